@@ -26,7 +26,7 @@ const (
 	// second. So it closes within a second of the end of an outage.
 	failures      = 3
 	pause         = 50 * time.Millisecond
-	longestPause  = 500 * time.Millisecond
+	maxPause      = 500 * time.Millisecond
 	connectBudget = time.Second // of New
 )
 

@@ -75,12 +75,12 @@ func (l *Limiter) Hold(ctx context.Context, call limits.Call[string]) (g limits.
 func (l *Limiter) HoldAll(ctx context.Context, parts []limits.Part[string]) (grants []limits.Grant, ok bool, err error) {
 	claims := make([]Claim, len(parts))
 	for i := range parts {
-		of, ok := parts[i].Limiter.(*Limiter)
+		limiter, ok := parts[i].Limiter.(*Limiter)
 		if !ok || parts[i].Call.N < 1 {
 			return nil, false, nil
 		}
 		call := &parts[i].Call
-		claims[i] = of.ClaimWith(call.Limit, call.Key, call.N)
+		claims[i] = limiter.ClaimWith(call.Limit, call.Key, call.N)
 		claims[i].returns = !call.Brief
 	}
 	asks, _, err := join(claims)

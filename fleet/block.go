@@ -57,7 +57,7 @@ func (l *Limiter) Block(ctx context.Context, key string, d time.Duration) error 
 		return b, err
 	})
 	if err != nil {
-		err, passed := told(err)
+		err, passed := forCaller(err)
 		if passed {
 			l.known.Block(key, d)
 		}
@@ -80,7 +80,7 @@ func (l *Limiter) Blocked(ctx context.Context, key string) (time.Duration, error
 		return b, err
 	})
 	if err != nil {
-		err, passed := told(err)
+		err, passed := forCaller(err)
 		if !passed {
 			return 0, err
 		}
@@ -92,7 +92,7 @@ func (l *Limiter) Blocked(ctx context.Context, key string) (time.Duration, error
 
 func (l *Limiter) unblock(ctx context.Context, key string) error {
 	_, err := about(ctx, &l.access, l.own.Load(), key, func(ctx context.Context, s decider) (bool, error) { return s.Delete(ctx, nil, key) })
-	err, passed := told(err)
+	err, passed := forCaller(err)
 	if err == nil || passed {
 		l.known.Forget(key)
 	}

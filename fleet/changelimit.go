@@ -54,6 +54,6 @@ func (l *Limiter) ChangeLimit(ctx context.Context, key string, from, to policy.P
 	_, err = askOnce(ctx, &l.access, l.guardOf(next, key), l.config.Budget, func(ctx context.Context, s decider) (struct{}, error) {
 		return struct{}{}, s.RewriteAll(ctx, next.limit, []store.Rewrite{change}, l.config.Budget)
 	})
-	err, _ = told(err)
+	err, _ = forCaller(err)
 	return err
 }

@@ -35,9 +35,9 @@ func (k *keeper) settle() {
 		return
 	}
 	var charged int64
-	for _, of := range k.shares() {
-		k.charger.charge = func(debts []share.Debt) []fate { return k.charge(of, debts) }
-		n, more := k.charger.chargeAll(of.local)
+	for _, terms := range k.shares() {
+		k.charger.charge = func(debts []share.Debt) []fate { return k.charge(terms, debts) }
+		n, more := k.charger.chargeAll(terms.local)
 		if charged += n; more {
 			k.nudge()
 		}
@@ -48,18 +48,18 @@ func (k *keeper) settle() {
 	}
 }
 
-// credit counts as charged the takes that Redis admitted too late: the share answered instead, and
-// need not be charged as well. The share also learns from Redis's answers, and the list blocks.
+// credit marks takes as charged whose answers from Redis arrived after the share had decided. The share also learns from Redis's answers, and the list blocks.
 func (l *Limiter) credit() {
 	l.batch.Unused(func(ask store.TakeAsk, t store.Taken) {
-		of, there := l.byLimit.Load(ask.Limit)
+		known, there := l.byLimit.Load(ask.Limit)
 		if !there {
 			return
 		}
-		of.(*terms).remember(ask.Key, t, true)
+		terms := known.(*terms)
+		terms.remember(ask.Key, t, true)
 		l.learnBlock(ask.Key, &t)
-		if t.Allowed && of.(*terms).local != nil {
-			l.tally.charged.Add(uint64(of.(*terms).local.Credit(ask.Key, ask.N)))
+		if t.Allowed && terms.local != nil {
+			l.tally.charged.Add(uint64(terms.local.Credit(ask.Key, ask.N)))
 		}
 	})
 }
@@ -116,14 +116,14 @@ func (c *charger) chargeAll(local *share.Local) (charged int64, more bool) {
 		}
 	}
 	send := func(debts []share.Debt) {
-		most := chargesInFlight
+		limit := chargesInFlight
 		if c.live() {
-			most = 1
+			limit = 1
 		}
-		for inFlight >= most {
+		for inFlight >= limit {
 			receive()
 		}
-		if rest := time.Until(c.rested); most == 1 && rest > 0 {
+		if rest := time.Until(c.rested); limit == 1 && rest > 0 {
 			goOn = c.sleep(rest) && goOn
 		}
 		if !goOn {
@@ -169,25 +169,25 @@ type fate struct {
 }
 
 // charge charges keys in one round trip. An unanswered charge counts as charged, since it may be.
-func (k *keeper) charge(of *terms, debts []share.Debt) []fate {
+func (k *keeper) charge(terms *terms, debts []share.Debt) []fate {
 	fates := make([]fate, len(debts))
-	k.byGuard(of, len(debts), func(i int) string { return store.TailOf(debts[i].Name) }, func(g *guard.Guard, at []int) {
-		some := k.chargeNode(of, g, pick(debts, at))
+	k.byGuard(terms, len(debts), func(i int) string { return store.TailOf(debts[i].Name) }, func(g *guard.Guard, indices []int) {
+		some := k.chargeNode(terms, g, pick(debts, indices))
 		for i := range some {
-			some[i].stop = some[i].stop && at == nil // else others may be on another node
+			some[i].stop = some[i].stop && indices == nil // else others may be on another node
 		}
-		place(fates, some, at)
+		place(fates, some, indices)
 	})
 	return fates
 }
 
-func (k *keeper) chargeNode(of *terms, g *guard.Guard, debts []share.Debt) []fate {
+func (k *keeper) chargeNode(terms *terms, g *guard.Guard, debts []share.Debt) []fate {
 	fates, asks := make([]fate, len(debts)), make([]store.Debt, len(debts))
 	for i, d := range debts {
 		asks[i] = store.Debt{Tail: store.TailOf(d.Name), Units: d.Units}
 	}
 	errs, err := askOnce(k.ctx, &k.access, g, max(k.config.Budget, chargeBudget), func(ctx context.Context, s decider) ([]error, error) {
-		errs := s.ChargeEach(ctx, of.limit, asks)
+		errs := s.ChargeEach(ctx, terms.limit, asks)
 		return errs, allFailed(errs)
 	})
 	for i := range fates {

@@ -51,7 +51,7 @@ func TakeAll(ctx context.Context, claims ...Claim) (limits.Outcome, error) {
 	if len(claims) == 0 {
 		return out, nil
 	}
-	parts, at, err := join(claims)
+	parts, indices, err := join(claims)
 	if err != nil {
 		return limits.Outcome{Binding: -1}, err
 	}
@@ -63,7 +63,7 @@ func TakeAll(ctx context.Context, claims ...Claim) (limits.Outcome, error) {
 		out.Allowed = out.Allowed && t.answer.Allowed
 	}
 	c := binding.New(out.Allowed)
-	for i, at := range at {
+	for i, at := range indices {
 		out.Answers[i] = all[at].answer
 		c.See(i, &out.Answers[i].Decision, shape.AtOnce(parts[at].terms.policy))
 	}
@@ -86,8 +86,8 @@ type part struct {
 
 // join adds up the claims on the same key, limiter and limit. at has the index of each claim's
 // part. The error says why a single call of Redis cannot decide.
-func join(claims []Claim) (parts []part, at []int, err error) {
-	at = make([]int, len(claims))
+func join(claims []Claim) (parts []part, indices []int, err error) {
+	indices = make([]int, len(claims))
 	first := claims[0].limiter
 	for i, c := range claims {
 		switch {
@@ -102,13 +102,13 @@ func join(claims []Claim) (parts []part, at []int, err error) {
 		if err != nil {
 			return nil, nil, err
 		}
-		at[i] = slices.IndexFunc(parts, func(p part) bool { return p.limiter == c.limiter && p.key == c.key && p.terms == terms })
-		if at[i] < 0 {
-			at[i] = len(parts)
+		indices[i] = slices.IndexFunc(parts, func(p part) bool { return p.limiter == c.limiter && p.key == c.key && p.terms == terms })
+		if indices[i] < 0 {
+			indices[i] = len(parts)
 			parts = append(parts, part{c.limiter, ask{terms: terms, key: c.key, n: c.n, returns: c.returns}})
 			continue
 		}
-		n := &parts[at[i]].n
+		n := &parts[indices[i]].n
 		switch {
 		case *n < 0 || c.n < 0:
 			*n = -1
@@ -116,7 +116,7 @@ func join(claims []Claim) (parts []part, at []int, err error) {
 			*n += min(c.n, math.MaxInt64-*n)
 		}
 	}
-	return parts, at, nil
+	return parts, indices, nil
 }
 
 // takeAll has the links take all parts or none, and counts the answers.

@@ -145,8 +145,9 @@ type Config struct {
 	Budget time.Duration
 	Outage Fallback // FallbackShare by default
 	// Servers is the least number by which FallbackShare divides the limit. Set it to the number of
-	// servers that normally run. If that changes, the least has servers that all start without Redis
-	// exceed the limit, and the most has an outage admit less. Servers that reach Redis are counted,
+	// servers that normally run. If that number changes, set Servers to the lowest or the highest. With
+	// the lowest, servers that all start without Redis may together exceed the limit; with the highest,
+	// an outage admits less. Servers that reach Redis are counted,
 	// and a higher count divides at once. A server that left is forgotten after a minute, a dead
 	// server after two, not counting time without Redis. With 0, the default, the count alone
 	// divides: a server then refuses until it first reaches Redis, and Answer.Err and Health are

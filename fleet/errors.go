@@ -88,8 +88,8 @@ type noAnswer struct {
 
 func (e noAnswer) Error() string { return e.cause.Error() }
 
-// told returns an error as callers get it, a noAnswer's cause, and reports whether it is a noAnswer.
-func told(err error) (cause error, passed bool) {
+// forCaller returns an error as callers get it, a noAnswer's cause, and reports whether it is a noAnswer.
+func forCaller(err error) (cause error, passed bool) {
 	if why, passes := err.(noAnswer); passes { //nolint:errorlint // nothing wraps it
 		return why.cause, true
 	}

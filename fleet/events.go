@@ -54,12 +54,12 @@ type Event struct {
 // written in the end: see eventlog.Log.State.
 func LogEvents(name string, to *eventlog.Log) func(Event) {
 	return func(e Event) {
-		at := slog.LevelInfo
+		level := slog.LevelInfo
 		switch e.Kind {
 		case OutageBegan, LimitConflict, StateUnsaved:
-			at = slog.LevelError
+			level = slog.LevelError
 		case Unchecked, LimitDeploying:
-			at = slog.LevelWarn
+			level = slog.LevelWarn
 		}
 		attributes := []slog.Attr{slog.String("limit", name)}
 		if e.Kind == ChargedLocal {
@@ -77,9 +77,9 @@ func LogEvents(name string, to *eventlog.Log) func(Event) {
 		case StateUnsaved, StateSaved:
 			topic = "state of " + name
 		default:
-			to.Record(at, "ral: "+e.Kind.String(), attributes...)
+			to.Record(level, "ral: "+e.Kind.String(), attributes...)
 			return
 		}
-		to.State(topic, at, "ral: "+e.Kind.String(), attributes...)
+		to.State(topic, level, "ral: "+e.Kind.String(), attributes...)
 	}
 }

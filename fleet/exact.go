@@ -63,7 +63,7 @@ func (e exact) look(ctx context.Context, a ask) (taken, error) {
 	switch {
 	case 0 < n && n <= unspent:
 		d.Remaining -= n
-	case a.terms.logged && 0 < n && n <= a.terms.most:
+	case a.terms.logged && 0 < n && n <= a.terms.maxTake:
 		if d.Allowed = n <= d.Remaining; d.Allowed {
 			d.Remaining -= n
 		} else {

@@ -66,7 +66,7 @@ func explainLog(terms *terms, t *taken) limits.Explanation {
 	x := limits.Explanation{Binding: -1, Decision: t.answer.Decision}
 	x.Known = x.ResetAfter > 0
 	if t.blocked == 0 { // else Remaining is not the limit's
-		x.Of = terms.most
+		x.Of = terms.maxTake
 		x.Used = x.Of - x.Remaining
 	}
 	x.Allowed = x.Remaining > 0
@@ -91,7 +91,7 @@ func (l *leased) explain(x *limits.Explanation, key string, unspent int64) {
 
 // explainWithout explains a key by the fallback. t is its answer to a look.
 func (l *Limiter) explainWithout(terms *terms, key string, t *taken) limits.Explanation {
-	x := limits.Explanation{Binding: -1, Known: true, Decision: policy.Decision{Limit: terms.most}}
+	x := limits.Explanation{Binding: -1, Known: true, Decision: policy.Decision{Limit: terms.maxTake}}
 	switch t.answer.Source() {
 	case limits.SourceOpen:
 		x.Allowed = true

@@ -33,7 +33,7 @@ func (f fallback) take(_ context.Context, a ask) (taken, error) {
 
 // units returns how many units to take of a share: none if the key is blocked.
 func (a *ask) units() int64 {
-	if a.blocked > 0 && a.n <= a.terms.most {
+	if a.blocked > 0 && a.n <= a.terms.maxTake {
 		return min(a.n, 0)
 	}
 	return a.n
@@ -71,7 +71,7 @@ func (f fallback) giveBack(_ context.Context, a ask) (t taken, err error) {
 }
 
 // retry is a guess of when Redis may be back.
-const retry = longestPause
+const retry = maxPause
 
 // without answers a call for n units without a share.
 func (f fallback) without(a *ask, n int64) taken {
@@ -79,7 +79,7 @@ func (f fallback) without(a *ask, n int64) taken {
 	if f.config.Outage == FallbackClosed {
 		source = limits.SourceClosed
 	}
-	d := policy.Decision{Limit: a.terms.most}
+	d := policy.Decision{Limit: a.terms.maxTake}
 	switch {
 	case n < 0 || n > d.Limit:
 		d.RetryAfter = policy.Never
@@ -95,7 +95,7 @@ func (f fallback) without(a *ask, n int64) taken {
 
 // shared tells the decision of a share on n units.
 func (f fallback) shared(a *ask, d policy.Decision, n int64) taken {
-	if d.RetryAfter == policy.Never && n > 0 && n <= a.terms.most {
+	if d.RetryAfter == policy.Never && n > 0 && n <= a.terms.maxTake {
 		d.RetryAfter = retry // more than the share ever has, but not than the limit
 	}
 	return taken{answer: limits.Answer{Decision: d, Provenance: limits.NewProvenance(limits.SourceShare, false, f.uncounted(a.why.cause))}}

@@ -73,7 +73,7 @@ func (l *Limiter) newRemote(client rueidis.Client) *remote {
 }
 
 func (k *keeper) connect(ready func()) bool {
-	for rest := pause; ; rest = min(2*rest, longestPause) {
+	for rest := pause; ; rest = min(2*rest, maxPause) {
 		client, err := k.conn.open(k.ctx, k.tell)
 		if err == nil {
 			k.remote.Store(k.newRemote(client))
@@ -119,7 +119,7 @@ func (k *keeper) run(ready func()) {
 				due = next
 			}
 			if pulses {
-				rest = min(2*rest, longestPause)
+				rest = min(2*rest, maxPause)
 			}
 		}
 		timer.Reset(time.Until(due))

@@ -103,8 +103,8 @@ const (
 // Lease implements lease.Bank.
 func (b bank) Lease(ctx context.Context, asks []lease.Ask) []lease.Grant {
 	grants := make([]lease.Grant, len(asks))
-	b.byGuard(b.own.Load(), len(asks), func(i int) string { return store.Tail(asks[i].Key) }, func(g *guard.Guard, at []int) {
-		place(grants, b.leaseNode(ctx, g, pick(asks, at)), at)
+	b.byGuard(b.own.Load(), len(asks), func(i int) string { return store.Tail(asks[i].Key) }, func(g *guard.Guard, indices []int) {
+		place(grants, b.leaseNode(ctx, g, pick(asks, indices)), indices)
 	})
 	return grants
 }
@@ -162,11 +162,11 @@ func (b bank) Return(ctx context.Context, backs []lease.Back) error {
 		return err
 	}
 	errs := make([]error, len(backs))
-	b.byGuard(b.own.Load(), len(backs), func(i int) string { return store.TailOf(backs[i].Name) }, func(g *guard.Guard, at []int) {
+	b.byGuard(b.own.Load(), len(backs), func(i int) string { return store.TailOf(backs[i].Name) }, func(g *guard.Guard, indices []int) {
 		_, err := guard.DoWithin(ctx, g, max(b.budget, returnBudget), func(ctx context.Context) (struct{}, error) {
-			return struct{}{}, r.bank.Return(ctx, pick(backs, at))
+			return struct{}{}, r.bank.Return(ctx, pick(backs, indices))
 		})
-		place(errs, []error{err}, at[:min(len(at), 1)]) // the first of them has it
+		place(errs, []error{err}, indices[:min(len(indices), 1)]) // the first of them has it
 	})
 	return errors.Join(errs...)
 }

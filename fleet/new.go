@@ -65,7 +65,7 @@ func New(config Config) (*Limiter, error) {
 	l.byLimit.Store(limit, own)
 	l.guarded = guard.Config{
 		Budget: config.Budget, CallTimeout: max(callTimeout, 2*exchangeBudgets*config.Budget), MaxInFlight: maxInFlight,
-		Silence: max(silence, config.Budget), Failures: failures, Pause: pause, Longest: longestPause,
+		Silence: max(silence, config.Budget), Failures: failures, Pause: pause, MaxPause: maxPause,
 		Failed: countsAsFailure, OnChange: l.nudge, Trips: &l.trips,
 	}
 	l.guard = guard.New(l.guarded)

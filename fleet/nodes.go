@@ -20,31 +20,31 @@ type node struct {
 
 // nodes are a cluster's, by slot. They do not change.
 type nodes struct {
-	all []*node
-	of  [store.SlotCount]*node // nil where no node is known
+	all    []*node
+	bySlot [store.SlotCount]*node // nil where no node is known
 }
 
 // forgetNode looks in a row without slots forget a node. Calls to it have ended by then.
 const forgetNode = 12
 
 // guardOf returns the guard of calls for the key. Each node of a cluster has its own.
-func (a *access) guardOf(of *terms, key string) *guard.Guard {
+func (a *access) guardOf(terms *terms, key string) *guard.Guard {
 	all := a.nodes.Load()
 	if all == nil || store.CheckKey(key) != nil {
 		return a.guard
 	}
-	return a.guardAt(all, of, store.Tail(key))
+	return a.guardAt(all, terms, store.Tail(key))
 }
 
-func (a *access) guardAt(all *nodes, of *terms, tail string) *guard.Guard {
-	if n := all.of[of.limit.Slot(tail)]; n != nil {
+func (a *access) guardAt(all *nodes, terms *terms, tail string) *guard.Guard {
+	if n := all.bySlot[terms.limit.Slot(tail)]; n != nil {
 		return n.guard
 	}
 	return a.guard
 }
 
 // byGuard calls do at once for each guard of the keys, with their indices, or nil for all.
-func (a *access) byGuard(of *terms, keys int, tail func(i int) string, do func(g *guard.Guard, at []int)) {
+func (a *access) byGuard(terms *terms, keys int, tail func(i int) string, do func(g *guard.Guard, indices []int)) {
 	nodes := a.nodes.Load()
 	if nodes == nil {
 		do(a.guard, nil)
@@ -52,7 +52,7 @@ func (a *access) byGuard(of *terms, keys int, tail func(i int) string, do func(g
 	}
 	sorted := map[*guard.Guard][]int{}
 	for i := range keys {
-		g := a.guardAt(nodes, of, tail(i))
+		g := a.guardAt(nodes, terms, tail(i))
 		sorted[g] = append(sorted[g], i)
 	}
 	var all sync.WaitGroup
@@ -63,24 +63,24 @@ func (a *access) byGuard(of *terms, keys int, tail func(i int) string, do func(g
 }
 
 // pick returns the elements at the indices, or all for nil.
-func pick[T any](all []T, at []int) []T {
-	if at == nil {
+func pick[T any](all []T, indices []int) []T {
+	if indices == nil {
 		return all
 	}
-	some := make([]T, len(at))
-	for i, j := range at {
+	some := make([]T, len(indices))
+	for i, j := range indices {
 		some[i] = all[j]
 	}
 	return some
 }
 
 // place puts elements at the indices, or at all for nil.
-func place[T any](all, some []T, at []int) {
-	if at == nil {
+func place[T any](all, some []T, indices []int) {
+	if indices == nil {
 		copy(all, some)
 		return
 	}
-	for i, j := range at {
+	for i, j := range indices {
 		all[j] = some[i]
 	}
 }
@@ -93,18 +93,18 @@ func (a *access) learnNodes(ranges []store.SlotRange, maker *store.Store) {
 		next.all = slices.Clone(old.all)
 	}
 	for _, r := range ranges {
-		at := slices.IndexFunc(next.all, func(n *node) bool { return n.addr == r.Node })
-		if at < 0 {
-			at = len(next.all)
+		index := slices.IndexFunc(next.all, func(n *node) bool { return n.addr == r.Node })
+		if index < 0 {
+			index = len(next.all)
 			next.all = append(next.all, &node{addr: r.Node, guard: guard.New(a.guarded)})
 		}
-		n := next.all[at]
+		n := next.all[index]
 		for slot := r.First; slot <= r.Last; slot++ {
-			next.of[slot] = n
+			next.bySlot[slot] = n
 		}
 	}
 	next.all = slices.DeleteFunc(next.all, func(n *node) bool {
-		if slices.Contains(next.of[:], n) {
+		if slices.Contains(next.bySlot[:], n) {
 			n.gone = 0
 			return false
 		}
@@ -115,12 +115,12 @@ func (a *access) learnNodes(ranges []store.SlotRange, maker *store.Store) {
 		a.forgotten.Go(n.guard.Close)
 		return true
 	})
-	if old != nil && old.of == next.of && len(old.all) == len(next.all) {
+	if old != nil && old.bySlot == next.bySlot && len(old.all) == len(next.all) {
 		return
 	}
 	for _, n := range next.all {
 		if n.gone == 0 {
-			probe := maker.ProbeIn(func(slot int) bool { return next.of[slot] == n })
+			probe := maker.ProbeIn(func(slot int) bool { return next.bySlot[slot] == n })
 			n.probe.Store(&probe)
 		}
 	}

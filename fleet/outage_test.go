@@ -351,7 +351,7 @@ func TestSharesShrinkAtOnceAndGrowLater(t *testing.T) {
 		now := time.Now()
 		count := func(servers int) int {
 			now = now.Add(beat)
-			return last.most(now, servers)
+			return last.add(now, servers)
 		}
 		for _, step := range []struct{ counted, divisor int }{{1, 1}, {5, 5}, {4, 5}, {1, 5}} {
 			require.Equal(t, step.divisor, count(step.counted))

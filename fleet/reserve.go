@@ -74,7 +74,7 @@ func (r *Reservation) Keep(ctx context.Context, n int64) error {
 	}
 	a.kept = n
 	_, err := by.giveBack(ctx, a)
-	err, _ = told(err)
+	err, _ = forCaller(err)
 	return err
 }
 
@@ -123,7 +123,7 @@ func (l *Limiter) acquire(ctx context.Context, call *limits.Call[string]) (Reser
 			l.waiters.waited(time.Since(begun))
 		}
 	}()
-	for asked := 0; ; asked++ {
+	for tries := 0; ; tries++ {
 		if ctx.Err() != nil {
 			return Reservation{}, cell.Cancelled(ctx)
 		}
@@ -146,7 +146,7 @@ func (l *Limiter) acquire(ctx context.Context, call *limits.Call[string]) (Reser
 			promised := r.Wait > 0 && n != 0
 			slept = slept || r.Wait > 0
 			err := l.await(ctx, &r)
-			if r.Wait > 0 || asked > 0 {
+			if r.Wait > 0 || tries > 0 {
 				r.Waited = time.Since(begun)
 			}
 			blocked := time.Duration(0)
@@ -166,7 +166,7 @@ func (l *Limiter) acquire(ctx context.Context, call *limits.Call[string]) (Reser
 		turns := !t.guess && l.leased == nil && !isBlocked(&r.Answer)
 		switch {
 		case r.RetryAfter == policy.Never:
-			return r, fmt.Errorf("%w: %d of at most %d", engine.ErrNever, n, terms.most)
+			return r, fmt.Errorf("%w: %d of at most %d", engine.ErrNever, n, terms.maxTake)
 		case crowded != nil:
 			return r, crowded
 		case n == 0:

@@ -49,11 +49,11 @@ func (k *keeper) heartbeat(budget time.Duration) error {
 	}
 	k.servers.Store(int64(roll.Present))
 	if k.local != nil {
-		servers := max(k.counts.most(time.Now(), roll.Remembered), k.config.Servers, 1)
-		for _, of := range k.shares() {
-			of.local.Heard(roll.Now)
+		servers := max(k.counts.add(time.Now(), roll.Remembered), k.config.Servers, 1)
+		for _, terms := range k.shares() {
+			terms.local.Heard(roll.Now)
 			// It fails only for limits without shares.
-			_ = of.local.Serve(servers)
+			_ = terms.local.Serve(servers)
 		}
 	}
 	k.compare(c, roll)
@@ -74,15 +74,15 @@ func (k *keeper) leave() {
 // and count only servers that beat before. Dividing by the maximum shrinks shares at once, and
 // grows them after every server had time to beat.
 type counts struct {
-	last [remembered + 1]int
-	at   time.Time // when the first of them was added
+	last  [remembered + 1]int
+	since time.Time // when the first of them was added
 }
 
 // most adds a count and returns the highest. Only the highest count of a beat is kept.
-func (c *counts) most(now time.Time, servers int) int {
-	if now.Sub(c.at) >= beat {
+func (c *counts) add(now time.Time, servers int) int {
+	if now.Sub(c.since) >= beat {
 		copy(c.last[1:], c.last[:])
-		c.last[0], c.at = 0, now
+		c.last[0], c.since = 0, now
 	}
 	c.last[0] = max(c.last[0], servers)
 	return slices.Max(c.last[:])

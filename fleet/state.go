@@ -26,12 +26,12 @@ const (
 
 // stateFile keeps a share's uncharged units in a file. Only keep may run beside other methods.
 type stateFile struct {
-	path, of string
-	server   string // this server's ID on the roll
-	local    *share.Local
-	unlock   func() error
-	failed   atomic.Pointer[error] // why the last save failed, or nil
-	kept     chan struct{}         // closed when keep has ended
+	path, limit string
+	server      string // this server's ID on the roll
+	local       *share.Local
+	unlock      func() error
+	failed      atomic.Pointer[error] // why the last save failed, or nil
+	kept        chan struct{}         // closed when keep has ended
 }
 
 // openState locks the file at Config.StateFile, and has the share read it if present.
@@ -39,7 +39,7 @@ func openState(c Config, local *share.Local) (*stateFile, error) {
 	s := &stateFile{
 		local: local, kept: make(chan struct{}),
 		// Units are charged to the limit of this name.
-		of: "limit " + strconv.Quote(c.Name) + " tag " + strconv.Quote(c.Tag),
+		limit: "limit " + strconv.Quote(c.Name) + " tag " + strconv.Quote(c.Tag),
 	}
 	// Resolve the path once: the lock is of this file, wherever the path leads later.
 	var err error
@@ -83,11 +83,11 @@ func (s *stateFile) load() error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(s.local.Load(f, s.of), f.Close())
+	return errors.Join(s.local.Load(f, s.limit), f.Close())
 }
 
 func (s *stateFile) save() error {
-	err := statefile.Replace(s.path, func(w io.Writer) error { return s.local.Save(w, s.of) })
+	err := statefile.Replace(s.path, func(w io.Writer) error { return s.local.Save(w, s.limit) })
 	if err == nil {
 		s.failed.Store(nil)
 		return nil
@@ -98,7 +98,7 @@ func (s *stateFile) save() error {
 }
 
 // keep saves until ctx ends. It calls told after a failed save and after the next success.
-func (s *stateFile) keep(ctx context.Context, told func()) {
+func (s *stateFile) keep(ctx context.Context, changed func()) {
 	defer close(s.kept)
 	timer := time.NewTimer(saveEvery)
 	defer timer.Stop()
@@ -111,7 +111,7 @@ func (s *stateFile) keep(ctx context.Context, told func()) {
 		before, begun := s.failed.Load(), time.Now()
 		if before != nil || s.local.Changed() {
 			if err := s.save(); err != nil || before != nil {
-				told()
+				changed()
 			}
 		}
 		timer.Reset(max(saveEvery, (savePart-1)*time.Since(begun)))

@@ -95,7 +95,7 @@ func TestKilledServerChargesTheSavedUnits(t *testing.T) {
 		eventually(t, func() bool {
 			var err error
 			file, err = os.ReadFile(c.StateFile)
-			return err == nil && units(t, c, l.state.of, file) == 54
+			return err == nil && units(t, c, l.state.limit, file) == 54
 		}, "it is saved")
 		next := c
 		next.StateFile = filepath.Join(t.TempDir(), "charges")

@@ -85,8 +85,8 @@ func (l *Limiter) Stats() Stats {
 	s.Waiting, s.Waits, s.WaitTime = l.waiters.count()
 	_, node := l.openNodes()
 	s.Outage = !l.closed.Load() && (l.away() != nil || node != nil)
-	for _, of := range l.shares() {
-		s.Lapsed += of.local.Lapsed()
+	for _, terms := range l.shares() {
+		s.Lapsed += terms.local.Lapsed()
 	}
 	if l.local != nil {
 		s.Divisor = l.local.Servers()

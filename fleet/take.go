@@ -156,7 +156,7 @@ func (l *Limiter) Reset(ctx context.Context, key string) (bool, error) {
 	used, err := about(ctx, &l.access, own, key, func(ctx context.Context, s decider) (bool, error) {
 		return s.Delete(ctx, own.limit, key)
 	})
-	err, passed := told(err)
+	err, passed := forCaller(err)
 	switch {
 	case err != nil && !passed:
 		return false, err

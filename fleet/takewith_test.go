@@ -212,7 +212,7 @@ func TestManyLimits(t *testing.T) {
 			all.Go(func() {
 				for i := range 2 * maxPolicies { // each time made anew
 					of, err := l.under(policy.Must(policy.FixedWindow(int64(2+i%3), time.Hour)), "a")
-					if !assert.NoError(t, err) || !assert.EqualValues(t, 2+i%3, of.most) {
+					if !assert.NoError(t, err) || !assert.EqualValues(t, 2+i%3, of.maxTake) {
 						return
 					}
 				}

@@ -29,17 +29,17 @@ type catalog struct {
 
 // terms are a limit by which calls are decided, ready for Redis and the share. They do not change.
 type terms struct {
-	policy policy.Policy // as it was given
-	limit  *store.Limit  // for Redis: of the policy or, in Leased mode, of its plan
-	local  *share.Local  // nil except for FallbackShare
-	most   int64         // that can be taken at once
-	logged bool          // it is a SlidingLog, which has no words in Redis
+	policy  policy.Policy // as it was given
+	limit   *store.Limit  // for Redis: of the policy or, in Leased mode, of its plan
+	local   *share.Local  // nil except for FallbackShare
+	maxTake int64         // that can be taken at once
+	logged  bool          // it is a SlidingLog, which has no words in Redis
 }
 
 func newTerms(p policy.Policy, limit *store.Limit, local *share.Local) *terms {
 	kept := limit.Policy()
 	_, logged := kept.(*slidinglog.Log)
-	return &terms{policy: p, limit: limit, local: local, most: kept.Limit(), logged: logged}
+	return &terms{policy: p, limit: limit, local: local, maxTake: kept.Limit(), logged: logged}
 }
 
 const (

@@ -50,7 +50,7 @@ func TestWaitersAreBounded(t *testing.T) {
 		for range 3 {
 			require.ErrorIs(t, <-ended, engine.ErrCancelled)
 		}
-		require.Empty(t, l.waiters.of)
+		require.Empty(t, l.waiters.perKey)
 		require.Zero(t, l.waiters.total)
 		soon, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()

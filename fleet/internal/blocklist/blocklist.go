@@ -12,27 +12,27 @@ import (
 
 // List is a bounded list of blocked keys. New makes it. Any number of goroutines may use it.
 type List struct {
-	name   func(key string) string
-	begun  time.Time
-	seed   maphash.Seed
-	count  atomic.Int64 // of keys, also with ended blocks
-	most   int          // of each shard
-	shards []shard
+	name        func(key string) string
+	begun       time.Time
+	seed        maphash.Seed
+	count       atomic.Int64 // of keys, also with ended blocks
+	maxPerShard int          // of each shard
+	shards      []shard
 }
 
 type shard struct {
-	mu sync.RWMutex
-	of map[string]entry
+	mu      sync.RWMutex
+	entries map[string]entry
 }
 
 // entry is a block. until and heard are times since the list began.
 type entry struct {
 	until, heard time.Duration
-	at           policy.Instant // when Redis said so, by its clock
+	instant      policy.Instant // when Redis said so, by its clock
 }
 
 const (
-	mostShards = 64
+	maxShards = 64
 	// looked is how many entries an insertion checks: it removes ended blocks or, if the shard is
 	// full, the first to end.
 	looked = 8
@@ -40,12 +40,12 @@ const (
 
 // New returns a list of at most most keys, at least 1. name returns a short text for a key, unique
 // to it. If more keys are blocked, some are missing, mostly those with the soonest ends.
-func New(most int, name func(key string) string) *List {
+func New(maxKeys int, name func(key string) string) *List {
 	l := &List{name: name, begun: time.Now(), seed: maphash.MakeSeed()}
-	l.shards = make([]shard, min(mostShards, most))
-	l.most = most / len(l.shards)
+	l.shards = make([]shard, min(maxShards, maxKeys))
+	l.maxPerShard = maxKeys / len(l.shards)
 	for i := range l.shards {
-		l.shards[i].of = map[string]entry{}
+		l.shards[i].entries = map[string]entry{}
 	}
 	return l
 }
@@ -59,7 +59,7 @@ func (l *List) shard(name string) *shard {
 
 // Heard records Redis's word, at an instant of its clock, for how long the key is blocked; 0 is not
 // at all. A later word of Redis stays.
-func (l *List) Heard(key string, left time.Duration, at policy.Instant) {
+func (l *List) Heard(key string, left time.Duration, instant policy.Instant) {
 	if left <= 0 && l.Empty() {
 		return
 	}
@@ -67,11 +67,11 @@ func (l *List) Heard(key string, left time.Duration, at policy.Instant) {
 	s := l.shard(name)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	old, there := s.of[name]
+	old, there := s.entries[name]
 	switch {
-	case there && at < old.at:
+	case there && instant < old.instant:
 	case left > 0:
-		l.put(s, name, entry{until: now + left, heard: now, at: at}, now)
+		l.put(s, name, entry{until: now + left, heard: now, instant: instant}, now)
 	case there:
 		l.remove(s, name)
 	}
@@ -83,43 +83,43 @@ func (l *List) Block(key string, d time.Duration) {
 	s := l.shard(name)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	e := s.of[name]
+	e := s.entries[name]
 	e.until, e.heard = max(e.until, now+d), now
 	l.put(s, name, e, now)
 }
 
 // put stores an entry, if there is room or it ends later than another. The caller locks the shard.
 func (l *List) put(s *shard, name string, e entry, now time.Duration) {
-	if _, there := s.of[name]; there {
-		s.of[name] = e
+	if _, there := s.entries[name]; there {
+		s.entries[name] = e
 		return
 	}
 	var first string
-	least := e.until
+	earliest := e.until
 	seen := 0
-	for other, o := range s.of {
+	for other, o := range s.entries {
 		if o.until <= now {
 			l.remove(s, other)
-		} else if o.until < least {
-			first, least = other, o.until
+		} else if o.until < earliest {
+			first, earliest = other, o.until
 		}
 		if seen++; seen == looked {
 			break
 		}
 	}
-	if len(s.of) >= l.most {
-		if least == e.until {
+	if len(s.entries) >= l.maxPerShard {
+		if earliest == e.until {
 			return
 		}
 		l.remove(s, first)
 	}
-	s.of[name] = e
+	s.entries[name] = e
 	l.count.Add(1)
 }
 
 // remove removes a key. The caller locks the shard.
 func (l *List) remove(s *shard, name string) {
-	delete(s.of, name)
+	delete(s.entries, name)
 	l.count.Add(-1)
 }
 
@@ -131,7 +131,7 @@ func (l *List) Left(key string, within time.Duration) time.Duration {
 	name := l.name(key)
 	s := l.shard(name)
 	s.mu.RLock()
-	e, there := s.of[name]
+	e, there := s.entries[name]
 	s.mu.RUnlock()
 	now := time.Since(l.begun)
 	switch {
@@ -141,7 +141,7 @@ func (l *List) Left(key string, within time.Duration) time.Duration {
 	case now >= e.until:
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if s.of[name] == e {
+		if s.entries[name] == e {
 			l.remove(s, name)
 		}
 	}
@@ -154,7 +154,7 @@ func (l *List) Forget(key string) {
 	s := l.shard(name)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if _, there := s.of[name]; there {
+	if _, there := s.entries[name]; there {
 		l.remove(s, name)
 	}
 }

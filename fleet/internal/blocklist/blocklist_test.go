@@ -84,7 +84,7 @@ func TestListIsBounded(t *testing.T) {
 			l := New(most, itself)
 			count := func() (n int) {
 				for i := range l.shards {
-					n += len(l.shards[i].of)
+					n += len(l.shards[i].entries)
 				}
 				require.EqualValues(t, n, l.count.Load())
 				return n
@@ -155,7 +155,7 @@ func TestLooksAllocateNothingAndRace(t *testing.T) {
 	all.Wait()
 	n := 0
 	for i := range l.shards {
-		n += len(l.shards[i].of)
+		n += len(l.shards[i].entries)
 	}
 	assert.EqualValues(t, n, l.count.Load())
 	assert.LessOrEqual(t, n, 100)

@@ -32,7 +32,7 @@ const maxBatch = 64
 // once before it returns. It keeps neither argument.
 func NewBatch[Q comparable, A any](g *Guard, call func(ctx context.Context, asks []Q, reply func(i int, value A, err error))) *Batch[Q, A] {
 	b := &Batch[Q, A]{guard: g, call: call}
-	b.batches.New = func() any { return &batch[Q, A]{of: b} }
+	b.batches.New = func() any { return &batch[Q, A]{parent: b} }
 	b.tickets.New = func() any { return &ticket[Q, A]{done: make(chan struct{}, 1)} }
 	return b
 }
@@ -59,13 +59,13 @@ const (
 var errOrphaned = errors.New("the batch was not sent")
 
 type batch[Q comparable, A any] struct {
-	of      *Batch[Q, A]
+	parent  *Batch[Q, A]
 	tickets []*ticket[Q, A]
 	asks    []Q
 }
 
 // Do asks, and returns the reply, or an error like the function Do. It returns when the budget is
-// spent. A call that was not sent by then never is, which ErrBusy says.
+// spent. A call not sent within the budget is dropped, with ErrBusy.
 func (b *Batch[Q, A]) Do(ctx context.Context, ask Q) (A, error) {
 	var none A
 	g := b.guard
@@ -172,15 +172,15 @@ func (b *Batch[Q, A]) join(ctx context.Context, t *ticket[Q, A], expired <-chan 
 }
 
 func (all *batch[Q, A]) close() {
-	all.of.mu.Lock()
-	defer all.of.mu.Unlock()
-	if all.of.open == all {
-		all.of.open = nil
+	all.parent.mu.Lock()
+	defer all.parent.mu.Unlock()
+	if all.parent.open == all {
+		all.parent.open = nil
 	}
 }
 
 func (all *batch[Q, A]) run(base context.Context) {
-	runtime.Gosched() // callers that are about to run join; if there are none it costs nothing
+	runtime.Gosched() // lets runnable callers join the batch; free if there are none
 	all.close()
 	tickets := all.tickets[:0]
 	for _, t := range all.tickets {
@@ -195,11 +195,11 @@ func (all *batch[Q, A]) run(base context.Context) {
 	clear(all.tickets)
 	clear(all.asks)
 	all.tickets, all.asks = all.tickets[:0], all.asks[:0]
-	all.of.batches.Put(all)
+	all.parent.batches.Put(all)
 }
 
 func (all *batch[Q, A]) send(base context.Context, tickets []*ticket[Q, A]) {
-	b, g := all.of, all.of.guard
+	b, g := all.parent, all.parent.guard
 	ctx, cancel := context.WithTimeout(base, g.config.CallTimeout)
 	defer cancel()
 	s := g.send(g.config.Budget)

@@ -15,10 +15,10 @@ import (
 // Its methods may be called by any number of goroutines. A call that passes while it is closed
 // writes nothing.
 type breaker struct {
-	failures       int
-	pause, longest time.Duration
-	epoch          time.Time
-	changed        func() // called, outside mu, when it opened or closed
+	failures        int
+	pause, maxPause time.Duration
+	epoch           time.Time
+	changed         func() // called, outside mu, when it opened or closed
 
 	// era is odd while the breaker is open, and counts openings and closings.
 	era atomic.Uint64
@@ -36,7 +36,7 @@ type breaker struct {
 	mu struct {
 		sync.Mutex
 		strict    bool  // only an answer within the budget closes it
-		explained bool  // the cause is what explain was told
+		explained bool  // cause was set by explain
 		failure   error // what opened it, or the last probe's error
 	}
 }
@@ -53,15 +53,16 @@ type pass struct {
 type outcome int
 
 const (
-	good   outcome = iota
-	late           // answered in good time, and after the budget
-	stale          // answered, so late that the server counts as silent
-	bad            // one of those that open the breaker
-	unsure         // no word about the server, as when it was not asked
+	good  outcome = iota
+	late          // answered in good time, and after the budget
+	stale         // answered, so late that the server counts as silent
+	bad           // one of those that open the breaker
+	// unsure says nothing about the server, for example because it was not asked.
+	unsure
 )
 
 func newBreaker(failures int, pause, longest time.Duration, changed func()) *breaker {
-	b := &breaker{failures: failures, pause: pause, longest: longest, epoch: time.Now(), changed: changed}
+	b := &breaker{failures: failures, pause: pause, maxPause: longest, epoch: time.Now(), changed: changed}
 	b.wait.Store(int64(pause))
 	b.next.Store(never)
 	return b
@@ -77,7 +78,7 @@ func (b *breaker) enter() (pass, error) {
 	if now < next || !b.next.CompareAndSwap(next, now+wait) {
 		return pass{}, *b.cause.Load()
 	}
-	b.wait.CompareAndSwap(wait, min(2*wait, int64(b.longest)))
+	b.wait.CompareAndSwap(wait, min(2*wait, int64(b.maxPause)))
 	p.probe = true
 	b.probes.Add(1)
 	return p, nil
@@ -133,7 +134,7 @@ func (b *breaker) judge(p pass, o outcome, err error) bool {
 		b.next.Store(b.now())
 	case probe && o == bad:
 		b.fail(err)
-	case open && !probe && o == stale: // it is there again, perhaps
+	case open && !probe && o == stale: // a very late answer: allow the next probe now
 		next := b.next.Load()
 		b.next.CompareAndSwap(next, min(next, b.now()))
 	case !open && o == bad && p.counted == b.counted.Load():
@@ -154,7 +155,7 @@ func (b *breaker) open(err error) {
 	b.mu.explained = false
 	b.fail(err)
 	b.era.Add(1) // before a probe may pass, so that it passes in this era
-	b.wait.Store(int64(min(2*b.pause, b.longest)))
+	b.wait.Store(int64(min(2*b.pause, b.maxPause)))
 	b.next.Store(b.now() + int64(b.pause))
 }
 

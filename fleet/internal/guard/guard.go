@@ -37,8 +37,8 @@ type Config struct {
 	Silence time.Duration
 	// Failures in a row open the breaker, each of a call made after the failure before. Pause is
 	// the time from opening to the first probe; it doubles up to Longest.
-	Failures       int
-	Pause, Longest time.Duration
+	Failures        int
+	Pause, MaxPause time.Duration
 	// Failed reports whether an error is a failure: no answer of the server's.
 	Failed func(error) bool
 	// Trips counts the calls, perhaps of several guards. It may be nil.
@@ -84,7 +84,7 @@ func (g *Guard) count(s sending, answered bool) {
 	switch t := g.config.Trips; {
 	case t == nil:
 	case answered:
-		t.took.Add(uint64(time.Since(s.at)))
+		t.took.Add(uint64(time.Since(s.sentAt)))
 		t.answered.Add(1)
 	case g.base.Err() == nil:
 		t.failed.Add(1)
@@ -100,7 +100,7 @@ func New(c Config) *Guard {
 	}
 	g := &Guard{
 		config:  c,
-		breaker: newBreaker(c.Failures, c.Pause, c.Longest, c.OnChange),
+		breaker: newBreaker(c.Failures, c.Pause, c.MaxPause, c.OnChange),
 		watch:   newWatch(c.Silence, c.Budget),
 		jobs:    make(chan job),
 		slots:   make(chan struct{}, c.MaxInFlight),

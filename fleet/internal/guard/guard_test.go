@@ -72,7 +72,7 @@ func inBubble(t *testing.T, test func(t *testing.T, g guarded)) {
 
 func inBubbleOf(t *testing.T, c Config, test func(t *testing.T, g *Guard)) {
 	t.Helper()
-	c.Budget, c.CallTimeout, c.Silence, c.Failures, c.Pause, c.Longest = budget, hang, silence, 3, pause, 8*pause
+	c.Budget, c.CallTimeout, c.Silence, c.Failures, c.Pause, c.MaxPause = budget, hang, silence, 3, pause, 8*pause
 	if c.MaxInFlight == 0 {
 		c.MaxInFlight = 100
 	}

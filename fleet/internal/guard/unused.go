@@ -26,7 +26,7 @@ func (u *unused[Q, A]) put(ask Q, value A) {
 	}
 }
 
-// Unused calls use for each answer that came too late since the last Unused, for 4,096 at most.
+// Unused passes to use each late answer received since the previous call of Unused, at most 4,096.
 func (b *Batch[Q, A]) Unused(use func(ask Q, value A)) {
 	b.unused.mu.Lock()
 	all := b.unused.all

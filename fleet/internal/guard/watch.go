@@ -62,13 +62,13 @@ func newWatch(silence, budget time.Duration) *watch {
 
 type sending struct {
 	tick   int64
-	at     time.Time
+	sentAt time.Time
 	budget time.Duration
 }
 
 // send notes that a call is sent. receive must follow.
 func (w *watch) send(budget time.Duration) sending {
-	s := sending{tick: w.now.Load(), at: time.Now(), budget: budget}
+	s := sending{tick: w.now.Load(), sentAt: time.Now(), budget: budget}
 	w.under.Add(1)
 	w.sent[s.tick%int64(len(w.sent))].Add(1)
 	return s
@@ -92,7 +92,7 @@ func (w *watch) hear(s sending) {
 	}
 }
 
-func (s sending) within() bool { return time.Since(s.at) <= s.budget }
+func (s sending) within() bool { return time.Since(s.sentAt) <= s.budget }
 
 // heardLately reports whether a call of the last ticks has been answered.
 func (w *watch) heardLately() bool { return w.now.Load()-w.newest.Load() <= 2 }
@@ -100,8 +100,8 @@ func (w *watch) heardLately() bool { return w.now.Load()-w.newest.Load() <= 2 }
 // stale reports whether a call has taken as long as a server that is silent.
 func (w *watch) stale(s sending) bool { return w.now.Load()-s.tick >= silentTicks }
 
-// step begins the next tick and returns why not to ask the server. punctual: the last came when
-// due.
+// step begins the next tick and returns an error if the server should not be asked. punctual reports
+// whether the previous tick was on time.
 func (w *watch) step(punctual bool) error {
 	now := w.now.Add(1)
 	inTime, late := w.inTime.Swap(false), w.late.Swap(false)

@@ -171,12 +171,12 @@ func (w *wire) send(ctx context.Context, do func()) error {
 func TestHoldWith(t *testing.T) {
 	begun := time.Now()
 	at := func(sent, end time.Duration, units int64) hold {
-		return hold{units: units, sent: begun.Add(sent), end: begun.Add(end), window: 7, word: uint64(units), at: 10}
+		return hold{units: units, sent: begun.Add(sent), end: begun.Add(end), window: 7, word: uint64(units), instant: 10}
 	}
 	for _, c := range []struct{ old, young, want hold }{
-		{at(0, 5, 3), at(1, 6, 4), hold{units: 7, sent: begun, end: begun.Add(5), window: 7, word: 3, at: 10}},
-		{at(0, 6, 3), at(1, 5, 4), hold{units: 7, sent: begun, end: begun.Add(5), window: 7, word: 3, at: 10}},
-		{at(0, 5, 3), at(1, 5, 0), hold{units: 3, sent: begun, end: begun.Add(5), window: 7, word: 3, at: 10}},
+		{at(0, 5, 3), at(1, 6, 4), hold{units: 7, sent: begun, end: begun.Add(5), window: 7, word: 3, instant: 10}},
+		{at(0, 6, 3), at(1, 5, 4), hold{units: 7, sent: begun, end: begun.Add(5), window: 7, word: 3, instant: 10}},
+		{at(0, 5, 3), at(1, 5, 0), hold{units: 3, sent: begun, end: begun.Add(5), window: 7, word: 3, instant: 10}},
 	} {
 		assert.Equal(t, c.want, c.old.with(c.young))
 		assert.Equal(t, c.want, c.young.with(c.old))

@@ -10,12 +10,12 @@ import (
 
 // hold is paid units, and the data to use and return them. The zero value is none.
 type hold struct {
-	units  int64
-	sent   time.Time      // when they were asked for
-	end    time.Time      // when they lapse
-	window policy.Instant // that paid them; 0 for a funnel
-	word   uint64         // at the grant
-	at     policy.Instant
+	units   int64
+	sent    time.Time      // when they were asked for
+	end     time.Time      // when they lapse
+	window  policy.Instant // that paid them; 0 for a funnel
+	word    uint64         // at the grant
+	instant policy.Instant
 }
 
 func (h hold) live(now time.Time) bool { return h.units > 0 && now.Before(h.end) }
@@ -43,9 +43,9 @@ type account struct {
 	name    string // see Config.Name
 	current hold   // written into the key's word; units are as of then
 	// next is paid too, and follows current. Leases of a funnel end apart, so they cannot be added.
-	next  hold
-	calls []*call // wait for the bank's answer
-	asked bool    // in the channel, or not yet answered
+	next    hold
+	calls   []*call // wait for the bank's answer
+	pending bool    // in the channel, or not yet answered
 
 	demand struct {
 		known bool // there was an ask before
@@ -56,11 +56,11 @@ type account struct {
 	}
 	left struct {
 		units  int64
-		at     time.Time
+		since  time.Time
 		window time.Time // when it ends, for windows
 	}
-	// refused is the bank's last refusal: so many units are not there before until. times counts
-	// the refusals since its last grant.
+	// refused is the bank's last refusal: it will not grant that many units before until. times
+	// counts the refusals since its last grant.
 	refused struct {
 		units int64
 		until time.Time
@@ -108,13 +108,13 @@ type answer struct {
 
 // book has the accounts in order of their last touch, the oldest first. Leases.mu guards it.
 type book struct {
-	accounts map[string]*account
-	order    *list.List
-	most     int
+	accounts    map[string]*account
+	order       *list.List
+	maxAccounts int
 }
 
 func newBook(most int) book {
-	return book{accounts: map[string]*account{}, order: list.New(), most: most}
+	return book{accounts: map[string]*account{}, order: list.New(), maxAccounts: most}
 }
 
 // open returns the account of a name, and makes it if needed. It returns nil if there is no room,
@@ -123,7 +123,7 @@ func (b *book) open(name string, now time.Time) (a, old *account) {
 	if a = b.accounts[name]; a != nil {
 		return a, nil
 	}
-	if len(b.accounts) >= b.most {
+	if len(b.accounts) >= b.maxAccounts {
 		if old = b.first(); old.busy() {
 			return nil, nil
 		}
@@ -137,7 +137,7 @@ func (b *book) open(name string, now time.Time) (a, old *account) {
 	return a, old
 }
 
-func (a *account) busy() bool { return a.asked || len(a.calls) > 0 }
+func (a *account) busy() bool { return a.pending || len(a.calls) > 0 }
 
 func (b *book) first() *account {
 	if front := b.order.Front(); front != nil {
@@ -158,16 +158,17 @@ func (b *book) remove(a *account) {
 
 // The figures that size leases.
 const (
-	// New units should last this part of a term at the recent pace, or a round trip if that is
-	// longer. Longer asks less often; shorter strands less when the load moves.
-	horizon = 4
+	// New units should last for a term divided by partsOfTerm at the recent pace, or for a round trip
+	// if that is longer. A larger part asks less often; a smaller part leaves fewer unused units on a
+	// server that lost its load.
+	partsOfTerm = 4
 	// A refused key is not asked for again before this part of a term has passed, since several
 	// servers may want more than there is. A default term counts before it is shortened.
 	pauses   = 16
 	backCost = 2 // commands to return units
-	// A refusal holds as long as the bank says, up to a term. Each further refusal doubles that
-	// bound, so many times at most: other servers may give back.
-	longest = 4
+	// A refusal holds as long as the bank says, up to a term. Each further refusal doubles the bound,
+	// at most maxDoublings times, since other servers may return units.
+	maxDoublings = 4
 	// A key is worth leases from this many calls a term on. An ask costs one Redis command, like a
 	// call, and a return two more. At random calls, 2 to 4 a term, keys leased from 2, 4 and 6
 	// calls on cost up to 1.17, 1.05 and 1.01 commands a call, and from 8 on 1.00: see
@@ -176,9 +177,9 @@ const (
 )
 
 // size returns how many units to ask for beyond need, the waiting calls' units. It covers a round
-// trip and the horizon at the recent pace, and is at most twice the use. left, the units still
+// trip and a part of a term at the recent pace, and is at most twice the use. left, the units still
 // held, is subtracted. At most half of the limit's rest is spread over the servers.
-func (a *account) size(p *Plan, now time.Time, left, need int64, servers int, trip time.Duration) int64 {
+func (a *account) size(p *Plan, now time.Time, left, need int64, servers int, roundTrip time.Duration) int64 {
 	d := &a.demand
 	used := max(d.had+d.got-left, 0) + need
 	span := now.Sub(d.since).Seconds()
@@ -186,23 +187,23 @@ func (a *account) size(p *Plan, now time.Time, left, need int64, servers int, tr
 	rate := float64(used) / max(span, p.pause.Seconds())
 	d.since, d.had, d.got = now, left, 0
 
-	term := p.term(trip)
-	trip = min(trip, term/horizon)
-	ahead := int64(math.Ceil(1.25 * rate * (max(p.near/horizon, trip) + trip).Seconds()))
-	d.low = int64(math.Ceil(1.5 * rate * trip.Seconds()))
-	if ahead = min(ahead, 2*used); !d.known {
-		ahead = 0 // the key's first ask may be its only ask
+	term := p.term(roundTrip)
+	roundTrip = min(roundTrip, term/partsOfTerm)
+	extra := int64(math.Ceil(1.25 * rate * (max(p.near/partsOfTerm, roundTrip) + roundTrip).Seconds()))
+	d.low = int64(math.Ceil(1.5 * rate * roundTrip.Seconds()))
+	if extra = min(extra, 2*used); !d.known {
+		extra = 0 // the key's first ask may be its only ask
 	}
 	d.known = true
 	n := int64(max(servers, 1))
 	share := a.remains(p, now) / (2 * n)
-	share = max(share, int64(p.rate*max(p.pause, trip).Seconds())/n)
-	return max(min(ahead, share, p.Most)-left, 0)
+	share = max(share, int64(p.rate*max(p.pause, roundTrip).Seconds())/n)
+	return max(min(extra, share, p.Most)-left, 0)
 }
 
 func (a *account) remains(p *Plan, now time.Time) int64 {
 	switch {
-	case a.left.at.IsZero():
+	case a.left.since.IsZero():
 		return p.Limit()
 	case !a.left.window.IsZero():
 		if now.Before(a.left.window) {
@@ -210,5 +211,5 @@ func (a *account) remains(p *Plan, now time.Time) int64 {
 		}
 		return p.Limit()
 	}
-	return min(a.left.units+int64(p.rate*now.Sub(a.left.at).Seconds()), p.Limit())
+	return min(a.left.units+int64(p.rate*now.Sub(a.left.since).Seconds()), p.Limit())
 }

@@ -81,13 +81,13 @@ type Leases struct {
 	fault   func(string)
 	always  bool
 
-	lives   int          // of the owner, the only reader
-	trip    atomic.Int64 // recent time of an exchange in nanoseconds; 0 before the first
-	running *supervisor.Handle
-	stop    context.CancelFunc // ends the owner after its answer
-	base    context.Context    // of exchanges
-	abort   context.CancelFunc // cancels base
-	once    sync.Once
+	lives     int          // of the owner, the only reader
+	roundTrip atomic.Int64 // recent time of an exchange in nanoseconds; 0 before the first
+	running   *supervisor.Handle
+	stop      context.CancelFunc // ends the owner after its answer
+	base      context.Context    // of exchanges
+	abort     context.CancelFunc // cancels base
+	once      sync.Once
 
 	mu      sync.Mutex // callers' code runs under it only in servers and blocked
 	closed  bool
@@ -173,11 +173,11 @@ func (l *Leases) answered(key, name string, n int64, said policy.Decision) (d po
 }
 
 // Reserve is Try for a call that may give units back: they return to their lease while that lasts.
-func (l *Leases) Reserve(key string, n int64) (d policy.Decision, held engine.Reservation[string], ok bool) {
+func (l *Leases) Reserve(key string, n int64) (d policy.Decision, reservation engine.Reservation[string], ok bool) {
 	name := l.name(key)
-	held = l.words.Reserve(name, n, 0)
-	d, ok = l.answered(key, name, n, held.Decision)
-	return d, held, ok
+	reservation = l.words.Reserve(name, n, 0)
+	d, ok = l.answered(key, name, n, reservation.Decision)
+	return d, reservation, ok
 }
 
 // Choke is Try for one unit without details. It costs less.
@@ -199,7 +199,7 @@ func (l *Leases) renew(key, name string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	a, now := l.book.accounts[name], time.Now()
-	if a == nil || a.asked || l.closed || a.next.live(now) || a.refused.units > 0 && now.Before(a.refused.until) {
+	if a == nil || a.pending || l.closed || a.next.live(now) || a.refused.units > 0 && now.Before(a.refused.until) {
 		return
 	}
 	l.send(a, key)
@@ -207,12 +207,12 @@ func (l *Leases) renew(key, name string) {
 
 // send puts the account into the channel. l.mu is held.
 func (l *Leases) send(a *account, key string) bool {
-	if a.asked {
+	if a.pending {
 		return true
 	}
 	select {
 	case l.work <- question{a, key}:
-		a.asked = true
+		a.pending = true
 		return true
 	default:
 		return false
@@ -343,7 +343,7 @@ func (l *Leases) worthwhile(a *account, n int64, now time.Time) bool {
 	}
 	a.widest = max(a.widest, n)
 	recent := a.pace.add(1+l.use(a), now, l.term())
-	if a.asked || len(a.calls) > 0 || a.refused.times > 0 {
+	if a.pending || len(a.calls) > 0 || a.refused.times > 0 {
 		return true
 	}
 	l.book.touch(a, now)
@@ -405,11 +405,11 @@ func (l *Leases) Held(key string) int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	name := l.name(key)
-	held := l.left(name)
+	units := l.left(name)
 	if a := l.book.accounts[name]; a != nil && a.next.live(time.Now()) {
-		held += a.next.units
+		units += a.next.units
 	}
-	return held
+	return units
 }
 
 // Refused returns how much longer one unit of the key is refused without asking the bank, or 0.
@@ -435,7 +435,7 @@ func (l *Leases) Forget(key string) {
 	if a := l.book.accounts[name]; a != nil {
 		a.current, a.next = hold{}, hold{}
 		a.refused.units, a.refused.times = 0, 0
-		a.left.at = time.Time{}
+		a.left.since = time.Time{}
 	}
 }
 

@@ -18,7 +18,7 @@ func (l *Leases) runOwner(ctx context.Context) error {
 	if l.lives++; l.lives > 1 {
 		l.recover()
 	}
-	sweep := time.NewTimer(l.term() / horizon)
+	sweep := time.NewTimer(l.term() / partsOfTerm)
 	defer sweep.Stop()
 	questions := make([]question, 0, batch)
 	for {
@@ -27,7 +27,7 @@ func (l *Leases) runOwner(ctx context.Context) error {
 			return nil
 		case <-sweep.C:
 			l.reclaim()
-			sweep.Reset(l.term() / horizon)
+			sweep.Reset(l.term() / partsOfTerm)
 			continue
 		case q := <-l.work:
 			questions = append(questions[:0], q)
@@ -53,7 +53,7 @@ func (l *Leases) recover() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, a := range l.book.accounts {
-		if a.asked {
+		if a.pending {
 			l.fail(a, errDied)
 		}
 	}
@@ -62,13 +62,13 @@ func (l *Leases) recover() {
 var errDied = errors.New("the goroutine that talks to the bank died and was restarted")
 
 func (l *Leases) exchange(questions []question) {
-	l.at("exchange: begin")
+	l.faultAt("exchange: begin")
 	asks := l.asks(questions)
 	ctx, cancel := context.WithTimeout(l.base, l.timeout)
 	defer cancel()
 	sent := time.Now()
 	grants := l.bank.Lease(ctx, asks)
-	l.at("exchange: answered")
+	l.faultAt("exchange: answered")
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.stats.Exchanges++
@@ -82,25 +82,25 @@ func (l *Leases) exchange(questions []question) {
 	}
 }
 
-// measure updates trip. Longer exchanges weigh more, so that leases seldom come too late. l.mu is
+// measure updates roundTrip. Longer exchanges weigh more, so that leases seldom come too late. l.mu is
 // held.
 func (l *Leases) measure(took time.Duration, grants []Grant) {
 	if !slices.ContainsFunc(grants, func(g Grant) bool { return g.Err == nil }) {
 		return
 	}
-	trip := time.Duration(l.trip.Load())
-	switch d := took - trip; {
-	case trip == 0:
-		trip = took
+	roundTrip := time.Duration(l.roundTrip.Load())
+	switch d := took - roundTrip; {
+	case roundTrip == 0:
+		roundTrip = took
 	case d > 0:
-		trip += d / 2
+		roundTrip += d / 2
 	default:
-		trip += d / 8
+		roundTrip += d / 8
 	}
-	l.trip.Store(int64(trip))
+	l.roundTrip.Store(int64(roundTrip))
 }
 
-func (l *Leases) term() time.Duration { return l.plan.term(time.Duration(l.trip.Load())) }
+func (l *Leases) term() time.Duration { return l.plan.term(time.Duration(l.roundTrip.Load())) }
 
 func (l *Leases) asks(questions []question) []Ask {
 	l.mu.Lock()
@@ -110,28 +110,28 @@ func (l *Leases) asks(questions []question) []Ask {
 	asks := make([]Ask, 0, len(questions))
 	for _, q := range questions {
 		a := q.account
-		need, least := int64(0), int64(0)
+		need, smallest := int64(0), int64(0)
 		for _, c := range a.calls {
 			if c.gone {
 				continue
 			}
-			if need += c.n; least == 0 || c.n < least {
-				least = c.n
+			if need += c.n; smallest == 0 || c.n < smallest {
+				smallest = c.n
 			}
 		}
 		left := l.left(a.name)
 		if a.next.live(now) {
 			left += a.next.units
 		}
-		ahead := a.size(l.plan, now, left, need, servers, time.Duration(l.trip.Load()))
+		extra := a.size(l.plan, now, left, need, servers, time.Duration(l.roundTrip.Load()))
 		if !l.always {
 			// Ask for no more than leases were of use so far: little is lost if no more calls come.
 			l.use(a)
 			a.saved-- // for the ask
-			ahead = min(ahead, int64(max(2*a.saved, 1))*max(a.widest, 1))
+			extra = min(extra, int64(max(2*a.saved, 1))*max(a.widest, 1))
 		}
-		most := max(need+ahead, 1)
-		asks = append(asks, Ask{Key: q.key, Need: max(least, 1), Most: min(most, max(l.plan.Limit(), 1))})
+		most := max(need+extra, 1)
+		asks = append(asks, Ask{Key: q.key, Need: max(smallest, 1), Most: min(most, max(l.plan.Limit(), 1))})
 	}
 	return asks
 }
@@ -142,10 +142,10 @@ func (l *Leases) answer(a *account, sent time.Time, ask Ask, g Grant) {
 		l.fail(a, g.Err)
 		return
 	}
-	a.asked = false
+	a.pending = false
 	now := time.Now()
 	l.book.touch(a, now)
-	a.left.units, a.left.at = g.Decision.Remaining, now
+	a.left.units, a.left.since = g.Decision.Remaining, now
 	if end := l.plan.window(g); end != 0 {
 		a.left.window = now.Add(time.Duration(end - g.At))
 	}
@@ -169,7 +169,7 @@ func (l *Leases) answer(a *account, sent time.Time, ask Ask, g Grant) {
 	a.demand.got += g.Granted
 	h := hold{
 		units: g.Granted, sent: sent, end: sent.Add(l.plan.lasts(g, l.term())),
-		window: l.plan.window(g), word: g.After, at: g.At,
+		window: l.plan.window(g), word: g.After, instant: g.At,
 	}
 	h.units -= l.serve(a, ask.Key, h, now)
 	if h.units == 0 {
@@ -226,7 +226,7 @@ func (l *Leases) again(a *account, key string) {
 func (l *Leases) refuse(a *account, key string, now time.Time, need int64, retry time.Duration) {
 	r := &a.refused
 	r.times++
-	wait := max(min(retry, l.term()<<min(r.times-1, longest)), l.soon())
+	wait := max(min(retry, l.term()<<min(r.times-1, maxDoublings)), l.soon())
 	r.units, r.until = need, now.Add(wait)
 	l.stats.Refusals++
 	rest := a.calls[:0]
@@ -247,7 +247,7 @@ func (l *Leases) refuse(a *account, key string, now time.Time, need int64, retry
 
 // soon returns a refused key's shortest pause, random to spread the servers. l.mu is held.
 func (l *Leases) soon() time.Duration {
-	shortest := max(l.plan.pause, time.Duration(l.trip.Load()))
+	shortest := max(l.plan.pause, time.Duration(l.roundTrip.Load()))
 	return shortest + time.Duration(l.random.Int64N(int64(shortest/4)+1))
 }
 
@@ -257,7 +257,7 @@ func (l *Leases) refusedFor(wait time.Duration) policy.Decision {
 
 // fail answers the waiting calls with an error. l.mu is held.
 func (l *Leases) fail(a *account, err error) {
-	a.asked = false
+	a.pending = false
 	switch {
 	case l.closed:
 		err = ErrClosed
@@ -342,7 +342,7 @@ func (l *Leases) close(a *account, now time.Time, backs []Back, worthIt func(*ac
 		if h.units == 0 {
 			continue
 		}
-		b := Back{Name: a.name, Units: h.units, Word: h.word, At: h.at, Age: now.Sub(h.sent)}
+		b := Back{Name: a.name, Units: h.units, Word: h.word, At: h.instant, Age: now.Sub(h.sent)}
 		if h.window == 0 && l.plan.worth(b.Units, b.Age) == 0 || !worthIt(a) {
 			l.stats.Lapsed += uint64(h.units)
 			continue
@@ -361,7 +361,7 @@ func (l *Leases) giveBack(ctx context.Context, backs []Back) {
 	_ = l.bank.Return(ctx, backs) // units that do not come back are lost, and were paid
 }
 
-func (l *Leases) at(point string) {
+func (l *Leases) faultAt(point string) {
 	if l.fault != nil {
 		l.fault(point)
 	}

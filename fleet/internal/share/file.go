@@ -17,7 +17,7 @@ var ErrForeign = errors.New("the file is of another limit")
 
 // lasting bounds the instants of a file, at half the time of words. An older file goes into a new
 // share.
-const lasting = longest
+const lasting = maxPeriod
 
 // loaded is an entry of a file. Without from, the share of its word, the units count from now on.
 type loaded struct {
@@ -31,7 +31,7 @@ func (l *Local) Changed() bool { return l.changed.Load() }
 
 // Save writes the keys with units that count and were not Paid, and their shares. of names the
 // limit. If it misses units admitted meanwhile, Changed is true. It must not run twice at once.
-func (l *Local) Save(w io.Writer, of string) (err error) {
+func (l *Local) Save(w io.Writer, limit string) (err error) {
 	l.changed.Store(false) // before reading the entries
 	defer func() {
 		if err != nil {
@@ -40,7 +40,7 @@ func (l *Local) Save(w io.Writer, of string) (err error) {
 	}()
 	to, err := statefile.NewWriter(w, statefile.Header{
 		// The wall clock may have been set since the share began.
-		Epoch: time.Now().Add(-time.Duration(l.now())), Limit: l.whole.Load().policy.String(), Codec: codec(of),
+		Epoch: time.Now().Add(-time.Duration(l.now())), Limit: l.undivided.Load().policy.String(), Codec: codec(limit),
 	})
 	if err != nil {
 		return err
@@ -77,8 +77,8 @@ func (s *shard) unpaid(now policy.Instant, some []loaded) []loaded {
 	return some
 }
 
-// appendKey appends the number of servers (0: no word), the units to charge, the doubt and the
-// name.
+// appendKey appends the number of servers (0: no word), the units to charge, unknownSince and
+// the name.
 func appendKey(dst []byte, l loaded) []byte {
 	servers := 0
 	if l.from != nil {
@@ -86,7 +86,7 @@ func appendKey(dst []byte, l loaded) []byte {
 	}
 	dst = binary.AppendUvarint(dst, uint64(servers))
 	dst = binary.AppendUvarint(dst, uint64(l.entry.unpaid))
-	dst = binary.AppendVarint(dst, int64(l.entry.doubt))
+	dst = binary.AppendVarint(dst, int64(l.entry.unknownSince))
 	return append(dst, l.entry.name...)
 }
 
@@ -104,7 +104,7 @@ func cutKey(key []byte) (servers int, e entry, err error) {
 	if m <= 0 || len(key) == n+m {
 		return 0, e, errKey
 	}
-	return int(divided), entry{unpaid: int64(units), doubt: doubt(since), name: string(key[n+m:])}, nil
+	return int(divided), entry{unpaid: int64(units), unknownSince: unknownSince(since), name: string(key[n+m:])}, nil
 }
 
 var errKey = fmt.Errorf("share: %w: a key does not name its uncharged units", statefile.ErrCorrupt)
@@ -113,18 +113,18 @@ var errKey = fmt.Errorf("share: %w: a key does not name its uncharged units", st
 // differs. The share continues: its clock advances by the wall time since. If Config has another
 // limit, or the file counts from more than a year ago, the units to charge count from now on,
 // unless they must have drained. Keys without room are Lapsed. A failed Load reads nothing.
-func (l *Local) Load(r io.Reader, of string) error {
+func (l *Local) Load(r io.Reader, limit string) error {
 	from, err := statefile.NewReader(r)
 	if err != nil {
 		return err
 	}
 	header := from.Header()
-	if header.Codec != codec(of) {
-		return fmt.Errorf("share: %w: it is of %q, want %q", ErrForeign, header.Codec, codec(of))
+	if header.Codec != codec(limit) {
+		return fmt.Errorf("share: %w: it is of %q, want %q", ErrForeign, header.Codec, codec(limit))
 	}
 	parts := map[int]*part{0: nil}
 	var all []loaded
-	lapsed, room := int64(0), l.shards[0].most*len(l.shards)
+	lapsed, room := int64(0), l.shards[0].maxEntries*len(l.shards)
 	for {
 		record, err := from.Next()
 		if errors.Is(err, io.EOF) {
@@ -141,21 +141,21 @@ func (l *Local) Load(r io.Reader, of string) error {
 			lapsed += e.unpaid
 			continue
 		}
-		of, known := parts[servers]
+		part, known := parts[servers]
 		if !known {
-			p, err := Of(l.whole.Load().policy, servers)
+			p, err := Of(l.undivided.Load().policy, servers)
 			if err != nil {
 				return err
 			}
-			of = newPart(p, servers)
-			parts[servers] = of
+			part = newPart(p, servers)
+			parts[servers] = part
 		}
 		e.word = record.Word
-		all = append(all, loaded{l.hash.of(e.name), e, of})
+		all = append(all, loaded{l.hash.sum(e.name), e, part})
 	}
 	last, now := from.Last(), policy.Instant(time.Since(header.Epoch))
 	now = max(now, last) // a wall clock that went back drains nothing
-	same := header.Limit == l.whole.Load().policy.String()
+	same := header.Limit == l.undivided.Load().policy.String()
 	begin := l.base
 	l.begun = time.Now()
 	if same && now < begin+policy.Instant(lasting) {
@@ -183,7 +183,7 @@ func (l *Local) Load(r io.Reader, of string) error {
 // begin returns a file's entries without words, with the units that may still count at its instant
 // now.
 func (l *Local) begin(all []loaded, same bool, now, last policy.Instant) (kept []loaded) {
-	if time.Duration(now-last) >= l.whole.Load().memory {
+	if time.Duration(now-last) >= l.undivided.Load().memory {
 		return nil
 	}
 	for _, e := range all {
@@ -191,7 +191,7 @@ func (l *Local) begin(all []loaded, same bool, now, last policy.Instant) (kept [
 			e.entry.unpaid = min(e.entry.unpaid, e.from.used(e.entry.word, now))
 		}
 		if e.entry.unpaid > 0 {
-			e.from, e.entry.word, e.entry.doubt = nil, 0, 0
+			e.from, e.entry.word, e.entry.unknownSince = nil, 0, 0
 			kept = append(kept, e)
 		}
 	}
@@ -209,7 +209,7 @@ func (s *shard) enter(now policy.Instant) (lapsed int64) {
 			e.unpaid = min(e.unpaid, l.from.used(e.word, now))
 			e.word = s.part.carry(l.from, e.word, now)
 		}
-		if len(s.entries) >= s.most {
+		if len(s.entries) >= s.maxEntries {
 			lapsed += e.unpaid
 			continue
 		}

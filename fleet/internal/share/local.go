@@ -23,33 +23,33 @@ import (
 // Units charged to Redis also count here until they drain by the share's own rate. So the shares of
 // all servers keep the limit by themselves, however often and briefly Redis is away.
 type Local struct {
-	whole atomic.Pointer[whole]
-	name  func(key string) string
-	begun time.Time
-	base  policy.Instant // of begun
-	full  bool           // see Config.Full
-	id    uint64         // order of locks
-	hash  hasher
+	undivided atomic.Pointer[undivided]
+	name      func(key string) string
+	begun     time.Time
+	base      policy.Instant // of begun
+	full      bool           // see Config.Full
+	id        uint64         // order of locks
+	hash      hasher
 
 	dividing sync.Mutex // held to divide
 	servers  atomic.Int64
-	// heard is the instant of Redis's last answer, or 0. ahead is Redis's clock less this clock
-	// then, in nanoseconds.
-	heard, ahead atomic.Int64
-	noted        atomic.Bool // something was taken since Owed last began
-	changed      atomic.Bool // Save has something new
-	lapsed       atomic.Uint64
-	shards       []shard
+	// heard is the instant of Redis's last answer, or 0. clockOffset is Redis's clock minus this
+	// server's at that answer, in nanoseconds.
+	heard, clockOffset atomic.Int64
+	noted              atomic.Bool // something was taken since Owed last began
+	changed            atomic.Bool // Save has something new
+	lapsed             atomic.Uint64
+	shards             []shard
 }
 
-type whole struct {
+type undivided struct {
 	policy policy.Policy
 	shape  shape.Shape   // zero for a log
 	memory time.Duration // time in which a full key drains
 }
 
-func newWhole(p policy.Policy) *whole {
-	w := &whole{policy: p}
+func newWhole(p policy.Policy) *undivided {
+	w := &undivided{policy: p}
 	if s, ok := p.(shape.Shaped); ok {
 		w.shape = s.Shape()
 	}
@@ -88,7 +88,7 @@ func New(c Config) (*Local, error) {
 		shards: newShards(c.MaxKeys),
 	}
 	w := newWhole(c.Policy)
-	l.whole.Store(w)
+	l.undivided.Store(w)
 	l.base = firstInstant(w.shape)
 	if c.Servers > 0 {
 		if err := l.Serve(c.Servers); err != nil {
@@ -106,7 +106,7 @@ func firstInstant(s shape.Shape) policy.Instant {
 	case shape.Bursty:
 		return min(policy.Instant(s.Depth/ticks)+2, policy.Instant(s.End/2))
 	}
-	return policy.Instant(longest) + 1
+	return policy.Instant(maxPeriod) + 1
 }
 
 // now is the share's time, not Redis's.
@@ -126,7 +126,7 @@ func (l *Local) Serve(servers int) error {
 	}
 	l.dividing.Lock()
 	defer l.dividing.Unlock()
-	if err := l.divide(l.whole.Load().policy, servers); err != nil {
+	if err := l.divide(l.undivided.Load().policy, servers); err != nil {
 		return err
 	}
 	l.servers.Store(int64(servers))
@@ -140,7 +140,7 @@ func (l *Local) SetPolicy(p policy.Policy) error {
 	}
 	l.dividing.Lock()
 	defer l.dividing.Unlock()
-	l.whole.Store(newWhole(p))
+	l.undivided.Store(newWhole(p))
 	l.change()
 	if servers := l.Servers(); servers > 0 {
 		return l.divide(p, servers)
@@ -149,8 +149,8 @@ func (l *Local) SetPolicy(p policy.Policy) error {
 }
 
 // divide sets the part of all shards. The caller holds dividing.
-func (l *Local) divide(whole policy.Policy, servers int) error {
-	p, err := Of(whole, servers)
+func (l *Local) divide(undivided policy.Policy, servers int) error {
+	p, err := Of(undivided, servers)
 	if err != nil {
 		return err
 	}
@@ -169,7 +169,7 @@ func (l *Local) Follow(other *Local) error {
 	if heard := other.heard.Load(); heard != 0 {
 		ago := int64(other.now()) - heard
 		l.heard.Store(int64(l.now()) - ago)
-		l.ahead.Store(other.ahead.Load() + int64(other.now()-l.now()))
+		l.clockOffset.Store(other.clockOffset.Load() + int64(other.now()-l.now()))
 	}
 	if servers := other.Servers(); servers > 0 {
 		return l.Serve(servers)
@@ -180,30 +180,30 @@ func (l *Local) Follow(other *Local) error {
 // Heard records an answer of Redis at the instant at, by its clock.
 func (l *Local) Heard(at policy.Instant) {
 	now := l.now()
-	l.ahead.Store(int64(at - now))
+	l.clockOffset.Store(int64(at - now))
 	l.heard.Store(int64(now))
 }
 
 // Learn records Redis's word of a key at the instant at, by Redis's clock.
-func (l *Local) Learn(key string, word uint64, at policy.Instant) {
-	l.Heard(at)
+func (l *Local) Learn(key string, word uint64, instant policy.Instant) {
+	l.Heard(instant)
 	h, s := l.lock(key)
 	defer s.mu.Unlock()
-	s.learn(h, known{word, at})
+	s.learn(h, known{word, instant})
 }
 
 // LearnLate is Learn for an old answer: it says nothing of Redis's clock, and newer words stay.
-func (l *Local) LearnLate(key string, word uint64, at policy.Instant) {
+func (l *Local) LearnLate(key string, word uint64, instant policy.Instant) {
 	h, s := l.lock(key)
 	defer s.mu.Unlock()
-	if old, there := s.known[h]; !there || at >= old.at {
-		s.learn(h, known{word, at})
+	if old, there := s.known[h]; !there || instant >= old.instant {
+		s.learn(h, known{word, instant})
 	}
 }
 
 // Word returns the word of a key with used units. A log has no word in Redis.
 func (l *Local) Word(used int64, at policy.Instant) uint64 {
-	return charged(l.whole.Load().policy, 0, at, used)
+	return charged(l.undivided.Load().policy, 0, at, used)
 }
 
 // Take takes n units of the share, which can be given back.
@@ -233,7 +233,7 @@ func (l *Local) lockOf(h hash) *shard {
 	return s
 }
 
-func (l *Local) hashOf(key string) hash { return l.hash.of(l.name(key)) }
+func (l *Local) hashOf(key string) hash { return l.hash.sum(l.name(key)) }
 
 func (l *Local) index(h hash) int { return int(h.low % uint64(len(l.shards))) }
 
@@ -243,13 +243,13 @@ func (l *Local) take(s *shard, h hash, key string, n int64, patience time.Durati
 	case !r.Allowed || n == 0:
 		return r
 	case withheld > 0 && r.Wait == 0:
-		r.after, r.charged = charged(r.part.policy, e.word, r.at, n), true
+		r.after, r.charged = charged(r.part.policy, e.word, r.takenAt, n), true
 	default:
-		e.doubt = 0
+		e.unknownSince = 0
 	}
 	e.unpaid += n
 	e.word = r.after
-	l.put(s, h, e, there, key, r.at)
+	l.put(s, h, e, there, key, r.takenAt)
 	return r
 }
 
@@ -258,13 +258,13 @@ func (l *Local) take(s *shard, h hash, key string, n int64, patience time.Durati
 func (l *Local) decide(s *shard, h hash, n int64, patience time.Duration) (r Reservation, e entry, there bool, withheld int64) {
 	p := s.part
 	if p == nil {
-		r.Decision = policy.Decision{Limit: l.whole.Load().policy.Limit(), Allowed: n == 0, RetryAfter: never(n)}
+		r.Decision = policy.Decision{Limit: l.undivided.Load().policy.Limit(), Allowed: n == 0, RetryAfter: never(n)}
 		return r, e, false, 0
 	}
 	now := l.now()
 	e, there = l.entry(s, h, n, now)
-	r = Reservation{local: l, hash: h, part: p, n: n, at: now, before: e.word}
-	withheld = p.withheld(n, e.doubt, l.whole.Load().memory, now)
+	r = Reservation{local: l, hash: h, part: p, n: n, takenAt: now, before: e.word}
+	withheld = p.withheld(n, e.unknownSince, l.undivided.Load().memory, now)
 	r.after, r.Decision = p.policy.Take(charged(p.policy, e.word, now, withheld), now, n, patience)
 	return r, e, there, withheld
 }
@@ -284,7 +284,7 @@ func (l *Local) put(s *shard, h hash, e entry, there bool, key string, now polic
 	case e.name == "":
 		e.name = strings.Clone(l.name(key)) // which may be a part of a long text
 	}
-	if !there && len(s.entries) >= s.most {
+	if !there && len(s.entries) >= s.maxEntries {
 		l.lapsed.Add(uint64(s.evict(now)))
 	}
 	s.entries[h] = e
@@ -308,17 +308,17 @@ func (l *Local) entry(s *shard, h hash, n int64, now policy.Instant) (e entry, t
 	if e.unpaid > 0 { // drained units are not owed, whatever is added below
 		e.unpaid = min(e.unpaid, s.part.used(e.word, now))
 	}
-	at := now + policy.Instant(l.ahead.Load())
-	k, told := s.known[h]
-	w := l.whole.Load()
-	told = told && at < k.at+policy.Instant(w.memory)
+	redisNow := now + policy.Instant(l.clockOffset.Load())
+	k, hasWord := s.known[h]
+	w := l.undivided.Load()
+	hasWord = hasWord && redisNow < k.instant+policy.Instant(w.memory)
 	switch {
-	case told:
-		e.word, e.doubt = s.part.raise(w.policy, w.shape, e.word, k.word, at, now), 0
+	case hasWord:
+		e.word, e.unknownSince = s.part.raise(w.policy, w.shape, e.word, k.word, redisNow, now), 0
 	case there:
 	case l.full && l.heard.Load() != 0 && (s.lost == 0 || now >= s.lost+policy.Instant(w.memory)):
 	default:
-		e.word, e.doubt = s.part.usedUp(n, policy.Instant(l.heard.Load()), s.lost, l.base)
+		e.word, e.unknownSince = s.part.usedUp(n, policy.Instant(l.heard.Load()), s.lost, l.base)
 	}
 	return e, there
 }
@@ -330,15 +330,15 @@ func (l *Local) Refund(key string, n int64) policy.Decision {
 	defer s.mu.Unlock()
 	p := s.part
 	if p == nil {
-		return policy.Decision{Limit: l.whole.Load().policy.Limit()}
+		return policy.Decision{Limit: l.undivided.Load().policy.Limit()}
 	}
 	now := l.now()
 	e, there := l.entry(s, h, 0, now)
 	e.word = p.policy.(policy.Refunder).Refund(e.word, now, n)
 	e.unpaid = max(e.unpaid-max(n, -math.MaxInt64/2), 0)
 	if k, told := s.known[h]; told && n > 0 {
-		at := now + policy.Instant(l.ahead.Load())
-		k.word = l.whole.Load().policy.(policy.Refunder).Refund(k.word, at, saturated(n, int64(l.Servers())))
+		at := now + policy.Instant(l.clockOffset.Load())
+		k.word = l.undivided.Load().policy.(policy.Refunder).Refund(k.word, at, saturated(n, int64(l.Servers())))
 		s.known[h] = k
 	}
 	l.put(s, h, e, there, key, now)
@@ -354,7 +354,7 @@ func (l *Local) Reset(key string) bool {
 	e, there := s.entries[h]
 	delete(s.entries, h)
 	l.change()
-	s.learn(h, known{0, now + policy.Instant(l.ahead.Load())})
+	s.learn(h, known{0, now + policy.Instant(l.clockOffset.Load())})
 	return there && s.part.used(e.word, now) > 0
 }
 
@@ -427,7 +427,7 @@ type Reservation struct {
 	hash          hash
 	part          *part
 	n             int64
-	at            policy.Instant
+	takenAt       policy.Instant
 	before, after uint64
 	charged       bool // after is not the word of the policy's Take
 }
@@ -482,13 +482,13 @@ func (r *Reservation) without(word uint64, now policy.Instant, give int64) uint6
 		if give == r.n {
 			return r.before
 		}
-		next, d := r.part.policy.Take(r.before, r.at, r.n-give, math.MaxInt64)
+		next, d := r.part.policy.Take(r.before, r.takenAt, r.n-give, math.MaxInt64)
 		if d.Allowed && d.Wait == r.Wait && !r.charged {
 			return next // as after a take of fewer units
 		}
 		undone = 0
 	}
-	return r.part.policy.(policy.Refunder).Cancel(word, r.after, r.at, now, give, undone)
+	return r.part.policy.(policy.Refunder).Cancel(word, r.after, r.takenAt, now, give, undone)
 }
 
 func saturated(n, times int64) int64 {

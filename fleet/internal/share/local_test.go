@@ -464,7 +464,7 @@ func TestLateWordsChangeNothingThatIsNewer(t *testing.T) {
 		l.LearnLate("newer", word(90, then), then)
 		require.EqualValues(t, 40, l.Peek("late", 0).Remaining)
 		require.EqualValues(t, 90, l.Peek("newer", 0).Remaining)
-		require.Equal(t, int64(later-l.now()), l.ahead.Load())
+		require.Equal(t, int64(later-l.now()), l.clockOffset.Load())
 		l.LearnLate("late", l.Word(70, later), later)
 		require.EqualValues(t, 30, l.Peek("late", 0).Remaining)
 	})

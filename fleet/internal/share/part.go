@@ -53,15 +53,15 @@ func (t *part) used(word uint64, now policy.Instant) int64 {
 	return portion(ticks, int64(max(d.ResetAfter, 0)), int64(t.shape.Interval))
 }
 
-// usedUp returns the first entry of an unknown key whose call asks for n units: all but those used
-// at Redis's last answer. If the table forgot a key with debts later, all units are used at that
-// time. start is the server's start.
-func (t *part) usedUp(n int64, heard, lost, start policy.Instant) (word uint64, d doubt) {
+// usedUp returns the initial entry of an unknown key whose call asks for n units: all units except
+// those of a first call are used at Redis's last answer. If the table evicted a key with debts later,
+// all units are used at that time. start is the server's start.
+func (t *part) usedUp(n int64, heard, lost, start policy.Instant) (word uint64, d unknownSince) {
 	since, units := heard, full(t.policy)-t.firstCall(n)
-	d = doubt(since)
+	d = unknownSince(since)
 	if heard <= lost {
 		since, units = max(lost, start), full(t.policy)
-		d = -doubt(since)
+		d = -unknownSince(since)
 	}
 	if paced(t.shape) {
 		return charged(t.policy, 0, since, units), 0
@@ -78,26 +78,26 @@ func (t *part) firstCall(n int64) int64 {
 	return min(max(n, 1), t.policy.Limit())
 }
 
-// withheld returns the units of a window that an unknown key must not use yet: as large a part of
-// the share as of memory is left since the doubt, rounded up. They leave room for a first call of n
-// units: a second finds that call's units used as well.
-func (t *part) withheld(n int64, d doubt, memory time.Duration, now policy.Instant) int64 {
+// withheld returns the units of a window that an unknown key must not use yet: share x (memory - time
+// since the key was unknown) / memory, rounded up. They leave room for a first call of n units: a
+// second finds that call's units used as well.
+func (t *part) withheld(n int64, d unknownSince, memory time.Duration, now policy.Instant) int64 {
 	if d == 0 {
 		return 0
 	}
-	units, most, since := full(t.policy)-1, full(t.policy)-t.firstCall(n), policy.Instant(d)
+	units, maxWithheld, since := full(t.policy)-1, full(t.policy)-t.firstCall(n), policy.Instant(d)
 	if d < 0 {
-		units, most, since = units+1, units+1, -since
+		units, maxWithheld, since = units+1, units+1, -since
 	}
 	left := max(memory-time.Duration(now-since), 0)
-	return min(portion(units, int64(min(left, memory)), int64(memory)), most)
+	return min(portion(units, int64(min(left, memory)), int64(memory)), maxWithheld)
 }
 
-// raise returns a word at least as used as told, the whole limit's word at at. A paced word is a
-// debt of time, the same part of the share as of the whole. Of a window each server counts its
+// raise returns a word at least as used as redisWord, the undivided limit's word at redisNow. A paced word is a
+// debt of time, the same part of the share as of the limit. Of a window each server counts its
 // part, rounded up.
-func (t *part) raise(whole policy.Policy, s shape.Shape, word, told uint64, at, now policy.Instant) uint64 {
-	_, d := whole.Take(told, at, 0, 0)
+func (t *part) raise(limit policy.Policy, s shape.Shape, word, redisWord uint64, redisNow, now policy.Instant) uint64 {
+	_, d := limit.Take(redisWord, redisNow, 0, 0)
 	if paced(s) {
 		if d.ResetAfter <= 0 {
 			return word

@@ -11,7 +11,7 @@ import (
 )
 
 // longest is the longest period of a limit that counts in windows.
-const longest = 366 * 24 * time.Hour
+const maxPeriod = 366 * 24 * time.Hour
 
 // Of returns a server's share of p, so that all servers together keep p. It has the same kind, the
 // capacity divided, rounded down to at least 1, and the rate divided exactly. A limit that counts
@@ -66,12 +66,12 @@ func divider(p policy.Policy) (func(n int64) (policy.Policy, error), error) {
 }
 
 // windows divides limit units in a period.
-func windows(limit int64, per time.Duration, of func(int64, time.Duration) (policy.Policy, error)) func(int64) (policy.Policy, error) {
+func windows(limit int64, per time.Duration, window func(int64, time.Duration) (policy.Policy, error)) func(int64) (policy.Policy, error) {
 	return func(n int64) (policy.Policy, error) {
 		if limit >= n {
-			return of(limit/n, per)
+			return window(limit/n, per)
 		}
-		return of(1, min(times(per, (n+limit-1)/limit), longest))
+		return window(1, min(times(per, (n+limit-1)/limit), maxPeriod))
 	}
 }
 

@@ -15,41 +15,42 @@ type hasher [2]maphash.Seed
 
 func newHasher() hasher { return hasher{maphash.MakeSeed(), maphash.MakeSeed()} }
 
-func (s hasher) of(key string) hash {
+func (s hasher) sum(key string) hash {
 	return hash{maphash.String(s[0], key), maphash.String(s[1], key)}
 }
 
 type known struct {
-	word uint64
-	at   policy.Instant
+	word    uint64
+	instant policy.Instant
 }
 
 // entry is a key's share: a word of the part, the admitted units not yet charged, and the name
-// while there are any. For a window, doubt is since when the key was unknown, or 0: see
+// while there are any. For a window, unknownSince is since when the key was unknown, or 0: see
 // part.withheld.
 type entry struct {
-	word   uint64
-	unpaid int64
-	name   string
-	doubt  doubt
+	word         uint64
+	unpaid       int64
+	name         string
+	unknownSince unknownSince
 }
 
-// doubt is an instant from which a share comes back, negative without a unit left.
-type doubt int64
+// unknownSince is the instant at which an unknown key's share begins to return. It is negated if the
+// share began with no unit.
+type unknownSince int64
 
 type shard struct {
-	mu      sync.Mutex
-	most    int   // entries, and also Redis's words
-	part    *part // nil until servers are counted
-	entries map[hash]entry
-	known   map[hash]known
-	lost    policy.Instant // when the last key with debts was forgotten
-	loaded  []loaded       // entries of a file, until there is a part
-	_       [64]byte       // no two shards share a cache line
+	mu         sync.Mutex
+	maxEntries int   // entries, and also Redis's words
+	part       *part // nil until servers are counted
+	entries    map[hash]entry
+	known      map[hash]known
+	lost       policy.Instant // when the last key with debts was forgotten
+	loaded     []loaded       // entries of a file, until there is a part
+	_          [64]byte       // no two shards share a cache line
 }
 
 const (
-	mostShards = 64
+	maxShards = 64
 	// sampled is the number of keys compared to forget a key.
 	sampled = 8
 	// tidied is the number of entries of a shard checked each beat for expiry.
@@ -57,13 +58,13 @@ const (
 )
 
 func newShards(maxKeys int) []shard {
-	n := mostShards
-	for n > 1 && maxKeys/n < mostShards {
+	n := maxShards
+	for n > 1 && maxKeys/n < maxShards {
 		n /= 2
 	}
 	shards := make([]shard, n)
 	for i := range shards {
-		shards[i] = shard{most: max(maxKeys/n, 1), entries: map[hash]entry{}, known: map[hash]known{}}
+		shards[i] = shard{maxEntries: max(maxKeys/n, 1), entries: map[hash]entry{}, known: map[hash]known{}}
 	}
 	return shards
 }
@@ -74,11 +75,11 @@ func (s *shard) learn(h hash, k known) {
 	const second = 1e9
 	old, there := s.known[h]
 	switch {
-	case !there && len(s.known) >= s.most:
+	case !there && len(s.known) >= s.maxEntries:
 		s.forget()
-	case there && k.at == old.at:
+	case there && k.instant == old.instant:
 		k.word = max(k.word, old.word) // calls of one script
-	case there && k.at < old.at && old.at-k.at < second:
+	case there && k.instant < old.instant && old.instant-k.instant < second:
 		return
 	}
 	s.known[h] = k
@@ -89,8 +90,8 @@ func (s *shard) forget() {
 	var oldest hash
 	at, left := policy.Instant(0), sampled
 	for h, k := range s.known { // in random order
-		if left == sampled || k.at < at {
-			oldest, at = h, k.at
+		if left == sampled || k.instant < at {
+			oldest, at = h, k.instant
 		}
 		if left--; left == 0 {
 			break
@@ -103,24 +104,24 @@ func (s *shard) forget() {
 // without debts, then the key that drains first. Unknown keys begin used up as of then, if the
 // evicted key still counted.
 func (s *shard) evict(now policy.Instant) (lapsed int64) {
-	var least hash
-	var of entry
+	var victimHash hash
+	var victim entry
 	left := sampled
 	for h, e := range s.entries { // in random order
 		first := left == sampled
 		e.unpaid = min(e.unpaid, s.part.used(e.word, now))
-		if first || s.less(e, of) {
-			least, of = h, e
+		if first || s.less(e, victim) {
+			victimHash, victim = h, e
 		}
 		if left--; left == 0 {
 			break
 		}
 	}
-	delete(s.entries, least)
-	if s.part.policy.FreshAt(of.word) > now {
+	delete(s.entries, victimHash)
+	if s.part.policy.FreshAt(victim.word) > now {
 		s.lost = now
 	}
-	return of.unpaid
+	return victim.unpaid
 }
 
 func (s *shard) less(a, b entry) bool {

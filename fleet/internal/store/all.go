@@ -170,7 +170,7 @@ func decideAll(asks []Ask, keys []string, reply []rueidis.RedisMessage) ([]Taken
 			blocks[blockName] = block{f.block, b.counted || counts(&taken[i])}
 			word.now = taken[i].After
 			seen[keys[i]] = word
-			standing[i] = a.Limit.standing(word.before, f.at)
+			standing[i] = a.Limit.standing(word.before, f.now)
 		}
 		allowed = allowed && taken[i].Allowed
 	}
@@ -198,8 +198,8 @@ func (l *Limit) atOnce(n int64) []float64 {
 
 func (l *Limit) decideAtOnce(name string, f *found, n int64) (Taken, error) {
 	f.taken = f.taken && l.canTake(n)
-	if _, d := l.policy.Take(f.word, f.at, n, 0); d.Wait > 0 && !f.taken {
-		t := l.standing(f.word, f.at)
+	if _, d := l.policy.Take(f.word, f.now, n, 0); d.Wait > 0 && !f.taken {
+		t := l.standing(f.word, f.now)
 		t.Allowed, t.RetryAfter = false, d.Wait
 		l.obey(&t, f, n)
 		return t, nil

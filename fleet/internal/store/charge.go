@@ -24,7 +24,7 @@ func (s *Store) ChargeEach(ctx context.Context, l *Limit, debts []Debt) []error 
 	errs := make([]error, len(debts))
 	apart := s.apart.Load() || l.log != nil || s.client.Mode() == rueidis.ClientModeCluster
 	var calls []call
-	var of []int // first the debt of each call, in order
+	var indices []int // first the debt of each call, in order
 	var all call
 	var order []int
 	for i, d := range debts {
@@ -34,7 +34,7 @@ func (s *Store) ChargeEach(ctx context.Context, l *Limit, debts []Debt) []error 
 			figures = packed(l.backFigures(-d.Units, take{}))
 		}
 		if apart {
-			calls, of = append(calls, call{script: l.back, keys: l.backNames(name), args: []string{figures}}), append(of, i)
+			calls, indices = append(calls, call{script: l.back, keys: l.backNames(name), args: []string{figures}}), append(indices, i)
 			continue
 		}
 		all.keys, all.args, order = append(all.keys, name), append(all.args, figures), append(order, i)
@@ -50,7 +50,7 @@ func (s *Store) ChargeEach(ctx context.Context, l *Limit, debts []Debt) []error 
 		l.understandCharges(res, all.keys, func(i int, err error) { errs[order[i]] = err }, func(i int) int64 { return debts[order[i]].Units })
 	}
 	for i, res := range s.run(ctx, calls) {
-		_, errs[of[i]] = l.understandChange(res, calls[i].keys[0], -debts[of[i]].Units, take{})
+		_, errs[indices[i]] = l.understandChange(res, calls[i].keys[0], -debts[indices[i]].Units, take{})
 	}
 	return errs
 }
@@ -70,7 +70,7 @@ func (l *Limit) understandCharges(res rueidis.RedisResult, names []string, reply
 }
 
 // understandCharge returns an error unless the policy makes after from before.
-func (l *Limit) understandCharge(at policy.Instant, before, after rueidis.RedisMessage, name string, units int64) error {
+func (l *Limit) understandCharge(now policy.Instant, before, after rueidis.RedisMessage, name string, units int64) error {
 	word, err := parseWord(before, after.IsNil(), name)
 	if err != nil {
 		return err
@@ -79,7 +79,7 @@ func (l *Limit) understandCharge(at policy.Instant, before, after rueidis.RedisM
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrDisagrees, err)
 	}
-	return l.agrees(name, found{word: word, at: at}, -units, take{}, did, false)
+	return l.agrees(name, found{word: word, now: now}, -units, take{}, did, false)
 }
 
 func (s *Store) chargeScript(a algorithm) *script {

@@ -43,7 +43,7 @@ func (a *TakeAsk) noted() bool { return a.Returns && a.Limit.notes() && a.Limit.
 // found is a script's reply.
 type found struct {
 	word  uint64
-	at    policy.Instant
+	now   policy.Instant
 	taken bool
 	count int64  // of calls that took, or of units leased
 	block uint64 // word of the key's block
@@ -53,13 +53,13 @@ type found struct {
 
 // decide has the policy decide, which must agree with the script, and updates f.block.
 func (l *Limit) decide(name string, f *found, n int64, patience time.Duration) (Taken, error) {
-	next, d := l.policy.Take(f.word, f.at, n, patience)
-	blocked := l.rule.blockedFor(f.block, f.at) > 0
+	next, d := l.policy.Take(f.word, f.now, n, patience)
+	blocked := l.rule.blockedFor(f.block, f.now) > 0
 	if (d.Allowed && !blocked) != f.taken && n != 0 {
 		return Taken{}, fmt.Errorf("%w (%v, %s: word %d at %d, %d units, patience %v: the script says %t)",
-			ErrDisagrees, l.policy, shown(name), f.word, f.at, n, patience, f.taken)
+			ErrDisagrees, l.policy, shown(name), f.word, f.now, n, patience, f.taken)
 	}
-	t := Taken{Decision: d, Before: f.word, After: next, At: f.at}
+	t := Taken{Decision: d, Before: f.word, After: next, At: f.now}
 	if f.block != 0 || !d.Allowed && l.rule.Refusals > 0 {
 		l.obey(&t, f, n)
 	}
@@ -67,19 +67,19 @@ func (l *Limit) decide(name string, f *found, n int64, patience time.Duration) (
 }
 
 func (l *Limit) obey(t *Taken, f *found, n int64) {
-	f.block = l.rule.obey(t, f.block, n, !f.counted, func() policy.Decision { return l.standing(f.word, f.at).Decision })
+	f.block = l.rule.obey(t, f.block, n, !f.counted, func() policy.Decision { return l.standing(f.word, f.now).Decision })
 }
 
-func (l *Limit) standing(word uint64, at policy.Instant) Taken {
-	_, d := l.policy.Take(word, at, 0, 0)
-	return Taken{Decision: d, Before: word, After: word, At: at}
+func (l *Limit) standing(word uint64, now policy.Instant) Taken {
+	_, d := l.policy.Take(word, now, 0, 0)
+	return Taken{Decision: d, Before: word, After: word, At: now}
 }
 
 // found reads {word, time, taken}, and the word of the key's block if that follows.
 func (r *answer) found(l *Limit) (f found, err error) {
 	r.expect(3, 4)
 	word, us, taken := r.word()
-	f = found{word: word, at: instant(us), taken: taken > 0, count: taken}
+	f = found{word: word, now: instant(us), taken: taken > 0, count: taken}
 	if r.err == nil && len(r.parts) > 0 {
 		f.block = r.block(l.blockName(r.name))
 	}

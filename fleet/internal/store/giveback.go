@@ -16,29 +16,29 @@ type take struct {
 
 // replay returns the word after a take of fewer units. ok is false if that take would have had
 // another turn, where its units might count elsewhere.
-func (l *Limit) replay(of take, back int64) (word uint64, ok bool) {
-	word, ok = of.Before, true
-	if back < of.n {
+func (l *Limit) replay(undo take, back int64) (word uint64, ok bool) {
+	word, ok = undo.Before, true
+	if back < undo.n {
 		var d policy.Decision
-		word, d = l.policy.Take(of.Before, of.At, of.n-back, math.MaxInt64)
-		ok = d.Allowed && d.Wait == of.Wait
+		word, d = l.policy.Take(undo.Before, undo.At, undo.n-back, math.MaxInt64)
+		ok = d.Allowed && d.Wait == undo.Wait
 	}
-	if r, can := l.policy.(policy.Restorer); can && of.Wait == 0 { // its window has opened
-		word = r.Restore(of.After, word, of.At)
+	if r, can := l.policy.(policy.Restorer); can && undo.Wait == 0 { // its window has opened
+		word = r.Restore(undo.After, word, undo.At)
 	}
 	return word, ok
 }
 
 // agrees returns an error unless the policy changes the word as the script did. If the script made
 // later takes again, which only it knows, the word must not have risen.
-func (l *Limit) agrees(name string, f found, back int64, of take, did uint64, again bool) error {
-	next := l.changed(f, back, of)
+func (l *Limit) agrees(name string, f found, back int64, undo take, did uint64, again bool) error {
+	next := l.changed(f, back, undo)
 	if again {
 		next = min(did, f.word)
 	}
 	if did != next && !l.beyond(did, next) {
 		return fmt.Errorf("%w (%v, %s: word %d at %d, %d units back, of %+v: the script makes it %d)",
-			ErrDisagrees, l.policy, shown(name), f.word, f.at, back, of, did)
+			ErrDisagrees, l.policy, shown(name), f.word, f.now, back, undo, did)
 	}
 	return nil
 }
@@ -49,25 +49,25 @@ func (l *Limit) beyond(did, next uint64) bool {
 }
 
 // changed is the next word by the policy.
-func (l *Limit) changed(f found, back int64, of take) uint64 {
+func (l *Limit) changed(f found, back int64, undo take) uint64 {
 	refunder := l.policy.(policy.Refunder)
 	switch {
-	case of.After == 0:
-		return refunder.Refund(f.word, f.at, back)
-	case of.After == f.word:
-		if word, ok := l.replay(of, back); ok {
+	case undo.After == 0:
+		return refunder.Refund(f.word, f.now, back)
+	case undo.After == f.word:
+		if word, ok := l.replay(undo, back); ok {
 			return word
 		}
-		return refunder.Cancel(f.word, of.After, of.At, f.at, back, 0)
+		return refunder.Cancel(f.word, undo.After, undo.At, f.now, back, 0)
 	case l.shape.Interval == 0: // other returns are unknown
-		return refunder.Cancel(f.word, of.After, of.At, f.at, back, math.MaxInt64)
+		return refunder.Cancel(f.word, undo.After, undo.At, f.now, back, math.MaxInt64)
 	}
 	full, from := l.ticks(back), uint64(0)
-	drains, reach := l.undrained(back, of)
+	drains, reach := l.undrained(back, undo)
 	if l.shape.Kind == shape.Bursty {
 		from = firstTick + l.shape.Depth
 	}
-	now := l.tick(f.at)
+	now := l.tick(f.now)
 	if f.word > now+reach || drains <= now {
 		return f.word
 	}
@@ -87,63 +87,63 @@ func (l *Limit) changed(f found, back int64, of take) uint64 {
 // before it, so nothing comes back. Until the last turn a Funnel holds more than its capacity, and
 // a Bursty owes more than a unit. In a Queue calls behind a take start when it has drained. Units
 // come back twice if a Refund returned drained units, or a Reset these.
-func (l *Limit) undrained(back int64, of take) (drains, reach uint64) {
+func (l *Limit) undrained(back int64, undo take) (drains, reach uint64) {
 	switch l.shape.Kind {
 	case shape.Funnel:
 		reach = l.shape.Depth
 	case shape.Bursty:
 		reach = l.shape.Depth + l.shape.Interval
 	}
-	at := l.tick(of.At)
-	return min(at+min(l.ticks(back), policy.MaxWord-at), of.After), reach
+	at := l.tick(undo.At)
+	return min(at+min(l.ticks(back), policy.MaxWord-at), undo.After), reach
 }
 
 // maxBack exceeds any window's count, except the longest AlignedWindow's: see maxCounted.
 const maxBack = 1 << 53
 
 // backFigures are the parameters of a giver.
-func (l *Limit) backFigures(back int64, of take) []float64 {
+func (l *Limit) backFigures(back int64, undo take) []float64 {
 	if l.log != nil {
 		kept := int64(0)
-		if of.After != 0 {
-			kept, back = of.n-back, of.n
+		if undo.After != 0 {
+			kept, back = undo.n-back, undo.n
 		}
 		back = min(max(back, -2*l.limit), 2*l.limit) // the most that it can hold
-		return append(l.logFigures(0, 0), float64(back), float64(of.After), float64(of.turn()), float64(kept))
+		return append(l.logFigures(0, 0), float64(back), float64(undo.After), float64(undo.turn()), float64(kept))
 	}
 	// No word matches -1.
-	undo, turn := []float64{-1, 0, 0, 0, 0}, float64(-1)
+	figures, turn := []float64{-1, 0, 0, 0, 0}, float64(-1)
 	paced := l.shape.Interval > 0
 	var drains, reach uint64
-	if of.After != 0 {
-		turn = l.turn(of.After)
-		drains, reach = l.undrained(back, of)
-		if word, ok := l.replay(of, back); ok {
-			undo = append(pairs(of.After, word), float64(ends(l.policy.FreshAt(word))))
+	if undo.After != 0 {
+		turn = l.turn(undo.After)
+		drains, reach = l.undrained(back, undo)
+		if word, ok := l.replay(undo, back); ok {
+			figures = append(pairs(undo.After, word), float64(ends(l.policy.FreshAt(word))))
 		} else if paced {
-			undo = append(pairs(of.After), -1, 0, 0) // units of that word come back
+			figures = append(pairs(undo.After), -1, 0, 0) // units of that word come back
 		}
 	}
 	one := l.figures(1, 0)
 	if !paced {
 		one[0] = float64(min(max(back, -maxBack), maxBack))
-		return append(append(undo, one...), turn)
+		return append(append(figures, one...), turn)
 	}
-	undo = append(undo, float64(min(max(back, -1), 1)))
-	return append(append(append(undo, pairs(l.ticks(back), drains, reach)...), one[4:]...), l.noted(back, of)...)
+	figures = append(figures, float64(min(max(back, -1), 1)))
+	return append(append(append(figures, pairs(l.ticks(back), drains, reach)...), one[4:]...), l.noted(back, undo)...)
 }
 
 // noted are the parameters of lua/again.lua: the record of a take, and the ticks that stay of it. No
 // record matches -1.
-func (l *Limit) noted(back int64, of take) []float64 {
-	if of.After == 0 {
+func (l *Limit) noted(back int64, undo take) []float64 {
+	if undo.After == 0 {
 		return []float64{-1, 0, 0, 0, 0, 0}
 	}
-	at := l.tick(of.At)
+	tick := l.tick(undo.At)
 	if l.shape.Kind == shape.Bursty {
-		at = max(at, firstTick+l.shape.Depth)
+		tick = max(tick, firstTick+l.shape.Depth)
 	}
-	return pairs(at, l.ticks(of.n), l.ticks(of.n-min(back, of.n)))
+	return pairs(tick, l.ticks(undo.n), l.ticks(undo.n-min(back, undo.n)))
 }
 
 // turn returns the window of a word, like the givers of windows.

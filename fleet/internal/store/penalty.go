@@ -50,11 +50,11 @@ func (r rule) local() string {
 }
 
 // blockedFor returns how long a key is blocked by the word of its block.
-func (r rule) blockedFor(word uint64, at policy.Instant) time.Duration {
+func (r rule) blockedFor(word uint64, now policy.Instant) time.Duration {
 	if word == 0 {
 		return 0
 	}
-	_, d := r.Take(word, at, 0, 0)
+	_, d := r.Take(word, now, 0, 0)
 	return d.ResetAfter
 }
 
@@ -75,14 +75,14 @@ func parseBlock(reply rueidis.RedisMessage, name string) (uint64, error) {
 		figures[i], err = strconv.ParseUint(part, 10, 63)
 		ok = ok && err == nil
 	}
-	times, at, count := int64(figures[0]), int64(figures[1]), int64(figures[2])
+	times, us, count := int64(figures[0]), int64(figures[1]), int64(figures[2])
 	switch {
-	case !ok || times > penalty.MostDoublings || at > lastBlock || count >= penalty.MostRefusals:
+	case !ok || times > penalty.MostDoublings || us > lastBlock || count >= penalty.MostRefusals:
 		return 0, notAWord(name, text)
 	case count == 0:
-		return penalty.BlockWord(times, instant(at)), nil
+		return penalty.BlockWord(times, instant(us)), nil
 	}
-	return penalty.CountWord(times, count, at), nil
+	return penalty.CountWord(times, count, us), nil
 }
 
 // lastBlock is the end of time for blocks, in microseconds, as in lua/block.lua.

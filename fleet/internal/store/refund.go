@@ -35,16 +35,16 @@ func (s *Store) Cancel(ctx context.Context, l *Limit, key string, t Taken, n int
 }
 
 // change gives back units of a take or, if it is zero, of any calls. For back < 0 it charges -back.
-func (s *Store) change(ctx context.Context, l *Limit, key string, back int64, of take) (Taken, error) {
+func (s *Store) change(ctx context.Context, l *Limit, key string, back int64, undo take) (Taken, error) {
 	name, err := nameIn(l.prefix, key)
 	if err != nil {
 		return Taken{}, err
 	}
-	figures := l.backFigures(back, of)
-	return l.understandChange(s.runOne(ctx, l.back, l.backNames(name), packed(figures)), name, back, of)
+	figures := l.backFigures(back, undo)
+	return l.understandChange(s.runOne(ctx, l.back, l.backNames(name), packed(figures)), name, back, undo)
 }
 
-func (l *Limit) understandChange(res rueidis.RedisResult, name string, back int64, of take) (Taken, error) {
+func (l *Limit) understandChange(res rueidis.RedisResult, name string, back int64, undo take) (Taken, error) {
 	r := read(res, name, 3, 6, 7)
 	if l.log != nil {
 		f := l.readLog(r)
@@ -55,11 +55,11 @@ func (l *Limit) understandChange(res rueidis.RedisResult, name string, back int6
 	if r.err != nil {
 		return Taken{}, r.err
 	}
-	f := found{word: word, at: instant(us)}
-	if err := l.agrees(name, f, back, of, did, again == 1); err != nil {
+	f := found{word: word, now: instant(us)}
+	if err := l.agrees(name, f, back, undo, did, again == 1); err != nil {
 		return Taken{}, err
 	}
-	t := l.standing(did, f.at)
+	t := l.standing(did, f.now)
 	t.Before = f.word
 	return t, nil
 }

@@ -37,20 +37,20 @@ func (s *Store) RewriteAll(ctx context.Context, l *Limit, all []Rewrite, within 
 	}
 	for range maxRewrites {
 		reads := make([]call, len(left))
-		for i, at := range left {
-			reads[i] = call{at, s.scripts.read, names[at : at+1], nil}
+		for i, index := range left {
+			reads[i] = call{index, s.scripts.read, names[index : index+1], nil}
 		}
 		var swaps []call
 		for i, res := range s.run(ctx, reads) {
-			at := reads[i].index
-			f, err := read(res, names[at], 3).found(l)
+			index := reads[i].index
+			f, err := read(res, names[index], 3).found(l)
 			if err != nil {
 				failed(err)
 				continue
 			}
-			if next := all[at].Next(f.word, f.at); next != f.word {
-				latest := strconv.FormatInt((int64(f.at)+int64(within))/1000, 10)
-				swaps = append(swaps, call{at, s.scripts.soon, names[at : at+1], append(l.swapArgs(f.word, next, f.at), latest)})
+			if next := all[index].Next(f.word, f.now); next != f.word {
+				latest := strconv.FormatInt((int64(f.now)+int64(within))/1000, 10)
+				swaps = append(swaps, call{index, s.scripts.soon, names[index : index+1], append(l.swapArgs(f.word, next, f.now), latest)})
 			}
 		}
 		left = left[:0]

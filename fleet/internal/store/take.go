@@ -40,15 +40,15 @@ func (s *Store) TakeEach(ctx context.Context, asks []TakeAsk, reply func(i int, 
 			reply(i, Taken{}, err)
 			continue
 		}
-		at := -1
+		index := -1
 		if !apart {
-			at = slices.IndexFunc(groups, func(g *takes) bool { return g.like(&asks[i], name) })
+			index = slices.IndexFunc(groups, func(g *takes) bool { return g.like(&asks[i], name) })
 		}
-		if at < 0 {
-			at = len(groups)
+		if index < 0 {
+			index = len(groups)
 			groups = append(groups, &takes{TakeAsk: asks[i], index: make(map[string]int)})
 		}
-		groups[at].add(i, name)
+		groups[index].add(i, name)
 	}
 	calls := make([]call, len(groups))
 	for i, g := range groups {
@@ -86,21 +86,21 @@ type takes struct {
 
 // like reports whether the ask for the name may join them.
 func (g *takes) like(a *TakeAsk, name string) bool {
-	if at, there := g.index[name]; there && g.counts[at] == math.MaxUint8 {
+	if index, there := g.index[name]; there && g.counts[index] == math.MaxUint8 {
 		return false // a script reads each word once
 	}
 	return g.Limit == a.Limit && g.N == a.N && g.Patience == a.Patience && g.noted() == a.noted() && a.Limit.log == nil && a.Limit.canTake(a.N)
 }
 
 func (g *takes) add(ask int, name string) {
-	at, there := g.index[name]
+	index, there := g.index[name]
 	if !there {
-		at = len(g.names)
-		g.index[name] = at
+		index = len(g.names)
+		g.index[name] = index
 		g.names, g.blocks, g.counts = append(g.names, name), append(g.blocks, g.Limit.blockName(name)), append(g.counts, 0)
 	}
-	g.counts[at]++
-	g.calls = append(g.calls, struct{ ask, name int }{ask, at})
+	g.counts[index]++
+	g.calls = append(g.calls, struct{ ask, name int }{ask, index})
 }
 
 // asking returns the script for the calls, and its arguments.
@@ -158,7 +158,7 @@ func (g *takes) understand(res rueidis.RedisResult, reply func(i int, t Taken, e
 		r := answer{parts: []rueidis.RedisMessage{parts[1+2*i], parts[0], parts[2+2*i]}, name: name}
 		var us int64
 		k.word, us, k.taken = r.word()
-		k.at, k.err = instant(us), r.err
+		k.now, k.err = instant(us), r.err
 	}
 	for rest := parts[1+2*len(g.names):]; len(rest) > 1; rest = rest[2:] {
 		i, err := rest[0].AsInt64()
