@@ -2,6 +2,7 @@ package lease
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/ral-limiter/ral/fleet/internal/store"
@@ -29,6 +30,7 @@ func NewOnStore(s Store, plan *Plan, limit *store.Limit) *OnStore {
 
 // Lease implements [Bank].
 func (b *OnStore) Lease(ctx context.Context, asks []Ask) []Grant {
+	asks = slices.Clone(asks) // the caller may have gone on meanwhile, and reads its own
 	for i := range asks {
 		asks[i].Limit = b.limit
 	}
