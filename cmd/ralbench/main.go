@@ -55,46 +55,42 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintf(stderr, "ralbench: %v\nRun ralbench -h all for all flags and workloads.\n", err)
 		return exitUsage
 	}
+	code, err := s.run(ctx, stdout, stderr)
+	if err != nil {
+		fmt.Fprintf(stderr, "ralbench: %v\n", err)
+	}
+	return code
+}
 
+// run measures, or shows an earlier run, and returns the exit code.
+func (s settings) run(ctx context.Context, stdout, stderr io.Writer) (code int, err error) {
 	if s.model {
-		if err := writeModel(stdout, s.duration); err != nil {
-			fmt.Fprintf(stderr, "ralbench: %v\n", err)
-			return exitFailed
-		}
-		return exitOK
+		return failed(writeModel(stdout, s.duration))
 	}
-
 	redis := ""
-	if s.fleet && s.shown == "" {
+	switch {
+	case s.shown != "":
+	case s.fleet:
 		if redis, err = redisd.Find(""); err != nil {
-			fmt.Fprintf(stderr, "ralbench: -fleet measures on a Redis that it starts: %v\n", err)
-			return exitFailed
+			return exitFailed, fmt.Errorf("-fleet measures on a Redis that it starts: %w", err)
 		}
-	}
-
-	if s.serve && s.shown == "" {
+	case s.serve:
 		if err := servebench.Missing(s.workloads); err != nil {
-			fmt.Fprintf(stderr, "ralbench: -serve: %v\n", err)
-			return exitFailed
+			return exitFailed, fmt.Errorf("-serve: %w", err)
 		}
 	}
 
 	// Read and opened first: a useless file should not cost a run.
 	shown, err := s.read()
-	var out outputs
-	if err == nil {
-		out, err = s.create()
-	}
 	if err != nil {
-		fmt.Fprintf(stderr, "ralbench: %v\n", err)
-		return exitUsage
+		return exitUsage, err
+	}
+	out, err := s.create()
+	if err != nil {
+		return exitUsage, err
 	}
 	if shown != nil {
-		if err := out.write(*shown, stdout, stderr); err != nil {
-			fmt.Fprintf(stderr, "ralbench: %v\n", err)
-			return exitFailed
-		}
-		return exitOK
+		return failed(out.write(*shown, stdout, stderr))
 	}
 
 	for _, name := range s.missing {
@@ -104,19 +100,20 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	show := s.progress(stderr)
 	err = s.measure(ctx, &d, redis, show)
 	show.End()
-
-	code := exitOK
 	if d.Interrupted {
 		fmt.Fprintln(stderr, "ralbench: interrupted; these are the figures so far")
+	}
+	code, err = failed(errors.Join(err, out.write(d, stdout, stderr)))
+	if d.Interrupted && err == nil {
 		code = exitInterrupted
 	}
-	fail := func(err error) {
-		if err != nil {
-			fmt.Fprintf(stderr, "ralbench: %v\n", err)
-			code = exitFailed
-		}
+	return code, err
+}
+
+// failed returns the exit code for what a run ended with.
+func failed(err error) (int, error) {
+	if err != nil {
+		return exitFailed, err
 	}
-	fail(err)
-	fail(out.write(d, stdout, stderr))
-	return code
+	return exitOK, nil
 }

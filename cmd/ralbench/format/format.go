@@ -59,19 +59,6 @@ func Nanoseconds(x float64) string {
 	return Duration(time.Duration(math.Round(x)))
 }
 
-// Size writes a size with its unit: 3.00 MiB.
-func Size(x float64) string {
-	for _, u := range []struct {
-		unit float64
-		name string
-	}{{1 << 30, "GiB"}, {1 << 20, "MiB"}, {1 << 10, "KiB"}} {
-		if math.Abs(x) >= u.unit {
-			return Digits(x/u.unit) + " " + u.name
-		}
-	}
-	return Digits(x) + " B"
-}
-
 // Bytes writes a size in powers of ten: 12.3MB.
 func Bytes(x float64) string { return Count(x) + "B" }
 

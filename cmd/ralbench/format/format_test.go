@@ -25,12 +25,6 @@ func TestNumbers(t *testing.T) {
 	}
 }
 
-func TestSizes(t *testing.T) {
-	for x, want := range map[float64]string{0: "0.00 B", 72.4: "72.4 B", 2048: "2.00 KiB", 3 << 20: "3.00 MiB", 5 << 30: "5.00 GiB", -2048: "-2.00 KiB"} {
-		assert.Equal(t, want, Size(x))
-	}
-}
-
 func TestWords(t *testing.T) {
 	for d, want := range map[time.Duration]string{time.Millisecond: "1 second", 95 * time.Second: "95 seconds", 400 * time.Second: "7 minutes"} {
 		assert.Equal(t, want, Minutes(d))

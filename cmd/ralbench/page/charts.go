@@ -254,7 +254,7 @@ func formatOf(unit string) func(float64) string {
 	case report.UnitTime:
 		return format.Nanoseconds
 	case report.UnitBytes:
-		return format.Size
+		return format.Bytes
 	case report.UnitShare:
 		return format.Percent
 	}

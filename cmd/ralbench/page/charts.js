@@ -31,7 +31,7 @@
   const formats = {
     rate: scaled([[1e9, "G"], [1e6, "M"], [1e3, "k"], [1, ""]]),
     time: scaled([[1e9, " s"], [1e6, " ms"], [1e3, " µs"], [1, " ns"]]),
-    bytes: scaled([[2 ** 30, " GiB"], [2 ** 20, " MiB"], [2 ** 10, " KiB"], [1, " B"]]),
+    bytes: scaled([[1e9, " GB"], [1e6, " MB"], [1e3, " kB"], [1, " B"]]),
     times: (x) => trim(x) + " x",
     share: (x) => trim(100 * x) + "%",
   };
@@ -65,9 +65,7 @@
       // The figures stand in the right margin, where no line crosses them.
       const top = Math.max(...extremes(c));
       const more = lineLabel * Math.max(yardsticks(c).length - 1, 0);
-      // Round numbers of bytes are round in KiB or MiB.
-      const step = c.unit === "bytes" ? 1024 ** Math.floor(Math.log(Math.max(top, 1)) / Math.log(1024)) : 1;
-      const ticks = d3.ticks(0, top / step, Math.max(2, Math.floor((width - left - 62) / 80))).map((x) => x * step);
+      const ticks = d3.ticks(0, top, Math.max(2, Math.floor((width - left - 62) / 80)));
       const marks = [
         Plot.gridX({ ...grid, ticks }),
         Plot.axisX({ anchor: "bottom", label: null, tickFormat: format, ticks, tickSize: 0 }),
