@@ -57,13 +57,8 @@ func (a *ask) decide(ctx context.Context) error {
 	switch {
 	case a.refund:
 		return a.giveBack(ctx)
-	case a.isCountedShared():
-		return a.countShared(ctx)
-	case a.tally != nil:
-		count, ends := a.tally.add(a.key, a.n)
-		over := count > int64(a.Requests)
-		a.try(ctx, !over)
-		a.counted(over, count, ends)
+	case a.window != nil:
+		return a.countHits(ctx)
 	default:
 		d, err := a.family.TakeWith(ctx, a.exact, a.key, a.n)
 		if err != nil {
@@ -98,13 +93,8 @@ func (a *ask) giveBack(ctx context.Context) error {
 	if a.candidate != nil {
 		_, _ = a.candidate.RefundWith(ctx, a.Candidate, candidateKey(a.key), a.n)
 	}
-	if a.isCountedShared() {
-		return a.giveBackShared(ctx)
-	}
-	if a.tally != nil {
-		count, ends := a.tally.undo(a.key, a.n)
-		a.counted(false, count, ends)
-		return nil
+	if a.window != nil {
+		return a.giveHitsBack(ctx)
 	}
 	d, err := a.family.RefundWith(ctx, a.exact, a.key, a.n)
 	if err != nil {
@@ -269,7 +259,7 @@ func (a *ask) decideBeside(ctx context.Context, admitted bool) error {
 }
 
 func (a *ask) decidedExactly(d policy.Decision) {
-	if a.tally == nil {
+	if a.window == nil {
 		a.decided(d)
 		return
 	}

@@ -4,9 +4,9 @@
 // any release.
 //
 // A rule of requests per unit counts in windows of Unix time. All hits count, even over the limit,
-// as in the reference. The count is kept under a limit for each unit, far above any rule's: rules
-// only compare, so a rule with a changed number keeps its counts. Rules with a limit of package
-// policy, and all rules of a domain with all_or_nothing, count no refused hits.
+// as in the reference. The rules of a unit are of one family, so a rule with a changed number keeps
+// its counts. Rules with a limit of package policy, and all rules of a domain with all_or_nothing,
+// count no refused hits.
 //
-// Begin with ShouldRateLimit in service.go, and go on with tally.go.
+// Begin with ShouldRateLimit in service.go, and go on with decide.go and window.go.
 package envoyserver

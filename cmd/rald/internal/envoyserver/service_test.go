@@ -460,6 +460,16 @@ func TestReload(t *testing.T) {
 	}
 }
 
+// Hits above the limit count as well.
+func TestReloadKeepsRefusedHits(t *testing.T) {
+	d := open(t, fixed)
+	d.expect(ok, 2, hitting(entries("a=x"), 8))
+	d.expect(over, 0, hitting(entries("a=x"), 6))
+	d.write(strings.Replace(fixed, "requests_per_unit: 10", "requests_per_unit: 20", 1))
+	require.NoError(t, d.reload())
+	d.expect(ok, 5, entries("a=x"))
+}
+
 func TestGRPC(t *testing.T) {
 	d := open(t, fixed)
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -20,7 +20,7 @@ type table struct {
 	waits    bool // for the first rules
 	quota    bool // for every rule
 	held     map[*rules.Rule]*held
-	tallies  map[rules.Unit]*tally
+	windows  map[rules.Unit]*window
 	families []families.Family // of all limits
 	calls    sync.RWMutex      // held for reading by each request that it decides
 }
@@ -28,15 +28,15 @@ type table struct {
 // held is a rule, or an override from a request, with its engines.
 type held struct {
 	*rules.Rule
-	quota bool                            // the rule's own, or for all
-	shown *pb.RateLimitResponse_RateLimit // to clients
-	tally *tally                          // nil if the rule has a limit of package policy
+	quota  bool                            // the rule's own, or for all
+	shown  *pb.RateLimitResponse_RateLimit // to clients
+	window *window                         // nil if the rule has a limit of package policy
 
 	// exact is the limit that counts no refused hits: the rule's own, or its requests in its unit.
 	// It is nil if all is refused. family keeps it.
 	exact  policy.Policy
 	family families.Family
-	next   policy.Policy // over a fleet, one request more in its unit
+	next   policy.Policy // one request more in its unit
 
 	more      []*held         // for the rule's further limits
 	candidate families.Family // nil if there is none
@@ -49,11 +49,11 @@ func build(set *rules.Set, quota bool) (t *table, needs []families.Need, engines
 	need := func(limit policy.Policy, at configfile.Place, engine *families.Family) {
 		needs, engines = append(needs, families.Need{Limit: limit, At: at}), append(engines, engine)
 	}
-	t = &table{set: set, quota: quota, held: map[*rules.Rule]*held{}, tallies: map[rules.Unit]*tally{}}
+	t = &table{set: set, quota: quota, held: map[*rules.Rule]*held{}, windows: map[rules.Unit]*window{}}
 	for _, unit := range rules.Units {
-		counts := newTally(unit)
-		t.tallies[unit] = counts
-		need(counts.limit, configfile.Place{}, &counts.family)
+		w := newWindow(unit)
+		t.windows[unit] = w
+		need(w.limit, configfile.Place{}, &w.family)
 	}
 	for _, r := range set.Rules() {
 		h := &held{Rule: r}
@@ -97,7 +97,7 @@ func newTable(set *rules.Set, config Config, counts map[string]*Counts) (*table,
 			continue
 		}
 		if r.Limit == nil {
-			h.fixed(t.tallies[r.Unit])
+			h.fixed(t.windows[r.Unit])
 		}
 		if h.counts = counts[r.Path]; h.counts == nil {
 			h.counts = new(Counts)
@@ -115,24 +115,22 @@ func Room(in families.Config, set *rules.Set) error {
 	return in.Room(needs...)
 }
 
-func (h *held) fixed(of *tally) {
-	h.tally, h.family = of, of.family
+func (h *held) fixed(w *window) {
+	h.window, h.family = w, w.family
 	unit := pb.RateLimitResponse_RateLimit_Unit_value[h.Unit.String()]
 	h.shown = &pb.RateLimitResponse_RateLimit{
 		Name: h.Name, RequestsPerUnit: h.Requests, Unit: pb.RateLimitResponse_RateLimit_Unit(unit),
 	}
 	if h.Requests > 0 {
-		h.exact = policy.Must(policy.AlignedWindow(min(int64(h.Requests), of.most), h.Unit.Length()))
+		h.exact = w.of(int64(h.Requests), h.Unit)
 	}
-	if families.EngineOf(h.family) == nil {
-		h.next = policy.Must(policy.AlignedWindow(min(int64(h.Requests)+1, of.most), h.Unit.Length()))
-	}
+	h.next = w.of(int64(h.Requests)+1, h.Unit)
 }
 
 // override returns the limit that came with a request, with a known unit.
 func (t *table) override(requests uint32, unit rules.Unit) *held {
 	h := &held{Rule: &rules.Rule{Requests: requests, Unit: unit}, quota: t.quota}
-	h.fixed(t.tallies[unit])
+	h.fixed(t.windows[unit])
 	return h
 }
 

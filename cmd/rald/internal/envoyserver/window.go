@@ -1,0 +1,96 @@
+package envoyserver
+
+import (
+	"context"
+
+	"github.com/ral-limiter/ral/cmd/rald/internal/families"
+	"github.com/ral-limiter/ral/cmd/rald/internal/rules"
+	"github.com/ral-limiter/ral/policy"
+)
+
+// Bounds of a window's hits: a word's room for a second, otherwise more than any rule allows.
+const (
+	maxInSecond = 1<<29 - 1
+	maxInOther  = 1<<34 - 1
+)
+
+// window counts the hits of the rules of requests per unit. Each rule counts under its own limit, and
+// all of a unit are of one family: a rule with a changed number keeps its counts.
+type window struct {
+	max    int64
+	limit  policy.Policy // of max hits
+	family families.Family
+}
+
+func newWindow(unit rules.Unit) *window {
+	w := &window{max: maxInOther}
+	if unit == rules.Second {
+		w.max = maxInSecond
+	}
+	w.limit = w.of(w.max, unit)
+	return w
+}
+
+func (w *window) of(hits int64, unit rules.Unit) policy.Policy {
+	return policy.Must(policy.AlignedWindow(min(hits, w.max), unit.Length()))
+}
+
+// A rule of requests per unit takes hits under its own limit, and then charges refused hits, since
+// they count too. So over a fleet each server has a share of the rule's limit in an outage. Calls
+// between the two find less counted than in the reference, and no more is admitted than the limit.
+
+func (a *ask) countHits(ctx context.Context) error {
+	over, d, err := a.takeHits(ctx)
+	if err != nil {
+		return err
+	}
+	a.try(ctx, !over)
+	a.countedHits(over, d)
+	return nil
+}
+
+// takeHits counts the hits. over reports more than the rule allows, d the key's state.
+func (a *ask) takeHits(ctx context.Context) (over bool, d policy.Decision, err error) {
+	if a.exact != nil && a.n > 0 {
+		if d, err = a.family.TakeWith(ctx, a.exact, a.key, a.n); err != nil || d.Allowed {
+			return false, d, err
+		}
+		// Without Redis refused hits do not count.
+		if after, err := a.family.RefundWith(ctx, a.exact, a.key, -a.n); err == nil {
+			d = after
+		}
+		return true, d, ctx.Err()
+	}
+	if a.n == 0 {
+		// The limit itself does not distinguish a full window from an exceeded window.
+		d, err = a.family.TakeWith(ctx, a.next, a.key, 0)
+		over = d.Remaining == 0
+		d.Remaining = max(d.Remaining-1, 0)
+		return over, d, err
+	}
+	if d, err = a.family.RefundWith(ctx, a.next, a.key, -a.n); err != nil {
+		err = ctx.Err() // nothing is admitted in any case
+	}
+	return true, d, err
+}
+
+func (a *ask) giveHitsBack(ctx context.Context) error {
+	limit := a.exact
+	if limit == nil {
+		limit = a.next
+	}
+	d, err := a.family.RefundWith(ctx, limit, a.key, a.n)
+	if err != nil {
+		return err
+	}
+	a.countedHits(false, d)
+	return nil
+}
+
+func (a *ask) countedHits(over bool, d policy.Decision) {
+	count := int64(a.Requests)
+	if a.exact != nil && !over {
+		count = a.exact.Limit() - d.Remaining
+	}
+	a.counted(over, count, d.ResetAfter)
+}
