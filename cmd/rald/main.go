@@ -100,42 +100,33 @@ func check(args []string, out, problems io.Writer) error {
 		return fmt.Errorf("rald check takes one directory, not %q: flags come before it", flags.Args())
 	}
 	dir := flags.Arg(0)
-	if *envoy {
-		set, err := rules.Read(dir, options)
-		if err == nil {
-			err = envoyserver.Room(families.Config{}, set)
-		}
-		if err != nil {
-			return err
-		}
-		_, err = fmt.Fprintf(out, "%s%s: %d rules\n", warnings(set), dir, len(set.Rules()))
-		return err
+	dirs := configdir.Dirs{Envoy: dir}
+	if !*envoy {
+		dirs = configdir.Under(dir, "")
 	}
-	dirs := configdir.Under(dir, "")
 	dirs.Rules = options
 	c, err := dirs.Read()
-	if err == nil {
-		err = configured.Room(families.Config{}, c.Limits)
-		if c.Rules != nil {
-			err = errors.Join(err, envoyserver.Room(families.Config{}, c.Rules))
-		}
-	}
 	if err != nil {
 		return err
 	}
-	clients := 0
-	for name := range c.Limits.Limits {
-		if !configured.IsHidden(name) {
-			clients++
-		}
+	err = configured.Room(families.Config{}, c.Limits)
+	text := fmt.Sprintf("%s%s: ", warnings(c.Rules), dir)
+	if !*envoy {
+		text += fmt.Sprintf("%d limits", c.Named)
 	}
-	text := fmt.Sprintf("%s%s: %d limits", warnings(c.Rules), dir, clients)
 	if c.Checks != nil {
 		text += fmt.Sprintf(", %d rules of the HTTP check", c.Checks.Len())
 	}
 	if c.Rules != nil {
-		text += fmt.Sprintf(", %d rules of Envoy's rate limit service", len(c.Rules.Rules()))
+		err = errors.Join(err, envoyserver.Room(families.Config{}, c.Rules))
+		if *envoy {
+			text += fmt.Sprintf("%d rules", len(c.Rules.Rules()))
+		} else {
+			text += fmt.Sprintf(", %d rules of Envoy's rate limit service", len(c.Rules.Rules()))
+		}
 	}
-	_, err = fmt.Fprintln(out, text)
+	if err == nil {
+		_, err = fmt.Fprintln(out, text)
+	}
 	return err
 }

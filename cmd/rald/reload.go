@@ -8,13 +8,12 @@ import (
 	"os/signal"
 	"path/filepath"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"time"
 
-	"github.com/ral-limiter/ral/cmd/rald/internal/admin"
 	"github.com/ral-limiter/ral/cmd/rald/internal/checkserver"
 	"github.com/ral-limiter/ral/cmd/rald/internal/configdir"
+	"github.com/ral-limiter/ral/cmd/rald/internal/configfile"
 	"github.com/ral-limiter/ral/cmd/rald/internal/configured"
 	"github.com/ral-limiter/ral/cmd/rald/internal/envoyserver"
 )
@@ -27,9 +26,7 @@ type reloader struct {
 	check  *checkserver.Door    // nil if there is none
 	envoy  *envoyserver.Service // nil if there is none with files
 	log    *slog.Logger
-
-	good, bad atomic.Uint64
-	failing   atomic.Bool
+	reads  configfile.Reads
 
 	setting sync.Mutex // held while configuration is put in force
 	ended   bool       // guarded by setting
@@ -91,14 +88,14 @@ func (r *reloader) put(ctx context.Context, c *configdir.Config, err error) {
 	if err == nil {
 		err = r.set(ctx, c)
 	}
-	r.failing.Store(err != nil)
+	r.reads.Failing.Store(err != nil)
 	if err != nil {
-		r.bad.Add(1)
+		r.reads.Bad.Add(1)
 		r.log.Error("the configuration stays as it was", "directory", r.dirs.Dir, "envoy", r.dirs.Envoy, "error", err)
 		return
 	}
 	r.inForce = c
-	r.good.Add(1)
+	r.reads.Good.Add(1)
 	r.log.Info("the configuration is in force", "directory", r.dirs.Dir, "envoy", r.dirs.Envoy, "limits", r.limits.Len())
 }
 
@@ -136,8 +133,4 @@ func release(of *envoyserver.Service, log *slog.Logger) {
 	if err := of.Release(); err != nil {
 		log.Error("an engine that no rule needs any more has ended with an error", "error", err)
 	}
-}
-
-func (r *reloader) reads() admin.Reloads {
-	return admin.Reloads{Good: r.good.Load(), Bad: r.bad.Load(), Failing: r.failing.Load()}
 }

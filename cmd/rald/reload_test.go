@@ -32,7 +32,7 @@ func reloaderOf(t *testing.T, dir string) (r *reloader, figures func() []int) {
 	r.envoy, err = envoyserver.New(envoyserver.Config{Families: counts}, c.Rules)
 	require.NoError(t, err)
 	return r, func() []int {
-		all := []int{int(r.limits.All()["api"].Limit()), 0, r.check.Stats().Rules}
+		all := []int{int(r.limits.All()["api"].Limit()), 0, r.check.Rules().Len()}
 		for rule := range r.envoy.Counts() {
 			all[1] += int(rule.Requests)
 		}
@@ -86,9 +86,9 @@ func TestReloadOfOneDirectory(t *testing.T) {
 		}
 		reload()
 		assert.Equal(t, step.after, figures(), i)
-		assert.Equal(t, step.failing, r.reads().Failing, i)
+		assert.Equal(t, step.failing, r.reads.Failing.Load(), i)
 	}
-	assert.Equal(t, []uint64{5, 5}, []uint64{r.reads().Good, r.reads().Bad})
+	assert.Equal(t, []uint64{5, 5}, []uint64{r.reads.Good.Load(), r.reads.Bad.Load()})
 
 	door := r.check
 	r.check = nil

@@ -12,6 +12,7 @@ import (
 	"github.com/ral-limiter/ral/cmd/rald/internal/admin"
 	"github.com/ral-limiter/ral/cmd/rald/internal/checkserver"
 	"github.com/ral-limiter/ral/cmd/rald/internal/configdir"
+	"github.com/ral-limiter/ral/cmd/rald/internal/configfile"
 	"github.com/ral-limiter/ral/cmd/rald/internal/configured"
 	"github.com/ral-limiter/ral/cmd/rald/internal/families"
 	"github.com/ral-limiter/ral/cmd/rald/internal/limitfile"
@@ -78,21 +79,18 @@ func serve(asked context.Context, s settings, log *slog.Logger) (err error) {
 		Tokens: s.admin.tokens, Guarded: s.admin.guarded, ShowKeys: s.admin.showKeys, Log: log,
 	}
 	follow := &reloader{dirs: dirs, limits: limits, log: log, inForce: config}
-	follow.good.Add(1)
-	told.Reloads = map[string]func() admin.Reloads{"configuration": follow.reads}
+	follow.reads.Good.Add(1)
+	told.Reloads = map[string]*configfile.Reads{"configuration": &follow.reads}
 	if s.envoy.isOn() {
 		told.EnvoyKeys, told.Envoy, err = clients.openEnvoy(ctx, config.Rules)
 		if err != nil {
 			return err
 		}
 	}
-	if of := clients.xds; of == nil {
+	if clients.xds == nil {
 		follow.envoy = told.Envoy
 	} else {
-		told.Reloads["xds"] = func() (r admin.Reloads) {
-			r.Good, r.Bad, r.Failing = of.Stats()
-			return r
-		}
+		told.Reloads["xds"] = &clients.xds.Reads
 	}
 	follow.check, err = clients.openCheck(ctx, config.Checks, checkserver.Config{Families: keep, Limits: limits, Log: log})
 	if err != nil {

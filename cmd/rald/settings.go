@@ -283,24 +283,27 @@ func (x *xdsSettings) complete(given map[string]bool, own *tls.Config) (err erro
 
 // isSafe refuses an address that other machines reach, unless it has a password or TLS, or its
 // clients' networks are named, or all are trusted. Envoy's and HTTP checks have no password.
-func (s *settings) isSafe() error {
+func (s *settings) isSafe() (err error) {
 	open := s.tls != nil || s.insecureNetwork
 	const or = ", or -insecure-network if all that reach it may use it"
-	err := isSafe("-listen", s.listen, open || s.redis.Password != "", "RALD_PASSWORD, -password-file or -tls-cert"+or)
-	if err == nil {
-		err = isSafe("-check-listen", s.check.listen, open || len(s.check.clients) > 0, "-tls-cert, -check-clients"+or)
-	}
-	if err == nil && s.envoy.isOn() {
-		err = isSafe("-envoy-listen", s.envoy.listen, open || len(s.envoy.clients) > 0, "-tls-cert, -envoy-clients"+or)
-		if err == nil && s.envoy.http != "" {
-			err = isSafe("-envoy-http", s.envoy.http, open || len(s.envoy.clients) > 0, "-tls-cert, -envoy-clients"+or)
+	ofEnvoy, envoyGuards := open || len(s.envoy.clients) > 0, "-tls-cert, -envoy-clients"+or
+	for _, door := range []struct {
+		served        bool
+		flag, address string
+		guarded       bool
+		guards        string
+	}{
+		{true, "-listen", s.listen, open || s.redis.Password != "", "RALD_PASSWORD, -password-file or -tls-cert" + or},
+		{true, "-check-listen", s.check.listen, open || len(s.check.clients) > 0, "-tls-cert, -check-clients" + or},
+		{s.envoy.isOn(), "-envoy-listen", s.envoy.listen, ofEnvoy, envoyGuards},
+		{s.envoy.isOn() && s.envoy.http != "", "-envoy-http", s.envoy.http, ofEnvoy, envoyGuards},
+		{s.admin.listen != "", "-admin", s.admin.listen, open && len(s.admin.tokens) > 0,
+			"-tls-cert and -admin-tokens-file, or -metrics for metrics and health alone"},
+		{s.admin.metrics != "", "-metrics", s.admin.metrics, open || len(s.admin.clients) > 0, "-tls-cert, -metrics-clients" + or},
+	} {
+		if err == nil && door.served {
+			err = isSafe(door.flag, door.address, door.guarded, door.guards)
 		}
-	}
-	if err == nil && s.admin.listen != "" {
-		err = isSafe("-admin", s.admin.listen, open && len(s.admin.tokens) > 0, "-tls-cert and -admin-tokens-file, or -metrics for metrics and health alone")
-	}
-	if err == nil && s.admin.metrics != "" {
-		err = isSafe("-metrics", s.admin.metrics, open || len(s.admin.clients) > 0, "-tls-cert, -metrics-clients"+or)
 	}
 	return err
 }

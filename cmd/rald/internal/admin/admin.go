@@ -16,6 +16,7 @@ import (
 
 	"github.com/ral-limiter/ral/cmd/rald/internal/browser"
 	"github.com/ral-limiter/ral/cmd/rald/internal/checkserver"
+	"github.com/ral-limiter/ral/cmd/rald/internal/configfile"
 	"github.com/ral-limiter/ral/cmd/rald/internal/envoyserver"
 	"github.com/ral-limiter/ral/cmd/rald/internal/families"
 	"github.com/ral-limiter/ral/cmd/rald/internal/redisserver"
@@ -38,7 +39,7 @@ type Config struct {
 	Check *checkserver.Door
 
 	// Reloads counts readings by their subject, such as "configuration".
-	Reloads map[string]func() Reloads
+	Reloads map[string]*configfile.Reads
 
 	// Draining reports whether the server is about to end. nil is never.
 	Draining func() bool
@@ -51,12 +52,6 @@ type Config struct {
 	ShowKeys bool
 	// Log is told of changes by operators. The default is slog.Default.
 	Log *slog.Logger
-}
-
-// Reloads counts readings of the configuration since the program's start.
-type Reloads struct {
-	Good, Bad uint64
-	Failing   bool // the last time was bad
 }
 
 // Handler serves operators. New makes it.
@@ -83,7 +78,7 @@ func New(config Config) (*Handler, error) {
 	registry := prometheus.NewRegistry()
 	for _, c := range []prometheus.Collector{
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		&engines{of: h.families()}, &doors{config: config},
+		&collector{config: config, of: h.families(), known: map[families.Family]prometheus.Collector{}},
 	} {
 		if err := registry.Register(c); err != nil {
 			return nil, fmt.Errorf("admin: %w", err)

@@ -24,6 +24,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/cmd/rald/internal/checkserver"
+	"github.com/ral-limiter/ral/cmd/rald/internal/configfile"
 	"github.com/ral-limiter/ral/cmd/rald/internal/configured"
 	"github.com/ral-limiter/ral/cmd/rald/internal/envoyserver"
 	"github.com/ral-limiter/ral/cmd/rald/internal/families"
@@ -67,7 +68,8 @@ descriptors:
 	require.NoError(t, err)
 	c.Check, err = checkserver.New(checkserver.Config{Families: c.Keys, Limits: named, Log: c.Log}, checks)
 	require.NoError(t, err)
-	c.Reloads = map[string]func() Reloads{"rules": func() Reloads { return Reloads{Good: 1} }}
+	c.Reloads = map[string]*configfile.Reads{"rules": {}}
+	c.Reloads["rules"].Good.Add(1)
 	return c
 }
 

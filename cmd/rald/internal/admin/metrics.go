@@ -2,6 +2,7 @@ package admin
 
 import (
 	"sync"
+	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -11,44 +12,37 @@ import (
 	"github.com/ral-limiter/ral/observe/ralprom"
 )
 
-// engines collects the metrics of all engines, without describing those to come in advance.
-type engines struct {
-	of []*families.Families
+// collector collects the metrics of all engines and doors. It describes none in advance, since engines
+// come and go.
+type collector struct {
+	config Config
+	of     []*families.Families
 
 	mu    sync.Mutex
 	known map[families.Family]prometheus.Collector
 }
 
-func (*engines) Describe(chan<- *prometheus.Desc) {}
+func (*collector) Describe(chan<- *prometheus.Desc) {}
 
-func (e *engines) Collect(to chan<- prometheus.Metric) {
-	for _, keep := range e.of {
+func (c *collector) Collect(to chan<- prometheus.Metric) {
+	for _, keep := range c.of {
 		for family := range keep.All() {
-			e.collector(family).Collect(to)
+			c.collectorOf(family).Collect(to)
 		}
 	}
+	c.collectDoors(to)
 }
 
-func (e *engines) collector(of families.Family) prometheus.Collector {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	c := e.known[of]
-	if c == nil {
-		if e.known == nil {
-			e.known = map[families.Family]prometheus.Collector{}
-		}
-		c = ralprom.New(of.Metrics())
-		e.known[of] = c
+func (c *collector) collectorOf(family families.Family) prometheus.Collector {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.known[family] == nil {
+		c.known[family] = ralprom.New(family.Metrics())
 	}
-	return c
+	return c.known[family]
 }
 
-// doors collects the metrics of the doors, like engines.
-type doors struct{ config Config }
-
-func (*doors) Describe(chan<- *prometheus.Desc) {}
-
-func (d *doors) Collect(to chan<- prometheus.Metric) {
+func (c *collector) collectDoors(to chan<- prometheus.Metric) {
 	send := func(kind prometheus.ValueType, value float64, name, help string, labels []string) {
 		of := prometheus.Labels{}
 		for ; len(labels) > 0; labels = labels[2:] {
@@ -62,50 +56,49 @@ func (d *doors) Collect(to chan<- prometheus.Metric) {
 	counter := func(value uint64, name, help string, labels ...string) {
 		send(prometheus.CounterValue, float64(value), name, help, labels)
 	}
-	redis := d.config.Redis.Stats()
+	redis := c.config.Redis.Stats()
 	gauge(float64(redis.Clients), "rald_resp_connections", "Connections of clients of Redis now.")
 	counter(redis.Accepted, "rald_resp_accepted_connections_total", "Connections of clients of Redis that were accepted.")
 	counter(redis.Refused, "rald_resp_refused_connections_total", "Connections that were refused as there were -max-clients of them.")
 	counter(redis.Garbled, "rald_resp_garbled_connections_total", "Connections that ended because they sent no command.")
-	for _, c := range redis.Commands {
-		for result, n := range map[string]uint64{"ok": c.OK, "error": c.Errors} {
-			counter(n, "rald_resp_commands_total", "Commands, by name and by reply; a refusal by a limit is ok.", "command", c.Name, "result", result)
+	for _, command := range redis.Commands {
+		for result, n := range map[string]uint64{"ok": command.OK, "error": command.Errors} {
+			counter(n, "rald_resp_commands_total", "Commands, by name and by reply; a refusal by a limit is ok.", "command", command.Name, "result", result)
 		}
 	}
 	limits := 0
-	if d.config.Limits != nil {
-		for name := range d.config.Limits() {
+	if c.config.Limits != nil {
+		for name := range c.config.Limits() {
 			if !configured.IsHidden(name) {
 				limits++
 			}
 		}
 	}
 	gauge(float64(limits), "rald_limits", "Limits that are configured by name.")
-	for of, read := range d.config.Reloads {
-		r := read()
-		for result, n := range map[string]uint64{"good": r.Good, "bad": r.Bad} {
-			counter(n, "rald_reloads_total", "Reads of the configuration, by its part and result.", "of", of, "result", result)
+	for of, reads := range c.config.Reloads {
+		for result, n := range map[string]*atomic.Uint64{"good": &reads.Good, "bad": &reads.Bad} {
+			counter(n.Load(), "rald_reloads_total", "Reads of the configuration, by its part and result.", "of", of, "result", result)
 		}
 		failing := 0.0
-		if r.Failing {
+		if reads.Failing.Load() {
 			failing = 1
 		}
 		gauge(failing, "rald_reload_failing", "1 if the configuration could not be read the last time, and the one before is in force.", "of", of)
 	}
-	if d.config.Check != nil {
-		check := d.config.Check.Stats()
-		gauge(float64(check.Rules), "rald_check_rules", "Rules of the HTTP check that are in force.")
-		for result, n := range map[string]uint64{
-			"passed": check.Passed, "refused": check.Refused, "unlimited": check.Unlimited, "undecided": check.Undecided,
+	if c.config.Check != nil {
+		check := c.config.Check.Stats()
+		gauge(float64(c.config.Check.Rules().Len()), "rald_check_rules", "Rules of the HTTP check that are in force.")
+		for result, n := range map[string]*atomic.Uint64{
+			"passed": &check.Passed, "refused": &check.Refused, "unlimited": &check.Unlimited, "undecided": &check.Undecided,
 		} {
-			counter(n, "rald_check_requests_total", "HTTP checks, by the fate of the request; undecided are those whose path or proxy is at fault.", "result", result)
+			counter(n.Load(), "rald_check_requests_total", "HTTP checks, by the fate of the request; undecided are those whose path or proxy is at fault.", "result", result)
 		}
-		counter(check.WouldRefuse, "rald_check_shadow_refusals_total", "HTTP checks of requests that passed and that a limit in shadow would have refused.")
+		counter(check.WouldRefuse.Load(), "rald_check_shadow_refusals_total", "HTTP checks of requests that passed and that a limit in shadow would have refused.")
 	}
-	if d.config.Envoy == nil {
+	if c.config.Envoy == nil {
 		return
 	}
-	rules, all := countRules(d.config.Envoy)
+	rules, all := countRules(c.config.Envoy)
 	gauge(float64(rules), "rald_envoy_rules", "Rules of Envoy's rate limit service that are in force.")
 	for rule, n := range all {
 		for result, n := range map[string]uint64{"passed": n.passed, "refused": n.refused} {

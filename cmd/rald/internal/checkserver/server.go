@@ -36,7 +36,7 @@ type Door struct {
 	config Config
 	table  atomic.Pointer[table]
 	paths  http.ServeMux
-	counts counts
+	stats  Stats
 	once   once
 }
 
@@ -63,7 +63,7 @@ func New(config Config, rules *Rules) (*Door, error) {
 // its beginning. Keys keep their usage under a limit of the same name and family. The error joins a
 // *configfile.Error for each rule at fault.
 func (d *Door) Prepare(to *Rules) (commit func(), err error) {
-	t, err := newTable(to, d.config.Limits, &d.counts)
+	t, err := newTable(to, d.config.Limits, &d.stats)
 	if err != nil {
 		return nil, err
 	}
@@ -99,7 +99,7 @@ func (d *Door) check(w http.ResponseWriter, r *http.Request) {
 		id, err = t.rules.id(r, original)
 	}
 	if err != nil {
-		d.counts.undecided.Add(1)
+		d.stats.Undecided.Add(1)
 		t.refuse(w, r, err, d.config.Log)
 		return
 	}
@@ -113,7 +113,7 @@ func (d *Door) check(w http.ResponseWriter, r *http.Request) {
 	answer := &refusal{ResponseWriter: w, instead: t.rules.status}
 	switch limited := t.serve(answer, original); {
 	case !limited:
-		d.counts.unlimited.Add(1)
+		d.stats.Unlimited.Add(1)
 	case id != "" && answer.status == http.StatusNoContent:
 		d.once.add(id, w.Header())
 	}
@@ -132,7 +132,7 @@ type held struct {
 
 var pass = held{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })}
 
-func newTable(of *Rules, in *configured.Limits, c *counts) (*table, error) {
+func newTable(of *Rules, in *configured.Limits, c *Stats) (*table, error) {
 	t := &table{rules: of}
 	var faults []error
 	for i := range of.rules {
@@ -148,7 +148,7 @@ func newTable(of *Rules, in *configured.Limits, c *counts) (*table, error) {
 	return t, errors.Join(faults...)
 }
 
-func (r *rule) handler(in *configured.Limits, spread time.Duration, c *counts) (held, error) {
+func (r *rule) handler(in *configured.Limits, spread time.Duration, c *Stats) (held, error) {
 	if r.unlimited {
 		return pass, nil
 	}

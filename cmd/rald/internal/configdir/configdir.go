@@ -41,8 +41,8 @@ type Config struct {
 	Limits *limitfile.File    // also of Checks
 	Checks *checkserver.Rules // nil if there are none
 	Rules  *rules.Set         // nil if Dirs.Envoy is ""
+	Named  int                // the number of limits in limits.yaml, which clients can call
 
-	named int    // the number of limits in limits.yaml
 	stamp string // of the files before they were read
 }
 
@@ -84,7 +84,7 @@ func (d Dirs) Read() (*Config, error) {
 	if d.Dir != "" && c.Limits.IsMissing && c.Checks == nil && c.Rules == nil {
 		return nil, fmt.Errorf("%s has neither %s nor %s nor a directory envoy", d.Dir, limitfile.Name, checkserver.Name)
 	}
-	c.named = len(c.Limits.Names())
+	c.Named = len(c.Limits.Names())
 	if c.Checks != nil {
 		c.Checks.AddTo(c.Limits)
 	}
@@ -93,8 +93,8 @@ func (d Dirs) Read() (*Config, error) {
 
 // Succeeds returns an error if the limits of an earlier configuration are gone with their file.
 func (c *Config) Succeeds(before *Config) error {
-	if before.named == 0 || !c.Limits.IsMissing {
+	if before.Named == 0 || !c.Limits.IsMissing {
 		return nil
 	}
-	return fmt.Errorf("%s is gone, and %d limits were there: a file with limits: {} is accepted", limitfile.Name, before.named)
+	return fmt.Errorf("%s is gone, and %d limits were there: a file with limits: {} is accepted", limitfile.Name, before.Named)
 }

@@ -14,7 +14,6 @@ import (
 	"net"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -50,16 +49,12 @@ type Client struct {
 	// Dial replaces the network.
 	Dial func(ctx context.Context, addr string) (net.Conn, error)
 
-	version   string // in force
-	refusal   string // of the last configuration, or ""
-	good, bad atomic.Uint64
-	failing   atomic.Bool
-}
+	// Reads counts the configurations that came into force, and those that were refused. Failing also
+	// reports that the server is away.
+	Reads configfile.Reads
 
-// Stats returns how many configurations came into force and were refused, and whether the last was
-// refused or the server is away. The rules before it are then in force.
-func (c *Client) Stats() (good, bad uint64, failing bool) {
-	return c.good.Load(), c.bad.Load(), c.failing.Load()
+	version string // in force
+	refusal string // of the last configuration, or ""
 }
 
 const (
@@ -78,7 +73,7 @@ func (c *Client) Run(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		c.failing.Store(true)
+		c.Reads.Failing.Store(true)
 		if answered {
 			pause = firstPause
 		}
@@ -115,7 +110,7 @@ func (c *Client) follow(ctx context.Context) (answered bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	c.failing.Store(c.version == "" || c.refusal != "") // a server that has nothing new does not respond
+	c.Reads.Failing.Store(c.version == "" || c.refusal != "") // a server that has nothing new does not respond
 	c.Log.Info("connected to the management server", "server", c.Server, "version", c.version)
 	node := &core.Node{Id: c.Node, UserAgentName: "rald"}
 	request := &discovery.DiscoveryRequest{}
@@ -153,7 +148,7 @@ func (c *Client) set(response *discovery.DiscoveryResponse) {
 	if err == nil {
 		err = c.Set(set)
 	}
-	c.failing.Store(err != nil)
+	c.Reads.Failing.Store(err != nil)
 	if err != nil {
 		withoutLines(err)
 		text := err.Error()
@@ -162,13 +157,13 @@ func (c *Client) set(response *discovery.DiscoveryResponse) {
 		}
 		if text != c.refusal {
 			c.refusal = text
-			c.bad.Add(1)
+			c.Reads.Bad.Add(1)
 			c.Log.Error("the rules stay as they are, as the management server's are refused", "server", c.Server, "version", response.VersionInfo, "error", text)
 		}
 		return
 	}
 	c.version, c.refusal = response.VersionInfo, ""
-	c.good.Add(1)
+	c.Reads.Good.Add(1)
 	c.Log.Info("the management server's rules are in force", "server", c.Server, "version", c.version, "rules", len(set.Rules()))
 }
 

@@ -96,8 +96,8 @@ func (l *lab) saw(want ...string) {
 
 func (l *lab) stats(good, bad int, failing bool) {
 	l.t.Helper()
-	g, b, f := l.client.Stats()
-	assert.Equal(l.t, []any{good, bad, failing}, []any{int(g), int(b), f})
+	reads := &l.client.Reads
+	assert.Equal(l.t, []any{good, bad, failing}, []any{int(reads.Good.Load()), int(reads.Bad.Load()), reads.Failing.Load()})
 }
 
 // The fault names domain, key and reason. Versions are those in force, also on another connection.
