@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/binary"
 	"encoding/json"
-	"iter"
 	"time"
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
@@ -13,7 +12,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 )
 
@@ -101,46 +99,6 @@ func boundParts(n int) error {
 		return status.Errorf(codes.ResourceExhausted, "the request has more than %d descriptors and entries, the most that are accepted", maxParts)
 	}
 	return nil
-}
-
-// partsOf counts the descriptors and entries of a request that is not decoded yet, up to one more
-// than maxParts.
-func partsOf(request []byte) (n int) {
-	for descriptor := range fieldsOf(request, 2) {
-		for range fieldsOf(descriptor, 1) {
-			if n++; n > maxParts {
-				return n
-			}
-		}
-		if n++; n > maxParts {
-			return n
-		}
-	}
-	return n
-}
-
-// fieldsOf iterates over the values of a message's field, until a field that cannot be read.
-func fieldsOf(message []byte, field protowire.Number) iter.Seq[[]byte] {
-	return func(yield func([]byte) bool) {
-		for len(message) > 0 {
-			number, kind, tag := protowire.ConsumeTag(message)
-			if tag < 0 {
-				return
-			}
-			length := protowire.ConsumeFieldValue(number, kind, message[tag:])
-			if length < 0 {
-				return
-			}
-			value := message[tag : tag+length]
-			message = message[tag+length:]
-			if number != field || kind != protowire.BytesType {
-				continue
-			}
-			if value, _ = protowire.ConsumeBytes(value); !yield(value) {
-				return
-			}
-		}
-	}
 }
 
 // partsOfJSON counts the maps within a request in JSON, up to one more than maxParts. It leaves faults

@@ -1,6 +1,7 @@
 package envoyserver
 
 import (
+	"iter"
 	"unicode/utf8"
 
 	"google.golang.org/grpc/codes"
@@ -21,30 +22,74 @@ func unmarshal(wire []byte, into proto.Message) error {
 	return nil
 }
 
-// withText returns a message with every text escaped, and leaves the rest as it is.
-func withText(wire []byte, of protoreflect.MessageDescriptor) (all []byte) {
-	for len(wire) > 0 {
-		number, kind, length := protowire.ConsumeField(wire)
-		if length < 0 {
-			return append(all, wire...) // proto.Unmarshal names the fault
+// field is a field of a message. value is nil unless it has a length, and tag is what comes before.
+type field struct {
+	number            protowire.Number
+	whole, tag, value []byte
+}
+
+// fields iterates over the fields of a message, until one that cannot be read: the last then has the
+// whole rest.
+func fields(message []byte) iter.Seq[field] {
+	return func(yield func(field) bool) {
+		for len(message) > 0 {
+			number, kind, length := protowire.ConsumeField(message)
+			if length < 0 {
+				yield(field{whole: message}) // proto.Unmarshal names the fault
+				return
+			}
+			f := field{number: number, whole: message[:length]}
+			if kind == protowire.BytesType {
+				_, _, tag := protowire.ConsumeTag(message)
+				f.tag = message[:tag]
+				f.value, _ = protowire.ConsumeBytes(message[tag:length])
+			}
+			if message = message[length:]; !yield(f) {
+				return
+			}
 		}
-		field := of.Fields().ByNumber(number)
-		if kind != protowire.BytesType || field == nil {
-			all, wire = append(all, wire[:length]...), wire[length:]
+	}
+}
+
+// withText returns a message with every text escaped, and leaves the rest as it is.
+func withText(wire []byte, message protoreflect.MessageDescriptor) (all []byte) {
+	for f := range fields(wire) {
+		known := message.Fields().ByNumber(f.number)
+		if f.value == nil || known == nil {
+			all = append(all, f.whole...)
 			continue
 		}
-		_, _, tag := protowire.ConsumeTag(wire)
-		value, _ := protowire.ConsumeBytes(wire[tag:length])
-		switch field.Kind() {
+		switch known.Kind() {
 		case protoreflect.StringKind:
-			value = escaped(value)
+			f.value = escaped(f.value)
 		case protoreflect.MessageKind:
-			value = withText(value, field.Message())
+			f.value = withText(f.value, known.Message())
 		}
-		all = protowire.AppendBytes(append(all, wire[:tag]...), value)
-		wire = wire[length:]
+		all = protowire.AppendBytes(append(all, f.tag...), f.value)
 	}
 	return all
+}
+
+// partsOf counts the descriptors and entries of a request that is not decoded yet, up to one more
+// than maxParts.
+func partsOf(request []byte) (n int) {
+	for descriptor := range fields(request) {
+		if descriptor.number != 2 {
+			continue
+		}
+		for entry := range fields(descriptor.value) {
+			if entry.number == 1 {
+				n++
+			}
+			if n > maxParts {
+				return n
+			}
+		}
+		if n++; n > maxParts {
+			return n
+		}
+	}
+	return n
 }
 
 // escapes is the character for byte 0 of a text that is no UTF-8: the first of Unicode's last 256,

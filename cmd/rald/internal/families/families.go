@@ -53,7 +53,7 @@ const (
 type Families struct {
 	config Config
 	all    atomic.Pointer[[]Family]
-	known  bounded[Family] // by the limits of calls, over a fleet
+	known  Known[policy.Policy, Family] // by the limits of calls, over a fleet
 
 	mu     sync.Mutex // held while an engine is added or released, and by Close
 	closed bool
@@ -68,7 +68,7 @@ var ErrTooMany = errors.New("no room for another family of limits")
 func New(config Config) (*Families, error) {
 	config.Most = config.most()
 	config.Name = cmp.Or(config.Name, "rald")
-	s := &Families{config: config}
+	s := &Families{config: config, known: NewKnown[policy.Policy, Family]()}
 	s.all.Store(new([]Family))
 	if config.Fleet != nil {
 		return s, s.connect()
@@ -107,7 +107,7 @@ func New(config Config) (*Families, error) {
 func (s *Families) Of(limit policy.Policy) (Family, error) {
 	var family Family
 	if s.config.Fleet != nil {
-		family, _ = s.known.load(limit)
+		family, _ = s.known.values.Load(limit)
 	} else {
 		family = s.find(limit, false)
 	}
@@ -122,7 +122,8 @@ func (s *Families) Of(limit policy.Policy) (Family, error) {
 	}
 	family.lifetime().claim()
 	if s.config.Fleet != nil {
-		s.known.store(limit, family)
+		// Release, which also holds mu, has dropped a family that it ended.
+		return s.known.Get(limit, func() (Family, error) { return family, nil })
 	}
 	return family, nil
 }

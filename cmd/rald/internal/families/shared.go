@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/ral-limiter/ral/engine"
@@ -66,7 +64,7 @@ func (s *Families) addShared(limit policy.Policy, leased bool) (Family, error) {
 	if !leased {
 		limit = representative(limit)
 	}
-	family := &remote{limit: limit, leased: leased}
+	family := &remote{limit: limit, leased: leased, known: NewKnown[policy.Policy, policy.Policy]()}
 	config := fleet.Config{
 		Name: f.Name + ":" + strings.ReplaceAll(familyName(limit), " ", "_"), Policy: limit, MaxKeys: s.config.MaxKeys,
 		Budget: f.Budget, Outage: f.Outage, Servers: f.Servers,
@@ -74,7 +72,7 @@ func (s *Families) addShared(limit policy.Policy, leased bool) (Family, error) {
 	if leased {
 		config.Name = f.Name + ":leased:" + strings.ReplaceAll(limit.String(), " ", "_")
 		config.Mode = fleet.Leased
-	} else if shared, err := family.logs.of(limit); err != nil {
+	} else if shared, err := family.shared(limit); err != nil {
 		return nil, err
 	} else {
 		config.Policy = shared
@@ -107,56 +105,13 @@ func isLeasable(limit policy.Policy) bool {
 	return !aligned && (kind == "funnel" || kind == "window" || kind == "sliding")
 }
 
-// bounded remembers values by the addresses of limits, each made once. The zero value is ready.
-type bounded[V any] struct {
-	known sync.Map // policy.Policy to V
-	n     atomic.Int64
-}
-
-const mostKnown = 4096 // a limiter takes no more than 1,024 different limits
-
-func (b *bounded[V]) load(limit policy.Policy) (v V, ok bool) {
-	known, ok := b.known.Load(limit)
-	if ok {
-		v = known.(V)
-	}
-	return v, ok
-}
-
-func (b *bounded[V]) store(limit policy.Policy, v V) {
-	if b.n.Load() < mostKnown {
-		b.n.Add(1)
-		b.known.Store(limit, v)
-	}
-}
-
-func (b *bounded[V]) drop(v any) {
-	b.known.Range(func(limit, of any) bool {
-		if of == v {
-			b.known.Delete(limit)
-			b.n.Add(-1)
-		}
-		return true
-	})
-}
-
-// logs has Redis's limits for AtMosts: fleet.SlidingLog keeps their promise. The zero logs is
-// ready.
-type logs struct{ bounded[policy.Policy] }
-
-func (l *logs) of(limit policy.Policy) (policy.Policy, error) {
-	if log, ok := l.load(limit); ok {
-		return log, nil
-	}
-	log := limit
+// sharedLimit returns Redis's limit for a limit. For an AtMost that is a fleet.SlidingLog, which keeps
+// its promise.
+func sharedLimit(limit policy.Policy) (policy.Policy, error) {
 	if w, ok := limit.(policy.Windowed); ok && strings.HasPrefix(limit.String(), "at most ") {
-		var err error
-		if log, err = fleet.SlidingLog(limit.Limit(), w.Window()); err != nil {
-			return nil, err
-		}
+		return fleet.SlidingLog(limit.Limit(), w.Window())
 	}
-	l.store(limit, log)
-	return log, nil
+	return limit, nil
 }
 
 // remote is also the limiter for calls that bring their limit.
@@ -165,8 +120,8 @@ type remote struct {
 	life   lifetime
 	limit  policy.Policy
 	name   string
-	leased bool // Limiter is in Leased mode
-	logs   logs // for AtMosts
+	leased bool                                // Limiter is in Leased mode
+	known  Known[policy.Policy, policy.Policy] // of sharedLimit
 }
 
 func (f *remote) Limit() policy.Policy           { return f.limit }
@@ -196,7 +151,7 @@ func (f *remote) shared(limit policy.Policy) (policy.Policy, error) {
 	if f.leased {
 		return nil, nil // the limiter has no other
 	}
-	return f.logs.of(limit)
+	return f.known.Get(limit, func() (policy.Policy, error) { return sharedLimit(limit) })
 }
 
 func (f *remote) TakeWith(ctx context.Context, limit policy.Policy, key string, n int64) (policy.Decision, error) {

@@ -3,33 +3,19 @@ package redisserver
 import (
 	"fmt"
 
-	"github.com/puzpuzpuz/xsync/v3"
 	"github.com/ral-limiter/ral/cmd/rald/internal/configured"
 	"github.com/ral-limiter/ral/cmd/rald/internal/families"
 	"github.com/ral-limiter/ral/policy"
 )
 
-const mostRemembered = 4096 // limits that a catalog remembers; more are made for each call
-
 type catalog struct {
 	families *families.Families
-	texts    *xsync.MapOf[string, policy.Policy]
-	buckets  *xsync.MapOf[[3]int64, policy.Policy]
-}
-
-func newCatalog(s *families.Families) *catalog {
-	return &catalog{s, xsync.NewMapOf[string, policy.Policy](), xsync.NewMapOf[[3]int64, policy.Policy]()}
+	texts    families.Known[string, policy.Policy]
+	buckets  families.Known[[3]int64, policy.Policy]
 }
 
 func (c *catalog) bucket(args [3]int64) (policy.Policy, error) {
-	if limit, ok := c.buckets.Load(args); ok {
-		return limit, nil
-	}
-	limit, err := newBucket(args[0], args[1], args[2])
-	if err == nil && c.buckets.Size() < mostRemembered {
-		c.buckets.Store(args, limit)
-	}
-	return limit, err
+	return c.buckets.Get(args, func() (policy.Policy, error) { return newBucket(args[0], args[1], args[2]) })
 }
 
 func (c *catalog) find(call *configured.Call, limit, key []byte) (u configured.Use, err error) {
@@ -46,15 +32,11 @@ func (c *catalog) find(call *configured.Call, limit, key []byte) (u configured.U
 }
 
 func (c *catalog) parse(text []byte) (policy.Policy, error) {
-	if limit, ok := c.texts.Load(string(text)); ok {
+	return c.texts.Get(string(text), func() (policy.Policy, error) {
+		limit, err := policy.Parse(string(text))
+		if err != nil {
+			return nil, fmt.Errorf("limit is %.64q: the name of a configured limit is accepted, or the text of one: %w", text, err)
+		}
 		return limit, nil
-	}
-	limit, err := policy.Parse(string(text))
-	if err != nil {
-		return nil, fmt.Errorf("limit is %.64q: the name of a configured limit is accepted, or the text of one: %w", text, err)
-	}
-	if c.texts.Size() < mostRemembered {
-		c.texts.Store(string(text), limit)
-	}
-	return limit, nil
+	})
 }

@@ -73,32 +73,29 @@ func (c *conn) del(args [][]byte) {
 	c.out.Int(deleted)
 }
 
-// drains writes the answer to the time until the key owes nothing, 0 if it owes nothing now, under
-// the limits that DEL knows.
-func (c *conn) drains(key []byte, answer func(d time.Duration)) {
-	var longest time.Duration
+// drains returns the time until the key owes nothing, 0 if it owes nothing now, under the limits that
+// DEL knows. ok is false after an error, which it writes.
+func (c *conn) drains(key []byte) (after time.Duration, ok bool) {
 	for family := range c.server.config.Families.All() {
 		d, err := family.TakeWith(c.background(), family.Limit(), stored(key), 0)
 		if err != nil {
 			c.fail(err)
-			return
+			return 0, false
 		}
-		longest = max(longest, d.ResetAfter)
+		after = max(after, d.ResetAfter)
 	}
-	answer(longest)
+	return after, true
 }
 
 // exists is EXISTS key ...: how many of the keys owe.
 func (c *conn) exists(args [][]byte) {
-	n, errors := int64(0), c.out.Errors()
+	n := int64(0)
 	for _, key := range args[1:] {
-		c.drains(key, func(d time.Duration) {
-			if d > 0 {
-				n++
-			}
-		})
-		if c.out.Errors() > errors {
+		switch d, ok := c.drains(key); {
+		case !ok:
 			return
+		case d > 0:
+			n++
 		}
 	}
 	c.out.Int(n)
@@ -110,24 +107,22 @@ func (c *conn) ttl(args [][]byte) { c.timeToLive(args[1], time.Second) }
 func (c *conn) pttl(args [][]byte) { c.timeToLive(args[1], time.Millisecond) }
 
 func (c *conn) timeToLive(key []byte, unit time.Duration) {
-	c.drains(key, func(d time.Duration) {
-		if d == 0 {
-			c.out.Int(-2)
-			return
-		}
+	switch d, ok := c.drains(key); {
+	case ok && d == 0:
+		c.out.Int(-2)
+	case ok:
 		c.out.Int(whole.UntilReset(d, unit))
-	})
+	}
 }
 
 // kind is TYPE key.
 func (c *conn) kind(args [][]byte) {
-	c.drains(args[1], func(d time.Duration) {
-		if d == 0 {
-			c.out.Status("none")
-			return
-		}
+	switch d, ok := c.drains(args[1]); {
+	case ok && d == 0:
+		c.out.Status("none")
+	case ok:
 		c.out.Status("string")
-	})
+	}
 }
 
 // dbsize is DBSIZE: how many keys owe, under configured limits also. It looks at each, since entries

@@ -14,6 +14,7 @@ import (
 	"github.com/ral-limiter/ral/cmd/rald/internal/configured"
 	"github.com/ral-limiter/ral/cmd/rald/internal/families"
 	"github.com/ral-limiter/ral/cmd/rald/internal/resp"
+	"github.com/ral-limiter/ral/policy"
 )
 
 // Config configures a Server.
@@ -48,7 +49,7 @@ var greeting = resp.Limits{Arguments: 16, Argument: MaxPassword, Command: 4 << 1
 // Server serves clients of Redis. New makes it.
 type Server struct {
 	config  Config
-	catalog *catalog
+	catalog catalog
 	scans   scans
 	guesses *guesses // nil without a password
 	started time.Time
@@ -88,7 +89,7 @@ func New(config Config) (*Server, error) {
 	config.Command.Argument = cmp.Or(config.Command.Argument, config.Command.Command)
 	config.Log = cmp.Or(config.Log, slog.Default())
 	s := &Server{
-		config: config, catalog: newCatalog(config.Families), started: time.Now(),
+		config: config, catalog: catalog{config.Families, families.NewKnown[string, policy.Policy](), families.NewKnown[[3]int64, policy.Policy]()}, started: time.Now(),
 		commands:  make([]commandCounts, len(commands)+1),
 		listeners: map[net.Listener]bool{}, conns: map[*conn]bool{},
 	}
