@@ -22,8 +22,8 @@ import (
 )
 
 const (
-	mostHeader = 64 << 10    // of a request: proxies pass on their clients', up to 32 KiB in nginx
-	slowest    = time.Minute // bounds an HTTP answer, and so a check's wait in a queue
+	maxHeaderBytes = 64 << 10    // of a request: proxies pass on their clients', up to 32 KiB in nginx
+	slowest        = time.Minute // bounds an HTTP answer, and so a check's wait in a queue
 )
 
 type doors struct {
@@ -52,7 +52,7 @@ func (d *doors) open(ctx context.Context, drain time.Duration, serve func() erro
 
 func (d *doors) openHTTP(ctx context.Context, drain time.Duration, l net.Listener, h http.Handler) {
 	server := &http.Server{
-		Handler: h, MaxHeaderBytes: mostHeader, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: slowest,
+		Handler: h, MaxHeaderBytes: maxHeaderBytes, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: slowest,
 		WriteTimeout: slowest, IdleTimeout: d.redis.Idle, ErrorLog: slog.NewLogLogger(d.log.Handler(), slog.LevelWarn),
 	}
 	d.open(ctx, drain, func() error { return server.Serve(l) }, func(ctx context.Context) {

@@ -97,9 +97,9 @@ func TestEveryDoorOfAProcess(t *testing.T) {
 		assert.Equal(t, want, status)
 	}
 	assert.Zero(t, remaining(t, commands, "192.0.2.1", "login"), "clients of Redis share the key")
-	status, _ := fetch(t, http.DefaultClient, url, append(asTraefik("/"), "More", strings.Repeat("a", mostHeader/2))...)
+	status, _ := fetch(t, http.DefaultClient, url, append(asTraefik("/"), "More", strings.Repeat("a", maxHeaderBytes/2))...)
 	assert.Equal(t, http.StatusNoContent, status)
-	status, _ = fetch(t, http.DefaultClient, url, append(asTraefik("/"), "More", strings.Repeat("a", 2*mostHeader))...)
+	status, _ = fetch(t, http.DefaultClient, url, append(asTraefik("/"), "More", strings.Repeat("a", 2*maxHeaderBytes))...)
 	assert.Equal(t, http.StatusRequestHeaderFieldsTooLarge, status)
 
 	service := envoyAt(t, s.envoy)

@@ -32,7 +32,7 @@ func (f *fleetSettings) define(flags *flag.FlagSet) {
 	f.of = &families.Fleet{}
 	flags.StringVar(&f.url, "redis", "", "the `URL` of a Redis that keeps the keys, for several servers: redis://host:6379, or rediss:// with TLS; several addresses, of a cluster, are separated by commas; its password is in the URL or in RALD_REDIS_PASSWORD")
 	flags.StringVar(&f.mode, "fleet", "exact", "the `mode` of these servers: exact, by a round trip to Redis for each call, or leased")
-	flags.StringVar(&f.of.Name, "fleet-name", "rald", fmt.Sprintf("the `name` of these servers, 1 to %d bytes: those of one name share keys", families.LongestName))
+	flags.StringVar(&f.of.Name, "fleet-name", "rald", fmt.Sprintf("the `name` of these servers, 1 to %d bytes: those of one name share keys", families.MaxName))
 	flags.StringVar(&f.outage, "outage", "share", "the `answer` of calls while Redis is away: share, each server by its part of the limit, open or closed")
 	flags.IntVar(&f.of.Servers, "fleet-servers", 0, "the least `number` of servers that share a limit while Redis is away; 0 goes by those that were counted")
 	flags.DurationVar(&f.of.Budget, "redis-budget", 5*time.Millisecond, "the longest that a call waits for Redis")
@@ -60,8 +60,8 @@ func (f *fleetSettings) complete(env environment, given map[string]bool, state s
 	switch {
 	case f.mode != "exact" && !f.of.Leased:
 		return fmt.Errorf("-fleet is %q: exact or leased is accepted", f.mode)
-	case !limitfile.IsName(f.of.Name, families.LongestName):
-		return fmt.Errorf("-fleet-name is %q: 1 to %d letters, digits, dots, dashes and underscores are accepted", f.of.Name, families.LongestName)
+	case !limitfile.IsName(f.of.Name, families.MaxName):
+		return fmt.Errorf("-fleet-name is %q: 1 to %d letters, digits, dots, dashes and underscores are accepted", f.of.Name, families.MaxName)
 	case f.of.Servers < 0:
 		return fmt.Errorf("-fleet-servers is %d: 0 or more is accepted", f.of.Servers)
 	case f.of.Budget <= 0 || f.of.Budget > time.Minute:

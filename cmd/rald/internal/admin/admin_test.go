@@ -337,8 +337,8 @@ func TestMetricsOfTheDoors(t *testing.T) {
 func TestRuleLabelsAreBounded(t *testing.T) {
 	c := withLimits(t)
 	const line = "  - {key: %s, rate_limit: {unit: hour, requests_per_unit: 1}}\n"
-	text := "domain: many\ndescriptors:\n" + fmt.Sprintf(line, strings.Repeat("long", longestRule))
-	for i := range mostRules + 5 {
+	text := "domain: many\ndescriptors:\n" + fmt.Sprintf(line, strings.Repeat("long", maxRulePath))
+	for i := range maxRules + 5 {
 		text += fmt.Sprintf(line, "k"+strconv.Itoa(i))
 	}
 	set, err := rules.Parse([]rules.Source{{Name: "many.yaml", Text: []byte(text)}}, rules.Options{})
@@ -346,10 +346,10 @@ func TestRuleLabelsAreBounded(t *testing.T) {
 	c.Envoy, err = envoyserver.New(envoyserver.Config{Families: c.EnvoyKeys}, set)
 	require.NoError(t, err)
 	shown, all := countRules(c.Envoy)
-	assert.Equal(t, mostRules+6, shown)
-	assert.Len(t, all, mostRules+1)
+	assert.Equal(t, maxRules+6, shown)
+	assert.Len(t, all, maxRules+1)
 	assert.Contains(t, all, otherRules)
 	for path := range all {
-		assert.LessOrEqual(t, len(path), longestRule)
+		assert.LessOrEqual(t, len(path), maxRulePath)
 	}
 }

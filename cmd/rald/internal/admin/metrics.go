@@ -114,9 +114,9 @@ func (c *collector) collectDoors(to chan<- prometheus.Metric) {
 }
 
 const (
-	mostRules   = 1000 // values of the label rule, beside otherRules
-	longestRule = 200  // bytes of a value
-	// otherRules stands for rules after the first mostRules, and longer paths. Paths have a dot.
+	maxRules    = 1000 // values of the label rule, beside otherRules
+	maxRulePath = 200  // bytes of a value
+	// otherRules stands for rules after the first maxRules, and longer paths. Paths have a dot.
 	otherRules = "other"
 )
 
@@ -132,7 +132,7 @@ func countRules(of *envoyserver.Service) (rules int, all map[string]*ruleCounts)
 	for rule, counts := range of.Counts() {
 		rules++
 		path := rule.Path
-		if all[path] == nil && named == mostRules || len(path) > longestRule {
+		if all[path] == nil && named == maxRules || len(path) > maxRulePath {
 			path = otherRules
 		}
 		n := all[path]

@@ -8,8 +8,8 @@ import (
 )
 
 const (
-	onceFor  = 5 * time.Second // an answer is remembered as long, or up to twice
-	mostOnce = 1 << 15         // answers; with more they are forgotten sooner
+	onceFor = 5 * time.Second // an answer is remembered as long, or up to twice
+	maxOnce = 1 << 15         // answers; with more they are forgotten sooner
 )
 
 // once remembers the header fields of requests that passed, by the ids that the proxy gives them.
@@ -41,7 +41,7 @@ func (o *once) add(id string, fields http.Header) {
 
 func (o *once) turn() {
 	now := time.Now()
-	if age := now.Sub(o.began); age >= onceFor || len(o.recent) >= mostOnce/2 {
+	if age := now.Sub(o.began); age >= onceFor || len(o.recent) >= maxOnce/2 {
 		o.past = o.recent
 		if age >= 2*onceFor {
 			o.past = nil

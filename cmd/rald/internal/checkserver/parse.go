@@ -355,14 +355,14 @@ func (p *parser) checkMatch(at configfile.Place, match string) {
 	}
 }
 
-const mostLimits = admission.MaxLimits // of a rule
+const maxLimits = admission.MaxLimits // of a rule
 
 var keysOfLimits = []string{"limit", "name", "key", "without_key", "cost", "shadow", "hidden", "overrides", "override_by"}
 
 func (p *parser) limits(at configfile.Place, match string) (all []limit) {
 	list := p.List(at)
-	if len(list) < 1 || len(list) > mostLimits {
-		p.Fault(at, "%d limits: 1 to %d are accepted", len(list), mostLimits)
+	if len(list) < 1 || len(list) > maxLimits {
+		p.Fault(at, "%d limits: 1 to %d are accepted", len(list), maxLimits)
 		return nil
 	}
 	names := map[string]bool{}

@@ -192,7 +192,7 @@ rules:
 // Promise: New rules apply at once, keeping used units.
 func TestSet(t *testing.T) {
 	const rules = "proxy: caddy\nrules:\n  - {match: /a, limit: %s, key: address}\n"
-	in, err := families.New(families.Config{Most: 1})
+	in, err := families.New(families.Config{Max: 1})
 	require.NoError(t, err)
 	defer in.Close()
 	named := parsed(t, fmt.Sprintf(rules, "five"))
@@ -312,11 +312,11 @@ func TestRequestIsCountedOnce(t *testing.T) {
 
 func TestRememberedAnswersAreBounded(t *testing.T) {
 	var o once
-	for i := range 3 * mostOnce {
+	for i := range 3 * maxOnce {
 		o.add(strconv.Itoa(i), nil)
 	}
-	assert.LessOrEqual(t, len(o.recent)+len(o.past), mostOnce)
-	_, ok := o.find(strconv.Itoa(3*mostOnce - 1))
+	assert.LessOrEqual(t, len(o.recent)+len(o.past), maxOnce)
+	_, ok := o.find(strconv.Itoa(3*maxOnce - 1))
 	assert.True(t, ok)
 }
 

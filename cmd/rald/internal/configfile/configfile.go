@@ -19,10 +19,10 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// MostBytes bounds a file.
-const MostBytes = 16 << 20
+// MaxBytes bounds a file.
+const MaxBytes = 16 << 20
 
-// Read returns the text of a file, following links. Anything but a regular file of up to MostBytes
+// Read returns the text of a file, following links. Anything but a regular file of up to MaxBytes
 // is a *Error. A missing file is fs.ErrNotExist.
 func Read(file string) ([]byte, error) {
 	// A pipe would block when it is opened.
@@ -43,9 +43,9 @@ func Read(file string) ([]byte, error) {
 		return nil, err
 	}
 	defer func() { _ = f.Close() }()
-	text, err := io.ReadAll(io.LimitReader(f, MostBytes+1)) // never nil
-	if err == nil && len(text) > MostBytes {
-		err = &Error{File: file, Err: fmt.Errorf("it has more than %d MiB, the most that is accepted", MostBytes>>20)}
+	text, err := io.ReadAll(io.LimitReader(f, MaxBytes+1)) // never nil
+	if err == nil && len(text) > MaxBytes {
+		err = &Error{File: file, Err: fmt.Errorf("it has more than %d MiB, the most that is accepted", MaxBytes>>20)}
 	}
 	if err != nil {
 		return nil, err

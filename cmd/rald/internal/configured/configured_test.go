@@ -143,7 +143,7 @@ func TestCallSeesOneMoment(t *testing.T) {
 
 // The last limits have the faults, in order. Room reports the same without engines.
 func TestRefusedFileChangesNothing(t *testing.T) {
-	of := families.Config{Most: 2}
+	of := families.Config{Max: 2}
 	o := openIn(t, of, "")
 	o.set("funnel 10, 1/d")
 	require.True(t, o.take("k", 4).Allowed)

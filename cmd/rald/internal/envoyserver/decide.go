@@ -14,11 +14,13 @@ import (
 
 func (a *ask) isHeld() bool { return a.held != nil && !a.free }
 
-// isQuota reports whether room here admits the request, if no limit outside of quota mode refuses.
-// With all in quota mode, a descriptor without a limit always has room.
+// isQuota reports whether the descriptor is in quota mode: one such descriptor with room admits the
+// request, unless another limit refuses. With all in quota mode, a descriptor without a limit always
+// has room.
 func (a *ask) isQuota(all bool) bool { return !a.free && (all || a.held != nil && a.quota) }
 
-// passed reports whether the decision, which there is, did not exceed the limit.
+// passed reports whether the descriptor is within its limit, or the limit is in shadow mode. It must
+// have been decided.
 func (a *ask) passed() bool { return a.status.Code != pb.RateLimitResponse_OVER_LIMIT }
 
 func decide(ctx context.Context, asks []ask) error {
@@ -110,7 +112,8 @@ func (a *ask) counted(over bool, count int64, ends time.Duration) {
 }
 
 // decided sets the status by a decision. A refusal reports when the call would pass. If it never
-// would, the limit's window keeps clients from asking again at once: the reference reports no 0.
+// would, the status has the limit's window, since the reference never reports 0 and clients would
+// retry at once.
 func (a *ask) decided(d policy.Decision) {
 	until := d.ResetAfter
 	switch limit, ok := a.exact.(policy.Windowed); {

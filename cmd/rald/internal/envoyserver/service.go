@@ -206,7 +206,7 @@ func (s *Service) answer(asks []ask, descriptors int) *pb.RateLimitResponse {
 		Statuses:    make([]*pb.RateLimitResponse_DescriptorStatus, descriptors),
 	}
 	var closest *pb.RateLimitResponse_DescriptorStatus // to its limit
-	least := uint32(math.MaxUint32)
+	minRemaining := uint32(math.MaxUint32)
 	quotas, exceeded := 0, 0
 	for i := range response.Statuses {
 		a := &asks[i]
@@ -219,8 +219,8 @@ func (s *Service) answer(asks []ask, descriptors int) *pb.RateLimitResponse {
 		case a.held == nil:
 			a.status = &pb.RateLimitResponse_DescriptorStatus{Code: pb.RateLimitResponse_OK}
 		}
-		if a.status.CurrentLimit != nil && a.status.LimitRemaining < least {
-			closest, least = a.status, a.status.LimitRemaining
+		if a.status.CurrentLimit != nil && a.status.LimitRemaining < minRemaining {
+			closest, minRemaining = a.status, a.status.LimitRemaining
 		}
 		isQuota := a.isQuota(s.config.Quota)
 		if isQuota {
@@ -232,7 +232,7 @@ func (s *Service) answer(asks []ask, descriptors int) *pb.RateLimitResponse {
 			exceeded++
 		default:
 			response.OverallCode = pb.RateLimitResponse_OVER_LIMIT
-			closest, least = a.status, 0
+			closest, minRemaining = a.status, 0
 		}
 		response.Statuses[i] = a.status
 	}

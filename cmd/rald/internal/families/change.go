@@ -8,8 +8,8 @@ import (
 	"github.com/ral-limiter/ral/internal/core/shape"
 )
 
-// mostMoved is how often the limit of a key can be owed that Change moves.
-const mostMoved = 1000
+// maxMoved bounds the units that Change moves, in multiples of the limit.
+const maxMoved = 1000
 
 // Change has the units used by a claim's key count for another claim's. Of one key and family it
 // translates the word. Otherwise it gives the units back and charges them, in two steps: a call
@@ -34,23 +34,23 @@ func Change(ctx context.Context, from, to Claim) error {
 }
 
 // giveBack gives all units of a key back, and returns how many.
-func giveBack(ctx context.Context, of Claim) (used int64, err error) {
-	if _, ok := of.Limit.(shape.OnCredit); ok {
-		return 0, fmt.Errorf("%v grants units on credit: the key can change only to another such limit, by text", of.Limit)
+func giveBack(ctx context.Context, claim Claim) (used int64, err error) {
+	if _, ok := claim.Limit.(shape.OnCredit); ok {
+		return 0, fmt.Errorf("%v grants units on credit: the key can change only to another such limit, by text", claim.Limit)
 	}
-	most := of.Limit.Limit()
-	d, err := of.Family.TakeWith(ctx, of.Limit, of.Key, 0)
+	capacity := claim.Limit.Limit()
+	d, err := claim.Family.TakeWith(ctx, claim.Limit, claim.Key, 0)
 	if err == nil && !d.Allowed {
 		return 0, errors.New("the key is blocked: its limit can change afterwards")
 	}
-	for range mostMoved {
-		n := most - d.Remaining // more are owed if none remain
+	for range maxMoved {
+		n := capacity - d.Remaining // more are owed if none remain
 		if n <= 0 || d.ResetAfter == 0 || err != nil {
 			return used, err
 		}
-		if d, err = of.Family.RefundWith(ctx, of.Limit, of.Key, n); err == nil {
+		if d, err = claim.Family.RefundWith(ctx, claim.Limit, claim.Key, n); err == nil {
 			used += n
 		}
 	}
-	return used, fmt.Errorf("the key owes more than %d times its limit: the rest stays", mostMoved)
+	return used, fmt.Errorf("the key owes more than %d times its limit: the rest stays", maxMoved)
 }

@@ -30,9 +30,9 @@ type Config struct {
 	Name string
 	// MaxKeys bounds the keys of each engine, by default as in engine.Config.
 	MaxKeys int
-	// Most bounds the families of configured limits: see Room. Clients may add as many, less those
+	// Max bounds the families of configured limits: see Room. Clients may add as many, less those
 	// for saved states and former configurations. The default is 32, or 256 if Fleet is Leased.
-	Most int
+	Max int
 	// Fleet, if not nil, keeps the keys in Redis, and Dir must be empty.
 	Fleet *Fleet
 	// Dir is the directory of the saved states, created if missing. If empty nothing is saved.
@@ -44,9 +44,9 @@ type Config struct {
 }
 
 const (
-	defaultMost = 32
-	suffix      = ".state" // of a saved state, after the text of its limit
-	lockName    = "rald"   // of the lock of Config.Dir, before ".lock"
+	defaultMax = 32
+	suffix     = ".state" // of a saved state, after the text of its limit
+	lockName   = "rald"   // of the lock of Config.Dir, before ".lock"
 )
 
 // Families holds the engines. It is safe for concurrent use.
@@ -66,7 +66,7 @@ var ErrTooMany = errors.New("no room for another family of limits")
 // New returns Families with an engine for each state in config.Dir. It locks the directory until
 // Close: New fails if another process has it.
 func New(config Config) (*Families, error) {
-	config.Most = config.most()
+	config.Max = config.max()
 	config.Name = cmp.Or(config.Name, "rald")
 	s := &Families{config: config, known: NewKnown[policy.Policy, Family]()}
 	s.all.Store(new([]Family))
@@ -207,7 +207,7 @@ func (s *Families) isFull(kept bool) error {
 			n++
 		}
 	}
-	if n < s.config.Most {
+	if n < s.config.Max {
 		return nil
 	}
 	return tooMany(n, "not configured")

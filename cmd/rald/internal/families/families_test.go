@@ -130,7 +130,7 @@ func TestSizing(t *testing.T) {
 
 // Promise: Clients' own limits leave room for configured limits.
 func TestConfiguredLimitsHaveRoomOfTheirOwn(t *testing.T) {
-	s := open(t, Config{Most: 2})
+	s := open(t, Config{Max: 2})
 	of := func(text string) error { _, err := s.Of(parse(text)); return err }
 	keep := func(texts ...string) error { _, err := s.Keep(needs(parseAll(texts)...)...); return err }
 	require.NoError(t, of("sliding 1/1s"))
@@ -167,7 +167,7 @@ func TestStateSurvivesARestart(t *testing.T) {
 		"funnel 100, 1/h", "queue 20, 1/h", "bursty 1/h, 50", "warming up 100/h over 10h, cold 3", "window 1000/d",
 		"window 1000/90d aligned", "window 10000/year in Europe/Berlin", "sliding 1000/d", "at most 5/1d",
 	}
-	config := Config{Most: len(texts), Dir: filepath.Join(t.TempDir(), "made"), Every: time.Hour}
+	config := Config{Max: len(texts), Dir: filepath.Join(t.TempDir(), "made"), Every: time.Hour}
 	s, err := New(config)
 	require.NoError(t, err)
 	_, err = s.Keep(needs(parse(texts[0]))...)
@@ -240,7 +240,7 @@ func setOf(all ...Family) map[Family]bool {
 
 // Each limit has its fault.
 func TestRefusedConfigurationTakesNoRoom(t *testing.T) {
-	s := open(t, Config{Most: 2})
+	s := open(t, Config{Max: 2})
 	all := needs(parseAll([]string{"sliding 1/1s", "sliding 1/2s", "sliding 1/3s", "sliding 2/1s", "sliding 1/4s"})...)
 	for i := range all {
 		all[i].At.Key = fmt.Sprint(i)
@@ -257,12 +257,12 @@ func TestRefusedConfigurationTakesNoRoom(t *testing.T) {
 	require.ErrorIs(t, err, ErrTooMany)
 	assert.Zero(t, count(s))
 	put(t, s, "sliding 1/5s", "sliding 1/6s")
-	assert.Equal(t, Config{Most: 2}.Room(needs(parse("sliding 1/5s"), parse("sliding 3/5s"), parse("window 1/s"))...), nil)
+	assert.Equal(t, Config{Max: 2}.Room(needs(parse("sliding 1/5s"), parse("sliding 3/5s"), parse("window 1/s"))...), nil)
 }
 
 // With their files and goroutines.
 func TestReleasedEnginesEnd(t *testing.T) {
-	config := Config{Most: 2, Dir: t.TempDir(), Every: time.Hour}
+	config := Config{Max: 2, Dir: t.TempDir(), Every: time.Hour}
 	s := open(t, config)
 	put(t, s, "sliding 1/1s", "window 1/1s")
 	goroutines := runtime.NumGoroutine()
@@ -278,7 +278,7 @@ func TestReleasedEnginesEnd(t *testing.T) {
 
 // An engine stays while keys owe in it, while it is remembered, and once a call has found it.
 func TestReleaseForgivesNothing(t *testing.T) {
-	s := open(t, Config{Most: 4})
+	s := open(t, Config{Max: 4})
 	kept := put(t, s, "window 5/365d", "sliding 5/1d", "funnel 5, 1/d", "queue 5, 1/d")
 	require.True(t, EngineOf(kept[0]).TakeWith(parse("window 5/365d"), "key", 3).Allowed)
 	require.NoError(t, EngineOf(kept[1]).Block("key", time.Hour))

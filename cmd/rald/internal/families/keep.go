@@ -25,20 +25,20 @@ func (n Need) fault(err error) error {
 	return n.At.Error(err)
 }
 
-func (c Config) most() int {
+func (c Config) max() int {
 	switch {
-	case c.Most > 0:
-		return c.Most
+	case c.Max > 0:
+		return c.Max
 	case c.Fleet != nil && c.Fleet.Leased:
-		return mostLeased
+		return maxLeased
 	}
-	return defaultMost
+	return defaultMax
 }
 
-// Room returns nil if the families of a configuration's limits do not exceed Most. Otherwise the error
+// Room returns nil if the families of a configuration's limits do not exceed Max. Otherwise the error
 // joins the fault of each limit without room. It depends on nothing else, and makes no engine.
 func (c Config) Room(needs ...Need) error {
-	most, n := c.most(), 0
+	bound, n := c.max(), 0
 	var families []policy.Policy
 	leased := map[string]bool{}
 	var faults []error
@@ -48,7 +48,7 @@ func (c Config) Room(needs ...Need) error {
 		switch {
 		case isLeased && leased[text], !isLeased && isOneOf(families, need.Limit):
 			continue
-		case n == most:
+		case n == bound:
 			faults = append(faults, need.fault(tooMany(n, "configured")))
 			continue
 		case isLeased:

@@ -19,7 +19,7 @@ type Fleet struct {
 	// Redis is its address: see fleet.Config.
 	Redis rueidis.ClientOption
 	// Name is the name of the servers that share keys, a part of the keys' names in Redis: up to
-	// LongestName bytes. Every other setting except Budget must be the same on all servers.
+	// MaxName bytes. Every other setting except Budget must be the same on all servers.
 	Name string
 	// Leased makes servers decide on leases of units. Each limit that can be leased then has a
 	// limiter; others are kept as usual.
@@ -47,10 +47,10 @@ func ParseOutage(name string) (fleet.Fallback, error) {
 // OutageName returns the name of Outage.
 func (f *Fleet) OutageName() string { return outages[f.Outage] }
 
-// LongestName bounds the bytes of Fleet.Name.
-const LongestName = 20
+// MaxName bounds the bytes of Fleet.Name.
+const MaxName = 20
 
-const mostLeased = 256 // each leased limit has a limiter
+const maxLeased = 256 // each leased limit has a limiter
 
 // connect makes the first limiter, for funnels. The others use its client.
 func (s *Families) connect() error {

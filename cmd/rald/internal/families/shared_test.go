@@ -122,7 +122,7 @@ func TestOutages(t *testing.T) {
 
 // Clients make up the limits. The error names the bound. After Close every call is an error.
 func TestLimitsOverRedisAreBounded(t *testing.T) {
-	s := openShared(t, openRedis(t), Config{Most: 2}, Fleet{Outage: fleet.FallbackOpen}) // which keeps nothing of each
+	s := openShared(t, openRedis(t), Config{Max: 2}, Fleet{Outage: fleet.FallbackOpen}) // which keeps nothing of each
 	for i := range 1024 {
 		_, err := TakeAll(t.Context(), claim(t, s, fmt.Sprintf("window %d/300d", i+2), "a", 0))
 		require.NoError(t, err)

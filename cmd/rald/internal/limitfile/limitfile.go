@@ -82,10 +82,10 @@ func Parse(file string, text []byte) (*File, error) {
 	return f, nil
 }
 
-const longestName = 64 // bytes
+const maxName = 64 // bytes
 
-// IsName reports whether a name has 1 to longest letters, digits, dots, dashes and underscores.
-func IsName(name string, longest int) bool {
+// IsName reports whether a name has 1 to max letters, digits, dots, dashes and underscores.
+func IsName(name string, max int) bool {
 	for _, c := range []byte(name) {
 		switch {
 		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', c == '.', c == '_', c == '-':
@@ -93,12 +93,12 @@ func IsName(name string, longest int) bool {
 			return false
 		}
 	}
-	return name != "" && len(name) <= longest
+	return name != "" && len(name) <= max
 }
 
 func entry(at configfile.Place) (policy.Policy, error) {
-	if !IsName(at.Name, longestName) {
-		return nil, fmt.Errorf("a name has 1 to %d letters, digits, dots, dashes and underscores", longestName)
+	if !IsName(at.Name, maxName) {
+		return nil, fmt.Errorf("a name has 1 to %d letters, digits, dots, dashes and underscores", maxName)
 	}
 	if _, err := policy.Parse(at.Name); err == nil {
 		return nil, errors.New("this name is the text of a limit, which clients may send")

@@ -9,7 +9,7 @@ import (
 
 type command struct {
 	name              string // in lower case
-	least, most       int    // bounds of arguments, with the name; most is -1 for any
+	minArgs, maxArgs  int    // with the name; maxArgs is -1 for any number
 	first, last, step int    // keys among the arguments, as COMMAND tells cluster clients
 	flags             []string
 	greeting          bool // may come before the password
@@ -18,7 +18,7 @@ type command struct {
 	at int // in Server.commands
 }
 
-const longestName = 32 // bytes of a command's name
+const maxCommandName = 32 // bytes of a command's name
 
 var commands map[string]*command // by name in lower case
 
@@ -72,10 +72,10 @@ func names() []string {
 }
 
 func lookUp(name []byte) *command {
-	if len(name) > longestName {
+	if len(name) > maxCommandName {
 		return nil
 	}
-	var lower [longestName]byte
+	var lower [maxCommandName]byte
 	for i, b := range name {
 		if 'A' <= b && b <= 'Z' {
 			b += 'a' - 'A'
@@ -87,7 +87,7 @@ func lookUp(name []byte) *command {
 
 func (c *conn) do(args [][]byte) {
 	if !bytes.Equal(args[0], c.named) {
-		c.named = append(c.named[:0], args[0][:min(len(args[0]), longestName+1)]...)
+		c.named = append(c.named[:0], args[0][:min(len(args[0]), maxCommandName+1)]...)
 		c.last = lookUp(args[0])
 	}
 	do := c.last
@@ -104,7 +104,7 @@ func (c *conn) do(args [][]byte) {
 		c.out.Error("NOAUTH Authentication required.")
 	case do == nil:
 		c.out.Error("ERR unknown command " + quoted(args[0]) + ": rald has " + strings.Join(names(), ", "))
-	case len(args) < do.least || do.most >= 0 && len(args) > do.most:
+	case len(args) < do.minArgs || do.maxArgs >= 0 && len(args) > do.maxArgs:
 		c.out.Error("ERR wrong number of arguments for '" + do.name + "' command")
 	case c.multi.open && do.queues():
 		if c.queue(do, args); c.out.Errors() == errors {

@@ -88,7 +88,7 @@ func TestTakeFromAllOrNone(t *testing.T) {
 		assert.Equal(t, state(true, 5, 4, 0, 0, 1000), c.do("RAL.PEEK ann api"))
 		assert.Equal(t, state(true, 5, 5, 0, 0, 0), c.do("RAL.PEEK bob at_most_5/m"))
 
-		many := append([]string{"RAL.TAKE"}, slices.Repeat([]string{"ann", "api", "1"}, mostClaims+1)...)
+		many := append([]string{"RAL.TAKE"}, slices.Repeat([]string{"ann", "api", "1"}, maxClaims+1)...)
 		assert.Equal(t, replyError("ERR RAL.TAKE takes from at most 64 keys at once"), c.send(many...))
 	})
 }
@@ -241,7 +241,7 @@ func TestPagesOfScansAreBounded(t *testing.T) {
 	for _, test := range []struct {
 		of, page int
 		key      string
-	}{{mostScanned + 1, mostScanned, "%d"}, {100, mostPage/(4000+16) + 1, "%04000d"}} {
+	}{{maxScanned + 1, maxScanned, "%d"}, {100, maxPage/(4000+16) + 1, "%04000d"}} {
 		inBubble(t, Config{}, func(t *testing.T, c *client) {
 			limit := policy.Must(policy.Parse("funnel 5, 1/h"))
 			family, err := c.server.config.Families.Of(limit)
@@ -271,10 +271,10 @@ func TestScansAreBounded(t *testing.T) {
 			return cursor
 		}
 		first, second := begin(), begin()
-		for range mostScans - 1 {
+		for range maxScans - 1 {
 			begin()
 		}
-		assert.Len(t, c.server.scans.all, mostScans)
+		assert.Len(t, c.server.scans.all, maxScans)
 		assert.IsType(t, replyError(""), c.do("SCAN "+first), "the oldest goes")
 		c.scan(second, "COUNT", "1")
 		time.Sleep(scanIdle + time.Second)

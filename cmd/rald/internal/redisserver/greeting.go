@@ -97,7 +97,7 @@ func (c *conn) givesPassword(name, password []byte) bool {
 	}
 	guesses.count(addr)
 	c.wrong++
-	c.ending = c.wrong >= mostWrong
+	c.ending = c.wrong >= maxWrong
 	c.out.Error("WRONGPASS invalid username-password pair")
 	return false
 }
@@ -267,10 +267,10 @@ func (c *conn) command(args [][]byte) {
 func (c *conn) describe(one *command) {
 	c.out.Array(6)
 	c.out.Bulk(one.name)
-	if one.least == one.most {
-		c.out.Int(int64(one.least))
+	if one.minArgs == one.maxArgs {
+		c.out.Int(int64(one.minArgs))
 	} else {
-		c.out.Int(int64(-one.least))
+		c.out.Int(int64(-one.minArgs))
 	}
 	c.out.Array(len(one.flags))
 	for _, flag := range one.flags {

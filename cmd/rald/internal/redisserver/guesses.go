@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	mostWrong    = 3      // wrong passwords after which a connection ends
-	mostGuessing = 10_000 // addresses; beyond them the least debt is forgotten
+	maxWrong    = 3      // wrong passwords after which a connection ends
+	maxGuessing = 10_000 // addresses; beyond them the least debt is forgotten
 )
 
 // guesses bounds the wrong passwords of each address, and the log's lines about them. An IPv6
@@ -36,7 +36,7 @@ func newGuesses(log *slog.Logger) (*guesses, error) {
 		return nil, err
 	}
 	wrong, err := engine.New[netip.Addr](engine.Config{
-		Name: "rald.passwords", Policy: policy.Must(policy.Funnel(60, 1, time.Second)), MaxKeys: mostGuessing,
+		Name: "rald.passwords", Policy: policy.Must(policy.Funnel(60, 1, time.Second)), MaxKeys: maxGuessing,
 	})
 	return &guesses{wrong: wrong, find: find, log: log, lines: single.MustNew(policy.Funnel(10, 6, time.Minute))}, err
 }

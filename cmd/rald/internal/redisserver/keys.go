@@ -177,7 +177,7 @@ func (c *conn) scan(args [][]byte) {
 			return
 		}
 	}
-	found, next, ok := c.server.scans.next(cursor, min(count, mostScanned), c.server.config.Families)
+	found, next, ok := c.server.scans.next(cursor, min(count, maxScanned), c.server.config.Families)
 	if !ok {
 		c.out.Error("ERR there is no scan of that cursor any more: begin again with 0")
 		return
@@ -206,10 +206,10 @@ func (c *conn) scan(args [][]byte) {
 func unslashed(text string) string { return strings.ReplaceAll(text, "/", "\x01") }
 
 const (
-	mostScanned = 10_000          // keys of a reply to SCAN
-	mostPage    = 256 << 10       // bytes of keys after which a reply to SCAN ends, kept for repeats
-	mostScans   = 64              // scans under way; another ends the least recently used
-	scanIdle    = 5 * time.Minute // after which a scan may end
+	maxScanned = 10_000          // keys of a reply to SCAN
+	maxPage    = 256 << 10       // bytes of keys after which a reply to SCAN ends, kept for repeats
+	maxScans   = 64              // scans under way; another ends the least recently used
+	scanIdle   = 5 * time.Minute // after which a scan may end
 )
 
 type scans struct {
@@ -266,7 +266,7 @@ func (s *scans) take(cursor int64) *scan {
 // put keeps a scan, and ends idle scans.
 func (s *scans) put(at *scan) {
 	at.used = time.Now()
-	for len(s.all) >= mostScans || len(s.all) > 0 && at.used.Sub(s.all[0].used) > scanIdle {
+	for len(s.all) >= maxScans || len(s.all) > 0 && at.used.Sub(s.all[0].used) > scanIdle {
 		s.all[0].stop()
 		s.all = slices.Delete(s.all, 0, 1)
 	}
@@ -285,7 +285,7 @@ func (s *scans) end() {
 
 func (at *scan) turn(n int64) {
 	at.at, at.next, at.page = at.next, 0, nil
-	for size := 0; int64(len(at.page)) < n && size < mostPage; {
+	for size := 0; int64(len(at.page)) < n && size < maxPage; {
 		key, ok := at.more()
 		if !ok {
 			at.stop()

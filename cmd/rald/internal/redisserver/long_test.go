@@ -97,7 +97,7 @@ func TestLongTextsAreNotKept(t *testing.T) {
 		c.server.mu.Lock()
 		defer c.server.mu.Unlock()
 		for conn := range c.server.conns {
-			assert.LessOrEqual(t, cap(conn.named), 2*longestName)
+			assert.LessOrEqual(t, cap(conn.named), 2*maxCommandName)
 		}
 	})
 }

@@ -37,10 +37,10 @@ func (c *conn) take(args [][]byte) {
 	}
 }
 
-const mostClaims = 64 // keys of a RAL.TAKE
+const maxClaims = 64 // keys of a RAL.TAKE
 
 func (c *conn) takeAll(args [][]byte) {
-	if len(args) > 3*mostClaims {
+	if len(args) > 3*maxClaims {
 		c.out.Error("ERR RAL.TAKE takes from at most 64 keys at once")
 		return
 	}
@@ -95,7 +95,7 @@ func (c *conn) refund(args [][]byte) {
 	}
 }
 
-const longestWait = time.Minute // patience of RAL.WAIT
+const maxWait = time.Minute // patience of RAL.WAIT
 
 // wait is RAL.WAIT key limit n milliseconds: it waits up to so long for its turn.
 func (c *conn) wait(args [][]byte) {
@@ -108,8 +108,8 @@ func (c *conn) wait(args [][]byte) {
 		return
 	}
 	patience, ok := resp.Int(args[4])
-	if !ok || patience < 0 || patience > longestWait.Milliseconds() {
-		c.out.Error("ERR milliseconds is " + quoted(args[4]) + ": 0 to " + itoa(longestWait.Milliseconds()) + " is accepted")
+	if !ok || patience < 0 || patience > maxWait.Milliseconds() {
+		c.out.Error("ERR milliseconds is " + quoted(args[4]) + ": 0 to " + itoa(maxWait.Milliseconds()) + " is accepted")
 		return
 	}
 	call := limits.Call[string]{Key: u.Key, N: n, Limit: u.Limit, Patience: time.Duration(patience) * time.Millisecond}
@@ -173,12 +173,12 @@ func (c *conn) find(limit, key []byte) (configured.Use, bool) {
 	return u, err == nil
 }
 
-func (c *conn) units(arg []byte, least int64) (int64, bool) {
+func (c *conn) units(arg []byte, lowest int64) (int64, bool) {
 	n, ok := resp.Int(arg)
 	switch {
 	case !ok:
 		c.wantInt("n", arg)
-	case n < least:
+	case n < lowest:
 		c.out.Error("ERR n is " + quoted(arg) + ": 0 or more is accepted")
 		ok = false
 	}

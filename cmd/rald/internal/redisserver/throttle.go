@@ -123,7 +123,7 @@ func (c *conn) bucket(args [3]int64) error {
 	return err
 }
 
-const mostSeconds = int64(1<<63-1) / int64(time.Second)
+const maxSeconds = int64(1<<63-1) / int64(time.Second)
 
 // redis-cell overflows if they are too large
 func newBucket(burst, count, period int64) (policy.Policy, error) {
@@ -132,8 +132,8 @@ func newBucket(burst, count, period int64) (policy.Policy, error) {
 		return nil, fmt.Errorf("max_burst is %d: 0 to %d is accepted", burst, int64(1<<63-2))
 	case count < 1:
 		return nil, fmt.Errorf("count is %d: 1 or more is accepted", count)
-	case period < 1 || period > mostSeconds:
-		return nil, fmt.Errorf("period is %d: 1 to %d seconds are accepted", period, mostSeconds)
+	case period < 1 || period > maxSeconds:
+		return nil, fmt.Errorf("period is %d: 1 to %d seconds are accepted", period, maxSeconds)
 	}
 	limit, err := policy.Funnel(burst+1, count, time.Duration(period)*time.Second)
 	var field *policy.FieldError

@@ -48,21 +48,21 @@ func (c *command) bounded(args [][]byte) (_ [][]byte, keys int) {
 // maxQueued times its arguments. Keys are bounded apart, with room for as many of any length as a
 // command has arguments: no choice of keys by clients is an error for a whole transaction.
 func (c *conn) queue(do *command, args [][]byte) {
-	most, size := &c.server.config.Command, 0
+	bounds, size := &c.server.config.Command, 0
 	args, keys := do.bounded(args)
 	for _, arg := range args {
 		size += len(arg)
 	}
 	next := c.multi
 	next.size, next.keys, next.number = next.size+size-keys, next.keys+keys, next.number+len(args)
-	maxKeys, maxNumber := most.Arguments*maxKey, maxQueued*most.Arguments
+	maxKeys, maxNumber := bounds.Arguments*maxKey, maxQueued*bounds.Arguments
 	switch {
 	case do.greeting || do.name == "ral.wait":
 		c.out.Error("ERR '" + do.name + "' is not executed in a transaction")
 		return
-	case len(next.queued) == most.Arguments || next.size > most.Command || next.keys > maxKeys || next.number > maxNumber:
+	case len(next.queued) == bounds.Arguments || next.size > bounds.Command || next.keys > maxKeys || next.number > maxNumber:
 		c.out.Error(fmt.Sprintf("ERR a transaction has at most %d commands and %d bytes, in %d arguments, besides %d bytes of keys",
-			most.Arguments, most.Command, maxNumber, maxKeys))
+			bounds.Arguments, bounds.Command, maxNumber, maxKeys))
 		return
 	}
 	// The arguments are the reader's.

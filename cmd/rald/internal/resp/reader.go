@@ -32,7 +32,7 @@ func fault(format string, args ...any) error {
 
 const smallBuffer = 4 << 10 // of a connection that is idle or sends small commands
 
-const longestHeader = 32 // bytes of a line with a number, without its end
+const maxHeaderLine = 32 // bytes of a line with a number, without its end
 
 // Reader finds the commands in a stream. It is for one goroutine.
 type Reader struct {
@@ -196,9 +196,9 @@ func (r *Reader) argument() (done bool, err error) {
 // header reads the number of a line such as "*3". ok is false if incomplete or with an error.
 func (r *Reader) header(invalid, tooLong string) (n int64, ok bool, err error) {
 	line := r.buffer[r.start+r.at : r.end]
-	end := bytes.IndexByte(line[:min(len(line), longestHeader+2)], '\n')
+	end := bytes.IndexByte(line[:min(len(line), maxHeaderLine+2)], '\n')
 	if end < 0 {
-		if len(line) > longestHeader+1 {
+		if len(line) > maxHeaderLine+1 {
 			return 0, false, fault("%s", tooLong)
 		}
 		return 0, false, nil

@@ -269,8 +269,8 @@ func (r *reading) rule(rule *Rule, domain string, here configfile.Place) {
 		if !limit.IsScalar() {
 			all = r.List(limit)
 		}
-		if len(all) == 0 || len(all) > mostLimits {
-			r.Fault(limit, "%d limits: 1 to %d are accepted", len(all), mostLimits)
+		if len(all) == 0 || len(all) > maxLimits {
+			r.Fault(limit, "%d limits: 1 to %d are accepted", len(all), maxLimits)
 			return
 		}
 		rule.Limit = r.policy(all[0], r.text(all[0]))
@@ -296,7 +296,7 @@ func (r *reading) rule(rule *Rule, domain string, here configfile.Place) {
 	}
 }
 
-const mostLimits = 8 // of a rule
+const maxLimits = 8 // of a rule
 
 // policy parses a limit. The service answers at once, so limits that delay calls are refused.
 func (r *reading) policy(at configfile.Place, text string) policy.Policy {

@@ -58,9 +58,9 @@ type Client struct {
 }
 
 const (
-	firstPause     = time.Second // before connecting again; it doubles up to longestPause
-	longestPause   = 30 * time.Second
-	longestRefusal = 4 << 10 // bytes, of a NACK and in the log
+	firstPause = time.Second // before connecting again; it doubles up to maxPause
+	maxPause   = 30 * time.Second
+	maxRefusal = 4 << 10 // bytes, of a NACK and in the log
 
 	silence = 6 * time.Minute // then a dead connection is looked for; grpc-go's servers forbid less than 5
 )
@@ -80,7 +80,7 @@ func (c *Client) Run(ctx context.Context) {
 		wait := pause/2 + rand.N(pause/2)
 		c.Log.Warn("the management server is away, and the rules stay as they are", "server", c.Server, "error", err, "again_in", wait)
 		sleep(ctx, wait)
-		pause = min(2*pause, longestPause)
+		pause = min(2*pause, maxPause)
 	}
 }
 
@@ -95,7 +95,7 @@ func sleep(ctx context.Context, d time.Duration) {
 func (c *Client) follow(ctx context.Context) (answered bool, err error) {
 	options := []grpc.DialOption{
 		grpc.WithTransportCredentials(c.Credentials),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(configfile.MostBytes)),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(configfile.MaxBytes)),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: silence}),
 	}
 	if c.Dial != nil {
@@ -134,7 +134,7 @@ func (c *Client) follow(ctx context.Context) (answered bool, err error) {
 			pause = firstPause
 		default: // go-control-plane sends a refused configuration again at once
 			sleep(ctx, pause)
-			pause = min(2*pause, longestPause)
+			pause = min(2*pause, maxPause)
 		}
 		if c.refusal != "" {
 			request.ErrorDetail = &rpcstatus.Status{Code: int32(codes.InvalidArgument), Message: c.refusal}
@@ -152,8 +152,8 @@ func (c *Client) set(response *discovery.DiscoveryResponse) {
 	if err != nil {
 		withoutLines(err)
 		text := err.Error()
-		if len(text) > longestRefusal {
-			text = strings.ToValidUTF8(text[:longestRefusal], "") + " ..."
+		if len(text) > maxRefusal {
+			text = strings.ToValidUTF8(text[:maxRefusal], "") + " ..."
 		}
 		if text != c.refusal {
 			c.refusal = text

@@ -84,7 +84,7 @@ func (l *lab) publish(version string, resources ...types.Resource) {
 	s, err := cache.NewSnapshot(version, map[string][]types.Resource{TypeURL: resources})
 	require.NoError(l.t, err)
 	require.NoError(l.t, l.snapshot.SetSnapshot(l.t.Context(), "edge", s))
-	time.Sleep(longestPause + firstPause)
+	time.Sleep(maxPause + firstPause)
 }
 
 func (l *lab) saw(want ...string) {
@@ -115,7 +115,7 @@ func TestRulesOfAManagementServer(t *testing.T) {
 		assert.Contains(t, l.log.String(), "the management server is away")
 
 		l.serve()
-		time.Sleep(longestPause)
+		time.Sleep(maxPause)
 		l.saw(`edge "" `)
 		l.stats(0, 0, true)
 		l.publish("1", shop(config.RateLimitUnit_MINUTE, 5))
@@ -131,10 +131,10 @@ func TestRulesOfAManagementServer(t *testing.T) {
 		later.Descriptors[0].RateLimit.ProtoReflect().SetUnknown([]byte{0xf8, 0x01, 1})
 		l.publish("3", later)
 		l.saw(`edge "1" domain "shop" of resource "web": descriptors[0].rate_limit: a field here is of a later version of the protocol, which is not accepted`)
-		long := "no room" + strings.Repeat(".", longestRefusal)
+		long := "no room" + strings.Repeat(".", maxRefusal)
 		l.refuses = errors.New(long)
 		l.publish("4", good)
-		l.saw(`edge "1" ` + long[:longestRefusal] + " ...")
+		l.saw(`edge "1" ` + long[:maxRefusal] + " ...")
 		l.stats(1, 3, true)
 		assert.Len(t, l.put, 1)
 		l.refuses = nil
@@ -148,7 +148,7 @@ func TestRulesOfAManagementServer(t *testing.T) {
 		l.stats(2, 3, true)
 		l.snapshot.ClearSnapshot("edge")
 		l.serve()
-		time.Sleep(longestPause)
+		time.Sleep(maxPause)
 		l.saw(`edge "5" `)
 		l.stats(2, 3, false) // though there was no response
 		l.publish("6")
@@ -179,11 +179,11 @@ func TestRepeatedRefusalsWaitLonger(t *testing.T) {
 		l.publish("1", shop(config.RateLimitUnit_UNKNOWN, 7)) // and waits for 31 seconds
 		doubled := 6                                          // after 0, 1, 3, 7, 15 and 31 seconds
 		assert.InDelta(t, doubled+1, l.requests.Load(), 1, "with the first request")
-		assert.InDelta(t, 20, refusals(20*longestPause), 1)
+		assert.InDelta(t, 20, refusals(20*maxPause), 1)
 		l.publish("2", shop(config.RateLimitUnit_MINUTE, 5))
 		l.stats(1, 1, false)
 		l.publish("3", shop(config.RateLimitUnit_UNKNOWN, 7))
-		assert.Positive(t, refusals(longestPause), "another refusal begins anew")
+		assert.Positive(t, refusals(maxPause), "another refusal begins anew")
 		cancel()
 		<-ended
 		l.server.Stop()
