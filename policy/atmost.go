@@ -112,6 +112,12 @@ func AtMost(limit int64, per time.Duration) (Policy, error) {
 	return a, nil
 }
 
+func (a *atMost) Limit() int64 { return a.limit }
+
+func (a *atMost) Window() time.Duration { return a.per }
+
+func (a *atMost) Delays() bool { return false }
+
 func newLayout(code, parts, per uint64) layout {
 	length := (per + parts - 1) / parts
 	// The number needs this many bits to last; the others are for the counts.

@@ -88,6 +88,12 @@ func Bursty(count int64, per time.Duration, maxBurst int64) (Policy, error) {
 	}, nil
 }
 
+func (b *bursty) Limit() int64 { return b.limit }
+
+func (b *bursty) Window() time.Duration { return b.window(b.limit) }
+
+func (b *bursty) Delays() bool { return false }
+
 // maxOwed bounds the debt in ticks that a take may leave: 9 years, with 9 left for time.
 const maxOwed = 1 << 62
 

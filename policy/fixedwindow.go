@@ -94,6 +94,12 @@ func FixedWindow(limit int64, per time.Duration) (Policy, error) {
 	}, nil
 }
 
+func (f *fixedWindow) Limit() int64 { return f.limit }
+
+func (f *fixedWindow) Window() time.Duration { return f.per }
+
+func (f *fixedWindow) Delays() bool { return false }
+
 // fixedStep returns the shortest step that divides a millisecond and fits 9 years beside a count
 // of that many bits, or the shortest for which rounding per up costs at most 100 parts per
 // million.

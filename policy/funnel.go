@@ -67,6 +67,12 @@ func Funnel(capacity, count int64, per time.Duration) (Policy, error) {
 	return &funnel{pace: pace, depth: depth, end: end(depth), capacity: capacity}, nil
 }
 
+func (f *funnel) Limit() int64 { return f.capacity }
+
+func (f *funnel) Window() time.Duration { return f.window(f.capacity) }
+
+func (f *funnel) Delays() bool { return false }
+
 func (f *funnel) Choke(word uint64, now Instant) (uint64, bool) {
 	t := ticks(now, f.end)
 	drained := max(word, t)

@@ -146,3 +146,16 @@ func (p pace) refund(word, t uint64, n int64) uint64 {
 	}
 	return word - timesUp(n, p.interval, word-t)
 }
+
+// window returns the time in which so many units drain at the requested rate.
+func (p pace) window(units int64) time.Duration {
+	hi, lo := bits.Mul64(uint64(units), uint64(p.per))
+	if hi >= uint64(p.count) {
+		return math.MaxInt64
+	}
+	window, rest := bits.Div64(hi, lo, uint64(p.count))
+	if rest > 0 {
+		window++
+	}
+	return time.Duration(min(window, math.MaxInt64))
+}

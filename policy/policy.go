@@ -110,6 +110,15 @@ type Relative interface {
 	Carry(from Policy, word uint64, now Instant) (next uint64, ok bool)
 }
 
+// Windowed is an optional interface of a Policy, for telling clients "so many in so long". All
+// policies of this package implement it.
+type Windowed interface {
+	// Window returns the time in which Decision.Limit units pass in the long run, rounded up. It
+	// is the period of a limit that counts in windows, for a [CalendarWindow] the exact mean. An
+	// [AtMost] sustains less. A longer time than a duration holds becomes the longest.
+	Window() time.Duration
+}
+
 // Decision is the answer to a call. The zero Decision is a refusal.
 type Decision struct {
 	// Allowed reports whether the call may go ahead.

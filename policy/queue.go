@@ -75,6 +75,12 @@ func Queue(capacity, count int64, per time.Duration) (Policy, error) {
 	return &queue{pace: pace, depth: depth, end: end(depth + pace.interval), capacity: capacity}, nil
 }
 
+func (q *queue) Limit() int64 { return q.capacity + 1 }
+
+func (q *queue) Window() time.Duration { return q.window(q.capacity + 1) }
+
+func (q *queue) Delays() bool { return q.capacity > 0 }
+
 func (q *queue) Choke(word uint64, now Instant) (uint64, bool) {
 	t := ticks(now, q.end)
 	turn := max(word, t)

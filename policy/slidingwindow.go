@@ -89,6 +89,12 @@ func SlidingWindow(limit int64, per time.Duration) (Policy, error) {
 	}, nil
 }
 
+func (s *slidingWindow) Limit() int64 { return s.limit }
+
+func (s *slidingWindow) Window() time.Duration { return s.per }
+
+func (s *slidingWindow) Delays() bool { return false }
+
 // sliding is an unpacked word.
 type sliding struct {
 	number uint64 // of the current window: it begins at number*per

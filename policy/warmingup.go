@@ -165,6 +165,12 @@ func WarmingUp(count int64, per, warmup time.Duration, coldFactor float64) (Poli
 	return w, nil
 }
 
+func (w *warmingUp) Limit() int64 { return w.limit }
+
+func (w *warmingUp) Window() time.Duration { return w.window(w.limit) }
+
+func (w *warmingUp) Delays() bool { return false }
+
 // layOut divides the word, or returns the longest warm-up for which that is fine enough.
 func (w *warmingUp) layOut() (most *big.Int) {
 	// A unit grows back in warmup/max, which is 2*stable*(stable+cold)/(5*stable+cold).
