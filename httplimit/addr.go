@@ -60,17 +60,17 @@ type AddrConfig struct {
 // IPv4 addresses mapped into IPv6 are unmapped, and zones are cut off. A malformed element
 // ("unknown", an obfuscated identifier, 0.0.0.0, ::, an empty element) in the client's place, fewer elements
 // than Hops, or more than MaxHops, mean no address: addresses further left may be the client's own.
-type ClientAddr struct{ of clientaddr.Finder }
+type ClientAddr struct{ finder clientaddr.Finder }
 
 var connection = &ClientAddr{*clientaddr.Connection}
 
 // NewClientAddr checks the configuration. An error is a *policy.FieldError.
 func NewClientAddr(config AddrConfig) (*ClientAddr, error) {
-	of, err := clientaddr.New("httplimit", clientaddr.Config(config))
+	finder, err := clientaddr.New("httplimit", clientaddr.Config(config))
 	if err != nil {
 		return nil, err
 	}
-	return &ClientAddr{*of}, nil
+	return &ClientAddr{*finder}, nil
 }
 
 // ByAddr is the key function for the connection's address, an IPv6 address cut to 64 bits: see
@@ -86,17 +86,17 @@ func ByAddr(r *http.Request) netip.Addr { return connection.Key(r) }
 // translator share their leading bits. This holds for 64:ff9b::/96 with a public IPv4 address, and
 // for AddrConfig.NAT64 with any. Other addresses of 64:ff9b::/96 share a key. Teredo addresses
 // are not read, as the client chooses the bits. For clients of 6to4 set IPv6Prefix to 48.
-func (c *ClientAddr) Key(r *http.Request) netip.Addr { return c.of.Cut(c.Addr(r)) }
+func (c *ClientAddr) Key(r *http.Request) netip.Addr { return c.finder.Cut(c.Addr(r)) }
 
 // Addr returns the client's address, uncut and not translated, or the zero Addr if unknown.
 // Trusted, Options.Allow and Options.Deny are compared with it.
 func (c *ClientAddr) Addr(r *http.Request) netip.Addr {
 	var peer netip.Addr
-	if c.of.ReadsPeer() {
+	if c.finder.ReadsPeer() {
 		peer = clientaddr.Parse(r.RemoteAddr)
 	}
-	if !c.of.Trusts(peer) {
+	if !c.finder.Trusts(peer) {
 		return peer
 	}
-	return c.of.Behind(peer, r.Header[c.of.Header()])
+	return c.finder.Behind(peer, r.Header[c.finder.Header()])
 }

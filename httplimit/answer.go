@@ -152,8 +152,8 @@ func (m *Middleware) detail(r *http.Request, v *result) string {
 
 // Media ranges beyond these bounds are not read, so that a long field costs no time.
 const (
-	mostRanges   = 64
-	longestRange = 256
+	maxRanges = 64
+	maxRange  = 256
 )
 
 // wantsProblem reports whether a client prefers problem details to text, by its Accept fields (RFC
@@ -169,10 +169,10 @@ func wantsProblem(accept []string) bool {
 		for more := true; more; {
 			var one string
 			one, line, more = strings.Cut(line, ",")
-			if ranges++; ranges > mostRanges {
+			if ranges++; ranges > maxRanges {
 				return problem.q > 0 && problem.q >= text.q
 			}
-			if len(one) > longestRange {
+			if len(one) > maxRange {
 				continue
 			}
 			kind, q := mediaRange(one)

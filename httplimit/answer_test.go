@@ -82,11 +82,11 @@ func TestWantsProblem(t *testing.T) {
 	}
 	assert.True(t, wantsProblem(nil), "no Accept at all")
 	text, problem := "text/plain;q=0.5", "application/json"
-	assert.True(t, wantsProblem([]string{text + strings.Repeat(",", mostRanges-1) + problem}), "the last that is read")
-	assert.False(t, wantsProblem([]string{text + strings.Repeat(",", mostRanges) + problem}), "the first that is not")
-	assert.False(t, wantsProblem(append([]string{text}, append(make([]string, mostRanges), problem)...)), "a line each")
-	assert.True(t, wantsProblem([]string{text + "," + problem + strings.Repeat(" ", longestRange-len(problem))}), "the longest")
-	assert.False(t, wantsProblem([]string{text + "," + problem + strings.Repeat(" ", longestRange)}), "too long")
+	assert.True(t, wantsProblem([]string{text + strings.Repeat(",", maxRanges-1) + problem}), "the last that is read")
+	assert.False(t, wantsProblem([]string{text + strings.Repeat(",", maxRanges) + problem}), "the first that is not")
+	assert.False(t, wantsProblem(append([]string{text}, append(make([]string, maxRanges), problem)...)), "a line each")
+	assert.True(t, wantsProblem([]string{text + "," + problem + strings.Repeat(" ", maxRange-len(problem))}), "the longest")
+	assert.False(t, wantsProblem([]string{text + "," + problem + strings.Repeat(" ", maxRange)}), "too long")
 	assert.False(t, wantsProblem([]string{"application/json;q=0.5", "text/plain"}), "two lines are one list")
 }
 
@@ -99,7 +99,7 @@ func FuzzAccept(f *testing.F) {
 		if two := wantsProblem(strings.Split(accept, ",")); one != two {
 			t.Fatalf("%q: %v in a line, %v in several", accept, one, two)
 		}
-		if strings.Count(accept, ",") > mostRanges-3 {
+		if strings.Count(accept, ",") > maxRanges-3 {
 			return
 		}
 		if !wantsProblem([]string{accept, "text/plain;q=0, application/problem+json;q=1"}) {

@@ -36,16 +36,16 @@ type fieldWriter struct {
 // to several limits, or are nil. If the limiter's answer is not exact, or its limit is hidden, only the
 // policy is told.
 func (f *fieldWriter) write(h http.Header, v *result, quotas []quota, exact bool) {
-	of := &v.Quota
+	decided := &v.Quota
 	if quotas != nil {
-		of = &quotas[v.Binding]
+		decided = &quotas[v.Binding]
 	}
 	reset := v.Decision.ResetAfter
 	if v.Reason == limits.OverLimit {
 		// Retry-After must not be earlier than the reset.
 		reset = v.Decision.RetryAfter
 	}
-	limit, remaining := of.Most, v.Decision.Remaining
+	limit, remaining := decided.Most, v.Decision.Remaining
 	if f.headers&RateLimitHeaders != 0 {
 		if quotas == nil {
 			quotas = []quota{v.Quota}
@@ -85,8 +85,8 @@ func (f *fieldWriter) write(h http.Header, v *result, quotas []quota, exact bool
 	if spring {
 		h[xRemaining] = []string{strconv.FormatInt(remaining, 10)}
 		h[springCapacity] = []string{strconv.FormatInt(limit, 10)}
-		if of.Window > 0 {
-			rate := math.Round(float64(limit)/of.Window.Seconds()*1e6) / 1e6
+		if decided.Window > 0 {
+			rate := math.Round(float64(limit)/decided.Window.Seconds()*1e6) / 1e6
 			h[springRate] = []string{strconv.FormatFloat(rate, 'f', -1, 64)}
 		}
 	}

@@ -95,12 +95,12 @@ func (l Limit[K]) tiers(common string) (all []AnyLimit) {
 	return all
 }
 
-func (l Limit[K]) prepare(at int, name string, bad admission.FieldFault) (checked, serveAlone, error) {
+func (l Limit[K]) prepare(index int, name string, bad admission.FieldFault) (checked, serveAlone, error) {
 	c := &admission.Limit[*http.Request, K, Served]{
 		Parts:   admission.Parts[*http.Request, Served]{Name: l.Name, WhenNoKey: l.WhenNoKey, Cost: l.Cost, Charge: l.Charge, Shadow: l.Shadow, Hidden: l.Hidden},
 		Limiter: l.Limiter, Key: l.Key, PolicyFor: l.PolicyFor,
 	}
-	err := c.Check(at, name, "a key function, such as httplimit.ByAddr; ByHeader returns nil for an invalid field name", bad)
+	err := c.Check(index, name, "a key function, such as httplimit.ByAddr; ByHeader returns nil for an invalid field name", bad)
 	return c, func(m *Middleware, w http.ResponseWriter, r *http.Request, next http.Handler) {
 		var v result
 		var s admission.Settlement

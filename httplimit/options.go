@@ -155,12 +155,12 @@ type Options struct {
 }
 
 func (o *Options) validate() (allow, deny *clientaddr.Prefixes, err error) {
-	const of = "httplimit.Options"
+	const owner = "httplimit.Options"
 	bad := func(field string, value any, want string) error {
-		return &policy.FieldError{Of: of, Field: field, Value: value, Want: want}
+		return &policy.FieldError{Of: owner, Field: field, Value: value, Want: want}
 	}
-	if allow, err = clientaddr.NewPrefixes(of, "Allow", o.Allow); err == nil {
-		deny, err = clientaddr.NewPrefixes(of, "Deny", o.Deny)
+	if allow, err = clientaddr.NewPrefixes(owner, "Allow", o.Allow); err == nil {
+		deny, err = clientaddr.NewPrefixes(owner, "Deny", o.Deny)
 	}
 	wrong := admission.WrongName(o.Name)
 	switch {
@@ -175,7 +175,7 @@ func (o *Options) validate() (allow, deny *clientaddr.Prefixes, err error) {
 		err = bad("WaitUpTo", o.WaitUpTo, "a positive duration, or 0 not to wait")
 	case o.Spread < 0:
 		err = bad("Spread", o.Spread, "a positive duration, or 0 to tell the earliest time")
-	case o.ClientAddr != nil && !o.ClientAddr.of.Valid():
+	case o.ClientAddr != nil && !o.ClientAddr.finder.Valid():
 		err = bad("ClientAddr", "a zero ClientAddr", "the result of NewClientAddr, or nil for the connection's address")
 	}
 	return allow, deny, err

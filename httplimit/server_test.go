@@ -205,7 +205,7 @@ func TestHugeFieldsCostNoMemory(t *testing.T) {
 		"quotes, backslashes":   {rfc, `for="` + strings.Repeat(`\"`, 500_000) + `"`},
 		"a long escaped string": {rfc, `for="` + strings.Repeat(`\1`, 500_000) + `"`},
 	} {
-		r := from("10.0.0.1:1", c.addr.of.Header(), c.line)
+		r := from("10.0.0.1:1", c.addr.finder.Header(), c.line)
 		var addr netip.Addr
 		allocs := testing.AllocsPerRun(1, func() { addr = c.addr.Addr(r) })
 		assert.LessOrEqual(t, allocs, 3.0, "%s: an error of netip's, and a short string without its backslashes", name)

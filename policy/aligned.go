@@ -101,13 +101,13 @@ const (
 // are promised, they count in the first that begins with the last turn or later, and no call is
 // admitted before that.
 func AlignedWindow(limit int64, per time.Duration) (Policy, error) {
-	const of = "AlignedWindow"
-	if err := windowFault(of, limit, per, shortestFixed); err != nil {
+	const function = "AlignedWindow"
+	if err := windowFault(function, limit, per, shortestFixed); err != nil {
 		return nil, err
 	}
 	count := uint(63 - bits.Len64(uint64(1<<63-1)/uint64(per)))
 	if most := int64(1)<<count - 1; limit > most {
-		return nil, &FieldError{Of: of, Field: "limit", Value: limit, Want: fmt.Sprintf(
+		return nil, &FieldError{Of: function, Field: "limit", Value: limit, Want: fmt.Sprintf(
 			"at most %d: a word that numbers the windows of %v holds no higher counts", most, per)}
 	}
 	return newAligned(limit, count, windows{per: per, byPer: newDivisor(uint64(per))}), nil
@@ -249,8 +249,8 @@ func (a *aligned) join(w counted) uint64 { return w.number<<a.bits | w.count }
 // begins returns the instant at which a window begins, perhaps before the epoch.
 func (a *aligned) begins(number uint64) Instant { return Instant(a.starts(number) - a.zero) }
 
-// at returns the count for a call at t. A t before the word's window counts as its beginning.
-func (a *aligned) at(word uint64, t Instant) counted {
+// countedAt returns the count for a call at t. A t before the word's window counts as its beginning.
+func (a *aligned) countedAt(word uint64, t Instant) counted {
 	w := a.split(word)
 	if number := a.number(a.zero + int64(t)); number > w.number {
 		return counted{number: number}
@@ -280,7 +280,7 @@ func (a *aligned) Choke(word uint64, now Instant) (uint64, bool) {
 
 func (a *aligned) Take(word uint64, now Instant, n int64, patience time.Duration) (next uint64, d Decision) {
 	t := clamped(now, endAligned)
-	w := a.at(word, t)
+	w := a.countedAt(word, t)
 	next = word
 	d.Limit = a.limit
 	switch {
@@ -320,7 +320,7 @@ func (a *aligned) freshAt(w counted) Instant {
 }
 
 func (a *aligned) Refund(word uint64, now Instant, n int64) uint64 {
-	w := a.at(word, clamped(now, endAligned))
+	w := a.countedAt(word, clamped(now, endAligned))
 	if n < 0 {
 		w.count += asUnits(n, a.full()-w.count)
 		return a.join(w)
@@ -330,7 +330,7 @@ func (a *aligned) Refund(word uint64, now Instant, n int64) uint64 {
 
 // Cancel ignores undone: the units of a count are indistinguishable.
 func (a *aligned) Cancel(word, taken uint64, _, now Instant, n, _ int64) uint64 {
-	w := a.at(word, clamped(now, endAligned))
+	w := a.countedAt(word, clamped(now, endAligned))
 	if n < 0 || a.split(taken).number != w.number {
 		return word
 	}
@@ -361,7 +361,7 @@ func (a *aligned) Carry(from Policy, word uint64, now Instant) (uint64, bool) {
 		return word, true
 	}
 	t := clamped(now, endAligned)
-	w := old.at(word, t)
+	w := old.countedAt(word, t)
 	if w.count == 0 && old.begins(w.number) <= t {
 		return 0, true
 	}

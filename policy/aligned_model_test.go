@@ -200,7 +200,7 @@ var aligneds = kind{
 	read: func(s *script) subject {
 		zero := time.Unix(0, s.between(0, int64(60*year))) // to the year 2030
 		if s.byte()&1 == 0 {
-			per := time.Duration(s.between(int64(time.Millisecond), int64(longestWindow)))
+			per := time.Duration(s.between(int64(time.Millisecond), int64(maxWindow)))
 			limit := s.between(1, alignedFull(per))
 			return alignedSubject(policy.Must(policy.AlignedWindow(limit, per)), zero, per, alignedFull(per), evenly(per))
 		}

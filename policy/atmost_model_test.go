@@ -149,7 +149,7 @@ func atMostOf(limit int64, per time.Duration) subject {
 var atMosts = kind{
 	name: "AtMost",
 	read: func(s *script) subject {
-		per := time.Duration(s.between(int64(time.Millisecond), int64(longestWindow)))
+		per := time.Duration(s.between(int64(time.Millisecond), int64(maxWindow)))
 		_, bits := ringFigures([]int64{1, 2, 4, 8}[s.byte()&3], per)
 		return atMostOf(s.between(1, max(int64(1)<<bits-1, 1)), per)
 	},

@@ -176,11 +176,11 @@ func (b *bursty) back(word, t, ticks uint64) uint64 {
 // Units that other calls gave back since may lie below or above the take. If below, less can come
 // back, but no less than if the take had been alone. If above, a later call that the word does
 // not show may have taken, and those units have filled the store for it already.
-func (b *bursty) Cancel(word, taken uint64, at, now Instant, n, undone int64) uint64 {
+func (b *bursty) Cancel(word, taken uint64, start, now Instant, n, undone int64) uint64 {
 	t := ticks(now, b.end)
 	gone := timesUp(max(undone, 0), b.interval, MaxWord)
 	top := word + gone // cannot overflow: both have 63 bits
-	full := b.lowest(taken, gone, ticks(at, b.end), n)
+	full := b.lowest(taken, gone, ticks(start, b.end), n)
 	if n <= 0 || top < taken || full <= t {
 		return word
 	}

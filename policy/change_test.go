@@ -327,13 +327,13 @@ func carries(t *testing.T, from, to *kind, s *script) {
 	}
 	word, now = 0, 1
 	for range 4 {
-		now += policy.Instant(s.number() % uint64(2*min(old.period, longestWindow)))
+		now += policy.Instant(s.number() % uint64(2*min(old.period, maxWindow)))
 		if next, d := old.Take(word, now, 1+int64(s.number()%uint64(old.limit)), time.Duration(s.number())); d.Allowed {
 			word = next
 		}
 	}
-	now += policy.Instant(s.number() % uint64(2*min(old.period, longestWindow)))
-	if now > min(old.end, limit.end)-policy.Instant(longestWindow) {
+	now += policy.Instant(s.number() % uint64(2*min(old.period, maxWindow)))
+	if now > min(old.end, limit.end)-policy.Instant(maxWindow) {
 		return // time is about to stand still for either
 	}
 	next, _ = follower.Carry(old.Policy, word, now)
@@ -464,7 +464,7 @@ func TestWindowsThatOpenAfterTheChangeAreCarried(t *testing.T) {
 // A turn that the new limit's words cannot say is carried to their last window, years ahead.
 func TestTurnsAfterTheLastWindowAreCarriedToIt(t *testing.T) {
 	for _, w := range windowPolicies {
-		old := policy.Must(w.make(3, longestWindow))
+		old := policy.Must(w.make(3, maxWindow))
 		for _, layout := range []uint64{0, 1, 2, 3} { // of an AtMost
 			word := policy.MaxWord&^3 - 64 + layout
 			for _, per := range []time.Duration{time.Millisecond, time.Second + 1, time.Hour} {

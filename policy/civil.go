@@ -26,13 +26,13 @@ const (
 // newCivil returns the days of a zone from a Unix time on.
 func newCivil(zone *time.Location, from int64) (c civil) {
 	until := from + civilYears
-	for at := from - civilBefore; ; {
-		t := time.Unix(at, 0).In(zone)
+	for second := from - civilBefore; ; {
+		t := time.Unix(second, 0).In(zone)
 		_, offset := t.Zone()
 		if last := len(c) - 1; last < 0 {
 			c = append(c, stretch{offset: int64(offset)})
 		} else if c[last].offset != int64(offset) {
-			c = append(c, stretch{from: at, offset: int64(offset), before: c[last].day(at - 1)})
+			c = append(c, stretch{from: second, offset: int64(offset), before: c[last].day(second - 1)})
 		}
 		_, end := t.ZoneBounds()
 		if end.IsZero() || end.Unix() > until {
@@ -40,7 +40,7 @@ func newCivil(zone *time.Location, from int64) (c civil) {
 		}
 		// Package time ends computed zones on the last day of a leap year when that day is asked
 		// for (Go 1.26). No zone changes its clocks on that day.
-		at = max(end.Unix(), at+hourSeconds)
+		second = max(end.Unix(), second+hourSeconds)
 	}
 }
 

@@ -349,7 +349,7 @@ func refusesOf(
 		switch {
 		case limit < 1:
 			return "limit"
-		case per < least || per > longestWindow:
+		case per < least || per > maxWindow:
 			return "per"
 		case noRoom(limit, per):
 			return "limit"
@@ -387,7 +387,7 @@ func (w windowPolicy) fuzzConstructor(f *testing.F) {
 		{1, s}, {0, s}, {-1, s}, {math.MinInt64, s}, {math.MaxInt64, s}, {1, 0}, {1, -1}, {1, 1}, {3, 1}, {4, 1}, {1, math.MaxInt64}, {1, math.MinInt64},
 		{1, ms - 1}, {1, ms}, {2047, ms}, {2048, ms}, {4095, ms}, {4096, ms}, {1_000_000, ms}, {1_000_001, ms},
 		{1_000_000, s}, {131071, s}, {131072, s}, {65535, s}, {65536, s}, {127, s}, {128, s}, {7, s}, {8, s}, {2, s},
-		{1_000_000, int64(longestWindow)}, {1, int64(longestWindow)}, {1, int64(longestWindow) + 1}, {1 << 29, int64(longestWindow)}, {1 << 28, int64(longestWindow)},
+		{1_000_000, int64(maxWindow)}, {1, int64(maxWindow)}, {1, int64(maxWindow) + 1}, {1 << 29, int64(maxWindow)}, {1 << 28, int64(maxWindow)},
 	} {
 		f.Add(seed[0], seed[1])
 	}
@@ -404,8 +404,8 @@ func TestWindowConstructorsRandomly(t *testing.T) {
 		t.Run(w.name, func(t *testing.T) {
 			s := &script{rng: rand.New(rand.NewPCG(1, 2))}
 			for range 2000 {
-				w.constructs(t, s.between(math.MinInt64, math.MaxInt64), time.Duration(s.between(0, int64(longestWindow)+1)))
-				w.constructs(t, s.between(0, 1<<30), time.Duration(s.between(1, int64(longestWindow))))
+				w.constructs(t, s.between(math.MinInt64, math.MaxInt64), time.Duration(s.between(0, int64(maxWindow)+1)))
+				w.constructs(t, s.between(0, 1<<30), time.Duration(s.between(1, int64(maxWindow))))
 			}
 		})
 	}

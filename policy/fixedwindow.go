@@ -7,7 +7,7 @@ import (
 
 const (
 	shortestFixed = time.Millisecond // shortest period of a fixed window
-	mostFixed     = 1_000_000        // its highest limit
+	maxFixed      = 1_000_000        // its highest limit
 	fixedBits     = 20               // bits that count up to that
 )
 
@@ -77,7 +77,7 @@ func FixedWindow(limit int64, per time.Duration) (Policy, error) {
 	if err := windowFault("FixedWindow", limit, per, shortestFixed); err != nil {
 		return nil, err
 	}
-	if limit > mostFixed {
+	if limit > maxFixed {
 		return nil, &FieldError{Of: "FixedWindow", Field: "limit", Value: limit, Want: "at most 1000000: the count in a word holds no more" + holders(limit, per)}
 	}
 	// Enough bits for a million units a second, or for every limit.

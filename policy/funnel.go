@@ -142,10 +142,10 @@ func (f *funnel) Refund(word uint64, now Instant, n int64) uint64 {
 // Units that other calls gave back since may lie below or above the take. If below, the take
 // drains sooner by as much, but no sooner than if it had been alone. If above, more was taken
 // later than the word shows, by as much. If they fill the largest bucket, nothing is known.
-func (f *funnel) Cancel(word, taken uint64, at, now Instant, n, undone int64) uint64 {
+func (f *funnel) Cancel(word, taken uint64, start, now Instant, n, undone int64) uint64 {
 	t := ticks(now, f.end)
 	gone := timesUp(max(undone, 0), f.interval, maxDepth)
-	drained := f.lowest(taken, gone, ticks(at, f.end), n)
+	drained := f.lowest(taken, gone, ticks(start, f.end), n)
 	if n <= 0 || word <= t || drained <= t || gone == maxDepth {
 		return word
 	}

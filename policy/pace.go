@@ -64,10 +64,10 @@ func newPace(of string, count int64, per time.Duration, slowest uint64) (pace, e
 }
 
 // depth returns the ticks in which units drain, or a *FieldError about field if they overflow.
-func (p pace) depth(of, field string, units int64) (uint64, error) {
+func (p pace) depth(function, field string, units int64) (uint64, error) {
 	hi, depth := bits.Mul64(uint64(units), p.interval)
 	if hi != 0 || depth > maxDepth {
-		return 0, &FieldError{Of: of, Field: field, Value: units, Want: fmt.Sprintf(
+		return 0, &FieldError{Of: function, Field: field, Value: units, Want: fmt.Sprintf(
 			"at most %d: a full bucket must drain within 17 years, and %d per %v drains no more", maxDepth/p.interval, p.count, p.per)}
 	}
 	return depth, nil
@@ -116,21 +116,21 @@ func timesUp(n int64, interval, most uint64) uint64 {
 	return lo
 }
 
-// retryAt returns the time from the tick t to the tick at, or Never if time stands still before.
-func retryAt(at, t uint64, end Instant) time.Duration {
-	if at > uint64(end)<<tickBits {
+// retryAt returns the time from the tick t to the tick start, or Never if time stands still before.
+func retryAt(start, t uint64, end Instant) time.Duration {
+	if start > uint64(end)<<tickBits {
 		return Never
 	}
-	return nanosUp(at - t)
+	return nanosUp(start - t)
 }
 
-// lowest returns the lowest tick at which n units of a take can end: it was made at the tick at
-// and left the word taken, and gone ticks were given back since.
-func (p pace) lowest(taken, gone, at uint64, n int64) uint64 {
+// lowest returns the lowest tick at which n units of a take can end: it was made at the tick
+// start and left the word taken, and gone ticks were given back since.
+func (p pace) lowest(taken, gone, start uint64, n int64) uint64 {
 	if n <= 0 {
 		return 0
 	}
-	alone := at + timesUp(n, p.interval, MaxWord-at)
+	alone := start + timesUp(n, p.interval, MaxWord-start)
 	return max(taken-min(gone, taken), min(alone, taken))
 }
 

@@ -10,11 +10,11 @@ import (
 	"time"
 )
 
-// longestText is the most bytes that Parse reads. The longest String has about 130.
-const longestText = 256
+// maxText is the most bytes that Parse reads. The longest String has about 130.
+const maxText = 256
 
-// longestZone is the most bytes of a time zone's name, four times the longest.
-const longestZone = 128
+// maxZone is the most bytes of a time zone's name, four times the longest.
+const maxZone = 128
 
 // Parse returns the limit of a text. It reads the String of every limit of this package:
 //
@@ -87,7 +87,7 @@ func (t *Text) UnmarshalText(text []byte) error {
 		return nil
 	}
 	// Parse refuses a longer text without reading it all.
-	limit, err := Parse(string(text[:min(len(text), longestText+1)]))
+	limit, err := Parse(string(text[:min(len(text), maxText+1)]))
 	if err != nil {
 		return err
 	}
@@ -97,7 +97,7 @@ func (t *Text) UnmarshalText(text []byte) error {
 
 type parser struct {
 	text    string
-	at      int            // the next byte
+	offset  int            // the next byte
 	example string         // of the limit that is being read, for errors
 	places  map[string]int // of the constructor's parameters, by their names
 	err     *ParseError    // the first fault, or nil
@@ -140,13 +140,13 @@ const (
 )
 
 func (p *parser) limit() (Policy, error) {
-	if len(p.text) > longestText {
-		p.text = p.text[:longestText]
-		p.fault(longestText, "a text of at most 256 bytes")
+	if len(p.text) > maxText {
+		p.text = p.text[:maxText]
+		p.fault(maxText, "a text of at most 256 bytes")
 		return nil, p.err
 	}
 	p.space()
-	start := p.at
+	start := p.offset
 	read, ok := map[string]func() (Policy, error){
 		"funnel": p.funnel, "queue": p.queue, "bursty": p.bursty, "warming": p.warmingUp,
 		"window": p.window, "sliding": p.sliding, "at": p.atMost,
@@ -236,12 +236,12 @@ func (p *parser) window() (Policy, error) {
 	limit := p.number("limit")
 	p.sign("/")
 	p.space()
-	start := p.at
+	start := p.offset
 	for unit, name := range calendarNames {
 		if name != "" && p.word() == name {
 			return p.calendar(limit, Calendar(unit))
 		}
-		p.at = start
+		p.offset = start
 	}
 	per := p.duration("per", true)
 	if p.err != nil && (p.err.Want == wantTime || p.err.Want == wantPeriod) {
@@ -249,14 +249,14 @@ func (p *parser) window() (Policy, error) {
 	}
 	construct := FixedWindow
 	p.space()
-	start = p.at
+	start = p.offset
 	switch p.word() {
 	case "aligned":
 		construct = AlignedWindow
 	case "in":
 		p.fault(start, `"aligned" or nothing: only the windows of a day, week, month or year are in a time zone, as in `+likeMonth)
 	case "":
-		p.at = start
+		p.offset = start
 	default:
 		p.fault(start, `"aligned" or the end`)
 	}
@@ -266,18 +266,18 @@ func (p *parser) window() (Policy, error) {
 func (p *parser) calendar(limit int64, unit Calendar) (Policy, error) {
 	p.example = likeMonth
 	p.space()
-	start := p.at
+	start := p.offset
 	if p.word() != "in" {
 		p.fault(start, wantZone)
 	}
 	p.parameter("zone")
-	start = p.at
-	for p.at < len(p.text) && isZone(p.text[p.at]) {
-		p.at++
+	start = p.offset
+	for p.offset < len(p.text) && isZone(p.text[p.offset]) {
+		p.offset++
 	}
-	zone := p.text[start:p.at]
+	zone := p.text[start:p.offset]
 	if zone == "" {
-		p.fault(p.at, "a time zone, such as UTC or Europe/Berlin")
+		p.fault(p.offset, "a time zone, such as UTC or Europe/Berlin")
 	}
 	return p.made(func() (Policy, error) { return CalendarWindow(limit, unit, zone) })
 }
@@ -297,13 +297,13 @@ func (p *parser) fault(offset int, want string) {
 // parameter skips spaces, and notes the place of a constructor's parameter.
 func (p *parser) parameter(field string) {
 	p.space()
-	p.places[field] = p.at
+	p.places[field] = p.offset
 }
 
 // made reads the end of the text and returns the limit, or a fault.
 func (p *parser) made(construct func() (Policy, error)) (Policy, error) {
-	if p.space(); p.at < len(p.text) {
-		p.fault(p.at, "the end, as in "+p.example)
+	if p.space(); p.offset < len(p.text) {
+		p.fault(p.offset, "the end, as in "+p.example)
 	}
 	if p.err != nil {
 		return nil, p.err
@@ -321,30 +321,30 @@ func (p *parser) made(construct func() (Policy, error)) (Policy, error) {
 }
 
 func (p *parser) space() {
-	for p.at < len(p.text) && strings.IndexByte(" _\t\r\n", p.text[p.at]) >= 0 {
-		p.at++
+	for p.offset < len(p.text) && strings.IndexByte(" _\t\r\n", p.text[p.offset]) >= 0 {
+		p.offset++
 	}
 }
 
 // letters skips letters and returns them. Bytes that are not ASCII are letters.
 func (p *parser) letters() string {
-	start := p.at
-	for p.at < len(p.text) && (p.text[p.at]|0x20 >= 'a' && p.text[p.at]|0x20 <= 'z' || p.text[p.at] >= 0x80) {
-		p.at++
+	start := p.offset
+	for p.offset < len(p.text) && (p.text[p.offset]|0x20 >= 'a' && p.text[p.offset]|0x20 <= 'z' || p.text[p.offset] >= 0x80) {
+		p.offset++
 	}
-	return p.text[start:p.at]
+	return p.text[start:p.offset]
 }
 
 func (p *parser) digits() string {
-	start := p.at
+	start := p.offset
 	for p.digit() {
-		p.at++
+		p.offset++
 	}
-	return p.text[start:p.at]
+	return p.text[start:p.offset]
 }
 
 func (p *parser) digit() bool {
-	return p.at < len(p.text) && p.text[p.at] >= '0' && p.text[p.at] <= '9'
+	return p.offset < len(p.text) && p.text[p.offset] >= '0' && p.text[p.offset] <= '9'
 }
 
 func (p *parser) word() string {
@@ -354,7 +354,7 @@ func (p *parser) word() string {
 
 func (p *parser) keyword(want string) {
 	p.space()
-	start := p.at
+	start := p.offset
 	if p.letters() != want {
 		p.fault(start, fmt.Sprintf("%q, as in %s", want, p.example))
 	}
@@ -362,11 +362,11 @@ func (p *parser) keyword(want string) {
 
 func (p *parser) sign(want string) {
 	p.space()
-	if !strings.HasPrefix(p.text[p.at:], want) {
-		p.fault(p.at, fmt.Sprintf("%q, as in %s", want, p.example))
+	if !strings.HasPrefix(p.text[p.offset:], want) {
+		p.fault(p.offset, fmt.Sprintf("%q, as in %s", want, p.example))
 		return
 	}
-	p.at += len(want)
+	p.offset += len(want)
 }
 
 func (p *parser) rate(count string) (r rate) {
@@ -386,7 +386,7 @@ func (p *parser) number(field string) int64 {
 func (p *parser) duration(field string, alone bool) (sum time.Duration) {
 	p.parameter(field)
 	if alone && !p.digit() {
-		start := p.at
+		start := p.offset
 		name := p.letters()
 		for _, unit := range timeUnits {
 			if unit.name == name {
@@ -400,7 +400,7 @@ func (p *parser) duration(field string, alone bool) (sum time.Duration) {
 		return 0
 	}
 	for before := uint64(math.MaxUint64); before == math.MaxUint64 || p.digit(); {
-		start := p.at
+		start := p.offset
 		part, unit := p.scaled(timeUnits, wantPeriod, wantTime)
 		switch {
 		case p.err != nil:
@@ -418,19 +418,19 @@ func (p *parser) duration(field string, alone bool) (sum time.Duration) {
 
 // scaled reads a decimal number and a unit, and returns their exact product and the factor.
 func (p *parser) scaled(units []multiple, wantValue, wantUnit string) (product int64, factor uint64) {
-	start := p.at
+	start := p.offset
 	whole, part := p.digits(), ""
 	if whole == "" {
 		p.fault(start, wantValue)
 		return 0, 0
 	}
-	if p.at < len(p.text) && p.text[p.at] == '.' {
-		p.at++
+	if p.offset < len(p.text) && p.text[p.offset] == '.' {
+		p.offset++
 		if part = p.digits(); part == "" {
-			p.fault(p.at, "a digit")
+			p.fault(p.offset, "a digit")
 		}
 	}
-	from := p.at
+	from := p.offset
 	name := p.letters()
 	for _, unit := range units {
 		if unit.name == name {
@@ -473,11 +473,11 @@ func (p *parser) scaled(units []multiple, wantValue, wantUnit string) (product i
 // factor reads a number that may be a fraction.
 func (p *parser) factor(field string) float64 {
 	p.parameter(field)
-	start := p.at
-	for p.at < len(p.text) && (p.digit() || p.at > start && strings.IndexByte(".e", p.text[p.at]) >= 0) {
-		p.at++
+	start := p.offset
+	for p.offset < len(p.text) && (p.digit() || p.offset > start && strings.IndexByte(".e", p.text[p.offset]) >= 0) {
+		p.offset++
 	}
-	factor, err := strconv.ParseFloat(p.text[start:p.at], 64)
+	factor, err := strconv.ParseFloat(p.text[start:p.offset], 64)
 	if err != nil {
 		p.fault(start, "a number of 1 or more, such as 3 or 1.5")
 	}
@@ -495,7 +495,7 @@ func isZoneName(text string) bool {
 			return false
 		}
 	}
-	return text != "" && text[0] != '_' && len(text) <= longestZone
+	return text != "" && text[0] != '_' && len(text) <= maxZone
 }
 
 func rateText(count int64, per time.Duration) string {

@@ -118,9 +118,9 @@ func (s *slidingWindow) join(w sliding) uint64 {
 
 func (s *slidingWindow) begins(number uint64) Instant { return Instant(number * uint64(s.per)) }
 
-// at returns the counts for a call at t, and the nanoseconds of its window that have passed. A t
+// countsAt returns the counts for a call at t, and the nanoseconds of its window that have passed. A t
 // before the word's window counts as its beginning.
-func (s *slidingWindow) at(word uint64, t Instant) (w sliding, passed uint64) {
+func (s *slidingWindow) countsAt(word uint64, t Instant) (w sliding, passed uint64) {
 	w = s.split(word)
 	number := s.byPer.quotient(uint64(t))
 	if number < w.number {
@@ -190,7 +190,7 @@ func (s *slidingWindow) fits(w sliding, passed, n uint64) (sliding, uint64) {
 // Choke refuses a call with a clock behind the window.
 func (s *slidingWindow) Choke(word uint64, now Instant) (uint64, bool) {
 	t := clamped(now, s.end)
-	w, passed := s.at(word, t)
+	w, passed := s.countsAt(word, t)
 	if s.begins(w.number) > t || !s.fitsNow(w, passed, 1) {
 		return word, false
 	}
@@ -200,7 +200,7 @@ func (s *slidingWindow) Choke(word uint64, now Instant) (uint64, bool) {
 
 func (s *slidingWindow) Take(word uint64, now Instant, n int64, patience time.Duration) (next uint64, d Decision) {
 	t := clamped(now, s.end)
-	w, passed := s.at(word, t)
+	w, passed := s.countsAt(word, t)
 	next = word
 	d.Limit = s.limit
 	switch {
@@ -242,7 +242,7 @@ func (s *slidingWindow) freshAt(w sliding) Instant {
 
 func (s *slidingWindow) Refund(word uint64, now Instant, n int64) uint64 {
 	t := clamped(now, s.end)
-	w, _ := s.at(word, t)
+	w, _ := s.countsAt(word, t)
 	if n < 0 {
 		w.count += asUnits(n, s.full()-w.count)
 		return s.join(w)
@@ -297,7 +297,7 @@ func (s *slidingWindow) Carry(from Policy, word uint64, now Instant) (uint64, bo
 		}
 		return 0, true
 	}
-	w, passed := old.at(word, t)
+	w, passed := old.countsAt(word, t)
 	turn, ahead := old.lastTurn(w, t)
 	if s.Reads(old) {
 		if sooner, _ := s.lastTurn(w, t); ahead && sooner < turn {

@@ -43,13 +43,13 @@ type warmingUp struct {
 
 	// Going from a levels above the threshold to b costs slope * (a*a - b*b) above the interval.
 	// The threshold is in levels times 2^finer, slope times a power of two.
-	threshold    uint64
-	finer        uint
-	slope        uint64
-	toPrice      uint // right shift of slope * (a + b)
-	priceShift   uint // remaining right shift
-	mostOnTop    uint64
-	longestOwing uint64 // ticks that limit units cost a cold key
+	threshold   uint64
+	finer       uint
+	slope       uint64
+	toPrice     uint // right shift of slope * (a + b)
+	priceShift  uint // remaining right shift
+	maxOnTop    uint64
+	maxColdCost uint64 // ticks that limit units cost a cold key
 }
 
 const (
@@ -127,11 +127,11 @@ const (
 // that is longer. A limit that comes with a call (TakeWith) must have the same rate, warmup and
 // coldFactor.
 func WarmingUp(count int64, per, warmup time.Duration, coldFactor float64) (Policy, error) {
-	const of = "WarmingUp"
+	const function = "WarmingUp"
 	bad := func(field string, value any, want string) (Policy, error) {
-		return nil, &FieldError{Of: of, Field: field, Value: value, Want: want}
+		return nil, &FieldError{Of: function, Field: field, Value: value, Want: want}
 	}
-	pace, err := newPace(of, count, per, maxOwed)
+	pace, err := newPace(function, count, per, maxOwed)
 	switch {
 	case err != nil:
 		return nil, err
@@ -159,9 +159,9 @@ func WarmingUp(count int64, per, warmup time.Duration, coldFactor float64) (Poli
 			"at most %v at %d per %v and a coldFactor of %g, or a slower rate: a word has no room for more", time.Duration(longest.Int64()), count, per, coldFactor))
 	}
 	w.setPrice()
-	w.limit = w.mostAtOnce()
-	w.longestOwing = w.cost(0, w.limit)
-	w.end = Instant((w.latest - w.longestOwing) >> tickBits)
+	w.limit = w.maxAtOnce()
+	w.maxColdCost = w.cost(0, w.limit)
+	w.end = Instant((w.latest - w.maxColdCost) >> tickBits)
 	return w, nil
 }
 
@@ -237,7 +237,7 @@ func (w *warmingUp) setPrice() {
 
 	// All levels above the threshold cost warm*gap/both more than usual.
 	onTop := new(big.Rat).Quo(new(big.Rat).Mul(warm, gap), both)
-	w.mostOnTop = up(onTop).Uint64()
+	w.maxOnTop = up(onTop).Uint64()
 
 	above := new(big.Rat).Mul(ratio(2*w.perUnit, 1), new(big.Rat).Quo(warm, both))
 	w.finer = uint(min(53-up(above).BitLen(), 30))
@@ -257,8 +257,8 @@ func (w *warmingUp) setPrice() {
 	w.priceShift = uint(priceShift) + w.finer
 }
 
-// mostAtOnce returns the largest take that is paid within maxOwed.
-func (w *warmingUp) mostAtOnce() int64 {
+// maxAtOnce returns the largest take that is paid within maxOwed.
+func (w *warmingUp) maxAtOnce() int64 {
 	enough, tooMuch := int64(1), int64(math.MaxInt32)+1
 	for tooMuch-enough > 1 {
 		n := enough + (tooMuch-enough)/2
@@ -287,11 +287,11 @@ func (w *warmingUp) surcharge(level uint64, n int64) uint64 {
 		return 0
 	}
 	if w.slope == 0 {
-		return w.mostOnTop
+		return w.maxOnTop
 	}
 	to := from - timesUp(n, w.perUnit<<w.finer, from)
 	price := shiftedUp(w.slope, from+to, w.toPrice)
-	return min(shiftedUp(price, from-to, w.priceShift), w.mostOnTop)
+	return min(shiftedUp(price, from-to, w.priceShift), w.maxOnTop)
 }
 
 // shiftedUp returns a*b divided by 2^shift, rounded up. It must fit.
@@ -341,8 +341,8 @@ func (w *warmingUp) paid(t, level uint64) uint64 {
 	return w.word(t, level)
 }
 
-// at returns the state at the tick t.
-func (w *warmingUp) at(word, t uint64) (due, level uint64) {
+// stateAt returns the state at the tick t.
+func (w *warmingUp) stateAt(word, t uint64) (due, level uint64) {
 	due, level = w.state(word)
 	return max(due, t), w.cooled(due, level, t)
 }
@@ -448,7 +448,7 @@ func (w *warmingUp) Take(word uint64, now Instant, n int64, patience time.Durati
 
 func (w *warmingUp) Refund(word uint64, now Instant, n int64) uint64 {
 	t := ticks(now, w.end)
-	due, level := w.at(word, t)
+	due, level := w.stateAt(word, t)
 	if n < 0 {
 		n = -max(n, -math.MaxInt64)
 		due += min(w.cost(level, n), w.latest-due)
@@ -515,7 +515,7 @@ func (w *warmingUp) Carry(from Policy, word uint64, now Instant) (uint64, bool) 
 		return word, true
 	}
 	t := ticks(now, w.end)
-	due, level := old.at(word, t)
+	due, level := old.stateAt(word, t)
 	if level >= old.levels {
 		level = w.levels
 	} else {
@@ -528,7 +528,7 @@ func (w *warmingUp) Carry(from Policy, word uint64, now Instant) (uint64, bool) 
 		level = min(level, w.levels-1)
 	}
 	if owed := due - t; owed > 0 {
-		owed = max(owed, w.rescale(old.pace, owed, w.longestOwing))
+		owed = max(owed, w.rescale(old.pace, owed, w.maxColdCost))
 		return w.word(t+min(owed, w.latest-t), level), true
 	}
 	return w.paid(t, level), true

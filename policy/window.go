@@ -5,19 +5,19 @@ import (
 	"time"
 )
 
-// longestWindow is the longest period of limits that count in windows: a leap year.
-const longestWindow = 366 * 24 * time.Hour
+// maxWindow is the longest period of limits that count in windows: a leap year.
+const maxWindow = 366 * 24 * time.Hour
 
 // lastingTime is the least time for which these policies last: 9 years, in nanoseconds.
 const lastingTime = uint64(maxPatience)
 
 // windowFault returns a *FieldError, or nil if the limit and the period are accepted.
-func windowFault(of string, limit int64, per, shortest time.Duration) error {
+func windowFault(function string, limit int64, per, shortest time.Duration) error {
 	switch {
 	case limit < 1:
-		return &FieldError{Of: of, Field: "limit", Value: limit, Want: "1 or more"}
-	case per < shortest || per > longestWindow:
-		return &FieldError{Of: of, Field: "per", Value: per, Want: "between " + shortest.String() + " and 366 days"}
+		return &FieldError{Of: function, Field: "limit", Value: limit, Want: "1 or more"}
+	case per < shortest || per > maxWindow:
+		return &FieldError{Of: function, Field: "per", Value: per, Want: "between " + shortest.String() + " and 366 days"}
 	}
 	return nil
 }

@@ -140,7 +140,7 @@ func slidingWindowOf(limit int64, per time.Duration) subject {
 var slidingWindows = kind{
 	name: "SlidingWindow",
 	read: func(s *script) subject {
-		per := time.Duration(s.between(1, int64(longestWindow)))
+		per := time.Duration(s.between(1, int64(maxWindow)))
 		return slidingWindowOf(s.between(1, 1<<slidingFigures(per)-1), per)
 	},
 }
@@ -301,12 +301,12 @@ func fixedWindowOf(limit int64, per time.Duration) subject {
 	}
 }
 
-const longestWindow = 366 * 24 * time.Hour
+const maxWindow = 366 * 24 * time.Hour
 
 var fixedWindows = kind{
 	name: "FixedWindow",
 	read: func(s *script) subject {
-		per := time.Duration(s.between(int64(time.Millisecond), int64(longestWindow)))
+		per := time.Duration(s.between(int64(time.Millisecond), int64(maxWindow)))
 		if s.byte()&1 == 0 {
 			per = per.Truncate(time.Millisecond)
 		}

@@ -15,7 +15,7 @@ import (
 func TestFixedWindowSteps(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 8))
 	for range 20_000 {
-		per := time.Millisecond + time.Duration(rng.Int64N(int64(longestWindow-time.Millisecond))>>rng.UintN(35))
+		per := time.Millisecond + time.Duration(rng.Int64N(int64(maxWindow-time.Millisecond))>>rng.UintN(35))
 		m := newCounter(1+rng.Int64N(1_000_000)>>rng.UintN(20), per)
 		require.LessOrEqual(t, m.step, int64(100*time.Microsecond), "%d per %v", m.limit, per)
 		require.LessOrEqual(t, m.length-int64(per), int64(per)/10_000, "%d per %v", m.limit, per)

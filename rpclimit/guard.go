@@ -120,13 +120,13 @@ func (g *Guard) open() {
 }
 
 // entry returns a controller of the limits that has selects, or nil.
-func (g *Guard) entry(config admission.Config[*Call, Served], of func(c *checked) limiter, has func(c *checked) bool) *entry {
+func (g *Guard) entry(config admission.Config[*Call, Served], part func(c *checked) limiter, has func(c *checked) bool) *entry {
 	var all []limiter
 	some := false
 	for i := range g.limits {
 		c := &g.limits[i]
 		if some = some || has(c); has(c) {
-			all = append(all, of(c))
+			all = append(all, part(c))
 		} else {
 			all = append(all, c.limiter)
 		}

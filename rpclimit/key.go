@@ -59,32 +59,32 @@ func ByMetadata(name string) Key[string] {
 }
 
 // ByIdentity finds a key in Call.Identity. If that is nil there is no key.
-func ByIdentity[K comparable](of func(identity any) K) Key[K] {
-	if of == nil {
+func ByIdentity[K comparable](find func(identity any) K) Key[K] {
+	if find == nil {
 		return Key[K]{}
 	}
 	return Key[K]{By: "identity", Of: func(c *Call) (none K) {
 		if c.Identity == nil {
 			return none
 		}
-		return of(c.Identity)
+		return find(c.Identity)
 	}}
 }
 
 // ByContext finds a key in the call's context, where an earlier interceptor has put it.
-func ByContext[K comparable](of func(ctx context.Context) K) Key[K] {
-	if of == nil {
+func ByContext[K comparable](find func(ctx context.Context) K) Key[K] {
+	if find == nil {
 		return Key[K]{}
 	}
-	return Key[K]{By: "identity", Of: func(c *Call) K { return of(c.Context) }}
+	return Key[K]{By: "identity", Of: func(c *Call) K { return find(c.Context) }}
 }
 
 // ByMessage finds a key in the request. A call with a message that is no M has no key. A stream's
 // first received message takes the limit's Cost: see [Key.OfMessage].
 //
 //	rpclimit.ByMessage(func(r *shop.OrderRequest) string { return r.GetShop() })
-func ByMessage[M any, K comparable](of func(message M) K) Key[K] {
-	if of == nil {
+func ByMessage[M any, K comparable](find func(message M) K) Key[K] {
+	if find == nil {
 		return Key[K]{}
 	}
 	return Key[K]{By: "message", OfMessage: true, Of: func(c *Call) (none K) {
@@ -92,7 +92,7 @@ func ByMessage[M any, K comparable](of func(message M) K) Key[K] {
 		if !ok {
 			return none
 		}
-		return of(m)
+		return find(m)
 	}}
 }
 
@@ -128,34 +128,34 @@ type AddrConfig struct {
 
 // ClientAddr finds clients' addresses, also concurrently. Call [NewClientAddr] to make one.
 type ClientAddr struct {
-	of    *clientaddr.Finder
-	lower string // the Header in lower case
+	finder *clientaddr.Finder
+	lower  string // the Header in lower case
 }
 
-var connection = &ClientAddr{of: clientaddr.Connection}
+var connection = &ClientAddr{finder: clientaddr.Connection}
 
 // NewClientAddr checks the configuration. An error is a *policy.FieldError.
 func NewClientAddr(config AddrConfig) (*ClientAddr, error) {
-	of, err := clientaddr.New("rpclimit", clientaddr.Config(config))
+	finder, err := clientaddr.New("rpclimit", clientaddr.Config(config))
 	if err != nil {
 		return nil, err
 	}
-	return &ClientAddr{of, strings.ToLower(of.Header())}, nil
+	return &ClientAddr{finder, strings.ToLower(finder.Header())}, nil
 }
 
 // Key finds the client's address, cut to the prefix. Without one there is no key.
 func (c *ClientAddr) Key() Key[netip.Addr] {
-	return Key[netip.Addr]{By: "address", Of: func(call *Call) netip.Addr { return c.of.Cut(c.Addr(call)) }}
+	return Key[netip.Addr]{By: "address", Of: func(call *Call) netip.Addr { return c.finder.Cut(c.Addr(call)) }}
 }
 
 // Addr returns the client's address, uncut, or the zero Addr if it is unknown.
 func (c *ClientAddr) Addr(call *Call) netip.Addr {
-	if !c.of.Trusts(call.Peer) {
+	if !c.finder.Trusts(call.Peer) {
 		return call.Peer
 	}
 	var lines []string
 	if call.Header != nil {
-		lines = call.Header.Values(c.lower, c.of.Header())
+		lines = call.Header.Values(c.lower, c.finder.Header())
 	}
-	return c.of.Behind(call.Peer, lines)
+	return c.finder.Behind(call.Peer, lines)
 }

@@ -68,16 +68,16 @@ type checked struct {
 	same           any // the Limiter, or nil if it cannot be compared
 }
 
-func (l Limit[K]) check(at int, o *Options, bad admission.FieldFault) (c checked, err error) {
+func (l Limit[K]) check(index int, o *Options, bad admission.FieldFault) (c checked, err error) {
 	hidden := func(cost func(c *Call) int64, charge func(c *Call, served Served) int64) limiter {
-		of := &admission.Limit[*Call, K, Served]{
+		part := &admission.Limit[*Call, K, Served]{
 			Parts:   admission.Parts[*Call, Served]{Name: l.Name, WhenNoKey: l.WhenNoKey, Cost: cost, Charge: charge, Shadow: l.Shadow, Hidden: l.Hidden},
 			Limiter: l.Limiter, Key: l.Key.Of, PolicyFor: l.PolicyFor,
 		}
 		if err == nil {
-			err = of.Check(at, cmp.Or(o.Name, "default"), wantKey, bad)
+			err = part.Check(index, cmp.Or(o.Name, "default"), wantKey, bad)
 		}
-		return of
+		return part
 	}
 	c = checked{limiter: hidden(l.Cost, l.Charge), by: l.Key.By, ofMessage: l.Key.OfMessage, atTap: l.AtTap}
 	if reflect.ValueOf(l.Limiter).Comparable() {

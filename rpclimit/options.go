@@ -96,17 +96,17 @@ func (o *Options) validate() (exempt exemptions, err error) {
 		return exempt, bad("WaitUpTo", o.WaitUpTo, "a positive duration, or 0 not to wait")
 	case o.Spread < 0:
 		return exempt, bad("Spread", o.Spread, "a positive duration, or 0 to tell the earliest time")
-	case o.ClientAddr != nil && o.ClientAddr.of == nil:
+	case o.ClientAddr != nil && o.ClientAddr.finder == nil:
 		return exempt, bad("ClientAddr", "a zero ClientAddr", "the result of NewClientAddr, or nil for the connection's address")
 	}
 	exempt = exemptions{map[string]bool{}, map[string]bool{}}
 	add := func(procedure string) bool {
-		of := service(procedure)
-		if of == "" || procedure[0] != '/' || strings.Contains(of, "/") {
+		name := service(procedure)
+		if name == "" || procedure[0] != '/' || strings.Contains(name, "/") {
 			return false
 		}
 		if strings.HasSuffix(procedure, "/") {
-			exempt.services[of] = true
+			exempt.services[name] = true
 		} else {
 			exempt.procedures[procedure] = true
 		}

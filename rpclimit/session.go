@@ -30,9 +30,9 @@ type Session struct {
 
 // held is a controller's taken units of a call.
 type held struct {
-	by   *entry
-	of   admission.Settlement
-	call *Call
+	by         *entry
+	settlement admission.Settlement
+	call       *Call
 }
 
 func (s *Session) begin(c *Call, e *entry, taken admission.Settlement) {
@@ -58,7 +58,7 @@ func (s *Session) hold(h held) {
 	}
 	s.mu.Unlock()
 	if ended {
-		h.by.Settle(background, h.of, h.call, served)
+		h.by.Settle(background, h.settlement, h.call, served)
 	}
 }
 
@@ -168,7 +168,7 @@ func settle(all []held, served Served) {
 	}
 	defer settle(all[1:], served)
 	h := &all[0]
-	h.by.Settle(background, h.of, h.call, served)
+	h.by.Settle(background, h.settlement, h.call, served)
 }
 
 func (s *Session) cancel() {
@@ -180,6 +180,6 @@ func (s *Session) cancel() {
 	s.mu.ended = true
 	s.mu.Unlock()
 	for _, h := range all {
-		h.by.Cancel(background, h.of)
+		h.by.Cancel(background, h.settlement)
 	}
 }

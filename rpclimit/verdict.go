@@ -36,33 +36,33 @@ func (g *Guard) verdict(c *Call, r admission.Result, quotas []admission.Quota) V
 
 // tapped adds the tap's decision, made before v.
 func (v *Verdict) tapped(s *Session) {
-	at := &s.verdict
+	first := &s.verdict
 	if v.Limit == "" && v.Reason.Passes() {
 		shadowed := v.Shadowed
-		*v = *at
+		*v = *first
 		v.Shadowed = shadowed
 		return
 	}
 	v.quotas = v.quotaList()
-	for i, q := range at.quotaList() {
+	for i, q := range first.quotaList() {
 		if q.Applies {
 			v.quotas[i] = q
 		}
 	}
-	if v.Reason != limits.Admitted || at.Limit == "" {
+	if v.Reason != limits.Admitted || first.Limit == "" {
 		return
 	}
 	least := binding.New(true)
 	for i, q := range v.quotas {
 		switch i {
-		case at.binding:
-			least.See(i, &at.Decision, q.Most)
+		case first.binding:
+			least.See(i, &first.Decision, q.Most)
 		case v.binding:
 			least.See(i, &v.Decision, q.Most)
 		}
 	}
-	if !at.hidden() && v.hidden() || at.hidden() == v.hidden() && least.Index == at.binding {
-		v.binding, v.Limit, v.Decision, v.Provenance, v.Cost = at.binding, at.Limit, at.Decision, at.Provenance, at.Cost
+	if !first.hidden() && v.hidden() || first.hidden() == v.hidden() && least.Index == first.binding {
+		v.binding, v.Limit, v.Decision, v.Provenance, v.Cost = first.binding, first.Limit, first.Decision, first.Provenance, first.Cost
 	}
 }
 

@@ -45,19 +45,19 @@ func (r *run) givingUp() error {
 // window has the times of the last restarts: limit at most, and a few more once the supervisor has
 // given up.
 type window struct {
-	limit  int
-	period time.Duration
-	at     []time.Time // oldest first
+	limit    int
+	period   time.Duration
+	restarts []time.Time // oldest first
 }
 
 // full reports whether a restart at now would exceed limit within period, both ends included.
 func (w *window) full(now time.Time) bool {
 	old := 0
-	for old < len(w.at) && now.Sub(w.at[old]) > w.period {
+	for old < len(w.restarts) && now.Sub(w.restarts[old]) > w.period {
 		old++
 	}
-	w.at = w.at[old:] // append moves the rest to a new array now and then
-	return len(w.at) >= w.limit
+	w.restarts = w.restarts[old:] // append moves the rest to a new array now and then
+	return len(w.restarts) >= w.limit
 }
 
-func (w *window) add(now time.Time) { w.at = append(w.at, now) }
+func (w *window) add(now time.Time) { w.restarts = append(w.restarts, now) }

@@ -141,20 +141,20 @@ func (m *Mailbox[E]) Post(value E) {
 // drain starts the goroutine that calls the hook until nothing is pending. If the hook kills it,
 // another continues with the next value.
 func (m *Mailbox[E]) drain() {
-	var at letter[E]
+	var current letter[E]
 	spawn(seam.Seam{}, func() error {
 		for {
 			var ok bool
-			if at, ok = m.next(); !ok {
+			if current, ok = m.next(); !ok {
 				return nil
 			}
-			m.hook(at.value, at.missed)
+			m.hook(current.value, current.missed)
 		}
 	}, func(reason error) {
 		if reason == nil {
 			return
 		}
-		m.died(at.value, reason)
+		m.died(current.value, reason)
 		m.drain()
 	})
 }

@@ -198,7 +198,7 @@ func TestWindowForgets(t *testing.T) {
 		w.add(now)
 		now = now.Add(time.Second/5 + 1)
 	}
-	require.LessOrEqual(t, cap(w.at), 16)
+	require.LessOrEqual(t, cap(w.restarts), 16)
 }
 
 // Failures in a row are a single event, with the first error, and so are successes, even across a

@@ -42,12 +42,12 @@ func (t *Table[K]) Check() error {
 			filed++
 			inMap[e] = true
 			hash := t.hash(e.key)
-			of, rest := t.shardOf(hash)
+			owner, rest := t.shardOf(hash)
 			begun := e.dead() && !t.isIndexed(i) // an eviction that recovery will finish
 			switch {
 			case keys[e.key] && !begun:
 				fail("key %v has two entries", e.key)
-			case of != i || !s.has(s.place(hash, rest), e):
+			case owner != i || !s.has(s.place(hash, rest), e):
 				fail("key %v is filed where its hash does not lead", e.key)
 			case !e.dead() && s.find(s.place(hash, rest), e.key) != e:
 				fail("key %v is filed and not found", e.key)

@@ -45,7 +45,7 @@ func ChangeCommand[K comparable](c *Change) Command[K] { return Command[K]{op: o
 // not at its request: units taken while it was on its way count under the policy before.
 func (c Command[K]) Begin(clock func() policy.Instant) {
 	if c.op == opChange {
-		c.change.at = max(c.change.at, clock())
+		c.change.now = max(c.change.now, clock())
 	}
 }
 

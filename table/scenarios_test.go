@@ -55,7 +55,7 @@ var scenarios = []scenario{
 		w.known("a")
 		w.now += 2 * hour
 		w.known("b")
-		w.script = []func(){w.sweep, func() { w.table.resize(0, 2*leastBuckets) }}
+		w.script = []func(){w.sweep, func() { w.table.resize(0, 2*minBuckets) }}
 		w.callers("a", "b a")
 	}},
 	{"a key is evicted, opened again, and its first command comes late", 3, 4, sameSlot, 2, func(w *world) {

@@ -35,9 +35,9 @@ const (
 	// A full shard, of keysPerShard keys, has fullShard buckets with five in seven slots taken: 13
 	// bytes a key. A shard grows above fullBucket entries a bucket, and shrinks by half below an
 	// eighth of that.
-	leastBuckets = 5
-	fullShard    = 1280
-	fullBucket   = 6
+	minBuckets = 5
+	fullShard  = 1280
+	fullBucket = 6
 )
 
 func newShard[K comparable](buckets int) *shard[K] {
@@ -172,7 +172,7 @@ func (s *shard[K]) replace(p place, old, e *Entry[K]) {
 // lest all of them grow at the same time, and callers wait for the writer meanwhile.
 func (t *Table[K]) grown(i, buckets int) int {
 	switch {
-	case buckets == leastBuckets:
+	case buckets == minBuckets:
 		return 13 + 13*i/len(t.shards)
 	case 8*buckets <= fullShard:
 		return 4 * buckets
@@ -187,7 +187,7 @@ func (t *Table[K]) insert(hash uint64, e *Entry[K]) bool {
 	s := t.shards[i].Load()
 	switch {
 	case s == nil:
-		s = newShard[K](leastBuckets)
+		s = newShard[K](minBuckets)
 		t.shards[i].Store(s)
 	case s.has(s.place(hash, rest), e):
 		return false
@@ -214,8 +214,8 @@ func (t *Table[K]) remove(hash uint64, e *Entry[K]) {
 	switch buckets := len(s.buckets); {
 	case t.filed[i] == 0:
 		t.shards[i].Store(nil)
-	case buckets > leastBuckets && t.filed[i] < fullBucket*buckets/8:
-		t.resize(i, max(buckets/2, leastBuckets))
+	case buckets > minBuckets && t.filed[i] < fullBucket*buckets/8:
+		t.resize(i, max(buckets/2, minBuckets))
 	}
 }
 

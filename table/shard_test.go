@@ -76,7 +76,7 @@ func TestMapHoldsTheEntriesOfAPlainMap(t *testing.T) {
 					}
 					require.Equal(t, len(is), n)
 					require.LessOrEqual(t, n, fullBucket*len(s.buckets))
-					if len(s.buckets) > leastBuckets {
+					if len(s.buckets) > minBuckets {
 						require.GreaterOrEqual(t, n, fullBucket*len(s.buckets)/8)
 					}
 				}

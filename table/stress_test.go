@@ -140,7 +140,7 @@ func stress(t *testing.T, hasher func(key int) uint64) {
 			now.Add(2 * int64(hour))
 		}
 		if random.IntN(16) == 0 && r.shards[0].Load() != nil {
-			r.resize(0, leastBuckets+random.IntN(9))
+			r.resize(0, minBuckets+random.IntN(9))
 		}
 		carryOut(SweepCommand[int](policy.Instant(now.Load()), random.IntN(keys), nil))
 		if random.IntN(2) == 0 {

@@ -21,11 +21,11 @@ const (
 	// 1<<maxNurseryBits is the number of slots in the nursery of a large table. A slot that is not
 	// empty has a command under way: more slots than the queue holds commands would lose some.
 	// Behind longSlot entries a caller of a new key lets the writer run, unless the writer runs
-	// already: of 250,000 callers 38,000 yielded to each other. Behind longestSlot it always does,
+	// already: of 250,000 callers 38,000 yielded to each other. Behind maxSlot it always does,
 	// in case the writer was preempted.
 	maxNurseryBits = 10
 	longSlot       = 16
-	longestSlot    = 64
+	maxSlot        = 64
 	fileBudget     = 512
 
 	// settleStep bounds the entries that Settle files, and those that it indexes.

@@ -99,7 +99,7 @@ func (t *Terms) ReadsWordsOf(other policy.Policy) bool {
 // Change requests another policy from the writer: see ChangeCommand.
 type Change struct {
 	policy policy.Policy
-	at     policy.Instant
+	now    policy.Instant
 	answer chan ChangeResult
 	given  atomic.Bool
 }
@@ -118,7 +118,7 @@ const (
 
 // NewChange returns a change to p. It takes effect at the later of now and Command.Begin.
 func NewChange(p policy.Policy, now policy.Instant) *Change {
-	return &Change{policy: p, at: now, answer: make(chan ChangeResult, 1)}
+	return &Change{policy: p, now: now, answer: make(chan ChangeResult, 1)}
 }
 
 // Answer returns the channel on which the result is sent once.
@@ -161,7 +161,7 @@ func (t *Table[K]) Change(c *Change) {
 		t.changing = true
 		t.stepPoint("change: begun")
 		next := newTerms(c.policy, now.EpochBit^epochBit, now.Policy, c)
-		next.Epoch, next.since, next.left = now.Epoch+1, c.at, make([]atomic.Bool, len(t.nursery))
+		next.Epoch, next.since, next.left = now.Epoch+1, c.now, make([]atomic.Bool, len(t.nursery))
 		t.terms.Store(next)
 		t.fault("change: made")
 		t.Recover()

@@ -451,7 +451,7 @@ func allMissesNone(t *testing.T, filed, changed bool) {
 			if steps++; steps == moves+1 {
 				r.step = nil
 				r.fileOne(e, 1)
-				r.resize(0, 2*leastBuckets)
+				r.resize(0, 2*minBuckets)
 				if changed {
 					require.Equal(t, ChangeMade, r.change(tally{2}, 1))
 					r.settle(1)

@@ -122,7 +122,7 @@ func (v View[K]) Open(hash uint64, key K) (e *Entry[K], status Status) {
 		switch length := head.hashes().len(); {
 		case head == nil:
 			status = Landed // even if this entry dies: others may land behind it
-		case length >= longSlot && status == Found && (length >= longestSlot || !t.running.Load()):
+		case length >= longSlot && status == Found && (length >= maxSlot || !t.running.Load()):
 			status = Backlogged
 		}
 		alone := t.secondLook(hash, n.entry)
@@ -177,13 +177,13 @@ func (v View[K]) All() iter.Seq2[*Entry[K], Reading] {
 		// The nursery first, so that no entry is missed that moves to the map.
 		landed := map[K]bool{}
 		for i := range v.t.nursery {
-			for at := v.t.nursery[i].Load(); at != nil; at = at.next.Load() {
-				if at.entry.word.Load() >= tentative { // it may not be the key's only entry
+			for node := v.t.nursery[i].Load(); node != nil; node = node.next.Load() {
+				if node.entry.word.Load() >= tentative { // it may not be the key's only entry
 					continue
 				}
-				if r, alive := v.State(at.entry); alive {
-					landed[at.entry.key] = true
-					if !yield(at.entry, r) {
+				if r, alive := v.State(node.entry); alive {
+					landed[node.entry.key] = true
+					if !yield(node.entry, r) {
 						return
 					}
 				}

@@ -21,7 +21,7 @@ func TestFileEmptiesTheSlot(t *testing.T) {
 		switch {
 		case key == 0:
 			require.Equal(t, Landed, status)
-		case key < longSlot || key < longestSlot && key%2 == 1:
+		case key < longSlot || key < maxSlot && key%2 == 1:
 			require.Equal(t, Found, status)
 		default:
 			require.Equal(t, Backlogged, status)

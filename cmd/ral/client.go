@@ -23,13 +23,13 @@ type client struct {
 	http *http.Client
 }
 
-func newClient(at string) (*client, error) {
-	if !strings.Contains(at, "://") {
-		at = "http://" + at
+func newClient(address string) (*client, error) {
+	if !strings.Contains(address, "://") {
+		address = "http://" + address
 	}
-	base, err := url.Parse(at)
+	base, err := url.Parse(address)
 	if err != nil || base.Host == "" || base.Scheme != "http" && base.Scheme != "https" {
-		return nil, fmt.Errorf("top: URL is %.200q, want the page's, such as "+defaultURL, at)
+		return nil, fmt.Errorf("top: URL is %.200q, want the page's, such as "+defaultURL, address)
 	}
 	base.RawQuery, base.Fragment = "", ""
 	if !strings.HasSuffix(base.Path, "/") {
@@ -39,9 +39,9 @@ func newClient(at string) (*client, error) {
 }
 
 func (c *client) get(ctx context.Context, path string, query url.Values, to any) (err error) {
-	at := c.base.JoinPath(path)
-	at.RawQuery = query.Encode()
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, at.String(), http.NoBody)
+	target := c.base.JoinPath(path)
+	target.RawQuery = query.Encode()
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, target.String(), http.NoBody)
 	if err != nil {
 		return err
 	}
@@ -59,10 +59,10 @@ func (c *client) get(ctx context.Context, path string, query url.Values, to any)
 		if json.Unmarshal(body, &f) != nil || f.Error == "" {
 			f.Error = "is package inspect mounted there?"
 		}
-		return fmt.Errorf("%s: %s: %s", at.Redacted(), resp.Status, printable(f.Error))
+		return fmt.Errorf("%s: %s: %s", target.Redacted(), resp.Status, printable(f.Error))
 	}
 	if err := json.Unmarshal(body, to); err != nil {
-		return fmt.Errorf("%s: is package inspect mounted there? %w", at.Redacted(), err)
+		return fmt.Errorf("%s: is package inspect mounted there? %w", target.Redacted(), err)
 	}
 	return nil
 }

@@ -50,7 +50,7 @@ func (s *screen) look() tea.Cmd {
 	s.looking, s.again = true, false
 	limit, rows := s.settings.limit, s.settings.rows
 	if rows == 0 {
-		rows = min(max(s.height, fewRows), mostRows)
+		rows = min(max(s.height, minRows), maxRows)
 	}
 	return func() tea.Msg {
 		v, err := s.client.look(s.ctx, limit, rows)

@@ -73,16 +73,16 @@ func run(ctx context.Context, args []string, out, problems io.Writer) error {
 }
 
 const (
-	fewRows  = 10
-	mostRows = 200 // that package inspect answers
+	minRows = 10
+	maxRows = 200 // that package inspect answers
 )
 
-// mostLooks bounds the looks of -once at a pending list, for about a minute.
-const mostLooks = 240
+// maxLooks bounds the looks of -once at a pending list, for about a minute.
+const maxLooks = 240
 
 // once writes a view as text. It asks again for a pending list.
 func once(ctx context.Context, c *client, s settings, out io.Writer) error {
-	for range mostLooks {
+	for range maxLooks {
 		v, err := c.look(ctx, s.limit, s.rows)
 		if err != nil {
 			return err
@@ -97,7 +97,7 @@ func once(ctx context.Context, c *client, s settings, out io.Writer) error {
 			return ctx.Err()
 		}
 	}
-	return fmt.Errorf("top: the keys are still being gone through after %d looks: try again later", mostLooks)
+	return fmt.Errorf("top: the keys are still being gone through after %d looks: try again later", maxLooks)
 }
 
 func parse(args []string, problems io.Writer) (s settings, err error) {
@@ -131,13 +131,13 @@ func parse(args []string, problems io.Writer) (s settings, err error) {
 	switch {
 	case flags.NArg() > 0:
 		return s, fmt.Errorf("top: %.200q follows the URL, want one URL", flags.Arg(0))
-	case s.rows < 0 || s.rows > mostRows:
-		return s, fmt.Errorf("top: -n is %d, want 0 to %d", s.rows, mostRows)
+	case s.rows < 0 || s.rows > maxRows:
+		return s, fmt.Errorf("top: -n is %d, want 0 to %d", s.rows, maxRows)
 	case s.every < 100*time.Millisecond:
 		return s, fmt.Errorf("top: -every is %v, want 100ms or more", s.every)
 	}
 	if s.once && s.rows == 0 {
-		s.rows = fewRows
+		s.rows = minRows
 	}
 	return s, nil
 }

@@ -154,14 +154,14 @@ func sum(all []int) (n int) {
 	return n
 }
 
-const longestName = 48
+const maxName = 48
 
 // named returns a row's key, or the beginning of its ID.
 func named(r *pagejson.Row) string {
 	if r.Key == "" {
 		return "#" + printable(r.ID[:min(len(r.ID), 12)])
 	}
-	return runewidth.Truncate(printable(r.Key), longestName, "…")
+	return runewidth.Truncate(printable(r.Key), maxName, "…")
 }
 
 // printable replaces characters that a terminal might take for a command.

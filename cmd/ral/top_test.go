@@ -310,14 +310,14 @@ func TestListsThatTakeLong(t *testing.T) {
 
 	ctx, interrupt := context.WithCancel(t.Context())
 	url, asked = lists(t, func(asked int32) pagejson.List {
-		if asked > mostLooks {
+		if asked > maxLooks {
 			interrupt()
 		}
 		return pagejson.List{Limit: "api", Pending: true}
 	})
 	c = must.Get(newClient(url))
 	require.ErrorContains(t, once(t.Context(), c, settings{rows: 10}, io.Discard), "still being gone through")
-	assert.Equal(t, int32(mostLooks), asked.Load())
+	assert.Equal(t, int32(maxLooks), asked.Load())
 	var out strings.Builder
 	require.NoError(t, run(ctx, []string{"top", "-once", url}, &out, io.Discard))
 	assert.Empty(t, out.String())

@@ -57,7 +57,7 @@ func (l *Log) Record(at slog.Level, text string, attributes ...slog.Attr) {
 }
 
 type record struct {
-	at         slog.Level
+	level      slog.Level
 	text       string
 	attributes []slog.Attr
 }
@@ -82,7 +82,7 @@ func (l *Log) level(at slog.Level) *level {
 // it.
 func (l *Log) write(r record, omitted uint64) (after time.Duration) {
 	l.begun.Do(func() { l.epoch = time.Now() })
-	left, after := l.level(r.at).may(policy.Instant(time.Since(l.epoch)) + 1)
+	left, after := l.level(r.level).may(policy.Instant(time.Since(l.epoch)) + 1)
 	if after > 0 {
 		return after
 	}
@@ -93,7 +93,7 @@ func (l *Log) write(r record, omitted uint64) (after time.Duration) {
 	if left > 0 {
 		attributes = append(attributes, slog.Uint64("left_out", left))
 	}
-	l.logger().LogAttrs(context.Background(), r.at, r.text, attributes...)
+	l.logger().LogAttrs(context.Background(), r.level, r.text, attributes...)
 	return 0
 }
 
@@ -117,31 +117,31 @@ func (l *level) may(now policy.Instant) (left uint64, after time.Duration) {
 // Every start and end is Debug. The newest record about saves is always written in the end: see
 // [Log.State].
 func (l *Log) Engine(e engine.Event) {
-	at, text, reason := slog.LevelDebug, "ral: "+e.Kind.String(), "error"
+	level, text, reason := slog.LevelDebug, "ral: "+e.Kind.String(), "error"
 	isState := false
 	switch e.Kind {
 	case supervisor.ChildFailing:
-		at, text, isState = slog.LevelError, "ral: the work of a goroutine of the limiter fails", true
+		level, text, isState = slog.LevelError, "ral: the work of a goroutine of the limiter fails", true
 		if e.Child == "saver" {
 			text = "ral: the state of the limiter is not saved"
 		}
 	case supervisor.ChildRecovered:
-		at, text, isState = slog.LevelInfo, "ral: the work of a goroutine of the limiter succeeds again", true
+		level, text, isState = slog.LevelInfo, "ral: the work of a goroutine of the limiter succeeds again", true
 		if e.Child == "saver" {
 			text = "ral: the state of the limiter is saved again"
 		}
 	case supervisor.ChildRestarting:
-		at, text = slog.LevelWarn, "ral: a goroutine of the limiter is restarted"
+		level, text = slog.LevelWarn, "ral: a goroutine of the limiter is restarted"
 	case supervisor.Escalated:
-		at, text = slog.LevelError, "ral: the limiter is degraded: it records no new key from now on"
+		level, text = slog.LevelError, "ral: the limiter is degraded: it records no new key from now on"
 	case supervisor.ChildAbandoned:
-		at, text = slog.LevelError, "ral: a goroutine of the limiter does not end"
+		level, text = slog.LevelError, "ral: a goroutine of the limiter does not end"
 	case supervisor.OwnFault, supervisor.HookFault:
-		at = slog.LevelError
+		level = slog.LevelError
 	case supervisor.Notice:
-		at, text, reason = slog.LevelWarn, "ral: a key has passed a share of its limit", "warning"
+		level, text, reason = slog.LevelWarn, "ral: a key has passed a share of its limit", "warning"
 	case supervisor.AbandonedEnded:
-		at = slog.LevelInfo
+		level = slog.LevelInfo
 	}
 	attributes := []slog.Attr{slog.String("limit", e.Supervisor)}
 	if e.Child != "" {
@@ -154,10 +154,10 @@ func (l *Log) Engine(e engine.Event) {
 		attributes = append(attributes, slog.Int("missed", e.Missed))
 	}
 	if isState {
-		l.State(e.Supervisor+"/"+e.Child, at, text, attributes...)
+		l.State(e.Supervisor+"/"+e.Child, level, text, attributes...)
 		return
 	}
-	l.Record(at, text, attributes...)
+	l.Record(level, text, attributes...)
 }
 
 // Health returns a function that returns the limiter's Health. It writes an error when Health

@@ -38,15 +38,15 @@ func (l *Log) state(topic any, r record) {
 	p := &pending{topic: topic, record: r}
 	if i >= 0 { // a pending record is out of date
 		p.omitted = n.pending[i].omitted + 1
-		l.level(n.pending[i].record.at).owed.Add(-1)
+		l.level(n.pending[i].record.level).owed.Add(-1)
 		n.pending = slices.Delete(n.pending, i, i+1)
 	}
-	if !l.enabled(r.at) {
+	if !l.enabled(r.level) {
 		return
 	}
 	if after := l.write(r, p.omitted); after > 0 {
 		n.pending = append(n.pending, p)
-		l.level(r.at).owed.Add(1)
+		l.level(r.level).owed.Add(1)
 		l.arm(after)
 	}
 }
@@ -72,7 +72,7 @@ func (l *Log) catchUp() {
 			next = after
 		}
 		if after == 0 {
-			l.level(p.record.at).owed.Add(-1)
+			l.level(p.record.level).owed.Add(-1)
 		}
 		return after == 0
 	})

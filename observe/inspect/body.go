@@ -66,11 +66,11 @@ func namesOf(of reflect.Type) map[string]bool {
 func pairsSurrogates(body []byte) bool {
 	text := string(body)
 	for {
-		at := strings.IndexByte(text, '\\')
-		if at < 0 || at+2 > len(text) {
+		backslash := strings.IndexByte(text, '\\')
+		if backslash < 0 || backslash+2 > len(text) {
 			return true
 		}
-		text = text[at:]
+		text = text[backslash:]
 		r, ok := escaped(text)
 		switch {
 		case !ok:

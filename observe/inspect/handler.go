@@ -113,8 +113,8 @@ func New(config Config, limits ...AnyLimit) (*Handler, error) {
 			children = append(children, supervisor.Child{Name: "walks of " + l.name(), Run: run})
 		}
 	}
-	// A walk that ends its goroutine is followed by a rest of leastRest.
-	restarts := 3 + len(children)*int(supervisor.DefaultPeriod/leastRest)
+	// A walk that ends its goroutine is followed by a rest of minRest.
+	restarts := 3 + len(children)*int(supervisor.DefaultPeriod/minRest)
 	keep, err := supervisor.New(supervisor.Config{Name: "inspect", Intensity: restarts, OnEvent: h.event}, children...)
 	if err != nil {
 		return nil, err

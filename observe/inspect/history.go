@@ -21,9 +21,9 @@ type history struct {
 	rings  [][]pagejson.Point // of each limit: point n is at (n-1)%remembered
 
 	// Of the last point, for the next. Only note uses them.
-	at   time.Time
-	last []load
-	lost []bool // the counters of a limit could not be read
+	noted time.Time
+	last  []load
+	lost  []bool // the counters of a limit could not be read
 
 	trouble func(limit string, err error) // is told when that begins
 }
@@ -35,7 +35,7 @@ func newHistory(limits []limit, trouble func(limit string, err error)) *history 
 }
 
 func (h *history) begin(now time.Time) {
-	h.at = now
+	h.noted = now
 	for i := range h.limits {
 		h.last[i], _ = h.read(i)
 	}
@@ -66,7 +66,7 @@ func (h *history) run(ctx context.Context) error {
 }
 
 func (h *history) note(now time.Time) {
-	took := now.Sub(h.at).Seconds()
+	took := now.Sub(h.noted).Seconds()
 	if took <= 0 {
 		return
 	}
@@ -80,7 +80,7 @@ func (h *history) note(now time.Time) {
 		}
 		h.last[i] = next
 	}
-	h.at = now
+	h.noted = now
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for i := range points {

@@ -210,16 +210,16 @@ func (l *keyed[K]) keyless() bool { return reflect.TypeFor[K]() == reflect.TypeF
 
 func (l *keyed[K]) summary() pagejson.LimitSummary {
 	s := pagejson.LimitSummary{Name: l.called, Lists: l.engine != nil, Keyless: l.keyless(), Verbs: l.verbs(), Figures: map[string]any{}}
-	of := l.live
+	limiter := l.live
 	if l.engine != nil {
-		of = l.engine
+		limiter = l.engine
 	}
-	p, limitErr := l.askLimit.ask("the limit", func() policy.Policy { return limitOf(of) })
+	p, limitErr := l.askLimit.ask("the limit", func() policy.Policy { return limitOf(limiter) })
 	if p != nil {
 		s.Policy, s.Words, s.Units = p.String(), policy.Describe(p), p.Limit()
 	}
 	var healthErr, statsErr, trialsErr error
-	if healthy, ok := of.(interface{ Health() error }); ok {
+	if healthy, ok := limiter.(interface{ Health() error }); ok {
 		s.Health, healthErr = l.askHealth.ask("Health", func() string { return errorText(healthy.Health()) })
 	}
 	if l.counts != nil {

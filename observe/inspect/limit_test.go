@@ -81,7 +81,7 @@ func FuzzTextOfKeys(f *testing.F) {
 		require.Equal(t, s, must.Get(unquote(text)), "the text is of that key alone")
 
 		short := shorten(text)
-		assert.LessOrEqual(t, len(short), longestText+3)
+		assert.LessOrEqual(t, len(short), maxText+3)
 		assert.True(t, utf8.ValidString(short))
 		assert.True(t, strings.HasPrefix(text, strings.TrimSuffix(short, "...")) || short == text)
 

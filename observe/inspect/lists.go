@@ -39,16 +39,16 @@ func (l *keyed[K]) owed(ctx context.Context, n int, after string) (list pagejson
 		return list, err
 	}
 	list = pagejson.List{Limit: l.called, By: byOwed, Rows: []pagejson.Row{}}
-	of, first, err := l.walks.page(ctx, cursor)
+	walk, first, err := l.walks.page(ctx, cursor)
 	if err != nil {
 		return list, err
 	}
-	if of == nil {
+	if walk == nil {
 		list.Pending = true
 		return list, nil
 	}
-	keys := of.page.Keys[first:]
-	next := of.page.Next
+	keys := walk.page.Keys[first:]
+	next := walk.page.Next
 	if len(keys) > n {
 		keys, next = keys[:n], keys[n-1].After
 	}
@@ -56,8 +56,8 @@ func (l *keyed[K]) owed(ctx context.Context, n int, after string) (list pagejson
 	if err != nil {
 		return list, err
 	}
-	age := of.page.Age + time.Since(of.at)
-	list.Total, list.Next, list.Age = uint64(of.page.Total), string(text), age.Seconds()
+	age := walk.page.Age + time.Since(walk.end)
+	list.Total, list.Next, list.Age = uint64(walk.page.Total), string(text), age.Seconds()
 	for i := range keys {
 		o := &keys[i]
 		row := pagejson.Row{

@@ -10,7 +10,7 @@ import (
 	"unicode/utf8"
 )
 
-const longestText = 256 // bytes of a key's text in an answer; its row has an ID
+const maxText = 256 // bytes of a key's text in an answer; its row has an ID
 
 type textForm[K comparable] struct {
 	format func(K) string
@@ -21,8 +21,8 @@ var errText = errors.New("this is not the text of a key")
 
 // textOf returns the default text form of a type: see Limit.Format. struct{} has it too.
 func textOf[K comparable]() (form textForm[K], ok bool) {
-	of := reflect.TypeFor[K]()
-	if of.Kind() == reflect.Interface {
+	kind := reflect.TypeFor[K]()
+	if kind.Kind() == reflect.Interface {
 		return form, false
 	}
 	var none K
@@ -31,7 +31,7 @@ func textOf[K comparable]() (form textForm[K], ok bool) {
 	if marshals && unmarshals {
 		return textForm[K]{formatMarshaler[K], parseUnmarshaler[K]}, true
 	}
-	if of == reflect.TypeFor[struct{}]() {
+	if kind == reflect.TypeFor[struct{}]() {
 		return textForm[K]{func(K) string { return "" }, func(text string) (K, error) {
 			if text != "" {
 				return none, errText
@@ -39,7 +39,7 @@ func textOf[K comparable]() (form textForm[K], ok bool) {
 			return none, nil
 		}}, true
 	}
-	switch of.Kind() {
+	switch kind.Kind() {
 	case reflect.String:
 		return textForm[K]{
 			func(key K) string { return quote(reflect.ValueOf(key).String()) },
@@ -126,10 +126,10 @@ func unquote(text string) (string, error) {
 }
 
 func shorten(text string) string {
-	if len(text) <= longestText {
+	if len(text) <= maxText {
 		return text
 	}
-	end := longestText
+	end := maxText
 	for end > 0 && !utf8.RuneStart(text[end]) {
 		end--
 	}

@@ -14,10 +14,10 @@ import (
 // walks for any number of requests.
 const (
 	keptRows = 1000 // keys of a walk, for the pages of a list; a limit keeps two walks
-	// After a walk comes a rest of restTimes its duration, at least leastRest: walks take at most a
+	// After a walk comes a rest of restTimes its duration, at least minRest: walks take at most a
 	// part of a processor for each limit.
 	restTimes = 10
-	leastRest = time.Second / 2
+	minRest   = time.Second / 2
 	// A request waits so long for a walk if there is an older list, and firstPatience if not.
 	patience      = 50 * time.Millisecond
 	firstPatience = 250 * time.Millisecond
@@ -50,7 +50,7 @@ type walk[K comparable] struct {
 	from  engine.OwingCursor
 	page  engine.OwingPage[K]
 	fault error     // there is no page
-	at    time.Time // of its end
+	end   time.Time // of its end
 	until time.Time // until then it serves without a new walk
 }
 
@@ -103,8 +103,8 @@ func (w *walks[K]) walk(from engine.OwingCursor) {
 		if p := recover(); p != nil {
 			made.fault = fmt.Errorf("%w: panic: %.200s", errWalk, fmt.Sprint(p))
 		}
-		made.at = time.Now()
-		made.until = made.at.Add(max(leastRest, restTimes*made.at.Sub(began)))
+		made.end = time.Now()
+		made.until = made.end.Add(max(minRest, restTimes*made.end.Sub(began)))
 		w.keep(made)
 	}()
 	made.page = w.owing(keptRows, from)
@@ -127,12 +127,12 @@ func (w *walks[K]) keep(made *walk[K]) {
 
 // page returns the walk with the page after a cursor, nil if none yet, and the index of the page's
 // first key. It wants a new walk if that is old or missing, and waits for it briefly.
-func (w *walks[K]) page(ctx context.Context, after engine.OwingCursor) (of *walk[K], i int, err error) {
+func (w *walks[K]) page(ctx context.Context, after engine.OwingCursor) (found *walk[K], i int, err error) {
 	began := time.Now()
 	for {
 		w.mu.Lock()
-		of, i = w.find(after)
-		if of != nil && time.Now().Before(of.until) {
+		found, i = w.find(after)
+		if found != nil && time.Now().Before(found.until) {
 			w.mu.Unlock()
 			break
 		}
@@ -140,7 +140,7 @@ func (w *walks[K]) page(ctx context.Context, after engine.OwingCursor) (of *walk
 		ended := w.ended
 		w.mu.Unlock()
 		wait := patience
-		if of == nil {
+		if found == nil {
 			wait = firstPatience
 		}
 		if wait -= time.Since(began); wait <= 0 {
@@ -149,19 +149,19 @@ func (w *walks[K]) page(ctx context.Context, after engine.OwingCursor) (of *walk
 		select {
 		case <-ended:
 		case <-w.closed:
-			if of == nil {
+			if found == nil {
 				return nil, 0, errClosed
 			}
-			return of.served(i)
+			return found.served(i)
 		case <-time.After(wait):
 		case <-ctx.Done():
 			return nil, 0, ctx.Err()
 		}
 	}
-	if of == nil {
+	if found == nil {
 		return nil, 0, nil
 	}
-	return of.served(i)
+	return found.served(i)
 }
 
 func (w *walk[K]) served(first int) (of *walk[K], i int, err error) {
@@ -172,16 +172,16 @@ func (w *walk[K]) served(first int) (of *walk[K], i int, err error) {
 }
 
 // find returns the newest walk with the page after a cursor, and its index there.
-func (w *walks[K]) find(after engine.OwingCursor) (of *walk[K], i int) {
+func (w *walks[K]) find(after engine.OwingCursor) (found *walk[K], i int) {
 	for _, other := range []*walk[K]{w.first, w.deep} {
-		if other == nil || of != nil && of.until.After(other.until) {
+		if other == nil || found != nil && found.until.After(other.until) {
 			continue
 		}
 		if at, ok := other.find(after); ok {
-			of, i = other, at
+			found, i = other, at
 		}
 	}
-	return of, i
+	return found, i
 }
 
 // find returns the index of the first key after a cursor, if it is in the walk.

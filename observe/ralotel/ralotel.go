@@ -27,8 +27,8 @@ import (
 // registered finds duplicate series of a meter. OpenTelemetry would keep either.
 var registered = struct {
 	sync.Mutex
-	of map[metric.Meter]map[id]bool
-}{of: map[metric.Meter]map[id]bool{}}
+	byMeter map[metric.Meter]map[id]bool
+}{byMeter: map[metric.Meter]map[id]bool{}}
 
 type id struct{ metric, limit, value string }
 
@@ -52,7 +52,7 @@ func Register(meter metric.Meter, sources ...*metrics.Source) (metric.Registrati
 	remembered := reflect.ValueOf(meter).Comparable() // otherwise it cannot be found again
 	var others map[id]bool
 	if remembered {
-		others = registered.of[meter]
+		others = registered.byMeter[meter]
 	}
 	ids := map[id]bool{}
 	for _, s := range own {
@@ -84,7 +84,7 @@ func Register(meter metric.Meter, sources ...*metrics.Source) (metric.Registrati
 	if remembered {
 		if others == nil {
 			others = map[id]bool{}
-			registered.of[meter] = others
+			registered.byMeter[meter] = others
 		}
 		maps.Copy(others, ids)
 	}
@@ -143,11 +143,11 @@ func (r *registration) Unregister() error {
 func (r *registration) forget() {
 	registered.Lock()
 	defer registered.Unlock()
-	left := registered.of[r.meter]
+	left := registered.byMeter[r.meter]
 	for series := range r.ids {
 		delete(left, series)
 	}
 	if len(left) == 0 {
-		delete(registered.of, r.meter)
+		delete(registered.byMeter, r.meter)
 	}
 }

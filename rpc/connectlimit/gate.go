@@ -60,7 +60,7 @@ func (g *Gate) Handler(next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
-		pass := &pass{of: g.guard}
+		pass := &pass{guard: g.guard}
 		pass.session.Store(session)
 		defer func() {
 			if session := pass.session.Swap(nil); session != nil {
@@ -73,11 +73,11 @@ func (g *Gate) Handler(next http.Handler) http.Handler {
 
 // pass is a request's session at a gate, until an interceptor takes it over.
 type pass struct {
-	of      *rpclimit.Guard
+	guard   *rpclimit.Guard
 	session atomic.Pointer[rpclimit.Session]
 }
 
-type passKey struct{ of *rpclimit.Guard }
+type passKey struct{ guard *rpclimit.Guard }
 
 // tapped returns the call's session at a gate of the same limits, once.
 func (i *interceptor) tapped(ctx context.Context) *rpclimit.Session {
@@ -114,14 +114,14 @@ func (g *Gate) refuse(w http.ResponseWriter, r *http.Request, v *rpclimit.Verdic
 }
 
 const (
-	mostDiscarded = 64 << 10
+	maxDiscarded  = 64 << 10
 	discardWithin = time.Second
 )
 
 // discard reads a short body of HTTP/2 after the answer. Otherwise the server resets the stream,
 // which some clients, such as curl, take for an error while they send.
 func discard(w http.ResponseWriter, r *http.Request) {
-	if r.ContentLength <= 0 || r.ContentLength > mostDiscarded {
+	if r.ContentLength <= 0 || r.ContentLength > maxDiscarded {
 		return
 	}
 	c := http.NewResponseController(w)

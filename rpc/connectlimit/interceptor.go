@@ -78,13 +78,13 @@ type header http.Header
 func (h header) Values(_, canonical string) []string { return h[canonical] }
 
 // tell sets the fields of an admitted call. values are to hold them.
-func tell(v *rpclimit.Verdict, values *[2]string, of func() http.Header) {
+func tell(v *rpclimit.Verdict, values *[2]string, header func() http.Header) {
 	var buffer [128]byte
 	policies, standing := v.AppendRateLimit(buffer[:0])
 	if values[0], values[1] = policies, string(standing); policies == "" && len(standing) == 0 {
 		return
 	}
-	h := of()
+	h := header()
 	add(h, policyField, values[0:1:1])
 	add(h, limitField, values[1:2:2])
 }

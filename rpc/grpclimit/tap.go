@@ -59,7 +59,7 @@ type pass struct {
 	session atomic.Pointer[rpclimit.Session]
 }
 
-type passKey struct{ of *rpclimit.Guard }
+type passKey struct{ guard *rpclimit.Guard }
 
 // tapped returns the call's session at a tap of the same limits, once.
 func tapped(ctx context.Context, guard *rpclimit.Guard) *rpclimit.Session {

@@ -18,11 +18,11 @@ type cache struct {
 	known atomic.Pointer[map[rpclimit.Violation]string] // never written again
 }
 
-// mostFailures bounds the cache. Further failures are made for each call.
-const mostFailures = 256
+// maxFailures bounds the cache. Further failures are made for each call.
+const maxFailures = 256
 
-// of returns the QuotaFailure of the violations, marshalled, without those that cannot be.
-func (c *cache) of(violations []rpclimit.Violation) (value []byte) {
+// marshal returns the QuotaFailure of the violations, marshalled, without those that cannot be.
+func (c *cache) marshal(violations []rpclimit.Violation) (value []byte) {
 	// Concatenated messages are read as a single message with all elements.
 	for i := range violations {
 		value = append(value, c.one(&violations[i])...)
@@ -30,38 +30,38 @@ func (c *cache) of(violations []rpclimit.Violation) (value []byte) {
 	return value
 }
 
-func (c *cache) one(of *rpclimit.Violation) string {
+func (c *cache) one(violated *rpclimit.Violation) string {
 	known := c.known.Load()
 	if known != nil {
-		if value, ok := (*known)[*of]; ok {
+		if value, ok := (*known)[*violated]; ok {
 			return value
 		}
 	}
-	marshalled, err := proto.Marshal(&errdetails.QuotaFailure{Violations: []*errdetails.QuotaFailure_Violation{violation(of)}})
+	marshalled, err := proto.Marshal(&errdetails.QuotaFailure{Violations: []*errdetails.QuotaFailure_Violation{violation(violated)}})
 	if err != nil {
 		marshalled = nil
 	}
 	value := string(marshalled)
-	if known == nil || len(*known) < mostFailures {
+	if known == nil || len(*known) < maxFailures {
 		more := map[rpclimit.Violation]string{}
 		if known != nil {
 			more = maps.Clone(*known)
 		}
-		more[*of] = value
+		more[*violated] = value
 		c.known.CompareAndSwap(known, &more)
 	}
 	return value
 }
 
-func violation(of *rpclimit.Violation) *errdetails.QuotaFailure_Violation {
+func violation(violated *rpclimit.Violation) *errdetails.QuotaFailure_Violation {
 	v := &errdetails.QuotaFailure_Violation{
-		Subject: of.By, QuotaId: of.Limit, QuotaValue: of.Max, Description: fmt.Sprintf("the limit %q is exceeded", of.Limit),
+		Subject: violated.By, QuotaId: violated.Limit, QuotaValue: violated.Max, Description: fmt.Sprintf("the limit %q is exceeded", violated.Limit),
 	}
-	if of.Policy != "" {
-		v.Description = fmt.Sprintf("the limit %q allows %s", of.Limit, of.Policy)
+	if violated.Policy != "" {
+		v.Description = fmt.Sprintf("the limit %q allows %s", violated.Limit, violated.Policy)
 	}
-	if of.By != "" {
-		v.QuotaDimensions = map[string]string{"by": of.By}
+	if violated.By != "" {
+		v.QuotaDimensions = map[string]string{"by": violated.By}
 	}
 	return v
 }

@@ -18,7 +18,7 @@ func Of(v *rpclimit.Verdict) *status.Status {
 		status status.Status
 		parts  parts
 	}{}
-	r.status.Code, r.status.Message, r.status.Details = int32(v.Code()), v.Message(), r.parts.of(v) //nolint:gosec // a code is at most 16
+	r.status.Code, r.status.Message, r.status.Details = int32(v.Code()), v.Message(), r.parts.details(v) //nolint:gosec // a code is at most 16
 	return &r.status
 }
 
@@ -30,7 +30,7 @@ func Of(v *rpclimit.Verdict) *status.Status {
 //     never.
 //   - google.rpc.QuotaFailure has a violation for each limit that refused: quota ID (its name),
 //     subject and dimension "by" (the kind of key, such as "address"), quota value (most at once).
-func Details(v *rpclimit.Verdict) []*anypb.Any { return new(parts).of(v) }
+func Details(v *rpclimit.Verdict) []*anypb.Any { return new(parts).details(v) }
 
 var (
 	retryURL = urlOf(&errdetails.RetryInfo{})
@@ -50,7 +50,7 @@ type parts struct {
 	buffer       [24]byte // any RetryInfo fits
 }
 
-func (p *parts) of(v *rpclimit.Verdict) []*anypb.Any {
+func (p *parts) details(v *rpclimit.Verdict) []*anypb.Any {
 	all := p.all[:0]
 	if ms, ok := v.Pushback(); ok && ms > 0 {
 		if value, err := p.retryInfo(ms); err == nil {
@@ -59,7 +59,7 @@ func (p *parts) of(v *rpclimit.Verdict) []*anypb.Any {
 		}
 	}
 	var buffer [8]rpclimit.Violation // the most limits
-	if value := failures.of(v.AppendViolations(buffer[:0])); len(value) > 0 {
+	if value := failures.marshal(v.AppendViolations(buffer[:0])); len(value) > 0 {
 		p.quota.TypeUrl, p.quota.Value = quotaURL, value
 		all = append(all, &p.quota)
 	}

@@ -162,15 +162,15 @@ func TestDetailsFollowThePolicy(t *testing.T) {
 func TestFailuresAreBounded(t *testing.T) {
 	var c cache
 	for range 2 {
-		for i := range 2 * mostFailures {
+		for i := range 2 * maxFailures {
 			of := rpclimit.Violation{Limit: fmt.Sprint("limit", i), Max: int64(i)}
 			got := &errdetails.QuotaFailure{}
-			require.NoError(t, proto.Unmarshal(c.of([]rpclimit.Violation{of}), got))
+			require.NoError(t, proto.Unmarshal(c.marshal([]rpclimit.Violation{of}), got))
 			require.Len(t, got.GetViolations(), 1)
 			assert.Equal(t, of.Limit, got.GetViolations()[0].GetQuotaId())
 			assert.Equal(t, of.Max, got.GetViolations()[0].GetQuotaValue())
 		}
-		assert.Len(t, *c.known.Load(), mostFailures)
+		assert.Len(t, *c.known.Load(), maxFailures)
 	}
 }
 
@@ -178,9 +178,9 @@ func TestFailureThatCannotBeMarshalledIsLeftOut(t *testing.T) {
 	var c cache
 	bad, good := rpclimit.Violation{Limit: "a", Policy: "\xff"}, rpclimit.Violation{Limit: "b", Policy: "b"}
 	for range 2 {
-		assert.Empty(t, c.of([]rpclimit.Violation{bad}))
+		assert.Empty(t, c.marshal([]rpclimit.Violation{bad}))
 		got := &errdetails.QuotaFailure{}
-		require.NoError(t, proto.Unmarshal(c.of([]rpclimit.Violation{bad, good}), got))
+		require.NoError(t, proto.Unmarshal(c.marshal([]rpclimit.Violation{bad, good}), got))
 		require.Len(t, got.GetViolations(), 1)
 		assert.Equal(t, "b", got.GetViolations()[0].GetQuotaId())
 	}

@@ -70,14 +70,14 @@ func write(w io.Writer, root string) error {
 	}
 	fmt.Fprint(w, head)
 	title := ""
-	for _, at := range slices.SortedFunc(maps.Keys(rows), func(a, b place) int {
+	for _, section := range slices.SortedFunc(maps.Keys(rows), func(a, b place) int {
 		return cmp.Or(cmp.Compare(a.title, b.title), cmp.Compare(a.inner, b.inner))
 	}) {
-		if at.title != title {
-			title = at.title
+		if section.title != title {
+			title = section.title
 			fmt.Fprintf(w, "\n## %s\n\n|Promise|Test|\n|---|---|\n", title)
 		}
-		fmt.Fprint(w, strings.Join(rows[at], ""))
+		fmt.Fprint(w, strings.Join(rows[section], ""))
 	}
 	return nil
 }

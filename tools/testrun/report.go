@@ -92,16 +92,16 @@ func (r *report) alive() {
 	if time.Since(r.said) < quiet {
 		return
 	}
-	var at []string
+	var running []string
 	for _, name := range slices.Sorted(maps.Keys(r.running)) {
 		for _, p := range slices.SortedFunc(maps.Values(r.running[name].suites), func(a, b *suite) int { return a.began.Compare(b.began) }) {
-			at = append(at, fmt.Sprintf("%s (%.0fs)", p.name, time.Since(p.began).Seconds()))
+			running = append(running, fmt.Sprintf("%s (%.0fs)", p.name, time.Since(p.began).Seconds()))
 		}
 		if len(r.running[name].suites) == 0 {
-			at = append(at, name)
+			running = append(running, name)
 		}
 	}
-	r.say(step{}, "... %d packages done; at %s", r.packages, strings.Join(at, ", "))
+	r.say(step{}, "... %d packages done; at %s", r.packages, strings.Join(running, ", "))
 }
 
 func (r *report) short(pkg string) string {

@@ -142,8 +142,8 @@ func comments(root string, f func(at token.Position, text string)) error {
 	})
 }
 
-// of counts a comment, and calls longs with its long sentences.
-func of(text string, longs func(sentence)) count {
+// countOf counts a comment, and calls longs with its long sentences.
+func countOf(text string, longs func(sentence)) count {
 	var c count
 	for _, s := range sentences(text) {
 		c.words += s.words
@@ -169,7 +169,7 @@ func table(w io.Writer, root string) error {
 		if folders[name] == nil {
 			folders[name] = &count{}
 		}
-		c := of(text, func(sentence) {})
+		c := countOf(text, func(sentence) {})
 		folders[name].add(c)
 		sum.add(c)
 	})
@@ -228,7 +228,7 @@ func main() {
 	}
 	for _, root := range os.Args[1:] {
 		err = errors.Join(err, comments(root, func(at token.Position, text string) {
-			of(text, func(s sentence) { fmt.Printf("%s: %d words: %s\n", at, s.words, s.text) })
+			countOf(text, func(s sentence) { fmt.Printf("%s: %d words: %s\n", at, s.words, s.text) })
 		}))
 	}
 	if err != nil {

@@ -19,7 +19,7 @@ func TestSentencesAreCounted(t *testing.T) {
 
 func TestWordsAreCounted(t *testing.T) {
 	var longs int
-	c := of("What a key, whose word is that of\nanother one, holds. "+
+	c := countOf("What a key, whose word is that of\nanother one, holds. "+
 		"One two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "+
 		"eighteen nineteen twenty 21 22 23 24 25 26.", func(sentence) { longs++ })
 	assert.Equal(t, count{words: 37, sentences: 2, long: 1, kinds: [4]int{1, 1, 1, 2}}, c)
@@ -29,6 +29,6 @@ func TestWordsAreCounted(t *testing.T) {
 	assert.EqualError(t, c.fault(), "what is 27.0, at most 1.5 is accepted\nthat of is 27.0, at most 0.3 is accepted\n"+
 		"of which is 27.0, at most 1.5 is accepted\none is 54.1, at most 4.0 is accepted\n"+
 		"mean is 18.5, at most 12.0 is accepted\n% long is 50.0, at most 4.0 is accepted")
-	c = of("It holds a word. It is short.", func(sentence) {})
+	c = countOf("It holds a word. It is short.", func(sentence) {})
 	assert.NoError(t, c.fault())
 }
