@@ -100,6 +100,28 @@ func TestGivenBackInAnyOrderAdmitsNoMore(t *testing.T) {
 	group.Wait()
 }
 
+// A take that waits for a later window keeps a part. The kept unit counts in that window, although a
+// take of one unit would have had its turn at once.
+func TestPartOfATakeHasItsTurn(t *testing.T) {
+	client := connect(t, shared)
+	for _, p := range []policy.Policy{
+		policy.Must(policy.FixedWindow(10, time.Second)), policy.Must(policy.SlidingWindow(10, time.Second)), aligned(10, time.Second),
+	} {
+		var clock int64 = 5_000_000
+		s := clocked(t, client, &clock)
+		l := limit(t, s, p)
+		must.Get(s.Take(t.Context(), l, "k", 9, 0))
+		took := must.Get(s.Take(t.Context(), l, "k", 3, math.MaxInt64))
+		require.Positive(t, took.Wait, "%v", p)
+		sooner, d := p.Take(took.Before, took.At, 1, 0)
+		require.True(t, d.Allowed, "%v", p)
+		got := must.Get(s.Keep(t.Context(), l, "k", took, 3, 1))
+		want := p.(policy.Refunder).Cancel(took.After, took.After, took.At, took.At, 2, 0)
+		require.Equal(t, want, got.After, "%v", p)
+		require.NotEqual(t, sooner, got.After, "%v", p)
+	}
+}
+
 // Takes are returned in whole or part, in any order, beside charges and refunds. Each word is as if
 // the returned units had never been taken.
 // Promise: Over a fleet, a grant settled with 0 leaves no trace under a `Funnel` or `Bursty`.
