@@ -55,9 +55,13 @@ func newContract(t *testing.T, client rueidis.Client, seed uint64, rule penalty.
 	options := store.Options{Name: own(t), Penalty: rule, Clock: func() int64 { return c.clock }}
 	c.real, c.fake = store.New(client, options), c.redis.Store(options)
 	for _, p := range policies {
-		c.limits = append(c.limits, limit(t, c.real, p))
-		for n := range int64(2) { // so that Redis knows the scripts, and takes are in order
-			must.Get(c.real.Take(t.Context(), c.limits[len(c.limits)-1], "another", n, 0))
+		l := limit(t, c.real, p)
+		c.limits = append(c.limits, l)
+		// Redis must know the scripts: it makes a call of an unknown script after the others.
+		for _, returns := range []bool{false, true} {
+			for n := range int64(2) {
+				must.Get(c.real.TakeOne(t.Context(), store.TakeAsk{Limit: l, Key: "another", N: n, Returns: returns}))
+			}
 		}
 	}
 	_, c.hint = policies[0].Take(0, 1, 0, 0)
