@@ -50,7 +50,7 @@ var packages = map[string]string{
 var given = map[string]string{
 	"docs/choosing.md": `
 		var address netip.Addr; var byAddress *engine.Engine[netip.Addr]; var byUser, limiter *engine.Engine[string]
-		var service *engine.Engine[struct{}]; var user, customer, tenant string; var background bool
+		var service *engine.Engine[struct{}]; var user, customer, tenant string; var background bool; var mail func(customer, text string)
 		var plans interface{ Store(key string, p policy.Policy) }; var small, large policy.Policy; var limit policy.Text`,
 	"docs/connect.md": `
 		var mux *http.ServeMux; var guard *rpclimit.Guard; var shop, url string
