@@ -100,9 +100,9 @@ func (c *Cell[K]) OfferBasis(o *Offer) (b Basis) {
 	return b
 }
 
-// CountOffer counts the call of an accepted Offer.
-func (c *Cell[K]) CountOffer(key K, o *Offer) {
-	c.tally.CountAdmitted()
+// WarnOfOffer warns of the shares that an accepted Offer passed. Callers ask Warns first, so that a call costs
+// nothing without Options.WarnAt.
+func (c *Cell[K]) WarnOfOffer(key K, o *Offer) {
 	if b := c.OfferBasis(o); b.passed != 0 {
 		var d policy.Decision
 		o.Terms.Take(o.After&^o.Terms.EpochBit, o.At, 0, 0, &d)

@@ -162,7 +162,10 @@ func (c *tieredCall[K]) take(decisions *[maxKnown]policy.Decision) (allowed, dec
 	for i, e := range engines {
 		switch {
 		case allowed:
-			e.cell.CountOffer(c.key, &c.offers[i])
+			e.cell.Tally().CountAdmitted()
+			if e.cell.Warns() {
+				e.cell.WarnOfOffer(c.key, &c.offers[i])
+			}
 		case !c.refuses[i]:
 		case decisions == nil:
 			e.cell.Count(c.key, &policy.Decision{}, cell.Basis{})
