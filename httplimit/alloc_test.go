@@ -78,8 +78,8 @@ func TestAdmittedPathAllocatesHeaderValuesOnly(t *testing.T) {
 		{"context", 0, Must(New(named, ByContext[string](user{}), Options{Headers: NoHeaders}))},
 		{"shadow, waiting allowed", 0, Must(New(limiter, ByAddr, Options{Shadow: true, WaitUpTo: time.Second}))},
 		{"two limits", 3 + long, two(Options{})},
-		{"two limits, waiting allowed", 9, two(Options{WaitUpTo: time.Second})},
-		{"two limits, charge", 14, two(Options{Charge: func(*http.Request, Served) int64 { return 0 }})},
+		{"two limits, waiting allowed", 6 + long, two(Options{WaitUpTo: time.Second})},
+		{"two limits, charge", 8 + long, two(Options{Charge: func(*http.Request, Served) int64 { return 0 }})},
 		{"cost and hook", 0, Must(New(limiter, ByAddr, Options{
 			Headers: NoHeaders, Cost: func(*http.Request) int64 { return 2 }, OnVerdict: func(*http.Request, limits.Verdict) {},
 		}))},

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/internal/core/decide"
 	"github.com/ral-limiter/ral/internal/core/shape"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
@@ -65,8 +66,9 @@ type Any[R, S any] interface {
 
 	// claim stores a claim of n units of the request's key, and returns the key's limit, nil without
 	// a key. The limit must be Parts.plain. A returned claim would be copied four times, and waits for
-	// its stores each time.
-	claim(r R, n int64, to *engine.Claim) (limit policy.Policy)
+	// its stores each time. If charge is not nil, it is set to a function that charges the key for units used
+	// beyond n.
+	claim(r R, n int64, to *engine.Claim, charge *func(used int64)) (limit policy.Policy)
 	// claimOfAny is claim for any limiter. ok is false without a key. brief is limits.Call.Brief.
 	claimOfAny(r R, n int64, brief bool) (claim limits.Claim, limit policy.Policy, ok bool)
 	// turn returns the time until the turn of a refused request of n units. Nothing is passed by a
@@ -169,13 +171,27 @@ func (l *Limit[R, K, S]) find(r R) (key K, ok bool) {
 	return key, key != none || l.WhenNoKey == limits.Share
 }
 
-func (l *Limit[R, K, S]) claim(r R, n int64, to *engine.Claim) (limit policy.Policy) {
+func (l *Limit[R, K, S]) claim(r R, n int64, to *engine.Claim, charge *func(used int64)) (limit policy.Policy) {
 	key, ok := l.find(r)
 	if !ok {
 		return nil
 	}
-	*to = l.engine.Claim(key, n).Brief()
+	*to = l.engine.Claim(key, n)
+	if charge == nil {
+		*to = to.Brief()
+	} else {
+		*charge = l.charge(key, n)
+	}
 	return l.engine.LimitFor(key)
+}
+
+// charge is apart from claim so that only a request that is charged allocates the key.
+func (l *Limit[R, K, S]) charge(key K, n int64) func(used int64) {
+	return func(used int64) {
+		if used > n {
+			l.engine.Refund(key, -min(used-n, decide.MostCharge(l.engine.LimitFor(key))))
+		}
+	}
 }
 
 func (l *Limit[R, K, S]) claimOfAny(r R, n int64, brief bool) (claim limits.Claim, limit policy.Policy, ok bool) {
