@@ -110,11 +110,6 @@ func (c *Cell[K]) Choke(key K) bool {
 		c.TakeWith(limit, key, 1, &d)
 		return d.Allowed
 	}
-	if c.warns != nil && limit == nil && !c.warns.levels(c.view.Terms()).ByWord() {
-		var d policy.Decision
-		c.ask(key, 1, false, &d)
-		return d.Allowed
-	}
 	// take for one unit, with hash, now and View.Read written out: sharing takeEntry's loop cost 4
 	// to 5 ns. The order is measured: reading the clock waits for all before it, and later work
 	// overlaps it. Hash, clock, map took 1.23 times the bare map load and clock read; clock, hash,

@@ -81,6 +81,7 @@ func NewLevels(s Shares, limit policy.Policy, most int64) (l Levels) {
 	for _, share := range s {
 		l.Bounds = append(l.Bounds, left(share, most))
 	}
+	l.mask = math.MaxUint64
 	shaped, _ := limit.(shape.Shaped)
 	if shaped == nil {
 		return l
@@ -116,22 +117,22 @@ func NewLevels(s Shares, limit policy.Policy, most int64) (l Levels) {
 	return l
 }
 
-// ByWord reports whether Below and MayPass know the limit.
-func (l *Levels) ByWord() bool { return l.byWord }
-
 // Below reports whether a key with that word has certainly not used the first share.
 func (l *Levels) Below(word uint64, now policy.Instant) bool {
 	return (word-uint64(now)*l.scale)&l.mask <= l.low && l.byWord
 }
 
 // MayPass reports whether a take of one unit that left the word at now may have passed a share. It
-// misses none while time goes on for the limit.
+// misses none while time goes on for the limit. Any take may have, if only the limit reads its words.
 func (l *Levels) MayPass(word uint64, now policy.Instant) bool {
 	used := (word - uint64(now)*l.scale) & l.mask
 	return used > l.low && l.passes(word, used)
 }
 
 func (l *Levels) passes(word, used uint64) bool {
+	if !l.byWord {
+		return true
+	}
 	if l.shift > 0 {
 		full := uint64(1)<<l.shift - 1
 		return word&full+word>>l.shift&full > l.lows[0]

@@ -44,7 +44,7 @@ func TestLevelsMissNoPassing(t *testing.T) {
 	} {
 		shares, most := Shares{0.07, 0.5, 0.95}, shape.AtOnce(limit)
 		levels := NewLevels(shares, limit, most)
-		require.True(t, levels.ByWord())
+		require.True(t, levels.byWord)
 		sliding := levels.shift > 0
 		word, now, below, passings := uint64(0), policy.Instant(1), 0, 0
 		for range 20_000 {
@@ -75,7 +75,8 @@ func TestLevelsMissNoPassing(t *testing.T) {
 		assert.Equal(t, most < 1_000_000, passings > 0, limit)
 	}
 	atMost := NewLevels(Shares{0.5}, policy.Must(policy.AtMost(10, time.Second)), 10)
-	require.False(t, atMost.ByWord())
+	require.False(t, atMost.byWord)
+	assert.True(t, atMost.MayPass(1, 1), "its words are unknown")
 	require.False(t, atMost.Below(0, 1))
 }
 
