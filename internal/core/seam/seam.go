@@ -66,9 +66,10 @@ func (s Seam) Lock(point string, mu *sync.Mutex) {
 }
 
 // TryLock locks by tryLock, which returns false while another goroutine has the lock. It gives up, and
-// returns false, if the lock is not free soon: a policy that calls the limiter may hold it.
+// returns false, if the lock is not free soon: a policy that calls the limiter may hold it. On a busy
+// machine a holder may be off its processor for tens of milliseconds, so the tries take longer than that.
 func (s Seam) TryLock(point string, tryLock func() bool, unlock func()) bool {
-	const tries = 100_000
+	const tries = 1_000_000
 	for range tries {
 		if tryLock() {
 			return true
