@@ -70,11 +70,12 @@ func (s Seam) Lock(point string, mu *sync.Mutex) {
 // machine a holder may be off its processor for tens of milliseconds, so the tries take longer than that.
 func (s Seam) TryLock(point string, tryLock func() bool, unlock func()) bool {
 	const tries = 1_000_000
+	isFree := Free(tryLock, unlock)
 	for range tries {
 		if tryLock() {
 			return true
 		}
-		s.Yield(point, Free(tryLock, unlock))
+		s.Yield(point, isFree)
 	}
 	return false
 }
