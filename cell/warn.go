@@ -58,13 +58,21 @@ func (w *warner[K]) passed(
 	return w.shares.Passed(most, before.Remaining, d.Remaining)
 }
 
+// passedByOffer returns the shares that an accepted Offer passed, and the key's state after it if there are any.
+func (w *warner[K]) passedByOffer(o *Offer) (passed warn.Set, d policy.Decision) {
+	next := o.After &^ o.Terms.EpochBit
+	if w.levels(o.Terms).Below(next, o.At) {
+		return 0, d
+	}
+	o.Terms.Take(next, o.At, 0, 0, &d)
+	return w.passed(o.Terms, nil, o.Before&^o.Terms.EpochBit, o.At, 0, &d), d
+}
+
 // warnByWord warns of the shares that a take of one unit passed which led from state to next.
 func (c *Cell[K]) warnByWord(key K, terms *table.Terms, state, next uint64, now policy.Instant) {
 	var d policy.Decision
 	terms.Take(next, now, 0, 0, &d)
-	if passed := c.warns.passed(terms, nil, state, now, 1, &d); passed != 0 {
-		c.warn(key, passed, &d)
-	}
+	c.warn(key, c.warns.passed(terms, nil, state, now, 1, &d), &d)
 }
 
 // warn calls the hook for each share that a call passed, unless it was called for that share since
@@ -89,13 +97,8 @@ func (c *Cell[K]) Warns() bool { return c.warns != nil }
 
 // OfferBasis returns the basis of the answer of an accepted Offer.
 func (c *Cell[K]) OfferBasis(o *Offer) (b Basis) {
-	if c.warns == nil {
-		return b
-	}
-	if next := o.After &^ o.Terms.EpochBit; !c.warns.levels(o.Terms).Below(next, o.At) {
-		var d policy.Decision
-		o.Terms.Take(next, o.At, 0, 0, &d)
-		b.passed = c.warns.passed(o.Terms, nil, o.Before&^o.Terms.EpochBit, o.At, 0, &d)
+	if c.warns != nil {
+		b.passed, _ = c.warns.passedByOffer(o)
 	}
 	return b
 }
@@ -103,9 +106,6 @@ func (c *Cell[K]) OfferBasis(o *Offer) (b Basis) {
 // WarnOfOffer warns of the shares that an accepted Offer passed. Callers ask Warns first, so that a call costs
 // nothing without Options.WarnAt.
 func (c *Cell[K]) WarnOfOffer(key K, o *Offer) {
-	if b := c.OfferBasis(o); b.passed != 0 {
-		var d policy.Decision
-		o.Terms.Take(o.After&^o.Terms.EpochBit, o.At, 0, 0, &d)
-		c.warn(key, b.passed, &d)
-	}
+	passed, d := c.warns.passedByOffer(o)
+	c.warn(key, passed, &d)
 }
