@@ -100,14 +100,6 @@ func once(f func()) func() {
 	}
 }
 
-// overtake runs f once after the next Take of units has decided.
-func (h *hooked) overtake(f func()) {
-	h.took = func(*asked) {
-		h.took = nil
-		f()
-	}
-}
-
 func (h *hooked) Take(word uint64, now policy.Instant, n int64, patience time.Duration) (uint64, policy.Decision) {
 	if h.take == nil && h.took == nil {
 		return h.Policy.Take(word, now, n, patience) // allocates nothing

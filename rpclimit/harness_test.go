@@ -10,7 +10,6 @@ import (
 
 	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/internal/testkit/admissiontest"
-	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -50,12 +49,6 @@ func within(t testing.TB, c *Call, d time.Duration) *Call {
 	t.Cleanup(cancel)
 	c.Context = ctx
 	return c
-}
-
-func begin(g *Guard, c *Call) limits.Reason {
-	v, s := g.Begin(c)
-	s.End(Served{})
-	return v.Reason
 }
 
 // refusedBy checks that an error is a *policy.FieldError about a field.
