@@ -161,7 +161,7 @@ func (c *Cell[K]) takeFrom(
 	return b, alive
 }
 
-// restorerOf returns the limit, or that of the terms if it is nil, as a policy.Restorer. Takes
+// restorerOf returns the limit as a policy.Restorer, or the terms' own limit if the limit is nil. Takes
 // under other limits have to be remembered.
 func restorerOf(limit policy.Policy, terms *table.Terms) policy.Restorer {
 	if limit == nil {

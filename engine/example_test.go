@@ -58,21 +58,21 @@ func ExamplePolicyFor() {
 
 // Customers are told when most of their calls are used.
 func ExampleOnWarn() {
-	told := make(chan string, 2)
+	mails := make(chan string, 2)
 	limiter, _ := engine.New(engine.Config{
 		Policy: policy.Must(policy.FixedWindow(1000, 24*time.Hour)),
 		WarnAt: []float64{0.8, 0.95},
 	}, engine.OnWarn(func(w engine.Warning[string]) {
-		told <- fmt.Sprintf("%s has passed %.0f%%: %d of %d left", w.Key, 100*w.Share, w.Decision.Remaining, w.Decision.Limit)
+		mails <- fmt.Sprintf("%s has passed %.0f%%: %d of %d left", w.Key, 100*w.Share, w.Decision.Remaining, w.Decision.Limit)
 	}))
 	defer limiter.Close()
 
 	for range 900 {
 		limiter.Choke("alice")
 	}
-	fmt.Println(<-told)
+	fmt.Println(<-mails)
 	limiter.Take("alice", 99)
-	fmt.Println(<-told)
+	fmt.Println(<-mails)
 	// Output:
 	// alice has passed 80%: 200 of 1000 left
 	// alice has passed 95%: 1 of 1000 left

@@ -46,7 +46,7 @@ type loaded[K comparable] struct {
 	table *table.Table[K]
 	keys  *table.Loader[K]
 	// first is the instant at which the engine begins, at or after last. last is the latest instant in
-	// the file: that of the engine that saved it, and that at which fresh keys were left out.
+	// the file: the saving engine's, or the one at which idle keys were left out.
 	first, last policy.Instant
 	zero        time.Time // of instant 0; zero if first is not of that clock
 

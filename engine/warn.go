@@ -34,7 +34,7 @@ type Warning[K comparable] struct {
 // in which the used part drains. If the key passes the share again before then, as after a Refund,
 // a Cancel or a Reset, it is not warned of again. After SetPolicy each key may be warned of anew.
 //
-// The limit is that of the call: TakeWith's, PolicyFor's or Config.Policy. Each engine of a Tiered, and of
+// The call's limit warns: TakeWith's, PolicyFor's or Config.Policy. Each engine of a Tiered, and of
 // claims in TakeAll, warns by its own. Under a Bursty the share is of the calls that a long unused
 // key admits at once. Under a WarmingUp that is a single call, which passes every share.
 //

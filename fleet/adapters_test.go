@@ -374,7 +374,8 @@ func TestHerdInAnOutage(t *testing.T) {
 		for _, p := range []policy.Policy{policy.Must(policy.FixedWindow(10, time.Second)), policy.Must(policy.SlidingWindow(10, time.Second)), funnel(2, 2, time.Second)} {
 			inBubble(t, func(t *testing.T, redis *storetest.Redis) {
 				c := on(redis, p)
-				c.Servers = 2 // of which one does not run
+				// The other server does not run.
+				c.Servers = 2
 				l := open(t, c)
 				h := httplimit.Must(httplimit.New(l, byAddr, httplimit.Options{Spread: spread})).Handler(nothing)
 				require.True(t, take(t, l, "192.0.2.1", 0).Allowed)

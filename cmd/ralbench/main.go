@@ -4,7 +4,7 @@
 //	go run ./cmd/ralbench -h all
 //
 // Package bench measures, and peers drives the other limiters. fleetbench has the workloads and
-// contenders of fleet mode, servebench those of rald beside other servers. report evaluates a run:
+// contenders of fleet mode, and servebench has rald beside other servers. report evaluates a run:
 // its columns describe each figure once, and terminal and page show them.
 // This package reads the flags. Start reading at [execute].
 package main

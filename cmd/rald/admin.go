@@ -171,17 +171,17 @@ func health(args []string, env environment, out, problems io.Writer) error {
 	if err := errors.Join(flags.Parse(args), unset); err != nil {
 		return err
 	}
-	at := flags.Arg(0)
+	address := flags.Arg(0)
 	if flags.NArg() > 1 {
 		return fmt.Errorf("rald health takes one URL, not %q: flags come before it", flags.Args())
 	}
-	isSocket := strings.HasPrefix(at, onSocket)
+	isSocket := strings.HasPrefix(address, onSocket)
 	if isSocket {
-		s.admin.listen, s.admin.metrics = at, ""
+		s.admin.listen, s.admin.metrics = address, ""
 	}
 	url, client := healthAt(s)
-	if at != "" && !isSocket {
-		url, client = at, &http.Client{Timeout: time.Minute}
+	if address != "" && !isSocket {
+		url, client = address, &http.Client{Timeout: time.Minute}
 	}
 	defer client.CloseIdleConnections()
 	a, err := client.Get(url)

@@ -28,7 +28,8 @@ func options(t *testing.T) Options {
 	for i := range workloads {
 		if w := &workloads[i]; w.Draw != bench.DrawElsewhere {
 			assert.Equal(t, Callers, w.Callers)
-			w.Callers = testCallers // of which each may keep a processor for 10 ms
+			// Each caller may keep a processor for 10 ms.
+			w.Callers = testCallers
 		}
 	}
 	return Options{

@@ -82,7 +82,7 @@ const sharePrefix = "fleet-share-"
 
 func isShare(w bench.Workload) bool { return strings.HasPrefix(w.Name, sharePrefix) }
 
-// Chosen leaves out usable shares unless measured, and those of the small limit unless full.
+// Chosen leaves out the workloads of shares if share is 0, and the small limit's unless full.
 func Chosen(workloads []bench.Workload, full bool, share time.Duration) []bench.Workload {
 	return slices.DeleteFunc(slices.Clone(workloads), func(w bench.Workload) bool {
 		return isShare(w) && (share == 0 || !full && w.Limit == shareLimits[1])

@@ -40,7 +40,7 @@ type Round struct {
 	P50, P99  time.Duration
 }
 
-// Contenders returns the servers, none of which runs.
+// Contenders returns the servers, and starts none of them.
 func Contenders() []bench.Contender { return new(lab).contenders() }
 
 func (l *lab) contenders() (all []bench.Contender) {

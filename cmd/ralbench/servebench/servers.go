@@ -82,7 +82,7 @@ var (
 		return l.start("tcp", addr, nil, l.rald, "-state", "none", "-listen", other, "-envoy", l.file("rules/config"), "-envoy-listen", addr)
 	}}
 
-	// sources are all servers, each beside those of its workloads.
+	// sources are all servers. A server stands beside the others that have its workloads.
 	sources = []source{
 		{GoFloor, "a Go server that answers the same bytes and decides nothing", bench.YardstickFloor, redisWorkloads, func(l *lab, network, addr string) (*server, error) {
 			return l.startFloor(ralds, network, network, addr, redisAnswer)

@@ -54,7 +54,7 @@ func (t *part) used(word uint64, now policy.Instant) int64 {
 }
 
 // usedUp returns the initial entry of an unknown key whose call asks for n units: all units except
-// those of a first call are used at Redis's last answer. If the table evicted a key with debts later,
+// a first call's are used at Redis's last answer. If the table evicted a key with debts later,
 // all units are used at that time. start is the server's start.
 func (t *part) usedUp(n int64, heard, lost, start policy.Instant) (word uint64, d unknownSince) {
 	since, units := heard, full(t.policy)-t.firstCall(n)

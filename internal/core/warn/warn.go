@@ -146,7 +146,7 @@ func (l *Levels) passes(word, used uint64) bool {
 }
 
 // MayHavePassed reports whether a take of n units may have passed a share, if so many remain after
-// it. It is for limits of which a take leaves n units less.
+// it. The limit must have n units less after a take of n.
 func (l *Levels) MayHavePassed(after, n int64) bool {
 	for _, bound := range l.Bounds {
 		if uint64(bound-after) < uint64(n) {

@@ -75,15 +75,15 @@ func (c *collector) collectDoors(to chan<- prometheus.Metric) {
 		}
 	}
 	gauge(float64(limits), "rald_limits", "Limits that are configured by name.")
-	for of, reads := range c.config.Reloads {
+	for part, reads := range c.config.Reloads {
 		for result, n := range map[string]*atomic.Uint64{"good": &reads.Good, "bad": &reads.Bad} {
-			counter(n.Load(), "rald_reloads_total", "Reads of the configuration, by its part and result.", "of", of, "result", result)
+			counter(n.Load(), "rald_reloads_total", "Reads of the configuration, by its part and result.", "of", part, "result", result)
 		}
 		failing := 0.0
 		if reads.Failing.Load() {
 			failing = 1
 		}
-		gauge(failing, "rald_reload_failing", "1 if the configuration could not be read the last time, and the one before is in force.", "of", of)
+		gauge(failing, "rald_reload_failing", "1 if the configuration could not be read the last time, and the one before is in force.", "of", part)
 	}
 	if c.config.Check != nil {
 		check := c.config.Check.Stats()

@@ -155,9 +155,9 @@ func TestHiddenLimitStaysHidden(t *testing.T) {
 		refused := d.ask("GET", path)
 		assert.Equal(t, http.StatusTooManyRequests, refused.Code)
 		assert.Equal(t, path == "/", refused.Header().Get("RateLimit-Policy") != "", path)
-		told := fmt.Sprint(refused.Header(), refused.Body)
-		assert.NotContains(t, told, "two")
-		assert.NotContains(t, told, "one")
+		answer := fmt.Sprint(refused.Header(), refused.Body)
+		assert.NotContains(t, answer, "two")
+		assert.NotContains(t, answer, "one")
 		assert.NotEmpty(t, refused.Header().Get("Retry-After"))
 	}
 }

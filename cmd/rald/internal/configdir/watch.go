@@ -38,7 +38,7 @@ type watcher struct {
 	read  func() (*Config, error)
 	stamp func() string
 	put   func(*Config, error)
-	// known is the stamp of the files that were put, and last that of the last look.
+	// known is the stamp of the files that were put, and last is the stamp at the last look.
 	known, last string
 	// asked reports whether the files are to be read although they are known.
 	asked bool

@@ -143,8 +143,8 @@ func TestCallSeesOneMoment(t *testing.T) {
 
 // The last limits have the faults, in order. Room reports the same without engines.
 func TestRefusedFileChangesNothing(t *testing.T) {
-	of := families.Config{Max: 2}
-	o := openIn(t, of, "")
+	config := families.Config{Max: 2}
+	o := openIn(t, config, "")
 	o.set("funnel 10, 1/d")
 	require.True(t, o.take("k", 4).Allowed)
 	refused := manyFamilies(t, 1, 4)
@@ -152,8 +152,8 @@ func TestRefusedFileChangesNothing(t *testing.T) {
 	require.ErrorIs(t, err, families.ErrTooMany)
 	assert.ErrorContains(t, err, "limits.yaml:4: limits.l3: no room")
 	assert.ErrorContains(t, err, "limits.yaml:5: limits.l4: no room")
-	assert.EqualError(t, Room(of, refused), err.Error())
-	require.NoError(t, Room(of, manyFamilies(t, 1, 2)))
+	assert.EqualError(t, Room(config, refused), err.Error())
+	require.NoError(t, Room(config, manyFamilies(t, 1, 2)))
 	assert.Equal(t, 1, o.engines())
 	assert.EqualValues(t, 6, o.remaining("k"))
 	assert.Len(t, o.All(), 1)

@@ -133,9 +133,9 @@ func (h *history) kill() {
 		require.NoError(h.t, os.WriteFile(filepath.Join(k.dir, entry.Name()), text, 0o600))
 	}
 	for file, used := range h.saved {
-		for of, n := range used {
-			if strings.Contains(file, "window") == (of[0] == "c") {
-				k.used[of] = n
+		for key, n := range used {
+			if strings.Contains(file, "window") == (key[0] == "c") {
+				k.used[key] = n
 			}
 		}
 	}
@@ -173,15 +173,15 @@ func (h *history) change(to figures) (ended bool) {
 func (h *history) check() {
 	h.t.Helper()
 	limits := h.All()
-	for of, n := range h.used {
-		limit := limits[of[0]]
+	for key, n := range h.used {
+		limit := limits[key[0]]
 		call := h.Begin()
-		u, ok := call.Find([]byte(of[0]), []byte(of[1]))
+		u, ok := call.Find([]byte(key[0]), []byte(key[1]))
 		require.Equal(h.t, limit != nil, ok)
 		if ok {
 			d, err := u.Family.TakeWith(context.Background(), u.Limit, u.Key, 0)
 			require.NoError(h.t, err)
-			require.Equal(h.t, n, limit.Limit()-d.Remaining, "%s of %v, before %v", of, h.limits, h.before)
+			require.Equal(h.t, n, limit.Limit()-d.Remaining, "%s of %v, before %v", key, h.limits, h.before)
 		}
 		call.End()
 	}

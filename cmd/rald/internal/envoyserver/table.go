@@ -61,21 +61,21 @@ func build(set *rules.Set, quota bool) (t *table, needs []families.Need, engines
 		if r.Unlimited {
 			continue
 		}
-		at := configfile.Place{File: r.File, Line: r.Line, Key: r.Path}
+		place := configfile.Place{File: r.File, Line: r.Line, Key: r.Path}
 		h.quota, h.exact = r.Quota || quota, r.Limit
 		if r.Limit != nil {
 			h.shown = describe(r)
-			need(r.Limit, at, &h.family)
+			need(r.Limit, place, &h.family)
 		}
 		for _, limit := range r.More {
 			of := *r
 			of.Limit = limit
 			more := &held{Rule: &of, quota: h.quota, exact: limit, shown: describe(&of)}
 			h.more = append(h.more, more)
-			need(limit, at, &more.family)
+			need(limit, place, &more.family)
 		}
 		if r.Candidate != nil {
-			need(r.Candidate, at, &h.candidate)
+			need(r.Candidate, place, &h.candidate)
 		}
 	}
 	return t, needs, engines

@@ -41,7 +41,7 @@ func (l *Ledger) part(key string) *part { return &l.parts[maphash.String(l.seed,
 
 // Carry makes the key's usage count under the limit to, and notes that. It translates the word from
 // the noted limit, or from the given one if none is noted, unless both are equal. Both must be of
-// the engine's family. The error is that of engine.Engine.ChangeLimit; nothing has changed then.
+// the engine's family. If engine.Engine.ChangeLimit fails, Carry returns its error and has changed nothing.
 func (l *Ledger) Carry(key string, from, to policy.Policy) error {
 	p := l.part(key)
 	p.Lock()

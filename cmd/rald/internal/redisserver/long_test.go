@@ -61,7 +61,7 @@ func TestKeysOfAnyLength(t *testing.T) {
 	})
 }
 
-// A transaction counts a long key by its hash, and the keys stay those of commands outside of it.
+// A transaction counts a long key by its hash, as commands outside of a transaction do.
 //
 // Promise: A transaction of Redis clients executes 1,024 keys of any length.
 func TestLongKeysInATransaction(t *testing.T) {
