@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/internal/core/penalty"
-	"github.com/ral-limiter/ral/internal/testkit/policies"
-	"github.com/ral-limiter/ral/internal/testkit/race"
+	"github.com/ral-limiter/ral/internal/testkit/limitstest"
+	"github.com/ral-limiter/ral/internal/testkit/testenv"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -21,9 +21,9 @@ import (
 // with the later end of the block that a penalty's word has.
 // Promise: Random calls get the policy's answers; the later block holds, up to `Max`, until `Reset`.
 func TestBlocksRandomly(t *testing.T) {
-	for seed := range max(uint64(150/race.Slowdown), 20) {
+	for seed := range max(uint64(150/testenv.RaceSlowdown), 20) {
 		r := rand.New(rand.NewPCG(seed, 31))
-		compareBlocks(t, r, policies.Each()[r.IntN(len(policies.Each()))])
+		compareBlocks(t, r, limitstest.Policies()[r.IntN(len(limitstest.Policies()))])
 	}
 }
 

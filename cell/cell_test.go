@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/ral-limiter/ral/internal/core/seam"
-	"github.com/ral-limiter/ral/internal/testkit/policies"
+	"github.com/ral-limiter/ral/internal/testkit/limitstest"
 	"github.com/ral-limiter/ral/policy"
 	"github.com/ral-limiter/ral/table"
 )
@@ -126,7 +126,7 @@ func TestLikeWaitersAreFound(t *testing.T) {
 func TestCellThatClosesDuringACallRefusesANewKey(t *testing.T) {
 	d := &desk{t: t}
 	closes := sync.OnceFunc(func() { d.control.Close() })
-	d.set(table.Options{Policy: policies.Calling{Policy: funnel(2, 1, time.Hour), Call: func() {
+	d.set(table.Options{Policy: limitstest.PolicyHook{Policy: funnel(2, 1, time.Hour), Call: func() {
 		if d.queue.Len() > 0 { // it has landed
 			closes()
 		}

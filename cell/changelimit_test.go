@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/ral-limiter/ral/internal/testkit/policies"
+	"github.com/ral-limiter/ral/internal/testkit/limitstest"
 	"github.com/ral-limiter/ral/policy"
 	"github.com/ral-limiter/ral/table"
 )
@@ -136,7 +136,7 @@ func TestChangeLimitKeepsPromisedTurns(t *testing.T) {
 		if wider == nil {
 			continue
 		}
-		p := policies.Each()[i]
+		p := limitstest.Policies()[i]
 		for _, share := range []bool{false, true} {
 			d := newDesk(t, p, nil)
 			d.advance(100 * time.Second)

@@ -14,8 +14,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/ral-limiter/ral/internal/testkit/policies"
-	"github.com/ral-limiter/ral/internal/testkit/race"
+	"github.com/ral-limiter/ral/internal/testkit/limitstest"
+	"github.com/ral-limiter/ral/internal/testkit/testenv"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -23,7 +23,7 @@ import (
 // up stays warmer, so that later calls find more.
 // Promise: `Keep` of the last take is like taking only the kept units.
 func TestKeepIsAsIfNoMoreHadBeenAskedFor(t *testing.T) {
-	for _, p := range append(policies.Each(), bare{funnel(10, 1, time.Second)}) {
+	for _, p := range append(limitstest.Policies(), bare{funnel(10, 1, time.Second)}) {
 		for _, after := range []time.Duration{0, 2500 * time.Millisecond, 12 * time.Second} {
 			for kept := range int64(6) {
 				desks := []*desk{newDesk(t, p, nil)}
@@ -76,7 +76,7 @@ func TestKeepAtTheEdges(t *testing.T) {
 
 // A turn in a later window stands, although less would have found room before: units go back there.
 func TestKeepOfATurnInALaterWindow(t *testing.T) {
-	for _, p := range policies.Each()[1:4] {
+	for _, p := range limitstest.Policies()[1:4] {
 		d := newDesk(t, p, nil)
 		require.True(t, d.Take("key", 8).Allowed)
 		r := d.Reserve("key", 5, time.Minute)
@@ -234,7 +234,7 @@ func TestCancelNeverExceedsTheLimit(t *testing.T) {
 			}
 			d := newDesk(t, limits[0].Policy, choose)
 			given := 0
-			for round := range 3000 / race.Slowdown {
+			for round := range 3000 / testenv.RaceSlowdown {
 				dice := rand.New(rand.NewPCG(41, uint64(round)))
 				key := number(round)
 				rows := make([][]row, len(limits))
@@ -292,7 +292,7 @@ func TestCancelNeverExceedsTheLimit(t *testing.T) {
 				}
 				d.settle()
 			}
-			assert.Greater(t, given, 1000/race.Slowdown)
+			assert.Greater(t, given, 1000/testenv.RaceSlowdown)
 		})
 	}
 }
@@ -386,7 +386,7 @@ func TestConcurrentCancelGivesNoOtherUnitsBack(t *testing.T) {
 	for i := range uint64(64) {
 		all.Go(func() {
 			dice := rand.New(rand.NewPCG(44, i))
-			for range 2000 / race.Slowdown {
+			for range 2000 / testenv.RaceSlowdown {
 				n := 1 + dice.Int64N(5)
 				r := d.Reserve("key", n, 0)
 				if r.Allowed && dice.IntN(1000) == 0 {

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/ral-limiter/ral/internal/testkit/race"
+	"github.com/ral-limiter/ral/internal/testkit/testenv"
 	"github.com/ral-limiter/ral/policy"
 	"github.com/ral-limiter/ral/table"
 )
@@ -149,7 +149,7 @@ func TestRefusedListOfFewIsExact(t *testing.T) {
 
 // Promise: Refusal counts are within their bounds in any flood.
 func TestRefusedFiguresAreWithinTheirBounds(t *testing.T) {
-	calls := 100_000 / race.Slowdown
+	calls := 100_000 / testenv.RaceSlowdown
 	zipf := rand.NewZipf(rand.New(rand.NewPCG(1, 2)), 1.2, 1, 1<<20)
 	for name, next := range map[string]func(i int) string{
 		"zipf":    func(int) string { return fmt.Sprint(zipf.Uint64()) },
@@ -212,7 +212,7 @@ func TestRefusedFiguresOfManyCallers(t *testing.T) {
 			counts[i] = map[string]uint64{}
 			r := rand.New(rand.NewPCG(3, uint64(i)))
 			zipf := rand.NewZipf(r, 1.1, 1, 10_000)
-			for range 20_000 / race.Slowdown {
+			for range 20_000 / testenv.RaceSlowdown {
 				for _, refuse := range ways {
 					key := fmt.Sprint(zipf.Uint64())
 					counts[i][key]++

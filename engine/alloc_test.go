@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/ral-limiter/ral/internal/testkit/await"
-	"github.com/ral-limiter/ral/internal/testkit/race"
+	"github.com/ral-limiter/ral/internal/testkit/must"
+	"github.com/ral-limiter/ral/internal/testkit/testenv"
 	"github.com/ral-limiter/ral/limits"
 )
 
@@ -40,7 +40,7 @@ func allocatesNothing[K comparable](t *testing.T, passing, refused, blocked K) {
 	require.NoError(t, e.Block(blocked, time.Hour))
 	settled(t, e)
 	settled(t, e.blocks.Load().Engine)
-	await.True(t, func() bool { return e.Peek(refused, 0).Remaining == 0 }, "it is at its limit")
+	must.Await(t, func() bool { return e.Peek(refused, 0).Remaining == 0 }, "it is at its limit")
 	var l limits.Limiter[K] = e
 	ask := func(key K) func() { return func() { _, _ = l.Admit(t.Context(), key, 1) } }
 	hold := func(patience time.Duration) func() {
@@ -49,7 +49,7 @@ func allocatesNothing[K comparable](t *testing.T, passing, refused, blocked K) {
 			_ = g.Settle(t.Context(), 1)
 		}
 	}
-	if race.Enabled { // allocates in calls through an interface
+	if testenv.Race { // allocates in calls through an interface
 		ask, hold = func(K) func() { return func() {} }, func(time.Duration) func() { return func() {} }
 	}
 	for name, call := range map[string]func(){

@@ -19,7 +19,7 @@ import (
 
 	"github.com/ral-limiter/ral/internal/core/penalty"
 	"github.com/ral-limiter/ral/internal/core/seam"
-	"github.com/ral-limiter/ral/internal/testkit/await"
+	"github.com/ral-limiter/ral/internal/testkit/must"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 )
@@ -584,7 +584,7 @@ func TestBlocksTellTheirEvents(t *testing.T) {
 	})
 	require.NoError(t, err)
 	for _, child := range []string{"shop writer", "shop janitor", "shop/blocks writer", "shop/blocks janitor"} {
-		await.True(t, func() bool {
+		must.Await(t, func() bool {
 			mu.Lock()
 			defer mu.Unlock()
 			return seen[child] > 0

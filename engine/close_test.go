@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/ral-limiter/ral/internal/testkit/await"
+	"github.com/ral-limiter/ral/internal/testkit/must"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -25,7 +25,7 @@ func TestNewUseCloseLeavesNoGoroutine(t *testing.T) {
 		}
 		require.NoError(t, e.Close())
 		// A goroutine that is done may still have to run its last instruction.
-		await.True(t, func() bool { return runtime.NumGoroutine() <= before }, "no goroutine is left of round %d", i)
+		must.Await(t, func() bool { return runtime.NumGoroutine() <= before }, "no goroutine is left of round %d", i)
 	}
 }
 

@@ -16,8 +16,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/ral-limiter/ral/internal/testkit/await"
 	"github.com/ral-limiter/ral/internal/testkit/logbuffer"
+	"github.com/ral-limiter/ral/internal/testkit/must"
 	"github.com/ral-limiter/ral/janitor"
 	"github.com/ral-limiter/ral/supervisor"
 	"github.com/ral-limiter/ral/table"
@@ -164,7 +164,7 @@ func TestDeathAtEveryPoint(t *testing.T) {
 
 // settle waits until the engine is at rest, and all keys may be evicted.
 func (l *load) settle() {
-	await.True(l.t, func() bool {
+	must.Await(l.t, func() bool {
 		if l.e.Len() == 0 {
 			return true
 		}

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/ral-limiter/ral/internal/testkit/race"
+	"github.com/ral-limiter/ral/internal/testkit/testenv"
 	"github.com/ral-limiter/ral/janitor"
 	"github.com/ral-limiter/ral/policy"
 )
@@ -55,7 +55,7 @@ func TestIdleAndDrainedKeyIsGoneSoon(t *testing.T) {
 func TestFloodNeitherGrowsTheTableNorForgivesTheVictim(t *testing.T) {
 	const callers = 4
 	maxKeys, flood := 100_000, 5_000_000
-	if testing.Short() || race.Enabled {
+	if testing.Short() || testenv.Race {
 		maxKeys, flood = 20_000, 60_000
 	}
 	e := open[string](t, Config{Policy: funnel(10, 1, time.Hour), MaxKeys: maxKeys, OpenTimeout: time.Minute})

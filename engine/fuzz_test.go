@@ -9,7 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/ral-limiter/ral/internal/testkit/policies"
+	"github.com/ral-limiter/ral/internal/testkit/limitstest"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -84,7 +84,7 @@ func FuzzVerbs(f *testing.F) {
 	f.Add(byte(6), []byte{5, 255, 255, 13, 255, 255, 3, 128, 4, 1, 4, 3, 8, 8, 7, 127})
 	f.Fuzz(func(t *testing.T, kind byte, steps []byte) {
 		synctest.Test(t, func(t *testing.T) {
-			limits := policies.Families()[int(kind)%7]
+			limits := limitstest.Families()[int(kind)%7]
 			e := open[byte](t, Config{
 				Policy: limits[0], MaxKeys: 3, Idle: time.Minute,
 				WhenFull: WhenFull(kind / 14 % 3), OpenTimeout: time.Millisecond, MaxWaiting: 2,

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/ral-limiter/ral/internal/testkit/await"
+	"github.com/ral-limiter/ral/internal/testkit/must"
 	"github.com/ral-limiter/ral/policy"
 	"github.com/ral-limiter/ral/table"
 )
@@ -43,7 +43,7 @@ func check[K comparable](t testing.TB, e *Engine[K]) {
 func alive[K comparable](t testing.TB, e *Engine[K]) {
 	t.Helper()
 	reply := make(chan table.SweepResult, 1)
-	await.True(t, func() bool {
+	must.Await(t, func() bool {
 		if !e.writing() || e.closed.Load() || len(reply) > 0 {
 			return true
 		}
@@ -56,7 +56,7 @@ func alive[K comparable](t testing.TB, e *Engine[K]) {
 // settled waits until the writer has nothing left to do.
 func settled[K comparable](t testing.TB, e *Engine[K]) {
 	t.Helper()
-	await.True(t, func() bool {
+	must.Await(t, func() bool {
 		if e.queue.Len() == 0 && e.table.View().Landed() == 0 {
 			return true
 		}

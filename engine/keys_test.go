@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/ral-limiter/ral/internal/testkit/await"
+	"github.com/ral-limiter/ral/internal/testkit/must"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -74,7 +74,7 @@ func TestPolicyThatPanicsLeavesNothingBehind(t *testing.T) {
 	require.Equal(t, 10, e.Len())
 	settled(t, e)
 	clock.Advance(time.Second)
-	await.True(t, func() bool { return e.Len() == 0 }, "all keys leave")
+	must.Await(t, func() bool { return e.Len() == 0 }, "all keys leave")
 }
 
 // Promise: A clock may begin anywhere.

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/ral-limiter/ral/internal/testkit/policies"
+	"github.com/ral-limiter/ral/internal/testkit/limitstest"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -61,13 +61,13 @@ func TestNoTakeIsForBeforeTheHeadsTurn(t *testing.T) {
 // call is stranded; each is counted once.
 func TestOrderIsKeptDuringOtherVerbs(t *testing.T) {
 	const names = 3
-	for i, p := range append(policies.Each(), funnel(10, 1, time.Millisecond), policy.Must(policy.AtMost(10, 10*time.Millisecond))) {
+	for i, p := range append(limitstest.Policies(), funnel(10, 1, time.Millisecond), policy.Must(policy.AtMost(10, 10*time.Millisecond))) {
 		synctest.Test(t, func(t *testing.T) {
 			waiters := 900 / raceFactor
 			e := open[int](t, Config{Policy: p, MaxWaiting: waiters / 8})
 			dice := rand.New(rand.NewPCG(91, uint64(i)))
 			interval := time.Second
-			if i >= len(policies.Each()) {
+			if i >= len(limitstest.Policies()) {
 				interval = time.Millisecond
 			}
 			upTo := func(intervals int64) time.Duration { return time.Duration(dice.Int64N(int64(interval) * intervals)) }
@@ -148,7 +148,7 @@ func TestOrderIsKeptDuringOtherVerbs(t *testing.T) {
 // Units given back while the head's turn is far off are not used before it, and may be lost by
 // then: a bucket runs over. A later call is still told its turn.
 func TestTurnsAreToldRightAfterRoomCameBack(t *testing.T) {
-	for _, p := range policies.Each() {
+	for _, p := range limitstest.Policies() {
 		for _, back := range []string{"Reset", "Refund", "Keep"} {
 			synctest.Test(t, func(t *testing.T) {
 				l := inLine{e: open[string](t, Config{Policy: p}), began: time.Now()}

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/ral-limiter/ral/internal/testkit/policies"
+	"github.com/ral-limiter/ral/internal/testkit/limitstest"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -80,7 +80,7 @@ func TestCancelTooLate(t *testing.T) {
 
 // Also under a limit that counts in windows: the units that count now are of other calls.
 func TestCancelAfterResetGivesNothingBack(t *testing.T) {
-	for _, p := range policies.Each() {
+	for _, p := range limitstest.Policies() {
 		e := open[string](t, Config{Policy: p, Clock: newHandClock().Now})
 		r := e.Reserve("key", 1, 0)
 		require.True(t, r.Allowed)

@@ -19,8 +19,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/internal/core/statefile"
+	"github.com/ral-limiter/ral/internal/testkit/limitstest"
 	"github.com/ral-limiter/ral/internal/testkit/must"
-	"github.com/ral-limiter/ral/internal/testkit/policies"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -50,7 +50,7 @@ func TestLoadedEngineGoesOnAsIfItHadNeverStopped(t *testing.T) {
 
 // compareHistories compares a history with a cut one.
 func compareHistories(t *testing.T, r *rand.Rand) {
-	families := policies.Families()
+	families := limitstest.Families()
 	limits := families[r.IntN(len(families))]
 	one := func() policy.Policy { return limits[r.IntN(len(limits))] }
 	config := Config{Policy: one(), MaxKeys: 100, Idle: time.Duration(1 + r.Int64N(int64(5*time.Second)))}

@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/internal/core/shape"
-	"github.com/ral-limiter/ral/internal/testkit/policies"
+	"github.com/ral-limiter/ral/internal/testkit/limitstest"
 	"github.com/ral-limiter/ral/policy"
 	"github.com/ral-limiter/ral/supervisor"
 )
@@ -78,8 +78,8 @@ func stepsOf(e *Engine[string], key string) map[string]func() bool {
 // Promise: Under every limit a key is warned of when it passes a share, once.
 func TestEveryLimitWarnsOnce(t *testing.T) {
 	shares := []float64{0.3, 0.7, 0.95}
-	families := policies.Families()
-	for _, limit := range append(policies.Each(), families[len(families)-2][0], families[len(families)-1][0]) {
+	families := limitstest.Families()
+	for _, limit := range append(limitstest.Policies(), families[len(families)-2][0], families[len(families)-1][0]) {
 		for way := range stepsOf(nil, "") {
 			if way == "Wait" && limit.Delays() {
 				continue // it waits until the queue is empty

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/fleet/internal/storetest"
-	"github.com/ral-limiter/ral/internal/testkit/seeds"
+	"github.com/ral-limiter/ral/internal/testkit/testenv"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 )
@@ -44,7 +44,7 @@ func TestClockSteps(t *testing.T) {
 				config := on(redis, c.p)
 				config.clock = clock.Load
 				l := open(t, config)
-				seed := seeds.Of(t)
+				seed := testenv.Seed(t)
 				random := rand.New(rand.NewPCG(seed, 0))
 				admitted := 0
 				for i := range 3000 {

@@ -12,7 +12,7 @@ import (
 	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/fleet/internal/storetest"
 	"github.com/ral-limiter/ral/internal/testkit/must"
-	"github.com/ral-limiter/ral/internal/testkit/race"
+	"github.com/ral-limiter/ral/internal/testkit/testenv"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 )
@@ -25,7 +25,7 @@ func inLeases(c Config) Config {
 // Promise: Calls on leases allocate nothing.
 func TestLeasedAllocatesNothing(t *testing.T) {
 	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
-		if race.Enabled {
+		if testenv.Race {
 			t.Skip("the race detector allocates")
 		}
 		c := inLeases(on(redis, policy.Must(policy.FixedWindow(1_000_000, time.Hour))))

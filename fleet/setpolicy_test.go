@@ -14,7 +14,7 @@ import (
 	"github.com/ral-limiter/ral/fleet/internal/storetest"
 	"github.com/ral-limiter/ral/internal/core/shape"
 	"github.com/ral-limiter/ral/internal/testkit/must"
-	"github.com/ral-limiter/ral/internal/testkit/seeds"
+	"github.com/ral-limiter/ral/internal/testkit/testenv"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 )
@@ -86,7 +86,7 @@ func TestServersChangeOneAfterTheOther(t *testing.T) {
 	const servers, unit = 3, time.Second
 	for run := range 9 {
 		inBubble(t, func(t *testing.T, redis *storetest.Redis) {
-			seed := seeds.Of(t) + uint64(run)
+			seed := testenv.Seed(t) + uint64(run)
 			random := rand.New(rand.NewPCG(seed, 0))
 			anyLimit := func() (p policy.Policy, burst, rate int64) {
 				burst, rate = 1+random.Int64N(40), 1+random.Int64N(20)

@@ -12,7 +12,7 @@ import (
 	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/fleet/internal/redistest"
 	"github.com/ral-limiter/ral/fleet/internal/storetest"
-	"github.com/ral-limiter/ral/internal/testkit/metricspage"
+	"github.com/ral-limiter/ral/internal/testkit/observetest"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/observe/metrics"
 )
@@ -141,7 +141,7 @@ func TestMetricsAreThoseOfThePage(t *testing.T) {
 		config := on(redis, funnel(1, 1, time.Hour))
 		l := open(t, config)
 		source := l.Metrics()
-		metricspage.Holds(t, `^ral\.fleet\.`, source)
+		observetest.PageHolds(t, `^ral\.fleet\.`, source)
 		for _, healthy := range []float64{1, 0} {
 			if healthy == 0 {
 				require.NoError(t, l.Close())

@@ -7,7 +7,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
-	"github.com/ral-limiter/ral/internal/testkit/httpattack"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -15,17 +14,17 @@ import (
 //
 // Promise: Client addresses are found as configured; no other header is trusted.
 func TestClientAddr(t *testing.T) {
-	for _, c := range httpattack.Spoofs {
-		config := AddrConfig{Header: c.Header, Hops: c.Hops}
-		if c.Header != "" && c.Hops == 0 {
-			config.Trusted = httpattack.Proxies
+	for _, c := range spoofs {
+		config := AddrConfig{Header: c.header, Hops: c.hops}
+		if c.header != "" && c.hops == 0 {
+			config.Trusted = spoofProxies
 		}
 		a := clientAddr(t, config)
 		want := netip.Addr{}
-		if c.Want != "-" {
-			want = netip.MustParseAddr(c.Want)
+		if c.want != "-" {
+			want = netip.MustParseAddr(c.want)
 		}
-		assert.Equal(t, want, a.Addr(c.Request()), c.What)
+		assert.Equal(t, want, a.Addr(c.request()), c.what)
 	}
 }
 

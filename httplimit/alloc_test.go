@@ -11,9 +11,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
-	"github.com/ral-limiter/ral/internal/testkit/await"
 	"github.com/ral-limiter/ral/internal/testkit/must"
-	"github.com/ral-limiter/ral/internal/testkit/race"
+	"github.com/ral-limiter/ral/internal/testkit/testenv"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 )
@@ -30,7 +29,7 @@ func (q *quiet) WriteHeader(int)             {}
 //
 // Promise: Admitted requests allocate only header values.
 func TestAdmittedPathAllocatesHeaderValuesOnly(t *testing.T) {
-	if race.Enabled {
+	if testenv.Race {
 		t.Skip("the race detector allocates")
 	}
 	limiter := open[netip.Addr](t, policy.Must(policy.Funnel(1_000_000, 1, time.Second)))
@@ -92,7 +91,7 @@ func TestAdmittedPathAllocatesHeaderValuesOnly(t *testing.T) {
 			h.ServeHTTP(w, r)
 		}
 		got, want := 0.0, 100
-		await.True(t, func() bool { // the key may not have been filed
+		must.Await(t, func() bool { // the key may not have been filed
 			got = testing.AllocsPerRun(1000, func() {
 				clear(w.h)
 				h.ServeHTTP(w, r)
@@ -109,7 +108,7 @@ func TestAdmittedPathAllocatesHeaderValuesOnly(t *testing.T) {
 //
 // Promise: So do refused requests without `Accept`.
 func TestRefusalAllocatesHeaderValuesOnly(t *testing.T) {
-	if race.Enabled {
+	if testenv.Race {
 		t.Skip("the race detector allocates")
 	}
 	for _, c := range []struct {

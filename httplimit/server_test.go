@@ -22,10 +22,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/internal/core/whole"
-	"github.com/ral-limiter/ral/internal/testkit/await"
-	"github.com/ral-limiter/ral/internal/testkit/httpattack"
 	"github.com/ral-limiter/ral/internal/testkit/must"
-	"github.com/ral-limiter/ral/internal/testkit/race"
+	"github.com/ral-limiter/ral/internal/testkit/testenv"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 )
@@ -64,7 +62,7 @@ func bothWays(t *testing.T, test func(t *testing.T, o Options, charged func() []
 					return nil
 				}
 				// The client may have the answer before the handler has returned.
-				await.True(t, func() bool { mu.Lock(); defer mu.Unlock(); return len(all) > 0 }, "the handler has returned")
+				must.Await(t, func() bool { mu.Lock(); defer mu.Unlock(); return len(all) > 0 }, "the handler has returned")
 				mu.Lock()
 				defer mu.Unlock()
 				return all
@@ -160,14 +158,14 @@ func TestHeadersDoNotBypassTheLimit(t *testing.T) {
 			s := serve(t, Must(New(limiter, addr.Key, Options{})).Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { served.Add(1) })), false)
 			front := s
 			if c.proxy {
-				proxy, done := httpattack.Proxy(s.URL)
+				proxy, done := appendingProxy(s.URL)
 				t.Cleanup(done)
 				front = serve(t, proxy, false)
 			}
 			codes := map[int]int{}
-			for _, attack := range httpattack.Lines {
+			for _, attack := range headerAttacks {
 				for try := range 3 {
-					code := must.Get(httpattack.Send(front.Listener.Addr().String(), attack, try+1))
+					code := must.Get(sendRaw(front.Listener.Addr().String(), attack, try+1))
 					codes[code]++
 				}
 			}
@@ -175,14 +173,14 @@ func TestHeadersDoNotBypassTheLimit(t *testing.T) {
 			assert.LessOrEqual(t, served.Load(), int64(capacity))
 			assert.Equal(t, int(served.Load()), codes[200])
 			assert.LessOrEqual(t, limiter.Len(), 1, "one client is one key")
-			code := must.Get(httpattack.Send(front.Listener.Addr().String(), nil, 0))
+			code := must.Get(sendRaw(front.Listener.Addr().String(), nil, 0))
 			assert.Equal(t, 429, code, "the attacks were refused by the limit and not for another reason")
 		})
 	}
 }
 
 func TestHugeFieldsCostNoMemory(t *testing.T) {
-	if race.Enabled {
+	if testenv.Race {
 		t.Skip("the race detector allocates")
 	}
 	inside := prefixList("10.0.0.0/8")

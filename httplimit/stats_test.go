@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/ral-limiter/ral/internal/testkit/await"
+	"github.com/ral-limiter/ral/internal/testkit/must"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 )
@@ -27,7 +27,7 @@ func TestVar(t *testing.T) {
 	for range 5 {
 		ask(m.Handler(done), from(alice))
 	}
-	await.True(t, func() bool { return limiter.Stats().QueueDepth == 0 }, "the key is filed")
+	must.Await(t, func() bool { return limiter.Stats().QueueDepth == 0 }, "the key is filed")
 	var v expvar.Var = m.Var()
 	var got Stats
 	require.NoError(t, json.Unmarshal([]byte(v.String()), &got))

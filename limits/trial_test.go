@@ -10,10 +10,9 @@ import (
 	"time"
 
 	"github.com/ral-limiter/ral/engine"
-	"github.com/ral-limiter/ral/internal/testkit/await"
 	"github.com/ral-limiter/ral/internal/testkit/limitstest"
 	"github.com/ral-limiter/ral/internal/testkit/must"
-	"github.com/ral-limiter/ral/internal/testkit/race"
+	"github.com/ral-limiter/ral/internal/testkit/testenv"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 	"github.com/stretchr/testify/assert"
@@ -170,13 +169,13 @@ func TestTrialGivesBackWhenTheContextHasEnded(t *testing.T) {
 
 // Promise: A trial allocates nothing.
 func TestTrialAllocatesNothing(t *testing.T) {
-	if race.Enabled {
+	if testenv.Race {
 		t.Skip("the race detector allocates")
 	}
 	plenty := policy.Must(policy.Funnel(1<<40, 1<<20, time.Second))
 	tr := trial(t, limits.TrialConfig[string]{Live: under(t, plenty), Candidate: under(t, plenty), OneIn: 1})
 	ctx := t.Context()
-	await.True(t, func() bool { // once the key is filed
+	must.Await(t, func() bool { // once the key is filed
 		return testing.AllocsPerRun(1000, func() { _, _ = tr.Admit(ctx, "key", 1) }) == 0
 	}, "a call allocates nothing")
 }

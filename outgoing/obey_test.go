@@ -16,7 +16,7 @@ import (
 	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/httplimit"
 	"github.com/ral-limiter/ral/internal/testkit/must"
-	"github.com/ral-limiter/ral/internal/testkit/race"
+	"github.com/ral-limiter/ral/internal/testkit/testenv"
 	"github.com/ral-limiter/ral/outgoing/internal/answer"
 	"github.com/ral-limiter/ral/outgoing/internal/pacing"
 	"github.com/ral-limiter/ral/policy"
@@ -731,7 +731,7 @@ func TestClose(t *testing.T) {
 
 // Promise: Calls that need not wait allocate nothing.
 func TestNoAllocations(t *testing.T) {
-	if race.Enabled {
+	if testenv.Race {
 		t.Skip("the race detector allocates")
 	}
 	l := free(t, Config{})

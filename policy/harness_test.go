@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ral-limiter/ral/internal/testkit/race"
+	"github.com/ral-limiter/ral/internal/testkit/testenv"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -253,4 +253,4 @@ func (s subject) String() string { return fmt.Sprint(s.Policy) }
 
 // raceFactor divides the size of large tests under the race detector, with little to find in pure
 // functions, and on 32 bits, with arithmetic several times as slow.
-const raceFactor = max(race.Slowdown, 10*(64-bits.UintSize)/32)
+const raceFactor = max(testenv.RaceSlowdown, 10*(64-bits.UintSize)/32)

@@ -12,9 +12,8 @@ import (
 
 	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/internal/testkit/admissiontest"
-	"github.com/ral-limiter/ral/internal/testkit/await"
 	"github.com/ral-limiter/ral/internal/testkit/must"
-	"github.com/ral-limiter/ral/internal/testkit/race"
+	"github.com/ral-limiter/ral/internal/testkit/testenv"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 )
@@ -253,7 +252,7 @@ func TestTapDoesNotWait(t *testing.T) {
 
 // Promise: Admitted calls under one limit allocate nothing.
 func TestAdmittedPathAllocatesNothing(t *testing.T) {
-	if race.Enabled {
+	if testenv.Race {
 		t.Skip("the race detector allocates")
 	}
 	plenty := policy.Must(policy.Funnel(1_000_000, 1, time.Second))
@@ -273,7 +272,7 @@ func TestAdmittedPathAllocatesNothing(t *testing.T) {
 		for range 100 {
 			g.Begin(c)
 		}
-		await.True(t, func() bool { // the key may not have been filed
+		must.Await(t, func() bool { // the key may not have been filed
 			return testing.AllocsPerRun(1000, func() { g.Begin(c) }) == 0
 		}, "%s allocates nothing", name)
 	}

@@ -16,9 +16,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/internal/testkit/limitstest"
 	"github.com/ral-limiter/ral/internal/testkit/must"
-	"github.com/ral-limiter/ral/internal/testkit/policies"
-	"github.com/ral-limiter/ral/internal/testkit/race"
+	"github.com/ral-limiter/ral/internal/testkit/testenv"
 	"github.com/ral-limiter/ral/policy"
 	"github.com/ral-limiter/ral/single"
 )
@@ -28,7 +28,7 @@ import (
 // families has the families of limits by their first limit, and a limit of the caller's own.
 func families() map[string][]policy.Policy {
 	all := map[string][]policy.Policy{"of the caller's own": {bare{funnel(10, 10, time.Second)}}}
-	for _, family := range policies.Families() {
+	for _, family := range limitstest.Families() {
 		all[family[0].String()] = family
 	}
 	return all
@@ -129,7 +129,7 @@ func (c *handClock) Now() policy.Instant { return policy.Instant(c.now.Load()) }
 // Promise: A limit without keys decides as an engine with one key.
 func TestDecidesAsAnEngine(t *testing.T) {
 	rounds := 40
-	if race.Enabled {
+	if testenv.Race {
 		rounds = 15
 	}
 	for name, family := range families() {
@@ -294,7 +294,7 @@ type arrival struct {
 // Promise: Calls wait first come, first served, at most `MaxWaiting`.
 func TestWaitsAsAnEngine(t *testing.T) {
 	rounds := 20
-	if race.Enabled {
+	if testenv.Race {
 		rounds = 4
 	}
 	for name, family := range families() {

@@ -15,7 +15,7 @@ import (
 
 	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/internal/testkit/must"
-	"github.com/ral-limiter/ral/internal/testkit/race"
+	"github.com/ral-limiter/ral/internal/testkit/testenv"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 	"github.com/ral-limiter/ral/single"
@@ -80,7 +80,7 @@ func TestErrorsAreTheEngines(t *testing.T) {
 
 // Promise: Verbs that need not wait allocate nothing.
 func TestVerbsAllocateNothing(t *testing.T) {
-	if race.Enabled {
+	if testenv.Race {
 		t.Skip("the race detector allocates")
 	}
 	ctx := context.Background()
@@ -194,7 +194,7 @@ func TestGivingBackIsExactUnderContention(t *testing.T) {
 			l := open(t, limit, single.Clock(new(handClock).Now))
 			var used atomic.Int64
 			together(callers, func(i int) {
-				for j := range 300 / race.Slowdown {
+				for j := range 300 / testenv.RaceSlowdown {
 					n := int64(1 + (i+j)%7)
 					r := l.Reserve(n, 0)
 					assert.True(t, r.Allowed)

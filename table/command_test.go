@@ -3,7 +3,7 @@ package table
 import (
 	"testing"
 
-	"github.com/ral-limiter/ral/internal/testkit/race"
+	"github.com/ral-limiter/ral/internal/testkit/testenv"
 	"github.com/stretchr/testify/require"
 )
 
@@ -37,7 +37,7 @@ func TestApplyFileTwice(t *testing.T) {
 // A flood does not wake the writer for each key, and a small table is not emptied at once.
 func TestApplyRoom(t *testing.T) {
 	for _, c := range []struct{ keys, room int }{{1, 1}, {100, 1}, {4096, 4}, {70_000, 64}} {
-		if race.Enabled && c.keys > 5000 {
+		if testenv.Race && c.keys > 5000 {
 			continue
 		}
 		r := newRig[int](t, Options{MaxKeys: c.keys})

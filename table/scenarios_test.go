@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ral-limiter/ral/internal/testkit/race"
+	"github.com/ral-limiter/ral/internal/testkit/testenv"
 )
 
 // a and b share a slot; c, by its lowest bit, has its own.
@@ -220,7 +220,7 @@ func TestSchedules(t *testing.T) {
 			t.Parallel()
 			preemptions := s.preemptions
 			switch {
-			case race.Enabled:
+			case testenv.Race:
 				preemptions = 0 // processes are coroutines, between which there are no races
 			case testing.Short():
 				preemptions = max(preemptions-1, 1)

@@ -23,8 +23,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/internal/adapter/pagejson"
-	"github.com/ral-limiter/ral/internal/testkit/inspecttest"
 	"github.com/ral-limiter/ral/internal/testkit/must"
+	"github.com/ral-limiter/ral/internal/testkit/observetest"
 	"github.com/ral-limiter/ral/observe/inspect"
 )
 
@@ -37,7 +37,7 @@ func top(t *testing.T, args ...string) (string, error) {
 
 // Promise: `ral top` shows the page's lists, live or as text.
 func TestOnceIsATable(t *testing.T) {
-	s := inspecttest.Start(t, inspect.Config{ShowKeys: true})
+	s := observetest.Start(t, inspect.Config{ShowKeys: true})
 	s.Load()
 	require.NoError(t, s.API.Block("modest", time.Hour))
 	for _, url := range []string{s.URL, strings.TrimSuffix(s.URL, "/"), strings.TrimPrefix(s.URL, "http://"), s.URL + "?x=1#api"} {
@@ -57,7 +57,7 @@ func TestOnceIsATable(t *testing.T) {
 	text = must.Get(top(t, "-limit", "all", s.URL))
 	assert.NotContains(t, text, "owes most", "it has no keys")
 
-	hashed := inspecttest.Start(t, inspect.Config{})
+	hashed := observetest.Start(t, inspect.Config{})
 	hashed.Load()
 	text = must.Get(top(t, hashed.URL))
 	assert.NotContains(t, text, "glutton")
@@ -67,7 +67,7 @@ func TestOnceIsATable(t *testing.T) {
 
 // Promise: No control character from keys or servers reaches the terminal.
 func TestTextHasNoControlCharacters(t *testing.T) {
-	s := inspecttest.Start(t, inspect.Config{ShowKeys: true})
+	s := observetest.Start(t, inspect.Config{ShowKeys: true})
 	s.API.Take("\x1b[2J\x1b]0;title\x07\u202e", 5)
 	s.API.Take("日本語"+strings.Repeat("x", 500), 4)
 	text := must.Get(top(t, s.URL))
@@ -88,7 +88,7 @@ func TestTextHasNoControlCharacters(t *testing.T) {
 }
 
 func TestFaultsAreTold(t *testing.T) {
-	s := inspecttest.Start(t, inspect.Config{})
+	s := observetest.Start(t, inspect.Config{})
 	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasPrefix(r.URL.Path, "/huge") {
 			_, _ = w.Write(bytes.Repeat([]byte(" "), 40<<20))
@@ -133,7 +133,7 @@ func TestURLHasADefaultAndMayComeFirst(t *testing.T) {
 }
 
 // screenOf returns a screen of a program's page.
-func screenOf(t *testing.T, p inspecttest.Program, of settings) *screen {
+func screenOf(t *testing.T, p observetest.Program, of settings) *screen {
 	t.Helper()
 	c := must.Get(newClient(p.URL))
 	of.every = time.Second
@@ -176,7 +176,7 @@ func press(key string) tea.KeyPressMsg { return tea.KeyPressMsg{Code: rune(key[0
 var down, up = tea.KeyPressMsg{Code: tea.KeyDown}, tea.KeyPressMsg{Code: tea.KeyUp}
 
 func TestScreenFollowsKeysAndTime(t *testing.T) {
-	st := inspecttest.Start(t, inspect.Config{ShowKeys: true})
+	st := observetest.Start(t, inspect.Config{ShowKeys: true})
 	st.Load()
 	s := screenOf(t, st, settings{rows: 10})
 	assert.Contains(t, s.text(), "Looking.")
@@ -229,7 +229,7 @@ func TestScreenFollowsKeysAndTime(t *testing.T) {
 
 // Without -n a list has as many keys as fit, and a terminal that is too low says so.
 func TestScreenIsFilled(t *testing.T) {
-	st := inspecttest.Start(t, inspect.Config{ShowKeys: true})
+	st := observetest.Start(t, inspect.Config{ShowKeys: true})
 	for i := range 60 {
 		st.API.Take(fmt.Sprintf("owes-%02d", i), 5)
 	}
@@ -324,7 +324,7 @@ func TestListsThatTakeLong(t *testing.T) {
 }
 
 func TestWatchShowsTheListsAndEnds(t *testing.T) {
-	st := inspecttest.Start(t, inspect.Config{ShowKeys: true})
+	st := observetest.Start(t, inspect.Config{ShowKeys: true})
 	st.Load()
 	in, typed := io.Pipe()
 	out, shown := io.Pipe()

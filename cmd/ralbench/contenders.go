@@ -7,7 +7,7 @@ import (
 
 	"github.com/ral-limiter/ral/bench"
 	"github.com/ral-limiter/ral/cmd/ralbench/peers"
-	"github.com/ral-limiter/ral/internal/testkit/redisd"
+	"github.com/ral-limiter/ral/internal/testkit/child"
 )
 
 // rals returns Ral, and Ral by package time's clock if not the default. Goals are about the first.
@@ -35,7 +35,7 @@ func peerNames() (names []string) {
 
 // candidates returns the peers, the nearest first, with Redis even if not installed.
 func candidates() []bench.Contender {
-	server, _ := redisd.Find("")
+	server, _ := child.FindRedis("")
 	return append(peers.All(), bench.RalQueued(), peers.Redis(server))
 }
 
@@ -70,7 +70,7 @@ func choose(names []string, full bool, workloads []bench.Workload) (chosen []ben
 	}
 	full = full && names == nil || given[allPeers]
 
-	_, noRedis := redisd.Find("")
+	_, noRedis := child.FindRedis("")
 	chosen = always()
 	for i, c := range candidates() {
 		named := given[flagName(c.Name)]

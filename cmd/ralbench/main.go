@@ -23,7 +23,7 @@ import (
 	"github.com/ral-limiter/ral/cmd/internal/version"
 	"github.com/ral-limiter/ral/cmd/ralbench/report"
 	"github.com/ral-limiter/ral/cmd/ralbench/servebench"
-	"github.com/ral-limiter/ral/internal/testkit/redisd"
+	"github.com/ral-limiter/ral/internal/testkit/child"
 )
 
 const (
@@ -71,7 +71,7 @@ func (s settings) run(ctx context.Context, stdout, stderr io.Writer) (code int, 
 	switch {
 	case s.shown != "":
 	case s.fleet:
-		if redis, err = redisd.Find(""); err != nil {
+		if redis, err = child.FindRedis(""); err != nil {
 			return exitFailed, fmt.Errorf("-fleet measures on a Redis that it starts: %w", err)
 		}
 	case s.serve:

@@ -32,7 +32,6 @@ import (
 
 	"github.com/ral-limiter/ral/internal/testkit/child"
 	"github.com/ral-limiter/ral/internal/testkit/logbuffer"
-	"github.com/ral-limiter/ral/internal/testkit/redisd"
 )
 
 const (
@@ -185,7 +184,7 @@ func fetch(t *testing.T, c *http.Client, url string, fields ...string) (status i
 
 func freeAddr(t *testing.T) string {
 	t.Helper()
-	port, err := redisd.FreePort()
+	port, err := child.FreePort()
 	require.NoError(t, err)
 	return net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
 }

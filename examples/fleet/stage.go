@@ -12,7 +12,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/ral-limiter/ral/fleet"
-	"github.com/ral-limiter/ral/internal/testkit/redisd"
+	"github.com/ral-limiter/ral/internal/testkit/child"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -25,7 +25,7 @@ const (
 type stage struct {
 	settings settings
 	began    time.Time
-	redis    *redisd.Server
+	redis    *child.Redis
 	paused   atomic.Bool
 	answers  atomic.Bool // Redis answered the last ping
 	servers  [servers]*server
@@ -52,7 +52,7 @@ type note struct {
 func open(ctx context.Context, s settings, config fleet.Config, program string) (_ *stage, err error) {
 	g := &stage{settings: s, began: time.Now(), stop: func() {}}
 	// Each command reaches the kernel before its answer, so a kill of the process loses nothing.
-	g.redis, err = redisd.Open(redisd.Config{Program: program, Args: []string{"--appendonly", "yes", "--appendfsync", "no"}})
+	g.redis, err = child.OpenRedis(child.RedisConfig{Program: program, Args: []string{"--appendonly", "yes", "--appendfsync", "no"}})
 	if err != nil {
 		return nil, fmt.Errorf("%w (-redis says which to start)", err)
 	}

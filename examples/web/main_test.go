@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/ral-limiter/ral/internal/testkit/child"
 	"github.com/ral-limiter/ral/internal/testkit/must"
-	"github.com/ral-limiter/ral/internal/testkit/redisd"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -76,7 +76,7 @@ func TestRestartForgivesNothing(t *testing.T) {
 
 // Operators see both limits.
 func TestKeysAreLimitedOverRedis(t *testing.T) {
-	redis, err := redisd.Open(redisd.Config{})
+	redis, err := child.OpenRedis(child.RedisConfig{})
 	require.NoError(t, err)
 	defer redis.Close()
 	operators, clients := start(t, redis.Addr(), "")

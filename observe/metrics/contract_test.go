@@ -10,8 +10,8 @@ import (
 
 	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/httplimit"
-	"github.com/ral-limiter/ral/internal/testkit/metricspage"
 	"github.com/ral-limiter/ral/internal/testkit/must"
+	"github.com/ral-limiter/ral/internal/testkit/observetest"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/observe/metrics"
 	"github.com/ral-limiter/ral/outgoing"
@@ -36,14 +36,14 @@ func TestMetricsAreThoseOfThePage(t *testing.T) {
 		rpclimit.Limit[string]{Limiter: candidate, Key: rpclimit.ByMetadata("key"), Name: "tried", Shadow: true}))
 	line := must.Get(outgoing.New[string](outgoing.Config{}))
 	defer line.Close()
-	metricspage.Holds(t, `^ral\.((save|http|rpc|outgoing|trial)\.)?[a-z_]+$`, metrics.Engine(live), metrics.Single("one", single.MustNew(one, nil)),
+	observetest.PageHolds(t, `^ral\.((save|http|rpc|outgoing|trial)\.)?[a-z_]+$`, metrics.Engine(live), metrics.Single("one", single.MustNew(one, nil)),
 		web.Metrics("web"), calls.Metrics("rpc"), line.Metrics(), metrics.Trial("trial", trial))
 }
 
 // Promise: Names follow Prometheus and OpenTelemetry conventions.
 func TestNamesFollowTheConventions(t *testing.T) {
 	names := map[string]bool{}
-	for _, m := range metricspage.Rows(t) {
+	for _, m := range observetest.MetricRows(t) {
 		prom := m.Prometheus()
 		assert.Regexp(t, `^ral(\.[a-z]+(_[a-z]+)*)+$`, m.Name)
 		assert.Regexp(t, `^ral(_[a-z]+)+$`, prom)

@@ -16,7 +16,7 @@ import (
 	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/httplimit"
 	"github.com/ral-limiter/ral/internal/testkit/must"
-	"github.com/ral-limiter/ral/internal/testkit/race"
+	"github.com/ral-limiter/ral/internal/testkit/testenv"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/observe/metrics"
 	"github.com/ral-limiter/ral/policy"
@@ -224,7 +224,7 @@ func TestSeriesDoNotDependOnTheKeys(t *testing.T) {
 
 // Promise: A scrape allocates no more with more keys.
 func TestReadAllocatesNoMoreWithMoreKeys(t *testing.T) {
-	if race.Enabled {
+	if testenv.Race {
 		t.Skip("the race detector allocates")
 	}
 	e := newEngine(t, engine.Config{Policy: policy.Must(policy.Funnel(1, 1, time.Hour))})

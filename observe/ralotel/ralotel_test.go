@@ -17,8 +17,8 @@ import (
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
 	"github.com/ral-limiter/ral/engine"
-	"github.com/ral-limiter/ral/internal/testkit/metricspage"
 	"github.com/ral-limiter/ral/internal/testkit/must"
+	"github.com/ral-limiter/ral/internal/testkit/observetest"
 	"github.com/ral-limiter/ral/observe/metrics"
 	"github.com/ral-limiter/ral/observe/ralotel"
 	"github.com/ral-limiter/ral/policy"
@@ -48,7 +48,7 @@ func collect(t *testing.T, reader sdk.Reader) map[string]metricdata.Metrics {
 func TestNamesAreThoseOfPrometheus(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	reader := must.Get(exporter.New(exporter.WithRegisterer(registry), exporter.WithoutScopeInfo(), exporter.WithoutTargetInfo()))
-	must.Get(ralotel.Register(sdk.NewMeterProvider(sdk.WithReader(reader)).Meter("ral"), metricspage.Everything(t, "api")))
+	must.Get(ralotel.Register(sdk.NewMeterProvider(sdk.WithReader(reader)).Meter("ral"), observetest.EveryMetric(t, "api")))
 	file := must.Get(os.Open("../metrics/testdata/exposition.txt"))
 	defer file.Close()
 	require.NoError(t, testutil.GatherAndCompare(registry, file))
@@ -111,11 +111,11 @@ func series(t *testing.T, reader sdk.Reader) (n int) {
 
 func TestWrongSourceIsAnError(t *testing.T) {
 	meter := sdk.NewMeterProvider().Meter("test")
-	_, err := ralotel.Register(nil, metricspage.Everything(t, "api"))
+	_, err := ralotel.Register(nil, observetest.EveryMetric(t, "api"))
 	require.ErrorContains(t, err, "the meter is nil")
-	_, err = ralotel.Register(meter, metricspage.Everything(t, "api"), nil)
+	_, err = ralotel.Register(meter, observetest.EveryMetric(t, "api"), nil)
 	require.ErrorContains(t, err, "the Source is nil")
-	_, err = ralotel.Register(meter, metricspage.Everything(t, "api"))
+	_, err = ralotel.Register(meter, observetest.EveryMetric(t, "api"))
 	require.NoError(t, err, "nothing was registered before")
 }
 

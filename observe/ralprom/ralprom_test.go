@@ -14,8 +14,8 @@ import (
 
 	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/httplimit"
-	"github.com/ral-limiter/ral/internal/testkit/metricspage"
 	"github.com/ral-limiter/ral/internal/testkit/must"
+	"github.com/ral-limiter/ral/internal/testkit/observetest"
 	"github.com/ral-limiter/ral/observe/metrics"
 	"github.com/ral-limiter/ral/observe/ralprom"
 	"github.com/ral-limiter/ral/policy"
@@ -33,11 +33,11 @@ func newEngine(t *testing.T, name string) *engine.Engine[string] {
 func TestExposition(t *testing.T) {
 	file := must.Get(os.Open("../metrics/testdata/exposition.txt"))
 	defer file.Close()
-	require.NoError(t, testutil.CollectAndCompare(ralprom.New(metricspage.Everything(t, "api")), file))
+	require.NoError(t, testutil.CollectAndCompare(ralprom.New(observetest.EveryMetric(t, "api")), file))
 }
 
 func TestLint(t *testing.T) {
-	assert.Empty(t, must.Get(testutil.CollectAndLint(ralprom.New(metricspage.Everything(t, "api")))))
+	assert.Empty(t, must.Get(testutil.CollectAndLint(ralprom.New(observetest.EveryMetric(t, "api")))))
 }
 
 func TestTwoLimitersOfOneNameAreAnError(t *testing.T) {

@@ -24,8 +24,8 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/ral-limiter/ral/internal/testkit/must"
-	"github.com/ral-limiter/ral/internal/testkit/race"
 	"github.com/ral-limiter/ral/internal/testkit/rpctest"
+	"github.com/ral-limiter/ral/internal/testkit/testenv"
 	"github.com/ral-limiter/ral/outgoing"
 	"github.com/ral-limiter/ral/policy"
 	"github.com/ral-limiter/ral/rpclimit"
@@ -127,7 +127,7 @@ func (c *inProcess) Do(r *http.Request) (*http.Response, error) {
 // Promise: 100 goroutines behind one client use 95% of the limit without further refusals.
 func TestNoRefusalAfterTheFirstAnswer(t *testing.T) {
 	minutes := 5.0
-	if race.Enabled {
+	if testenv.Race {
 		minutes = 2
 	}
 	for _, p := range []protocol{protocols[0], protocols[3]} {

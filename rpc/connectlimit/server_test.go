@@ -19,8 +19,8 @@ import (
 
 	"github.com/ral-limiter/ral/internal/testkit/admissiontest"
 	"github.com/ral-limiter/ral/internal/testkit/must"
-	"github.com/ral-limiter/ral/internal/testkit/race"
 	"github.com/ral-limiter/ral/internal/testkit/rpctest"
+	"github.com/ral-limiter/ral/internal/testkit/testenv"
 	"github.com/ral-limiter/ral/policy"
 	"github.com/ral-limiter/ral/rpclimit"
 )
@@ -238,7 +238,7 @@ func repeated(t testing.TB, h http.Handler) (send func()) {
 
 // The interceptor allocates the limits' call, the value of RateLimit, and connect's map of fields.
 func TestAdmittedPathAllocates(t *testing.T) {
-	if race.Enabled {
+	if testenv.Race {
 		t.Skip("the race detector allocates")
 	}
 	e := open[netip.Addr](t, policy.Must(policy.Funnel(1_000_000, 1, time.Second)))

@@ -15,8 +15,8 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/ral-limiter/ral/internal/testkit/admissiontest"
-	"github.com/ral-limiter/ral/internal/testkit/race"
 	"github.com/ral-limiter/ral/internal/testkit/rpctest"
+	"github.com/ral-limiter/ral/internal/testkit/testenv"
 	"github.com/ral-limiter/ral/policy"
 	"github.com/ral-limiter/ral/rpclimit"
 )
@@ -148,7 +148,7 @@ func (quiet) SetTrailer(metadata.MD) error { return nil }
 
 // Promise: Admitted unary calls allocate at most 3 times, refused calls 16 times.
 func TestCallsAllocateLittle(t *testing.T) {
-	if race.Enabled {
+	if testenv.Race {
 		t.Skip("the race detector allocates")
 	}
 	ctx := grpc.NewContextWithServerTransportStream(from("203.0.113.9:4711"), quiet{})

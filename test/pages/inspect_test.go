@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/ral-limiter/ral/cmd/ralbench/testkit/browser"
-	"github.com/ral-limiter/ral/internal/testkit/inspecttest"
+	"github.com/ral-limiter/ral/internal/testkit/observetest"
 	"github.com/ral-limiter/ral/observe/inspect"
 )
 
@@ -34,7 +34,7 @@ func TestOperatorInABrowser(t *testing.T) {
 		"phone-dark":    {Scheme: "dark", Width: 390, Height: 740},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := inspecttest.Start(t, inspect.Config{ShowKeys: true, Tokens: map[string]string{"anna": token}})
+			s := observetest.Start(t, inspect.Config{ShowKeys: true, Tokens: map[string]string{"anna": token}})
 			s.Load()
 			const offender = `<img src=x onerror=alert(1)>`
 			s.API.Take(offender, 6)
@@ -116,7 +116,7 @@ func TestOperatorInABrowser(t *testing.T) {
 }
 
 func TestWrongTokenInABrowser(t *testing.T) {
-	s := inspecttest.Start(t, inspect.Config{Tokens: map[string]string{"anna": token}})
+	s := observetest.Start(t, inspect.Config{Tokens: map[string]string{"anna": token}})
 	s.Load()
 	o := browser.Start(t).Open(t, s.URL, browser.View{Scheme: "light", Width: 1100, Height: 900})
 	click(o, "[data-limit=api]")
@@ -130,7 +130,7 @@ func TestWrongTokenInABrowser(t *testing.T) {
 }
 
 func TestPagesOfTheListInABrowser(t *testing.T) {
-	s := inspecttest.Start(t, inspect.Config{ShowKeys: true})
+	s := observetest.Start(t, inspect.Config{ShowKeys: true})
 	for i := range 25 {
 		s.API.Take(fmt.Sprint("key", i), 1+int64(i/5))
 	}
@@ -159,7 +159,7 @@ func TestPagesOfTheListInABrowser(t *testing.T) {
 }
 
 func TestReadOnlyPageInABrowser(t *testing.T) {
-	s := inspecttest.Start(t, inspect.Config{})
+	s := observetest.Start(t, inspect.Config{})
 	s.Load()
 	o := browser.Start(t).Open(t, s.URL, browser.View{Scheme: "light", Width: 1100, Height: 900})
 	click(o, "[data-limit=api]")

@@ -23,9 +23,8 @@ import (
 
 	"github.com/ral-limiter/ral/internal/testkit/child"
 	"github.com/ral-limiter/ral/internal/testkit/logbuffer"
-	"github.com/ral-limiter/ral/internal/testkit/metricspage"
 	"github.com/ral-limiter/ral/internal/testkit/must"
-	"github.com/ral-limiter/ral/internal/testkit/redisd"
+	"github.com/ral-limiter/ral/internal/testkit/observetest"
 )
 
 // patience is for slow machines.
@@ -113,7 +112,7 @@ scrape_configs:
   - {job_name: fleet-2, metrics_path: /metrics/2, static_configs: [{targets: [%q]}]}
   - {job_name: contract, static_configs: [{targets: [%q]}]}
 `, rules, webserver, fleet, fleet, contract(t)), 0o644))
-	port := must.Get(redisd.FreePort())
+	port := must.Get(child.FreePort())
 	addr := fmt.Sprint("127.0.0.1:", port)
 	out := start(t, find(t, "prometheus"), "--config.file="+config, "--storage.tsdb.path="+filepath.Join(folder, "data"), "--web.listen-address="+addr)
 	go func() { _, _ = io.Copy(io.Discard, out) }()
@@ -287,7 +286,7 @@ func TestEachAlertHasARunbook(t *testing.T) {
 // Dashboard and alerts use the contract's metrics; the dashboard shows all.
 func TestDashboardShowsTheContract(t *testing.T) {
 	known := map[string]bool{}
-	for _, m := range metricspage.Rows(t) {
+	for _, m := range observetest.MetricRows(t) {
 		known[m.Prometheus()] = true
 	}
 	shown := map[string]bool{}

@@ -13,7 +13,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/ral-limiter/ral/internal/testkit/golden"
 	"github.com/ral-limiter/ral/internal/testkit/must"
 )
 
@@ -42,7 +41,7 @@ func TestReportOfARecordedRun(t *testing.T) {
 		r.end(s, &exec.ExitError{})
 		assert.False(t, r.close())
 	})
-	golden.Equal(t, "testdata/report.txt", out.String())
+	must.EqualFile(t, "testdata/report.txt", out.String())
 	assert.Equal(t, "8 passed, 8 failed", closing(out.String()))
 }
 

@@ -10,15 +10,15 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/bench"
+	"github.com/ral-limiter/ral/internal/testkit/child"
 	"github.com/ral-limiter/ral/internal/testkit/must"
-	"github.com/ral-limiter/ral/internal/testkit/redisd"
 )
 
 const testCallers = 4
 
 // options are of a short run, whose Redis and its folder are gone when the test ends.
 func options(t *testing.T) Options {
-	binary := must.Get(redisd.Find(""))
+	binary := must.Get(child.FindRedis(""))
 	folder := t.TempDir()
 	t.Setenv("TMPDIR", folder)
 	t.Cleanup(func() {

@@ -13,12 +13,12 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/ral-limiter/ral/bench"
-	"github.com/ral-limiter/ral/internal/testkit/redisd"
+	"github.com/ral-limiter/ral/internal/testkit/child"
 )
 
 // server is the Redis of all contenders, with a connection to inspect it.
 type server struct {
-	*redisd.Server
+	*child.Redis
 	network, addr string
 	client        *redis.Client
 	version       string
@@ -28,11 +28,11 @@ type server struct {
 }
 
 func startServer(binary string) (*server, error) {
-	running, err := redisd.Open(redisd.Config{Program: binary})
+	running, err := child.OpenRedis(child.RedisConfig{Program: binary})
 	if err != nil {
 		return nil, err
 	}
-	s := &server{Server: running, network: running.Network(), addr: running.Addr(), client: redis.NewClient(&redis.Options{Network: running.Network(), Addr: running.Addr(), PoolSize: 1})}
+	s := &server{Redis: running, network: running.Network(), addr: running.Addr(), client: redis.NewClient(&redis.Options{Network: running.Network(), Addr: running.Addr(), PoolSize: 1})}
 	about := s.client.InfoMap(context.Background(), "server")
 	if about.Err() != nil {
 		return nil, errors.Join(about.Err(), s.stop())

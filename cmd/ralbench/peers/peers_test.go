@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/bench"
+	"github.com/ral-limiter/ral/internal/testkit/child"
 	"github.com/ral-limiter/ral/internal/testkit/must"
-	"github.com/ral-limiter/ral/internal/testkit/redisd"
 )
 
 func open(t *testing.T, c bench.Contender, s bench.Setup) bench.Limiter {
@@ -33,7 +33,7 @@ func limiting(t *testing.T) []bench.Contender {
 			some = append(some, c)
 		}
 	}
-	if server, err := redisd.Find(""); err == nil {
+	if server, err := child.FindRedis(""); err == nil {
 		some = append(some, Redis(server))
 	} else {
 		t.Log("no redis-server is installed: redis_rate is left out")
@@ -142,7 +142,7 @@ func TestRedisIsGoneWhenItsLimiterIsClosed(t *testing.T) {
 }
 
 func TestRedisOfOthersOutlivesALimiter(t *testing.T) {
-	running, err := redisd.Open(redisd.Config{})
+	running, err := child.OpenRedis(child.RedisConfig{})
 	require.NoError(t, err)
 	defer func() { assert.NoError(t, running.Close()) }()
 	setup := bench.Setup{Limit: bench.Limit{Capacity: 2, Count: 1, Per: time.Hour}}

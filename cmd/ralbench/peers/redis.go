@@ -10,12 +10,12 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/ral-limiter/ral/bench"
-	"github.com/ral-limiter/ral/internal/testkit/redisd"
+	"github.com/ral-limiter/ral/internal/testkit/child"
 )
 
 // Redis is github.com/go-redis/redis_rate/v10 on its own Redis, asked by Allow, as in its README: a
 // GCRA in a script that Redis runs. It starts the Redis on a socket in a temporary folder, without
-// writing to disk. Close stops it. server is the redis-server to start: see redisd.Config.
+// writing to disk. Close stops it. server is the redis-server to start: see child.RedisConfig.
 //
 // A call is a round trip to another process. A limiter in this process saves it; a limiter for many
 // processes cannot. Redis's processor time is not in ns/op, nor its memory in any figure.
@@ -27,7 +27,7 @@ func Redis(server string) bench.Contender {
 	c := RedisAt("", "")
 	c.About += " on a Redis on this machine"
 	c.New = func(s bench.Setup) (bench.Limiter, error) {
-		running, err := redisd.Open(redisd.Config{Program: server, Socket: true})
+		running, err := child.OpenRedis(child.RedisConfig{Program: server, Socket: true})
 		if err != nil {
 			return bench.Limiter{}, err
 		}

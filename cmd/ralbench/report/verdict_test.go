@@ -12,7 +12,7 @@ import (
 	"github.com/ral-limiter/ral/bench"
 	"github.com/ral-limiter/ral/cmd/ralbench/fleetbench"
 	"github.com/ral-limiter/ral/cmd/ralbench/servebench"
-	"github.com/ral-limiter/ral/internal/testkit/golden"
+	"github.com/ral-limiter/ral/internal/testkit/must"
 )
 
 // limiter returns a result of three rounds at so many nanoseconds a call on one processor.
@@ -170,7 +170,7 @@ func TestVerdicts(t *testing.T) {
 			}
 		}
 	}
-	golden.Equal(t, "testdata/verdicts.txt", said.String())
+	must.EqualFile(t, "testdata/verdicts.txt", said.String())
 }
 
 func TestGoalsAreOfContendersThatThereAre(t *testing.T) {

@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/bench"
+	"github.com/ral-limiter/ral/internal/testkit/child"
 	"github.com/ral-limiter/ral/internal/testkit/must"
-	"github.com/ral-limiter/ral/internal/testkit/redisd"
 )
 
 func workloads(t *testing.T, names ...string) []bench.Workload {
@@ -65,7 +65,7 @@ func TestInterruptedRunIsNoErrorWithProcesses(t *testing.T) {
 }
 
 func TestScriptIsCLThrottle(t *testing.T) {
-	s, err := redisd.Open(redisd.Config{})
+	s, err := child.OpenRedis(child.RedisConfig{})
 	require.NoError(t, err, "make needs installs it")
 	defer func() { require.NoError(t, s.Close()) }()
 	c := redis.NewClient(&redis.Options{Addr: s.Addr()})

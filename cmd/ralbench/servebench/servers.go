@@ -20,7 +20,6 @@ import (
 
 	"github.com/ral-limiter/ral/bench"
 	"github.com/ral-limiter/ral/internal/testkit/child"
-	"github.com/ral-limiter/ral/internal/testkit/redisd"
 )
 
 //go:embed gcra.lua
@@ -111,8 +110,8 @@ var (
 			if err != nil {
 				return nil, err
 			}
-			http, err1 := redisd.FreePort()
-			debug, err2 := redisd.FreePort()
+			http, err1 := child.FreePort()
+			debug, err2 := child.FreePort()
 			if err := errors.Join(err1, err2); err != nil {
 				return nil, err
 			}
@@ -152,7 +151,7 @@ func (l *lab) get(s source, network string) (*server, error) {
 
 // startRedis starts a Redis, with a client.
 func (l *lab) startRedis(network string) (*redis.Client, *server, error) {
-	running, err := redisd.Open(redisd.Config{Socket: network == "unix"})
+	running, err := child.OpenRedis(child.RedisConfig{Socket: network == "unix"})
 	if err != nil {
 		return nil, new(server), err
 	}
@@ -238,7 +237,7 @@ func (l *lab) start(network, addr string, env []string, program string, args ...
 }
 
 func freeAddr() (string, error) {
-	port, err := redisd.FreePort()
+	port, err := child.FreePort()
 	return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)), err
 }
 

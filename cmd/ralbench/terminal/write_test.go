@@ -18,7 +18,7 @@ import (
 	"github.com/ral-limiter/ral/bench"
 	"github.com/ral-limiter/ral/cmd/ralbench/internal/testkit/reporttest"
 	"github.com/ral-limiter/ral/cmd/ralbench/report"
-	"github.com/ral-limiter/ral/internal/testkit/golden"
+	"github.com/ral-limiter/ral/internal/testkit/must"
 )
 
 func written(t *testing.T, d report.Document, width int) string {
@@ -186,7 +186,7 @@ func TestReportsAsShown(t *testing.T) {
 	} {
 		fmt.Fprintf(&shown, "=== %s\n\n%s", c.about, written(t, c.d, 150))
 	}
-	golden.Equal(t, "testdata/shown.txt", shown.String())
+	must.EqualFile(t, "testdata/shown.txt", shown.String())
 }
 
 // odd returns a run with what is rare.

@@ -16,7 +16,7 @@ import (
 
 	"github.com/ral-limiter/ral/fleet/internal/store"
 	"github.com/ral-limiter/ral/internal/testkit/must"
-	"github.com/ral-limiter/ral/internal/testkit/race"
+	"github.com/ral-limiter/ral/internal/testkit/testenv"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -63,7 +63,7 @@ func commandsOf(t *testing.T, limit policy.Policy, calls int, units int64, pause
 func TestFewCallsAreNotLeased(t *testing.T) {
 	one(t)
 	calls := 2000
-	if race.Enabled || testing.Short() {
+	if testenv.Race || testing.Short() {
 		calls = 200 // calls do not overlap: there is little to race
 	}
 	for _, limit := range []policy.Policy{
@@ -86,7 +86,7 @@ func TestFewCallsAreNotLeased(t *testing.T) {
 	}
 	// Neither do bursts of any length, or calls of several units.
 	worst := 0.0
-	for burst := 1; burst <= 40; burst += 1 + race.Slowdown/5 {
+	for burst := 1; burst <= 40; burst += 1 + testenv.RaceSlowdown/5 {
 		for _, units := range []int64{1, 3} {
 			n := 0
 			commands, admitted, paid := commandsOf(t, policy.Must(policy.SlidingWindow(1_000_000, time.Hour)), 10*burst, units, func() time.Duration {
@@ -135,7 +135,7 @@ func TestLongKeysAreNotKept(t *testing.T) {
 		long := func(i int) string { return strings.Repeat("k", 1<<16) + fmt.Sprint(i) }
 		requireShort := func(keys int) {
 			t.Helper()
-			if race.Enabled {
+			if testenv.Race {
 				return // the detector does not know that the bubble is at rest
 			}
 			bytes := 0

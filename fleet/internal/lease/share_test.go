@@ -16,7 +16,7 @@ import (
 
 	"github.com/ral-limiter/ral/internal/core/shape"
 	"github.com/ral-limiter/ral/internal/testkit/must"
-	"github.com/ral-limiter/ral/internal/testkit/race"
+	"github.com/ral-limiter/ral/internal/testkit/testenv"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -138,7 +138,7 @@ func (r loadRun) run(t *testing.T) (out loadOutcome) {
 func TestUsableShare(t *testing.T) {
 	one(t)
 	for _, rate := range []int64{10, 100, 1000, 10_000} {
-		if (race.Enabled || testing.Short()) && rate > 100 {
+		if (testenv.Race || testing.Short()) && rate > 100 {
 			continue // there is nothing to race, and it takes long
 		}
 		r := loadRun{rate: rate, trip: 600 * time.Microsecond, budget: 50 * time.Millisecond, times: times, length: 20 * time.Second}
@@ -177,7 +177,7 @@ func TestLeasesFromAFarBank(t *testing.T) {
 	if testing.Short() || !testing.Verbose() {
 		trips = trips[2:]
 	}
-	if race.Enabled {
+	if testenv.Race {
 		t.Log("the shares and waits are asserted without the race detector") // there is nothing to race
 	}
 	const rate = 1000
@@ -187,7 +187,7 @@ func TestLeasesFromAFarBank(t *testing.T) {
 		for _, trip := range trips {
 			for _, l := range loads {
 				r := loadRun{limit: limit, rate: rate, trip: trip, budget: 3 * trip, load: l.load, length: 20 * time.Second}
-				if race.Enabled {
+				if testenv.Race {
 					r.length = time.Second
 				}
 				r.times = 0.9
@@ -198,7 +198,7 @@ func TestLeasesFromAFarBank(t *testing.T) {
 					calm.p50.Round(time.Millisecond/10), calm.p99.Round(time.Millisecond/10), calm.longest.Round(time.Millisecond/10),
 					100*calm.lapsed, 100*busy.usable, calm.commands, busy.commands)
 				assert.Zero(t, calm.late+busy.late, "calls that waited for three round trips")
-				if race.Enabled {
+				if testenv.Race {
 					continue
 				}
 				assert.EqualValues(t, calm.calls, calm.admitted)

@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/internal/core/shape"
-	"github.com/ral-limiter/ral/internal/testkit/race"
+	"github.com/ral-limiter/ral/internal/testkit/testenv"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -271,7 +271,7 @@ func TestBoundWhateverBreaks(t *testing.T) {
 	count := *seeds
 	if count == 0 {
 		count = 200
-		if race.Enabled || testing.Short() {
+		if testenv.Race || testing.Short() {
 			count = 40
 		}
 	}

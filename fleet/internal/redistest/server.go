@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ral-limiter/ral/internal/testkit/redisd"
+	"github.com/ral-limiter/ral/internal/testkit/child"
 )
 
 // startingTime is how long servers may take to settle something among themselves.
@@ -34,15 +34,15 @@ func (o Options) args() (args []string) {
 }
 
 // Server is a redis-server that can be killed, restarted and paused.
-type Server struct{ *redisd.Server }
+type Server struct{ *child.Redis }
 
 // Start starts a server that ends with the test, and waits until it answers, or fails the test.
 func Start(t testing.TB, o Options) *Server {
 	t.Helper()
-	return start(t, redisd.Config{Args: o.args()})
+	return start(t, child.RedisConfig{Args: o.args()})
 }
 
-func start(t testing.TB, c redisd.Config) *Server {
+func start(t testing.TB, c child.RedisConfig) *Server {
 	t.Helper()
 	s, err := open(c)
 	if err != nil {
@@ -60,10 +60,10 @@ func start(t testing.TB, c redisd.Config) *Server {
 }
 
 // Open starts a server and waits until it answers. Call Close to end it.
-func Open(o Options) (*Server, error) { return open(redisd.Config{Args: o.args()}) }
+func Open(o Options) (*Server, error) { return open(child.RedisConfig{Args: o.args()}) }
 
-func open(c redisd.Config) (*Server, error) {
-	s, err := redisd.Open(c)
+func open(c child.RedisConfig) (*Server, error) {
+	s, err := child.OpenRedis(c)
 	if err != nil {
 		return nil, err
 	}

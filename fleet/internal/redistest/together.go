@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ral-limiter/ral/internal/testkit/redisd"
+	"github.com/ral-limiter/ral/internal/testkit/child"
 )
 
 // Replica starts a read-only replica for a test, and waits until it is in sync.
@@ -31,7 +31,7 @@ func (s *Server) Replica(t testing.TB) *Server {
 // server under the name, and promotes a replica after half a second without it.
 func (s *Server) Sentinel(t testing.TB, name string, replicas int) *Server {
 	t.Helper()
-	sentinel := start(t, redisd.Config{Args: []string{"--sentinel"}, Settings: fmt.Sprintf(
+	sentinel := start(t, child.RedisConfig{Args: []string{"--sentinel"}, Settings: fmt.Sprintf(
 		"sentinel monitor %[1]s 127.0.0.1 %[2]s 1\nsentinel down-after-milliseconds %[1]s 500\nsentinel failover-timeout %[1]s 5000\n", name, s.port())})
 	await(t, "the sentinel to find the replicas", func() bool {
 		said, err := sentinel.ask("SENTINEL", "REPLICAS", name)
@@ -54,7 +54,7 @@ func StartCluster(t testing.TB, o Options) []*Server {
 	cluster := make([]*Server, nodes)
 	const slots = 1 << 14
 	for i := range cluster {
-		bus, err := redisd.FreePort()
+		bus, err := child.FreePort()
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -19,7 +19,7 @@ import (
 	"github.com/ral-limiter/ral/internal/core/penalty"
 	"github.com/ral-limiter/ral/internal/core/shape"
 	"github.com/ral-limiter/ral/internal/testkit/must"
-	"github.com/ral-limiter/ral/internal/testkit/seeds"
+	"github.com/ral-limiter/ral/internal/testkit/testenv"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -382,7 +382,7 @@ func anyRule(random *rand.Rand) penalty.Rule {
 // alone and together, returns, charges, leases, blocks and penalties.
 // Promise: Redis decides as the policy in process, to the nanosecond.
 func TestAgreesWithThePolicy(t *testing.T) {
-	seed := seeds.Of(t)
+	seed := testenv.Seed(t)
 	client := connect(t, shared)
 	random := rand.New(rand.NewPCG(seed, 0))
 	for i, p := range oraclePolicies(seed) {
@@ -402,7 +402,7 @@ func TestAgreesWithThePolicy(t *testing.T) {
 // and partial returns.
 // Promise: A `SlidingLog` is an exact log.
 func TestLogIsALog(t *testing.T) {
-	seed := seeds.Of(t)
+	seed := testenv.Seed(t)
 	client := connect(t, shared)
 	random := rand.New(rand.NewPCG(seed, 0))
 	for i, c := range []struct {
@@ -425,7 +425,7 @@ func TestLogIsALog(t *testing.T) {
 
 // Calls on keys of limits of all kinds at once, also twice on a key, take all or nothing.
 func TestTakeAll(t *testing.T) {
-	seed := seeds.Of(t)
+	seed := testenv.Seed(t)
 	client := connect(t, shared)
 	random := rand.New(rand.NewPCG(seed, 0))
 	for i := range uint64(8) {
@@ -442,7 +442,7 @@ func TestTakeAll(t *testing.T) {
 // Servers of several epochs beat, leave, and are away for long. The script counts and remembers
 // them, and their limits, as package storetest does.
 func TestRollIsTheFakes(t *testing.T) {
-	seed := seeds.Of(t)
+	seed := testenv.Seed(t)
 	client := connect(t, shared)
 	epochs := []time.Time{store.DefaultEpoch, store.DefaultEpoch.AddDate(-1, 0, 0), store.DefaultEpoch.Add(time.Hour)}
 	for run := range uint64(8) {

@@ -17,7 +17,7 @@ import (
 	"github.com/ral-limiter/ral/fleet/internal/store"
 	"github.com/ral-limiter/ral/internal/core/shape"
 	"github.com/ral-limiter/ral/internal/testkit/must"
-	"github.com/ral-limiter/ral/internal/testkit/seeds"
+	"github.com/ral-limiter/ral/internal/testkit/testenv"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -25,7 +25,7 @@ import (
 // start. The used units never exceed the limit, counted when each call starts.
 // Promise: Returns in any order admit nothing beyond the limit.
 func TestGivenBackInAnyOrderAdmitsNoMore(t *testing.T) {
-	seed := seeds.Of(t)
+	seed := testenv.Seed(t)
 	client := connect(t, shared)
 	var group sync.WaitGroup
 	policies := []policy.Policy{
@@ -131,7 +131,7 @@ func TestSettleLeavesNoTrace(t *testing.T) {
 		policy.Must(policy.Funnel(40, 10, time.Second)), policy.Must(policy.Funnel(1000, 1, time.Hour)),
 		policy.Must(policy.Bursty(10, time.Second, 40)), policy.Must(policy.Funnel(5000, 999_983, time.Second)),
 	} {
-		random := rand.New(rand.NewPCG(seeds.Of(t), uint64(i)))
+		random := rand.New(rand.NewPCG(testenv.Seed(t), uint64(i)))
 		var clock int64 = 1000 // no store is full yet
 		s := clocked(t, client, &clock)
 		l := limit(t, s, p)

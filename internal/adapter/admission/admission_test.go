@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/internal/testkit/admissiontest"
-	"github.com/ral-limiter/ral/internal/testkit/race"
+	"github.com/ral-limiter/ral/internal/testkit/testenv"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 )
@@ -123,7 +123,7 @@ func TestWordsFollowThePolicy(t *testing.T) {
 }
 
 func TestWordsAreRemembered(t *testing.T) {
-	if race.Enabled {
+	if testenv.Race {
 		t.Skip("the race detector allocates")
 	}
 	var w words

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/internal/core/underway"
-	"github.com/ral-limiter/ral/internal/testkit/seeds"
+	"github.com/ral-limiter/ral/internal/testkit/testenv"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -304,7 +304,7 @@ func TestManyKeysHaveAPlaceEach(t *testing.T) {
 	p := policy.Must(policy.Funnel(1000, 1, time.Second))
 	for maxKeys, keys := range map[int]int{100: 20, 1 << 20: 1000} {
 		logs := underway.Logs[int]{MaxKeys: maxKeys}
-		random := rand.New(rand.NewPCG(seeds.Of(t), 1))
+		random := rand.New(rand.NewPCG(testenv.Seed(t), 1))
 		hashes := map[uint64]underway.Receipt[int]{}
 		for range keys {
 			hash := random.Uint64()

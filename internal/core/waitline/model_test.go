@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/ral-limiter/ral/internal/testkit/race"
+	"github.com/ral-limiter/ral/internal/testkit/testenv"
 )
 
 // Hundreds of calls for a key, in random order of size, with random cancellations and deadlines,
@@ -41,7 +41,7 @@ func TestCallsAreServedInOrder(t *testing.T) {
 			t.Run(fmt.Sprintf("%d per %v, %s", limit.count, limit.per, how), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					dice := rand.New(rand.NewPCG(31, uint64(i)))
-					calls := crowd(t, dice, limit, 1000/race.Slowdown, how)
+					calls := crowd(t, dice, limit, 1000/testenv.RaceSlowdown, how)
 					slices.SortStableFunc(calls, func(a, b waited) int { return cmp.Compare(a.ended, b.ended) })
 					limit.holds(t, calls)
 					last, failed := -1, 0

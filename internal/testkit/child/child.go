@@ -1,4 +1,5 @@
-// Package child starts processes, and ends them when this process ends, on Linux also if killed.
+// Package child starts processes, private servers of Redis among them, and ends them when this
+// process ends, on Linux also if killed.
 package child
 
 import (

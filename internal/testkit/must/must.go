@@ -1,4 +1,4 @@
-// Package must unwraps, in tests, results of calls that cannot fail unless the test is wrong.
+// Package must ends a test, or fails it, unless a call succeeds, an event happens or a text is as expected.
 package must
 
 // Get returns the value. It panics if there is an error.

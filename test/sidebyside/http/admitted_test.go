@@ -12,7 +12,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
-	"github.com/ral-limiter/ral/internal/testkit/race"
+	"github.com/ral-limiter/ral/internal/testkit/testenv"
 )
 
 // By the clients' counts, Ral stays within its limit in any stretch of time. Others are reported.
@@ -40,7 +40,7 @@ func TestAdmittedSideBySide(t *testing.T) {
 		// limit, so that many are decided at once.
 		t.Run(over+",burst", func(t *testing.T) {
 			large := 100_000
-			if race.Enabled {
+			if testenv.Race {
 				large = 5_000
 			}
 			streams := open(t, time.Hour, large)

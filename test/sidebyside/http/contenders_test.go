@@ -33,7 +33,7 @@ import (
 	"github.com/ral-limiter/ral/fleet"
 	"github.com/ral-limiter/ral/httplimit"
 	"github.com/ral-limiter/ral/internal/core/clock"
-	"github.com/ral-limiter/ral/internal/testkit/redisd"
+	"github.com/ral-limiter/ral/internal/testkit/child"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -213,7 +213,7 @@ var hello = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _
 // startRedis starts a Redis that ends with the test, and returns its client.
 func startRedis(tb testing.TB) *redis.Client {
 	tb.Helper()
-	server, err := redisd.Open(redisd.Config{})
+	server, err := child.OpenRedis(child.RedisConfig{})
 	require.NoError(tb, err)
 	tb.Cleanup(func() { assert.NoError(tb, server.Close()) })
 	client := redis.NewClient(&redis.Options{Addr: server.Addr()})

@@ -19,8 +19,8 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/ral-limiter/ral/engine"
-	"github.com/ral-limiter/ral/internal/testkit/await"
-	"github.com/ral-limiter/ral/internal/testkit/race"
+	"github.com/ral-limiter/ral/internal/testkit/must"
+	"github.com/ral-limiter/ral/internal/testkit/testenv"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -66,7 +66,7 @@ func every[K comparable](t *testing.T, kinds []kind[K]) {
 			t.Run(fmt.Sprintf("%T/%s, refuse %v", *new(K), k.name, refuse), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) { // no real time for calls that wait
 					const most, callers = 32, 4
-					rounds := 200 / race.Slowdown
+					rounds := 200 / testenv.RaceSlowdown
 					config := engine.Config{Policy: limit(2), MaxKeys: most, OpenTimeout: time.Minute, Idle: time.Nanosecond}
 					if refuse {
 						config.WhenUnavailable = engine.Refuse
@@ -215,7 +215,7 @@ func TestLongKeysLeaveMemory(t *testing.T) {
 	assert.Greater(t, heap()-before, int64(most*size/2), "the check sees nothing")
 
 	clock.Store(int64(2 * time.Hour)) // all have drained
-	await.True(t, func() bool { return e.Len() == 0 }, "all keys leave")
+	must.Await(t, func() bool { return e.Len() == 0 }, "all keys leave")
 	assert.Less(t, heap()-before, int64(4*size), "they are held on to")
 }
 
@@ -229,7 +229,7 @@ func lost[K comparable](t *testing.T, key func(uint64) K) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	before := heap()
-	for n := range uint64(20_000 / race.Slowdown) {
+	for n := range uint64(20_000 / testenv.RaceSlowdown) {
 		k := key(n)
 		require.False(t, e.Choke(k))
 		require.ErrorIs(t, e.Wait(ctx, k, 1), engine.ErrUnavailable)

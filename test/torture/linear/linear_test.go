@@ -14,7 +14,7 @@ import (
 
 	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/internal/testkit/must"
-	"github.com/ral-limiter/ral/internal/testkit/race"
+	"github.com/ral-limiter/ral/internal/testkit/testenv"
 )
 
 var (
@@ -72,7 +72,7 @@ func (h *History) judge(v Verdict) string {
 func TestLinearizable(t *testing.T) {
 	short := *lasting == 0
 	opsEach := 42_000
-	if race.Enabled || testing.Short() {
+	if testenv.Race || testing.Short() {
 		opsEach = 3_000
 	}
 	begin := time.Now()

@@ -16,7 +16,7 @@ import (
 
 	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/internal/testkit/must"
-	"github.com/ral-limiter/ral/internal/testkit/race"
+	"github.com/ral-limiter/ral/internal/testkit/testenv"
 	"github.com/ral-limiter/ral/policy"
 	"github.com/ral-limiter/ral/test/torture/internal/fault"
 )
@@ -26,7 +26,7 @@ var lasting = flag.Duration("for", 0, "how long the properties are tried, all to
 func TestMain(m *testing.M) {
 	// Defaults of this package; the command line overrides them.
 	checks := "1200"
-	if race.Enabled {
+	if testenv.Race {
 		checks = "100"
 	}
 	for name, value := range map[string]string{"rapid.checks": checks, "rapid.steps": "50", "rapid.seed": "1"} {

@@ -15,7 +15,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/ral-limiter/ral/internal/testkit/race"
+	"github.com/ral-limiter/ral/internal/testkit/testenv"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -34,7 +34,7 @@ func TestSeeds(t *testing.T) {
 	if testing.Short() {
 		seeds /= 10
 	}
-	if race.Enabled {
+	if testenv.Race {
 		seeds /= 20
 	}
 	s := newSeries(*firstFlag, *firstFlag+uint64(seeds), 0)

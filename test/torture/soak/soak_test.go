@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"github.com/ral-limiter/ral/internal/testkit/race"
+	"github.com/ral-limiter/ral/internal/testkit/testenv"
 )
 
 var (
@@ -38,7 +38,7 @@ func TestMain(m *testing.M) {
 func TestSoak(t *testing.T) {
 	load := Load{Seed: *seed, Keys: 1_000_000, Callers: 16, Period: time.Second, Every: 100 * time.Millisecond}
 	rounds := 2
-	if race.Enabled || testing.Short() {
+	if testenv.Race || testing.Short() {
 		load.Keys, rounds, load.Period = 20_000, 1, 500*time.Millisecond
 	}
 	if *lasting > 0 {

@@ -21,7 +21,7 @@ import (
 	"github.com/ral-limiter/ral/cmd/rald/internal/families"
 	"github.com/ral-limiter/ral/cmd/rald/internal/redistest"
 	"github.com/ral-limiter/ral/fleet"
-	"github.com/ral-limiter/ral/internal/testkit/await"
+	"github.com/ral-limiter/ral/internal/testkit/must"
 )
 
 // For refusals that a client causes: the configured status, and 403 behind nginx. Answers under a
@@ -254,7 +254,7 @@ func TestHealth(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, 5, d.passes(t, "GET", "/"))
 	r.Kill()
-	await.True(t, func() bool {
+	must.Await(t, func() bool {
 		d.ask("GET", "/")
 		for family := range in.All() {
 			if family.Health() != nil {

@@ -18,7 +18,7 @@ import (
 
 	"github.com/ral-limiter/ral/cmd/rald/internal/families"
 	"github.com/ral-limiter/ral/cmd/rald/internal/limitfile"
-	"github.com/ral-limiter/ral/internal/testkit/seeds"
+	"github.com/ral-limiter/ral/internal/testkit/testenv"
 )
 
 // stepping is a context that calls step whenever Set looks whether it has ended.
@@ -219,7 +219,7 @@ func lives(t *testing.T, rng *rand.Rand, from killed) (left []killed) {
 //
 // Promise: After a kill at any step of a change each key counts, to the unit.
 func TestKilledChangeGoesOn(t *testing.T) {
-	seed := seeds.Of(t)
+	seed := testenv.Seed(t)
 	for n := range uint64(8) {
 		synctest.Test(t, func(t *testing.T) {
 			rng := rand.New(rand.NewPCG(seed, n))

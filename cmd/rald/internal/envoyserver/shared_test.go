@@ -15,7 +15,7 @@ import (
 
 	"github.com/ral-limiter/ral/cmd/rald/internal/redistest"
 	"github.com/ral-limiter/ral/fleet"
-	"github.com/ral-limiter/ral/internal/testkit/seeds"
+	"github.com/ral-limiter/ral/internal/testkit/testenv"
 )
 
 // sharedRules have windows that seldom end, and limits that drain slowly.
@@ -54,7 +54,7 @@ func compareShared(t *testing.T, config string, allOrNothing bool) {
 	of, _ := redistest.Open(t, fleet.FallbackClosed)
 	over := openIn(t, of, Config{Headers: true}, config)
 	in := open(t, config)
-	seed := seeds.Of(t)
+	seed := testenv.Seed(t)
 	random := rand.New(rand.NewPCG(seed, 0))
 	day := time.Now().UTC().YearDay()
 	steps := 600

@@ -16,7 +16,7 @@ import (
 	"github.com/ral-limiter/ral/cmd/rald/internal/configfile"
 	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/internal/core/statefile"
-	"github.com/ral-limiter/ral/internal/testkit/await"
+	"github.com/ral-limiter/ral/internal/testkit/must"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -87,7 +87,7 @@ func TestThousandLimitsNeedFewGoroutines(t *testing.T) {
 		}
 	}
 	assert.Equal(t, 3, count(s))
-	await.True(t, func() bool { return runtime.NumGoroutine()-start <= 12 }, "at most 12 goroutines")
+	must.Await(t, func() bool { return runtime.NumGoroutine()-start <= 12 }, "at most 12 goroutines")
 }
 
 // memory returns the bytes of heap and stacks in use after a collection.
@@ -270,7 +270,7 @@ func TestReleasedEnginesEnd(t *testing.T) {
 		put(t, s, fmt.Sprintf("sliding 1/%ds", i+1), fmt.Sprintf("window 1/%ds", i+1))
 		assert.Equal(t, 2, count(s))
 	}
-	await.True(t, func() bool { return runtime.NumGoroutine() <= goroutines+20 }, "38 engines have ended")
+	must.Await(t, func() bool { return runtime.NumGoroutine() <= goroutines+20 }, "38 engines have ended")
 	files, err := filepath.Glob(filepath.Join(config.Dir, "*"+suffix+"*"))
 	require.NoError(t, err)
 	assert.Len(t, files, 2, "the locks of the two that are in force, which are not saved yet")

@@ -13,21 +13,21 @@ import (
 
 	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/fleet"
-	"github.com/ral-limiter/ral/internal/testkit/await"
-	"github.com/ral-limiter/ral/internal/testkit/redisd"
+	"github.com/ral-limiter/ral/internal/testkit/child"
+	"github.com/ral-limiter/ral/internal/testkit/must"
 	"github.com/ral-limiter/ral/limits"
 )
 
-func openRedis(t *testing.T) *redisd.Server {
+func openRedis(t *testing.T) *child.Redis {
 	t.Helper()
-	r, err := redisd.Open(redisd.Config{})
+	r, err := child.OpenRedis(child.RedisConfig{})
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, r.Close()) })
 	return r
 }
 
 // openShared is open for a server of a fleet. Only an outage spends its budget.
-func openShared(t *testing.T, r *redisd.Server, config Config, of Fleet) *Families {
+func openShared(t *testing.T, r *child.Redis, config Config, of Fleet) *Families {
 	t.Helper()
 	of.Redis = rueidis.ClientOption{InitAddress: []string{r.Addr()}, ForceSingleClient: true}
 	of.Name, of.Budget, of.Servers = "test", time.Minute, max(of.Servers, 1)
@@ -112,7 +112,7 @@ func TestOutages(t *testing.T) {
 		assert.Equal(t, 6, take(6))
 		assert.NoError(t, of.Family.Health())
 		r.Kill()
-		await.True(t, func() bool {
+		must.Await(t, func() bool {
 			_, err := of.Family.TakeWith(t.Context(), of.Limit, "another", 0)
 			return assert.NoError(t, err) && of.Family.Health() != nil
 		}, "the breaker opens")

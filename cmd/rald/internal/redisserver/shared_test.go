@@ -14,7 +14,7 @@ import (
 	"github.com/ral-limiter/ral/cmd/rald/internal/families"
 	"github.com/ral-limiter/ral/cmd/rald/internal/redistest"
 	"github.com/ral-limiter/ral/fleet"
-	"github.com/ral-limiter/ral/internal/testkit/seeds"
+	"github.com/ral-limiter/ral/internal/testkit/testenv"
 )
 
 // alike reports whether two replies are equal, except for long times: windows may begin
@@ -44,7 +44,7 @@ func TestCommandsOverRedisAreThoseOfAnEngine(t *testing.T) {
 	require.NoError(t, err)
 	over := connect(t, Config{Families: keep}).three()
 	in := connect(t, Config{}).three()
-	seed := seeds.Of(t)
+	seed := testenv.Seed(t)
 	random := rand.New(rand.NewPCG(seed, 0))
 	one := func(words ...string) string { return words[random.IntN(len(words))] }
 	// None drains during the test.

@@ -11,13 +11,13 @@ import (
 
 	"github.com/ral-limiter/ral/cmd/rald/internal/families"
 	"github.com/ral-limiter/ral/fleet"
-	"github.com/ral-limiter/ral/internal/testkit/redisd"
+	"github.com/ral-limiter/ral/internal/testkit/child"
 )
 
 // Start starts a Redis that ends with the test.
-func Start(t testing.TB) *redisd.Server {
+func Start(t testing.TB) *child.Redis {
 	t.Helper()
-	r, err := redisd.Open(redisd.Config{})
+	r, err := child.OpenRedis(child.RedisConfig{})
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, r.Close()) })
 	return r
@@ -25,7 +25,7 @@ func Start(t testing.TB) *redisd.Server {
 
 // Open starts a Redis for the test, and returns the configuration of its one server. Only an outage
 // spends the budget.
-func Open(t testing.TB, outage fleet.Fallback) (families.Config, *redisd.Server) {
+func Open(t testing.TB, outage fleet.Fallback) (families.Config, *child.Redis) {
 	t.Helper()
 	r := Start(t)
 	return families.Config{Fleet: &families.Fleet{

@@ -1,5 +1,4 @@
-// Package policies has limits for tests.
-package policies
+package limitstest
 
 import (
 	"time"
@@ -7,8 +6,8 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Each returns a limit of each kind, of 10 units that come back in 10 seconds.
-func Each() []policy.Policy {
+// Policies returns a limit of each kind, of 10 units that come back in 10 seconds.
+func Policies() []policy.Policy {
 	return []policy.Policy{
 		policy.Must(policy.Funnel(10, 1, time.Second)),
 		policy.Must(policy.FixedWindow(10, 10*time.Second)),
@@ -38,14 +37,14 @@ func Families() [][]policy.Policy {
 	}
 }
 
-// Calling is a policy that calls a function in each take.
-type Calling struct {
+// PolicyHook is a policy that calls a function in each take.
+type PolicyHook struct {
 	policy.Policy
 	Call func()
 }
 
 // Take implements policy.Policy.
-func (c Calling) Take(word uint64, now policy.Instant, n int64, patience time.Duration) (uint64, policy.Decision) {
-	c.Call()
-	return c.Policy.Take(word, now, n, patience)
+func (p PolicyHook) Take(word uint64, now policy.Instant, n int64, patience time.Duration) (uint64, policy.Decision) {
+	p.Call()
+	return p.Policy.Take(word, now, n, patience)
 }

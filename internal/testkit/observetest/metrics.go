@@ -1,5 +1,4 @@
-// Package metricspage compares limiters' metrics with docs/metrics.md, for tests.
-package metricspage
+package observetest
 
 import (
 	"fmt"
@@ -16,13 +15,14 @@ import (
 	"github.com/ral-limiter/ral/observe/metrics"
 )
 
-// Row is a metric of the page with the values of its label, nil if the program chooses these.
-type Row struct {
+// MetricRow is a metric of docs/metrics.md with the values of its label, nil if the program chooses
+// these.
+type MetricRow struct {
 	metrics.Metric
 	Values []string
 }
 
-func (r Row) String() string {
+func (r MetricRow) String() string {
 	labels := "`limit`"
 	if r.Label != "" {
 		labels += ", `" + r.Label + "`: " + strings.Join(r.Values, ", ")
@@ -37,16 +37,16 @@ func (r Row) String() string {
 	return fmt.Sprintf("| `%s` | `%s` | %s | %s | %s | %s |", r.Prometheus(), r.Name, kind, unit, labels, r.Help)
 }
 
-// Rows returns the rows of the page.
-func Rows(t *testing.T) (rows []Row) {
+// MetricRows returns the rows of docs/metrics.md.
+func MetricRows(t *testing.T) (rows []MetricRow) {
 	t.Helper()
-	for line := range strings.Lines(read(t)) {
+	for line := range strings.Lines(metricsPage(t)) {
 		if !strings.HasPrefix(line, "| `ral_") {
 			continue
 		}
 		cells := strings.Split(strings.Trim(strings.TrimSpace(line), "| "), " | ")
 		require.Len(t, cells, 6, line)
-		r := Row{Metric: metrics.Metric{Name: strings.Trim(cells[1], "`"), Gauge: cells[2] == "gauge", Unit: cells[3], Help: cells[5]}}
+		r := MetricRow{Metric: metrics.Metric{Name: strings.Trim(cells[1], "`"), Gauge: cells[2] == "gauge", Unit: cells[3], Help: cells[5]}}
 		if r.Unit == "0 or 1" {
 			r.Unit = ""
 		}
@@ -61,8 +61,8 @@ func Rows(t *testing.T) (rows []Row) {
 	return rows
 }
 
-// read returns the page, which is in a folder above the test.
-func read(t *testing.T) string {
+// metricsPage returns docs/metrics.md, which is in a folder above the test.
+func metricsPage(t *testing.T) string {
 	for dir := "."; ; dir = filepath.Join("..", dir) {
 		text, err := os.ReadFile(filepath.Join(dir, "docs", "metrics.md"))
 		if err == nil {
@@ -72,18 +72,19 @@ func read(t *testing.T) string {
 	}
 }
 
-// Holds checks that the metrics are the page's rows with matching names, in order, with all values.
-func Holds(t *testing.T, whole string, sources ...*metrics.Source) {
+// PageHolds checks that the metrics are the rows of docs/metrics.md with matching names, in order,
+// with all values.
+func PageHolds(t *testing.T, whole string, sources ...*metrics.Source) {
 	t.Helper()
 	names := regexp.MustCompile(whole)
-	var own []Row
+	var own []MetricRow
 	for _, source := range sources {
 		require.NoError(t, source.Err())
 		for _, s := range source.Series() {
-			i := slices.IndexFunc(own, func(r Row) bool { return r.Name == s.Metric.Name })
+			i := slices.IndexFunc(own, func(r MetricRow) bool { return r.Name == s.Metric.Name })
 			if i < 0 {
 				i = len(own)
-				own = append(own, Row{Metric: *s.Metric})
+				own = append(own, MetricRow{Metric: *s.Metric})
 			}
 			if s.Value != "" && !slices.Contains(own[i].Values, s.Value) {
 				own[i].Values = append(own[i].Values, s.Value)
@@ -91,8 +92,8 @@ func Holds(t *testing.T, whole string, sources ...*metrics.Source) {
 		}
 	}
 	var want, got []string
-	page := map[string]Row{}
-	for _, r := range Rows(t) {
+	page := map[string]MetricRow{}
+	for _, r := range MetricRows(t) {
 		page[r.Name] = r
 		if names.MatchString(r.Name) {
 			want = append(want, r.String())
@@ -114,10 +115,11 @@ func Holds(t *testing.T, whole string, sources ...*metrics.Source) {
 	assert.Equal(t, want, got, "docs/metrics.md is to have:\n%s", strings.Join(got, "\n"))
 }
 
-// Everything returns a source with every metric of the page. The value of a series is its number.
-func Everything(t *testing.T, name string) *metrics.Source {
+// EveryMetric returns a source with every metric of docs/metrics.md. The value of a series is its
+// number.
+func EveryMetric(t *testing.T, name string) *metrics.Source {
 	var table []metrics.Reading[int]
-	for _, r := range Rows(t) {
+	for _, r := range MetricRows(t) {
 		values := r.Values
 		switch r.Label {
 		case "":

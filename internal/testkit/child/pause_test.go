@@ -1,6 +1,6 @@
 //go:build unix
 
-package redisd
+package child
 
 import (
 	"testing"
@@ -11,7 +11,7 @@ import (
 )
 
 func TestPause(t *testing.T) {
-	s := start(t, Config{})
+	s := start(t, RedisConfig{})
 	require.NoError(t, s.Pause())
 	assert.Error(t, s.Ping(50*time.Millisecond), "the kernel takes the connection, no answer comes")
 	require.NoError(t, s.Resume())

@@ -1,6 +1,4 @@
-// Package redisd starts and stops private redis-servers. Each is a process that ends together with
-// its parent, with a temporary folder for its files.
-package redisd
+package child
 
 import (
 	"bufio"
@@ -15,15 +13,13 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
-
-	"github.com/ral-limiter/ral/internal/testkit/child"
 )
 
-// startingTime bounds the time that a Redis takes to answer and to load its data.
-const startingTime = 2 * time.Minute
+// redisStartingTime bounds the time that a Redis takes to answer and to load its data.
+const redisStartingTime = 2 * time.Minute
 
-// Config configures a Redis. The zero value listens on a port and keeps everything in memory.
-type Config struct {
+// RedisConfig configures a Redis. The zero value listens on a port and keeps everything in memory.
+type RedisConfig struct {
 	// Program is the redis-server to start, as exec.LookPath takes it, "" for "redis-server".
 	Program string
 	// Socket makes it listen on a Unix socket in its folder and on no port.
@@ -34,18 +30,18 @@ type Config struct {
 	Settings string
 }
 
-// Server is a Redis that was started. It is safe for concurrent use, except that Kill, Restart and
-// Close must be called one at a time.
-type Server struct {
+// Redis is a redis-server that was started, with a temporary folder for its files. It is safe for
+// concurrent use, except that Kill, Restart and Close must be called one at a time.
+type Redis struct {
 	program       string
 	network, addr string
 	folder        string
 	args          []string
-	process       atomic.Pointer[child.Process]
+	process       atomic.Pointer[Process]
 }
 
-// Find returns the path of program, "" for "redis-server". The error says how to install Redis.
-func Find(program string) (path string, err error) {
+// FindRedis returns the path of program, "" for "redis-server". The error says how to install Redis.
+func FindRedis(program string) (path string, err error) {
 	if program == "" {
 		program = "redis-server"
 	}
@@ -56,27 +52,27 @@ func Find(program string) (path string, err error) {
 	return path, nil
 }
 
-// Open starts a Redis on a free port and waits until it answers. Call Close to end the server. If
-// it cannot be started nothing is left of it, and the error contains the output of Redis.
-func Open(c Config) (s *Server, err error) {
-	program, err := Find(c.Program)
+// OpenRedis starts a Redis on a free port and waits until it answers. Call Close to end the server.
+// If it cannot be started nothing is left of it, and the error contains the output of Redis.
+func OpenRedis(c RedisConfig) (s *Redis, err error) {
+	program, err := FindRedis(c.Program)
 	if err != nil {
 		return nil, err
 	}
 	for range 5 {
-		if s, err = open(program, c); !errors.Is(err, errTaken) {
+		if s, err = openRedis(program, c); !errors.Is(err, errTaken) {
 			break
 		}
 	}
 	return s, err
 }
 
-func open(program string, c Config) (*Server, error) {
+func openRedis(program string, c RedisConfig) (*Redis, error) {
 	folder, err := os.MkdirTemp("", "ral-redis-")
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{program: program, folder: folder}
+	s := &Redis{program: program, folder: folder}
 	if err = s.configure(c); err == nil {
 		err = s.Restart()
 	}
@@ -87,7 +83,7 @@ func open(program string, c Config) (*Server, error) {
 }
 
 // configure chooses the address of the server and the command that starts it.
-func (s *Server) configure(c Config) error {
+func (s *Redis) configure(c RedisConfig) error {
 	if c.Settings != "" {
 		file := filepath.Join(s.folder, "settings")
 		if err := os.WriteFile(file, []byte(c.Settings), 0o600); err != nil {
@@ -124,17 +120,17 @@ func FreePort() (port int, err error) {
 }
 
 // Network returns the network of Addr, as net.Dial takes it. Both are the same after Restart.
-func (s *Server) Network() string { return s.network }
+func (s *Redis) Network() string { return s.network }
 
 // Addr returns a host and port, or the path of a socket: see Network.
-func (s *Server) Addr() string { return s.addr }
+func (s *Redis) Addr() string { return s.addr }
 
 // PID returns the process ID, or 0 if the server does not run.
-func (s *Server) PID() int { return s.process.Load().PID() }
+func (s *Redis) PID() int { return s.process.Load().PID() }
 
 // Restart starts a server that has ended, at the same address, and waits until it has loaded its
 // data from disk and answers. If it fails the server does not run.
-func (s *Server) Restart() error {
+func (s *Redis) Restart() error {
 	log, err := os.OpenFile(s.log(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
@@ -142,7 +138,7 @@ func (s *Server) Restart() error {
 	defer func() { _ = log.Close() }() // the process has a copy of its own
 	cmd := exec.Command(s.program, s.args...)
 	cmd.Stdout, cmd.Stderr = log, log
-	p, err := child.Start(cmd)
+	p, err := Start(cmd)
 	if err != nil {
 		return fmt.Errorf("starting %s: %w", s.program, err)
 	}
@@ -158,8 +154,8 @@ var errTaken = errors.New("the port is taken")
 
 // await waits until the process answers with its data loaded. If another process has the port, this
 // process has ended or soon will.
-func (s *Server) await(p *child.Process) (err error) {
-	for began := time.Now(); time.Since(began) < startingTime; {
+func (s *Redis) await(p *Process) (err error) {
+	for began := time.Now(); time.Since(began) < redisStartingTime; {
 		if err = s.Ping(time.Second); err == nil {
 			return s.identify(p)
 		}
@@ -173,12 +169,12 @@ func (s *Server) await(p *child.Process) (err error) {
 		case <-time.After(2 * time.Millisecond):
 		}
 	}
-	return fmt.Errorf("%s does not answer at %s after %v (%w): %s", s.program, s.addr, startingTime, err, s.Said())
+	return fmt.Errorf("%s does not answer at %s after %v (%w): %s", s.program, s.addr, redisStartingTime, err, s.Said())
 }
 
 // identify checks that the process that answers is the one that was started.
-func (s *Server) identify(p *child.Process) error {
-	pid, err := s.ask("INFO server", "process_id:", startingTime)
+func (s *Redis) identify(p *Process) error {
+	pid, err := s.ask("INFO server", "process_id:", redisStartingTime)
 	if err == nil && pid != strconv.Itoa(p.PID()) {
 		err = errTaken
 	}
@@ -186,14 +182,14 @@ func (s *Server) identify(p *child.Process) error {
 }
 
 // Ping returns nil if the server answers in time and has loaded its data.
-func (s *Server) Ping(within time.Duration) error {
+func (s *Redis) Ping(within time.Duration) error {
 	_, err := s.ask("PING", "+PONG", within)
 	return err
 }
 
 // ask sends a command on a connection of its own. It returns the rest of the answer's first line
 // that begins with line.
-func (s *Server) ask(command, line string, within time.Duration) (rest string, err error) {
+func (s *Redis) ask(command, line string, within time.Duration) (rest string, err error) {
 	c, err := net.DialTimeout(s.network, s.addr, within)
 	if err != nil {
 		return "", err
@@ -217,10 +213,10 @@ func (s *Server) ask(command, line string, within time.Duration) (rest string, e
 	return "", errors.Join(errors.New(command+": no answer"), answer.Err())
 }
 
-func (s *Server) log() string { return filepath.Join(s.folder, "log") }
+func (s *Redis) log() string { return filepath.Join(s.folder, "log") }
 
 // Said returns the end of the server's output since it was first started.
-func (s *Server) Said() string {
+func (s *Redis) Said() string {
 	said, err := os.ReadFile(s.log())
 	if err != nil {
 		return err.Error()
@@ -229,10 +225,10 @@ func (s *Server) Said() string {
 }
 
 // Kill ends the server by SIGKILL, whatever it is doing, and waits for its end.
-func (s *Server) Kill() { s.process.Load().Kill() }
+func (s *Redis) Kill() { s.process.Load().Kill() }
 
 // Close ends the server and removes its files. Only the first call does anything.
-func (s *Server) Close() error {
+func (s *Redis) Close() error {
 	s.Kill()
 	return os.RemoveAll(s.folder)
 }

@@ -1,4 +1,4 @@
-package redisd
+package child
 
 import (
 	"bufio"
@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -17,14 +16,11 @@ import (
 	"github.com/ral-limiter/ral/internal/testkit/must"
 )
 
-// patience is for slow machines that do much else.
-const patience = time.Minute
-
 // start starts a Redis that ends with the test, in a folder that is empty then.
-func start(t *testing.T, c Config) *Server {
+func start(t *testing.T, c RedisConfig) *Redis {
 	t.Helper()
 	leavesNothing(t)
-	s := must.Get(Open(c))
+	s := must.Get(OpenRedis(c))
 	t.Cleanup(func() { assert.NoError(t, s.Close()) })
 	return s
 }
@@ -38,7 +34,7 @@ func leavesNothing(t *testing.T) {
 	})
 }
 
-func get(t *testing.T, s *Server, setting string) string {
+func get(t *testing.T, s *Redis, setting string) string {
 	t.Helper()
 	c, err := net.Dial(s.Network(), s.Addr())
 	require.NoError(t, err)
@@ -55,7 +51,7 @@ func get(t *testing.T, s *Server, setting string) string {
 }
 
 func TestServerKeepsNothing(t *testing.T) {
-	for _, c := range []Config{{}, {Socket: true}} {
+	for _, c := range []RedisConfig{{}, {Socket: true}} {
 		t.Run(fmt.Sprintf("socket %v", c.Socket), func(t *testing.T) {
 			s := start(t, c)
 			assert.Equal(t, c.Socket, s.Network() == "unix")
@@ -78,7 +74,7 @@ func TestServerKeepsNothing(t *testing.T) {
 }
 
 func TestArgumentsAndSettings(t *testing.T) {
-	s := start(t, Config{Args: []string{"--appendonly", "yes", "--hz", "17"}, Settings: "maxclients 71\nhz 18\n"})
+	s := start(t, RedisConfig{Args: []string{"--appendonly", "yes", "--hz", "17"}, Settings: "maxclients 71\nhz 18\n"})
 	assert.Equal(t, "yes", get(t, s, "appendonly"))
 	assert.Equal(t, "17", get(t, s, "hz"), "an argument wins over the file")
 	assert.Equal(t, "71", get(t, s, "maxclients"))
@@ -89,7 +85,7 @@ func TestRestart(t *testing.T) {
 	const keys = 8_000
 	for _, onDisk := range []string{"no", "yes"} {
 		t.Run("on disk "+onDisk, func(t *testing.T) {
-			s := start(t, Config{Args: []string{
+			s := start(t, RedisConfig{Args: []string{
 				"--appendonly", onDisk,
 				// Reading takes most of a second. Redis answers every 1,024 commands.
 				"--key-load-delay", "50",
@@ -111,25 +107,25 @@ func TestRestart(t *testing.T) {
 
 func TestServerThatDoesNotStart(t *testing.T) {
 	leavesNothing(t)
-	_, err := Open(Config{Args: []string{"--maxmemory", "much"}})
+	_, err := OpenRedis(RedisConfig{Args: []string{"--maxmemory", "much"}})
 	assert.ErrorContains(t, err, "ended as soon as it was started")
 	assert.ErrorContains(t, err, "argument must be a memory value")
 
 	// It is found, and is no program.
 	text := filepath.Join(t.TempDir(), "text")
 	require.NoError(t, os.WriteFile(text, []byte("text"), 0o700))
-	_, err = Open(Config{Program: text})
+	_, err = OpenRedis(RedisConfig{Program: text})
 	assert.ErrorContains(t, err, "starting "+text)
 }
 
 func TestMissingServerSaysHowToInstallIt(t *testing.T) {
 	leavesNothing(t)
-	_, err := Open(Config{Program: "/no/such/redis"})
+	_, err := OpenRedis(RedisConfig{Program: "/no/such/redis"})
 	assert.ErrorIs(t, err, os.ErrNotExist)
 	assert.ErrorContains(t, err, "there is no /no/such/redis here")
 
 	t.Setenv("PATH", t.TempDir())
-	_, err = Find("")
+	_, err = FindRedis("")
 	assert.ErrorContains(t, err, "there is no redis-server here")
 	for _, how := range []string{"apt-get install redis-server", "brew install redis", "dnf install redis"} {
 		assert.ErrorContains(t, err, how)
@@ -138,8 +134,8 @@ func TestMissingServerSaysHowToInstallIt(t *testing.T) {
 
 // Another server must not be measured.
 func TestPortOfAnotherServer(t *testing.T) {
-	other := start(t, Config{})
-	s := start(t, Config{})
+	other := start(t, RedisConfig{})
+	s := start(t, RedisConfig{})
 	require.NoError(t, s.identify(s.process.Load()))
 	s.addr = other.addr
 	assert.NoError(t, s.Ping(patience))
@@ -150,7 +146,7 @@ func TestPortOfAnotherServer(t *testing.T) {
 
 	_, port, err := net.SplitHostPort(other.addr)
 	require.NoError(t, err)
-	_, err = Open(Config{Args: []string{"--port", port}})
+	_, err = OpenRedis(RedisConfig{Args: []string{"--port", port}})
 	assert.ErrorIs(t, err, errTaken)
 }
 
@@ -163,7 +159,7 @@ test $(wc -l <"`+folder+`/tries") -gt 2 && exec redis-server "$@"
 echo bind: Address already in use
 exit 1
 `), 0o700))
-	s := start(t, Config{Program: program})
+	s := start(t, RedisConfig{Program: program})
 	assert.NoError(t, s.Ping(patience))
 	tries := must.Get(os.ReadFile(filepath.Join(folder, "tries")))
 	lines := strings.Split(strings.TrimSpace(string(tries)), "\n")

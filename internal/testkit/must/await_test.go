@@ -1,4 +1,4 @@
-package await
+package must
 
 import (
 	"testing"
@@ -20,13 +20,13 @@ func (r *recorder) Fatalf(string, ...any) {
 	panic(r)
 }
 
-func TestTrue(t *testing.T) {
+func TestAwait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
-		True(t, func() bool { return time.Since(began) >= 3*time.Second }, "three seconds")
+		Await(t, func() bool { return time.Since(began) >= 3*time.Second }, "three seconds")
 		assert.Equal(t, 3*time.Second, time.Since(began).Truncate(time.Second))
 		r := &recorder{}
-		assert.PanicsWithValue(t, r, func() { True(r, func() bool { return false }, "never") })
+		assert.PanicsWithValue(t, r, func() { Await(r, func() bool { return false }, "never") })
 		assert.True(t, r.failed)
 		assert.Equal(t, 63*time.Second, time.Since(began).Truncate(time.Second))
 	})

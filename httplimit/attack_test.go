@@ -1,5 +1,4 @@
-// Package httpattack has requests that try to get around a limit, for tests of httplimit.
-package httpattack
+package httplimit
 
 import (
 	"bufio"
@@ -17,8 +16,8 @@ import (
 	"strings"
 )
 
-// Lines are header fields by which a client may try to get new keys. %d is the number of the try.
-var Lines = [][]string{
+// headerAttacks are header fields by which a client may try to get new keys. %d is the number of the try.
+var headerAttacks = [][]string{
 	{"X-Forwarded-For: 6.6.6.%d"},
 	{"X-Forwarded-For: 6.6.6.%d, 7.7.7.%[1]d"},
 	{"X-Forwarded-For: 6.6.6.%d", "X-Forwarded-For: 7.7.7.%[1]d"},
@@ -49,9 +48,9 @@ var Lines = [][]string{
 	{"X-Forwarded-For: 6.6.6.%d", strings.Repeat("X-Forwarded-For: 10.0.0.1\r\n", 10_000) + "X-A: b"},
 }
 
-// Proxy returns a proxy that adds the client's address to X-Forwarded-For, as httputil.ReverseProxy
+// appendingProxy returns a proxy that adds the client's address to X-Forwarded-For, as httputil.ReverseProxy
 // does, and to Forwarded. done closes its connections.
-func Proxy(target string) (proxy http.Handler, done func()) {
+func appendingProxy(target string) (proxy http.Handler, done func()) {
 	u, err := url.Parse(target)
 	if err != nil {
 		panic(err)
@@ -72,8 +71,8 @@ func Proxy(target string) (proxy http.Handler, done func()) {
 	return p, own.CloseIdleConnections
 }
 
-// Send sends a request exactly as given, over its own connection, and returns the answer's status.
-func Send(addr string, lines []string, try int) (int, error) {
+// sendRaw sends a request exactly as given, over its own connection, and returns the answer's status.
+func sendRaw(addr string, lines []string, try int) (int, error) {
 	conn, err := net.Dial("tcp", addr)
 	if err != nil {
 		return 0, err
@@ -105,32 +104,32 @@ func Send(addr string, lines []string, try int) (int, error) {
 	return resp.StatusCode, resp.Body.Close()
 }
 
-// Spoof is a request that a client may have tampered with, and the client's address.
-type Spoof struct {
-	What   string
-	Header string // that proxies write; "" is none
-	Hops   int    // the number of proxies; 0 to go by Proxies
-	Peer   string // the address of the connection
-	Lines  []string
-	Want   string // the client's address; "-" is none
+// spoof is a request that a client may have tampered with, and the client's address.
+type spoof struct {
+	what   string
+	header string // that proxies write; "" is none
+	hops   int    // the number of proxies; 0 to go by spoofProxies
+	peer   string // the address of the connection
+	lines  []string
+	want   string // the client's address; "-" is none
 }
 
-// Proxies are the prefixes of the proxies.
-var Proxies = []netip.Prefix{
+// spoofProxies are the prefixes of the proxies of spoofs.
+var spoofProxies = []netip.Prefix{
 	netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("2001:db8:ffff::/48"), netip.MustParsePrefix("::ffff:192.168.0.0/112"),
 }
 
-// Request returns the request, with the untrusted header field.
-func (s *Spoof) Request() *http.Request {
+// request returns the request, with the untrusted header field.
+func (s *spoof) request() *http.Request {
 	r := httptest.NewRequest(http.MethodGet, "/", nil)
-	r.RemoteAddr = s.Peer
-	for _, line := range s.Lines {
-		if s.Header != "" {
-			r.Header.Add(s.Header, line)
+	r.RemoteAddr = s.peer
+	for _, line := range s.lines {
+		if s.header != "" {
+			r.Header.Add(s.header, line)
 		}
 	}
 	other := rfc
-	if s.Header == rfc {
+	if s.header == rfc {
 		other = xff
 	}
 	r.Header.Set(other, "for=6.6.6.6")
@@ -138,13 +137,13 @@ func (s *Spoof) Request() *http.Request {
 }
 
 const (
-	xff   = "X-Forwarded-For"
-	rfc   = "Forwarded"
+	xff   = XForwardedFor
+	rfc   = Forwarded
 	proxy = "10.0.0.1:4711"
 )
 
-// Spoofs are requests that clients have tampered with.
-var Spoofs = []Spoof{
+// spoofs are requests that clients have tampered with.
+var spoofs = []spoof{
 	{"no header is trusted by default", "", 0, "192.0.2.1:1", []string{"6.6.6.6"}, "192.0.2.1"},
 	{"a Unix socket", "", 0, "@", []string{"6.6.6.6"}, "-"},
 

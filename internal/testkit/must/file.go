@@ -1,5 +1,4 @@
-// Package golden compares, in tests, a text with a file that holds it as it should be.
-package golden
+package must
 
 import (
 	"flag"
@@ -12,8 +11,8 @@ import (
 
 var update = flag.Bool("update", false, "write golden files anew")
 
-// Equal checks that the file holds the text. With -update it writes the file first.
-func Equal(t testing.TB, file, text string) {
+// EqualFile checks that the file holds the text. With -update it writes the file first.
+func EqualFile(t testing.TB, file, text string) {
 	t.Helper()
 	if *update {
 		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))

@@ -1,6 +1,6 @@
-// Package inspecttest starts a program with the page of package inspect, for tests of the page and
-// of ral top.
-package inspecttest
+// Package observetest has what tests of several observers share: a program with the page of package
+// inspect, and the metrics that docs/metrics.md lists.
+package observetest
 
 import (
 	"log/slog"

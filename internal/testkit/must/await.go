@@ -1,5 +1,4 @@
-// Package await waits, in tests, for events that other goroutines and processes bring about.
-package await
+package must
 
 import (
 	"testing"
@@ -9,9 +8,9 @@ import (
 // patience is for slow machines that do much else.
 const patience = time.Minute
 
-// True waits until done, on the caller's goroutine, returns true. It fails the test after a minute,
+// Await waits until done, on the caller's goroutine, returns true. It fails the test after a minute,
 // in a bubble of testing/synctest by its clock. what is the event's name.
-func True(t testing.TB, done func() bool, what string, args ...any) {
+func Await(t testing.TB, done func() bool, what string, args ...any) {
 	t.Helper()
 	pause := 50 * time.Microsecond
 	for began := time.Now(); !done(); pause = min(2*pause, 10*time.Millisecond) {

@@ -1,2 +1,0 @@
-// Package race reports whether the race detector is on, which slows tests and adds allocations.
-package race
