@@ -8,6 +8,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/ral-limiter/ral/fleet/internal/share/part"
 	"github.com/ral-limiter/ral/internal/core/statefile"
 	"github.com/ral-limiter/ral/policy"
 )
@@ -17,13 +18,13 @@ var ErrForeign = errors.New("the file is of another limit")
 
 // lasting bounds the instants of a file, at half the time of words. An older file goes into a new
 // share.
-const lasting = maxPeriod
+const lasting = 366 * 24 * time.Hour
 
 // loaded is an entry of a file. Without from, the share of its word, the units count from now on.
 type loaded struct {
 	hash  hash
 	entry entry
-	from  *part
+	from  *part.Part
 }
 
 // Changed reports whether Save has something new to write.
@@ -40,7 +41,7 @@ func (l *Local) Save(w io.Writer, limit string) (err error) {
 	}()
 	to, err := statefile.NewWriter(w, statefile.Header{
 		// The wall clock may have been set since the share began.
-		Epoch: time.Now().Add(-time.Duration(l.now())), Limit: l.undivided.Load().policy.String(), Codec: codec(limit),
+		Epoch: time.Now().Add(-time.Duration(l.now())), Limit: l.whole.Load().Policy.String(), Codec: codec(limit),
 	})
 	if err != nil {
 		return err
@@ -51,7 +52,7 @@ func (l *Local) Save(w io.Writer, limit string) (err error) {
 		some = l.shards[i].unpaid(l.now(), some[:0])
 		for _, e := range some {
 			key = appendKey(key[:0], e)
-			if err := to.Add(key, e.entry.word, 0); err != nil {
+			if err := to.Add(key, e.entry.Word, 0); err != nil {
 				return err
 			}
 		}
@@ -67,10 +68,7 @@ func (s *shard) unpaid(now policy.Instant, some []loaded) []loaded {
 	defer s.mu.Unlock()
 	some = append(some, s.loaded...)
 	for h, e := range s.entries {
-		if e.unpaid == 0 {
-			continue
-		}
-		if e.unpaid = min(e.unpaid, s.part.used(e.word, now)); e.unpaid > 0 {
+		if e.Unpaid = s.part.Owed(e.State, now); e.Unpaid > 0 {
 			some = append(some, loaded{h, e, s.part})
 		}
 	}
@@ -82,11 +80,11 @@ func (s *shard) unpaid(now policy.Instant, some []loaded) []loaded {
 func appendKey(dst []byte, l loaded) []byte {
 	servers := 0
 	if l.from != nil {
-		servers = l.from.servers
+		servers = l.from.Servers
 	}
 	dst = binary.AppendUvarint(dst, uint64(servers))
-	dst = binary.AppendUvarint(dst, uint64(l.entry.unpaid))
-	dst = binary.AppendVarint(dst, int64(l.entry.unknownSince))
+	dst = binary.AppendUvarint(dst, uint64(l.entry.Unpaid))
+	dst = binary.AppendVarint(dst, int64(l.entry.Unknown))
 	return append(dst, l.entry.name...)
 }
 
@@ -104,7 +102,7 @@ func cutKey(key []byte) (servers int, e entry, err error) {
 	if m <= 0 || len(key) == n+m {
 		return 0, e, errKey
 	}
-	return int(divided), entry{unpaid: int64(units), unknownSince: unknownSince(since), name: string(key[n+m:])}, nil
+	return int(divided), entry{part.State{Unpaid: int64(units), Unknown: part.UnknownSince(since)}, string(key[n+m:])}, nil
 }
 
 var errKey = fmt.Errorf("share: %w: a key does not name its uncharged units", statefile.ErrCorrupt)
@@ -122,7 +120,7 @@ func (l *Local) Load(r io.Reader, limit string) error {
 	if header.Codec != codec(limit) {
 		return fmt.Errorf("share: %w: it is of %q, want %q", ErrForeign, header.Codec, codec(limit))
 	}
-	parts := map[int]*part{0: nil}
+	parts := map[int]*part.Part{0: nil}
 	var all []loaded
 	lapsed, room := int64(0), l.shards[0].maxEntries*len(l.shards)
 	for {
@@ -138,24 +136,22 @@ func (l *Local) Load(r io.Reader, limit string) error {
 			return err
 		}
 		if len(all) == room {
-			lapsed += e.unpaid
+			lapsed += e.Unpaid
 			continue
 		}
-		part, known := parts[servers]
+		p, known := parts[servers]
 		if !known {
-			p, err := Of(l.undivided.Load().policy, servers)
-			if err != nil {
+			if p, err = part.New(l.whole.Load(), servers, header.Epoch); err != nil {
 				return err
 			}
-			part = newPart(p, servers)
-			parts[servers] = part
+			parts[servers] = p
 		}
-		e.word = record.Word
-		all = append(all, loaded{l.hash.sum(e.name), e, part})
+		e.Word = record.Word
+		all = append(all, loaded{l.hash.sum(e.name), e, p})
 	}
 	last, now := from.Last(), policy.Instant(time.Since(header.Epoch))
 	now = max(now, last) // a wall clock that went back drains nothing
-	same := header.Limit == l.undivided.Load().policy.String()
+	same := header.Limit == l.whole.Load().Policy.String()
 	begin := l.base
 	l.begun = time.Now()
 	if same && now < begin+policy.Instant(lasting) {
@@ -183,15 +179,15 @@ func (l *Local) Load(r io.Reader, limit string) error {
 // begin returns a file's entries without words, with the units that may still count at its instant
 // now.
 func (l *Local) begin(all []loaded, same bool, now, last policy.Instant) (kept []loaded) {
-	if time.Duration(now-last) >= l.undivided.Load().memory {
+	if time.Duration(now-last) >= l.whole.Load().Memory {
 		return nil
 	}
 	for _, e := range all {
 		if same && e.from != nil {
-			e.entry.unpaid = min(e.entry.unpaid, e.from.used(e.entry.word, now))
+			e.entry.Unpaid = e.from.Owed(e.entry.State, now)
 		}
-		if e.entry.unpaid > 0 {
-			e.from, e.entry.word, e.entry.unknownSince = nil, 0, 0
+		if e.entry.Unpaid > 0 {
+			e.from, e.entry.State = nil, part.State{Unpaid: e.entry.Unpaid}
 			kept = append(kept, e)
 		}
 	}
@@ -202,15 +198,11 @@ func (l *Local) begin(all []loaded, same bool, now, last policy.Instant) (kept [
 func (s *shard) enter(now policy.Instant) (lapsed int64) {
 	for _, l := range s.loaded {
 		e := l.entry
-		switch {
-		case l.from == nil:
-			e.word = charged(s.part.policy, 0, now, e.unpaid)
-		case l.from.servers != s.part.servers:
-			e.unpaid = min(e.unpaid, l.from.used(e.word, now))
-			e.word = s.part.carry(l.from, e.word, now)
+		if l.from == nil || l.from.Servers != s.part.Servers {
+			e.State = s.part.Carry(l.from, e.State, now)
 		}
 		if len(s.entries) >= s.maxEntries {
-			lapsed += e.unpaid
+			lapsed += e.Unpaid
 			continue
 		}
 		s.entries[l.hash] = e

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/ral-limiter/ral/fleet/internal/share/part"
 	"github.com/ral-limiter/ral/internal/core/statefile"
 	"github.com/ral-limiter/ral/internal/testkit/must"
 	"github.com/ral-limiter/ral/policy"
@@ -144,7 +145,7 @@ func TestFileHoldsDebts(t *testing.T) {
 // Promise: A wall clock set back during downtime grants nothing.
 func TestWallClockMayGoBack(t *testing.T) {
 	c := Config{Policy: policy.Must(policy.Funnel(100, 1, time.Hour)), Servers: 1, MaxKeys: 100, Name: plain}
-	key := appendKey(nil, loaded{entry: entry{unpaid: 10, name: "a"}, from: &part{servers: 1}})
+	key := appendKey(nil, loaded{entry: entry{part.State{Unpaid: 10}, "a"}, from: &part.Part{Servers: 1}})
 	for _, back := range []time.Duration{-24 * time.Hour, -time.Hour, 0, time.Hour, 24 * time.Hour} {
 		synctest.Test(t, func(t *testing.T) {
 			last := policy.Instant(2 * time.Hour)
@@ -152,7 +153,7 @@ func TestWallClockMayGoBack(t *testing.T) {
 			to := must.Get(statefile.NewWriter(&file, statefile.Header{
 				Epoch: time.Now().Add(back - time.Duration(last)), Limit: c.Policy.String(), Codec: codec("x"),
 			}))
-			require.NoError(t, to.Add(key, uint64(last+policy.Instant(10*time.Hour))*ticks, 0))
+			require.NoError(t, to.Add(key, uint64(last+policy.Instant(10*time.Hour))*16, 0))
 			require.NoError(t, to.Close(last))
 			l := restarted(t, file.Bytes(), c)
 			want := int64(10)

@@ -2,13 +2,12 @@ package share
 
 import (
 	"iter"
-	"math"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/ral-limiter/ral/internal/core/shape"
+	"github.com/ral-limiter/ral/fleet/internal/share/part"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -23,13 +22,13 @@ import (
 // Units charged to Redis also count here until they drain by the share's own rate. So the shares of
 // all servers keep the limit by themselves, however often and briefly Redis is away.
 type Local struct {
-	undivided atomic.Pointer[undivided]
-	name      func(key string) string
-	begun     time.Time
-	base      policy.Instant // of begun
-	full      bool           // see Config.Full
-	id        uint64         // order of locks
-	hash      hasher
+	whole atomic.Pointer[part.Whole]
+	name  func(key string) string
+	begun time.Time
+	base  policy.Instant // of begun
+	full  bool           // see Config.Full
+	id    uint64         // order of locks
+	hash  hasher
 
 	dividing sync.Mutex // held to divide
 	servers  atomic.Int64
@@ -40,26 +39,6 @@ type Local struct {
 	changed            atomic.Bool // Save has something new
 	lapsed             atomic.Uint64
 	shards             []shard
-}
-
-type undivided struct {
-	policy policy.Policy
-	shape  shape.Shape   // zero for a log
-	memory time.Duration // time in which a full key drains
-}
-
-func newWhole(p policy.Policy) *undivided {
-	w := &undivided{policy: p}
-	if s, ok := p.(shape.Shaped); ok {
-		w.shape = s.Shape()
-	}
-	if w.shape.Kind == shape.AlignedWindow {
-		w.memory = w.shape.Per
-		return w
-	}
-	base := firstInstant(w.shape)
-	w.memory = time.Duration(p.FreshAt(charged(p, 0, base, full(p))) - base)
-	return w
 }
 
 // Config configures [New].
@@ -80,33 +59,22 @@ var made atomic.Uint64
 
 // New returns a server's share, or an error if the limit has no shares.
 func New(c Config) (*Local, error) {
-	if _, err := Of(c.Policy, max(c.Servers, 1)); err != nil {
+	if _, err := part.Of(c.Policy, max(c.Servers, 1)); err != nil {
 		return nil, err
 	}
 	l := &Local{
 		name: c.Name, full: c.Full, begun: time.Now(), id: made.Add(1), hash: newHasher(),
 		shards: newShards(c.MaxKeys),
 	}
-	w := newWhole(c.Policy)
-	l.undivided.Store(w)
-	l.base = firstInstant(w.shape)
+	w := part.NewWhole(c.Policy)
+	l.whole.Store(w)
+	l.base = w.Start()
 	if c.Servers > 0 {
 		if err := l.Serve(c.Servers); err != nil {
 			return nil, err
 		}
 	}
 	return l, nil
-}
-
-// firstInstant is late enough for a window to have opened, or a store to be full.
-func firstInstant(s shape.Shape) policy.Instant {
-	switch s.Kind {
-	case shape.Funnel, shape.Queue:
-		return 1
-	case shape.Bursty:
-		return min(policy.Instant(s.Depth/ticks)+2, policy.Instant(s.End/2))
-	}
-	return policy.Instant(maxPeriod) + 1
 }
 
 // now is the share's time, not Redis's.
@@ -126,7 +94,7 @@ func (l *Local) Serve(servers int) error {
 	}
 	l.dividing.Lock()
 	defer l.dividing.Unlock()
-	if err := l.divide(l.undivided.Load().policy, servers); err != nil {
+	if err := l.divide(l.whole.Load(), servers); err != nil {
 		return err
 	}
 	l.servers.Store(int64(servers))
@@ -135,31 +103,29 @@ func (l *Local) Serve(servers int) error {
 
 // SetPolicy divides another limit of the same family. Used units still count, as in Serve.
 func (l *Local) SetPolicy(p policy.Policy) error {
-	if _, err := divider(p); err != nil {
+	if _, err := part.Of(p, 1); err != nil {
 		return err
 	}
 	l.dividing.Lock()
 	defer l.dividing.Unlock()
-	l.undivided.Store(newWhole(p))
+	w := part.NewWhole(p)
+	l.whole.Store(w)
 	l.change()
 	if servers := l.Servers(); servers > 0 {
-		return l.divide(p, servers)
+		return l.divide(w, servers)
 	}
 	return nil
 }
 
 // divide sets the part of all shards. The caller holds dividing.
-func (l *Local) divide(undivided policy.Policy, servers int) error {
-	p, err := Of(undivided, servers)
+func (l *Local) divide(w *part.Whole, servers int) error {
+	p, err := part.New(w, servers, l.begun.Add(-time.Duration(l.base)))
 	if err != nil {
 		return err
 	}
-	if a, ok := p.(policy.Anchored); ok {
-		p = a.Anchor(l.begun.Add(-time.Duration(l.base)))
-	}
 	now := l.now()
 	for i := range l.shards {
-		l.lapsed.Add(uint64(l.shards[i].divide(newPart(p, servers), now)))
+		l.lapsed.Add(uint64(l.shards[i].divide(p, now)))
 	}
 	return nil
 }
@@ -203,7 +169,7 @@ func (l *Local) LearnLate(key string, word uint64, instant policy.Instant) {
 
 // Word returns the word of a key with used units. A log has no word in Redis.
 func (l *Local) Word(used int64, at policy.Instant) uint64 {
-	return charged(l.undivided.Load().policy, 0, at, used)
+	return l.whole.Load().Word(used, at)
 }
 
 // Take takes n units of the share, which can be given back.
@@ -217,7 +183,7 @@ func (l *Local) Take(key string, n int64, patience time.Duration) Reservation {
 func (l *Local) Peek(key string, n int64) policy.Decision {
 	h, s := l.lock(key)
 	defer s.mu.Unlock()
-	r, _, _, _ := l.decide(s, h, n, 0)
+	r, _, _ := l.decide(s, h, n, 0)
 	return r.Decision
 }
 
@@ -238,35 +204,25 @@ func (l *Local) hashOf(key string) hash { return l.hash.sum(l.name(key)) }
 func (l *Local) index(h hash) int { return int(h.low % uint64(len(l.shards))) }
 
 func (l *Local) take(s *shard, h hash, key string, n int64, patience time.Duration) Reservation {
-	r, e, there, withheld := l.decide(s, h, n, patience)
-	switch {
-	case !r.Allowed || n == 0:
-		return r
-	case withheld > 0 && r.Wait == 0:
-		r.after, r.charged = charged(r.part.policy, e.word, r.takenAt, n), true
-	default:
-		e.unknownSince = 0
+	r, e, there := l.decide(s, h, n, patience)
+	if r.Allowed && n != 0 {
+		l.put(s, h, e, there, key)
 	}
-	e.unpaid += n
-	e.word = r.after
-	l.put(s, h, e, there, key, r.takenAt)
 	return r
 }
 
-// decide decides a take without taking. e is the key's entry, and withheld its units that must not
-// be used yet. The shard is locked.
-func (l *Local) decide(s *shard, h hash, n int64, patience time.Duration) (r Reservation, e entry, there bool, withheld int64) {
-	p := s.part
-	if p == nil {
-		r.Decision = policy.Decision{Limit: l.undivided.Load().policy.Limit(), Allowed: n == 0, RetryAfter: never(n)}
-		return r, e, false, 0
+// decide decides a take. e is the key's entry after it, and there reports whether the table has an
+// entry. The shard is locked.
+func (l *Local) decide(s *shard, h hash, n int64, patience time.Duration) (r Reservation, e entry, there bool) {
+	if s.part == nil {
+		r.Decision = policy.Decision{Limit: l.whole.Load().Policy.Limit(), Allowed: n == 0, RetryAfter: never(n)}
+		return r, e, false
 	}
 	now := l.now()
 	e, there = l.entry(s, h, n, now)
-	r = Reservation{local: l, hash: h, part: p, n: n, takenAt: now, before: e.word}
-	withheld = p.withheld(n, e.unknownSince, l.undivided.Load().memory, now)
-	r.after, r.Decision = p.policy.Take(charged(p.policy, e.word, now, withheld), now, n, patience)
-	return r, e, there, withheld
+	r = Reservation{local: l, hash: h, part: s.part}
+	e.State, r.Taken = s.part.Take(e.State, n, patience, now)
+	return r, e, there
 }
 
 func never(n int64) time.Duration {
@@ -277,15 +233,15 @@ func never(n int64) time.Duration {
 }
 
 // put stores an entry of a key. The shard is locked.
-func (l *Local) put(s *shard, h hash, e entry, there bool, key string, now policy.Instant) {
+func (l *Local) put(s *shard, h hash, e entry, there bool, key string) {
 	switch {
-	case e.unpaid == 0:
+	case e.Unpaid == 0:
 		e.name = ""
 	case e.name == "":
 		e.name = strings.Clone(l.name(key)) // which may be a part of a long text
 	}
 	if !there && len(s.entries) >= s.maxEntries {
-		l.lapsed.Add(uint64(s.evict(now)))
+		l.lapsed.Add(uint64(s.evict(l.now())))
 	}
 	s.entries[h] = e
 	if !l.noted.Load() {
@@ -301,26 +257,20 @@ func (l *Local) change() {
 	}
 }
 
-// entry returns a key's share for a call of n units, no less used than Redis said, and whether the
-// table has it.
+// entry returns a key's entry for a call of n units, and whether the table has it.
 func (l *Local) entry(s *shard, h hash, n int64, now policy.Instant) (e entry, there bool) {
 	e, there = s.entries[h]
-	if e.unpaid > 0 { // drained units are not owed, whatever is added below
-		e.unpaid = min(e.unpaid, s.part.used(e.word, now))
-	}
-	redisNow := now + policy.Instant(l.clockOffset.Load())
-	k, hasWord := s.known[h]
-	w := l.undivided.Load()
-	hasWord = hasWord && redisNow < k.instant+policy.Instant(w.memory)
-	switch {
-	case hasWord:
-		e.word, e.unknownSince = s.part.raise(w.policy, w.shape, e.word, k.word, redisNow, now), 0
-	case there:
-	case l.full && l.heard.Load() != 0 && (s.lost == 0 || now >= s.lost+policy.Instant(w.memory)):
-	default:
-		e.word, e.unknownSince = s.part.usedUp(n, policy.Instant(l.heard.Load()), s.lost, l.base)
-	}
+	word, hasWord := s.known[h]
+	e.State = s.part.Begin(e.State, there, n, part.Known{
+		HasWord: hasWord, Word: word.word, Said: word.instant, RedisNow: l.redisTime(now),
+		Heard: policy.Instant(l.heard.Load()), Lost: s.lost, Start: l.base, Full: l.full,
+	}, now)
 	return e, there
+}
+
+// redisTime returns Redis's time at an instant of the share.
+func (l *Local) redisTime(now policy.Instant) policy.Instant {
+	return now + policy.Instant(l.clockOffset.Load())
 }
 
 // Refund gives n units back, or charges -n. Units that Redis counts come back to this server's
@@ -328,21 +278,18 @@ func (l *Local) entry(s *shard, h hash, n int64, now policy.Instant) (e entry, t
 func (l *Local) Refund(key string, n int64) policy.Decision {
 	h, s := l.lock(key)
 	defer s.mu.Unlock()
-	p := s.part
-	if p == nil {
-		return policy.Decision{Limit: l.undivided.Load().policy.Limit()}
+	if s.part == nil {
+		return policy.Decision{Limit: l.whole.Load().Policy.Limit()}
 	}
 	now := l.now()
 	e, there := l.entry(s, h, 0, now)
-	e.word = p.policy.(policy.Refunder).Refund(e.word, now, n)
-	e.unpaid = max(e.unpaid-max(n, -math.MaxInt64/2), 0)
+	e.State = s.part.Refund(e.State, n, now)
 	if k, told := s.known[h]; told && n > 0 {
-		at := now + policy.Instant(l.clockOffset.Load())
-		k.word = l.undivided.Load().policy.(policy.Refunder).Refund(k.word, at, saturated(n, int64(l.Servers())))
+		k.word = l.whole.Load().Refund(k.word, l.redisTime(now), n, l.Servers())
 		s.known[h] = k
 	}
-	l.put(s, h, e, there, key, now)
-	_, d := p.policy.Take(e.word, now, 0, 0)
+	l.put(s, h, e, there, key)
+	_, d := s.part.Policy.Take(e.Word, now, 0, 0)
 	return d
 }
 
@@ -354,8 +301,8 @@ func (l *Local) Reset(key string) bool {
 	e, there := s.entries[h]
 	delete(s.entries, h)
 	l.change()
-	s.learn(h, known{0, now + policy.Instant(l.clockOffset.Load())})
-	return there && s.part.used(e.word, now) > 0
+	s.learn(h, known{0, l.redisTime(now)})
+	return there && s.part.Used(e.Word, now) > 0
 }
 
 // Debt is units to charge to Redis.
@@ -390,13 +337,14 @@ func (l *Local) Paid(d Debt) {
 	s := l.lockOf(d.hash)
 	defer s.mu.Unlock()
 	if e, there := s.entries[d.hash]; there {
-		l.owe(s, d.hash, e, max(e.unpaid-d.Units, 0))
+		e.Unpaid = max(e.Unpaid-d.Units, 0)
+		l.owe(s, d.hash, e)
 	}
 }
 
-// owe stores an existing entry with the units still to charge. The shard is locked.
-func (l *Local) owe(s *shard, h hash, e entry, units int64) {
-	if e.unpaid = units; units == 0 {
+// owe stores an existing entry whose debt has changed. The shard is locked.
+func (l *Local) owe(s *shard, h hash, e entry) {
+	if e.Unpaid == 0 {
 		e.name = ""
 	}
 	s.entries[h] = e
@@ -412,8 +360,9 @@ func (l *Local) Credit(key string, n int64) (credited int64) {
 	if !there {
 		return 0
 	}
-	credited = min(max(n, 0), e.unpaid)
-	l.owe(s, h, e, e.unpaid-credited)
+	credited = min(max(n, 0), e.Unpaid)
+	e.Unpaid -= credited
+	l.owe(s, h, e)
 	return credited
 }
 
@@ -422,14 +371,10 @@ func (l *Local) Unpaid() { l.noted.Store(true) }
 
 // Reservation is the result of a Take.
 type Reservation struct {
-	policy.Decision
-	local         *Local // nil if nothing can have been taken
-	hash          hash
-	part          *part
-	n             int64
-	takenAt       policy.Instant
-	before, after uint64
-	charged       bool // after is not the word of the policy's Take
+	part.Taken
+	local *Local // nil if nothing can have been taken
+	hash  hash
+	part  *part.Part
 }
 
 // Cancel is Keep of no units.
@@ -438,79 +383,35 @@ func (r *Reservation) Cancel() { r.Keep(0) }
 // Keep leaves n of the units used and gives the others back, as far as later calls keep what they
 // were promised. n below 0 is 0; n at or above the units gives nothing back. Call it at most once.
 func (r *Reservation) Keep(n int64) {
-	give := r.n - max(n, 0)
-	if r.local == nil || !r.Allowed || give <= 0 {
-		return
-	}
-	s := r.local.lockOf(r.hash)
-	defer s.mu.Unlock()
-	e, there := s.entries[r.hash]
-	if !there || s.part != r.part {
-		return // it has drained, or was carried to another share
-	}
-	now := r.local.now()
-	used := r.part.used(e.word, now)
-	e.word = r.without(e.word, now, give)
-	back := used - r.part.used(e.word, now)
-	r.local.owe(s, r.hash, e, max(min(e.unpaid, used)-back, 0))
+	r.change(r.N-max(n, 0), func(p *part.Part, s part.State, now policy.Instant) part.State {
+		if p != r.part {
+			return s // it was carried to another share
+		}
+		return p.Keep(s, r.Taken, n, now)
+	})
 }
 
 // Refund gives n units of the take back that the key still owes, whatever others took since: see
 // Owed. It returns how many were charged already. Units of an evicted key do not come back. Call it
 // at most once, and not after Keep.
 func (r *Reservation) Refund(n int64) (charged int64) {
-	if r.local == nil || !r.Allowed || n <= 0 {
-		return 0
+	r.change(n, func(p *part.Part, s part.State, now policy.Instant) part.State {
+		owed := min(n, p.Owed(s, now))
+		charged = n - owed
+		return p.Refund(s, owed, now)
+	})
+	return charged
+}
+
+// change changes the key's state to give units back, unless the key has drained or was evicted.
+func (r *Reservation) change(give int64, change func(p *part.Part, s part.State, now policy.Instant) part.State) {
+	if r.local == nil || !r.Allowed || give <= 0 {
+		return
 	}
 	s := r.local.lockOf(r.hash)
 	defer s.mu.Unlock()
-	e, there := s.entries[r.hash]
-	if !there {
-		return 0
+	if e, there := s.entries[r.hash]; there {
+		e.State = change(s.part, e.State, r.local.now())
+		r.local.owe(s, r.hash, e)
 	}
-	now := r.local.now()
-	owed := min(n, e.unpaid, s.part.used(e.word, now))
-	e.word = s.part.policy.(policy.Refunder).Refund(e.word, now, owed)
-	r.local.owe(s, r.hash, e, e.unpaid-owed)
-	return n - owed
-}
-
-// without returns a word without the last give units of the take.
-func (r *Reservation) without(word uint64, now policy.Instant, give int64) uint64 {
-	undone := int64(math.MaxInt64) // other returns are unknown
-	if word == r.after {
-		if give == r.n {
-			return r.before
-		}
-		next, d := r.part.policy.Take(r.before, r.takenAt, r.n-give, math.MaxInt64)
-		if d.Allowed && d.Wait == r.Wait && !r.charged {
-			return next // as after a take of fewer units
-		}
-		undone = 0
-	}
-	return r.part.policy.(policy.Refunder).Cancel(word, r.after, r.takenAt, now, give, undone)
-}
-
-func saturated(n, times int64) int64 {
-	if n > math.MaxInt64/max(times, 1) {
-		return math.MaxInt64
-	}
-	return n * max(times, 1)
-}
-
-// full is the least number of units after which no call is admitted.
-func full(p policy.Policy) int64 {
-	if s, ok := p.(shape.Shaped); ok {
-		if s := s.Shape(); s.Kind == shape.Bursty {
-			return s.Capacity + 1 // a call passes while nothing is owed
-		}
-	}
-	return p.Limit()
-}
-
-func charged(p policy.Policy, word uint64, now policy.Instant, n int64) uint64 {
-	if n <= 0 {
-		return word
-	}
-	return p.(policy.Refunder).Refund(word, now, -n)
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/ral-limiter/ral/fleet/internal/share/part"
 	"github.com/ral-limiter/ral/fleet/internal/slidinglog"
 	"github.com/ral-limiter/ral/internal/testkit/must"
 	"github.com/ral-limiter/ral/policy"
@@ -331,17 +332,17 @@ func TestUnknownKeyBeginsUsedUp(t *testing.T) {
 func TestFirstCallOfAnUnknownKey(t *testing.T) {
 	simulated(t, kinds(t), func(t *testing.T, whole policy.Policy) {
 		l := open(t, whole, 2, "another")
-		part := must.Get(Of(whole, 2))
-		most := min(part.Limit(), 20)
+		half := must.Get(part.Of(whole, 2))
+		most := min(half.Limit(), 20)
 		for n := int64(1); n <= most; n++ {
 			key := strconv.FormatInt(n, 10)
-			require.True(t, l.Peek(key, n).Allowed, "%v, %d", part, n)
+			require.True(t, l.Peek(key, n).Allowed, "%v, %d", half, n)
 			require.EqualValues(t, 1, l.Peek(key, 0).Remaining, "a look")
-			require.True(t, l.Take(key, n, 0).Allowed, "%v, %d", part, n)
-			require.False(t, l.Take(key, 1, 0).Allowed, "%v, after %d", part, n)
+			require.True(t, l.Take(key, n, 0).Allowed, "%v, %d", half, n)
+			require.False(t, l.Take(key, 1, 0).Allowed, "%v, after %d", half, n)
 			require.Equal(t, n, owed(l)[key])
 		}
-		if part.Limit() == most {
+		if half.Limit() == most {
 			require.Equal(t, policy.Never, l.Take("dearer", most+1, 0).RetryAfter)
 		}
 		unheard := must.Get(New(Config{Policy: whole, Servers: 2, MaxKeys: 1, Full: true, Name: plain}))
@@ -457,7 +458,7 @@ func TestLateWordsChangeNothingThatIsNewer(t *testing.T) {
 		p := policy.Must(policy.Funnel(100, 1, time.Hour))
 		l := open(t, p, 1)
 		const then = policy.Instant(time.Hour)
-		word := func(used int64, at policy.Instant) uint64 { return charged(p, 0, at, used) }
+		word := func(used int64, at policy.Instant) uint64 { return part.NewWhole(p).Word(used, at) }
 		l.LearnLate("late", word(60, then), then)
 		later := then + policy.Instant(10*time.Second)
 		l.Learn("newer", word(10, later), later)

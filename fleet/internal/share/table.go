@@ -4,6 +4,7 @@ import (
 	"hash/maphash"
 	"sync"
 
+	"github.com/ral-limiter/ral/fleet/internal/share/part"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -24,24 +25,16 @@ type known struct {
 	instant policy.Instant
 }
 
-// entry is a key's share: a word of the part, the admitted units not yet charged, and the name
-// while there are any. For a window, unknownSince is since when the key was unknown, or 0: see
-// part.withheld.
+// entry is a key's part, and the key's name while there are units to charge.
 type entry struct {
-	word         uint64
-	unpaid       int64
-	name         string
-	unknownSince unknownSince
+	part.State
+	name string
 }
-
-// unknownSince is the instant at which an unknown key's share begins to return. It is negated if the
-// share began with no unit.
-type unknownSince int64
 
 type shard struct {
 	mu         sync.Mutex
-	maxEntries int   // entries, and also Redis's words
-	part       *part // nil until servers are counted
+	maxEntries int        // entries, and also Redis's words
+	part       *part.Part // nil until servers are counted
 	entries    map[hash]entry
 	known      map[hash]known
 	lost       policy.Instant // when the last key with debts was forgotten
@@ -109,7 +102,7 @@ func (s *shard) evict(now policy.Instant) (lapsed int64) {
 	left := sampled
 	for h, e := range s.entries { // in random order
 		first := left == sampled
-		e.unpaid = min(e.unpaid, s.part.used(e.word, now))
+		e.Unpaid = s.part.Owed(e.State, now)
 		if first || s.less(e, victim) {
 			victimHash, victim = h, e
 		}
@@ -118,28 +111,25 @@ func (s *shard) evict(now policy.Instant) (lapsed int64) {
 		}
 	}
 	delete(s.entries, victimHash)
-	if s.part.policy.FreshAt(victim.word) > now {
+	if !s.part.Fresh(victim.State, now) {
 		s.lost = now
 	}
-	return victim.unpaid
+	return victim.Unpaid
 }
 
 func (s *shard) less(a, b entry) bool {
-	if (a.unpaid > 0) != (b.unpaid > 0) {
-		return a.unpaid == 0
+	if (a.Unpaid > 0) != (b.Unpaid > 0) {
+		return a.Unpaid == 0
 	}
-	return s.part.policy.FreshAt(a.word) < s.part.policy.FreshAt(b.word)
+	return s.part.Policy.FreshAt(a.Word) < s.part.Policy.FreshAt(b.Word)
 }
 
 // divide changes the shard's share. It returns the units of a file without room.
-func (s *shard) divide(next *part, now policy.Instant) (lapsed int64) {
+func (s *shard) divide(next *part.Part, now policy.Instant) (lapsed int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for h, e := range s.entries {
-		if e.unpaid > 0 { // drained units are not owed, whatever is added below
-			e.unpaid = min(e.unpaid, s.part.used(e.word, now))
-		}
-		e.word = next.carry(s.part, e.word, now)
+		e.State = next.Carry(s.part, e.State, now)
 		s.entries[h] = e
 	}
 	s.part = next
@@ -156,10 +146,10 @@ func (s *shard) owed(now policy.Instant, noted bool, debts []Debt) []Debt {
 			break
 		}
 		switch {
-		case s.part.policy.FreshAt(e.word) <= now:
+		case s.part.Fresh(e.State, now):
 			delete(s.entries, h)
-		case e.unpaid > 0 && noted:
-			if n := min(e.unpaid, s.part.used(e.word, now)); n > 0 {
+		case noted:
+			if n := s.part.Owed(e.State, now); n > 0 {
 				debts = append(debts, Debt{e.name, n, h})
 			}
 		}

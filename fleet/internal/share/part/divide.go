@@ -1,4 +1,4 @@
-package share
+package part
 
 import (
 	"fmt"
@@ -10,7 +10,7 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// longest is the longest period of a limit that counts in windows.
+// maxPeriod is the longest period of a limit that counts in windows.
 const maxPeriod = 366 * 24 * time.Hour
 
 // Of returns a server's share of p, so that all servers together keep p. It has the same kind, the

@@ -1,0 +1,328 @@
+// Package part decides on a key by a server's part of a limit. It is arithmetic on values, without
+// locks, clocks and keys: package share has those. [Of] divides a limit, a [State] is a key's. Start
+// reading at [Part.Take].
+package part
+
+import (
+	"math"
+	"math/bits"
+	"time"
+
+	"github.com/ral-limiter/ral/internal/core/shape"
+	"github.com/ral-limiter/ral/policy"
+)
+
+// ticks in a nanosecond, in the words of paced policies.
+const ticks = 16
+
+// Whole is an undivided limit. It does not change.
+type Whole struct {
+	Policy policy.Policy
+	Memory time.Duration // time in which a full key drains
+	shape  shape.Shape   // zero for a log
+}
+
+// NewWhole returns the whole of a limit.
+func NewWhole(p policy.Policy) *Whole {
+	w := &Whole{Policy: p, shape: shapeOf(p)}
+	if w.shape.Kind == shape.AlignedWindow {
+		w.Memory = w.shape.Per
+		return w
+	}
+	start := w.Start()
+	w.Memory = time.Duration(p.FreshAt(charged(p, 0, start, full(p))) - start)
+	return w
+}
+
+func shapeOf(p policy.Policy) (s shape.Shape) {
+	if shaped, ok := p.(shape.Shaped); ok {
+		s = shaped.Shape()
+	}
+	return s
+}
+
+// Start is an instant late enough for a window to have opened, or a store to be full.
+func (w *Whole) Start() policy.Instant {
+	switch w.shape.Kind {
+	case shape.Funnel, shape.Queue:
+		return 1
+	case shape.Bursty:
+		return min(policy.Instant(w.shape.Depth/ticks)+2, policy.Instant(w.shape.End/2))
+	}
+	return policy.Instant(maxPeriod) + 1
+}
+
+// Word returns the word of a key with used units. A log has no word in Redis.
+func (w *Whole) Word(used int64, now policy.Instant) uint64 { return charged(w.Policy, 0, now, used) }
+
+// Refund returns a word after all servers gave back as many units as one of them, n.
+func (w *Whole) Refund(word uint64, now policy.Instant, n int64, servers int) uint64 {
+	all := int64(math.MaxInt64)
+	if times := max(int64(servers), 1); n <= all/times {
+		all = n * times
+	}
+	return w.Policy.(policy.Refunder).Refund(word, now, all)
+}
+
+// Part is a server's part of a limit. It does not change.
+type Part struct {
+	Policy  policy.Policy
+	Servers int // dividing the limit
+	whole   *Whole
+	shape   shape.Shape // zero for an AtMost, a log's share
+	per     time.Duration
+}
+
+// New returns a server's part, with windows bound to the wall clock counted from zero.
+func New(w *Whole, servers int, zero time.Time) (*Part, error) {
+	divided, err := Of(w.Policy, servers)
+	if err != nil {
+		return nil, err
+	}
+	if a, ok := divided.(policy.Anchored); ok {
+		divided = a.Anchor(zero)
+	}
+	p := &Part{Policy: divided, Servers: servers, whole: w, shape: shapeOf(divided)}
+	if p.shape.Kind == shape.FixedWindow {
+		p.per = time.Duration(p.shape.Length * p.shape.Step)
+	}
+	return p, nil
+}
+
+// State is a key's part. The zero State is unused.
+type State struct {
+	Word   uint64 // of the part's policy
+	Unpaid int64  // admitted units not yet charged to Redis
+	// Unknown is since when the key of a window was unknown, or 0: see withheld.
+	Unknown UnknownSince
+}
+
+// UnknownSince is the instant at which an unknown key's part begins to return. It is negated if the
+// part began with no unit.
+type UnknownSince int64
+
+// Known is what a server knows beside a key's state. Zero instants are never.
+type Known struct {
+	HasWord  bool
+	Word     uint64         // Redis's word of the key, if HasWord
+	Said     policy.Instant // when Redis said it, by its clock
+	RedisNow policy.Instant // the present by Redis's clock
+	Heard    policy.Instant // when Redis answered last, about any key
+	Lost     policy.Instant // when a key with debts was evicted last
+	Start    policy.Instant // of the server
+	// Full has a key without a word begin unused. Otherwise its units return from Heard on.
+	Full bool
+}
+
+// Begin returns the state by which a call of n units is decided, which is no less used than Redis
+// said. kept reports whether the key has a state.
+func (p *Part) Begin(s State, kept bool, n int64, k Known, now policy.Instant) State {
+	s.Unpaid = p.Owed(s, now) // drained units are not owed, whatever is added below
+	memory := policy.Instant(p.whole.Memory)
+	switch {
+	case k.HasWord && k.RedisNow < k.Said+memory:
+		s.Word, s.Unknown = p.raise(s.Word, k.Word, k.RedisNow, now), 0
+	case kept:
+	case k.Full && k.Heard != 0 && (k.Lost == 0 || now >= k.Lost+memory):
+	default:
+		s.Word, s.Unknown = p.usedUp(n, k.Heard, k.Lost, k.Start)
+	}
+	return s
+}
+
+// Taken is the result of a take.
+type Taken struct {
+	policy.Decision
+	N             int64
+	instant       policy.Instant
+	before, after uint64
+	charged       bool // after is not the word of the policy's Take
+}
+
+// Take takes n units of a state that Begin returned. Units withheld from the key count as used.
+func (p *Part) Take(s State, n int64, patience time.Duration, now policy.Instant) (State, Taken) {
+	t := Taken{N: n, instant: now, before: s.Word}
+	withheld := p.withheld(n, s.Unknown, now)
+	t.after, t.Decision = p.Policy.Take(charged(p.Policy, s.Word, now, withheld), now, n, patience)
+	switch {
+	case !t.Allowed || n == 0:
+		return s, t
+	case withheld > 0 && t.Wait == 0:
+		t.after, t.charged = charged(p.Policy, s.Word, now, n), true
+	default:
+		s.Unknown = 0
+	}
+	s.Word = t.after
+	s.Unpaid += n
+	return s, t
+}
+
+// Keep leaves n units of a take used and gives the others back, as far as later calls keep what they
+// were promised.
+func (p *Part) Keep(s State, t Taken, n int64, now policy.Instant) State {
+	used := p.Used(s.Word, now)
+	s.Word = p.without(s.Word, t, t.N-max(n, 0), now)
+	back := used - p.Used(s.Word, now)
+	s.Unpaid = max(min(s.Unpaid, used)-back, 0)
+	return s
+}
+
+// without returns a word without the last give units of the take.
+func (p *Part) without(word uint64, t Taken, give int64, now policy.Instant) uint64 {
+	undone := int64(math.MaxInt64) // other returns are unknown
+	if word == t.after {
+		if give == t.N {
+			return t.before
+		}
+		next, d := p.Policy.Take(t.before, t.instant, t.N-give, math.MaxInt64)
+		if d.Allowed && d.Wait == t.Wait && !t.charged {
+			return next // as after a take of fewer units
+		}
+		undone = 0
+	}
+	return p.Policy.(policy.Refunder).Cancel(word, t.after, t.instant, now, give, undone)
+}
+
+// Refund gives n units back, or charges -n.
+func (p *Part) Refund(s State, n int64, now policy.Instant) State {
+	s.Word = p.Policy.(policy.Refunder).Refund(s.Word, now, n)
+	s.Unpaid = max(s.Unpaid-max(n, -math.MaxInt64/2), 0)
+	return s
+}
+
+// Carry converts the state of another part. The larger stays used: as many units, or as large a part.
+// Without the other part the unpaid units count from now on.
+func (p *Part) Carry(from *Part, s State, now policy.Instant) State {
+	if from == nil {
+		s.Word = charged(p.Policy, 0, now, s.Unpaid)
+		return s
+	}
+	s.Unpaid = from.Owed(s, now)
+	next, ok := p.Policy.(policy.Relative).Carry(from.Policy, s.Word, now)
+	switch {
+	case !ok:
+		next = charged(p.Policy, 0, now, full(p.Policy))
+	case paced(p.shape):
+		next = max(next, s.Word)
+	default:
+		used, limit := from.Used(s.Word, now), from.Policy.Limit()
+		next = charged(p.Policy, next, now, portion(p.Policy.Limit(), used, limit)-p.Used(next, now))
+	}
+	s.Word = next
+	return s
+}
+
+// Used returns the units that count, rounded up, with debts as far as the policy tells.
+func (p *Part) Used(word uint64, now policy.Instant) int64 {
+	_, d := p.Policy.Take(word, now, 0, 0)
+	if !paced(p.shape) {
+		return d.Limit - d.Remaining
+	}
+	return portion(ticks, int64(max(d.ResetAfter, 0)), int64(p.shape.Interval))
+}
+
+// Owed returns the unpaid units that still count.
+func (p *Part) Owed(s State, now policy.Instant) int64 {
+	if s.Unpaid == 0 {
+		return 0
+	}
+	return min(s.Unpaid, p.Used(s.Word, now))
+}
+
+// Fresh reports whether the state means nothing any more.
+func (p *Part) Fresh(s State, now policy.Instant) bool { return p.Policy.FreshAt(s.Word) <= now }
+
+// usedUp returns the initial word of an unknown key whose call asks for n units: all units except
+// a first call's are used at Redis's last answer. If the table evicted a key with debts later,
+// all units are used at that time. start is the server's start.
+func (p *Part) usedUp(n int64, heard, lost, start policy.Instant) (word uint64, unknown UnknownSince) {
+	since, units := heard, full(p.Policy)-p.firstCall(n)
+	unknown = UnknownSince(since)
+	if heard <= lost {
+		since, units = max(lost, start), full(p.Policy)
+		unknown = -UnknownSince(since)
+	}
+	if paced(p.shape) {
+		return charged(p.Policy, 0, since, units), 0
+	}
+	return 0, unknown
+}
+
+// firstCall returns how many of n units the first call of an unknown key finds at least: up to the
+// share. A Bursty grants any call while a unit is left.
+func (p *Part) firstCall(n int64) int64 {
+	if p.shape.Kind == shape.Bursty {
+		return 1
+	}
+	return min(max(n, 1), p.Policy.Limit())
+}
+
+// withheld returns the units of a window that an unknown key must not use yet: share x (memory - time
+// since the key was unknown) / memory, rounded up. They leave room for a first call of n units: a
+// second finds that call's units used as well.
+func (p *Part) withheld(n int64, unknown UnknownSince, now policy.Instant) int64 {
+	if unknown == 0 {
+		return 0
+	}
+	units, maxWithheld, since := full(p.Policy)-1, full(p.Policy)-p.firstCall(n), policy.Instant(unknown)
+	if unknown < 0 {
+		units, maxWithheld, since = units+1, units+1, -since
+	}
+	memory := p.whole.Memory
+	left := max(memory-time.Duration(now-since), 0)
+	return min(portion(units, int64(min(left, memory)), int64(memory)), maxWithheld)
+}
+
+// raise returns a word at least as used as redisWord, the undivided limit's word at redisNow. A paced
+// word is a debt of time, the same part of the share as of the limit. Of a window each server counts
+// its part, rounded up.
+func (p *Part) raise(word, redisWord uint64, redisNow, now policy.Instant) uint64 {
+	_, d := p.whole.Policy.Take(redisWord, redisNow, 0, 0)
+	if paced(p.whole.shape) {
+		if d.ResetAfter <= 0 {
+			return word
+		}
+		drained := min(uint64(now)+uint64(d.ResetAfter), policy.MaxWord/ticks)
+		return max(word, drained*ticks)
+	}
+	more := portion(p.Policy.Limit(), d.Limit-d.Remaining, d.Limit) - p.Used(word, now)
+	if more <= 0 {
+		return word
+	}
+	opened := now
+	if p.per > 0 && p.Policy.FreshAt(word) <= now {
+		word = 0
+		opened = min(now, max(now+policy.Instant(d.ResetAfter-p.per), 1)) // ends with Redis's window
+	}
+	return charged(p.Policy, word, opened, more)
+}
+
+// paced reports whether words are the tick at which all will have drained.
+func paced(s shape.Shape) bool {
+	return s.Kind == shape.Funnel || s.Kind == shape.Queue || s.Kind == shape.Bursty
+}
+
+// portion returns whole*some/all, rounded up.
+func portion(whole, some, all int64) int64 {
+	high, low := bits.Mul64(uint64(whole), uint64(some))
+	result, rest := bits.Div64(high, low, uint64(all))
+	if rest > 0 {
+		result++
+	}
+	return int64(result)
+}
+
+// full is the least number of units after which no call is admitted.
+func full(p policy.Policy) int64 {
+	if s := shapeOf(p); s.Kind == shape.Bursty {
+		return s.Capacity + 1 // a call passes while nothing is owed
+	}
+	return p.Limit()
+}
+
+func charged(p policy.Policy, word uint64, now policy.Instant, n int64) uint64 {
+	if n <= 0 {
+		return word
+	}
+	return p.(policy.Refunder).Refund(word, now, -n)
+}
