@@ -1,7 +1,7 @@
 // Package peers drives other rate limiters to measure them beside Ral, each in the best way that
-// its documentation has. Each file says where the keys are kept and what is lost when full. It
-// names the promise, whether the limiter is exact by design, and the limit closest to a
-// [bench.Limit].
+// its documentation has. Each comment says where the keys are kept and what is lost when full, and
+// the limit closest to a [bench.Limit]. Limiters of buckets stand in buckets.go, of windows in
+// windows.go.
 //
 // Limiters for a single key leave the map to their users. Their names say it: x/time+xsync.
 package peers
@@ -10,19 +10,46 @@ import (
 	"math"
 	"time"
 
+	"github.com/puzpuzpuz/xsync/v3"
+
 	"github.com/ral-limiter/ral/bench"
 )
 
 // All returns all peers except Redis, which needs a redis-server, the nearest to Ral first.
 func All() []bench.Contender {
 	return []bench.Contender{
-		XTimeXsync(), XTimeSyncMap(), GoLimiter(), // the nearest
-		XTimeMutex(), Throttled(), Ulule(), Juju(), HTTPRate(), Failsafe(), Uber(),
+		xtimeXsync, xtimeSyncMap, goLimiter, // the nearest
+		xtimeMutex, throttledGCRA, ululeWindow, jujuBucket, httprateWindow, failsafeWindow, uberPacing,
 	}
 }
 
 // Nearest is the number of peers nearest to Ral: in wide use, in process, for many keys.
 const Nearest = 3
+
+// Calls returns the peers of Ral's other limits and verbs for [bench.Calls]. Each names the row of
+// Ral with the same kind of call.
+func Calls() (all []bench.Contender) {
+	limits := []string{bench.LimitsWorkload, bench.LimitsAuditWorkload}
+	several := []string{bench.SeveralWorkload, bench.SeveralRefusedWorkload}
+	for _, row := range []struct {
+		like      string
+		peer      bench.Contender
+		workloads []string
+	}{
+		{"Ral FixedWindow", longWindows(goLimiter), limits},
+		{"Ral FixedWindow", ululeWindow, limits},
+		{"Ral FixedWindow", httprateCount, limits[:1]},
+		{"Ral SlidingWindow", httprateWindow, limits},
+		{"Ral SlidingWindow", slidingWindow, limits},
+		{"Ral Reserve", xtimeReserve, []string{bench.VerbsWorkload}},
+		{"Ral Wait", xtimeWait, []string{bench.VerbsWorkload}},
+		{"Ral Tiered", xtimeTwice, several},
+	} {
+		row.peer.Like, row.peer.For = row.like, row.workloads
+		all = append(all, row.peer)
+	}
+	return all
+}
 
 // keepsAll reports whether a limiter that never gives up a key can do a workload.
 func keepsAll(w bench.Workload) bool { return w.MaxKeys == 0 }
@@ -34,10 +61,25 @@ func interval(l bench.Limit) time.Duration {
 	return time.Duration((int64(l.Per)-1)/l.Count + 1)
 }
 
-// edge is the note of all limiters that promise fixed windows.
-const edge = "admits up to two bursts around the end of a window, by design"
+// inMemory makes limiters in memory, with nothing to free. open returns a limiter's Ask.
+func inMemory(open func(bench.Limit) func(names []string) (passed int)) func(bench.Setup) (bench.Limiter, error) {
+	return func(s bench.Setup) (bench.Limiter, error) { return bench.Limiter{Ask: open(s.Limit)}, nil }
+}
 
-// asking returns a limiter in memory, with nothing to free.
-func asking(ask func(keys []string) (passed int)) (bench.Limiter, error) {
-	return bench.Limiter{Ask: ask}, nil
+// byKey keeps an L for each key in an xsync MapOf, as xtimeXsync does.
+type byKey[L any] struct {
+	keys *xsync.MapOf[string, L]
+	make func() L
+}
+
+func newByKey[L any](make func() L) byKey[L] {
+	return byKey[L]{keys: xsync.NewMapOf[string, L](), make: make}
+}
+
+func (b byKey[L]) get(key string) L {
+	l, known := b.keys.Load(key)
+	if !known {
+		l, _ = b.keys.LoadOrStore(key, b.make())
+	}
+	return l
 }

@@ -29,7 +29,7 @@ func open(t *testing.T, c bench.Contender, s bench.Setup) bench.Limiter {
 func limiting(t *testing.T) []bench.Contender {
 	var some []bench.Contender
 	for _, c := range All() {
-		if c.Name != Uber().Name {
+		if c.Name != uberPacing.Name {
 			some = append(some, c)
 		}
 	}
@@ -93,7 +93,7 @@ func TestPeersDescribeThemselves(t *testing.T) {
 }
 
 func TestThrottledGivesUpTheLeastRecentlyUsed(t *testing.T) {
-	l := open(t, Throttled(), bench.Setup{Limit: bench.Limit{Capacity: 1, Count: 1, Per: time.Hour}, Keys: 100, MaxKeys: 2})
+	l := open(t, throttledGCRA, bench.Setup{Limit: bench.Limit{Capacity: 1, Count: 1, Per: time.Hour}, Keys: 100, MaxKeys: 2})
 	assert.True(t, l.Choke("a"))
 	assert.True(t, l.Choke("b"))
 	assert.False(t, l.Choke("a"))
@@ -104,7 +104,7 @@ func TestThrottledGivesUpTheLeastRecentlyUsed(t *testing.T) {
 
 func TestUberLetsAllCallsPass(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := open(t, Uber(), bench.Setup{})
+		l := open(t, uberPacing, bench.Setup{})
 		begun := time.Now()
 		assert.Equal(t, 10_000, l.Ask(times("a", 10_000)))
 		assert.Less(t, time.Since(begun), time.Millisecond, "without a wait")
