@@ -32,12 +32,12 @@ func FuzzFlags(f *testing.F) {
 			return
 		}
 		switch {
-		case s.duration < minDuration || s.duration > maxDuration, s.rounds < 1 || s.rounds > maxRounds,
-			!(s.scale >= minScale && s.scale <= maxScale), s.budget < 0 || s.budget > maxBudget,
-			len(s.cpus) == 0, len(s.workloads) == 0, len(s.contenders) == 0:
+		case s.Duration < minDuration || s.Duration > maxDuration, s.Rounds < 1 || s.Rounds > maxRounds,
+			!(s.Scale >= minScale && s.Scale <= maxScale), s.Budget < 0 || s.Budget > maxBudget,
+			len(s.CPUs) == 0, len(s.workloads) == 0, len(s.contenders) == 0:
 			t.Errorf("%q: %+v", line, s)
 		}
-		for _, cpu := range s.cpus {
+		for _, cpu := range s.CPUs {
 			if cpu < 1 || cpu > maxCPU {
 				t.Errorf("%q: %d processors", line, cpu)
 			}

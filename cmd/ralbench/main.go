@@ -65,16 +65,16 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 // run measures, or shows an earlier run, and returns the exit code.
 func (s settings) run(ctx context.Context, stdout, stderr io.Writer) (code int, err error) {
 	if s.model {
-		return failed(writeModel(stdout, s.duration))
+		return failed(writeModel(stdout, s.Duration))
 	}
 	redis := ""
 	switch {
 	case s.shown != "":
-	case s.fleet:
+	case s.Fleet:
 		if redis, err = child.FindRedis(""); err != nil {
 			return exitFailed, fmt.Errorf("-fleet measures on a Redis that it starts: %w", err)
 		}
-	case s.serve:
+	case s.Serve:
 		if err := servebench.Missing(s.workloads); err != nil {
 			return exitFailed, fmt.Errorf("-serve: %w", err)
 		}

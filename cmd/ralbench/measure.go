@@ -15,9 +15,9 @@ import (
 // measure adds the measurements to the document. redis is the server that fleet mode starts.
 func (s settings) measure(ctx context.Context, d *report.Document, redis string, show *terminal.Progress) (err error) {
 	switch {
-	case s.fleet:
-		d.Report, d.Redis, err = fleetbench.Run(ctx, fleetbench.Options{Server: redis, Workloads: s.workloads, Bench: s.options(show), Share: s.share})
-	case s.serve:
+	case s.Fleet:
+		d.Report, d.Redis, err = fleetbench.Run(ctx, fleetbench.Options{Server: redis, Workloads: s.workloads, Bench: s.options(show), Share: s.Share})
+	case s.Serve:
 		d.Report, d.Redis, err = servebench.Run(ctx, s.workloads, s.options(show))
 	default:
 		d.Report, err = bench.Run(ctx, s.workloads, s.contenders, s.options(show))
@@ -25,17 +25,16 @@ func (s settings) measure(ctx context.Context, d *report.Document, redis string,
 	return err
 }
 
+// record returns the settings with the names of the workloads and of the contenders.
 func (s settings) record() report.Settings {
-	var names []string
+	r := s.Settings
+	r.CPU, r.Workloads = r.CPUs[0], bench.Names(s.workloads)
 	for _, c := range s.contenders {
-		if !slices.Contains(names, c.Name) {
-			names = append(names, c.Name)
+		if !slices.Contains(r.Contenders, c.Name) {
+			r.Contenders = append(r.Contenders, c.Name)
 		}
 	}
-	return report.Settings{
-		Duration: s.duration, Rounds: s.rounds, CPU: s.cpus[0], CPUs: s.cpus, Scale: s.scale,
-		Budget: s.budget, Full: s.full, Brief: s.brief, Fleet: s.fleet, Serve: s.serve, Share: s.share, Workloads: bench.Names(s.workloads), Contenders: names,
-	}
+	return r
 }
 
 func (s settings) progress(out io.Writer) *terminal.Progress {
@@ -44,22 +43,22 @@ func (s settings) progress(out io.Writer) *terminal.Progress {
 		if w.Draw == bench.DrawElsewhere {
 			parts++
 		} else {
-			parts += len(s.cpus)
+			parts += len(s.CPUs)
 		}
 	}
-	budget := s.budget
-	if s.fleet {
+	budget := s.Budget
+	if s.Fleet {
 		budget = 0 // it does not bound memory and shares
 	}
-	return terminal.NewProgress(out, parts, len(s.cpus) > 1, budget)
+	return terminal.NewProgress(out, parts, len(s.CPUs) > 1, budget)
 }
 
 func (s settings) options(show *terminal.Progress) bench.Options {
 	return bench.Options{
-		Duration:    s.duration,
-		Rounds:      s.rounds,
-		CPUs:        s.cpus,
-		Budget:      s.budget,
+		Duration:    s.Duration,
+		Rounds:      s.Rounds,
+		CPUs:        s.CPUs,
+		Budget:      s.Budget,
 		NewRecorder: newHistogram,
 		Progress:    show.Step,
 		Finished:    show.Finished,

@@ -34,15 +34,15 @@ func TestFlagsOfFleetMode(t *testing.T) {
 		{" -full -duration 3ms -rounds 2 -share 0 -scale 0.01 -workloads fleet-keys", 3 * time.Millisecond, 0, 2, 0, 1},
 	} {
 		s := parsed(t, strings.Fields("-fleet"+c.flags)...)
-		assert.Equal(t, c.duration, s.duration, c.flags)
-		assert.Equal(t, c.share, s.share, c.flags)
-		assert.Equal(t, c.rounds, s.rounds, c.flags)
-		assert.Equal(t, c.budget, s.budget, c.flags)
+		assert.Equal(t, c.duration, s.Duration, c.flags)
+		assert.Equal(t, c.share, s.Share, c.flags)
+		assert.Equal(t, c.rounds, s.Rounds, c.flags)
+		assert.Equal(t, c.budget, s.Budget, c.flags)
 		assert.Len(t, s.workloads, c.workloads, c.flags)
 	}
 	s = parsed(t)
 	assert.False(t, s.record().Fleet)
-	assert.Zero(t, s.share)
+	assert.Zero(t, s.Share)
 }
 
 func TestMissingProgramsAreNamed(t *testing.T) {
@@ -94,11 +94,11 @@ func TestRunOfFleetMode(t *testing.T) {
 func TestFlagsOfServers(t *testing.T) {
 	s := parsed(t, "-serve")
 	assert.Equal(t, bench.Names(servebench.Workloads(1)), bench.Names(s.workloads))
-	assert.Equal(t, serveDuration, s.duration)
-	assert.Equal(t, defaultRounds, s.rounds)
+	assert.Equal(t, serveDuration, s.Duration)
+	assert.Equal(t, defaultRounds, s.Rounds)
 	assert.True(t, s.record().Serve)
 	s = parsed(t, "-serve", "-full", "-rounds", "2", "-workloads", servebench.TCP)
-	assert.Equal(t, serveFullDuration, s.duration)
+	assert.Equal(t, serveFullDuration, s.Duration)
 	assert.Equal(t, []string{servebench.TCP}, bench.Names(s.workloads))
 	for _, flag := range []string{"-fleet", "-goals", "-peers=none", "-cpu=1", "-budget=1s", "-share=5s", "-workloads=fleet-hot"} {
 		_, err := parse([]string{"-serve", flag})

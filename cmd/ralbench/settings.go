@@ -18,23 +18,15 @@ import (
 	"github.com/ral-limiter/ral/cmd/ralbench/servebench"
 )
 
+// settings are what a run records of them, and the rest.
 type settings struct {
-	duration   time.Duration
-	rounds     int
-	cpus       []int
-	scale      float64
-	budget     time.Duration // 0 for none
-	full       bool
-	brief      bool          // bench.Brief cuts the workloads of calls short
-	fleet      bool          // fleet mode, on a Redis, in place of the limiters in this process
-	serve      bool          // rald and other servers, in place of the limiters in this process
-	share      time.Duration // time for which usable shares are measured; 0 for not at all
-	json       string        // "" for none, "-" for standard output, else a file
-	html       string        // "" for none, else a file
-	model      bool          // only the model of many cores
-	goals      bool          // only the table of goals, and the workloads that it needs
-	benchmarks string        // "" for none, else a file for benchstat
-	shown      string        // "" to measure, else the file of a run to show instead
+	report.Settings
+	json       string // "" for none, "-" for standard output, else a file
+	html       string // "" for none, else a file
+	model      bool   // only the model of many cores
+	goals      bool   // only the table of goals, and the workloads that it needs
+	benchmarks string // "" for none, else a file for benchstat
+	shown      string // "" to measure, else the file of a run to show instead
 	workloads  []bench.Workload
 	contenders []bench.Contender
 	missing    []string // contenders that are left out because they are not installed
@@ -62,7 +54,7 @@ const (
 
 // parse reads the flags. The error is flag.ErrHelp, or names flag, value and accepted values.
 func parse(args []string) (settings, error) {
-	s := settings{duration: defaultDuration, rounds: defaultRounds, cpus: []int{runtime.GOMAXPROCS(0)}, scale: defaultScale}
+	s := settings{Settings: report.Settings{Duration: defaultDuration, Rounds: defaultRounds, CPUs: []int{runtime.GOMAXPROCS(0)}, Scale: defaultScale}}
 	var names, chosen []string
 
 	f := flag.NewFlagSet("ralbench", flag.ContinueOnError)
@@ -83,26 +75,26 @@ func parse(args []string) (settings, error) {
 			return err == nil && (zero && d == 0 || least <= d && d <= most)
 		})
 	}
-	duration("duration", fmt.Sprintf("a duration from %v to %v, such as 200ms", minDuration, maxDuration), &s.duration, minDuration, maxDuration, false)
-	duration("budget", fmt.Sprintf("a duration up to %v, such as 30s, or 0 for no bound", maxBudget), &s.budget, 0, maxBudget, true)
-	duration("share", fmt.Sprintf("a duration from %v to %v, such as 15s, or 0 for none", minShare, maxShare), &s.share, minShare, maxShare, true)
+	duration("duration", fmt.Sprintf("a duration from %v to %v, such as 200ms", minDuration, maxDuration), &s.Duration, minDuration, maxDuration, false)
+	duration("budget", fmt.Sprintf("a duration up to %v, such as 30s, or 0 for no bound", maxBudget), &s.Budget, 0, maxBudget, true)
+	duration("share", fmt.Sprintf("a duration from %v to %v, such as 15s, or 0 for none", minShare, maxShare), &s.Share, minShare, maxShare, true)
 	add("rounds", fmt.Sprintf("a whole number from 1 to %d", maxRounds), func(v string) bool {
-		return whole(v, maxRounds, &s.rounds)
+		return whole(v, maxRounds, &s.Rounds)
 	})
 	add("cpu", fmt.Sprintf("whole numbers from 1 to %d with commas between them, such as 1,2,4", maxCPU), func(v string) bool {
-		s.cpus = nil
+		s.CPUs = nil
 		for number := range strings.SplitSeq(v, ",") {
 			cpu := 0
-			if !whole(strings.TrimSpace(number), maxCPU, &cpu) || slices.Contains(s.cpus, cpu) {
+			if !whole(strings.TrimSpace(number), maxCPU, &cpu) || slices.Contains(s.CPUs, cpu) {
 				return false
 			}
-			s.cpus = append(s.cpus, cpu)
+			s.CPUs = append(s.CPUs, cpu)
 		}
 		return true
 	})
 	add("scale", fmt.Sprintf("a number from %v to %v", minScale, maxScale), func(v string) bool {
 		x, err := strconv.ParseFloat(v, 64)
-		s.scale = x
+		s.Scale = x
 		return err == nil && !math.IsNaN(x) && minScale <= x && x <= maxScale
 	})
 	list := func(name, known string, to *[]string) {
@@ -118,9 +110,9 @@ func parse(args []string) (settings, error) {
 	}
 	list("workloads", workloadNames(bench.All)+", or with -fleet of "+workloadNames(fleetbench.Workloads)+", or with -serve of "+workloadNames(servebench.Workloads), &names)
 	list("peers", strings.Join(peerNames(), ", ")+", or all, or none", &chosen)
-	f.BoolVar(&s.full, "full", false, "")
-	f.BoolVar(&s.fleet, "fleet", false, "")
-	f.BoolVar(&s.serve, "serve", false, "")
+	f.BoolVar(&s.Full, "full", false, "")
+	f.BoolVar(&s.Fleet, "fleet", false, "")
+	f.BoolVar(&s.Serve, "serve", false, "")
 	f.BoolVar(&s.goals, "goals", false, "")
 	f.BoolVar(&s.model, "model", false, "")
 	file := func(name, want string, to *string) {
@@ -149,38 +141,43 @@ func parse(args []string) (settings, error) {
 	return s, s.complete(given, names, chosen)
 }
 
-// mode is what a kind of run has in place of flags that were not given, and which flags it has not.
+// mode is a kind of run: what it has in place of flags that were not given, and which flags it has
+// not.
 type mode struct {
 	durations, shares [2]time.Duration // the second with -full
 	budget            time.Duration
 	workloads         func(scale float64) []bench.Workload
-	without           map[string]string // why, by flag
+	contenders        func() []bench.Contender // nil if -peers chooses
+	without           map[string]string        // why, by flag
 }
 
+const alone = "a run of -serve has none; leave one of them out"
+
 var (
-	usual = mode{durations: [2]time.Duration{defaultDuration, fullDuration}, budget: defaultBudget, workloads: bench.All,
-		without: map[string]string{"share": "only fleet mode has shares: give -fleet as well"}}
+	usual = mode{
+		durations: [2]time.Duration{defaultDuration, fullDuration}, budget: defaultBudget, workloads: bench.All,
+		without: map[string]string{"share": "only fleet mode has shares: give -fleet as well"},
+	}
 	fleets = mode{
 		durations: [2]time.Duration{fleetDuration, fleetFullDuration}, shares: [2]time.Duration{fleetShare, fleetFullShare},
-		budget: fleetBudget, workloads: fleetbench.Workloads,
+		budget: fleetBudget, workloads: fleetbench.Workloads, contenders: fleetbench.Contenders,
 		without: map[string]string{
 			"peers": "with -fleet the contenders are always the same; leave one of them out",
 			"goals": "a run of -fleet always shows its goals; leave one of them out",
 		},
 	}
-	servers = mode{durations: [2]time.Duration{serveDuration, serveFullDuration}, workloads: servebench.Workloads, without: map[string]string{
-		"fleet": alone, "goals": alone, "peers": alone, "cpu": alone, "budget": alone, "share": alone,
-	}}
+	servers = mode{
+		durations: [2]time.Duration{serveDuration, serveFullDuration}, workloads: servebench.Workloads, contenders: servebench.Contenders,
+		without: map[string]string{"fleet": alone, "goals": alone, "peers": alone, "cpu": alone, "budget": alone, "share": alone},
+	}
 )
-
-const alone = "a run of -serve has none; leave one of them out"
 
 // complete fills in the flags that were not given.
 func (s *settings) complete(given map[string]bool, names, chosen []string) (err error) {
 	m := usual
-	if s.serve {
+	if s.Serve {
 		m = servers
-	} else if s.fleet {
+	} else if s.Fleet {
 		m = fleets
 	}
 	for _, flag := range slices.Sorted(maps.Keys(given)) {
@@ -188,30 +185,30 @@ func (s *settings) complete(given map[string]bool, names, chosen []string) (err 
 			return fmt.Errorf("flag -%s: %s", flag, why)
 		}
 	}
-	full, rounds := 0, defaultRounds
-	if s.full {
-		full, rounds = 1, fullRounds
+	full := 0
+	if s.Full {
+		full = 1
 	}
 	if !given["duration"] {
-		s.duration = m.durations[full]
+		s.Duration = m.durations[full]
 	}
 	if !given["rounds"] {
-		s.rounds = rounds
+		s.Rounds = [2]int{defaultRounds, fullRounds}[full]
 	}
 	if !given["share"] {
-		s.share = m.shares[full]
+		s.Share = m.shares[full]
 	}
 	// Rounds that were asked for are not left out.
-	asked := s.full || given["duration"] || given["rounds"]
+	asked := s.Full || given["duration"] || given["rounds"]
 	if !asked && !given["budget"] {
-		s.budget = m.budget
+		s.Budget = m.budget
 	}
-	s.workloads = m.workloads(s.scale)
-	if s.brief = !asked && !s.fleet && !s.serve; s.brief {
+	s.workloads = m.workloads(s.Scale)
+	if s.Brief = !asked && !s.Fleet && !s.Serve; s.Brief {
 		s.workloads = bench.Brief(s.workloads)
 	}
-	if s.fleet && names == nil {
-		s.workloads = fleetbench.Chosen(s.workloads, s.full, s.share)
+	if s.Fleet && names == nil {
+		s.workloads = fleetbench.Chosen(s.workloads, s.Full, s.Share)
 	}
 	if s.goals {
 		s.workloads = slices.DeleteFunc(s.workloads, func(w bench.Workload) bool { return !report.HasGoal(w.Name) })
@@ -221,15 +218,11 @@ func (s *settings) complete(given map[string]bool, names, chosen []string) (err 
 			return fmt.Errorf("flag -workloads: %w", err)
 		}
 	}
-	switch {
-	case s.serve:
-		s.contenders = servebench.Contenders()
-		return nil
-	case s.fleet:
-		s.contenders = fleetbench.Contenders()
+	if m.contenders != nil {
+		s.contenders = m.contenders()
 		return nil
 	}
-	if s.contenders, s.missing, err = choose(chosen, s.full, s.workloads); err != nil {
+	if s.contenders, s.missing, err = choose(chosen, s.Full, s.workloads); err != nil {
 		return fmt.Errorf("flag -peers: %w", err)
 	}
 	return nil
