@@ -64,6 +64,7 @@ type auditor struct {
 	first   []int32 // by key: the index of the first window that asked it
 	ideal   []idealLimiter
 
+	admitted   int64 // by all windows
 	overPasses int
 }
 
@@ -134,16 +135,17 @@ func (a *auditor) possible() int64 {
 	return min(int64(least+rounding), a.allowed())
 }
 
-// add adds the audit of one limiter, with its own counts unless own is nil. Refusals of another limiter do not offset an excess.
-func (a *Audit) add(one *auditor, admitted int64, own func() Counts) {
+// add adds the audit of one limiter, with its own counts unless own is nil. Refusals of another
+// limiter do not offset an excess.
+func (a *Audit) add(one *auditor, own func() Counts) {
 	calls, allowed := one.calls(), one.allowed()
 	a.Promise = one.promise
 	a.Calls += calls
-	a.Admitted += admitted
+	a.Admitted += one.admitted
 	a.Allowed += allowed
 	a.BucketAllowed += one.allowedBy(LeakyBucket)
 	a.Possible += one.possible()
-	a.Over += max(admitted-allowed, 0)
+	a.Over += max(one.admitted-allowed, 0)
 	a.Binds = a.Binds || allowed < calls
 	a.Passes += len(one.windows)
 	a.OverPasses += one.overPasses

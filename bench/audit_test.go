@@ -20,6 +20,11 @@ func auditorOf(p Promise, limit Limit, windows []Window, asked ...[]int64) *audi
 	return a
 }
 
+func admitting(n int64, a *auditor) *auditor {
+	a.admitted = n
+	return a
+}
+
 func TestAuditArithmetic(t *testing.T) {
 	limit := Limit{Capacity: 10, Count: 10, Per: time.Second}
 	second := []Window{{0, time.Second}} // at most 20 a key
@@ -39,7 +44,7 @@ func TestAuditArithmetic(t *testing.T) {
 		{"fewer than allowed", []int64{100, 100}, 31, 40, 0, true},
 	} {
 		var a Audit
-		a.add(auditorOf(GCRA, limit, second, c.asked), c.admitted, nil)
+		a.add(admitting(c.admitted, auditorOf(GCRA, limit, second, c.asked)), nil)
 		assert.Equal(t, GCRA, a.Promise, c.about)
 		assert.Equal(t, c.allowed, a.Allowed, c.about)
 		assert.Equal(t, c.allowed, a.BucketAllowed, c.about)
@@ -54,8 +59,8 @@ func TestAuditArithmetic(t *testing.T) {
 func TestAuditDoesNotSetOneLimiterOffAgainstAnother(t *testing.T) {
 	var a Audit
 	limit, windows := Limit{Capacity: 10, Count: 1, Per: time.Hour}, []Window{{0, time.Second}}
-	a.add(auditorOf("", limit, windows, []int64{100}), 13, func() Counts { return Counts{Overadmitted: 3} })
-	a.add(auditorOf("", limit, windows, []int64{100}), 2, func() Counts { return Counts{Overadmitted: 1, Evicted: 5} })
+	a.add(admitting(13, auditorOf("", limit, windows, []int64{100})), func() Counts { return Counts{Overadmitted: 3} })
+	a.add(admitting(2, auditorOf("", limit, windows, []int64{100})), func() Counts { return Counts{Overadmitted: 1, Evicted: 5} })
 	assert.EqualValues(t, 15, a.Admitted)
 	assert.EqualValues(t, 20, a.Allowed)
 	assert.EqualValues(t, 3, a.Over)
@@ -74,11 +79,11 @@ func TestAuditCountsThePassesInWhichTheExcessGrew(t *testing.T) {
 		windows = append(windows, w.end(Window{time.Duration(i) * time.Second, time.Duration(i+1) * time.Second}))
 	}
 	var a Audit
-	a.add(auditOf(GCRA, limit, 1, windows), one.passed, nil)
+	a.add(auditOf(GCRA, limit, 1, windows), nil)
 	assert.EqualValues(t, 4, a.Over)
 	assert.Equal(t, 2, a.OverPasses, "12, then 14 of 10")
 	assert.Equal(t, 4, a.Passes)
-	a.add(auditOf(GCRA, limit, 1, windows[:1]), 9, nil)
+	a.add(auditOf(GCRA, limit, 1, windows[:1]), nil)
 	assert.Equal(t, 2, a.OverPasses)
 	assert.Equal(t, 5, a.Passes)
 }
@@ -122,7 +127,7 @@ func TestAuditShowsALimiterThatRefusesTooMuch(t *testing.T) {
 	assert.InDelta(t, 1, a.OfPossible(), 1e-9, "nothing was possible, and nothing was missed")
 	for _, p := range Promises() {
 		a = Audit{}
-		a.add(auditorOf(p, Limit{Capacity: 10, Count: 1, Per: time.Hour}, []Window{{0, time.Second}}, []int64{100, 100}), 5, nil)
+		a.add(admitting(5, auditorOf(p, Limit{Capacity: 10, Count: 1, Per: time.Hour}, []Window{{0, time.Second}}, []int64{100, 100})), nil)
 		assert.EqualValues(t, 20, a.Possible, p)
 		assert.InDelta(t, 0.25, a.OfPossible(), 1e-9, p)
 		assert.True(t, a.Clean(), p)

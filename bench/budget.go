@@ -63,7 +63,7 @@ func (b budget) bound(ctx context.Context, elapsed, first time.Duration, long bo
 }
 
 // firstCost returns the estimated cost of a schedule without optional rounds.
-func firstCost(s schedule) (cost time.Duration) {
+func firstCost(s *schedule) (cost time.Duration) {
 	for _, step := range s.steps() {
 		if step.round == 0 {
 			cost += step.cost

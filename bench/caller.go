@@ -148,14 +148,14 @@ func (s askedWindow) count(times []int64) {
 func auditOf(promise Promise, limit Limit, keys int, windows []askedWindow) *auditor {
 	a := newAuditor(promise, limit, keys)
 	times := make([]int64, keys)
-	var passed, most int64 // most is the greatest excess so far
+	var maxOver int64 // so far
 	for _, w := range windows {
 		w.count(times)
 		a.add(w.Window, times)
 		clear(times)
-		passed += w.passed
-		if over := passed - a.allowed(); over > most {
-			most = over
+		a.admitted += w.passed
+		if over := a.admitted - a.allowed(); over > maxOver {
+			maxOver = over
 			a.overPasses++
 		}
 	}

@@ -6,35 +6,35 @@ import (
 	"time"
 )
 
-// Contender is measured by [Run].
+// Contender is measured by [Run]. Reports have the fields with a name in JSON.
 type Contender struct {
-	Name  string
-	About string // one line
+	Name  string `json:"contender"`
+	About string `json:"contender_about,omitempty"` // one line
 	// Note warns a reader of the figures, or is empty.
-	Note string
+	Note string `json:"note,omitempty"`
 	// Yardstick marks a contender that limits nothing. It is not audited.
-	Yardstick Yardstick
+	Yardstick Yardstick `json:"yardstick,omitempty"`
 	// Promise is the rule that the limiter is audited by.
-	Promise Promise
+	Promise Promise `json:"promise,omitempty"`
 	// Exact says that the limiter's design keeps its promise under any concurrency.
-	Exact bool
+	Exact bool `json:"exact"`
 	// Slow says that a call takes thousands of times as long as on the floor. Workloads with very
 	// many calls for their keys leave it out.
-	Slow bool
+	Slow bool `json:"-"`
 	// Elsewhere says that another process does part of the work, so CPU time is incomplete.
-	Elsewhere bool
+	Elsewhere bool `json:"elsewhere,omitempty"`
 	// Idles says that the limiter forgets keys idle for Setup.Idle.
-	Idles bool
+	Idles bool `json:"-"`
 	// For names the workloads that the contender is made for; nil means all that are not Apart.
-	For []string
+	For []string `json:"-"`
 	// Like names the contender with the same kind of call in a workload that is Apart, or is empty.
-	Like string
+	Like string `json:"like,omitempty"`
 	// Needs reports whether the contender can do a workload; nil means all.
-	Needs func(Workload) bool
+	Needs func(Workload) bool `json:"-"`
 	// New makes a limiter without keys.
-	New func(Setup) (Limiter, error)
+	New func(Setup) (Limiter, error) `json:"-"`
 	// Measure measures a round of a workload with DrawElsewhere, which has no use for New.
-	Measure func(ctx context.Context, w Workload, d time.Duration) (Measured, error)
+	Measure func(ctx context.Context, w Workload, d time.Duration) (Measured, error) `json:"-"`
 }
 
 // Measured is the outcome of a round that a contender measured itself. Figures that it does not

@@ -149,7 +149,7 @@ func TestFixedWindowIsNotHeldToABucketsPromise(t *testing.T) {
 	limit := Limit{Capacity: 100, Count: 100, Per: time.Second}
 	audited := func(p Promise, admitted int64) (a Audit) {
 		asked := []Window{{0, 0}, {5999 * ms, 6000 * ms}}
-		a.add(auditorOf(p, limit, asked, []int64{500}, []int64{1000}), admitted, nil)
+		a.add(admitting(admitted, auditorOf(p, limit, asked, []int64{500}, []int64{1000})), nil)
 		return a
 	}
 	own := audited(FixedWindow, 300)

@@ -23,58 +23,37 @@ type LeftOut struct {
 	Contenders []string `json:"contenders"`
 }
 
+// WorkloadReport is the outcome of a workload, with the limit, callers and rounds that it had.
 type WorkloadReport struct {
-	Name    string   `json:"name"`
-	About   string   `json:"about"`
-	Why     string   `json:"why"`
-	Draw    string   `json:"draw"`
-	Limit   Limit    `json:"limit"`
-	Keys    int      `json:"keys"`
-	MaxKeys int      `json:"max_keys"`
-	Callers int      `json:"callers"`
-	CPU     int      `json:"cpu"`    // GOMAXPROCS
-	Rounds  int      `json:"rounds"` // as planned
-	Timed   bool     `json:"timed"`  // whether the calls of the rounds were timed one by one
-	Base    string   `json:"base,omitempty"`
+	Workload
+	CPU     int      `json:"cpu"` // GOMAXPROCS
 	Results []Result `json:"results"`
 }
 
 // Yardstick returns the result of that yardstick, nil if it was not measured.
 func (w *WorkloadReport) Yardstick(y Yardstick) *Result {
-	for i := range w.Results {
-		if w.Results[i].Yardstick == y {
-			return &w.Results[i]
-		}
-	}
-	return nil
+	return w.find(func(r Result) bool { return r.Yardstick == y })
 }
 
 // Result returns the result of a contender, nil if there is none.
 func (w *WorkloadReport) Result(contender string) *Result {
-	for i := range w.Results {
-		if w.Results[i].Contender == contender {
-			return &w.Results[i]
-		}
+	return w.find(func(r Result) bool { return r.Name == contender })
+}
+
+func (w *WorkloadReport) find(wanted func(Result) bool) *Result {
+	if i := slices.IndexFunc(w.Results, wanted); i >= 0 {
+		return &w.Results[i]
 	}
 	return nil
 }
 
 // Result is the outcome of a contender in a workload. Spreads are over the rounds.
 type Result struct {
-	Contender string `json:"contender"`
-	// About to Elsewhere are the contender's.
-	About     string    `json:"contender_about,omitempty"`
-	Note      string    `json:"note,omitempty"`
-	Yardstick Yardstick `json:"yardstick,omitempty"`
-	Promise   Promise   `json:"promise,omitempty"`
-	Exact     bool      `json:"exact"`
-	Elsewhere bool      `json:"elsewhere,omitempty"`
-	// Apart reports whether contenders make different calls. Like names the contender with the same
-	// kind of call.
+	Contender
+	// Apart reports whether contenders make different calls.
 	Apart bool `json:"apart,omitempty"`
 	// Outside reports whether the contender measured itself, so that its allocations are unknown.
 	Outside bool   `json:"outside,omitempty"`
-	Like    string `json:"like,omitempty"`
 	Rounds  []Pass `json:"rounds"`
 	// Disturbed counts rounds disturbed by other load, Repeated the passes repeated for it.
 	Disturbed int `json:"disturbed"`
@@ -205,7 +184,7 @@ func (w *WorkloadReport) Summarize() {
 		r := &w.Results[i]
 		r.OfFloor = r.ratioTo(w.Yardstick(YardstickFloor))
 		r.OfMap = r.ratioTo(w.Yardstick(YardstickMap))
-		if w.Base != r.Contender {
+		if w.Base != r.Name {
 			r.OfBase = r.ratioTo(w.Result(w.Base))
 		}
 	}

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -50,7 +51,7 @@ func Estimate(workloads []Workload, contenders []Contender, o Options) time.Dura
 	return total
 }
 
-func plan(workloads []Workload, contenders []Contender, c workers, o Options) (schedules []schedule, total time.Duration) {
+func plan(workloads []Workload, contenders []Contender, c workers, o Options) (schedules []*schedule, total time.Duration) {
 	for _, w := range workloads {
 		cpus := o.CPUs
 		if w.Draw == DrawElsewhere {
@@ -67,7 +68,7 @@ func plan(workloads []Workload, contenders []Contender, c workers, o Options) (s
 	return schedules, total
 }
 
-func newSchedule(w Workload, cpu int, contenders []Contender, c workers, o Options) schedule {
+func newSchedule(w Workload, cpu int, contenders []Contender, c workers, o Options) *schedule {
 	if w.Callers == 0 {
 		w.Callers = o.Callers
 	}
@@ -83,23 +84,18 @@ func newSchedule(w Workload, cpu int, contenders []Contender, c workers, o Optio
 	if w.AuditOnly {
 		o.NewRecorder = nil
 	}
-	b := base{Workload: w, workers: c, cpu: cpu, o: o}
+	w.Draw = cmp.Or(w.Draw, DrawUniform)
+	s := &schedule{Workload: w, workers: c, cpu: cpu, o: o}
 	for _, contender := range contenders {
 		if contender.can(w) {
-			b.turns = append(b.turns, &turn{
+			s.turns = append(s.turns, &turn{
 				Contender: contender,
 				recorders: newRecorders(w.Callers, o.NewRecorder),
 				known:     newRecorders(min(w.Known, 1), o.NewRecorder),
 			})
 		}
 	}
-	switch {
-	case w.Draw == DrawElsewhere:
-		return &elsewhere{base: b}
-	case w.Draw.keepsLimiter():
-		return &knownKeys{base: b}
-	}
-	return &newKeys{base: b}
+	return s
 }
 
 type runner struct {
@@ -120,25 +116,23 @@ func (r *runner) tell() {
 	}
 }
 
-func (r *runner) follow(plan schedule) {
-	w := plan.about()
-	r.progress.Workload, r.progress.CPU = w.Name, w.CPU
-	runtime.GOMAXPROCS(w.CPU)
+func (r *runner) follow(plan *schedule) {
+	r.progress.Workload, r.progress.CPU = plan.Name, plan.cpu
+	runtime.GOMAXPROCS(plan.cpu)
 	first := firstCost(plan)
 	r.budget.add(-first, plan.isLong()) // it comes no later than now
 	ctx, cancel := r.budget.bound(r.ctx, time.Since(r.epoch), first, plan.isLong())
 	defer cancel()
-	if _, whole := plan.(*elsewhere); whole {
-		ctx = r.ctx
+	if plan.Draw != DrawElsewhere {
+		plan.ctx = ctx
 	}
-	plan.within(ctx)
 	late := false
 	for _, s := range plan.steps() {
 		if r.ctx.Err() != nil || r.failure != nil {
 			break
 		}
 		late = late || s.first && r.budget.isLate(time.Since(r.epoch), r.progress, s.cost)
-		if late && s.round > 0 || ctx.Err() != nil {
+		if late && s.round > 0 || plan.ctx.Err() != nil {
 			r.progress.Done += s.cost
 			continue
 		}
@@ -150,10 +144,10 @@ func (r *runner) follow(plan schedule) {
 	}
 	result, err := plan.finish()
 	if err != nil {
-		r.failure = errors.Join(r.failure, fmt.Errorf("bench: workload %s: %w", w.Name, err))
+		r.failure = errors.Join(r.failure, fmt.Errorf("bench: workload %s: %w", plan.Name, err))
 	}
 	if names := plan.unmeasured(); len(names) > 0 && r.ctx.Err() == nil && r.failure == nil {
-		r.report.LeftOut = append(r.report.LeftOut, LeftOut{Workload: w.Name, CPU: w.CPU, Contenders: names})
+		r.report.LeftOut = append(r.report.LeftOut, LeftOut{Workload: plan.Name, CPU: plan.cpu, Contenders: names})
 	}
 	if len(result.Results) > 0 {
 		r.report.Workloads = append(r.report.Workloads, result)

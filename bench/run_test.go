@@ -60,9 +60,9 @@ func TestEveryWorkloadRuns(t *testing.T) {
 		assert.Equal(t, workloads[i].Name, w.Name)
 		assert.NotEmpty(t, w.Results, w.Name)
 		for _, r := range w.Results {
-			about := w.Name + ", " + r.Contender
+			about := w.Name + ", " + r.Name
 			assert.Positive(t, r.OpsPerSecond.Median, about)
-			assert.Equal(t, workloads[i].Base != "" && r.Contender != workloads[i].Base, r.OfBase != nil, about)
+			assert.Equal(t, workloads[i].Base != "" && r.Name != workloads[i].Base, r.OfBase != nil, about)
 			assert.Equal(t, workloads[i].Apart, r.Apart, about)
 			if r.Apart {
 				assert.False(t, r.Comparable(), about)
@@ -73,7 +73,7 @@ func TestEveryWorkloadRuns(t *testing.T) {
 			if workloads[i].AuditOnly {
 				assert.Nil(t, r.Latency, "%s: an audit times no calls", about)
 			}
-			if w.Timed && workloads[i].Known > 0 {
+			if w.OneTimedPass && workloads[i].Known > 0 {
 				assert.Len(t, r.Rounds, 1, about)
 				assert.EqualValues(t, w.Keys, r.Latency.Calls, about)
 				assert.Positive(t, r.Known.Calls, "%s: known keys are asked meanwhile", about)
@@ -89,10 +89,10 @@ func TestEveryWorkloadRuns(t *testing.T) {
 
 func assertAudit(t *testing.T, w Workload, r Result) {
 	t.Helper()
-	about := w.Name + ", " + r.Contender
+	about := w.Name + ", " + r.Name
 	assert.GreaterOrEqual(t, r.Audit.Calls, r.Audit.Admitted, about)
 	switch own := r.Audit.Own; {
-	case r.Contender == RalQueued().Name:
+	case r.Name == RalQueued().Name:
 		assert.GreaterOrEqual(t, own.Overadmitted, r.Audit.Over, about)
 	case own == nil || own.Unavailable == 0: // such calls pass unrecorded, and a busy machine may have some
 		assert.True(t, r.KeptPromise(), "%s: %+v", about, r.Audit)
@@ -157,9 +157,9 @@ func TestContendersTakeTurnsRoundByRound(t *testing.T) {
 func TestRatiosAreToTheYardsticksOfTheSameRound(t *testing.T) {
 	pass := func(ns time.Duration) Pass { return Pass{Calls: 10, CPU: 10 * ns, Elapsed: 5 * ns} }
 	w := WorkloadReport{Results: []Result{
-		{Contender: "map", Yardstick: YardstickMap, Rounds: []Pass{pass(10), pass(20), pass(100)}},
-		{Contender: "a", Rounds: []Pass{pass(20), pass(60), pass(110)}}, // 2, 3, 1.1
-		{Contender: "b", Rounds: []Pass{pass(15)}},
+		{Contender: Contender{Name: "map", Yardstick: YardstickMap}, Rounds: []Pass{pass(10), pass(20), pass(100)}},
+		{Contender: Contender{Name: "a"}, Rounds: []Pass{pass(20), pass(60), pass(110)}}, // 2, 3, 1.1
+		{Contender: Contender{Name: "b"}, Rounds: []Pass{pass(15)}},
 	}}
 	w.Summarize()
 	assert.Equal(t, Spread{Median: 1, Min: 1, Max: 1}, *w.Results[0].OfMap)
@@ -167,7 +167,7 @@ func TestRatiosAreToTheYardsticksOfTheSameRound(t *testing.T) {
 	assert.Equal(t, Spread{Median: 1.5, Min: 1.5, Max: 1.5}, *w.Results[2].OfMap)
 	assert.Nil(t, w.Results[1].OfFloor, "it was not measured")
 
-	w.Results = append(w.Results, Result{Contender: "floor", Yardstick: YardstickFloor, Rounds: []Pass{pass(5), pass(10), pass(50)}})
+	w.Results = append(w.Results, Result{Contender: Contender{Name: "floor", Yardstick: YardstickFloor}, Rounds: []Pass{pass(5), pass(10), pass(50)}})
 	w.Summarize()
 	assert.Equal(t, Spread{Median: 4, Min: 2.2, Max: 6}, *w.Results[1].OfFloor)
 	assert.Equal(t, Spread{Median: 0.5, Min: 0.5, Max: 0.5}, *w.Results[3].OfMap)

@@ -2,21 +2,26 @@ package bench
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
 )
 
-// schedule is a workload in steps. The last may be left out.
-type schedule interface {
-	about() WorkloadReport // without results
-	// within sets the context that ends the passes, before the first step.
-	within(context.Context)
-	steps() []step
-	isLong() bool         // its only round is a lot of work
-	unmeasured() []string // the contenders without a round
-	finish() (WorkloadReport, error)
+// schedule is a workload in steps. The last may be left out. session.go asks limiters that are kept
+// for all rounds, and newkeys.go those that are made for a pass.
+type schedule struct {
+	Workload
+	workers
+	cpu   int
+	o     Options
+	turns []*turn
+
+	pool, known stream   // all keys, and those of Workload.Known
+	streams     []stream // the order in which each caller asks for known keys
+	findLimit   bool
 }
 
 type step struct {
@@ -44,16 +49,10 @@ func Order(round, n int) []int {
 	return order
 }
 
-type base struct {
-	Workload
-	workers
-	cpu   int
-	o     Options
-	turns []*turn
-}
-
 type turn struct {
 	Contender
+	session   *session // on known keys
+	callers   []*caller
 	rounds    []Pass
 	recorders *recorders // by caller
 	known     *recorders
@@ -61,6 +60,64 @@ type turn struct {
 	memory    *Memory
 	share     float64
 	audit     Audit
+}
+
+// steps returns the steps: the keys are prepared, limiters that are kept are opened, and then each
+// contender has its turn in each round.
+func (s *schedule) steps() (steps []step) {
+	if s.Draw != DrawElsewhere {
+		steps = append(steps, step{doing: "preparing keys", cost: s.prepareTime(), do: undisturbed(s.prepare)})
+	}
+	if s.Draw.keepsLimiter() {
+		for i, t := range s.turns {
+			steps = append(steps, step{
+				contender: t.Name, doing: "opening keys and warming up",
+				cost: s.keyCost(t) + s.o.Duration/2, do: undisturbed(func() error { return s.open(i) }),
+			})
+		}
+	}
+	for round := range s.Rounds {
+		for place, i := range Order(round, len(s.turns)) {
+			for n, next := range s.stepsOf(s.turns[i], place == 0) {
+				next.contender, next.round = s.turns[i].Name, round
+				next.first = round > 0 && place == 0 && n == 0 && s.Draw != DrawElsewhere
+				next.doing = fmt.Sprintf("round %d of %d%s", round+1, s.Rounds, next.doing)
+				steps = append(steps, next)
+			}
+		}
+	}
+	return steps
+}
+
+// stepsOf returns the steps of a contender's turn in a round, which may be the round's first turn.
+func (s *schedule) stepsOf(t *turn, isFirst bool) []step {
+	switch {
+	case s.Draw == DrawElsewhere:
+		return []step{{cost: s.o.Duration, do: undisturbed(func() error { return s.measure(t) })}}
+	case s.Draw.keepsLimiter():
+		return []step{s.roundOf(t, isFirst)}
+	}
+	return s.passesOf(t)
+}
+
+// measure keeps a round that a contender measured itself, unless the run was ended meanwhile.
+func (s *schedule) measure(t *turn) error {
+	m, err := t.Measure(s.ctx, s.Workload, s.o.Duration)
+	switch {
+	case s.ctx.Err() != nil:
+		return nil
+	case err != nil:
+		return err
+	}
+	t.rounds = append(t.rounds, m.Pass)
+	t.memory, t.share = m.Memory, m.Share
+	if m.Latency != (Latency{}) {
+		t.recorders.rounds = append(t.recorders.rounds, m.Latency)
+	}
+	if m.Audit != nil {
+		t.audit = *m.Audit
+	}
+	return nil
 }
 
 // Estimated costs, measured on two quiet cores of an Intel Xeon.
@@ -71,34 +128,51 @@ const (
 	turnCost    = 10 * time.Millisecond // a garbage collection, and the rest of a turn
 )
 
-func (b *base) keyCost(t *turn) time.Duration {
+func (s *schedule) keyCost(t *turn) time.Duration {
 	switch {
-	case b.CallCost > 0:
-		return time.Duration(b.keyCalls()) * b.CallCost
+	case s.CallCost > 0:
+		return time.Duration(s.keyCalls()) * s.CallCost
 	case t.Slow:
-		return time.Duration(b.keyCalls()) * slowKeyCost
-	case b.Draw == DrawSameOrder:
-		return time.Duration(b.Keys)*newKeyCost + time.Duration(b.keyCalls())*prepareCost
+		return time.Duration(s.keyCalls()) * slowKeyCost
+	case s.Draw == DrawSameOrder:
+		return time.Duration(s.Keys)*newKeyCost + time.Duration(s.keyCalls())*prepareCost
 	}
-	return time.Duration(b.keyCalls()) * newKeyCost
+	return time.Duration(s.keyCalls()) * newKeyCost
 }
 
-func (b *base) setup() Setup {
-	keys := b.Keys + b.Known
-	s := Setup{Limit: b.Limit, Keys: keys, MaxKeys: b.MaxKeys}
-	if s.MaxKeys == 0 {
+func (s *schedule) prepareTime() time.Duration {
+	keys := time.Duration(s.Keys)
+	if s.Draw.keepsLimiter() {
+		keys += min(drawsInAll, 4*keys*time.Duration(s.Callers))
+	}
+	return keys * prepareCost
+}
+
+func (s *schedule) prepare() error {
+	s.pool, s.known = newStream(upTo(0, s.Keys)), newStream(upTo(s.Keys, s.Known))
+	if s.Draw.keepsLimiter() {
+		s.streams = drawStreams(s.Workload, s.Callers)
+		if s.findLimit = s.Limit == (Limit{}); s.findLimit {
+			s.Limit = s.limitAt(guessedSpeed * float64(s.Callers))
+		}
+	}
+	return nil
+}
+
+func (s *schedule) setup() Setup {
+	keys := s.Keys + s.Known
+	setup := Setup{Limit: s.Limit, Keys: keys, MaxKeys: s.MaxKeys}
+	if setup.MaxKeys == 0 {
 		// Two callers that meet at a new key may take a place each for a moment.
-		s.MaxKeys = keys + keys/8 + 1024
+		setup.MaxKeys = keys + keys/8 + 1024
 	}
-	return s
+	return setup
 }
 
-func (b *base) within(ctx context.Context) { b.ctx = ctx }
+func (s *schedule) isLong() bool { return s.OneTimedPass || s.Memory }
 
-func (b *base) isLong() bool { return b.OneTimedPass || b.Memory }
-
-func (b *base) unmeasured() (names []string) {
-	for _, t := range b.turns {
+func (s *schedule) unmeasured() (names []string) {
+	for _, t := range s.turns {
 		if len(t.rounds) == 0 {
 			names = append(names, t.Name)
 		}
@@ -108,8 +182,8 @@ func (b *base) unmeasured() (names []string) {
 
 // keep keeps a pass, unless it was cut short. A repeated pass replaces the first if it lost less to
 // other load. keep reports whether the kept pass is disturbed.
-func (b *base) keep(t *turn, p Pass, again bool) (disturbed bool) {
-	if b.ctx.Err() != nil {
+func (s *schedule) keep(t *turn, p Pass, again bool) (disturbed bool) {
+	if s.ctx.Err() != nil {
 		return false
 	}
 	if t.Elsewhere {
@@ -128,36 +202,36 @@ func (b *base) keep(t *turn, p Pass, again bool) (disturbed bool) {
 	return last.Disturbed
 }
 
-func (b *base) about() WorkloadReport {
-	return WorkloadReport{
-		Name: b.Name, About: b.About, Why: b.Why, Draw: b.Draw.String(), Limit: b.Limit,
-		Keys: b.Keys, MaxKeys: b.setup().MaxKeys, Callers: b.Workload.Callers, CPU: b.cpu, Rounds: b.Workload.Rounds,
-		Timed: b.OneTimedPass, Base: b.Base,
+// finish ends the limiters that were kept, and reports the workload.
+func (s *schedule) finish() (WorkloadReport, error) {
+	var failures []error
+	for _, t := range s.turns {
+		if t.session == nil {
+			continue
+		}
+		t.session.limiter.settle()
+		if err := t.session.close(t, s.Limit, s.Keys); err != nil {
+			failures = append(failures, fmt.Errorf("closing %s: %w", t.Name, err))
+		}
 	}
-}
-
-func (b *base) report() WorkloadReport {
-	w := b.about()
-	for _, t := range b.turns {
+	w := WorkloadReport{Workload: s.Workload, CPU: s.cpu}
+	w.MaxKeys = s.setup().MaxKeys
+	for _, t := range s.turns {
 		if len(t.rounds) == 0 {
 			continue
 		}
 		r := Result{
-			Contender: t.Name, About: t.Contender.About, Note: t.Note,
-			Yardstick: t.Yardstick, Promise: t.Promise, Exact: t.Exact, Elsewhere: t.Elsewhere,
-			Apart: b.Apart, Like: t.Like,
-			Rounds: t.rounds, Repeated: t.repeated,
+			Contender: t.Contender, Apart: s.Apart, Outside: s.Draw == DrawElsewhere, Rounds: t.rounds, Repeated: t.repeated,
 			Latency: t.recorders.latency(), LatencyRounds: t.recorders.rounds, Known: t.known.latency(), Memory: t.memory, Share: t.share,
-			Outside: b.Draw == DrawElsewhere,
 		}
+		r.Needs, r.New, r.Measure = nil, nil, nil // they hold limiters and keys
 		if t.Yardstick == "" && t.audit.Limiters > 0 {
-			audit := t.audit
-			r.Audit = &audit
+			r.Audit = &t.audit
 		}
 		w.Results = append(w.Results, r)
 	}
 	w.Summarize()
-	return w
+	return w, errors.Join(failures...)
 }
 
 // job runs in a goroutine until done or stop is set.

@@ -7,76 +7,71 @@ import (
 	"time"
 )
 
-// Draw is the order of the keys that callers ask for.
-type Draw int
+// Draw is the order of the keys that callers ask for. The zero value is DrawUniform.
+type Draw string
 
 const (
 	// DrawUniform draws keys with equal probability. One limiter, which knows all keys, is kept for
 	// all rounds and asked for a set time.
-	DrawUniform Draw = iota
+	DrawUniform Draw = "uniform"
 	// DrawZipf is DrawUniform with a probability of about 1/r for the key of rank r.
-	DrawZipf
+	DrawZipf Draw = "zipf"
 	// DrawOnce asks once for each new key, shared out to the callers. Each pass has its own
 	// limiter.
-	DrawOnce
+	DrawOnce Draw = "once"
 	// DrawSameOrder makes every caller ask for all keys in the same order, to meet at each new key.
 	// Each pass has its own limiter.
-	DrawSameOrder
+	DrawSameOrder Draw = "same order"
 	// DrawInTurn is DrawUniform with all keys in order, repeatedly.
-	DrawInTurn
+	DrawInTurn Draw = "in turn"
 	// DrawElsewhere has each contender measure its rounds by Contender.Measure, each at most once if
 	// there are several values of GOMAXPROCS. No budget cuts these rounds.
-	DrawElsewhere
+	DrawElsewhere Draw = "elsewhere"
 )
 
-func (d Draw) String() string {
-	names := [...]string{"uniform", "zipf", "once", "same order", "in turn", "elsewhere"}
-	if d < 0 || int(d) >= len(names) {
-		return fmt.Sprintf("unknown (%d)", int(d))
-	}
-	return names[d]
+func (d Draw) keepsLimiter() bool {
+	return d != DrawOnce && d != DrawSameOrder && d != DrawElsewhere
 }
 
-func (d Draw) keepsLimiter() bool { return d != DrawOnce && d != DrawSameOrder }
-
-// Workload says which keys are asked for, how often and under which limit.
+// Workload says which keys are asked for, how often and under which limit. Reports have the fields
+// with a name in JSON.
 type Workload struct {
-	Name  string
-	About string // the calls, in one line
-	Why   string // its meaning for a server, in one sentence
+	Name  string `json:"name"`
+	About string `json:"about"` // the calls, in one line
+	Why   string `json:"why"`   // its meaning for a server, in one sentence
 	// Limit holds for each key. The zero Limit is replaced by a limit that refuses about the share
 	// Refused at this machine's measured speed. It cannot be zero with DrawOnce and DrawSameOrder.
-	Limit Limit
-	Draw  Draw
-	Keys  int // number of different keys
+	Limit Limit `json:"limit"`
+	Draw  Draw  `json:"draw"`
+	Keys  int   `json:"keys"` // number of different keys
 	// MaxKeys is the number of keys that the limiter may keep; 0 means all.
-	MaxKeys int
+	MaxKeys int `json:"max_keys"`
 	// Refused is the share of calls to refuse, for the yardsticks and the search for a limit.
-	Refused float64
+	Refused float64 `json:"-"`
 	// Callers is the number of goroutines that ask; 0 means Options.Callers.
-	Callers int
+	Callers int `json:"callers"`
 	// Rounds is the number of rounds; 0 means Options.Rounds.
-	Rounds int
+	Rounds int `json:"rounds"`
 	// OneTimedPass measures throughput and latencies together. It needs DrawOnce or DrawSameOrder.
-	OneTimedPass bool
+	OneTimedPass bool `json:"timed"`
 	// AuditOnly leaves the latencies of single calls unmeasured.
-	AuditOnly bool
+	AuditOnly bool `json:"-"`
 	// Memory measures the heap of the keys and a garbage collection with it, and, on another
 	// limiter, the heap after the keys were idle for Idle. It needs DrawOnce.
-	Memory bool
-	Idle   time.Duration
+	Memory bool          `json:"-"`
+	Idle   time.Duration `json:"-"`
 	// Apart marks a workload of different calls or kinds of limits. Only contenders made for it
 	// take part, and none is called the best.
-	Apart bool
+	Apart bool `json:"-"`
 	// Base is the contender whose call the others' are compared with, by round; empty means none.
-	Base string
+	Base string `json:"base,omitempty"`
 	// Duration is the time to ask a contender in each round; 0 means Options.Duration.
-	Duration time.Duration
+	Duration time.Duration `json:"-"`
 	// CallCost is the estimated time of a call of milliseconds; 0 means the cost of opening a key.
-	CallCost time.Duration
+	CallCost time.Duration `json:"-"`
 	// Known is the number of further keys, known from the beginning and asked for while the
 	// latencies of the others are measured. It needs DrawOnce.
-	Known int
+	Known int `json:"-"`
 }
 
 // keyCalls returns the number of calls that ask for all keys.

@@ -53,10 +53,10 @@ func TestRunOfAllPeersAndSomeValuesOfGOMAXPROCS(t *testing.T) {
 	for _, w := range d.Workloads {
 		got = append(got, fmt.Sprint(w.Name, " ", w.CPU, " ", w.Callers))
 		for _, r := range w.Results {
-			seen[r.Contender] = true
+			seen[r.Name] = true
 			assert.Equal(t, w.Name == "memory", r.Memory != nil, w.Name)
-			assert.Positive(t, r.NsPerOp.Median, "%s, %s", w.Name, r.Contender)
-			assert.Equal(t, r.IsLimiter(), r.Audit != nil, "%s, %s", w.Name, r.Contender)
+			assert.Positive(t, r.NsPerOp.Median, "%s, %s", w.Name, r.Name)
+			assert.Equal(t, r.IsLimiter(), r.Audit != nil, "%s, %s", w.Name, r.Name)
 		}
 	}
 	assert.Equal(t, []string{"hot-pass 1 1", "hot-pass 2 2", "flood-full 1 1", "flood-full 2 2", "verbs 1 1", "verbs 2 1", "memory 1 1", "memory 2 2"}, got)

@@ -14,8 +14,8 @@ import (
 func TestAuditsOfFleetModeAreFailures(t *testing.T) {
 	over := &bench.Audit{Over: 3, Admitted: 10}
 	report := bench.Report{Workloads: []bench.WorkloadReport{
-		{Name: Refused, Results: []bench.Result{{Contender: RedisRate, Audit: over}, {Contender: Exact, Audit: new(bench.Audit)}}},
-		{Name: "fleet-share-even-1000", Results: []bench.Result{{Contender: Leased}}},
+		{Workload: bench.Workload{Name: Refused}, Results: []bench.Result{{Contender: bench.Contender{Name: RedisRate}, Audit: over}, {Contender: bench.Contender{Name: Exact}, Audit: new(bench.Audit)}}},
+		{Workload: bench.Workload{Name: "fleet-share-even-1000"}, Results: []bench.Result{{Contender: bench.Contender{Name: Leased}}}},
 	}}
 	require.NoError(t, audit(report), "a peer's own concern")
 	report.Workloads[0].Results[1].Audit = over

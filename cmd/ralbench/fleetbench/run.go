@@ -56,8 +56,8 @@ func withShare(workloads []bench.Workload, share time.Duration) []bench.Workload
 func audit(report bench.Report) (err error) {
 	for _, w := range report.Workloads {
 		for _, r := range w.Results {
-			if strings.HasPrefix(r.Contender, "Ral fleet") && r.Audit != nil && !r.Audit.Clean() {
-				err = errors.Join(err, fmt.Errorf("%w: %s in %s: %d too many of %d", ErrOver, r.Contender, w.Name, r.Audit.Over, r.Audit.Admitted))
+			if strings.HasPrefix(r.Name, "Ral fleet") && r.Audit != nil && !r.Audit.Clean() {
+				err = errors.Join(err, fmt.Errorf("%w: %s in %s: %d too many of %d", ErrOver, r.Name, w.Name, r.Audit.Over, r.Audit.Admitted))
 			}
 		}
 	}

@@ -62,14 +62,14 @@ func TestRunMeasuresEverything(t *testing.T) {
 		var names []string
 		assert.Equal(t, testCallers, w.Callers)
 		for _, r := range w.Results {
-			about := r.Contender + " in " + w.Name
-			names = append(names, r.Contender)
+			about := r.Name + " in " + w.Name
+			names = append(names, r.Name)
 			assert.Len(t, r.Rounds, o.Bench.Rounds, about)
 			assert.Positive(t, r.OpsPerSecond.Median, about)
 			require.NotNil(t, r.Audit, about)
 			assert.True(t, r.Audit.Clean(), "%s: %+v", about, r.Audit)
 			unanswered := int64(0)
-			if r.Contender == ExactByDefault || r.Contender == LeasedByDefault {
+			if r.Name == ExactByDefault || r.Name == LeasedByDefault {
 				unanswered = r.Audit.Own.Unavailable // on a busy machine a call may take longer than the default budget
 			}
 			switch {
@@ -85,14 +85,14 @@ func TestRunMeasuresEverything(t *testing.T) {
 	for _, w := range report.Workloads[:speeds] {
 		for _, r := range w.Results[:5] { // those that ask Redis
 			own := *r.Audit.Own
-			byDefault := r.Contender == ExactByDefault || r.Contender == LeasedByDefault
-			assert.True(t, byDefault || own.Unavailable == 0, "%s, %s: %+v", w.Name, r.Contender, own)
-			assert.True(t, r.Contender != RedisRate || own.ByRedis+own.ByLease == 0, "%+v", own)
-			assert.True(t, r.Contender != Exact || own.ByRedis > 0 && own.ByLease == 0, "%+v", own)
-			assert.True(t, r.Contender != Leased || own.ByLease+own.ByRedis > 0 && (w.Name != Hot || own.ByLease > own.ByRedis), "%+v", own)
-			if r.Contender == RedisRate || r.Contender == Exact {
-				assert.Greater(t, r.BehindNsPerOp.Median, 500.0, "%s, %s", w.Name, r.Contender)
-				assert.Less(t, r.BehindNsPerOp.Median, 1e6, "%s, %s", w.Name, r.Contender)
+			byDefault := r.Name == ExactByDefault || r.Name == LeasedByDefault
+			assert.True(t, byDefault || own.Unavailable == 0, "%s, %s: %+v", w.Name, r.Name, own)
+			assert.True(t, r.Name != RedisRate || own.ByRedis+own.ByLease == 0, "%+v", own)
+			assert.True(t, r.Name != Exact || own.ByRedis > 0 && own.ByLease == 0, "%+v", own)
+			assert.True(t, r.Name != Leased || own.ByLease+own.ByRedis > 0 && (w.Name != Hot || own.ByLease > own.ByRedis), "%+v", own)
+			if r.Name == RedisRate || r.Name == Exact {
+				assert.Greater(t, r.BehindNsPerOp.Median, 500.0, "%s, %s", w.Name, r.Name)
+				assert.Less(t, r.BehindNsPerOp.Median, 1e6, "%s, %s", w.Name, r.Name)
 			}
 		}
 		assert.Zero(t, w.Results[5].BehindNsPerOp, "the engine asks no Redis")

@@ -42,7 +42,7 @@ type drawn struct {
 func TestPageInABrowser(t *testing.T) {
 	run := reporttest.Run(t)
 	floor := run.Workloads[7].Results[0] // beside the xsync map, where labels could overlap
-	floor.Contender, floor.Yardstick = "floor", bench.YardstickFloor
+	floor.Name, floor.Yardstick = "floor", bench.YardstickFloor
 	run.Workloads[7].Results = append(run.Workloads[7].Results, floor)
 	run.Workloads = append(run.Workloads, reporttest.Calls())
 	fleet, b := reporttest.Fleet(t), browser.Start(t)

@@ -61,7 +61,7 @@ type point struct {
 }
 
 func spreadPoint(r bench.Result, s bench.Spread, format func(float64) string) point {
-	p := point{Contender: r.Contender, Value: s.Median, Text: format(s.Median)}
+	p := point{Contender: r.Name, Value: s.Median, Text: format(s.Median)}
 	if len(r.Rounds) > 1 {
 		p.Min, p.Max = &s.Min, &s.Max
 		p.Text += fmt.Sprintf(" (%s to %s)", format(s.Min), format(s.Max))
@@ -115,7 +115,7 @@ func overview(d report.Document, groups []byName) chart {
 		w := g.main(d.Machine.Cores)
 		base := w.Result(c.Lines[0].Name)
 		for _, r := range w.Results {
-			if base == nil || r.Contender == base.Contender {
+			if base == nil || r.Name == base.Name {
 				continue
 			}
 			if s, ok := bench.Ratios(r.Rounds, base.Rounds, figure); ok && s.Min > 0 {
@@ -166,7 +166,7 @@ func bars(d report.Document, w bench.WorkloadReport, column report.Column) (c ch
 		switch {
 		case !ok:
 		case !r.IsLimiter():
-			c.Lines = append(c.Lines, line{r.Contender, s.Median, formatOf(c.Unit)(s.Median)})
+			c.Lines = append(c.Lines, line{r.Name, s.Median, formatOf(c.Unit)(s.Median)})
 		default:
 			c.Points = append(c.Points, spreadPoint(r, s, formatOf(c.Unit)))
 		}
@@ -191,7 +191,7 @@ func curves(w bench.WorkloadReport, id, title string, source func(bench.Result) 
 			d    time.Duration
 		}{{"p50", l.P50}, {"p90", l.P90}, {"p99", l.P99}, {"p99.9", l.P999}, {"worst", l.Worst}} {
 			if p.d > 0 { // a logarithm has no zero; older reports have no p90
-				c.Points = append(c.Points, point{Contender: r.Contender, Group: p.name, Value: float64(p.d), Text: format.Duration(p.d)})
+				c.Points = append(c.Points, point{Contender: r.Name, Group: p.name, Value: float64(p.d), Text: format.Duration(p.d)})
 			}
 		}
 	}

@@ -132,11 +132,11 @@ func styles(workloads []bench.WorkloadReport) (all []style) {
 	n := make(map[string]int)
 	for _, w := range workloads {
 		for _, r := range w.Results {
-			if slices.ContainsFunc(all, func(s style) bool { return s.Name == r.Contender }) {
+			if slices.ContainsFunc(all, func(s style) bool { return s.Name == r.Name }) {
 				continue
 			}
 			kind := report.KindOf(r)
-			all = append(all, style{Name: r.Contender, About: r.About, Promise: r.Promise, Kind: kind, Index: n[kind]})
+			all = append(all, style{Name: r.Name, About: r.About, Promise: r.Promise, Kind: kind, Index: n[kind]})
 			n[kind]++
 		}
 	}

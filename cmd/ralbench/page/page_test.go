@@ -103,7 +103,7 @@ func hostile() report.Document {
 	w := &d.Workloads[0]
 	w.Name, w.About, d.Machine.CPU, d.Machine.Commit = evil, evil, evil, evil
 	r := &w.Results[0]
-	r.Contender = evil
+	r.Name = evil
 	r.OpsPerSecond, r.NsPerOp = bench.Spread{Median: 5, Min: 4, Max: 6}, bench.Spread{Median: 5, Min: 4, Max: 6}
 	r.Latency = &bench.Latency{Calls: 1, P50: 100, P90: 200, P99: 300, P999: 400, Worst: 500}
 	return d
@@ -118,7 +118,7 @@ func TestOnlyABrokenPromiseOfRalIsTheAlarm(t *testing.T) {
 	for contender, exact := range map[string]bool{"Ral": true, "Ral Queued": false, "a": true} {
 		d := reporttest.Made(nil, []float64{1, 2})
 		r := &d.Workloads[0].Results[0]
-		r.Contender, r.Exact = contender, exact
+		r.Name, r.Exact = contender, exact
 		r.Audit = &bench.Audit{Calls: 10, Admitted: 9, Allowed: 5, BucketAllowed: 5, Over: 4, Binds: true}
 		page := withoutScripts(pageOf(t, d))
 		for text, want := range map[string]bool{
@@ -198,7 +198,7 @@ func TestChartsShowTheReport(t *testing.T) {
 	assert.Equal(t, w.Yardstick(bench.YardstickMap).OpsPerSecond.Median, bars.Lines[0].Value)
 	for i, r := range w.Results[1:] {
 		p := bars.Points[i]
-		assert.Equal(t, r.Contender, p.Contender)
+		assert.Equal(t, r.Name, p.Contender)
 		assert.Equal(t, r.OpsPerSecond, bench.Spread{Median: p.Value, Min: *p.Min, Max: *p.Max})
 	}
 	require.Len(t, curves.Points, 5*len(w.Results))
@@ -243,7 +243,7 @@ func TestPageOfFleetMode(t *testing.T) {
 	measured := d.Workloads[5].Results
 	assert.Equal(t, measured[0].Share, share.Points[0].Value)
 	assert.Contains(t, share.Summary(), "Goal of Ral fleet leased: 95.0%.")
-	assert.Contains(t, share.Summary(), measured[1].Contender+": "+format.Percent(measured[1].Share))
+	assert.Contains(t, share.Summary(), measured[1].Name+": "+format.Percent(measured[1].Share))
 	assert.GreaterOrEqual(t, p.Audit.Clean, 2*6, "each share is audited")
 
 	page := textOf(t, d)

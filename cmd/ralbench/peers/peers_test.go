@@ -119,10 +119,10 @@ func TestPeersForgetIdleKeysIfTheySaySo(t *testing.T) {
 	report := must.Get(bench.Run(t.Context(), []bench.Workload{w}, All(), bench.Options{Duration: time.Millisecond, Rounds: 1}))
 	var idle []string
 	for _, r := range report.Workloads[0].Results {
-		assert.Positive(t, r.Memory.BytesPerKey, r.Contender)
+		assert.Positive(t, r.Memory.BytesPerKey, r.Name)
 		if r.Memory.Idle > 0 {
-			idle = append(idle, r.Contender)
-			assert.Less(t, r.Memory.IdleShare(), 0.8, r.Contender)
+			idle = append(idle, r.Name)
+			assert.Less(t, r.Memory.IdleShare(), 0.8, r.Name)
 		}
 	}
 	assert.Equal(t, []string{"go-limiter", "ulule"}, idle)

@@ -38,7 +38,7 @@ func Audits(d Document) (s AuditSummary) {
 func AuditRows(w bench.WorkloadReport) (rows []AuditRow) {
 	for _, r := range w.Results {
 		if r.Audit != nil {
-			rows = append(rows, AuditRow{r.Contender, format.Task(w.Name, w.CPU), AuditLine(*r.Audit), r.Audit.Clean(), r.Audit.Binds, r.Exact, overPasses(*r.Audit)})
+			rows = append(rows, AuditRow{r.Name, format.Task(w.Name, w.CPU), AuditLine(*r.Audit), r.Audit.Clean(), r.Audit.Binds, r.Exact, overPasses(*r.Audit)})
 		}
 	}
 	return rows

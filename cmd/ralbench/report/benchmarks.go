@@ -25,7 +25,7 @@ func (d Document) WriteBenchmarks(w io.Writer) error {
 	line("Unit ops/s better=higher")
 	for _, wl := range d.Workloads {
 		for _, r := range wl.Results {
-			name := fmt.Sprintf("BenchmarkCall/workload=%s/limiter=%s-%d", part(wl.Name), part(r.Contender), wl.CPU)
+			name := fmt.Sprintf("BenchmarkCall/workload=%s/limiter=%s-%d", part(wl.Name), part(r.Name), wl.CPU)
 			for i, pass := range r.Rounds {
 				fmt.Fprintf(b, "%s %d %s\n", name, pass.Calls, strings.Join(roundFigures(r, i), " "))
 			}

@@ -34,14 +34,14 @@ func Beside(d Document) (t Table, sentence string) {
 			if !ok || r.Elsewhere || KindOf(r) != KindPeer {
 				continue
 			}
-			name, cell := r.Contender, format.Ratio(s.Median)
+			name, cell := r.Name, format.Ratio(s.Median)
 			if !r.Exact {
 				name += " " + InexactSign
 			}
 			if s.Min < 1 && s.Max > 1 {
 				cell += "?"
 			}
-			if r.Contender == least.Contender {
+			if r.Name == least.Name {
 				best = append(best, fmt.Sprintf("%s in %s (%s)", cell, taskName(d, w.Name, w.CPU), name))
 			}
 			if r.Audit != nil && !r.Audit.Clean() {

@@ -281,7 +281,7 @@ func Label(r bench.Result) string {
 		signs += BrokenSign
 	}
 	if signs == "" {
-		return r.Contender
+		return r.Name
 	}
-	return r.Contender + " " + signs
+	return r.Name + " " + signs
 }

@@ -64,7 +64,7 @@ func KindOf(r bench.Result) string {
 	if !r.IsLimiter() {
 		return KindYardstick
 	}
-	return KindNamed(r.Contender)
+	return KindNamed(r.Name)
 }
 
 // Rounds returns the number of rounds that all contenders have.

@@ -180,7 +180,7 @@ func Goals(d Document) (all []Goal) {
 				other = g.figure.best(peersIn(*w))
 			}
 			if ok = other != nil; ok {
-				goal.Of, goal.Doubt = other.Contender, doubt(*mine, *other)
+				goal.Of, goal.Doubt = other.Name, doubt(*mine, *other)
 				value, ok = g.figure.ratio(*mine, *other)
 				goal.Value = value.Median
 				goal.Floor = floorOf(*w, g, *other)
@@ -218,7 +218,7 @@ func lastOf(d Document, workload string) *bench.WorkloadReport {
 // peersIn returns the comparable limiters other than Ral by any clock.
 func peersIn(w bench.WorkloadReport) []bench.Result {
 	return slices.DeleteFunc(slices.Clone(w.Results), func(r bench.Result) bool {
-		return !r.Comparable() || KindNamed(r.Contender) == KindRal
+		return !r.Comparable() || KindNamed(r.Name) == KindRal
 	})
 }
 

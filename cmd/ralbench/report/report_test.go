@@ -38,7 +38,7 @@ func TestAuditLine(t *testing.T) {
 
 func TestTheBestExactLimiterIsMarked(t *testing.T) {
 	result := func(name string, ops float64) bench.Result {
-		return bench.Result{Contender: name, Exact: true, OpsPerSecond: bench.Spread{Median: ops}, Audit: &bench.Audit{}}
+		return bench.Result{Contender: bench.Contender{Name: name, Exact: true}, OpsPerSecond: bench.Spread{Median: ops}, Audit: &bench.Audit{}}
 	}
 	floor, inexact, over, elsewhere := result("floor", 9e6), result("inexact", 8e6), result("over", 7e6), result("elsewhere", 6.5e6)
 	floor.Yardstick, inexact.Exact, over.Audit.Over, elsewhere.Elsewhere = bench.YardstickFloor, false, 1, true
@@ -46,7 +46,7 @@ func TestTheBestExactLimiterIsMarked(t *testing.T) {
 	marked := func(c Column, results ...bench.Result) (names []string) {
 		for i, row := range tableOf("", "", []Column{c}, bench.WorkloadReport{}, results).Rows {
 			if strings.HasSuffix(row.Cells[1], Mark) {
-				names = append(names, results[i].Contender)
+				names = append(names, results[i].Name)
 			}
 		}
 		return names
@@ -79,13 +79,13 @@ func TestTheBestExactLimiterIsMarked(t *testing.T) {
 }
 
 func TestBenchmarksAreOfTheGoFormat(t *testing.T) {
-	w := bench.WorkloadReport{Name: "hot-pass", CPU: 2, Results: []bench.Result{{
-		Contender:     "x/time Wait",
+	w := bench.WorkloadReport{Workload: bench.Workload{Name: "hot-pass"}, CPU: 2, Results: []bench.Result{{
+		Contender:     bench.Contender{Name: "x/time Wait"},
 		Rounds:        []bench.Pass{{Calls: 100, CPU: 5050, Elapsed: time.Microsecond, Bytes: 800, Allocs: 50}, {Calls: 100, CPU: 5000, Elapsed: time.Microsecond}},
 		LatencyRounds: []bench.Latency{{P50: 40, P99: 80, P999: 200}},
 		Memory:        &bench.Memory{BytesPerKey: 77.5, GC: 9, IdleHeap: 1024},
 	}, {
-		Contender: "rald", Outside: true, Rounds: []bench.Pass{{Calls: 100, CPU: 5000, Elapsed: time.Microsecond}}, // its allocations are unknown
+		Contender: bench.Contender{Name: "rald"}, Outside: true, Rounds: []bench.Pass{{Calls: 100, CPU: 5000, Elapsed: time.Microsecond}}, // its allocations are unknown
 	}}}
 	d := run(w)
 	d.Machine = Machine{OS: "linux", Arch: "amd64", CPU: "a\nb", Go: "go1.25", Commit: "abc"}

@@ -134,7 +134,7 @@ func Facts(d Document, w bench.WorkloadReport) (lines []string) {
 	case repeated > 0:
 		lines = append(lines, "other load disturbed "+format.Plural(repeated, "pass")+": repeated")
 	}
-	if w.Timed {
+	if w.OneTimedPass {
 		lines = append(lines, "one pass of timed calls: the cost of timing is in ops/s and ns/op too")
 	}
 	return lines

@@ -101,8 +101,8 @@ func losses(d Document) (parts []string) {
 			x, ok := m.Value(*mine)
 			y, _ := m.Value(*other)
 			if ok && (m.Better < 0 && x.Median > clearly*y.Median || m.Better > 0 && y.Median > clearly*x.Median) {
-				name := strings.TrimPrefix(mine.Contender+" ", ral+" ")
-				lost = append(lost, joined(fmt.Sprintf("%s%s %s, %s %s", name, m.Name, m.Format(x.Median), other.Contender, m.Format(y.Median)), doubt(*mine, *other)))
+				name := strings.TrimPrefix(mine.Name+" ", ral+" ")
+				lost = append(lost, joined(fmt.Sprintf("%s%s %s, %s %s", name, m.Name, m.Format(x.Median), other.Name, m.Format(y.Median)), doubt(*mine, *other)))
 			}
 		}
 		for i, r := range w.Results {

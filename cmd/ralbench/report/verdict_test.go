@@ -18,7 +18,7 @@ import (
 // limiter returns a result of three rounds at so many nanoseconds a call on one processor.
 func limiter(name string, ns float64) bench.Result {
 	r := bench.Result{
-		Contender: name, Exact: true, Promise: bench.TokenBucket,
+		Contender:    bench.Contender{Name: name, Exact: true, Promise: bench.TokenBucket},
 		OpsPerSecond: bench.SpreadOf([]float64{1e9 / ns}), NsPerOp: bench.SpreadOf([]float64{ns}),
 		Audit:   &bench.Audit{Calls: 9, Admitted: 5, Allowed: 5, BucketAllowed: 5, Possible: 5, Binds: true},
 		Latency: &bench.Latency{P999: time.Duration(3 * ns), Worst: time.Duration(9 * ns)},
@@ -43,7 +43,7 @@ func call(name, like string, ns float64) bench.Result {
 }
 
 func in(name string, results ...bench.Result) bench.WorkloadReport {
-	return bench.WorkloadReport{Name: name, CPU: 2, Results: results}
+	return bench.WorkloadReport{Workload: bench.Workload{Name: name}, CPU: 2, Results: results}
 }
 
 func run(workloads ...bench.WorkloadReport) Document {
@@ -88,7 +88,7 @@ func TestVerdicts(t *testing.T) {
 	for _, name := range []string{"Take", "AtMost", "Bursty", "FixedWindow", "Queue", "SlidingWindow", "WarmingUp"} {
 		manyMissed.Results = append(manyMissed.Results, call("Ral "+name, "", 100))
 	}
-	floor := changed(yardstick(40), func(r *bench.Result) { r.Contender, r.Yardstick = "floor", bench.YardstickFloor })
+	floor := changed(yardstick(40), func(r *bench.Result) { r.Name, r.Yardstick = "floor", bench.YardstickFloor })
 	hotPass := in("hot-pass", floor, yardstick(50), limiter("Ral", 60), changed(limiter("x/time+sync.Map", 100), disturbed(2, 3)))
 	growth := in("growth", changed(limiter("Ral", 1e6), disturbed(1, 1)), limiter("a", 5e5))
 	bestByFigure := in("uniform", changed(limiter("Ral", 50), func(r *bench.Result) { r.OpsPerSecond = bench.Spread{} }), limiter("slow", 200), limiter("quick", 100))
@@ -115,7 +115,7 @@ func TestVerdicts(t *testing.T) {
 		d     Document
 	}{
 		{"nothing", Document{}},
-		{"results without rounds", run(in("memory", bench.Result{Contender: "Ral", Exact: true}, bench.Result{Contender: "a", Exact: true}))},
+		{"results without rounds", run(in("memory", bench.Result{Contender: bench.Contender{Name: "Ral", Exact: true}}, bench.Result{Contender: bench.Contender{Name: "a", Exact: true}}))},
 		{"Ral wins", run(in("hot-pass", yardstick(50), limiter("Ral", 50), limiter("a", 100), changed(limiter("Ral Queued", 1), inexact)), uniform)},
 		{"Ral loses", run(uniform, flood, in("flood-full", limiter("Ral", 90)))},
 		{"a peer broke its promise", run(in("hot-refused", limiter("Ral", 1), changed(limiter("a", 1), over)))},
@@ -130,8 +130,8 @@ func TestVerdicts(t *testing.T) {
 		{"unless those broke their promise", run(in(bench.VerbsWorkload, call("Ral Wait", "", 120), changed(call("x/time Wait", "Ral Wait", 100), over)))},
 		{"many goals are missed", run(manyMissed, verbs(300, 300))},
 		{"a refusal is a multiple of a call that passes", run(
-			planned(3, bench.WorkloadReport{Name: bench.SeveralWorkload, CPU: 2, Base: ral, Results: []bench.Result{call("Ral", "", 50)}}),
-			planned(3, bench.WorkloadReport{Name: bench.SeveralRefusedWorkload, CPU: 2, Base: ral, Results: []bench.Result{call("Ral", "", 25), call("Ral Tiered", "", 100)}}))},
+			planned(3, bench.WorkloadReport{Workload: bench.Workload{Name: bench.SeveralWorkload, Base: ral}, CPU: 2, Results: []bench.Result{call("Ral", "", 50)}}),
+			planned(3, bench.WorkloadReport{Workload: bench.Workload{Name: bench.SeveralRefusedWorkload, Base: ral}, CPU: 2, Results: []bench.Result{call("Ral", "", 25), call("Ral Tiered", "", 100)}}))},
 		{"allocations of the background miss no goal", run(in(bench.SeveralWorkload, changed(call("Ral TakeAll", "", 50), func(r *bench.Result) { r.AllocsPerOp.Median = 1.04 })))},
 		{"other allocations do", run(in(bench.SeveralWorkload, changed(call("Ral TakeAll", "", 50), func(r *bench.Result) { r.AllocsPerOp.Median = 1.06 })))},
 		{"a busy machine", run(in("uniform", changed(limiter("Ral", 1), disturbed(2, 3))))},
@@ -202,7 +202,7 @@ func TestGoalsAreOfContendersThatThereAre(t *testing.T) {
 
 // measured returns a result of rounds of a second with so many calls, each with this processor time.
 func measured(name string, ns time.Duration, calls ...int64) bench.Result {
-	r := bench.Result{Contender: name, Exact: true, Elsewhere: true}
+	r := bench.Result{Contender: bench.Contender{Name: name, Exact: true, Elsewhere: true}}
 	for _, n := range calls {
 		r.Rounds = append(r.Rounds, bench.Pass{Calls: n, Elapsed: time.Second, CPU: time.Duration(n) * ns})
 	}
@@ -211,10 +211,10 @@ func measured(name string, ns time.Duration, calls ...int64) bench.Result {
 
 func TestGoalsOfFleetModeAndOfServers(t *testing.T) {
 	memory := func(name string, usage, used float64) bench.Result {
-		return bench.Result{Contender: name, Memory: &bench.Memory{Usage: usage, BytesPerKey: used}}
+		return bench.Result{Contender: bench.Contender{Name: name}, Memory: &bench.Memory{Usage: usage, BytesPerKey: used}}
 	}
 	shared := func(workload string, share float64) bench.WorkloadReport {
-		return in(workload, bench.Result{Contender: fleetbench.Leased, Share: share}, bench.Result{Contender: fleetbench.Exact, Share: 0.5})
+		return in(workload, bench.Result{Contender: bench.Contender{Name: fleetbench.Leased}, Share: share}, bench.Result{Contender: bench.Contender{Name: fleetbench.Exact}, Share: 0.5})
 	}
 	late := func(r bench.Result, p99 time.Duration) bench.Result {
 		r.Latency = &bench.Latency{P99: p99}
@@ -261,7 +261,7 @@ func TestGoalsOfFleetModeAndOfServers(t *testing.T) {
 
 func TestMissingRoundsAreNotClaimed(t *testing.T) {
 	made := func(planned, measured int) bench.WorkloadReport {
-		w := bench.WorkloadReport{Name: "uniform", Rounds: planned, Results: []bench.Result{limiter("Ral", 1)}}
+		w := bench.WorkloadReport{Workload: bench.Workload{Name: "uniform", Rounds: planned}, Results: []bench.Result{limiter("Ral", 1)}}
 		w.Results[0].Rounds = make([]bench.Pass, measured)
 		return w
 	}

@@ -38,11 +38,11 @@ func TestRunOverTheNetwork(t *testing.T) {
 		}
 		var names []string
 		for _, s := range w.Results {
-			names = append(names, s.Contender)
-			require.Len(t, s.Rounds, 2, "%s, %s", w.Name, s.Contender)
+			names = append(names, s.Name)
+			require.Len(t, s.Rounds, 2, "%s, %s", w.Name, s.Name)
 			for i, round := range s.Rounds {
-				assert.Positive(t, round.OpsPerSecond(), "%s, %s", w.Name, s.Contender)
-				assert.Equal(t, w.Name != Envoy, len(s.LatencyRounds) > i, "%s, %s", w.Name, s.Contender)
+				assert.Positive(t, round.OpsPerSecond(), "%s, %s", w.Name, s.Name)
+				assert.Equal(t, w.Name != Envoy, len(s.LatencyRounds) > i, "%s, %s", w.Name, s.Name)
 			}
 		}
 		assert.Equal(t, want, names)

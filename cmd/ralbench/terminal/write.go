@@ -134,12 +134,12 @@ func (p *printer) audits(results []bench.Result) {
 	var silent []string
 	for _, r := range results {
 		if r.Audit != nil && !report.IsTelling(*r.Audit) {
-			silent = append(silent, r.Contender)
+			silent = append(silent, r.Name)
 		}
 	}
 	for _, r := range results {
 		if r.Audit != nil && (report.IsTelling(*r.Audit) || len(silent) == 1) {
-			p.line(fmt.Sprintf("  audit %-15s ", r.Contender), report.AuditLine(*r.Audit))
+			p.line(fmt.Sprintf("  audit %-15s ", r.Name), report.AuditLine(*r.Audit))
 		}
 	}
 	if len(silent) > 1 {
@@ -166,10 +166,10 @@ func (p *printer) notes() {
 	names := map[string][]string{} // by text
 	for _, w := range p.Workloads {
 		for _, r := range w.Results {
-			if seen[r.Contender] || r.Promise == "" && r.Note == "" {
+			if seen[r.Name] || r.Promise == "" && r.Note == "" {
 				continue
 			}
-			seen[r.Contender] = true
+			seen[r.Name] = true
 			var parts []string
 			if r.Promise != "" {
 				parts = append(parts, "audited as "+string(r.Promise))
@@ -181,7 +181,7 @@ func (p *printer) notes() {
 			if names[text] == nil {
 				texts = append(texts, text)
 			}
-			names[text] = append(names[text], r.Contender)
+			names[text] = append(names[text], r.Name)
 		}
 	}
 	for _, text := range texts {

@@ -44,7 +44,7 @@ func TestOutputFitsTheWidth(t *testing.T) {
 			r.OfFloor, r.OfBase, r.Share, r.BehindNsPerOp = r.OfMap, r.OfMap, 0.5, bench.Spread{Median: 7}
 		}
 	}
-	d.Workloads[0].Results[1].Contender = "Ral under a very long name"
+	d.Workloads[0].Results[1].Name = "Ral under a very long name"
 	for _, width := range []int{60, 80, 100, 120, 200} {
 		shown := written(t, d, width)
 		assertFits(t, shown, width)
@@ -113,7 +113,7 @@ func TestProgressWithoutATerminalIsALineForEachWorkload(t *testing.T) {
 	p := NewProgress(&b, 2, true, 0)
 	p.Step(bench.Progress{Workload: "zipf", CPU: 2, Total: 90 * time.Second})
 	p.Step(bench.Progress{Workload: "zipf", CPU: 2, Contender: "Ral", Total: 90 * time.Second})
-	p.Finished(bench.WorkloadReport{Name: "zipf", CPU: 2})
+	p.Finished(bench.WorkloadReport{Workload: bench.Workload{Name: "zipf"}, CPU: 2})
 	p.Step(bench.Progress{Doing: "done", Done: time.Second, Total: time.Second})
 	p.End()
 	assert.Regexp(t, `^ralbench: 90 seconds by estimate, if the machine is quiet\nralbench: zipf/2 \(1 of 2\) \.\.\.\nralbench: zipf/2 took \S+\n$`, b.String())
@@ -131,7 +131,7 @@ func TestWidthWithoutATerminal(t *testing.T) {
 func TestBrokenPromiseIsInTheFirstScreen(t *testing.T) {
 	d := reporttest.Run(t)
 	d.Workloads[0].Results[len(d.Workloads[0].Results)-1].Audit = &bench.Audit{Admitted: 2, Calls: 2, Allowed: 1, Over: 1, Binds: true, Passes: 9, OverPasses: 4}
-	name := d.Workloads[0].Results[len(d.Workloads[0].Results)-1].Contender
+	name := d.Workloads[0].Results[len(d.Workloads[0].Results)-1].Name
 	for _, width := range []int{80, 120} {
 		shown := written(t, d, width)
 		top := strings.Join(strings.Split(shown, "\n")[:8], "\n")
@@ -142,7 +142,7 @@ func TestBrokenPromiseIsInTheFirstScreen(t *testing.T) {
 	}
 	d = reporttest.Run(t)
 	assert.NotContains(t, written(t, d, 100), "admits more than")
-	i := slices.IndexFunc(d.Workloads[0].Results, func(r bench.Result) bool { return r.Contender == "Ral" })
+	i := slices.IndexFunc(d.Workloads[0].Results, func(r bench.Result) bool { return r.Name == "Ral" })
 	d.Workloads[0].Results[i].Audit = &bench.Audit{Over: 1}
 	assert.Contains(t, written(t, d, 100), "\nPROMISE BROKEN: Ral admits more than its limit: hot-pass (1 CPU)\n")
 }
@@ -195,27 +195,26 @@ func odd() report.Document {
 	latency := &bench.Latency{Calls: 9, P50: 47, P99: 1500, P999: 2 * time.Millisecond, Worst: 3 * time.Second}
 	one := bench.Spread{Median: 1, Min: 1, Max: 1}
 	silent := func(name string, evicted int64, binds bool) bench.Result {
-		return bench.Result{Contender: name, Audit: &bench.Audit{
+		return bench.Result{Contender: bench.Contender{Name: name}, Audit: &bench.Audit{
 			Calls: 5, Admitted: 5, Allowed: 5, BucketAllowed: 5, Possible: 5, Binds: binds, Own: &bench.Counts{Evicted: evicted},
 		}}
 	}
 	kept := func(name string, m bench.Memory) bench.Result {
 		m.Keys, m.KeyBytes = 2000, 40_000
-		return bench.Result{Contender: name, Exact: true, Note: "note of " + name, Rounds: make([]bench.Pass, 3), Disturbed: 1, Repeated: 2, Memory: &m}
+		return bench.Result{Contender: bench.Contender{Name: name, Exact: true, Note: "note of " + name}, Rounds: make([]bench.Pass, 3), Disturbed: 1, Repeated: 2, Memory: &m}
 	}
 	return report.Document{Settings: report.Settings{Rounds: 2}, Report: bench.Report{Took: time.Second, Workloads: []bench.WorkloadReport{{
-		Name: "some", About: "thing", Keys: 2000, Callers: 1, Rounds: 2,
-		Limit: bench.Limit{Capacity: 1000, Count: 1, Per: time.Hour},
+		Workload: bench.Workload{Name: "some", About: "thing", Keys: 2000, Callers: 1, Rounds: 2, Limit: bench.Limit{Capacity: 1000, Count: 1, Per: time.Hour}},
 		Results: []bench.Result{
-			{Contender: "floor", Yardstick: bench.YardstickFloor, Rounds: make([]bench.Pass, 2), OfFloor: &one},
-			{Contender: "xsync map", Yardstick: bench.YardstickMap, Rounds: make([]bench.Pass, 2), OfMap: &one},
-			{Contender: "Ral", Promise: bench.LeakyBucket, Rounds: make([]bench.Pass, 2), Latency: latency, Known: latency, Audit: &over,
+			{Contender: bench.Contender{Name: "floor", Yardstick: bench.YardstickFloor}, Rounds: make([]bench.Pass, 2), OfFloor: &one},
+			{Contender: bench.Contender{Name: "xsync map", Yardstick: bench.YardstickMap}, Rounds: make([]bench.Pass, 2), OfMap: &one},
+			{Contender: bench.Contender{Name: "Ral", Promise: bench.LeakyBucket}, Rounds: make([]bench.Pass, 2), Latency: latency, Known: latency, Audit: &over,
 				OpsPerSecond: bench.Spread{Median: 12.34e6},
 				NsPerOp:      bench.Spread{Median: 81, Min: 81, Max: 162}, OfFloor: &bench.Spread{Median: 2.5}, OfMap: &bench.Spread{Median: 1.25}},
 			silent("passes all", 0, false), silent("binds", 0, true), silent("evicts", 3, false), silent("passes all, too", 0, false),
 		},
 	}, {
-		Name: "memory", Rounds: 3, Results: []bench.Result{
+		Workload: bench.Workload{Name: "memory", Rounds: 3}, Results: []bench.Result{
 			kept("keeps", bench.Memory{BytesPerKey: 123.4, GC: 12 * time.Millisecond, FullHeap: 246_800, IdleHeap: 246_800}),
 			kept("idles", bench.Memory{BytesPerKey: 150, GC: time.Millisecond, FullHeap: 300_000, IdleHeap: 30_000, Idle: time.Second}),
 		},

@@ -38,7 +38,7 @@ func read(t *testing.T, name string) report.Document {
 // may be nil.
 func Made(base, ral []float64) report.Document {
 	result := func(name string, yardstick bench.Yardstick, costs []float64) bench.Result {
-		r := bench.Result{Contender: name, Yardstick: yardstick}
+		r := bench.Result{Contender: bench.Contender{Name: name, Yardstick: yardstick}}
 		for _, ns := range costs {
 			took := time.Duration(1000 * ns)
 			r.Rounds = append(r.Rounds, bench.Pass{Calls: 1000, CPU: took, Elapsed: took})
@@ -47,7 +47,7 @@ func Made(base, ral []float64) report.Document {
 		}
 		return r
 	}
-	w := bench.WorkloadReport{Name: "hot-pass", CPU: 2, Keys: 1, Results: []bench.Result{result("Ral", "", ral)}}
+	w := bench.WorkloadReport{Workload: bench.Workload{Name: "hot-pass", Keys: 1}, CPU: 2, Results: []bench.Result{result("Ral", "", ral)}}
 	if base != nil {
 		w.Results = append(w.Results, result("xsync map", bench.YardstickMap, base))
 	}
@@ -57,43 +57,47 @@ func Made(base, ral []float64) report.Document {
 // Tables returns a run of fleet mode with each of its figures. A share exceeds its limit.
 func Tables() report.Document {
 	limit := bench.Limit{Capacity: 1000, Count: 1000, Per: time.Second}
-	speed := bench.WorkloadReport{Name: fleetbench.Hot, About: "64 callers on one hot key", CPU: 2, Keys: 1, Callers: 64, Rounds: 2, Limit: limit, Results: []bench.Result{
-		{Contender: fleetbench.RedisRate, Exact: true, Elsewhere: true, Rounds: passes(1000, 12_000, 10_000)},
-		{Contender: fleetbench.Exact, Exact: true, Elsewhere: true, Rounds: passes(2500, 7000, 6000), Audit: &bench.Audit{
+	speed := bench.WorkloadReport{Workload: bench.Workload{Name: fleetbench.Hot, About: "64 callers on one hot key", Keys: 1, Callers: 64, Rounds: 2, Limit: limit}, CPU: 2, Results: []bench.Result{
+		{Contender: bench.Contender{Name: fleetbench.RedisRate, Exact: true, Elsewhere: true}, Rounds: passes(1000, 12_000, 10_000)},
+		{Contender: bench.Contender{Name: fleetbench.Exact, Exact: true, Elsewhere: true}, Rounds: passes(2500, 7000, 6000), Audit: &bench.Audit{
 			Calls: 5000, Admitted: 5000, Allowed: 5000, Possible: 5000, Limiters: 1, Own: &bench.Counts{ByRedis: 4999, Unavailable: 1},
 		}},
-		{Contender: fleetbench.Leased, Exact: true, Elsewhere: true, Rounds: passes(99_000, 100, 3)},
+		{Contender: bench.Contender{Name: fleetbench.Leased, Exact: true, Elsewhere: true}, Rounds: passes(99_000, 100, 3)},
 	}}
-	memory := bench.WorkloadReport{Name: fleetbench.MemoryInRedis, About: "bytes a key", CPU: 2, Keys: 10_000, Callers: 64, Rounds: 1, Limit: limit}
+	memory := bench.WorkloadReport{Workload: bench.Workload{Name: fleetbench.MemoryInRedis, About: "bytes a key", Keys: 10_000, Callers: 64, Rounds: 1, Limit: limit}, CPU: 2}
 	for name, used := range map[string]float64{fleetbench.RedisRate: 154.2, fleetbench.Exact: 154.2} {
 		memory.Results = append(memory.Results, bench.Result{
-			Contender: name, Exact: true, Elsewhere: true, Outside: true, Apart: true, Rounds: make([]bench.Pass, 1),
+			Contender: bench.Contender{Name: name, Exact: true, Elsewhere: true}, Outside: true, Apart: true, Rounds: make([]bench.Pass, 1),
 			Memory: &bench.Memory{Keys: 10_000, BytesPerKey: used, Usage: used / 2, IdleUnknown: true},
 		})
 	}
-	slices.SortFunc(memory.Results, func(a, b bench.Result) int { return strings.Compare(b.Contender, a.Contender) })
-	shares := bench.WorkloadReport{Name: fleetbench.Shares("even")[0], About: "usable share: evenly", CPU: 2, Keys: 1, Callers: 4, Rounds: 1, Limit: limit}
+	slices.SortFunc(memory.Results, func(a, b bench.Result) int { return strings.Compare(b.Name, a.Name) })
+	shares := bench.WorkloadReport{Workload: bench.Workload{Name: fleetbench.Shares("even")[0], About: "usable share: evenly", Keys: 1, Callers: 4, Rounds: 1, Limit: limit}, CPU: 2}
 	for name, a := range map[string]bench.Audit{
 		fleetbench.Exact:  {Calls: 4000, Admitted: 2001, Allowed: 2000, Possible: 2000, Binds: true, Limiters: 4, Each: []int64{1, 2000, 0, 0}, Over: 1, Own: &bench.Counts{Unavailable: 7}},
 		fleetbench.Leased: {Calls: 4000, Admitted: 1900, Allowed: 2000, Possible: 2000, Binds: true, Limiters: 4, Each: []int64{900, 1000, 0, 0}},
 	} {
 		a.BucketAllowed = a.Allowed
 		shares.Results = append(shares.Results, bench.Result{
-			Contender: name, Exact: true, Elsewhere: true, Outside: true, Apart: true, Rounds: []bench.Pass{{Calls: 4000, Passed: a.Admitted}}, Audit: &a,
+			Contender: bench.Contender{Name: name, Exact: true, Elsewhere: true}, Outside: true, Apart: true, Rounds: []bench.Pass{{Calls: 4000, Passed: a.Admitted}}, Audit: &a,
 			Share: float64(a.Admitted) / float64(a.Allowed),
 		})
 	}
-	slices.SortFunc(shares.Results, func(a, b bench.Result) int { return strings.Compare(a.Contender, b.Contender) })
+	slices.SortFunc(shares.Results, func(a, b bench.Result) int { return strings.Compare(a.Name, b.Name) })
 	return made(report.Settings{Scale: 1, CPUs: []int{2}, Fleet: true}, speed, memory, shares)
 }
 
 // Servers returns a run of servers, with a missed goal.
 func Servers() report.Document {
 	server := func(name string, y bench.Yardstick, rounds []bench.Pass, latencies ...bench.Latency) bench.Result {
-		return bench.Result{Contender: name, Yardstick: y, Exact: true, Elsewhere: true, Outside: true, Apart: true, Rounds: rounds, LatencyRounds: latencies}
+		return bench.Result{Contender: bench.Contender{Name: name, Yardstick: y, Exact: true, Elsewhere: true}, Outside: true, Apart: true, Rounds: rounds, LatencyRounds: latencies}
 	}
 	return made(report.Settings{Scale: 1, CPUs: []int{2}, Serve: true}, bench.WorkloadReport{
-		Name: servebench.TCP, About: "one command at a time", Base: servebench.Rald, CPU: 2, Keys: 100_000, Callers: 50, Rounds: 2, Limit: bench.Limit{Capacity: 16, Count: 30, Per: time.Minute},
+		Workload: bench.Workload{
+			Name: servebench.TCP, About: "one command at a time", Base: servebench.Rald, Keys: 100_000, Callers: 50, Rounds: 2,
+			Limit: bench.Limit{Capacity: 16, Count: 30, Per: time.Minute},
+		},
+		CPU: 2,
 		Results: []bench.Result{
 			server(servebench.GoFloor, bench.YardstickFloor, passes(80_000, 10_000, 0)),
 			server(servebench.Rald, "", passes(60_000, 12_000, 0), bench.Latency{P50: 500_000, P99: 900_000}, bench.Latency{P50: 500_000, P99: 1_100_000}),
@@ -123,7 +127,7 @@ func made(s report.Settings, workloads ...bench.WorkloadReport) report.Document 
 // Calls returns different calls: Choke for 50 ns, Peek for 75, Wait for 100, and a peer's for 80.
 func Calls() bench.WorkloadReport {
 	result := func(name, like string, ns float64) bench.Result {
-		r := bench.Result{Contender: name, Like: like, About: "call", Apart: true, Exact: true, Promise: bench.TokenBucket, Audit: &bench.Audit{Calls: 3, Admitted: 3, Allowed: 3, Possible: 3}}
+		r := bench.Result{Contender: bench.Contender{Name: name, Like: like, About: "call", Exact: true, Promise: bench.TokenBucket}, Apart: true, Audit: &bench.Audit{Calls: 3, Admitted: 3, Allowed: 3, Possible: 3}}
 		for range 3 {
 			took := time.Duration(1000 * ns)
 			r.Rounds = append(r.Rounds, bench.Pass{Calls: 1000, Passed: 1000, CPU: took, Elapsed: took})
@@ -136,8 +140,11 @@ func Calls() bench.WorkloadReport {
 		return r
 	}
 	return bench.WorkloadReport{
-		Name: bench.VerbsWorkload, About: "each verb", Why: "What calls cost.", Base: "Ral", CPU: 2, Keys: 64, Callers: 1, Rounds: 3,
-		Limit: bench.Limit{Capacity: 10, Count: 1, Per: time.Second},
+		Workload: bench.Workload{
+			Name: bench.VerbsWorkload, About: "each verb", Why: "What calls cost.", Base: "Ral", Keys: 64, Callers: 1, Rounds: 3,
+			Limit: bench.Limit{Capacity: 10, Count: 1, Per: time.Second},
+		},
+		CPU: 2,
 		Results: []bench.Result{
 			result("Ral", "", 50), result("Ral Peek", "", 75), result("Ral Wait", "", 100), result("x/time Wait", "Ral Wait", 80),
 		},

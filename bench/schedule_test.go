@@ -32,7 +32,7 @@ func TestContendersMeasureThemselves(t *testing.T) {
 	require.Len(t, report.Workloads, 1)
 	assert.Equal(t, 2, report.Workloads[0].CPU)
 	for _, r := range report.Workloads[0].Results {
-		assert.Len(t, r.Rounds, 3, r.Contender)
+		assert.Len(t, r.Rounds, 3, r.Name)
 		assert.Equal(t, Latency{P50: 2, P99: 20}, *r.Latency, "medians over the rounds")
 		assert.EqualValues(t, 3, r.Audit.Over, "the last audit is of all rounds")
 		assert.Equal(t, 0.5, r.Share)
