@@ -11,6 +11,7 @@ import (
 	"github.com/ral-limiter/ral/fleet/internal/blocklist"
 	"github.com/ral-limiter/ral/fleet/internal/guard"
 	"github.com/ral-limiter/ral/fleet/internal/lease"
+	"github.com/ral-limiter/ral/fleet/internal/lease/plan"
 	"github.com/ral-limiter/ral/fleet/internal/store"
 	"github.com/ral-limiter/ral/policy"
 )
@@ -20,7 +21,7 @@ import (
 // decides these by the same policy, and they are paid before they pass, like a lease's units.
 type leased struct {
 	leases *lease.Leases
-	plan   *lease.Plan
+	plan   *plan.Plan
 	known  *blocklist.List
 	budget time.Duration
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/ral-limiter/ral/fleet/internal/blocklist"
 	"github.com/ral-limiter/ral/fleet/internal/guard"
 	"github.com/ral-limiter/ral/fleet/internal/lease"
+	"github.com/ral-limiter/ral/fleet/internal/lease/plan"
 	"github.com/ral-limiter/ral/fleet/internal/share"
 	"github.com/ral-limiter/ral/fleet/internal/store"
 	"github.com/ral-limiter/ral/policy"
@@ -35,11 +36,11 @@ func New(config Config) (*Limiter, error) {
 	kept := config.Policy
 	l.chain = []link{exact{l, byRedis}, fallback{l}}
 	if config.Mode == Leased {
-		plan, err := lease.NewPlan(config.Policy, config.Term)
+		leasing, err := plan.New(config.Policy, config.Term)
 		if err != nil {
 			return nil, err
 		}
-		l.leased, kept = &leased{plan: plan, known: l.known, budget: config.Budget}, plan.Policy
+		l.leased, kept = &leased{plan: leasing, known: l.known, budget: config.Budget}, leasing.Policy
 		l.chain = []link{l.leased, exact{l, besideLeases}, fallback{l}}
 	}
 	// The check of the policy does not depend on Redis.

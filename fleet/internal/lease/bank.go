@@ -2,13 +2,12 @@ package lease
 
 import (
 	"context"
-	"time"
 
+	"github.com/ral-limiter/ral/fleet/internal/lease/plan"
 	"github.com/ral-limiter/ral/fleet/internal/store"
-	"github.com/ral-limiter/ral/policy"
 )
 
-// A Bank keeps the words of all keys, for all servers, under the policy of a [Plan]. One goroutine
+// A Bank keeps the words of all keys, for all servers, under the policy of a [plan.Plan]. One goroutine
 // at a time calls its methods. [OnStore] implements it; package fleet bounds the wait.
 type Bank interface {
 	// Lease asks for leases, each by itself: for as many units as fit, up to Most, or none if fewer
@@ -16,7 +15,7 @@ type Bank interface {
 	// asks may have been done or not, or be done later.
 	Lease(ctx context.Context, asks []Ask) []Grant
 
-	// Return gives units back, each atomically by [Plan.GiveBack]. Each is done once or not at all,
+	// Return gives units back, each atomically by [plan.Plan.GiveBack]. Each is done once or not at all,
 	// and must not be repeated if the answer is lost. The error is the first; its units are lost.
 	Return(ctx context.Context, backs []Back) error
 }
@@ -29,11 +28,4 @@ type Ask = store.LeaseAsk
 type Grant = store.LeaseReply
 
 // Back gives back unused units of a lease.
-type Back struct {
-	Name  string // the key's: see Config.Name
-	Units int64
-	Word  uint64 // from the grant, like At
-	At    policy.Instant
-	// Age is the time since the ask by the server's clock, since the bank's may go back.
-	Age time.Duration
-}
+type Back = plan.Back

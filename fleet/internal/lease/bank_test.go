@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/ral-limiter/ral/fleet/internal/lease/plan"
 	"github.com/ral-limiter/ral/fleet/internal/store"
 	"github.com/ral-limiter/ral/fleet/internal/storetest"
 	"github.com/ral-limiter/ral/internal/testkit/must"
@@ -20,7 +21,7 @@ import (
 
 // memory is a bank in memory. Its clock is package time's, ppm parts per million faster.
 type memory struct {
-	plan  *Plan
+	plan  *plan.Plan
 	start time.Time
 	ppm   int64
 
@@ -29,7 +30,7 @@ type memory struct {
 	paid  map[string]int64 // units leased, less those to be given back
 }
 
-func newMemory(plan *Plan) *memory {
+func newMemory(plan *plan.Plan) *memory {
 	return &memory{plan: plan, start: time.Now(), words: map[string]uint64{}, paid: map[string]int64{}}
 }
 
@@ -167,32 +168,14 @@ func (w *wire) send(ctx context.Context, do func()) error {
 	}
 }
 
-// The sum has the earlier end, and the rest of the hold that was sent earlier, in either order.
-func TestHoldWith(t *testing.T) {
-	begun := time.Now()
-	at := func(sent, end time.Duration, units int64) hold {
-		return hold{units: units, sent: begun.Add(sent), end: begun.Add(end), window: 7, word: uint64(units), instant: 10}
-	}
-	for _, c := range []struct{ old, young, want hold }{
-		{at(0, 5, 3), at(1, 6, 4), hold{units: 7, sent: begun, end: begun.Add(5), window: 7, word: 3, instant: 10}},
-		{at(0, 6, 3), at(1, 5, 4), hold{units: 7, sent: begun, end: begun.Add(5), window: 7, word: 3, instant: 10}},
-		{at(0, 5, 3), at(1, 5, 0), hold{units: 3, sent: begun, end: begun.Add(5), window: 7, word: 3, instant: 10}},
-	} {
-		assert.Equal(t, c.want, c.old.with(c.young))
-		assert.Equal(t, c.want, c.young.with(c.old))
-	}
-	same := at(0, 5, 3)
-	assert.EqualValues(t, 6, same.with(same).units)
-}
-
 // onStore returns leases of a bank in a store, with a call that returns the units left there.
 func onStore(t *testing.T, limit policy.Policy) (l *Leases, bank *OnStore, remaining func(key string) int64) {
 	t.Helper()
-	plan := must.Get(NewPlan(limit, 0))
-	kept := must.Get(store.New(nil, store.Options{}).Limit(plan.Policy))
+	leasing := must.Get(plan.New(limit, 0))
+	kept := must.Get(store.New(nil, store.Options{}).Limit(leasing.Policy))
 	redis := storetest.New().Store(store.Options{})
-	bank = NewOnStore(redis, plan, kept)
-	l = must.Get(New(Config{Plan: plan, Bank: bank, Name: store.Short, Timeout: time.Second}))
+	bank = NewOnStore(redis, leasing, kept)
+	l = must.Get(New(Config{Plan: leasing, Bank: bank, Name: store.Short, Timeout: time.Second}))
 	return l, bank, func(key string) int64 { return must.Get(redis.Peek(t.Context(), kept, key)).Remaining }
 }
 

@@ -37,7 +37,9 @@
 //
 // # Division of work
 //
-// Callers decide on the key's word in the engine (word.go). A caller that finds no units, or leaves
-// few, tells the goroutine that talks to the bank, over a channel (owner.go). An account has the
-// rest of a key's state (book.go).
+// Package plan decides: how long a lease of the limit lasts, how much a key asks for, and what a
+// refusal means. Package word is a key's word in the engine, on which callers decide. Both are
+// arithmetic on values. Here are the lock, the clock and the bank: a caller that finds no units, or
+// leaves few, tells the goroutine that talks to the bank, over a channel (owner.go). The book has an
+// account of each key, and the calls that wait for it (book.go).
 package lease

@@ -2,7 +2,6 @@ package lease
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/ral-limiter/ral/policy"
@@ -24,7 +23,3 @@ func (l *Leases) Take(key string, n int64, budget time.Duration, done <-chan str
 }
 
 func (l *Leases) Limit() int64 { return l.plan.Limit() }
-
-func (w word) String() string {
-	return fmt.Sprintf("%d units until %v, low at %d, refusing %t", w.units, time.Duration(w.ends()), w.low(), w.mark == refusing)
-}

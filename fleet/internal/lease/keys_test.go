@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/ral-limiter/ral/fleet/internal/lease/plan"
 	"github.com/ral-limiter/ral/fleet/internal/store"
 	"github.com/ral-limiter/ral/internal/testkit/must"
 	"github.com/ral-limiter/ral/internal/testkit/testenv"
@@ -41,10 +42,10 @@ func (c *counting) Return(ctx context.Context, backs []Back) error {
 // paid units.
 func commandsOf(t *testing.T, limit policy.Policy, calls int, units int64, pause func() time.Duration) (commands, admitted, paid int64) {
 	synctest.Test(t, func(t *testing.T) {
-		plan := must.Get(NewPlan(limit, 0))
-		m := newMemory(plan)
+		leasing := must.Get(plan.New(limit, 0))
+		m := newMemory(leasing)
 		bank := &counting{Bank: sharp(m)}
-		l := must.Get(New(Config{Plan: plan, Bank: bank, seed: 1, Timeout: 20 * time.Millisecond}))
+		l := must.Get(New(Config{Plan: leasing, Bank: bank, seed: 1, Timeout: 20 * time.Millisecond}))
 		for range calls {
 			time.Sleep(pause())
 			if must.Get(takeFrom(l, "key", units, budget)).Allowed {
@@ -75,7 +76,7 @@ func TestFewCallsAreNotLeased(t *testing.T) {
 		for _, each := range []float64{0.1, 0.5, 1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 24, 32, 64, 256} {
 			rng := rand.New(rand.NewPCG(1, 2))
 			commands, admitted, _ := commandsOf(t, limit, calls, 1, func() time.Duration {
-				return time.Duration(rng.ExpFloat64() * float64(DefaultTerm) / each)
+				return time.Duration(rng.ExpFloat64() * float64(plan.DefaultTerm) / each)
 			})
 			t.Logf("%-40v %5.1f calls a term: %.3f commands a call, %d admitted", limit, each, float64(commands)/float64(calls), admitted)
 			assert.LessOrEqual(t, commands, int64(calls), "%v, %v calls a term", limit, each)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"math"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -11,6 +12,8 @@ import (
 
 	"github.com/ral-limiter/ral/cell"
 	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/fleet/internal/lease/plan"
+	"github.com/ral-limiter/ral/fleet/internal/lease/word"
 	"github.com/ral-limiter/ral/policy"
 	"github.com/ral-limiter/ral/supervisor"
 )
@@ -23,7 +26,7 @@ var (
 	// ErrBusy says that too many keys wait for the bank.
 	ErrBusy = errors.New("too many keys wait for a lease")
 	// ErrFew says that the key has too few calls for a lease: the bank should decide each, under
-	// Plan.Policy, at no higher cost. It is no failure.
+	// plan.Plan.Policy, at no higher cost. It is no failure.
 	ErrFew = errors.New("too few calls for a lease")
 	// ErrClosed says that Close was called.
 	ErrClosed = errors.New("the leases are closed")
@@ -31,7 +34,7 @@ var (
 
 // Config configures [New]. Plan and Bank are required.
 type Config struct {
-	Plan *Plan
+	Plan *plan.Plan
 	Bank Bank
 	// Name returns a unique text that is kept instead of the key; nil keeps the key.
 	Name func(key string) string
@@ -70,7 +73,7 @@ type Stats struct {
 // Leases answers calls from leases, and renews them. [New] makes it; Close gives the unused units
 // back. Any number of goroutines may call its methods.
 type Leases struct {
-	plan    *Plan
+	plan    *plan.Plan
 	bank    Bank
 	name    func(key string) string
 	words   *engine.Engine[string]
@@ -110,7 +113,7 @@ const queued = 8192
 func New(c Config) (*Leases, error) {
 	c.MaxKeys = cmp.Or(c.MaxKeys, 1<<20) // as in package engine
 	words, err := engine.New[string](engine.Config{
-		Policy:          wordPolicy{},
+		Policy:          word.Policy{},
 		MaxKeys:         c.MaxKeys,
 		Idle:            4 * c.Plan.Term, // an ended word may have units to reclaim
 		WhenUnavailable: engine.Refuse,
@@ -159,17 +162,17 @@ func (l *Leases) Try(key string, n int64) (d policy.Decision, ok bool) {
 
 // answered converts the engine's decision. ok is false if the bank must be asked.
 func (l *Leases) answered(key, name string, n int64, said policy.Decision) (d policy.Decision, ok bool) {
-	x := unwrap(said)
-	if !x.answers() || x.verdict == refused && (n < 1 || n > l.plan.Limit()) {
+	x := word.Unwrap(said)
+	if !x.Answers() || x.Verdict == word.Refused && (n < 1 || n > l.plan.Limit()) {
 		return d, false
 	}
-	switch x.verdict {
-	case takenLow:
+	switch x.Verdict {
+	case word.TakenLow:
 		l.renew(key, name)
-	case refused:
+	case word.Refused:
 		l.refusals.CountRefused()
 	}
-	return x.answer(l.plan.Limit()), true
+	return x.Answer(l.plan.Limit()), true
 }
 
 // Reserve is Try for a call that may give units back: they return to their lease while that lasts.
@@ -186,7 +189,7 @@ func (l *Leases) Choke(key string) (allowed, ok bool) {
 	if l.words.Choke(name) {
 		return true, true
 	}
-	if unwrap(l.words.Peek(name, 0)).verdict == refused {
+	if word.Unwrap(l.words.Peek(name, 0)).Verdict == word.Refused {
 		l.refusals.CountRefused()
 		return false, true
 	}
@@ -199,7 +202,10 @@ func (l *Leases) renew(key, name string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	a, now := l.book.accounts[name], time.Now()
-	if a == nil || a.pending || l.closed || a.next.live(now) || a.refused.units > 0 && now.Before(a.refused.until) {
+	if a == nil || a.pending || l.closed || a.Next.Live(now) {
+		return
+	}
+	if _, refused := a.Refused(math.MaxInt64, now); refused {
 		return
 	}
 	l.send(a, key)
@@ -290,39 +296,40 @@ func (l *Leases) begin(key string, n int64) (*call, policy.Decision, error) {
 		return nil, policy.Decision{}, ErrBusy
 	}
 	if old != nil {
-		l.stats.Lapsed += uint64(old.next.units)
+		l.stats.Lapsed += uint64(old.Next.Units)
 	}
 	// The word may have changed since Try.
-	if x := unwrap(l.words.Take(name, n)); x.answers() {
-		if x.verdict == takenLow && !a.next.live(now) {
+	if x := word.Unwrap(l.words.Take(name, n)); x.Answers() {
+		if x.Verdict == word.TakenLow && !a.Next.Live(now) {
 			l.send(a, key)
 		}
-		if x.verdict == refused {
+		if x.Verdict == word.Refused {
 			l.refusals.CountRefused()
 		}
-		return nil, x.answer(l.plan.Limit()), nil
+		return nil, x.Answer(l.plan.Limit()), nil
 	}
-	if a.next.live(now) && a.next.units >= n {
-		h := a.next
-		a.next = hold{}
-		a.saved++
-		h.units -= n
-		if h.units > 0 {
+	if a.Next.Live(now) && a.Next.Units >= n {
+		h := a.Next
+		a.Next = plan.Hold{}
+		a.CountAnswered()
+		h.Units -= n
+		if h.Units > 0 {
 			l.install(a, h)
 		}
-		d := policy.Decision{Allowed: true, Limit: l.plan.Limit(), Remaining: h.units, ResetAfter: h.end.Sub(now)}
+		d := policy.Decision{Allowed: true, Limit: l.plan.Limit(), Remaining: h.Units, ResetAfter: h.End.Sub(now)}
 		l.count(key, d)
 		return nil, d, nil
 	}
-	if r := a.refused; r.units > 0 && n >= r.units && now.Before(r.until) {
-		if r.units == 1 {
-			l.write(name, refusal{until: l.instant(r.until)})
+	if until, refused := a.Refused(n, now); refused {
+		if _, all := a.Refused(1, now); all {
+			l.write(name, word.Refusal{Until: l.instant(until)})
 		}
-		d := l.refusedFor(r.until.Sub(now))
+		d := l.refusedFor(until.Sub(now))
 		l.count(key, d)
 		return nil, d, nil
 	}
-	if !l.worthwhile(a, n, now) {
+	if !l.always && !a.Worthwhile(n, l.inventory(a), now, l.term()) && !a.busy() {
+		l.book.touch(a, now)
 		return nil, policy.Decision{}, ErrFew
 	}
 	if !l.send(a, key) {
@@ -330,50 +337,20 @@ func (l *Leases) begin(key string, n int64) (*call, policy.Decision, error) {
 	}
 	c := &call{n: n, answer: make(chan answer, 1)}
 	a.calls = append(a.calls, c)
-	a.saved++
+	a.CountAnswered()
 	return c, policy.Decision{}, nil
 }
 
-// worthwhile counts a call of n units that needs the bank, and calls that the key's word has since
-// answered. It reports whether to lease the key: also from a refusal to the next grant, since
-// remembered refusals answer calls. l.mu is held.
-func (l *Leases) worthwhile(a *account, n int64, now time.Time) bool {
-	if l.always {
-		return true
+// inventory returns the units in the key's word, ended or not. l.mu is held.
+func (l *Leases) inventory(a *account) (units int64) {
+	if a.Current.Units > 0 {
+		units, _ = l.write(a.name, word.Inventory{})
 	}
-	a.widest = max(a.widest, n)
-	recent := a.pace.add(1+l.use(a), now, l.term())
-	if a.pending || len(a.calls) > 0 || a.refused.times > 0 {
-		return true
-	}
-	l.book.touch(a, now)
-	return recent >= worthwhile
-}
-
-// use returns a lower bound of the calls that the word has answered since the last use, and adds it
-// to a.saved. l.mu is held.
-func (l *Leases) use(a *account) (calls float64) {
-	if a.current.units == 0 || a.widest == 0 {
-		return 0
-	}
-	left, _ := l.write(a.name, inventory{})
-	calls = float64(max(a.current.units-left, 0)) / float64(a.widest)
-	a.current.units = left
-	a.saved += calls
-	return calls
+	return units
 }
 
 // earned reports whether leases saved the commands of a return, and spends them. l.mu is held.
-func (l *Leases) earned(a *account) bool {
-	if l.always {
-		return true
-	}
-	if a.saved < backCost {
-		return false
-	}
-	a.saved -= backCost
-	return true
-}
+func (l *Leases) earned(a *account) bool { return l.always || a.Earned() }
 
 // write changes a key's word by a policy of this package, and returns the units that it reports. ok
 // is false if the engine has no room for the key. l.mu is held.
@@ -386,7 +363,7 @@ func (l *Leases) write(name string, p policy.Policy) (units int64, ok bool) {
 	return d.Remaining, true
 }
 
-func (l *Leases) left(name string) int64 { return unwrap(l.words.Peek(name, 0)).units }
+func (l *Leases) left(name string) int64 { return word.Unwrap(l.words.Peek(name, 0)).Units }
 
 // count counts an answer. l.mu is held.
 func (l *Leases) count(key string, d policy.Decision) {
@@ -406,8 +383,8 @@ func (l *Leases) Held(key string) int64 {
 	defer l.mu.Unlock()
 	name := l.name(key)
 	units := l.left(name)
-	if a := l.book.accounts[name]; a != nil && a.next.live(time.Now()) {
-		units += a.next.units
+	if a := l.book.accounts[name]; a != nil && a.Next.Live(time.Now()) {
+		units += a.Next.Units
 	}
 	return units
 }
@@ -415,13 +392,15 @@ func (l *Leases) Held(key string) int64 {
 // Refused returns how much longer one unit of the key is refused without asking the bank, or 0.
 func (l *Leases) Refused(key string) time.Duration {
 	name := l.name(key)
-	if x := unwrap(l.words.Peek(name, 0)); x.verdict == refused {
-		return x.holds
+	if x := word.Unwrap(l.words.Peek(name, 0)); x.Verdict == word.Refused {
+		return x.Holds
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if a := l.book.accounts[name]; a != nil && a.refused.units == 1 {
-		return max(time.Until(a.refused.until), 0)
+	if a := l.book.accounts[name]; a != nil {
+		if until, refused := a.Refused(1, time.Now()); refused {
+			return time.Until(until)
+		}
 	}
 	return 0
 }
@@ -433,9 +412,7 @@ func (l *Leases) Forget(key string) {
 	name := l.name(key)
 	l.words.Reset(name)
 	if a := l.book.accounts[name]; a != nil {
-		a.current, a.next = hold{}, hold{}
-		a.refused.units, a.refused.times = 0, 0
-		a.left.since = time.Time{}
+		a.Forget()
 	}
 }
 

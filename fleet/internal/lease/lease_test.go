@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"github.com/ral-limiter/ral/internal/core/shape"
+	"github.com/ral-limiter/ral/fleet/internal/lease/plan"
 	"github.com/ral-limiter/ral/internal/testkit/must"
 	"github.com/ral-limiter/ral/policy"
 )
@@ -33,10 +33,10 @@ func sharp(m *memory) *wire {
 func in(t *testing.T, limit policy.Policy, f func(t *testing.T, l *Leases, m *memory, w *wire), more ...func(*Config)) {
 	one(t)
 	synctest.Test(t, func(t *testing.T) {
-		plan := must.Get(NewPlan(limit, 0))
-		m := newMemory(plan)
+		leasing := must.Get(plan.New(limit, 0))
+		m := newMemory(leasing)
 		w := sharp(m)
-		c := Config{Plan: plan, Bank: w, seed: 1, Timeout: 20 * time.Millisecond, always: true}
+		c := Config{Plan: leasing, Bank: w, seed: 1, Timeout: 20 * time.Millisecond, always: true}
 		for _, f := range more {
 			f(&c)
 		}
@@ -161,12 +161,12 @@ func TestLeasesComeBack(t *testing.T) {
 		for _, dies := range []bool{false, true} {
 			t.Run(fmt.Sprint(limit, dies), func(t *testing.T) {
 				in(t, limit, func(t *testing.T, l *Leases, m *memory, _ *wire) {
-					funnel := l.plan.shape.Kind == shape.Funnel
+					funnel := l.plan.Drains()
 					warm(t, l, 2000)
 					time.Sleep(2 * time.Millisecond)
 					used, held := int64(2000), l.words.Peek("key", 0).Remaining
-					if a := l.book.accounts["key"]; a.next.live(time.Now()) {
-						held += a.next.units
+					if a := l.book.accounts["key"]; a.Next.Live(time.Now()) {
+						held += a.Next.Units
 					}
 					require.Greater(t, held, int64(20), "there is nothing to come back")
 					before := m.remaining("key")
@@ -271,8 +271,8 @@ func TestRestOfALeaseIsNotProlonged(t *testing.T) {
 		now := time.Now()
 		l.mu.Lock()
 		a := l.book.accounts["key"]
-		l.install(a, hold{units: 1, sent: now, end: now.Add(100 * time.Millisecond)})
-		a.next = hold{units: 50, sent: now, end: now.Add(200 * time.Millisecond)}
+		l.install(a, plan.Hold{Units: 1, Sent: now, End: now.Add(100 * time.Millisecond)})
+		a.Next = plan.Hold{Units: 50, Sent: now, End: now.Add(200 * time.Millisecond)}
 		l.mu.Unlock()
 		require.EqualValues(t, 51, l.Held("key"))
 		require.True(t, take(t, l, 2).Allowed)

@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
+	"github.com/ral-limiter/ral/fleet/internal/lease/plan"
+	"github.com/ral-limiter/ral/fleet/internal/lease/word"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -18,7 +21,7 @@ func (l *Leases) runOwner(ctx context.Context) error {
 	if l.lives++; l.lives > 1 {
 		l.recover()
 	}
-	sweep := time.NewTimer(l.term() / partsOfTerm)
+	sweep := time.NewTimer(l.term() / plan.PartsOfTerm)
 	defer sweep.Stop()
 	questions := make([]question, 0, batch)
 	for {
@@ -27,7 +30,7 @@ func (l *Leases) runOwner(ctx context.Context) error {
 			return nil
 		case <-sweep.C:
 			l.reclaim()
-			sweep.Reset(l.term() / partsOfTerm)
+			sweep.Reset(l.term() / plan.PartsOfTerm)
 			continue
 		case q := <-l.work:
 			questions = append(questions[:0], q)
@@ -100,7 +103,7 @@ func (l *Leases) measure(took time.Duration, grants []Grant) {
 	l.roundTrip.Store(int64(roundTrip))
 }
 
-func (l *Leases) term() time.Duration { return l.plan.term(time.Duration(l.roundTrip.Load())) }
+func (l *Leases) term() time.Duration { return l.plan.TermAt(time.Duration(l.roundTrip.Load())) }
 
 func (l *Leases) asks(questions []question) []Ask {
 	l.mu.Lock()
@@ -120,15 +123,12 @@ func (l *Leases) asks(questions []question) []Ask {
 			}
 		}
 		left := l.left(a.name)
-		if a.next.live(now) {
-			left += a.next.units
+		if a.Next.Live(now) {
+			left += a.Next.Units
 		}
-		extra := a.size(l.plan, now, left, need, servers, time.Duration(l.roundTrip.Load()))
+		extra := a.Size(l.plan, now, left, need, servers, time.Duration(l.roundTrip.Load()))
 		if !l.always {
-			// Ask for no more than leases were of use so far: little is lost if no more calls come.
-			l.use(a)
-			a.saved-- // for the ask
-			extra = min(extra, int64(max(2*a.saved, 1))*max(a.widest, 1))
+			extra = min(extra, a.Afford(l.inventory(a)))
 		}
 		most := max(need+extra, 1)
 		asks = append(asks, Ask{Key: q.key, Need: max(smallest, 1), Most: min(most, max(l.plan.Limit(), 1))})
@@ -145,13 +145,10 @@ func (l *Leases) answer(a *account, sent time.Time, ask Ask, g Grant) {
 	a.pending = false
 	now := time.Now()
 	l.book.touch(a, now)
-	a.left.units, a.left.since = g.Decision.Remaining, now
-	if end := l.plan.window(g); end != 0 {
-		a.left.window = now.Add(time.Duration(end - g.At))
-	}
+	a.Learn(l.plan, g, now)
 	if g.Block.Left > 0 {
 		// The block may be lifted early: ask again after a term.
-		a.refused.times = 0
+		a.ForgetRefusals()
 		l.refuse(a, ask.Key, now, 1, min(g.Block.Left, l.term()))
 		return
 	}
@@ -161,48 +158,35 @@ func (l *Leases) answer(a *account, sent time.Time, ask Ask, g Grant) {
 	}
 	l.stats.Leases++
 	l.stats.Leased += uint64(g.Granted)
-	a.refused.units, a.refused.times = 0, 0
+	h := a.Granted(l.plan, g, sent, l.term())
 	if g.Granted < ask.Most {
-		// The bank has no more. To ask for each unit that drains from now on would be exact mode.
-		a.refused.units, a.refused.until = 1, now.Add(l.soon())
+		a.Exhausted(now.Add(l.soon()))
 	}
-	a.demand.got += g.Granted
-	h := hold{
-		units: g.Granted, sent: sent, end: sent.Add(l.plan.lasts(g, l.term())),
-		window: l.plan.window(g), word: g.After, instant: g.At,
+	h.Units -= l.serve(a, ask.Key, h, now)
+	if h.Units > 0 && !a.Queue(h, l.left(a.name), now) {
+		l.install(a, h)
 	}
-	h.units -= l.serve(a, ask.Key, h, now)
-	if h.units == 0 {
-		return
-	}
-	if l.left(a.name) > 0 && (h.window == 0 || h.window != a.current.window) {
-		if a.next.live(now) {
-			h = h.with(a.next)
-		}
-		a.next = h
-		return
-	}
-	l.install(a, h)
 }
 
 // serve gives units of h to the waiting calls in their order, and returns how many. The others are
 // refused if the bank had no more, or asked for again. l.mu is held.
-func (l *Leases) serve(a *account, key string, h hold, now time.Time) (given int64) {
-	if !now.Before(h.end) {
+func (l *Leases) serve(a *account, key string, h plan.Hold, now time.Time) (given int64) {
+	if !now.Before(h.End) {
 		// The units came too late. Waiting calls may have time for another ask.
-		l.stats.Lapsed += uint64(h.units)
+		l.stats.Lapsed += uint64(h.Units)
 		l.again(a, key)
-		return h.units
+		return h.Units
 	}
+	until, exhausted := a.Refused(math.MaxInt64, now)
 	rest := a.calls[:0]
 	for _, c := range a.calls {
 		switch {
 		case c.gone:
-		case c.n <= h.units-given:
+		case c.n <= h.Units-given:
 			given += c.n
-			c.reply(answer{Decision: policy.Decision{Allowed: true, Limit: l.plan.Limit(), ResetAfter: h.end.Sub(now)}})
-		case a.refused.units > 0:
-			c.reply(answer{Decision: l.refusedFor(a.refused.until.Sub(now))})
+			c.reply(answer{Decision: policy.Decision{Allowed: true, Limit: l.plan.Limit(), ResetAfter: h.End.Sub(now)}})
+		case exhausted:
+			c.reply(answer{Decision: l.refusedFor(until.Sub(now))})
 		default:
 			rest = append(rest, c)
 		}
@@ -224,10 +208,7 @@ func (l *Leases) again(a *account, key string) {
 // refuse remembers a refusal and answers waiting calls. The next call writes it into the key's
 // word. l.mu is held.
 func (l *Leases) refuse(a *account, key string, now time.Time, need int64, retry time.Duration) {
-	r := &a.refused
-	r.times++
-	wait := max(min(retry, l.term()<<min(r.times-1, maxDoublings)), l.soon())
-	r.units, r.until = need, now.Add(wait)
+	wait := a.Refuse(need, retry, l.term(), l.soon(), now)
 	l.stats.Refusals++
 	rest := a.calls[:0]
 	for _, c := range a.calls {
@@ -247,7 +228,7 @@ func (l *Leases) refuse(a *account, key string, now time.Time, need int64, retry
 
 // soon returns a refused key's shortest pause, random to spread the servers. l.mu is held.
 func (l *Leases) soon() time.Duration {
-	shortest := max(l.plan.pause, time.Duration(l.roundTrip.Load()))
+	shortest := max(l.plan.Pause, time.Duration(l.roundTrip.Load()))
 	return shortest + time.Duration(l.random.Int64N(int64(shortest/4)+1))
 }
 
@@ -279,24 +260,24 @@ func (c *call) reply(x answer) {
 }
 
 // install writes a hold into the key's word. l.mu is held.
-func (l *Leases) install(a *account, h hold) {
-	p := grant{until: l.instant(h.end), units: h.units, add: h.window != 0 && h.window == a.current.window}
-	if h.units > 1 {
-		p.mark = markFor(min(max(a.demand.low, h.units/4), h.units/2))
+func (l *Leases) install(a *account, h plan.Hold) {
+	p := word.Grant{Until: l.instant(h.End), Units: h.Units, Add: a.Adds(h)}
+	if h.Units > 1 {
+		p.Mark = word.MarkFor(a.Low(h.Units))
 	}
-	l.use(a)
+	a.Use(l.inventory(a))
 	lost, ok := l.write(a.name, p)
 	if !ok {
 		// The engine has no room: each call of this key asks the bank.
-		l.stats.Lapsed += uint64(h.units)
-		a.current = hold{}
+		l.stats.Lapsed += uint64(h.Units)
+		a.Current = plan.Hold{}
 		return
 	}
 	l.stats.Lapsed += uint64(lost)
-	if p.add {
-		h.units += a.current.units
+	if p.Add {
+		h.Units += a.Current.Units
 	}
-	a.current = h
+	a.Current = h
 }
 
 // reclaim gives back long unused units and forgets keys without recent calls, in batches.
@@ -323,7 +304,7 @@ func (l *Leases) idle() (backs []Back, more bool) {
 			return backs, false
 		}
 		// Calls that the key's word answers do not touch the account.
-		if l.use(a) > 0 || a.busy() || now.Before(a.refused.until.Add(l.term())) && a.refused.times > 0 {
+		if a.Use(l.inventory(a)) > 0 || a.busy() || a.RefusedLately(now, l.term()) {
 			l.book.touch(a, now)
 			continue
 		}
@@ -334,23 +315,23 @@ func (l *Leases) idle() (backs []Back, more bool) {
 
 // close takes an account out of the book, and adds its holds to backs if worthIt. l.mu is held.
 func (l *Leases) close(a *account, now time.Time, backs []Back, worthIt func(*account) bool) []Back {
-	h := a.current
-	if h.units > 0 { // a key without a word gets none
-		h.units, _ = l.write(a.name, seizure{ended: h.window != 0}) // of this lease, or of its window
+	h := a.Current
+	if h.Units > 0 { // a key without a word gets none
+		h.Units, _ = l.write(a.name, word.Seizure{Ended: h.Window != 0}) // of this lease, or of its window
 	}
-	for _, h := range [...]hold{h, a.next} {
-		if h.units == 0 {
+	for _, h := range [...]plan.Hold{h, a.Next} {
+		if h.Units == 0 {
 			continue
 		}
-		b := Back{Name: a.name, Units: h.units, Word: h.word, At: h.instant, Age: now.Sub(h.sent)}
-		if h.window == 0 && l.plan.worth(b.Units, b.Age) == 0 || !worthIt(a) {
-			l.stats.Lapsed += uint64(h.units)
+		b := Back{Name: a.name, Units: h.Units, Word: h.Word, At: h.Instant, Age: now.Sub(h.Sent)}
+		if h.Window == 0 && l.plan.Worth(b.Units, b.Age) == 0 || !worthIt(a) {
+			l.stats.Lapsed += uint64(h.Units)
 			continue
 		}
-		l.stats.Returned += uint64(h.units)
+		l.stats.Returned += uint64(h.Units)
 		backs = append(backs, b)
 	}
-	a.current, a.next = hold{}, hold{}
+	a.Current, a.Next = plan.Hold{}, plan.Hold{}
 	l.book.remove(a)
 	return backs
 }

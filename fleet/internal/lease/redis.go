@@ -5,8 +5,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/ral-limiter/ral/fleet/internal/lease/plan"
 	"github.com/ral-limiter/ral/fleet/internal/store"
-	"github.com/ral-limiter/ral/internal/core/shape"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -18,13 +18,13 @@ type Store interface {
 
 // OnStore is a bank in Redis.
 type OnStore struct {
-	plan  *Plan
+	plan  *plan.Plan
 	store Store
 	limit *store.Limit
 }
 
 // NewOnStore returns the bank of a plan. The limit must be made from its policy.
-func NewOnStore(s Store, plan *Plan, limit *store.Limit) *OnStore {
+func NewOnStore(s Store, plan *plan.Plan, limit *store.Limit) *OnStore {
 	return &OnStore{plan, s, limit}
 }
 
@@ -43,7 +43,7 @@ const inTime = 10 * time.Millisecond
 // Return implements [Bank].
 func (b *OnStore) Return(ctx context.Context, backs []Back) error {
 	within := inTime
-	if b.plan.shape.Kind != shape.Funnel {
+	if !b.plan.Drains() {
 		within = time.Minute // the units of a window are alike
 	}
 	all := make([]store.Rewrite, len(backs))

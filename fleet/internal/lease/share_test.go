@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/ral-limiter/ral/fleet/internal/lease/plan"
 	"github.com/ral-limiter/ral/internal/core/shape"
 	"github.com/ral-limiter/ral/internal/testkit/must"
 	"github.com/ral-limiter/ral/internal/testkit/testenv"
@@ -68,8 +69,8 @@ type loadOutcome struct {
 // run makes calls at random, independently of the answers.
 func (r loadRun) run(t *testing.T) (out loadOutcome) {
 	synctest.Test(t, func(t *testing.T) {
-		plan := must.Get(NewPlan(r.limit, 0))
-		m := newMemory(plan)
+		leasing := must.Get(plan.New(r.limit, 0))
+		m := newMemory(leasing)
 		var mu sync.Mutex
 		var waits []time.Duration
 		var all sync.WaitGroup
@@ -81,7 +82,7 @@ func (r loadRun) run(t *testing.T) (out loadOutcome) {
 				var calls sync.WaitGroup
 				bank := &counting{Bank: &wire{bank: m, trip: func() time.Duration { return r.trip }}}
 				l := must.Get(New(Config{
-					Plan: plan, Bank: bank, Servers: func() int { return servers }, seed: uint64(i + 1), Timeout: 8 * r.budget,
+					Plan: leasing, Bank: bank, Servers: func() int { return servers }, seed: uint64(i + 1), Timeout: 8 * r.budget,
 				}))
 				rng := rand.New(rand.NewPCG(uint64(i), 7))
 				for next := time.Duration(0); next < r.length; {
@@ -122,7 +123,7 @@ func (r loadRun) run(t *testing.T) (out loadOutcome) {
 		slices.Sort(waits)
 		out.calls, out.p50, out.p99, out.longest = len(waits), waits[len(waits)/2], waits[len(waits)*99/100], waits[len(waits)-1]
 		has := float64(r.rate) * r.length.Seconds()
-		if plan.Policy != r.limit {
+		if leasing.Policy != r.limit {
 			has += float64(r.limit.Limit())
 		}
 		out.usable = float64(out.admitted) / has
@@ -216,15 +217,15 @@ func TestLeasesFromAFarBank(t *testing.T) {
 // instant. It returns the units used, and fails if they exceed the limit.
 func hoard(t *testing.T, limit policy.Policy, terms float64) (used int64) {
 	synctest.Test(t, func(t *testing.T) {
-		plan := must.Get(NewPlan(limit, 0))
-		plan = must.Get(NewPlan(limit, plan.Term)) // leases last as long as they may
-		m := newMemory(plan)
+		leasing := must.Get(plan.New(limit, 0))
+		leasing = must.Get(plan.New(limit, leasing.Term)) // leases last as long as they may
+		m := newMemory(leasing)
 		var log audit
 		var all []*Leases
 		for range servers {
 			w := sharp(m)
 			w.change(time.Minute, nil)
-			l := must.Get(New(Config{Plan: plan, Bank: w, Timeout: time.Minute, seed: 1, always: true}))
+			l := must.Get(New(Config{Plan: leasing, Bank: w, Timeout: time.Minute, seed: 1, always: true}))
 			go func() { _, _ = l.Take("other", 1, budget, nil) }()
 			all = append(all, l)
 		}
@@ -233,11 +234,11 @@ func hoard(t *testing.T, limit policy.Policy, terms float64) (used int64) {
 		for _, l := range all {
 			l.mu.Lock()
 			a, _ := l.book.open("key", start)
-			ask := Ask{Key: "key", Need: 1, Most: plan.Limit() / servers}
+			ask := Ask{Key: "key", Need: 1, Most: leasing.Limit() / servers}
 			l.answer(a, start, ask, m.lease(ask))
 			l.mu.Unlock()
 		}
-		time.Sleep(time.Duration(terms * float64(plan.Term)))
+		time.Sleep(time.Duration(terms * float64(leasing.Term)))
 		for _, l := range all {
 			for {
 				d, ok := l.Try("key", 1)
@@ -247,7 +248,7 @@ func hoard(t *testing.T, limit policy.Policy, terms float64) (used int64) {
 				used++
 			}
 		}
-		used += m.lease(Ask{Key: "key", Need: 1, Most: plan.Limit()}).Granted
+		used += m.lease(Ask{Key: "key", Need: 1, Most: leasing.Limit()}).Granted
 		log.add("key", m.now(), used)
 		assert.NoError(t, log.fault(limit.(shape.Shaped).Shape(), m), "after %v terms", terms)
 		for _, l := range all {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/ral-limiter/ral/fleet/internal/lease/plan"
 	"github.com/ral-limiter/ral/internal/core/shape"
 	"github.com/ral-limiter/ral/internal/testkit/testenv"
 	"github.com/ral-limiter/ral/policy"
@@ -141,7 +142,7 @@ type simulation struct {
 	seed    uint64
 	chance  chance
 	limit   policy.Policy
-	plan    *Plan
+	plan    *plan.Plan
 	bank    *memory
 	audit   audit
 	wires   float64 // part of messages that suffer
@@ -159,7 +160,7 @@ func newSimulation(seed uint64) *simulation {
 	s := &simulation{seed: seed, chance: chance{rand.New(rand.NewPCG(seed, 0))}}
 	for s.plan == nil {
 		s.limit = s.chance.limit()
-		s.plan, _ = NewPlan(s.limit, s.chance.between(ShortestTerm, 500*time.Millisecond))
+		s.plan, _ = plan.New(s.limit, s.chance.between(plan.ShortestTerm, 500*time.Millisecond))
 	}
 	s.bank = newMemory(s.plan)
 	s.bank.ppm = s.chance.Int64N(2001) - 1000

@@ -1,10 +1,15 @@
-package lease
+// Package plan says how to lease a limit, and decides on a key's leases. It is arithmetic on values,
+// without locks, clocks and channels: package lease has those. A [Plan] is a limit's, an [Account] is
+// a key's. Start reading at [New].
+package plan
 
 import (
 	"fmt"
 	"math/bits"
 	"time"
 
+	"github.com/ral-limiter/ral/fleet/internal/lease/word"
+	"github.com/ral-limiter/ral/fleet/internal/store"
 	"github.com/ral-limiter/ral/internal/core/shape"
 	"github.com/ral-limiter/ral/policy"
 )
@@ -39,14 +44,14 @@ type Plan struct {
 	// Most bounds a lease beyond the waiting calls. A funnel drains as many units in a term.
 	Most int64
 
-	pause time.Duration
-	shape shape.Shape // of Policy
-	rate  float64     // units a second in the long run
+	Pause time.Duration // see pauses
+	shape shape.Shape   // of Policy
+	rate  float64       // units a second in the long run
 }
 
-// NewPlan returns how to lease a Funnel, FixedWindow or SlidingWindow, for at most term: 0 is
+// New returns how to lease a Funnel, FixedWindow or SlidingWindow, for at most term: 0 is
 // DefaultTerm. The error, if any, is a *policy.FieldError.
-func NewPlan(p policy.Policy, term time.Duration) (*Plan, error) {
+func New(p policy.Policy, term time.Duration) (*Plan, error) {
 	bad := func(field string, value any, want string) (*Plan, error) {
 		return nil, &policy.FieldError{Of: "fleet.Config", Field: field, Value: value, Want: want}
 	}
@@ -74,7 +79,7 @@ func NewPlan(p policy.Policy, term time.Duration) (*Plan, error) {
 				"a Funnel that drains in 20ms or more (this one does in %v), or Mode Exact", 2*half))
 		}
 		near = min(near, half)
-		plan.pause = near / pauses
+		plan.Pause = near / pauses
 		if shorten {
 			plan.Term = min(plan.Term, max(half/4, shortDefault))
 		}
@@ -94,21 +99,24 @@ func NewPlan(p policy.Policy, term time.Duration) (*Plan, error) {
 		if plan.Term = min(term, s.Per); plan.Term < ShortestTerm {
 			return bad("Policy", p, "a window of 10ms or more, or Mode Exact")
 		}
-		plan.pause = min(near, s.Per) / pauses
+		plan.Pause = min(near, s.Per) / pauses
 		plan.Most = s.Limit
 		plan.rate = float64(s.Limit) * float64(time.Second) / float64(s.Per)
 	default:
 		return bad("Policy", p, unleased)
 	}
-	plan.Most, plan.near = min(plan.Most, maxUnits), min(near, plan.Term)
+	plan.Most, plan.near = min(plan.Most, word.MaxUnits), min(near, plan.Term)
 	return plan, nil
 }
 
 // Limit is the most that can be taken at once.
 func (p *Plan) Limit() int64 { return p.shape.Limit }
 
+// Drains reports whether units drain, as of a Funnel, rather than end with a window.
+func (p *Plan) Drains() bool { return p.shape.Kind == shape.Funnel }
+
 // window returns the end of the window that paid a grant, by the bank's clock; 0 without windows.
-func (p *Plan) window(g Grant) policy.Instant {
+func (p *Plan) window(g store.LeaseReply) policy.Instant {
 	switch p.shape.Kind {
 	case shape.FixedWindow:
 		return g.At + policy.Instant(g.Decision.ResetAfter)
@@ -119,12 +127,13 @@ func (p *Plan) window(g Grant) policy.Instant {
 	return 0
 }
 
-func (p *Plan) term(trip time.Duration) time.Duration {
+// TermAt returns how long leases last if an exchange with the bank takes trip.
+func (p *Plan) TermAt(trip time.Duration) time.Duration {
 	return min(max(p.near, defaultTrips*trip), p.Term)
 }
 
 // lasts returns how long after its request was sent a grant may be used.
-func (p *Plan) lasts(g Grant, term time.Duration) time.Duration {
+func (p *Plan) lasts(g store.LeaseReply, term time.Duration) time.Duration {
 	rest := min(p.Term, term)
 	if end := p.window(g); end != 0 {
 		rest = min(rest, time.Duration(end-g.At))
@@ -133,19 +142,30 @@ func (p *Plan) lasts(g Grant, term time.Duration) time.Duration {
 	return max(rest-(rest+drift-1)/drift-time.Microsecond, 0)
 }
 
-// GiveBack returns the bank's word after units were given back at now, or up to late after it.
-// Funnel units drain meanwhile, and count as older by late.
-func (p *Plan) GiveBack(word uint64, now policy.Instant, late time.Duration, b Back) uint64 {
-	refunder := p.Policy.(policy.Refunder)
-	if p.shape.Kind != shape.Funnel {
-		return refunder.Cancel(word, b.Word, b.At, now, b.Units, 0)
-	}
-	return refunder.Refund(word, now, p.worth(b.Units, max(time.Duration(now-b.At), b.Age)+late))
+// Back gives back unused units of a lease.
+type Back struct {
+	Name  string // the key's
+	Units int64
+	Word  uint64 // from the grant, like At
+	At    policy.Instant
+	// Age is the time since the ask by the server's clock, since the bank's may go back.
+	Age time.Duration
 }
 
-// worth returns the units of a funnel's lease of that age that have not drained, had it been empty
+// GiveBack returns the bank's word, which was before, after units were given back at now, or up to
+// late after it.
+// Funnel units drain meanwhile, and count as older by late.
+func (p *Plan) GiveBack(before uint64, now policy.Instant, late time.Duration, b Back) uint64 {
+	refunder := p.Policy.(policy.Refunder)
+	if !p.Drains() {
+		return refunder.Cancel(before, b.Word, b.At, now, b.Units, 0)
+	}
+	return refunder.Refund(before, now, p.Worth(b.Units, max(time.Duration(now-b.At), b.Age)+late))
+}
+
+// Worth returns the units of a funnel's lease of that age that have not drained, had it been empty
 // otherwise.
-func (p *Plan) worth(units int64, age time.Duration) int64 {
+func (p *Plan) Worth(units int64, age time.Duration) int64 {
 	hi, ticks := bits.Mul64(uint64(max(age, 0)), tick)
 	if hi != 0 || ticks > 1<<62 {
 		return 0

@@ -1,7 +1,8 @@
-package lease
+package word
 
 import (
 	"encoding/binary"
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"testing"
@@ -13,6 +14,10 @@ import (
 )
 
 const aStep = policy.Instant(1) << stepBits
+
+func (w word) String() string {
+	return fmt.Sprintf("%d units until %v, low at %d, refusing %t", w.units, time.Duration(w.ends()), w.low(), w.mark == refusing)
+}
 
 // model is a word in plain form.
 type model struct {
@@ -42,18 +47,18 @@ func (m *model) take(now policy.Instant, n int64) (allowed, low bool, retry time
 	return true, before > m.low && m.units <= m.low && m.low >= 0, 0
 }
 
-func (m *model) grant(g grant) (lost int64) {
+func (m *model) grant(g Grant) (lost int64) {
 	old := m.units
-	if !g.add {
+	if !g.Add {
 		m.units, lost = 0, old
 	}
-	m.units += g.units
-	if m.units > maxUnits {
-		lost += m.units - maxUnits
-		m.units = maxUnits
+	m.units += g.Units
+	if m.units > MaxUnits {
+		lost += m.units - MaxUnits
+		m.units = MaxUnits
 	}
-	m.until, m.refused = rounded(g.until), false
-	m.low = [...]int64{-1, 0, 0, 1, 2, 3, 5, 7, 11, 15, 23, 31, 47, 63, 95, 127, 191, 255, 383, 511, 767, 1023, 1535, 2047, 3071, 4095, 6143, 8191, 12287, 16383, 24575}[g.mark]
+	m.until, m.refused = rounded(g.Until), false
+	m.low = [...]int64{-1, 0, 0, 1, 2, 3, 5, 7, 11, 15, 23, 31, 47, 63, 95, 127, 191, 255, 383, 511, 767, 1023, 1535, 2047, 3071, 4095, 6143, 8191, 12287, 16383, 24575}[g.Mark]
 	return lost
 }
 
@@ -73,22 +78,22 @@ func steps(t *testing.T, next func() (uint64, bool)) {
 		case 1:
 			now = max(m.until+policy.Instant(x%3)-1, 0)
 		case 2:
-			g := grant{until: now + policy.Instant(x%uint64(40*aStep)), units: int64(x>>32) % (maxUnits + 2), mark: x >> 20 % refusing, add: x>>19&1 == 0}
+			g := Grant{Until: now + policy.Instant(x%uint64(40*aStep)), Units: int64(x>>32) % (MaxUnits + 2), Mark: x >> 20 % refusing, Add: x>>19&1 == 0}
 			if x>>18&1 == 0 {
-				g.units %= 9
+				g.Units %= 9
 			}
 			after, d := g.Take(state, now, 1, 0)
 			require.True(t, d.Allowed)
 			require.Equal(t, m.grant(g), d.Remaining, "%+v of %v at %v", g, split(state), now)
 			state = after
 		case 3:
-			r := refusal{until: now + policy.Instant(x%uint64(40*aStep))}
+			r := Refusal{Until: now + policy.Instant(x%uint64(40*aStep))}
 			if state, _ = r.Take(state, now, 1, 0); m.units == 0 || !m.live(now) {
-				m = model{until: rounded(r.until), refused: true, low: -1}
+				m = model{until: rounded(r.Until), refused: true, low: -1}
 			}
 		case 4:
 			ended := x&1 == 0
-			after, d := seizure{ended: ended}.Take(state, now, 1, 0)
+			after, d := Seizure{Ended: ended}.Take(state, now, 1, 0)
 			if !ended && !m.live(now) {
 				require.Zero(t, d.Remaining)
 			} else {
@@ -103,33 +108,33 @@ func steps(t *testing.T, next func() (uint64, bool)) {
 			}
 			before := m
 			allowed, low, retry := m.take(now, n)
-			after, wrapped := wordPolicy{}.Take(state, now, n, 0)
-			want := leaseDecision{}
+			after, wrapped := Policy{}.Take(state, now, n, 0)
+			want := Decision{}
 			if m.live(now) {
-				want = leaseDecision{units: m.units, holds: time.Duration(m.until - now)}
+				want = Decision{Units: m.units, Holds: time.Duration(m.until - now)}
 			}
 			switch {
 			case n == 0 && m.refused && m.live(now):
-				want.verdict = refused // even for a look
+				want.Verdict = Refused // even for a look
 				allowed = false
 			case low:
-				want.verdict = takenLow
+				want.Verdict = TakenLow
 			case allowed:
-				want.verdict = taken
+				want.Verdict = Taken
 			case retry > 0:
-				want.verdict = refused
-				require.Equal(t, policy.Decision{Limit: 7, RetryAfter: retry, ResetAfter: retry}, want.answer(7))
+				want.Verdict = Refused
+				require.Equal(t, policy.Decision{Limit: 7, RetryAfter: retry, ResetAfter: retry}, want.Answer(7))
 			}
-			d := unwrap(wrapped)
+			d := Unwrap(wrapped)
 			require.Equal(t, want, d, "Take(%d) of %v at %v", n, split(state), now)
-			require.Equal(t, allowed || want.verdict == refused, d.answers())
+			require.Equal(t, allowed || want.Verdict == Refused, d.Answers())
 			if allowed {
-				require.Equal(t, policy.Decision{Allowed: true, Limit: 7, Remaining: d.units, ResetAfter: d.holds}, d.answer(7))
+				require.Equal(t, policy.Decision{Allowed: true, Limit: 7, Remaining: d.Units, ResetAfter: d.Holds}, d.Answer(7))
 			}
-			require.EqualValues(t, wordPolicy{}.Limit(), wrapped.Limit)
-			one, took := wordPolicy{}.Take(state, now, 1, 0)
-			next, chosen := wordPolicy{}.Choke(state, now)
-			require.Equal(t, unwrap(took).verdict == taken, chosen, "%v at %v", split(state), now)
+			require.EqualValues(t, Policy{}.Limit(), wrapped.Limit)
+			one, took := Policy{}.Take(state, now, 1, 0)
+			next, chosen := Policy{}.Choke(state, now)
+			require.Equal(t, Unwrap(took).Verdict == Taken, chosen, "%v at %v", split(state), now)
 			if chosen {
 				require.Equal(t, one, next)
 			} else {
@@ -141,31 +146,31 @@ func steps(t *testing.T, next func() (uint64, bool)) {
 			state = after
 		}
 		require.LessOrEqual(t, state, uint64(policy.MaxWord))
-		require.Equal(t, m.until, wordPolicy{}.FreshAt(state))
+		require.Equal(t, m.until, Policy{}.FreshAt(state))
 	}
 }
 
 func TestUnitsComeBackToTheirLease(t *testing.T) {
 	const now = policy.Instant(time.Second)
 	word := func(until time.Duration, units int64) uint64 {
-		w, _ := grant{until: policy.Instant(until), units: units, mark: 2}.Take(0, now, 1, 0)
+		w, _ := Grant{Until: policy.Instant(until), Units: units, Mark: 2}.Take(0, now, 1, 0)
 		return w
 	}
 	left := word(2*time.Second, 7)
 	cancel := func(state uint64, at policy.Instant, n int64) uint64 {
-		return wordPolicy{}.Cancel(state, left, now, at, n, 0)
+		return Policy{}.Cancel(state, left, now, at, n, 0)
 	}
 	require.Equal(t, word(2*time.Second, 10), cancel(left, now, 3))
 	require.Equal(t, word(2*time.Second, 5), cancel(word(2*time.Second, 2), now, 3), "others took since")
-	require.Equal(t, word(2*time.Second, maxUnits), cancel(word(2*time.Second, maxUnits-1), now, 3))
+	require.Equal(t, word(2*time.Second, MaxUnits), cancel(word(2*time.Second, MaxUnits-1), now, 3))
 	for _, state := range []uint64{word(3*time.Second, 7), word(1500*time.Millisecond, 7), 0} {
 		require.Equal(t, state, cancel(state, now, 3), "another lease")
 	}
-	refused, _ := refusal{until: policy.Instant(2 * time.Second)}.Take(0, now, 1, 0)
+	refused, _ := Refusal{Until: policy.Instant(2 * time.Second)}.Take(0, now, 1, 0)
 	require.Equal(t, refused, cancel(refused, now, 3))
 	require.Equal(t, left, cancel(left, policy.Instant(2*time.Second), 3), "it has ended")
 	require.Equal(t, left, cancel(left, now, -3))
-	require.Equal(t, left, wordPolicy{}.Refund(left, now, 3))
+	require.Equal(t, left, Policy{}.Refund(left, now, 3))
 }
 
 func TestWordIsItsModel(t *testing.T) {
@@ -211,7 +216,7 @@ func FuzzAnyWord(f *testing.F) {
 		if w := split(state); w.holds(now) && w.mark != refusing {
 			have = int64(w.units)
 		}
-		after, d := wordPolicy{}.Take(state, now, n, 0)
+		after, d := Policy{}.Take(state, now, n, 0)
 		left := int64(0)
 		if w := split(after); w.holds(now) && w.mark != refusing {
 			left = int64(w.units)
@@ -227,40 +232,40 @@ func FuzzAnyWord(f *testing.F) {
 		require.GreaterOrEqual(t, d.RetryAfter, time.Duration(0))
 		require.GreaterOrEqual(t, d.ResetAfter, time.Duration(0))
 		for _, p := range []policy.Policy{
-			grant{until: policy.Instant(other), units: max(n, 0), mark: uint64(other) % refusing, add: n&1 == 0},
-			refusal{until: policy.Instant(other)}, seizure{}, seizure{ended: true},
+			Grant{Until: policy.Instant(other), Units: max(n, 0), Mark: uint64(other) % refusing, Add: n&1 == 0},
+			Refusal{Until: policy.Instant(other)}, Seizure{}, Seizure{Ended: true},
 		} {
 			next, d := p.Take(state, now, 1, 0)
 			require.LessOrEqual(t, next, uint64(policy.MaxWord))
 			require.True(t, d.Allowed)
-			require.True(t, wordPolicy{}.Reads(p))
-			require.LessOrEqual(t, wordPolicy{}.FreshAt(next), max(policy.Instant(other), wordPolicy{}.FreshAt(state), 0), "it ends later than it was told to")
+			require.True(t, Policy{}.Reads(p))
+			require.LessOrEqual(t, Policy{}.FreshAt(next), max(policy.Instant(other), Policy{}.FreshAt(state), 0), "it ends later than it was told to")
 		}
 	})
 }
 
 // An engine without room refuses by itself. That is not a refusal by the bank.
 func TestRefusalOfTheEngineIsShort(t *testing.T) {
-	d := unwrap(policy.Decision{Limit: wordPolicy{}.Limit(), RetryAfter: time.Millisecond})
-	require.Equal(t, leaseDecision{}, d)
-	require.False(t, d.answers())
+	d := Unwrap(policy.Decision{Limit: Policy{}.Limit(), RetryAfter: time.Millisecond})
+	require.Equal(t, Decision{}, d)
+	require.False(t, d.Answers())
 }
 
 func TestMark(t *testing.T) {
 	for units := range int64(20_000) {
-		low := word{mark: markFor(units)}.low()
+		low := word{mark: MarkFor(units)}.low()
 		require.LessOrEqual(t, low, units)
 		require.True(t, low >= (units-1)*2/3-1 || low == 24575, "%d is marked at %d", units, low)
 	}
-	require.EqualValues(t, 24575, word{mark: markFor(math.MaxInt64 - 1)}.low())
+	require.EqualValues(t, 24575, word{mark: MarkFor(math.MaxInt64 - 1)}.low())
 }
 
 func TestFamily(t *testing.T) {
 	other := policy.Must(policy.Funnel(1, 1, time.Second))
-	require.False(t, wordPolicy{}.Reads(other))
-	_, ok := wordPolicy{}.Carry(other, 1, 1)
+	require.False(t, Policy{}.Reads(other))
+	_, ok := Policy{}.Carry(other, 1, 1)
 	require.False(t, ok)
-	state, ok := wordPolicy{}.Carry(wordPolicy{}, 77, 1)
+	state, ok := Policy{}.Carry(Policy{}, 77, 1)
 	require.True(t, ok)
 	require.EqualValues(t, 77, state)
 }

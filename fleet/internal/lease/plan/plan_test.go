@@ -1,4 +1,4 @@
-package lease
+package plan
 
 import (
 	"math/rand/v2"
@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/ral-limiter/ral/fleet/internal/lease/word"
 	"github.com/ral-limiter/ral/fleet/internal/store"
 	"github.com/ral-limiter/ral/internal/core/shape"
 	"github.com/ral-limiter/ral/internal/testkit/must"
@@ -30,10 +31,10 @@ func TestPlan(t *testing.T) {
 		{policy.Must(policy.Funnel(2, 1, time.Hour)), 0, "funnel 1, 1/h", time.Second, 1},
 		{policy.Must(policy.FixedWindow(10, time.Hour)), 0, "window 10/h", time.Second, 10},
 		{policy.Must(policy.FixedWindow(10, 100*time.Millisecond)), 0, "window 10/100ms", 100 * time.Millisecond, 10},
-		{policy.Must(policy.FixedWindow(1_000_000, time.Hour)), 0, "window 1000000/h", time.Second, maxUnits},
+		{policy.Must(policy.FixedWindow(1_000_000, time.Hour)), 0, "window 1000000/h", time.Second, word.MaxUnits},
 		{policy.Must(policy.SlidingWindow(10, time.Second)), time.Minute, "sliding 10/s", time.Second, 10},
 	} {
-		plan, err := NewPlan(c.limit, c.term)
+		plan, err := New(c.limit, c.term)
 		require.NoError(t, err, c.limit)
 		assert.Equal(t, c.kept, plan.Policy.String())
 		assert.Equal(t, c.lasts, plan.Term, c.limit)
@@ -53,7 +54,7 @@ func TestPlan(t *testing.T) {
 		{policy.Must(policy.FixedWindow(1, time.Millisecond)), 0, "ral: fleet.Config: Policy is window 1/ms, want a window of 10ms or more, or Mode Exact"},
 		{policy.Must(policy.Queue(1, 1, time.Second)), 0, "ral: fleet.Config: Policy is queue 1, 1/s, want a Funnel, a FixedWindow or a SlidingWindow, or Mode Exact: of others nothing can be leased"},
 	} {
-		_, err := NewPlan(c.limit, c.term)
+		_, err := New(c.limit, c.term)
 		if assert.Error(t, err) {
 			var field *policy.FieldError
 			assert.ErrorAs(t, err, &field)
@@ -80,7 +81,7 @@ func TestTermFollowsTheRoundTrip(t *testing.T) {
 		{policy.Must(policy.FixedWindow(10, time.Hour)), 0, ms, 250 * ms},
 		{policy.Must(policy.FixedWindow(10, time.Hour)), 0, 50 * ms, 500 * ms},
 	} {
-		assert.Equal(t, c.want, must.Get(NewPlan(c.limit, c.term)).term(c.trip), "%v, Term %v, round trip %v", c.limit, c.term, c.trip)
+		assert.Equal(t, c.want, must.Get(New(c.limit, c.term)).TermAt(c.trip), "%v, Term %v, round trip %v", c.limit, c.term, c.trip)
 	}
 }
 
@@ -93,7 +94,7 @@ func TestCapacityKeptBackCoversTheTerm(t *testing.T) {
 		if err != nil {
 			continue
 		}
-		plan, err := NewPlan(limit, ShortestTerm+time.Duration(rng.Int64N(int64(time.Second))))
+		plan, err := New(limit, ShortestTerm+time.Duration(rng.Int64N(int64(time.Second))))
 		if err != nil {
 			continue
 		}
@@ -114,7 +115,7 @@ func TestLeaseEndsWithItsWindow(t *testing.T) {
 		policy.Must(policy.FixedWindow(1000, 100*time.Millisecond)), policy.Must(policy.FixedWindow(1000, 7*time.Second)),
 		policy.Must(policy.SlidingWindow(500, 100*time.Millisecond)), policy.Must(policy.SlidingWindow(1000, 7*time.Second)),
 	} {
-		plan := must.Get(NewPlan(limit, 0))
+		plan := must.Get(New(limit, 0))
 		word, now := uint64(0), policy.Instant(1)
 		for range 2000 {
 			now += policy.Instant(rng.Int64N(int64(20 * time.Millisecond)))
@@ -122,7 +123,7 @@ func TestLeaseEndsWithItsWindow(t *testing.T) {
 			if word = next; !d.Allowed {
 				continue
 			}
-			g := Grant{Granted: 1, Taken: store.Taken{Decision: d, After: word, At: now}}
+			g := store.LeaseReply{Granted: 1, Taken: store.Taken{Decision: d, After: word, At: now}}
 			end := now + policy.Instant(plan.lasts(g, plan.Term))*1001/1000
 			require.LessOrEqual(t, end, plan.window(g))
 			// A unit taken at the end is in the same window: only the count in the word differs.
@@ -138,7 +139,7 @@ func TestLeaseEndsWithItsWindow(t *testing.T) {
 func TestGiveBackIsNoMoreThanWasTaken(t *testing.T) {
 	type lease struct {
 		units int64
-		grant Grant
+		grant store.LeaseReply
 		given bool
 		event int
 	}
@@ -150,7 +151,7 @@ func TestGiveBackIsNoMoreThanWasTaken(t *testing.T) {
 	for seed := range uint64(3000) {
 		rng := rand.New(rand.NewPCG(seed, 5))
 		capacity := 4 + rng.Int64N(60)
-		plan := must.Get(NewPlan(policy.Must(policy.Funnel(capacity, 1+rng.Int64N(capacity), time.Second)), 0))
+		plan := must.Get(New(policy.Must(policy.Funnel(capacity, 1+rng.Int64N(capacity), time.Second)), 0))
 		var leases []*lease
 		var story []event // takes less returns
 		word, now := uint64(0), policy.Instant(time.Hour)
@@ -163,7 +164,7 @@ func TestGiveBackIsNoMoreThanWasTaken(t *testing.T) {
 				next, d := plan.Policy.Take(word, now, n, 0)
 				if d.Allowed {
 					word = next
-					leases = append(leases, &lease{units: n, grant: Grant{Taken: store.Taken{At: now, After: word}}, event: len(story)})
+					leases = append(leases, &lease{units: n, grant: store.LeaseReply{Taken: store.Taken{At: now, After: word}}, event: len(story)})
 					story = append(story, event{now, n})
 				}
 				continue
@@ -199,9 +200,9 @@ func TestGiveBackIsNoMoreThanWasTaken(t *testing.T) {
 // Late returns of a funnel count as older, by the clock that says more. Windows do not care.
 func TestGiveBackLate(t *testing.T) {
 	// Ten units drain in a second.
-	funnel := must.Get(NewPlan(policy.Must(policy.Funnel(100, 10, time.Second)), 0))
-	window := must.Get(NewPlan(policy.Must(policy.FixedWindow(100, time.Minute)), 0))
-	sliding := must.Get(NewPlan(policy.Must(policy.SlidingWindow(100, time.Minute)), 0))
+	funnel := must.Get(New(policy.Must(policy.Funnel(100, 10, time.Second)), 0))
+	window := must.Get(New(policy.Must(policy.FixedWindow(100, time.Minute)), 0))
+	sliding := must.Get(New(policy.Must(policy.SlidingWindow(100, time.Minute)), 0))
 	const second = policy.Instant(time.Second)
 	for _, c := range []struct {
 		plan      *Plan

@@ -1,0 +1,265 @@
+package plan
+
+import (
+	"math"
+	"time"
+
+	"github.com/ral-limiter/ral/fleet/internal/store"
+	"github.com/ral-limiter/ral/policy"
+)
+
+// Hold is paid units, and the data to use and return them. The zero Hold is none.
+type Hold struct {
+	Units   int64
+	Sent    time.Time      // when they were asked for
+	End     time.Time      // when they lapse
+	Window  policy.Instant // that paid them; 0 for a funnel
+	Word    uint64         // at the grant
+	Instant policy.Instant
+}
+
+// Live reports whether there are units to use.
+func (h Hold) Live(now time.Time) bool { return h.Units > 0 && now.Before(h.End) }
+
+// with adds units paid at another time. All lapse at the first end and are as old as the oldest.
+func (h Hold) with(other Hold) Hold {
+	if other.Sent.Before(h.Sent) {
+		h, other = other, h
+	}
+	h.Units += other.Units
+	if other.End.Before(h.End) {
+		h.End = other.End
+	}
+	return h
+}
+
+// Account is what a server knows of a key beside its word. NewAccount makes it.
+type Account struct {
+	Current Hold // written into the key's word; Units are as of then
+	// Next is paid too, and follows Current. Leases of a funnel end apart, so they cannot be added.
+	Next Hold
+
+	demand struct {
+		known bool // there was an ask before
+		since time.Time
+		had   int64 // units at that ask
+		got   int64 // units granted since
+		low   int64 // units for a round trip, at that pace
+	}
+	// left is what the bank had left, as it said last.
+	left struct {
+		units  int64
+		since  time.Time
+		window time.Time // when it ends, for windows
+	}
+	// refused is the bank's last refusal: it will not grant that many units before until. times
+	// counts the refusals since its last grant.
+	refused struct {
+		units int64
+		until time.Time
+		times int
+	}
+
+	pace pace // of all calls, also those that leases answered
+	// saved is the calls that leases answer, less the Redis commands that leases cost. widest is
+	// the most units of a call; it converts used units to calls.
+	saved  float64
+	widest int64
+}
+
+// NewAccount returns the account of a key that is first called now.
+func NewAccount(now time.Time) (a Account) {
+	a.demand.since = now
+	return a
+}
+
+// The figures that size leases.
+const (
+	// New units should last for a term divided by PartsOfTerm at the recent pace, or for a round trip
+	// if that is longer. A larger part asks less often; a smaller part leaves fewer unused units on a
+	// server that lost its load.
+	PartsOfTerm = 4
+	// A refused key is not asked for again before this part of a term has passed, since several
+	// servers may want more than there is. A default term counts before it is shortened.
+	pauses   = 16
+	backCost = 2 // commands to return units
+	// A refusal holds as long as the bank says, up to a term. Each further refusal doubles the bound,
+	// at most maxDoublings times, since other servers may return units.
+	maxDoublings = 4
+	// A key is worth leases from this many calls a term on. An ask costs one Redis command, like a
+	// call, and a return two more. At random calls, 2 to 4 a term, keys leased from 2, 4 and 6
+	// calls on cost up to 1.17, 1.05 and 1.01 commands a call, and from 8 on 1.00: see
+	// TestFewCallsAreNotLeased.
+	worthwhile = 8
+)
+
+// Worthwhile counts a call of n units that needs the bank, and the calls that the key's word has
+// answered since: it has left units. It reports whether to lease the key: also from a refusal to the
+// next grant, since remembered refusals answer calls.
+func (a *Account) Worthwhile(n, left int64, now time.Time, term time.Duration) bool {
+	a.widest = max(a.widest, n)
+	return a.pace.add(1+a.Use(left), now, term) >= worthwhile || a.refused.times > 0
+}
+
+// Use returns a lower bound of the calls that the word has answered since the last Use. left is its
+// units, ended or not.
+func (a *Account) Use(left int64) (calls float64) {
+	if a.Current.Units == 0 || a.widest == 0 {
+		return 0
+	}
+	calls = float64(max(a.Current.Units-left, 0)) / float64(a.widest)
+	a.Current.Units = left
+	a.saved += calls
+	return calls
+}
+
+// CountAnswered counts a call that a lease answers, beside those that the word has answered.
+func (a *Account) CountAnswered() { a.saved++ }
+
+// Afford returns how many units to ask for at most beyond the waiting calls', and counts the ask: no
+// more than leases were of use so far, so that little is lost if no more calls come. left is as for
+// Use.
+func (a *Account) Afford(left int64) int64 {
+	a.Use(left)
+	a.saved--
+	return int64(max(2*a.saved, 1)) * max(a.widest, 1)
+}
+
+// Earned reports whether leases saved the commands of a return, and spends them.
+func (a *Account) Earned() bool {
+	if a.saved < backCost {
+		return false
+	}
+	a.saved -= backCost
+	return true
+}
+
+// Size returns how many units to ask for beyond need, the waiting calls' units. It covers a round
+// trip and a part of a term at the recent pace, and is at most twice the use. left, the units still
+// held, is subtracted. At most half of the limit's rest is spread over the servers.
+func (a *Account) Size(p *Plan, now time.Time, left, need int64, servers int, roundTrip time.Duration) int64 {
+	d := &a.demand
+	used := max(d.had+d.got-left, 0) + need
+	span := now.Sub(d.since).Seconds()
+	// The pace within a round trip is unknown. The shortest believed span is a pause.
+	rate := float64(used) / max(span, p.Pause.Seconds())
+	d.since, d.had, d.got = now, left, 0
+
+	term := p.TermAt(roundTrip)
+	roundTrip = min(roundTrip, term/PartsOfTerm)
+	extra := int64(math.Ceil(1.25 * rate * (max(p.near/PartsOfTerm, roundTrip) + roundTrip).Seconds()))
+	d.low = int64(math.Ceil(1.5 * rate * roundTrip.Seconds()))
+	if extra = min(extra, 2*used); !d.known {
+		extra = 0 // the key's first ask may be its only ask
+	}
+	d.known = true
+	n := int64(max(servers, 1))
+	share := a.remains(p, now) / (2 * n)
+	share = max(share, int64(p.rate*max(p.Pause, roundTrip).Seconds())/n)
+	return max(min(extra, share, p.Most)-left, 0)
+}
+
+func (a *Account) remains(p *Plan, now time.Time) int64 {
+	switch {
+	case a.left.since.IsZero():
+		return p.Limit()
+	case !a.left.window.IsZero():
+		if now.Before(a.left.window) {
+			return a.left.units
+		}
+		return p.Limit()
+	}
+	return min(a.left.units+int64(p.rate*now.Sub(a.left.since).Seconds()), p.Limit())
+}
+
+// Learn records the bank's answer: how many units it has left.
+func (a *Account) Learn(p *Plan, g store.LeaseReply, now time.Time) {
+	a.left.units, a.left.since = g.Decision.Remaining, now
+	if end := p.window(g); end != 0 {
+		a.left.window = now.Add(time.Duration(end - g.At))
+	}
+}
+
+// Granted returns the units of a grant that was asked for at sent, and forgets refusals.
+func (a *Account) Granted(p *Plan, g store.LeaseReply, sent time.Time, term time.Duration) Hold {
+	a.ForgetRefusals()
+	a.demand.got += g.Granted
+	return Hold{
+		Units: g.Granted, Sent: sent, End: sent.Add(p.lasts(g, term)),
+		Window: p.window(g), Word: g.After, Instant: g.At,
+	}
+}
+
+// Exhausted records that the bank has no more units. To ask for each unit that drains from now on
+// would be exact mode.
+func (a *Account) Exhausted(until time.Time) { a.refused.units, a.refused.until = 1, until }
+
+// Refuse records that the bank refused need units, and returns for how long to go by that: as long as
+// the bank says, between pause and the bound of maxDoublings.
+func (a *Account) Refuse(need int64, retry, term, pause time.Duration, now time.Time) (wait time.Duration) {
+	r := &a.refused
+	r.times++
+	wait = max(min(retry, term<<min(r.times-1, maxDoublings)), pause)
+	r.units, r.until = need, now.Add(wait)
+	return wait
+}
+
+// ForgetRefusals forgets the bank's refusals.
+func (a *Account) ForgetRefusals() { a.refused.units, a.refused.times = 0, 0 }
+
+// Refused returns until when the bank's last refusal refuses n units, and whether it does.
+func (a *Account) Refused(n int64, now time.Time) (until time.Time, refused bool) {
+	r := &a.refused
+	return r.until, r.units > 0 && n >= r.units && now.Before(r.until)
+}
+
+// RefusedLately reports whether the bank's last answer was a refusal, which ended less than a term ago.
+func (a *Account) RefusedLately(now time.Time, term time.Duration) bool {
+	return a.refused.times > 0 && now.Before(a.refused.until.Add(term))
+}
+
+// Queue keeps units as Next and reports true, if the key's word has units left that they cannot be
+// added to.
+func (a *Account) Queue(h Hold, left int64, now time.Time) bool {
+	if left == 0 || a.Adds(h) {
+		return false
+	}
+	if a.Next.Live(now) {
+		h = h.with(a.Next)
+	}
+	a.Next = h
+	return true
+}
+
+// Adds reports whether units are added to those in the key's word: they are of one window.
+func (a *Account) Adds(h Hold) bool { return h.Window != 0 && h.Window == a.Current.Window }
+
+// Low returns how many of so many units are left when to ask for more.
+func (a *Account) Low(units int64) int64 {
+	return min(max(a.demand.low, units/4), units/2)
+}
+
+// Forget forgets the units of a key whose word was deleted, and what the bank said of it.
+func (a *Account) Forget() {
+	a.Current, a.Next = Hold{}, Hold{}
+	a.ForgetRefusals()
+	a.left.since = time.Time{}
+}
+
+// pace counts calls in two buckets of a term each, like a sliding window.
+type pace struct {
+	since       time.Time // start of now
+	now, before float64
+}
+
+// add counts calls, and returns how many came in about the last term.
+func (p *pace) add(calls float64, now time.Time, term time.Duration) float64 {
+	switch age := now.Sub(p.since); {
+	case age >= 2*term:
+		p.since, p.now, p.before = now, 0, 0
+	case age >= term:
+		p.since, p.now, p.before = p.since.Add(term), 0, p.now
+	}
+	p.now += calls
+	return p.now + p.before*float64(term-now.Sub(p.since))/float64(term)
+}
