@@ -1,11 +1,10 @@
 package engine
 
 import (
-	"fmt"
 	"hash/maphash"
-	"sync"
 	"time"
 
+	"github.com/ral-limiter/ral/internal/core/warn"
 	"github.com/ral-limiter/ral/policy"
 	"github.com/ral-limiter/ral/supervisor"
 )
@@ -55,21 +54,13 @@ func OnWarn[K comparable](hook func(Warning[K])) Option[K] {
 // LatestWarnings returns the last warnings, the newest first: at most n, and at most 64.
 func (e *Engine[K]) LatestWarnings(n int) []Warning[K] { return e.warned.latest(n) }
 
-// keptWarnings is the number of warnings for LatestWarnings.
-const keptWarnings = 64
-
 // warnings counts and delivers the warnings of an engine. The nil warnings has none.
 type warnings[K comparable] struct {
 	name   string
 	seed   maphash.Seed // of the hashes in events
 	box    *supervisor.Mailbox[Warning[K]]
 	events *supervisor.Mailbox[Event]
-
-	mu struct { // a leaf
-		sync.Mutex
-		made uint64
-		last []Warning[K] // a ring; the newest is at (made-1) % keptWarnings
-	}
+	list   warn.Latest[Warning[K]]
 }
 
 func (o options[K]) warnFault(config Config) error {
@@ -107,37 +98,23 @@ func (w *warnings[K]) event(kind supervisor.Kind, err error) {
 // add is called on the goroutine of the call that passed the share, and calls no code of the user's.
 func (w *warnings[K]) add(key K, share float64, d policy.Decision) {
 	warning := Warning[K]{Key: key, Share: share, Decision: d, Time: time.Now()}
-	w.mu.Lock()
-	if w.mu.made++; len(w.mu.last) < keptWarnings {
-		w.mu.last = append(w.mu.last, warning)
-	} else {
-		w.mu.last[(w.mu.made-1)%keptWarnings] = warning
-	}
-	w.mu.Unlock()
+	w.list.Add(warning)
 	w.box.Post(warning)
-	w.event(supervisor.Notice, fmt.Errorf("key %016x has passed %.4g%% of its limit, %d of %d left",
-		maphash.Comparable(w.seed, key), 100*share, d.Remaining, d.Limit))
+	w.event(supervisor.Notice, warn.Notice(maphash.Comparable(w.seed, key), share, d))
 }
 
 func (w *warnings[K]) count() uint64 {
 	if w == nil {
 		return 0
 	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.mu.made
+	return w.list.Count()
 }
 
-func (w *warnings[K]) latest(n int) (list []Warning[K]) {
+func (w *warnings[K]) latest(n int) []Warning[K] {
 	if w == nil {
 		return nil
 	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for i := 0; i < min(n, len(w.mu.last)); i++ {
-		list = append(list, w.mu.last[(w.mu.made-1-uint64(i))%keptWarnings])
-	}
-	return list
+	return w.list.Newest(n)
 }
 
 func (w *warnings[K]) flush() {

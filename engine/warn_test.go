@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/internal/core/shape"
+	"github.com/ral-limiter/ral/internal/core/warn"
 	"github.com/ral-limiter/ral/internal/testkit/limitstest"
 	"github.com/ral-limiter/ral/policy"
 	"github.com/ral-limiter/ral/supervisor"
@@ -23,7 +24,7 @@ import (
 
 // warningsOf returns such as ["k 0.5", "k 0.8"], the oldest first.
 func warningsOf(e *Engine[string]) (all []string) {
-	for _, w := range e.LatestWarnings(keptWarnings) {
+	for _, w := range e.LatestWarnings(warn.MaxLatest) {
 		all = append([]string{fmt.Sprintf("%s %g", w.Key, w.Share)}, all...)
 	}
 	return all

@@ -1,0 +1,54 @@
+package warn
+
+import (
+	"fmt"
+	"sync"
+
+	"github.com/ral-limiter/ral/policy"
+)
+
+// MaxLatest is the number of warnings that a Latest keeps.
+const MaxLatest = 64
+
+// Latest counts the warnings of a limiter and keeps the last. The zero Latest has none. It is safe for
+// concurrent use.
+type Latest[W any] struct {
+	mu struct { // a leaf
+		sync.Mutex
+		made uint64
+		last []W // a ring; the newest is at (made-1) % MaxLatest
+	}
+}
+
+// Add adds a warning.
+func (l *Latest[W]) Add(warning W) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.mu.made++; len(l.mu.last) < MaxLatest {
+		l.mu.last = append(l.mu.last, warning)
+	} else {
+		l.mu.last[(l.mu.made-1)%MaxLatest] = warning
+	}
+}
+
+// Count returns the number of warnings added.
+func (l *Latest[W]) Count() uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.mu.made
+}
+
+// Newest returns the last warnings, the newest first: at most n, and at most MaxLatest.
+func (l *Latest[W]) Newest(n int) (list []W) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i := 0; i < min(n, len(l.mu.last)); i++ {
+		list = append(list, l.mu.last[(l.mu.made-1-uint64(i))%MaxLatest])
+	}
+	return list
+}
+
+// Notice says for a log that a key, shown by its hash, has passed a share of its limit.
+func Notice(hash uint64, share float64, d policy.Decision) error {
+	return fmt.Errorf("key %016x has passed %.4g%% of its limit, %d of %d left", hash, 100*share, d.Remaining, d.Limit)
+}
