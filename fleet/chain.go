@@ -17,6 +17,9 @@ func (l *Limiter) take(ctx context.Context, a ask) (taken, error) {
 	if err == nil && (t.by != l.leased || t.blocked > 0) {
 		l.tally.count(a.n, &t.answer) // the leases count their own
 	}
+	if t.answer.Allowed {
+		l.warned.add(a.terms, a.key, t.passed, &t.answer.Decision)
+	}
 	return t, err
 }
 

@@ -144,6 +144,9 @@ func takeAll(ctx context.Context, parts []part) ([]taken, error) {
 			counted[k] = true
 			p.limiter.tally.count(p.n, a)
 		}
+		if allowed {
+			p.limiter.warned.add(p.terms, p.key, all[i].passed, &all[i].answer.Decision)
+		}
 	}
 	return all, nil
 }
@@ -202,7 +205,8 @@ func withoutTogether(parts []part, why noAnswer) ([]taken, error) {
 	for i, index := range indices {
 		p, t := parts[index], &out[index]
 		p.why = why
-		t.answer, t.receipt = fallback{p.limiter}.shared(&p.ask, all[i].Decision, claims[i].N).answer, &all[i]
+		f := fallback{p.limiter}
+		t.answer, t.receipt, t.passed = f.shared(&p.ask, all[i].Decision, claims[i].N).answer, &all[i], f.passed(&all[i], claims[i].N)
 	}
 	for _, p := range parts {
 		if p.limiter.closed.Load() {

@@ -3,6 +3,7 @@ package fleet
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/ral-limiter/ral/fleet/internal/store"
 	"github.com/ral-limiter/ral/internal/core/penalty"
 	"github.com/ral-limiter/ral/internal/core/shape"
+	"github.com/ral-limiter/ral/internal/core/warn"
 	"github.com/ral-limiter/ral/observe/eventlog"
 	"github.com/ral-limiter/ral/policy"
 )
@@ -192,6 +194,35 @@ type Config struct {
 	// all keys' words another meaning.
 	Epoch time.Time
 
+	// WarnAt has the shares of a key's limit, such as 0.8 and 0.95, at which a key is warned of: see
+	// OnWarn, LatestWarnings and Stats.Warnings. Each is above 0 and below 1 and above the one before;
+	// at most 8. The default warns of none, at no cost. OnEvent receives each warning as SharePassed,
+	// with the key's hash.
+	//
+	// A call passes a share as described at engine.OnWarn, and a key is warned of as often. Which call
+	// passes depends on the answer's source:
+	//
+	//   - Redis: one call of the fleet passes, and its server warns. Each server remembers only its own
+	//     warnings. So a key that passes the share again within the period may be warned of by another
+	//     server, too. A call that waits warns once its turn is promised. An answer of Redis later than
+	//     Budget warns of none.
+	//   - A lease: leasing the units is the take. So a key is warned of up to a lease before calls use the
+	//     share, and when units of it are given back later it was warned of early. Calls that a lease
+	//     decides never warn and cost nothing more. Decision has the units that Redis has left, of the
+	//     limit less what a Funnel keeps back: see Term.
+	//   - FallbackShare: a key passes a share of this server's part of the limit, so several servers may
+	//     warn of it. A key whose share begins used up may be warned of at its first call. A charge warns
+	//     of none.
+	//   - FallbackOpen and FallbackClosed warn of none.
+	//
+	// A server forgets its warnings when it ends, and when SetPolicy or a deploy of another server
+	// changes the limit that it keeps to.
+	WarnAt []float64
+	// OnWarn receives each warning of this server, on a goroutine of its own; it needs WarnAt. As
+	// described at engine.OnWarn, warnings may be lost behind a slow hook (engine.Warning.Missed), a
+	// panic ends that call only and is the event HookFailed, and the hook must not call Close.
+	OnWarn func(engine.Warning[string])
+
 	// OnEvent is told of outages and other events for a log; nil is LogEvents to slog.Default. One
 	// goroutine calls it and does nothing else meanwhile. It must not call Close, which waits for
 	// it.
@@ -206,6 +237,7 @@ func (c Config) withDefaults() Config {
 	c.MaxKeys = cmp.Or(c.MaxKeys, defaultMaxKeys)
 	c.MaxWaiting = cmp.Or(c.MaxWaiting, defaultMaxWaiting)
 	c.MaxWaitingTotal = cmp.Or(c.MaxWaitingTotal, defaultMaxWaitingTotal)
+	c.WarnAt = slices.Clone(c.WarnAt)
 	if r := penaltyRule(c.Penalty); r.Counts() {
 		c.Penalty.Max, c.Penalty.Forget = r.Max, r.Forget
 	}
@@ -276,6 +308,7 @@ func (c Config) validate() error {
 		{c.MaxKeys < 0, "MaxKeys", c.MaxKeys, "1 or more, or 0 for 1048576"},
 		{c.MaxWaiting < 0, "MaxWaiting", c.MaxWaiting, "1 or more, or 0 for 1024"},
 		{c.MaxWaitingTotal < 0, "MaxWaitingTotal", c.MaxWaitingTotal, "1 or more, or 0 for 65536"},
+		{c.OnWarn != nil && len(c.WarnAt) == 0, "WarnAt", "empty", "shares such as 0.8 and 0.95, for OnWarn"},
 		{c.Epoch.After(time.Now()), "Epoch", c.Epoch.Format(time.RFC3339), "a time that has passed"},
 		{c.Epoch.Before(time.Unix(0, 0)), "Epoch", c.Epoch.Format(time.RFC3339), "1970 or later"},
 	} {
@@ -285,9 +318,11 @@ func (c Config) validate() error {
 	}
 	if c.Penalty != (engine.Penalty{}) {
 		r := penaltyRule(c.Penalty)
-		return r.Check("fleet.Config")
+		if err := r.Check("fleet.Config"); err != nil {
+			return err
+		}
 	}
-	return nil
+	return warn.Shares(c.WarnAt).Check("fleet.Config", "WarnAt")
 }
 
 func isAnchored(p policy.Policy) bool {

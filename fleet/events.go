@@ -30,11 +30,17 @@ const (
 	StateUnsaved
 	// StateSaved: Config.StateFile was written again.
 	StateSaved
+	// SharePassed: a key has passed a share of its limit. Err names the share and the key's hash: see
+	// Config.WarnAt. Of more than 64 of this kind and HookFailed at once the rest are not told;
+	// Stats.Warnings counts all.
+	SharePassed
+	// HookFailed: Config.OnWarn panicked or ended its goroutine. Err is why.
+	HookFailed
 )
 
 // String returns the kind in words.
 func (k EventKind) String() string {
-	names := [...]string{"outage began", "outage ended", "charged", "unchecked", "limit deploying", "limit conflict", "limit agreed", "state unsaved", "state saved"}
+	names := [...]string{"outage began", "outage ended", "charged", "unchecked", "limit deploying", "limit conflict", "limit agreed", "state unsaved", "state saved", "a key has passed a share of its limit", "the hook of warnings failed"}
 	if int(k) < len(names) {
 		return names[k]
 	}
@@ -44,28 +50,30 @@ func (k EventKind) String() string {
 // Event is told to Config.OnEvent. Calls go on after each.
 type Event struct {
 	Kind  EventKind
-	Err   error // of OutageBegan, Unchecked, LimitDeploying, LimitConflict and StateUnsaved
+	Err   error // of OutageBegan, Unchecked, LimitDeploying, LimitConflict, StateUnsaved, SharePassed and HookFailed
 	Units int64 // of ChargedLocal
 }
 
 // LogEvents returns a Config.OnEvent that writes events of the limit name to the log, which bounds
-// their number. Outages, different limits and an unsaved state are errors; failed checks and
-// deploys of limits are warnings. The newest record about outages, limits and state is always
+// their number. Outages, different limits, an unsaved state and a failed hook are errors; failed
+// checks, deploys of limits and passed shares are warnings. The newest record about outages, limits and state is always
 // written in the end: see eventlog.Log.State.
 func LogEvents(name string, to *eventlog.Log) func(Event) {
 	return func(e Event) {
 		level := slog.LevelInfo
 		switch e.Kind {
-		case OutageBegan, LimitConflict, StateUnsaved:
+		case OutageBegan, LimitConflict, StateUnsaved, HookFailed:
 			level = slog.LevelError
-		case Unchecked, LimitDeploying:
+		case Unchecked, LimitDeploying, SharePassed:
 			level = slog.LevelWarn
 		}
 		attributes := []slog.Attr{slog.String("limit", name)}
 		if e.Kind == ChargedLocal {
 			attributes = append(attributes, slog.Int64("units", e.Units))
 		}
-		if e.Err != nil {
+		if e.Kind == SharePassed {
+			attributes = append(attributes, slog.String("warning", e.Err.Error()))
+		} else if e.Err != nil {
 			attributes = append(attributes, slog.String("error", e.Err.Error()))
 		}
 		var topic string

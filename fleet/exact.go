@@ -39,6 +39,7 @@ func (e exact) answer(a *ask, got store.Taken) taken {
 	a.terms.remember(a.key, got, false)
 	e.learnBlock(a.key, &got)
 	t := taken{answer: limits.Answer{Decision: got.Decision, Provenance: e.by}}
+	t.passed = e.warned.passed(a.terms.limit.Policy(), got.Before, got.At, a.n, &got.Decision)
 	if got.Block.Refused {
 		t.blocked = got.Block.Left
 	}
@@ -100,6 +101,7 @@ func (e exact) giveBack(ctx context.Context, a ask) (t taken, err error) {
 		return t, err
 	}
 	a.terms.remember(a.key, got, false)
+	e.warned.add(a.terms, a.key, e.warned.passed(a.terms.limit.Policy(), got.Before, got.At, -a.n, &got.Decision), &got.Decision)
 	t.answer = limits.Answer{Decision: got.Decision, Provenance: e.by}
 	t.answer.Remaining = min(t.answer.Remaining+unspent, t.answer.Limit)
 	return t, nil

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/ral-limiter/ral/fleet/internal/share"
+	"github.com/ral-limiter/ral/internal/core/warn"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 )
@@ -23,12 +24,21 @@ func (f fallback) take(_ context.Context, a ask) (taken, error) {
 	n := a.units()
 	r := a.terms.local.Take(a.key, n, a.patience)
 	t := f.shared(&a, r.Decision, n)
-	t.guess = r.RetryAfter == policy.Never
+	t.guess, t.passed = r.RetryAfter == policy.Never, f.passed(&r, n)
 	if !a.final {
 		receipt := r
 		t.receipt = &receipt
 	}
 	return t, nil
+}
+
+// passed returns the shares of this server's part that a take of n units passed.
+func (f fallback) passed(r *share.Reservation, n int64) warn.Set {
+	if f.warned == nil || n == 0 {
+		return 0
+	}
+	limit, word, at := r.Basis()
+	return f.warned.passed(limit, word, at, n, &r.Decision)
 }
 
 // units returns how many units to take of a share: none if the key is blocked.

@@ -47,6 +47,7 @@ type keeper struct {
 func (l *Limiter) keep(ready func()) {
 	defer close(l.kept)
 	k := &keeper{Limiter: l, id: rand.Text()}
+	defer k.tellPosted()
 	if l.state != nil {
 		k.id = l.state.server
 	}
@@ -203,9 +204,17 @@ func (k *keeper) check(budget time.Duration) error {
 
 func (k *keeper) clustered() bool { return k.remote.Load().clustered() }
 
-// tell tells of outages, their ends, and unsaved units. The end of an outage within flapping of the
+// tellPosted tells of warnings.
+func (k *keeper) tellPosted() {
+	for _, e := range k.warned.takeEvents() {
+		k.config.OnEvent(e)
+	}
+}
+
+// tell tells of warnings, outages, their ends, and unsaved units. The end of an outage within flapping of the
 // last end is told after that, if Redis is well then.
 func (k *keeper) tell() {
+	k.tellPosted()
 	if err := k.Limiter.unsaved(); k.stateLost != (err != nil) {
 		k.stateLost = err != nil
 		kind := StateSaved

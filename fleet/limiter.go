@@ -30,6 +30,7 @@ type Limiter struct {
 	known   *blocklist.List
 	waiters waiters
 	tally   tally
+	warned  *warnings // nil without Config.WarnAt
 
 	state    *stateFile            // nil without Config.StateFile
 	servers  atomic.Int64          // as counted last

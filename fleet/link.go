@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/ral-limiter/ral/internal/core/warn"
 	"github.com/ral-limiter/ral/limits"
 )
 
@@ -44,4 +45,6 @@ type taken struct {
 	// guess reports that RetryAfter is a guess, not a limit's decision.
 	guess   bool
 	blocked time.Duration // for how long the key is, if it is refused for that
+	// passed has the shares of Config.WarnAt that the call passed, to be warned of if it is admitted.
+	passed warn.Set
 }

@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"bytes"
+	"errors"
 	"log/slog"
 	"net"
 	"strings"
@@ -29,12 +30,16 @@ func TestEventsAreWrittenToTheLog(t *testing.T) {
 	for _, e := range []Event{
 		{Kind: OutageBegan, Err: ErrSilent}, {Kind: OutageEnded}, {Kind: ChargedLocal, Units: 7}, {Kind: Unchecked, Err: ErrReadOnly},
 		{Kind: LimitDeploying, Err: ErrLimits}, {Kind: LimitConflict, Err: ErrLimits}, {Kind: LimitAgreed}, {Kind: StateUnsaved, Err: ErrStateFile}, {Kind: StateSaved},
+		{Kind: SharePassed, Err: errors.New("80%")}, {Kind: HookFailed, Err: errors.New("panic")},
 	} {
 		tell(e)
 	}
 	var got []string
 	for line := range strings.Lines(to.String()) {
-		before, why, _ := strings.Cut(strings.TrimSpace(line), " error=")
+		before, why, is := strings.Cut(strings.TrimSpace(line), " error=")
+		if !is {
+			before, why, _ = strings.Cut(before, " warning=")
+		}
 		if strings.Contains(before, "level=ERROR") || strings.Contains(before, "level=WARN") {
 			assert.NotEmpty(t, why, line)
 		}
@@ -50,6 +55,8 @@ func TestEventsAreWrittenToTheLog(t *testing.T) {
 		`level=INFO msg="ral: limit agreed" limit=api`,
 		`level=ERROR msg="ral: state unsaved" limit=api`,
 		`level=INFO msg="ral: state saved" limit=api`,
+		`level=WARN msg="ral: a key has passed a share of its limit" limit=api`,
+		`level=ERROR msg="ral: the hook of warnings failed" limit=api`,
 	}, got)
 }
 

@@ -19,6 +19,7 @@ var table = []metrics.Reading[snapshot]{
 	{Metric: metrics.Metric{Name: "ral.refusals"}, Value: "over_limit", Of: func(s *snapshot) any { return &s.OverLimit }},
 	{Value: "blocked", Of: func(s *snapshot) any { return &s.Blocked }},
 	{Value: "unavailable", Of: func(s *snapshot) any { return &s.Unavailable }},
+	{Metric: metrics.Metric{Name: "ral.warnings"}, Of: func(s *snapshot) any { return &s.Warnings }},
 	{Metric: metrics.Metric{Name: "ral.waiting_calls"}, Of: func(s *snapshot) any { return &s.Waiting }},
 	{Metric: metrics.Metric{Name: "ral.waits"}, Of: func(s *snapshot) any { return &s.Waits }},
 	{Metric: metrics.Metric{Name: "ral.wait_time"}, Of: func(s *snapshot) any { return &s.WaitTime }},

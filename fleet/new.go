@@ -33,6 +33,7 @@ func New(config Config) (*Limiter, error) {
 		waiters: waiters{maxPerKey: config.MaxWaiting, max: config.MaxWaitingTotal},
 		kept:    make(chan struct{}),
 	}
+	l.warned = newWarnings(config, l.nudge)
 	kept := config.Policy
 	l.chain = []link{exact{l, byRedis}, fallback{l}}
 	if config.Mode == Leased {
@@ -83,7 +84,7 @@ func New(config Config) (*Limiter, error) {
 
 	if l.leased != nil {
 		leases, err := lease.New(lease.Config{
-			Plan: l.leased.plan, Bank: bank{&l.access, &l.catalog, l.known}, Name: store.Short, MaxKeys: config.MaxKeys,
+			Plan: l.leased.plan, Bank: bank{&l.access, &l.catalog, l.known, l.warned}, Name: store.Short, MaxKeys: config.MaxKeys,
 			Timeout: max(callTimeout, 2*exchangeBudgets*config.Budget), // the bank has its own
 			Servers: func() int { return max(int(l.servers.Load()), 1) },
 			Blocked: func(key string) bool { return l.known.Left(key, policy.Never) > 0 },
@@ -138,6 +139,9 @@ func (l *Limiter) Close() error {
 	var err error
 	l.closing.Do(func() {
 		l.closed.Store(true)
+		if l.warned != nil {
+			l.warned.box.Flush()
+		}
 		if l.leased != nil {
 			ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
 			defer cancel()

@@ -20,6 +20,8 @@ type Stats struct {
 	// Blocks counts successful calls of Block, Penalties blocks by Config.Penalty for calls here.
 	Blocks, Penalties uint64
 
+	Warnings uint64 // of keys that passed a share of Config.WarnAt: see there
+
 	// Calls by how they were answered: see Source. Looks without taking are not counted.
 	Exact, Leased, Local, Open, Closed uint64
 
@@ -85,6 +87,9 @@ func (l *Limiter) Stats() Stats {
 	s.Waiting, s.Waits, s.WaitTime = l.waiters.count()
 	_, node := l.openNodes()
 	s.Outage = !l.closed.Load() && (l.away() != nil || node != nil)
+	if l.warned != nil {
+		s.Warnings = l.warned.list.Count()
+	}
 	for _, terms := range l.shares() {
 		s.Lapsed += terms.local.Lapsed()
 	}

@@ -377,6 +377,15 @@ type Reservation struct {
 	part  *part.Part
 }
 
+// Basis returns what the take was decided by: this server's part of the limit, the key's word before it,
+// with the withheld units, and the instant. The policy is nil if there is no part yet.
+func (r *Reservation) Basis() (limit policy.Policy, word uint64, at policy.Instant) {
+	if r.part == nil {
+		return nil, 0, 0
+	}
+	return r.part.Policy, r.Taken.Basis, r.Instant
+}
+
 // Cancel is Keep of no units.
 func (r *Reservation) Cancel() { r.Keep(0) }
 

@@ -134,16 +134,18 @@ func (p *Part) Begin(s State, kept bool, n int64, k Known, now policy.Instant) S
 type Taken struct {
 	policy.Decision
 	N             int64
-	instant       policy.Instant
+	Instant       policy.Instant
+	Basis         uint64 // the word that decided: before, with the units withheld from the key
 	before, after uint64
 	charged       bool // after is not the word of the policy's Take
 }
 
 // Take takes n units of a state that Begin returned. Units withheld from the key count as used.
 func (p *Part) Take(s State, n int64, patience time.Duration, now policy.Instant) (State, Taken) {
-	t := Taken{N: n, instant: now, before: s.Word}
+	t := Taken{N: n, Instant: now, before: s.Word}
 	withheld := p.withheld(n, s.Unknown, now)
-	t.after, t.Decision = p.Policy.Take(charged(p.Policy, s.Word, now, withheld), now, n, patience)
+	t.Basis = charged(p.Policy, s.Word, now, withheld)
+	t.after, t.Decision = p.Policy.Take(t.Basis, now, n, patience)
 	switch {
 	case !t.Allowed || n == 0:
 		return s, t
@@ -174,13 +176,13 @@ func (p *Part) without(word uint64, t Taken, give int64, now policy.Instant) uin
 		if give == t.N {
 			return t.before
 		}
-		next, d := p.Policy.Take(t.before, t.instant, t.N-give, math.MaxInt64)
+		next, d := p.Policy.Take(t.before, t.Instant, t.N-give, math.MaxInt64)
 		if d.Allowed && d.Wait == t.Wait && !t.charged {
 			return next // as after a take of fewer units
 		}
 		undone = 0
 	}
-	return p.Policy.(policy.Refunder).Cancel(word, t.after, t.instant, now, give, undone)
+	return p.Policy.(policy.Refunder).Cancel(word, t.after, t.Instant, now, give, undone)
 }
 
 // Refund gives n units back, or charges -n.

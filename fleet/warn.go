@@ -1,0 +1,115 @@
+package fleet
+
+import (
+	"hash/maphash"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/fleet/internal/slidinglog"
+	"github.com/ral-limiter/ral/internal/core/shape"
+	"github.com/ral-limiter/ral/internal/core/warn"
+	"github.com/ral-limiter/ral/policy"
+	"github.com/ral-limiter/ral/supervisor"
+)
+
+// LatestWarnings returns the last warnings of this server, the newest first: at most n, and at most
+// 64. See Config.WarnAt.
+func (l *Limiter) LatestWarnings(n int) []engine.Warning[string] {
+	if l.warned == nil {
+		return nil
+	}
+	return l.warned.list.Newest(n)
+}
+
+// warnings finds, remembers and delivers the warnings of a limiter. The nil warnings has none.
+type warnings struct {
+	shares warn.Shares
+	begun  time.Time
+	seed   maphash.Seed
+	table  warn.Table
+	list   warn.Latest[engine.Warning[string]]
+	box    *supervisor.Mailbox[engine.Warning[string]] // nil without Config.OnWarn
+	nudge  func()                                      // wakes the keeper
+
+	mu struct { // a leaf
+		sync.Mutex
+		events []Event // for the keeper to tell; at most warn.MaxLatest
+	}
+}
+
+func newWarnings(c Config, nudge func()) *warnings {
+	if len(c.WarnAt) == 0 {
+		return nil
+	}
+	w := &warnings{shares: c.WarnAt, begun: time.Now(), seed: maphash.MakeSeed(), nudge: nudge}
+	if c.OnWarn != nil {
+		w.box = supervisor.NewMailbox(func(warning engine.Warning[string], missed int) {
+			warning.Missed = missed
+			c.OnWarn(warning)
+		}, func(_ engine.Warning[string], reason error) {
+			w.post(Event{Kind: HookFailed, Err: reason})
+		})
+	}
+	return w
+}
+
+// passed returns the shares of a limit that a take of n units passed. word is the key's at the take,
+// and d the decision. A log has no words, and its Remaining is n less after a take.
+func (w *warnings) passed(limit policy.Policy, word uint64, now policy.Instant, n int64, d *policy.Decision) warn.Set {
+	if w == nil || !d.Allowed {
+		return 0
+	}
+	most, before := shape.AtOnce(limit), d.Remaining+n
+	if d.Remaining > w.shares.First(most) {
+		return 0
+	}
+	if _, isLog := limit.(*slidinglog.Log); !isLog {
+		_, state := limit.Take(word, now, 0, 0)
+		before = state.Remaining
+	}
+	return w.shares.Passed(most, before, d.Remaining)
+}
+
+// add warns of the shares that a take of the key passed, each unless this server warned of it since the
+// key was last unused. It calls no code of the user's.
+func (w *warnings) add(under *terms, key string, passed warn.Set, d *policy.Decision) {
+	if passed == 0 {
+		return
+	}
+	now := int64(time.Since(w.begun))
+	hash := maphash.Comparable(w.seed, struct {
+		terms *terms // other limits warn anew
+		key   string
+	}{under, key})
+	for i, share := range w.shares {
+		if passed&(1<<i) == 0 || !w.table.First(hash, i, now, now+int64(d.ResetAfter)) {
+			continue
+		}
+		warning := engine.Warning[string]{Key: strings.Clone(key), Share: share, Decision: *d, Time: time.Now()}
+		w.list.Add(warning)
+		w.box.Post(warning)
+		w.post(Event{Kind: SharePassed, Err: warn.Notice(maphash.String(w.seed, key), share, *d)})
+	}
+}
+
+// post leaves an event for the keeper, unless too many wait.
+func (w *warnings) post(e Event) {
+	w.mu.Lock()
+	if len(w.mu.events) < warn.MaxLatest {
+		w.mu.events = append(w.mu.events, e)
+	}
+	w.mu.Unlock()
+	w.nudge()
+}
+
+// takeEvents returns the posted events, and forgets them.
+func (w *warnings) takeEvents() (events []Event) {
+	if w != nil {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		events, w.mu.events = w.mu.events, nil
+	}
+	return events
+}
