@@ -1,16 +1,13 @@
 package outgoing
 
-import (
-	"context"
-	"sync"
-)
+import "sync"
 
 const maxBucketName = 256 // bytes of a name
 
 // buckets maps keys to the first key whose answers named the same limit. The first answer of a key
 // may come while others of its calls wait; they move to the limit's line once they have their turn.
 type buckets[K comparable] struct {
-	most int // names and keys; beyond it all are learned anew
+	max int // names and keys; beyond it all are learned anew
 
 	mu      sync.RWMutex
 	first   map[string]K
@@ -41,25 +38,11 @@ func (b *buckets[K]) learn(key K, name string) {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if len(b.targets) >= b.most || len(b.first) >= b.most || b.targets == nil {
+	if len(b.targets) >= b.max || len(b.first) >= b.max || b.targets == nil {
 		b.first, b.targets = make(map[string]K), make(map[K]K)
 	}
 	if first, named = b.first[name]; !named {
 		first, b.first[name] = key, key
 	}
 	b.targets[key] = first
-}
-
-// wait takes a turn of the key's limit.
-func (t *Transport[K]) wait(ctx context.Context, key K, cost []int64) (turn Turn[K], err error) {
-	if t.options.Bucket == nil {
-		return t.line.Wait(ctx, key, cost...)
-	}
-	for {
-		target := t.buckets.key(key)
-		if turn, err = t.line.Wait(ctx, target, cost...); err != nil || t.buckets.key(key) == target {
-			return turn, err
-		}
-		turn.Cancel()
-	}
 }

@@ -73,7 +73,7 @@ func TestBuckets(t *testing.T) {
 
 // What is remembered of buckets is bounded, and a limit may change its name.
 func TestBucketsAreBounded(t *testing.T) {
-	b := buckets[int]{most: 4}
+	b := buckets[int]{max: 4}
 	assert.Equal(t, 7, b.key(7))
 	b.learn(1, "a")
 	b.learn(2, "a")

@@ -14,5 +14,6 @@
 // [Answer].
 //
 // The engine enforces the limits, package internal/answer reads responses, and package internal/pacing decides
-// how fast calls are sent. Start reading at [Line.Wait] in turn.go, then obey.go.
+// how fast calls are sent. Start reading at [Transport.RoundTrip], or at [Line.Wait] in turn.go. Then part.go shows
+// how a turn and its answer meet the engine and the decisions.
 package outgoing

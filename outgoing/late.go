@@ -1,14 +1,13 @@
 package outgoing
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"time"
 
 	"github.com/ral-limiter/ral/engine"
-	"github.com/ral-limiter/ral/outgoing/internal/answer"
 )
 
 // TurnError is the error of a call whose turn would come too late. It wraps engine.ErrDeadline.
@@ -46,45 +45,26 @@ func (e *TurnError) Error() string {
 // Unwrap returns Err.
 func (e *TurnError) Unwrap() error { return e.Err }
 
-// origin is the answer behind a wait.
-type origin struct {
-	call  uint64
-	field string
-	at    time.Time
-}
-
-func (t *part[K]) late(ctx context.Context, err error) error {
-	l, key, s := t.line, t.key, t.state
+// late returns the error of a call that got no turn, and tells Config.OnTurn that its turn came too late.
+func (p *part[K]) late(ctx context.Context, err error) error {
+	l, s := p.line, p.state
 	if !errors.Is(err, engine.ErrDeadline) {
 		return fmt.Errorf("outgoing: %w", err)
 	}
-	overlong := l.overlongLeft(s)
-	blocked := max(l.engine.Blocked(key), overlong)
+	fails := s.failsFor(l.keys.now())
+	held := max(l.engine.Blocked(s.key), fails) > 0
 	s.mu.Lock()
-	from := s.mu.pacedBy
-	if blocked > 0 {
-		from = s.mu.heldBy
+	by := s.mu.pacedBy
+	by.field = cmp.Or(by.limitField, by.field)
+	if held {
+		by = s.mu.heldBy
 	}
 	s.mu.Unlock()
-	d := l.engine.Peek(key, t.fits)
-	d.Allowed, d.RetryAfter = false, max(d.RetryAfter, overlong)
+	d := l.engine.Peek(s.key, p.fits)
+	d.Allowed, d.RetryAfter = false, max(d.RetryAfter, fails)
 	if l.config.OnTurn != nil {
 		l.config.OnTurn(ctx, l.config.Name, d)
 	}
 	in := d.RetryAfter
-	return &TurnError{key, time.Now().Add(in), in, from.call, from.at, from.field, err}
-}
-
-// believe drops a reset that has passed or is too far ahead.
-func (l *Line[K]) believe(a *Answer) {
-	// Servers round a reset up to seconds, and a sliding window resets within two.
-	most := max(l.config.MaxBackoff, 2*min(a.Window, answer.MaxTime)) + time.Second
-	if !answer.IsPast(a) && a.Reset <= most {
-		return
-	}
-	if l.counters.badResets.Add(1) == 1 {
-		l.config.Logger.Warn("outgoing: ignored a reset that is past or too far ahead; later ones are only counted",
-			slog.String("line", l.config.Name), slog.String("field", a.Field), slog.Duration("reset", a.Reset), slog.Duration("most", most))
-	}
-	a.Reset = 0
+	return &TurnError{s.key, time.Now().Add(in), in, by.call, by.came, by.field, err}
 }

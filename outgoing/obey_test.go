@@ -558,7 +558,7 @@ func TestKeysAreBounded(t *testing.T) {
 		}
 		assert.LessOrEqual(t, line.Stats().Keys, minKept)
 		line.Reset(5199)
-		assert.Len(t, line.leaving, line.Stats().Keys)
+		assert.Len(t, line.keys.leaving, line.Stats().Keys)
 	})
 }
 
@@ -580,10 +580,10 @@ func TestManyKeysCostFewSteps(t *testing.T) {
 					}
 				}
 				if held {
-					assert.LessOrEqual(t, line.steps, uint64(places), "a held key is examined once")
+					assert.LessOrEqual(t, line.keys.steps, uint64(places), "a held key is examined once")
 					assert.Equal(t, places, line.Stats().Keys)
 				} else {
-					assert.LessOrEqual(t, line.steps, uint64(hosts), "a key is examined when it leaves")
+					assert.LessOrEqual(t, line.keys.steps, uint64(hosts), "a key is examined when it leaves")
 					assert.Less(t, line.Stats().Keys, places)
 				}
 			})
@@ -610,12 +610,12 @@ func TestHeldKeysDelayNoFurtherKey(t *testing.T) {
 				}
 				require.Equal(t, keys, l.Stats().Held)
 				call("first", further) // for a refusal the table looks for room once
-				l.steps = 0
+				l.keys.steps = 0
 				for i := range calls {
 					// The writer may have to give up another key's word, as for any key in a full table.
 					require.Less(t, call("further "+strconv.Itoa(i), further), time.Millisecond, "call %d", i)
 				}
-				require.LessOrEqual(t, l.steps, uint64(calls), "keys that were examined for leaving")
+				require.LessOrEqual(t, l.keys.steps, uint64(calls), "keys that were examined for leaving")
 				if further.Refused {
 					require.EqualValues(t, calls+1, l.Stats().Unheld)
 				}
@@ -642,8 +642,8 @@ func TestKeysInUseStay(t *testing.T) {
 			time.Sleep(50 * time.Second)
 		}
 		for key := range minKept {
-			assert.NotNil(t, line.keys[key])
-			assert.Nil(t, line.keys[minKept+key])
+			assert.NotNil(t, line.keys.states[key])
+			assert.Nil(t, line.keys.states[minKept+key])
 		}
 	})
 }
@@ -663,7 +663,7 @@ func TestHeldKeyKeepsItsPace(t *testing.T) {
 				pace := l.Limit("key")
 				sweep := func() {
 					for i := range minKept {
-						_, err := l.Wait(t.Context(), fmt.Sprint(time.Since(l.began), i))
+						_, err := l.Wait(t.Context(), fmt.Sprint(time.Since(l.keys.began), i))
 						require.NoError(t, err)
 					}
 				}

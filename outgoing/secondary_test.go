@@ -15,8 +15,6 @@ import (
 
 	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/internal/testkit/must"
-	"github.com/ral-limiter/ral/outgoing/internal/answer"
-	"github.com/ral-limiter/ral/outgoing/internal/pacing"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -166,14 +164,11 @@ func TestSecondaryLimitCountsCallsUnderWay(t *testing.T) {
 					}
 				}
 				obey(c.order[:calls-c.late])
-				if c.late == 0 {
-					assert.False(t, line.keys["key"].mu.secondary.IsTried(), "all calls have ended")
-				}
 				next := wait()
 				time.Sleep(10 * time.Millisecond)
 				next.Obey(Answer{HasRemaining: true, Remaining: 4979, Reset: time.Hour})
 				obey(c.order[calls-c.late:])
-				if p := line.keys["key"].pace.Load(); c.want > 0 {
+				if p := line.keys.find("key").pace.Load(); c.want > 0 {
 					assert.True(t, p.Spends())
 					assert.Equal(t, c.want, p.Count)
 					assert.InDelta(t, 1020*time.Millisecond, p.Window, float64(time.Millisecond), "the hold, and the time under way")
@@ -187,22 +182,4 @@ func TestSecondaryLimitCountsCallsUnderWay(t *testing.T) {
 			})
 		})
 	}
-}
-
-// A forgotten limit has kept the calls within it until then, so that they say nothing of it.
-func TestForgottenLimitIsCountedAnew(t *testing.T) {
-	line, s := newLine(t, Config{}), &state{}
-	second := answer.Quota{Limit: 20, Window: time.Second}
-	s.pace.Store((&pacing.Pace{
-		Terms: answer.Terms{Count: second.Limit, Window: second.Window}, Limit: pacing.InSteps(second.Limit, second.Window, 1, pacing.Known{}),
-	}))
-	s.mu.secondary = pacing.Secondary{Quota: second}
-	s.mu.secondary.Serve(10000)
-	s.mu.guess.SpeedUp(time.Hour-time.Second, 20, false)
-	line.open(&part[string]{line: line, key: "key", state: s, n: 1, sent: pacing.Instant(time.Hour)})
-	var begun pacing.Guess
-	begun.Begin(time.Hour)
-	assert.Zero(t, s.mu.secondary)
-	assert.Zero(t, s.mu.guess.SpeedUp(time.Hour, 0, false))
-	assert.Equal(t, begun, s.mu.guess)
 }

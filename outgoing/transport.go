@@ -1,6 +1,7 @@
 package outgoing
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -91,7 +92,7 @@ func NewTransport[K comparable](line *Line[K], key func(r *http.Request) K, opti
 	if options.Repeatable == nil {
 		options.Repeatable = repeatable
 	}
-	return &Transport[K]{line: line, key: key, options: options, buckets: buckets[K]{most: line.config.MaxKeys}}, nil
+	return &Transport[K]{line: line, key: key, options: options, buckets: buckets[K]{max: line.config.MaxKeys}}, nil
 }
 
 // ByHost returns the request's host in lower case, with its port unless that is the scheme's
@@ -150,6 +151,20 @@ func (t *Transport[K]) RoundTrip(r *http.Request) (*http.Response, error) {
 			return resp, nil //nolint:nilerr // as above
 		}
 		t.line.retries.Add(1)
+	}
+}
+
+// wait takes a turn of the key's limit.
+func (t *Transport[K]) wait(ctx context.Context, key K, cost []int64) (turn Turn[K], err error) {
+	if t.options.Bucket == nil {
+		return t.line.Wait(ctx, key, cost...)
+	}
+	for {
+		target := t.buckets.key(key)
+		if turn, err = t.line.Wait(ctx, target, cost...); err != nil || t.buckets.key(key) == target {
+			return turn, err
+		}
+		turn.Cancel()
 	}
 }
 

@@ -278,7 +278,7 @@ func TestEndOfACallForUnits(t *testing.T) {
 			}})
 			unitsLeft := func(calls, in, out int64) Answer {
 				of := func(limit, left int64) Answer {
-					return Answer{Limit: limit, Window: time.Minute, HasRemaining: true, Remaining: left, Reset: time.Minute - time.Since(l.began)%time.Minute}
+					return Answer{Limit: limit, Window: time.Minute, HasRemaining: true, Remaining: left, Reset: time.Minute - time.Since(l.keys.began)%time.Minute}
 				}
 				a := of(60, calls)
 				a.Units = []Answer{of(1000, in), of(100, out)}

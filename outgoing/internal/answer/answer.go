@@ -117,12 +117,15 @@ func IsFinal(a *Answer) bool { return a.Refused && a.RetryAfter == policy.Never 
 // Describes reports whether the answer tells a limit with its window.
 func Describes(a *Answer) bool { return a.Limit > 0 && a.Window > 0 }
 
-// UnitOf returns what the answer tells of the limit of a unit, by its index.
-func UnitOf(a *Answer, i int) (unit Answer) {
-	if i < len(a.Units) {
-		unit = a.Units[i]
+// Part returns what the answer tells of a limit: of calls at index 0, and then of the units.
+func Part(a *Answer, index int) (part Answer) {
+	switch {
+	case index == 0:
+		return *a
+	case index <= len(a.Units):
+		return a.Units[index-1]
 	}
-	return unit
+	return part
 }
 
 // LimitField returns the name of the field behind Limit and Window.

@@ -35,3 +35,14 @@ func BurstOf(limit policy.Policy) Burst {
 	}
 	return b
 }
+
+// Excess returns how many units a key may have after a time, except the last. have is what it has now.
+func (b Burst) Excess(have policy.Decision, after time.Duration) int64 {
+	switch {
+	case b.Spaced:
+		return 0
+	case b.Lasts:
+		return int64((float64(after) + float64(b.Left) - float64(have.ResetAfter)) / b.Unit)
+	}
+	return have.Remaining - 1
+}

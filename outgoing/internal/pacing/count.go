@@ -2,18 +2,18 @@ package pacing
 
 import "time"
 
-// Count counts units of recently answered calls in two windows, like policy.SlidingWindow.
-type Count struct {
+// count counts units of recently answered calls in two windows, like policy.SlidingWindow.
+type count struct {
 	window      time.Duration
 	began       time.Duration
 	now, before int64
 }
 
 // Add counts n units and returns the number in the window ending now.
-func (c *Count) Add(now, window time.Duration, n int64) int64 {
+func (c *count) Add(now, window time.Duration, n int64) int64 {
 	switch passed := now - c.began; {
 	case passed >= 2*window || window != c.window:
-		*c = Count{window: window, began: now}
+		*c = count{window: window, began: now}
 	case passed >= window:
 		c.began, c.now, c.before = c.began+window, 0, c.now
 	}

@@ -17,8 +17,8 @@ const (
 	stepTime   = time.Second
 )
 
-// Guess is the state of a key whose server tells no limit.
-type Guess struct {
+// guess counts a key's served calls, and has the rate that refusals have told if the server tells no limit.
+type guess struct {
 	since  time.Duration // the last refusal behind served calls
 	held   time.Duration // how long it held the key
 	served int64         // units of served calls since
@@ -33,10 +33,10 @@ type Guess struct {
 }
 
 // Begin begins to count served calls.
-func (g *Guess) Begin(now time.Duration) { g.since, g.served, g.lined, g.before = now, 0, 0, 0 }
+func (g *guess) Begin(now time.Duration) { g.since, g.served, g.lined, g.before = now, 0, 0, 0 }
 
 // SlowDown lowers the rate after a refusal that holds the key for a time.
-func (g *Guess) SlowDown(now, held time.Duration) {
+func (g *guess) SlowDown(now, held time.Duration) {
 	g.waited, g.stepped = 0, now+held
 	rate := float64(g.served) / max(now-g.since-min(g.held, (now-g.since)/2), time.Millisecond).Seconds()
 	if g.rate == 0 {
@@ -61,8 +61,8 @@ func (g *Guess) SlowDown(now, held time.Duration) {
 	}
 }
 
-// SpeedUp counts a served call of n units, and raises the rate from time to time, which it reports.
-func (g *Guess) SpeedUp(now time.Duration, n int64, waited bool) (faster bool) {
+// Serve counts a served call of n units.
+func (g *guess) Serve(now time.Duration, n int64, waited bool) {
 	if g.rate == 0 && now-g.since > time.Minute {
 		g.since, g.served, g.lined, g.before = now, 0, 0, g.served
 	}
@@ -71,6 +71,10 @@ func (g *Guess) SpeedUp(now time.Duration, n int64, waited bool) (faster bool) {
 		g.lined += n
 		g.waited++
 	}
+}
+
+// SpeedUp raises the rate from time to time, and reports whether it did.
+func (g *guess) SpeedUp(now time.Duration) bool {
 	if g.rate == 0 || g.waited < stepCalls && g.known > 0 || now-g.stepped < stepTime {
 		return false
 	}
@@ -85,7 +89,7 @@ func (g *Guess) SpeedUp(now time.Duration, n int64, waited bool) (faster bool) {
 }
 
 // Pace returns the pace of the rate, with calls at most a time apart.
-func (g *Guess) Pace(maxPause time.Duration) *Pace {
+func (g *guess) Pace(maxPause time.Duration) *Pace {
 	g.rate = min(max(g.rate, 1/maxPause.Seconds()), maxRate)
 	return &Pace{Guessed: true, Limit: Evenly(1, 1, time.Duration(float64(time.Second)/g.rate))}
 }

@@ -1,11 +1,3 @@
-// Package pacing decides how fast the calls of a key are sent, from answers to values: paces, guessed and
-// hidden limits. It knows no key, no lock, no engine and no clock: times are arguments.
-//
-// The engine counts a key's units in a word under a [Limit]. If a pace follows another, engine.ChangeLimit
-// has Limit.Carry translate the word, so that the units left are decided by the word at that moment and by
-// what the answer told, which the new Limit brings along as [Known].
-//
-// Start reading at [Pace], then Pace.Spend.
 package pacing
 
 import (
@@ -74,14 +66,14 @@ func Evenly(burst, count int64, per time.Duration) *Limit {
 	return &Limit{funnel: p.(funnel), each: per / time.Duration(count)}
 }
 
-// InSteps returns a limit of count calls in each period, where a period ends at until. It returns
-// nil if the limit cannot be enforced.
-func InSteps(count int64, period time.Duration, until policy.Instant, known Known) *Limit {
+// InSteps returns a limit of count calls in each period, where a period ends at until, since the line began.
+// It returns nil if the limit cannot be enforced.
+func InSteps(count int64, period, until time.Duration, known Known) *Limit {
 	p := Evenly(count, 1, period/time.Duration(count)) // rounded down, so that a period drains it
 	if p == nil {
 		return nil
 	}
-	p.period, p.until, p.known = period, until+clockOffset, known
+	p.period, p.until, p.known = period, Instant(until)+clockOffset, known
 	return p
 }
 
@@ -216,3 +208,6 @@ func (p *Limit) Window() time.Duration {
 
 // Instant returns the engine's instant at a time since the line began.
 func Instant(since time.Duration) policy.Instant { return policy.Instant(since + 1) }
+
+// ends returns when the period ends that InSteps was given, since the line began.
+func (p *Limit) ends() time.Duration { return time.Duration(p.until-clockOffset) - 1 }

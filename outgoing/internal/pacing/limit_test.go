@@ -16,7 +16,7 @@ func TestLimitDrainsInSteps(t *testing.T) {
 	for range 300 {
 		count, period := 1+dice.Int64N(20), policy.Instant(1+dice.Int64N(1e9))
 		until := policy.Instant(1 + dice.Int64N(3e9))
-		p := InSteps(count, time.Duration(period), until, Known{})
+		p := InSteps(count, time.Duration(period), time.Duration(until)-1, Known{})
 		if p == nil {
 			require.Less(t, int64(period), count, "a unit takes a nanosecond or more")
 			continue

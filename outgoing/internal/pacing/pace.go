@@ -28,7 +28,7 @@ type Pace struct {
 	Limit *Limit
 	answer.Terms
 	// Opened is when the first call of the window was sent, if the limit drains in steps.
-	Opened policy.Instant
+	Opened time.Duration
 	// Max bounds the calls of each further period, as other limits bind then. 0 is for the whole count.
 	Max int64
 	// Sliding reports whether the limit is counted in two windows.
@@ -40,9 +40,9 @@ type Pace struct {
 	// Expires is when the limit is to be learned anew, 0 if never.
 	Expires time.Duration
 
-	// answered is when the first answer of the latest calls at once came. By these answers the limit will be
-	// whole at the instant whole if all remaining units are used now.
-	answered, whole policy.Instant
+	// answered is when the first answer of the latest calls at once came. By these answers the limit is whole
+	// again at the time whole if all remaining units are used now.
+	answered, whole time.Duration
 }
 
 // Policy returns the limit, nil for an unknown key.
@@ -114,20 +114,35 @@ func (p Pace) Delayed(delay time.Duration) *Pace {
 	return &p
 }
 
-// IsOver reports whether the window of the pace has ended before an instant.
-func (p *Pace) IsOver(sent policy.Instant) bool {
-	return p.Spends() && sent >= p.Limit.until-clockOffset
+// Charge returns how many of n units a call still takes, below 0 for units that come back. sent is when the call
+// was sent, and early reports whether it took its units before there was a limit.
+func (p *Pace) Charge(n int64, sent time.Duration, early bool) int64 {
+	switch {
+	case p.Spends() && sent < p.Opened:
+		return 0 // the call's window is over
+	case n < 0 && early && p.HasLimit() && !p.Spends():
+		return 0 // a refund would return other calls' units
+	case p != nil && p.Expires > 0: // all units come back at the reset
+		return min(max(n, -p.Count), p.Count)
+	}
+	return n
 }
 
-// IsShared reports whether others have used up more than a tenth of the limit. ours are the units that
-// the key has left.
-func (p *Pace) IsShared(a *answer.Answer, ours int64) bool {
+// IsOver reports whether the window of the pace has ended before a call was sent.
+func (p *Pace) IsOver(sent time.Duration) bool { return p.Spends() && sent >= p.Limit.ends() }
+
+// IsShared reports whether the answer to a call shows that others have used up more than a tenth of the limit.
+func (p *Pace) IsShared(a *answer.Answer, call *Call) bool {
+	ours := call.Ours
+	if call.Units != 1 { // Estimated costs under way may differ from those charged.
+		ours -= call.Later + call.Units
+	}
 	same := p.Expires > 0 || answer.Describes(a) && answer.TermsOf(a) == p.Terms
 	return a.HasRemaining && same && a.Remaining < ours-max(p.Count/10, 1)
 }
 
 // Lasts reports whether the answer shows that a window with an unknown length has not ended yet. A
 // bucket tells a later reset with each call.
-func (p *Pace) Lasts(now policy.Instant, a *answer.Answer) bool {
-	return p.Expires > 0 && a.HasRemaining && now+policy.Instant(a.Reset) > p.Limit.until-clockOffset
+func (p *Pace) Lasts(now time.Duration, a *answer.Answer) bool {
+	return p.Expires > 0 && a.HasRemaining && now+a.Reset > p.Limit.ends()
 }

@@ -4,18 +4,17 @@ import (
 	"time"
 
 	"github.com/ral-limiter/ral/outgoing/internal/answer"
-	"github.com/ral-limiter/ral/policy"
 )
 
-// Secondary is a limit beside the told one. Answers do not tell it, but it refuses calls while the told
+// secondary is a limit beside the told one. Answers do not tell it, but it refuses calls while the told
 // limit has units left. It stays known when the told limit begins anew.
-type Secondary struct {
+type secondary struct {
 	// Quota is zero if the limit is unknown. Until trial is nil, its Limit is a count of served units.
 	answer.Quota
 	trial *trial
 	// until is the end of the refusal that told the limit. Calls that were sent before
 	// it are counted for the limit.
-	until policy.Instant
+	until time.Duration
 	// served and refused are the numbers of units that were served and refused since the limit was
 	// unknown.
 	served, refused int64
@@ -33,7 +32,7 @@ type trial struct {
 
 // Try begins to count for a secondary limit under a pace, after a refusal of a call that holds the key for a
 // time. It reports false if the told limit may have refused the call.
-func (b *Secondary) Try(p *Pace, g *Guess, a *answer.Answer, sent policy.Instant, n int64, now, held time.Duration) bool {
+func (b *secondary) Try(p *Pace, g *guess, a *answer.Answer, n int64, sent, now, held time.Duration) bool {
 	switch {
 	case a.RetryAfter <= 0 || !a.HasRemaining || a.Remaining < n:
 		return false
@@ -47,23 +46,23 @@ func (b *Secondary) Try(p *Pace, g *Guess, a *answer.Answer, sent policy.Instant
 		b.served = 0
 	}
 	// The time is the window's length or its rest.
-	window := held + held/100 + now - time.Duration(sent)
+	window := held + held/100 + now - sent
 	if used := now - g.since; used > held {
 		window += used
 	}
-	b.Quota, b.until, b.refused = answer.Quota{Limit: units, Window: window}, Instant(now+held), b.refused+n
+	b.Quota, b.until, b.refused = answer.Quota{Limit: units, Window: window}, now+held, b.refused+n
 	b.trial = &trial{p, a.Remaining, a.Reset}
 	g.Begin(now + held)
 	return true
 }
 
-// Counts reports whether a call that was sent at an instant is counted for the limit, as it was sent
+// Counts reports whether a call that was sent at a time is counted for the limit, as it was sent
 // before the end of the refusal.
-func (b *Secondary) Counts(sent policy.Instant) bool { return sent < b.until && b.Window > 0 }
+func (b *secondary) Counts(sent time.Duration) bool { return sent < b.until && b.Window > 0 }
 
 // Count counts the answer to a call that was sent before the end of the refusal. early reports whether
 // it is the call's first answer, and came before calls spend the limit.
-func (b *Secondary) Count(n int64, early, refused bool) {
+func (b *secondary) Count(n int64, early, refused bool) {
 	switch {
 	case refused:
 		b.refused += n
@@ -73,25 +72,22 @@ func (b *Secondary) Count(n int64, early, refused bool) {
 }
 
 // Serve counts units that were served after the refusal.
-func (b *Secondary) Serve(n int64) { b.served += n }
-
-// IsTried reports whether the limit is still being counted.
-func (b *Secondary) IsTried() bool { return b.trial != nil }
+func (b *secondary) Serve(n int64) { b.served += n }
 
 // End ends the count. It keeps the limit unless spacing the told units until their reset is faster. It then
 // forgets the limit and returns the pace under the told limit.
-func (b *Secondary) End() (spaced *Pace) {
+func (b *secondary) End() (spaced *Pace) {
 	told := b.trial
 	if b.trial = nil; told == nil || float64(b.Limit)*float64(told.reset) >= float64(told.remaining)*float64(b.Window) {
 		return nil
 	}
-	*b = Secondary{}
+	*b = secondary{}
 	return told.pace
 }
 
 // Bind puts the secondary limit in the place of the told one if the told one has more left. ours are the
 // units that the key has left under its pace. most bounds the calls of a further period.
-func (b *Secondary) Bind(p *Pace, a *answer.Answer, ours int64) (most int64) {
+func (b *secondary) Bind(p *Pace, a *answer.Answer, ours int64) (most int64) {
 	if !p.Spends() || p.Quota() != b.Quota {
 		ours = b.Limit
 	}
@@ -104,6 +100,6 @@ func (b *Secondary) Bind(p *Pace, a *answer.Answer, ours int64) (most int64) {
 
 // Expires reports whether the limit, which may have grown, is to be forgotten. It has then admitted so
 // much that learning it again has less than 1% refused.
-func (b *Secondary) Expires() bool {
+func (b *secondary) Expires() bool {
 	return b.Limit > 0 && b.served >= max(Forgiving*b.Limit, 100*b.refused)
 }

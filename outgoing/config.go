@@ -1,0 +1,176 @@
+package outgoing
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/ral-limiter/ral/internal/core/shape"
+	"github.com/ral-limiter/ral/outgoing/internal/answer"
+	"github.com/ral-limiter/ral/policy"
+)
+
+const (
+	defaultName       = "outgoing"
+	defaultPatience   = 10 * 365 * 24 * time.Hour
+	defaultProbe      = 5 * time.Second
+	defaultBackoff    = time.Second
+	defaultMaxBackoff = time.Hour
+	defaultMaxKeys    = 1 << 16
+	defaultIdle       = 5 * time.Minute
+	defaultMaxWaiting = 1024 // of package engine
+	maxUnits          = 7
+)
+
+// Config configures a Line. The zero Config learns each limit. Negative values are errors.
+type Config struct {
+	// Name is the name of the line's engine in errors and metrics. The default is "outgoing".
+	Name string
+
+	// Policy is the limit of each key, for servers that advertise none; advertised limits are then
+	// ignored, refusals still obeyed. Choose a policy that spaces calls, such as policy.Funnel:
+	// windows release all their calls at once, even after a refusal. Nil learns the limit: see
+	// docs/outgoing.md.
+	Policy policy.Policy
+
+	// Patience is the longest wait; a call with a later turn gets engine.ErrDeadline at once. 0
+	// waits as long as the context allows.
+	Patience time.Duration
+
+	// MaxWaiting bounds the waiting calls per key. More get engine.ErrCrowded. The default is 1024.
+	MaxWaiting int
+
+	// MaxKeys bounds the remembered keys. Nothing is learned for more. The default is 65536.
+	MaxKeys int
+
+	// Idle is how long a key without waiting calls is remembered after its last call and back-off,
+	// or longer until other keys join. The default is 5 minutes.
+	Idle time.Duration
+
+	// Probe is how long the calls of an unknown key wait for the answer to its first call. After
+	// that they go, 10 milliseconds apart. The default is 5 seconds.
+	Probe time.Duration
+
+	// Backoff is how long a refusal without a time holds a key. It doubles with each refusal in a
+	// row, up to MaxBackoff. The default is a second.
+	Backoff time.Duration
+
+	// MaxBackoff is the longest time stated by an answer for which a call sleeps, at most 4 years
+	// (35040h). While the rest of that time is longer, each call of the key fails at once with a
+	// *TurnError that names the server's time. As a server may err, one call is sent after MaxBackoff,
+	// and others after 2, 4, 8 and so on times as long. If it is served the others go on. Line.Reset
+	// lifts the time. Waits for other calls and for a learned limit are bounded by Patience alone. The
+	// default is an hour.
+	MaxBackoff time.Duration
+
+	// Pace is how calls use a learned limit. The default is Spend.
+	Pace Pace
+
+	// Units names further limits of each key, in units that calls cost, as header fields name them,
+	// such as "tokens": see [Line.Wait]. They are learned, beside a limit of calls by Policy too.
+	Units []string
+
+	// Debts reports whether servers admit a call that costs more than they tell as the limit, and let
+	// it owe the rest. Without it such a call gets engine.ErrNever at once, and its refusal holds no
+	// other call.
+	Debts bool
+
+	// Reserve is the fraction, from 0 to below 1, that this line leaves to others of each limit that is
+	// told with its window.
+	Reserve float64
+
+	// Jitter is the longest random extension of a back-off, so that processes do not return
+	// together. It is drawn per refusal for the whole key: calls keep their order. The default is
+	// 0.
+	Jitter time.Duration
+
+	// OnTurn, if not nil, is told each turn after Wait, and each call whose turn would come too late.
+	// Decision.Wait is how long the call waited. limit is Name, and for one of Units also the unit.
+	// Set it to ralotel.TraceDecision to have waits in traces.
+	OnTurn func(ctx context.Context, limit string, d policy.Decision)
+
+	// Logger gets a warning about the first reset that is not believed: see Stats.BadResets. The
+	// default is slog.Default().
+	Logger *slog.Logger
+}
+
+// Pace is how calls use a limit.
+type Pace int
+
+const (
+	// Spend sends calls at once while the server has units left, and then waits for its reset. Calls
+	// are spaced instead after a refusal, if others use up the limit, and under a limit counted in two
+	// windows. Of several limits the one with the least left binds.
+	Spend Pace = iota
+	// Even spaces calls over the limit's time.
+	Even
+)
+
+func (c Config) withDefaults() Config {
+	if c.Name == "" {
+		c.Name = defaultName
+	}
+	for _, d := range []struct {
+		field *time.Duration
+		value time.Duration
+	}{
+		{&c.Patience, defaultPatience},
+		{&c.Idle, defaultIdle},
+		{&c.Probe, defaultProbe},
+		{&c.Backoff, defaultBackoff},
+		{&c.MaxBackoff, defaultMaxBackoff},
+	} {
+		if *d.field == 0 {
+			*d.field = d.value
+		}
+	}
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	if c.MaxKeys == 0 {
+		c.MaxKeys = defaultMaxKeys
+	}
+	return c
+}
+
+// validate finds bad fields. The engine checks Name, MaxWaiting, MaxKeys and Idle.
+func (c Config) validate() error {
+	bad := func(field string, value any, want string) error {
+		return &policy.FieldError{Of: "outgoing.Config", Field: field, Value: value, Want: want}
+	}
+	switch {
+	case c.Policy != nil && shape.IsNil(c.Policy):
+		return bad("Policy", "a nil pointer", "a policy, or nil to learn the limit")
+	case c.Patience < 0:
+		return bad("Patience", c.Patience, "a positive duration, or 0 for as long as the context allows")
+	case c.MaxWaiting < 0:
+		return bad("MaxWaiting", c.MaxWaiting, "1 or more, or 0 for 1024")
+	case c.MaxKeys < 0:
+		return bad("MaxKeys", c.MaxKeys, "1 or more, or 0 for 65536")
+	case c.Idle < 0:
+		return bad("Idle", c.Idle, "a positive duration, or 0 for 5m")
+	case c.Probe < time.Millisecond && c.Probe != 0 || c.Probe > time.Hour:
+		return bad("Probe", c.Probe, "1ms to 1h, or 0 for 5s")
+	case c.MaxBackoff < 0 || c.MaxBackoff > answer.MaxTime:
+		return bad("MaxBackoff", c.MaxBackoff, "1ns to 35040h, or 0 for 1h")
+	case c.Backoff < 0 || c.Backoff > answer.MaxTime:
+		return bad("Backoff", c.Backoff, "1ns to 35040h, or 0 for 1s")
+	case c.Pace != Spend && c.Pace != Even:
+		return bad("Pace", c.Pace, "Spend or Even")
+	case !(c.Reserve >= 0 && c.Reserve < 1):
+		return bad("Reserve", c.Reserve, "0 or more, and below 1")
+	case c.Jitter < 0 || c.Jitter > time.Hour:
+		return bad("Jitter", c.Jitter, "0 to 1h")
+	case len(c.Units) > maxUnits:
+		return bad("Units", len(c.Units), fmt.Sprintf("at most %d", maxUnits))
+	}
+	for i, unit := range c.Units {
+		if unit == "" || strings.Trim(unit, "abcdefghijklmnopqrstuvwxyz0123456789-_") != "" || unit == "requests" || slices.Contains(c.Units[:i], unit) {
+			return bad("Units", fmt.Sprintf("%.80q", unit), "different names of lower-case letters, digits, - and _; requests are counted anyway")
+		}
+	}
+	return nil
+}

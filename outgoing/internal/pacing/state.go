@@ -1,0 +1,417 @@
+package pacing
+
+import (
+	"math"
+	"time"
+
+	"github.com/ral-limiter/ral/outgoing/internal/answer"
+)
+
+// State is what the answers of a key have told. Times are durations since the line began. It needs Config.
+// State is not safe for concurrent use.
+type State struct {
+	*Config
+	// Pace is how calls are sent now, nil for the probe of an unknown key.
+	Pace *Pace
+	// Delay spaces the key's calls by this time or more.
+	Delay time.Duration
+	// Unrecorded reports whether there was no room to remember the key. All its calls are then Forgotten.
+	Unrecorded bool
+
+	// newest is the number of the newest answered turn, and pacedTurn of the last before the present pace.
+	newest, pacedTurn uint64
+	// strikes is the number of back-offs in a row without a stated length.
+	strikes int
+	// refused and late are when the last refusal and the last Answer.ResetsLate came, 0 for none. heldUntil is the
+	// end of the latest hold.
+	refused, late, heldUntil time.Duration
+	// Calls are spaced until spacedUntil, as others share the limit.
+	spacedUntil time.Duration
+	// rest is the number of units that the slowest of several limits has left.
+	rest      int64
+	own       count
+	guess     guess
+	secondary secondary
+	overlong  overlong
+}
+
+// Change is what a line does at once for a key. Its parts are done in this order.
+type Change struct {
+	// Restart reports whether the key's use and back-off are forgotten.
+	Restart bool
+	// Pace is the pace from now on.
+	Pace *Pace
+	// FailsUntil is the end of the key's overlong time, 0 for none.
+	FailsUntil time.Duration
+	// If Lowers, the key has at most Left units from now on.
+	Lowers bool
+	Left   int64
+	// All calls wait for the time Hold, and one of them may go after it. 0 is for no wait.
+	Hold time.Duration
+}
+
+// Start returns the state of a key that is new to a line.
+func Start(config *Config, now, delay time.Duration) State {
+	s := State{Config: config, Delay: delay}
+	s.Pace = s.unlearned()
+	s.guess.Begin(now)
+	return s
+}
+
+// unlearned returns the pace of a key of which nothing is learned.
+func (s *State) unlearned() *Pace {
+	if s.Delay == 0 {
+		return nil
+	}
+	return &Pace{Limit: Evenly(1, 1, s.Delay), Guessed: true}
+}
+
+// Answered returns the change after an answer to a call.
+func (s *State) Answered(call Call, now time.Duration, a answer.Answer) (c Change) {
+	answer.LeaveReserve(&a, s.Reserve)
+	if answer.IsFinal(&a) { // The fields beside it tell the limit as those of a served call do.
+		a.Refused, call.First = false, false
+	}
+	if a.Refused && a.RetryAfter == 0 && a.HasRemaining && a.Remaining <= 0 {
+		a.RetryAfter = a.Reset
+	}
+	newest := call.Number > s.newest
+	s.newest = max(s.newest, call.Number)
+	if call.Probe && call.First && !a.Refused && !call.Forgotten && s.overlong.until != 0 {
+		s.endOverlong(&c)
+	}
+	learns := s.Learns && !call.Forgotten && s.overlong.until == 0
+	switch {
+	case !learns:
+	case s.secondary.Counts(call.Sent):
+		s.secondary.Count(call.Units, call.First && !s.Pace.Spends(), a.Refused)
+	default:
+		s.endTrial(&call) // the call was sent after the refusal
+		s.learn(&call, now, &a, newest)
+		if call.First && !a.Refused {
+			s.serve(&call, now)
+		}
+	}
+	switch {
+	case a.Refused:
+		s.refuse(&call, now, &a, learns, &c)
+	case newest:
+		if call.First {
+			s.strikes = 0
+		}
+		if learns || s.Learns && s.Unrecorded {
+			s.lower(&call, now, &a, &c)
+		}
+	}
+	if learns && call.UnderWay == 0 {
+		s.endTrial(&call)
+	}
+	return s.changed(c)
+}
+
+// Abandoned returns the change after a call that gets no answer. The calls behind a first call go on.
+func (s *State) Abandoned(call Call) Change {
+	if s.Learns && !call.Forgotten {
+		if call.UnderWay == 0 && s.overlong.until == 0 {
+			s.endTrial(&call)
+		}
+		if s.newest == 0 && call.Turns == 1 {
+			s.endProbe(&call)
+		}
+	}
+	return s.changed(Change{})
+}
+
+// Begin returns the change as a call is sent: the first one after a window begins the next.
+func (s *State) Begin(sent time.Duration, underWay int64) Change {
+	if s.Pace.IsOver(sent) {
+		if s.secondary.Expires() {
+			s.secondary = secondary{}
+			s.guess.Begin(sent) // calls until now were kept within the limit
+		}
+		s.Pace = s.Pace.Open(sent, underWay)
+	}
+	return s.changed(Change{})
+}
+
+// Enter returns the change as a call comes in an overlong time. fails reports whether the call must fail at
+// once, and probes whether it is the probe, which is due and which a call becomes only if it claims.
+func (s *State) Enter(now time.Duration, claims bool) (c Change, fails, probes bool) {
+	left := s.overlong.until - now
+	switch {
+	case s.overlong.until == 0:
+	case left <= s.MaxBackoff:
+		s.endOverlong(&c)
+		c.Hold = max(left, 1)
+	default:
+		fails, probes = s.overlong.enter(now, claims)
+	}
+	return s.changed(c), fails, probes
+}
+
+// Unsent makes the next call the probe, as the last probe was not sent.
+func (s *State) Unsent() { s.overlong.probe = 0 }
+
+func (s *State) changed(c Change) Change {
+	c.Pace, c.FailsUntil = s.Pace, s.overlong.until
+	return c
+}
+
+// set sets the pace, nil for the probe.
+func (s *State) set(p *Pace, call *Call) {
+	if s.Delay > 0 && p != nil {
+		p = p.Delayed(s.Delay)
+	}
+	s.Pace, s.pacedTurn = p, call.Turns
+}
+
+// endProbe lets the calls behind the first go if no pace was learned, as after Config.Probe.
+func (s *State) endProbe(call *Call) {
+	if s.Pace == nil && !call.Blocked {
+		s.set(Probed, call)
+	}
+}
+
+// endTrial ends the count for a secondary limit, if there is one.
+func (s *State) endTrial(call *Call) {
+	if spaced := s.secondary.End(); spaced != nil && s.Pace == Probed {
+		s.set(spaced.Slower(), call)
+	}
+}
+
+// endOverlong ends the overlong time, after which the key is as new.
+func (s *State) endOverlong(c *Change) {
+	s.overlong, c.Restart = overlong{}, true
+	if s.Learns {
+		s.Pace = s.unlearned()
+	}
+}
+
+// serve counts a served call, which may raise a guessed pace.
+func (s *State) serve(call *Call, now time.Duration) {
+	s.secondary.Serve(call.Units)
+	s.guess.Serve(now, call.Units, call.Waited)
+	if s.Pace.Guesses() && s.guess.SpeedUp(now) {
+		s.set(s.guess.Pace(s.MaxBackoff), call)
+	}
+}
+
+// learn sets the pace by what an answer tells of the limit.
+func (s *State) learn(call *Call, now time.Duration, a *answer.Answer, newest bool) {
+	p := s.Pace
+	var most int64 // of a further period
+	if s.Spends && s.Reserve == 0 && answer.TellsSeveral(a) {
+		left := a.Burst
+		if p.Spends() && p.Quota() == answer.SmallestOf(a) {
+			left = call.Ours
+		}
+		s.rest = answer.RestOf(a, s.rest, call.Units, call.UnderWay)
+		most = answer.BindSlowest(a, left, s.rest)
+	}
+	if p.Spends() {
+		if a.Refused || call.Sent < p.Opened && !p.Lasts(now, a) {
+			return // see refuse, or of a window that is over
+		}
+		if p.IsShared(a, call) {
+			s.spacedUntil = now + Forgiving*min(p.Window, answer.MaxTime/Forgiving)
+		}
+	} else if !newest {
+		return
+	}
+	spends := s.Spends && !a.Refused && now >= s.spacedUntil && s.Delay == 0
+	if spends {
+		most = max(most, s.secondary.Bind(p, a, call.Ours))
+	}
+	switch {
+	case answer.Describes(a):
+		s.follow(call, now, a, most, spends)
+	case a.HasRemaining && a.Reset > 0:
+		s.followRest(call, now, a, spends)
+	case !a.Refused && p.IsUnknown() && !call.Blocked: // a held key's call was sent before the refusal
+		s.set(Unlimited, call)
+	}
+}
+
+// follow sets the pace by an answer that tells the limit with its window.
+func (s *State) follow(call *Call, now time.Duration, a *answer.Answer, most int64, spends bool) {
+	p, next := s.Pace, Pace{Terms: answer.TermsOf(a), Max: most}
+	if p != nil && p.Terms == next.Terms {
+		next.Sliding, next.Slowed = p.Sliding, p.Slowed
+	} else {
+		p, s.late = nil, 0
+	}
+	next.Sliding = next.Sliding || s.slides(now, a)
+	switch quiet := now - s.refused; {
+	case a.Refused && p != nil && call.Number > s.pacedTurn:
+		next.Slowed = min(next.Slowed+1, MaxSlowed)
+	case !a.Refused && next.Slowed > 0 && quiet/Forgiving > a.Window:
+		next.Slowed--
+		s.refused = now
+	}
+	several := next.Burst < next.Count
+	if spends && !next.Sliding && next.Slowed == 0 && !several && s.spend(call, now, a, next) {
+		return
+	}
+	if p == nil || p.Spends() || p.Sliding != next.Sliding || p.Slowed != next.Slowed {
+		s.set(next.Spaced(s.Spends), call)
+	}
+}
+
+// followRest sets the pace by an answer that tells only the units left until a reset.
+func (s *State) followRest(call *Call, now time.Duration, a *answer.Answer, spends bool) {
+	p, reset := s.Pace, min(a.Reset, s.MaxBackoff)
+	over := p.IsUnknown() || p.Guesses() || p.Expires > 0 && (now >= p.Expires || !p.Spends() && now+reset > p.Expires+reset/16)
+	if !over && !p.Spends() {
+		return
+	}
+	left := min(max(a.Remaining, 0), answer.MaxCount)
+	next := Pace{Terms: answer.Terms{Count: left + 1, Window: reset}, Expires: now + reset}
+	if !over {
+		next.Count, next.Window = max(p.Count, next.Count), max(p.Window, reset)
+	}
+	if spends && s.spend(call, now, a, next) {
+		return
+	}
+	// Without a window, spread the rest over the time until the reset.
+	window := reset
+	if left == 0 {
+		window = reset / 100 * SharePercent // the next call goes at the reset
+	} else if p.IsUnknown() {
+		window = max(window, s.Probe) // a bucket tells a later reset with each call
+	}
+	next.Terms = answer.TermsOf(&answer.Answer{Limit: left + 1, Window: window})
+	s.set(next.Spaced(s.Spends), call)
+}
+
+// spend has calls spend the units left under the limit of next, and reports false if it cannot be enforced.
+func (s *State) spend(call *Call, now time.Duration, a *answer.Answer, next Pace) bool {
+	p := s.Pace.Spend(a, next, call, now, s.Config)
+	if p != nil && p != s.Pace {
+		s.set(p, call)
+	}
+	return p != nil
+}
+
+// slides reports whether an answer shows a limit counted in two windows. Rounding may show a fixed
+// window a second late in its first answer only; two late answers within a window tell.
+func (s *State) slides(now time.Duration, a *answer.Answer) bool {
+	if !a.ResetsLate || a.Refused {
+		return false
+	}
+	last := s.late
+	s.late = now
+	return a.Limit == 1 || last > 0 && now-last < a.Window
+}
+
+// lower lowers the key's units to those that the server reports.
+func (s *State) lower(call *Call, now time.Duration, a *answer.Answer, c *Change) {
+	if !a.HasRemaining || s.Pace.Spends() {
+		return
+	}
+	c.Lowers, c.Left = true, max(a.Remaining, 0)
+	tightest := answer.TightestOf(a)
+	var own int64
+	if answer.Describes(a) {
+		own = s.own.Add(now, tightest.Window, call.Units)
+	}
+	if a.Remaining > 0 || a.Reset <= 0 {
+		return
+	}
+	// Nothing is left. If these calls took half of the limit, the pace accounts for it. Otherwise
+	// others use it too, or calls cost several units: only the reset is certain.
+	switch {
+	case !answer.Describes(a):
+		s.hold(call, now, a.Reset, c)
+	case own < tightest.Limit/2:
+		s.hold(call, now, min(a.Reset, tightest.Window), c)
+	}
+}
+
+// refuse holds a key for the stated time, or for the back-off due, and slows its pace.
+func (s *State) refuse(call *Call, now time.Duration, a *answer.Answer, learns bool, c *Change) {
+	if learns {
+		s.endProbe(call)
+	}
+	// Refusals of calls that were sent before the end of a hold belong to it. Some are sent after its beginning,
+	// as they had their turn already.
+	d, isNew := a.RetryAfter, call.Sent >= s.heldUntil
+	s.refused = now
+	switch {
+	case d > 0:
+		s.strikes = 0
+	case isNew || s.strikes == 0:
+		s.strikes++
+		isNew = true
+	}
+	if d <= 0 {
+		if s.overlong.until != 0 {
+			return // it states no other time
+		}
+		d = s.MaxBackoff
+		if doubled := math.Ldexp(float64(s.Backoff), s.strikes-1); doubled < float64(d) {
+			d = time.Duration(doubled)
+		}
+	}
+	s.hold(call, now, d, c)
+	if !learns || s.overlong.until != 0 {
+		return
+	}
+	switch p := s.Pace; {
+	case p.Guesses() && isNew:
+		s.guess.SlowDown(now, d)
+		s.set(s.guess.Pace(s.MaxBackoff), call)
+	case p.Guesses():
+	case p.Spends() && s.Spends && s.secondary.Try(p, &s.guess, a, call.Units, call.Sent, now, d):
+		s.Pace, c.Restart = Probed, true // the used units are the told limit's
+	case p.Spends():
+		s.set(p.Slower(), call)
+	}
+}
+
+// hold makes all calls of a key wait for d, or fail if d begins or changes an overlong time.
+func (s *State) hold(call *Call, now, d time.Duration, c *Change) {
+	d = min(d, answer.MaxTime)
+	if call.Forgotten || s.overlong.until == 0 && d <= s.MaxBackoff {
+		c.Hold = max(min(d, s.MaxBackoff), 1)
+		s.heldUntil = max(s.heldUntil, now+c.Hold)
+		return
+	}
+	if s.overlong.extend(now, now+d, s.MaxBackoff, call.Probe) {
+		c.Restart = true // calls in line get their turns at once, and fail
+		if s.Learns {
+			s.Pace = Unlimited
+		}
+	}
+}
+
+// overlong is a time that an answer stated and that is longer than Config.MaxBackoff. Meanwhile the
+// key's calls fail at once, except a probe now and then, as the server may err.
+type overlong struct {
+	// until is its end, 0 if there is none.
+	until time.Duration
+	// probe is when the next probe may be sent, and pause the time before it, which doubles with each probe.
+	probe, pause time.Duration
+}
+
+// extend begins an overlong time, or changes it, and reports whether it does. A probe's answer replaces the
+// time; any other answer only lengthens it.
+func (o *overlong) extend(now, until, pause time.Duration, byProbe bool) bool {
+	switch {
+	case o.until == 0:
+		o.probe, o.pause = now+pause, pause
+	case until < o.until && !byProbe:
+		return false
+	}
+	o.until = until
+	return true
+}
+
+// enter is State.Enter in an overlong time.
+func (o *overlong) enter(now time.Duration, claims bool) (fails, probes bool) {
+	if now < o.probe || !claims {
+		return now < o.probe, false
+	}
+	o.pause = min(2*o.pause, answer.MaxTime)
+	o.probe = now + o.pause
+	return false, true
+}

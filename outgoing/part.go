@@ -1,0 +1,288 @@
+package outgoing
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"time"
+
+	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/internal/core/decide"
+	"github.com/ral-limiter/ral/outgoing/internal/answer"
+	"github.com/ral-limiter/ral/outgoing/internal/pacing"
+)
+
+// part is a turn under one limit. It brings together the units that the engine counts and what pacing
+// decides: a turn takes units of the engine, an answer is put to pacing.State.Answered, and the Change is
+// done to the engine, all under the lock of the key's state.
+type part[K comparable] struct {
+	line  *Line[K] // nil in the zero Turn
+	state *state[K]
+	index int   // in the costs of Wait
+	n     int64 // units taken or owed
+	fits  int64 // as many of them as the limit allows at once
+	cost  int64 // n as corrected by Settle
+	taken engine.Reservation[K]
+	early bool // taken before there was a limit
+
+	number uint64
+	sent   time.Duration
+	ended  int64 // units of calls that had ended before this one was sent
+	obeyed bool
+	probes bool // it is sent in an overlong time, without units
+}
+
+// part returns the part of a call that is about to wait, until leave.
+func (l *Line[K]) part(key K, n int64) part[K] {
+	p := part[K]{line: l, state: l.keys.join(key, n, len(l.units) > 0), n: n, fits: n, cost: n}
+	if n > 1 {
+		p.fitAgain()
+	}
+	return p
+}
+
+func (p *part[K]) leave() { p.state.waiting.Add(-p.n) }
+
+// fitAgain fits the units to the present limit, and reports whether that changes them.
+func (p *part[K]) fitAgain() bool {
+	before := p.fits
+	p.fits = min(p.n, max(p.line.Limit(p.state.key).Limit(), 1))
+	return p.fits != before
+}
+
+// acquire waits for the units that fit. The limit may change meanwhile: the calls behind a first call
+// take a unit each, and then wait for all of theirs.
+func (p *part[K]) acquire(ctx context.Context, patience time.Duration) (err error) {
+	for {
+		if err := p.admit(true); err != nil || p.probes {
+			return err
+		}
+		p.taken, err = p.line.engine.Acquire(ctx, p.state.key, p.fits, max(patience, 0))
+		p.early = !p.state.pace.Load().HasLimit()
+		fits := p.fits
+		again := p.n > 1 && p.fitAgain()
+		if err != nil && !(again && errors.Is(err, engine.ErrNever)) {
+			return err
+		}
+		if err == nil {
+			p.sent = p.line.keys.now()
+			if err = p.admit(false); !again && err == nil {
+				return nil
+			}
+			p.charge(-fits)
+			if err != nil {
+				return err
+			}
+		}
+		patience -= p.taken.Waited
+	}
+}
+
+// admit returns an error if the call must fail at once: its cost is above what the server admits, or
+// the key has an overlong time, and no probe is due. A call that claims becomes the probe.
+func (p *part[K]) admit(claims bool) error {
+	l, s := p.line, p.state
+	if capacity := s.capacity.Load(); capacity > 0 && p.n > capacity && !l.config.Debts && int64(l.keys.now()) < s.capacityUntil.Load() {
+		return fmt.Errorf("%w: the call costs %d, and the server admits at most %d", engine.ErrNever, p.n, capacity)
+	}
+	if s.failsUntil.Load() == 0 || p.probes {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !l.keys.has(s) {
+		return nil
+	}
+	now := l.keys.now()
+	c, fails, probes := s.mu.learned.Enter(now, claims)
+	p.probes = probes
+	l.apply(s, c, s.mu.heldBy)
+	if fails {
+		return fmt.Errorf("%w: %v to wait, %v at the most", engine.ErrDeadline, s.failsFor(now), l.config.MaxBackoff)
+	}
+	return nil
+}
+
+// tell tells Config.OnTurn.
+func (p *part[K]) tell(ctx context.Context, waited time.Duration) {
+	if c := &p.line.config; c.OnTurn != nil {
+		d := p.taken.Decision
+		d.Wait = waited
+		c.OnTurn(ctx, c.Name, d)
+	}
+}
+
+// begin begins the call in its turn.
+func (p *part[K]) begin() {
+	s, now := p.state, p.line.keys.now()
+	s.used.Store(int64(now))
+	p.number, p.sent, p.ended = s.turns.Add(1), now, s.ended.Load()
+	s.taken.Add(p.n)
+	if s.pace.Load().IsOver(now) {
+		p.open()
+	}
+	if p.n > p.fits && (!p.line.pacing.Learns || !s.pace.Load().IsUnknown()) {
+		p.charge(p.n - p.fits)
+	}
+}
+
+// open begins a window with the first call that was sent after the last one.
+func (p *part[K]) open() {
+	s := p.state
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if p.line.keys.has(s) {
+		p.line.apply(s, s.mu.learned.Begin(p.sent, s.taken.Load()-s.ended.Load()), s.mu.pacedBy)
+	}
+}
+
+// charge takes n units more, or gives units back below 0.
+func (p *part[K]) charge(n int64) {
+	l, key := p.line, p.state.key
+	if p.state.unrecorded || l.keys.has(p.state) { // otherwise the key was forgotten
+		l.engine.Refund(key, -min(p.state.pace.Load().Charge(n, p.sent, p.early), decide.MostCharge(l.Limit(key))))
+	}
+}
+
+// settle corrects the units that the call took, unless calls spend the units that the server says are left.
+func (p *part[K]) settle(used int64) {
+	s := p.state
+	if more := used - p.cost; more > 0 || !p.line.pacing.Learns || s.delay == 0 && !s.pace.Load().Spends() {
+		p.charge(more)
+		p.cost = used
+	}
+}
+
+// giveBack gives back n units of a call that is not sent.
+func (p *part[K]) giveBack(n int64) {
+	switch {
+	case p.probes:
+		p.state.mu.Lock()
+		defer p.state.mu.Unlock()
+		p.state.mu.learned.Unsent()
+	case n == p.fits && p.state.pace.Load().IsUnknown():
+		p.taken.Cancel()
+	default:
+		p.charge(-n)
+	}
+}
+
+// end counts the call as ended, once, and returns how it stands. It needs state.mu locked, so that all calls
+// that have ended were also counted by their answers.
+func (p *part[K]) end() pacing.Call {
+	l, s := p.line, p.state
+	if !p.obeyed {
+		p.obeyed = true
+		s.ended.Add(p.n)
+	}
+	c := pacing.Call{
+		Number: p.number, Turns: s.turns.Load(), Sent: p.sent, Units: p.n,
+		Waited: p.taken.Waited > 0, Probe: p.probes, Forgotten: !l.keys.has(s),
+	}
+	switch pace := s.pace.Load(); {
+	case pace.Spends():
+		c.Ours = l.engine.Peek(s.key, 0).Remaining
+	case pace.IsUnknown():
+		c.Blocked = l.engine.Blocked(s.key) > 0
+	}
+	// Waiting is read before taken: a call that gets its turn in between is counted once or twice, never missed.
+	c.Waiting = s.waiting.Load()
+	taken := s.taken.Load()
+	c.Later, c.UnderWay = taken-p.ended-p.n, taken-s.ended.Load()
+	return c
+}
+
+// lost ends a call that gets no answer.
+func (p *part[K]) lost() {
+	s := p.state
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p.line.apply(s, s.mu.learned.Abandoned(p.end()), s.mu.pacedBy)
+}
+
+// obey uses an answer. decided reports whether the limit has decided the call.
+func (p *part[K]) obey(a Answer, decided bool) {
+	l, s := p.line, p.state
+	l.believe(&a) // without the lock: the log may wait for a turn
+	if capacity := answer.CapacityOf(&a); capacity > 0 && l.pacing.Learns {
+		s.capacity.Store(capacity) // It may change while no call is sent.
+		s.capacityUntil.Store(int64(l.keys.now() + l.config.MaxBackoff))
+	}
+	if a.Refused {
+		l.refusals.Add(1)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	isFirst := decided && !p.obeyed
+	call := p.end()
+	call.First = isFirst
+	l.apply(s, s.mu.learned.Answered(call, l.keys.now(), a), origin{p.number, a.Field, answer.LimitField(&a), time.Now()})
+}
+
+// believe drops a reset that has passed or is too far ahead.
+func (l *Line[K]) believe(a *Answer) {
+	ahead := l.pacing.MaxReset(a)
+	if !answer.IsPast(a) && a.Reset <= ahead {
+		return
+	}
+	if l.badResets.Add(1) == 1 {
+		l.config.Logger.Warn("outgoing: ignored a reset that is past or too far ahead; later ones are only counted",
+			slog.String("line", l.config.Name), slog.String("field", a.Field), slog.Duration("reset", a.Reset), slog.Duration("most", ahead))
+	}
+	a.Reset = 0
+}
+
+// apply does a change of a key, by an answer. It needs state.mu locked.
+func (l *Line[K]) apply(s *state[K], c pacing.Change, by origin) {
+	if c.Restart {
+		l.engine.Reset(s.key)
+	}
+	if from := s.pace.Load(); c.Pace != from { // Calls in line get new turns in the same order.
+		s.pace.Store(c.Pace)
+		s.mu.pacedBy = by
+		_ = l.engine.ChangeLimit(s.key, from.Policy(), c.Pace.Policy()) // fails only if closed
+	}
+	if until := int64(c.FailsUntil); until != s.failsUntil.Load() {
+		switch before := s.failsUntil.Swap(until); {
+		case until == 0:
+			l.failing.Add(-1)
+		case before == 0:
+			l.failing.Add(1)
+		}
+		s.heldUntil.Store(until)
+		s.mu.heldBy = by
+	}
+	if c.Lowers {
+		if ours := l.engine.Peek(s.key, 0).Remaining; ours > c.Left {
+			l.engine.Refund(s.key, c.Left-ours)
+		}
+	}
+	if c.Hold > 0 {
+		l.hold(s, c.Hold, by)
+	}
+}
+
+// hold makes all calls of a key wait for d, and leaves a unit: the server promised room for a call.
+// A windowed Config.Policy keeps a unit in the present window, and all of a later window. It needs
+// state.mu locked.
+func (l *Line[K]) hold(s *state[K], d time.Duration, by origin) {
+	if l.config.Jitter > 0 {
+		d = min(d+rand.N(l.config.Jitter), answer.MaxTime)
+	}
+	if until := int64(l.keys.now() + d); until > s.heldUntil.Load() { // with state.mu locked
+		s.heldUntil.Store(until)
+		s.mu.heldBy = by
+	}
+	burst := l.burst
+	if l.pacing.Learns {
+		burst = pacing.BurstOf(l.Limit(s.key))
+	}
+	if n := burst.Excess(l.engine.Peek(s.key, 0), d); n > 0 {
+		l.engine.Refund(s.key, -n)
+	}
+	if err := l.engine.Block(s.key, d); err != nil {
+		l.unheld.Add(1)
+	}
+}
