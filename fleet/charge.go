@@ -48,7 +48,8 @@ func (k *keeper) settle() {
 	}
 }
 
-// credit marks takes as charged whose answers from Redis arrived after the share had decided. The share also learns from Redis's answers, and the list blocks.
+// credit marks takes as charged whose answers from Redis arrived after the share had decided. The share
+// also learns from Redis's answers, and the list blocks.
 func (l *Limiter) credit() {
 	l.batch.Unused(func(ask store.TakeAsk, t store.Taken) {
 		known, there := l.byLimit.Load(ask.Limit)

@@ -78,7 +78,7 @@ type counts struct {
 	since time.Time // when the first of them was added
 }
 
-// most adds a count and returns the highest. Only the highest count of a beat is kept.
+// add adds a count and returns the highest. Only the highest count of a beat is kept.
 func (c *counts) add(now time.Time, servers int) int {
 	if now.Sub(c.since) >= beat {
 		copy(c.last[1:], c.last[:])

@@ -38,7 +38,7 @@ const (
 	looked = 8
 )
 
-// New returns a list of at most most keys, at least 1. name returns a short text for a key, unique
+// New returns a list of at most maxKeys keys, at least 1. name returns a short text for a key, unique
 // to it. If more keys are blocked, some are missing, mostly those with the soonest ends.
 func New(maxKeys int, name func(key string) string) *List {
 	l := &List{name: name, begun: time.Now(), seed: maphash.MakeSeed()}

@@ -61,8 +61,8 @@ const (
 	unsure
 )
 
-func newBreaker(failures int, pause, longest time.Duration, changed func()) *breaker {
-	b := &breaker{failures: failures, pause: pause, maxPause: longest, epoch: time.Now(), changed: changed}
+func newBreaker(failures int, pause, maxPause time.Duration, changed func()) *breaker {
+	b := &breaker{failures: failures, pause: pause, maxPause: maxPause, epoch: time.Now(), changed: changed}
 	b.wait.Store(int64(pause))
 	b.next.Store(never)
 	return b

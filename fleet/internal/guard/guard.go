@@ -36,7 +36,7 @@ type Config struct {
 	// Silence is the time without an answer that opens the breaker, as watch counts it.
 	Silence time.Duration
 	// Failures in a row open the breaker, each of a call made after the failure before. Pause is
-	// the time from opening to the first probe; it doubles up to Longest.
+	// the time from opening to the first probe; it doubles up to MaxPause.
 	Failures        int
 	Pause, MaxPause time.Duration
 	// Failed reports whether an error is a failure: no answer of the server's.

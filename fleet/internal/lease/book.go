@@ -43,8 +43,8 @@ type book struct {
 	maxAccounts int
 }
 
-func newBook(most int) book {
-	return book{accounts: map[string]*account{}, order: list.New(), maxAccounts: most}
+func newBook(maxAccounts int) book {
+	return book{accounts: map[string]*account{}, order: list.New(), maxAccounts: maxAccounts}
 }
 
 // open returns the account of a name, and makes it if needed. It returns nil if there is no room,

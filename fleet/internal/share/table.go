@@ -81,10 +81,10 @@ func (s *shard) learn(h hash, k known) {
 // forget drops one of the oldest words.
 func (s *shard) forget() {
 	var oldest hash
-	at, left := policy.Instant(0), sampled
+	first, left := policy.Instant(0), sampled
 	for h, k := range s.known { // in random order
-		if left == sampled || k.instant < at {
-			oldest, at = h, k.instant
+		if left == sampled || k.instant < first {
+			oldest, first = h, k.instant
 		}
 		if left--; left == 0 {
 			break

@@ -215,8 +215,8 @@ func parseWord(reply rueidis.RedisMessage, foreign bool, name string) (word uint
 
 // instant converts microseconds since the epoch.
 func instant(us int64) policy.Instant {
-	const most = math.MaxInt64 / 1000
-	return policy.Instant(min(max(us, -most), most) * 1000)
+	const limit = math.MaxInt64 / 1000
+	return policy.Instant(min(max(us, -limit), limit) * 1000)
 }
 
 // ends is the millisecond from which a word that is fresh at that instant is void.

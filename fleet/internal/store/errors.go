@@ -129,9 +129,9 @@ func Fingerprint(tail string) string {
 
 // quoted quotes s and cuts it.
 func quoted(s string) string {
-	const most = 100
-	if len(s) > most {
-		return fmt.Sprintf("%q... (%d bytes)", s[:most], len(s))
+	const maxLength = 100
+	if len(s) > maxLength {
+		return fmt.Sprintf("%q... (%d bytes)", s[:maxLength], len(s))
 	}
 	return fmt.Sprintf("%q", s)
 }

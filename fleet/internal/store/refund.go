@@ -24,14 +24,9 @@ func (s *Store) Refund(ctx context.Context, l *Limit, key string, n int64) (Take
 func (s *Store) Keep(ctx context.Context, l *Limit, key string, t Taken, n, kept int64) (Taken, error) {
 	kept = max(kept, 0)
 	if n <= kept || t.After == 0 { // nothing was taken, or all is kept
-		return s.Peek(ctx, l, key)
+		return s.TakeOne(ctx, TakeAsk{Limit: l, Key: key})
 	}
 	return s.change(ctx, l, key, n-kept, take{t, n})
-}
-
-// Cancel is Keep of no units.
-func (s *Store) Cancel(ctx context.Context, l *Limit, key string, t Taken, n int64) (Taken, error) {
-	return s.Keep(ctx, l, key, t, n, 0)
 }
 
 // change gives back units of a take or, if it is zero, of any calls. For back < 0 it charges -back.

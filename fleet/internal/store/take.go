@@ -7,15 +7,9 @@ import (
 	"math"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/redis/rueidis"
 )
-
-// Take takes n units of the key, or none, in a call of Redis. See policy.Policy.Take.
-func (s *Store) Take(ctx context.Context, l *Limit, key string, n int64, patience time.Duration) (Taken, error) {
-	return s.TakeOne(ctx, TakeAsk{Limit: l, Key: key, N: n, Patience: patience})
-}
 
 // TakeOne is TakeEach for one ask.
 func (s *Store) TakeOne(ctx context.Context, ask TakeAsk) (taken Taken, err error) {
@@ -23,12 +17,8 @@ func (s *Store) TakeOne(ctx context.Context, ask TakeAsk) (taken Taken, err erro
 	return taken, err
 }
 
-// Peek returns the key's state.
-func (s *Store) Peek(ctx context.Context, l *Limit, key string) (Taken, error) {
-	return s.Take(ctx, l, key, 0, 0)
-}
-
-// TakeEach is Take for each ask by itself, in a round trip. It calls reply once for each before
+// TakeEach takes the units of each ask by itself, or none of them, in a round trip: see
+// policy.Policy.Take. It calls reply once for each before
 // it returns. A script decides the asks for equal units of a limit, at one instant; in a
 // cluster each has its own.
 func (s *Store) TakeEach(ctx context.Context, asks []TakeAsk, reply func(i int, t Taken, err error)) {

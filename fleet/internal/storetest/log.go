@@ -16,8 +16,8 @@ type log struct {
 }
 
 type unit struct {
-	at int64
-	id uint64
+	instant int64
+	id      uint64
 }
 
 // logNow is the instant within the time of logs, which ends after 9 years.
@@ -27,16 +27,16 @@ func (m *log) newest() int64 {
 	if len(m.units) == 0 {
 		return -1
 	}
-	return m.units[len(m.units)-1].at
+	return m.units[len(m.units)-1].instant
 }
 
-// counting counts the units in the period that ends at at.
-func (m *log) counting(at int64) int64 {
+// counting counts the units in the period that ends at the instant.
+func (m *log) counting(instant int64) int64 {
 	until := func(t int64) int64 {
-		n, _ := slices.BinarySearchFunc(m.units, t+1, func(u unit, t int64) int { return int(min(max(u.at-t, -1), 1)) })
+		n, _ := slices.BinarySearchFunc(m.units, t+1, func(u unit, t int64) int { return int(min(max(u.instant-t, -1), 1)) })
 		return int64(n)
 	}
-	return until(at) - until(at-m.per)
+	return until(instant) - until(instant-m.per)
 }
 
 // take finds the first instant, from now and the newest unit on, at which n more fit into every
@@ -49,7 +49,7 @@ func (m *log) take(instant policy.Instant, n int64, patience time.Duration) (d p
 		if m.counting(start)+n <= m.limit {
 			break
 		}
-		start = max(earliest, u.at+m.per)
+		start = max(earliest, u.instant+m.per)
 	}
 	switch wait := start - now; {
 	case n < 0 || n > m.limit:
@@ -69,11 +69,11 @@ func (m *log) take(instant policy.Instant, n int64, patience time.Duration) (d p
 }
 
 // add forgets what has left by now, and adds n units.
-func (m *log) add(now, at, n int64) {
-	m.units = slices.DeleteFunc(m.units, func(u unit) bool { return u.at <= now-m.per })
+func (m *log) add(now, start, n int64) {
+	m.units = slices.DeleteFunc(m.units, func(u unit) bool { return u.instant <= now-m.per })
 	for range n {
 		m.made++
-		m.units = append(m.units, unit{at, m.made})
+		m.units = append(m.units, unit{start, m.made})
 	}
 }
 

@@ -22,7 +22,7 @@ type note struct {
 	back, open           bool
 }
 
-const mostNotes, forgottenNotes = 160, 32
+const maxNotes, forgottenNotes = 160, 32
 
 func (n *note) after(word uint64) uint64 {
 	switch {
@@ -70,7 +70,7 @@ func (v *value) note(n note, after uint64) {
 	if v.notes.word != n.before || n.back && n.before <= n.empty+n.ticks || !n.back && n.before <= n.empty {
 		v.notes.all = nil
 	}
-	if len(v.notes.all) >= mostNotes {
+	if len(v.notes.all) >= maxNotes {
 		v.notes.all = slices.Delete(v.notes.all, 0, forgottenNotes)
 	}
 	v.notes.all, v.notes.word = append(v.notes.all, n), after
@@ -93,24 +93,24 @@ func (v *value) noteReturn(l *store.Limit, before uint64, now policy.Instant, n 
 
 // again makes the later changes again, with so many units kept of a noted take. ok is false if it is
 // not there.
-func (v *value) again(l *store.Limit, of store.Taken, n, kept int64) (ok bool) {
+func (v *value) again(l *store.Limit, undo store.Taken, n, kept int64) (ok bool) {
 	s, notes := shapeOf(l)
 	if !notes || v.notes.word != v.word {
 		return false
 	}
-	at := len(v.notes.all) - 1
-	for at >= 0 && (v.notes.all[at].empty != emptyAt(s, of.At) || v.notes.all[at].ticks != ticksOf(s, n) || !v.notes.all[at].open) {
-		at--
+	index := len(v.notes.all) - 1
+	for index >= 0 && (v.notes.all[index].empty != emptyAt(s, undo.At) || v.notes.all[index].ticks != ticksOf(s, n) || !v.notes.all[index].open) {
+		index--
 	}
-	if at < 0 {
+	if index < 0 {
 		return false
 	}
-	word := v.notes.all[at].before
-	v.notes.all[at].open, v.notes.all[at].ticks = false, ticksOf(s, kept)
+	word := v.notes.all[index].before
+	v.notes.all[index].open, v.notes.all[index].ticks = false, ticksOf(s, kept)
 	if kept == 0 {
-		v.notes.all = slices.Delete(v.notes.all, at, at+1)
+		v.notes.all = slices.Delete(v.notes.all, index, index+1)
 	}
-	for i := at; i < len(v.notes.all); i++ {
+	for i := index; i < len(v.notes.all); i++ {
 		v.notes.all[i].before = word
 		word = v.notes.all[i].after(word)
 	}

@@ -115,7 +115,7 @@ func (v *value) clone() *value {
 type decision struct {
 	*Store
 	now     policy.Instant
-	of      []*value // in the Redis
+	values  []*value // in the Redis
 	copies  map[*value]*value
 	counted map[string]bool // a refusal of the key counted
 }
@@ -126,7 +126,7 @@ func (s *Store) begin() *decision {
 
 // write has the copies hold. Blocks hold already: refusals count in any case.
 func (d *decision) write() {
-	for _, v := range d.of {
+	for _, v := range d.values {
 		*v = *d.copies[v]
 	}
 }
@@ -136,7 +136,7 @@ func (d *decision) decide(l *store.Limit, key string, n int64, take func(v *valu
 	v := d.redis.value(l, store.Tail(key))
 	if d.copies[v] == nil {
 		d.copies[v] = v.clone()
-		d.of = append(d.of, v)
+		d.values = append(d.values, v)
 	}
 	if v.log != nil {
 		d.copies[v].log.limit = v.log.limit
@@ -261,19 +261,19 @@ func (v *value) forgetVoid(l *store.Limit, now policy.Instant) {
 }
 
 // Keep implements store.Store.
-func (s *Store) Keep(ctx context.Context, l *store.Limit, key string, of store.Taken, n, kept int64) (store.Taken, error) {
+func (s *Store) Keep(ctx context.Context, l *store.Limit, key string, undo store.Taken, n, kept int64) (store.Taken, error) {
 	kept = max(kept, 0)
-	if n <= kept || of.After == 0 {
+	if n <= kept || undo.After == 0 {
 		return s.Peek(ctx, l, key)
 	}
 	return s.change(ctx, l, key, func(v *value, now policy.Instant) {
 		if v.log != nil {
-			v.log.remove(of.After+uint64(kept), of.After+uint64(n)-1)
+			v.log.remove(undo.After+uint64(kept), undo.After+uint64(n)-1)
 			return
 		}
-		if before := v.word; !v.again(l, of, n, kept) {
-			v.word = wordKept(l.Policy(), v.word, now, of, n, kept)
-			if before != of.After && v.word != before {
+		if before := v.word; !v.again(l, undo, n, kept) {
+			v.word = wordKept(l.Policy(), v.word, now, undo, n, kept)
+			if before != undo.After && v.word != before {
 				v.noteReturn(l, before, now, 1)
 			}
 		}
@@ -281,8 +281,8 @@ func (s *Store) Keep(ctx context.Context, l *store.Limit, key string, of store.T
 }
 
 // Cancel implements store.Store.
-func (s *Store) Cancel(ctx context.Context, l *store.Limit, key string, of store.Taken, n int64) (store.Taken, error) {
-	return s.Keep(ctx, l, key, of, n, 0)
+func (s *Store) Cancel(ctx context.Context, l *store.Limit, key string, undo store.Taken, n int64) (store.Taken, error) {
+	return s.Keep(ctx, l, key, undo, n, 0)
 }
 
 func (s *Store) change(ctx context.Context, l *store.Limit, key string, change func(v *value, now policy.Instant)) (t store.Taken, err error) {
@@ -308,26 +308,26 @@ func (s *Store) change(ctx context.Context, l *store.Limit, key string, change f
 }
 
 // wordKept returns the word after a take of n units gave all back except kept.
-func wordKept(p policy.Policy, word uint64, now policy.Instant, of store.Taken, n, kept int64) uint64 {
+func wordKept(p policy.Policy, word uint64, now policy.Instant, undo store.Taken, n, kept int64) uint64 {
 	refunder := p.(policy.Refunder)
-	sooner, d := p.Take(of.Before, of.At, kept, math.MaxInt64)
+	sooner, d := p.Take(undo.Before, undo.At, kept, math.MaxInt64)
 	switch {
-	case of.After != word:
-		return min(refunder.Cancel(word, of.After, of.At, now, n-kept, math.MaxInt64), without(p, word, of, now, n-kept))
+	case undo.After != word:
+		return min(refunder.Cancel(word, undo.After, undo.At, now, n-kept, math.MaxInt64), without(p, word, undo, now, n-kept))
 	case kept == 0:
-		sooner = of.Before
-	case !d.Allowed || d.Wait != of.Wait:
-		return refunder.Cancel(word, of.After, of.At, now, n-kept, 0)
+		sooner = undo.Before
+	case !d.Allowed || d.Wait != undo.Wait:
+		return refunder.Cancel(word, undo.After, undo.At, now, n-kept, 0)
 	}
-	if restorer, ok := p.(policy.Restorer); ok && of.Wait == 0 {
-		return restorer.Restore(word, sooner, of.At)
+	if restorer, ok := p.(policy.Restorer); ok && undo.Wait == 0 {
+		return restorer.Restore(word, sooner, undo.At)
 	}
 	return sooner
 }
 
 // without is the word after a return of units behind later calls: units x interval - age come back,
 // if no call can still be waiting.
-func without(p policy.Policy, word uint64, of store.Taken, now policy.Instant, units int64) uint64 {
+func without(p policy.Policy, word uint64, undo store.Taken, now policy.Instant, units int64) uint64 {
 	s := p.(shape.Shaped).Shape()
 	tick := func(at policy.Instant) *big.Int {
 		return new(big.Int).SetUint64(uint64(min(max(at, 0), policy.Instant(s.End))) * 16)
@@ -343,8 +343,8 @@ func without(p policy.Policy, word uint64, of store.Taken, now policy.Instant, u
 	if units <= 0 {
 		return word
 	}
-	left := new(big.Int).Add(filled, tick(of.At))
-	if after := new(big.Int).SetUint64(of.After); left.Cmp(after) > 0 {
+	left := new(big.Int).Add(filled, tick(undo.At))
+	if after := new(big.Int).SetUint64(undo.After); left.Cmp(after) > 0 {
 		left = after // it cannot have filled as much
 	}
 	if left.Sub(left, tick(now)); left.Cmp(filled) > 0 {
@@ -466,8 +466,8 @@ func (s *Store) lease(a store.LeaseAsk) (r store.LeaseReply) {
 	return r
 }
 
-// mostRewrites bounds how often a word that others change meanwhile is rewritten.
-const mostRewrites = 4
+// maxRewrites bounds how often a word that others change meanwhile is rewritten.
+const maxRewrites = 4
 
 // RewriteAll implements store.Store.
 func (s *Store) RewriteAll(ctx context.Context, l *store.Limit, all []store.Rewrite, within time.Duration) (first error) {
@@ -483,7 +483,7 @@ func (s *Store) RewriteAll(ctx context.Context, l *store.Limit, all []store.Rewr
 }
 
 func (s *Store) rewrite(ctx context.Context, l *store.Limit, r store.Rewrite, within time.Duration) (err error) {
-	for range mostRewrites {
+	for range maxRewrites {
 		var word, next uint64
 		var now policy.Instant
 		if failed := s.redis.call(ctx, func() {

@@ -79,10 +79,7 @@ const (
 	// if that is longer. A larger part asks less often; a smaller part leaves fewer unused units on a
 	// server that lost its load.
 	PartsOfTerm = 4
-	// A refused key is not asked for again before this part of a term has passed, since several
-	// servers may want more than there is. A default term counts before it is shortened.
-	pauses   = 16
-	backCost = 2 // commands to return units
+	backCost    = 2 // commands to return units
 	// A refusal holds as long as the bank says, up to a term. Each further refusal doubles the bound,
 	// at most maxDoublings times, since other servers may return units.
 	maxDoublings = 4

@@ -26,6 +26,10 @@ const (
 	// ShortestTerm is the shortest permitted term: long compared with a round trip.
 	ShortestTerm = 10 * time.Millisecond
 
+	// A refused key is not asked for again before this part of a term has passed, since several
+	// servers may want more than there is. A default term counts before it is shortened.
+	pauses = 16
+
 	tick = 16 // ticks a nanosecond
 
 	unleased = "a Funnel, a FixedWindow or a SlidingWindow, or Mode Exact: of others nothing can be leased"
