@@ -69,31 +69,44 @@ func (c *Cell[K]) AcquireWith(
 	return waited, basis, err
 }
 
-// Words are a Held without its pointers.
+// Words are a Receipt without its pointers.
 type Words = [8]int64
 
-// Packed are the pointers of a Held. Entry is nil if nothing was recorded. Log is nil if the take
-// is not remembered.
-type Packed[K comparable] struct {
-	Entry *table.Entry[K]
-	Log   *underway.EntryLog[table.Level]
-	Limit policy.Policy
-}
-
-// Pack takes h apart.
-func (h *Held[K]) Pack(to *Words) Packed[K] {
-	r := &h.receipt
-	to[0], to[1], to[2] = h.n, int64(h.wait), int64(r.at)
+// Pack takes r apart. ref is the log that remembers the take, which names its level, or else the level, or
+// nil if nothing was recorded.
+func (r *Receipt) Pack(to *Words) (ref any, limit policy.Policy) {
+	to[0], to[1], to[2] = r.n, int64(r.wait), int64(r.at)
 	to[3], to[4], to[5], to[6] = int64(r.before), int64(r.after), int64(r.returned), int64(r.epoch)
 	to[7] = int64(r.remembered.ID)
-	return Packed[K]{r.entry, r.remembered.Log, h.limit}
+	switch {
+	case r.remembered.Log != nil:
+		ref = r.remembered.Log
+	case r.level != nil:
+		ref = r.level
+	}
+	return ref, r.limit
 }
 
-// Unpack restores what Pack took apart.
-func (c *Cell[K]) Unpack(p Packed[K], from *Words) Held[K] {
-	return Held[K]{cell: c, limit: p.Limit, n: from[0], wait: time.Duration(from[1]), receipt: receipt[K]{
-		entry: p.Entry, at: policy.Instant(from[2]),
+// Unpack restores a take that Pack took apart, of the cell's key.
+func (c *Cell[K]) Unpack(ref any, limit policy.Policy, from *Words) Held[K] {
+	r := Receipt{
+		limit: limit, n: from[0], wait: time.Duration(from[1]), at: policy.Instant(from[2]),
 		before: uint64(from[3]), after: uint64(from[4]), returned: uint64(from[5]), epoch: uint64(from[6]),
-		remembered: underway.Receipt[table.Level]{Log: p.Log, ID: uint64(from[7])},
-	}}
+	}
+	switch ref := ref.(type) {
+	case *underway.EntryLog[table.Level]:
+		r.remembered = underway.Receipt[table.Level]{Log: ref, ID: uint64(from[7])}
+		r.level = ref.Entry
+	case *table.Level:
+		r.level = ref
+	}
+	return Held[K]{c, r}
+}
+
+// Key returns the key of a recorded take.
+func (h *Held[K]) Key() (key K, recorded bool) {
+	if h.level == nil {
+		return key, false
+	}
+	return table.EntryOf[K](h.level).Key(), true
 }

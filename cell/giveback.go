@@ -121,19 +121,18 @@ func (h *Held[K]) Cancel() { h.Keep(0) }
 // their promised turns and the limit holds. n below 0 counts as 0; with all units, or more, nothing
 // comes back. A second call does nothing.
 func (h *Held[K]) Keep(n int64) {
-	t := h.receipt
-	h.receipt = receipt[K]{}
-	back := h.n - max(n, 0)
-	if t.entry == nil || back <= 0 {
+	level, back := h.level, h.n-max(n, 0)
+	h.level = nil
+	if level == nil || back <= 0 {
 		return
 	}
-	e := t.entry
+	e := table.EntryOf[K](level)
 	h.cell.lockReturn(e)
 	defer func() { e.UnlockReturn() }()
 	for own := uint64(0); ; {
 		word, terms := h.cell.view.Read(e)
-		returned := (e.Returned() - t.returned - own) & table.ReturnedMask
-		if terms.Epoch != t.epoch || returned >= resetUnits {
+		returned := (e.Returned() - h.returned - own) & table.ReturnedMask
+		if terms.Epoch != h.epoch || returned >= resetUnits {
 			return // the words of then mean something else now
 		}
 		if e.Moved() {
@@ -146,7 +145,7 @@ func (h *Held[K]) Keep(n int64) {
 			h.cell.lockReturn(e)
 			continue
 		}
-		announced, done := h.settle(t, e, terms, word, returned, back)
+		announced, done := h.settle(e, terms, word, returned, back)
 		if done {
 			return
 		}
@@ -154,11 +153,11 @@ func (h *Held[K]) Keep(n int64) {
 	}
 }
 
-// settle attempts to swap a word for one without back units of the take t. The caller holds the
+// settle attempts to swap a word for one without back units of the take. The caller holds the
 // entry's return lock. returned counts units that others gave back since the take, and announced
 // those that settle has added to Entry.Returned. done is false if another call was faster.
 func (h *Held[K]) settle(
-	t receipt[K], e *table.Entry[K], terms *table.Terms, word, returned uint64, back int64,
+	e *table.Entry[K], terms *table.Terms, word, returned uint64, back int64,
 ) (announced uint64, done bool) {
 	c, restorer := h.cell, restorerOf(h.limit, terms)
 	m := underway.Mark{Word: word &^ terms.EpochBit, Epoch: terms.Epoch, Returned: e.Returned()}
@@ -168,17 +167,17 @@ func (h *Held[K]) settle(
 		set = c.underway.Lock(hash)
 		defer set.Unlock()
 	}
-	log, next, ok := t.remembered.Log, uint64(0), false
+	log, next, ok := h.remembered.Log, uint64(0), false
 	if set != nil && log != nil && log.Entry == &e.Level && terms.Current(word) {
-		next, ok = log.Settle(t.remembered.ID, m, h.n-back)
+		next, ok = log.Settle(h.remembered.ID, m, h.n-back)
 		next |= terms.EpochBit
 	}
-	untouched := word == t.after && returned == 0
+	untouched := word == h.after && returned == 0
 	switch {
 	case ok:
 	case untouched:
 		log = nil
-		if next, ok = h.replayWith(t, terms, h.n-back); ok && restorer != nil {
+		if next, ok = h.replayWith(terms, h.n-back); ok && restorer != nil {
 			before, _ := terms.State(next)
 			next = min(restorer.Restore(m.Word, before, c.now()), policy.MaxWord) | terms.EpochBit
 		}
@@ -186,7 +185,7 @@ func (h *Held[K]) settle(
 		log = set.Find(&e.Level)
 	}
 	if !ok {
-		next = h.cancelLater(t, terms, word, returned, back)
+		next = h.cancelLater(e, terms, word, returned, back)
 		if next == word || log != nil && !log.Correct(m, next&^terms.EpochBit) {
 			return 0, true
 		}
@@ -215,20 +214,20 @@ func (h *Held[K]) announce(
 
 // replayWith returns the word as if the take had been of n units. ok is false if its turn would
 // have differed: its units might lie in another window.
-func (h *Held[K]) replayWith(t receipt[K], terms *table.Terms, n int64) (next uint64, ok bool) {
+func (h *Held[K]) replayWith(terms *table.Terms, n int64) (next uint64, ok bool) {
 	if n == 0 {
-		return t.before, true
+		return h.before, true
 	}
-	state, _ := terms.State(t.before)
-	next, d := h.policyUnder(terms).Take(state, t.at, n, forever)
+	state, _ := terms.State(h.before)
+	next, d := h.policyUnder(terms).Take(state, h.at, n, forever)
 	return next | terms.EpochBit, d.Allowed && d.Wait == h.wait && next <= policy.MaxWord
 }
 
 // cancelLater returns the word after back units come back, although other calls changed it since.
-func (h *Held[K]) cancelLater(t receipt[K], terms *table.Terms, word, returned uint64, back int64) uint64 {
+func (h *Held[K]) cancelLater(e *table.Entry[K], terms *table.Terms, word, returned uint64, back int64) uint64 {
 	// Not before: some units of the word may have drained since.
 	now, others := h.cell.now(), int64(returned)
-	if (h.limit != nil || t.entry.HasForeignTurn()) && (word != t.after || returned > 0) {
+	if (h.limit != nil || e.HasForeignTurn()) && (word != h.after || returned > 0) {
 		// Turns under other limits since are unknown. Assume the worst: everything was given back.
 		others = math.MaxInt64
 	}
@@ -237,8 +236,8 @@ func (h *Held[K]) cancelLater(t receipt[K], terms *table.Terms, word, returned u
 	if !ok || !alive || !terms.Current(word) {
 		return word
 	}
-	after, _ := terms.State(t.after)
-	next := refunder.Cancel(state, after, t.at, now, back, others)
+	after, _ := terms.State(h.after)
+	next := refunder.Cancel(state, after, h.at, now, back, others)
 	if next > policy.MaxWord {
 		return word
 	}

@@ -78,7 +78,7 @@ func (o *Offer) Accept() bool { return o.Level.Advance(o.Before, o.After) }
 // Remembered names the take of an Offer in the log of its entry.
 type Remembered = underway.Receipt[table.Level]
 
-// Accept is Offer.Accept of n units, and remembers a take that has to be for Cell.Held. hash is the
+// Accept is Offer.Accept of n units, and remembers a take that has to be for its Receipt. hash is the
 // key's.
 func (c *Cell[K]) Accept(o Offer, hash uint64, n int64) (r Remembered, ok bool) {
 	if o.Terms.Restorer != nil {
@@ -93,10 +93,10 @@ func (c *Cell[K]) Accept(o Offer, hash uint64, n int64) (r Remembered, ok bool) 
 	return r, ok
 }
 
-// Held returns the held units of an accepted Offer of n units.
-func (c *Cell[K]) Held(o *Offer, r Remembered, n int64) Held[K] {
-	return Held[K]{cell: c, n: n, receipt: receipt[K]{
-		entry: table.EntryOf[K](o.Level), epoch: o.Terms.Epoch, before: o.Before, after: o.After, at: o.At, returned: o.Returned,
+// Receipt returns the receipt of an accepted Offer of n units.
+func (o *Offer) Receipt(r Remembered, n int64) Receipt {
+	return Receipt{
+		n: n, level: o.Level, epoch: o.Terms.Epoch, before: o.Before, after: o.After, at: o.At, returned: o.Returned,
 		remembered: r,
-	}}
+	}
 }

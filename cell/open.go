@@ -12,7 +12,7 @@ import (
 // takeNew takes for a key without a live entry in the map, or for a word that Choke leaves to
 // takeEntry. It decides whether there would be anything to record, opens an entry, and takes from
 // that.
-func (c *Cell[K]) takeNew(hash uint64, hashed bool, key K, now policy.Instant, q *request, d *policy.Decision, r *receipt[K]) Basis {
+func (c *Cell[K]) takeNew(hash uint64, hashed bool, key K, now policy.Instant, q *request, d *policy.Decision, r *Receipt) Basis {
 	op := c.newOpening(hash, hashed, key, now)
 	for {
 		e, o := op.next(q)
@@ -32,7 +32,7 @@ func (c *Cell[K]) takeNew(hash uint64, hashed bool, key K, now policy.Instant, q
 			o := c.unavailableAnswer(q, *d, false)
 			*d = o.Decision
 			if r != nil {
-				*r = receipt[K]{}
+				*r = Receipt{}
 			}
 			return o.Basis
 		default:

@@ -10,11 +10,8 @@ import (
 // Held is the record of a take, to be given back by Keep. Its methods are for one goroutine at a
 // time. The first call ends it; end no copy as well. The zero Held holds nothing.
 type Held[K comparable] struct {
-	cell    *Cell[K]
-	limit   policy.Policy // as in the request
-	n       int64
-	wait    time.Duration
-	receipt receipt[K]
+	cell *Cell[K]
+	Receipt
 }
 
 // Reserve takes n units for the key if they can be used within patience, answers in d, and holds
@@ -28,12 +25,15 @@ func (c *Cell[K]) Reserve(key K, n int64, patience time.Duration, d *policy.Deci
 
 // reserve takes as q asks, and counts nothing. h is zero before, and stays so if nothing was taken.
 func (c *Cell[K]) reserve(key K, q *request, d *policy.Decision, h *Held[K]) Basis {
-	basis := c.take(key, q, d, &h.receipt)
+	basis := c.take(key, q, d, &h.Receipt)
 	h.cell, h.limit, h.n, h.wait = c, q.limit, q.n, d.Wait
 	return basis
 }
 
-func (h *Held[K]) starts() policy.Instant { return h.receipt.at + policy.Instant(h.wait) }
+// Held returns the units of a receipt of the cell's, to be given back.
+func (c *Cell[K]) Held(r Receipt) Held[K] { return Held[K]{c, r} }
+
+func (h *Held[K]) starts() policy.Instant { return h.at + policy.Instant(h.wait) }
 
 // Package engine composes the calls below for several keys. None counts its answer: see Count.
 

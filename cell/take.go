@@ -70,13 +70,18 @@ func (b Basis) Recorded() bool {
 	return b.missing != full && b.missing != unavailable && b.missing != shut
 }
 
-// receipt records the effect of a take on its key's word; zero means no effect.
-type receipt[K comparable] struct {
-	entry         *table.Entry[K]
-	epoch         uint64 // of the terms under which it took
+// Receipt records a take of a key of any type, and its effect on the key's word. The zero Receipt has no
+// effect.
+type Receipt struct {
+	limit policy.Policy // as in the request
+	n     int64
+	wait  time.Duration
+
+	level         *table.Level // nil without an effect
+	epoch         uint64       // of the terms under which it took
 	before, after uint64
 	at            policy.Instant
-	returned      uint64 // Entry.Returned before the take
+	returned      uint64 // Level.Returned before the take
 	remembered    underway.Receipt[table.Level]
 }
 
@@ -114,7 +119,7 @@ func (q *request) decideOther(terms *table.Terms, state uint64, now policy.Insta
 //
 // Decisions are passed by pointer: a returned struct of more than four words is copied at each
 // return, and each copy waits for the stores before it.
-func (c *Cell[K]) take(key K, q *request, d *policy.Decision, r *receipt[K]) Basis {
+func (c *Cell[K]) take(key K, q *request, d *policy.Decision, r *Receipt) Basis {
 	hash, ok := c.hash(key)
 	now := c.now()
 	if ok {
@@ -137,7 +142,7 @@ func (c *Cell[K]) take(key K, q *request, d *policy.Decision, r *receipt[K]) Bas
 // the order of their swaps. It does not wait long for it: a policy that calls the engine may hold
 // it.
 func (c *Cell[K]) takeFrom(
-	e *table.Entry[K], hash uint64, now policy.Instant, q *request, d *policy.Decision, r *receipt[K],
+	e *table.Entry[K], hash uint64, now policy.Instant, q *request, d *policy.Decision, r *Receipt,
 ) (b Basis, alive bool) {
 	if q.brief || r == nil && !q.charge || restorerOf(q.limit, c.view.Terms()) != nil {
 		return c.takeEntry(e, now, q, d, r)
@@ -147,7 +152,7 @@ func (c *Cell[K]) takeFrom(
 		return c.takeEntry(e, now, q, d, r)
 	}
 	defer p.Unlock()
-	var charge receipt[K]
+	var charge Receipt
 	if r == nil {
 		if p.Find(&e.Level) == nil {
 			return c.takeEntry(e, now, q, d, nil)
@@ -155,7 +160,7 @@ func (c *Cell[K]) takeFrom(
 		r = &charge
 	}
 	b, alive = c.takeEntry(e, now, q, d, r)
-	if terms := c.view.Terms(); r.entry == e && r.epoch == terms.Epoch && d.Wait == 0 {
+	if terms := c.view.Terms(); r.level == &e.Level && r.epoch == terms.Epoch && d.Wait == 0 {
 		r.remember(p, terms, q.limit, q.n)
 	}
 	return b, alive
@@ -172,12 +177,12 @@ func restorerOf(limit policy.Policy, terms *table.Terms) policy.Restorer {
 }
 
 // remember adds a take of n units under limit, or the terms' own if nil, to the log of its entry.
-func (r *receipt[K]) remember(p *underway.Set[table.Level], terms *table.Terms, limit policy.Policy, n int64) {
+func (r *Receipt) remember(p *underway.Set[table.Level], terms *table.Terms, limit policy.Policy, n int64) {
 	if limit == nil {
 		limit = terms.Policy
 	}
 	m := underway.Mark{Word: r.after &^ terms.EpochBit, Epoch: r.epoch, Returned: r.returned}
-	r.remembered = p.Add(&r.entry.Level, limit, r.before&^terms.EpochBit, m, r.at, n)
+	r.remembered = p.Add(r.level, limit, r.before&^terms.EpochBit, m, r.at, n)
 }
 
 // plain returns the state of a word that was used under these terms. ok is false if the word is unused, of
@@ -191,7 +196,7 @@ func plain(terms *table.Terms, word uint64) (state uint64, ok bool) {
 // not nil, is the receipt. alive is false if the entry is dead: nothing was taken, and the key must
 // be looked up again. No other loop raises a word, except Choke's; Offer.Accept swaps once.
 func (c *Cell[K]) takeEntry(
-	e *table.Entry[K], now policy.Instant, q *request, d *policy.Decision, r *receipt[K],
+	e *table.Entry[K], now policy.Instant, q *request, d *policy.Decision, r *Receipt,
 ) (b Basis, alive bool) {
 	for {
 		returned := e.Returned()
@@ -237,7 +242,7 @@ func (c *Cell[K]) takeEntry(
 		taken := e.Advance(word, after)
 		if taken {
 			if r != nil {
-				r.entry, r.epoch, r.before, r.after = e, terms.Epoch, state|terms.EpochBit, after
+				r.level, r.epoch, r.before, r.after = &e.Level, terms.Epoch, state|terms.EpochBit, after
 				r.at, r.returned = now, returned
 			}
 			if c.warns != nil {

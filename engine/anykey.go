@@ -3,6 +3,8 @@ package engine
 import (
 	"reflect"
 	"unsafe"
+
+	"github.com/ral-limiter/ral/internal/core/escape"
 )
 
 // anyKey is a key of any type, in the form of formOf. Keys of up to three words of memory with at
@@ -86,6 +88,14 @@ func pack[K comparable](form keyForm, key K) (p anyKey) {
 		p.pointer = unsafe.Pointer(box)
 	}
 	return p
+}
+
+// packHere is pack without a copy, for a call that keeps neither the packed key nor a pointer to it.
+func packHere[K comparable](form keyForm, key *K) anyKey {
+	if form.pointer == boxed {
+		return anyKey{pointer: unsafe.Pointer(escape.Hide(key))}
+	}
+	return pack(form, *key)
 }
 
 func unpack[K comparable](form keyForm, p anyKey) (key K) {

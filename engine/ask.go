@@ -8,10 +8,8 @@ import (
 	"github.com/ral-limiter/ral/cell"
 	"github.com/ral-limiter/ral/internal/core/decide"
 	"github.com/ral-limiter/ral/internal/core/seam"
-	"github.com/ral-limiter/ral/internal/core/underway"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
-	"github.com/ral-limiter/ral/table"
 )
 
 var (
@@ -154,40 +152,25 @@ func (e *Engine[K]) describe(call *limits.Call[K], a *limits.Answer, h *cell.Hel
 // engineSettler settles held units. A pointer alone goes into an interface without allocating.
 type engineSettler[K comparable] struct{ *Engine[K] }
 
-// pack stores held units in a limits.GrantState. Ref is the log that remembers the take, which names its
-// entry, or else the entry or, without an entry, the key, for charges.
+// pack stores held units in a limits.GrantState. If nothing was recorded Ref is the key, for charges.
 func (e *Engine[K]) pack(to *limits.GrantState, key K, h *cell.Held[K]) {
 	to.Settler = engineSettler[K]{e}
-	p := h.Pack(&to.Words)
-	switch to.Limit = p.Limit; {
-	case p.Log != nil:
-		to.Ref = p.Log
-	case p.Entry != nil:
-		to.Ref = p.Entry
-	default:
+	if to.Ref, to.Limit = h.Pack(&to.Words); to.Ref == nil {
 		to.Ref = key
 	}
 }
 
 func (e engineSettler[K]) Settle(_ context.Context, state limits.GrantState, used int64) error {
-	n := state.Words[0]
-	p := cell.Packed[K]{Limit: state.Limit}
-	switch ref := state.Ref.(type) {
-	case *underway.EntryLog[table.Level]:
-		p.Log, p.Entry = ref, table.EntryOf[K](ref.Entry)
-	case *table.Entry[K]:
-		p.Entry = ref
-	}
-	switch {
-	case used > n && p.Entry != nil:
-		e.charge(state.Limit, p.Entry.Key(), used-n)
-	case used > n:
-		key, _ := state.Ref.(K) // a nil interface key is no K
+	h := e.cell.Unpack(state.Ref, state.Limit, &state.Words)
+	if n := state.Words[0]; used > n {
+		key, recorded := h.Key()
+		if !recorded {
+			key, _ = state.Ref.(K) // a nil interface key is no K
+		}
 		e.charge(state.Limit, key, used-n)
-	case p.Entry != nil && used < n:
-		h := e.cell.Unpack(p, &state.Words)
-		h.Keep(used)
+		return nil
 	}
+	h.Keep(used)
 	return nil
 }
 
@@ -235,7 +218,7 @@ func (j *joint) Take(ctx context.Context, patience time.Duration) (limits.Outcom
 func (j *joint) Settle(used []int64) {
 	for i, n := range used[:len(j.claims)] {
 		if claim := &j.claims[i]; n > claim.n {
-			claim.of.chargeKey(claim.key, n-claim.n)
+			claim.engine.chargeKey(claim.key, n-claim.n)
 		}
 	}
 	j.out.Keep(used...)

@@ -104,7 +104,7 @@ func (t *Tiered[K]) Explain(key K) limits.Explanation {
 func ExplainClaims(claims ...Claim) limits.Explanation {
 	each := make([]limits.Explanation, len(claims))
 	for i, c := range claims {
-		each[i] = c.engine().explainKey(c.key, c.n)
+		each[i] = c.claimer().explainKey(c.key, c.n)
 	}
 	x := limits.Together(each...)
 	x.Provenance = sharedProvenance(each)

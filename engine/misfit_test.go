@@ -109,8 +109,8 @@ func TestRefusedLookIsAnError(t *testing.T) {
 			require.ErrorIs(t, err, ErrNever)
 			assert.False(t, o.Allowed)
 			assert.Equal(t, 1, o.Binding)
-			assert.Equal(t, claim.of == nil, strings.Contains(err.Error(), "zero Claim"), "%v", err)
-			assert.Equal(t, claim.of != nil, strings.Contains(err.Error(), "another family"), "%v", err)
+			assert.Equal(t, claim.engine == nil, strings.Contains(err.Error(), "zero Claim"), "%v", err)
+			assert.Equal(t, claim.engine != nil, strings.Contains(err.Error(), "another family"), "%v", err)
 		}
 	}
 	assert.Zero(t, e.Stats().Misfits, "looks are not counted")

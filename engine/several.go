@@ -2,10 +2,16 @@ package engine
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"math"
 	"slices"
 	"time"
 
 	"github.com/ral-limiter/ral/cell"
+	"github.com/ral-limiter/ral/internal/core/escape"
+	"github.com/ral-limiter/ral/internal/core/shape"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 )
@@ -13,26 +19,18 @@ import (
 // Claim is a number of units of a key, for TakeAll and AcquireAll. The zero Claim is refused with
 // policy.Never.
 type Claim struct {
-	of    *claimer // nil if there is no key
-	key   anyKey
-	n     int64
-	hash  uint64
-	brief bool
+	engine *claimer // nil if there is no key
+	key    anyKey
+	n      int64
+	hash   uint64
+	brief  bool
 }
 
-func (c *Claim) engine() *claimer {
-	if c.of == nil {
+func (c *Claim) claimer() *claimer {
+	if c.engine == nil {
 		return noClaimer
 	}
-	return c.of
-}
-
-// before orders keys alike in every call.
-func (c *Claim) before(other *Claim) bool {
-	if c.of != other.of {
-		return c.engine().id < other.engine().id
-	}
-	return c.hash < other.hash
+	return c.engine
 }
 
 // Claim names n units of a key, for TakeAll and AcquireAll. The claims of a call may be on keys of
@@ -42,7 +40,7 @@ func (c *Claim) before(other *Claim) bool {
 // nothing. Any other key is copied.
 func (e *Engine[K]) Claim(key K, n int64) Claim {
 	hash, _ := e.cell.Hash(key)
-	return Claim{of: &e.claimer, key: pack(e.form, key), n: n, hash: hash}
+	return Claim{engine: &e.claimer, key: pack(e.form, key), n: n, hash: hash}
 }
 
 // Brief returns the claim for a call whose Outcome is settled at once or never, as if a request is
@@ -103,60 +101,52 @@ func (o *Outcome) see(claim int, b cell.Basis) {
 }
 
 type heldClaim struct {
-	releaser   // at the first claim on the key, if units are held
+	engine     *claimer // nil except at the first claim on the key, if units are held
+	receipt    cell.Receipt
 	n          int64
 	first      int  // the first claim on the key
 	unrecorded bool // the key could not be recorded
 }
 
-type releaser interface{ Keep(n int64) }
-
 // Keep ends an outcome that is Allowed, and gives back the unused units: see Reservation.Keep. used
 // has the units used of each claim, in order, cut to 0 to n. A claim without a number keeps all its
 // units, and numbers beyond the claims are ignored. Keep is for one goroutine; the first Keep or
 // Cancel ends the outcome.
-func (o *Outcome) Keep(used ...int64) {
-	for i := range slices.Backward(o.known[:]) {
-		kept := o.known[i].n
-		if i < len(used) {
-			kept = used[i]
-		}
-		o.known[i].Keep(kept)
-	}
-	o.known = [maxKnown]knownClaim{}
-	for i, h := range slices.Backward(o.held) {
-		if h.releaser == nil {
-			continue
-		}
-		kept := int64(0)
-		for at, c := range o.held {
-			switch {
-			case c.first != i || c.n <= 0:
-			case at < len(used):
-				kept = addSaturated(kept, min(max(used[at], 0), c.n))
-			default:
-				kept = addSaturated(kept, c.n)
-			}
-		}
-		o.held[i].releaser = nil
-		h.Keep(kept)
-	}
-}
+func (o *Outcome) Keep(used ...int64) { o.keep(used, math.MaxInt64) }
 
 // Cancel ends an outcome and gives all its units back: see Reservation.Cancel. It is as if nothing
 // had been taken, if no other call took since. It does nothing after a refusal or another Cancel or
 // Keep. Do not end a copy too: it would give the units back again.
-func (o *Outcome) Cancel() {
+func (o *Outcome) Cancel() { o.keep(nil, 0) }
+
+// keep ends an outcome. A claim without a number in used keeps at most rest units.
+func (o *Outcome) keep(used []int64, rest int64) {
 	for i := range slices.Backward(o.known[:]) {
-		o.known[i].Keep(0)
+		if k := &o.known[i]; k.engine != nil {
+			k.engine.keep(k.offer.Receipt(k.taken, k.n), unitsUsed(used, i, rest))
+		}
 	}
 	o.known = [maxKnown]knownClaim{}
 	for i, h := range slices.Backward(o.held) {
-		if h.releaser != nil {
-			o.held[i].releaser = nil
-			h.Keep(0)
+		if h.engine == nil {
+			continue
 		}
+		kept := int64(0)
+		for j, c := range o.held {
+			if c.first == i && c.n > 0 {
+				kept = addSaturated(kept, min(max(unitsUsed(used, j, rest), 0), c.n))
+			}
+		}
+		o.held[i].engine = nil
+		h.engine.keep(h.receipt, kept)
 	}
+}
+
+func unitsUsed(used []int64, claim int, rest int64) int64 {
+	if claim < len(used) {
+		return used[claim]
+	}
+	return rest
 }
 
 // TakeAll takes the units of all claims or of none, for example by address, by user and for the
@@ -215,41 +205,194 @@ func AcquireAll(ctx context.Context, patience time.Duration, claims ...Claim) (O
 	c := join(claims, &room)
 	began := time.Now()
 	allowed := c.probe()
-	ended, closed := ctx.Err() != nil, c.closed()
-	at := c.lined()
-	if !ended && closed == none && allowed && (!c.asks() || at == none && c.takeExcept(none)) {
+	ended, closed := ctx.Err() != nil, c.first((*keyRequest).isClosed)
+	next := c.first((*keyRequest).isLined)
+	if !ended && closed == none && allowed && (c.first((*keyRequest).asks) == none || next == none && c.takeExcept(none)) {
 		return c.outcome(true), nil
 	}
 	// First the longest refusal, so that a call refused by its own key does not block a shared
 	// line.
 	if last := c.last(); last != none {
-		at = last
+		next = last
 	}
 	if closed != none {
-		at = closed // its line returns ErrClosed
+		next = closed // its line returns ErrClosed
 	}
 	switch {
 	case len(claims) == 0:
 		return c.outcome(false), cell.Cancelled(ctx)
-	case at == none:
-		at = 0 // its line returns the context's error
+	case next == none:
+		next = 0 // its line returns the context's error
 	}
 	for {
-		k := &c.keys[at]
+		k := &c.keys[next]
 		left := max(patience, 0)
 		if left < policy.Never {
 			left = max(left-time.Since(began), 0)
 		}
-		d, held, basis, waited, err := k.claim.of.await(ctx, k.claim.key, k.n, left)
-		k.decision, k.held, k.basis = d, held, basis
+		waited, basis, err := k.engine.await(ctx, k.key, k.n, left, escape.Hide(&k.decision), escape.Hide(&k.receipt))
+		k.basis = basis
 		c.waited += waited
 		if err != nil {
-			c.probeExcept(at)
+			c.probeExcept(next)
 			return c.outcome(false), err
 		}
-		if c.takeExcept(at) {
+		if c.takeExcept(next) {
 			return c.outcome(true), nil
 		}
-		at = c.last()
+		next = c.last()
 	}
+}
+
+// Tiered holds several limits on each key at once, such as 10 a second and 1,000 an hour. A call
+// passes if all of them let it pass, and then counts for all. A refused call counts for none, as
+// with TakeAll. Call NewTiered to make one; the zero value has no limits, and lets everything pass.
+// Its methods are safe for concurrent use. Each limit has its own engine and keys.
+type Tiered[K comparable] struct{ engines []*Engine[K] }
+
+// maxTiers bounds the limits of a Tiered, so that a call on them needs no allocation.
+const maxTiers = 8
+
+// NewTiered starts an engine for Config.Policy and one for each further policy, at most 8 in all,
+// each with this Config otherwise. The error, if any, is a *policy.FieldError that names the field.
+func NewTiered[K comparable](config Config, further ...policy.Policy) (*Tiered[K], error) {
+	if len(further) >= maxTiers {
+		return nil, &policy.FieldError{Of: "engine.NewTiered", Field: "further", Value: len(further), Want: "7 policies at the most"}
+	}
+	t := &Tiered[K]{}
+	path := config.State.Path
+	config.seed = maphash.MakeSeed() // shared, so that a call hashes its key once
+	for i := -1; i < len(further); i++ {
+		if i >= 0 {
+			if path != "" {
+				config.State.Path = tierName(path, i+1)
+			}
+			if config.Policy = further[i]; shape.IsNil(config.Policy) {
+				t.abandon()
+				return nil, &policy.FieldError{
+					Of: "engine.NewTiered", Field: fmt.Sprintf("further[%d]", i), Value: "nil", Want: "a policy, such as policy.Funnel returns",
+				}
+			}
+		}
+		e, err := New[K](config)
+		if err != nil {
+			t.abandon()
+			return nil, err
+		}
+		t.engines = append(t.engines, e)
+	}
+	return t, nil
+}
+
+func tierName(first string, index int) string {
+	if index == 0 {
+		return first
+	}
+	return fmt.Sprintf("%s.%d", first, index+1)
+}
+
+// abandon closes unused engines without saving under limits that may be mistaken.
+func (t *Tiered[K]) abandon() {
+	for _, e := range t.engines {
+		if e.keeper != nil {
+			_ = e.keeper.abandon()
+		}
+	}
+	_ = t.Close()
+}
+
+// Choke reports whether the key may act now under every limit, and takes a unit if so.
+func (t *Tiered[K]) Choke(key K) bool {
+	c := tieredCall[K]{tiers: t, key: key, n: 1}
+	if allowed, decided := c.take(nil); decided {
+		return allowed
+	}
+	d, _ := c.takeRest(nil)
+	return d.Allowed
+}
+
+// Take asks every limit for n units, and records them if all allow it. Limit and Remaining are the
+// smallest of all limits, RetryAfter and ResetAfter the longest. n == 0 looks without taking. For a
+// known key it never waits and never allocates.
+func (t *Tiered[K]) Take(key K, n int64) (all policy.Decision) {
+	all, _ = t.take(key, n)
+	return all
+}
+
+// Wait blocks until n units can be used under every limit, takes them and returns nil. Errors are
+// as for Engine.Wait; nothing was then taken. It waits as AcquireAll does.
+func (t *Tiered[K]) Wait(ctx context.Context, key K, n int64) error {
+	_, err := t.Acquire(ctx, key, n, policy.Never)
+	return err
+}
+
+// Acquire is Wait with bounded patience, for units to be given back by Keep or Cancel: see
+// AcquireAll. The outcome has a claim for each limit, in the order of Engines.
+func (t *Tiered[K]) Acquire(ctx context.Context, key K, n int64, patience time.Duration) (Outcome, error) {
+	return AcquireAll(ctx, patience, t.Claims(key, n)...)
+}
+
+// Refund gives n units back to the key, under every limit: see Engine.Refund. The decision is
+// Allowed if all recorded it.
+func (t *Tiered[K]) Refund(key K, n int64) policy.Decision {
+	all := true
+	for _, e := range t.engines {
+		all = e.Refund(key, n).Allowed && all
+	}
+	d := t.Take(key, 0)
+	d.Allowed = all
+	return d
+}
+
+// Reset is Engine.Reset under every limit. It reports whether there was anything.
+func (t *Tiered[K]) Reset(key K) bool {
+	used := false
+	for _, e := range t.engines {
+		used = e.Reset(key) || used
+	}
+	return used
+}
+
+// Block refuses the key for d, under every limit; a d of 0 lifts its blocks: see Engine.Block. The
+// first engine keeps the block. Config.Penalty counts the refusals of each limit apart.
+func (t *Tiered[K]) Block(key K, d time.Duration) error {
+	if len(t.engines) == 0 {
+		return ErrUnavailable
+	}
+	err := t.engines[0].Block(key, d)
+	for i := 1; i < len(t.engines) && err == nil && d == 0; i++ {
+		err = t.engines[i].Block(key, 0)
+	}
+	return err
+}
+
+// Claims names n units of the key under every limit, for TakeAll.
+func (t *Tiered[K]) Claims(key K, n int64) []Claim {
+	claims := make([]Claim, len(t.engines))
+	for i, e := range t.engines {
+		claims[i] = e.Claim(key, n)
+	}
+	return claims
+}
+
+// Engines returns the engines, Config.Policy's first, for use of a single limit: Stats, SetPolicy,
+// ChangeLimit, All.
+func (t *Tiered[K]) Engines() []*Engine[K] { return append([]*Engine[K](nil), t.engines...) }
+
+// Health returns nil if all engines work, and otherwise their errors: see Engine.Health.
+func (t *Tiered[K]) Health() error {
+	var all []error
+	for _, e := range t.engines {
+		all = append(all, e.Health())
+	}
+	return errors.Join(all...)
+}
+
+// Close closes all engines: see Engine.Close.
+func (t *Tiered[K]) Close() error {
+	var all []error
+	for _, e := range t.engines {
+		all = append(all, e.Close())
+	}
+	return errors.Join(all...)
 }

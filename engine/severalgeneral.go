@@ -1,0 +1,385 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/ral-limiter/ral/cell"
+	"github.com/ral-limiter/ral/internal/adapter/binding"
+	"github.com/ral-limiter/ral/internal/core/escape"
+	"github.com/ral-limiter/ral/internal/core/shape"
+	"github.com/ral-limiter/ral/limits"
+	"github.com/ral-limiter/ral/policy"
+	"github.com/ral-limiter/ral/table"
+)
+
+// severalKeys is a call on several keys, known or not. severalfast.go has the calls on known keys.
+type severalKeys struct {
+	keys  []keyRequest
+	order []int // in which keys are asked and taken from
+}
+
+// keyRequest is a key in a call on several keys.
+type keyRequest struct {
+	engine   *claimer
+	key      anyKey
+	n        int64
+	brief    bool // see Claim.Brief
+	decision policy.Decision
+	basis    cell.Basis
+	receipt  cell.Receipt
+	taken    bool  // give the receipt's units back if another key refuses
+	atOnce   int64 // the most that decision.Remaining can be
+}
+
+const none = -1
+
+// take takes from all keys, or from none. Offers took from the first done keys, until another call
+// was faster. If the next key has no room the call is refused, as it must not take again units that
+// other calls have seen it take.
+func (s *severalKeys) take(done int) bool {
+	return (done > 0 || s.probe()) && s.takeExcept(none)
+}
+
+// probe asks all keys, and reports whether all would allow it. It nearly always keeps a refused
+// call from writing.
+func (s *severalKeys) probe() bool {
+	all := true
+	for _, index := range s.order {
+		k := &s.keys[index]
+		k.probe()
+		all = all && k.decision.Allowed
+	}
+	return all
+}
+
+// takeExcept takes from each key not yet taken from, except the held key at index has, and reports
+// whether all allowed it. If a key refuses, nothing is held.
+func (s *severalKeys) takeExcept(has int) (all bool) {
+	refused := none
+	defer func() { // also if a policy panics
+		if all {
+			return
+		}
+		for _, index := range slices.Backward(s.order) {
+			if k := &s.keys[index]; k.taken || index == has {
+				k.taken = false
+				k.engine.keep(k.receipt, 0)
+			}
+		}
+		if refused != none {
+			s.probeExcept(refused)
+		}
+	}()
+	for _, index := range s.order {
+		k := &s.keys[index]
+		if index == has {
+			// It may have taken ahead of its turn. A limit that became one of another family
+			// describes no key.
+			var d policy.Decision
+			if _, atOnce := k.engine.probeKey(k.key, 0, escape.Hide(&d)); d.Allowed {
+				k.decision, k.atOnce = d, atOnce
+			}
+		}
+		if index == has || k.taken || k.n == 0 {
+			continue
+		}
+		k.basis, k.atOnce = k.engine.tryTakeKey(k.key, k.n, k.brief, escape.Hide(&k.decision), escape.Hide(&k.receipt))
+		if k.taken = k.decision.Allowed; !k.taken {
+			refused = index
+			return false
+		}
+	}
+	return true
+}
+
+func (s *severalKeys) probeExcept(refused int) {
+	for _, index := range s.order {
+		if k := &s.keys[index]; index != refused {
+			k.probe()
+		}
+	}
+}
+
+// countAnswers counts the answer of each key. If the call is refused, keys that would have allowed
+// it are described as not taken from.
+func (s *severalKeys) countAnswers(allowed bool) {
+	for _, index := range s.order {
+		k := &s.keys[index]
+		switch {
+		case allowed == k.decision.Allowed && k.n != 0:
+			k.decision = k.engine.count(k.key, k.decision, k.basis)
+		case !allowed && k.decision.Allowed:
+			k.engine.probeKey(k.key, 0, escape.Hide(&k.decision))
+		}
+	}
+}
+
+// first returns the index of the first key in order that is so, or none.
+func (s *severalKeys) first(is func(k *keyRequest) bool) int {
+	for _, index := range s.order {
+		if is(&s.keys[index]) {
+			return index
+		}
+	}
+	return none
+}
+
+func (k *keyRequest) probe() {
+	k.basis, k.atOnce = k.engine.probeKey(k.key, k.n, escape.Hide(&k.decision))
+}
+
+func (k *keyRequest) asks() bool     { return k.n != 0 }
+func (k *keyRequest) isClosed() bool { return k.engine.isClosed() }
+func (k *keyRequest) isLined() bool  { return k.n != 0 && k.engine.hasWaiters(k.key) }
+
+// last returns the refusing key with the longest wait.
+func (s *severalKeys) last() int {
+	last := none
+	for _, index := range s.order {
+		d := s.keys[index].decision
+		if !d.Allowed && (last == none || d.RetryAfter > s.keys[last].decision.RetryAfter) {
+			last = index
+		}
+	}
+	return last
+}
+
+// claimsCall is a call on claims.
+type claimsCall struct {
+	severalKeys
+	claims []Claim
+	firsts []int // for each claim, the first claim on its key
+	waited time.Duration
+}
+
+type claimRoom struct {
+	keys   [maxTiers]keyRequest
+	firsts [maxTiers]int
+	order  [maxTiers]int
+}
+
+// join brings claims on a key together, and orders keys alike in every call. So two calls that want
+// the same keys meet at the first, where one is refused with reason, instead of each holding a key
+// that the other wants.
+func join(claims []Claim, room *claimRoom) claimsCall {
+	keys, firsts, order := room.keys[:0], room.firsts[:0], room.order[:0]
+	for i, c := range claims {
+		key := keyRequest{engine: c.claimer(), key: c.key, n: c.n, brief: c.brief}
+		first := 0
+		for first < i && !(keys[first].engine == key.engine && key.engine.sameKey(keys[first].key, key.key)) {
+			first++
+		}
+		keys, firsts = append(keys, key), append(firsts, first)
+		if first == i {
+			order = append(order, i)
+			continue
+		}
+		k := &keys[first]
+		k.brief = k.brief && c.brief
+		if k.n < 0 || c.n < 0 {
+			k.n = -1
+		} else {
+			k.n = addSaturated(k.n, c.n)
+		}
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return claims[a].compare(&claims[b]) })
+	return claimsCall{severalKeys: severalKeys{keys, order}, claims: claims, firsts: firsts}
+}
+
+// compare orders keys alike in every call. Different keys may compare equal.
+func (c *Claim) compare(other *Claim) int {
+	if c.engine != other.engine {
+		return cmp.Compare(c.claimer().id, other.claimer().id)
+	}
+	return cmp.Compare(c.hash, other.hash)
+}
+
+func addSaturated(a, b int64) int64 {
+	if a > math.MaxInt64-b {
+		return math.MaxInt64
+	}
+	return a + b
+}
+
+func (c *claimsCall) outcome(allowed bool) Outcome {
+	c.countAnswers(allowed)
+	out := Outcome{Allowed: allowed, Waited: c.waited, Decisions: make([]policy.Decision, len(c.keys))}
+	if allowed && c.first((*keyRequest).asks) != none {
+		out.held = make([]heldClaim, len(c.keys))
+	}
+	for i, first := range c.firsts {
+		k := &c.keys[first]
+		if out.Decisions[i] = k.decision; out.held != nil {
+			out.held[i] = heldClaim{n: c.claims[i].n, first: first}
+			if first == i {
+				out.held[i].engine, out.held[i].receipt = k.engine, k.receipt
+			}
+		}
+	}
+	for i, first := range c.firsts {
+		out.see(i, c.keys[first].basis)
+	}
+	b := binding.New(allowed)
+	for i, first := range c.firsts {
+		b.See(i, &out.Decisions[i], c.keys[first].atOnce)
+	}
+	out.Binding, out.RetryAfter = b.Index, b.RetryAfter
+	return out
+}
+
+// claimer is an engine of any type of keys.
+type claimer struct {
+	anyEngine
+	id    uint64 // orders engines
+	time  *timeSource
+	tally *cell.Tally
+	warns bool // see Config.WarnAt
+}
+
+// count counts an answer, and returns the decision afterwards: a counted refusal may block the key.
+func (c *claimer) count(key anyKey, d policy.Decision, basis cell.Basis) policy.Decision {
+	if due := c.countOne(d.Allowed, basis); due != (cell.Due{}) {
+		return c.finishOne(key, d, due)
+	}
+	return d
+}
+
+// anyEngine has the methods of a claimer by the type of the keys, which are in the engine's own
+// form. Only countOne counts.
+type anyEngine interface {
+	// known is cell.Known.
+	known(key anyKey, hash uint64, now policy.Instant) (level *table.Level, terms *table.Terms, word, returned uint64)
+	// accept is cell.Accept.
+	accept(o cell.Offer, hash uint64, n int64) (r cell.Remembered, ok bool)
+	// keep ends a take with used of its units used. The zero receipt holds none.
+	keep(r cell.Receipt, used int64)
+
+	// For all keys, known or not. They keep no pointer. atOnce is the most units that can remain.
+	probeKey(key anyKey, n int64, d *policy.Decision) (basis cell.Basis, atOnce int64)
+	tryTakeKey(key anyKey, n int64, brief bool, d *policy.Decision, r *cell.Receipt) (basis cell.Basis, atOnce int64)
+	// await is tryTakeKey in the key's line. On an error the decision is a refusal.
+	await(ctx context.Context, key anyKey, n int64, patience time.Duration, d *policy.Decision, r *cell.Receipt) (
+		waited time.Duration, basis cell.Basis, err error)
+	// countOne counts an answer. Unless it returns the zero Due, call finishOne, which returns the
+	// decision afterwards: a counted refusal may block the key.
+	countOne(allowed bool, basis cell.Basis) (due cell.Due)
+	finishOne(key anyKey, d policy.Decision, due cell.Due) policy.Decision
+
+	// offerBasis returns the basis of the answer of an accepted offer.
+	offerBasis(cell.Offer) cell.Basis
+
+	explainKey(key anyKey, n int64) limits.Explanation
+	// chargeKey charges units used beyond a take.
+	chargeKey(key anyKey, n int64)
+
+	sameKey(a, b anyKey) bool
+	hasWaiters(anyKey) bool
+	isClosed() bool
+}
+
+func (e *Engine[K]) known(key anyKey, hash uint64, now policy.Instant) (
+	level *table.Level, terms *table.Terms, word, returned uint64,
+) {
+	return e.cell.Known(unpack[K](e.form, key), hash, now)
+}
+
+func (e *Engine[K]) accept(o cell.Offer, hash uint64, n int64) (r cell.Remembered, ok bool) {
+	return e.cell.Accept(o, hash, n)
+}
+
+func (e *Engine[K]) keep(r cell.Receipt, used int64) {
+	h := e.cell.Held(r)
+	h.Keep(used)
+}
+
+func (e *Engine[K]) offerBasis(o cell.Offer) cell.Basis { return e.cell.OfferBasis(&o) }
+
+func (e *Engine[K]) probeKey(packed anyKey, n int64, d *policy.Decision) (basis cell.Basis, atOnce int64) {
+	key := unpack[K](e.form, packed)
+	limit, atOnce := e.limitOf(key)
+	return e.cell.Probe(limit, key, n, d), atOnce
+}
+
+func (e *Engine[K]) tryTakeKey(packed anyKey, n int64, brief bool, d *policy.Decision, r *cell.Receipt) (
+	basis cell.Basis, atOnce int64,
+) {
+	key := unpack[K](e.form, packed)
+	limit, atOnce := e.limitOf(key) // before units are taken, as it may panic
+	var h cell.Held[K]
+	basis = e.cell.TryTake(limit, key, n, brief, d, &h)
+	*r = h.Receipt
+	return basis, atOnce
+}
+
+// limitOf returns PolicyFor's limit for the key, nil for the engine's own, and the most that can
+// remain.
+func (e *Engine[K]) limitOf(key K) (limit policy.Policy, atOnce int64) {
+	if limit = e.cell.Chosen(key); limit != nil {
+		return limit, shape.AtOnce(limit)
+	}
+	return nil, shape.AtOnce(e.cell.Limit())
+}
+
+func (e *Engine[K]) await(
+	ctx context.Context, key anyKey, n int64, patience time.Duration, d *policy.Decision, r *cell.Receipt,
+) (waited time.Duration, basis cell.Basis, err error) {
+	var h cell.Held[K]
+	waited, basis, err = e.cell.Await(ctx, nil, unpack[K](e.form, key), n, patience, d, &h)
+	*r = h.Receipt
+	return waited, basis, e.named(err)
+}
+
+func (e *Engine[K]) chargeKey(key anyKey, n int64) { e.charge(nil, unpack[K](e.form, key), n) }
+
+func (e *Engine[K]) countOne(allowed bool, basis cell.Basis) (due cell.Due) {
+	return e.cell.CountOnly(allowed, basis)
+}
+
+func (e *Engine[K]) finishOne(key anyKey, d policy.Decision, due cell.Due) policy.Decision {
+	e.cell.Finish(unpack[K](e.form, key), &d, due)
+	return d
+}
+
+func (e *Engine[K]) sameKey(a, b anyKey) bool {
+	key := unpack[K](e.form, a)
+	if _, hashed := e.cell.Hash(key); !hashed {
+		return false // comparing it with its like would panic
+	}
+	return key == unpack[K](e.form, b)
+}
+
+func (e *Engine[K]) hasWaiters(key anyKey) bool { return e.cell.HasWaiters(unpack[K](e.form, key)) }
+
+func (e *Engine[K]) isClosed() bool { return e.cell.Closed() }
+
+// noEngine has the key of the zero Claim: its limit is 0. It is asked nothing that follows a take,
+// so it lacks those methods.
+type noEngine struct{ anyEngine }
+
+var noClaimer = &claimer{anyEngine: noEngine{}}
+
+var errNoKey = fmt.Errorf("%w: the zero Claim names no key", ErrNever)
+
+func (noEngine) probeKey(_ anyKey, _ int64, d *policy.Decision) (basis cell.Basis, atOnce int64) {
+	*d = policy.Decision{RetryAfter: policy.Never}
+	return basis, 0
+}
+func (noEngine) countOne(bool, cell.Basis) (due cell.Due) { return due }
+func (noEngine) keep(cell.Receipt, int64)                 {}
+func (noEngine) sameKey(anyKey, anyKey) bool              { return false }
+func (noEngine) hasWaiters(anyKey) bool                   { return false }
+func (noEngine) isClosed() bool                           { return false }
+func (noEngine) explainKey(anyKey, int64) limits.Explanation {
+	return limits.Explanation{Decision: policy.Decision{RetryAfter: policy.Never}, Binding: none}
+}
+func (noEngine) await(_ context.Context, _ anyKey, _ int64, _ time.Duration, d *policy.Decision, _ *cell.Receipt) (
+	waited time.Duration, basis cell.Basis, err error,
+) {
+	*d = policy.Decision{RetryAfter: policy.Never}
+	return 0, basis, errNoKey
+}
