@@ -3,40 +3,11 @@ package page
 import (
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/ral-limiter/ral/cmd/ralbench/format"
 	"github.com/ral-limiter/ral/cmd/ralbench/report"
 )
-
-func setupOf(d report.Document) [][2]string {
-	m, s := d.Machine, d.Settings
-	rows := [][2]string{
-		{"Commit", m.Commit},
-		{"Measured", d.Time.Format("2006-01-02 15:04:05 MST") + ", took " + format.Short(d.Took.Round(1e8))},
-		{"Processor", m.CPU},
-		{"Cores", strconv.Itoa(m.Cores)},
-		{"GOMAXPROCS", format.Numbers(s.CPUs, ",")},
-		{"System", m.OS + "/" + m.Arch},
-		{"Go", m.Go},
-	}
-	if m.GOGC != "" {
-		rows = append(rows, [2]string{"GOGC", m.GOGC})
-	}
-	if d.Redis != "" {
-		rows = append(rows, [2]string{"Redis", d.Redis + ", on the same machine"})
-	}
-	budget := "none"
-	if s.Budget > 0 {
-		budget = format.Short(s.Budget)
-	}
-	return append(rows,
-		[2]string{"Rounds", fmt.Sprintf("%d, contenders interleaved; %v a turn", s.Rounds, s.Duration)},
-		[2]string{"Scale", fmt.Sprintf("%v of the keys that the workloads should have", s.Scale)},
-		[2]string{"Budget of time", budget},
-	)
-}
 
 func cpusOf(d report.Document) (cpus []int) {
 	for _, w := range d.Workloads {

@@ -32,7 +32,7 @@ var (
 	plot string
 )
 
-var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{"plural": format.Plural, "sentence": format.Sentence}).Parse(pageText))
+var pageTemplate = template.Must(template.New("page").Funcs(report.Funcs).Parse(pageText))
 
 type view struct {
 	Style     template.CSS
@@ -43,18 +43,11 @@ type view struct {
 
 	Doc      report.Document
 	Time     string
-	Verdict  []report.Verdict
-	Short    []report.Verdict
-	Beside   report.Table
-	Goals    report.Table
-	Setup    [][2]string // names and values
-	Again    []string    // commands
-	Audit    report.AuditSummary
+	Again    []string // commands
 	Audited  bool
 	Legend   []style
 	Overview *chart
 	Sections []section
-	Intro    string // of a special mode, or empty
 	Glossary string
 }
 
@@ -87,12 +80,9 @@ func newView(d report.Document) view {
 		Style: template.CSS(pageStyle), Script: template.JS(pageScript),
 		Libraries: []template.JS{template.JS(d3), template.JS(plot)},
 		Doc:       d, Time: d.Time.Format("2 January 2006, 15:04 MST"),
-		Verdict: report.VerdictOf(d), Short: report.Shortfalls(d), Audit: report.Audits(d),
-		Setup: setupOf(d), Again: again(d), Glossary: report.Glossary, Goals: report.GoalTable(d),
-		Legend: styles(d.Workloads), Intro: format.Sentence(report.Intro(d)),
+		Again: again(d), Glossary: report.Glossary, Legend: styles(d.Workloads),
 	}
 	v.Data.Contenders = v.Legend
-	v.Beside, _ = report.Beside(d)
 	groups := grouped(d.Workloads)
 	if c := overview(d, groups); len(c.Points) > 0 {
 		v.Overview = &c

@@ -244,7 +244,7 @@ func TestPageOfFleetMode(t *testing.T) {
 	assert.Equal(t, measured[0].Share, share.Points[0].Value)
 	assert.Contains(t, share.Summary(), "Goal of Ral fleet leased: 95.0%.")
 	assert.Contains(t, share.Summary(), measured[1].Name+": "+format.Percent(measured[1].Share))
-	assert.GreaterOrEqual(t, p.Audit.Clean, 2*6, "each share is audited")
+	assert.GreaterOrEqual(t, report.Audits(d).Clean, 2*6, "each share is audited")
 
 	page := textOf(t, d)
 	assert.Contains(t, page, "Fleet mode on Redis "+d.Redis)

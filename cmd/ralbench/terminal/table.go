@@ -6,7 +6,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/jedib0t/go-pretty/v6/table"
-	"github.com/jedib0t/go-pretty/v6/text"
+	layout "github.com/jedib0t/go-pretty/v6/text"
 
 	"github.com/ral-limiter/ral/cmd/ralbench/report"
 )
@@ -19,16 +19,17 @@ const (
 // nameWidth is the least width of the column of contenders, signs included.
 const nameWidth = 18
 
-// table writes a table, in as many parts as the width requires. Yardsticks stand apart.
-func (p *printer) table(t report.Table) {
-	p.WriteString("\n")
+// Table returns a table with what it is about above.
+func (p printer) Table(t report.Table) string {
+	about := ""
 	if t.About != "" {
-		p.line("", "%s: %s", t.Title, t.About)
+		about = p.Line("", "%s: %s", t.Title, t.About)
 	}
-	p.rows(t)
+	return "\n" + about + p.Rows(t)
 }
 
-func (p *printer) rows(t report.Table) {
+// Rows returns a table, in as many parts as the width requires. Yardsticks stand apart.
+func (p printer) Rows(t report.Table) (text string) {
 	end := ""
 	if t.Columns[len(t.Columns)-1].Width > 0 { // room for marks
 		end = " "
@@ -50,17 +51,17 @@ func (p *printer) rows(t report.Table) {
 		shown.Style().Options.DrawBorder = false
 		shown.Style().Options.SeparateColumns = false
 		shown.Style().Box.PaddingRight = ""
-		shown.Style().Format.Header = text.FormatDefault
+		shown.Style().Format.Header = layout.FormatDefault
 		var heads table.Row
 		var configs []table.ColumnConfig
 		for n, i := range part {
-			c := table.ColumnConfig{Number: n + 1, WidthMax: limits[i], WidthMaxEnforcer: text.WrapSoft, Align: text.AlignRight, AlignHeader: text.AlignRight}
+			c := table.ColumnConfig{Number: n + 1, WidthMax: limits[i], WidthMaxEnforcer: layout.WrapSoft, Align: layout.AlignRight, AlignHeader: layout.AlignRight}
 			if end != "" && limits[i] == 0 {
 				c.WidthMin = widths[i]
 			}
 			head := t.Columns[i].Name + end
 			if t.Columns[i].Words {
-				c.Align, c.AlignHeader, head = text.AlignLeft, text.AlignLeft, t.Columns[i].Name
+				c.Align, c.AlignHeader, head = layout.AlignLeft, layout.AlignLeft, t.Columns[i].Name
 			}
 			heads, configs = append(heads, head), append(configs, c)
 		}
@@ -80,8 +81,9 @@ func (p *printer) rows(t report.Table) {
 			}
 			shown.AppendRow(cells)
 		}
-		p.WriteString(shown.Render() + "\n")
+		text += shown.Render() + "\n"
 	}
+	return text
 }
 
 // isYardstick reports whether the last contender of the rows is a yardstick.
