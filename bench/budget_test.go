@@ -15,7 +15,7 @@ func TestBudgetBoundsFirstRoundsToo(t *testing.T) {
 		const keys = 100_000
 		slow := sleeping("slow", 100*newKeyCost)
 		grow := func(name string) Workload {
-			return Workload{Name: name, Limit: loose, Keys: keys, Draw: DrawOnce, Rounds: 1, OneTimedPass: true}
+			return Workload{Name: name, Limit: Loose, Keys: keys, Draw: DrawOnce, Rounds: 1, OneTimedPass: true}
 		}
 		o := quick()
 		o.Budget = 8 * time.Second // each contender takes 5
@@ -36,8 +36,8 @@ func TestRoundsAreLeftOutBeforeContenders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := quick()
 		o.Budget = 20 * time.Second
-		flood := Workload{Name: "flood", Limit: loose, Keys: 10_000, Draw: DrawOnce, Rounds: 100, AuditOnly: true}
-		grow := Workload{Name: "growth", Limit: loose, Keys: 200_000, Draw: DrawOnce, Rounds: 1, AuditOnly: true}
+		flood := Workload{Name: "flood", Limit: Loose, Keys: 10_000, Draw: DrawOnce, Rounds: 100, AuditOnly: true}
+		grow := Workload{Name: "growth", Limit: Loose, Keys: 200_000, Draw: DrawOnce, Rounds: 1, AuditOnly: true}
 		report := ran(t, o, []Workload{flood, grow}, sleeping("a", 50*newKeyCost), sleeping("b", 50*newKeyCost))
 		assert.Empty(t, report.LeftOut)
 		assert.LessOrEqual(t, report.Took, o.Budget)
@@ -56,7 +56,7 @@ func TestEndedIdlingIsUnknown(t *testing.T) {
 		forgets := sleeping("forgets", newKeyCost)
 		forgets.Idles = true
 		w := Workload{
-			Name: "memory", Limit: loose, Keys: 1000, Draw: DrawOnce, Rounds: 1, AuditOnly: true,
+			Name: "memory", Limit: Loose, Keys: 1000, Draw: DrawOnce, Rounds: 1, AuditOnly: true,
 			Memory: true, Idle: time.Hour,
 		}
 		for budget, idled := range map[time.Duration]time.Duration{0: time.Hour, time.Minute: 0} {

@@ -52,7 +52,7 @@ func Calls(scale float64) []Workload {
 		{
 			Name: LimitsAuditWorkload, About: "64 goroutines on one hot key, by each kind of limit: does it pass more than its promise?",
 			Why:   "The race for one key, for limits that count in windows, or store what was not used.",
-			Limit: tight, Keys: 1, Refused: 1, Callers: auditCallers, Rounds: 3, AuditOnly: true, Apart: true, Base: ralName,
+			Limit: Tight, Keys: 1, Refused: 1, Callers: auditCallers, Rounds: 3, AuditOnly: true, Apart: true, Base: ralName,
 		},
 		beside(VerbsWorkload, "each verb on 64 hot keys under a funnel; one caller, every call passes",
 			"What a server pays for waiting, for taking ahead and giving back, and for limits by key."),
@@ -64,7 +64,7 @@ func Calls(scale float64) []Workload {
 		{
 			Name: SetPolicyWorkload, About: "the limit is changed 200 times, while 8 callers ask for one key",
 			Why:   "A limit that is changed under load: SetPolicy returns only when the new one holds.",
-			Limit: loose, Draw: DrawOnce, Keys: max(int(math.Round(200*scale)), 1), Callers: 1, Rounds: 1, OneTimedPass: true, Apart: true, CallCost: 2 * time.Millisecond,
+			Limit: Loose, Draw: DrawOnce, Keys: max(int(math.Round(200*scale)), 1), Callers: 1, Rounds: 1, OneTimedPass: true, Apart: true, CallCost: 2 * time.Millisecond,
 		},
 	}
 }
@@ -96,13 +96,11 @@ func All(scale float64) []Workload {
 // RalCalls returns Ral's other limits and verbs as contenders for [Calls]. The first, named as Ral
 // is elsewhere, is Choke under a funnel.
 func RalCalls() []Contender {
-	base := Ral()
-	base.For = []string{LimitsWorkload, LimitsTakeWorkload, LimitsAuditWorkload, VerbsWorkload, SeveralWorkload, SeveralRefusedWorkload, HTTPWorkload}
-	base.About = "Choke under a funnel"
-	all := []Contender{base}
+	all := []Contender{ralCall("", "Choke under a funnel", onEngine(funnel, choke), LimitsWorkload, LimitsTakeWorkload, LimitsAuditWorkload,
+		VerbsWorkload, SeveralWorkload, SeveralRefusedWorkload, HTTPWorkload)}
 	for _, k := range limitKinds {
 		by := func(name string, verb func(*engine.Engine[string]) Limiter, workloads ...string) {
-			c := ralCall(k.name, name+k.about, k.limit, verb, workloads...)
+			c := ralCall(k.name, name+k.about, onEngine(k.limit, verb), workloads...)
 			c.Promise, c.Note = k.promise, k.note
 			all = append(all, c)
 		}
@@ -112,21 +110,21 @@ func RalCalls() []Contender {
 		by("Take under ", take, LimitsTakeWorkload)
 	}
 	for _, v := range verbs {
-		all = append(all, ralCall(v.name, v.about, funnel, v.verb, VerbsWorkload))
+		all = append(all, ralCall(v.name, v.about, onEngine(funnel, v.verb), VerbsWorkload))
 	}
-	all = append(all, ralPolicyFor())
+	all = append(all, ralCall("PolicyFor", "Choke with one of three funnels by key", newPolicyFor, VerbsWorkload))
 	for _, m := range severalLimits {
-		c := newRalCall(m.name, m.about, SeveralWorkload, SeveralRefusedWorkload)
-		c.New = m.new
-		all = append(all, c)
+		all = append(all, ralCall(m.name, m.about, m.new, SeveralWorkload, SeveralRefusedWorkload))
 	}
-	return append(append(all, ralHTTP()...), ralSetPolicy())
+	change := ralCall("SetPolicy", "SetPolicy, while 8 goroutines call Choke", newSetPolicy, SetPolicyWorkload)
+	change.Note = "ns/op has the other callers in it; p50 to worst are single changes"
+	return append(append(all, ralHTTP()...), change)
 }
 
 // limitKinds are the policies. The first is the funnel's Take; its Choke is the base.
 var limitKinds = []struct {
 	name, about string
-	limit       func(Limit) (policy.Policy, error)
+	limit       policyOf
 	promise     Promise
 	note        string
 }{
@@ -220,26 +218,16 @@ var verbs = []struct {
 	}},
 }
 
-func newRalCall(name, about string, workloads ...string) Contender {
-	return Contender{Name: ralName + " " + name, About: about, Promise: LeakyBucket, Exact: true, For: workloads}
-}
-
-func ralCall(name, about string, limit func(Limit) (policy.Policy, error), verb func(*engine.Engine[string]) Limiter, workloads ...string) Contender {
-	c := newRalCall(name, about, workloads...)
-	c.New = func(s Setup) (Limiter, error) { return onEngine(s, limit, verb, asItIs) }
-	return c
-}
-
-func ralPolicyFor() Contender {
-	c := newRalCall("PolicyFor", "Choke with one of three funnels by key", VerbsWorkload)
-	c.New = func(s Setup) (Limiter, error) {
-		var three [3]policy.Policy
-		for i := range three {
-			three[i] = policy.Must(policy.Funnel(s.Limit.Capacity-int64(i), s.Limit.Count, s.Limit.Per))
-		}
-		return onEngine(s, funnel, choke, asItIs, engine.PolicyFor(func(key string) policy.Policy { return three[key[len(key)-1]%3] }))
+func newPolicyFor(s Setup) (Limiter, error) {
+	var three [3]policy.Policy
+	for i := range three {
+		three[i] = policy.Must(policy.Funnel(s.Limit.Capacity-int64(i), s.Limit.Count, s.Limit.Per))
 	}
-	return c
+	e, err := newEngine(s, funnel, engine.PolicyFor(func(key string) policy.Policy { return three[key[len(key)-1]%3] }))
+	if err != nil {
+		return Limiter{}, err
+	}
+	return counted(choke(e), e, e.Close), nil
 }
 
 // severalLimits are the calls under two limits: the workload's own, and roomy.
@@ -284,60 +272,52 @@ const sharedKey = "all"
 
 // newClaims returns calls on two engines, under the workload's limit and roomy.
 func newClaims(s Setup, calls func(own, shared *engine.Engine[string]) askFunc) (Limiter, error) {
-	own, err := newEngine(s, funnel, asItIs)
+	own, err := newEngine(s, funnel)
 	if err != nil {
 		return Limiter{}, err
 	}
-	shared, err := newEngine(Setup{Limit: roomy}, funnel, asItIs)
+	shared, err := newEngine(Setup{Limit: roomy}, funnel)
 	if err != nil {
 		return Limiter{}, errors.Join(err, own.Close())
 	}
 	return counted(Limiter{Ask: calls(own, shared)}, own, func() error { return errors.Join(own.Close(), shared.Close()) }), nil
 }
 
-// RalTake returns the engine's Take under a funnel.
-func RalTake() Contender { return ralCall("Take", "Take under a funnel", funnel, take) }
-
-// ralSetPolicy alternates an engine's limit, by a single caller at a time. A key passes if the limit
+// newSetPolicy alternates an engine's limit, by a single caller at a time. A key passes if the limit
 // was changed.
-func ralSetPolicy() Contender {
-	c := newRalCall("SetPolicy", "SetPolicy, while 8 goroutines call Choke", SetPolicyWorkload)
-	c.Note = "ns/op has the other callers in it; p50 to worst are single changes"
-	c.New = func(s Setup) (Limiter, error) {
-		e, err := newEngine(s, funnel, asItIs)
-		if err != nil {
-			return Limiter{}, err
-		}
-		var two [2]policy.Policy
-		for i := range two {
-			two[i] = policy.Must(policy.Funnel(s.Limit.Capacity/int64(i+2), s.Limit.Count, s.Limit.Per))
-		}
-		var callers sync.WaitGroup
-		var stop atomic.Bool
-		const busy = 8
-		for range busy {
-			callers.Go(func() {
-				for !stop.Load() {
-					for range batch {
-						e.Choke(sharedKey)
-					}
-				}
-			})
-		}
-		next := 0
-		return Limiter{
-			Ask: func(keys []string) int {
-				return AskEach(keys, func(string) bool {
-					next = 1 - next
-					return e.SetPolicy(two[next]) == nil
-				})
-			},
-			Free: func() error {
-				stop.Store(true)
-				callers.Wait()
-				return e.Close()
-			},
-		}, nil
+func newSetPolicy(s Setup) (Limiter, error) {
+	e, err := newEngine(s, funnel)
+	if err != nil {
+		return Limiter{}, err
 	}
-	return c
+	var two [2]policy.Policy
+	for i := range two {
+		two[i] = policy.Must(policy.Funnel(s.Limit.Capacity/int64(i+2), s.Limit.Count, s.Limit.Per))
+	}
+	var callers sync.WaitGroup
+	var stop atomic.Bool
+	const busy = 8
+	for range busy {
+		callers.Go(func() {
+			for !stop.Load() {
+				for range batch {
+					e.Choke(sharedKey)
+				}
+			}
+		})
+	}
+	next := 0
+	return Limiter{
+		Ask: func(keys []string) int {
+			return AskEach(keys, func(string) bool {
+				next = 1 - next
+				return e.SetPolicy(two[next]) == nil
+			})
+		},
+		Free: func() error {
+			stop.Store(true)
+			callers.Wait()
+			return e.Close()
+		},
+	}, nil
 }

@@ -24,7 +24,7 @@ func TestBriefShortensOnlyTheWorkloadsOfCalls(t *testing.T) {
 
 func TestWorkloadMayHaveADurationOfItsOwn(t *testing.T) {
 	o := quick()
-	w := Workload{Name: "short", Limit: loose, Keys: 1}
+	w := Workload{Name: "short", Limit: Loose, Keys: 1}
 	long := Estimate([]Workload{w}, []Contender{Floor()}, o)
 	w.Duration = o.Duration / 2
 	assert.Less(t, Estimate([]Workload{w}, []Contender{Floor()}, o), long)
@@ -35,7 +35,7 @@ func TestWorkloadMayHaveADurationOfItsOwn(t *testing.T) {
 func TestLimitersAreToldTheirKeysFirst(t *testing.T) {
 	made := &fake{ask: passAll}
 	c := faked("told", func(Setup) *fake { return made })
-	resultOf(t, quick(), Workload{Name: "some", Limit: loose, Draw: DrawInTurn, Keys: 3}, c)
+	resultOf(t, quick(), Workload{Name: "some", Limit: Loose, Draw: DrawInTurn, Keys: 3}, c)
 	assert.Equal(t, newStream(upTo(0, 3)).keys, made.told)
 }
 

@@ -82,6 +82,8 @@ type Setup struct {
 	Idle time.Duration
 	// Refuse holds the keys that a yardstick refuses.
 	Refuse map[string]struct{}
+
+	packageTime bool // Ral goes by the clock of package time
 }
 
 // Limiter answers calls from any number of goroutines. All functions but Ask may be nil.

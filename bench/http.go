@@ -17,9 +17,8 @@ func ralHTTP() (all []Contender) {
 		set  httplimit.HeaderSet
 	}{{"", httplimit.NoHeaders}, {" with fields", httplimit.RateLimitHeaders}} {
 		for limits, name := range []string{"one limit", "two limits"} {
-			c := newRalCall(name+fields.name, "a handler of httplimit, "+name+fields.name, HTTPWorkload)
-			c.New = func(s Setup) (Limiter, error) { return newHTTP(s, limits+1, fields.set) }
-			all = append(all, c)
+			open := func(s Setup) (Limiter, error) { return newHTTP(s, limits+1, fields.set) }
+			all = append(all, ralCall(name+fields.name, "a handler of httplimit, "+name+fields.name, open, HTTPWorkload))
 		}
 	}
 	return all
@@ -35,7 +34,7 @@ func newHTTP(s Setup, limits int, set httplimit.HeaderSet) (l Limiter, err error
 	}
 	var all []httplimit.AnyLimit
 	for _, name := range []string{"first", "second"}[:limits] {
-		e, err := newEngine(s, funnel, asItIs)
+		e, err := newEngine(s, funnel)
 		if err != nil {
 			return l, errors.Join(err, l.Close())
 		}

@@ -55,21 +55,23 @@ func (s stream) part(i, n int) stream {
 	return stream{s.keys[from:to], s.order[from:to]}
 }
 
-func upTo(first, n int) []uint32 {
+// draw returns n keys, one after the other.
+func draw(n int, next func() uint32) []uint32 {
 	order := make([]uint32, n)
 	for i := range order {
-		order[i] = uint32(first + i)
+		order[i] = next()
 	}
 	return order
 }
 
+func upTo(first, n int) []uint32 {
+	next := uint32(first)
+	return draw(n, func() uint32 { next++; return next - 1 })
+}
+
 // drawUniform draws n keys with equal probability.
 func drawUniform(n, keys int, r *rand.Rand) []uint32 {
-	order := make([]uint32, n)
-	for i := range order {
-		order[i] = r.Uint32N(uint32(keys))
-	}
-	return order
+	return draw(n, func() uint32 { return r.Uint32N(uint32(keys)) })
 }
 
 // zipfExponent is close to 1, Zipf's law, which the generator does not accept.
@@ -78,11 +80,7 @@ const zipfExponent = 1.01
 // drawZipf draws n keys, key r with a probability proportional to 1/(r+1)^zipfExponent.
 func drawZipf(n, keys int, r *rand.Rand) []uint32 {
 	z := rand.NewZipf(r, zipfExponent, 1, uint64(keys-1))
-	order := make([]uint32, n)
-	for i := range order {
-		order[i] = uint32(z.Uint64())
-	}
-	return order
+	return draw(n, func() uint32 { return uint32(z.Uint64()) })
 }
 
 const (
@@ -96,30 +94,21 @@ const (
 
 // drawStreams draws the keys of each caller, the same in every run.
 func drawStreams(w Workload, callers int) []stream {
+	switch {
+	case w.Keys == 1:
+		return slices.Repeat([]stream{newStream(make([]uint32, batch))}, callers)
+	case w.Draw == DrawInTurn:
+		return slices.Repeat([]stream{newStream(upTo(0, w.Keys))}, callers)
+	}
 	streams := make([]stream, callers)
-	if w.Keys == 1 {
-		one := newStream(make([]uint32, batch))
-		for i := range streams {
-			streams[i] = one
-		}
-		return streams
-	}
-	if w.Draw == DrawInTurn {
-		all := newStream(upTo(0, w.Keys))
-		for i := range streams {
-			streams[i] = all
-		}
-		return streams
-	}
 	n := min(max(drawsInAll/callers, minDraws), max(w.Keys*4, minDraws))
 	n -= n % batch
 	for i := range streams {
-		r := rand.New(rand.NewPCG(uint64(i), uint64(w.Keys)))
+		order := drawUniform
 		if w.Draw == DrawZipf {
-			streams[i] = newStream(drawZipf(n, w.Keys, r))
-		} else {
-			streams[i] = newStream(drawUniform(n, w.Keys, r))
+			order = drawZipf
 		}
+		streams[i] = newStream(order(n, w.Keys, rand.New(rand.NewPCG(uint64(i), uint64(w.Keys)))))
 	}
 	return streams
 }

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"strings"
 	"time"
 
 	"github.com/ral-limiter/ral/engine"
@@ -11,28 +12,31 @@ const ralName = "Ral"
 
 // Ral returns Ral as a contender, with the engine's defaults.
 func Ral() Contender {
-	return ralBy(ralName, "callers advance a key's word in place", asItIs)
+	return ralCall("", "callers advance a key's word in place", onEngine(funnel, choke))
 }
 
 // RalPackageTime returns Ral with package time's clock, if the default is the processor's counter.
 func RalPackageTime() Contender {
-	return ralBy("Ral package time", "the same without the processor's counter", func(c *engine.Config) { c.PackageTime = true })
+	return ralCall("package time", "the same without the processor's counter", func(s Setup) (Limiter, error) {
+		s.packageTime = true
+		return onEngine(funnel, choke)(s)
+	})
 }
 
-func ralBy(name, about string, change func(*engine.Config)) Contender {
+// RalTake returns the engine's Take under a funnel.
+func RalTake() Contender { return ralCall("Take", "Take under a funnel", onEngine(funnel, take)) }
+
+// ralCall returns a call of Ral as a contender, for these workloads only unless there are none.
+func ralCall(name, about string, open func(Setup) (Limiter, error), workloads ...string) Contender {
 	return Contender{
-		Name:    name,
-		About:   about,
-		Promise: LeakyBucket,
-		Exact:   true,
-		Idles:   true,
-		New:     func(s Setup) (Limiter, error) { return onEngine(s, funnel, choke, change) },
+		Name: strings.TrimSpace(ralName + " " + name), About: about, For: workloads, New: open,
+		Promise: LeakyBucket, Exact: true, Idles: true,
 	}
 }
 
 // ReadsCounter reports whether engines read the processor's counter by default.
 func ReadsCounter() bool {
-	e, err := newEngine(Setup{Limit: Limit{Capacity: 1, Count: 1, Per: time.Second}, MaxKeys: 1}, funnel, asItIs)
+	e, err := newEngine(Setup{Limit: Limit{Capacity: 1, Count: 1, Per: time.Second}, MaxKeys: 1}, funnel)
 	if err != nil {
 		return false
 	}
@@ -40,27 +44,27 @@ func ReadsCounter() bool {
 	return e.Stats().Clock == "counter"
 }
 
-func newEngine(s Setup, limit func(Limit) (policy.Policy, error), change func(*engine.Config), options ...engine.Option[string]) (*engine.Engine[string], error) {
+func newEngine(s Setup, limit policyOf, options ...engine.Option[string]) (*engine.Engine[string], error) {
 	p, err := limit(s.Limit)
 	if err != nil {
 		return nil, err
 	}
-	config := engine.Config{Policy: p, MaxKeys: s.MaxKeys, Idle: s.Idle}
-	change(&config)
-	return engine.New(config, options...)
+	return engine.New(engine.Config{Policy: p, MaxKeys: s.MaxKeys, Idle: s.Idle, PackageTime: s.packageTime}, options...)
 }
 
-// onEngine returns the calls of a verb on a new engine.
-func onEngine(s Setup, limit func(Limit) (policy.Policy, error), verb func(*engine.Engine[string]) Limiter,
-	change func(*engine.Config), options ...engine.Option[string]) (Limiter, error) {
-	e, err := newEngine(s, limit, change, options...)
-	if err != nil {
-		return Limiter{}, err
+// onEngine makes the calls of a verb on a new engine.
+func onEngine(limit policyOf, verb func(*engine.Engine[string]) Limiter) func(Setup) (Limiter, error) {
+	return func(s Setup) (Limiter, error) {
+		e, err := newEngine(s, limit)
+		if err != nil {
+			return Limiter{}, err
+		}
+		return counted(verb(e), e, e.Close), nil
 	}
-	return counted(verb(e), e, e.Close), nil
 }
 
-func asItIs(*engine.Config) {}
+// policyOf returns the policy that comes nearest to a limit.
+type policyOf func(Limit) (policy.Policy, error)
 
 func funnel(l Limit) (policy.Policy, error) { return policy.Funnel(l.Capacity, l.Count, l.Per) }
 

@@ -1,7 +1,6 @@
 package bench
 
 import (
-	"runtime"
 	"slices"
 	"time"
 )
@@ -34,123 +33,8 @@ func (x *session) loop(w workers, d time.Duration, callers []*caller, timed bool
 	return x.ask(w, d, nil, jobsOf(callers, x.limiter, (*caller).loop, timed), callers)
 }
 
-// close audits and frees the limiter.
-func (x *session) close(t *turn, limit Limit, keys int) error {
-	t.audit.add(auditOf(t.Promise, limit, keys, x.windows), x.limiter.Counts)
+// close frees the limiter and adds its audit.
+func (x *session) close(a *Audit, promise Promise, limit Limit, keys int) error {
+	a.add(auditOf(promise, limit, keys, x.windows), x.limiter.Counts)
 	return x.limiter.Close()
-}
-
-// allKeys returns the callers with all keys, shared out to them unless each asks for all.
-func (s *schedule) allKeys() []*caller {
-	callers := make([]*caller, s.Callers)
-	for i := range callers {
-		callers[i] = &caller{stream: s.pool, slow: s.CallCost > 0}
-		if s.Draw != DrawSameOrder {
-			callers[i].stream = s.pool.part(i, len(callers))
-		}
-	}
-	return callers
-}
-
-// open makes a contender's limiter for all rounds, asks for each key once, and warms up.
-func (s *schedule) open(i int) error {
-	t, setup := s.turns[i], s.setup()
-	if t.Yardstick != "" && s.Refused > 0 {
-		setup.Refuse = frequentKeys(s.streams, s.Keys, s.Refused)
-	}
-	limiter, err := t.New(setup)
-	if err != nil {
-		return err
-	}
-	t.session = &session{limiter: limiter}
-	for j, stream := range s.streams {
-		t.callers = append(t.callers, &caller{stream: stream, recorder: t.recorders.get(j)})
-	}
-	if limiter.Prepare != nil {
-		limiter.Prepare(s.pool.keys)
-	}
-	t.session.askOnce(s.workers, nil, s.allKeys())
-	limiter.settle()
-	p := t.session.loop(s.workers, s.o.Duration/2, t.callers, false)
-	if s.findLimit && t.Yardstick == YardstickMap && s.onlyYardsticks(i) {
-		s.Limit = s.limitAt(float64(p.Calls) / p.Elapsed.Seconds() / slowdown)
-	}
-	return nil
-}
-
-// onlyYardsticks reports whether no limiter precedes turn i.
-func (s *schedule) onlyYardsticks(i int) bool {
-	return !slices.ContainsFunc(s.turns[:i], func(t *turn) bool { return t.Yardstick == "" })
-}
-
-func (s *schedule) limitAt(speed float64) Limit {
-	return limitRefusing(s.streams, s.Keys, s.Refused, speed, s.o.Duration)
-}
-
-// roundOf returns a contender's turn on known keys: untimed calls, then timed ones, which are not
-// repeated.
-func (s *schedule) roundOf(t *turn, isFirst bool) step {
-	timed := s.o.NewRecorder != nil
-	cost := s.o.Duration + turnCost + time.Duration(s.Keys)*prepareCost/4
-	if timed {
-		cost += s.o.Duration / 2
-	}
-	return step{cost: cost, watched: !t.Elsewhere, do: func(again bool) (disturbed bool, err error) {
-		if isFirst || again {
-			runtime.GC()
-		}
-		disturbed = s.keep(t, t.session.loop(s.workers, s.o.Duration, t.callers, false), again)
-		if timed && !again {
-			t.session.limiter.settle()
-			t.session.loop(s.workers, s.o.Duration/2, t.callers, true)
-			t.recorders.endRound(s.ctx.Err() == nil)
-		}
-		t.session.limiter.settle()
-		return disturbed, nil
-	}}
-}
-
-// guessedSpeed is the calls a second of a caller until a yardstick was measured. slowdown is the
-// assumed cost of a limiter relative to the xsync map.
-const (
-	guessedSpeed = 5e6
-	slowdown     = 1.5
-)
-
-// limitRefusing returns the limit that refuses this share of calls at this speed, in calls a
-// second.
-//
-// The capacity is a quarter of a round's units, at least 3: keys that may not come twice in a row
-// are refused far below their rate. It hardly matters to the share, which by Zipf's law falls with
-// the logarithm of the takes in a round. A limiter four times as fast or slow as expected is still
-// refused 40% to 60% of its calls.
-func limitRefusing(streams []stream, keys int, share, speed float64, round time.Duration) Limit {
-	times := make([]float64, keys)
-	calls := 0.0
-	for _, s := range streams {
-		for _, i := range s.order {
-			times[i]++
-			calls++
-		}
-	}
-	// A key with a share p of the calls is refused max(p-most, 0) of all.
-	low, high := 0.0, 1.0
-	for range 30 {
-		most := (low + high) / 2
-		refused := 0.0
-		for _, n := range times {
-			refused += max(n/calls-most, 0)
-		}
-		if refused > share {
-			low = most
-		} else {
-			high = most
-		}
-	}
-	rate := high * speed
-	return Limit{
-		Capacity: max(int64(rate*round.Seconds()/4), 3),
-		Count:    max(int64(rate), 1),
-		Per:      time.Second,
-	}
 }

@@ -83,12 +83,12 @@ func (w Workload) keyCalls() int {
 }
 
 // AllPass reports whether no call is to be refused, for contenders that delay calls instead.
-func (w Workload) AllPass() bool { return w.Refused == 0 && w.Limit.Capacity >= loose.Capacity }
+func (w Workload) AllPass() bool { return w.Refused == 0 && w.Limit.Capacity >= Loose.Capacity }
 
-// The loose limit is never reached, the tight limit within microseconds.
+// The Loose limit is never reached, the Tight limit within microseconds.
 var (
-	loose = Limit{Capacity: 1 << 40, Count: 1_000_000, Per: time.Second}
-	tight = Limit{Capacity: 1000, Count: 1000, Per: time.Second}
+	Loose = Limit{Capacity: 1 << 40, Count: 1_000_000, Per: time.Second}
+	Tight = Limit{Capacity: 1000, Count: 1000, Per: time.Second}
 )
 
 const auditCallers = 64
@@ -102,15 +102,15 @@ func Standard(scale float64) []Workload {
 	return []Workload{{
 		Name: "hot-pass", About: "one hot key, every call passes",
 		Why:   "A busy client under its limit: all callers meet at the state of one key.",
-		Limit: loose, Keys: 1,
+		Limit: Loose, Keys: 1,
 	}, {
 		Name: "hot-refused", About: "one hot key, almost every call is refused",
 		Why:   "A client far above its limit: refusing it should cost less than serving it.",
-		Limit: tight, Keys: 1, Refused: 1,
+		Limit: Tight, Keys: 1, Refused: 1,
 	}, {
 		Name: "uniform", About: "100,000 known keys, evenly; every call passes",
 		Why:   "Many clients under their limits: the state of each key has to come from memory.",
-		Limit: loose, Keys: keys(100_000),
+		Limit: Loose, Keys: keys(100_000),
 	}, {
 		Name: "zipf", About: "1,000,000 known keys by Zipf's law; about half of the calls are refused",
 		Why:  "Traffic as it is on the web: few keys get most of the calls, and those are above their limits.",
@@ -118,15 +118,15 @@ func Standard(scale float64) []Workload {
 	}, {
 		Name: "flood", About: "250,000 brand-new keys, each asked once; the table has room",
 		Why:   "An attack with invented keys: the cost of a key that was never seen before.",
-		Limit: tight, Draw: DrawOnce, Keys: keys(250_000),
+		Limit: Tight, Draw: DrawOnce, Keys: keys(250_000),
 	}, {
 		Name: "flood-full", About: "250,000 brand-new keys, each asked once; the table holds 25,000",
 		Why:   "The same attack on a full table: each new key displaces another one. Only limiters with a bounded table take part.",
-		Limit: tight, Draw: DrawOnce, Keys: keys(250_000), MaxKeys: keys(25_000),
+		Limit: Tight, Draw: DrawOnce, Keys: keys(250_000), MaxKeys: keys(25_000),
 	}, {
 		Name: "audit-hot", About: "64 goroutines on one hot key: does it pass more than its promise?",
 		Why:   "The race for one key: a limiter that loses an update admits too many here.",
-		Limit: tight, Keys: 1, Refused: 1, Callers: auditCallers, Rounds: 3, AuditOnly: true,
+		Limit: Tight, Keys: 1, Refused: 1, Callers: auditCallers, Rounds: 3, AuditOnly: true,
 	}, {
 		Name: "audit-new", About: "64 goroutines meet at 10,000 brand-new keys, of which each may pass once",
 		Why:   "The race for a new key: a limiter that makes its state twice admits too many here.",
@@ -135,11 +135,11 @@ func Standard(scale float64) []Workload {
 	}, {
 		Name: "growth", About: "from empty to 4,000,000 keys; known keys are asked meanwhile",
 		Why:   "A server that starts with an empty table: the longest calls while the table grows.",
-		Limit: loose, Draw: DrawOnce, Keys: keys(4_000_000), Known: 64, Rounds: 1, OneTimedPass: true,
+		Limit: Loose, Draw: DrawOnce, Keys: keys(4_000_000), Known: 64, Rounds: 1, OneTimedPass: true,
 	}, {
 		Name: "memory", About: "1,000,000 keys: their bytes, the garbage collector's cost, what is left when idle",
 		Why:   "The heap that a million clients hold, and whether it is given back once they are gone.",
-		Limit: tight, Draw: DrawOnce, Keys: keys(1_000_000), Rounds: 1, AuditOnly: true,
+		Limit: Tight, Draw: DrawOnce, Keys: keys(1_000_000), Rounds: 1, AuditOnly: true,
 		Memory: true, Idle: max(time.Duration(scale*float64(time.Second)), minIdle),
 	}}
 }

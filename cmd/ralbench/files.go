@@ -23,55 +23,48 @@ func (s settings) read() (*report.Document, error) {
 	return &d, nil
 }
 
-// outputs are the targets of a run other than the terminal.
-type outputs struct {
-	jsonToStdout bool
-	goals        bool // only the goals are for people to read
-	files        []output
-}
-
+// output is a target of a run other than the terminal.
 type output struct {
 	*os.File
-	write func(io.Writer, report.Document) error
+	write func(report.Document, io.Writer) error
 }
 
-func (s settings) create() (outputs, error) {
-	o := outputs{jsonToStdout: s.json == "-", goals: s.goals}
+func (s settings) create() (files []output, err error) {
 	for _, f := range []struct {
 		flag, name string
-		write      func(io.Writer, report.Document) error
+		write      func(report.Document, io.Writer) error
 	}{
-		{"json", s.json, func(w io.Writer, d report.Document) error { return d.WriteJSON(w) }},
-		{"html", s.html, page.Write},
-		{"o", s.benchmarks, func(w io.Writer, d report.Document) error { return d.WriteBenchmarks(w) }},
+		{"json", s.json, report.Document.WriteJSON},
+		{"html", s.html, func(d report.Document, w io.Writer) error { return page.Write(w, d) }},
+		{"o", s.benchmarks, report.Document.WriteBenchmarks},
 	} {
 		if f.name == "" || f.name == "-" && f.flag == "json" {
 			continue
 		}
 		file, err := os.Create(f.name)
 		if err != nil {
-			return o, fmt.Errorf("flag -%s %s: cannot be written: %w", f.flag, f.name, err)
+			return files, fmt.Errorf("flag -%s %s: cannot be written: %w", f.flag, f.name, err)
 		}
-		o.files = append(o.files, output{file, f.write})
+		files = append(files, output{file, f.write})
 	}
-	return o, nil
+	return files, nil
 }
 
 // write writes all outputs, even if some fail.
-func (o outputs) write(d report.Document, stdout, stderr io.Writer) error {
+func (s settings) write(files []output, d report.Document, stdout, stderr io.Writer) error {
 	var failures []error
 	people, show := stdout, terminal.Write
-	if o.jsonToStdout {
+	if s.json == "-" {
 		// The tables must not be mixed with the JSON.
 		failures = append(failures, d.WriteJSON(stdout))
 		people = stderr
 	}
-	if o.goals {
+	if s.goals {
 		show = terminal.WriteGoals
 	}
 	failures = append(failures, show(people, d, terminal.Width(people)))
-	for _, f := range o.files {
-		failures = append(failures, f.write(f, d), f.Close())
+	for _, f := range files {
+		failures = append(failures, f.write(d, f), f.Close())
 	}
 	return errors.Join(failures...)
 }

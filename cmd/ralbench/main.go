@@ -85,12 +85,12 @@ func (s settings) run(ctx context.Context, stdout, stderr io.Writer) (code int, 
 	if err != nil {
 		return exitUsage, err
 	}
-	out, err := s.create()
+	files, err := s.create()
 	if err != nil {
 		return exitUsage, err
 	}
 	if shown != nil {
-		return failed(out.write(*shown, stdout, stderr))
+		return failed(s.write(files, *shown, stdout, stderr))
 	}
 
 	for _, name := range s.missing {
@@ -103,7 +103,7 @@ func (s settings) run(ctx context.Context, stdout, stderr io.Writer) (code int, 
 	if d.Interrupted {
 		fmt.Fprintln(stderr, "ralbench: interrupted; these are the figures so far")
 	}
-	code, err = failed(errors.Join(err, out.write(d, stdout, stderr)))
+	code, err = failed(errors.Join(err, s.write(files, d, stdout, stderr)))
 	if d.Interrupted && err == nil {
 		code = exitInterrupted
 	}

@@ -16,12 +16,6 @@ const Callers = 64
 // With manyKeys, calls for a key are too rare for leases. With someKeys, each key holds a lease.
 const manyKeys, someKeys = 10_000, 100
 
-// The loose limit is never reached, the tight one at once.
-var (
-	loose = bench.Limit{Capacity: 1 << 40, Count: 1_000_000, Per: time.Second}
-	tight = bench.Limit{Capacity: 1000, Count: 1000, Per: time.Second}
-)
-
 const (
 	Hot     = "fleet-hot"
 	Some    = "fleet-some"
@@ -35,26 +29,26 @@ const (
 const memoryKeys = 10_000
 
 // The usable share is measured under these limits, the second with -full only.
-var shareLimits = []bench.Limit{{Capacity: 1000, Count: 1000, Per: time.Second}, {Capacity: 50, Count: 50, Per: time.Second}}
+var shareLimits = []bench.Limit{bench.Tight, {Capacity: 50, Count: 50, Per: time.Second}}
 
 // Workloads returns the workloads. scale multiplies the number of keys, if many.
 func Workloads(scale float64) []bench.Workload {
 	all := []bench.Workload{{
 		Name: Hot, About: "64 callers on one hot key, every call passes",
 		Why:   "A busy client of several servers: all calls meet at one key in Redis.",
-		Limit: loose, Keys: 1, Callers: Callers,
+		Limit: bench.Loose, Keys: 1, Callers: Callers,
 	}, {
 		Name: Some, About: "64 callers on 100 known keys, evenly; every call passes, and a lease lasts for many",
 		Why:   "Some busy clients: leased mode decides nearly all calls without Redis.",
-		Limit: loose, Keys: someKeys, Callers: Callers,
+		Limit: bench.Loose, Keys: someKeys, Callers: Callers,
 	}, {
 		Name: Keys, About: "64 callers on 10,000 known keys, evenly; every call passes, and a lease lasts for few",
 		Why:   "Many clients with few calls each: leased mode has Redis decide the calls, as exact mode does.",
-		Limit: loose, Keys: keys(manyKeys, scale), Callers: Callers,
+		Limit: bench.Loose, Keys: keys(manyKeys, scale), Callers: Callers,
 	}, {
 		Name: Refused, About: "64 callers on one hot key, almost every call is refused",
 		Why:   "A client far above its limit: the audit finds what passes too many.",
-		Limit: tight, Keys: 1, Refused: 1, Callers: Callers,
+		Limit: bench.Tight, Keys: 1, Refused: 1, Callers: Callers,
 	}, {
 		Name: MemoryInRedis, About: "bytes of used_memory by key in Redis, and MEMORY USAGE, names included; each key is asked once",
 		Why:  "The memory that many clients hold in Redis.",

@@ -166,14 +166,14 @@ func bars(d report.Document, w bench.WorkloadReport, column report.Column) (c ch
 		switch {
 		case !ok:
 		case !r.IsLimiter():
-			c.Lines = append(c.Lines, line{r.Name, s.Median, formatOf(c.Unit)(s.Median)})
+			c.Lines = append(c.Lines, line{r.Name, s.Median, formats[c.Unit](s.Median)})
 		default:
-			c.Points = append(c.Points, spreadPoint(r, s, formatOf(c.Unit)))
+			c.Points = append(c.Points, spreadPoint(r, s, formats[c.Unit]))
 		}
 	}
 	for _, g := range report.Goals(d) {
 		if g.Workload == w.Name && g.Figure.Name == column.Name && g.Of == "" {
-			c.Lines = append(c.Lines, line{"goal of " + g.Contender, g.Goal, formatOf(c.Unit)(g.Goal)})
+			c.Lines = append(c.Lines, line{"goal of " + g.Contender, g.Goal, formats[c.Unit](g.Goal)})
 		}
 	}
 	return c
@@ -247,16 +247,7 @@ func (c chart) Summary() string {
 	return b.String() + "."
 }
 
-func formatOf(unit string) func(float64) string {
-	switch unit {
-	case report.UnitRate:
-		return format.Count
-	case report.UnitTime:
-		return format.Nanoseconds
-	case report.UnitBytes:
-		return format.Bytes
-	case report.UnitShare:
-		return format.Percent
-	}
-	return format.Digits
+// formats write figures by their unit.
+var formats = map[string]func(float64) string{
+	report.UnitRate: format.Count, report.UnitTime: format.Nanoseconds, report.UnitBytes: format.Bytes, report.UnitShare: format.Percent,
 }

@@ -1,0 +1,116 @@
+package bench
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// steps returns the steps: the keys are prepared, limiters that are kept are opened, and then each
+// contender has its turn in each round.
+func (s *schedule) steps() (steps []step) {
+	if s.Draw != DrawElsewhere {
+		steps = append(steps, step{doing: "preparing keys", cost: s.prepareTime(), do: undisturbed(s.prepare)})
+	}
+	if s.Draw.keepsLimiter() {
+		for i, t := range s.turns {
+			steps = append(steps, step{
+				contender: t.Name, doing: "opening keys and warming up",
+				cost: s.keyCost(t) + s.o.Duration/2, do: undisturbed(func() error { return s.open(i) }),
+			})
+		}
+	}
+	for round := range s.Rounds {
+		for place, i := range Order(round, len(s.turns)) {
+			for n, next := range s.stepsOf(s.turns[i], place == 0) {
+				next.contender, next.round = s.turns[i].Name, round
+				next.first = round > 0 && place == 0 && n == 0 && s.Draw != DrawElsewhere
+				next.doing = fmt.Sprintf("round %d of %d%s", round+1, s.Rounds, next.doing)
+				steps = append(steps, next)
+			}
+		}
+	}
+	return steps
+}
+
+// stepsOf returns the steps of a contender's turn in a round, which may be the round's first turn.
+func (s *schedule) stepsOf(t *turn, isFirst bool) []step {
+	switch {
+	case s.Draw == DrawElsewhere:
+		return []step{{cost: s.o.Duration, do: undisturbed(func() error { return s.measure(t) })}}
+	case s.Draw.keepsLimiter():
+		return []step{s.roundOf(t, isFirst)}
+	}
+	return s.passesOf(t)
+}
+
+// measure keeps a round that a contender measured itself, unless the run was ended meanwhile.
+func (s *schedule) measure(t *turn) error {
+	m, err := t.Measure(s.ctx, s.Workload, s.o.Duration)
+	switch {
+	case s.ctx.Err() != nil:
+		return nil
+	case err != nil:
+		return err
+	}
+	t.rounds = append(t.rounds, m.Pass)
+	t.memory, t.share = m.Memory, m.Share
+	if m.Latency != (Latency{}) {
+		t.recorders.rounds = append(t.recorders.rounds, m.Latency)
+	}
+	if m.Audit != nil {
+		t.audit = *m.Audit
+	}
+	return nil
+}
+
+func (s *schedule) prepareTime() time.Duration {
+	keys := time.Duration(s.Keys)
+	if s.Draw.keepsLimiter() {
+		keys += min(drawsInAll, 4*keys*time.Duration(s.Callers))
+	}
+	return keys * prepareCost
+}
+
+func (s *schedule) prepare() error {
+	s.pool, s.known = newStream(upTo(0, s.Keys)), newStream(upTo(s.Keys, s.Known))
+	if s.Draw.keepsLimiter() {
+		s.streams = drawStreams(s.Workload, s.Callers)
+		if s.findLimit = s.Limit == (Limit{}); s.findLimit {
+			s.Limit = s.limitAt(guessedSpeed * float64(s.Callers))
+		}
+	}
+	return nil
+}
+
+// finish ends the limiters that were kept, and reports the workload.
+func (s *schedule) finish() (WorkloadReport, error) {
+	var failures []error
+	for _, t := range s.turns {
+		if t.session == nil {
+			continue
+		}
+		t.session.limiter.settle()
+		if err := t.session.close(&t.audit, t.Promise, s.Limit, s.Keys); err != nil {
+			failures = append(failures, fmt.Errorf("closing %s: %w", t.Name, err))
+		}
+	}
+	w := WorkloadReport{Workload: s.Workload, CPU: s.cpu}
+	w.MaxKeys = s.setup().MaxKeys
+	for _, t := range s.turns {
+		if len(t.rounds) == 0 {
+			continue
+		}
+		r := Result{
+			Contender: t.Contender, Apart: s.Apart, Outside: s.Draw == DrawElsewhere, Rounds: t.rounds, Repeated: t.repeated,
+			Latency: t.recorders.latency(), LatencyRounds: t.recorders.rounds, Known: t.known.latency(), Memory: t.memory, Share: t.share,
+		}
+		r.Needs, r.New, r.Measure = nil, nil, nil // they hold limiters and keys
+		if t.Yardstick == "" && t.audit.Limiters > 0 {
+			r.Audit = &t.audit
+		}
+		w.Results = append(w.Results, r)
+	}
+	w.Summarize()
+	return w, errors.Join(failures...)
+}
