@@ -171,15 +171,14 @@ type fate struct {
 
 // charge charges keys in one round trip. An unanswered charge counts as charged, since it may be.
 func (k *keeper) charge(terms *terms, debts []share.Debt) []fate {
-	fates := make([]fate, len(debts))
-	k.byGuard(terms, len(debts), func(i int) string { return store.TailOf(debts[i].Name) }, func(g *guard.Guard, indices []int) {
-		some := k.chargeNode(terms, g, pick(debts, indices))
-		for i := range some {
-			some[i].stop = some[i].stop && indices == nil // else others may be on another node
+	alone := k.nodes.Load() == nil // otherwise debts may be on another node
+	return byGuard(&k.access, terms, debts, func(d share.Debt) string { return store.TailOf(d.Name) }, func(g *guard.Guard, debts []share.Debt) []fate {
+		fates := k.chargeNode(terms, g, debts)
+		for i := range fates {
+			fates[i].stop = fates[i].stop && alone
 		}
-		place(fates, some, indices)
+		return fates
 	})
-	return fates
 }
 
 func (k *keeper) chargeNode(terms *terms, g *guard.Guard, debts []share.Debt) []fate {

@@ -38,14 +38,37 @@ const (
 	HookFailed
 )
 
-// String returns the kind in words.
-func (k EventKind) String() string {
-	names := [...]string{"outage began", "outage ended", "charged", "unchecked", "limit deploying", "limit conflict", "limit agreed", "state unsaved", "state saved", "a key has passed a share of its limit", "the hook of warnings failed"}
-	if int(k) < len(names) {
-		return names[k]
-	}
-	return "unknown"
+// description is a kind in words, the level of its records and, if the newest of some kinds is always to
+// be written, what they are about.
+type description struct {
+	words string
+	level slog.Level
+	topic string
 }
+
+var descriptions = [...]description{
+	OutageBegan:    {"outage began", slog.LevelError, "outage"},
+	OutageEnded:    {"outage ended", slog.LevelInfo, "outage"},
+	ChargedLocal:   {"charged", slog.LevelInfo, ""},
+	Unchecked:      {"unchecked", slog.LevelWarn, ""},
+	LimitDeploying: {"limit deploying", slog.LevelWarn, "limits"},
+	LimitConflict:  {"limit conflict", slog.LevelError, "limits"},
+	LimitAgreed:    {"limit agreed", slog.LevelInfo, "limits"},
+	StateUnsaved:   {"state unsaved", slog.LevelError, "state"},
+	StateSaved:     {"state saved", slog.LevelInfo, "state"},
+	SharePassed:    {"a key has passed a share of its limit", slog.LevelWarn, ""},
+	HookFailed:     {"the hook of warnings failed", slog.LevelError, ""},
+}
+
+func (k EventKind) description() description {
+	if int(k) < len(descriptions) {
+		return descriptions[k]
+	}
+	return description{words: "unknown"}
+}
+
+// String returns the kind in words.
+func (k EventKind) String() string { return k.description().words }
 
 // Event is told to Config.OnEvent. Calls go on after each.
 type Event struct {
@@ -56,17 +79,11 @@ type Event struct {
 
 // LogEvents returns a Config.OnEvent that writes events of the limit name to the log, which bounds
 // their number. Outages, different limits, an unsaved state and a failed hook are errors; failed
-// checks, deploys of limits and passed shares are warnings. The newest record about outages, limits and state is always
-// written in the end: see eventlog.Log.State.
+// checks, deploys of limits and passed shares are warnings. The newest record about outages, limits
+// and state is always written in the end: see eventlog.Log.State.
 func LogEvents(name string, to *eventlog.Log) func(Event) {
 	return func(e Event) {
-		level := slog.LevelInfo
-		switch e.Kind {
-		case OutageBegan, LimitConflict, StateUnsaved, HookFailed:
-			level = slog.LevelError
-		case Unchecked, LimitDeploying, SharePassed:
-			level = slog.LevelWarn
-		}
+		kind := e.Kind.description()
 		attributes := []slog.Attr{slog.String("limit", name)}
 		if e.Kind == ChargedLocal {
 			attributes = append(attributes, slog.Int64("units", e.Units))
@@ -76,18 +93,10 @@ func LogEvents(name string, to *eventlog.Log) func(Event) {
 		} else if e.Err != nil {
 			attributes = append(attributes, slog.String("error", e.Err.Error()))
 		}
-		var topic string
-		switch e.Kind {
-		case OutageBegan, OutageEnded:
-			topic = "outage of " + name
-		case LimitConflict, LimitDeploying, LimitAgreed:
-			topic = "limits of " + name
-		case StateUnsaved, StateSaved:
-			topic = "state of " + name
-		default:
-			to.Record(level, "ral: "+e.Kind.String(), attributes...)
+		if kind.topic == "" {
+			to.Record(kind.level, "ral: "+kind.words, attributes...)
 			return
 		}
-		to.State(topic, level, "ral: "+e.Kind.String(), attributes...)
+		to.State(kind.topic+" of "+name, kind.level, "ral: "+kind.words, attributes...)
 	}
 }

@@ -104,11 +104,9 @@ const (
 
 // Lease implements lease.Bank.
 func (b bank) Lease(ctx context.Context, asks []lease.Ask) []lease.Grant {
-	grants := make([]lease.Grant, len(asks))
-	b.byGuard(b.own.Load(), len(asks), func(i int) string { return store.Tail(asks[i].Key) }, func(g *guard.Guard, indices []int) {
-		place(grants, b.leaseNode(ctx, g, pick(asks, indices)), indices)
+	return byGuard(b.access, b.own.Load(), asks, func(a lease.Ask) string { return store.Tail(a.Key) }, func(g *guard.Guard, asks []lease.Ask) []lease.Grant {
+		return b.leaseNode(ctx, g, asks)
 	})
-	return grants
 }
 
 func (b bank) leaseNode(ctx context.Context, g *guard.Guard, asks []lease.Ask) []lease.Grant {
@@ -165,12 +163,10 @@ func (b bank) Return(ctx context.Context, backs []lease.Back) error {
 	if err != nil {
 		return err
 	}
-	errs := make([]error, len(backs))
-	b.byGuard(b.own.Load(), len(backs), func(i int) string { return store.TailOf(backs[i].Name) }, func(g *guard.Guard, indices []int) {
+	return errors.Join(byGuard(b.access, b.own.Load(), backs, func(b lease.Back) string { return store.TailOf(b.Name) }, func(g *guard.Guard, backs []lease.Back) []error {
 		_, err := guard.DoWithin(ctx, g, max(b.budget, returnBudget), func(ctx context.Context) (struct{}, error) {
-			return struct{}{}, r.bank.Return(ctx, pick(backs, indices))
+			return struct{}{}, r.bank.Return(ctx, backs)
 		})
-		place(errs, []error{err}, indices[:min(len(indices), 1)]) // the first of them has it
-	})
-	return errors.Join(errs...)
+		return []error{err}
+	})...)
 }

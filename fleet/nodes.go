@@ -43,46 +43,33 @@ func (a *access) guardAt(all *nodes, terms *terms, tail string) *guard.Guard {
 	return a.guard
 }
 
-// byGuard calls do at once for each guard of the keys, with their indices, or nil for all.
-func (a *access) byGuard(terms *terms, keys int, tail func(i int) string, do func(g *guard.Guard, indices []int)) {
+// byGuard has do answer the asks for each guard at once, and returns the answers in the order of the
+// asks. tail is of an ask's key.
+func byGuard[Q, A any](a *access, terms *terms, asks []Q, tail func(Q) string, do func(g *guard.Guard, asks []Q) []A) []A {
 	nodes := a.nodes.Load()
 	if nodes == nil {
-		do(a.guard, nil)
-		return
+		return do(a.guard, asks)
 	}
 	sorted := map[*guard.Guard][]int{}
-	for i := range keys {
-		g := a.guardAt(nodes, terms, tail(i))
+	for i, ask := range asks {
+		g := a.guardAt(nodes, terms, tail(ask))
 		sorted[g] = append(sorted[g], i)
 	}
+	answers := make([]A, len(asks))
 	var all sync.WaitGroup
-	for g, at := range sorted {
-		all.Go(func() { do(g, at) })
+	for g, indices := range sorted {
+		all.Go(func() {
+			some := make([]Q, len(indices))
+			for i, index := range indices {
+				some[i] = asks[index]
+			}
+			for i, answer := range do(g, some) {
+				answers[indices[i]] = answer
+			}
+		})
 	}
 	all.Wait()
-}
-
-// pick returns the elements at the indices, or all for nil.
-func pick[T any](all []T, indices []int) []T {
-	if indices == nil {
-		return all
-	}
-	some := make([]T, len(indices))
-	for i, j := range indices {
-		some[i] = all[j]
-	}
-	return some
-}
-
-// place puts elements at the indices, or at all for nil.
-func place[T any](all, some []T, indices []int) {
-	if indices == nil {
-		copy(all, some)
-		return
-	}
-	for i, j := range indices {
-		all[j] = some[i]
-	}
+	return answers
 }
 
 // learnNodes keeps the nodes of these slots, and probes each by a key of the maker's in one of them.

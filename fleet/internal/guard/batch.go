@@ -22,8 +22,19 @@ type Batch[Q comparable, A any] struct {
 	open *batch[Q, A] // which others may join, or nil
 
 	batches, tickets sync.Pool
-	unused           unused[Q, A]
+	// unused are answers that came too late for their callers. They serve no other call: the server
+	// decided them before it began, and their units may not be used in a later window, or closer to
+	// another turn. mu guards it.
+	unused []unused[Q, A]
 }
+
+type unused[Q comparable, A any] struct {
+	ask   Q
+	value A
+}
+
+// maxUnused bounds how many are kept for Unused.
+const maxUnused = 4096
 
 // maxBatch bounds the calls made together. The first waits until the last is answered.
 const maxBatch = 64
@@ -215,9 +226,28 @@ func (all *batch[Q, A]) send(base context.Context, tickets []*ticket[Q, A]) {
 		if t.state.CompareAndSwap(sent, answered) {
 			t.done <- struct{}{}
 		} else if err == nil {
-			b.unused.put(t.ask, value)
+			b.keepUnused(t.ask, value)
 		}
 	})
 	g.watch.receive(s)
 	g.count(s, heard.Load())
+}
+
+// Unused passes to use each late answer received since the previous call of Unused, at most 4,096.
+func (b *Batch[Q, A]) Unused(use func(ask Q, value A)) {
+	b.mu.Lock()
+	all := b.unused
+	b.unused = nil
+	b.mu.Unlock()
+	for _, a := range all {
+		use(a.ask, a.value)
+	}
+}
+
+func (b *Batch[Q, A]) keepUnused(ask Q, value A) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.unused) < maxUnused {
+		b.unused = append(b.unused, unused[Q, A]{ask, value})
+	}
 }

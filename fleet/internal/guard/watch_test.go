@@ -284,7 +284,7 @@ func TestAnswersAreDecidedWhileTheCallIsUnderWay(t *testing.T) {
 func TestUnusedAnswersAreBounded(t *testing.T) {
 	b := &Batch[int, int]{}
 	for i := range 2 * maxUnused {
-		b.unused.put(i, i)
+		b.keepUnused(i, i)
 	}
 	n := 0
 	b.Unused(func(int, int) { n++ })

@@ -21,52 +21,48 @@ type Debt struct {
 // each or nil. A script charges all; in a cluster, and for a log, each has its own. A script
 // blocks Redis for some microseconds a debt: callers bound the number.
 func (s *Store) ChargeEach(ctx context.Context, l *Limit, debts []Debt) []error {
+	if s.apart.Load() || l.log != nil || s.client.Mode() == rueidis.ClientModeCluster {
+		return s.chargeApart(ctx, l, debts)
+	}
+	if len(debts) == 0 {
+		return nil
+	}
 	errs := make([]error, len(debts))
-	apart := s.apart.Load() || l.log != nil || s.client.Mode() == rueidis.ClientModeCluster
-	var calls []call
-	var indices []int // first the debt of each call, in order
-	var all call
-	var order []int
+	all := call{script: l.charge}
 	for i, d := range debts {
-		name := l.prefix + d.Tail
 		figures := "" // the previous debt's
-		if apart || i == 0 || d.Units != debts[i-1].Units {
+		if i == 0 || d.Units != debts[i-1].Units {
 			figures = packed(l.backFigures(-d.Units, take{}))
 		}
-		if apart {
-			calls, indices = append(calls, call{script: l.back, keys: l.backNames(name), args: []string{figures}}), append(indices, i)
-			continue
-		}
-		all.keys, all.args, order = append(all.keys, name), append(all.args, figures), append(order, i)
+		all.keys, all.args = append(all.keys, l.prefix+d.Tail), append(all.args, figures)
 	}
-	if len(order) > 0 {
-		all.script = l.charge
-		res := s.run(ctx, []call{all})[0]
-		if err := res.Error(); err != nil && len(order) > 1 && errors.Is(explain(err, ""), ErrCrossSlot) {
-			// A proxy hides a cluster. Nothing was done.
-			s.apart.Store(true)
-			return s.ChargeEach(ctx, l, debts)
-		}
-		l.understandCharges(res, all.keys, func(i int, err error) { errs[order[i]] = err }, func(i int) int64 { return debts[order[i]].Units })
+	res := s.run(ctx, []call{all})[0]
+	if err := res.Error(); err != nil && len(debts) > 1 && errors.Is(explain(err, ""), ErrCrossSlot) {
+		// A proxy hides a cluster. Nothing was done.
+		s.apart.Store(true)
+		return s.chargeApart(ctx, l, debts)
 	}
-	for i, res := range s.run(ctx, calls) {
-		_, errs[indices[i]] = l.understandChange(res, calls[i].keys[0], -debts[indices[i]].Units, take{})
+	r := read(res, all.keys[0], 1+2*len(debts))
+	us := r.number()
+	for i, name := range all.keys {
+		before, after := r.next(), r.next()
+		if errs[i] = r.err; r.err == nil {
+			errs[i] = l.understandCharge(instant(us), before, after, name, debts[i].Units)
+		}
 	}
 	return errs
 }
 
-// understandCharges reads the reply on the keys of a script.
-func (l *Limit) understandCharges(res rueidis.RedisResult, names []string, reply func(i int, err error), units func(i int) int64) {
-	r := read(res, names[0], 1+2*len(names))
-	us := r.number()
-	for i, name := range names {
-		before, after := r.next(), r.next()
-		if r.err != nil {
-			reply(i, r.err)
-			continue
-		}
-		reply(i, l.understandCharge(instant(us), before, after, name, units(i)))
+// chargeApart charges each debt by a script of its own.
+func (s *Store) chargeApart(ctx context.Context, l *Limit, debts []Debt) []error {
+	errs, calls := make([]error, len(debts)), make([]call, len(debts))
+	for i, d := range debts {
+		calls[i] = call{script: l.back, keys: l.backNames(l.prefix + d.Tail), args: []string{packed(l.backFigures(-d.Units, take{}))}}
 	}
+	for i, res := range s.run(ctx, calls) {
+		_, errs[i] = l.understandChange(res, calls[i].keys[0], -debts[i].Units, take{})
+	}
+	return errs
 }
 
 // understandCharge returns an error unless the policy makes after from before.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"strconv"
 	"strings"
 	"time"
@@ -22,35 +23,23 @@ func (s *Store) Check(ctx context.Context, wait time.Duration) error {
 	if s.client.Mode() != rueidis.ClientModeCluster {
 		return check(ctx, s.client, true)
 	}
-	nodes := s.client.Nodes()
-	answers := make(chan error, len(nodes))
 	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
-	for node, client := range nodes {
-		go func() {
-			// Some nodes are replicas, which the client does not write to.
-			err := check(ctx, client, false)
-			if err != nil {
-				err = fmt.Errorf("%w (%s)", err, node)
-			}
-			answers <- err
-		}()
-	}
-	return worst(ctx, answers, len(nodes))
+	return worst(askNodes(ctx, s.client.Nodes(), func(node string, client rueidis.Client) (struct{}, error) {
+		// Some nodes are replicas, which the client does not write to.
+		err := check(ctx, client, false)
+		if err != nil {
+			err = fmt.Errorf("%w (%s)", err, node)
+		}
+		return struct{}{}, err
+	}))
 }
 
 // worst returns the result of the answers of the nodes.
-func worst(ctx context.Context, answers <-chan error, nodes int) error {
+func worst(answers iter.Seq2[struct{}, error]) error {
 	var unfit, unchecked error
-	away := fmt.Errorf("%w: no node of the cluster answers", ErrAsking)
-	answered := false
-	for range nodes {
-		var err error
-		select {
-		case err = <-answers:
-		case <-ctx.Done(): // connecting ignores it
-			err = explain(ctx.Err(), "INFO")
-		}
+	away, answered := errNoNode, false
+	for _, err := range answers {
 		switch {
 		case errors.Is(err, ErrAsking):
 			away = err
@@ -69,6 +58,37 @@ func worst(ctx context.Context, answers <-chan error, nodes int) error {
 		return away
 	}
 	return unchecked
+}
+
+var errNoNode = fmt.Errorf("%w: no node of the cluster answers", ErrAsking)
+
+// askNodes asks all nodes of a cluster at once, and returns the answers as they come. When ctx ends
+// the error of all others is that: a client that connects ignores ctx.
+func askNodes[A any](ctx context.Context, nodes map[string]rueidis.Client, ask func(node string, client rueidis.Client) (A, error)) iter.Seq2[A, error] {
+	type answer struct {
+		value A
+		err   error
+	}
+	answers := make(chan answer, len(nodes))
+	for node, client := range nodes {
+		go func() {
+			value, err := ask(node, client)
+			answers <- answer{value, err}
+		}()
+	}
+	return func(yield func(A, error) bool) {
+		for range nodes {
+			var a answer
+			select {
+			case a = <-answers:
+			case <-ctx.Done():
+				a.err = fmt.Errorf("%w: %w", ErrAsking, ctx.Err())
+			}
+			if !yield(a.value, a.err) {
+				return
+			}
+		}
+	}
 }
 
 func check(ctx context.Context, client rueidis.Client, primary bool) error {

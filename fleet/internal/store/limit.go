@@ -81,19 +81,15 @@ func (l *Limit) figures(n int64, patience time.Duration) []float64 {
 			float64(n), float64(s.Limit), 2 * half, half, float64(s.Length), float64(s.Last), float64(s.Step),
 			float64(end), float64(waits / s.Step), float64(waits % s.Step),
 		}
-	case shape.SlidingWindow:
+	case shape.SlidingWindow, shape.AlignedWindow:
 		low := min(s.Bits, 23) // keeps a remainder times a billion exact
-		return []float64{
-			float64(n), float64(s.Limit), math.Ldexp(1, int(s.Bits)), math.Ldexp(1, int(low)), math.Ldexp(1, int(s.Bits-low)),
-			float64(s.Per / time.Microsecond), float64(s.Last), float64(end), float64(waits / 1000), float64(waits % 1000),
+		full, last := math.Ldexp(1, int(s.Bits)), waits%1000
+		if s.Kind == shape.AlignedWindow {
+			full, last = float64(min(uint64(1)<<s.Bits-1, maxCounted)), uint64(s.Zero/1000)
 		}
-	}
-	if s.Kind == shape.AlignedWindow {
-		low := min(s.Bits, 23)
-		full := min(uint64(1)<<s.Bits-1, maxCounted)
 		return []float64{
-			float64(n), float64(s.Limit), float64(full), math.Ldexp(1, int(low)), math.Ldexp(1, int(s.Bits-low)),
-			float64(s.Per / time.Microsecond), float64(s.Last), float64(end), float64(waits / 1000), float64(s.Zero / 1000),
+			float64(n), float64(s.Limit), full, math.Ldexp(1, int(low)), math.Ldexp(1, int(s.Bits-low)),
+			float64(s.Per / time.Microsecond), float64(s.Last), float64(end), float64(waits / 1000), float64(last),
 		}
 	}
 	ask := uint64(n) * s.Interval

@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"strconv"
 
@@ -22,36 +21,22 @@ type SlotRange struct {
 // Slots asks all nodes of a cluster for its slots, and returns the first answer, or an error when
 // ctx ends.
 func (s *Store) Slots(ctx context.Context) ([]SlotRange, error) {
-	type answer struct {
-		ranges []SlotRange
-		err    error
-	}
-	nodes := s.client.Nodes()
-	answers := make(chan answer, len(nodes))
-	for _, client := range nodes {
-		go func() { // connecting ignores ctx
-			var a answer
-			reply, err := client.Do(ctx, client.B().ClusterSlots().Build()).ToArray()
-			if err == nil {
-				a.ranges, err = parseSlots(reply)
-			}
-			if a.err = err; err != nil {
-				a.err = explain(err, "CLUSTER SLOTS")
-			}
-			answers <- a
-		}()
-	}
-	failure := fmt.Errorf("%w: no node of the cluster answers", ErrAsking)
-	for range nodes {
-		select {
-		case a := <-answers:
-			if a.err == nil {
-				return a.ranges, nil
-			}
-			failure = a.err
-		case <-ctx.Done():
-			return nil, explain(ctx.Err(), "CLUSTER SLOTS")
+	failure := errNoNode
+	for ranges, err := range askNodes(ctx, s.client.Nodes(), func(_ string, client rueidis.Client) ([]SlotRange, error) {
+		var ranges []SlotRange
+		reply, err := client.Do(ctx, client.B().ClusterSlots().Build()).ToArray()
+		if err == nil {
+			ranges, err = parseSlots(reply)
 		}
+		if err != nil {
+			err = explain(err, "CLUSTER SLOTS")
+		}
+		return ranges, err
+	}) {
+		if err == nil {
+			return ranges, nil
+		}
+		failure = err
 	}
 	return nil, failure
 }
