@@ -91,13 +91,7 @@ func (s *server) untilLogs(t *testing.T, text string) {
 
 func (s *server) untilListens(t *testing.T) {
 	t.Helper()
-	s.until(t, func() bool {
-		c, err := net.Dial("tcp", s.addr)
-		if err == nil {
-			_ = c.Close()
-		}
-		return err == nil
-	})
+	require.NoError(t, s.AwaitListener("tcp", s.addr, 10*time.Minute), &s.log)
 }
 
 func (s *server) end(t *testing.T) {
@@ -184,9 +178,9 @@ func fetch(t *testing.T, c *http.Client, url string, fields ...string) (status i
 
 func freeAddr(t *testing.T) string {
 	t.Helper()
-	port, err := child.FreePort()
+	addr, err := child.FreeAddr()
 	require.NoError(t, err)
-	return net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+	return addr
 }
 
 const (

@@ -73,16 +73,7 @@ func remote(name, about string, mode fleet.Mode, budget time.Duration, on *serve
 		Note:    "Redis's part of a call is in Redis ns/op, not in ns/op",
 		Promise: bench.LeakyBucket, Exact: true, Slow: mode == fleet.Exact, Elsewhere: true,
 		New: on.watched(func(s bench.Setup) (bench.Limiter, error) {
-			p, err := funnel(s.Limit)
-			if err != nil {
-				return bench.Limiter{}, err
-			}
-			l, err := fleet.New(fleet.Config{
-				Redis:  rueidis.ClientOption{InitAddress: []string{on.addr}},
-				Name:   limit,
-				Policy: p, Mode: mode, MaxKeys: s.MaxKeys,
-				Budget: budget, Outage: fleet.FallbackClosed,
-			})
+			l, err := newFleet(on.addr, s.Limit, fleet.Config{Name: limit, Mode: mode, MaxKeys: s.MaxKeys, Budget: budget})
 			if err != nil {
 				return bench.Limiter{}, err
 			}
@@ -110,7 +101,14 @@ func remote(name, about string, mode fleet.Mode, budget time.Duration, on *serve
 	}
 }
 
-func funnel(l bench.Limit) (policy.Policy, error) { return policy.Funnel(l.Capacity, l.Count, l.Per) }
+// newFleet returns a limiter that refuses calls in an outage. The configuration says the rest.
+func newFleet(addr string, l bench.Limit, c fleet.Config) (_ *fleet.Limiter, err error) {
+	c.Redis, c.Outage = rueidis.ClientOption{InitAddress: []string{addr}}, fleet.FallbackClosed
+	if c.Policy, err = policy.Funnel(l.Capacity, l.Count, l.Per); err != nil {
+		return nil, err
+	}
+	return fleet.New(c)
+}
 
 // yielding makes callers take turns on the processors, as callers in a server do when they wait.
 // Callers that never wait stop others, such as the renewal of leases, for a third of a second.

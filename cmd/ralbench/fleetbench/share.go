@@ -7,8 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/redis/rueidis"
-
 	"github.com/ral-limiter/ral/bench"
 	"github.com/ral-limiter/ral/fleet"
 	"github.com/ral-limiter/ral/limits"
@@ -121,16 +119,8 @@ func newShareCase(addr string, mode fleet.Mode, w bench.Workload) (*shareCase, e
 			c.load = l
 		}
 	}
-	p, err := funnel(w.Limit)
-	if err != nil {
-		return nil, err
-	}
 	for range Servers {
-		l, err := fleet.New(fleet.Config{
-			Redis:  rueidis.ClientOption{InitAddress: []string{addr}},
-			Name:   fmt.Sprintf("%s-%d", w.Name, mode),
-			Policy: p, Mode: mode, Budget: patience, Outage: fleet.FallbackClosed,
-		})
+		l, err := newFleet(addr, w.Limit, fleet.Config{Name: fmt.Sprintf("%s-%d", w.Name, mode), Mode: mode, Budget: patience})
 		if err != nil {
 			c.close()
 			return nil, err

@@ -63,7 +63,7 @@ func driven(t *testing.T, l load, server func(i int) asker) (m bench.Measured) {
 
 func TestShareOfALimiterThatIsExact(t *testing.T) {
 	for _, l := range loads {
-		p, err := funnel(hundred)
+		p, err := policy.Funnel(hundred.Capacity, hundred.Count, hundred.Per)
 		require.NoError(t, err)
 		var word *oneWord
 		m := driven(t, l, func(i int) asker {

@@ -18,23 +18,19 @@ const ral = "Ral"
 
 // Goal is a goal of Ral with the measured value.
 type Goal struct {
-	Workload  string
-	Contender string // Ral, or one of its calls
-	Figure    Column
-	Of        string // the contender whose multiple the value is, or empty
-	Value     float64
-	Goal      float64
-	Least     bool // Goal is the least; otherwise it is the most
-	Show      func(float64) string
-	Floor     string // the floor's value in the same run, or empty
-	Doubt     string // the disturbed rounds behind the value, or empty
+	GoalRow
+	Of    string // the contender whose multiple the value is, or empty
+	Value float64
+	Show  func(float64) string
+	Floor string // the floor's value in the same run, or empty
+	Doubt string // the disturbed rounds behind the value, or empty
 }
 
-func (g Goal) Reached() bool { return g.Value == g.Goal || g.Least == (g.Value > g.Goal) }
+func (g Goal) Reached() bool { return g.Value == g.Goal || g.isLeast() == (g.Value > g.Goal) }
 
 // Bound tells the goal: "at most 0.45".
 func (g Goal) Bound() string {
-	if g.Least {
+	if g.isLeast() {
 		return "at least " + g.Show(g.Goal)
 	}
 	return "at most " + g.Show(g.Goal)
@@ -55,25 +51,27 @@ func (g Goal) Text() string {
 // bestPeer stands for the best comparable limiter other than Ral.
 const bestPeer = "the best exact peer"
 
-// goalSpec is a goal: a figure of a contender, alone or as a multiple of another's.
-type goalSpec struct {
-	workload, contender, other string
-	figure                     Column
-	goal                       float64
-	ofIn                       string // the workload that measures the other, if not the same
+// GoalRow is a goal: a figure of a contender, alone or as a multiple of another's.
+type GoalRow struct {
+	Workload  string
+	Contender string // Ral, or one of its calls
+	other     string
+	Figure    Column
+	Goal      float64
+	otherIn   string // the workload that measures the other, if not the same
 }
 
-// isLeast reports whether the goal is the least.
-func (g goalSpec) isLeast() bool { return g.figure.Better > 0 }
+// isLeast reports whether the goal is the least; otherwise it is the most.
+func (g GoalRow) isLeast() bool { return g.Figure.Better > 0 }
 
 // isOf reports whether the goal is about runs of the document's mode.
-func (g goalSpec) isOf(d Document) bool {
-	return strings.HasPrefix(g.workload, "fleet-") == d.Settings.Fleet && strings.HasPrefix(g.workload, "serve-") == d.Settings.Serve
+func (g GoalRow) isOf(d Document) bool {
+	return strings.HasPrefix(g.Workload, "fleet-") == d.Settings.Fleet && strings.HasPrefix(g.Workload, "serve-") == d.Settings.Serve
 }
 
 // goals are the goals of Ral; docs/performance.md explains the missed goals. For other limits and
 // verbs they are multiples of a funnel's Choke, the row Ral of their workloads.
-var goals = slices.Concat([]goalSpec{
+var goals = slices.Concat([]GoalRow{
 	{"hot-pass", ral, bestPeer, costs, 0.55, ""},
 	{"hot-refused", ral, bestPeer, costs, 0.45, ""},
 	{"uniform", ral, bestPeer, costs, 0.35, ""},
@@ -86,9 +84,9 @@ var goals = slices.Concat([]goalSpec{
 	{bench.SetPolicyWorkload, "Ral SetPolicy", "", worst, float64(50 * time.Millisecond), ""},
 },
 	ofLimits(bench.LimitsWorkload, 1.3, 2),
-	[]goalSpec{{bench.LimitsTakeWorkload, "Ral Take", ral, costs, 1.35, ""}},
+	[]GoalRow{{bench.LimitsTakeWorkload, "Ral Take", ral, costs, 1.35, ""}},
 	ofLimits(bench.LimitsTakeWorkload, 1.8, 1.8),
-	[]goalSpec{
+	[]GoalRow{
 		{bench.VerbsWorkload, "Ral Peek", ral, costs, 1.1, ""},
 		{bench.VerbsWorkload, "Ral Reserve", ral, costs, 2.5, ""},
 		{bench.VerbsWorkload, "Ral Refund", ral, costs, 1.4, ""},
@@ -101,27 +99,27 @@ var goals = slices.Concat([]goalSpec{
 		{bench.HTTPWorkload, "Ral two limits", "Ral one limit", costs, 1.6, ""},
 		{bench.HTTPWorkload, "Ral two limits with fields", "Ral one limit with fields", costs, 1.6, ""},
 	},
-	inEach([]string{fleetbench.Hot, fleetbench.Keys}, goalSpec{"", fleetbench.Exact, fleetbench.RedisRate, speed, 2, ""}),
+	inEach([]string{fleetbench.Hot, fleetbench.Keys}, GoalRow{"", fleetbench.Exact, fleetbench.RedisRate, speed, 2, ""}),
 	inEach([]string{fleetbench.Hot, fleetbench.Some},
-		goalSpec{"", fleetbench.Leased, fleetbench.RedisRate, speed, 100, ""},
-		goalSpec{"", fleetbench.Leased, fleetbench.EngineTake, speed, 0.5, ""},
-		goalSpec{"", fleetbench.Leased, fleetbench.EngineChoke, speed, 0.5, ""},
-		goalSpec{"", fleetbench.Leased, fleetbench.EngineTake, costs, 2, ""}),
-	[]goalSpec{
+		GoalRow{"", fleetbench.Leased, fleetbench.RedisRate, speed, 100, ""},
+		GoalRow{"", fleetbench.Leased, fleetbench.EngineTake, speed, 0.5, ""},
+		GoalRow{"", fleetbench.Leased, fleetbench.EngineChoke, speed, 0.5, ""},
+		GoalRow{"", fleetbench.Leased, fleetbench.EngineTake, costs, 2, ""}),
+	[]GoalRow{
 		{fleetbench.MemoryInRedis, fleetbench.Exact, fleetbench.RedisRate, usage, 0.99, ""},
 		{fleetbench.MemoryInRedis, fleetbench.Exact, fleetbench.RedisRate, bytesPerKey, 0.99, ""},
 	},
-	inEach(fleetbench.Shares("even"), goalSpec{"", fleetbench.Leased, "", share, 0.95, ""}),
-	inEach(fleetbench.Shares("skewed"), goalSpec{"", fleetbench.Leased, "", share, 0.9, ""}),
-	inEach(fleetbench.Shares("shifting"), goalSpec{"", fleetbench.Leased, "", share, 0.85, ""}),
+	inEach(fleetbench.Shares("even"), GoalRow{"", fleetbench.Leased, "", share, 0.95, ""}),
+	inEach(fleetbench.Shares("skewed"), GoalRow{"", fleetbench.Leased, "", share, 0.9, ""}),
+	inEach(fleetbench.Shares("shifting"), GoalRow{"", fleetbench.Leased, "", share, 0.85, ""}),
 	inEach([]string{servebench.TCPPipeline, servebench.SocketLong},
-		goalSpec{"", servebench.Rald, servebench.Script, speed, 3, ""},
-		goalSpec{"", servebench.Rald, servebench.GoFloor, speed, 0.75, ""},
-		goalSpec{"", servebench.Rald, servebench.GoFloor, costs, 1.7, ""}),
+		GoalRow{"", servebench.Rald, servebench.Script, speed, 3, ""},
+		GoalRow{"", servebench.Rald, servebench.GoFloor, speed, 0.75, ""},
+		GoalRow{"", servebench.Rald, servebench.GoFloor, costs, 1.7, ""}),
 	inEach([]string{servebench.TCP, servebench.Socket},
-		goalSpec{"", servebench.Rald, servebench.GoFloor, speed, 0.9, ""},
-		goalSpec{"", servebench.Rald, servebench.GoFloor, costs, 1.15, ""}),
-	[]goalSpec{
+		GoalRow{"", servebench.Rald, servebench.GoFloor, speed, 0.9, ""},
+		GoalRow{"", servebench.Rald, servebench.GoFloor, costs, 1.15, ""}),
+	[]GoalRow{
 		{servebench.Envoy, servebench.Rald, servebench.Reference, speed, 6, ""},
 		{servebench.EnvoyRate, servebench.Rald, servebench.GRPCFloor, middle, 1.3, ""},
 		{servebench.EnvoyRate, servebench.Rald, "", speed, 0.98 * servebench.Rate, ""},
@@ -129,10 +127,10 @@ var goals = slices.Concat([]goalSpec{
 )
 
 // inEach returns the goals in each of the workloads.
-func inEach(workloads []string, goals ...goalSpec) (all []goalSpec) {
+func inEach(workloads []string, goals ...GoalRow) (all []GoalRow) {
 	for _, workload := range workloads {
 		for _, g := range goals {
-			g.workload = workload
+			g.Workload = workload
 			all = append(all, g)
 		}
 	}
@@ -140,69 +138,60 @@ func inEach(workloads []string, goals ...goalSpec) (all []goalSpec) {
 }
 
 // ofLimits returns the goals of all limits but the funnel in a workload.
-func ofLimits(workload string, most, warmingUp float64) (all []goalSpec) {
+func ofLimits(workload string, most, warmingUp float64) (all []GoalRow) {
 	for _, name := range []string{"AtMost", "Bursty", "FixedWindow", "Queue", "SlidingWindow"} {
-		all = append(all, goalSpec{workload, ral + " " + name, ral, costs, most, ""})
+		all = append(all, GoalRow{workload, ral + " " + name, ral, costs, most, ""})
 	}
-	return append(all, goalSpec{workload, ral + " WarmingUp", ral, costs, warmingUp, ""})
+	return append(all, GoalRow{workload, ral + " WarmingUp", ral, costs, warmingUp, ""})
 }
 
 // HasGoal reports whether a workload is needed for a goal.
 func HasGoal(workload string) bool {
-	return slices.ContainsFunc(goals, func(g goalSpec) bool { return g.workload == workload || g.ofIn == workload })
+	return slices.ContainsFunc(goals, func(g GoalRow) bool { return g.Workload == workload || g.otherIn == workload })
 }
 
 // Goals returns the goals that the run measured. The last value of GOMAXPROCS counts.
 func Goals(d Document) (all []Goal) {
-	for _, g := range goals {
-		w := lastOf(d, g.workload)
-		if w == nil {
+	for _, row := range goals {
+		w := lastOf(d, row.Workload)
+		if w == nil || w.Result(row.Contender) == nil {
 			continue
 		}
-		mine := w.Result(g.contender)
-		if mine == nil {
-			continue
-		}
-		if g.ofIn != "" {
-			if w = lastOf(d, g.ofIn); w == nil {
-				continue
-			}
-		}
-		goal := Goal{
-			Workload: g.workload, Contender: g.contender, Figure: g.figure, Goal: g.goal, Least: g.isLeast(), Show: format.Ratio, Doubt: doubt(*mine),
-		}
-		value, ok := g.figure.Value(*mine)
-		if g.other == "" {
-			goal.Value, goal.Show = value.Median, g.figure.Format
-		} else if ok {
-			other := w.Result(g.other)
-			if g.other == bestPeer {
-				other = g.figure.best(peersIn(*w))
-			}
-			if ok = other != nil; ok {
-				goal.Of, goal.Doubt = other.Name, doubt(*mine, *other)
-				value, ok = g.figure.ratio(*mine, *other)
-				goal.Value = value.Median
-				goal.Floor = floorOf(*w, g, *other)
-			}
+		mine := *w.Result(row.Contender)
+		value, ok := row.Figure.Value(mine)
+		g := Goal{GoalRow: row, Value: value.Median, Show: row.Figure.Format, Doubt: doubt(mine)}
+		if row.other != "" && ok {
+			ok = g.compare(d, mine)
 		}
 		if ok {
-			all = append(all, goal)
+			all = append(all, g)
 		}
 	}
 	return all
 }
 
-// floorOf returns the floor's multiple of another contender's figure, empty if none was measured.
-func floorOf(w bench.WorkloadReport, g goalSpec, other bench.Result) string {
-	floor := w.Yardstick(bench.YardstickFloor)
-	if floor == nil {
-		return ""
+// compare sets the value to the multiple of the other contender's. It reports whether the run has
+// it.
+func (g *Goal) compare(d Document, mine bench.Result) bool {
+	w := lastOf(d, cmp.Or(g.otherIn, g.Workload))
+	if w == nil {
+		return false
 	}
-	if value, ok := g.figure.ratio(*floor, other); ok {
-		return format.Ratio(value.Median)
+	other := w.Result(g.other)
+	if g.other == bestPeer {
+		other = g.Figure.best(peersIn(*w))
 	}
-	return ""
+	if other == nil {
+		return false
+	}
+	value, ok := g.Figure.ratio(mine, *other)
+	g.Of, g.Value, g.Show, g.Doubt = other.Name, value.Median, format.Ratio, doubt(mine, *other)
+	if floor := w.Yardstick(bench.YardstickFloor); floor != nil {
+		if x, known := g.Figure.ratio(*floor, *other); known {
+			g.Floor = format.Ratio(x.Median)
+		}
+	}
+	return ok
 }
 
 // lastOf returns the last report of a workload, nil if there is none.

@@ -175,10 +175,10 @@ func TestVerdicts(t *testing.T) {
 
 func TestGoalsAreOfContendersThatThereAre(t *testing.T) {
 	for _, g := range goals {
-		if g.contender == ral && g.other != ral || !g.isOf(Document{}) {
+		if g.Contender == ral && g.other != ral || !g.isOf(Document{}) {
 			continue
 		}
-		for contender, workload := range map[string]string{g.contender: g.workload, g.other: max(g.ofIn, g.workload)} {
+		for contender, workload := range map[string]string{g.Contender: g.Workload, g.other: max(g.otherIn, g.Workload)} {
 			found := contender == ""
 			for _, c := range bench.RalCalls() {
 				found = found || c.Name == contender && slices.Contains(c.For, workload)
@@ -189,8 +189,8 @@ func TestGoalsAreOfContendersThatThereAre(t *testing.T) {
 	all := append(fleetbench.Contenders(), servebench.Contenders()...)
 	for _, g := range goals {
 		for _, w := range append(fleetbench.Workloads(1), servebench.Workloads(1)...) {
-			for _, contender := range []string{g.contender, g.other} {
-				assert.True(t, g.workload != w.Name || contender == "" || slices.ContainsFunc(all, func(c bench.Contender) bool {
+			for _, contender := range []string{g.Contender, g.other} {
+				assert.True(t, g.Workload != w.Name || contender == "" || slices.ContainsFunc(all, func(c bench.Contender) bool {
 					return c.Name == contender && (slices.Contains(c.For, w.Name) || !w.Apart)
 				}), "%s in %s", contender, w.Name)
 			}

@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"time"
 
@@ -74,7 +73,7 @@ var (
 		return l.start(network, addr, nil, l.rald, "-state", "none", "-listen", listen)
 	}}
 	envoyRalds = source{Rald, "rald, asked by ShouldRateLimit", "", envoyWorkloads, func(l *lab, _, addr string) (*server, error) {
-		other, err := freeAddr()
+		other, err := child.FreeAddr()
 		if err != nil {
 			return nil, err
 		}
@@ -134,7 +133,7 @@ func (l *lab) get(s source, network string) (*server, error) {
 	if l.running[key] != nil {
 		return l.running[key], nil
 	}
-	addr, err := freeAddr()
+	addr, err := child.FreeAddr()
 	if err != nil {
 		return nil, err
 	}
@@ -224,21 +223,11 @@ func (l *lab) start(network, addr string, env []string, program string, args ...
 		return nil, err
 	}
 	l.closes = append(l.closes, func() error { process.Kill(); return nil })
-	for begun := time.Now(); ; time.Sleep(5 * time.Millisecond) {
-		c, err := net.Dial(network, addr)
-		if err == nil {
-			return &server{addr, []int{process.PID()}, throttle}, c.Close()
-		}
-		if !process.Runs() || time.Since(begun) > startingTime {
-			said, _ := os.ReadFile(log.Name())
-			return nil, fmt.Errorf("%s does not listen: %w\n%s", filepath.Base(program), err, said)
-		}
+	if err := process.AwaitListener(network, addr, startingTime); err != nil {
+		said, _ := os.ReadFile(log.Name())
+		return nil, fmt.Errorf("%s: %w\n%s", filepath.Base(program), err, said)
 	}
-}
-
-func freeAddr() (string, error) {
-	port, err := child.FreePort()
-	return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)), err
+	return &server{addr, []int{process.PID()}, throttle}, nil
 }
 
 func port(addr string) string {

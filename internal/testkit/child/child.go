@@ -3,9 +3,12 @@
 package child
 
 import (
+	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"runtime"
+	"time"
 )
 
 // Process is a started process. A nil Process does not run. It is safe for concurrent use.
@@ -57,6 +60,20 @@ func (p *Process) PID() int {
 		return 0
 	}
 	return p.process.Pid
+}
+
+// AwaitListener waits until connections to an address succeed. The error says that the process has
+// ended, or has not listened within a time.
+func (p *Process) AwaitListener(network, addr string, within time.Duration) error {
+	for begun := time.Now(); ; time.Sleep(5 * time.Millisecond) {
+		c, err := net.Dial(network, addr)
+		if err == nil {
+			return c.Close()
+		}
+		if runs := p.Runs(); !runs || time.Since(begun) > within {
+			return fmt.Errorf("no process listens at %s after %v, running: %v: %w", addr, time.Since(begun), runs, err)
+		}
+	}
 }
 
 // Signal sends the process a signal. It fails with os.ErrProcessDone if it has ended.

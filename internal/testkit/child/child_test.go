@@ -2,8 +2,10 @@ package child
 
 import (
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"testing"
@@ -112,4 +114,18 @@ func TestProcessThatWasNotStarted(t *testing.T) {
 	assert.False(t, p.Runs())
 	assert.Zero(t, p.PID())
 	p.Kill()
+}
+
+func TestProcessThatListens(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	p, err := Start(program("sleeps"))
+	require.NoError(t, err)
+	assert.NoError(t, p.AwaitListener("tcp", l.Addr().String(), patience))
+
+	require.NoError(t, l.Close())
+	missing := filepath.Join(t.TempDir(), "socket")
+	assert.ErrorContains(t, p.AwaitListener("unix", missing, 0), "running: true")
+	p.Kill()
+	assert.ErrorContains(t, p.AwaitListener("unix", missing, patience), "running: false")
 }

@@ -119,6 +119,12 @@ func FreePort() (port int, err error) {
 	return 0, fmt.Errorf("no port from 15000 on is free: %w", err)
 }
 
+// FreeAddr returns an address of the loopback interface with a free port: see FreePort.
+func FreeAddr() (string, error) {
+	port, err := FreePort()
+	return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)), err
+}
+
 // Network returns the network of Addr, as net.Dial takes it. Both are the same after Restart.
 func (s *Redis) Network() string { return s.network }
 
