@@ -29,6 +29,10 @@ const shutdown = 5 * time.Second
 //
 // Keys that are not equal to themselves or cannot be hashed, such as NaN or an interface holding a
 // slice, are never recorded. Config.WhenUnavailable answers for them.
+//
+// If K's underlying type is string, keys of at most 80 bytes are copied. A longer key stays in
+// memory, with all that it is a part of, for as long as the engine keeps the key, and so does the
+// first key of a line while calls wait.
 type Engine[K comparable] struct {
 	name    string
 	cell    *cell.Cell[K]

@@ -172,6 +172,7 @@ func (e *Engine[K]) Reset(key K) bool { return e.cell.Reset(key) }
 
 // All yields the keys in the table with their states, as from Peek, in no order. It blocks no call.
 // Keys that come or go meanwhile may be missed; a key that goes and comes back may be seen twice.
+// A yielded string of at most 80 bytes stands in the key's entry, and keeps its up to 96 bytes alive.
 func (e *Engine[K]) All() iter.Seq2[K, policy.Decision] { return e.cell.All() }
 
 // Len returns the number of keys in the table, never above Config.MaxKeys.

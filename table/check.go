@@ -41,27 +41,27 @@ func (t *Table[K]) Check() error {
 		for e := range s.all() {
 			filed++
 			inMap[e] = true
-			hash := t.hash(e.key)
+			hash := t.hash(e.Key())
 			owner, rest := t.shardOf(hash)
 			begun := e.dead() && !t.isIndexed(i) // an eviction that recovery will finish
 			switch {
-			case keys[e.key] && !begun:
-				fail("key %v has two entries", e.key)
+			case keys[e.Key()] && !begun:
+				fail("key %v has two entries", e.Key())
 			case owner != i || !s.has(s.place(hash, rest), e):
-				fail("key %v is filed where its hash does not lead", e.key)
-			case !e.dead() && s.find(s.place(hash, rest), e.key) != e:
-				fail("key %v is filed and not found", e.key)
+				fail("key %v is filed where its hash does not lead", e.Key())
+			case !e.dead() && s.find(s.place(hash, rest), e.Key()) != e:
+				fail("key %v is filed and not found", e.Key())
 			case e.word.Load() == tentative:
-				fail("key %v is filed, but tentative", e.key)
+				fail("key %v is filed, but tentative", e.Key())
 			case stale(e):
-				fail("key %v has a word of another policy", e.key)
+				fail("key %v has a word of another policy", e.Key())
 			case t.isIndexed(i) && e.dead():
-				fail("key %v is dead, but filed", e.key)
+				fail("key %v is dead, but filed", e.Key())
 			case t.isIndexed(i) && !pending[e] && filings[e] != 1:
-				fail("key %v has %d index entries", e.key, filings[e])
+				fail("key %v has %d index entries", e.Key(), filings[e])
 			}
 			if !begun {
-				keys[e.key] = true
+				keys[e.Key()] = true
 			}
 			if t.isIndexed(i) && !pending[e] {
 				indexed++
@@ -81,19 +81,19 @@ func (t *Table[K]) Check() error {
 			e := n.entry
 			behind := n.next.Load().hashes() << (64 - hashBits) >> (64 - hashBits) // without their number
 			if (bitOf(n.hash)|behind)&^n.list != 0 {
-				fail("the list from key %v on lacks a hash", e.key)
+				fail("the list from key %v on lacks a hash", e.Key())
 			}
 			if e.dead() || inMap[e] {
 				continue
 			}
 			landed++
-			if keys[e.key] {
-				fail("key %v has an entry in the nursery and another elsewhere", e.key)
+			if keys[e.Key()] {
+				fail("key %v has an entry in the nursery and another elsewhere", e.Key())
 			}
 			if stale(e) {
-				fail("key %v has landed with a word of another policy", e.key)
+				fail("key %v has landed with a word of another policy", e.Key())
 			}
-			keys[e.key] = true
+			keys[e.Key()] = true
 		}
 	}
 	if n := t.places.taken(); n != int64(filed+landed) || n > t.maxKeys {

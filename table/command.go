@@ -61,7 +61,7 @@ func (t *Table[K]) Apply(c Command[K]) (filed int) {
 		}
 	case opRoom:
 		// Other callers may have asked before, perhaps for the same key.
-		if key := c.entry.key; t.places.full(t.maxKeys) && !t.has(t.hash(key), key) {
+		if key := c.entry.Key(); t.places.full(t.maxKeys) && !t.has(t.hash(key), key) {
 			t.nearlyFull = true
 			t.MakeRoom(c.now, max(t.ahead(), 1), roomBudget)
 		}

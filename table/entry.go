@@ -17,23 +17,22 @@ const (
 )
 
 // Entry is one key and its level. All callers of a key meet the same entry while it lives. Any
-// number of goroutines may call its methods.
+// number of goroutines may call its methods. Table.newEntry makes it.
 type Entry[K comparable] struct {
-	Level // first: EntryOf
-	key   K
+	Level   // first: EntryOf
+	key   K // unless a text stands here: see Key
 }
 
 // Level is an Entry without its key. Any number of goroutines may call its methods.
 type Level struct {
 	word atomic.Uint64
-	// returned counts units above two flag bits: see LockReturn and MarkForeignTurn.
+	// returned counts units above two flag bits, see LockReturn and MarkForeignTurn, and the length
+	// of a text beside the level, see textLength.
 	returned atomic.Uint64
 }
 
 // EntryOf returns the entry of a level, which must be of an Entry[K].
 func EntryOf[K comparable](l *Level) *Entry[K] { return (*Entry[K])(unsafe.Pointer(l)) }
-
-func (e *Entry[K]) Key() K { return e.key }
 
 // Word returns the current word. View.Read returns it with the terms to advance it.
 func (l *Level) Word() uint64 { return l.word.Load() }
@@ -76,11 +75,23 @@ func (l *Level) MarkForeignTurn() {
 // Call it after reading the word.
 func (l *Level) HasForeignTurn() bool { return l.returned.Load()&foreignTurn != 0 }
 
+// textLength returns 1 more than the length of the text beside the level, or 0 if the entry has a
+// key instead. It never changes.
+func (l *Level) textLength() int { return int(l.returned.Load() / oneByte & (1<<textBits - 1)) }
+
+const (
+	// maxText is the length of the longest text beside a level. UUIDs have 36 bytes, IPv6 addresses
+	// 39, and most API keys fewer than 60.
+	maxText  = 80
+	textBits = 7 // of 1 + maxText
+)
+
 const (
 	returning = 1 << iota
 	foreignTurn
+	oneByte // of the text beside the level
 
-	returnedShift = iota
+	returnedShift = iota - 1 + textBits
 )
 
 // ReturnedMask is the largest count of Entry.Returned.

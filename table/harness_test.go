@@ -61,7 +61,7 @@ func (r rig[K]) add(key K, now policy.Instant) *Entry[K] {
 
 // fileOne files an entry that is in its slot, without the others.
 func (r rig[K]) fileOne(e *Entry[K], now policy.Instant) {
-	slot := r.slotOf(r.hash(e.key))
+	slot := r.slotOf(r.hash(e.Key()))
 	if n := nodeOf(slot, e); n != nil {
 		r.file(slot, n, now)
 	}

@@ -9,8 +9,8 @@ type move[K comparable] struct{ from, to *Entry[K] }
 // or might have: another entry of the key lacks that count. It might have left once any key of the
 // same slot has left under these terms.
 func (v View[K]) Successor(e *Entry[K], terms *Terms) *Entry[K] {
-	hash := v.t.hash(e.key)
-	to := v.t.find(hash, e.key)
+	hash := v.t.hash(e.Key())
+	to := v.t.find(hash, e.Key())
 	v.t.stepPoint("successor: found")
 	if terms.left == nil || terms.left[hash&uint64(len(terms.left)-1)].Load() {
 		return nil
@@ -25,7 +25,7 @@ func (e *Entry[K]) Moved() bool { return e.word.Load() == moved }
 // left. The result may be replaced at any time: call it again for a word that is moved.
 func (t *Table[K]) follow(e *Entry[K]) *Entry[K] {
 	if e.Moved() {
-		return t.find(t.hash(e.key), e.key)
+		return t.find(t.hash(e.Key()), e.Key())
 	}
 	t.stepPoint("follow: not moved")
 	return e
@@ -37,7 +37,7 @@ func (t *Table[K]) follow(e *Entry[K]) *Entry[K] {
 // announced first: calls that meet the old entry after the swap find the new entry in t.moving
 // until the map has it. If the writer dies in between, the next calls endMove.
 func (t *Table[K]) move(hash uint64, e *Entry[K]) *Entry[K] {
-	to := &Entry[K]{key: e.key}
+	to := newEntry(e.Key(), t.texts)
 	t.moving.Store(&move[K]{e, to})
 	t.fault("move: announced")
 	terms := t.terms.Load()
@@ -74,7 +74,7 @@ func (t *Table[K]) putMoved(hash uint64, m move[K]) {
 // endMove ends the move in which the last writer died, if any and if its old entry is dead.
 func (t *Table[K]) endMove() {
 	if m := t.moving.Load(); m != nil && m.from.word.Load() == moved {
-		t.putMoved(t.hash(m.from.key), *m)
+		t.putMoved(t.hash(m.from.Key()), *m)
 	}
 	t.moving.Store(nil)
 }

@@ -63,7 +63,7 @@ func waiting[K comparable](n *node[K], hash uint64, key K) *Entry[K] {
 		return nil
 	}
 	for ; n != nil; n = n.next.Load() {
-		if n.hash == hash && n.entry.key == key && !n.entry.dead() {
+		if n.hash == hash && n.entry.is(key) && !n.entry.dead() {
 			return n.entry
 		}
 	}

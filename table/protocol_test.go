@@ -180,7 +180,7 @@ func (w *world) takeFrom(e *Entry[string], now policy.Instant) bool {
 		}
 		w.step("take: advance")
 		if e.Advance(word, next|terms.EpochBit) {
-			w.taken = append(w.taken, taken{e.key, now})
+			w.taken = append(w.taken, taken{e.Key(), now})
 			return true
 		}
 	}
@@ -222,7 +222,7 @@ func (w *world) walker(key string) {
 	w.spawn("walker", func() {
 		seen := 0
 		for e := range w.table.View().All() {
-			if w.step("walk: entry"); e.key == key {
+			if w.step("walk: entry"); e.Key() == key {
 				seen++
 			}
 		}
@@ -239,7 +239,7 @@ func (w *world) file(e *Entry[string], now policy.Instant) {
 		w.table.View().NoteLostFiling()
 		return
 	}
-	command := func() { w.table.Apply(FileCommand[string](w.table.hash(e.key), now)) }
+	command := func() { w.table.Apply(FileCommand[string](w.table.hash(e.Key()), now)) }
 	w.send(command)
 	if w.twice {
 		w.send(command)
@@ -311,7 +311,7 @@ func (w *world) incarnation() (ended bool) {
 func (w *world) sweep()                        { w.table.Sweep(w.now, 8) }
 func (w *world) passes(d time.Duration) func() { return func() { w.now += policy.Instant(d) } }
 func (w *world) again(e *Entry[string]) func() {
-	return func() { w.table.Apply(FileCommand[string](w.table.hash(e.key), w.now)) }
+	return func() { w.table.Apply(FileCommand[string](w.table.hash(e.Key()), w.now)) }
 }
 
 // landed opens a key and takes once before the processes begin, unfiled.
@@ -330,7 +330,7 @@ func (w *world) known(key string) *Entry[string] {
 // unused opens and files a key before the processes begin.
 func (w *world) unused(key string) {
 	e, _ := w.table.View().Open(w.table.hash(key), key)
-	w.table.File(w.table.hash(e.key), w.now)
+	w.table.File(w.table.hash(e.Key()), w.now)
 	w.seen = append(w.seen, e)
 }
 
@@ -359,13 +359,13 @@ func (w *world) each() string {
 			continue
 		}
 		for _, other := range w.seen[:i] {
-			if other.key == e.key && other.Word() < tentative {
-				return fmt.Sprintf("key %s has two entries", e.key)
+			if other.Key() == e.Key() && other.Word() < tentative {
+				return fmt.Sprintf("key %s has two entries", e.Key())
 			}
 		}
-		hash := w.table.hash(e.key)
+		hash := w.table.hash(e.Key())
 		if nodeOf(w.table.slotOf(hash), e) == nil && !w.filed(hash, e) && (m == nil || m.to != e) {
-			return fmt.Sprintf("the entry of key %s can not be found", e.key)
+			return fmt.Sprintf("the entry of key %s can not be found", e.Key())
 		}
 	}
 	if n := w.table.places.taken(); n < 0 || n > w.table.maxKeys {
@@ -401,7 +401,7 @@ func (w *world) eachTally() string {
 		case tombstone:
 			// Only an eviction kills a used entry.
 			if fresh := policy.Instant(w.last[i]&(1<<tallyCount-1)) * second; fresh > w.now {
-				return fmt.Sprintf("key %s was evicted %v too early", e.key, time.Duration(fresh-w.now))
+				return fmt.Sprintf("key %s was evicted %v too early", e.Key(), time.Duration(fresh-w.now))
 			}
 		default:
 			if wrong := misfit(w.table, terms, e); wrong != "" {
@@ -409,7 +409,7 @@ func (w *world) eachTally() string {
 			}
 			w.last[i] = word
 		}
-		units[e.key] += int(tallied(w.last[i]))
+		units[e.Key()] += int(tallied(w.last[i]))
 	}
 	for _, take := range w.taken {
 		units[take.key]--
@@ -432,12 +432,12 @@ func misfit(t *Table[string], terms *Terms, e *Entry[string]) string {
 	of := terms.Policy
 	if word&epochBit != terms.EpochBit {
 		if !t.changing {
-			return fmt.Sprintf("the change is over, and key %s has word %#x of mark %#x", e.key, word, terms.EpochBit)
+			return fmt.Sprintf("the change is over, and key %s has word %#x of mark %#x", e.Key(), word, terms.EpochBit)
 		}
 		of = terms.before
 	}
 	if id := word &^ epochBit >> tallyID; id != 0 && of != policy.Policy(tally{id}) {
-		return fmt.Sprintf("key %s has word %#x, which is not of %v as its mark says", e.key, word, of)
+		return fmt.Sprintf("key %s has word %#x, which is not of %v as its mark says", e.Key(), word, of)
 	}
 	return ""
 }

@@ -92,7 +92,7 @@ func TestRecoverFromDeathAtEachPoint(t *testing.T) {
 			require.Equal(t, slower, r.terms.Load().Policy)
 			require.False(t, r.changing)
 			for e := range r.View().All() {
-				require.False(t, r.take(e, 4*hour-1), "%s has its debt, and for as long as the new policy has it", e.key)
+				require.False(t, r.take(e, 4*hour-1), "%s has its debt, and for as long as the new policy has it", e.Key())
 			}
 			require.Equal(t, 2, r.View().Len(), "three, less the one that made room")
 			require.EqualValues(t, 2, r.counters.Evicted.Load(), "idle, and the least of the others")

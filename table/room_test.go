@@ -97,7 +97,7 @@ func TestRoomIsMadeAheadOfNeed(t *testing.T) {
 	require.Equal(t, maxKeys-4, r.View().Len())
 	e := r.open(maxKeys)
 	require.True(t, r.take(e, 1))
-	r.Apply(FileCommand[int](r.hash(e.key), 1))
+	r.Apply(FileCommand[int](r.hash(e.Key()), 1))
 	require.Equal(t, maxKeys-4, r.View().Len())
 
 	r.Sweep(2*hour, maxKeys/8-5)

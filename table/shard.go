@@ -60,7 +60,7 @@ func (s *shard[K]) find(p place, key K) *Entry[K] {
 		tags := b.tags.Load()
 		for same := same(tags, p.tag); same != 0; same &= same - 1 {
 			e := b.slots[bits.TrailingZeros64(same)/8].Load()
-			if e != nil && e.key == key && e.word.Load() != tombstone {
+			if e != nil && e.is(key) && e.word.Load() != tombstone {
 				return e
 			}
 		}
@@ -253,7 +253,7 @@ func (t *Table[K]) resize(i, buckets int) *shard[K] {
 		var places [slotsPerBucket]place
 		for k := range entries {
 			if e := old.buckets[j].slots[k].Load(); e != nil {
-				hash := t.hash(e.key)
+				hash := t.hash(e.Key())
 				_, rest := t.shardOf(hash)
 				entries[k], places[k] = e, resized.place(hash, rest)
 			}

@@ -19,7 +19,7 @@ func (r rig[K]) put(key K) *Entry[K] {
 
 func (r rig[K]) pull(e *Entry[K]) {
 	e.word.Store(tombstone)
-	r.remove(r.hash(e.key), e)
+	r.remove(r.hash(e.Key()), e)
 }
 
 // newMap is a table with its map in use alone: nothing is counted or indexed.
@@ -71,7 +71,7 @@ func TestMapHoldsTheEntriesOfAPlainMap(t *testing.T) {
 				if s := r.shards[0].Load(); s != nil {
 					n := 0
 					for e := range s.all() {
-						require.Same(t, is[e.key], e)
+						require.Same(t, is[e.Key()], e)
 						n++
 					}
 					require.Equal(t, len(is), n)
@@ -112,7 +112,7 @@ func TestMapLosesCountSafely(t *testing.T) {
 			last := entries[len(entries)-1]
 			for _, e := range entries[:len(entries)-1] {
 				r.pull(e)
-				require.Same(t, last, r.find(0, last.key))
+				require.Same(t, last, r.find(0, last.Key()))
 			}
 		})
 	}
@@ -128,7 +128,7 @@ func (r rig[K]) passed() {
 	for i := range s.buckets {
 		for j := range s.buckets[i].slots {
 			if e := s.buckets[i].slots[j].Load(); e != nil {
-				hash := r.hash(e.key)
+				hash := r.hash(e.Key())
 				_, rest := r.shardOf(hash)
 				for at := s.place(hash, rest).bucket; at != uint64(i); at = s.next(at) {
 					want[at]++

@@ -98,10 +98,10 @@ func (l *Loader[K]) Add(key K, state uint64, foreign bool) {
 	if t.places.full(t.maxKeys) && !l.makeRoom(fresh) {
 		return
 	}
-	e := &Entry[K]{key: key}
+	e := newEntry(key, t.texts)
 	e.word.Store(state | t.terms.Load().EpochBit)
 	if foreign {
-		e.returned.Store(foreignTurn)
+		e.MarkForeignTurn()
 	}
 	t.places.take(t.maxKeys)
 	t.places.confirm()
@@ -143,7 +143,7 @@ func (l *Loader[K]) makeRoom(fresh policy.Instant) bool {
 
 func (l *Loader[K]) drop(e *Entry[K]) {
 	e.word.Store(tombstone)
-	l.t.remove(l.t.hash(e.key), e)
+	l.t.remove(l.t.hash(e.Key()), e)
 }
 
 // Done ends the loading and sets the table's policy, which reads the same words as before. No key

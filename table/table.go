@@ -62,6 +62,8 @@ type Table[K comparable] struct {
 	seed    maphash.Seed
 	maxKeys int64
 
+	texts bool // see newEntry
+
 	step   func(point string) // for tests: see stepPoint
 	hasher func(K) uint64
 
@@ -115,6 +117,7 @@ func New[K comparable](o Options) *Table[K] {
 		fault:   o.Fault,
 		seed:    maphash.MakeSeed(),
 		maxKeys: min(int64(o.MaxKeys), certain),
+		texts:   isText[K](),
 		shards:  make([]atomic.Pointer[shard[K]], min(max(o.MaxKeys/keysPerShard, 1), maxShards)),
 		nursery: make([]slot[K], 1<<min(bits.Len(uint(o.MaxKeys-1)), maxNurseryBits)),
 	}

@@ -116,9 +116,9 @@ func TestChangeReachesAllKeys(t *testing.T) {
 	r.settle(1)
 	for old, count := range map[*Entry[string]]uint64{filed: 2, unused: 0, idle: 0, landed: 1, late: 1} {
 		e := r.now(old)
-		require.True(t, r.terms.Load().Current(e.Word()), e.key)
-		require.Equal(t, count, tallied(e.Word()), e.key)
-		require.Same(t, e, r.View().Load(r.hash(e.key), e.key), "adopted, if its command was lost")
+		require.True(t, r.terms.Load().Current(e.Word()), e.Key())
+		require.Equal(t, count, tallied(e.Word()), e.Key())
+		require.Same(t, e, r.View().Load(r.hash(e.Key()), e.Key()), "adopted, if its command was lost")
 	}
 	require.False(t, r.changing)
 	r.mustChange(tally{3}, 1)
@@ -254,7 +254,7 @@ func (r rig[K]) announce(key K) {
 	r.moving.Store(&move[K]{r.View().Load(r.hash(key), key), &Entry[K]{key: key}})
 }
 
-func (r rig[K]) now(e *Entry[K]) *Entry[K] { return r.View().Look(r.hash(e.key), e.key) }
+func (r rig[K]) now(e *Entry[K]) *Entry[K] { return r.View().Look(r.hash(e.Key()), e.Key()) }
 
 // The answers, each given once:
 //

@@ -110,7 +110,7 @@ func (v View[K]) Open(hash uint64, key K) (e *Entry[K], status Status) {
 		}
 		t.stepPoint("open: place taken")
 		if n == nil {
-			n = &node[K]{entry: &Entry[K]{key: key}, hash: hash}
+			n = &node[K]{entry: newEntry(key, t.texts), hash: hash}
 			n.entry.word.Store(tentative)
 		}
 		n.pushBefore(head)
@@ -150,7 +150,7 @@ func (t *Table[K]) secondLook(hash uint64, e *Entry[K]) bool {
 		return true
 	}
 	t.stepPoint("second look: tentative")
-	if t.find(hash, e.key) == nil {
+	if t.find(hash, e.Key()) == nil {
 		return true
 	}
 	t.stepPoint("second look: has another")
@@ -182,7 +182,7 @@ func (v View[K]) All() iter.Seq2[*Entry[K], Reading] {
 					continue
 				}
 				if r, alive := v.State(node.entry); alive {
-					landed[node.entry.key] = true
+					landed[node.entry.Key()] = true
 					if !yield(node.entry, r) {
 						return
 					}
@@ -193,7 +193,7 @@ func (v View[K]) All() iter.Seq2[*Entry[K], Reading] {
 		}
 		for i := range v.t.shards {
 			for e, r := range v.Filed(i) {
-				if !landed[e.key] && !yield(e, r) {
+				if !landed[e.Key()] && !yield(e, r) {
 					return
 				}
 			}

@@ -164,14 +164,16 @@ func (t *Table[K]) reindex(now policy.Instant) {
 	some := t.pending[:min(settleStep, len(t.pending))]
 	for _, e := range some {
 		if t.changing {
-			e = t.move(t.hash(e.key), e)
+			e = t.move(t.hash(e.Key()), e)
 		}
 		if fresh, gone := t.evict(e, now-t.idle, now); !gone {
 			t.index.Add(filing[K]{fresh, e})
 		}
 	}
 	t.fault("recover: some")
-	t.pending = t.pending[len(some):]
+	if t.pending = t.pending[len(some):]; len(t.pending) == 0 {
+		t.pending = nil // lest it keep the entries that were replaced alive
+	}
 }
 
 // collectShard returns a shard's entries and finishes the evictions begun there.
@@ -182,7 +184,7 @@ func (t *Table[K]) collectShard(i int) (entries []*Entry[K]) {
 	}
 	for e := range s.all() {
 		if e.dead() {
-			t.remove(t.hash(e.key), e)
+			t.remove(t.hash(e.Key()), e)
 		} else {
 			entries = append(entries, e)
 		}
@@ -272,7 +274,7 @@ func (t *Table[K]) evict(e *Entry[K], due, now policy.Instant) (fresh policy.Ins
 		return fresh, false // fresh later than filed
 	}
 	t.forgetAt(now) // before the key is gone
-	hash := t.hash(e.key)
+	hash := t.hash(e.Key())
 	if left := t.terms.Load().left; left != nil {
 		left[hash&uint64(len(left)-1)].Store(true) // before the key is gone, too
 	}
