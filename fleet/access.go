@@ -66,7 +66,7 @@ type decider interface {
 	Refund(ctx context.Context, l *store.Limit, key string, n int64) (store.Taken, error)
 	Keep(ctx context.Context, l *store.Limit, key string, t store.Taken, n, kept int64) (store.Taken, error)
 	Delete(ctx context.Context, l *store.Limit, key string) (bool, error)
-	Block(ctx context.Context, key string, d time.Duration) (store.Standing, bool, error)
+	Block(ctx context.Context, key string, d time.Duration) (store.Standing, error)
 	ChargeEach(ctx context.Context, l *store.Limit, debts []store.Debt) []error
 	Heartbeat(ctx context.Context, b store.Beat) (store.Roll, error)
 	Leave(ctx context.Context, id string) error

@@ -48,26 +48,18 @@ func (l *Limiter) Block(ctx context.Context, key string, d time.Duration) error 
 	if d == 0 {
 		return l.unblock(ctx, key)
 	}
-	type blocked struct {
-		store.Standing
-		ok bool
-	}
-	b, err := about(ctx, &l.access, l.own.Load(), key, func(ctx context.Context, s decider) (b blocked, err error) {
-		b.Standing, b.ok, err = s.Block(ctx, key, d)
-		return b, err
-	})
-	if err != nil {
-		err, passed := forCaller(err)
-		if passed {
-			l.known.Block(key, d)
-		}
+	b, err := l.askBlock(ctx, key, d)
+	err, passed := forCaller(err)
+	switch {
+	case passed:
+		l.known.Block(key, d)
 		return err
-	}
-	if !b.ok {
+	case err != nil:
+		return err
+	case b.TooLate:
 		bad.Want = "a time before the end of blocks, 9 years after Config.Epoch"
 		return bad
 	}
-	l.known.Heard(key, b.Left, b.At)
 	l.tally.blocks.Add(1)
 	return nil
 }
@@ -75,19 +67,23 @@ func (l *Limiter) Block(ctx context.Context, key string, d time.Duration) error 
 // Blocked asks Redis how much longer the key is blocked, by Block or Config.Penalty, or 0. If Redis
 // could not be asked, the error is ErrOutage, and the time is as this server was last told.
 func (l *Limiter) Blocked(ctx context.Context, key string) (time.Duration, error) {
-	b, err := about(ctx, &l.access, l.own.Load(), key, func(ctx context.Context, s decider) (store.Standing, error) {
-		b, _, err := s.Block(ctx, key, 0)
-		return b, err
-	})
-	if err != nil {
-		err, passed := forCaller(err)
-		if !passed {
-			return 0, err
-		}
+	b, err := l.askBlock(ctx, key, 0)
+	err, passed := forCaller(err)
+	if passed {
 		return l.known.Left(key, policy.Never), err
 	}
-	l.known.Heard(key, b.Left, b.At)
-	return b.Left, nil
+	return b.Left, err
+}
+
+// askBlock has Redis block the key for d, or only tell of its block if d is 0. The list learns of it.
+func (l *Limiter) askBlock(ctx context.Context, key string, d time.Duration) (store.Standing, error) {
+	b, err := about(ctx, &l.access, l.own.Load(), key, func(ctx context.Context, s decider) (store.Standing, error) {
+		return s.Block(ctx, key, d)
+	})
+	if err == nil {
+		l.known.Heard(key, b.Left, b.At)
+	}
+	return b, err
 }
 
 func (l *Limiter) unblock(ctx context.Context, key string) error {

@@ -346,6 +346,14 @@ func TestBlocksAreChecked(t *testing.T) {
 		for _, d := range []time.Duration{-1, 4*365*24*time.Hour + 1} {
 			require.Equal(t, &policy.FieldError{Of: "fleet.Block", Field: "d", Value: d, Want: "0 to 35040h0m0s"}, l.Block(t.Context(), "k", d))
 		}
+		c := on(redis, funnel(2, 1, time.Hour))
+		c.clock = func() int64 { return (9*365*24*time.Hour + 3*24*time.Hour).Microseconds() }
+		last := open(t, c)
+		for range 2 { // the first changes nothing
+			require.ErrorContains(t, last.Block(t.Context(), "k", 2*365*24*time.Hour), "d is 17520h0m0s, want a time before the end of blocks")
+			require.Zero(t, must.Get(last.Blocked(t.Context(), "k")))
+		}
+		require.Zero(t, last.Stats().Blocks)
 		long := string(make([]byte, 1<<17))
 		require.ErrorIs(t, l.Block(t.Context(), long, 0), ErrKeyTooLong)
 		_, err := l.Blocked(t.Context(), long)

@@ -70,8 +70,6 @@ var (
 	// ErrLimits: servers of one Name keep different limits, or count time from different epochs.
 	// Each admits its own limit; limits of the same kind and period share the used units.
 	ErrLimits = errors.New("ral: servers of this Name keep different limits")
-	// ErrTooManyClients: Redis has all the connections it accepts.
-	ErrTooManyClients = store.ErrTooManyClients
 )
 
 var errConnecting = errors.New("not connected yet")

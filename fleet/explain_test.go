@@ -163,7 +163,7 @@ func TestSaysWhyItHangsUp(t *testing.T) {
 	command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
 	eventually(t, func() bool {
 		cause := take(t, l, "a", 1).Err()
-		return errors.Is(cause, ErrBreakerOpen) && errors.Is(cause, ErrTooManyClients)
+		return errors.Is(cause, ErrBreakerOpen) && errors.Is(cause, store.ErrTooManyClients)
 	}, "answers say so")
 	require.ErrorIs(t, l.Health(), ErrOutage)
 	require.ErrorContains(t, l.Health(), "max number of clients reached")

@@ -15,6 +15,7 @@ import (
 
 	"github.com/ral-limiter/ral/fleet/internal/redistest"
 	"github.com/ral-limiter/ral/fleet/internal/store"
+	"github.com/ral-limiter/ral/fleet/internal/storetest"
 	"github.com/ral-limiter/ral/internal/core/penalty"
 	"github.com/ral-limiter/ral/internal/testkit/must"
 	"github.com/ral-limiter/ral/policy"
@@ -67,14 +68,30 @@ func TestBlocksLastAsLongAsTheyMeanAnything(t *testing.T) {
 	check("the next")
 	require.True(t, take().Block.Made)
 	check("a block by a penalty")
-	_, _, err := s.Block(t.Context(), "k", 7*time.Hour)
+	_, err := s.Block(t.Context(), "k", 7*time.Hour)
 	require.NoError(t, err)
 	check("a longer one")
 	assert.True(t, must.Get(s.Delete(t.Context(), l, "k")))
 	require.EqualValues(t, 0, integer(t, client, "EXISTS", name))
-	_, _, err = s.Block(t.Context(), "k", time.Second)
+	_, err = s.Block(t.Context(), "k", time.Second)
 	require.NoError(t, err)
 	check("a block")
+}
+
+// A block must end before time does. One that would not changes nothing.
+func TestBlockAfterTheEndOfTimeIsRefused(t *testing.T) {
+	o := store.Options{Name: own(t), Clock: func() int64 { return store.LastBlock - 1000 }}
+	redis := storetest.New()
+	for _, s := range []interface {
+		Block(ctx context.Context, key string, d time.Duration) (store.Standing, error)
+	}{store.New(connect(t, shared), o), redis.Store(o)} {
+		at := policy.Instant(store.LastBlock-1000) * 1000
+		assert.Equal(t, store.Standing{At: at, TooLate: true}, must.Get(s.Block(t.Context(), "k", 1001*time.Microsecond)), "%T", s)
+		ms := store.Standing{At: at, Left: time.Millisecond}
+		assert.Equal(t, ms, must.Get(s.Block(t.Context(), "k", time.Millisecond)), "%T", s)
+		ms.TooLate = true
+		assert.Equal(t, ms, must.Get(s.Block(t.Context(), "k", time.Hour)), "%T: it stays blocked", s)
+	}
 }
 
 // Promise: Unblocked keys cost no more commands.
@@ -106,7 +123,7 @@ func TestBlocksCostNoCommand(t *testing.T) {
 			refused["set"] = 1 // it counts
 		}
 		assert.Equal(t, refused, counted(func() { take("a") }))
-		_, _, err := s.Block(t.Context(), "a", time.Hour)
+		_, err := s.Block(t.Context(), "a", time.Hour)
 		require.NoError(t, err)
 		assert.Equal(t, map[string]int64{"evalsha": 1, "time": 1, "mget": 1}, counted(func() { take("a", "a") }))
 	}
@@ -130,7 +147,7 @@ func TestForeignValueUnderTheNameOfABlock(t *testing.T) {
 				require.ErrorIs(t, err, store.ErrForeignValue, value)
 				_, err = s.Peek(t.Context(), l, value)
 				require.ErrorIs(t, err, store.ErrForeignValue, value)
-				_, _, err = s.Block(t.Context(), value, time.Hour)
+				_, err = s.Block(t.Context(), value, time.Hour)
 				require.ErrorIs(t, err, store.ErrForeignValue, value)
 				require.Equal(t, value, get(t, client, name))
 			}

@@ -15,6 +15,8 @@ import (
 type Standing struct {
 	Left time.Duration // how long the key is blocked, or 0
 	At   policy.Instant
+	// TooLate reports that a block was refused, since time ends before it.
+	TooLate bool
 }
 
 // rule is a penalty by Redis's clock.

@@ -407,16 +407,16 @@ func (s *Store) Delete(ctx context.Context, l *store.Limit, key string) (there b
 }
 
 // Block implements store.Store.
-func (s *Store) Block(ctx context.Context, key string, d time.Duration) (b store.Standing, ok bool, err error) {
+func (s *Store) Block(ctx context.Context, key string, d time.Duration) (b store.Standing, err error) {
 	if err := store.CheckKey(key); err != nil {
-		return b, false, err
+		return b, err
 	}
 	err = s.redis.call(ctx, func() {
 		block := s.blocks + store.Tail(key)
-		b.At, ok = s.now(), true
+		b.At = s.now()
 		if d > 0 {
 			next, did := penalty.Lock{Rule: &s.rule, For: wholeMicros(d)}.Take(s.redis.blocks[block], b.At, 1, 0)
-			if ok = did.Allowed; ok {
+			if b.TooLate = !did.Allowed; did.Allowed {
 				s.redis.blocks[block] = next
 			}
 		}
@@ -424,9 +424,9 @@ func (s *Store) Block(ctx context.Context, key string, d time.Duration) (b store
 		b.Left = look.ResetAfter
 	})
 	if err != nil {
-		return store.Standing{}, false, err
+		return store.Standing{}, err
 	}
-	return b, ok, nil
+	return b, nil
 }
 
 // Lease implements store.Store.
