@@ -66,7 +66,7 @@ var mayImport = []struct {
 	{"httplimit", []string{"internal/adapter/clientaddr", "internal/adapter/admission", "internal/core/shape", "internal/core/whole", "policy", "limits", "engine", "observe/metrics"}},
 	{"outgoing/internal/answer", []string{"policy"}},
 	{"outgoing/internal/pacing", []string{"policy", "outgoing/internal/answer"}},
-	{"outgoing", []string{"outgoing/internal/answer", "outgoing/internal/pacing", "internal/core/decide", "cell", "internal/core/shape", "policy", "engine", "observe/metrics"}},
+	{"outgoing", []string{"github.com/google/btree", "outgoing/internal/answer", "outgoing/internal/pacing", "internal/core/decide", "cell", "internal/core/shape", "policy", "engine", "observe/metrics"}},
 	{"internal/adapter/pagejson", nil},
 	{"observe/inspect", []string{"internal/adapter/pagejson", "internal/core/shape", "policy", "limits", "engine", "single", "supervisor"}},
 	{"internal/testkit/observetest", []string{"policy", "limits", "engine", "single", "observe/metrics", "observe/inspect", "github.com/stretchr/testify/assert", "github.com/stretchr/testify/require"}},

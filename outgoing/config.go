@@ -1,6 +1,7 @@
 package outgoing
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -14,13 +15,6 @@ import (
 )
 
 const (
-	defaultName       = "outgoing"
-	defaultPatience   = 10 * 365 * 24 * time.Hour
-	defaultProbe      = 5 * time.Second
-	defaultBackoff    = time.Second
-	defaultMaxBackoff = time.Hour
-	defaultMaxKeys    = 1 << 16
-	defaultIdle       = 5 * time.Minute
 	defaultMaxWaiting = 1024 // of package engine
 	maxUnits          = 7
 )
@@ -110,29 +104,14 @@ const (
 )
 
 func (c Config) withDefaults() Config {
-	if c.Name == "" {
-		c.Name = defaultName
-	}
-	for _, d := range []struct {
-		field *time.Duration
-		value time.Duration
-	}{
-		{&c.Patience, defaultPatience},
-		{&c.Idle, defaultIdle},
-		{&c.Probe, defaultProbe},
-		{&c.Backoff, defaultBackoff},
-		{&c.MaxBackoff, defaultMaxBackoff},
-	} {
-		if *d.field == 0 {
-			*d.field = d.value
-		}
-	}
-	if c.Logger == nil {
-		c.Logger = slog.Default()
-	}
-	if c.MaxKeys == 0 {
-		c.MaxKeys = defaultMaxKeys
-	}
+	c.Name = cmp.Or(c.Name, "outgoing")
+	c.Patience = cmp.Or(c.Patience, 10*365*24*time.Hour)
+	c.MaxKeys = cmp.Or(c.MaxKeys, 1<<16)
+	c.Idle = cmp.Or(c.Idle, 5*time.Minute)
+	c.Probe = cmp.Or(c.Probe, 5*time.Second)
+	c.Backoff = cmp.Or(c.Backoff, time.Second)
+	c.MaxBackoff = cmp.Or(c.MaxBackoff, time.Hour)
+	c.Logger = cmp.Or(c.Logger, slog.Default())
 	return c
 }
 

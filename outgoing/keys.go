@@ -1,10 +1,11 @@
 package outgoing
 
 import (
-	"container/heap"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/google/btree"
 
 	"github.com/ral-limiter/ral/outgoing/internal/answer"
 	"github.com/ral-limiter/ral/outgoing/internal/pacing"
@@ -27,8 +28,9 @@ type keys[K comparable] struct {
 
 	mu      sync.RWMutex
 	states  map[K]*state[K]
-	leaving departures[K] // the states, by the time from which they may leave
-	steps   uint64        // states examined for leaving
+	leaving *btree.BTreeG[*state[K]] // the states, by the time from which they may leave
+	added   uint64                   // keys so far
+	steps   uint64                   // states examined for leaving
 }
 
 // state is a key's state outside the engine.
@@ -45,18 +47,18 @@ type state[K comparable] struct {
 	waiting atomic.Int64  // units of calls that wait for their turn
 	used    atomic.Int64  // when the last turn was given
 
-	// pace, failsUntil and heldUntil are of the latest Change: its pace, the end of the overlong time or 0, and
-	// the end of the latest back-off.
+	// pace and failsUntil are those of the latest Change, for calls without the lock. heldUntil is the end of the
+	// latest back-off or overlong time.
 	pace                  atomic.Pointer[pacing.Pace]
 	failsUntil, heldUntil atomic.Int64
 	// capacity is the cost above which the server admits no call, 0 if unknown. It is believed until
 	// capacityUntil.
 	capacity, capacityUntil atomic.Int64
 
-	// due is when the key may leave, or later if it was used meanwhile, and index where it is in keys.leaving.
-	// They need keys.mu locked.
-	due   time.Duration
-	index int
+	// due is when the key may leave, or later if it was used meanwhile. serial is its number, from 1, so that two
+	// states of keys.leaving differ. They need keys.mu locked.
+	due    time.Duration
+	serial uint64
 
 	mu struct {
 		sync.Mutex
@@ -115,7 +117,8 @@ func (ks *keys[K]) join(key K, n int64, gates bool) *state[K] {
 // add adds a key, if there is a place for it, and returns its state. It needs mu locked.
 func (ks *keys[K]) add(key K, delay time.Duration, gates bool) *state[K] {
 	now := ks.now()
-	s := &state[K]{key: key, delay: delay, due: now + ks.idle}
+	ks.added++
+	s := &state[K]{key: key, delay: delay, due: now + ks.idle, serial: ks.added}
 	if gates {
 		s.gate = make(chan struct{}, 1)
 	}
@@ -127,7 +130,7 @@ func (ks *keys[K]) add(key K, delay time.Duration, gates bool) *state[K] {
 	s.pace.Store(s.mu.learned.Pace)
 	if !s.unrecorded {
 		ks.states[key] = s
-		heap.Push(&ks.leaving, s)
+		ks.leaving.ReplaceOrInsert(s)
 	}
 	return s
 }
@@ -157,43 +160,38 @@ func (ks *keys[K]) limit(key K) policy.Policy {
 	return pacing.Unlimited.Limit
 }
 
-// reset forgets a key.
-func (ks *keys[K]) reset(key K) {
-	ks.mu.Lock()
-	defer ks.mu.Unlock()
-	if s := ks.states[key]; s != nil {
-		ks.forget(s)
-	}
-}
-
 // forgetIdle forgets keys idle for Config.Idle. It examines at most maxSteps keys, the earliest due
 // first. A key in use is due later, and is not examined until then. It needs mu locked, so that no
 // call joins meanwhile.
 func (ks *keys[K]) forgetIdle(now time.Duration) {
 	for range maxSteps {
-		if len(ks.leaving) < min(minKept, ks.max) || ks.leaving[0].due >= now {
+		s, _ := ks.leaving.Min()
+		if ks.leaving.Len() < min(minKept, ks.max) || s.due >= now {
 			return
 		}
 		ks.steps++
-		s := ks.leaving[0]
 		last := time.Duration(max(s.used.Load(), s.heldUntil.Load()))
 		if s.waiting.Load() != 0 {
 			last = now
 		}
-		if s.due = last + ks.idle; s.due < now {
-			ks.forget(s)
-		} else {
-			heap.Fix(&ks.leaving, 0)
+		if last+ks.idle < now {
+			ks.forget(s.key)
+			continue
 		}
+		ks.leaving.Delete(s)
+		s.due = last + ks.idle
+		ks.leaving.ReplaceOrInsert(s)
 	}
 }
 
-// forget forgets a remembered key. It needs mu locked.
-func (ks *keys[K]) forget(s *state[K]) {
-	delete(ks.states, s.key)
-	heap.Remove(&ks.leaving, s.index)
-	if s.failsUntil.Load() != 0 {
-		ks.failing.Add(-1)
+// forget forgets a key. It needs mu locked.
+func (ks *keys[K]) forget(key K) {
+	if s := ks.states[key]; s != nil {
+		delete(ks.states, key)
+		ks.leaving.Delete(s)
+		if s.failsUntil.Load() != 0 {
+			ks.failing.Add(-1)
+		}
 	}
 }
 
@@ -206,26 +204,7 @@ func (s *state[K]) failsFor(now time.Duration) time.Duration {
 	return max(until-now, 1)
 }
 
-// departures is a heap of states, the earliest due first.
-type departures[K comparable] []*state[K]
-
-func (d departures[K]) Len() int           { return len(d) }
-func (d departures[K]) Less(i, j int) bool { return d[i].due < d[j].due }
-func (d departures[K]) Swap(i, j int) {
-	d[i], d[j] = d[j], d[i]
-	d[i].index, d[j].index = i, j
-}
-
-func (d *departures[K]) Push(x any) {
-	s := x.(*state[K])
-	s.index = len(*d)
-	*d = append(*d, s)
-}
-
-func (d *departures[K]) Pop() any {
-	last := len(*d) - 1
-	s := (*d)[last]
-	(*d)[last] = nil
-	*d = (*d)[:last]
-	return s
+// sooner reports whether a state may leave before another.
+func sooner[K comparable](s, other *state[K]) bool {
+	return s.due < other.due || s.due == other.due && s.serial < other.serial
 }

@@ -52,19 +52,16 @@ func (p *part[K]) late(ctx context.Context, err error) error {
 		return fmt.Errorf("outgoing: %w", err)
 	}
 	fails := s.failsFor(l.keys.now())
-	held := max(l.engine.Blocked(s.key), fails) > 0
+	blocked := max(l.engine.Blocked(s.key), fails) > 0
 	s.mu.Lock()
 	by := s.mu.pacedBy
 	by.field = cmp.Or(by.limitField, by.field)
-	if held {
+	if blocked {
 		by = s.mu.heldBy
 	}
 	s.mu.Unlock()
 	d := l.engine.Peek(s.key, p.fits)
 	d.Allowed, d.RetryAfter = false, max(d.RetryAfter, fails)
-	if l.config.OnTurn != nil {
-		l.config.OnTurn(ctx, l.config.Name, d)
-	}
-	in := d.RetryAfter
-	return &TurnError{s.key, time.Now().Add(in), in, by.call, by.came, by.field, err}
+	p.tell(ctx, d)
+	return &TurnError{s.key, time.Now().Add(d.RetryAfter), d.RetryAfter, by.call, by.came, by.field, err}
 }

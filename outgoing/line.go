@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/google/btree"
+
 	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/outgoing/internal/pacing"
 	"github.com/ral-limiter/ral/policy"
@@ -62,7 +64,8 @@ func build[K comparable](config Config, c *counters, with []Option[K]) (*Line[K]
 		Learns: config.Policy == nil, Spends: config.Pace == Spend, Reserve: config.Reserve,
 		Probe: config.Probe, Backoff: config.Backoff, MaxBackoff: config.MaxBackoff,
 	}}
-	l.keys = keys[K]{pacing: &l.pacing, max: config.MaxKeys, idle: config.Idle, began: time.Now(), failing: &c.failing, states: make(map[K]*state[K])}
+	l.keys = keys[K]{pacing: &l.pacing, max: config.MaxKeys, idle: config.Idle, began: time.Now(), failing: &c.failing,
+		states: make(map[K]*state[K]), leaving: btree.NewG(16, sooner[K])}
 	for _, option := range with {
 		if option != nil {
 			option(l)
@@ -112,7 +115,9 @@ func (l *Line[K]) Limit(key K) policy.Policy { return l.engine.LimitFor(key) }
 // Reset forgets everything learned about the key, and lets calls go on.
 func (l *Line[K]) Reset(key K) {
 	for line := range l.each() {
-		line.keys.reset(key)
+		line.keys.mu.Lock()
+		line.keys.forget(key)
+		line.keys.mu.Unlock()
 		line.engine.Reset(key)
 	}
 }

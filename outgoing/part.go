@@ -12,11 +12,12 @@ import (
 	"github.com/ral-limiter/ral/internal/core/decide"
 	"github.com/ral-limiter/ral/outgoing/internal/answer"
 	"github.com/ral-limiter/ral/outgoing/internal/pacing"
+	"github.com/ral-limiter/ral/policy"
 )
 
-// part is a turn under one limit. It brings together the units that the engine counts and what pacing
-// decides: a turn takes units of the engine, an answer is put to pacing.State.Answered, and the Change is
-// done to the engine, all under the lock of the key's state.
+// part is a turn under one limit. It is where the engine and the decisions of package pacing meet. A turn takes
+// units of the engine, and its answer goes to pacing.State.Answered. Line.apply does the Change to the engine
+// while the key's state is locked.
 type part[K comparable] struct {
 	line  *Line[K] // nil in the zero Turn
 	state *state[K]
@@ -24,7 +25,7 @@ type part[K comparable] struct {
 	n     int64 // units taken or owed
 	fits  int64 // as many of them as the limit allows at once
 	cost  int64 // n as corrected by Settle
-	taken engine.Reservation[K]
+	grant engine.Reservation[K]
 	early bool // taken before there was a limit
 
 	number uint64
@@ -34,16 +35,15 @@ type part[K comparable] struct {
 	probes bool // it is sent in an overlong time, without units
 }
 
-// part returns the part of a call that is about to wait, until leave.
+// part returns the part of a call of n units that is about to wait, until Turn.leave.
 func (l *Line[K]) part(key K, n int64) part[K] {
+	n = min(n, answer.MaxCount)
 	p := part[K]{line: l, state: l.keys.join(key, n, len(l.units) > 0), n: n, fits: n, cost: n}
 	if n > 1 {
 		p.fitAgain()
 	}
 	return p
 }
-
-func (p *part[K]) leave() { p.state.waiting.Add(-p.n) }
 
 // fitAgain fits the units to the present limit, and reports whether that changes them.
 func (p *part[K]) fitAgain() bool {
@@ -59,7 +59,7 @@ func (p *part[K]) acquire(ctx context.Context, patience time.Duration) (err erro
 		if err := p.admit(true); err != nil || p.probes {
 			return err
 		}
-		p.taken, err = p.line.engine.Acquire(ctx, p.state.key, p.fits, max(patience, 0))
+		p.grant, err = p.line.engine.Acquire(ctx, p.state.key, p.fits, max(patience, 0))
 		p.early = !p.state.pace.Load().HasLimit()
 		fits := p.fits
 		again := p.n > 1 && p.fitAgain()
@@ -76,12 +76,12 @@ func (p *part[K]) acquire(ctx context.Context, patience time.Duration) (err erro
 				return err
 			}
 		}
-		patience -= p.taken.Waited
+		patience -= p.grant.Waited
 	}
 }
 
-// admit returns an error if the call must fail at once: its cost is above what the server admits, or
-// the key has an overlong time, and no probe is due. A call that claims becomes the probe.
+// admit returns an error if the call must fail at once. Its cost is then above what the server admits, or the key
+// has an overlong time and no probe is due. A call that claims becomes the probe.
 func (p *part[K]) admit(claims bool) error {
 	l, s := p.line, p.state
 	if capacity := s.capacity.Load(); capacity > 0 && p.n > capacity && !l.config.Debts && int64(l.keys.now()) < s.capacityUntil.Load() {
@@ -106,16 +106,17 @@ func (p *part[K]) admit(claims bool) error {
 }
 
 // tell tells Config.OnTurn.
-func (p *part[K]) tell(ctx context.Context, waited time.Duration) {
+func (p *part[K]) tell(ctx context.Context, d policy.Decision) {
 	if c := &p.line.config; c.OnTurn != nil {
-		d := p.taken.Decision
-		d.Wait = waited
 		c.OnTurn(ctx, c.Name, d)
 	}
 }
 
 // begin begins the call in its turn.
-func (p *part[K]) begin() {
+func (p *part[K]) begin(ctx context.Context, waited time.Duration) {
+	d := p.grant.Decision
+	d.Wait = waited
+	p.tell(ctx, d)
 	s, now := p.state, p.line.keys.now()
 	s.used.Store(int64(now))
 	p.number, p.sent, p.ended = s.turns.Add(1), now, s.ended.Load()
@@ -163,13 +164,13 @@ func (p *part[K]) giveBack(n int64) {
 		defer p.state.mu.Unlock()
 		p.state.mu.learned.Unsent()
 	case n == p.fits && p.state.pace.Load().IsUnknown():
-		p.taken.Cancel()
+		p.grant.Cancel()
 	default:
 		p.charge(-n)
 	}
 }
 
-// end counts the call as ended, once, and returns how it stands. It needs state.mu locked, so that all calls
+// end counts the call as ended, once, and returns it with the figures of its key. It needs state.mu locked, so that all calls
 // that have ended were also counted by their answers.
 func (p *part[K]) end() pacing.Call {
 	l, s := p.line, p.state
@@ -179,7 +180,7 @@ func (p *part[K]) end() pacing.Call {
 	}
 	c := pacing.Call{
 		Number: p.number, Turns: s.turns.Load(), Sent: p.sent, Units: p.n,
-		Waited: p.taken.Waited > 0, Probe: p.probes, Forgotten: !l.keys.has(s),
+		Waited: p.grant.Waited > 0, Probe: p.probes, Forgotten: !l.keys.has(s),
 	}
 	switch pace := s.pace.Load(); {
 	case pace.Spends():

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/ral-limiter/ral/engine"
@@ -79,11 +80,9 @@ func NewTransport[K comparable](line *Line[K], key func(r *http.Request) K, opti
 	case len(options.Used) > 1+len(line.units):
 		return nil, bad("options.Used", len(options.Used), "names for calls, and for each of Config.Units")
 	}
-	for _, of := range options.Used {
-		for _, name := range of {
-			if name == "" || len(name) > maxName {
-				return nil, bad("options.Used", fmt.Sprintf("%.80q", name), "names of 1 to 64 bytes")
-			}
+	for _, name := range slices.Concat(options.Used...) {
+		if name == "" || len(name) > maxName {
+			return nil, bad("options.Used", fmt.Sprintf("%.80q", name), "names of 1 to 64 bytes")
 		}
 	}
 	if options.Base == nil {
@@ -116,7 +115,9 @@ func (t *Transport[K]) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	turn, err := t.wait(r.Context(), key, cost)
 	if err != nil {
-		closeBody(r)
+		if r.Body != nil {
+			_ = r.Body.Close()
+		}
 		return nil, err
 	}
 	defer func() { turn.Abandon() }() // if Base or a callback panics
@@ -180,23 +181,14 @@ func unsent(err error) bool {
 	return errors.Is(err, engine.ErrDeadline) || errors.Is(err, engine.ErrCancelled) || errors.Is(err, engine.ErrCrowded) || errors.Is(err, engine.ErrClosed)
 }
 
-func closeBody(r *http.Request) {
-	if r.Body != nil {
-		_ = r.Body.Close()
-	}
-}
-
 func repeatable(r *http.Request) bool {
 	switch r.Method {
 	case "", http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace, http.MethodPut, http.MethodDelete:
 		return true
 	}
-	for _, field := range [...]string{"Idempotency-Key", "X-Idempotency-Key"} {
-		if _, ok := r.Header[field]; ok {
-			return true
-		}
-	}
-	return false
+	_, named := r.Header["Idempotency-Key"]
+	_, prefixed := r.Header["X-Idempotency-Key"]
+	return named || prefixed
 }
 
 func hasBodyAgain(r *http.Request) bool {

@@ -27,18 +27,24 @@ import (
 // ErrCrowded or ErrClosed. With Units a call behind others may learn later that its turn is too late.
 // Without waiting, a call of a known key allocates nothing, unless there are Units.
 func (l *Line[K]) Wait(ctx context.Context, key K, cost ...int64) (Turn[K], error) {
-	if len(l.units) > 0 {
-		return l.waitForAll(ctx, key, cost)
+	calls := int64(1)
+	if len(cost) > 0 {
+		calls = max(cost[0], 1)
 	}
-	p := l.part(key, costOf(cost, 0))
-	defer p.leave()
-	if err := p.acquire(ctx, l.config.Patience); err != nil {
-		return Turn[K]{}, p.late(ctx, err)
+	t := Turn[K]{part: l.part(key, calls)}
+	for i, unit := range l.units {
+		if i+1 < len(cost) && cost[i+1] > 0 {
+			p := unit.part(key, cost[i+1])
+			p.index = i + 1
+			t.units = append(t.units, p)
+		}
 	}
-	p.tell(ctx, p.taken.Waited)
-	p.begin()
+	defer t.leave()
+	if err := t.acquire(ctx); err != nil {
+		return Turn[K]{}, err
+	}
 	l.turns.Add(1)
-	return Turn[K]{Waited: p.taken.Waited, part: p}, nil
+	return t, nil
 }
 
 // Send waits for a turn and calls send, and again in a new turn as long as send reports that the call may be
@@ -62,40 +68,35 @@ func (l *Line[K]) Send(ctx context.Context, key K, retries int, send func(turn *
 	return nil
 }
 
-func (l *Line[K]) waitForAll(ctx context.Context, key K, cost []int64) (Turn[K], error) {
-	t := Turn[K]{part: l.part(key, costOf(cost, 0))}
-	defer t.leave()
-	for i, unit := range l.units {
-		if n := costOf(cost, i+1); n > 0 {
-			p := unit.part(key, n)
-			p.index = i + 1
-			defer p.leave()
-			t.units = append(t.units, p)
-		}
-	}
-	began := time.Now()
-	if err := t.acquire(ctx, began); err != nil {
-		return Turn[K]{}, err
-	}
-	l.turns.Add(1)
-	t.Waited = time.Since(began)
+// leave ends the wait of a call.
+func (t *Turn[K]) leave() {
 	for i := range 1 + len(t.units) {
 		p := t.nth(i)
-		p.tell(ctx, t.Waited)
+		p.state.waiting.Add(-p.n)
 	}
-	return t, nil
 }
 
-// acquire has the key's calls pass a gate one at a time. So only one call has units of some limits
-// and waits for others, and none is passed for ever by calls that take less.
-func (t *Turn[K]) acquire(ctx context.Context, began time.Time) error {
-	if err := t.enter(ctx); err != nil {
+// acquire waits for the units of all limits, and begins the call. Under several limits a key's calls pass a gate
+// one at a time. So only one call has units of some limits and waits for others, and none is passed for ever by
+// calls that take less.
+func (t *Turn[K]) acquire(ctx context.Context) error {
+	patience := t.line.config.Patience
+	if len(t.line.units) == 0 {
+		if err := t.part.acquire(ctx, patience); err != nil {
+			return t.late(ctx, err)
+		}
+		t.Waited = t.grant.Waited
+		t.begin(ctx, t.Waited)
+		return nil
+	}
+	began := time.Now()
+	if err := t.enter(ctx, patience); err != nil {
 		return err
 	}
 	defer func() { <-t.state.gate }()
 	for i := range 1 + len(t.units) {
 		p := t.nth(i)
-		if err := p.acquire(ctx, t.line.config.Patience-time.Since(began)); err != nil {
+		if err := p.acquire(ctx, patience-time.Since(began)); err != nil {
 			return t.undo(i, p.late(ctx, err))
 		}
 	}
@@ -105,8 +106,9 @@ func (t *Turn[K]) acquire(ctx context.Context, began time.Time) error {
 			return t.undo(1+len(t.units), p.late(ctx, err))
 		}
 	}
+	t.Waited = time.Since(began)
 	for i := range 1 + len(t.units) {
-		t.nth(i).begin()
+		t.nth(i).begin(ctx, t.Waited)
 	}
 	return nil
 }
@@ -121,9 +123,8 @@ func (t *Turn[K]) undo(parts int, err error) error {
 }
 
 // enter waits for the key's gate. A turn that is too late already is an error at once.
-func (t *Turn[K]) enter(ctx context.Context) error {
-	l, s := t.line, t.state
-	patience, late := l.config.Patience, engine.ErrDeadline
+func (t *Turn[K]) enter(ctx context.Context, patience time.Duration) error {
+	l, s, late := t.line, t.state, engine.ErrDeadline
 	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < patience {
 		patience, late = time.Until(deadline), fmt.Errorf("%w: %w", late, context.DeadlineExceeded)
 	}
@@ -174,18 +175,6 @@ func (t *Turn[K]) last() (last *part[K], in time.Duration) {
 		}
 	}
 	return last, in
-}
-
-// costOf returns a cost of Wait.
-func costOf(cost []int64, index int) (n int64) {
-	if index < len(cost) {
-		n = cost[index]
-	}
-	minCost := int64(0)
-	if index == 0 {
-		minCost = 1
-	}
-	return min(max(n, minCost), answer.MaxCount)
 }
 
 // Turn allows a call to be sent. Call Obey with the answer, Cancel if the call was not sent, or

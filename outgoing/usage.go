@@ -71,15 +71,15 @@ type counted struct {
 type scanner struct {
 	numbers []counted
 
-	in    place
+	in    position
 	text  []byte // the present or last text, cut to more than any name
 	value int64  // of digits so far, below 0 before them
 }
 
-type place uint8
+type position uint8
 
 const (
-	betweenTexts place = iota
+	betweenTexts position = iota
 	inText
 	escaped   // in a text, behind a backslash
 	afterText // a colon makes it a name

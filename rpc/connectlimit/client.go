@@ -166,7 +166,7 @@ func delayOf(refusal *connect.Error) time.Duration {
 			if ms < 0 {
 				return policy.Never
 			}
-			return max(1, time.Duration(min(ms, longestMS))*time.Millisecond)
+			return max(1, time.Duration(min(ms, maxMS))*time.Millisecond)
 		}
 	}
 	for _, detail := range refusal.Details() {
@@ -184,7 +184,7 @@ func delayOf(refusal *connect.Error) time.Duration {
 
 const (
 	retryInfoType = "google.rpc.RetryInfo"
-	longestMS     = int64(1<<63-1) / int64(time.Millisecond)
+	maxMS         = int64(1<<63-1) / int64(time.Millisecond)
 )
 
 func (w *waiting[K]) WrapStreamingClient(next connect.StreamingClientFunc) connect.StreamingClientFunc {

@@ -189,7 +189,7 @@ func answerOf(hook func(error) (outgoing.Answer, bool), err error, header, trail
 			if ms < 0 {
 				a.RetryAfter = policy.Never
 			} else {
-				a.RetryAfter = max(a.RetryAfter, time.Duration(min(ms, mostPushback))*time.Millisecond)
+				a.RetryAfter = max(a.RetryAfter, time.Duration(min(ms, maxPushback))*time.Millisecond)
 			}
 		}
 	}
@@ -210,7 +210,7 @@ func answerOf(hook func(error) (outgoing.Answer, bool), err error, header, trail
 	return a
 }
 
-const mostPushback = int64(1<<63-1) / int64(time.Millisecond)
+const maxPushback = int64(1<<63-1) / int64(time.Millisecond)
 
 // limitKeys are the metadata that outgoing.FieldsOf reads, except retry-after.
 var limitKeys = [...]string{

@@ -2,7 +2,7 @@
 // It knows no key, no clock and no call but the response's. Package outgoing gives its type and its
 // functions their public names.
 //
-// Start reading at [Answer], then [Of] in refusal.go.
+// Start reading at [Answer], then [Of] in response.go.
 package answer
 
 import (

@@ -30,10 +30,10 @@ func SetAside(ctx context.Context, resp *http.Response) bool {
 	return whole
 }
 
-// readAside reads a body until it is longer than most or takes too long, and reports whether that
+// readAside reads a body until it is longer than maxBytes or takes too long, and reports whether that
 // was all of it.
-func readAside(ctx context.Context, body io.ReadCloser, most int) (b *aside, whole bool) {
-	b = &aside{from: body, most: most, done: make(chan struct{})}
+func readAside(ctx context.Context, body io.ReadCloser, maxBytes int) (b *aside, whole bool) {
+	b = &aside{from: body, maxBytes: maxBytes, done: make(chan struct{})}
 	go b.fill()
 	late := time.NewTimer(asideTimeout)
 	defer late.Stop()
@@ -47,9 +47,9 @@ func readAside(ctx context.Context, body io.ReadCloser, most int) (b *aside, who
 
 // aside is a body with its beginning read by a goroutine.
 type aside struct {
-	from    io.ReadCloser
-	most    int
-	stopped atomic.Bool
+	from     io.ReadCloser
+	maxBytes int
+	stopped  atomic.Bool
 
 	done chan struct{} // closed when the goroutine has ended and the reader owns read and err
 	read bytes.Buffer
@@ -60,9 +60,9 @@ type aside struct {
 func (b *aside) fill() {
 	defer close(b.done)
 	var chunk [4 << 10]byte
-	for !b.stopped.Load() && b.err == nil && b.read.Len() <= b.most {
+	for !b.stopped.Load() && b.err == nil && b.read.Len() <= b.maxBytes {
 		var n int
-		n, b.err = b.from.Read(chunk[:min(len(chunk), b.most+1-b.read.Len())])
+		n, b.err = b.from.Read(chunk[:min(len(chunk), b.maxBytes+1-b.read.Len())])
 		b.read.Write(chunk[:n])
 	}
 }
@@ -72,7 +72,7 @@ func (b *aside) stop() (whole bool) {
 	b.stopped.Store(true)
 	select {
 	case <-b.done:
-		return b.err == io.EOF && b.read.Len() <= b.most //nolint:errorlint // as io.Reader has it
+		return b.err == io.EOF && b.read.Len() <= b.maxBytes //nolint:errorlint // as io.Reader has it
 	default:
 		return false
 	}

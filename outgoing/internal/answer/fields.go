@@ -1,6 +1,7 @@
 package answer
 
 import (
+	"cmp"
 	"math"
 	"net/http"
 	"slices"
@@ -40,22 +41,21 @@ var older = [...][]set{
 // FieldsOf reads the answer from header fields: see outgoing.FieldsOf.
 func FieldsOf(h http.Header, now time.Time, units ...string) Answer {
 	a, _ := read(h, now, units)
+	a.Field, a.limitField = "", ""
 	return a
 }
 
-// names are the fields that an answer is from.
-type names struct{ retry, reset, limit string }
-
-func read(h http.Header, now time.Time, units []string) (a Answer, from names) {
+// read also returns the name of the field of RetryAfter.
+func read(h http.Header, now time.Time, units []string) (a Answer, retryField string) {
 	if len(units) > 0 {
 		a.Units = make([]Answer, len(units))
 	}
 	if date := first(h, "Date"); date != "" {
-		if at, err := http.ParseTime(date); err == nil {
-			now = at
+		if sent, err := http.ParseTime(date); err == nil {
+			now = sent
 		}
 	}
-	from.retry = retryAfterField
+	retryField = retryAfterField
 	lines := h[retryAfterField]
 	for _, line := range lines[:min(len(lines), maxItems)] {
 		if len(line) <= maxLength {
@@ -64,24 +64,24 @@ func read(h http.Header, now time.Time, units []string) (a Answer, from names) {
 	}
 	for _, name := range [...]string{"Retry-After-Ms", "X-Ms-Retry-After-Ms"} {
 		if _, d, ok := decimal(first(h, name)); ok && d > 0 {
-			a.RetryAfter, from.retry = min(d/1000, MaxTime), name
+			a.RetryAfter, retryField = min(d/1000, MaxTime), name
 			break
 		}
 	}
 	switch {
 	case a.readQuotas(h[policyField], h[limitField], units):
-		from.reset, from.limit = limitField, policyField
-		return a, from
+		a.Field, a.limitField = limitField, policyField
+		return a, retryField
 	case a.readWindows(first(h, policyField)):
-		from.limit = policyField
+		a.limitField = policyField
 	}
 	if a.readDraft7(first(h, limitField)) {
-		from.reset = limitField
+		a.Field = limitField
 	} else {
-		a.readSets(h, now, units, &from)
+		a.readSets(h, now, units)
 	}
 	a.ResetsLate = Describes(&a) && a.Reset > a.Window
-	return a, from
+	return a, retryField
 }
 
 func first(h http.Header, name string) string {
@@ -96,8 +96,8 @@ func retryAfter(value string, now time.Time) time.Duration {
 	if _, d, ok := decimal(value); ok {
 		return min(d, MaxTime)
 	}
-	if at, err := http.ParseTime(value); err == nil {
-		return min(max(at.Sub(now), 0), MaxTime)
+	if date, err := http.ParseTime(value); err == nil {
+		return min(max(date.Sub(now), 0), MaxTime)
 	}
 	return 0
 }
@@ -170,31 +170,27 @@ func until(value string, now time.Time) (d time.Duration, ok bool) {
 	if d, err := time.ParseDuration(value); err == nil {
 		return d, true
 	}
-	at, err := time.Parse(time.RFC3339, value)
-	return at.Sub(now), err == nil
+	date, err := time.Parse(time.RFC3339, value)
+	return date.Sub(now), err == nil
 }
 
 // readSets reads the first group of older sets that is present.
-func (a *Answer) readSets(h http.Header, now time.Time, units []string, from *names) {
+func (a *Answer) readSets(h http.Header, now time.Time, units []string) {
 	for _, sets := range older {
 		told := false
 		for i := range sets {
-			if of := a.of(sets[i].unit, units); of == nil || of == a {
-				a.readOlder(h, &sets[i], now, from)
-			} else {
-				var names names
-				of.readOlder(h, &sets[i], now, &names)
-				of.Field, told = names.reset, told || of.HasRemaining
-			}
+			part := cmp.Or(a.unit(sets[i].unit, units), a)
+			part.readOlder(h, &sets[i], now)
+			told = told || part.HasRemaining
 		}
-		if told || a.HasRemaining {
+		if told {
 			return
 		}
 	}
 }
 
 // readOlder reads a set of older fields if it has the least left so far.
-func (a *Answer) readOlder(h http.Header, s *set, now time.Time, from *names) {
+func (a *Answer) readOlder(h http.Header, s *set, now time.Time) {
 	remaining, ok := number(first(h, s.remaining))
 	if !ok {
 		return
@@ -206,9 +202,9 @@ func (a *Answer) readOlder(h http.Header, s *set, now time.Time, from *names) {
 		reset, ok = until(first(h, name), now)
 	}
 	// A Unix time in whole seconds may be the present second.
-	if past := ok && reset <= -time.Second; a.least(remaining, min(max(reset, 0), MaxTime)) {
+	if past := ok && reset <= -time.Second; a.recordRest(remaining, min(max(reset, 0), MaxTime)) {
 		if a.past = past; ok {
-			from.reset = name
+			a.Field = name
 		}
 		if !Describes(a) {
 			a.Limit, _ = number(first(h, s.limit))
@@ -216,7 +212,7 @@ func (a *Answer) readOlder(h http.Header, s *set, now time.Time, from *names) {
 	}
 	// Some versions of the draft put the window here: 100, 100;w=60
 	if !Describes(a) && a.readWindows(first(h, s.limit)) {
-		from.limit = s.limit
+		a.limitField = s.limit
 	}
 }
 
@@ -256,7 +252,7 @@ func (a *Answer) readDraft7(value string) bool {
 	if !Describes(a) && remaining >= 0 {
 		a.Limit = limit
 	}
-	return remaining >= 0 && a.least(remaining, duration(reset))
+	return remaining >= 0 && a.recordRest(remaining, duration(reset))
 }
 
 // number parses a count, ignoring parameters and decimals.
@@ -271,13 +267,13 @@ func number(value string) (n int64, ok bool) {
 func (a *Answer) readQuotas(policies, limits, units []string) (holds bool) {
 	var quotas, left [maxItems]item
 	n, m := parseList(quotas[:], policies), parseList(left[:], limits)
+	var parts [maxItems]*Answer // of the quotas, nil if their unit is none of the line's
+	var told [maxItems]bool     // whether limits has the quota
 	for i := range quotas[:n] {
 		q := &quotas[i]
-		if of := a.of(q.unit, units); of != nil {
-			of.describe(q.q, duration(max(q.w, 0)))
-			holds = holds || Describes(of)
-		} else {
-			q.name = "" // of bytes, or calls at once
+		if parts[i] = a.unit(q.unit, units); parts[i] != nil {
+			parts[i].describe(q.q, duration(max(q.w, 0)))
+			holds = holds || Describes(parts[i])
 		}
 	}
 	for i := range left[:m] {
@@ -291,34 +287,35 @@ func (a *Answer) readQuotas(policies, limits, units []string) (holds bool) {
 		if r.r < 0 || r.name == "" {
 			continue
 		}
-		var tells *Answer
+		var part *Answer
 		if n == 0 {
-			tells = a
+			part = a
 		}
-		var of Quota
+		var quota Quota
 		for j := range quotas[:n] {
-			if q := &quotas[j]; q.name == r.name {
-				tells = a.of(q.unit, units)
-				if tells.Burst > 0 {
-					of = Quota{q.q, duration(max(q.w, 0))}
+			if q := &quotas[j]; q.name == r.name && parts[j] != nil {
+				part, told[j] = parts[j], true
+				if part.Burst > 0 {
+					quota = Quota{q.q, duration(max(q.w, 0))}
 				}
-				tells.ResetsLate = tells.ResetsLate || q.w > 0 && r.t > q.w
+				part.ResetsLate = part.ResetsLate || q.w > 0 && r.t > q.w
 			}
 		}
-		if tells != nil && tells.Burst > 0 && tells.HasRemaining {
-			if second := max(r.r, tells.Remaining) + 1; tells.others == 0 || second < tells.others {
-				tells.others = second
+		if part == nil {
+			continue
+		}
+		if part.Burst > 0 && part.HasRemaining {
+			if second := max(r.r, part.Remaining) + 1; part.others == 0 || second < part.others {
+				part.others = second
 			}
 		}
-		if tells != nil && tells.least(r.r, duration(max(r.t, 0))) {
-			tells.tightest, holds = of, true
+		if part.recordRest(r.r, duration(max(r.t, 0))) {
+			part.tightest, holds = quota, true
 		}
 	}
 	for i := range quotas[:n] {
-		q := &quotas[i]
-		tells := slices.ContainsFunc(left[:m], func(r item) bool { return r.name == q.name && r.r >= 0 })
-		if of := a.of(q.unit, units); of != nil && q.name != "" && !tells {
-			of.others = 0
+		if parts[i] != nil && quotas[i].name != "" && !told[i] {
+			parts[i].others = 0
 		}
 	}
 	for i := range a.Units {
@@ -327,13 +324,13 @@ func (a *Answer) readQuotas(policies, limits, units []string) (holds bool) {
 	return holds
 }
 
-// of returns the answer about a unit, nil if its limit is none of the line's.
-func (a *Answer) of(unit string, units []string) *Answer {
-	if unit == "" || unit == "requests" {
+// unit returns the answer about a unit, nil if its limit is none of the line's.
+func (a *Answer) unit(name string, units []string) *Answer {
+	if name == "" || name == "requests" {
 		return a
 	}
-	if at := slices.Index(units, unit); at >= 0 {
-		return &a.Units[at]
+	if i := slices.Index(units, name); i >= 0 {
+		return &a.Units[i]
 	}
 	return nil
 }

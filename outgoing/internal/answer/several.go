@@ -22,8 +22,8 @@ func (a *Answer) describe(limit int64, window time.Duration) {
 	}
 }
 
-// least records what is left of a limit, and reports false if another has less.
-func (a *Answer) least(remaining int64, reset time.Duration) bool {
+// recordRest records what is left of a limit, and reports false if another has less.
+func (a *Answer) recordRest(remaining int64, reset time.Duration) bool {
 	if a.HasRemaining && (remaining > a.Remaining || remaining == a.Remaining && reset <= a.Reset) {
 		return false
 	}

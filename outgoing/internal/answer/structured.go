@@ -86,41 +86,34 @@ func (p *parser) item() (it item, ok bool) {
 		if p.rest == "" || !isLower(p.rest[0]) && p.rest[0] != '*' {
 			return it, false
 		}
-		key, v := p.while(isKey), value{kind: isOther}
+		key, v := p.while(isKey), value{}
 		if p.take('=') {
 			if v, ok = p.value(); !ok {
 				return it, false
 			}
 		}
-		switch to := it.number(key); {
-		case to != nil:
-			*to = -1 // the last equal parameter counts
-			if v.kind == isInteger && v.n >= 0 {
-				*to = v.n
-			}
-		case key == "qu":
+		number := int64(-1)
+		if v.kind == isInteger && v.n >= 0 {
+			number = v.n
+		}
+		switch key { // the last equal parameter counts
+		case "q":
+			it.q = number
+		case "w":
+			it.w = number
+		case "r":
+			it.r = number
+		case "t":
+			it.t = number
+		case "a":
+			it.a = number
+		case "qu":
 			if it.unit = v.text; v.kind != isText {
 				it.unit = "unknown"
 			}
 		}
 	}
 	return it, true
-}
-
-func (it *item) number(key string) *int64 {
-	switch key {
-	case "q":
-		return &it.q
-	case "w":
-		return &it.w
-	case "r":
-		return &it.r
-	case "t":
-		return &it.t
-	case "a":
-		return &it.a
-	}
-	return nil
 }
 
 type kind int

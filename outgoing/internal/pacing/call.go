@@ -39,8 +39,8 @@ type Call struct {
 	// Forgotten reports whether the state is not the key's: it was forgotten since the call has its turn, or there
 	// was no room for it. Nothing is learned then.
 	Forgotten bool
-	// Later is the number of units of other calls that were not answered before this one was sent, and
-	// UnderWay of calls that are not answered yet. Waiting is the number of units of waiting calls.
+	// Later is the number of units of other calls that were not answered before this one was sent. UnderWay is the
+	// number of units of calls that are not answered yet, and Waiting of calls that wait for their turn.
 	Later, UnderWay, Waiting int64
 	// Ours is the number of units that the key has left, if its calls spend already.
 	Ours int64

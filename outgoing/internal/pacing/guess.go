@@ -20,7 +20,7 @@ const (
 // guess counts a key's served calls, and has the rate that refusals have told if the server tells no limit.
 type guess struct {
 	since  time.Duration // the last refusal behind served calls
-	held   time.Duration // how long it held the key
+	hold   time.Duration // how long it makes calls wait
 	served int64         // units of served calls since
 	lined  int64         // units of those that waited
 	before int64         // units served in the minute before since, while no rate is known
@@ -36,11 +36,11 @@ type guess struct {
 func (g *guess) Begin(now time.Duration) { g.since, g.served, g.lined, g.before = now, 0, 0, 0 }
 
 // SlowDown lowers the rate after a refusal that holds the key for a time.
-func (g *guess) SlowDown(now, held time.Duration) {
-	g.waited, g.stepped = 0, now+held
-	rate := float64(g.served) / max(now-g.since-min(g.held, (now-g.since)/2), time.Millisecond).Seconds()
+func (g *guess) SlowDown(now, hold time.Duration) {
+	g.waited, g.stepped = 0, now+hold
+	rate := float64(g.served) / max(now-g.since-min(g.hold, (now-g.since)/2), time.Millisecond).Seconds()
 	if g.rate == 0 {
-		rate = float64(g.served) / max(now-g.since, held).Seconds() // of a burst
+		rate = float64(g.served) / max(now-g.since, hold).Seconds() // of a burst
 	}
 	switch {
 	case g.rate == 0:
@@ -57,7 +57,7 @@ func (g *guess) SlowDown(now, held time.Duration) {
 	}
 	g.gain = gain
 	if g.served >= enough {
-		g.since, g.held, g.served, g.lined = now, held, 0, 0
+		g.since, g.hold, g.served, g.lined = now, hold, 0, 0
 	}
 }
 

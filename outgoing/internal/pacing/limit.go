@@ -33,7 +33,6 @@ const clockOffset = policy.Instant(answer.MaxWindow)
 
 type funnel interface {
 	policy.Policy
-	policy.Choker
 	policy.Refunder
 	policy.Relative
 	policy.Windowed
@@ -48,8 +47,8 @@ type Known struct {
 	Sent, Begun int64
 }
 
-// certain returns a lower bound of the units left, the greater of two: the server's remaining units less
-// the calls sent later, and our own remaining units, at most the server's.
+// certain returns a lower bound of the units left, the greater of two. One is the server's remaining units less
+// the calls sent later. The other is our own remaining units, at most the server's.
 func (k Known) certain(until *Limit, ours int64) int64 {
 	if until == nil || until.period == 0 {
 		return max(k.Left-k.Sent, 0)
@@ -106,9 +105,6 @@ func (p *Limit) next(instant policy.Instant) policy.Instant {
 	began := p.began(instant)
 	if began < instant {
 		began += policy.Instant(p.period)
-		if instant < p.until {
-			began = p.until
-		}
 	}
 	return began
 }
@@ -138,14 +134,6 @@ func (p *Limit) Take(word uint64, now policy.Instant, n int64, patience time.Dur
 		d.ResetAfter = time.Duration(p.next(from+policy.Instant(d.ResetAfter)) - now)
 	}
 	return next, d
-}
-
-func (p *Limit) Choke(word uint64, now policy.Instant) (next uint64, allowed bool) {
-	if p.first > 0 {
-		next, d := p.Take(word, now, 1, 0)
-		return next, d.Allowed
-	}
-	return p.funnel.Choke(word, p.began(now+clockOffset))
 }
 
 func (p *Limit) FreshAt(word uint64) policy.Instant {

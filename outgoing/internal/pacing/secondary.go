@@ -32,7 +32,7 @@ type trial struct {
 
 // Try begins to count for a secondary limit under a pace, after a refusal of a call that holds the key for a
 // time. It reports false if the told limit may have refused the call.
-func (b *secondary) Try(p *Pace, g *guess, a *answer.Answer, n int64, sent, now, held time.Duration) bool {
+func (b *secondary) Try(p *Pace, g *guess, a *answer.Answer, n int64, sent, now, hold time.Duration) bool {
 	switch {
 	case a.RetryAfter <= 0 || !a.HasRemaining || a.Remaining < n:
 		return false
@@ -46,13 +46,13 @@ func (b *secondary) Try(p *Pace, g *guess, a *answer.Answer, n int64, sent, now,
 		b.served = 0
 	}
 	// The time is the window's length or its rest.
-	window := held + held/100 + now - sent
-	if used := now - g.since; used > held {
+	window := hold + hold/100 + now - sent
+	if used := now - g.since; used > hold {
 		window += used
 	}
-	b.Quota, b.until, b.refused = answer.Quota{Limit: units, Window: window}, now+held, b.refused+n
+	b.Quota, b.until, b.refused = answer.Quota{Limit: units, Window: window}, now+hold, b.refused+n
 	b.trial = &trial{p, a.Remaining, a.Reset}
-	g.Begin(now + held)
+	g.Begin(now + hold)
 	return true
 }
 
@@ -86,8 +86,8 @@ func (b *secondary) End() (spaced *Pace) {
 }
 
 // Bind puts the secondary limit in the place of the told one if the told one has more left. ours are the
-// units that the key has left under its pace. most bounds the calls of a further period.
-func (b *secondary) Bind(p *Pace, a *answer.Answer, ours int64) (most int64) {
+// units that the key has left under its pace. The result bounds the calls of a further period.
+func (b *secondary) Bind(p *Pace, a *answer.Answer, ours int64) (bound int64) {
 	if !p.Spends() || p.Quota() != b.Quota {
 		ours = b.Limit
 	}

@@ -29,7 +29,7 @@ type State struct {
 	spacedUntil time.Duration
 	// rest is the number of units that the slowest of several limits has left.
 	rest      int64
-	own       count
+	own       tally
 	guess     guess
 	secondary secondary
 	overlong  overlong
@@ -135,7 +135,7 @@ func (s *State) Begin(sent time.Duration, underWay int64) Change {
 }
 
 // Enter returns the change as a call comes in an overlong time. fails reports whether the call must fail at
-// once, and probes whether it is the probe, which is due and which a call becomes only if it claims.
+// once, and probes whether it becomes the probe. A call becomes the probe only if it claims.
 func (s *State) Enter(now time.Duration, claims bool) (c Change, fails, probes bool) {
 	left := s.overlong.until - now
 	switch {
@@ -199,14 +199,14 @@ func (s *State) serve(call *Call, now time.Duration) {
 // learn sets the pace by what an answer tells of the limit.
 func (s *State) learn(call *Call, now time.Duration, a *answer.Answer, newest bool) {
 	p := s.Pace
-	var most int64 // of a further period
+	var bound int64 // of a further period
 	if s.Spends && s.Reserve == 0 && answer.TellsSeveral(a) {
 		left := a.Burst
 		if p.Spends() && p.Quota() == answer.SmallestOf(a) {
 			left = call.Ours
 		}
 		s.rest = answer.RestOf(a, s.rest, call.Units, call.UnderWay)
-		most = answer.BindSlowest(a, left, s.rest)
+		bound = answer.BindSlowest(a, left, s.rest)
 	}
 	if p.Spends() {
 		if a.Refused || call.Sent < p.Opened && !p.Lasts(now, a) {
@@ -220,11 +220,11 @@ func (s *State) learn(call *Call, now time.Duration, a *answer.Answer, newest bo
 	}
 	spends := s.Spends && !a.Refused && now >= s.spacedUntil && s.Delay == 0
 	if spends {
-		most = max(most, s.secondary.Bind(p, a, call.Ours))
+		bound = max(bound, s.secondary.Bind(p, a, call.Ours))
 	}
 	switch {
 	case answer.Describes(a):
-		s.follow(call, now, a, most, spends)
+		s.follow(call, now, a, bound, spends)
 	case a.HasRemaining && a.Reset > 0:
 		s.followRest(call, now, a, spends)
 	case !a.Refused && p.IsUnknown() && !call.Blocked: // a held key's call was sent before the refusal
@@ -233,8 +233,8 @@ func (s *State) learn(call *Call, now time.Duration, a *answer.Answer, newest bo
 }
 
 // follow sets the pace by an answer that tells the limit with its window.
-func (s *State) follow(call *Call, now time.Duration, a *answer.Answer, most int64, spends bool) {
-	p, next := s.Pace, Pace{Terms: answer.TermsOf(a), Max: most}
+func (s *State) follow(call *Call, now time.Duration, a *answer.Answer, bound int64, spends bool) {
+	p, next := s.Pace, Pace{Terms: answer.TermsOf(a), Max: bound}
 	if p != nil && p.Terms == next.Terms {
 		next.Sliding, next.Slowed = p.Sliding, p.Slowed
 	} else {

@@ -11,8 +11,7 @@ import (
 // Of reads the answer from a response: see outgoing.AnswerOf. hook is outgoing.Options.Answer, and may be nil.
 // units are the names of outgoing.Config.Units.
 func Of(resp *http.Response, hook func(*http.Response) (Answer, bool), units []string) (a Answer) {
-	fields, from := read(resp.Header, time.Now(), units)
-	fields.Field, fields.limitField = from.reset, from.limit
+	fields, retryField := read(resp.Header, time.Now(), units)
 	known := false
 	if hook != nil {
 		a, known = hook(resp)
@@ -26,7 +25,7 @@ func Of(resp *http.Response, hook func(*http.Response) (Answer, bool), units []s
 		return a
 	}
 	if a.RetryAfter > 0 && a.RetryAfter == fields.RetryAfter {
-		a.Field = from.retry
+		a.Field = retryField
 	}
 	if forbidsRetry(resp) {
 		a.NoRetry = true
