@@ -85,10 +85,8 @@ func (c *Cell[K]) warn(key K, passed warn.Set, d *policy.Decision) {
 	hash, _ := c.hash(key) // only a key with a hash is recorded
 	hash += c.view.Terms().Epoch * 0xd6e8feb86659fd93
 	now := int64(c.now())
-	for i, share := range c.warns.shares {
-		if passed&(1<<i) != 0 && c.warns.table.First(hash, i, now, now+int64(d.ResetAfter)) {
-			c.warns.hook(key, share, *d)
-		}
+	for share := range c.warns.table.Fresh(c.warns.shares, passed, hash, now, now+int64(d.ResetAfter)) {
+		c.warns.hook(key, share, *d)
 	}
 }
 

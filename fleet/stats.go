@@ -3,6 +3,7 @@ package fleet
 import (
 	"time"
 
+	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/limits"
 )
 
@@ -65,6 +66,15 @@ func (l *Limiter) Servers() int {
 		servers = max(servers, l.local.Servers())
 	}
 	return servers
+}
+
+// LatestWarnings returns the last warnings of this server, the newest first: at most n, and at most
+// 64. See Config.WarnAt.
+func (l *Limiter) LatestWarnings(n int) []engine.Warning[string] {
+	if l.warned == nil {
+		return nil
+	}
+	return l.warned.list.Newest(n)
 }
 
 // Stats returns the limiter's counters.

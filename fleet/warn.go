@@ -14,15 +14,6 @@ import (
 	"github.com/ral-limiter/ral/supervisor"
 )
 
-// LatestWarnings returns the last warnings of this server, the newest first: at most n, and at most
-// 64. See Config.WarnAt.
-func (l *Limiter) LatestWarnings(n int) []engine.Warning[string] {
-	if l.warned == nil {
-		return nil
-	}
-	return l.warned.list.Newest(n)
-}
-
 // warnings finds, remembers and delivers the warnings of a limiter. The nil warnings has none.
 type warnings struct {
 	shares warn.Shares
@@ -83,10 +74,7 @@ func (w *warnings) add(under *terms, key string, passed warn.Set, d *policy.Deci
 		terms *terms // other limits warn anew
 		key   string
 	}{under, key})
-	for i, share := range w.shares {
-		if passed&(1<<i) == 0 || !w.table.First(hash, i, now, now+int64(d.ResetAfter)) {
-			continue
-		}
+	for share := range w.table.Fresh(w.shares, passed, hash, now, now+int64(d.ResetAfter)) {
 		warning := engine.Warning[string]{Key: strings.Clone(key), Share: share, Decision: *d, Time: time.Now()}
 		w.list.Add(warning)
 		w.box.Post(warning)

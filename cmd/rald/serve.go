@@ -75,7 +75,7 @@ func serve(asked context.Context, s settings, log *slog.Logger) (err error) {
 	}()
 	told := admin.Config{
 		Redis: server, Keys: keep, Draining: func() bool { return ctx.Err() != nil },
-		Limits: limits.All,
+		Limits: limits.All, Warnings: limits.Warnings,
 		Tokens: s.admin.tokens, Guarded: s.admin.guarded, ShowKeys: s.admin.showKeys, Log: log,
 	}
 	follow := &reloader{dirs: dirs, limits: limits, log: log, inForce: config}

@@ -1,6 +1,9 @@
 package warn
 
-import "sync/atomic"
+import (
+	"iter"
+	"sync/atomic"
+)
 
 // Table remembers for which keys and shares a warning was given, and until when. The zero Table is
 // empty. It is safe for concurrent use. It has 32 KiB for 4,096 warnings, and forgets some
@@ -19,6 +22,17 @@ const (
 	endMask    = 1<<endBits - 1
 	latestEnd  = 1<<(endBits+endUnit) - 1
 )
+
+// Fresh iterates over the passed shares of a key for which First is true.
+func (t *Table) Fresh(shares Shares, passed Set, hash uint64, now, end int64) iter.Seq[float64] {
+	return func(yield func(float64) bool) {
+		for i, share := range shares {
+			if passed&(1<<i) != 0 && t.First(hash, i, now, end) && !yield(share) {
+				return
+			}
+		}
+	}
+}
 
 // First reports whether no warning was given for the share of the key, or the last has ended. If so
 // it records one until the instant end, rounded down to a unit, so that a new period is never

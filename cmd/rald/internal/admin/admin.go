@@ -30,6 +30,8 @@ type Config struct {
 	Keys  *families.Families
 	// Limits returns the configured limits by name; it does not change them. nil is none.
 	Limits func() map[string]policy.Policy
+	// Warnings returns how often keys of a limit were warned of, by name, for limits that warn. nil is none.
+	Warnings func() map[string]uint64
 
 	// Envoy is the rate limit service, and EnvoyKeys keep its counts; nil for none.
 	Envoy     *envoyserver.Service

@@ -214,6 +214,28 @@ func TestPageFollowsEnginesAndLimits(t *testing.T) {
 	assert.Equal(t, []string{"api", "rald at most/10m", "rald funnel"}, shown(t, url))
 }
 
+// Promise: Warnings of a limit are in the metrics, and on the page once its file says that it warns.
+func TestWarningsAreShown(t *testing.T) {
+	c := withLimits(t)
+	_, err := c.Keys.Keep(families.Need{Limit: c.Limits()["login"]})
+	require.NoError(t, err)
+	var warnings map[string]uint64
+	c.Warnings = func() map[string]uint64 { return warnings }
+	url := serve(t, c)
+	figures := func() map[string]any {
+		_, text := get(t, url+"/debug/ral/limits")
+		var page pagejson.Overview
+		require.NoError(t, json.Unmarshal([]byte(text), &page))
+		return page.Limits[0].Figures
+	}
+	require.Empty(t, figures())
+	warnings = map[string]uint64{"login": 7}
+	require.Equal(t, map[string]any{"Warnings": 7.0}, figures())
+	_, text := get(t, url+"/metrics")
+	require.True(t, has(text, `ral_warnings_total{limit="login"} 7`), text)
+	require.True(t, has(text, `ral_warnings_total{limit="rald at most/10m"} 0`), text)
+}
+
 // change changes a key, and returns the explanation.
 func change(t *testing.T, url string, body string, want int) (x pagejson.Explanation) {
 	t.Helper()

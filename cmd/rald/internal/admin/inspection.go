@@ -23,8 +23,10 @@ const followEvery = 2 * time.Second // without requests, so that charts begin
 type inspection struct {
 	config inspect.Config
 	limits func() map[string]policy.Policy
-	keys   *families.Families // of configured limits
-	all    []*families.Families
+	// warnings are Config.Warnings.
+	warnings func() map[string]uint64
+	keys     *families.Families // of configured limits
+	all      []*families.Families
 
 	mu      sync.Mutex
 	now     *inspect.Handler
@@ -36,10 +38,13 @@ type inspection struct {
 func newInspection(config Config, all []*families.Families) (*inspection, error) {
 	i := &inspection{
 		config: inspect.Config{ShowKeys: config.ShowKeys, Tokens: config.Tokens, Logger: config.Log},
-		limits: config.Limits, keys: config.Keys, all: all, stop: make(chan struct{}),
+		limits: config.Limits, warnings: config.Warnings, keys: config.Keys, all: all, stop: make(chan struct{}),
 	}
 	if i.limits == nil {
 		i.limits = func() map[string]policy.Policy { return nil }
+	}
+	if i.warnings == nil {
+		i.warnings = func() map[string]uint64 { return nil }
 	}
 	if _, err := i.follow(); err != nil {
 		return nil, err
@@ -86,7 +91,12 @@ func (i *inspection) list() (list []inspect.AnyLimit, id string) {
 		if !ok {
 			continue // the limit has just been replaced
 		}
-		list = append(list, inspect.Limit[string]{Name: name, Limiter: &configuredLimit{family, limits[name], configured.Prefix(name)}})
+		shown := inspect.Limit[string]{Name: name, Limiter: &configuredLimit{family, limits[name], configured.Prefix(name)}}
+		if _, warns := i.warnings()[name]; warns {
+			shown.Stats = func() any { return struct{ Warnings uint64 }{i.warnings()[name]} }
+			text.WriteString("warns ")
+		}
+		list = append(list, shown)
 		fmt.Fprintf(&text, "%s\x00%s %p\n", name, limits[name], family) // a family that ended may begin again
 	}
 	for _, keep := range i.all {

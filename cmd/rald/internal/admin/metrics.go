@@ -75,6 +75,11 @@ func (c *collector) collectDoors(to chan<- prometheus.Metric) {
 		}
 	}
 	gauge(float64(limits), "rald_limits", "Limits that are configured by name.")
+	if c.config.Warnings != nil {
+		for name, n := range c.config.Warnings() {
+			counter(n, "ral_warnings_total", "Warnings of keys that passed a share of their limit.", "limit", name)
+		}
+	}
 	for part, reads := range c.config.Reloads {
 		for result, n := range map[string]*atomic.Uint64{"good": &reads.Good, "bad": &reads.Bad} {
 			counter(n.Load(), "rald_reloads_total", "Reads of the configuration, by its part and result.", "of", part, "result", result)

@@ -1,19 +1,37 @@
 package configured
 
 import (
+	"errors"
+
 	"github.com/ral-limiter/ral/cmd/rald/internal/families"
 	"github.com/ral-limiter/ral/cmd/rald/internal/limitfile"
 )
 
 // Room returns nil if Families of that configuration have room for a file's limits. The error joins
-// a *configfile.Error for each limit without room. Set returns the same.
-func Room(in families.Config, file *limitfile.File) error { return in.Room(needsOf(file)...) }
+// a *configfile.Error for each limit without room, or with a warn-at that is refused. Set returns the same.
+func Room(in families.Config, file *limitfile.File) error {
+	return errors.Join(leasedFaults(in.Fleet, file), in.Room(needsOf(file)...))
+}
 
 func needsOf(file *limitfile.File) (all []families.Need) {
 	for _, name := range file.Names() {
 		all = append(all, families.Need{Limit: file.Limits[name], At: file.At(name)})
 	}
 	return all
+}
+
+// leasedFaults returns the fault of each limit with a warn-at if the limits are leased.
+func leasedFaults(fleet *families.Fleet, file *limitfile.File) (err error) {
+	if fleet == nil || !fleet.Leased {
+		return nil
+	}
+	for _, name := range file.Names() {
+		if shares := file.WarnAt[name]; len(shares) > 0 {
+			at := file.At(name)
+			err = errors.Join(err, at.Missing("warn-at").Error(errors.New("it is accepted without -fleet leased: a server knows its leases, not what remains of a limit")))
+		}
+	}
+	return err
 }
 
 // bindingIn returns the names of limits that must keep their family: limits in force, and removed

@@ -33,13 +33,16 @@ func (l *Limits) Hold(ctx context.Context, call limits.Call[string]) (limits.Gra
 		call.Key, call.Limit = one.translated(call.Key), one.policy
 		if call.NoWait || call.Patience <= 0 && !one.policy.Delays() {
 			defer c.End()
-			return one.family.ByCall().Hold(ctx, call)
+			grant, err := one.family.ByCall().Hold(ctx, call)
+			l.warner.took(&one.warned, call.Key, call.N, &grant.Decision)
+			return grant, err
 		}
 		turn, done := c.wait(ctx, one)
 		grant, err := one.family.ByCall().Hold(turn, call)
 		if changed := done(); changed && !grant.Allowed && ctx.Err() == nil {
 			continue
 		}
+		l.warner.took(&one.warned, call.Key, call.N, &grant.Decision)
 		return grant, err
 	}
 }

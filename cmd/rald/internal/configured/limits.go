@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -38,6 +39,7 @@ type Config struct {
 type Limits struct {
 	config Config
 	table  atomic.Pointer[map[string]*limit]
+	warner *warner
 
 	// calls is held for reading by each call on a configured limit until it has taken, and for
 	// writing while limits are exchanged: no call takes under a replaced limit.
@@ -50,7 +52,7 @@ type Limits struct {
 }
 
 type limit struct {
-	policy policy.Policy
+	warned
 	family families.Family
 	prefix string
 	gone   bool // removed from the file while its keys drain
@@ -66,7 +68,7 @@ type limit struct {
 }
 
 func newLimit(name string, p policy.Policy, family families.Family) *limit {
-	l := &limit{policy: p, family: family, prefix: Prefix(name), hidden: IsHidden(name)}
+	l := &limit{warned: warned{policy: p, name: name, warnings: new(atomic.Uint64)}, family: family, prefix: Prefix(name), hidden: IsHidden(name)}
 	l.ended, l.end = context.WithCancel(context.Background())
 	return l
 }
@@ -80,7 +82,7 @@ func New(config Config) (*Limits, error) {
 	if config.Log == nil {
 		config.Log = slog.Default()
 	}
-	l := &Limits{config: config, calls: xsync.NewRBMutex(), mixed: map[string]bool{}}
+	l := &Limits{config: config, warner: newWarner(config.Log), calls: xsync.NewRBMutex(), mixed: map[string]bool{}}
 	table, err := l.remembered()
 	if err != nil {
 		return nil, err
@@ -124,6 +126,17 @@ func (l *Limits) Len() (n int) {
 	return n
 }
 
+// Warnings returns the number of warnings of each limit in force that has a warn-at.
+func (l *Limits) Warnings() map[string]uint64 {
+	all := map[string]uint64{}
+	for name, one := range *l.table.Load() {
+		if len(one.warnAt) > 0 && !one.gone {
+			all[name] = one.warnings.Load()
+		}
+	}
+	return all
+}
+
 // Call is a call on any number of keys. From its first successful Find until End, limits do not
 // change, so it must wait only for an engine. It is for a single goroutine.
 type Call struct {
@@ -140,6 +153,15 @@ type Use struct {
 
 	// Of keeps the key if the limit is configured, otherwise nil.
 	Of *Limits
+
+	warned *warned // nil unless it is configured
+}
+
+// Took warns of the shares of the limit's warn-at that an admitted take of n units passed, by its decision.
+func (u *Use) Took(n int64, d *policy.Decision) {
+	if u.warned != nil {
+		u.Of.warner.took(u.warned, u.Key, n, d)
+	}
 }
 
 // Find returns the key under the named limit. ok is false if there is none.
@@ -152,7 +174,7 @@ func (c *Call) Find(name, key []byte) (u Use, ok bool) {
 	if one == nil || one.gone || one.hidden {
 		return u, false
 	}
-	return Use{one.family, one.policy, one.translated(one.prefix + string(key)), c.of}, true
+	return Use{one.family, one.policy, one.translated(one.prefix + string(key)), c.of, &one.warned}, true
 }
 
 func (c *Call) hold() { c.token, c.holds = c.of.calls.RLock(), true }
@@ -199,11 +221,14 @@ func (l *Limits) Set(ctx context.Context, to *limitfile.File, also func()) error
 	old := *l.table.Load()
 	binding := bindingIn(old)
 	next := make(map[string]*limit, len(to.Limits))
+	if err := leasedFaults(l.config.Families.Fleet(), to); err != nil {
+		return err
+	}
 	kept, err := l.config.Families.Keep(needsOf(to)...)
 	for i, name := range to.Names() {
 		p, was, family := to.Limits[name], old[name], kept[i]
 		switch {
-		case was != nil && !was.gone && was.policy.String() == p.String():
+		case was != nil && !was.gone && was.policy.String() == p.String() && slices.Equal(was.warnAt, to.WarnAt[name]):
 			next[name] = was
 			continue
 		case family == nil:
@@ -214,6 +239,10 @@ func (l *Limits) Set(ctx context.Context, to *limitfile.File, also func()) error
 			continue
 		}
 		next[name] = newLimit(name, p, family)
+		next[name].warnAt = to.WarnAt[name]
+		if was != nil {
+			next[name].warnings = was.warnings
+		}
 		if _, here := family.(families.InProcess); here && was != nil && was.family == family && was.policy.String() != p.String() {
 			next[name].from.Store(was)
 		}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/ral-limiter/ral/cmd/rald/internal/configfile"
+	"github.com/ral-limiter/ral/internal/core/warn"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -14,6 +15,8 @@ const Name = "limits.yaml" // in its directory
 // File is the contents of a file. The zero File has no limits.
 type File struct {
 	Limits map[string]policy.Policy // by name
+	// WarnAt has the shares of limits at which their keys are warned of, as engine.Config.WarnAt.
+	WarnAt map[string][]float64
 
 	// IsMissing reports whether Read has found no file.
 	IsMissing bool
@@ -28,7 +31,7 @@ func (f *File) Names() []string { return f.names }
 // Add adds another file's limit with its place. Parse accepts no such name.
 func (f *File) Add(name string, limit policy.Policy, at configfile.Place) {
 	if f.Limits == nil {
-		f.Limits, f.places = map[string]policy.Policy{}, map[string]configfile.Place{}
+		f.Limits, f.places, f.WarnAt = map[string]policy.Policy{}, map[string]configfile.Place{}, map[string][]float64{}
 	}
 	if _, twice := f.Limits[name]; !twice {
 		f.names = append(f.names, name)
@@ -43,7 +46,7 @@ func (f *File) At(name string) configfile.Place { return f.places[name] }
 //
 //	limits:
 //	  api:   funnel 100, 10/s
-//	  login: at most 5/10m
+//	  login: {limit: at most 5/10m, warn-at: [0.8, 0.95]}
 //
 // Without the file there are no limits. A file of no bytes or of comments alone is a fault, since it
 // may be half-written: limits: {} is accepted. The error joins a *configfile.Error for each fault.
@@ -69,10 +72,19 @@ func Parse(file string, text []byte) (*File, error) {
 		r.Fault(top, "limits is required, such as limits: {} for none")
 	case ok:
 		for _, at := range r.Pairs(limits, "from names to limits, such as api: funnel 100, 10/s") {
-			if p, err := entry(at); err != nil {
-				r.Fault(at, "%w", err)
+			of, shares := at, []float64(nil)
+			if at.IsMap() {
+				fields := r.Fields(at, "limit", "warn-at")
+				if of, ok = fields["limit"]; !ok {
+					of = at.Missing("limit")
+				}
+				shares = sharesOf(r, fields["warn-at"])
+			}
+			if p, err := entry(at.Name, of); err != nil {
+				r.Fault(of, "%w", err)
 			} else {
 				f.Add(at.Name, p, at)
+				f.WarnAt[at.Name] = shares
 			}
 		}
 	}
@@ -96,15 +108,30 @@ func IsName(name string, max int) bool {
 	return name != "" && len(name) <= max
 }
 
-func entry(at configfile.Place) (policy.Policy, error) {
-	if !IsName(at.Name, maxName) {
+// sharesOf reads the shares of a warn-at, none if it is missing.
+func sharesOf(r *configfile.Reader, at configfile.Place) []float64 {
+	var shares warn.Shares
+	if at == (configfile.Place{}) {
+		return nil
+	}
+	fault := (*policy.FieldError)(nil)
+	if err := at.Decode(&shares); err != nil || at.IsNull() {
+		r.Fault(at, "a list of shares is accepted, such as [0.8, 0.95]")
+	} else if errors.As(shares.Check("", "warn-at"), &fault) {
+		r.Fault(at, "%s is %v: %s is accepted", fault.Field, fault.Value, fault.Want)
+	}
+	return shares
+}
+
+func entry(name string, at configfile.Place) (policy.Policy, error) {
+	if !IsName(name, maxName) {
 		return nil, fmt.Errorf("a name has 1 to %d letters, digits, dots, dashes and underscores", maxName)
 	}
-	if _, err := policy.Parse(at.Name); err == nil {
+	if _, err := policy.Parse(name); err == nil {
 		return nil, errors.New("this name is the text of a limit, which clients may send")
 	}
 	if !at.IsScalar() {
-		return nil, errors.New("the text of a limit is accepted, such as funnel 100, 10/s")
+		return nil, errors.New("the text of a limit is accepted, such as funnel 100, 10/s, or a map with limit and warn-at")
 	}
 	return policy.Parse(at.Text())
 }

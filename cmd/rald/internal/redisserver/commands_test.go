@@ -93,6 +93,27 @@ func TestTakeFromAllOrNone(t *testing.T) {
 	})
 }
 
+// Promise: Each command that takes units under a configured limit warns by its `warn-at`.
+func TestCommandsWarn(t *testing.T) {
+	for _, command := range []string{"RAL.TAKE %s api %d", "RAL.TAKE %[1]s other 1 %[1]s api %[2]d", "RAL.WAIT %s api %d 0", "RAL.WAIT %s api %d 1000", "RAL.REFUND %s api -%d"} {
+		synctest.Test(t, func(t *testing.T) {
+			keep, err := families.New(families.Config{})
+			require.NoError(t, err)
+			limits := limitsOf(t, keep, "limits:\n  api: {limit: window 10/h, warn-at: [0.8]}\n  other: window 100/h\n")
+			c := connect(t, Config{Families: keep, Limits: limits})
+			c.do(fmt.Sprintf(command, "ann", 7))
+			c.do("RAL.TAKE ann api 4")
+			c.do("RAL.TAKE ann api 1 ann other 101")
+			c.do("RAL.REFUND ann api 1")
+			require.Equal(t, map[string]uint64{"api": 0}, limits.Warnings(), command)
+			c.do(fmt.Sprintf(command, "ann", 2))
+			require.Equal(t, map[string]uint64{"api": 1}, limits.Warnings(), command)
+			c.do(fmt.Sprintf(command, "ann", 1))
+			require.Equal(t, map[string]uint64{"api": 1}, limits.Warnings(), command)
+		})
+	}
+}
+
 // Commands sent meanwhile are answered afterwards.
 //
 // Promise: A client that leaves while waiting has taken nothing.

@@ -33,7 +33,9 @@ func (c *conn) take(args [][]byte) {
 		n, ok = c.units(args[2], 0)
 	}
 	if ok {
-		c.decided(u.Family.TakeWith(c.background(), u.Limit, u.Key, n))
+		d, err := u.Family.TakeWith(c.background(), u.Limit, u.Key, n)
+		u.Took(n, &d)
+		c.decided(d, err)
 	}
 }
 
@@ -44,7 +46,7 @@ func (c *conn) takeAll(args [][]byte) {
 		c.out.Error("ERR RAL.TAKE takes from at most 64 keys at once")
 		return
 	}
-	claims := make([]families.Claim, 0, len(args)/3)
+	claims, uses := make([]families.Claim, 0, len(args)/3), make([]configured.Use, 0, len(args)/3)
 	for ; len(args) > 0; args = args[3:] {
 		u, ok := c.find(args[1], args[0])
 		if !ok {
@@ -54,7 +56,7 @@ func (c *conn) takeAll(args [][]byte) {
 		if !ok {
 			return
 		}
-		claims = append(claims, claim(u, n))
+		claims, uses = append(claims, claim(u, n)), append(uses, u)
 	}
 	out, err := families.TakeAll(c.background(), claims...)
 	if err != nil {
@@ -73,6 +75,9 @@ func (c *conn) takeAll(args [][]byte) {
 	c.out.Bulk("keys")
 	c.out.Array(len(out.Answers))
 	for i := range out.Answers {
+		if out.Allowed {
+			uses[i].Took(claims[i].N, &out.Answers[i].Decision)
+		}
 		c.decision(out.Answers[i].Decision)
 	}
 }
@@ -91,7 +96,9 @@ func (c *conn) refund(args [][]byte) {
 		return
 	}
 	if n, ok := c.units(args[3], -1<<63); ok {
-		c.decided(u.Family.RefundWith(c.background(), u.Limit, u.Key, n))
+		d, err := u.Family.RefundWith(c.background(), u.Limit, u.Key, n)
+		u.Took(-n, &d)
+		c.decided(d, err)
 	}
 }
 
@@ -116,6 +123,7 @@ func (c *conn) wait(args [][]byte) {
 	hold := u.Family.ByCall().Hold
 	if patience == 0 && !u.Limit.Delays() {
 		grant, err := hold(c.background(), call)
+		u.Took(n, &grant.Decision)
 		c.decided(grant.Decision, err)
 		return
 	}
