@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -72,7 +73,7 @@ func Calls(scale float64) []Workload {
 // Brief returns the workloads, [Calls] cut to three rounds of 40 ms without latencies.
 func Brief(workloads []Workload) []Workload {
 	const rounds, duration = 3, 40 * time.Millisecond
-	brief := append([]Workload(nil), workloads...)
+	brief := slices.Clone(workloads)
 	for i := range brief {
 		if w := &brief[i]; w.Apart && !w.OneTimedPass {
 			w.Rounds, w.Duration, w.AuditOnly = rounds, duration, true
@@ -81,16 +82,11 @@ func Brief(workloads []Workload) []Workload {
 	return brief
 }
 
+// All returns the workloads of Standard and of Calls, the long last.
 func All(scale float64) []Workload {
-	var all, long []Workload
-	for _, w := range append(Standard(scale), Calls(scale)...) {
-		if w.OneTimedPass || w.Memory {
-			long = append(long, w)
-		} else {
-			all = append(all, w)
-		}
-	}
-	return append(all, long...)
+	all := append(Standard(scale), Calls(scale)...)
+	short := func(w Workload) bool { return !w.isLong() }
+	return append(slices.DeleteFunc(slices.Clone(all), Workload.isLong), slices.DeleteFunc(all, short)...)
 }
 
 // RalCalls returns Ral's other limits and verbs as contenders for [Calls]. The first, named as Ral

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -113,25 +114,30 @@ func drawStreams(w Workload, callers int) []stream {
 	return streams
 }
 
-// frequentKeys returns the names of the most asked keys that make up this share of all calls.
-func frequentKeys(streams []stream, keys int, share float64) map[string]struct{} {
-	times := make([]int, keys)
-	calls := 0
+// countKeys returns how often each key is asked for, and the number of calls.
+func countKeys(streams []stream, keys int) (times []float64, calls float64) {
+	times = make([]float64, keys)
 	for _, s := range streams {
-		calls += len(s.order)
 		for _, i := range s.order {
 			times[i]++
+			calls++
 		}
 	}
+	return times, calls
+}
+
+// frequentKeys returns the names of the most asked keys that make up this share of all calls.
+func frequentKeys(streams []stream, keys int, share float64) map[string]struct{} {
+	times, calls := countKeys(streams, keys)
 	byTimes := upTo(0, keys)
-	slices.SortStableFunc(byTimes, func(a, b uint32) int { return times[b] - times[a] })
+	slices.SortStableFunc(byTimes, func(a, b uint32) int { return cmp.Compare(times[b], times[a]) })
 
 	names := make(map[string]struct{})
 	for _, i := range byTimes {
-		if left := share * float64(calls); left <= 0.5 {
+		if left := share * calls; left <= 0.5 {
 			break
 		}
-		share -= float64(times[i]) / float64(calls)
+		share -= times[i] / calls
 		names[string(appendKey(nil, i))] = struct{}{}
 	}
 	return names

@@ -79,14 +79,7 @@ const (
 // the logarithm of the takes in a round. A limiter four times as fast or slow as expected is still
 // refused 40% to 60% of its calls.
 func limitRefusing(streams []stream, keys int, share, speed float64, round time.Duration) Limit {
-	times := make([]float64, keys)
-	calls := 0.0
-	for _, s := range streams {
-		for _, i := range s.order {
-			times[i]++
-			calls++
-		}
-	}
+	times, calls := countKeys(streams, keys)
 	// A key with a share p of the calls is refused max(p-most, 0) of all.
 	low, high := 0.0, 1.0
 	for range 30 {

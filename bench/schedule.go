@@ -96,8 +96,6 @@ func (s *schedule) allKeys() []*caller {
 	return callers
 }
 
-func (s *schedule) isLong() bool { return s.OneTimedPass || s.Memory }
-
 func (s *schedule) unmeasured() (names []string) {
 	for _, t := range s.turns {
 		if len(t.rounds) == 0 {

@@ -3,6 +3,7 @@ package bench
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"time"
 )
@@ -82,6 +83,9 @@ func (w Workload) keyCalls() int {
 	return w.Keys + w.Known
 }
 
+// isLong reports whether the only round is a lot of work.
+func (w Workload) isLong() bool { return w.OneTimedPass || w.Memory }
+
 // AllPass reports whether no call is to be refused, for contenders that delay calls instead.
 func (w Workload) AllPass() bool { return w.Refused == 0 && w.Limit.Capacity >= Loose.Capacity }
 
@@ -155,21 +159,10 @@ func Names(workloads []Workload) []string {
 
 // Select returns the workloads of these names, in the order of all. Errors list the known names.
 func Select(all []Workload, names []string) ([]Workload, error) {
-	wanted := make(map[string]bool)
 	for _, name := range names {
-		wanted[name] = true
-	}
-	var selected []Workload
-	for _, w := range all {
-		if wanted[w.Name] {
-			selected = append(selected, w)
-			delete(wanted, w.Name)
-		}
-	}
-	for _, name := range names {
-		if wanted[name] {
+		if !slices.Contains(Names(all), name) {
 			return nil, fmt.Errorf("unknown workload %q; known are %s", name, strings.Join(Names(all), ", "))
 		}
 	}
-	return selected, nil
+	return slices.DeleteFunc(slices.Clone(all), func(w Workload) bool { return !slices.Contains(names, w.Name) }), nil
 }

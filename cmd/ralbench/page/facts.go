@@ -11,12 +11,10 @@ import (
 
 func cpusOf(d report.Document) (cpus []int) {
 	for _, w := range d.Workloads {
-		if !slices.Contains(cpus, w.CPU) {
-			cpus = append(cpus, w.CPU)
-		}
+		cpus = append(cpus, w.CPU)
 	}
 	slices.Sort(cpus)
-	return cpus
+	return slices.Compact(cpus)
 }
 
 // again returns the commands that repeat the run.

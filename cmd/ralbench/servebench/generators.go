@@ -124,7 +124,7 @@ func readH2load(text string, requests int) (r Round, err error) {
 
 // ghz sends so many requests at a rate.
 func (l *lab) ghz(ctx context.Context, addr string, requests, rate int) (Round, error) {
-	out, err := outputOf(exec.CommandContext(ctx, l.programs.ghz, "--insecure", "--proto", l.file(protoFile), "--call", method, "-B", l.file(messageFile),
+	out, err := outputOf(exec.CommandContext(ctx, l.file("ghz"), "--insecure", "--proto", l.file(protoFile), "--call", method, "-B", l.file(messageFile),
 		"--connections", strconv.Itoa(envoyConnections), "-c", strconv.Itoa(eachAtATime), "-n", strconv.Itoa(requests), "--rps", strconv.Itoa(rate), "-O", "json", addr))
 	if err != nil {
 		return Round{}, err

@@ -18,11 +18,6 @@ const (
 	ghzProgram      = "github.com/bojand/ghz/cmd/ghz@v0.93.0"
 )
 
-// programs are the paths of the programs of a run, empty if not needed.
-type programs struct {
-	rald, floor, reference, ghz string
-}
-
 // Missing returns an error if a needed program is not installed. Other programs are built.
 func Missing(workloads []bench.Workload) error {
 	need := map[string]string{"go": "Go", "redis-server": "redis-server"}
@@ -40,34 +35,29 @@ func Missing(workloads []bench.Workload) error {
 	return nil
 }
 
-// build builds the programs that the workloads need into a directory.
-func build(ctx context.Context, dir string, workloads []bench.Workload) (p programs, err error) {
+// build builds the programs that the workloads need into a directory: rald, floor, service_cmd, which
+// is the reference, and ghz.
+func build(ctx context.Context, dir string, workloads []bench.Workload) error {
 	source, err := goTool(ctx, "", nil, "list", "-m", "-f", "{{.Dir}}", raldModule)
 	if err != nil || source == "" {
-		return p, fmt.Errorf("rald is built from a clone of the repository; run ralbench there: %w", err)
+		return fmt.Errorf("rald is built from a clone of the repository; run ralbench there: %w", err)
 	}
-	p.rald = filepath.Join(dir, "rald")
-	if _, err = goTool(ctx, source, nil, "build", "-o", p.rald, "."); err != nil {
-		return p, fmt.Errorf("rald cannot be built: %w", err)
-	}
-	p.floor = filepath.Join(dir, "floor")
-	if _, err = goTool(ctx, source, nil, "build", "-o", p.floor, floorPackage); err != nil {
-		return p, fmt.Errorf("the floor cannot be built: %w", err)
+	if _, err = goTool(ctx, source, nil, "build", "-o", dir+string(filepath.Separator), raldModule, floorPackage); err != nil {
+		return fmt.Errorf("rald and the floor cannot be built: %w", err)
 	}
 	if !has(workloads, isEnvoy) {
-		return p, nil
+		return nil
 	}
 	version, err := goTool(ctx, source, nil, "list", "-m", "-f", "{{.Version}}", referenceModule)
 	if err != nil {
-		return p, fmt.Errorf("the version of %s: %w", referenceModule, err)
+		return fmt.Errorf("the version of %s: %w", referenceModule, err)
 	}
 	for _, program := range []string{referenceModule + "/src/service_cmd@" + version, ghzProgram} {
 		if _, err := goTool(ctx, "", []string{"GOBIN=" + dir}, "install", program); err != nil {
-			return p, fmt.Errorf("%s cannot be built: %w", program, err)
+			return fmt.Errorf("%s cannot be built: %w", program, err)
 		}
 	}
-	p.reference, p.ghz = filepath.Join(dir, "service_cmd"), filepath.Join(dir, "ghz")
-	return p, nil
+	return nil
 }
 
 // goTool runs the go command and returns its output.

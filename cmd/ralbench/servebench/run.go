@@ -20,7 +20,7 @@ func Run(ctx context.Context, workloads []bench.Workload, o bench.Options) (repo
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	l := &lab{dir: dir, running: map[string]*server{}}
-	if l.programs, err = build(ctx, dir, workloads); err != nil {
+	if err = build(ctx, dir, workloads); err != nil {
 		if ctx.Err() != nil {
 			return bench.Report{Interrupted: true}, "", nil
 		}
@@ -49,7 +49,7 @@ func (l *lab) contenders() (all []bench.Contender) {
 		all = append(all, bench.Contender{
 			Name: s.name, About: s.about, Yardstick: s.yardstick, Exact: true, Elsewhere: true, For: s.workloads,
 			Measure: func(ctx context.Context, w bench.Workload, d time.Duration) (m bench.Measured, err error) {
-				server, err := l.get(s, networkOf(w.Name))
+				server, err := l.get(s, kindOf(w.Name).network)
 				if err == nil && requests[w.Name] == 0 {
 					requests[w.Name], err = l.warmUp(ctx, w, server, d)
 				}
@@ -71,7 +71,8 @@ func (l *lab) load(ctx context.Context, w bench.Workload, s *server, requests in
 	case isEnvoy(w.Name):
 		return l.h2load(ctx, s.addr, requests, 0)
 	}
-	return redisBenchmark(ctx, networkOf(w.Name), s.addr, pipelined(w.Name), w.Keys, requests, s.command)
+	k := kindOf(w.Name)
+	return redisBenchmark(ctx, k.network, s.addr, k.pipeline, w.Keys, requests, s.command)
 }
 
 func (l *lab) measure(ctx context.Context, w bench.Workload, s *server, requests int) (m bench.Measured, err error) {
@@ -94,7 +95,7 @@ func (l *lab) warmUp(ctx context.Context, w bench.Workload, s *server, d time.Du
 		return max(int(Rate*d.Seconds()), 1), nil
 	}
 	const part = 4
-	for requests = connections * pipelined(w.Name); ; requests *= 4 {
+	for requests = connections * kindOf(w.Name).pipeline; ; requests *= 4 {
 		begun := time.Now()
 		r, err := l.load(ctx, w, s, requests)
 		if err != nil || time.Since(begun) > d/part {

@@ -34,7 +34,6 @@ const startingTime = 20 * time.Second
 
 // lab holds the servers of a run, each started at its first use.
 type lab struct {
-	programs
 	dir     string
 	running map[string]*server // by name and network
 	closes  []func() error
@@ -70,14 +69,14 @@ var (
 		if network == "unix" {
 			listen = "unix:" + addr
 		}
-		return l.start(network, addr, nil, l.rald, "-state", "none", "-listen", listen)
+		return l.start(network, addr, nil, l.file("rald"), "-state", "none", "-listen", listen)
 	}}
 	envoyRalds = source{Rald, "rald, asked by ShouldRateLimit", "", envoyWorkloads, func(l *lab, _, addr string) (*server, error) {
 		other, err := child.FreeAddr()
 		if err != nil {
 			return nil, err
 		}
-		return l.start("tcp", addr, nil, l.rald, "-state", "none", "-listen", other, "-envoy", l.file("rules/config"), "-envoy-listen", addr)
+		return l.start("tcp", addr, nil, l.file("rald"), "-state", "none", "-listen", other, "-envoy", l.file("rules/config"), "-envoy-listen", addr)
 	}}
 
 	// sources are all servers. A server stands beside the others that have its workloads.
@@ -118,7 +117,7 @@ var (
 				"RUNTIME_ROOT=" + l.dir, "RUNTIME_SUBDIRECTORY=rules", "RUNTIME_WATCH_ROOT=false", "LOG_LEVEL=error", "DISABLE_STATS=true", "USE_STATSD=false",
 				"LIMIT_RESPONSE_HEADERS_ENABLED=true", "REDIS_SOCKET_TYPE=tcp", "REDIS_URL=" + redis.addr,
 				"HOST=127.0.0.1", "GRPC_HOST=127.0.0.1", "DEBUG_HOST=127.0.0.1", "GRPC_PORT=" + port(addr), fmt.Sprint("PORT=", http), fmt.Sprint("DEBUG_PORT=", debug),
-			}, l.reference)
+			}, l.file("service_cmd"))
 			if err == nil {
 				s.pids = append(s.pids, redis.pids...)
 			}
@@ -174,7 +173,7 @@ func (l *lab) startFloor(rald source, network, kind, addr string, ask func(netwo
 	if err := os.WriteFile(l.file("answer."+kind), answer, 0o600); err != nil {
 		return nil, err
 	}
-	return l.start(network, addr, nil, l.floor, kind, addr, l.file("answer."+kind))
+	return l.start(network, addr, nil, l.file("floor"), kind, addr, l.file("answer."+kind))
 }
 
 // redisAnswer returns rald's answer to the first command of a key.

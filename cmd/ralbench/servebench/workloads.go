@@ -26,7 +26,22 @@ const (
 	EnvoyRate   = "serve-envoy-rate"
 )
 
+// kind is how the generators send the requests of a workload.
+type kind struct {
+	workload, about, network string
+	pipeline                 int // commands of redis-benchmark at a time
+}
+
 var (
+	kinds = []kind{
+		{TCP, "redis-benchmark, 50 connections over TCP, one command at a time", "tcp", 1},
+		{TCPPipeline, "redis-benchmark, 50 connections over TCP, 16 commands at a time", "tcp", 16},
+		{Socket, "redis-benchmark, 50 connections over a Unix socket, one command at a time", "unix", 1},
+		{SocketLong, "redis-benchmark, 50 connections over a Unix socket, 16 commands at a time", "unix", 16},
+		{Envoy, "ShouldRateLimit by h2load, 4 connections with 16 requests at a time each", "tcp", 1},
+		{EnvoyRate, fmt.Sprintf("ShouldRateLimit at %d requests a second by %d times h2load, and %d more by ghz, which times them",
+			Rate-sampled, senders, sampled), "tcp", 1},
+	}
 	redisWorkloads = []string{TCP, TCPPipeline, Socket, SocketLong}
 	envoyWorkloads = []string{Envoy, EnvoyRate}
 )
@@ -41,44 +56,27 @@ const keys = 100_000
 const Rate, sampled = 20_000, 1000
 
 // Workloads returns all workloads. scale multiplies the numbers of keys.
-func Workloads(scale float64) []bench.Workload {
-	workload := func(name, about string, keys int) bench.Workload {
+func Workloads(scale float64) (all []bench.Workload) {
+	for _, k := range kinds {
 		w := bench.Workload{
-			Name: name, About: about, Why: "rald beside servers that keep limits for programs in any language, on the cores that the generator uses too.",
-			Draw: bench.DrawElsewhere, Apart: true, Base: Rald, Keys: keys, Callers: connections, Limit: bench.Limit{Capacity: 16, Count: 30, Per: time.Minute},
+			Name: k.workload, About: k.about, Why: "rald beside servers that keep limits for programs in any language, on the cores that the generator uses too.",
+			Draw: bench.DrawElsewhere, Apart: true, Base: Rald, Keys: max(int(keys*scale), 1), Callers: connections,
+			Limit: bench.Limit{Capacity: 16, Count: 30, Per: time.Minute},
 		}
-		if isEnvoy(name) {
-			w.Callers, w.Limit = envoyConnections*eachAtATime, bench.Limit{Capacity: perHour, Count: perHour, Per: time.Hour}
+		if isEnvoy(k.workload) {
+			w.Keys, w.Callers, w.Limit = 1, envoyConnections*eachAtATime, bench.Limit{Capacity: perHour, Count: perHour, Per: time.Hour}
 		}
-		return w
+		all = append(all, w)
 	}
-	many := max(int(keys*scale), 1)
-	return []bench.Workload{
-		workload(TCP, "redis-benchmark, 50 connections over TCP, one command at a time", many),
-		workload(TCPPipeline, "redis-benchmark, 50 connections over TCP, 16 commands at a time", many),
-		workload(Socket, "redis-benchmark, 50 connections over a Unix socket, one command at a time", many),
-		workload(SocketLong, "redis-benchmark, 50 connections over a Unix socket, 16 commands at a time", many),
-		workload(Envoy, "ShouldRateLimit by h2load, 4 connections with 16 requests at a time each", 1),
-		workload(EnvoyRate, fmt.Sprintf("ShouldRateLimit at %d requests a second by %d times h2load, and %d more by ghz, which times them",
-			Rate-sampled, senders, sampled), 1),
-	}
+	return all
+}
+
+// kindOf returns the kind of a workload.
+func kindOf(workload string) kind {
+	return kinds[slices.IndexFunc(kinds, func(k kind) bool { return k.workload == workload })]
 }
 
 func isEnvoy(workload string) bool { return slices.Contains(envoyWorkloads, workload) }
-
-func networkOf(workload string) string {
-	if workload == Socket || workload == SocketLong {
-		return "unix"
-	}
-	return "tcp"
-}
-
-func pipelined(workload string) int {
-	if workload == TCPPipeline || workload == SocketLong {
-		return 16
-	}
-	return 1
-}
 
 func has(all []bench.Workload, wanted func(name string) bool) bool {
 	return slices.ContainsFunc(all, func(w bench.Workload) bool { return wanted(w.Name) })
