@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strings"
 	"text/template"
 	"time"
 
@@ -21,10 +20,7 @@ import (
 //go:embed help.txt
 var helpText string
 
-// entry is a contender or a workload in the help.
-type entry struct{ name, about string }
-
-var helpTemplate = template.Must(template.New("").Funcs(template.FuncMap{"list": list}).Parse(helpText))
+var helpTemplate = template.Must(template.New("").Funcs(template.FuncMap{"contenders": contenderList, "workloads": workloadList}).Parse(helpText))
 
 // help writes the most used flags, which fit a small terminal's screen, or all flags, workloads,
 // contenders and columns.
@@ -33,10 +29,10 @@ func help(w io.Writer, all bool) error {
 	data := map[string]any{
 		"Budget": defaultBudget, "FullTime": fullTime(), "Rounds": defaultRounds, "Duration": defaultDuration,
 		"FullRounds": fullRounds, "FullDuration": fullDuration, "Share": fleetShare, "FullShare": fleetFullShare,
-		"Always": contendersOf(always()), "Nearest": contendersOf(candidates()[:peers.Nearest]), "Others": contendersOf(candidates()[peers.Nearest:]),
-		"Workloads": workloadsOf(slices.DeleteFunc(bench.All(1), others)), "Calls": workloadsOf(bench.Calls(1)), "Peers": contendersOf(peers.Calls()),
-		"Fleet": contendersOf(fleetbench.Contenders()), "FleetWorkloads": workloadsOf(fleetbench.Workloads(1)),
-		"Servers": contendersOf(servebench.Contenders()), "ServeWorkloads": workloadsOf(servebench.Workloads(1)),
+		"Always": always(), "Nearest": candidates()[:peers.Nearest], "Others": candidates()[peers.Nearest:],
+		"Workloads": slices.DeleteFunc(bench.All(1), others), "Calls": bench.Calls(1), "Peers": peers.Calls(),
+		"Fleet": fleetbench.Contenders(), "FleetWorkloads": fleetbench.Workloads(1),
+		"Servers": servebench.Contenders(), "ServeWorkloads": servebench.Workloads(1),
 		"Glossary": report.Glossary,
 	}
 	name := "short"
@@ -46,33 +42,29 @@ func help(w io.Writer, all bool) error {
 	return helpTemplate.ExecuteTemplate(w, name, data)
 }
 
-func contendersOf(all []bench.Contender) (entries []entry) {
+// contenderList returns names and descriptions, padded to columns.
+func contenderList(columns int, all []bench.Contender) (text string) {
 	for _, c := range all {
-		about := c.About
 		if c.Like != "" {
-			about = "beside " + c.Like + ": " + about
+			c.About = "beside " + c.Like + ": " + c.About
 		}
 		if c.Measure == nil || c.New == nil { // otherwise it stands there already
-			entries = append(entries, entry{c.Name, about})
+			text += listed(columns, c.Name, c.About)
 		}
 	}
-	return entries
+	return text
 }
 
-func workloadsOf(all []bench.Workload) (entries []entry) {
+func workloadList(columns int, all []bench.Workload) (text string) {
 	for _, w := range all {
-		entries = append(entries, entry{w.Name, w.About})
+		text += listed(columns, w.Name, w.About)
 	}
-	return entries
+	return text
 }
 
-// list returns padded names and their descriptions, in 80 columns.
-func list(columns int, entries []entry) string {
-	var b strings.Builder
-	for _, e := range entries {
-		b.WriteString(terminal.Wrapped(fmt.Sprintf("  %-*s  ", columns, e.name), e.about, 80))
-	}
-	return b.String()
+// listed returns a padded name and its description, in 80 columns.
+func listed(columns int, name, about string) string {
+	return terminal.Wrapped(fmt.Sprintf("  %-*s  ", columns, name), about, 80)
 }
 
 func fullTime() string {

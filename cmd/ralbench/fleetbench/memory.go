@@ -52,7 +52,7 @@ func (s *server) measureMemory(ctx context.Context, name string, make func(bench
 	if err := s.forget(); err != nil {
 		return m, err
 	}
-	used := with - s.info("memory", "used_memory")
+	used := with - s.info("Memory", "used_memory")
 	m.Pass = bench.Pass{Calls: int64(n), Passed: int64(n)}
 	m.Memory = &bench.Memory{Keys: n, BytesPerKey: used / float64(n), Usage: float64(sum) / float64(n), IdleUnknown: true}
 	return m, s.failure()
@@ -86,7 +86,7 @@ const (
 func (s *server) steadyMemory(ctx context.Context) float64 {
 	last := -1.0
 	for begun := time.Now(); ; {
-		now := s.info("memory", "used_memory")
+		now := s.info("Memory", "used_memory")
 		if now == last || time.Since(begun) > lookLong || ctx.Err() != nil {
 			return now
 		}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -59,17 +58,15 @@ func (s *server) watched(make func(bench.Setup) (bench.Limiter, error)) func(ben
 }
 
 func (s *server) processorTime() time.Duration {
-	sum := s.info("cpu", "used_cpu_sys") + s.info("cpu", "used_cpu_user")
+	sum := s.info("CPU", "used_cpu_sys") + s.info("CPU", "used_cpu_user")
 	return time.Duration(sum * float64(time.Second))
 }
 
 // info returns a figure of a section of INFO, 0 with a failure.
 func (s *server) info(section, name string) float64 {
-	text, err := s.client.Info(context.Background(), section).Result()
-	_, rest, _ := strings.Cut(text, name+":")
-	value, _, _ := strings.Cut(rest, "\r")
-	figure, parsed := strconv.ParseFloat(value, 64)
-	if err = cmp.Or(err, parsed); err != nil {
+	about := s.client.InfoMap(context.Background(), section)
+	figure, err := strconv.ParseFloat(about.Item(section, name), 64)
+	if err = cmp.Or(about.Err(), err); err != nil {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.failed = fmt.Errorf("%s of INFO: %w", name, err)
