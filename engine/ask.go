@@ -174,12 +174,11 @@ func (e engineSettler[K]) Settle(_ context.Context, state limits.GrantState, use
 	return nil
 }
 
-// joint is a call on keys of several engines, for limits.AskAll.
+// joint is a call on different keys of several engines, for limits.AskAll.
 type joint struct {
-	claims  []Claim
-	out     Outcome
-	room    [maxKnown]Claim         // of claims
-	answers [maxKnown]limits.Answer // of the outcome
+	claims []Claim
+	out    Outcome
+	room   [maxKnown]Claim // of claims
 }
 
 // Join adds a call to those that limits.AskAll decides together, or begins them if all is nil. It returns nil if
@@ -199,29 +198,31 @@ func (e *Engine[K]) Join(all any, call limits.Call[K]) any {
 	return j
 }
 
-func (j *joint) Take(ctx context.Context, patience time.Duration) (limits.Outcome, error) {
-	taken, why, err := holdAll(ctx, patience, j.claims)
-	out := limits.Outcome{
-		Allowed: taken.Allowed, RetryAfter: taken.RetryAfter, Binding: taken.Binding, Waited: taken.Waited,
-		Answers: j.answers[:0],
-	}
-	for i, d := range taken.Decisions {
-		out.Answers = append(out.Answers, limits.Answer{Decision: d, Provenance: taken.Provenance(i)})
-	}
-	if why != nil && out.Binding != none {
-		out.Answers[out.Binding].Provenance = why
-	}
-	j.out = taken
-	return out, err
-}
-
-func (j *joint) Settle(used []int64) {
-	for i, n := range used[:len(j.claims)] {
-		if claim := &j.claims[i]; n > claim.n {
-			claim.engine.chargeKey(claim.key, n-claim.n)
+// HoldAll takes the units of every call or of none, and waits up to patience. Each grant is settled by itself.
+func (j *joint) HoldAll(ctx context.Context, patience time.Duration) (grants []limits.Grant, waited time.Duration, err error) {
+	out, why, err := holdAll(ctx, patience, j.claims)
+	grants = make([]limits.Grant, len(j.claims))
+	for i := range grants {
+		grants[i].Answer = limits.Answer{Decision: out.Decisions[i], Provenance: out.Provenance(i)}
+		if out.Allowed {
+			grants[i].State = limits.GrantState{Settler: j, Words: [8]int64{int64(i)}}
 		}
 	}
-	j.out.Keep(used...)
+	if why != nil && out.Binding != none {
+		grants[out.Binding].Provenance = why
+	}
+	j.out = out
+	return grants, out.Waited, err
+}
+
+// Settle implements limits.Settler for the grant of a call.
+func (j *joint) Settle(_ context.Context, state limits.GrantState, used int64) error {
+	i := int(state.Words[0])
+	if claim := &j.claims[i]; used > claim.n {
+		claim.engine.chargeKey(claim.key, used-claim.n)
+	}
+	j.out.keepOne(i, used)
+	return nil
 }
 
 // holdAll is AcquireAll for adapters, or TakeAll without patience. Only an ended context is an error. If

@@ -122,23 +122,32 @@ func (o *Outcome) Cancel() { o.keep(nil, 0) }
 // keep ends an outcome. A claim without a number in used keeps at most rest units.
 func (o *Outcome) keep(used []int64, rest int64) {
 	for i := range slices.Backward(o.known[:]) {
-		if k := &o.known[i]; k.engine != nil {
-			k.engine.keep(k.offer.Receipt(k.taken, k.n), unitsUsed(used, i, rest))
+		if o.known[i].engine != nil {
+			o.keepOne(i, unitsUsed(used, i, rest))
 		}
 	}
-	o.known = [maxKnown]knownClaim{}
-	for i, h := range slices.Backward(o.held) {
-		if h.engine == nil {
-			continue
-		}
+	for i := range slices.Backward(o.held) {
 		kept := int64(0)
 		for j, c := range o.held {
 			if c.first == i && c.n > 0 {
 				kept = addSaturated(kept, min(max(unitsUsed(used, j, rest), 0), c.n))
 			}
 		}
-		o.held[i].engine = nil
-		h.engine.keep(h.receipt, kept)
+		o.keepOne(i, kept)
+	}
+}
+
+// keepOne ends the take of a claim's key with so many units used. The second call does nothing.
+func (o *Outcome) keepOne(claim int, used int64) {
+	if claim < len(o.known) && o.known[claim].engine != nil {
+		k := o.known[claim]
+		o.known[claim] = knownClaim{}
+		k.engine.keep(k.offer.Receipt(k.taken, k.n), used)
+	}
+	if claim < len(o.held) && o.held[claim].engine != nil {
+		h := o.held[claim]
+		o.held[claim].engine = nil
+		h.engine.keep(h.receipt, used)
 	}
 }
 

@@ -17,7 +17,6 @@ import (
 
 var (
 	_ limits.Limiter[string] = (*Limiter)(nil)
-	_ limits.Batcher[string] = (*Limiter)(nil)
 )
 
 // Remote reports that a call may wait for another process: true.
@@ -69,39 +68,48 @@ func (l *Limiter) Hold(ctx context.Context, call limits.Call[string]) (g limits.
 	return g, err
 }
 
-// HoldAll takes several parts like TakeAll, for adapters: see limits.Batcher. TakeAll must be able
-// to ask the limiters together, with different keys or limits. If ctx ends while Redis decides, it
-// returns the grants with the error.
-func (l *Limiter) HoldAll(ctx context.Context, parts []limits.Part[string]) (grants []limits.Grant, ok bool, err error) {
-	claims := make([]Claim, len(parts))
-	for i := range parts {
-		limiter, ok := parts[i].Limiter.(*Limiter)
-		if !ok || parts[i].Call.N < 1 {
-			return nil, false, nil
-		}
-		call := &parts[i].Call
-		claims[i] = limiter.ClaimWith(call.Limit, call.Key, call.N)
-		claims[i].returns = !call.Brief
+// joint is a call of several limiters, for limits.AskAll.
+type joint struct{ claims []Claim }
+
+// Join adds a call to those that limits.AskAll decides together, or begins them if all is nil. It returns nil if
+// the other calls are not of fleet.Limiters.
+func (l *Limiter) Join(all any, call limits.Call[string]) any {
+	j, ok := all.(*joint)
+	switch {
+	case call.N < 1 || all != nil && !ok:
+		return nil
+	case !ok:
+		j = &joint{}
 	}
-	asks, _, err := join(claims)
+	claim := l.ClaimWith(call.Limit, call.Key, call.N)
+	claim.returns = !call.Brief
+	j.claims = append(j.claims, claim)
+	return j
+}
+
+// HoldAll takes like TakeAll, which must be able to ask the limiters together, with different keys or limits. It
+// never waits. If ctx ends while Redis decides, it returns the grants with the error.
+func (j *joint) HoldAll(ctx context.Context, _ time.Duration) (grants []limits.Grant, waited time.Duration, err error) {
+	asks, _, err := join(j.claims)
 	if err != nil {
-		return nil, false, nil // each limiter tells its own error
+		return nil, 0, nil // each limiter tells its own error
 	}
-	if len(asks) < len(claims) {
-		return nil, false, nil // two parts are one
+	if len(asks) < len(j.claims) {
+		return nil, 0, nil // two parts are one
 	}
 	if ctx.Err() != nil {
-		return nil, true, cell.Cancelled(ctx)
+		return nil, 0, cell.Cancelled(ctx)
 	}
 	began := time.Now()
 	all, err := takeAll(context.WithoutCancel(ctx), asks)
 	if errors.Is(err, ErrCrossSlot) {
-		return nil, false, nil
+		return nil, 0, nil
 	}
 	if err != nil {
-		return nil, true, err
+		return nil, 0, err
 	}
-	grants, allowed := make([]limits.Grant, len(all)), true
+	grants = make([]limits.Grant, len(all))
+	allowed := true
 	for i := range all {
 		grants[i].Answer = forAdapters(all[i].answer)
 		allowed = allowed && grants[i].Allowed
@@ -115,7 +123,7 @@ func (l *Limiter) HoldAll(ctx context.Context, parts []limits.Part[string]) (gra
 	if ctx.Err() != nil {
 		err = cell.Cancelled(ctx)
 	}
-	return grants, true, err
+	return grants, 0, err
 }
 
 // reserve is acquire out of line: it only waits out the delay of its limit, unless NoWait is set.

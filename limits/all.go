@@ -23,10 +23,8 @@ type Claim struct {
 // claimed is a call of a limiter with the type of its keys hidden.
 type claimed interface {
 	look(n int64, patience time.Duration, noWait bool) (a Answer, ok bool)
-	// join is joiner.Join.
-	join(all any) any
-	// holdAll makes the calls of several claims, itself among them, for n[i] units each.
-	holdAll(ctx context.Context, all []claimed, n []int64) (grants []Grant, ok bool, err error)
+	// join is joiner.Join for n units.
+	join(all any, n int64) any
 	hold(ctx context.Context, n int64, patience time.Duration, noWait bool) (Grant, error)
 	// limiter returns the limiter that keeps the key, whether all its keys are the same, and
 	// Call.Limit.
@@ -68,28 +66,14 @@ func (c *claimOf[K]) look(n int64, patience time.Duration, noWait bool) (a Answe
 	return l.Look(call)
 }
 
-func (c *claimOf[K]) join(all any) any {
-	if l, ok := c.of.(joiner[K]); ok {
-		return l.Join(all, c.call)
-	}
-	return nil
-}
-
-func (c *claimOf[K]) holdAll(ctx context.Context, all []claimed, n []int64) (grants []Grant, ok bool, err error) {
-	l, ok := c.of.(Batcher[K])
+func (c *claimOf[K]) join(all any, n int64) any {
+	l, ok := c.of.(joiner[K])
 	if !ok {
-		return nil, false, nil
+		return nil
 	}
-	parts := make([]Part[K], len(all))
-	for i, one := range all {
-		one, ok := one.(*claimOf[K])
-		if !ok {
-			return nil, false, nil
-		}
-		parts[i] = Part[K]{one.of, one.call}
-		parts[i].Call.N = n[i]
-	}
-	return l.HoldAll(ctx, parts)
+	call := c.call
+	call.N = n
+	return l.Join(all, call)
 }
 
 func (c *claimOf[K]) limiter() (of any, all bool, limit policy.Policy) {
@@ -177,8 +161,7 @@ type Outcome struct {
 	Waited time.Duration
 
 	claims []Claim
-	joint  joint   // nil if nothing is held, or by grants
-	grants []Grant // nil if nothing is held, or by joint
+	grants []Grant // nil if nothing is held
 	at     []int   // the grant of each claim; nil if each has its own
 }
 
@@ -191,7 +174,7 @@ const none = -1
 // AskAll takes the units of every claim or of none: by address in process, and by tenant over a
 // fleet. It looks at claims in process first: if any refuses, nothing is taken and no round trip
 // made. Then it takes from the remote claims, and from those in process last. Remote claims of one
-// client are taken in a single exchange (see Batcher), others in their order, up to the first
+// client are taken in a single exchange, others in their order, up to the first
 // refusal. No limit is ever exceeded. Without claims the call is allowed.
 //
 // Claims on a key of the same limiter are met together, by the sum of their units, and share their
@@ -212,15 +195,13 @@ const none = -1
 // and has the answers so far. engine.TakeAll, and fleet.TakeAll for limiters of one Redis, are
 // faster.
 func AskAll(ctx context.Context, patience time.Duration, claims ...Claim) (Outcome, error) {
-	if all := joinAll(claims); all != nil {
-		out, err := all.Take(ctx, patience)
-		if out.Allowed {
-			out.claims, out.joint = claims, all
-		}
-		return out, err
-	}
 	joined, parts := join(claims)
 	m := mixed{claims: joined, grants: make([]Grant, len(joined)), patient: patience > 0, left: patience}
+	if near := m.indices(func(i int) bool { return !m.claims[i].remote }); len(near) == len(joined) {
+		if allowed, decided, err := m.holdAll(ctx, near, patience); decided {
+			return m.outcome(allowed, claims, parts), err
+		}
+	}
 	began := time.Now()
 	allowed, err := m.take(ctx, none)
 	for futile := 0; !allowed && err == nil && m.patient && futile < maxFutile; futile++ {
@@ -243,7 +224,8 @@ func AskAll(ctx context.Context, patience time.Duration, claims ...Claim) (Outco
 	return m.outcome(allowed && err == nil, claims, parts), err
 }
 
-// joiner is an optional interface of limiters in process that decide several calls together: engine.Engine.
+// joiner is an optional interface of limiters whose calls can be decided together: those of engines, or those of
+// fleet.Limiters in one exchange with Redis.
 type joiner[K comparable] interface {
 	// Join adds a call to a decision, or begins one if all is nil. It returns nil, and changes nothing, if the
 	// calls cannot be decided together. Patience and NoWait are ignored. The result is a joint.
@@ -252,22 +234,10 @@ type joiner[K comparable] interface {
 
 // joint is a decision about several calls. It is for one goroutine at a time.
 type joint interface {
-	// Take takes the units of every call or of none, and waits up to patience, as AskAll does.
-	Take(ctx context.Context, patience time.Duration) (Outcome, error)
-	// Settle ends an allowed decision with so many units used of each call: see Grant.Settle.
-	Settle(used []int64)
-}
-
-// joinAll returns the decision of all claims together, nil if one of them must be decided by itself.
-func joinAll(claims []Claim) joint {
-	var all any
-	for i := range claims {
-		if all = claims[i].of.join(all); all == nil {
-			return nil
-		}
-	}
-	together, _ := all.(joint)
-	return together
+	// HoldAll takes the units of every call or of none. In process it waits up to patience, as AskAll does. There
+	// is a grant for each call, in order. If not all are Allowed nothing is held. No grants without an error: nothing
+	// was asked, as the calls cannot be decided together. The error is as of Limiter.Hold.
+	HoldAll(ctx context.Context, patience time.Duration) (grants []Grant, waited time.Duration, err error)
 }
 
 // mixed is a call on claims of any limiters, no two of them on the same key and limit.
@@ -277,6 +247,38 @@ type mixed struct {
 	patient bool
 	left    time.Duration // the patience left when take is called
 	waited  time.Duration
+}
+
+// indices returns the indices of the claims that are so.
+func (m *mixed) indices(is func(i int) bool) (indices []int) {
+	for i := range m.claims {
+		if is(i) {
+			indices = append(indices, i)
+		}
+	}
+	return indices
+}
+
+// holdAll takes from the claims at those indices together. decided is false if that is impossible.
+func (m *mixed) holdAll(ctx context.Context, indices []int, patience time.Duration) (allowed, decided bool, err error) {
+	var calls any
+	for _, i := range indices {
+		if calls = m.claims[i].of.join(calls, m.claims[i].n); calls == nil {
+			return false, false, nil
+		}
+	}
+	all, ok := calls.(joint)
+	if !ok {
+		return false, false, nil
+	}
+	grants, waited, err := all.HoldAll(ctx, patience)
+	m.waited += waited
+	allowed = err == nil
+	for i, g := range grants {
+		m.grants[indices[i]] = g
+		allowed = allowed && g.Allowed
+	}
+	return allowed, grants != nil || err != nil, err
 }
 
 // take takes from each claim except has, which is held. If any refuses or fails, nothing is held.
@@ -337,24 +339,10 @@ func (m *mixed) lookNear(ctx context.Context, has int) (looked []int, met bool, 
 }
 
 func (m *mixed) takeFar(ctx context.Context, has int) (met bool, err error) {
-	var at []int
-	var all []claimed
-	var n []int64
-	for i := range m.claims {
-		if c := &m.claims[i]; c.remote && i != has && c.n > 0 {
-			at, all, n = append(at, i), append(all, c.of), append(n, c.n)
-		}
-	}
+	asks := m.indices(func(i int) bool { return m.claims[i].remote && i != has && m.claims[i].n > 0 })
 	together := false
-	if len(all) > 1 {
-		var grants []Grant
-		grants, together, err = all[0].holdAll(ctx, all, n)
-		met = true
-		for i, g := range grants {
-			m.grants[at[i]] = g
-			met = met && g.Allowed
-		}
-		if together && (!met || err != nil) {
+	if len(asks) > 1 {
+		if met, together, err = m.holdAll(ctx, asks, 0); together && !met {
 			return false, err
 		}
 	}
@@ -443,14 +431,6 @@ func (m *mixed) doubt() {
 // Settle ends the outcome with the units used of each claim, in their order: see Grant.Settle. A
 // claim without a number used all its units. All are settled; the error is the first failure.
 func (o *Outcome) Settle(ctx context.Context, used ...int64) (err error) {
-	if all := o.joint; all != nil {
-		o.joint = nil
-		for i := len(used); i < len(o.claims); i++ {
-			used = append(used, o.claims[i].n)
-		}
-		all.Settle(used)
-		return nil
-	}
 	grants := o.grants
 	o.grants = nil
 	if o.at != nil {

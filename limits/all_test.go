@@ -179,27 +179,40 @@ type batch struct {
 	exchanges *int
 }
 
-func (b *batch) HoldAll(ctx context.Context, parts []limits.Part[string]) (grants []limits.Grant, ok bool, err error) {
-	if b.alone {
-		return nil, false, nil
+func (b *batch) Join(all any, call limits.Call[string]) any {
+	calls, _ := all.(exchange)
+	return append(calls, exchanged{b, call})
+}
+
+// exchange is calls of batches, asked together.
+type exchange []exchanged
+
+type exchanged struct {
+	limiter *batch
+	call    limits.Call[string]
+}
+
+func (e exchange) HoldAll(ctx context.Context, _ time.Duration) (grants []limits.Grant, waited time.Duration, err error) {
+	if e[0].limiter.alone {
+		return nil, 0, nil
 	}
-	*b.exchanges++
+	*e[0].limiter.exchanges++
 	allowed := true
-	for _, p := range parts {
-		g, err := p.Limiter.(*batch).far.Limiter.Hold(ctx, p.Call)
+	for _, one := range e {
+		g, err := one.limiter.far.Limiter.Hold(ctx, one.call)
 		if err != nil {
-			return nil, true, err
+			return nil, 0, err
 		}
 		grants, allowed = append(grants, g), allowed && g.Allowed
 	}
 	for i := range grants {
 		if !allowed {
 			if err := grants[i].Cancel(ctx); err != nil {
-				return nil, true, err
+				return nil, 0, err
 			}
 		}
 	}
-	return grants, true, nil
+	return grants, 0, nil
 }
 
 // If they cannot be asked at once, they are asked in turn.

@@ -44,22 +44,6 @@ type Looker[K comparable] interface {
 	Look(call Call[K]) (a Answer, ok bool)
 }
 
-// Batcher is implemented by remote limiters that can be asked together, for AskAll.
-type Batcher[K comparable] interface {
-	Remote
-	// HoldAll takes the units of every part or of none, each of 1 unit or more. One part is this
-	// limiter's. Patience and NoWait are ignored: a limit that would delay the call refuses. There
-	// is a grant for each part. If not all are Allowed nothing is held. ok is false, and nothing
-	// was asked, if the parts cannot be decided together. The error is as of Hold.
-	HoldAll(ctx context.Context, parts []Part[K]) (grants []Grant, ok bool, err error)
-}
-
-// Part is a call of a limiter among several, for Batcher.
-type Part[K comparable] struct {
-	Limiter Limiter[K]
-	Call    Call[K]
-}
-
 // Call is a request to Limiter.Hold. The zero Call looks at the zero key.
 type Call[K comparable] struct {
 	Key K

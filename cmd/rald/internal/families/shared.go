@@ -192,21 +192,13 @@ func (f *remote) Hold(ctx context.Context, call limits.Call[string]) (g limits.G
 	return g, err
 }
 
-var _ limits.Batcher[string] = (*remote)(nil)
-
-// HoldAll implements limits.Batcher. Leased limits are asked separately.
-func (f *remote) HoldAll(ctx context.Context, parts []limits.Part[string]) (grants []limits.Grant, ok bool, err error) {
-	shared := make([]limits.Part[string], len(parts))
-	for i, part := range parts {
-		other, ok := part.Limiter.(*remote)
-		if !ok || other.leased {
-			return nil, false, nil
-		}
-		if part.Call.Limit, err = other.shared(part.Call.Limit); err != nil {
-			return nil, true, err
-		}
-		part.Limiter = other.Limiter
-		shared[i] = part
+// Join implements the optional interface of limits.AskAll. Leased limits are asked separately, and so is a limit
+// that cannot be shared, for its error.
+func (f *remote) Join(all any, call limits.Call[string]) any {
+	limit, err := f.shared(call.Limit)
+	if f.leased || err != nil {
+		return nil
 	}
-	return f.Limiter.HoldAll(ctx, shared)
+	call.Limit = limit
+	return f.Limiter.Join(all, call)
 }
