@@ -35,10 +35,10 @@ func (w *waiter[K]) State() (standing, int64) {
 	return standing{terms, state}, int64(now)
 }
 
-func (w *waiter[K]) Forecast(s standing, at int64) (standing, time.Duration, waitline.Verdict) {
+func (w *waiter[K]) Forecast(s standing, instant int64) (standing, time.Duration, waitline.Verdict) {
 	q := request{n: w.n, patience: forever, limit: w.limit}
 	var d policy.Decision
-	next := q.decide(s.terms, s.state, policy.Instant(at), &d)
+	next := q.decide(s.terms, s.state, policy.Instant(instant), &d)
 	verdict := waitline.NoRoom
 	switch {
 	case d.Allowed:

@@ -35,26 +35,26 @@ type Owing[K comparable] struct {
 // Owing returns up to n keys that owe at an instant, most first, and the total of such keys. If
 // after is not nil, it returns the keys that follow it. It holds n keys at a time, and walks the
 // table as All does. The cell's own limit stands in for another family's.
-func (c *Cell[K]) Owing(n int, at policy.Instant, after *Rank) (most []Owing[K], total int) {
+func (c *Cell[K]) Owing(n int, instant policy.Instant, after *Rank) (most []Owing[K], total int) {
 	if c.closed.Load() {
 		return nil, 0
 	}
 	h := owingHeap[K]{}
 	var terms *table.Terms
-	var of int64
+	var number int64
 	for e, r := range c.view.All() {
 		if r.State == 0 {
 			continue
 		}
 		if r.Terms != terms {
-			terms, of = r.Terms, shape.AtOnce(r.Terms.Policy)
+			terms, number = r.Terms, shape.AtOnce(r.Terms.Policy)
 		}
-		limit, most := terms.Policy, of
+		limit, most := terms.Policy, number
 		if chosen := c.Chosen(e.Key()); chosen != nil && terms.ReadsWordsOf(chosen) {
 			limit, most = chosen, shape.AtOnce(chosen)
 		}
 		fresh := limit.FreshAt(r.State)
-		if fresh <= at {
+		if fresh <= instant {
 			continue
 		}
 		total++
@@ -62,7 +62,7 @@ func (c *Cell[K]) Owing(n int, at policy.Instant, after *Rank) (most []Owing[K],
 			continue
 		}
 		o := Owing[K]{Rank: Rank{Fresh: fresh}, Limit: limit, State: r.State}
-		_, o.Decision = limit.Take(r.State, at, 0, 0)
+		_, o.Decision = limit.Take(r.State, instant, 0, 0)
 		o.Share = float64(most-o.Decision.Remaining) / float64(max(most, 1))
 		// Only equals need the hash.
 		if full := len(h) == n; full && o.beyond(h[0].Rank) || after != nil && after.beyond(o.Rank) {

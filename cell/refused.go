@@ -36,7 +36,7 @@ type refusedKeys[K comparable] struct {
 	weight atomic.Uint64 // the present weight, 0 while no refusals are sampled
 
 	mu          sync.Mutex
-	at          policy.Instant     // when Tick or RefusedMost was last called
+	called      policy.Instant     // when Tick or RefusedMost was last called
 	now, before refusedWindowOf[K] // the present and last window
 }
 
@@ -62,7 +62,7 @@ type stripeSample struct {
 
 func (c *Cell[K]) startRefused(on bool) {
 	r := &c.refused
-	r.on, r.at = on, c.first
+	r.on, r.called = on, c.first
 	r.now = refusedWindowOf[K]{from: c.first, weight: 1}
 	r.before = r.now
 	if on {
@@ -138,7 +138,7 @@ func (c *Cell[K]) addRefusal(key K, weight uint64) {
 	if w.keys == nil {
 		w.keys = frequent.New[K](refusedCounters)
 	}
-	w.keys.Add(hash, key, weight, int64(r.at))
+	w.keys.Add(hash, key, weight, int64(r.called))
 	if w.samples++; w == &r.now && w.samples%samplesPerHalving == 0 && w.weight < maxWeight {
 		w.weight *= 2
 		r.weight.Store(w.weight)
@@ -156,7 +156,7 @@ func (c *Cell[K]) refusedInAll() uint64 {
 // turnWindow begins the next window if it is time. The lock is held.
 func (c *Cell[K]) turnWindow(now policy.Instant) {
 	r := &c.refused
-	r.at = max(r.at, now)
+	r.called = max(r.called, now)
 	if !r.on || now-r.now.from < policy.Instant(refusedWindow) {
 		return
 	}
@@ -221,9 +221,9 @@ func (c *Cell[K]) countedRefusals(list *RefusedList[K]) (all []frequent.Counter[
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	c.turnWindow(now)
-	list.From, list.To = r.before.from, r.at
+	list.From, list.To = r.before.from, r.called
 	if !r.on {
-		list.From = r.at
+		list.From = r.called
 		return nil, 0, 1
 	}
 	list.Total = c.refusedInAll() - r.before.refused

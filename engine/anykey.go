@@ -29,22 +29,22 @@ const wordSize = unsafe.Sizeof(uintptr(0))
 
 func formOf[K comparable]() keyForm {
 	t := reflect.TypeFor[K]()
-	at, pointers := pointersIn(t, 0)
+	offset, pointers := pointersIn(t, 0)
 	switch words := (t.Size() + wordSize - 1) / wordSize; {
 	case pointers == 0 && words <= 2:
 		return keyForm{pointer: noPointer}
 	case pointers == 1 && words <= 3:
-		return keyForm{pointer: int8(at / wordSize), words: int8(words)}
+		return keyForm{pointer: int8(offset / wordSize), words: int8(words)}
 	}
 	return keyForm{pointer: boxed}
 }
 
 // pointersIn returns the place of the last pointer in a value of the type at from, and the number
 // of pointers. It overcounts the pointers of an interface.
-func pointersIn(t reflect.Type, from uintptr) (at uintptr, pointers int) {
+func pointersIn(t reflect.Type, from uintptr) (offset uintptr, pointers int) {
 	add := func(t reflect.Type, from uintptr) {
 		if p, n := pointersIn(t, from); n > 0 {
-			at, pointers = p, min(pointers+n, 2)
+			offset, pointers = p, min(pointers+n, 2)
 		}
 	}
 	switch t.Kind() {
@@ -62,7 +62,7 @@ func pointersIn(t reflect.Type, from uintptr) (at uintptr, pointers int) {
 			add(t.Elem(), from+uintptr(i)*t.Elem().Size())
 		}
 	}
-	return at, pointers
+	return offset, pointers
 }
 
 func pack[K comparable](form keyForm, key K) (p anyKey) {

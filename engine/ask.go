@@ -15,8 +15,6 @@ import (
 var (
 	_ limits.Limiter[string] = (*Engine[string])(nil)
 	_ limits.Limiter[string] = (*Tiered[string])(nil)
-	_ limits.Looker[string]  = (*Engine[string])(nil)
-	_ limits.Looker[string]  = (*Tiered[string])(nil)
 )
 
 var (
@@ -78,7 +76,8 @@ func (e *Engine[K]) Hold(ctx context.Context, call limits.Call[K]) (g limits.Gra
 	return g, err
 }
 
-// Look implements limits.Looker. It leaves calls in line, and new keys in a full table, to Hold.
+// Look returns the answer that Hold would give now without waiting, for limits.AskAll. It takes nothing, counts
+// nothing and never waits. ok is false if only Hold can tell: it leaves calls in line, and new keys in a full table, to Hold.
 func (e *Engine[K]) Look(call limits.Call[K]) (a limits.Answer, ok bool) {
 	if !call.NoWait && e.cell.HasWaiters(call.Key) {
 		return a, false
@@ -298,21 +297,21 @@ func (t *Tiered[K]) Hold(ctx context.Context, call limits.Call[K]) (g limits.Gra
 	return g, err
 }
 
-// Look implements limits.Looker as [Engine.Look] does.
+// Look is for limits.AskAll, as [Engine.Look] is.
 func (t *Tiered[K]) Look(call limits.Call[K]) (a limits.Answer, ok bool) {
 	if call.Limit != nil || len(t.engines) == 0 {
 		return a, false
 	}
 	allowed := true
 	for i, e := range t.engines {
-		of, ok := e.Look(call)
-		if !ok || of.Wait > 0 {
+		answer, ok := e.Look(call)
+		if !ok || answer.Wait > 0 {
 			return a, false // Hold refuses if a limit would delay the call
 		}
-		if allowed = allowed && of.Allowed; a.Provenance.Exact() || i == 0 {
-			a.Provenance = of.Provenance
+		if allowed = allowed && answer.Allowed; a.Provenance.Exact() || i == 0 {
+			a.Provenance = answer.Provenance
 		}
-		combine(&a.Decision, &of.Decision, i == 0)
+		combine(&a.Decision, &answer.Decision, i == 0)
 	}
 	a.Allowed = allowed
 	return a, true
@@ -338,11 +337,11 @@ type tieredHeld[K comparable] struct {
 
 // charge charges n units used beyond a take, up to the most of one call.
 func (e *Engine[K]) charge(limit policy.Policy, key K, n int64) {
-	of := limit
-	if of == nil {
-		of = e.LimitFor(key)
+	charged := limit
+	if charged == nil {
+		charged = e.LimitFor(key)
 	}
-	e.RefundWith(limit, key, -min(n, decide.MostCharge(of)))
+	e.RefundWith(limit, key, -min(n, decide.MostCharge(charged)))
 }
 
 func (t tieredSettler[K]) Settle(_ context.Context, state limits.GrantState, used int64) error {

@@ -74,29 +74,29 @@ func chooseClock(config Config, first, least policy.Instant) timeSource {
 
 // moment is a reading of a clock that engines share in a call. The zero moment has not been read.
 type moment struct {
-	of *clock.Clock // timeSource.reads
-	at int64
+	clock *clock.Clock // timeSource.reads
+	ticks int64
 }
 
 // read returns the instant of a moment. It reads the clock if the moment is of another, or a
 // Config.Clock.
 func (s *timeSource) read(m *moment) policy.Instant {
-	if m.of != s.reads || m.of == nil {
+	if m.clock != s.reads || m.clock == nil {
 		return s.readAnew(m)
 	}
-	return max(policy.Instant(m.at-s.base), s.first)
+	return max(policy.Instant(m.ticks-s.base), s.first)
 }
 
 func (s *timeSource) readAnew(m *moment) policy.Instant {
-	switch m.of = s.reads; {
+	switch m.clock = s.reads; {
 	case s.reads == nil:
 		return s.now()
 	case s.counter == nil:
-		m.at = int64(time.Since(started))
+		m.ticks = int64(time.Since(started))
 	default:
-		m.at = s.counter.Now()
+		m.ticks = s.counter.Now()
 	}
-	return max(policy.Instant(m.at-s.base), s.first)
+	return max(policy.Instant(m.ticks-s.base), s.first)
 }
 
 func (s timeSource) name() string {

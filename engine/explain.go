@@ -9,11 +9,6 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-var (
-	_ limits.Explainer[string] = (*Engine[string])(nil)
-	_ limits.Explainer[string] = (*Tiered[string])(nil)
-)
-
 // Explain returns why a call for the key is admitted or refused now: its limit, use, block and
 // waiting calls. Its String says so in sentences. It takes nothing, opens no key, never waits for
 // the limit and is not counted. It allocates, and costs some microseconds. For a call that could

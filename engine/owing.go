@@ -42,8 +42,8 @@ type OwingKey[K comparable] struct {
 // OwingCursor is a place in the list of Engine.MostUsed; zero for its beginning. Its text serves
 // the engine that made it, while that lives.
 type OwingCursor struct {
-	at   policy.Instant // of the list; 0 begins a new list
-	rank cell.Rank      // of the last key before the place
+	instant policy.Instant // of the list; 0 begins a new list
+	rank    cell.Rank      // of the last key before the place
 }
 
 // MostUsed returns the n keys that owe most after a cursor. The key with the largest used share of
@@ -60,30 +60,30 @@ type OwingCursor struct {
 // a limit of another family is taken for the engine's own.
 func (e *Engine[K]) MostUsed(n int, after OwingCursor) (page OwingPage[K]) {
 	var place *cell.Rank
-	if after.at != 0 {
+	if after.instant != 0 {
 		place = &after.rank
 	} else {
-		after.at = e.control.Now()
+		after.instant = e.control.Now()
 	}
-	most, total := e.cell.Owing(n, after.at, place)
+	most, total := e.cell.Owing(n, after.instant, place)
 	page.Total = total
 	page.Keys = make([]OwingKey[K], len(most))
 	for i, o := range most {
-		page.Keys[i] = OwingKey[K]{o.Key, o.Limit, o.Share, o.Decision, nextUnit(&o, after.at), e.Blocked(o.Key), OwingCursor{after.at, o.Rank}}
+		page.Keys[i] = OwingKey[K]{o.Key, o.Limit, o.Share, o.Decision, nextUnit(&o, after.instant), e.Blocked(o.Key), OwingCursor{after.instant, o.Rank}}
 	}
 	if n > 0 && len(most) == n {
 		page.Next = page.Keys[n-1].After
 	}
-	page.Age = time.Duration(max(e.control.Now()-after.at, 0))
+	page.Age = time.Duration(max(e.control.Now()-after.instant, 0))
 	return page
 }
 
-func nextUnit[K comparable](o *cell.Owing[K], at policy.Instant) time.Duration {
+func nextUnit[K comparable](o *cell.Owing[K], instant policy.Instant) time.Duration {
 	remaining := func(after int64) int64 {
-		_, d := o.Limit.Take(o.State, at+policy.Instant(after), 0, 0)
+		_, d := o.Limit.Take(o.State, instant+policy.Instant(after), 0, 0)
 		return d.Remaining
 	}
-	after, ok := shape.Earliest(remaining, o.Decision.Remaining+1, 0, min(int64(o.Decision.ResetAfter), math.MaxInt64-int64(at)))
+	after, ok := shape.Earliest(remaining, o.Decision.Remaining+1, 0, min(int64(o.Decision.ResetAfter), math.MaxInt64-int64(instant)))
 	if !ok {
 		return policy.Never
 	}
@@ -99,7 +99,7 @@ func (c OwingCursor) MarshalText() ([]byte, error) {
 	if c.IsZero() {
 		return nil, nil
 	}
-	return fmt.Appendf(nil, "%x.%x.%x.%x", int64(c.at), math.Float64bits(c.rank.Share), int64(c.rank.Fresh), c.rank.Tie), nil
+	return fmt.Appendf(nil, "%x.%x.%x.%x", int64(c.instant), math.Float64bits(c.rank.Share), int64(c.rank.Fresh), c.rank.Tie), nil
 }
 
 // UnmarshalText implements encoding.TextUnmarshaler. The error is a *policy.FieldError.
@@ -108,12 +108,12 @@ func (c *OwingCursor) UnmarshalText(text []byte) error {
 		*c = OwingCursor{}
 		return nil
 	}
-	var at, fresh int64
+	var instant, fresh int64
 	var share, tie uint64
-	n, err := fmt.Sscanf(string(text), "%x.%x.%x.%x", &at, &share, &fresh, &tie)
-	made := OwingCursor{policy.Instant(at), cell.Rank{Share: math.Float64frombits(share), Fresh: policy.Instant(fresh), Tie: tie}}
+	n, err := fmt.Sscanf(string(text), "%x.%x.%x.%x", &instant, &share, &fresh, &tie)
+	made := OwingCursor{policy.Instant(instant), cell.Rank{Share: math.Float64frombits(share), Fresh: policy.Instant(fresh), Tie: tie}}
 	known := made.rank.Share >= 0 && made.rank.Share <= 1 // false for NaN
-	if again, _ := made.MarshalText(); err != nil || n != 4 || at <= 0 || !known || string(again) != string(text) {
+	if again, _ := made.MarshalText(); err != nil || n != 4 || instant <= 0 || !known || string(again) != string(text) {
 		return &policy.FieldError{Of: "engine.OwingCursor", Field: "text", Value: fmt.Sprintf("%.80q", text), Want: "the text of OwingPage.Next"}
 	}
 	*c = made

@@ -118,7 +118,7 @@ type keeper struct {
 
 type saveStats struct {
 	since time.Time // when the last successful save, or the engine, began
-	at    time.Time // the same by the wall clock; zero before the first save
+	wall  time.Time // the same by the wall clock; zero before the first save
 	took  time.Duration
 	saved
 	err error
@@ -292,7 +292,7 @@ func (k *keeper) health() error {
 	switch {
 	case k.stats.err != nil && old > long:
 		last := "the last save that succeeded began"
-		if k.stats.at.IsZero() {
+		if k.stats.wall.IsZero() {
 			last = "none has succeeded since the engine began,"
 		}
 		return fmt.Errorf("%w: %s %v ago: %w", ErrUnsaved, last, old.Round(time.Millisecond), k.stats.err)

@@ -95,15 +95,15 @@ func (s Stats) String() string {
 		b = fmt.Appendf(nil, "%s: %s", s.Name, b)
 	}
 	for _, count := range []struct {
-		n  uint64
-		of string
+		n    uint64
+		what string
 	}{
 		{s.Blocked, "blocked"}, {uint64(s.Waiting), "waiting"}, {s.Misfits, "misfits"}, {s.Unavailable, "unavailable"},
 		{s.Full, "full"}, {s.Forgiven, "forgiven"}, {s.Restarts, "restarts"}, {s.Dropped, "dropped"},
 		{uint64(s.Abandoned), "abandoned"}, {s.Unsaved, "unsaved"},
 	} {
 		if count.n > 0 {
-			b = fmt.Appendf(b, ", %d %s", count.n, count.of)
+			b = fmt.Appendf(b, ", %d %s", count.n, count.what)
 		}
 	}
 	return string(b)
@@ -159,7 +159,7 @@ func (e *Engine[K]) Stats() Stats {
 		Dropped:            e.dropped.Load(),
 		Abandoned:          e.abandoned(),
 		QueueDepth:         e.queue.Len(),
-		SavedAt:            saves.at,
+		SavedAt:            saves.wall,
 		SaveTook:           saves.took,
 		Saved:              saves.keys,
 		Unsaved:            saves.unsaved,

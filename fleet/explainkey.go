@@ -8,8 +8,6 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-var _ limits.RemoteExplainer[string] = (*Limiter)(nil)
-
 // Explain returns why a call for the key is admitted or refused now. It tells the key's limit, its
 // used units on all servers and their return, its block, and this server's waiting calls. Its
 // String says so in sentences. Like Peek it asks Redis, takes nothing and is not counted.

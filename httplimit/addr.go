@@ -14,14 +14,6 @@ const (
 	Forwarded = "Forwarded"
 )
 
-// MaxHops is the most proxies that a request may come through. A client behind more has no address,
-// which bounds the cost of reading a forged list.
-const MaxHops = clientaddr.MaxHops
-
-// DefaultIPv6Prefix is the number of leading bits of an IPv6 address that tell clients apart: a
-// home or a server commonly has 2^64 addresses.
-const DefaultIPv6Prefix = clientaddr.DefaultIPv6Prefix
-
 // AddrConfig tells where a client's address is. The zero AddrConfig takes the connection's.
 //
 // Behind proxies, name the header field that they write, and either their addresses or their
@@ -43,7 +35,8 @@ type AddrConfig struct {
 	Hops int
 
 	// IPv4Prefix and IPv6Prefix are how many bits of an address make a key, 1 to 32 and 1 to 128. 0
-	// is all 32 bits of an IPv4 address, and DefaultIPv6Prefix.
+	// is all 32 bits of an IPv4 address, and 64 of an IPv6 address: a home or a server commonly has
+	// 2^64 addresses.
 	IPv4Prefix int
 	IPv6Prefix int
 
@@ -59,7 +52,8 @@ type AddrConfig struct {
 //
 // IPv4 addresses mapped into IPv6 are unmapped, and zones are cut off. A malformed element
 // ("unknown", an obfuscated identifier, 0.0.0.0, ::, an empty element) in the client's place, fewer elements
-// than Hops, or more than MaxHops, mean no address: addresses further left may be the client's own.
+// than Hops mean no address: addresses further left may be the client's own. So do more than 256 proxies, which bounds
+// the cost of reading a forged list.
 type ClientAddr struct{ finder clientaddr.Finder }
 
 var connection = &ClientAddr{*clientaddr.Connection}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
+	"github.com/ral-limiter/ral/internal/adapter/clientaddr"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -70,7 +71,7 @@ func TestAddrConfigIsChecked(t *testing.T) {
 	}
 	_, err := NewClientAddr(AddrConfig{Header: Forwarded, Trusted: inside, Hops: 1})
 	refusedBy(t, err, "httplimit.AddrConfig", "Hops")
-	_, err = NewClientAddr(AddrConfig{Header: Forwarded, Hops: MaxHops + 1})
+	_, err = NewClientAddr(AddrConfig{Header: Forwarded, Hops: clientaddr.MaxHops + 1})
 	refusedBy(t, err, "httplimit.AddrConfig", "Hops")
 	for _, bits := range []int{-1, 33} {
 		_, err = NewClientAddr(AddrConfig{IPv4Prefix: bits})

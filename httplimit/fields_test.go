@@ -78,7 +78,7 @@ func TestHeaderSets(t *testing.T) {
 
 func TestPolicyFieldFollowsTheLimit(t *testing.T) {
 	var limits []policy.Policy
-	for i := range 3 * admission.MostPolicies {
+	for i := range 3 * admission.MaxPolicies {
 		limits = append(limits, policy.Must(policy.Funnel(int64(10+i), 1, time.Second)))
 	}
 	var which atomic.Int64
@@ -93,7 +93,7 @@ func TestPolicyFieldFollowsTheLimit(t *testing.T) {
 			assert.Equal(t, `"default";q=`+n+`;w=`+n, ask(h, from(alice)).Header().Get("RateLimit-Policy"))
 		}
 	}
-	assert.Equal(t, admission.MostPolicies, m.fields.Cached(), "the cache is bounded")
+	assert.Equal(t, admission.MaxPolicies, m.fields.Cached(), "the cache is bounded")
 }
 
 func TestUnixTimeIsRoundedUp(t *testing.T) {

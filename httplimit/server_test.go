@@ -21,6 +21,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/ral-limiter/ral/internal/adapter/clientaddr"
 	"github.com/ral-limiter/ral/internal/core/whole"
 	"github.com/ral-limiter/ral/internal/testkit/must"
 	"github.com/ral-limiter/ral/internal/testkit/testenv"
@@ -185,7 +186,7 @@ func TestHugeFieldsCostNoMemory(t *testing.T) {
 	}
 	inside := prefixList("10.0.0.0/8")
 	xff, rfc := clientAddr(t, AddrConfig{Header: XForwardedFor, Trusted: inside}), clientAddr(t, AddrConfig{Header: Forwarded, Trusted: inside})
-	far := clientAddr(t, AddrConfig{Header: XForwardedFor, Hops: MaxHops})
+	far := clientAddr(t, AddrConfig{Header: XForwardedFor, Hops: clientaddr.MaxHops})
 	for name, c := range map[string]struct {
 		addr *ClientAddr
 		line string
@@ -194,7 +195,7 @@ func TestHugeFieldsCostNoMemory(t *testing.T) {
 		"commas":                {xff, strings.Repeat(",", 1_000_000)},
 		"one word":              {xff, strings.Repeat("x", 1_000_000)},
 		"a zone":                {xff, "fe80::1%" + strings.Repeat("x", 1_000_000)},
-		"more hops than are":    {far, strings.Repeat("x", 500_000) + strings.Repeat(",10.0.0.1", MaxHops-1)},
+		"more hops than are":    {far, strings.Repeat("x", 500_000) + strings.Repeat(",10.0.0.1", clientaddr.MaxHops-1)},
 		"trusted elements":      {rfc, strings.Repeat("for=10.0.0.1,", 70_000) + "for=10.0.0.1"},
 		"parameters":            {rfc, strings.Repeat("a=b;", 250_000) + "for=192.0.2.1"},
 		"an open quote":         {rfc, `for="` + strings.Repeat("x", 1_000_000)},

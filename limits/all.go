@@ -14,7 +14,7 @@ import (
 
 // Claim is a call of a limiter, for AskAll. Call NewClaim; the zero Claim panics.
 type Claim struct {
-	of     claimed
+	call   claimed
 	n      int64
 	atOnce int64 // the most units that can remain under its limit
 	remote bool
@@ -38,7 +38,7 @@ func NewClaim[K comparable](l Limiter[K], call Call[K]) Claim {
 	if limit == nil {
 		limit = l.LimitFor(call.Key)
 	}
-	c := Claim{of: &claimOf[K]{l, call}, n: call.N, remote: isRemote(l)}
+	c := Claim{call: &claimOf[K]{l, call}, n: call.N, remote: isRemote(l)}
 	if limit != nil {
 		c.atOnce = shape.AtOnce(limit)
 	}
@@ -46,18 +46,18 @@ func NewClaim[K comparable](l Limiter[K], call Call[K]) Claim {
 }
 
 type claimOf[K comparable] struct {
-	of   Limiter[K]
-	call Call[K]
+	keeper Limiter[K]
+	call   Call[K]
 }
 
 func (c *claimOf[K]) hold(ctx context.Context, n int64, patience time.Duration, noWait bool) (Grant, error) {
 	call := c.call
 	call.N, call.Patience, call.NoWait = n, patience, noWait
-	return c.of.Hold(ctx, call)
+	return c.keeper.Hold(ctx, call)
 }
 
 func (c *claimOf[K]) look(n int64, patience time.Duration, noWait bool) (a Answer, ok bool) {
-	l, ok := c.of.(Looker[K])
+	l, ok := c.keeper.(looker[K])
 	if !ok {
 		return a, false
 	}
@@ -67,7 +67,7 @@ func (c *claimOf[K]) look(n int64, patience time.Duration, noWait bool) (a Answe
 }
 
 func (c *claimOf[K]) join(all any, n int64) any {
-	l, ok := c.of.(joiner[K])
+	l, ok := c.keeper.(joiner[K])
 	if !ok {
 		return nil
 	}
@@ -77,10 +77,10 @@ func (c *claimOf[K]) join(all any, n int64) any {
 }
 
 func (c *claimOf[K]) limiter() (of any, all bool, limit policy.Policy) {
-	if l, ok := c.of.(keyless[K]); ok {
-		return l.of, true, c.call.Limit
+	if l, ok := c.keeper.(keyless[K]); ok {
+		return l.only, true, c.call.Limit
 	}
-	return c.of, false, c.call.Limit
+	return c.keeper, false, c.call.Limit
 }
 
 func (c *claimOf[K]) equalKey(other claimed) bool {
@@ -96,17 +96,17 @@ func (c *Claim) sameKey(other *Claim) (key, limit bool) {
 			key, limit = false, false
 		}
 	}()
-	of, keyless, under := c.of.limiter()
-	otherOf, _, otherUnder := other.of.limiter()
-	if of != otherOf || !keyless && !c.of.equalKey(other.of) {
+	of, keyless, under := c.call.limiter()
+	otherOf, _, otherUnder := other.call.limiter()
+	if of != otherOf || !keyless && !c.call.equalKey(other.call) {
 		return false, false
 	}
 	return true, under == otherUnder
 }
 
-// join merges the claims on a key under the same limit. at has the index of each claim's merged
+// join merges the claims on a key under the same limit. parts has the index of each claim's merged
 // claim; it is nil if none were merged.
-func join(claims []Claim) (joined []Claim, at []int) {
+func join(claims []Claim) (joined []Claim, parts []int) {
 	joined = claims
 	for i := range claims {
 		first := slices.IndexFunc(claims[:i], func(c Claim) bool {
@@ -114,17 +114,17 @@ func join(claims []Claim) (joined []Claim, at []int) {
 			return key && limit
 		})
 		switch {
-		case first == none && at != nil:
-			at, joined = append(at, len(joined)), append(joined, claims[i])
-		case first != none && at == nil:
+		case first == none && parts != nil:
+			parts, joined = append(parts, len(joined)), append(joined, claims[i])
+		case first != none && parts == nil:
 			joined = slices.Clone(claims[:i])
 			for before := range i {
-				at = append(at, before)
+				parts = append(parts, before)
 			}
 			fallthrough
 		case first != none:
-			at = append(at, at[first])
-			to := &joined[at[first]]
+			parts = append(parts, parts[first])
+			to := &joined[parts[first]]
 			if to.n < 0 || claims[i].n < 0 {
 				to.n = -1
 			} else {
@@ -132,7 +132,7 @@ func join(claims []Claim) (joined []Claim, at []int) {
 			}
 		}
 	}
-	return joined, at
+	return joined, parts
 }
 
 // addSaturated returns a+b, at most math.MaxInt64. Neither is below 0.
@@ -162,7 +162,7 @@ type Outcome struct {
 
 	claims []Claim
 	grants []Grant // nil if nothing is held
-	at     []int   // the grant of each claim; nil if each has its own
+	parts  []int   // the grant of each claim; nil if each has its own
 }
 
 // maxFutile bounds the consecutive attempts at which a call gets its turn on one key and another key refuses
@@ -205,13 +205,13 @@ func AskAll(ctx context.Context, patience time.Duration, claims ...Claim) (Outco
 	began := time.Now()
 	allowed, err := m.take(ctx, none)
 	for futile := 0; !allowed && err == nil && m.patient && futile < maxFutile; futile++ {
-		at, retry := m.last()
-		if at == none || retry > m.left {
+		refused, retry := m.last()
+		if refused == none || retry > m.left {
 			break
 		}
 		var g Grant
-		g, err = m.claims[at].of.hold(ctx, m.claims[at].n, max(patience-time.Since(began), atOnce), false)
-		m.grants[at] = g
+		g, err = m.claims[refused].call.hold(ctx, m.claims[refused].n, max(patience-time.Since(began), atOnce), false)
+		m.grants[refused] = g
 		if m.waited += g.Wait; g.Wait > 0 {
 			futile = 0
 		}
@@ -219,7 +219,7 @@ func AskAll(ctx context.Context, patience time.Duration, claims ...Claim) (Outco
 			break
 		}
 		m.left = patience - time.Since(began)
-		allowed, err = m.take(ctx, at)
+		allowed, err = m.take(ctx, refused)
 	}
 	return m.outcome(allowed && err == nil, claims, parts), err
 }
@@ -263,7 +263,7 @@ func (m *mixed) indices(is func(i int) bool) (indices []int) {
 func (m *mixed) holdAll(ctx context.Context, indices []int, patience time.Duration) (allowed, decided bool, err error) {
 	var calls any
 	for _, i := range indices {
-		if calls = m.claims[i].of.join(calls, m.claims[i].n); calls == nil {
+		if calls = m.claims[i].call.join(calls, m.claims[i].n); calls == nil {
 			return false, false, nil
 		}
 	}
@@ -318,7 +318,7 @@ func (m *mixed) lookNear(ctx context.Context, has int) (looked []int, met bool, 
 			continue
 		}
 		if len(m.claims) > 1 || m.patient {
-			a, ok := c.of.look(c.n, atOnce, !m.patient)
+			a, ok := c.call.look(c.n, atOnce, !m.patient)
 			switch {
 			case ok && a.Allowed:
 				m.grants[i] = Grant{Answer: a}
@@ -364,7 +364,7 @@ const atOnce = 1
 // hold takes from a claim at once. Without patience it ignores the line, as Take does.
 func (m *mixed) hold(ctx context.Context, i int) (allowed bool, err error) {
 	c := &m.claims[i]
-	m.grants[i], err = c.of.hold(ctx, c.n, atOnce, !m.patient)
+	m.grants[i], err = c.call.hold(ctx, c.n, atOnce, !m.patient)
 	return m.grants[i].Allowed, err
 }
 
@@ -377,15 +377,15 @@ func (m *mixed) giveBack(ctx context.Context) {
 }
 
 // last returns the refusing claim with the longest wait.
-func (m *mixed) last() (at int, retry time.Duration) {
-	at = none
+func (m *mixed) last() (index int, retry time.Duration) {
+	index = none
 	for i := range m.grants {
 		g := &m.grants[i]
-		if g.Source() != SourceNone && !g.Allowed && (at == none || g.RetryAfter > retry) {
-			at, retry = i, g.RetryAfter
+		if g.Source() != SourceNone && !g.Allowed && (index == none || g.RetryAfter > retry) {
+			index, retry = i, g.RetryAfter
 		}
 	}
-	return at, retry
+	return index, retry
 }
 
 func (m *mixed) outcome(allowed bool, claims []Claim, parts []int) Outcome {
@@ -395,18 +395,18 @@ func (m *mixed) outcome(allowed bool, claims []Claim, parts []int) Outcome {
 	out := Outcome{Allowed: allowed, Answers: make([]Answer, len(claims)), Waited: m.waited}
 	b := binding.New(allowed)
 	for i := range claims {
-		at := i
+		part := i
 		if parts != nil {
-			at = parts[i]
+			part = parts[i]
 		}
-		a := m.grants[at].Answer
+		a := m.grants[part].Answer
 		if out.Answers[i] = a; a.Source() != SourceNone {
 			b.See(i, &a.Decision, claims[i].atOnce)
 		}
 	}
 	out.Binding, out.RetryAfter = b.Index, b.RetryAfter
 	if allowed {
-		out.claims, out.grants, out.at = claims, m.grants, parts
+		out.claims, out.grants, out.parts = claims, m.grants, parts
 	}
 	return out
 }
@@ -433,7 +433,7 @@ func (m *mixed) doubt() {
 func (o *Outcome) Settle(ctx context.Context, used ...int64) (err error) {
 	grants := o.grants
 	o.grants = nil
-	if o.at != nil {
+	if o.parts != nil {
 		used = o.sums(used)
 	}
 	for i := range slices.Backward(grants) {
@@ -451,12 +451,12 @@ func (o *Outcome) Settle(ctx context.Context, used ...int64) (err error) {
 
 func (o *Outcome) sums(used []int64) []int64 {
 	sums := make([]int64, len(o.claims))
-	for i, at := range o.at {
+	for i, part := range o.parts {
 		n := o.claims[i].n
 		if i < len(used) {
 			n = max(used[i], 0)
 		}
-		sums[at] = addSaturated(sums[at], n)
+		sums[part] = addSaturated(sums[part], n)
 	}
 	return sums
 }

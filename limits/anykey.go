@@ -10,18 +10,18 @@ import (
 // a single.Limiter. It is a [Remote] if l is.
 func ForAnyKey[K comparable](l Limiter[struct{}]) Limiter[K] { return keyless[K]{l} }
 
-type keyless[K comparable] struct{ of Limiter[struct{}] }
+type keyless[K comparable] struct{ only Limiter[struct{}] }
 
 func (l keyless[K]) Admit(ctx context.Context, _ K, n int64) (Answer, error) {
-	return l.of.Admit(ctx, struct{}{}, n)
+	return l.only.Admit(ctx, struct{}{}, n)
 }
 
 func (l keyless[K]) Hold(ctx context.Context, call Call[K]) (Grant, error) {
-	return l.of.Hold(ctx, withoutKey(call))
+	return l.only.Hold(ctx, withoutKey(call))
 }
 
 func (l keyless[K]) Look(call Call[K]) (a Answer, ok bool) {
-	if of, ok := l.of.(Looker[struct{}]); ok {
+	if of, ok := l.only.(looker[struct{}]); ok {
 		return of.Look(withoutKey(call))
 	}
 	return a, false
@@ -31,9 +31,9 @@ func withoutKey[K comparable](call Call[K]) Call[struct{}] {
 	return Call[struct{}]{N: call.N, Patience: call.Patience, NoWait: call.NoWait, Limit: call.Limit}
 }
 
-func (l keyless[K]) LimitFor(K) policy.Policy { return l.of.LimitFor(struct{}{}) }
+func (l keyless[K]) LimitFor(K) policy.Policy { return l.only.LimitFor(struct{}{}) }
 
-func (l keyless[K]) Remote() bool { return isRemote(l.of) }
+func (l keyless[K]) Remote() bool { return isRemote(l.only) }
 
 // isRemote reports whether calls of a limiter may leave the process.
 func isRemote(l any) bool {

@@ -13,17 +13,17 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Explainer is implemented by limiters that can explain a key from this process's state:
-// engine.Engine and engine.Tiered. [Explain] explains a key of any limiter.
-type Explainer[K comparable] interface {
+// explainer is implemented by limiters that can explain a key from this process's state:
+// engine.Engine and engine.Tiered.
+type explainer[K comparable] interface {
 	// Explain returns why a call for the key is admitted or refused now. It takes nothing, opens no
 	// key, never waits for the limit, and is not counted.
 	Explain(key K) Explanation
 }
 
-// RemoteExplainer is [Explainer] for limiters that may ask another process, as a fleet or Trial.
-type RemoteExplainer[K comparable] interface {
-	// Explain is as in Explainer. The context bounds how long another process is asked. If that is
+// remoteExplainer is explainer for limiters that may ask another process, as a fleet or Trial.
+type remoteExplainer[K comparable] interface {
+	// Explain is as in explainer. The context bounds how long another process is asked. If that is
 	// away there is no error; otherwise the error is as of Limiter.Admit.
 	Explain(ctx context.Context, key K) (Explanation, error)
 }
@@ -75,19 +75,19 @@ type Return struct {
 
 const maxReturns = 16
 
-// Explain explains a key of any limiter, by [Explainer], [RemoteExplainer] or single.Limiter, also
-// in a [ForAnyKey]. Otherwise a look, which may leave the process, tells without Returns, and with
+// Explain explains a key of any limiter, by its own method Explain if it is an engine.Engine, an engine.Tiered, a
+// fleet.Limiter, a [Trial] or a single.Limiter, also in a [ForAnyKey]. Otherwise a look, which may leave the process, tells without Returns, and with
 // a RetryAfter of 0 unless the limiter says more. The error is the limiter's.
 func Explain[K comparable](ctx context.Context, l Limiter[K], key K) (Explanation, error) {
 	switch e := l.(type) {
-	case Explainer[K]:
+	case explainer[K]:
 		return e.Explain(key), nil
-	case RemoteExplainer[K]:
+	case remoteExplainer[K]:
 		return e.Explain(ctx, key)
 	case interface{ Explain() Explanation }: // without keys, as a single.Limiter
 		return e.Explain(), nil
 	case keyless[K]:
-		return Explain(ctx, e.of, struct{}{})
+		return Explain(ctx, e.only, struct{}{})
 	}
 	a, err := l.Admit(ctx, key, 0)
 	if err != nil {
@@ -135,29 +135,29 @@ func (x *Explanation) Line(waiting int, turn time.Duration) {
 }
 
 // returns computes Explanation.Returns of a key that is blocked so long.
-func returns(limit policy.Policy, word uint64, now policy.Instant, of int64, reset, blocked time.Duration) (all []Return) {
+func returns(limit policy.Policy, word uint64, now policy.Instant, capacity int64, reset, blocked time.Duration) (all []Return) {
 	last := min(int64(reset), math.MaxInt64-int64(now))
-	at := func(after int64) int64 {
+	look := func(after int64) int64 {
 		if after < int64(blocked) {
 			return 0
 		}
 		_, d := limit.Take(word, now+policy.Instant(after), 0, 0)
 		return d.Remaining
 	}
-	remaining := at(0)
-	missing, from := of-remaining, int64(0)
-	for len(all) < maxReturns && remaining < of {
+	remaining := look(0)
+	missing, from := capacity-remaining, int64(0)
+	for len(all) < maxReturns && remaining < capacity {
 		// The next unit first, and then equal parts of the rest.
 		want := remaining + 1
 		if len(all) > 0 {
-			want = max(want, of-missing+int64(float64(missing)*float64(len(all))/(maxReturns-1)))
+			want = max(want, capacity-missing+int64(float64(missing)*float64(len(all))/(maxReturns-1)))
 		}
-		want = min(want, of)
-		first, ok := shape.Earliest(at, want, from, last)
+		want = min(want, capacity)
+		first, ok := shape.Earliest(look, want, from, last)
 		if !ok {
 			break // time has ended, or it never comes back
 		}
-		remaining, from = at(first), first
+		remaining, from = look(first), first
 		all = append(all, Return{time.Duration(first), remaining})
 	}
 	return all

@@ -37,8 +37,8 @@ type Remote interface {
 	Remote() bool
 }
 
-// Looker is implemented by limiters in process, for AskAll.
-type Looker[K comparable] interface {
+// looker is an optional interface of limiters in process, for AskAll.
+type looker[K comparable] interface {
 	// Look returns the answer that Hold would give now without waiting. It takes nothing, counts
 	// nothing and never waits. ok is false if only Hold can tell, as with calls in line before it.
 	Look(call Call[K]) (a Answer, ok bool)

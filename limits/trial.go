@@ -110,9 +110,9 @@ func (t *Trial[K]) Hold(ctx context.Context, call Call[K]) (Grant, error) {
 	return g, err
 }
 
-// Look implements Looker, by the live limiter. The candidate is asked by Hold.
+// Look returns the answer that Hold would give now without waiting, for AskAll, by the live limiter. The candidate is asked by Hold.
 func (t *Trial[K]) Look(call Call[K]) (a Answer, ok bool) {
-	if live, ok := t.config.Live.(Looker[K]); ok {
+	if live, ok := t.config.Live.(looker[K]); ok {
 		return live.Look(call)
 	}
 	return a, false

@@ -14,7 +14,6 @@ import (
 
 var (
 	_ limits.Limiter[struct{}] = (*Limiter)(nil)
-	_ limits.Looker[struct{}]  = (*Limiter)(nil)
 )
 
 var inProcess = limits.NewProvenance(limits.SourceProcess, true, nil)
@@ -64,7 +63,7 @@ func (l *Limiter) Hold(ctx context.Context, call limits.Call[struct{}]) (g limit
 	return g, err
 }
 
-// Look implements limits.Looker. Only Hold can answer a call that would join the line.
+// Look returns the answer that Hold would give now without waiting, for limits.AskAll. Only Hold can answer a call that would join the line.
 func (l *Limiter) Look(call limits.Call[struct{}]) (a limits.Answer, ok bool) {
 	if lines := l.lines.Load(); call.Limit != nil || !call.NoWait && lines != nil && lines.Has(struct{}{}) {
 		return a, false

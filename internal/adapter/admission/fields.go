@@ -88,7 +88,7 @@ func (q *Quota) followDecision(d *policy.Decision) {
 type Fields struct {
 	quoted []string // the names of the limits as structured-field strings
 	left   []string // the beginning of RateLimit for each limit, up to the remaining number
-	// policies caches up to MostPolicies values of RateLimit-Policy.
+	// policies caches up to MaxPolicies values of RateLimit-Policy.
 	policies atomic.Pointer[[]policyValue]
 }
 
@@ -97,8 +97,8 @@ type policyValue struct {
 	value string
 }
 
-// MostPolicies is the most values of RateLimit-Policy that are kept.
-const MostPolicies = 16
+// MaxPolicies is the most values of RateLimit-Policy that are kept.
+const MaxPolicies = 16
 
 // Add adds the name of the next limit.
 func (f *Fields) Add(name string) {
@@ -141,7 +141,7 @@ func (f *Fields) Policy(of []Quota) string {
 		}
 	}
 	value := f.format(of)
-	if known == nil || len(*known) < MostPolicies {
+	if known == nil || len(*known) < MaxPolicies {
 		more := []policyValue{{slices.Clone(of), value}}
 		if known != nil {
 			more = append(slices.Clone(*known), more[0])
