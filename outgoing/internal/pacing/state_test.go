@@ -138,6 +138,8 @@ func TestAnsweredByStateAndAnswer(t *testing.T) {
 func TestToldLimitIsNotGuessed(t *testing.T) {
 	s := Start(&testConfig, 0, 0)
 	call := Call{Number: 1, Turns: 1, Units: 1, First: true}
+	s.Answered(call, began, answer.Answer{})
+	call.Number, call.Turns = 2, 2
 	s.Answered(call, began, answer.Answer{Refused: true, RetryAfter: time.Second})
 	call.Sent = began + time.Second
 	for now := call.Sent; now < call.Sent+time.Minute; now += time.Second {
