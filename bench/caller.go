@@ -12,6 +12,9 @@ type caller struct {
 	recorder      Recorder
 	// slow calls take milliseconds: once then checks after each whether to stop.
 	slow bool
+	// anew makes once build an address for each call, and drop it afterwards. So the heap has those
+	// that a limiter keeps.
+	anew bool
 }
 
 // askFunc asks for a batch of keys.
@@ -49,11 +52,18 @@ func (c *caller) loop(stop *atomic.Bool, ask askFunc) {
 
 func (c *caller) once(stop *atomic.Bool, ask askFunc) {
 	asked, passed, size := 0, 0, batch
+	var built [batch]string
 	if c.slow {
 		size = 1
 	}
 	for index := 0; index < len(c.keys) && !stop.Load(); index += size {
 		keys := c.keys[index:min(index+size, len(c.keys))]
+		if c.anew {
+			for i, key := range c.order[index : index+len(keys)] {
+				built[i] = newAddress(key)
+			}
+			keys = built[:len(keys)]
+		}
 		passed += ask(keys)
 		asked += len(keys)
 	}

@@ -8,10 +8,11 @@ import (
 )
 
 // Memory is the heap of a limiter's keys and the cost of a garbage collection with it. Heaps are
-// measured after a full collection, less the heap before the limiter was made, with the key names.
+// measured after a full collection, less the heap before the limiter was made. Each key's name was
+// built for one call, so that a heap has the names that the limiter keeps.
 type Memory struct {
 	Keys int `json:"keys"`
-	// KeyBytes is the size of all names. They are the caller's, in no other figure unless copied.
+	// KeyBytes is the size of all names.
 	KeyBytes int64 `json:"key_bytes"`
 	// BytesPerKey is FullHeap / Keys.
 	BytesPerKey float64 `json:"bytes_per_key"`
@@ -44,7 +45,7 @@ func newGauge() gauge {
 }
 
 func (g gauge) full(keys int) *Memory {
-	m := &Memory{Keys: keys, KeyBytes: int64(keys) * keyLength, GCBefore: g.before}
+	m := &Memory{Keys: keys, KeyBytes: int64(keys) * addressLength, GCBefore: g.before}
 	m.GC = collect()
 	m.FullHeap = max(heap()-g.empty, 0)
 	m.IdleHeap = m.FullHeap

@@ -88,7 +88,7 @@ func (s *schedule) setup() Setup {
 func (s *schedule) allKeys() []*caller {
 	callers := make([]*caller, s.Callers)
 	for i := range callers {
-		callers[i] = &caller{stream: s.pool, slow: s.CallCost > 0}
+		callers[i] = &caller{stream: s.pool, slow: s.CallCost > 0, anew: s.Memory}
 		if s.Draw != DrawSameOrder {
 			callers[i].stream = s.pool.part(i, len(callers))
 		}

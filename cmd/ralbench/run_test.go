@@ -70,7 +70,7 @@ func TestRunOfAllPeersAndSomeValuesOfGOMAXPROCS(t *testing.T) {
 	}
 	for _, want := range []string{
 		"by estimate", "flood-full/1 (3 of 8)", "flood-full/1 took", // progress in plain lines
-		"SCALED", "\nhot-pass, GOMAXPROCS 2: ", "GOMAXPROCS 1, 2, ", "heap of 1,000 keys without the 20,000 bytes of their names",
+		"SCALED", "\nhot-pass, GOMAXPROCS 2: ", "GOMAXPROCS 1, 2, ", "heap of 1,000 keys, with the 13,000 bytes of their names if it keeps them",
 	} {
 		assert.Contains(t, shown, want)
 	}

@@ -79,7 +79,7 @@ var goals = slices.Concat([]GoalRow{
 	{"zipf", ral, bestPeer, costs, 0.5, ""},
 	{"flood", ral, bestPeer, costs, 0.9, ""},
 	{"flood", ral, bestPeer, tails, 1, ""},
-	{"memory", ral, "", bytesPerKey, 100, ""},
+	{"memory", ral, "", bytesPerKey, 85, ""},
 	{"growth", ral, bestPeer, worst, 1, ""},
 	{bench.SetPolicyWorkload, "Ral SetPolicy", "", worst, float64(50 * time.Millisecond), ""},
 },

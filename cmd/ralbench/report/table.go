@@ -66,7 +66,7 @@ func Tables(w bench.WorkloadReport) []Table {
 	if len(measured) > 0 {
 		about := fmt.Sprintf("memory of %s keys", format.Thousands(int64(measured[0].Memory.Keys)))
 		if n := measured[0].Memory.KeyBytes; n > 0 {
-			about = fmt.Sprintf("heap of %s keys without the %s bytes of their names, and what is left of it after %s of idling",
+			about = fmt.Sprintf("heap of %s keys, with the %s bytes of their names if it keeps them, and what is left of it after %s of idling",
 				format.Thousands(int64(measured[0].Memory.Keys)), format.Thousands(n), format.Short(idle))
 		}
 		tables = append(tables, tableOf("Memory, "+title, about, MemoryColumns, w, measured))
