@@ -100,7 +100,9 @@ func on(redis *storetest.Redis, p policy.Policy) Config {
 }
 
 // via returns a configuration for the Redis of another limiter.
-func via(l *Limiter, p policy.Policy) Config { return Config{Name: name(), Policy: p, Via: l} }
+func via(l *Limiter, p policy.Policy) Config {
+	return Config{Name: name(), Policy: p, Via: l, Budget: generous}
+}
 
 // inBubbleOf runs a test in a bubble of testing/synctest, with a line to a Redis.
 func inBubbleOf(t *testing.T, redis *redistest.Server, test func(t *testing.T, line *redistest.Line)) {
