@@ -189,3 +189,20 @@ func TestRestartsBetweenOutages(t *testing.T) {
 		}
 	}
 }
+
+// Promise: In an outage the first refused calls, too, are told turns of the server's share.
+func TestGuessesGoByTheirDivisor(t *testing.T) {
+	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
+		c := on(redis, funnel(10, 10, time.Second))
+		c.Servers = 4
+		l := open(t, c)
+		assert.Equal(t, 1, l.Servers(false), "Redis decides")
+		assert.Equal(t, 4, l.Servers(true), "a share decided before Redis is known to be away")
+		redis.Set(gone)
+		eventually(t, func() bool { return l.Health() != nil }, "an outage")
+		assert.Equal(t, 4, l.Servers(false), "other calls are decided by shares")
+		redis.Set(well)
+		eventually(t, func() bool { return l.Health() == nil }, "well")
+		assert.Equal(t, 1, l.Servers(false), "Redis decides again")
+	})
+}

@@ -58,11 +58,12 @@ type Stats struct {
 	LeasedUnits, ReturnedUnits, LapsedUnits uint64
 }
 
-// Servers returns Stats.Servers, and while Redis is away Stats.Divisor if that is more. Turns of
-// refused calls are so many times further apart.
-func (l *Limiter) Servers() int {
+// Servers returns Stats.Servers, or Stats.Divisor if that is more and either a share's guess refused the
+// call or Redis is away. Turns of refused calls are so many times further apart. A guess counts by
+// itself, since the first calls that Redis leaves without an answer are refused before it is known to be away.
+func (l *Limiter) Servers(guess bool) int {
 	servers := int(l.servers.Load())
-	if open, _ := l.guard.Open(); l.local != nil && (open || l.trouble.Load() != nil) {
+	if open, _ := l.guard.Open(); l.local != nil && (guess || open || l.trouble.Load() != nil) {
 		servers = max(servers, l.local.Servers())
 	}
 	return servers

@@ -150,7 +150,7 @@ func (d *Controller[R, S]) tellTurn(r R, v *Result, quotas []Quota) {
 		if !ok || !v.keepsTurn(&of) {
 			return
 		}
-		turn = max(turn, l.turn(r, turn, n, of, d.config.Turns))
+		turn = max(turn, l.turn(r, turn, n, of, d.config.Turns, v.Provenance.Guess()))
 	}
 	v.told(turn)
 }

@@ -25,10 +25,14 @@ type Limit[R any, K comparable, S any] struct {
 	PolicyFor func(r R) policy.Policy // may be nil
 
 	engine  *engine.Engine[K] // nil if the Limiter is something else
-	servers interface{ Servers() int }
+	servers sharing
 	tiers   bool // the limiter is an engine.Tiered
 	words   words
 }
+
+// sharing is implemented by limiters of a fleet. Servers returns how many servers tell turns of a refused
+// call's key. guess reports whether a share of the limit refused it.
+type sharing interface{ Servers(guess bool) int }
 
 // Parts are the fields of a limit that do not depend on the type of its keys.
 type Parts[R, S any] struct {
@@ -71,9 +75,9 @@ type Any[R, S any] interface {
 	claim(r R, n int64, to *engine.Claim, charge *func(used int64)) (limit policy.Policy)
 	// claimOfAny is claim for any limiter. ok is false without a key. brief is limits.Call.Brief.
 	claimOfAny(r R, n int64, brief bool) (claim limits.Claim, limit policy.Policy, ok bool)
-	// turn returns the time until the turn of a refused request of n units. Nothing is passed by a
-	// pointer, as it would escape to the heap.
-	turn(r R, after time.Duration, n int64, of Quota, t *Turns) time.Duration
+	// turn returns the time until the turn of a refused request of n units. guess reports whether a share
+	// refused it. Nothing is passed by a pointer, as it would escape to the heap.
+	turn(r R, after time.Duration, n int64, of Quota, t *Turns, guess bool) time.Duration
 	// hold takes n units of the request's key, and does not wait.
 	hold(ctx context.Context, r R, n int64) (g limits.Grant, ok bool, err error)
 }
@@ -129,7 +133,7 @@ func (l *Limit[R, K, S]) Check(at int, name, wantKey string, bad FieldFault) err
 	if trial, ok := decider.(*limits.Trial[K]); ok {
 		decider = trial.Live()
 	}
-	l.servers, _ = decider.(interface{ Servers() int })
+	l.servers, _ = decider.(sharing)
 	if l.engine != nil && reflect.TypeOf(l.engine.Limit()).Kind() == reflect.Pointer { // comparable
 		l.own, l.quota = l.engine.Limit(), l.quotaOf(l.engine.Limit())
 	}
@@ -239,24 +243,24 @@ func (p *Parts[R, S]) quotaOf(limit policy.Policy) Quota {
 // tellTurn is turn for the only limit.
 func (l *Limit[R, K, S]) tellTurn(t *Turns, key K, limit policy.Policy, after time.Duration, v *Result) {
 	if v.keepsTurn(&v.Quota) {
-		v.told(l.turnOf(key, limit, after, v.Cost, v.Quota, t))
+		v.told(l.turnOf(key, limit, after, v.Cost, v.Quota, t, v.Provenance.Guess()))
 	}
 }
 
-func (l *Limit[R, K, S]) turn(r R, after time.Duration, n int64, of Quota, t *Turns) time.Duration {
+func (l *Limit[R, K, S]) turn(r R, after time.Duration, n int64, of Quota, t *Turns, guess bool) time.Duration {
 	if key, ok := l.find(r); ok {
-		return l.turnOf(key, l.limit(key, l.plan(r)), after, n, of, t)
+		return l.turnOf(key, l.limit(key, l.plan(r)), after, n, of, t, guess)
 	}
 	return after
 }
 
-func (l *Limit[R, K, S]) turnOf(key K, limit policy.Policy, after time.Duration, n int64, of Quota, t *Turns) time.Duration {
+func (l *Limit[R, K, S]) turnOf(key K, limit policy.Policy, after time.Duration, n int64, of Quota, t *Turns, guess bool) time.Duration {
 	if l.tiers {
 		return after // the deciding limit is unknown
 	}
 	servers := 1
 	if l.servers != nil {
-		servers = max(1, l.servers.Servers())
+		servers = max(1, l.servers.Servers(guess))
 	}
 	hash := maphash.Comparable(t.seed, key) + uint64(l.at) //nolint:gosec // an index
 	return t.after(hash, after, t.pace(limit, of, n), servers)

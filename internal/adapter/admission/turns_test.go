@@ -18,6 +18,7 @@ import (
 	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/internal/core/shape"
 	"github.com/ral-limiter/ral/internal/core/whole"
+	"github.com/ral-limiter/ral/internal/testkit/admissiontest"
 	"github.com/ral-limiter/ral/internal/testkit/must"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
@@ -47,7 +48,7 @@ type shared struct {
 	servers int
 }
 
-func (s shared) Servers() int { return s.servers }
+func (s shared) Servers(bool) int { return s.servers }
 
 // most returns the most clients that the law lets succeed, up to 40.
 func (h herd) most(spread time.Duration) int {
@@ -291,6 +292,53 @@ func TestTurnsOfAKey(t *testing.T) {
 	near(5*s, tell(in(slotsOfSet), 1*s, 0, s))
 	near(2*s, tell(in(9), 1*s, 0, s))
 	near(1*s, tell(in(1), 1*s, 0, s))
+}
+
+// divided is a fleet's limiter whose shares divide the limit by more servers than run.
+type divided struct{ *admissiontest.Fake[string] }
+
+func (divided) Servers(guess bool) int {
+	if guess {
+		return 4
+	}
+	return 1
+}
+
+// Turns of a share's refusals are as far apart as the limit is divided, whatever is known of Redis by then.
+func TestTurnsOfGuessesGoByTheirDivisor(t *testing.T) {
+	for source, servers := range map[limits.Source]time.Duration{limits.SourceRedis: 1, limits.SourceShare: 4} {
+		for _, beside := range []bool{false, true} {
+			synctest.Test(t, func(t *testing.T) {
+				fake := admissiontest.NewFake[string](t, 10, policy.Decision{Limit: 10, RetryAfter: time.Second}, source, source == limits.SourceRedis)
+				limiters := []limits.Limiter[string]{divided{fake}}
+				if beside {
+					limiters = append(limiters, admissiontest.Hourly[string](t, 1_000))
+				}
+				var all []Any[int64, int64]
+				for i, limiter := range limiters {
+					l := &Limit[int64, string, int64]{Limiter: limiter, Key: func(int64) string { return "key" }}
+					require.NoError(t, l.Check(i, fmt.Sprint(i), "", func(string, any, string) error { return errors.New("at fault") }))
+					all = append(all, l)
+				}
+				turns := NewTurns(24*time.Hour, time.Millisecond)
+				c := New(Config[int64, int64]{Turns: turns, Log: NewLog(nil), Counters: &Counters{}}, all, nil)
+				turn := func() time.Duration {
+					var v Result
+					require.True(t, c.Begin(t.Context(), 1, &v))
+					if c.Single() != nil {
+						v, _ = c.Single().Take(t.Context(), 1, c, v)
+					} else {
+						c.Decide(t.Context(), 1, &v, make([]Quota, len(all)))
+					}
+					require.Equal(t, limits.OverLimit, v.Reason)
+					return v.RetryAfter
+				}
+				first := turn()
+				limit := fake.LimitFor("key")
+				assert.InDelta(t, servers*turns.pace(limit, quotaOf(limit), 1).Step, turn()-first, 1<<(turnUnit+2), "%v, beside another limit: %v", source, beside)
+			})
+		}
+	}
 }
 
 // Concurrent calls have turns of their own.

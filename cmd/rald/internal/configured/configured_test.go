@@ -371,7 +371,7 @@ func BenchmarkChange(b *testing.B) {
 func TestLimitsInRedisChangeWithinTheirFamily(t *testing.T) {
 	of, _ := redistest.Open(t, fleet.FallbackShare)
 	o := openIn(t, of, "")
-	assert.Equal(t, 1, o.Servers())
+	assert.Equal(t, 1, o.Servers(false))
 	o.set("window 10/300d")
 	require.True(t, o.take("k", 7).Allowed)
 	o.set("window 20/300d")

@@ -55,8 +55,9 @@ func (l *Limits) LimitFor(key string) policy.Policy {
 	return nil
 }
 
-// Servers returns the number of servers that keep the keys: httplimit.Options.Spread goes by it.
-func (l *Limits) Servers() int { return l.config.Families.Servers() }
+// Servers returns the number of servers that keep the keys: httplimit.Options.Spread goes by it. guess
+// reports whether a share of a fleet's limit refused the call.
+func (l *Limits) Servers(guess bool) int { return l.config.Families.Servers(guess) }
 
 // of returns a key's limit, or nil. It may be removed: a request keeps the rules at its beginning.
 func (l *Limits) of(key string) *limit {

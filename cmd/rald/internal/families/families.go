@@ -236,12 +236,13 @@ func (s *Families) All() iter.Seq[Family] {
 // Fleet returns the Redis that keeps the keys, or nil for engines.
 func (s *Families) Fleet() *Fleet { return s.config.Fleet }
 
-// Servers returns the number of servers that keep the keys in Redis, or 1 for engines.
-func (s *Families) Servers() int {
+// Servers returns the number of servers that keep the keys in Redis, or 1 for engines. guess is that of
+// [fleet.Limiter.Servers].
+func (s *Families) Servers(guess bool) int {
 	n := 1
 	for family := range s.All() {
 		if there, ok := family.(InRedis); ok {
-			n = max(n, there.Fleet().Servers())
+			n = max(n, there.Fleet().Servers(guess))
 		}
 	}
 	return n
