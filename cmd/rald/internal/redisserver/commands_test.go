@@ -114,6 +114,19 @@ func TestCommandsWarn(t *testing.T) {
 	}
 }
 
+// Claims on a key are met together, so none of them alone passes the share.
+func TestClaimsOnAKeyWarnTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		keep, err := families.New(families.Config{})
+		require.NoError(t, err)
+		limits := limitsOf(t, keep, "limits:\n  api: {limit: window 10/h, warn-at: [0.8]}\n")
+		c := connect(t, Config{Families: keep, Limits: limits})
+		c.do("RAL.TAKE ann api 6")
+		c.do("RAL.TAKE ann api 2 bob api 2 ann api 2")
+		require.Equal(t, map[string]uint64{"api": 1}, limits.Warnings())
+	})
+}
+
 // Commands sent meanwhile are answered afterwards.
 //
 // Promise: A client that leaves while waiting has taken nothing.

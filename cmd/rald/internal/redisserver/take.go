@@ -76,10 +76,20 @@ func (c *conn) takeAll(args [][]byte) {
 	c.out.Array(len(out.Answers))
 	for i := range out.Answers {
 		if out.Allowed {
-			uses[i].Took(claims[i].N, &out.Answers[i].Decision)
+			uses[i].Took(unitsOf(claims, uses[i].Key), &out.Answers[i].Decision)
 		}
 		c.decision(out.Answers[i].Decision)
 	}
+}
+
+// unitsOf returns the units of all claims on a key of a configured limit, which are met together.
+func unitsOf(claims []families.Claim, key string) (n int64) {
+	for _, c := range claims {
+		if c.Key == key {
+			n += c.N
+		}
+	}
+	return n
 }
 
 // peek is RAL.PEEK key limit. It takes nothing.
