@@ -35,7 +35,7 @@ type part[K comparable] struct {
 	probes bool // it is sent in an overlong time, without units
 }
 
-// part returns the part of a call of n units that is about to wait, until Turn.leave.
+// part returns the part of a call of n units. They count as waiting until Turn.leave.
 func (l *Line[K]) part(key K, n int64) part[K] {
 	n = min(n, answer.MaxCount)
 	p := part[K]{line: l, state: l.keys.join(key, n, len(l.units) > 0), n: n, fits: n, cost: n}
@@ -52,8 +52,9 @@ func (p *part[K]) fitAgain() bool {
 	return p.fits != before
 }
 
-// acquire waits for the units that fit. The limit may change meanwhile: the calls behind a first call
-// take a unit each, and then wait for all of theirs.
+// acquire waits for the units that fit. If the limit changes meanwhile, so that more or fewer fit, it
+// gives the units back and waits again. So do calls of several units that waited, for a unit each, behind a
+// first call.
 func (p *part[K]) acquire(ctx context.Context, patience time.Duration) (err error) {
 	for {
 		if err := p.admit(true); err != nil || p.probes {

@@ -135,7 +135,7 @@ func (t *Transport[K]) RoundTrip(r *http.Request) (*http.Response, error) {
 		if a.Refused {
 			markRefusal(resp, r, a)
 		}
-		if t.options.Bucket != nil && !a.Refused { // a refused key is held
+		if t.options.Bucket != nil && !a.Refused { // after a refusal the retry waits for the held key
 			t.buckets.learn(key, t.options.Bucket(resp))
 		}
 		if !a.MayRetry() || left <= 0 || !hasBodyAgain(r) || !t.options.Repeatable(r) || !answer.SetAside(r.Context(), resp) {

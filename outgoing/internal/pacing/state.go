@@ -210,7 +210,7 @@ func (s *State) learn(call *Call, now time.Duration, a *answer.Answer, newest bo
 	}
 	if p.Spends() {
 		if a.Refused || call.Sent < p.Opened && !p.Lasts(now, a) {
-			return // see refuse, or of a window that is over
+			return // refuse uses a refusal, and any other answer is of a window that is over
 		}
 		if p.IsShared(a, call) {
 			s.spacedUntil = now + Forgiving*min(p.Window, answer.MaxTime/Forgiving)
