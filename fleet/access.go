@@ -137,7 +137,7 @@ func askOnce[T any](ctx context.Context, a *access, g *guard.Guard, budget time.
 	return value, err
 }
 
-// askTake is ask for a take. a.batch sends it with others. In a cluster it goes alone, so that it
+// askTake asks Redis for a take. a.batch sends it with others. In a cluster it goes alone, so that it
 // cannot wait for a node without its key that is away.
 func (a *access) askTake(ctx context.Context, terms *terms, ask store.TakeAsk) (t store.Taken, err error) {
 	ask.Limit = terms.limit
@@ -169,7 +169,8 @@ func (a *access) mayAsk(ctx context.Context) (*remote, error) {
 	return r, nil
 }
 
-// classify returns the error of ask: a noAnswer if the fallback is to answer.
+// classify returns the error for the caller of a request to Redis: a noAnswer if the fallback is to
+// answer.
 func (a *access) classify(ctx context.Context, err error) error {
 	switch {
 	case err == nil:

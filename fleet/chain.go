@@ -28,8 +28,9 @@ func (l *Limiter) look(ctx context.Context, a ask) (taken, error) {
 	return l.decide(ctx, a, link.look)
 }
 
-// decide asks the links. Here a block is asked when a call enters a link, and applied when the answer
-// leaves: in a lease's refusal only the answer to the lease may have told of the block.
+// decide asks the links in order. It looks up the key's block before it asks a link, and applies the block
+// to the link's answer. After a refusal by a lease it looks the block up again, because Redis may have
+// told of the block only as it answered for the lease.
 func (l *Limiter) decide(ctx context.Context, a ask, verb func(link, context.Context, ask) (taken, error)) (taken, error) {
 	for _, next := range l.chain {
 		a.blocked = l.known.Left(a.key, next.trusts())

@@ -17,10 +17,9 @@ func (s *Store) TakeOne(ctx context.Context, ask TakeAsk) (taken Taken, err erro
 	return taken, err
 }
 
-// TakeEach takes the units of each ask by itself, or none of them, in a round trip: see
-// policy.Policy.Take. It calls reply once for each before
-// it returns. A script decides the asks for equal units of a limit, at one instant; in a
-// cluster each has its own.
+// TakeEach takes all units of an ask or none, for each ask by itself, in one round trip: see
+// policy.Policy.Take. It calls reply once for each ask before it returns. One script decides all asks
+// for equal units of a limit, at one instant. In a cluster each ask has a script of its own.
 func (s *Store) TakeEach(ctx context.Context, asks []TakeAsk, reply func(i int, t Taken, err error)) {
 	var groups []*takes
 	apart := s.apart.Load() || s.client.Mode() == rueidis.ClientModeCluster
