@@ -119,7 +119,7 @@ func (s *severalKeys) countAnswers(allowed bool) {
 	}
 }
 
-// first returns the index of the first key in order that is so, or none.
+// first returns the index of the first key in order for which is returns true, or none.
 func (s *severalKeys) first(is func(k *keyRequest) bool) int {
 	for _, index := range s.order {
 		if is(&s.keys[index]) {

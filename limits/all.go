@@ -235,8 +235,8 @@ type joiner[K comparable] interface {
 // joint is a decision about several calls. It is for one goroutine at a time.
 type joint interface {
 	// HoldAll takes the units of every call or of none. In process it waits up to patience, as AskAll does. There
-	// is a grant for each call, in order. If not all are Allowed nothing is held. No grants without an error: nothing
-	// was asked, as the calls cannot be decided together. The error is as of Limiter.Hold.
+	// is a grant for each call, in order. If not all are Allowed nothing is held. If it returns neither grants nor an
+	// error, the calls cannot be decided together, and nothing was asked. The error is as of Limiter.Hold.
 	HoldAll(ctx context.Context, patience time.Duration) (grants []Grant, waited time.Duration, err error)
 }
 
@@ -249,7 +249,7 @@ type mixed struct {
 	waited  time.Duration
 }
 
-// indices returns the indices of the claims that are so.
+// indices returns the indices of the claims for which is returns true.
 func (m *mixed) indices(is func(i int) bool) (indices []int) {
 	for i := range m.claims {
 		if is(i) {
