@@ -72,6 +72,8 @@ func (a *ask) decide(ctx context.Context) error {
 	return nil
 }
 
+// try counts the verdict on the hits in the rule's metrics, once, beside the verdict of the rule's
+// candidate. It takes the hits from the candidate.
 func (a *ask) try(ctx context.Context, passed bool) {
 	if a.n == 0 || a.tried {
 		return
@@ -135,9 +137,9 @@ func (a *ask) report(over bool, remaining uint32, until *durationpb.Duration) {
 	}
 }
 
-// decideTogether takes from the limits of all descriptors, or from none. Of quotas it needs one with
-// room. Rules in shadow refuse no request: with the other quotas, each is asked separately if the
-// request is admitted.
+// decideTogether takes from the limits of all descriptors, or from none. If there are quotas, it needs
+// one with room, and takes from the first one that has. The other quotas, and the rules in shadow,
+// refuse no request: each is asked separately afterwards, and only takes if the request is admitted.
 func decideTogether(ctx context.Context, asks []ask, allQuota bool) (err error) {
 	var limits []int   // of asks
 	var quotas [][]int // each with its further limits
