@@ -2,6 +2,7 @@ package table
 
 import (
 	"fmt"
+	"math"
 	"runtime"
 	"strings"
 	"sync/atomic"
@@ -50,13 +51,18 @@ func TestSizesOfEntries(t *testing.T) {
 		const n = 1000
 		key := strings.Repeat("a", length)
 		entries := make([]*Entry[string], n)
-		var before, after runtime.MemStats
-		runtime.ReadMemStats(&before)
-		for i := range entries {
-			entries[i] = newEntry(key, r.texts)
+		// Goroutines of the runtime allocate as well, which only adds: the least of several figures counts.
+		size := uint64(math.MaxUint64)
+		for range 5 {
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			for i := range entries {
+				entries[i] = newEntry(key, r.texts)
+			}
+			runtime.ReadMemStats(&after)
+			size = min(size, after.TotalAlloc-before.TotalAlloc)
 		}
-		runtime.ReadMemStats(&after)
-		require.InDelta(t, float64(want*n), float64(after.TotalAlloc-before.TotalAlloc), n, length)
+		require.InDelta(t, float64(want*n), float64(size), n, length)
 		runtime.KeepAlive(entries)
 	}
 }
