@@ -77,7 +77,7 @@ func (l *Level) HasForeignTurn() bool { return l.returned.Load()&foreignTurn != 
 
 // textLength returns 1 more than the length of the text beside the level, or 0 if the entry has a
 // key instead. It never changes.
-func (l *Level) textLength() int { return int(l.returned.Load() / oneByte & (1<<textBits - 1)) }
+func (l *Level) textLength() int { return int(l.returned.Load() & textLengths / oneByte) }
 
 const (
 	// maxText is the length of the longest text beside a level. UUIDs have 36 bytes, IPv6 addresses
@@ -92,6 +92,8 @@ const (
 	oneByte // of the text beside the level
 
 	returnedShift = iota - 1 + textBits
+
+	textLengths = (1<<textBits - 1) * oneByte
 )
 
 // ReturnedMask is the largest count of Entry.Returned.

@@ -62,8 +62,9 @@ func (e *Entry[K]) Key() K {
 // is reports whether the entry is of the key.
 func (e *Entry[K]) is(key K) bool {
 	if unsafe.Sizeof(key) == unsafe.Sizeof("") { // keys of other sizes are no texts
-		if length := e.textLength(); length != 0 {
-			return unsafe.String(e.text(), length-1) == *(*string)(unsafe.Pointer(&key))
+		if length := e.returned.Load() & textLengths; length != 0 {
+			text := *(*string)(unsafe.Pointer(&key))
+			return length == uint64(1+len(text))*oneByte && unsafe.String(e.text(), len(text)) == text
 		}
 	}
 	return e.key == key
