@@ -17,7 +17,7 @@ const (
 )
 
 // Entry is one key and its level. All callers of a key meet the same entry while it lives. Any
-// number of goroutines may call its methods. Table.newEntry makes it.
+// number of goroutines may call its methods. newEntry makes it.
 type Entry[K comparable] struct {
 	Level   // first: EntryOf
 	key   K // unless a text stands here: see Key
@@ -26,8 +26,8 @@ type Entry[K comparable] struct {
 // Level is an Entry without its key. Any number of goroutines may call its methods.
 type Level struct {
 	word atomic.Uint64
-	// returned counts units above two flag bits, see LockReturn and MarkForeignTurn, and the length
-	// of a text beside the level, see textLength.
+	// returned counts units above two flag bits, see LockReturn and MarkForeignTurn, and the mark
+	// of a text beside the level, see textMark.
 	returned atomic.Uint64
 }
 
@@ -75,10 +75,6 @@ func (l *Level) MarkForeignTurn() {
 // Call it after reading the word.
 func (l *Level) HasForeignTurn() bool { return l.returned.Load()&foreignTurn != 0 }
 
-// textLength returns 1 more than the length of the text beside the level, or 0 if the entry has a
-// key instead. It never changes.
-func (l *Level) textLength() int { return int(l.returned.Load() & textLengths / oneByte) }
-
 const (
 	// maxText is the length of the longest text beside a level. UUIDs have 36 bytes, IPv6 addresses
 	// 39, and most API keys fewer than 60.
@@ -93,8 +89,12 @@ const (
 
 	returnedShift = iota - 1 + textBits
 
-	textLengths = (1<<textBits - 1) * oneByte
+	textMarks = (1<<textBits - 1) * oneByte
 )
+
+// textMark returns the bits of Level.returned for a text of that length beside the level. They never change,
+// and are 0 if the entry has a key instead.
+func textMark(length int) uint64 { return uint64(1+length) * oneByte }
 
 // ReturnedMask is the largest count of Entry.Returned.
 const ReturnedMask = 1<<(64-returnedShift) - 1

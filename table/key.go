@@ -43,7 +43,7 @@ func newEntry[K comparable](key K, texts bool) *Entry[K] {
 		return &Entry[K]{key: key}
 	}
 	e := (*Entry[K])(beside)
-	e.returned.Store(uint64(1+len(text)) * oneByte)
+	e.returned.Store(textMark(len(text)))
 	copy(unsafe.Slice(e.text(), len(text)), text)
 	return e
 }
@@ -52,8 +52,8 @@ func (e *Entry[K]) text() *byte { return (*byte)(unsafe.Pointer(&e.key)) }
 
 // Key returns the entry's key. A text of at most 80 bytes stands in the entry, and keeps it alive.
 func (e *Entry[K]) Key() K {
-	if length := e.textLength(); length != 0 {
-		text := unsafe.String(e.text(), length-1)
+	if mark := e.returned.Load() & textMarks; mark != 0 {
+		text := unsafe.String(e.text(), mark/oneByte-1)
 		return *(*K)(unsafe.Pointer(&text))
 	}
 	return e.key
@@ -62,9 +62,9 @@ func (e *Entry[K]) Key() K {
 // is reports whether the entry is of the key.
 func (e *Entry[K]) is(key K) bool {
 	if unsafe.Sizeof(key) == unsafe.Sizeof("") { // keys of other sizes are no texts
-		if length := e.returned.Load() & textLengths; length != 0 {
+		if mark := e.returned.Load() & textMarks; mark != 0 {
 			text := *(*string)(unsafe.Pointer(&key))
-			return length == uint64(1+len(text))*oneByte && unsafe.String(e.text(), len(text)) == text
+			return mark == textMark(len(text)) && unsafe.String(e.text(), len(text)) == text
 		}
 	}
 	return e.key == key
