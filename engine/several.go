@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/ral-limiter/ral/cell"
+	"github.com/ral-limiter/ral/internal/adapter/binding"
 	"github.com/ral-limiter/ral/internal/core/escape"
 	"github.com/ral-limiter/ral/internal/core/shape"
 	"github.com/ral-limiter/ral/limits"
@@ -130,7 +131,7 @@ func (o *Outcome) keep(used []int64, rest int64) {
 		kept := int64(0)
 		for j, c := range o.held {
 			if c.first == i && c.n > 0 {
-				kept = addSaturated(kept, min(max(unitsUsed(used, j, rest), 0), c.n))
+				kept = binding.Sum(kept, min(max(unitsUsed(used, j, rest), 0), c.n))
 			}
 		}
 		o.keepOne(i, kept)

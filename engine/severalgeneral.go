@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"math"
 	"slices"
 	"time"
 
@@ -181,11 +180,7 @@ func join(claims []Claim, room *claimRoom) claimsCall {
 		}
 		k := &keys[first]
 		k.brief = k.brief && c.brief
-		if k.n < 0 || c.n < 0 {
-			k.n = -1
-		} else {
-			k.n = addSaturated(k.n, c.n)
-		}
+		k.n = binding.Sum(k.n, c.n)
 	}
 	slices.SortStableFunc(order, func(a, b int) int { return claims[a].compare(&claims[b]) })
 	return claimsCall{severalKeys: severalKeys{keys, order}, claims: claims, firsts: firsts}
@@ -197,13 +192,6 @@ func (c *Claim) compare(other *Claim) int {
 		return cmp.Compare(c.claimer().id, other.claimer().id)
 	}
 	return cmp.Compare(c.hash, other.hash)
-}
-
-func addSaturated(a, b int64) int64 {
-	if a > math.MaxInt64-b {
-		return math.MaxInt64
-	}
-	return a + b
 }
 
 func (c *claimsCall) outcome(allowed bool) Outcome {

@@ -3,7 +3,6 @@ package limits
 import (
 	"context"
 	"errors"
-	"math"
 	"slices"
 	"time"
 
@@ -96,9 +95,9 @@ func (c *Claim) sameKey(other *Claim) (key, limit bool) {
 			key, limit = false, false
 		}
 	}()
-	of, keyless, under := c.call.limiter()
-	otherOf, _, otherUnder := other.call.limiter()
-	if of != otherOf || !keyless && !c.call.equalKey(other.call) {
+	limiter, keyless, under := c.call.limiter()
+	otherLimiter, _, otherUnder := other.call.limiter()
+	if limiter != otherLimiter || !keyless && !c.call.equalKey(other.call) {
 		return false, false
 	}
 	return true, under == otherUnder
@@ -125,22 +124,10 @@ func join(claims []Claim) (joined []Claim, parts []int) {
 		case first != none:
 			parts = append(parts, parts[first])
 			to := &joined[parts[first]]
-			if to.n < 0 || claims[i].n < 0 {
-				to.n = -1
-			} else {
-				to.n = addSaturated(to.n, claims[i].n)
-			}
+			to.n = binding.Sum(to.n, claims[i].n)
 		}
 	}
 	return joined, parts
-}
-
-// addSaturated returns a+b, at most math.MaxInt64. Neither is below 0.
-func addSaturated(a, b int64) int64 {
-	if a > math.MaxInt64-b {
-		return math.MaxInt64
-	}
-	return a + b
 }
 
 // Outcome is the answer of AskAll. Its methods are for a single goroutine at a time. The first call
@@ -224,7 +211,7 @@ func AskAll(ctx context.Context, patience time.Duration, claims ...Claim) (Outco
 	return m.outcome(allowed && err == nil, claims, parts), err
 }
 
-// joiner is an optional interface of limiters whose calls can be decided together: those of engines, or those of
+// joiner is an optional interface of limiters whose calls can be decided together: engines in process, and
 // fleet.Limiters in one exchange with Redis.
 type joiner[K comparable] interface {
 	// Join adds a call to a decision, or begins one if all is nil. It returns nil, and changes nothing, if the
@@ -456,7 +443,7 @@ func (o *Outcome) sums(used []int64) []int64 {
 		if i < len(used) {
 			n = max(used[i], 0)
 		}
-		sums[part] = addSaturated(sums[part], n)
+		sums[part] = binding.Sum(sums[part], n)
 	}
 	return sums
 }

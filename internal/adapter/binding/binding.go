@@ -2,6 +2,7 @@
 package binding
 
 import (
+	"math"
 	"time"
 
 	"github.com/ral-limiter/ral/policy"
@@ -36,4 +37,16 @@ func (c *Claim) See(index int, d *policy.Decision, atOnce int64) {
 	case !d.Allowed && d.RetryAfter > c.RetryAfter:
 		c.RetryAfter, c.Index = d.RetryAfter, index
 	}
+}
+
+// Sum returns the units that two claims on a key ask for together: at most math.MaxInt64, and -1 if either
+// asks for less than 0, which is refused.
+func Sum(a, b int64) int64 {
+	switch {
+	case a < 0 || b < 0:
+		return -1
+	case a > math.MaxInt64-b:
+		return math.MaxInt64
+	}
+	return a + b
 }

@@ -48,3 +48,12 @@ func TestBinding(t *testing.T) {
 		})
 	}
 }
+
+func TestSum(t *testing.T) {
+	for _, c := range [][3]int64{
+		{0, 0, 0}, {2, 3, 5}, {-1, 3, -1}, {3, -7, -1}, {-1, -1, -1},
+		{math.MaxInt64 - 1, 1, math.MaxInt64}, {math.MaxInt64, 1, math.MaxInt64}, {math.MaxInt64, math.MaxInt64, math.MaxInt64},
+	} {
+		require.Equal(t, c[2], Sum(c[0], c[1]), c)
+	}
+}
