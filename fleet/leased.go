@@ -133,12 +133,12 @@ func failedGrants(count int, err error) []lease.Grant {
 // learnGrants has the share learn Redis's answers, with others' leases as used, and the list
 // blocks. It warns of shares that were leased.
 func (b bank) learnGrants(asks []lease.Ask, grants []lease.Grant) {
+	own := b.own.Load()
 	for i, g := range grants {
 		if g.Err != nil {
 			continue
 		}
 		b.known.Heard(asks[i].Key, g.Block.Left, g.At)
-		own := b.own.Load()
 		b.warned.add(own, asks[i].Key, b.warned.passed(own.limit.Policy(), g.Before, g.At, g.Granted, &g.Decision), &g.Decision)
 		if b.local != nil {
 			b.local.Learn(asks[i].Key, g.After, g.At)

@@ -1,7 +1,6 @@
 package fleet
 
 import (
-	"hash/maphash"
 	"strings"
 	"sync"
 	"time"
@@ -17,9 +16,7 @@ import (
 // warnings finds, remembers and delivers the warnings of a limiter. The nil warnings has none.
 type warnings struct {
 	shares warn.Shares
-	begun  time.Time
-	seed   maphash.Seed
-	table  warn.Table
+	keys   *warn.Texts
 	list   warn.Latest[engine.Warning[string]]
 	box    *supervisor.Mailbox[engine.Warning[string]] // nil without Config.OnWarn
 	nudge  func()                                      // wakes the keeper
@@ -34,7 +31,7 @@ func newWarnings(c Config, nudge func()) *warnings {
 	if len(c.WarnAt) == 0 {
 		return nil
 	}
-	w := &warnings{shares: c.WarnAt, begun: time.Now(), seed: maphash.MakeSeed(), nudge: nudge}
+	w := &warnings{shares: c.WarnAt, keys: warn.NewTexts(), nudge: nudge}
 	if c.OnWarn != nil {
 		w.box = supervisor.NewMailbox(func(warning engine.Warning[string], missed int) {
 			warning.Missed = missed
@@ -69,16 +66,11 @@ func (w *warnings) add(under *terms, key string, passed warn.Set, d *policy.Deci
 	if passed == 0 {
 		return
 	}
-	now := int64(time.Since(w.begun))
-	hash := maphash.Comparable(w.seed, struct {
-		terms *terms // other limits warn anew
-		key   string
-	}{under, key})
-	for share := range w.table.Fresh(w.shares, passed, hash, now, now+int64(d.ResetAfter)) {
+	for share, notice := range w.keys.Fresh(w.shares, passed, under, key, d) {
 		warning := engine.Warning[string]{Key: strings.Clone(key), Share: share, Decision: *d, Time: time.Now()}
 		w.list.Add(warning)
 		w.box.Post(warning)
-		w.post(Event{Kind: SharePassed, Err: warn.Notice(maphash.String(w.seed, key), share, *d)})
+		w.post(Event{Kind: SharePassed, Err: notice})
 	}
 }
 

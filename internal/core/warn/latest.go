@@ -1,11 +1,6 @@
 package warn
 
-import (
-	"fmt"
-	"sync"
-
-	"github.com/ral-limiter/ral/policy"
-)
+import "sync"
 
 // MaxLatest is the number of warnings that a Latest keeps.
 const MaxLatest = 64
@@ -46,9 +41,4 @@ func (l *Latest[W]) Newest(n int) (list []W) {
 		list = append(list, l.mu.last[(l.mu.made-1-uint64(i))%MaxLatest])
 	}
 	return list
-}
-
-// Notice says for a log that a key, shown by its hash, has passed a share of its limit.
-func Notice(hash uint64, share float64, d policy.Decision) error {
-	return fmt.Errorf("key %016x has passed %.4g%% of its limit, %d of %d left", hash, 100*share, d.Remaining, d.Limit)
 }

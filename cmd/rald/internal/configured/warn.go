@@ -1,10 +1,8 @@
 package configured
 
 import (
-	"hash/maphash"
 	"log/slog"
 	"sync/atomic"
-	"time"
 
 	"github.com/ral-limiter/ral/internal/core/shape"
 	"github.com/ral-limiter/ral/internal/core/warn"
@@ -15,17 +13,15 @@ import (
 
 // warner logs the keys that pass a share of their limit's warn-at, and remembers which it has logged.
 type warner struct {
-	begun time.Time
-	seed  maphash.Seed
-	table warn.Table
-	log   *supervisor.Mailbox[notice] // so that no call waits for the log
+	keys *warn.Texts
+	log  *supervisor.Mailbox[notice] // so that no call waits for the log
 }
 
 type notice struct{ limit, text string }
 
 func newWarner(log *slog.Logger) *warner {
 	to := eventlog.New(log)
-	return &warner{begun: time.Now(), seed: maphash.MakeSeed(), log: supervisor.NewMailbox(func(n notice, _ int) {
+	return &warner{keys: warn.NewTexts(), log: supervisor.NewMailbox(func(n notice, _ int) {
 		to.Record(slog.LevelWarn, "ral: a key has passed a share of its limit", slog.String("limit", n.limit), slog.String("warning", n.text))
 	}, func(notice, error) {})}
 }
@@ -51,13 +47,8 @@ func (w *warner) took(under *warned, key string, n int64, d *policy.Decision) {
 	if passed == 0 {
 		return
 	}
-	hash := maphash.Comparable(w.seed, struct {
-		under *warned // a changed limit warns anew
-		key   string
-	}{under, key})
-	now := int64(time.Since(w.begun))
-	for share := range w.table.Fresh(under.warnAt, passed, hash, now, now+int64(d.ResetAfter)) {
+	for _, text := range w.keys.Fresh(under.warnAt, passed, under, key, d) {
 		under.warnings.Add(1)
-		w.log.Post(notice{under.name, warn.Notice(maphash.String(w.seed, key), share, *d).Error()})
+		w.log.Post(notice{under.name, text.Error()})
 	}
 }
