@@ -85,14 +85,14 @@ func (i *inspection) follow() (*inspect.Handler, error) {
 // list returns the configured limits by name, and then the engines.
 func (i *inspection) list() (list []inspect.AnyLimit, id string) {
 	var text strings.Builder
-	limits := i.limits()
+	limits, warnings := i.limits(), i.warnings()
 	for _, name := range slices.Sorted(maps.Keys(limits)) {
 		family, ok := i.keys.Find(limits[name])
 		if !ok {
 			continue // the limit has just been replaced
 		}
 		shown := inspect.Limit[string]{Name: name, Limiter: &configuredLimit{family, limits[name], configured.Prefix(name)}}
-		if _, warns := i.warnings()[name]; warns {
+		if _, warns := warnings[name]; warns {
 			shown.Stats = func() any { return struct{ Warnings uint64 }{i.warnings()[name]} }
 			text.WriteString("warns ")
 		}

@@ -157,6 +157,9 @@ type Use struct {
 	warned *warned // nil unless it is configured
 }
 
+// Warns reports whether the limit has a warn-at.
+func (u *Use) Warns() bool { return u.warned != nil && len(u.warned.warnAt) > 0 }
+
 // Took warns of the shares of the limit's warn-at that an admitted take of n units passed, by its decision.
 func (u *Use) Took(n int64, d *policy.Decision) {
 	if u.warned != nil {

@@ -46,7 +46,8 @@ func (c *conn) takeAll(args [][]byte) {
 		c.out.Error("ERR RAL.TAKE takes from at most 64 keys at once")
 		return
 	}
-	claims, uses := make([]families.Claim, 0, len(args)/3), make([]configured.Use, 0, len(args)/3)
+	claims := make([]families.Claim, 0, len(args)/3)
+	var warning []warningClaim
 	for ; len(args) > 0; args = args[3:] {
 		u, ok := c.find(args[1], args[0])
 		if !ok {
@@ -56,7 +57,10 @@ func (c *conn) takeAll(args [][]byte) {
 		if !ok {
 			return
 		}
-		claims, uses = append(claims, claim(u, n)), append(uses, u)
+		if u.Warns() {
+			warning = append(warning, warningClaim{u, len(claims)})
+		}
+		claims = append(claims, claim(u, n))
 	}
 	out, err := families.TakeAll(c.background(), claims...)
 	if err != nil {
@@ -75,11 +79,20 @@ func (c *conn) takeAll(args [][]byte) {
 	c.out.Bulk("keys")
 	c.out.Array(len(out.Answers))
 	for i := range out.Answers {
-		if out.Allowed {
-			uses[i].Took(unitsOf(claims, uses[i].Key), &out.Answers[i].Decision)
-		}
 		c.decision(out.Answers[i].Decision)
 	}
+	if !out.Allowed {
+		return // an answer that is Allowed was taken back
+	}
+	for _, w := range warning {
+		w.Took(unitsOf(claims, w.Key), &out.Answers[w.index].Decision)
+	}
+}
+
+// warningClaim is a claim at an index whose limit has a warn-at.
+type warningClaim struct {
+	configured.Use
+	index int
 }
 
 // unitsOf returns the units of all claims on a key of a configured limit, which are met together.
