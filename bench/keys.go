@@ -25,7 +25,7 @@ func appendDigits(b []byte, x uint64, n int) []byte {
 	return b
 }
 
-// addressLength is that of most IPv4 addresses, the usual keys of servers without accounts.
+// addressLength is the length of most IPv4 addresses, the usual keys of servers without accounts.
 const addressLength = 13
 
 // newAddress returns another name of the i-th key, as long as an address, in memory of its own.

@@ -2,8 +2,8 @@ package bench
 
 import "time"
 
-// schedule is a workload with what its steps use. steps.go makes the steps: those of knownkeys.go
-// ask limiters that are kept for all rounds, and those of newkeys.go make one for each pass.
+// schedule is a workload with the keys and turns that its steps use. steps.go makes the steps. The steps in
+// knownkeys.go ask limiters that are kept for all rounds. The steps in newkeys.go make one for each pass.
 type schedule struct {
 	Workload
 	workers
@@ -11,9 +11,11 @@ type schedule struct {
 	o     Options
 	turns []*turn
 
-	pool, known stream   // all keys, and those of Workload.Known
-	streams     []stream // the order in which each caller asks for known keys
-	findLimit   bool
+	// pool has all keys, and known the further keys of Workload.Known.
+	pool, known stream
+	// streams have the order in which each caller asks for known keys.
+	streams   []stream
+	findLimit bool
 }
 
 type step struct {
@@ -43,7 +45,8 @@ func Order(round, n int) []int {
 
 type turn struct {
 	Contender
-	session   *session // on known keys
+	// session and callers are for known keys.
+	session   *session
 	callers   []*caller
 	rounds    []Pass
 	recorders *recorders // by caller

@@ -105,7 +105,8 @@ func (s *schedule) finish() (WorkloadReport, error) {
 			Contender: t.Contender, Apart: s.Apart, Outside: s.Draw == DrawElsewhere, Rounds: t.rounds, Repeated: t.repeated,
 			Latency: t.recorders.latency(), LatencyRounds: t.recorders.rounds, Known: t.known.latency(), Memory: t.memory, Share: t.share,
 		}
-		r.Needs, r.New, r.Measure = nil, nil, nil // they hold limiters and keys
+		// These hold limiters and keys.
+		r.Needs, r.New, r.Measure = nil, nil, nil
 		if t.Yardstick == "" && t.audit.Limiters > 0 {
 			r.Audit = &t.audit
 		}

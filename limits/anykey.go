@@ -21,8 +21,8 @@ func (l keyless[K]) Hold(ctx context.Context, call Call[K]) (Grant, error) {
 }
 
 func (l keyless[K]) Look(call Call[K]) (a Answer, ok bool) {
-	if of, ok := l.only.(looker[struct{}]); ok {
-		return of.Look(withoutKey(call))
+	if only, ok := l.only.(looker[struct{}]); ok {
+		return only.Look(withoutKey(call))
 	}
 	return a, false
 }

@@ -47,8 +47,8 @@ type state[K comparable] struct {
 	waiting atomic.Int64  // units of calls that wait for their turn
 	used    atomic.Int64  // when the last turn was given
 
-	// pace and failsUntil are those of the latest Change, for calls without the lock. heldUntil is the end of the
-	// latest back-off or overlong time.
+	// Calls read pace and failsUntil, which the latest Change has set, without the lock. heldUntil is the end of
+	// the latest back-off or overlong time.
 	pace                  atomic.Pointer[pacing.Pace]
 	failsUntil, heldUntil atomic.Int64
 	// capacity is the cost above which the server admits no call, 0 if unknown. It is believed until

@@ -189,8 +189,8 @@ type Turn[K comparable] struct {
 	units []part[K] // of Config.Units, if the call takes units of them
 }
 
-// nth returns the part of the calls at index 0, and then those of Config.Units. It is no iterator, as a Turn would
-// then be allocated.
+// nth returns the part at an index: first the calls' part, and then a part for each of Config.Units. It is no
+// iterator, as a Turn would then be allocated.
 func (t *Turn[K]) nth(index int) *part[K] {
 	if index == 0 {
 		return &t.part

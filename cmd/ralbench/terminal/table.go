@@ -19,7 +19,7 @@ const (
 // nameWidth is the least width of the column of contenders, signs included.
 const nameWidth = 18
 
-// Table returns a table with what it is about above.
+// Table returns a table below a line that says what it is about.
 func (p printer) Table(t report.Table) string {
 	about := ""
 	if t.About != "" {

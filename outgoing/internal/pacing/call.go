@@ -28,7 +28,7 @@ func (c *Config) MaxReset(a *answer.Answer) time.Duration {
 
 // Call is an answered call, with its key's figures at the time of the answer.
 type Call struct {
-	// Number is the number of the call's turn, and Turns that of the key's last turn.
+	// Number is the number of the call's turn, and Turns is the number of the key's last turn.
 	Number, Turns uint64
 	// Sent is when the call was sent, and Units how many units it takes.
 	Sent  time.Duration

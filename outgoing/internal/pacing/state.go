@@ -58,7 +58,7 @@ func Start(config *Config, now, delay time.Duration) State {
 	return s
 }
 
-// unlearned returns the pace of a key of which nothing is learned.
+// unlearned returns the pace of a key before anything is learned about it.
 func (s *State) unlearned() *Pace {
 	if s.Delay == 0 {
 		return nil
@@ -69,7 +69,8 @@ func (s *State) unlearned() *Pace {
 // Answered returns the change after an answer to a call.
 func (s *State) Answered(call Call, now time.Duration, a answer.Answer) (c Change) {
 	answer.LeaveReserve(&a, s.Reserve)
-	if answer.IsFinal(&a) { // The fields beside it tell the limit as those of a served call do.
+	// A final refusal's fields tell the limit as the fields of a served call do.
+	if answer.IsFinal(&a) {
 		a.Refused, call.First = false, false
 	}
 	if a.Refused && a.RetryAfter == 0 && a.HasRemaining && a.Remaining <= 0 {

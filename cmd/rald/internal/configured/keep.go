@@ -27,8 +27,7 @@ func leasedFaults(fleet *families.Fleet, file *limitfile.File) (err error) {
 	}
 	for _, name := range file.Names() {
 		if shares := file.WarnAt[name]; len(shares) > 0 {
-			at := file.At(name)
-			err = errors.Join(err, at.Missing("warn-at").Error(errors.New("it is accepted without -fleet leased: a server knows its leases, not what remains of a limit")))
+			err = errors.Join(err, file.At(name).Missing("warn-at").Error(errors.New("it is accepted without -fleet leased: a server knows its leases, not what remains of a limit")))
 		}
 	}
 	return err

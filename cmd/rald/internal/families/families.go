@@ -236,7 +236,7 @@ func (s *Families) All() iter.Seq[Family] {
 // Fleet returns the Redis that keeps the keys, or nil for engines.
 func (s *Families) Fleet() *Fleet { return s.config.Fleet }
 
-// Servers returns the number of servers that keep the keys in Redis, or 1 for engines. guess is that of
+// Servers returns the number of servers that keep the keys in Redis, or 1 for engines. guess is as for
 // [fleet.Limiter.Servers].
 func (s *Families) Servers(guess bool) int {
 	n := 1

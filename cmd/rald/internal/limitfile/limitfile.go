@@ -72,16 +72,16 @@ func Parse(file string, text []byte) (*File, error) {
 		r.Fault(top, "limits is required, such as limits: {} for none")
 	case ok:
 		for _, at := range r.Pairs(limits, "from names to limits, such as api: funnel 100, 10/s") {
-			of, shares := at, []float64(nil)
+			limit, shares := at, []float64(nil)
 			if at.IsMap() {
 				fields := r.Fields(at, "limit", "warn-at")
-				if of, ok = fields["limit"]; !ok {
-					of = at.Missing("limit")
+				if limit, ok = fields["limit"]; !ok {
+					limit = at.Missing("limit")
 				}
 				shares = sharesOf(r, fields["warn-at"])
 			}
-			if p, err := entry(at.Name, of); err != nil {
-				r.Fault(of, "%w", err)
+			if p, err := entry(at.Name, limit); err != nil {
+				r.Fault(limit, "%w", err)
 			} else {
 				f.Add(at.Name, p, at)
 				f.WarnAt[at.Name] = shares
