@@ -2,29 +2,55 @@ package bench
 
 import (
 	"context"
+	"math"
 	"time"
 )
 
 // budget keeps a run within its time. Costs are estimates; pace tells how far they are off.
 type budget struct {
 	most  time.Duration // 0 for no bound
-	later time.Duration // cost of the first rounds of the workloads that come later
-	brief time.Duration // the part of later that is not of long workloads
 	done  time.Duration // cost of the steps that were carried out
+	later []cost        // of the workloads that come later
 }
 
-// grace is the delay that is not yet late: the first steps are too short to tell.
-const grace = time.Second
+// cost is the estimated time of a workload: until its first round is over, and of each later round.
+type cost struct {
+	first, round time.Duration
+	rounds       int
+	isLong       bool
+}
 
-// isLate reports whether a round whose first step has this cost begins too late. It is behind its
-// part of the run, or the pace leaves too little time for the first rounds of later workloads.
-func (b budget) isLate(elapsed time.Duration, progress Progress, cost time.Duration) bool {
-	if b.most == 0 {
-		return false
+// allRounds stands for all rounds of each workload.
+const allRounds = math.MaxInt
+
+// until returns the time until so many rounds are over, or all if there are fewer.
+func (c cost) until(rounds int) time.Duration {
+	return c.first + c.round*time.Duration(max(min(rounds, c.rounds)-1, 0))
+}
+
+func (s *schedule) cost() cost {
+	c := cost{rounds: s.Rounds, isLong: s.isLong()}
+	for _, step := range s.steps() {
+		switch step.round {
+		case 0:
+			c.first += step.cost
+		case 1:
+			c.round += step.cost
+		}
 	}
-	due := float64(b.most) * float64(progress.Done+cost) / float64(progress.Total)
-	late := float64(elapsed) > due+float64(min(b.most/50, grace))
-	return late || float64(elapsed)+b.pace(elapsed)*float64(cost+b.later) > float64(b.most)
+	return c
+}
+
+// margin is the part of the time that estimates leave alone, as later workloads may differ in pace.
+const margin = 0.05
+
+// fits reports whether each later workload can have so many rounds after work of this cost. So a
+// workload has no round that others lack the time for.
+func (b budget) fits(elapsed, next time.Duration, rounds int) bool {
+	for _, c := range b.later {
+		next += c.until(rounds)
+	}
+	return b.most == 0 || float64(elapsed)+b.pace(elapsed)*float64(next) <= (1-margin)*float64(b.most)
 }
 
 // pace is the time passed as a multiple of its estimate, at least 1.
@@ -35,39 +61,24 @@ func (b budget) pace(elapsed time.Duration) float64 {
 	return max(float64(elapsed)/float64(b.done), 1)
 }
 
-func (b *budget) add(first time.Duration, long bool) {
-	b.later += first
-	if !long {
-		b.brief += first
-	}
-}
-
-// share returns the most time for a workload that begins now and whose first round has this cost.
-// Later workloads keep the time of their first rounds by estimate, or a proportional part. A long
-// workload takes none from brief ones, which have the audits.
-func (b budget) share(elapsed, first time.Duration, long bool) time.Duration {
-	others := b.brief
-	if long {
-		others = b.later
+// share returns the most time for a workload that begins now. Later workloads keep the time of
+// their first rounds by estimate, or a proportional part. A long workload takes none from brief
+// ones, which have the audits.
+func (b budget) share(elapsed time.Duration, now cost) time.Duration {
+	others := time.Duration(0)
+	for _, c := range b.later {
+		if now.isLong || !c.isLong {
+			others += c.first
+		}
 	}
 	left := max(b.most-elapsed, 0)
-	part := float64(left) * float64(first) / float64(max(first+others, 1))
+	part := float64(left) * float64(now.first) / float64(max(now.first+others, 1))
 	return max(left-others, time.Duration(part))
 }
 
-func (b budget) bound(ctx context.Context, elapsed, first time.Duration, long bool) (context.Context, context.CancelFunc) {
+func (b budget) bound(ctx context.Context, elapsed time.Duration, now cost) (context.Context, context.CancelFunc) {
 	if b.most == 0 {
 		return context.WithCancel(ctx)
 	}
-	return context.WithTimeout(ctx, b.share(elapsed, first, long))
-}
-
-// firstCost returns the estimated cost of a schedule without optional rounds.
-func firstCost(s *schedule) (cost time.Duration) {
-	for _, step := range s.steps() {
-		if step.round == 0 {
-			cost += step.cost
-		}
-	}
-	return cost
+	return context.WithTimeout(ctx, b.share(elapsed, now))
 }

@@ -36,8 +36,8 @@ func TestRoundsAreLeftOutBeforeContenders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := quick()
 		o.Budget = 20 * time.Second
-		flood := Workload{Name: "flood", Limit: Loose, Keys: 10_000, Draw: DrawOnce, Rounds: 100, AuditOnly: true}
-		grow := Workload{Name: "growth", Limit: Loose, Keys: 200_000, Draw: DrawOnce, Rounds: 1, AuditOnly: true}
+		flood := Workload{Name: "flood", Limit: Loose, Keys: 50_000, Draw: DrawOnce, Rounds: 100, AuditOnly: true}
+		grow := Workload{Name: "growth", Limit: Loose, Keys: 100_000, Draw: DrawOnce, Rounds: 1, AuditOnly: true}
 		report := ran(t, o, []Workload{flood, grow}, sleeping("a", 50*newKeyCost), sleeping("b", 50*newKeyCost))
 		assert.Empty(t, report.LeftOut)
 		assert.LessOrEqual(t, report.Took, o.Budget)
@@ -49,6 +49,46 @@ func TestRoundsAreLeftOutBeforeContenders(t *testing.T) {
 		assert.Greater(t, rounds, 1)
 		assert.Less(t, rounds, 100)
 	})
+}
+
+// Promise: When time is short, all workloads of a run have as many rounds.
+func TestRoundsAreLeftOutEvenly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := quick()
+		o.Rounds = 9
+		var workloads []Workload
+		for i, keys := range []int{50_000, 10_000, 100_000, 1000} {
+			workloads = append(workloads, Workload{Name: string(rune('a' + i)), Limit: Loose, Keys: keys, Draw: DrawOnce, AuditOnly: true})
+		}
+		workloads = append(workloads, Workload{Name: "hot", Limit: Loose, Keys: 1, AuditOnly: true})
+		// Each takes ten times as long as estimated.
+		c := sleeping("slow", 10*newKeyCost)
+		o.Budget = 5 * Estimate(workloads, []Contender{c}, o)
+		report := ran(t, o, workloads, c)
+		assert.LessOrEqual(t, report.Took, o.Budget)
+		require.Len(t, report.Workloads, len(workloads))
+		least, most := o.Rounds, 0
+		for _, w := range report.Workloads {
+			n := len(w.Results[0].Rounds)
+			least, most = min(least, n), max(most, n)
+		}
+		assert.GreaterOrEqual(t, least, 3)
+		assert.LessOrEqual(t, most-least, 1, "%d to %d rounds", least, most)
+	})
+}
+
+func TestRepeatsAreGivenUpBeforeRounds(t *testing.T) {
+	b := budget{most: 10_527 * time.Millisecond, later: []cost{{first: time.Second, round: time.Second, rounds: 4}}}
+	assert.True(t, b.fits(5*time.Second, time.Second, allRounds))
+	assert.False(t, b.fits(5*time.Second, time.Second+time.Millisecond, allRounds), "a later round would be left out")
+	assert.True(t, b.fits(5*time.Second, 3*time.Second, 2), "the second rounds fit")
+	b.done = time.Second
+	assert.False(t, b.fits(5*time.Second, time.Second, 2), "the run takes five times as long as estimated")
+
+	r := runner{Options: Options{Budget: b.most}, workers: workers{ctx: t.Context(), epoch: time.Now()}, budget: budget{most: b.most, later: b.later}, progress: Progress{Total: time.Hour}}
+	assert.True(t, r.mayRepeat(5*time.Second))
+	r.left = 2 * time.Second
+	assert.False(t, r.mayRepeat(5*time.Second), "the rounds of its own workload come first")
 }
 
 func TestEndedIdlingIsUnknown(t *testing.T) {

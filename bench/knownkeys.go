@@ -56,8 +56,7 @@ func (s *schedule) roundOf(t *turn, isFirst bool) step {
 		disturbed = s.keep(t, t.session.loop(s.workers, s.o.Duration, t.callers, false), again)
 		if timed && !again {
 			t.session.limiter.settle()
-			t.session.loop(s.workers, s.o.Duration/2, t.callers, true)
-			t.recorders.endRound(s.ctx.Err() == nil)
+			t.recorders.endRound(t.session.loop(s.workers, s.o.Duration/2, t.callers, true), s.ctx.Err() == nil)
 		}
 		t.session.limiter.settle()
 		return disturbed, nil

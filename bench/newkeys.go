@@ -83,8 +83,8 @@ func (s *schedule) pass(t *turn, timed, again bool) (disturbed bool, err error) 
 		t.memory.IdleUnknown = t.Idles
 	}
 	if timed {
-		t.recorders.endRound(s.ctx.Err() == nil)
-		t.known.endRound(s.ctx.Err() == nil)
+		t.recorders.endRound(p, s.ctx.Err() == nil)
+		t.known.endRound(p, s.ctx.Err() == nil)
 	}
 	return disturbed, x.close(&t.audit, t.Promise, s.Limit, s.Keys+s.Known)
 }

@@ -20,6 +20,8 @@ type Latency struct {
 	P99   time.Duration `json:"p99_ns"`
 	P999  time.Duration `json:"p999_ns"`
 	Worst time.Duration `json:"worst_ns"`
+	// Disturbed is [Pass.Disturbed] of the pass that was timed, in the latencies of a round.
+	Disturbed bool `json:"disturbed,omitempty"`
 }
 
 // recorders keep the latencies of a contender in a workload. The zero value keeps none.
@@ -49,8 +51,9 @@ func (r *recorders) get(i int) Recorder {
 	return r.each[i]
 }
 
-// endRound ends a round while no goroutine records. An incomplete round counts only in all.
-func (r *recorders) endRound(whole bool) {
+// endRound ends the round of a timed pass while no goroutine records. An incomplete round counts
+// only in all.
+func (r *recorders) endRound(timed Pass, whole bool) {
 	if r.all == nil {
 		return
 	}
@@ -60,6 +63,7 @@ func (r *recorders) endRound(whole bool) {
 		other.Reset()
 	}
 	if l := round.Latency(); whole && l.Calls > 0 {
+		l.Disturbed = timed.Disturbed
 		r.rounds = append(r.rounds, l)
 	}
 	r.all.Add(round)

@@ -24,7 +24,7 @@ func Run(ctx context.Context, workloads []Workload, contenders []Contender, o Op
 	schedules, total := plan(workloads, contenders, r.workers, o)
 	r.progress.Total = total
 	for _, s := range schedules {
-		r.budget.add(firstCost(s), s.isLong())
+		r.budget.later = append(r.budget.later, s.cost())
 	}
 	_, _, r.report.Watched = o.busy()
 	for i, s := range schedules {
@@ -103,6 +103,7 @@ type runner struct {
 	workers
 	budget   budget
 	progress Progress
+	left     time.Duration // estimated time of the workload's later steps
 	repeated time.Duration // estimated time spent on repeats
 	// uselessRepeats counts the repeats disturbed again since the last undisturbed pass.
 	uselessRepeats int
@@ -119,19 +120,21 @@ func (r *runner) tell() {
 func (r *runner) follow(plan *schedule) {
 	r.progress.Workload, r.progress.CPU = plan.Name, plan.cpu
 	runtime.GOMAXPROCS(plan.cpu)
-	first := firstCost(plan)
-	r.budget.add(-first, plan.isLong()) // it comes no later than now
-	ctx, cancel := r.budget.bound(r.ctx, time.Since(r.epoch), first, plan.isLong())
+	now := r.budget.later[0]
+	r.budget.later = r.budget.later[1:]
+	ctx, cancel := r.budget.bound(r.ctx, time.Since(r.epoch), now)
 	defer cancel()
 	if plan.Draw != DrawElsewhere {
 		plan.ctx = ctx
 	}
 	late := false
+	r.left = now.until(allRounds)
 	for _, s := range plan.steps() {
+		r.left -= s.cost
 		if r.ctx.Err() != nil || r.failure != nil {
 			break
 		}
-		late = late || s.first && r.budget.isLate(time.Since(r.epoch), r.progress, s.cost)
+		late = late || s.first && !r.budget.fits(time.Since(r.epoch), now.round, s.round+1)
 		if late && s.round > 0 || plan.ctx.Err() != nil {
 			r.progress.Done += s.cost
 			continue
@@ -183,8 +186,9 @@ const (
 	maxUseless  = 8
 )
 
+// mayRepeat reports whether to repeat a step. A repeat costs no round.
 func (r *runner) mayRepeat(cost time.Duration) bool {
 	return r.uselessRepeats < maxUseless && r.ctx.Err() == nil &&
 		float64(r.repeated+cost) <= repeatShare*float64(r.progress.Total) &&
-		!r.budget.isLate(time.Since(r.epoch), r.progress, cost)
+		r.budget.fits(time.Since(r.epoch), cost+r.left, allRounds)
 }
