@@ -2,8 +2,11 @@
 package format
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -71,6 +74,36 @@ func Ratio(x float64) string {
 		return "-"
 	}
 	return fmt.Sprintf("%.2f", x)
+}
+
+// Spread writes a median, with the distance of the farthest value from it: 0.46 ±3%.
+func Spread(s bench.Spread, show func(float64) string) string {
+	if s.Min == s.Max {
+		return show(s.Median)
+	}
+	return fmt.Sprintf("%s ±%.0f%%", show(s.Median), 100*s.Relative())
+}
+
+// Range writes the least and the greatest ratio: 0.44 to 0.48.
+func Range(s bench.Spread) string {
+	if s.Min == s.Max {
+		return Ratio(s.Median)
+	}
+	return Ratio(s.Min) + " to " + Ratio(s.Max)
+}
+
+// Part writes a ratio in words that come before a genitive: two fifths of, 1.30 times.
+func Part(x float64) string {
+	names := map[float64]string{
+		1. / 10: "a tenth", 1. / 5: "a fifth", 1. / 4: "a quarter", 3. / 10: "three tenths", 1. / 3: "a third", 2. / 5: "two fifths", 1. / 2: "half",
+		3. / 5: "three fifths", 2. / 3: "two thirds", 3. / 4: "three quarters", 4. / 5: "four fifths", 9. / 10: "nine tenths",
+	}
+	parts := slices.Collect(maps.Keys(names))
+	nearest := slices.MinFunc(parts, func(a, b float64) int { return cmp.Compare(math.Abs(a-x), math.Abs(b-x)) })
+	if math.Abs(nearest-x) > 0.05 {
+		return Ratio(x) + " times"
+	}
+	return names[nearest] + " of"
 }
 
 func Thousands(n int64) string { return humanize.Comma(n) }

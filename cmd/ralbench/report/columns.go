@@ -256,16 +256,6 @@ func (c Column) marked(results []bench.Result, texts []string) []string {
 	return texts
 }
 
-// ratio returns a figure relative to another contender: over the rounds, with Pass.
-func (c Column) ratio(mine, by bench.Result) (bench.Spread, bool) {
-	if c.Pass != nil {
-		return bench.Ratios(mine.Rounds, by.Rounds, c.Pass)
-	}
-	a, ok1 := c.Value(mine)
-	b, ok2 := c.Value(by)
-	return single(a.Median / b.Median), ok1 && ok2 && b.Median != 0
-}
-
 const (
 	InexactSign = "~" // not exact by its own design
 	BrokenSign  = "!" // admitted more than its promise

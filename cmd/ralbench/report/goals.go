@@ -19,14 +19,21 @@ const ral = "Ral"
 // Goal is a goal of Ral with the measured value.
 type Goal struct {
 	GoalRow
-	Of    string // the contender whose multiple the value is, or empty
-	Value float64
+	// Of is the contender whose multiple the value is, or empty.
+	Of string
+	// Value is the median over the undisturbed rounds.
+	Value bench.Spread
 	Show  func(float64) string
-	Floor string // the floor's value in the same run, or empty
-	Doubt string // the disturbed rounds behind the value, or empty
+	// Unjudged says why the goal is not judged, or is empty.
+	Unjudged string
+	// Floor is the value of the floor in the same run, or empty.
+	Floor string
 }
 
-func (g Goal) Reached() bool { return g.Value == g.Goal || g.isLeast() == (g.Value > g.Goal) }
+// IsReached reports whether a goal that is judged was reached.
+func (g Goal) IsReached() bool {
+	return g.Value.Median == g.Goal || g.isLeast() == (g.Value.Median > g.Goal)
+}
 
 // Bound tells the goal: "at most 0.45".
 func (g Goal) Bound() string {
@@ -38,7 +45,7 @@ func (g Goal) Bound() string {
 
 // Text tells the value: "ns/op 0.45 of go-limiter's".
 func (g Goal) Text() string {
-	text := g.Figure.Name + " " + g.Show(g.Value)
+	text := g.Figure.Name + " " + g.Show(g.Value.Median)
 	if g.Contender != ral {
 		text = g.Contender + ", " + text
 	}
@@ -157,22 +164,20 @@ func Goals(d Document) (all []Goal) {
 		if w == nil || w.Result(row.Contender) == nil {
 			continue
 		}
-		mine := *w.Result(row.Contender)
-		value, ok := row.Figure.Value(mine)
-		g := Goal{GoalRow: row, Value: value.Median, Show: row.Figure.Format, Doubt: doubt(mine)}
-		if row.other != "" && ok {
-			ok = g.compare(d, mine)
-		}
-		if ok {
+		g := Goal{GoalRow: row, Show: row.Figure.Format}
+		if g.measure(d, *w.Result(row.Contender)) {
 			all = append(all, g)
 		}
 	}
 	return all
 }
 
-// compare sets the value to the multiple of the other contender's. It reports whether the run has
-// it.
-func (g *Goal) compare(d Document, mine bench.Result) bool {
+// measure sets the value. It reports whether the run has it.
+func (g *Goal) measure(d Document, mine bench.Result) (ok bool) {
+	if g.other == "" {
+		g.Value, g.Unjudged, ok = g.Figure.judged(mine, nil)
+		return ok
+	}
 	w := lastOf(d, cmp.Or(g.otherIn, g.Workload))
 	if w == nil {
 		return false
@@ -184,10 +189,10 @@ func (g *Goal) compare(d Document, mine bench.Result) bool {
 	if other == nil {
 		return false
 	}
-	value, ok := g.Figure.ratio(mine, *other)
-	g.Of, g.Value, g.Show, g.Doubt = other.Name, value.Median, format.Ratio, doubt(mine, *other)
+	g.Of, g.Show = other.Name, format.Ratio
+	g.Value, g.Unjudged, ok = g.Figure.judged(mine, other)
 	if floor := w.Yardstick(bench.YardstickFloor); floor != nil {
-		if x, known := g.Figure.ratio(*floor, *other); known {
+		if x, why, known := g.Figure.judged(*floor, other); known && why == "" {
 			g.Floor = format.Ratio(x.Median)
 		}
 	}
@@ -222,8 +227,15 @@ func GoalTable(d Document) Table {
 		if g.Of != "" {
 			figure += ", times " + g.Of + "'s"
 		}
+		value, reached := format.Spread(g.Value, g.Show), "NO"
+		switch {
+		case g.Unjudged != "":
+			value, reached = nothing, g.Unjudged
+		case g.IsReached():
+			reached = "yes"
+		}
 		t.Rows = append(t.Rows, Row{KindNamed(g.Contender), []string{
-			g.Workload, g.Contender, figure, g.Show(g.Value), g.Bound(), cmp.Or(g.Floor, nothing), yes(g.Reached(), g.Doubt),
+			g.Workload, g.Contender, figure, value, g.Bound(), cmp.Or(g.Floor, nothing), reached,
 		}})
 	}
 	return t
@@ -231,9 +243,12 @@ func GoalTable(d Document) Table {
 
 // GoalSummary says how many goals were reached, and how many a run that ended early left out.
 func GoalSummary(d Document) string {
-	n, missed := measuredGoals(d)
+	n, missed, unjudged := measuredGoals(d)
 	text := fmt.Sprintf("%d of %d reached", n-len(missed), n)
-	left := -n
+	if unjudged > 0 {
+		text += fmt.Sprintf("; %s not judged, for want of %d undisturbed rounds", format.Plural(unjudged, "other"), minJudged)
+	}
+	left := -n - unjudged
 	for _, g := range goals {
 		if g.isOf(d) {
 			left++
@@ -248,42 +263,17 @@ func GoalSummary(d Document) string {
 	return text + "."
 }
 
-// measuredGoals counts the goals that the run measured, and tells the missed.
-func measuredGoals(d Document) (n int, missed []string) {
-	all := Goals(d)
-	for _, g := range all {
-		if !g.Reached() {
-			missed = append(missed, fmt.Sprintf("%s, %s (%s)", g.Workload, g.Text(), joined("goal "+g.Show(g.Goal), g.Doubt)))
+// measuredGoals counts the judged goals and the goals that cannot be judged, and tells the missed.
+func measuredGoals(d Document) (n int, missed []string, unjudged int) {
+	for _, g := range Goals(d) {
+		switch {
+		case g.Unjudged != "":
+			unjudged++
+			continue
+		case !g.IsReached():
+			missed = append(missed, fmt.Sprintf("%s, %s (goal %s)", g.Workload, g.Text(), g.Show(g.Goal)))
 		}
+		n++
 	}
-	return len(all), missed
-}
-
-// doubt says how many of the rounds behind a figure other load disturbed, empty for none.
-func doubt(results ...bench.Result) string {
-	rounds, disturbed, single := 0, 0, false
-	for _, r := range results {
-		rounds += len(r.Rounds)
-		disturbed += r.Disturbed
-		single = single || len(r.Rounds) == 1 && r.Disturbed > 0
-	}
-	switch {
-	case disturbed == 0:
-		return ""
-	case single:
-		return "from a single disturbed round"
-	}
-	return fmt.Sprintf("%d of %s disturbed", disturbed, format.Plural(rounds, "round"))
-}
-
-// joined joins the texts that are not empty.
-func joined(texts ...string) string {
-	return strings.Join(slices.DeleteFunc(texts, func(s string) bool { return s == "" }), "; ")
-}
-
-func yes(ok bool, doubt string) string {
-	if ok {
-		return "yes"
-	}
-	return joined("NO", doubt)
+	return n, missed, unjudged
 }

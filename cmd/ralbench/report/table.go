@@ -115,11 +115,7 @@ func tableOf(title, about string, columns []Column, w bench.WorkloadReport, resu
 func Facts(d Document, w bench.WorkloadReport) (lines []string) {
 	first := fmt.Sprintf("each key has the limit %s; %s, %s", format.Limit(w.Limit), format.Plural(w.Keys, "key"), format.Plural(w.Callers, "caller"))
 	if n := Rounds(w); n < w.Rounds {
-		why := "time was up; " + MoreRounds
-		if d.Interrupted {
-			why = "the run was interrupted or late"
-		}
-		first += fmt.Sprintf("; ONLY %d OF %d ROUNDS: %s", n, w.Rounds, why)
+		first += fmt.Sprintf("; %d of %d rounds", n, w.Rounds)
 	}
 	lines = append(lines, first)
 	all, disturbed, repeated := 0, 0, 0

@@ -23,9 +23,14 @@ func VerdictOf(d Document) (lines []Verdict) {
 	if len(d.Workloads) == 0 {
 		return nil
 	}
-	lines = append(FirstScreen(d), promises(d)...)
-	if n, missed := measuredGoals(d); n > 0 {
-		lines = append(lines, Verdict{Title: "Goals", Good: len(missed) == 0 && !d.Interrupted, Text: GoalSummary(d)})
+	return append(FirstScreen(d), Outcome(d)...)
+}
+
+// Outcome says which promises were kept, and how many goals were reached.
+func Outcome(d Document) (lines []Verdict) {
+	lines = promises(d)
+	if n, missed, unjudged := measuredGoals(d); n+unjudged > 0 {
+		lines = append(lines, Verdict{Title: "Goals", Good: n > 0 && len(missed)+unjudged == 0 && !d.Interrupted, Text: GoalSummary(d)})
 	}
 	return lines
 }
@@ -40,7 +45,7 @@ func FirstScreen(d Document) (lines []Verdict) {
 
 // Shortfalls lists missed goals, and where another limiter is clearly better than Ral.
 func Shortfalls(d Document) (lines []Verdict) {
-	_, missed := measuredGoals(d)
+	_, missed, _ := measuredGoals(d)
 	if n := len(missed) - maxMissed; n > 0 {
 		missed = append(missed[:maxMissed], fmt.Sprintf("and %d more, which -goals lists", n))
 	}
@@ -98,11 +103,15 @@ func losses(d Document) (parts []string) {
 			if mine == nil || other == nil {
 				return
 			}
-			x, ok := m.Value(*mine)
-			y, _ := m.Value(*other)
-			if ok && (m.Better < 0 && x.Median > clearly*y.Median || m.Better > 0 && y.Median > clearly*x.Median) {
+			times, why, ok := m.judged(*mine, other)
+			if m.Better > 0 {
+				times = bench.Spread{Median: 1 / times.Median, Min: 1 / times.Max, Max: 1 / times.Min}
+			}
+			if ok && why == "" && times.Median > clearly {
 				name := strings.TrimPrefix(mine.Name+" ", ral+" ")
-				lost = append(lost, joined(fmt.Sprintf("%s%s %s, %s %s", name, m.Name, m.Format(x.Median), other.Name, m.Format(y.Median)), doubt(*mine, *other)))
+				x, _, _ := m.judged(*mine, nil)
+				y, _, _ := m.judged(*other, nil)
+				lost = append(lost, fmt.Sprintf("%s%s %s, %s %s, %s times", name, m.Name, m.Format(x.Median), other.Name, m.Format(y.Median), format.Range(times)))
 			}
 		}
 		for i, r := range w.Results {
@@ -157,19 +166,12 @@ func trust(d Document) Verdict {
 	return v
 }
 
-// MoreRounds says how to get rounds that the budget left out.
-const MoreRounds = "-budget 0, or -full, measures them all"
-
 // RoundsText says over how many rounds the medians are, and if some have fewer.
 func RoundsText(d Document) string {
-	short, why := len(cutShort(d)), MoreRounds
-	if short == 0 {
-		return format.Medians(d.Settings.Rounds)
+	if len(cutShort(d)) > 0 {
+		return "medians of up to " + format.Plural(d.Settings.Rounds, "round")
 	}
-	if d.Interrupted {
-		why = "the run was interrupted"
-	}
-	return fmt.Sprintf("up to %s (fewer in %s: %s)", format.Plural(d.Settings.Rounds, "round"), format.Plural(short, "workload"), why)
+	return format.Medians(d.Settings.Rounds)
 }
 
 // cutShort names the workloads with fewer rounds than planned.
@@ -185,7 +187,11 @@ func cutShort(d Document) (short []string) {
 // cuts tells the rounds and contenders cut by the budget.
 func cuts(d Document) (text string) {
 	if short := cutShort(d); len(short) > 0 && d.Settings.Budget > 0 && !d.Interrupted {
-		text = fmt.Sprintf(" The budget of %v CUT ROUNDS in %s: %s.", d.Settings.Budget, format.And(short), MoreRounds)
+		where := format.And(short)
+		if len(short) > 3 {
+			where = fmt.Sprintf("%d of %s", len(short), format.Plural(len(d.Workloads), "workload"))
+		}
+		text = fmt.Sprintf(" The budget of %v CUT ROUNDS in %s: -budget 0, or -full, measures them all.", d.Settings.Budget, where)
 	}
 	var whole []string
 	for _, l := range d.LeftOut {

@@ -41,7 +41,11 @@ func (p printer) Rows(t report.Table) (text string) {
 			widths[i] = nameWidth
 		}
 		for _, r := range t.Rows {
-			widths[i] = max(widths[i], utf8.RuneCountInString(r.Cells[i]))
+			cell := r.Cells[i]
+			if !head.Words {
+				cell = strings.TrimSuffix(cell, report.Mark) + end
+			}
+			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
 		}
 	}
 	for _, part := range split(t.Columns, widths, max(p.width, minWidth)) {

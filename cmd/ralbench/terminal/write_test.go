@@ -233,7 +233,7 @@ func TestGoalsFitTheWidth(t *testing.T) {
 		for _, row := range table.Rows {
 			assert.Contains(t, b.String(), row.Cells[3])
 		}
-		assert.Contains(t, b.String(), " of "+strconv.Itoa(len(table.Rows))+" reached.")
+		assert.Contains(t, b.String(), " of "+strconv.Itoa(len(table.Rows)-1)+" reached; 1 other not judged", "growth has one round")
 		assert.Contains(t, b.String(), "Trust: ")
 	}
 

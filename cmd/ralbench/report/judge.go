@@ -1,0 +1,64 @@
+package report
+
+import (
+	"fmt"
+
+	"github.com/ral-limiter/ral/bench"
+	"github.com/ral-limiter/ral/cmd/ralbench/format"
+)
+
+// minJudged is the least number of undisturbed rounds that a goal, a loss or a comparison is judged by.
+const minJudged = 3
+
+// notJudged begins the reason for which a figure is not judged.
+const notJudged = "not judged: "
+
+// judged returns the spread of a figure over the undisturbed rounds, as a multiple of another
+// result's in the same rounds unless by is nil. It reports false without a figure. why is empty, or
+// says that there are too few rounds. Figures of other kinds than speeds and latencies have one
+// value, which other load does not change.
+func (c Column) judged(mine bench.Result, by *bench.Result) (s bench.Spread, why string, ok bool) {
+	if c.Pass == nil && c.Latency == nil {
+		s, ok = c.Value(mine)
+		if by != nil {
+			other, known := c.Value(*by)
+			s, ok = single(s.Median/other.Median), ok && known && other.Median != 0
+		}
+		return s, "", ok
+	}
+	var values []float64
+	rounds := 0
+	for i := range mine.Rounds {
+		x, disturbed, known := c.pass(mine, i)
+		if by != nil && known {
+			divisor, alsoDisturbed, also := c.pass(*by, i)
+			x, disturbed, known = x/divisor, disturbed || alsoDisturbed, also && divisor > 0
+		}
+		if !known {
+			continue
+		}
+		if rounds++; !disturbed {
+			values = append(values, x)
+		}
+	}
+	switch {
+	case len(values) >= minJudged:
+	case len(values) == rounds:
+		why = notJudged + format.Plural(rounds, "round")
+	default:
+		why = fmt.Sprintf("%s%d of %s undisturbed", notJudged, len(values), format.Plural(rounds, "round"))
+	}
+	return bench.SpreadOf(values), why, rounds > 0
+}
+
+// pass returns the figure of a round, false if there is none, and whether other load disturbed it.
+func (c Column) pass(r bench.Result, round int) (x float64, disturbed, known bool) {
+	if round >= len(r.Rounds) {
+		return 0, false, false
+	}
+	x, known = c.round(r, round)
+	if c.Latency == nil {
+		return x, r.Rounds[round].Disturbed, known
+	}
+	return x, known && r.LatencyRounds[round].Disturbed, known
+}
