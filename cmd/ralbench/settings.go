@@ -243,9 +243,12 @@ func shown(f *flag.FlagSet) (file string, err error) {
 	return f.Arg(0), err
 }
 
-// withFile writes -json without a file as -json=-.
+// withFile writes -json without a file as -json=-, and help as -h.
 func withFile(args []string) []string {
 	var out []string
+	if len(args) > 0 && args[0] == "help" {
+		args = slices.Concat([]string{"-h"}, args[1:])
+	}
 	for i, arg := range args {
 		if (arg == "-json" || arg == "--json") && (i+1 == len(args) || strings.HasPrefix(args[i+1], "-")) {
 			arg = "-json=-"

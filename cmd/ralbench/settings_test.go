@@ -173,6 +173,10 @@ func TestHelpFitsATerminalAndExplainsAll(t *testing.T) {
 	screen, _ := mustRun(t, "-h")
 	assert.Less(t, strings.Count(screen, "\n"), 24, "a screen, with the next prompt")
 	text, _ := mustRun(t, "-help", "all")
+	for shown, args := range map[string][]string{screen: {"help"}, text: {"help", "all"}} {
+		again, _ := mustRun(t, args...)
+		assert.Equal(t, shown, again, args)
+	}
 	for line := range strings.Lines(screen + text) {
 		assert.LessOrEqual(t, utf8.RuneCountInString(strings.TrimSuffix(line, "\n")), 80, line)
 		assert.Equal(t, strings.TrimRight(line, " \n")+"\n", line, "spaces at its end")

@@ -21,7 +21,11 @@ func cpusOf(d report.Document) (cpus []int) {
 func again(d report.Document) []string {
 	s := d.Settings
 	var commands []string
-	if m := d.Machine.Commit; m != report.Unknown {
+	program := "go run ./cmd/ralbench"
+	switch m := d.Machine.Commit; {
+	case d.Machine.Build() == m:
+		program = "go run github.com/ral-limiter/ral/cmd/ralbench@" + m
+	case m != report.Unknown:
 		commands = append(commands, "git checkout "+strings.TrimSuffix(m, "+changes"))
 	}
 	rounds := fmt.Sprintf("-rounds %d -duration %v ", s.Rounds, s.Duration)
@@ -29,10 +33,10 @@ func again(d report.Document) []string {
 		rounds = "" // they are the defaults; given, they would hold for all workloads
 	}
 	if s.Serve {
-		return append(commands, fmt.Sprintf("go run ./cmd/ralbench -serve -workloads %s %s-scale %v -json new.json -html new.html",
+		return append(commands, fmt.Sprintf(program+" -serve -workloads %s %s-scale %v -json new.json -html new.html",
 			strings.Join(s.Workloads, ","), rounds, s.Scale))
 	}
-	run := fmt.Sprintf("go run ./cmd/ralbench -workloads %s -cpu %s %s-scale %v",
+	run := fmt.Sprintf(program+" -workloads %s -cpu %s %s-scale %v",
 		strings.Join(s.Workloads, ","), format.Numbers(cpusOf(d), ","), rounds, s.Scale)
 	if s.Fleet {
 		run += fmt.Sprintf(" -fleet -share %v", s.Share)

@@ -146,6 +146,8 @@ func TestPageSaysHowToRepeatTheRun(t *testing.T) {
 	assert.NotContains(t, again(d)[1], "-rounds", "that would be more rounds of some workloads")
 	d.Machine.Commit = report.Unknown
 	assert.Len(t, again(d), 1)
+	d.Machine.Commit = "v0.1.0"
+	assert.Contains(t, again(d)[0], " go run github.com/ral-limiter/ral/cmd/ralbench@v0.1.0 -workloads ")
 }
 
 func TestDisturbedAndMissingRoundsAreSaid(t *testing.T) {

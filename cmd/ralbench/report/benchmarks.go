@@ -18,7 +18,7 @@ func (d Document) WriteBenchmarks(w io.Writer) error {
 	m := d.Machine
 	line := func(text string) { fmt.Fprintln(b, strings.Join(strings.Fields(text), " ")) }
 	// A comment, since benchstat separates runs with different keys.
-	line("# ralbench of commit " + m.Commit + ", " + m.Go)
+	line("# ralbench, " + m.Build() + ", " + m.Go)
 	line("goos: " + m.OS)
 	line("goarch: " + m.Arch)
 	line("cpu: " + m.CPU)

@@ -22,11 +22,16 @@ type Machine struct {
 	Arch       string `json:"arch"`
 	Go         string `json:"go"`
 	GOGC       string `json:"gogc,omitempty"` // only if set
-	Commit     string `json:"commit"`
+	// Commit is the version, such as v0.1.0, of a program that was installed.
+	Commit string `json:"commit"`
 }
 
 // ThisMachine describes this machine and this program.
 func ThisMachine() Machine {
+	build, ok := debug.ReadBuildInfo()
+	if !ok {
+		build = new(debug.BuildInfo)
+	}
 	return Machine{
 		CPU:        processor(),
 		Cores:      runtime.NumCPU(),
@@ -35,7 +40,7 @@ func ThisMachine() Machine {
 		Arch:       runtime.GOARCH,
 		Go:         runtime.Version(),
 		GOGC:       os.Getenv("GOGC"),
-		Commit:     commit(),
+		Commit:     commit(build),
 	}
 }
 
@@ -63,11 +68,20 @@ func processor() string {
 	return Unknown
 }
 
-// commit returns the commit of the build, with "+changes" if modified, or of the repository here.
-func commit() string {
-	revision, modified := "", false
-	if info, ok := debug.ReadBuildInfo(); ok {
-		revision, modified = version.Revision(info)
+// Build names the program: commit abc, or v0.1.0.
+func (m Machine) Build() string {
+	if strings.HasPrefix(m.Commit, "v") {
+		return m.Commit
+	}
+	return "commit " + m.Commit
+}
+
+// commit returns the commit of the build, with "+changes" if modified, or its version if it was
+// installed, or the commit of the repository here.
+func commit(build *debug.BuildInfo) string {
+	revision, modified := version.Revision(build)
+	if revision == "" && strings.HasPrefix(build.Main.Version, "v") {
+		return build.Main.Version
 	}
 	if revision == "" {
 		root := output("git", "rev-parse", "--show-toplevel")

@@ -3,6 +3,7 @@ package report
 import (
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"strings"
 	"testing"
 	"time"
@@ -91,7 +92,7 @@ func TestBenchmarksAreOfTheGoFormat(t *testing.T) {
 	d.Machine = Machine{OS: "linux", Arch: "amd64", CPU: "a\nb", Go: "go1.25", Commit: "abc"}
 	var b strings.Builder
 	require.NoError(t, d.WriteBenchmarks(&b))
-	assert.Equal(t, `# ralbench of commit abc, go1.25
+	assert.Equal(t, `# ralbench, commit abc, go1.25
 goos: linux
 goarch: amd64
 cpu: a b
@@ -123,4 +124,15 @@ func TestErrorsOfFilesSayTheAcceptedText(t *testing.T) {
 	_, err = Read(filepath.Join(t.TempDir(), "none.json"))
 	assert.ErrorIs(t, err, os.ErrNotExist)
 	assert.ErrorContains(t, err, "want a file")
+}
+
+func TestInstalledProgramSaysItsVersion(t *testing.T) {
+	installed := &debug.BuildInfo{Main: debug.Module{Version: "v0.1.0"}}
+	assert.Equal(t, "v0.1.0", commit(installed))
+	assert.Equal(t, "v0.1.0", Machine{Commit: commit(installed)}.Build())
+	installed.Settings = []debug.BuildSetting{{Key: "vcs.revision", Value: "0123456789abcdef"}, {Key: "vcs.modified", Value: "true"}}
+	assert.Equal(t, "commit 0123456789ab+changes", Machine{Commit: commit(installed)}.Build(), "a clone has no version")
+	for _, version := range []string{"", "(devel)"} {
+		assert.NotEqual(t, version, commit(&debug.BuildInfo{Main: debug.Module{Version: version}}))
+	}
 }
