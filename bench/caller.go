@@ -12,9 +12,6 @@ type caller struct {
 	recorder      Recorder
 	// slow calls take milliseconds: once then checks after each whether to stop.
 	slow bool
-	// anew makes once build an address for each call, and drop it afterwards. So the heap has those
-	// that a limiter keeps.
-	anew bool
 }
 
 // askFunc asks for a batch of keys.
@@ -50,19 +47,23 @@ func (c *caller) loop(stop *atomic.Bool, ask askFunc) {
 	c.passed += int64(passed)
 }
 
+// once asks for each key of the stream once. If the stream has no names, it builds an address for
+// each call and drops it afterwards, so that the heap has those that a limiter keeps.
 func (c *caller) once(stop *atomic.Bool, ask askFunc) {
 	asked, passed, size := 0, 0, batch
 	var built [batch]string
 	if c.slow {
 		size = 1
 	}
-	for index := 0; index < len(c.keys) && !stop.Load(); index += size {
-		keys := c.keys[index:min(index+size, len(c.keys))]
-		if c.anew {
-			for i, key := range c.order[index : index+len(keys)] {
-				built[i] = newAddress(key)
+	for index := 0; index < len(c.order) && !stop.Load(); index += size {
+		end := min(index+size, len(c.order))
+		keys := built[:end-index]
+		if c.keys != nil {
+			keys = c.keys[index:end]
+		} else {
+			for i, key := range c.order[index:end] {
+				keys[i] = newAddress(key)
 			}
-			keys = built[:len(keys)]
 		}
 		passed += ask(keys)
 		asked += len(keys)

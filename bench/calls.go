@@ -65,7 +65,7 @@ func Calls(scale float64) []Workload {
 		{
 			Name: SetPolicyWorkload, About: "the limit is changed 200 times, while 8 callers ask for one key",
 			Why:   "A limit that is changed under load: SetPolicy returns only when the new one holds.",
-			Limit: Loose, Draw: DrawOnce, Keys: max(int(math.Round(200*scale)), 1), Callers: 1, Rounds: 1, OneTimedPass: true, Apart: true, CallCost: 2 * time.Millisecond,
+			Limit: Loose, Draw: DrawOnce, Keys: max(int(math.Round(200*scale)), 1), Callers: 1, Rounds: 3, OneTimedPass: true, Apart: true, CallCost: 2 * time.Millisecond,
 		},
 	}
 }

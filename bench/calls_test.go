@@ -1,8 +1,10 @@
 package bench
 
 import (
+	"sync"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/stretchr/testify/assert"
 )
@@ -57,4 +59,31 @@ func TestWindowCountsItsOwnCalls(t *testing.T) {
 	assert.Equal(t, []int64{2, 1, 0}, count(second.end(Window{})))
 	assert.Equal(t, []int64{5, 2, 3}, count(first), "the first is what it was")
 	assert.Equal(t, []int64{0, 0, 0}, count(beginWindow(callers).end(Window{})))
+}
+
+// Promise: Each call of a workload has a text of its own, as in a server, and never the text that a limiter keeps.
+func TestKeysAreBuiltAnew(t *testing.T) {
+	for _, w := range []Workload{{Name: "hot", Keys: 1}, {Name: "many", Keys: 300}, {Name: "zipf", Keys: 300, Draw: DrawZipf}} {
+		var mu sync.Mutex
+		kept, calls, again := map[string]*byte{}, 0, 0
+		c := faked("keeps", func(Setup) *fake {
+			return &fake{ask: func(keys []string) int {
+				mu.Lock()
+				defer mu.Unlock()
+				for _, key := range keys {
+					if first, known := kept[key]; !known {
+						kept[key] = unsafe.StringData(key)
+					} else if calls++; first == unsafe.StringData(key) {
+						again++
+					}
+				}
+				return len(keys)
+			}}
+		})
+		w.Limit = Loose
+		resultOf(t, quick(), w, c)
+		assert.Len(t, kept, w.Keys, w.Name)
+		assert.Positive(t, calls, w.Name)
+		assert.Zero(t, again, w.Name)
+	}
 }

@@ -14,8 +14,9 @@
 //   - Throughput is measured without timing single calls. Latencies come from their own passes,
 //     with two clock reads around each call, and include about one read. One workload is too
 //     long for two passes, and its report says so.
-//   - Keys are prepared before the clock starts, in the order of the calls. Each call has its own
-//     string: its bytes are at hand, but differ from the bytes that the limiter keeps.
+//   - Keys are prepared before the clock starts, in the order of the calls, and count as built
+//     anew: each call has a text of its own, whose bytes are at hand and are never the bytes that
+//     the limiter keeps.
 //   - The loop that asks is the contender's own and takes a batch of keys, so that no contender
 //     pays for an indirect call.
 //   - Allocations are the difference of runtime.MemStats over a pass, with background
@@ -23,11 +24,11 @@
 //   - Processor time is the process's own, so that a busy machine disturbs the ratios little.
 //   - On Linux a pass counts as disturbed if other processes cost it more than 5% of its processor
 //     time and more than 30 ms (from /proc/stat). It is repeated at most twice, and the pass that
-//     lost least is kept, whatever its figures. Repeats take at most a quarter of the run, and stop
-//     when the run is late or after several useless repeats in a row. The long passes of growth and
-//     memory are not repeated.
+//     lost least is kept, whatever its figures. Repeats take at most a quarter of the run, take
+//     the time of no round, and stop after several useless repeats in a row. The long passes of
+//     growth and memory are not repeated.
 //   - The round of an interruption is dropped, and no other. When time is short, whole rounds are
-//     not begun; the report says how many were.
+//     not begun, equally many of each workload; the report says how many were.
 //   - Memory is the heap after a full garbage collection, less the heap before the limiter was
 //     made. See [Memory].
 //

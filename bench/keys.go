@@ -42,8 +42,8 @@ func mix(x uint64) uint64 {
 	return x ^ x>>31
 }
 
-// stream holds the keys of a caller: keys[i] is the name of the order[i]-th key. Limiters share a
-// stream. Names have their own bytes, contiguous in memory.
+// stream holds the keys of a caller: keys[i] is the name of the order[i]-th key, or keys is nil.
+// Limiters share a stream. Names have their own bytes, contiguous in memory.
 type stream struct {
 	keys  []string
 	order []uint32
@@ -65,8 +65,12 @@ func newStream(order []uint32) stream {
 }
 
 func (s stream) part(i, n int) stream {
-	from, to := len(s.keys)*i/n, len(s.keys)*(i+1)/n
-	return stream{s.keys[from:to], s.order[from:to]}
+	from, to := len(s.order)*i/n, len(s.order)*(i+1)/n
+	part := stream{order: s.order[from:to]}
+	if s.keys != nil {
+		part.keys = s.keys[from:to]
+	}
+	return part
 }
 
 // draw returns n keys, one after the other.

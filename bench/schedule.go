@@ -91,7 +91,7 @@ func (s *schedule) setup() Setup {
 func (s *schedule) allKeys() []*caller {
 	callers := make([]*caller, s.Callers)
 	for i := range callers {
-		callers[i] = &caller{stream: s.pool, slow: s.CallCost > 0, anew: s.Memory}
+		callers[i] = &caller{stream: s.pool, slow: s.CallCost > 0}
 		if s.Draw != DrawSameOrder {
 			callers[i].stream = s.pool.part(i, len(callers))
 		}

@@ -73,7 +73,10 @@ func (s *schedule) prepareTime() time.Duration {
 }
 
 func (s *schedule) prepare() error {
-	s.pool, s.known = newStream(upTo(0, s.Keys)), newStream(upTo(s.Keys, s.Known))
+	if s.pool.order = upTo(0, s.Keys); !s.Memory {
+		s.pool = newStream(s.pool.order)
+	}
+	s.known = newStream(upTo(s.Keys, s.Known))
 	if s.Draw.keepsLimiter() {
 		s.streams = drawStreams(s.Workload, s.Callers)
 		if s.findLimit = s.Limit == (Limit{}); s.findLimit {

@@ -10,17 +10,9 @@ import (
 	"github.com/ral-limiter/ral/internal/testkit/child"
 )
 
-// rals returns Ral, and Ral by package time's clock if not the default. Goals are about the first.
-func rals() []bench.Contender {
-	if bench.ReadsCounter() {
-		return []bench.Contender{bench.Ral(), bench.RalPackageTime()}
-	}
-	return []bench.Contender{bench.Ral()}
-}
-
 // always returns the yardsticks and Ral.
 func always() []bench.Contender {
-	return append([]bench.Contender{bench.Floor(), bench.XsyncMap()}, rals()...)
+	return []bench.Contender{bench.Floor(), bench.XsyncMap(), bench.Ral()}
 }
 
 // peerNames returns the names of all peers, other limits and verbs last.
@@ -33,10 +25,15 @@ func peerNames() (names []string) {
 	return names
 }
 
-// candidates returns the peers, the nearest first, with Redis even if not installed.
+// candidates returns the peers, the nearest first, with Redis even if not installed, and Ral by
+// package time's clock if that is not the default.
 func candidates() []bench.Contender {
 	server, _ := child.FindRedis("")
-	return append(peers.All(), bench.RalQueued(), peers.Redis(server))
+	all := append(peers.All(), bench.RalQueued(), peers.Redis(server))
+	if bench.ReadsCounter() {
+		all = append(all, bench.RalPackageTime())
+	}
+	return all
 }
 
 func contenders() []bench.Contender { return append(always(), candidates()...) }

@@ -207,6 +207,10 @@ func (s *settings) complete(given map[string]bool, names, chosen []string) (err 
 	if s.Brief = !asked && !s.Fleet && !s.Serve; s.Brief {
 		s.workloads = bench.Brief(s.workloads)
 	}
+	if s.Brief && names == nil {
+		// A round of it takes half a minute, and a goal needs three.
+		s.workloads = slices.DeleteFunc(s.workloads, func(w bench.Workload) bool { return w.Name == bench.GrowthWorkload })
+	}
 	if s.Fleet && names == nil {
 		s.workloads = fleetbench.Chosen(s.workloads, s.Full, s.Share)
 	}

@@ -34,8 +34,10 @@ func TestFlagsAndTheirDefaults(t *testing.T) {
 	assert.Equal(t, defaultBudget, s.Budget)
 	assert.Equal(t, []int{runtime.GOMAXPROCS(0)}, s.CPUs)
 	assert.Empty(t, s.json)
-	assert.Equal(t, bench.Names(bench.All(1)), bench.Names(s.workloads))
-	assert.Equal(t, withAlways("x/time+xsync", "x/time+sync.Map", "go-limiter"), general(s))
+	briefly := slices.DeleteFunc(bench.Names(bench.All(1)), func(name string) bool { return name == bench.GrowthWorkload })
+	assert.Equal(t, briefly, bench.Names(s.workloads), "a round of growth takes half a minute")
+	assert.Equal(t, withAlways("x/time+xsync", "x/time+sync.Map", "go-limiter", "throttled"), general(s))
+	assert.Equal(t, []string{bench.GrowthWorkload}, bench.Names(parsed(t, "-workloads", bench.GrowthWorkload).workloads))
 	assert.Contains(t, s.record().Contenders, "Ral Peek")
 	assert.Contains(t, s.record().Contenders, "x/time Wait", "the peers of other calls are always there")
 
@@ -68,11 +70,7 @@ func TestFullMeansEverythingUnlessOtherFlagsSayLess(t *testing.T) {
 }
 
 func withAlways(peers ...string) []string {
-	names := []string{"floor", "xsync map", "Ral"}
-	if bench.ReadsCounter() {
-		names = append(names, "Ral package time")
-	}
-	return append(names, peers...)
+	return append([]string{"floor", "xsync map", "Ral"}, peers...)
 }
 
 // general returns the contenders not made for certain workloads.
@@ -135,7 +133,7 @@ func TestBadFlagsSayTheAcceptedValues(t *testing.T) {
 		{[]string{"-rounds", "0"}, []string{"-rounds", `"0"`, "1 to 1000"}},
 		{[]string{"-cpu", "1,2000"}, []string{"-cpu", `"1,2000"`, "1 to 1024", "1,2,4"}},
 		{[]string{"-cpu", "2,2"}, []string{"-cpu", `"2,2"`}},
-		{[]string{"-peers", "ulule,tepid"}, []string{"-peers", `"tepid"`, "x/time+xsync, x/time+sync.map, go-limiter", "ral-queued", "redis_rate", "all", "none"}},
+		{[]string{"-peers", "ulule,tepid"}, []string{"-peers", `"tepid"`, "x/time+xsync, x/time+sync.map, go-limiter, throttled", "ral-queued", "redis_rate", "all", "none"}},
 		{[]string{"-duration", "5"}, []string{"-duration", `"5"`, "1ms to 1h", "200ms"}},
 		{[]string{"-budget", "-1s"}, []string{"-budget", `"-1s"`, "24h"}},
 		{[]string{"-scale", "2"}, []string{"-scale", `"2"`, "0.0001 to 1"}},

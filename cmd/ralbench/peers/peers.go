@@ -18,13 +18,13 @@ import (
 // All returns all peers except Redis, which needs a redis-server, the nearest to Ral first.
 func All() []bench.Contender {
 	return []bench.Contender{
-		xtimeXsync, xtimeSyncMap, goLimiter, // the nearest
-		xtimeMutex, throttledGCRA, ululeWindow, jujuBucket, httprateWindow, failsafeWindow, uberPacing,
+		xtimeXsync, xtimeSyncMap, goLimiter, throttledGCRA, // the nearest
+		xtimeMutex, ululeWindow, jujuBucket, httprateWindow, failsafeWindow, uberPacing,
 	}
 }
 
 // Nearest is the number of peers nearest to Ral: in wide use, in process, for many keys.
-const Nearest = 3
+const Nearest = 4
 
 // Calls returns the peers of Ral's other limits and verbs for [bench.Calls]. Each names the row of
 // Ral with the same kind of call.
