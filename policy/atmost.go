@@ -2,42 +2,14 @@ package policy
 
 import (
 	"fmt"
-	"math/bits"
 	"time"
 )
-
-// atMostLayouts are the possible numbers of parts. The lowest two bits of a word are an index.
-var atMostLayouts = [...]int{1, 2, 4, 8}
-
-const (
-	layoutBits     = 2
-	shortestAtMost = time.Millisecond // so that no part is rounded up by much
-)
-
-// layout divides time and a word: from the lowest bits, code, the counts of the current and of
-// earlier parts that count, and the number of the current part.
-type layout struct {
-	code   uint64
-	counts int           // the parts of a period, and another
-	length time.Duration // of a part
-	bits   uint          // of a count
-	width  uint          // of all counts
-	last   uint64        // highest number of a part that a word can hold
-
-	byLength, byBits divisor
-}
 
 // atMost keeps in a word the units of each part that an open window of length per can reach.
 type atMost struct {
 	untraced
-	limit   int64
-	per     time.Duration
-	layouts [len(atMostLayouts)]layout // the ways to divide per, whatever the limit
-	own     *layout                    // the layout that this limit uses
+	partition
 }
-
-// endAtMost is the instant at which time stands still: 9 years after the epoch.
-const endAtMost = Instant(lastingTime)
 
 // AtMost returns a limit without exceptions: no window of length per, wherever it starts, ever sees
 // more than limit units. Choose it if an upstream service counts and punishes, or if the limit is
@@ -95,16 +67,11 @@ const endAtMost = Instant(lastingTime)
 // counts in the first part that begins with the last turn or later, and no call is admitted
 // before that.
 func AtMost(limit int64, per time.Duration) (Policy, error) {
-	if err := windowFault("AtMost", limit, per, shortestAtMost); err != nil {
+	if err := windowFault("AtMost", limit, per, minPeriod); err != nil {
 		return nil, err
 	}
-	a := &atMost{limit: limit, per: per}
-	for code, parts := range atMostLayouts {
-		a.layouts[code] = newLayout(uint64(code), uint64(parts), uint64(per))
-		if c := &a.layouts[code]; uint64(limit) <= c.full() {
-			a.own = c // the counts shrink from one to the next
-		}
-	}
+	a := &atMost{}
+	a.divide(limit, per, uint64(limit))
 	if a.own == nil {
 		return nil, &FieldError{Of: "AtMost", Field: "limit", Value: limit, Want: fmt.Sprintf(
 			"at most %d: a word that lasts 9 years holds no higher counts of two parts of %v%s", a.layouts[0].full(), per, holders(limit, per))}
@@ -112,102 +79,9 @@ func AtMost(limit int64, per time.Duration) (Policy, error) {
 	return a, nil
 }
 
-func (a *atMost) Limit() int64 { return a.limit }
-
-func (a *atMost) Window() time.Duration { return a.per }
-
-func (a *atMost) Delays() bool { return false }
-
-func newLayout(code, parts, per uint64) layout {
-	length := (per + parts - 1) / parts
-	// The number needs this many bits to last; the others are for the counts.
-	number := bits.Len64(lastingTime/length + 2)
-	count := uint(63-layoutBits-number) / uint(parts+1)
-	width := uint(parts+1) * count
-	last := uint64(1)<<(63-layoutBits-width) - 2 // below MaxWord
-	return layout{
-		code: code, counts: int(parts) + 1, length: time.Duration(length), bits: count, width: width,
-		last: min(last, 4*lastingTime/length), // an instant can hold its end
-
-		byLength: newDivisor(length), byBits: newDivisor(uint64(count)),
-	}
-}
-
-// slots is an unpacked word.
-type slots struct {
-	*layout
-	number uint64
-	packed uint64
-}
-
-func (l *layout) full() uint64 { return 1<<l.bits - 1 }
-
-func (l *layout) begins(number uint64) Instant { return Instant(number * uint64(l.length)) }
-
-func (l *layout) numberAt(t Instant) uint64 { return l.byLength.quotient(uint64(t)) }
-
-func (a *atMost) split(word uint64) slots {
-	c := &a.layouts[word&(1<<layoutBits-1)]
-	packed := word >> layoutBits
-	return slots{layout: c, number: min(packed>>c.width, c.last), packed: packed & (1<<c.width - 1)}
-}
-
-func (p slots) join() uint64 {
-	return (p.number<<p.width|p.packed)<<layoutBits | p.code
-}
-
-// slotsAt returns the counts for a call at t. A t before the word's part counts as its beginning.
-// If nothing counts, the layout is this limit's own.
-func (a *atMost) slotsAt(word uint64, t Instant) slots {
-	p := a.split(word)
-	number := p.numberAt(t)
-	if number < p.number {
-		return p
-	}
-	if p = p.advanceTo(number); p.packed == 0 && p.layout != a.own {
-		return slots{layout: a.own, number: a.own.numberAt(t)}
-	}
-	return p
-}
-
-// advanceTo makes a later part current, and drops the counts that leave.
-func (p slots) advanceTo(number uint64) slots {
-	passed := number - p.number
-	p.number = number
-	if passed >= uint64(p.counts) {
-		p.packed = 0
-		return p
-	}
-	p.packed = p.packed << (uint(passed) * p.bits) & (1<<p.width - 1)
-	return p
-}
-
-// count returns the count of the before-th part back.
-func (p slots) count(before int) uint64 { return p.packed >> (uint(before) * p.bits) & p.full() }
-
-// used returns the number of units that count.
-func (p slots) used() uint64 {
-	var sum uint64
-	packed, width, full := p.packed, p.bits, p.full()
-	for range p.counts {
-		sum += packed & full
-		packed >>= width & 63
-	}
-	return sum
-}
-
-// freshAt returns the instant at which the latest part with a count above 0 leaves.
-func (p slots) freshAt() Instant {
-	if p.packed == 0 {
-		return p.begins(p.number)
-	}
-	before := p.byBits.quotient(uint64(bits.TrailingZeros64(p.packed)))
-	return p.begins(p.number + uint64(p.counts) - before)
-}
-
 // Choke refuses a call if its turn would begin a later part.
 func (a *atMost) Choke(word uint64, now Instant) (uint64, bool) {
-	t := clamped(now, endAtMost)
+	t := clamped(now, endOfParts)
 	p := a.slotsAt(word, t)
 	if p.used() >= uint64(a.limit) || p.begins(p.number) > t {
 		return word, false
@@ -216,7 +90,7 @@ func (a *atMost) Choke(word uint64, now Instant) (uint64, bool) {
 }
 
 func (a *atMost) Take(word uint64, now Instant, n int64, patience time.Duration) (next uint64, d Decision) {
-	t := clamped(now, endAtMost)
+	t := clamped(now, endOfParts)
 	p := a.slotsAt(word, t)
 	used := p.used()
 	next = word
@@ -233,12 +107,12 @@ func (a *atMost) Take(word uint64, now Instant, n int64, patience time.Duration)
 		}
 		turn := p.advanceTo(p.number + uint64(later))
 		start := max(t, turn.begins(turn.number))
-		if start > endAtMost {
+		if start > endOfParts {
 			d.RetryAfter = Never // time stands still before it
 			break
 		}
 		if d.admit(time.Duration(start-t), patience) {
-			p = a.charged(turn, t, uint64(n)) // fits a word, as the part begins before endAtMost
+			p = a.charged(turn, t, uint64(n)) // fits a word, as the part begins before endOfParts
 			next, used = p.join(), p.used()
 		}
 	}
@@ -269,10 +143,8 @@ func (a *atMost) repack(p slots, t Instant) slots {
 	return slots{layout: a.own, number: a.own.numberAt(latest), packed: min(p.used(), a.own.full())}
 }
 
-func (a *atMost) FreshAt(word uint64) Instant { return a.split(word).freshAt() }
-
 func (a *atMost) Refund(word uint64, now Instant, n int64) uint64 {
-	t := clamped(now, endAtMost)
+	t := clamped(now, endOfParts)
 	p := a.slotsAt(word, t)
 	if n < 0 {
 		charge := asUnits(n, a.own.full())
@@ -294,7 +166,7 @@ func (a *atMost) Refund(word uint64, now Instant, n int64) uint64 {
 
 // Cancel ignores undone: the units of a count are indistinguishable.
 func (a *atMost) Cancel(word, taken uint64, _, now Instant, n, _ int64) uint64 {
-	t := clamped(now, endAtMost)
+	t := clamped(now, endOfParts)
 	p, took := a.slotsAt(word, t), a.split(taken)
 	ago := p.number - took.number // in parts; wraps to a huge number if the take lies ahead
 	if n < 0 || took.layout != p.layout || ago >= uint64(p.counts) {
@@ -304,13 +176,6 @@ func (a *atMost) Cancel(word, taken uint64, _, now Instant, n, _ int64) uint64 {
 		return word
 	}
 	return p.join()
-}
-
-// takeBackFrom gives back up to n units of the before-th part back, and returns how many.
-func (p *slots) takeBackFrom(before int, n uint64) uint64 {
-	back := min(n, p.count(before))
-	p.packed -= back << (uint(before) * p.bits)
-	return back
 }
 
 func (a *atMost) Reads(other Policy) bool {
@@ -326,7 +191,7 @@ func (a *atMost) Carry(from Policy, word uint64, now Instant) (uint64, bool) {
 	if a.Reads(old) {
 		return word, true
 	}
-	t := clamped(now, endAtMost)
+	t := clamped(now, endOfParts)
 	if t >= old.FreshAt(word) {
 		return 0, true
 	}
@@ -338,15 +203,6 @@ func (a *atMost) Carry(from Policy, word uint64, now Instant) (uint64, bool) {
 		number = min(a.own.numberAt(start+Instant(a.own.length)-1), a.own.last)
 	}
 	return slots{layout: a.own, number: number, packed: min(p.used(), a.own.full())}.join(), true
-}
-
-// Parts returns the number of parts, k, that divide the period of an [AtMost], or 0 for another
-// policy. In the long run limit*k/(k+1) units per period pass.
-func Parts(p Policy) int {
-	if a, ok := p.(*atMost); ok && a != nil {
-		return a.own.counts - 1
-	}
-	return 0
 }
 
 func (a *atMost) String() string { return "at most " + rateText(a.limit, a.per) }

@@ -1,0 +1,165 @@
+package policy
+
+import (
+	"math/bits"
+	"time"
+)
+
+// partLayouts are the possible numbers of parts of a period. The lowest two bits of a word are an
+// index.
+var partLayouts = [...]int{1, 2, 4, 8}
+
+const (
+	layoutBits = 2
+	minPeriod  = time.Millisecond // so that no part is rounded up by much
+)
+
+// endOfParts is the instant at which time stands still: 9 years after the epoch.
+const endOfParts = Instant(lastingTime)
+
+// partition divides a period into parts. A word of such a limit has a count of units for the current
+// part and for each earlier part that still counts.
+type partition struct {
+	limit int64
+	per   time.Duration
+	// layouts are the ways to divide per. They do not depend on the limit.
+	layouts [len(partLayouts)]layout
+	// own is the layout of a key's first word. It is nil if no layout holds the limit.
+	own *layout
+}
+
+// layout divides time and a word: from the lowest bits, code, the counts of the current and of
+// earlier parts that count, and the number of the current part.
+type layout struct {
+	code   uint64
+	counts int           // the parts of a period, and another
+	length time.Duration // of a part
+	bits   uint          // of a count
+	width  uint          // of all counts
+	last   uint64        // highest number of a part that a word can hold
+
+	byLength, byBits divisor
+}
+
+// divide sets the limit's layouts. Its own has the most parts among those that hold a count of
+// maxCount.
+func (p *partition) divide(limit int64, per time.Duration, maxCount uint64) {
+	p.limit, p.per = limit, per
+	for code, parts := range partLayouts {
+		l := newLayout(uint64(code), uint64(parts), uint64(per))
+		if p.layouts[code] = l; maxCount <= l.full() { // the counts shrink from one to the next
+			p.own = &p.layouts[code]
+		}
+	}
+}
+
+func newLayout(code, parts, per uint64) layout {
+	length := (per + parts - 1) / parts
+	// The number needs this many bits to last; the others are for the counts.
+	number := bits.Len64(lastingTime/length + 2)
+	count := uint(63-layoutBits-number) / uint(parts+1)
+	width := uint(parts+1) * count
+	last := uint64(1)<<(63-layoutBits-width) - 2 // below MaxWord
+	return layout{
+		code: code, counts: int(parts) + 1, length: time.Duration(length), bits: count, width: width,
+		last: min(last, 4*lastingTime/length), // an instant can hold its end
+
+		byLength: newDivisor(length), byBits: newDivisor(uint64(count)),
+	}
+}
+
+// slots is an unpacked word.
+type slots struct {
+	*layout
+	number uint64
+	packed uint64
+}
+
+func (l *layout) full() uint64 { return 1<<l.bits - 1 }
+
+func (l *layout) begins(number uint64) Instant { return Instant(number * uint64(l.length)) }
+
+func (l *layout) numberAt(t Instant) uint64 { return l.byLength.quotient(uint64(t)) }
+
+func (p *partition) split(word uint64) slots {
+	c := &p.layouts[word&(1<<layoutBits-1)]
+	packed := word >> layoutBits
+	return slots{layout: c, number: min(packed>>c.width, c.last), packed: packed & (1<<c.width - 1)}
+}
+
+func (s slots) join() uint64 {
+	return (s.number<<s.width|s.packed)<<layoutBits | s.code
+}
+
+// slotsAt returns the counts for a call at t. A t before the word's part counts as its beginning.
+// If nothing counts, the layout is this limit's own.
+func (p *partition) slotsAt(word uint64, t Instant) slots {
+	s := p.split(word)
+	number := s.numberAt(t)
+	if number < s.number {
+		return s
+	}
+	if s = s.advanceTo(number); s.packed == 0 && s.layout != p.own {
+		return slots{layout: p.own, number: p.own.numberAt(t)}
+	}
+	return s
+}
+
+// advanceTo makes a later part current, and drops the counts that leave.
+func (s slots) advanceTo(number uint64) slots {
+	passed := number - s.number
+	s.number = number
+	if passed >= uint64(s.counts) {
+		s.packed = 0
+		return s
+	}
+	s.packed = s.packed << (uint(passed) * s.bits) & (1<<s.width - 1)
+	return s
+}
+
+// count returns the count of the before-th part back.
+func (s slots) count(before int) uint64 { return s.packed >> (uint(before) * s.bits) & s.full() }
+
+// used returns the number of units that count.
+func (s slots) used() uint64 {
+	var sum uint64
+	packed, width, full := s.packed, s.bits, s.full()
+	for range s.counts {
+		sum += packed & full
+		packed >>= width & 63
+	}
+	return sum
+}
+
+// freshAt returns the instant at which the latest part with a count above 0 leaves.
+func (s slots) freshAt() Instant {
+	if s.packed == 0 {
+		return s.begins(s.number)
+	}
+	before := s.byBits.quotient(uint64(bits.TrailingZeros64(s.packed)))
+	return s.begins(s.number + uint64(s.counts) - before)
+}
+
+// takeBackFrom gives back up to n units of the before-th part back, and returns how many.
+func (s *slots) takeBackFrom(before int, n uint64) uint64 {
+	back := min(n, s.count(before))
+	s.packed -= back << (uint(before) * s.bits)
+	return back
+}
+
+func (p *partition) FreshAt(word uint64) Instant { return p.split(word).freshAt() }
+
+func (p *partition) Limit() int64 { return p.limit }
+
+func (p *partition) Delays() bool { return false }
+
+func (p *partition) Window() time.Duration { return p.per }
+
+// Parts returns the number of parts, k, that divide the period of an [AtMost], or 0 for another
+// policy. In the long run limit*k/(k+1) units per period pass.
+func Parts(p Policy) int {
+	if a, ok := p.(*atMost); ok && a != nil {
+		return a.own.counts - 1
+	}
+	return 0
+}
