@@ -71,7 +71,7 @@ func AtMost(limit int64, per time.Duration) (Policy, error) {
 		return nil, err
 	}
 	a := &atMost{}
-	a.divide(limit, per, uint64(limit))
+	a.divide(limit, per, uint64(limit), layoutBits)
 	if a.own == nil {
 		return nil, &FieldError{Of: "AtMost", Field: "limit", Value: limit, Want: fmt.Sprintf(
 			"at most %d: a word that lasts 9 years holds no higher counts of two parts of %v%s", a.layouts[0].full(), per, holders(limit, per))}

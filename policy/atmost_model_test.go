@@ -17,31 +17,35 @@ type ring struct {
 	start  int64 // of the last admitted call
 }
 
-const endOfRing = policy.Instant(1 << 58)
+const (
+	endOfRing = policy.Instant(1 << 58)
+	ringWord  = 61 // bits for counts and numbers
+)
 
-// ringFigures returns the length of a part and the bits of a count.
-func ringFigures(parts int64, per time.Duration) (part int64, bits int) {
+// ringFigures returns the length of a part and the bits of a count, in a word with so many bits for counts
+// and numbers.
+func ringFigures(parts int64, per time.Duration, word int) (part int64, bits int) {
 	part = int64(ceil(big.NewRat(int64(per), parts)))
 	number := 0
 	for int64(1)<<number <= 1<<58/part+2 {
 		number++
 	}
-	return part, (61 - number) / int(parts+1)
+	return part, (word - number) / int(parts+1)
 }
 
 // ringParts is the number of parts for a limit, 0 for none.
-func ringParts(limit int64, per time.Duration) int64 {
+func ringParts(limit int64, per time.Duration, word int) int64 {
 	for _, parts := range []int64{8, 4, 2, 1} {
-		if _, bits := ringFigures(parts, per); limit < 1<<bits {
+		if _, bits := ringFigures(parts, per, word); limit < 1<<bits {
 			return parts
 		}
 	}
 	return 0
 }
 
-func newRing(limit int64, per time.Duration) *ring {
-	parts := ringParts(limit, per)
-	part, bits := ringFigures(parts, per)
+func newRing(limit int64, per time.Duration, word int) *ring {
+	parts := ringParts(limit, per, word)
+	part, bits := ringFigures(parts, per, word)
 	return &ring{limit: limit, full: 1<<bits - 1, parts: parts, part: part}
 }
 
@@ -128,7 +132,7 @@ func (m *ring) cancel(now policy.Instant, taken any, n int64) *big.Rat {
 }
 
 func atMostOf(limit int64, per time.Duration) subject {
-	model := newRing(limit, per)
+	model := newRing(limit, per, ringWord)
 	return subject{
 		Policy:   policy.Must(policy.AtMost(limit, per)),
 		oracle:   model,
@@ -150,7 +154,7 @@ var atMosts = kind{
 	name: "AtMost",
 	read: func(s *script) subject {
 		per := time.Duration(s.between(int64(time.Millisecond), int64(maxWindow)))
-		_, bits := ringFigures([]int64{1, 2, 4, 8}[s.byte()&3], per)
+		_, bits := ringFigures([]int64{1, 2, 4, 8}[s.byte()&3], per, ringWord)
 		return atMostOf(s.between(1, max(int64(1)<<bits-1, 1)), per)
 	},
 }

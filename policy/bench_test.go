@@ -1,6 +1,7 @@
 package policy_test
 
 import (
+	"math"
 	"testing"
 	"time"
 
@@ -26,6 +27,26 @@ func hotKeys() []hotKey {
 		{"Bursty", policy.Must(policy.Bursty(1000, time.Second, 100)), ms},
 		{"WarmingUp, warm", policy.Must(policy.WarmingUp(1000, time.Second, 10*time.Second, 3)), ms},
 		{"WarmingUp, cold", policy.Must(policy.WarmingUp(1000, time.Second, 10*time.Second, 3)), 8 * ms},
+	}
+}
+
+// BenchmarkInFlight takes a unit and releases it, beside other units in use.
+func BenchmarkInFlight(b *testing.B) {
+	for name, n := range map[string]int64{"in 8": 6, "in 4": 100, "in 1": 100_000} {
+		p := policy.Must(policy.InFlight(n, time.Minute))
+		choker, occupier := p.(policy.Choker), p.(policy.Occupier)
+		b.Run(name, func(b *testing.B) {
+			now := engineStart
+			word, _ := p.Take(0, now, n-1, 0)
+			for b.Loop() {
+				taken, allowed := choker.Choke(word, now)
+				next, ok := occupier.Release(taken, taken, math.MaxInt64, 1)
+				if !allowed || !ok {
+					b.Fatal("refused")
+				}
+				word = next
+			}
+		})
 	}
 }
 

@@ -55,6 +55,12 @@ func TestConstructorsSayWhatFits(t *testing.T) {
 
 		{errorOf(policy.SlidingWindow(4096, time.Millisecond)), "SlidingWindow: limit is 4096, want at most 4095: "},
 		{errorOf(policy.AtMost(4194304, time.Hour)), "AtMost: limit is 4194304, want at most 4194303: "},
+		{errorOf(policy.InFlight(0, s)), "InFlight: n is 0, want 1 or more"},
+		{errorOf(policy.InFlight(2097151, time.Hour)), "InFlight: n is 2097151, want at most 2097150: "},
+		{errorOf(policy.InFlight(1023, time.Millisecond)), "InFlight: n is 1023, want at most 1022: "},
+		{errorOf(policy.InFlight(262143, time.Minute)), "InFlight: n is 262143, want at most 262142: "},
+		{errorOf(policy.InFlight(1, time.Millisecond-1)), "InFlight: longest is 999.999µs, want between 1ms and 366 days"},
+		{errorOf(policy.InFlight(1, maxWindow+1)), "InFlight: longest is 8784h0m0.000000001s, want between 1ms and 366 days"},
 		{errorOf(policy.CalendarWindow(0, policy.Day, "UTC")), "CalendarWindow: limit is 0, want "},
 		{errorOf(policy.CalendarWindow(1<<43, policy.Day, "UTC")), "CalendarWindow: limit is 8796093022208, want "},
 		{errorOf(policy.CalendarWindow(1, 0, "UTC")), "CalendarWindow: unit is "},
@@ -328,10 +334,10 @@ var windowPolicies = []windowPolicy{
 		slidingWindowOf,
 		func(_ int64, per time.Duration) time.Duration { return 2 * per }},
 	{"AtMost", policy.AtMost,
-		refusesOf(time.Millisecond, func(limit int64, per time.Duration) bool { return ringParts(limit, per) == 0 }),
+		refusesOf(time.Millisecond, func(limit int64, per time.Duration) bool { return ringParts(limit, per, ringWord) == 0 }),
 		atMostOf,
 		func(limit int64, per time.Duration) time.Duration {
-			m := newRing(limit, per)
+			m := newRing(limit, per, ringWord)
 			return time.Duration((m.parts + 2) * m.part)
 		}},
 	{"AlignedWindow", policy.AlignedWindow,

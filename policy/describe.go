@@ -1,6 +1,9 @@
 package policy
 
-import "fmt"
+import (
+	"fmt"
+	"time"
+)
 
 // Describe returns a limit in plain English: "at most 10 at once, and 1 a second after that". A
 // foreign policy is described by its String, and nil as "no limit".
@@ -25,6 +28,8 @@ func Describe(p Policy) string {
 		return fmt.Sprintf("at most %d in the last %s, estimated from the counts of two windows", p.limit, timeText(p.per))
 	case *atMost:
 		return fmt.Sprintf("at most %d in any %s", p.limit, timeText(p.per))
+	case *inFlight:
+		return fmt.Sprintf("at most %d at a time, each for no longer than %s", p.limit, timeText(p.maxTime))
 	case *aligned:
 		if p.per == 0 {
 			return fmt.Sprintf("at most %d in each calendar %s in %s", p.limit, calendarNames[p.unit], p.zone)
@@ -45,4 +50,30 @@ func paceText(p pace) string {
 var aUnit = map[string]string{
 	"d": "a day", "h": "an hour", "m": "a minute", "s": "a second",
 	"ms": "a millisecond", "us": "a microsecond", "ns": "a nanosecond",
+}
+
+// Parts returns the number of parts, k, that divide the period of an [AtMost] or the longest time of
+// an [InFlight], or 0 for another policy. In the long run limit*k/(k+1) units of an AtMost pass per
+// period.
+func Parts(p Policy) int {
+	switch p := p.(type) {
+	case *atMost:
+		if p != nil {
+			return p.own.counts - 1
+		}
+	case *inFlight:
+		if p != nil {
+			return p.own.counts - 1
+		}
+	}
+	return 0
+}
+
+// MaxTimeInUse returns the longest time that a unit of an [InFlight] is in use, as its constructor
+// was told, or 0 for another policy. So it also reports whether a policy is an InFlight.
+func MaxTimeInUse(p Policy) time.Duration {
+	if f, ok := p.(*inFlight); ok && f != nil {
+		return f.maxTime
+	}
+	return 0
 }

@@ -49,6 +49,8 @@ var figures = []struct {
 	{"sliding 100/m", policy.Must(policy.SlidingWindow(100, time.Minute)), time.Minute, "at most 100 in the last 1m, estimated from the counts of two windows"},
 	{"sliding 3/7ns", policy.Must(policy.SlidingWindow(3, 7)), 7, ""},
 	{"at most 5/10m", policy.Must(policy.AtMost(5, 10*time.Minute)), 10 * time.Minute, "at most 5 in any 10m"},
+	{"in flight 10, 1m at most", policy.Must(policy.InFlight(10, time.Minute)), 0, "at most 10 at a time, each for no longer than 1m"},
+	{"in flight 10, 1500us at most", policy.Must(policy.InFlight(10, 1500*time.Microsecond)), 0, ""},
 	{"at most 5/1001us", policy.Must(policy.AtMost(5, 1001*time.Microsecond)), 0, ""},
 }
 

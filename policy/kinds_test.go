@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-var kinds = []*kind{&funnels, &fixedWindows, &slidingWindows, &atMosts, &queues, &burstys, &warmingUps, &aligneds}
+var kinds = []*kind{&funnels, &fixedWindows, &slidingWindows, &atMosts, &queues, &burstys, &warmingUps, &aligneds, &inFlights}
 
 // Promise: A call succeeds at `RetryAfter`, not a nanosecond sooner.
 // Promise: Exactly from `FreshAt` on, a word means an unused key.
@@ -47,6 +47,7 @@ func FuzzAlignedWindow(f *testing.F) { aligneds.fuzz(f) }
 func FuzzQueue(f *testing.F)         { queues.fuzz(f) }
 func FuzzBursty(f *testing.F)        { burstys.fuzz(f) }
 func FuzzWarmingUp(f *testing.F)     { warmingUps.fuzz(f) }
+func FuzzInFlight(f *testing.F)      { inFlights.fuzz(f) }
 
 func (k *kind) fuzz(f *testing.F) {
 	addScripts(f)
@@ -119,7 +120,7 @@ func TestDecisionsAllocateNothing(t *testing.T) {
 	for _, pair := range [][2]string{
 		{"funnel 10, 700000/s", "funnel 7, 1/m"}, {"queue 10, 700000/s", "queue 20, 600000/s"}, {"bursty 700000/s, 10", "bursty 600000/s, 20"},
 		{"warming up 100/s over 10s, cold 3", "warming up 70/s over 10s, cold 2"}, {"window 5/s", "window 3/m"}, {"sliding 5/s", "sliding 3/m"},
-		{"at most 5/s", "at most 3/m"}, {"window 5/s aligned", "window 3/m aligned"},
+		{"at most 5/s", "at most 3/m"}, {"window 5/s aligned", "window 3/m aligned"}, {"in flight 5, 1s at most", "in flight 3, 1m at most"},
 	} {
 		p, other := policy.Must(policy.Parse(pair[0])), policy.Must(policy.Parse(pair[1]))
 		now := policy.Instant(1_234_567_890_123)
@@ -127,7 +128,11 @@ func TestDecisionsAllocateNothing(t *testing.T) {
 		full, _ := p.Take(0, now, p.Limit(), 0)
 		more, _ := p.Take(used, now, 1, math.MaxInt64)
 		ahead, _ := p.Take(full, now, p.Limit(), math.MaxInt64)
-		choker, refunder, relative := p.(policy.Choker), p.(policy.Refunder), p.(policy.Relative)
+		choker, relative := p.(policy.Choker), p.(policy.Relative)
+		refunder, ok := p.(policy.Refunder)
+		if !ok {
+			refunder = occupier{p}
+		}
 		for name, call := range map[string]func(){
 			"Take, never used":      func() { p.Take(0, now, 1, 0) },
 			"Take":                  func() { p.Take(used, now, 1, 0) },

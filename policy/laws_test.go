@@ -76,7 +76,7 @@ func (r *trial) call(c action) policy.Decision {
 	r.t.Helper()
 	next, d := r.Take(r.word, c.now, c.n, c.patience)
 	if want := r.oracle.take(c.now, c.n, c.patience); d != want {
-		r.t.Fatalf("%v: Take(%d, %d, %d, %d)\n got %+v\nwant %+v",
+		r.t.Fatalf("%v: Take(%d, %d, %d, %d)\n got %#v\nwant %#v",
 			r.subject, r.word, c.now, c.n, c.patience, d, want)
 	}
 	r.sane(c, next, d)

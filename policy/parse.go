@@ -27,6 +27,7 @@ const maxZone = 128
 //	window 10000/month in Europe/Berlin     CalendarWindow(10000, Month, "Europe/Berlin")
 //	sliding 1000/h                          SlidingWindow(1000, time.Hour)
 //	at most 5/10m                           AtMost(5, 10*time.Minute)
+//	in flight 10, 1m at most                InFlight(10, time.Minute)
 //
 // Numbers are decimal and may end with k, for thousands, or M, for millions. The units of time
 // are ns, us, ms, s, m, h and d, which is 24 hours: 5/10m is 5 in ten minutes. Sums go from
@@ -113,6 +114,7 @@ const (
 	likeMonth   = "window 10000/month in Europe/Berlin"
 	likeSliding = "sliding 1000/h"
 	likeAtMost  = "at most 5/10m"
+	likeFlight  = "in flight 10, 1m at most"
 )
 
 // multiple is the name of a unit and its factor.
@@ -149,10 +151,10 @@ func (p *parser) limit() (Policy, error) {
 	start := p.offset
 	read, ok := map[string]func() (Policy, error){
 		"funnel": p.funnel, "queue": p.queue, "bursty": p.bursty, "warming": p.warmingUp,
-		"window": p.window, "sliding": p.sliding, "at": p.atMost,
+		"window": p.window, "sliding": p.sliding, "at": p.atMost, "in": p.inFlight,
 	}[p.word()]
 	if !ok {
-		const limits = "a limit: funnel, queue, bursty, warming up, window, sliding or at most, as in "
+		const limits = "a limit: funnel, queue, bursty, warming up, window, sliding, at most or in flight, as in "
 		like := likeFunnel
 		window := "window " + strings.TrimPrefix(strings.TrimPrefix(p.text[start:], "fixed "), "window ")
 		if _, err := Parse(window); err == nil {
@@ -210,6 +212,17 @@ func (p *parser) atMost() (Policy, error) {
 	p.example = likeAtMost
 	p.keyword("most")
 	return p.windowed(AtMost)
+}
+
+func (p *parser) inFlight() (Policy, error) {
+	p.example = likeFlight
+	p.keyword("flight")
+	n := p.number("n")
+	p.sign(",")
+	longest := p.duration("longest", false)
+	p.keyword("at")
+	p.keyword("most")
+	return p.made(func() (Policy, error) { return InFlight(n, longest) })
 }
 
 func (p *parser) windowed(construct func(limit int64, per time.Duration) (Policy, error)) (Policy, error) {

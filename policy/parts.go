@@ -6,11 +6,12 @@ import (
 )
 
 // partLayouts are the possible numbers of parts of a period. The lowest two bits of a word are an
-// index.
+// index. A policy may have marks above them.
 var partLayouts = [...]int{1, 2, 4, 8}
 
 const (
 	layoutBits = 2
+	codeMask   = 1<<layoutBits - 1
 	minPeriod  = time.Millisecond // so that no part is rounded up by much
 )
 
@@ -32,6 +33,7 @@ type partition struct {
 // earlier parts that count, and the number of the current part.
 type layout struct {
 	code   uint64
+	low    uint          // the number of bits below the counts
 	counts int           // the parts of a period, and another
 	length time.Duration // of a part
 	bits   uint          // of a count
@@ -41,27 +43,27 @@ type layout struct {
 	byLength, byBits divisor
 }
 
-// divide sets the limit's layouts. Its own has the most parts among those that hold a count of
-// maxCount.
-func (p *partition) divide(limit int64, per time.Duration, maxCount uint64) {
+// divide sets the limit's layouts, which leave low bits for the index and the policy's marks. Its own
+// has the most parts among those that hold a count of maxCount.
+func (p *partition) divide(limit int64, per time.Duration, maxCount uint64, low uint) {
 	p.limit, p.per = limit, per
 	for code, parts := range partLayouts {
-		l := newLayout(uint64(code), uint64(parts), uint64(per))
+		l := newLayout(uint64(code), uint64(parts), uint64(per), low)
 		if p.layouts[code] = l; maxCount <= l.full() { // the counts shrink from one to the next
 			p.own = &p.layouts[code]
 		}
 	}
 }
 
-func newLayout(code, parts, per uint64) layout {
+func newLayout(code, parts, per uint64, low uint) layout {
 	length := (per + parts - 1) / parts
 	// The number needs this many bits to last; the others are for the counts.
 	number := bits.Len64(lastingTime/length + 2)
-	count := uint(63-layoutBits-number) / uint(parts+1)
+	count := (63 - low - uint(number)) / uint(parts+1)
 	width := uint(parts+1) * count
-	last := uint64(1)<<(63-layoutBits-width) - 2 // below MaxWord
+	last := uint64(1)<<(63-low-width) - 2 // below MaxWord
 	return layout{
-		code: code, counts: int(parts) + 1, length: time.Duration(length), bits: count, width: width,
+		code: code, low: low, counts: int(parts) + 1, length: time.Duration(length), bits: count, width: width,
 		last: min(last, 4*lastingTime/length), // an instant can hold its end
 
 		byLength: newDivisor(length), byBits: newDivisor(uint64(count)),
@@ -73,6 +75,7 @@ type slots struct {
 	*layout
 	number uint64
 	packed uint64
+	marks  uint64 // of the policy
 }
 
 func (l *layout) full() uint64 { return 1<<l.bits - 1 }
@@ -82,13 +85,16 @@ func (l *layout) begins(number uint64) Instant { return Instant(number * uint64(
 func (l *layout) numberAt(t Instant) uint64 { return l.byLength.quotient(uint64(t)) }
 
 func (p *partition) split(word uint64) slots {
-	c := &p.layouts[word&(1<<layoutBits-1)]
-	packed := word >> layoutBits
-	return slots{layout: c, number: min(packed>>c.width, c.last), packed: packed & (1<<c.width - 1)}
+	l := &p.layouts[word&codeMask]
+	packed := word >> (l.low & 63)
+	return slots{
+		layout: l, number: min(packed>>l.width, l.last), packed: packed & (1<<l.width - 1),
+		marks: word & (1<<(l.low&63) - 1) &^ codeMask,
+	}
 }
 
 func (s slots) join() uint64 {
-	return (s.number<<s.width|s.packed)<<layoutBits | s.code
+	return (s.number<<s.width|s.packed)<<(s.low&63) | s.marks | s.code
 }
 
 // slotsAt returns the counts for a call at t. A t before the word's part counts as its beginning.
@@ -100,7 +106,7 @@ func (p *partition) slotsAt(word uint64, t Instant) slots {
 		return s
 	}
 	if s = s.advanceTo(number); s.packed == 0 && s.layout != p.own {
-		return slots{layout: p.own, number: p.own.numberAt(t)}
+		s.layout, s.number = p.own, p.own.numberAt(t)
 	}
 	return s
 }
@@ -154,12 +160,3 @@ func (p *partition) Limit() int64 { return p.limit }
 func (p *partition) Delays() bool { return false }
 
 func (p *partition) Window() time.Duration { return p.per }
-
-// Parts returns the number of parts, k, that divide the period of an [AtMost], or 0 for another
-// policy. In the long run limit*k/(k+1) units per period pass.
-func Parts(p Policy) int {
-	if a, ok := p.(*atMost); ok && a != nil {
-		return a.own.counts - 1
-	}
-	return 0
-}

@@ -54,7 +54,7 @@ type Choker interface {
 }
 
 // Refunder is an optional interface of a Policy, for giving units back. All policies of this
-// package implement it.
+// package implement it except [InFlight], which is an [Occupier].
 type Refunder interface {
 	// Refund returns the word after n units are given back at now. n < 0 charges -n units,
 	// whether the limit allows that or not; units that do not fit the word are not charged. No
@@ -80,7 +80,8 @@ type Refunder interface {
 // Restorer is an optional interface of a [Refunder] whose words suffice to give back exactly. Its
 // Cancel gives back all units of a take that still count, unless a turn was promised behind them.
 // Takes under other policies must be remembered for that, since a word does not tell how much of
-// each take has drained. All policies of this package implement it except [Funnel] and [Bursty].
+// each take has drained. All policies of this package implement it except [Funnel], [Bursty] and
+// [InFlight].
 type Restorer interface {
 	// Restore returns the word after a take is undone, if no other call has changed the key since.
 	// word is the key's word at now. before is the word from before the take or, if a part of its
@@ -111,7 +112,8 @@ type Relative interface {
 }
 
 // Windowed is an optional interface of a Policy, for telling clients "so many in so long". All
-// policies of this package implement it.
+// policies of this package implement it. An [InFlight] has its longest time as a window: so many
+// units pass in it even if none is released.
 type Windowed interface {
 	// Window returns the time in which Decision.Limit units pass in the long run, rounded up. It
 	// is the period of a limit that counts in windows, for a [CalendarWindow] the exact mean. An

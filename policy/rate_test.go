@@ -91,7 +91,7 @@ func runs() (greedy, patient []run) {
 	}
 	for _, per := range []time.Duration{time.Millisecond, time.Second, time.Minute + 1} {
 		for _, limit := range []int64{1, 5, 50, 100, 2000} {
-			parts := ringParts(limit, per)
+			parts := ringParts(limit, per, ringWord)
 			unit := mul(big.NewRat(int64(per), limit), big.NewRat(parts+1, parts)) // a part more than the period
 			windows = append(windows, run{policy.Must(policy.AtMost(limit, per)), 10 * limit, 200 * limit, unit, 100, 1, max(limit/10, 1)})
 		}

@@ -97,7 +97,7 @@ func TestAtMostUndoesNothingOfAnotherLayout(t *testing.T) {
 // one.
 func cutLimits(per time.Duration) (limits []int64) {
 	for _, parts := range []int64{8, 4, 2, 1} {
-		_, bits := ringFigures(parts, per)
+		_, bits := ringFigures(parts, per, ringWord)
 		limits = append(limits, 1<<bits-1)
 		if parts > 1 {
 			limits = append(limits, 1<<bits)
@@ -112,8 +112,8 @@ func TestAtMostParts(t *testing.T) {
 		for i, limit := range highest {
 			p := policy.Must(policy.AtMost(limit, per))
 			assert.Equal(t, 8>>i, policy.Parts(p), "%v", p)
-			assert.EqualValues(t, 8>>i, ringParts(limit, per), "%v", p)
-			assert.EqualValues(t, 8>>i>>1, ringParts(limit+1, per), "%v", p)
+			assert.EqualValues(t, 8>>i, ringParts(limit, per, ringWord), "%v", p)
+			assert.EqualValues(t, 8>>i>>1, ringParts(limit+1, per, ringWord), "%v", p)
 		}
 	}
 	assert.Zero(t, policy.Parts(policy.Must(policy.FixedWindow(1, time.Second))))

@@ -1,0 +1,262 @@
+package policy
+
+import (
+	"fmt"
+	"math/bits"
+	"time"
+)
+
+// inFlight keeps in a word the units in use, by the parts in which they were taken. A count that is
+// full stands for any number: see isFull.
+//
+// Above its layout a word has a bit that Vacate sets, so that a word from before never comes back.
+type inFlight struct {
+	partition
+	maxTime time.Duration
+}
+
+const vacated = 1 << layoutBits // in a word, and in slots.marks
+
+// InFlight returns a limit of n units in use at once. A unit is in use from a take until its release,
+// or until the time longest has passed. So a unit that no call gives back, as after a crash, ends by
+// itself, without a timer, list or sweep. Choose longest above the duration of every call: a call
+// that lasts longer is no longer counted.
+//
+// Reserve and Acquire of package engine take units that Release gives back. A verb without a handle,
+// such as Choke, takes units that end after longest.
+//
+// # The most that it admits
+//
+// At any instant, at most n of the units taken within the last longest are in use.
+//
+// InFlight divides longest into k parts, and counts units by parts. A unit that is not released ends
+// no later than a part after longest. A part is longest/k, rounded up to 8 ns. k is 8, 4, 2 or 1: the
+// largest for which k+1 counts above n fit a word. [Parts] returns it. For a minute it is 8 for n up
+// to 6, 4 up to 126, 2 up to 4094, and 1 above.
+//
+// # Rounding and refusals
+//
+// n is at least 1, longest between a millisecond and 366 days. A larger n is refused if two counts
+// above it do not fit a word: the highest is 1022 for a millisecond, 262142 for a minute, 2097150 for
+// an hour. The error is a *[FieldError].
+//
+// # Turns and time
+//
+// No call has a turn ahead, whatever its patience, since units may come back at any time. RetryAfter
+// is the time until enough parts have ended. It is an upper bound: a release makes room sooner. Time
+// stands still 9 years after the epoch.
+//
+// # Giving back
+//
+// A release takes units out of the part in which they were taken, and does nothing once that part
+// has left. InFlight is no [Refunder] but an [Occupier]: without a handle nothing tells the part, and
+// units are never charged.
+//
+// # One limit after another
+//
+// All limits with the same longest are a family for calls (TakeWith). Units in use count on under a
+// lower limit, so a key may have more in use than a new limit allows, until they are released. If
+// longest changes for good (SetPolicy), all units in use count as taken at that instant. If no word
+// of the new limit holds their number, the key has no room until that part ends.
+func InFlight(n int64, longest time.Duration) (Policy, error) {
+	switch {
+	case n < 1:
+		return nil, &FieldError{Of: "InFlight", Field: "n", Value: n, Want: "1 or more"}
+	case longest < minPeriod || longest > maxWindow:
+		return nil, &FieldError{Of: "InFlight", Field: "longest", Value: longest, Want: "between " + minPeriod.String() + " and 366 days"}
+	}
+	f := &inFlight{maxTime: longest}
+	// A part is a whole number of the parts of each finer layout.
+	const finest = time.Duration(1) << (len(partLayouts) - 1)
+	f.divide(n, (longest+finest-1)/finest*finest, uint64(n)+1, layoutBits+1)
+	if f.own == nil {
+		return nil, &FieldError{Of: "InFlight", Field: "n", Value: n, Want: fmt.Sprintf(
+			"at most %d: a word that lasts 9 years holds no higher counts of two parts of %v", f.layouts[0].full()-1, longest)}
+	}
+	return f, nil
+}
+
+// Occupier is an optional interface of a Policy whose units are in use until they are released.
+// [InFlight] implements it. A take's units are found by the word that the take left, called taken
+// below, under the same policy or another of its family.
+type Occupier interface {
+	// Release returns the word after n units of a take are released. ok is false if the units no
+	// longer count, or if that is uncertain. Then next is word.
+	//
+	// now must be read after word. It matters only if a limit with other parts has rewritten the word
+	// since the take. So a caller may first pass math.MaxInt64, and if ok is false call again with
+	// the present instant.
+	Release(word, taken uint64, now Instant, n int64) (next uint64, ok bool)
+
+	// Extend returns the word after n units of a take are moved into the present part, as if they had
+	// been taken now. For later calls, next is then the word that the take left. ok is false as for
+	// Release.
+	Extend(word, taken uint64, now Instant, n int64) (next uint64, ok bool)
+
+	// Vacate returns the word after all units are released, whatever their takes. No word from before
+	// the first Vacate of a key comes back after it, and the takes from before have no units in it.
+	// word is not 0.
+	Vacate(word uint64, now Instant) (next uint64)
+}
+
+func (f *inFlight) Choke(word uint64, now Instant) (uint64, bool) {
+	s := f.slotsAt(word, clamped(now, endOfParts))
+	if s.used() >= uint64(f.limit) {
+		return word, false
+	}
+	return f.enter(s, 1).join(), true
+}
+
+// Take ignores patience.
+func (f *inFlight) Take(word uint64, now Instant, n int64, _ time.Duration) (next uint64, d Decision) {
+	t := clamped(now, endOfParts)
+	s := f.slotsAt(word, t)
+	used := s.used()
+	next = word
+	d.Limit = f.limit
+	switch {
+	case n < 0 || n > f.limit:
+		d.RetryAfter = Never
+	case n == 0:
+		d.Allowed = true
+	case used+uint64(n) <= uint64(f.limit):
+		d.Allowed = true
+		s = f.enter(s, uint64(n))
+		next, used = s.join(), s.used()
+	default:
+		end, left := s.number, used
+		for before := s.counts - 1; left+uint64(n) > uint64(f.limit); before-- {
+			left -= s.count(before)
+			end++
+		}
+		if d.RetryAfter = time.Duration(s.begins(end) - t); s.begins(end) > endOfParts {
+			d.RetryAfter = Never // time stands still before it
+		}
+	}
+	d.Remaining = max(f.limit-int64(used), 0)
+	d.ResetAfter = time.Duration(max(s.freshAt()-t, 0))
+	return next, d
+}
+
+// enter counts n more units in the current part. If its count has no room, the word gets the layout
+// with the most parts among those that have room.
+func (f *inFlight) enter(s slots, n uint64) slots {
+	for l := s.layout; ; l = &f.layouts[l.code-1] {
+		next := s
+		if l != s.layout {
+			next = s.coarsen(l)
+		}
+		next.packed += min(n, next.full()-next.count(0))
+		if l.code == 0 || !next.isFull(0) {
+			return next
+		}
+	}
+}
+
+// coarsen returns the same counts by parts that are longer. No unit ends earlier by that. The counts
+// of two parts of a finer layout fit a part of the next.
+func (s slots) coarsen(l *layout) slots {
+	shift := s.finerThan(l)
+	next := slots{layout: l, number: min(s.number>>shift, l.last), marks: s.marks}
+	for before := range s.counts {
+		if n := s.count(before); n > 0 {
+			ago := int(next.number - (s.number-min(uint64(before), s.number))>>shift)
+			next.packed += min(n, next.full()-next.count(ago)) << (uint(ago) * next.bits)
+		}
+	}
+	return next
+}
+
+// finerThan returns the binary logarithm of the number of parts of l in a part of coarser.
+func (l *layout) finerThan(coarser *layout) uint {
+	return uint(bits.TrailingZeros(uint(l.counts-1)) - bits.TrailingZeros(uint(coarser.counts-1)))
+}
+
+// isFull reports whether a count stands for its number of units or any higher number. That is more
+// than any limit, and only a change of longest leaves it, in the coarsest layout. No unit is taken
+// out of it, so it leaves with its part.
+func (s slots) isFull(before int) bool { return s.count(before) == s.full() }
+
+func (f *inFlight) Release(word, taken uint64, now Instant, n int64) (uint64, bool) {
+	s := f.split(word)
+	before, ok := f.partOf(s, taken, now)
+	if !ok || !s.remove(before, n) {
+		return word, false
+	}
+	return s.join(), true
+}
+
+func (f *inFlight) Extend(word, taken uint64, now Instant, n int64) (uint64, bool) {
+	s := f.slotsAt(word, clamped(now, endOfParts))
+	before, ok := f.partOf(s, taken, now)
+	if !ok || !s.remove(before, n) {
+		return word, false
+	}
+	return f.enter(s, uint64(n)).join(), true
+}
+
+// remove takes n units out of the before-th part back. It returns false, and takes none, if the part
+// has fewer.
+func (s *slots) remove(before int, n int64) bool {
+	if n < 0 || s.isFull(before) || s.count(before) < uint64(n) {
+		return false
+	}
+	s.packed -= uint64(n) << (uint(before) * s.bits)
+	return true
+}
+
+// partOf returns how many parts before the current one the units of a take are counted. ok is false
+// if they no longer count.
+func (f *inFlight) partOf(s slots, taken uint64, now Instant) (before int, ok bool) {
+	took := f.split(taken)
+	number := took.number
+	if took.layout != s.layout {
+		// Units that had ended before the word was rewritten are not in it. Units that have not ended
+		// by now are.
+		if s.code > took.code || now >= took.begins(number+uint64(took.counts)) {
+			return 0, false
+		}
+		number >>= took.finerThan(s.layout)
+	}
+	ago := s.number - number // wraps to a huge number if the take lies ahead
+	return int(ago), ago < uint64(s.counts) && s.marks == took.marks
+}
+
+func (f *inFlight) Vacate(word uint64, now Instant) uint64 {
+	s := f.slotsAt(word, clamped(now, endOfParts))
+	s.packed, s.marks = 0, vacated
+	return s.join()
+}
+
+func (f *inFlight) Reads(other Policy) bool {
+	o, ok := other.(*inFlight)
+	return ok && o.per == f.per
+}
+
+func (f *inFlight) Carry(from Policy, word uint64, now Instant) (uint64, bool) {
+	old, ok := from.(*inFlight)
+	if !ok {
+		return 0, false
+	}
+	if f.Reads(old) {
+		return word, true
+	}
+	t := clamped(now, endOfParts)
+	s := old.slotsAt(word, t)
+	used := s.used()
+	if used == 0 {
+		return 0, true
+	}
+	for before := range s.counts {
+		if s.isFull(before) {
+			used = f.layouts[0].full()
+		}
+	}
+	// The clock of the latest take may have been ahead.
+	number := f.own.numberAt(max(t, s.begins(s.number)))
+	return f.enter(slots{layout: f.own, number: min(number, f.own.last)}, used).join(), true
+}
+
+func (f *inFlight) String() string {
+	return fmt.Sprintf("in flight %d, %s at most", f.limit, timeText(f.maxTime))
+}
