@@ -33,7 +33,7 @@ type Contender struct {
 	Needs func(Workload) bool `json:"-"`
 	// New makes a limiter without keys.
 	New func(Setup) (Limiter, error) `json:"-"`
-	// Measure measures a round of a workload with DrawElsewhere, which has no use for New.
+	// Measure measures a round, in place of New. Workloads with DrawElsewhere need it.
 	Measure func(ctx context.Context, w Workload, d time.Duration) (Measured, error) `json:"-"`
 }
 
@@ -56,7 +56,12 @@ const (
 	YardstickFloor Yardstick = "floor"
 	// YardstickMap is about the minimum for a limiter on an xsync map: see [XsyncMap].
 	YardstickMap Yardstick = "map"
+	// YardstickC is the minimum without a language runtime, in C.
+	YardstickC Yardstick = "C"
 )
+
+// CFloorName is the name of the contender that is the YardstickC.
+const CFloorName = "C floor"
 
 // slowCalls is the most calls for the keys of a slow contender: some seconds.
 const slowCalls = 100_000

@@ -83,6 +83,14 @@ const (
 	harmlessTime  = 3 * tick
 )
 
+// disturb sets the effect of other load on a pass that wanted so many processors, while all were
+// busy for so long.
+func (p *Pass) disturb(busy time.Duration, wanted, processors int) {
+	p.Others = max(busy-p.CPU, 0)
+	p.lost = lostTime(p.Others, p.Elapsed, wanted, processors)
+	p.Disturbed = isDisturbed(p.lost, p.Elapsed, wanted)
+}
+
 // lostTime returns the processor time that others took from a pass. It wanted so many processors;
 // work on the others did not disturb it.
 func lostTime(others, elapsed time.Duration, wanted, processors int) time.Duration {

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"context"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -82,6 +83,22 @@ func TestDisturbedPassesAreRepeated(t *testing.T) {
 		assert.Equal(t, c.disturbed, r.Disturbed, "%+v", c)
 		assert.Equal(t, c.disturbed > 0, r.Rounds[0].Disturbed, "%+v", c)
 	}
+}
+
+func TestContenderThatMeasuresItselfIsWatchedToo(t *testing.T) {
+	o, c := quick(), Contender{Name: "own", Yardstick: YardstickC, Measure: func(context.Context, Workload, time.Duration) (Measured, error) {
+		return Measured{Pass: Pass{Calls: 5, Passed: 5, Elapsed: time.Second, CPU: time.Second}}, nil
+	}}
+	o.busy = busyMachine(1)
+	r := resultOf(t, o, Workload{Name: "hot", Limit: Loose, Keys: 1}, c)
+	assert.Len(t, r.Rounds, o.Rounds)
+	assert.Equal(t, 1, r.Repeated, "the first round")
+	assert.Zero(t, r.Disturbed)
+	assert.True(t, r.Outside)
+	o.busy = busyMachine(1 << 20)
+	assert.Equal(t, o.Rounds, resultOf(t, o, Workload{Name: "hot", Limit: Loose, Keys: 1}, c).Disturbed)
+	c.Yardstick = ""
+	assert.Zero(t, resultOf(t, o, Workload{Name: "far", Draw: DrawElsewhere}, c).Disturbed, "its processes are unknown")
 }
 
 func TestNothingIsRepeatedWithoutNeedOrTime(t *testing.T) {

@@ -101,7 +101,7 @@ func assertAudit(t *testing.T, w Workload, r Result) {
 		assert.True(t, r.Audit.Binds, about)
 		assert.Positive(t, r.RefusedShare, about)
 	}
-	if w.Draw.keepsLimiter() {
+	if w.Draw.KeepsLimiter() {
 		assert.Equal(t, 1, r.Audit.Limiters, about)
 	}
 	if w.OneTimedPass && w.Known > 0 {

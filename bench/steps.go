@@ -3,6 +3,7 @@ package bench
 import (
 	"errors"
 	"fmt"
+	"runtime"
 	"time"
 )
 
@@ -12,12 +13,14 @@ func (s *schedule) steps() (steps []step) {
 	if s.Draw != DrawElsewhere {
 		steps = append(steps, step{doing: "preparing keys", cost: s.prepareTime(), do: undisturbed(s.prepare)})
 	}
-	if s.Draw.keepsLimiter() {
+	if s.Draw.KeepsLimiter() {
 		for i, t := range s.turns {
-			steps = append(steps, step{
-				contender: t.Name, doing: "opening keys and warming up",
-				cost: s.keyCost(t) + s.o.Duration/2, do: undisturbed(func() error { return s.open(i) }),
-			})
+			if t.Measure == nil {
+				steps = append(steps, step{
+					contender: t.Name, doing: "opening keys and warming up",
+					cost: s.keyCost(t) + s.o.Duration/2, do: undisturbed(func() error { return s.open(i) }),
+				})
+			}
 		}
 	}
 	for round := range s.Rounds {
@@ -36,24 +39,32 @@ func (s *schedule) steps() (steps []step) {
 // stepsOf returns the steps of a contender's turn in a round, which may be the round's first turn.
 func (s *schedule) stepsOf(t *turn, isFirst bool) []step {
 	switch {
-	case s.Draw == DrawElsewhere:
-		return []step{{cost: s.o.Duration, do: undisturbed(func() error { return s.measure(t) })}}
-	case s.Draw.keepsLimiter():
+	case t.Measure != nil:
+		return []step{{cost: s.o.Duration, watched: s.Draw != DrawElsewhere, do: func(again bool) (bool, error) { return s.measure(t, isFirst, again) }}}
+	case s.Draw.KeepsLimiter():
 		return []step{s.roundOf(t, isFirst)}
 	}
 	return s.passesOf(t)
 }
 
-// measure keeps a round that a contender measured itself, unless the run was ended meanwhile.
-func (s *schedule) measure(t *turn) error {
+// measure keeps a round that a contender measured itself, unless the run was ended meanwhile. Other
+// load is not known if that has several processes.
+func (s *schedule) measure(t *turn, isFirst, again bool) (disturbed bool, err error) {
+	if isFirst && s.Draw != DrawElsewhere {
+		runtime.GC()
+	}
+	busy, processors, watched := s.busy()
 	m, err := t.Measure(s.ctx, s.Workload, s.o.Duration)
 	switch {
 	case s.ctx.Err() != nil:
-		return nil
+		return false, nil
 	case err != nil:
-		return err
+		return false, err
 	}
-	t.rounds = append(t.rounds, m.Pass)
+	if after, _, _ := s.busy(); watched && s.Draw != DrawElsewhere {
+		m.Pass.disturb(after-busy, min(s.Callers, s.cpu), processors)
+	}
+	disturbed = s.keep(t, m.Pass, again)
 	t.memory, t.share = m.Memory, m.Share
 	if m.Latency != (Latency{}) {
 		t.recorders.rounds = append(t.recorders.rounds, m.Latency)
@@ -61,12 +72,12 @@ func (s *schedule) measure(t *turn) error {
 	if m.Audit != nil {
 		t.audit = *m.Audit
 	}
-	return nil
+	return disturbed, nil
 }
 
 func (s *schedule) prepareTime() time.Duration {
 	keys := time.Duration(s.Keys)
-	if s.Draw.keepsLimiter() {
+	if s.Draw.KeepsLimiter() {
 		keys += min(drawsInAll, 4*keys*time.Duration(s.Callers))
 	}
 	return keys * prepareCost
@@ -77,7 +88,7 @@ func (s *schedule) prepare() error {
 		s.pool = newStream(s.pool.order)
 	}
 	s.known = newStream(upTo(s.Keys, s.Known))
-	if s.Draw.keepsLimiter() {
+	if s.Draw.KeepsLimiter() {
 		s.streams = drawStreams(s.Workload, s.Callers)
 		if s.findLimit = s.Limit == (Limit{}); s.findLimit {
 			s.Limit = s.limitAt(guessedSpeed * float64(s.Callers))
@@ -105,7 +116,7 @@ func (s *schedule) finish() (WorkloadReport, error) {
 			continue
 		}
 		r := Result{
-			Contender: t.Contender, Apart: s.Apart, Outside: s.Draw == DrawElsewhere, Rounds: t.rounds, Repeated: t.repeated,
+			Contender: t.Contender, Apart: s.Apart, Outside: t.Measure != nil, Rounds: t.rounds, Repeated: t.repeated,
 			Latency: t.recorders.latency(), LatencyRounds: t.recorders.rounds, Known: t.known.latency(), Memory: t.memory, Share: t.share,
 		}
 		// These hold limiters and keys.

@@ -63,9 +63,7 @@ func (c workers) run(d time.Duration, finish func(), jobs ...job) (Pass, Window)
 		Bytes:   after.TotalAlloc - before.TotalAlloc,
 	}
 	if watched && known {
-		p.Others = max(busyAfter-busy-cpu, 0)
-		p.lost = lostTime(p.Others, elapsed, wanted, processors)
-		p.Disturbed = isDisturbed(p.lost, elapsed, wanted)
+		p.disturb(busyAfter-busy, wanted, processors)
 	}
 	return p, Window{start, end}
 }

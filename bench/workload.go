@@ -30,7 +30,8 @@ const (
 	DrawElsewhere Draw = "elsewhere"
 )
 
-func (d Draw) keepsLimiter() bool {
+// KeepsLimiter reports whether one limiter, which knows all keys, is kept for all rounds.
+func (d Draw) KeepsLimiter() bool {
 	return d != DrawOnce && d != DrawSameOrder && d != DrawElsewhere
 }
 
@@ -97,8 +98,10 @@ var (
 
 const auditCallers = 64
 
-// GrowthWorkload is the workload whose rounds take longest.
-const GrowthWorkload = "growth"
+const (
+	GrowthWorkload     = "growth" // its rounds take longest
+	MemoryHalfWorkload = "memory-half"
+)
 
 const minIdle = 50 * time.Millisecond
 
@@ -147,6 +150,11 @@ func Standard(scale float64) []Workload {
 		Name: GrowthWorkload, About: "from empty to 4,000,000 keys; known keys are asked meanwhile",
 		Why:   "A server that starts with an empty table: the longest calls while the table grows.",
 		Limit: Loose, Draw: DrawOnce, Keys: keys(4_000_000), Known: 64, Rounds: 3, OneTimedPass: true,
+	}, {
+		Name: MemoryHalfWorkload, About: "1,000,000 keys in a table for 2,000,000: their bytes",
+		Why:   "A table is made for more keys than there are, which costs bytes that no key uses.",
+		Limit: Tight, Draw: DrawOnce, Keys: keys(1_000_000), MaxKeys: keys(2_000_000), Rounds: 1, AuditOnly: true,
+		Memory: true, Idle: minIdle,
 	}, {
 		Name: "memory", About: "1,000,000 keys: their bytes, the garbage collector's cost, what is left when idle",
 		Why:   "The heap that a million clients hold, and whether it is given back once they are gone.",

@@ -12,7 +12,7 @@ import (
 
 // always returns the yardsticks and Ral.
 func always() []bench.Contender {
-	return []bench.Contender{bench.Floor(), bench.XsyncMap(), bench.Ral()}
+	return []bench.Contender{peers.CFloor(), bench.Floor(), bench.XsyncMap(), bench.Ral()}
 }
 
 // peerNames returns the names of all peers, other limits and verbs last.

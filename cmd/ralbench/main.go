@@ -17,10 +17,13 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"syscall"
 	"time"
 
+	"github.com/ral-limiter/ral/bench"
 	"github.com/ral-limiter/ral/cmd/internal/version"
+	"github.com/ral-limiter/ral/cmd/ralbench/peers"
 	"github.com/ral-limiter/ral/cmd/ralbench/report"
 	"github.com/ral-limiter/ral/cmd/ralbench/servebench"
 	"github.com/ral-limiter/ral/internal/testkit/child"
@@ -93,6 +96,12 @@ func (s settings) run(ctx context.Context, stdout, stderr io.Writer) (code int, 
 		return failed(s.write(files, *shown, stdout, stderr))
 	}
 
+	if isCFloor := func(c bench.Contender) bool { return c.Name == bench.CFloorName }; slices.ContainsFunc(s.contenders, isCFloor) {
+		if err := peers.BuildCFloor(); err != nil {
+			fmt.Fprintf(stderr, "ralbench: %s is left out: %v\n", bench.CFloorName, err)
+			s.contenders = slices.DeleteFunc(s.contenders, isCFloor)
+		}
+	}
 	for _, name := range s.missing {
 		fmt.Fprintf(stderr, "ralbench: %s is left out: redis-server is not installed\n", name)
 	}

@@ -2,7 +2,10 @@ package main
 
 import (
 	"bytes"
+	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -14,6 +17,7 @@ import (
 	"github.com/ral-limiter/ral/cmd/ralbench/fleetbench"
 	"github.com/ral-limiter/ral/cmd/ralbench/report"
 	"github.com/ral-limiter/ral/cmd/ralbench/servebench"
+	"github.com/ral-limiter/ral/internal/testkit/must"
 )
 
 func TestFlagsOfFleetMode(t *testing.T) {
@@ -43,6 +47,21 @@ func TestFlagsOfFleetMode(t *testing.T) {
 	s = parsed(t)
 	assert.False(t, s.record().Fleet)
 	assert.Zero(t, s.Share)
+}
+
+func TestMissingCompilerIsSaid(t *testing.T) {
+	if os.Getenv("RALBENCH_WITHOUT_COMPILER") == "" {
+		// The program is built once in a process.
+		c := exec.CommandContext(t.Context(), must.Get(os.Executable()), "-test.run", "^TestMissingCompilerIsSaid$")
+		c.Env = append(os.Environ(), "RALBENCH_WITHOUT_COMPILER=1", "PATH="+t.TempDir())
+		out, err := c.CombinedOutput()
+		require.NoError(t, err, "%s", out)
+		return
+	}
+	stdout, stderr := mustRun(t, slices.Concat(quick, []string{"-peers", "none", "-workloads", "hot-pass"})...)
+	assert.Contains(t, stderr, "C floor is left out: it needs a C compiler: ")
+	assert.NotContains(t, stdout, "C floor")
+	assert.Contains(t, stdout, "xsync map")
 }
 
 func TestMissingProgramsAreNamed(t *testing.T) {

@@ -70,7 +70,7 @@ func TestFullMeansEverythingUnlessOtherFlagsSayLess(t *testing.T) {
 }
 
 func withAlways(peers ...string) []string {
-	return append([]string{"floor", "xsync map", "Ral"}, peers...)
+	return append([]string{bench.CFloorName, "floor", "xsync map", "Ral"}, peers...)
 }
 
 // general returns the contenders not made for certain workloads.

@@ -3,6 +3,7 @@ package peers
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -154,4 +155,30 @@ func TestRedisOfOthersOutlivesALimiter(t *testing.T) {
 	l := must.Get(RedisAt(running.Network(), running.Addr()).New(setup))
 	assert.False(t, l.Choke("a"))
 	require.NoError(t, l.Close())
+}
+
+// The floor in C answers as the yardstick: hot keys pass or are refused, and the time is its own.
+func TestCFloorIsBuiltAndMeasures(t *testing.T) {
+	if _, err := exec.LookPath("cc"); err != nil {
+		t.Skip("there is no C compiler")
+	}
+	require.NoError(t, BuildCFloor())
+	workloads := must.Get(bench.Select(bench.Standard(1), []string{"hot-pass", "hot-refused"}))
+	o := bench.Options{Duration: time.Millisecond, Rounds: 2, Callers: 2}
+	for _, w := range must.Get(bench.Run(t.Context(), workloads, []bench.Contender{CFloor(), bench.Floor()}, o)).Workloads {
+		floor := w.Yardstick(bench.YardstickC)
+		require.NotNil(t, floor, w.Name)
+		require.Len(t, floor.Rounds, 2)
+		for _, p := range floor.Rounds {
+			assert.Positive(t, p.Calls, w.Name)
+			assert.Positive(t, p.CPU, w.Name)
+			assert.GreaterOrEqual(t, p.Elapsed, time.Millisecond, w.Name)
+		}
+		assert.InDelta(t, w.Refused, floor.RefusedShare, 1e-9, w.Name)
+		assert.Nil(t, floor.Audit, "it limits nothing")
+		assert.False(t, floor.Comparable())
+	}
+	for _, w := range bench.All(1) {
+		assert.Equal(t, w.Name == "hot-pass" || w.Name == "hot-refused", CFloor().Needs(w) && !w.Apart, w.Name)
+	}
 }

@@ -133,6 +133,7 @@ func TestVerdicts(t *testing.T) {
 		{"a peer without a promise is above its limit", run(in("hot-refused", changed(changed(limiter("a", 1), over), inexact)))},
 		{"goals are missed, by undisturbed rounds", run(hotPass, growth, bestByFigure, bothDisturbed)},
 		{"the same, interrupted", with(run(hotPass, growth, bestByFigure), func(d *Document) { d.Interrupted = true })},
+		{"the floor in C is no peer", run(in("hot-pass", changed(yardstick(20), func(r *bench.Result) { r.Name, r.Yardstick = bench.CFloorName, bench.YardstickC }), limiter("Ral", 50)))},
 		{"goals compare within rounds", run(in("hot-refused", changed(limiter("Ral", 50), slower), changed(limiter("go-limiter", 100), slower)))},
 		{"a clock of Ral's is no peer", run(in("uniform", limiter("Ral", 60), limiter("Ral package time", 40), limiter("juju+xsync", 100)))},
 		{"peek within its goal of 1.1, wait beyond its goal of 1.6", run(verbs(55, 100))},

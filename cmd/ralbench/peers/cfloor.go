@@ -1,0 +1,73 @@
+package peers
+
+import (
+	"context"
+	_ "embed"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/ral-limiter/ral/bench"
+)
+
+//go:embed floor/floor.c
+var cFloorSource []byte
+
+// CFloor returns the floor without a language runtime: a program in C on one hot key. Its cost does
+// not depend on how Go, or any peer, is written.
+func CFloor() bench.Contender {
+	return bench.Contender{
+		Name: bench.CFloorName, Yardstick: bench.YardstickC,
+		About: "hash + open table + processor's counter + compare-and-swap on a hot key, in C; no limiter",
+		Needs: func(w bench.Workload) bool { return w.Keys == 1 && !w.AuditOnly && w.Draw.KeepsLimiter() },
+		Measure: func(_ context.Context, w bench.Workload, d time.Duration) (m bench.Measured, err error) {
+			floor, err := startCFloor()
+			if err != nil {
+				return m, err
+			}
+			p := &m.Pass
+			_, err = fmt.Fprintln(floor, w.Callers, d.Nanoseconds(), int(w.Refused))
+			if err == nil {
+				_, err = fmt.Fscanln(floor, &p.Calls, &p.Passed, &p.Elapsed, &p.CPU)
+			}
+			return m, err
+		},
+	}
+}
+
+// BuildCFloor builds the program of CFloor. The error says why there is none.
+func BuildCFloor() error {
+	_, err := startCFloor()
+	return err
+}
+
+// startCFloor builds and starts the program, which ends with this process, as its input ends then.
+var startCFloor = sync.OnceValues(func() (conn struct {
+	io.Reader
+	io.Writer
+}, err error) {
+	folder, err := os.MkdirTemp("", "ralbench")
+	if err != nil {
+		return conn, err
+	}
+	defer func() { _ = os.RemoveAll(folder) }()
+	source, program := filepath.Join(folder, "floor.c"), filepath.Join(folder, "floor")
+	if err := os.WriteFile(source, cFloorSource, 0o600); err != nil {
+		return conn, err
+	}
+	if out, err := exec.Command("cc", "-O2", "-pthread", "-o", program, source).CombinedOutput(); err != nil {
+		return conn, fmt.Errorf("it needs a C compiler: %w %s", err, out)
+	}
+	c := exec.Command(program)
+	if conn.Writer, err = c.StdinPipe(); err != nil {
+		return conn, err
+	}
+	if conn.Reader, err = c.StdoutPipe(); err != nil {
+		return conn, err
+	}
+	return conn, c.Start()
+})
