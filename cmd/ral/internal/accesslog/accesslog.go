@@ -1,0 +1,253 @@
+// Package accesslog reads the access logs of web servers and proxies, line by line.
+//
+// Start reading at [Reader.Next]. files.go joins files and standard input, form.go reads a line's
+// fields by their names, value.go turns fields into times and numbers. The package knows no limit.
+package accesslog
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+)
+
+// Config names the form of a log and the fields that are read.
+type Config struct {
+	// Form is "combined", "common", "main", "caddy", "envoy", "json" or "csv". Empty means that the first
+	// readable line decides between the forms of JSON and text.
+	Form string
+	// Format is the log_format of an nginx, such as `$remote_addr [$time_local] "$request" $status`. If it is
+	// set, Form must be empty.
+	Format string
+
+	// Key names the fields that together are the key. The other fields are a single name each, and an
+	// empty name means the field of the form, if the form has one.
+	Key                                []string
+	Time, Duration, Status, Cost, Plan string
+	// AtStart says that Time is the request's beginning, as in Envoy's logs, and not its end.
+	AtStart bool
+	// Unit is the unit of Duration. 0 means milliseconds in Envoy's logs, and seconds in others.
+	Unit time.Duration
+}
+
+// Entry is a request. Key and Plan are valid until the next call of Next.
+type Entry struct {
+	// Arrival is the beginning of the request in Unix nanoseconds: its end less its duration.
+	Arrival int64
+	// Duration is 0 if the log does not tell it.
+	Duration time.Duration
+	// IsWhole reports whether the stamp has no fraction of a second.
+	IsWhole bool
+	// Status is the response's, or 0 if the log does not tell it.
+	Status int
+	// Cost is 1 unless a field has it.
+	Cost int64
+	// Key has no separator if it is a single field. The parts of a longer key are separated by a space.
+	Key, Plan []byte
+}
+
+// Fault is the kind of an unreadable line.
+type Fault string
+
+// The kinds of unreadable lines.
+const (
+	tooLong    Fault = "longer than 64 KiB"
+	otherForm  Fault = "not in the log's form"
+	noTime     Fault = "without a readable time"
+	noDuration Fault = "with an unreadable duration"
+	noCost     Fault = "without a readable cost of 0 or more"
+	noKey      Fault = "without a key"
+	keyTooLong Fault = "with a key longer than 1 KiB"
+	outOfRange Fault = "with a time outside of 1971 to 2199"
+	brokenFile Fault = "lost at the end of a broken file"
+)
+
+const (
+	maxKey     = 1 << 10 // bytes of a key
+	maxSampled = 100     // lines, of which one must be in a known form
+)
+
+// Unreadable counts the unreadable lines of a kind.
+type Unreadable struct {
+	Kind  Fault  `json:"kind"`
+	Lines int64  `json:"lines"`
+	First string `json:"first"` // where the first is, such as "access.log:17"
+}
+
+// Reader reads entries. It is for one goroutine at a time. Call [NewReader].
+type Reader struct {
+	config  Config
+	files   *files
+	form    form
+	name    string // of the form
+	unit    time.Duration
+	isStart bool
+	values  [][]byte // of the wanted fields, in the order of roles
+	key     []byte
+	lines   int64
+	faults  []Unreadable
+}
+
+// NewReader returns a Reader of the files in their order. The name "-" is stdin. Files that begin as gzip
+// does are unpacked. An error names the setting at fault; files are opened later, by Next.
+func NewReader(config Config, stdin io.Reader, names ...string) (*Reader, error) {
+	switch {
+	case config.Format != "" && config.Form != "":
+		return nil, errors.New("--log-format and --form are both set, want one of them")
+	case len(config.Key) == 0 || slices.Contains(config.Key, ""):
+		return nil, errors.New("--key is empty, want the names of fields, such as addr or addr,user")
+	case config.Unit < 0 || config.Unit > time.Second:
+		return nil, fmt.Errorf("--duration-unit is %v, want s, ms, us or ns", config.Unit)
+	}
+	r := &Reader{config: config, files: &files{names: names, stdin: stdin}, values: make([][]byte, roles+len(config.Key))}
+	if config.Form == "" && config.Format == "" || config.Form == "csv" {
+		return r, nil // the first line decides
+	}
+	return r, r.choose(nil)
+}
+
+// choose finds the form, from the first line unless the configuration says it.
+func (r *Reader) choose(line []byte) error {
+	p, err := presetFor(r.config.Form, r.config.Format, line)
+	if err != nil {
+		return err
+	}
+	c := r.config
+	wanted := append([]string{c.Time, c.Duration, c.Status, c.Cost, c.Plan}, c.Key...)
+	for i, name := range wanted {
+		if i < len(p.fields) && name == "" {
+			name = p.fields[i]
+		}
+		if alias, ok := p.aliases[name]; ok {
+			name = alias
+		}
+		wanted[i] = name
+	}
+	r.name = p.name
+	r.form, err = p.open(wanted, line)
+	if err != nil {
+		return fmt.Errorf("form %s: %w", p.name, err)
+	}
+	if wanted[atTime] == "" {
+		return fmt.Errorf("form %s: --time is empty, want the name of the field with the time", p.name)
+	}
+	r.isStart = c.AtStart || p.isStart && c.Time == ""
+	r.unit = c.Unit
+	if r.unit == 0 {
+		r.unit = p.unit
+	}
+	return nil
+}
+
+// Next reads the next entry. At the end the error is io.EOF. Other errors are of files that cannot be
+// opened and of settings that do not suit the log. Unreadable lines are counted and passed over.
+func (r *Reader) Next(e *Entry) error {
+	for {
+		line, err := r.files.next()
+		switch {
+		case errors.Is(err, errLong):
+			r.lines++
+			r.count(tooLong)
+			continue
+		case errors.Is(err, errBroken):
+			r.count(brokenFile)
+			continue
+		case err != nil:
+			if errors.Is(err, io.EOF) && r.form == nil && r.lines > 0 && r.config.Form != "csv" {
+				return fmt.Errorf("no line is in a known form: give --form or --log-format (%d lines read)", r.lines)
+			}
+			return err
+		}
+		r.lines++
+		if len(line) == 0 {
+			continue
+		}
+		if r.form == nil {
+			err := r.choose(line)
+			if errors.Is(err, errUnknownForm) && r.lines < maxSampled {
+				r.count(otherForm)
+				continue
+			}
+			if err != nil {
+				return err
+			}
+			if r.config.Form == "csv" {
+				continue // the names of the columns
+			}
+		}
+		clear(r.values)
+		fault := otherForm
+		if r.form.read(line, r.values) {
+			fault = r.entry(e)
+		}
+		if fault == "" {
+			return nil
+		}
+		r.count(fault)
+	}
+}
+
+// entry makes an entry of the values of a line.
+func (r *Reader) entry(e *Entry) Fault {
+	v := r.values
+	*e = Entry{Cost: 1, Plan: v[atPlan]}
+	var ok bool
+	if e.Arrival, e.IsWhole, ok = stamp(v[atTime]); !ok {
+		return noTime
+	}
+	if e.Arrival < oldest || e.Arrival > latest {
+		return outOfRange
+	}
+	if e.Duration, ok = duration(v[atDuration], r.unit); !ok {
+		return noDuration
+	}
+	if !r.isStart {
+		e.Arrival -= int64(e.Duration)
+	}
+	e.Status = int(max(digits(v[atStatus]), 0))
+	if r.config.Cost != "" {
+		if e.Cost, ok = whole(v[atCost]); !ok {
+			return noCost
+		}
+	}
+	e.Key = v[roles]
+	if len(v) > roles+1 {
+		r.key = r.key[:0]
+		for i, part := range v[roles:] {
+			if i > 0 {
+				r.key = append(r.key, ' ')
+			}
+			r.key = append(r.key, part...)
+		}
+		e.Key = r.key
+	}
+	switch {
+	case slices.ContainsFunc(v[roles:], func(part []byte) bool { return len(part) == 0 }):
+		return noKey
+	case len(e.Key) > maxKey:
+		return keyTooLong
+	}
+	return ""
+}
+
+func (r *Reader) count(kind Fault) {
+	i := slices.IndexFunc(r.faults, func(u Unreadable) bool { return u.Kind == kind })
+	if i < 0 {
+		i = len(r.faults)
+		r.faults = append(r.faults, Unreadable{Kind: kind, First: fmt.Sprintf("%s:%d", r.files.name, r.files.line)})
+	}
+	r.faults[i].Lines++
+}
+
+// Lines returns the number of lines read, and Bytes the bytes of the files, before they are unpacked.
+func (r *Reader) Lines() int64 { return r.lines }
+
+// Bytes returns how many bytes of the files were read, and how many they have, or 0 if that is unknown.
+func (r *Reader) Bytes() (read, all int64) { return r.files.read, r.files.size() }
+
+// Unreadable returns the unreadable lines by kind, in the order of their first lines.
+func (r *Reader) Unreadable() []Unreadable { return slices.Clone(r.faults) }
+
+// Form returns the name of the log's form, such as "combined", or "" while it is unknown.
+func (r *Reader) Form() string { return r.name }

@@ -1,0 +1,252 @@
+package accesslog
+
+import (
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+const (
+	nginxLine  = `192.0.2.1 - ann [29/Nov/2026:06:37:01 +0100] "GET /a?b HTTP/1.1" 200 612 "-" "curl/8"`
+	apacheLine = `192.0.2.1 ident - [29/Nov/2026:06:37:01 +0100] "GET /\"a\" HTTP/1.1" 429 - "http://x/" "an \"agent\""`
+	caddyLine  = `{"level":"info","ts":1795930621.5,"logger":"http.log.access","request":{"client_ip":"192.0.2.1","uri":"/a","headers":{"X-Plan":["gold"]}},"duration":0.25,"status":200,"user_id":""}`
+	envoyLine  = `{"start_time":"2026-11-29T05:37:01.250Z","duration":1500,"response_code":429,"downstream_remote_address":"[2001:db8::1]:4711","path":"/a"}`
+)
+
+var second = time.Date(2026, 11, 29, 5, 37, 1, 0, time.UTC).UnixNano()
+
+type read struct {
+	key, plan string
+	entry     Entry
+}
+
+// all reads a text to its end.
+func all(t *testing.T, c Config, text string) (entries []read, r *Reader, err error) {
+	t.Helper()
+	if len(c.Key) == 0 {
+		c.Key = []string{"addr"}
+	}
+	r, err = NewReader(c, strings.NewReader(text), "-")
+	if err != nil {
+		return nil, nil, err
+	}
+	for {
+		var e Entry
+		if err := r.Next(&e); errors.Is(err, io.EOF) {
+			return entries, r, nil
+		} else if err != nil {
+			return entries, r, err
+		}
+		one := read{key: string(e.Key), plan: string(e.Plan), entry: e}
+		one.entry.Key, one.entry.Plan = nil, nil
+		entries = append(entries, one)
+	}
+}
+
+// Promise: `ral replay` reads the logs of nginx, Apache, Caddy and Envoy without a flag, and knows when each request began.
+func TestFormsAreRecognized(t *testing.T) {
+	for name, c := range map[string]struct {
+		line, form, key string
+		want            Entry
+	}{
+		"nginx":  {nginxLine, "combined", "192.0.2.1", Entry{Arrival: second, IsWhole: true, Status: 200, Cost: 1}},
+		"apache": {apacheLine, "combined", "192.0.2.1", Entry{Arrival: second, IsWhole: true, Status: 429, Cost: 1}},
+		"main":   {nginxLine + ` "203.0.113.7"`, "main", "192.0.2.1", Entry{Arrival: second, IsWhole: true, Status: 200, Cost: 1}},
+		"common": {nginxLine[:strings.Index(nginxLine, ` "-"`)], "common", "192.0.2.1", Entry{Arrival: second, IsWhole: true, Status: 200, Cost: 1}},
+		"caddy":  {caddyLine, "caddy", "192.0.2.1", Entry{Arrival: 1795930621_250000000, Duration: 250 * time.Millisecond, Status: 200, Cost: 1}},
+		"envoy":  {envoyLine, "envoy", "2001:db8::1", Entry{Arrival: second + 250e6, Duration: 1500 * time.Millisecond, Status: 429, Cost: 1}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			entries, r, err := all(t, Config{}, "\n"+c.line+"\r\n"+c.line)
+			require.NoError(t, err)
+			assert.Equal(t, []read{{c.key, "", c.want}, {c.key, "", c.want}}, entries)
+			assert.Equal(t, c.form, r.Form())
+			assert.Empty(t, r.Unreadable())
+			assert.EqualValues(t, 3, r.Lines())
+		})
+	}
+}
+
+func TestFieldsAreChosenByName(t *testing.T) {
+	for name, c := range map[string]struct {
+		config Config
+		text   string
+		want   read
+	}{
+		"log_format": {Config{Format: `$msec|${request_time}|$http_x_plan|$arg_units|$http_x_key`, Key: []string{"http_x_key"}, Plan: "http_x_plan", Cost: "arg_units"},
+			"1795930621.500|0.250|gold|7|me\n", read{"me", "gold", Entry{Arrival: second + 250e6, Duration: 250e6, Cost: 7}}},
+		"two fields are one key": {Config{Key: []string{"addr", "user"}}, nginxLine, read{"192.0.2.1 ann", "", Entry{Arrival: second, IsWhole: true, Status: 200, Cost: 1}}},
+		"an inner field": {Config{Key: []string{"request.uri"}, Plan: "request.headers.X-Plan"}, caddyLine,
+			read{"/a", `["gold"]`, Entry{Arrival: 1795930621_250000000, Duration: 250e6, Status: 200, Cost: 1}}},
+		"json": {Config{Time: "at", Duration: "took", Unit: time.Microsecond, Key: []string{"id"}, Cost: "n"},
+			`{"at":"2026-11-29T06:37:01.5+01:00","took":250000,"id":12,"n":0}`, read{"12", "", Entry{Arrival: second + 250e6, Duration: 250e6}}},
+		"csv": {Config{Form: "csv", Time: "at", Key: []string{"id"}, Status: "code", AtStart: true, Duration: "took"},
+			"\ufeffat,took,id,code\n1795930621000,2,\"a,\"\"b\"\"\",503\n", read{`a,"b"`, "", Entry{Arrival: second, Duration: 2e9, IsWhole: true, Status: 503, Cost: 1}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			entries, r, err := all(t, c.config, c.text)
+			require.NoError(t, err)
+			assert.Equal(t, []read{c.want}, entries)
+			assert.Empty(t, r.Unreadable())
+		})
+	}
+}
+
+// Promise: `ral replay` counts each unreadable line by kind, with the place of the first, and reads on.
+func TestUnreadableLinesAreCounted(t *testing.T) {
+	format := `$time $cost $took $key`
+	text := strings.Join([]string{
+		"1795930621 1 0 me",
+		"1795930621",
+		"yesterday 1 0 me",
+		"1795930621 -1 0 me",
+		"1795930621 1 - me",
+		"1795930621 1 soon me",
+		"1795930621 1 0 ",
+		"1795930621 1 0 " + strings.Repeat("k", 1025),
+		"17959306 1 0 me",
+		"1795930621 1 0 " + strings.Repeat("k", 70_000),
+		"99999999999999999 1 0 me",
+		"\x00\xff\x1b 1 0 me",
+		"1795930621 1 0 me",
+	}, "\n")
+	entries, r, err := all(t, Config{Format: format, Time: "time", Cost: "cost", Duration: "took", Key: []string{"key"}}, text)
+	require.NoError(t, err)
+	assert.Len(t, entries, 3)
+	assert.Equal(t, []Unreadable{
+		{otherForm, 1, "-:2"}, {noTime, 2, "-:3"}, {noCost, 1, "-:4"}, {noDuration, 1, "-:6"}, {noKey, 1, "-:7"},
+		{keyTooLong, 1, "-:8"}, {outOfRange, 2, "-:9"}, {tooLong, 1, "-:10"},
+	}, r.Unreadable())
+	assert.EqualValues(t, 13, r.Lines())
+}
+
+func TestFilesAreReadInTurn(t *testing.T) {
+	dir := t.TempDir()
+	var packed bytes.Buffer
+	w := gzip.NewWriter(&packed)
+	_, err := w.Write([]byte(nginxLine + "\n" + nginxLine + "\n"))
+	require.NoError(t, err)
+	require.NoError(t, w.Close())
+	plain, zipped, broken := filepath.Join(dir, "a"), filepath.Join(dir, "b.gz"), filepath.Join(dir, "c.gz")
+	require.NoError(t, os.WriteFile(plain, []byte(apacheLine), 0o600))
+	require.NoError(t, os.WriteFile(zipped, packed.Bytes(), 0o600))
+	require.NoError(t, os.WriteFile(broken, packed.Bytes()[:packed.Len()-6], 0o600))
+
+	r, err := NewReader(Config{Key: []string{"addr"}}, strings.NewReader(nginxLine), plain, zipped, broken, "-")
+	require.NoError(t, err)
+	n := 0
+	for e := (Entry{}); r.Next(&e) == nil; {
+		n++
+	}
+	assert.Equal(t, 1+2+2+1, n)
+	assert.Equal(t, []Unreadable{{brokenFile, 1, broken + ":3"}}, r.Unreadable())
+
+	r, err = NewReader(Config{Key: []string{"addr"}}, nil, plain, filepath.Join(dir, "none"))
+	require.NoError(t, err)
+	require.NoError(t, r.Next(&Entry{}))
+	assert.ErrorIs(t, r.Next(&Entry{}), os.ErrNotExist)
+}
+
+func TestSettingsThatDoNotSuitAreErrors(t *testing.T) {
+	for want, c := range map[string]struct {
+		config Config
+		text   string
+	}{
+		"--form is \"xml\", want combined": {Config{Form: "xml"}, nginxLine},
+		"both set":                         {Config{Form: "csv", Format: "$a"}, nginxLine},
+		"no variable $http_x_key":          {Config{Key: []string{"http_x_key"}}, nginxLine},
+		"has no variables":                 {Config{Format: "%h %l"}, nginxLine},
+		"nothing between $a":               {Config{Format: "$a$b", Time: "a"}, nginxLine},
+		"no column \"id\"":                 {Config{Form: "csv", Time: "at", Key: []string{"id"}}, "at,key\n"},
+		"no list of names":                 {Config{Form: "csv", Time: "at"}, "\"at\n"},
+		"--time is empty":                  {Config{}, `{"a":1}`},
+		"no known form":                    {Config{}, strings.Repeat("hello\n", 200)},
+		"a known form":                     {Config{}, "hello\n"},
+		"--key is empty":                   {Config{Key: []string{"a", ""}}, nginxLine},
+		"--duration-unit is 1m":            {Config{Unit: time.Minute}, nginxLine},
+	} {
+		_, _, err := all(t, c.config, c.text)
+		assert.ErrorContains(t, err, want)
+	}
+}
+
+func TestStamps(t *testing.T) {
+	for text, want := range map[string]int64{
+		"29/Nov/2026:06:37:01 +0100": second, "29/Nov/2026:00:07:01 -0530": second, "2026-11-29T05:37:01Z": second,
+		"1795930621": second, "1795930621.25": second + 250e6, "1795930621250": second + 250e6, "1795930621250125": second + 250125e3,
+		"1795930621250125007": second + 250125007, "1.795930621e9": second, "29/Feb/2028:00:00:00 +0000": time.Date(2028, 2, 29, 0, 0, 0, 0, time.UTC).UnixNano(),
+	} {
+		got, _, ok := stamp([]byte(text))
+		assert.True(t, ok, text)
+		assert.Equal(t, want, got, text)
+	}
+	for _, text := range []string{"", "-", "x", "-1", "1e30", "NaN", "29/Nox/2026:06:37:01 +0100", "29/Nov/2026:06:37:01 x0100", "29/Nov/2026 06:37:01 +0100",
+		"32/Nov/2026:06:37:01 +0100", "29/Nov/2026:24:37:01 +0100", "2026-13-29T05:37:01Z", "9223372036854775807", "29/Nov/0001:06:37:01 +0100"} {
+		_, _, ok := stamp([]byte(text))
+		assert.False(t, ok, text)
+	}
+	for at := time.Date(1970, 1, 1, 0, 0, 0, 0, time.UTC); at.Year() < 2110; at = at.AddDate(0, 0, 1) {
+		require.Equal(t, at.Unix()/86400, days(int64(at.Year()), int64(at.Month()), int64(at.Day())), at)
+	}
+}
+
+// Promise: `ral replay` reads a line of text without an allocation.
+func TestLinesOfTextAllocateNothing(t *testing.T) {
+	r, err := NewReader(Config{Key: []string{"addr", "user"}}, strings.NewReader(strings.Repeat(nginxLine+"\n", 2_000)), "-")
+	require.NoError(t, err)
+	var e Entry
+	require.NoError(t, r.Next(&e))
+	assert.Zero(t, testing.AllocsPerRun(1_000, func() { err = errors.Join(err, r.Next(&e)) }))
+	require.NoError(t, err)
+}
+
+func FuzzReader(f *testing.F) {
+	for _, line := range []string{nginxLine, apacheLine, caddyLine, envoyLine, "a,b\n1,\"2\"\"\"", "\x1f\x8b\x08"} {
+		f.Add([]byte(line+"\n"+line), uint8(0))
+	}
+	f.Fuzz(func(t *testing.T, text []byte, which uint8) {
+		configs := []Config{
+			{}, {Form: "combined"}, {Form: "caddy"}, {Form: "envoy"}, {Form: "json", Time: "ts", Cost: "n"}, {Form: "csv", Time: "a", Duration: "b"},
+			{Format: string(text[:min(len(text), 40)]), Time: "msec"}, {Format: "$time_iso8601 $request_time $addr", Unit: time.Nanosecond},
+		}
+		c := configs[int(which)%len(configs)]
+		c.Key = []string{"addr"}
+		r, err := NewReader(c, bytes.NewReader(text), "-")
+		if err != nil {
+			return
+		}
+		var entries, unreadable int64
+		for e := (Entry{}); r.Next(&e) == nil; entries++ {
+			if e.Arrival > latest || e.Cost < 0 || e.Duration < 0 || len(e.Key) == 0 || len(e.Key) > maxKey {
+				t.Fatalf("%+v", e)
+			}
+		}
+		for _, u := range r.Unreadable() {
+			unreadable += u.Lines
+		}
+		if broken := int64(1); entries+unreadable > r.Lines()+broken {
+			t.Fatalf("%d entries and %d unreadable lines of %d", entries, unreadable, r.Lines())
+		}
+	})
+}
+
+func BenchmarkCombined(b *testing.B) {
+	text := strings.Repeat(nginxLine+"\n", 100_000)
+	b.SetBytes(int64(len(nginxLine) + 1))
+	b.ReportAllocs()
+	for n := 0; n < b.N; {
+		r, err := NewReader(Config{Key: []string{"addr"}}, strings.NewReader(text), "-")
+		require.NoError(b, err)
+		for e := (Entry{}); n < b.N && r.Next(&e) == nil; n++ {
+		}
+	}
+}

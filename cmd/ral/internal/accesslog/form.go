@@ -1,0 +1,261 @@
+package accesslog
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// The wanted fields have fixed places before those of the key.
+const (
+	atTime = iota
+	atDuration
+	atStatus
+	atCost
+	atPlan
+	roles
+)
+
+// form reads a line's fields.
+type form interface {
+	// read puts the wanted fields of a line into values, and leaves out those that the line has not. It
+	// reports whether the line is in this form.
+	read(line []byte, values [][]byte) bool
+}
+
+// preset is a form with the names of its usual fields.
+type preset struct {
+	name    string
+	format  string            // of a form of text
+	fields  [atPlan]string    // time, duration, status and cost; "" if the form has none
+	aliases map[string]string // by names that are the same for all forms
+	unit    time.Duration     // of durations
+	isStart bool              // the time is a request's beginning
+}
+
+// The text formats differ in their ends, so that at most one of them reads a line.
+const (
+	common   = `$remote_addr $remote_ident $remote_user [$time_local] "$request" $status $body_bytes_sent`
+	combined = common + ` "$http_referer" "$http_user_agent"`
+	mainly   = combined + ` "$http_x_forwarded_for"`
+)
+
+var (
+	textAliases  = map[string]string{"addr": "remote_addr", "user": "remote_user", "agent": "http_user_agent", "referer": "http_referer", "bytes": "body_bytes_sent"}
+	caddyAliases = map[string]string{"addr": "request.client_ip", "user": "user_id", "method": "request.method", "path": "request.uri", "host": "request.host"}
+	envoyAliases = map[string]string{"addr": "downstream_remote_address", "host": "authority", "agent": "user_agent"}
+)
+
+func textPreset(name, format string) preset {
+	p := preset{name: name, format: format, aliases: textAliases, unit: time.Second}
+	var names []string
+	for _, v := range variable.FindAllString(format, -1) {
+		names = append(names, strings.Trim(v, "${}"))
+	}
+	for i, candidates := range [][]string{{"msec", "time_iso8601", "time_local"}, {"request_time"}, {"status"}} {
+		for _, field := range candidates {
+			if p.fields[i] == "" && slices.Contains(names, field) {
+				p.fields[i] = field
+			}
+		}
+	}
+	return p
+}
+
+var presets = []preset{
+	textPreset("combined", combined), textPreset("main", mainly), textPreset("common", common),
+	{name: "caddy", fields: [atPlan]string{"ts", "duration", "status"}, aliases: caddyAliases, unit: time.Second},
+	{name: "envoy", fields: [atPlan]string{"start_time", "duration", "response_code"}, aliases: envoyAliases, unit: time.Millisecond, isStart: true},
+	{name: "json", unit: time.Second}, {name: "csv", unit: time.Second},
+}
+
+var errUnknownForm = errors.New("the line is in no known form: give --form or --log-format")
+
+// presetFor returns the preset of a format or of that name. Without both it is the first that reads the line.
+func presetFor(form, format string, line []byte) (preset, error) {
+	if format != "" {
+		return textPreset("log_format", format), nil
+	}
+	var names []string
+	for _, p := range presets {
+		if p.name == form {
+			return p, nil
+		}
+		names = append(names, p.name)
+	}
+	if form != "" {
+		return preset{}, fmt.Errorf("--form is %.40q, want %s", form, strings.Join(names, ", "))
+	}
+	if bytes.HasPrefix(line, []byte{'{'}) {
+		var fields map[string]json.RawMessage
+		if json.Unmarshal(line, &fields) != nil {
+			return preset{}, errUnknownForm
+		}
+		for _, p := range presets {
+			if _, ok := fields[p.fields[atTime]]; ok && p.format == "" {
+				return p, nil
+			}
+		}
+		return presetFor("json", "", nil)
+	}
+	for _, p := range presets {
+		if p.format != "" {
+			if t, err := newTemplate(p.format, nil); err == nil && t.read(line, nil) {
+				return p, nil
+			}
+		}
+	}
+	return preset{}, errUnknownForm
+}
+
+// open returns the form that reads the wanted fields. header is the first line of a CSV.
+func (p *preset) open(wanted []string, header []byte) (form, error) {
+	switch {
+	case p.format != "":
+		t, err := newTemplate(p.format, wanted)
+		return t, err
+	case p.name == "csv":
+		c, err := newCSV(header, wanted)
+		return c, err
+	}
+	o := &objects{p: p}
+	for _, name := range wanted {
+		o.paths = append(o.paths, strings.Split(name, "."))
+	}
+	return o, nil
+}
+
+// objects reads a JSON object a line. The names of inner fields follow those of outer fields and a dot.
+type objects struct {
+	p     *preset
+	paths [][]string
+}
+
+func (o *objects) read(line []byte, values [][]byte) bool {
+	var fields map[string]json.RawMessage
+	if json.Unmarshal(line, &fields) != nil || fields == nil {
+		return false
+	}
+	for i, path := range o.paths {
+		if path[0] == "" {
+			continue
+		}
+		raw, ok := lookup(fields, path)
+		switch {
+		case !ok || string(raw) == "null":
+			continue
+		case raw[0] == '"':
+			var text string
+			if json.Unmarshal(raw, &text) != nil {
+				return false
+			}
+			raw = []byte(text)
+		case raw[0] == '[' && i >= roles: // a header field of Caddy's is a list
+			var texts []string
+			if json.Unmarshal(raw, &texts) == nil {
+				raw = []byte(strings.Join(texts, ","))
+			}
+		}
+		values[i] = raw
+		if o.p.isStart && i >= roles && path[0] == envoyAliases["addr"] {
+			values[i] = withoutPort(raw)
+		}
+	}
+	return true
+}
+
+// lookup returns the field at a path. A name with dots of its own is tried first.
+func lookup(fields map[string]json.RawMessage, path []string) (json.RawMessage, bool) {
+	if raw, ok := fields[strings.Join(path, ".")]; ok || len(path) == 1 {
+		return raw, ok
+	}
+	var inner map[string]json.RawMessage
+	if json.Unmarshal(fields[path[0]], &inner) != nil {
+		return nil, false
+	}
+	return lookup(inner, path[1:])
+}
+
+// withoutPort cuts the port from an address such as 192.0.2.1:4711 or [2001:db8::1]:4711.
+func withoutPort(b []byte) []byte {
+	if i := bytes.LastIndexByte(b, ':'); i > 0 && (b[i-1] == ']' || bytes.Count(b, []byte{':'}) == 1) {
+		return bytes.Trim(b[:i], "[]")
+	}
+	return b
+}
+
+// columns reads the fields of CSV by the names in its first line. A quoted field has no end of line.
+type columns struct {
+	places [][]int
+	fields [][]byte
+}
+
+func newCSV(header []byte, wanted []string) (*columns, error) {
+	c := &columns{}
+	names := c.split(header)
+	if names == nil {
+		return nil, errors.New("the first line is no list of names")
+	}
+	c.places = make([][]int, len(names))
+	for i, name := range wanted {
+		if name == "" {
+			continue
+		}
+		column := slices.IndexFunc(names, func(n []byte) bool { return string(bytes.TrimPrefix(n, []byte("\ufeff"))) == name })
+		if column < 0 {
+			return nil, fmt.Errorf("there is no column %.40q", name)
+		}
+		c.places[column] = append(c.places[column], i)
+	}
+	return c, nil
+}
+
+func (c *columns) read(line []byte, values [][]byte) bool {
+	fields := c.split(line)
+	if len(fields) != len(c.places) {
+		return false
+	}
+	for column, places := range c.places {
+		for _, i := range places {
+			values[i] = fields[column]
+		}
+	}
+	return true
+}
+
+// split returns the fields of a line until its next call, or nil if a quote is out of place. It writes
+// quoted fields without their quotes into the line itself.
+func (c *columns) split(line []byte) [][]byte {
+	c.fields = c.fields[:0]
+	for {
+		field, rest, more := bytes.Cut(line, []byte{','})
+		if bytes.HasPrefix(line, []byte{'"'}) {
+			field, rest = line[:0], line[1:]
+			for {
+				i := bytes.IndexByte(rest, '"')
+				if i < 0 {
+					return nil
+				}
+				field, rest = append(field, rest[:i]...), rest[i+1:]
+				if !bytes.HasPrefix(rest, []byte{'"'}) {
+					break
+				}
+				field, rest = append(field, '"'), rest[1:]
+			}
+			if more = len(rest) > 0; more && rest[0] != ',' {
+				return nil
+			} else if more {
+				rest = rest[1:]
+			}
+		}
+		c.fields = append(c.fields, field)
+		if !more {
+			return c.fields
+		}
+		line = rest
+	}
+}

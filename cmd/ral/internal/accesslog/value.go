@@ -1,0 +1,131 @@
+package accesslog
+
+import (
+	"bytes"
+	"math"
+	"strconv"
+	"time"
+)
+
+const (
+	oldest      = int64(365 * 24 * time.Hour) // Unix nanoseconds
+	latest      = 229 * oldest
+	maxDuration = 366 * 24 * time.Hour
+)
+
+// stamp reads a time: Unix time in seconds, milliseconds, microseconds or nanoseconds, the common log
+// format's 10/Oct/2000:13:55:36 -0700, or RFC 3339. isWhole reports whether it has no fraction of a second.
+func stamp(b []byte) (nanos int64, isWhole, ok bool) {
+	switch {
+	case len(b) == 26 && b[2] == '/':
+		return commonStamp(b)
+	case len(b) >= 20 && b[4] == '-':
+		t, err := time.Parse(time.RFC3339Nano, string(b))
+		return t.UnixNano(), t.Nanosecond() == 0, err == nil && t.Year() > 1970 && t.Year() < 2200
+	}
+	n, places, ok := decimal(b)
+	if !ok || n < 0 {
+		return 0, false, false
+	}
+	scale := int64(time.Second)
+	for _, from := range []int64{1e11, 1e14, 1e17} { // in seconds, these lie 3,000 years ahead
+		if n >= from {
+			scale /= 1000
+		}
+	}
+	if n > latest/scale {
+		return math.MaxInt64, true, true
+	}
+	nanos = n*scale + places*scale/int64(time.Second)
+	return nanos, nanos%int64(time.Second) == 0, true
+}
+
+const months = "JanFebMarAprMayJunJulAugSepOctNovDec"
+
+// commonStamp reads 10/Oct/2000:13:55:36 -0700.
+func commonStamp(b []byte) (nanos int64, isWhole, ok bool) {
+	month := bytes.Index([]byte(months), b[3:6])
+	day, year := digits(b[:2]), digits(b[7:11])
+	hour, minute, second := digits(b[12:14]), digits(b[15:17]), digits(b[18:20])
+	zone := digits(b[22:24])*60 + digits(b[24:26])
+	if min(day, year, hour, minute, second, digits(b[22:24]), digits(b[24:26])) < 0 {
+		return 0, false, false
+	}
+	isSigned := b[21] == '+' || b[21] == '-'
+	if month < 0 || month%3 != 0 || day < 1 || day > 31 || hour > 23 || minute > 59 || second > 60 || !isSigned || b[6] != '/' || b[11] != ':' {
+		return 0, false, false
+	}
+	if b[21] == '-' {
+		zone = -zone
+	}
+	seconds := days(year, int64(month/3)+1, day)*86400 + hour*3600 + minute*60 + second - zone*60
+	if seconds < 0 || seconds > latest/int64(time.Second) {
+		return 0, false, false
+	}
+	return seconds * int64(time.Second), true, true
+}
+
+// days returns the days since January 1, 1970 in the Gregorian calendar, with years that begin in March.
+func days(year, month, day int64) int64 {
+	if month < 3 {
+		year, month = year-1, month+12
+	}
+	return 365*year + year/4 - year/100 + year/400 + (153*(month-3)+2)/5 + day - 719469
+}
+
+// duration reads a decimal number of units. Nothing and "-" are 0.
+func duration(b []byte, unit time.Duration) (time.Duration, bool) {
+	if len(b) == 0 || len(b) == 1 && b[0] == '-' {
+		return 0, true
+	}
+	n, places, ok := decimal(b)
+	if !ok || n < 0 || n > int64(maxDuration/unit) {
+		return 0, false
+	}
+	return time.Duration(n)*unit + time.Duration(places)*unit/time.Second, true
+}
+
+// decimal reads a number and its fraction, in thousand millionths. It cuts further places.
+func decimal(b []byte) (n, fraction int64, ok bool) {
+	before, after, _ := bytes.Cut(b, []byte{'.'})
+	if bytes.ContainsAny(b, "eE") {
+		f, err := strconv.ParseFloat(string(b), 64)
+		if err != nil || !(f >= 0 && f < 1e18) {
+			return 0, 0, false
+		}
+		whole, rest := math.Modf(f)
+		return int64(whole), int64(rest * 1e9), true
+	}
+	if n, ok = whole(before); !ok {
+		return 0, 0, false
+	}
+	scale := int64(1e8)
+	for _, c := range after {
+		if c < '0' || c > '9' {
+			return 0, 0, false
+		}
+		fraction += int64(c-'0') * scale
+		scale /= 10
+	}
+	return n, fraction, true
+}
+
+// digits reads a number, and returns -1 for anything else.
+func digits(b []byte) (n int64) {
+	n, ok := whole(b)
+	if !ok {
+		return -1
+	}
+	return n
+}
+
+// whole reads a number of digits alone, up to 9223372036854775807 less its last digit.
+func whole(b []byte) (n int64, ok bool) {
+	for _, c := range b {
+		if c < '0' || c > '9' || n > (math.MaxInt64-9)/10 {
+			return 0, false
+		}
+		n = 10*n + int64(c-'0')
+	}
+	return n, len(b) > 0
+}
