@@ -89,7 +89,7 @@ func TestContenderThatMeasuresItselfIsWatchedToo(t *testing.T) {
 	o, c := quick(), Contender{Name: "own", Yardstick: YardstickC, Measure: func(context.Context, Workload, time.Duration) (Measured, error) {
 		return Measured{Pass: Pass{Calls: 5, Passed: 5, Elapsed: time.Second, CPU: time.Second}}, nil
 	}}
-	o.busy = busyMachine(1)
+	o.Rounds, o.busy = 8, busyMachine(1)
 	r := resultOf(t, o, Workload{Name: "hot", Limit: Loose, Keys: 1}, c)
 	assert.Len(t, r.Rounds, o.Rounds)
 	assert.Equal(t, 1, r.Repeated, "the first round")
