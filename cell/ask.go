@@ -75,7 +75,7 @@ type Words = [8]int64
 // Pack takes r apart. ref is the log that remembers the take, which names its level, or else the level, or
 // nil if nothing was recorded.
 func (r *Receipt) Pack(to *Words) (ref any, limit policy.Policy) {
-	to[0], to[1], to[2] = r.n, int64(r.wait), int64(r.at)
+	to[0], to[1], to[2] = r.n, int64(r.wait), int64(r.takenAt)
 	to[3], to[4], to[5], to[6] = int64(r.before), int64(r.after), int64(r.returned), int64(r.epoch)
 	to[7] = int64(r.remembered.ID)
 	switch {
@@ -90,7 +90,7 @@ func (r *Receipt) Pack(to *Words) (ref any, limit policy.Policy) {
 // Unpack restores a take that Pack took apart, of the cell's key.
 func (c *Cell[K]) Unpack(ref any, limit policy.Policy, from *Words) Held[K] {
 	r := Receipt{
-		limit: limit, n: from[0], wait: time.Duration(from[1]), at: policy.Instant(from[2]),
+		limit: limit, n: from[0], wait: time.Duration(from[1]), takenAt: policy.Instant(from[2]),
 		before: uint64(from[3]), after: uint64(from[4]), returned: uint64(from[5]), epoch: uint64(from[6]),
 	}
 	switch ref := ref.(type) {

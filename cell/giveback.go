@@ -219,7 +219,7 @@ func (h *Held[K]) replayWith(terms *table.Terms, n int64) (next uint64, ok bool)
 		return h.before, true
 	}
 	state, _ := terms.State(h.before)
-	next, d := h.policyUnder(terms).Take(state, h.at, n, forever)
+	next, d := h.policyUnder(terms).Take(state, h.takenAt, n, forever)
 	return next | terms.EpochBit, d.Allowed && d.Wait == h.wait && next <= policy.MaxWord
 }
 
@@ -237,7 +237,7 @@ func (h *Held[K]) cancelLater(e *table.Entry[K], terms *table.Terms, word, retur
 		return word
 	}
 	after, _ := terms.State(h.after)
-	next := refunder.Cancel(state, after, h.at, now, back, others)
+	next := refunder.Cancel(state, after, h.takenAt, now, back, others)
 	if next > policy.MaxWord {
 		return word
 	}

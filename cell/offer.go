@@ -96,7 +96,7 @@ func (c *Cell[K]) Accept(o Offer, hash uint64, n int64) (r Remembered, ok bool) 
 // Receipt returns the receipt of an accepted Offer of n units.
 func (o *Offer) Receipt(r Remembered, n int64) Receipt {
 	return Receipt{
-		n: n, level: o.Level, epoch: o.Terms.Epoch, before: o.Before, after: o.After, at: o.At, returned: o.Returned,
+		n: n, level: o.Level, epoch: o.Terms.Epoch, before: o.Before, after: o.After, takenAt: o.At, returned: o.Returned,
 		remembered: r,
 	}
 }

@@ -33,7 +33,7 @@ func (c *Cell[K]) reserve(key K, q *request, d *policy.Decision, h *Held[K]) Bas
 // Held returns the units of a receipt of the cell's, to be given back.
 func (c *Cell[K]) Held(r Receipt) Held[K] { return Held[K]{c, r} }
 
-func (h *Held[K]) starts() policy.Instant { return h.at + policy.Instant(h.wait) }
+func (h *Held[K]) starts() policy.Instant { return h.takenAt + policy.Instant(h.wait) }
 
 // Package engine composes the calls below for several keys. None counts its answer: see Count.
 

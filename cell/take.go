@@ -80,7 +80,7 @@ type Receipt struct {
 	level         *table.Level // nil without an effect
 	epoch         uint64       // of the terms under which it took
 	before, after uint64
-	at            policy.Instant
+	takenAt       policy.Instant
 	returned      uint64 // Level.Returned before the take
 	remembered    underway.Receipt[table.Level]
 }
@@ -182,7 +182,7 @@ func (r *Receipt) remember(p *underway.Set[table.Level], terms *table.Terms, lim
 		limit = terms.Policy
 	}
 	m := underway.Mark{Word: r.after &^ terms.EpochBit, Epoch: r.epoch, Returned: r.returned}
-	r.remembered = p.Add(r.level, limit, r.before&^terms.EpochBit, m, r.at, n)
+	r.remembered = p.Add(r.level, limit, r.before&^terms.EpochBit, m, r.takenAt, n)
 }
 
 // plain returns the state of a word that was used under these terms. ok is false if the word is unused, of
@@ -243,7 +243,7 @@ func (c *Cell[K]) takeEntry(
 		if taken {
 			if r != nil {
 				r.level, r.epoch, r.before, r.after = &e.Level, terms.Epoch, state|terms.EpochBit, after
-				r.at, r.returned = now, returned
+				r.takenAt, r.returned = now, returned
 			}
 			if c.warns != nil {
 				b.passed = c.warns.passed(terms, q.limit, state, now, q.n, d)

@@ -43,7 +43,7 @@ const (
 
 func (w *writer[K]) run(ctx context.Context) error {
 	defer w.table.Running(false)
-	w.at("writer: begin")
+	w.reached("writer: begin")
 	w.table.Recover()
 	for {
 		w.table.Running(true)
@@ -67,7 +67,7 @@ func (w *writer[K]) run(ctx context.Context) error {
 		}
 		w.seam.Step("writer: others")
 		for n := 0; n < settlesPerTurn && w.table.Unsettled(); n++ {
-			w.at("writer: settle")
+			w.reached("writer: settle")
 			w.table.Settle(w.clock())
 		}
 		// In a flood a caller on the same processor would wait for the end of the writer's time
@@ -87,15 +87,15 @@ func (w *writer[K]) carryOut(command table.Command[K], attempt int) (filed int) 
 		w.queue.Done()
 		return 0
 	}
-	w.at("writer: received")
+	w.reached("writer: received")
 	command.Begin(w.clock)
 	filed = w.table.Apply(command)
-	w.at("writer: done")
+	w.reached("writer: done")
 	w.queue.Done()
 	return filed
 }
 
-func (w *writer[K]) at(point string) {
+func (w *writer[K]) reached(point string) {
 	if w.fault != nil {
 		w.fault(point)
 	}

@@ -111,7 +111,7 @@ func (h *held) pack() limits.GrantState {
 	r := &h.receipt
 	return limits.GrantState{
 		Settler: limiterSettler{h.limiter}, Ref: r.terms,
-		Words: [...]int64{h.n, int64(r.at), int64(r.before), int64(r.after), int64(r.returned), int64(h.wait), int64(r.id), 0},
+		Words: [...]int64{h.n, int64(r.takenAt), int64(r.before), int64(r.after), int64(r.returned), int64(h.wait), int64(r.id), 0},
 	}
 }
 
@@ -122,7 +122,7 @@ func (l limiterSettler) Settle(_ context.Context, state limits.GrantState, used 
 		return nil
 	}
 	h := held{limiter: l.Limiter, n: w[0], wait: time.Duration(w[5]), receipt: receipt{
-		terms: state.Ref.(*terms), at: policy.Instant(w[1]), before: uint64(w[2]), after: uint64(w[3]), returned: uint64(w[4]), id: uint64(w[6]),
+		terms: state.Ref.(*terms), takenAt: policy.Instant(w[1]), before: uint64(w[2]), after: uint64(w[3]), returned: uint64(w[4]), id: uint64(w[6]),
 	}}
 	h.keep(used)
 	return nil

@@ -41,7 +41,7 @@ func (l *Limiter) takeLogged(q *request, d *policy.Decision, r *receipt) {
 	l.take(q, d, r)
 	if r.terms != nil && d.Wait == 0 {
 		m := underway.Mark{Word: r.after, Returned: r.returned}
-		r.id = r.terms.log.Add(r.terms.policy, r.before, m, r.at, q.n)
+		r.id = r.terms.log.Add(r.terms.policy, r.before, m, r.takenAt, q.n)
 	}
 }
 
@@ -90,7 +90,7 @@ type held struct {
 	receipt receipt
 }
 
-func (h *held) starts() policy.Instant { return h.receipt.at + policy.Instant(h.wait) }
+func (h *held) starts() policy.Instant { return h.receipt.takenAt + policy.Instant(h.wait) }
 
 func (h *held) keep(n int64) {
 	r := h.receipt
@@ -146,7 +146,7 @@ func (h *held) replayWith(r receipt, n int64) (next uint64, ok bool) {
 	if n == 0 {
 		return r.before, true
 	}
-	next, d := r.terms.policy.Take(r.before, r.at, n, forever)
+	next, d := r.terms.policy.Take(r.before, r.takenAt, n, forever)
 	return next, d.Allowed && d.Wait == h.wait && next <= policy.MaxWord
 }
 
@@ -155,7 +155,7 @@ func (r receipt) cancelLater(word uint64, now policy.Instant, back, others int64
 	if r.terms.refunder == nil {
 		return word
 	}
-	next = r.terms.refunder.Cancel(word, r.after, r.at, now, back, others)
+	next = r.terms.refunder.Cancel(word, r.after, r.takenAt, now, back, others)
 	if next > policy.MaxWord {
 		return word
 	}

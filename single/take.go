@@ -25,7 +25,7 @@ const (
 type receipt struct {
 	terms         *terms
 	before, after uint64
-	at            policy.Instant
+	takenAt       policy.Instant
 	returned      uint64 // terms.returned before the take
 	id            uint64 // in terms.log
 }
@@ -58,7 +58,7 @@ func (l *Limiter) take(q *request, d *policy.Decision, r *receipt) {
 		// A successful swap hands the units to this call.
 		if t.word.CompareAndSwap(word, next) {
 			if r != nil {
-				*r = receipt{terms: t, before: word, after: next, at: now, returned: returned}
+				*r = receipt{terms: t, before: word, after: next, takenAt: now, returned: returned}
 			}
 			return
 		}

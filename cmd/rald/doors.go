@@ -65,12 +65,12 @@ func (d *doors) openHTTP(ctx context.Context, drain time.Duration, l net.Listene
 // openEnvoy answers Envoy's rate limit service by a set of rules, or if that is nil by a management
 // server's. Its counts are apart from Redis clients' keys.
 func (d *doors) openEnvoy(ctx context.Context, set *rules.Set) (*families.Families, *envoyserver.Service, error) {
-	of := d.keys
-	of.Name = "rald envoy"
-	if of.Dir != "" {
-		of.Dir = filepath.Join(of.Dir, "envoy")
+	config := d.keys
+	config.Name = "rald envoy"
+	if config.Dir != "" {
+		config.Dir = filepath.Join(config.Dir, "envoy")
 	}
-	keep, err := families.New(d.fleet.families(of, ".envoy", d.log))
+	keep, err := families.New(d.fleet.families(config, ".envoy", d.log))
 	if err != nil {
 		return nil, nil, err
 	}

@@ -25,17 +25,17 @@ type fleetSettings struct {
 	mode   string
 	outage string
 
-	of *families.Fleet // nil after complete without a Redis
+	config *families.Fleet // nil after complete without a Redis
 }
 
 func (f *fleetSettings) define(flags *flag.FlagSet) {
-	f.of = &families.Fleet{}
+	f.config = &families.Fleet{}
 	flags.StringVar(&f.url, "redis", "", "the `URL` of a Redis that keeps the keys, for several servers: redis://host:6379, or rediss:// with TLS; several addresses, of a cluster, are separated by commas; its password is in the URL or in RALD_REDIS_PASSWORD")
 	flags.StringVar(&f.mode, "fleet", "exact", "the `mode` of these servers: exact, by a round trip to Redis for each call, or leased")
-	flags.StringVar(&f.of.Name, "fleet-name", "rald", fmt.Sprintf("the `name` of these servers, 1 to %d bytes: those of one name share keys", families.MaxName))
+	flags.StringVar(&f.config.Name, "fleet-name", "rald", fmt.Sprintf("the `name` of these servers, 1 to %d bytes: those of one name share keys", families.MaxName))
 	flags.StringVar(&f.outage, "outage", "share", "the `answer` of calls while Redis is away: share, each server by its part of the limit, open or closed")
-	flags.IntVar(&f.of.Servers, "fleet-servers", 0, "the least `number` of servers that share a limit while Redis is away; 0 goes by those that were counted")
-	flags.DurationVar(&f.of.Budget, "redis-budget", 5*time.Millisecond, "the longest that a call waits for Redis")
+	flags.IntVar(&f.config.Servers, "fleet-servers", 0, "the least `number` of servers that share a limit while Redis is away; 0 goes by those that were counted")
+	flags.DurationVar(&f.config.Budget, "redis-budget", 5*time.Millisecond, "the longest that a call waits for Redis")
 }
 
 // complete checks the settings. given has the names of the flags that were set, and state is -state.
@@ -46,32 +46,32 @@ func (f *fleetSettings) complete(env environment, given map[string]bool, state s
 				return fmt.Errorf("-%s needs -redis, which says where the Redis is that keeps the keys", name)
 			}
 		}
-		f.of = nil
+		f.config = nil
 		return nil
 	}
 	if given["state"] && state != "none" {
 		return errors.New("-state is of no use with -redis, which keeps the keys: leave it out, or none")
 	}
 	var err error
-	if f.of.Outage, err = families.ParseOutage(f.outage); err != nil {
+	if f.config.Outage, err = families.ParseOutage(f.outage); err != nil {
 		return fmt.Errorf("-%w", err)
 	}
-	f.of.Leased = f.mode == "leased"
+	f.config.Leased = f.mode == "leased"
 	switch {
-	case f.mode != "exact" && !f.of.Leased:
+	case f.mode != "exact" && !f.config.Leased:
 		return fmt.Errorf("-fleet is %q: exact or leased is accepted", f.mode)
-	case !limitfile.IsName(f.of.Name, families.MaxName):
-		return fmt.Errorf("-fleet-name is %q: 1 to %d letters, digits, dots, dashes and underscores are accepted", f.of.Name, families.MaxName)
-	case f.of.Servers < 0:
-		return fmt.Errorf("-fleet-servers is %d: 0 or more is accepted", f.of.Servers)
-	case f.of.Budget <= 0 || f.of.Budget > time.Minute:
-		return fmt.Errorf("-redis-budget is %v: above 0, up to 1m, is accepted", f.of.Budget)
+	case !limitfile.IsName(f.config.Name, families.MaxName):
+		return fmt.Errorf("-fleet-name is %q: 1 to %d letters, digits, dots, dashes and underscores are accepted", f.config.Name, families.MaxName)
+	case f.config.Servers < 0:
+		return fmt.Errorf("-fleet-servers is %d: 0 or more is accepted", f.config.Servers)
+	case f.config.Budget <= 0 || f.config.Budget > time.Minute:
+		return fmt.Errorf("-redis-budget is %v: above 0, up to 1m, is accepted", f.config.Budget)
 	}
-	if f.of.Redis, err = parseRedis(f.url); err != nil {
+	if f.config.Redis, err = parseRedis(f.url); err != nil {
 		return fmt.Errorf("-redis: %w", err)
 	}
-	if f.of.Redis.Password == "" {
-		f.of.Redis.Password = env.get("RALD_REDIS_PASSWORD")
+	if f.config.Redis.Password == "" {
+		f.config.Redis.Password = env.get("RALD_REDIS_PASSWORD")
 	}
 	return nil
 }
@@ -124,13 +124,13 @@ func parseRedis(text string) (o rueidis.ClientOption, err error) {
 }
 
 // families configures the keys of a door. Their names in Redis have the suffix.
-func (f *fleetSettings) families(of families.Config, suffix string, log *slog.Logger) families.Config {
-	if f.of == nil {
-		return of
+func (f *fleetSettings) families(config families.Config, suffix string, log *slog.Logger) families.Config {
+	if f.config == nil {
+		return config
 	}
-	shared := *f.of
+	shared := *f.config
 	shared.Name += suffix
 	shared.OnEvent = func(name string) func(fleet.Event) { return fleet.LogEvents(name, eventlog.New(log)) }
-	of.Dir, of.Fleet = "", &shared
-	return of
+	config.Dir, config.Fleet = "", &shared
+	return config
 }

@@ -40,11 +40,11 @@ func (n *networks) Set(text string) error {
 
 // has reports whether a client is in a network, on this machine or on a Unix socket.
 func (n networks) has(client net.Addr) bool {
-	at, ok := client.(*net.TCPAddr)
+	tcp, ok := client.(*net.TCPAddr)
 	if !ok {
 		return true
 	}
-	addr, _ := netip.AddrFromSlice(at.IP)
+	addr, _ := netip.AddrFromSlice(tcp.IP)
 	addr = addr.Unmap()
 	for _, prefix := range n {
 		if prefix.Contains(addr) {

@@ -169,7 +169,7 @@ func parse(args []string, env environment, problems io.Writer) (s settings, err 
 	if err = s.fleet.complete(env, given, s.keys.Dir); err != nil {
 		return s, err
 	}
-	if s.keys.Dir == "none" || s.fleet.of != nil {
+	if s.keys.Dir == "none" || s.fleet.config != nil {
 		s.keys.Dir = ""
 	}
 	for _, f := range []struct {

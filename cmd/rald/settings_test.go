@@ -48,7 +48,7 @@ func TestSettings(t *testing.T) {
 	assert.Equal(t, []string{"/etc/rald", "", "secret", "127.0.0.1:7379", defaultAdmin, "10s"},
 		[]string{s.dir, s.keys.Dir, s.redis.Password, s.listen, s.admin.listen, s.drain.String()})
 	assert.Equal(t, redisserver.RoundDragonfly, s.redis.Rounding)
-	assert.Nil(t, s.fleet.of)
+	assert.Nil(t, s.fleet.config)
 	assert.Equal(t, envoyserver.Config{Headers: true}, s.envoy.service)
 
 	s, err = parseLine("RALD_MAX_KEYS=5 RALD_MAX_CLIENTS=6 RALD_ENVOY_SHADOW=true RALD_ENVOY=/rules -max-keys 7 -envoy-quota -envoy-metadata -envoy-merge -admin none -log-level error")
@@ -61,7 +61,7 @@ func TestSettings(t *testing.T) {
 	shared, err := parseLine("RALD_STATE=none -redis redis://a")
 	require.NoError(t, err)
 	assert.Empty(t, shared.keys.Dir)
-	assert.NotNil(t, shared.fleet.of)
+	assert.NotNil(t, shared.fleet.config)
 
 	log, err := s.log.logger(io.Discard)
 	require.NoError(t, err)
@@ -89,7 +89,7 @@ func TestSettingsOfAFleet(t *testing.T) {
 	assert.Equal(t, &families.Fleet{
 		Redis: rueidis.ClientOption{InitAddress: []string{"db:6379"}, Password: "from the environment"},
 		Name:  "rald", Budget: 5 * time.Millisecond,
-	}, s.fleet.of)
+	}, s.fleet.config)
 	s, err = parse(strings.Fields("-redis rediss://ann:p%40ss@a:1,[::1]:2,::1/3 -fleet leased -fleet-name shop -outage closed -fleet-servers 3 -redis-budget 20ms"), env, io.Discard)
 	require.NoError(t, err)
 	assert.Equal(t, &families.Fleet{
@@ -98,7 +98,7 @@ func TestSettingsOfAFleet(t *testing.T) {
 			TLSConfig: &tls.Config{MinVersion: tls.VersionTLS12},
 		},
 		Name: "shop", Leased: true, Outage: fleet.FallbackClosed, Servers: 3, Budget: 20 * time.Millisecond,
-	}, s.fleet.of)
+	}, s.fleet.config)
 }
 
 func TestSettingsThatAreRefused(t *testing.T) {

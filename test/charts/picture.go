@@ -72,11 +72,11 @@ func marks(at ...float64) plot.ConstantTicks {
 	return ticks
 }
 
-func bars(at []time.Duration, fill color.Color) *plotter.Histogram {
+func bars(starts []time.Duration, fill color.Color) *plotter.Histogram {
 	h := &plotter.Histogram{FillColor: fill, LineStyle: vgdraw.LineStyle{Color: fill, Width: 0}}
 	for b := time.Duration(0); b < length; b += bin {
 		var n float64
-		for _, t := range at {
+		for _, t := range starts {
 			if b <= t && t < b+bin {
 				n++
 			}

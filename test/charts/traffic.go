@@ -36,11 +36,11 @@ type played struct{ asked, started []time.Duration }
 func play(p policy.Policy, calls []time.Duration) played {
 	out := played{asked: calls}
 	var word uint64
-	for _, at := range calls {
-		next, d := p.Take(word, 1+policy.Instant(at), 1, 0)
+	for _, call := range calls {
+		next, d := p.Take(word, 1+policy.Instant(call), 1, 0)
 		word = next
 		if d.Allowed {
-			out.started = append(out.started, at+d.Wait)
+			out.started = append(out.started, call+d.Wait)
 		}
 	}
 	return out

@@ -60,18 +60,18 @@ func New[R, S any](config Config[R, S], limiters []Any[R, S], has func(at int) b
 		log: config.Log, counters: config.Counters,
 	}
 	enforced, liveEngines, own := 0, true, 0
-	for at, l := range limiters {
+	for i, l := range limiters {
 		p := l.Of()
 		if !p.Shadow {
 			enforced++
 		}
-		if has != nil && !has(at) {
+		if has != nil && !has(i) {
 			d.limiters, d.parts = append(d.limiters, nil), append(d.parts, nil)
 			continue
 		}
 		d.limiters, d.parts = append(d.limiters, l), append(d.parts, p)
 		own++
-		d.single = at
+		d.single = i
 		d.hides = d.hides || p.Hidden
 		d.engines, d.charges, d.shadows = d.engines && p.plain, d.charges || p.Charge != nil, d.shadows || p.Shadow
 		if !p.Shadow {
@@ -145,12 +145,12 @@ func (d *Controller[R, S]) tellTurn(r R, v *Result, quotas []Quota) {
 		if v.Violated&(1<<i) == 0 {
 			continue
 		}
-		of := quotas[i]
+		quota := quotas[i]
 		n, ok := d.parts[i].costs(r, &Result{common: v.common})
-		if !ok || !v.keepsTurn(&of) {
+		if !ok || !v.keepsTurn(&quota) {
 			return
 		}
-		turn = max(turn, l.turn(r, turn, n, of, d.config.Turns, v.Provenance.Guess()))
+		turn = max(turn, l.turn(r, turn, n, quota, d.config.Turns, v.Provenance.Guess()))
 	}
 	v.told(turn)
 }

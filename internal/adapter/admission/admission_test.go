@@ -111,14 +111,14 @@ func TestWordsFollowThePolicy(t *testing.T) {
 	var w words
 	window := policy.Must(policy.FixedWindow(3, time.Hour))
 	for range 2 {
-		assert.Empty(t, w.of(nil))
-		assert.Equal(t, "window 3/h", w.of(window))
-		assert.Equal(t, "window 3/h", w.of(window))
-		assert.Equal(t, "window 4/h", w.of(policy.Must(policy.FixedWindow(4, time.Hour))))
-		assert.Equal(t, "a", w.of(named{window, "a"}))
-		assert.Equal(t, "b", w.of(named{window, "b"}))
-		assert.Equal(t, "no name", w.of(named{window, []int{1}}), "one that cannot be compared")
-		assert.Equal(t, "no name", w.of(named{window, []int{1}}))
+		assert.Empty(t, w.text(nil))
+		assert.Equal(t, "window 3/h", w.text(window))
+		assert.Equal(t, "window 3/h", w.text(window))
+		assert.Equal(t, "window 4/h", w.text(policy.Must(policy.FixedWindow(4, time.Hour))))
+		assert.Equal(t, "a", w.text(named{window, "a"}))
+		assert.Equal(t, "b", w.text(named{window, "b"}))
+		assert.Equal(t, "no name", w.text(named{window, []int{1}}), "one that cannot be compared")
+		assert.Equal(t, "no name", w.text(named{window, []int{1}}))
 	}
 }
 
@@ -128,5 +128,5 @@ func TestWordsAreRemembered(t *testing.T) {
 	}
 	var w words
 	window := policy.Must(policy.FixedWindow(3, time.Hour))
-	assert.Zero(t, testing.AllocsPerRun(100, func() { w.of(window) }))
+	assert.Zero(t, testing.AllocsPerRun(100, func() { w.text(window) }))
 }

@@ -93,8 +93,8 @@ type Fields struct {
 }
 
 type policyValue struct {
-	of    []Quota // one for each limit
-	value string
+	quotas []Quota // one for each limit
+	value  string
 }
 
 // MaxPolicies is the most values of RateLimit-Policy that are kept.
@@ -131,18 +131,18 @@ func (f *Fields) AppendStanding(b []byte, at int, remaining int64, reset time.Du
 }
 
 // Policy returns the value of RateLimit-Policy.
-func (f *Fields) Policy(of []Quota) string {
+func (f *Fields) Policy(quotas []Quota) string {
 	known := f.policies.Load()
 	if known != nil {
 		for i := range *known {
-			if p := &(*known)[i]; slices.Equal(p.of, of) {
+			if p := &(*known)[i]; slices.Equal(p.quotas, quotas) {
 				return p.value
 			}
 		}
 	}
-	value := f.format(of)
+	value := f.format(quotas)
 	if known == nil || len(*known) < MaxPolicies {
-		more := []policyValue{{slices.Clone(of), value}}
+		more := []policyValue{{slices.Clone(quotas), value}}
 		if known != nil {
 			more = append(slices.Clone(*known), more[0])
 		}
@@ -151,10 +151,10 @@ func (f *Fields) Policy(of []Quota) string {
 	return value
 }
 
-func (f *Fields) format(of []Quota) string {
+func (f *Fields) format(quotas []Quota) string {
 	var buffer [256]byte
 	b := buffer[:0]
-	for i, q := range of {
+	for i, q := range quotas {
 		if !q.Applies {
 			continue
 		}

@@ -43,7 +43,7 @@ type Parts[R, S any] struct {
 	Shadow    bool                      // tries the limit beside the others
 	Hidden    bool                      // clients are not told of the limit
 
-	at    int  // the index of the limit
+	index int  // the index of the limit
 	plain bool // the limiter is an engine, and no plan comes with requests
 
 	own   policy.Policy // the engine's at first, and its quota, as making one costs 50 ns
@@ -109,9 +109,9 @@ func (p *Parts[R, S]) ownCosts(r R, v *Result) (n int64, ok bool) {
 	return n, true
 }
 
-// Check checks the fields. at is the limit's index, name its default name, wantKey the hint for a
+// Check checks the fields. index is the limit's index, name its default name, wantKey the hint for a
 // missing Key, and bad makes the error about a field.
-func (l *Limit[R, K, S]) Check(at int, name, wantKey string, bad FieldFault) error {
+func (l *Limit[R, K, S]) Check(index int, name, wantKey string, bad FieldFault) error {
 	if l.Name == "" {
 		l.Name = name
 	}
@@ -137,7 +137,7 @@ func (l *Limit[R, K, S]) Check(at int, name, wantKey string, bad FieldFault) err
 	if l.engine != nil && reflect.TypeOf(l.engine.Limit()).Kind() == reflect.Pointer { // comparable
 		l.own, l.quota = l.engine.Limit(), l.quotaOf(l.engine.Limit())
 	}
-	l.at, l.plain = at, l.engine != nil && l.PolicyFor == nil
+	l.index, l.plain = index, l.engine != nil && l.PolicyFor == nil
 	return nil
 }
 
@@ -254,7 +254,7 @@ func (l *Limit[R, K, S]) turn(r R, after time.Duration, n int64, of Quota, t *Tu
 	return after
 }
 
-func (l *Limit[R, K, S]) turnOf(key K, limit policy.Policy, after time.Duration, n int64, of Quota, t *Turns, guess bool) time.Duration {
+func (l *Limit[R, K, S]) turnOf(key K, limit policy.Policy, after time.Duration, n int64, quota Quota, t *Turns, guess bool) time.Duration {
 	if l.tiers {
 		return after // the deciding limit is unknown
 	}
@@ -262,8 +262,8 @@ func (l *Limit[R, K, S]) turnOf(key K, limit policy.Policy, after time.Duration,
 	if l.servers != nil {
 		servers = max(1, l.servers.Servers(guess))
 	}
-	hash := maphash.Comparable(t.seed, key) + uint64(l.at) //nolint:gosec // an index
-	return t.after(hash, after, t.pace(limit, of, n), servers)
+	hash := maphash.Comparable(t.seed, key) + uint64(l.index) //nolint:gosec // an index
+	return t.after(hash, after, t.pace(limit, quota, n), servers)
 }
 
 // KeyOf implements Any.
@@ -273,7 +273,7 @@ func (l *Limit[R, K, S]) KeyOf(r R, described bool) (fingerprint, limit string) 
 		return "", ""
 	}
 	if described {
-		limit = l.words.of(l.limit(key, l.plan(r)))
+		limit = l.words.text(l.limit(key, l.plan(r)))
 	}
 	sum := sha256.Sum256(fmt.Appendf(nil, "%v", key))
 	return hex.EncodeToString(sum[:6]), limit
@@ -285,7 +285,7 @@ func (l *Limit[R, K, S]) Describe(r R) string {
 	if !ok {
 		return ""
 	}
-	return l.words.of(l.limit(key, l.plan(r)))
+	return l.words.text(l.limit(key, l.plan(r)))
 }
 
 // Take implements Any.
@@ -298,7 +298,7 @@ func (l *Limit[R, K, S]) Take(ctx context.Context, r R, d *Controller[R, S], v R
 // unless the request is admitted and charged afterwards.
 func (l *Limit[R, K, S]) TakeOne(ctx context.Context, r R, v *Result, d *Controller[R, S]) Settlement {
 	var ok bool
-	v.Binding = l.at
+	v.Binding = l.index
 	if v.Cost, ok = l.costs(r, v); !ok {
 		return nil
 	}
@@ -333,7 +333,7 @@ func (l *Limit[R, K, S]) TakeOne(ctx context.Context, r R, v *Result, d *Control
 	if !d.charges || v.Reason != limits.Admitted {
 		return nil
 	}
-	return &oneTaken{g, l.at}
+	return &oneTaken{g, l.index}
 }
 
 // describeAgain looks up the limit after a wait. If engine.PolicyFor panics, units are given back.
@@ -387,12 +387,12 @@ func (v *Result) keyless(when limits.WhenNoKey, name string) {
 
 type oneTaken struct {
 	limits.Grant
-	at int
+	index int
 }
 
 func (t *oneTaken) settle(ctx context.Context, used [MaxLimits]int64) bool {
-	if used[t.at] == asTaken {
+	if used[t.index] == asTaken {
 		return true
 	}
-	return t.Settle(ctx, used[t.at]) == nil // to the window of the take
+	return t.Settle(ctx, used[t.index]) == nil // to the window of the take
 }

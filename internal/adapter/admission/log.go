@@ -82,11 +82,11 @@ func (d *Controller[R, S]) LogRefused(ctx context.Context, r R, v *limits.Verdic
 // logMisconfigured writes a line for each limit in error, and for Options.Cost. It returns the
 // key's fingerprint if it found the key.
 func (d *Controller[R, S]) logMisconfigured(ctx context.Context, r R, v *limits.Verdict, binding int) (key string) {
-	at := MaxLimits
+	place := MaxLimits
 	if v.Limit != "" {
-		at = binding
+		place = binding
 	}
-	if d.log.reported[at].Swap(true) {
+	if d.log.reported[place].Swap(true) {
 		return ""
 	}
 	if v.Limit == "" {
@@ -113,19 +113,19 @@ func (d *Controller[R, S]) logApart() {
 	type shares interface{ SharesClient(other any) bool }
 	var first shares
 	var name string
-	for at, l := range d.limiters {
-		if l == nil || d.Tried(at) {
+	for i, l := range d.limiters {
+		if l == nil || d.Tried(i) {
 			continue
 		}
-		of, remote := l.limiter().(shares)
+		sharer, remote := l.limiter().(shares)
 		switch {
 		case !remote:
 		case first == nil:
-			first, name = of, d.parts[at].Name
-		case !of.SharesClient(first) && !d.log.apart.Swap(true):
+			first, name = sharer, d.parts[i].Name
+		case !sharer.SharesClient(first) && !d.log.apart.Swap(true):
 			cmp.Or(d.log.to, slog.Default()).Warn("rate limit: two limits over a fleet have different clients, so a request that one refuses takes from the other "+
 				"until its units are given back, and others may be refused meanwhile; give them equal Config.Redis or one Config.Client, and the same Config.Epoch",
-				slog.String("limit", name), slog.String("other", d.parts[at].Name))
+				slog.String("limit", name), slog.String("other", d.parts[i].Name))
 		}
 	}
 }

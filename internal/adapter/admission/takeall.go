@@ -280,18 +280,18 @@ func (d *Controller[R, S]) askShadows(ctx context.Context, r R, v *Result, s Set
 }
 
 // askShadow reports whether a limit with Shadow refuses. Panics, errors and a bad cost only count.
-func (d *Controller[R, S]) askShadow(ctx context.Context, r R, l Any[R, S], at int, common int64) (g limits.Grant, refused bool) {
-	defer d.endShadow(ctx, at)
+func (d *Controller[R, S]) askShadow(ctx context.Context, r R, l Any[R, S], index int, common int64) (g limits.Grant, refused bool) {
+	defer d.endShadow(ctx, index)
 	of := Result{common: common}
 	n, ok := l.Of().costs(r, &of)
 	if !ok {
-		d.shadowFailed(ctx, at, fmt.Sprintf("Limit.Cost returned %d", n))
+		d.shadowFailed(ctx, index, fmt.Sprintf("Limit.Cost returned %d", n))
 		return g, false
 	}
 	g, ok, err := l.hold(ctx, r, n)
 	switch {
 	case err != nil:
-		d.shadowFailed(ctx, at, err)
+		d.shadowFailed(ctx, index, err)
 		return limits.Grant{}, false
 	case !ok:
 		return g, l.Of().WhenNoKey != limits.Skip
@@ -307,20 +307,20 @@ func (d *Controller[R, S]) endShadow(ctx context.Context, at int) {
 }
 
 // shadowFailed counts a failure of a limit with Shadow, and logs the first.
-func (d *Controller[R, S]) shadowFailed(ctx context.Context, at int, cause any) {
-	d.counters.shadowFailed[at].Add(1)
-	if d.log.to != nil && !d.log.shadowFailed[at].Swap(true) {
+func (d *Controller[R, S]) shadowFailed(ctx context.Context, index int, cause any) {
+	d.counters.shadowFailed[index].Add(1)
+	if d.log.to != nil && !d.log.shadowFailed[index].Swap(true) {
 		d.log.to.LogAttrs(ctx, slog.LevelError, "rate limit: a limit with Shadow failed, and is not decided",
-			slog.String("limit", d.parts[at].Name), slog.String("cause", Cut(fmt.Sprint(cause))))
+			slog.String("limit", d.parts[index].Name), slog.String("cause", Cut(fmt.Sprint(cause))))
 	}
 }
 
 // shadowCharge returns a request's used units of a limit with Shadow, or asTaken if Charge panics.
-func (d *Controller[R, S]) shadowCharge(ctx context.Context, r R, at int, served S) int64 {
+func (d *Controller[R, S]) shadowCharge(ctx context.Context, r R, index int, served S) int64 {
 	used := int64(asTaken)
 	func() {
-		defer d.endShadow(ctx, at)
-		used = max(0, d.parts[at].Charge(r, served))
+		defer d.endShadow(ctx, index)
+		used = max(0, d.parts[index].Charge(r, served))
 	}()
 	return used
 }
@@ -341,9 +341,9 @@ func (t *shadowsTaken[R, S]) settle(ctx context.Context, used [MaxLimits]int64) 
 	return sure
 }
 
-func (t *shadowsTaken[R, S]) settleShadow(ctx context.Context, at int, used int64) {
-	defer t.d.endShadow(ctx, at)
-	if err := t.grants[at].Settle(ctx, used); err != nil {
-		t.d.shadowFailed(ctx, at, err)
+func (t *shadowsTaken[R, S]) settleShadow(ctx context.Context, index int, used int64) {
+	defer t.d.endShadow(ctx, index)
+	if err := t.grants[index].Settle(ctx, used); err != nil {
+		t.d.shadowFailed(ctx, index, err)
 	}
 }

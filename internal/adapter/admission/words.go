@@ -17,8 +17,8 @@ type wording struct {
 	text   string
 }
 
-// of returns p.String(), or "" if p is nil.
-func (w *words) of(p policy.Policy) string {
+// text returns p.String(), or "" if p is nil.
+func (w *words) text(p policy.Policy) string {
 	if p == nil {
 		return ""
 	}

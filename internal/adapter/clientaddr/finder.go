@@ -47,11 +47,11 @@ var Connection = &Finder{last: lastOf, parse: Parse, v4: wholeIPv4, v6: DefaultI
 
 // New checks the configuration. An error is a *policy.FieldError about pkg's AddrConfig.
 func New(pkg string, config Config) (*Finder, error) {
-	of := pkg + ".AddrConfig"
+	owner := pkg + ".AddrConfig"
 	bad := func(field string, value any, want string) error {
-		return &policy.FieldError{Of: of, Field: field, Value: value, Want: want}
+		return &policy.FieldError{Of: owner, Field: field, Value: value, Want: want}
 	}
-	trusted, err := NewPrefixes(of, "Trusted", config.Trusted)
+	trusted, err := NewPrefixes(owner, "Trusted", config.Trusted)
 	wrongNAT64 := slices.IndexFunc(config.NAT64, func(p netip.Prefix) bool { return !isTranslation(p) })
 	switch {
 	case err != nil:

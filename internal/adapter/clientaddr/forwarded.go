@@ -171,7 +171,7 @@ func Parse(s string) netip.Addr {
 // plainIPv4 is Parse for IPv4 with or without a numeric port, in half the time of anyAddr.
 func plainIPv4(s string) (addr netip.Addr, ok bool) {
 	var bytes [4]byte
-	at, octet, digits := 0, uint(0), 0
+	index, octet, digits := 0, uint(0), 0
 	for i := range len(s) {
 		c := s[i]
 		switch {
@@ -185,18 +185,18 @@ func plainIPv4(s string) (addr netip.Addr, ok bool) {
 			}
 		case digits == 0:
 			return netip.Addr{}, false
-		case c == '.' && at < 3:
-			bytes[at] = byte(octet)
-			at, octet, digits = at+1, 0, 0
-		case c == ':' && at == 3:
+		case c == '.' && index < 3:
+			bytes[index] = byte(octet)
+			index, octet, digits = index+1, 0, 0
+		case c == ':' && index == 3:
 			bytes[3] = byte(octet)
 			return netip.AddrFrom4(bytes), isNumber(s[i+1:])
 		default:
 			return netip.Addr{}, false
 		}
 	}
-	bytes[at] = byte(octet)
-	return netip.AddrFrom4(bytes), at == 3 && digits > 0
+	bytes[index] = byte(octet)
+	return netip.AddrFrom4(bytes), index == 3 && digits > 0
 }
 
 // isNumber reports whether s is a decimal number of at most five digits that fits 16 bits.

@@ -65,13 +65,13 @@ func embedded(addr netip.Addr, bits int) netip.Addr {
 	const reserved = 8 // the byte of bits 64 to 71
 	all := addr.As16()
 	var v4 [4]byte
-	at := bits / 8
+	from := bits / 8
 	for i := range v4 {
-		if at == reserved {
-			at++
+		if from == reserved {
+			from++
 		}
-		v4[i] = all[at]
-		at++
+		v4[i] = all[from]
+		from++
 	}
 	return netip.AddrFrom4(v4)
 }

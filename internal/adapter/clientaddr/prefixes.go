@@ -15,7 +15,7 @@ type Prefixes struct {
 }
 
 // NewPrefixes returns the set of list, or a *policy.FieldError.
-func NewPrefixes(of, field string, list []netip.Prefix) (*Prefixes, error) {
+func NewPrefixes(owner, field string, list []netip.Prefix) (*Prefixes, error) {
 	if len(list) == 0 {
 		return nil, nil
 	}
@@ -26,7 +26,7 @@ func NewPrefixes(of, field string, list []netip.Prefix) (*Prefixes, error) {
 		}
 		if !prefix.IsValid() {
 			return nil, &policy.FieldError{
-				Of: of, Field: fmt.Sprintf("%s[%d]", field, i), Value: list[i],
+				Of: owner, Field: fmt.Sprintf("%s[%d]", field, i), Value: list[i],
 				Want: "a valid prefix, such as netip.MustParsePrefix returns",
 			}
 		}

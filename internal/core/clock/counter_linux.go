@@ -55,8 +55,8 @@ func nanosecondsPerCount() (per float64, ok bool) {
 		begin := readRaw()
 		for {
 			end := readRaw()
-			took := end.at - begin.at
-			if took > int64(rateGivenUp) || end.at < 0 || end.count <= begin.count {
+			took := end.middle - begin.middle
+			if took > int64(rateGivenUp) || end.middle < 0 || end.count <= begin.count {
 				break
 			}
 			if took >= max(int64(rateSpan), ratePrecision*(begin.took+end.took)) {
@@ -68,15 +68,15 @@ func nanosecondsPerCount() (per float64, ok bool) {
 }
 
 type reading struct {
-	count    uint64
-	at, took int64 // nanoseconds: the middle of the reading, and its length
+	count        uint64
+	middle, took int64 // nanoseconds: the middle of the reading, and its length
 }
 
 func readRaw() reading {
 	before := rawClock()
 	n := count()
 	after := rawClock()
-	return reading{count: n, at: before + (after-before)/2, took: after - before}
+	return reading{count: n, middle: before + (after-before)/2, took: after - before}
 }
 
 // rawClock returns CLOCK_MONOTONIC_RAW in nanoseconds, or -1.

@@ -37,7 +37,7 @@ func New[K comparable](counters int) *Keys[K] {
 
 // Add counts a key with a weight, at an instant. Equal keys must have equal hashes. It does not
 // allocate.
-func (k *Keys[K]) Add(hash uint64, key K, weight uint64, at int64) {
+func (k *Keys[K]) Add(hash uint64, key K, weight uint64, now int64) {
 	slot, found := k.find(hash, key)
 	i := 0
 	switch {
@@ -45,7 +45,7 @@ func (k *Keys[K]) Add(hash uint64, key K, weight uint64, at int64) {
 		i = int(k.slots[slot]) - 1
 	case len(k.counters) < cap(k.counters):
 		i = len(k.counters)
-		k.counters = append(k.counters, Counter[K]{Key: key, Last: at, hash: hash})
+		k.counters = append(k.counters, Counter[K]{Key: key, Last: now, hash: hash})
 		k.put(i, slot)
 		k.up(i)
 		i = int(k.slots[slot]) - 1
@@ -53,12 +53,12 @@ func (k *Keys[K]) Add(hash uint64, key K, weight uint64, at int64) {
 		lowest := k.counters[0].Count
 		k.free(k.counters[0].slot)
 		slot, _ = k.find(hash, key)
-		k.counters[0] = Counter[K]{Key: key, Count: lowest, Over: lowest, Last: at, hash: hash}
+		k.counters[0] = Counter[K]{Key: key, Count: lowest, Over: lowest, Last: now, hash: hash}
 		k.put(0, slot)
 	}
 	c := &k.counters[i]
 	c.Count += weight
-	c.Last = max(c.Last, at)
+	c.Last = max(c.Last, now)
 	k.down(i)
 }
 
@@ -113,15 +113,15 @@ func (k *Keys[K]) put(i int, slot uint32) {
 
 // free empties a slot, and moves those behind it that could not be found any more.
 func (k *Keys[K]) free(slot uint32) {
-	for at := k.next(slot); k.slots[at] != 0; at = k.next(at) {
-		i := int(k.slots[at]) - 1
+	for next := k.next(slot); k.slots[next] != 0; next = k.next(next) {
+		i := int(k.slots[next]) - 1
 		home := k.home(k.counters[i].hash)
 		// It stays if its home is behind the free slot, up to its own.
-		if mask := uint32(len(k.slots) - 1); (at-home)&mask < (at-slot)&mask {
+		if mask := uint32(len(k.slots) - 1); (next-home)&mask < (next-slot)&mask {
 			continue
 		}
 		k.put(i, slot)
-		slot = at
+		slot = next
 	}
 	k.slots[slot] = 0
 }

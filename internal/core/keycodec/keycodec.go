@@ -33,13 +33,13 @@ const maxName = 4 << 10
 // Append calls both, and fails if the key does not come back. An int or uint has the bytes of an
 // int64 or uint64. On 32-bit machines Decode fails if it is too large.
 func For[K comparable]() (Codec[K], error) {
-	of := reflect.TypeFor[K]()
-	w, err := wireOf(of, nil)
+	typ := reflect.TypeFor[K]()
+	w, err := wireOf(typ, nil)
 	if err != nil {
-		return nil, fmt.Errorf("keys of type %s cannot be written to a file: %w", of, err)
+		return nil, fmt.Errorf("keys of type %s cannot be written to a file: %w", typ, err)
 	}
 	if n := len(w.name()); n > maxName {
-		return nil, fmt.Errorf("keys of type %s cannot be written to a file: the description of the type has %d bytes, want at most %d", of, n, maxName)
+		return nil, fmt.Errorf("keys of type %s cannot be written to a file: the description of the type has %d bytes, want at most %d", typ, n, maxName)
 	}
 	return &codec[K]{w.name(), w}, nil
 }

@@ -29,8 +29,8 @@ var (
 )
 
 // wireOf returns the wire of a type. path has the fields that lead to it, for errors.
-func wireOf(of reflect.Type, path []string) (wire, error) {
-	switch of {
+func wireOf(typ reflect.Type, path []string) (wire, error) {
+	switch typ {
 	case reflect.TypeFor[netip.Addr]():
 		return addrWire{}, nil
 	case reflect.TypeFor[netip.Prefix]():
@@ -39,43 +39,43 @@ func wireOf(of reflect.Type, path []string) (wire, error) {
 		return addrPortWire{}, nil
 	}
 	// A decoded pointer or interface could not be compared.
-	if kind := of.Kind(); kind != reflect.Pointer && kind != reflect.Interface && of.Name() != "" &&
-		reflect.PointerTo(of).Implements(marshaler) && reflect.PointerTo(of).Implements(unmarshaler) {
-		return ownWire{of}, nil
+	if kind := typ.Kind(); kind != reflect.Pointer && kind != reflect.Interface && typ.Name() != "" &&
+		reflect.PointerTo(typ).Implements(marshaler) && reflect.PointerTo(typ).Implements(unmarshaler) {
+		return ownWire{typ}, nil
 	}
-	if w := integerWires[of.Kind()]; w != nil {
+	if w := integerWires[typ.Kind()]; w != nil {
 		return w, nil
 	}
-	switch of.Kind() {
+	switch typ.Kind() {
 	case reflect.String:
 		return stringWire{}, nil
 	case reflect.Bool:
 		return boolWire{}, nil
 	case reflect.Array:
-		elem, err := wireOf(of.Elem(), append(path, "[i]"))
+		elem, err := wireOf(typ.Elem(), append(path, "[i]"))
 		if err != nil {
 			return nil, err
 		}
-		return &arrayWire{elem, of.Elem().Size(), of.Len()}, nil
+		return &arrayWire{elem, typ.Elem().Size(), typ.Len()}, nil
 	case reflect.Struct:
-		return structWireOf(of, path)
+		return structWireOf(typ, path)
 	}
-	what := fmt.Sprintf("type %s", of)
+	what := fmt.Sprintf("type %s", typ)
 	if len(path) > 0 {
-		what = fmt.Sprintf("the part %s is of type %s, which", strings.TrimPrefix(strings.Join(path, ""), "."), of)
+		what = fmt.Sprintf("the part %s is of type %s, which", strings.TrimPrefix(strings.Join(path, ""), "."), typ)
 	}
 	return nil, fmt.Errorf("%s has no bytes that mean the same in another process: "+
 		"want strings, integers, bools, netip.Addr, netip.Prefix, netip.AddrPort, arrays and structs of these, "+
 		"or a type with MarshalBinary and UnmarshalBinary", what)
 }
 
-func structWireOf(of reflect.Type, path []string) (wire, error) {
+func structWireOf(typ reflect.Type, path []string) (wire, error) {
 	s := &structWire{}
 	var names []string
-	for i := range of.NumField() {
-		f := of.Field(i)
+	for i := range typ.NumField() {
+		f := typ.Field(i)
 		if !f.IsExported() {
-			return nil, fmt.Errorf("field %s of type %s is not exported: export it, or give the type MarshalBinary and UnmarshalBinary", f.Name, of)
+			return nil, fmt.Errorf("field %s of type %s is not exported: export it, or give the type MarshalBinary and UnmarshalBinary", f.Name, typ)
 		}
 		w, err := wireOf(f.Type, append(path, "."+f.Name))
 		if err != nil {
@@ -411,24 +411,24 @@ func (w *structWire) decode(src []byte, value unsafe.Pointer, _ bool) (_ []byte,
 
 // ownWire uses the type's MarshalBinary and UnmarshalBinary.
 type ownWire struct {
-	of reflect.Type
+	typ reflect.Type
 }
 
-func (w ownWire) name() string { return "binary " + w.of.PkgPath() + "." + w.of.Name() }
+func (w ownWire) name() string { return "binary " + w.typ.PkgPath() + "." + w.typ.Name() }
 
 func (w ownWire) append(dst []byte, value unsafe.Pointer, alone bool) ([]byte, error) {
-	from := reflect.NewAt(w.of, value)
+	from := reflect.NewAt(w.typ, value)
 	text, err := from.Interface().(encoding.BinaryMarshaler).MarshalBinary()
 	if err != nil {
-		return nil, fmt.Errorf("key of type %s: %w", w.of, err)
+		return nil, fmt.Errorf("key of type %s: %w", w.typ, err)
 	}
-	again := reflect.New(w.of)
+	again := reflect.New(w.typ)
 	// A copy, since UnmarshalBinary may change its argument.
 	if err := again.Interface().(encoding.BinaryUnmarshaler).UnmarshalBinary(bytes.Clone(text)); err != nil {
-		return nil, fmt.Errorf("key of type %s: its UnmarshalBinary refuses what its MarshalBinary returns: %w", w.of, err)
+		return nil, fmt.Errorf("key of type %s: its UnmarshalBinary refuses what its MarshalBinary returns: %w", w.typ, err)
 	}
 	if !again.Elem().Equal(from.Elem()) {
-		return nil, fmt.Errorf("key of type %s: UnmarshalBinary of what MarshalBinary returns is another key", w.of)
+		return nil, fmt.Errorf("key of type %s: UnmarshalBinary of what MarshalBinary returns is another key", w.typ)
 	}
 	return appendBytes(dst, text, alone), nil
 }
@@ -438,8 +438,8 @@ func (w ownWire) decode(src []byte, value unsafe.Pointer, alone bool) ([]byte, e
 	if err != nil {
 		return nil, err
 	}
-	if err := reflect.NewAt(w.of, value).Interface().(encoding.BinaryUnmarshaler).UnmarshalBinary(bytes.Clone(text)); err != nil {
-		return nil, fmt.Errorf("%w of type %s: %w", ErrNotAKey, w.of, err)
+	if err := reflect.NewAt(w.typ, value).Interface().(encoding.BinaryUnmarshaler).UnmarshalBinary(bytes.Clone(text)); err != nil {
+		return nil, fmt.Errorf("%w of type %s: %w", ErrNotAKey, w.typ, err)
 	}
 	return rest, nil
 }

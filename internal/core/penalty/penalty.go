@@ -123,8 +123,8 @@ func CountWord(times, count, step int64) uint64 {
 	return state{level: min(times, MostDoublings), count: min(count, MostRefusals-1), opened: min(policy.Instant(min(step, openedMask))*Step, (end+Step-1)/Step*Step)}.word()
 }
 
-// at returns the part of a state that counts at now: until is after now, or 0.
-func (r *Rule) at(s state, now policy.Instant) state {
+// counting returns the part of a state that counts at now: until is after now, or 0.
+func (r *Rule) counting(s state, now policy.Instant) state {
 	if s.count == 0 {
 		switch {
 		case s.until > now:
@@ -148,7 +148,7 @@ func (r *Rule) at(s state, now policy.Instant) state {
 func (r *Rule) Take(word uint64, now policy.Instant, n int64, _ time.Duration) (next uint64, d policy.Decision) {
 	now = min(max(now, 0), end)
 	d.Limit = r.Limit()
-	s := r.at(read(word), now)
+	s := r.counting(read(word), now)
 	if left := time.Duration(s.until - now); left > 0 {
 		d.Allowed = n == 0
 		d.ResetAfter = left
@@ -241,7 +241,7 @@ type Lock struct {
 func (l Lock) Take(word uint64, now policy.Instant, n int64, _ time.Duration) (next uint64, d policy.Decision) {
 	now = min(max(now, 0), end)
 	d.Limit = l.Limit()
-	s := l.at(read(word), now)
+	s := l.counting(read(word), now)
 	until := now + policy.Instant(l.For)
 	switch {
 	case n == 0:

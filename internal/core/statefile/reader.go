@@ -113,11 +113,11 @@ func (r *Reader) readHeader() error {
 
 func (r *Reader) parseHeader() error {
 	if len(r.rest) < 8+4 {
-		return corrupt(r.at(), "the header ends within the epoch")
+		return corrupt(r.position(), "the header ends within the epoch")
 	}
 	seconds, nanoseconds := int64(binary.LittleEndian.Uint64(r.rest)), binary.LittleEndian.Uint32(r.rest[8:])
 	if nanoseconds >= 1e9 {
-		return corrupt(r.at()+8, "the epoch has %d nanoseconds, want less than a second", nanoseconds)
+		return corrupt(r.position()+8, "the epoch has %d nanoseconds, want less than a second", nanoseconds)
 	}
 	r.header.Epoch = time.Unix(seconds, int64(nanoseconds)).UTC()
 	r.rest = r.rest[8+4:]
@@ -134,7 +134,7 @@ func (r *Reader) parseHeader() error {
 		return fmt.Errorf("state file: %w: it has hashes in place of keys, which this program does not read", ErrVersion)
 	}
 	if string(r.rest) != "\x00\x00" {
-		return corrupt(r.at(), "the header ends with %q, want two zero bytes", r.rest)
+		return corrupt(r.position(), "the header ends with %q, want two zero bytes", r.rest)
 	}
 	r.rest = nil
 	if err := r.header.check(); err != nil {
@@ -143,16 +143,16 @@ func (r *Reader) parseHeader() error {
 	return nil
 }
 
-func (r *Reader) at() int64 { return r.start + int64(len(r.block)-len(r.rest)) }
+func (r *Reader) position() int64 { return r.start + int64(len(r.block)-len(r.rest)) }
 
 func (r *Reader) text(what string, most int) ([]byte, error) {
-	at := r.at()
+	start := r.position()
 	n, err := r.varint(what)
 	if err != nil {
 		return nil, err
 	}
 	if n > uint64(most) {
-		return nil, corrupt(at, "%s of %d bytes, want at most %d", what, n, most)
+		return nil, corrupt(start, "%s of %d bytes, want at most %d", what, n, most)
 	}
 	return r.bytes(int(n), what)
 }
@@ -160,7 +160,7 @@ func (r *Reader) text(what string, most int) ([]byte, error) {
 func (r *Reader) varint(what string) (uint64, error) {
 	v, n := binary.Uvarint(r.rest)
 	if n <= 0 || n > 1 && r.rest[n-1] == 0 {
-		return 0, corrupt(r.at(), "%s: not a varint of the shortest form", what)
+		return 0, corrupt(r.position(), "%s: not a varint of the shortest form", what)
 	}
 	r.rest = r.rest[n:]
 	return v, nil
@@ -169,7 +169,7 @@ func (r *Reader) varint(what string) (uint64, error) {
 // bytes reads n bytes of the block, valid until the next block.
 func (r *Reader) bytes(n int, what string) ([]byte, error) {
 	if n > len(r.rest) {
-		return nil, corrupt(r.at(), "%s of %d bytes, but its block ends after %d", what, n, len(r.rest))
+		return nil, corrupt(r.position(), "%s of %d bytes, but its block ends after %d", what, n, len(r.rest))
 	}
 	b := r.rest[:n:n]
 	r.rest = r.rest[n:]
@@ -179,7 +179,7 @@ func (r *Reader) bytes(n int, what string) ([]byte, error) {
 // readPayload reads the next block and checks its sum.
 func (r *Reader) readPayload() (kind byte, err error) {
 	var head [blockHead]byte
-	at := r.offset
+	start := r.offset
 	if err := r.fill(head[:], fmt.Sprintf("the head of block %d", r.blocks)); err != nil {
 		return 0, err
 	}
@@ -187,10 +187,10 @@ func (r *Reader) readPayload() (kind byte, err error) {
 	length := int64(binary.LittleEndian.Uint32(head[1:]))
 	most := maxPayload(kind)
 	if most == 0 {
-		return 0, corrupt(at, "block %d is of unknown kind %d", r.blocks, kind)
+		return 0, corrupt(start, "block %d is of unknown kind %d", r.blocks, kind)
 	}
 	if length > int64(most) {
-		return 0, corrupt(at, "block %d has %d bytes, want at most %d", r.blocks, length, most)
+		return 0, corrupt(start, "block %d has %d bytes, want at most %d", r.blocks, length, most)
 	}
 	// Memory grows with the bytes that come, not with the claimed length.
 	r.start = r.offset
@@ -213,7 +213,7 @@ func (r *Reader) readPayload() (kind byte, err error) {
 		return 0, err
 	}
 	if stored := binary.LittleEndian.Uint32(sum[:]); stored != r.sum {
-		return 0, corrupt(at, "block %d: its checksum is %08x, want %08x", r.blocks, stored, r.sum)
+		return 0, corrupt(start, "block %d: its checksum is %08x, want %08x", r.blocks, stored, r.sum)
 	}
 	r.blocks++
 	return kind, nil
@@ -263,7 +263,7 @@ func (r *Reader) end() error {
 
 // entry reads an entry of the block. isKey is false for a limit.
 func (r *Reader) entry() (record Record, isKey bool, err error) {
-	at := r.at()
+	start := r.position()
 	head, err := r.varint("entry")
 	if err != nil {
 		return Record{}, false, err
@@ -272,13 +272,13 @@ func (r *Reader) entry() (record Record, isKey bool, err error) {
 	switch kind {
 	case limitAgainEntry:
 		if n >= uint64(r.limits.count()) {
-			return Record{}, false, corrupt(at, "limit number %d, want less than %d", n, r.limits.count())
+			return Record{}, false, corrupt(start, "limit number %d, want less than %d", n, r.limits.count())
 		}
 		r.limits.current = int(n)
 		return Record{}, false, nil
 	case limitEntry:
 		if n > MaxText {
-			return Record{}, false, corrupt(at, "limit of %d bytes, want at most %d", n, MaxText)
+			return Record{}, false, corrupt(start, "limit of %d bytes, want at most %d", n, MaxText)
 		}
 		text, err := r.bytes(int(n), "limit")
 		if err != nil {
@@ -288,7 +288,7 @@ func (r *Reader) entry() (record Record, isKey bool, err error) {
 		return Record{}, false, nil
 	}
 	if n > MaxKey {
-		return Record{}, false, corrupt(at, "key of %d bytes, want at most %d", n, MaxKey)
+		return Record{}, false, corrupt(start, "key of %d bytes, want at most %d", n, MaxKey)
 	}
 	if kind == flaggedEntry {
 		flags, err := r.bytes(1, "flags")
@@ -296,7 +296,7 @@ func (r *Reader) entry() (record Record, isKey bool, err error) {
 			return Record{}, false, err
 		}
 		if record.Flags = flags[0]; record.Flags == 0 || record.Flags&^ForeignTurn != 0 {
-			return Record{}, false, corrupt(at, "flags are %#x, want %#x", record.Flags, ForeignTurn)
+			return Record{}, false, corrupt(start, "flags are %#x, want %#x", record.Flags, ForeignTurn)
 		}
 	}
 	if record.Key, err = r.bytes(int(n), "key"); err != nil {
@@ -307,7 +307,7 @@ func (r *Reader) entry() (record Record, isKey bool, err error) {
 		return Record{}, false, err
 	}
 	if record.Word = binary.LittleEndian.Uint64(word); record.Word > policy.MaxWord {
-		return Record{}, false, corrupt(at, "a word is %d, want at most %d", record.Word, uint64(policy.MaxWord))
+		return Record{}, false, corrupt(start, "a word is %d, want at most %d", record.Word, uint64(policy.MaxWord))
 	}
 	record.Limit = r.limits.texts[r.limits.current]
 	return record, true, nil

@@ -32,7 +32,7 @@ const (
 // Log holds the latest takes of a key, in order. The zero Log is empty. Its methods are for one
 // goroutine at a time.
 type Log struct {
-	at    Mark
+	mark  Mark
 	takes []take
 	last  uint64 // ID of the last take
 }
@@ -46,11 +46,11 @@ type Mark struct {
 }
 
 type take struct {
-	id     uint64
-	limit  policy.Policy
-	before uint64
-	at     policy.Instant
-	n      int64
+	id      uint64
+	limit   policy.Policy
+	before  uint64
+	takenAt policy.Instant
+	n       int64
 }
 
 // Add records a take of n units under limit that was allowed at once, at an instant, and brought
@@ -63,8 +63,8 @@ type take struct {
 //
 // A take counts as no earlier than its predecessor. Its own instant may be from before its key was
 // last forgotten, and a take at that instant alone would be free.
-func (l *Log) Add(limit policy.Policy, before uint64, m Mark, at policy.Instant, n int64) (id uint64) {
-	was := l.at
+func (l *Log) Add(limit policy.Policy, before uint64, m Mark, now policy.Instant, n int64) (id uint64) {
+	was := l.mark
 	if was.Word != before || was.Epoch != m.Epoch || was.Returned != m.Returned {
 		l.Drop()
 	}
@@ -72,14 +72,14 @@ func (l *Log) Add(limit policy.Policy, before uint64, m Mark, at policy.Instant,
 		return 0 // no settle needs to know of it
 	}
 	if last := len(l.takes) - 1; last >= 0 {
-		at = max(at, l.takes[last].at)
+		now = max(now, l.takes[last].takenAt)
 	}
 	if len(l.takes) == maxTakes {
 		l.takes = slices.Delete(l.takes, 0, forgets)
 	}
 	l.last++
-	l.takes = append(l.takes, take{l.last, limit, before, at, n})
-	l.at = m
+	l.takes = append(l.takes, take{l.last, limit, before, now, n})
+	l.mark = m
 	return l.last
 }
 
@@ -92,7 +92,7 @@ func (l *Log) Settle(id uint64, m Mark, n int64) (next uint64, ok bool) {
 	for i >= 0 && l.takes[i].id != id {
 		i--
 	}
-	if i < 0 || m != l.at {
+	if i < 0 || m != l.mark {
 		return 0, false
 	}
 	rest := l.takes[i:]
@@ -106,7 +106,7 @@ func (l *Log) Settle(id uint64, m Mark, n int64) (next uint64, ok bool) {
 	if next, ok = again(rest[1:], word, false); !ok || next > m.Word {
 		return 0, false
 	}
-	l.at.Word = math.MaxUint64
+	l.mark.Word = math.MaxUint64
 	again(rest[1:], word, true)
 	if rest[0] = settled; n <= 0 {
 		l.takes = slices.Delete(l.takes, i, i+1)
@@ -119,7 +119,7 @@ func (l *Log) Settle(id uint64, m Mark, n int64) (next uint64, ok bool) {
 // first take. If the Log is of another word it starts anew. ok is false if it cannot be corrected:
 // then nothing may come back. Otherwise the caller goes on as after Settle.
 func (l *Log) Correct(m Mark, next uint64) (ok bool) {
-	if m != l.at || len(l.takes) == 0 {
+	if m != l.mark || len(l.takes) == 0 {
 		l.Drop()
 		return true
 	}
@@ -130,7 +130,7 @@ func (l *Log) Correct(m Mark, next uint64) (ok bool) {
 	if word, ok := again(l.takes, first-lowered, false); !ok || word != next {
 		return false
 	}
-	l.at.Word = math.MaxUint64
+	l.mark.Word = math.MaxUint64
 	again(l.takes, first-lowered, true)
 	return true
 }
@@ -151,15 +151,15 @@ func again(takes []take, word uint64, keep bool) (last uint64, ok bool) {
 
 func (t *take) again(word uint64) (next uint64, ok bool) {
 	if t.n < 0 {
-		next = t.limit.(policy.Refunder).Refund(word, t.at, t.n)
+		next = t.limit.(policy.Refunder).Refund(word, t.takenAt, t.n)
 		return next, next <= policy.MaxWord
 	}
-	next, d := t.limit.Take(word, t.at, t.n, 0)
+	next, d := t.limit.Take(word, t.takenAt, t.n, 0)
 	return next, d.Allowed && d.Wait == 0 && next <= policy.MaxWord
 }
 
 // Settled tells the Log that the word is as Settle returned it.
-func (l *Log) Settled(m Mark) { l.at = m }
+func (l *Log) Settled(m Mark) { l.mark = m }
 
 // Drop forgets all takes. IDs go on.
 func (l *Log) Drop() {
@@ -266,7 +266,7 @@ func (s *Set[E]) Find(entry *E) *EntryLog[E] {
 }
 
 // Add is Log.Add for a take of an entry with the hash of Lock.
-func (s *Set[E]) Add(entry *E, limit policy.Policy, before uint64, m Mark, at policy.Instant, n int64) Receipt[E] {
+func (s *Set[E]) Add(entry *E, limit policy.Policy, before uint64, m Mark, now policy.Instant, n int64) Receipt[E] {
 	log := s.Find(entry)
 	if log == nil {
 		log = &EntryLog[E]{Entry: entry}
@@ -278,5 +278,5 @@ func (s *Set[E]) Add(entry *E, limit policy.Policy, before uint64, m Mark, at po
 			s.kept[i] = log
 		}
 	}
-	return Receipt[E]{log, log.Add(limit, before, m, at, n)}
+	return Receipt[E]{log, log.Add(limit, before, m, now, n)}
 }

@@ -37,10 +37,10 @@ type waiter[S comparable] struct {
 	call   Call[S]
 	signal chan struct{} // has one place: something has changed for this call
 
-	at    *list.Element // its place in queue, or in promised if took
-	took  bool
-	turn  time.Time
-	start int64 // the instant of the turn, by the Call's clock
+	element *list.Element // its place in queue, or in promised if took
+	took    bool
+	turn    time.Time
+	start   int64 // the instant of the turn, by the Call's clock
 
 	over bool // it is out of the line
 	err  error
@@ -69,11 +69,11 @@ func (l *line[K, S]) head() *waiter[S] { return valueOf[S](l.queue.Front()) }
 
 func (l *line[K, S]) last() *waiter[S] { return valueOf[S](l.promised.Back()) }
 
-func valueOf[S comparable](at *list.Element) *waiter[S] {
-	if at == nil {
+func valueOf[S comparable](element *list.Element) *waiter[S] {
+	if element == nil {
 		return nil
 	}
-	return at.Value.(*waiter[S])
+	return element.Value.(*waiter[S])
 }
 
 func (l *line[K, S]) advance() {
@@ -102,8 +102,8 @@ func (l *line[K, S]) advance() {
 			if last != nil && w.turn.Before(last.turn) {
 				w.turn = last.turn // this goroutine was held up, or the clock jumps
 			}
-			l.queue.Remove(w.at)
-			w.at, w.took = l.promised.PushBack(w), true
+			l.queue.Remove(w.element)
+			w.element, w.took = l.promised.PushBack(w), true
 			w.wake()
 			l.headTook(w.call)
 		case answer.Err != nil:
@@ -132,7 +132,7 @@ func (l *line[K, S]) retryIn(w *waiter[S], pause time.Duration) {
 
 func (l *line[K, S]) fail(w *waiter[S], err error) {
 	l.forget()
-	l.queue.Remove(w.at)
+	l.queue.Remove(w.element)
 	w.over, w.err = true, err
 	w.wake()
 }
@@ -159,7 +159,7 @@ func (l *line[K, S]) poll(w *waiter[S]) (pause time.Duration, done bool) {
 			}
 		}
 		w.over = true
-		l.promised.Remove(w.at)
+		l.promised.Remove(w.element)
 		l.advance()
 		return 0, true
 	}
@@ -175,7 +175,7 @@ func (l *line[K, S]) pauseOf(w *waiter[S]) time.Duration {
 
 // leads reports whether a call is the first of a line without promised turns.
 func (l *line[K, S]) leads(w *waiter[S]) bool {
-	return !w.over && !w.took && l.promised.Len() == 0 && l.queue.Front() == w.at
+	return !w.over && !w.took && l.promised.Len() == 0 && l.queue.Front() == w.element
 }
 
 // leave takes a call that was not served out of the line.
@@ -185,12 +185,12 @@ func (l *line[K, S]) leave(w *waiter[S]) {
 	}
 	l.forget()
 	if w.took {
-		defer l.promised.Remove(w.at) // even if a Call panics
+		defer l.promised.Remove(w.element) // even if a Call panics
 		l.revokeTurns(w)
-		l.promised.Remove(w.at)
+		l.promised.Remove(w.element)
 		w.call.GiveBack()
 	} else {
-		l.queue.Remove(w.at)
+		l.queue.Remove(w.element)
 	}
 	w.over = true
 	l.advance()
@@ -207,8 +207,8 @@ func (l *line[K, S]) revoke(chosen func(*waiter[S]) bool) {
 	for last := l.last(); last != nil && chosen(last); last = l.last() {
 		l.forget()
 		last.call.GiveBack()
-		l.promised.Remove(last.at)
-		last.at, last.took = l.queue.PushFront(last), false
+		l.promised.Remove(last.element)
+		last.element, last.took = l.queue.PushFront(last), false
 	}
 }
 

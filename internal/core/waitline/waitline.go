@@ -156,7 +156,7 @@ func (ls *Lines[K, S]) Wait(
 		return 0, err
 	}
 	defer ls.exit(&waited)
-	w.at = l.queue.PushBack(w)
+	w.element = l.queue.PushBack(w)
 	defer l.leave(w)
 	defer func() { waited = time.Since(began) }()
 	ls.seam.Step("wait: joined")

@@ -166,7 +166,7 @@ func (d *door) stats() Stats {
 // timed is the reason of a request that began at 0, and the time when it was decided.
 type timed struct {
 	reason limits.Reason
-	at     time.Duration
+	after  time.Duration
 }
 
 // atOnce serves requests that come at the same instant, in line.

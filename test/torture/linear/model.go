@@ -18,15 +18,15 @@ type state struct {
 	held   []held // reservations that a later call gives back
 	// log has the latest reservations. It is valid while the word is as the last of them left it,
 	// perhaps again, and only logged reservations were given back since: see package underway.
-	log []logged
-	at  mark
+	log  []logged
+	mark mark
 }
 
 type logged struct {
-	id     int64
-	before uint64
-	at     policy.Instant
-	n      int64
+	id      int64
+	before  uint64
+	takenAt policy.Instant
+	n       int64
 }
 
 // mark is the word and the count of returned units for which a log is valid.
@@ -36,7 +36,7 @@ type mark struct{ word, undone uint64 }
 type held struct {
 	id            int64
 	before, after uint64
-	at            policy.Instant
+	takenAt       policy.Instant
 	n             int64
 	undone        uint64
 	// stale: the key may have been forgotten since, and nothing be given back.
@@ -111,7 +111,7 @@ func include(all []*state, n *state) []*state {
 }
 
 func (s *state) alike(o *state) bool {
-	return s == o || s.word == o.word && s.undone == o.undone && s.at == o.at &&
+	return s == o || s.word == o.word && s.undone == o.undone && s.mark == o.mark &&
 		slices.Equal(s.held, o.held) && slices.Equal(s.log, o.log)
 }
 
@@ -195,7 +195,7 @@ func (s *state) without(i int) *state {
 		}
 	}
 	n.undone -= least
-	n.at.undone -= least
+	n.mark.undone -= least
 	for i := range n.held {
 		if n.held[i].n > 0 {
 			n.held[i].undone -= least
@@ -222,21 +222,21 @@ func (s *state) logging(n *state, p policy.Policy, op *Op, now policy.Instant, d
 	if _, exact := p.(policy.Restorer); exact || d.Wait > 0 || op.N == 0 {
 		return logging.forgetting()
 	}
-	if s.at != (mark{s.word, s.undone}) {
+	if s.mark != (mark{s.word, s.undone}) {
 		logging.log = nil
 	}
 	if last := len(logging.log) - 1; last >= 0 {
-		now = max(now, logging.log[last].at)
+		now = max(now, logging.log[last].takenAt)
 	}
 	logging.log = append(slices.Clone(logging.log), logged{op.ID, s.word, now, op.N})
-	logging.at = mark{n.word, n.undone}
+	logging.mark = mark{n.word, n.undone}
 	return logging.forgetting()
 }
 
 // unlogged undoes a reservation of the log as if never made. ok is false if it is not in the log.
 func (s *state) unlogged(p policy.Policy, h held) (n *state, ok bool) {
 	i := slices.IndexFunc(s.log, func(l logged) bool { return l.id == h.id })
-	if i < 0 || s.at != (mark{s.word, s.undone}) {
+	if i < 0 || s.mark != (mark{s.word, s.undone}) {
 		return nil, false
 	}
 	log := slices.Clone(s.log)
@@ -252,16 +252,16 @@ func (s *state) unlogged(p policy.Policy, h held) (n *state, ok bool) {
 	if s.word != h.after || s.undone != h.undone {
 		after.undone += uint64(h.n)
 	}
-	after.at = mark{after.word, after.undone}
+	after.mark = mark{after.word, after.undone}
 	return &after, true
 }
 
 // again repeats a reservation, or a charge, from a word.
 func (l logged) again(p policy.Policy, word uint64) (next uint64, ok bool) {
 	if l.n < 0 {
-		return p.(policy.Refunder).Refund(word, l.at, l.n), true
+		return p.(policy.Refunder).Refund(word, l.takenAt, l.n), true
 	}
-	next, d := p.Take(word, l.at, l.n, 0)
+	next, d := p.Take(word, l.takenAt, l.n, 0)
 	return next, d.Allowed && d.Wait == 0
 }
 
@@ -269,7 +269,7 @@ func (l logged) again(p policy.Policy, word uint64) (next uint64, ok bool) {
 // the word before the log. ok is false if there is no such word.
 func (s *state) corrected(p policy.Policy, word uint64) (n *state, ok bool) {
 	n = s.with(word)
-	if len(s.log) == 0 || s.at != (mark{s.word, s.undone}) {
+	if len(s.log) == 0 || s.mark != (mark{s.word, s.undone}) {
 		return n, true
 	}
 	log := slices.Clone(s.log)
@@ -316,7 +316,7 @@ func (m *model) recorded(s *state, op *Op) (next []*state) {
 				if op.N > 0 && word != s.word {
 					n.undone += uint64(op.N)
 				}
-				if op.N < 0 && len(s.log) > 0 && s.at == (mark{s.word, s.undone}) {
+				if op.N < 0 && len(s.log) > 0 && s.mark == (mark{s.word, s.undone}) {
 					n = s.logging(n, p, op, now, policy.Decision{})
 				}
 				add(n)
@@ -326,7 +326,7 @@ func (m *model) recorded(s *state, op *Op) (next []*state) {
 				if n := s.with(word); !d.Allowed {
 					add(n)
 				} else {
-					n = n.holding(held{id: op.ID, before: s.word, after: word, at: now, n: op.N, undone: s.undone})
+					n = n.holding(held{id: op.ID, before: s.word, after: word, takenAt: now, n: op.N, undone: s.undone})
 					add(s.logging(n, p, op, now, d))
 				}
 			}
@@ -355,7 +355,7 @@ func (m *model) recorded(s *state, op *Op) (next []*state) {
 			}
 		case Grab:
 			if word, d := p.Take(s.word, now, op.N, 0); d.Allowed && d.Wait == 0 {
-				n := s.with(word).holding(held{id: op.ID, before: s.word, after: word, at: now, n: op.N, undone: s.undone})
+				n := s.with(word).holding(held{id: op.ID, before: s.word, after: word, takenAt: now, n: op.N, undone: s.undone})
 				add(s.logging(n, p, op, now, d))
 			}
 		}
@@ -365,16 +365,16 @@ func (m *model) recorded(s *state, op *Op) (next []*state) {
 
 // cancelled adds the states after a reservation is given back at now.
 func (m *model) cancelled(s *state, op *Op, now policy.Instant, add func(*state)) {
-	at := slices.IndexFunc(s.held, func(h held) bool { return h.id == op.ID })
-	if at < 0 {
+	i := slices.IndexFunc(s.held, func(h held) bool { return h.id == op.ID })
+	if i < 0 {
 		return // not made yet
 	}
-	h := s.held[at]
+	h := s.held[i]
 	since := s.undone - h.undone
 	if n, ok := s.unlogged(m.s.Policy, h); ok && h.n > 0 {
-		add(n.without(at))
+		add(n.without(i))
 	}
-	s = s.without(at)
+	s = s.without(i)
 	spread := m.spread[op.ID]
 	if h.n == 0 || h.stale || spread.reset {
 		if add(s); h.n == 0 {
@@ -397,15 +397,15 @@ func (m *model) cancelled(s *state, op *Op, now policy.Instant, add func(*state)
 			add(s.with(before))
 			continue
 		}
-		word := m.s.Policy.(policy.Refunder).Cancel(s.word, h.after, h.at, now, h.n, undone)
+		word := m.s.Policy.(policy.Refunder).Cancel(s.word, h.after, h.takenAt, now, h.n, undone)
 		n, ok := s.corrected(m.s.Policy, word)
 		if !ok {
 			n = s
 		}
 		if n != s && n.word != s.word {
-			live := s.at == mark{s.word, s.undone}
+			live := s.mark == mark{s.word, s.undone}
 			if n.undone += uint64(h.n); live {
-				n.at = mark{n.word, n.undone}
+				n.mark = mark{n.word, n.undone}
 			}
 		}
 		add(n)

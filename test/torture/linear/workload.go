@@ -165,8 +165,8 @@ type clock struct {
 
 // began holds the clock's reading at the start of a client's call, or 0 between calls.
 type began struct {
-	at atomic.Int64
-	_  [56]byte
+	time atomic.Int64
+	_    [56]byte
 }
 
 // read is the engine's clock. Its caller may be held up right after.
@@ -183,7 +183,7 @@ func (c *clock) read() policy.Instant {
 func (c *clock) begin(client int) policy.Instant {
 	for {
 		now := c.now.Load()
-		c.began[client].at.Store(now)
+		c.began[client].time.Store(now)
 		if c.now.Load() == now {
 			return policy.Instant(now)
 		}
@@ -193,7 +193,7 @@ func (c *clock) begin(client int) policy.Instant {
 // end announces the end of the call and returns the clock's reading.
 func (c *clock) end(client int) policy.Instant {
 	now := c.now.Load()
-	c.began[client].at.Store(0)
+	c.began[client].time.Store(0)
 	return policy.Instant(now)
 }
 
@@ -201,7 +201,7 @@ func (c *clock) end(client int) policy.Instant {
 func (c *clock) tick() bool {
 	now := c.now.Load()
 	for i := range c.began {
-		if at := c.began[i].at.Load(); at != 0 && now-at >= lag*c.step {
+		if at := c.began[i].time.Load(); at != 0 && now-at >= lag*c.step {
 			return false
 		}
 	}

@@ -70,7 +70,7 @@ type caller struct {
 	// Of the call under way.
 	busy   bool
 	verb   int
-	at     int
+	number int
 	since  int64 // instant at which it began
 	most   int64 // longest time that it may take; never if that is not known
 	excuse int64 // time that jumped meanwhile
@@ -94,7 +94,7 @@ type held struct {
 	r     engine.Reservation[key]
 	key   int
 	epoch int
-	at    int
+	index int
 }
 
 func (w *world) call() {
@@ -136,12 +136,12 @@ func (w *world) call() {
 }
 
 // begin notes that a call begins, and how long it may take.
-func (c *caller) begin(verb, at int, most time.Duration) {
+func (c *caller) begin(verb, number int, most time.Duration) {
 	w := c.w
-	c.busy, c.verb, c.at, c.since, c.excuse, c.most = true, verb, at, w.elapsed, 0, int64(most)
+	c.busy, c.verb, c.number, c.since, c.excuse, c.most = true, verb, number, w.elapsed, 0, int64(most)
 	c.lo, c.hi = w.rawClock(), w.rawClock()
 	c.regime = w.regime
-	a := w.accounts[at]
+	a := w.accounts[number]
 	c.epoch, c.known = a.epoch, a.known
 	w.note(c.actor, names[verb])
 }
@@ -178,20 +178,20 @@ func (c *caller) once() {
 		pick -= w.plan.verbs[verb]
 		verb++
 	}
-	at := w.random.n(len(w.keys))
+	number := w.random.n(len(w.keys))
 	if w.random.one(2) {
-		at = 0 // a hot key
+		number = 0 // a hot key
 	}
-	k, a := w.keys[at], w.accounts[at]
+	k, a := w.keys[number], w.accounts[number]
 	timeout := w.config.OpenTimeout
 	switch verb {
 	case choke:
-		c.begin(verb, at, timeout)
+		c.begin(verb, number, timeout)
 		c.answered(a, 1, 0, w.engine.Choke(k), nil)
 	case take:
 		n := int64(1 + w.random.n(mostAtOnce))
 		with := w.plan.with && w.random.one(2)
-		c.begin(verb, at, timeout)
+		c.begin(verb, number, timeout)
 		var d policy.Decision
 		if with {
 			d = w.engine.TakeWith(w.like(), k, n)
@@ -200,14 +200,14 @@ func (c *caller) once() {
 		}
 		c.answered(a, n, 0, d.Allowed, nil)
 	case peek:
-		c.begin(verb, at, 0)
+		c.begin(verb, number, 0)
 		if d := w.engine.Take(k, 0); !d.Allowed || d.Remaining < 0 || d.Remaining > d.Limit {
 			w.fail("Peek answers %+v", d)
 		}
 	case reserve:
 		n := int64(1 + w.random.n(2))
 		patience := time.Duration(w.random.n(3)) * perUnit
-		c.begin(verb, at, timeout)
+		c.begin(verb, number, timeout)
 		r := w.engine.Reserve(k, n, patience)
 		c.answered(a, n, patience, r.Allowed, &r)
 	case cancel:
@@ -220,32 +220,32 @@ func (c *caller) once() {
 		c.begin(verb, h.key, 0)
 		h.r.Cancel()
 		if a := w.accounts[h.key]; c.regime == w.regime {
-			w.cancelled(a, h.epoch, h.at)
+			w.cancelled(a, h.epoch, h.index)
 		} else {
 			a.known = false
 		}
 	case refund:
 		n := int64(1 + w.random.n(2))
-		c.begin(verb, at, timeout)
+		c.begin(verb, number, timeout)
 		d := w.engine.Refund(k, n)
 		if d.Allowed {
 			w.refunded(a, n)
 		}
 		a.known = a.known && !w.closing
 	case reset:
-		c.begin(verb, at, 0)
+		c.begin(verb, number, 0)
 		done := w.engine.Reset(k)
 		a.anew(done && !w.closing)
 		a.loose = a.loose || !done || w.closing
 	case wait:
-		c.wait(at)
+		c.wait(number)
 	case takeAll:
-		c.takeAll(at)
+		c.takeAll(number)
 	case sweep:
-		c.begin(verb, at, 0)
+		c.begin(verb, number, 0)
 		w.queue.TrySend(table.SweepCommand[key](w.now(), 1+w.random.n(3), nil))
 	case all:
-		c.begin(verb, at, 0)
+		c.begin(verb, number, 0)
 		seen := map[key]int{}
 		for k, d := range w.engine.All() {
 			if seen[k]++; d.Remaining > d.Limit {
@@ -253,7 +253,7 @@ func (c *caller) once() {
 			}
 		}
 	case save:
-		c.begin(verb, at, 0)
+		c.begin(verb, number, 0)
 		c.save()
 	}
 	c.end()
@@ -283,20 +283,20 @@ func (c *caller) answered(a *account, n int64, patience time.Duration, allowed b
 	if n := len(w.changes); n > 1 && j.read < w.changes[n-2] {
 		w.fail("%s is allowed by a word that it read before the limit was changed twice", c.name)
 	}
-	at := -1
+	index := -1
 	switch {
 	case w.over():
 		return
 	case c.regime != w.regime:
 		a.known = false // it may have been judged under the limit before
 	default:
-		at = w.took(a, j)
+		index = w.took(a, j)
 	}
 	if r != nil {
-		if int64(r.Wait) != int64(j.turn-j.at) {
-			w.fail("%s is told to wait %v, where the policy said %v", c.name, r.Wait, j.turn-j.at)
+		if int64(r.Wait) != int64(j.turn-j.now) {
+			w.fail("%s is told to wait %v, where the policy said %v", c.name, r.Wait, j.turn-j.now)
 		}
-		c.held = append(c.held, held{*r, slices.Index(w.accounts, a), a.epoch, at})
+		c.held = append(c.held, held{*r, slices.Index(w.accounts, a), a.epoch, index})
 	}
 }
 
@@ -331,12 +331,12 @@ func (w *world) answers(allowed bool) (without bool) {
 	return without
 }
 
-func (c *caller) takeAll(at int) {
+func (c *caller) takeAll(number int) {
 	w := c.w
-	other := (at + 1) % len(w.keys)
-	claims := []engine.Claim{w.engine.Claim(w.keys[at], 1), w.engine.Claim(w.keys[other], 1)}
-	involved := []int{at, other}
-	if other == at {
+	other := (number + 1) % len(w.keys)
+	claims := []engine.Claim{w.engine.Claim(w.keys[number], 1), w.engine.Claim(w.keys[other], 1)}
+	involved := []int{number, other}
+	if other == number {
 		claims, involved = claims[:1], involved[:1]
 	}
 	var epochs [2]int
@@ -348,7 +348,7 @@ func (c *caller) takeAll(at int) {
 	}
 	regime := w.regime
 	c.counts = counts{}
-	c.begin(takeAll, at, 2*w.config.OpenTimeout)
+	c.begin(takeAll, number, 2*w.config.OpenTimeout)
 	out := engine.TakeAll(claims...)
 	var admitted, refused uint64
 	for _, d := range out.Decisions {

@@ -26,7 +26,7 @@ type limit struct {
 type judged struct {
 	n    int64
 	turn policy.Instant // when it starts
-	at   policy.Instant
+	now  policy.Instant
 	read int // the step before which the word was read
 }
 
@@ -131,10 +131,10 @@ func (l *limit) Refund(word uint64, now policy.Instant, n int64) uint64 {
 	return next
 }
 
-func (l *limit) Cancel(word, taken uint64, at, now policy.Instant, n, undone int64) uint64 {
+func (l *limit) Cancel(word, taken uint64, takenAt, now policy.Instant, n, undone int64) uint64 {
 	l.s.Step("policy: cancel")
-	next := l.Policy.(policy.Refunder).Cancel(word, taken, at, now, n, undone)
-	l.s.tell("cancel %d of %x, which left %x at %d, at %d, with %d undone: %x", n, word, taken, at, now, undone, next)
+	next := l.Policy.(policy.Refunder).Cancel(word, taken, takenAt, now, n, undone)
+	l.s.tell("cancel %d of %x, which left %x at %d, at %d, with %d undone: %x", n, word, taken, takenAt, now, undone, next)
 	return next
 }
 

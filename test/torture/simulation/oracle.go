@@ -45,7 +45,7 @@ func (w *world) took(a *account, j judged) (at int) {
 	turn := int64(j.turn)
 	a.known = a.known && w.regime&1 == 0
 	if l := w.limit; a.known && l.interval > 0 {
-		now := int64(j.at)
+		now := int64(j.now)
 		drained := max(a.word, now) + j.n*l.interval
 		wait := max(drained-l.capacity*l.interval-now, 0)
 		if wait != turn-now {
@@ -58,7 +58,7 @@ func (w *world) took(a *account, j judged) (at int) {
 }
 
 // record adds an admission, and checks all windows that end with it.
-func (w *world) record(a *account, t admission) (at int) {
+func (w *world) record(a *account, t admission) (index int) {
 	if w.regime&1 != 0 {
 		return -1 // the limit that judged it is unknown
 	}
@@ -66,12 +66,12 @@ func (w *world) record(a *account, t admission) (at int) {
 		// Another call may have taken before, and not have returned yet.
 		t.late, t.hi = true, max(t.hi, int64(w.now()))
 	}
-	at = len(a.takes)
+	index = len(a.takes)
 	a.takes = append(a.takes, t)
 	if !a.known || w.limit.interval == 0 {
 		w.windows(a)
 	}
-	return at
+	return index
 }
 
 // windows checks all windows that end with the newest admission or with the latest instant of any.
@@ -133,12 +133,12 @@ func last(takes []admission, from, to, begun int64) (n int64) {
 	return n
 }
 
-// cancelled takes back the admission at, in a.takes, of a reservation.
-func (w *world) cancelled(a *account, epoch, at int) {
+// cancelled takes back the admission of a reservation, by its index in a.takes.
+func (w *world) cancelled(a *account, epoch, index int) {
 	a.known = false
 	a.lowered++
-	if epoch == a.epoch && at >= 0 && at < len(a.takes) {
-		a.takes[at].n = 0
+	if epoch == a.epoch && index >= 0 && index < len(a.takes) {
+		a.takes[index].n = 0
 	}
 }
 

@@ -85,7 +85,7 @@ type chaos struct {
 	early  uint64 // at each step
 	refuse uint64 // at each command sent
 	die    uint64 // at each possible point of death
-	at     string // a point that kills every second time
+	point  string // a point that kills every second time
 	deaths int    // the most
 	kinds  uint64 // bit 0: panics, bit 1: Goexit
 	leap   uint64 // at each step while the engine is being closed, once: 6 s pass
@@ -161,12 +161,12 @@ func (s *scheduler) pick() *actor {
 		return nil
 	}
 	var stalled *actor
-	at := s.random.n(n)
+	next := s.random.n(n)
 	for range n {
-		if at++; at >= n {
-			at -= n
+		if next++; next >= n {
+			next -= n
 		}
-		a := s.actors[at]
+		a := s.actors[next]
 		if !s.enabled(a) {
 			continue
 		}
@@ -309,7 +309,7 @@ func (s *scheduler) Fault(point string) {
 	if s.quiet || !a.own || len(s.deaths) >= c.deaths {
 		return
 	}
-	if s.random.one(c.die) || point == c.at && s.random.one(2) {
+	if s.random.one(c.die) || point == c.point && s.random.one(2) {
 		exit := c.kinds == 2 || c.kinds == 3 && s.random.one(2)
 		how := "panic"
 		if exit {

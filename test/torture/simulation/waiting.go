@@ -10,8 +10,8 @@ import (
 )
 
 // wait makes a call of Wait and checks its place in line.
-func (c *caller) wait(at int) {
-	w, a := c.w, c.w.accounts[at]
+func (c *caller) wait(number int) {
+	w, a := c.w, c.w.accounts[number]
 	ctx := &waitContext{c: c}
 	c.cancel = never
 	if w.random.one(2) || !w.roomy { // a place in a full table may take long
@@ -19,30 +19,30 @@ func (c *caller) wait(at int) {
 	}
 	ctx.deadline = c.cancel != never && w.random.one(2)
 	n := int64(1 + w.random.n(2))
-	c.begin(wait, at, seamForever)
+	c.begin(wait, number, seamForever)
 	c.until, c.overtaken = c.cancel, never
 	a.open++
 	a.known = false
 	epoch, regime := a.epoch, w.regime
-	err := w.engine.Wait(ctx, w.keys[at], n)
+	err := w.engine.Wait(ctx, w.keys[number], n)
 	a.open--
 	a.known = false
 	if err != nil {
 		a.lowered++ // units of a waiting call came back, and may be in a state
 	}
 	c.until = never
-	if i := slices.Index(w.lines[at], c); i >= 0 {
+	if i := slices.Index(w.lines[number], c); i >= 0 {
 		// While the engine closes, time leaps. A call that was served before may return after.
 		if err == nil && c.overtaken < w.elapsed && w.inOrder() && !w.closing {
 			w.fail("%s is served on key %s at %v, and a later call was at %v",
 				c.name, a.name, time.Duration(w.elapsed), time.Duration(c.overtaken))
 		}
-		for _, earlier := range w.lines[at][:i] {
+		for _, earlier := range w.lines[number][:i] {
 			if err == nil {
 				earlier.overtaken = min(earlier.overtaken, w.elapsed)
 			}
 		}
-		w.lines[at] = slices.Delete(w.lines[at], i, i+1)
+		w.lines[number] = slices.Delete(w.lines[number], i, i+1)
 	}
 	if err != nil && !slices.ContainsFunc([]error{
 		engine.ErrNever, engine.ErrDeadline, engine.ErrCrowded, engine.ErrCancelled, engine.ErrClosed, engine.ErrUnavailable,

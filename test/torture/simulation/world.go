@@ -109,7 +109,7 @@ func newWorld(seed uint64) *world {
 	w.back = make(chan struct{})
 	w.first, w.base, w.tie = 1, 1, -1
 	w.death, w.each = w.observe, w.eachStep
-	w.joined = func(c *caller) { w.lines[c.at] = append(w.lines[c.at], c) }
+	w.joined = func(c *caller) { w.lines[c.number] = append(w.lines[c.number], c) }
 
 	w.chaos = newChaos(r)
 	n := 1 + r.n(5)
@@ -215,7 +215,7 @@ func newChaos(r *random) chaos {
 		early:  some(20),
 		refuse: some(2),
 		die:    some(10),
-		at:     points[r.n(len(points))],
+		point:  points[r.n(len(points))],
 		deaths: r.n(8),
 		kinds:  uint64(1 + r.n(3)),
 		leap:   some(5),
@@ -320,13 +320,13 @@ func (w *world) goOn() bool {
 	}
 }
 
-func (w *world) passTo(at int64) {
-	if at == never {
+func (w *world) passTo(instant int64) {
+	if instant == never {
 		w.fail("deadlock: no goroutine can go on")
 		w.steps = mostSteps + 1
 		return
 	}
-	w.passes(at - w.elapsed)
+	w.passes(instant - w.elapsed)
 	for _, c := range w.callers {
 		c.clock(w.rawClock())
 		c.late()

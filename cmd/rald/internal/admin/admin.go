@@ -80,7 +80,7 @@ func New(config Config) (*Handler, error) {
 	registry := prometheus.NewRegistry()
 	for _, c := range []prometheus.Collector{
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		&collector{config: config, of: h.families(), known: map[families.Family]prometheus.Collector{}},
+		&collector{config: config, keeps: h.families(), known: map[families.Family]prometheus.Collector{}},
 	} {
 		if err := registry.Register(c); err != nil {
 			return nil, fmt.Errorf("admin: %w", err)

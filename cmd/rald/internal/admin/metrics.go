@@ -16,7 +16,7 @@ import (
 // come and go.
 type collector struct {
 	config Config
-	of     []*families.Families
+	keeps  []*families.Families
 
 	mu    sync.Mutex
 	known map[families.Family]prometheus.Collector
@@ -25,7 +25,7 @@ type collector struct {
 func (*collector) Describe(chan<- *prometheus.Desc) {}
 
 func (c *collector) Collect(to chan<- prometheus.Metric) {
-	for _, keep := range c.of {
+	for _, keep := range c.keeps {
 		for family := range keep.All() {
 			c.collectorOf(family).Collect(to)
 		}
@@ -44,11 +44,11 @@ func (c *collector) collectorOf(family families.Family) prometheus.Collector {
 
 func (c *collector) collectDoors(to chan<- prometheus.Metric) {
 	send := func(kind prometheus.ValueType, value float64, name, help string, labels []string) {
-		of := prometheus.Labels{}
+		pairs := prometheus.Labels{}
 		for ; len(labels) > 0; labels = labels[2:] {
-			of[labels[0]] = labels[1]
+			pairs[labels[0]] = labels[1]
 		}
-		to <- prometheus.MustNewConstMetric(prometheus.NewDesc(name, help, nil, of), kind, value)
+		to <- prometheus.MustNewConstMetric(prometheus.NewDesc(name, help, nil, pairs), kind, value)
 	}
 	gauge := func(value float64, name, help string, labels ...string) {
 		send(prometheus.GaugeValue, value, name, help, labels)
@@ -131,10 +131,10 @@ type ruleCounts struct {
 	returned                                uint64
 }
 
-func countRules(of *envoyserver.Service) (rules int, all map[string]*ruleCounts) {
+func countRules(service *envoyserver.Service) (rules int, all map[string]*ruleCounts) {
 	all = map[string]*ruleCounts{}
 	named := 0
-	for rule, counts := range of.Counts() {
+	for rule, counts := range service.Counts() {
 		rules++
 		path := rule.Path
 		if all[path] == nil && named == maxRules || len(path) > maxRulePath {

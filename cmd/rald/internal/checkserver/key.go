@@ -27,11 +27,11 @@ func prefixed(prefix string, find keyFunc) keyFunc {
 
 // key reads a key's part or list of parts. text distinguishes kinds of keys. find is nil after a
 // fault.
-func (p *parser) key(at configfile.Place, match string) (find keyFunc, text string) {
-	parts := []configfile.Place{at}
-	if !at.IsScalar() {
-		if parts = p.List(at); len(parts) == 0 {
-			p.Fault(at, "%s is accepted, or a list of them", partsOfKeys)
+func (p *parser) key(place configfile.Place, match string) (find keyFunc, text string) {
+	parts := []configfile.Place{place}
+	if !place.IsScalar() {
+		if parts = p.List(place); len(parts) == 0 {
+			p.Fault(place, "%s is accepted, or a list of them", partsOfKeys)
 			return nil, ""
 		}
 	}
@@ -54,17 +54,17 @@ func (p *parser) key(at configfile.Place, match string) (find keyFunc, text stri
 const partsOfKeys = "address, header NAME, cookie NAME, query NAME, path NAME or everybody"
 
 // part reads a part of a key. A value sent twice is none, since the backend may use the other.
-func (p *parser) part(at configfile.Place, of, match string) (find keyFunc, text string) {
-	kind, name, _ := strings.Cut(of, " ")
+func (p *parser) part(place configfile.Place, part, match string) (find keyFunc, text string) {
+	kind, name, _ := strings.Cut(part, " ")
 	switch {
 	case name == "" && kind == "everybody":
 		return func(*http.Request) string { return "everybody" }, kind
 	case name == "" && kind == "address":
-		return p.address(at, ""), kind
+		return p.address(place, ""), kind
 	case name == "" && strings.HasPrefix(kind, "address/"):
-		return p.address(at, kind[len("address/"):]), kind
+		return p.address(place, kind[len("address/"):]), kind
 	case kind == "header" && strings.EqualFold(name, "Host") && p.proxy.host == "" && p.proxy.uri != "":
-		p.Fault(at, "proxy names no field host")
+		p.Fault(place, "proxy names no field host")
 		return nil, ""
 	case kind == "header" && clientaddr.IsToken(name):
 		return header(name), kind + " " + http.CanonicalHeaderKey(name)
@@ -79,12 +79,12 @@ func (p *parser) part(at configfile.Place, of, match string) (find keyFunc, text
 		return only(func(r *http.Request) []string { return r.URL.Query()[name] }), kind + " " + name
 	case kind == "path" && name != "":
 		if !strings.Contains(match, "{"+name+"}") && !strings.Contains(match, "{"+name+"...}") {
-			p.Fault(at, "%.80q has no wildcard {%s}", match, name)
+			p.Fault(place, "%.80q has no wildcard {%s}", match, name)
 			return nil, ""
 		}
 		return only(func(r *http.Request) []string { return []string{strings.TrimSuffix(r.PathValue(name), "/")} }), kind + " " + name
 	}
-	p.Fault(at, "%.80q: "+partsOfKeys+" is accepted", of)
+	p.Fault(place, "%.80q: "+partsOfKeys+" is accepted", part)
 	return nil, ""
 }
 
@@ -109,34 +109,34 @@ func only(values func(*http.Request) []string) keyFunc {
 }
 
 // address returns a function for the client's address, its leading bits in IPv6, or 64.
-func (p *parser) address(at configfile.Place, bits string) keyFunc {
+func (p *parser) address(place configfile.Place, bits string) keyFunc {
 	n := 64
 	if bits != "" {
 		var err error
 		if n, err = strconv.Atoi(bits); err != nil || n < 1 || n > 128 {
-			p.Fault(at, "%.80q: address/1 to address/128 is accepted", "address/"+bits)
+			p.Fault(place, "%.80q: address/1 to address/128 is accepted", "address/"+bits)
 			return nil
 		}
 	}
-	of := p.clientAddr(at, n)
-	if of == nil {
+	finder := p.clientAddr(place, n)
+	if finder == nil {
 		return nil
 	}
-	return httplimit.ByString(func(r *http.Request) netip.Addr { return of.Key(r) })
+	return httplimit.ByString(func(r *http.Request) netip.Addr { return finder.Key(r) })
 }
 
 // clientAddr finds clients' addresses, with that many bits in IPv6. It is nil after a fault.
-func (p *parser) clientAddr(at configfile.Place, bits int) *httplimit.ClientAddr {
+func (p *parser) clientAddr(place configfile.Place, bits int) *httplimit.ClientAddr {
 	if p.proxy.address == "" || len(p.trusted) == 0 {
 		if p.proxy.uri != "" && p.proxy.address == "" { // an unknown proxy is a fault already
-			p.Fault(at, "proxy names no field address")
+			p.Fault(place, "proxy names no field address")
 		}
 		return nil
 	}
-	of, err := httplimit.NewClientAddr(httplimit.AddrConfig{Header: p.proxy.address, Trusted: p.trusted, IPv6Prefix: bits})
+	finder, err := httplimit.NewClientAddr(httplimit.AddrConfig{Header: p.proxy.address, Trusted: p.trusted, IPv6Prefix: bits})
 	if err != nil {
-		p.Fault(at, "%w", err)
+		p.Fault(place, "%w", err)
 		return nil
 	}
-	return of
+	return finder
 }

@@ -51,11 +51,11 @@ func (o *once) turn() {
 }
 
 // id returns a request's id, "" if the rules need none. A client cannot repeat another request's.
-func (of *Rules) id(asked, original *http.Request) (id string, err error) {
-	if of.once == "" {
+func (rules *Rules) id(asked, original *http.Request) (id string, err error) {
+	if rules.once == "" {
 		return "", nil
 	}
-	if id, err = single(asked, of.once); err != nil {
+	if id, err = single(asked, rules.once); err != nil {
 		return "", err
 	}
 	return id + " " + original.Method + " " + original.Host + original.URL.RequestURI(), nil

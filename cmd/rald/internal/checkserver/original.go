@@ -35,15 +35,15 @@ var (
 
 // original returns the proxy's original request, with the path in the backend's reading, and the
 // paths in other possible readings. The error is errPeer, errProxy or errURI.
-func (of *Rules) original(r *http.Request) (o *http.Request, others []*url.URL, err error) {
+func (rules *Rules) original(r *http.Request) (o *http.Request, others []*url.URL, err error) {
 	peer := r.RemoteAddr
 	if _, ok := r.Context().Value(http.LocalAddrContextKey).(*net.UnixAddr); ok {
-		peer = of.onSocket
+		peer = rules.onSocket
 	}
-	if !of.trusted.Contains(clientaddr.Parse(peer)) {
+	if !rules.trusted.Contains(clientaddr.Parse(peer)) {
 		return nil, nil, errPeer
 	}
-	p := &of.proxy
+	p := &rules.proxy
 	uri, err := single(r, p.uri)
 	if err != nil {
 		return nil, nil, err
@@ -65,7 +65,7 @@ func (of *Rules) original(r *http.Request) (o *http.Request, others []*url.URL, 
 	if err != nil {
 		return nil, nil, err
 	}
-	for i, as := range of.readings(path) {
+	for i, as := range rules.readings(path) {
 		u, err := as.clean(path)
 		if err != nil {
 			return nil, nil, err

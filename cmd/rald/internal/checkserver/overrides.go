@@ -26,8 +26,8 @@ type override struct {
 	id     string
 }
 
-// of returns the override for a request, or nil.
-func (l *limit) of(r *http.Request) *override {
+// overrideFor returns the override for a request, or nil.
+func (l *limit) overrideFor(r *http.Request) *override {
 	if l.value == nil {
 		return nil
 	}
@@ -35,7 +35,7 @@ func (l *limit) of(r *http.Request) *override {
 }
 
 func (l *limit) policyFor(r *http.Request) policy.Policy {
-	if o := l.of(r); o != nil {
+	if o := l.overrideFor(r); o != nil {
 		return o.limit
 	}
 	return l.limit
@@ -43,7 +43,7 @@ func (l *limit) policyFor(r *http.Request) policy.Policy {
 
 // override reads the overrides of a limit. find finds its keys, and text tells their kind.
 func (p *parser) override(m map[string]configfile.Place, l *limit, match string, find keyFunc, text string) {
-	at, ok := m["overrides"]
+	place, ok := m["overrides"]
 	by, chosen := m["override_by"]
 	switch {
 	case !ok && chosen:
@@ -54,42 +54,42 @@ func (p *parser) override(m map[string]configfile.Place, l *limit, match string,
 	case chosen:
 		l.value, text = p.part(by, by.Text(), match)
 	case !m["key"].IsScalar() || text == "everybody":
-		p.Fault(at, "override_by is required, as the key is no single value: a part of a key is accepted, such as header X-Plan")
+		p.Fault(place, "override_by is required, as the key is no single value: a part of a key is accepted, such as header X-Plan")
 		return
 	default:
 		l.value = find
 	}
-	if at.IsScalar() {
-		name := at.Text()
+	if place.IsScalar() {
+		name := place.Text()
 		p.used[name] = true
-		if at, ok = p.sets()[name]; !ok {
+		if place, ok = p.sets()[name]; !ok {
 			p.Fault(m["overrides"], "%.80q: a map from values to limits is accepted, or the name of such a map in %s", name, OverridesName)
 			return
 		}
 	}
 	l.overrides = map[string]*override{}
-	for _, at := range p.Pairs(at, "from values to limits, such as partner-7: window 5000/h") {
-		if want := valueOf(text, at.Name); want != "" {
-			p.Fault(at, "no request has this value of %s: %s is accepted", text, want)
+	for _, place := range p.Pairs(place, "from values to limits, such as partner-7: window 5000/h") {
+		if want := valueOf(text, place.Name); want != "" {
+			p.Fault(place, "no request has this value of %s: %s is accepted", text, want)
 			continue
 		}
-		o := &override{id: fmt.Sprintf("%q", []string{match, l.name, "override", at.Name})}
-		known, isConfigured := p.named(at.Text())
+		o := &override{id: fmt.Sprintf("%q", []string{match, l.name, "override", place.Name})}
+		known, isConfigured := p.named(place.Text())
 		if isConfigured {
-			o.id, o.limit = at.Text(), known
-			p.sameKind(at, o.id, l.kind)
-		} else if o.limit, isConfigured = p.parsed(at); !isConfigured {
+			o.id, o.limit = place.Text(), known
+			p.sameKind(place, o.id, l.kind)
+		} else if o.limit, isConfigured = p.parsed(place); !isConfigured {
 			continue
 		}
 		if l.cost > o.limit.Limit() {
-			p.Fault(at, "the cost of a request is %d, and %q admits at most %d at once", l.cost, o.limit, o.limit.Limit())
+			p.Fault(place, "the cost of a request is %d, and %q admits at most %d at once", l.cost, o.limit, o.limit.Limit())
 		}
 		o.prefix = configured.Prefix(o.id)
-		l.overrides[clientaddr.Bounded(at.Name)] = o
+		l.overrides[clientaddr.Bounded(place.Name)] = o
 	}
 	key := l.key
 	l.key = func(r *http.Request) string {
-		o := l.of(r)
+		o := l.overrideFor(r)
 		if o == nil {
 			return key(r)
 		}
@@ -151,38 +151,38 @@ func (p *parser) sets() map[string]configfile.Place {
 
 // allow reads the values and networks of requests that no rule limits, by part of a key.
 func (p *parser) allow(at configfile.Place) (all []func(*http.Request) bool) {
-	for _, at := range p.Pairs(at, "from address, header NAME, cookie NAME or query NAME to values") {
-		list := p.List(at)
-		if at.Name == "address" {
+	for _, place := range p.Pairs(at, "from address, header NAME, cookie NAME or query NAME to values") {
+		list := p.List(place)
+		if place.Name == "address" {
 			var prefixes []netip.Prefix
-			for _, at := range list {
-				if prefix, ok := p.prefix(at, "an address"); ok {
+			for _, place := range list {
+				if prefix, ok := p.prefix(place, "an address"); ok {
 					if ones := prefix.Bits(); ones == 0 || prefix.Addr().Is4In6() && ones <= 96 {
-						p.Fault(at, "%.80q has all addresses, so that no rule applies: smaller networks are accepted", at.Text())
+						p.Fault(place, "%.80q has all addresses, so that no rule applies: smaller networks are accepted", place.Text())
 					}
 					prefixes = append(prefixes, prefix)
 				}
 			}
-			set, err := clientaddr.NewPrefixes(Name, at.Key, prefixes)
+			set, err := clientaddr.NewPrefixes(Name, place.Key, prefixes)
 			if err != nil {
-				p.Fault(at, "%w", err)
+				p.Fault(place, "%w", err)
 			}
-			if of := p.clientAddr(at, 128); of != nil {
+			if of := p.clientAddr(place, 128); of != nil {
 				all = append(all, func(r *http.Request) bool { return set.Contains(of.Key(r)) })
 			}
 			continue
 		}
-		if at.Name == "everybody" || strings.HasPrefix(at.Name, "address/") {
-			p.Fault(at, "address, header NAME, cookie NAME or query NAME is accepted")
+		if place.Name == "everybody" || strings.HasPrefix(place.Name, "address/") {
+			p.Fault(place, "address, header NAME, cookie NAME or query NAME is accepted")
 			continue
 		}
-		find, _ := p.part(at, at.Name, "")
+		find, _ := p.part(place, place.Name, "")
 		values := map[string]bool{}
-		for _, at := range list {
-			if at.Text() == "" {
-				p.Fault(at, "1 or more characters are accepted")
+		for _, place := range list {
+			if place.Text() == "" {
+				p.Fault(place, "1 or more characters are accepted")
 			}
-			values[clientaddr.Bounded(at.Text())] = true
+			values[clientaddr.Bounded(place.Text())] = true
 		}
 		if find != nil {
 			all = append(all, func(r *http.Request) bool { return values[find(r)] })

@@ -57,13 +57,13 @@ func (of *Rules) AddTo(file *limitfile.File) {
 	for _, r := range of.rules {
 		add := func(id string, limit policy.Policy) {
 			if _, isConfigured := file.Limits[id]; !isConfigured {
-				file.Add(id, limit, r.at)
+				file.Add(id, limit, r.place)
 			}
 		}
 		for _, l := range r.limits {
 			add(l.id, l.limit)
 			if l.without != "" {
-				file.Add(l.without, l.limit, r.at)
+				file.Add(l.without, l.limit, r.place)
 			}
 			for _, o := range l.overrides {
 				add(o.id, o.limit)
@@ -73,7 +73,7 @@ func (of *Rules) AddTo(file *limitfile.File) {
 }
 
 type rule struct {
-	at        configfile.Place
+	place     configfile.Place
 	match     string
 	unlimited bool
 	inform    string // the field that tells the backend of a refusal, or ""
@@ -114,11 +114,11 @@ func Read(dir string, named Limits) (*Rules, error) {
 func Parse(file string, text []byte, named Limits) (*Rules, error) {
 	r, top := configfile.NewReader(file, text)
 	p := parser{Reader: r, named: named, kinds: map[string]kind{}, used: map[string]bool{}}
-	of := p.rules(top)
+	rules := p.rules(top)
 	if err := p.Err(); err != nil {
 		return nil, err
 	}
-	return of, nil
+	return rules, nil
 }
 
 type parser struct {
@@ -147,10 +147,10 @@ func (p *parser) rules(top configfile.Place) *Rules {
 		return nil
 	}
 	p.readProxy(top, m)
-	of := &Rules{file: top.File, proxy: p.proxy, status: p.proxy.status}
+	rules := &Rules{file: top.File, proxy: p.proxy, status: p.proxy.status}
 	p.readTrusted(m)
 	var err error
-	if of.trusted, err = clientaddr.NewPrefixes(Name, "trusted", p.trusted); err != nil {
+	if rules.trusted, err = clientaddr.NewPrefixes(Name, "trusted", p.trusted); err != nil {
 		p.Fault(m["trusted"], "%w", err)
 	}
 	if len(p.trusted) > 0 {
@@ -158,80 +158,80 @@ func (p *parser) rules(top configfile.Place) *Rules {
 		if addr.IsUnspecified() { // of 0.0.0.0/0 and ::/0, and no peer's address
 			addr = addr.Next()
 		}
-		of.onSocket = addr.String()
+		rules.onSocket = addr.String()
 	}
 	if at, ok := m["allow"]; ok {
-		of.allow = p.allow(at)
+		rules.allow = p.allow(at)
 	}
 	if at, ok := m["status"]; ok {
-		of.status = p.status(at)
+		rules.status = p.status(at)
 	}
 	if at, ok := m["once"]; ok {
-		if of.once = http.CanonicalHeaderKey(at.Text()); !clientaddr.IsToken(of.once) {
+		if rules.once = http.CanonicalHeaderKey(at.Text()); !clientaddr.IsToken(rules.once) {
 			p.Fault(at, "%.80q: the name of a header field is accepted, such as X-Original-Id", at.Text())
 		}
 	}
 	if at, ok := m["spread"]; ok {
-		if of.spread, err = time.ParseDuration(at.Text()); err != nil || of.spread <= 0 {
+		if rules.spread, err = time.ParseDuration(at.Text()); err != nil || rules.spread <= 0 {
 			p.Fault(at, "%.80q: a time such as 30s is accepted", at.Text())
 		}
 	}
-	p.readReading(m, of)
+	p.readReading(m, rules)
 	list, ok := m["rules"]
 	if !ok {
 		p.Fault(top, "rules is required: a list of maps with the key match")
-		return of
+		return rules
 	}
 	for _, at := range p.List(list) {
 		if r, ok := p.rule(at); ok {
-			of.rules = append(of.rules, r)
+			rules.rules = append(rules.rules, r)
 		}
 	}
 	p.checkSets()
-	return of
+	return rules
 }
 
 func (p *parser) readProxy(top configfile.Place, m map[string]configfile.Place) {
-	at, ok := m["proxy"]
+	place, ok := m["proxy"]
 	if !ok {
 		p.Fault(top, "proxy is required, as it names the header fields to believe: nginx, caddy, traefik, or a map with the key uri")
 		return
 	}
-	if at.IsScalar() {
-		if p.proxy, ok = proxies[at.Text()]; !ok {
-			p.Fault(at, "%.80q is not a known proxy: nginx, caddy, traefik, or a map with the key uri is accepted", at.Text())
+	if place.IsScalar() {
+		if p.proxy, ok = proxies[place.Text()]; !ok {
+			p.Fault(place, "%.80q is not a known proxy: nginx, caddy, traefik, or a map with the key uri is accepted", place.Text())
 		}
 		return
 	}
-	names := p.Fields(at, "uri", "method", "host", "address")
+	names := p.Fields(place, "uri", "method", "host", "address")
 	for name, field := range map[string]*string{
 		"uri": &p.proxy.uri, "method": &p.proxy.method, "host": &p.proxy.host, "address": &p.proxy.address,
 	} {
-		at, ok := names[name]
+		place, ok := names[name]
 		if !ok {
 			continue
 		}
-		text := at.Text()
+		text := place.Text()
 		if !clientaddr.IsToken(text) || strings.EqualFold(text, "Host") && name != "host" {
-			p.Fault(at, "%.80q: the name of a header field is accepted, such as X-Forwarded-Uri", text)
+			p.Fault(place, "%.80q: the name of a header field is accepted, such as X-Forwarded-Uri", text)
 			continue
 		}
 		*field = http.CanonicalHeaderKey(text)
 	}
 	if _, ok := names["uri"]; !ok && names != nil {
-		p.Fault(at, "uri is required: the header field in which the proxy sends the URI of the request")
+		p.Fault(place, "uri is required: the header field in which the proxy sends the URI of the request")
 	}
 }
 
 func (p *parser) readTrusted(m map[string]configfile.Place) {
-	at, ok := m["trusted"]
+	place, ok := m["trusted"]
 	if !ok {
 		p.trusted = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}
 		return
 	}
-	list := p.List(at)
+	list := p.List(place)
 	if len(list) == 0 {
-		p.Fault(at, "1 or more addresses or prefixes of proxies are accepted")
+		p.Fault(place, "1 or more addresses or prefixes of proxies are accepted")
 	}
 	for _, at := range list {
 		if prefix, ok := p.prefix(at, "the address of a proxy"); ok {
@@ -240,53 +240,53 @@ func (p *parser) readTrusted(m map[string]configfile.Place) {
 	}
 }
 
-func (p *parser) prefix(at configfile.Place, address string) (prefix netip.Prefix, ok bool) {
-	prefix, err := clientaddr.ParsePrefix(at.Text())
+func (p *parser) prefix(place configfile.Place, address string) (prefix netip.Prefix, ok bool) {
+	prefix, err := clientaddr.ParsePrefix(place.Text())
 	if err != nil {
-		p.Fault(at, "%.80q: %s or a prefix is accepted, such as 10.0.0.0/8", at.Text(), address)
+		p.Fault(place, "%.80q: %s or a prefix is accepted, such as 10.0.0.0/8", place.Text(), address)
 	}
 	return prefix, err == nil
 }
 
-func (p *parser) readReading(m map[string]configfile.Place, of *Rules) {
+func (p *parser) readReading(m map[string]configfile.Place, rules *Rules) {
 	for _, s := range settings {
-		at, ok := m[s.key]
+		place, ok := m[s.key]
 		switch {
 		case !ok:
-		case at.Text() == s.with:
-			of.reading |= s.bit
-			of.known |= s.bit
-		case at.Text() == s.without:
-			of.known |= s.bit
+		case place.Text() == s.with:
+			rules.reading |= s.bit
+			rules.known |= s.bit
+		case place.Text() == s.without:
+			rules.known |= s.bit
 		default:
-			p.Fault(at, "%.80q: %s or %s is accepted", at.Text(), s.without, s.with)
+			p.Fault(place, "%.80q: %s or %s is accepted", place.Text(), s.without, s.with)
 		}
 	}
 }
 
-func (p *parser) status(at configfile.Place) int {
-	status, err := strconv.Atoi(at.Text())
+func (p *parser) status(place configfile.Place) int {
+	status, err := strconv.Atoi(place.Text())
 	switch {
 	case err != nil || status < 400 || status > 599:
-		p.Fault(at, "%.80q: 400 to 599 is accepted", at.Text())
+		p.Fault(place, "%.80q: 400 to 599 is accepted", place.Text())
 	case p.proxy == proxies["nginx"] && status != http.StatusUnauthorized && status != http.StatusForbidden:
-		p.Fault(at, "%d: 403 or 401 is accepted, as nginx answers 500 for any other", status)
+		p.Fault(place, "%d: 403 or 401 is accepted, as nginx answers 500 for any other", status)
 	}
 	return status
 }
 
 var locations = regexp.MustCompile(` \(registered at [^)]*\)`) // net/http's notes about registrations
 
-func (p *parser) rule(at configfile.Place) (r rule, ok bool) {
+func (p *parser) rule(place configfile.Place) (r rule, ok bool) {
 	before := len(p.Faults())
-	m := p.Fields(at, append([]string{"match", "unlimited", "inform", "limits"}, keysOfLimits...)...)
+	m := p.Fields(place, append([]string{"match", "unlimited", "inform", "limits"}, keysOfLimits...)...)
 	if m == nil {
 		return r, false
 	}
-	r.at = at
+	r.place = place
 	match, ok := m["match"]
 	if !ok {
-		p.Fault(at, "match is required: a pattern such as POST /login")
+		p.Fault(place, "match is required: a pattern such as POST /login")
 		return r, false
 	}
 	r.match = match.Text()
@@ -312,7 +312,7 @@ func (p *parser) rule(at configfile.Place) (r rule, ok bool) {
 		}
 		r.limits = p.limits(m["limits"], r.match)
 	default:
-		r.limits = []limit{p.limit(at, m, r.match)}
+		r.limits = []limit{p.limit(place, m, r.match)}
 	}
 	if len(p.Faults()) == before {
 		if err := p.seen.add(withSlash(r.match), pass); err != nil {
@@ -323,10 +323,10 @@ func (p *parser) rule(at configfile.Place) (r rule, ok bool) {
 }
 
 // checkMatch refuses patterns that match no request of these proxies.
-func (p *parser) checkMatch(at configfile.Place, match string) {
+func (p *parser) checkMatch(place configfile.Place, match string) {
 	fields := strings.Fields(match)
 	if len(fields) == 0 || len(fields) > 2 || !strings.Contains(fields[len(fields)-1], "/") {
-		p.Fault(at, "%.80q: a pattern of a path is accepted, with a method and a host before it if they matter, such as POST example.org/login", match)
+		p.Fault(place, "%.80q: a pattern of a path is accepted, with a method and a host before it if they matter, such as POST example.org/login", match)
 		return
 	}
 	host, path, _ := strings.Cut(fields[len(fields)-1], "/")
@@ -334,24 +334,24 @@ func (p *parser) checkMatch(at configfile.Place, match string) {
 	if len(fields) == 2 {
 		switch method := fields[0]; {
 		case p.proxy.method == "" && p.proxy.uri != "":
-			p.Fault(at, "%.80q has a method, and proxy names no field method", match)
+			p.Fault(place, "%.80q has a method, and proxy names no field method", match)
 		case !clientaddr.IsToken(method) || method != strings.ToUpper(method):
-			p.Fault(at, "%.80q: a method in upper case is accepted", method)
+			p.Fault(place, "%.80q: a method in upper case is accepted", method)
 		}
 	}
 	switch {
 	case host != "" && p.proxy.host == "" && p.proxy.uri != "":
-		p.Fault(at, "%.80q has a host, and proxy names no field host", match)
+		p.Fault(place, "%.80q has a host, and proxy names no field host", match)
 	case host != canonicalHost(host) || strings.Contains(host, "*"):
-		p.Fault(at, "%.80q: a host in lower case is accepted, without a port, a final dot and *", host)
+		p.Fault(place, "%.80q: a host in lower case is accepted, without a port, a final dot and *", host)
 	}
 	want := strings.TrimSuffix(strings.TrimSuffix(path, "{$}"), "/")
 	raw, _, wrong := splitURI(path)
 	if u, err := pathReading(0).clean(raw); wrong != nil || err != nil || strings.TrimSuffix(strings.TrimSuffix(u.Path, "{$}"), "/") != want {
-		p.Fault(at, "%.80q is the path of no request: it is accepted without escapes, backslashes, empty segments, dots, parameters and a query", path)
+		p.Fault(place, "%.80q is the path of no request: it is accepted without escapes, backslashes, empty segments, dots, parameters and a query", path)
 	}
 	if err := register(new(http.ServeMux), match, pass); err != nil {
-		p.Fault(at, "%w", err)
+		p.Fault(place, "%w", err)
 	}
 }
 
@@ -359,21 +359,21 @@ const maxLimits = admission.MaxLimits // of a rule
 
 var keysOfLimits = []string{"limit", "name", "key", "without_key", "cost", "shadow", "hidden", "overrides", "override_by"}
 
-func (p *parser) limits(at configfile.Place, match string) (all []limit) {
-	list := p.List(at)
+func (p *parser) limits(place configfile.Place, match string) (all []limit) {
+	list := p.List(place)
 	if len(list) < 1 || len(list) > maxLimits {
-		p.Fault(at, "%d limits: 1 to %d are accepted", len(list), maxLimits)
+		p.Fault(place, "%d limits: 1 to %d are accepted", len(list), maxLimits)
 		return nil
 	}
 	names := map[string]bool{}
-	for _, at := range list {
-		m := p.Fields(at, keysOfLimits...)
+	for _, place := range list {
+		m := p.Fields(place, keysOfLimits...)
 		if m == nil {
 			continue
 		}
-		l := p.limit(at, m, match)
+		l := p.limit(place, m, match)
 		if l.limit != nil && names[l.name] {
-			p.Fault(at, "there are two limits named %q in this rule: a name of its own is accepted as name", l.name)
+			p.Fault(place, "there are two limits named %q in this rule: a name of its own is accepted as name", l.name)
 		}
 		names[l.name] = true
 		all = append(all, l)
@@ -381,17 +381,17 @@ func (p *parser) limits(at configfile.Place, match string) (all []limit) {
 	return all
 }
 
-func (p *parser) limit(at configfile.Place, m map[string]configfile.Place, match string) (l limit) {
+func (p *parser) limit(place configfile.Place, m map[string]configfile.Place, match string) (l limit) {
 	l.cost, l.shadow, l.hidden = 1, p.Bool(m, "shadow"), p.Bool(m, "hidden")
-	of, ok := m["limit"]
+	named, ok := m["limit"]
 	if !ok {
-		p.Fault(at, "limit is required: the name of a limit of limits.yaml, or the text of one")
+		p.Fault(place, "limit is required: the name of a limit of limits.yaml, or the text of one")
 		return l
 	}
 	// Prefixes of keys, and for requests without a key. Configured names have no brackets and
 	// quotes.
 	var without string
-	text := of.Text()
+	text := named.Text()
 	known, isConfigured := p.named(text)
 	if isConfigured {
 		l.name, l.limit, l.id = text, known, text
@@ -400,7 +400,7 @@ func (p *parser) limit(at configfile.Place, m map[string]configfile.Place, match
 			p.Fault(name, "a limit of limits.yaml has its name already")
 		}
 	} else {
-		l.limit, _ = p.parsed(of)
+		l.limit, _ = p.parsed(named)
 		l.name = "default"
 		if name, has := m["name"]; has {
 			l.name = name.Text()
@@ -416,7 +416,7 @@ func (p *parser) limit(at configfile.Place, m map[string]configfile.Place, match
 	}
 	key, ok := m["key"]
 	if !ok {
-		p.Fault(at, "key is required: requests are counted by it, such as address, header X-Api-Key or everybody")
+		p.Fault(place, "key is required: requests are counted by it, such as address, header X-Api-Key or everybody")
 		return l
 	}
 	find, text := p.key(key, match)
@@ -434,40 +434,40 @@ func (p *parser) limit(at configfile.Place, m map[string]configfile.Place, match
 }
 
 // parsed reads the text of a limit that has no name.
-func (p *parser) parsed(at configfile.Place) (limit policy.Policy, ok bool) {
-	limit, err := policy.Parse(at.Text())
+func (p *parser) parsed(place configfile.Place) (limit policy.Policy, ok bool) {
+	limit, err := policy.Parse(place.Text())
 	if err != nil {
-		p.Fault(at, "%.80q: the name of a limit of limits.yaml is accepted, or the text of one: %w", at.Text(), err)
+		p.Fault(place, "%.80q: the name of a limit of limits.yaml is accepted, or the text of one: %w", place.Text(), err)
 	}
 	return limit, err == nil
 }
 
-func (p *parser) cost(at configfile.Place, l *limit) {
+func (p *parser) cost(place configfile.Place, l *limit) {
 	var err error
-	if l.cost, err = strconv.ParseInt(at.Text(), 10, 64); err != nil || l.cost < 1 {
-		p.Fault(at, "%.80q: 1 or more is accepted", at.Text())
+	if l.cost, err = strconv.ParseInt(place.Text(), 10, 64); err != nil || l.cost < 1 {
+		p.Fault(place, "%.80q: 1 or more is accepted", place.Text())
 	} else if l.limit != nil && l.cost > l.limit.Limit() {
-		p.Fault(at, "%d: at most %d is accepted, which is all that %q admits at once", l.cost, l.limit.Limit(), l.limit)
+		p.Fault(place, "%d: at most %d is accepted, which is all that %q admits at once", l.cost, l.limit.Limit(), l.limit)
 	}
 }
 
 // sameKind refuses a configured limit with different kinds of keys: a client could send another's.
-func (p *parser) sameKind(at configfile.Place, name, text string) {
+func (p *parser) sameKind(place configfile.Place, name, text string) {
 	before, ok := p.kinds[name]
 	if !ok {
-		p.kinds[name] = kind{text, at.Line}
+		p.kinds[name] = kind{text, place.Line}
 	} else if before.text != text {
-		p.Fault(at, "%s: the keys of limit %s are %s in line %d, and keys of both would be mixed up: a limit of another name is accepted", text, name, before.text, before.line)
+		p.Fault(place, "%s: the keys of limit %s are %s in line %d, and keys of both would be mixed up: a limit of another name is accepted", text, name, before.text, before.line)
 	}
 }
 
-func (p *parser) withoutKey(at configfile.Place, l *limit, id string) {
-	switch choice := at.Text(); choice {
+func (p *parser) withoutKey(place configfile.Place, l *limit, id string) {
+	switch choice := place.Text(); choice {
 	case "refuse":
 	case "pass":
 		l.noKey = limits.Skip
 	case "address":
-		find, key := p.address(at, ""), l.key
+		find, key := p.address(place, ""), l.key
 		if find == nil || key == nil {
 			return
 		}
@@ -480,6 +480,6 @@ func (p *parser) withoutKey(at configfile.Place, l *limit, id string) {
 			return instead(r)
 		}
 	default:
-		p.Fault(at, "%.80q: refuse, address or pass is accepted", choice)
+		p.Fault(place, "%.80q: refuse, address or pass is accepted", choice)
 	}
 }

@@ -35,20 +35,20 @@ var settings = []struct {
 
 // readings returns the possible readings of a path, as far as they differ. The first finds the key:
 // it distinguishes the fewest texts.
-func (of *Rules) readings(path string) (all []pathReading) {
+func (rules *Rules) readings(path string) (all []pathReading) {
 	var differ pathReading
 	for _, s := range settings {
 		if slices.ContainsFunc(s.text, func(t string) bool { return strings.Contains(path, t) }) {
-			differ |= s.bit &^ of.known
+			differ |= s.bit &^ rules.known
 		}
 	}
 	// After three slashes, some backends read the path from the last slash, and others a host.
 	slashes := len(path) - len(strings.TrimLeft(path, `/\`))
-	if slashes > 1 && of.known&mergesSlashes == 0 || slashes > 2 && of.reading&mergesSlashes == 0 {
+	if slashes > 1 && rules.known&mergesSlashes == 0 || slashes > 2 && rules.reading&mergesSlashes == 0 {
 		differ |= mergesSlashes
 	}
 	for some := pathReading(0); ; {
-		all = append(all, of.reading|some)
+		all = append(all, rules.reading|some)
 		if some = (some - differ) & differ; some == 0 { // each subset of its bits in turn
 			return all
 		}

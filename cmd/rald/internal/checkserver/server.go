@@ -132,17 +132,17 @@ type held struct {
 
 var pass = held{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })}
 
-func newTable(of *Rules, in *configured.Limits, c *Stats) (*table, error) {
-	t := &table{rules: of}
+func newTable(rules *Rules, in *configured.Limits, c *Stats) (*table, error) {
+	t := &table{rules: rules}
 	var faults []error
-	for i := range of.rules {
-		r := &of.rules[i]
-		h, err := r.handler(in, of.spread, c)
+	for i := range rules.rules {
+		r := &rules.rules[i]
+		h, err := r.handler(in, rules.spread, c)
 		if err == nil {
 			err = t.routes.add(withSlash(r.match), h)
 		}
 		if err != nil {
-			faults = append(faults, r.at.Error(err))
+			faults = append(faults, r.place.Error(err))
 		}
 	}
 	return t, errors.Join(faults...)

@@ -144,35 +144,35 @@ func (r *Reader) admit(at Place) bool {
 }
 
 // Pairs returns the values of a map. Others are a fault that shows accepted, and give nil.
-func (r *Reader) Pairs(at Place, accepted string) []Place {
-	if at.node == nil {
+func (r *Reader) Pairs(place Place, accepted string) []Place {
+	if place.node == nil {
 		return nil
 	}
-	if at.node.Kind != yaml.MappingNode {
-		r.Fault(at, "a map is accepted, %s", accepted)
+	if place.node.Kind != yaml.MappingNode {
+		r.Fault(place, "a map is accepted, %s", accepted)
 		return nil
 	}
-	return r.merge([]Place{}, map[string]int{}, at)
+	return r.merge([]Place{}, map[string]int{}, place)
 }
 
 // merge adds the values of a map to all, with known indexes. A value replaces an earlier value of
 // its key, or covers it if both are maps.
-func (r *Reader) merge(all []Place, known map[string]int, at Place) []Place {
-	if at.covered != nil {
-		all = r.merge(all, known, *at.covered)
+func (r *Reader) merge(all []Place, known map[string]int, place Place) []Place {
+	if place.covered != nil {
+		all = r.merge(all, known, *place.covered)
 		for i := range all {
 			all[i].isCovered = true
 		}
 	}
-	for i := 0; i+1 < len(at.node.Content); i += 2 {
-		key, value := resolved(at.node.Content[i]), resolved(at.node.Content[i+1])
-		inner := at.Missing(key.Value)
-		inner.Line, inner.node = at.node.Content[i].Line, value
+	for i := 0; i+1 < len(place.node.Content); i += 2 {
+		key, value := resolved(place.node.Content[i]), resolved(place.node.Content[i+1])
+		inner := place.Missing(key.Value)
+		inner.Line, inner.node = place.node.Content[i].Line, value
 		switch {
 		case !r.admit(inner):
 			return all
 		case key.Kind != yaml.ScalarNode:
-			inner.Key = at.Key
+			inner.Key = place.Key
 			r.Fault(inner, "a key here is no text, which alone is accepted")
 			continue
 		case key.ShortTag() == "!!merge":
@@ -185,7 +185,7 @@ func (r *Reader) merge(all []Place, known map[string]int, at Place) []Place {
 					r.Fault(inner, "a map is accepted, or a list of maps")
 					continue
 				}
-				from := at
+				from := place
 				from.node, from.covered = n, nil
 				all = r.merge(all, known, from)
 			}
@@ -227,13 +227,13 @@ func (r *Reader) Fields(at Place, accepted ...string) map[string]Place {
 }
 
 // List returns the values of a list. Other values are a fault.
-func (r *Reader) List(at Place) (all []Place) {
-	if at.node.Kind != yaml.SequenceNode {
-		r.Fault(at, "a list is accepted")
+func (r *Reader) List(place Place) (all []Place) {
+	if place.node.Kind != yaml.SequenceNode {
+		r.Fault(place, "a list is accepted")
 		return nil
 	}
-	for i, n := range at.node.Content {
-		p := Place{File: at.File, Line: n.Line, Key: fmt.Sprintf("%s[%d]", at.Key, i), node: resolved(n)}
+	for i, n := range place.node.Content {
+		p := Place{File: place.File, Line: n.Line, Key: fmt.Sprintf("%s[%d]", place.Key, i), node: resolved(n)}
 		if !r.admit(p) {
 			return all
 		}
@@ -244,12 +244,12 @@ func (r *Reader) List(at Place) (all []Place) {
 
 // Bool returns the value of a key, false if missing.
 func (r *Reader) Bool(m map[string]Place, key string) bool {
-	switch at, ok := m[key]; {
-	case !ok || at.Text() == "false":
-	case at.Text() == "true":
+	switch place, ok := m[key]; {
+	case !ok || place.Text() == "false":
+	case place.Text() == "true":
 		return true
 	default:
-		r.Fault(at, "%.80q: true or false is accepted", at.Text())
+		r.Fault(place, "%.80q: true or false is accepted", place.Text())
 	}
 	return false
 }

@@ -75,7 +75,7 @@ func (l *Limits) walk(ctx context.Context, family families.InProcess) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if one := l.of(key); one != nil && one.family == family {
+		if one := l.limitOf(key); one != nil && one.family == family {
 			one.translated(key)
 		}
 		if n++; n%keysPerTurn == 0 {

@@ -53,7 +53,7 @@ func TestLimitsStayInTheirFamily(t *testing.T) {
 	assert.EqualValues(t, 6, o.remaining("k"))
 
 	require.NoError(t, o.Set(t.Context(), &limitfile.File{}, nil))
-	require.True(t, families.EngineOf(o.of(Prefix("api")).family).Reset(Prefix("api")+"k"))
+	require.True(t, families.EngineOf(o.limitOf(Prefix("api")).family).Reset(Prefix("api")+"k"))
 	o.set("window 10/d")
 	assert.Equal(t, 1, o.engines())
 }
@@ -207,7 +207,7 @@ func TestChangeWaitsUntilCallsHaveGivenUp(t *testing.T) {
 		o.set("funnel 10, 1/d")
 		call := o.Begin()
 		call.hold()
-		turn, done := call.wait(t.Context(), o.of(Prefix("api")))
+		turn, done := call.wait(t.Context(), o.limitOf(Prefix("api")))
 		set := false
 		go func() {
 			o.set("funnel 11, 1/d")
@@ -307,7 +307,7 @@ func TestRemovedLimitsKeepTheirDebts(t *testing.T) {
 	assert.EqualValues(t, 13, o.remaining("k"))
 
 	require.NoError(t, o.Set(t.Context(), manyFamilies(t, 1, 1), nil))
-	require.True(t, families.EngineOf(o.of(Prefix("api")).family).Reset(Prefix("api")+"k"))
+	require.True(t, families.EngineOf(o.limitOf(Prefix("api")).family).Reset(Prefix("api")+"k"))
 	require.NoError(t, o.Set(t.Context(), manyFamilies(t, 1, 1), nil))
 	assert.NotContains(t, remembered(), `"api"`)
 	assert.Equal(t, 1, o.engines())

@@ -25,7 +25,7 @@ func (l *Limits) Hold(ctx context.Context, call limits.Call[string]) (limits.Gra
 	for begun, patience := time.Now(), call.Patience; ; call.Patience = patience - time.Since(begun) {
 		c := l.Begin()
 		c.hold()
-		one := l.of(call.Key)
+		one := l.limitOf(call.Key)
 		if one == nil {
 			c.End()
 			return limits.Grant{}, fmt.Errorf("no limit is configured for the key %.80q", call.Key)
@@ -49,7 +49,7 @@ func (l *Limits) Hold(ctx context.Context, call limits.Call[string]) (limits.Gra
 
 // LimitFor implements limits.Limiter. It is nil for an unknown limit.
 func (l *Limits) LimitFor(key string) policy.Policy {
-	if one := l.of(key); one != nil {
+	if one := l.limitOf(key); one != nil {
 		return one.policy
 	}
 	return nil
@@ -59,8 +59,8 @@ func (l *Limits) LimitFor(key string) policy.Policy {
 // reports whether a share of a fleet's limit refused the call.
 func (l *Limits) Servers(guess bool) int { return l.config.Families.Servers(guess) }
 
-// of returns a key's limit, or nil. It may be removed: a request keeps the rules at its beginning.
-func (l *Limits) of(key string) *limit {
+// limitOf returns a key's limit, or nil. It may be removed: a request keeps the rules at its beginning.
+func (l *Limits) limitOf(key string) *limit {
 	name, ok := nameOf(key)
 	if !ok {
 		return nil

@@ -103,7 +103,7 @@ func (l *Limits) note(key string) {
 }
 
 // Begin returns a Call that has found nothing yet.
-func (l *Limits) Begin() Call { return Call{of: l} }
+func (l *Limits) Begin() Call { return Call{limits: l} }
 
 // All returns the limits in force, by name, also those that clients cannot call.
 func (l *Limits) All() map[string]policy.Policy {
@@ -140,9 +140,9 @@ func (l *Limits) Warnings() map[string]uint64 {
 // Call is a call on any number of keys. From its first successful Find until End, limits do not
 // change, so it must wait only for an engine. It is for a single goroutine.
 type Call struct {
-	of    *Limits
-	token *xsync.RToken
-	holds bool
+	limits *Limits
+	token  *xsync.RToken
+	holds  bool
 }
 
 // Use is a key under a limit, with its engine.
@@ -169,24 +169,24 @@ func (u *Use) Took(n int64, d *policy.Decision) {
 
 // Find returns the key under the named limit. ok is false if there is none.
 func (c *Call) Find(name, key []byte) (u Use, ok bool) {
-	one := (*c.of.table.Load())[string(name)]
+	one := (*c.limits.table.Load())[string(name)]
 	if one != nil && !c.holds {
 		c.hold()
-		one = (*c.of.table.Load())[string(name)]
+		one = (*c.limits.table.Load())[string(name)]
 	}
 	if one == nil || one.gone || one.hidden {
 		return u, false
 	}
-	return Use{one.family, one.policy, one.translated(one.prefix + string(key)), c.of, &one.warned}, true
+	return Use{one.family, one.policy, one.translated(one.prefix + string(key)), c.limits, &one.warned}, true
 }
 
-func (c *Call) hold() { c.token, c.holds = c.of.calls.RLock(), true }
+func (c *Call) hold() { c.token, c.holds = c.limits.calls.RLock(), true }
 
 // End ends the call, if it has found a limit.
 func (c *Call) End() {
 	if c.holds {
 		c.holds = false
-		c.of.calls.RUnlock(c.token)
+		c.limits.calls.RUnlock(c.token)
 	}
 }
 

@@ -268,14 +268,14 @@ func closer(a, b *pb.RateLimitResponse_DescriptorStatus) *pb.RateLimitResponse_D
 	return a
 }
 
-func headers(of *pb.RateLimitResponse_DescriptorStatus) []*core.HeaderValue {
+func headers(status *pb.RateLimitResponse_DescriptorStatus) []*core.HeaderValue {
 	number := func(name string, n int64) *core.HeaderValue {
 		return &core.HeaderValue{Key: name, Value: strconv.FormatInt(n, 10)}
 	}
 	return []*core.HeaderValue{
-		number("RateLimit-Limit", int64(of.CurrentLimit.RequestsPerUnit)),
-		number("RateLimit-Remaining", int64(of.LimitRemaining)),
-		number("RateLimit-Reset", of.DurationUntilReset.GetSeconds()),
+		number("RateLimit-Limit", int64(status.CurrentLimit.RequestsPerUnit)),
+		number("RateLimit-Remaining", int64(status.LimitRemaining)),
+		number("RateLimit-Reset", status.DurationUntilReset.GetSeconds()),
 	}
 }
 

@@ -122,9 +122,9 @@ func (h *held) fixed(w *window) {
 		Name: h.Name, RequestsPerUnit: h.Requests, Unit: pb.RateLimitResponse_RateLimit_Unit(unit),
 	}
 	if h.Requests > 0 {
-		h.exact = w.of(int64(h.Requests), h.Unit)
+		h.exact = w.policyFor(int64(h.Requests), h.Unit)
 	}
-	h.next = w.of(int64(h.Requests)+1, h.Unit)
+	h.next = w.policyFor(int64(h.Requests)+1, h.Unit)
 }
 
 // override returns the limit that came with a request, with a known unit.

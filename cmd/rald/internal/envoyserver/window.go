@@ -27,11 +27,11 @@ func newWindow(unit rules.Unit) *window {
 	if unit == rules.Second {
 		w.max = maxInSecond
 	}
-	w.limit = w.of(w.max, unit)
+	w.limit = w.policyFor(w.max, unit)
 	return w
 }
 
-func (w *window) of(hits int64, unit rules.Unit) policy.Policy {
+func (w *window) policyFor(hits int64, unit rules.Unit) policy.Policy {
 	return policy.Must(policy.AlignedWindow(min(hits, w.max), unit.Length()))
 }
 

@@ -177,10 +177,10 @@ func (s *Families) find(limit policy.Policy, leased bool) Family {
 }
 
 func (s *Families) add(limit policy.Policy) (Family, error) {
-	of := representative(limit)
-	config := engine.Config{Name: s.config.Name + " " + familyName(of), Policy: of, MaxKeys: s.config.MaxKeys, OnEvent: s.config.OnEvent}
+	member := representative(limit)
+	config := engine.Config{Name: s.config.Name + " " + familyName(member), Policy: member, MaxKeys: s.config.MaxKeys, OnEvent: s.config.OnEvent}
 	if s.config.Dir != "" {
-		config.State = engine.State{Path: s.path(of), Every: s.config.Every}
+		config.State = engine.State{Path: s.path(member), Every: s.config.Every}
 	}
 	ledger := newLedger()
 	e, err := engine.New(config, engine.KeyCodec("string", ledger.encode, ledger.decode))
@@ -188,7 +188,7 @@ func (s *Families) add(limit policy.Policy) (Family, error) {
 		return nil, err
 	}
 	ledger.engine = e
-	family := &local{limit: of, engine: e, ledger: ledger, life: lifetime{close: e.Close}}
+	family := &local{limit: member, engine: e, ledger: ledger, life: lifetime{close: e.Close}}
 	s.append(family)
 	return family, nil
 }

@@ -29,14 +29,14 @@ type File struct {
 func (f *File) Names() []string { return f.names }
 
 // Add adds another file's limit with its place. Parse accepts no such name.
-func (f *File) Add(name string, limit policy.Policy, at configfile.Place) {
+func (f *File) Add(name string, limit policy.Policy, place configfile.Place) {
 	if f.Limits == nil {
 		f.Limits, f.places, f.WarnAt = map[string]policy.Policy{}, map[string]configfile.Place{}, map[string][]float64{}
 	}
 	if _, twice := f.Limits[name]; !twice {
 		f.names = append(f.names, name)
 	}
-	f.Limits[name], f.places[name] = limit, at
+	f.Limits[name], f.places[name] = limit, place
 }
 
 // At returns the place of the limit of that name.
@@ -71,20 +71,20 @@ func Parse(file string, text []byte) (*File, error) {
 	case fields != nil && !ok:
 		r.Fault(top, "limits is required, such as limits: {} for none")
 	case ok:
-		for _, at := range r.Pairs(limits, "from names to limits, such as api: funnel 100, 10/s") {
-			limit, shares := at, []float64(nil)
-			if at.IsMap() {
-				fields := r.Fields(at, "limit", "warn-at")
+		for _, place := range r.Pairs(limits, "from names to limits, such as api: funnel 100, 10/s") {
+			limit, shares := place, []float64(nil)
+			if place.IsMap() {
+				fields := r.Fields(place, "limit", "warn-at")
 				if limit, ok = fields["limit"]; !ok {
-					limit = at.Missing("limit")
+					limit = place.Missing("limit")
 				}
 				shares = sharesOf(r, fields["warn-at"])
 			}
-			if p, err := entry(at.Name, limit); err != nil {
+			if p, err := entry(place.Name, limit); err != nil {
 				r.Fault(limit, "%w", err)
 			} else {
-				f.Add(at.Name, p, at)
-				f.WarnAt[at.Name] = shares
+				f.Add(place.Name, p, place)
+				f.WarnAt[place.Name] = shares
 			}
 		}
 	}
@@ -109,29 +109,29 @@ func IsName(name string, max int) bool {
 }
 
 // sharesOf reads the shares of a warn-at, none if it is missing.
-func sharesOf(r *configfile.Reader, at configfile.Place) []float64 {
+func sharesOf(r *configfile.Reader, place configfile.Place) []float64 {
 	var shares warn.Shares
-	if at == (configfile.Place{}) {
+	if place == (configfile.Place{}) {
 		return nil
 	}
 	fault := (*policy.FieldError)(nil)
-	if err := at.Decode(&shares); err != nil || at.IsNull() {
-		r.Fault(at, "a list of shares is accepted, such as [0.8, 0.95]")
+	if err := place.Decode(&shares); err != nil || place.IsNull() {
+		r.Fault(place, "a list of shares is accepted, such as [0.8, 0.95]")
 	} else if errors.As(shares.Check("", "warn-at"), &fault) {
-		r.Fault(at, "%s is %v: %s is accepted", fault.Field, fault.Value, fault.Want)
+		r.Fault(place, "%s is %v: %s is accepted", fault.Field, fault.Value, fault.Want)
 	}
 	return shares
 }
 
-func entry(name string, at configfile.Place) (policy.Policy, error) {
+func entry(name string, place configfile.Place) (policy.Policy, error) {
 	if !IsName(name, maxName) {
 		return nil, fmt.Errorf("a name has 1 to %d letters, digits, dots, dashes and underscores", maxName)
 	}
 	if _, err := policy.Parse(name); err == nil {
 		return nil, errors.New("this name is the text of a limit, which clients may send")
 	}
-	if !at.IsScalar() {
+	if !place.IsScalar() {
 		return nil, errors.New("the text of a limit is accepted, such as funnel 100, 10/s, or a map with limit and warn-at")
 	}
-	return policy.Parse(at.Text())
+	return policy.Parse(place.Text())
 }

@@ -15,7 +15,7 @@ type command struct {
 	greeting          bool // may come before the password
 	run               func(c *conn, args [][]byte)
 
-	at int // in Server.commands
+	index int // in Server.commands
 }
 
 const maxCommandName = 32 // bytes of a command's name
@@ -57,7 +57,7 @@ func init() {
 		{"reset", 1, 1, 0, 0, 0, []string{"fast"}, true, (*conn).restart, 0},
 		{"quit", 1, -1, 0, 0, 0, []string{"fast"}, true, (*conn).quit, 0},
 	} {
-		c.at = len(commands)
+		c.index = len(commands)
 		commands[c.name] = &c
 	}
 }

@@ -182,16 +182,16 @@ func (c *conn) flush() error {
 // deadline is set as seldom as possible: for each command it would take a twentieth of a lone
 // command's time.
 type deadline struct {
-	at  time.Time
-	set func(time.Time) error
+	when time.Time
+	set  func(time.Time) error
 }
 
 // after sets the deadline to at least d from now, and at most an eighth of d more.
 func (l *deadline) after(d time.Duration) {
 	now := time.Now()
-	if left := l.at.Sub(now); left < d || left > d+d/8 {
-		l.at = now.Add(d + d/8)
-		_ = l.set(l.at)
+	if left := l.when.Sub(now); left < d || left > d+d/8 {
+		l.when = now.Add(d + d/8)
+		_ = l.set(l.when)
 	}
 }
 
@@ -211,7 +211,7 @@ func (c *conn) waiting(f func(ctx context.Context) error) {
 	if c.flush() != nil {
 		return
 	}
-	c.reads.at = time.Time{} // it is set anew after this
+	c.reads.when = time.Time{} // it is set anew after this
 	_ = c.net.SetReadDeadline(time.Time{})
 	// The reader's buffer keeps the client's bytes meanwhile.
 	done, watched := make(chan struct{}), make(chan struct{})

@@ -220,12 +220,12 @@ type scans struct {
 
 // scan is a scan with its last page, which a client may request again after a lost reply.
 type scan struct {
-	more func() (string, bool)
-	stop func()
-	used time.Time
-	page []string
-	at   int64 // the cursor for page
-	next int64 // the cursor after it, or 0 for none
+	more   func() (string, bool)
+	stop   func()
+	used   time.Time
+	page   []string
+	cursor int64 // the cursor for page
+	next   int64 // the cursor after it, or 0 for none
 }
 
 // next returns up to n keys of a scan, and the next cursor, 0 at the end. Cursor 0 begins a scan;
@@ -236,41 +236,41 @@ func (s *scans) next(cursor, n int64, in *families.Families) (keys []string, nex
 	if s.ended {
 		return nil, 0, false
 	}
-	at := s.take(cursor)
+	found := s.take(cursor)
 	switch {
 	case cursor == 0:
-		at = &scan{}
-		at.more, at.stop = iter.Pull(keysOf(in))
-		at.turn(n)
-	case at == nil:
+		found = &scan{}
+		found.more, found.stop = iter.Pull(keysOf(in))
+		found.turn(n)
+	case found == nil:
 		return nil, 0, false
-	case cursor == at.next:
-		at.turn(n)
+	case cursor == found.next:
+		found.turn(n)
 	}
-	if cursor != 0 || at.next != 0 { // a scan of a single page is done
-		s.put(at)
+	if cursor != 0 || found.next != 0 { // a scan of a single page is done
+		s.put(found)
 	}
-	return at.page, at.next, true
+	return found.page, found.next, true
 }
 
 func (s *scans) take(cursor int64) *scan {
-	for i, at := range s.all {
-		if cursor != 0 && (cursor == at.next || cursor == at.at) {
+	for i, scan := range s.all {
+		if cursor != 0 && (cursor == scan.next || cursor == scan.cursor) {
 			s.all = slices.Delete(s.all, i, i+1)
-			return at
+			return scan
 		}
 	}
 	return nil
 }
 
 // put keeps a scan, and ends idle scans.
-func (s *scans) put(at *scan) {
-	at.used = time.Now()
-	for len(s.all) >= maxScans || len(s.all) > 0 && at.used.Sub(s.all[0].used) > scanIdle {
+func (s *scans) put(scan *scan) {
+	scan.used = time.Now()
+	for len(s.all) >= maxScans || len(s.all) > 0 && scan.used.Sub(s.all[0].used) > scanIdle {
 		s.all[0].stop()
 		s.all = slices.Delete(s.all, 0, 1)
 	}
-	s.all = append(s.all, at)
+	s.all = append(s.all, scan)
 }
 
 func (s *scans) end() {
@@ -283,18 +283,18 @@ func (s *scans) end() {
 	s.all = nil
 }
 
-func (at *scan) turn(n int64) {
-	at.at, at.next, at.page = at.next, 0, nil
-	for size := 0; int64(len(at.page)) < n && size < maxPage; {
-		key, ok := at.more()
+func (s *scan) turn(n int64) {
+	s.cursor, s.next, s.page = s.next, 0, nil
+	for size := 0; int64(len(s.page)) < n && size < maxPage; {
+		key, ok := s.more()
 		if !ok {
-			at.stop()
+			s.stop()
 			return
 		}
-		at.page = append(at.page, key)
+		s.page = append(s.page, key)
 		size += len(key) + 16 // its header
 	}
-	at.next = newCursor()
+	s.next = newCursor()
 }
 
 // newCursor returns a cursor that no client can guess, to continue another's scan. It is exact in

@@ -28,17 +28,17 @@ func plainOrQuoted(key string) string {
 
 // ParseKey returns the key of a text.
 func ParseKey(text string) (key string, err error) {
-	at := strings.IndexByte(text, '"')
-	if at < 0 {
+	quote := strings.IndexByte(text, '"')
+	if quote < 0 {
 		return stored([]byte(text)), nil
 	}
-	if key, err = strconv.Unquote(text[at:]); err != nil {
+	if key, err = strconv.Unquote(text[quote:]); err != nil {
 		return "", fmt.Errorf("%.80q has quotes and does not end with a string in quotes: a key, or the name of a limit and a key in quotes is accepted", text)
 	}
-	if at == 0 {
+	if quote == 0 {
 		return stored([]byte(key)), nil
 	}
-	name, ok := strings.CutSuffix(text[:at], " ")
+	name, ok := strings.CutSuffix(text[:quote], " ")
 	if !ok || strings.Contains(name, mark) {
 		return "", fmt.Errorf("%.80q is not the text of a key: the name of a limit, a space and a key in quotes is accepted", text)
 	}

@@ -15,14 +15,14 @@ func (c *conn) hasKeys(command string) bool {
 	return shared == nil
 }
 
-func infoShared(of *families.Families, line func(format string, args ...any)) {
-	shared := of.Fleet()
+func infoShared(keep *families.Families, line func(format string, args ...any)) {
+	shared := keep.Fleet()
 	mode := "exact"
 	if shared.Leased {
 		mode = "leased"
 	}
 	away, why, servers := 0, "", 0
-	for family := range of.All() {
+	for family := range keep.All() {
 		if err := family.Health(); err != nil && away == 0 {
 			away, why = 1, strings.Join(strings.Fields(err.Error()), " ")
 		}
@@ -37,7 +37,7 @@ func infoShared(of *families.Families, line func(format string, args ...any)) {
 	line("backend_error:%s", why)
 	line("")
 	line("# Limits")
-	for family := range of.All() {
+	for family := range keep.All() {
 		s := family.(families.InRedis).Fleet().Stats()
 		line("%s:admitted=%d,refused=%d,redis=%d,leased=%d,share=%d,open=%d,closed=%d", strings.ReplaceAll(family.Limit().String(), " ", "_"),
 			s.Admitted, s.Refused, s.Exact, s.Leased, s.Local, s.Open, s.Closed)

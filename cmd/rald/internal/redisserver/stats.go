@@ -20,15 +20,15 @@ type CommandStats struct {
 type commandCounts struct{ ok, errors atomic.Uint64 }
 
 // count counts a reply. A nil command is unknown.
-func (s *Server) count(of *command, isError bool) {
-	at := len(commands)
-	if of != nil {
-		at = of.at
+func (s *Server) count(command *command, isError bool) {
+	index := len(commands)
+	if command != nil {
+		index = command.index
 	}
 	if isError {
-		s.commands[at].errors.Add(1)
+		s.commands[index].errors.Add(1)
 	} else {
-		s.commands[at].ok.Add(1)
+		s.commands[index].ok.Add(1)
 	}
 }
 
@@ -42,7 +42,7 @@ func (s *Server) Stats() Stats {
 		all.Commands = append(all.Commands, CommandStats{name, counts.ok.Load(), counts.errors.Load()})
 	}
 	for _, name := range names() {
-		add(name, &s.commands[commands[name].at])
+		add(name, &s.commands[commands[name].index])
 	}
 	add("unknown", &s.commands[len(commands)])
 	return all

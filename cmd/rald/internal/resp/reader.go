@@ -42,13 +42,13 @@ type Reader struct {
 	buffer     []byte
 	start, end int // the unread bytes of the buffer
 
-	// The command at start, as far as it has come. at counts its bytes examined: each once.
-	args    [][]byte
-	spans   []span
-	at      int
-	missing int // arguments of an array still to come
-	array   bool
-	length  int // of the argument at at, or -1 before its header
+	// The command at start, as far as it has come. examined counts its bytes that were looked at, each once.
+	args     [][]byte
+	spans    []span
+	examined int
+	missing  int // arguments of an array still to come
+	array    bool
+	length   int // of the next argument, or -1 before its header
 }
 
 type span struct{ from, to int } // offsets in its command
@@ -114,15 +114,15 @@ func (r *Reader) Next() (args [][]byte, err error) {
 			}
 			return nil, ErrIncomplete
 		}
-		if r.at > r.limits.Command {
+		if r.examined > r.limits.Command {
 			return nil, r.tooLong()
 		}
 		r.args = r.args[:0]
 		for _, s := range r.spans {
 			r.args = append(r.args, r.buffer[r.start+s.from:r.start+s.to:r.start+s.to])
 		}
-		r.start += r.at
-		r.at, r.missing, r.array, r.length, r.spans = 0, 0, false, -1, r.spans[:0]
+		r.start += r.examined
+		r.examined, r.missing, r.array, r.length, r.spans = 0, 0, false, -1, r.spans[:0]
 		if len(r.args) > 0 {
 			return r.args, nil
 		}
@@ -160,7 +160,7 @@ func (r *Reader) command() (done bool, err error) {
 }
 
 func (r *Reader) argument() (done bool, err error) {
-	rest := r.buffer[r.start+r.at : r.end]
+	rest := r.buffer[r.start+r.examined : r.end]
 	if r.length < 0 {
 		if len(rest) == 0 {
 			return false, nil
@@ -179,7 +179,7 @@ func (r *Reader) argument() (done bool, err error) {
 			return false, fault("invalid bulk length: at most %d bytes are accepted", r.limits.Argument)
 		}
 		r.length = int(n)
-		rest = r.buffer[r.start+r.at : r.end]
+		rest = r.buffer[r.start+r.examined : r.end]
 	}
 	if len(rest) < r.length+2 {
 		return false, nil
@@ -187,15 +187,15 @@ func (r *Reader) argument() (done bool, err error) {
 	if rest[r.length] != '\r' || rest[r.length+1] != '\n' {
 		return false, fault("an argument of %d bytes does not end there", r.length)
 	}
-	r.spans = append(r.spans, span{r.at, r.at + r.length})
-	r.at += r.length + 2
+	r.spans = append(r.spans, span{r.examined, r.examined + r.length})
+	r.examined += r.length + 2
 	r.length = -1
 	return true, nil
 }
 
 // header reads the number of a line such as "*3". ok is false if incomplete or with an error.
 func (r *Reader) header(invalid, tooLong string) (n int64, ok bool, err error) {
-	line := r.buffer[r.start+r.at : r.end]
+	line := r.buffer[r.start+r.examined : r.end]
 	end := bytes.IndexByte(line[:min(len(line), maxHeaderLine+2)], '\n')
 	if end < 0 {
 		if len(line) > maxHeaderLine+1 {
@@ -210,23 +210,23 @@ func (r *Reader) header(invalid, tooLong string) (n int64, ok bool, err error) {
 	if !ok {
 		return 0, false, fault("%s", invalid)
 	}
-	r.at += end + 1
+	r.examined += end + 1
 	return n, true, nil
 }
 
 // inline reads a command that people type: a line of words.
 func (r *Reader) inline() (done bool, err error) {
 	line := r.buffer[r.start:r.end]
-	end := bytes.IndexByte(line[r.at:], '\n')
+	end := bytes.IndexByte(line[r.examined:], '\n')
 	if end < 0 {
-		r.at = len(line)
-		if r.at > r.limits.Argument {
+		r.examined = len(line)
+		if r.examined > r.limits.Argument {
 			return false, fault("too big inline request")
 		}
 		return false, nil
 	}
-	end += r.at
-	r.at = end + 1
+	end += r.examined
+	r.examined = end + 1
 	if end > r.limits.Argument {
 		return false, fault("too big inline request")
 	}
@@ -236,32 +236,32 @@ func (r *Reader) inline() (done bool, err error) {
 // words finds the words of a line. Quotes may begin within a word and contain spaces; their end
 // ends the word. Without quotes and escapes a word is no longer, and replaces itself.
 func (r *Reader) words(line []byte) error {
-	for at := 0; ; {
-		for at < len(line) && isSpace(line[at]) {
-			at++
+	for next := 0; ; {
+		for next < len(line) && isSpace(line[next]) {
+			next++
 		}
-		if at == len(line) {
+		if next == len(line) {
 			return nil
 		}
 		if len(r.spans) == r.limits.Arguments {
 			return fault("at most %d arguments are accepted", r.limits.Arguments)
 		}
-		from, to := at, at
-		for at < len(line) && !isSpace(line[at]) {
-			q := line[at]
-			at++
+		from, to := next, next
+		for next < len(line) && !isSpace(line[next]) {
+			q := line[next]
+			next++
 			if q != '"' && q != '\'' {
 				line[to] = q
 				to++
 				continue
 			}
-			for at < len(line) && line[at] != q {
+			for next < len(line) && line[next] != q {
 				var n int
-				line[to], n = unescaped(line[at:], q)
-				at += n
+				line[to], n = unescaped(line[next:], q)
+				next += n
 				to++
 			}
-			if at++; at > len(line) || at < len(line) && !isSpace(line[at]) {
+			if next++; next > len(line) || next < len(line) && !isSpace(line[next]) {
 				return fault("unbalanced quotes in request")
 			}
 		}

@@ -108,7 +108,7 @@ func TestHalfCommandIsLookedAtOnce(t *testing.T) {
 		r.end = end
 		_, err := r.Next()
 		require.ErrorIs(t, err, ErrIncomplete)
-		require.GreaterOrEqual(t, r.at, end-len("$1\r\na\r\n"), "it forgets what it has seen")
+		require.GreaterOrEqual(t, r.examined, end-len("$1\r\na\r\n"), "it forgets what it has seen")
 	}
 }
 

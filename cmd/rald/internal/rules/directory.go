@@ -51,14 +51,14 @@ func Files(dir string) (names []string, err error) {
 }
 
 func filesBelow(dir, below string, above []string) (names []string, err error) {
-	at, err := filepath.EvalSymlinks(filepath.Join(dir, below))
+	folder, err := filepath.EvalSymlinks(filepath.Join(dir, below))
 	if err != nil {
 		return nil, err
 	}
-	if slices.Contains(above, at) {
-		return nil, fmt.Errorf("%s leads back to %s", filepath.Join(dir, below), at)
+	if slices.Contains(above, folder) {
+		return nil, fmt.Errorf("%s leads back to %s", filepath.Join(dir, below), folder)
 	}
-	entries, err := os.ReadDir(at)
+	entries, err := os.ReadDir(folder)
 	faults := []error{err}
 	for _, entry := range entries {
 		name := filepath.Join(below, entry.Name())
@@ -66,12 +66,12 @@ func filesBelow(dir, below string, above []string) (names []string, err error) {
 		if strings.HasPrefix(entry.Name(), ".") || entry.Type().IsRegular() && !isRules {
 			continue
 		}
-		info, err := os.Stat(filepath.Join(at, entry.Name()))
+		info, err := os.Stat(filepath.Join(folder, entry.Name()))
 		switch {
 		case err != nil:
 			faults = append(faults, err)
 		case info.IsDir():
-			inner, err := filesBelow(dir, name, append(above, at))
+			inner, err := filesBelow(dir, name, append(above, folder))
 			names, faults = append(names, inner...), append(faults, err)
 		case info.Mode().IsRegular() && isRules:
 			names = append(names, name)

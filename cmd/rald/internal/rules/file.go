@@ -44,7 +44,7 @@ func (r *reading) read(text []byte) {
 	}
 	domain, allOrNothing := r.text(m["domain"]), r.isTrue(m["all_or_nothing"])
 	if domain == "" {
-		r.Fault(at(top, m, "domain"), "a name that is not empty is accepted")
+		r.Fault(place(top, m, "domain"), "a name that is not empty is accepted")
 		return
 	}
 	d := r.set.domains[domain]
@@ -56,14 +56,14 @@ func (r *reading) read(text []byte) {
 		r.Fault(m["domain"], "%q is the domain of %s too: the rules of a domain are in one file unless domains are merged", domain, d.file)
 		return
 	case d.AllOrNothing != allOrNothing:
-		r.Fault(at(top, m, "all_or_nothing"), "it is %t here and %t in %s, which has the same domain: the files of a domain agree on it",
+		r.Fault(place(top, m, "all_or_nothing"), "it is %t here and %t in %s, which has the same domain: the files of a domain agree on it",
 			allOrNothing, d.AllOrNothing, d.file)
 		return
 	}
 	r.descriptors(&d.root, domain, domain, m["descriptors"])
 }
 
-func at(in configfile.Place, m map[string]configfile.Place, key string) configfile.Place {
+func place(in configfile.Place, m map[string]configfile.Place, key string) configfile.Place {
 	if p, ok := m[key]; ok {
 		return p
 	}
@@ -133,11 +133,11 @@ func (r *reading) metadata(p configfile.Place) map[string]any {
 	if p.IsNull() {
 		return nil
 	}
-	of, _ := r.value(p, true).(map[string]any)
-	if len(of) == 0 {
+	fields, _ := r.value(p, true).(map[string]any)
+	if len(fields) == 0 {
 		return nil
 	}
-	return of
+	return fields
 }
 
 // value returns any value in the types of JSON.
@@ -202,7 +202,7 @@ func (r *reading) descriptors(to *node, domain, path string, list configfile.Pla
 		case m == nil:
 			continue
 		case key == "":
-			r.Fault(at(here, m, "key"), "a name that is not empty is accepted")
+			r.Fault(place(here, m, "key"), "a name that is not empty is accepted")
 			continue
 		case to.children[text] != nil:
 			r.Fault(here, "there are two descriptors %q of %s: each pair of key and value may stand once at a level", text, path)
@@ -244,17 +244,17 @@ func (r *reading) rule(rule *Rule, domain string, here configfile.Place) {
 	}
 	rule.Name, rule.Unlimited = r.text(m["name"]), r.isTrue(m["unlimited"])
 	r.set.rules = append(r.set.rules, rule)
-	for _, of := range r.list(m["replaces"]) {
-		m := r.Fields(of, replacedKeys...)
+	for _, entry := range r.list(m["replaces"]) {
+		m := r.Fields(entry, replacedKeys...)
 		name := r.text(m["name"])
 		switch {
 		case m != nil && name == "":
-			r.Fault(at(of, m, "name"), "the name of another rate_limit is accepted")
+			r.Fault(place(entry, m, "name"), "the name of another rate_limit is accepted")
 		case name == rule.Name:
 			r.Fault(m["name"], "%q is the name of this rate_limit: another's name is accepted", name)
 		}
 		rule.Replaces = append(rule.Replaces, name)
-		r.links.replaced = append(r.links.replaced, replaced{name: nameIn{domain, name}, at: m["name"]})
+		r.links.replaced = append(r.links.replaced, replaced{name: nameIn{domain, name}, place: m["name"]})
 	}
 	r.links.named[nameIn{domain, rule.Name}] = true
 	name, requests := r.text(m["unit"]), r.requests(m["requests_per_unit"])
@@ -283,7 +283,7 @@ func (r *reading) rule(rule *Rule, domain string, here configfile.Place) {
 		r.unused(requests != 0, m["requests_per_unit"])
 		r.unused(rule.Name != "", m["name"])
 	case unit == 0:
-		r.Fault(at(here, m, "unit"), "%q is no unit: second, minute, hour, day, week, month and year are accepted", name)
+		r.Fault(place(here, m, "unit"), "%q is no unit: second, minute, hour, day, week, month and year are accepted", name)
 	default:
 		rule.Requests, rule.Unit = requests, unit
 	}
@@ -299,13 +299,13 @@ func (r *reading) rule(rule *Rule, domain string, here configfile.Place) {
 const maxLimits = 8 // of a rule
 
 // policy parses a limit. The service answers at once, so limits that delay calls are refused.
-func (r *reading) policy(at configfile.Place, text string) policy.Policy {
+func (r *reading) policy(place configfile.Place, text string) policy.Policy {
 	p, err := policy.Parse(text)
 	switch {
 	case err != nil:
-		r.Fault(at, "%w", err)
+		r.Fault(place, "%w", err)
 	case p.Delays():
-		r.Fault(at, "%q delays calls, which this service does not: any other limit is accepted, or a queue 0", text)
+		r.Fault(place, "%q delays calls, which this service does not: any other limit is accepted, or a queue 0", text)
 		p = nil
 	}
 	return p

@@ -17,14 +17,14 @@ type links struct {
 type pattern struct {
 	level, node *node
 	text        string // with asterisks
-	at          configfile.Place
+	place       configfile.Place
 }
 
 type nameIn struct{ domain, name string }
 
 type replaced struct {
-	name nameIn
-	at   configfile.Place
+	name  nameIn
+	place configfile.Place
 }
 
 func (l *links) faults() (all []error) {
@@ -35,14 +35,14 @@ func (l *links) faults() (all []error) {
 				break
 			}
 			if w.covers(p.text) {
-				all = append(all, p.at.Error(fmt.Errorf("%q comes first and matches all that this descriptor does: %w", w.text, configfile.ErrUnused)))
+				all = append(all, p.place.Error(fmt.Errorf("%q comes first and matches all that this descriptor does: %w", w.text, configfile.ErrUnused)))
 				break
 			}
 		}
 	}
 	for _, r := range l.replaced {
 		if !l.named[r.name] {
-			all = append(all, r.at.Error(fmt.Errorf("no rate_limit of %s has the name %q: %w", r.name.domain, r.name.name, configfile.ErrUnused)))
+			all = append(all, r.place.Error(fmt.Errorf("no rate_limit of %s has the name %q: %w", r.name.domain, r.name.name, configfile.ErrUnused)))
 		}
 	}
 	return all

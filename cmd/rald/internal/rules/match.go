@@ -94,14 +94,14 @@ type Match struct {
 // key and value together, then the wildcards in order, then the key alone. There is no match if the
 // tree ends before the entries, or has no rule for the last.
 func Find[E Entry](d *Domain, entries []E) (m Match) {
-	at := &d.root
+	level := &d.root
 	var room [128]byte
 	text := room[:0]
 	for i, e := range entries {
 		text = append(append(append(text[:0], e.GetKey()...), '_'), e.GetValue()...)
-		next := at.children[string(text)]
+		next := level.children[string(text)]
 		if next == nil {
-			if w := at.wildcard(text); w != nil {
+			if w := level.wildcard(text); w != nil {
 				next = w.node
 				if next.shared {
 					if m.Shared == nil {
@@ -112,7 +112,7 @@ func Find[E Entry](d *Domain, entries []E) (m Match) {
 			}
 		}
 		if next == nil {
-			next = at.children[e.GetKey()]
+			next = level.children[e.GetKey()]
 		}
 		switch {
 		case next == nil:
@@ -123,7 +123,7 @@ func Find[E Entry](d *Domain, entries []E) (m Match) {
 			}
 			m.Rule = next.rule
 		}
-		at = next
+		level = next
 	}
 	return m
 }

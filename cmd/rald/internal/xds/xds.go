@@ -174,24 +174,24 @@ func parse(resources []*anypb.Any, options rules.Options) (*rules.Set, error) {
 	var faults []error
 	var all []*config.RateLimitConfig
 	for i, resource := range resources {
-		of := new(config.RateLimitConfig)
-		if err := resource.UnmarshalTo(of); err != nil {
+		c := new(config.RateLimitConfig)
+		if err := resource.UnmarshalTo(c); err != nil {
 			faults = append(faults, fmt.Errorf("resource %d: %w", i, err))
 			continue
 		}
-		all = append(all, of)
+		all = append(all, c)
 	}
 	slices.SortStableFunc(all, func(a, b *config.RateLimitConfig) int {
 		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Domain, b.Domain))
 	})
-	for _, of := range all {
-		name := fmt.Sprintf("domain %q of resource %q", of.Domain, of.Name)
-		if key := unknown(of); key != "" {
+	for _, c := range all {
+		name := fmt.Sprintf("domain %q of resource %q", c.Domain, c.Name)
+		if key := unknown(c); key != "" {
 			faults = append(faults, &configfile.Error{File: name, Key: key, Err: errors.New("a field here is of a later version of the protocol, which is not accepted")})
 			continue
 		}
-		of.Name = ""
-		text, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(of)
+		c.Name = ""
+		text, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(c)
 		if err != nil {
 			faults = append(faults, fmt.Errorf("%s: %w", name, err))
 		}
