@@ -124,6 +124,8 @@ type subject struct {
 	// joins is set if a call whose clock is behind joins the calls before it, even if all their
 	// units came back.
 	joins bool
+	// clockless is set if units come back without a look at the clock.
+	clockless bool
 	// credit is set if a take may be of any size, and is paid for afterwards.
 	credit bool
 	// stays is set if a take that is given back leaves its window where it opened: as much remains

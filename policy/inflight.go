@@ -69,6 +69,9 @@ func InFlight(n int64, longest time.Duration) (Policy, error) {
 	// A part is a whole number of the parts of each finer layout.
 	const finest = time.Duration(1) << (len(partLayouts) - 1)
 	f.divide(n, (longest+finest-1)/finest*finest, uint64(n)+1, layoutBits+1)
+	for i := 1; i < len(f.layouts); i++ { // so that coarsen finds a part of the same time
+		f.layouts[i].last = min(f.layouts[i].last, 2*f.layouts[i-1].last+1)
+	}
 	if f.own == nil {
 		return nil, &FieldError{Of: "InFlight", Field: "n", Value: n, Want: fmt.Sprintf(
 			"at most %d: a word that lasts 9 years holds no higher counts of two parts of %v", f.layouts[0].full()-1, longest)}

@@ -122,6 +122,8 @@ func inFlightOf(n int64, longest time.Duration) subject {
 		},
 		costly: true, // a Refund gives nothing back
 		joins:  true, // as their part is the current one
+
+		clockless: true,
 	}
 }
 

@@ -296,7 +296,10 @@ func (r *trial) gave(a action, next uint64, back *big.Rat) policy.Decision {
 		// start before it.
 		r.units = new(big.Int).Sub(r.units, ceilInt(back))
 		r.latest, r.queue = new(big.Int), new(big.Int)
-		if r.clocked(a); r.joins {
+		if !r.clockless {
+			r.clocked(a)
+		}
+		if r.joins {
 			r.latest = r.clock
 		}
 	} else if a.n >= 0 {
