@@ -41,6 +41,7 @@ var mayImport = []struct {
 	{"internal/core/penalty", []string{"policy"}},
 	{"internal/core/decide", []string{"policy", "internal/core/shape"}},
 	{"internal/core/statefile", []string{"policy"}},
+	{"internal/core/filewatch", nil},
 	{"internal/core/frequent", nil},
 	{"internal/core/keycodec", nil},
 	{"internal/adapter/binding", []string{"policy"}},

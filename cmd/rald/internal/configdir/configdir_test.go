@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -179,27 +178,6 @@ func TestHalfWrittenFileIsNotTaken(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		assert.Empty(t, put, "one reading is enough for the signals before it")
 	})
-}
-
-// The file is written again while it is read.
-func TestFileThatChangesWhileReadIsNotTaken(t *testing.T) {
-	text, puts := "old", []string{}
-	var w watcher
-	w = watcher{
-		known: "old", last: "old",
-		stamp: func() string { return text },
-		put:   func(c *Config, _ error) { puts = append(puts, c.stamp) },
-		read: func() (*Config, error) {
-			c := &Config{stamp: text}
-			text = strings.Replace(text, "half", "whole", 1)
-			return c, nil
-		},
-	}
-	text = "half"
-	for range 6 {
-		w.look()
-	}
-	assert.Equal(t, []string{"whole"}, puts)
 }
 
 // Kubernetes exchanges all files by a link. Sizes and times may stay.
