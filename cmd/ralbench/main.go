@@ -67,9 +67,6 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 
 // run measures, or shows an earlier run, and returns the exit code.
 func (s settings) run(ctx context.Context, stdout, stderr io.Writer) (code int, err error) {
-	if s.model {
-		return failed(writeModel(stdout, s.Duration))
-	}
 	redis := ""
 	switch {
 	case s.shown != "":
@@ -106,6 +103,10 @@ func (s settings) run(ctx context.Context, stdout, stderr io.Writer) (code int, 
 		fmt.Fprintf(stderr, "ralbench: %s is left out: redis-server is not installed\n", name)
 	}
 	d := report.Document{Schema: report.Schema, Time: time.Now().UTC().Truncate(time.Second), Machine: report.ThisMachine(), Settings: s.record()}
+	if s.Cores {
+		d.Transfer = transferTime()
+		fmt.Fprintf(stderr, "ralbench: %s and %s will have the run: a file to send, and a page\n", s.json, s.html)
+	}
 	show := s.progress(stderr)
 	err = s.measure(ctx, &d, redis, show)
 	show.End()

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -47,6 +48,34 @@ func TestFlagsOfFleetMode(t *testing.T) {
 	s = parsed(t)
 	assert.False(t, s.record().Fleet)
 	assert.Zero(t, s.Share)
+}
+
+func TestRunOfManyCores(t *testing.T) {
+	assert.Equal(t, []int{1, 2, 4, 8, 12}, powersOfTwo(12))
+	assert.Equal(t, []int{1}, powersOfTwo(1))
+	s := parsed(t, "-cores")
+	assert.Equal(t, []string{"hot-pass", "hot-refused", "uniform", "flood"}, bench.Names(s.workloads))
+	assert.Equal(t, powersOfTwo(runtime.GOMAXPROCS(0)), s.CPUs)
+	assert.Equal(t, []string{coresJSON, coresHTML}, []string{s.json, s.html})
+	assert.Equal(t, withAlways(), general(s))
+	for _, flag := range []string{"-fleet", "-serve", "-goals", "-peers=none", "-share=5s"} {
+		_, err := parse([]string{"-cores", flag})
+		assert.Error(t, err, flag)
+	}
+
+	t.Chdir(t.TempDir())
+	stdout, stderr := mustRun(t, slices.Concat(quick, []string{"-cores", "-cpu", "1,2"})...)
+	assert.Contains(t, stderr, coresJSON+" and "+coresHTML)
+	assert.Regexp(t, `(?m)^ hot-pass +by the model +\d`, stdout)
+	page := read(coresHTML)
+	assert.Contains(t, page, "Ral by cores")
+	assert.Contains(t, page, `"contender":"Ral by the model"`)
+	assert.Contains(t, page, " -cores ")
+	again, _ := mustRun(t, coresJSON)
+	assert.Equal(t, stdout, again, "the file has all")
+	d, err := report.Read(coresJSON)
+	require.NoError(t, err)
+	assert.Positive(t, d.Transfer)
 }
 
 func TestMissingCompilerIsSaid(t *testing.T) {

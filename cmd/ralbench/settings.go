@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"flag"
 	"fmt"
 	"io"
@@ -23,7 +24,6 @@ type settings struct {
 	report.Settings
 	json       string // "" for none, "-" for standard output, else a file
 	html       string // "" for none, else a file
-	model      bool   // only the model of many cores
 	goals      bool   // only the table of goals, and the workloads that it needs
 	benchmarks string // "" for none, else a file for benchstat
 	shown      string // "" to measure, else the file of a run to show instead
@@ -114,7 +114,7 @@ func parse(args []string) (settings, error) {
 	f.BoolVar(&s.Fleet, "fleet", false, "")
 	f.BoolVar(&s.Serve, "serve", false, "")
 	f.BoolVar(&s.goals, "goals", false, "")
-	f.BoolVar(&s.model, "model", false, "")
+	f.BoolVar(&s.Cores, "cores", false, "")
 	file := func(name, want string, to *string) {
 		add(name, want, func(v string) bool {
 			*to = v
@@ -133,11 +133,6 @@ func parse(args []string) (settings, error) {
 	}
 	given := map[string]bool{}
 	f.Visit(func(f *flag.Flag) { given[f.Name] = true })
-	for name := range given {
-		if s.model && name != "model" && name != "duration" {
-			return s, fmt.Errorf("flag -%s: only -duration goes with -model; leave one of them out", name)
-		}
-	}
 	return s, s.complete(given, names, chosen)
 }
 
@@ -150,6 +145,8 @@ type mode struct {
 	contenders        func() []bench.Contender // nil if -peers chooses
 	without           map[string]string        // why, by flag
 }
+
+const manyCores = "a run of -cores has none; leave one of them out"
 
 const alone = "a run of -serve has none; leave one of them out"
 
@@ -166,6 +163,13 @@ var (
 			"goals": "a run of -fleet always shows its goals; leave one of them out",
 		},
 	}
+	cores = mode{
+		durations: [2]time.Duration{defaultDuration, fullDuration}, contenders: always,
+		workloads: func(scale float64) []bench.Workload {
+			return slices.DeleteFunc(bench.All(scale), func(w bench.Workload) bool { return !slices.Contains(report.CoreWorkloads(), w.Name) })
+		},
+		without: map[string]string{"fleet": manyCores, "serve": manyCores, "goals": manyCores, "peers": manyCores, "share": manyCores},
+	}
 	servers = mode{
 		durations: [2]time.Duration{serveDuration, serveFullDuration}, workloads: servebench.Workloads, contenders: servebench.Contenders,
 		without: map[string]string{"fleet": alone, "goals": alone, "peers": alone, "cpu": alone, "budget": alone, "share": alone},
@@ -175,9 +179,16 @@ var (
 // complete fills in the flags that were not given.
 func (s *settings) complete(given map[string]bool, names, chosen []string) (err error) {
 	m := usual
-	if s.Serve {
+	switch {
+	case s.Cores:
+		m = cores
+		s.json, s.html = cmp.Or(s.json, coresJSON), cmp.Or(s.html, coresHTML)
+		if !given["cpu"] {
+			s.CPUs = powersOfTwo(runtime.GOMAXPROCS(0))
+		}
+	case s.Serve:
 		m = servers
-	} else if s.Fleet {
+	case s.Fleet:
 		m = fleets
 	}
 	for _, flag := range slices.Sorted(maps.Keys(given)) {
@@ -204,7 +215,7 @@ func (s *settings) complete(given map[string]bool, names, chosen []string) (err 
 		s.Budget = m.budget
 	}
 	s.workloads = m.workloads(s.Scale)
-	if s.Brief = !asked && !s.Fleet && !s.Serve; s.Brief {
+	if s.Brief = !asked && !s.Fleet && !s.Serve && !s.Cores; s.Brief {
 		s.workloads = bench.Brief(s.workloads)
 	}
 	if s.Brief && names == nil {

@@ -146,7 +146,7 @@ func (g byName) charts(d report.Document) (charts []chart) {
 	add(curves(w, "known", "Latency on known keys meanwhile", func(r bench.Result) *bench.Latency { return r.Known }))
 	if len(g.cpus) > 1 {
 		with = ""
-		add(g.scaling())
+		add(g.scaling(d))
 	}
 	for _, column := range report.MemoryColumns {
 		add(bars(d, w, column))
@@ -198,7 +198,8 @@ func curves(w bench.WorkloadReport, id, title string, source func(bench.Result) 
 	return c
 }
 
-func (g byName) scaling() chart {
+// scaling has the speeds by processors, and the speed of Ral by the model in a run with -cores.
+func (g byName) scaling(d report.Document) chart {
 	c := chart{
 		ID: "scaling", Kind: kindScaling, Title: "Throughput over processors", Axis: "calls a second",
 		Better: "higher is better", Unit: report.UnitRate,
@@ -210,6 +211,10 @@ func (g byName) scaling() chart {
 				p.X = w.CPU
 				c.Points = append(c.Points, p)
 			}
+		}
+		if ns, ok := d.Model(g.name, w.CPU, d.Transfer); ok {
+			speed := 1e9 * float64(w.CPU) / ns
+			c.Points = append(c.Points, point{Contender: "Ral by the model", X: w.CPU, Value: speed, Text: format.Count(speed)})
 		}
 	}
 	return c

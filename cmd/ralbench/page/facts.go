@@ -44,6 +44,9 @@ func again(d report.Document) []string {
 			run += " -full"
 		}
 	}
+	if s.Cores {
+		run += " -cores"
+	}
 	if s.Budget > 0 {
 		run += fmt.Sprintf(" -budget %v", s.Budget)
 	}

@@ -24,6 +24,8 @@ type Document struct {
 	Machine  Machine   `json:"machine"`
 	Settings Settings  `json:"settings"`
 	bench.Report
+	// Transfer is the nanoseconds in which a changed cache line reaches another core, with -cores.
+	Transfer float64 `json:"transfer_ns,omitempty"`
 	// Redis is the version of the Redis of a run of fleet mode or of servers.
 	Redis string `json:"redis,omitempty"`
 }
@@ -39,6 +41,7 @@ type Settings struct {
 	Brief      bool          `json:"brief,omitempty"` // the workloads of bench.Calls were cut short
 	Fleet      bool          `json:"fleet,omitempty"`
 	Serve      bool          `json:"serve,omitempty"`
+	Cores      bool          `json:"cores,omitempty"`
 	Share      time.Duration `json:"share_ns,omitempty"`
 	Workloads  []string      `json:"workloads"`
 	Contenders []string      `json:"contenders"`

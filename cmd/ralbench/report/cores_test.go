@@ -1,4 +1,4 @@
-package main
+package report
 
 import (
 	"os/exec"
@@ -10,6 +10,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/bench"
 )
 
 // The compiled Choke, and what it calls on a known key, write as many shared lines as the model says.
@@ -18,7 +20,7 @@ func TestModelCountsTheLockedInstructions(t *testing.T) {
 		t.Skip("locked instructions are amd64's")
 	}
 	program := filepath.Join(t.TempDir(), "ralbench") // a test program has no symbols
-	out, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, ".").CombinedOutput()
+	out, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, "..").CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	locked := func(function string) (swaps, adds, others int) {
 		code, err := exec.CommandContext(t.Context(), "go", "tool", "objdump", "-s", "/"+regexp.QuoteMeta(function)+"$", program).Output()
@@ -40,14 +42,41 @@ func TestModelCountsTheLockedInstructions(t *testing.T) {
 }
 
 func TestModelsCosts(t *testing.T) {
+	assert.InDelta(t, 30, admitted.cost(30, 56, 1, 1), 1e-9, "one core hands over nothing")
 	assert.InDelta(t, 8*56, admitted.cost(30, 56, 8, 1), 1e-9, "cores queue for a hot key")
 	assert.InDelta(t, 30+56*7./8, admitted.cost(30, 56, 8, 1e-5), 1e-9, "the line is another core's")
 	assert.InDelta(t, 25, refused.cost(25, 202, 128, 1), 1e-9, "a refusal moves no line")
-	assert.InDelta(t, 12./25, topShare(4), 1e-9)
+}
 
-	stdout, _ := mustRun(t, "-model", "-duration", "1ms")
-	assert.Regexp(t, `(?m)^hot key, admitted +448 +896 +4800 +25856$`, stdout)
-	code, _, stderr := run(t.Context(), "-model", "-fleet")
-	assert.Equal(t, exitUsage, code)
-	assert.Contains(t, stderr, "flag -fleet: ")
+func TestCoresHaveTheModelBesideTheMeasuredCosts(t *testing.T) {
+	at := func(workload string, cpu int, ns float64) bench.WorkloadReport {
+		w := in(workload, limiter("Ral", ns))
+		w.CPU = cpu
+		return w
+	}
+	d := run(at("hot-pass", 1, 30), at("hot-pass", 2, 60), at("hot-refused", 1, 20), at("hot-refused", 2, 25), at("flood", 1, 600), at("flood", 2, 700))
+	d.Settings.CPUs = []int{1, 2}
+	assert.Empty(t, CoresTable(d).Rows, "no run with -cores")
+	d.Transfer = 40
+	table := CoresTable(d)
+	var heads []string
+	for _, head := range table.Columns {
+		heads = append(heads, head.Name)
+	}
+	assert.Equal(t, []string{"workload", "cost", "1", "2", "8", "16", "32", "128"}, heads)
+	var rows []string
+	for _, r := range table.Rows {
+		rows = append(rows, strings.Join(r.Cells, " "))
+	}
+	assert.Equal(t, []string{
+		"hot-pass measured 30.0 60.0 - - - -",
+		"hot-pass by the model 30.0 80.0 448 896 4800 25856",
+		"hot-refused measured 20.0 25.0 - - - -",
+		"hot-refused by the model 20.0 20.0 20.0 20.0 20.0 20.0",
+		"uniform measured - - - - - -",
+		"uniform by the model - - - - - -",
+		"flood measured 600 700 - - - -",
+		"flood by the model - - - - - -",
+	}, rows)
+	assert.Contains(t, table.About, "40ns each here")
 }
