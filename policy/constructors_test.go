@@ -323,7 +323,10 @@ type windowPolicy struct {
 
 var windowPolicies = []windowPolicy{
 	{"FixedWindow", policy.FixedWindow,
-		refusesOf(time.Millisecond, func(limit int64, _ time.Duration) bool { return limit > 1_000_000 }),
+		refusesOf(time.Millisecond, func(limit int64, per time.Duration) bool {
+			_, full := fixedFigures(limit, per)
+			return limit > full
+		}),
 		fixedWindowOf,
 		func(limit int64, per time.Duration) time.Duration {
 			m := newCounter(limit, per)
@@ -394,6 +397,7 @@ func (w windowPolicy) fuzzConstructor(f *testing.F) {
 		{1, ms - 1}, {1, ms}, {2047, ms}, {2048, ms}, {4095, ms}, {4096, ms}, {1_000_000, ms}, {1_000_001, ms},
 		{1_000_000, s}, {131071, s}, {131072, s}, {65535, s}, {65536, s}, {127, s}, {128, s}, {7, s}, {8, s}, {2, s},
 		{1_000_000, int64(maxWindow)}, {1, int64(maxWindow)}, {1, int64(maxWindow) + 1}, {1 << 29, int64(maxWindow)}, {1 << 28, int64(maxWindow)},
+		{1_000_001, 125 * ms}, {1_000_001, 125*ms - 1}, {1 << 24, 2 * s}, {1 << 28, 50 * s}, {1 << 32, 50 * s}, {1<<32 - 1, int64(maxWindow)}, {2_000_000, 1001 * ms},
 	} {
 		f.Add(seed[0], seed[1])
 	}

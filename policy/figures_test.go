@@ -127,6 +127,9 @@ func TestShape(t *testing.T) {
 		{"bursty 1/365d, 0", shape.Bursty, 0, 1, year},
 		{"window 10/m", shape.FixedWindow, 0, 0, time.Minute},
 		{"window 1000000/3333333ns", shape.FixedWindow, 0, 0, 3333333},
+		{"window 2000000/m", shape.FixedWindow, 0, 0, time.Minute},
+		{"window 10000000/1001ms", shape.FixedWindow, 0, 0, 1001 * time.Millisecond},
+		{"window 500000000/30d", shape.FixedWindow, 0, 0, 30 * 24 * time.Hour},
 		{"sliding 100/s", shape.SlidingWindow, 0, 0, time.Second},
 		{"sliding 3/7ns", shape.SlidingWindow, 0, 0, 7},
 	} {

@@ -1,15 +1,25 @@
 package policy
 
 import (
+	"fmt"
 	"math/bits"
 	"time"
 )
 
 const (
 	shortestFixed = time.Millisecond // shortest period of a fixed window
-	maxFixed      = 1_000_000        // its highest limit
+	maxFixed      = 1_000_000        // its highest limit with a step of at most 100µs
 	fixedBits     = 20               // bits that count up to that
 )
+
+// highCounts are the layouts of limits above maxFixed: the bits of a count, and the usual step. A
+// period must have partsOfHigh steps or more, so that a window that starts late is not late by much.
+var highCounts = [...]struct {
+	bits uint
+	step time.Duration
+}{{24, 1250 * time.Microsecond}, {28, 20 * time.Millisecond}, {32, 500 * time.Millisecond}}
+
+const partsOfHigh = 100
 
 // fixedWindow keeps in a word the end of a window, a bit that it was promised, and its count. The
 // end is rounded up to a step from instant 1, so an open window may start up to a step after its
@@ -37,15 +47,20 @@ type fixedWindow struct {
 //
 // # Rounding and refusals
 //
-// limit is 1 to a million, per between a millisecond and 366 days. Other values are refused with
+// limit is at least 1, per between a millisecond and 366 days. Other values are refused with
 // a *[FieldError]. The start of a window is rounded up to a step of at most 100µs. Up to a
 // million units a second the step is also at most a 4000th of per. The length is rounded up
 // likewise unless per is in whole milliseconds. So a window is never shorter than per, and longer
 // by less than a step, or two if its length is rounded.
 //
+// Limits above a million, such as budgets of tokens, leave less of the word to the start. Their step
+// is 1.25ms up to 16,777,215, 20ms up to 268,435,455, and 500ms up to 4,294,967,295, and per must be
+// at least 100 steps. If per is not in whole steps and rounding it would cost more than 100 parts per
+// million, the step is between that and the half of it.
+//
 // A caller that comes back after exactly RetryAfter, or waits, opens the next window on a step,
 // so the rounding does not add up. In the long run the rate is exact if per is in whole
-// milliseconds, and otherwise lower by at most 100 parts per million.
+// milliseconds, or above a million in whole steps, and otherwise lower by at most 100 parts per million.
 //
 // # Turns and time
 //
@@ -68,7 +83,7 @@ type fixedWindow struct {
 //
 // All fixed windows are a family. A limit that comes with a call (TakeWith) must have the same per.
 // For a per below 524.288ms, limits above a bound (one to two million units a second, by per) are a
-// family of their own.
+// family of their own. So are limits above a million of each of the three steps.
 //
 // If another limit takes over for good (SetPolicy), units of a window that has not ended count in
 // a window of the new length. It opens at the change, or at the start of the old window if that
@@ -77,15 +92,11 @@ func FixedWindow(limit int64, per time.Duration) (Policy, error) {
 	if err := windowFault("FixedWindow", limit, per, shortestFixed); err != nil {
 		return nil, err
 	}
-	if limit > maxFixed {
-		return nil, &FieldError{Of: "FixedWindow", Field: "limit", Value: limit, Want: "at most 1000000: the count in a word holds no more" + holders(limit, per)}
+	count, step, highest := fixedLayout(limit, per)
+	if limit > highest {
+		return nil, &FieldError{Of: "FixedWindow", Field: "limit", Value: limit, Want: fmt.Sprintf(
+			"at most %d: a word that lasts 9 years at %v a window holds no higher count%s", highest, per, holders(limit, per))}
 	}
-	// Enough bits for a million units a second, or for every limit.
-	count := min(uint(bits.Len64(uint64(per/time.Microsecond))), fixedBits)
-	if bits.Len64(uint64(limit)) > int(count) {
-		count = fixedBits
-	}
-	step := fixedStep(uint64(per), count)
 	length := (uint64(per) + step - 1) / step
 	last := uint64(1)<<(62-count) - 2 // below MaxWord
 	return &fixedWindow{
@@ -100,21 +111,51 @@ func (f *fixedWindow) Window() time.Duration { return f.per }
 
 func (f *fixedWindow) Delays() bool { return false }
 
+// fixedLayout returns the bits of a count and the nanoseconds of a step, and the highest limit of any
+// layout if limit is above that.
+func fixedLayout(limit int64, per time.Duration) (count uint, step uint64, highest int64) {
+	if limit <= maxFixed {
+		// Enough bits for a million units a second, or for every limit up to maxFixed.
+		count = min(uint(bits.Len64(uint64(per/time.Microsecond))), fixedBits)
+		if bits.Len64(uint64(limit)) > int(count) {
+			count = fixedBits
+		}
+		return count, fixedStep(uint64(per), count), maxFixed
+	}
+	highest = maxFixed
+	for _, high := range highCounts {
+		if per < partsOfHigh*high.step {
+			break
+		}
+		count, step, highest = high.bits, uint64(high.step), 1<<high.bits-1
+		if limit <= highest {
+			break
+		}
+	}
+	if step > 0 && roundsTooFar(uint64(per), step) {
+		parts := uint64(per) / (lastingTime >> (62 - count))
+		step = (uint64(per) + parts - 1) / parts
+	}
+	return count, step, highest
+}
+
+// roundsTooFar reports whether rounding per up to steps costs more than 100 parts per million.
+func roundsTooFar(per, step uint64) bool { return (step-per%step)%step > per/10_000 }
+
 // fixedStep returns the shortest step that divides a millisecond and fits 9 years beside a count
 // of that many bits, or the shortest for which rounding per up costs at most 100 parts per
 // million.
 func fixedStep(per uint64, count uint) uint64 {
 	shortest := lastingTime >> (62 - count)
-	costs := func(step uint64) bool { return (step-per%step)%step > per/10_000 }
 	for _, step := range [...]uint64{64, 80, 100, 125, 160, 200, 250, 320, 400, 500, 625, 800,
 		1000, 1250, 1600, 2000, 2500, 3125, 4000, 5000, 6250, 8000,
 		10_000, 12_500, 15_625, 20_000, 25_000, 31_250, 40_000, 50_000, 62_500, 100_000} {
-		if step >= shortest && step <= 2*shortest && !costs(step) {
+		if step >= shortest && step <= 2*shortest && !roundsTooFar(per, step) {
 			return step
 		}
 	}
 	step := shortest
-	for costs(step) {
+	for roundsTooFar(per, step) {
 		step++
 	}
 	return step

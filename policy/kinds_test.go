@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-var kinds = []*kind{&funnels, &fixedWindows, &slidingWindows, &atMosts, &queues, &burstys, &warmingUps, &aligneds, &inFlights}
+var kinds = []*kind{&funnels, &fixedWindows, &slidingWindows, &atMosts, &queues, &burstys, &warmingUps, &aligneds, &inFlights, &highWindows}
 
 // Promise: A call succeeds at `RetryAfter`, not a nanosecond sooner.
 // Promise: Exactly from `FreshAt` on, a word means an unused key.
@@ -41,6 +41,7 @@ func rounds(n uint64) uint64 {
 
 func FuzzFunnel(f *testing.F)        { funnels.fuzz(f) }
 func FuzzFixedWindow(f *testing.F)   { fixedWindows.fuzz(f) }
+func FuzzHighWindow(f *testing.F)    { highWindows.fuzz(f) }
 func FuzzSlidingWindow(f *testing.F) { slidingWindows.fuzz(f) }
 func FuzzAtMost(f *testing.F)        { atMosts.fuzz(f) }
 func FuzzAlignedWindow(f *testing.F) { aligneds.fuzz(f) }
@@ -119,7 +120,7 @@ func TestAnyWord(t *testing.T) {
 func TestDecisionsAllocateNothing(t *testing.T) {
 	for _, pair := range [][2]string{
 		{"funnel 10, 700000/s", "funnel 7, 1/m"}, {"queue 10, 700000/s", "queue 20, 600000/s"}, {"bursty 700000/s, 10", "bursty 600000/s, 20"},
-		{"warming up 100/s over 10s, cold 3", "warming up 70/s over 10s, cold 2"}, {"window 5/s", "window 3/m"}, {"sliding 5/s", "sliding 3/m"},
+		{"warming up 100/s over 10s, cold 3", "warming up 70/s over 10s, cold 2"}, {"window 5/s", "window 3/m"}, {"window 2M/m", "window 500M/d"}, {"sliding 5/s", "sliding 3/m"},
 		{"at most 5/s", "at most 3/m"}, {"window 5/s aligned", "window 3/m aligned"}, {"in flight 5, 1s at most", "in flight 3, 1m at most"},
 	} {
 		p, other := policy.Must(policy.Parse(pair[0])), policy.Must(policy.Parse(pair[1]))

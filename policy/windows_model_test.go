@@ -1,6 +1,7 @@
 package policy_test
 
 import (
+	"math"
 	"math/big"
 	"time"
 
@@ -161,8 +162,12 @@ type fixedLife struct {
 	count    int64
 }
 
-// fixedFigures returns the documented step of a start and the highest count, by trial.
+// fixedFigures returns the documented step of a start and the highest count, by trial. full is below limit
+// if no word holds that.
 func fixedFigures(limit int64, per time.Duration) (step, full int64) {
+	if limit > 1_000_000 {
+		return highFixedFigures(limit, per)
+	}
 	bits := 1
 	for bits < 20 && int64(1)<<bits <= int64(per/time.Microsecond) {
 		bits++
@@ -184,6 +189,25 @@ func fixedFigures(limit int64, per time.Duration) (step, full int64) {
 		step++
 	}
 	return step, 1<<bits - 1
+}
+
+// highFixedFigures are fixedFigures of limits above a million.
+func highFixedFigures(limit int64, per time.Duration) (step, full int64) {
+	full = 1_000_000
+	for _, high := range []struct{ full, step int64 }{{16_777_215, 1_250_000}, {268_435_455, 20_000_000}, {4_294_967_295, 500_000_000}} {
+		if full >= limit || int64(per) < 100*high.step {
+			break
+		}
+		full, step = high.full, high.step
+	}
+	if full < limit {
+		return 0, full
+	}
+	if periods := ceil(big.NewRat(int64(per), step)); int64(periods)*step-int64(per) > int64(per)/10_000 {
+		shortest := (int64(1) << 58) / ((int64(1) << 62) / (full + 1))
+		step = int64(ceil(big.NewRat(int64(per), int64(per)/shortest)))
+	}
+	return step, full
 }
 
 func newCounter(limit int64, per time.Duration) *counter {
@@ -311,5 +335,18 @@ var fixedWindows = kind{
 			per = per.Truncate(time.Millisecond)
 		}
 		return fixedWindowOf(s.between(1, 1_000_000), per)
+	},
+}
+
+// highWindows are fixed windows of more than a million units.
+var highWindows = kind{
+	name: "FixedWindow above a million",
+	read: func(s *script) subject {
+		per := time.Duration(s.between(int64(125*time.Millisecond), int64(maxWindow)))
+		if s.byte()&1 == 0 {
+			per = (per + time.Minute - 1).Truncate(time.Minute)
+		}
+		_, full := highFixedFigures(math.MaxInt64, per)
+		return fixedWindowOf(s.between(1_000_001, full), per)
 	},
 }
