@@ -56,7 +56,10 @@ func (l *Limit) canTake(n int64) bool { return n > 0 && n <= l.limit }
 const (
 	minSliding = time.Millisecond
 	maxAligned = 1 << 52
-	maxCounted = 1<<53 - 1
+	// maxFixedBits are those of a count up to a million. fixed.lua divides by twice the count, so that its
+	// numbers are exact up to 22 bits.
+	maxFixedBits = 20
+	maxCounted   = 1<<53 - 1
 )
 
 // As in package policy.

@@ -66,6 +66,9 @@ func (s *Store) Limit(p policy.Policy) (*Limit, error) {
 	case shape.Bursty:
 		family = "b"
 	case shape.FixedWindow:
+		if l.shape.Bits > maxFixedBits {
+			return refuse("a FixedWindow of at most 1000000 units, or an AlignedWindow of more")
+		}
 		family = fmt.Sprintf("w%d-%d", l.shape.Per, l.shape.Bits)
 	case shape.SlidingWindow:
 		if l.shape.Per < minSliding || l.shape.Per%time.Microsecond != 0 {
