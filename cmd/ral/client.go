@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ral-limiter/ral/cmd/ral/internal/report"
 	"github.com/ral-limiter/ral/internal/adapter/pagejson"
 )
 
@@ -59,7 +60,7 @@ func (c *client) get(ctx context.Context, path string, query url.Values, to any)
 		if json.Unmarshal(body, &f) != nil || f.Error == "" {
 			f.Error = "is package inspect mounted there?"
 		}
-		return fmt.Errorf("%s: %s: %s", target.Redacted(), resp.Status, printable(f.Error))
+		return fmt.Errorf("%s: %s: %s", target.Redacted(), resp.Status, report.Printable(f.Error))
 	}
 	if err := json.Unmarshal(body, to); err != nil {
 		return fmt.Errorf("%s: is package inspect mounted there? %w", target.Redacted(), err)

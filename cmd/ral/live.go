@@ -8,6 +8,8 @@ import (
 	"time"
 
 	tea "charm.land/bubbletea/v2"
+
+	"github.com/ral-limiter/ral/cmd/ral/internal/report"
 )
 
 // watch shows the view in a terminal until the context ends or q is pressed.
@@ -118,7 +120,7 @@ func (s *screen) text() string {
 	}
 	foot := "up and down: another limit   q: quit"
 	if s.err != nil {
-		foot = printable(s.err.Error())
+		foot = report.Printable(s.err.Error())
 	}
 	lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
 	if s.height > 2 && len(lines) > s.height-2 {

@@ -1,9 +1,10 @@
-// Command ral looks at the limits of programs that mount package inspect.
+// Command ral looks at the limits of programs that mount package inspect, and tries limits on access logs.
 //
 //	ral top http://localhost:7725/          # live: which keys owe most, and which are refused most
 //	ral top http://localhost:7725/ -once    # the same once, as text
+//	ral replay access.log --limit 'funnel 100, 10/s'    # what the limit would have refused
 //
-// It only looks: changes are made on the page at the same address.
+// It only looks: changes are made on the page of package inspect.
 package main
 
 import (
@@ -22,15 +23,19 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	err := run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
 	stop()
 	if err != nil && !errors.Is(err, flag.ErrHelp) {
 		fmt.Fprintln(os.Stderr, "ral:", err)
+		if errors.Is(err, errFailIf) {
+			os.Exit(3)
+		}
 		os.Exit(1)
 	}
 }
 
 const usage = `Usage: ral top [flags] [URL]
+       ral replay [flags] file ...
        ral version
 
 Top shows the limits of a program that mounts package inspect at the URL, by default
@@ -50,10 +55,18 @@ type settings struct {
 	pause time.Duration // between looks at a list that is pending
 }
 
-func run(ctx context.Context, args []string, out, problems io.Writer) error {
+// logCommands are the commands about access logs.
+var logCommands = map[string]func(ctx context.Context, args []string, stdin io.Reader, out, problems io.Writer) error{
+	"replay": runReplay,
+}
+
+func run(ctx context.Context, args []string, stdin io.Reader, out, problems io.Writer) error {
 	if version.Asked(args) {
 		_, err := io.WriteString(out, version.Line("ral"))
 		return err
+	}
+	if len(args) > 0 && logCommands[args[0]] != nil {
+		return logCommands[args[0]](ctx, args[1:], stdin, out, problems)
 	}
 	s, err := parse(args, problems)
 	if err != nil {
@@ -116,7 +129,7 @@ func parse(args []string, problems io.Writer) (s settings, err error) {
 		if len(args) > 0 && (args[0] == "-h" || args[0] == "-help" || args[0] == "--help" || args[0] == "help") {
 			return s, flag.ErrHelp
 		}
-		return s, errors.New("want a command: top or version")
+		return s, errors.New("want a command: top, replay or version")
 	}
 	if err := flags.Parse(args[1:]); err != nil {
 		return s, err

@@ -6,10 +6,10 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode"
 
 	"github.com/mattn/go-runewidth"
 
+	"github.com/ral-limiter/ral/cmd/ral/internal/report"
 	"github.com/ral-limiter/ral/internal/adapter/pagejson"
 )
 
@@ -28,27 +28,27 @@ func (v view) text(width, height int) string {
 		notes += fmt.Sprintf(", %d shown", shown)
 	}
 	fmt.Fprintf(&b, "%s, %s%s\n\n", v.overview.Now.Format(time.DateTime), many(all, "limit"), notes)
-	limits := table{{"", "LIMIT", "POLICY", ">ADMITTED/S", ">REFUSED/S", ">KEYS", "HEALTH"}}
+	limits := report.Table{{"", "LIMIT", "POLICY", ">ADMITTED/S", ">REFUSED/S", ">KEYS", "HEALTH"}}
 	for i := range v.overview.Limits {
 		limits = append(limits, v.limit(&v.overview.Limits[i]))
 	}
-	limits.write(&b, width)
+	limits.Write(&b, width)
 	if v.owed.Limit != "" {
-		fmt.Fprintf(&b, "\n%s: owes most, of %s%s\n", printable(v.chosen), many(int(v.owed.Total), "key"), age(&v.owed))
-		owed := table{{"KEY", ">USED", ">REMAINING", ">NEXT UNIT IN", ">OWES NOTHING IN", "BLOCKED"}}
+		fmt.Fprintf(&b, "\n%s: owes most, of %s%s\n", report.Printable(v.chosen), many(int(v.owed.Total), "key"), age(&v.owed))
+		owed := report.Table{{"KEY", ">USED", ">REMAINING", ">NEXT UNIT IN", ">OWES NOTHING IN", "BLOCKED"}}
 		for i := range v.owed.Rows {
 			r := &v.owed.Rows[i]
 			owed = append(owed, []string{named(r), percent(r.Share), strconv.FormatInt(r.Remaining, 10), returns(r), seconds(r.Full), blocked(r)})
 		}
-		owed.write(&b, width)
+		owed.Write(&b, width)
 		fmt.Fprintf(&b, "\n%s: is refused most, of %s in %s; others %d at most\n",
-			printable(v.chosen), many(int(v.refused.Total), "refusal"), seconds(v.refused.For), v.refused.OthersMost)
-		refused := table{{"KEY", ">REFUSED", ">AT LEAST", ">AT MOST", "BLOCKED"}}
+			report.Printable(v.chosen), many(int(v.refused.Total), "refusal"), seconds(v.refused.For), v.refused.OthersMost)
+		refused := report.Table{{"KEY", ">REFUSED", ">AT LEAST", ">AT MOST", "BLOCKED"}}
 		for i := range v.refused.Rows {
 			r := &v.refused.Rows[i]
 			refused = append(refused, []string{named(r), count(r.Refused), count(r.Least), count(r.Most), blocked(r)})
 		}
-		refused.write(&b, width)
+		refused.Write(&b, width)
 	}
 	if width <= 0 {
 		return b.String()
@@ -84,7 +84,7 @@ func (v view) fit(height int) view {
 }
 
 func (v view) limit(l *pagejson.LimitSummary) []string {
-	row := []string{" ", printable(l.Name), printable(l.Policy), "-", "-", "-", "ok"}
+	row := []string{" ", report.Printable(l.Name), report.Printable(l.Policy), "-", "-", "-", "ok"}
 	if l.Name == v.chosen {
 		row[0] = ">"
 	}
@@ -96,62 +96,9 @@ func (v view) limit(l *pagejson.LimitSummary) []string {
 		row[5] = count(uint64(keys))
 	}
 	if l.Health != "" || l.Trouble != "" {
-		row[6] = printable(strings.Trim(l.Health+"; "+l.Trouble, "; "))
+		row[6] = report.Printable(strings.Trim(l.Health+"; "+l.Trouble, "; "))
 	}
 	return row
-}
-
-// table is rows of cells, the head first. A head that begins with > aligns its column right.
-type table [][]string
-
-// narrowest is the least width to which a column of text is cut.
-const narrowest = 8
-
-// write writes the table. Its widest columns of text are cut to the width, unless 0.
-func (t table) write(b *strings.Builder, width int) {
-	widths := make([]int, len(t[0]))
-	right := make([]bool, len(t[0]))
-	for i, head := range t[0] {
-		t[0][i], right[i] = strings.CutPrefix(head, ">")
-	}
-	for _, row := range t {
-		for i, cell := range row {
-			widths[i] = max(widths[i], runewidth.StringWidth(cell))
-		}
-	}
-	for over := sum(widths) + 2*(len(widths)-1) - width; width > 0 && over > 0; over-- {
-		widest := -1
-		for i, w := range widths {
-			if !right[i] && w > narrowest && (widest < 0 || w > widths[widest]) {
-				widest = i
-			}
-		}
-		if widest < 0 {
-			break
-		}
-		widths[widest]--
-	}
-	for _, row := range t {
-		var line strings.Builder
-		for i, cell := range row {
-			if i > 0 {
-				line.WriteString("  ")
-			}
-			if right[i] {
-				line.WriteString(runewidth.FillLeft(cell, widths[i]))
-			} else {
-				line.WriteString(runewidth.FillRight(runewidth.Truncate(cell, widths[i], "…"), widths[i]))
-			}
-		}
-		b.WriteString(strings.TrimRight(line.String(), " ") + "\n")
-	}
-}
-
-func sum(all []int) (n int) {
-	for _, v := range all {
-		n += v
-	}
-	return n
 }
 
 const maxName = 48
@@ -159,19 +106,9 @@ const maxName = 48
 // named returns a row's key, or the beginning of its ID.
 func named(r *pagejson.Row) string {
 	if r.Key == "" {
-		return "#" + printable(r.ID[:min(len(r.ID), 12)])
+		return "#" + report.Printable(r.ID[:min(len(r.ID), 12)])
 	}
-	return runewidth.Truncate(printable(r.Key), maxName, "…")
-}
-
-// printable replaces characters that a terminal might take for a command.
-func printable(s string) string {
-	return strings.Map(func(r rune) rune {
-		if unicode.IsPrint(r) {
-			return r
-		}
-		return '?'
-	}, s)
+	return runewidth.Truncate(report.Printable(r.Key), maxName, "…")
 }
 
 func many(n int, what string) string {

@@ -31,7 +31,7 @@ import (
 func top(t *testing.T, args ...string) (string, error) {
 	t.Helper()
 	var out bytes.Buffer
-	err := run(t.Context(), append([]string{"top", "-once"}, args...), &out, io.Discard)
+	err := run(t.Context(), append([]string{"top", "-once"}, args...), nil, &out, io.Discard)
 	return out.String(), err
 }
 
@@ -117,8 +117,8 @@ func TestFaultsAreTold(t *testing.T) {
 		_, err := top(t, c.args...)
 		require.ErrorContains(t, err, c.want, "%v", c.args)
 	}
-	require.Error(t, run(t.Context(), nil, io.Discard, io.Discard))
-	require.ErrorIs(t, run(t.Context(), []string{"help"}, io.Discard, io.Discard), flag.ErrHelp)
+	require.Error(t, run(t.Context(), nil, nil, io.Discard, io.Discard))
+	require.ErrorIs(t, run(t.Context(), []string{"help"}, nil, io.Discard, io.Discard), flag.ErrHelp)
 }
 
 func TestURLHasADefaultAndMayComeFirst(t *testing.T) {
@@ -319,7 +319,7 @@ func TestListsThatTakeLong(t *testing.T) {
 	require.ErrorContains(t, once(t.Context(), c, settings{rows: 10}, io.Discard), "still being gone through")
 	assert.Equal(t, int32(maxLooks), asked.Load())
 	var out strings.Builder
-	require.NoError(t, run(ctx, []string{"top", "-once", url}, &out, io.Discard))
+	require.NoError(t, run(ctx, []string{"top", "-once", url}, nil, &out, io.Discard))
 	assert.Empty(t, out.String())
 }
 

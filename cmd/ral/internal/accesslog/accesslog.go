@@ -56,7 +56,7 @@ const (
 	otherForm  Fault = "not in the log's form"
 	noTime     Fault = "without a readable time"
 	noDuration Fault = "with an unreadable duration"
-	noCost     Fault = "without a readable cost of 0 or more"
+	noCost     Fault = "without a cost of 0 to 1000000000"
 	noKey      Fault = "without a key"
 	keyTooLong Fault = "with a key longer than 1 KiB"
 	outOfRange Fault = "with a time outside of 1971 to 2199"
@@ -65,7 +65,8 @@ const (
 
 const (
 	maxKey     = 1 << 10 // bytes of a key
-	maxSampled = 100     // lines, of which one must be in a known form
+	maxCost    = 1e9
+	maxSampled = 100 // lines, of which one must be in a known form
 )
 
 // Unreadable counts the unreadable lines of a kind.
@@ -196,18 +197,18 @@ func (r *Reader) entry(e *Entry) Fault {
 	if e.Arrival, e.IsWhole, ok = stamp(v[atTime]); !ok {
 		return noTime
 	}
-	if e.Arrival < oldest || e.Arrival > latest {
-		return outOfRange
-	}
 	if e.Duration, ok = duration(v[atDuration], r.unit); !ok {
 		return noDuration
 	}
 	if !r.isStart {
 		e.Arrival -= int64(e.Duration)
 	}
+	if e.Arrival < oldest || e.Arrival > latest {
+		return outOfRange
+	}
 	e.Status = int(max(digits(v[atStatus]), 0))
 	if r.config.Cost != "" {
-		if e.Cost, ok = whole(v[atCost]); !ok {
+		if e.Cost, ok = whole(v[atCost]); !ok || e.Cost > maxCost {
 			return noCost
 		}
 	}

@@ -1,0 +1,223 @@
+// Package replay runs limits on the requests of a log, at the log's own time, with the policies that decide in
+// production.
+//
+// Start reading at [Replay.Add]. scenarios.go decides which questions are asked, scenario.go asks
+// the limits, ledger.go keeps the keys, and result.go has the answers.
+package replay
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/ral-limiter/ral/cmd/ral/internal/accesslog"
+	"github.com/ral-limiter/ral/cmd/ral/internal/traffic"
+)
+
+const (
+	sample   = 1_000 // requests that decide whether stamps are whole seconds
+	maxYears = 8     // a log is shorter, since the time of some limits stands still after 9 years
+)
+
+// Replay is a replay under way. It is for one goroutine at a time. Call [New].
+type Replay struct {
+	ledger
+
+	config    Config
+	window    traffic.Window
+	pushed    int64
+	hasBroken bool  // a stamp has a fraction of a second
+	now       int64 // the latest arrival
+	scenarios []*scenario
+	totals    Result // of keys that were given up, and of figures without a key
+	chart     chart
+}
+
+// New returns a Replay. An error names the setting at fault.
+func New(c Config) (*Replay, error) {
+	switch {
+	case len(c.Limits) == 0:
+		return nil, errors.New("there is no limit: want --limit 'funnel 100, 10/s' or the like")
+	case len(c.Limits) > maxLimits || len(c.Against) > maxLimits:
+		return nil, fmt.Errorf("there are %d limits, and %d to compare with: want at most %d", len(c.Limits), len(c.Against), maxLimits)
+	case c.MaxKeys < 1:
+		return nil, fmt.Errorf("--max-keys is %d, want 1 or more", c.MaxKeys)
+	case c.Window < time.Second || c.Window > 24*time.Hour:
+		return nil, fmt.Errorf("--window is %v, want 1s to 24h", c.Window)
+	}
+	r := &Replay{config: c, window: traffic.Window{Span: c.Window, Max: maxHeld}, chart: chart{Width: time.Second}}
+	r.keys = traffic.Keys{Max: c.MaxKeys, CanGo: r.canGo}
+	return r, nil
+}
+
+// Add adds the entry of the next line.
+func (r *Replay) Add(e *accesslog.Entry) {
+	if r.pushed == 0 {
+		r.now = e.Arrival
+	}
+	if e.Arrival-r.now > maxYears*365*int64(24*time.Hour) {
+		r.totals.TooFar++
+		return
+	}
+	key, ok := r.keys.Number(e.Key)
+	if !ok {
+		r.totals.Unknown++
+		return
+	}
+	r.keys.Pin(key)
+	r.pushed++
+	r.hasBroken = r.hasBroken || !e.IsWhole
+	r.window.Push(traffic.Request{
+		Arrival: e.Arrival, Duration: e.Duration, Cost: e.Cost, Key: key, WasRefused: slices.Contains(r.config.Statuses, e.Status),
+	})
+	if r.pushed >= sample {
+		r.drain(false)
+	}
+}
+
+// drain runs the requests that are in order.
+func (r *Replay) drain(isEnd bool) {
+	for {
+		request, ok := r.window.Pop(isEnd)
+		if !ok {
+			return
+		}
+		if r.scenarios == nil {
+			r.begin(request.Arrival)
+		}
+		r.now = request.Arrival
+		r.run(&request)
+		r.keys.Unpin(request.Key)
+	}
+}
+
+func (r *Replay) begin(zero int64) {
+	r.zero = zero
+	r.chart.zero = zero
+	r.scenarios = scenariosFor(r.config, !r.hasBroken, time.Unix(0, zero))
+	for _, s := range r.scenarios {
+		s.first = r.stride
+		r.stride += len(s.limits)
+	}
+}
+
+// run asks all scenarios about a request, and compares the answers.
+func (r *Replay) run(q *traffic.Request) {
+	r.grow()
+	a := &r.accounts[q.Key]
+	a.requests++
+	before := q.WasRefused
+	if q.WasRefused {
+		a.wasRefused++
+		r.totals.WasRefused++
+	}
+	allowed := true
+	for i, s := range r.scenarios {
+		if s.isSpread {
+			s.spread(&r.ledger, q)
+			continue
+		}
+		ok := s.ask(&r.ledger, event{key: q.Key, cost: q.Cost, duration: q.Duration}, q.Arrival)
+		switch {
+		case i == 0:
+			allowed = ok
+		case s.role == roleAgainst:
+			before = !ok
+		}
+	}
+	if !allowed && q.WasRefused {
+		r.totals.Both++
+	}
+	switch {
+	case !allowed && !before:
+		a.newly++
+		r.totals.Newly.Requests++
+	case allowed && before:
+		a.lifted++
+		r.totals.Lifted.Requests++
+	}
+	r.totals.Requests++
+	r.totals.Units += q.Cost
+	r.chart.add(q.Arrival, !allowed, q.WasRefused)
+}
+
+// canGo forgets a key that owes nothing under any limit, so that no answer changes. Keys that were refused are
+// spared at first, for the list of keys.
+func (r *Replay) canGo(key uint32, thorough bool) bool {
+	if int(key) >= len(r.accounts) {
+		return false
+	}
+	a := &r.accounts[key]
+	if !thorough && a.refused != [maxScenarios]uint32{} {
+		return false
+	}
+	for _, s := range r.scenarios {
+		words := s.words(&r.ledger, key)
+		for i, limit := range s.limits {
+			if limit.FreshAt(words[i]) > r.instant(r.now) {
+				return false
+			}
+		}
+	}
+	if a.refused != [maxScenarios]uint32{} {
+		r.totals.ForgottenRefused++
+	}
+	r.close(a)
+	for _, s := range r.scenarios {
+		clear(s.words(&r.ledger, key))
+	}
+	return true
+}
+
+// close adds an account to the totals, and empties it.
+func (r *Replay) close(a *account) {
+	t := &r.totals
+	count := func(n *int64, counts bool) {
+		if counts {
+			*n++
+		}
+	}
+	count(&t.Keys, a.requests > 0)
+	count(&t.WasRefusedKeys, a.wasRefused > 0)
+	count(&t.Newly.Keys, a.newly > 0)
+	count(&t.Lifted.Keys, a.lifted > 0)
+	for i, s := range r.scenarios {
+		count(&s.totals.RefusedKeys, a.refused[i] > 0)
+	}
+	*a = account{}
+}
+
+// Result ends the replay. Later calls of Add are without meaning.
+func (r *Replay) Result() *Result {
+	r.drain(true)
+	t := &r.totals
+	for _, s := range r.scenarios {
+		if s.isSpread {
+			s.spread(&r.ledger, nil)
+		}
+		s.settle(&r.ledger, 1<<63-1)
+	}
+	for key := range r.keys.All {
+		if int(key) >= len(r.accounts) {
+			continue
+		}
+		if a := r.accounts[key]; a.refused[0] > 0 {
+			t.Top = append(t.Top, Key{r.keys.Name(key), a.requests, a.refused[0], a.wasRefused})
+			if len(t.Top) > 100*maxTop {
+				t.Top = topKeys(t.Top)
+			}
+		}
+		r.close(&r.accounts[key])
+	}
+	t.Top = topKeys(t.Top)
+	for _, s := range r.scenarios {
+		t.Scenarios = append(t.Scenarios, s.totals)
+	}
+	t.From, t.To = time.Unix(0, r.zero).UTC(), time.Unix(0, r.now).UTC()
+	t.AreWhole = !r.hasBroken
+	t.Late, t.Crowded = r.window.Late, r.window.Crowded
+	t.Forgotten = r.keys.Forgotten
+	t.Chart, t.SlotWidth = r.chart.slots, r.chart.Width
+	return t
+}

@@ -1,0 +1,151 @@
+package replay
+
+import (
+	"time"
+
+	"github.com/ral-limiter/ral/cmd/ral/internal/traffic"
+	"github.com/ral-limiter/ral/policy"
+)
+
+// role is a scenario's part in the result.
+type role string
+
+const (
+	roleStamps  role = "as logged"     // the first, which always is there
+	roleFewest  role = "at least"      // a proven bound
+	roleMost    role = "at most"       // a proven bound
+	roleSpread  role = "spread evenly" // an assumption
+	roleRetries role = "all come again"
+	roleAgainst role = "compared with"
+)
+
+// MaxTries bounds how often a refused request comes again.
+const MaxTries = 16
+
+// scenario is a set of limits, and an assumption about the requests that the log does not tell.
+type scenario struct {
+	role     role
+	index    int // among the scenarios
+	limits   []policy.Policy
+	first    int  // of its words
+	isSpread bool // the requests of a second are spread over it
+	retries  bool // refused requests come again
+	totals   Scenario
+
+	second []traffic.Request // whose arrivals are of one second, to be spread
+	events traffic.Heap[event]
+}
+
+// event is a request that comes, perhaps again, or the end of an admitted request.
+type event struct {
+	key      uint32
+	cost     int64
+	duration time.Duration
+	tries    int
+
+	isEnd bool
+	limit int    // the limit that has units in use
+	taken uint64 // its word after the take
+}
+
+// ask asks the limits about a request at an arrival, after the events until then.
+func (s *scenario) ask(l *ledger, e event, arrival int64) (allowed bool) {
+	s.settle(l, arrival)
+	now, words := l.instant(arrival), s.words(l, e.key)
+	var next [maxLimits]uint64
+	var wait, retry time.Duration
+	binding := -1
+	for i, limit := range s.limits {
+		var d policy.Decision
+		next[i], d = limit.Take(words[i], now, e.cost, 0)
+		if len(s.limits) > 1 && d.Wait > 0 {
+			d.Allowed, d.RetryAfter = false, d.Wait // as engines decide on several limits: none may delay
+		}
+		wait = max(wait, d.Wait)
+		if !d.Allowed && (binding < 0 || d.RetryAfter > retry) {
+			binding, retry = i, d.RetryAfter
+		}
+	}
+	t := &s.totals
+	t.Requests++
+	if binding < 0 {
+		copy(words, next[:])
+		if wait > 0 {
+			t.Delayed++
+		}
+		if e.tries > 0 {
+			t.Late++
+		}
+		for i, limit := range s.limits {
+			if _, ok := limit.(policy.Occupier); ok && e.cost > 0 {
+				s.await(l, arrival+int64(e.duration), event{key: e.key, cost: e.cost, isEnd: true, limit: i, taken: next[i]})
+			}
+		}
+		return true
+	}
+	t.Refused++
+	t.RefusedUnits += e.cost
+	t.Bound[binding].Refused++
+	l.accounts[e.key].refused[s.index]++
+	if s.retries {
+		if e.tries++; retry == policy.Never || e.tries > MaxTries {
+			t.GaveUp++
+		} else {
+			s.await(l, arrival+int64(retry), e)
+		}
+	}
+	return false
+}
+
+// await keeps an event until it is due. Memory is bounded: an event beyond the bound is lost and counted.
+func (s *scenario) await(l *ledger, due int64, e event) {
+	if s.events.Len() >= maxHeld {
+		s.totals.Lost++
+		return
+	}
+	l.keys.Pin(e.key)
+	s.events.Push(due, e)
+}
+
+// settle runs the events that are due.
+func (s *scenario) settle(l *ledger, until int64) {
+	for {
+		due, ok := s.events.First()
+		if !ok || due > until {
+			return
+		}
+		e := s.events.Pop()
+		l.keys.Unpin(e.key)
+		if !e.isEnd {
+			s.ask(l, e, due)
+			continue
+		}
+		words := s.words(l, e.key)
+		words[e.limit], _ = s.limits[e.limit].(policy.Occupier).Release(words[e.limit], e.taken, l.instant(due), e.cost)
+	}
+}
+
+// spread keeps a request until those of its second are known, and then asks about them at even distances.
+func (s *scenario) spread(l *ledger, q *traffic.Request) {
+	if q != nil {
+		l.keys.Pin(q.Key)
+	}
+	if n := len(s.second); n > 0 && (q == nil || q.Arrival/int64(time.Second) != s.second[0].Arrival/int64(time.Second)) {
+		begin := s.second[0].Arrival / int64(time.Second) * int64(time.Second)
+		for i := range s.second {
+			held := &s.second[i]
+			s.ask(l, event{key: held.Key, cost: held.Cost, duration: held.Duration}, begin+int64(time.Second)*int64(i)/int64(n))
+			l.keys.Unpin(held.Key)
+		}
+		s.second = s.second[:0]
+	}
+	if q != nil {
+		s.second = append(s.second, *q)
+	}
+}
+
+// words returns the words of a key under the scenario's limits.
+func (s *scenario) words(l *ledger, key uint32) []uint64 {
+	i := int(key)*l.stride + s.first
+	return l.words[i : i+len(s.limits)]
+}

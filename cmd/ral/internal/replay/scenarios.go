@@ -1,0 +1,105 @@
+package replay
+
+import (
+	"math"
+	"math/bits"
+	"time"
+
+	"github.com/ral-limiter/ral/internal/core/shape"
+	"github.com/ral-limiter/ral/policy"
+)
+
+// Config says what is replayed.
+type Config struct {
+	// Limits all hold for each key: a request takes from every limit or from none.
+	Limits []policy.Policy
+	// Against are limits to compare with. Without them the log's own refusals are compared with.
+	Against []policy.Policy
+	// Statuses are those by which the log tells a refusal.
+	Statuses []int
+	// HasCost says that requests have costs, so that a bound by single units does not hold.
+	HasCost bool
+	// Retries adds a scenario in which each refused request comes again when the limit allows it.
+	Retries bool
+	// MaxKeys bounds the keys that are known at once.
+	MaxKeys int
+	// Window is how long before its line a request may have begun.
+	Window time.Duration
+}
+
+// scenariosFor returns the scenarios of a log that begins at zero. areWhole reports whether its stamps are whole
+// seconds.
+func scenariosFor(c Config, areWhole bool, zero time.Time) (all []*scenario) {
+	add := func(role role, limits ...policy.Policy) *scenario {
+		s := &scenario{role: role, index: len(all), totals: Scenario{Name: string(role)}}
+		for _, limit := range limits {
+			s.totals.Bound = append(s.totals.Bound, Bound{Limit: limit.String()})
+			if a, ok := limit.(policy.Anchored); ok {
+				limit = a.Anchor(zero)
+			}
+			s.limits = append(s.limits, limit)
+		}
+		all = append(all, s)
+		return s
+	}
+	add(roleStamps, c.Limits...)
+	if len(c.Against) > 0 {
+		add(roleAgainst, c.Against...)
+	}
+	if areWhole {
+		strict, lenient := bounds(c)
+		if strict != nil {
+			add(roleFewest, lenient)
+			add(roleMost, strict)
+		} else {
+			add(roleSpread, c.Limits...).isSpread = true
+		}
+	}
+	if c.Retries {
+		add(roleRetries, c.Limits...).retries = true
+	}
+	return all
+}
+
+// bounds returns two funnels for a log of whole seconds, or nil unless the limit is one funnel and each request
+// costs a unit. For each key the strict funnel admits, at the stamps, at most as many requests as the limit did at the
+// true arrivals. The lenient funnel admits at least as many.
+//
+// A funnel of capacity c and rate r admits the most requests of which any that arrive within t are c + r*t at most. Two
+// stamps are less than a second nearer or farther than their arrivals. So requests that are admissible at the arrivals
+// are admissible at the stamps with capacity c + r, and those admissible at the stamps with c - r are so at the arrivals.
+func bounds(c Config) (strict, lenient policy.Policy) {
+	if len(c.Limits) != 1 || c.HasCost {
+		return nil, nil
+	}
+	shaped, ok := c.Limits[0].(shape.Shaped)
+	if !ok || shaped.Shape().Kind != shape.Funnel {
+		return nil, nil
+	}
+	f := shaped.Shape()
+	high, low := bits.Mul64(uint64(f.Count), uint64(time.Second))
+	if high > 0 || low > math.MaxInt64 {
+		return nil, nil
+	}
+	// A second's drain, rounded up.
+	drain := int64(low / uint64(f.Per))
+	if low%uint64(f.Per) > 0 {
+		drain++
+	}
+	lenient, err := policy.Funnel(f.Capacity+drain, f.Count, f.Per)
+	if err != nil {
+		return nil, nil
+	}
+	if f.Capacity > drain {
+		strict, err = policy.Funnel(f.Capacity-drain, f.Count, f.Per)
+	} else {
+		// With less than a unit of capacity, requests are admissible at a distance d if k of them are at most c - r + r*(k-1)*d,
+		// for each k of 2 or more. For 2 that is d = 1 s + (2 - c)/r, which suffices for more.
+		more := time.Duration(f.Capacity-2) * f.Per / time.Duration(f.Count)
+		strict, err = policy.Funnel(1, 1, time.Second-more+1)
+	}
+	if err != nil {
+		return nil, nil
+	}
+	return strict, lenient
+}

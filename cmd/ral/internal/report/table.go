@@ -1,0 +1,71 @@
+package report
+
+import (
+	"strings"
+	"unicode"
+
+	"github.com/mattn/go-runewidth"
+)
+
+// Table is rows of cells, the head first. A head that begins with > aligns its column right.
+type Table [][]string
+
+// narrowest is the least width to which a column of text is cut.
+const narrowest = 8
+
+// Write writes the table. Its widest columns of text are cut to the width, unless 0.
+func (t Table) Write(b *strings.Builder, width int) {
+	widths := make([]int, len(t[0]))
+	right := make([]bool, len(t[0]))
+	for i, head := range t[0] {
+		t[0][i], right[i] = strings.CutPrefix(head, ">")
+	}
+	for _, row := range t {
+		for i, cell := range row {
+			widths[i] = max(widths[i], runewidth.StringWidth(cell))
+		}
+	}
+	for over := sum(widths) + 2*(len(widths)-1) - width; width > 0 && over > 0; over-- {
+		widest := -1
+		for i, w := range widths {
+			if !right[i] && w > narrowest && (widest < 0 || w > widths[widest]) {
+				widest = i
+			}
+		}
+		if widest < 0 {
+			break
+		}
+		widths[widest]--
+	}
+	for _, row := range t {
+		var line strings.Builder
+		for i, cell := range row {
+			if i > 0 {
+				line.WriteString("  ")
+			}
+			if right[i] {
+				line.WriteString(runewidth.FillLeft(cell, widths[i]))
+			} else {
+				line.WriteString(runewidth.FillRight(runewidth.Truncate(cell, widths[i], "…"), widths[i]))
+			}
+		}
+		b.WriteString(strings.TrimRight(line.String(), " ") + "\n")
+	}
+}
+
+func sum(all []int) (n int) {
+	for _, v := range all {
+		n += v
+	}
+	return n
+}
+
+// Printable replaces characters that a terminal might take for a command.
+func Printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return '?'
+	}, s)
+}

@@ -1,0 +1,194 @@
+package main
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/ral-limiter/ral/cmd/ral/internal/accesslog"
+	"github.com/ral-limiter/ral/cmd/ral/internal/report"
+)
+
+// logs has the settings that the commands about logs share, and the log's reading.
+type logs struct {
+	log      accesslog.Config
+	key      string
+	maxKeys  int
+	window   time.Duration
+	json     bool
+	page     string
+	showKeys bool
+	progress bool
+	files    []string
+
+	secret []byte
+	source source
+}
+
+// source says what was read.
+type source struct {
+	Files        []string               `json:"files"`
+	Form         string                 `json:"form"`
+	Lines        int64                  `json:"lines"`
+	Unreadable   []accesslog.Unreadable `json:"unreadable"`
+	HasDurations bool                   `json:"has_durations"`
+	Interrupted  bool                   `json:"interrupted"`
+}
+
+func (l *logs) flags(command string, problems io.Writer, usage string) *flag.FlagSet {
+	flags := flag.NewFlagSet("ral "+command, flag.ContinueOnError)
+	flags.SetOutput(problems)
+	flags.Usage = func() {
+		fmt.Fprint(problems, usage)
+		flags.PrintDefaults()
+	}
+	flags.StringVar(&l.key, "key", "addr", "the `fields` that are the key, separated by commas: addr, user, or the log's own names")
+	flags.StringVar(&l.log.Form, "form", "", "the log's `form`: combined, main, common, caddy, envoy, json or csv; default by the first line")
+	flags.StringVar(&l.log.Format, "log-format", "", "the `log_format` of nginx that wrote the log")
+	flags.StringVar(&l.log.Time, "time", "", "the `field` with the time; default by the form, as for the other fields")
+	flags.StringVar(&l.log.Duration, "duration", "", "the `field` with a request's duration")
+	flags.DurationVar(&l.log.Unit, "duration-unit", 0, "the unit of durations: 1s, 1ms, 1us or 1ns; default by the form")
+	flags.BoolVar(&l.log.AtStart, "time-is-start", false, "the time is a request's beginning, and not its end")
+	flags.StringVar(&l.log.Status, "status", "", "the `field` with the response's status")
+	flags.StringVar(&l.log.Cost, "cost", "", "the `field` with a request's cost in units; default 1 unit a request")
+	flags.IntVar(&l.maxKeys, "max-keys", 1_000_000, "the most keys that are known at once")
+	flags.DurationVar(&l.window, "window", time.Minute, "how long before its line a request may have begun")
+	flags.BoolVar(&l.json, "json", false, "write JSON")
+	flags.StringVar(&l.page, "html", "", "write a web page to the `file`, too")
+	flags.BoolVar(&l.showKeys, "show-keys", false, "show keys, and not hashes that differ from run to run")
+	flags.BoolVar(&l.progress, "progress", isTerminal(problems), "show the progress; default in a terminal")
+	return flags
+}
+
+// parse reads flags and files in any order.
+func (l *logs) parse(flags *flag.FlagSet, args []string) error {
+	for len(args) > 0 {
+		if err := flags.Parse(args); err != nil {
+			return err
+		}
+		if args = flags.Args(); len(args) > 0 {
+			l.files, args = append(l.files, args[0]), args[1:]
+		}
+	}
+	if len(l.files) == 0 {
+		flags.Usage()
+		return errors.New("there is no log: want the names of files, or - for standard input")
+	}
+	l.log.Key = strings.Split(l.key, ",")
+	l.secret = make([]byte, sha256.Size)
+	_, err := rand.Read(l.secret)
+	return err
+}
+
+func isTerminal(w io.Writer) bool {
+	file, ok := w.(*os.File)
+	if !ok {
+		return false
+	}
+	info, err := file.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
+}
+
+const linesBetweenLooks = 1 << 14 // at the clock and the context
+
+// read calls add with each entry, until the end or until the context ends.
+func (l *logs) read(ctx context.Context, stdin io.Reader, problems io.Writer, add func(*accesslog.Entry)) error {
+	reader, err := accesslog.NewReader(l.log, stdin, l.files...)
+	if err != nil {
+		return err
+	}
+	var entry accesslog.Entry
+	began, shown := time.Now(), time.Now()
+	for n := 1; ; n++ {
+		if err = reader.Next(&entry); err != nil {
+			break
+		}
+		l.source.HasDurations = l.source.HasDurations || entry.Duration > 0
+		add(&entry)
+		if n%linesBetweenLooks > 0 {
+			continue
+		}
+		if l.source.Interrupted = ctx.Err() != nil; l.source.Interrupted {
+			break
+		}
+		if now := time.Now(); l.progress && now.Sub(shown) > time.Second/2 {
+			shown = now
+			read, size := reader.Bytes()
+			fmt.Fprintf(problems, "\r%s, %d lines, %.0f a second\x1b[K", part(read, read+size), reader.Lines(), float64(reader.Lines())/now.Sub(began).Seconds())
+		}
+	}
+	if l.progress {
+		fmt.Fprint(problems, "\r\x1b[K")
+	}
+	l.source.Files, l.source.Form, l.source.Lines, l.source.Unreadable = l.files, reader.Form(), reader.Lines(), reader.Unreadable()
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	return err
+}
+
+// name returns a key as it is shown.
+func (l *logs) name(key string) string {
+	if l.showKeys {
+		return key
+	}
+	mac := hmac.New(sha256.New, l.secret)
+	mac.Write([]byte(key))
+	return "#" + hex.EncodeToString(mac.Sum(nil)[:6])
+}
+
+// write writes a result as JSON or as text, and the page.
+func (l *logs) write(out io.Writer, result any, r *report.Report) (err error) {
+	if l.page != "" {
+		file, err := os.OpenFile(l.page, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(r.Page(file), file.Close()); err != nil {
+			return err
+		}
+	}
+	if !l.json {
+		return r.Text(out)
+	}
+	encoder := json.NewEncoder(out)
+	encoder.SetIndent("", "  ")
+	return encoder.Encode(result)
+}
+
+// lead says what was read.
+func (s *source) lead() string {
+	return fmt.Sprintf("%s: %d lines, %s", strings.Join(s.Files, ", "), s.Lines, s.Form)
+}
+
+// notes say which lines were not read, and what the log does not tell.
+func (s *source) notes() (notes []string) {
+	if s.Interrupted {
+		notes = append(notes, "Interrupted: these are the figures so far.")
+	}
+	for _, u := range s.Unreadable {
+		notes = append(notes, fmt.Sprintf("Not read: %s %s, the first at %s.", many(int(u.Lines), "line"), u.Kind, u.First))
+	}
+	if !s.HasDurations {
+		notes = append(notes, "The log has no durations, so each request begins at the time of its line, and none is in flight.")
+	}
+	return notes
+}
+
+// part returns a share as a percentage.
+func part(n, all int64) string {
+	if all == 0 {
+		return "0%"
+	}
+	return fmt.Sprintf("%.3g%%", 100*float64(n)/float64(all))
+}

@@ -1,0 +1,287 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/ral-limiter/ral/cmd/ral/internal/replay"
+	"github.com/ral-limiter/ral/cmd/ral/internal/report"
+	"github.com/ral-limiter/ral/policy"
+)
+
+const replayUsage = `Usage: ral replay [flags] file ...
+
+Replay tells what limits would have done to the requests of access logs, with the code that decides in production.
+Files may be packed by gzip; - is standard input. The exit status is 3 if --fail-if holds.
+
+    ral replay access.log --limit 'funnel 100, 10/s' --limit 'window 1000/h'
+    ral replay access.log --limit 'funnel 50, 10/s' --against 'funnel 100, 10/s' --fail-if 'newly refused keys > 0.1%'
+
+`
+
+// errFailIf makes the exit status 3.
+var errFailIf = errors.New("--fail-if holds")
+
+type replayed struct {
+	Limits  []string       `json:"limits"`
+	Against []string       `json:"against,omitempty"`
+	Source  source         `json:"source"`
+	Result  *replay.Result `json:"result"`
+	Notes   []string       `json:"notes"`
+	Failed  string         `json:"failed,omitempty"`
+}
+
+func runReplay(ctx context.Context, args []string, stdin io.Reader, out, problems io.Writer) error {
+	var (
+		l        logs
+		config   replay.Config
+		statuses string
+		check    condition
+	)
+	flags := l.flags("replay", problems, replayUsage)
+	flags.Func("limit", "a `limit` as text, such as 'funnel 100, 10/s'; if it is given again, all hold", addLimit(&config.Limits))
+	flags.Func("against", "a `limit` to compare with; if it is given again, all hold; default the log's own refusals", addLimit(&config.Against))
+	flags.StringVar(&statuses, "refused-status", "429", "the `statuses` by which the log tells refusals, separated by commas")
+	flags.BoolVar(&config.Retries, "retries", false, "also let refused requests come again when the limit allows")
+	flags.TextVar(&check, "fail-if", condition{}, "exit with status 3 if the `condition` holds, such as 'newly refused keys > 0.1%'")
+	if err := l.parse(flags, args); err != nil {
+		return err
+	}
+	for _, text := range strings.Split(statuses, ",") {
+		status, err := strconv.Atoi(text)
+		if err != nil || status < 100 || status > 999 {
+			return fmt.Errorf("replay: --refused-status is %.40q, want statuses such as 429,503", statuses)
+		}
+		config.Statuses = append(config.Statuses, status)
+	}
+	config.HasCost, config.MaxKeys, config.Window = l.log.Cost != "", l.maxKeys, l.window
+	run, err := replay.New(config)
+	if err != nil {
+		return fmt.Errorf("replay: %w", err)
+	}
+	if err := l.read(ctx, stdin, problems, run.Add); err != nil {
+		return fmt.Errorf("replay: %w", err)
+	}
+	d := replayed{Limits: texts(config.Limits), Against: texts(config.Against), Source: l.source, Result: run.Result()}
+	for i := range d.Result.Top {
+		d.Result.Top[i].Key = l.name(d.Result.Top[i].Key)
+	}
+	d.Notes = append(l.source.notes(), resultNotes(d.Result, config.Retries)...)
+	holds, figure := check.holds(&d)
+	if holds {
+		d.Failed = figure
+	}
+	if err := l.write(out, d, d.report()); err != nil {
+		return err
+	}
+	if holds {
+		return fmt.Errorf("replay: %w: %s", errFailIf, figure)
+	}
+	return nil
+}
+
+func addLimit(to *[]policy.Policy) func(text string) error {
+	return func(text string) error {
+		limit, err := policy.Parse(text)
+		*to = append(*to, limit)
+		return err
+	}
+}
+
+func texts(limits []policy.Policy) (all []string) {
+	for _, limit := range limits {
+		all = append(all, limit.String())
+	}
+	return all
+}
+
+// condition compares a figure with a bound. The zero condition never holds.
+type condition struct {
+	text      string
+	figure    string
+	isStrict  bool
+	bound     float64
+	isPercent bool
+}
+
+var conditionForm = regexp.MustCompile(`^\s*((?:newly |)(?:refused|admitted) (?:requests|keys)|unreadable lines)\s*(>=?)\s*(\d+(?:\.\d+)?)\s*(%?)\s*$`)
+
+// UnmarshalText reads a condition such as "newly refused keys > 0.1%".
+func (c *condition) UnmarshalText(text []byte) error {
+	m := conditionForm.FindSubmatch(text)
+	if m == nil || strings.HasPrefix(string(m[1]), "admitted") {
+		return errors.New("want refused, newly refused or newly admitted, then requests or keys, or want unreadable lines; then > or >=, and a number or a percentage")
+	}
+	bound, err := strconv.ParseFloat(string(m[3]), 64)
+	*c = condition{text: string(text), figure: string(m[1]), isStrict: len(m[2]) == 1, bound: bound, isPercent: len(m[4]) > 0}
+	return err
+}
+
+// MarshalText returns the text that was read.
+func (c condition) MarshalText() ([]byte, error) { return []byte(c.text), nil }
+
+// holds reports whether the condition holds, and its figure. Of several scenarios the one with the most refusals counts.
+func (c *condition) holds(d *replayed) (holds bool, figure string) {
+	if c.text == "" {
+		return false, ""
+	}
+	r := d.Result
+	var n, all int64
+	switch c.figure {
+	case "unreadable lines":
+		all = d.Source.Lines
+		for _, u := range d.Source.Unreadable {
+			n += u.Lines
+		}
+	case "newly refused requests", "newly admitted requests", "refused requests":
+		all = r.Requests
+	default:
+		all = r.Keys
+	}
+	switch c.figure {
+	case "newly refused requests":
+		n = r.Newly.Requests
+	case "newly refused keys":
+		n = r.Newly.Keys
+	case "newly admitted requests":
+		n = r.Lifted.Requests
+	case "newly admitted keys":
+		n = r.Lifted.Keys
+	case "refused requests", "refused keys":
+		for _, s := range r.Scenarios {
+			if s.Name == "compared with" || s.Name == "all come again" {
+				continue
+			}
+			if c.figure == "refused keys" {
+				n = max(n, s.RefusedKeys)
+			} else {
+				n = max(n, s.Refused)
+			}
+		}
+	}
+	have := float64(n)
+	if c.isPercent {
+		have = 100 * have / float64(max(all, 1))
+	}
+	return have > c.bound || !c.isStrict && have == c.bound, fmt.Sprintf("%s: %d (%s), and the condition is %s", c.figure, n, part(n, all), c.text)
+}
+
+// resultNotes say what a replay cannot know, and what it gave up.
+func resultNotes(r *replay.Result, retries bool) (notes []string) {
+	note := func(n int64, format string, args ...any) {
+		if n != 0 {
+			notes = append(notes, fmt.Sprintf(format, args...))
+		}
+	}
+	names := map[string]bool{}
+	lost := int64(0)
+	for _, s := range r.Scenarios {
+		names[s.Name] = true
+		lost += s.Lost
+	}
+	switch {
+	case names["at most"]:
+		notes = append(notes, `The log has whole seconds. The refusals lie between "at least" and "at most", whatever the fractions were.`)
+	case names["spread evenly"]:
+		notes = append(notes, `The log has whole seconds. "spread evenly" is another assumption about the fractions. The refusals may lie outside of both.`)
+	}
+	notes = append(notes, "The log's first requests find keys without debts, since older requests are unknown.")
+	if retries {
+		notes = append(notes, fmt.Sprintf(`Refused clients may come again. "all come again" assumes that all do when they are told, up to %d times.`, replay.MaxTries))
+	} else {
+		notes = append(notes, "Refused clients may come again, which the figures leave out. See --retries.")
+	}
+	note(r.WasRefused, "The log has %s itself, of %s. Their clients may have come less often because of that.",
+		many(int(r.WasRefused), "refusal"), many(int(r.WasRefusedKeys), "key"))
+	note(r.Late, "%s came too late for the window and ran later than logged: see --window.", many(int(r.Late), "request"))
+	note(r.Crowded, "%s left the window early, since it was full.", many(int(r.Crowded), "request"))
+	note(r.Unknown, "%s of new keys passed without a limit, since all known keys owed something: see --max-keys.", many(int(r.Unknown), "request"))
+	note(r.Forgotten, "%s were forgotten while they owed nothing, %d of them once refused. They count again if they came back: see --max-keys.",
+		many(int(r.Forgotten), "key"), r.ForgottenRefused)
+	note(r.TooFar, "%s had a time years after the others, and did not run.", many(int(r.TooFar), "request"))
+	note(lost, "%s were lost, since too many were awaited at once.", many(int(lost), "event"))
+	return notes
+}
+
+const chartRows = 24
+
+// report returns the replay's tables and chart.
+func (d *replayed) report() *report.Report {
+	r := d.Result
+	out := &report.Report{
+		Title: "Replay of " + strings.Join(d.Limits, " and "),
+		Lead:  []string{d.Source.lead(), fmt.Sprintf("%s of %s, from %s to %s UTC", many(int(r.Requests), "request"), many(int(r.Keys), "key"), r.From.Format(time.DateTime), r.To.Format(time.DateTime))},
+		Notes: d.Notes,
+	}
+	if d.Failed != "" {
+		out.Lead = append(out.Lead, "FAILED: "+d.Failed)
+	}
+	answers := report.Table{{"", ">REQUESTS", ">REFUSED", ">", ">KEYS REFUSED", ">", "BY LIMIT"}}
+	for _, s := range r.Scenarios {
+		var by []string
+		for _, b := range s.Bound {
+			if len(s.Bound) > 1 {
+				by = append(by, fmt.Sprintf("%s: %d", b.Limit, b.Refused))
+			} else {
+				by = append(by, b.Limit)
+			}
+		}
+		answers = append(answers, []string{s.Name, fmt.Sprint(s.Requests), fmt.Sprint(s.Refused), part(s.Refused, s.Requests), fmt.Sprint(s.RefusedKeys), part(s.RefusedKeys, r.Keys), strings.Join(by, "; ")})
+	}
+	answers = append(answers, []string{"the log itself", fmt.Sprint(r.Requests), fmt.Sprint(r.WasRefused), part(r.WasRefused, r.Requests), fmt.Sprint(r.WasRefusedKeys), part(r.WasRefusedKeys, r.Keys), fmt.Sprintf("%d by both", r.Both)})
+	out.Parts = append(out.Parts, report.Part{Title: "Refused", About: "requests and keys", Table: answers})
+	for _, s := range r.Scenarios {
+		switch {
+		case s.Name == "all come again":
+			out.Parts[0].About += fmt.Sprintf("; of those that come again %d pass later, and %d give up", s.Late, s.GaveUp)
+		case s.Name == "as logged" && s.Delayed > 0:
+			out.Parts[0].About += fmt.Sprintf("; %d more wait in the queue", s.Delayed)
+		}
+	}
+	before := "the log"
+	if len(d.Against) > 0 {
+		before = strings.Join(d.Against, " and ")
+	}
+	out.Parts = append(out.Parts, report.Part{Title: "Changes", About: "against " + before, Table: report.Table{
+		{"", ">REQUESTS", ">KEYS"},
+		{"newly refused", fmt.Sprint(r.Newly.Requests), fmt.Sprint(r.Newly.Keys)},
+		{"newly admitted", fmt.Sprint(r.Lifted.Requests), fmt.Sprint(r.Lifted.Keys)},
+	}})
+	if len(r.Chart) > 0 {
+		out.Parts = append(out.Parts, report.Part{Title: "When", About: "requests, and those that are refused", Chart: d.chart()})
+	}
+	if len(r.Top) > 0 {
+		keys := report.Table{{"KEY", ">REQUESTS", ">REFUSED", ">", ">BY THE LOG"}}
+		for _, k := range r.Top {
+			keys = append(keys, []string{k.Key, fmt.Sprint(k.Requests), fmt.Sprint(k.Refused), part(int64(k.Refused), int64(k.Requests)), fmt.Sprint(k.WasRefused)})
+		}
+		out.Parts = append(out.Parts, report.Part{Title: "Keys", About: "refused most", Table: keys})
+	}
+	return out
+}
+
+// chart merges the slots into rows.
+func (d *replayed) chart() report.Chart {
+	r := d.Result
+	c := report.Chart{Whole: "REQUESTS", Marked: "REFUSED"}
+	each := (len(r.Chart) + chartRows - 1) / chartRows
+	form := time.DateTime
+	if r.From.YearDay() == r.To.YearDay() {
+		form = time.TimeOnly
+	}
+	for i, s := range r.Chart {
+		if i%each == 0 {
+			c.Bars = append(c.Bars, report.Bar{Label: r.From.Add(time.Duration(i) * r.SlotWidth).Format(form)})
+		}
+		bar := &c.Bars[len(c.Bars)-1]
+		bar.Whole += s.Requests
+		bar.Marked += s.Refused
+	}
+	return c
+}

@@ -1,0 +1,123 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// onLog runs a command on a log at standard input.
+func onLog(t *testing.T, log string, args ...string) (string, error) {
+	t.Helper()
+	var out bytes.Buffer
+	err := run(t.Context(), args, strings.NewReader(log), &out, io.Discard)
+	return out.String(), err
+}
+
+// accessLog has a busy key with 30 requests in three seconds and 10 keys with one each, one of them refused.
+func accessLog(busy string) string {
+	var b strings.Builder
+	begin := time.Date(2026, 11, 29, 6, 37, 1, 0, time.UTC)
+	for i := range 40 {
+		key, status := busy, 200
+		if i%4 == 3 {
+			key = fmt.Sprint("192.0.2.", i)
+			if i == 39 {
+				status = 429
+			}
+		}
+		fmt.Fprintf(&b, "%s - - [%s] \"GET / HTTP/1.1\" %d 1 \"-\" \"-\"\n", key, begin.Add(time.Duration(i/14)*time.Second).Format("02/Jan/2006:15:04:05 -0700"), status)
+	}
+	return b.String()
+}
+
+// Promise: `ral replay` shows which requests and keys of an access log a limit would have refused, as text, JSON or a web page.
+func TestReplayIsATable(t *testing.T) {
+	text, err := onLog(t, accessLog("203.0.113.7")+"garbage\n", "replay", "-", "--limit", "funnel 10, 2/s")
+	require.NoError(t, err)
+	for _, part := range []string{
+		"Replay of funnel 10, 2/s\n-: 41 lines, combined\n40 requests of 11 keys, from 2026-11-29 06:37:01 to 2026-11-29 06:37:03 UTC\n",
+		`as logged +40 +16 +40% +1 +9.09% +funnel 10, 2/s`, `at least +40 +14`, `at most +40 +18`, `the log itself +40 +1 +2.5% +1`,
+		`newly refused +16 +1\nnewly admitted +1 +1\n`,
+		`06:37:02 +█+░+ +14 +\d+\n`,
+		`Keys: refused most\n.*\n#[0-9a-f]{12} +30 +16 +53.3% +0\n`,
+		"Not read: 1 line not in the log's form, the first at -:41.", "whole seconds", "no durations",
+	} {
+		assert.Regexp(t, part, text)
+	}
+	assert.NotContains(t, text, "203.0.113.7")
+	again, err := onLog(t, accessLog("203.0.113.7"), "replay", "--limit", "funnel 10, 2/s", "-")
+	require.NoError(t, err)
+	assert.NotEqual(t, strings.Split(text, "#")[1][:12], strings.Split(again, "#")[1][:12], "each run has a secret of its own")
+
+	text, err = onLog(t, accessLog("203.0.113.7"), "replay", "--show-keys", "--json", "--limit", "funnel 10, 2/s", "-", "--against", "at_most_5/s", "--retries")
+	require.NoError(t, err)
+	var d replayed
+	require.NoError(t, json.Unmarshal([]byte(text), &d))
+	assert.Equal(t, "203.0.113.7", d.Result.Top[0].Key)
+	assert.Equal(t, []string{"at most 5/s"}, d.Against)
+	assert.Len(t, d.Result.Scenarios, 5)
+	assert.Empty(t, d.Failed)
+}
+
+// Promise: No control character or markup of a log reaches the terminal or the web page.
+func TestReplayEscapesKeys(t *testing.T) {
+	page := filepath.Join(t.TempDir(), "page.html")
+	hostile := "\x1b[2J<script>alert(1)</script>\u202e"
+	text, err := onLog(t, accessLog(hostile), "replay", "-", "--show-keys", "--limit", "funnel 10, 2/s", "--html", page)
+	require.NoError(t, err)
+	shown, err := os.ReadFile(page)
+	require.NoError(t, err)
+	for _, s := range []string{text, string(shown)} {
+		assert.Contains(t, s, "?[2J")
+		for _, r := range s {
+			require.True(t, r == '\n' || r >= ' ' && r != 0x7f && r != 0x202e && (r < 0x80 || r > 0x9f), "%q", r)
+		}
+	}
+	assert.NotContains(t, string(shown), "<script")
+	assert.Contains(t, string(shown), "<rect")
+	assert.NotContains(t, string(shown), "http:")
+}
+
+// Promise: `ral replay` fails with a status of its own if --fail-if holds.
+func TestFailIf(t *testing.T) {
+	for condition, holds := range map[string]bool{
+		"refused requests > 17": true, "refused requests > 18": false, "refused requests>=18": true, "refused requests > 44.9%": true, "refused requests > 45%": false,
+		"newly refused keys > 9%": true, "newly refused keys > 9.1%": false, "newly refused requests >= 17": false, "newly admitted keys >= 1": true,
+		"newly admitted requests > 1": false, "refused keys > 0": true, "unreadable lines > 0": false,
+	} {
+		text, err := onLog(t, accessLog("a"), "replay", "-", "--limit", "funnel 10, 2/s", "--fail-if", condition)
+		if !holds {
+			require.NoError(t, err, condition)
+			continue
+		}
+		require.ErrorIs(t, err, errFailIf, condition)
+		assert.Contains(t, text, "FAILED: ")
+	}
+}
+
+func TestReplayTellsFaults(t *testing.T) {
+	for want, args := range map[string][]string{
+		"there is no log":              {},
+		"there is no limit":            {"-"},
+		"want a unit of time":          {"-", "--limit", "funnel 1, 1/x"},
+		"want statuses such as":        {"-", "--limit", "at most 5/s", "--refused-status", "busy"},
+		"then > or >=":                 {"-", "--limit", "at most 5/s", "--fail-if", "admitted keys > 2"},
+		"--window is 1ns":              {"-", "--limit", "at most 5/s", "--window", "1ns"},
+		"no variable $name":            {"-", "--limit", "at most 5/s", "--key", "name"},
+		"no such file":                 {"/nowhere/at/all", "--limit", "at most 5/s"},
+		"flag provided but not define": {"-", "--colour"},
+	} {
+		_, err := onLog(t, accessLog("a"), append([]string{"replay"}, args...)...)
+		assert.ErrorContains(t, err, want)
+	}
+}
