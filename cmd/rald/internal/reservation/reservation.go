@@ -1,0 +1,280 @@
+// Package reservation is the book of the units that clients of rald hold until a deadline. It knows no
+// limiter, lock or clock: calls bring the instant, and the caller applies to the limit what they return.
+//
+// Start reading at [Record].
+package reservation
+
+import (
+	"container/heap"
+	"math"
+	"time"
+)
+
+// ID identifies a reservation. Different keys and limits may have reservations of one name.
+type ID struct{ Limit, Key, Name string }
+
+// Action is what happens to the units of a reservation at its deadline.
+type Action uint8
+
+const (
+	// Spend leaves the units with the key, as if they were used.
+	Spend Action = iota
+	// Release gives the units back.
+	Release
+)
+
+// ParseAction returns the Action of a word: spend or release. ok is false for any other word.
+func ParseAction(word []byte) (action Action, ok bool) {
+	switch string(word) {
+	case "spend":
+		return Spend, true
+	case "release":
+		return Release, true
+	}
+	return 0, false
+}
+
+// State says which of commit, release and deadline has ended a reservation, if one has.
+type State uint8
+
+const (
+	Unknown   State = iota // no reservation was made, and the first commit was a plain charge
+	Held                   // nothing has ended it
+	Committed              // a commit has ended it
+	Released               // a release has ended it
+	Expired                // its deadline has ended it
+	Late                   // its deadline has ended it, and a commit came after
+	States                 // the number of states
+)
+
+// String returns the state in lower case.
+func (s State) String() string {
+	return [...]string{"unknown", "held", "committed", "released", "expired", "late"}[s]
+}
+
+// Record is a reservation in a Book. The caller reads its fields and changes only Value.
+type Record[V any] struct {
+	ID
+	// Value is the caller's.
+	Value V
+	// Units are those that the reservation took.
+	Units int64
+	// Counted are the units that count against the key now on account of this reservation. Each
+	// change returns the earlier number, so that the caller can apply the difference.
+	Counted int64
+	// TimeToLive is the time from the beginning to the first deadline.
+	TimeToLive time.Duration
+	Action     Action
+	State      State
+
+	begun time.Duration // when its time began
+	until time.Duration // the deadline, or when the book forgets it
+	place int           // in its queue, or -1
+}
+
+// Left returns the time until the deadline of a reservation that is Held, and otherwise 0.
+func (r *Record[V]) Left(now time.Duration) time.Duration {
+	if r.State != Held {
+		return 0
+	}
+	return max(r.until-now, 0)
+}
+
+// Book has the records of a bounded number of reservations. New makes it. It is for a single goroutine
+// at a time. Its instants are times since a fixed moment.
+type Book[V any] struct {
+	max       int
+	longest   time.Duration
+	all       map[ID]*Record[V]
+	held      queue[V] // by deadline
+	ended     queue[V] // by the instant at which they are forgotten
+	forgotten uint64
+}
+
+// New returns a Book of at most max reservations, 1 or more. longest, above 0, bounds the time from the
+// beginning of a reservation to its last deadline. An ended reservation is known for as long.
+func New[V any](max int, longest time.Duration) *Book[V] {
+	return &Book[V]{max: max, longest: longest, all: map[ID]*Record[V]{}}
+}
+
+// Find returns the record of an ID, or nil if there is none.
+func (b *Book[V]) Find(id ID, now time.Duration) *Record[V] {
+	r := b.all[id]
+	if r != nil && r.State != Held && now >= r.until && r.place >= 0 {
+		b.Drop(r)
+		return nil
+	}
+	return r
+}
+
+// Reserve adds a reservation under an ID that has no record. Its time does not pass before Begin. It
+// returns nil if there is no room, since nothing but reservations that are Held is in the book.
+func (b *Book[V]) Reserve(id ID, units int64, ttl time.Duration, action Action, value V) *Record[V] {
+	return b.add(&Record[V]{
+		ID: id, Value: value, Units: units, Counted: units, TimeToLive: min(ttl, b.longest), Action: action, State: Held, place: -1,
+	})
+}
+
+// Charge adds the record of a commit under an ID that has none, which is a plain charge of the actual
+// units. It returns nil if there is no room: the charge is then not known when it is repeated.
+func (b *Book[V]) Charge(id ID, now time.Duration, actual int64, value V) *Record[V] {
+	r := b.add(&Record[V]{ID: id, Value: value, Counted: actual, State: Unknown, place: -1})
+	if r != nil {
+		b.end(r, now, Unknown, actual)
+	}
+	return r
+}
+
+// add adds a record. It forgets the reservation that would be forgotten next if there is no room.
+func (b *Book[V]) add(r *Record[V]) *Record[V] {
+	if len(b.all) >= b.max {
+		if len(b.ended) == 0 {
+			return nil
+		}
+		b.Drop(b.ended[0])
+		b.forgotten++
+	}
+	b.all[r.ID] = r
+	return r
+}
+
+// Begin starts the time of a reservation.
+func (b *Book[V]) Begin(r *Record[V], now time.Duration) {
+	r.begun, r.until = now, now+r.TimeToLive
+	heap.Push(&b.held, r)
+}
+
+// Drop forgets a record, whatever its state.
+func (b *Book[V]) Drop(r *Record[V]) {
+	if b.all[r.ID] == r {
+		delete(b.all, r.ID)
+	}
+	b.leave(r)
+}
+
+func (b *Book[V]) leave(r *Record[V]) {
+	if r.place < 0 {
+		return
+	}
+	from := &b.ended
+	if r.State == Held {
+		from = &b.held
+	}
+	heap.Remove(from, r.place)
+}
+
+// IsDue reports whether the deadline of a reservation that is Held has passed. Then Expire must come before
+// any other change at this instant.
+func (b *Book[V]) IsDue(r *Record[V], now time.Duration) bool {
+	return r.State == Held && r.place >= 0 && r.until <= now
+}
+
+// Expire ends a reservation that is due. before is Counted before the call.
+func (b *Book[V]) Expire(r *Record[V], now time.Duration) (before int64) {
+	if r.Action == Release {
+		return b.end(r, now, Expired, 0)
+	}
+	return b.end(r, now, Expired, r.Units)
+}
+
+// Commit ends a reservation with the actual units. After the deadline it corrects what the deadline left,
+// once. A reservation that has ended otherwise stays as it is. before is Counted before the call.
+func (b *Book[V]) Commit(r *Record[V], now time.Duration, actual int64) (before int64) {
+	switch r.State {
+	case Held:
+		return b.end(r, now, Committed, actual)
+	case Expired:
+		return b.end(r, now, Late, actual)
+	}
+	return r.Counted
+}
+
+// Release ends a reservation without any units. After its end it changes nothing. before is Counted before
+// the call.
+func (b *Book[V]) Release(r *Record[V], now time.Duration) (before int64) {
+	if r.State != Held {
+		return r.Counted
+	}
+	return b.end(r, now, Released, 0)
+}
+
+// Extend moves the deadline of a reservation to ttl from now, but never to an earlier instant or beyond
+// the longest time from its beginning. After its end it changes nothing. It returns Counted, which stays.
+func (b *Book[V]) Extend(r *Record[V], now, ttl time.Duration) (before int64) {
+	if r.State == Held {
+		r.until = max(r.until, min(now+min(ttl, b.longest), r.begun+b.longest))
+		heap.Fix(&b.held, r.place)
+	}
+	return r.Counted
+}
+
+// end ends a reservation that Begin has started. Its record stays for the longest time from now on.
+func (b *Book[V]) end(r *Record[V], now time.Duration, state State, counted int64) (before int64) {
+	before = r.Counted
+	b.leave(r)
+	r.State, r.Counted, r.until = state, counted, now+b.longest
+	heap.Push(&b.ended, r)
+	return before
+}
+
+// Due returns a reservation that is due, or nil. It also forgets a record whose time is over, if there is
+// one. The caller repeats it until Next is later than now: each call takes a bounded time.
+func (b *Book[V]) Due(now time.Duration) *Record[V] {
+	if len(b.ended) > 0 && b.ended[0].until <= now {
+		b.Drop(b.ended[0])
+	}
+	if len(b.held) > 0 && b.held[0].until <= now {
+		return b.held[0]
+	}
+	return nil
+}
+
+// Next returns the instant at which Due has something to do, or math.MaxInt64 if there is nothing.
+func (b *Book[V]) Next() time.Duration {
+	next := b.FirstDeadline()
+	if len(b.ended) > 0 {
+		next = min(next, b.ended[0].until)
+	}
+	return next
+}
+
+// FirstDeadline returns the earliest deadline, or math.MaxInt64 if there is none.
+func (b *Book[V]) FirstDeadline() time.Duration {
+	if len(b.held) == 0 {
+		return math.MaxInt64
+	}
+	return b.held[0].until
+}
+
+// Len returns the number of records, and how many of them have not ended.
+func (b *Book[V]) Len() (all, held int) { return len(b.all), len(b.all) - len(b.ended) }
+
+// Forgotten returns how many ended reservations were forgotten early, to make room.
+func (b *Book[V]) Forgotten() uint64 { return b.forgotten }
+
+// queue is a heap of records, the earliest instant first.
+type queue[V any] []*Record[V]
+
+func (q queue[V]) Len() int           { return len(q) }
+func (q queue[V]) Less(i, j int) bool { return q[i].until < q[j].until }
+
+func (q queue[V]) Swap(i, j int) {
+	q[i], q[j] = q[j], q[i]
+	q[i].place, q[j].place = i, j
+}
+
+// Push implements heap.Interface.
+func (q *queue[V]) Push(r any) {
+	record := r.(*Record[V])
+	record.place = len(*q)
+	*q = append(*q, record)
+}
+
+// Pop implements heap.Interface.
+func (q *queue[V]) Pop() any {
+	last := len(*q) - 1
+	r := (*q)[last]
+	(*q)[last] = nil
+	*q, r.place = (*q)[:last], -1
+	return r
+}
