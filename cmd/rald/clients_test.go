@@ -72,6 +72,53 @@ func TestRedisClientsWithClients(t *testing.T) {
 	}
 }
 
+// Promise: The commands in docs/serving.md that hold units do what it says.
+func TestDocumentedReservation(t *testing.T) {
+	s := start(t, "-state", "none")
+	c := s.client(t, redis.Options{Protocol: 3})
+	block := documented(t, "## Units held until a deadline", "sh")[0]
+	var replies []map[any]any
+	for line := range strings.Lines(block) {
+		command, _, _ := strings.Cut(line, "#")
+		words := strings.Fields(strings.TrimPrefix(command, "redis-cli -p 7379 "))
+		arguments := make([]any, len(words))
+		for i, word := range words {
+			arguments[i] = word
+		}
+		reply, err := c.Do(t.Context(), arguments...).Result()
+		require.NoError(t, err, line)
+		replies = append(replies, reply.(map[any]any))
+	}
+	require.Len(t, replies, 3)
+	assert.Equal(t, []any{"request-17", true, int64(30_000)}, []any{replies[0]["id"], replies[0]["allowed"], replies[0]["ttl"]})
+	assert.Equal(t, map[any]any{"state": "committed", "units": int64(250), "ttl": int64(0)}, replies[1])
+	assert.EqualValues(t, 750, replies[2]["remaining"])
+}
+
+// Promise: A restart, or a kill, leaves held units spent and forgets their reservations.
+func TestReservationsAcrossARestart(t *testing.T) {
+	args := []string{"-state", t.TempDir(), directory(t, "limits.yaml", limitsFile)}
+	s := start(t, args...)
+	c := s.client(t, redis.Options{Protocol: 2})
+	for _, action := range []string{"spend", "release"} {
+		require.NoError(t, c.Do(t.Context(), "RAL.RESERVE", "api", action, 40, 60_000, action, "id").Err())
+	}
+	s.end(t)
+	s = start(t, args...)
+	c = s.client(t, redis.Options{Protocol: 2})
+	for _, action := range []string{"spend", "release"} {
+		assert.EqualValues(t, 60, remaining(t, c, action, "api"))
+		reply, err := c.Do(t.Context(), "RAL.RELEASE", "api", action, "id").Slice()
+		require.NoError(t, err)
+		assert.Equal(t, []any{"state", "unknown", "units", int64(0), "ttl", int64(0)}, reply)
+		reply, err = c.Do(t.Context(), "RAL.COMMIT", "api", action, "id", 10).Slice()
+		require.NoError(t, err)
+		assert.Equal(t, []any{"state", "unknown", "units", int64(10), "ttl", int64(0)}, reply)
+		assert.EqualValues(t, 50, remaining(t, c, action, "api"))
+	}
+	s.end(t)
+}
+
 // promtool accepts the metrics, too.
 func TestRedisToolsWithClients(t *testing.T) {
 	needs(t, "the tools of Redis and Prometheus")

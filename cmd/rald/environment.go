@@ -66,6 +66,8 @@ func accepted(v flag.Value, err error) error {
 		return errors.New("true or false is accepted")
 	case int:
 		return errors.New("a whole number is accepted")
+	case float64:
+		return errors.New("a number such as 0.5 is accepted")
 	case time.Duration:
 		return errors.New("a time such as 1m30s is accepted")
 	case *slog.Level:

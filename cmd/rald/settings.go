@@ -74,8 +74,8 @@ const usage = `Usage: rald [flags] [DIR]
        rald help|man|version
 
 Rald keeps limits for clients of Redis: CL.THROTTLE as redis-cell has it, and RAL.TAKE,
-RAL.PEEK, RAL.REFUND, RAL.WAIT, RAL.RESET and RAL.CHANGE for every limit. DIR has limits.yaml,
-the limits that clients may call by name. If DIR has check.yaml it answers the HTTP checks of
+RAL.PEEK, RAL.REFUND, RAL.WAIT, RAL.RESET, RAL.CHANGE, RAL.RESERVE, RAL.COMMIT, RAL.EXTEND and
+RAL.RELEASE for every limit. DIR has limits.yaml, the limits that clients may call by name. If DIR has check.yaml it answers the HTTP checks of
 nginx, Caddy and Traefik. If there is DIR/envoy, or with -envoy, it answers Envoy's rate limit
 service, too, by the configuration files of envoyproxy/ratelimit. It reads all of them again when
 they change. With -envoy-xds a management server configures that service. A flag wins over its
@@ -107,6 +107,10 @@ func (s *settings) flags(env environment) *flag.FlagSet {
 	flags.IntVar(&s.keys.MaxKeys, "max-keys", 1<<20, "the most keys of each family of limits")
 	flags.IntVar(&s.redis.Clients, "max-clients", 10_000, "the most connections")
 	flags.DurationVar(&s.redis.Idle, "idle", time.Hour, "the time after which a connection without commands ends")
+	flags.DurationVar(&s.redis.Reserve.Longest, "reserve-longest", time.Minute, "the longest time from RAL.RESERVE to the deadline, RAL.EXTEND included; ended reservations are known for as long")
+	flags.Float64Var(&s.redis.Reserve.Share, "reserve-share", 0.5, "the largest `share` of a limit that one reservation may hold, and at least a unit")
+	flags.IntVar(&s.redis.Reserve.MaxIDs, "reserve-ids", 100_000, "the most reservations that are known, ended ones included")
+	flags.BoolVar(&s.redis.Reserve.RefuseUnknown, "refuse-unknown-commits", false, "charge nothing for RAL.COMMIT of an unknown reservation, in place of all its units")
 	flags.DurationVar(&s.drain, "drain", 10*time.Second, "the time for commands under way when the server is stopped")
 	flags.StringVar(&s.rounding, "rounding", "true", "the `name` of how CL.THROTTLE rounds to seconds: true, redis-cell or dragonfly")
 	flags.StringVar(&s.passwordFile, "password-file", "", "a `file` with the password for AUTH; default the environment's RALD_PASSWORD, or none")
@@ -182,6 +186,9 @@ func parse(args []string, env environment, problems io.Writer) (s settings, err 
 		{"max-keys", s.keys.MaxKeys < 1, s.keys.MaxKeys, "1 or more"},
 		{"max-clients", s.redis.Clients < 1, s.redis.Clients, "1 or more"},
 		{"idle", s.redis.Idle <= 0, s.redis.Idle, "above 0"},
+		{"reserve-longest", s.redis.Reserve.Longest < time.Millisecond, s.redis.Reserve.Longest, "a millisecond or more"},
+		{"reserve-share", !(s.redis.Reserve.Share > 0 && s.redis.Reserve.Share <= 1), s.redis.Reserve.Share, "above 0, up to 1,"},
+		{"reserve-ids", s.redis.Reserve.MaxIDs < redisserver.MinIDs, s.redis.Reserve.MaxIDs, fmt.Sprintf("%d or more", redisserver.MinIDs)},
 		{"drain", s.drain < 0, s.drain, "0 or more"},
 	} {
 		if f.bad {

@@ -48,11 +48,14 @@ func TestSettings(t *testing.T) {
 	assert.Equal(t, []string{"/etc/rald", "", "secret", "127.0.0.1:7379", defaultAdmin, "10s"},
 		[]string{s.dir, s.keys.Dir, s.redis.Password, s.listen, s.admin.listen, s.drain.String()})
 	assert.Equal(t, redisserver.RoundDragonfly, s.redis.Rounding)
+	assert.Equal(t, redisserver.ReserveConfig{Longest: time.Minute, Share: 0.5, MaxIDs: 100_000}, s.redis.Reserve)
 	assert.Nil(t, s.fleet.config)
 	assert.Equal(t, envoyserver.Config{Headers: true}, s.envoy.service)
 
-	s, err = parseLine("RALD_MAX_KEYS=5 RALD_MAX_CLIENTS=6 RALD_ENVOY_SHADOW=true RALD_ENVOY=/rules -max-keys 7 -envoy-quota -envoy-metadata -envoy-merge -admin none -log-level error")
+	s, err = parseLine("RALD_MAX_KEYS=5 RALD_MAX_CLIENTS=6 RALD_ENVOY_SHADOW=true RALD_ENVOY=/rules -max-keys 7 -envoy-quota -envoy-metadata -envoy-merge -admin none -log-level error " +
+		"-reserve-longest 5m -reserve-share 1 -reserve-ids 16 -refuse-unknown-commits")
 	require.NoError(t, err)
+	assert.Equal(t, redisserver.ReserveConfig{Longest: 5 * time.Minute, Share: 1, MaxIDs: 16, RefuseUnknown: true}, s.redis.Reserve)
 	assert.Equal(t, []int{7, 6}, []int{s.keys.MaxKeys, s.redis.Clients})
 	assert.Equal(t, []string{"/rules", ""}, []string{s.envoy.dir, s.admin.listen})
 	assert.Equal(t, envoyserver.Config{Headers: true, Shadow: true, Quota: true, Metadata: true}, s.envoy.service)
@@ -108,6 +111,12 @@ func TestSettingsThatAreRefused(t *testing.T) {
 	for line, want := range map[string]string{
 		"-save-every 0s":                       "-save-every is 0s: above 0 is accepted",
 		"-max-keys 0":                          "-max-keys is 0: 1 or more is accepted",
+		"-reserve-longest 0s":                  "-reserve-longest is 0s: a millisecond or more is accepted",
+		"-reserve-share 0":                     "-reserve-share is 0: above 0, up to 1, is accepted",
+		"-reserve-share NaN":                   "-reserve-share is NaN: above 0, up to 1, is accepted",
+		"-reserve-share 1.5":                   "-reserve-share is 1.5: above 0, up to 1, is accepted",
+		"RALD_RESERVE_SHARE=half":              `RALD_RESERVE_SHARE is "half", the environment's -reserve-share: a number such as 0.5 is accepted`,
+		"-reserve-ids 15":                      "-reserve-ids is 15: 16 or more is accepted",
 		"-max-clients -1":                      "-max-clients is -1: 1 or more is accepted",
 		"-idle 0s":                             "-idle is 0s: above 0 is accepted",
 		"-drain -1s":                           "-drain is -1s: 0 or more is accepted",

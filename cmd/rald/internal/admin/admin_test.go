@@ -311,7 +311,7 @@ func TestMetricsOfTheDoors(t *testing.T) {
 	client, err := net.Dial("tcp", l.Addr().String())
 	require.NoError(t, err)
 	defer client.Close()
-	_, err = io.WriteString(client, "PING\r\nCL.THROTTLE k 1 1 no\r\nPING\r\nQUIT\r\n")
+	_, err = io.WriteString(client, "PING\r\nCL.THROTTLE k 1 1 no\r\nPING\r\nRAL.RESERVE window_9/h k 4 60000 spend id\r\nRAL.COMMIT window_9/h k id 4\r\nQUIT\r\n")
 	require.NoError(t, err)
 	_, err = io.ReadAll(client)
 	require.NoError(t, err)
@@ -327,6 +327,9 @@ func TestMetricsOfTheDoors(t *testing.T) {
 		"rald_resp_accepted_connections_total 1", "rald_resp_refused_connections_total 0", "rald_resp_garbled_connections_total 0",
 		`rald_resp_commands_total{command="ping",result="ok"} 2`, `rald_resp_commands_total{command="ping",result="error"} 0`,
 		`rald_resp_commands_total{command="cl.throttle",result="error"} 1`, `rald_resp_commands_total{command="unknown",result="error"} 0`,
+		`rald_reservations{state="held"} 0`, `rald_reservations{state="ended"} 1`, `rald_reservation_changes_total{state="held"} 1`,
+		`rald_reservation_changes_total{state="committed"} 1`, `rald_reservation_changes_total{state="unknown"} 0`,
+		"rald_forgotten_reservations_total 0", "rald_refused_reservations_total 0",
 		"rald_limits 1", `rald_reloads_total{of="rules",result="good"} 1`, `rald_reload_failing{of="rules"} 0`,
 		"rald_envoy_rules 2",
 		`rald_envoy_descriptors_total{result="passed",rule="shop.user"} 1`, `rald_envoy_descriptors_total{result="refused",rule="shop.user"} 1`,

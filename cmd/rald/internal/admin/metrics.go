@@ -9,6 +9,7 @@ import (
 	"github.com/ral-limiter/ral/cmd/rald/internal/configured"
 	"github.com/ral-limiter/ral/cmd/rald/internal/envoyserver"
 	"github.com/ral-limiter/ral/cmd/rald/internal/families"
+	"github.com/ral-limiter/ral/cmd/rald/internal/reservation"
 	"github.com/ral-limiter/ral/observe/ralprom"
 )
 
@@ -66,6 +67,13 @@ func (c *collector) collectDoors(to chan<- prometheus.Metric) {
 			counter(n, "rald_resp_commands_total", "Commands, by name and by reply; a refusal by a limit is ok.", "command", command.Name, "result", result)
 		}
 	}
+	gauge(float64(redis.Reservations.Held), "rald_reservations", "Reservations that are known.", "state", "held")
+	gauge(float64(redis.Reservations.Ended), "rald_reservations", "Reservations that are known.", "state", "ended")
+	for state, n := range redis.Reservations.Came {
+		counter(n, "rald_reservation_changes_total", "Reservations, by each state that they came into; unknown are charges without one.", "state", reservation.State(state).String())
+	}
+	counter(redis.Reservations.Forgotten, "rald_forgotten_reservations_total", "Ended reservations that were forgotten early, as there were -reserve-ids of them.")
+	counter(redis.Reservations.Full, "rald_refused_reservations_total", "Reservations that were refused, as there were -reserve-ids of them.")
 	limits := 0
 	if c.config.Limits != nil {
 		for name := range c.config.Limits() {

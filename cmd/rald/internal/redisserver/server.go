@@ -25,6 +25,8 @@ type Config struct {
 	Limits   *configured.Limits
 	// Password is for AUTH, at most MaxPassword bytes. If empty none is needed.
 	Password string
+	// Reserve bounds what clients hold by RAL.RESERVE.
+	Reserve ReserveConfig
 	// Rounding is how CL.THROTTLE rounds to seconds.
 	Rounding Rounding
 	// Clients bounds the connections. The default is 10,000.
@@ -52,7 +54,10 @@ type Server struct {
 	catalog catalog
 	scans   scans
 	guesses *guesses // nil without a password
-	started time.Time
+	// reservations are used by holdings alone.
+	reservations *reservations
+	expiring     sync.Once
+	started      time.Time
 
 	ids      atomic.Int64
 	commands []commandCounts // by command.at, unknown commands last
@@ -81,6 +86,9 @@ func New(config Config) (*Server, error) {
 	if len(config.Password) > MaxPassword {
 		return nil, fmt.Errorf("redisserver: Password has %d bytes: at most %d are accepted, as no client can send more", len(config.Password), MaxPassword)
 	}
+	if err := config.Reserve.complete(); err != nil {
+		return nil, err
+	}
 	config.Clients = cmp.Or(config.Clients, 10_000)
 	config.Idle = cmp.Or(config.Idle, time.Hour)
 	config.Within = cmp.Or(config.Within, 10*time.Second)
@@ -90,8 +98,9 @@ func New(config Config) (*Server, error) {
 	config.Log = cmp.Or(config.Log, slog.Default())
 	s := &Server{
 		config: config, catalog: catalog{config.Families, families.NewKnown[string, policy.Policy](), families.NewKnown[[3]int64, policy.Policy]()}, started: time.Now(),
-		commands:  make([]commandCounts, len(commands)+1),
-		listeners: map[net.Listener]bool{}, conns: map[*conn]bool{},
+		reservations: newReservations(config.Reserve),
+		commands:     make([]commandCounts, len(commands)+1),
+		listeners:    map[net.Listener]bool{}, conns: map[*conn]bool{},
 	}
 	if config.Password != "" {
 		var err error
@@ -212,4 +221,10 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	s.mu.Unlock()
 	<-done
 	return ctx.Err()
+}
+
+// holdings returns the reservations, whose deadlines a goroutine applies from the first call on.
+func (s *Server) holdings() *reservations {
+	s.expiring.Do(func() { s.running.Go(func() { s.reservations.run(s.closing) }) })
+	return s.reservations
 }

@@ -9,6 +9,8 @@ type Stats struct {
 	Refused  uint64 // connections beyond Config.Clients
 	Garbled  uint64 // connections that ended because they sent no command
 	Commands []CommandStats
+
+	Reservations ReservationStats
 }
 
 // CommandStats are the figures of a command.
@@ -37,6 +39,7 @@ func (s *Server) Stats() Stats {
 	all := Stats{
 		Clients: int(s.clients.Load()), Accepted: uint64(s.total.Load()),
 		Refused: uint64(s.refused.Load()), Garbled: uint64(s.garbled.Load()),
+		Reservations: s.reservations.stats(),
 	}
 	add := func(name string, counts *commandCounts) {
 		all.Commands = append(all.Commands, CommandStats{name, counts.ok.Load(), counts.errors.Load()})

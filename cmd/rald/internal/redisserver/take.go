@@ -30,7 +30,7 @@ func (c *conn) take(args [][]byte) {
 	u, ok := c.find(args[1], args[0])
 	n := int64(1)
 	if ok && len(args) == 3 {
-		n, ok = c.units(args[2], 0)
+		n, ok = c.units("n", args[2], 0)
 	}
 	if ok {
 		d, err := u.Family.TakeWith(c.background(), u.Limit, u.Key, n)
@@ -53,7 +53,7 @@ func (c *conn) takeAll(args [][]byte) {
 		if !ok {
 			return
 		}
-		n, ok := c.units(args[2], 0)
+		n, ok := c.units("n", args[2], 0)
 		if !ok {
 			return
 		}
@@ -118,7 +118,7 @@ func (c *conn) refund(args [][]byte) {
 	if !ok {
 		return
 	}
-	if n, ok := c.units(args[3], -1<<63); ok {
+	if n, ok := c.units("n", args[3], -1<<63); ok {
 		d, err := u.Family.RefundWith(c.background(), u.Limit, u.Key, n)
 		u.Took(-n, &d)
 		c.decided(d, err)
@@ -133,7 +133,7 @@ func (c *conn) wait(args [][]byte) {
 	if !ok {
 		return
 	}
-	n, ok := c.units(args[3], 0)
+	n, ok := c.units("n", args[3], 0)
 	if !ok {
 		return
 	}
@@ -204,13 +204,13 @@ func (c *conn) find(limit, key []byte) (configured.Use, bool) {
 	return u, err == nil
 }
 
-func (c *conn) units(arg []byte, lowest int64) (int64, bool) {
+func (c *conn) units(what string, arg []byte, lowest int64) (int64, bool) {
 	n, ok := resp.Int(arg)
 	switch {
 	case !ok:
-		c.wantInt("n", arg)
+		c.wantInt(what, arg)
 	case n < lowest:
-		c.out.Error("ERR n is " + quoted(arg) + ": 0 or more is accepted")
+		c.out.Error("ERR " + what + " is " + quoted(arg) + ": " + itoa(lowest) + " or more is accepted")
 		ok = false
 	}
 	return n, ok
@@ -251,6 +251,11 @@ func (c *conn) decided(d policy.Decision, err error) {
 // decision writes a decision. Times are milliseconds, rounded up, and -1 is never.
 func (c *conn) decision(d policy.Decision) {
 	c.out.Map(6)
+	c.decisionPairs(&d)
+}
+
+// decisionPairs writes the pairs of a decision's map.
+func (c *conn) decisionPairs(d *policy.Decision) {
 	c.out.Bulk("allowed")
 	c.out.Bool(d.Allowed)
 	c.out.Pair("limit", d.Limit)

@@ -1,0 +1,152 @@
+package redisserver
+
+import (
+	"crypto/rand"
+	"time"
+
+	"github.com/ral-limiter/ral/cmd/rald/internal/configured"
+	"github.com/ral-limiter/ral/cmd/rald/internal/reservation"
+	"github.com/ral-limiter/ral/cmd/rald/internal/resp"
+	"github.com/ral-limiter/ral/internal/core/decide"
+	"github.com/ral-limiter/ral/policy"
+)
+
+// reserve is RAL.RESERVE limit key n ttl spend|release [id]: it takes n units, which a commit corrects,
+// and of which the last word tells what becomes at the deadline, ttl milliseconds later.
+func (c *conn) reserve(args [][]byte) {
+	u, ok := c.find(args[1], args[2])
+	if !ok {
+		return
+	}
+	if isInFlight(u.Limit) {
+		c.out.Error("ERR limit is " + quoted(args[1]) + ": a limit of units over time is accepted, as units in flight cannot be held over the wire yet")
+		return
+	}
+	n, ok := c.units("n", args[3], 1)
+	if !ok {
+		return
+	}
+	ttl, ok := c.timeToLiveOf(args[4])
+	if !ok {
+		return
+	}
+	action, ok := reservation.ParseAction(args[5])
+	if !ok {
+		c.out.Error("ERR the action at the deadline is " + quoted(args[5]) + ": spend or release is accepted")
+		return
+	}
+	if n > c.server.config.Reserve.maxUnits(u.Limit) {
+		d, err := u.Family.TakeWith(c.background(), u.Limit, u.Key, 0)
+		d.Allowed, d.RetryAfter = false, policy.Never
+		c.reserved("", 0, d, err)
+		return
+	}
+	name := rand.Text()
+	if len(args) == 7 && len(args[6]) > 0 {
+		name = string(bounded(args[6]))
+	}
+	id := idOf(u, name)
+	ttl, d, err := c.server.holdings().reserve(c.background(), u, id, n, ttl, action)
+	if !d.Allowed {
+		name = ""
+	}
+	c.reserved(name, ttl, d, err)
+}
+
+// reserved writes the reply to RAL.RESERVE: the ID, empty if the call was refused, the time to the
+// deadline, and the decision.
+func (c *conn) reserved(name string, ttl time.Duration, d policy.Decision, err error) {
+	if err != nil {
+		c.fail(err)
+		return
+	}
+	c.out.Map(8)
+	c.out.Bulk("id")
+	if name == "" {
+		c.out.Null()
+	} else {
+		c.out.Bulk(name)
+	}
+	c.out.Pair("ttl", ms(ttl))
+	c.decisionPairs(&d)
+}
+
+// commit is RAL.COMMIT limit key id actual: it ends the reservation with the actual units.
+func (c *conn) commit(args [][]byte) {
+	u, ok := c.find(args[1], args[2])
+	if !ok {
+		return
+	}
+	actual, ok := c.units("actual", args[4], 0)
+	if !ok {
+		return
+	}
+	if actual = min(actual, decide.MostCharge(u.Limit)); isInFlight(u.Limit) {
+		actual = 0 // the call is over, and has no cost
+	}
+	c.changed(c.server.holdings().commit(c.background(), u, idOf(u, string(bounded(args[3]))), actual))
+}
+
+// extend is RAL.EXTEND limit key id ttl: it moves the deadline to ttl milliseconds from now.
+func (c *conn) extend(args [][]byte) {
+	u, ok := c.find(args[1], args[2])
+	if !ok {
+		return
+	}
+	ttl, ok := c.timeToLiveOf(args[4])
+	if !ok {
+		return
+	}
+	c.changed(c.server.holdings().extend(c.background(), idOf(u, string(bounded(args[3]))), ttl))
+}
+
+// release is RAL.RELEASE limit key id: it gives the units back.
+func (c *conn) release(args [][]byte) {
+	if u, ok := c.find(args[1], args[2]); ok {
+		c.changed(c.server.holdings().release(c.background(), idOf(u, string(bounded(args[3])))))
+	}
+}
+
+// changed writes the reply to a command that names a reservation: its state, the units that count for it
+// now, and the time to its deadline.
+func (c *conn) changed(s standing, err error) {
+	if err != nil {
+		c.fail(err)
+		return
+	}
+	c.out.Map(3)
+	c.out.Bulk("state")
+	c.out.Bulk(s.state.String())
+	c.out.Pair("units", s.units)
+	c.out.Pair("ttl", ms(s.left))
+}
+
+// idOf returns the ID of a name. The key of a configured limit names the limit, whatever its present
+// figures.
+func idOf(u configured.Use, name string) reservation.ID {
+	id := reservation.ID{Key: u.Key, Name: name}
+	if u.Of == nil {
+		id.Limit = u.Limit.String()
+	}
+	return id
+}
+
+// timeToLiveOf parses milliseconds, 1 or more. A time beyond Reserve.Longest is cut to it.
+func (c *conn) timeToLiveOf(arg []byte) (time.Duration, bool) {
+	milliseconds, ok := resp.Int(arg)
+	if !ok || milliseconds < 1 {
+		c.out.Error("ERR ttl is " + quoted(arg) + ": 1 or more milliseconds are accepted")
+		return 0, false
+	}
+	longest := c.server.config.Reserve.Longest
+	if milliseconds > longest.Milliseconds() {
+		return longest, true
+	}
+	return time.Duration(milliseconds) * time.Millisecond, true
+}
+
+// isInFlight reports whether a limit counts units in use, which a commit gives back and never charges.
+func isInFlight(limit policy.Policy) bool {
+	_, ok := limit.(policy.Occupier)
+	return ok
+}
