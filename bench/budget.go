@@ -62,7 +62,7 @@ func (b budget) pace(elapsed time.Duration) float64 {
 }
 
 // share returns the most time for a workload that begins now. Later workloads keep the time of
-// their first rounds by estimate, or a proportional part. A long workload takes none from brief
+// their first rounds by estimate and pace, or a proportional part. A long workload takes none from brief
 // ones, which have the audits.
 func (b budget) share(elapsed time.Duration, now cost) time.Duration {
 	others := time.Duration(0)
@@ -71,9 +71,9 @@ func (b budget) share(elapsed time.Duration, now cost) time.Duration {
 			others += c.first
 		}
 	}
-	left := max(b.most-elapsed, 0)
-	part := float64(left) * float64(now.first) / float64(max(now.first+others, 1))
-	return max(left-others, time.Duration(part))
+	left := float64(max(b.most-elapsed, 0))
+	part := left * float64(now.first) / float64(max(now.first+others, 1))
+	return time.Duration(max(left-b.pace(elapsed)*float64(others), part))
 }
 
 func (b budget) bound(ctx context.Context, elapsed time.Duration, now cost) (context.Context, context.CancelFunc) {

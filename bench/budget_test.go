@@ -91,6 +91,13 @@ func TestRepeatsAreGivenUpBeforeRounds(t *testing.T) {
 	assert.False(t, r.mayRepeat(5*time.Second), "the rounds of its own workload come first")
 }
 
+func TestSlowWorkloadLeavesLaterTheirPart(t *testing.T) {
+	b := budget{most: 100 * time.Second, done: 2 * time.Second, later: []cost{{first: 30 * time.Second}}}
+	now := cost{first: 10 * time.Second}
+	assert.Equal(t, 68*time.Second, b.share(2*time.Second, now), "the later need 30 of 98 seconds")
+	assert.Equal(t, 22_500*time.Millisecond, b.share(10*time.Second, now), "by their pace all need more, so this has a quarter of 90 seconds")
+}
+
 func TestEndedIdlingIsUnknown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		forgets := sleeping("forgets", newKeyCost)
