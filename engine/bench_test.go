@@ -11,7 +11,7 @@ import (
 )
 
 // BenchmarkSteps measures a call on a known key step by step, each with all before:
-// docs/performance.md. GOMAXPROCS callers draw keys at random; figures are of processor time.
+// docs/experiments.md. GOMAXPROCS callers draw keys at random; figures are of processor time.
 func BenchmarkSteps(b *testing.B) {
 	epoch := time.Now()
 	steps := []struct {

@@ -63,7 +63,7 @@ var ErrFull = cell.ErrFull
 // is given up while it is blocked. Save and Config.State keep blocks.
 //
 // The first Block starts two goroutines, unless Config.Penalty has. From then on a call takes
-// somewhat longer (docs/performance.md). Blocks end 9 years after the engine's time began. The
+// somewhat longer (docs/experiments.md). Blocks end 9 years after the engine's time began. The
 // error is a *policy.FieldError unless d is 0 to 4 years (35040h), ErrClosed, ErrUnavailable, or
 // ErrFull. The key is then as before.
 func (e *Engine[K]) Block(key K, d time.Duration) error {

@@ -117,7 +117,7 @@ type Config struct {
 	// length of the jump, new keys too. Refund and Cancel can then give back units that had
 	// drained. With a coarse clock, a window of length t admits as much as the limit allows in t
 	// plus a tick, and a refused call may have to wait a tick longer than RetryAfter: see
-	// docs/performance.md.
+	// docs/experiments.md.
 	Clock func() policy.Instant
 
 	// PackageTime makes the engine read package time's clock for every decision. The default reads

@@ -8,7 +8,7 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// BenchmarkVerbs has each verb on one hot key. docs/performance.md has the ratios to Choke of the
+// BenchmarkVerbs has each verb on one hot key. docs/experiments.md has the ratios to Choke of the
 // same run.
 func BenchmarkVerbs(b *testing.B) {
 	wide, other := funnel(1<<40, 1<<20, time.Second), funnel(1<<39, 1<<19, time.Second)

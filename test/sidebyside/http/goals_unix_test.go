@@ -18,7 +18,7 @@ import (
 )
 
 // BenchmarkGoals measures the handler alone as ratios, medians of processor time: see
-// docs/performance.md. An operation is a round of turns, so that other load slows all alike.
+// docs/experiments.md. An operation is a round of turns, so that other load slows all alike.
 //
 //	go test -run '^$' -bench Goals -benchtime 40x -cpu 1 ./test/sidebyside/http
 func BenchmarkGoals(b *testing.B) {
