@@ -333,7 +333,7 @@ func (l *Limit[R, K, S]) TakeOne(ctx context.Context, r R, v *Result, d *Control
 	if !d.charges || v.Reason != limits.Admitted {
 		return nil
 	}
-	return &oneTaken{g, l.index}
+	return &grantTaken[R, S]{Grant: g, index: l.index}
 }
 
 // describeAgain looks up the limit after a wait. If engine.PolicyFor panics, units are given back.
@@ -385,14 +385,31 @@ func (v *Result) keyless(when limits.WhenNoKey, name string) {
 	v.Reason, v.Limit = limits.NoKey, name
 }
 
-type oneTaken struct {
+// grantTaken holds the units of a request under one limit.
+type grantTaken[R, S any] struct {
 	limits.Grant
 	index int
+	// tried is the Controller of a limit with Shadow, or nil. enforced holds the units of the other limits
+	// of that request, or is nil.
+	tried    *Controller[R, S]
+	enforced Settlement
 }
 
-func (t *oneTaken) settle(ctx context.Context, used [MaxLimits]int64) bool {
-	if used[t.index] == asTaken {
-		return true
+func (t *grantTaken[R, S]) settle(ctx context.Context, used [MaxLimits]int64) (sure bool) {
+	sure = t.enforced == nil || t.enforced.settle(ctx, used)
+	switch {
+	case used[t.index] == asTaken:
+	case t.tried != nil:
+		t.settleShadow(ctx, used[t.index])
+	default:
+		sure = t.Settle(ctx, used[t.index]) == nil // to the window of the take
 	}
-	return t.Settle(ctx, used[t.index]) == nil // to the window of the take
+	return sure
+}
+
+func (t *grantTaken[R, S]) settleShadow(ctx context.Context, used int64) {
+	defer t.tried.endShadow(ctx, t.index)
+	if err := t.Settle(ctx, used); err != nil {
+		t.tried.shadowFailed(ctx, t.index, err)
+	}
 }

@@ -260,23 +260,21 @@ func (t *taken) settle(ctx context.Context, used [MaxLimits]int64) bool {
 // askShadows asks the limits with Shadow about a request that the others admit. Their units are
 // settled with s, if the request is charged afterwards.
 func (d *Controller[R, S]) askShadows(ctx context.Context, r R, v *Result, s Settlement) Settlement {
-	later := &shadowsTaken[R, S]{live: s}
 	for i, l := range d.limiters {
 		p := d.parts[i]
 		if p == nil || !p.Shadow {
 			continue
 		}
-		var refused bool
-		if later.grants[i], refused = d.askShadow(ctx, r, l, i, v.common); refused {
+		grant, refused := d.askShadow(ctx, r, l, i, v.common)
+		if refused {
 			v.Shadowed = append(v.Shadowed, p.Name)
 			d.counters.shadowed[i].Add(1)
 		}
+		if d.charges && grant.State.Settler != nil {
+			s = &grantTaken[R, S]{grant, i, d, s}
+		}
 	}
-	if !d.charges {
-		return s
-	}
-	later.d = d
-	return later
+	return s
 }
 
 // askShadow reports whether a limit with Shadow refuses. Panics, errors and a bad cost only count.
@@ -323,27 +321,4 @@ func (d *Controller[R, S]) shadowCharge(ctx context.Context, r R, index int, ser
 		used = max(0, d.parts[index].Charge(r, served))
 	}()
 	return used
-}
-
-type shadowsTaken[R, S any] struct {
-	d      *Controller[R, S]
-	live   Settlement // nil if no limit is enforced
-	grants [MaxLimits]limits.Grant
-}
-
-func (t *shadowsTaken[R, S]) settle(ctx context.Context, used [MaxLimits]int64) (sure bool) {
-	sure = t.live == nil || t.live.settle(ctx, used)
-	for i := range t.grants {
-		if t.grants[i].State.Settler != nil && used[i] != asTaken {
-			t.settleShadow(ctx, i, used[i])
-		}
-	}
-	return sure
-}
-
-func (t *shadowsTaken[R, S]) settleShadow(ctx context.Context, index int, used int64) {
-	defer t.d.endShadow(ctx, index)
-	if err := t.grants[index].Settle(ctx, used); err != nil {
-		t.d.shadowFailed(ctx, index, err)
-	}
 }
