@@ -27,8 +27,8 @@ const (
 	// about 200 ns, which is 0.1 ns a refusal.
 	samplesPerHalving = 1024
 	maxWeight         = 2048
-	// doubt bounds the chance that a figure is not between its bounds, on either side.
-	doubt = 1e-12
+	// errorChance bounds the chance that a figure is not between its bounds, on either side.
+	errorChance = 1e-12
 )
 
 type refusedKeys[K comparable] struct {
@@ -264,7 +264,7 @@ func upperBound(count, weight uint64) uint64 {
 	if weight == 1 {
 		return count
 	}
-	x, far := float64(count)/float64(weight), -math.Log(doubt)
+	x, far := float64(count)/float64(weight), -math.Log(errorChance)
 	return uint64(chernoff(x, x+2*far+2*math.Sqrt(2*x*far), x) * float64(weight))
 }
 
@@ -277,7 +277,7 @@ func chernoff(x, out, in float64) float64 {
 		if x > 0 {
 			exponent += x * math.Log(x/mean)
 		}
-		if exponent > -math.Log(doubt) {
+		if exponent > -math.Log(errorChance) {
 			out = mean
 		} else {
 			in = mean

@@ -42,12 +42,12 @@ func TestBoundsOfASample(t *testing.T) {
 			require.LessOrEqual(t, least, count)
 			require.GreaterOrEqual(t, most, count)
 			atMost, _ := tails(float64(most+1)/float64(weight), samples)
-			assert.LessOrEqual(t, atMost, doubt*1.01, "%d of weight %d: %d at most", samples, weight, most)
-			assert.Greater(t, atMost, doubt/1000)
+			assert.LessOrEqual(t, atMost, errorChance*1.01, "%d of weight %d: %d at most", samples, weight, most)
+			assert.Greater(t, atMost, errorChance/1000)
 			if least > uint64(samples) { // else it is certain
 				_, atLeast := tails(float64(least-1)/float64(weight), samples)
-				assert.LessOrEqual(t, atLeast, doubt*1.01, "%d of weight %d: %d at least", samples, weight, least)
-				assert.Greater(t, atLeast, doubt/1000)
+				assert.LessOrEqual(t, atLeast, errorChance*1.01, "%d of weight %d: %d at least", samples, weight, least)
+				assert.Greater(t, atLeast, errorChance/1000)
 			}
 			assert.GreaterOrEqual(t, least, uint64(samples), "each sample is a refusal")
 		}

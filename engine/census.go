@@ -90,14 +90,15 @@ func (c *census[K]) part() (n int) {
 	now := c.clock()
 	for ; n < censusPart && !c.ended(); c.shard++ {
 		for e, r := range c.view.Filed(c.shard) {
-			c.count(e, r, now)
+			c.classify(e, r, now)
 			n++
 		}
 	}
 	return n
 }
 
-func (c *census[K]) count(e *table.Entry[K], r table.Reading, now policy.Instant) {
+// classify counts an entry by its use.
+func (c *census[K]) classify(e *table.Entry[K], r table.Reading, now policy.Instant) {
 	p := r.Terms.Policy
 	if c.chosen != nil {
 		if own := c.chosen(e.Key()); own != nil && r.Terms.ReadsWordsOf(own) {

@@ -120,7 +120,7 @@ func (c *knownCall) countAnswers(claims []Claim, o *Outcome) {
 		claim, d := &claims[i], &o.Decisions[i]
 		switch {
 		case o.Allowed && claim.engine.warns:
-			*d = claim.engine.count(claim.key, *d, claim.engine.offerBasis(*escape.Hide(&o.known[i].offer)))
+			*d = claim.engine.record(claim.key, *d, claim.engine.offerBasis(*escape.Hide(&o.known[i].offer)))
 		case o.Allowed:
 			claim.engine.tally.CountAdmitted()
 		case d.Allowed:

@@ -111,7 +111,7 @@ func (s *severalKeys) countAnswers(allowed bool) {
 		k := &s.keys[index]
 		switch {
 		case allowed == k.decision.Allowed && k.n != 0:
-			k.decision = k.engine.count(k.key, k.decision, k.basis)
+			k.decision = k.engine.record(k.key, k.decision, k.basis)
 		case !allowed && k.decision.Allowed:
 			k.engine.probeKey(k.key, 0, escape.Hide(&k.decision))
 		}
@@ -229,8 +229,8 @@ type claimer struct {
 	warns bool // see Config.WarnAt
 }
 
-// count counts an answer, and returns the decision afterwards: a counted refusal may block the key.
-func (c *claimer) count(key anyKey, d policy.Decision, basis cell.Basis) policy.Decision {
+// record counts an answer, and returns the decision afterwards: a counted refusal may block the key.
+func (c *claimer) record(key anyKey, d policy.Decision, basis cell.Basis) policy.Decision {
 	if due := c.countOne(d.Allowed, basis); due != (cell.Due{}) {
 		return c.finishOne(key, d, due)
 	}

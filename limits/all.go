@@ -377,7 +377,7 @@ func (m *mixed) last() (index int, retry time.Duration) {
 
 func (m *mixed) outcome(allowed bool, claims []Claim, parts []int) Outcome {
 	if !allowed {
-		m.doubt()
+		m.markInexact()
 	}
 	out := Outcome{Allowed: allowed, Answers: make([]Answer, len(claims)), Waited: m.waited}
 	b := binding.New(allowed)
@@ -400,8 +400,8 @@ func (m *mixed) outcome(allowed bool, claims []Claim, parts []int) Outcome {
 
 var errTwoLimits = errors.New("ral: limits: two claims on one key bring different limits, and when both would be met is unknown")
 
-// doubt marks answers about a key under different limits as not exact.
-func (m *mixed) doubt() {
+// markInexact marks answers about a key under different limits as not exact.
+func (m *mixed) markInexact() {
 	for i := range m.claims {
 		for j := range i {
 			if key, _ := m.claims[i].sameKey(&m.claims[j]); key {

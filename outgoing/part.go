@@ -225,13 +225,13 @@ func (p *part[K]) obey(a Answer, decided bool) {
 
 // believe drops a reset that has passed or is too far ahead.
 func (l *Line[K]) believe(a *Answer) {
-	ahead := l.pacing.MaxReset(a)
-	if !answer.IsPast(a) && a.Reset <= ahead {
+	latest := l.pacing.MaxReset(a)
+	if !answer.IsPast(a) && a.Reset <= latest {
 		return
 	}
 	if l.badResets.Add(1) == 1 {
 		l.config.Logger.Warn("outgoing: ignored a reset that is past or too far ahead; later ones are only counted",
-			slog.String("line", l.config.Name), slog.String("field", a.Field), slog.Duration("reset", a.Reset), slog.Duration("most", ahead))
+			slog.String("line", l.config.Name), slog.String("field", a.Field), slog.Duration("reset", a.Reset), slog.Duration("most", latest))
 	}
 	a.Reset = 0
 }

@@ -57,13 +57,13 @@ func (t *Table[K]) Apply(c Command[K]) (filed int) {
 		if t.nearlyFull {
 			// Two looks for each filed key keep up with a flood. The next RoomCommand does the
 			// rest.
-			t.MakeRoom(c.now, t.ahead(), 2*max(filed, 1))
+			t.MakeRoom(c.now, t.headroom(), 2*max(filed, 1))
 		}
 	case opRoom:
 		// Other callers may have asked before, perhaps for the same key.
 		if key := c.entry.Key(); t.places.full(t.maxKeys) && !t.has(t.hash(key), key) {
 			t.nearlyFull = true
-			t.MakeRoom(c.now, max(t.ahead(), 1), roomBudget)
+			t.MakeRoom(c.now, max(t.headroom(), 1), roomBudget)
 		}
 	case opSweep:
 		result := t.Sweep(c.now, int(c.n))

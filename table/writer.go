@@ -218,8 +218,8 @@ func (t *Table[K]) Sweep(now policy.Instant, budget int) (r SweepResult) {
 	return r
 }
 
-// ahead returns the number of places that a nearly full table keeps free.
-func (t *Table[K]) ahead() int64 { return min(roomStep, t.maxKeys/roomShare) }
+// headroom returns the number of places that a nearly full table keeps free.
+func (t *Table[K]) headroom() int64 { return min(roomStep, t.maxKeys/roomShare) }
 
 // MakeRoom evicts keys until want places are free, those with the least debt first, looking at most
 // at budget entries. It evicts none while the index is being rebuilt, because the least debt is not

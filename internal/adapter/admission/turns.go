@@ -17,12 +17,12 @@ import (
 // key's last turn is enough: of a thousand keys, in 32 KiB. NewTurns makes it. It is safe for
 // concurrent use.
 type Turns struct {
-	horizon int64 // from the earliest instant to the last turn
-	unit    int64 // to which clients are told times
-	seed    maphash.Seed
-	clock   *clock.Clock // nil for package time
-	epoch   time.Time
-	phase   float64 // of this server's turns between the fleet's, from 0 to 1
+	spread int64 // from the earliest instant to the last turn
+	unit   int64 // to which clients are told times
+	seed   maphash.Seed
+	clock  *clock.Clock // nil for package time
+	epoch  time.Time
+	phase  float64 // of this server's turns between the fleet's, from 0 to 1
 	// slots hold the last turns in sets of half a cache line: the tag of a key in the highest 16 bits,
 	// and below them the turn in units of 1,024 ns since the epoch.
 	slots [4096]atomic.Uint64
@@ -35,20 +35,20 @@ const (
 	tagMask  = uint64(math.MaxUint64 >> turnBits << turnBits)
 	turnUnit = 10 // bits of 1,024 ns
 	lastTurn = 1<<(turnBits+turnUnit) - 1<<turnUnit
-	farthest = lastTurn / 2 // horizon: 4 years
+	farthest = lastTurn / 2 // spread: 4 years
 
 	// manyUnits of time make a window so long that the rounding to a unit costs less than a 20th of it.
 	manyUnits = 24
 )
 
-// NewTurns returns Turns up to horizon after the instant at which a call would be admitted, or nil
-// if horizon is 0. unit is the unit to which times for clients are rounded up.
-func NewTurns(horizon, unit time.Duration) *Turns {
-	if horizon == 0 {
+// NewTurns returns Turns up to spread after the instant at which a call would be admitted, or nil
+// if spread is 0. unit is the unit to which times for clients are rounded up.
+func NewTurns(spread, unit time.Duration) *Turns {
+	if spread == 0 {
 		return nil
 	}
 	return &Turns{
-		horizon: min(int64(horizon), farthest), unit: int64(unit), seed: maphash.MakeSeed(), phase: rand.Float64(),
+		spread: min(int64(spread), farthest), unit: int64(unit), seed: maphash.MakeSeed(), phase: rand.Float64(),
 		clock: clock.Shared(), epoch: time.Now(),
 	}
 }
@@ -94,7 +94,7 @@ func grid(window, calls int64) int64 { return window / 64 / calls >> turnUnit <<
 func (t *Turns) after(hash uint64, after time.Duration, p pace, servers int) time.Duration {
 	now, phase := t.now(), int64(0)
 	if p.Step *= time.Duration(servers); servers > 1 {
-		phase, p.window = int64(t.phase*float64(min(int64(p.Step), t.horizon))), 0
+		phase, p.window = int64(t.phase*float64(min(int64(p.Step), t.spread))), 0
 	}
 	hash += uint64(now%t.unit*p.Phases/t.unit) * 0x9e3779b97f4a7c15 // another set, and another tag
 	return time.Duration(t.tell(hash, now, now+int64(after), phase, p) - now)
@@ -107,7 +107,7 @@ func (t *Turns) after(hash uint64, after time.Duration, p pace, servers int) tim
 func (t *Turns) tell(hash uint64, now, earliest, phase int64, p pace) int64 {
 	tag := hash >> turnBits << turnBits
 	set := t.slots[hash%uint64(len(t.slots)/slotsOfSet)*slotsOfSet:][:slotsOfSet]
-	latest := earliest + t.horizon
+	latest := earliest + t.spread
 	if p.Step < 0 || latest > lastTurn || latest < 0 {
 		return earliest
 	}

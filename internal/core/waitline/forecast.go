@@ -47,19 +47,19 @@ func (o *outlook[S]) add(state S, wait time.Duration) time.Duration {
 
 // forget drops the remembered forecasts and their states before each change of the queue except a
 // take at its head and a join at its end.
-func (l *line[K, S]) forget() { l.ahead, l.later = outlook[S]{}, outlook[S]{} }
+func (l *line[K, S]) forget() { l.fromNow, l.fromTurn = outlook[S]{}, outlook[S]{} }
 
 // headTook keeps the remembered forecast after its first call has taken, if the key's state is as
 // forecast.
 func (l *line[K, S]) headTook(call Call[S]) {
-	ahead := l.ahead
+	o := l.fromNow
 	l.forget()
-	if len(ahead.steps) != l.queue.Len()+1 {
+	if len(o.steps) != l.queue.Len()+1 {
 		return
 	}
-	if state, _ := call.State(); state == ahead.steps[0].state {
-		ahead.base, ahead.steps = state, ahead.steps[1:]
-		l.ahead = ahead
+	if state, _ := call.State(); state == o.steps[0].state {
+		o.base, o.steps = state, o.steps[1:]
+		l.fromNow = o
 	}
 }
 
@@ -116,7 +116,7 @@ func (l *line[K, S]) forecast(w *waiter[S], remembered bool) (wait time.Duration
 		// remembered forecast than in its recall.
 		left = untilTurn(last)
 	}
-	if wait, verdict, ok = run(&l.ahead, w, state, now); !ok || verdict != Fits || last == nil {
+	if wait, verdict, ok = run(&l.fromNow, w, state, now); !ok || verdict != Fits || last == nil {
 		return wait, verdict, ok
 	}
 	// Returned units may have made room before the last promised turn. Calls in line must not start
@@ -126,7 +126,7 @@ func (l *line[K, S]) forecast(w *waiter[S], remembered bool) (wait time.Duration
 		head = first
 	}
 	if _, soon, _ := head.call.Forecast(state, now); now+int64(soon) < last.start {
-		if wait, verdict, ok = run(&l.later, w, state, now+int64(left)); !ok {
+		if wait, verdict, ok = run(&l.fromTurn, w, state, now+int64(left)); !ok {
 			return 0, verdict, false
 		}
 		wait += left
@@ -178,7 +178,7 @@ func (l *line[K, S]) recall(o *outlook[S], w *waiter[S], state S, from int64) (w
 }
 
 func (l *line[K, S]) trim() {
-	for _, o := range []*outlook[S]{&l.ahead, &l.later} {
+	for _, o := range []*outlook[S]{&l.fromNow, &l.fromTurn} {
 		o.steps = o.steps[:min(len(o.steps), l.queue.Len())]
 	}
 }

@@ -163,10 +163,10 @@ func compare(
 			continue
 		}
 		recalled++
-		ahead, later := l.ahead, l.later
+		fromNow, fromTurn := l.fromNow, l.fromTurn
 		l.forget()
 		wait, walked, _ := l.forecast(w, false)
-		l.ahead, l.later = ahead, later
+		l.fromNow, l.fromTurn = fromNow, fromTurn
 		if verdict == walked && early == wait {
 			exact++
 		}

@@ -29,8 +29,9 @@ type line[K, S comparable] struct {
 	queue    *list.List
 	promised *list.List
 	// retry is when the head tries again after a failed take, unless a promised turn wakes it.
-	retry        time.Time
-	ahead, later outlook[S] // remembered forecasts
+	retry time.Time
+	// fromNow and fromTurn remember the forecasts of the queue, from now and from the last promised turn.
+	fromNow, fromTurn outlook[S]
 }
 
 type waiter[S comparable] struct {
