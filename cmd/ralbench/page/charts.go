@@ -212,7 +212,7 @@ func (g byName) scaling(d report.Document) chart {
 				c.Points = append(c.Points, p)
 			}
 		}
-		if ns, ok := d.Model(g.name, w.CPU, d.Transfer); ok {
+		if ns, ok := d.Model(g.name, report.Transfer{Cores: w.CPU, Time: d.Transfer}); ok {
 			speed := 1e9 * float64(w.CPU) / ns
 			c.Points = append(c.Points, point{Contender: "Ral by the model", X: w.CPU, Value: speed, Text: format.Count(speed)})
 		}

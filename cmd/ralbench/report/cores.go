@@ -42,15 +42,17 @@ func CoreWorkloads() (names []string) {
 	return names
 }
 
-// Transfers are the times that a compare-and-swap needs for a line that another core has changed,
-// and the cores for which the model takes them if this machine has fewer: about 120, 320 and 430
-// cycles of a Xeon of 2.13 GHz with the other core on the same die, one hop and two hops away, in
-// David, Guerraoui and Trigonakis, Everything you always wanted to know about synchronization,
-// SOSP 2013.
-var Transfers = []struct {
+// Transfer is the nanoseconds that a compare-and-swap needs for a line that another of so many cores
+// has changed.
+type Transfer struct {
 	Cores int
-	Time  float64 // in nanoseconds
-}{{8, 56}, {16, 56}, {32, 150}, {128, 202}}
+	Time  float64
+}
+
+// Transfers are taken for more cores than this machine has: about 120, 320 and 430 cycles of a Xeon
+// of 2.13 GHz with the other core on the same die, one hop and two hops away, in David, Guerraoui
+// and Trigonakis, Everything you always wanted to know about synchronization, SOSP 2013.
+var Transfers = []Transfer{{8, 56}, {16, 56}, {32, 150}, {128, 202}}
 
 // cost returns the nanoseconds of processor time of a call on N cores that all call all the time.
 // alone is the cost on one core.
@@ -67,16 +69,26 @@ func (p path) cost(alone, transfer float64, cores int, share float64) float64 {
 	return max(moved, float64(p.shared)*transfer*n*share)
 }
 
-// Model returns the nanoseconds of a call of Ral in a workload on so many cores, by its measured
+// Model returns the nanoseconds of a call of Ral in a workload with this transfer, by its measured
 // cost on one core. It reports false if the run or the model has none.
-func (d Document) Model(workload string, cores int, transfer float64) (float64, bool) {
-	i := slices.IndexFunc(d.Workloads, func(w bench.WorkloadReport) bool { return w.Name == workload && w.CPU == 1 })
-	modelled := slices.IndexFunc(CoreWorkloads(), func(name string) bool { return name == workload })
-	if transfer == 0 || i < 0 || modelled < 0 || coreWorkloads[modelled].path == nil || d.Workloads[i].Result(ral) == nil {
-		return 0, false
+func (d Document) Model(workload string, t Transfer) (float64, bool) {
+	alone := d.on(workload, 1)
+	for _, w := range coreWorkloads {
+		if w.name == workload && w.path != nil && t.Time > 0 && alone != nil {
+			return w.path.cost(alone.NsPerOp.Median, t.Time, t.Cores, w.share), true
+		}
 	}
-	w := coreWorkloads[modelled]
-	return w.path.cost(d.Workloads[i].Result(ral).NsPerOp.Median, transfer, cores, w.share), true
+	return 0, false
+}
+
+// on returns the result of Ral in a workload on so many cores, nil if there is none.
+func (d Document) on(workload string, cores int) *bench.Result {
+	for _, w := range d.Workloads {
+		if w.Name == workload && w.CPU == cores {
+			return w.Result(ral)
+		}
+	}
+	return nil
 }
 
 // CoresTable returns the costs of a call of Ral by number of cores, without rows unless the run was
@@ -89,39 +101,31 @@ func CoresTable(d Document) Table {
 	if d.Transfer == 0 {
 		return t
 	}
-	here := d.Settings.CPUs[len(d.Settings.CPUs)-1]
+	var columns []Transfer
 	for _, cpu := range d.Settings.CPUs {
-		t.Columns = append(t.Columns, figures(strconv.Itoa(cpu))...)
+		columns = append(columns, Transfer{cpu, d.Transfer})
 	}
 	for _, larger := range Transfers {
-		if larger.Cores > here {
-			t.Columns = append(t.Columns, figures(strconv.Itoa(larger.Cores))...)
+		if larger.Cores > slices.Max(d.Settings.CPUs) {
+			columns = append(columns, larger)
 		}
 	}
-	for _, name := range CoreWorkloads() {
-		measured, model := []string{name, "measured"}, []string{name, "by the model"}
-		for _, cpu := range d.Settings.CPUs {
-			cell := nothing
-			for _, w := range d.Workloads {
-				if mine := w.Result(ral); w.Name == name && w.CPU == cpu && mine != nil {
-					cell = costs.Show(*mine)
-				}
+	for _, c := range columns {
+		t.Columns = append(t.Columns, figures(strconv.Itoa(c.Cores))...)
+	}
+	for _, w := range coreWorkloads {
+		measured, model := []string{w.name, "measured"}, []string{w.name, "by the model"}
+		for _, c := range columns {
+			figure, cost := nothing, nothing
+			if r := d.on(w.name, c.Cores); r != nil {
+				figure = costs.Show(*r)
 			}
-			measured, model = append(measured, cell), append(model, d.modelCell(name, cpu, d.Transfer))
-		}
-		for _, larger := range Transfers {
-			if larger.Cores > here {
-				measured, model = append(measured, nothing), append(model, d.modelCell(name, larger.Cores, larger.Time))
+			if x, ok := d.Model(w.name, c); ok {
+				cost = format.Digits(x)
 			}
+			measured, model = append(measured, figure), append(model, cost)
 		}
 		t.Rows = append(t.Rows, Row{KindRal, measured}, Row{KindYardstick, model})
 	}
 	return t
-}
-
-func (d Document) modelCell(workload string, cores int, transfer float64) string {
-	if x, ok := d.Model(workload, cores, transfer); ok {
-		return format.Digits(x)
-	}
-	return nothing
 }
