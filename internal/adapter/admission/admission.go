@@ -2,6 +2,8 @@ package admission
 
 import (
 	"context"
+	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/ral-limiter/ral/internal/core/whole"
@@ -192,6 +194,22 @@ func (d *Controller[R, S]) used(ctx context.Context, r R, served S) (used [MaxLi
 		}
 	}
 	return used
+}
+
+// endShadow is deferred around a limit with Shadow: its panic ends there.
+func (d *Controller[R, S]) endShadow(ctx context.Context, at int) {
+	if cause := recover(); cause != nil {
+		d.shadowFailed(ctx, at, cause)
+	}
+}
+
+// shadowFailed counts a failure of a limit with Shadow, and logs the first.
+func (d *Controller[R, S]) shadowFailed(ctx context.Context, index int, cause any) {
+	d.counters.shadowFailed[index].Add(1)
+	if d.log.to != nil && !d.log.shadowFailed[index].Swap(true) {
+		d.log.to.LogAttrs(ctx, slog.LevelError, "rate limit: a limit with Shadow failed, and is not decided",
+			slog.String("limit", d.parts[index].Name), slog.String("cause", Cut(fmt.Sprint(cause))))
+	}
 }
 
 // patience returns the longest wait under a limit, which may be nil. 0 waits only if that delays.

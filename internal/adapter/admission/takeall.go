@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"math"
 	"time"
 
@@ -295,22 +294,6 @@ func (d *Controller[R, S]) askShadow(ctx context.Context, r R, l Any[R, S], inde
 		return g, l.Of().WhenNoKey != limits.Skip
 	}
 	return g, !g.Allowed
-}
-
-// endShadow is deferred around a limit with Shadow: its panic ends there.
-func (d *Controller[R, S]) endShadow(ctx context.Context, at int) {
-	if cause := recover(); cause != nil {
-		d.shadowFailed(ctx, at, cause)
-	}
-}
-
-// shadowFailed counts a failure of a limit with Shadow, and logs the first.
-func (d *Controller[R, S]) shadowFailed(ctx context.Context, index int, cause any) {
-	d.counters.shadowFailed[index].Add(1)
-	if d.log.to != nil && !d.log.shadowFailed[index].Swap(true) {
-		d.log.to.LogAttrs(ctx, slog.LevelError, "rate limit: a limit with Shadow failed, and is not decided",
-			slog.String("limit", d.parts[index].Name), slog.String("cause", Cut(fmt.Sprint(cause))))
-	}
 }
 
 // shadowCharge returns a request's used units of a limit with Shadow, or asTaken if Charge panics.
