@@ -46,7 +46,7 @@ const (
 
 var (
 	textAliases  = map[string]string{"addr": "remote_addr", "user": "remote_user", "agent": "http_user_agent", "referer": "http_referer", "bytes": "body_bytes_sent"}
-	caddyAliases = map[string]string{"addr": "request.client_ip", "user": "user_id", "method": "request.method", "path": "request.uri", "host": "request.host"}
+	caddyAliases = map[string]string{"addr": "request.client_ip|request.remote_ip", "user": "user_id", "method": "request.method", "path": "request.uri", "host": "request.host"}
 	envoyAliases = map[string]string{"addr": "downstream_remote_address", "host": "authority", "agent": "user_agent"}
 )
 
@@ -124,15 +124,20 @@ func (p *preset) open(wanted []string, header []byte) (form, error) {
 	}
 	o := &objects{p: p}
 	for _, name := range wanted {
-		o.paths = append(o.paths, strings.Split(name, "."))
+		var paths [][]string
+		for _, path := range strings.Split(name, "|") {
+			paths = append(paths, strings.Split(path, "."))
+		}
+		o.paths = append(o.paths, paths)
 	}
 	return o, nil
 }
 
-// objects reads a JSON object a line. The names of inner fields follow those of outer fields and a dot.
+// objects reads a JSON object a line. The names of inner fields follow those of outer fields and a dot. Of names
+// with | between them the first that a line has counts, as older versions of Caddy have other names.
 type objects struct {
 	p     *preset
-	paths [][]string
+	paths [][][]string
 }
 
 func (o *objects) read(line []byte, values [][]byte) bool {
@@ -140,11 +145,14 @@ func (o *objects) read(line []byte, values [][]byte) bool {
 	if json.Unmarshal(line, &fields) != nil || fields == nil {
 		return false
 	}
-	for i, path := range o.paths {
-		if path[0] == "" {
+	for i, paths := range o.paths {
+		if paths[0][0] == "" {
 			continue
 		}
-		raw, ok := lookup(fields, path)
+		raw, ok := lookup(fields, paths[0])
+		for next := 1; !ok && next < len(paths); next++ {
+			raw, ok = lookup(fields, paths[next])
+		}
 		switch {
 		case !ok || string(raw) == "null":
 			continue
@@ -161,7 +169,7 @@ func (o *objects) read(line []byte, values [][]byte) bool {
 			}
 		}
 		values[i] = raw
-		if o.p.isStart && i >= roles && path[0] == envoyAliases["addr"] {
+		if o.p.isStart && i >= roles && paths[0][0] == envoyAliases["addr"] {
 			values[i] = withoutPort(raw)
 		}
 	}
