@@ -62,6 +62,15 @@ func get(client *http.Client, url string) (http.Header, error) {
 	return a.Header, errors.Join(err, a.Body.Close())
 }
 
+// awaitLines waits until a log has so many lines, since a proxy writes a line after it has answered.
+func awaitLines(t *testing.T, file string, lines int) {
+	t.Helper()
+	must.Await(t, func() bool {
+		text, err := os.ReadFile(file)
+		return err == nil && strings.Count(string(text), "\n") == lines
+	}, "the log has %d lines", lines)
+}
+
 // judged is a key's state as nginx's verdicts left it.
 type judged struct {
 	limit    policy.Policy
@@ -147,6 +156,7 @@ location /delayed { limit_req zone=delayed burst=%[1]d; empty_gif; }`, burst))
 		})
 	}
 	clients.Wait()
+	awaitLines(t, log, int(verdicts[0].Load()+verdicts[1].Load()))
 	stop()
 
 	reader := must.Get(accesslog.NewReader(accesslog.Config{Format: strings.Replace(format, "$uri$arg_k", "$key", 1), Key: []string{"key"}, Plan: "limit_req_status"}, nil, log))
@@ -214,11 +224,7 @@ func TestDefaultLogsBehindProxies(t *testing.T) {
 				must.Get(get(http.DefaultClient, "http://"+addr+"/\"a\"?b=%22"))
 			}
 			http.DefaultClient.CloseIdleConnections()
-			// Caddy writes a line after it has answered.
-			must.Await(t, func() bool {
-				text, err := os.ReadFile(logFile)
-				return err == nil && strings.Count(string(text), "\n") == 20
-			}, "the log has 20 lines")
+			awaitLines(t, logFile, 20)
 			stop()
 			text, err := onLog(t, "", "replay", "--json", "--show-keys", "--limit", "funnel 5, 1/h", "--against", "funnel 6, 1/h", logFile)
 			require.NoError(t, err)
