@@ -173,7 +173,7 @@ location /delayed { limit_req zone=delayed burst=%[1]d; empty_gif; }`, burst))
 	}
 	require.Empty(t, reader.Unreadable())
 	all := make([]judged, numbers.Size())
-	require.Len(t, all, 2*keys)
+	require.Greater(t, len(all), keys, "both kinds of limits have judged")
 	var zero, differ, requests int
 	for q, ok := window.Pop(true); ok; q, ok = window.Pop(true) {
 		if zero == 0 {
