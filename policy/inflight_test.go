@@ -146,6 +146,7 @@ type unit struct {
 type audit struct {
 	longest time.Duration
 	units   []unit
+	ended   []unit // those that no release found, which may count until their part leaves
 }
 
 // bounds returns the number of units no older than longest, and of those that no limit of the family
@@ -155,6 +156,8 @@ func (a *audit) bounds(now policy.Instant) (young, counted int64) {
 		if now < u.since+policy.Instant(a.longest) {
 			young++
 		}
+	}
+	for _, u := range append(a.ended, a.units...) {
 		if now < u.since+policy.Instant(2*a.longest)+16 {
 			counted++
 		}
@@ -217,9 +220,10 @@ func TestInFlightByOutsideAudit(t *testing.T) {
 	}
 }
 
-// lose forgets a unit that does not count, which must be older than longest.
+// lose ends a unit that no release found, which must be older than longest.
 func (a *audit) lose(t *testing.T, i int, now policy.Instant) {
 	assert.GreaterOrEqual(t, now, a.units[i].since+policy.Instant(a.longest), "a unit in use is lost")
+	a.ended = append(a.ended, a.units[i])
 	a.units = append(a.units[:i:i], a.units[i+1:]...)
 }
 
