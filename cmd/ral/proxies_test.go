@@ -174,10 +174,11 @@ location /delayed { limit_req zone=delayed burst=%[1]d; empty_gif; }`, burst))
 	require.Empty(t, reader.Unreadable())
 	all := make([]judged, numbers.Size())
 	require.Greater(t, len(all), keys, "both kinds of limits have judged")
-	var zero, differ, requests int
+	var zero int64
+	var differ, requests int
 	for q, ok := window.Pop(true); ok; q, ok = window.Pop(true) {
 		if zero == 0 {
-			zero = int(q.Arrival) - int(time.Hour)
+			zero = int64(q.Arrival) - int64(time.Hour)
 		}
 		j := &all[q.Key]
 		if j.limit == nil {
@@ -187,7 +188,7 @@ location /delayed { limit_req zone=delayed burst=%[1]d; empty_gif; }`, burst))
 			}
 		}
 		requests++
-		require.NoError(t, j.judge(policy.Instant(q.Arrival-int64(zero)), q.WasRefused), "%s, request %d", numbers.Name(q.Key), j.requests)
+		require.NoError(t, j.judge(policy.Instant(q.Arrival-zero), q.WasRefused), "%s, request %d", numbers.Name(q.Key), j.requests)
 	}
 	for i := range all {
 		differ += all[i].differ

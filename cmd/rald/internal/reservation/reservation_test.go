@@ -111,7 +111,7 @@ func TestEndedIDsAreKeptForTheLongestTime(t *testing.T) {
 	b.Commit(r, 5, 4)
 	assert.Same(t, r, b.Find(named("a"), 64))
 	assert.Nil(t, b.Find(named("a"), 65), "although Due has not run")
-	assert.EqualValues(t, math.MaxInt64, b.Next())
+	assert.EqualValues(t, int64(math.MaxInt64), b.Next())
 
 	// A commit after the deadline is kept as long.
 	r = b.Reserve(named("b"), 4, 10, Spend, 0)
