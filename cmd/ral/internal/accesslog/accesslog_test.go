@@ -194,8 +194,10 @@ func TestStamps(t *testing.T) {
 		_, _, ok := stamp([]byte(text))
 		assert.False(t, ok, text)
 	}
-	for at := time.Date(1970, 1, 1, 0, 0, 0, 0, time.UTC); at.Year() < 2110; at = at.AddDate(0, 0, 1) {
-		require.Equal(t, at.Unix()/86400, days(int64(at.Year()), int64(at.Month()), int64(at.Day())), at)
+	for day := time.Date(1970, 1, 1, 0, 0, 0, 0, time.UTC); day.Year() < 2110; day = day.AddDate(0, 0, 1) {
+		got, _, ok := stamp([]byte(day.Format("02/Jan/2006:15:04:05 -0700")))
+		require.True(t, ok)
+		require.Equal(t, day.UnixNano(), got, day)
 	}
 }
 

@@ -58,19 +58,11 @@ func commonStamp(b []byte) (nanos int64, isWhole, ok bool) {
 	if b[21] == '-' {
 		zone = -zone
 	}
-	seconds := days(year, int64(month/3)+1, day)*86400 + hour*3600 + minute*60 + second - zone*60
+	seconds := time.Date(int(year), time.Month(month/3+1), int(day), int(hour), int(minute-zone), int(second), 0, time.UTC).Unix()
 	if seconds < 0 || seconds > latest/int64(time.Second) {
 		return 0, false, false
 	}
 	return seconds * int64(time.Second), true, true
-}
-
-// days returns the days since January 1, 1970 in the Gregorian calendar, with years that begin in March.
-func days(year, month, day int64) int64 {
-	if month < 3 {
-		year, month = year-1, month+12
-	}
-	return 365*year + year/4 - year/100 + year/400 + (153*(month-3)+2)/5 + day - 719469
 }
 
 // duration reads a decimal number of units. Nothing and "-" are 0.
