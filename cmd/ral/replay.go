@@ -155,7 +155,7 @@ func (c *condition) holds(d *replayed) (holds bool, figure string) {
 		n = r.Lifted.Keys
 	case "refused requests", "refused keys":
 		for _, s := range r.Scenarios {
-			if s.Name == "compared with" || s.Name == "all come again" {
+			if s.Name == replay.ComparedWith || s.Name == replay.AllComeAgain {
 				continue
 			}
 			if c.figure == "refused keys" {
@@ -186,9 +186,9 @@ func resultNotes(r *replay.Result, retries bool) (notes []string) {
 		lost += s.Lost
 	}
 	switch {
-	case names["at most"]:
+	case names[replay.AtMost]:
 		notes = append(notes, `The log has whole seconds. The refusals lie between "at least" and "at most", whatever the fractions were.`)
-	case names["spread evenly"]:
+	case names[replay.SpreadEvenly]:
 		notes = append(notes, `The log has whole seconds. "spread evenly" is another assumption about the fractions. The refusals may lie outside of both.`)
 	}
 	notes = append(notes, "The log's first requests find keys without debts, since older requests are unknown.")
@@ -238,9 +238,9 @@ func (d *replayed) report() *report.Report {
 	out.Parts = append(out.Parts, report.Part{Title: "Refused", About: "requests and keys", Table: answers})
 	for _, s := range r.Scenarios {
 		switch {
-		case s.Name == "all come again":
+		case s.Name == replay.AllComeAgain:
 			out.Parts[0].About += fmt.Sprintf("; of those that come again %d pass later, and %d give up", s.Late, s.GaveUp)
-		case s.Name == "as logged" && s.Delayed > 0:
+		case s.Name == replay.AsLogged && s.Delayed > 0:
 			out.Parts[0].About += fmt.Sprintf("; %d more wait in the queue", s.Delayed)
 		}
 	}

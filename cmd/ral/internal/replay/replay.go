@@ -62,7 +62,6 @@ func (r *Replay) Add(e *accesslog.Entry) {
 	}
 	key, ok := r.keys.Number(e.Key)
 	if !ok {
-		r.totals.Unknown++
 		return
 	}
 	r.keys.Pin(key)
@@ -122,7 +121,7 @@ func (r *Replay) run(q *traffic.Request) {
 		switch {
 		case i == 0:
 			allowed = ok
-		case s.role == roleAgainst:
+		case s.totals.Name == ComparedWith:
 			before = !ok
 		}
 	}
@@ -217,7 +216,7 @@ func (r *Replay) Result() *Result {
 	t.From, t.To = time.Unix(0, r.zero).UTC(), time.Unix(0, r.now).UTC()
 	t.AreWhole = !r.hasBroken
 	t.Late, t.Crowded = r.window.Late, r.window.Crowded
-	t.Forgotten = r.keys.Forgotten
+	t.Unknown, t.Forgotten = r.keys.Unknown, r.keys.Forgotten
 	t.Chart, t.SlotWidth = r.chart.slots, r.chart.Width
 	return t
 }

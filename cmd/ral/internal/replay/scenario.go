@@ -7,16 +7,19 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// role is a scenario's part in the result.
-type role string
-
+// The names of scenarios.
 const (
-	roleStamps  role = "as logged"     // the first, which always is there
-	roleFewest  role = "at least"      // a proven bound
-	roleMost    role = "at most"       // a proven bound
-	roleSpread  role = "spread evenly" // an assumption
-	roleRetries role = "all come again"
-	roleAgainst role = "compared with"
+	// AsLogged asks the limits at the times of the log. It is the first scenario, and always there.
+	AsLogged = "as logged"
+	// AtLeast and AtMost are proven bounds.
+	AtLeast = "at least"
+	AtMost  = "at most"
+	// SpreadEvenly is an assumption about the fractions of whole seconds.
+	SpreadEvenly = "spread evenly"
+	// AllComeAgain is the scenario of Config.Retries.
+	AllComeAgain = "all come again"
+	// ComparedWith has Config.Against.
+	ComparedWith = "compared with"
 )
 
 // MaxTries bounds how often a refused request comes again.
@@ -24,7 +27,6 @@ const MaxTries = 16
 
 // scenario is a set of limits, and an assumption about the requests that the log does not tell.
 type scenario struct {
-	role     role
 	index    int // among the scenarios
 	limits   []policy.Policy
 	first    int  // of its words

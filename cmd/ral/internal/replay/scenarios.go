@@ -30,8 +30,8 @@ type Config struct {
 // scenariosFor returns the scenarios of a log that begins at zero. areWhole reports whether its stamps are whole
 // seconds.
 func scenariosFor(c Config, areWhole bool, zero time.Time) (all []*scenario) {
-	add := func(role role, limits ...policy.Policy) *scenario {
-		s := &scenario{role: role, index: len(all), totals: Scenario{Name: string(role)}}
+	add := func(name string, limits ...policy.Policy) *scenario {
+		s := &scenario{index: len(all), totals: Scenario{Name: name}}
 		for _, limit := range limits {
 			s.totals.Bound = append(s.totals.Bound, Bound{Limit: limit.String()})
 			if a, ok := limit.(policy.Anchored); ok {
@@ -42,21 +42,21 @@ func scenariosFor(c Config, areWhole bool, zero time.Time) (all []*scenario) {
 		all = append(all, s)
 		return s
 	}
-	add(roleStamps, c.Limits...)
+	add(AsLogged, c.Limits...)
 	if len(c.Against) > 0 {
-		add(roleAgainst, c.Against...)
+		add(ComparedWith, c.Against...)
 	}
 	if areWhole {
 		strict, lenient := bounds(c)
 		if strict != nil {
-			add(roleFewest, lenient)
-			add(roleMost, strict)
+			add(AtLeast, lenient)
+			add(AtMost, strict)
 		} else {
-			add(roleSpread, c.Limits...).isSpread = true
+			add(SpreadEvenly, c.Limits...).isSpread = true
 		}
 	}
 	if c.Retries {
-		add(roleRetries, c.Limits...).retries = true
+		add(AllComeAgain, c.Limits...).retries = true
 	}
 	return all
 }
