@@ -148,15 +148,23 @@ func (r *reservations) find(ctx context.Context, id reservation.ID) (home *part,
 	}
 }
 
-// unlocked calls f without the lock, while other commands on the reservation wait.
-func (p *part) unlocked(v *holding, f func()) {
+// occupy has other commands on the reservation wait until free is called. Both need the lock of the part.
+func (v *holding) occupy() (free func()) {
 	busy := make(chan struct{})
 	v.busy = busy
+	return func() {
+		v.busy = nil
+		close(busy)
+	}
+}
+
+// unlocked calls f without the lock, while other commands on the reservation wait.
+func (p *part) unlocked(v *holding, f func()) {
+	free := v.occupy()
 	p.mu.Unlock()
 	defer func() {
 		p.mu.Lock()
-		v.busy = nil
-		close(busy)
+		free()
 	}()
 	f()
 }
@@ -330,14 +338,12 @@ func (r *reservations) expirePart(home *part) (more bool) {
 			continue
 		}
 		// The goroutine cannot lock the part before all of them are busy.
-		v, counted, busy := entry.Value, entry.Counted, make(chan struct{})
-		v.busy = busy
+		v, counted, free := entry.Value, entry.Counted, entry.Value.occupy()
 		settling.Go(func() {
-			err := v.grant.Settle(context.Background(), counted)
+			v.settle(context.Background(), nil, before, counted)
 			home.mu.Lock()
 			defer home.mu.Unlock()
-			v.err, v.busy = err, nil
-			close(busy)
+			free()
 		})
 	}
 	return true

@@ -11,8 +11,8 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// reserve is RAL.RESERVE limit key n ttl spend|release [id]: it takes n units, which a commit corrects,
-// and of which the last word tells what becomes at the deadline, ttl milliseconds later.
+// reserve is RAL.RESERVE limit key n ttl spend|release [id]: it takes n units, which a commit corrects. The
+// units are spent or released at the deadline, ttl milliseconds later.
 func (c *conn) reserve(args [][]byte) {
 	u, ok := c.find(args[1], args[2])
 	if !ok {
@@ -41,16 +41,16 @@ func (c *conn) reserve(args [][]byte) {
 		c.reserved("", 0, d, err)
 		return
 	}
-	name := rand.Text()
+	name := []byte(rand.Text())
 	if len(args) == 7 && len(args[6]) > 0 {
-		name = string(bounded(args[6]))
+		name = args[6]
 	}
 	id := idOf(u, name)
 	ttl, d, err := c.server.holdings().reserve(c.background(), u, id, n, ttl, action)
 	if !d.Allowed {
-		name = ""
+		id.Name = ""
 	}
-	c.reserved(name, ttl, d, err)
+	c.reserved(id.Name, ttl, d, err)
 }
 
 // reserved writes the reply to RAL.RESERVE: the ID, empty if the call was refused, the time to the
@@ -84,7 +84,7 @@ func (c *conn) commit(args [][]byte) {
 	if actual = min(actual, decide.MostCharge(u.Limit)); isInFlight(u.Limit) {
 		actual = 0 // the call is over, and has no cost
 	}
-	c.changed(c.server.holdings().commit(c.background(), u, idOf(u, string(bounded(args[3]))), actual))
+	c.changed(c.server.holdings().commit(c.background(), u, idOf(u, args[3]), actual))
 }
 
 // extend is RAL.EXTEND limit key id ttl: it moves the deadline to ttl milliseconds from now.
@@ -97,13 +97,13 @@ func (c *conn) extend(args [][]byte) {
 	if !ok {
 		return
 	}
-	c.changed(c.server.holdings().extend(c.background(), idOf(u, string(bounded(args[3]))), ttl))
+	c.changed(c.server.holdings().extend(c.background(), idOf(u, args[3]), ttl))
 }
 
 // release is RAL.RELEASE limit key id: it gives the units back.
 func (c *conn) release(args [][]byte) {
 	if u, ok := c.find(args[1], args[2]); ok {
-		c.changed(c.server.holdings().release(c.background(), idOf(u, string(bounded(args[3])))))
+		c.changed(c.server.holdings().release(c.background(), idOf(u, args[3])))
 	}
 }
 
@@ -121,10 +121,10 @@ func (c *conn) changed(s standing, err error) {
 	c.out.Pair("ttl", ms(s.left))
 }
 
-// idOf returns the ID of a name. The key of a configured limit names the limit, whatever its present
+// idOf returns the ID of a client's name for a reservation. The key of a configured limit names the limit, whatever its present
 // figures.
-func idOf(u configured.Use, name string) reservation.ID {
-	id := reservation.ID{Key: u.Key, Name: name}
+func idOf(u configured.Use, name []byte) reservation.ID {
+	id := reservation.ID{Key: u.Key, Name: string(bounded(name))}
 	if u.Of == nil {
 		id.Limit = u.Limit.String()
 	}

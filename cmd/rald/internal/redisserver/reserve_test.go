@@ -18,9 +18,7 @@ import (
 
 	"github.com/ral-limiter/ral/cmd/rald/internal/configured"
 	"github.com/ral-limiter/ral/cmd/rald/internal/families"
-	"github.com/ral-limiter/ral/cmd/rald/internal/redistest"
 	"github.com/ral-limiter/ral/cmd/rald/internal/reservation"
-	"github.com/ral-limiter/ral/fleet"
 	"github.com/ral-limiter/ral/internal/testkit/testenv"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
@@ -336,7 +334,7 @@ func permute(words []string, f func([]string)) {
 func raceReservation(t *testing.T, action reservation.Action, calls []string) string {
 	t.Helper()
 	r, u, now := newDesk(t)
-	id, ctx := idOf(u, "r"), context.Background()
+	id, ctx := idOf(u, []byte("r")), context.Background()
 	_, d, err := r.reserve(ctx, u, id, 4, time.Second, action)
 	require.True(t, err == nil && d.Allowed)
 
@@ -433,14 +431,7 @@ func modelReservation(action reservation.Action, calls, order []string) string {
 //
 // Promise: Redis and engines answer the commands of reservations alike.
 func TestReservationsOverRedisAreThoseOfAnEngine(t *testing.T) {
-	of, r := redistest.Open(t, fleet.FallbackClosed)
-	keep, err := families.New(of)
-	require.NoError(t, err)
-	over := connect(t, Config{Families: keep}).three()
-	in := connect(t, Config{}).three()
-	seed := testenv.Seed(t)
-	random := rand.New(rand.NewPCG(seed, 0))
-	one := func(words ...string) string { return words[random.IntN(len(words))] }
+	over, in, r, seed, one := twins(t)
 	limit := func() string { return one("slow", "login", "window_6/300d", "sliding_7/300d", "at_most_5/300d") }
 	for step := range 500 {
 		under := limit() + " " + one("a", "b", "c")
@@ -538,7 +529,7 @@ func TestCommandsOnAReservationComeOneAfterAnother(t *testing.T) {
 		slowly := u
 		family := gated{u.Family, u.Family.ByCall(), make(chan struct{}), new(atomic.Int64)}
 		slowly.Family = family
-		ctx, id := t.Context(), idOf(u, "r")
+		ctx, id := t.Context(), idOf(u, []byte("r"))
 		var decisions [2]policy.Decision
 		for i := range decisions {
 			go func() { _, decisions[i], _ = r.reserve(ctx, slowly, id, 4, time.Second, reservation.Spend) }()
@@ -566,7 +557,7 @@ func TestCommandsOnAReservationComeOneAfterAnother(t *testing.T) {
 // Promise: A deadline holds to the instant, also if the server is late to apply it.
 func TestDeadlineIsAppliedByTheNextCommand(t *testing.T) {
 	r, u, now := newDesk(t)
-	ctx, id := t.Context(), idOf(u, "r")
+	ctx, id := t.Context(), idOf(u, []byte("r"))
 	left := func() int64 {
 		d, err := u.Family.TakeWith(ctx, u.Limit, u.Key, 0)
 		require.NoError(t, err)
@@ -581,7 +572,7 @@ func TestDeadlineIsAppliedByTheNextCommand(t *testing.T) {
 			return standing{state: reservation.Expired}, err
 		},
 	} {
-		id = idOf(u, fmt.Sprint(i))
+		id = idOf(u, []byte(fmt.Sprint(i)))
 		_, d, err := r.reserve(ctx, u, id, 4, time.Second, reservation.Release)
 		require.True(t, err == nil && d.Allowed)
 		now.Add(int64(time.Second) - 1)

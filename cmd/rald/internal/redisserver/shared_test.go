@@ -14,6 +14,7 @@ import (
 	"github.com/ral-limiter/ral/cmd/rald/internal/families"
 	"github.com/ral-limiter/ral/cmd/rald/internal/redistest"
 	"github.com/ral-limiter/ral/fleet"
+	"github.com/ral-limiter/ral/internal/testkit/child"
 	"github.com/ral-limiter/ral/internal/testkit/testenv"
 )
 
@@ -35,18 +36,23 @@ func alike(a, b any) bool {
 	return a == b
 }
 
+// twins returns a client of a server over Redis, and a client of a server whose keys are in engines.
+// one returns one of its words, by the seed.
+func twins(t *testing.T) (over, in *client, r *child.Redis, seed uint64, one func(words ...string) string) {
+	config, r := redistest.Open(t, fleet.FallbackClosed)
+	keep, err := families.New(config)
+	require.NoError(t, err)
+	seed = testenv.Seed(t)
+	random := rand.New(rand.NewPCG(seed, 0))
+	one = func(words ...string) string { return words[random.IntN(len(words))] }
+	return connect(t, Config{Families: keep}).three(), connect(t, Config{}).three(), r, seed, one
+}
+
 // In any order. INFO shows an outage.
 //
 // Promise: Redis and engines answer every deciding command alike.
 func TestCommandsOverRedisAreThoseOfAnEngine(t *testing.T) {
-	of, r := redistest.Open(t, fleet.FallbackClosed)
-	keep, err := families.New(of)
-	require.NoError(t, err)
-	over := connect(t, Config{Families: keep}).three()
-	in := connect(t, Config{}).three()
-	seed := testenv.Seed(t)
-	random := rand.New(rand.NewPCG(seed, 0))
-	one := func(words ...string) string { return words[random.IntN(len(words))] }
+	over, in, r, seed, one := twins(t)
 	// None drains during the test.
 	limit := func() string {
 		return one("slow", "login", "funnel_8,_8/300d", "window_6/300d", "window_60/300d", "sliding_7/300d", "at_most_5/300d", "queue_3,_1/100d")
