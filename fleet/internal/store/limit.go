@@ -56,7 +56,7 @@ func (l *Limit) canTake(n int64) bool { return n > 0 && n <= l.limit }
 const (
 	minSliding = time.Millisecond
 	maxAligned = 1 << 52
-	// maxFixedBits are those of a count up to a million. fixed.lua divides by twice the count, so that its
+	// maxFixedBits holds counts up to a million. fixed.lua divides by twice the highest count, so its
 	// numbers are exact up to 22 bits.
 	maxFixedBits = 20
 	maxCounted   = 1<<53 - 1

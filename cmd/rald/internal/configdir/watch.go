@@ -30,16 +30,15 @@ func (d Dirs) stamp() string {
 			names = append(names, filepath.Join(d.Dir, name), filepath.Join(d.Dir, configfile.Refused(name)))
 		}
 	}
-	if d.Envoy == "" {
-		return filewatch.Stamp(names...)
+	fault := ""
+	if d.Envoy != "" {
+		files, err := rules.Files(d.Envoy)
+		if err != nil {
+			fault = err.Error()
+		}
+		for _, name := range files {
+			names = append(names, filepath.Join(d.Envoy, name))
+		}
 	}
-	rules, err := rules.Files(d.Envoy)
-	for _, name := range rules {
-		names = append(names, filepath.Join(d.Envoy, name))
-	}
-	stamp := filewatch.Stamp(names...)
-	if err != nil {
-		stamp += err.Error()
-	}
-	return stamp
+	return filewatch.Stamp(names...) + fault
 }
