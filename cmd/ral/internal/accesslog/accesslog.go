@@ -64,9 +64,11 @@ const (
 )
 
 const (
-	maxKey     = 1 << 10 // bytes of a key
-	maxCost    = 1e9
-	maxSampled = 100 // lines, of which one must be in a known form
+	// maxKey bounds the bytes of a key.
+	maxKey  = 1 << 10
+	maxCost = 1e9
+	// maxSampled is the number of lines in which the first line of a known form must come.
+	maxSampled = 100
 )
 
 // Unreadable counts the unreadable lines of a kind.

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// The wanted fields have fixed places before those of the key.
+// The wanted fields have these places. The fields of the key follow from roles on.
 const (
 	atTime = iota
 	atDuration
@@ -133,8 +133,9 @@ func (p *preset) open(wanted []string, header []byte) (form, error) {
 	return o, nil
 }
 
-// objects reads a JSON object a line. The names of inner fields follow those of outer fields and a dot. Of names
-// with | between them the first that a line has counts, as older versions of Caddy have other names.
+// objects reads a JSON object a line. The name of an inner field is the name of the outer field, a dot and
+// its own name. A | separates several names. The first that a line has counts, since older versions of Caddy
+// have other names.
 type objects struct {
 	p     *preset
 	paths [][][]string

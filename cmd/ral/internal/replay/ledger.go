@@ -6,9 +6,11 @@ import (
 )
 
 const (
-	maxLimits    = 8
-	maxHeld      = 1 << 20 // requests in the window, and events of a scenario
-	maxScenarios = 5       // a bound has two, which exclude the one that is spread
+	maxLimits = 8
+	// maxHeld bounds the requests in the window, and the events of each scenario.
+	maxHeld = 1 << 20
+	// maxScenarios counts AtLeast and AtMost, and not SpreadEvenly, which excludes them.
+	maxScenarios = 5
 )
 
 // ledger has the keys with their words and counts. Keys are numbers, from 0.

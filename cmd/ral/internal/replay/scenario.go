@@ -127,7 +127,7 @@ func (s *scenario) settle(l *ledger, until int64) {
 	}
 }
 
-// spread keeps a request until those of its second are known, and then asks about them at even distances.
+// spread keeps a request until all requests of its second are known, and then asks about them at even distances.
 func (s *scenario) spread(l *ledger, q *traffic.Request) {
 	if q != nil {
 		l.keys.Pin(q.Key)

@@ -65,7 +65,7 @@ func scenariosFor(c Config, areWhole bool, zero time.Time) (all []*scenario) {
 // costs a unit. For each key the strict funnel admits, at the stamps, at most as many requests as the limit did at the
 // true arrivals. The lenient funnel admits at least as many.
 //
-// A funnel of capacity c and rate r admits the most requests of which any that arrive within t are c + r*t at most. Two
+// A funnel of capacity c and rate r admits as many requests as can be chosen with at most c + r*t within any time t. Two
 // stamps are less than a second nearer or farther than their arrivals. So requests that are admissible at the arrivals
 // are admissible at the stamps with capacity c + r, and those admissible at the stamps with c - r are so at the arrivals.
 func bounds(c Config) (strict, lenient policy.Policy) {

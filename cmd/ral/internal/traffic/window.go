@@ -18,7 +18,7 @@ type Request struct {
 }
 
 // Window sorts requests by their arrivals. A log is written at the end of requests, so a request may begin
-// before those of earlier lines. The window holds back requests until no line is expected to begin sooner.
+// before the requests of earlier lines. The window holds back requests until no line is expected to begin sooner.
 type Window struct {
 	// Span is the longest duration of a request that is sorted, more or less.
 	Span time.Duration
