@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/ral-limiter/ral/bench"
-	"github.com/ral-limiter/ral/cmd/ralbench/peers"
+	"github.com/ral-limiter/ral/cmd/ralbench/internal/peers"
 	"github.com/ral-limiter/ral/internal/testkit/child"
 )
 

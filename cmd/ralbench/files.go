@@ -6,9 +6,9 @@ import (
 	"io"
 	"os"
 
-	"github.com/ral-limiter/ral/cmd/ralbench/page"
-	"github.com/ral-limiter/ral/cmd/ralbench/report"
-	"github.com/ral-limiter/ral/cmd/ralbench/terminal"
+	"github.com/ral-limiter/ral/cmd/ralbench/internal/page"
+	"github.com/ral-limiter/ral/cmd/ralbench/internal/report"
+	"github.com/ral-limiter/ral/cmd/ralbench/internal/terminal"
 )
 
 // read reads the earlier run to show instead of measuring, nil if there is none.

@@ -9,9 +9,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ral-limiter/ral/cmd/ralbench/page"
-	"github.com/ral-limiter/ral/cmd/ralbench/report"
-	"github.com/ral-limiter/ral/cmd/ralbench/terminal"
+	"github.com/ral-limiter/ral/cmd/ralbench/internal/page"
+	"github.com/ral-limiter/ral/cmd/ralbench/internal/report"
+	"github.com/ral-limiter/ral/cmd/ralbench/internal/terminal"
 	"github.com/ral-limiter/ral/internal/testkit/must"
 )
 

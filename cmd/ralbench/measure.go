@@ -6,10 +6,10 @@ import (
 	"slices"
 
 	"github.com/ral-limiter/ral/bench"
-	"github.com/ral-limiter/ral/cmd/ralbench/fleetbench"
-	"github.com/ral-limiter/ral/cmd/ralbench/report"
-	"github.com/ral-limiter/ral/cmd/ralbench/servebench"
-	"github.com/ral-limiter/ral/cmd/ralbench/terminal"
+	"github.com/ral-limiter/ral/cmd/ralbench/internal/fleetbench"
+	"github.com/ral-limiter/ral/cmd/ralbench/internal/report"
+	"github.com/ral-limiter/ral/cmd/ralbench/internal/servebench"
+	"github.com/ral-limiter/ral/cmd/ralbench/internal/terminal"
 )
 
 // measure adds the measurements to the document. redis is the server that fleet mode starts.

@@ -15,9 +15,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/bench"
-	"github.com/ral-limiter/ral/cmd/ralbench/fleetbench"
-	"github.com/ral-limiter/ral/cmd/ralbench/report"
-	"github.com/ral-limiter/ral/cmd/ralbench/servebench"
+	"github.com/ral-limiter/ral/cmd/ralbench/internal/fleetbench"
+	"github.com/ral-limiter/ral/cmd/ralbench/internal/report"
+	"github.com/ral-limiter/ral/cmd/ralbench/internal/servebench"
 	"github.com/ral-limiter/ral/internal/testkit/must"
 )
 

@@ -10,9 +10,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/bench"
-	"github.com/ral-limiter/ral/cmd/ralbench/fleetbench"
-	"github.com/ral-limiter/ral/cmd/ralbench/report"
-	"github.com/ral-limiter/ral/cmd/ralbench/servebench"
+	"github.com/ral-limiter/ral/cmd/ralbench/internal/fleetbench"
+	"github.com/ral-limiter/ral/cmd/ralbench/internal/report"
+	"github.com/ral-limiter/ral/cmd/ralbench/internal/servebench"
 )
 
 // Run returns a short run with memory, of two contenders beside Ral with 1, 2 and 4 processors. The
@@ -29,7 +29,7 @@ func Fleet(t *testing.T) report.Document {
 
 func read(t *testing.T, name string) report.Document {
 	t.Helper()
-	d, err := report.Read("../testdata/" + name)
+	d, err := report.Read("../../testdata/" + name)
 	require.NoError(t, err)
 	return d
 }

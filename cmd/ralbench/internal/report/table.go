@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/ral-limiter/ral/bench"
-	"github.com/ral-limiter/ral/cmd/ralbench/format"
+	"github.com/ral-limiter/ral/cmd/ralbench/internal/format"
 )
 
 // Table is a table of texts, for the terminal and for the page.

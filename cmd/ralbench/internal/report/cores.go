@@ -6,7 +6,7 @@ import (
 	"strconv"
 
 	"github.com/ral-limiter/ral/bench"
-	"github.com/ral-limiter/ral/cmd/ralbench/format"
+	"github.com/ral-limiter/ral/cmd/ralbench/internal/format"
 )
 
 // path is a way through Choke on a known key, and the locked instructions on it. A test counts them

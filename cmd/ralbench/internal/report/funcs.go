@@ -1,6 +1,6 @@
 package report
 
-import "github.com/ral-limiter/ral/cmd/ralbench/format"
+import "github.com/ral-limiter/ral/cmd/ralbench/internal/format"
 
 // Funcs are the functions that the templates of the terminal and of the page call.
 var Funcs = map[string]any{

@@ -7,9 +7,9 @@ import (
 	"time"
 
 	"github.com/ral-limiter/ral/bench"
-	"github.com/ral-limiter/ral/cmd/ralbench/fleetbench"
-	"github.com/ral-limiter/ral/cmd/ralbench/format"
-	"github.com/ral-limiter/ral/cmd/ralbench/report"
+	"github.com/ral-limiter/ral/cmd/ralbench/internal/fleetbench"
+	"github.com/ral-limiter/ral/cmd/ralbench/internal/format"
+	"github.com/ral-limiter/ral/cmd/ralbench/internal/report"
 )
 
 // chart is a picture drawn by charts.js. Its content is decided here, testable without a browser.

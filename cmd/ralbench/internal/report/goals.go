@@ -8,9 +8,9 @@ import (
 	"time"
 
 	"github.com/ral-limiter/ral/bench"
-	"github.com/ral-limiter/ral/cmd/ralbench/fleetbench"
-	"github.com/ral-limiter/ral/cmd/ralbench/format"
-	"github.com/ral-limiter/ral/cmd/ralbench/servebench"
+	"github.com/ral-limiter/ral/cmd/ralbench/internal/fleetbench"
+	"github.com/ral-limiter/ral/cmd/ralbench/internal/format"
+	"github.com/ral-limiter/ral/cmd/ralbench/internal/servebench"
 )
 
 // ral is the name of the contender that goals and verdict are about.

@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/ral-limiter/ral/bench"
-	"github.com/ral-limiter/ral/cmd/ralbench/fleetbench"
-	"github.com/ral-limiter/ral/cmd/ralbench/servebench"
+	"github.com/ral-limiter/ral/cmd/ralbench/internal/fleetbench"
+	"github.com/ral-limiter/ral/cmd/ralbench/internal/servebench"
 	"github.com/ral-limiter/ral/internal/testkit/must"
 )
 

@@ -11,7 +11,7 @@ import (
 	"text/template"
 
 	"github.com/ral-limiter/ral/bench"
-	"github.com/ral-limiter/ral/cmd/ralbench/report"
+	"github.com/ral-limiter/ral/cmd/ralbench/internal/report"
 )
 
 //go:embed run.txt

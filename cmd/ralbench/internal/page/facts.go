@@ -5,8 +5,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/ral-limiter/ral/cmd/ralbench/format"
-	"github.com/ral-limiter/ral/cmd/ralbench/report"
+	"github.com/ral-limiter/ral/cmd/ralbench/internal/format"
+	"github.com/ral-limiter/ral/cmd/ralbench/internal/report"
 )
 
 func cpusOf(d report.Document) (cpus []int) {

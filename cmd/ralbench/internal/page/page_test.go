@@ -13,9 +13,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/bench"
-	"github.com/ral-limiter/ral/cmd/ralbench/format"
+	"github.com/ral-limiter/ral/cmd/ralbench/internal/format"
+	"github.com/ral-limiter/ral/cmd/ralbench/internal/report"
 	"github.com/ral-limiter/ral/cmd/ralbench/internal/testkit/reporttest"
-	"github.com/ral-limiter/ral/cmd/ralbench/report"
 )
 
 func pageOf(t *testing.T, d report.Document) string {

@@ -13,7 +13,7 @@ import (
 
 const (
 	raldModule      = "github.com/ral-limiter/ral/cmd/rald"
-	floorPackage    = "github.com/ral-limiter/ral/cmd/ralbench/servebench/floor"
+	floorPackage    = "github.com/ral-limiter/ral/cmd/ralbench/internal/servebench/floor"
 	referenceModule = "github.com/envoyproxy/ratelimit"
 	ghzProgram      = "github.com/bojand/ghz/cmd/ghz@v0.93.0"
 )

@@ -4,7 +4,7 @@ import (
 	"fmt"
 
 	"github.com/ral-limiter/ral/bench"
-	"github.com/ral-limiter/ral/cmd/ralbench/format"
+	"github.com/ral-limiter/ral/cmd/ralbench/internal/format"
 )
 
 // minJudged is the least number of undisturbed rounds that a goal, a loss or a comparison is judged by.

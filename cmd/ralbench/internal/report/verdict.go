@@ -6,8 +6,8 @@ import (
 	"strings"
 
 	"github.com/ral-limiter/ral/bench"
-	"github.com/ral-limiter/ral/cmd/ralbench/format"
-	"github.com/ral-limiter/ral/cmd/ralbench/servebench"
+	"github.com/ral-limiter/ral/cmd/ralbench/internal/format"
+	"github.com/ral-limiter/ral/cmd/ralbench/internal/servebench"
 )
 
 // Verdict is a line of a run's summary.

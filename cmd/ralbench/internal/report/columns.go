@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/ral-limiter/ral/bench"
-	"github.com/ral-limiter/ral/cmd/ralbench/format"
+	"github.com/ral-limiter/ral/cmd/ralbench/internal/format"
 )
 
 // Column is a figure of a result: for tables, charts, goals, the verdict and the format of Go

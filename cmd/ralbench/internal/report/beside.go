@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/ral-limiter/ral/cmd/ralbench/format"
+	"github.com/ral-limiter/ral/cmd/ralbench/internal/format"
 )
 
 // Beside returns Ral's processor time of a call as a multiple of each peer's, by workload, and the

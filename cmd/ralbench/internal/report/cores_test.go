@@ -20,7 +20,7 @@ func TestModelCountsTheLockedInstructions(t *testing.T) {
 		t.Skip("locked instructions are amd64's")
 	}
 	program := filepath.Join(t.TempDir(), "ralbench") // a test program has no symbols
-	out, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, "..").CombinedOutput()
+	out, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, "../..").CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	locked := func(function string) (swaps, adds, others int) {
 		code, err := exec.CommandContext(t.Context(), "go", "tool", "objdump", "-s", "/"+regexp.QuoteMeta(function)+"$", program).Output()

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/ral-limiter/ral/bench"
-	"github.com/ral-limiter/ral/cmd/ralbench/format"
+	"github.com/ral-limiter/ral/cmd/ralbench/internal/format"
 )
 
 // Width returns the width of the terminal w, or DefaultWidth.
