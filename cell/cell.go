@@ -51,6 +51,8 @@ type Cell[K comparable] struct {
 	onMisfit   func(policy.Policy)
 	lines      *waitline.Lines[K, standing]
 	underway   underway.Logs[table.Level]
+	// overstayed counts releases that came after their units had ended.
+	overstayed atomic.Uint64
 
 	_       [stripeSize]byte
 	tally   Tally

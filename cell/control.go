@@ -27,6 +27,8 @@ type Stats struct {
 	Late               uint64 // the turn would have come too late
 	Cancelled          uint64 // the context ended, or the cell was closed
 
+	Overstayed uint64 // releases and extensions after their units had ended
+
 	Waiting  int           // calls in line now
 	Waits    uint64        // calls that have left their line
 	WaitTime time.Duration // the total time of Waits in line
@@ -37,6 +39,7 @@ type Stats struct {
 func (k Control[K]) Stats() Stats {
 	by := &k.c.refusedBy
 	s := Stats{
+		Overstayed:         k.c.overstayed.Load(),
 		Misfits:            by[misfit].Load(),
 		UnavailableRefused: by[unavailable].Load(),
 		FullRefused:        by[full].Load(),

@@ -119,10 +119,14 @@ func (h *Held[K]) Cancel() { h.Keep(0) }
 
 // Keep ends a take with n of its units used. It gives the others back as far as later takes keep
 // their promised turns and the limit holds. n below 0 counts as 0; with all units, or more, nothing
-// comes back. A second call does nothing.
+// comes back. A second call does nothing. Units in use are released, all of them: the call is over.
 func (h *Held[K]) Keep(n int64) {
 	level, back := h.level, h.n-max(n, 0)
 	h.level = nil
+	if level != nil && h.cell.view.Terms().Occupier != nil {
+		h.release(level)
+		return
+	}
 	if level == nil || back <= 0 {
 		return
 	}
@@ -283,11 +287,16 @@ func (c *Cell[K]) reset(e *table.Entry[K]) (used, alive bool) {
 		if state == 0 {
 			return false, true
 		}
-		used := terms.Policy.FreshAt(state) > c.now()
-		e.AddReturned(resetUnits)
+		now, units, next := c.now(), uint64(resetUnits), uint64(0)
+		used := terms.Policy.FreshAt(state) > now
+		if terms.Occupier != nil {
+			units, next = 1, terms.Occupier.Vacate(state, now) // a generation: see release
+		}
+		e.AddReturned(units)
 		c.view.NoteReset()
+		c.view.NoteReleased()
 		c.seam.Step("reset: undone")
-		done := e.Advance(word, terms.EpochBit)
+		done := e.Advance(word, next|terms.EpochBit)
 		if done {
 			return used, true
 		}

@@ -38,6 +38,9 @@ func (c *Cell[K]) Known(key K, hash uint64, now policy.Instant) (
 	if _, ok := plain(terms, word); !ok {
 		return nil, nil, 0, 0
 	}
+	if terms.Occupier != nil {
+		returned = e.Returned() // after the word: see release
+	}
 	return &e.Level, terms, word, returned
 }
 
@@ -81,7 +84,7 @@ type Remembered = underway.Receipt[table.Level]
 // Accept is Offer.Accept of n units, and remembers a take that has to be for its Receipt. hash is the
 // key's.
 func (c *Cell[K]) Accept(o Offer, hash uint64, n int64) (r Remembered, ok bool) {
-	if o.Terms.Restorer != nil {
+	if !remembers(nil, o.Terms) {
 		return r, o.Accept()
 	}
 	p := c.underway.Lock(hash)

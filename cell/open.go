@@ -122,6 +122,8 @@ func (op *opening[K]) noRoom(q *request, d policy.Decision, status table.Status)
 	c := op.cell
 	switch {
 	case status != table.Full || c.closed.Load(): // Close leaves no places behind
+	case c.view.Firm(op.now) && c.view.Terms().Occupier != nil: // every key is in use
+		return c.withoutWord(q, d, c.whenFull == AdmitNew, c.idle, full), true
 	case c.view.Firm(op.now):
 		return c.unavailableAnswer(q, d, false), true
 	case c.whenFull == AdmitNew:

@@ -144,7 +144,7 @@ func (c *Cell[K]) take(key K, q *request, d *policy.Decision, r *Receipt) Basis 
 func (c *Cell[K]) takeFrom(
 	e *table.Entry[K], hash uint64, now policy.Instant, q *request, d *policy.Decision, r *Receipt,
 ) (b Basis, alive bool) {
-	if q.brief || r == nil && !q.charge || restorerOf(q.limit, c.view.Terms()) != nil {
+	if q.brief || r == nil && !q.charge || !remembers(q.limit, c.view.Terms()) {
 		return c.takeEntry(e, now, q, d, r)
 	}
 	p := c.underway.Lock(hash)
@@ -164,6 +164,12 @@ func (c *Cell[K]) takeFrom(
 		r.remember(p, terms, q.limit, q.n)
 	}
 	return b, alive
+}
+
+// remembers reports whether takes under the limit, or the terms' own if it is nil, have to be remembered to
+// be given back exactly.
+func remembers(limit policy.Policy, terms *table.Terms) bool {
+	return terms.Occupier == nil && restorerOf(limit, terms) == nil
 }
 
 // restorerOf returns the limit as a policy.Restorer, or the terms' own limit if the limit is nil. Takes
@@ -201,6 +207,9 @@ func (c *Cell[K]) takeEntry(
 	for {
 		returned := e.Returned()
 		word, terms := c.view.Read(e)
+		if terms.Occupier != nil {
+			returned = e.Returned() // after the word: see release
+		}
 		state, ok := plain(terms, word)
 		if !ok {
 			if state, alive = terms.State(word); !alive {

@@ -161,13 +161,16 @@ func (e *Engine[K]) pack(to *limits.GrantState, key K, h *cell.Held[K]) {
 
 func (e engineSettler[K]) Settle(_ context.Context, state limits.GrantState, used int64) error {
 	h := e.cell.Unpack(state.Ref, state.Limit, &state.Words)
-	if n := state.Words[0]; used > n {
+	n := state.Words[0]
+	if used == limits.AllUsed {
+		used = n
+	}
+	if used > n {
 		key, recorded := h.Key()
 		if !recorded {
 			key, _ = state.Ref.(K) // a nil interface key is no K
 		}
 		e.charge(state.Limit, key, used-n)
-		return nil
 	}
 	h.Keep(used)
 	return nil
@@ -217,7 +220,11 @@ func (j *joint) HoldAll(ctx context.Context, patience time.Duration) (grants []l
 // Settle implements limits.Settler for the grant of a call.
 func (j *joint) Settle(_ context.Context, state limits.GrantState, used int64) error {
 	i := int(state.Words[0])
-	if claim := &j.claims[i]; used > claim.n {
+	claim := &j.claims[i]
+	if used == limits.AllUsed {
+		used = claim.n
+	}
+	if used > claim.n {
 		claim.engine.chargeKey(claim.key, used-claim.n)
 	}
 	j.out.keepOne(i, used)
@@ -346,11 +353,14 @@ func (e *Engine[K]) charge(limit policy.Policy, key K, n int64) {
 
 func (t tieredSettler[K]) Settle(_ context.Context, state limits.GrantState, used int64) error {
 	h := state.Ref.(*tieredHeld[K])
+	if used == limits.AllUsed {
+		used = h.n
+	}
 	if used > h.n {
 		for _, e := range t.engines {
 			e.charge(nil, h.key, used-h.n)
 		}
-		return nil
+		used = h.n // which releases units in use
 	}
 	var all [maxTiers]int64
 	for i := range all {

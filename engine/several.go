@@ -120,6 +120,10 @@ func (o *Outcome) Keep(used ...int64) { o.keep(used, math.MaxInt64) }
 // Keep. Do not end a copy too: it would give the units back again.
 func (o *Outcome) Cancel() { o.keep(nil, 0) }
 
+// Release ends an outcome and gives back its units in use, those of a policy.InFlight. Units of other limits
+// stay spent: see Reservation.Release.
+func (o *Outcome) Release() { o.Keep() }
+
 // keep ends an outcome. A claim without a number in used keeps at most rest units.
 func (o *Outcome) keep(used []int64, rest int64) {
 	for i := range slices.Backward(o.known[:]) {

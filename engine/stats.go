@@ -42,6 +42,10 @@ type Stats struct {
 	// Full counts the same for a full table, with Config.WhenFull RefuseNew or AdmitNew.
 	Full uint64
 
+	// Overstayed counts releases and extensions that came after their units in use had ended by themselves:
+	// calls that lasted longer than the longest time of their policy.InFlight.
+	Overstayed uint64
+
 	Waiting int // calls in line for a key now
 	// Waits counts calls that have left the line of a key, with their units or without; WaitTime
 	// adds up their time in line.
@@ -99,7 +103,7 @@ func (s Stats) String() string {
 		what string
 	}{
 		{s.Blocked, "blocked"}, {uint64(s.Waiting), "waiting"}, {s.Misfits, "misfits"}, {s.Unavailable, "unavailable"},
-		{s.Full, "full"}, {s.Forgiven, "forgiven"}, {s.Restarts, "restarts"}, {s.Dropped, "dropped"},
+		{s.Full, "full"}, {s.Overstayed, "overstayed"}, {s.Forgiven, "forgiven"}, {s.Restarts, "restarts"}, {s.Dropped, "dropped"},
 		{uint64(s.Abandoned), "abandoned"}, {s.Unsaved, "unsaved"},
 	} {
 		if count.n > 0 {
@@ -146,6 +150,7 @@ func (e *Engine[K]) Stats() Stats {
 		Cancelled:          answers.Cancelled,
 		Unavailable:        answers.Unavailable,
 		Full:               answers.Full,
+		Overstayed:         answers.Overstayed,
 		Waiting:            answers.Waiting,
 		Waits:              answers.Waits,
 		WaitTime:           answers.WaitTime,

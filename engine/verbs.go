@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"iter"
+	"math"
 	"time"
 
 	"github.com/ral-limiter/ral/cell"
@@ -133,6 +134,17 @@ func (r *Reservation[K]) Cancel() { r.held.Keep(0) }
 // Cancel, for costs known only afterwards. It is as if the call had asked for n, unless that would
 // have had its turn earlier. n below 0 is 0. All units, or more, give nothing back.
 func (r *Reservation[K]) Keep(n int64) { r.held.Keep(n) }
+
+// Release ends the reservation and gives back its units in use, those of a policy.InFlight. Units of other
+// limits stay spent. Call it when the work is over, also if it failed. After the units' longest time it does
+// nothing, and counts in Stats.Overstayed; nor does it if the key was Reset since. It needs no lock, no clock
+// and no writer. Cancel and Keep release the same units, all of them.
+func (r *Reservation[K]) Release() { r.held.Keep(math.MaxInt64) }
+
+// Extend lets the units in use of a policy.InFlight begin their longest time anew, for work that takes longer.
+// It does not end the reservation. It returns false, and changes nothing, if the units no longer count, or if
+// they are of another limit.
+func (r *Reservation[K]) Extend() bool { return r.held.Extend() }
 
 // Refund gives n units back to the key, for costs known only afterwards: take the estimate, then
 // refund the rest. No more comes back than was taken and still counts, and no more than the current

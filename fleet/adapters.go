@@ -167,6 +167,8 @@ func (settler) Settle(ctx context.Context, state limits.GrantState, used int64) 
 	r := state.Ref.(*granted)
 	source := r.Source()
 	switch {
+	case used == limits.AllUsed:
+		return nil
 	case used > r.ask.n:
 		return r.change(ctx, r.ask.n-used)
 	case used == r.ask.n, source == limits.SourceOpen:

@@ -448,6 +448,21 @@ func (o *Outcome) sums(used []int64) []int64 {
 	return sums
 }
 
+// Release ends the outcome and gives back its units in use, those of a policy.InFlight: see Grant.Release. All
+// grants are released; the error is the first failure.
+func (o *Outcome) Release(ctx context.Context) (err error) {
+	grants := o.grants
+	o.grants = nil
+	for i := range slices.Backward(grants) {
+		defer func() {
+			if failed := grants[i].Release(ctx); err == nil {
+				err = failed
+			}
+		}()
+	}
+	return nil
+}
+
 // Cancel ends the outcome, and gives all units back.
 func (o *Outcome) Cancel(ctx context.Context) error {
 	return o.Settle(ctx, make([]int64, len(o.Answers))...)

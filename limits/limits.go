@@ -174,16 +174,27 @@ type Grant struct {
 // nil. A remote limiter's error says that the difference may not have been applied. The context
 // bounds how long it is asked.
 func (g *Grant) Settle(ctx context.Context, used int64) error {
+	return g.end(ctx, max(used, 0))
+}
+
+func (g *Grant) end(ctx context.Context, used int64) error {
 	state := g.State
 	g.State = GrantState{}
 	if state.Settler == nil {
 		return nil
 	}
-	return state.Settler.Settle(ctx, state, max(used, 0))
+	return state.Settler.Settle(ctx, state, used)
 }
 
 // Cancel is Settle with no units used.
 func (g *Grant) Cancel(ctx context.Context) error { return g.Settle(ctx, 0) }
+
+// Release ends the grant and gives back its units in use, those of a policy.InFlight. Units of other limits
+// stay spent. The error is as for Settle.
+func (g *Grant) Release(ctx context.Context) error { return g.end(ctx, AllUsed) }
+
+// AllUsed is the argument of [Settler] for a grant whose units were all used, however many there are.
+const AllUsed = -1
 
 // GrantState is a limiter's record of the units of a [Grant], without allocation. The zero
 // GrantState holds no units.
@@ -198,6 +209,7 @@ type GrantState struct {
 
 // Settler is implemented by limiters, for [Grant.Settle].
 type Settler interface {
-	// Settle ends the grant with so many units used, 0 or more. It is called once.
+	// Settle ends the grant with so many units used: 0 or more, or AllUsed. Units in use are released in any
+	// case, and never charged. It is called once.
 	Settle(ctx context.Context, state GrantState, used int64) error
 }

@@ -188,7 +188,7 @@ func (t *Trial[K]) settle(ctx context.Context, g *Grant, used int64) (ok bool) {
 	var failed bool
 	defer func() { ok = ok && !failed }()
 	defer t.recovers(&failed)
-	return g.Settle(ctx, used) == nil
+	return g.end(ctx, used) == nil
 }
 
 type trialSettler[K comparable] struct{ *Trial[K] }
@@ -200,5 +200,5 @@ func (t trialSettler[K]) Settle(ctx context.Context, state GrantState, used int6
 	if !t.settle(ctx, &both.candidate, used) {
 		t.failed.Add(1)
 	}
-	return both.live.Settle(ctx, used)
+	return both.live.end(ctx, used)
 }

@@ -22,8 +22,8 @@ const vacated = 1 << layoutBits // in a word, and in slots.marks
 // itself, without a timer, list or sweep. Choose longest above the duration of every call: a call
 // that lasts longer is no longer counted.
 //
-// Release is a method of the policy: see [Occupier]. No verb of package engine calls it yet, so that
-// the units that an engine takes end after longest.
+// Reserve and Acquire of package engine take units that Release gives back. A verb without a handle,
+// such as Choke, takes units that end after longest.
 //
 // # The most that it admits
 //

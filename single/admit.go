@@ -117,6 +117,9 @@ func (h *held) pack() limits.GrantState {
 
 func (l limiterSettler) Settle(_ context.Context, state limits.GrantState, used int64) error {
 	w := &state.Words
+	if used == limits.AllUsed {
+		used = w[0]
+	}
 	if used > w[0] {
 		l.Refund(-min(used-w[0], decide.MostCharge(l.Limit())))
 		return nil

@@ -2,6 +2,7 @@ package table
 
 import (
 	"hash/maphash"
+	"math"
 	"math/bits"
 	"sync/atomic"
 	"time"
@@ -77,8 +78,8 @@ type Table[K comparable] struct {
 	// lostFiling is set when a command to file was lost: the writer searches the nursery.
 	lostFiling atomic.Bool
 	running    atomic.Bool // the writer runs, or was preempted: see Running
-	reset      atomic.Bool // set when a key was reset, if there are firm keys
-	// firmUntil is an instant before which every filed key is firm, 0 if unknown. The writer alone
+	reset      atomic.Bool // set when a key was reset or released, if there are firm keys or keys in use
+	// firmUntil is an instant before which every filed key is firm or in use, 0 if unknown. The writer alone
 	// writes it.
 	firmUntil atomic.Int64
 
@@ -100,7 +101,11 @@ type Table[K comparable] struct {
 	// nearlyFull is set when a caller found the table full, and cleared when an eighth of it is
 	// free. Meanwhile room is made ahead of need.
 	nearlyFull bool
-	filed      []int // entries of each shard
+	// vain counts the looks of MakeRoom in a row at keys in use, and soonest is the first instant at which
+	// one of them will be free.
+	vain    int
+	soonest policy.Instant
+	filed   []int // entries of each shard
 }
 
 // Counters count events of the writer. Any goroutine may read them.
@@ -131,6 +136,7 @@ func New[K comparable](o Options) *Table[K] {
 	t.filed = make([]int, len(t.shards))
 	t.index = newIndex[K]()
 	t.indexed = len(t.shards)
+	t.soonest = math.MaxInt64
 	t.adopted = len(t.nursery)
 	return t
 }

@@ -36,6 +36,10 @@ type Terms struct {
 	before   policy.Policy   // the policy before, whose words may remain; nil for the first
 	since    policy.Instant  // the instant at which before was replaced
 	by       *Change         // the change that made these terms; nil for the first terms
+	// Occupier is nil if the policy is none. Here it moves no field that each call reads.
+	Occupier policy.Occupier
+	// rewrites are the latest changes that translated words of an Occupier, oldest first.
+	rewrites []rewrite
 	// left tells in which slots of the nursery a key has left since these terms were made: see
 	// View.Successor. The first terms have none.
 	left []atomic.Bool
@@ -48,6 +52,7 @@ func newTerms(p policy.Policy, bit uint64, before policy.Policy, by *Change) *Te
 	t.OnCredit, _ = p.(shape.OnCredit)
 	t.Refunder, _ = p.(policy.Refunder)
 	t.Restorer, _ = p.(policy.Restorer)
+	t.Occupier, _ = p.(policy.Occupier)
 	t.relative, _ = p.(policy.Relative)
 	return t
 }
@@ -84,6 +89,42 @@ func (t *Terms) State(word uint64) (state uint64, ok bool) {
 	// Left under the policy before. Change has checked that both are of the same family.
 	state, _ = t.relative.Carry(t.before, state, t.since)
 	return min(state, policy.MaxWord), true
+}
+
+// rewrite is a change of policy that translated words.
+type rewrite struct {
+	epoch  uint64 // of the terms that it made
+	since  policy.Instant
+	before policy.Policy
+	to     policy.Relative
+}
+
+// maxRewrites bounds the changes for which units in use are followed.
+const maxRewrites = 64
+
+// addRewrite appends the change that made these terms, if it translates words that units in use are found
+// by.
+func (t *Terms) addRewrite(last []rewrite) {
+	t.rewrites = last
+	if t.Occupier == nil || t.relative.Reads(t.before) {
+		return
+	}
+	last = last[max(0, len(last)-maxRewrites+1):]
+	t.rewrites = append(last[:len(last):len(last)], rewrite{t.Epoch, t.since, t.before, t.relative})
+}
+
+// Carried translates the state that a take left under the terms of that epoch, as the key's word has been
+// translated since. It returns 0 if the take's units no longer count, or if that is uncertain.
+func (t *Terms) Carried(state, epoch uint64) uint64 {
+	if n := len(t.rewrites); n == maxRewrites && epoch < t.rewrites[0].epoch-1 {
+		return 0
+	}
+	for i := range t.rewrites {
+		if r := &t.rewrites[i]; r.epoch > epoch && state != 0 {
+			state, _ = r.to.Carry(r.before, state, r.since)
+		}
+	}
+	return state
 }
 
 // Current reports whether a word was left under these terms.
@@ -162,6 +203,7 @@ func (t *Table[K]) Change(c *Change) {
 		t.stepPoint("change: begun")
 		next := newTerms(c.policy, now.EpochBit^epochBit, now.Policy, c)
 		next.Epoch, next.since, next.left = now.Epoch+1, c.now, make([]atomic.Bool, len(t.nursery))
+		next.addRewrite(now.rewrites)
 		t.terms.Store(next)
 		t.fault("change: made")
 		t.Recover()

@@ -241,6 +241,13 @@ func (v View[K]) Firm(now policy.Instant) bool {
 	return now < policy.Instant(v.t.firmUntil.Load()) && !v.t.reset.Load()
 }
 
+// NoteReleased tells the writer that a key may be in use no more, if all keys of a full table were.
+func (v View[K]) NoteReleased() {
+	if v.t.firmUntil.Load() != 0 && !v.t.reset.Load() {
+		v.t.reset.Store(true)
+	}
+}
+
 // NoteReset tells the writer that a key will owe nothing. Call it before the word changes: with
 // Options.Firm the index takes the key for a firm key.
 func (v View[K]) NoteReset() {

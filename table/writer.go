@@ -1,6 +1,10 @@
 package table
 
-import "github.com/ral-limiter/ral/policy"
+import (
+	"math"
+
+	"github.com/ral-limiter/ral/policy"
+)
 
 // Only the writer calls the methods in this file.
 
@@ -71,7 +75,7 @@ func (t *Table[K]) file(slot *slot[K], n *node[K], now policy.Instant) {
 					e = t.move(hash, e)
 				}
 				word := e.word.Load()
-				fresh := t.freshAt(word)
+				fresh := t.dueAt(t.freshAt(word), now)
 				if word&^epochBit == 0 {
 					fresh = now // a key that was never used is not due at once
 				}
@@ -167,7 +171,7 @@ func (t *Table[K]) reindex(now policy.Instant) {
 			e = t.move(t.hash(e.Key()), e)
 		}
 		if fresh, gone := t.evict(e, now-t.idle, now); !gone {
-			t.index.Add(filing[K]{fresh, e})
+			t.index.Add(filing[K]{t.dueAt(fresh, now), e})
 		}
 	}
 	t.fault("recover: some")
@@ -229,6 +233,11 @@ func (t *Table[K]) MakeRoom(now policy.Instant, want int64, budget int) {
 	if !t.recovered() {
 		return
 	}
+	occupied := t.terms.Load().Occupier != nil
+	if occupied && t.reset.Swap(false) {
+		t.vain, t.soonest = 0, math.MaxInt64
+		t.firmUntil.Store(0)
+	}
 	// Counted once: a caller that takes a place just made must not cost another key its own.
 	short := t.places.taken() - (t.maxKeys - want)
 	for ; short > 0 && budget > 0; budget-- {
@@ -239,6 +248,15 @@ func (t *Table[K]) MakeRoom(now policy.Instant, want int64, budget int) {
 		// Unless units were given back, an entry that owes is never fresh sooner than filed. So if
 		// the first filing is accurate, its entry has the least debt that the writer knows of.
 		due := oldest.fresh
+		if occupied {
+			// A key in use keeps its place. A pass that met no other key spares callers the next.
+			due = min(due, now)
+			if t.vain >= t.index.Len() {
+				t.firmUntil.Store(int64(t.soonest))
+				t.vain, t.soonest = 0, math.MaxInt64
+				return
+			}
+		}
 		if t.firm != 0 && due > now+t.firm {
 			// And so are all others, except keys reset since they were filed.
 			if t.reset.Swap(false) {
@@ -250,8 +268,21 @@ func (t *Table[K]) MakeRoom(now policy.Instant, want int64, budget int) {
 		}
 		if t.evictIf(oldest, due, now) {
 			short--
+			t.vain, t.soonest = 0, math.MaxInt64
+		} else {
+			t.vain++
 		}
 	}
+}
+
+// dueAt returns the instant under which a key is filed that owes nothing from fresh on. Units in use may
+// be released long before, and no release tells the writer. So a key in use is looked at again within
+// twice the idle time.
+func (t *Table[K]) dueAt(fresh, now policy.Instant) policy.Instant {
+	if fresh > now && t.terms.Load().Occupier != nil {
+		return now + t.idle
+	}
+	return fresh
 }
 
 // evictIf evicts the entry of the first filing if it is fresh at due, and otherwise refiles it.
@@ -259,7 +290,12 @@ func (t *Table[K]) evictIf(oldest filing[K], due, now policy.Instant) bool {
 	fresh, gone := t.evict(oldest.entry, due, now)
 	t.index.DeleteMin()
 	if !gone {
-		t.index.Add(filing[K]{max(fresh, oldest.fresh), oldest.entry})
+		if t.terms.Load().Occupier != nil {
+			t.soonest = min(t.soonest, fresh)
+			t.index.Add(filing[K]{t.dueAt(fresh, now), oldest.entry})
+		} else {
+			t.index.Add(filing[K]{max(fresh, oldest.fresh), oldest.entry})
+		}
 		t.fault("sweep: refiled")
 	}
 	return gone

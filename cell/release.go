@@ -1,0 +1,104 @@
+package cell
+
+import (
+	"math"
+
+	"github.com/ral-limiter/ral/policy"
+	"github.com/ral-limiter/ral/table"
+)
+
+// This file releases units in use, of a policy.Occupier, and extends them.
+//
+// Until a key's first reset a release is one swap without a lock, since no word from before the reset comes
+// back after it (Occupier.Vacate). Entry.Returned counts the resets of such a key, so it names the generation
+// of its words. A take reads it after the word: a take on a word from after a reset then knows the reset. From
+// the first reset on, releases and resets hold the return lock. A release of another generation takes nothing.
+
+// Extend moves the units of a take into the present part, as if they had been taken now. It returns false if
+// they no longer count, or if nothing was recorded or the policy is no policy.Occupier.
+func (h *Held[K]) Extend() bool {
+	if h.level == nil || h.cell.view.Terms().Occupier == nil {
+		return false
+	}
+	return h.swap(h.level, policy.Occupier.Extend, true)
+}
+
+func (h *Held[K]) release(level *table.Level) {
+	c := h.cell
+	if terms := c.view.Terms(); terms.Epoch == h.epoch && h.returned == 0 && level.Returned() == 0 {
+		word := level.Word()
+		if state, ok := plain(terms, word); ok {
+			c.seam.Step("release: read")
+			next, ok := terms.Occupier.Release(state, h.after^terms.EpochBit, math.MaxInt64, h.n)
+			if ok && level.Advance(word, next|terms.EpochBit) {
+				c.view.NoteReleased()
+				return
+			}
+		}
+	}
+	h.swap(level, policy.Occupier.Release, false)
+}
+
+// change is Occupier.Release or Occupier.Extend.
+type change func(o policy.Occupier, word, taken uint64, now policy.Instant, n int64) (next uint64, ok bool)
+
+// swap makes a change of the key's word. It returns false, and counts the take as overstayed, if the units no
+// longer count. After a reset it returns false alone.
+func (h *Held[K]) swap(level *table.Level, change change, holds bool) bool {
+	c, e := h.cell, table.EntryOf[K](level)
+	for e != nil {
+		if e.Returned() != h.returned {
+			return false
+		}
+		done, ok := h.trySwap(e, change, holds)
+		switch {
+		case done && ok:
+			c.view.NoteReleased()
+			return true
+		case done:
+			e = nil
+		case e.Moved():
+			e = c.known(e.Key())
+		}
+	}
+	c.overstayed.Add(1)
+	return false
+}
+
+// trySwap attempts a swap. done is false if another call was faster, or if the entry has moved. ok reports
+// whether the units counted.
+func (h *Held[K]) trySwap(e *table.Entry[K], change change, holds bool) (done, ok bool) {
+	c := h.cell
+	if h.returned != 0 {
+		c.lockReturn(e)
+		defer e.UnlockReturn()
+		if e.Returned() != h.returned {
+			return false, false // swap finds that out
+		}
+	}
+	word, terms := c.view.Read(e)
+	if e.Moved() {
+		return false, false
+	}
+	state, alive := terms.State(word)
+	taken := terms.Carried(h.after&^epochBit, h.epoch)
+	if !alive || taken == 0 {
+		return true, false
+	}
+	now := c.now()
+	next, ok := change(terms.Occupier, state, taken, now, h.n)
+	if !ok {
+		return true, false
+	}
+	c.seam.Step("release: judged")
+	if !e.Advance(word, next|terms.EpochBit) {
+		return false, false
+	}
+	if holds {
+		h.level, h.epoch, h.after, h.takenAt = &e.Level, terms.Epoch, next|terms.EpochBit, now
+	}
+	return true, true
+}
+
+// epochBit is the bit of a word that table.Terms.EpochBit may have.
+const epochBit = 1 << 63

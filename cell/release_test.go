@@ -1,0 +1,116 @@
+package cell
+
+import (
+	"testing"
+	"time"
+
+	"github.com/ral-limiter/ral/policy"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func inFlight(n int64) policy.Policy { return policy.Must(policy.InFlight(n, time.Minute)) }
+
+// The key's word would come back to the value that the release has read.
+// Promise: A `Reset` between a release's look and its swap, and a take after it, keep the release from freeing that take's unit.
+func TestResetDuringARelease(t *testing.T) {
+	for _, n := range []int64{1, 3, 1000} {
+		d := newDesk(t, inFlight(n), nil)
+		d.now.Store(int64(time.Hour))
+		old := d.Reserve("key", n, 0)
+		require.True(t, old.Allowed)
+		d.settle()
+		var next reservation
+		d.on(map[string]func(){"release: read": func() {
+			d.on(nil)
+			assert.True(t, d.Reset("key"))
+			next = d.Reserve("key", n, 0)
+			assert.True(t, next.Allowed)
+		}})
+		old.Keep(0)
+		assert.Zero(t, d.Peek("key").Remaining, "the release freed another call's units")
+		next.Keep(0)
+		assert.EqualValues(t, n, d.Peek("key").Remaining)
+		assert.Zero(t, d.control.Stats().Overstayed)
+	}
+}
+
+// A take may come after a reset has announced itself, and before its swap. The reset then covers the take, so
+// the take's release must free no unit of a later call. This is tried for the first reset of a key and later.
+func TestTakeDuringAReset(t *testing.T) {
+	d := newDesk(t, inFlight(2), nil)
+	d.now.Store(int64(time.Hour))
+	for range 4 {
+		first := d.Reserve("key", 1, 0)
+		require.True(t, first.Allowed)
+		d.settle()
+		var during reservation
+		d.on(map[string]func(){"reset: undone": func() {
+			d.on(nil)
+			during = d.Reserve("key", 1, 0)
+		}})
+		require.True(t, d.Reset("key"))
+		require.True(t, during.Allowed)
+		after := d.Reserve("key", 2, 0)
+		require.True(t, after.Allowed)
+		for _, r := range []*reservation{&first, &during} {
+			copied := *r
+			assert.False(t, copied.Extend())
+			r.Keep(0)
+			require.Zero(t, d.Peek("key").Remaining)
+		}
+		after.Keep(0)
+		require.EqualValues(t, 2, d.Peek("key").Remaining)
+	}
+}
+
+// Other calls may change the word between the look and the swap of a release, and the writer may replace the
+// entry for another limit.
+func TestReleaseIsNotLost(t *testing.T) {
+	for point, meanwhile := range map[string]func(d *desk){
+		"a take":                func(d *desk) { d.Take("key", 1) },
+		"another limit":         func(d *desk) { d.change(inFlight(500)) },
+		"another longest time":  func(d *desk) { d.change(policy.Must(policy.InFlight(20, time.Hour))) },
+		"two limits in a row":   func(d *desk) { d.change(inFlight(11)); d.change(inFlight(12)) },
+		"a time and back again": func(d *desk) { d.change(policy.Must(policy.InFlight(20, time.Hour))); d.change(inFlight(9)) },
+	} {
+		for _, step := range []string{"release: read", "release: judged"} {
+			d := newDesk(t, inFlight(10), nil)
+			d.now.Store(int64(time.Hour))
+			r := d.Reserve("key", 4, 0)
+			d.settle()
+			if step == "release: judged" { // the path with a lock
+				d.Reset("key")
+				r = d.Reserve("key", 4, 0)
+			}
+			d.on(map[string]func(){step: func() {
+				d.on(nil)
+				meanwhile(d)
+			}})
+			r.Keep(0)
+			used := int64(0)
+			if point == "a take" {
+				used = 1
+			}
+			now := d.Peek("key")
+			assert.Equal(t, used, now.Limit-now.Remaining, "%s at %q", point, step)
+			assert.Zero(t, d.control.Stats().Overstayed, "%s at %q", point, step)
+		}
+	}
+}
+
+// Promise: A key that was released leaves the table within twice its idle time, and a key in use never.
+func TestReleasedKeyLeaves(t *testing.T) {
+	d := newDesk(t, policy.Must(policy.InFlight(1, 24*time.Hour)), nil)
+	d.now.Store(int64(time.Hour))
+	r := d.Reserve("key", 1, 0)
+	for range 20 {
+		d.advance(idle)
+		d.forget()
+		require.False(t, d.Take("key", 1).Allowed)
+	}
+	r.Keep(0)
+	d.advance(2 * idle)
+	d.forget()
+	assert.Zero(t, d.Len())
+}

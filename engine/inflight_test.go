@@ -1,0 +1,270 @@
+package engine_test
+
+import (
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/limits"
+	"github.com/ral-limiter/ral/policy"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func inFlight(n int64, longest time.Duration) policy.Policy {
+	return policy.Must(policy.InFlight(n, longest))
+}
+
+// handClock is a clock that a test sets.
+type handClock struct{ now atomic.Int64 }
+
+func newInFlight(t *testing.T, config engine.Config) (*engine.Engine[string], *handClock) {
+	t.Helper()
+	c := &handClock{}
+	c.now.Store(int64(time.Hour))
+	config.Clock = func() policy.Instant { return policy.Instant(c.now.Load()) }
+	e, err := engine.New[string](config)
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, e.Close()) })
+	return e, c
+}
+
+func (c *handClock) pass(d time.Duration) { c.now.Add(int64(d)) }
+
+// Promise: `Release` gives back units in use, and `Settle`, `Keep` and `Cancel` give back all of them.
+func TestReleaseGivesBackUnitsInUse(t *testing.T) {
+	e, _ := newInFlight(t, engine.Config{Policy: inFlight(2, time.Minute)})
+	ends := map[string]func(r *engine.Reservation[string]){
+		"release": (*engine.Reservation[string]).Release,
+		"cancel":  (*engine.Reservation[string]).Cancel,
+		"keep":    func(r *engine.Reservation[string]) { r.Keep(2) },
+	}
+	for name, end := range ends {
+		r := e.Reserve("a", 2, time.Hour)
+		require.True(t, r.Allowed, name)
+		assert.False(t, e.Choke("a"), name)
+		end(&r)
+		r.Release() // does nothing the second time
+		assert.EqualValues(t, 2, e.Peek("a", 0).Remaining, name)
+	}
+	for used := range int64(4) {
+		g, err := e.Hold(t.Context(), limits.Call[string]{Key: "a", N: 2})
+		require.NoError(t, err)
+		require.True(t, g.Allowed)
+		assert.NoError(t, g.Settle(t.Context(), used))
+		assert.EqualValues(t, 2, e.Peek("a", 0).Remaining, "settled with %d", used)
+	}
+	g, err := e.Hold(t.Context(), limits.Call[string]{Key: "a", N: 2})
+	require.NoError(t, err)
+	assert.NoError(t, g.Release(t.Context()))
+	assert.EqualValues(t, 2, e.Peek("a", 0).Remaining)
+	assert.Zero(t, e.Stats().Overstayed)
+}
+
+// Promise: Rate, cost and units in use are taken all or nothing, and `Release` leaves the rates spent.
+func TestReleaseLeavesRatesSpent(t *testing.T) {
+	e, _ := newInFlight(t, engine.Config{Policy: inFlight(2, time.Minute)})
+	rate, _ := newInFlight(t, engine.Config{Policy: policy.Must(policy.FixedWindow(3, time.Hour))})
+	for round := range int64(3) {
+		out := engine.TakeAll(rate.Claim("a", 1), e.Claim("a", 2))
+		require.True(t, out.Allowed)
+		assert.False(t, engine.TakeAll(rate.Claim("a", 0), e.Claim("a", 1)).Allowed)
+		out.Release()
+		assert.EqualValues(t, 2, e.Peek("a", 0).Remaining)
+		assert.EqualValues(t, 2-round, rate.Peek("a", 0).Remaining)
+	}
+	assert.False(t, engine.TakeAll(rate.Claim("a", 1), e.Claim("a", 1)).Allowed)
+	assert.EqualValues(t, 2, e.Peek("a", 0).Remaining, "a call that the rate refuses holds nothing")
+
+	tiers, err := engine.NewTiered[string](engine.Config{Policy: policy.Must(policy.FixedWindow(5, time.Hour))}, inFlight(1, time.Minute))
+	require.NoError(t, err)
+	defer func() { assert.NoError(t, tiers.Close()) }()
+	for _, end := range []func(o *engine.Outcome){(*engine.Outcome).Release, func(o *engine.Outcome) { o.Keep(1, 1) }, (*engine.Outcome).Cancel} {
+		out, err := tiers.Acquire(t.Context(), "a", 1, 0)
+		require.NoError(t, err)
+		assert.False(t, tiers.Choke("a"))
+		end(&out)
+	}
+	g, err := tiers.Hold(t.Context(), limits.Call[string]{Key: "a", N: 1})
+	require.NoError(t, err)
+	assert.NoError(t, g.Release(t.Context()))
+	assert.EqualValues(t, 2, tiers.Engines()[0].Peek("a", 0).Remaining, "of five, three are spent and one was cancelled")
+}
+
+// Promise: A unit that nobody releases ends by itself; its late release takes no other unit, and is counted.
+func TestUnitEndsByItself(t *testing.T) {
+	e, clock := newInFlight(t, engine.Config{Policy: inFlight(1, time.Minute)})
+	late := e.Reserve("a", 1, 0)
+	clock.pass(time.Minute)
+	assert.False(t, e.Reserve("b", 2, 0).Allowed)
+	clock.pass(time.Minute)
+	second := e.Reserve("a", 1, 0)
+	require.True(t, second.Allowed)
+	late.Release()
+	assert.False(t, e.Choke("a"))
+	assert.EqualValues(t, 1, e.Stats().Overstayed)
+	second.Release()
+	assert.True(t, e.Choke("a"))
+}
+
+// Promise: `Extend` lets a unit begin its longest time anew, and fails after its end.
+func TestExtend(t *testing.T) {
+	e, clock := newInFlight(t, engine.Config{Policy: inFlight(1, time.Minute)})
+	r := e.Reserve("a", 1, 0)
+	for range 10 {
+		clock.pass(45 * time.Second)
+		assert.True(t, r.Extend())
+		assert.False(t, e.Choke("a"))
+	}
+	clock.pass(3 * time.Minute)
+	require.True(t, e.Choke("a"))
+	assert.False(t, r.Extend())
+	r.Release()
+	assert.False(t, e.Choke("a"))
+}
+
+// Promise: A release from before a `Reset` frees no other unit, whatever followed.
+func TestReleaseAfterReset(t *testing.T) {
+	e, _ := newInFlight(t, engine.Config{Policy: inFlight(1, time.Minute)})
+	var old []engine.Reservation[string]
+	for range 5 {
+		r := e.Reserve("a", 1, 0)
+		require.True(t, r.Allowed)
+		for i := range old {
+			copied := old[i]
+			copied.Release()
+			extended := old[i]
+			assert.False(t, extended.Extend())
+			require.False(t, e.Choke("a"), "a release from before a reset freed the unit")
+		}
+		old = append(old, r)
+		assert.True(t, e.Reset("a"))
+	}
+	r := e.Reserve("a", 1, 0)
+	require.True(t, r.Allowed)
+	r.Release()
+	assert.True(t, e.Choke("a"))
+}
+
+// Promise: A release counts after any change of the limit, as long as its unit does.
+func TestReleaseAfterSetPolicy(t *testing.T) {
+	e, clock := newInFlight(t, engine.Config{Policy: inFlight(10, time.Minute)})
+	held := make([]engine.Reservation[string], 10)
+	for i := range held {
+		held[i] = e.Reserve("a", 1, 0)
+		require.True(t, held[i].Allowed)
+	}
+	for i, p := range []policy.Policy{inFlight(3, time.Minute), inFlight(20, time.Hour), inFlight(20, time.Minute), inFlight(500, time.Minute), inFlight(11, time.Hour)} {
+		require.NoError(t, e.SetPolicy(p))
+		assert.Equal(t, max(p.Limit()-int64(10-i), 0), e.Peek("a", 0).Remaining, "%v", p)
+		held[i].Release()
+		assert.Equal(t, max(p.Limit()-int64(9-i), 0), e.Peek("a", 0).Remaining, "%v", p)
+		assert.True(t, held[i+1].Extend())
+	}
+	clock.pass(30 * time.Minute)
+	for i := range held[5:] {
+		held[5+i].Release()
+	}
+	assert.EqualValues(t, 11, e.Peek("a", 0).Remaining)
+	assert.Zero(t, e.Stats().Overstayed)
+}
+
+// Promise: A full table gives up no key in use; a released key's place is free at once.
+func TestKeyInUseIsNeverGone(t *testing.T) {
+	for _, idle := range []time.Duration{time.Second, 24 * time.Hour} { // before and after the units would end
+		e, clock := newInFlight(t, engine.Config{Policy: inFlight(1, time.Hour), MaxKeys: 3, Idle: idle})
+		var held []engine.Reservation[string]
+		for _, key := range []string{"a", "b", "c"} {
+			r := e.Reserve(key, 1, 0)
+			require.True(t, r.Allowed)
+			held = append(held, r)
+		}
+		for range 10 {
+			d := e.Take("d", 1)
+			require.False(t, d.Allowed)
+			assert.Equal(t, idle, d.RetryAfter, "as under RefuseNew")
+		}
+		for _, key := range []string{"a", "b", "c"} {
+			assert.False(t, e.Choke(key))
+		}
+		held[1].Release()
+		assert.True(t, e.Choke("d"))
+		assert.False(t, e.Choke("d"))
+		assert.False(t, e.Choke("a"))
+		clock.pass(2 * time.Hour)
+		assert.True(t, e.Choke("e"), "the units have ended by themselves")
+		assert.Zero(t, e.Stats().Forgiven)
+	}
+}
+
+// Promise: Resets beside takes and releases leave no unit in use that every caller has released.
+func TestResetsLoseNoRelease(t *testing.T) {
+	e, err := engine.New[string](engine.Config{Policy: inFlight(7, time.Hour)})
+	require.NoError(t, err)
+	defer func() { assert.NoError(t, e.Close()) }()
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() {
+			for i := range 20_000 {
+				r := e.Reserve("a", 1, 0)
+				if i%100 == 0 {
+					e.Reset("a")
+				}
+				r.Release()
+			}
+		})
+	}
+	all.Wait()
+	assert.EqualValues(t, 7, e.Peek("a", 0).Remaining)
+}
+
+// Promise: Never more units are in use than the limit, and none at the end, whatever calls overlap.
+func TestInFlightIsExact(t *testing.T) {
+	e, err := engine.New[string](engine.Config{Policy: inFlight(7, time.Hour)})
+	require.NoError(t, err)
+	defer func() { assert.NoError(t, e.Close()) }()
+	var used atomic.Int64
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			for i := range 5000 {
+				r := e.Reserve("a", 1, 0)
+				if !r.Allowed {
+					continue
+				}
+				if now := used.Add(1); now > 7 {
+					t.Errorf("%d in use", now)
+				}
+				if i%5 == 0 && !r.Extend() {
+					t.Error("a unit in use was not extended")
+				}
+				used.Add(-1)
+				r.Release()
+			}
+		})
+	}
+	all.Wait()
+	assert.EqualValues(t, 7, e.Peek("a", 0).Remaining)
+	assert.Zero(t, e.Stats().Overstayed)
+}
+
+func TestInFlightRefundsNothing(t *testing.T) {
+	e, _ := newInFlight(t, engine.Config{Policy: inFlight(3, time.Minute)})
+	require.True(t, e.Choke("a"))
+	for _, n := range []int64{1, -1} {
+		assert.False(t, e.Refund("a", n).Allowed)
+		assert.EqualValues(t, 2, e.Peek("a", 0).Remaining)
+	}
+}
+
+func TestReserveAndReleaseAllocateNothing(t *testing.T) {
+	e, _ := newInFlight(t, engine.Config{Policy: inFlight(3, time.Minute)})
+	e.Choke("a")
+	assert.Zero(t, testing.AllocsPerRun(100, func() {
+		r := e.Reserve("a", 1, 0)
+		r.Extend()
+		r.Release()
+	}))
+}
