@@ -304,6 +304,9 @@ func (r *trial) gave(a action, next uint64, back *big.Rat) policy.Decision {
 		}
 	} else if a.n >= 0 {
 		r.must(r.FreshAt(next) == r.FreshAt(r.word), "nothing comes back, but the word becomes %d", next)
+	} else if next != r.word {
+		// A charge opens a window too, which a call at an earlier instant joins.
+		r.clocked(a)
 	}
 	r.word = next
 	return r.call(action{what: takes, now: a.now})
