@@ -378,11 +378,13 @@ func (w windowPolicy) constructs(t *testing.T, limit int64, per time.Duration) {
 	}
 	// The error names constructors that accept the limit.
 	if want == "limit" && limit > 0 && w.name != "AlignedWindow" {
+		_, fixed := policy.FixedWindow(limit, per)
 		_, aligned := policy.AlignedWindow(limit, per)
 		_, funnel := policy.Funnel(limit, limit, per)
-		if strings.Contains(err.Error(), "; AlignedWindow holds this limit") != (aligned == nil) ||
+		if strings.Contains(err.Error(), "; FixedWindow holds this limit") != (fixed == nil) ||
+			strings.Contains(err.Error(), "; AlignedWindow holds this limit") != (aligned == nil) ||
 			strings.Contains(err.Error(), fmt.Sprintf("; Funnel(%d, %[1]d, %v) is a bucket of this rate", limit, per)) != (funnel == nil) {
-			t.Errorf("%v: AlignedWindow says %v, Funnel %v", err, aligned, funnel)
+			t.Errorf("%v: FixedWindow says %v, AlignedWindow %v, Funnel %v", err, fixed, aligned, funnel)
 		}
 	}
 	if most, ok := mostOf(err); ok && (w.refuses(most, per) != "" || w.refuses(most+1, per) == "" || limit <= most) {

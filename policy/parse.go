@@ -237,6 +237,7 @@ func (p *parser) counted(construct func(int64, time.Duration) (Policy, error), l
 	if errors.As(err, &e) && e.Err != nil && per > 0 {
 		text := rateText(limit, per)
 		e.Want = strings.NewReplacer(
+			"; FixedWindow holds", "; window "+text+" holds",
 			"; AlignedWindow holds", "; window "+text+" aligned holds",
 			fmt.Sprintf("; Funnel(%d, %[1]d, %v)", limit, per), fmt.Sprintf("; funnel %d, %s", limit, text),
 		).Replace(e.Want)

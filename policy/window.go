@@ -46,8 +46,13 @@ func asUnits(n int64, most uint64) uint64 {
 // holders names, for an error about a limit that is too high, the constructors that accept it.
 func holders(limit int64, per time.Duration) string {
 	text := ""
+	if windowFault("FixedWindow", limit, per, shortestFixed) == nil {
+		if _, _, highest := fixedLayout(limit, per); limit <= highest {
+			text = "; FixedWindow holds this limit"
+		}
+	}
 	if _, err := AlignedWindow(limit, per); err == nil {
-		text = "; AlignedWindow holds this limit"
+		text += "; AlignedWindow holds this limit"
 	}
 	if _, err := Funnel(limit, limit, per); err == nil {
 		text += fmt.Sprintf("; Funnel(%d, %[1]d, %v) is a bucket of this rate", limit, per)
