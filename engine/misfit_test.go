@@ -59,6 +59,51 @@ func TestMisfitsAreCountedAndReported(t *testing.T) {
 	assert.False(t, errors.Is(e.Health(), ErrUnhealthy))
 }
 
+// Limits above a million are families of their own by their steps, also beside smaller ones.
+//
+// Promise: Budgets of millions of units are exact by each verb, and over a restart and a change.
+func TestBudgetsOfMillions(t *testing.T) {
+	hand := newHandClock()
+	config := Config{Policy: parsed(t, "window 500M/30d"), Clock: hand.Now, uncounted: true}
+	chosen := PolicyFor(func(key string) policy.Policy {
+		return map[string]policy.Policy{"plan": parsed(t, "window 3000M/30d"), "misfit": parsed(t, "window 2M/30d")}[key]
+	})
+	e, err := New(config, chosen)
+	require.NoError(t, err)
+	assert.EqualValues(t, 1, e.Take("key", 499_999_999).Remaining)
+	assert.True(t, e.Choke("key"))
+	assert.False(t, e.Choke("key"))
+	r := e.Reserve("plan", 2_999_999_999, 0)
+	assert.EqualValues(t, 1, r.Remaining)
+	r.Keep(2_000_000_000)
+	assert.EqualValues(t, 1_000_000_000, e.Peek("plan", 0).Remaining)
+	assert.EqualValues(t, 1_000_000_000, e.TakeWith(parsed(t, "window 4000M/30d"), "plan", 1_000_000_000).Remaining)
+	assert.EqualValues(t, 20_000_000, e.Refund("key", 20_000_000).Remaining)
+
+	never := policy.Decision{RetryAfter: policy.Never}
+	for _, text := range []string{"window 1000/30d", "window 2M/30d", "window 200M/30d", "window 500M/29d"} {
+		assert.Equal(t, never, e.TakeWith(parsed(t, text), "key", 1), text)
+	}
+	assert.Equal(t, never, e.Take("misfit", 1))
+	assert.False(t, e.Choke("misfit"))
+	assert.EqualValues(t, 6, e.Stats().Misfits)
+
+	e = restart(t, e, config, func() {}, chosen)
+	defer func() { check(t, e) }()
+	assert.EqualValues(t, 20_000_000, e.Peek("key", 0).Remaining)
+	assert.Zero(t, e.Peek("plan", 0).Remaining)
+	assert.EqualValues(t, 1_000_000_000, e.TakeWith(parsed(t, "window 4000M/30d"), "plan", 0).Remaining)
+
+	plain := open[string](t, Config{Policy: config.Policy, Clock: hand.Now})
+	plain.Take("key", 480_000_000)
+	require.NoError(t, plain.SetPolicy(parsed(t, "window 4000M/30d")))
+	assert.EqualValues(t, 3_520_000_000, plain.Peek("key", 0).Remaining)
+	require.NoError(t, plain.SetPolicy(parsed(t, "window 2M/30d")))
+	assert.Zero(t, plain.Peek("key", 0).Remaining, "as full as its word can tell")
+	assert.True(t, plain.Take("another", 2_000_000).Allowed)
+	assert.Equal(t, never, plain.TakeWith(config.Policy, "key", 1), "it was none before")
+}
+
 // ever is a limit outside of package policy: so many units for ever, which cannot be given back.
 type ever int64
 

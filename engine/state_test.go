@@ -41,7 +41,7 @@ func restart[K comparable](t *testing.T, e *Engine[K], config Config, pass func(
 //
 // Promise: A loaded engine answers as if it never stopped.
 func TestLoadedEngineGoesOnAsIfItHadNeverStopped(t *testing.T) {
-	for seed := range uint64(200) {
+	for seed := range uint64(220) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { compareHistories(t, rand.New(rand.NewPCG(seed, 17))) })
 		})
@@ -50,8 +50,9 @@ func TestLoadedEngineGoesOnAsIfItHadNeverStopped(t *testing.T) {
 
 // compareHistories compares a history with a cut one.
 func compareHistories(t *testing.T, r *rand.Rand) {
-	families := limitstest.Families()
+	families := append(limitstest.Families(), limitstest.Budgets())
 	limits := families[r.IntN(len(families))]
+	unit := max(limits[0].Limit()/10, 1)
 	one := func() policy.Policy { return limits[r.IntN(len(limits))] }
 	config := Config{Policy: one(), MaxKeys: 100, Idle: time.Duration(1 + r.Int64N(int64(5*time.Second)))}
 	hand := newHandClock()
@@ -87,7 +88,7 @@ func compareHistories(t *testing.T, r *rand.Rand) {
 	for range 30 + r.IntN(60) {
 		pass()
 		key := string("abc"[r.IntN(3)])
-		n := int64(r.IntN(4))
+		n := int64(r.IntN(4)) * unit
 		patience := time.Duration(r.Int64N(int64(3 * time.Second)))
 		limit := one()
 		both := func(what string, call func(e *Engine[string]) any) {
@@ -124,7 +125,7 @@ func compareHistories(t *testing.T, r *rand.Rand) {
 			p.whole.Keep(n)
 			p.cut.Keep(n)
 		case 7:
-			n -= 2
+			n -= 2 * unit
 			both("Refund", func(e *Engine[string]) any { return e.Refund(key, n) })
 		case 8:
 			if r.IntN(4) == 0 {

@@ -28,7 +28,7 @@ import (
 // families has the families of limits by their first limit, and a limit of the caller's own.
 func families() map[string][]policy.Policy {
 	all := map[string][]policy.Policy{"of the caller's own": {bare{funnel(10, 10, time.Second)}}}
-	for _, family := range limitstest.Families() {
+	for _, family := range append(limitstest.Families(), limitstest.Budgets()) {
 		all[family[0].String()] = family
 	}
 	return all
@@ -165,7 +165,7 @@ func decidesAsAnEngine(t *testing.T, seed uint64, family []policy.Policy, seen m
 		unit = 3 * time.Hour
 	}
 	for range 120 {
-		n := dice.Int64N(13) - 1
+		n := (dice.Int64N(13) - 1) * max(family[0].Limit()/10, 1)
 		if dice.IntN(40) == 0 {
 			n = []int64{math.MinInt64, math.MaxInt64, 1 << 33, 1 << 40}[dice.IntN(4)]
 		}

@@ -37,6 +37,17 @@ func Families() [][]policy.Policy {
 	}
 }
 
+// Budgets returns fixed windows of millions of units, in three layouts of a word, and one of few
+// units. They may replace each other for good. For a single call only the first two may.
+func Budgets() []policy.Policy {
+	const s = time.Second
+	must := policy.Must
+	return []policy.Policy{
+		must(policy.FixedWindow(10_000_000, 2*s)), must(policy.FixedWindow(4_000_000, 2*s)),
+		must(policy.FixedWindow(100_000_000, 2*s)), must(policy.FixedWindow(20_000_000, 3*s)), must(policy.FixedWindow(10, 2*s)),
+	}
+}
+
 // PolicyHook is a policy that calls a function in each take.
 type PolicyHook struct {
 	policy.Policy
