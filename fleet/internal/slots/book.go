@@ -1,0 +1,260 @@
+// Package slots decides which units of limits in flight a server still has. Redis forgets a unit that its
+// server did not confirm for a term, and gives its place to other servers. So the server must give up the
+// unit before that: see [Book.Fence].
+//
+// A [Book] is arithmetic on values: it has no lock, no clock and no connection. Package fleet has those.
+package slots
+
+import (
+	"time"
+)
+
+// Time is the time since the start of the server, by its monotonic clock.
+type Time time.Duration
+
+// Never is after all times.
+const Never = Time(1<<63 - 1)
+
+// Slot is units of a key that a call holds together. Only the Book changes it, except for Lost.
+type Slot struct {
+	Key, ID string
+	N       int64
+	// Lost is closed by the caller of Fence, and is not used here.
+	Lost chan struct{}
+
+	// ends is when the units end by themselves. They certainly count until the time until, which is ends for
+	// units that Redis has not counted yet.
+	ends, until Time
+	run         string // see Confirm.Run
+	counted     bool   // Redis has counted the units
+	lost        bool
+}
+
+// Request is a request to Redis, as it is sent.
+type Request struct {
+	Sent Time
+	// Run names the process of Redis that answered the last beat. Only this process or a later one
+	// answers the request.
+	Run string
+}
+
+// Book holds the slots of a server under one limit. The zero Book is of no use: make it with [New].
+type Book struct {
+	term, margin time.Duration
+	slots        map[string]*Slot // by ID
+	perKey       map[string]int64 // units held of each key, also lost units
+	run          string           // the process of Redis that answered the last beat
+	heard        Time             // when that beat was sent
+	link         uint64           // the connection by which it was answered
+	reached      bool             // a beat was answered, and the server was not cut off since
+	uncounted    int              // slots that Redis has not counted yet
+	due          Time             // no slot is lost or ends before
+}
+
+// marginPart is the part of a term by which a server gives up its units before Redis forgets them. It
+// covers clocks that do not run at one speed, and the time to act.
+const marginPart = 10
+
+// New returns an empty book, under a term after which Redis forgets what was not confirmed.
+func New(term time.Duration) *Book {
+	return &Book{term: term, margin: term / marginPart, slots: map[string]*Slot{}, perKey: map[string]int64{}, due: Never}
+}
+
+// lasts returns until when units certainly count in Redis that a request sent then confirmed, and that end by
+// themselves at the time ends.
+func (b *Book) lasts(sent, ends Time) Time { return min(sent+Time(b.term-b.margin), ends) }
+
+// MayEnter reports whether the server may ask Redis for more units over this link. It must not while
+// units that it holds may be missing there: after it was cut off, and on a new link, it must beat first.
+func (b *Book) MayEnter(now Time, link uint64) bool {
+	return b.reached && b.uncounted == 0 && link == b.link && now < b.lasts(b.heard, Never)
+}
+
+// Ask returns the request that is sent now.
+func (b *Book) Ask(now Time) Request { return Request{Sent: now, Run: b.run} }
+
+// Enter records units that Redis has counted for a request, and returns their slot. It returns nil if
+// the answer came so late that Redis may have forgotten them.
+func (b *Book) Enter(key, id string, n int64, request Request, now Time, longest time.Duration) *Slot {
+	ends := request.Sent + Time(longest)
+	until := b.lasts(request.Sent, ends)
+	if now >= until {
+		return nil
+	}
+	return b.add(&Slot{Key: key, ID: id, N: n, ends: ends, until: until, run: request.Run, counted: true})
+}
+
+// EnterLocally records units of this server's share, which Redis has not counted, and returns their
+// slot. It returns nil if the key would hold more than share units here, lost or not.
+func (b *Book) EnterLocally(key, id string, n, share int64, now Time, longest time.Duration) *Slot {
+	if n > share-b.Held(key) {
+		return nil
+	}
+	b.uncounted++
+	ends := now + Time(longest)
+	return b.add(&Slot{Key: key, ID: id, N: n, ends: ends, until: ends})
+}
+
+func (b *Book) add(s *Slot) *Slot {
+	s.Lost = make(chan struct{})
+	b.slots[s.ID] = s
+	b.perKey[s.Key] += s.N
+	b.due = min(b.due, s.until)
+	return s
+}
+
+// Held returns the units of the key that calls of this server hold, lost or not.
+func (b *Book) Held(key string) int64 { return b.perKey[key] }
+
+// Len returns the number of units held, lost or not.
+func (b *Book) Len() (units int64) {
+	for _, n := range b.perKey {
+		units += n
+	}
+	return units
+}
+
+// Find returns the slot of an ID, or nil.
+func (b *Book) Find(id string) *Slot { return b.slots[id] }
+
+// Until returns until when the units of a slot certainly count in Redis, as far as it has confirmed them. Units
+// that it has not counted yet, of a share, last until they end.
+func (b *Book) Until(s *Slot) Time { return s.until }
+
+// Leave forgets a slot. held reports whether the server still had it, lost or not, and counted whether
+// Redis has ever counted its units.
+func (b *Book) Leave(s *Slot) (held, counted bool) {
+	if b.slots[s.ID] != s {
+		return false, s.counted
+	}
+	delete(b.slots, s.ID)
+	if b.perKey[s.Key] -= s.N; b.perKey[s.Key] == 0 {
+		delete(b.perKey, s.Key)
+	}
+	if !s.counted {
+		b.uncounted--
+	}
+	return true, s.counted
+}
+
+// LeaveKey forgets the slots of a key.
+func (b *Book) LeaveKey(key string) {
+	for _, s := range b.slots {
+		if s.Key == key {
+			b.Leave(s)
+		}
+	}
+}
+
+// Fence returns the slots that are lost from now on: Redis may forget their units after the margin, and
+// admit others in their place. It also forgets slots that have ended by themselves. Call it before each
+// decision, and some times within a margin.
+func (b *Book) Fence(now Time) (lost []*Slot) {
+	if now < b.due {
+		return nil
+	}
+	b.due = Never
+	for _, s := range b.slots {
+		switch {
+		case now >= s.ends:
+			b.Leave(s)
+			continue
+		case !s.lost && now < s.until:
+			b.due = min(b.due, s.until)
+			continue
+		case !s.lost:
+			s.lost = true
+			lost = append(lost, s)
+		}
+		b.due = min(b.due, s.ends)
+	}
+	return lost
+}
+
+// GiveUp returns all slots that are not lost yet, and forgets all.
+func (b *Book) GiveUp() (all []*Slot) {
+	for _, s := range b.slots {
+		if !s.lost {
+			all = append(all, s)
+		}
+		b.Leave(s)
+	}
+	return all
+}
+
+// Confirm is a slot to be confirmed in Redis.
+type Confirm struct {
+	*Slot
+	// Left is how long until the units end by themselves.
+	Left time.Duration
+	// Run names a process of Redis that has counted the units, or one before it. If they are missing in
+	// this process, another server gave them back; another process may have lost them. It is empty if
+	// Redis has not counted them, or if no name is known.
+	Run string
+}
+
+// Beat is what to confirm in Redis at one time.
+type Beat struct {
+	Sent     Time
+	Confirms []Confirm
+}
+
+func (t *Beat) add(s *Slot) {
+	t.Confirms = append(t.Confirms, Confirm{s, time.Duration(s.ends - t.Sent), s.run})
+}
+
+// Beat returns what to confirm in Redis now: all that is held and not lost.
+func (b *Book) Beat(now Time) Beat {
+	beat := Beat{Sent: now}
+	for _, s := range b.slots {
+		if !s.lost && now < s.ends {
+			beat.add(s)
+		}
+	}
+	return beat
+}
+
+// Extend lets the slot last until longest from now, and returns what to confirm in Redis. ok is false if its
+// units no longer count. Units that Redis has counted are extended once it has confirmed that.
+func (b *Book) Extend(s *Slot, now Time, longest time.Duration) (beat Beat, ok bool) {
+	beat.Sent = now
+	if b.slots[s.ID] != s || s.lost || now >= s.until {
+		return beat, false
+	}
+	s.ends = now + Time(longest)
+	if !s.counted {
+		s.until = s.ends
+	}
+	beat.add(s)
+	return beat, true
+}
+
+// Beaten records the answer to Beat by a process of Redis over a link: see Confirmed. From now on the server
+// may ask Redis for more units over this link.
+func (b *Book) Beaten(beat Beat, now Time, link uint64, run string, there []bool) {
+	b.Confirmed(beat, now, run, there)
+	if now < b.lasts(beat.Sent, Never) && (!b.reached || beat.Sent >= b.heard) {
+		b.heard, b.link, b.run, b.reached = beat.Sent, link, run, true
+	}
+}
+
+// Confirmed records the answer to a beat by a process of Redis. there tells for each of its slots whether
+// Redis counts the units. Other units were given back by another server. The answer to a beat that was
+// under way for too long is void.
+func (b *Book) Confirmed(beat Beat, now Time, run string, there []bool) {
+	for i, c := range beat.Confirms {
+		until := b.lasts(beat.Sent, beat.Sent+Time(c.Left))
+		switch s := c.Slot; {
+		case b.slots[s.ID] != s || s.lost || now >= b.lasts(beat.Sent, Never):
+		case !there[i]:
+			b.Leave(s)
+		case !s.counted || until >= s.until:
+			if !s.counted {
+				s.counted = true
+				b.uncounted--
+			}
+			s.until, s.run = until, run
+			b.due = min(b.due, until)
+		}
+	}
+}
