@@ -1,0 +1,90 @@
+package fleet
+
+import (
+	"context"
+	"math"
+	"time"
+
+	"github.com/ral-limiter/ral/fleet/internal/share"
+	"github.com/ral-limiter/ral/internal/core/decide"
+	"github.com/ral-limiter/ral/internal/core/shape"
+	"github.com/ral-limiter/ral/limits"
+	"github.com/ral-limiter/ral/policy"
+)
+
+// granted is the Ref of a limits.GrantState.
+type granted struct {
+	Reservation
+	began time.Time // before it was taken
+}
+
+type settler struct{}
+
+// Settle implements limits.Settler.
+func (settler) Settle(ctx context.Context, state limits.GrantState, used int64) error {
+	r := state.Ref.(*granted)
+	source := r.Source()
+	switch {
+	case used == limits.AllUsed:
+		return nil
+	case used > r.ask.n:
+		return r.change(ctx, r.ask.n-used)
+	case used == r.ask.n, source == limits.SourceOpen:
+		return nil
+	case source == limits.SourceRedis, source == limits.SourceShare && (used == 0 || !r.drains()),
+		source == limits.SourceLease && r.ask.receipt != nil && time.Since(r.began) < r.ResetAfter:
+		return r.Keep(ctx, used)
+	}
+	back := r.counting(r.ask.n - used)
+	if source == limits.SourceShare {
+		// Units not yet charged to Redis come back to the share first. A refund in Redis would give
+		// back others' units, and admit as many before the charge arrives.
+		back = r.ask.receipt.(*share.Reservation).Refund(back)
+	}
+	if back <= 0 {
+		return nil
+	}
+	return r.change(ctx, back)
+}
+
+// under returns the limit by which the units were taken, though the key's may have changed.
+func (r *granted) under() policy.Policy { return r.ask.terms.limit.Policy() }
+
+// drains reports whether the units drain from a bucket, without a promised turn.
+func (r *granted) drains() bool {
+	s, ok := r.under().(shape.Shaped)
+	return ok && r.Answer.Wait == 0 && (s.Shape().Kind == shape.Funnel || s.Shape().Kind == shape.Bursty)
+}
+
+// change refunds n units, or charges -n.
+func (r *granted) change(ctx context.Context, n int64) error {
+	var limit policy.Policy
+	if r.limiter.leased == nil {
+		limit = r.ask.terms.policy
+	}
+	a, err := r.limiter.RefundWith(ctx, limit, r.ask.key, max(n, -decide.MostCharge(r.under())))
+	if err == nil && !a.Allowed {
+		err = a.Err()
+	}
+	return err
+}
+
+// counting returns how many of the last back units still count, at least.
+func (r *granted) counting(back int64) int64 {
+	since := time.Since(r.began)
+	limit := r.under()
+	if s, ok := limit.(shape.Shaped); ok {
+		if s := s.Shape(); s.Interval > 0 {
+			drained := math.Ceil(float64(since.Nanoseconds()) * ticks / float64(s.Interval))
+			return max(back-int64(min(drained, math.MaxInt64/2)), 0)
+		}
+	}
+	ends := r.Answer.ResetAfter
+	if w, ok := limit.(policy.Windowed); ok {
+		ends = min(ends, w.Window())
+	}
+	if since >= ends {
+		return 0
+	}
+	return back
+}
