@@ -1,8 +1,10 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/redis/rueidis"
@@ -34,7 +36,7 @@ func (s *Store) allScript() *script {
 	return s.newScript(timeLua, noteLua, head.String(), strings.NewReplacer(
 		"LOGREPLY", logReply, "LOG", logLua, "BLOCK", blockLua, "PUNISH", punishLua, "RECORD", recordLua, "WRITE", writeLua,
 		"READ", strings.Replace(readLua, "local h, l =", "h, l =", 1),
-	).Replace(lua("all")))
+	).Replace(fill(lua("all"))))
 }
 
 // TakeAll takes the units of every ask, or none, in a call of Redis. No call waits: a Queue
@@ -47,9 +49,9 @@ func (s *Store) TakeAll(ctx context.Context, asks []Ask) ([]Taken, error) {
 	}
 	// The names of the words, and then of their blocks.
 	keys, args := make([]string, 2*len(asks)), make([]string, 2*len(asks)+1)
-	args[len(asks)] = "1"      // whether to write
-	logs := map[string]int64{} // units asked of each
-	notes := false
+	args[len(asks)] = "1"             // whether to write
+	logs := map[string]int64{}        // units asked of each
+	more := make([]string, len(asks)) // names that the limits need beside these
 	for i, a := range asks {
 		var err error
 		if keys[i], err = nameIn(a.Limit.prefix, a.Key); err != nil {
@@ -71,12 +73,14 @@ func (s *Store) TakeAll(ctx context.Context, asks []Ask) ([]Taken, error) {
 		}
 		args[len(asks)+1+i] = packed(penalty)
 		switch {
+		case a.Limit.inFlight != nil:
+			more[i], args[i] = a.Limit.inFlight.mark, "i"+a.Limit.inFlightFigures(ask)+a.ID
 		case a.Limit.log != nil:
 			args[i] = "l" + packed(a.Limit.logFigures(ask, 0))
 		case ask == 0:
 			args[i] = "-"
 		case a.noted():
-			notes = true
+			more[i] = logName(keys[i])
 			args[i] = notingKind + packed(a.Limit.notingFigures(ask, 0))
 		default:
 			args[i] = kinds[a.Limit.shape.Kind] + packed(a.Limit.atOnce(ask))
@@ -85,15 +89,23 @@ func (s *Store) TakeAll(ctx context.Context, asks []Ask) ([]Taken, error) {
 	if err := s.together(keys[:len(asks)]); err != nil {
 		return nil, err
 	}
-	all := keys
-	if notes {
-		all = logNames(keys, keys[:len(asks)])
-	}
-	reply, err := s.runOne(ctx, s.scripts.all, all, args...).ToArray()
+	reply, err := s.runOne(ctx, s.scripts.all, withMore(keys, more), args...).ToArray()
 	if err != nil {
 		return nil, explain(err, keys[:len(asks)]...)
 	}
 	return decideAll(asks, keys, reply)
+}
+
+// withMore appends more names to the keys, if there are any. A place without a name has the ask's own.
+func withMore(keys, more []string) []string {
+	if !slices.ContainsFunc(more, func(name string) bool { return name != "" }) {
+		return keys
+	}
+	all := slices.Clip(keys)
+	for i, name := range more {
+		all = append(all, cmp.Or(name, keys[i]))
+	}
+	return all
 }
 
 // decideAll has the policies decide what the script did.
@@ -117,7 +129,20 @@ func decideAll(asks []Ask, keys []string, reply []rueidis.RedisMessage) ([]Taken
 		counted bool // a refusal of the key did
 	}
 	seen, logs, blocks := map[string]words{}, map[string]int64{}, map[string]block{} // a name may occur twice
-	fits := map[string]int64{}                                                       // units of asks of a log
+	fits := map[string]int64{}                                                       // units of asks without words
+	// obey applies a key's block to the decision of a limit without words.
+	obey := func(i int, read uint64, apply func(block uint64, counts bool) uint64) {
+		b, twice := blocks[keys[len(asks)+i]]
+		if !twice {
+			b.word = read
+		}
+		b.word = apply(b.word, !b.counted)
+		b.counted = b.counted || counts(&taken[i])
+		blocks[keys[len(asks)+i]] = b
+		if taken[i].Allowed {
+			fits[keys[i]] += asks[i].N
+		}
+	}
 	for i, a := range asks {
 		blockName := keys[len(asks)+i]
 		parts, err := reply[i].ToArray()
@@ -125,7 +150,17 @@ func decideAll(asks []Ask, keys []string, reply []rueidis.RedisMessage) ([]Taken
 			return nil, explain(err, keys[i])
 		}
 		r := &answer{parts: parts, name: keys[i]}
-		if a.Limit.log != nil {
+		if a.Limit.inFlight != nil {
+			f := a.Limit.readInFlight(r)
+			if r.err != nil {
+				return nil, r.err
+			}
+			taken[i] = a.Limit.decideInFlight(f, a.N)
+			before := f
+			before.used -= fits[keys[i]] // which earlier asks have not taken if any is refused
+			standing[i] = a.Limit.decideInFlight(before, 0)
+			obey(i, f.block, func(block uint64, counts bool) uint64 { return a.Limit.obeyInFlight(&taken[i], f, block, a.N, counts) })
+		} else if a.Limit.log != nil {
 			f := a.Limit.readLog(r)
 			if r.err != nil {
 				return nil, r.err
@@ -139,16 +174,7 @@ func decideAll(asks []Ask, keys []string, reply []rueidis.RedisMessage) ([]Taken
 				ask = logs[keys[i]]
 			}
 			taken[i] = a.Limit.decideLog(f, ask, 0)
-			b, twice := blocks[blockName]
-			if !twice {
-				b.word = f.block
-			}
-			b.word = a.Limit.obeyLog(&taken[i], f, b.word, a.N, !b.counted)
-			b.counted = b.counted || counts(&taken[i])
-			blocks[blockName] = b
-			if taken[i].Allowed {
-				fits[keys[i]] += a.N
-			}
+			obey(i, f.block, func(block uint64, counts bool) uint64 { return a.Limit.obeyLog(&taken[i], f, block, a.N, counts) })
 		} else {
 			f, err := r.found(a.Limit)
 			if err != nil {
@@ -185,7 +211,7 @@ func decideAll(asks []Ask, keys []string, reply []rueidis.RedisMessage) ([]Taken
 // counts reports whether this key's limit refused a call of several keys. That counts once for a
 // penalty.
 func counts(t *Taken) bool {
-	return !t.Allowed && !t.Block.Refused && t.RetryAfter != policy.Never
+	return !t.Allowed && !t.Block.Refused && t.RetryAfter != policy.Never && !t.Emptied
 }
 
 func (l *Limit) atOnce(n int64) []float64 {

@@ -30,6 +30,8 @@ type Options struct {
 	Clock func() int64
 	// Penalty is the rule by which refusals block a key. The zero rule counts none.
 	Penalty penalty.Rule
+	// Term is how long units in flight count in Redis unless their server confirms them.
+	Term time.Duration
 }
 
 // clocked returns the replacer of a script's clock, from epoch in seconds of Unix time.
@@ -56,7 +58,7 @@ type Store struct {
 	blocks  string      // of the names of blocks
 	apart   atomic.Bool // Redis refused a script on several keys
 	scripts struct {
-		read, look, soon, all, relog, lock, heartbeat *script
+		read, look, soon, all, relog, lock, heartbeat, beat, confirm, leave *script
 	}
 }
 

@@ -21,7 +21,7 @@ type Debt struct {
 // each or nil. A script charges all; in a cluster, and for a log, each has its own. A script
 // blocks Redis for some microseconds a debt: callers bound the number.
 func (s *Store) ChargeEach(ctx context.Context, l *Limit, debts []Debt) []error {
-	if s.apart.Load() || l.log != nil || s.client.Mode() == rueidis.ClientModeCluster {
+	if s.apart.Load() || l.wordless() || s.client.Mode() == rueidis.ClientModeCluster {
 		return s.chargeApart(ctx, l, debts)
 	}
 	if len(debts) == 0 {

@@ -15,6 +15,8 @@ type Taken struct {
 	Before, After uint64
 	// At is the time of the decision, by Redis's clock.
 	At policy.Instant
+	// Emptied reports that no unit in flight may enter yet, because Redis had lost its data.
+	Emptied bool
 	// Block is the effect of the key's block. RetryAfter and ResetAfter are not before its end.
 	Block Block
 }
@@ -36,6 +38,8 @@ type TakeAsk struct {
 	Patience time.Duration
 	// Returns reports whether the units may come back later by Keep. Then the take is noted.
 	Returns bool
+	// ID names units in flight, and is not empty for these.
+	ID string
 }
 
 func (a *TakeAsk) noted() bool { return a.Returns && a.Limit.notes() && a.Limit.canTake(a.N) }
@@ -99,7 +103,7 @@ func (r rule) obey(t *Taken, block uint64, n int64, counts bool, standing func()
 		t.Block = Block{Refused: true, Left: left}
 		return block
 	}
-	if r.Refusals == 0 || !counts || t.Allowed || n == 0 || t.RetryAfter == policy.Never {
+	if r.Refusals == 0 || !counts || t.Allowed || n == 0 || t.RetryAfter == policy.Never || t.Emptied {
 		return block
 	}
 	next, d := r.Take(block, t.At, 1, 0)

@@ -16,16 +16,24 @@ type Limit struct {
 	policy policy.Policy
 	shape  shape.Shape
 	log    *slidinglog.Log // nil except for a SlidingLog, which has no shape
-	limit  int64           // the most that can be taken at once
-	prefix string          // of the names of keys
-	blocks string          // of the names of blocks
-	rule   rule            // of penalties
-	take   *script
-	noting *script // take that notes calls which may give back; nil if none need it
-	one    string  // take's argument for one unit without patience
-	lease  *script // nil if it cannot be leased
-	back   *script // returns or charges units
-	charge *script // charges units of several words
+	// inFlight is nil except for a limit in flight, which has no shape.
+	inFlight *inFlight
+	limit    int64  // the most that can be taken at once
+	prefix   string // of the names of keys
+	blocks   string // of the names of blocks
+	rule     rule   // of penalties
+	take     *script
+	noting   *script // take that notes calls which may give back; nil if none need it
+	one      string  // take's argument for one unit without patience
+	lease    *script // nil if it cannot be leased
+	back     *script // returns or charges units
+	charge   *script // charges units of several words
+}
+
+// inFlight is what a Limit has if it counts units in use.
+type inFlight struct {
+	longest, term time.Duration // in whole microseconds
+	mark          string        // the name of the mark beside the sets
 }
 
 // Policy returns the policy of the limit.
@@ -44,11 +52,14 @@ func (l *Limit) Reads(other *Limit) bool { return l.prefix == other.prefix }
 
 // Lasts returns how long after the epoch time ends for the limit: words have no room for later.
 func (l *Limit) Lasts() time.Duration {
-	if l.log != nil {
+	if l.wordless() {
 		return maxPatience // see log.lua
 	}
 	return time.Duration(l.shape.End)
 }
+
+// wordless reports whether the limit keeps a set in Redis in place of words.
+func (l *Limit) wordless() bool { return l.log != nil || l.inFlight != nil }
 
 // canTake reports whether n units can ever be taken.
 func (l *Limit) canTake(n int64) bool { return n > 0 && n <= l.limit }

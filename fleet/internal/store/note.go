@@ -23,11 +23,14 @@ func (l *Limit) notingFigures(n int64, patience time.Duration) []float64 {
 	return append(l.figures(n, patience), l.figures(n, 0)[2:4]...)
 }
 
-// logNames appends the names of the logs beside the words. No key's name ends so.
+// logName names the log beside a word. No key's name ends so.
+func logName(word string) string { return word + ":takes" }
+
+// logNames appends the names of the logs beside the words.
 func logNames(keys, words []string) []string {
 	keys = slices.Clip(keys)
 	for _, name := range words {
-		keys = append(keys, name+":takes")
+		keys = append(keys, logName(name))
 	}
 	return keys
 }

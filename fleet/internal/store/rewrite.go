@@ -32,7 +32,7 @@ func (s *Store) RewriteAll(ctx context.Context, l *Limit, all []Rewrite, within 
 		names[i] = l.prefix + r.Tail
 		left = append(left, i)
 	}
-	if l.log != nil {
+	if l.wordless() {
 		return &policy.FieldError{Of: "store.RewriteAll", Field: "Limit", Value: l.policy, Want: "a limit that has words"}
 	}
 	for range maxRewrites {

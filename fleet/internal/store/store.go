@@ -29,12 +29,15 @@ func New(client rueidis.Client, o Options) *Store {
 		"if us > ARGV[4] + 0 then return -1 end\n", lua("swap"))
 	s.scripts.all = s.allScript()
 	s.scripts.relog = s.relogScript()
+	s.scripts.beat = s.newScript(timeLua, fill(lua("inflightbeat")))
+	s.scripts.confirm = s.newScript(timeLua, fill(lua("inflightconfirm")))
+	s.scripts.leave = s.newScript(timeLua, lua("inflightleave"))
 	s.scripts.heartbeat = s.newScriptFrom(0, "local key = KEYS[1]\n", timeLua, lua("heartbeat"))
 	return s
 }
 
 // Limit prepares a policy, or returns a *policy.FieldError. Redis can decide Funnel, Queue, Bursty,
-// FixedWindow, fleet.SlidingLog, and SlidingWindow and AlignedWindow of whole microseconds
+// FixedWindow, InFlight, fleet.SlidingLog, and SlidingWindow and AlignedWindow of whole microseconds
 // (SlidingWindow from a millisecond on).
 func (s *Store) Limit(p policy.Policy) (*Limit, error) {
 	refuse := func(want string) (*Limit, error) {
@@ -49,12 +52,15 @@ func (s *Store) Limit(p policy.Policy) (*Limit, error) {
 			prefix: prefix(s.options, fmt.Sprintf("l%d", log.Per)),
 		}, nil
 	}
+	if longest, ok := InFlightFor(p); ok {
+		return s.inFlightLimit(p, longest)
+	}
 	if a, ok := p.(policy.Anchored); ok {
 		p = a.Anchor(s.options.Epoch)
 	}
 	shaped, ok := p.(shape.Shaped)
 	if !ok || shaped.Shape().Kind == 0 {
-		return refuse("a Funnel, Queue, Bursty, FixedWindow, SlidingWindow or AlignedWindow of package policy, or a fleet.SlidingLog (which keeps the promise of AtMost, at the full rate)")
+		return refuse("a Funnel, Queue, Bursty, FixedWindow, SlidingWindow or AlignedWindow or InFlight of package policy, or a fleet.SlidingLog (which keeps the promise of AtMost, at the full rate)")
 	}
 	l := &Limit{policy: p, blocks: s.blocks, rule: s.rule, shape: shaped.Shape()}
 	family := ""

@@ -42,8 +42,11 @@ func (s *Store) TakeEach(ctx context.Context, asks []TakeAsk, reply func(i int, 
 	calls := make([]call, len(groups))
 	for i, g := range groups {
 		calls[i].keys = slices.Concat(g.names, g.blocks)
-		if g.noted() {
+		switch {
+		case g.noted():
 			calls[i].keys = logNames(calls[i].keys, g.names)
+		case g.Limit.inFlight != nil:
+			calls[i].keys = append(calls[i].keys, g.Limit.inFlight.mark)
 		}
 		calls[i].script, calls[i].args = s.asking(g)
 	}
@@ -78,7 +81,7 @@ func (g *takes) like(a *TakeAsk, name string) bool {
 	if index, there := g.index[name]; there && g.counts[index] == math.MaxUint8 {
 		return false // a script reads each word once
 	}
-	return g.Limit == a.Limit && g.N == a.N && g.Patience == a.Patience && g.noted() == a.noted() && a.Limit.log == nil && a.Limit.canTake(a.N)
+	return g.Limit == a.Limit && g.N == a.N && g.Patience == a.Patience && g.noted() == a.noted() && !a.Limit.wordless() && a.Limit.canTake(a.N)
 }
 
 func (g *takes) add(ask int, name string) {
@@ -96,6 +99,10 @@ func (g *takes) add(ask int, name string) {
 func (s *Store) asking(g *takes) (*script, []string) {
 	l := g.Limit
 	switch {
+	case l.inFlight != nil && !l.canTake(g.N):
+		return l.take, []string{l.inFlightFigures(0), g.ID}
+	case l.inFlight != nil:
+		return l.take, []string{l.inFlightFigures(g.N), g.ID}
 	case l.log != nil && !l.canTake(g.N):
 		return l.take, []string{packed(l.logFigures(0, g.Patience))}
 	case l.log != nil:
@@ -113,7 +120,7 @@ func (s *Store) asking(g *takes) (*script, []string) {
 func (g *takes) understand(res rueidis.RedisResult, reply func(i int, t Taken, err error)) {
 	l := g.Limit
 	parts, err := res.ToArray()
-	if err == nil && l.log == nil && l.canTake(g.N) && len(parts) < 1+2*len(g.names) {
+	if err == nil && !l.wordless() && l.canTake(g.N) && len(parts) < 1+2*len(g.names) {
 		err = fmt.Errorf("%w (a reply of %d parts)", ErrDisagrees, len(parts))
 	}
 	first := &answer{parts: parts, name: g.names[0]}
@@ -123,8 +130,8 @@ func (g *takes) understand(res rueidis.RedisResult, reply func(i int, t Taken, e
 			reply(c.ask, Taken{}, explain(err, g.names[c.name]))
 		}
 		return
-	case l.log != nil:
-		t, err := l.understandLog(first, g)
+	case l.wordless():
+		t, err := l.understandSet(first, g)
 		reply(g.calls[0].ask, t, err)
 		return
 	case !l.canTake(g.N):
@@ -171,7 +178,17 @@ func (g *takes) understand(res rueidis.RedisResult, reply func(i int, t Taken, e
 	}
 }
 
-func (l *Limit) understandLog(r *answer, g *takes) (Taken, error) {
+// understandSet reads the reply of a limit without words.
+func (l *Limit) understandSet(r *answer, g *takes) (Taken, error) {
+	if l.inFlight != nil {
+		f := l.readInFlight(r)
+		if r.err != nil {
+			return Taken{}, r.err
+		}
+		t := l.decideInFlight(f, g.N)
+		l.obeyInFlight(&t, f, f.block, g.N, true)
+		return t, nil
+	}
 	f := l.readLog(r)
 	if r.err != nil {
 		return Taken{}, r.err

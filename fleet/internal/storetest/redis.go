@@ -29,6 +29,8 @@ type Redis struct {
 	keys   map[string]*value // by name, like blocks
 	blocks map[string]uint64
 	rolls  map[string]*roll // by the prefix of the names of blocks
+	marks  map[string]mark  // by name
+	run    int              // counts restarts
 	calls  int
 }
 
@@ -37,12 +39,13 @@ type value struct {
 	word    uint64
 	notes   notes
 	log     *log
+	units   units // in flight
 	foreign string
 }
 
 // New returns a Redis without keys. It must be called in the bubble of its callers.
 func New() *Redis {
-	r := &Redis{keys: map[string]*value{}, blocks: map[string]uint64{}, rolls: map[string]*roll{}}
+	r := &Redis{keys: map[string]*value{}, blocks: map[string]uint64{}, rolls: map[string]*roll{}, marks: map[string]mark{}}
 	r.weather.changed = make(chan struct{})
 	return r
 }
@@ -134,6 +137,20 @@ func (r *Redis) value(l *store.Limit, tail string) *value {
 		v.log.limit = l.Policy().Limit()
 	}
 	return v
+}
+
+// markFor returns the mark of a limit at that time, a new one if there is none, and keeps that if told to.
+func (r *Redis) markFor(l *store.Limit, keep bool, now int64) mark {
+	name, term, _, _ := l.InFlight()
+	m, there := r.marks[name]
+	if there && now <= m.till {
+		return m
+	}
+	m = mark{now + int64(term), now + 2*int64(term)}
+	if keep {
+		r.marks[name] = m
+	}
+	return m
 }
 
 func (v *value) fault(tail string) error {

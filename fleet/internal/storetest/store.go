@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"math/big"
 	"slices"
@@ -81,6 +82,9 @@ func (s *Store) take(a store.TakeAsk) (store.Taken, error) {
 
 // take takes the units of an ask.
 func (v *value) take(a store.TakeAsk, now policy.Instant) store.Taken {
+	if _, _, _, ok := a.Limit.InFlight(); ok {
+		return v.units.enter(a, now)
+	}
 	if v.log != nil {
 		d, first := v.log.take(now, a.N, a.Patience)
 		return store.Taken{Decision: d, After: first, At: now}
@@ -95,6 +99,9 @@ func (v *value) take(a store.TakeAsk, now policy.Instant) store.Taken {
 }
 
 func (v *value) standing(l *store.Limit, now policy.Instant) store.Taken {
+	if _, _, _, ok := l.InFlight(); ok {
+		return v.units.enter(store.TakeAsk{Limit: l}, now)
+	}
 	if v.log != nil {
 		return store.Taken{Decision: v.log.standing(now), At: now}
 	}
@@ -105,6 +112,7 @@ func (v *value) standing(l *store.Limit, now policy.Instant) store.Taken {
 func (v *value) clone() *value {
 	copied := *v
 	copied.notes.all = slices.Clone(v.notes.all)
+	copied.units.ends = maps.Clone(v.units.ends)
 	if v.log != nil {
 		copied.log = v.log.clone()
 	}
@@ -141,6 +149,10 @@ func (d *decision) decide(l *store.Limit, key string, n int64, take func(v *valu
 	if v.log != nil {
 		d.copies[v].log.limit = v.log.limit
 	}
+	if _, _, _, ok := l.InFlight(); ok {
+		d.copies[v].units.mark = d.redis.markFor(l, 0 < n && n <= l.Policy().Limit(), int64(d.now))
+		v.units.mark = d.copies[v].units.mark
+	}
 	before := d.copies[v].clone()
 	t := take(d.copies[v], d.now)
 	_, block := l.Names(store.Tail(key))
@@ -157,7 +169,7 @@ func (d *decision) decide(l *store.Limit, key string, n int64, take func(v *valu
 		t.Block = store.Block{Refused: true, Left: left}
 		return t
 	}
-	if t.Allowed || n == 0 || t.RetryAfter == policy.Never || d.counted[block] {
+	if t.Allowed || n == 0 || t.RetryAfter == policy.Never || t.Emptied || d.counted[block] {
 		return t
 	}
 	d.counted[block] = true
@@ -255,7 +267,7 @@ func (v *value) refund(l *store.Limit, now policy.Instant, n int64) {
 
 // forgetVoid forgets a word that means nothing.
 func (v *value) forgetVoid(l *store.Limit, now policy.Instant) {
-	if v.log == nil && l.Policy().FreshAt(v.word) <= max(now, 0) {
+	if v.log == nil && v.units.ends == nil && l.Policy().FreshAt(v.word) <= max(now, 0) {
 		v.word = 0
 	}
 }
@@ -397,8 +409,8 @@ func (s *Store) Delete(ctx context.Context, l *store.Limit, key string) (there b
 			return
 		}
 		v := s.redis.value(l, store.Tail(key))
-		there = there || v.word != 0 || v.foreign != "" || v.log != nil && len(v.log.units) > 0
-		v.word, v.foreign = 0, ""
+		there = there || v.word != 0 || v.foreign != "" || len(v.units.ends) > 0 || v.log != nil && len(v.log.units) > 0
+		v.word, v.foreign, v.units.ends = 0, "", nil
 		if v.log != nil {
 			v.log.units = nil
 		}

@@ -1,6 +1,6 @@
 -- Decides on all keys first, and writes only if all allow it. Refusals count in any case. KEYS
 -- has the names of the words, then those of what is kept of blocks, and then those of logs, if a
--- take of kind 'r' may give back: see note.lua. ARGV has what is asked of
+-- take of kind 'r' may give back: see note.lua, or the marks of takes of kind 'i'. ARGV has what is asked of
 -- each, whether to write, and the figures of each one's penalty. For no units it looks.
 local keys = math.floor((#ARGV - 1) / 2)
 local known, found, writes, allowed = {}, {}, {}, ARGV[keys + 1] == '1'
@@ -13,8 +13,25 @@ for i = 1, keys do
   if level < 0 then return {keys + i, b} end
   blocked = blocked or made[blockKey]
   local kind = string.sub(ARGV[i], 1, 1)
-  local passes = not blocked
-  if kind == 'l' then
+  local passes, uncounted = not blocked, false -- an uncounted refusal is none by the key's limit
+  if kind == 'i' then
+    local n, limit, term, longest = struct.unpack('<dddd', ARGV[i], 2)
+    local markKey, id, held = KEYS[2 * keys + i], string.sub(ARGV[i], 34), known[key] or 0
+    INFLIGHT
+    uncounted = from > us
+    passes = passes and taken == 1 or n == 0 and not blocked
+    if not passes then taken = 0 end
+    if emptied and n > 0 then
+      MARK
+    end
+    found[i] = INFLIGHTREPLY
+    if passes and n > 0 then
+      known[key] = held + n
+      writes[i] = function()
+        ENTER
+      end
+    end
+  elseif kind == 'l' then
     local n, limit, per, patience = struct.unpack('<dddd', ARGV[i], 2)
     LOG
     if first < 0 then return {i, newest[1]} end
@@ -59,7 +76,7 @@ for i = 1, keys do
   if not passes then
     allowed = false
     local refusals = 0
-    if mostRefused > 0 and not counted[blockKey] then refusals, counted[blockKey] = 1, true end
+    if mostRefused > 0 and not uncounted and not counted[blockKey] then refusals, counted[blockKey] = 1, true end
     PUNISH
     made[blockKey] = made[blockKey] or refusals > 0 and strikes >= mostRefused
   end

@@ -1,0 +1,217 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/ral-limiter/ral/fleet/internal/slidinglog"
+	"github.com/ral-limiter/ral/policy"
+)
+
+// MaxInFlight is the highest limit in flight: Redis keeps an entry for each unit.
+const MaxInFlight = 10_000
+
+// inFlightParams are the parameters of a limit in flight and a call.
+var inFlightParams = newAlgorithm(lua("inflight"), "n, limit, term, longest")
+
+// inFlightReply is a script's reply on a limit in flight: the units in use before the call, the time, whether
+// the call took, how long until units leave unless they are confirmed, how long until all have left, and
+// whether no unit enters yet. Scripts that read the key's block add it.
+const inFlightReply = "{used, us, taken, rest, reset, from > us and 1 or 0, b}"
+
+// InFlight returns the name of the mark beside the limit's sets, the time for which units count there without
+// being confirmed, and the longest time that they may be in use. ok is false unless the limit is in flight.
+func (l *Limit) InFlight() (mark string, term, longest time.Duration, ok bool) {
+	if l.inFlight == nil {
+		return "", 0, 0, false
+	}
+	return l.inFlight.mark, l.inFlight.term, l.inFlight.longest, true
+}
+
+// InFlightFor returns how long a unit of the policy may be in flight. ok is false unless its units are in use
+// until they are released.
+func InFlightFor(p policy.Policy) (longest time.Duration, ok bool) {
+	_, occupies := p.(policy.Occupier)
+	window, ok := p.(policy.Windowed)
+	if !occupies || !ok {
+		return 0, false
+	}
+	return window.Window(), true
+}
+
+// Wordless reports whether Redis keeps a set for a key of the policy in place of a word.
+func Wordless(p policy.Policy) bool {
+	_, logged := p.(*slidinglog.Log)
+	_, inFlight := InFlightFor(p)
+	return logged || inFlight
+}
+
+// inFlightLimit prepares a limit in flight.
+func (s *Store) inFlightLimit(p policy.Policy, longest time.Duration) (*Limit, error) {
+	if p.Limit() > MaxInFlight {
+		return nil, &policy.FieldError{Of: "fleet.Config", Field: "Policy", Value: p, Want: fmt.Sprintf(
+			"at most %d in flight: Redis keeps an entry for each unit", MaxInFlight)}
+	}
+	return &Limit{
+		policy: p, blocks: s.blocks, rule: s.rule, limit: p.Limit(), prefix: prefix(s.options, "i"), take: s.enterScript(),
+		inFlight: &inFlight{longest: wholeMicros(longest), term: wholeMicros(s.options.Term), mark: s.markName()},
+	}, nil
+}
+
+// markName names the mark beside the sets of units in use. It has the hash tag of their names.
+func (s *Store) markName() string {
+	name := "ral:" + s.options.Name + ":inflight"
+	if s.options.Tag != "" {
+		name += "{" + s.options.Tag + "}"
+	}
+	return name
+}
+
+// fill puts the parts of scripts into a script for limits in flight.
+func fill(script string) string {
+	return strings.NewReplacer(
+		"INFLIGHTREPLY", inFlightReply, "INFLIGHT", lua("inflight"), "ENTER", lua("inflightenter"), "MARK", lua("inflightmark"),
+		"RUN", strings.TrimSpace(lua("inflightrun")),
+	).Replace(script)
+}
+
+// enterScript has the units of a call enter, or none.
+func (s *Store) enterScript() *script {
+	return s.newScript(
+		"local key, blockKey, markKey, id, held = KEYS[1], KEYS[2], KEYS[3], ARGV[2], 0\n", timeLua, inFlightParams.unpack(), s.rule.local(),
+		"local b = redis.call('GET', blockKey)\n", blockLua, fill("INFLIGHT\n"),
+		"if blocked or level < 0 then taken = 0 end\n",
+		fill("if emptied and n > 0 then\nMARK\nend\nif taken == 1 and n > 0 then\nENTER\nend\n"),
+		"local refusals = 0\nif taken == 0 and n > 0 and from <= us then refusals = 1 end\n", punishLua,
+		fill("return INFLIGHTREPLY\n"))
+}
+
+func (l *Limit) inFlightFigures(n int64) string {
+	us := func(d time.Duration) float64 { return float64(d / time.Microsecond) }
+	return packed([]float64{float64(n), float64(l.limit), us(l.inFlight.term), us(l.inFlight.longest)})
+}
+
+// foundInFlight is a parsed inFlightReply, in microseconds.
+type foundInFlight struct {
+	used, us, rest, reset int64
+	taken, emptied        bool
+	block                 uint64
+}
+
+func (l *Limit) readInFlight(r *answer) (f foundInFlight) {
+	r.expect(6, 7)
+	f.used, f.us, f.taken, f.rest, f.reset, f.emptied = r.number(), r.number(), r.number() == 1, r.number(), r.number(), r.number() == 1
+	if r.err == nil && len(r.parts) > 0 {
+		f.block = r.block(l.blockName(r.name))
+	}
+	return f
+}
+
+func (l *Limit) decideInFlight(f foundInFlight, n int64) Taken {
+	t := Taken{At: instant(f.us), Decision: policy.Decision{Limit: l.limit}, Emptied: f.emptied}
+	used, reset := f.used, f.reset
+	switch {
+	case n < 0 || n > l.limit:
+		t.RetryAfter = policy.Never
+	case n == 0:
+		t.Allowed = true
+	case f.taken:
+		t.Allowed = true
+		used, reset = used+n, max(reset, int64(min(l.inFlight.term, l.inFlight.longest)/time.Microsecond))
+	default:
+		t.RetryAfter = time.Duration(max(f.rest, 1)) * time.Microsecond
+	}
+	if !f.emptied {
+		t.Remaining = max(l.limit-used, 0)
+	}
+	t.ResetAfter = time.Duration(reset) * time.Microsecond
+	return t
+}
+
+// obeyInFlight applies the key's block to a decision, and returns the next word of the block.
+func (l *Limit) obeyInFlight(t *Taken, f foundInFlight, block uint64, n int64, counts bool) (next uint64) {
+	return l.rule.obey(t, block, n, counts, func() policy.Decision { return l.decideInFlight(f, 0).Decision })
+}
+
+// Confirm is a slot, units of a key that a call of a server has in use.
+type Confirm struct {
+	Key, ID string
+	N       int64
+	Left    time.Duration // until the units end by themselves
+	// Run is a Confirmed.Run of a process of Redis that has counted the units, or of one before it. If units
+	// are missing in this process, another server gave them back. Another process may have lost them, so
+	// that they enter again, even above the limit. It is empty if it is not known.
+	Run string
+}
+
+// Confirmed is the answer to Confirm.
+type Confirmed struct {
+	// Run names the process of Redis, or is empty if that may not be asked.
+	Run string
+	// Opens is how long no unit enters yet, because Redis had lost its data.
+	Opens time.Duration
+	// There tells of each slot whether its units count.
+	There []bool
+}
+
+// maxConfirms bounds the slots of a script, for which other calls wait.
+const maxConfirms = 64
+
+// Confirm has units stay in use for another term, in a round trip. Slots of a key and a Run should stand
+// together: a script confirms these.
+func (s *Store) Confirm(ctx context.Context, l *Limit, slots []Confirm) (c Confirmed, err error) {
+	us := func(d time.Duration) string { return strconv.FormatInt(max(d.Microseconds(), 1), 10) }
+	mark := l.inFlight.mark
+	calls := []call{{script: s.scripts.beat, keys: []string{mark}, args: []string{us(l.inFlight.term)}}}
+	for i, slot := range slots {
+		last := &calls[len(calls)-1]
+		if i == 0 || slot.Key != slots[i-1].Key || slot.Run != slots[i-1].Run || i-last.index >= maxConfirms {
+			name, err := nameIn(l.prefix, slot.Key)
+			if err != nil {
+				return c, err
+			}
+			calls = append(calls, call{index: i, script: s.scripts.confirm, keys: []string{name}, args: []string{us(l.inFlight.term), slot.Run}})
+			last = &calls[len(calls)-1]
+		}
+		last.args = append(last.args, slot.ID, strconv.FormatInt(slot.N, 10), us(slot.Left))
+	}
+	results := s.run(ctx, calls)
+	r := read(results[0], mark, 3)
+	_, opens, process := r.number(), r.number(), r.next()
+	if r.err != nil {
+		return c, r.err
+	}
+	c.Opens = time.Duration(opens) * time.Microsecond
+	if c.Run, err = process.ToString(); err != nil {
+		return c, explain(err, mark)
+	}
+	for i, res := range results[1:] {
+		there, err := res.AsIntSlice()
+		if err != nil {
+			return c, explain(err, calls[i+1].keys[0])
+		}
+		for _, one := range there {
+			c.There = append(c.There, one == 1)
+		}
+	}
+	if len(c.There) != len(slots) {
+		return c, fmt.Errorf("%w (%d replies for %d slots)", ErrDisagrees, len(c.There), len(slots))
+	}
+	return c, nil
+}
+
+// Release gives the n units of a slot back, and returns how many still counted.
+func (s *Store) Release(ctx context.Context, l *Limit, key, id string, n int64) (int64, error) {
+	name, err := nameIn(l.prefix, key)
+	if err != nil {
+		return 0, err
+	}
+	left, err := s.runOne(ctx, s.scripts.leave, []string{name}, id, strconv.FormatInt(n, 10)).AsInt64()
+	if err != nil {
+		return 0, explain(err, name)
+	}
+	return left, nil
+}

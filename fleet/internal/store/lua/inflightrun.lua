@@ -1,0 +1,1 @@
+string.match(tostring(redis.pcall('INFO', 'server')), 'run_id:(%x+)') or ''
