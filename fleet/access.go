@@ -68,6 +68,8 @@ type decider interface {
 	Delete(ctx context.Context, l *store.Limit, key string) (bool, error)
 	Block(ctx context.Context, key string, d time.Duration) (store.Standing, error)
 	ChargeEach(ctx context.Context, l *store.Limit, debts []store.Debt) []error
+	Confirm(ctx context.Context, l *store.Limit, slots []store.Confirm) (store.Confirmed, error)
+	Release(ctx context.Context, l *store.Limit, key, id string, n int64) (int64, error)
 	Heartbeat(ctx context.Context, b store.Beat) (store.Roll, error)
 	Leave(ctx context.Context, id string) error
 	Check(ctx context.Context, wait time.Duration) error

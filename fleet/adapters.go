@@ -106,13 +106,12 @@ func (j *joint) HoldAll(ctx context.Context, _ time.Duration) (grants []limits.G
 	grants = make([]limits.Grant, len(all))
 	allowed := true
 	for i := range all {
-		grants[i].Answer = forAdapters(all[i].answer)
+		grants[i] = grantOf(asks[i].limiter.reserved(asks[i].ask, all[i]), began)
 		allowed = allowed && grants[i].Allowed
 	}
 	for i := range all {
-		if allowed {
-			r := &granted{Reservation: asks[i].limiter.reserved(asks[i].ask, all[i]), began: began}
-			grants[i].State = limits.GrantState{Settler: settler{}, Ref: r}
+		if !allowed {
+			grants[i].State = limits.GrantState{}
 		}
 	}
 	if ctx.Err() != nil {

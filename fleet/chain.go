@@ -13,6 +13,9 @@ func (l *Limiter) take(ctx context.Context, a ask) (taken, error) {
 	if a.n == 0 {
 		return l.look(ctx, a)
 	}
+	if l.slots != nil {
+		a.id = l.slots.newID(a.n)
+	}
 	t, err := l.decide(ctx, a, link.take)
 	if err == nil && (t.by != l.leased || t.blocked > 0) {
 		l.tally.count(a.n, &t.answer) // the leases count their own

@@ -41,7 +41,7 @@ func (l *Limiter) ChangeLimit(ctx context.Context, key string, from, to policy.P
 	if err := store.CheckKey(key); err != nil {
 		return err
 	}
-	if next.logged || old == next {
+	if next.wordless || old == next {
 		return nil
 	}
 	was, is := old.limit.Policy(), next.limit.Policy()

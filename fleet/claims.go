@@ -4,9 +4,11 @@ import (
 	"context"
 	"math"
 	"slices"
+	"time"
 
 	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/fleet/internal/share"
+	"github.com/ral-limiter/ral/fleet/internal/slots"
 	"github.com/ral-limiter/ral/fleet/internal/store"
 	"github.com/ral-limiter/ral/internal/adapter/binding"
 	"github.com/ral-limiter/ral/internal/core/shape"
@@ -45,7 +47,13 @@ func (l *Limiter) ClaimWith(limit policy.Policy, key string, n int64) Claim {
 // one key under different limits are asked in turn; if one refuses, RetryAfter may be too short.
 // Without claims the call is allowed. A policy that would delay the call refuses it. An allowed
 // call counts for each key, a refused call for each key that refuses, a claim for no units never.
-// The zero Claim panics. The Outcome holds nothing to settle: use limits.AskAll for that.
+// The zero Claim panics.
+//
+// The Outcome is held: Cancel and Settle give back as those of limits.AskAll. Beside a limit in
+// flight units come back as by Reservation.Keep. Without one, units of a Funnel and a Bursty come back
+// without the part that would drain meanwhile, since most such calls give nothing back: use
+// limits.AskAll if that matters. Calls that wait for units in flight on this server do not hold up a
+// TakeAll.
 func TakeAll(ctx context.Context, claims ...Claim) (limits.Outcome, error) {
 	out := limits.Outcome{Allowed: true, Binding: -1, Answers: make([]limits.Answer, len(claims))}
 	if len(claims) == 0 {
@@ -55,6 +63,7 @@ func TakeAll(ctx context.Context, claims ...Claim) (limits.Outcome, error) {
 	if err != nil {
 		return limits.Outcome{Binding: -1}, err
 	}
+	began := time.Now()
 	all, err := takeAll(ctx, parts)
 	if err != nil {
 		return limits.Outcome{Binding: -1}, err
@@ -68,6 +77,16 @@ func TakeAll(ctx context.Context, claims ...Claim) (limits.Outcome, error) {
 		c.See(i, &out.Answers[i].Decision, shape.AtOnce(parts[at].terms.policy))
 	}
 	out.Binding, out.RetryAfter = c.Index, c.RetryAfter
+	if out.Allowed {
+		grants, units := make([]limits.Grant, len(parts)), make([]int64, len(claims))
+		for i := range parts {
+			grants[i] = grantOf(parts[i].limiter.reserved(parts[i].ask, all[i]), began)
+		}
+		for i := range claims {
+			units[i] = claims[i].n
+		}
+		out.Hold(grants, indices, units)
+	}
 	return out, nil
 }
 
@@ -88,7 +107,7 @@ type part struct {
 // part. The error says why a single call of Redis cannot decide.
 func join(claims []Claim) (parts []part, indices []int, err error) {
 	indices = make([]int, len(claims))
-	first := claims[0].limiter
+	first, inFlight := claims[0].limiter, false
 	for i, c := range claims {
 		switch {
 		case c.limiter.closed.Load():
@@ -102,6 +121,7 @@ func join(claims []Claim) (parts []part, indices []int, err error) {
 		if err != nil {
 			return nil, nil, err
 		}
+		inFlight = inFlight || c.limiter.slots != nil
 		indices[i] = slices.IndexFunc(parts, func(p part) bool { return p.limiter == c.limiter && p.key == c.key && p.terms == terms })
 		if indices[i] < 0 {
 			indices[i] = len(parts)
@@ -114,6 +134,12 @@ func join(claims []Claim) (parts []part, indices []int, err error) {
 			*n = -1
 		default:
 			*n += min(c.n, math.MaxInt64-*n)
+		}
+	}
+	for i := range parts {
+		p := &parts[i]
+		if p.returns = p.returns || inFlight; p.limiter.slots != nil {
+			p.id = p.limiter.slots.newID(p.n)
 		}
 	}
 	return parts, indices, nil
@@ -153,9 +179,15 @@ func takeAll(ctx context.Context, parts []part) ([]taken, error) {
 
 // exactTogether takes all parts or none, by one script of the first limiter's Redis.
 func exactTogether(ctx context.Context, parts []part) ([]taken, error) {
-	asks := make([]store.Ask, len(parts))
+	asks, requests := make([]store.Ask, len(parts)), make([]slots.Request, len(parts))
 	for i, p := range parts {
-		asks[i] = store.Ask{Limit: p.terms.limit, Key: p.key, N: p.n, Returns: p.returns}
+		asks[i] = store.Ask{Limit: p.terms.limit, Key: p.key, N: p.n, Returns: p.returns, ID: p.id}
+		if p.limiter.slots != nil {
+			var err error
+			if requests[i], err = p.limiter.slots.mayEnter(); err != nil {
+				return nil, err
+			}
+		}
 	}
 	first := parts[0]
 	all, err := about(ctx, &first.limiter.access, first.terms, first.key, func(ctx context.Context, s decider) ([]store.Taken, error) {
@@ -169,13 +201,39 @@ func exactTogether(ctx context.Context, parts []part) ([]taken, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := make([]taken, len(parts))
+	out, allowed := make([]taken, len(parts)), true
+	for _, got := range all {
+		allowed = allowed && got.Allowed
+	}
 	for i, got := range all {
-		e := exact{parts[i].limiter, byRedis}
-		out[i] = e.answer(&parts[i].ask, got)
-		out[i].by, out[i].receipt = e, &all[i]
+		p := &parts[i]
+		e := exact{p.limiter, byRedis}
+		if p.limiter.slots == nil {
+			out[i] = e.answer(&p.ask, got)
+			out[i].by, out[i].receipt = e, &all[i]
+			continue
+		}
+		f, a := inFlight{e}, p.ask
+		if !allowed {
+			a.n = 0 // no units entered
+		}
+		if out[i], err = f.entered(&a, got, requests[i]); err != nil {
+			leaveSlots(parts, out)
+			return nil, err
+		}
+		out[i].by = f
 	}
 	return out, nil
+}
+
+// leaveSlots forgets the slots that some of the parts took. Their units leave Redis within a term.
+func leaveSlots(parts []part, all []taken) {
+	for i := range all {
+		if slot, ok := all[i].receipt.(*slots.Slot); ok {
+			parts[i].limiter.slots.leave(slot)
+			all[i].receipt = nil
+		}
+	}
 }
 
 // withoutTogether takes all parts or none. If a limiter was closed meanwhile, all units come back, and
@@ -187,6 +245,13 @@ func withoutTogether(parts []part, why noAnswer) ([]taken, error) {
 	for i, p := range parts {
 		f := fallback{p.limiter}
 		p.why, p.blocked = why, p.limiter.known.Left(p.key, f.trusts())
+		if p.limiter.slots != nil {
+			share := slotShare{f}
+			out[i], _ = share.take(context.Background(), p.ask) // it waits for nothing
+			out[i].by, out[i].blocked = share, p.blocked
+			allowed = allowed && out[i].answer.Allowed && p.blocked == 0
+			continue
+		}
 		if p.terms.local != nil {
 			claims, indices = append(claims, share.Claim{Local: p.terms.local, Key: p.key, N: p.units()}), append(indices, i)
 		} else {
@@ -201,7 +266,10 @@ func withoutTogether(parts []part, why noAnswer) ([]taken, error) {
 			claims[i].N = min(claims[i].N, 0)
 		}
 	}
-	all, allowed := share.TakeAll(claims...)
+	all, shared := share.TakeAll(claims...)
+	if allowed = allowed && shared; !allowed {
+		leaveSlots(parts, out)
+	}
 	for i, index := range indices {
 		p, t := parts[index], &out[index]
 		p.why = why
@@ -215,6 +283,7 @@ func withoutTogether(parts []part, why noAnswer) ([]taken, error) {
 					all[i].Cancel()
 				}
 			}
+			leaveSlots(parts, out)
 			return nil, engine.ErrClosed
 		}
 	}

@@ -64,6 +64,9 @@ const (
 	// go on counting here. Until then it admits as if they were free, so an outage adds at most one
 	// capacity.
 	//
+	// Under a limit in flight the share is the limit divided by the number of servers, rounded down, less
+	// the units that this server has, lost or not. Redis counts its units once it is back.
+	//
 	// Calls without Redis keep to the limit by themselves, over all outages and late answers, while
 	// servers run on and know their number. A server that ends forgets uncharged units, unless
 	// Config.StateFile keeps them. Without it, a fleet that is restarted in every outage admits up
@@ -112,8 +115,8 @@ type Config struct {
 	Tag string
 
 	// Policy is the limit of each key: a Funnel, FixedWindow, SlidingWindow, Bursty, Queue or
-	// AlignedWindow of package policy, or a SlidingLog. Leased mode takes the first three. New
-	// refuses others, such as a CalendarWindow. An AlignedWindow has at most 2^52 units, in whole
+	// AlignedWindow of package policy, an InFlight of at most 10,000 units, or a SlidingLog. Leased
+	// mode takes the first three. New refuses others, such as a CalendarWindow. An AlignedWindow has at most 2^52 units, in whole
 	// microseconds. Its windows begin by Redis's clock, and by this server's while Redis is away.
 	Policy policy.Policy
 
@@ -139,7 +142,15 @@ type Config struct {
 	// For a Funnel it is at most an eighth of its drain time, though at least 50 ms. A Funnel keeps
 	// back as much of its capacity as drains in the longest term: by default a second's worth, or
 	// an eighth of its capacity if less. Of 1,000 units at 1,000 a second a burst has 875, as
-	// Answer.Limit says. All servers must have the same Term.
+	// Answer.Limit says.
+	//
+	// Under a limit in flight, Term is how long Redis counts a unit that its server does not confirm:
+	// 100 ms to a minute, 10 s by default. The server confirms all its units five times a term. After
+	// 0.9 terms without an answer it gives them up: see Reservation.Lost. So a dead server's units are
+	// free after a term. The tenth that is left covers clocks that differ in speed, and the time in which
+	// a call ends.
+	//
+	// All servers must have the same Term.
 	Term time.Duration
 
 	// Budget bounds a call's wait for Redis, up to a minute; 5 ms by default. Then Outage answers.
@@ -232,6 +243,19 @@ type Config struct {
 	fake  func(store.Options) decider // in place of Redis, for tests; the origin's counts
 }
 
+const (
+	// defaultInFlightTerm, minInFlightTerm and maxInFlightTerm bound Config.Term of a limit in flight.
+	defaultInFlightTerm = 10 * time.Second
+	minInFlightTerm     = 100 * time.Millisecond
+	maxInFlightTerm     = time.Minute
+)
+
+// isInFlight reports whether units of the policy are in use until they are released.
+func isInFlight(p policy.Policy) bool {
+	_, ok := store.InFlightFor(p)
+	return ok
+}
+
 func (c Config) withDefaults() Config {
 	c.Budget = cmp.Or(c.Budget, defaultBudget)
 	c.MaxKeys = cmp.Or(c.MaxKeys, defaultMaxKeys)
@@ -246,6 +270,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.OnEvent == nil {
 		c.OnEvent = LogEvents(c.Name, eventlog.New(nil))
+	}
+	if isInFlight(c.Policy) {
+		c.Term = cmp.Or(c.Term, defaultInFlightTerm)
 	}
 	if c.Client == nil && c.Via == nil {
 		c.Redis = forLimits(c.Redis)
@@ -299,6 +326,9 @@ func (c Config) validate() error {
 		{c.PolicyFor != nil && c.Mode == Leased, "PolicyFor", "a function", "none in Leased mode: leases have one limit"},
 		{c.Penalty != (engine.Penalty{}) && c.Mode == Leased, "Penalty", fmt.Sprintf("%+v", c.Penalty), "none in Leased mode, where servers refuse calls by themselves"},
 		{c.Mode > Leased, "Mode", int(c.Mode), "Exact or Leased"},
+		{isInFlight(c.Policy) && (c.Term < minInFlightTerm || c.Term > maxInFlightTerm), "Term", c.Term, "between 100ms and 1m for a limit in flight, or 0 for 10s"},
+		{isInFlight(c.Policy) && c.Mode == Leased, "Mode", "Leased", "Exact: units in flight cannot be leased"},
+		{isInFlight(c.Policy) && c.StateFile != "", "StateFile", fmt.Sprintf("%q", c.StateFile), "none with a limit in flight: its units end with their server"},
 		{c.Term < 0, "Term", c.Term, "a positive duration, or 0 for the default"},
 		{c.Budget < 0 || c.Budget > maxBudget, "Budget", c.Budget, "a positive duration of up to a minute, or 0 for 5ms"},
 		{c.Outage > FallbackClosed, "Outage", int(c.Outage), "FallbackShare, FallbackOpen or FallbackClosed"},

@@ -63,6 +63,9 @@ var (
 	ErrFull = store.ErrFull
 	// ErrEvictionPolicy: Redis may drop keys when its memory is full, which would forgive debts.
 	ErrEvictionPolicy = store.ErrEvictionPolicy
+	// ErrEmptied: under a limit in flight, Redis has lost its data, or no server of this Name has asked it for
+	// two terms. It admits no call for a term, in which all servers confirm the units that they have.
+	ErrEmptied = errors.New("ral: Redis had no record of units in flight, and admits no call until all servers have confirmed theirs, for a Config.Term")
 	// ErrUncounted: FallbackShare refuses, since the number of servers is unknown. Config.Servers
 	// is 0, and this server has not reached Redis since it started.
 	ErrUncounted = errors.New("ral: fleet.Config: Servers is 0 and servers were not counted yet, so that there is no share to go by; " +
@@ -73,6 +76,10 @@ var (
 )
 
 var errConnecting = errors.New("not connected yet")
+
+// errCutOff is why a server asks Redis for no units in flight: it may have forgotten units that this server
+// has.
+var errCutOff = errors.New("this server has not confirmed its units in flight since it was cut off from Redis")
 
 // noAnswer is the error of a link that passes a call on, and of an exchange with Redis that the next
 // link is to answer instead. It is never wrapped, and never told to callers: their contexts may end

@@ -64,13 +64,13 @@ func (e exact) look(ctx context.Context, a ask) (taken, error) {
 	switch {
 	case 0 < n && n <= unspent:
 		d.Remaining -= n
-	case a.terms.logged && 0 < n && n <= a.terms.maxTake:
+	case a.terms.wordless && 0 < n && n <= a.terms.maxTake:
 		if d.Allowed = n <= d.Remaining; d.Allowed {
 			d.Remaining -= n
 		} else {
 			d.RetryAfter = d.ResetAfter
 		}
-	case a.terms.logged:
+	case a.terms.wordless:
 		d.Allowed, d.RetryAfter = false, policy.Never
 	default:
 		_, d = a.terms.limit.Policy().Take(got.After, got.At, n, 0)

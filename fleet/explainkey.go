@@ -43,7 +43,7 @@ func (l *Limiter) Explain(ctx context.Context, key string) (limits.Explanation, 
 		switch {
 		case !exact:
 			x = l.explainWithout(terms, key, &t)
-		case terms.logged:
+		case terms.wordless:
 			x = explainLog(terms, &t)
 		default:
 			x = limits.ExplainWord(terms.limit.Policy(), got.After, got.At, 1, t.blocked)

@@ -18,11 +18,19 @@ type granted struct {
 	began time.Time // before it was taken
 }
 
+// grantOf returns a grant of the reservation's units, which were asked for at that time.
+func grantOf(r Reservation, began time.Time) limits.Grant {
+	return limits.Grant{Answer: forAdapters(r.Answer), State: limits.GrantState{Settler: settler{}, Ref: &granted{Reservation: r, began: began}}}
+}
+
 type settler struct{}
 
 // Settle implements limits.Settler.
 func (settler) Settle(ctx context.Context, state limits.GrantState, used int64) error {
 	r := state.Ref.(*granted)
+	if r.slot() != nil {
+		return r.Release(ctx)
+	}
 	source := r.Source()
 	switch {
 	case used == limits.AllUsed:

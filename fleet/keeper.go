@@ -78,6 +78,9 @@ func (k *keeper) connect(ready func()) bool {
 		client, err := k.conn.open(k.ctx, k.tell)
 		if err == nil {
 			k.remote.Store(k.newRemote(client))
+			if k.slots != nil {
+				k.slots.start(k.ctx)
+			}
 			return true
 		}
 		if k.ctx.Err() != nil {
@@ -109,6 +112,9 @@ func (k *keeper) run(ready func()) {
 		}
 		if pulses {
 			k.pulse()
+			if k.slots != nil && !k.slots.ready() {
+				k.slots.beat(k.ctx)
+			}
 			due = time.Now().Add(beat)
 		}
 		k.probeNodes()

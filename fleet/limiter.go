@@ -23,10 +23,11 @@ import (
 // keys with a closing brace by their SHA-256. The Answer tells of an outage of Redis, which is no
 // error. Errors are the caller's: a too long key, a context that ended, a closed limiter.
 type Limiter struct {
-	catalog         // the configuration, and the limits by which calls are decided
-	access          // to Redis
-	chain   []link  // that decide calls
-	leased  *leased // the first of them, or nil except in Leased mode
+	catalog             // the configuration, and the limits by which calls are decided
+	access              // to Redis
+	chain   []link      // that decide calls
+	leased  *leased     // the first of them, or nil except in Leased mode
+	slots   *slotKeeper // of this server, or nil except under a limit in flight
 	known   *blocklist.List
 	waiters waiters
 	tally   tally
@@ -100,6 +101,9 @@ func (l *Limiter) away() error {
 	if l.leased != nil {
 		return l.leased.leases.Health()
 	}
+	if l.slots != nil && !l.slots.ready() {
+		return asOutage(errCutOff)
+	}
 	return nil
 }
 
@@ -107,11 +111,18 @@ func (l *Limiter) sleep(ctx context.Context, d time.Duration) error {
 	if d <= 0 {
 		return nil
 	}
+	return l.sleepUntil(ctx, nil, d, nil)
+}
+
+// sleepUntil waits until the channel is ready, or returns late after that time.
+func (l *Limiter) sleepUntil(ctx context.Context, ready <-chan struct{}, d time.Duration, late error) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-ready:
 		return nil
+	case <-timer.C:
+		return late
 	case <-ctx.Done():
 		return cell.Cancelled(ctx)
 	case <-l.ctx.Done():

@@ -28,9 +28,11 @@ type ask struct {
 	key      string
 	n        int64
 	patience time.Duration
-	returns  bool // see store.TakeAsk
-	final    bool // the caller gives nothing back, so that no receipt is needed
-	receipt  any  // of the take that giveBack undoes
+	returns  bool   // see store.TakeAsk
+	isHead   bool   // it is the first call here that waits for units in flight
+	id       string // of units in flight
+	final    bool   // the caller gives nothing back, so that no receipt is needed
+	receipt  any    // of the take that giveBack undoes
 	kept     int64
 
 	blocked time.Duration // for how long the key is, as heard from Redis; then a link takes nothing

@@ -46,4 +46,7 @@ var table = []metrics.Reading[snapshot]{
 	{Value: "lapsed", Of: func(s *snapshot) any { return &s.LapsedUnits }},
 	{Metric: metrics.Metric{Name: "ral.fleet.servers", Gauge: true, Unit: "{server}", Help: "Servers of the fleet that were counted last."}, Of: func(s *snapshot) any { return &s.Servers }},
 	{Metric: metrics.Metric{Name: "ral.fleet.divisor", Gauge: true, Unit: "{server}", Help: "Number by which a server's share divides the limit in an outage; 0 if it is not known."}, Of: func(s *snapshot) any { return &s.Divisor }},
+	{Metric: metrics.Metric{Name: "ral.fleet.in_flight", Gauge: true, Unit: "{unit}", Help: "Units in flight that calls of this server have in use."}, Of: func(s *snapshot) any { return &s.HeldUnits }},
+	{Metric: metrics.Metric{Name: "ral.fleet.in_flight_units", Unit: "{unit}", Label: "result", Help: "Units in flight that this server gave up because Redis could not be asked, and units released after they had ended."}, Value: "lost", Of: func(s *snapshot) any { return &s.LostUnits }},
+	{Value: "overstayed", Of: func(s *snapshot) any { return &s.OverstayedUnits }},
 }

@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -34,6 +35,9 @@ func New(config Config) (*Limiter, error) {
 		kept:    make(chan struct{}),
 	}
 	l.warned = newWarnings(config, l.nudge)
+	if config.Outage == FallbackShare {
+		l.divisor.Store(int64(config.Servers))
+	}
 	kept := config.Policy
 	l.chain = []link{exact{l, byRedis}, fallback{l}}
 	if config.Mode == Leased {
@@ -53,7 +57,10 @@ func New(config Config) (*Limiter, error) {
 	if err := lasting(config, limit.Lasts()); err != nil {
 		return nil, err
 	}
-	if config.Outage == FallbackShare {
+	if isInFlight(config.Policy) {
+		l.slots = newSlotKeeper(&l.access, &l.catalog)
+		l.chain = []link{inFlight{exact{l, byRedis}}, slotShare{fallback{l}}}
+	} else if config.Outage == FallbackShare {
 		local, err := share.New(share.Config{
 			Policy: config.anchored(config.Policy), Servers: config.Servers, MaxKeys: config.MaxKeys, Full: config.FullShares, Name: store.Short,
 		})
@@ -128,7 +135,12 @@ func New(config Config) (*Limiter, error) {
 
 func (l *Limiter) storeOptions() store.Options {
 	c := l.config
-	return store.Options{Name: c.Name, Tag: c.Tag, Epoch: c.Epoch, Clock: c.clock, Penalty: penaltyRule(c.Penalty)}
+	o := store.Options{Name: c.Name, Tag: c.Tag, Epoch: c.Epoch, Clock: c.clock, Penalty: penaltyRule(c.Penalty)}
+	if isInFlight(c.Policy) {
+		// The mark and the sets of all keys must be in one slot of a cluster.
+		o.Tag, o.Term = cmp.Or(c.Tag, c.Name), c.Term
+	}
+	return o
 }
 
 // Close ends the limiter's goroutines and waits for them, some seconds at most, or until OnEvent
@@ -149,6 +161,9 @@ func (l *Limiter) Close() error {
 		}
 		l.stop()
 		<-l.kept
+		if l.slots != nil {
+			l.slots.close()
+		}
 		l.closeGuards()
 		l.conn.leave(&l.access)
 		if l.state != nil {

@@ -32,6 +32,7 @@ type serverJob struct {
 	Mode            Mode
 	Outage          Fallback
 	Servers         int
+	InFlight        int64 // in place of the Funnel, if not 0: see serveInFlight
 }
 
 const serverJobVariable = "RAL_FLEET_TEST_SERVER"
@@ -51,6 +52,9 @@ func serve() error {
 	var j serverJob
 	if err := json.Unmarshal([]byte(os.Getenv(serverJobVariable)), &j); err != nil {
 		return err
+	}
+	if j.InFlight > 0 {
+		return serveInFlight(j)
 	}
 	p, err := policy.Funnel(j.Capacity, j.Count, time.Second)
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/ral-limiter/ral/cell"
 	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/fleet/internal/slots"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 )
@@ -45,6 +46,12 @@ func (l *Limiter) reserved(a ask, t taken) Reservation {
 	return Reservation{Answer: t.answer, limiter: l, by: t.by, ask: a}
 }
 
+// slot returns the reservation's units in flight, or nil.
+func (r *Reservation) slot() *slots.Slot {
+	s, _ := r.ask.receipt.(*slots.Slot)
+	return s
+}
+
 // Cancel gives all units back, on the terms of Keep.
 func (r *Reservation) Cancel(ctx context.Context) error { return r.Keep(ctx, 0) }
 
@@ -63,13 +70,13 @@ func (r *Reservation) Cancel(ctx context.Context) error { return r.Keep(ctx, 0) 
 //     charged beyond its capacity, under a Bursty that owes more than a unit, and under a Queue:
 //     the next call may not start before promised turns.
 //
-// n below 0 is 0. All units, or more, give nothing back, without asking Redis. On an error, such as
-// ErrOutage, the units still count, or Redis was too late to say. A second call does nothing, and
-// neither does a call on a refusal.
+// Units in flight all come back, whatever n is: the call has ended. Otherwise, n below 0 is 0, and all units
+// or more give nothing back, without asking Redis. On an error, such as ErrOutage, the units still count, or
+// Redis was too late to say. A second call does nothing, and neither does a call on a refusal.
 func (r *Reservation) Keep(ctx context.Context, n int64) error {
 	by, a := r.by, r.ask
 	r.by = nil
-	if by == nil || a.receipt == nil || !r.Allowed || n >= a.n {
+	if by == nil || a.receipt == nil || !r.Allowed || n >= a.n && r.slot() == nil {
 		return nil // nothing was recorded, or all is kept
 	}
 	a.kept = n
@@ -116,6 +123,11 @@ func (l *Limiter) acquire(ctx context.Context, call *limits.Call[string]) (Reser
 			defer l.waiters.leave(key)
 		}
 	}
+	var place *turn // in the line for units in flight
+	if patience > 0 && n > 0 && crowded == nil && l.slots != nil {
+		place = l.slots.lines.join(key)
+		defer l.slots.lines.leave(key, place)
+	}
 	begun := time.Now()
 	slept := false
 	defer func() {
@@ -135,8 +147,13 @@ func (l *Limiter) acquire(ctx context.Context, call *limits.Call[string]) (Reser
 		if err != nil {
 			return Reservation{Answer: misfit}, err
 		}
+		if place != nil {
+			if err := l.sleepUntil(ctx, place.first, left, errNotFirst); err != nil {
+				return Reservation{Answer: limits.Answer{Decision: policy.Decision{Limit: terms.maxTake}}}, err
+			}
+		}
 		// A call that ends meanwhile still learns its units, to give them back.
-		a := ask{terms: terms, key: key, n: n, patience: terms.orAtOnce(left), returns: !call.Brief}
+		a := ask{terms: terms, key: key, n: n, patience: terms.orAtOnce(left), returns: !call.Brief, isHead: place != nil}
 		t, err := l.take(context.WithoutCancel(ctx), a)
 		if err != nil {
 			return Reservation{}, err
@@ -162,6 +179,9 @@ func (l *Limiter) acquire(ctx context.Context, call *limits.Call[string]) (Reser
 			refuseBlocked(&r.Answer, blocked)
 			left, byDeadline = patienceLeft(ctx, patience, begun)
 		}
+		if place != nil && !r.Allowed && !isBlocked(&r.Answer) && r.RetryAfter != policy.Never {
+			r.RetryAfter = pollAfter(r.RetryAfter, left)
+		}
 		// A decision about turns is final: there is no use in asking again.
 		turns := !t.guess && l.leased == nil && !isBlocked(&r.Answer)
 		switch {
@@ -186,12 +206,17 @@ func (l *Limiter) acquire(ctx context.Context, call *limits.Call[string]) (Reser
 		sleep := l.sleep
 		if isBlocked(&r.Answer) {
 			sleep = func(ctx context.Context, d time.Duration) error { return l.sleepBlocked(ctx, key, d) }
+		} else if place != nil {
+			sleep = func(ctx context.Context, d time.Duration) error { return l.sleepUntil(ctx, place.woken, d, nil) }
 		}
 		if err := sleep(ctx, r.RetryAfter); err != nil {
 			return r, err
 		}
 	}
 }
+
+// errNotFirst is why a call got no units in flight that waited in its line until its patience was over.
+var errNotFirst = fmt.Errorf("%w: others have waited longer", engine.ErrDeadline)
 
 // patienceLeft returns how long a call may still wait, and whether its deadline bounds that.
 func patienceLeft(ctx context.Context, patience time.Duration, begun time.Time) (left time.Duration, byDeadline bool) {

@@ -48,8 +48,9 @@ func (k *keeper) heartbeat(budget time.Duration) error {
 		return err
 	}
 	k.servers.Store(int64(roll.Present))
-	if k.local != nil {
+	if k.config.Outage == FallbackShare {
 		servers := max(k.counts.add(time.Now(), roll.Remembered), k.config.Servers, 1)
+		k.divisor.Store(int64(servers))
 		for _, terms := range k.shares() {
 			terms.local.Heard(roll.Now)
 			// It fails only for limits without shares.

@@ -8,7 +8,7 @@ import (
 )
 
 // Stats is a snapshot of exact counters, read one by one while calls go on. Only Servers, Divisor,
-// Waiting, Outage, Breakers, OpenBreakers and HalfOpenBreakers may shrink.
+// Waiting, HeldUnits, Outage, Breakers, OpenBreakers and HalfOpenBreakers may shrink.
 type Stats struct {
 	Admitted uint64 // calls that were allowed
 	// Refused counts refused calls: the sum of OverLimit, Blocked and Unavailable.
@@ -56,6 +56,12 @@ type Stats struct {
 	// In Leased mode: units leased, given back, and known to be lost by the end of a lease.
 	// LapsedUnits were paid and not used; Lapsed, of shares, were used and not paid.
 	LeasedUnits, ReturnedUnits, LapsedUnits uint64
+
+	// Under a limit in flight: HeldUnits are in use by this server's calls now. LostUnits were given up
+	// since Redis could not be asked: see Reservation.Lost. OverstayedUnits were released after they had
+	// ended or were given back on another server.
+	HeldUnits                  int
+	LostUnits, OverstayedUnits uint64
 }
 
 // Servers returns Stats.Servers, or Stats.Divisor if that is more and either a share's guess refused the
@@ -63,8 +69,8 @@ type Stats struct {
 // itself, since the first calls that Redis leaves without an answer are refused before it is known to be away.
 func (l *Limiter) Servers(guess bool) int {
 	servers := int(l.servers.Load())
-	if open, _ := l.guard.Open(); l.local != nil && (guess || open || l.trouble.Load() != nil) {
-		servers = max(servers, l.local.Servers())
+	if open, _ := l.guard.Open(); guess || open || l.trouble.Load() != nil {
+		servers = max(servers, int(l.divisor.Load()))
 	}
 	return servers
 }
@@ -91,7 +97,7 @@ func (l *Limiter) Stats() Stats {
 		Misfits:  l.misfits.Load(),
 		Blocks:   t.blocks.Load(), Penalties: t.penalties.Load(),
 		OverLimit: t.overLimit.Load(), Blocked: t.blocked.Load(), Unavailable: t.unavailable.Load(),
-		Servers: int(l.servers.Load()),
+		Servers: int(l.servers.Load()), Divisor: int(l.divisor.Load()),
 	}
 	s.Breakers, s.OpenBreakers, s.HalfOpenBreakers, s.Openings = l.breakers()
 	s.RoundTrips, s.RedisTime, s.FailedTrips = l.trips.Read()
@@ -104,8 +110,8 @@ func (l *Limiter) Stats() Stats {
 	for _, terms := range l.shares() {
 		s.Lapsed += terms.local.Lapsed()
 	}
-	if l.local != nil {
-		s.Divisor = l.local.Servers()
+	if l.slots != nil {
+		s.HeldUnits, s.LostUnits, s.OverstayedUnits = l.slots.held(), l.slots.lost.Load(), l.slots.overstayed.Load()
 	}
 	if l.leased != nil {
 		leases := l.leased.leases.Stats()

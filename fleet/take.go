@@ -163,6 +163,9 @@ func (l *Limiter) Reset(ctx context.Context, key string) (bool, error) {
 	case err == nil && l.leased != nil:
 		l.leased.leases.Forget(key)
 	}
+	if l.slots != nil {
+		l.slots.forgetKey(key)
+	}
 	l.known.Forget(key)
 	for _, terms := range l.shares() {
 		used = terms.local.Reset(key) || used

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/ral-limiter/ral/fleet/internal/share"
-	"github.com/ral-limiter/ral/fleet/internal/slidinglog"
 	"github.com/ral-limiter/ral/fleet/internal/store"
 	"github.com/ral-limiter/ral/internal/core/shape"
 	"github.com/ral-limiter/ral/policy"
@@ -23,7 +22,8 @@ type catalog struct {
 	others  otherTerms            // of calls that bring a limit
 	byLimit sync.Map              // *store.Limit to *terms, of terms that have a share
 	maker   *store.Store          // of limits; it has no client
-	local   *share.Local          // of the own terms; nil except for FallbackShare
+	local   *share.Local          // of the own terms; nil except for FallbackShare, and under a limit in flight
+	divisor atomic.Int64          // number of servers by which a share divides the limit; 0 if unknown or there are no shares
 	misfits atomic.Uint64         // calls in error for their limit
 }
 
@@ -31,15 +31,17 @@ type catalog struct {
 type terms struct {
 	policy  policy.Policy // as it was given
 	limit   *store.Limit  // for Redis: of the policy or, in Leased mode, of its plan
-	local   *share.Local  // nil except for FallbackShare
+	local   *share.Local  // nil except for FallbackShare, and under a limit in flight
 	maxTake int64         // that can be taken at once
-	logged  bool          // it is a SlidingLog, which has no words in Redis
+	// wordless reports whether Redis keeps a set for a key of the limit in place of a word.
+	wordless bool
+	maxUse   time.Duration // for which units may be in flight; 0 under other limits
 }
 
 func newTerms(p policy.Policy, limit *store.Limit, local *share.Local) *terms {
 	kept := limit.Policy()
-	_, logged := kept.(*slidinglog.Log)
-	return &terms{policy: p, limit: limit, local: local, maxTake: kept.Limit(), logged: logged}
+	maxUse, _ := store.InFlightFor(kept)
+	return &terms{policy: p, limit: limit, local: local, maxTake: kept.Limit(), wordless: store.Wordless(kept), maxUse: maxUse}
 }
 
 const (
@@ -182,7 +184,7 @@ func (c *catalog) orOwn(limit policy.Policy, key string) (*terms, error) {
 
 // uncounted adds ErrUncounted to a cause if there is no share.
 func (c *catalog) uncounted(cause error) error {
-	if c.local != nil && c.local.Servers() == 0 {
+	if c.config.Outage == FallbackShare && c.divisor.Load() == 0 {
 		return fmt.Errorf("%w; %w", cause, ErrUncounted)
 	}
 	return cause
@@ -283,7 +285,7 @@ func (t *terms) remember(key string, got store.Taken, late bool) {
 		return
 	}
 	word := got.After
-	if t.logged {
+	if t.wordless {
 		word = t.local.Word(got.Limit-got.Remaining, got.At)
 	}
 	if late {

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/ral-limiter/ral/engine"
-	"github.com/ral-limiter/ral/fleet/internal/slidinglog"
+	"github.com/ral-limiter/ral/fleet/internal/store"
 	"github.com/ral-limiter/ral/internal/core/shape"
 	"github.com/ral-limiter/ral/internal/core/warn"
 	"github.com/ral-limiter/ral/policy"
@@ -44,7 +44,7 @@ func newWarnings(c Config, nudge func()) *warnings {
 }
 
 // passed returns the shares of a limit that a take of n units passed. word is the key's at the take,
-// and d the decision. A log has no words, and its Remaining is n less after a take.
+// and d the decision. A wordless limit has no word, and its Remaining is n less after a take.
 func (w *warnings) passed(limit policy.Policy, word uint64, now policy.Instant, n int64, d *policy.Decision) warn.Set {
 	if w == nil || !d.Allowed {
 		return 0
@@ -53,7 +53,7 @@ func (w *warnings) passed(limit policy.Policy, word uint64, now policy.Instant, 
 	if d.Remaining > w.shares.First(most) {
 		return 0
 	}
-	if _, isLog := limit.(*slidinglog.Log); !isLog {
+	if !store.Wordless(limit) {
 		_, state := limit.Take(word, now, 0, 0)
 		before = state.Remaining
 	}

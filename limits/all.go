@@ -147,9 +147,15 @@ type Outcome struct {
 	// Waited is how long the call waited.
 	Waited time.Duration
 
-	claims []Claim
+	units  []int64 // of each claim, if parts is not nil
 	grants []Grant // nil if nothing is held
 	parts  []int   // the grant of each claim; nil if each has its own
+}
+
+// Hold, for limiters, has an allowed outcome hold grants, which its methods end. parts has the index of each
+// answer's grant, and units the units of each answer. parts is nil if each answer has a grant of its own.
+func (o *Outcome) Hold(grants []Grant, parts []int, units []int64) {
+	o.grants, o.parts, o.units = grants, parts, units
 }
 
 // maxFutile bounds the consecutive attempts at which a call gets its turn on one key and another key refuses
@@ -393,7 +399,11 @@ func (m *mixed) outcome(allowed bool, claims []Claim, parts []int) Outcome {
 	}
 	out.Binding, out.RetryAfter = b.Index, b.RetryAfter
 	if allowed {
-		out.claims, out.grants, out.parts = claims, m.grants, parts
+		units := make([]int64, 0, len(parts))
+		for i := range parts {
+			units = append(units, claims[i].n)
+		}
+		out.Hold(m.grants, parts, units)
 	}
 	return out
 }
@@ -437,9 +447,9 @@ func (o *Outcome) Settle(ctx context.Context, used ...int64) (err error) {
 }
 
 func (o *Outcome) sums(used []int64) []int64 {
-	sums := make([]int64, len(o.claims))
+	sums := make([]int64, len(o.parts))
 	for i, part := range o.parts {
-		n := o.claims[i].n
+		n := o.units[i]
 		if i < len(used) {
 			n = max(used[i], 0)
 		}

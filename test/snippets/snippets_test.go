@@ -59,7 +59,8 @@ var given = map[string]string{
 			NewShopClient  func(connect.HTTPClient, string, ...connect.ClientOption) any
 		}`,
 	"docs/fleet.md": `
-		var ctx context.Context; var user, password string; var mux http.Handler; var userOf func(*http.Request) string`,
+		var ctx context.Context; var user, tenant, password string; var mux http.Handler; var userOf func(*http.Request) string
+		var export func(context.Context) <-chan error`,
 	"docs/grpc.md": `var guard *rpclimit.Guard`,
 	"docs/httplimit.md": `
 		var mux http.Handler; var limiter, addresses, bytes, stricter *engine.Engine[netip.Addr]; var keys, requests, tokens *engine.Engine[string]

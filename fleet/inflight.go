@@ -1,0 +1,176 @@
+package fleet
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/ral-limiter/ral/fleet/internal/slots"
+	"github.com/ral-limiter/ral/fleet/internal/store"
+	"github.com/ral-limiter/ral/limits"
+	"github.com/ral-limiter/ral/policy"
+)
+
+// inFlight is the link that has Redis decide calls under a limit in flight, in place of exact. The units of
+// an admitted call are a slot, which the server confirms until the call ends: see slotKeeper. Its refusals are
+// not exact, since it depends on other servers when units leave.
+type inFlight struct{ exact }
+
+func (f inFlight) take(ctx context.Context, a ask) (taken, error) {
+	if !a.isHead && f.slots.lines.waits(a.key) {
+		return f.behindLine(ctx, a)
+	}
+	request, err := f.slots.mayEnter()
+	if err != nil {
+		return taken{}, err
+	}
+	got, err := f.askTake(ctx, a.terms, store.TakeAsk{Key: a.key, N: a.n, ID: a.id})
+	if err != nil {
+		return taken{}, err
+	}
+	return f.entered(&a, got, request)
+}
+
+// behindLine refuses a call that does not wait while others wait here for the key.
+func (f inFlight) behindLine(ctx context.Context, a ask) (taken, error) {
+	a.n = 0
+	t, err := f.look(ctx, a)
+	t.receipt, t.guess = nil, true
+	if err == nil && t.blocked == 0 {
+		t.answer.Allowed, t.answer.RetryAfter, t.answer.Provenance = false, askAgain, besideLeases
+	}
+	return t, err
+}
+
+// entered tells Redis's answer to a call, which asked by the request, and records the slot of its units. An
+// answer that is so late that Redis may have forgotten them is none.
+func (f inFlight) entered(a *ask, got store.Taken, request slots.Request) (taken, error) {
+	t := f.answer(a, got)
+	t.guess = true
+	switch {
+	case got.Emptied && !got.Allowed:
+		t.answer.Provenance = limits.NewProvenance(limits.SourceRedis, false, ErrEmptied)
+	case !got.Allowed:
+		t.answer.Provenance = besideLeases
+	case a.n > 0:
+		slot := f.slots.enter(a, request)
+		if slot == nil {
+			return taken{}, noAnswer{cause: asOutage(errCutOff)}
+		}
+		t.receipt = slot
+	}
+	return t, nil
+}
+
+func (f inFlight) giveBack(ctx context.Context, a ask) (taken, error) {
+	return f.slots.giveBack(ctx, a, f)
+}
+
+// slotShare is the last link under a limit in flight, in place of fallback. Under FallbackShare a server has
+// the limit divided by the number of servers, rounded down, less the units that it has already, lost or not.
+type slotShare struct{ fallback }
+
+func (f slotShare) take(ctx context.Context, a ask) (taken, error) {
+	if f.config.Outage != FallbackShare {
+		return f.fallback.take(ctx, a)
+	}
+	d, n := policy.Decision{}, a.units()
+	if servers := f.divisor.Load(); servers > 0 {
+		d.Limit = a.terms.maxTake / servers
+	}
+	slot, held := f.slots.enterLocally(&a, n, d.Limit)
+	d.Remaining = max(d.Limit-held, 0)
+	if d.Allowed = n == 0 || slot != nil; !d.Allowed {
+		d.RetryAfter = retryFor(a.terms, n)
+	}
+	t := f.shared(&a, d, a.n)
+	t.guess = true
+	if slot != nil {
+		t.receipt = slot
+	}
+	return t, nil
+}
+
+func (f slotShare) look(ctx context.Context, a ask) (taken, error) {
+	if f.config.Outage != FallbackShare {
+		return f.fallback.look(ctx, a)
+	}
+	n := a.n
+	a.n = 0
+	t, err := f.take(ctx, a)
+	if d := &t.answer.Decision; n < 0 || n > d.Remaining {
+		d.Allowed, d.RetryAfter = false, retryFor(a.terms, n)
+	}
+	return t, err
+}
+
+// retryFor returns when a share may have n units, which it has not now.
+func retryFor(t *terms, n int64) time.Duration {
+	if n < 0 || n > t.maxTake {
+		return policy.Never
+	}
+	return retry
+}
+
+func (f slotShare) giveBack(ctx context.Context, a ask) (t taken, err error) {
+	return f.slots.giveBack(ctx, a, f)
+}
+
+// Release ends the call: its units in flight come back, and units of other limits stay used. If Redis cannot
+// be asked, which is the error, the units leave it within Config.Term. A second call does nothing.
+func (r *Reservation) Release(ctx context.Context) error {
+	if r.slot() == nil {
+		r.by = nil
+		return nil
+	}
+	return r.Keep(ctx, 0)
+}
+
+// Extend lets units in flight last for another longest time from now. It reports whether they still count:
+// not if they have ended, are lost or were given back. If Redis cannot be asked, the error says so, and
+// the units are extended if it answers before they would have ended or are lost.
+func (r *Reservation) Extend(ctx context.Context) (bool, error) {
+	if r.slot() == nil || r.by == nil {
+		return false, nil
+	}
+	return r.limiter.slots.extend(ctx, &r.ask, r.slot())
+}
+
+// Lost returns a channel that is closed if this server gives up the reservation's units in flight before they
+// were released: it could not confirm them in Redis, which may give their place to another call within a
+// twentieth of Config.Term. The call should end. The channel is nil for units of other limits, and of a
+// refused call.
+func (r *Reservation) Lost() <-chan struct{} {
+	if s := r.slot(); s != nil {
+		return s.Lost
+	}
+	return nil
+}
+
+// ID names the reservation's units in flight, for Limiter.Release on any server. It is empty if there are
+// none.
+func (r *Reservation) ID() string {
+	if s := r.slot(); s != nil {
+		return s.ID
+	}
+	return ""
+}
+
+// Release gives back units in flight by the ID of their reservation, on any server: a worker ends a call
+// that a gateway began. It reports whether they still counted. The server that took them learns of it when it
+// confirms them next, within a fifth of Config.Term; it does not close Reservation.Lost. The error
+// is a *policy.FieldError for an ID that no reservation has, or as from Take; without Redis it wraps
+// ErrOutage.
+func (l *Limiter) Release(ctx context.Context, key, id string) (bool, error) {
+	terms := l.own.Load()
+	_, count, _ := strings.Cut(id, ".")
+	n, err := strconv.ParseInt(count, 10, 64)
+	if l.slots == nil || err != nil || n < 1 || n > store.MaxInFlight {
+		return false, &policy.FieldError{Of: "Release", Field: "id", Value: fmt.Sprintf("%q", id), Want: "the ID of a reservation under a limit in flight"}
+	}
+	left, err := l.slots.releaseInRedis(ctx, terms, key, id, n)
+	held := err == nil && l.slots.forget(key, id) // perhaps of its share
+	return held || left > 0, err
+}
