@@ -66,9 +66,11 @@ static int choke(const char *key) {
 static void *call(void *argument) {
 	struct caller *c = argument;
 	long calls = 0, passed = 0;
-	for (; !atomic_load_explicit(&stop, memory_order_relaxed); calls += BATCH)
+	do { // at least a batch, as a short pass may end before a caller begins
 		for (int i = 0; i < BATCH; i++)
 			passed += choke(keys[i]);
+		calls += BATCH;
+	} while (!atomic_load_explicit(&stop, memory_order_relaxed));
 	c->calls = calls;
 	c->passed = passed;
 	return NULL;
