@@ -28,7 +28,7 @@ type Audit struct {
 	// Asked is the time during which the limiter was asked.
 	Asked time.Duration `json:"asked_ns"`
 	// Passes counts the passes, opening and warming up included, OverPasses those in which the
-	// excess grew.
+	// excess grew if there is one in the end.
 	Passes     int `json:"passes,omitempty"`
 	OverPasses int `json:"over_passes,omitempty"`
 	// Limiters is the number of limiters summed: in some workloads each pass makes a new limiter.

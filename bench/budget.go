@@ -13,28 +13,34 @@ type budget struct {
 	later []cost        // of the workloads that come later
 }
 
-// cost is the estimated time of a workload: until its first round is over, and of each later round.
+// cost is the estimated time of a workload: until its first round is over, and of each later round,
+// both without the spare contenders, and of these.
 type cost struct {
-	first, round time.Duration
-	rounds       int
-	isLong       bool
+	first, round, spare time.Duration
+	rounds              int
+	isLong              bool
 }
 
-// allRounds stands for all rounds of each workload.
+// allRounds stands for all rounds of each workload, by all contenders.
 const allRounds = math.MaxInt
 
 // until returns the time until so many rounds are over, or all if there are fewer.
 func (c cost) until(rounds int) time.Duration {
+	if rounds == allRounds {
+		rounds, c.first = c.rounds, c.first+c.spare
+	}
 	return c.first + c.round*time.Duration(max(min(rounds, c.rounds)-1, 0))
 }
 
 func (s *schedule) cost() cost {
 	c := cost{rounds: s.Rounds, isLong: s.isLong()}
 	for _, step := range s.steps() {
-		switch step.round {
-		case 0:
+		switch {
+		case step.spare:
+			c.spare += step.cost
+		case step.round == 0:
 			c.first += step.cost
-		case 1:
+		case step.round == 1:
 			c.round += step.cost
 		}
 	}

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,13 +14,13 @@ import (
 func TestBudgetBoundsFirstRoundsToo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const keys = 100_000
-		slow := sleeping("slow", 100*newKeyCost)
+		slow := sleeping("slow", 100*time.Microsecond)
 		grow := func(name string) Workload {
 			return Workload{Name: name, Limit: Loose, Keys: keys, Draw: DrawOnce, Rounds: 1, OneTimedPass: true}
 		}
 		o := quick()
 		o.Budget = 8 * time.Second // each contender takes 5
-		report := ran(t, o, []Workload{grow("first"), grow("second")}, slow, sleeping("slower", 200*newKeyCost))
+		report := ran(t, o, []Workload{grow("first"), grow("second")}, slow, sleeping("slower", 200*time.Microsecond))
 		assert.False(t, report.Interrupted)
 		assert.InDelta(t, o.Budget, report.Took, float64(100*time.Millisecond), "at the end of a batch")
 		assert.Equal(t, []LeftOut{
@@ -38,7 +39,7 @@ func TestRoundsAreLeftOutBeforeContenders(t *testing.T) {
 		o.Budget = 20 * time.Second
 		flood := Workload{Name: "flood", Limit: Loose, Keys: 50_000, Draw: DrawOnce, Rounds: 100, AuditOnly: true}
 		grow := Workload{Name: "growth", Limit: Loose, Keys: 100_000, Draw: DrawOnce, Rounds: 1, AuditOnly: true}
-		report := ran(t, o, []Workload{flood, grow}, sleeping("a", 50*newKeyCost), sleeping("b", 50*newKeyCost))
+		report := ran(t, o, []Workload{flood, grow}, sleeping("a", 50*time.Microsecond), sleeping("b", 50*time.Microsecond))
 		assert.Empty(t, report.LeftOut)
 		assert.LessOrEqual(t, report.Took, o.Budget)
 		require.Len(t, report.Workloads, 2)
@@ -74,6 +75,78 @@ func TestRoundsAreLeftOutEvenly(t *testing.T) {
 		}
 		assert.GreaterOrEqual(t, least, 3)
 		assert.LessOrEqual(t, most-least, 1, "%d to %d rounds", least, most)
+	})
+}
+
+// Everything takes half as long again as estimated, and other load disturbs each pass.
+//
+// Promise: A run with half as much time again as three rounds need has them in every workload.
+func TestThreeRoundsComeBeforeRepeats(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := quick()
+		o.Duration, o.Rounds = 100*ms, 5
+		busy := time.Duration(0)
+		o.busy = func() (time.Duration, int, bool) { busy += time.Hour; return busy, 1, true }
+		workloads := []Workload{
+			{Name: "hot", Limit: Loose, Keys: 1},
+			{Name: "many", Limit: Loose, Keys: 100_000},
+			{Name: "flood", Limit: Loose, Keys: 200_000, Draw: DrawOnce},
+			{Name: "calls", Limit: Loose, Keys: 1, Duration: 40 * ms, Rounds: 3, AuditOnly: true},
+			{Name: "memory", Limit: Loose, Keys: 100_000, Draw: DrawOnce, Rounds: 1, AuditOnly: true},
+		}
+		contenders := []Contender{sleeping("a", 3*newKeyCost), sleeping("b", 3*newKeyCost)}
+		three := o
+		three.Rounds = 3
+		o.Budget = 3 * Estimate(workloads, contenders, three) / 2
+		report := ran(t, o, workloads, contenders...)
+		assert.LessOrEqual(t, report.Took, o.Budget)
+		assert.Empty(t, report.LeftOut)
+		for i, w := range report.Workloads {
+			for _, r := range w.Results {
+				assert.GreaterOrEqual(t, len(r.Rounds), min(cmp.Or(workloads[i].Rounds, 3), 3), "%s, %s", w.Name, r.Name)
+				assert.Equal(t, len(r.Rounds), r.Disturbed)
+			}
+		}
+	})
+}
+
+// Promise: When time is short, `Ral package time` is left out before any round.
+func TestSpareContendersAreGivenUpBeforeRounds(t *testing.T) {
+	assert.True(t, RalPackageTime().Spare)
+	synctest.Test(t, func(t *testing.T) {
+		// Two callers ask, so that a pass takes as long as estimated.
+		spare := sleeping("spare", 2*newKeyCost)
+		spare.Spare = true
+		o, kept := quick(), sleeping("kept", 2*newKeyCost)
+		var workloads []Workload
+		for _, name := range []string{"first", "second"} {
+			workloads = append(workloads, Workload{Name: name, Limit: Loose, Keys: 100_000, Draw: DrawOnce, AuditOnly: true})
+		}
+		var last Progress
+		o.Progress = func(p Progress) { last = p }
+		for _, all := range []bool{true, false} {
+			names := []string{"kept"}
+			if o.Budget = 2 * Estimate(workloads, []Contender{kept, spare}, o); all {
+				names = append(names, "spare")
+			} else {
+				o.Budget = 6 * Estimate(workloads, []Contender{kept}, o) / 5
+			}
+			report := ran(t, o, workloads, kept, spare)
+			assert.Equal(t, last.Total, last.Done)
+			assert.LessOrEqual(t, report.Took, o.Budget)
+			assert.Equal(t, all, len(report.LeftOut) == 0, "%v", report.LeftOut)
+			for i, w := range report.Workloads {
+				var got []string
+				for _, r := range w.Results {
+					got = append(got, r.Name)
+					assert.Len(t, r.Rounds, 3, "%s, %s", w.Name, r.Name)
+				}
+				assert.Equal(t, names, got)
+				if !all && assert.Len(t, report.LeftOut, 2) {
+					assert.Equal(t, []string{"spare"}, report.LeftOut[i].Contenders)
+				}
+			}
+		}
 	})
 }
 

@@ -158,17 +158,30 @@ func (s askedWindow) count(times []int64) {
 // auditOf sums up the windows of a limiter, in order.
 func auditOf(promise Promise, limit Limit, keys int, windows []askedWindow) *auditor {
 	a := newAuditor(promise, limit, keys)
-	times := make([]int64, keys)
+	a.addAll(windows, func() {})
+	if a.admitted <= a.allowed() {
+		return a
+	}
+	// Where it grew takes a look at all keys after each window.
 	var maxOver int64 // so far
+	again := newAuditor(promise, limit, keys)
+	again.addAll(windows, func() {
+		if over := again.admitted - again.allowed(); over > maxOver {
+			maxOver = over
+			a.overPasses++
+		}
+	})
+	return a
+}
+
+// addAll adds the windows, and calls added after each.
+func (a *auditor) addAll(windows []askedWindow, added func()) {
+	times := make([]int64, len(a.asked))
 	for _, w := range windows {
 		w.count(times)
 		a.add(w.Window, times)
 		clear(times)
 		a.admitted += w.passed
-		if over := a.admitted - a.allowed(); over > maxOver {
-			maxOver = over
-			a.overPasses++
-		}
+		added()
 	}
-	return a
 }

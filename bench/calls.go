@@ -70,12 +70,14 @@ func Calls(scale float64) []Workload {
 	}
 }
 
-// Brief returns the workloads, [Calls] cut to three rounds of 40 ms without latencies.
+// Brief returns the workloads, [Calls] cut to three rounds of 40 ms without latencies, and idle times
+// to a quarter of a second.
 func Brief(workloads []Workload) []Workload {
-	const rounds, duration = 3, 40 * time.Millisecond
+	const rounds, duration, idle = 3, 40 * time.Millisecond, 250 * time.Millisecond
 	brief := slices.Clone(workloads)
 	for i := range brief {
-		if w := &brief[i]; w.Apart && !w.OneTimedPass {
+		w := &brief[i]
+		if w.Idle = min(w.Idle, idle); w.Apart && !w.OneTimedPass {
 			w.Rounds, w.Duration, w.AuditOnly = rounds, duration, true
 		}
 	}

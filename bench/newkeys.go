@@ -86,7 +86,7 @@ func (s *schedule) pass(t *turn, timed, again bool) (disturbed bool, err error) 
 		t.recorders.endRound(p, s.ctx.Err() == nil)
 		t.known.endRound(p, s.ctx.Err() == nil)
 	}
-	return disturbed, x.close(&t.audit, t.Promise, s.Limit, s.Keys+s.Known)
+	return disturbed, t.close(x, s.Limit, s.Keys+s.Known)
 }
 
 // idle measures the heap of a limiter with a short idle time once it has forgotten all keys. The
@@ -104,7 +104,7 @@ func (s *schedule) idle(t *turn) error {
 	x := &session{limiter: limiter}
 	x.askOnce(s.workers, limiter.settle, s.allKeys())
 	heap.idle(s.ctx, t.memory, s.Idle)
-	return x.close(&t.audit, t.Promise, s.Limit, s.Keys)
+	return t.close(x, s.Limit, s.Keys)
 }
 
 func stopAfterLast(jobs []job) {

@@ -17,10 +17,12 @@ func Ral() Contender {
 
 // RalPackageTime returns Ral with package time's clock, if the default is the processor's counter.
 func RalPackageTime() Contender {
-	return ralCall("package time", "the same without the processor's counter", func(s Setup) (Limiter, error) {
+	c := ralCall("package time", "the same without the processor's counter", func(s Setup) (Limiter, error) {
 		s.packageTime = true
 		return onEngine(funnel, choke)(s)
 	})
+	c.Spare = true
+	return c
 }
 
 // RalTake returns the engine's Take under a funnel.

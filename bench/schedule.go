@@ -1,6 +1,9 @@
 package bench
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // schedule is a workload with the keys and turns that its steps use. steps.go makes the steps. The steps in
 // knownkeys.go ask limiters that are kept for all rounds. The steps in newkeys.go make one for each pass.
@@ -24,6 +27,7 @@ type step struct {
 	// do does the step and reports whether to repeat it because of other load.
 	do      func(again bool) (disturbed bool, err error)
 	watched bool // do would have noticed other load
+	spare   bool // of a spare contender
 	round   int  // from 0
 	first   bool // the first step of a round other than 0
 }
@@ -59,7 +63,7 @@ type turn struct {
 
 // Estimated costs, measured on two quiet cores of an Intel Xeon.
 const (
-	newKeyCost  = time.Microsecond      // opening a key
+	newKeyCost  = 500 * time.Nanosecond // opening a key: the mean processor time of the nearest peers
 	slowKeyCost = 30 * time.Microsecond // opening a key with a slow contender
 	prepareCost = 100 * time.Nanosecond // making a key's name
 	turnCost    = 10 * time.Millisecond // a garbage collection, and the rest of a turn
@@ -99,6 +103,17 @@ func (s *schedule) allKeys() []*caller {
 	return callers
 }
 
+// dropSpare leaves out the spare contenders, and returns their names.
+func (s *schedule) dropSpare() (names []string) {
+	s.turns = slices.DeleteFunc(s.turns, func(t *turn) bool {
+		if t.Spare {
+			names = append(names, t.Name)
+		}
+		return t.Spare
+	})
+	return names
+}
+
 func (s *schedule) unmeasured() (names []string) {
 	for _, t := range s.turns {
 		if len(t.rounds) == 0 {
@@ -112,7 +127,7 @@ func (s *schedule) unmeasured() (names []string) {
 // other load. keep reports whether the kept pass is disturbed.
 func (s *schedule) keep(t *turn, p Pass, again bool) (disturbed bool) {
 	if s.ctx.Err() != nil {
-		return false
+		return t.Spare
 	}
 	if t.Elsewhere {
 		// The other process works for the contender.

@@ -17,7 +17,7 @@ func (s *schedule) steps() (steps []step) {
 		for i, t := range s.turns {
 			if t.Measure == nil {
 				steps = append(steps, step{
-					contender: t.Name, doing: "opening keys and warming up",
+					contender: t.Name, spare: t.Spare, doing: "opening keys and warming up",
 					cost: s.keyCost(t) + s.o.Duration/2, do: undisturbed(func() error { return s.open(i) }),
 				})
 			}
@@ -26,7 +26,7 @@ func (s *schedule) steps() (steps []step) {
 	for round := range s.Rounds {
 		for place, i := range Order(round, len(s.turns)) {
 			for n, next := range s.stepsOf(s.turns[i], place == 0) {
-				next.contender, next.round = s.turns[i].Name, round
+				next.contender, next.spare, next.round = s.turns[i].Name, s.turns[i].Spare, round
 				next.first = round > 0 && place == 0 && n == 0 && s.Draw != DrawElsewhere
 				next.doing = fmt.Sprintf("round %d of %d%s", round+1, s.Rounds, next.doing)
 				steps = append(steps, next)
@@ -105,7 +105,7 @@ func (s *schedule) finish() (WorkloadReport, error) {
 			continue
 		}
 		t.session.limiter.settle()
-		if err := t.session.close(&t.audit, t.Promise, s.Limit, s.Keys); err != nil {
+		if err := t.close(t.session, s.Limit, s.Keys); err != nil {
 			failures = append(failures, fmt.Errorf("closing %s: %w", t.Name, err))
 		}
 	}
@@ -121,7 +121,7 @@ func (s *schedule) finish() (WorkloadReport, error) {
 		}
 		// These hold limiters and keys.
 		r.Needs, r.New, r.Measure = nil, nil, nil
-		if t.Yardstick == "" && t.audit.Limiters > 0 {
+		if t.audit.Limiters > 0 {
 			r.Audit = &t.audit
 		}
 		w.Results = append(w.Results, r)

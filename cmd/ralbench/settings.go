@@ -38,7 +38,7 @@ const (
 	maxRounds, defaultRounds                  = 1000, 5
 	maxCPU                                    = 1024
 	minScale, maxScale, defaultScale          = 0.0001, 1.0, 1.0
-	maxBudget, defaultBudget                  = 24 * time.Hour, 95 * time.Second
+	maxBudget, defaultBudget                  = 24 * time.Hour, 110 * time.Second
 
 	fullDuration = 250 * time.Millisecond
 	fullRounds   = 9

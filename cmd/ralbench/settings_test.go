@@ -1,7 +1,9 @@
 package main
 
 import (
+	"cmp"
 	"flag"
+	"io"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -48,6 +50,21 @@ func TestFlagsAndTheirDefaults(t *testing.T) {
 	assert.Equal(t, 2*time.Second, s.Duration)
 	assert.Equal(t, []int{1, 3}, s.CPUs)
 	assert.Zero(t, s.Budget, "rounds that are asked for are not left out")
+}
+
+// Three rounds are judged. Of five, two may be disturbed.
+//
+// Promise: A default run of `ralbench` has time for five rounds, and for three at two thirds of the speed.
+func TestDefaultRunHasTimeForItsRounds(t *testing.T) {
+	s := parsed(t)
+	takes := func() time.Duration {
+		return bench.Estimate(s.workloads, s.contenders, s.options(s.progress(io.Discard)))
+	}
+	assert.Less(t, takes(), s.Budget*19/20)
+	for i := range s.workloads {
+		s.workloads[i].Rounds = min(cmp.Or(s.workloads[i].Rounds, s.Rounds), 3)
+	}
+	assert.Less(t, takes()*3/2, s.Budget*19/20)
 }
 
 func TestFullMeansEverythingUnlessOtherFlagsSayLess(t *testing.T) {
