@@ -12,10 +12,12 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/ral-limiter/ral/cmd/ral/internal/accesslog"
+	"github.com/ral-limiter/ral/cmd/ral/internal/replay"
 	"github.com/ral-limiter/ral/cmd/ral/internal/report"
 )
 
@@ -23,6 +25,7 @@ import (
 type logs struct {
 	log      accesslog.Config
 	key      string
+	statuses string
 	maxKeys  int
 	window   time.Duration
 	json     bool
@@ -61,6 +64,7 @@ func (l *logs) flags(command string, problems io.Writer, usage string) *flag.Fla
 	flags.BoolVar(&l.log.AtStart, "time-is-start", false, "the time is a request's beginning, and not its end")
 	flags.StringVar(&l.log.Status, "status", "", "the `field` with the response's status")
 	flags.StringVar(&l.log.Cost, "cost", "", "the `field` with a request's cost in units; default 1 unit a request")
+	flags.StringVar(&l.statuses, "refused-status", "429", "the `statuses` by which the log tells refusals, separated by commas")
 	flags.IntVar(&l.maxKeys, "max-keys", 1_000_000, "the most keys that are known at once")
 	flags.DurationVar(&l.window, "window", time.Minute, "how long before its line a request may have begun")
 	flags.BoolVar(&l.json, "json", false, "write JSON")
@@ -100,6 +104,26 @@ func isTerminal(w io.Writer) bool {
 }
 
 const linesBetweenLooks = 1 << 14 // at the clock and the context
+
+// replay replays the log, with the limits and gauges of the configuration.
+func (l *logs) replay(ctx context.Context, c replay.Config, stdin io.Reader, problems io.Writer) (*replay.Result, error) {
+	for _, text := range strings.Split(l.statuses, ",") {
+		status, err := strconv.Atoi(text)
+		if err != nil || status < 100 || status > 999 {
+			return nil, fmt.Errorf("--refused-status is %.40q, want statuses such as 429,503", l.statuses)
+		}
+		c.Statuses = append(c.Statuses, status)
+	}
+	c.HasCost, c.MaxKeys, c.Window = l.log.Cost != "", l.maxKeys, l.window
+	run, err := replay.New(c)
+	if err != nil {
+		return nil, err
+	}
+	if err := l.read(ctx, stdin, problems, run.Add); err != nil {
+		return nil, err
+	}
+	return run.Result(), nil
+}
 
 // read calls add with each entry, until the end or until the context ends.
 func (l *logs) read(ctx context.Context, stdin io.Reader, problems io.Writer, add func(*accesslog.Entry)) error {

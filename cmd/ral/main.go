@@ -3,6 +3,7 @@
 //	ral top http://localhost:7725/          # live: which keys owe most, and which are refused most
 //	ral top http://localhost:7725/ -once    # the same once, as text
 //	ral replay access.log --limit 'funnel 100, 10/s'    # what the limit would have refused
+//	ral suggest access.log --refuse-at-most '20 keys'   # which limits would have refused few keys
 //
 // It only looks: changes are made on the page of package inspect.
 package main
@@ -36,6 +37,7 @@ func main() {
 
 const usage = `Usage: ral top [flags] [URL]
        ral replay [flags] file ...
+       ral suggest [flags] file ...
        ral version
 
 Top shows the limits of a program that mounts package inspect at the URL, by default
@@ -57,7 +59,7 @@ type settings struct {
 
 // logCommands are the commands about access logs.
 var logCommands = map[string]func(ctx context.Context, args []string, stdin io.Reader, out, problems io.Writer) error{
-	"replay": runReplay,
+	"replay": runReplay, "suggest": runSuggest,
 }
 
 func run(ctx context.Context, args []string, stdin io.Reader, out, problems io.Writer) error {
@@ -66,7 +68,10 @@ func run(ctx context.Context, args []string, stdin io.Reader, out, problems io.W
 		return err
 	}
 	if len(args) > 0 && logCommands[args[0]] != nil {
-		return logCommands[args[0]](ctx, args[1:], stdin, out, problems)
+		if err := logCommands[args[0]](ctx, args[1:], stdin, out, problems); err != nil {
+			return fmt.Errorf("%s: %w", args[0], err)
+		}
+		return nil
 	}
 	s, err := parse(args, problems)
 	if err != nil {
@@ -129,7 +134,7 @@ func parse(args []string, problems io.Writer) (s settings, err error) {
 		if len(args) > 0 && (args[0] == "-h" || args[0] == "-help" || args[0] == "--help" || args[0] == "help") {
 			return s, flag.ErrHelp
 		}
-		return s, errors.New("want a command: top, replay or version")
+		return s, errors.New("want a command: top, replay, suggest or version")
 	}
 	if err := flags.Parse(args[1:]); err != nil {
 		return s, err

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -39,40 +40,27 @@ type replayed struct {
 
 func runReplay(ctx context.Context, args []string, stdin io.Reader, out, problems io.Writer) error {
 	var (
-		l        logs
-		config   replay.Config
-		statuses string
-		check    condition
+		l      logs
+		config replay.Config
+		check  condition
 	)
 	flags := l.flags("replay", problems, replayUsage)
 	flags.Func("limit", "a `limit` as text, such as 'funnel 100, 10/s'; if it is given again, all hold", addLimit(&config.Limits))
 	flags.Func("against", "a `limit` to compare with; if it is given again, all hold; default the log's own refusals", addLimit(&config.Against))
-	flags.StringVar(&statuses, "refused-status", "429", "the `statuses` by which the log tells refusals, separated by commas")
 	flags.BoolVar(&config.Retries, "retries", false, "also let refused requests come again when the limit allows")
 	flags.TextVar(&check, "fail-if", condition{}, "exit with status 3 if the `condition` holds, such as 'newly refused keys > 0.1%'")
 	if err := l.parse(flags, args); err != nil {
 		return err
 	}
-	for _, text := range strings.Split(statuses, ",") {
-		status, err := strconv.Atoi(text)
-		if err != nil || status < 100 || status > 999 {
-			return fmt.Errorf("replay: --refused-status is %.40q, want statuses such as 429,503", statuses)
-		}
-		config.Statuses = append(config.Statuses, status)
-	}
-	config.HasCost, config.MaxKeys, config.Window = l.log.Cost != "", l.maxKeys, l.window
-	run, err := replay.New(config)
+	result, err := l.replay(ctx, config, stdin, problems)
 	if err != nil {
-		return fmt.Errorf("replay: %w", err)
+		return err
 	}
-	if err := l.read(ctx, stdin, problems, run.Add); err != nil {
-		return fmt.Errorf("replay: %w", err)
-	}
-	d := replayed{Limits: texts(config.Limits), Against: texts(config.Against), Source: l.source, Result: run.Result()}
+	d := replayed{Limits: texts(config.Limits), Against: texts(config.Against), Source: l.source, Result: result}
 	for i := range d.Result.Top {
 		d.Result.Top[i].Key = l.name(d.Result.Top[i].Key)
 	}
-	d.Notes = append(l.source.notes(), resultNotes(d.Result, config.Retries)...)
+	d.Notes = slices.Concat(l.source.notes(), scenarioNotes(d.Result, config.Retries), resultNotes(d.Result))
 	holds, figure := check.holds(&d)
 	if holds {
 		d.Failed = figure
@@ -81,7 +69,7 @@ func runReplay(ctx context.Context, args []string, stdin io.Reader, out, problem
 		return err
 	}
 	if holds {
-		return fmt.Errorf("replay: %w: %s", errFailIf, figure)
+		return fmt.Errorf("%w: %s", errFailIf, figure)
 	}
 	return nil
 }
@@ -132,39 +120,22 @@ func (c *condition) holds(d *replayed) (holds bool, figure string) {
 		return false, ""
 	}
 	r := d.Result
-	var n, all int64
-	switch c.figure {
-	case "unreadable lines":
-		all = d.Source.Lines
-		for _, u := range d.Source.Unreadable {
-			n += u.Lines
-		}
-	case "newly refused requests", "newly admitted requests", "refused requests":
-		all = r.Requests
-	default:
-		all = r.Keys
+	unreadable, refused := int64(0), replay.Change{}
+	for _, u := range d.Source.Unreadable {
+		unreadable += u.Lines
 	}
-	switch c.figure {
-	case "newly refused requests":
-		n = r.Newly.Requests
-	case "newly refused keys":
-		n = r.Newly.Keys
-	case "newly admitted requests":
-		n = r.Lifted.Requests
-	case "newly admitted keys":
-		n = r.Lifted.Keys
-	case "refused requests", "refused keys":
-		for _, s := range r.Scenarios {
-			if s.Name == replay.ComparedWith || s.Name == replay.AllComeAgain {
-				continue
-			}
-			if c.figure == "refused keys" {
-				n = max(n, s.RefusedKeys)
-			} else {
-				n = max(n, s.Refused)
-			}
+	for _, s := range r.Scenarios {
+		if s.Name != replay.ComparedWith && s.Name != replay.AllComeAgain {
+			refused = replay.Change{Requests: max(refused.Requests, s.Refused), Keys: max(refused.Keys, s.RefusedKeys)}
 		}
 	}
+	figures := map[string]struct{ n, all int64 }{
+		"unreadable lines": {unreadable, d.Source.Lines},
+		"refused requests": {refused.Requests, r.Requests}, "refused keys": {refused.Keys, r.Keys},
+		"newly refused requests": {r.Newly.Requests, r.Requests}, "newly refused keys": {r.Newly.Keys, r.Keys},
+		"newly admitted requests": {r.Lifted.Requests, r.Requests}, "newly admitted keys": {r.Lifted.Keys, r.Keys},
+	}
+	n, all := figures[c.figure].n, figures[c.figure].all
 	have := float64(n)
 	if c.isPercent {
 		have = 100 * have / float64(max(all, 1))
@@ -172,13 +143,8 @@ func (c *condition) holds(d *replayed) (holds bool, figure string) {
 	return have > c.bound || !c.isStrict && have == c.bound, fmt.Sprintf("%s: %d (%s), and the condition is %s", c.figure, n, part(n, all), c.text)
 }
 
-// resultNotes say what a replay cannot know, and what it gave up.
-func resultNotes(r *replay.Result, retries bool) (notes []string) {
-	note := func(n int64, format string, args ...any) {
-		if n != 0 {
-			notes = append(notes, fmt.Sprintf(format, args...))
-		}
-	}
+// scenarioNotes say what the scenarios assume.
+func scenarioNotes(r *replay.Result, retries bool) (notes []string) {
 	names := map[string]bool{}
 	lost := int64(0)
 	for _, s := range r.Scenarios {
@@ -191,11 +157,35 @@ func resultNotes(r *replay.Result, retries bool) (notes []string) {
 	case names[replay.SpreadEvenly]:
 		notes = append(notes, `The log has whole seconds. "spread evenly" is another assumption about the fractions. The refusals may lie outside of both.`)
 	}
-	notes = append(notes, "The log's first requests find keys without debts, since older requests are unknown.")
 	if retries {
 		notes = append(notes, fmt.Sprintf(`Refused clients may come again. "all come again" assumes that all do when they are told, up to %d times.`, replay.MaxTries))
 	} else {
 		notes = append(notes, "Refused clients may come again, which the figures leave out. See --retries.")
+	}
+	if lost > 0 {
+		notes = append(notes, fmt.Sprintf("%s were lost, since too many were awaited at once.", many(int(lost), "event")))
+	}
+	return notes
+}
+
+// allows returns how many of all the bound allows.
+func (c *condition) allows(all int64) int64 {
+	if !c.isPercent {
+		return int64(c.bound)
+	}
+	return int64(c.bound*float64(all)/100 + rounding)
+}
+
+// rounding is more than the multiplication of a percentage loses.
+const rounding = 1e-6
+
+// resultNotes say what a replay cannot know, and what it gave up.
+func resultNotes(r *replay.Result) []string {
+	notes := []string{"The log's first requests find keys without debts, since older requests are unknown."}
+	note := func(n int64, format string, args ...any) {
+		if n != 0 {
+			notes = append(notes, fmt.Sprintf(format, args...))
+		}
 	}
 	note(r.WasRefused, "The log has %s itself, of %s. Their clients may have come less often because of that.",
 		many(int(r.WasRefused), "refusal"), many(int(r.WasRefusedKeys), "key"))
@@ -204,8 +194,8 @@ func resultNotes(r *replay.Result, retries bool) (notes []string) {
 	note(r.Unknown, "%s of new keys passed without a limit, since all known keys owed something: see --max-keys.", many(int(r.Unknown), "request"))
 	note(r.Forgotten, "%s were forgotten while they owed nothing, %d of them once refused. They count again if they came back: see --max-keys.",
 		many(int(r.Forgotten), "key"), r.ForgottenRefused)
+	note(r.OtherPlans, "%s of other plans than the first 16 did not run.", many(int(r.OtherPlans), "request"))
 	note(r.TooFar, "%s had a time years after the others, and did not run.", many(int(r.TooFar), "request"))
-	note(lost, "%s were lost, since too many were awaited at once.", many(int(lost), "event"))
 	return notes
 }
 
@@ -216,7 +206,7 @@ func (d *replayed) report() *report.Report {
 	r := d.Result
 	out := &report.Report{
 		Title: "Replay of " + strings.Join(d.Limits, " and "),
-		Lead:  []string{d.Source.lead(), fmt.Sprintf("%s of %s, from %s to %s UTC", many(int(r.Requests), "request"), many(int(r.Keys), "key"), r.From.Format(time.DateTime), r.To.Format(time.DateTime))},
+		Lead:  []string{d.Source.lead(), requestsLead(r)},
 		Notes: d.Notes,
 	}
 	if d.Failed != "" {
@@ -226,11 +216,7 @@ func (d *replayed) report() *report.Report {
 	for _, s := range r.Scenarios {
 		var by []string
 		for _, b := range s.Bound {
-			if len(s.Bound) > 1 {
-				by = append(by, fmt.Sprintf("%s: %d", b.Limit, b.Refused))
-			} else {
-				by = append(by, b.Limit)
-			}
+			by = append(by, fmt.Sprintf("%s: %d", b.Limit, b.Refused))
 		}
 		answers = append(answers, []string{s.Name, fmt.Sprint(s.Requests), fmt.Sprint(s.Refused), part(s.Refused, s.Requests), fmt.Sprint(s.RefusedKeys), part(s.RefusedKeys, r.Keys), strings.Join(by, "; ")})
 	}
@@ -264,6 +250,10 @@ func (d *replayed) report() *report.Report {
 		out.Parts = append(out.Parts, report.Part{Title: "Keys", About: "refused most", Table: keys})
 	}
 	return out
+}
+
+func requestsLead(r *replay.Result) string {
+	return fmt.Sprintf("%s of %s, from %s to %s UTC", many(int(r.Requests), "request"), many(int(r.Keys), "key"), r.From.Format(time.DateTime), r.To.Format(time.DateTime))
 }
 
 // chart merges the slots into rows.

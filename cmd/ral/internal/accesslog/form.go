@@ -2,6 +2,7 @@ package accesslog
 
 import (
 	"bytes"
+	"encoding/csv"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -200,12 +201,15 @@ func withoutPort(b []byte) []byte {
 // columns reads the fields of CSV by the names in its first line. A quoted field has no end of line.
 type columns struct {
 	places [][]int
-	fields [][]byte
+	line   bytes.Reader
+	reader *csv.Reader
 }
 
 func newCSV(header []byte, wanted []string) (*columns, error) {
 	c := &columns{}
-	names := c.split(header)
+	c.reader = csv.NewReader(&c.line)
+	c.reader.FieldsPerRecord = -1
+	names := c.split(bytes.TrimPrefix(header, []byte("\ufeff")))
 	if names == nil {
 		return nil, errors.New("the first line is no list of names")
 	}
@@ -214,7 +218,7 @@ func newCSV(header []byte, wanted []string) (*columns, error) {
 		if name == "" {
 			continue
 		}
-		column := slices.IndexFunc(names, func(n []byte) bool { return string(bytes.TrimPrefix(n, []byte("\ufeff"))) == name })
+		column := slices.IndexFunc(names, func(n string) bool { return n == name })
 		if column < 0 {
 			return nil, fmt.Errorf("there is no column %.40q", name)
 		}
@@ -230,41 +234,18 @@ func (c *columns) read(line []byte, values [][]byte) bool {
 	}
 	for column, places := range c.places {
 		for _, i := range places {
-			values[i] = fields[column]
+			values[i] = []byte(fields[column])
 		}
 	}
 	return true
 }
 
-// split returns the fields of a line until its next call, or nil if a quote is out of place. It writes
-// quoted fields without their quotes into the line itself.
-func (c *columns) split(line []byte) [][]byte {
-	c.fields = c.fields[:0]
-	for {
-		field, rest, more := bytes.Cut(line, []byte{','})
-		if bytes.HasPrefix(line, []byte{'"'}) {
-			field, rest = line[:0], line[1:]
-			for {
-				i := bytes.IndexByte(rest, '"')
-				if i < 0 {
-					return nil
-				}
-				field, rest = append(field, rest[:i]...), rest[i+1:]
-				if !bytes.HasPrefix(rest, []byte{'"'}) {
-					break
-				}
-				field, rest = append(field, '"'), rest[1:]
-			}
-			if more = len(rest) > 0; more && rest[0] != ',' {
-				return nil
-			} else if more {
-				rest = rest[1:]
-			}
-		}
-		c.fields = append(c.fields, field)
-		if !more {
-			return c.fields
-		}
-		line = rest
+// split returns the fields of a line, or nil if a quote is out of place.
+func (c *columns) split(line []byte) []string {
+	c.line.Reset(line)
+	fields, err := c.reader.Read()
+	if err != nil {
+		return nil
 	}
+	return fields
 }

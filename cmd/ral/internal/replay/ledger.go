@@ -9,8 +9,6 @@ const (
 	maxLimits = 8
 	// maxHeld bounds the requests in the window, and the events of each scenario.
 	maxHeld = 1 << 20
-	// maxScenarios counts AtLeast and AtMost, and not SpreadEvenly, which excludes them.
-	maxScenarios = 5
 )
 
 // ledger has the keys with their words and counts. Keys are numbers, from 0.
@@ -19,13 +17,15 @@ type ledger struct {
 	zero     int64 // Unix nanoseconds of the instant 1
 	stride   int   // words of a key
 	words    []uint64
+	columns  int      // counts of a key
+	counts   []uint32 // a key's refusals in each scenario, or its need
 	accounts []account
 }
 
-// account has the counts of a key.
+// account has the counts of a key that do not depend on a scenario.
 type account struct {
 	requests, wasRefused, newly, lifted uint32
-	refused                             [maxScenarios]uint32
+	plan                                uint8
 }
 
 // grow makes room for all keys that have a number.
@@ -33,7 +33,14 @@ func (l *ledger) grow() {
 	if n := l.keys.Size(); n > len(l.accounts) {
 		l.accounts = append(l.accounts, make([]account, n-len(l.accounts))...)
 		l.words = append(l.words, make([]uint64, n*l.stride-len(l.words))...)
+		l.counts = append(l.counts, make([]uint32, n*l.columns-len(l.counts))...)
 	}
+}
+
+// countsOf returns the counts of a key, by scenario.
+func (l *ledger) countsOf(key uint32) []uint32 {
+	i := int(key) * l.columns
+	return l.counts[i : i+l.columns]
 }
 
 // instant returns a policy's instant for Unix nanoseconds.

@@ -2,7 +2,7 @@
 // production.
 //
 // Start reading at [Replay.Add]. scenarios.go decides which questions are asked, scenario.go asks
-// the limits, ledger.go keeps the keys, and result.go has the answers.
+// the limits, gauge.go measures the capacity that keys need, ledger.go keeps the keys, and result.go has the answers.
 package replay
 
 import (
@@ -32,12 +32,13 @@ type Replay struct {
 	scenarios []*scenario
 	totals    Result // of keys that were given up, and of figures without a key
 	chart     chart
+	plans     traffic.Keys
 }
 
 // New returns a Replay. An error names the setting at fault.
 func New(c Config) (*Replay, error) {
 	switch {
-	case len(c.Limits) == 0:
+	case len(c.Limits)+len(c.Gauges) == 0:
 		return nil, errors.New("there is no limit: want --limit 'funnel 100, 10/s' or the like")
 	case len(c.Limits) > maxLimits || len(c.Against) > maxLimits:
 		return nil, fmt.Errorf("there are %d limits, and %d to compare with: want at most %d", len(c.Limits), len(c.Against), maxLimits)
@@ -47,7 +48,7 @@ func New(c Config) (*Replay, error) {
 		return nil, fmt.Errorf("--window is %v, want 1s to 24h", c.Window)
 	}
 	r := &Replay{config: c, window: traffic.Window{Span: c.Window, Max: maxHeld}, chart: chart{Width: time.Second}}
-	r.keys = traffic.Keys{Max: c.MaxKeys, CanGo: r.canGo}
+	r.keys, r.plans = traffic.Keys{Max: c.MaxKeys, CanGo: r.canGo}, traffic.Keys{Max: maxPlans}
 	return r, nil
 }
 
@@ -60,7 +61,16 @@ func (r *Replay) Add(e *accesslog.Entry) {
 		r.totals.TooFar++
 		return
 	}
-	key, ok := r.keys.Number(e.Key)
+	plan, ok := r.plans.Number(e.Plan)
+	if !ok {
+		r.totals.OtherPlans++
+		return
+	}
+	name := e.Key
+	if plan > 0 { // a key is another in each plan
+		name = append(slices.Clip(e.Key), 0, byte(plan))
+	}
+	key, ok := r.keys.Number(name)
 	if !ok {
 		return
 	}
@@ -68,7 +78,7 @@ func (r *Replay) Add(e *accesslog.Entry) {
 	r.pushed++
 	r.hasBroken = r.hasBroken || !e.IsWhole
 	r.window.Push(traffic.Request{
-		Arrival: e.Arrival, Duration: e.Duration, Cost: e.Cost, Key: key, WasRefused: slices.Contains(r.config.Statuses, e.Status),
+		Arrival: e.Arrival, Duration: e.Duration, Cost: e.Cost, Key: key, Plan: uint8(plan), WasRefused: slices.Contains(r.config.Statuses, e.Status),
 	})
 	if r.pushed >= sample {
 		r.drain(false)
@@ -99,6 +109,7 @@ func (r *Replay) begin(zero int64) {
 		s.first = r.stride
 		r.stride += len(s.limits)
 	}
+	r.columns = len(r.scenarios)
 }
 
 // run asks all scenarios about a request, and compares the answers.
@@ -106,6 +117,7 @@ func (r *Replay) run(q *traffic.Request) {
 	r.grow()
 	a := &r.accounts[q.Key]
 	a.requests++
+	a.plan = q.Plan
 	before := q.WasRefused
 	if q.WasRefused {
 		a.wasRefused++
@@ -147,11 +159,9 @@ func (r *Replay) canGo(key uint32, thorough bool) bool {
 	if int(key) >= len(r.accounts) {
 		return false
 	}
-	a := &r.accounts[key]
-	if !thorough && a.refused != [maxScenarios]uint32{} {
-		return false
-	}
-	for _, s := range r.scenarios {
+	counts, isRefused := r.countsOf(key), false
+	for i, s := range r.scenarios {
+		isRefused = isRefused || !s.isGauge && counts[i] > 0
 		words := s.words(&r.ledger, key)
 		for i, limit := range s.limits {
 			if limit.FreshAt(words[i]) > r.instant(r.now) {
@@ -159,19 +169,22 @@ func (r *Replay) canGo(key uint32, thorough bool) bool {
 			}
 		}
 	}
-	if a.refused != [maxScenarios]uint32{} {
+	if isRefused && !thorough {
+		return false
+	}
+	if isRefused {
 		r.totals.ForgottenRefused++
 	}
-	r.close(a)
+	r.close(key)
 	for _, s := range r.scenarios {
 		clear(s.words(&r.ledger, key))
 	}
 	return true
 }
 
-// close adds an account to the totals, and empties it.
-func (r *Replay) close(a *account) {
-	t := &r.totals
+// close adds a key's account to the totals, and empties it.
+func (r *Replay) close(key uint32) {
+	t, a, counts := &r.totals, &r.accounts[key], r.countsOf(key)
 	count := func(n *int64, counts bool) {
 		if counts {
 			*n++
@@ -182,9 +195,13 @@ func (r *Replay) close(a *account) {
 	count(&t.Newly.Keys, a.newly > 0)
 	count(&t.Lifted.Keys, a.lifted > 0)
 	for i, s := range r.scenarios {
-		count(&s.totals.RefusedKeys, a.refused[i] > 0)
+		if s.isGauge && a.requests > 0 {
+			s.needs[Need{a.plan, counts[i]}]++
+		}
+		count(&s.totals.RefusedKeys, counts[i] > 0)
 	}
 	*a = account{}
+	clear(counts)
 }
 
 // Result ends the replay. Later calls of Add are without meaning.
@@ -201,17 +218,24 @@ func (r *Replay) Result() *Result {
 		if int(key) >= len(r.accounts) {
 			continue
 		}
-		if a := r.accounts[key]; a.refused[0] > 0 {
-			t.Top = append(t.Top, Key{r.keys.Name(key), a.requests, a.refused[0], a.wasRefused})
+		if a, refused := r.accounts[key], r.countsOf(key)[0]; refused > 0 {
+			t.Top = append(t.Top, Key{r.keys.Name(key), a.requests, refused, a.wasRefused})
 			if len(t.Top) > 100*maxTop {
 				t.Top = topKeys(t.Top)
 			}
 		}
-		r.close(&r.accounts[key])
+		r.close(key)
 	}
 	t.Top = topKeys(t.Top)
 	for _, s := range r.scenarios {
-		t.Scenarios = append(t.Scenarios, s.totals)
+		if s.isGauge {
+			t.Needs = append(t.Needs, s.needs)
+		} else {
+			t.Scenarios = append(t.Scenarios, s.totals)
+		}
+	}
+	for plan := range r.plans.Size() {
+		t.Plans = append(t.Plans, r.plans.Name(uint32(plan)))
 	}
 	t.From, t.To = time.Unix(0, r.zero).UTC(), time.Unix(0, r.now).UTC()
 	t.AreWhole = !r.hasBroken

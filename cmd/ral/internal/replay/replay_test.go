@@ -303,3 +303,33 @@ func TestSettingsHaveBounds(t *testing.T) {
 		assert.ErrorContains(t, err, want)
 	}
 }
+
+// Promise: With more keys than --max-keys, `ral suggest` knows what each forgotten key needed.
+func TestForgottenKeysKeepTheirNeeds(t *testing.T) {
+	var calls []call
+	for i := range 2_000 {
+		calls = append(calls, slices.Repeat([]call{{fmt.Sprint(i), time.Unix(1e9+int64(i), 1), 1}}, 1+i%7)...)
+	}
+	gauges := limits("funnel 1M, 1/s", "sliding 5/s")
+	whole := play(t, Config{Gauges: gauges, MaxKeys: 10_000}, calls)
+	small := play(t, Config{Gauges: gauges, MaxKeys: 500}, calls)
+	assert.Greater(t, small.Forgotten, int64(1_500))
+	assert.Equal(t, whole.Needs, small.Needs)
+	funnel, sliding := whole.Needs[0], whole.Needs[1]
+	assert.EqualValues(t, 2_000, funnel.RefusedBy(0, -1))
+	assert.Equal(t, []int64{7, 6, 0}, []int64{funnel.Capacity(0, 0), funnel.Capacity(0, 2_000/7), funnel.Capacity(0, 2_000)})
+	assert.EqualValues(t, funnel.RefusedBy(0, 5), sliding.RefusedBy(0, Beyond-1))
+}
+
+func TestPlansAreBounded(t *testing.T) {
+	r := start(t, Config{Gauges: limits("funnel 1M, 1/s")})
+	for i := range int64(100) {
+		r.Add(&accesslog.Entry{Key: []byte("a"), Plan: fmt.Appendf(nil, "plan %d", i%30), Arrival: 1e18 + i, Cost: 1})
+	}
+	result := r.Result()
+	require.Len(t, result.Plans, maxPlans)
+	assert.Equal(t, []string{"plan 0", "plan 15"}, []string{result.Plans[0], result.Plans[maxPlans-1]})
+	assert.EqualValues(t, 1, result.Needs[0][Need{0, 4}])
+	assert.EqualValues(t, maxPlans, result.Keys)
+	assert.EqualValues(t, 100, result.Requests+result.OtherPlans)
+}

@@ -31,6 +31,10 @@ type Result struct {
 	// SlotWidth is the time of a Slot.
 	SlotWidth time.Duration `json:"slot_nanoseconds"`
 
+	// Needs has the needs of all keys of Plans by each of Config.Gauges.
+	Needs []Needs  `json:"-"`
+	Plans []string `json:"-"`
+
 	// Late counts requests whose line came too late for the window, and Crowded those that left a full window early.
 	Late    int64 `json:"late"`
 	Crowded int64 `json:"crowded"`
@@ -41,6 +45,8 @@ type Result struct {
 	ForgottenRefused int64 `json:"refused_keys_forgotten"`
 	// TooFar counts requests with a time years after the others, which were not replayed.
 	TooFar int64 `json:"too_far"`
+	// OtherPlans counts requests of plans that came after 16 others, which were not replayed.
+	OtherPlans int64 `json:"other_plans"`
 }
 
 // Change counts requests whose answer differs, and their keys.
@@ -109,15 +115,15 @@ const maxSlots = 240
 func (c *chart) add(arrival int64, isRefused, wasRefused bool) {
 	for (arrival-c.zero)/int64(c.Width) >= maxSlots {
 		c.Width *= 2
-		half := c.slots[:(len(c.slots)+1)/2]
-		for i := range half {
-			merged := c.slots[2*i]
-			if 2*i+1 < len(c.slots) {
-				merged.add(c.slots[2*i+1])
+		merged := c.slots[:0]
+		for i, slot := range c.slots {
+			if i%2 == 0 {
+				merged = append(merged, slot)
+			} else {
+				merged[i/2].add(slot)
 			}
-			half[i] = merged
 		}
-		c.slots = half
+		c.slots = merged
 	}
 	i := int((arrival - c.zero) / int64(c.Width))
 	for len(c.slots) <= i {

@@ -32,6 +32,8 @@ type scenario struct {
 	first    int  // of its words
 	isSpread bool // the requests of a second are spread over it
 	retries  bool // refused requests come again
+	isGauge  bool // the counts of keys are needs, and not refusals
+	needs    Needs
 	totals   Scenario
 
 	second []traffic.Request // whose arrivals are of one second, to be spread
@@ -56,6 +58,7 @@ func (s *scenario) ask(l *ledger, e event, arrival int64) (allowed bool) {
 	now, words := l.instant(arrival), s.words(l, e.key)
 	var next [maxLimits]uint64
 	var wait, retry time.Duration
+	var need int64
 	binding := -1
 	for i, limit := range s.limits {
 		var d policy.Decision
@@ -63,13 +66,17 @@ func (s *scenario) ask(l *ledger, e event, arrival int64) (allowed bool) {
 		if len(s.limits) > 1 && d.Wait > 0 {
 			d.Allowed, d.RetryAfter = false, d.Wait // as engines decide on several limits: none may delay
 		}
-		wait = max(wait, d.Wait)
+		wait, need = max(wait, d.Wait), d.Limit-d.Remaining
 		if !d.Allowed && (binding < 0 || d.RetryAfter > retry) {
 			binding, retry = i, d.RetryAfter
 		}
 	}
 	t := &s.totals
 	t.Requests++
+	count := &l.countsOf(e.key)[s.index]
+	if s.isGauge {
+		*count = max(*count, uint32(min(need, Beyond)))
+	}
 	if binding < 0 {
 		copy(words, next[:])
 		if wait > 0 {
@@ -88,7 +95,11 @@ func (s *scenario) ask(l *ledger, e event, arrival int64) (allowed bool) {
 	t.Refused++
 	t.RefusedUnits += e.cost
 	t.Bound[binding].Refused++
-	l.accounts[e.key].refused[s.index]++
+	if s.isGauge {
+		*count = Beyond
+	} else {
+		*count++
+	}
 	if s.retries {
 		if e.tries++; retry == policy.Never || e.tries > MaxTries {
 			t.GaveUp++

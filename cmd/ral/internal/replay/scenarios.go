@@ -1,8 +1,6 @@
 package replay
 
 import (
-	"math"
-	"math/bits"
 	"time"
 
 	"github.com/ral-limiter/ral/internal/core/shape"
@@ -17,6 +15,8 @@ type Config struct {
 	Against []policy.Policy
 	// Statuses are those by which the log tells a refusal.
 	Statuses []int
+	// Gauges measure the capacity that each key needs.
+	Gauges []policy.Policy
 	// HasCost says that requests have costs, so that a bound by single units does not hold.
 	HasCost bool
 	// Retries adds a scenario in which each refused request comes again when the limit allows it.
@@ -31,7 +31,7 @@ type Config struct {
 // seconds.
 func scenariosFor(c Config, areWhole bool, zero time.Time) (all []*scenario) {
 	add := func(name string, limits ...policy.Policy) *scenario {
-		s := &scenario{index: len(all), totals: Scenario{Name: name}}
+		s := &scenario{index: len(all), needs: Needs{}, totals: Scenario{Name: name}}
 		for _, limit := range limits {
 			s.totals.Bound = append(s.totals.Bound, Bound{Limit: limit.String()})
 			if a, ok := limit.(policy.Anchored); ok {
@@ -46,7 +46,7 @@ func scenariosFor(c Config, areWhole bool, zero time.Time) (all []*scenario) {
 	if len(c.Against) > 0 {
 		add(ComparedWith, c.Against...)
 	}
-	if areWhole {
+	if areWhole && len(c.Limits) > 0 {
 		strict, lenient := bounds(c)
 		if strict != nil {
 			add(AtLeast, lenient)
@@ -57,6 +57,9 @@ func scenariosFor(c Config, areWhole bool, zero time.Time) (all []*scenario) {
 	}
 	if c.Retries {
 		add(AllComeAgain, c.Limits...).retries = true
+	}
+	for _, limit := range c.Gauges {
+		add(limit.String(), limit).isGauge = true
 	}
 	return all
 }
@@ -77,15 +80,9 @@ func bounds(c Config) (strict, lenient policy.Policy) {
 		return nil, nil
 	}
 	f := shaped.Shape()
-	high, low := bits.Mul64(uint64(f.Count), uint64(time.Second))
-	if high > 0 || low > math.MaxInt64 {
-		return nil, nil
-	}
-	// A second's drain, rounded up.
-	drain := int64(low / uint64(f.Per))
-	if low%uint64(f.Per) > 0 {
-		drain++
-	}
+	// A tick is a sixteenth of a nanosecond, as in Interval. drain is that of a second, rounded up.
+	const ticks = 16
+	drain := int64((ticks*uint64(time.Second) + f.Interval - 1) / f.Interval)
 	lenient, err := policy.Funnel(f.Capacity+drain, f.Count, f.Per)
 	if err != nil {
 		return nil, nil
@@ -95,7 +92,7 @@ func bounds(c Config) (strict, lenient policy.Policy) {
 	} else {
 		// With less than a unit of capacity, requests are admissible at a distance d if k of them are at most c - r + r*(k-1)*d,
 		// for each k of 2 or more. For 2 that is d = 1 s + (2 - c)/r, which suffices for more.
-		more := time.Duration(f.Capacity-2) * f.Per / time.Duration(f.Count)
+		more := time.Duration(f.Capacity-2) * time.Duration(f.Interval) / ticks
 		strict, err = policy.Funnel(1, 1, time.Second-more+1)
 	}
 	if err != nil {

@@ -13,6 +13,8 @@ type Request struct {
 	Cost     int64
 	// Key is a number of Keys.
 	Key uint32
+	// Plan is the number of the key's plan, 0 without plans.
+	Plan uint8
 	// WasRefused reports whether the log itself has a refusal.
 	WasRefused bool
 }

@@ -1,0 +1,142 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/ral-limiter/ral/cmd/ral/internal/replay"
+	"github.com/ral-limiter/ral/cmd/ral/internal/report"
+	"github.com/ral-limiter/ral/cmd/ral/internal/suggest"
+)
+
+const suggestUsage = `Usage: ral suggest [flags] file ...
+
+Suggest finds limits of each kind that would have refused few keys of access logs, in one pass.
+Files may be packed by gzip; - is standard input.
+
+    ral suggest access.log --refuse-at-most '20 keys'
+    ral suggest access.log --key http_x_api_key --plan http_x_plan --rate 10/s --refuse-at-most 0.1%
+
+`
+
+type suggested struct {
+	Source source         `json:"source"`
+	Plans  []suggest.Plan `json:"plans"`
+	Result *replay.Result `json:"result"`
+	Notes  []string       `json:"notes"`
+}
+
+func runSuggest(ctx context.Context, args []string, stdin io.Reader, out, problems io.Writer) error {
+	var (
+		l     logs
+		c     suggest.Config
+		bound = condition{bound: 0.1, isPercent: true}
+	)
+	setBound := func(text string) error {
+		number := strings.TrimSuffix(strings.TrimSuffix(strings.TrimSpace(text), "s"), " key")
+		if bound.UnmarshalText([]byte("refused keys > "+number)) != nil {
+			return errors.New("want a number of keys or a percentage, such as '20 keys' or '0.1%'")
+		}
+		return nil
+	}
+	flags := l.flags("suggest", problems, suggestUsage)
+	flags.Func("refuse-at-most", "how many `keys` may be refused, such as '20 keys' or '0.1%', the default", setBound)
+	flags.Func("rate", "a `rate` of funnels and the like, such as 10/s; may be given again; default 1/s to 100/s", addText(&c.Rates))
+	flags.Func("period", "the `period` of windows, such as 1h; may be given again; default a minute and an hour", addText(&c.Periods))
+	flags.StringVar(&c.MaxTime, "max-time", "1m", "the longest `time` of a request in flight")
+	flags.StringVar(&c.Zone, "zone", "UTC", "the time `zone` of the windows of a day or month")
+	flags.StringVar(&l.log.Plan, "plan", "", "the `field` with a key's plan: each plan gets limits of its own")
+	if err := l.parse(flags, args); err != nil {
+		return err
+	}
+	if c.Rates == nil {
+		c.Rates = []string{"1/s", "2/s", "5/s", "10/s", "20/s", "50/s", "100/s"}
+	}
+	if c.Periods == nil {
+		c.Periods = []string{"m", "h"}
+	}
+	c.MaxRefused = bound.allows
+	suggester, err := suggest.New(c)
+	if err != nil {
+		return err
+	}
+	result, err := l.replay(ctx, replay.Config{Gauges: suggester.Gauges}, stdin, problems)
+	if err != nil {
+		return err
+	}
+	d := suggested{l.source, suggester.Result(result, l.source.HasDurations), result, append(l.source.notes(), resultNotes(result)...)}
+	if result.AreWhole {
+		d.Notes = append(d.Notes, "The log has whole seconds, and each request runs at the beginning of its second. "+
+			"With the true times a funnel needs at most a second's drain more or less, if each request costs a unit.")
+	}
+	d.Notes = append(d.Notes, fmt.Sprintf("The log has %v. Of longer windows it shows a part.", result.To.Sub(result.From).Round(time.Second)),
+		"Of a bursty and of a warming up, only the rate follows from the log. A kind that is missing has no limit that refuses so few keys.")
+	return l.write(out, d, d.report())
+}
+
+func addText(to *[]string) func(text string) error {
+	return func(text string) error {
+		*to = append(*to, text)
+		return nil
+	}
+}
+
+// report returns the tables and a chart for each plan.
+func (d *suggested) report() *report.Report {
+	out := &report.Report{Title: "Suggested limits", Lead: []string{d.Source.lead(), requestsLead(d.Result)}, Notes: d.Notes}
+	for i := range d.Plans {
+		p := &d.Plans[i]
+		title := "Limits"
+		if p.Plan != "" {
+			title = "Plan " + p.Plan
+		}
+		limits := report.Table{{"LIMIT", ">KEYS REFUSED", ">", ">BY THE NEXT LOWER"}}
+		for _, s := range p.Limits {
+			limits = append(limits, []string{s.Limit, fmt.Sprint(s.Refused), part(s.Refused, p.Keys), fmt.Sprint(s.Lower)})
+			if s.Lower < 0 {
+				limits[len(limits)-1][3] = "none"
+			}
+		}
+		about := fmt.Sprintf("for %s, of which at most %d may be refused", many(int(p.Keys), "key"), p.MaxRefused)
+		out.Parts = append(append(out.Parts, report.Part{Title: title, About: about, Table: limits}), curves(p)...)
+	}
+	return out
+}
+
+// curves returns tables of the capacities of funnels by their rate, and a chart of the middle rate.
+func curves(p *suggest.Plan) []report.Part {
+	quantiles, refused := report.Table{{">RATE"}}, report.Table{{">CAPACITY"}}
+	for _, share := range suggest.Shares {
+		quantiles[0] = append(quantiles[0], fmt.Sprintf(">%g%%", float64(share)/10))
+	}
+	for _, rate := range p.Rates {
+		quantiles = append(quantiles, append([]string{rate.Rate}, numbers(rate.Quantiles)...))
+		refused[0] = append(refused[0], ">"+rate.Rate)
+	}
+	middle := p.Rates[len(p.Rates)/2]
+	chart := report.Chart{Whole: "KEYS", Marked: "REFUSED"}
+	for i, capacity := range numbers(p.Capacities) {
+		row := []string{capacity}
+		for _, rate := range p.Rates {
+			row = append(row, fmt.Sprint(rate.Refused[i]))
+		}
+		refused = append(refused, row)
+		chart.Bars = append(chart.Bars, report.Bar{Label: capacity, Whole: p.Keys, Marked: middle.Refused[i]})
+	}
+	return []report.Part{
+		{Title: "Capacity", About: "of a funnel, which suffices for so many of the keys, by its rate", Table: quantiles},
+		{Title: "Keys refused", About: "by a funnel's capacity and rate", Table: refused},
+		{Title: "Keys refused", About: "by a funnel's capacity at " + middle.Rate, Chart: chart},
+	}
+}
+
+func numbers(all []int64) (texts []string) {
+	for _, n := range all {
+		texts = append(texts, fmt.Sprint(n))
+	}
+	return texts
+}
