@@ -34,7 +34,7 @@ const ral = "github.com/ral-limiter/ral/"
 // packages that snippets may use, by name.
 var packages = map[string]string{
 	"context": "context", "flag": "flag", "fmt": "fmt", "http": "net/http", "netip": "net/netip", "slog": "log/slog", "time": "time",
-	"engine": ral + "engine", "fleet": ral + "fleet", "httplimit": ral + "httplimit", "limits": ral + "limits",
+	"engine": ral + "engine", "fleet": ral + "fleet", "httplimit": ral + "httplimit", "limitfile": ral + "limitfile", "limits": ral + "limits",
 	"outgoing": ral + "outgoing", "policy": ral + "policy", "rpclimit": ral + "rpclimit", "single": ral + "single",
 	"eventlog": ral + "observe/eventlog", "inspect": ral + "observe/inspect", "metrics": ral + "observe/metrics",
 	"ralotel": ral + "observe/ralotel", "ralprom": ral + "observe/ralprom",
@@ -67,6 +67,7 @@ var given = map[string]string{
 		var chiRouter chi.Router; var echoServer *echo.Echo; var ginEngine *gin.Engine; var fiberApp *fiber.App
 		var limit *httplimit.Middleware; var options httplimit.Options
 		var tenantOf func(*http.Request) string; var estimate, usedBy func(*http.Request) int64`,
+	"docs/limits-file.md": `var ctx context.Context; var user string; var file *limitfile.File; var byUser *limitfile.Limiter[string]; var client rueidis.ClientOption`,
 	"docs/metrics.md": `
 		var limiter *engine.Engine[string]; var fleetLimiter *fleet.Limiter; var middleware *httplimit.Middleware; var calls *rpclimit.Guard
 		var line *outgoing.Line[string]; var feed *single.Limiter; var meter metric.Meter`,

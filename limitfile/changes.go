@@ -1,0 +1,164 @@
+package limitfile
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/ral-limiter/ral/policy"
+)
+
+// Change is a setting of a limit that differs between two files.
+type Change struct {
+	Name string
+	// Setting is "" for the limit itself, or "plan NAME", "candidate", "shadow", "warn-at" or
+	// "penalty".
+	Setting string
+	// From and To are the texts in the two files. "" stands for none.
+	From, To string
+	// KeysAtLimit is the number of keys without a unit left under the new limit, counted after it
+	// took force. It is -1 if no limiter has counted them.
+	KeysAtLimit int
+	// AtStart reports whether the change takes force only when the program makes the limiter anew.
+	AtStart bool
+
+	// maxBefore and maxAfter are the most units that a call can take, if a limit has changed.
+	maxBefore, maxAfter int64
+}
+
+// String returns a line for logs, such as "per-user: window 100/h -> window 200/h, 3 keys at their
+// limit".
+func (c Change) String() string {
+	from, to := c.From, c.To
+	if to == "" {
+		to = "none"
+	}
+	text := keyOf(c.Name, c.Setting) + ": " + from + " -> " + to
+	if from == "" {
+		text = keyOf(c.Name, c.Setting) + ": new, " + to
+	}
+	switch {
+	case c.KeysAtLimit == 1:
+		text += ", 1 key at its limit"
+	case c.KeysAtLimit >= 0:
+		text += fmt.Sprintf(", %d keys at their limit", c.KeysAtLimit)
+	}
+	if c.maxAfter < c.maxBefore {
+		text += fmt.Sprintf("; calls for %d to %d units are refused now", c.maxAfter+1, c.maxBefore)
+	}
+	if c.AtStart {
+		text += ", at the next start"
+	}
+	if c.Setting == "" && c.To == "" {
+		text += "; a program that uses it refuses the file"
+	}
+	return text
+}
+
+// entry is a setting of a limit that decides calls. policy is nil for a setting that is no limit.
+type entry struct {
+	setting, text string
+	policy        policy.Policy
+}
+
+// entries returns the entries of a limit, in a fixed order.
+func (l *Limit) entries() []entry {
+	all := l.policies()
+	for _, key := range []string{"shadow", "warn-at", "penalty"} {
+		s, ok := l.settings[key]
+		if ok && (key != "shadow" || l.Shadow) {
+			all = append(all, entry{setting: key, text: strings.Join(strings.Fields(s.value), " ")})
+		}
+	}
+	return all
+}
+
+// policies returns the entries that are limits: the limit itself, its plans and its candidate.
+func (l *Limit) policies() []entry {
+	all := []entry{{"", l.Policy.String(), l.Policy}}
+	for _, plan := range l.Plans {
+		all = append(all, entry{planPrefix + plan.Name, plan.Policy.String(), plan.Policy})
+	}
+	if l.Candidate != nil {
+		all = append(all, entry{candidate, l.Candidate.String(), l.Candidate})
+	}
+	return all
+}
+
+// Compare returns the changes between the limits of two files: first in the order of the later file,
+// then the limits that it lacks. The error joins a *[Fault] for each reason that a running program
+// refuses the later file. A limit or plan must keep its kind and period, since keys count under it.
+func Compare(before, after []Limit) (changes []Change, err error) {
+	var faults []error
+	gone := byName(before)
+	for i := range after {
+		l := &after[i]
+		old := map[string]entry{}
+		earlier := gone[l.Name]
+		delete(gone, l.Name)
+		if earlier != nil {
+			for _, e := range earlier.entries() {
+				old[e.setting] = e
+			}
+		}
+		for _, e := range l.entries() {
+			replaced := old[e.setting]
+			delete(old, e.setting)
+			if replaced.text == e.text {
+				continue
+			}
+			c := Change{Name: l.Name, Setting: e.setting, From: replaced.text, To: e.text, KeysAtLimit: -1}
+			if replaced.policy != nil {
+				c.maxBefore, c.maxAfter = replaced.policy.Limit(), e.policy.Limit()
+				if e.setting != candidate && !follows(e.policy, replaced.policy) {
+					faults = append(faults, l.otherFamily(e, replaced.policy))
+				}
+			}
+			c.AtStart = earlier != nil && e.isFixed()
+			changes = append(changes, c)
+		}
+		if earlier != nil {
+			changes = append(changes, earlier.without(old)...)
+		}
+	}
+	for i := range before {
+		if l := &before[i]; gone[l.Name] != nil {
+			changes = append(changes, l.without(map[string]entry{"": {}})...)
+		}
+	}
+	return changes, errors.Join(faults...)
+}
+
+// byName returns the limits by name.
+func byName(limits []Limit) map[string]*Limit {
+	all := make(map[string]*Limit, len(limits))
+	for i := range limits {
+		all[limits[i].Name] = &limits[i]
+	}
+	return all
+}
+
+// isFixed reports whether the entry is fixed when a limiter is made.
+func (e entry) isFixed() bool { return e.policy == nil && e.setting != "shadow" }
+
+// without returns the changes of a limit whose entries with these settings are gone.
+func (l *Limit) without(settings map[string]entry) (changes []Change) {
+	for _, e := range l.entries() {
+		if _, ok := settings[e.setting]; ok {
+			changes = append(changes, Change{Name: l.Name, Setting: e.setting, From: e.text, KeysAtLimit: -1, AtStart: e.isFixed()})
+		}
+	}
+	return changes
+}
+
+// follows reports whether a limit can follow another one for keys in use: both are of the same kind
+// and period. Engines accept other periods, but a window whose length changes again and again would
+// never end. A WarmingUp follows only its equals.
+func follows(p, before policy.Policy) bool {
+	related, ok := p.(policy.Relative)
+	return ok && related.Reads(before)
+}
+
+func (l *Limit) otherFamily(e entry, before policy.Policy) *Fault {
+	return l.fault(e.setting, "keys count under %q, of another family than %q: a limit of the same kind and period is accepted, or another name", before, e.text)
+}

@@ -1,0 +1,29 @@
+// Package limitfile reads limits from a file, and changes them while a program runs:
+//
+//	# limits.conf
+//	per-user: funnel 100, 10/s
+//	    per: user                       # for people: the program gives the keys
+//	    plan gold: funnel 1000, 100/s   # for keys of that plan
+//	    candidate: sliding 500/m        # tried beside the limit, without effect
+//	    warn-at: 0.8, 0.95
+//	    penalty: 5 in 1m, block 10m, at most 1h
+//	login: at most 5/10m
+//	    shadow: yes                     # counted, and refuses no call
+//
+// [Open] reads and watches the file. [Engine] and [With] return the limiter of a name, which follows
+// the file. A file with a fault is refused whole, and the limits of the last good file hold.
+//
+// # The format
+//
+// The file is UTF-8 text of up to 16 MiB, regular or a link to a regular file.
+//
+//   - A limit is "name: limit", where the limit is a text of [policy.Parse]. A name has 1 to 64
+//     letters, digits, dots, dashes and underscores, and is not the key of a setting.
+//   - The indented lines below a limit are its settings, each given once. A limit may have several
+//     plans. The penalty "5 in 1m, block 10m" may end with ", at most 1h" and ", forget 2h": see
+//     [engine.Penalty].
+//   - A # at the beginning of a line or after a space begins a comment.
+//
+// Start reading in format.go. changes.go decides whether a file can follow another one, limiter.go
+// has the limiters, and file.go watches.
+package limitfile

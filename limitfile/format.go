@@ -1,0 +1,335 @@
+package limitfile
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/internal/core/penalty"
+	"github.com/ral-limiter/ral/internal/core/warn"
+	"github.com/ral-limiter/ral/policy"
+)
+
+const (
+	maxBytes  = 16 << 20 // of a file
+	maxName   = 64       // bytes of the name of a limit or plan
+	maxFaults = 1000     // of a file, before the rest is not read
+)
+
+// Limit is what a file says of a name. Read makes it.
+type Limit struct {
+	Name string
+	// Policy is the limit of each key without a plan of its own.
+	Policy policy.Policy
+	// Per is a note for people on what the keys are, such as "user".
+	Per string
+	// Plans have limits for keys of these plans, in the order of the file.
+	Plans []Plan
+	// Candidate is tried on the keys without a plan, without effect. It is nil if there is none.
+	Candidate policy.Policy
+	// Shadow reports whether refused calls pass nevertheless.
+	Shadow bool
+	// WarnAt is engine.Config.WarnAt.
+	WarnAt []float64
+	// Penalty is engine.Config.Penalty.
+	Penalty engine.Penalty
+
+	file     string
+	settings map[string]setting // by key; the key of the limit itself is ""
+}
+
+// setting is a setting as the file has it.
+type setting struct {
+	line  int
+	value string
+}
+
+// Plan is the limit of the keys of a plan.
+type Plan struct {
+	Name   string
+	Policy policy.Policy
+}
+
+// Fault is a fault of a file. Its text is a line with all fields.
+type Fault struct {
+	File string
+	// Line counts from 1. It is 0 for a fault of the whole file.
+	Line int
+	// Key is the limit's name and the setting, such as "per-user: candidate". It is "" if the fault
+	// is of no limit.
+	Key string
+	Err error
+}
+
+// Error returns a line with the place and Err.
+func (f *Fault) Error() string {
+	text := f.File
+	if f.Line > 0 {
+		text += ":" + strconv.Itoa(f.Line)
+	}
+	if f.Key != "" {
+		text += ": " + f.Key
+	}
+	return text + ": " + f.Err.Error()
+}
+
+// Unwrap returns Err.
+func (f *Fault) Unwrap() error { return f.Err }
+
+// fault returns a fault of a setting of the limit.
+func (l *Limit) fault(key, format string, args ...any) *Fault {
+	return &Fault{File: l.file, Line: l.settings[key].line, Key: keyOf(l.Name, key), Err: fmt.Errorf(format, args...)}
+}
+
+func keyOf(name, key string) string {
+	if key == "" {
+		return name
+	}
+	return name + ": " + key
+}
+
+// Read reads a file once. The error joins a *[Fault] for each fault, up to 1,000. An empty file has
+// no limits.
+func Read(path string) ([]Limit, error) {
+	text, err := readAll(path)
+	if err != nil {
+		return nil, errors.Join(&Fault{File: path, Err: err})
+	}
+	return parse(path, text)
+}
+
+func readAll(path string) ([]byte, error) {
+	// A pipe would block when it is opened.
+	info, err := os.Stat(path)
+	if err == nil && !info.Mode().IsRegular() {
+		err = errors.New("a regular file is accepted")
+	}
+	if err != nil {
+		return nil, err
+	}
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	text, err := io.ReadAll(io.LimitReader(file, maxBytes+1))
+	if err == nil && len(text) > maxBytes {
+		err = fmt.Errorf("at most %d bytes are accepted", maxBytes)
+	}
+	return text, err
+}
+
+// readers read the value of a setting, by the setting's key.
+var readers = map[string]func(l *Limit, value string) error{
+	"per":     func(l *Limit, value string) error { l.Per = value; return nil },
+	candidate: func(l *Limit, value string) (err error) { l.Candidate, err = policy.Parse(value); return err },
+	"shadow":  readShadow,
+	"penalty": readPenalty,
+	"warn-at": readWarnAt,
+}
+
+const (
+	candidate  = "candidate"
+	planPrefix = "plan "
+
+	wantLimit   = `a line such as "per-user: funnel 100, 10/s" is accepted`
+	wantSetting = `a setting is "plan NAME", "per", "candidate", "shadow", "penalty" or "warn-at", such as "shadow: yes"`
+)
+
+// parser reads a file line by line.
+type parser struct {
+	file   string
+	line   int
+	limits []Limit
+	// lines has the lines of the limits, by name.
+	lines map[string]int
+	// current is the limit whose settings follow. It is nil before the first limit. A limit with a
+	// fault is current too, so that the faults of its settings are found.
+	current *Limit
+	faults  []error
+}
+
+// parse reads the text of a file of that name, with the error of Read.
+func parse(file string, text []byte) ([]Limit, error) {
+	p := &parser{file: file, lines: map[string]int{}}
+	for line := range strings.SplitSeq(strings.TrimPrefix(string(text), "\ufeff"), "\n") {
+		p.line++
+		p.read(strings.TrimSuffix(line, "\r"))
+		if len(p.faults) == maxFaults {
+			p.fault("", "there may be more faults below this line")
+			break
+		}
+	}
+	if len(p.faults) > 0 {
+		return nil, errors.Join(p.faults...)
+	}
+	return p.limits, nil
+}
+
+func (p *parser) fault(key, format string, args ...any) {
+	p.faults = append(p.faults, &Fault{File: p.file, Line: p.line, Key: key, Err: fmt.Errorf(format, args...)})
+}
+
+func (p *parser) read(line string) {
+	if !utf8.ValidString(line) || strings.ContainsFunc(line, func(r rune) bool { return unicode.IsControl(r) && r != '\t' }) {
+		p.fault("", "a line of UTF-8 without control characters is accepted")
+		return
+	}
+	indented := line != strings.TrimLeft(line, " \t")
+	line = strings.TrimSpace(withoutComment(line))
+	if line == "" {
+		return
+	}
+	key, value, ok := strings.Cut(line, ":")
+	key, value = strings.Join(strings.Fields(key), " "), strings.TrimSpace(value)
+	switch {
+	case indented && p.current == nil:
+		p.fault("", "an indented line is a setting of the limit above, and there is none: %s, not indented", wantLimit)
+	case indented && !ok:
+		p.fault(p.current.Name, "%.80q has no colon: %s", line, wantSetting)
+	case indented:
+		p.setting(key, value)
+	case !ok:
+		p.fault("", "%.80q has no colon: %s", line, wantLimit)
+	default:
+		p.limit(key, value)
+	}
+}
+
+// withoutComment cuts a line at a # at its beginning or after a space.
+func withoutComment(line string) string {
+	for i := range len(line) {
+		if line[i] == '#' && (i == 0 || line[i-1] == ' ' || line[i-1] == '\t') {
+			return line[:i]
+		}
+	}
+	return line
+}
+
+func (p *parser) limit(name, value string) {
+	p.limits = append(p.limits, Limit{Name: name, file: p.file, settings: map[string]setting{"": {p.line, value}}})
+	p.current = &p.limits[len(p.limits)-1]
+	before, isTwice := p.lines[name]
+	switch {
+	case readers[name] != nil || strings.HasPrefix(name, planPrefix):
+		p.fault("", "%.80q is a setting: indent it below its limit", name)
+		return
+	case !isName(name):
+		p.current.Name = fmt.Sprintf("%.80q", name)
+		p.fault(p.current.Name, "a name has 1 to %d letters, digits, dots, dashes and underscores", maxName)
+		return
+	case isTwice:
+		p.fault(name, "line %d has a limit of this name: another name is accepted", before)
+	}
+	p.lines[name] = p.line
+	var err error
+	if p.current.Policy, err = policy.Parse(value); err != nil {
+		p.fault(name, "%w", err)
+	}
+}
+
+func (p *parser) setting(key, value string) {
+	l := p.current
+	place := keyOf(l.Name, fmt.Sprintf("%.80s", key))
+	if before := l.settings[key].line; before > 0 {
+		p.fault(place, "line %d has this setting: each is accepted once", before)
+		return
+	}
+	read := readers[key]
+	if plan, ok := strings.CutPrefix(key, planPrefix); ok && isName(plan) {
+		read = func(l *Limit, value string) error {
+			limit, err := policy.Parse(value)
+			l.Plans = append(l.Plans, Plan{plan, limit})
+			return err
+		}
+	}
+	if read == nil {
+		p.fault(place, wantSetting)
+		return
+	}
+	l.settings[key] = setting{p.line, value}
+	if err := read(l, value); err != nil {
+		p.fault(place, "%w", err)
+	}
+}
+
+func isName(name string) bool {
+	for _, c := range []byte(name) {
+		switch {
+		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', c == '.', c == '_', c == '-':
+		default:
+			return false
+		}
+	}
+	return name != "" && len(name) <= maxName
+}
+
+func readShadow(l *Limit, value string) error {
+	if l.Shadow = value == "yes"; !l.Shadow && value != "no" {
+		return fmt.Errorf("%.80q is given: yes or no is accepted", value)
+	}
+	return nil
+}
+
+func readWarnAt(l *Limit, value string) error {
+	for text := range strings.SplitSeq(value, ",") {
+		share, err := strconv.ParseFloat(strings.TrimSpace(text), 64)
+		if err != nil {
+			return fmt.Errorf("%.80q is given: shares such as 0.8, 0.95 are accepted", value)
+		}
+		l.WarnAt = append(l.WarnAt, share)
+	}
+	return fieldFault(warn.Shares(l.WarnAt).Check("", "share"))
+}
+
+func readPenalty(l *Limit, value string) error {
+	parts := strings.Split(value, ",")
+	count, within, ok := strings.Cut(parts[0], " in ")
+	refusals, err := strconv.ParseInt(strings.TrimSpace(count), 10, 32)
+	rule := penalty.Rule{Refusals: refusals}
+	ok = ok && err == nil && readTime(within, &rule.Within)
+	times := map[string]*time.Duration{"block ": &rule.For, "at most ": &rule.Max, "forget ": &rule.Forget}
+	for _, part := range parts[1:] {
+		known := false
+		for prefix, to := range times {
+			if text, has := strings.CutPrefix(strings.TrimSpace(part), prefix); has {
+				known = *to == 0 && readTime(text, to)
+			}
+		}
+		ok = ok && known
+	}
+	if !ok || rule.For == 0 {
+		return fmt.Errorf(`%.80q is given: refusals, and times without a fraction of a nanosecond, are accepted, as in "5 in 1m, block 10m" or "5 in 1m, block 10m, at most 1h, forget 2h"`, value)
+	}
+	rule.FillIn()
+	l.Penalty = engine.Penalty{Refusals: int(rule.Refusals), Within: rule.Within, For: rule.For, Max: rule.Max, Forget: rule.Forget}
+	return fieldFault(rule.Check(""))
+}
+
+// readTime reads a time in the notation of policy.Parse, which has days, unlike time.ParseDuration.
+func readTime(text string, to *time.Duration) bool {
+	text = strings.TrimSpace(text)
+	limit, err := policy.Parse("window 1/" + text)
+	if err != nil || !unicode.IsDigit(rune(text[0])) || strings.ContainsAny(text, " \t_") {
+		return false
+	}
+	*to = limit.(policy.Windowed).Window()
+	return *to > 0
+}
+
+// fieldFault returns an error that names the field of a *policy.FieldError, its value and the
+// accepted values. The error of nil is nil.
+func fieldFault(err error) error {
+	var field *policy.FieldError
+	if errors.As(err, &field) {
+		return fmt.Errorf("%s is %v: %s is accepted", strings.TrimPrefix(field.Field, "Penalty."), field.Value, field.Want)
+	}
+	return err
+}

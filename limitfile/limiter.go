@@ -1,0 +1,416 @@
+package limitfile
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"strings"
+	"sync/atomic"
+
+	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/internal/core/shape"
+	"github.com/ral-limiter/ral/limits"
+	"github.com/ral-limiter/ral/policy"
+)
+
+// Changeable is a limiter with a limit that can change: an engine.Engine, or a fleet.Limiter.
+type Changeable[K comparable] interface {
+	limits.Limiter[K]
+	SetPolicy(policy.Policy) error
+	Close() error
+}
+
+// Keys says how a program counts the keys of a limit. The zero Keys is accepted.
+type Keys[K comparable] struct {
+	// PlanOf returns the plan of a key. Keys of a plan that the file does not have are held to the
+	// limit itself. It runs in each call, and for all keys in use when a plan comes or goes. So it
+	// must be fast, safe for concurrent use, and must not panic. When it returns another plan for a
+	// key, call Limiter.ChangePlan. nil means no plans.
+	PlanOf func(key K) string
+	// Config is for the engines of Engine. The file has the Policy, WarnAt and Penalty, and the
+	// Name is the limit's. With a State.Path, each plan has a file of its own, and a candidate none.
+	Config engine.Config
+	// Options are for the engines of Engine. engine.PolicyFor is refused by every change.
+	Options []engine.Option[K]
+}
+
+// Engine returns a limiter in process with the limit of that name in the file. It has an
+// engine.Engine, and another one for each plan and for a candidate. They follow the file, and
+// [File.Close] closes them. The error names a limit that the file does not have or that has a
+// limiter already, or is from engine.New.
+func Engine[K comparable](file *File, name string, keys ...Keys[K]) (*Limiter[K], error) {
+	var use Keys[K]
+	if len(keys) > 0 {
+		use = keys[len(keys)-1]
+	}
+	return With(file, name, use.PlanOf, func(part string, limit policy.Policy, l Limit) (Changeable[K], error) {
+		config := use.Config
+		config.Policy, config.Name = limit, part[:min(len(part), maxName)]
+		switch {
+		case part == l.Name+"/"+candidate:
+			config.State, config.OnEvent, config.OnMisfit = engine.State{}, nil, nil
+			return engine.New[K](config)
+		case config.State.Path != "":
+			config.State.Path += strings.ReplaceAll(strings.TrimPrefix(part, l.Name), "/plan/", ".")
+		}
+		config.WarnAt, config.Penalty = l.WarnAt, l.Penalty
+		return engine.New(config, use.Options...)
+	})
+}
+
+// With is Engine for other limiters, such as a fleet.Limiter. It calls construct for the limit, for
+// each plan and for a candidate, also later when the file has more. The name is then that of the
+// limit, "per-user", or "per-user/plan/gold" or "per-user/candidate". [File.Close] closes the
+// limiters. construct must not call the file's methods. planOf is Keys.PlanOf.
+func With[K comparable](
+	file *File, name string, planOf func(key K) string,
+	construct func(name string, limit policy.Policy, l Limit) (Changeable[K], error),
+) (*Limiter[K], error) {
+	l := &Limiter[K]{file: file, planOf: planOf, construct: construct, parts: map[string]*part[K]{}}
+	if err := file.add(name, l); err != nil {
+		return nil, err
+	}
+	return l, nil
+}
+
+// Limiter holds each key to a limit of a file, as the file has it now. It is a limits.Limiter, safe
+// for concurrent use. A call takes no lock in addition to those of the limiters below. Calls that
+// wait while the limit changes go on under the changed limit.
+type Limiter[K comparable] struct {
+	file      *File
+	planOf    func(K) string
+	construct func(string, policy.Policy, Limit) (Changeable[K], error)
+	rules     atomic.Pointer[rules[K]]
+	// passed counts refused calls that shadow mode let pass.
+	passed atomic.Uint64
+
+	// parts are the limiters by setting, guarded by File.changing. A plan that is gone keeps its
+	// part, since its keys may owe what no other plan can count.
+	parts map[string]*part[K]
+	// trial is of the candidate. It is nil without a candidate, and guarded as parts.
+	trial *limits.Trial[K]
+}
+
+// part is a limiter with the limit that it has now.
+type part[K comparable] struct {
+	Changeable[K]
+	policy policy.Policy
+}
+
+// rules are the limiters in force. They do not change.
+type rules[K comparable] struct {
+	// own is a Trial if there is a candidate.
+	own    limits.Limiter[K]
+	plans  map[string]limits.Limiter[K]
+	shadow bool
+}
+
+// ofPlan returns the limiter that holds the keys of a plan.
+func (r *rules[K]) ofPlan(plan string) limits.Limiter[K] {
+	if limiter := r.plans[plan]; limiter != nil {
+		return limiter
+	}
+	return r.own
+}
+
+// choose returns the limiter that holds the key, and reports whether it is in shadow mode.
+func (l *Limiter[K]) choose(key K) (limiter limits.Limiter[K], shadow bool) {
+	r := l.rules.Load()
+	if l.planOf != nil && len(r.plans) > 0 {
+		return r.ofPlan(l.planOf(key)), r.shadow
+	}
+	return r.own, r.shadow
+}
+
+// Admit implements limits.Limiter. In shadow mode every call for 0 or more units is admitted at once.
+func (l *Limiter[K]) Admit(ctx context.Context, key K, n int64) (limits.Answer, error) {
+	limiter, shadow := l.choose(key)
+	if !shadow {
+		return limiter.Admit(ctx, key, n)
+	}
+	g, err := l.Hold(ctx, limits.Call[K]{Key: key, N: n, Brief: true})
+	return g.Answer, err
+}
+
+// Hold implements limits.Limiter. In shadow mode every call for 0 or more units is admitted at once.
+func (l *Limiter[K]) Hold(ctx context.Context, call limits.Call[K]) (limits.Grant, error) {
+	limiter, shadow := l.choose(call.Key)
+	call.NoWait = call.NoWait || shadow
+	g, err := limiter.Hold(ctx, call)
+	if shadow && err == nil && call.N >= 0 {
+		l.pass(&g.Answer, call.N)
+	}
+	return g, err
+}
+
+// pass admits a call in shadow mode, and counts it if the limit refuses or delays it.
+func (l *Limiter[K]) pass(a *limits.Answer, n int64) {
+	if n > 0 && (!a.Allowed || a.Wait > 0) {
+		l.passed.Add(1)
+	}
+	a.Allowed, a.Wait, a.RetryAfter = true, 0, 0
+}
+
+// LimitFor implements limits.Limiter.
+func (l *Limiter[K]) LimitFor(key K) policy.Policy {
+	limiter, _ := l.choose(key)
+	return limiter.LimitFor(key)
+}
+
+// Look returns the answer that Hold would give now without waiting, for limits.AskAll. ok is false if
+// the limiter below has no Look.
+func (l *Limiter[K]) Look(call limits.Call[K]) (a limits.Answer, ok bool) {
+	limiter, shadow := l.choose(call.Key)
+	looker, ok := limiter.(interface {
+		Look(limits.Call[K]) (limits.Answer, bool)
+	})
+	if ok {
+		if a, ok = looker.Look(call); ok && shadow && call.N >= 0 {
+			l.pass(&a, 0)
+		}
+	}
+	return a, ok
+}
+
+// Join adds a call to those that limits.AskAll decides together. It returns nil in shadow mode, with a
+// candidate, or if the limiter below decides alone.
+func (l *Limiter[K]) Join(all any, call limits.Call[K]) any {
+	limiter, shadow := l.choose(call.Key)
+	joiner, ok := limiter.(interface {
+		Join(any, limits.Call[K]) any
+	})
+	if !ok || shadow {
+		return nil
+	}
+	return joiner.Join(all, call)
+}
+
+// Remote implements limits.Remote.
+func (l *Limiter[K]) Remote() bool {
+	remote, ok := l.rules.Load().own.(limits.Remote)
+	return ok && remote.Remote()
+}
+
+// Explain explains a key by the limit that holds for it, also in shadow mode: see limits.Explain.
+func (l *Limiter[K]) Explain(ctx context.Context, key K) (limits.Explanation, error) {
+	limiter, _ := l.choose(key)
+	return limits.Explain(ctx, limiter, key)
+}
+
+// Limiters iterates over the limiters in force, such as engines for metrics: the limit's own and then
+// the plans'. plan is "" for the limit's own.
+func (l *Limiter[K]) Limiters() iter.Seq2[string, limits.Limiter[K]] {
+	return func(yield func(string, limits.Limiter[K]) bool) {
+		r := l.rules.Load()
+		if !yield("", live(r.own)) {
+			return
+		}
+		for plan, limiter := range r.plans {
+			if !yield(plan, limiter) {
+				return
+			}
+		}
+	}
+}
+
+// live returns the limiter that decides.
+func live[K comparable](l limits.Limiter[K]) limits.Limiter[K] {
+	if trial, ok := l.(*limits.Trial[K]); ok {
+		return trial.Live()
+	}
+	return l
+}
+
+// Trial returns the trial of the candidate, with its counters, or nil without a candidate.
+func (l *Limiter[K]) Trial() *limits.Trial[K] {
+	trial, _ := l.rules.Load().own.(*limits.Trial[K])
+	return trial
+}
+
+// Passed counts the calls that shadow mode has let pass although the limit refused or delayed them.
+func (l *Limiter[K]) Passed() uint64 { return l.passed.Load() }
+
+// ChangePlan makes the units that a key has used under a plan count under another plan, as if they
+// were taken now. Call it once for each change, as soon as Keys.PlanOf returns the other plan. A
+// plan that the file does not have stands for the limit itself.
+//
+// It does so if both limiters are engines, and both limits have the same kind and period. Otherwise
+// the key begins anew, and owes its units when it comes back to the first plan. Units above the
+// other limit are forgotten. Units in flight stay with the first plan until they are released, and
+// so does a block.
+func (l *Limiter[K]) ChangePlan(key K, from, to string) {
+	r := l.rules.Load()
+	if from != to && (r.plans[from] != nil || r.plans[to] != nil) {
+		carry(live(r.ofPlan(from)), live(r.ofPlan(to)), key)
+	}
+}
+
+// carry is ChangePlan for two limiters, which differ.
+func carry[K comparable](from, to limits.Limiter[K], key K) {
+	source, ok := from.(carrier[K])
+	target, canCharge := to.(carrier[K])
+	if !ok || !canCharge || !follows(to.LimitFor(key), from.LimitFor(key)) {
+		return
+	}
+	// The units are given back and not reset, so that others taken meanwhile stay.
+	used := source.Explain(key).Used
+	if used > 0 && source.Refund(key, used).Allowed {
+		before := target.Explain(key)
+		target.Refund(key, -min(used, before.Of-before.Used))
+	}
+}
+
+// carrier is an engine.Engine.
+type carrier[K comparable] interface {
+	Explain(key K) limits.Explanation
+	Refund(key K, n int64) policy.Decision
+}
+
+// lister is a limiter that can list its keys.
+type lister[K comparable] interface {
+	All() iter.Seq2[K, policy.Decision]
+}
+
+// prepare makes the limiters that a limit needs. It changes nothing. The error joins a *Fault for
+// each limit that cannot follow, and those from construct.
+func (l *Limiter[K]) prepare(next *Limit) (update, error) {
+	var faults []error
+	fresh := map[string]*part[K]{}
+	for _, e := range next.policies() {
+		present := l.parts[e.setting]
+		if present != nil && follows(e.policy, present.policy) {
+			continue
+		}
+		if present != nil && e.setting != candidate {
+			faults = append(faults, next.otherFamily(e, present.policy))
+			continue
+		}
+		limiter, err := l.construct(nameOf(next.Name, e.setting), e.policy, *next)
+		if err == nil && shape.IsNil(limiter) {
+			err = errors.New("its limiter is nil")
+		}
+		if err == nil {
+			fresh[e.setting] = &part[K]{limiter, e.policy}
+			err = l.file.own(fresh[e.setting])
+		}
+		if err != nil {
+			faults = append(faults, next.fault(e.setting, "%w", err))
+		}
+	}
+	return update{
+		commit: func(ctx context.Context) (map[string]int, error) { return l.commit(ctx, next, fresh) },
+		discard: func() (err error) {
+			for _, limiter := range fresh {
+				err = errors.Join(err, l.file.release(limiter))
+			}
+			return err
+		},
+	}, errors.Join(faults...)
+}
+
+// nameOf returns the name of the limiter of a setting.
+func nameOf(name, setting string) string {
+	if setting == "" {
+		return name
+	}
+	return name + "/" + strings.Replace(setting, " ", "/", 1)
+}
+
+// commit puts a limit in force, with the limiters that prepare made for it. atLimit counts, by
+// setting, the keys without a unit left under each changed limit. After an error the other limits
+// of the limiter are in force, and another commit goes on.
+func (l *Limiter[K]) commit(ctx context.Context, next *Limit, fresh map[string]*part[K]) (atLimit map[string]int, err error) {
+	atLimit = map[string]int{}
+	old := l.parts[candidate]
+	for setting, limiter := range fresh {
+		l.parts[setting] = limiter
+	}
+	for _, e := range next.policies() {
+		changed := l.parts[e.setting]
+		if changed.policy.String() == e.text {
+			continue
+		}
+		if failed := changed.SetPolicy(e.policy); failed != nil {
+			err = errors.Join(err, next.fault(e.setting, "%w", failed))
+			continue
+		}
+		changed.policy = e.policy
+		if n, ok := keysAtLimit(ctx, changed.Changeable); ok {
+			atLimit[e.setting] = n
+		}
+	}
+	if next.Candidate == nil {
+		delete(l.parts, candidate)
+	}
+	if l.parts[candidate] != old {
+		l.trial = nil
+	}
+	r := &rules[K]{own: l.parts[""].Changeable, plans: map[string]limits.Limiter[K]{}, shadow: next.Shadow}
+	for _, plan := range next.Plans {
+		r.plans[plan.Name] = l.parts[planPrefix+plan.Name].Changeable
+	}
+	if tried := l.parts[candidate]; tried != nil {
+		if l.trial == nil {
+			trial, failed := limits.NewTrial(limits.TrialConfig[K]{Live: r.own, Candidate: tried.Changeable})
+			if failed != nil {
+				return atLimit, errors.Join(err, next.fault(candidate, "%w", failed))
+			}
+			l.trial = trial
+		}
+		r.own = l.trial
+	}
+	before := l.rules.Swap(r)
+	if before != nil && l.planOf != nil {
+		l.resettle(ctx, before, r)
+	}
+	if old != nil && old != l.parts[candidate] {
+		err = errors.Join(err, l.file.release(old))
+	}
+	return atLimit, err
+}
+
+// keysAtLimit counts the keys without a unit left. ok is false if the limiter cannot list its keys, or
+// if the context ends before.
+func keysAtLimit[K comparable](ctx context.Context, limiter limits.Limiter[K]) (n int, ok bool) {
+	keys, ok := limiter.(lister[K])
+	if !ok {
+		return 0, false
+	}
+	for _, d := range keys.All() {
+		if ctx.Err() != nil {
+			return 0, false
+		}
+		if d.Remaining == 0 {
+			n++
+		}
+	}
+	return n, true
+}
+
+// resettle carries what keys have used to the limiters that hold them now, after plans came or went.
+// It goes once through the keys of each plan that is gone, and of the limit itself if a plan is new.
+func (l *Limiter[K]) resettle(ctx context.Context, before, r *rules[K]) {
+	left := map[string]limits.Limiter[K]{}
+	for plan, limiter := range before.plans {
+		if r.plans[plan] == nil {
+			left[plan] = limiter
+		}
+	}
+	if len(left)+len(r.plans) > len(before.plans) {
+		left[""] = live(r.own)
+	}
+	for plan, from := range left {
+		keys, ok := from.(lister[K])
+		if !ok {
+			continue
+		}
+		for key := range keys.All() {
+			if ctx.Err() != nil {
+				return
+			}
+			if to := l.planOf(key); plan != "" || r.plans[to] != nil {
+				carry(from, live(r.ofPlan(to)), key)
+			}
+		}
+	}
+}
