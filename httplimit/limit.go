@@ -27,7 +27,8 @@ type Limit[K comparable] struct {
 	WhenNoKey limits.WhenNoKey
 
 	// Cost and Charge, if not nil, replace Options.Cost and Options.Charge for this limit. So a
-	// request can cost 1 of a limit, and its tokens or bytes of another.
+	// request can cost 1 of a limit, and its tokens or bytes of another. Charge does not run for a
+	// request that has no key of this limit, or that this limit, with Shadow, would have refused.
 	Cost   func(r *http.Request) int64
 	Charge func(r *http.Request, served Served) int64
 

@@ -160,6 +160,7 @@ func TestInform(t *testing.T) {
 	})), from(alice))
 }
 
+// Promise: `Charge` runs for requests of which a limit holds units, and for no others.
 func TestAdmission(t *testing.T) { admissiontest.Run(t, adapter) }
 
 func adapter(t testing.TB, o admissiontest.Options, all []admissiontest.Limit) admissiontest.Door {

@@ -105,6 +105,9 @@ type Options struct {
 	// do, Charge takes the status for 200, and such log-ins are unlimited. The recipes in
 	// docs/httplimit.md show it the status. The first request without an answer is logged.
 	//
+	// It does not run for a request of which no limit holds units: one that is refused or exempt, or
+	// that passes above its limit by Shadow or Inform. A Cost of 0 holds 0 units, so it runs then.
+	//
 	// Units are given back to the window that they were taken from, or nowhere if it is over, on
 	// the terms of engine.Reservation.Keep. If engine.PolicyFor chose a limit that does not count
 	// in windows, nothing comes back once other requests of the key have taken. A key that owes is

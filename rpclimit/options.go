@@ -41,6 +41,9 @@ type Options struct {
 	// back on the terms of engine.Reservation.Keep. So a stream may pay as it opens, and get unused
 	// units back. Less than 0 counts as 0.
 	//
+	// It does not run for a call of which no limit holds units, as it is refused, exempt, or passes above
+	// its limit by Shadow, nor does Limit.Charge if that limit holds none. A Cost of 0 holds 0 units.
+	//
 	// It must have no side effects: it runs once for the limits decided at the tap, at the start
 	// and at the first message. Call.Message of a stream is set only in the last case. If it panics
 	// those units stay taken, and the panic goes on.

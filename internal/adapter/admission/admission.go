@@ -167,7 +167,7 @@ func (d *Controller[R, S]) Single() Any[R, S] {
 
 // Settle ends a request's take, by its use, and counts uncertain charges.
 func (d *Controller[R, S]) Settle(ctx context.Context, s Settlement, r R, served S) {
-	if !s.settle(ctx, d.used(ctx, r, served)) {
+	if !s.settle(ctx, d.used(ctx, s.holds(), r, served)) {
 		d.counters.unsettled.Add(1)
 	}
 }
@@ -179,14 +179,15 @@ func (d *Controller[R, S]) Cancel(ctx context.Context, s Settlement) {
 	}
 }
 
-func (d *Controller[R, S]) used(ctx context.Context, r R, served S) (used [MaxLimits]int64) {
+// used returns the units that a request used of the limits with a bit in held.
+func (d *Controller[R, S]) used(ctx context.Context, held uint8, r R, served S) (used [MaxLimits]int64) {
 	common := int64(asTaken)
 	if d.config.Charge != nil {
 		common = max(0, d.config.Charge(r, served))
 	}
 	for i, p := range d.parts {
 		switch used[i] = common; {
-		case p == nil || p.Charge == nil:
+		case p == nil || p.Charge == nil || held&(1<<i) == 0:
 		case p.Shadow && d.shadows:
 			used[i] = d.shadowCharge(ctx, r, i, served)
 		default:

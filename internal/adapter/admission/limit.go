@@ -84,6 +84,8 @@ type Any[R, S any] interface {
 
 // Settlement holds a request's units until its true cost is known.
 type Settlement interface {
+	// holds returns a bit for each limit that holds units.
+	holds() uint8
 	// settle charges each limit's used units, or asTaken. It reports whether that is sure to count.
 	settle(ctx context.Context, used [MaxLimits]int64) bool
 }
@@ -393,6 +395,13 @@ type grantTaken[R, S any] struct {
 	// of that request, or is nil.
 	tried    *Controller[R, S]
 	enforced Settlement
+}
+
+func (t *grantTaken[R, S]) holds() (bits uint8) {
+	if t.enforced != nil {
+		bits = t.enforced.holds()
+	}
+	return bits | 1<<t.index
 }
 
 func (t *grantTaken[R, S]) settle(ctx context.Context, used [MaxLimits]int64) (sure bool) {

@@ -167,6 +167,15 @@ type enginesTaken struct {
 	charges []func(used int64) // by claim
 }
 
+func (t *enginesTaken) holds() uint8 { return bitsOf(t.limits[:len(t.charges)]) }
+
+func bitsOf(limits []int) (bits uint8) {
+	for _, i := range limits {
+		bits |= 1 << i
+	}
+	return bits
+}
+
 func (t *enginesTaken) settle(_ context.Context, used [MaxLimits]int64) bool {
 	var kept [MaxLimits]int64
 	for i, charge := range t.charges {
@@ -244,6 +253,8 @@ type taken struct {
 	out    limits.Outcome
 	claims claims
 }
+
+func (t *taken) holds() uint8 { return bitsOf(t.claims.limits[:t.claims.n]) }
 
 func (t *taken) settle(ctx context.Context, used [MaxLimits]int64) bool {
 	all := make([]int64, t.claims.n)

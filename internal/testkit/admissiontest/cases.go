@@ -26,6 +26,7 @@ var cases = []struct {
 	{"a request without a key", withoutKey},
 	{"a request takes its cost", takesItsCost},
 	{"a request is charged by its use", chargedByUse},
+	{"only requests that hold units are charged", chargedIfHeld},
 	{"a charge goes to the window of its take", chargedWhereTaken},
 	{"each limit has its own key, cost and charge", ownKeyCostAndCharge},
 	{"several limits take all or nothing", allOrNothing},
@@ -160,6 +161,44 @@ func chargedByUse(t *testing.T, open Open) {
 					assert.Zero(t, d.stats().Unsettled)
 				})
 			}
+		}
+	}
+}
+
+// The common Charge and a limit's own run once for each request of which that limit, or any, holds
+// units. A cost of 0 holds 0 units.
+func chargedIfHeld(t *testing.T, open Open) {
+	for _, way := range ways {
+		for _, shadow := range []string{"none", "all", "one"} {
+			synctest.Test(t, func(t *testing.T) {
+				var common, own int
+				count := func(n *int) func(*Request) int64 {
+					return func(r *Request) int64 { *n++; return r.Cost }
+				}
+				e := Hourly[string](t, 10)
+				d := newDoor(t, open, Options{Cost: cost, Charge: count(&common), Shadow: shadow == "all"},
+					inWay(t, way, Limit{Limiter: e, WhenNoKey: limits.Skip, Charge: count(&own), Shadow: shadow == "one"})...)
+				both, above := 0, 0
+				if way != "alone" {
+					both = 1
+				}
+				if shadow == "one" {
+					above = both // the other limit admits it
+				}
+				for i, c := range []struct {
+					key         string
+					cost        int64
+					common, own int
+				}{
+					{"key", 7, 1, 1}, {"key", 0, 1, 1}, {"", 7, both, 0}, {"key", 4, above, 0}, {"key", -1, 0, 0}, {"key", 3, 1, 1},
+				} {
+					common, own = 0, 0
+					d.ask(c.key, c.cost)
+					assert.Equal(t, [2]int{c.common, c.own}, [2]int{common, own}, "%s, shadow %s, request %d", way, shadow, i)
+				}
+				assert.Zero(t, left(e, "key"))
+				d.stats()
+			})
 		}
 	}
 }
