@@ -79,8 +79,8 @@ func (s *schedule) pass(t *turn, timed, again bool) (disturbed bool, err error) 
 		disturbed = s.keep(t, p, again) && !s.OneTimedPass && !s.Memory
 	}
 	if s.Memory && s.ctx.Err() == nil {
-		t.memory = heap.full(s.Keys)
-		t.memory.IdleUnknown = t.Idles
+		t.Memory = heap.full(s.Keys)
+		t.Memory.IdleUnknown = t.Idles
 	}
 	if timed {
 		t.recorders.endRound(p, s.ctx.Err() == nil)
@@ -92,7 +92,7 @@ func (s *schedule) pass(t *turn, timed, again bool) (disturbed bool, err error) 
 // idle measures the heap of a limiter with a short idle time once it has forgotten all keys. The
 // limiter of the full heap cannot serve: filling a large heap takes longer than the idle time.
 func (s *schedule) idle(t *turn) error {
-	if t.memory == nil {
+	if t.Memory == nil {
 		return nil // the pass was ended
 	}
 	heap, setup := newGauge(), s.setup()
@@ -103,7 +103,7 @@ func (s *schedule) idle(t *turn) error {
 	}
 	x := &session{limiter: limiter}
 	x.askOnce(s.workers, limiter.settle, s.allKeys())
-	heap.idle(s.ctx, t.memory, s.Idle)
+	heap.idle(s.ctx, t.Memory, s.Idle)
 	return t.close(x, s.Limit, s.Keys)
 }
 

@@ -89,7 +89,7 @@ func newSchedule(w Workload, cpu int, contenders []Contender, c workers, o Optio
 	for _, contender := range contenders {
 		if contender.can(w) {
 			s.turns = append(s.turns, &turn{
-				Contender: contender,
+				Result:    Result{Contender: contender, Apart: w.Apart, Outside: contender.Measure != nil},
 				recorders: newRecorders(w.Callers, o.NewRecorder),
 				known:     newRecorders(min(w.Known, 1), o.NewRecorder),
 			})

@@ -47,18 +47,14 @@ func Order(round, n int) []int {
 	return order
 }
 
+// turn is a contender in a workload, with the result so far.
 type turn struct {
-	Contender
+	Result
 	// session and callers are for known keys.
 	session   *session
 	callers   []*caller
-	rounds    []Pass
 	recorders *recorders // by caller
 	known     *recorders
-	repeated  int
-	memory    *Memory
-	share     float64
-	audit     Audit
 }
 
 // Estimated costs, measured on two quiet cores of an Intel Xeon.
@@ -116,7 +112,7 @@ func (s *schedule) dropSpare() (names []string) {
 
 func (s *schedule) unmeasured() (names []string) {
 	for _, t := range s.turns {
-		if len(t.rounds) == 0 {
+		if len(t.Rounds) == 0 {
 			names = append(names, t.Name)
 		}
 	}
@@ -134,13 +130,24 @@ func (s *schedule) keep(t *turn, p Pass, again bool) (disturbed bool) {
 		p.Others, p.Disturbed, p.lost = 0, false, 0
 	}
 	if !again {
-		t.rounds = append(t.rounds, p)
+		t.Rounds = append(t.Rounds, p)
 		return p.Disturbed
 	}
-	t.repeated++
-	last := &t.rounds[len(t.rounds)-1]
+	t.Repeated++
+	last := &t.Rounds[len(t.Rounds)-1]
 	if float64(p.lost)/float64(max(p.Elapsed, 1)) < float64(last.lost)/float64(max(last.Elapsed, 1)) {
 		*last = p
 	}
 	return last.Disturbed
+}
+
+// close frees the limiter of a session and adds its audit, unless it is a yardstick.
+func (t *turn) close(x *session, limit Limit, keys int) error {
+	if t.IsLimiter() {
+		if t.Audit == nil {
+			t.Audit = new(Audit)
+		}
+		t.Audit.add(auditOf(t.Promise, limit, keys, x.windows), x.limiter.Counts)
+	}
+	return x.limiter.Close()
 }

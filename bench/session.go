@@ -32,11 +32,3 @@ func (x *session) askOnce(w workers, finish func(), callers []*caller) {
 func (x *session) loop(w workers, d time.Duration, callers []*caller, timed bool) Pass {
 	return x.ask(w, d, nil, jobsOf(callers, x.limiter, (*caller).loop, timed), callers)
 }
-
-// close frees the limiter of a session and adds its audit, unless it is a yardstick.
-func (t *turn) close(x *session, limit Limit, keys int) error {
-	if t.Yardstick == "" {
-		t.audit.add(auditOf(t.Promise, limit, keys, x.windows), x.limiter.Counts)
-	}
-	return x.limiter.Close()
-}

@@ -65,13 +65,11 @@ func (s *schedule) measure(t *turn, isFirst, again bool) (disturbed bool, err er
 		m.Pass.disturb(after-busy, min(s.Callers, s.cpu), processors)
 	}
 	disturbed = s.keep(t, m.Pass, again)
-	t.memory, t.share = m.Memory, m.Share
+	t.Memory, t.Share = m.Memory, m.Share
 	if m.Latency != (Latency{}) {
 		t.recorders.rounds = append(t.recorders.rounds, m.Latency)
 	}
-	if m.Audit != nil {
-		t.audit = *m.Audit
-	}
+	t.Audit = m.Audit
 	return disturbed, nil
 }
 
@@ -112,19 +110,13 @@ func (s *schedule) finish() (WorkloadReport, error) {
 	w := WorkloadReport{Workload: s.Workload, CPU: s.cpu}
 	w.MaxKeys = s.setup().MaxKeys
 	for _, t := range s.turns {
-		if len(t.rounds) == 0 {
+		if len(t.Rounds) == 0 {
 			continue
 		}
-		r := Result{
-			Contender: t.Contender, Apart: s.Apart, Outside: t.Measure != nil, Rounds: t.rounds, Repeated: t.repeated,
-			Latency: t.recorders.latency(), LatencyRounds: t.recorders.rounds, Known: t.known.latency(), Memory: t.memory, Share: t.share,
-		}
+		t.Latency, t.LatencyRounds, t.Known = t.recorders.latency(), t.recorders.rounds, t.known.latency()
 		// These hold limiters and keys.
-		r.Needs, r.New, r.Measure = nil, nil, nil
-		if t.audit.Limiters > 0 {
-			r.Audit = &t.audit
-		}
-		w.Results = append(w.Results, r)
+		t.Needs, t.New, t.Measure = nil, nil, nil
+		w.Results = append(w.Results, t.Result)
 	}
 	w.Summarize()
 	return w, errors.Join(failures...)
