@@ -13,13 +13,13 @@ require (
 	github.com/go-redis/redis_rate/v10 v10.0.1
 	github.com/jedib0t/go-pretty/v6 v6.8.3
 	github.com/juju/ratelimit v1.0.2
+	github.com/klauspost/cpuid/v2 v2.2.10
 	github.com/maypok86/otter/v2 v2.4.0
 	github.com/puzpuzpuz/xsync/v3 v3.5.1
 	github.com/ral-limiter/ral v0.0.0
 	github.com/ral-limiter/ral/fleet v0.0.0
 	github.com/redis/go-redis/v9 v9.17.3
 	github.com/redis/rueidis v1.0.79
-	github.com/schollz/progressbar/v3 v3.19.1
 	github.com/sethvargo/go-limiter v0.7.1
 	github.com/stretchr/testify v1.12.1
 	github.com/throttled/throttled/v2 v2.15.0
@@ -42,10 +42,8 @@ require (
 	github.com/go-json-experiment/json v0.0.0-20260213210345-44df1a37e875 // indirect
 	github.com/google/btree v1.1.3 // indirect
 	github.com/hashicorp/golang-lru v0.5.4 // indirect
-	github.com/klauspost/cpuid/v2 v2.2.10 // indirect
 	github.com/kr/text v0.2.0 // indirect
 	github.com/mattn/go-runewidth v0.0.16 // indirect
-	github.com/mitchellh/colorstring v0.0.0-20190213212951-d06e56a500db // indirect
 	github.com/pkg/errors v0.9.1 // indirect
 	github.com/rivo/uniseg v0.4.7 // indirect
 	github.com/zeebo/xxh3 v1.0.2 // indirect

@@ -109,7 +109,6 @@ func (s settings) run(ctx context.Context, stdout, stderr io.Writer) (code int, 
 	}
 	show := s.progress(stderr)
 	err = s.measure(ctx, &d, redis, show)
-	show.End()
 	if d.Interrupted {
 		fmt.Fprintln(stderr, "ralbench: interrupted; these are the figures so far")
 	}

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"context"
 	"os"
 	"os/exec"
@@ -9,6 +10,8 @@ import (
 	"runtime/debug"
 	"strings"
 	"time"
+
+	"github.com/klauspost/cpuid/v2"
 
 	"github.com/ral-limiter/ral/cmd/internal/version"
 )
@@ -33,7 +36,7 @@ func ThisMachine() Machine {
 		build = new(debug.BuildInfo)
 	}
 	return Machine{
-		CPU:        processor(),
+		CPU:        cmp.Or(cpuid.CPU.BrandName, Unknown),
 		Cores:      runtime.NumCPU(),
 		GOMAXPROCS: runtime.GOMAXPROCS(0),
 		OS:         runtime.GOOS,
@@ -46,27 +49,6 @@ func ThisMachine() Machine {
 
 // Unknown stands for values that the system does not tell.
 const Unknown = "unknown"
-
-func processor() string {
-	switch runtime.GOOS {
-	case "linux":
-		info, _ := os.ReadFile("/proc/cpuinfo")
-		for line := range strings.Lines(string(info)) {
-			name, value, _ := strings.Cut(line, ":")
-			switch strings.TrimSpace(name) {
-			case "model name", "Model", "cpu model":
-				return strings.TrimSpace(value)
-			}
-		}
-	case "darwin":
-		return output("sysctl", "-n", "machdep.cpu.brand_string")
-	case "windows":
-		if name := os.Getenv("PROCESSOR_IDENTIFIER"); name != "" {
-			return name
-		}
-	}
-	return Unknown
-}
 
 // Build names the program: commit abc, or v0.1.0.
 func (m Machine) Build() string {

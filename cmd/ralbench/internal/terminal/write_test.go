@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 	"unicode/utf8"
 
@@ -71,51 +70,13 @@ func TestTextIsWrapped(t *testing.T) {
 	assert.Equal(t, "unbreakable"+strings.Repeat("x", 100)+"\n", Wrapped("", "unbreakable"+strings.Repeat("x", 100), 70))
 }
 
-func TestProgressIsABarThatEndsAtAHundredPercent(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var b strings.Builder
-		p := &Progress{out: &b, parts: 2, bar: newBar(&b)}
-		// last returns the line as the terminal shows it.
-		last := func() string {
-			drawn := strings.Split(b.String(), "\r")
-			return strings.TrimSuffix(drawn[len(drawn)-1], "\x1b[0K")
-		}
-		step := bench.Progress{Workload: "zipf", Doing: "preparing keys", Total: time.Minute}
-		p.draw(step, 100)
-		assert.Equal(t, "   0% |                        |  [0s] zipf  preparing keys ", last(), "nothing is known of the time left")
-
-		time.Sleep(20 * time.Second)
-		step.Contender, step.Doing, step.Done = "Ral", "round 1 of 5", 15*time.Second
-		p.draw(step, 100)
-		assert.Equal(t, "  25% |██████                  |  [20s:1m0s] zipf  Ral  round 1 of 5", last(), "by estimated cost, not by steps")
-		p.draw(step, 60)
-		assert.Equal(t, "  25% |██████                  |  [20s:1m0s] zipf  Ra", last(), "a longer line would scroll the terminal")
-
-		time.Sleep(time.Minute)
-		p.draw(bench.Progress{Doing: "done", Done: time.Minute, Total: time.Minute}, 100)
-		assert.Equal(t, " 100% |████████████████████████|  [1m20s] done", last())
-		p.End()
-		assert.True(t, strings.HasSuffix(b.String(), "done\x1b[0K\n"))
-		assert.NotContains(t, b.String(), "\x1b[2K", "a line that is cleared first flickers")
-
-		b.Reset()
-		p = &Progress{out: &b, parts: 1, bar: newBar(&b)}
-		p.draw(bench.Progress{Workload: "zipf", Done: 30 * time.Second, Total: time.Minute}, 100)
-		p.draw(bench.Progress{Doing: "done", Done: 30 * time.Second, Total: time.Minute}, 100)
-		p.End()
-		assert.Contains(t, b.String(), "  50% |")
-		assert.NotContains(t, b.String(), "100%", "the run ended early")
-	})
-}
-
-func TestProgressWithoutATerminalIsALineForEachWorkload(t *testing.T) {
+func TestProgressIsALineForEachWorkload(t *testing.T) {
 	var b strings.Builder
 	p := NewProgress(&b, 2, true, 0)
 	p.Step(bench.Progress{Workload: "zipf", CPU: 2, Total: 90 * time.Second})
 	p.Step(bench.Progress{Workload: "zipf", CPU: 2, Contender: "Ral", Total: 90 * time.Second})
 	p.Finished(bench.WorkloadReport{Workload: bench.Workload{Name: "zipf"}, CPU: 2})
 	p.Step(bench.Progress{Doing: "done", Done: time.Second, Total: time.Second})
-	p.End()
 	assert.Regexp(t, `^ralbench: 90 seconds by estimate, if the machine is quiet\nralbench: zipf/2 \(1 of 2\) \.\.\.\nralbench: zipf/2 took \S+\n$`, b.String())
 }
 
