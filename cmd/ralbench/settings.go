@@ -54,7 +54,7 @@ const (
 
 // parse reads the flags. The error is flag.ErrHelp, or names flag, value and accepted values.
 func parse(args []string) (settings, error) {
-	s := settings{Settings: report.Settings{Duration: defaultDuration, Rounds: defaultRounds, CPUs: []int{runtime.GOMAXPROCS(0)}, Scale: defaultScale}}
+	s := settings{Settings: report.Settings{Args: args, Duration: defaultDuration, Rounds: defaultRounds, CPUs: []int{runtime.GOMAXPROCS(0)}, Scale: defaultScale}}
 	var names, chosen []string
 
 	f := flag.NewFlagSet("ralbench", flag.ContinueOnError)

@@ -222,34 +222,20 @@ func (g byName) scaling(d report.Document) chart {
 
 // Summary returns the chart in words, for screen readers.
 func (c chart) Summary() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "%s: %s, %s.", c.Title, c.Axis, c.Better)
-	if c.Kind == kindBars {
-		for _, l := range c.Lines {
-			fmt.Fprintf(&b, " %s: %s.", format.Sentence(l.Name)[:len(l.Name)], l.Text)
+	parts := []string{fmt.Sprintf("%s: %s, %s", c.Title, c.Axis, c.Better)}
+	for _, l := range c.Lines {
+		if l.Text != "" {
+			parts = append(parts, format.Sentence(l.Name)[:len(l.Name)]+": "+l.Text)
 		}
 	}
-	last := ""
 	for _, p := range c.Points {
-		name := p.Contender
-		if c.Kind == kindDots {
-			name = p.Group + ", " + name
+		name := strings.TrimPrefix(p.Group+", "+p.Contender, ", ")
+		if p.X > 0 {
+			name += ", " + format.Plural(p.X, "CPU")
 		}
-		if name == last {
-			b.WriteString(",")
-		} else {
-			fmt.Fprintf(&b, " %s:", name)
-		}
-		last = name
-		switch c.Kind {
-		case kindCurves:
-			fmt.Fprintf(&b, " %s", p.Group)
-		case kindScaling:
-			fmt.Fprintf(&b, " %s", format.Plural(p.X, "CPU"))
-		}
-		fmt.Fprintf(&b, " %s", p.Text)
+		parts = append(parts, name+": "+p.Text)
 	}
-	return b.String() + "."
+	return strings.Join(parts, ". ") + "."
 }
 
 // formats write figures by their unit.

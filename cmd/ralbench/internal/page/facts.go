@@ -1,57 +1,33 @@
 package page
 
 import (
-	"fmt"
-	"slices"
+	"regexp"
+	"strconv"
 	"strings"
 
-	"github.com/ral-limiter/ral/cmd/ralbench/internal/format"
 	"github.com/ral-limiter/ral/cmd/ralbench/internal/report"
 )
 
-func cpusOf(d report.Document) (cpus []int) {
-	for _, w := range d.Workloads {
-		cpus = append(cpus, w.CPU)
-	}
-	slices.Sort(cpus)
-	return slices.Compact(cpus)
-}
+// plain is an argument that a shell takes as it is.
+var plain = regexp.MustCompile(`^[-\w./:=,+@%]+$`)
 
 // again returns the commands that repeat the run.
-func again(d report.Document) []string {
-	s := d.Settings
-	var commands []string
-	program := "go run ./cmd/ralbench"
+func again(d report.Document) (commands []string) {
+	run := "go run ./cmd/ralbench"
 	switch m := d.Machine.Commit; {
 	case d.Machine.Build() == m:
-		program = "go run github.com/ral-limiter/ral/cmd/ralbench@" + m
+		run = "go run github.com/ral-limiter/ral/cmd/ralbench@" + m
 	case m != report.Unknown:
 		commands = append(commands, "git checkout "+strings.TrimSuffix(m, "+changes"))
 	}
-	rounds := fmt.Sprintf("-rounds %d -duration %v ", s.Rounds, s.Duration)
-	if s.Brief {
-		rounds = "" // they are the defaults; given, they would hold for all workloads
-	}
-	if s.Serve {
-		return append(commands, fmt.Sprintf(program+" -serve -workloads %s %s-scale %v -json new.json -html new.html",
-			strings.Join(s.Workloads, ","), rounds, s.Scale))
-	}
-	run := fmt.Sprintf(program+" -workloads %s -cpu %s %s-scale %v",
-		strings.Join(s.Workloads, ","), format.Numbers(cpusOf(d), ","), rounds, s.Scale)
-	if s.Fleet {
-		run += fmt.Sprintf(" -fleet -share %v", s.Share)
-		if s.Full {
-			run += " -full"
+	for _, arg := range d.Settings.Args {
+		if !plain.MatchString(arg) {
+			arg = strconv.Quote(arg)
 		}
-	}
-	if s.Cores {
-		run += " -cores"
-	}
-	if s.Budget > 0 {
-		run += fmt.Sprintf(" -budget %v", s.Budget)
+		run += " " + arg
 	}
 	if d.Machine.GOGC != "" {
 		run = "GOGC=" + d.Machine.GOGC + " " + run
 	}
-	return append(commands, run+" -json new.json -html new.html")
+	return append(commands, run)
 }

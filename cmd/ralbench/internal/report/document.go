@@ -45,6 +45,7 @@ type Settings struct {
 	Share      time.Duration `json:"share_ns,omitempty"`
 	Workloads  []string      `json:"workloads"`
 	Contenders []string      `json:"contenders"`
+	Args       []string      `json:"args,omitempty"` // of the command
 }
 
 // WriteJSON writes the document, indented.
