@@ -7,6 +7,7 @@ import (
 	_ "embed"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"text/template"
 
@@ -58,16 +59,15 @@ func (p printer) Lines(title, lead string, lines []report.Verdict) string {
 func (p printer) Audits(results []bench.Result) (text string) {
 	var silent []string
 	for _, r := range results {
-		if r.Audit != nil && !report.IsTelling(*r.Audit) {
+		switch {
+		case r.Audit == nil:
+		case report.IsTelling(*r.Audit):
+			text += p.Line(fmt.Sprintf("  audit %-15s ", r.Name), report.AuditLine(*r.Audit))
+		default:
 			silent = append(silent, r.Name)
 		}
 	}
-	for _, r := range results {
-		if r.Audit != nil && (report.IsTelling(*r.Audit) || len(silent) == 1) {
-			text += p.Line(fmt.Sprintf("  audit %-15s ", r.Name), report.AuditLine(*r.Audit))
-		}
-	}
-	if len(silent) > 1 {
+	if len(silent) > 0 {
 		text += p.Line("  audit ", "cannot bind, no key was asked beyond its limit, and all calls passed: "+strings.Join(silent, ", "))
 	}
 	return text
@@ -75,23 +75,17 @@ func (p printer) Audits(results []bench.Result) (text string) {
 
 // Notes returns each promise and note once, with its contenders.
 func (p printer) Notes() (lines string) {
-	seen := map[string]bool{}
 	var texts []string
 	names := map[string][]string{} // by text
 	for _, w := range p.Workloads {
 		for _, r := range w.Results {
-			if seen[r.Name] || r.Promise == "" && r.Note == "" {
+			text := r.Note
+			if r.Promise != "" {
+				text = strings.TrimSuffix(fmt.Sprintf("audited as %s; %s", r.Promise, r.Note), "; ")
+			}
+			if text == "" || slices.Contains(names[text], r.Name) {
 				continue
 			}
-			seen[r.Name] = true
-			var parts []string
-			if r.Promise != "" {
-				parts = append(parts, "audited as "+string(r.Promise))
-			}
-			if r.Note != "" {
-				parts = append(parts, r.Note)
-			}
-			text := strings.Join(parts, "; ")
 			if names[text] == nil {
 				texts = append(texts, text)
 			}
@@ -99,11 +93,7 @@ func (p printer) Notes() (lines string) {
 		}
 	}
 	for _, text := range texts {
-		if len(names[text]) == 1 {
-			lines += p.Line("  "+names[text][0]+": ", text)
-		} else {
-			lines += p.Line("  ", strings.Join(names[text], ", ")+": "+text)
-		}
+		lines += p.Line("  ", strings.Join(names[text], ", ")+": "+text)
 	}
 	return lines
 }
