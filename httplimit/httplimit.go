@@ -127,7 +127,7 @@ func assemble(of string, name func(i int, field string) string, options Options,
 	}
 	m.control = admission.New(admission.Config[*http.Request, Served]{
 		Cost: options.Cost, Charge: options.Charge, WaitUpTo: options.WaitUpTo, Shadow: options.Shadow,
-		Turns: turns, Log: admission.NewLog(options.Logger), Counters: &m.counters,
+		Turns: turns, RetryGuess: options.RetryGuess, Log: admission.NewLog(options.Logger), Counters: &m.counters,
 	}, m.limiters, nil)
 	for i := range m.limiters {
 		m.exceeded = append(m.exceeded, bodyOf(problemDetails, m.problem(nil, &result{Verdict: limits.Verdict{Reason: limits.OverLimit}, Violated: 1 << i})))
@@ -199,6 +199,56 @@ func (m *Middleware) begin(r *http.Request, v *result) bool {
 func (m *Middleware) carryOut(
 	w http.ResponseWriter, r *http.Request, next http.Handler, v *result, quotas []quota, s admission.Settlement,
 ) {
+	if s != nil {
+		m.serveHeld(w, r, next, v, quotas, s)
+		return
+	}
+	if r = m.tellVerdict(w, r, v, quotas); r != nil {
+		next.ServeHTTP(w, r)
+	}
+}
+
+// serveHeld is carryOut for a request whose units are held. They are settled when next is done, hijacked or not.
+// Without a Charge, and if a function of the options panics before next is called, units in use come back alone.
+func (m *Middleware) serveHeld(
+	w http.ResponseWriter, r *http.Request, next http.Handler, v *result, quotas []quota, s admission.Settlement,
+) {
+	var c *recorder // nil unless next is called and charged
+	defer func() {
+		// The request's context may have ended.
+		if ctx := context.Background(); c == nil {
+			m.control.Release(ctx, s)
+		} else {
+			m.control.Settle(ctx, s, r, m.servedBy(c, r))
+		}
+	}()
+	r = m.tellVerdict(w, r, v, quotas)
+	if !m.control.Charges() {
+		next.ServeHTTP(w, r)
+		return
+	}
+	c = &recorder{ResponseWriter: w}
+	c.served.Panicked = true // until the handler has returned
+	next.ServeHTTP(c.writer(), r)
+	c.served.Panicked = false
+}
+
+// servedBy returns how a request was answered.
+func (m *Middleware) servedBy(c *recorder, r *http.Request) Served {
+	served := c.served
+	if served.Status == 0 && !served.Panicked && !served.Hijacked {
+		served.Status = http.StatusOK // written by the server if the handler wrote nothing
+		m.logUnseen(r)
+	}
+	if r.Method == http.MethodHead {
+		served.Bytes = 0 // the server drops them
+	}
+	return served
+}
+
+// tellVerdict reports a verdict, and tells it to the client. It returns the request to pass on, or nil if it has
+// refused the request.
+func (m *Middleware) tellVerdict(w http.ResponseWriter, r *http.Request, v *result, quotas []quota) *http.Request {
 	shadow := m.control.Shadow()
 	informs := m.inform != "" && v.Reason == limits.OverLimit
 	v.Shadow = shadow || informs
@@ -211,7 +261,7 @@ func (m *Middleware) carryOut(
 	}
 	if v.Refused() {
 		m.refuse(w, r, v, quotas)
-		return
+		return nil
 	}
 	if (v.Reason == limits.Admitted || informs) && !shadow {
 		m.tell(w, v, quotas)
@@ -219,11 +269,7 @@ func (m *Middleware) carryOut(
 	if informs || m.inform != "" && r.Header[m.inform] != nil {
 		r = m.informed(r, v, informs)
 	}
-	if s == nil {
-		next.ServeHTTP(w, r)
-		return
-	}
-	m.serveAndSettle(w, r, next, s)
+	return r
 }
 
 // informed returns a copy of a request with the field Options.Inform, or without it.
@@ -270,23 +316,4 @@ func (m *Middleware) refuse(w http.ResponseWriter, r *http.Request, v *result, q
 		writeRetry(h, v, m.options.Spread > 0)
 	}
 	m.answer(w, r, v, retry)
-}
-
-func (m *Middleware) serveAndSettle(w http.ResponseWriter, r *http.Request, next http.Handler, s admission.Settlement) {
-	c := &recorder{ResponseWriter: w}
-	c.served.Panicked = true // until the handler has returned
-	bodiless := r.Method == http.MethodHead
-	defer func() {
-		served := c.served
-		if served.Status == 0 && !served.Panicked && !served.Hijacked {
-			served.Status = http.StatusOK // written by the server if the handler wrote nothing
-			m.logUnseen(r)
-		}
-		if bodiless {
-			served.Bytes = 0 // the server drops them
-		}
-		m.control.Settle(context.Background(), s, r, served) // the request's context may have ended
-	}()
-	next.ServeHTTP(c.writer(), r)
-	c.served.Panicked = false
 }

@@ -20,6 +20,10 @@ type Limit[K comparable] struct {
 	Name string
 	// Limiter decides: an *engine.Engine, an *engine.Tiered, a *fleet.Limiter, a *single.Limiter by
 	// limits.ForAnyKey, or any other limits.Limiter. Several limits may share one.
+	//
+	// Under a policy.InFlight a request is in use until its handler returns, also if the handler panics, has
+	// taken over the connection, or goes on without its client. It needs no Charge. Put the middleware inside an
+	// http.TimeoutHandler: outside, the request ends with the timeout although its handler may still run.
 	Limiter limits.Limiter[K]
 	// Key finds the key of a request. The zero value of K means that there is none.
 	Key func(r *http.Request) K

@@ -26,7 +26,8 @@ const (
 	//	RateLimit: "default";r=97;t=1
 	//
 	// q is Decision.Limit, or under a Bursty or WarmingUp the most that Decision.Remaining can be.
-	// w is the policy's Window for q units in seconds, rounded up; it is left out below a second.
+	// w is the policy's Window for q units in seconds, rounded up; it is left out below a second. A
+	// policy.InFlight has qu="concurrent-requests" instead of w, and its t is a guess: see Options.RetryGuess.
 	// r is the remaining quota. t is the seconds until the key is as good as new, or until a
 	// refused request may be made again.
 	RateLimitHeaders HeaderSet = 1 << iota
@@ -87,6 +88,13 @@ type Options struct {
 	// Shadow have no turns. The turns of a thousand keys are known, in 32 KiB; the latest are kept.
 	// Some clients ignore more than a minute. See "The herd" in docs/httplimit.md.
 	Spread time.Duration
+
+	// RetryGuess bounds the time after which a request is told to come back that a limit of units in use
+	// (policy.InFlight) refuses. The limit knows only when the units end by themselves, and any request that
+	// ends makes room. Each refused request is told a time between half of RetryGuess and all of it, unless
+	// the limit has room sooner: no promise, also in Verdict.RetryAfter. Such a limit has no turns of Spread. 0
+	// is a second.
+	RetryGuess time.Duration
 
 	// Cost returns the units that a request takes, once for each request. If it is nil, every
 	// request takes 1. A cost of 0 passes, unless the key is blocked, or the request has no key or is
@@ -178,6 +186,8 @@ func (o *Options) validate() (allow, deny *clientaddr.Prefixes, err error) {
 		err = bad("WaitUpTo", o.WaitUpTo, "a positive duration, or 0 not to wait")
 	case o.Spread < 0:
 		err = bad("Spread", o.Spread, "a positive duration, or 0 to tell the earliest time")
+	case o.RetryGuess < 0:
+		err = bad("RetryGuess", o.RetryGuess, "a positive duration, or 0 for 1s")
 	case o.ClientAddr != nil && !o.ClientAddr.finder.Valid():
 		err = bad("ClientAddr", "a zero ClientAddr", "the result of NewClientAddr, or nil for the connection's address")
 	}

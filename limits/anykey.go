@@ -33,6 +33,9 @@ func withoutKey[K comparable](call Call[K]) Call[struct{}] {
 
 func (l keyless[K]) LimitFor(K) policy.Policy { return l.only.LimitFor(struct{}{}) }
 
+// Limit is LimitFor for a caller that has no key.
+func (l keyless[K]) Limit() policy.Policy { return l.only.LimitFor(struct{}{}) }
+
 func (l keyless[K]) Remote() bool { return isRemote(l.only) }
 
 // isRemote reports whether calls of a limiter may leave the process.

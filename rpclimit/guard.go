@@ -102,7 +102,7 @@ func (g *Guard) open() {
 	turns := admission.NewTurns(o.Spread, time.Millisecond)
 	config := admission.Config[*Call, Served]{
 		Cost: o.Cost, Charge: o.Charge, WaitUpTo: o.WaitUpTo, ByDeadline: true, Shadow: o.Shadow,
-		Turns: turns, Log: g.log, Counters: &g.calls,
+		Turns: turns, RetryGuess: o.RetryGuess, Log: g.log, Counters: &g.calls,
 	}
 	ofCall := func(c *checked) limiter { return c.limiter }
 	g.whole = g.entry(config, ofCall, func(*checked) bool { return true })

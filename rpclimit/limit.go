@@ -15,7 +15,8 @@ type Limit[K comparable] struct {
 	// different for each limit. The default is Options.Name.
 	Name string
 	// Limiter decides: an *engine.Engine, an *engine.Tiered, a *fleet.Limiter, a *single.Limiter by
-	// limits.ForAnyKey, or any other limits.Limiter. Several limits may share one.
+	// limits.ForAnyKey, or any other limits.Limiter. Several limits may share one. Under a policy.InFlight a
+	// call is in use until its handler returns, and a stream until its end.
 	Limiter limits.Limiter[K]
 	// Key finds the key of a call.
 	Key Key[K]
@@ -23,7 +24,8 @@ type Limit[K comparable] struct {
 	WhenNoKey limits.WhenNoKey
 
 	// Cost, CostReceived, CostSent and Charge, if not nil, replace the Options for this
-	// limit. Options.CostSent does not hold for a limit of Key.OfMessage.
+	// limit. Options.CostSent does not hold for a limit of Key.OfMessage. A policy.InFlight takes no CostReceived
+	// or CostSent, as its units are in use by the whole call.
 	Cost                   func(c *Call) int64
 	CostReceived, CostSent func(c *Call) int64
 	Charge                 func(c *Call, served Served) int64
@@ -43,8 +45,8 @@ type Limit[K comparable] struct {
 	// AtTap decides this limit in Guard.Tap, if the adapter has a tap, before the server has made
 	// anything for the call. Its functions run before any interceptor, and see a Call without
 	// Message and Stream. The limiter must be in process; it refuses instead of delaying, also a
-	// policy.Queue. New refuses AtTap with Key.OfMessage, with Shadow, or if only some limits of
-	// a Limiter have it.
+	// policy.Queue. New refuses AtTap with Key.OfMessage, with Shadow, under a policy.InFlight, or if
+	// only some limits of a Limiter have it.
 	AtTap bool
 }
 
@@ -83,18 +85,28 @@ func (l Limit[K]) check(index int, o *Options, bad admission.FieldFault) (c chec
 	if reflect.ValueOf(l.Limiter).Comparable() {
 		c.same = l.Limiter
 	}
-	if cost := either(l.CostReceived, o.CostReceived); cost != nil {
-		c.received = hidden(cost, nil)
+	received, sent := l.CostReceived, l.CostSent
+	inUse := c.Of().HasUnitsInUse()
+	if received == nil && !inUse {
+		received = o.CostReceived
 	}
-	sent := l.CostSent
-	if sent == nil && !c.ofMessage {
+	if sent == nil && !inUse && !c.ofMessage {
 		sent = o.CostSent
+	}
+	if received != nil {
+		c.received = hidden(received, nil)
 	}
 	if sent != nil {
 		c.sent = hidden(sent, nil)
 	}
 	switch {
 	case err != nil:
+	case inUse && received != nil:
+		err = bad("CostReceived", "a function", "nil under a policy.InFlight, as a message has no end")
+	case inUse && sent != nil:
+		err = bad("CostSent", "a function", "nil under a policy.InFlight, as a message has no end")
+	case inUse && c.atTap:
+		err = bad("AtTap", true, "false under a policy.InFlight, as the end of a call that only the tap sees is unknown")
 	case !c.atTap:
 	case c.ofMessage:
 		err = bad("AtTap", true, "false, as the key is found in a message, which comes later")
@@ -104,11 +116,4 @@ func (l Limit[K]) check(index int, o *Options, bad admission.FieldFault) (c chec
 		err = bad("AtTap", true, "false, as calls of the limiter may leave the process, and a tap must not block")
 	}
 	return c, err
-}
-
-func either(own, common func(c *Call) int64) func(c *Call) int64 {
-	if own != nil {
-		return own
-	}
-	return common
 }

@@ -27,13 +27,18 @@ type Options struct {
 	// have it. The limits of an engine.Tiered have no turns: give each a Limit.
 	Spread time.Duration
 
+	// RetryGuess bounds the time after which a call is told to come back that a limit of units in use
+	// (policy.InFlight) refuses, as httplimit.Options.RetryGuess does. 0 is a second.
+	RetryGuess time.Duration
+
 	// Cost returns the units that a call takes, or a stream as it opens. nil means 1. A cost of 0
 	// passes unless the key is blocked. More than the limit allows at once is NeverAdmitted. Less
 	// than 0 is Misconfigured.
 	Cost func(c *Call) int64
 
 	// CostReceived and CostSent return the units, never given back, of a stream's Call.Message. nil
-	// means 0. If a limit refuses a message the stream is to end.
+	// means 0. If a limit refuses a message the stream is to end. They do not hold for a policy.InFlight,
+	// whose units are in use by the whole call.
 	CostReceived, CostSent func(c *Call) int64
 
 	// Charge returns the units that an admitted call should have taken for its Cost. It runs
@@ -99,6 +104,8 @@ func (o *Options) validate() (exempt exemptions, err error) {
 		return exempt, bad("WaitUpTo", o.WaitUpTo, "a positive duration, or 0 not to wait")
 	case o.Spread < 0:
 		return exempt, bad("Spread", o.Spread, "a positive duration, or 0 to tell the earliest time")
+	case o.RetryGuess < 0:
+		return exempt, bad("RetryGuess", o.RetryGuess, "a positive duration, or 0 for 1s")
 	case o.ClientAddr != nil && o.ClientAddr.finder == nil:
 		return exempt, bad("ClientAddr", "a zero ClientAddr", "the result of NewClientAddr, or nil for the connection's address")
 	}

@@ -113,7 +113,10 @@ func (s *Session) message(e *entry, c *Call, n *int64, first *limits.Verdict) Ve
 		s.add(n)
 		return Verdict{}
 	}
-	v, _ := s.guard.decide(e, c)
+	v, taken := s.guard.decide(e, c)
+	if taken != nil {
+		e.Release(background, taken) // a message has no end
+	}
 	if first == nil {
 		s.guard.messages.Count(&v.Verdict)
 	} else { // a message counts once

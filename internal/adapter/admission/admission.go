@@ -1,6 +1,7 @@
 package admission
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -27,6 +28,9 @@ type Config[R, S any] struct {
 	AtOnce bool
 	// Keep makes each request settleable, also without a Charge.
 	Keep bool
+	// RetryGuess bounds the time after which a request is told to come back that a limit of units in use
+	// refuses. 0 is a second.
+	RetryGuess time.Duration
 	// Shadow enforces no limit.
 	Shadow bool
 	// Turns, if not nil, tells refused requests their times. Controllers of the same limits share it.
@@ -61,6 +65,7 @@ func New[R, S any](config Config[R, S], limiters []Any[R, S], has func(at int) b
 		engines: true, charges: config.Charge != nil || config.Keep,
 		log: config.Log, counters: config.Counters,
 	}
+	d.config.RetryGuess = cmp.Or(config.RetryGuess, time.Second)
 	enforced, liveEngines, own := 0, true, 0
 	for i, l := range limiters {
 		p := l.Of()
@@ -99,6 +104,10 @@ func New[R, S any](config Config[R, S], limiters []Any[R, S], has func(at int) b
 // Shadow reports whether no limit is enforced.
 func (d *Controller[R, S]) Shadow() bool { return d.shadow }
 
+// Charges reports whether admitted requests are charged when they end. Otherwise a Settlement only releases units
+// in use.
+func (d *Controller[R, S]) Charges() bool { return d.charges }
+
 // Tried reports whether the limit at that index is tried beside others.
 func (d *Controller[R, S]) Tried(at int) bool { return d.shadows && d.parts[at].Shadow }
 
@@ -125,7 +134,7 @@ func (d *Controller[R, S]) Begin(ctx context.Context, r R, v *Result) bool {
 
 // Decide decides a request whose Begin reports true. It takes from all limits or none, and may wait
 // for the request's turn. quotas, by limit, are apart from the result so that they stay on the
-// stack. The Settlement is nil unless the request is admitted and charged afterwards.
+// stack. The Settlement is nil unless the request is admitted, and charged afterwards or held to units in use.
 func (d *Controller[R, S]) Decide(ctx context.Context, r R, v *Result, quotas []Quota) (s Settlement) {
 	s = d.takeAll(ctx, r, v, quotas)
 	switch {
@@ -137,6 +146,9 @@ func (d *Controller[R, S]) Decide(ctx context.Context, r R, v *Result, quotas []
 	case d.shadows && v.Reason == limits.Admitted:
 		s = d.askShadows(ctx, r, v, s)
 	}
+	if quotas[v.Binding].InUse {
+		v.boundReset(d.config.RetryGuess)
+	}
 	return s
 }
 
@@ -144,10 +156,10 @@ func (d *Controller[R, S]) Decide(ctx context.Context, r R, v *Result, quotas []
 func (d *Controller[R, S]) tellTurn(r R, v *Result, quotas []Quota) {
 	turn := v.RetryAfter
 	for i, l := range d.limiters {
-		if v.Violated&(1<<i) == 0 {
+		quota := quotas[i]
+		if v.Violated&(1<<i) == 0 || quota.InUse {
 			continue
 		}
-		quota := quotas[i]
 		n, ok := d.parts[i].costs(r, &Result{common: v.common})
 		if !ok || !v.keepsTurn(&quota) {
 			return
@@ -165,16 +177,23 @@ func (d *Controller[R, S]) Single() Any[R, S] {
 	return d.limiters[d.single]
 }
 
-// Settle ends a request's take, by its use, and counts uncertain charges.
+// Settle ends a request's take, by its use, and counts uncertain charges. If a Charge panics it is Release.
 func (d *Controller[R, S]) Settle(ctx context.Context, s Settlement, r R, served S) {
-	if !s.settle(ctx, d.used(ctx, s.holds(), r, served)) {
-		d.counters.unsettled.Add(1)
-	}
+	used := allAsTaken
+	defer func() { d.end(ctx, s, used) }()
+	used = d.used(ctx, s.holds(), r, served)
 }
+
+// Release ends a request's take without a Charge. Units in use come back, and others stay taken.
+func (d *Controller[R, S]) Release(ctx context.Context, s Settlement) { d.end(ctx, s, allAsTaken) }
 
 // Cancel gives back all units of a request.
 func (d *Controller[R, S]) Cancel(ctx context.Context, s Settlement) {
-	if !s.settle(ctx, [MaxLimits]int64{}) {
+	d.end(ctx, s, [MaxLimits]int64{})
+}
+
+func (d *Controller[R, S]) end(ctx context.Context, s Settlement, used [MaxLimits]int64) {
+	if !s.settle(ctx, used) {
 		d.counters.unsettled.Add(1)
 	}
 }

@@ -92,6 +92,8 @@ func adapter(t testing.TB, o admissiontest.Options, all []admissiontest.Limit) a
 // Promise: Waits end with the request's context.
 // Promise: Waiting requests are served in order of arrival.
 // Promise: A limit with `Shadow` that fails changes nothing.
+// Promise: Units of a `policy.InFlight` are in use until the request ends, with and without a `Charge`.
+// Promise: A request that a limit of units in use refuses is told a guess; a rate that refuses too decides.
 func TestAdmission(t *testing.T) { admissiontest.Run(t, adapter) }
 
 // named is a policy with a name that may be comparable or not.

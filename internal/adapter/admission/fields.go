@@ -22,6 +22,8 @@ type Quota struct {
 	lasts   bool // whether a window begins with its first unit, and lasts for Window
 	// replaced reports whether limit is another limit's than Window.
 	replaced bool
+	// InUse reports whether units are in use until a request ends, as of a policy.InFlight. Window is 0 then.
+	InUse bool
 
 	limit  int64 // the Limit of its decisions
 	Most   int64 // the most units that can remain: fewer than limit if it counts credit
@@ -33,8 +35,11 @@ func quotaOf(limit policy.Policy) Quota {
 		return Quota{}
 	}
 	q := Quota{Applies: true, limit: limit.Limit(), Most: shape.AtOnce(limit)}
-	if windowed, ok := limit.(policy.Windowed); ok {
-		q.Window = windowed.Window()
+	switch p := limit.(type) {
+	case policy.Occupier:
+		q.InUse = true
+	case policy.Windowed:
+		q.Window = p.Window()
 	}
 	if 0 <= q.Most && q.Most < q.limit { // the window is for limit units
 		hi, lo := bits.Mul64(uint64(q.Window), uint64(q.Most))
@@ -163,6 +168,9 @@ func (f *Fields) format(quotas []Quota) string {
 		}
 		b = append(b, f.quoted[i]...)
 		b = appendInteger(append(b, ";q="...), q.Most)
+		if q.InUse {
+			b = append(b, `;qu="concurrent-requests"`...)
+		}
 		if q.Window >= time.Second {
 			b = appendInteger(append(b, ";w="...), whole.Up(q.Window, time.Second))
 		}

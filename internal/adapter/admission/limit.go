@@ -45,6 +45,8 @@ type Parts[R, S any] struct {
 
 	index int  // the index of the limit
 	plain bool // the limiter is an engine, and no plan comes with requests
+	// occupies reports whether the limiter is known to have units in use. Any other is asked by LimitFor.
+	occupies bool
 
 	own   policy.Policy // the engine's at first, and its quota, as making one costs 50 ns
 	quota Quota
@@ -73,13 +75,16 @@ type Any[R, S any] interface {
 	// its stores each time. If charge is not nil, it is set to a function that charges the key for units used
 	// beyond n.
 	claim(r R, n int64, to *engine.Claim, charge *func(used int64)) (limit policy.Policy)
-	// claimOfAny is claim for any limiter. ok is false without a key. brief is limits.Call.Brief.
+	// claimOfAny is claim for any limiter. ok is false without a key. brief is limits.Call.Brief, unless units
+	// are in use.
 	claimOfAny(r R, n int64, brief bool) (claim limits.Claim, limit policy.Policy, ok bool)
 	// turn returns the time until the turn of a refused request of n units. guess reports whether a share
 	// refused it. Nothing is passed by a pointer, as it would escape to the heap.
 	turn(r R, after time.Duration, n int64, of Quota, t *Turns, guess bool) time.Duration
-	// hold takes n units of the request's key, and does not wait.
-	hold(ctx context.Context, r R, n int64) (g limits.Grant, ok bool, err error)
+	// comesBackAfter is comesBack for a request's key.
+	comesBackAfter(r R, n int64, after, guess time.Duration) time.Duration
+	// hold takes n units of the request's key, and does not wait. inUse reports whether they are in use.
+	hold(ctx context.Context, r R, n int64) (g limits.Grant, inUse, ok bool, err error)
 }
 
 // Settlement holds a request's units until its true cost is known.
@@ -90,7 +95,10 @@ type Settlement interface {
 	settle(ctx context.Context, used [MaxLimits]int64) bool
 }
 
-const asTaken = -1
+// asTaken stands for the units taken, however many there are. Those in use come back.
+const asTaken = limits.AllUsed
+
+var allAsTaken = [MaxLimits]int64{asTaken, asTaken, asTaken, asTaken, asTaken, asTaken, asTaken, asTaken}
 
 // Of returns p.
 func (p *Parts[R, S]) Of() *Parts[R, S] { return p }
@@ -139,7 +147,7 @@ func (l *Limit[R, K, S]) Check(index int, name, wantKey string, bad FieldFault) 
 	if l.engine != nil && reflect.TypeOf(l.engine.Limit()).Kind() == reflect.Pointer { // comparable
 		l.own, l.quota = l.engine.Limit(), l.quotaOf(l.engine.Limit())
 	}
-	l.index, l.plain = index, l.engine != nil && l.PolicyFor == nil
+	l.index, l.plain, l.occupies = index, l.engine != nil && l.PolicyFor == nil, occupies(l.Limiter)
 	return nil
 }
 
@@ -206,16 +214,20 @@ func (l *Limit[R, K, S]) claimOfAny(r R, n int64, brief bool) (claim limits.Clai
 		return claim, nil, false
 	}
 	plan := l.plan(r)
-	return limits.NewClaim(l.Limiter, limits.Call[K]{Key: key, N: n, Limit: plan, Brief: brief}), l.limit(key, plan), true
+	limit = l.limit(key, plan)
+	brief = brief && !l.occupies && !isOccupier(limit)
+	return limits.NewClaim(l.Limiter, limits.Call[K]{Key: key, N: n, Limit: plan, Brief: brief}), limit, true
 }
 
-func (l *Limit[R, K, S]) hold(ctx context.Context, r R, n int64) (g limits.Grant, ok bool, err error) {
+func (l *Limit[R, K, S]) hold(ctx context.Context, r R, n int64) (g limits.Grant, inUse, ok bool, err error) {
 	key, ok := l.find(r)
 	if !ok {
-		return g, false, nil
+		return g, false, false, nil
 	}
-	g, err = l.Limiter.Hold(ctx, limits.Call[K]{Key: key, N: n, NoWait: true, Limit: l.plan(r)})
-	return g, true, err
+	plan := l.plan(r)
+	inUse = l.occupies || isOccupier(l.limit(key, plan))
+	g, err = l.Limiter.Hold(ctx, limits.Call[K]{Key: key, N: n, NoWait: true, Limit: plan})
+	return g, inUse, true, err
 }
 
 // plan returns the limit that comes with the request, or nil.
@@ -296,8 +308,8 @@ func (l *Limit[R, K, S]) Take(ctx context.Context, r R, d *Controller[R, S], v R
 	return v, s
 }
 
-// TakeOne takes under this limit alone, and may wait for the request's turn. The settlement is nil
-// unless the request is admitted and charged afterwards.
+// TakeOne takes under this limit alone, and may wait for the request's turn. The settlement is as for
+// Controller.Decide.
 func (l *Limit[R, K, S]) TakeOne(ctx context.Context, r R, v *Result, d *Controller[R, S]) Settlement {
 	var ok bool
 	v.Binding = l.index
@@ -314,7 +326,8 @@ func (l *Limit[R, K, S]) TakeOne(ctx context.Context, r R, v *Result, d *Control
 	limit := l.limit(key, plan)
 	upTo := d.patience(ctx, limit)
 	v.Limit, v.Quota = l.Name, l.quotaOf(limit)
-	if upTo <= 0 && !d.charges && !d.shadow && plan == nil {
+	holds := d.charges || v.Quota.InUse || l.occupies
+	if upTo <= 0 && !holds && !d.shadow && plan == nil {
 		a, err := l.Limiter.Admit(ctx, key, v.Cost)
 		v.conclude(ctx, limit, &a, err)
 		if v.Reason == limits.OverLimit && d.config.Turns != nil {
@@ -323,16 +336,19 @@ func (l *Limit[R, K, S]) TakeOne(ctx context.Context, r R, v *Result, d *Control
 		return nil
 	}
 	g, err := l.Limiter.Hold(ctx, limits.Call[K]{
-		Key: key, N: v.Cost, Patience: upTo, NoWait: d.shadow, Limit: plan, Brief: !d.charges,
+		Key: key, N: v.Cost, Patience: upTo, NoWait: d.shadow, Limit: plan, Brief: !holds,
 	})
 	if g.Wait > 0 && g.Allowed && !d.shadow && plan == nil {
 		l.describeAgain(ctx, v, key, &g)
 	}
 	v.conclude(ctx, limit, &g.Answer, err)
-	if v.Reason == limits.OverLimit && d.config.Turns != nil {
+	switch {
+	case v.Quota.InUse || l.tiers && l.occupies:
+		l.tellInUse(key, v, d.config.RetryGuess)
+	case v.Reason == limits.OverLimit && d.config.Turns != nil:
 		l.tellTurn(d.config.Turns, key, limit, g.RetryAfter, v)
 	}
-	if !d.charges || v.Reason != limits.Admitted {
+	if !holds || v.Reason != limits.Admitted {
 		return nil
 	}
 	return &grantTaken[R, S]{Grant: g, index: l.index}
@@ -406,19 +422,23 @@ func (t *grantTaken[R, S]) holds() (bits uint8) {
 
 func (t *grantTaken[R, S]) settle(ctx context.Context, used [MaxLimits]int64) (sure bool) {
 	sure = t.enforced == nil || t.enforced.settle(ctx, used)
-	switch {
-	case used[t.index] == asTaken:
-	case t.tried != nil:
+	if t.tried != nil {
 		t.settleShadow(ctx, used[t.index])
-	default:
-		sure = t.Settle(ctx, used[t.index]) == nil // to the window of the take
+		return sure
 	}
-	return sure
+	return t.settleOne(ctx, used[t.index]) == nil && sure
+}
+
+func (t *grantTaken[R, S]) settleOne(ctx context.Context, used int64) error {
+	if used == asTaken {
+		return t.Grant.Release(ctx)
+	}
+	return t.Settle(ctx, used) // to the window of the take
 }
 
 func (t *grantTaken[R, S]) settleShadow(ctx context.Context, used int64) {
 	defer t.tried.endShadow(ctx, t.index)
-	if err := t.Settle(ctx, used); err != nil {
+	if err := t.settleOne(ctx, used); err != nil {
 		t.tried.shadowFailed(ctx, t.index, err)
 	}
 }

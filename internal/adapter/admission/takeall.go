@@ -19,6 +19,7 @@ type claims struct {
 	n      int              // 0 if nothing is to be taken
 	limits [MaxLimits]int   // the index of each claim's limit
 	costs  [MaxLimits]int64 // by limit
+	inUse  bool             // whether any limit has units in use
 }
 
 // addClaims calls add for each limit with its cost. If nothing is to be taken, v has the reason.
@@ -39,6 +40,7 @@ func (d *Controller[R, S]) addClaims(
 		switch {
 		case ok:
 			c.limits[c.n], c.costs[i], quotas[i] = i, cost, p.quotaOf(limit)
+			c.inUse = c.inUse || quotas[i].InUse || p.occupies
 			c.n++
 		case p.WhenNoKey != limits.Skip:
 			v.keyless(limits.Refuse, p.Name)
@@ -74,6 +76,13 @@ func (d *Controller[R, S]) takeAll(ctx context.Context, r R, v *Result, quotas [
 	}
 	out, err := limits.AskAll(ctx, patience, all...)
 	v.Waited = out.Waited
+	if c.inUse && !out.Allowed && err == nil {
+		last := deciding.New(false)
+		for i := range out.Answers {
+			d.tellInUse(r, &c, quotas, i, &out.Answers[i].Decision, out.Answers[i].Provenance, &last)
+		}
+		out.Binding, out.RetryAfter = last.Index, last.RetryAfter
+	}
 	binding := out.Binding
 	var guess *limits.Provenance // of a refusal that is not exact
 	for i := range out.Answers {
@@ -107,7 +116,7 @@ func (d *Controller[R, S]) takeAll(ctx context.Context, r R, v *Result, quotas [
 		v.failed(ctx, errors.New("ral: a limiter refused without a reason"))
 	case !out.Allowed:
 		v.Reason, v.RetryAfter = quotas[v.Binding].reasonOf(&out.Answers[binding]), out.RetryAfter
-	case d.charges:
+	case d.charges || c.inUse:
 		s = &taken{out, c}
 	}
 	for i := range out.Answers {
@@ -138,9 +147,9 @@ func (d *Controller[R, S]) takeEngines(ctx context.Context, patience time.Durati
 		return nil
 	}
 	all := room[:c.n]
-	if patience <= 0 && charges == nil {
+	if patience <= 0 && charges == nil && !c.inUse {
 		out := engine.TakeAll(all...) // on the stack
-		d.conclude(v, quotas, &c, &out, false)
+		d.conclude(r, v, quotas, &c, &out, false)
 		return nil
 	}
 	var out engine.Outcome
@@ -153,9 +162,13 @@ func (d *Controller[R, S]) takeEngines(ctx context.Context, patience time.Durati
 		out = engine.TakeAll(all...) // after ErrClosed, answered by Config.WhenUnavailable
 		out.Waited = waited
 	}
-	d.conclude(v, quotas, &c, &out, errors.Is(err, engine.ErrCancelled))
-	if charges != nil && out.Allowed {
+	d.conclude(r, v, quotas, &c, &out, errors.Is(err, engine.ErrCancelled))
+	switch {
+	case !out.Allowed:
+	case charges != nil:
 		s = &enginesTaken{out, c.limits, charges[:c.n]}
+	case c.inUse:
+		s = &enginesTaken{out: out}
 	}
 	return s
 }
@@ -164,7 +177,7 @@ func (d *Controller[R, S]) takeEngines(ctx context.Context, patience time.Durati
 type enginesTaken struct {
 	out     engine.Outcome
 	limits  [MaxLimits]int     // the index of each claim's limit
-	charges []func(used int64) // by claim
+	charges []func(used int64) // by claim; nil if nothing is charged afterwards
 }
 
 func (t *enginesTaken) holds() uint8 { return bitsOf(t.limits[:len(t.charges)]) }
@@ -190,8 +203,15 @@ func (t *enginesTaken) settle(_ context.Context, used [MaxLimits]int64) bool {
 }
 
 // conclude completes the result of limits of engines that have decided together.
-func (d *Controller[R, S]) conclude(v *Result, quotas []Quota, c *claims, out *engine.Outcome, cancelled bool) {
+func (d *Controller[R, S]) conclude(r R, v *Result, quotas []Quota, c *claims, out *engine.Outcome, cancelled bool) {
 	v.Waited = out.Waited
+	if c.inUse && !out.Allowed && !cancelled {
+		last := deciding.New(false)
+		for i := range out.Decisions {
+			d.tellInUse(r, c, quotas, i, &out.Decisions[i], out.Provenance(i), &last)
+		}
+		out.Binding, out.RetryAfter = last.Index, last.RetryAfter
+	}
 	binding := out.Binding
 	var guess *limits.Provenance // of a refusal that is not exact
 	if !out.Allowed {
@@ -268,19 +288,19 @@ func (t *taken) settle(ctx context.Context, used [MaxLimits]int64) bool {
 }
 
 // askShadows asks the limits with Shadow about a request that the others admit. Their units are
-// settled with s, if the request is charged afterwards.
+// settled with s, if the request is charged afterwards or the units are in use.
 func (d *Controller[R, S]) askShadows(ctx context.Context, r R, v *Result, s Settlement) Settlement {
 	for i, l := range d.limiters {
 		p := d.parts[i]
 		if p == nil || !p.Shadow {
 			continue
 		}
-		grant, refused := d.askShadow(ctx, r, l, i, v.common)
+		grant, inUse, refused := d.askShadow(ctx, r, l, i, v.common)
 		if refused {
 			v.Shadowed = append(v.Shadowed, p.Name)
 			d.counters.shadowed[i].Add(1)
 		}
-		if d.charges && grant.State.Settler != nil {
+		if (d.charges || inUse) && grant.State.Settler != nil {
 			s = &grantTaken[R, S]{grant, i, d, s}
 		}
 	}
@@ -288,23 +308,23 @@ func (d *Controller[R, S]) askShadows(ctx context.Context, r R, v *Result, s Set
 }
 
 // askShadow reports whether a limit with Shadow refuses. Panics, errors and a bad cost only count.
-func (d *Controller[R, S]) askShadow(ctx context.Context, r R, l Any[R, S], index int, common int64) (g limits.Grant, refused bool) {
+func (d *Controller[R, S]) askShadow(ctx context.Context, r R, l Any[R, S], index int, common int64) (g limits.Grant, inUse, refused bool) {
 	defer d.endShadow(ctx, index)
 	of := Result{common: common}
 	n, ok := l.Of().costs(r, &of)
 	if !ok {
 		d.shadowFailed(ctx, index, fmt.Sprintf("Limit.Cost returned %d", n))
-		return g, false
+		return g, false, false
 	}
-	g, ok, err := l.hold(ctx, r, n)
+	g, inUse, ok, err := l.hold(ctx, r, n)
 	switch {
 	case err != nil:
 		d.shadowFailed(ctx, index, err)
-		return limits.Grant{}, false
+		return limits.Grant{}, false, false
 	case !ok:
-		return g, l.Of().WhenNoKey != limits.Skip
+		return g, false, l.Of().WhenNoKey != limits.Skip
 	}
-	return g, !g.Allowed
+	return g, inUse, !g.Allowed
 }
 
 // shadowCharge returns a request's used units of a limit with Shadow, or asTaken if Charge panics.

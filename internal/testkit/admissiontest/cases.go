@@ -54,6 +54,9 @@ var cases = []struct {
 	{"Shadow only reports", shadowReports},
 	{"a limit with Shadow is tried beside others", limitOnTrial},
 	{"a limit with Shadow that fails changes nothing", failingTrial},
+	{"units in use end with the request", unitsInUse},
+	{"units in use of every limiter", unitsInUseOfEveryLimiter},
+	{"units in use tell a guess", unitsInUseTellGuess},
 }
 
 func cost(r *Request) int64   { return r.Cost }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/internal/testkit/admissiontest"
+	"github.com/ral-limiter/ral/policy"
 	"github.com/ral-limiter/ral/rpclimit"
 )
 
@@ -50,6 +51,38 @@ type Messages struct{ Received, Sent int }
 func RunServer(t *testing.T, s Server) {
 	t.Run("calls are settled by how they end", s.settles)
 	t.Run("a refused message ends its stream", s.endsAtRefusal)
+	t.Run("units in use end with the call", s.unitsInUse)
+}
+
+func (s Server) unitsInUse(t *testing.T) {
+	e := admissiontest.NewEngine[string](t, policy.Must(policy.InFlight(1, time.Hour)))
+	l := forAnyCall(e, rpclimit.Options{})
+	ways := map[string]func(handler func() error) error{
+		"unary": func(handler func() error) error { return s.Unary(l, handler) },
+		"stream": func(handler func() error) error {
+			_, err := s.Stream(l, func(receive, send func() error) error {
+				return errors.Join(receive(), send(), handler(), send())
+			})
+			return err
+		},
+	}
+	for way, serve := range ways {
+		for _, want := range []error{nil, context.Canceled} {
+			for range 2 {
+				got := serve(func() error {
+					for _, other := range ways {
+						refused := other(func() error { t.Error("a second call at once"); return nil })
+						assert.Equal(t, rpclimit.CodeResourceExhausted, s.Code(refused), way)
+					}
+					return want
+				})
+				assert.ErrorIs(t, got, want, way)
+				assert.Zero(t, Taken(e, "key", 1), way)
+			}
+		}
+		assert.Panics(t, func() { _ = serve(func() error { panic("as asked") }) })
+		assert.Zero(t, Taken(e, "key", 1), "%s: a panic", way)
+	}
 }
 
 // forAnyCall returns limits under which all calls have the key "key".

@@ -1,0 +1,165 @@
+package admissiontest
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/limits"
+	"github.com/ral-limiter/ral/policy"
+)
+
+func inFlight(n int64) policy.Policy { return policy.Must(policy.InFlight(n, time.Minute)) }
+
+// within serves a request of the key "all", and calls during while it is served.
+func (d *door) within(during func()) limits.Verdict {
+	d.t.Helper()
+	return d.serve(context.Background(), Request{Key: "all", Cost: 1, Charge: 1, Serve: during})
+}
+
+func unitsInUse(t *testing.T, open Open) {
+	for _, way := range ways {
+		for name, o := range map[string]Options{
+			"alone": {}, "charged": {Charge: charge}, "shadow": {Shadow: true}, "waits": {WaitUpTo: time.Nanosecond},
+		} {
+			synctest.Test(t, func(t *testing.T) {
+				e := NewEngine[string](t, inFlight(2))
+				d := newDoor(t, open, o, inWay(t, way, Limit{Limiter: e})...)
+				for range 3 {
+					first := d.within(func() {
+						assert.EqualValues(t, 1, left(e, "all"), "%s, %s", way, name)
+						d.within(func() {
+							assert.EqualValues(t, 0, left(e, "all"), "%s, %s", way, name)
+							third := d.within(nil)
+							assert.Equal(t, limits.OverLimit, third.Reason, "%s, %s", way, name)
+							assert.Equal(t, "limit", third.Limit)
+						})
+						assert.EqualValues(t, 1, left(e, "all"), "%s, %s", way, name)
+					})
+					assert.Equal(t, limits.Admitted, first.Reason)
+					assert.EqualValues(t, 2, left(e, "all"), "%s, %s", way, name)
+				}
+				assert.Zero(t, e.Stats().Overstayed)
+			})
+		}
+		synctest.Test(t, func(t *testing.T) {
+			e := NewEngine[string](t, inFlight(2))
+			panics := func(*Request) int64 { panic("as asked") }
+			d := newDoor(t, open, Options{}, inWay(t, way, Limit{Limiter: e, Charge: panics})...)
+			assert.PanicsWithValue(t, "as asked", func() { d.within(nil) })
+			assert.EqualValues(t, 2, left(e, "all"), "%s: a panic of Charge", way)
+		})
+	}
+	synctest.Test(t, func(t *testing.T) { // tried beside others
+		for _, charged := range []func(r *Request) int64{nil, charge} {
+			e := NewEngine[string](t, inFlight(1))
+			d := newDoor(t, open, Options{Charge: charged}, Limit{Name: "live", Limiter: Hourly[string](t, 100)}, Limit{Limiter: e, Shadow: true})
+			for range 2 {
+				first := d.within(func() {
+					assert.Zero(t, left(e, "all"))
+					second := d.within(nil)
+					assert.Equal(t, []string{"limit"}, second.Shadowed)
+				})
+				assert.Empty(t, first.Shadowed)
+				assert.EqualValues(t, 1, left(e, "all"))
+			}
+		}
+	})
+}
+
+// Limiters hide their limit from an adapter in different ways.
+func unitsInUseOfEveryLimiter(t *testing.T, open Open) {
+	synctest.Test(t, func(t *testing.T) {
+		e, rate := NewEngine[string](t, inFlight(1)), Hourly[string](t, 100)
+		tiered, err := engine.NewTiered[string](engine.Config{Policy: inFlight(50)}, inFlight(1))
+		require.NoError(t, err)
+		defer func() { assert.NoError(t, tiered.Close()) }()
+		live, err := limits.NewTrial(limits.TrialConfig[string]{Live: e, Candidate: NewEngine[string](t, inFlight(1))})
+		require.NoError(t, err)
+		candidate := NewEngine[string](t, inFlight(1))
+		tried, err := limits.NewTrial(limits.TrialConfig[string]{Live: rate, Candidate: candidate})
+		require.NoError(t, err)
+		plan := func(r *Request) policy.Policy { return r.Plan }
+		for name, l := range map[string]Limit{
+			"live":     {Limiter: live},
+			"hidden":   {Limiter: Remote[string](e)},
+			"any key":  {Limiter: limits.ForAnyKey[string](NewEngine[struct{}](t, inFlight(1)))},
+			"tiered":   {Limiter: tiered},
+			"Brief":    {Limiter: e, PolicyFor: plan},
+			"two keys": {Limiter: e, Key: func(*Request) string { return "other" }},
+		} {
+			for _, all := range [][]Limit{{l}, {{Name: "rate", Limiter: rate}, l}} {
+				d := newDoor(t, open, Options{}, all...)
+				for range 2 {
+					first := d.within(func() {
+						second := d.within(nil)
+						assert.Equal(t, limits.OverLimit, second.Reason, name)
+						assert.LessOrEqual(t, second.RetryAfter, time.Second, name)
+						assert.GreaterOrEqual(t, second.RetryAfter, time.Second/2, name)
+					})
+					assert.Equal(t, limits.Admitted, first.Reason, name)
+				}
+			}
+		}
+		d := newDoor(t, open, Options{}, Limit{Limiter: tried})
+		d.within(func() { assert.Zero(t, left(candidate, "all")) })
+		assert.EqualValues(t, 1, left(candidate, "all"), "a candidate")
+
+		e = NewEngine[string](t, inFlight(3))
+		d = newDoor(t, open, Options{}, Limit{Limiter: e, PolicyFor: plan})
+		d.serve(context.Background(), Request{Key: "all", Plan: inFlight(1), Serve: func() {
+			v := d.serve(context.Background(), Request{Key: "all", Plan: inFlight(1)})
+			assert.Equal(t, limits.OverLimit, v.Reason)
+			assert.Equal(t, limits.Admitted, d.within(nil).Reason)
+		}})
+		assert.EqualValues(t, 3, left(e, "all"), "a plan")
+	})
+}
+
+func unitsInUseTellGuess(t *testing.T, open Open) {
+	for _, way := range ways {
+		synctest.Test(t, func(t *testing.T) {
+			e := NewEngine[string](t, inFlight(1))
+			d := newDoor(t, open, Options{Spread: time.Hour}, inWay(t, way, Limit{Limiter: e})...)
+			told := map[time.Duration]bool{}
+			d.within(func() {
+				for range 100 {
+					v := d.within(nil)
+					assert.GreaterOrEqual(t, v.RetryAfter, time.Second/2, way)
+					assert.LessOrEqual(t, v.RetryAfter, time.Second, way)
+					assert.LessOrEqual(t, v.Decision.ResetAfter, time.Second, way)
+					told[v.RetryAfter] = true
+				}
+				assert.Greater(t, len(told), 50, "%s: they come back at different times", way)
+				time.Sleep(time.Minute + time.Minute/8 - 10*time.Millisecond)
+				assert.LessOrEqual(t, d.within(nil).RetryAfter, 10*time.Millisecond, "%s: the unit ends by itself", way)
+
+				require.NoError(t, e.Block("all", time.Hour))
+				v := d.within(nil)
+				assert.Equal(t, limits.OverLimit, v.Reason, way)
+				if way != "mixed" { // it hides that a block refuses
+					assert.Greater(t, v.RetryAfter, 59*time.Minute, "%s: a block is no guess", way)
+				}
+			})
+		})
+	}
+	synctest.Test(t, func(t *testing.T) {
+		for _, hide := range []func(limits.Limiter[string]) limits.Limiter[string]{
+			func(l limits.Limiter[string]) limits.Limiter[string] { return l }, Remote[string],
+		} {
+			e := NewEngine[string](t, inFlight(1))
+			rate := NewEngine[string](t, policy.Must(policy.FixedWindow(1, 10*time.Second)))
+			d := newDoor(t, open, Options{}, Limit{Limiter: hide(e)}, Limit{Name: "rate", Limiter: rate})
+			d.within(func() {
+				v := d.within(nil)
+				assert.Equal(t, "rate", v.Limit, "the unit may end sooner than its longest time")
+				assert.Equal(t, 10*time.Second, v.RetryAfter.Round(time.Second))
+			})
+		}
+	})
+}
