@@ -53,13 +53,18 @@ type ParseError struct {
 }
 
 // Error marks the place by a caret, for example: ral: limit "funnel 100, 10/^x" at byte 15: want
-// a unit of time: ns, us, ms, s, m, h or d.
+// a unit of time: ns, us, ms, s, m, h or d. For a text in the notation of other programs it has the
+// text to write, for example: ral: limit "^10/min" at byte 0: write "window 10/m".
 func (e *ParseError) Error() string {
 	offset := min(max(e.Offset, 0), len(e.Text))
 	message := "want " + e.Want
 	var field *FieldError
 	if errors.As(e.Err, &field) {
 		message = fmt.Sprintf("%s is %v, want %s", field.Field, field.Value, e.Want)
+	} else if limit, isExample := suggestion(e.Text); isExample {
+		message = fmt.Sprintf("write a limit such as %q", limit)
+	} else if limit != nil {
+		message = fmt.Sprintf("write %q", limit)
 	}
 	return fmt.Sprintf("ral: limit %q at byte %d: %s", e.Text[:offset]+"^"+e.Text[offset:], offset, message)
 }
@@ -154,13 +159,7 @@ func (p *parser) limit() (Policy, error) {
 		"window": p.window, "sliding": p.sliding, "at": p.atMost, "in": p.inFlight,
 	}[p.word()]
 	if !ok {
-		const limits = "a limit: funnel, queue, bursty, warming up, window, sliding, at most or in flight, as in "
-		like := likeFunnel
-		window := "window " + strings.TrimPrefix(strings.TrimPrefix(p.text[start:], "fixed "), "window ")
-		if _, err := Parse(window); err == nil {
-			like = window
-		}
-		p.fault(start, limits+like)
+		p.fault(start, "a limit: funnel, queue, bursty, warming up, window, sliding, at most or in flight, as in "+likeFunnel)
 		return nil, p.err
 	}
 	return read()

@@ -68,8 +68,8 @@ func TestParseErrors(t *testing.T) {
 	long := "funnel 1" + strings.Repeat("0", 300)
 	for _, c := range []struct{ text, want string }{
 		{"^", "a limit: funnel, queue, bursty, warming up, window, sliding, at most or in flight, as in funnel 100, 10/s"},
-		{"^1000/h", "a limit: funnel, queue, bursty, warming up, window, sliding, at most or in flight, as in window 1000/h"},
-		{" ^fixed window 5/10m aligned", "a limit: funnel, queue, bursty, warming up, window, sliding, at most or in flight, as in window 5/10m aligned"},
+		{"^1000/h", "a limit: funnel, queue, bursty, warming up, window, sliding, at most or in flight, as in funnel 100, 10/s"},
+		{" ^fixed window 5/10m aligned", "a limit: funnel, queue, bursty, warming up, window, sliding, at most or in flight, as in funnel 100, 10/s"},
 		{"funnel ^", "a number, such as 100, 10k or 2M"},
 		{"funnel ^-1, 10/s", "a number, such as 100, 10k or 2M"},
 		{"funnel 100 ^10/s", `",", as in funnel 100, 10/s`},
