@@ -1,4 +1,5 @@
-// Command ral looks at the limits of programs that mount package inspect, and tries limits on access logs.
+// Command ral looks at the limits of programs that mount package inspect, tries limits on access logs,
+// and checks files of limits.
 //
 //	ral top http://localhost:7725/          # live: which keys owe most, and which are refused most
 //	ral top http://localhost:7725/ -once    # the same once, as text
@@ -28,16 +29,26 @@ func main() {
 	stop()
 	if err != nil && !errors.Is(err, flag.ErrHelp) {
 		fmt.Fprintln(os.Stderr, "ral:", err)
-		if errors.Is(err, errFailIf) {
-			os.Exit(3)
-		}
-		os.Exit(1)
+		os.Exit(exitStatus(err))
 	}
+}
+
+// exitStatus returns the exit status for an error of a command.
+func exitStatus(err error) int {
+	switch {
+	case errors.Is(err, errFailIf):
+		return 3
+	case errors.Is(err, errUsage):
+		return 2
+	}
+	return 1
 }
 
 const usage = `Usage: ral top [flags] [URL]
        ral replay [flags] file ...
        ral suggest [flags] file ...
+       ral check file ...
+       ral diff old new
        ral version
 
 Top shows the limits of a program that mounts package inspect at the URL, by default
@@ -72,6 +83,9 @@ func run(ctx context.Context, args []string, stdin io.Reader, out, problems io.W
 			return fmt.Errorf("%s: %w", args[0], err)
 		}
 		return nil
+	}
+	if len(args) > 0 && fileCommands[args[0]].run != nil {
+		return runOnFiles(args[0], args[1:], out, problems)
 	}
 	s, err := parse(args, problems)
 	if err != nil {
@@ -134,7 +148,7 @@ func parse(args []string, problems io.Writer) (s settings, err error) {
 		if len(args) > 0 && (args[0] == "-h" || args[0] == "-help" || args[0] == "--help" || args[0] == "help") {
 			return s, flag.ErrHelp
 		}
-		return s, errors.New("want a command: top, replay, suggest or version")
+		return s, errors.New("want a command: top, replay, suggest, check, diff or version")
 	}
 	if err := flags.Parse(args[1:]); err != nil {
 		return s, err
