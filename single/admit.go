@@ -7,6 +7,7 @@ import (
 
 	"github.com/ral-limiter/ral/internal/core/decide"
 	"github.com/ral-limiter/ral/internal/core/seam"
+	"github.com/ral-limiter/ral/internal/core/underway"
 	"github.com/ral-limiter/ral/internal/core/waitline"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
@@ -111,7 +112,7 @@ func (h *held) pack() limits.GrantState {
 	r := &h.receipt
 	return limits.GrantState{
 		Settler: limiterSettler{h.limiter}, Ref: r.terms,
-		Words: [...]int64{h.n, int64(r.takenAt), int64(r.before), int64(r.after), int64(r.returned), int64(h.wait), int64(r.id), 0},
+		Words: [...]int64{r.N, int64(r.At), int64(r.Before), int64(r.After), int64(r.Returned), int64(r.Wait), int64(r.ID), 0},
 	}
 }
 
@@ -124,9 +125,9 @@ func (l limiterSettler) Settle(_ context.Context, state limits.GrantState, used 
 		l.Refund(-min(used-w[0], decide.MostCharge(l.Limit())))
 		return nil
 	}
-	h := held{limiter: l.Limiter, n: w[0], wait: time.Duration(w[5]), receipt: receipt{
-		terms: state.Ref.(*terms), takenAt: policy.Instant(w[1]), before: uint64(w[2]), after: uint64(w[3]), returned: uint64(w[4]), id: uint64(w[6]),
-	}}
+	h := held{l.Limiter, receipt{state.Ref.(*terms), underway.Taken{
+		N: w[0], At: policy.Instant(w[1]), Before: uint64(w[2]), After: uint64(w[3]), Returned: uint64(w[4]), Wait: time.Duration(w[5]), ID: uint64(w[6]),
+	}}}
 	h.keep(used)
 	return nil
 }

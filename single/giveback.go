@@ -10,11 +10,7 @@ import (
 )
 
 // This file lowers the word (as does SetPolicy). Each call holds Limiter.mu while it reads the word
-// and swaps it, so the terms do not change meanwhile. Takes go on. A take never recreates an
-// earlier word, so with a single goroutine lowering it, an unchanged word is an untouched word.
-
-// resetUnits count as given back by a reset, so that earlier reservations can give back no more.
-const resetUnits = 1 << 33
+// and swaps it, so the terms do not change meanwhile. Takes go on: see underway.Log.GiveBack.
 
 // Reserve takes n units if they can be used within patience. Use them after the decision's Wait.
 // With zero patience that is at once, except under a policy.Queue, which delays calls by up to its
@@ -27,7 +23,7 @@ func (l *Limiter) Reserve(n int64, patience time.Duration) (r Reservation) {
 
 func (l *Limiter) reserve(q *request, d *policy.Decision, h *held) {
 	l.takeLogged(q, d, &h.receipt)
-	h.limiter, h.n, h.wait = l, q.n, d.Wait
+	h.limiter = l
 }
 
 // takeLogged is take, and remembers a take that may be given back, or a charge beside it.
@@ -40,8 +36,8 @@ func (l *Limiter) takeLogged(q *request, d *policy.Decision, r *receipt) {
 	defer l.mu.Unlock()
 	l.take(q, d, r)
 	if r.terms != nil && d.Wait == 0 {
-		m := underway.Mark{Word: r.after, Returned: r.returned}
-		r.id = r.terms.log.Add(r.terms.policy, r.before, m, r.takenAt, q.n)
+		m := underway.Mark{Word: r.After, Returned: r.Returned}
+		r.ID = r.terms.log.Add(r.terms.policy, r.Before, m, r.At, q.n)
 	}
 }
 
@@ -85,81 +81,25 @@ func (r *Reservation) Keep(n int64) { r.held.keep(n) }
 // held records a take, to be given back. The zero held holds nothing.
 type held struct {
 	limiter *Limiter
-	n       int64
-	wait    time.Duration
 	receipt receipt
 }
 
-func (h *held) starts() policy.Instant { return h.receipt.takenAt + policy.Instant(h.wait) }
+func (h *held) starts() policy.Instant { return h.receipt.At + policy.Instant(h.receipt.Wait) }
 
 func (h *held) keep(n int64) {
 	r := h.receipt
 	h.receipt = receipt{}
-	back := h.n - max(n, 0)
-	if r.terms == nil || back <= 0 {
+	n = max(n, 0)
+	if r.terms == nil || n >= r.N {
 		return
 	}
 	l, t := h.limiter, r.terms
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.terms.Load() != t {
-		return // SetPolicy has replaced the terms
+	// SetPolicy may have replaced the terms.
+	if l.terms.Load() == t {
+		t.log.GiveBack(&t.word, &t.returned, t.policy, &r.Taken, n, l.time.now)
 	}
-	others := t.returned.Load() - r.returned
-	if others >= resetUnits {
-		return // Reset has given them back
-	}
-	units := min(uint64(back), resetUnits)
-	for {
-		word := t.word.Load()
-		untouched := word == r.after && others == 0
-		m := underway.Mark{Word: word, Returned: t.returned.Load()}
-		next, logged := t.log.Settle(r.id, m, h.n-back)
-		ok := logged
-		if !ok && untouched {
-			if next, ok = h.replayWith(r, h.n-back); ok && t.restorer != nil {
-				next = min(t.restorer.Restore(word, next, l.time.now()), policy.MaxWord)
-			}
-		}
-		if !ok {
-			// Read the clock again: some units may have drained since.
-			next = r.cancelLater(word, l.time.now(), back, int64(others))
-			if logged = t.log.Correct(m, next); next == word || !logged {
-				return
-			}
-		}
-		if !ok || !untouched {
-			t.returned.Add(units)
-		}
-		if t.word.CompareAndSwap(word, next) {
-			if logged {
-				t.log.Settled(underway.Mark{Word: next, Returned: t.returned.Load()})
-			}
-			return
-		}
-	}
-}
-
-// replayWith returns the word as if the take had been of n. ok is false if its turn would have been
-// at another time: its units might lie in another window.
-func (h *held) replayWith(r receipt, n int64) (next uint64, ok bool) {
-	if n == 0 {
-		return r.before, true
-	}
-	next, d := r.terms.policy.Take(r.before, r.takenAt, n, forever)
-	return next, d.Allowed && d.Wait == h.wait && next <= policy.MaxWord
-}
-
-// cancelLater returns the word after giving back units of a take that others followed.
-func (r receipt) cancelLater(word uint64, now policy.Instant, back, others int64) (next uint64) {
-	if r.terms.refunder == nil {
-		return word
-	}
-	next = r.terms.refunder.Cancel(word, r.after, r.takenAt, now, back, others)
-	if next > policy.MaxWord {
-		return word
-	}
-	return next
 }
 
 // Refund gives n units back, for costs known only afterwards: take an estimate, then refund the
@@ -193,7 +133,7 @@ func (l *Limiter) Refund(n int64) (d policy.Decision) {
 			// Survive a policy that breaks its contract.
 			return policy.Decision{Limit: d.Limit, RetryAfter: policy.Never}
 		}
-		t.returned.Add(uint64(min(n, resetUnits)))
+		t.returned.Add(uint64(min(n, underway.ResetUnits)))
 		if t.word.CompareAndSwap(word, next) {
 			return d
 		}
@@ -212,7 +152,7 @@ func (l *Limiter) Reset() bool {
 	if t.word.Load() == 0 {
 		return false
 	}
-	t.returned.Add(resetUnits)
+	t.returned.Add(underway.ResetUnits)
 	word := t.word.Swap(0)
 	return t.policy.FreshAt(word) > l.time.now()
 }

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/ral-limiter/ral/internal/core/decide"
+	"github.com/ral-limiter/ral/internal/core/underway"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -23,11 +24,8 @@ const (
 
 // receipt records a take's effect on the word. The zero receipt recorded nothing.
 type receipt struct {
-	terms         *terms
-	before, after uint64
-	takenAt       policy.Instant
-	returned      uint64 // terms.returned before the take
-	id            uint64 // in terms.log
+	terms *terms
+	underway.Taken
 }
 
 // take answers q in d, records allowed units, and fills a non-nil r. It is the only loop that
@@ -58,7 +56,7 @@ func (l *Limiter) take(q *request, d *policy.Decision, r *receipt) {
 		// A successful swap hands the units to this call.
 		if t.word.CompareAndSwap(word, next) {
 			if r != nil {
-				*r = receipt{terms: t, before: word, after: next, takenAt: now, returned: returned}
+				*r = receipt{t, underway.Taken{Before: word, After: next, At: now, N: q.n, Wait: d.Wait, Returned: returned}}
 			}
 			return
 		}

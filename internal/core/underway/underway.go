@@ -16,6 +16,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 	"weak"
 
 	"github.com/ral-limiter/ral/internal/core/seam"
@@ -165,6 +166,97 @@ func (l *Log) Settled(m Mark) { l.mark = m }
 func (l *Log) Drop() {
 	clear(l.takes)
 	l.takes = l.takes[:0]
+}
+
+// ResetUnits count as given back by a reset, so that takes from before it give nothing back.
+const ResetUnits = 1 << 33
+
+// Taken is a take of N units that brought a word from Before to After. The zero Taken has no effect.
+type Taken struct {
+	Before, After uint64
+	At            policy.Instant
+	N             int64
+	// Wait is the delay until the take's turn.
+	Wait time.Duration
+	// Returned is the count of returned units from before the word was read.
+	Returned uint64
+	// ID is of Log.Add, or 0.
+	ID uint64
+}
+
+// GiveBack lowers a word as if the take had been of used units, fewer than it was. p is the limit of
+// the take. returned counts the units that were given back to the word: it grows before the word is
+// lowered, by at least as many. l may be nil.
+//
+// Only one goroutine at a time may lower the word. Takes go on meanwhile. A take never recreates an
+// earlier word, so an unchanged word is an untouched word.
+//
+// GiveBack returns by how much it lowered the word. exact reports whether the word is now as if the
+// take had been of used units from the beginning. Otherwise less came back.
+func (l *Log) GiveBack(
+	word, returned *atomic.Uint64, p policy.Policy, t *Taken, used int64, now func() policy.Instant,
+) (lowered uint64, exact bool) {
+	others := returned.Load() - t.Returned
+	if others >= ResetUnits {
+		return 0, false
+	}
+	if l == nil {
+		l = &Log{}
+	}
+	back := t.N - used
+	for {
+		present := word.Load()
+		untouched := present == t.After && others == 0
+		m := Mark{Word: present, Returned: returned.Load()}
+		next, settled := l.Settle(t.ID, m, used)
+		exact, logged := settled, settled
+		if !exact && untouched {
+			if next, exact = t.again(p, used); exact {
+				if restorer, ok := p.(policy.Restorer); ok {
+					next = min(restorer.Restore(present, next, now()), policy.MaxWord)
+				}
+			}
+		}
+		if !exact {
+			// The clock is read after the word: some units may have drained since the take.
+			next = t.cancelLater(p, present, now(), back, others)
+			if logged = l.Correct(m, next); next == present || !logged {
+				return 0, false
+			}
+		}
+		if !exact || !untouched {
+			returned.Add(min(uint64(back), ResetUnits))
+		}
+		if word.CompareAndSwap(present, next) {
+			if logged {
+				l.Settled(Mark{Word: next, Returned: returned.Load()})
+			}
+			return present - min(next, present), exact
+		}
+	}
+}
+
+// again returns the word as if the take had been of n units. ok is false if its turn would have been
+// at another time: its units might lie in another window.
+func (t *Taken) again(p policy.Policy, n int64) (next uint64, ok bool) {
+	if n == 0 {
+		return t.Before, true
+	}
+	next, d := p.Take(t.Before, t.At, n, policy.Never)
+	return next, d.Allowed && d.Wait == t.Wait && next <= policy.MaxWord
+}
+
+// cancelLater returns the word after giving back units of a take that others followed.
+func (t *Taken) cancelLater(p policy.Policy, word uint64, now policy.Instant, back int64, others uint64) (next uint64) {
+	refunder, ok := p.(policy.Refunder)
+	if !ok {
+		return word
+	}
+	next = refunder.Cancel(word, t.After, t.At, now, back, int64(others))
+	if next > policy.MaxWord {
+		return word
+	}
+	return next
 }
 
 // A Logs has at most 4,096 places, in sets of 16. Sets leave room for keys whose hashes are near to each
