@@ -63,6 +63,7 @@ check: needs
 		$(if $(SDKS),"sdks: $(GO) test -count=1 ./test/sdks") \
 		"schedules: $(GO) test -count=1 -run ^TestSchedules ./table" \
 		"simulation: $(GO) test -count=1 -run ^TestSeeds ./test/torture/simulation -first 100001 -seeds 50000" \
+		"shares: $(GO) test -count=1 -run ^TestSharesHoldTheirBound ./engine" \
 		"linear: $(GO) test -count=1 -run ^TestLinearizable ./test/torture/linear -for 10s" \
 		"properties: $(GO) test -count=1 ./test/torture/properties -for 10s" \
 		"oracle: $(GO) test -count=1 ./cmd/rald/oracle -pairs 10000 -seed 100001"

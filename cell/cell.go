@@ -70,7 +70,7 @@ func New[K comparable](o Options[K]) (*Cell[K], Control[K]) {
 		epoch:         o.Epoch,
 		first:         o.First,
 		clock:         o.Clock,
-		guarded:       mayNotHash[K](),
+		guarded:       MayNotHash[K](),
 		policyFor:     o.PolicyFor,
 		anchor:        o.Anchor,
 		queue:         o.Queue,

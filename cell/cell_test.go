@@ -36,7 +36,7 @@ func TestTallyIsStriped(t *testing.T) {
 		})
 	}
 	all.Wait()
-	admitted, refused, blocked := counts.sum()
+	admitted, refused, blocked := counts.Sum()
 	assert.EqualValues(t, goroutines*each, admitted)
 	assert.EqualValues(t, 2*goroutines*each, refused)
 	assert.Zero(t, blocked)
@@ -96,12 +96,12 @@ func TestTypesThatMayNotHash(t *testing.T) {
 		c chan any
 	}
 	type nested struct{ in [1]struct{ x any } }
-	assert.False(t, mayNotHash[string]())
-	assert.False(t, mayNotHash[float64]())
-	assert.False(t, mayNotHash[plain]())
-	assert.True(t, mayNotHash[any]())
-	assert.True(t, mayNotHash[error]())
-	assert.True(t, mayNotHash[nested]())
+	assert.False(t, MayNotHash[string]())
+	assert.False(t, MayNotHash[float64]())
+	assert.False(t, MayNotHash[plain]())
+	assert.True(t, MayNotHash[any]())
+	assert.True(t, MayNotHash[error]())
+	assert.True(t, MayNotHash[nested]())
 }
 
 type uncomparable struct {

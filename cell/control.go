@@ -47,7 +47,7 @@ func (k Control[K]) Stats() Stats {
 		Late:               by[late].Load(),
 		Cancelled:          by[ended].Load() + by[shut].Load(),
 	}
-	s.Admitted, s.OverLimit, s.Blocked = k.c.tally.sum()
+	s.Admitted, s.OverLimit, s.Blocked = k.c.tally.Sum()
 	s.Refused = s.OverLimit + s.Blocked + s.Misfits + s.UnavailableRefused + s.FullRefused + s.Crowded + s.Late + s.Cancelled
 	s.Unavailable = s.UnavailableRefused + k.c.admittedBy[unavailable].Load()
 	s.Full = s.FullRefused + k.c.admittedBy[full].Load()

@@ -13,13 +13,17 @@ func (c *Cell[K]) hash(key K) (hash uint64, ok bool) {
 	return maphash.Comparable(c.seed, key), true
 }
 
-func (c *Cell[K]) guardedHash(key K) (hash uint64, ok bool) {
+func (c *Cell[K]) guardedHash(key K) (hash uint64, ok bool) { return GuardedHash(c.seed, key) }
+
+// GuardedHash returns the hash of a key of a type for which MayNotHash is true. ok is false if the key
+// has none.
+func GuardedHash[K comparable](seed maphash.Seed, key K) (hash uint64, ok bool) {
 	// A panic costs some microseconds. For most such keys the type tells without a panic.
 	if t := reflect.TypeOf(any(key)); t != nil && !t.Comparable() {
 		return 0, false
 	}
 	defer func() { _ = recover() }()
-	return maphash.Comparable(c.seed, key), true
+	return maphash.Comparable(seed, key), true
 }
 
 // Hash returns the key's hash, for Offer and to order the keys of a call. If ok is false it has
@@ -29,8 +33,8 @@ func (c *Cell[K]) Hash(key K) (hash uint64, ok bool) { return c.hash(key) }
 // Seed returns the seed of Hash.
 func (c *Cell[K]) Seed() maphash.Seed { return c.seed }
 
-// mayNotHash reports whether a K may be impossible to hash: K holds an interface.
-func mayNotHash[K comparable]() bool { return holdsInterface(reflect.TypeFor[K]()) }
+// MayNotHash reports whether a K may be impossible to hash: K holds an interface.
+func MayNotHash[K comparable]() bool { return holdsInterface(reflect.TypeFor[K]()) }
 
 func holdsInterface(t reflect.Type) bool {
 	switch t.Kind() {

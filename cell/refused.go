@@ -146,7 +146,7 @@ func (c *Cell[K]) addRefusal(key K, weight uint64) {
 }
 
 func (c *Cell[K]) refusedInAll() uint64 {
-	_, n, blocked := c.tally.sum()
+	_, n, blocked := c.tally.Sum()
 	for i := range c.refusedBy {
 		n += c.refusedBy[i].Load()
 	}

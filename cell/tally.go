@@ -49,11 +49,12 @@ func (t *Tally) CountRefused() { t.mine().refused.Add(1) }
 
 // Refused returns how many CountRefused counted. It never decreases.
 func (t *Tally) Refused() uint64 {
-	_, refused, _ := t.sum()
+	_, refused, _ := t.Sum()
 	return refused
 }
 
-func (t *Tally) sum() (admitted, refused, blocked uint64) {
+// Sum returns the counts. None ever decreases.
+func (t *Tally) Sum() (admitted, refused, blocked uint64) {
 	for i := range t.stripes {
 		admitted += t.stripes[i].admitted.Load()
 		refused += t.stripes[i].refused.Load()

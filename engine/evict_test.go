@@ -65,7 +65,7 @@ func TestFloodNeitherGrowsTheTableNorForgivesTheVictim(t *testing.T) {
 		require.True(t, e.Choke(fmt.Sprintf("regular-%08d", i)))
 	}
 	settled(t, e)
-	full := heap()
+	full := heapInUse()
 
 	together(callers, func(c int) {
 		for i := range flood / callers {
@@ -81,7 +81,7 @@ func TestFloodNeitherGrowsTheTableNorForgivesTheVictim(t *testing.T) {
 	settled(t, e)
 	assert.False(t, e.Choke("victim"), "the flood has washed the victim out")
 	assert.LessOrEqual(t, e.Len(), maxKeys)
-	after := heap()
+	after := heapInUse()
 	assert.LessOrEqual(t, float64(after), 1.2*float64(full), "heap: %d full, %d after the flood", full, after)
 	s := e.Stats()
 	assert.Zero(t, s.Unavailable)
@@ -89,7 +89,7 @@ func TestFloodNeitherGrowsTheTableNorForgivesTheVictim(t *testing.T) {
 	t.Logf("heap: %d KiB full, %d KiB after %d new keys, %d evicted", full>>10, after>>10, flood, s.Evicted)
 }
 
-func heap() uint64 {
+func heapInUse() uint64 {
 	runtime.GC()
 	runtime.GC()
 	var m runtime.MemStats

@@ -206,6 +206,9 @@ func (l *Log) GiveBack(
 	back := t.N - used
 	for {
 		present := word.Load()
+		if present > policy.MaxWord {
+			return 0, false // it is no word any more
+		}
 		untouched := present == t.After && others == 0
 		m := Mark{Word: present, Returned: returned.Load()}
 		next, settled := l.Settle(t.ID, m, used)

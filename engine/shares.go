@@ -1,0 +1,359 @@
+package engine
+
+import (
+	"fmt"
+	"math"
+	"math/big"
+	"reflect"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/ral-limiter/ral/cell"
+	"github.com/ral-limiter/ral/internal/core/shape"
+	"github.com/ral-limiter/ral/internal/core/underway"
+	"github.com/ral-limiter/ral/policy"
+	"github.com/ral-limiter/ral/supervisor"
+)
+
+// Shares holds the calls of all tenants together to one limit, and shares it among them. A tenant
+// always gets its guarantee, what others leave idle is lent, and a guarantee that was lent is back at
+// once. Call NewShares to make one; the zero value is of no use. Its methods are safe for concurrent
+// use. It starts no goroutine.
+//
+// # How it decides
+//
+// The group has a funnel of capacity C that drains at the rate R. A part of it, a funnel (B, G), is
+// reserved for guarantees. Each tenant's guarantee is a funnel out of that reserve. A call takes its
+// units from the tenant's own funnel if that has room, and the group is charged with them in any
+// case. Otherwise the call borrows, whole or not at all: from the group alone, if that holds at most
+// C-B units afterwards, and from the tenant's ceiling if it has one. A call for more units than both
+// the guarantee's capacity and C-B is refused with policy.Never.
+//
+// # The bound
+//
+// The group never holds more than C units. Consider an instant at which it is not empty, and the last
+// loan before it, or the last instant before it at which the group was empty. The group held at most
+// C-B then. In the time t since, only guaranteed units were added. A tenant's funnel with capacity b
+// and rate g admits at most b + g*t in a time t, so all together admit at most B + G*t, as the
+// guarantees' capacities and rates add up to no more. R*t has drained meanwhile, and G is at most R.
+// So no call with room in its own funnel has to be refused, no unit is taken back from a tenant, and
+// calls for up to C-B units use all of R.
+//
+// A call changes two words, its own funnel's first, both at the instant at which it began. If no call
+// takes longer than d from that instant to its second word, the group may hold d*G units more: those of
+// calls that began up to d before the last loan, and charged the group after it. Reserve takes a guarantee
+// ahead by its patience p at the most, which adds p*G. So the bound is C + G*(p+d).
+//
+// A give-back keeps the bound for one of two reasons. If it was exact, both words are as if the call
+// had not been made. Otherwise the group gives back first, and the own funnel at most as many units.
+//
+// # What it remembers
+//
+// A tenant with a guarantee has an entry of about 145 bytes, and its key. The entry leaves Config.Idle
+// after the tenant owes nothing, when another tenant needs an entry, and the guarantee returns to the
+// reserve with it. A tenant without an entry only borrows, and needs no memory. A ceiling has an entry
+// of its own, from the tenant's first loan.
+type Shares[K comparable] struct {
+	config SharesConfig[K]
+	time   timeSource
+	total  bucket
+	// whole and lend read and write the group's word for guaranteed and for borrowed units.
+	whole, lend bucket
+	groupTicks  uint64 // of a unit of the group
+
+	own      accounts[K]
+	ceilings accounts[K]
+	events   *supervisor.Mailbox[Event]
+	closed   atomic.Bool
+
+	// mu guards the reserve, and which tenants have accounts. It is locked after giving.
+	mu      sync.Mutex
+	reserve reserve
+
+	// giving is held by calls that may give back, and by calls that do: see underway.Log. It guards
+	// logs and groupLog.
+	giving   sync.Mutex
+	logs     underway.Logs[account]
+	groupLog underway.EntryLog[account]
+
+	_     [128]byte
+	group account
+	_     [128]byte
+
+	// guaranteed also counts refused calls, and borrowed unguaranteed calls.
+	guaranteed, borrowed cell.Tally
+	unguaranteedSeen     atomic.Bool
+}
+
+// SharesConfig configures Shares. Total is required.
+type SharesConfig[K comparable] struct {
+	// Config has the general settings: Name, Idle, MaxKeys (of tenants with a guarantee, and as many
+	// with a ceiling), Clock, PackageTime and OnEvent. Others must be zero. Policy is Total's.
+	Config Config
+
+	// Total is the limit of all tenants together, a policy.Funnel that drains within 4 years.
+	Total policy.Policy
+
+	// Reserved is the part of Total out of which guarantees come, a policy.Funnel. Its capacity must
+	// be below Total's, and its rate not above Total's as that is rounded. nil is the sum of the
+	// guarantees of Tenants.
+	Reserved policy.Policy
+
+	// Tenants are known in advance: NewShares takes their guarantees out of the reserve for good, and
+	// refuses a configuration that has no room for them.
+	Tenants []K
+
+	// Guarantee returns a tenant's guarantee, a policy.Funnel, or nil for none. It is asked when a
+	// tenant without an entry calls, so it should be fast and safe for concurrent use. A tenant that is not
+	// in Tenants gets its guarantee out of what is left of the reserve: that is, the capacity and
+	// the rate, rounded as its constructor says. Otherwise it has none, and only borrows: see
+	// SharesStats.Unguaranteed. OnEvent receives a supervisor.Notice when that begins. The guarantee returns
+	// to the reserve when the tenant's entry leaves. A result that is no funnel counts as none.
+	Guarantee func(tenant K) policy.Policy
+
+	// Ceiling returns a policy.Funnel that holds the units that a tenant borrows, or nil for none.
+	// It is asked when a tenant without an entry for it borrows. A tenant borrows nothing if the result is
+	// no funnel, or if MaxKeys others have entries.
+	Ceiling func(tenant K) policy.Policy
+}
+
+// maxDrain is the longest time in which Total may drain. The whole depth of the group's word is twice
+// as long: a call may be ahead by as much again.
+const maxDrain = policy.Instant(1) << 57
+
+// NewShares checks the configuration, and returns shares in which no unit is used. The error is a
+// *policy.FieldError. Capacities and rates are compared exactly.
+func NewShares[K comparable](config SharesConfig[K]) (*Shares[K], error) {
+	bad := func(field string, value any, want string) error {
+		return &policy.FieldError{Of: "engine.SharesConfig", Field: field, Value: value, Want: want}
+	}
+	total, ok := bucketOf(config.Total)
+	if !ok {
+		return nil, bad("Total", config.Total, wantFunnel)
+	}
+	if field := unshared(config.Config); field != "" {
+		return nil, bad("Config."+field, "set", "it unset: shares have no such setting, and Total is their policy")
+	}
+	config.Config.Policy = total
+	config.Config = config.Config.withDefaults()
+	if err := config.Config.validate(); err != nil {
+		return nil, err
+	}
+	t := total.Shape()
+	if t.Depth > uint64(maxDrain)*ticksPerNano {
+		return nil, bad("Total", total, "a funnel that drains within 4 years")
+	}
+	s := &Shares[K]{
+		config: config, time: newTimeSource(config.Config, 1, 1), total: total, groupTicks: t.Interval,
+		events: supervisor.NewEventMailbox(oneAtATime(config.Config.OnEvent)),
+	}
+	s.own.init(config.Config, config.Guarantee, &s.mu, &s.reserve)
+	s.ceilings.init(config.Config, config.Ceiling, &s.mu, nil)
+	s.logs.MaxKeys = config.Config.MaxKeys
+	s.groupLog.Entry = &s.group
+
+	rate := new(big.Rat).SetFrac(big.NewInt(1), unsigned(t.Interval))
+	s.reserve.init(math.MaxInt64, rate.Num(), rate.Denom())
+	reserved := int64(0)
+	if config.Reserved != nil {
+		r, ok := bucketOf(config.Reserved)
+		if !ok {
+			return nil, bad("Reserved", config.Reserved, wantFunnel)
+		}
+		part := r.Shape()
+		s.reserve.init(part.Capacity, big.NewInt(part.Count), new(big.Int).Mul(big.NewInt(int64(part.Per)), big.NewInt(ticksPerNano)))
+		if s.reserve.limit.Cmp(rate) > 0 {
+			return nil, bad("Reserved", r, fmt.Sprintf("at most the rate of Total, which is rounded to a unit every %v ns", float64(t.Interval)/ticksPerNano))
+		}
+		reserved = part.Capacity
+	}
+	if err := s.admitTenants(bad); err != nil {
+		return nil, err
+	}
+	if config.Reserved == nil {
+		reserved = math.MaxInt64 - s.reserve.units
+		s.reserve.units = 0 // nothing is left for other tenants
+		s.reserve.publish()
+	}
+	switch {
+	case reserved >= t.Capacity:
+		return nil, bad("Reserved", reserved, fmt.Sprintf("a capacity below Total's, which is %d: the rest is lent", t.Capacity))
+	case config.Guarantee != nil && reserved == 0:
+		return nil, bad("Reserved", "nil", "a funnel, as there is a Guarantee and no Tenants")
+	}
+	var err error
+	s.lend, err = funnelLike(t, t.Capacity-reserved)
+	if err == nil {
+		s.whole, err = funnelLike(t, int64(2*uint64(maxDrain)*ticksPerNano/t.Interval))
+	}
+	if err != nil {
+		return nil, err
+	}
+	s.group.limit = s.whole
+	return s, nil
+}
+
+// unshared returns the first field that is set and has no meaning for Shares.
+func unshared(config Config) string {
+	shared := []string{"Name", "Idle", "MaxKeys", "Clock", "PackageTime", "OnEvent"}
+	v := reflect.ValueOf(config)
+	for i := range v.NumField() {
+		if f := v.Type().Field(i); f.IsExported() && !v.Field(i).IsZero() && !slices.Contains(shared, f.Name) {
+			return f.Name
+		}
+	}
+	return ""
+}
+
+// admitTenants gives the tenants that are known in advance their guarantees.
+func (s *Shares[K]) admitTenants(bad func(field string, value any, want string) error) error {
+	if len(s.config.Tenants) > s.config.Config.MaxKeys {
+		return bad("Tenants", len(s.config.Tenants), fmt.Sprintf("at most Config.MaxKeys, %d", s.config.Config.MaxKeys))
+	}
+	if len(s.config.Tenants) > 0 && s.config.Guarantee == nil {
+		return bad("Guarantee", "nil", "a function, as there are Tenants")
+	}
+	for i, tenant := range s.config.Tenants {
+		field := fmt.Sprintf("Guarantee(Tenants[%d])", i)
+		p := s.config.Guarantee(tenant)
+		if shape.IsNil(p) {
+			continue
+		}
+		limit, ok := bucketOf(p)
+		switch {
+		case !ok:
+			return bad(field, p, wantFunnel)
+		case !s.own.keeps(tenant):
+			return bad(field, p, "a tenant that equals itself and can be hashed")
+		case s.own.load(tenant) != nil:
+			return bad(field, p, "each tenant once")
+		case !s.reserve.take(grantOf(limit)):
+			return bad(field, p, s.reserve.rest())
+		}
+		s.own.add(&tenantAccount[K]{account: account{limit: limit}, key: tenant, pinned: true}, 0)
+	}
+	return nil
+}
+
+func (s *Shares[K]) now() policy.Instant {
+	var m moment
+	return s.time.readAnew(&m)
+}
+
+// Close ends the use of the shares. Later calls take nothing, and are refused with a RetryAfter that
+// is a guess. Close may be called more than once. It waits up to a second for OnEvent.
+func (s *Shares[K]) Close() error {
+	s.closed.Store(true)
+	s.events.Flush()
+	return nil
+}
+
+// SharesStats is a snapshot of the counters of Shares, read one after the other while calls go on.
+type SharesStats struct {
+	// Name is Config.Name.
+	Name string
+
+	// Guaranteed, Borrowed and Refused count calls, each once, for any number of units. A Peek and a
+	// call for no units do not count.
+	Guaranteed, Borrowed, Refused uint64
+
+	// Unguaranteed counts calls of tenants that had no guarantee because nothing was left of the reserve,
+	// MaxKeys tenants had entries, or the key cannot be kept. They are counted above, too.
+	Unguaranteed uint64
+
+	// Tenants is the number of tenants with a guarantee.
+	Tenants int
+
+	// Used is the number of units in the group now, rounded up, of Total's capacity.
+	Used int64
+
+	// Reserved is the capacity of the reserve, and Unreserved is the part of it that no tenant has.
+	Reserved, Unreserved int64
+}
+
+// Stats returns the counters. Its cost does not grow with the number of tenants.
+func (s *Shares[K]) Stats() SharesStats {
+	guaranteed, refused, _ := s.guaranteed.Sum()
+	borrowed, unguaranteed, _ := s.borrowed.Sum()
+	_, look := s.whole.Take(s.group.word.Load(), s.now(), 0, 0)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return SharesStats{
+		Name: s.config.Config.Name, Guaranteed: guaranteed, Borrowed: borrowed, Refused: refused, Unguaranteed: unguaranteed,
+		Tenants: s.own.all.Size(), Used: look.Limit - look.Remaining,
+		Reserved: s.total.Limit() - s.lend.Limit(), Unreserved: s.reserve.units,
+	}
+}
+
+// SetGuarantee replaces a tenant's guarantee, and gives the tenant an entry that does not leave. Its used units
+// count under the new guarantee, also above its capacity. What a larger guarantee needs comes out of
+// what is left of the reserve. What a smaller one leaves returns to the reserve once the tenant has
+// owed nothing. nil leaves the tenant its guarantee until its entry leaves, as if the tenant had come
+// by itself; after that SharesConfig.Guarantee is asked. Total and Reserved are fixed: make new Shares.
+//
+// The error is a *policy.FieldError if the guarantee is no funnel, too little is left for it, or the
+// tenant can have no entry. Otherwise it is ErrClosed. Nothing has changed then. Reservations from before
+// give nothing back to the tenant's own funnel.
+func (s *Shares[K]) SetGuarantee(tenant K, guarantee policy.Policy) error {
+	return namedBy(s.config.Config.Name, s.set(&s.own, "SetGuarantee", tenant, guarantee))
+}
+
+// SetCeiling is SetGuarantee for the tenant's ceiling, which comes out of no reserve.
+func (s *Shares[K]) SetCeiling(tenant K, ceiling policy.Policy) error {
+	return namedBy(s.config.Config.Name, s.set(&s.ceilings, "SetCeiling", tenant, ceiling))
+}
+
+func (s *Shares[K]) set(accounts *accounts[K], function string, tenant K, p policy.Policy) error {
+	var limit bucket
+	if !shape.IsNil(p) {
+		var ok bool
+		if limit, ok = bucketOf(p); !ok {
+			return &policy.FieldError{Of: function, Field: "limit", Value: p, Want: wantFunnel}
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.now()
+	accounts.leave(now)
+	old := accounts.load(tenant)
+	switch {
+	case s.closed.Load():
+		return ErrClosed
+	case !accounts.keeps(tenant):
+		return &policy.FieldError{Of: function, Field: "tenant", Value: "no key", Want: "one that equals itself and can be hashed"}
+	case limit != nil && old == nil && accounts.isFull():
+		return &policy.FieldError{Of: function, Field: "tenant", Value: "new", Want: fmt.Sprintf("one with an entry, as %d tenants have theirs, by Config.MaxKeys", accounts.maxKeys)}
+	case limit == nil:
+		if old != nil && old.pinned {
+			old.pinned = false
+			accounts.file(old, now)
+		}
+		return nil
+	}
+	a := &tenantAccount[K]{account: account{limit: limit}, key: tenant, pinned: true}
+	if accounts.reserve != nil {
+		need := grantOf(limit)
+		var before grant
+		if old != nil {
+			before = old.granted()
+			need = need.atLeast(before)
+			s.reserve.release(before)
+		}
+		if !s.reserve.take(need) {
+			rest := s.reserve.rest()
+			if old != nil {
+				s.reserve.take(before)
+			}
+			return &policy.FieldError{Of: function, Field: "limit", Value: p, Want: rest}
+		}
+		if need != grantOf(limit) {
+			a.owed = &need
+		}
+	}
+	if old != nil {
+		old.replace(a, now)
+	}
+	accounts.add(a, now)
+	return nil
+}

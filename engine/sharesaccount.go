@@ -1,0 +1,328 @@
+package engine
+
+import (
+	"container/heap"
+	"hash/maphash"
+	"math"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/puzpuzpuz/xsync/v3"
+
+	"github.com/ral-limiter/ral/cell"
+	"github.com/ral-limiter/ral/internal/core/shape"
+	"github.com/ral-limiter/ral/internal/core/underway"
+	"github.com/ral-limiter/ral/policy"
+)
+
+// account is a word and its funnel. Takes raise the word at any time. Calls that lower it hold
+// Shares.giving.
+type account struct {
+	word     atomic.Uint64
+	returned atomic.Uint64 // see underway.Log
+	limit    bucket
+}
+
+// gone is the last word of an account that has left, or was replaced. No swap replaces it.
+const gone = math.MaxUint64
+
+// take takes n units under a limit of the account's pace, and answers in d. It fills in t, if not nil, if
+// units were taken. alive is false if the account has left: nothing was taken.
+func (a *account) take(
+	limit bucket, now policy.Instant, n int64, patience time.Duration, d *policy.Decision, t *underway.Taken,
+) (alive bool) {
+	for {
+		returned := a.returned.Load()
+		word := a.word.Load()
+		if word == gone {
+			return false
+		}
+		var next uint64
+		next, *d = limit.Take(word, now, n, patience)
+		if n == 0 || !d.Allowed {
+			return true
+		}
+		// A successful swap hands the units to this call.
+		if a.word.CompareAndSwap(word, next) {
+			if t != nil {
+				*t = underway.Taken{Before: word, After: next, At: now, N: n, Wait: d.Wait, Returned: returned}
+			}
+			return true
+		}
+	}
+}
+
+// tenantAccount is the account of a tenant.
+type tenantAccount[K comparable] struct {
+	account
+	key K
+	// owed is what the account has taken out of the reserve, if that is more than its limit needs.
+	// pinned accounts do not leave. Both are guarded by Shares.mu.
+	owed   *grant
+	pinned bool
+}
+
+// granted returns what the account has taken out of the reserve.
+func (a *tenantAccount[K]) granted() grant {
+	if a.owed != nil {
+		return *a.owed
+	}
+	return grantOf(a.limit)
+}
+
+// replace moves an account's used units to a new account, before other calls know that. A bucket that
+// holds more than the new capacity keeps it, unlike after policy.Relative: units that are forgotten
+// could be taken again under the same grant. They are rounded up then.
+func (a *tenantAccount[K]) replace(by *tenantAccount[K], now policy.Instant) {
+	for {
+		word := a.word.Load()
+		next, _ := by.limit.Carry(a.limit, word, now)
+		_, look := a.limit.Take(word, now, 0, 0)
+		if excess := look.Limit - look.Remaining - by.limit.Limit(); excess > 0 {
+			next = by.limit.Refund(next, now, -excess)
+		}
+		by.word.Store(next)
+		if a.word.CompareAndSwap(word, gone) {
+			return
+		}
+	}
+}
+
+// accounts are the accounts of tenants. Only load, open, peek, hash, keeps and from may be called
+// without Shares.mu.
+//
+// An account leaves by swapping its word for gone first. So a call that has found it takes before that,
+// and the account stays, or finds it gone and looks the tenant up again.
+type accounts[K comparable] struct {
+	all     *xsync.MapOf[K, *tenantAccount[K]]
+	seed    maphash.Seed
+	guarded bool // keys may be impossible to hash
+	idle    policy.Instant
+	maxKeys int
+	// choose returns a key's limit. It may be nil, as may be its result.
+	choose  func(K) policy.Policy
+	mu      *sync.Mutex // Shares.mu
+	reserve *reserve    // from which the accounts have their grants, or nil
+	due     dueHeap[K]
+	// nextDue is the first instant at which an account may leave.
+	nextDue atomic.Int64
+	// horizon is the last instant at which an account left. A new account takes from it at this
+	// instant at the earliest: an earlier take would be of units that the account had given out.
+	horizon atomic.Int64
+}
+
+func (s *accounts[K]) init(config Config, choose func(K) policy.Policy, mu *sync.Mutex, r *reserve) {
+	s.all, s.seed, s.guarded = xsync.NewMapOf[K, *tenantAccount[K]](), maphash.MakeSeed(), cell.MayNotHash[K]()
+	s.idle, s.maxKeys, s.reserve = policy.Instant(min(config.Idle, maxIdle)), config.MaxKeys, r
+	s.choose, s.mu = choose, mu
+	s.nextDue.Store(math.MaxInt64)
+}
+
+// maxIdle keeps instants from overflowing: 36 years.
+const maxIdle = time.Duration(1) << 60
+
+// hash returns the key's hash. ok is false if the key cannot be kept.
+func (s *accounts[K]) hash(key K) (hash uint64, ok bool) {
+	if s.guarded {
+		hash, ok = cell.GuardedHash(s.seed, key)
+	} else {
+		hash, ok = maphash.Comparable(s.seed, key), true
+	}
+	return hash, ok && key == key //nolint:gocritic // false for NaN
+}
+
+// keeps reports whether the key can be kept.
+func (s *accounts[K]) keeps(key K) bool {
+	_, ok := s.hash(key)
+	return ok
+}
+
+// load returns the account of a key, or nil.
+func (s *accounts[K]) load(key K) *tenantAccount[K] {
+	if s.guarded {
+		if _, ok := s.hash(key); !ok {
+			return nil
+		}
+	}
+	a, _ := s.all.Load(key)
+	if a == nil || a.word.Load() == gone {
+		return nil
+	}
+	return a
+}
+
+// open returns the account of a key, made if need be. It is nil if the key has no limit, and limited is false
+// then, or if there is no room for it.
+func (s *accounts[K]) open(key K, now policy.Instant) (a *tenantAccount[K], limited bool) {
+	if a = s.load(key); a != nil {
+		return a, true
+	}
+	limit, limited := s.limitOf(key)
+	if limit == nil || s.nextDue.Load() > int64(now) && !s.mayHaveRoom(limit) {
+		return nil, limited
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if a = s.load(key); a != nil {
+		return a, true // another call was first
+	}
+	if !s.enter(limit, now) {
+		return nil, true
+	}
+	a = &tenantAccount[K]{account: account{limit: limit}, key: key}
+	s.add(a, now)
+	return a, true
+}
+
+// limitOf returns the limit that choose has for a key. It is nil if there is none, or if it cannot be used,
+// and limited is true then.
+func (s *accounts[K]) limitOf(key K) (limit bucket, limited bool) {
+	if s.choose == nil {
+		return nil, false
+	}
+	p := s.choose(key)
+	if shape.IsNil(p) {
+		return nil, false
+	}
+	limit, ok := bucketOf(p)
+	if !ok || !s.keeps(key) {
+		return nil, true
+	}
+	return limit, true
+}
+
+func (s *accounts[K]) isFull() bool { return s.all.Size() >= s.maxKeys }
+
+// mayHaveRoom reports whether there may be room for an account, if none leaves.
+func (s *accounts[K]) mayHaveRoom(limit bucket) bool {
+	return !s.isFull() && (s.reserve == nil || s.reserve.mayFit(grantOf(limit)))
+}
+
+// enter reports whether there is room for an account, and takes its grant out of the reserve.
+func (s *accounts[K]) enter(limit bucket, now policy.Instant) bool {
+	s.leave(now)
+	return !s.isFull() && (s.reserve == nil || s.reserve.take(grantOf(limit)))
+}
+
+// accountWord is an account's word, read by a call at an instant.
+type accountWord struct {
+	limit bucket // nil if there is no account
+	word  uint64
+	now   policy.Instant
+}
+
+func (w accountWord) look(n int64) (d policy.Decision) {
+	_, d = w.limit.Take(w.word, w.now, n, 0)
+	return d
+}
+
+// peek returns the word that open would find, without making an account.
+func (s *accounts[K]) peek(key K, now policy.Instant) (w accountWord, limited bool) {
+	if a := s.load(key); a != nil {
+		return accountWord{a.limit, min(a.word.Load(), policy.MaxWord), s.from(a, now)}, true
+	}
+	if w.limit, limited = s.limitOf(key); w.limit == nil {
+		return w, limited
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.enter(w.limit, now) {
+		return accountWord{}, true
+	}
+	if s.reserve != nil {
+		s.reserve.release(grantOf(w.limit))
+	}
+	w.now = max(now, policy.Instant(s.horizon.Load()))
+	return w, true
+}
+
+// from returns the instant at which a call that began at now takes from an account.
+func (s *accounts[K]) from(a *tenantAccount[K], now policy.Instant) policy.Instant {
+	if a.word.Load() == 0 {
+		return max(now, policy.Instant(s.horizon.Load()))
+	}
+	return now
+}
+
+func (s *accounts[K]) add(a *tenantAccount[K], now policy.Instant) {
+	if text, ok := any(a.key).(string); ok {
+		// The caller's text may be a part of a long one.
+		a.key, _ = any(strings.Clone(text)).(K)
+	}
+	s.all.Store(a.key, a)
+	if !a.pinned || a.owed != nil {
+		s.file(a, now)
+	}
+}
+
+func (s *accounts[K]) file(a *tenantAccount[K], now policy.Instant) {
+	heap.Push(&s.due, dueAccount[K]{now + s.idle, a})
+	s.nextDue.Store(int64(s.due[0].due))
+}
+
+// maxLeaves bounds the accounts that a call looks at.
+const maxLeaves = 64
+
+// leave lets accounts leave that have owed nothing for the idle time at now, and returns their grants to
+// the reserve. An account is looked at when it may be due. Otherwise it is filed again under its true
+// instant, so it is looked at once in an idle time.
+func (s *accounts[K]) leave(now policy.Instant) {
+	for range maxLeaves {
+		if len(s.due) == 0 || s.due[0].due > now {
+			break
+		}
+		a := s.due[0].account
+		word := a.word.Load()
+		if word == gone {
+			heap.Pop(&s.due)
+			continue
+		}
+		fresh := a.limit.FreshAt(word)
+		if a.owed != nil && fresh <= now {
+			s.reserve.release(*a.owed)
+			s.reserve.take(grantOf(a.limit)) // it is less
+			a.owed = nil
+		}
+		switch {
+		case a.owed == nil && a.pinned:
+			heap.Pop(&s.due)
+		case a.pinned || fresh > now-s.idle || !a.word.CompareAndSwap(word, gone):
+			s.due[0].due = max(fresh, now-s.idle+1) + s.idle
+			heap.Fix(&s.due, 0)
+		default:
+			heap.Pop(&s.due)
+			s.horizon.Store(max(s.horizon.Load(), int64(now)))
+			s.all.Delete(a.key)
+			if s.reserve != nil {
+				s.reserve.release(a.granted())
+			}
+		}
+	}
+	next := int64(math.MaxInt64)
+	if len(s.due) > 0 {
+		next = int64(s.due[0].due)
+	}
+	s.nextDue.Store(next)
+}
+
+// dueHeap has the accounts that may leave, the first to be looked at first.
+type dueHeap[K comparable] []dueAccount[K]
+
+type dueAccount[K comparable] struct {
+	due     policy.Instant
+	account *tenantAccount[K]
+}
+
+func (h dueHeap[K]) Len() int           { return len(h) }
+func (h dueHeap[K]) Less(i, j int) bool { return h[i].due < h[j].due }
+func (h dueHeap[K]) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
+func (h *dueHeap[K]) Push(x any)        { *h = append(*h, x.(dueAccount[K])) }
+
+func (h *dueHeap[K]) Pop() any {
+	last := (*h)[len(*h)-1]
+	(*h)[len(*h)-1] = dueAccount[K]{}
+	*h = (*h)[:len(*h)-1]
+	return last
+}

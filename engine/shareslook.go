@@ -1,0 +1,62 @@
+package engine
+
+import (
+	"github.com/ral-limiter/ral/limits"
+)
+
+// Peek returns the decision of Take(tenant, n) now. It takes nothing, gives no tenant an entry and is
+// not counted.
+func (s *Shares[K]) Peek(tenant K, n int64) (d ShareDecision) {
+	now := s.now()
+	own, _ := s.own.peek(tenant, now)
+	if d.Decision = s.unguaranteed(n); own.limit != nil {
+		d.Decision = own.look(n)
+	}
+	if d.Allowed {
+		return d
+	}
+	loan := s.lendWord(now).look(n)
+	ceiling, limited := s.ceilings.peek(tenant, now)
+	switch {
+	case limited && ceiling.limit == nil:
+		loan = s.barred()
+	case limited:
+		most := ceiling.look(n)
+		loan.Allowed, loan.RetryAfter = loan.Allowed && most.Allowed, max(loan.RetryAfter, most.RetryAfter)
+	}
+	d.answer(loan, n)
+	return d
+}
+
+// Explain returns why a unit of the tenant is admitted or refused now. Each explains the tenant's guarantee, if it has
+// one, then the group as far as it lends, and then the tenant's ceiling, if it has one. A unit is admitted
+// if the guarantee admits it, or if all the others do. Explain takes nothing, gives no tenant an entry
+// and is not counted.
+func (s *Shares[K]) Explain(tenant K) limits.Explanation {
+	now := s.now()
+	explain := func(name string, w accountWord) limits.Explanation {
+		x := limits.ExplainWord(w.limit, w.word, w.now, 1, 0)
+		x.Name, x.Provenance, x.Known = s.config.Config.Name+name, inProcess, true
+		return x
+	}
+	var each []limits.Explanation
+	own, _ := s.own.peek(tenant, now)
+	if own.limit != nil {
+		each = append(each, explain("/guarantee", own))
+	}
+	each = append(each, explain("/group", s.lendWord(now)))
+	if ceiling, _ := s.ceilings.peek(tenant, now); ceiling.limit != nil {
+		each = append(each, explain("/ceiling", ceiling))
+	}
+	x := limits.Together(each...)
+	x.Name, x.Provenance, x.Decision = s.config.Config.Name, inProcess, s.Peek(tenant, 1).Decision
+	if own.limit != nil && (x.Allowed && each[0].Allowed || !x.Allowed && x.RetryAfter == each[0].RetryAfter) {
+		x.Binding = 0
+	} else {
+		x.Binding = len(each) - 1
+		if group := len(each) - 2; x.Binding > 0 && each[group].RetryAfter > each[x.Binding].RetryAfter {
+			x.Binding = group
+		}
+	}
+	return x
+}

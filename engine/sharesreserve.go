@@ -1,0 +1,161 @@
+package engine
+
+import (
+	"fmt"
+	"math"
+	"math/big"
+	"sync/atomic"
+
+	"github.com/ral-limiter/ral/internal/core/shape"
+	"github.com/ral-limiter/ral/policy"
+)
+
+// bucket is a policy.Funnel.
+type bucket interface {
+	policy.Policy
+	policy.Choker
+	policy.Refunder
+	policy.Relative
+	Shape() shape.Shape
+}
+
+func bucketOf(p policy.Policy) (b bucket, ok bool) {
+	if shape.IsNil(p) {
+		return nil, false
+	}
+	b, ok = p.(bucket)
+	return b, ok && b.Shape().Kind == shape.Funnel
+}
+
+const wantFunnel = "a policy.Funnel, as what a window lends is not back before the window ends, and other limits have no part that can be reserved"
+
+// ticksPerNano is how many ticks of shape.Shape a nanosecond has.
+const ticksPerNano = 16
+
+// funnelLike returns a funnel with the pace of another, which so reads its words.
+func funnelLike(s shape.Shape, capacity int64) (bucket, error) {
+	p, err := policy.Funnel(capacity, s.Count, s.Per)
+	if err != nil {
+		return nil, err
+	}
+	return p.(bucket), nil
+}
+
+// grant is what a guarantee takes out of the reserve: a capacity, and a unit every interval, in ticks.
+type grant struct {
+	units    int64
+	interval uint64
+}
+
+func grantOf(b bucket) grant {
+	s := b.Shape()
+	return grant{s.Capacity, s.Interval}
+}
+
+// atLeast returns the smallest grant that both fit.
+func (g grant) atLeast(other grant) grant {
+	return grant{max(g.units, other.units), min(g.interval, other.interval)}
+}
+
+// reserve is what is left for guarantees. Rates are compared exactly, as a sum of fractions. Since
+// their common denominator has no bound, they are first compared as multiples of 2^-126, each rounded
+// down. The fractions are added up only if the sum is within a multiple a grant of the limit.
+//
+// Only the atomic fields may be read without Shares.mu.
+type reserve struct {
+	units       int64 // left
+	limit       *big.Rat
+	scaledLimit *big.Int         // limit, as a multiple of 2^-126
+	scaled      *big.Int         // sum of the grants' rates, as multiples
+	grants      map[uint64]int64 // number by interval
+	number      int64            // of all grants
+
+	// No grant fits that has more units than maxUnits or a shorter interval than minInterval.
+	maxUnits    atomic.Int64
+	minInterval atomic.Uint64
+}
+
+const scaleBits = 126
+
+// scale returns n/d as a multiple of 2^-126, rounded down.
+func scale(n, d *big.Int) *big.Int {
+	scaled := new(big.Int).Lsh(n, scaleBits)
+	return scaled.Div(scaled, d)
+}
+
+func unsigned(n uint64) *big.Int { return new(big.Int).SetUint64(n) }
+
+// init sets the reserve to units, and a rate of count units every so many ticks.
+func (r *reserve) init(units int64, count, ticks *big.Int) {
+	r.units, r.limit, r.scaledLimit = units, new(big.Rat).SetFrac(count, ticks), scale(count, ticks)
+	r.scaled, r.grants = new(big.Int), map[uint64]int64{}
+	r.publish()
+}
+
+// take takes a grant out of the reserve. It returns false if the rest is less.
+func (r *reserve) take(g grant) bool {
+	if g.units > r.units {
+		return false
+	}
+	r.add(g, 1)
+	if !r.isEnough() {
+		r.add(g, -1)
+		return false
+	}
+	r.publish()
+	return true
+}
+
+func (r *reserve) release(g grant) {
+	r.add(g, -1)
+	r.publish()
+}
+
+func (r *reserve) add(g grant, n int64) {
+	r.units -= n * g.units
+	r.number += n
+	r.scaled.Add(r.scaled, new(big.Int).Mul(big.NewInt(n), scale(big.NewInt(1), unsigned(g.interval))))
+	if r.grants[g.interval] += n; r.grants[g.interval] == 0 {
+		delete(r.grants, g.interval)
+	}
+}
+
+// isEnough reports whether the rates of the grants are together at most the limit.
+func (r *reserve) isEnough() bool {
+	if above := new(big.Int).Add(r.scaled, big.NewInt(r.number)); above.Cmp(r.scaledLimit) <= 0 {
+		return true
+	}
+	if r.scaled.Cmp(r.scaledLimit) > 0 {
+		return false
+	}
+	sum := new(big.Rat)
+	for interval, n := range r.grants {
+		sum.Add(sum, new(big.Rat).SetFrac(big.NewInt(n), unsigned(interval)))
+	}
+	return sum.Cmp(r.limit) <= 0
+}
+
+// publish sets the atomic fields. The rest of the rate is below rest multiples of 2^-126, so a rate
+// that fits has an interval above 2^126/rest.
+func (r *reserve) publish() {
+	r.maxUnits.Store(r.units)
+	least := uint64(math.MaxUint64)
+	if rest := new(big.Int).Sub(r.scaledLimit, r.scaled); rest.Sign() >= 0 {
+		rest.Add(rest, big.NewInt(1))
+		if bound := scale(big.NewInt(1), rest); bound.IsUint64() {
+			least = min(bound.Uint64(), math.MaxUint64-1) + 1
+		}
+	}
+	r.minInterval.Store(least)
+}
+
+// mayFit reports whether a grant may fit, without Shares.mu.
+func (r *reserve) mayFit(g grant) bool {
+	return g.units <= r.maxUnits.Load() && g.interval >= r.minInterval.Load()
+}
+
+// rest says what a grant may have, for an error.
+func (r *reserve) rest() string {
+	return fmt.Sprintf("a funnel within the rest of the reserve: a capacity of at most %d, and at most a unit every %v ns",
+		r.units, float64(r.minInterval.Load())/ticksPerNano)
+}

@@ -1,0 +1,316 @@
+package engine
+
+import (
+	"errors"
+	"time"
+
+	"github.com/ral-limiter/ral/internal/core/escape"
+	"github.com/ral-limiter/ral/internal/core/underway"
+	"github.com/ral-limiter/ral/policy"
+	"github.com/ral-limiter/ral/supervisor"
+)
+
+// ShareDecision is the answer to a call of Shares. Limit, Remaining and ResetAfter are those of the tenant's
+// guarantee. A call may borrow more than Limit. Without a guarantee Limit is the most units that a
+// call can borrow, and Remaining and ResetAfter are 0. RetryAfter is the time until the guarantee or a loan
+// has room, whichever is earlier. For a loan that is no promise, as other tenants borrow.
+type ShareDecision struct {
+	policy.Decision
+	// Borrowed reports whether the units are lent.
+	Borrowed bool
+}
+
+// Choke reports whether the tenant may act now, and takes a unit if so. It is Take(tenant, 1).Allowed.
+func (s *Shares[K]) Choke(tenant K) bool { return s.Take(tenant, 1).Allowed }
+
+// Take takes n units of the tenant's guarantee, or else borrows n units. n below 0, and n above both
+// the guarantee's capacity and what the group lends, are refused with policy.Never. n == 0 looks, and is
+// not counted. It never waits, except for a moment if the tenant has no entry. For a tenant with a guarantee it
+// allocates nothing.
+func (s *Shares[K]) Take(tenant K, n int64) (d ShareDecision) {
+	c := shareCall[K]{shares: s, tenant: tenant, n: n, now: s.now()}
+	c.take(&d)
+	return d
+}
+
+// Reserve is Take for units that may be given back. With patience, and if it cannot borrow now, it takes
+// the guarantee's units for a turn within patience, of at most 4 years: use them after
+// Decision.Wait. Nothing is borrowed ahead.
+func (s *Shares[K]) Reserve(tenant K, n int64, patience time.Duration) (r ShareReservation[K]) {
+	patience = min(max(patience, 0), time.Duration(maxDrain))
+	c := shareCall[K]{shares: s, tenant: tenant, n: n, now: s.now(), patience: patience, held: escape.Hide(&r.held)}
+	c.take(&r.ShareDecision)
+	return r
+}
+
+// ShareReservation has the units that Reserve took. If it is Allowed, act after Wait, and call Keep if
+// less was needed, or Cancel; the first call ends it. Its methods are for one goroutine at a time. Do
+// not end a copy as well. The zero ShareReservation is a refusal.
+type ShareReservation[K comparable] struct {
+	ShareDecision
+	held shareHeld[K]
+}
+
+// Cancel gives the units back to the group, and to the tenant's guarantee or its ceiling. It is as if the call had
+// never been made, except that turns promised to other calls stand, and under the conditions of
+// Reservation.Cancel: the calls since, of all tenants, are Reserve, Cancel and Keep. If other calls
+// took units, less may come back, and the guarantee gets at most as many units as the group. After
+// SetGuarantee, SetCeiling, or the end of the tenant's entry, only the group gets units back. A
+// give-back never refuses a call.
+func (r *ShareReservation[K]) Cancel() { r.held.keep(0) }
+
+// Keep ends the reservation with n of its units used, and gives the others back on the terms of
+// Cancel. n below 0 is 0. All units, or more, give nothing back.
+func (r *ShareReservation[K]) Keep(n int64) { r.held.keep(n) }
+
+// shareCall is a call of a tenant.
+type shareCall[K comparable] struct {
+	shares   *Shares[K]
+	tenant   K
+	n        int64
+	patience time.Duration
+	now      policy.Instant
+	held     *shareHeld[K] // nil if nothing is given back
+
+	own, ceiling *tenantAccount[K] // nil if there is none
+	// barred reports whether the tenant must not borrow, as its ceiling cannot be kept.
+	barred bool
+}
+
+// take answers the call in d, and counts it.
+func (c *shareCall[K]) take(d *ShareDecision) {
+	s := c.shares
+	for alive := false; !alive; {
+		if s.closed.Load() {
+			*d = ShareDecision{Decision: policy.Decision{Limit: s.total.Limit(), RetryAfter: s.config.Config.OpenTimeout}}
+			break
+		}
+		c.findOwn()
+		if c.held == nil {
+			alive = c.takeOnce(d)
+			continue
+		}
+		// Functions of the program run before the lock is taken.
+		c.findCeiling()
+		s.giving.Lock()
+		alive = c.takeOnce(d)
+		s.giving.Unlock()
+	}
+	switch {
+	case c.n == 0:
+	case !d.Allowed:
+		s.guaranteed.CountRefused()
+	case d.Borrowed:
+		s.borrowed.CountAdmitted()
+	default:
+		s.guaranteed.CountAdmitted()
+	}
+}
+
+// takeOnce is take, without a count. alive is false if an account has left meanwhile: nothing was
+// taken.
+func (c *shareCall[K]) takeOnce(d *ShareDecision) (alive bool) {
+	if alive = c.takeOwn(0, &d.Decision); !alive || d.Allowed {
+		return alive
+	}
+	var loan policy.Decision
+	if alive = c.borrow(&loan); !alive {
+		return false
+	}
+	if !loan.Allowed && c.patience > 0 {
+		if alive = c.takeOwn(c.patience, &d.Decision); !alive || d.Allowed {
+			return alive
+		}
+	}
+	d.answer(loan, c.n)
+	return true
+}
+
+// answer completes the refusal of the guarantee by the answer about a loan of n units.
+func (d *ShareDecision) answer(loan policy.Decision, n int64) {
+	if d.RetryAfter = min(d.RetryAfter, loan.RetryAfter); loan.Allowed {
+		d.Allowed, d.RetryAfter, d.Borrowed = true, 0, n > 0
+	}
+}
+
+// takeOwn takes the units from the tenant's guarantee, or refuses.
+func (c *shareCall[K]) takeOwn(patience time.Duration, d *policy.Decision) (alive bool) {
+	s := c.shares
+	if c.own == nil {
+		*d = s.unguaranteed(c.n)
+		return true
+	}
+	return c.takeBoth(&c.own.account, s.own.from(c.own, c.now), patience, s.whole, d)
+}
+
+// unguaranteed returns the answer of a guarantee to a tenant that has none: a refusal, or a look.
+func (s *Shares[K]) unguaranteed(n int64) policy.Decision {
+	d := policy.Decision{Allowed: n == 0, Limit: s.lend.Limit()}
+	if n != 0 {
+		d.RetryAfter = policy.Never
+	}
+	return d
+}
+
+// barred returns the refusal of a loan whose ceiling cannot be kept. RetryAfter is a guess.
+func (s *Shares[K]) barred() policy.Decision {
+	return policy.Decision{RetryAfter: s.config.Config.Idle}
+}
+
+// borrow takes the units from the group alone, and from the tenant's ceiling, or refuses.
+func (c *shareCall[K]) borrow(d *policy.Decision) (alive bool) {
+	s := c.shares
+	if c.held == nil {
+		c.findCeiling()
+	}
+	switch {
+	case c.barred:
+		*d = s.barred()
+		return true
+	case c.ceiling == nil:
+		var t underway.Taken
+		s.group.take(s.lend, c.now, c.n, 0, d, &t)
+		if c.held != nil && d.Allowed {
+			c.held.hold(s, c.n, s.lend, &t)
+		}
+		return true
+	}
+	// The group is looked at first, so that a call that it refuses nearly never changes the ceiling.
+	group, instant := s.lendWord(c.now).look(c.n), s.ceilings.from(c.ceiling, c.now)
+	if group.Allowed {
+		return c.takeBoth(&c.ceiling.account, instant, 0, s.lend, d)
+	}
+	*d = group
+	_, ceiling := c.ceiling.limit.Take(min(c.ceiling.word.Load(), policy.MaxWord), instant, c.n, 0)
+	d.RetryAfter = max(d.RetryAfter, ceiling.RetryAfter)
+	return true
+}
+
+// lendWord returns the group's word for loans.
+func (s *Shares[K]) lendWord(now policy.Instant) accountWord {
+	return accountWord{s.lend, s.group.word.Load(), now}
+}
+
+// takeBoth takes the units from a tenant's account, and then, at the same instant, from the group under
+// a limit, or from none.
+func (c *shareCall[K]) takeBoth(a *account, now policy.Instant, patience time.Duration, limit bucket, d *policy.Decision) (alive bool) {
+	s := c.shares
+	var first, second underway.Taken
+	if !a.take(a.limit, now, c.n, patience, d, &first) {
+		return false
+	}
+	if !d.Allowed || c.n == 0 {
+		return true
+	}
+	var group policy.Decision
+	s.group.take(limit, now, c.n, 0, &group, &second)
+	switch {
+	case !group.Allowed: // another call has borrowed since the look, or time stands still
+		if c.held == nil {
+			s.giving.Lock()
+			defer s.giving.Unlock()
+		}
+		s.giveBack(a, nil, &first, 0)
+		d.Allowed, d.Wait, d.RetryAfter = false, 0, group.RetryAfter
+	case c.held != nil:
+		c.held.hold(s, c.n, limit, &second)
+		c.held.holdFirst(c.hash(), a, &first, limit == s.whole)
+	}
+	return true
+}
+
+func (c *shareCall[K]) hash() uint64 {
+	hash, _ := c.shares.own.hash(c.tenant) // a tenant with an account has one
+	return hash
+}
+
+// shareHeld has the units of a reservation. The zero shareHeld has none. Its methods need Shares.giving,
+// except keep.
+type shareHeld[K comparable] struct {
+	shares *Shares[K]
+	group  underway.Taken
+	// account, of the guarantee or the ceiling, is nil if only the group was taken from.
+	account *account
+	first   underway.Taken
+	log     underway.Receipt[account]
+	hash    uint64
+	// guaranteed reports whether account is the guarantee's.
+	guaranteed bool
+}
+
+func (h *shareHeld[K]) hold(s *Shares[K], n int64, limit bucket, t *underway.Taken) {
+	t.ID = s.groupLog.Add(limit, t.Before, underway.Mark{Word: t.After, Returned: t.Returned}, t.At, n)
+	h.shares, h.group = s, *t
+}
+
+func (h *shareHeld[K]) holdFirst(hash uint64, a *account, t *underway.Taken, guaranteed bool) {
+	h.account, h.first, h.hash, h.guaranteed = a, *t, hash, guaranteed
+	if t.Wait > 0 {
+		return // only the policy knows the room that a give-back must leave to the turn
+	}
+	set := h.shares.logs.Lock(hash)
+	defer set.Unlock()
+	h.log = set.Add(a, a.limit, t.Before, underway.Mark{Word: t.After, Returned: t.Returned}, t.At, t.N)
+	h.first.ID = h.log.ID
+}
+
+func (h *shareHeld[K]) keep(used int64) {
+	s := h.shares
+	h.shares = nil
+	used = max(used, 0)
+	if s == nil || used >= h.group.N {
+		return
+	}
+	s.giving.Lock()
+	defer s.giving.Unlock()
+	lowered, exact := s.groupLog.GiveBack(&s.group.word, &s.group.returned, s.whole, &h.group, used, s.now)
+	if h.account == nil {
+		return
+	}
+	if h.guaranteed && !exact {
+		// The guarantee could give out at once what the group still has.
+		used = max(used, h.group.N-int64(lowered/s.groupTicks))
+	}
+	if used >= h.group.N {
+		return
+	}
+	log := h.log.Log
+	if log == nil {
+		set := s.logs.Lock(h.hash)
+		log = set.Find(h.account)
+		set.Unlock()
+	}
+	s.giveBack(h.account, log, &h.first, used)
+}
+
+// giveBack lowers the word of a tenant's account. log may be nil. It needs giving.
+func (s *Shares[K]) giveBack(a *account, log *underway.EntryLog[account], t *underway.Taken, used int64) {
+	var takes *underway.Log
+	if log != nil {
+		takes = &log.Log
+	}
+	takes.GiveBack(&a.word, &a.returned, a.limit, t, used, s.now)
+}
+
+func (c *shareCall[K]) findOwn() {
+	limited := false
+	if c.own, limited = c.shares.own.open(c.tenant, c.now); limited && c.own == nil {
+		c.shares.noteUnguaranteed()
+	}
+}
+
+func (c *shareCall[K]) findCeiling() {
+	limited := false
+	c.ceiling, limited = c.shares.ceilings.open(c.tenant, c.now)
+	c.barred = limited && c.ceiling == nil
+}
+
+// noteUnguaranteed counts a call of a tenant that has to do without its guarantee, and reports the first.
+func (s *Shares[K]) noteUnguaranteed() {
+	s.borrowed.CountRefused()
+	if !s.unguaranteedSeen.Swap(true) {
+		s.events.Post(Event{Kind: supervisor.Notice, Supervisor: s.config.Config.Name, Err: errUnguaranteed, Time: time.Now()})
+	}
+}
+
+var errUnguaranteed = errors.New("a tenant has to do without its guarantee: nothing is left of the reserve, too many tenants have an entry, its key cannot be kept, or the guarantee is no funnel. See SharesStats.Unguaranteed")
