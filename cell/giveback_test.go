@@ -184,7 +184,7 @@ type bounded struct {
 
 // drains is a funnel. The excess is in nanoseconds.
 func drains(capacity, interval int64) bounded {
-	return bounded{funnel(capacity, 1, time.Duration(interval)), interval, func(rows []row) (over int64) {
+	return bounded{funnel(capacity, 1000, time.Duration(1000*interval)), interval, func(rows []row) (over int64) {
 		acts := slices.DeleteFunc(slices.Clone(rows), func(r row) bool { return r.n == 0 })
 		slices.SortStableFunc(acts, func(a, b row) int { return cmp.Compare(a.start, b.start) })
 		drained := int64(0)

@@ -100,14 +100,14 @@ func TestTiersAreExact(t *testing.T) {
 
 func TestTiersRefuseBadConfiguration(t *testing.T) {
 	var field *policy.FieldError
-	_, err := NewTiered[string](Config{Policy: funnel(1, 1, 1)}, nil)
+	_, err := NewTiered[string](Config{Policy: funnel(1, 1, time.Second)}, nil)
 	require.ErrorAs(t, err, &field)
 	assert.Equal(t, "further[0]", field.Field)
 	_, err = NewTiered[string](Config{})
 	require.ErrorAs(t, err, &field)
 	assert.Equal(t, "Policy", field.Field)
 
-	p := funnel(1, 1, 1)
+	p := funnel(1, 1, time.Second)
 	_, err = NewTiered[string](Config{Policy: p}, p, p, p, p, p, p, p, p)
 	require.ErrorAs(t, err, &field)
 	assert.Equal(t, "further", field.Field)

@@ -41,8 +41,8 @@ type bursty struct {
 //
 // The rate is rounded as for a [Funnel]. With a maxBurst of 0 the time by which a caller comes too
 // late is lost as well. It refuses a rate that rounding would slow by more, a maxBurst below 0, a
-// count or period below 1, and a store that, with a unit more, fills in more than 17 years. The
-// error is a *[FieldError].
+// count below 1, a period below a microsecond, and a store that, with a unit more, fills in more than
+// 17 years. The error is a *[FieldError].
 //
 // # Turns and time
 //

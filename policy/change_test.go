@@ -32,7 +32,7 @@ type changing struct {
 var paces = []struct {
 	count int64
 	per   time.Duration
-}{{1, 1}, {1, 7}, {3, 9}, {3, 70_000}, {1, time.Millisecond}, {7, time.Second}, {10, time.Second}, {1000, time.Second}, {1, time.Minute}}
+}{{1000, 1000}, {1000, 7000}, {1000, 3000}, {3, 70_000}, {1, time.Millisecond}, {7, time.Second}, {10, time.Second}, {1000, time.Second}, {1, time.Minute}}
 
 var changings = []changing{
 	{"Funnel", func(rng *rand.Rand, least int64) policy.Policy {
@@ -55,7 +55,7 @@ var changings = []changing{
 	}},
 	{"FixedWindow", windowsOf(policy.FixedWindow, time.Millisecond), policy.Policy.Limit, false,
 		func(policy.Policy) time.Duration { return 100 * time.Microsecond }},
-	{"SlidingWindow", windowsOf(policy.SlidingWindow, 1), policy.Policy.Limit, false, tick},
+	{"SlidingWindow", windowsOf(policy.SlidingWindow, time.Microsecond), policy.Policy.Limit, false, tick},
 	{"AtMost", windowsOf(policy.AtMost, time.Millisecond), policy.Policy.Limit, false, aPart},
 	// A promised turn may lie within a window of the next limit. One more window may be full.
 	{"AlignedWindow", alignedToAnything, policy.Policy.Limit, false, func(p policy.Policy) time.Duration {
@@ -73,7 +73,7 @@ func allOf(p policy.Policy, at policy.Instant) uint64 {
 }
 
 func windowsOf(of func(int64, time.Duration) (policy.Policy, error), shortest time.Duration) func(*rand.Rand, int64) policy.Policy {
-	pers := []time.Duration{9, 20, time.Millisecond, 7 * time.Millisecond, 600 * time.Millisecond, time.Second, 2 * time.Second, time.Minute}
+	pers := []time.Duration{1009, 20_000, time.Millisecond, 7 * time.Millisecond, 600 * time.Millisecond, time.Second, 2 * time.Second, time.Minute}
 	return func(rng *rand.Rand, least int64) policy.Policy {
 		for {
 			p, err := of(least+rng.Int64N(9)*rng.Int64N(9), max(shortest, pers[rng.IntN(len(pers))]))
@@ -508,7 +508,7 @@ func TestUnitsTakeTheirTimeUnderTheNextLimit(t *testing.T) {
 		{"turns, slower and more room", "funnel 1, 1/s", "funnel 10, 10/m", late, 1, 2, 0, 8 * s, 62 * s},
 		{"an interval that is no whole nanosecond", "funnel 3, 3/s", "funnel 3, 7/s", late, 1, 0, 0, 0, 142_857_143},
 		// 64 sixteenths of a nanosecond are left, 1.016 units.
-		{"a part of a unit, rounded up", "funnel 20, 16/63ns", "funnel 20, 1/ns", late, 16, 0, 59, 0, 2},
+		{"a part of a unit, rounded up", "funnel 20, 16000/63us", "funnel 20, 1000/us", late, 16, 0, 59, 0, 2},
 
 		{"a longer queue", "queue 9, 1/s", "queue 19, 1/s", late, 4, 0, s / 2, 7 * s / 2, 7 * s / 2},
 		{"a shorter queue", "queue 9, 1/s", "queue 2, 1/s", late, 4, 0, s, 3 * s, 3 * s},

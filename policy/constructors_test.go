@@ -26,14 +26,23 @@ func TestConstructorsSayWhatFits(t *testing.T) {
 	}{
 		{errorOf(policy.Funnel(0, 0, 0)), "Funnel: capacity is 0, want 1 or more"},
 		{errorOf(policy.Funnel(1, math.MinInt64, s)), "Funnel: count is -9223372036854775808, want 1 or more"},
-		{errorOf(policy.Funnel(1, 1, -time.Minute)), "Funnel: per is -1m0s, want 1ns or more"},
+		{errorOf(policy.Funnel(1, 1, -time.Minute)), "Funnel: per is -1m0s, want 1µs or more"},
+		{errorOf(policy.Funnel(10, 10, 10)), "Funnel: per is 10ns, want 1µs or more"}, // a forgotten unit of time
+		{errorOf(policy.Queue(10, 10, 999)), "Queue: per is 999ns, want 1µs or more"},
+		{errorOf(policy.Bursty(10, 60, 10)), "Bursty: per is 60ns, want 1µs or more"},
+		{errorOf(policy.WarmingUp(10, 1, s, 3)), "WarmingUp: per is 1ns, want 1µs or more"},
+		{errorOf(policy.SlidingWindow(1, 60)), "SlidingWindow: per is 60ns, want between 1µs and 366 days"},
+		{errorOf(policy.FixedWindow(1, 60)), "FixedWindow: per is 60ns, want between 1ms and 366 days"},
+		{errorOf(policy.AlignedWindow(1, 60)), "AlignedWindow: per is 60ns, want between 1ms and 366 days"},
+		{errorOf(policy.AtMost(1, 60)), "AtMost: per is 60ns, want between 1ms and 366 days"},
+		{errorOf(policy.InFlight(1, 60)), "InFlight: longest is 60ns, want between 1ms and 366 days"},
 		{errorOf(policy.Funnel(1, 1, longestDrain+1)),
 			"Funnel: per is 150119h59m15.284459521s, want at most 150119h59m15.28445952s at a count of 1: a unit must not take more than 17 years"},
 		{errorOf(policy.Funnel(18, 1, year)), "Funnel: capacity is 18, want at most 17: a full bucket must drain within 17 years"},
 		{errorOf(policy.Funnel(most, most, most)), "capacity is 9223372036854775807, want at most 540431955284459520"},
 		// 1.67 ns would be kept as 1.6875: more than a percent too slow.
 		{errorOf(policy.Funnel(1, 600_000_001, s)), "1.6875ns"},
-		{errorOf(policy.Funnel(1, 17, 1)), "16 million"},
+		{errorOf(policy.Funnel(1, 17_000, time.Microsecond)), "16 million"},
 		{errorOf(policy.Funnel(1, 18_446_744_073_709_553, 17_293_822_569_102_706)), "unit every 1ns"}, // the excess wraps round
 		{errorOf(policy.Funnel(1, most, year)), "0.0625ns"},
 
@@ -117,7 +126,7 @@ func refusesRate(count int64, per time.Duration) string {
 	switch {
 	case count < 1:
 		return "count"
-	case per < 1:
+	case per < time.Microsecond:
 		return "per"
 	case unitTime(count, per).Cmp(whole(int64(longestDrain))) > 0:
 		return "per"
@@ -180,7 +189,7 @@ func (b bucketConstructor) fuzz(f *testing.F) {
 	for _, seed := range [][3]int64{
 		{1, 1, s}, {0, 1, 1}, {1, 0, 1}, {1, 1, 0}, {-1, 1, 1}, {-1, -1, -1}, {least, least, least},
 		{most, most, most}, {most, 1, 1}, {1, most, 1}, {1, 1, most}, {most, most, 1}, {most, 1, most}, {1, most, most}, {1, most, aYear},
-		{16 * drain, 16, 1}, {16*drain - 1, 16, 1}, {16*drain + 1, 16, 1}, {most, 16, 1}, {1 << 60, 1, 1}, {540431956, 1, s}, {540431955, 1, s}, {540431954, 1, s},
+		{16 * drain, 16_000, 1000}, {16*drain - 1, 16_000, 1000}, {16*drain + 1, 16_000, 1000}, {most, 16_000, 1000}, {1, 1, 999}, {1 << 60, 1, 1}, {540431956, 1, s}, {540431955, 1, s}, {540431954, 1, s},
 		{1, 18, most}, {1, 17, most}, {1, 16, most}, {1, 8, most}, {1, 7, most}, {16, 1, aYear}, {17, 1, aYear}, {18, 1, aYear},
 		{0, 1, drain}, {0, 1, drain + 1}, {1, 1, drain}, {1, 1, drain + 1}, {1, 2, 2*drain + 1},
 		{10, 1_000_000, s}, {10, 999_999, s}, {10, 700_000, s}, {10, 7, 60 * s}, {3, 3, s}, {1, 1_000_000_000, s}, {1, 600_000_001, s},
@@ -333,7 +342,7 @@ var windowPolicies = []windowPolicy{
 			return time.Duration(m.length + m.step)
 		}},
 	{"SlidingWindow", policy.SlidingWindow,
-		refusesOf(1, func(limit int64, per time.Duration) bool { return limit >= 1<<slidingFigures(per) }),
+		refusesOf(time.Microsecond, func(limit int64, per time.Duration) bool { return limit >= 1<<slidingFigures(per) }),
 		slidingWindowOf,
 		func(_ int64, per time.Duration) time.Duration { return 2 * per }},
 	{"AtMost", policy.AtMost,
@@ -395,7 +404,7 @@ func (w windowPolicy) constructs(t *testing.T, limit int64, per time.Duration) {
 func (w windowPolicy) fuzzConstructor(f *testing.F) {
 	const ms, s = int64(time.Millisecond), int64(time.Second)
 	for _, seed := range [][2]int64{
-		{1, s}, {0, s}, {-1, s}, {math.MinInt64, s}, {math.MaxInt64, s}, {1, 0}, {1, -1}, {1, 1}, {3, 1}, {4, 1}, {1, math.MaxInt64}, {1, math.MinInt64},
+		{1, s}, {0, s}, {-1, s}, {math.MinInt64, s}, {math.MaxInt64, s}, {1, 0}, {1, -1}, {1, 1}, {3, 1}, {3, 999}, {4, 1000}, {1, math.MaxInt64}, {1, math.MinInt64},
 		{1, ms - 1}, {1, ms}, {2047, ms}, {2048, ms}, {4095, ms}, {4096, ms}, {1_000_000, ms}, {1_000_001, ms},
 		{1_000_000, s}, {131071, s}, {131072, s}, {65535, s}, {65536, s}, {127, s}, {128, s}, {7, s}, {8, s}, {2, s},
 		{1_000_000, int64(maxWindow)}, {1, int64(maxWindow)}, {1, int64(maxWindow) + 1}, {1 << 29, int64(maxWindow)}, {1 << 28, int64(maxWindow)},

@@ -28,7 +28,7 @@ var figures = []struct {
 	{"funnel 2, 3/d", policy.Must(policy.Funnel(2, 3, 24*time.Hour)), 16 * time.Hour, "at most 2 at once, and 3 a day after that"},
 	{"funnel 2, 3/ms", policy.Must(policy.Funnel(2, 3, time.Millisecond)), 666667, "at most 2 at once, and 3 a millisecond after that"},
 	{"funnel 2, 3/us", policy.Must(policy.Funnel(2, 3, time.Microsecond)), 667, "at most 2 at once, and 3 a microsecond after that"},
-	{"funnel 2, 1/ns", policy.Must(policy.Funnel(2, 1, time.Nanosecond)), 2, "at most 2 at once, and 1 a nanosecond after that"},
+	{"funnel 2000, 1000/us", policy.Must(policy.Funnel(2000, 1000, time.Microsecond)), 2000, "at most 2000 at once, and 1000 a microsecond after that"},
 	{"queue 9, 10/s", policy.Must(policy.Queue(9, 10, time.Second)), time.Second, "10 a second, evenly spaced, with room for 9 to wait"},
 	{"queue 0, 2/3s", policy.Must(policy.Queue(0, 2, 3*time.Second)), 3 * time.Second / 2, "2 every 3s, evenly spaced, and no room to wait"},
 	{"queue 0, 1/6205d", policy.Must(policy.Queue(0, 1, 17*year)), 17 * year, ""},
@@ -47,7 +47,7 @@ var figures = []struct {
 	{"window 5/year in Local", policy.Must(policy.CalendarWindow(5, policy.Year, "Local")), 146097 * 86400 / 400 * time.Second, ""},
 	{"window 5/month in UTC", policy.Must(policy.CalendarWindow(5, policy.Month, "UTC")), 0, "at most 5 in each calendar month in UTC"},
 	{"sliding 100/m", policy.Must(policy.SlidingWindow(100, time.Minute)), time.Minute, "at most 100 in the last 1m, estimated from the counts of two windows"},
-	{"sliding 3/7ns", policy.Must(policy.SlidingWindow(3, 7)), 7, ""},
+	{"sliding 3/1007ns", policy.Must(policy.SlidingWindow(3, 1007)), 1007, ""},
 	{"at most 5/10m", policy.Must(policy.AtMost(5, 10*time.Minute)), 10 * time.Minute, "at most 5 in any 10m"},
 	{"in flight 10, 1m at most", policy.Must(policy.InFlight(10, time.Minute)), 0, "at most 10 at a time, each for no longer than 1m"},
 	{"in flight 10, 1500us at most", policy.Must(policy.InFlight(10, 1500*time.Microsecond)), 0, ""},
@@ -131,7 +131,7 @@ func TestShape(t *testing.T) {
 		{"window 10000000/1001ms", shape.FixedWindow, 0, 0, 1001 * time.Millisecond},
 		{"window 500000000/30d", shape.FixedWindow, 0, 0, 30 * 24 * time.Hour},
 		{"sliding 100/s", shape.SlidingWindow, 0, 0, time.Second},
-		{"sliding 3/7ns", shape.SlidingWindow, 0, 0, 7},
+		{"sliding 3/1007ns", shape.SlidingWindow, 0, 0, 1007},
 	} {
 		t.Run(c.text, func(t *testing.T) {
 			p := policy.Must(policy.Parse(c.text))

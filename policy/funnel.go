@@ -30,8 +30,8 @@ type funnel struct {
 // the requested rate. It is lower by at most 63 parts per million up to a million a second, and 1
 // in 1000 at worst. If every take fills the bucket, as with capacity 1, each loses up to a
 // nanosecond more, because callers come at whole nanoseconds. It refuses a rate that rounding would
-// slow by more, a capacity, count or period below 1, and a bucket that drains in more than 17
-// years. The error is a *[FieldError].
+// slow by more, a capacity or count below 1, a period below a microsecond, and a bucket that drains in
+// more than 17 years. The error is a *[FieldError].
 //
 // # Turns and time
 //

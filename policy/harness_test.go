@@ -156,7 +156,7 @@ func inWindows(limit int64, length time.Duration) func(units, window *big.Int) b
 // pace reads a rate of at most a unit every 100 ns.
 func (s *script) pace() (count int64, per time.Duration) {
 	const fastest = 100 // nanoseconds a unit
-	per = time.Duration(s.between(fastest, int64(year)))
+	per = time.Duration(s.between(int64(time.Microsecond), int64(year)))
 	return s.between(1, int64(per)/fastest), per
 }
 

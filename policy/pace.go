@@ -22,6 +22,10 @@ const (
 	coarsest = 1000
 )
 
+// minPer is the shortest period of any limit. A shorter one is most likely a number whose unit of time
+// was forgotten, and its limit would refuse almost nothing: a per of 10 is 10ns.
+const minPer = time.Microsecond
+
 // pace is an even flow: count units every per.
 type pace struct {
 	interval   uint64 // ticks from a unit to the next, rounded up
@@ -39,8 +43,8 @@ func newPace(of string, count int64, per time.Duration, slowest uint64) (pace, e
 	switch {
 	case count < 1:
 		return bad("count", count, "1 or more")
-	case per < 1:
-		return bad("per", per, "1ns or more")
+	case per < minPer:
+		return bad("per", per, minPer.String()+" or more")
 	}
 	// interval = per/count in ticks, rounded up. The product has up to 67 bits. The bound slowest
 	// also keeps hi below count.

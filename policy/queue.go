@@ -36,9 +36,9 @@ type queue struct {
 //
 // The rate is rounded as for a [Funnel]. A turn is rounded up to a whole nanosecond, which does not
 // add up. If no call waits, as with a capacity of 0, the time by which each comes after its turn is
-// lost as well. It refuses a rate that rounding would slow by more, a capacity below 0, a count or
-// period below 1, and a queue whose capacity + 1 units take more than 17 years. The error is a
-// *[FieldError].
+// lost as well. It refuses a rate that rounding would slow by more, a capacity below 0, a count
+// below 1, a period below a microsecond, and a queue whose capacity + 1 units take more than 17 years.
+// The error is a *[FieldError].
 //
 // # Turns and time
 //

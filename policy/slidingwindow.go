@@ -40,7 +40,7 @@ type slidingWindow struct {
 //
 // Only the number of units that count is rounded, up. The long-run rate is exact: a caller that
 // takes everything and comes back when told takes limit in every period. per is between a
-// nanosecond and 366 days. limit is at least 1 and at most 4095 if per is a millisecond, 131071
+// microsecond and 366 days. limit is at least 1 and at most 4095 if per is a millisecond, 131071
 // if a second, 1048575 if a minute and 8388607 if an hour. Other values are refused with a
 // *[FieldError].
 //
@@ -72,7 +72,7 @@ type slidingWindow struct {
 // above it that were taken in two windows count as promised turns, until the lowered limit would
 // have admitted a unit.
 func SlidingWindow(limit int64, per time.Duration) (Policy, error) {
-	if err := windowFault("SlidingWindow", limit, per, 1); err != nil {
+	if err := windowFault("SlidingWindow", limit, per, minPer); err != nil {
 		return nil, err
 	}
 	// The number needs this many bits to last; the others are for two counts.

@@ -14,8 +14,10 @@ import (
 // any time. The others start when told, and no window has more of them than the limit.
 // Promise: Takes undone in any order never exceed the limit.
 func TestUndoneInAnyOrderAdmitsNoMore(t *testing.T) {
-	funnel := func(capacity int64) policy.Policy { return policy.Must(policy.Funnel(capacity, 1, 1)) }
-	bursty := func(most int64) policy.Policy { return policy.Must(policy.Bursty(1, 1, most)) }
+	funnel := func(capacity int64) policy.Policy {
+		return policy.Must(policy.Funnel(capacity, 1000, time.Microsecond))
+	}
+	bursty := func(most int64) policy.Policy { return policy.Must(policy.Bursty(1000, time.Microsecond, most)) }
 	for _, c := range []struct {
 		make     func(int64) policy.Policy // of one a nanosecond
 		capacity int64

@@ -100,8 +100,8 @@ const (
 // a tenth of an interval. With a coldFactor of 10 and a warmup of few intervals it reaches
 // several.
 //
-// It refuses a count or period below 1, and a rate that rounding would slow by more than 1 in 1000.
-// A warmup is refused below 1ns (with 0 Guava does not limit), above 9 years, or if it stores too
+// It refuses a count below 1, a period below a microsecond, and a rate that rounding would slow by
+// more than 1 in 1000. A warmup is refused below 1ns (with 0 Guava does not limit), above 9 years, or if it stores too
 // many units to be kept to 1/16. A coldFactor is refused below 1, if not a number, or if a unit
 // would cost more than 9 years. The error is a *[FieldError].
 //

@@ -141,7 +141,7 @@ func slidingWindowOf(limit int64, per time.Duration) subject {
 var slidingWindows = kind{
 	name: "SlidingWindow",
 	read: func(s *script) subject {
-		per := time.Duration(s.between(1, int64(maxWindow)))
+		per := time.Duration(s.between(int64(time.Microsecond), int64(maxWindow)))
 		return slidingWindowOf(s.between(1, 1<<slidingFigures(per)-1), per)
 	},
 }

@@ -21,7 +21,7 @@ func oraclePolicies(seed uint64) []policy.Policy {
 		policy.Must(policy.Funnel(1_000_000, 333_333, 10*time.Second)),
 		policy.Must(policy.Funnel(3, 16_000_000, time.Second)),
 		policy.Must(policy.Funnel(16, 1, 365*day)), // time ends within two years
-		policy.Must(policy.Funnel(5, 16, 7*time.Nanosecond)),
+		policy.Must(policy.Funnel(5, 16_000, 7*time.Microsecond)),
 		policy.Must(policy.Queue(0, 10, time.Second)),
 		policy.Must(policy.Queue(20, 7, time.Minute)),
 		policy.Must(policy.Queue(1000, 999_983, time.Second)),

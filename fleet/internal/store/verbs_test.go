@@ -65,7 +65,7 @@ func TestLimitRefusesPolicies(t *testing.T) {
 		policy.Must(policy.WarmingUp(10, time.Second, time.Second, 3)),
 		policy.Must(policy.SlidingWindow(10, time.Second/3)),
 		policy.Must(policy.SlidingWindow(10, 999*time.Microsecond)),
-		struct{ policy.Policy }{policy.Must(policy.Funnel(1, 1, 1))},
+		struct{ policy.Policy }{policy.Must(policy.Funnel(1, 1, time.Second))},
 	} {
 		_, err := s.Limit(p)
 		var field *policy.FieldError

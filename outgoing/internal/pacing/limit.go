@@ -58,6 +58,9 @@ func (k Known) certain(until *Limit, ours int64) int64 {
 
 // Evenly returns a limit of count calls in per, up to burst at once, nil if it cannot be enforced.
 func Evenly(burst, count int64, per time.Duration) *Limit {
+	if per < time.Microsecond { // which a policy refuses
+		count, per = 1000*count, 1000*per
+	}
 	p, err := policy.Funnel(burst, count, per)
 	if err != nil {
 		return nil

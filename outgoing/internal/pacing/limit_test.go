@@ -62,3 +62,16 @@ func TestLimitDrainsInSteps(t *testing.T) {
 		}
 	}
 }
+
+// A server may tell a limit whose calls are less than a microsecond apart, which no policy has as its period.
+func TestFastLimitsAreEnforced(t *testing.T) {
+	l := Evenly(5, 1, 500*time.Nanosecond)
+	require.NotNil(t, l)
+	next, d := l.Take(0, 0, 5, 0)
+	require.True(t, d.Allowed)
+	_, d = l.Take(next, 0, 1, 0)
+	require.Equal(t, 500*time.Nanosecond, d.RetryAfter)
+	l = InSteps(2_000_000, time.Second, time.Second, Known{})
+	require.NotNil(t, l)
+	require.Equal(t, 500*time.Nanosecond, l.each)
+}
