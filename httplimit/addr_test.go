@@ -53,6 +53,7 @@ func TestKeysOfAddresses(t *testing.T) {
 	assert.Zero(t, ByAddr(from("@")))
 }
 
+// Promise: No configuration trusts all addresses as proxies.
 func TestAddrConfigIsChecked(t *testing.T) {
 	inside := prefixList("10.0.0.0/8")
 	for field, config := range map[string]AddrConfig{
@@ -68,6 +69,15 @@ func TestAddrConfigIsChecked(t *testing.T) {
 	for _, config := range []AddrConfig{{Hops: 1}, {Trusted: inside}} {
 		_, err := NewClientAddr(config)
 		refusedBy(t, err, "httplimit.AddrConfig", "Header")
+	}
+	for _, wide := range prefixList("0.0.0.0/0", "::/0", "0.0.0.0/1", "2000::/3", "::ffff:0:0/96", "::ffff:0:0/90") {
+		_, err := NewClientAddr(AddrConfig{Header: XForwardedFor, Trusted: []netip.Prefix{inside[0], wide}})
+		refusedBy(t, err, "httplimit.AddrConfig", "Trusted[1]")
+		assert.ErrorContains(t, err, "Trusted[1] is "+wide.String()+", want a prefix of 7 bits or more")
+	}
+	for _, narrow := range prefixList("10.0.0.0/8", "fc00::/7", "::ffff:10.0.0.0/104") {
+		_, err := NewClientAddr(AddrConfig{Header: XForwardedFor, Trusted: []netip.Prefix{narrow}})
+		assert.NoError(t, err)
 	}
 	_, err := NewClientAddr(AddrConfig{Header: Forwarded, Trusted: inside, Hops: 1})
 	refusedBy(t, err, "httplimit.AddrConfig", "Hops")

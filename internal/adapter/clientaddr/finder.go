@@ -52,10 +52,14 @@ func New(pkg string, config Config) (*Finder, error) {
 		return &policy.FieldError{Of: owner, Field: field, Value: value, Want: want}
 	}
 	trusted, err := NewPrefixes(owner, "Trusted", config.Trusted)
+	tooWide := slices.IndexFunc(config.Trusted, IsTooWide)
 	wrongNAT64 := slices.IndexFunc(config.NAT64, func(p netip.Prefix) bool { return !isTranslation(p) })
 	switch {
 	case err != nil:
 		return nil, err
+	case tooWide >= 0:
+		return nil, bad(fmt.Sprintf("Trusted[%d]", tooWide), config.Trusted[tooWide],
+			"a prefix of 7 bits or more that has the proxies alone, since any client in it chooses its address; or Hops, if their addresses are not known")
 	case config.Hops < 0 || config.Hops > MaxHops:
 		return nil, bad("Hops", config.Hops, "1 to 256, or 0 to use Trusted")
 	case config.Header == "" && config.Hops > 0:

@@ -42,6 +42,18 @@ func NewPrefixes(owner, field string, list []netip.Prefix) (*Prefixes, error) {
 	return p, nil
 }
 
+// minTrusted is the least number of bits of a prefix of proxies. The widest private network is fc00::/7.
+const minTrusted = 7
+
+// IsTooWide reports whether clients have addresses in a prefix that should have only a proxy's.
+func IsTooWide(prefix netip.Prefix) bool {
+	bits := prefix.Bits()
+	if prefix.Addr().Is4In6() {
+		bits -= 96
+	}
+	return bits < minTrusted
+}
+
 // ParsePrefix parses a prefix, or an address as the prefix of it alone.
 func ParsePrefix(text string) (netip.Prefix, error) {
 	prefix, err := netip.ParsePrefix(text)

@@ -155,7 +155,7 @@ func (p *parser) rules(top configfile.Place) *Rules {
 	}
 	if len(p.trusted) > 0 {
 		addr := p.trusted[0].Addr()
-		if addr.IsUnspecified() { // of 0.0.0.0/0 and ::/0, and no peer's address
+		if addr.IsUnspecified() { // no peer has this address
 			addr = addr.Next()
 		}
 		rules.onSocket = addr.String()
@@ -234,7 +234,12 @@ func (p *parser) readTrusted(m map[string]configfile.Place) {
 		p.Fault(place, "1 or more addresses or prefixes of proxies are accepted")
 	}
 	for _, at := range list {
-		if prefix, ok := p.prefix(at, "the address of a proxy"); ok {
+		prefix, ok := p.prefix(at, "the address of a proxy")
+		switch {
+		case !ok:
+		case clientaddr.IsTooWide(prefix):
+			p.Fault(at, "%.80q has clients' addresses, and a client that is trusted chooses its address: networks of 7 bits or more are accepted", at.Text())
+		default:
 			p.trusted = append(p.trusted, prefix)
 		}
 	}
