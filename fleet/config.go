@@ -3,6 +3,7 @@ package fleet
 import (
 	"cmp"
 	"fmt"
+	"net"
 	"slices"
 	"strings"
 	"time"
@@ -88,7 +89,8 @@ type Config struct {
 	// EOF, not Redis's reply to a new connection. A Redis that replaces another is checked for
 	// eviction when the breaker closes, or within five seconds if it did not open.
 	Client rueidis.Client
-	// Redis is where to connect, in place of Client: a server, a cluster or sentinels. The limiter
+	// Redis is where to connect, in place of Client: a server, a cluster or sentinels. Its InitAddress
+	// has addresses such as "localhost:6379", not URLs, unless it has a function that dials. The limiter
 	// connects in the background and retries. New sets DisableCache, and AlwaysPipelining unless
 	// DisableAutoPipelining is set. Zero timeouts, Dialer.Timeout and ConnWriteTimeout, become a
 	// second. PipelineMultiplex defaults to one connection, its buffers to 64 KiB.
@@ -346,6 +348,9 @@ func (c Config) validate() error {
 			return &policy.FieldError{Of: "fleet.Config", Field: fault.field, Value: fault.value, Want: fault.want}
 		}
 	}
+	if err := checkAddresses(c.Redis); err != nil {
+		return err
+	}
 	if c.Penalty != (engine.Penalty{}) {
 		r := penaltyRule(c.Penalty)
 		if err := r.Check("fleet.Config"); err != nil {
@@ -353,6 +358,29 @@ func (c Config) validate() error {
 		}
 	}
 	return warn.Shares(c.WarnAt).Check("fleet.Config", "WarnAt")
+}
+
+// checkAddresses returns a *policy.FieldError for an address that no dialer of package net takes. A
+// function that dials may take others. The error leaves out what precedes an @, since a URL may have
+// a password there.
+func checkAddresses(o rueidis.ClientOption) error {
+	if o.DialFn != nil || o.DialCtxFn != nil {
+		return nil
+	}
+	for i, address := range o.InitAddress {
+		_, port, err := net.SplitHostPort(address)
+		if number, unknown := net.LookupPort("tcp", port); err == nil && unknown == nil && number > 0 {
+			continue
+		}
+		if at := strings.LastIndexByte(address, '@'); at >= 0 {
+			address = "..." + address[at:]
+		}
+		return &policy.FieldError{
+			Of: "fleet.Config", Field: fmt.Sprintf("Redis.InitAddress[%d]", i), Value: fmt.Sprintf("%.80q", address),
+			Want: "host:port, such as localhost:6379; rueidis.ParseURL makes the options of a URL",
+		}
+	}
+	return nil
 }
 
 func isAnchored(p policy.Policy) bool {

@@ -231,6 +231,11 @@ func TestClientIsClosed(t *testing.T) {
 	require.NoError(t, c.Client.Do(t.Context(), c.Client.B().Ping().Build()).Error())
 }
 
+func addresses(all ...string) func(*Config) {
+	return func(c *Config) { c.Redis.InitAddress = all }
+}
+
+// Promise: `fleet.New` refuses an address that is no host and port, without its password in the error.
 func TestConfiguration(t *testing.T) {
 	good := at(shared.Addr(), funnel(1, 1, time.Hour))
 	penalty := engine.Penalty{Refusals: 3, Within: time.Minute, For: time.Minute}
@@ -240,6 +245,13 @@ func TestConfiguration(t *testing.T) {
 	}{
 		{func(c *Config) { c.Redis = rueidis.ClientOption{} }, "Redis"},
 		{func(c *Config) { c.Client = shared.Client(t) }, "Redis"},
+		{addresses("redis://localhost:6379"), "Redis.InitAddress[0]"},
+		{addresses("localhost:6379", "localhost"), "Redis.InitAddress[1]"},
+		{addresses("localhost:"), "Redis.InitAddress[0]"},
+		{addresses("localhost:0"), "Redis.InitAddress[0]"},
+		{addresses("localhost:6379/1"), "Redis.InitAddress[0]"},
+		{addresses("localhost:65536"), "Redis.InitAddress[0]"},
+		{addresses(""), "Redis.InitAddress[0]"},
 		{func(c *Config) { c.Name = "" }, "Name"},
 		{func(c *Config) { c.Name = "a{b" }, "Name"},
 		{func(c *Config) { c.Name = "a b" }, "Name"},
@@ -294,7 +306,14 @@ func TestConfiguration(t *testing.T) {
 		assert.Equal(t, c.field, field.Field, err)
 		assert.NotEmpty(t, field.Want)
 	}
-	_, err := SlidingLog(0, time.Second)
+	bad := good
+	addresses("rediss://anna:secret@redis:6379/0")(&bad)
+	_, err := New(bad)
+	require.EqualError(t, err, `ral: fleet.Config: Redis.InitAddress[0] is "...@redis:6379/0", want host:port, such as localhost:6379; rueidis.ParseURL makes the options of a URL`)
+	// A function may dial what package net does not.
+	bad.Redis = must.Get(rueidis.ParseURL("unix:///does/not/exist"))
+	require.NoError(t, must.Get(New(bad)).Close())
+	_, err = SlidingLog(0, time.Second)
 	require.ErrorContains(t, err, "SlidingLog: limit is 0")
 }
 
