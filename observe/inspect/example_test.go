@@ -10,6 +10,7 @@ import (
 	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/observe/inspect"
 	"github.com/ral-limiter/ral/policy"
+	"github.com/ral-limiter/ral/single"
 )
 
 // Mount the handler where operators come and clients do not.
@@ -46,7 +47,7 @@ func ExampleNew() {
 
 // A program without a server shows the page on this machine alone.
 func ExampleHandler_ListenAndServe() {
-	handler, err := inspect.New(inspect.Config{})
+	handler, err := inspect.New(inspect.Config{}, inspect.Limit[struct{}]{Name: "sign-ups", Limiter: single.MustNew(policy.Funnel(10, 1, time.Second))})
 	if err != nil {
 		panic(err)
 	}

@@ -45,6 +45,9 @@ type Config struct {
 	// listens on. Others may have any name.
 	Hosts []string
 
+	// AcceptNone has New accept no limits, for a program that makes a new Handler once it has some.
+	AcceptNone bool
+
 	// Logger gets a record of each change made or failed, with the operator and the hash of the
 	// key, even with ShowKeys. It also gets requests for changes without a valid token: one a
 	// second, after 10 at once. The default is slog.Default.
@@ -83,7 +86,7 @@ const (
 	defaultPage = 20
 )
 
-// New returns a handler that shows limits. The error is a *policy.FieldError that names the field.
+// New returns a handler that shows limits, at least one. The error is a *policy.FieldError that names the field.
 // Close the handler when it is no longer used; the limiters stay open.
 func New(config Config, limits ...AnyLimit) (*Handler, error) {
 	h := &Handler{
@@ -100,6 +103,9 @@ func New(config Config, limits ...AnyLimit) (*Handler, error) {
 	}
 	if err := h.configure(); err != nil {
 		return nil, err
+	}
+	if len(limits) == 0 && !config.AcceptNone {
+		return nil, &policy.FieldError{Of: "inspect.New", Field: "limits", Value: "empty", Want: "1 limit or more for the page to show"}
 	}
 	for i, some := range limits {
 		if err := h.add(i, some); err != nil {

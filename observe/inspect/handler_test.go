@@ -334,6 +334,7 @@ func TestSettingsAreChecked(t *testing.T) {
 		{inspect.Config{Tokens: tokens{"anna": "0123456789 abcdef"}}, nil, `Config: Tokens["anna"] is not printable, want ASCII characters without spaces`},
 		{inspect.Config{Tokens: tokens{"anna": anna, "bert": anna, "carl": bert}}, nil,
 			`Config: Tokens["bert"] is that of "anna", want a token of each operator's own, by which changes are logged`},
+		{inspect.Config{}, nil, "New: limits is empty, want 1 limit or more for the page to show"},
 		{inspect.Config{}, []inspect.AnyLimit{inspect.Limit[string]{Name: "x", Limiter: (*engine.Engine[string])(nil)}},
 			`Limit, argument 1 of New: Limiter is nil, want a limiter, such as an *engine.Engine`},
 		{inspect.Config{}, []inspect.AnyLimit{ok, nil}, `Limit, argument 2 of New: Limit is nil, want an inspect.Limit`},

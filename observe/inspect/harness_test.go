@@ -40,6 +40,7 @@ func newHandler(t testing.TB, config inspect.Config, limits ...inspect.AnyLimit)
 	if config.Logger == nil {
 		config.Logger = slog.New(slog.DiscardHandler)
 	}
+	config.AcceptNone = len(limits) == 0
 	h := must.Get(inspect.New(config, limits...))
 	t.Cleanup(func() { require.NoError(t, h.Close()) })
 	return h

@@ -57,7 +57,7 @@ func TestRememberedKeysAreBoundedInBytes(t *testing.T) {
 
 // Promise: Ral's own server drops slow clients.
 func TestSlowClientsAreDropped(t *testing.T) {
-	h, err := New(Config{})
+	h, err := New(Config{AcceptNone: true})
 	require.NoError(t, err)
 	defer func() { assert.NoError(t, h.Close()) }()
 	for slow, patience := range map[string]time.Duration{

@@ -37,7 +37,7 @@ type inspection struct {
 
 func newInspection(config Config, all []*families.Families) (*inspection, error) {
 	i := &inspection{
-		config: inspect.Config{ShowKeys: config.ShowKeys, Tokens: config.Tokens, Logger: config.Log},
+		config: inspect.Config{AcceptNone: true, ShowKeys: config.ShowKeys, Tokens: config.Tokens, Logger: config.Log},
 		limits: config.Limits, warnings: config.Warnings, keys: config.Keys, all: all, stop: make(chan struct{}),
 	}
 	if i.limits == nil {
