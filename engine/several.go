@@ -268,7 +268,7 @@ type Tiered[K comparable] struct{ engines []*Engine[K] }
 const maxTiers = 8
 
 // NewTiered starts an engine for Config.Policy and one for each further policy, at most 8 in all,
-// each with this Config otherwise. The error, if any, is a *policy.FieldError that names the field.
+// each with this Config otherwise. Without a further policy it is a Tiered of one limit. The error, if any, is a *policy.FieldError that names the field.
 func NewTiered[K comparable](config Config, further ...policy.Policy) (*Tiered[K], error) {
 	if len(further) >= maxTiers {
 		return nil, &policy.FieldError{Of: "engine.NewTiered", Field: "further", Value: len(further), Want: "7 policies at the most"}

@@ -145,8 +145,11 @@ func Must(m *Middleware, err error) *Middleware {
 
 // Handler returns a handler that passes admitted requests on to next. It answers the others with
 // their [Status] and problem details (RFC 9457) or, for clients that prefer it, text. Several
-// handlers may be wrapped; they share the limits.
+// handlers may be wrapped; they share the limits. Handler panics if next is nil, as http.Handle does.
 func (m *Middleware) Handler(next http.Handler) http.Handler {
+	if next == nil {
+		panic("httplimit: Handler: next is nil, want a handler, such as http.DefaultServeMux")
+	}
 	return &handler{m, next}
 }
 

@@ -135,3 +135,8 @@ func TestBadSettings(t *testing.T) {
 	_, err = NewAll(Options{}, named("1"), named("2"), named("3"), named("4"), named("5"), named("6"), named("7"), named("8"))
 	assert.NoError(t, err)
 }
+
+func TestHandlerOfNone(t *testing.T) {
+	m := Must(New(hourly(t, 1), ByAddr, Options{}))
+	assert.PanicsWithValue(t, "httplimit: Handler: next is nil, want a handler, such as http.DefaultServeMux", func() { m.Handler(nil) })
+}

@@ -12,7 +12,8 @@ import (
 // Limit is a limiter and the key that it limits calls by. Limiter and Key are required.
 type Limit[K comparable] struct {
 	// Name tells clients which limit refused. It must be printable ASCII of at most 64 bytes, and
-	// different for each limit. The default is Options.Name.
+	// different for each limit. The default is Options.Name, and "default" without that. So at
+	// most one limit of a Guard may go without a name.
 	Name string
 	// Limiter decides: an *engine.Engine, an *engine.Tiered, a *fleet.Limiter, a *single.Limiter by
 	// limits.ForAnyKey, or any other limits.Limiter. Several limits may share one. Under a policy.InFlight a
