@@ -27,7 +27,7 @@ func pathOf(folder string) string {
 	return root + "/" + folder
 }
 
-// users runs go as users do, with a module proxy for the releases of a clone and an empty module
+// users runs go with a user's flags, a module proxy for the releases of a clone and an empty module
 // cache. Other modules come from this machine's cache if possible.
 type users struct {
 	t     *testing.T
@@ -42,7 +42,7 @@ func newUsers(t *testing.T) users {
 	out, err := exec.Command("go", "env", "GOMODCACHE", "GOPROXY").Output()
 	require.NoError(t, err)
 	cache, elsewhere, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
-	u.env = append(os.Environ(), "GOWORK=off", "GOSUMDB=off", "GOFLAGS=-modcacherw -trimpath -mod=mod",
+	u.env = append(os.Environ(), "GOWORK=off", "GOSUMDB=off", "GOFLAGS=-modcacherw -trimpath",
 		"GOMODCACHE="+filepath.Join(folder, "modules"), "GOBIN="+filepath.Join(folder, "bin"),
 		"GOPROXY=file://"+u.proxy+",file://"+cache+"/cache/download,"+elsewhere)
 	return u
@@ -92,21 +92,58 @@ func (u users) must(folder string, args ...string) {
 	require.NoError(u.t, err, "go %s: %s", strings.Join(args, " "), out)
 }
 
-// program returns a new module with the README's first program and a file that imports packages.
-func (u users) program(c clone, packages []string) string {
+// program returns an empty module in which commands of go were run, each without its first word. The
+// module has the program, or one that imports packages.
+func (u users) program(text string, packages []string, commands ...string) string {
 	u.t.Helper()
 	folder := u.t.TempDir()
-	readme := must.Get(os.ReadFile(filepath.Join(c.root, "README.md")))
-	snippet := regexp.MustCompile("(?s)```go\n(.*?)```").FindSubmatch(readme)
-	require.NotNil(u.t, snippet, "a program in README.md")
-	require.NoError(u.t, os.WriteFile(filepath.Join(folder, "main.go"), snippet[1], 0o644))
-	imports := "package main\n\nimport (\n"
-	for _, p := range packages {
-		imports += "\t_ \"" + p + "\"\n"
-	}
-	require.NoError(u.t, os.WriteFile(filepath.Join(folder, "imports.go"), []byte(imports+")\n"), 0o644))
 	u.must(folder, "mod", "init", "example.com/user")
+	for _, command := range commands {
+		u.must(folder, strings.Fields(command)...)
+	}
+	if text == "" {
+		text = "package main\n\nimport (\n\t_ \"" + strings.Join(packages, "\"\n\t_ \"") + "\"\n)\n\nfunc main() {}\n"
+	}
+	require.NoError(u.t, os.WriteFile(filepath.Join(folder, "main.go"), []byte(text), 0o644))
+	u.must(folder, "build", "-o", os.DevNull, ".")
 	return folder
+}
+
+// install installs a command, which must tell its version.
+func (u users) install(path string) {
+	u.t.Helper()
+	u.must(u.t.TempDir(), "install", path+"@v0.1.0")
+	command := filepath.Base(path)
+	said, err := exec.Command(u.bin(command), "-version").CombinedOutput()
+	require.NoError(u.t, err, string(said))
+	assert.True(u.t, strings.HasPrefix(string(said), command+" v0.1.0, go"), string(said))
+}
+
+var (
+	// printed finds the commands that a page tells users of Ral's modules to run.
+	printed   = regexp.MustCompile("go ((?:get|install) " + root + "[^\\s`]*)")
+	programOf = regexp.MustCompile("(?s)```go\n(package main\n.*?)```")
+)
+
+// rehearsePage runs the commands of a page in an empty module, as they are printed. It builds the
+// page's first program there, or one that imports what the commands name.
+func (u users) rehearsePage(text string) (commands, programs int) {
+	u.t.Helper()
+	var all, packages []string
+	for _, command := range printed.FindAllStringSubmatch(text, -1) {
+		all = append(all, command[1])
+		name, _, _ := strings.Cut(strings.Fields(command[1])[1], "@")
+		packages = append(packages, name)
+	}
+	if len(all) == 0 {
+		return 0, 0
+	}
+	program := ""
+	if found := programOf.FindStringSubmatch(text); found != nil {
+		program, programs = found[1], 1
+	}
+	u.program(program, packages, all...)
+	return len(all), programs
 }
 
 func packages(c clone, folder string) (all []string) {
@@ -123,8 +160,9 @@ func packages(c clone, folder string) (all []string) {
 	return all
 }
 
-// Users import each module, install each command, and upgrade the root alone, which builds or names
-// the module to upgrade with it. Released modules are vetted together, without replace and go.work.
+// Users run the commands of each page in an empty module, import each module, install each command, and
+// upgrade the root alone, which builds or names the module to upgrade with it. Released modules are vetted
+// together, without replace and go.work.
 func TestRehearsal(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds all modules from a proxy; make rehearsal does")
@@ -135,18 +173,22 @@ func TestRehearsal(t *testing.T) {
 	for _, folder := range modules {
 		u.publish(c, folder, "v0.1.0")
 	}
+	commands, programs := 0, 0
+	for _, page := range strings.Fields(c.git("ls-files", "README.md", "docs/*.md")) {
+		t.Log(page)
+		n, m := u.rehearsePage(string(must.Get(os.ReadFile(filepath.Join(c.root, page)))))
+		commands, programs = commands+n, programs+m
+	}
+	require.Greater(t, commands, 4, "of README.md, fleet.md, grpc.md, connect.md and metrics.md")
+	require.Positive(t, programs, "README.md has a program")
 	ofFleet := ""
 	for _, folder := range modules {
 		path := pathOf(folder)
-		if command, ok := strings.CutPrefix(folder, "cmd/"); ok {
-			u.must(t.TempDir(), "install", path+"@v0.1.0")
-			said, err := exec.Command(u.bin(command), "-version").CombinedOutput()
-			require.NoError(t, err, string(said))
-			assert.True(t, strings.HasPrefix(string(said), command+" v0.1.0, go"), string(said))
+		if strings.HasPrefix(folder, "cmd/") {
+			u.install(path)
 		} else {
-			program := u.program(c, packages(c, folder))
-			u.must(program, "get", path+"@v0.1.0")
-			u.must(program, "build", "-o", os.DevNull, ".")
+			all := packages(c, folder)
+			program := u.program("", all, "get "+strings.Join(all, "@v0.1.0 ")+"@v0.1.0")
 			if folder == "fleet" {
 				ofFleet = program
 			}
@@ -159,7 +201,7 @@ func TestRehearsal(t *testing.T) {
 			edit = append(edit, "-dropreplace="+pathOf(other))
 		}
 		u.must(filepath.Join(c.root, folder), edit...)
-		u.must(filepath.Join(c.root, folder), "vet", "./...")
+		u.must(filepath.Join(c.root, folder), "vet", "-mod=mod", "./...")
 	}
 	c.git("checkout", "-q", ".")
 

@@ -131,7 +131,8 @@ func TestReleaseSetsVersionsAndMovesTheHeadingWithProcesses(t *testing.T) {
 	changelog := must.Get(os.ReadFile(filepath.Join(c.root, "CHANGELOG.md")))
 	assert.Regexp(t, `(?s)## Unreleased\n\n## v0\.1\.0, \d{4}-\d\d-\d\d\n\n### Added`, string(changelog))
 	readme := must.Get(os.ReadFile(filepath.Join(c.root, "README.md")))
-	assert.Contains(t, string(readme), "`go get "+root+"@v0.1.0`")
+	assert.Contains(t, string(readme), "`go get "+root+"/engine@v0.1.0`")
+	assert.Contains(t, string(readme), "Before 1.0 a minor version may change an interface", "what may change is said after a release, too")
 	assert.NotContains(t, string(readme), "not released")
 	assert.NotContains(t, c.git("grep", "-h", root, "--", "*go.mod"), " v0.0.0", "a module requires another one that is not released")
 
