@@ -149,14 +149,14 @@ func CalendarWindow(limit int64, unit Calendar, zone string) (Policy, error) {
 	case unit < Day || unit > Year:
 		return bad("unit", int(unit), "Day, Week, Month or Year")
 	}
-	const want = "a time zone that time.LoadLocation knows, such as UTC or Europe/Berlin"
+	const want = "a time zone that time.LoadLocation knows, such as UTC"
 	if !isZoneName(zone) {
 		return bad("zone", fmt.Sprintf("%.80q", zone), want)
 	}
 	location, err := time.LoadLocation(zone)
 	if err != nil {
 		return bad("zone", fmt.Sprintf("%.80q", zone), fmt.Sprintf(
-			"%s (%v); without a time zone database on the machine, import time/tzdata", want, err))
+			"%s (%v); on a machine without a time zone database a program must import time/tzdata", want, err))
 	}
 	return newAligned(limit, calendarBits, windows{unit: unit, zone: zone, location: location}), nil
 }

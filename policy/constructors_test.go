@@ -75,8 +75,8 @@ func TestConstructorsSayWhatFits(t *testing.T) {
 		{errorOf(policy.CalendarWindow(1, 0, "UTC")), "CalendarWindow: unit is "},
 		{errorOf(policy.CalendarWindow(1, policy.Year+1, "UTC")), "CalendarWindow: unit is "},
 		{errorOf(policy.CalendarWindow(1, policy.Day, "Europe/Atlantis")),
-			`ral: CalendarWindow: zone is "Europe/Atlantis", want a time zone that time.LoadLocation knows, such as UTC or Europe/Berlin ` +
-				`(unknown time zone Europe/Atlantis); without a time zone database on the machine, import time/tzdata`},
+			`ral: CalendarWindow: zone is "Europe/Atlantis", want a time zone that time.LoadLocation knows, such as UTC ` +
+				`(unknown time zone Europe/Atlantis); on a machine without a time zone database a program must import time/tzdata`},
 		{errorOf(policy.CalendarWindow(1, policy.Day, "../UTC")), "CalendarWindow: zone is "},
 		{errorOf(policy.CalendarWindow(1, policy.Day, "Europe/Berlin, 5")), "CalendarWindow: zone is "},
 		{errorOf(policy.CalendarWindow(1, policy.Day, "_UTC")), "CalendarWindow: zone is "},

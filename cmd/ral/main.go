@@ -19,6 +19,7 @@ import (
 	"os/signal"
 	"syscall"
 	"time"
+	_ "time/tzdata" // limits name time zones, and images without a system have none
 
 	"github.com/ral-limiter/ral/cmd/internal/version"
 )

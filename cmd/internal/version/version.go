@@ -2,10 +2,14 @@
 package version
 
 import (
+	"cmp"
 	"fmt"
 	"runtime/debug"
 	"slices"
 )
+
+// release and revision name a build that has no Git, as in an image. The linker sets them, with -X.
+var release, revision string
 
 func Asked(args []string) bool {
 	return len(args) == 1 && slices.Contains([]string{"version", "-version", "--version"}, args[0])
@@ -22,10 +26,7 @@ func Line(command string) string {
 }
 
 func line(command string, info *debug.BuildInfo) string {
-	version, built := info.Main.Version, ""
-	if version == "" {
-		version = "(devel)"
-	}
+	version, built := cmp.Or(release, info.Main.Version, "(devel)"), ""
 	if revision, changed := Revision(info); revision != "" {
 		built = ", revision " + revision
 		if changed {
@@ -36,14 +37,15 @@ func line(command string, info *debug.BuildInfo) string {
 }
 
 // Revision returns the revision of a build, "" if unknown. changed reports local changes.
-func Revision(info *debug.BuildInfo) (revision string, changed bool) {
+func Revision(info *debug.BuildInfo) (name string, changed bool) {
+	name = revision
 	for _, s := range info.Settings {
 		switch s.Key {
 		case "vcs.revision":
-			revision = s.Value
+			name = s.Value
 		case "vcs.modified":
 			changed = s.Value == "true"
 		}
 	}
-	return revision, changed
+	return name, changed
 }

@@ -18,6 +18,16 @@ func TestLineNamesVersionRevisionAndGo(t *testing.T) {
 	assert.Contains(t, Line("ral"), "ral ")
 }
 
+// An image's build has no Git.
+func TestLinkerNamesABuildWithoutGit(t *testing.T) {
+	release, revision = "v0.2.0", "def"
+	t.Cleanup(func() { release, revision = "", "" })
+	info := &debug.BuildInfo{GoVersion: "go1.25.1", Main: debug.Module{Version: "(devel)"}}
+	assert.Equal(t, "rald v0.2.0, revision def, go1.25.1\n", line("rald", info))
+	info.Settings = []debug.BuildSetting{{Key: "vcs.revision", Value: "abc"}}
+	assert.Equal(t, "rald v0.2.0, revision abc, go1.25.1\n", line("rald", info))
+}
+
 func TestAskedIsOneWord(t *testing.T) {
 	for _, args := range [][]string{{"version"}, {"-version"}, {"--version"}} {
 		assert.True(t, Asked(args), args)

@@ -17,10 +17,10 @@ type Process struct {
 	ended   chan struct{} // closed when it has ended
 }
 
-// Start starts the command and sets its SysProcAttr. Read cmd.ProcessState and the like when Ended
+// Start starts the command, and adds to its SysProcAttr. Read cmd.ProcessState and the like when Ended
 // is closed. A thread is kept, as Linux ends a process together with the thread that started it.
 func Start(cmd *exec.Cmd) (*Process, error) {
-	cmd.SysProcAttr = dieTogether()
+	cmd.SysProcAttr = dieTogether(cmd.SysProcAttr)
 	started, ended := make(chan error), make(chan struct{})
 	go func() {
 		runtime.LockOSThread()
