@@ -1,6 +1,6 @@
 module github.com/ral-limiter/ral
 
-go 1.25
+go 1.25.0
 
 require (
 	github.com/google/btree v1.1.3

@@ -1,6 +1,6 @@
 module github.com/ral-limiter/ral/rpc
 
-go 1.25.6
+go 1.25.0
 
 require (
 	connectrpc.com/connect v1.21.0

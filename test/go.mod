@@ -1,6 +1,6 @@
 module github.com/ral-limiter/ral/test
 
-go 1.25.6
+go 1.25.0
 
 require (
 	github.com/anishathalye/porcupine v1.3.1
