@@ -218,6 +218,9 @@ func (m *Middleware) serveHeld(
 ) {
 	var c *recorder // nil unless next is called and charged
 	defer func() {
+		if c != nil && c.stream != nil {
+			defer c.stream.cancel(nil)
+		}
 		// The request's context may have ended.
 		if ctx := context.Background(); c == nil {
 			m.control.Release(ctx, s)
@@ -230,7 +233,12 @@ func (m *Middleware) serveHeld(
 		next.ServeHTTP(w, r)
 		return
 	}
-	c = &recorder{ResponseWriter: w}
+	record := &recorder{ResponseWriter: w}
+	if m.control.Streams() && r.Method != http.MethodHead {
+		record.stream, r = newStream(m, r, s)
+		s = record.stream.pays
+	}
+	c = record
 	c.served.Panicked = true // until the handler has returned
 	next.ServeHTTP(c.writer(), r)
 	c.served.Panicked = false

@@ -36,6 +36,18 @@ type Limit[K comparable] struct {
 	Cost   func(r *http.Request) int64
 	Charge func(r *http.Request, served Served) int64
 
+	// Stream, if not nil, returns the units that the response has used so far, and charges them while it is
+	// written: the tokens of a stream, by soFar.Events, soFar.Bytes, or a number that the handler keeps in the
+	// request's context. It runs before each write, with what is written next in soFar. Units beyond the Cost and
+	// those charged before are taken then. A Stream that rounds up charges in larger steps. Hold whole events in
+	// a write.
+	//
+	// If a limit has no room, nothing of the write is charged or sent, and the response ends: with [LastEvent],
+	// or as a 429 if it has not begun. The write returns [ErrUsedUp], and the request's context is cancelled.
+	// In the end Charge, if not nil, corrects the units, and otherwise Stream does: of units that were not used
+	// after all, up to the Cost comes back. With Shadow no response ends.
+	Stream func(r *http.Request, soFar Served) int64
+
 	// PolicyFor returns the request's limit, as for a plan that its token names, or nil for the
 	// limiter's own. It must be of the same family: see limits.Call. It runs once for each request,
 	// and once more for a line of Options.Logger or a turn. A change between requests keeps the key's use:
@@ -102,7 +114,7 @@ func (l Limit[K]) tiers(common string) (all []AnyLimit) {
 
 func (l Limit[K]) prepare(index int, name string, bad admission.FieldFault) (checked, serveAlone, error) {
 	c := &admission.Limit[*http.Request, K, Served]{
-		Parts:   admission.Parts[*http.Request, Served]{Name: l.Name, WhenNoKey: l.WhenNoKey, Cost: l.Cost, Charge: l.Charge, Shadow: l.Shadow, Hidden: l.Hidden},
+		Parts:   admission.Parts[*http.Request, Served]{Name: l.Name, WhenNoKey: l.WhenNoKey, Cost: l.Cost, Charge: l.Charge, Stream: l.Stream, Shadow: l.Shadow, Hidden: l.Hidden},
 		Limiter: l.Limiter, Key: l.Key, PolicyFor: l.PolicyFor,
 	}
 	err := c.Check(index, name, "a key function, such as httplimit.ByAddr; ByHeader returns nil for an invalid field name", bad)

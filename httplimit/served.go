@@ -15,6 +15,8 @@ type Served struct {
 	// Bytes is the size of the body as the handler wrote it, without bytes after it took over the
 	// connection. It is 0 for HEAD.
 	Bytes int64
+	// Events is the number of server-sent events in these bytes. It is counted for Limit.Stream alone.
+	Events int64
 	// Hijacked reports whether the handler took over the connection.
 	Hijacked bool
 	// Panicked reports whether the handler panicked, http.ErrAbortHandler included.
@@ -24,6 +26,7 @@ type Served struct {
 type recorder struct {
 	http.ResponseWriter
 	served Served
+	stream *stream // nil unless a limit has Stream
 }
 
 func (c *recorder) Unwrap() http.ResponseWriter { return c.ResponseWriter }
@@ -43,6 +46,9 @@ func (c *recorder) begin() {
 }
 
 func (c *recorder) Write(b []byte) (int, error) {
+	if c.stream != nil && !c.stream.pay(c, b) {
+		return 0, ErrUsedUp
+	}
 	c.begin()
 	n, err := c.ResponseWriter.Write(b)
 	c.served.Bytes += int64(n)
@@ -50,6 +56,9 @@ func (c *recorder) Write(b []byte) (int, error) {
 }
 
 func (c *recorder) WriteString(s string) (int, error) {
+	if c.stream != nil {
+		return c.Write([]byte(s))
+	}
 	c.begin()
 	n, err := io.WriteString(c.ResponseWriter, s)
 	c.served.Bytes += int64(n)
@@ -58,6 +67,9 @@ func (c *recorder) WriteString(s string) (int, error) {
 
 // ReadFrom lets the server send a file without copying it.
 func (c *recorder) ReadFrom(from io.Reader) (int64, error) {
+	if c.stream != nil {
+		return io.Copy(struct{ io.Writer }{c}, from)
+	}
 	c.begin()
 	n, err := io.Copy(c.ResponseWriter, from)
 	c.served.Bytes += n

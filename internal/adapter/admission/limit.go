@@ -40,6 +40,7 @@ type Parts[R, S any] struct {
 	WhenNoKey limits.WhenNoKey
 	Cost      func(r R) int64           // nil is Config.Cost
 	Charge    func(r R, served S) int64 // nil is Config.Charge
+	Stream    func(r R, soFar S) int64  // the units of an answer so far, and of all of it without a Charge
 	Shadow    bool                      // tries the limit beside the others
 	Hidden    bool                      // clients are not told of the limit
 
@@ -83,6 +84,8 @@ type Any[R, S any] interface {
 	turn(r R, after time.Duration, n int64, of Quota, t *Turns, guess bool) time.Duration
 	// comesBackAfter is comesBack for a request's key.
 	comesBackAfter(r R, n int64, after, guess time.Duration) time.Duration
+	// stepper returns a function that takes units of the request's key, nil without a key.
+	stepper(r R, noWait bool) func(ctx context.Context, n int64) (limits.Grant, error)
 	// hold takes n units of the request's key, and does not wait. inUse reports whether they are in use.
 	hold(ctx context.Context, r R, n int64) (g limits.Grant, inUse, ok bool, err error)
 }
@@ -91,6 +94,8 @@ type Any[R, S any] interface {
 type Settlement interface {
 	// holds returns a bit for each limit that holds units.
 	holds() uint8
+	// cost returns the units that the limit at that index holds.
+	cost(index int) int64
 	// settle charges each limit's used units, or asTaken. It reports whether that is sure to count.
 	settle(ctx context.Context, used [MaxLimits]int64) bool
 }
@@ -138,6 +143,9 @@ func (l *Limit[R, K, S]) Check(index int, name, wantKey string, bad FieldFault) 
 	if _, l.tiers = l.Limiter.(*engine.Tiered[K]); l.tiers && l.PolicyFor != nil {
 		return bad("PolicyFor", "a function", "nil under an *engine.Tiered, whose several limits a plan cannot replace: make each of its engines a Limit")
 	}
+	if l.Stream != nil && occupies(l.Limiter) {
+		return bad("Stream", "a function", "nil under a policy.InFlight, whose units are in use and not used up")
+	}
 	l.engine, _ = l.Limiter.(*engine.Engine[K])
 	decider := l.Limiter
 	if trial, ok := decider.(*limits.Trial[K]); ok {
@@ -146,6 +154,9 @@ func (l *Limit[R, K, S]) Check(index int, name, wantKey string, bad FieldFault) 
 	l.servers, _ = decider.(sharing)
 	if l.engine != nil && reflect.TypeOf(l.engine.Limit()).Kind() == reflect.Pointer { // comparable
 		l.own, l.quota = l.engine.Limit(), l.quotaOf(l.engine.Limit())
+	}
+	if l.Charge == nil {
+		l.Charge = l.Stream
 	}
 	l.index, l.plain, l.occupies = index, l.engine != nil && l.PolicyFor == nil, occupies(l.Limiter)
 	return nil
@@ -351,7 +362,7 @@ func (l *Limit[R, K, S]) TakeOne(ctx context.Context, r R, v *Result, d *Control
 	if !holds || v.Reason != limits.Admitted {
 		return nil
 	}
-	return &grantTaken[R, S]{Grant: g, index: l.index}
+	return &grantTaken[R, S]{Grant: g, index: l.index, n: v.Cost}
 }
 
 // describeAgain looks up the limit after a wait. If engine.PolicyFor panics, units are given back.
@@ -407,6 +418,7 @@ func (v *Result) keyless(when limits.WhenNoKey, name string) {
 type grantTaken[R, S any] struct {
 	limits.Grant
 	index int
+	n     int64
 	// tried is the Controller of a limit with Shadow, or nil. enforced holds the units of the other limits
 	// of that request, or is nil.
 	tried    *Controller[R, S]
@@ -418,6 +430,13 @@ func (t *grantTaken[R, S]) holds() (bits uint8) {
 		bits = t.enforced.holds()
 	}
 	return bits | 1<<t.index
+}
+
+func (t *grantTaken[R, S]) cost(index int) int64 {
+	if index != t.index && t.enforced != nil {
+		return t.enforced.cost(index)
+	}
+	return t.n
 }
 
 func (t *grantTaken[R, S]) settle(ctx context.Context, used [MaxLimits]int64) (sure bool) {

@@ -166,7 +166,7 @@ func (d *Controller[R, S]) takeEngines(ctx context.Context, patience time.Durati
 	switch {
 	case !out.Allowed:
 	case charges != nil:
-		s = &enginesTaken{out, c.limits, charges[:c.n]}
+		s = &enginesTaken{out, c, charges[:c.n]}
 	case c.inUse:
 		s = &enginesTaken{out: out}
 	}
@@ -176,11 +176,13 @@ func (d *Controller[R, S]) takeEngines(ctx context.Context, patience time.Durati
 // enginesTaken holds the units of a request under several limits of engines.
 type enginesTaken struct {
 	out     engine.Outcome
-	limits  [MaxLimits]int     // the index of each claim's limit
+	claims  claims
 	charges []func(used int64) // by claim; nil if nothing is charged afterwards
 }
 
-func (t *enginesTaken) holds() uint8 { return bitsOf(t.limits[:len(t.charges)]) }
+func (t *enginesTaken) holds() uint8 { return bitsOf(t.claims.limits[:len(t.charges)]) }
+
+func (t *enginesTaken) cost(index int) int64 { return t.claims.costs[index] }
 
 func bitsOf(limits []int) (bits uint8) {
 	for _, i := range limits {
@@ -192,7 +194,7 @@ func bitsOf(limits []int) (bits uint8) {
 func (t *enginesTaken) settle(_ context.Context, used [MaxLimits]int64) bool {
 	var kept [MaxLimits]int64
 	for i, charge := range t.charges {
-		if kept[i] = used[t.limits[i]]; kept[i] == asTaken {
+		if kept[i] = used[t.claims.limits[i]]; kept[i] == asTaken {
 			kept[i] = math.MaxInt64
 			continue
 		}
@@ -274,6 +276,8 @@ type taken struct {
 	claims claims
 }
 
+func (t *taken) cost(index int) int64 { return t.claims.costs[index] }
+
 func (t *taken) holds() uint8 { return bitsOf(t.claims.limits[:t.claims.n]) }
 
 func (t *taken) settle(ctx context.Context, used [MaxLimits]int64) bool {
@@ -295,36 +299,36 @@ func (d *Controller[R, S]) askShadows(ctx context.Context, r R, v *Result, s Set
 		if p == nil || !p.Shadow {
 			continue
 		}
-		grant, inUse, refused := d.askShadow(ctx, r, l, i, v.common)
+		grant, n, inUse, refused := d.askShadow(ctx, r, l, i, v.common)
 		if refused {
 			v.Shadowed = append(v.Shadowed, p.Name)
 			d.counters.shadowed[i].Add(1)
 		}
 		if (d.charges || inUse) && grant.State.Settler != nil {
-			s = &grantTaken[R, S]{grant, i, d, s}
+			s = &grantTaken[R, S]{grant, i, n, d, s}
 		}
 	}
 	return s
 }
 
 // askShadow reports whether a limit with Shadow refuses. Panics, errors and a bad cost only count.
-func (d *Controller[R, S]) askShadow(ctx context.Context, r R, l Any[R, S], index int, common int64) (g limits.Grant, inUse, refused bool) {
+func (d *Controller[R, S]) askShadow(ctx context.Context, r R, l Any[R, S], index int, common int64) (g limits.Grant, n int64, inUse, refused bool) {
 	defer d.endShadow(ctx, index)
 	of := Result{common: common}
 	n, ok := l.Of().costs(r, &of)
 	if !ok {
 		d.shadowFailed(ctx, index, fmt.Sprintf("Limit.Cost returned %d", n))
-		return g, false, false
+		return g, 0, false, false
 	}
 	g, inUse, ok, err := l.hold(ctx, r, n)
 	switch {
 	case err != nil:
 		d.shadowFailed(ctx, index, err)
-		return limits.Grant{}, false, false
+		return limits.Grant{}, 0, false, false
 	case !ok:
-		return g, false, l.Of().WhenNoKey != limits.Skip
+		return g, 0, false, l.Of().WhenNoKey != limits.Skip
 	}
-	return g, inUse, !g.Allowed
+	return g, n, inUse, !g.Allowed
 }
 
 // shadowCharge returns a request's used units of a limit with Shadow, or asTaken if Charge panics.
