@@ -70,10 +70,10 @@ func Calls(scale float64) []Workload {
 	}
 }
 
-// Brief returns the workloads, [Calls] cut to three rounds of 40 ms without latencies, and idle times
+// Brief returns the workloads, [Calls] cut to five rounds of 40 ms without latencies, and idle times
 // to a quarter of a second.
 func Brief(workloads []Workload) []Workload {
-	const rounds, duration, idle = 3, 40 * time.Millisecond, 250 * time.Millisecond
+	const rounds, duration, idle = 5, 40 * time.Millisecond, 250 * time.Millisecond
 	brief := slices.Clone(workloads)
 	for i := range brief {
 		w := &brief[i]

@@ -19,7 +19,7 @@ func TestBriefShortensCallsAndIdling(t *testing.T) {
 			assert.Equal(t, want, w)
 			continue
 		}
-		assert.Equal(t, 3, w.Rounds, w.Name)
+		assert.Equal(t, 5, w.Rounds, w.Name)
 		assert.Positive(t, w.Duration, w.Name)
 		assert.True(t, w.AuditOnly, w.Name)
 		assert.Zero(t, all[i].Duration, "the workload given is as it was")

@@ -87,8 +87,7 @@ const (
 // busy for so long.
 func (p *Pass) disturb(busy time.Duration, wanted, processors int) {
 	p.Others = max(busy-p.CPU, 0)
-	p.lost = lostTime(p.Others, p.Elapsed, wanted, processors)
-	p.Disturbed = isDisturbed(p.lost, p.Elapsed, wanted)
+	p.Disturbed = isDisturbed(lostTime(p.Others, p.Elapsed, wanted, processors), p.Elapsed, wanted)
 }
 
 // lostTime returns the processor time that others took from a pass. It wanted so many processors;

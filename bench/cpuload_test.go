@@ -60,29 +60,32 @@ func busyMachine(disturbed int64) busyTime {
 	}
 }
 
-func TestDisturbedPassesAreRepeated(t *testing.T) {
+// Promise: A pass that other load disturbs is told, and judges nothing.
+func TestDisturbedPassesAreTold(t *testing.T) {
 	o := quick()
 	o.Rounds, o.NewRecorder = 8, nil
 	flood := Workload{Name: "flood", Limit: slow, Keys: 100, Draw: DrawOnce}
 	hot := Workload{Name: "hot", Limit: slow, Keys: 1}
 	for _, c := range []struct {
-		w                   Workload
-		passes              int64 // disturbed
-		repeated, disturbed int
-	}{
-		{flood, 0, 0, 0},
-		{flood, 1, 1, 0},
-		{flood, 2, 2, 0},
-		{flood, 3, 2, 1}, // twice and no more
-		{hot, 3, 1, 0},   // opening and warming up are not repeated
-	} {
-		o.busy = busyMachine(c.passes)
+		w                 Workload
+		passes, disturbed int
+	}{{flood, 0, 0}, {flood, 1, 1}, {flood, 3, 3}, {hot, 3, 1}} { // of the last, opening and warming up are no rounds
+		o.busy = busyMachine(int64(c.passes))
 		r := resultOf(t, o, c.w, exactBucket("a"))
 		assert.Len(t, r.Rounds, 8, "none is added and none is missing")
-		assert.Equal(t, c.repeated, r.Repeated, "%+v", c)
 		assert.Equal(t, c.disturbed, r.Disturbed, "%+v", c)
-		assert.Equal(t, c.disturbed > 0, r.Rounds[0].Disturbed, "%+v", c)
+		for i, p := range r.Rounds {
+			assert.Equal(t, i < c.disturbed, p.Disturbed, "%+v", c)
+		}
 	}
+
+	o.busy = unknown
+	assert.Zero(t, resultOf(t, o, flood, exactBucket("a")).Disturbed, "the system does not tell")
+	far := exactBucket("a")
+	far.Elsewhere, o.busy = true, busyMachine(1<<20)
+	r := resultOf(t, o, flood, far)
+	assert.Zero(t, r.Disturbed, "the load is the contender's own process")
+	assert.Zero(t, r.Rounds[0].Others)
 }
 
 func TestContenderThatMeasuresItselfIsWatchedToo(t *testing.T) {
@@ -92,45 +95,10 @@ func TestContenderThatMeasuresItselfIsWatchedToo(t *testing.T) {
 	o.Rounds, o.busy = 8, busyMachine(1)
 	r := resultOf(t, o, Workload{Name: "hot", Limit: Loose, Keys: 1}, c)
 	assert.Len(t, r.Rounds, o.Rounds)
-	assert.Equal(t, 1, r.Repeated, "the first round")
-	assert.Zero(t, r.Disturbed)
+	assert.Equal(t, 1, r.Disturbed, "the first round")
 	assert.True(t, r.Outside)
 	o.busy = busyMachine(1 << 20)
 	assert.Equal(t, o.Rounds, resultOf(t, o, Workload{Name: "hot", Limit: Loose, Keys: 1}, c).Disturbed)
 	c.Yardstick = ""
 	assert.Zero(t, resultOf(t, o, Workload{Name: "far", Draw: DrawElsewhere}, c).Disturbed, "its processes are unknown")
-}
-
-func TestNothingIsRepeatedWithoutNeedOrTime(t *testing.T) {
-	run := func(rounds int, busy busyTime, elsewhere bool) Result {
-		o, c := quick(), exactBucket("a")
-		o.Rounds, o.busy, o.NewRecorder, c.Elsewhere = rounds, busy, nil, elsewhere
-		return resultOf(t, o, Workload{Name: "flood", Limit: slow, Keys: 100, Draw: DrawOnce}, c)
-	}
-	always := func() busyTime { return busyMachine(1 << 20) }
-	r := run(8, always(), false)
-	assert.Equal(t, 8, r.Disturbed)
-	assert.LessOrEqual(t, r.Repeated, 2, "a quarter of the run's passes")
-	const many = 5 * maxUseless
-	assert.Equal(t, maxUseless, run(many, always(), false).Repeated)
-
-	// Busy, then quiet for a pass or two, then busy again.
-	var looks atomic.Int64
-	r = run(many, func() (time.Duration, int, bool) {
-		busy := (looks.Add(1) - 1) / 2
-		if busy > many/2 {
-			busy -= 2
-		}
-		return time.Hour * time.Duration(busy), 1, true
-	}, false)
-	assert.Greater(t, r.Repeated, maxUseless, "quiet for a while")
-
-	r = run(8, unknown, false)
-	assert.Zero(t, r.Disturbed, "the system does not tell")
-	assert.Zero(t, r.Repeated, "the system does not tell")
-
-	r = run(8, always(), true)
-	assert.Zero(t, r.Disturbed, "the load is the contender's own process")
-	assert.Zero(t, r.Rounds[0].Others)
-	assert.True(t, r.Elsewhere)
 }

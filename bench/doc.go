@@ -23,10 +23,8 @@
 //     goroutines. The garbage collector runs before each round, and before each turn on new keys.
 //   - Processor time is the process's own, so that a busy machine disturbs the ratios little.
 //   - On Linux a pass counts as disturbed if other processes cost it more than 5% of its processor
-//     time and more than 30 ms (from /proc/stat). It is repeated at most twice, and the pass that
-//     lost least is kept, whatever its figures. Repeats take at most a quarter of the run, take
-//     the time of no round, and stop after several useless repeats in a row. The long passes of
-//     growth and memory are not repeated.
+//     time and more than 30 ms (from /proc/stat). It is kept and told. Nothing is repeated, which
+//     would take time from other rounds: there are more rounds than are needed.
 //   - The round of an interruption is dropped, and no other. When time is short, whole rounds are
 //     not begun, equally many of each workload; the report says how many were.
 //   - Memory is the heap after a full garbage collection, less the heap before the limiter was

@@ -41,25 +41,24 @@ func (s *schedule) limitAt(speed float64) Limit {
 	return limitRefusing(s.streams, s.Keys, s.Refused, speed, s.o.Duration)
 }
 
-// roundOf returns a contender's turn on known keys: untimed calls, then timed ones, which are not
-// repeated.
+// roundOf returns a contender's turn on known keys: untimed calls, then timed ones.
 func (s *schedule) roundOf(t *turn, isFirst bool) step {
 	timed := s.o.NewRecorder != nil
 	cost := s.o.Duration + turnCost + time.Duration(s.Keys)*prepareCost/4
 	if timed {
 		cost += s.o.Duration / 2
 	}
-	return step{cost: cost, watched: !t.Elsewhere, do: func(again bool) (disturbed bool, err error) {
-		if isFirst || again {
+	return step{cost: cost, do: func() error {
+		if isFirst {
 			runtime.GC()
 		}
-		disturbed = s.keep(t, t.session.loop(s.workers, s.o.Duration, t.callers, false), again)
-		if timed && !again {
+		s.keep(t, t.session.loop(s.workers, s.o.Duration, t.callers, false))
+		if timed {
 			t.session.limiter.settle()
 			t.recorders.endRound(t.session.loop(s.workers, s.o.Duration/2, t.callers, true), s.ctx.Err() == nil)
 		}
 		t.session.limiter.settle()
-		return disturbed, nil
+		return nil
 	}}
 }
 

@@ -14,10 +14,7 @@ func (s *schedule) passesOf(t *turn) (steps []step) {
 		cost += 7 * s.collectionCost()
 	}
 	add := func(doing string, timed bool) {
-		steps = append(steps, step{
-			doing: doing, cost: cost, watched: !timed && !s.Memory && !t.Elsewhere,
-			do: func(again bool) (bool, error) { return s.pass(t, timed, again) },
-		})
+		steps = append(steps, step{doing: doing, cost: cost, do: func() error { return s.pass(t, timed) }})
 	}
 	switch timed := s.o.NewRecorder != nil; {
 	case s.OneTimedPass:
@@ -31,7 +28,7 @@ func (s *schedule) passesOf(t *turn) (steps []step) {
 	if s.Memory && t.Idles {
 		steps = append(steps, step{
 			doing: ", idling", cost: cost + (minIdles+2)*(s.Idle+s.collectionCost()),
-			do: undisturbed(func() error { return s.idle(t) }),
+			do: func() error { return s.idle(t) },
 		})
 	}
 	return steps
@@ -41,16 +38,15 @@ func (s *schedule) collectionCost() time.Duration {
 	return turnCost + time.Duration(s.Keys)*prepareCost/2
 }
 
-// pass makes a limiter, asks for all keys, audits and closes it. It reports whether to repeat the
-// pass because of other load.
-func (s *schedule) pass(t *turn, timed, again bool) (disturbed bool, err error) {
+// pass makes a limiter, asks for all keys, audits and closes it.
+func (s *schedule) pass(t *turn, timed bool) error {
 	var heap gauge
 	if s.Memory {
 		heap = newGauge()
 	}
 	limiter, err := t.New(s.setup())
 	if err != nil {
-		return false, err
+		return err
 	}
 	x := &session{limiter: limiter}
 
@@ -75,8 +71,7 @@ func (s *schedule) pass(t *turn, timed, again bool) (disturbed bool, err error) 
 	runtime.GC()
 	p := x.ask(s.workers, 0, limiter.settle, jobs, callers, prober)
 	if !timed || s.OneTimedPass {
-		// A pass of seconds is disturbed each time, and its latencies are recorded already.
-		disturbed = s.keep(t, p, again) && !s.OneTimedPass && !s.Memory
+		s.keep(t, p)
 	}
 	if s.Memory && s.ctx.Err() == nil {
 		t.Memory = heap.full(s.Keys)
@@ -86,7 +81,7 @@ func (s *schedule) pass(t *turn, timed, again bool) (disturbed bool, err error) 
 		t.recorders.endRound(p, s.ctx.Err() == nil)
 		t.known.endRound(p, s.ctx.Err() == nil)
 	}
-	return disturbed, t.close(x, s.Limit, s.Keys+s.Known)
+	return t.close(x, s.Limit, s.Keys+s.Known)
 }
 
 // idle measures the heap of a limiter with a short idle time once it has forgotten all keys. The

@@ -17,8 +17,8 @@ type Options struct {
 	CPUs []int
 	// Callers is the number of goroutines that ask, unless the workload says; 0 means GOMAXPROCS.
 	Callers int
-	// Budget is the most time of the whole run by the clock; 0 means no bound. A late run repeats
-	// nothing, leaves out spare contenders, and then rounds after the first. If even first rounds take too long, a
+	// Budget is the most time of the whole run by the clock; 0 means no bound. A late run leaves
+	// out spare contenders, and then rounds after the first. If even first rounds take too long, a
 	// workload ends early; Report.LeftOut lists the contenders not measured. The run exceeds the
 	// budget only by the time that a contender takes to begin and to close.
 	Budget time.Duration

@@ -55,9 +55,8 @@ type Result struct {
 	// Outside reports whether the contender measured itself, so that its allocations are unknown.
 	Outside bool   `json:"outside,omitempty"`
 	Rounds  []Pass `json:"rounds"`
-	// Disturbed counts rounds disturbed by other load, Repeated the passes repeated for it.
+	// Disturbed counts rounds disturbed by other load.
 	Disturbed int `json:"disturbed"`
-	Repeated  int `json:"repeated"`
 
 	// OpsPerSecond counts the calls of all callers, by the clock. NsPerOp is the processor time of
 	// a call over all goroutines, without waiting. CPUs is the average number in use.
@@ -118,8 +117,6 @@ type Pass struct {
 	// reports whether it matters. Both are zero if unknown.
 	Others    time.Duration `json:"others_ns,omitempty"`
 	Disturbed bool          `json:"disturbed,omitempty"`
-
-	lost time.Duration // processor time that others took away
 }
 
 // OpsPerSecond returns the calls of all callers together, by the clock, 0 if their time is unknown.

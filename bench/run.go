@@ -103,12 +103,8 @@ type runner struct {
 	workers
 	budget   budget
 	progress Progress
-	left     time.Duration // estimated time of the workload's later steps
-	repeated time.Duration // estimated time spent on repeats
-	// uselessRepeats counts the repeats disturbed again since the last undisturbed pass.
-	uselessRepeats int
-	report         Report
-	failure        error
+	report   Report
+	failure  error
 }
 
 func (r *runner) tell() {
@@ -134,9 +130,7 @@ func (r *runner) follow(plan *schedule) {
 		plan.ctx = ctx
 	}
 	late := false
-	r.left = now.until(allRounds)
 	for _, s := range plan.steps() {
-		r.left -= s.cost
 		if r.ctx.Err() != nil || r.failure != nil {
 			break
 		}
@@ -147,7 +141,9 @@ func (r *runner) follow(plan *schedule) {
 		}
 		r.progress.Contender, r.progress.Doing = s.contender, s.doing
 		r.tell()
-		r.do(s)
+		if err := s.do(); err != nil {
+			r.failure = fmt.Errorf("bench: workload %s, %s: %w", plan.Name, s.contender, err)
+		}
 		r.progress.Done += s.cost
 		r.budget.done += s.cost
 	}
@@ -164,37 +160,4 @@ func (r *runner) follow(plan *schedule) {
 			r.Finished(result)
 		}
 	}
-}
-
-// do does a step, and repeats it while other load disturbs it and there is time.
-func (r *runner) do(s step) {
-	disturbed, err := s.do(false)
-	if s.watched && !disturbed {
-		r.uselessRepeats = 0
-	}
-	for again := 0; again < maxRepeats && disturbed && err == nil && r.mayRepeat(s.cost); again++ {
-		r.repeated += s.cost
-		r.uselessRepeats++
-		if disturbed, err = s.do(true); !disturbed {
-			r.uselessRepeats = 0
-		}
-	}
-	if err != nil {
-		r.failure = fmt.Errorf("bench: workload %s, %s: %w", r.progress.Workload, s.contender, err)
-	}
-}
-
-// Limits on repeats of a pass, their share of the run, and useless repeats before an undisturbed
-// pass.
-const (
-	maxRepeats  = 2
-	repeatShare = 0.25
-	maxUseless  = 8
-)
-
-// mayRepeat reports whether to repeat a step. A repeat costs no round.
-func (r *runner) mayRepeat(cost time.Duration) bool {
-	return r.uselessRepeats < maxUseless && r.ctx.Err() == nil &&
-		float64(r.repeated+cost) <= repeatShare*float64(r.progress.Total) &&
-		r.budget.fits(time.Since(r.epoch), cost+r.left, allRounds)
 }

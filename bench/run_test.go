@@ -15,7 +15,7 @@ import (
 	"github.com/ral-limiter/ral/internal/testkit/must"
 )
 
-// quick does not watch the machine, whose other load would repeat passes.
+// quick does not watch the machine.
 func quick() Options {
 	return Options{Duration: 4 * ms, Rounds: 3, Callers: 2, NewRecorder: newTape, busy: unknown}
 }

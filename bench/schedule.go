@@ -24,17 +24,10 @@ type schedule struct {
 type step struct {
 	contender, doing string
 	cost             time.Duration // by estimate
-	// do does the step and reports whether to repeat it because of other load.
-	do      func(again bool) (disturbed bool, err error)
-	watched bool // do would have noticed other load
-	spare   bool // of a spare contender
-	round   int  // from 0
-	first   bool // the first step of a round other than 0
-}
-
-// undisturbed makes a step's do that is never repeated.
-func undisturbed(do func() error) func(bool) (bool, error) {
-	return func(bool) (bool, error) { return false, do() }
+	do               func() error
+	spare            bool // of a spare contender
+	round            int  // from 0
+	first            bool // the first step of a round other than 0
 }
 
 // Order returns the order of n contenders in a round, from 0 on. Each begins a contender further
@@ -119,26 +112,15 @@ func (s *schedule) unmeasured() (names []string) {
 	return names
 }
 
-// keep keeps a pass, unless it was cut short. A repeated pass replaces the first if it lost less to
-// other load. keep reports whether the kept pass is disturbed.
-func (s *schedule) keep(t *turn, p Pass, again bool) (disturbed bool) {
-	if s.ctx.Err() != nil {
-		return t.Spare
-	}
+// keep keeps a pass, unless it was cut short.
+func (s *schedule) keep(t *turn, p Pass) {
 	if t.Elsewhere {
 		// The other process works for the contender.
-		p.Others, p.Disturbed, p.lost = 0, false, 0
+		p.Others, p.Disturbed = 0, false
 	}
-	if !again {
+	if s.ctx.Err() == nil {
 		t.Rounds = append(t.Rounds, p)
-		return p.Disturbed
 	}
-	t.Repeated++
-	last := &t.Rounds[len(t.Rounds)-1]
-	if float64(p.lost)/float64(max(p.Elapsed, 1)) < float64(last.lost)/float64(max(last.Elapsed, 1)) {
-		*last = p
-	}
-	return last.Disturbed
 }
 
 // close frees the limiter of a session and adds its audit, unless it is a yardstick.

@@ -11,14 +11,14 @@ import (
 // contender has its turn in each round.
 func (s *schedule) steps() (steps []step) {
 	if s.Draw != DrawElsewhere {
-		steps = append(steps, step{doing: "preparing keys", cost: s.prepareTime(), do: undisturbed(s.prepare)})
+		steps = append(steps, step{doing: "preparing keys", cost: s.prepareTime(), do: s.prepare})
 	}
 	if s.Draw.KeepsLimiter() {
 		for i, t := range s.turns {
 			if t.Measure == nil {
 				steps = append(steps, step{
 					contender: t.Name, spare: t.Spare, doing: "opening keys and warming up",
-					cost: s.keyCost(t) + s.o.Duration/2, do: undisturbed(func() error { return s.open(i) }),
+					cost: s.keyCost(t) + s.o.Duration/2, do: func() error { return s.open(i) },
 				})
 			}
 		}
@@ -40,7 +40,7 @@ func (s *schedule) steps() (steps []step) {
 func (s *schedule) stepsOf(t *turn, isFirst bool) []step {
 	switch {
 	case t.Measure != nil:
-		return []step{{cost: s.o.Duration, watched: s.Draw != DrawElsewhere, do: func(again bool) (bool, error) { return s.measure(t, isFirst, again) }}}
+		return []step{{cost: s.o.Duration, do: func() error { return s.measure(t, isFirst) }}}
 	case s.Draw.KeepsLimiter():
 		return []step{s.roundOf(t, isFirst)}
 	}
@@ -49,7 +49,7 @@ func (s *schedule) stepsOf(t *turn, isFirst bool) []step {
 
 // measure keeps a round that a contender measured itself, unless the run was ended meanwhile. Other
 // load is not known if that has several processes.
-func (s *schedule) measure(t *turn, isFirst, again bool) (disturbed bool, err error) {
+func (s *schedule) measure(t *turn, isFirst bool) error {
 	if isFirst && s.Draw != DrawElsewhere {
 		runtime.GC()
 	}
@@ -57,20 +57,20 @@ func (s *schedule) measure(t *turn, isFirst, again bool) (disturbed bool, err er
 	m, err := t.Measure(s.ctx, s.Workload, s.o.Duration)
 	switch {
 	case s.ctx.Err() != nil:
-		return false, nil
+		return nil
 	case err != nil:
-		return false, err
+		return err
 	}
 	if after, _, _ := s.busy(); watched && s.Draw != DrawElsewhere {
 		m.Pass.disturb(after-busy, min(s.Callers, s.cpu), processors)
 	}
-	disturbed = s.keep(t, m.Pass, again)
+	s.keep(t, m.Pass)
 	t.Memory, t.Share = m.Memory, m.Share
 	if m.Latency != (Latency{}) {
 		t.recorders.rounds = append(t.recorders.rounds, m.Latency)
 	}
 	t.Audit = m.Audit
-	return disturbed, nil
+	return nil
 }
 
 func (s *schedule) prepareTime() time.Duration {

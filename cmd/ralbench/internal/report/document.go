@@ -13,8 +13,8 @@ import (
 	"github.com/ral-limiter/ral/bench"
 )
 
-// Schema is the version of the JSON. It grows when a field changes its meaning or goes, not for new
-// fields.
+// Schema is the version of the JSON. It grows when a field that is read changes its meaning or goes, not
+// for new fields.
 const Schema = 3
 
 // Document is everything about a run. Durations are in nanoseconds.

@@ -118,17 +118,13 @@ func Facts(d Document, w bench.WorkloadReport) (lines []string) {
 		first += fmt.Sprintf("; %d of %d rounds", n, w.Rounds)
 	}
 	lines = append(lines, first)
-	all, disturbed, repeated := 0, 0, 0
+	all, disturbed := 0, 0
 	for _, r := range w.Results {
 		all += len(r.Rounds)
 		disturbed += r.Disturbed
-		repeated += r.Repeated
 	}
-	switch {
-	case disturbed > 0:
-		lines = append(lines, fmt.Sprintf("other load DISTURBED %d of %s; %d repeated", disturbed, format.Plural(all, "pass"), repeated))
-	case repeated > 0:
-		lines = append(lines, "other load disturbed "+format.Plural(repeated, "pass")+": repeated")
+	if disturbed > 0 {
+		lines = append(lines, fmt.Sprintf("other load DISTURBED %d of %s", disturbed, format.Plural(all, "pass")))
 	}
 	if w.OneTimedPass {
 		lines = append(lines, "one pass of timed calls: the cost of timing is in ops/s and ns/op too")

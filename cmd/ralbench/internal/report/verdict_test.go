@@ -68,7 +68,7 @@ func inexact(r *bench.Result) { r.Exact = false }
 // over has admitted more than its promise.
 func over(r *bench.Result) { r.Audit.Over, r.Audit.OverPasses, r.Audit.Passes = 3, 3, 12 }
 
-// disturbed repeats the first round so often, and has so many disturbed rounds.
+// disturbed has the first round that many times, and so many of these disturbed.
 func disturbed(n, rounds int) func(r *bench.Result) {
 	return func(r *bench.Result) {
 		r.Rounds, r.LatencyRounds, r.Disturbed = slices.Repeat(r.Rounds[:1], rounds), slices.Repeat(r.LatencyRounds[:1], rounds), n
