@@ -38,9 +38,9 @@ func (s *schedule) cost() cost {
 		switch {
 		case step.spare:
 			c.spare += step.cost
-		case step.round == 0:
+		case step.round <= 1:
 			c.first += step.cost
-		case step.round == 1:
+		case step.round == 2:
 			c.round += step.cost
 		}
 	}

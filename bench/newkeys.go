@@ -13,23 +13,17 @@ func (s *schedule) passesOf(t *turn) (steps []step) {
 	if s.Memory {
 		cost += 7 * s.collectionCost()
 	}
-	add := func(doing string, timed bool) {
-		steps = append(steps, step{doing: doing, cost: cost, do: func() error { return s.pass(t, timed) }})
+	pass := func(timed bool) {
+		steps = append(steps, step{cost: cost, do: func() error { return s.pass(t, timed) }})
 	}
-	switch timed := s.o.NewRecorder != nil; {
-	case s.OneTimedPass:
-		add(", throughput and latency", timed)
-	case timed:
-		add(", throughput", false)
-		add(", latency", true)
-	default:
-		add(", throughput", false)
+	timed := s.o.NewRecorder != nil
+	if s.OneTimedPass {
+		pass(timed)
+	} else if pass(false); timed {
+		pass(true)
 	}
 	if s.Memory && t.Idles {
-		steps = append(steps, step{
-			doing: ", idling", cost: cost + (minIdles+2)*(s.Idle+s.collectionCost()),
-			do: func() error { return s.idle(t) },
-		})
+		steps = append(steps, step{cost: cost + (minIdles+2)*(s.Idle+s.collectionCost()), do: func() error { return s.idle(t) }})
 	}
 	return steps
 }

@@ -33,12 +33,11 @@ type Options struct {
 }
 
 type Progress struct {
-	Workload  string
-	CPU       int    // GOMAXPROCS
-	Contender string // empty if the step is about none
-	Doing     string
-	// Done of Total is over, both by estimate, equal at the end.
-	Done, Total time.Duration
+	Workload  string        // empty at the end
+	CPU       int           // GOMAXPROCS
+	Contender string        // empty if the step is about none
+	Round     int           // from 1; 0 for the steps before the rounds
+	Total     time.Duration // of the run, by estimate
 }
 
 func (o Options) complete() (Options, error) {

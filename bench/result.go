@@ -59,20 +59,15 @@ type Result struct {
 	Disturbed int `json:"disturbed"`
 
 	// OpsPerSecond counts the calls of all callers, by the clock. NsPerOp is the processor time of
-	// a call over all goroutines, without waiting. CPUs is the average number in use.
+	// a call over all goroutines, without waiting.
 	OpsPerSecond Spread `json:"ops_per_second"`
 	NsPerOp      Spread `json:"ns_per_op"`
-	CPUs         Spread `json:"cpus"`
-	// BehindNsPerOp is the processor time of a call in another process, zero if unknown.
-	BehindNsPerOp Spread `json:"behind_ns_per_op,omitzero"`
 	// OfFloor and OfMap are NsPerOp relative to a yardstick in the same round, nil without it.
 	OfFloor *Spread `json:"of_floor,omitempty"`
 	OfMap   *Spread `json:"of_map,omitempty"`
 	// OfBase is the same for the workload's base, nil for the base itself.
 	OfBase *Spread `json:"of_base,omitempty"`
 
-	AllocsPerOp  Spread  `json:"allocs_per_op"`
-	BytesPerOp   Spread  `json:"bytes_per_op"`
 	RefusedShare float64 `json:"refused_share"`
 
 	// Latency is nil if not measured. Known is for calls on known keys while others were opened.
@@ -130,20 +125,20 @@ func (p Pass) OpsPerSecond() float64 {
 // NsPerOp returns the processor time of a call.
 func (p Pass) NsPerOp() float64 { return float64(p.CPU) / float64(max(p.Calls, 1)) }
 
-func (r *Result) summarize() {
-	over := func(f func(Pass) float64) Spread {
-		values := make([]float64, len(r.Rounds))
-		for i, p := range r.Rounds {
-			values[i] = f(p)
-		}
-		return SpreadOf(values)
+// BehindNsPerOp returns the processor time of a call in another process, 0 if unknown.
+func (p Pass) BehindNsPerOp() float64 { return float64(p.Behind) / float64(max(p.Calls, 1)) }
+
+// Over returns the spread of a figure over the rounds.
+func (r Result) Over(figure func(Pass) float64) Spread {
+	values := make([]float64, len(r.Rounds))
+	for i, p := range r.Rounds {
+		values[i] = figure(p)
 	}
-	r.OpsPerSecond = over(Pass.OpsPerSecond)
-	r.NsPerOp = over(Pass.NsPerOp)
-	r.CPUs = over(func(p Pass) float64 { return float64(p.CPU) / float64(max(p.Elapsed, 1)) })
-	r.BehindNsPerOp = over(func(p Pass) float64 { return float64(p.Behind) / float64(max(p.Calls, 1)) })
-	r.AllocsPerOp = over(func(p Pass) float64 { return float64(p.Allocs) / float64(max(p.Calls, 1)) })
-	r.BytesPerOp = over(func(p Pass) float64 { return float64(p.Bytes) / float64(max(p.Calls, 1)) })
+	return SpreadOf(values)
+}
+
+func (r *Result) summarize() {
+	r.OpsPerSecond, r.NsPerOp = r.Over(Pass.OpsPerSecond), r.Over(Pass.NsPerOp)
 
 	var calls, passed int64
 	r.Disturbed = 0

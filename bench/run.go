@@ -22,7 +22,6 @@ func Run(ctx context.Context, workloads []Workload, contenders []Contender, o Op
 
 	r := runner{Options: o, workers: workers{ctx: ctx, epoch: time.Now(), busy: o.busy}, budget: budget{most: o.Budget}}
 	schedules, total := plan(workloads, contenders, r.workers, o)
-	r.progress.Total = total
 	for _, s := range schedules {
 		r.budget.later = append(r.budget.later, s.cost())
 	}
@@ -31,11 +30,10 @@ func Run(ctx context.Context, workloads []Workload, contenders []Contender, o Op
 		if ctx.Err() != nil || r.failure != nil {
 			break
 		}
-		r.follow(s)
+		r.follow(s, total)
 		schedules[i] = nil // frees the keys
 	}
-	r.progress = Progress{Doing: "done", Done: r.progress.Done, Total: r.progress.Total}
-	r.tell()
+	r.tell(Progress{Total: total})
 	r.report.Interrupted = ctx.Err() != nil
 	r.report.Took = time.Since(r.epoch)
 	return r.report, r.failure
@@ -101,27 +99,24 @@ func newSchedule(w Workload, cpu int, contenders []Contender, c workers, o Optio
 type runner struct {
 	Options
 	workers
-	budget   budget
-	progress Progress
-	report   Report
-	failure  error
+	budget  budget
+	report  Report
+	failure error
 }
 
-func (r *runner) tell() {
+func (r *runner) tell(p Progress) {
 	if r.Progress != nil {
-		r.Progress(r.progress)
+		r.Progress(p)
 	}
 }
 
-func (r *runner) follow(plan *schedule) {
-	r.progress.Workload, r.progress.CPU = plan.Name, plan.cpu
+func (r *runner) follow(plan *schedule, total time.Duration) {
 	runtime.GOMAXPROCS(plan.cpu)
 	now := r.budget.later[0]
 	r.budget.later = r.budget.later[1:]
 	var spared []string
 	if !r.budget.fits(time.Since(r.epoch), now.until(allRounds), allRounds) {
 		spared = plan.dropSpare()
-		r.progress.Done += now.spare
 		now.spare = 0
 	}
 	ctx, cancel := r.budget.bound(r.ctx, time.Since(r.epoch), now)
@@ -134,17 +129,14 @@ func (r *runner) follow(plan *schedule) {
 		if r.ctx.Err() != nil || r.failure != nil {
 			break
 		}
-		late = late || s.first && !r.budget.fits(time.Since(r.epoch), now.round, s.round+1)
-		if late && s.round > 0 || plan.ctx.Err() != nil {
-			r.progress.Done += s.cost
+		late = late || s.first && !r.budget.fits(time.Since(r.epoch), now.round, s.round)
+		if late && s.round > 1 || plan.ctx.Err() != nil {
 			continue
 		}
-		r.progress.Contender, r.progress.Doing = s.contender, s.doing
-		r.tell()
+		r.tell(Progress{plan.Name, plan.cpu, s.contender, s.round, total})
 		if err := s.do(); err != nil {
 			r.failure = fmt.Errorf("bench: workload %s, %s: %w", plan.Name, s.contender, err)
 		}
-		r.progress.Done += s.cost
 		r.budget.done += s.cost
 	}
 	result, err := plan.finish()

@@ -22,12 +22,12 @@ type schedule struct {
 }
 
 type step struct {
-	contender, doing string
-	cost             time.Duration // by estimate
-	do               func() error
-	spare            bool // of a spare contender
-	round            int  // from 0
-	first            bool // the first step of a round other than 0
+	contender string
+	cost      time.Duration // by estimate
+	do        func() error
+	spare     bool // of a spare contender
+	round     int  // from 1; 0 before the rounds
+	first     bool // the first step of a round after the first
 }
 
 // Order returns the order of n contenders in a round, from 0 on. Each begins a contender further

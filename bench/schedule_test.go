@@ -66,5 +66,5 @@ func TestProcessorTimeOfAnotherProcessIsOfItsPass(t *testing.T) {
 		return l, err
 	}
 	report := must.Get(Run(t.Context(), []Workload{{Name: "some", Limit: slow, Keys: 1, Callers: 1}}, []Contender{c}, Options{Duration: time.Millisecond, Rounds: 2}))
-	assert.Equal(t, Spread{Median: 3, Min: 3, Max: 3}, report.Workloads[0].Results[0].BehindNsPerOp)
+	assert.Equal(t, Spread{Median: 3, Min: 3, Max: 3}, report.Workloads[0].Results[0].Over(Pass.BehindNsPerOp))
 }

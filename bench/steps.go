@@ -11,13 +11,13 @@ import (
 // contender has its turn in each round.
 func (s *schedule) steps() (steps []step) {
 	if s.Draw != DrawElsewhere {
-		steps = append(steps, step{doing: "preparing keys", cost: s.prepareTime(), do: s.prepare})
+		steps = append(steps, step{cost: s.prepareTime(), do: s.prepare})
 	}
 	if s.Draw.KeepsLimiter() {
 		for i, t := range s.turns {
 			if t.Measure == nil {
 				steps = append(steps, step{
-					contender: t.Name, spare: t.Spare, doing: "opening keys and warming up",
+					contender: t.Name, spare: t.Spare,
 					cost: s.keyCost(t) + s.o.Duration/2, do: func() error { return s.open(i) },
 				})
 			}
@@ -26,9 +26,8 @@ func (s *schedule) steps() (steps []step) {
 	for round := range s.Rounds {
 		for place, i := range Order(round, len(s.turns)) {
 			for n, next := range s.stepsOf(s.turns[i], place == 0) {
-				next.contender, next.spare, next.round = s.turns[i].Name, s.turns[i].Spare, round
+				next.contender, next.spare, next.round = s.turns[i].Name, s.turns[i].Spare, round+1
 				next.first = round > 0 && place == 0 && n == 0 && s.Draw != DrawElsewhere
-				next.doing = fmt.Sprintf("round %d of %d%s", round+1, s.Rounds, next.doing)
 				steps = append(steps, next)
 			}
 		}

@@ -125,7 +125,7 @@ func TestRunOfFleetMode(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, d.Workloads, 3)
 	assert.Contains(t, d.Settings.Args, "-fleet", "the page says how to repeat the run")
-	assert.Positive(t, d.Workloads[0].Results[0].BehindNsPerOp.Median)
+	assert.Positive(t, d.Workloads[0].Results[0].Over(bench.Pass.BehindNsPerOp).Median)
 	assert.NotNil(t, d.Workloads[0].Results[0].Latency)
 	assert.Len(t, d.Workloads[1].Results, 3)
 	assert.Positive(t, d.Workloads[2].Results[0].Share)

@@ -24,9 +24,9 @@ type Column struct {
 	// between groups.
 	Width, Group int
 
-	// Of returns the figure over the rounds. A figure that can be 0 has Zero set; another is
-	// unknown then. Pass returns the figure of a round, and ratios are taken within each round, if
-	// it is not nil.
+	// Pass returns the figure of a round, and ratios are taken within each round. Of returns the figure
+	// over the rounds if that is not their spread. A figure that can be 0 has Zero set; another is
+	// unknown then.
 	Of   func(bench.Result) bench.Spread
 	Zero bool
 	Pass func(bench.Pass) float64
@@ -79,27 +79,27 @@ var (
 
 	// roundAllocations is for goals: on busy machines the background allocates in a few % of calls.
 	roundAllocations = Column{Name: "allocs", Better: -1, Format: format.Ratio, Zero: true, Of: func(r bench.Result) bench.Spread {
-		return single(math.Round(10*r.AllocsPerOp.Median) / 10)
+		return single(math.Round(10*r.Over(allocations).Median) / 10)
 	}}
 )
 
 // Columns are the columns of each workload's table, after the contender's.
 var Columns = []Column{
 	speed,
-	{Name: "cpus", Format: func(x float64) string { return fmt.Sprintf("%.1f", x) }, Width: 5, Of: func(r bench.Result) bench.Spread { return r.CPUs }},
+	{Name: "cpus", Format: func(x float64) string { return fmt.Sprintf("%.1f", x) }, Width: 5,
+		Pass: func(p bench.Pass) float64 { return float64(p.CPU) / float64(max(p.Elapsed, 1)) }},
 	costs,
 	{Name: "spread", Format: func(x float64) string { return fmt.Sprintf("±%.0f%%", 100*x) }, Width: 7, Zero: true, Of: spread},
 	{Name: "x floor", Better: -1, Format: format.Ratio, Width: 8, Of: func(r bench.Result) bench.Spread { return orNone(r.OfFloor) }},
 	{Name: "x map", Better: -1, Format: format.Ratio, Width: 7, Of: func(r bench.Result) bench.Spread { return orNone(r.OfMap) }},
 	{Name: xBase, Better: -1, Format: format.Ratio, Width: 8, Of: func(r bench.Result) bench.Spread { return orNone(r.OfBase) }},
-	{Name: "Redis ns/op", Better: -1, Format: format.Digits, Width: 12, Of: func(r bench.Result) bench.Spread { return r.BehindNsPerOp },
+	{Name: "Redis ns/op", Better: -1, Format: format.Digits, Width: 12, Pass: bench.Pass.BehindNsPerOp,
 		Chart: &Chart{"redis", "Redis's processor time of a call", "processor time of redis-server by call", UnitTime}},
-	{Name: "with ns/op", Better: -1, Format: format.Digits, Width: 11, Of: together},
+	{Name: "with ns/op", Better: -1, Format: format.Digits, Width: 11, Pass: together},
 	share,
-	{Name: "allocs", Unit: "allocs/op", Better: -1, Format: format.Ratio, Width: 7, Group: groupCalls, Zero: true,
-		Of: func(r bench.Result) bench.Spread { return r.AllocsPerOp }, Pass: func(p bench.Pass) float64 { return float64(p.Allocs) / float64(max(p.Calls, 1)) }},
+	{Name: "allocs", Unit: "allocs/op", Better: -1, Format: format.Ratio, Width: 7, Group: groupCalls, Zero: true, Pass: allocations},
 	{Name: "B/op", Unit: "B/op", Better: -1, Format: format.Digits, Width: 5, Group: groupCalls, Zero: true,
-		Of: func(r bench.Result) bench.Spread { return r.BytesPerOp }, Pass: func(p bench.Pass) float64 { return float64(p.Bytes) / float64(max(p.Calls, 1)) }},
+		Pass: func(p bench.Pass) float64 { return float64(p.Bytes) / float64(max(p.Calls, 1)) }},
 	{Name: "refused", Format: format.Percent, Width: 8, Group: groupCalls, Zero: true, Of: func(r bench.Result) bench.Spread { return single(r.RefusedShare) }},
 	latency("p50", "p50-ns", func(l bench.Latency) time.Duration { return l.P50 }),
 	middle,
@@ -152,13 +152,15 @@ func spread(r bench.Result) bench.Spread {
 	return single(r.NsPerOp.Relative())
 }
 
-// together is the processor time of a call in this process and in another.
-func together(r bench.Result) bench.Spread {
-	if r.BehindNsPerOp.Median == 0 {
-		return bench.Spread{}
+// together is the processor time of a call in this process and in another, 0 without the other.
+func together(p bench.Pass) float64 {
+	if p.Behind == 0 {
+		return 0
 	}
-	return single(r.BehindNsPerOp.Median + r.NsPerOp.Median)
+	return p.BehindNsPerOp() + p.NsPerOp()
 }
+
+func allocations(p bench.Pass) float64 { return float64(p.Allocs) / float64(max(p.Calls, 1)) }
 
 const unknown = -1
 
@@ -195,8 +197,12 @@ func (c Column) Value(r bench.Result) (bench.Spread, bool) {
 	case c.Memory != nil && r.Memory != nil:
 		x := c.Memory(*r.Memory)
 		return single(x), x >= 0
-	case c.Of != nil:
-		s := c.Of(r)
+	case c.Of != nil || c.Pass != nil:
+		figure := c.Of
+		if figure == nil {
+			figure = func(r bench.Result) bench.Spread { return r.Over(c.Pass) }
+		}
+		s := figure(r)
 		return s, s.Median > 0 || c.Zero && s.Median == 0 && !r.Outside
 	}
 	return bench.Spread{}, false
