@@ -130,17 +130,18 @@ func decideAll(asks []Ask, keys []string, reply []rueidis.RedisMessage) ([]Taken
 	}
 	seen, logs, blocks := map[string]words{}, map[string]int64{}, map[string]block{} // a name may occur twice
 	fits := map[string]int64{}                                                       // units of asks without words
-	// obey applies a key's block to the decision of a limit without words.
-	obey := func(i int, read uint64, apply func(block uint64, counts bool) uint64) {
-		b, twice := blocks[keys[len(asks)+i]]
+	// obey applies a key's block, as it was read, to the decision of a limit without words.
+	obey := func(i int, read uint64) {
+		a, blockName := asks[i], keys[len(asks)+i]
+		b, twice := blocks[blockName]
 		if !twice {
 			b.word = read
 		}
-		b.word = apply(b.word, !b.counted)
+		b.word = a.Limit.rule.obey(&taken[i], b.word, a.N, !b.counted, func() policy.Decision { return standing[i].Decision })
 		b.counted = b.counted || counts(&taken[i])
-		blocks[keys[len(asks)+i]] = b
+		blocks[blockName] = b
 		if taken[i].Allowed {
-			fits[keys[i]] += asks[i].N
+			fits[keys[i]] += a.N
 		}
 	}
 	for i, a := range asks {
@@ -156,10 +157,9 @@ func decideAll(asks []Ask, keys []string, reply []rueidis.RedisMessage) ([]Taken
 				return nil, r.err
 			}
 			taken[i] = a.Limit.decideInFlight(f, a.N)
-			before := f
-			before.used -= fits[keys[i]] // which earlier asks have not taken if any is refused
-			standing[i] = a.Limit.decideInFlight(before, 0)
-			obey(i, f.block, func(block uint64, counts bool) uint64 { return a.Limit.obeyInFlight(&taken[i], f, block, a.N, counts) })
+			f.used -= fits[keys[i]] // which earlier asks have not taken if any is refused
+			standing[i] = a.Limit.decideInFlight(f, 0)
+			obey(i, f.block)
 		} else if a.Limit.log != nil {
 			f := a.Limit.readLog(r)
 			if r.err != nil {
@@ -174,7 +174,7 @@ func decideAll(asks []Ask, keys []string, reply []rueidis.RedisMessage) ([]Taken
 				ask = logs[keys[i]]
 			}
 			taken[i] = a.Limit.decideLog(f, ask, 0)
-			obey(i, f.block, func(block uint64, counts bool) uint64 { return a.Limit.obeyLog(&taken[i], f, block, a.N, counts) })
+			obey(i, f.block)
 		} else {
 			f, err := r.found(a.Limit)
 			if err != nil {

@@ -104,9 +104,7 @@ type foundInFlight struct {
 func (l *Limit) readInFlight(r *answer) (f foundInFlight) {
 	r.expect(6, 7)
 	f.used, f.us, f.taken, f.rest, f.reset, f.emptied = r.number(), r.number(), r.number() == 1, r.number(), r.number(), r.number() == 1
-	if r.err == nil && len(r.parts) > 0 {
-		f.block = r.block(l.blockName(r.name))
-	}
+	f.block = l.readBlock(r)
 	return f
 }
 
@@ -131,11 +129,6 @@ func (l *Limit) decideInFlight(f foundInFlight, n int64) Taken {
 	return t
 }
 
-// obeyInFlight applies the key's block to a decision, and returns the next word of the block.
-func (l *Limit) obeyInFlight(t *Taken, f foundInFlight, block uint64, n int64, counts bool) (next uint64) {
-	return l.rule.obey(t, block, n, counts, func() policy.Decision { return l.decideInFlight(f, 0).Decision })
-}
-
 // Confirm is a slot, units of a key that a call of a server has in use.
 type Confirm struct {
 	Key, ID string
@@ -151,8 +144,6 @@ type Confirm struct {
 type Confirmed struct {
 	// Run names the process of Redis, or is empty if that may not be asked.
 	Run string
-	// Opens is how long no unit enters yet, because Redis had lost its data.
-	Opens time.Duration
 	// There tells of each slot whether its units count.
 	There []bool
 }
@@ -179,13 +170,7 @@ func (s *Store) Confirm(ctx context.Context, l *Limit, slots []Confirm) (c Confi
 		last.args = append(last.args, slot.ID, strconv.FormatInt(slot.N, 10), us(slot.Left))
 	}
 	results := s.run(ctx, calls)
-	r := read(results[0], mark, 3)
-	_, opens, process := r.number(), r.number(), r.next()
-	if r.err != nil {
-		return c, r.err
-	}
-	c.Opens = time.Duration(opens) * time.Microsecond
-	if c.Run, err = process.ToString(); err != nil {
+	if c.Run, err = results[0].ToString(); err != nil {
 		return c, explain(err, mark)
 	}
 	for i, res := range results[1:] {

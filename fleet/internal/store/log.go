@@ -53,10 +53,16 @@ func (l *Limit) readLog(r *answer) (f foundLog) {
 	}
 	r.expect(6, 7)
 	f.used, f.us, f.taken, f.start, f.newest, f.first = r.number(), r.number(), r.number() == 1, r.number(), r.number(), r.number()
-	if r.err == nil && len(r.parts) > 0 {
-		f.block = r.block(l.blockName(r.name))
-	}
+	f.block = l.readBlock(r)
 	return f
+}
+
+// readBlock reads the key's block at the end of a reply, if it is there.
+func (l *Limit) readBlock(r *answer) uint64 {
+	if r.err != nil || len(r.parts) == 0 {
+		return 0
+	}
+	return r.block(l.blockName(r.name))
 }
 
 func (l *Limit) decideLog(f foundLog, n int64, patience time.Duration) Taken {
@@ -80,10 +86,6 @@ func (l *Limit) decideLog(f foundLog, n int64, patience time.Duration) Taken {
 		t.ResetAfter = time.Duration(max(f.newest+l.logPer()-now, 0)) * time.Microsecond
 	}
 	return t
-}
-
-func (l *Limit) obeyLog(t *Taken, f foundLog, block uint64, n int64, counts bool) (next uint64) {
-	return l.rule.obey(t, block, n, counts, func() policy.Decision { return l.decideLog(f, 0, 0).Decision })
 }
 
 func logTime(us int64) int64 { return min(max(us, 0), endLog) }

@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"github.com/redis/rueidis"
+
+	"github.com/ral-limiter/ral/policy"
 )
 
 // TakeOne is TakeEach for one ask.
@@ -97,17 +99,16 @@ func (g *takes) add(ask int, name string) {
 
 // asking returns the script for the calls, and its arguments.
 func (s *Store) asking(g *takes) (*script, []string) {
-	l := g.Limit
+	l, n := g.Limit, g.N
+	if !l.canTake(n) {
+		n = 0
+	}
 	switch {
-	case l.inFlight != nil && !l.canTake(g.N):
-		return l.take, []string{l.inFlightFigures(0), g.ID}
 	case l.inFlight != nil:
-		return l.take, []string{l.inFlightFigures(g.N), g.ID}
-	case l.log != nil && !l.canTake(g.N):
-		return l.take, []string{packed(l.logFigures(0, g.Patience))}
+		return l.take, []string{l.inFlightFigures(n), g.ID}
 	case l.log != nil:
-		return l.take, []string{packed(l.logFigures(g.N, g.Patience))}
-	case !l.canTake(g.N):
+		return l.take, []string{packed(l.logFigures(n, g.Patience))}
+	case n == 0:
 		return s.scripts.look, nil
 	case g.noted():
 		return l.noting, []string{packed(l.notingFigures(g.N, g.Patience)), string(g.counts)}
@@ -180,21 +181,19 @@ func (g *takes) understand(res rueidis.RedisResult, reply func(i int, t Taken, e
 
 // understandSet reads the reply of a limit without words.
 func (l *Limit) understandSet(r *answer, g *takes) (Taken, error) {
+	var t, standing Taken
+	var block uint64
 	if l.inFlight != nil {
 		f := l.readInFlight(r)
-		if r.err != nil {
-			return Taken{}, r.err
-		}
-		t := l.decideInFlight(f, g.N)
-		l.obeyInFlight(&t, f, f.block, g.N, true)
-		return t, nil
+		t, standing, block = l.decideInFlight(f, g.N), l.decideInFlight(f, 0), f.block
+	} else {
+		f := l.readLog(r)
+		t, standing, block = l.decideLog(f, g.N, g.Patience), l.decideLog(f, 0, 0), f.block
 	}
-	f := l.readLog(r)
 	if r.err != nil {
 		return Taken{}, r.err
 	}
-	t := l.decideLog(f, g.N, g.Patience)
-	l.obeyLog(&t, f, f.block, g.N, true)
+	l.rule.obey(&t, block, g.N, true, func() policy.Decision { return standing.Decision })
 	return t, nil
 }
 

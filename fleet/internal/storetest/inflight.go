@@ -51,7 +51,7 @@ func (s *Store) Confirm(ctx context.Context, l *store.Limit, slots []store.Confi
 		m := s.redis.markFor(l, true, now)
 		m.till = now + 2*int64(term)
 		s.redis.marks[name] = m
-		c.Run, c.Opens = fmt.Sprint("run ", s.redis.run), time.Duration(max(m.from-now, 0))
+		c.Run = fmt.Sprint("run ", s.redis.run)
 		for _, slot := range slots {
 			v := s.redis.value(l, store.Tail(slot.Key))
 			if fault := v.fault(slot.Key); fault != nil {
