@@ -83,10 +83,13 @@ func (r *remote) clustered() bool {
 }
 
 // nudge wakes the keeper, without waiting.
-func (a *access) nudge() {
+func (a *access) nudge() { wake(a.wake) }
+
+// wake wakes the goroutine that reads from a channel with one slot. If the slot is taken, it is about to look.
+func wake(slot chan<- struct{}) {
 	select {
-	case a.wake <- struct{}{}:
-	default: // it is about to look
+	case slot <- struct{}{}:
+	default:
 	}
 }
 

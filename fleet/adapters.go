@@ -103,21 +103,10 @@ func (j *joint) HoldAll(ctx context.Context, _ time.Duration) (grants []limits.G
 	if err != nil {
 		return nil, 0, err
 	}
-	grants = make([]limits.Grant, len(all))
-	allowed := true
-	for i := range all {
-		grants[i] = grantOf(asks[i].limiter.reserved(asks[i].ask, all[i]), began)
-		allowed = allowed && grants[i].Allowed
-	}
-	for i := range all {
-		if !allowed {
-			grants[i].State = limits.GrantState{}
-		}
-	}
 	if ctx.Err() != nil {
 		err = cell.Cancelled(ctx)
 	}
-	return grants, 0, err
+	return grantsOf(asks, all, began), 0, err
 }
 
 // reserve is acquire out of line: it only waits out the delay of its limit, unless NoWait is set.

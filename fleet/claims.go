@@ -78,16 +78,24 @@ func TakeAll(ctx context.Context, claims ...Claim) (limits.Outcome, error) {
 	}
 	out.Binding, out.RetryAfter = c.Index, c.RetryAfter
 	if out.Allowed {
-		grants, units := make([]limits.Grant, len(parts)), make([]int64, len(claims))
-		for i := range parts {
-			grants[i] = grantOf(parts[i].limiter.reserved(parts[i].ask, all[i]), began)
-		}
-		for i := range claims {
-			units[i] = claims[i].n
-		}
-		out.Hold(grants, indices, units)
+		out.Hold(grantsOf(parts, all, began), indices, func(i int) int64 { return claims[i].n })
 	}
 	return out, nil
+}
+
+// grantsOf returns the grants of parts that were asked for at that time. They hold nothing if any is refused.
+func grantsOf(parts []part, all []taken, began time.Time) []limits.Grant {
+	grants, allowed := make([]limits.Grant, len(parts)), true
+	for i, p := range parts {
+		grants[i] = grantOf(p.limiter.reserved(p.ask, all[i]), began)
+		allowed = allowed && grants[i].Allowed
+	}
+	for i := range grants {
+		if !allowed {
+			grants[i].State = limits.GrantState{}
+		}
+	}
+	return grants
 }
 
 // SharesClient reports whether other is a limiter with the same client of Redis and Config.Epoch, as

@@ -19,7 +19,7 @@ import (
 type inFlight struct{ exact }
 
 func (f inFlight) take(ctx context.Context, a ask) (taken, error) {
-	if !a.isHead && f.slots.lines.waits(a.key) {
+	if !a.isHead && f.waiters.forKey(a.key) > 0 {
 		return f.behindLine(ctx, a)
 	}
 	request, err := f.slots.mayEnter()

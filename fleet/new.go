@@ -58,7 +58,7 @@ func New(config Config) (*Limiter, error) {
 		return nil, err
 	}
 	if isInFlight(config.Policy) {
-		l.slots = newSlotKeeper(&l.access, &l.catalog)
+		l.slots = newSlotKeeper(&l.access, &l.catalog, &l.waiters)
 		l.chain = []link{inFlight{exact{l, byRedis}}, slotShare{fallback{l}}}
 	} else if config.Outage == FallbackShare {
 		local, err := share.New(share.Config{

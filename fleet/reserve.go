@@ -118,15 +118,15 @@ func (l *Limiter) Acquire(ctx context.Context, key string, n int64, patience tim
 func (l *Limiter) acquire(ctx context.Context, call *limits.Call[string]) (Reservation, error) {
 	key, n, patience := call.Key, call.N, call.Patience
 	var crowded error // more may not wait
+	var place *turn   // in the line for units in flight
 	if patience > 0 && n != 0 {
-		if crowded = l.waiters.enter(key); crowded == nil {
-			defer l.waiters.leave(key)
+		var t *turn
+		if t, crowded = l.waiters.enter(key); crowded == nil {
+			defer l.waiters.leave(key, t)
 		}
-	}
-	var place *turn // in the line for units in flight
-	if patience > 0 && n > 0 && crowded == nil && l.slots != nil {
-		place = l.slots.lines.join(key)
-		defer l.slots.lines.leave(key, place)
+		if l.slots != nil && n > 0 {
+			place = t
+		}
 	}
 	begun := time.Now()
 	slept := false

@@ -28,7 +28,7 @@ const (
 type slotKeeper struct {
 	*access
 	*catalog
-	lines lines
+	waiters *waiters
 
 	term   time.Duration
 	name   string // begins the IDs of this server's slots
@@ -45,8 +45,10 @@ type slotKeeper struct {
 	}
 }
 
-func newSlotKeeper(a *access, c *catalog) *slotKeeper {
-	s := &slotKeeper{access: a, catalog: c, term: c.config.Term, name: rand.Text(), begun: time.Now(), hurry: make(chan struct{}, 1)}
+func newSlotKeeper(a *access, c *catalog, w *waiters) *slotKeeper {
+	s := &slotKeeper{
+		access: a, catalog: c, waiters: w, term: c.config.Term, name: rand.Text(), begun: time.Now(), hurry: make(chan struct{}, 1),
+	}
 	s.mu.book = slots.New(s.term)
 	return s
 }
@@ -82,10 +84,7 @@ func (s *slotKeeper) mayEnter() (request slots.Request, err error) {
 			return
 		}
 		err = noAnswer{cause: asOutage(errCutOff)}
-		select {
-		case s.hurry <- struct{}{}:
-		default: // it is about to beat
-		}
+		wake(s.hurry)
 	})
 	return request, err
 }
@@ -129,13 +128,13 @@ func (s *slotKeeper) forget(key, id string) (held bool) {
 			held, _ = book.Leave(slot)
 		}
 	})
-	s.lines.wake(key)
+	s.waiters.wake(key)
 	return held
 }
 
 func (s *slotKeeper) forgetKey(key string) {
 	s.do(func(book *slots.Book, _ slots.Time) { book.LeaveKey(key) })
-	s.lines.wake(key)
+	s.waiters.wake(key)
 }
 
 // held returns the units that calls of this server have in use.
@@ -165,7 +164,7 @@ func (s *slotKeeper) release(ctx context.Context, a *ask, slot *slots.Slot) (err
 	} else if counted {
 		_, err = s.releaseInRedis(ctx, a.terms, slot.Key, slot.ID, slot.N)
 	}
-	s.lines.wake(slot.Key)
+	s.waiters.wake(slot.Key)
 	return err
 }
 

@@ -147,14 +147,14 @@ type Outcome struct {
 	// Waited is how long the call waited.
 	Waited time.Duration
 
-	units  []int64 // of each claim, if parts is not nil
-	grants []Grant // nil if nothing is held
-	parts  []int   // the grant of each claim; nil if each has its own
+	grants []Grant           // nil if nothing is held
+	parts  []int             // the grant of each claim; nil if each has its own
+	units  func(i int) int64 // of each claim
 }
 
 // Hold, for limiters, has an allowed outcome hold grants, which its methods end. parts has the index of each
-// answer's grant, and units the units of each answer. parts is nil if each answer has a grant of its own.
-func (o *Outcome) Hold(grants []Grant, parts []int, units []int64) {
+// answer's grant, or is nil if each answer has a grant of its own. units returns the units of each answer.
+func (o *Outcome) Hold(grants []Grant, parts []int, units func(i int) int64) {
 	o.grants, o.parts, o.units = grants, parts, units
 }
 
@@ -399,11 +399,7 @@ func (m *mixed) outcome(allowed bool, claims []Claim, parts []int) Outcome {
 	}
 	out.Binding, out.RetryAfter = b.Index, b.RetryAfter
 	if allowed {
-		units := make([]int64, 0, len(parts))
-		for i := range parts {
-			units = append(units, claims[i].n)
-		}
-		out.Hold(m.grants, parts, units)
+		out.Hold(m.grants, parts, func(i int) int64 { return claims[i].n })
 	}
 	return out
 }
@@ -449,7 +445,7 @@ func (o *Outcome) Settle(ctx context.Context, used ...int64) (err error) {
 func (o *Outcome) sums(used []int64) []int64 {
 	sums := make([]int64, len(o.parts))
 	for i, part := range o.parts {
-		n := o.units[i]
+		n := o.units(i)
 		if i < len(used) {
 			n = max(used[i], 0)
 		}
