@@ -29,6 +29,7 @@ func TestCluster(t *testing.T) {
 	keys := keysOf(t, cluster, 20)
 	for name, test := range map[string]func(t *testing.T, cluster []*redistest.Server, lines []*redistest.Line, keys [][]string){
 		"breaker of a node": breakerOfANode, "leases of a node": leasesOfANode, "part is away": partOfAClusterIsAway, "blocks": blocksInACluster,
+		"in flight": inFlightInACluster,
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubbleOfAll(t, cluster, func(t *testing.T, lines []*redistest.Line) { test(t, cluster, lines, keys) })
@@ -209,6 +210,42 @@ func blocksInACluster(t *testing.T, _ []*redistest.Server, lines []*redistest.Li
 			require.False(t, out.Allowed)
 			require.ErrorIs(t, out.Answers[0].Err(), limits.ErrBlocked)
 			require.True(t, out.Answers[1].Allowed)
+		}
+	}
+}
+
+// A limit in flight has all its keys on one node of a cluster, of its Tag or its Name. So one script takes its
+// units and those of a rate only if they have the same Tag.
+func inFlightInACluster(t *testing.T, _ []*redistest.Server, lines []*redistest.Line, keys [][]string) {
+	for _, tag := range []string{"", "tag"} {
+		c := overAll(lines, inFlightOf(2, time.Hour))
+		c.Tag = tag
+		all := openInFlight(t, c, 2)
+		c = via(all[1], funnel(5, 1, time.Hour))
+		c.Tag, c.clock = tag, now
+		rate := open(t, c)
+		held := map[string]Reservation{}
+		for _, ofNode := range keys {
+			key := ofNode[0]
+			held[key] = reserve(t, all[0], key, 1)
+			require.Equal(t, limits.SourceRedis, take(t, all[1], key, 0).Source())
+		}
+		time.Sleep(3 * all[0].config.Term)
+		for key, r := range held {
+			require.EqualValues(t, 1, take(t, all[1], key, 0).Remaining, "it is confirmed")
+			out, err := TakeAll(t.Context(), rate.Claim(key, 1), all[1].Claim(key, 1))
+			if tag == "" {
+				require.ErrorIs(t, err, ErrCrossSlot)
+				require.EqualValues(t, 1, take(t, all[1], key, 0).Remaining, "no unit entered")
+				continue
+			}
+			require.NoError(t, err)
+			require.True(t, out.Allowed)
+			require.False(t, reserve(t, all[0], key, 1).Allowed)
+			require.NoError(t, out.Release(t.Context()))
+			require.EqualValues(t, 4, take(t, rate, key, 0).Remaining)
+			require.NoError(t, r.Release(t.Context()))
+			require.EqualValues(t, 2, take(t, all[1], key, 0).Remaining)
 		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/fleet/internal/slots"
 	"github.com/ral-limiter/ral/fleet/internal/store"
 	"github.com/ral-limiter/ral/fleet/internal/storetest"
 	"github.com/ral-limiter/ral/internal/testkit/must"
@@ -183,6 +184,23 @@ func TestCutOffServerGivesUpItsUnits(t *testing.T) {
 	})
 }
 
+// A server that was stopped, so that none of its goroutines ran, closes Lost before it admits another call.
+func TestStoppedServerGivesUpItsUnitsFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSlotKeeper(&access{}, &catalog{config: Config{Term: time.Second}}, &waiters{}) // not started
+		a := ask{terms: &terms{maxUse: time.Hour}, key: "a", id: "1", n: 1}
+		s.do(func(book *slots.Book, now slots.Time) {
+			a.receipt = s.mu.book.Enter("a", "0", 1, book.Ask(now), now, time.Hour)
+		})
+		time.Sleep(time.Minute)
+		admitted, held := s.enterLocally(&a, 1, 2)
+		require.NotNil(t, admitted)
+		require.EqualValues(t, 2, held)
+		require.True(t, isLost(&Reservation{ask: a}))
+		require.EqualValues(t, 1, s.lost.Load())
+	})
+}
+
 // A server that is cut off alone adds its share to the limit, less what it has.
 // Promise: Under FallbackShare a server without Redis admits as many calls in flight as its share has beyond those that it has already, lost or not.
 func TestShareInFlight(t *testing.T) {
@@ -226,6 +244,35 @@ func TestShareInFlight(t *testing.T) {
 	})
 }
 
+// Promise: Calls in flight that pass without Redis under FallbackOpen hold no units, and are counted in Stats.Open.
+func TestOpenFallbackInFlight(t *testing.T) {
+	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
+		c := on(redis, inFlightOf(2, time.Hour))
+		c.Outage = FallbackOpen
+		all, cut := openSeverable(t, redis, c, 2)
+		mine := reserve(t, all[0], "a", 2)
+		cut[0].Store(true)
+		passed := reserve(t, all[0], "a", 1)
+		require.True(t, passed.Allowed)
+		require.Equal(t, limits.SourceOpen, passed.Source())
+		require.Empty(t, passed.ID())
+		require.Nil(t, passed.Lost())
+		extended, err := passed.Extend(t.Context())
+		require.NoError(t, err)
+		require.False(t, extended)
+		require.EqualValues(t, 1, all[0].Stats().Open)
+		require.EqualValues(t, 2, all[0].Stats().HeldUnits)
+		time.Sleep(2 * all[0].config.Term)
+		require.True(t, isLost(&mine))
+		require.True(t, reserve(t, all[1], "a", 2).Allowed)
+		cut[0].Store(false)
+		eventually(t, func() bool { return all[0].Health() == nil }, "it is back")
+		require.Equal(t, 2, inFlightInRedis(redis, all[0], "a"), "what passed never enters")
+		require.NoError(t, passed.Release(t.Context()))
+		require.Equal(t, 2, inFlightInRedis(redis, all[0], "a"))
+	})
+}
+
 func inFlightInRedis(redis *storetest.Redis, l *Limiter, key string) int {
 	return redis.InFlight(redis.Store(l.storeOptions()), l.own.Load().limit, key)
 }
@@ -251,6 +298,27 @@ func TestRedisComesBackWithOlderUnits(t *testing.T) {
 		require.False(t, reserve(t, l, "a", 1).Allowed)
 		require.NoError(t, held.Release(t.Context()))
 		require.True(t, reserve(t, l, "a", 3).Allowed)
+	})
+}
+
+// Promise: On a new connection a server enters its units in flight before it asks for more: there may be another Redis.
+func TestNewConnectionEntersUnitsFirst(t *testing.T) {
+	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
+		c := on(redis, inFlightOf(3, time.Hour))
+		c.Outage = FallbackClosed
+		l := openInFlight(t, c, 1)[0]
+		held := reserve(t, l, "a", 3)
+		synctest.Wait()
+		redis.Restart(false)
+		redis.LoseUnits(l.own.Load().limit, "a")
+		l.conn.dials.Add(1)
+		refused := reserve(t, l, "a", 1)
+		require.False(t, refused.Allowed)
+		require.Equal(t, limits.SourceClosed, refused.Source())
+		synctest.Wait()
+		require.NoError(t, l.Health(), "the refused call had it beat at once")
+		require.Equal(t, 3, inFlightInRedis(redis, l, "a"))
+		require.False(t, isLost(&held))
 	})
 }
 

@@ -155,15 +155,17 @@ func confirmOf(b *Book, s *Slot, now Time) Confirm {
 	return Confirm{}
 }
 
-// A beat is under way while a slot enters, and another Redis answers the beat. The slot still names the Redis
-// that was known when it asked, until a beat confirms it.
+// A beat is under way while slots enter, and another Redis answers the beat. The slots still name the Redis
+// that was known when they asked, until a beat confirms them.
 func TestSlotRemembersItsRedis(t *testing.T) {
 	b := reached()
 	asked := b.Ask(second)
 	beat := b.Beat(second)
 	slot := b.Enter("a", "1", 1, asked, second, longest)
 	answer(b, beat, 2*second, 1, "another")
+	later := b.Enter("a", "2", 1, asked, 2*second, longest)
 	require.Equal(t, "run", confirmOf(b, slot, 2*second).Run)
+	require.Equal(t, "run", confirmOf(b, later, 2*second).Run)
 	require.Equal(t, "another", b.Ask(2*second).Run)
 	older := b.Beat(3 * second)
 	answer(b, b.Beat(4*second), 4*second, 1, "another")
