@@ -282,6 +282,7 @@ var routes = map[string]route{
 	"icon.svg":      {method: http.MethodGet, serve: file("icon.svg", "image/svg+xml")},
 	"limits":        {method: http.MethodGet, serve: (*Handler).overview},
 	"keys":          {method: http.MethodGet, serve: (*Handler).list},
+	"history":       {method: http.MethodGet, serve: (*Handler).day},
 	"key":           {method: http.MethodPost, serve: (*Handler).explain},
 	"change":        {method: http.MethodPost, serve: (*Handler).change},
 }
@@ -290,6 +291,7 @@ var routes = map[string]route{
 //
 //	GET  limits?since=TICK                     all limits, and their load of late
 //	GET  keys?limit=NAME&by=owed&n=20&after=   a list of keys, by=owed or by=refused
+//	GET  history?limit=NAME                    the load of the last day
 //	POST key                                   explains a key
 //	POST change                                changes a key, and explains it then
 //
@@ -406,6 +408,8 @@ func (h *Handler) overview(w http.ResponseWriter, r *http.Request) error {
 	for i, l := range h.limits {
 		s := l.summary()
 		s.Points = points[i]
+		now, usual := h.history.refusals(i)
+		s.Alarms, s.Usual = alarms(r.Context(), l, &s, now, usual), usual
 		o.Limits = append(o.Limits, s)
 	}
 	return answer(w, o)
@@ -429,6 +433,18 @@ func (h *Handler) list(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	return answer(w, page)
+}
+
+func (h *Handler) day(w http.ResponseWriter, r *http.Request) error {
+	q, err := query(r, "limit")
+	if err != nil {
+		return err
+	}
+	l, err := h.limit(q.Get("limit"))
+	if err != nil {
+		return err
+	}
+	return answer(w, pagejson.History{Every: (coarse * every).Seconds(), Points: h.history.day(l.name())})
 }
 
 func (h *Handler) explain(w http.ResponseWriter, r *http.Request) error {

@@ -100,10 +100,11 @@ func TestOverview(t *testing.T) {
 		"plan":   {Policy: "funnel 10, 1/h", Units: 10, Lists: true, Verbs: all},
 		"plan.2": {Policy: k.tiered.Engines()[1].Limit().String(), Units: 20, Lists: true, Verbs: all},
 		"all":    {Policy: "funnel 10, 1/h", Units: 10, Keyless: true, Verbs: []string{"reset", "charge"}},
-		"fleet":  {Policy: "funnel 10, 1/h", Units: 10, Verbs: all, Health: "no Redis"},
+		"fleet":  {Policy: "funnel 10, 1/h", Units: 10, Verbs: all, Health: "no Redis", Alarms: []pagejson.Alarm{{Words: "no Redis"}}},
 		"bare":   {Policy: "funnel 10, 1/h", Units: 10, Verbs: []string{"charge"}},
 	} {
 		got := by[name]
+		want.Usual = -1
 		want.Name, want.Figures, want.Points, want.Words, want.Use = name, got.Figures, got.Points, policy.Describe(policy.Must(policy.Parse(want.Policy))), got.Use
 		assert.Equal(t, want, got)
 		assert.NotNil(t, got.Points, "a list, also if it is empty")

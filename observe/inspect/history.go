@@ -1,24 +1,32 @@
 package inspect
 
 import (
+	"cmp"
 	"context"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/ral-limiter/ral/internal/adapter/pagejson"
 )
 
+// A limit keeps 31,200 bytes of points: 300 of the last ten minutes and 480 of the last day.
 const (
-	every      = 2 * time.Second // between two points
-	remembered = 300             // points of each limit: ten minutes
+	every       = 2 * time.Second // between two points
+	maxPoints   = 300
+	coarse      = 90 // points that make one coarse point, of three minutes
+	maxCoarse   = 480
+	recent      = 15 // points that are now, against the usual
+	usualPeriod = time.Hour
 )
 
 // history has the points of all limits. Its methods except note are safe for concurrent use.
 type history struct {
 	limits []limit
 	mu     sync.Mutex
-	tick   uint64             // number of each limit's last point, from 1
-	rings  [][]pagejson.Point // of each limit: point n is at (n-1)%remembered
+	tick   uint64 // number of each limit's last point, from 1
+	points []ring // of each limit
+	coarse []ring // of each limit
 
 	// Of the last point, for the next. Only note uses them.
 	noted time.Time
@@ -28,8 +36,33 @@ type history struct {
 	trouble func(limit string, err error) // is told when that begins
 }
 
+// ring keeps the last points, as many as its capacity.
+type ring struct {
+	points []pagejson.Point
+	next   int // index of the oldest point once the ring is full
+}
+
+func (r *ring) add(p pagejson.Point) {
+	if len(r.points) < cap(r.points) {
+		r.points = append(r.points, p)
+		return
+	}
+	r.points[r.next] = p
+	r.next = (r.next + 1) % len(r.points)
+}
+
+// newest returns the last n points or all if they are fewer, oldest first.
+func (r *ring) newest(n int) []pagejson.Point {
+	all := slices.Concat(r.points[r.next:], r.points[:r.next])
+	return all[max(0, len(all)-n):]
+}
+
 func newHistory(limits []limit, trouble func(limit string, err error)) *history {
-	h := &history{limits: limits, rings: make([][]pagejson.Point, len(limits)), last: make([]load, len(limits)), lost: make([]bool, len(limits)), trouble: trouble}
+	h := &history{limits: limits, last: make([]load, len(limits)), lost: make([]bool, len(limits)), trouble: trouble}
+	for range limits {
+		h.points = append(h.points, ring{points: make([]pagejson.Point, 0, maxPoints)})
+		h.coarse = append(h.coarse, ring{points: make([]pagejson.Point, 0, maxCoarse)})
+	}
 	h.begin(time.Now())
 	return h
 }
@@ -83,14 +116,13 @@ func (h *history) note(now time.Time) {
 	h.noted = now
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.tick++
 	for i := range points {
-		if len(h.rings[i]) < remembered {
-			h.rings[i] = append(h.rings[i], points[i])
-		} else {
-			h.rings[i][h.tick%remembered] = points[i]
+		h.points[i].add(points[i])
+		if h.tick%coarse == 0 {
+			h.coarse[i].add(mean(h.points[i].newest(coarse)))
 		}
 	}
-	h.tick++
 }
 
 func grown(from, to uint64) uint64 {
@@ -98,6 +130,16 @@ func grown(from, to uint64) uint64 {
 		return to
 	}
 	return to - from
+}
+
+// mean returns the mean load over points at their end, with the highest use.
+func mean(points []pagejson.Point) (m pagejson.Point) {
+	for _, p := range points {
+		m.At, m.Keys, m.Used = p.At, p.Keys, max(m.Used, p.Used)
+		m.Admitted += p.Admitted / float64(len(points))
+		m.Refused += p.Refused / float64(len(points))
+	}
+	return m
 }
 
 // since returns the points of each limit after a tick, oldest first, and the last tick. A future
@@ -110,11 +152,47 @@ func (h *history) since(tick uint64) (points [][]pagejson.Point, last uint64) {
 	}
 	points = make([][]pagejson.Point, len(h.limits))
 	for i := range points {
-		points[i] = []pagejson.Point{}
-		first := max(tick, h.tick-uint64(len(h.rings[i])))
-		for n := first; n < h.tick; n++ {
-			points[i] = append(points[i], h.rings[i][n%remembered])
-		}
+		points[i] = append([]pagejson.Point{}, h.points[i].newest(int(min(h.tick-tick, maxPoints)))...)
 	}
 	return points, h.tick
+}
+
+// day returns the coarse points of a limit, oldest first.
+func (h *history) day(name string) []pagejson.Point {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	i := slices.IndexFunc(h.limits, func(l limit) bool { return l.name() == name })
+	return append([]pagejson.Point{}, h.coarse[i].newest(maxCoarse)...)
+}
+
+// refusals returns the refusals a second of the last half minute, and their median over the last
+// hour without it. The median is -1 in the first minute, when there is nothing to compare with.
+func (h *history) refusals(i int) (now, usual float64) {
+	h.mu.Lock()
+	points, older := h.points[i].newest(maxPoints), h.coarse[i].newest(int(usualPeriod/every/coarse))
+	h.mu.Unlock()
+	if len(points) < 2*recent {
+		return 0, -1
+	}
+	now = mean(points[len(points)-recent:]).Refused
+	older = slices.DeleteFunc(older, func(p pagejson.Point) bool { return p.At > points[0].At }) // it counts once
+	fine := len(points) - recent
+	all := append(slices.Clone(points[:fine]), older...)
+	weight := fine + coarse*len(older)
+	order := make([]int, len(all))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortFunc(order, func(a, b int) int { return cmp.Compare(all[a].Refused, all[b].Refused) })
+	passed := 0
+	for _, i := range order {
+		passed++
+		if i >= fine {
+			passed += coarse - 1
+		}
+		if 2*passed >= weight {
+			return now, all[i].Refused
+		}
+	}
+	return now, 0
 }

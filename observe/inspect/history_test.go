@@ -76,3 +76,32 @@ func TestPointsOfTheLastMinutes(t *testing.T) {
 		assert.Len(t, overview(t, h, "limits?since=590").Limits[0].Points, 12)
 	})
 }
+
+// Promise: A limit's load of the last day is kept, in points of three minutes.
+func TestPointsOfTheLastDay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newEngine[string](t, engine.Config{Name: "api"})
+		h := newHandler(t, inspect.Config{}, inspect.Limit[string]{Limiter: e})
+		assert.Empty(t, ask[pagejson.History](t, h, "history?limit=api").Points)
+		time.Sleep(time.Second) // so that no call comes with a point
+		for range 26 * 60 {
+			for range 30 {
+				e.Choke("a")
+			}
+			time.Sleep(time.Minute)
+		}
+		synctest.Wait()
+		day := ask[pagejson.History](t, h, "history?limit=api")
+		assert.Equal(t, 180.0, day.Every)
+		require.Len(t, day.Points, 24*60/3)
+		assert.Equal(t, time.Now().UnixMilli()-1000, day.Points[479].At)
+		calls := 0.0
+		for i, p := range day.Points {
+			calls += 180 * (p.Admitted + p.Refused)
+			if i > 0 {
+				require.Equal(t, int64(180_000), p.At-day.Points[i-1].At, "in their order")
+			}
+		}
+		assert.InDelta(t, 24*60*30, calls, 1e-3, "no call is lost")
+	})
+}

@@ -6,10 +6,12 @@ import (
 	"testing"
 	"time"
 	"unicode/utf8"
+	"unsafe"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/ral-limiter/ral/internal/adapter/pagejson"
 	"github.com/ral-limiter/ral/internal/testkit/must"
 )
 
@@ -30,6 +32,17 @@ func TestRememberedIDsAreBounded(t *testing.T) {
 		assert.Equal(t, known, ok, i)
 		assert.Equal(t, known, key == i && ok)
 	}
+}
+
+// Promise: The points of a limit take at most 32 KiB.
+func TestPointsAreBoundedInBytes(t *testing.T) {
+	h := newHistory([]limit{&keyed[string]{}}, nil)
+	for i := range 3 * coarse * maxCoarse {
+		h.note(h.noted.Add(time.Duration(i+1) * time.Millisecond))
+	}
+	points := cap(h.points[0].points) + cap(h.coarse[0].points)
+	assert.Equal(t, maxPoints+maxCoarse, points)
+	assert.LessOrEqual(t, points*int(unsafe.Sizeof(pagejson.Point{})), 32<<10)
 }
 
 // Long keys are remembered for a shorter time.

@@ -17,6 +17,8 @@ const (
 	byWarned  = "warned"
 )
 
+const maxRefused = 1000 // keys whose refusals are shown beside their use
+
 func (l *keyed[K]) list(ctx context.Context, by string, n int, after string) (list pagejson.List, err error) {
 	switch {
 	case l.engine == nil:
@@ -58,12 +60,19 @@ func (l *keyed[K]) owed(ctx context.Context, n int, after string) (list pagejson
 	}
 	age := walk.page.Age + time.Since(walk.end)
 	list.Total, list.Next, list.Age = uint64(walk.page.Total), string(text), age.Seconds()
+	most := l.engine.MostRefused(maxRefused)
+	list.For = most.For.Seconds()
+	refusals := make(map[K]engine.RefusedKey[K], len(most.Keys))
+	for _, k := range most.Keys {
+		refusals[k.Key] = k
+	}
 	for i := range keys {
 		o := &keys[i]
 		row := pagejson.Row{
 			Blocked: l.engine.Blocked(o.Key).Seconds(), Share: o.Share, Remaining: o.Remaining,
 			Returns: max(0, o.Next-age).Seconds(), Full: max(0, o.ResetAfter-age).Seconds(),
 		}
+		refusedRow(&row, refusals[o.Key])
 		if o.Next == policy.Never {
 			row.Returns = -1
 		}
@@ -73,11 +82,16 @@ func (l *keyed[K]) owed(ctx context.Context, n int, after string) (list pagejson
 	return list, nil
 }
 
+func refusedRow[K comparable](row *pagejson.Row, k engine.RefusedKey[K]) {
+	row.Refused, row.Least, row.Most, row.Last = k.Refusals, k.Least, k.Most, k.Last.Seconds()
+}
+
 func (l *keyed[K]) refused(n int) pagejson.List {
 	most := l.engine.MostRefused(n)
 	list := pagejson.List{Limit: l.called, By: byRefused, Rows: make([]pagejson.Row, len(most.Keys)), Total: most.Total, For: most.For.Seconds(), OthersMost: most.OthersMost}
 	for i, k := range most.Keys {
-		row := pagejson.Row{Blocked: l.engine.Blocked(k.Key).Seconds(), Refused: k.Refusals, Least: k.Least, Most: k.Most, Last: k.Last.Seconds()}
+		row := pagejson.Row{Blocked: l.engine.Blocked(k.Key).Seconds()}
+		refusedRow(&row, k)
 		row.ID, row.Key = l.show(k.Key)
 		list.Rows[i] = row
 	}

@@ -181,7 +181,7 @@ func TestKeyThatCannotBeWrittenHasAnID(t *testing.T) {
 		require.Len(t, rows, 2, by)
 		for _, row := range rows {
 			require.NotEmpty(t, row.ID)
-			assert.Equal(t, by == "refused", row.Least <= 1 && row.Most >= 1, "refused once")
+			assert.True(t, row.Least <= 1 && row.Most >= 1, "refused once, in both lists")
 			if row.Key == "" {
 				x := c.explains("change", pagejson.ChangeRequest{KeyRequest: pagejson.KeyRequest{Limit: "api", ID: row.ID}, Do: "block", For: "10m"})
 				assert.Equal(t, row.ID, x.ID)

@@ -3,6 +3,7 @@
 //
 //	GET  limits?since=TICK                             Overview, with the points after TICK
 //	GET  keys?limit=NAME&by=owed&n=20&after=NEXT       List; by may be "refused" or "warned"
+//	GET  history?limit=NAME                            History, of the last day
 //	POST key                                           Explanation
 //	POST change                                        Explanation, after the change
 //
@@ -39,6 +40,10 @@ type LimitSummary struct {
 	// Health is the limiter's Health, "" if in order. Trouble says why something here is missing.
 	Health  string `json:"health,omitempty"`
 	Trouble string `json:"trouble,omitempty"`
+	// Alarms say what an operator must look at, the gravest first. There are none if all is well.
+	Alarms []Alarm `json:"alarms,omitempty"`
+	// Usual is the median of the refusals a second in the last hour, -1 in the first minute.
+	Usual float64 `json:"usual"`
 	// Use counts an engine's keys by their use, nil before the first count.
 	Use *KeysByUse `json:"use,omitempty"`
 	// Trials belong to a limits.Trial, the outermost first.
@@ -46,6 +51,14 @@ type LimitSummary struct {
 	// Figures are the exported fields of the limiter's Stats, durations in seconds.
 	Figures map[string]any `json:"figures"`
 	Points  []Point        `json:"points"` // oldest first
+}
+
+// Alarm is something wrong with a limit, or far from usual.
+type Alarm struct {
+	Words string `json:"words"` // without the limit's name
+	// ID and Key are of the key that is refused most, as of a Row. They are "" if no key is meant.
+	ID  string `json:"id,omitempty"`
+	Key string `json:"key,omitempty"`
 }
 
 // KeysByUse is engine.KeysByUse.
@@ -79,6 +92,13 @@ type Point struct {
 	Used float64 `json:"used"`
 }
 
+// History answers a GET of "history": a limit's coarse points of the last 24 hours.
+type History struct {
+	// Every is the seconds between points. A point has the mean of the load since the point before.
+	Every  float64 `json:"every"`
+	Points []Point `json:"points"` // oldest first
+}
+
 // List answers a GET of "keys": a page of the keys that owe or are refused most, or of the latest
 // that passed a share of their limit ("by=owed", "refused", "warned").
 type List struct {
@@ -95,7 +115,7 @@ type List struct {
 	Age     float64 `json:"age,omitempty"`
 	Pending bool    `json:"pending,omitempty"`
 
-	// For is the seconds that "refused" covers. OthersMost bounds any other key's refusals.
+	// For is the seconds in which refusals of rows were counted. OthersMost, of "refused", bounds any other key's refusals.
 	For        float64 `json:"for,omitempty"`
 	OthersMost uint64  `json:"othersMost,omitempty"`
 }
@@ -117,7 +137,8 @@ type Row struct {
 
 	// Of "warned": the Share that was passed, the Remaining units then, and Last, the seconds since.
 
-	// Of "refused": the estimated refusals, their bounds, and seconds since the last known.
+	// Of "refused" and "owed": the estimated refusals, their bounds, and seconds since the last
+	// known. A key of "owed" without these is not among the most refused.
 	Refused uint64  `json:"refused,omitempty"`
 	Least   uint64  `json:"least,omitempty"`
 	Most    uint64  `json:"most,omitempty"`

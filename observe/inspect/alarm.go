@@ -1,0 +1,62 @@
+package inspect
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"strings"
+
+	"github.com/ral-limiter/ral/internal/adapter/pagejson"
+)
+
+const (
+	nearlyFull = 0.9 // share of MaxKeys, as of the alert RalTableNearlyFull
+	// Refusals are unusual from minUnusual a second and farAbove times the usual.
+	minUnusual = 1
+	farAbove   = 5
+)
+
+// alarms returns what an operator must look at, the gravest first. now and usual are of
+// history.refusals.
+func alarms(ctx context.Context, l limit, s *pagejson.LimitSummary, now, usual float64) (all []pagejson.Alarm) {
+	add := func(format string, values ...any) {
+		all = append(all, pagejson.Alarm{Words: fmt.Sprintf(format, values...)})
+	}
+	if s.Health != "" {
+		add("%s", plain(s.Health))
+	}
+	if s.Trouble != "" {
+		add("cannot be shown whole: %s", plain(s.Trouble))
+	}
+	if why, failing := s.Figures["SaveError"].(string); failing && s.Health == "" {
+		add("the last save failed: %s", plain(why))
+	}
+	keys, maxKeys := number(s.Figures["Keys"]), number(s.Figures["MaxKeys"])
+	if maxKeys > 0 && keys > nearlyFull*maxKeys {
+		add("the table is %d%% full: %.0f of %.0f keys", int(100*keys/maxKeys), keys, maxKeys)
+	}
+	if usual >= 0 && now >= max(minUnusual, farAbove*usual) {
+		add("%s calls a second are refused, and %s is usual this hour", rounded(now), rounded(usual))
+		if most, err := l.list(ctx, byRefused, 1, ""); err == nil && len(most.Rows) > 0 {
+			all[len(all)-1].ID, all[len(all)-1].Key = most.Rows[0].ID, most.Rows[0].Key
+		}
+	}
+	return all
+}
+
+// plain returns an error's text without the names of packages.
+func plain(text string) string { return strings.ReplaceAll(text, "ral: ", "") }
+
+// number returns a figure as a number, 0 if it is none.
+func number(figure any) float64 {
+	n, _ := figure.(int64)
+	return float64(n)
+}
+
+// rounded returns a number for people: whole from 10, and otherwise with at most one decimal.
+func rounded(n float64) string {
+	if n < 10 {
+		return fmt.Sprint(math.Round(10*n) / 10)
+	}
+	return fmt.Sprintf("%.0f", n)
+}
