@@ -55,6 +55,8 @@ func TestChangesNeedAToken(t *testing.T) {
 	assert.Len(t, log.Lines(), 10, "a flood of wrong tokens does not fill the log")
 	assert.NotContains(t, strings.Join(log.Lines(), ""), anna[:8])
 
+	assert.Equal(t, `{"operator":"bert"}`+"\n", string(c.send(http.MethodPost, "token", "{}", "Authorization", "Bearer "+bert).body))
+	assertFault(t, c.send(http.MethodPost, "token", "{}", "Authorization", "Bearer "+anna[:20]), http.StatusUnauthorized, "wrong token")
 	for _, token := range []string{anna, bert} {
 		assert.Equal(t, http.StatusOK, c.send(http.MethodPost, "change", changeBody, "Authorization", "bearer "+token).status)
 	}
@@ -64,7 +66,7 @@ func TestChangesNeedAToken(t *testing.T) {
 func TestIsReadOnlyWithoutTokens(t *testing.T) {
 	c, e := attacked(t, inspect.Config{})
 	for _, field := range []string{"", "Bearer ", "Bearer " + anna} {
-		assertFault(t, c.send(http.MethodPost, "change", changeBody, "Authorization", field), http.StatusForbidden, "Config.Tokens is empty")
+		assertFault(t, c.send(http.MethodPost, "change", changeBody, "Authorization", field), http.StatusForbidden, "has set no tokens")
 	}
 	assert.Equal(t, int64(10), e.Peek("k", 0).Remaining)
 	assert.False(t, get[pagejson.Overview](c, "limits").Changes)
@@ -142,7 +144,7 @@ func TestOtherNamesOfThisServerAreRefused(t *testing.T) {
 			if ok {
 				assert.Equal(t, http.StatusOK, a.status, host)
 			} else {
-				assertFault(t, a, http.StatusForbidden, "Config.Hosts")
+				assertFault(t, a, http.StatusForbidden, "as Hosts")
 			}
 		}
 	}
@@ -158,7 +160,7 @@ func TestMethodsAndPaths(t *testing.T) {
 	c.token = anna
 	for path, allowed := range map[string]string{
 		"": "GET", "page.js": "GET", "page.css": "GET", "uplot.min.js": "GET", "uplot.min.css": "GET", "icon.svg": "GET",
-		"limits": "GET", "keys?limit=api&by=owed": "GET", "key": "POST", "change": "POST",
+		"limits": "GET", "keys?limit=api&by=owed": "GET", "history?limit=api": "GET", "key": "POST", "change": "POST", "token": "POST",
 	} {
 		for _, method := range []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "QUERY", "get"} {
 			a := c.send(method, path, changeBody)
@@ -191,9 +193,11 @@ func TestHugeAndMalformedRequests(t *testing.T) {
 		{"keys?limit=api&by=owed&n=1&n=2", 400, "given twice"},
 		{"keys?limit=api&by=owed&m=1", 400, "unknown"},
 		{"keys?limit=api&by=name", 400, `want "owed", "refused" or "warned"`},
-		{"keys?limit=api&by=owed&after=x", 400, "OwingPage.Next"},
+		{"keys?limit=api&by=owed&after=x", 400, "earlier page"},
 		{"keys?limit=api&by=refused&after=x", 400, "one page"},
 		{"keys?limit=other&by=owed", 404, "no limit"},
+		{"history?limit=other", 404, "no limit"},
+		{"history?limit=api&since=1", 400, "unknown"},
 		{"keys?%", 400, "query"},
 		{"keys?limit=api&by=owed&after=" + huge[:4<<10], 414, "too long"},
 		{"limits?since=-1", 400, "want a tick"},
@@ -234,7 +238,7 @@ func TestHugeAndMalformedRequests(t *testing.T) {
 		{`{"limit":"api","key":"k","do":"charge","units":1,"for":"1m"}`, 400, "belong"},
 		{`{"limit":"api","key":"k","do":"reset","units":1}`, 400, "belong"},
 		{`{"limit":"api","key":"k","do":"block","for":"soon"}`, 400, "such as"},
-		{`{"limit":"api","key":"k","do":"block","for":"100000h"}`, 400, "35040h"},
+		{`{"limit":"api","key":"k","do":"block","for":"100000h"}`, 400, "at most 4 years"},
 	} {
 		a := c.send(http.MethodPost, "change", r.body)
 		assertFault(t, a, r.status, r.says)

@@ -34,7 +34,7 @@ func setHeaders(h http.Header) {
 func (h *Handler) refusal(r *http.Request, route route) (status int, why string) {
 	switch {
 	case !h.knownHost(r):
-		return http.StatusForbidden, "this host name is not one of this server's: set inspect.Config.Hosts"
+		return http.StatusForbidden, "this host name is not one of this server's: the program lists them as Hosts"
 	case !route.allows(r.Method):
 		return http.StatusMethodNotAllowed, "want " + route.method
 	case !sameSite(r, route):

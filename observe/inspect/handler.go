@@ -285,6 +285,7 @@ var routes = map[string]route{
 	"history":       {method: http.MethodGet, serve: (*Handler).day},
 	"key":           {method: http.MethodPost, serve: (*Handler).explain},
 	"change":        {method: http.MethodPost, serve: (*Handler).change},
+	"token":         {method: http.MethodPost, serve: (*Handler).token},
 }
 
 // ServeHTTP serves the page, at a path that ends with a slash, and its JSON beside it:
@@ -294,8 +295,9 @@ var routes = map[string]route{
 //	GET  history?limit=NAME                    the load of the last day
 //	POST key                                   explains a key
 //	POST change                                changes a key, and explains it then
+//	POST token                                 tells whose token permits changes
 //
-// A change needs the field "Authorization: Bearer TOKEN". Bodies and answers are application/json.
+// The last two need the field "Authorization: Bearer TOKEN". Bodies and answers are application/json.
 // Package internal/adapter/pagejson documents their fields.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	setHeaders(w.Header())
@@ -391,7 +393,7 @@ func statusOf(err error) int {
 var (
 	errToken      = errors.New("a change needs a token: Authorization: Bearer TOKEN")
 	errWrongToken = errors.New("wrong token: it is none of this server's")
-	errReadOnly   = errors.New("keys cannot be changed here: inspect.Config.Tokens is empty")
+	errReadOnly   = errors.New("keys cannot be changed here: the program has set no tokens")
 )
 
 func (h *Handler) overview(w http.ResponseWriter, r *http.Request) error {
@@ -464,20 +466,36 @@ func (h *Handler) explain(w http.ResponseWriter, r *http.Request) error {
 
 const remoteTimeout = 5 * time.Second // bounds a call of a remote limiter
 
-func (h *Handler) change(w http.ResponseWriter, r *http.Request) error {
+// permit returns the operator whose token the request has, or why it may change nothing.
+func (h *Handler) permit(w http.ResponseWriter, r *http.Request) (operator string, err error) {
 	if len(h.tokens) == 0 {
-		return errReadOnly
+		return "", errReadOnly
 	}
-	operator := h.operator(r)
-	if operator == "" {
-		if h.quiet.Allow() {
-			h.log.Warn("ral: inspect: a change was refused: no token, or a wrong one", "remote", r.RemoteAddr)
-		}
-		w.Header().Set("WWW-Authenticate", `Bearer realm="ral"`)
-		if r.Header.Get("Authorization") != "" {
-			return errWrongToken
-		}
-		return errToken
+	if operator = h.operator(r); operator != "" {
+		return operator, nil
+	}
+	if h.quiet.Allow() {
+		h.log.Warn("ral: inspect: a change was refused: no token, or a wrong one", "remote", r.RemoteAddr)
+	}
+	w.Header().Set("WWW-Authenticate", `Bearer realm="ral"`)
+	if r.Header.Get("Authorization") != "" {
+		return "", errWrongToken
+	}
+	return "", errToken
+}
+
+func (h *Handler) token(w http.ResponseWriter, r *http.Request) error {
+	operator, err := h.permit(w, r)
+	if err != nil {
+		return err
+	}
+	return answer(w, pagejson.Operator{Operator: operator})
+}
+
+func (h *Handler) change(w http.ResponseWriter, r *http.Request) error {
+	operator, err := h.permit(w, r)
+	if err != nil {
+		return err
 	}
 	var request pagejson.ChangeRequest
 	l, err := h.read(w, r, &request, &request.Limit)

@@ -311,7 +311,9 @@ func TestKeysOfEveryType(t *testing.T) {
 		x := c.explains("key", key(limit, text))
 		assert.Equal(t, text, x.Key)
 		assert.Equal(t, int64(6), x.Parts[0].Remaining)
-		assertFault(t, c.post("key", key(limit, "?")), http.StatusBadRequest, "key: ")
+		a := c.post("key", key(limit, "?"))
+		assertFault(t, a, http.StatusBadRequest, "key: ")
+		assert.NotRegexp(t, `strconv|Parse`, a.fault(t), "no names of Go")
 	}
 	assertFault(t, c.post("key", key("user", "2147483648")), http.StatusBadRequest, "range")
 }

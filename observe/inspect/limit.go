@@ -15,6 +15,7 @@ import (
 
 	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/internal/adapter/pagejson"
+	"github.com/ral-limiter/ral/internal/core/penalty"
 	"github.com/ral-limiter/ral/internal/core/shape"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
@@ -524,6 +525,9 @@ func (l *keyed[K]) change(ctx context.Context, c pagejson.ChangeRequest) error {
 		var d time.Duration
 		if d, err = time.ParseDuration(c.For); err != nil || d <= 0 {
 			return fmt.Errorf("%w: for is %.40q, want how long the block lasts, such as \"10m\"", errRequest, c.For)
+		}
+		if d > penalty.Longest {
+			return fmt.Errorf("%w: for is %.40q, want at most 4 years, which are \"35040h\"", errRequest, c.For)
 		}
 		err = l.block(ctx, key, d)
 	case verbLift:

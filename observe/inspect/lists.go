@@ -38,7 +38,7 @@ func (l *keyed[K]) list(ctx context.Context, by string, n int, after string) (li
 func (l *keyed[K]) owed(ctx context.Context, n int, after string) (list pagejson.List, err error) {
 	var cursor engine.OwingCursor
 	if err := cursor.UnmarshalText([]byte(after)); err != nil {
-		return list, err
+		return list, fmt.Errorf("%w: after is %.40q, want the next of an earlier page", errRequest, after)
 	}
 	list = pagejson.List{Limit: l.called, By: byOwed, Rows: []pagejson.Row{}}
 	walk, first, err := l.walks.page(ctx, cursor)

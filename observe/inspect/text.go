@@ -66,8 +66,8 @@ func formatMarshaler[K comparable](key K) string {
 
 func parseUnmarshaler[K comparable](text string) (key K, err error) {
 	plain, err := unquote(text)
-	if err == nil {
-		err = any(&key).(encoding.TextUnmarshaler).UnmarshalText([]byte(plain))
+	if err == nil && any(&key).(encoding.TextUnmarshaler).UnmarshalText([]byte(plain)) != nil {
+		err = errText // its own error names functions
 	}
 	return key, err
 }
@@ -90,15 +90,28 @@ func parseNumber[K comparable](text string) (key K, err error) {
 	case v.CanInt():
 		n, err := strconv.ParseInt(text, 10, v.Type().Bits())
 		v.SetInt(n)
-		return key, err
+		return key, notNumber(err)
 	case v.CanUint():
 		n, err := strconv.ParseUint(text, 10, v.Type().Bits())
 		v.SetUint(n)
-		return key, err
+		return key, notNumber(err)
 	}
 	b, err := strconv.ParseBool(text)
 	v.SetBool(b)
+	if err != nil {
+		err = fmt.Errorf("%w: want true or false", errText)
+	}
 	return key, err
+}
+
+func notNumber(err error) error {
+	switch {
+	case errors.Is(err, strconv.ErrRange):
+		return fmt.Errorf("%w: the number is out of range", errText)
+	case err != nil:
+		return fmt.Errorf("%w: want a whole number", errText)
+	}
+	return nil
 }
 
 // quote returns a string as a line of printable text. It quotes as in Go characters that do not
@@ -120,7 +133,7 @@ func unquote(text string) (string, error) {
 	}
 	s, err := strconv.Unquote(text)
 	if err != nil {
-		return "", fmt.Errorf("%w: it begins with a quote and is no string as Go writes it", errText)
+		return "", fmt.Errorf("%w: it begins with a quote, and does not end as a quoted text", errText)
 	}
 	return s, nil
 }

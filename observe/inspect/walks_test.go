@@ -225,7 +225,7 @@ func refusesList(t *testing.T, h *inspect.Handler, path string, status int, says
 func TestNoWalksAfterClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, looks := walked(t, 10, nil)
-		refusesList(t, h, owedOfAPI+"&after=1.7ff8000000000001.1.1", http.StatusBadRequest, "OwingPage.Next") // a NaN
+		refusesList(t, h, owedOfAPI+"&after=1.7ff8000000000001.1.1", http.StatusBadRequest, "earlier page") // a NaN
 		assert.Zero(t, looks.Load())
 		list := ask[pagejson.List](t, h, owedOfAPI)
 		require.NoError(t, h.Close())
