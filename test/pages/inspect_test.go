@@ -2,6 +2,7 @@ package pages
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -23,7 +24,7 @@ func click(o *browser.Tab, selector string) {
 }
 
 func enter(o *browser.Tab, id, text string) {
-	browser.Eval[any](o, fmt.Sprintf(`(document.getElementById(%q).value = %q, 0)`, id, text))
+	browser.Eval[any](o, fmt.Sprintf(`((e) => { e.value = %q; e.dispatchEvent(new Event("change")); })(document.getElementById(%q))`, text, id))
 }
 
 // Promise: The page shows, explains, blocks and unblocks an offender.
@@ -45,25 +46,36 @@ func TestOperatorInABrowser(t *testing.T) {
 			click(o, "[data-limit=api]")
 			o.Until(row("refused", offender, "row.rowIndex === 1")) // it is refused most
 			o.Until(row("owed", "glutton", "row.rowIndex === 1"))
-			o.Until(`document.querySelector("[data-limit=api] canvas") && document.querySelector("[data-limit=api] .rates").textContent.includes("a second admitted")`)
+			o.Until(`document.querySelector("#load canvas") && document.querySelector("[data-limit=api] .rates").textContent.includes("a second admitted")`)
 			o.Fits(v.Width)
-			whole := `[...document.querySelectorAll(".scroll")].every((e) => e.scrollWidth <= e.clientWidth)`
+			whole := `[...document.querySelectorAll(".card")].every((e) => e.scrollWidth <= e.clientWidth)`
 			assert.True(t, browser.Eval[bool](o, whole), "no table is cut")
 			for what, condition := range map[string]string{
 				"the charts of a row of cards are level": `[...limits.values()].every((a, _, all) => all.every((b) => a.card.offsetTop !== b.card.offsetTop ||
 					a.card.querySelector(".chart").offsetTop === b.card.querySelector(".chart").offsetTop))`,
-				"the last label of time has room": `[...document.querySelectorAll(".chart")].every((e) =>
+				"the last label of time has room": `[...document.querySelectorAll(".chart:has(canvas)")].every((e) =>
 					e.getBoundingClientRect().right - e.querySelector(".u-over").getBoundingClientRect().right >= 26)`,
-				"the highest line is above all points": `[...limits.values()].every(({ chart: c }) => {
+				"the highest line is above all points": `[...limits.values()].map((l) => l.chart ?? drawLoad.chart).every((c) => {
 					const most = c.scales.y.max;
 					return c.axes[1].splits(c, 1, 0, most).at(-1) === most && c.data.slice(1).flat().every((v) => v <= most);
 				})`,
-				"few points span a minute": `[...limits.values()].every(({ chart: { scales: { x } } }) => x.max - x.min >= 60 && x.max - x.min < 600)`,
+				"few points span a minute": `[drawLoad.chart].every(({ scales: { x } }) => x.max - x.min >= 60 && x.max - x.min < 600)`,
 				"ends of axes are round":   `[1, 1.2, 37, 110, 250, 3900].map(roundUp).join() === "1,1.2,40,120,300,4000"`,
+				"times have labels at every span": `[60, 61, 75, 90, 119, 121, 200, 301, 600, 1801, 5000, 7300, 21000, 43300, 70000, 86400].every((s) =>
+					[0, 17, 1799, 40000].every((from) => { const n = marks(1.7e9 + from, 1.7e9 + from + s); return n.length >= 1 && n.length <= 5 && n[0] >= 1.7e9 + from && n.at(-1) <= 1.7e9 + from + s; }))`,
+				"labels are round times":                                      `marks(1.7e9, 1.7e9 + 86400).every((v) => { const d = new Date(v * 1000); return d.getHours() % 6 === 0 && d.getMinutes() === 0; })`,
+				"limits that refuse come first":                               `document.querySelector("#limits button").dataset.limit === "api" && document.querySelector("#quiet [data-limit=logins]") !== null`,
+				"no refusals are not marked":                                  `[...document.querySelectorAll("#quiet .refused")].length === 0`,
+				"who is refused and who has used most is in the first screen": `["refused", "owed"].every((id) => document.getElementById(id).rows[1].getBoundingClientRect().bottom <= innerHeight)`,
+				"text is rounded":                                             `[time(0.3), time(1.26), time(75.4), number(6.5), number(7.96), number(1234.4)].join("|") === "under 1 s|1 s|75 s|6.5|8|1,234"`,
 			} {
 				assert.True(t, browser.Eval[bool](o, condition), what)
 			}
-			assert.True(t, browser.Eval[bool](o, row("refused", "glutton", `row.cells[1].textContent === "300" && row.cells[2].textContent === "exact"`)))
+			assert.True(t, browser.Eval[bool](o, row("refused", "glutton", `/^[0-9.]+$/.test(row.cells[1].textContent) && row.cells[1].title.startsWith("300 in the last ")`)))
+			assert.True(t, browser.Eval[bool](o, row("owed", "glutton", `row.cells[1].textContent === "100%" && row.cells[2].title.startsWith("300 in the last ")`)))
+			o.Click("span-day")
+			o.Until(`document.getElementById("span-day").ariaPressed === "true" && limits.get("api").day !== undefined && drawLoad.chart.data[0].length > 0`)
+			o.Click("span-minutes")
 			o.Shoot(name + "-lists")
 
 			click(o, "#refused button")
@@ -71,16 +83,14 @@ func TestOperatorInABrowser(t *testing.T) {
 			o.Until(`document.getElementById("key-words").textContent.includes("6 of 10 used")`)
 			assert.Equal(t, "admitted", browser.Eval[string](o, `document.getElementById("key-verdict").textContent`))
 
-			o.Click("token") // there is a place for it
-			click(o, "#block button")
-			o.Until(`document.getElementById("changed").textContent.includes("needs a token")`)
-			assert.Zero(t, s.API.Blocked(offender))
+			assert.True(t, browser.Eval[bool](o, off+` && document.getElementById("token-note").textContent === "The buttons need a token."`))
 			enter(o, "token", token)
+			o.Until(`document.getElementById("token-note").textContent === "Changes are logged as by anna."`)
 			click(o, "#block button")
 			o.Until(`document.getElementById("key-verdict").textContent.startsWith("blocked for 10 min")`)
 			assert.False(t, s.API.Choke(offender))
 			assert.Positive(t, s.API.Blocked(offender))
-			o.Until(row("refused", offender, `row.cells[3].textContent.startsWith("for 10 min")`))
+			o.Until(row("refused", offender, `row.cells[2].textContent.startsWith("10 min")`))
 			o.Fits(v.Width)
 			assert.True(t, browser.Eval[bool](o, whole), "no table is cut")
 			o.Shoot(name + "-blocked")
@@ -115,18 +125,56 @@ func TestOperatorInABrowser(t *testing.T) {
 	}
 }
 
-func TestWrongTokenInABrowser(t *testing.T) {
+const off = `[...document.querySelectorAll("#changes button")].every((b) => b.disabled && b.title === "needs a token")`
+
+// Promise: Buttons that need a token are off until it is right.
+func TestTokensInABrowser(t *testing.T) {
 	s := observetest.Start(t, inspect.Config{Tokens: map[string]string{"anna": token}})
 	s.Load()
 	o := browser.Start(t).Open(t, s.URL, browser.View{Scheme: "light", Width: 1100, Height: 900})
 	click(o, "[data-limit=api]")
 	o.Until(`document.querySelector("#owed button")`)
 	click(o, "#owed button")
-	o.Until(`!document.getElementById("key").hidden`)
+	o.Until(`!document.getElementById("key").hidden && ` + off)
 	enter(o, "token", "another-0123456789")
-	click(o, "#block button")
-	o.Until(`document.getElementById("changed").textContent.startsWith("wrong token")`)
+	o.Until(`document.getElementById("token-note").textContent.startsWith("wrong token")`)
+	assert.True(t, browser.Eval[bool](o, off))
+	enter(o, "token", token)
+	o.Until(`document.getElementById("token-note").textContent.includes("anna") && !document.querySelector("#block button").disabled`)
+	for text, says := range map[string]string{"876001h": `want at most 4 years, which are "35040h"`, "soon": `such as "10m"`} {
+		enter(o, "block-for", text)
+		click(o, "#block button")
+		o.Until(fmt.Sprintf(`document.getElementById("changed").textContent.includes(%q)`, says))
+	}
 	assert.Zero(t, s.API.Stats().BlockedKeys)
+	browser.Eval[any](o, `((e) => { e.value = "another-0123456789"; e.dispatchEvent(new Event("input")); })(document.getElementById("token"))`)
+	assert.True(t, browser.Eval[bool](o, off), "another token is not yet right")
+}
+
+// A key takes one line, an error stands beside the search, and a tap on a limit brings its lists
+// into view. If the server is gone, the page says so and claims nothing.
+func TestSearchInABrowser(t *testing.T) {
+	s := observetest.Start(t, inspect.Config{ShowKeys: true})
+	s.Load()
+	long := strings.Repeat("customer-", 90)
+	s.API.Take(long, 9)
+	o := browser.Start(t).Open(t, s.URL, browser.View{Scheme: "light", Width: 400, Height: 420})
+	click(o, "[data-limit=api]")
+	o.Until(`[...document.getElementById("owed").rows].some((r) => r.querySelector("button")?.title.startsWith("customer-customer-"))`)
+	assert.True(t, browser.Eval[bool](o, `new Set([...document.getElementById("owed").rows].map((r) => r.offsetHeight)).size === 1`), "a long key takes one line")
+	o.Until(`document.getElementById("lists").getBoundingClientRect().top < innerHeight - 150`)
+	enter(o, "search-key", long)
+	click(o, "#search button")
+	o.Until(`!document.getElementById("key").hidden && document.getElementById("key-name").textContent.startsWith("customer-")`)
+	assert.True(t, browser.Eval[bool](o, `document.getElementById("key-name").offsetHeight < 40`))
+	o.Fits(400)
+	o.Quiet()
+	enter(o, "search-key", `"open`)
+	click(o, "#search button")
+	o.Until(`document.getElementById("search-trouble").textContent.includes("not the text of a key") && document.getElementById("key").hidden`)
+	o.Until(`document.getElementById("search").contains(document.getElementById("search-trouble")) && document.getElementById("trouble").textContent === ""`)
+	browser.Eval[any](o, `(window.fetch = async () => { throw new Error("gone"); }, 0)`)
+	o.Until(`document.getElementById("trouble").textContent.includes("not up to date") && document.body.classList.contains("stale")`)
 }
 
 func TestPagesOfTheListInABrowser(t *testing.T) {
@@ -140,17 +188,19 @@ func TestPagesOfTheListInABrowser(t *testing.T) {
 	}
 	o := browser.Start(t).Open(t, s.URL, browser.View{Scheme: "light", Width: 1100, Height: 900})
 	click(o, "[data-limit=api]")
-	o.Until(`document.querySelectorAll("#owed button").length === 20 && document.getElementById("owed-title").textContent === "Owes most, of 25 keys that owe"`)
+	o.Until(`document.querySelectorAll("#owed button").length === 10 && document.getElementById("owed-title").textContent === "Used most, of 25 keys in use"`)
 	o.Until(`!document.getElementById("use").hidden && document.querySelector("#use p").textContent.includes("of their limit: less than half (20), half or more (5).")`)
 	click(o, "#owed-more")
+	o.Until(`document.getElementById("owed").rows[0].cells[0].textContent === "key14"`)
+	click(o, "#owed-more")
 	o.Until(`document.querySelectorAll("#owed button").length === 5 && document.getElementById("owed-more").hidden && !document.getElementById("owed-first").hidden`)
-	o.Until(`/^As of .* ago\.$/.test(document.getElementById("owed-note").textContent)`)
+	assert.Equal(t, "As of 75 s ago.", browser.Eval[string](o, `(drawOwed({ rows: [], age: 75, for: 1 }, "x"), document.getElementById("owed-note").textContent)`))
 	for i := range 25 {
 		s.API.Reset(fmt.Sprint("key", i))
 	}
 	o.Until(`document.getElementById("owed").textContent === "No more keys."`)
 	click(o, "#owed-first")
-	o.Until(`document.getElementById("owed").textContent === "No key owes anything." && document.getElementById("owed-title").textContent === "Owes most"`)
+	o.Until(`document.getElementById("owed").textContent === "No key has used anything." && document.getElementById("owed-title").textContent === "Used most"`)
 	o.Until(`document.getElementById("refused").textContent === "No key was refused." && document.getElementById("refused-note").textContent === ""`)
 	o.Shoot("no-traffic")
 	click(o, "[data-limit=tried]")
@@ -166,7 +216,7 @@ func TestReadOnlyPageInABrowser(t *testing.T) {
 	o.Until(`document.querySelectorAll("#owed button").length === 2`)
 	click(o, "#owed button")
 	o.Until(`document.getElementById("key-verdict").textContent.startsWith("refused for")`)
-	assert.True(t, browser.Eval[bool](o, `document.getElementById("changes").hidden && document.getElementById("token-form").hidden && !document.getElementById("read-only").hidden`))
+	assert.True(t, browser.Eval[bool](o, `document.getElementById("changes").hidden && !document.getElementById("read-only").hidden`))
 	text := browser.Eval[string](o, `document.documentElement.innerHTML`)
 	assert.NotContains(t, text, "glutton")
 	assert.NotContains(t, text, "modest")

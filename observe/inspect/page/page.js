@@ -3,14 +3,21 @@
 // only ever set as textContent.
 const $ = (id) => document.getElementById(id);
 const every = 2000; // milliseconds between two looks
-const kept = 300; // points of a chart
+const kept = 300; // points of a chart of ten minutes
+const busy = 30; // points during which a limit that refused is shown large
+const narrow = matchMedia("(max-width: 560px)");
+const fewRows = () => narrow.matches ? 4 : 10;
+const allRows = 100;
 
-const limits = new Map(); // by name: {summary, points, card, chart}
+const limits = new Map(); // by name: {summary, points, day, card, chart, used}
 let tick = 0;
 let chosen = null; // the name of a limit
 let shownKey = null; // what the explanation is of: {limit, key} or {limit, id}
-let after = ""; // the page of "owes most"
-let changes = false;
+let after = ""; // the page of "used most"
+let allRefused = false; // more keys of "refused most" are shown
+let span = "minutes"; // of the chosen limit's chart: "minutes" or "day"
+let changes = false; // a token permits changes
+let operator = ""; // whose token was entered, "" if none is right
 let wake = () => {}; // ends the pause before the next look
 
 function make(tag, className, text) {
@@ -20,27 +27,36 @@ function make(tag, className, text) {
   return e;
 }
 
-function number(n) {
-  if (!Number.isFinite(n)) return "–";
-  if (Math.abs(n) >= 100 || Number.isInteger(n)) return Math.round(n).toLocaleString("en");
-  return n.toFixed(n < 10 ? 2 : 1);
+// write sets a text if it differs, so that a selection and a reader of screens are left alone.
+function write(e, text) { if (e.textContent !== text) e.textContent = text; }
+
+// keepChildren adds and removes children of an element until it has n, and returns them.
+function keepChildren(e, n, add) {
+  while (e.children.length > n) e.lastChild.remove();
+  while (e.children.length < n) e.append(add());
+  return [...e.children];
 }
 
-const units = (n) => number(n) + (n === 1 ? " unit" : " units");
+// Numbers and times, rounded for people.
+
+function number(n) {
+  if (!Number.isFinite(n)) return "–";
+  return (Math.abs(n) >= 10 ? Math.round(n) : Math.round(10 * n) / 10).toLocaleString("en");
+}
+
+const many = (n, what) => number(n) + " " + what + (n === 1 ? "" : "s");
 
 function time(s) {
   if (s < 0) return "never";
   if (s === 0) return "now";
-  if (s < 1) return Math.max(1, Math.round(s * 1000)) + " ms";
-  if (s < 120) return s.toFixed(s < 10 ? 1 : 0) + " s";
+  if (s < 1) return "under 1 s";
+  if (s < 120) return Math.round(s) + " s";
   if (s < 7200) return Math.round(s / 60) + " min";
   if (s < 172800) return Math.round(s / 3600) + " h";
   return Math.round(s / 86400) + " days";
 }
 
 const named = (k) => k.key || "#" + k.id.slice(0, 12);
-
-class Fault extends Error {}
 
 async function ask(path, body, headers = {}) {
   const options = { headers, cache: "no-store" };
@@ -53,23 +69,37 @@ async function ask(path, body, headers = {}) {
   try {
     answer = await fetch(path, options);
   } catch {
-    throw new Fault("The server cannot be reached.");
+    throw new Error("The server cannot be reached.");
   }
   const value = await answer.json().catch(() => ({ error: "The server answers " + answer.status + " and no JSON." }));
-  if (!answer.ok) throw new Fault(value.error);
+  if (!answer.ok) throw new Error(value.error);
   return value;
 }
 
-// trouble shows an error of the last thing that was done, and "" that there was none.
-function trouble(text) { if ($("trouble").textContent !== text) $("trouble").textContent = text; }
+// trouble shows why the page is not up to date, and "" that it is.
+function trouble(text) {
+  write($("trouble"), text && text + " The page is not up to date.");
+  document.body.classList.toggle("stale", text !== "");
+}
 
 // Charts.
 
 function color(name) { return getComputedStyle(document.documentElement).getPropertyValue(name).trim(); }
 
-// clock labels points in time by the time of day alone, as the chart has ten minutes.
-function clock(u, all, axis, space, step) {
-  const form = { hour: "2-digit", minute: "2-digit", second: step < 60 ? "2-digit" : undefined, hourCycle: "h23" };
+const steps = [5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200]; // seconds
+
+// marks returns the round times between two times that have a label: one to four of them.
+function marks(from, to) {
+  const step = steps.find((s) => (to - from) / s <= 4) ?? steps.at(-1);
+  const zone = new Date(to * 1000).getTimezoneOffset() * 60;
+  const all = [];
+  for (let at = Math.ceil((from - zone) / step) * step + zone; at <= to; at += step) all.push(at);
+  return all.length > 0 ? all : [to];
+}
+
+// clock labels times by the time of day alone, as a chart has a day at most.
+function clock(u, all) {
+  const form = { hour: "2-digit", minute: "2-digit", second: all.some((v) => v % 60) ? "2-digit" : undefined, hourCycle: "h23" };
   return all.map((v) => new Date(v * 1000).toLocaleTimeString("en", form));
 }
 
@@ -79,26 +109,59 @@ function roundUp(v) {
   return power * [1, 1.2, 1.6, 2, 3, 4, 5, 6, 8, 10].find((n) => n * power >= v);
 }
 
-function chartOf(card, keyless) {
-  const box = card.querySelector(".chart");
+// chartOf makes a chart of the load or, if used, of the used share of a limit without keys.
+function chartOf(box, used) {
+  const line = (name, fill) => ({ stroke: () => color(name), fill: fill && (() => color(fill)), width: 1.5, points: { show: false } });
   const options = {
     width: Math.max(box.clientWidth, 100), height: 120, padding: [6, 26, 6, 0], // right: half of the last label
     cursor: { show: false }, legend: { show: false },
-    scales: { x: { range: (u, low, high) => u.data[0].length ? [Math.min(u.data[0][0], u.data[0].at(-1) - 60), u.data[0].at(-1)] : [low, high] }, y: { range: (u, low, high) => [0, keyless ? 1 : roundUp(Math.max(high, 1))] } },
+    scales: { x: { range: (u, low, high) => u.data[0].length ? [Math.min(u.data[0][0], u.data[0].at(-1) - 60), u.data[0].at(-1)] : [low, high] }, y: { range: (u, low, high) => [0, used ? 1 : roundUp(Math.max(high, 1))] } },
     axes: [
-      { stroke: () => color("--soft"), grid: { show: false }, ticks: { show: false }, size: 22, font: "11px system-ui", space: 70, values: clock },
+      { stroke: () => color("--soft"), grid: { show: false }, ticks: { show: false }, size: 22, font: "11px system-ui", splits: (u, axis, low, high) => marks(low, high), values: clock },
       { stroke: () => color("--soft"), grid: { stroke: () => color("--line"), width: 1 }, ticks: { show: false }, size: 44, font: "11px system-ui",
         splits: (u, axis, low, high) => [low, high / 2, high],
-        values: (u, all) => all.map((v) => keyless ? Math.round(v * 100) + "%" : v.toLocaleString("en", { notation: "compact" })) },
+        values: (u, all) => all.map((v) => used ? Math.round(v * 100) + "%" : v.toLocaleString("en", { notation: "compact" })) },
     ],
-    series: keyless ? [{}, { stroke: () => color("--good"), fill: () => color("--wash"), width: 1.5, points: { show: false } }]
-      : [{}, { stroke: () => color("--good"), fill: () => color("--wash"), width: 1.5, points: { show: false } },
-        { stroke: () => color("--bad"), width: 1.5, points: { show: false } }],
+    series: used ? [{}, line("--good", "--wash")] : [{}, line("--good", "--wash"), line("--low")],
   };
-  const chart = new uPlot(options, keyless ? [[], []] : [[], [], []], box);
+  const chart = new uPlot(options, used ? [[], []] : [[], [], []], box);
   new ResizeObserver(() => { if (box.clientWidth > 0) chart.setSize({ width: box.clientWidth, height: 120 }); }).observe(box);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => chart.redraw());
   return chart;
+}
+
+function plot(chart, points, used) {
+  const at = points.map((p) => p.at / 1000);
+  chart.setData(used ? [at, points.map((p) => p.used)] : [at, points.map((p) => p.admitted), points.map((p) => p.refused)]);
+}
+
+// drawLoad shows the chosen limit's chart, over the last minutes or the last day.
+function drawLoad(l) {
+  const box = $("load").querySelector(".chart");
+  $("load").hidden = !l.charted;
+  if (!l.charted) return;
+  if (drawLoad.of !== l) {
+    box.replaceChildren();
+    drawLoad.chart = chartOf(box, l.used);
+    drawLoad.of = l;
+  }
+  const day = l.day ?? [];
+  plot(drawLoad.chart, span === "day" ? day.concat(l.points.filter((p) => day.length === 0 || p.at > day.at(-1).at)) : l.points, l.used);
+  write($("load-words"), rates(l).join(", "));
+  for (const name of ["minutes", "day"]) $("span-" + name).setAttribute("aria-pressed", String(span === name));
+}
+
+async function lookDay() {
+  const l = limits.get(chosen);
+  if (span !== "day" || !l || l.dayAt > performance.now() - 60000) return;
+  l.dayAt = performance.now();
+  l.day = (await ask("history?limit=" + encodeURIComponent(chosen))).points;
+  if (chosen === l.summary.name) drawLoad(l);
+}
+
+function show(which) {
+  span = which;
+  wake();
 }
 
 // Limits.
@@ -107,51 +170,112 @@ function addLimit(s) {
   const card = make("button", "card limit");
   card.type = "button";
   card.dataset.limit = s.name;
-  card.append(make("b", "", s.name), make("span", "policy", s.words), make("span", "rates"), make("span", "health"), make("span", "chart"));
-  card.setAttribute("aria-pressed", "false");
-  card.addEventListener("click", () => choose(s.name));
-  $("limits").append(card);
+  card.append(make("b", "", s.name), make("span", "policy"), make("span", "rates"), make("span", "chart"));
+  card.addEventListener("click", () => {
+    choose(s.name);
+    if ($("lists").getBoundingClientRect().top > innerHeight - 200) $("chosen").scrollIntoView();
+  });
   const counted = s.figures.Admitted !== undefined;
-  const l = { summary: s, points: [], card, chart: null, used: s.keyless && !counted };
-  if (counted || s.keyless) l.chart = chartOf(card, l.used);
+  const l = { summary: s, points: [], card, chart: null, used: s.keyless && !counted, charted: counted || s.keyless };
   limits.set(s.name, l);
   return l;
 }
 
-function drawLimit(l) {
-  const s = l.summary, last = l.points.at(-1), rates = l.card.querySelector(".rates");
-  l.card.querySelector(".policy").textContent = s.words;
-  l.card.querySelector(".health").textContent = [s.health, s.trouble].filter(Boolean).join("\n");
-  rates.textContent = "";
-  if (last && !l.used && l.chart) {
-    rates.append(make("span", "admitted", number(last.admitted) + " a second admitted"), make("span", "refused", number(last.refused) + " a second refused"));
-  } else if (last && l.used) {
-    rates.append(make("span", "", Math.round(last.used * 100) + "% used"));
+// refusing returns a limit's refusals a second now, and whether it refused any of late.
+function refusing(l) {
+  return { now: l.used ? 0 : l.points.at(-1)?.refused ?? 0, late: !l.used && l.points.slice(-busy).some((p) => p.refused > 0) };
+}
+
+// rates returns a limit's load in words.
+function rates(l) {
+  const last = l.points.at(-1), words = [];
+  if (last && l.used) words.push(Math.round(last.used * 100) + "% used");
+  else if (last && l.charted) words.push(number(last.admitted) + " a second admitted", number(last.refused) + " refused");
+  if (l.summary.figures.Keys !== undefined) words.push(many(l.summary.figures.Keys, "key"));
+  return words;
+}
+
+// drawLimit shows a limit as a card if it is large, otherwise in a line.
+function drawLimit(l, large) {
+  const s = l.summary, [, policy, words, chart] = l.card.children;
+  l.card.classList.toggle("line", !large);
+  l.card.classList.toggle("wrong", Boolean(s.alarms));
+  write(policy, s.words);
+  const all = rates(l);
+  keepChildren(words, large ? all.length : Math.min(1, all.length), () => make("span")).forEach((e, i) => {
+    write(e, large ? all[i] : all[i].replace(" admitted", ""));
+    e.className = all[i].endsWith(" refused") && refusing(l).now > 0 ? "refused" : all[i].endsWith(" admitted") && large ? "admitted" : "soft";
+  });
+  l.card.title = s.words;
+  if (!large || !l.charted || narrow.matches) return;
+  l.chart ??= chartOf(chart, l.used);
+  plot(l.chart, l.points, l.used);
+}
+
+// place puts limits that need a look before those that refuse, and these before the others.
+function place() {
+  const rank = (l) => l.summary.alarms ? 0 : refusing(l).late ? 1 : 2;
+  const all = [...limits.values()].sort((a, b) => rank(a) - rank(b)); // others stay in their order
+  const large = all.filter((l) => rank(l) < 2), small = all.filter((l) => rank(l) === 2);
+  for (const [box, some] of [[$("limits"), large], [$("quiet"), small]]) {
+    const cards = some.map((l) => l.card);
+    if (cards.length === box.children.length && cards.every((c, i) => c === box.children[i])) continue;
+    const focused = document.activeElement;
+    box.replaceChildren(...cards);
+    if (cards.includes(focused)) focused.focus({ preventScroll: true });
   }
-  if (s.figures.Keys !== undefined) rates.append(make("span", "soft", number(s.figures.Keys) + (s.figures.Keys === 1 ? " key" : " keys")));
-  if (!l.chart) return;
-  const at = l.points.map((p) => p.at / 1000);
-  l.chart.setData(l.used ? [at, l.points.map((p) => p.used)] : [at, l.points.map((p) => p.admitted), l.points.map((p) => p.refused)]);
+  large.forEach((l) => drawLimit(l, true));
+  small.forEach((l) => drawLimit(l, false));
+  return all;
+}
+
+// drawStatus says in a line whether anything is wrong, and then where.
+function drawStatus(all) {
+  const wrong = all.flatMap((l) => (l.summary.alarms ?? []).map((a) => ({ limit: l.summary.name, ...a })));
+  const late = all.filter((l) => refusing(l).late).map((l) => l.summary.name);
+  const young = all.some((l) => l.charted && !l.used && l.summary.usual < 0);
+  $("status").hidden = false;
+  $("status").className = ["fine", "wrong one"][wrong.length] ?? "wrong";
+  document.title = (wrong.length > 0 ? "(" + wrong.length + ") " : "") + "Ral: limits";
+  write($("verdict"), wrong.length > 0 ? (wrong.length === 1 ? "Something is wrong:" : wrong.length + " things are wrong:")
+    : "Nothing is wrong. " + (late.length === 0 ? "No call was refused in the last minute." : "Calls are refused by " + late.join(", ") + (young ? ". What is usual is known after a minute." : ", as is usual.")));
+  const item = () => {
+    const e = make("li");
+    const [where, key] = [make("button", "link"), make("button", "link")];
+    where.type = key.type = "button";
+    e.append(where, make("span"), make("span", "most", " Most often: "), key);
+    return e;
+  };
+  keepChildren($("alarms"), wrong.length, item).forEach((e, i) => {
+    const a = wrong[i], [where, words, most, key] = e.children;
+    write(where, a.limit);
+    write(words, ": " + a.words + ".");
+    where.onclick = () => { choose(a.limit); $("chosen").scrollIntoView(); };
+    most.hidden = key.hidden = !a.id;
+    if (!a.id) return;
+    write(key, named(a));
+    key.title = named(a);
+    key.onclick = () => { choose(a.limit); openKey({ limit: a.limit, id: a.id }); };
+  });
 }
 
 async function lookLimits() {
   const o = await ask("limits?since=" + tick);
   changes = o.changes;
-  $("token-form").hidden = !changes;
-  $("read-only").hidden = changes;
   const anew = o.tick < tick; // another process
   for (const s of o.limits) {
     const l = limits.get(s.name) ?? addLimit(s);
     l.summary = s;
     l.points = (anew || tick === 0 ? s.points : l.points.concat(s.points)).slice(-kept);
-    drawLimit(l);
   }
   tick = o.tick;
-  $("state").textContent = `${o.limits.length} ${o.limits.length === 1 ? "limit" : "limits"}, ${new Date(o.now).toLocaleTimeString()}` +
-    (o.hashed ? ", keys shown as hashes" : "");
-  if (chosen === null && o.limits.length > 0) {
+  const all = place();
+  drawStatus(all);
+  write($("state"), `${many(o.limits.length, "limit")} at ${new Date(o.now).toLocaleTimeString([], { hourCycle: "h23" })}` +
+    (o.hashed ? ", keys shown as hashes" : ""));
+  if (chosen === null && all.length > 0) {
     const wanted = decoded(location.hash.slice(1));
-    choose(limits.has(wanted) ? wanted : o.limits[0].name);
+    choose(limits.has(wanted) ? wanted : all[0].summary.name);
   }
 }
 
@@ -168,19 +292,22 @@ function choose(name) {
   if (chosen !== name) {
     chosen = name;
     after = "";
+    allRefused = false;
     closeKey();
-    $("owed").textContent = $("refused").textContent = $("warned").textContent = "";
-    $("warnings").hidden = true;
-    $("refused-note").textContent = "";
+    write($("search-trouble"), "");
+    for (const id of ["owed", "refused", "warned", "refused-note", "owed-note"]) $(id).textContent = "";
+    $("warnings").hidden = $("refused-more").hidden = true;
   }
   for (const [other, l] of limits) l.card.setAttribute("aria-pressed", String(other === name));
-  const s = limits.get(name).summary;
+  const l = limits.get(name), s = l.summary;
   $("chosen").hidden = false;
-  $("chosen-name").textContent = s.name;
-  $("chosen-policy").textContent = s.words;
-  drawUse(s);
+  write($("chosen-name"), s.name);
+  write($("chosen-policy"), s.words);
   $("lists").hidden = !s.lists;
+  $("no-lists").hidden = s.lists || s.keyless;
   $("search").hidden = s.keyless;
+  drawLoad(l);
+  drawFigures();
   if (location.hash.slice(1) !== encodeURIComponent(name)) history.replaceState(null, "", "#" + encodeURIComponent(name));
   if (s.keyless) openKey({ limit: name });
   wake();
@@ -198,9 +325,10 @@ function drawUse(s) {
       part.style.flexGrow = n;
       return part;
     }));
-    const words = "Keys by use of their limit: " + (parts.map(([, n, what]) => `${what} (${number(n)})`).join(", ") || "none") + `. Counted ${time(use.age)} ago.`;
+    const words = "Keys by what they have used of their limit: " + (parts.map(([, n, what]) => `${what} (${number(n)})`).join(", ") || "none") + "." +
+      (use.age >= 10 ? ` Counted ${time(use.age)} ago.` : "");
     box.querySelector(".stack").setAttribute("aria-label", words);
-    box.querySelector("p").textContent = words.replace(" now ago", " just now");
+    write(box.querySelector("p"), words);
   }
   $("trials").replaceChildren(...(s.trials ?? []).map((t) => make("p", "trial",
     `On trial: ${t.policy}. Of the calls on it, it would refuse ${number(t.wouldRefuse)} that were admitted, and admit ${number(t.wouldAdmit)} that were refused; ` +
@@ -210,7 +338,7 @@ function drawUse(s) {
 // Lists.
 
 function bar(share) {
-  const b = make("div", "bar" + (share >= 1 ? " all" : share >= .8 ? " some" : ""));
+  const b = make("div", "bar" + (share >= .8 ? " some" : ""));
   const fill = make("i");
   fill.style.width = 100 * Math.max(0, Math.min(1, share)) + "%";
   b.append(fill);
@@ -220,6 +348,7 @@ function bar(share) {
 function keyCell(row, k) {
   const link = make("button", "link", named(k));
   link.type = "button";
+  link.title = named(k);
   link.addEventListener("click", () => openKey({ limit: chosen, id: k.id }));
   row.insertCell().append(link);
 }
@@ -229,6 +358,13 @@ function cell(row, text, className) {
   c.textContent = text;
   if (className) c.className = className;
   return c;
+}
+
+// refusedCell shows a key's refusals a second. The bounds of an estimate are shown on hovering.
+function refusedCell(row, k, seconds) {
+  const rate = (n) => n > 0 && n < .05 * seconds ? "under 0.1" : number(n / Math.max(seconds, 1));
+  const c = cell(row, (k.least === k.most ? "" : "~") + rate(k.refused ?? 0), "number" + (k.refused ? " refused" : ""));
+  if (k.refused) c.title = k.least === k.most ? `${number(k.refused)} in the last ${time(seconds)}` : `between ${rate(k.least)} and ${rate(k.most)} a second`;
 }
 
 // fill replaces the rows of a table, unless one of its keys has the focus.
@@ -255,11 +391,12 @@ function fill(body, list, draw, none) {
 async function lookLists() {
   const name = chosen, page = after;
   if (name === null || !limits.get(name).summary.lists) return;
-  const q = "keys?limit=" + encodeURIComponent(name);
-  const all = await Promise.allSettled([ask(q + "&by=owed&after=" + encodeURIComponent(page)), ask(q + "&by=refused"), ask(q + "&by=warned")]);
+  const q = "keys?limit=" + encodeURIComponent(name), n = "&n=" + fewRows();
+  const all = await Promise.allSettled([ask(q + n + "&by=owed&after=" + encodeURIComponent(page)),
+    ask(q + "&by=refused&n=" + (allRefused ? allRows : fewRows() + 1)), ask(q + n + "&by=warned")]);
   if (name !== chosen || page !== after) return;
   const [owed, refused, warned] = all.map((b) => b.value);
-  if (owed?.pending) $("owed-note").textContent = "The keys are being gone through.";
+  if (owed?.pending) write($("owed-note"), "The keys are being gone through.");
   else if (owed) drawOwed(owed, page);
   if (refused) drawRefused(refused);
   if (warned) drawWarned(warned);
@@ -269,25 +406,27 @@ async function lookLists() {
 
 function drawOwed(owed, page) {
   fill($("owed"), owed, (row, k) => {
-    cell(row, Math.round(100 * k.share) + "%", "number");
-    cell(row, "", "share").append(bar(k.share));
-    cell(row, k.returns < 0 ? "never" : time(k.returns), "number");
-    cell(row, time(k.full), "number");
-  }, page === "" ? "No key owes anything." : "No more keys.");
-  $("owed-title").textContent = "Owes most" + (owed.total ? `, of ${number(owed.total)} ${owed.total === 1 ? "key that owes" : "keys that owe"}` : "");
-  $("owed-note").textContent = owed.age >= 1 ? `As of ${time(owed.age)} ago.` : "";
+    const used = cell(row, "", "used");
+    used.append(bar(k.share), make("span", "", Math.round(100 * k.share) + "%"));
+    refusedCell(row, k, owed.for);
+    cell(row, time(k.returns), "number wide");
+    cell(row, time(k.full), "number").title = "the next unit in " + time(k.returns);
+  }, page === "" ? "No key has used anything." : "No more keys.");
+  write($("owed-title"), "Used most" + (owed.total ? `, of ${many(owed.total, "key")} in use` : ""));
+  write($("owed-note"), owed.age >= 10 ? `As of ${time(owed.age)} ago.` : "");
   $("owed-more").hidden = !owed.next;
   $("owed-more").dataset.after = owed.next ?? "";
   $("owed-first").hidden = page === "";
 }
 
 function drawRefused(refused) {
+  $("refused-more").hidden = allRefused || refused.rows.length <= fewRows();
+  if (!allRefused) refused.rows.length = Math.min(refused.rows.length, fewRows());
   fill($("refused"), refused, (row, k) => {
-    cell(row, number(k.refused), "number");
-    cell(row, k.least === k.most ? "exact" : `${number(k.least)} and ${number(k.most)}`, "number");
-    cell(row, k.blocked ? "for " + time(k.blocked) : "");
+    refusedCell(row, k, refused.for);
+    cell(row, k.blocked ? time(k.blocked) : "", "number");
   }, "No key was refused.");
-  $("refused-note").textContent = !refused.total ? "" : `${number(refused.total)} ${refused.total === 1 ? "refusal" : "refusals"} in the last ${time(refused.for ?? 0)}; a key that is not listed had ${number(refused.othersMost ?? 0)} at most.`;
+  write($("refused-note"), !refused.total ? "" : `On average over the last ${time(refused.for)}, with ${many(refused.total, "refusal")}. No other key ${refused.othersMost ? "had more than " + number(refused.othersMost) : "was refused"}.`);
 }
 
 function drawWarned(warned) {
@@ -297,7 +436,7 @@ function drawWarned(warned) {
     cell(row, number(k.remaining), "number");
     cell(row, time(k.last ?? 0), "number");
   }, "");
-  $("warned-note").textContent = `${number(warned.total)} ${warned.total === 1 ? "warning" : "warnings"} in all.`;
+  write($("warned-note"), `${many(warned.total, "warning")} in all.`);
 }
 
 // A key.
@@ -305,7 +444,8 @@ function drawWarned(warned) {
 function openKey(request) {
   shownKey = request;
   said("");
-  lookKey().then(() => { trouble(""); $("key").scrollIntoView({ block: "nearest" }); }, (e) => { closeKey(); trouble(e.message); });
+  lookKey().then(() => { write($("search-trouble"), ""); $("key").scrollIntoView({ block: "nearest" }); },
+    (e) => { closeKey(); write($("search-trouble"), e.message); });
 }
 
 function closeKey() {
@@ -324,12 +464,13 @@ function drawKey(x) {
   const s = limits.get(x.limit).summary;
   $("key").hidden = false;
   $("key").dataset.id = x.id;
-  $("key-name").textContent = s.keyless ? "Now" : named(x);
+  write($("key-name"), s.keyless ? "Now" : named(x));
+  $("key-name").title = named(x);
   $("key-close").hidden = s.keyless;
   const verdict = x.note ? "not known" : x.blocked ? "blocked for " + time(x.blocked) : x.allowed ? (x.wait ? "admitted after " + time(x.wait) : "admitted") : x.retry < 0 ? "refused" : "refused for " + time(x.retry);
-  $("key-verdict").textContent = verdict;
+  write($("key-verdict"), verdict);
   $("key-verdict").className = "badge " + (x.allowed && !x.blocked ? "yes" : "no");
-  $("key-words").textContent = x.words;
+  write($("key-words"), x.words);
   $("key-parts").replaceChildren(...x.parts.map((p, i) => {
     const part = make("div", "part");
     const which = x.parts.length > 1 && i === x.binding ? " (this one decides)" : "";
@@ -338,9 +479,11 @@ function drawKey(x) {
     if (p.returns.length > 0) part.append(returnsOf(p.returns));
     return part;
   }), ...(x.candidates ?? []).map((c) => make("p", "part", `On trial: ${c.parts.map((p) => p.policy).join(", ")} would ${c.allowed ? "admit" : "refuse"} a call now.`)));
-  $("reset-note").textContent = "forgets what it has used" + (s.verbs.includes("lift") ? ", and lifts a block" : "");
+  write($("reset-note"), "forgets what it has used" + (s.verbs.includes("lift") ? ", and lifts a block" : ""));
   $("changes").hidden = !changes;
+  $("read-only").hidden = changes;
   for (const verb of ["charge", "block", "lift", "reset"]) $(verb).hidden = !s.verbs.includes(verb) || verb === "lift" && !x.blocked;
+  drawToken();
 }
 
 // returnsOf shows when units return: the next ones, and when all have.
@@ -349,15 +492,43 @@ function returnsOf(all) {
   const list = make("ul", "returns");
   list.append(...rows.map((r) => {
     const row = make("li");
-    row.append(make("span", "soft", "in " + time(r.after)), make("span", "", units(r.remaining) + " left"));
+    row.append(make("span", "soft", "in " + time(r.after)), make("span", "", many(r.remaining, "unit") + " left"));
     return row;
   }));
   return list;
 }
 
+// Changes.
+
+// drawToken lets the buttons be used once the token is right.
+function drawToken() {
+  for (const b of $("changes").querySelectorAll("button")) {
+    b.disabled = operator === "";
+    b.title = operator === "" ? "needs a token" : "";
+  }
+  if (operator !== "") write($("token-note"), "Changes are logged as by " + operator + ".");
+  else if (!$("token").value) write($("token-note"), "The buttons need a token.");
+}
+
+const authorization = () => ({ Authorization: "Bearer " + $("token").value });
+// checkToken asks whose token was entered.
+async function checkToken() {
+  const entered = $("token").value;
+  operator = "";
+  try {
+    if (entered) {
+      const found = await ask("token", {}, authorization());
+      if (entered === $("token").value) operator = found.operator;
+    }
+  } catch (e) {
+    if (entered === $("token").value) write($("token-note"), e.message + ".");
+  }
+  drawToken();
+}
+
 // said shows beside the buttons how a change has ended.
 function said(text, failed = false) {
-  $("changed").textContent = text;
+  write($("changed"), text);
   $("changed").className = failed ? "trouble" : "soft";
 }
 
@@ -365,11 +536,9 @@ async function change(what, done) {
   if (shownKey === null) return;
   const request = shownKey;
   try {
-    const token = $("token").value;
-    if (!token) { $("token").focus(); throw new Fault("A change needs a token: enter it above."); }
-    const x = await ask("change", { ...request, ...what }, { Authorization: "Bearer " + token });
+    const x = await ask("change", { ...request, ...what }, authorization());
     if (request === shownKey) drawKey(x);
-    said(done + " at " + new Date().toLocaleTimeString() + ".");
+    said(done + " at " + new Date().toLocaleTimeString([], { hourCycle: "h23" }) + ".");
     wake();
   } catch (e) {
     said(e.message, true);
@@ -380,20 +549,27 @@ function onSubmit(id, f) {
   $(id).addEventListener("submit", (event) => { event.preventDefault(); f(); });
 }
 
-onSubmit("token-form", () => {});
+onSubmit("token-form", checkToken);
+$("token").addEventListener("change", checkToken);
+$("token").addEventListener("input", () => { operator = ""; drawToken(); });
 onSubmit("search", () => openKey({ limit: chosen, key: $("search-key").value }));
-onSubmit("charge", () => change({ do: "charge", units: Number($("units").value) }, Number($("units").value) < 0 ? "Gave back " + units(-Number($("units").value)) : "Charged " + units(Number($("units").value))));
+onSubmit("charge", () => change({ do: "charge", units: Number($("units").value) }, Number($("units").value) < 0 ? "Gave back " + many(-Number($("units").value), "unit") : "Charged " + many(Number($("units").value), "unit")));
 onSubmit("block", () => change({ do: "block", for: $("block-for").value.trim() }, "Blocked for " + $("block-for").value.trim()));
 onSubmit("lift", () => change({ do: "lift" }, "Lifted the block"));
 onSubmit("reset", () => change({ do: "reset" }, "Reset"));
 $("key-close").addEventListener("click", closeKey);
+$("refused-more").addEventListener("click", () => { allRefused = true; wake(); });
 $("owed-more").addEventListener("click", () => { after = $("owed-more").dataset.after; wake(); });
 $("owed-first").addEventListener("click", () => { after = ""; wake(); });
+$("span-minutes").addEventListener("click", () => show("minutes"));
+$("span-day").addEventListener("click", () => show("day"));
 
 function drawFigures() {
   if (chosen === null) return;
-  drawUse(limits.get(chosen).summary);
-  const rows = Object.entries(limits.get(chosen).summary.figures).filter(([, v]) => v !== "").map(([name, v]) => {
+  const l = limits.get(chosen);
+  drawLoad(l);
+  drawUse(l.summary);
+  const rows = Object.entries(l.summary.figures).filter(([, v]) => v !== "").map(([name, v]) => {
     const row = make("div");
     row.append(make("dt", "", name), make("dd", "", typeof v === "number" ? number(v) : String(v)));
     return row;
@@ -403,19 +579,16 @@ function drawFigures() {
 
 // One look after the other, and none while the page is hidden.
 async function watch() {
-  let failed = false;
   for (;;) {
     if (!document.hidden) {
       try {
         await lookLimits();
         drawFigures();
-        await Promise.all([lookLists(), lookKey()]);
-        if (failed) trouble("");
-        failed = false;
+        await Promise.all([lookLists(), lookKey(), lookDay()]);
+        trouble("");
         document.documentElement.dataset.drawn = "yes";
       } catch (e) {
         trouble(e.message);
-        failed = true;
       }
     }
     await new Promise((done) => { wake = done; setTimeout(done, every); });

@@ -125,13 +125,18 @@ func Eval[T any](o *Tab, script string) T {
 }
 
 // Shoot saves a picture of the whole page in the folder SCREENSHOTS, if that is set.
-func (o *Tab) Shoot(name string) {
+func (o *Tab) Shoot(name string) { o.shoot(name, chromedp.FullScreenshot(100)) }
+
+// ShootScreen is Shoot for the part of the page that is in view.
+func (o *Tab) ShootScreen(name string) { o.shoot(name, chromedp.CaptureScreenshot()) }
+
+func (o *Tab) shoot(name string, how chromedp.Action[[]byte]) {
 	o.t.Helper()
 	folder := os.Getenv("SCREENSHOTS")
 	if folder == "" {
 		return
 	}
-	picture, err := chromedp.Run(o.ctx, chromedp.FullScreenshot(100))
+	picture, err := chromedp.Run(o.ctx, how)
 	require.NoError(o.t, err)
 	require.NoError(o.t, os.WriteFile(filepath.Join(folder, name+".png"), picture, 0o644))
 }
