@@ -100,9 +100,11 @@ format:
 tidy:
 	@./tools/tidy
 
+# Vetting compiles the tests, too; the core's are linked.
 platforms:
-	@GOARCH=386 $(GO) vet $(call packages,$(MODULES))
-	@GOARCH=arm64 $(GO) vet $(call packages,$(MODULES))
+	@for platform in linux/386 linux/arm64 windows/amd64 darwin/arm64; do \
+		export GOOS=$${platform%/*} GOARCH=$${platform#*/} CGO_ENABLED=0 && echo $$platform && \
+		$(GO) vet $(call packages,$(MODULES)) && $(GO) test -c -o /dev/null $(CORE) || exit 1; done
 	@GOOS=js GOARCH=wasm $(GO) build $(CORE)
 	@GOOS=wasip1 GOARCH=wasm $(GO) build $(CORE)
 
@@ -129,9 +131,11 @@ bench:
 benchstat:
 	@./tools/benchstat $(BASE)
 
-# Does with a release of what is committed what users do: go doc ./test/release.
+# Does with a release of what is committed what users do: go doc ./test/release. Whatever becomes of
+# it, nothing of the modules that it fetches is left behind.
 rehearsal:
-	@$(GO) test -count=1 -run ^TestRehearsal ./test/release
+	@folder=$$(mktemp -d) && trap 'rm -rf "$$folder"' EXIT && trap 'exit 130' INT TERM && \
+		TMPDIR=$$folder $(GO) test -count=1 -timeout 60m -run ^TestRehearsal ./test/release
 
 # Prepares a release, and pushes nothing: make release VERSION=v0.1.0. See RELEASING.md.
 release:

@@ -89,6 +89,38 @@ func (c clone) modules() (folders []string) {
 // kept are the modules that are run from a clone and not imported.
 var kept = []string{"cmd/rald/oracle", "examples", "test"}
 
+// goVersion is the language version of every module, which users need.
+const goVersion = "1.25"
+
+// Promise: The documents, the image and the tests of each change have the language version of every go.mod.
+func TestEverythingSaysOneGoVersion(t *testing.T) {
+	c := checkout(t)
+	for file, want := range map[string]string{
+		"README.md":                "Ral needs Go " + goVersion + ":",
+		"CONTRIBUTING.md":          "You need Go " + goVersion + " or later",
+		"deploy/Dockerfile":        "FROM golang:" + goVersion + " AS build",
+		".github/workflows/ci.yml": "go: ['" + goVersion + "', stable]",
+	} {
+		assert.Contains(t, string(must.Get(os.ReadFile(filepath.Join(c.root, file)))), want, file)
+	}
+}
+
+// Promise: A rehearsal has a limit of its own and leaves nothing behind, whatever becomes of it.
+func TestRehearsalLeavesNothingBehindWithProcesses(t *testing.T) {
+	c, folder := checkout(t), t.TempDir()
+	temporary, record := filepath.Join(folder, "tmp"), filepath.Join(folder, "record")
+	require.NoError(t, os.Mkdir(temporary, 0o755))
+	fake := filepath.Join(folder, "go")
+	script := "#!/bin/sh\n[ \"$1\" = test ] || exit 0\necho \"$TMPDIR $*\" >" + record + "\ntouch \"$TMPDIR/module\"\nexit 1\n"
+	require.NoError(t, os.WriteFile(fake, []byte(script), 0o755))
+	cmd := exec.Command("make", "-s", "-C", c.root, "rehearsal", "GO="+fake)
+	cmd.Env = append(os.Environ(), "TMPDIR="+temporary)
+	require.Error(t, cmd.Run())
+	assert.Contains(t, string(must.Get(os.ReadFile(record))), "-timeout 60m -run ^TestRehearsal ")
+	assert.Contains(t, string(must.Get(os.ReadFile(record))), temporary+"/")
+	assert.Empty(t, must.Get(os.ReadDir(temporary)))
+}
+
 // Modules are in order of requirement. Commands have no replace, which go install refuses.
 func TestEveryModuleIsReleasedOrKept(t *testing.T) {
 	c := checkout(t)
@@ -100,6 +132,9 @@ func TestEveryModuleIsReleasedOrKept(t *testing.T) {
 		text := must.Get(os.ReadFile(filepath.Join(c.root, file)))
 		mod := must.Get(modfile.Parse(file, text, nil))
 		assert.Equal(t, pathOf(folder), mod.Module.Mod.Path)
+		if folder != "cmd/rald/oracle" { // its reference needs a later one
+			assert.Equal(t, goVersion+".0", mod.Go.Version, file)
+		}
 		if strings.HasPrefix(folder, "cmd/") && slices.Contains(released, folder) {
 			assert.Empty(t, mod.Replace, folder)
 		}
@@ -131,7 +166,8 @@ func TestReleaseSetsVersionsAndMovesTheHeadingWithProcesses(t *testing.T) {
 	changelog := must.Get(os.ReadFile(filepath.Join(c.root, "CHANGELOG.md")))
 	assert.Regexp(t, `(?s)## Unreleased\n\n## v0\.1\.0, \d{4}-\d\d-\d\d\n\n### Added`, string(changelog))
 	readme := must.Get(os.ReadFile(filepath.Join(c.root, "README.md")))
-	assert.Contains(t, string(readme), "`go get "+root+"/engine@v0.1.0`")
+	assert.Contains(t, string(readme), "`go get "+root+"/httplimit@v0.1.0`")
+	assert.Contains(t, string(readme), "Ral needs Go "+goVersion+":")
 	assert.Contains(t, string(readme), "Before 1.0 a minor version may change an interface", "what may change is said after a release, too")
 	assert.NotContains(t, string(readme), "not released")
 	assert.NotContains(t, c.git("grep", "-h", root, "--", "*go.mod"), " v0.0.0", "a module requires another one that is not released")
