@@ -109,7 +109,9 @@ type Config struct {
 	// Clock returns the time by which the engine decides, in nanoseconds from any beginning. It
 	// must be safe for concurrent use. It is called once for a decision; a call on several keys or
 	// limits calls it each time that it looks at them. The default is package time's monotonic
-	// clock: see PackageTime. The janitor's ticks and OpenTimeout always use package time.
+	// clock: see PackageTime. The janitor's ticks and OpenTimeout always use package time. So do the
+	// pauses of calls that wait: Wait sleeps for as long as its turn is ahead by Clock. To test code
+	// that waits, run it under testing/synctest instead.
 	//
 	// The time that it returns in New becomes instant 1. While it returns an earlier time, or one
 	// more than 9 years later, time may stand still, and Health returns an error. If it goes

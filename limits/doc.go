@@ -8,5 +8,5 @@
 //	}
 //
 // [Limiter.Admit] takes units for good. [Limiter.Hold] takes units that can be returned or corrected,
-// and waits for them. [AskAll] asks several limiters, all or nothing.
+// and waits for them. [AskAll] asks several limiters, all or nothing. [Func] answers by a function, in tests.
 package limits

@@ -34,6 +34,7 @@ const ral = "github.com/ral-limiter/ral/"
 // packages that snippets may use, by name.
 var packages = map[string]string{
 	"context": "context", "flag": "flag", "fmt": "fmt", "http": "net/http", "netip": "net/netip", "slog": "log/slog", "time": "time",
+	"synctest": "testing/synctest", "testing": "testing",
 	"engine": ral + "engine", "fleet": ral + "fleet", "httplimit": ral + "httplimit", "limitfile": ral + "limitfile", "limits": ral + "limits",
 	"outgoing": ral + "outgoing", "policy": ral + "policy", "rpclimit": ral + "rpclimit", "single": ral + "single",
 	"eventlog": ral + "observe/eventlog", "inspect": ral + "observe/inspect", "metrics": ral + "observe/metrics",
