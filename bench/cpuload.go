@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"fmt"
 	"os"
 	"strconv"
 	"strings"
@@ -57,23 +58,19 @@ func parseBusy(stat, status string) (busy time.Duration, processors int, known b
 // allowed reads the processors of a process, such as 0-3,8, from its status. The default is all.
 func allowed(status string) func(processor int) bool {
 	_, list, found := strings.Cut(status, "\nCpus_allowed_list:")
-	if !found {
-		return func(int) bool { return true }
-	}
 	list, _, _ = strings.Cut(list, "\n")
 	return func(processor int) bool {
 		for part := range strings.SplitSeq(strings.TrimSpace(list), ",") {
-			from, to, isRange := strings.Cut(part, "-")
-			if !isRange {
-				to = from
+			var first, last int
+			n, _ := fmt.Sscanf(part, "%d-%d", &first, &last)
+			if n == 1 {
+				last = first
 			}
-			first, err1 := strconv.Atoi(from)
-			last, err2 := strconv.Atoi(to)
-			if err1 == nil && err2 == nil && first <= processor && processor <= last {
+			if n > 0 && first <= processor && processor <= last {
 				return true
 			}
 		}
-		return false
+		return !found
 	}
 }
 

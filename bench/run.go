@@ -67,22 +67,11 @@ func plan(workloads []Workload, contenders []Contender, c workers, o Options) (s
 }
 
 func newSchedule(w Workload, cpu int, contenders []Contender, c workers, o Options) *schedule {
-	if w.Callers == 0 {
-		w.Callers = o.Callers
-	}
-	if w.Callers == 0 {
-		w.Callers = cpu
-	}
-	if w.Rounds == 0 {
-		w.Rounds = o.Rounds
-	}
-	if w.Duration > 0 {
-		o.Duration = w.Duration
-	}
+	w.Callers, w.Rounds, w.Draw = cmp.Or(w.Callers, o.Callers, cpu), cmp.Or(w.Rounds, o.Rounds), cmp.Or(w.Draw, DrawUniform)
+	o.Duration = cmp.Or(w.Duration, o.Duration)
 	if w.AuditOnly {
 		o.NewRecorder = nil
 	}
-	w.Draw = cmp.Or(w.Draw, DrawUniform)
 	s := &schedule{Workload: w, workers: c, cpu: cpu, o: o}
 	for _, contender := range contenders {
 		if contender.can(w) {

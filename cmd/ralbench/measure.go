@@ -28,7 +28,7 @@ func (s settings) measure(ctx context.Context, d *report.Document, redis string,
 // record returns the settings with the names of the workloads and of the contenders.
 func (s settings) record() report.Settings {
 	r := s.Settings
-	r.CPU, r.Workloads = r.CPUs[0], bench.Names(s.workloads)
+	r.Workloads = bench.Names(s.workloads)
 	for _, c := range s.contenders {
 		if !slices.Contains(r.Contenders, c.Name) {
 			r.Contenders = append(r.Contenders, c.Name)

@@ -33,7 +33,6 @@ type Document struct {
 type Settings struct {
 	Duration   time.Duration `json:"duration_ns"`
 	Rounds     int           `json:"rounds"`
-	CPU        int           `json:"cpu"`  // the first of CPUs
 	CPUs       []int         `json:"cpus"` // values of GOMAXPROCS
 	Scale      float64       `json:"scale"`
 	Budget     time.Duration `json:"budget_ns"`

@@ -3,6 +3,7 @@ package servebench
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"strconv"
 	"strings"
@@ -120,13 +121,11 @@ func processorTime(pids []int) (sum time.Duration, ok bool) {
 		if len(fields) < 13 {
 			return 0, false
 		}
-		for _, field := range fields[11:13] {
-			ticks, err := strconv.ParseInt(field, 10, 64)
-			if err != nil {
-				return 0, false
-			}
-			sum += time.Duration(ticks) * tick
+		var user, kernel time.Duration
+		if _, err := fmt.Sscan(strings.Join(fields[11:13], " "), &user, &kernel); err != nil {
+			return 0, false
 		}
+		sum += (user + kernel) * tick
 	}
 	return sum, true
 }
