@@ -26,8 +26,11 @@ type Cell[K comparable] struct {
 	epoch   time.Time    // the time of the instant first, unless there is a clock
 	first   policy.Instant
 	clock   func() policy.Instant
-	guarded bool       // keys may be impossible to hash
-	warns   *warner[K] // nil without Options.WarnAt
+	guarded bool // keys may be impossible to hash
+	// occupied is set if the policy is a policy.Occupier. While calls wait for a key, other calls on it are
+	// then refused: units that are released one by one would never suffice for a call that waits for several.
+	occupied bool
+	warns    *warner[K] // nil without Options.WarnAt
 
 	policyFor     func(K) policy.Policy
 	anchor        func(policy.Policy) policy.Policy // nil if limits need none
@@ -71,6 +74,7 @@ func New[K comparable](o Options[K]) (*Cell[K], Control[K]) {
 		first:         o.First,
 		clock:         o.Clock,
 		guarded:       MayNotHash[K](),
+		occupied:      o.View.Terms().Occupier != nil,
 		policyFor:     o.PolicyFor,
 		anchor:        o.Anchor,
 		queue:         o.Queue,
@@ -107,7 +111,7 @@ func (c *Cell[K]) Choke(key K) bool {
 		limit = c.policyFor(key)
 		choker = c.chokerOf(limit)
 	}
-	if c.guarded || limit != nil && choker == nil {
+	if c.general() || limit != nil && choker == nil {
 		var d policy.Decision
 		c.TakeWith(limit, key, 1, &d)
 		return d.Allowed
@@ -170,6 +174,9 @@ func (c *Cell[K]) Choke(key K) bool {
 	return d.Allowed
 }
 
+// general reports whether the general steps of take have to decide.
+func (c *Cell[K]) general() bool { return c.guarded || c.occupied }
+
 // chokerOf returns the fast path of a limit other than the cell's own. It is nil if the limit is of
 // another family, or delays calls, since turns under another limit leave a mark. It is also nil if
 // keys are warned of, by the Decision.
@@ -188,7 +195,7 @@ func (c *Cell[K]) Take(key K, n int64, d *policy.Decision) Basis { return c.ask(
 // ask is Take or, if look is set, Peek.
 func (c *Cell[K]) ask(key K, n int64, look bool, d *policy.Decision) Basis {
 	q := request{n: n}
-	if c.guarded || c.policyFor != nil || c.blocks.Load() != nil {
+	if c.general() || c.policyFor != nil || c.blocks.Load() != nil {
 		if q.limit = c.Chosen(key); look {
 			return c.probe(key, &q, d)
 		}

@@ -121,9 +121,17 @@ func (h *Held[K]) Cancel() { h.Keep(0) }
 // their promised turns and the limit holds. n below 0 counts as 0; with all units, or more, nothing
 // comes back. A second call does nothing. Units in use are released, all of them: the call is over.
 func (h *Held[K]) Keep(n int64) {
+	level := h.level
+	if h.keep(n); level != nil && h.cell.occupied && !h.cell.lines.Empty() {
+		h.cell.lines.Wake(table.EntryOf[K](level).Key())
+	}
+}
+
+// keep is Keep, and wakes no call in line.
+func (h *Held[K]) keep(n int64) {
 	level, back := h.level, h.n-max(n, 0)
 	h.level = nil
-	if level != nil && h.cell.view.Terms().Occupier != nil {
+	if level != nil && h.cell.occupied {
 		h.release(level)
 		return
 	}
@@ -270,6 +278,9 @@ func (c *Cell[K]) Reset(key K) bool {
 			return lifted
 		}
 		if used, alive := c.reset(e); alive {
+			if c.occupied {
+				defer c.lines.Wake(key)
+			}
 			return used || lifted
 		}
 	}

@@ -59,7 +59,7 @@ func (w *waiter[K]) Alike(other waitline.Call[standing]) bool {
 
 func (w *waiter[K]) Take(patience time.Duration, notBefore int64) waitline.Answer {
 	q := request{
-		n: w.n, patience: patience, limit: w.limit, notBefore: policy.Instant(notBefore), noRoomWait: true,
+		n: w.n, patience: patience, limit: w.limit, notBefore: policy.Instant(notBefore), noRoomWait: true, inLine: true,
 	}
 	var d policy.Decision
 	var h Held[K]
@@ -80,8 +80,11 @@ func (w *waiter[K]) Take(patience time.Duration, notBefore int64) waitline.Answe
 
 func (w *waiter[K]) GiveBack() {
 	w.basis = Basis{}
-	w.held.Cancel()
+	w.held.keep(0) // the line wakes its head itself
 }
+
+// AwaitsRelease implements waitline.Releaser.
+func (w *waiter[K]) AwaitsRelease() bool { return w.cell.occupied }
 
 // Renew implements waitline.Renewer.
 func (w *waiter[K]) Renew() {

@@ -33,6 +33,20 @@ func (c *Cell[K]) probeAt(now policy.Instant, key K, q *request, d *policy.Decis
 	return c.probeState(terms, state, now, key, q, d)
 }
 
+// refuseBehind refuses a call because others are before it, unless the limit does.
+func (c *Cell[K]) refuseBehind(key K, q *request, d *policy.Decision) Basis {
+	basis := c.probe(key, q, d)
+	if d.Allowed {
+		look := request{limit: q.limit} // it has taken nothing
+		basis = c.probe(key, &look, d)
+		d.Allowed, d.RetryAfter = false, 1
+		if c.occupied {
+			d.RetryAfter = max(d.ResetAfter, 1)
+		}
+	}
+	return basis
+}
+
 // probeState is probe for a key's state.
 func (c *Cell[K]) probeState(
 	terms *table.Terms, state uint64, now policy.Instant, key K, q *request, d *policy.Decision,

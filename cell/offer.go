@@ -28,6 +28,9 @@ func (c *Cell[K]) Known(key K, hash uint64, now policy.Instant) (
 	if blocks := c.blocks.Load(); blocks != nil && blocks.blockLeft(hash, key, now) > 0 {
 		return nil, nil, 0, 0
 	}
+	if c.occupied && c.lines.Has(key) {
+		return nil, nil, 0, 0
+	}
 	e := c.view.Load(hash, key)
 	if e == nil {
 		return nil, nil, 0, 0

@@ -17,7 +17,7 @@ import (
 // Extend moves the units of a take into the present part, as if they had been taken now. It returns false if
 // they no longer count, or if nothing was recorded or the policy is no policy.Occupier.
 func (h *Held[K]) Extend() bool {
-	if h.level == nil || h.cell.view.Terms().Occupier == nil {
+	if h.level == nil || !h.cell.occupied {
 		return false
 	}
 	return h.swap(h.level, policy.Occupier.Extend, true)

@@ -1,7 +1,9 @@
 package cell
 
 import (
+	"context"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/ral-limiter/ral/policy"
@@ -113,4 +115,26 @@ func TestReleasedKeyLeaves(t *testing.T) {
 	d.advance(2 * idle)
 	d.forget()
 	assert.Zero(t, d.Len())
+}
+
+// No offer is made for a key that a call waits for.
+func TestNoOfferPassesTheLine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDesk(t, inFlight(3), nil)
+		d.now.Store(int64(time.Hour))
+		held := d.Reserve("key", 1, 0)
+		d.settle()
+		require.NotNil(t, d.offer("key").Level)
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() {
+			_, err := d.Acquire(ctx, "key", 3, time.Hour)
+			assert.ErrorIs(t, err, ErrCancelled)
+		}()
+		synctest.Wait()
+		assert.Nil(t, d.offer("key").Level)
+		cancel()
+		synctest.Wait()
+		assert.NotNil(t, d.offer("key").Level)
+		held.Keep(0)
+	})
 }

@@ -21,6 +21,7 @@ type request struct {
 	brief      bool           // given back at once or never: not remembered as underway.Logs does
 	noRoomWait bool           // refuse a new key if the table is full
 	chosen     bool           // limit is Cell.Chosen's
+	inLine     bool           // the call is the head of the key's line
 }
 
 const (
@@ -127,6 +128,9 @@ func (c *Cell[K]) take(key K, q *request, d *policy.Decision, r *Receipt) Basis 
 			if basis, refused := c.refuseBlocked(hash, key, now, q, d); refused {
 				return basis
 			}
+		}
+		if c.occupied && !q.inLine && q.n != 0 && c.lines.Has(key) {
+			return c.refuseBehind(key, q, d)
 		}
 		if e := c.view.Load(hash, key); e != nil {
 			if basis, alive := c.takeFrom(e, hash, now, q, d, r); alive {

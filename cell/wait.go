@@ -35,17 +35,11 @@ func (c *Cell[K]) Acquire(
 
 func (c *Cell[K]) refusal(limit policy.Policy, key K, n int64, err error) policy.Decision {
 	var d policy.Decision
-	limit = c.orChosen(limit, key)
-	c.Probe(limit, key, n, &d)
-	switch {
-	case d.RetryAfter == policy.Never:
-	case errors.Is(err, ErrClosed) || errors.Is(err, ErrUnavailable):
+	q := request{n: n, patience: noDelay, limit: c.orChosen(limit, key)}
+	c.refuseBehind(key, &q, &d)
+	if d.RetryAfter != policy.Never && (errors.Is(err, ErrClosed) || errors.Is(err, ErrUnavailable)) {
 		d = policy.Decision{Limit: d.Limit, RetryAfter: c.openTimeout} // a guess, as for Take
-	case d.Allowed:
-		c.Probe(limit, key, 0, &d) // it has taken nothing
-		d.RetryAfter = 1           // others are before it
 	}
-	d.Allowed = false
 	return d
 }
 
@@ -111,7 +105,7 @@ func (c *Cell[K]) waitInLine(
 		return 0, refused, never(n, *d, refused)
 	case refused.missing == blocked && n == 0:
 		return 0, refused, fmt.Errorf("%w: the key is blocked, %v to wait", ErrDeadline, d.RetryAfter)
-	case d.RetryAfter > patience:
+	case d.RetryAfter > patience && !(c.occupied && patience > 0 && refused.missing != blocked):
 		return 0, refused, fmt.Errorf("%w: %v to wait, %v at the most", ErrDeadline, d.RetryAfter, patience)
 	}
 	if deadline, ok := ctx.Deadline(); ok && refused.missing == blocked {

@@ -46,6 +46,10 @@ const vacated = 1 << layoutBits // in a word, and in slots.marks
 // is the time until enough parts have ended. It is an upper bound: a release makes room sooner. Time
 // stands still 9 years after the epoch.
 //
+// In package engine a call of Acquire or Wait waits in the line of its key without a forecast: until a
+// release or the end of a part makes room, or until its patience or its context ends. While a call waits,
+// calls that do not wait are refused, so a call for several units gets them.
+//
 // # Giving back
 //
 // A release takes units out of the part in which they were taken, and does nothing once that part

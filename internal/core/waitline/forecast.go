@@ -85,6 +85,16 @@ func (l *line[K, S]) canJoin(ctx context.Context, w *waiter[S], patience time.Du
 		}
 		return nil
 	}
+	if awaitsRelease(w.call) {
+		state, now := w.call.State()
+		switch _, _, verdict := w.call.Forecast(state, now); {
+		case verdict == Never:
+			return w.call.Refusal(verdict)
+		case !l.lines.enter():
+			return l.lines.full()
+		}
+		return nil
+	}
 	if wait, verdict, ok := l.forecast(w, true); ok {
 		if err := inTime(wait, verdict); err != nil {
 			return err

@@ -55,6 +55,17 @@ type Blocker interface{ BlockedFor() time.Duration }
 // line, because Change may have run since the call was made.
 type Renewer interface{ Renew() }
 
+// Releaser is an optional interface of a Call. AwaitsRelease reports whether releases make room for the call,
+// rather than the passing of time. No turn of such a call can be foreseen: it joins its line unless it is Never
+// admitted, takes when Wake finds it at the head, or else after RetryIn, and holds no turn ahead. All calls of
+// a key are alike in this.
+type Releaser interface{ AwaitsRelease() bool }
+
+func awaitsRelease[S comparable](call Call[S]) bool {
+	r, ok := call.(Releaser)
+	return ok && r.AwaitsRelease()
+}
+
 type Verdict int
 
 const (
@@ -117,7 +128,7 @@ func (ls *Lines[K, S]) Has(key K) bool {
 }
 
 // Behind returns the number of calls that wait for the key, and the wait of a call behind them,
-// which does not join. The wait is 0 if none waits, or if there is no room. Keys that cannot be
+// which does not join. The wait is 0 if none waits, if there is no room, or if the call awaits a release. Keys that cannot be
 // found again do not count.
 func (ls *Lines[K, S]) Behind(key K, call Call[S]) (waiting int, wait time.Duration) {
 	l := ls.find(key)
@@ -125,12 +136,16 @@ func (ls *Lines[K, S]) Behind(key K, call Call[S]) (waiting int, wait time.Durat
 		return 0, 0
 	}
 	defer l.unlock()
+	waiting = l.queue.Len() + l.promised.Len()
+	if awaitsRelease(call) {
+		return waiting, 0
+	}
 	wait, verdict, _ := l.forecast(&waiter[S]{call: call}, false)
 	l.trim()
 	if verdict != Fits {
 		wait = 0
 	}
-	return l.queue.Len() + l.promised.Len(), wait
+	return waiting, wait
 }
 
 // Wait waits in the key's line until the call has taken and its turn has come, and returns nil.
@@ -239,7 +254,11 @@ func (ls *Lines[K, S]) Change(key K, change func(), renew func(Call[S])) {
 	l.advance()
 }
 
-// Wake has the first of the key's waiting calls look again, after BlockedFor may have changed.
+// Empty reports whether no call waits at all. It is one atomic load.
+func (ls *Lines[K, S]) Empty() bool { return ls.count.Load() == 0 }
+
+// Wake has the first of the key's waiting calls look again, after BlockedFor may have changed, or after a
+// release.
 func (ls *Lines[K, S]) Wake(key K) {
 	l := ls.find(key)
 	if l == nil {
