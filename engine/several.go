@@ -389,6 +389,14 @@ func (t *Tiered[K]) Claims(key K, n int64) []Claim {
 	return claims
 }
 
+// Epoch is that of the engines, which share a clock. It is zero if there is none.
+func (t *Tiered[K]) Epoch() (epoch time.Time) {
+	for _, e := range t.engines {
+		return e.Epoch()
+	}
+	return epoch
+}
+
 // Engines returns the engines, Config.Policy's first, for use of a single limit: Stats, SetPolicy,
 // ChangeLimit, All.
 func (t *Tiered[K]) Engines() []*Engine[K] { return append([]*Engine[K](nil), t.engines...) }

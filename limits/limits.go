@@ -183,6 +183,9 @@ func (g *Grant) end(ctx context.Context, used int64) error {
 	if state.Settler == nil {
 		return nil
 	}
+	if state.record != nil {
+		state.record.ended(state.number, used)
+	}
 	return state.Settler.Settle(ctx, state, used)
 }
 
@@ -205,6 +208,10 @@ type GrantState struct {
 	Ref   any
 	Limit policy.Policy
 	Words [8]int64
+
+	// Of a Recorder: the file, and the number of the grant in it.
+	record *record
+	number uint64
 }
 
 // Settler is implemented by limiters, for [Grant.Settle].

@@ -56,7 +56,7 @@ func (l *logs) flags(command string, problems io.Writer, usage string) *flag.Fla
 		flags.PrintDefaults()
 	}
 	flags.StringVar(&l.key, "key", "addr", "the `fields` that are the key, separated by commas: addr, user, or the log's own names")
-	flags.StringVar(&l.log.Form, "form", "", "the log's `form`: combined, main, common, caddy, envoy, json or csv; default by the first line")
+	flags.StringVar(&l.log.Form, "form", "", "the log's `form`: ral, combined, main, common, caddy, envoy, json or csv; default by the first line")
 	flags.StringVar(&l.log.Format, "log-format", "", "the `log_format` of nginx that wrote the log")
 	flags.StringVar(&l.log.Time, "time", "", "the `field` with the time; default by the form, as for the other fields")
 	flags.StringVar(&l.log.Duration, "duration", "", "the `field` with a request's duration")
@@ -137,7 +137,7 @@ func (l *logs) read(ctx context.Context, stdin io.Reader, problems io.Writer, ad
 		if err = reader.Next(&entry); err != nil {
 			break
 		}
-		l.source.HasDurations = l.source.HasDurations || entry.Duration > 0
+		l.source.HasDurations = l.source.HasDurations || entry.Duration > 0 || entry.Verb == accesslog.End || entry.Verb == accesslog.Release
 		add(&entry)
 		if n%linesBetweenLooks > 0 {
 			continue

@@ -53,6 +53,7 @@ var given = map[string]string{
 		var address netip.Addr; var byAddress *engine.Engine[netip.Addr]; var byUser, limiter *engine.Engine[string]
 		var service *engine.Engine[struct{}]; var user, customer, tenant string; var background bool; var mail func(customer, text string)
 		var plans interface{ Store(key string, p policy.Policy) }; var small, large policy.Policy; var limit policy.Text`,
+	"docs/replay.md": "var limiter *engine.Engine[netip.Addr]",
 	"docs/connect.md": `
 		var mux *http.ServeMux; var guard *rpclimit.Guard; var shop, url string
 		var shopconnect struct {

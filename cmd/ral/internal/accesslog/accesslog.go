@@ -14,7 +14,7 @@ import (
 
 // Config names the form of a log and the fields that are read.
 type Config struct {
-	// Form is "combined", "common", "main", "caddy", "envoy", "json" or "csv". Empty means that the first
+	// Form is "ral" for a record of package limits, "combined", "common", "main", "caddy", "envoy", "json" or "csv". Empty means that the first
 	// readable line decides between the forms of JSON and text.
 	Form string
 	// Format is the log_format of an nginx, such as `$remote_addr [$time_local] "$request" $status`. If it is
@@ -43,8 +43,33 @@ type Entry struct {
 	Status int
 	// Cost is 1 unless a field has it.
 	Cost int64
+	// Verb is Request, except in a record, and Grant the number there of the grant that begins or ends, or 0.
+	Verb  Verb
+	Grant int64
 	// Key has no separator if it is a single field. The parts of a longer key are separated by a space.
 	Key, Plan []byte
+}
+
+// Verb is what a line reports.
+type Verb uint8
+
+// The verbs of a record. Of a Take, units in use do not end with its line: End and Release are the ends of grants.
+// Charge is a refund of less than 0 units.
+const (
+	Request Verb = iota
+	Take
+	End
+	Release
+	Refund
+	Charge
+	Reset
+	Block
+	ChangeLimit
+	Start
+)
+
+var verbs = map[string]Verb{
+	"take": Take, "end": End, "release": Release, "refund": Refund, "charge": Charge, "reset": Reset, "block": Block, "limit": ChangeLimit, "start": Start,
 }
 
 // Fault is the kind of an unreadable line.
@@ -86,6 +111,7 @@ type Reader struct {
 	name    string // of the form
 	unit    time.Duration
 	isStart bool
+	hasCost bool
 	values  [][]byte // of the wanted fields, in the order of roles
 	key     []byte
 	lines   int64
@@ -117,7 +143,7 @@ func (r *Reader) choose(line []byte) error {
 		return err
 	}
 	c := r.config
-	wanted := append([]string{c.Time, c.Duration, c.Status, c.Cost, c.Plan}, c.Key...)
+	wanted := append([]string{c.Time, c.Duration, c.Status, c.Cost, c.Plan, "", ""}, c.Key...)
 	for i, name := range wanted {
 		if i < len(p.fields) && name == "" {
 			name = p.fields[i]
@@ -128,6 +154,7 @@ func (r *Reader) choose(line []byte) error {
 		wanted[i] = name
 	}
 	r.name = p.name
+	r.hasCost = wanted[atCost] != ""
 	r.form, err = p.open(wanted, line)
 	if err != nil {
 		return fmt.Errorf("form %s: %w", p.name, err)
@@ -209,8 +236,14 @@ func (r *Reader) entry(e *Entry) Fault {
 		return outOfRange
 	}
 	e.Status = int(max(digits(v[atStatus]), 0))
-	if r.config.Cost != "" {
-		if e.Cost, ok = whole(v[atCost]); !ok || e.Cost > maxCost {
+	if v[atVerb] != nil {
+		e.Verb, ok = verbs[string(v[atVerb])]
+		if e.Grant = digits(v[atGrant]); !ok || e.Grant < 0 {
+			return otherForm
+		}
+	}
+	if r.hasCost {
+		if e.Cost, ok = whole(v[atCost]); !ok || e.Cost > maxCost && e.Verb != Block {
 			return noCost
 		}
 	}

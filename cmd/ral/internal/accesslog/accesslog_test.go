@@ -129,6 +129,19 @@ func TestUnreadableLinesAreCounted(t *testing.T) {
 	assert.EqualValues(t, 13, r.Lines())
 }
 
+func TestRecordsAreRead(t *testing.T) {
+	entries, r, err := all(t, Config{}, "ral 1795930621000000007 start 0 0 0 start\nral 1795930621250000000 take 429 3 17 k1\n"+
+		"ral 1795930621250000001 charge 200 5 0 \"a b\"\nral 1795930621250000001 jump 200 5 0 k\nral 1795930621250000001 take 200 -1 0 k\n")
+	require.NoError(t, err)
+	assert.Equal(t, "ral", r.Form())
+	assert.Equal(t, []read{
+		{"start", "", Entry{Arrival: second + 7, Verb: Start}},
+		{"k1", "", Entry{Arrival: second + 250e6, Status: 429, Cost: 3, Verb: Take, Grant: 17}},
+		{`"a b"`, "", Entry{Arrival: second + 250e6 + 1, Status: 200, Cost: 5, Verb: Charge}},
+	}, entries)
+	assert.Equal(t, []Unreadable{{otherForm, 1, "-:4"}, {noCost, 1, "-:5"}}, r.Unreadable())
+}
+
 func TestFilesAreReadInTurn(t *testing.T) {
 	dir := t.TempDir()
 	var packed bytes.Buffer
@@ -161,18 +174,18 @@ func TestSettingsThatDoNotSuitAreErrors(t *testing.T) {
 		config Config
 		text   string
 	}{
-		"--form is \"xml\", want combined": {Config{Form: "xml"}, nginxLine},
-		"both set":                         {Config{Form: "csv", Format: "$a"}, nginxLine},
-		"no variable $http_x_key":          {Config{Key: []string{"http_x_key"}}, nginxLine},
-		"has no variables":                 {Config{Format: "%h %l"}, nginxLine},
-		"nothing between $a":               {Config{Format: "$a$b", Time: "a"}, nginxLine},
-		"no column \"id\"":                 {Config{Form: "csv", Time: "at", Key: []string{"id"}}, "at,key\n"},
-		"no list of names":                 {Config{Form: "csv", Time: "at"}, "\"at\n"},
-		"--time is empty":                  {Config{}, `{"a":1}`},
-		"no known form":                    {Config{}, strings.Repeat("hello\n", 200)},
-		"a known form":                     {Config{}, "hello\n"},
-		"--key is empty":                   {Config{Key: []string{"a", ""}}, nginxLine},
-		"--duration-unit is 1m":            {Config{Unit: time.Minute}, nginxLine},
+		"--form is \"xml\", want ral, combined": {Config{Form: "xml"}, nginxLine},
+		"both set":                              {Config{Form: "csv", Format: "$a"}, nginxLine},
+		"no variable $http_x_key":               {Config{Key: []string{"http_x_key"}}, nginxLine},
+		"has no variables":                      {Config{Format: "%h %l"}, nginxLine},
+		"nothing between $a":                    {Config{Format: "$a$b", Time: "a"}, nginxLine},
+		"no column \"id\"":                      {Config{Form: "csv", Time: "at", Key: []string{"id"}}, "at,key\n"},
+		"no list of names":                      {Config{Form: "csv", Time: "at"}, "\"at\n"},
+		"--time is empty":                       {Config{}, `{"a":1}`},
+		"no known form":                         {Config{}, strings.Repeat("hello\n", 200)},
+		"a known form":                          {Config{}, "hello\n"},
+		"--key is empty":                        {Config{Key: []string{"a", ""}}, nginxLine},
+		"--duration-unit is 1m":                 {Config{Unit: time.Minute}, nginxLine},
 	} {
 		_, _, err := all(t, c.config, c.text)
 		assert.ErrorContains(t, err, want)

@@ -18,6 +18,8 @@ const (
 	atStatus
 	atCost
 	atPlan
+	atVerb
+	atGrant
 	roles
 )
 
@@ -32,7 +34,7 @@ type form interface {
 type preset struct {
 	name    string
 	format  string            // of a form of text
-	fields  [atPlan]string    // time, duration, status and cost; "" if the form has none
+	fields  [roles]string     // "" if the form has none
 	aliases map[string]string // by names that are the same for all forms
 	unit    time.Duration     // of durations
 	isStart bool              // the time is a request's beginning
@@ -43,6 +45,8 @@ const (
 	common   = `$remote_addr $remote_ident $remote_user [$time_local] "$request" $status $body_bytes_sent`
 	combined = common + ` "$http_referer" "$http_user_agent"`
 	mainly   = combined + ` "$http_x_forwarded_for"`
+	// recorded is written by limits.Record.
+	recorded = `ral $time $verb $status $units $grant $key`
 )
 
 var (
@@ -68,9 +72,10 @@ func textPreset(name, format string) preset {
 }
 
 var presets = []preset{
+	{name: "ral", format: recorded, fields: [roles]string{"time", "", "status", "units", "", "verb", "grant"}, aliases: map[string]string{"addr": "key"}, unit: time.Second},
 	textPreset("combined", combined), textPreset("main", mainly), textPreset("common", common),
-	{name: "caddy", fields: [atPlan]string{"ts", "duration", "status"}, aliases: caddyAliases, unit: time.Second},
-	{name: "envoy", fields: [atPlan]string{"start_time", "duration", "response_code"}, aliases: envoyAliases, unit: time.Millisecond, isStart: true},
+	{name: "caddy", fields: [roles]string{"ts", "duration", "status"}, aliases: caddyAliases, unit: time.Second},
+	{name: "envoy", fields: [roles]string{"start_time", "duration", "response_code"}, aliases: envoyAliases, unit: time.Millisecond, isStart: true},
 	{name: "json", unit: time.Second}, {name: "csv", unit: time.Second},
 }
 

@@ -26,6 +26,9 @@ type ledger struct {
 type account struct {
 	requests, wasRefused, newly, lifted uint32
 	plan                                uint8
+
+	// Of a record: the units that all give-backs returned, and the end of a block in Unix nanoseconds.
+	returned, blockedUntil int64
 }
 
 // grow makes room for all keys that have a number.

@@ -2,17 +2,20 @@
 // production.
 //
 // Start reading at [Replay.Add]. scenarios.go decides which questions are asked, scenario.go asks
-// the limits, gauge.go measures the capacity that keys need, ledger.go keeps the keys, and result.go has the answers.
+// the limits, recorded.go applies give-backs, gauge.go measures the capacity that keys need, ledger.go keeps the keys, and result.go has the answers.
 package replay
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
 	"github.com/ral-limiter/ral/cmd/ral/internal/accesslog"
 	"github.com/ral-limiter/ral/cmd/ral/internal/traffic"
+	"github.com/ral-limiter/ral/policy"
 )
 
 const (
@@ -29,6 +32,7 @@ type Replay struct {
 	pushed    int64
 	hasBroken bool  // a stamp has a fraction of a second
 	now       int64 // the latest arrival
+	epoch     int64 // of a record, or 0
 	scenarios []*scenario
 	totals    Result // of keys that were given up, and of figures without a key
 	chart     chart
@@ -54,6 +58,16 @@ func New(c Config) (*Replay, error) {
 
 // Add adds the entry of the next line.
 func (r *Replay) Add(e *accesslog.Entry) {
+	switch e.Verb {
+	case accesslog.Start:
+		if r.pushed == 0 {
+			r.epoch = e.Arrival
+		}
+		return
+	case accesslog.ChangeLimit:
+		r.totals.LimitChanges++
+		return
+	}
 	if r.pushed == 0 {
 		r.now = e.Arrival
 	}
@@ -78,7 +92,7 @@ func (r *Replay) Add(e *accesslog.Entry) {
 	r.pushed++
 	r.hasBroken = r.hasBroken || !e.IsWhole
 	r.window.Push(traffic.Request{
-		Arrival: e.Arrival, Duration: e.Duration, Cost: e.Cost, Key: key, Plan: uint8(plan), WasRefused: slices.Contains(r.config.Statuses, e.Status),
+		Arrival: e.Arrival, Duration: e.Duration, Cost: e.Cost, Key: key, Plan: uint8(plan), Verb: e.Verb, Grant: e.Grant, WasRefused: slices.Contains(r.config.Statuses, e.Status),
 	})
 	if r.pushed >= sample {
 		r.drain(false)
@@ -93,7 +107,7 @@ func (r *Replay) drain(isEnd bool) {
 			return
 		}
 		if r.scenarios == nil {
-			r.begin(request.Arrival)
+			r.begin(cmp.Or(r.epoch, request.Arrival))
 		}
 		r.now = request.Arrival
 		r.run(&request)
@@ -116,6 +130,10 @@ func (r *Replay) begin(zero int64) {
 func (r *Replay) run(q *traffic.Request) {
 	r.grow()
 	a := &r.accounts[q.Key]
+	if q.Verb > accesslog.Take {
+		r.change(q)
+		return
+	}
 	a.requests++
 	a.plan = q.Plan
 	before := q.WasRefused
@@ -123,13 +141,17 @@ func (r *Replay) run(q *traffic.Request) {
 		a.wasRefused++
 		r.totals.WasRefused++
 	}
+	if q.Arrival < a.blockedUntil {
+		r.totals.Blocked++
+		return
+	}
 	allowed := true
 	for i, s := range r.scenarios {
 		if s.isSpread {
 			s.spread(&r.ledger, q)
 			continue
 		}
-		ok := s.ask(&r.ledger, event{key: q.Key, cost: q.Cost, duration: q.Duration}, q.Arrival)
+		ok := s.ask(&r.ledger, event{key: q.Key, cost: q.Cost, duration: q.Duration, verb: q.Verb, grant: q.Grant}, q.Arrival)
 		switch {
 		case i == 0:
 			allowed = ok
@@ -151,6 +173,36 @@ func (r *Replay) run(q *traffic.Request) {
 	r.totals.Requests++
 	r.totals.Units += q.Cost
 	r.chart.add(q.Arrival, !allowed, q.WasRefused)
+}
+
+// change applies a line of a record that takes nothing.
+func (r *Replay) change(q *traffic.Request) {
+	key, returned := q.Key, int64(0)
+	for _, s := range r.scenarios {
+		s.settle(&r.ledger, q.Arrival)
+		words := s.words(&r.ledger, q.Key)
+		switch q.Verb {
+		case accesslog.End, accesslog.Release:
+			if owner, units := s.end(&r.ledger, q); units > 0 {
+				key, returned = owner, units
+			}
+		case accesslog.Reset:
+			clear(words)
+		case accesslog.Refund, accesslog.Charge:
+			units := q.Cost
+			if returned = units; q.Verb == accesslog.Charge {
+				units, returned = -units, 0
+			}
+			for i, limit := range s.limits {
+				if p, ok := limit.(policy.Refunder); ok {
+					words[i] = p.Refund(words[i], r.instant(q.Arrival), units)
+				}
+			}
+		case accesslog.Block:
+			r.accounts[q.Key].blockedUntil = q.Arrival + min(q.Cost, math.MaxInt64-q.Arrival)
+		}
+	}
+	r.accounts[key].returned += returned
 }
 
 // canGo forgets a key that owes nothing under any limit, so that no answer changes. Keys that were refused are

@@ -333,3 +333,20 @@ func TestPlansAreBounded(t *testing.T) {
 	assert.EqualValues(t, maxPlans, result.Keys)
 	assert.EqualValues(t, 100, result.Requests+result.OtherPlans)
 }
+
+func TestKeysOfEndedGrantsCanBeForgotten(t *testing.T) {
+	r := start(t, Config{Limits: limits("in flight 1, 1s at most", "funnel 2, 2/s"), MaxKeys: 50, Window: time.Second})
+	for i := range int64(4_000) {
+		key := fmt.Appendf(nil, "key %d", i)
+		if i < sample {
+			key = []byte("one")
+		}
+		r.Add(&accesslog.Entry{Verb: accesslog.Take, Grant: i + 1, Key: key, Arrival: 1e18 + i*1e9, Cost: 1})
+		r.Add(&accesslog.Entry{Verb: accesslog.End, Grant: i + 1, Key: []byte("0"), Arrival: 1e18 + i*1e9 + 1e8})
+	}
+	result := r.Result()
+	assert.Zero(t, result.Unknown)
+	assert.Zero(t, result.Scenarios[0].Refused)
+	assert.EqualValues(t, 4_000, result.Requests)
+	assert.Greater(t, result.Forgotten, int64(2_000))
+}

@@ -3,6 +3,7 @@ package replay
 import (
 	"time"
 
+	"github.com/ral-limiter/ral/cmd/ral/internal/accesslog"
 	"github.com/ral-limiter/ral/cmd/ral/internal/traffic"
 	"github.com/ral-limiter/ral/policy"
 )
@@ -38,6 +39,7 @@ type scenario struct {
 
 	second []traffic.Request // whose arrivals are of one second, to be spread
 	events traffic.Heap[event]
+	grants map[int64]grant
 }
 
 // event is a request that comes, perhaps again, or the end of an admitted request.
@@ -45,6 +47,8 @@ type event struct {
 	key      uint32
 	cost     int64
 	duration time.Duration
+	verb     accesslog.Verb
+	grant    int64
 	tries    int
 
 	isEnd bool
@@ -78,6 +82,9 @@ func (s *scenario) ask(l *ledger, e event, arrival int64) (allowed bool) {
 		*count = max(*count, uint32(min(need, Beyond)))
 	}
 	if binding < 0 {
+		if e.grant > 0 {
+			s.hold(l, e, arrival, words, next)
+		}
 		copy(words, next[:])
 		if wait > 0 {
 			t.Delayed++
@@ -86,7 +93,7 @@ func (s *scenario) ask(l *ledger, e event, arrival int64) (allowed bool) {
 			t.Late++
 		}
 		for i, limit := range s.limits {
-			if _, ok := limit.(policy.Occupier); ok && e.cost > 0 {
+			if _, ok := limit.(policy.Occupier); ok && e.cost > 0 && e.verb == accesslog.Request {
 				s.await(l, arrival+int64(e.duration), event{key: e.key, cost: e.cost, isEnd: true, limit: i, taken: next[i]})
 			}
 		}
@@ -108,6 +115,33 @@ func (s *scenario) ask(l *ledger, e event, arrival int64) (allowed bool) {
 		}
 	}
 	return false
+}
+
+// hold remembers the words of a take. Beyond a bound, its units do not come back.
+func (s *scenario) hold(l *ledger, e event, arrival int64, words []uint64, next [maxLimits]uint64) {
+	if len(s.grants) >= maxHeld {
+		s.totals.Lost++
+		return
+	}
+	l.keys.Pin(e.key)
+	both := append(append(make([]uint64, 0, 2*len(words)), words...), next[:len(words)]...)
+	s.grants[e.grant] = grant{e.key, e.cost, l.instant(arrival), l.accounts[e.key].returned, both[:len(words)], both[len(words):]}
+}
+
+// end ends a grant, and returns its key and how many units come back: those that were not used.
+func (s *scenario) end(l *ledger, q *traffic.Request) (key uint32, returned int64) {
+	g, ok := s.grants[q.Grant]
+	if !ok {
+		return q.Key, 0
+	}
+	delete(s.grants, q.Grant)
+	l.keys.Unpin(g.key)
+	used := q.Cost
+	if q.Verb == accesslog.Release {
+		used = g.units
+	}
+	g.end(s.limits, s.words(l, g.key), l.instant(q.Arrival), used, l.accounts[g.key].returned-g.returned)
+	return g.key, max(g.units-used, 0)
 }
 
 // await keeps an event until it is due. Memory is bounded: an event beyond the bound is lost and counted.

@@ -31,7 +31,7 @@ type Config struct {
 // seconds.
 func scenariosFor(c Config, areWhole bool, zero time.Time) (all []*scenario) {
 	add := func(name string, limits ...policy.Policy) *scenario {
-		s := &scenario{index: len(all), needs: Needs{}, totals: Scenario{Name: name}}
+		s := &scenario{index: len(all), needs: Needs{}, grants: map[int64]grant{}, totals: Scenario{Name: name}}
 		for _, limit := range limits {
 			s.totals.Bound = append(s.totals.Bound, Bound{Limit: limit.String()})
 			if a, ok := limit.(policy.Anchored); ok {

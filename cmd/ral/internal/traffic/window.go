@@ -2,7 +2,11 @@
 // knows no limit and no form of a log.
 package traffic
 
-import "time"
+import (
+	"time"
+
+	"github.com/ral-limiter/ral/cmd/ral/internal/accesslog"
+)
 
 // Request is a request of a log.
 type Request struct {
@@ -15,6 +19,9 @@ type Request struct {
 	Key uint32
 	// Plan is the number of the key's plan, 0 without plans.
 	Plan uint8
+	// Verb and Grant are of a record.
+	Verb  accesslog.Verb
+	Grant int64
 	// WasRefused reports whether the log itself has a refusal.
 	WasRefused bool
 }

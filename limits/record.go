@@ -1,0 +1,246 @@
+package limits
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/ral-limiter/ral/policy"
+)
+
+// RecordConfig configures Record. Path is required.
+type RecordConfig struct {
+	// Path is the file to which lines are appended. It is made with mode 0600, also if it exists.
+	Path string
+	// MaxBytes bounds a file. A full file gets .1 appended to its name, and .1 becomes .2. 0 is 64 MiB, and
+	// the minimum is 64 KiB.
+	MaxBytes int64
+	// MaxFiles bounds the files with a number. The last is overwritten. 0 is 4.
+	MaxFiles int
+	// ShowKeys writes keys as package fmt prints them, which allocates. Otherwise keys are hashed with a secret
+	// of this Recorder, which is in no file.
+	ShowKeys bool
+}
+
+// RecordStats tells how much of a record is missing.
+type RecordStats struct {
+	// Lost counts lines that were not written: the disk was slower than the calls, or failed.
+	Lost uint64
+	// Err is the last error of the disk, or nil.
+	Err error
+}
+
+const (
+	recordBuffers = 8
+	recordBuffer  = 64 << 10 // bytes
+	recordRest    = 1 << 10  // bytes that a buffer keeps for the next line
+)
+
+// The statuses of lines, as access logs have them.
+const (
+	statusAdmitted = 200
+	statusRefused  = 429
+)
+
+// record is the file of a Recorder. Calls append lines to a buffer. A goroutine writes full buffers, and each
+// second the buffer in use.
+type record struct {
+	config  RecordConfig
+	epoch   time.Time
+	numbers atomic.Uint64 // of grants
+	lost    atomic.Uint64
+	full    chan []byte // to the goroutine, with room for every buffer
+	free    chan []byte // from the goroutine
+	done    chan struct{}
+
+	mu struct {
+		sync.Mutex
+		lines  []byte
+		closed bool
+	}
+
+	// The goroutine's own, until done.
+	file *os.File
+	size int64
+	err  atomic.Pointer[error]
+}
+
+func openRecord(config RecordConfig, epoch time.Time) (*record, error) {
+	bad := func(field string, value any, want string) (*record, error) {
+		return nil, &policy.FieldError{Of: "limits.RecordConfig", Field: field, Value: value, Want: want}
+	}
+	if config.MaxBytes == 0 {
+		config.MaxBytes = 64 << 20
+	}
+	if config.MaxFiles == 0 {
+		config.MaxFiles = 4
+	}
+	switch {
+	case config.Path == "":
+		return bad("Path", `""`, "the name of a file")
+	case config.MaxBytes < recordBuffer:
+		return bad("MaxBytes", config.MaxBytes, "65536 or more, or 0 for 64 MiB")
+	case config.MaxFiles < 0:
+		return bad("MaxFiles", config.MaxFiles, "1 or more, or 0 for 4")
+	}
+	r := &record{
+		config: config, epoch: epoch, done: make(chan struct{}),
+		full: make(chan []byte, recordBuffers+1), free: make(chan []byte, recordBuffers+1),
+	}
+	r.mu.lines = make([]byte, 0, recordBuffer)
+	for range recordBuffers {
+		r.free <- make([]byte, 0, recordBuffer)
+	}
+	if err := r.open(); err != nil {
+		return nil, err
+	}
+	go r.run()
+	return r, nil
+}
+
+// now returns the time since the epoch by the monotonic clock.
+func (r *record) now() time.Duration { return time.Since(r.epoch) }
+
+// add appends a line: the instant in Unix nanoseconds, the verb, the status, the units, the grant's number, and the
+// key. It never waits for the disk. It allocates only for a key that is shown.
+func (r *record) add(verb string, since time.Duration, status int, units int64, number, hash uint64, shown string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.mu.closed {
+		r.lost.Add(1)
+		return
+	}
+	r.mu.lines = r.line(r.mu.lines, verb, since, status, units, number, hash, shown)
+	if len(r.mu.lines) > recordBuffer-recordRest {
+		r.hand()
+	}
+}
+
+func (r *record) line(b []byte, verb string, since time.Duration, status int, units int64, number, hash uint64, shown string) []byte {
+	b = append(b, "ral "...)
+	b = strconv.AppendInt(b, r.epoch.UnixNano()+int64(since), 10)
+	b = append(append(append(b, ' '), verb...), ' ')
+	b = append(strconv.AppendInt(b, int64(status), 10), ' ')
+	b = append(strconv.AppendInt(b, units, 10), ' ')
+	b = append(strconv.AppendUint(b, number, 10), ' ')
+	if r.config.ShowKeys {
+		b = strconv.AppendQuote(b, shown)
+	} else {
+		b = strconv.AppendUint(b, hash, 36)
+	}
+	return append(b, '\n')
+}
+
+// ended writes the line of the end of a grant, with the units used in all. Below 0 these are not told, as of AllUsed.
+func (r *record) ended(number uint64, used int64) {
+	verb := "end"
+	if used < 0 {
+		verb, used = "release", 0
+	}
+	r.add(verb, r.now(), statusAdmitted, used, number, 0, "")
+}
+
+// hand passes the lines to the goroutine, or loses them if every other buffer is full. The caller holds mu.
+func (r *record) hand() {
+	select {
+	case next := <-r.free:
+		r.full <- r.mu.lines
+		r.mu.lines = next
+	default:
+		r.lose(r.mu.lines)
+		r.mu.lines = r.mu.lines[:0]
+	}
+}
+
+func (r *record) lose(lines []byte) { r.lost.Add(uint64(bytes.Count(lines, []byte{'\n'}))) }
+
+func (r *record) run() {
+	defer close(r.done)
+	second := time.NewTicker(time.Second)
+	defer second.Stop()
+	for {
+		select {
+		case lines, ok := <-r.full:
+			if !ok {
+				r.note(r.file.Close())
+				return
+			}
+			r.write(lines)
+			r.free <- lines[:0]
+		case <-second.C:
+			r.mu.Lock()
+			if len(r.mu.lines) > 0 && !r.mu.closed {
+				r.hand()
+			}
+			r.mu.Unlock()
+		}
+	}
+}
+
+func (r *record) note(err error) {
+	if err != nil {
+		r.err.Store(&err)
+	}
+}
+
+func (r *record) write(lines []byte) {
+	if r.size > 0 && r.size+int64(len(lines)) > r.config.MaxBytes {
+		r.rotate()
+	}
+	n, err := r.file.Write(lines)
+	r.size += int64(n)
+	r.note(err)
+	r.lose(lines[n:])
+}
+
+func (r *record) rotate() {
+	r.note(r.file.Close())
+	name := func(i int) string { return r.config.Path + "." + strconv.Itoa(i) }
+	for i := r.config.MaxFiles; i > 1; i-- {
+		if err := os.Rename(name(i-1), name(i)); !errors.Is(err, os.ErrNotExist) {
+			r.note(err)
+		}
+	}
+	r.note(os.Rename(r.config.Path, name(1)))
+	r.note(r.open())
+}
+
+// open opens the file, and writes the line of the epoch, from which a replay counts instants.
+func (r *record) open() (err error) {
+	if r.file, err = os.OpenFile(r.config.Path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600); err != nil {
+		return err
+	}
+	info, err := r.file.Stat()
+	if err != nil {
+		return err
+	}
+	r.size = info.Size()
+	n, err := r.file.Write(r.line(nil, "start", 0, 0, 0, 0, 0, "start"))
+	r.size += int64(n)
+	return errors.Join(err, r.file.Chmod(0o600))
+}
+
+func (r *record) close() error {
+	r.mu.Lock()
+	if !r.mu.closed {
+		r.mu.closed = true
+		r.full <- r.mu.lines
+		close(r.full)
+	}
+	r.mu.Unlock()
+	<-r.done
+	return r.stats().Err
+}
+
+func (r *record) stats() (s RecordStats) {
+	s.Lost = r.lost.Load()
+	if err := r.err.Load(); err != nil {
+		s.Err = fmt.Errorf("ral: record: %w", *err)
+	}
+	return s
+}

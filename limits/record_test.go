@@ -1,0 +1,190 @@
+package limits_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/internal/testkit/limitstest"
+	"github.com/ral-limiter/ral/internal/testkit/must"
+	"github.com/ral-limiter/ral/limits"
+	"github.com/ral-limiter/ral/policy"
+)
+
+func recorded(t testing.TB, l limits.Limiter[string], c limits.RecordConfig) (r *limits.Recorder[string], path string) {
+	t.Helper()
+	if c.Path == "" {
+		c.Path = filepath.Join(t.TempDir(), "record.log")
+	}
+	return must.Get(limits.Record(l, c)), c.Path
+}
+
+// Promise: A limits.Recorder writes each call, its instant, verdict and units, the end of each grant, and each refund, reset, block and change of the limit, to a file that others cannot read and that has no key.
+func TestRecordHasEachCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx := context.Background()
+		e := must.Get(engine.New[string](engine.Config{Policy: policy.Must(policy.Funnel(5, 1, time.Second))}))
+		path := filepath.Join(t.TempDir(), "record.log")
+		require.NoError(t, os.WriteFile(path, nil, 0o644))
+		r, _ := recorded(t, e, limits.RecordConfig{Path: path})
+		begun := time.Now()
+		time.Sleep(time.Second)
+		_, err := r.Admit(ctx, "the key", 3)
+		require.NoError(t, err)
+		g, err := r.Hold(ctx, limits.Call[string]{Key: "the key", N: 2})
+		require.NoError(t, err)
+		refused, err := r.Hold(ctx, limits.Call[string]{Key: "the key", N: 4})
+		require.NoError(t, err)
+		assert.False(t, refused.Allowed)
+		waited, err := r.Hold(ctx, limits.Call[string]{Key: "the key", N: 1, Patience: time.Minute})
+		require.NoError(t, err)
+		assert.True(t, waited.Allowed)
+		_, err = r.Admit(ctx, "the key", 0)
+		require.NoError(t, err)
+		require.NoError(t, refused.Cancel(ctx))
+		require.NoError(t, g.Settle(ctx, 1))
+		require.NoError(t, g.Settle(ctx, 1))
+		require.NoError(t, waited.Release(ctx))
+		r.Refund("other", 2)
+		r.Refund("other", -2)
+		assert.True(t, r.Reset("the key"))
+		require.NoError(t, r.Block("the key", time.Hour))
+		require.NoError(t, r.SetPolicy(policy.Must(policy.Funnel(6, 1, time.Second))))
+		assert.EqualValues(t, 6, e.Limit().Limit())
+		assert.Equal(t, time.Hour, e.Blocked("the key"))
+		require.NoError(t, r.Close())
+		_, err = r.Admit(ctx, "late", 1)
+		require.NoError(t, err)
+		assert.Equal(t, limits.RecordStats{Lost: 1}, r.Stats())
+		require.NoError(t, e.Close())
+
+		text := string(must.Get(os.ReadFile(path)))
+		assert.NotContains(t, text, "key")
+		assert.EqualValues(t, 0o600, must.Get(os.Stat(path)).Mode())
+		key := strings.Fields(strings.Split(text, "\n")[1])[6]
+		other := strings.Fields(strings.Split(text, "\n")[7])[6]
+		assert.NotEqual(t, key, other)
+		at := func(d time.Duration) int64 { return begun.Add(d).UnixNano() }
+		var want strings.Builder
+		fmt.Fprintf(&want, "ral %d start 0 0 0 %s\n", at(0), strings.Fields(text)[6])
+		for _, line := range []struct {
+			since time.Duration
+			rest  string
+		}{
+			{1, "take 200 3 0 " + key}, {1, "take 200 2 1 " + key}, {1, "take 429 4 0 " + key}, {2, "take 200 1 2 " + key}, {2, "end 200 1 1 0"}, {2, "release 200 0 2 0"},
+			{2, "refund 200 2 0 " + other}, {2, "charge 200 2 0 " + other}, {2, "reset 200 0 0 " + key}, {2, "block 200 3600000000000 0 " + key}, {2, "limit 0 0 0 0"},
+		} {
+			fmt.Fprintf(&want, "ral %d %s\n", at(line.since*time.Second), line.rest)
+		}
+		assert.Equal(t, want.String(), text)
+	})
+}
+
+func TestRecordShowsKeysIfAsked(t *testing.T) {
+	e := under(t, policy.Must(policy.Funnel(5, 1, time.Second)))
+	r, path := recorded(t, e, limits.RecordConfig{ShowKeys: true})
+	_, err := r.Admit(context.Background(), "a \n\"b\"", 1)
+	require.NoError(t, err)
+	require.NoError(t, r.Close())
+	require.NoError(t, r.Close())
+	assert.Regexp(t, `\nral \d+ take 200 1 0 "a \\n\\"b\\""\n$`, string(must.Get(os.ReadFile(path))))
+}
+
+// Promise: The files of a limits.Recorder are bounded in number and size, and nothing is lost without being counted.
+func TestRecordIsBounded(t *testing.T) {
+	r, path := recorded(t, under(t, policy.Must(policy.Funnel(5, 1, time.Second))), limits.RecordConfig{MaxBytes: 64 << 10, MaxFiles: 2})
+	const calls = 12_000
+	for range calls {
+		_, err := r.Admit(context.Background(), "k", 1)
+		require.NoError(t, err)
+	}
+	require.NoError(t, r.Close())
+	files := must.Get(filepath.Glob(path + "*"))
+	assert.Equal(t, []string{path, path + ".1", path + ".2"}, files)
+	lines := 0
+	for _, name := range files {
+		text := string(must.Get(os.ReadFile(name)))
+		assert.LessOrEqual(t, len(text), 64<<10)
+		assert.Regexp(t, `^ral \d+ start `, text)
+		lines += strings.Count(text, " take ")
+	}
+	assert.Greater(t, lines, 1_000)
+	assert.Less(t, lines+int(r.Stats().Lost), calls, "the oldest were removed")
+}
+
+func TestRecordTellsFaults(t *testing.T) {
+	e := under(t, policy.Must(policy.Funnel(5, 1, time.Second)))
+	for want, c := range map[string]limits.RecordConfig{
+		"Path is \"\"":           {},
+		"MaxBytes is 1,":         {Path: "x", MaxBytes: 1},
+		"MaxFiles is -1":         {Path: "x", MaxFiles: -1},
+		"no such file or direct": {Path: filepath.Join(t.TempDir(), "none", "x")},
+	} {
+		_, err := limits.Record(e, c)
+		assert.ErrorContains(t, err, want)
+	}
+	_, err := limits.Record[string](nil, limits.RecordConfig{Path: "x"})
+	assert.ErrorContains(t, err, "l is nil")
+	r, _ := recorded(t, broken{}, limits.RecordConfig{})
+	assert.Error(t, r.Block("k", time.Second))
+	assert.Error(t, r.SetPolicy(nil))
+	assert.False(t, r.Reset("k"))
+	assert.Zero(t, r.Refund("k", 1))
+	require.NoError(t, r.Close())
+}
+
+func TestRecorderKeepsTheContract(t *testing.T) {
+	s := limitstest.Subject{
+		Source: limits.SourceProcess, Promised: true, Turns: true,
+		New: func(t *testing.T, p policy.Policy) limits.Limiter[string] {
+			r, _ := recorded(t, under(t, p), limits.RecordConfig{})
+			t.Cleanup(func() { assert.NoError(t, r.Close()) })
+			return r
+		},
+	}
+	for _, c := range limitstest.Cases {
+		t.Run(c.Name, func(t *testing.T) { synctest.Test(t, func(t *testing.T) { c.Run(t, s) }) })
+	}
+}
+
+// Promise: A limits.Recorder allocates nothing in addition to its limiter.
+func TestRecordAllocatesNothing(t *testing.T) {
+	ctx := context.Background()
+	r, _ := recorded(t, under(t, policy.Must(policy.Funnel(1e6, 1e6, time.Second))), limits.RecordConfig{})
+	defer func() { require.NoError(t, r.Close()) }()
+	failed := false
+	call := func() {
+		_, err := r.Admit(ctx, "k", 1)
+		g, holdErr := r.Hold(ctx, limits.Call[string]{Key: "k", N: 1})
+		failed = failed || err != nil || holdErr != nil || g.Settle(ctx, 0) != nil
+	}
+	call()
+	assert.Zero(t, testing.AllocsPerRun(2_000, call))
+	assert.False(t, failed)
+}
+
+func BenchmarkRecord(b *testing.B) {
+	ctx := context.Background()
+	e := must.Get(engine.New[string](engine.Config{Policy: policy.Must(policy.Funnel(1e6, 1e6, time.Second))}))
+	r, _ := recorded(b, e, limits.RecordConfig{})
+	for name, l := range map[string]limits.Limiter[string]{"engine": e, "recorded": r} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				_, _ = l.Admit(ctx, "192.0.2.1", 1)
+			}
+		})
+	}
+	b.Log(r.Stats())
+	_ = r.Close()
+	_ = e.Close()
+}

@@ -1,0 +1,169 @@
+package limits
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"time"
+
+	"github.com/ral-limiter/ral/internal/core/shape"
+	"github.com/ral-limiter/ral/policy"
+)
+
+// Recorder is a limiter that writes each call to a file, for `ral replay` and `ral suggest`. A line has the instant,
+// the verb, the verdict, the units and the key, hashed unless RecordConfig.ShowKeys. The end of a grant is a line of its
+// own. Looks, and calls that return an error, are not written. Call Record to make one, and Close to end it. Its
+// methods are safe for concurrent use.
+//
+// The instant is read before the call or, if the call waited for its turn, is that of the turn. So calls of a key that
+// overlap may stand in another order than they were decided in. No call waits for the disk: if that is too slow, lines
+// are lost and counted.
+//
+// Refund, Reset, Block and SetPolicy are those of an engine. If they are called on the engine itself, the record lacks
+// them. They do nothing, or return an error, if the limiter has no such method.
+type Recorder[K comparable] struct {
+	limiter Limiter[K]
+	manual  manual[K]
+	seed    maphash.Seed
+	record  *record
+}
+
+// manual is implemented by engine.Engine and engine.Tiered.
+type manual[K comparable] interface {
+	Refund(key K, n int64) policy.Decision
+	Reset(key K) bool
+	Block(key K, d time.Duration) error
+}
+
+// Record returns a Recorder of a limiter. The error is a *policy.FieldError, or of the file.
+func Record[K comparable](l Limiter[K], config RecordConfig) (*Recorder[K], error) {
+	if shape.IsNil(l) {
+		return nil, &policy.FieldError{Of: "limits.Record", Field: "l", Value: "nil", Want: "a limiter, such as engine.New returns"}
+	}
+	epoch := time.Now()
+	if e, ok := l.(interface{ Epoch() time.Time }); ok {
+		epoch = e.Epoch()
+	}
+	file, err := openRecord(config, epoch)
+	r := &Recorder[K]{limiter: l, seed: maphash.MakeSeed(), record: file}
+	r.manual, _ = l.(manual[K])
+	return r, err
+}
+
+func (r *Recorder[K]) add(verb string, since time.Duration, status int, units int64, number uint64, key K) {
+	if r.record.config.ShowKeys {
+		r.record.add(verb, since, status, units, number, 0, fmt.Sprint(key))
+	} else {
+		r.record.add(verb, since, status, units, number, maphash.Comparable(r.seed, key), "")
+	}
+}
+
+// took writes the line of a call, unless it was a look.
+func (r *Recorder[K]) took(since time.Duration, key K, n int64, a *Answer, number uint64) {
+	status := statusRefused
+	if a.Allowed {
+		status = statusAdmitted
+	}
+	if n > 0 {
+		r.add("take", since, status, n, number, key)
+	}
+}
+
+// Admit implements Limiter. It allocates no more than the limiter's.
+func (r *Recorder[K]) Admit(ctx context.Context, key K, n int64) (Answer, error) {
+	since := r.record.now()
+	a, err := r.limiter.Admit(ctx, key, n)
+	if err == nil {
+		r.took(since, key, n, &a, 0)
+	}
+	return a, err
+}
+
+// Hold implements Limiter. It allocates no more than the limiter's.
+func (r *Recorder[K]) Hold(ctx context.Context, call Call[K]) (Grant, error) {
+	since := r.record.now()
+	g, err := r.limiter.Hold(ctx, call)
+	if err != nil {
+		return g, err
+	}
+	number := uint64(0)
+	if g.State.Settler != nil {
+		number = r.record.numbers.Add(1)
+		g.State.record, g.State.number = r.record, number
+	}
+	if g.Wait > 0 && call.Patience > 0 && !call.NoWait {
+		// The units were taken at the call's turn, unless a queue had promised it.
+		if limit := r.limiter.LimitFor(call.Key); limit == nil || !limit.Delays() {
+			since += g.Wait
+		}
+	}
+	r.took(since, call.Key, call.N, &g.Answer, number)
+	return g, nil
+}
+
+// LimitFor implements Limiter.
+func (r *Recorder[K]) LimitFor(key K) policy.Policy { return r.limiter.LimitFor(key) }
+
+// Look returns the limiter's look, for AskAll. It is not written.
+func (r *Recorder[K]) Look(call Call[K]) (a Answer, ok bool) {
+	if l, ok := r.limiter.(looker[K]); ok {
+		return l.Look(call)
+	}
+	return a, false
+}
+
+// Remote reports whether the limiter is Remote.
+func (r *Recorder[K]) Remote() bool { return isRemote(r.limiter) }
+
+var errNotRecorded = errors.New("ral: the recorded limiter has no such method")
+
+// Refund is engine.Engine.Refund.
+func (r *Recorder[K]) Refund(key K, n int64) (d policy.Decision) {
+	if r.manual == nil {
+		return d
+	}
+	verb, units := "refund", n
+	if n < 0 {
+		verb, units = "charge", -max(n, -policy.MaxWord)
+	}
+	r.add(verb, r.record.now(), statusAdmitted, units, 0, key)
+	return r.manual.Refund(key, n)
+}
+
+// Reset is engine.Engine.Reset.
+func (r *Recorder[K]) Reset(key K) bool {
+	if r.manual == nil {
+		return false
+	}
+	r.add("reset", r.record.now(), statusAdmitted, 0, 0, key)
+	return r.manual.Reset(key)
+}
+
+// Block is engine.Engine.Block.
+func (r *Recorder[K]) Block(key K, d time.Duration) error {
+	if r.manual == nil {
+		return errNotRecorded
+	}
+	r.add("block", r.record.now(), statusAdmitted, int64(max(d, 0)), 0, key)
+	return r.manual.Block(key, d)
+}
+
+// SetPolicy is engine.Engine.SetPolicy. The line says that the limit changed, but not to what.
+func (r *Recorder[K]) SetPolicy(p policy.Policy) error {
+	l, ok := r.limiter.(interface{ SetPolicy(p policy.Policy) error })
+	if !ok {
+		return errNotRecorded
+	}
+	err := l.SetPolicy(p)
+	if err == nil {
+		r.record.add("limit", r.record.now(), 0, 0, 0, 0, p.String())
+	}
+	return err
+}
+
+// Stats tells how much of the record is missing.
+func (r *Recorder[K]) Stats() RecordStats { return r.record.stats() }
+
+// Close writes the last lines, and closes the file, but not the limiter. Later calls are decided and not written.
+func (r *Recorder[K]) Close() error { return r.record.close() }
