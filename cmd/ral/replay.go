@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"regexp"
 	"slices"
 	"strconv"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/ral-limiter/ral/cmd/ral/internal/replay"
 	"github.com/ral-limiter/ral/cmd/ral/internal/report"
+	"github.com/ral-limiter/ral/limitfile"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -46,7 +48,15 @@ func runReplay(ctx context.Context, args []string, stdin io.Reader, out, problem
 	)
 	flags := l.flags("replay", problems, replayUsage)
 	flags.Func("limit", "a `limit` as text, such as 'funnel 100, 10/s'; if it is given again, all hold", addLimit(&config.Limits))
-	flags.Func("against", "a `limit` to compare with; if it is given again, all hold; default the log's own refusals", addLimit(&config.Against))
+	flags.Func("file", "a `file` of limits, which all hold, or file:name for one of them", addFile(&config.Limits))
+	flags.Func("against", "a `limit` to compare with, or a file as for --file; if it is given again, all hold; default the log's own refusals", func(text string) error {
+		if _, err := policy.Parse(text); err != nil {
+			if fileErr := addFile(&config.Against)(text); !errors.Is(fileErr, os.ErrNotExist) {
+				return fileErr
+			}
+		}
+		return addLimit(&config.Against)(text)
+	})
 	flags.BoolVar(&config.Retries, "retries", false, "also let refused requests come again when the limit allows")
 	flags.TextVar(&check, "fail-if", condition{}, "exit with status 3 if the `condition` holds, such as 'newly refused keys > 0.1%'")
 	if err := l.parse(flags, args); err != nil {
@@ -78,6 +88,29 @@ func addLimit(to *[]policy.Policy) func(text string) error {
 	return func(text string) error {
 		limit, err := policy.Parse(text)
 		*to = append(*to, limit)
+		return err
+	}
+}
+
+// addFile adds the limits of a file, or the limit whose name follows the file's, behind a colon.
+func addFile(to *[]policy.Policy) func(text string) error {
+	return func(text string) error {
+		path, name := text, ""
+		if i := strings.LastIndexByte(text, ':'); i > 0 {
+			if _, err := os.Stat(text); err != nil {
+				path, name = text[:i], text[i+1:]
+			}
+		}
+		all, err := limitfile.Read(path)
+		before := len(*to)
+		for _, limit := range all {
+			if name == "" || name == limit.Name {
+				*to = append(*to, limit.Policy)
+			}
+		}
+		if err == nil && len(*to) == before {
+			return fmt.Errorf("%s has no limit %.64q", path, name)
+		}
 		return err
 	}
 }

@@ -105,6 +105,33 @@ func TestFailIf(t *testing.T) {
 	}
 }
 
+// Promise: `ral replay --file --against` compares two files of limits on an access log, all limits or one by its name.
+func TestReplayComparesFilesOfLimits(t *testing.T) {
+	dir := t.TempDir()
+	now, before := filepath.Join(dir, "limits.conf"), filepath.Join(dir, "limits.old.conf")
+	require.NoError(t, os.WriteFile(now, []byte("address: funnel 10, 2/s\nlogin: at most 5/10m\n"), 0o600))
+	require.NoError(t, os.WriteFile(before, []byte("address: funnel 20, 2/s\n    plan gold: funnel 100, 2/s\n"), 0o600))
+	for _, c := range []struct{ file, against, title, want string }{
+		{now + ":address", before, "Replay of funnel 10, 2/s\n", `against funnel 20, 2/s\n.*\nnewly refused +10 +1\nnewly admitted +0 +0\n`},
+		{now, before + ":address", "Replay of funnel 10, 2/s and at most 5/10m\n", `newly refused +19 +1\n`},
+		{now + ":login", "funnel 10, 2/s", "Replay of at most 5/10m\n", `against funnel 10, 2/s\n.*\nnewly refused +9 +1\n`},
+	} {
+		text, err := onLog(t, accessLog("a"), "replay", "-", "--file", c.file, "--against", c.against)
+		require.NoError(t, err)
+		assert.Contains(t, text, c.title)
+		assert.Regexp(t, c.want, text)
+	}
+	for want, args := range map[string][]string{
+		"has no limit \"user\"":   {"--file", now + ":user"},
+		"no such file":            {"--file", now + ".new"},
+		"want a limit: funnel":    {"--file", now, "--against", "funel 1, 1/s"},
+		"has no limit \"nobody\"": {"--file", now, "--against", before + ":nobody"},
+	} {
+		_, err := onLog(t, accessLog("a"), append([]string{"replay", "-"}, args...)...)
+		assert.ErrorContains(t, err, want)
+	}
+}
+
 func TestReplayTellsFaults(t *testing.T) {
 	for want, args := range map[string][]string{
 		"there is no log":              {},
