@@ -21,18 +21,19 @@ func (v view) text(width, height int) string {
 		notes = ", keys shown as hashes"
 	}
 	all := len(v.overview.Limits)
+	whole := v
 	if height > 0 {
 		v = v.fit(height)
 	}
 	if shown := len(v.overview.Limits); shown < all {
 		notes += fmt.Sprintf(", %d shown", shown)
 	}
-	fmt.Fprintf(&b, "%s, %s%s\n\n", v.overview.Now.Format(time.DateTime), many(all, "limit"), notes)
+	fmt.Fprintf(&b, "%s %s, %s%s\n\n", whole.verdict(), v.overview.Now.Format(time.TimeOnly), many(all, "limit"), notes)
 	limits := report.Table{{"", "LIMIT", "POLICY", ">ADMITTED/S", ">REFUSED/S", ">KEYS", "HEALTH"}}
 	for i := range v.overview.Limits {
 		limits = append(limits, v.limit(&v.overview.Limits[i]))
 	}
-	limits.Write(&b, width)
+	limits.Without(width, "POLICY", ">KEYS", ">ADMITTED/S", ">REFUSED/S").Write(&b, width)
 	if v.owed.Limit != "" {
 		fmt.Fprintf(&b, "\n%s: owes most, of %s%s\n", report.Printable(v.chosen), many(int(v.owed.Total), "key"), age(&v.owed))
 		owed := report.Table{{"KEY", ">USED", ">REMAINING", ">NEXT UNIT IN", ">OWES NOTHING IN", "BLOCKED"}}
@@ -83,6 +84,38 @@ func (v view) fit(height int) view {
 	return v
 }
 
+// verdict tells whether anything is wrong, and with which limit or how many.
+func (v view) verdict() string {
+	var wrong []string
+	for i := range v.overview.Limits {
+		if health(&v.overview.Limits[i]) != "" {
+			wrong = append(wrong, report.Printable(v.overview.Limits[i].Name))
+		}
+	}
+	switch len(wrong) {
+	case 0:
+		return "Nothing is wrong."
+	case 1:
+		return "Something is wrong with " + wrong[0] + "."
+	}
+	return fmt.Sprintf("%d limits are in trouble.", len(wrong))
+}
+
+// health returns what is wrong with a limit, or "". Programs of earlier versions tell no alarms.
+func health(l *pagejson.LimitSummary) string {
+	if len(l.Alarms) == 0 {
+		return strings.Trim(l.Health+"; "+l.Trouble, "; ")
+	}
+	var all []string
+	for _, a := range l.Alarms {
+		if a.ID != "" {
+			a.Words += ", most often " + named(&pagejson.Row{ID: a.ID, Key: a.Key})
+		}
+		all = append(all, a.Words)
+	}
+	return strings.Join(all, "; ")
+}
+
 func (v view) limit(l *pagejson.LimitSummary) []string {
 	row := []string{" ", report.Printable(l.Name), report.Printable(l.Policy), "-", "-", "-", "ok"}
 	if l.Name == v.chosen {
@@ -95,8 +128,8 @@ func (v view) limit(l *pagejson.LimitSummary) []string {
 	if keys, ok := l.Figures["Keys"].(float64); ok {
 		row[5] = count(uint64(keys))
 	}
-	if l.Health != "" || l.Trouble != "" {
-		row[6] = report.Printable(strings.Trim(l.Health+"; "+l.Trouble, "; "))
+	if wrong := health(l); wrong != "" {
+		row[6] = report.Printable(wrong)
 	}
 	return row
 }

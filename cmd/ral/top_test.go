@@ -281,6 +281,41 @@ func TestTextFitsTheTerminal(t *testing.T) {
 	assert.Equal(t, 9, strings.Count(v.text(80, 30), "\nr"))
 }
 
+// Promise: `ral top` begins with what is wrong, and never cuts away what ails a limit.
+func TestHealthIsShownInANarrowTerminal(t *testing.T) {
+	v := view{overview: pagejson.Overview{Limits: []pagejson.LimitSummary{
+		{Name: "addresses", Policy: "funnel 1000000, 1000000/h", Figures: map[string]any{"Admitted": 1.0, "Keys": 1000000.0}, Points: []pagejson.Point{{Admitted: 1e5, Refused: 5}}},
+		{Name: "keys", Policy: "funnel 10, 10/s", Health: "no Redis", Alarms: []pagejson.Alarm{{Words: "no Redis"}, {Words: "refuses", ID: "0123", Key: "ann"}}},
+	}}}
+	for _, c := range []struct {
+		width    int
+		has, not []string
+	}{
+		{200, []string{"POLICY", "KEYS", "ADMITTED/S", "REFUSED/S"}, nil},
+		{90, []string{"KEYS", "ADMITTED/S", "REFUSED/S"}, []string{"POLICY"}},
+		{75, []string{"ADMITTED/S", "REFUSED/S"}, []string{"POLICY", "KEYS"}},
+		{65, []string{"REFUSED/S"}, []string{"POLICY", "KEYS", "ADMITTED/S"}},
+		{50, nil, []string{"POLICY", "KEYS", "ADMITTED/S", "REFUSED/S"}},
+	} {
+		text := v.text(c.width, 0)
+		assert.True(t, strings.HasPrefix(text, "Something is wrong with keys."), text)
+		lines := strings.Split(text, "\n")
+		assert.Contains(t, lines[2], "HEALTH")
+		assert.Contains(t, text, "no Redis; refuses, most often ann")
+		for _, head := range c.has {
+			assert.Contains(t, lines[2], head, c.width)
+		}
+		for _, head := range c.not {
+			assert.NotContains(t, lines[2], head, c.width)
+		}
+	}
+	assert.Contains(t, v.text(30, 0), "no Redis")
+	v.overview.Limits[1].Alarms = nil
+	assert.Contains(t, v.text(50, 0), "no Redis", "of an earlier version")
+	v.overview.Limits[1].Health = ""
+	assert.True(t, strings.HasPrefix(v.text(50, 0), "Nothing is wrong."))
+}
+
 // lists serves a limit. owed returns its list by the number of calls.
 func lists(t *testing.T, owed func(asked int32) pagejson.List) (url string, asked *atomic.Int32) {
 	asked = &atomic.Int32{}

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"slices"
 	"strings"
 	"unicode"
 
@@ -15,16 +16,11 @@ const narrowest = 8
 
 // Write writes the table. Its widest columns of text are cut to the width, unless 0.
 func (t Table) Write(b *strings.Builder, width int) {
-	widths := make([]int, len(t[0]))
 	right := make([]bool, len(t[0]))
 	for i, head := range t[0] {
 		t[0][i], right[i] = strings.CutPrefix(head, ">")
 	}
-	for _, row := range t {
-		for i, cell := range row {
-			widths[i] = max(widths[i], runewidth.StringWidth(cell))
-		}
-	}
+	widths := t.widths()
 	for over := sum(widths) + 2*(len(widths)-1) - width; width > 0 && over > 0; over-- {
 		widest := -1
 		for i, w := range widths {
@@ -51,6 +47,38 @@ func (t Table) Write(b *strings.Builder, width int) {
 		}
 		b.WriteString(strings.TrimRight(line.String(), " ") + "\n")
 	}
+}
+
+// Without returns the table without the columns of these heads, the first first, as far as they must go
+// for the rest to fit the width. A width of 0 is any.
+func (t Table) Without(width int, heads ...string) Table {
+	for _, head := range heads {
+		widths := t.widths()
+		i := slices.Index(t[0], head)
+		if width <= 0 || i < 0 || sum(widths)+2*(len(widths)-1) <= width {
+			continue
+		}
+		rest := make(Table, len(t))
+		for r, row := range t {
+			rest[r] = slices.Delete(slices.Clone(row), i, i+1)
+		}
+		t = rest
+	}
+	return t
+}
+
+// widths returns the width of each column's widest cell.
+func (t Table) widths() []int {
+	widths := make([]int, len(t[0]))
+	for r, row := range t {
+		for i, cell := range row {
+			if r == 0 {
+				cell = strings.TrimPrefix(cell, ">")
+			}
+			widths[i] = max(widths[i], runewidth.StringWidth(cell))
+		}
+	}
+	return widths
 }
 
 func sum(all []int) (n int) {
