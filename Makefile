@@ -30,7 +30,7 @@ RACED := $(CONCURRENT) ./internal/core/waitline ./fleet/internal/...
 LINTER ?= $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 BASE ?= origin/main
 
-.PHONY: test check nightly needs tidy vet format lint platforms bench benchstat fuzz torture mutation rehearsal release
+.PHONY: test check nightly needs tidy vet format lint platforms bench benchstat fuzz torture mutation rehearsal release pictures
 
 # Says what runs, and repeats failures at the end: go doc ./tools/testrun. With -trimpath
 # clones of the repository share what is compiled.
@@ -136,6 +136,11 @@ benchstat:
 rehearsal:
 	@folder=$$(mktemp -d) && trap 'rm -rf "$$folder"' EXIT && trap 'exit 130' INT TERM && \
 		TMPDIR=$$folder $(GO) test -count=1 -timeout 60m -run ^TestRehearsal ./test/release
+
+# Makes the pictures of docs/operating.md from programs under load, in about three minutes: the situations
+# and the explained key, for light and dark schemes, on a laptop and a phone.
+pictures:
+	SCREENSHOTS=$(CURDIR)/docs/images $(GO) test -count=1 -run ^TestSituationsInABrowser ./test/pages
 
 # Prepares a release, and pushes nothing: make release VERSION=v0.1.0. See RELEASING.md.
 release:

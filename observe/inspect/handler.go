@@ -489,7 +489,9 @@ func (h *Handler) token(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return answer(w, pagejson.Operator{Operator: operator})
+	return answer(w, struct {
+		Operator string `json:"operator"` // the token's name
+	}{operator})
 }
 
 func (h *Handler) change(w http.ResponseWriter, r *http.Request) error {

@@ -6,7 +6,7 @@
 //	GET  history?limit=NAME                            History, of the last day
 //	POST key                                           Explanation
 //	POST change                                        Explanation, after the change
-//	POST token                                         Operator, of the token that a change needs
+//	POST token                                         {"operator": NAME}, of the token that a change needs
 //
 // Times are in seconds, unless a field says otherwise. Never is -1.
 package pagejson
@@ -98,11 +98,6 @@ type History struct {
 	// Every is the seconds between points. A point has the mean of the load since the point before.
 	Every  float64 `json:"every"`
 	Points []Point `json:"points"` // oldest first
-}
-
-// Operator answers a POST to "token", if the token permits changes.
-type Operator struct {
-	Operator string `json:"operator"` // the token's name
 }
 
 // List answers a GET of "keys": a page of the keys that owe or are refused most, or of the latest
