@@ -299,7 +299,7 @@ func (r *trial) gave(a action, next uint64, back *big.Rat) policy.Decision {
 		if !r.clockless {
 			r.clocked(a)
 		}
-		if r.joins {
+		if r.joinsAt(next) {
 			r.latest = r.clock
 		}
 	} else if a.n >= 0 {
@@ -318,6 +318,12 @@ func (r *trial) clocked(a action) {
 	}
 }
 
+// joinsAt reports whether a call whose clock is behind joins the word's window or part. A window that
+// stays where it opened is not joined if those that were open at the latest instant were given back.
+func (r *trial) joinsAt(word uint64) bool {
+	return r.joins && (!r.stays || sixteenths(whole(int64(r.FreshAt(word)))).Cmp(r.clock) > 0)
+}
+
 type admission struct {
 	before *big.Int // the units that were admitted before it
 	turn   *big.Int // when it may start, exactly, in sixteenths of a nanosecond
@@ -332,7 +338,7 @@ func (r *trial) admit(c action, d policy.Decision) {
 	r.must(ceil(exact) == time.Duration(start), "starts at %d, want %s", start, exact.FloatString(4))
 
 	turn := sixteenths(exact)
-	if r.clocked(c); r.joins && turn.Cmp(r.clock) < 0 {
+	if r.clocked(c); r.joinsAt(r.word) && turn.Cmp(r.clock) < 0 {
 		turn = r.clock
 	}
 	r.must(turn.Cmp(r.queue) >= 0, "starts before one that waits until %d/16 ns", r.queue)
