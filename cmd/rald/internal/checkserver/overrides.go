@@ -81,6 +81,7 @@ func (p *parser) override(m map[string]configfile.Place, l *limit, match string,
 		} else if o.limit, isConfigured = p.parsed(place); !isConfigured {
 			continue
 		}
+		p.overTime(place, o.limit)
 		if l.cost > o.limit.Limit() {
 			p.Fault(place, "the cost of a request is %d, and %q admits at most %d at once", l.cost, o.limit, o.limit.Limit())
 		}

@@ -416,6 +416,7 @@ func (p *parser) limit(place configfile.Place, m map[string]configfile.Place, ma
 		l.id = fmt.Sprintf("%q", []string{match, l.name})
 		without = fmt.Sprintf("%q", []string{match, l.name, "address"})
 	}
+	p.overTime(named, l.limit)
 	if cost, ok := m["cost"]; ok {
 		p.cost(cost, &l)
 	}
@@ -445,6 +446,13 @@ func (p *parser) parsed(place configfile.Place) (limit policy.Policy, ok bool) {
 		p.Fault(place, "%.80q: the name of a limit of limits.yaml is accepted, or the text of one: %w", place.Text(), err)
 	}
 	return limit, err == nil
+}
+
+// overTime refuses a limit of units in use.
+func (p *parser) overTime(place configfile.Place, limit policy.Policy) {
+	if _, inUse := limit.(policy.Occupier); inUse {
+		p.Fault(place, "%q counts requests until they end, and a check sees no end of a request: a limit of units over time is accepted", limit)
+	}
 }
 
 func (p *parser) cost(place configfile.Place, l *limit) {

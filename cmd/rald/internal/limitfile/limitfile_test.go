@@ -12,6 +12,7 @@ import (
 func TestParse(t *testing.T) {
 	for text, want := range map[string]string{
 		"limits:\n  api: funnel 100, 10/s\n  login: at most 5/10m\n": "",
+		"limits:\n  exports: in flight 10, 1m at most\n":             "",
 		"limits: {}\n":                                                              "",
 		"limits:\n  a: {limit: sliding 1/s}\n":                                      "",
 		"limits:\n  a: {limit: sliding 1/s, warn-at: [0.5]}\n":                      "",

@@ -301,9 +301,13 @@ const maxLimits = 8 // of a rule
 // policy parses a limit. The service answers at once, so limits that delay calls are refused.
 func (r *reading) policy(place configfile.Place, text string) policy.Policy {
 	p, err := policy.Parse(text)
+	_, inUse := p.(policy.Occupier)
 	switch {
 	case err != nil:
 		r.Fault(place, "%w", err)
+	case inUse:
+		r.Fault(place, "%q counts requests until they end, and Envoy tells this service no end of a request: a limit of units over time is accepted", text)
+		p = nil
 	case p.Delays():
 		r.Fault(place, "%q delays calls, which this service does not: any other limit is accepted, or a queue 0", text)
 		p = nil

@@ -147,6 +147,8 @@ func TestFaults(t *testing.T) {
 		{"domain: d\ndescriptors:\n  - key: k\n    rate_limit:\n      limit: []", "a.yaml:5: descriptors[0].rate_limit.limit: 0 limits: 1 to 8 are accepted"},
 		{"domain: d\ndescriptors:\n  - key: k\n    rate_limit:\n      limit:\n        - window 1/h\n        - queue 1, 1/s", `a.yaml:7: descriptors[0].rate_limit.limit[1]: "queue 1, 1/s" delays calls`},
 		{limit("      candidate: 5/s"), "a.yaml:6: descriptors[0].rate_limit.candidate: "},
+		{limit("      candidate: in flight 10, 1m at most"), `a.yaml:6: descriptors[0].rate_limit.candidate: "in flight 10, 1m at most" counts requests until they end, and Envoy tells this service no end of a request: a limit of units over time is accepted`},
+		{"domain: d\ndescriptors:\n  - key: k\n    rate_limit:\n      limit: in flight 10, 1m at most", `a.yaml:5: descriptors[0].rate_limit.limit: "in flight 10, 1m at most" counts requests until they end`},
 		{limit("      candidate: queue 5, 1/s"), `a.yaml:6: descriptors[0].rate_limit.candidate: "queue 5, 1/s" delays calls, which this service does not: any other limit is accepted, or a queue 0`},
 		{"domain: d\ndescriptors:\n  - key: k\n    rate_limit:\n      unlimited: true\n      candidate: sliding 1/s", "a.yaml:6: descriptors[0].rate_limit.candidate: it is accepted in a rate_limit that is not unlimited"},
 		{"domain: d\ndescriptors:\n  - key: k\n    rate_limit:\n      unit: fortnight", `a.yaml:5: descriptors[0].rate_limit.unit: "fortnight" is no unit: second, minute, hour, day, week, month and year are accepted`},
