@@ -1,6 +1,7 @@
 package httplimit_test
 
 import (
+	"bufio"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -137,4 +138,56 @@ func ExampleOptions_charge() {
 	// 401 "default";r=1;t=3600
 	// 401 "default";r=0;t=7200
 	// 429 "default";r=0;t=3600
+}
+
+// A gateway for language models: each API key has requests, tokens, and streams at once. A response that uses up
+// the tokens ends with the event that its handler has registered.
+func ExampleLimit_gateway() {
+	requests, _ := engine.New[string](engine.Config{Policy: policy.Must(policy.Funnel(60, 60, time.Minute))})
+	tokens, _ := engine.New[string](engine.Config{Policy: policy.Must(policy.FixedWindow(5, time.Hour))})
+	streams, _ := engine.New[string](engine.Config{Policy: policy.Must(policy.InFlight(10, 15*time.Minute))})
+	key := httplimit.ByHeader("X-Api-Key")
+	limit, _ := httplimit.NewAll(httplimit.Options{},
+		httplimit.Limit[string]{Name: "requests", Limiter: requests, Key: key},
+		httplimit.Limit[string]{Name: "streams", Limiter: streams, Key: key},
+		httplimit.Limit[string]{Name: "tokens", Limiter: tokens, Key: key,
+			Stream: func(_ *http.Request, soFar httplimit.Served) int64 { return soFar.Events }},
+	)
+	server := httptest.NewServer(limit.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		httplimit.LastEvent(r, []byte("data: [used up]\n\n"))
+		w.Header().Set("Content-Type", "text/event-stream")
+		for _, token := range []string{"a", "rate", "limiter"} {
+			if _, err := fmt.Fprintf(w, "data: %s\n\n", token); err != nil {
+				return // httplimit.ErrUsedUp
+			}
+		}
+	})))
+	defer server.Close()
+
+	for range 3 {
+		r, _ := http.NewRequest(http.MethodGet, server.URL, nil)
+		r.Header.Set("X-Api-Key", "alice")
+		resp, err := http.DefaultClient.Do(r)
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		fmt.Println(resp.Status)
+		for lines := bufio.NewScanner(resp.Body); resp.StatusCode == http.StatusOK && lines.Scan(); {
+			if lines.Text() != "" {
+				fmt.Println(lines.Text())
+			}
+		}
+		resp.Body.Close()
+	}
+	// Output:
+	// 200 OK
+	// data: a
+	// data: rate
+	// data: limiter
+	// 200 OK
+	// data: a
+	// data: rate
+	// data: [used up]
+	// 429 Too Many Requests
 }

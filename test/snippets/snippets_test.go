@@ -69,6 +69,9 @@ var given = map[string]string{
 		var chiRouter chi.Router; var echoServer *echo.Echo; var ginEngine *gin.Engine; var fiberApp *fiber.App
 		var limit *httplimit.Middleware; var options httplimit.Options
 		var tenantOf func(*http.Request) string; var estimate, usedBy func(*http.Request) int64`,
+	"docs/inflight.md": `
+		var ctx context.Context; var mux *http.ServeMux; var completions, export http.Handler; var job, tenant string
+		var tenantOf func(*http.Request) string; var work func(ctx context.Context, job string) error`,
 	"docs/limits-file.md": `var ctx context.Context; var user string; var file *limitfile.File; var byUser *limitfile.Limiter[string]; var client rueidis.ClientOption`,
 	"docs/metrics.md": `
 		var limiter *engine.Engine[string]; var fleetLimiter *fleet.Limiter; var middleware *httplimit.Middleware; var calls *rpclimit.Guard
