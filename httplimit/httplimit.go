@@ -235,7 +235,8 @@ func (m *Middleware) serveHeld(
 	}
 	record := &recorder{ResponseWriter: w}
 	if m.control.Streams() && r.Method != http.MethodHead {
-		record.stream, r = newStream(m, r, s)
+		record.stream, r = newStream(r)
+		record.stream.pays = m.control.Stream(r.Context(), r, s)
 		s = record.stream.pays
 	}
 	c = record

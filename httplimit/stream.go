@@ -1,16 +1,12 @@
 package httplimit
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"net/http"
-	"strconv"
 	"sync/atomic"
-	"time"
 
 	"github.com/ral-limiter/ral/internal/adapter/admission"
-	"github.com/ral-limiter/ral/policy"
 )
 
 // ErrUsedUp is the error of writes to a response that a Limit.Stream has ended, and the context.Cause of its
@@ -39,49 +35,12 @@ type stream struct {
 	ended  bool
 }
 
-// newStream returns the stream of a request, and the request to pass on.
-func newStream(m *Middleware, r *http.Request, s admission.Settlement) (*stream, *http.Request) {
+// newStream returns the stream of a request, and the request to pass on. Its pays is missing.
+func newStream(r *http.Request) (*stream, *http.Request) {
 	outer, _ := r.Context().Value(streamKey{}).(*stream)
-	st := &stream{outer: outer}
-	st.ctx, st.cancel = context.WithCancelCause(context.WithValue(r.Context(), streamKey{}, st))
-	r = r.WithContext(st.ctx)
-	st.pays = m.control.Stream(st.ctx, r, s)
-	return st, r
-}
-
-// pay charges for bytes before they are written. If a limit refuses them, it ends the response and returns false.
-func (s *stream) pay(c *recorder, b []byte) bool {
-	if s.ended {
-		return false
-	}
-	events, soFar := s.events, c.served
-	events.count(b)
-	soFar.Status, soFar.Bytes, soFar.Events = cmp.Or(soFar.Status, http.StatusOK), soFar.Bytes+int64(len(b)), events.n
-	after, ok := s.pays.Pay(s.ctx, soFar)
-	if ok {
-		s.events, c.served.Events = events, events.n
-		return true
-	}
-	s.end(c, after)
-	return false
-}
-
-// end ends a response with the last event. A response that has not begun is a 429 without it.
-func (s *stream) end(c *recorder, after time.Duration) {
-	s.ended = true
-	if last := s.last.Load(); last != nil {
-		c.begin()
-		_, _ = c.ResponseWriter.Write(*last) // an error means that the client has left
-	} else if c.served.Status == 0 {
-		h := c.Header()
-		h.Del("Content-Length")
-		if after != 0 && after != policy.Never {
-			h[retryAfterField] = []string{strconv.FormatInt(retrySeconds(after), 10)}
-		}
-		c.WriteHeader(http.StatusTooManyRequests)
-	}
-	_ = http.NewResponseController(c.ResponseWriter).Flush()
-	s.cancel(ErrUsedUp)
+	s := &stream{outer: outer}
+	s.ctx, s.cancel = context.WithCancelCause(context.WithValue(r.Context(), streamKey{}, s))
+	return s, r.WithContext(s.ctx)
 }
 
 // eventCounter counts server-sent events, which end with an empty line. Lines end with \n or \r\n. Comments alone

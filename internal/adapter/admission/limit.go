@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"hash/maphash"
+	"math/rand/v2"
 	"reflect"
 	"time"
 
@@ -107,6 +108,9 @@ var allAsTaken = [MaxLimits]int64{asTaken, asTaken, asTaken, asTaken, asTaken, a
 
 // Of returns p.
 func (p *Parts[R, S]) Of() *Parts[R, S] { return p }
+
+// HasUnitsInUse reports whether the limiter is known to have units in use until a request ends.
+func (p *Parts[R, S]) HasUnitsInUse() bool { return p.occupies }
 
 // costs returns the units that a request takes of the limit. ok is false if they are below 0.
 func (p *Parts[R, S]) costs(r R, v *Result) (n int64, ok bool) {
@@ -241,6 +245,17 @@ func (l *Limit[R, K, S]) hold(ctx context.Context, r R, n int64) (g limits.Grant
 	return g, inUse, true, err
 }
 
+func (l *Limit[R, K, S]) stepper(r R, noWait bool) func(ctx context.Context, n int64) (limits.Grant, error) {
+	key, ok := l.find(r)
+	if !ok {
+		return nil
+	}
+	plan := l.plan(r)
+	return func(ctx context.Context, n int64) (limits.Grant, error) {
+		return l.Limiter.Hold(ctx, limits.Call[K]{Key: key, N: n, NoWait: noWait, Limit: plan})
+	}
+}
+
 // plan returns the limit that comes with the request, or nil.
 func (l *Limit[R, K, S]) plan(r R) policy.Policy {
 	if l.PolicyFor == nil {
@@ -289,6 +304,45 @@ func (l *Limit[R, K, S]) turnOf(key K, limit policy.Policy, after time.Duration,
 	}
 	hash := maphash.Comparable(t.seed, key) + uint64(l.index) //nolint:gosec // an index
 	return t.after(hash, after, t.pace(limit, quota, n), servers)
+}
+
+// tellInUse replaces the times of v, which are upper bounds under a limit of units in use: any request that ends
+// makes room.
+func (l *Limit[R, K, S]) tellInUse(key K, v *Result, guess time.Duration) {
+	if v.Reason == limits.OverLimit && v.keepsTurn(&v.Quota) {
+		v.told(l.comesBack(key, v.Cost, v.RetryAfter, guess))
+	}
+	if v.Quota.InUse {
+		v.boundReset(guess)
+	}
+}
+
+func (l *Limit[R, K, S]) comesBackAfter(r R, n int64, after, guess time.Duration) time.Duration {
+	if key, ok := l.find(r); ok && after > 0 {
+		return l.comesBack(key, n, after, guess)
+	}
+	return after
+}
+
+// comesBack returns the time after which a refused request of n units is told to come back, instead of after.
+// Requests that were refused together are told different times.
+func (l *Limit[R, K, S]) comesBack(key K, n int64, after, guess time.Duration) time.Duration {
+	guess = guess/2 + rand.N(guess/2+1)
+	switch tiered, _ := l.Limiter.(*engine.Tiered[K]); {
+	case after == policy.Never:
+	case tiered != nil:
+		after = 1 // a request may have ended since
+		for _, e := range tiered.Engines() {
+			if d := e.Peek(key, n); !d.Allowed {
+				after = max(after, guessIn(e, key, d.RetryAfter, guess))
+			}
+		}
+	case l.engine != nil:
+		after = guessIn(l.engine, key, after, guess)
+	case isOccupier(l.Limiter.LimitFor(key)):
+		after = min(after, guess)
+	}
+	return after
 }
 
 // KeyOf implements Any.

@@ -27,6 +27,11 @@ func (v *Result) keepsTurn(of *Quota) bool {
 // told sets the time until a refused request's turn.
 func (v *Result) told(after time.Duration) { v.RetryAfter, v.Decision.RetryAfter = after, after }
 
+// boundReset bounds a time that is only an upper bound: that of units in use.
+func (v *Result) boundReset(guess time.Duration) {
+	v.Decision.ResetAfter = min(v.Decision.ResetAfter, guess)
+}
+
 // reasonOf returns the reason of a refusal by the limit of q.
 func (q *Quota) reasonOf(a *limits.Answer) limits.Reason {
 	switch {

@@ -103,14 +103,3 @@ func (s *Stream[R, S]) settle(ctx context.Context, used [MaxLimits]int64) bool {
 	}
 	return s.Settlement.settle(ctx, used)
 }
-
-func (l *Limit[R, K, S]) stepper(r R, noWait bool) func(ctx context.Context, n int64) (limits.Grant, error) {
-	key, ok := l.find(r)
-	if !ok {
-		return nil
-	}
-	plan := l.plan(r)
-	return func(ctx context.Context, n int64) (limits.Grant, error) {
-		return l.Limiter.Hold(ctx, limits.Call[K]{Key: key, N: n, NoWait: noWait, Limit: plan})
-	}
-}

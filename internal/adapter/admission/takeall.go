@@ -126,6 +126,15 @@ func (d *Controller[R, S]) takeAll(ctx context.Context, r R, v *Result, quotas [
 	return s
 }
 
+// tellInUse is Limit.tellInUse for a claim that one of several limits refuses. It adds the claim to last.
+func (d *Controller[R, S]) tellInUse(r R, c *claims, quotas []Quota, claim int, decision *policy.Decision, basis *limits.Provenance, last *deciding.Claim) {
+	index := c.limits[claim]
+	if !decision.Allowed && basis.Err() == nil && (quotas[index].InUse || d.parts[index].occupies) {
+		decision.RetryAfter = d.limiters[index].comesBackAfter(r, c.costs[index], decision.RetryAfter, d.config.RetryGuess)
+	}
+	last.See(claim, decision, 0)
+}
+
 // takeEngines is takeAll for limits of engines. It and conclude repeat takeAll's steps for speed. With conclude's
 // steps shared, a request under two limits took 440 ns, not 409, and AskAll allocates.
 func (d *Controller[R, S]) takeEngines(ctx context.Context, patience time.Duration, r R, v *Result, quotas []Quota) (s Settlement) {

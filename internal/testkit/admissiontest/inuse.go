@@ -16,6 +16,8 @@ import (
 
 func inFlight(n int64) policy.Policy { return policy.Must(policy.InFlight(n, time.Minute)) }
 
+func chargeOf(r *Request) int64 { return r.Charge }
+
 // within serves a request of the key "all", and calls during while it is served.
 func (d *door) within(during func()) limits.Verdict {
 	d.t.Helper()
@@ -25,7 +27,7 @@ func (d *door) within(during func()) limits.Verdict {
 func unitsInUse(t *testing.T, open Open) {
 	for _, way := range ways {
 		for name, o := range map[string]Options{
-			"alone": {}, "charged": {Charge: charge}, "shadow": {Shadow: true}, "waits": {WaitUpTo: time.Nanosecond},
+			"alone": {}, "charged": {Charge: chargeOf}, "shadow": {Shadow: true}, "waits": {WaitUpTo: time.Nanosecond},
 		} {
 			synctest.Test(t, func(t *testing.T) {
 				e := NewEngine[string](t, inFlight(2))
@@ -56,7 +58,7 @@ func unitsInUse(t *testing.T, open Open) {
 		})
 	}
 	synctest.Test(t, func(t *testing.T) { // tried beside others
-		for _, charged := range []func(r *Request) int64{nil, charge} {
+		for _, charged := range []func(r *Request) int64{nil, chargeOf} {
 			e := NewEngine[string](t, inFlight(1))
 			d := newDoor(t, open, Options{Charge: charged}, Limit{Name: "live", Limiter: Hourly[string](t, 100)}, Limit{Limiter: e, Shadow: true})
 			for range 2 {
