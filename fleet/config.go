@@ -372,8 +372,8 @@ func checkAddresses(o rueidis.ClientOption) error {
 		if number, unknown := net.LookupPort("tcp", port); err == nil && unknown == nil && number > 0 {
 			continue
 		}
-		if at := strings.LastIndexByte(address, '@'); at >= 0 {
-			address = "..." + address[at:]
+		if sign := strings.LastIndexByte(address, '@'); sign >= 0 {
+			address = "..." + address[sign:]
 		}
 		return &policy.FieldError{
 			Of: "fleet.Config", Field: fmt.Sprintf("Redis.InitAddress[%d]", i), Value: fmt.Sprintf("%.80q", address),
