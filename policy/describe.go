@@ -27,7 +27,8 @@ func Describe(p Policy) string {
 	case *slidingWindow:
 		return fmt.Sprintf("at most %d in the last %s, estimated from the counts of two windows", p.limit, timeText(p.per))
 	case *atMost:
-		return fmt.Sprintf("at most %d in any %s", p.limit, timeText(p.per))
+		k := Parts(p)
+		return fmt.Sprintf("at most %d in any %s, where a unit counts for up to %d/%d of that", p.limit, timeText(p.per), k+1, k)
 	case *inFlight:
 		return fmt.Sprintf("at most %d at a time, each for no longer than %s", p.limit, timeText(p.maxTime))
 	case *aligned:

@@ -48,7 +48,7 @@ var figures = []struct {
 	{"window 5/month in UTC", policy.Must(policy.CalendarWindow(5, policy.Month, "UTC")), 0, "at most 5 in each calendar month in UTC"},
 	{"sliding 100/m", policy.Must(policy.SlidingWindow(100, time.Minute)), time.Minute, "at most 100 in the last 1m, estimated from the counts of two windows"},
 	{"sliding 3/1007ns", policy.Must(policy.SlidingWindow(3, 1007)), 1007, ""},
-	{"at most 5/10m", policy.Must(policy.AtMost(5, 10*time.Minute)), 10 * time.Minute, "at most 5 in any 10m"},
+	{"at most 5/10m", policy.Must(policy.AtMost(5, 10*time.Minute)), 10 * time.Minute, "at most 5 in any 10m, where a unit counts for up to 9/8 of that"},
 	{"in flight 10, 1m at most", policy.Must(policy.InFlight(10, time.Minute)), 0, "at most 10 at a time, each for no longer than 1m"},
 	{"in flight 10, 1500us at most", policy.Must(policy.InFlight(10, 1500*time.Microsecond)), 0, ""},
 	{"at most 5/1001us", policy.Must(policy.AtMost(5, 1001*time.Microsecond)), 0, ""},
