@@ -19,7 +19,7 @@ const (
 	legacyLimit, legacyRemaining, legacyReset = "Ratelimit-Limit", "Ratelimit-Remaining", "Ratelimit-Reset"
 	xLimit, xRemaining, xReset                = "X-Ratelimit-Limit", "X-Ratelimit-Remaining", "X-Ratelimit-Reset"
 
-	springCapacity, springRate = "X-Ratelimit-Burst-Capacity", "X-Ratelimit-Replenish-Rate"
+	springCapacity, springRate, springRequested = "X-Ratelimit-Burst-Capacity", "X-Ratelimit-Replenish-Rate", "X-Ratelimit-Requested-Tokens"
 
 	retryAfterField, retryMillis, shouldRetry = "Retry-After", "Retry-After-Ms", "X-Should-Retry"
 )
@@ -78,13 +78,14 @@ func (f *fieldWriter) write(h http.Header, v *result, quotas []quota, exact bool
 		return
 	}
 	if len(h[xRemaining]) > 0 { // both have this field: leave none of another limit beside it
-		for _, field := range [...]string{xLimit, xReset, springCapacity, springRate} {
+		for _, field := range [...]string{xLimit, xReset, springCapacity, springRate, springRequested} {
 			delete(h, field)
 		}
 	}
 	if spring {
 		h[xRemaining] = []string{strconv.FormatInt(remaining, 10)}
 		h[springCapacity] = []string{strconv.FormatInt(limit, 10)}
+		h[springRequested] = []string{strconv.FormatInt(v.Cost, 10)}
 		if decided.Window > 0 {
 			rate := math.Round(float64(limit)/decided.Window.Seconds()*1e6) / 1e6
 			h[springRate] = []string{strconv.FormatFloat(rate, 'f', -1, 64)}

@@ -41,8 +41,8 @@ func TestHeaderSets(t *testing.T) {
 			{"X-Ratelimit-Limit": "3", "X-Ratelimit-Remaining": "0", "X-Ratelimit-Reset": "946684805", "Retry-After": "5"},
 		},
 		SpringHeaders: {
-			{"X-Ratelimit-Burst-Capacity": "3", "X-Ratelimit-Remaining": "1", "X-Ratelimit-Replenish-Rate": "0.2"},
-			{"X-Ratelimit-Burst-Capacity": "3", "X-Ratelimit-Remaining": "0", "X-Ratelimit-Replenish-Rate": "0.2", "Retry-After": "5"},
+			{"X-Ratelimit-Burst-Capacity": "3", "X-Ratelimit-Remaining": "1", "X-Ratelimit-Replenish-Rate": "0.2", "X-Ratelimit-Requested-Tokens": "1"},
+			{"X-Ratelimit-Burst-Capacity": "3", "X-Ratelimit-Remaining": "0", "X-Ratelimit-Replenish-Rate": "0.2", "X-Ratelimit-Requested-Tokens": "1", "Retry-After": "5"},
 		},
 		RetryHeaders: {{}, {"Retry-After": "5", "Retry-After-Ms": "5000"}},
 		NoHeaders:    {{}, {"Retry-After": "5"}},
@@ -208,6 +208,7 @@ func TestNestedLegacyFieldsTellTheTighterLimit(t *testing.T) {
 			assert.Equal(t, []string{"4"}, h[xRemaining], "%v", limits)
 			assert.Equal(t, []string{"5"}, append(h[xLimit], h[springCapacity]...), "%v", limits)
 			assert.Equal(t, 1, len(h[xReset])+len(h[springRate]), "%v", limits)
+			assert.Equal(t, len(h[springRate]), len(h[springRequested]), "%v", limits)
 		}
 	}
 	// Fields that another handler wrote are no limit.

@@ -35,8 +35,9 @@ const (
 	LegacyHeaders
 	// XRateLimitHeaders: X-RateLimit-Limit, -Remaining and -Reset, in Unix seconds (GitHub).
 	XRateLimitHeaders
-	// SpringHeaders: X-RateLimit-Remaining, -Burst-Capacity, and -Replenish-Rate in units a second
-	// (Spring Cloud Gateway). A rate may have a fraction, in millionths.
+	// SpringHeaders: X-RateLimit-Remaining, -Burst-Capacity, -Requested-Tokens, which is the request's
+	// cost, and -Replenish-Rate in units a second (Spring Cloud Gateway). A rate may have a fraction, in
+	// millionths.
 	SpringHeaders
 	// RetryHeaders, of refusals only, for clients such as the SDKs of OpenAI and Anthropic. Beside
 	// Retry-After, with Options.Spread retry-after-ms has the milliseconds, rounded up, and turns are
