@@ -77,6 +77,9 @@ type Outcome struct {
 	known [maxKnown]knownClaim
 }
 
+// String says, for example, "refused for 3s by claim 1". Claims are counted from 0.
+func (o Outcome) String() string { return binding.Text(o.Allowed, o.Binding, o.RetryAfter, o.Waited) }
+
 // Provenance returns how the decision on the claim of that index was reached, nil if there is no
 // such claim. If the key could not be recorded the source is limits.SourceUnrecorded: the
 // decision's Remaining, RetryAfter and ResetAfter are guesses, and so is a refused Outcome's

@@ -152,6 +152,9 @@ type Outcome struct {
 	units  func(i int) int64 // of each claim
 }
 
+// String says, for example, "refused for 3s by claim 1". Claims are counted from 0.
+func (o Outcome) String() string { return binding.Text(o.Allowed, o.Binding, o.RetryAfter, o.Waited) }
+
 // Hold, for limiters, has an allowed outcome hold grants, which its methods end. parts has the index of each
 // answer's grant, or is nil if each answer has a grant of its own. units returns the units of each answer.
 func (o *Outcome) Hold(grants []Grant, parts []int, units func(i int) int64) {

@@ -3,6 +3,7 @@ package limits_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/httplimit"
 	"github.com/ral-limiter/ral/limits"
 )
@@ -48,5 +50,7 @@ func TestFuncAnswersForALimiter(t *testing.T) {
 	outcome, err := limits.AskAll(t.Context(), 0, limits.NewClaim(fake, limits.Call[string]{Key: "anna", N: 1}), limits.NewClaim(fake, limits.Call[string]{Key: "bert", N: 1}))
 	require.NoError(t, err)
 	assert.False(t, outcome.Allowed)
+	assert.Equal(t, "refused for 3s by claim 1", fmt.Sprint(outcome))
+	assert.Equal(t, "allowed", fmt.Sprint(engine.TakeAll()))
 	assert.Nil(t, fake.LimitFor("anna"))
 }

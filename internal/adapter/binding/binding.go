@@ -2,6 +2,7 @@
 package binding
 
 import (
+	"fmt"
 	"math"
 	"time"
 
@@ -49,4 +50,22 @@ func Sum(a, b int64) int64 {
 		return math.MaxInt64
 	}
 	return a + b
+}
+
+// Text returns an outcome in words. index is the deciding claim's, or -1 without claims.
+func Text(allowed bool, index int, retryAfter, waited time.Duration) string {
+	text := "allowed"
+	switch {
+	case !allowed && retryAfter == policy.Never:
+		text = "refused for ever"
+	case !allowed:
+		text = fmt.Sprintf("refused for %v", retryAfter)
+	}
+	if index >= 0 {
+		text += fmt.Sprintf(" by claim %d", index)
+	}
+	if waited > 0 {
+		text += fmt.Sprintf(", after %v in line", waited)
+	}
+	return text
 }

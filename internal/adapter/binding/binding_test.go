@@ -57,3 +57,10 @@ func TestSum(t *testing.T) {
 		require.Equal(t, c[2], Sum(c[0], c[1]), c)
 	}
 }
+
+func TestTextOfAnOutcome(t *testing.T) {
+	require.Equal(t, "allowed", Text(true, -1, 0, 0))
+	require.Equal(t, "allowed by claim 0, after 2s in line", Text(true, 0, 0, 2*time.Second))
+	require.Equal(t, "refused for 3s by claim 1", Text(false, 1, 3*time.Second, 0))
+	require.Equal(t, "refused for ever by claim 2", Text(false, 2, policy.Never, 0))
+}
