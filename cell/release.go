@@ -81,7 +81,7 @@ func (h *Held[K]) trySwap(e *table.Entry[K], change change, holds bool) (done, o
 		return false, false
 	}
 	state, alive := terms.State(word)
-	taken := terms.Carried(h.after&^epochBit, h.epoch)
+	taken := terms.Rewrites.Carried(h.after&^epochBit, h.epoch)
 	if !alive || taken == 0 {
 		return true, false
 	}

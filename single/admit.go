@@ -66,7 +66,7 @@ func (l *Limiter) Hold(ctx context.Context, call limits.Call[struct{}]) (g limit
 
 // Look returns the answer that Hold would give now without waiting, for limits.AskAll. Only Hold can answer a call that would join the line.
 func (l *Limiter) Look(call limits.Call[struct{}]) (a limits.Answer, ok bool) {
-	if lines := l.lines.Load(); call.Limit != nil || !call.NoWait && lines != nil && lines.Has(struct{}{}) {
+	if call.Limit != nil || !call.NoWait && l.hasWaiters() {
 		return a, false
 	}
 	return limits.Answer{Decision: l.probe(call.N, max(call.Patience, 0)), Provenance: inProcess}, true
@@ -121,13 +121,14 @@ func (l limiterSettler) Settle(_ context.Context, state limits.GrantState, used 
 	if used == limits.AllUsed {
 		used = w[0]
 	}
-	if used > w[0] {
+	t := state.Ref.(*terms)
+	if used > w[0] && (t == nil || t.inUse == nil) {
 		l.Refund(-min(used-w[0], decide.MostCharge(l.Limit())))
 		return nil
 	}
-	h := held{l.Limiter, receipt{state.Ref.(*terms), underway.Taken{
+	h := held{l.Limiter, receipt{t, underway.Taken{
 		N: w[0], At: policy.Instant(w[1]), Before: uint64(w[2]), After: uint64(w[3]), Returned: uint64(w[4]), Wait: time.Duration(w[5]), ID: uint64(w[6]),
 	}}}
-	h.keep(used)
+	h.end(used)
 	return nil
 }

@@ -1,6 +1,7 @@
 package single
 
 import (
+	"math"
 	"time"
 
 	"github.com/ral-limiter/ral/internal/core/decide"
@@ -29,7 +30,7 @@ func (l *Limiter) reserve(q *request, d *policy.Decision, h *held) {
 // takeLogged is take, and remembers a take that may be given back, or a charge beside it.
 func (l *Limiter) takeLogged(q *request, d *policy.Decision, r *receipt) {
 	t := l.terms.Load()
-	if t == nil || t.restorer != nil || !l.tryLock() {
+	if t == nil || !t.remembered || !l.tryLock() {
 		l.take(q, d, r)
 		return
 	}
@@ -71,12 +72,25 @@ type Reservation struct {
 //
 // After the turn, Cancel gives back the units that still count. A second call does nothing, nor
 // does Cancel of a refusal.
-func (r *Reservation) Cancel() { r.held.keep(0) }
+func (r *Reservation) Cancel() { r.held.end(0) }
 
 // Keep ends the reservation with n units used and gives the others back on the terms of Cancel: for
 // costs known only afterwards. If the word is unchanged, it is as if the call had asked for n,
 // unless its turn would have been earlier. n below 0 is 0. All units, or more, give nothing back.
-func (r *Reservation) Keep(n int64) { r.held.keep(n) }
+func (r *Reservation) Keep(n int64) { r.held.end(n) }
+
+// Release ends the reservation and gives back its units in use, those of a policy.InFlight. Units of other
+// limits stay spent. Call it when the work is over, also if it failed. After the units' longest time, or after
+// a Reset, it does nothing. Cancel and Keep release the same units, all of them.
+func (r *Reservation) Release() { r.held.end(math.MaxInt64) }
+
+// Extend lets the units in use of a policy.InFlight begin their longest time anew, for work that takes longer.
+// It does not end the reservation. It returns false, and changes nothing, if the units no longer count, or if
+// they are of another limit.
+func (r *Reservation) Extend() bool {
+	t := r.held.receipt.terms
+	return t != nil && t.inUse != nil && r.held.swap(policy.Occupier.Extend)
+}
 
 // held records a take, to be given back. The zero held holds nothing.
 type held struct {
@@ -86,8 +100,22 @@ type held struct {
 
 func (h *held) starts() policy.Instant { return h.receipt.At + policy.Instant(h.receipt.Wait) }
 
+// end is keep, and then has the line go on if units in use came back.
+func (h *held) end(n int64) {
+	t := h.receipt.terms
+	if h.keep(n); t != nil && t.inUse != nil {
+		h.limiter.wake()
+	}
+}
+
+// keep is Reservation.Keep without regard to the line.
 func (h *held) keep(n int64) {
 	r := h.receipt
+	if r.terms != nil && r.terms.inUse != nil {
+		h.swap(policy.Occupier.Release)
+		h.receipt = receipt{}
+		return
+	}
 	h.receipt = receipt{}
 	n = max(n, 0)
 	if r.terms == nil || n >= r.N {
@@ -143,6 +171,9 @@ func (l *Limiter) Refund(n int64) (d policy.Decision) {
 // Reset forgets all usage, debts and promised turns, and reports whether anything still counted.
 // Calls in line keep their place. Earlier reservations then give nothing back.
 func (l *Limiter) Reset() bool {
+	if t := l.terms.Load(); t != nil && t.inUse != nil {
+		return l.vacate()
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	t := l.terms.Load()

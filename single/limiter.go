@@ -43,7 +43,10 @@ type terms struct {
 	policy   policy.Policy
 	choker   policy.Choker   // nil without this fast path
 	refunder policy.Refunder // nil if the policy cannot give back
-	restorer policy.Restorer // nil if takes have to be remembered, to be given back
+	// remembered is set if takes have to be remembered, to be given back.
+	remembered bool
+
+	inUse *inUse // nil unless units are in use until they are released
 
 	log underway.Log // of reservations and charges; guarded by Limiter.mu
 
@@ -57,7 +60,12 @@ func newTerms(p policy.Policy) *terms {
 	t := &terms{policy: p}
 	t.choker, _ = p.(policy.Choker)
 	t.refunder, _ = p.(policy.Refunder)
-	t.restorer, _ = p.(policy.Restorer)
+	_, restores := p.(policy.Restorer)
+	if o, ok := p.(policy.Occupier); ok {
+		t.inUse = &inUse{occupier: o}
+		t.choker = nil // take looks whether a call is in line
+	}
+	t.remembered = !restores && t.inUse == nil
 	return t
 }
 

@@ -67,12 +67,17 @@ func (l *Limiter) replace(p policy.Policy) error {
 		return err
 	}
 	next := newTerms(p)
+	next.returned.Store(old.returned.Load())
 	old.next.Store(next)
 	for {
-		word := old.word.Load()
+		word, now := old.word.Load(), l.time.now()
 		carried := uint64(0)
 		if word != 0 {
-			carried, _ = relative.Carry(old.policy, word, l.time.now())
+			carried, _ = relative.Carry(old.policy, word, now)
+		}
+		if next.inUse != nil {
+			next.inUse.epoch = old.inUse.epoch + 1
+			next.inUse.rewrites = old.inUse.rewrites.Add(next.inUse.epoch, now, old.policy, relative)
 		}
 		next.word.Store(min(carried, policy.MaxWord))
 		if old.word.CompareAndSwap(word, moved) {

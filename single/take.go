@@ -14,6 +14,7 @@ type request struct {
 	// policy's own.
 	patience  time.Duration
 	notBefore policy.Instant // earliest start of an allowed call; 0 sets no bound
+	inLine    bool           // the call is the head of the line
 	charge    bool           // record -n units even if the limit does not allow them
 }
 
@@ -36,10 +37,17 @@ func (l *Limiter) take(q *request, d *policy.Decision, r *receipt) {
 		*d = policy.Decision{RetryAfter: policy.Never}
 		return
 	}
+	if t.inUse != nil && !q.inLine && q.n != 0 && l.hasWaiters() {
+		*d = l.refusal(q.n)
+		return
+	}
 	now := l.time.now()
 	for {
 		returned := t.returned.Load()
 		word := t.word.Load()
+		if t.inUse != nil {
+			returned = t.returned.Load() // after the word: see Limiter.vacate
+		}
 		if word == moved {
 			t = l.after(t)
 			continue

@@ -66,6 +66,9 @@ func (l *Limiter) refusal(n int64) policy.Decision {
 	if d.Allowed {
 		d = l.probe(0, noDelay) // it has taken nothing
 		d.RetryAfter = 1        // others are before it
+		if l.terms.Load().inUse != nil {
+			d.RetryAfter = max(d.ResetAfter, 1)
+		}
 	}
 	d.Allowed = false
 	return d
@@ -88,7 +91,7 @@ func (l *Limiter) acquire(
 	if ctx.Err() != nil {
 		return 0, waitline.Cancelled(ctx)
 	}
-	if lines := l.lines.Load(); lines == nil || !lines.Has(struct{}{}) {
+	if !l.hasWaiters() {
 		l.reserve(&request{n: n, patience: noDelay}, d, h) // no call waits
 	} else {
 		*d = l.probe(0, noDelay)
@@ -102,7 +105,7 @@ func (l *Limiter) acquire(
 		return 0, nil
 	case d.RetryAfter == policy.Never:
 		return 0, l.never(n, d)
-	case d.RetryAfter > patience:
+	case d.RetryAfter > patience && (patience == 0 || l.terms.Load().inUse == nil):
 		return 0, fmt.Errorf("%w: %v to wait, %v at the most", ErrDeadline, d.RetryAfter, patience)
 	}
 	w := &waiter{limiter: l, n: n}
@@ -118,6 +121,11 @@ func (l *Limiter) never(n int64, d *policy.Decision) error {
 		return fmt.Errorf("%w: the Limiter has no policy, as New did not make it", ErrNever)
 	}
 	return fmt.Errorf("%w: %d of at most %d", ErrNever, n, d.Limit)
+}
+
+func (l *Limiter) hasWaiters() bool {
+	lines := l.lines.Load()
+	return lines != nil && lines.Has(struct{}{})
 }
 
 // line returns the line, made for the first call that waits.
@@ -185,7 +193,7 @@ func (w *waiter) Alike(waitline.Call[standing]) bool { return true }
 func (w *waiter) Take(patience time.Duration, notBefore int64) waitline.Answer {
 	var d policy.Decision
 	var h held
-	w.limiter.reserve(&request{n: w.n, patience: patience, notBefore: policy.Instant(notBefore)}, &d, &h)
+	w.limiter.reserve(&request{n: w.n, patience: patience, notBefore: policy.Instant(notBefore), inLine: true}, &d, &h)
 	switch {
 	case d.Allowed:
 		w.taken, w.held = d, h
@@ -197,6 +205,12 @@ func (w *waiter) Take(patience time.Duration, notBefore int64) waitline.Answer {
 }
 
 func (w *waiter) GiveBack() { w.held.keep(0) }
+
+// AwaitsRelease implements waitline.Releaser.
+func (w *waiter) AwaitsRelease() bool {
+	t := w.limiter.terms.Load()
+	return t != nil && t.inUse != nil
+}
 
 func (w *waiter) Refusal(verdict waitline.Verdict) error {
 	s, now := w.limiter.standing()

@@ -4,6 +4,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/ral-limiter/ral/internal/core/rewrites"
 	"github.com/ral-limiter/ral/internal/core/shape"
 	"github.com/ral-limiter/ral/policy"
 )
@@ -38,8 +39,8 @@ type Terms struct {
 	by       *Change         // the change that made these terms; nil for the first terms
 	// Occupier is nil if the policy is none. Here it moves no field that each call reads.
 	Occupier policy.Occupier
-	// rewrites are the latest changes that translated words of an Occupier, oldest first.
-	rewrites []rewrite
+	// Rewrites are the changes that translated words of an Occupier.
+	Rewrites rewrites.Log
 	// left tells in which slots of the nursery a key has left since these terms were made: see
 	// View.Successor. The first terms have none.
 	left []atomic.Bool
@@ -89,42 +90,6 @@ func (t *Terms) State(word uint64) (state uint64, ok bool) {
 	// Left under the policy before. Change has checked that both are of the same family.
 	state, _ = t.relative.Carry(t.before, state, t.since)
 	return min(state, policy.MaxWord), true
-}
-
-// rewrite is a change of policy that translated words.
-type rewrite struct {
-	epoch  uint64 // of the terms that it made
-	since  policy.Instant
-	before policy.Policy
-	to     policy.Relative
-}
-
-// maxRewrites bounds the changes for which units in use are followed.
-const maxRewrites = 64
-
-// addRewrite appends the change that made these terms, if it translates words that units in use are found
-// by.
-func (t *Terms) addRewrite(last []rewrite) {
-	t.rewrites = last
-	if t.Occupier == nil || t.relative.Reads(t.before) {
-		return
-	}
-	last = last[max(0, len(last)-maxRewrites+1):]
-	t.rewrites = append(last[:len(last):len(last)], rewrite{t.Epoch, t.since, t.before, t.relative})
-}
-
-// Carried translates the state that a take left under the terms of that epoch, as the key's word has been
-// translated since. It returns 0 if the take's units no longer count, or if that is uncertain.
-func (t *Terms) Carried(state, epoch uint64) uint64 {
-	if n := len(t.rewrites); n == maxRewrites && epoch < t.rewrites[0].epoch-1 {
-		return 0
-	}
-	for i := range t.rewrites {
-		if r := &t.rewrites[i]; r.epoch > epoch && state != 0 {
-			state, _ = r.to.Carry(r.before, state, r.since)
-		}
-	}
-	return state
 }
 
 // Current reports whether a word was left under these terms.
@@ -203,7 +168,9 @@ func (t *Table[K]) Change(c *Change) {
 		t.stepPoint("change: begun")
 		next := newTerms(c.policy, now.EpochBit^epochBit, now.Policy, c)
 		next.Epoch, next.since, next.left = now.Epoch+1, c.now, make([]atomic.Bool, len(t.nursery))
-		next.addRewrite(now.rewrites)
+		if next.Rewrites = now.Rewrites; next.Occupier != nil {
+			next.Rewrites = next.Rewrites.Add(next.Epoch, next.since, next.before, next.relative)
+		}
 		t.terms.Store(next)
 		t.fault("change: made")
 		t.Recover()

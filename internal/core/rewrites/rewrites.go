@@ -1,0 +1,42 @@
+// Package rewrites follows the units in use of a take through changes of policy, which rewrite words.
+package rewrites
+
+import "github.com/ral-limiter/ral/policy"
+
+// Log holds the latest changes that rewrote words of a policy.Occupier, oldest first. It is immutable. The zero
+// Log holds no change.
+type Log []rewrite
+
+type rewrite struct {
+	epoch  uint64 // of the policy from the change on
+	since  policy.Instant
+	before policy.Policy
+	to     policy.Relative
+}
+
+// maxChanges bounds the changes for which units in use are followed.
+const maxChanges = 64
+
+// Add returns the log with one change more, to the policy of that epoch at the instant since. A change that
+// leaves words as they are is not added.
+func (l Log) Add(epoch uint64, since policy.Instant, before policy.Policy, to policy.Relative) Log {
+	if to.Reads(before) {
+		return l
+	}
+	l = l[max(0, len(l)-maxChanges+1):]
+	return append(l[:len(l):len(l)], rewrite{epoch, since, before, to})
+}
+
+// Carried translates the word that a take left under the policy of that epoch, as the key's word has been
+// translated since. It returns 0 if the take's units no longer count, or if that is uncertain.
+func (l Log) Carried(word, epoch uint64) uint64 {
+	if len(l) == maxChanges && epoch < l[0].epoch-1 {
+		return 0
+	}
+	for i := range l {
+		if r := &l[i]; r.epoch > epoch && word != 0 {
+			word, _ = r.to.Carry(r.before, word, r.since)
+		}
+	}
+	return word
+}

@@ -1,0 +1,173 @@
+package single
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/limits"
+	"github.com/ral-limiter/ral/policy"
+)
+
+func inFlight(n int64, longest time.Duration) policy.Policy {
+	return policy.Must(policy.InFlight(n, longest))
+}
+
+// Promise: `Release`, `Cancel`, `Keep` and a grant's `Settle` give back all units in use, once, and `Extend` keeps them.
+func TestReleaseGivesBackUnitsInUse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := MustNew(policy.InFlight(2, time.Minute))
+		for _, end := range []func(r *Reservation){(*Reservation).Release, (*Reservation).Cancel, func(r *Reservation) { r.Keep(2) }} {
+			r := l.Reserve(2, time.Hour)
+			require.True(t, r.Allowed)
+			assert.False(t, l.Choke())
+			time.Sleep(45 * time.Second)
+			require.True(t, r.Extend())
+			time.Sleep(45 * time.Second)
+			assert.False(t, l.Choke(), "extended")
+			end(&r)
+			assert.EqualValues(t, 2, l.Peek(0).Remaining)
+			other := l.Reserve(1, 0)
+			end(&r)
+			assert.False(t, r.Extend(), "it has ended")
+			assert.EqualValues(t, 1, l.Peek(0).Remaining, "a second end took another call's unit")
+			other.Release()
+		}
+		for used := range int64(4) {
+			g, err := l.Hold(t.Context(), limits.Call[struct{}]{N: 2})
+			require.NoError(t, err)
+			require.NoError(t, g.Settle(t.Context(), used))
+			assert.EqualValues(t, 2, l.Peek(0).Remaining, "settled with %d", used)
+		}
+		g, err := l.Hold(t.Context(), limits.Call[struct{}]{N: 2})
+		require.NoError(t, err)
+		require.NoError(t, g.Release(t.Context()))
+		assert.EqualValues(t, 2, l.Peek(0).Remaining)
+		late := l.Reserve(2, 0)
+		time.Sleep(2 * time.Minute)
+		require.True(t, l.Choke(), "units end by themselves")
+		late.Release()
+		assert.EqualValues(t, 1, l.Peek(0).Remaining, "a late release took another call's unit")
+	})
+}
+
+// Promise: A release counts after changes of the limit, and frees no other unit after a `Reset`.
+func TestReleaseAfterChanges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := MustNew(policy.InFlight(4, time.Minute))
+		first, second := l.Reserve(3, 0), l.Reserve(1, 0)
+		for _, p := range []policy.Policy{inFlight(2, time.Minute), inFlight(5, time.Hour), inFlight(500, time.Minute), inFlight(4, time.Minute)} {
+			time.Sleep(20 * time.Second) // units of another longest time count from the change
+			require.NoError(t, l.SetPolicy(p))
+			assert.EqualValues(t, max(p.Limit()-4, 0), l.Peek(0).Remaining, p)
+		}
+		first.Release()
+		assert.EqualValues(t, 3, l.Peek(0).Remaining)
+		assert.True(t, l.Reset())
+		third := l.Reserve(4, 0)
+		require.True(t, third.Allowed)
+		require.NoError(t, l.SetPolicy(inFlight(4, time.Hour)))
+		second.Release()
+		assert.Zero(t, l.Peek(0).Remaining)
+		assert.True(t, l.Reset())
+		fourth := l.Reserve(4, 0)
+		third.Release()
+		assert.Zero(t, l.Peek(0).Remaining)
+		fourth.Release()
+		assert.EqualValues(t, 4, l.Peek(0).Remaining)
+	})
+}
+
+// Promise: Calls wait for units in use in the order of arrival, and a call that does not wait passes none.
+func TestLineForUnitsInUse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := MustNew(policy.InFlight(2, time.Minute))
+		wait := func(n int64, patience time.Duration) chan *Reservation {
+			done := make(chan *Reservation, 1)
+			go func() {
+				r, err := l.Acquire(t.Context(), n, patience)
+				assert.Equal(t, r.Allowed, err == nil)
+				done <- &r
+			}()
+			synctest.Wait()
+			return done
+		}
+		held := l.Reserve(1, 0)
+		both, one := wait(2, time.Second), wait(1, time.Hour)
+		assert.Equal(t, 2, l.Explain().Waiting)
+		assert.False(t, l.Choke())
+		assert.False(t, l.Take(1).Allowed)
+		assert.Positive(t, l.Take(1).RetryAfter)
+		r := l.Reserve(1, time.Hour)
+		assert.False(t, r.Allowed)
+		_, err := l.Acquire(t.Context(), 1, 0)
+		assert.ErrorIs(t, err, ErrDeadline)
+		_, err = l.Acquire(t.Context(), 3, time.Hour)
+		assert.ErrorIs(t, err, ErrNever)
+		held.Release()
+		synctest.Wait()
+		first := <-both
+		require.True(t, first.Allowed)
+		assert.Empty(t, one)
+		impatient := wait(1, time.Second)
+		time.Sleep(time.Second)
+		assert.False(t, (<-impatient).Allowed)
+		first.Cancel()
+		second := <-one
+		require.True(t, second.Allowed)
+		second.Release()
+		assert.EqualValues(t, 2, l.Peek(0).Remaining)
+
+		// What makes room otherwise.
+		for _, makesRoom := range []func(){
+			func() { assert.True(t, l.Reset()) },
+			func() { assert.NoError(t, l.SetPolicy(inFlight(4, time.Minute))) },
+			func() { time.Sleep(2 * time.Minute) },
+		} {
+			require.Positive(t, l.Reserve(l.Peek(0).Remaining, 0).Limit)
+			waiting := wait(1, time.Hour)
+			assert.Empty(t, waiting)
+			makesRoom()
+			time.Sleep(10 * time.Millisecond)
+			synctest.Wait()
+			require.Len(t, waiting, 1)
+		}
+	})
+}
+
+// Never more units are in use than the limit, and none at the end, whatever calls overlap.
+func TestUnitsInUseAreExact(t *testing.T) {
+	const limit = 3
+	l := MustNew(policy.InFlight(limit, time.Hour))
+	var all sync.WaitGroup
+	inUse := make(chan struct{}, limit)
+	for i := range 8 {
+		all.Go(func() {
+			for range 2000 {
+				var r Reservation
+				if i%2 == 0 {
+					r, _ = l.Acquire(context.Background(), 1, time.Hour)
+				} else {
+					r = l.Reserve(1, 0)
+				}
+				if !r.Allowed {
+					continue
+				}
+				select {
+				case inUse <- struct{}{}:
+					<-inUse
+				default:
+					assert.Fail(t, "more than the limit were in use")
+				}
+				r.Release()
+			}
+		})
+	}
+	all.Wait()
+	assert.EqualValues(t, limit, l.Peek(0).Remaining)
+}

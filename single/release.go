@@ -1,0 +1,69 @@
+package single
+
+import (
+	"github.com/ral-limiter/ral/internal/core/rewrites"
+	"github.com/ral-limiter/ral/policy"
+)
+
+// This file releases units in use, of a policy.Occupier, and extends them.
+
+// inUse is the part of terms for units in use.
+type inUse struct {
+	occupier policy.Occupier
+	epoch    uint64       // the number of policies before these terms
+	rewrites rewrites.Log // the changes that translated words
+}
+
+// change is Occupier.Release or Occupier.Extend.
+type change func(o policy.Occupier, word, taken uint64, now policy.Instant, n int64) (next uint64, ok bool)
+
+// swap makes a change of the word. It returns false, and changes nothing, if the units no longer count.
+func (h *held) swap(change change) (ok bool) {
+	l, r := h.limiter, h.receipt
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	t := l.terms.Load()
+	taken := t.inUse.rewrites.Carried(r.After, r.terms.inUse.epoch)
+	if taken == 0 || t.returned.Load() != r.Returned {
+		return false
+	}
+	for {
+		word := t.word.Load()
+		now := l.time.now()
+		next, ok := change(t.inUse.occupier, word, taken, now, r.N)
+		if !ok {
+			return false
+		}
+		if t.word.CompareAndSwap(word, next) {
+			h.receipt.terms, h.receipt.After, h.receipt.At = t, next, now
+			return true
+		}
+	}
+}
+
+// vacate is Reset for units in use. terms.returned counts the resets, and so names the generation of the
+// word: a release of another generation takes nothing. A take that comes between the count and the swap makes
+// the swap fail, so that it is of a generation before the last count.
+func (l *Limiter) vacate() (used bool) {
+	defer l.wake()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	t := l.terms.Load()
+	for {
+		word, now := t.word.Load(), l.time.now()
+		if word == 0 {
+			return false
+		}
+		t.returned.Add(1)
+		if t.word.CompareAndSwap(word, t.inUse.occupier.Vacate(word, now)) {
+			return t.policy.FreshAt(word) > now
+		}
+	}
+}
+
+// wake has the first call in line look again. Call it without Limiter.mu.
+func (l *Limiter) wake() {
+	if lines := l.lines.Load(); lines != nil {
+		lines.Wake(struct{}{})
+	}
+}
