@@ -130,7 +130,7 @@ func TestVanishedClientIsInUseUntilItsHandlerReturns(t *testing.T) {
 		bothWays(t, func(t *testing.T, o Options, _ func() []Served) {
 			a, gone, goOn := oneAtOnce(t, o), make(chan bool), make(chan bool)
 			a.serve(t, http2, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				assert.NoError(t, http.NewResponseController(w).Flush())
+				_ = http.NewResponseController(w).Flush() // the client may have gone before it returns
 				<-r.Context().Done()
 				gone <- true
 				<-goOn
