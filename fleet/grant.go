@@ -55,6 +55,9 @@ func (settler) Settle(ctx context.Context, state limits.GrantState, used int64) 
 	return r.change(ctx, back)
 }
 
+// Lost is Reservation.Lost, for limits.Grant.
+func (settler) Lost(state limits.GrantState) <-chan struct{} { return state.Ref.(*granted).Lost() }
+
 // under returns the limit by which the units were taken, though the key's may have changed.
 func (r *granted) under() policy.Policy { return r.ask.terms.limit.Policy() }
 

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -15,6 +17,7 @@ import (
 	"github.com/ral-limiter/ral/fleet/internal/slots"
 	"github.com/ral-limiter/ral/fleet/internal/store"
 	"github.com/ral-limiter/ral/fleet/internal/storetest"
+	"github.com/ral-limiter/ral/httplimit"
 	"github.com/ral-limiter/ral/internal/testkit/must"
 	"github.com/ral-limiter/ral/internal/testkit/testenv"
 	"github.com/ral-limiter/ral/limits"
@@ -181,6 +184,48 @@ func TestCutOffServerGivesUpItsUnits(t *testing.T) {
 			require.NoError(t, held[1+i].Release(t.Context()))
 		}
 		require.EqualValues(t, 3, take(t, all[0], "a", 0).Remaining)
+	})
+}
+
+// Promise: The context of an HTTP request ends with limits.ErrLost if its server loses the request's units in flight.
+func TestLostUnitsEndARequest(t *testing.T) {
+	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
+		c := on(redis, inFlightOf(1, time.Hour))
+		c.Outage = FallbackClosed
+		all, cut := openSeverable(t, redis, c, 1)
+		rate := open(t, via(all[0], funnel(9, 1, time.Hour)))
+		trial := must.Get(limits.NewTrial(limits.TrialConfig[string]{Live: all[0], Candidate: rate}))
+		key := func(r *http.Request) string { return r.URL.Path }
+		slot, rated := httplimit.Limit[string]{Name: "slot", Limiter: all[0], Key: key}, httplimit.Limit[string]{Name: "rate", Limiter: rate, Key: key}
+		tried := httplimit.Limit[string]{Name: "tried", Limiter: trial, Key: key}
+		for name, by := range map[string][]httplimit.AnyLimit{"alone": {slot}, "beside a rate": {slot, rated}, "tried": {tried}} {
+			ended := make(chan error, 1)
+			handler := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				<-r.Context().Done()
+				ended <- context.Cause(r.Context())
+			})
+			served := must.Get(httplimit.NewAll(httplimit.Options{}, by...)).Handler(handler)
+			ctx, cancel := context.WithCancel(t.Context())
+			serve := func() {
+				served.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(ctx, http.MethodGet, "/"+name[:1], nil))
+			}
+			go serve()
+			synctest.Wait()
+			time.Sleep(3 * all[0].config.Term)
+			require.Empty(t, ended, name)
+			cut[0].Store(true)
+			require.ErrorIs(t, <-ended, limits.ErrLost, name)
+			cut[0].Store(false)
+			eventually(t, func() bool { return all[0].Health() == nil }, "it is back")
+			time.Sleep(all[0].config.Term) // its unit leaves Redis
+			go serve()
+			synctest.Wait()
+			require.EqualValues(t, 1, all[0].Stats().HeldUnits, name)
+			cancel()
+			require.ErrorIs(t, <-ended, context.Canceled, "%s: its client went", name)
+			synctest.Wait()
+			require.Zero(t, all[0].Stats().HeldUnits, name)
+		}
 	})
 }
 

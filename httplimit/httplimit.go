@@ -213,6 +213,7 @@ func (m *Middleware) carryOut(
 
 // serveHeld is carryOut for a request whose units are held. They are settled when next is done, hijacked or not.
 // Without a Charge, and if a function of the options panics before next is called, units in use come back alone.
+// If a fleet loses them meanwhile, the context of the request ends with limits.ErrLost.
 func (m *Middleware) serveHeld(
 	w http.ResponseWriter, r *http.Request, next http.Handler, v *result, quotas []quota, s admission.Settlement,
 ) {
@@ -229,6 +230,10 @@ func (m *Middleware) serveHeld(
 		}
 	}()
 	r = m.tellVerdict(w, r, v, quotas)
+	if ctx, end := admission.UntilLost(r.Context(), s); end != nil {
+		defer end()
+		r = r.WithContext(ctx)
+	}
 	if !m.control.Charges() {
 		next.ServeHTTP(w, r)
 		return

@@ -457,6 +457,17 @@ func (o *Outcome) sums(used []int64) []int64 {
 	return sums
 }
 
+// Lost returns the channels of its grants that can lose units in use: see Grant.Lost. Call it before the outcome
+// ends.
+func (o *Outcome) Lost() (all []<-chan struct{}) {
+	for i := range o.grants {
+		if lost := o.grants[i].Lost(); lost != nil {
+			all = append(all, lost)
+		}
+	}
+	return all
+}
+
 // Release ends the outcome and gives back its units in use, those of a policy.InFlight: see Grant.Release. All
 // grants are released; the error is the first failure.
 func (o *Outcome) Release(ctx context.Context) (err error) {

@@ -196,6 +196,21 @@ func (g *Grant) Cancel(ctx context.Context) error { return g.Settle(ctx, 0) }
 // stay spent. The error is as for Settle.
 func (g *Grant) Release(ctx context.Context) error { return g.end(ctx, AllUsed) }
 
+// Lost returns a channel that is closed if the limiter gives up the grant's units in use before they are
+// released, since it may have admitted another call in their place: the call should end. It is nil for a grant
+// that cannot lose its units. Call it before the grant ends.
+func (g *Grant) Lost() <-chan struct{} {
+	if loser, ok := g.State.Settler.(interface {
+		Lost(state GrantState) <-chan struct{}
+	}); ok {
+		return loser.Lost(g.State)
+	}
+	return nil
+}
+
+// ErrLost is the cause of a context that ended because units in use were lost: see [Grant.Lost].
+var ErrLost = errors.New("ral: units in use were lost, and may be in use by another call")
+
 // AllUsed is the argument of [Settler] for a grant whose units were all used, however many there are.
 const AllUsed = -1
 
@@ -218,5 +233,7 @@ type GrantState struct {
 type Settler interface {
 	// Settle ends the grant with so many units used: 0 or more, or AllUsed. Units in use are released in any
 	// case, and never charged. It is called once.
+	//
+	// A Settler whose units in use can be lost also has Lost(state GrantState) <-chan struct{}, for Grant.Lost.
 	Settle(ctx context.Context, state GrantState, used int64) error
 }

@@ -202,3 +202,8 @@ func (t trialSettler[K]) Settle(ctx context.Context, state GrantState, used int6
 	}
 	return both.live.end(ctx, used)
 }
+
+// Lost is of the live limiter's units.
+func (t trialSettler[K]) Lost(state GrantState) <-chan struct{} {
+	return state.Ref.(*trialHeld).live.Lost()
+}

@@ -97,8 +97,30 @@ type Settlement interface {
 	holds() uint8
 	// cost returns the units that the limit at that index holds.
 	cost(index int) int64
+	// lost returns the channels of units in use that can be lost: see limits.Grant.Lost.
+	lost() []<-chan struct{}
 	// settle charges each limit's used units, or asTaken. It reports whether that is sure to count.
 	settle(ctx context.Context, used [MaxLimits]int64) bool
+}
+
+// UntilLost returns a context that ends with limits.ErrLost if units in use of the settlement are lost. It
+// returns nil if they cannot be lost. Otherwise end must be called when the request is done.
+func UntilLost(ctx context.Context, s Settlement) (until context.Context, end context.CancelFunc) {
+	all := s.lost()
+	if len(all) == 0 {
+		return nil, nil
+	}
+	until, cancel := context.WithCancelCause(ctx)
+	for _, lost := range all {
+		go func() {
+			select {
+			case <-lost:
+				cancel(limits.ErrLost)
+			case <-until.Done():
+			}
+		}()
+	}
+	return until, func() { cancel(nil) }
 }
 
 // asTaken stands for the units taken, however many there are. Those in use come back.
@@ -491,6 +513,16 @@ func (t *grantTaken[R, S]) cost(index int) int64 {
 		return t.enforced.cost(index)
 	}
 	return t.n
+}
+
+func (t *grantTaken[R, S]) lost() (all []<-chan struct{}) {
+	if t.enforced != nil {
+		all = t.enforced.lost()
+	}
+	if lost := t.Grant.Lost(); lost != nil && t.tried == nil {
+		all = append(all, lost)
+	}
+	return all
 }
 
 func (t *grantTaken[R, S]) settle(ctx context.Context, used [MaxLimits]int64) (sure bool) {

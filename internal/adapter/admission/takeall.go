@@ -189,6 +189,8 @@ type enginesTaken struct {
 	charges []func(used int64) // by claim; nil if nothing is charged afterwards
 }
 
+func (t *enginesTaken) lost() []<-chan struct{} { return nil }
+
 func (t *enginesTaken) holds() uint8 { return bitsOf(t.claims.limits[:len(t.charges)]) }
 
 func (t *enginesTaken) cost(index int) int64 { return t.claims.costs[index] }
@@ -286,6 +288,8 @@ type taken struct {
 }
 
 func (t *taken) cost(index int) int64 { return t.claims.costs[index] }
+
+func (t *taken) lost() []<-chan struct{} { return t.out.Lost() }
 
 func (t *taken) holds() uint8 { return bitsOf(t.claims.limits[:t.claims.n]) }
 
