@@ -29,12 +29,14 @@ func TestCluster(t *testing.T) {
 	keys := keysOf(t, cluster, 20)
 	for name, test := range map[string]func(t *testing.T, cluster []*redistest.Server, lines []*redistest.Line, keys [][]string){
 		"breaker of a node": breakerOfANode, "leases of a node": leasesOfANode, "part is away": partOfAClusterIsAway, "blocks": blocksInACluster,
-		"in flight": inFlightInACluster,
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubbleOfAll(t, cluster, func(t *testing.T, lines []*redistest.Line) { test(t, cluster, lines, keys) })
 		})
 	}
+	t.Run("in flight", func(t *testing.T) {
+		inBubbleOfAll(t, cluster, func(t *testing.T, lines []*redistest.Line) { inFlightInACluster(t, lines, keys) })
+	})
 }
 
 func slotOf(t *testing.T, cluster []*redistest.Server, name string) int64 {
@@ -216,7 +218,7 @@ func blocksInACluster(t *testing.T, _ []*redistest.Server, lines []*redistest.Li
 
 // A limit in flight has all its keys on one node of a cluster, of its Tag or its Name. So one script takes its
 // units and those of a rate only if they have the same Tag.
-func inFlightInACluster(t *testing.T, _ []*redistest.Server, lines []*redistest.Line, keys [][]string) {
+func inFlightInACluster(t *testing.T, lines []*redistest.Line, keys [][]string) {
 	for _, tag := range []string{"", "tag"} {
 		c := overAll(lines, inFlightOf(2, time.Hour))
 		c.Tag = tag
