@@ -84,7 +84,7 @@ func runs() (greedy, patient []run) {
 			windows = append(windows, run{policy.Must(policy.FixedWindow(limit, per)), 0, 200 * limit, big.NewRat(int64(per), limit), 100, 100 * time.Microsecond, max(limit/10, 1)})
 		}
 	}
-	for _, per := range []time.Duration{7, 1000, time.Millisecond, time.Second + 1, time.Hour} {
+	for _, per := range []time.Duration{1007, 2000, time.Millisecond, time.Second + 1, time.Hour} {
 		for _, limit := range []int64{1, 2, 3} {
 			windows = append(windows, run{policy.Must(policy.SlidingWindow(limit, per)), 10 * limit, 300 * limit, big.NewRat(int64(per), limit), 0, 0, 1})
 		}

@@ -114,7 +114,9 @@ const (
 // # Giving back
 //
 // A refund gives back the price of a take, except for rounding up twice. If nothing is stored,
-// units come back at the usual price. If nothing is owed, nothing comes back. The key stays as warm
+// units come back at the usual price. If nothing is owed, nothing comes back. Refund does not know how
+// warm the key was when its units were taken: units of a warm key that are refunded when it is cold
+// come back at the price of a cold key, up to coldFactor times what they cost. The key stays as warm
 // as it was, also when a take is undone: a colder key would charge later calls more, and so refuse
 // calls because of the give-back. From then on the key cools as any key that owes nothing. So a call
 // that comes much later may find it colder than a key that would still have paid. A later take is priced and starts once the take before it is

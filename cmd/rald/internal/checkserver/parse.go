@@ -233,12 +233,12 @@ func (p *parser) readTrusted(m map[string]configfile.Place) {
 	if len(list) == 0 {
 		p.Fault(place, "1 or more addresses or prefixes of proxies are accepted")
 	}
-	for _, at := range list {
-		prefix, ok := p.prefix(at, "the address of a proxy")
+	for _, proxy := range list {
+		prefix, ok := p.prefix(proxy, "the address of a proxy")
 		switch {
 		case !ok:
 		case clientaddr.IsTooWide(prefix):
-			p.Fault(at, "%.80q has clients' addresses, and a client that is trusted chooses its address: networks of 7 bits or more are accepted", at.Text())
+			p.Fault(proxy, "%.80q has clients' addresses, and a client that is trusted chooses its address: networks of 7 bits or more are accepted", proxy.Text())
 		default:
 			p.trusted = append(p.trusted, prefix)
 		}
