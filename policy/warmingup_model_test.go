@@ -160,7 +160,7 @@ var warmingUpLimits = []struct {
 
 	{1, year, year, 3},
 	{1, longestPatience, longestPatience, 1},
-	{1, 16, 1, 1},
+	{1000, 16_000, 1, 1},
 	{62_500_000, time.Second, 10, 1},
 	{1, time.Second, 1, 2},
 	{1, time.Second, time.Millisecond, 1e6},
