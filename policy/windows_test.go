@@ -50,7 +50,7 @@ func TestSlidingWindowDepartsNoFurther(t *testing.T) {
 	rng := rand.New(rand.NewPCG(9, 10))
 	var lessThanLog, moreThanLog, lessThanRing, moreThanRing bool
 	for range 3000 / raceFactor {
-		limit, per := 1+rng.Int64N(12), 10*(1+rng.Int64N(100)>>rng.UintN(5))
+		limit, per := 1+rng.Int64N(12), 1000*(1+rng.Int64N(100)>>rng.UintN(5))
 		if limit >= 1<<slidingFigures(time.Duration(per)) {
 			continue
 		}

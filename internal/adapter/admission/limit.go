@@ -106,10 +106,15 @@ type Settlement interface {
 // UntilLost returns a context that ends with limits.ErrLost if units in use of the settlement are lost. It
 // returns nil if they cannot be lost. Otherwise end must be called when the request is done.
 func UntilLost(ctx context.Context, s Settlement) (until context.Context, end context.CancelFunc) {
-	all := s.lost()
-	if len(all) == 0 {
-		return nil, nil
+	if all := s.lost(); len(all) != 0 {
+		return untilClosed(ctx, all)
 	}
+	return nil, nil
+}
+
+// untilClosed is UntilLost for the channels of units. Its variables are on the heap, so that it is a function of
+// its own.
+func untilClosed(ctx context.Context, all []<-chan struct{}) (context.Context, context.CancelFunc) {
 	until, cancel := context.WithCancelCause(ctx)
 	for _, lost := range all {
 		go func() {
