@@ -97,7 +97,7 @@ func TestBudgetsOfMillions(t *testing.T) {
 	plain := open[string](t, Config{Policy: config.Policy, Clock: hand.Now})
 	plain.Take("key", 480_000_000)
 	require.NoError(t, plain.SetPolicy(parsed(t, "window 4000M/30d")))
-	assert.EqualValues(t, 3_520_000_000, plain.Peek("key", 0).Remaining)
+	assert.Equal(t, int64(3_520_000_000), plain.Peek("key", 0).Remaining)
 	require.NoError(t, plain.SetPolicy(parsed(t, "window 2M/30d")))
 	assert.Zero(t, plain.Peek("key", 0).Remaining, "as full as its word can tell")
 	assert.True(t, plain.Take("another", 2_000_000).Allowed)
