@@ -33,11 +33,16 @@ type Options struct {
 }
 
 type Progress struct {
-	Workload  string        // empty at the end
-	CPU       int           // GOMAXPROCS
-	Contender string        // empty if the step is about none
-	Round     int           // from 1; 0 for the steps before the rounds
-	Total     time.Duration // of the run, by estimate
+	// Workload is empty at the end of a run.
+	Workload string
+	// CPU is GOMAXPROCS.
+	CPU int
+	// Contender is empty if the step is about none.
+	Contender string
+	// Round is counted from 1. It is 0 for the steps before the rounds.
+	Round int
+	// Total is the estimated time of the run.
+	Total time.Duration
 }
 
 func (o Options) complete() (Options, error) {

@@ -23,11 +23,15 @@ type schedule struct {
 
 type step struct {
 	contender string
-	cost      time.Duration // by estimate
-	do        func() error
-	spare     bool // of a spare contender
-	round     int  // from 1; 0 before the rounds
-	first     bool // the first step of a round after the first
+	// cost is the estimated time of the step.
+	cost time.Duration
+	do   func() error
+	// spare is set if the contender is a spare one.
+	spare bool
+	// round is counted from 1. It is 0 before the rounds.
+	round int
+	// first is set in the first step of each round after the first round.
+	first bool
 }
 
 // Order returns the order of n contenders in a round, from 0 on. Each begins a contender further
@@ -52,10 +56,14 @@ type turn struct {
 
 // Estimated costs, measured on two quiet cores of an Intel Xeon.
 const (
-	newKeyCost  = 500 * time.Nanosecond // opening a key: the mean processor time of the nearest peers
-	slowKeyCost = 30 * time.Microsecond // opening a key with a slow contender
-	prepareCost = 100 * time.Nanosecond // making a key's name
-	turnCost    = 10 * time.Millisecond // a garbage collection, and the rest of a turn
+	// newKeyCost is the time to open a key: the mean processor time of the nearest peers.
+	newKeyCost = 500 * time.Nanosecond
+	// slowKeyCost is the time to open a key with a slow contender.
+	slowKeyCost = 30 * time.Microsecond
+	// prepareCost is the time to make a key's name.
+	prepareCost = 100 * time.Nanosecond
+	// turnCost is the time of a garbage collection and of the rest of a turn.
+	turnCost = 10 * time.Millisecond
 )
 
 func (s *schedule) keyCost(t *turn) time.Duration {

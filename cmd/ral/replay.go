@@ -212,7 +212,7 @@ func (c *condition) allows(all int64) int64 {
 // rounding is more than the multiplication of a percentage loses.
 const rounding = 1e-6
 
-// resultNotes say what a replay cannot know, and what it gave up.
+// resultNotes name the facts that a replay cannot know, and the keys that it gave up.
 func resultNotes(r *replay.Result) []string {
 	notes := []string{"The log's first requests find keys without debts, since older requests are unknown."}
 	note := func(n int64, format string, args ...any) {

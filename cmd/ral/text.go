@@ -84,7 +84,7 @@ func (v view) fit(height int) view {
 	return v
 }
 
-// verdict tells whether anything is wrong, and with which limit or how many.
+// verdict names the limit that is wrong, or says how many are, or that none is.
 func (v view) verdict() string {
 	var wrong []string
 	for i := range v.overview.Limits {

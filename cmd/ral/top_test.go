@@ -281,7 +281,7 @@ func TestTextFitsTheTerminal(t *testing.T) {
 	assert.Equal(t, 9, strings.Count(v.text(80, 30), "\nr"))
 }
 
-// Promise: `ral top` begins with what is wrong, and never cuts away what ails a limit.
+// Promise: `ral top` begins with the faults of the limits, and never cuts a limit's HEALTH away.
 func TestHealthIsShownInANarrowTerminal(t *testing.T) {
 	v := view{overview: pagejson.Overview{Limits: []pagejson.LimitSummary{
 		{Name: "addresses", Policy: "funnel 1000000, 1000000/h", Figures: map[string]any{"Admitted": 1.0, "Keys": 1000000.0}, Points: []pagejson.Point{{Admitted: 1e5, Refused: 5}}},

@@ -80,7 +80,7 @@ func bounds(c Config) (strict, lenient policy.Policy) {
 		return nil, nil
 	}
 	f := shaped.Shape()
-	// A tick is a sixteenth of a nanosecond, as in Interval. drain is that of a second, rounded up.
+	// A tick is a sixteenth of a nanosecond, as in Interval. drain is the ticks that drain in a second, rounded up.
 	const ticks = 16
 	drain := int64((ticks*uint64(time.Second) + f.Interval - 1) / f.Interval)
 	lenient, err := policy.Funnel(f.Capacity+drain, f.Count, f.Per)

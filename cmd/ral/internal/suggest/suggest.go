@@ -18,7 +18,7 @@ import (
 
 // Config says which limits are considered, in the notation of policy.Parse.
 type Config struct {
-	// Rates are those of funnels, queues and the like, and Periods those of windows.
+	// Funnels, queues and other limits that drain are tried at each of Rates, and windows at each of Periods.
 	Rates, Periods []string
 	// MaxTime is the longest time of a unit in flight.
 	MaxTime string
@@ -43,7 +43,7 @@ type rate struct {
 	second   int64  // the units of a second, at least 1
 }
 
-// New returns a Suggester. The error is that of policy.Parse.
+// New returns a Suggester. The error is as of policy.Parse.
 func New(c Config) (*Suggester, error) {
 	s := &Suggester{config: c}
 	for _, text := range c.Rates {
@@ -102,7 +102,7 @@ type Plan struct {
 	Keys       int64        `json:"keys"`
 	MaxRefused int64        `json:"max_refused_keys"`
 	Limits     []Suggestion `json:"limits"`
-	// Capacities are those of Curve.Refused.
+	// Capacities are the capacities for which Curve.Refused has a count.
 	Capacities []int64 `json:"capacities"`
 	Rates      []Curve `json:"rates"`
 }
@@ -127,7 +127,7 @@ type Curve struct {
 	Refused []int64 `json:"refused_keys"`
 }
 
-// Shares are those of Curve.Quantiles, in thousandths.
+// Shares are the shares of keys for which Curve.Quantiles has a capacity, in thousandths.
 var Shares = [...]int64{500, 900, 990, 999, 1000}
 
 // Result returns the suggestions for each plan. hasDurations reports whether the log tells requests in flight.
