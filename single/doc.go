@@ -17,5 +17,6 @@
 // or goroutines.
 //
 // Start reading at [Limiter.Choke] in limiter.go. take.go raises the word, giveback.go lowers it,
-// setpolicy.go changes the limit, and wait.go has the calls in line.
+// release.go ends the use of units, setpolicy.go changes the limit, standing.go reads the word, and
+// wait.go has the calls in line.
 package single

@@ -92,12 +92,6 @@ func (r *Reservation) Extend() bool {
 	return t != nil && t.inUse != nil && r.held.swap(policy.Occupier.Extend)
 }
 
-// held records a take, to be given back. The zero held holds nothing.
-type held struct {
-	limiter *Limiter
-	receipt receipt
-}
-
 func (h *held) starts() policy.Instant { return h.receipt.At + policy.Instant(h.receipt.Wait) }
 
 // end is keep, and then has the line go on if units in use came back.

@@ -1,32 +1,20 @@
 package single
 
 import (
-	"time"
-
-	"github.com/ral-limiter/ral/internal/core/decide"
 	"github.com/ral-limiter/ral/internal/core/underway"
 	"github.com/ral-limiter/ral/policy"
-)
-
-type request struct {
-	n int64
-	// patience bounds how late an allowed call may start. noDelay refuses any delay, even a
-	// policy's own.
-	patience  time.Duration
-	notBefore policy.Instant // earliest start of an allowed call; 0 sets no bound
-	inLine    bool           // the call is the head of the line
-	charge    bool           // record -n units even if the limit does not allow them
-}
-
-const (
-	noDelay = decide.NoDelay // start at once or not at all
-	forever = policy.Never   // wait until the context ends
 )
 
 // receipt records a take's effect on the word. The zero receipt recorded nothing.
 type receipt struct {
 	terms *terms
 	underway.Taken
+}
+
+// held records a take, to be given back. The zero held holds nothing.
+type held struct {
+	limiter *Limiter
+	receipt receipt
 }
 
 // take answers q in d, records allowed units, and fills a non-nil r. It is the only loop that
@@ -70,12 +58,4 @@ func (l *Limiter) take(q *request, d *policy.Decision, r *receipt) {
 		}
 		// Another call was faster. Decide again, at the same instant.
 	}
-}
-
-// decide answers q under the terms in d, and returns the next word if allowed.
-func (q *request) decide(t *terms, word uint64, now policy.Instant, d *policy.Decision) (next uint64) {
-	if q.charge {
-		return decide.Refund(t.policy, t.refunder, word, now, q.n, d)
-	}
-	return decide.Take(t.policy, word, now, q.n, q.patience, q.notBefore, d)
 }

@@ -61,29 +61,6 @@ func (l *Limiter) Acquire(ctx context.Context, n int64, patience time.Duration) 
 	return r, err
 }
 
-func (l *Limiter) refusal(n int64) policy.Decision {
-	d := l.probe(n, noDelay)
-	if d.Allowed {
-		d = l.probe(0, noDelay) // it has taken nothing
-		d.RetryAfter = 1        // others are before it
-		if l.terms.Load().inUse != nil {
-			d.RetryAfter = max(d.ResetAfter, 1)
-		}
-	}
-	d.Allowed = false
-	return d
-}
-
-func (l *Limiter) probe(n int64, patience time.Duration) (d policy.Decision) {
-	if s, now := l.standing(); s.terms == nil {
-		d.RetryAfter = policy.Never
-	} else {
-		q := request{n: n, patience: patience}
-		q.decide(s.terms, s.word, now, &d)
-	}
-	return d
-}
-
 // acquire is Acquire, except that d and h say nothing after an error.
 func (l *Limiter) acquire(
 	ctx context.Context, n int64, patience time.Duration, d *policy.Decision, h *held,
@@ -123,11 +100,6 @@ func (l *Limiter) never(n int64, d *policy.Decision) error {
 	return fmt.Errorf("%w: %d of at most %d", ErrNever, n, d.Limit)
 }
 
-func (l *Limiter) hasWaiters() bool {
-	lines := l.lines.Load()
-	return lines != nil && lines.Has(struct{}{})
-}
-
 // line returns the line, made for the first call that waits.
 func (l *Limiter) line() *waitline.Lines[struct{}, standing] {
 	if lines := l.lines.Load(); lines != nil {
@@ -139,28 +111,6 @@ func (l *Limiter) line() *waitline.Lines[struct{}, standing] {
 		MaxTotal:  l.maxWaiting,
 	}))
 	return l.lines.Load()
-}
-
-// standing is a word and its terms. Lines compare standings.
-type standing struct {
-	terms *terms
-	word  uint64
-}
-
-// standing returns the present standing, without terms if zero, and an instant before it was read.
-func (l *Limiter) standing() (standing, policy.Instant) {
-	now := l.time.now()
-	t := l.terms.Load()
-	if t == nil {
-		return standing{}, now
-	}
-	for {
-		word := t.word.Load()
-		if word != moved {
-			return standing{t, word}, now
-		}
-		t = l.after(t)
-	}
 }
 
 type waiter struct {

@@ -5,7 +5,7 @@
 //	go run ./tools/names -list
 //	go run ./tools/names folder
 //
-// With -list it also prints where the counted words are. A folder is another tree, such as an older
+// With -list it also prints where the counted words are, and where arrows run up. A folder is another tree, such as an older
 // commit in a work tree of its own. It is measured without bounds.
 //
 // # Users' names
@@ -46,7 +46,7 @@ import (
 var accepted string
 
 func main() {
-	list := flag.Bool("list", false, "print the position of each long-lived of or at, and of each superlative")
+	list := flag.Bool("list", false, "print the position of each long-lived of or at, of each superlative, and of each arrow that runs up")
 	flag.Parse()
 	root, bounds := ".", accepted
 	if flag.NArg() > 0 {

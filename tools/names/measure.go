@@ -4,6 +4,7 @@ import (
 	"go/token"
 	"go/types"
 	"maps"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -16,12 +17,12 @@ type figures [8]int
 const users, commands, arrows, up, longOfAt, superlatives, declared, letters = 0, 1, 2, 3, 4, 5, 6, 7
 
 // measure returns the figures of a package, and calls report with the position of each long-lived of
-// or at, and of each superlative.
+// or at, of each superlative, and of the first use of each arrow that runs up.
 func measure(p *pkg, report func(position token.Position, name string)) (f figures) {
 	if readers := p.readers(); readers >= 0 {
 		f[readers] = p.exported()
 	}
-	f[arrows], f[up] = p.arrows()
+	f[arrows], f[up] = p.arrows(report)
 	p.words(&f, report)
 	return f
 }
@@ -62,8 +63,8 @@ func (p *pkg) exported() (n int) {
 }
 
 // arrows counts the pairs of files of which the first uses a name of the second, and those that run
-// up in the best reading order.
-func (p *pkg) arrows() (all, up int) {
+// up in the best reading order. It calls report with the first use of each of the latter.
+func (p *pkg) arrows(report func(position token.Position, name string)) (all, up int) {
 	// uses has the position of the first use for each pair.
 	uses := map[[2]int]token.Pos{}
 	for ident, object := range p.info.Uses {
@@ -72,18 +73,23 @@ func (p *pkg) arrows() (all, up int) {
 			uses[pair] = ident.Pos()
 		}
 	}
-	up = len(uses)
+	var fewest map[[2]int]token.Pos
 	for start := range p.files {
 		rank := walk(uses, start, len(p.files))
-		backward := 0
-		for pair := range uses {
+		backward := map[[2]int]token.Pos{}
+		for pair, first := range uses {
 			if rank[pair[1]] < rank[pair[0]] {
-				backward++
+				backward[pair] = first
 			}
 		}
-		up = min(up, backward)
+		if start == 0 || len(backward) < len(fewest) {
+			fewest = backward
+		}
 	}
-	return len(uses), up
+	for pair, first := range fewest {
+		report(p.set.Position(first), "up to "+filepath.Base(p.set.Position(p.files[pair[1]].Pos()).Filename))
+	}
+	return len(uses), len(fewest)
 }
 
 // lasting reports whether an object is declared at package level, or is a method or a field.
