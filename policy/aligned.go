@@ -113,19 +113,6 @@ func AlignedWindow(limit int64, per time.Duration) (Policy, error) {
 	return newAligned(limit, count, windows{per: per, byPer: newDivisor(uint64(per))}), nil
 }
 
-// Calendar is the unit of time of a [CalendarWindow]. The zero value is none.
-type Calendar int
-
-// The windows of a calendar. A Week begins on Monday.
-const (
-	Day Calendar = iota + 1
-	Week
-	Month
-	Year
-)
-
-var calendarNames = [...]string{Day: "day", Week: "week", Month: "month", Year: "year"}
-
 // CalendarWindow returns the counter of the days, weeks, months or years of a time zone: at most
 // limit units in each, as for "10000 a month". Otherwise it is an [AlignedWindow].
 //

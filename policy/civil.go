@@ -67,6 +67,19 @@ func (c civil) begins(day int64) int64 {
 	return max((day-firstDays)*daySeconds-c[i].offset, c[i].from)
 }
 
+// Calendar is the unit of time of a [CalendarWindow]. The zero value is none.
+type Calendar int
+
+// The windows of a calendar. A Week begins on Monday.
+const (
+	Day Calendar = iota + 1
+	Week
+	Month
+	Year
+)
+
+var calendarNames = [...]string{Day: "day", Week: "week", Month: "month", Year: "year"}
+
 func (unit Calendar) number(day int64) uint64 {
 	switch unit {
 	case Day:

@@ -13,9 +13,6 @@ import (
 // maxText is the most bytes that Parse reads. The longest String has about 130.
 const maxText = 256
 
-// maxZone is the most bytes of a time zone's name, four times the longest.
-const maxZone = 128
-
 // Parse returns the limit of a text. It reads the String of every limit of this package:
 //
 //	funnel 100, 10/s                        Funnel(100, 10, time.Second)
@@ -109,34 +106,7 @@ type parser struct {
 	err     *ParseError    // the first fault, or nil
 }
 
-// The notation of each limit, as errors show it.
-const (
-	likeFunnel  = "funnel 100, 10/s"
-	likeQueue   = "queue 20, 100/s"
-	likeBursty  = "bursty 10/s, 50"
-	likeWarming = "warming up 100/s over 10s, cold 3"
-	likeWindow  = "window 1000/h"
-	likeMonth   = "window 10000/month in Europe/Berlin"
-	likeSliding = "sliding 1000/h"
-	likeAtMost  = "at most 5/10m"
-	likeFlight  = "in flight 10, 1m at most"
-)
-
-// multiple is the name of a unit and its factor.
-type multiple struct {
-	name   string
-	factor uint64
-}
-
-var (
-	numberUnits = []multiple{{"", 1}, {"k", 1e3}, {"M", 1e6}}
-	// timeUnits begin with the longest. The last two are other spellings of us.
-	timeUnits = []multiple{
-		{"d", uint64(24 * time.Hour)}, {"h", uint64(time.Hour)}, {"m", uint64(time.Minute)}, {"s", uint64(time.Second)},
-		{"ms", uint64(time.Millisecond)}, {"us", uint64(time.Microsecond)}, {"ns", 1},
-		{"µs", uint64(time.Microsecond)}, {"μs", uint64(time.Microsecond)},
-	}
-)
+var numberUnits = []multiple{{"", 1}, {"k", 1e3}, {"M", 1e6}}
 
 const (
 	wantNumber = "a number, such as 100, 10k or 2M"
@@ -495,46 +465,4 @@ func (p *parser) factor(field string) float64 {
 		p.fault(start, "a number of 1 or more, such as 3 or 1.5")
 	}
 	return factor
-}
-
-func isZone(b byte) bool {
-	return b|0x20 >= 'a' && b|0x20 <= 'z' || b >= '0' && b <= '9' || strings.IndexByte("/_-+", b) >= 0
-}
-
-// isZoneName reports whether a text may be the name of a time zone.
-func isZoneName(text string) bool {
-	for i := range len(text) {
-		if !isZone(text[i]) {
-			return false
-		}
-	}
-	return text != "" && text[0] != '_' && len(text) <= maxZone
-}
-
-func rateText(count int64, per time.Duration) string {
-	value, unit := largestUnit(per)
-	if value == 1 {
-		return fmt.Sprintf("%d/%s", count, unit)
-	}
-	return fmt.Sprintf("%d/%d%s", count, value, unit)
-}
-
-func timeText(d time.Duration) string {
-	value, unit := largestUnit(d)
-	return fmt.Sprintf("%d%s", value, unit)
-}
-
-// factorText writes a coldness. It drops the plus of an exponent, a space in a query string.
-func factorText(factor float64) string {
-	return strings.ReplaceAll(strconv.FormatFloat(factor, 'g', -1, 64), "+", "")
-}
-
-// largestUnit returns the longest unit that divides a time, and the quotient.
-func largestUnit(d time.Duration) (value int64, unit string) {
-	for _, u := range timeUnits {
-		if factor := int64(u.factor); int64(d)%factor == 0 {
-			return int64(d) / factor, u.name
-		}
-	}
-	panic("a nanosecond divides every time")
 }
