@@ -1,12 +1,13 @@
-// Words counts vague pronouns in Go comments, and the length of sentences. It prints a row for each
-// folder and the sum, and fails if the sum is above a bound. With folders it prints their sentences
-// of more than 25 words:
+// Words counts pronouns in Go comments, the length of sentences, and the comments that stand at the end
+// of a line of code, mostly fragments. It prints a row for each folder and the sum, and fails if the sum is
+// above a bound. With folders it prints their sentences of more than 25 words:
 //
 //	go run ./tools/words
 //	go run ./tools/words engine cell
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -19,6 +20,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 )
@@ -26,29 +28,36 @@ import (
 const long = 25
 
 // bounds are the accepted figures: of counted words in a thousand words, the mean number of words
-// in a sentence, and long sentences in a hundred.
+// in a sentence, long sentences in a hundred, and comments at line ends. A goal below the accepted figure
+// is not reached yet.
 var bounds = []struct {
-	name string
-	most float64
-}{{"what", 1.5}, {"that of", 0.3}, {"of which", 1.5}, {"one", 4}, {"mean", 12}, {"% long", 4}}
+	name      string
+	max, goal float64
+}{
+	{"what", 1.5, 1.5}, {"that of", 0.3, 0.3}, {"of which", 1.5, 1.5}, {"one", 4, 4}, {"it", 16.4, 14}, {"they, them", 4.2, 4.2},
+	{"mean", 14, 14}, {"% long", 4, 4}, {"at line ends", 3400, 700},
+}
 
 // kinds are the counted words, in the order of bounds.
-var kinds = [4]*regexp.Regexp{
+var kinds = [6]*regexp.Regexp{
 	regexp.MustCompile(`(?i)\bwhat\b`),
 	regexp.MustCompile(`(?i)\b(that|those) of\b`),
 	regexp.MustCompile(`(?i)\b(of which|whose|in which)\b`),
 	regexp.MustCompile(`(?i)\bones?\b`),
+	regexp.MustCompile(`(?i)\bit\b`),
+	regexp.MustCompile(`(?i)\b(they|them)\b`),
 }
 
 type count struct {
-	words, sentences, long int
-	kinds                  [len(kinds)]int
+	words, sentences, long, lineEnds int
+	kinds                            [len(kinds)]int
 }
 
 func (c *count) add(o count) {
 	c.words += o.words
 	c.sentences += o.sentences
 	c.long += o.long
+	c.lineEnds += o.lineEnds
 	for i := range c.kinds {
 		c.kinds[i] += o.kinds[i]
 	}
@@ -61,7 +70,7 @@ func (c *count) figures() []float64 {
 		all = append(all, 1000*float64(n)/float64(max(c.words, 1)))
 	}
 	n := float64(max(c.sentences, 1))
-	return append(all, float64(c.words)/n, 100*float64(c.long)/n)
+	return append(all, float64(c.words)/n, 100*float64(c.long)/n, float64(c.lineEnds))
 }
 
 type sentence struct {
@@ -116,8 +125,9 @@ func sentences(text string) []sentence {
 	return all
 }
 
-// comments calls f with each comment in the Go files below root.
-func comments(root string, f func(at token.Position, text string)) error {
+// comments calls f with each comment in the Go files below root. atLineEnd reports whether code stands before
+// the comment on its line.
+func comments(root string, f func(position token.Position, text string, atLineEnd bool)) error {
 	return filepath.WalkDir(root, func(name string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -128,14 +138,20 @@ func comments(root string, f func(at token.Position, text string)) error {
 		if !strings.HasSuffix(name, ".go") {
 			return nil
 		}
+		source, err := os.ReadFile(name)
+		if err != nil {
+			return err
+		}
 		set := token.NewFileSet()
-		file, err := parser.ParseFile(set, name, nil, parser.ParseComments)
+		file, err := parser.ParseFile(set, name, source, parser.ParseComments)
 		if err != nil || ast.IsGenerated(file) {
 			return err
 		}
 		for _, group := range file.Comments {
 			if text := group.Text(); !strings.HasPrefix(text, "Output:") && !strings.HasPrefix(text, "Unordered output:") {
-				f(set.Position(group.Pos()), text)
+				position := set.Position(group.Pos())
+				before := source[position.Offset-position.Column+1 : position.Offset]
+				f(position, text, len(bytes.TrimSpace(before)) > 0)
 			}
 		}
 		return nil
@@ -164,12 +180,15 @@ func countOf(text string, longs func(sentence)) count {
 func table(w io.Writer, root string) error {
 	folders := map[string]*count{}
 	var sum count
-	err := comments(root, func(at token.Position, text string) {
-		name := filepath.ToSlash(filepath.Dir(at.Filename))
+	err := comments(root, func(position token.Position, text string, atLineEnd bool) {
+		name := filepath.ToSlash(filepath.Dir(position.Filename))
 		if folders[name] == nil {
 			folders[name] = &count{}
 		}
 		c := countOf(text, func(sentence) {})
+		if atLineEnd {
+			c.lineEnds++
+		}
 		folders[name].add(c)
 		sum.add(c)
 	})
@@ -192,7 +211,7 @@ func table(w io.Writer, root string) error {
 	row := func(c *count, name string) {
 		fmt.Fprintf(t, "%d\t", c.words)
 		for _, x := range c.figures() {
-			fmt.Fprintf(t, "%.1f\t", x)
+			fmt.Fprintf(t, "%s\t", figure(x))
 		}
 		fmt.Fprintf(t, " %s\n", name)
 	}
@@ -202,7 +221,11 @@ func table(w io.Writer, root string) error {
 	row(&sum, "all")
 	fmt.Fprint(t, "at most\t")
 	for _, b := range bounds {
-		fmt.Fprintf(t, "%.1f\t", b.most)
+		fmt.Fprintf(t, "%s\t", figure(b.max))
+	}
+	fmt.Fprint(t, " \ngoal\t")
+	for _, b := range bounds {
+		fmt.Fprintf(t, "%s\t", figure(b.goal))
 	}
 	fmt.Fprint(t, " \n")
 	if err := t.Flush(); err != nil {
@@ -211,11 +234,14 @@ func table(w io.Writer, root string) error {
 	return sum.fault()
 }
 
+// figure writes a count as a whole number, and another figure with one decimal.
+func figure(x float64) string { return strings.TrimSuffix(strconv.FormatFloat(x, 'f', 1, 64), ".0") }
+
 // fault returns an error if a figure is above its bound.
 func (c *count) fault() (err error) {
 	for i, x := range c.figures() {
-		if b := bounds[i]; x > b.most {
-			err = errors.Join(err, fmt.Errorf("%s is %.1f, at most %.1f is accepted", b.name, x, b.most))
+		if b := bounds[i]; x > b.max {
+			err = errors.Join(err, fmt.Errorf("%s is %s, at most %s is accepted", b.name, figure(x), figure(b.max)))
 		}
 	}
 	return err
@@ -227,8 +253,8 @@ func main() {
 		err = table(os.Stdout, ".")
 	}
 	for _, root := range os.Args[1:] {
-		err = errors.Join(err, comments(root, func(at token.Position, text string) {
-			countOf(text, func(s sentence) { fmt.Printf("%s: %d words: %s\n", at, s.words, s.text) })
+		err = errors.Join(err, comments(root, func(position token.Position, text string, _ bool) {
+			countOf(text, func(s sentence) { fmt.Printf("%s: %d words: %s\n", position, s.words, s.text) })
 		}))
 	}
 	if err != nil {

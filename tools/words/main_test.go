@@ -1,9 +1,13 @@
 package main
 
 import (
+	"go/token"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // Also code, items of a list, quoted ends and dots within words.
@@ -22,13 +26,28 @@ func TestWordsAreCounted(t *testing.T) {
 	c := countOf("What a key, whose word is that of\nanother one, holds. "+
 		"One two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "+
 		"eighteen nineteen twenty 21 22 23 24 25 26.", func(sentence) { longs++ })
-	assert.Equal(t, count{words: 37, sentences: 2, long: 1, kinds: [4]int{1, 1, 1, 2}}, c)
+	assert.Equal(t, count{words: 37, sentences: 2, long: 1, kinds: [6]int{1, 1, 1, 2, 0, 0}}, c)
 	assert.Equal(t, 1, longs)
-	assert.InDelta(t, 18.5, c.figures()[4], 1e-9)
-	assert.InDelta(t, 50, c.figures()[5], 1e-9)
-	assert.EqualError(t, c.fault(), "what is 27.0, at most 1.5 is accepted\nthat of is 27.0, at most 0.3 is accepted\n"+
-		"of which is 27.0, at most 1.5 is accepted\none is 54.1, at most 4.0 is accepted\n"+
-		"mean is 18.5, at most 12.0 is accepted\n% long is 50.0, at most 4.0 is accepted")
-	c = countOf("It holds a word. It is short.", func(sentence) {})
-	assert.NoError(t, c.fault())
+	assert.InDelta(t, 18.5, c.figures()[6], 1e-9)
+	assert.InDelta(t, 50, c.figures()[7], 1e-9)
+	c.lineEnds = 4000
+	assert.EqualError(t, c.fault(), "what is 27, at most 1.5 is accepted\nthat of is 27, at most 0.3 is accepted\n"+
+		"of which is 27, at most 1.5 is accepted\none is 54.1, at most 4 is accepted\n"+
+		"mean is 18.5, at most 14 is accepted\n% long is 50, at most 4 is accepted\n"+
+		"at line ends is 4000, at most 3400 is accepted")
+	c = countOf("A word is held. It, its key and they are short.", func(sentence) {})
+	assert.Equal(t, [6]int{4: 1, 5: 1}, c.kinds)
+}
+
+func TestCommentsAtLineEndsAreToldApart(t *testing.T) {
+	folder := t.TempDir()
+	source := "// Package a is a room.\npackage a\n\nvar x = 1 // a fragment\n\n\t// A comment above.\nvar y = 2\n"
+	require.NoError(t, os.WriteFile(filepath.Join(folder, "a.go"), []byte(source), 0o600))
+	var ends []string
+	require.NoError(t, comments(folder, func(_ token.Position, text string, atLineEnd bool) {
+		if atLineEnd {
+			ends = append(ends, text)
+		}
+	}))
+	assert.Equal(t, []string{"a fragment\n"}, ends)
 }
