@@ -153,15 +153,11 @@ func inWindows(limit int64, length time.Duration) func(units, window *big.Int) b
 	}
 }
 
-// pace reads a rate of at most a unit every 100 ns.
+// pace reads a rate of at most a unit every 100 ns, over a microsecond or more.
 func (s *script) pace() (count int64, per time.Duration) {
 	const fastest = 100 // nanoseconds a unit
-	per = time.Duration(s.between(fastest, int64(year)))
-	count = s.between(1, int64(per)/fastest)
-	if per < time.Microsecond { // no limit accepts it; ten times as many calls in ten times as long are as fast
-		count, per = 10*count, 10*per
-	}
-	return count, per
+	per = time.Duration(s.between(int64(time.Microsecond), int64(year)))
+	return s.between(1, int64(per)/fastest), per
 }
 
 func (k *kind) run(t *testing.T, s *script, calls int) {

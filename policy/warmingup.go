@@ -113,11 +113,11 @@ const (
 //
 // # Giving back
 //
-// A refund gives back the price of a take, except for rounding up twice. If nothing is stored,
-// units come back at the usual price. If nothing is owed, nothing comes back. Refund does not know how
-// warm the key was when its units were taken: units of a warm key that are refunded when it is cold
-// come back at the price of a cold key, up to coldFactor times what they cost. The key stays as warm
-// as it was, also when a take is undone: a colder key would charge later calls more, and so refuse
+// A refund gives back the usual price, stable, of each unit, so at most what the unit cost. Refund does
+// not know how warm the key was when its units were taken, and keeps the surcharge of a cold key. If
+// nothing is owed, nothing comes back. Cancel gives back the price of its take, except for rounding up
+// twice, and the usual price if the take left nothing stored. After either the key stays as warm
+// as it was: a colder key would charge later calls more, and so refuse
 // calls because of the give-back. From then on the key cools as any key that owes nothing. So a call
 // that comes much later may find it colder than a key that would still have paid. A later take is priced and starts once the take before it is
 // paid, so Cancel gives nothing back once another call has taken.
@@ -459,11 +459,11 @@ func (w *warmingUp) Refund(word uint64, now Instant, n int64) uint64 {
 	if n == 0 {
 		return word
 	}
-	return w.lower(word, due-min(w.price(level, n), due), t)
+	return w.lower(word, due-min(timesUp(n, w.interval, due), due), t)
 }
 
-// price returns the ticks that the last n units before a level have cost, or their usual price if
-// nothing is stored.
+// price returns the ticks that the last n units before a level cost a take that left that level, or
+// their usual price if nothing is stored.
 func (w *warmingUp) price(level uint64, n int64) uint64 {
 	if level < w.levels {
 		level -= timesUp(n, w.perUnit, level)

@@ -277,8 +277,13 @@ func TestWarmingUpGivesBack(t *testing.T) {
 				due = policy.ReadWarmingUp(p, word).Due
 			}
 			after := policy.ReadWarmingUp(p, next)
-			again := policy.ReadWarmingUp(p, refunder.Refund(next, now, n))
-			require.Equal(t, refunder.Refund(next, now, n), refunder.Cancel(next, next, 0, now, n, 0))
+			again := policy.ReadWarmingUp(p, refunder.Cancel(next, next, 0, now, n, 0))
+			refunded := policy.ReadWarmingUp(p, refunder.Refund(next, now, n))
+			usual := max(after.Due-sixteenths(mul(interval, whole(n))).Uint64(), uint64(now)*16)
+			left := max(refunded.Due, uint64(now)*16)
+			require.GreaterOrEqual(t, left, usual, "%v: more than the usual price of %d units", p, n)
+			require.LessOrEqual(t, left, usual+grid.Unit, "%v: less than the usual price of %d units", p, n)
+			require.Equal(t, after.Level, refunded.Level, "%v: it must stay as warm", p)
 			require.GreaterOrEqual(t, again.Due, due, "%v: earlier than before", p)
 			restored := policy.ReadWarmingUp(p, p.(policy.Restorer).Restore(next, word, now))
 			require.Equal(t, after.Level, restored.Level, "%v: it must stay as warm", p)
@@ -307,6 +312,23 @@ func TestWarmingUpGivesBack(t *testing.T) {
 	}
 	assert.Greater(t, drained, 100)
 	assert.Greater(t, partly, 100)
+}
+
+// Promise: Refunds under a `WarmingUp` never admit more than was taken, also of a key that is cold again.
+func TestRefundOfAColdKeyGivesBackWhatAWarmKeyPaid(t *testing.T) {
+	const cold = 8
+	p := policy.Must(policy.WarmingUp(10, time.Second, 4*time.Second, cold))
+	refunder := p.(policy.Refunder)
+	word, d := p.Take(0, 1, 1000, 0)
+	require.True(t, d.Allowed)
+	now := policy.Instant(1) + policy.Instant(d.ResetAfter) // cold again
+	word, _ = p.Take(word, now, 1, 0)
+	word, _ = p.Take(word, now, 1, math.MaxInt64)
+	owed := policy.ReadWarmingUp(p, word).Due
+	word = refunder.Refund(word, now, 1)
+	returned := time.Duration(owed-policy.ReadWarmingUp(p, word).Due) / 16
+	assert.LessOrEqual(t, returned, 100*time.Millisecond)
+	assert.Greater(t, returned, 90*time.Millisecond)
 }
 
 // A word higher than any that this limit leaves owes as much as possible.
