@@ -19,6 +19,8 @@ import (
 // back, no time has passed, which grants nothing. On an error there is no engine. The error wraps
 // ErrState, or it is from r or New.
 //
+// Units in use, those of a policy.InFlight, are left out as by Save.
+//
 // Config.Policy may be another of the saved engine's family. It takes over as by SetPolicy; with
 // PolicyFor, as if it came with the calls: see TakeWith. If there are more keys than
 // Config.MaxKeys, those that owe most are kept, and the others are counted in Stats.Forgiven. The
@@ -130,7 +132,7 @@ func readState[K comparable](r io.Reader, config Config, own keycodec.Codec[K]) 
 		if by == nil {
 			by = config.Policy
 		}
-		if record.Word == 0 || by.FreshAt(record.Word) <= now {
+		if _, occupies := by.(policy.Occupier); occupies || record.Word == 0 || by.FreshAt(record.Word) <= now {
 			continue
 		}
 		read := toCarry[K]{word: record.Word, from: carry, foreign: record.Flags&statefile.ForeignTurn != 0}

@@ -19,8 +19,9 @@ const keysPerTurn = 256
 // Save writes the state of all keys to w, for Load. It blocks no call, and is safe for concurrent
 // use. Config.State does this by itself. Each key's state is from a moment during the call. So it
 // has all units that were taken before Save began, and perhaps later ones. Keys as good as new are
-// left out. Units of waiting calls and of reservations count as taken: nothing gives them back in
-// an engine that is loaded.
+// left out, and so are units in use, those of a policy.InFlight: the calls that would release them
+// are gone. Other units of waiting calls and of reservations count as taken: nothing gives them back
+// in an engine that is loaded.
 //
 // The error is ErrClosed if the engine was closed before or during the call, from w, or says why
 // keys cannot be written; see KeyCodec. Load then refuses the output. A key that its codec refuses,
@@ -135,9 +136,9 @@ func (e *Engine[K]) newSaving(w io.Writer) (*saving[K], error) {
 	return s, err
 }
 
-// owes reports whether a key has a state to keep: it is not as good as new.
+// owes reports whether a key has a state to keep: it is not as good as new, and no units in use.
 func (s *saving[K]) owes(r table.Reading) bool {
-	return r.State != 0 && r.Terms.Policy.FreshAt(r.State) > s.now
+	return r.State != 0 && r.Terms.Occupier == nil && r.Terms.Policy.FreshAt(r.State) > s.now
 }
 
 // add writes a key that owes. A key that cannot be written is counted. read reads the state again; it
