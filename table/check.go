@@ -43,7 +43,8 @@ func (t *Table[K]) Check() error {
 			inMap[e] = true
 			hash := t.hash(e.Key())
 			owner, rest := t.shardOf(hash)
-			begun := e.dead() && !t.isIndexed(i) // an eviction that recovery will finish
+			// An eviction that a writer began and recovery will finish leaves the key for a new entry.
+			begun := e.dead() && !t.isIndexed(i)
 			switch {
 			case keys[e.Key()] && !begun:
 				fail("key %v has two entries", e.Key())
@@ -79,7 +80,8 @@ func (t *Table[K]) Check() error {
 	for i := range t.nursery {
 		for n := t.nursery[i].Load(); n != nil; n = n.next.Load() {
 			e := n.entry
-			behind := n.next.Load().hashes() << (64 - hashBits) >> (64 - hashBits) // without their number
+			// The hashes behind the node, without their number.
+			behind := n.next.Load().hashes() << (64 - hashBits) >> (64 - hashBits)
 			if (bitOf(n.hash)|behind)&^n.list != 0 {
 				fail("the list from key %v on lacks a hash", e.Key())
 			}

@@ -5,10 +5,11 @@ import "github.com/ral-limiter/ral/policy"
 // Command asks the writer to change the table. Functions such as FileCommand make it. The zero
 // Command does nothing. Applying a command twice does no harm.
 type Command[K comparable] struct {
-	op     op
-	entry  *Entry[K]
-	now    policy.Instant
-	n      int64 // a sweep's budget, or the hash of a key to file
+	op    op
+	entry *Entry[K]
+	now   policy.Instant
+	// n is the budget of a sweep, or the hash of a key to file.
+	n      int64
 	reply  chan<- SweepResult
 	change *Change
 }

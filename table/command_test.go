@@ -80,7 +80,8 @@ func TestApplySweep(t *testing.T) {
 	r.Apply(SweepCommand[string](2*hour, 2, reply))
 	require.Equal(t, SweepResult{Evicted: 2, More: true}, <-reply)
 
-	reply <- SweepResult{Evicted: 99} // the last was never received
+	// The last result was never received.
+	reply <- SweepResult{Evicted: 99}
 	r.Apply(SweepCommand[string](2*hour, 2, reply))
 	require.Equal(t, SweepResult{Evicted: 99}, <-reply, "the writer waits for no receiver")
 	r.Apply(SweepCommand[string](2*hour, 2, nil))

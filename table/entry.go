@@ -19,8 +19,10 @@ const (
 // Entry is one key and its level. All callers of a key meet the same entry while it lives. Any
 // number of goroutines may call its methods. newEntry makes it.
 type Entry[K comparable] struct {
-	Level   // first: EntryOf
-	key   K // unless a text stands here: see Key
+	// Level is the first field, so that EntryOf can find the entry of a level.
+	Level
+	// key is not used if a text stands in its place: see Key.
+	key K
 }
 
 // Level is an Entry without its key. Any number of goroutines may call its methods.
@@ -78,14 +80,16 @@ func (l *Level) HasForeignTurn() bool { return l.returned.Load()&foreignTurn != 
 const (
 	// maxText is the length of the longest text beside a level. UUIDs have 36 bytes, IPv6 addresses
 	// 39, and most API keys fewer than 60.
-	maxText  = 80
-	textBits = 7 // of 1 + maxText
+	maxText = 80
+	// textBits hold a number up to 1 + maxText.
+	textBits = 7
 )
 
 const (
 	returning = 1 << iota
 	foreignTurn
-	oneByte // of the text beside the level
+	// oneByte is the mark of one byte of the text beside the level.
+	oneByte
 
 	returnedShift = iota - 1 + textBits
 

@@ -16,13 +16,15 @@ import (
 //
 // Nothing else runs between two steps, so its decisions reproduce a schedule.
 type explorer struct {
-	path      []decision
-	depth     int // decisions made so far in this schedule
+	path []decision
+	// depth is the number of decisions made so far in this schedule.
+	depth     int
 	schedules int
 
-	processes   []*process
-	current     *process
-	preemptions int // how many are left in this schedule
+	processes []*process
+	current   *process
+	// preemptions is the number of preemptions left in this schedule.
+	preemptions int
 	trace       []event
 }
 
@@ -32,9 +34,10 @@ type decision struct{ picked, options int }
 type event struct{ process, point string }
 
 type process struct {
-	name    string
-	point   string
-	ready   func() bool // nil: it waits for nothing
+	name  string
+	point string
+	// ready is nil if the process waits for nothing.
+	ready   func() bool
 	done    bool
 	failure string
 

@@ -24,8 +24,10 @@ type filing[K comparable] struct {
 // instead of 50, and 33 bytes instead of 16 to 23.
 type index[K comparable] struct {
 	leaves *btree.BTreeG[*leaf[K]]
-	last   *leaf[K] // leaf of the last added filing, or nil
-	sought leaf[K]  // search key of leafOf
+	// last is the leaf of the last added filing, or nil.
+	last *leaf[K]
+	// sought is the search key of leafOf.
+	sought leaf[K]
 	n      int
 }
 
@@ -36,17 +38,20 @@ type index[K comparable] struct {
 type leaf[K comparable] struct {
 	low, high policy.Instant
 	serial    int
-	latest    policy.Instant // no filing is later
-	filings   []filing[K]
-	sorted    bool // with the earliest at the end
+	// latest is at or after the latest filing.
+	latest  policy.Instant
+	filings []filing[K]
+	// sorted is set while the earliest filing is at the end.
+	sorted bool
 }
 
 const (
 	// leafSize is the number of filings in a leaf. Sorting that many takes 60 us. A flood's keys
 	// are filed slot by slot, and their instants jump about over some thousand filings. With leaves
 	// of 256, four times as many fall outside the last leaf, and each costs a search of the btree.
-	leafSize   = 1024
-	leafDegree = 16 // up to 2*leafDegree-1 leaves a node
+	leafSize = 1024
+	// A node of the btree has up to 2*leafDegree-1 leaves.
+	leafDegree = 16
 )
 
 func newIndex[K comparable]() *index[K] {
@@ -94,7 +99,8 @@ func (x *index[K]) Add(f filing[K]) {
 			l = right
 		}
 	}
-	if n := len(l.filings); n == cap(l.filings) { // a table's first leaf
+	// The first leaf of a table grows with its filings.
+	if n := len(l.filings); n == cap(l.filings) {
 		l.filings = append(make([]filing[K], 0, min(max(8, 2*n), leafSize)), l.filings...)
 	}
 	if l.sorted {
@@ -164,7 +170,8 @@ func (x *index[K]) split(l *leaf[K], fresh policy.Instant) (right *leaf[K]) {
 // boundary returns an instant that divides the filings and fresh about half and half, if they
 // differ.
 func boundary[K comparable](filings []filing[K], fresh policy.Instant) (low policy.Instant, ok bool) {
-	earliest, next := fresh, fresh // the least two different instants, if any differ
+	// earliest and next are the least two different instants, if any differ.
+	earliest, next := fresh, fresh
 	for _, f := range filings {
 		switch {
 		case f.fresh < earliest:

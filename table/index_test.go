@@ -85,7 +85,8 @@ func TestIndexGivesFilingsInOrder(t *testing.T) {
 			x := newIndex[int]()
 			_, ok := x.Min()
 			require.False(t, ok)
-			x.DeleteMin() // of nothing
+			// An empty index has nothing to delete.
+			x.DeleteMin()
 			var is []policy.Instant
 			entries := map[*Entry[int]]bool{}
 			leave := func() {
@@ -165,7 +166,8 @@ func FuzzIndex(f *testing.F) {
 		for step := range slices.Chunk(steps[:min(len(steps), 64)], 2) {
 			times := int(step[len(step)-1])
 			for range times {
-				if step[0] == 0 { // the earliest leaves
+				// Deletes the earliest leaves.
+				if step[0] == 0 {
 					first, ok := x.Min()
 					x.DeleteMin()
 					if ok != (len(list) > 0) || ok && first.fresh != list[0] {

@@ -61,7 +61,8 @@ func (e *Entry[K]) Key() K {
 
 // is reports whether the entry is of the key.
 func (e *Entry[K]) is(key K) bool {
-	if unsafe.Sizeof(key) == unsafe.Sizeof("") { // keys of other sizes are no texts
+	// Keys of other sizes are no texts.
+	if unsafe.Sizeof(key) == unsafe.Sizeof("") {
 		if mark := e.returned.Load() & textMarks; mark != 0 {
 			text := *(*string)(unsafe.Pointer(&key))
 			return mark == textMark(len(text)) && unsafe.String(e.text(), len(text)) == text

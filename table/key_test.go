@@ -150,7 +150,8 @@ func TestKeyOfADeadEntry(t *testing.T) {
 	require.Equal(t, 100, r.sweep(9*hour))
 	runtime.GC()
 	for range 1000 {
-		newEntry(strings.Repeat("x", 48), true) // in the memory of entries that were collected
+		// These entries lie in the memory of entries that were collected.
+		newEntry(strings.Repeat("x", 48), true)
 	}
 	for i, key := range keys {
 		require.Equal(t, fmt.Sprintf("key %0*d", i, i), key)

@@ -47,7 +47,8 @@ func (t *Table[K]) move(hash uint64, e *Entry[K]) *Entry[K] {
 		state, alive := terms.State(word)
 		if !alive {
 			t.moving.Store(nil)
-			return e // Drain has ended it: this writer could not be stopped
+			// Drain has ended the entry, because this writer could not be stopped.
+			return e
 		}
 		to.word.Store(state | terms.EpochBit)
 		// After the word: see HasForeignTurn, and View.Successor for the count.
@@ -64,7 +65,8 @@ func (t *Table[K]) move(hash uint64, e *Entry[K]) *Entry[K] {
 
 func (t *Table[K]) putMoved(hash uint64, m move[K]) {
 	i, rest := t.shardOf(hash)
-	if s := t.shards[i].Load(); s != nil { // nil if cleared
+	// The shard is nil if it was cleared.
+	if s := t.shards[i].Load(); s != nil {
 		s.replace(s.place(hash, rest), m.from, m.to)
 	}
 	t.stepPoint("move: in the map")

@@ -10,9 +10,11 @@ type slot[K comparable] = atomic.Pointer[node[K]]
 // alone. A removed node keeps it, so that a reader there still reaches the rest.
 type node[K comparable] struct {
 	entry *Entry[K]
-	hash  uint64 // of the entry's key
-	list  hashes // of this node and those behind it, removed or not
-	next  atomic.Pointer[node[K]]
+	// hash is the hash of the entry's key.
+	hash uint64
+	// list has the hashes of this node and of those behind it, removed or not.
+	list hashes
+	next atomic.Pointer[node[K]]
 }
 
 // hashes are the number of hashes in a list, above hashBits, and a bit for each. A caller of a new
@@ -21,9 +23,10 @@ type node[K comparable] struct {
 type hashes uint64
 
 const (
-	hashBits   = 56
-	countOne   = 1 << hashBits
-	manyHashes = 255 // the number stays
+	hashBits = 56
+	countOne = 1 << hashBits
+	// From manyHashes on the number stays.
+	manyHashes = 255
 )
 
 // bitOf takes bits that the nursery's slots do not share.

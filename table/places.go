@@ -18,7 +18,8 @@ const (
 	certain   = uncertain - 1
 )
 
-const placeTaken Status = -1 // from places.take alone: a place was taken
+// placeTaken is returned by places.take alone: a place was taken.
+const placeTaken Status = -1
 
 // take takes an uncertain place, and returns placeTaken, if any of most is free. Otherwise it
 // returns Full or Undecided. The count never overshoots, not even for a moment.

@@ -42,28 +42,40 @@ type world struct {
 	table *Table[string]
 	now   policy.Instant
 
-	queue      []func() // what callers have sent
-	script     []func() // what else the writer does, in this order, at any time
-	hand       func()   // what the writer was doing when it was killed
-	attempt    int
-	deaths     int // times that the writer may still be killed
-	killed     bool
-	losses     int // commands that may still be lost
-	twice      bool
-	nearlyFull bool // MakeRoom may forgive
-	aging      bool // time passes
+	// queue has the commands that callers have sent.
+	queue []func()
+	// script has the other steps of the writer, in this order, at any time.
+	script []func()
+	// hand is the step at which the writer was killed.
+	hand    func()
+	attempt int
+	// deaths is how often the writer may still be killed.
+	deaths int
+	killed bool
+	// losses is the number of commands that may still be lost.
+	losses int
+	twice  bool
+	// nearlyFull lets MakeRoom forgive.
+	nearlyFull bool
+	// aging lets time pass.
+	aging bool
 
 	calling int
-	resting bool // the writer has nothing to do
+	// resting is set while the writer has nothing to do.
+	resting bool
 	gaveUp  int
 	seen    []*Entry[string]
 	taken   []taken
-	want    int // takes there should be
+	// want is the right number of takes.
+	want int
 
 	tallies bool
-	asked   *Change  // the change that the writer was about to make, if any
-	holds   uint64   // the tally last reported in force; 0 if others ask, too
-	last    []uint64 // the last words of seen that meant something
+	// asked is the change that the writer was about to make, if any.
+	asked *Change
+	// holds is the tally last reported in force, or 0 if other processes ask, too.
+	holds uint64
+	// last has the last words of seen that meant something.
+	last []uint64
 }
 
 type taken struct {
@@ -86,7 +98,8 @@ func newWorld(x *explorer, maxKeys int, hashes map[string]uint64) *world {
 	})
 	w.table.step = func(point string) {
 		if strings.HasPrefix(point, "read:") && !w.tallies {
-			return // of interest only if the policy changes
+			// The point is of interest only if the policy changes.
+			return
 		}
 		x.step(point)
 	}
@@ -397,7 +410,8 @@ func (w *world) eachTally() string {
 		switch word {
 		case tentative:
 		case moved:
-			w.last[i] = 0 // its successor has all
+			// The successor has all takes.
+			w.last[i] = 0
 		case tombstone:
 			// Only an eviction kills a used entry.
 			if fresh := policy.Instant(w.last[i]&(1<<tallyCount-1)) * second; fresh > w.now {

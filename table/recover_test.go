@@ -28,7 +28,8 @@ func TestRecoverIndexesInSteps(t *testing.T) {
 		require.LessOrEqual(t, r.index.Len()-before, settleStep)
 		require.NoError(t, r.Check(), "the part that is done is right")
 	}
-	r.settle(2 * hour) // the rest of the nursery
+	// Settle the rest of the nursery.
+	r.settle(2 * hour)
 	require.Equal(t, 1500, r.View().Len())
 	require.Equal(t, 1500, r.index.Len())
 	require.Zero(t, r.sweep(2*hour))
@@ -83,7 +84,8 @@ func TestRecoverFromDeathAtEachPoint(t *testing.T) {
 					r.Recover()
 					r.settle(2 * hour)
 					require.NoError(t, r.Check())
-					work() // the command is tried again
+					// The new writer tries the command again.
+					work()
 				}
 				require.NoError(t, r.Check())
 			}

@@ -47,7 +47,8 @@ func TestRoomIsMadeByTheLeastDebt(t *testing.T) {
 // Promise: `Stats.Forgiven` counts exactly the evicted keys in debt.
 func TestRoomForgivesOnlyOwingKeys(t *testing.T) {
 	r := newCrowd(t, 2)
-	r.add("drained", 9*second) // it owes until second 10
+	// The key owes until second 10.
+	r.add("drained", 9*second)
 	r.add("owing", 10*second)
 	r.MakeRoom(10*second, 1, 10)
 	require.EqualValues(t, 1, r.counters.Evicted.Load())
@@ -86,7 +87,8 @@ func TestRoomIsNotMadeDuringRecovery(t *testing.T) {
 
 // Promise: After the table was full, room is made ahead of need.
 func TestRoomIsMadeAheadOfNeed(t *testing.T) {
-	const maxKeys = 4 * roomShare // so that 4 places are kept free
+	// With that many keys 4 places are kept free.
+	const maxKeys = 4 * roomShare
 	r := newRig[int](t, Options{MaxKeys: maxKeys})
 	for key := range maxKeys {
 		r.add(key, 1)
@@ -128,7 +130,8 @@ func TestFirmKeysMakeNoRoom(t *testing.T) {
 	r := newRig[string](t, Options{
 		Policy: policy.Must(policy.Funnel(10, 1, time.Second)), MaxKeys: 4, Firm: 5 * time.Second,
 	})
-	r.takes(r.add("stale", 100*second), 9, 100*second) // the index knows of a single take
+	// The index knows of a single take.
+	r.takes(r.add("stale", 100*second), 9, 100*second)
 	firm := r.add("firm", 100*second)
 	r.takes(firm, 5, 100*second)
 	r.sweep(105 * second)
@@ -159,7 +162,8 @@ func TestResetKeysMakeRoomAmongFirmOnes(t *testing.T) {
 		r.takes(e, 9, 100*second)
 		entries = append(entries, e)
 	}
-	r.MakeRoom(100*second, 1, 100) // files them as what they are
+	// The call files the keys as firm.
+	r.MakeRoom(100*second, 1, 100)
 	require.EqualValues(t, 3, r.places.taken())
 	r.MakeRoom(100*second, 1, 100)
 	require.False(t, r.Unsettled(), "there is nothing to find")

@@ -20,8 +20,9 @@ type scenario struct {
 	preemptions int
 	maxKeys     int
 	hashes      map[string]uint64
-	want        int // takes
-	prepare     func(w *world)
+	// want is the number of takes.
+	want    int
+	prepare func(w *world)
 }
 
 var scenarios = []scenario{
@@ -221,7 +222,8 @@ func TestSchedules(t *testing.T) {
 			preemptions := s.preemptions
 			switch {
 			case testenv.Race:
-				preemptions = 0 // processes are coroutines, between which there are no races
+				// Processes are coroutines, between which there are no races.
+				preemptions = 0
 			case testing.Short():
 				preemptions = max(preemptions-1, 1)
 			}

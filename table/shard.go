@@ -29,8 +29,9 @@ const (
 	passedOne      = 1 << 56
 	manyPassed     = 255
 
-	lowBits  = 0x0101010101010101
-	highBits = 0x0080808080808080 // of the tags
+	lowBits = 0x0101010101010101
+	// highBits are the high bits of the tags.
+	highBits = 0x0080808080808080
 
 	// A full shard, of keysPerShard keys, has fullShard buckets with five in seven slots taken: 13
 	// bytes a key. A shard grows above fullBucket entries a bucket, and shrinks by half below an
@@ -205,7 +206,8 @@ func (t *Table[K]) remove(hash uint64, e *Entry[K]) {
 	i, rest := t.shardOf(hash)
 	s := t.shards[i].Load()
 	if s == nil || !s.has(s.place(hash, rest), e) {
-		return // cleared
+		// The shard was cleared.
+		return
 	}
 	s.drop(s.place(hash, rest), e)
 	t.filed[i]--

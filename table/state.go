@@ -8,9 +8,10 @@ import (
 
 // Reading is the state of a key at a moment, and the terms by which it is read.
 type Reading struct {
-	Terms   *Terms
-	State   uint64
-	Foreign bool // Entry.HasForeignTurn
+	Terms *Terms
+	State uint64
+	// Foreign is Entry.HasForeignTurn.
+	Foreign bool
 }
 
 // State reads the state of an entry's key, in the entry or its successor. ok is false if it is

@@ -117,7 +117,8 @@ func TestLoaderKeepsTheKeysOfMostDebt(t *testing.T) {
 		for _, key := range rand.Perm(200) {
 			for range 1 + rand.IntN(2) {
 				if table.View().Len() == most && units[key] > 0 {
-					break // it may have been left out
+					// The key may have been left out.
+					break
 				}
 				n := 1 + 4*int64(key) + rand.Int64N(4)
 				state, _ := table.View().Terms().Policy.Take(0, 1, n, 0)

@@ -32,7 +32,8 @@ func stress(t *testing.T, hasher func(key int) uint64) {
 	random := rand.New(rand.NewPCG(2, 5))
 	deadly := false
 	// first returns the original entry of which e is a successor.
-	var origins sync.Map // of *Entry[int]: *Entry[int]
+	// origins has the first *Entry[int] of each *Entry[int].
+	var origins sync.Map
 	first := func(e *Entry[int]) any {
 		if origin, ok := origins.Load(e); ok {
 			return origin
@@ -54,7 +55,8 @@ func stress(t *testing.T, hasher func(key int) uint64) {
 	}
 
 	type numbers struct{ takes, sum, squares atomic.Uint64 }
-	var ledger sync.Map // of the first *Entry[int]: *numbers
+	// ledger has the *numbers of each first *Entry[int].
+	var ledger sync.Map
 	tell := func(e *Entry[int], state uint64) {
 		n := tallied(state)
 		all, _ := ledger.LoadOrStore(first(e), &numbers{})

@@ -56,7 +56,8 @@ func TestSweepLosesAgainstACaller(t *testing.T) {
 func TestSweepGoesByBudgetAndOrder(t *testing.T) {
 	r := newRig[string](t, Options{})
 	for i := range 10 {
-		r.add(fmt.Sprint(i), 1+policy.Instant(9-i)) // the last is the oldest
+		// The last key is the oldest.
+		r.add(fmt.Sprint(i), 1+policy.Instant(9-i))
 	}
 	for left := 10; left > 0; left -= 4 {
 		require.Equal(t, SweepResult{Evicted: min(left, 4), More: left > 4}, r.Sweep(2*hour, 4))

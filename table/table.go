@@ -41,9 +41,11 @@ const (
 
 // Options configure a table. All except Fault, Firm and Seed are required. New does not check them.
 type Options struct {
-	Policy  policy.Policy
-	Idle    time.Duration // how long a key that owes nothing is kept, at least 1ns
-	MaxKeys int           // the largest number of entries, at least 1
+	Policy policy.Policy
+	// Idle is how long a key that owes nothing is kept, at least 1 ns.
+	Idle time.Duration
+	// MaxKeys is the largest number of entries, at least 1.
+	MaxKeys int
 	// Firm, if not 0, protects entries fresh later than now+Firm from eviction to make room.
 	Firm time.Duration
 	// Seed makes the hashes of keys. Zero means a seed of the table's own.
@@ -56,29 +58,40 @@ type Options struct {
 // Table holds the keyed words and their order. Call New to make one. Only one goroutine at a time,
 // the writer, may call its methods, except View.
 type Table[K comparable] struct {
-	terms   atomic.Pointer[Terms] // written by the writer alone
-	idle    policy.Instant
-	firm    policy.Instant // 0 if none
+	// terms are written by the writer alone.
+	terms atomic.Pointer[Terms]
+	idle  policy.Instant
+	// firm is 0 if no key is protected.
+	firm    policy.Instant
 	fault   func(point string)
 	seed    maphash.Seed
 	maxKeys int64
 
-	texts bool // see newEntry
+	// texts is the type's property that newEntry needs.
+	texts bool
 
-	step   func(point string) // for tests: see stepPoint
+	// step is for tests: see stepPoint.
+	step   func(point string)
 	hasher func(K) uint64
 
-	shards  []atomic.Pointer[shard[K]] // written by the writer alone; nil is an empty shard
-	nursery []slot[K]                  // written by all goroutines
+	// shards are written by the writer alone. A nil shard is empty.
+	shards []atomic.Pointer[shard[K]]
+	// nursery is written by all goroutines.
+	nursery []slot[K]
 
-	_ [64]byte // fields below are written often, those above are not
+	// The fields below are written often, and those above are not.
+	_ [64]byte
 
-	places places                  // tentative, landed and filed entries: at most maxKeys
-	moving atomic.Pointer[move[K]] // the replacement under way, or nil; written by the writer alone
+	// places counts the tentative, landed and filed entries, at most maxKeys.
+	places places
+	// moving is the replacement under way, or nil. It is written by the writer alone.
+	moving atomic.Pointer[move[K]]
 	// lostFiling is set when a command to file was lost: the writer searches the nursery.
 	lostFiling atomic.Bool
-	running    atomic.Bool // the writer runs, or was preempted: see Running
-	reset      atomic.Bool // set when a key was reset or released, if there are firm keys or keys in use
+	// running is set while the writer runs, or was preempted: see Running.
+	running atomic.Bool
+	// reset is set when a key was reset or released, if there are firm keys or keys in use.
+	reset atomic.Bool
 	// firmUntil is an instant before which every filed key is firm or in use, 0 if unknown. The writer alone
 	// writes it.
 	firmUntil atomic.Int64
@@ -92,12 +105,14 @@ type Table[K comparable] struct {
 	// index orders the filed entries of the first indexed shards, counted from first and wrapping
 	// round; recovery adds the others. The nursery's slots below adopted have been searched since a
 	// command was last known to be lost. From here on all fields belong to the writer.
-	index    *index[K]
-	first    int
-	indexed  int
-	adopted  int
-	pending  []*Entry[K] // entries of the shard indexed last that are not in the index yet
-	changing bool        // from a change of policy until all entries are replaced
+	index   *index[K]
+	first   int
+	indexed int
+	adopted int
+	// pending has the entries of the shard indexed last that are not in the index yet.
+	pending []*Entry[K]
+	// changing is set from a change of policy until all entries are replaced.
+	changing bool
 	// nearlyFull is set when a caller found the table full, and cleared when an eighth of it is
 	// free. Meanwhile room is made ahead of need.
 	nearlyFull bool
@@ -105,13 +120,16 @@ type Table[K comparable] struct {
 	// one of them will be free.
 	vain    int
 	soonest policy.Instant
-	filed   []int // entries of each shard
+	// filed has the number of entries of each shard.
+	filed []int
 }
 
 // Counters count events of the writer. Any goroutine may read them.
 type Counters struct {
-	Evicted  atomic.Uint64 // entries that left because they were idle, or to make room
-	Forgiven atomic.Uint64 // evicted entries that still owed
+	// Evicted counts entries that left because they were idle, or to make room.
+	Evicted atomic.Uint64
+	// Forgiven counts evicted entries that still owed.
+	Forgiven atomic.Uint64
 }
 
 // New returns an empty table.

@@ -13,7 +13,8 @@ import (
 type tally struct{ id uint64 }
 
 const (
-	tallyID    = 56 // from which bit on
+	// The number of the tally begins at bit tallyID.
+	tallyID    = 56
 	tallyCount = 32
 )
 

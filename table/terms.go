@@ -27,16 +27,25 @@ type Terms struct {
 	Choker   policy.Choker
 	Refunder policy.Refunder
 	Restorer policy.Restorer
-	Delays   bool           // the policy's
-	OnCredit shape.OnCredit // nil if Remaining counts up to the Limit
-	EpochBit uint64         // or-ed to each word left under these terms
-	Epoch    uint64         // the number of policies before these terms
+	// Delays is the policy's.
+	Delays bool
+	// OnCredit is nil if Remaining counts up to the Limit.
+	OnCredit shape.OnCredit
+	// EpochBit is or-ed to each word left under these terms.
+	EpochBit uint64
+	// Epoch is the number of policies before these terms.
+	Epoch uint64
 
-	decider  decider         // Policy, nil if it is none
-	relative policy.Relative // Policy, nil if it has no family
-	before   policy.Policy   // the policy before, whose words may remain; nil for the first
-	since    policy.Instant  // the instant at which before was replaced
-	by       *Change         // the change that made these terms; nil for the first terms
+	// decider is Policy, or nil if Policy is none.
+	decider decider
+	// relative is Policy, or nil if Policy has no family.
+	relative policy.Relative
+	// before is the policy before these terms, whose words may remain, or nil for the first terms.
+	before policy.Policy
+	// since is the instant at which before was replaced.
+	since policy.Instant
+	// by is the change that made these terms, or nil for the first terms.
+	by *Change
 	// Occupier is nil if the policy is none. Here it moves no field that each call reads.
 	Occupier policy.Occupier
 	// Rewrites are the changes that translated words of an Occupier.
@@ -155,7 +164,8 @@ func (t *Table[K]) Change(c *Change) {
 	now := t.terms.Load()
 	switch {
 	case c.given.Load():
-		return // answered already; the policy may have changed again since
+		// The change was answered already, and the policy may have changed again since.
+		return
 	case now.by == c: // carried out by a writer that died before it could answer
 	case t.changing:
 		c.give(ChangeLater)

@@ -214,7 +214,8 @@ func TestDrainedEntryIsNotReplaced(t *testing.T) {
 	require.False(t, e.Moved())
 	require.Nil(t, r.moving.Load())
 	require.True(t, e.dead())
-	r.Recover() // which removes it
+	// Recovery removes the dead entry.
+	r.Recover()
 	r.settle(1)
 }
 
@@ -331,7 +332,8 @@ func TestChangeOrdersAnew(t *testing.T) {
 	drained := r.add("drained", 1)
 	r.add("owing", 3*hour)
 	r.open("drained")
-	require.True(t, r.take(drained, 3*hour-1)) // before the other, so that it is fresh earlier
+	// The key is fresh earlier than the other one, because the take came before.
+	require.True(t, r.take(drained, 3*hour-1))
 	require.Equal(t, ChangeMade, r.change(policy.Must(policy.Funnel(4, 1, 10*time.Hour)), 3*hour))
 	r.MakeRoom(3*hour, 1, 10)
 	require.Equal(t, 2, r.View().Len())
@@ -380,7 +382,8 @@ func TestAll(t *testing.T) {
 	for key := range 20 {
 		e := r.open(key)
 		if key%5 == 4 {
-			continue // tentative: never used, and perhaps not the key's only entry
+			// A tentative entry was never used, and is perhaps not the key's only entry.
+			continue
 		}
 		require.True(t, r.take(e, 1))
 		if want[key] = 1; key%2 == 0 {
@@ -406,7 +409,8 @@ func TestAll(t *testing.T) {
 	r.View().Load(r.hash(2), 2).word.Store(tombstone)
 	delete(want, 2)
 	for _, key := range []int{4, 9, 14, 19} {
-		want[key] = 1 // adopted: never used, but there
+		// The entry was adopted: it was never used, but is there.
+		want[key] = 1
 	}
 	require.Equal(t, want, all(toTheEnd))
 	r.Recover()

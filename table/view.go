@@ -106,7 +106,8 @@ func (v View[K]) Open(hash uint64, key K) (e *Entry[K], status Status) {
 			if !t.has(hash, key) {
 				return nil, Full
 			}
-			continue // the last place went to this very key
+			// The last place went to this very key.
+			continue
 		}
 		t.stepPoint("open: place taken")
 		if n == nil {
@@ -121,7 +122,8 @@ func (v View[K]) Open(hash uint64, key K) (e *Entry[K], status Status) {
 		t.stepPoint("open: pushed")
 		switch length := head.hashes().len(); {
 		case head == nil:
-			status = Landed // even if this entry dies: others may land behind it
+			// The status is Landed even if this entry dies, since others may land behind it.
+			status = Landed
 		case length >= longSlot && status == Found && (length >= maxSlot || !t.running.Load()):
 			status = Backlogged
 		}
@@ -165,7 +167,8 @@ func (t *Table[K]) secondLook(hash uint64, e *Entry[K]) bool {
 	}
 	t.stepPoint("second look: dead")
 	t.places.cancel()
-	t.lostFiling.Store(true) // the writer is to take it out of its slot
+	// The writer is to take the entry out of its slot.
+	t.lostFiling.Store(true)
 	return false
 }
 
@@ -178,7 +181,8 @@ func (v View[K]) All() iter.Seq2[*Entry[K], Reading] {
 		landed := map[K]bool{}
 		for i := range v.t.nursery {
 			for node := v.t.nursery[i].Load(); node != nil; node = node.next.Load() {
-				if node.entry.word.Load() >= tentative { // it may not be the key's only entry
+				// A tentative entry may not be the key's only entry.
+				if node.entry.word.Load() >= tentative {
 					continue
 				}
 				if r, alive := v.State(node.entry); alive {
@@ -213,7 +217,8 @@ func (v View[K]) Filed(shard int) iter.Seq2[*Entry[K], Reading] {
 		}
 		for e := range s.all() {
 			v.t.stepPoint("all: in a shard")
-			if r, alive := v.State(e); alive && !yield(e, r) { // e may have been replaced
+			// The entry may have been replaced, and then is not alive.
+			if r, alive := v.State(e); alive && !yield(e, r) {
 				return
 			}
 		}

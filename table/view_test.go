@@ -84,7 +84,8 @@ func TestOpenSkipsDeadEntries(t *testing.T) {
 	slot := r.slotOf(r.hash("a"))
 	n := slot.Load()
 	r.fileOne(a, 1)
-	slot.Store(n) // a writer died before taking it out
+	// A writer died before it took the entry out of the slot.
+	slot.Store(n)
 	require.Equal(t, 1, r.sweep(2*hour))
 	again, status := r.View().Open(r.hash("a"), "a")
 	require.Equal(t, Found, status)
@@ -115,7 +116,8 @@ func TestOpenIsFull(t *testing.T) {
 // writer still visits: callers behind the dead entry rely on it.
 func TestDeadEntryOfATurnedAwayCallerIsTakenOut(t *testing.T) {
 	r := newRig[string](t, Options{MaxKeys: 2})
-	r.hasher = func(key string) uint64 { return uint64(len(key)) & 1 } // "a" has a slot, the others another
+	// "a" has a slot, and the other keys have another.
+	r.hasher = func(key string) uint64 { return uint64(len(key)) & 1 }
 	looks := 0
 	r.step = func(point string) {
 		step := r.step
@@ -125,9 +127,11 @@ func TestDeadEntryOfATurnedAwayCallerIsTakenOut(t *testing.T) {
 		}
 		switch {
 		case point == "open: not in the map" && looks == 1:
-			r.add("a", 1) // the key comes, and is filed
+			// The key comes, and is filed.
+			r.add("a", 1)
 		case point == "second look: dead":
-			require.Equal(t, 1, r.sweep(3*hour)) // and leaves
+			// The key leaves.
+			require.Equal(t, 1, r.sweep(3*hour))
 		case point == "open: not in the map" && looks == 2:
 			r.add("bb", 3*hour)
 			r.add("dd", 3*hour)
@@ -248,14 +252,16 @@ func TestOpenIsNotFullForADeadDuplicate(t *testing.T) {
 	phase := 0
 	r.step = func(point string) {
 		switch {
-		case phase == 0 && point == "open: not in the map": // the one
+		// The first goroutine opens the key.
+		case phase == 0 && point == "open: not in the map":
 			phase = 1
 			go func() {
 				r.View().Open(r.hash("a"), "a")
 				close(gone)
 			}()
 			<-pushed
-		case phase == 1 && point == "open: not in the slot": // the other
+		// The second goroutine opens the key.
+		case phase == 1 && point == "open: not in the slot":
 			phase = 2
 			r.add("a", 1)
 			phase = 3
@@ -263,7 +269,8 @@ func TestOpenIsNotFullForADeadDuplicate(t *testing.T) {
 			phase = 4
 			close(pushed)
 			<-goOn
-		case phase == 4 && point == "second look: dead": // the first again
+		// The first goroutine goes on.
+		case phase == 4 && point == "second look: dead":
 			phase = 5
 			close(goOn)
 			<-gone

@@ -77,7 +77,8 @@ func (t *Table[K]) file(slot *slot[K], n *node[K], now policy.Instant) {
 				word := e.word.Load()
 				fresh := t.dueAt(t.freshAt(word), now)
 				if word&^epochBit == 0 {
-					fresh = now // a key that was never used is not due at once
+					// A key that was never used is not due at once.
+					fresh = now
 				}
 				t.index.Add(filing[K]{fresh, e})
 				if fresh-t.firm < policy.Instant(t.firmUntil.Load()) {
@@ -176,7 +177,8 @@ func (t *Table[K]) reindex(now policy.Instant) {
 	}
 	t.fault("recover: some")
 	if t.pending = t.pending[len(some):]; len(t.pending) == 0 {
-		t.pending = nil // lest it keep the entries that were replaced alive
+		// An empty slice would keep the replaced entries alive.
+		t.pending = nil
 	}
 }
 
@@ -199,7 +201,8 @@ func (t *Table[K]) collectShard(i int) (entries []*Entry[K]) {
 // SweepResult is the result of a sweep.
 type SweepResult struct {
 	Evicted int
-	More    bool // the budget ran out, and more entries are due
+	// More is set if the budget ran out while more entries are due.
+	More bool
 }
 
 // Sweep looks at due entries, oldest first, at most budget. It evicts those that owed nothing for
@@ -243,7 +246,8 @@ func (t *Table[K]) MakeRoom(now policy.Instant, want int64, budget int) {
 	for ; short > 0 && budget > 0; budget-- {
 		oldest, ok := t.index.Min()
 		if !ok {
-			return // the others are in the nursery, about to be filed
+			// The other entries are in the nursery, about to be filed.
+			return
 		}
 		// Unless units were given back, an entry that owes is never fresh sooner than filed. So if
 		// the first filing is accurate, its entry has the least debt that the writer knows of.
@@ -307,15 +311,19 @@ func (t *Table[K]) evict(e *Entry[K], due, now policy.Instant) (fresh policy.Ins
 	fresh = t.freshAt(word)
 	t.stepPoint("evict: judged")
 	if fresh > due {
-		return fresh, false // fresh later than filed
+		// The entry is fresh later than filed.
+		return fresh, false
 	}
-	t.forgetAt(now) // before the key is gone
+	// The horizon must be there before the key is gone.
+	t.forgetAt(now)
 	hash := t.hash(e.Key())
 	if left := t.terms.Load().left; left != nil {
-		left[hash&uint64(len(left)-1)].Store(true) // before the key is gone, too
+		// The mark must be there before the key is gone, too.
+		left[hash&uint64(len(left)-1)].Store(true)
 	}
 	if !e.word.CompareAndSwap(word, tombstone) {
-		return fresh, false // in use at this moment
+		// The entry is in use at this moment.
+		return fresh, false
 	}
 	t.counters.Evicted.Add(1)
 	if fresh > now {
