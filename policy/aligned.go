@@ -21,28 +21,35 @@ type Anchored interface {
 type aligned struct {
 	untraced
 	limit int64
-	bits  uint // of the count; the other bits of a word are the number
+	// bits is the width of the count. The other bits of a word are the number.
+	bits uint
 	windows
-	zero int64  // Unix nanoseconds of instant 0
-	last uint64 // highest number that a word can hold
+	// zero is the time of instant 0 in Unix nanoseconds.
+	zero int64
+	// last is the highest number that a word can hold.
+	last uint64
 	kept *anchors
 }
 
 type windows struct {
-	per   time.Duration // 0 for a calendar's
+	// per is 0 for a calendar's windows.
+	per   time.Duration
 	byPer divisor
 
 	unit     Calendar
 	zone     string
 	location *time.Location
-	days     civil // of the location, about the years that follow zero
+	// days are the days of the location, about the years that follow zero.
+	days civil
 }
 
 // anchors holds the copies of a limit that were anchored lately.
 type anchors struct {
 	unanchored *aligned
-	recent     [4]atomic.Pointer[aligned] // engines that share a limit take turns
-	next       atomic.Uint32              // of recent, to be replaced
+	// Engines that share a limit take turns in recent.
+	recent [4]atomic.Pointer[aligned]
+	// next is the place in recent that the next copy replaces.
+	next atomic.Uint32
 }
 
 const (
@@ -50,7 +57,8 @@ const (
 	// lasts 9 years; a window that begins by then, and the next, end within 12.
 	latestZero = 1<<63 - 1 - 13*366*int64(24*time.Hour)
 
-	calendarBits = 43 // of a count; 2^20 days are more than 2,800 years
+	// A count has calendarBits. The other 20 bits hold the days of more than 2,800 years.
+	calendarBits = 43
 )
 
 // AlignedWindow returns the counter of windows that begin at the multiples of per in Unix time,
@@ -221,7 +229,8 @@ func (w *windows) alike(other *windows) bool {
 
 // counted is an unpacked word.
 type counted struct {
-	number uint64 // of the window
+	// number is the number of the window.
+	number uint64
 	count  uint64
 }
 
@@ -282,7 +291,8 @@ func (a *aligned) Take(word uint64, now Instant, n int64, patience time.Duration
 		}
 		start := max(t, a.begins(turn.number))
 		if start > endAligned {
-			d.RetryAfter = Never // time stands still before it
+			// Time stands still before the turn.
+			d.RetryAfter = Never
 			break
 		}
 		if d.admit(time.Duration(start-t), patience) {
@@ -370,9 +380,11 @@ func (a *aligned) Window() time.Duration {
 	case Week:
 		return 7 * 24 * time.Hour
 	case Month:
-		return 2_629_746 * time.Second // 146097/4800 days
+		// A month has 146097/4800 days in the mean.
+		return 2_629_746 * time.Second
 	case Year:
-		return 31_556_952 * time.Second // 146097/400 days
+		// A year has 146097/400 days in the mean.
+		return 31_556_952 * time.Second
 	}
 	return a.per
 }

@@ -13,15 +13,19 @@ import (
 // fromTo is the model of an aligned window: a count for a stretch of Unix time.
 type fromTo struct {
 	limit, full int64
-	zero        int64 // Unix time of instant 0
-	around      func(unix int64) (from, to int64)
+	// zero is the Unix time of instant 0.
+	zero   int64
+	around func(unix int64) (from, to int64)
 
-	from, to int64 // the latest window in which anything was recorded
+	// from and to bound the latest window in which anything was recorded.
+	from, to int64
 	count    int64
-	start    int64 // instant of the last admitted call
+	// start is the instant of the last admitted call.
+	start int64
 }
 
-const endOfAligned = policy.Instant(1) << 58 // 9 years
+// endOfAligned is 9 years.
+const endOfAligned = policy.Instant(1) << 58
 
 func evenly(per time.Duration) func(int64) (from, to int64) {
 	return func(unix int64) (from, to int64) {
@@ -167,8 +171,10 @@ func alignedSubject(p policy.Policy, zero time.Time, shortest time.Duration, ful
 		patience: longestPatience,
 		period:   shortest,
 		within:   inWindows(limit, shortest),
-		forgets:  true, // the window before the promised
-		aliases:  true, // a window that is over may be any
+		// The limit forgets the window before the promised one.
+		forgets: true,
+		// A window that is over may be any.
+		aliases: true,
 	}
 }
 
@@ -198,7 +204,8 @@ func calendarOf(limit int64, unit policy.Calendar, zone string, zero time.Time) 
 var aligneds = kind{
 	name: "AlignedWindow",
 	read: func(s *script) subject {
-		zero := time.Unix(0, s.between(0, int64(60*year))) // to the year 2030
+		// zero lies before the year 2030.
+		zero := time.Unix(0, s.between(0, int64(60*year)))
 		if s.byte()&1 == 0 {
 			per := time.Duration(s.between(int64(time.Millisecond), int64(maxWindow)))
 			limit := s.between(1, alignedFull(per))

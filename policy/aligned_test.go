@@ -15,7 +15,8 @@ import (
 // day that the clocks have shown is not left again, and no turn lies in a day left out.
 // Promise: Calendar windows begin when the zone's clocks first show their first day.
 func TestCalendarWindowsAgreeWithTheClocks(t *testing.T) {
-	years := [...]int{2009, 2037, 2004, 2016, 2030} // when the clocks of these zones do so
+	// In these years the clocks of the zones do so.
+	years := [...]int{2009, 2037, 2004, 2016, 2030}
 	for i, zone := range zones {
 		for unit := policy.Day; unit <= policy.Year; unit++ {
 			zero := time.Date(years[i%5], time.Month(1+i%12), 1+2*i, i, 30, 0, 123, time.UTC)
@@ -73,7 +74,8 @@ func TestAlignedWordsKeepTheirMeaning(t *testing.T) {
 		period := int64(limit.(policy.Windowed).Window())
 		var word uint64
 		for range 8 {
-			at := policy.Instant(rng.Int64N(4*period) >> rng.UintN(20)) // not in order
+			// The instants are not in order.
+			at := policy.Instant(rng.Int64N(4*period) >> rng.UintN(20))
 			n, patience := 1+rng.Int64N(before.Limit()), time.Duration(rng.Int64N(2*period))
 			next, want := before.Take(word, at+policy.Instant(step), n, patience)
 			same, got := after.Take(word, at, n, patience)

@@ -103,16 +103,19 @@ func (a *atMost) Take(word uint64, now Instant, n int64, patience time.Duration)
 	default:
 		later, left := 0, used
 		for ; left+uint64(n) > uint64(a.limit); later++ {
-			left -= p.count(p.counts - 1 - later) // the oldest leave
+			// The oldest parts leave.
+			left -= p.count(p.counts - 1 - later)
 		}
 		turn := p.advanceTo(p.number + uint64(later))
 		start := max(t, turn.begins(turn.number))
 		if start > endOfParts {
-			d.RetryAfter = Never // time stands still before it
+			// Time stands still before the turn.
+			d.RetryAfter = Never
 			break
 		}
 		if d.admit(time.Duration(start-t), patience) {
-			p = a.charged(turn, t, uint64(n)) // fits a word, as the part begins before endOfParts
+			// The charged parts fit a word, as the part begins before endOfParts.
+			p = a.charged(turn, t, uint64(n))
 			next, used = p.join(), p.used()
 		}
 	}
@@ -136,7 +139,8 @@ func (a *atMost) charged(p slots, t Instant, n uint64) slots {
 // earlier, and the new part does not begin before promised turns.
 func (a *atMost) repack(p slots, t Instant) slots {
 	begins := p.begins(p.number)
-	latest := begins + Instant(p.counts)*Instant(p.length) - Instant(a.per) - 1 // per before the last instant at which it counts
+	// latest is a period before the last instant at which the part counts.
+	latest := begins + Instant(p.counts)*Instant(p.length) - Instant(a.per) - 1
 	if begins > t {
 		latest = begins + Instant(a.own.length) - 1
 	}
@@ -168,7 +172,8 @@ func (a *atMost) Refund(word uint64, now Instant, n int64) uint64 {
 func (a *atMost) Cancel(word, taken uint64, _, now Instant, n, _ int64) uint64 {
 	t := clamped(now, endOfParts)
 	p, took := a.slotsAt(word, t), a.split(taken)
-	ago := p.number - took.number // in parts; wraps to a huge number if the take lies ahead
+	// ago is in parts. It wraps to a huge number if the take lies ahead.
+	ago := p.number - took.number
 	if n < 0 || took.layout != p.layout || ago >= uint64(p.counts) {
 		return word
 	}

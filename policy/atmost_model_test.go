@@ -10,16 +10,20 @@ import (
 // ring is the model of an AtMost: a list of the units of each part, counted anew each time.
 type ring struct {
 	limit, full int64
-	parts, part int64 // to a period, and the nanoseconds of one
+	// parts is the number of parts in a period, and part is the nanoseconds of each.
+	parts, part int64
 
-	taken  batches
-	number int64 // of the latest part in which anything was recorded
-	start  int64 // of the last admitted call
+	taken batches
+	// number is the number of the latest part in which anything was recorded.
+	number int64
+	// start is the instant of the last admitted call.
+	start int64
 }
 
 const (
 	endOfRing = policy.Instant(1 << 58)
-	ringWord  = 61 // bits for counts and numbers
+	// ringWord is the number of bits for counts and numbers.
+	ringWord = 61
 )
 
 // ringFigures returns the length of a part and the bits of a count, in a word with so many bits for counts
@@ -146,7 +150,8 @@ func atMostOf(limit int64, per time.Duration) subject {
 			rows := ceilInt(new(big.Rat).SetFrac(parts.Add(parts, big.NewInt(1)), big.NewInt(model.parts+1)))
 			return units.Cmp(rows.Mul(rows, big.NewInt(limit))) <= 0
 		},
-		forgets: true, // the parts that have left when the turn comes
+		// The limit forgets the parts that have left when the turn comes.
+		forgets: true,
 	}
 }
 

@@ -13,8 +13,10 @@ const epoch = 1 << tickBits
 // is empty at epoch, so no key's store is full before epoch + depth.
 type bursty struct {
 	pace
-	depth    uint64  // ticks in which the store fills: maxBurst * interval
-	end      Instant // where its time stands still
+	// depth is the ticks in which the store fills: maxBurst * interval.
+	depth uint64
+	// end is the instant at which the limit's time stands still.
+	end      Instant
 	limit    int64
 	maxBurst int64
 }
@@ -72,7 +74,8 @@ func Bursty(count int64, per time.Duration, maxBurst int64) (Policy, error) {
 	if maxBurst < 0 {
 		return nil, &FieldError{Of: "Bursty", Field: "maxBurst", Value: maxBurst, Want: "0 or more"}
 	}
-	most := maxDepth/pace.interval - 1 // a take of a unit must fit as well
+	// A take of a unit must fit as well.
+	most := maxDepth/pace.interval - 1
 	if uint64(maxBurst) > most {
 		return nil, &FieldError{Of: "Bursty", Field: "maxBurst", Value: maxBurst, Want: fmt.Sprintf(
 			"at most %d: the store must fill within 17 years, and %d per %v fills no more", most, count, per)}
@@ -112,7 +115,8 @@ func (b *bursty) Choke(word uint64, now Instant) (uint64, bool) {
 func (b *bursty) Take(word uint64, now Instant, n int64, patience time.Duration) (next uint64, d Decision) {
 	t := ticks(now, b.end)
 	full := b.full(word, t)
-	lack := full - t // a store that lacks more than its depth has a debt
+	// A store that lacks more than its depth has a debt.
+	lack := full - t
 	next = word
 	d.Limit = b.limit
 	switch {
@@ -141,7 +145,8 @@ func (b *bursty) Take(word uint64, now Instant, n int64, patience time.Duration)
 	if lack <= b.depth {
 		d.Remaining = min(int64(b.byInterval.quotient(b.depth-lack))+1, b.limit)
 	}
-	if next > epoch+b.depth { // else a key never used has stored no more
+	// Otherwise a key that was never used has stored no more.
+	if next > epoch+b.depth {
 		d.ResetAfter = nanosUp(max(next, t) - t)
 	}
 	return next, d
@@ -179,7 +184,8 @@ func (b *bursty) back(word, t, ticks uint64) uint64 {
 func (b *bursty) Cancel(word, taken uint64, start, now Instant, n, undone int64) uint64 {
 	t := ticks(now, b.end)
 	gone := timesUp(max(undone, 0), b.interval, MaxWord)
-	top := word + gone // cannot overflow: both have 63 bits
+	// The sum cannot overflow, as both numbers have 63 bits.
+	top := word + gone
 	full := b.lowest(taken, gone, ticks(start, b.end), n)
 	if n <= 0 || top < taken || full <= t {
 		return word
@@ -187,7 +193,8 @@ func (b *bursty) Cancel(word, taken uint64, start, now Instant, n, undone int64)
 	back := min(timesUp(n, b.interval, MaxWord), full-t)
 	if top > taken {
 		room := b.depth
-		if top-t > b.depth { // a call may be waiting
+		// A call may be waiting.
+		if top-t > b.depth {
 			room = min(room, b.interval)
 		}
 		back = min(back, room-min(gone, room))
@@ -208,9 +215,11 @@ func (b *bursty) Carry(from Policy, word uint64, now Instant) (uint64, bool) {
 	t := ticks(now, b.end)
 	before, fresh := old.full(0, t), b.full(0, t)
 	if word <= before {
-		return min(word, fresh), true // as good as never used
+		// The key is as good as never used.
+		return min(word, fresh), true
 	}
-	empty := max(t+b.depth, fresh) // the word of an empty store, with nothing owed
+	// empty is the word of an empty store, with nothing owed.
+	empty := max(t+b.depth, fresh)
 	if emptied := max(t+old.depth, before); word > emptied {
 		owed := word - emptied
 		owed = max(owed, b.rescale(old.pace, owed, uint64(b.limit)*b.interval))

@@ -11,7 +11,8 @@ import (
 // burstyLimit is the most that a Bursty lets a take ask for.
 func burstyLimit(count int64, per time.Duration, maxBurst int64) int64 {
 	unit := unitTime(count, per)
-	paid := sub(whole(int64(longestPatience)), mul(whole(maxBurst), unit)) // within 9 years
+	// All units are paid within 9 years.
+	paid := sub(whole(int64(longestPatience)), mul(whole(maxBurst), unit))
 	n := floor(new(big.Rat).Quo(positive(paid), unit))
 	return min(max(n, 1), math.MaxInt32)
 }
@@ -23,8 +24,9 @@ func endOfBursty(count int64, per time.Duration, maxBurst int64) policy.Instant 
 
 // guavaBursty is the model of a Bursty: Guava's two variables in exact fractions.
 type guavaBursty struct {
-	unit  *big.Rat
-	most  *big.Rat // that is stored
+	unit *big.Rat
+	// most is the largest number of stored units.
+	most  *big.Rat
 	limit int64
 	end   policy.Instant
 
@@ -69,7 +71,8 @@ func (g *guavaBursty) take(now policy.Instant, n int64, patience time.Duration) 
 	case n == 0:
 		d.Allowed = true
 	case add(add(free, mul(sub(g.most, stored), g.unit)), mul(whole(n), g.unit)).Cmp(lastEmpty) > 0:
-		d.RetryAfter = policy.Never // later than any word can say
+		// The turn is later than any word can say.
+		d.RetryAfter = policy.Never
 	case late.Cmp(willing) > 0:
 		d.RetryAfter = policy.Never
 		if after := ceil(sub(late, willing)); after <= time.Duration(g.end-held(now, g.end)) {
@@ -112,7 +115,8 @@ func (g *guavaBursty) restock(at, units *big.Rat) {
 	g.free = sub(free, mul(paid, g.unit))
 	g.stored = add(stored, sub(units, paid))
 	if g.stored.Sign() == 0 && g.free.Cmp(whole(1)) == 0 || g.full().Cmp(add(whole(1), mul(g.most, g.unit))) == 0 {
-		g.used = false // as it was made
+		// The limiter is as it was made.
+		g.used = false
 	}
 }
 
@@ -143,14 +147,17 @@ func (g *guavaBursty) cancel(now policy.Instant, taken any, n int64) *big.Rat {
 	at := whole(int64(held(now, g.end)))
 	then := taken.(*big.Rat)
 	if g.full().Cmp(then) < 0 || !g.used {
-		return new(big.Rat) // units came back since
+		// Units came back since.
+		return new(big.Rat)
 	}
 	still := positive(sub(then, at))
 	back := least(whole(n), still.Quo(still, g.unit))
 	if g.full().Cmp(then) > 0 {
-		room := g.most // another call paid for the rest
+		// Another call paid for the rest.
+		room := g.most
 		if sub(sub(g.full(), at), new(big.Rat).Mul(g.most, g.unit)).Sign() > 0 {
-			room = least(room, whole(1)) // a call may be waiting, and starts before the next
+			// A call may be waiting, and starts before the next unit.
+			room = least(room, whole(1))
 		}
 		back = least(back, room)
 	}

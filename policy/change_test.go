@@ -59,7 +59,8 @@ var changings = []changing{
 	{"AtMost", windowsOf(policy.AtMost, time.Millisecond), policy.Policy.Limit, false, aPart},
 	// A promised turn may lie within a window of the next limit. One more window may be full.
 	{"AlignedWindow", alignedToAnything, policy.Policy.Limit, false, func(p policy.Policy) time.Duration {
-		return p.(policy.Windowed).Window() * 13 / 12 // 31 days are less than that many mean months
+		// 31 days are less than 13/12 of a mean month.
+		return p.(policy.Windowed).Window() * 13 / 12
 	}},
 }
 
@@ -86,10 +87,13 @@ func windowsOf(of func(int64, time.Duration) (policy.Policy, error), shortest ti
 
 // past is the state of a key before its limit changes.
 type past struct {
-	word   uint64
-	now    policy.Instant // the instant of the change
-	turn   policy.Instant // the last start that was promised
-	period int64          // nanoseconds, the time of ten units, or of the limit if that is less
+	word uint64
+	// now is the instant of the change.
+	now policy.Instant
+	// turn is the last start that was promised.
+	turn policy.Instant
+	// period is in nanoseconds: the time of ten units, or of the limit if that is less.
+	period int64
 }
 
 // drawPast lets up to six calls take from a key under p.
@@ -110,7 +114,8 @@ func drawPast(rng *rand.Rand, p policy.Policy) (h past) {
 // starts returns the earliest instant at which a call for n units would start.
 func starts(p policy.Policy, word uint64, now policy.Instant, n int64) policy.Instant {
 	_, d := p.Take(word, now, n, math.MaxInt64)
-	if !d.Allowed { // a queue is full, until there is room to wait in
+	// A queue is full until there is room to wait in.
+	if !d.Allowed {
 		now += policy.Instant(d.RetryAfter)
 		_, d = p.Take(word, now, n, math.MaxInt64)
 	}
@@ -256,7 +261,8 @@ func TestLoweredSlidingWindowPromisesNothing(t *testing.T) {
 
 // Promise: Only policies of one family follow each other.
 func TestFamilies(t *testing.T) {
-	rows := []struct{ family, limit, alike string }{ // alike reads the words of limit
+	// alike reads the words of limit.
+	rows := []struct{ family, limit, alike string }{
 		{"funnel", "funnel 10, 1/s", "funnel 3, 700/s"},
 		{"queue", "queue 10, 1/s", "queue 0, 700/s"},
 		{"bursty", "bursty 1/s, 10", "bursty 700/s, 0"},
@@ -303,7 +309,8 @@ func TestFamilies(t *testing.T) {
 func carries(t *testing.T, from, to *kind, s *script) {
 	t.Helper()
 	old, limit := from.read(s), to.read(s)
-	if model, ok := old.oracle.(*fromTo); ok && from == to { // an engine has a single zero
+	// An engine has a single zero.
+	if model, ok := old.oracle.(*fromTo); ok && from == to {
 		limit.Policy = limit.Policy.(policy.Anchored).Anchor(time.Unix(0, model.zero))
 	}
 	reader, follower := old.Policy.(policy.Relative), limit.Policy.(policy.Relative)
@@ -334,7 +341,8 @@ func carries(t *testing.T, from, to *kind, s *script) {
 	}
 	now += policy.Instant(s.number() % uint64(2*min(old.period, maxWindow)))
 	if now > min(old.end, limit.end)-policy.Instant(maxWindow) {
-		return // time is about to stand still for either
+		// Time is about to stand still for one of the two.
+		return
 	}
 	next, _ = follower.Carry(old.Policy, word, now)
 	_, was := old.Take(word, now, 0, 0)
@@ -342,7 +350,8 @@ func carries(t *testing.T, from, to *kind, s *script) {
 	if _, never := limit.Take(0, now, 0, 0); was.ResetAfter == 0 && is != never {
 		t.Fatalf("%v: Carry(%v, %d, %d) = %d: %+v, but the key was as good as new", limit, old, word, now, next, is)
 	}
-	if limit.credit || limit.queues > 0 { // Remaining counts no units
+	// Remaining counts no units.
+	if limit.credit || limit.queues > 0 {
 		return
 	}
 	if used := min(was.Limit-was.Remaining, is.Limit); is.Remaining > is.Limit-used {
@@ -415,7 +424,8 @@ func TestWarmingUpCarries(t *testing.T) {
 			debt := func(p policy.Policy, word uint64, now policy.Instant) float64 {
 				return max(float64(policy.ReadWarmingUp(p, word).Due)/16-float64(now), 0)
 			}
-			left := func(p policy.Policy, word uint64, now policy.Instant) float64 { // to grow back
+			// left returns the time in which the store grows back.
+			left := func(p policy.Policy, word uint64, now policy.Instant) float64 {
 				_, d := p.Take(word, now, 0, 0)
 				return float64(d.ResetAfter) - debt(p, word, now)
 			}
@@ -442,7 +452,8 @@ func TestWarmingUpCarries(t *testing.T) {
 // A word may be newer than the change, or by a clock ahead of it. It is carried from no earlier
 // than its window or part began.
 func TestWindowsThatOpenAfterTheChangeAreCarried(t *testing.T) {
-	const began = policy.Instant(100*time.Second + 1) // a fixed window may open there; others begin a nanosecond before
+	// A fixed window may open at began. The other windows begin a nanosecond before.
+	const began = policy.Instant(100*time.Second + 1)
 	for _, w := range windowPolicies {
 		for _, turns := range []int64{0, 1} {
 			old := must.Get(w.make(3, time.Second))
@@ -472,7 +483,8 @@ func TestWindowsThatOpenAfterTheChangeAreCarried(t *testing.T) {
 func TestTurnsAfterTheLastWindowAreCarriedToIt(t *testing.T) {
 	for _, w := range windowPolicies {
 		old := policy.Must(w.make(3, maxWindow))
-		for _, layout := range []uint64{0, 1, 2, 3} { // of an AtMost
+		// layout is the layout of an AtMost.
+		for _, layout := range []uint64{0, 1, 2, 3} {
 			word := policy.MaxWord&^3 - 64 + layout
 			for _, per := range []time.Duration{time.Millisecond, time.Second + 1, time.Hour} {
 				p := policy.Must(w.make(3, per))
@@ -494,10 +506,14 @@ func TestUnitsTakeTheirTimeUnderTheNextLimit(t *testing.T) {
 	for _, c := range []struct {
 		name, from, to string
 		now            policy.Instant
-		used           int64         // taken at once
-		turns          int           // calls of one unit that wait behind those
-		after          time.Duration // from the takes to the change
-		wait, reset    time.Duration // of the next call, and until nothing is used
+		// used is taken at once.
+		used int64
+		// turns is the number of calls of one unit that wait behind the used units.
+		turns int
+		// after is the time from the takes to the change.
+		after time.Duration
+		// wait is the wait of the next call, and reset is the time until nothing is used.
+		wait, reset time.Duration
 	}{
 		{"slower, with half a unit drained", "funnel 3, 1/s", "funnel 3, 1/m", late, 2, 0, s / 2, 0, 90 * s},
 		{"less room than was used", "funnel 10, 1/s", "funnel 2, 1/s", late, 7, 0, 0, s, 2 * s},

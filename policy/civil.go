@@ -8,15 +8,19 @@ type civil []stretch
 
 // stretch is a time without clock changes. The first and the last have no bounds.
 type stretch struct {
-	from   int64 // Unix seconds
-	offset int64 // of the clocks, in seconds
-	before int64 // the latest day that the clocks showed before it
+	// from is in Unix seconds.
+	from int64
+	// offset is the offset of the clocks, in seconds.
+	offset int64
+	// before is the latest day that the clocks showed before the stretch.
+	before int64
 }
 
 const (
 	hourSeconds = 60 * 60
 	daySeconds  = 24 * hourSeconds
-	firstDays   = 3 // from the first day to 1970
+	// firstDays is the number of days from the first day to 1970.
+	firstDays = 3
 	// A civil is right from two days before its beginning, as clocks go back by a day at most, for
 	// 13 years.
 	civilBefore = 2 * daySeconds
@@ -124,7 +128,8 @@ func yearMonth(day int64) (year, month int64) {
 	// Leave out the leap days, so that all years have 365 days.
 	year = (days - days/(fourYears-1) + days/century - days/(fourCenturies-1)) / 365
 	days -= 365*year + year/4 - year/100
-	month = (5*days + 2) / 153 // from March
+	// month counts from March.
+	month = (5*days + 2) / 153
 	year += 400*era + 1600 - 1969
 	if month += 2; month >= 12 {
 		return year + 1, month - 12

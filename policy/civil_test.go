@@ -12,7 +12,8 @@ import (
 func TestDaysAreTheSameWheneverACivilBegins(t *testing.T) {
 	zone, err := time.LoadLocation("America/St_Johns")
 	require.NoError(t, err)
-	back := time.Date(2010, time.November, 7, 2, 31, 0, 0, time.UTC).Unix() // 00:01 becomes 23:01
+	// At back 00:01 becomes 23:01.
+	back := time.Date(2010, time.November, 7, 2, 31, 0, 0, time.UTC).Unix()
 	require.Equal(t, []int{7, 6}, []int{time.Unix(back-1, 0).In(zone).Day(), time.Unix(back, 0).In(zone).Day()})
 	const step = 10 * 60
 	all := newCivil(zone, back-10*daySeconds)

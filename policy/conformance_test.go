@@ -46,8 +46,9 @@ func TestConformsToSpringGateway(t *testing.T) {
 	var file struct {
 		Cases []struct {
 			Rate, Capacity, Requested int64
-			Seconds                   []int64    `json:"t_s"`
-			Reply                     [][2]int64 // allowed, tokens left
+			Seconds                   []int64 `json:"t_s"`
+			// Reply has whether the call was allowed, and the tokens left.
+			Reply [][2]int64
 		}
 	}
 	conformance(t, "spring_gateway.json", &file)
@@ -129,10 +130,12 @@ func FuzzRedisCell(f *testing.F) {
 	f.Add(false, int64(5), int64(0), int64(1), int64(time.Second+1))
 	f.Add(false, int64(5), int64(0), int64(policy.Never), int64(math.MaxInt64))
 	f.Add(false, int64(0), int64(-1), int64(-1), int64(math.MinInt64))
-	f.Add(false, int64(0), int64(0), int64(0), int64(0)) // the zero decision is a refusal
+	// The zero decision is a refusal.
+	f.Add(false, int64(0), int64(0), int64(0), int64(0))
 	f.Add(true, int64(16), int64(15), int64(0), int64(2*time.Second))
 	f.Add(false, int64(16), int64(3), int64(1), int64(time.Second))
-	f.Add(false, int64(1), int64(0), int64(time.Second+1), int64(2*time.Second-1)) // both rounded up
+	// Both times are rounded up.
+	f.Add(false, int64(1), int64(0), int64(time.Second+1), int64(2*time.Second-1))
 	f.Add(false, int64(1), int64(0), int64(time.Minute+80*time.Microsecond), int64(time.Minute+80*time.Microsecond))
 	f.Add(false, int64(math.MaxInt64), int64(math.MaxInt64), int64(policy.Never-1), int64(math.MaxInt64))
 	f.Fuzz(func(t *testing.T, allowed bool, limit, remaining, retry, reset int64) {
@@ -144,7 +147,8 @@ func FuzzRedisCell(f *testing.F) {
 			return ceilInt(new(big.Rat).SetFrac(big.NewInt(nanos), big.NewInt(int64(time.Second)))).Int64()
 		}
 		want := [5]int64{1, limit, remaining, up(retry), up(reset)}
-		if reset > 1 { // up to 100µs of it are a limit's own rounding
+		// Up to 100 µs of reset are the limit's own rounding.
+		if reset > 1 {
 			want[4] = up(reset - min(reset-1, 100_000))
 		}
 		if allowed {

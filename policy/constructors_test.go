@@ -27,7 +27,8 @@ func TestConstructorsSayWhatFits(t *testing.T) {
 		{errorOf(policy.Funnel(0, 0, 0)), "Funnel: capacity is 0, want 1 or more"},
 		{errorOf(policy.Funnel(1, math.MinInt64, s)), "Funnel: count is -9223372036854775808, want 1 or more"},
 		{errorOf(policy.Funnel(1, 1, -time.Minute)), "Funnel: per is -1m0s, want 1µs or more"},
-		{errorOf(policy.Funnel(10, 10, 10)), "Funnel: per is 10ns, want 1µs or more"}, // a forgotten unit of time
+		// The caller forgot the unit of time.
+		{errorOf(policy.Funnel(10, 10, 10)), "Funnel: per is 10ns, want 1µs or more"},
 		{errorOf(policy.Queue(10, 10, 999)), "Queue: per is 999ns, want 1µs or more"},
 		{errorOf(policy.Bursty(10, 60, 10)), "Bursty: per is 60ns, want 1µs or more"},
 		{errorOf(policy.WarmingUp(10, 1, s, 3)), "WarmingUp: per is 1ns, want 1µs or more"},
@@ -43,7 +44,8 @@ func TestConstructorsSayWhatFits(t *testing.T) {
 		// 1.67 ns would be kept as 1.6875: more than a percent too slow.
 		{errorOf(policy.Funnel(1, 600_000_001, s)), "1.6875ns"},
 		{errorOf(policy.Funnel(1, 17_000, time.Microsecond)), "16 million"},
-		{errorOf(policy.Funnel(1, 18_446_744_073_709_553, 17_293_822_569_102_706)), "unit every 1ns"}, // the excess wraps round
+		// The excess wraps round.
+		{errorOf(policy.Funnel(1, 18_446_744_073_709_553, 17_293_822_569_102_706)), "unit every 1ns"},
 		{errorOf(policy.Funnel(1, most, year)), "0.0625ns"},
 
 		{errorOf(policy.Queue(540431955, 1, s)), "Queue: capacity is 540431955, want at most 540431954: a full queue must drain within 17 years"},
@@ -146,10 +148,13 @@ func tooSlow(count int64, per time.Duration, part *big.Rat) bool {
 
 // bucketConstructor makes limits with units that come back one by one.
 type bucketConstructor struct {
-	of, units string // the name of the constructor, and of the parameter that bounds the units
-	beside    int64  // units that need room beside those
-	last      bool   // that parameter comes after the rate
-	make      func(units, count int64, per time.Duration) (policy.Policy, error)
+	// of is the name of the constructor, and units is the name of the parameter that bounds the units.
+	of, units string
+	// beside is the number of units that need room beside those.
+	beside int64
+	// last is set if the parameter comes after the rate.
+	last bool
+	make func(units, count int64, per time.Duration) (policy.Policy, error)
 }
 
 func (b bucketConstructor) refuses(units, count int64, per time.Duration) string {
@@ -325,7 +330,8 @@ type windowPolicy struct {
 	make func(limit int64, per time.Duration) (policy.Policy, error)
 	// refuses returns the field that must be refused, or "".
 	refuses func(limit int64, per time.Duration) string
-	of      func(limit int64, per time.Duration) subject // on trial
+	// of returns the limit on trial.
+	of func(limit int64, per time.Duration) subject
 	// locks returns the longest time for which a word counts after its last turn.
 	locks func(limit int64, per time.Duration) time.Duration
 }

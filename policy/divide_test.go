@@ -24,7 +24,8 @@ func TestDivideIsExact(t *testing.T) {
 		divisors = append(divisors, 1+random.Uint64()>>(1+random.UintN(63)))
 	}
 	for _, d := range divisors {
-		last := math.MaxInt64 / d * d // the largest multiple
+		// last is the largest multiple.
+		last := math.MaxInt64 / d * d
 		for _, x := range []uint64{0, 1, 2, d - 1, d, d + 1, 2*d - 1, 2 * d, last - 1, last, last + 1,
 			last - d - 1, last - d, last / 2 / d * d, last/2/d*d - 1, math.MaxInt64 - 1, math.MaxInt64,
 			random.Uint64() >> (1 + random.UintN(63)), random.Uint64() >> 1 / d * d, random.Uint64()>>1/d*d - 1} {

@@ -18,7 +18,8 @@ const untold = -1
 
 // limitReq is limit_req of nginx, which counts milliseconds and thousandths of a call.
 type limitReq struct {
-	rate, burst, delay int64 // thousandths
+	// All three are in thousandths.
+	rate, burst, delay int64
 
 	used         bool
 	excess, last int64
@@ -85,7 +86,8 @@ func TestComingFrom(t *testing.T) {
 		there    func() elsewhere
 		here     string
 		patience time.Duration
-		mean     time.Duration // between two units, in the long run
+		// mean is the time between two units in the long run.
+		mean time.Duration
 	}{
 		{"nginx burst=20", func() elsewhere { q := nginx; return &q }, "queue 20, 10/s", 0, s / 10},
 		{"nginx burst=20 nodelay", func() elsewhere { q := nodelay; return &q }, "funnel 21, 10/s", 0, s / 10},

@@ -4,10 +4,14 @@ import "fmt"
 
 // FieldError reports a refused setting. Use errors.As to reach it.
 type FieldError struct {
-	Of    string // the constructor or struct, such as "Funnel" or "engine.Config"
-	Field string // the parameter's name
-	Value any    // the value that was refused
-	Want  string // the values that are accepted
+	// Of is the constructor or struct, such as "Funnel" or "engine.Config".
+	Of string
+	// Field is the parameter's name.
+	Field string
+	// Value is the value that was refused.
+	Value any
+	// Want is the accepted values.
+	Want string
 }
 
 // Error reads, for example, "ral: Funnel: capacity is 0, want 1 or more".

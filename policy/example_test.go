@@ -17,7 +17,8 @@ func ExampleFunnel() {
 	}
 	fmt.Println(limit)
 
-	var word uint64 // a key that was never used
+	// The word of a key that was never used is 0.
+	var word uint64
 	now := policy.Instant(1)
 	word, d := limit.Take(word, now, 8, 0)
 	fmt.Println(d.Allowed, d.Remaining, "of", d.Limit)
@@ -162,7 +163,8 @@ func ExampleQueue() {
 func ExampleBursty() {
 	limit := policy.Must(policy.Bursty(1_000_000, time.Second, 1_000_000))
 
-	now := policy.Instant(time.Minute) // long enough for the store to be full
+	// By then the store is full.
+	now := policy.Instant(time.Minute)
 	word, d := limit.Take(0, now, 4_000_000, 0)
 	fmt.Println(d.Allowed, d.Wait)
 

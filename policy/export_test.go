@@ -1,12 +1,15 @@
 package policy
 
 type WarmingUpWord struct {
-	Due   uint64 // ticks
-	Level uint64 // of Levels; each unit uses up PerUnit
+	// Due is in ticks.
+	Due uint64
+	// Level is a part of Levels. Each unit uses up PerUnit.
+	Level uint64
 
 	PerUnit, Levels, Unit uint64
 
-	End Instant // where its time stands still
+	// End is the instant at which the limit's time stands still.
+	End Instant
 }
 
 func ReadWarmingUp(p Policy, word uint64) WarmingUpWord {

@@ -15,13 +15,16 @@ import (
 
 // figures are limits by the texts that String writes.
 var figures = []struct {
-	text   string
-	limit  policy.Policy
-	window time.Duration // 0: not of interest
-	says   string        // "": not of interest
+	text  string
+	limit policy.Policy
+	// window is 0 if it is not of interest.
+	window time.Duration
+	// says is empty if it is not of interest.
+	says string
 }{
 	{"funnel 100, 10/s", policy.Must(policy.Funnel(100, 10, time.Second)), 10 * time.Second, "at most 100 at once, and 10 a second after that"},
-	{"funnel 3, 7/s", policy.Must(policy.Funnel(3, 7, time.Second)), 428571429, ""}, // 3/7 of a second, up
+	// The window is 3/7 of a second, rounded up.
+	{"funnel 3, 7/s", policy.Must(policy.Funnel(3, 7, time.Second)), 428571429, ""},
 	{"funnel 100000000, 700000/s", policy.Must(policy.Funnel(100_000_000, 700_000, time.Second)), 142857142858, ""},
 	{"funnel 1, 5/h", policy.Must(policy.Funnel(1, 5, time.Hour)), 12 * time.Minute, "at most 1 at once, and 5 an hour after that"},
 	{"funnel 1, 1/2h", policy.Must(policy.Funnel(1, 1, 2*time.Hour)), 2 * time.Hour, "at most 1 at once, and 1 every 2h after that"},
@@ -34,7 +37,8 @@ var figures = []struct {
 	{"queue 0, 1/6205d", policy.Must(policy.Queue(0, 1, 17*year)), 17 * year, ""},
 	{"bursty 1/ms, 5", policy.Must(policy.Bursty(1, time.Millisecond, 5)), 2147483647 * time.Millisecond,
 		"1 a millisecond, with up to 5 saved from quiet times, and larger calls on credit"},
-	{"bursty 1/h, 100000", policy.Must(policy.Bursty(1, time.Hour, 100_000)), 0, ""}, // its Limit is 1
+	// The Limit of this one is 1.
+	{"bursty 1/h, 100000", policy.Must(policy.Bursty(1, time.Hour, 100_000)), 0, ""},
 	{"warming up 1000/s over 1s, cold 3", policy.Must(policy.WarmingUp(1000, time.Second, time.Second, 3)), 2147483647 * time.Millisecond,
 		"1000 a second once warm: after a pause a key is 3 times slower, and warms up over 1s"},
 	{"warming up 1/s over 1ns, cold 1e08", policy.Must(policy.WarmingUp(1, time.Second, 1, 1e8)), 0, ""},
@@ -75,7 +79,8 @@ func TestNotationNeedsNoQuoting(t *testing.T) {
 	for _, c := range figures {
 		assert.NotRegexp(t, `[:#"'{}\[\]&*!|>%@\\?=;$()<~]|^[-,]|[^ -~]`, c.text)
 		if strings.Contains(c.text, "GMT+") {
-			continue // the only sign that a query string changes, in the name of a zone
+			// The plus in the name of a zone is the only sign that a query string changes.
+			continue
 		}
 		values, err := url.ParseQuery("limit=" + strings.ReplaceAll(c.text, " ", "+"))
 		require.NoError(t, err)
@@ -95,7 +100,8 @@ func TestAtOnce(t *testing.T) {
 		_, d := c.limit.Take(0, late, 0, 0)
 		require.Equal(t, d.Remaining, shape.AtOnce(c.limit), c.text)
 		if c.limit.Delays() || d.Limit == 1 || d.Remaining > 10_000 {
-			continue // a queue's calls wait, and the store of that Bursty is larger than its Limit
+			// A queue's calls wait, and the store of that Bursty is larger than its Limit.
+			continue
 		}
 		word, passed := uint64(0), int64(0)
 		for ; passed <= d.Remaining; passed++ {

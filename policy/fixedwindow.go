@@ -7,9 +7,12 @@ import (
 )
 
 const (
-	shortestFixed = time.Millisecond // shortest period of a fixed window
-	maxFixed      = 1_000_000        // its highest limit with a step of at most 100µs
-	fixedBits     = 20               // bits that count up to that
+	// shortestFixed is the shortest period of a fixed window.
+	shortestFixed = time.Millisecond
+	// maxFixed is the highest limit of a fixed window with a step of at most 100 µs.
+	maxFixed = 1_000_000
+	// fixedBits is the number of bits that count up to maxFixed.
+	fixedBits = 20
 )
 
 // highCounts are the layouts of limits above maxFixed: the bits of a count, and the usual step. A
@@ -25,14 +28,18 @@ const partsOfHigh = 100
 // end is rounded up to a step from instant 1, so an open window may start up to a step after its
 // first call. The bit tells it from a promised window, which no call may enter before its start.
 type fixedWindow struct {
-	limit  int64
-	per    time.Duration
-	step   uint64 // nanoseconds
+	limit int64
+	per   time.Duration
+	// step is in nanoseconds.
+	step   uint64
 	byStep divisor
-	bits   uint   // of the count; above it the bit of a promise, and the end
-	length uint64 // steps that a window lasts: per, rounded up
-	last   uint64 // the latest end that a word can hold
-	end    Instant
+	// bits is the width of the count. The bit of a promise and the end are above it.
+	bits uint
+	// length is the steps that a window lasts: per, rounded up.
+	length uint64
+	// last is the latest end that a word can hold.
+	last uint64
+	end  Instant
 }
 
 // FixedWindow returns a counter with a lifetime: a window opens with the first unit taken, lasts
@@ -98,7 +105,8 @@ func FixedWindow(limit int64, per time.Duration) (Policy, error) {
 			"at most %d: a word that lasts 9 years at %v a window holds no higher count%s", highest, per, holders(limit, per))}
 	}
 	length := (uint64(per) + step - 1) / step
-	last := uint64(1)<<(62-count) - 2 // below MaxWord
+	// last is below MaxWord.
+	last := uint64(1)<<(62-count) - 2
 	return &fixedWindow{
 		limit: limit, per: per, step: step, byStep: newDivisor(step), bits: count,
 		length: length, last: last, end: Instant(1 + (last-length)*step),
@@ -163,7 +171,8 @@ func fixedStep(per uint64, count uint) uint64 {
 
 // fixed is an unpacked word.
 type fixed struct {
-	end      uint64 // steps since instant 1
+	// end is in steps since instant 1.
+	end      uint64
 	promised bool
 	count    uint64
 }
@@ -172,7 +181,8 @@ func (f *fixedWindow) full() uint64 { return 1<<f.bits - 1 }
 
 func (f *fixedWindow) split(word uint64) fixed {
 	return fixed{
-		end:      min(word>>(f.bits+1), f.last), // the highest in any word of this limit
+		// No word of this limit has a higher end.
+		end:      min(word>>(f.bits+1), f.last),
 		promised: word>>f.bits&1 != 0,
 		count:    word & f.full(),
 	}
@@ -241,7 +251,8 @@ func (f *fixedWindow) Take(word uint64, now Instant, n int64, patience time.Dura
 		if turn.count+uint64(n) <= uint64(f.limit) {
 			turn.count += uint64(n)
 		} else if turn = (fixed{end: turn.end + f.length, promised: true, count: uint64(n)}); turn.end > f.last {
-			d.RetryAfter = Never // time stands still before it
+			// Time stands still before the turn.
+			d.RetryAfter = Never
 			break
 		}
 		start := t
@@ -267,7 +278,8 @@ func (f *fixedWindow) FreshAt(word uint64) Instant { return f.freshAt(f.split(wo
 
 func (f *fixedWindow) freshAt(w fixed) Instant {
 	if w == (fixed{}) {
-		return 0 // never used
+		// The key was never used.
+		return 0
 	}
 	return f.instant(w.end)
 }
@@ -338,7 +350,8 @@ func (f *fixedWindow) Carry(from Policy, word uint64, now Instant) (uint64, bool
 	// The window may have opened after now, less than a step before its rounded start.
 	start, ahead := max(clamped(now, f.end), old.starts(w)-Instant(old.step)+1), old.ahead(w, t)
 	if ahead || old.per == f.per {
-		start = old.starts(w) // the length stays, so the end does too
+		// The length stays, so the end does too.
+		start = old.starts(w)
 	}
 	next := f.from(start)
 	next.promised, next.count = ahead, min(w.count, f.full())

@@ -8,8 +8,10 @@ import (
 // funnel keeps in a word the theoretical arrival time: the tick at which the bucket is empty.
 type funnel struct {
 	pace
-	depth    uint64  // ticks that a full bucket takes to drain: capacity * interval
-	end      Instant // where its time stands still
+	// depth is the ticks that a full bucket takes to drain: capacity * interval.
+	depth uint64
+	// end is the instant at which the limit's time stands still.
+	end      Instant
 	capacity int64
 }
 
@@ -93,7 +95,8 @@ func (f *funnel) Decide(word uint64, now Instant, n int64, patience time.Duratio
 ) {
 	t := ticks(now, f.end)
 	drained := max(word, t)
-	debt := drained - t // what the key owes now, in ticks
+	// debt is what the key owes now, in ticks.
+	debt := drained - t
 	next = word
 	switch {
 	case n < 0 || n > f.capacity:
@@ -104,7 +107,8 @@ func (f *funnel) Decide(word uint64, now Instant, n int64, patience time.Duratio
 		// ask and room are at most maxDepth, and reach not far above: nothing overflows. debt may
 		// be anything, and is only compared.
 		ask := uint64(n) * f.interval
-		room := f.depth - ask // the debt that leaves room for n right now
+		// room is the debt that leaves room for n right now.
+		room := f.depth - ask
 		reach := room + patienceTicks(patience)
 		switch {
 		case drained > MaxWord-ask:
@@ -149,7 +153,8 @@ func (f *funnel) Cancel(word, taken uint64, start, now Instant, n, undone int64)
 	if n <= 0 || word <= t || drained <= t || gone == maxDepth {
 		return word
 	}
-	top := word + gone // cannot overflow, since gone is at most maxDepth
+	// The sum cannot overflow, since gone is at most maxDepth.
+	top := word + gone
 	later := min(top-min(taken, top), f.depth)
 	return word - min(timesUp(n, f.interval, word-t), drained-t, f.depth-later)
 }
@@ -178,7 +183,8 @@ func (p pace) carry(depth uint64, end Instant, old pace, oldDepth, word uint64, 
 	case word-t <= oldDepth:
 		return t + min(p.rescale(old, word-t, depth), MaxWord-t)
 	}
-	wait := word - t - oldDepth // until the last turn
+	// wait is the time until the last turn.
+	wait := word - t - oldDepth
 	return t + min(wait+depth, MaxWord-t)
 }
 

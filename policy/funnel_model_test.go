@@ -35,14 +35,16 @@ func endOfTime(capacity, count int64, per time.Duration) policy.Instant {
 type bucket struct {
 	capacity *big.Rat
 	limit    int64
-	unit     *big.Rat // nanoseconds that a unit takes to leak out
-	end      policy.Instant
+	// unit is the nanoseconds that a unit takes to leak out.
+	unit *big.Rat
+	end  policy.Instant
 
 	// empty is the instant at which the bucket runs dry. A clock that goes back finds the bucket
 	// fuller than the first time, never emptier.
 	empty *big.Rat
 
-	start *big.Rat // when the last admitted call may start, exactly
+	// start is the exact instant at which the last admitted call may start.
+	start *big.Rat
 }
 
 func newBucket(capacity, count int64, per time.Duration) *bucket {
@@ -67,15 +69,18 @@ func (b *bucket) take(now policy.Instant, n int64, patience time.Duration) polic
 	default:
 		poured := add(level, whole(n))
 		empty := add(at, b.timeFor(poured))
-		late := b.timeFor(positive(sub(poured, b.capacity))) // until it all fits
+		// late is the time until all units fit.
+		late := b.timeFor(positive(sub(poured, b.capacity)))
 		willing := whole(int64(min(max(patience, 0), longestPatience)))
 		switch {
 		case empty.Cmp(lastEmpty) > 0:
-			d.RetryAfter = policy.Never // later than any word can say
+			// The turn is later than any word can say.
+			d.RetryAfter = policy.Never
 		case late.Cmp(willing) > 0:
 			d.RetryAfter = ceil(sub(late, willing))
 			if d.RetryAfter > time.Duration(b.end-held(now, b.end)) {
-				d.RetryAfter = policy.Never // time stands still before
+				// Time stands still before the turn.
+				d.RetryAfter = policy.Never
 			}
 		default:
 			d.Allowed, d.Wait = true, ceil(late)
@@ -164,9 +169,12 @@ type line struct {
 	unit     *big.Rat
 	end      policy.Instant
 
-	free  *big.Rat // the instant from which the door is free
-	start *big.Rat // when the last admitted call may start
-	last  int64    // and how many it was
+	// free is the instant from which the door is free.
+	free *big.Rat
+	// start is the instant at which the last admitted call may start.
+	start *big.Rat
+	// last is the number of units of that call.
+	last int64
 }
 
 func newLine(capacity, count int64, per time.Duration) *line {
@@ -191,7 +199,8 @@ func (l *line) take(now policy.Instant, n int64, patience time.Duration) policy.
 	case n == 0:
 		d.Allowed = true
 	default:
-		room := whole(l.capacity - (n - 1)) // the most that may stand before the first of them
+		// room is the largest number of units that may stand before the first unit of the call.
+		room := whole(l.capacity - (n - 1))
 		turn := mul(before, l.unit)
 		until := mul(room, l.unit)
 		if patience > 0 {
@@ -236,7 +245,8 @@ func (l *line) mark() any { return l.free }
 
 func (l *line) cancel(now policy.Instant, taken any, n int64) *big.Rat {
 	if taken.(*big.Rat).Cmp(l.free) != 0 {
-		return new(big.Rat) // another call stands behind, or did
+		// Another call stands behind, or did.
+		return new(big.Rat)
 	}
 	return l.refund(now, n)
 }
@@ -244,11 +254,12 @@ func (l *line) cancel(now policy.Instant, taken any, n int64) *big.Rat {
 func queueOf(capacity, count int64, per time.Duration) subject {
 	model := newLine(capacity, count, per)
 	return subject{
-		Policy:   policy.Must(policy.Queue(capacity, count, per)),
-		oracle:   model,
-		limit:    capacity + 1,
-		end:      model.end,
-		patience: longestDrain, // and of no consequence
+		Policy: policy.Must(policy.Queue(capacity, count, per)),
+		oracle: model,
+		limit:  capacity + 1,
+		end:    model.end,
+		// The patience is of no consequence.
+		patience: longestDrain,
 		period:   max(ceil(model.unit), 1),
 		within:   atRate(count, per, func() int64 { return model.last }),
 		queues:   ceil(mul(whole(capacity), model.unit)),

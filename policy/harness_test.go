@@ -58,7 +58,8 @@ func asked(d *policy.Decision, at, n int64, patience time.Duration, turn func() 
 // charged returns the units to record for a refund of n < 0, into a count with that much room.
 func charged(n, room int64) int64 {
 	if n == math.MinInt64 {
-		return room // -n is more than any
+		// -n is more than any int64.
+		return room
 	}
 	return min(room, -n)
 }
@@ -98,10 +99,14 @@ type subject struct {
 	policy.Policy
 	oracle oracle
 
-	limit    int64          // what Decision.Limit must be
-	end      policy.Instant // where its time stands still
-	patience time.Duration  // what any longer patience counts as
-	period   time.Duration  // a time in which things change
+	// limit is the right Decision.Limit.
+	limit int64
+	// end is the instant at which the limit's time stands still.
+	end policy.Instant
+	// patience is the patience that each longer one counts as.
+	patience time.Duration
+	// period is a time in which things change.
+	period time.Duration
 
 	// within reports whether so many units may be admitted in a window of sixteenths of a
 	// nanosecond, both ends included.
@@ -155,7 +160,8 @@ func inWindows(limit int64, length time.Duration) func(units, window *big.Int) b
 
 // pace reads a rate of at most a unit every 100 ns, over a microsecond or more.
 func (s *script) pace() (count int64, per time.Duration) {
-	const fastest = 100 // nanoseconds a unit
+	// fastest is in nanoseconds a unit.
+	const fastest = 100
 	per = time.Duration(s.between(int64(time.Microsecond), int64(year)))
 	return s.between(1, int64(per)/fastest), per
 }

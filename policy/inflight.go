@@ -15,7 +15,8 @@ type inFlight struct {
 	maxTime time.Duration
 }
 
-const vacated = 1 << layoutBits // in a word, and in slots.marks
+// vacated is a bit of a word, and of slots.marks.
+const vacated = 1 << layoutBits
 
 // InFlight returns a limit of n units in use at once. A unit is in use from a take until its release,
 // or until the time longest has passed. So a unit that no call gives back, as after a crash, ends by
@@ -73,7 +74,8 @@ func InFlight(n int64, longest time.Duration) (Policy, error) {
 	// A part is a whole number of the parts of each finer layout.
 	const finest = time.Duration(1) << (len(partLayouts) - 1)
 	f.divide(n, (longest+finest-1)/finest*finest, uint64(n)+1, layoutBits+1)
-	for i := 1; i < len(f.layouts); i++ { // so that coarsen finds a part of the same time
+	// The bound lets coarsen find a part of the same time.
+	for i := 1; i < len(f.layouts); i++ {
 		f.layouts[i].last = min(f.layouts[i].last, 2*f.layouts[i-1].last+1)
 	}
 	if f.own == nil {
@@ -137,7 +139,8 @@ func (f *inFlight) Take(word uint64, now Instant, n int64, _ time.Duration) (nex
 			end++
 		}
 		if d.RetryAfter = time.Duration(s.begins(end) - t); s.begins(end) > endOfParts {
-			d.RetryAfter = Never // time stands still before it
+			// Time stands still before that part ends.
+			d.RetryAfter = Never
 		}
 	}
 	d.Remaining = max(f.limit-int64(used), 0)
@@ -225,7 +228,8 @@ func (f *inFlight) partOf(s slots, taken uint64, now Instant) (before int, ok bo
 		}
 		number >>= took.finerThan(s.layout)
 	}
-	ago := s.number - number // wraps to a huge number if the take lies ahead
+	// ago wraps to a huge number if the take lies ahead.
+	ago := s.number - number
 	return int(ago), ago < uint64(s.counts) && s.marks == took.marks
 }
 

@@ -91,7 +91,8 @@ func (o occupier) Cancel(word, taken uint64, _, now policy.Instant, n, _ int64) 
 	}
 	_, before := o.Take(word, now, 0, 0)
 	if _, after := o.Take(next, now, 0, 0); after.Remaining == before.Remaining {
-		return word // they had ended
+		// The units had ended.
+		return word
 	}
 	return next
 }
@@ -120,8 +121,10 @@ func inFlightOf(n int64, longest time.Duration) subject {
 			rows := ceilInt(new(big.Rat).SetFrac(parts.Add(parts, big.NewInt(1)), big.NewInt(model.parts+1)))
 			return units.Cmp(rows.Mul(rows, big.NewInt(n))) <= 0
 		},
-		costly: true, // a Refund gives nothing back
-		joins:  true, // as their part is the current one
+		// A Refund gives nothing back.
+		costly: true,
+		// The units join, because their part is the current one.
+		joins: true,
 
 		clockless: true,
 	}
@@ -146,7 +149,8 @@ type unit struct {
 type audit struct {
 	longest time.Duration
 	units   []unit
-	ended   []unit // those that no release found, which may count until their part leaves
+	// ended has the units that no release found. They may count until their part leaves.
+	ended []unit
 }
 
 // bounds returns the number of units no older than longest, and of those that no limit of the family
@@ -172,7 +176,8 @@ func TestInFlightByOutsideAudit(t *testing.T) {
 		longest := time.Duration(1+random.Int64N(1000)) * time.Millisecond
 		highest := min(int64(1)<<random.IntN(16), 500)
 		limits := []policy.Policy{policy.Must(policy.InFlight(highest, longest))}
-		for range 3 { // calls come with limits of the family in any order
+		// Calls come with limits of the family in any order.
+		for range 3 {
 			limits = append(limits, policy.Must(policy.InFlight(1+random.Int64N(highest), longest)))
 		}
 		a := audit{longest: longest}
@@ -287,11 +292,13 @@ func TestUncountableUnitsFillTheKeyUntilTheyEnd(t *testing.T) {
 func TestEndedUnitFreesNoOther(t *testing.T) {
 	few, many := policy.Must(policy.InFlight(6, 80*time.Second)), policy.Must(policy.InFlight(1000, 80*time.Second))
 	at := func(seconds int) policy.Instant { return policy.Instant(seconds) * policy.Instant(time.Second) }
-	first, _ := few.Take(0, at(81), 1, 0) // in the part from 80 s, which ends at 170 s
+	// The unit is in the part from 80 s, which ends at 170 s.
+	first, _ := few.Take(0, at(81), 1, 0)
 	second, _ := few.Take(first, at(91), 1, 0)
 	for _, c := range []struct {
-		now   policy.Instant
-		ended bool // the first unit
+		now policy.Instant
+		// ended reports whether the first unit has ended.
+		ended bool
 	}{{at(170) - 1, false}, {at(170), true}} {
 		word, d := many.Take(second, c.now, 900, 0)
 		assert.True(t, d.Allowed)

@@ -64,7 +64,8 @@ func (k *kind) anyWord(t *testing.T, s *script) {
 	word, now := min(s.number(), policy.MaxWord), policy.Instant(s.number())
 	n, patience := int64(s.number()), time.Duration(s.number())
 	taken, at, undone := min(s.number(), policy.MaxWord), policy.Instant(s.number()), int64(s.number())
-	if s.byte()&1 == 1 { // about the time of the word
+	// The instant lies about the time of the word.
+	if s.byte()&1 == 1 {
 		now = shift(min(limit.FreshAt(word), limit.end), s.between(0, 2*int64(limit.period))-int64(limit.period))
 	}
 

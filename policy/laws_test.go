@@ -33,13 +33,19 @@ type trial struct {
 
 	admitted []admission
 	recorded []record
-	units    *big.Int // all that were admitted, less what came back
+	// units is the number of admitted units, less those that came back.
+	units *big.Int
 	// Both in sixteenths of a nanosecond, and since units came back last:
-	latest *big.Int // the latest turn
-	queue  *big.Int // the latest turn that was waited for
-	clock  *big.Int // the latest at which anything was recorded
+	// latest is the latest turn. It and queue are in sixteenths of a nanosecond, since units came back
+	// last.
+	latest *big.Int
+	// queue is the latest turn that a call waited for.
+	queue *big.Int
+	// clock is the latest instant at which anything was recorded.
+	clock *big.Int
 
-	doing  action // for messages
+	// doing is for messages.
+	doing  action
 	before uint64
 }
 
@@ -188,7 +194,8 @@ func (r *trial) fresh(c action, next uint64, d policy.Decision) {
 	r.must(d.ResetAfter == want, "reset after %d, but fresh in %d", d.ResetAfter, want)
 	r.must(want == 0 || want == time.Duration(at-now), "reset after %d, but fresh in %d", want, at-now)
 	if at > r.end {
-		return // time does not get there
+		// Time does not get there.
+		return
 	}
 	if at > 0 && (want > 0 || !r.apart) {
 		_, d := r.Take(next, at-1, 0, 0)
@@ -216,7 +223,8 @@ func (s subject) alike(a, b uint64, now policy.Instant) bool {
 			nextA, gotA := s.Take(a, now, n, patience)
 			nextB, gotB := s.Take(b, now, n, patience)
 			if !gotA.Allowed || n <= 0 {
-				nextA, nextB = 0, 0 // unchanged, so they may differ
+				// The words are unchanged, so they may differ.
+				nextA, nextB = 0, 0
 			}
 			if gotA != gotB || !s.aliases && nextA != nextB || s.FreshAt(nextA) != s.FreshAt(nextB) {
 				return false
@@ -325,8 +333,10 @@ func (r *trial) joinsAt(word uint64) bool {
 }
 
 type admission struct {
-	before *big.Int // the units that were admitted before it
-	turn   *big.Int // when it may start, exactly, in sixteenths of a nanosecond
+	// before is the number of units that were admitted before it.
+	before *big.Int
+	// turn is the exact instant at which it may start, in sixteenths of a nanosecond.
+	turn *big.Int
 }
 
 // admit checks every window that the call closes. The bound counts a call at its exact instant;

@@ -28,7 +28,8 @@ const minPer = time.Microsecond
 
 // pace is an even flow: count units every per.
 type pace struct {
-	interval   uint64 // ticks from a unit to the next, rounded up
+	// interval is the ticks from a unit to the next, rounded up.
+	interval   uint64
 	byInterval divisor
 	count      int64
 	per        time.Duration
@@ -57,7 +58,8 @@ func newPace(of string, count int64, per time.Duration, slowest uint64) (pace, e
 	interval, rest := bits.Div64(hi, lo, uint64(count))
 	if rest > 0 {
 		interval++
-		excess := uint64(count) - rest // ticks too many in count intervals
+		// excess is the number of ticks too many in count intervals.
+		excess := uint64(count) - rest
 		if over, product := bits.Mul64(excess, coarsest); over > hi || over == hi && product > lo {
 			return bad("count", count, fmt.Sprintf(
 				"a rate of at most 16 million a second, or one whose interval is a whole number of sixteenths of a nanosecond (%d per %v would be kept as one unit every %gns)",
@@ -146,7 +148,8 @@ func (p pace) refund(word, t uint64, n int64) uint64 {
 		return drained + timesUp(-max(n, -math.MaxInt64), p.interval, MaxWord-drained)
 	}
 	if word <= t {
-		return word // nothing is owed
+		// The key owes nothing.
+		return word
 	}
 	return word - timesUp(n, p.interval, word-t)
 }

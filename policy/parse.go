@@ -43,10 +43,14 @@ func Parse(text string) (Policy, error) {
 
 // ParseError reports a text that is no limit. Use errors.As to reach it.
 type ParseError struct {
-	Text   string // the text, or its first 256 bytes
-	Offset int    // the place, in bytes from the beginning of Text
-	Want   string // what is accepted at that place
-	Err    error  // the *FieldError, if a constructor refuses the limit; otherwise nil
+	// Text is the text, or its first 256 bytes.
+	Text string
+	// Offset is the place of the fault, in bytes from the beginning of Text.
+	Offset int
+	// Want is what is accepted at that place.
+	Want string
+	// Err is the *FieldError if a constructor refuses the limit, and otherwise nil.
+	Err error
 }
 
 // Error marks the place by a caret, for example: ral: limit "funnel 100, 10/^x" at byte 15: want
@@ -99,11 +103,15 @@ func (t *Text) UnmarshalText(text []byte) error {
 }
 
 type parser struct {
-	text    string
-	offset  int            // the next byte
-	example string         // of the limit that is being read, for errors
-	places  map[string]int // of the constructor's parameters, by their names
-	err     *ParseError    // the first fault, or nil
+	text string
+	// offset is the position of the next byte.
+	offset int
+	// example is an example of the limit that is being read, for errors.
+	example string
+	// places has the offsets of the constructor's parameters, by their names.
+	places map[string]int
+	// err is the first fault, or nil.
+	err *ParseError
 }
 
 var numberUnits = []multiple{{"", 1}, {"k", 1e3}, {"M", 1e6}}

@@ -106,7 +106,8 @@ func TestParseErrors(t *testing.T) {
 		{"window 1000/^mo in UTC", "a unit of time: ns, us, ms, s, m, h or d; or day, week, month or year, in a time zone"},
 		{"window 1000/^", "a time, such as s, 10m or 1d; or day, week, month or year, in a time zone"},
 		{"window 1000/day in^", "a time zone, such as UTC or Europe/Berlin"},
-		{"window 1/day in ^../../etc/passwd", "a time zone, such as UTC or Europe/Berlin"}, // a point is no part of a name
+		// A point is no part of a name.
+		{"window 1/day in ^../../etc/passwd", "a time zone, such as UTC or Europe/Berlin"},
 		{"window 1000/day in Europe^, Berlin", "the end, as in window 10000/month in Europe/Berlin"},
 	} {
 		e := parseFault(t, c.text)
@@ -151,7 +152,8 @@ func TestParseRefusesLimitsThatConstructorsRefuse(t *testing.T) {
 		if assert.ErrorAs(t, e, &field, c.text) {
 			assert.Equal(t, c.of, field.Of)
 			assert.Equal(t, c.field, field.Field)
-			if !strings.Contains(field.Want, "; ") { // other limits, by their texts
+			// A semicolon precedes other limits, by their texts.
+			if !strings.Contains(field.Want, "; ") {
 				assert.Equal(t, field.Want, e.Want)
 			}
 			assert.Contains(t, e.Error(), "want "+e.Want)

@@ -12,7 +12,8 @@ var partLayouts = [...]int{1, 2, 4, 8}
 const (
 	layoutBits = 2
 	codeMask   = 1<<layoutBits - 1
-	minPeriod  = time.Millisecond // so that no part is rounded up by much
+	// A shorter period would round up a part by much.
+	minPeriod = time.Millisecond
 )
 
 // endOfParts is the instant at which time stands still: 9 years after the epoch.
@@ -32,13 +33,19 @@ type partition struct {
 // layout divides time and a word: from the lowest bits, code, the counts of the current and of
 // earlier parts that count, and the number of the current part.
 type layout struct {
-	code   uint64
-	low    uint          // the number of bits below the counts
-	counts int           // the parts of a period, and another
-	length time.Duration // of a part
-	bits   uint          // of a count
-	width  uint          // of all counts
-	last   uint64        // highest number of a part that a word can hold
+	code uint64
+	// low is the number of bits below the counts.
+	low uint
+	// counts is the number of parts in a period, and another part.
+	counts int
+	// length is the time of a part.
+	length time.Duration
+	// bits is the width of a count.
+	bits uint
+	// width is the width of all counts.
+	width uint
+	// last is the highest number of a part that a word can hold.
+	last uint64
 
 	byLength, byBits divisor
 }
@@ -49,7 +56,8 @@ func (p *partition) divide(limit int64, per time.Duration, maxCount uint64, low 
 	p.limit, p.per = limit, per
 	for code, parts := range partLayouts {
 		l := newLayout(uint64(code), uint64(parts), uint64(per), low)
-		if p.layouts[code] = l; maxCount <= l.full() { // the counts shrink from one to the next
+		// The counts shrink from one layout to the next.
+		if p.layouts[code] = l; maxCount <= l.full() {
 			p.own = &p.layouts[code]
 		}
 	}
@@ -61,10 +69,12 @@ func newLayout(code, parts, per uint64, low uint) layout {
 	number := bits.Len64(lastingTime/length + 2)
 	count := (63 - low - uint(number)) / uint(parts+1)
 	width := uint(parts+1) * count
-	last := uint64(1)<<(63-low-width) - 2 // below MaxWord
+	// last is below MaxWord.
+	last := uint64(1)<<(63-low-width) - 2
 	return layout{
 		code: code, low: low, counts: int(parts) + 1, length: time.Duration(length), bits: count, width: width,
-		last: min(last, 4*lastingTime/length), // an instant can hold its end
+		// An instant can hold the end of this part.
+		last: min(last, 4*lastingTime/length),
 
 		byLength: newDivisor(length), byBits: newDivisor(uint64(count)),
 	}
@@ -75,7 +85,8 @@ type slots struct {
 	*layout
 	number uint64
 	packed uint64
-	marks  uint64 // of the policy
+	// marks are the bits of the policy.
+	marks uint64
 }
 
 func (l *layout) full() uint64 { return 1<<l.bits - 1 }

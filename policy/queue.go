@@ -9,8 +9,10 @@ import (
 type queue struct {
 	untraced
 	pace
-	depth    uint64  // ticks that a full queue waits: capacity * interval
-	end      Instant // where its time stands still
+	// depth is the ticks that a full queue waits: capacity * interval.
+	depth uint64
+	// end is the instant at which the limit's time stands still.
+	end      Instant
 	capacity int64
 }
 
@@ -66,7 +68,8 @@ func Queue(capacity, count int64, per time.Duration) (Policy, error) {
 	if err != nil {
 		return nil, err
 	}
-	most := maxDepth/pace.interval - 1 // the first unit does not wait
+	// The first unit does not wait.
+	most := maxDepth/pace.interval - 1
 	if uint64(capacity) > most {
 		return nil, &FieldError{Of: "Queue", Field: "capacity", Value: capacity, Want: fmt.Sprintf(
 			"at most %d: a full queue must drain within 17 years, and %d per %v drains no more", most, count, per)}
@@ -93,7 +96,8 @@ func (q *queue) Choke(word uint64, now Instant) (uint64, bool) {
 func (q *queue) Take(word uint64, now Instant, n int64, patience time.Duration) (next uint64, d Decision) {
 	t := ticks(now, q.end)
 	turn := max(word, t)
-	debt := turn - t // ticks that the next call waits
+	// debt is the ticks that the next call waits.
+	debt := turn - t
 	next = word
 	d.Limit = q.capacity + 1
 	switch {

@@ -14,12 +14,16 @@ import (
 
 // run is a long series of calls on a limit, and the time that it must take.
 type run struct {
-	p           policy.Policy
-	skip, units int64    // the units before those that are timed, and the timed
-	unit        *big.Rat // nanoseconds that each is to take
-	ppm         float64  // how much longer they may take, in parts per million
-	grace       time.Duration
-	size        int64 // of a call
+	p policy.Policy
+	// skip is the number of units before those that are timed, and units is the number of timed units.
+	skip, units int64
+	// unit is the nanoseconds that each unit should take.
+	unit *big.Rat
+	// ppm is how much longer the units may take, in parts per million.
+	ppm   float64
+	grace time.Duration
+	// size is the units of a call.
+	size int64
 }
 
 // turns lets calls come when they are told to or, with patience, all at once. It returns the
@@ -61,7 +65,8 @@ func runs() (greedy, patient []run) {
 		{10_000_000, time.Second, 0},
 	} {
 		unit := big.NewRat(int64(r.per), r.count)
-		units := min(100_000/raceFactor, 4*r.count*int64(year/r.per)) // or the units of a few years
+		// The units of a slow rate are those of a few years.
+		units := min(100_000/raceFactor, 4*r.count*int64(year/r.per))
 		// Greedy callers of Queue and Bursty get the full rate if the time by which they are late can
 		// be stored.
 		greedy = append(greedy,
@@ -92,7 +97,8 @@ func runs() (greedy, patient []run) {
 	for _, per := range []time.Duration{time.Millisecond, time.Second, time.Minute + 1} {
 		for _, limit := range []int64{1, 5, 50, 100, 2000} {
 			parts := ringParts(limit, per, ringWord)
-			unit := mul(big.NewRat(int64(per), limit), big.NewRat(parts+1, parts)) // a part more than the period
+			// The units take a part more than the period.
+			unit := mul(big.NewRat(int64(per), limit), big.NewRat(parts+1, parts))
 			windows = append(windows, run{policy.Must(policy.AtMost(limit, per)), 10 * limit, 200 * limit, unit, 100, 1, max(limit/10, 1)})
 		}
 	}

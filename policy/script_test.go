@@ -15,15 +15,17 @@ import (
 // answer. All bytes are a valid script. A number is a byte for its length, 0 to 8, and that many
 // bytes, highest first. With rng set, an endless script is made up as it is read.
 type script struct {
-	data   []byte
-	rng    *rand.Rand
-	period time.Duration // a time in which things change, for rng to know
+	data []byte
+	rng  *rand.Rand
+	// period is a time in which things change, so that rng draws instants about it.
+	period time.Duration
 }
 
 type action struct {
-	what     what
-	now      policy.Instant
-	n        int64 // of a cancellation: how many takes back
+	what what
+	now  policy.Instant
+	// n of a cancellation is the number of takes before the last.
+	n        int64
 	patience time.Duration
 }
 
@@ -114,7 +116,8 @@ func (s *script) number() uint64 {
 
 // between reads a number and brings it into [lo, hi] if it is not there.
 func (s *script) between(lo, hi int64) int64 {
-	width := uint64(hi-lo) + 1 // 0 for all there are
+	// A width of 0 stands for all values.
+	width := uint64(hi-lo) + 1
 	if s.rng != nil {
 		// Small and large numbers, and any size between.
 		var n uint64
@@ -157,10 +160,12 @@ func (s *script) next(last action, d policy.Decision) (action, bool) {
 	if s.rng != nil {
 		// Most random instants lead nowhere, as do requests that always fail.
 		if code&whenMask == jumpN && s.rng.UintN(8) > 0 {
-			code &^= whenMask // stay
+			// The action stays at the same instant.
+			code &^= whenMask
 		}
 		if what := code & whatMask; (what == tooMany || what == most || what == negative) && s.rng.UintN(6) > 0 {
-			code ^= tooMany // one, look or someN
+			// The action becomes one, look or someN.
+			code ^= tooMany
 		}
 	}
 	a := action{now: last.now}

@@ -37,7 +37,8 @@ func (q *queue) Spacing(n int64, unit time.Duration) shape.Spacing {
 }
 
 func (b *bursty) Spacing(n int64, unit time.Duration) shape.Spacing {
-	return b.spacing(b.maxBurst+n, n, unit) // the last call may owe all its units
+	// The last call may owe all its units.
+	return b.spacing(b.maxBurst+n, n, unit)
 }
 
 func (w *warmingUp) Spacing(n int64, unit time.Duration) shape.Spacing {

@@ -14,9 +14,11 @@ type slidingWindow struct {
 	limit int64
 	per   time.Duration
 	byPer divisor
-	bits  uint   // of each count; the other bits of a word are the number
-	last  uint64 // highest number that a word can hold
-	end   Instant
+	// bits is the width of each count. The other bits of a word are the number.
+	bits uint
+	// last is the highest number that a word can hold.
+	last uint64
+	end  Instant
 }
 
 // SlidingWindow returns the sliding window that is counted in two, as Cloudflare does. Windows
@@ -82,7 +84,8 @@ func SlidingWindow(limit int64, per time.Duration) (Policy, error) {
 		return nil, &FieldError{Of: "SlidingWindow", Field: "limit", Value: limit, Want: fmt.Sprintf(
 			"at most %d: a word that lasts 9 years at %v a window holds no higher counts%s", most, per, holders(limit, per))}
 	}
-	last := uint64(1)<<(63-2*count) - 2 // below MaxWord
+	// last is below MaxWord.
+	last := uint64(1)<<(63-2*count) - 2
 	return &slidingWindow{
 		limit: limit, per: per, byPer: newDivisor(uint64(per)), bits: count,
 		last: last, end: Instant((last+1)*uint64(per) - 1),
@@ -97,8 +100,10 @@ func (s *slidingWindow) Delays() bool { return false }
 
 // sliding is an unpacked word.
 type sliding struct {
-	number uint64 // of the current window: it begins at number*per
-	before uint64 // the count of the window before it
+	// number is the number of the current window, which begins at number*per.
+	number uint64
+	// before is the count of the window before it.
+	before uint64
 	count  uint64
 }
 
@@ -106,7 +111,8 @@ func (s *slidingWindow) full() uint64 { return 1<<s.bits - 1 }
 
 func (s *slidingWindow) split(word uint64) sliding {
 	return sliding{
-		number: min(word>>(2*s.bits), s.last), // the highest in any word of this limit
+		// No word of this limit has a higher number.
+		number: min(word>>(2*s.bits), s.last),
 		before: word >> s.bits & s.full(),
 		count:  word & s.full(),
 	}
@@ -143,10 +149,12 @@ func (s *slidingWindow) used(w sliding, passed uint64) uint64 {
 	}
 	per := uint64(s.per)
 	hi, lo := bits.Mul64(w.before, per-1-passed)
-	if hi == 0 && lo < 1<<62 { // per is below 2^62 as well
+	// per is below 2^62 as well.
+	if hi == 0 && lo < 1<<62 {
 		return w.count + s.byPer.quotient(lo+per-1)
 	}
-	weighed, rest := bits.Div64(hi, lo, per) // less than w.before
+	// weighed is less than w.before.
+	weighed, rest := bits.Div64(hi, lo, per)
 	if rest > 0 {
 		weighed++
 	}
@@ -158,7 +166,8 @@ func (s *slidingWindow) fitsNow(w sliding, passed, n uint64) bool {
 	if w.count+n > uint64(s.limit) {
 		return false
 	}
-	room := uint64(s.limit) - n - w.count // for the units of the window before
+	// room is the room for the units of the window before.
+	room := uint64(s.limit) - n - w.count
 	if room >= w.before {
 		return true
 	}
@@ -177,7 +186,8 @@ func (s *slidingWindow) fits(w sliding, passed, n uint64) (sliding, uint64) {
 	if w.count+n > limit {
 		w, passed = sliding{number: w.number + 1, before: w.count}, 0
 	}
-	room := limit - n - w.count // for the units of the window before
+	// room is the room for the units of the window before.
+	room := limit - n - w.count
 	if room >= w.before {
 		return w, passed
 	}
@@ -211,7 +221,8 @@ func (s *slidingWindow) Take(word uint64, now Instant, n int64, patience time.Du
 	default:
 		turn, then := s.fits(w, passed, uint64(n))
 		if turn.number > s.last {
-			d.RetryAfter = Never // time stands still before it
+			// Time stands still before the turn.
+			d.RetryAfter = Never
 			break
 		}
 		if start := s.begins(turn.number) + Instant(then); d.admit(time.Duration(start-t), patience) {
@@ -219,7 +230,8 @@ func (s *slidingWindow) Take(word uint64, now Instant, n int64, patience time.Du
 			next, w = s.join(turn), turn
 		}
 	}
-	if s.begins(w.number) <= t { // passed is of this window: a turn lies in the same, or ahead
+	// passed is the time in this window, since a turn lies in the same window, or ahead.
+	if s.begins(w.number) <= t {
 		d.Remaining = max(s.limit-int64(s.used(w, passed)), 0)
 	}
 	d.ResetAfter = time.Duration(max(s.freshAt(w)-t, 0))
@@ -351,7 +363,8 @@ func (s *slidingWindow) fullUntil(turn Instant, used uint64) sliding {
 	w.count = limit - room
 	hi, lo = bits.Mul64(room, per)
 	w.before, _ = bits.Div64(hi, lo, covered)
-	w.before++ // one more than there is room for
+	// The count is one more than there is room for.
+	w.before++
 	return w
 }
 

@@ -19,11 +19,14 @@ func TestUndoneInAnyOrderAdmitsNoMore(t *testing.T) {
 	}
 	bursty := func(most int64) policy.Policy { return policy.Must(policy.Bursty(1000, time.Microsecond, most)) }
 	for _, c := range []struct {
-		make     func(int64) policy.Policy // of one a nanosecond
+		// make returns a limit of one unit a nanosecond.
+		make     func(int64) policy.Policy
 		capacity int64
-		largest  int64 // take
-		late     bool  // the last take of a window is paid for after it
-		steps    int
+		// largest is the largest take.
+		largest int64
+		// late is set if the last take of a window is paid for after it.
+		late  bool
+		steps int
 	}{
 		{funnel, 1, 1, false, 7}, {funnel, 2, 2, false, 6}, {funnel, 3, 3, false, 6},
 		{bursty, 0, 2, true, 6}, {bursty, 1, 2, true, 6}, {bursty, 2, 3, true, 5},
@@ -51,15 +54,17 @@ type undoing struct {
 	takes       []undoTake
 	undone      int64
 	rows, given int
-	parts       int // of given, those that gave back a part
+	// parts is the number of given units' takes that gave back a part.
+	parts int
 }
 
 type undoTake struct {
 	n             int64
 	at, start     policy.Instant
 	before, taken uint64
-	undone        int64 // before this take
-	ended         bool
+	// undone is the number of units undone before this take.
+	undone int64
+	ended  bool
 }
 
 func (u *undoing) step(now policy.Instant, word uint64, more int) {
@@ -148,7 +153,8 @@ func TestCancelWhenTheWordIsTheSameAgain(t *testing.T) {
 	} {
 		r := p.(policy.Refunder)
 		now := policy.Instant(time.Minute)
-		word, _ := p.Take(0, now, 8, 0) // all that was stored
+		// The take uses all that was stored.
+		word, _ := p.Take(0, now, 8, 0)
 		taken, _ := p.Take(word, now, 7, math.MaxInt64)
 		again, d := p.Take(r.Refund(taken, now, 2), now, 2, math.MaxInt64)
 		require.True(t, d.Allowed && d.Wait > 0)

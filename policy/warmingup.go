@@ -20,40 +20,53 @@ type warmingUp struct {
 	pace
 	warmup     time.Duration
 	coldFactor float64
-	cold       uint64 // ticks that a unit costs when the key is coldest
+	// cold is the ticks that a unit costs when the key is coldest.
+	cold uint64
 
-	perUnit  uint64 // levels that a unit uses up, a power of two
-	levels   uint64 // of a full store, rounded up
-	unit     uint64 // ticks
+	// perUnit is the levels that a unit uses up, a power of two.
+	perUnit uint64
+	// levels is the levels of a full store, rounded up.
+	levels uint64
+	// unit is in ticks.
+	unit     uint64
 	lastUnit uint64
 	byLevels divisor
 	byUnit   divisor
-	shift    uint // right shift of due in a drained word
+	// shift is the right shift of due in a drained word.
+	shift uint
 
-	latest uint64 // largest due that a word can hold
+	// latest is the largest due that a word can hold.
+	latest uint64
 	limit  int64
-	end    Instant // where its time stands still
+	// end is the instant at which the limit's time stands still.
+	end Instant
 
-	warm uint64 // warmup in ticks
+	// warm is the warmup in ticks.
+	warm uint64
 	// Ticks in which a level grows back, times 2^levelShift: rounded down, which keeps keys too
 	// cold, and up. levelDown has 62 bits.
-	levelDown, levelUp     uint64
-	byLevelDown, byLevelUp uint64 // levels in 2^64 ticks, rounded down
+	levelDown, levelUp uint64
+	// byLevelDown and byLevelUp are the levels in 2^64 ticks, rounded down.
+	byLevelDown, byLevelUp uint64
 	levelShift             uint
 
 	// Going from a levels above the threshold to b costs slope * (a*a - b*b) above the interval.
 	// The threshold is in levels times 2^finer, slope times a power of two.
-	threshold   uint64
-	finer       uint
-	slope       uint64
-	toPrice     uint // right shift of slope * (a + b)
-	priceShift  uint // remaining right shift
-	maxOnTop    uint64
-	maxColdCost uint64 // ticks that limit units cost a cold key
+	threshold uint64
+	finer     uint
+	slope     uint64
+	// toPrice is the right shift of slope * (a + b).
+	toPrice uint
+	// priceShift is the remaining right shift.
+	priceShift uint
+	maxOnTop   uint64
+	// maxColdCost is the ticks that limit units cost a cold key.
+	maxColdCost uint64
 }
 
 const (
-	drained = 1 << 62 // bit of the word
+	// drained is a bit of the word.
+	drained = 1 << 62
 
 	// A word limits the product of two fractions: a level of a unit, and the rounding of due of
 	// the interval. With at least 2^fineLevels levels a unit, due is kept to 200ns: coarser would
@@ -182,7 +195,8 @@ func (w *warmingUp) layOut() (most *big.Int) {
 	growth.Quo(growth, new(big.Rat).Add(new(big.Rat).Mul(ratio(5, 1), stable), cold))
 	stored := new(big.Rat).Quo(ratio(w.warm, 1), growth)
 
-	reach, last := uint64(1), uint64(drained-17) // for due in a drained word
+	// reach and last are those of due in a drained word.
+	reach, last := uint64(1), uint64(drained-17)
 	if w.interval >= slowInterval {
 		w.shift = tickBits
 		reach, last = 2, MaxWord>>tickBits<<tickBits
@@ -245,7 +259,8 @@ func (w *warmingUp) setPrice() {
 	w.finer = uint(min(53-up(above).BitLen(), 30))
 	w.threshold = up(new(big.Rat).Mul(above, ratio(1<<w.finer, 1))).Uint64()
 	if gap.Sign() == 0 || above.Cmp(ratio(1, 1)) < 0 {
-		return // there is nothing between no surcharge and the whole of it
+		// There is nothing between no surcharge and the whole surcharge.
+		return
 	}
 
 	// slope*above^2 = onTop. A level at the top costs 2*slope*above, or gap/perUnit. It and slope
@@ -282,7 +297,8 @@ func (w *warmingUp) cost(level uint64, n int64) uint64 {
 // surcharge returns the ticks of that cost beyond the usual price, rounded up.
 func (w *warmingUp) surcharge(level uint64, n int64) uint64 {
 	if level >= w.threshold>>w.finer+1 {
-		return 0 // also because the shift below would overflow
+		// The shift below would also overflow.
+		return 0
 	}
 	from := w.threshold - min(level<<w.finer, w.threshold)
 	if from == 0 {
@@ -439,10 +455,12 @@ func (w *warmingUp) Take(word uint64, now Instant, n int64, patience time.Durati
 		}
 	}
 	if next != word {
-		due, level = w.state(next) // it may be rounded up
+		// The word may be rounded up.
+		due, level = w.state(next)
 	}
 	if due <= t {
-		d.Remaining = 1 // after a take of any size the next call waits
+		// After a take of any size the next call waits.
+		d.Remaining = 1
 	}
 	d.ResetAfter = time.Duration(max(w.freshAt(due, level)-Instant(t>>tickBits), 0))
 	return next, d

@@ -15,10 +15,12 @@ import (
 // warmingModel is Guava's limiter with a warm-up, with its source's variables in exact fractions
 // of nanoseconds. Only the intervals, warm and cold, are rounded up to sixteenths.
 type warmingModel struct {
-	stable, cold   *big.Rat
-	threshold, max *big.Rat // units
+	stable, cold *big.Rat
+	// threshold and max are in units.
+	threshold, max *big.Rat
 	slope          *big.Rat
-	growth         *big.Rat // nanoseconds in which a unit is stored
+	// growth is the nanoseconds in which a unit is stored.
+	growth *big.Rat
 
 	stored, free *big.Rat
 }
@@ -117,9 +119,11 @@ func warmingUpOf(count int64, per, warmup time.Duration, coldFactor float64) sub
 		patience: longestPatience,
 		period:   max(warmup/4, 1),
 		within:   atRate(count, per, func() int64 { return model.last }),
-		aliases:  true, // a level and an instant can be said in several ways
-		costly:   true, // see TestWarmingUpGivesBack
-		credit:   true,
+		// A level and an instant can be said in several ways.
+		aliases: true,
+		// TestWarmingUpGivesBack says why.
+		costly: true,
+		credit: true,
 	}
 }
 
@@ -137,7 +141,8 @@ var warmingUps = kind{
 	name: "WarmingUp",
 	read: func(s *script) subject {
 		count, per := s.pace()
-		coldFactor := 1 + float64(s.between(0, 127))/16 // so that a year's unit costs 9 at most
+		// A year's unit then costs 9 years at most.
+		coldFactor := 1 + float64(s.between(0, 127))/16
 		warmup := longestWarmup(count, per, time.Duration(s.between(1, int64(longestPatience))), coldFactor)
 		return warmingUpOf(count, per, warmup, coldFactor)
 	},
@@ -219,7 +224,8 @@ func compareWithGuava(t *testing.T, p policy.Policy, m *warmingModel, rng *rand.
 		next, d := p.Take(word, now, n, math.MaxInt64)
 		if !d.Allowed {
 			require.Greater(t, float64(d.RetryAfter), 1e9, "refused: %+v", d)
-			return // years ahead
+			// The turn is years ahead.
+			return
 		}
 		require.Equal(t, ceil(start), time.Duration(now)+d.Wait)
 
@@ -243,10 +249,13 @@ func compareWithGuava(t *testing.T, p policy.Policy, m *warmingModel, rng *rand.
 		word = next
 		now += policy.Instant(d.Wait)
 		switch rng.UintN(6) {
-		case 0, 1: // at once
-		case 2: // when all is paid, to the nanosecond or a little later
+		// The next call comes at once.
+		case 0, 1:
+		// The next call comes when all is paid, to the nanosecond or a little later.
+		case 2:
 			now = max(now, policy.Instant(ceil(due))+policy.Instant(rng.Int64N(3)))
-		default: // often sooner than that, sometimes when the key is cold
+		// The next call often comes sooner than that, and sometimes when the key is cold.
+		default:
 			now += policy.Instant(rng.ExpFloat64() * (stable + refill*rng.Float64()))
 		}
 		if now > grid.End {
@@ -272,7 +281,8 @@ func TestWarmingUpGivesBack(t *testing.T) {
 			if !d.Allowed || now > grid.End {
 				break
 			}
-			due := uint64(now+policy.Instant(d.Wait)) * 16 // rounded up
+			// due is rounded up.
+			due := uint64(now+policy.Instant(d.Wait)) * 16
 			if d.Wait > 0 {
 				due = policy.ReadWarmingUp(p, word).Due
 			}
@@ -321,7 +331,8 @@ func TestRefundOfAColdKeyGivesBackWhatAWarmKeyPaid(t *testing.T) {
 	refunder := p.(policy.Refunder)
 	word, d := p.Take(0, 1, 1000, 0)
 	require.True(t, d.Allowed)
-	now := policy.Instant(1) + policy.Instant(d.ResetAfter) // cold again
+	// The key is cold again.
+	now := policy.Instant(1) + policy.Instant(d.ResetAfter)
 	word, _ = p.Take(word, now, 1, 0)
 	word, _ = p.Take(word, now, 1, math.MaxInt64)
 	owed := policy.ReadWarmingUp(p, word).Due
@@ -333,7 +344,8 @@ func TestRefundOfAColdKeyGivesBackWhatAWarmKeyPaid(t *testing.T) {
 
 // A word higher than any that this limit leaves owes as much as possible.
 func TestWarmingUpOwesTheMostUnderAHigherWord(t *testing.T) {
-	p := policy.Must(policy.WarmingUp(1, time.Second, 1, 3)) // one level
+	// The limit has one level.
+	p := policy.Must(policy.WarmingUp(1, time.Second, 1, 3))
 	for shift := 59; shift < 62; shift++ {
 		for _, word := range []uint64{1 << shift, 1<<shift + 1, 1<<(shift+1) - 1} {
 			_, d := p.Take(word, 1, 1, 0)

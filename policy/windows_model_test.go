@@ -13,11 +13,14 @@ import (
 type twoWindows struct {
 	limit, full int64
 	per         int64
-	last        int64 // the highest number of a window
+	// last is the highest number of a window.
+	last int64
 
-	taken  batches
-	number int64 // of the latest window in which anything was recorded
-	start  int64 // of the last admitted call
+	taken batches
+	// number is the number of the latest window in which anything was recorded.
+	number int64
+	// start is the instant of the last admitted call.
+	start int64
 }
 
 // slidingFigures returns the documented bits of a count: half of those beside the number of a
@@ -56,7 +59,8 @@ func (m *twoWindows) used(at int64) int64 {
 func (m *twoWindows) first(at, units int64) int64 {
 	at = max(at, m.number*m.per)
 	number, _ := m.window(at)
-	for late := (number+2)*m.per - 1; at < late; { // nothing counts then
+	// Nothing counts at late.
+	for late := (number+2)*m.per - 1; at < late; {
 		if middle := at + (late-at)/2; m.used(middle) <= units {
 			late = middle
 		} else {
@@ -133,8 +137,10 @@ func slidingWindowOf(limit int64, per time.Duration) subject {
 			most.Mul(most.Add(most, whole(1)), whole(limit))
 			return new(big.Rat).SetInt(units).Cmp(most) <= 0
 		},
-		forgets: true, // the windows before the promised
-		aliases: true, // what counts nothing any more may still be in the word
+		// The limit forgets the windows before the promised one.
+		forgets: true,
+		// Units that count nothing any more may still be in the word.
+		aliases: true,
 	}
 }
 
@@ -148,17 +154,22 @@ var slidingWindows = kind{
 
 // counter is the model of a fixed window: made on first use, thrown away at its end.
 type counter struct {
-	limit, full  int64
-	step, length int64 // nanoseconds; length is a period, rounded up to steps
-	last         int64 // the latest end
+	limit, full int64
+	// step and length are in nanoseconds. length is a period, rounded up to steps.
+	step, length int64
+	// last is the latest end.
+	last int64
 
-	window *fixedLife // the latest that was made, if it is still of interest
-	start  int64      // of the last admitted call
+	// window is the latest window that was made, if it is still of interest.
+	window *fixedLife
+	// start is the instant of the last admitted call.
+	start int64
 }
 
 type fixedLife struct {
-	from     int64
-	promised bool // then it is shut until from
+	from int64
+	// A promised window is shut until from.
+	promised bool
 	count    int64
 }
 
@@ -318,10 +329,14 @@ func fixedWindowOf(limit int64, per time.Duration) subject {
 		patience: longestPatience,
 		period:   per,
 		within:   inWindows(limit, per),
-		forgets:  true, // the window before the promised
-		aliases:  true, // a window that is over may be any
-		joins:    true, // the window that was open at the later instant
-		stays:    true, // the window, where the take opened it
+		// The limit forgets the window before the promised one.
+		forgets: true,
+		// A window that is over may be any.
+		aliases: true,
+		// The units join the window that was open at the later instant.
+		joins: true,
+		// The window stays where the take opened it.
+		stays: true,
 	}
 }
 

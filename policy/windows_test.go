@@ -166,7 +166,8 @@ func TestAtMostKeepsItsPromise(t *testing.T) {
 				}
 				units := n
 				for _, s := range starts {
-					if policy.Instant(s.at) >= start-policy.Instant(per) { // both ends included
+					// Both ends are included.
+					if policy.Instant(s.at) >= start-policy.Instant(per) {
 						units += s.n
 					}
 				}
