@@ -26,11 +26,13 @@ var (
 // a new receiver may begin only when the last has ended.
 type Queue[C any] struct {
 	commands chan C
-	closed   chan struct{} // closed by Close, unlike commands: a send would panic
-	once     sync.Once
-	seam     seam.Seam
+	// Close closes closed and not commands, since a send would panic.
+	closed chan struct{}
+	once   sync.Once
+	seam   seam.Seam
 
-	hand struct { // the receiver's unfinished command
+	// hand is the receiver's unfinished command.
+	hand struct {
 		command C
 		held    bool
 		attempt int
@@ -116,7 +118,8 @@ func (q *Queue[C]) TryReceive() (command C, attempt int, ok bool) {
 func (q *Queue[C]) Done() {
 	var none C
 	q.hand.held = false
-	q.hand.command = none // for the garbage collector
+	// The garbage collector may then have what the command refers to.
+	q.hand.command = none
 }
 
 func (q *Queue[C]) take(command C) (C, int, bool) {

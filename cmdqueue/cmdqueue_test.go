@@ -42,7 +42,8 @@ func FuzzQueue(f *testing.F) {
 				if fits {
 					list = append(list, sent)
 				}
-			case 1: // also by the receiver after a dead receiver
+			// The receiver after a dead receiver also receives.
+			case 1:
 				receive := q.TryReceive
 				if step/4%2 == 1 && (held || !closed && len(list) > 0) {
 					receive = func() (int, int, bool) { return q.Receive(t.Context()) }
@@ -74,7 +75,8 @@ func FuzzQueue(f *testing.F) {
 				if closed {
 					want = ErrClosed
 				}
-				for range 10 { // a choice between a free place and the closed queue would be random
+				// A choice between a free place and the closed queue would be random.
+				for range 10 {
 					if err := q.Send(0, 0); err != want || q.TrySend(0) {
 						t.Fatalf("Send: %v, want %v", err, want)
 					}
@@ -205,7 +207,8 @@ func TestSendersAndReceiversAndClose(t *testing.T) {
 
 		var received []command
 		var attempts []int
-		for open := true; open; { // a receiver each
+		// Each round has a receiver of its own.
+		for open := true; open; {
 			for {
 				c, attempt, ok := q.Receive(t.Context())
 				if !ok {

@@ -23,7 +23,8 @@ const (
 	minEvery     = time.Millisecond
 	maxEvery     = time.Second
 
-	alsoEvery = time.Second // the interval of Also
+	// alsoEvery is the interval of Also.
+	alsoEvery = time.Second
 )
 
 // Janitor asks for sweeps. Call New to make one.
@@ -35,8 +36,9 @@ type Janitor[K comparable] struct {
 	fault func(point string)
 	seam  seam.Seam
 
-	also  func()
-	since time.Duration // the time since its last call
+	also func()
+	// since is the time since the last call of also.
+	since time.Duration
 }
 
 // Points lists the points at which the janitor calls its fault function.
@@ -57,7 +59,8 @@ func New[K comparable](
 		queue: queue,
 		clock: clock,
 		every: Every(idle),
-		reply: make(chan table.SweepResult, 1), // for an early answer: the writer does not wait
+		// The writer does not wait, as the channel has room for an early answer.
+		reply: make(chan table.SweepResult, 1),
 		fault: fault,
 	}
 }
@@ -98,11 +101,13 @@ func (j *Janitor[K]) Run(ctx context.Context) error {
 // command may have been lost with the writer.
 func (j *Janitor[K]) sweep(ctx context.Context) (more bool) {
 	select {
-	case <-j.reply: // of a step that was given up
+	// The result is of a step that was given up.
+	case <-j.reply:
 	default:
 	}
 	if !j.queue.TrySend(table.SweepCommand[K](j.clock(), Budget, j.reply)) {
-		return false // full: the writer has more urgent work
+		// The queue is full: the writer has more urgent work.
+		return false
 	}
 	j.fault("janitor: asked")
 	result, event := seam.Receive(j.seam, "janitor: asks", j.every, j.reply, ctx, nil)

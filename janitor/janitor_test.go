@@ -37,13 +37,16 @@ type house struct {
 	queue   *cmdqueue.Queue[table.Command[int]]
 	janitor *Janitor[int]
 	epoch   time.Time
-	deadly  atomic.Value // the point at which the janitor panics, once
-	cancel  context.CancelFunc
-	ended   chan any // the panic value of Run, or its error, or nil
+	// deadly is the point at which the janitor panics, once.
+	deadly atomic.Value
+	cancel context.CancelFunc
+	// ended has the panic value of Run, or its error, or nil.
+	ended chan any
 }
 
 const (
-	idle  = 16 * time.Second // so that it looks once a second
+	// With that idle time the janitor looks once a second.
+	idle  = 16 * time.Second
 	depth = 2
 )
 
@@ -152,7 +155,8 @@ func TestGoesOnWhileThereIsMore(t *testing.T) {
 		for left := keys; left > 0; {
 			synctest.Wait()
 			command, ok := h.asked()
-			if !ok { // not due yet
+			// The sweep is not due yet.
+			if !ok {
 				require.Equal(t, keys, left, "it goes on at once")
 				sleep(time.Second)
 				continue

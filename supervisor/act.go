@@ -11,7 +11,8 @@ func (r *run) observe() {
 		switch {
 		case c.life == nil:
 			continue
-		case !c.life.launched: // a fault came between register and launch
+		// A fault came between register and launch.
+		case !c.life.launched:
 			c.life = nil
 			continue
 		}
@@ -37,7 +38,8 @@ func (r *run) halt() bool {
 		}
 		if time.Now().Before(c.deadline) {
 			r.deadline = c.deadline
-			return false // its end, or the deadline, wakes us
+			// The child's end, or the deadline, wakes the supervisor.
+			return false
 		}
 		r.fault(pointAbandon)
 		r.abandon(c)

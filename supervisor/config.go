@@ -10,9 +10,11 @@ import (
 )
 
 const (
-	DefaultPeriod = 5 * time.Second // if Config.Period is 0
+	// DefaultPeriod is used if Config.Period is 0.
+	DefaultPeriod = 5 * time.Second
 
-	DefaultShutdown = 5 * time.Second // if Child.Shutdown is 0
+	// DefaultShutdown is used if Child.Shutdown is 0.
+	DefaultShutdown = 5 * time.Second
 )
 
 // A Child describes a goroutine to keep running. New copies it.

@@ -8,7 +8,8 @@ import (
 // decide judges the ends that were not requested.
 func (r *run) decide() {
 	for _, c := range r.slots {
-		if c.exit != nil { // an earlier judgement may have stopped the run
+		// An earlier judgement may have stopped the run.
+		if c.exit != nil {
 			r.fault(pointDecide)
 			r.judge(c)
 		}
@@ -45,9 +46,10 @@ func (r *run) givingUp() error {
 // window has the times of the last restarts: limit at most, and a few more once the supervisor has
 // given up.
 type window struct {
-	limit    int
-	period   time.Duration
-	restarts []time.Time // oldest first
+	limit  int
+	period time.Duration
+	// restarts has the oldest first.
+	restarts []time.Time
 }
 
 // full reports whether a restart at now would exceed limit within period, both ends included.
@@ -56,7 +58,8 @@ func (w *window) full(now time.Time) bool {
 	for old < len(w.restarts) && now.Sub(w.restarts[old]) > w.period {
 		old++
 	}
-	w.restarts = w.restarts[old:] // append moves the rest to a new array now and then
+	// append moves the rest to a new array now and then.
+	w.restarts = w.restarts[old:]
 	return len(w.restarts) >= w.limit
 }
 

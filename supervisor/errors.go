@@ -26,8 +26,10 @@ var ErrGoexit = errors.New("runtime.Goexit called")
 // A PanicError is the reason when a panic ended a child, or a step of the supervisor. A panic(nil)
 // arrives as a *runtime.PanicNilError in Value.
 type PanicError struct {
-	Value any    // the argument of panic
-	Stack []byte // of the panicking goroutine, as formatted by debug.Stack
+	// Value is the argument of panic.
+	Value any
+	// Stack is the stack of the panicking goroutine, as formatted by debug.Stack.
+	Stack []byte
 }
 
 // Error returns the panic's value without the stack, to fit a line of a log.

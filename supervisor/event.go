@@ -12,18 +12,30 @@ import (
 type Kind int
 
 const (
-	ChildStarted    Kind = iota // Run is called; before each of the following
-	ChildExited                 // it ended unasked; Err is the reason, nil if Run returned nil
-	ChildRestarting             // the child is about to start again; Err is the reason for its end
-	ChildStopped                // it ended after its context was cancelled; Err is the reason
-	ChildAbandoned              // the child did not end within its Shutdown limit
-	AbandonedEnded              // an abandoned child has ended, with Err; Run may have returned
-	Escalated                   // the supervisor gives up; Run will return Err
-	OwnFault                    // the supervisor's bookkeeping died of Err and was started again
-	HookFault                   // OnEvent died of Err during the event before
-	ChildFailing                // the child reported Err, the first of a series: see Report
-	ChildRecovered              // the child reported that its work succeeds again
-	Notice                      // no event of a Supervisor: its owner reports Err
+	// ChildStarted says that Run is called. It comes before each of the following events of a child.
+	ChildStarted Kind = iota
+	// ChildExited says that the child ended unasked. Err is the reason, nil if Run returned nil.
+	ChildExited
+	// ChildRestarting says that the child is about to start again. Err is the reason for its end.
+	ChildRestarting
+	// ChildStopped says that the child ended after its context was cancelled. Err is the reason.
+	ChildStopped
+	// ChildAbandoned says that the child did not end within its Shutdown limit.
+	ChildAbandoned
+	// AbandonedEnded says that an abandoned child has ended, with Err. Run may have returned.
+	AbandonedEnded
+	// Escalated says that the supervisor gives up. Run will return Err.
+	Escalated
+	// OwnFault says that the supervisor's bookkeeping died of Err and was started again.
+	OwnFault
+	// HookFault says that OnEvent died of Err during the event before.
+	HookFault
+	// ChildFailing says that the child reported Err, the first of a series: see Report.
+	ChildFailing
+	// ChildRecovered says that the child reported that its work succeeds again.
+	ChildRecovered
+	// Notice is no event of a Supervisor: its owner reports Err.
+	Notice
 )
 
 // String returns the kind in words.
@@ -45,12 +57,17 @@ func (k Kind) String() string {
 // waits for the hook, a second at most. A panic or Goexit in the hook ends that call only, and a
 // HookFault event follows.
 type Event struct {
-	Kind       Kind
-	Supervisor string    // Config.Name
-	Child      string    // the child's name; empty for Escalated, OwnFault, HookFault and Notice
-	Err        error     // the reason, depending on Kind
-	Time       time.Time // when it happened
-	Missed     int       // the number of events lost before
+	Kind Kind
+	// Supervisor is Config.Name.
+	Supervisor string
+	// Child is the child's name. It is empty for Escalated, OwnFault, HookFault and Notice.
+	Child string
+	// Err is the reason, depending on Kind.
+	Err error
+	// Time is when the event happened.
+	Time time.Time
+	// Missed is the number of events lost before.
+	Missed int
 }
 
 // String formats the event as a line for a log.
@@ -70,8 +87,10 @@ func (e Event) String() string {
 }
 
 const (
-	maxPending = 1024        // values that wait for a hook, some 90 KB of events; see Event
-	hookGrace  = time.Second // the longest wait of Flush for the hook
+	// maxPending bounds the values that wait for a hook, some 90 KB of events: see Event.
+	maxPending = 1024
+	// hookGrace is the longest wait of Flush for the hook.
+	hookGrace = time.Second
 )
 
 // Mailbox calls a hook for values, serially and in order, on a goroutine that lives only while
@@ -81,12 +100,15 @@ type Mailbox[E any] struct {
 	hook func(value E, missed int)
 	died func(value E, reason error)
 
-	mu struct { // a leaf: neither a lock nor user code under it
+	// mu is a leaf: neither a lock nor user code is under it.
+	mu struct {
 		sync.Mutex
-		pending  []letter[E]
-		missed   int
-		draining bool          // a goroutine works on pending
-		idle     chan struct{} // if not nil, to be closed when pending is empty
+		pending []letter[E]
+		missed  int
+		// draining is set while a goroutine works on pending.
+		draining bool
+		// idle, if not nil, is to be closed when pending is empty.
+		idle chan struct{}
 	}
 }
 
@@ -112,7 +134,8 @@ func NewEventMailbox(hook func(Event)) (m *Mailbox[Event]) {
 		e.Missed = missed
 		hook(e)
 	}, func(e Event, reason error) {
-		if e.Kind != HookFault { // else a hook that always dies would never be done
+		// Otherwise a hook that always dies would never be done.
+		if e.Kind != HookFault {
 			m.Post(Event{Kind: HookFault, Supervisor: e.Supervisor, Err: reason, Time: time.Now()})
 		}
 	})

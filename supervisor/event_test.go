@@ -41,7 +41,8 @@ func TestHookBlocks(t *testing.T) {
 		block := make(chan struct{})
 		r := start(t, Config{Intensity: 1000, OnEvent: func(Event) { <-block }},
 			kid("a"), kid("b").within(1).thatIsDeaf(), kid("c").within(1).thatIsDeaf())
-		for range 1000 { // three events each
+		// Each failure makes three events.
+		for range 1000 {
 			r.tell("a", fails)
 		}
 		require.Equal(t, 1, r.running("a"))
@@ -50,7 +51,8 @@ func TestHookBlocks(t *testing.T) {
 
 		close(block)
 		events := r.seen()
-		require.Len(t, events, maxPending+1) // another was in the hook
+		// Another event was in the hook.
+		require.Len(t, events, maxPending+1)
 		require.Zero(t, events[len(events)-1].Missed)
 
 		r.tell("b", returns)

@@ -28,11 +28,14 @@ var (
 // "!a" when it is told to end. The rig adds "+a" for each ChildStarted.
 type actor struct {
 	Child
-	deaf bool // ignores its context
+	// deaf actors ignore their context.
+	deaf bool
 
-	orders  chan func() error
-	reports chan error // of its work
-	live    int        // incarnations in Run
+	orders chan func() error
+	// reports are of the actor's work.
+	reports chan error
+	// live is the number of incarnations in Run.
+	live int
 }
 
 func kid(name string) *actor { return &actor{Child: Child{Name: name}} }
@@ -46,7 +49,8 @@ type rig struct {
 	t      *testing.T
 	cancel context.CancelFunc
 	result chan error
-	free   chan struct{} // closed: deaf actors end
+	// Once free is closed, deaf actors end.
+	free   chan struct{}
 	actors map[string]*actor
 
 	mu      sync.Mutex
@@ -68,8 +72,10 @@ func build(t *testing.T, cfg Config, actors ...*actor) *rig {
 		defer inside.Add(-1)
 		require.False(t, e.Time.Before(last))
 		last = e.Time
-		runtime.Gosched()                  // so that another would come meanwhile
-		_, _ = r.Abandoned(), r.Restarts() // a hook may call back
+		// Another call would come meanwhile.
+		runtime.Gosched()
+		// A hook may call back.
+		_, _ = r.Abandoned(), r.Restarts()
 		require.Equal(t, r.cfg.Name, e.Supervisor)
 		if e.Kind == ChildStarted {
 			r.note("+" + e.Child)
@@ -101,7 +107,8 @@ func build(t *testing.T, cfg Config, actors ...*actor) *rig {
 			require.Zero(t, r.running(a.Name), "child %s still runs", a.Name)
 		}
 		for i := 0; runtime.NumGoroutine() > before && i < 1e7; i++ {
-			runtime.Gosched() // a finished goroutine may still be counted
+			// A finished goroutine may still be counted.
+			runtime.Gosched()
 		}
 		require.LessOrEqual(t, runtime.NumGoroutine(), before, "goroutines are left")
 	})

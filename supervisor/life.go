@@ -10,17 +10,22 @@ import (
 // life is an incarnation of a child. Its end is recorded here and stays until the supervisor looks:
 // no message can get lost with its receiver.
 type life struct {
-	s      *Supervisor
-	index  int // of the child
+	s *Supervisor
+	// index is the child's.
+	index  int
 	ctx    context.Context
 	cancel context.CancelFunc
-	wake   chan<- struct{} // of the run that started it
+	// wake belongs to the run that started the life.
+	wake chan<- struct{}
 
-	launched bool          // the goroutine exists; only the run's owner looks
-	done     chan struct{} // closed when the goroutine is over; err may be read then
+	// launched is set once the goroutine exists. Only the run's owner looks.
+	launched bool
+	// done is closed when the goroutine is over. Then err may be read.
+	done chan struct{}
 
 	// Guarded by s.mu; err also by done.
-	abandoned bool // the supervisor has turned away from it
+	// abandoned is set once the supervisor has turned away from the life.
+	abandoned bool
 	err       error
 }
 
@@ -34,7 +39,8 @@ func (l *life) launch() {
 // end records the end, on the child's goroutine. It also reports an abandoned life, perhaps long
 // after Run.
 func (l *life) end(reason error) {
-	l.cancel() // for work that the child left behind under its context
+	// The child may have left work behind under its context.
+	l.cancel()
 	l.s.mu.Lock()
 	l.err = reason
 	close(l.done)

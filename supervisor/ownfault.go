@@ -8,17 +8,28 @@ import (
 
 // Points of the supervisor's own bookkeeping.
 const (
-	pointStep       = "step"       // a step begins
-	pointExit       = "exit"       // a child has ended, not recorded yet
-	pointDecide     = "decide"     // an end is recorded, not judged yet
-	pointEscalate   = "escalate"   // about to give up on account of a child
-	pointStart      = "start"      // about to start a child
-	pointRegistered = "registered" // its life is recorded, without a goroutine
-	pointStarted    = "started"    // it has a goroutine
-	pointStop       = "stop"       // about to ask a child to stop
-	pointStopping   = "stopping"   // the child has been asked
-	pointAbandon    = "abandon"    // about to abandon a late child
-	pointFinish     = "finish"     // all is stopped, and Run about to return
+	// A step begins.
+	pointStep = "step"
+	// A child has ended, and the end is not recorded yet.
+	pointExit = "exit"
+	// An end is recorded, and not judged yet.
+	pointDecide = "decide"
+	// The supervisor is about to give up on account of a child.
+	pointEscalate = "escalate"
+	// The supervisor is about to start a child.
+	pointStart = "start"
+	// The life of the child is recorded, without a goroutine.
+	pointRegistered = "registered"
+	// The life has a goroutine.
+	pointStarted = "started"
+	// The supervisor is about to ask a child to stop.
+	pointStop = "stop"
+	// The child has been asked.
+	pointStopping = "stopping"
+	// The supervisor is about to abandon a late child.
+	pointAbandon = "abandon"
+	// All children are stopped, and Run is about to return.
+	pointFinish = "finish"
 )
 
 var points = []string{
@@ -82,6 +93,7 @@ func (r *run) lastResort(reason error) {
 			r.cancel(c)
 		}
 		c.life.wait(c.deadline)
-		r.abandon(c) // or note that it has ended
+		// abandon notes the end instead if the child has ended.
+		r.abandon(c)
 	}
 }

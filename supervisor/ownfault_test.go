@@ -56,7 +56,8 @@ func TestOneOwnFaultAnywhere(t *testing.T) {
 					}
 				})
 				require.Equal(t, want, got, "%s at about %s, call %d", way, at, k)
-				if n > k { // the number of steps may vary by a few
+				// The number of steps may vary by a few.
+				if n > k {
 					require.Equal(t, 1, kinds(events, OwnFault))
 				}
 			})
@@ -145,7 +146,8 @@ func TestOwnFaultsCount(t *testing.T) {
 		}}, kid("a"))
 		for range 3 {
 			faulty = true
-			r.tell("a", fails) // a fault and a restart
+			// The failure makes a fault and a restart.
+			r.tell("a", fails)
 			require.Equal(t, 1, r.running("a"))
 			time.Sleep(DefaultPeriod + 1)
 		}

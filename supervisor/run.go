@@ -12,15 +12,19 @@ type slot struct {
 	Child
 	index int
 
-	life     *life // the present incarnation, or nil
-	asked    bool  // the life's context is cancelled; it is late at deadline
+	// life is the present incarnation, or nil.
+	life *life
+	// asked is set once the life's context is cancelled. The life is late at deadline.
+	asked    bool
 	deadline time.Time
-	exit     *exit // an end that decide has not judged yet
+	// exit is an end that decide has not judged yet.
+	exit *exit
 }
 
 // exit is an unrequested end.
 type exit struct {
-	reason error // nil: the child returned nil
+	// reason is nil if the child returned nil.
+	reason error
 }
 
 func newSlots(children []Child) []*slot {
@@ -34,17 +38,25 @@ func newSlots(children []Child) []*slot {
 // run is the state of a Run. Its one owner is loop's goroutine or, between loops, the caller of
 // Run.
 type run struct {
-	s     *Supervisor
-	ctx   context.Context // of Run; children do not get its cancellation
-	wake  chan struct{}   // one slot; poked when some child's life has news
-	slots []*slot         // in the order of start
+	s *Supervisor
+	// ctx is the context of Run. Children do not get its cancellation.
+	ctx context.Context
+	// wake has one slot. It is poked when some child's life has news.
+	wake chan struct{}
+	// slots are in the order of start.
+	slots []*slot
 
-	window window // restarts and own faults
-	faults int    // own faults since the last completed step
+	// window has restarts and own faults.
+	window window
+	// faults counts the own faults since the last completed step.
+	faults int
 
-	stopping bool      // no child is started, and running children are stopped
-	verdict  error     // the result of Run
-	deadline time.Time // when the child being stopped is late; zero is never
+	// stopping means that no child is started, and running children are stopped.
+	stopping bool
+	// verdict is the result of Run.
+	verdict error
+	// deadline is when the child being stopped is late. Zero is never.
+	deadline time.Time
 }
 
 func newRun(s *Supervisor, ctx context.Context) *run {
@@ -87,7 +99,8 @@ func (r *run) step() (over bool) {
 func (r *run) wait() {
 	ctx := r.ctx
 	if r.stopping {
-		ctx = nil // it has ended, or its end changes nothing
+		// The context has ended, or its end changes nothing.
+		ctx = nil
 	}
 	seam.Receive(r.s.cfg.seam, "supervisor: wait", patience(r.deadline), r.wake, ctx, nil)
 }

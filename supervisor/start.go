@@ -5,7 +5,8 @@ import "context"
 // A Handle is a supervisor started by Start. Any number of goroutines may call its methods.
 type Handle struct {
 	done chan struct{}
-	err  error // written before done is closed
+	// err is written before done is closed.
+	err error
 }
 
 // Start calls Run on its own goroutine and returns at once.

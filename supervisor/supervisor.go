@@ -17,11 +17,15 @@ type Supervisor struct {
 	restarts atomic.Uint64
 	events   *Mailbox[Event]
 
-	mu struct { // locked before events.mu; no user code runs under it
+	// mu is locked before events.mu. No user code runs under it.
+	mu struct {
 		sync.Mutex
-		started   bool   // Run was called
-		abandoned int    // abandoned lives that have not ended
-		failing   []bool // each child's last report failed
+		// started is set once Run was called.
+		started bool
+		// abandoned counts the abandoned lives that have not ended.
+		abandoned int
+		// failing reports for each child whether its last report failed.
+		failing []bool
 	}
 }
 

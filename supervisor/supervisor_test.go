@@ -161,11 +161,16 @@ func FuzzWindow(f *testing.F) {
 	f.Add(2, int64(10), []byte{0, 0, 10, 1, 9, 11})
 	f.Add(0, int64(1), []byte{5})
 	f.Add(1, int64(0), []byte{0, 0, 1})
-	f.Add(2, int64(60), []byte{0, 0, 59})                 // the first just inside
-	f.Add(2, int64(60), []byte{0, 0, 60})                 // exactly on the edge
-	f.Add(2, int64(60), []byte{0, 0, 61})                 // both just outside
-	f.Add(2, int64(60), []byte{0, 30, 31, 30, 31, 0})     // it slides on
-	f.Add(2, int64(60), []byte{31, 31, 31, 31, 31, 0, 0}) // steadily below, and then above
+	// The first restart is just inside.
+	f.Add(2, int64(60), []byte{0, 0, 59})
+	// The first restart is exactly on the edge.
+	f.Add(2, int64(60), []byte{0, 0, 60})
+	// Both restarts are just outside.
+	f.Add(2, int64(60), []byte{0, 0, 61})
+	// The window slides on.
+	f.Add(2, int64(60), []byte{0, 30, 31, 30, 31, 0})
+	// The restarts stay below the limit, and then exceed it.
+	f.Add(2, int64(60), []byte{31, 31, 31, 31, 31, 0, 0})
 	f.Fuzz(func(t *testing.T, limit int, period int64, gaps []byte) {
 		if limit < 0 || period < 0 {
 			t.Skip()
@@ -227,7 +232,8 @@ func TestReportsAreToldOfOnce(t *testing.T) {
 		r.report("b", nil)
 		r.reported("b abandoned", "a stopped")
 	})
-	Report(t.Context(), errBoom) // of no child: it does nothing
+	// A report of no child does nothing.
+	Report(t.Context(), errBoom)
 }
 
 func panicAround(v any) error { panic(v) }
@@ -237,8 +243,9 @@ func panicAround(v any) error { panic(v) }
 func TestSpawnTellsEndsApart(t *testing.T) {
 	recovers := func() { _ = recover() }
 	for name, c := range map[string]struct {
-		run      func() error
-		reason   error // nil unless it panicked
+		run func() error
+		// reason is nil unless the function panicked.
+		reason   error
 		panicked any
 	}{
 		"exits under a recover": {func() error { defer recovers(); return exits() }, ErrGoexit, nil},

@@ -19,7 +19,8 @@ func (c *Clock) renew(count func() uint64, packageTime func() int64) int64 {
 		case !ok:
 			return instant
 		case before-since < width:
-			return offset + c.scale(before) // another call was faster
+			// Another call was faster.
+			return offset + c.scale(before)
 		case !c.agrees(since, offset, before, instant, after):
 			c.width.Store(0)
 			return instant
@@ -60,7 +61,8 @@ func (c *Clock) measure(count func() uint64, packageTime func() int64) (before u
 // as far as a kernel may slew. offset, loaded before the reading, may be of a later anchor.
 func (c *Clock) agrees(since uint64, offset int64, before uint64, instant int64, after uint64) bool {
 	if offset+c.scale(before) > instant+int64(Early) {
-		return false // the line is ahead: it was too fast, or package time stood still
+		// The line is ahead: it was too fast, or package time stood still.
+		return false
 	}
 	// While the line rises by 0.875, package time rises by 1.101 at most: 0.26 of the line's rise
 	// more. The rate's error may add a hundredth.

@@ -31,17 +31,24 @@ const (
 // Clock is package time's monotonic clock, read from the processor's counter while that is
 // trustworthy. Shared and New return a Clock. Any number of goroutines may use it.
 type Clock struct {
-	_ [64]byte // the anchor is on a cache line of its own
+	// The anchor is on a cache line of its own.
+	_ [64]byte
 
 	// The anchor. A call loads it in this order, and then reads the counter.
-	width  atomic.Uint64 // counts for which an anchor holds; 0 once the counter is given up
-	since  atomic.Uint64 // the count from which the last anchor holds
-	offset atomic.Int64  // of the line, in nanoseconds; it only grows
+	// width is the number of counts for which an anchor holds, or 0 once the counter is given up.
+	width atomic.Uint64
+	// since is the count from which the last anchor holds.
+	since atomic.Uint64
+	// offset is the offset of the line in nanoseconds. It only grows.
+	offset atomic.Int64
 
-	first uint64 // the count at which the line began
-	mult  uint64 // nanoseconds a count, by slope, times 1<<(64-shift)
+	// first is the count at which the line began.
+	first uint64
+	// mult is the nanoseconds of a count, by slope, times 1<<(64-shift).
+	mult  uint64
 	shift uint8
-	epoch time.Time // at which instant 0 is
+	// epoch is the time of instant 0.
+	epoch time.Time
 
 	_ [64]byte
 }

@@ -15,18 +15,29 @@ import (
 
 // world is a machine with time that passes when its clocks are read. Tests set both clocks.
 type world struct {
-	random   *rand.Rand
-	perCount float64 // nanoseconds of the raw clock
-	raw      float64 // nanoseconds that have passed
-	counter  float64 // the counter's nanoseconds
-	package_ float64 // package time
-	slew     float64 // package time by the raw clock
-	speed    float64 // the counter by the raw clock
-	skew     float64 // nanoseconds by which this processor's counter is ahead
-	pauses   float64 // the part of steps in which the goroutine is off its processor
-	step     float64 // the length of a step, by the usual
-	slow     float64 // nanoseconds for which package time's return is delayed
-	between  func()  // runs while a caller is off its processor
+	random *rand.Rand
+	// perCount is the nanoseconds of the raw clock for a count.
+	perCount float64
+	// raw is the nanoseconds that have passed.
+	raw float64
+	// counter is the counter's nanoseconds.
+	counter float64
+	// package_ is package time.
+	package_ float64
+	// slew is the speed of package time by the raw clock.
+	slew float64
+	// speed is the speed of the counter by the raw clock.
+	speed float64
+	// skew is the nanoseconds by which this processor's counter is ahead.
+	skew float64
+	// pauses is the part of steps in which the goroutine is off its processor.
+	pauses float64
+	// step is the length of a step, by the usual length.
+	step float64
+	// slow is the nanoseconds for which package time's return is delayed.
+	slow float64
+	// between runs while a caller is off its processor.
+	between func()
 }
 
 func newWorld(seed uint64, perCount float64) *world {
@@ -146,12 +157,14 @@ func TestSlowReadingDoesNotLowerTheLine(t *testing.T) {
 	c := w.clock(t, 1)
 	w.pass(float64(time.Second))
 	var other, offset int64
-	c.read(w.count, w.packageTime) // sets an anchor, that the clocks agree
+	// The call sets an anchor on which the clocks agree.
+	c.read(w.count, w.packageTime)
 	w.pass(1e6)
 	calls := 0
 	c.read(func() uint64 {
 		n := w.count()
-		if calls++; calls == 2 { // the first look found no anchor that holds
+		// The first look found no anchor that holds.
+		if calls++; calls == 2 {
 			other = w.check(t, c, 0)
 			offset = c.offset.Load()
 			w.slow = 100
@@ -265,7 +278,8 @@ func TestCounterOfThisMachine(t *testing.T) {
 	if c == nil {
 		t.Skip("there is no counter")
 	}
-	minutes, bursts, pause := 1, 200, runtime.Gosched // to another processor
+	// pause lets the goroutine move to another processor.
+	minutes, bursts, pause := 1, 200, runtime.Gosched
 	if *lasting > 0 {
 		minutes = max(int(*lasting/time.Minute), 2)
 		bursts, pause = 6000, func() { time.Sleep(10 * time.Millisecond) } // wall: between bursts, of any length

@@ -68,8 +68,9 @@ func nanosecondsPerCount() (per float64, ok bool) {
 }
 
 type reading struct {
-	count        uint64
-	middle, took int64 // nanoseconds: the middle of the reading, and its length
+	count uint64
+	// middle is the middle of the reading, and took is its length, in nanoseconds.
+	middle, took int64
 }
 
 func readRaw() reading {

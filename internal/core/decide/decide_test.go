@@ -17,12 +17,14 @@ func TestChargeIsBounded(t *testing.T) {
 	for _, c := range []struct {
 		p    policy.Policy
 		most int64
-		debt time.Duration // at most
+		// debt is the largest debt.
+		debt time.Duration
 	}{
 		{must(policy.Funnel(10, 10, time.Second)), 26_784_000, 31*day + time.Second},
 		{must(policy.Funnel(10, 10, day)), 310, 32 * day},
 		{must(policy.Funnel(5, 1, day)), 31, 32 * day},
-		{must(policy.Funnel(10_000, 10_000, 90*day)), 10_000, 91 * day}, // the limit itself
+		// The largest charge is the limit itself.
+		{must(policy.Funnel(10_000, 10_000, 90*day)), 10_000, 91 * day},
 		{must(policy.Queue(4, 1, time.Second)), 2_678_400, 31*day + time.Second},
 		{must(policy.Bursty(10, time.Second, 5)), 26_784_000, 31*day + time.Second},
 		{must(policy.WarmingUp(10, time.Second, time.Minute, 3)), 26_784_000, 32 * day},

@@ -13,9 +13,11 @@ import "math/bits"
 type Counter[K comparable] struct {
 	Key         K
 	Count, Over uint64
-	Last        int64 // largest instant of the key that was added
-	hash        uint64
-	slot        uint32 // of the counter in Keys.slots
+	// Last is the largest instant of the key that was added.
+	Last int64
+	hash uint64
+	// slot is the place of the counter in Keys.slots.
+	slot uint32
 }
 
 // Keys counts keys. New makes it. It is for one goroutine at a time.
@@ -84,7 +86,8 @@ func (k *Keys[K]) Floor() uint64 {
 }
 
 func (k *Keys[K]) Clear() {
-	clear(k.counters) // so that the keys can be collected
+	// The keys can then be collected.
+	clear(k.counters)
 	clear(k.slots)
 	k.counters = k.counters[:0]
 }

@@ -59,13 +59,15 @@ func TestCountsAreWithinTheirBounds(t *testing.T) {
 				streams := map[string]func(i int) int{
 					"zipf":    func(int) int { return int(zipf.Uint64()) },
 					"uniform": func(int) int { return r.IntN(500) },
-					"fresh": func(i int) int { // a frequent key, and all others once
+					// A frequent key comes again and again, and all others once.
+					"fresh": func(i int) int {
 						if i%8 == 0 {
 							return -1
 						}
 						return i
 					},
-					"in turns": func(i int) int { return i % (counters + 1) }, // each has just lost its counter
+					// Each key has just lost its counter.
+					"in turns": func(i int) int { return i % (counters + 1) },
 				}
 				for stream, next := range streams {
 					k, exact := New[int](counters), map[int]uint64{}

@@ -34,9 +34,12 @@ type (
 		Count uint
 		Since Celsius
 	}
-	Celsius struct{ degrees int32 } // has its own bytes
-	Lossy   struct{ n byte }        // loses the lowest bit
-	Faulty  struct{ n byte }        // always fails
+	// Celsius has its own bytes.
+	Celsius struct{ degrees int32 }
+	// Lossy loses the lowest bit.
+	Lossy struct{ n byte }
+	// Faulty always fails.
+	Faulty struct{ n byte }
 )
 
 func (c Celsius) MarshalBinary() ([]byte, error) { return fmt.Appendf(nil, "%d°", c.degrees), nil }
@@ -59,7 +62,8 @@ func (l Lossy) MarshalBinary() ([]byte, error) { return []byte{l.n &^ 1}, nil }
 
 func (l *Lossy) UnmarshalBinary(b []byte) error {
 	l.n = b[0]
-	b[0] = 0xff // its argument is its own
+	// The argument is the method's own.
+	b[0] = 0xff
 	return nil
 }
 

@@ -161,7 +161,8 @@ type integer interface {
 
 // integerWire writes an integer of bits, the highest byte first.
 type integerWire[T integer] struct {
-	kind string // "int" or "uint"
+	// kind is "int" or "uint".
+	kind string
 	bits int
 }
 
@@ -189,7 +190,8 @@ func (w integerWire[T]) decode(src []byte, value unsafe.Pointer, _ bool) ([]byte
 	if err != nil {
 		return nil, err
 	}
-	if w.kind == "int" { // the sign fills the bits above
+	// The sign fills the bits above.
+	if w.kind == "int" {
 		v = uint64(int64(v<<(64-w.bits)) >> (64 - w.bits))
 	}
 	if *(*T)(value) = T(v); uint64(T(v)) != v {
@@ -345,7 +347,8 @@ func (addrPortWire) decode(src []byte, value unsafe.Pointer, _ bool) ([]byte, er
 
 type arrayWire struct {
 	elem wire
-	size uintptr // in memory
+	// size is the size in memory.
+	size uintptr
 	n    int
 }
 

@@ -38,7 +38,8 @@ const (
 	levelShift = timeBits
 	kindBit    = 1 << (timeBits + levelBits)
 	timeMask   = 1<<timeBits - 1
-	countShift = timeBits - countBits // as many bits as an instant has in Steps
+	// The count has as many bits as an instant has in Steps.
+	countShift = timeBits - countBits
 	openedMask = 1<<countShift - 1
 
 	// end keeps every word below policy.MaxWord.
@@ -88,9 +89,12 @@ func (r *Rule) Check(of string) error {
 }
 
 type state struct {
-	until  policy.Instant // when the last block ends or ended, 0 if refusals were counted since
-	level  int64          // the blocks in a row
-	count  int64          // the refusals in the window; 0 if there is none
+	// until is the instant at which the last block ends or ended, 0 if refusals were counted since.
+	until policy.Instant
+	// level is the number of blocks in a row.
+	level int64
+	// count is the number of refusals in the window, 0 if there is no window.
+	count  int64
 	opened policy.Instant
 }
 
@@ -234,7 +238,8 @@ func (r *Rule) Carry(from policy.Policy, word uint64, _ policy.Instant) (next ui
 // Lock is a policy: a take blocks the key for For, unless it is already blocked for longer.
 type Lock struct {
 	*Rule
-	For time.Duration // at most Longest
+	// For is at most Longest.
+	For time.Duration
 }
 
 // Take implements policy.Policy. It is refused if time ends before the block would.

@@ -13,11 +13,15 @@ import (
 
 // key is the slow model of a key, with all its history.
 type key struct {
-	rule    Rule
-	until   policy.Instant // when the last block ends or ended
-	blocks  int            // in a row
-	opened  policy.Instant // the window, rounded up; -1 if there is none
-	refused int64          // in the window
+	rule Rule
+	// until is the instant at which the last block ends or ended.
+	until policy.Instant
+	// blocks is the number of blocks in a row.
+	blocks int
+	// opened is the instant at which the window opened, rounded up, or -1 if there is none.
+	opened policy.Instant
+	// refused is the number of refusals in the window.
+	refused int64
 }
 
 func (k *key) settle(now policy.Instant) {
@@ -83,7 +87,8 @@ func TestRuleRandomly(t *testing.T) {
 		r := rand.New(rand.NewPCG(seed, 5))
 		rule := randomRule(r)
 		model, word, now := key{rule: rule, opened: -1}, uint64(0), policy.Instant(1+r.Int64N(1e15))
-		model.until = -policy.Instant(rule.Forget) // long ago
+		// The last block ended long ago.
+		model.until = -policy.Instant(rule.Forget)
 		for range 200 {
 			switch r.IntN(6) {
 			case 0:
@@ -92,7 +97,8 @@ func TestRuleRandomly(t *testing.T) {
 				now += policy.Instant(r.Int64N(int64(rule.Forget) + 2*Step))
 			case 2:
 				if model.until > now {
-					now = model.until - policy.Instant(r.Int64N(2)) // the last nanosecond of a block, or the next
+					// The instant is the last nanosecond of a block, or the next.
+					now = model.until - policy.Instant(r.Int64N(2))
 				}
 			case 3:
 				if model.opened >= 0 {
@@ -137,7 +143,8 @@ func TestRuleRandomly(t *testing.T) {
 func TestMostRefusalsWithoutABlock(t *testing.T) {
 	const k = 5
 	rule := Rule{Refusals: k, Within: 1000 * Step, For: 1e6 * Step, Max: 1e6 * Step, Forget: 1e6 * Step}
-	refusals := []policy.Instant{Step} // opens a window: 3 at its end, 4 at the next start
+	// The first refusal opens a window, which has 3 refusals at its end, and the next has 4 at its start.
+	refusals := []policy.Instant{Step}
 	for range k - 2 {
 		refusals = append(refusals, 1000*Step+1)
 	}

@@ -8,7 +8,8 @@ import "github.com/ral-limiter/ral/policy"
 type Log []rewrite
 
 type rewrite struct {
-	epoch  uint64 // of the policy from the change on
+	// epoch is the epoch of the policy from the change on.
+	epoch  uint64
 	since  policy.Instant
 	before policy.Policy
 	to     policy.Relative

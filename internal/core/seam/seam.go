@@ -115,11 +115,16 @@ func (s Seam) Sleep(point string, pause time.Duration) {
 type Event int
 
 const (
-	Elapsed  Event = iota // the patience
-	Received              // a value came
-	Sent                  // a value was taken
-	Ended                 // the context ended
-	Closed                // the channel done was closed
+	// The patience is over.
+	Elapsed Event = iota
+	// A value came.
+	Received
+	// A value was taken.
+	Sent
+	// The context ended.
+	Ended
+	// The channel done was closed.
+	Closed
 )
 
 // Receive waits for a value from c, for the end of ctx, or until done is closed, for at most

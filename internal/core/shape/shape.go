@@ -32,8 +32,10 @@ type Shape struct {
 	// Of Funnel, Queue and Bursty: the parameters (Capacity is the maxBurst of a Bursty), and
 	// results in ticks, sixteenths of a nanosecond.
 	Capacity, Count int64
-	Interval        uint64 // from a unit to the next
-	Depth           uint64 // Capacity * Interval
+	// Interval is the time from a unit to the next.
+	Interval uint64
+	// Depth is Capacity * Interval.
+	Depth uint64
 
 	// Of the windows: the bits of a count in a word, and the highest end or number of a window.
 	Bits uint

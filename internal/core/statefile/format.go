@@ -35,18 +35,24 @@ var (
 
 // Header describes a whole file.
 type Header struct {
-	Epoch time.Time // wall time of instant 0; a Reader's in UTC
+	// Epoch is the wall time of instant 0. A Reader's is in UTC.
+	Epoch time.Time
 	// Limit is the text of the limit that made the words; see [Writer.SetLimit].
 	Limit string
-	Codec string // name of the keys' codec
+	// Codec is the name of the keys' codec.
+	Codec string
 }
 
 // Record is a key and its state.
 type Record struct {
-	Key   []byte // valid until the next call of Next
-	Word  uint64 // at most policy.MaxWord
-	Flags uint8  // 0 or ForeignTurn
-	Limit string // text of the limit that made the word
+	// Key is valid until the next call of Next.
+	Key []byte
+	// Word is at most policy.MaxWord.
+	Word uint64
+	// Flags is 0 or ForeignTurn.
+	Flags uint8
+	// Limit is the text of the limit that made the word.
+	Limit string
 }
 
 const magic = "\x89RAL\r\n\x1a\n"
@@ -97,7 +103,8 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 type limits struct {
 	texts   [16]string
 	defined int
-	current int // index into texts
+	// current is an index into texts.
+	current int
 }
 
 // define makes text the current limit, with the next number.

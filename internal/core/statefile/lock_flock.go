@@ -20,7 +20,8 @@ func tryLock(name string) (*os.File, error) {
 		}
 	}
 	if err != nil {
-		_ = f.Close() // err says more
+		// err says more than an error of Close.
+		_ = f.Close()
 		if errors.Is(err, syscall.EWOULDBLOCK) {
 			return nil, errHeld
 		}

@@ -34,7 +34,8 @@ func TestMain(m *testing.M) {
 	_ = statefile.Replace(path, func(to io.Writer) error {
 		_, _ = io.WriteString(to, "half of it")
 		fmt.Println("locked")
-		_, err := io.ReadAll(os.Stdin) // until the parent closes the pipe
+		// The read lasts until the parent closes the pipe.
+		_, err := io.ReadAll(os.Stdin)
 		return err
 	})
 	_ = unlock()

@@ -16,17 +16,23 @@ import (
 type Reader struct {
 	r      *bufio.Reader
 	header Header
-	offset int64  // of the next byte of r
-	sum    uint32 // of all bytes read, except sums
-	blocks int    // read so far
+	// offset is the offset of the next byte of r.
+	offset int64
+	// sum is the sum of all bytes read, except sums.
+	sum uint32
+	// blocks counts the blocks read so far.
+	blocks int
 	limits limits
-	count  uint64 // keys read
-	last   policy.Instant
-	err    error
+	// count counts the keys read.
+	count uint64
+	last  policy.Instant
+	err   error
 
-	block []byte // the payload; rest is unread
+	// block is the payload. rest is the part that was not read yet.
+	block []byte
 	rest  []byte
-	start int64 // the payload's offset
+	// start is the payload's offset.
+	start int64
 }
 
 // NewReader reads the header. It fails with ErrCorrupt, ErrVersion or an error of r, and reads

@@ -48,7 +48,8 @@ func (d disk) replace(path string, write func(io.Writer) error) (err error) {
 	defer func() {
 		// Runs also if write panics.
 		if open {
-			_ = f.Close() // err says more
+			// err says more than an error of Close.
+			_ = f.Close()
 		}
 		if !inPlace {
 			err = errors.Join(err, os.Remove(f.Name()))
@@ -129,7 +130,8 @@ func target(path string) (string, error) {
 			return "", err
 		}
 		if !filepath.IsAbs(to) {
-			to = dir + string(filepath.Separator) + to // Join would remove ".." before links are followed
+			// Join would remove ".." before links are followed.
+			to = dir + string(filepath.Separator) + to
 		}
 		path = to
 	}

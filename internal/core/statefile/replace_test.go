@@ -77,7 +77,8 @@ func TestFailedReplaceLeavesTheOldFile(t *testing.T) {
 		if failing < 3 {
 			requireFile(t, path, "old")
 		} else {
-			requireFile(t, path, "new") // also if its name may be lost
+			// The file is new also if its name may be lost.
+			requireFile(t, path, "new")
 		}
 	}
 	path := filepath.Join(t.TempDir(), "state")

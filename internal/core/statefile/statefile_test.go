@@ -74,7 +74,8 @@ func TestWrittenRepliesAreRead(t *testing.T) {
 	for i := range 20_000 {
 		e := entry{fmt.Sprintf("user-%d", i), uint64(i) << 40, uint8(i) & 1, funnel}
 		if i%3 == 0 {
-			e.Limit = fmt.Sprintf("funnel %d, 10/s", i%40) // more than are known at a time
+			// These are more limits than are known at a time.
+			e.Limit = fmt.Sprintf("funnel %d, 10/s", i%40)
 		}
 		many.Entries = append(many.Entries, e)
 	}
@@ -158,11 +159,13 @@ func TestErrorOfTheWriterStays(t *testing.T) {
 			}
 			return err
 		},
-		100: func(w *statefile.Writer) error { // Close writes the last block
+		// Close writes the last block.
+		100: func(w *statefile.Writer) error {
 			require.NoError(t, w.Add(make([]byte, 100), 1, 0))
 			return w.Close(1)
 		},
-		150: func(w *statefile.Writer) error { // nothing is written after the end
+		// Nothing is written after the end.
+		150: func(w *statefile.Writer) error {
 			require.NoError(t, w.Close(1))
 			return errFull
 		},

@@ -12,12 +12,16 @@ import (
 // Writer writes a file, for one goroutine: the header at once, entries in blocks of up to 64 KiB,
 // and the end in Close. Later calls repeat an error of the io.Writer, and the file is void.
 type Writer struct {
-	w      io.Writer
-	sum    uint32 // of all bytes written, except sums
-	block  []byte // the next block: room for its head, then payload
+	w io.Writer
+	// sum is the sum of all bytes written, except sums.
+	sum uint32
+	// block is the next block: room for its head, then payload.
+	block  []byte
 	limits limits
-	count  uint64 // keys written
-	err    error  // of w, or closed
+	// count counts the keys written.
+	count uint64
+	// err is the error of w, or says that the Writer is closed.
+	err error
 }
 
 // NewWriter writes the header of a file to w. It fails with ErrUnfit if the header does not fit.
@@ -133,7 +137,8 @@ func (w *Writer) flush(kind byte) error {
 		return w.err
 	}
 	if cap(w.block) > 2*blockSize {
-		w.block = make([]byte, 0, blockHead+blockSize+sumSize) // there was a long key
+		// A long key has made the block large.
+		w.block = make([]byte, 0, blockHead+blockSize+sumSize)
 	}
 	w.block = w.block[:blockHead]
 	return nil

@@ -27,7 +27,8 @@ import (
 // at about 10 ns each. Forgetting one take at each, which moves all others, cost 75 ns.
 const (
 	maxTakes = 160
-	forgets  = 32 // at a time
+	// forgets is the number of takes forgotten at a time.
+	forgets = 32
 )
 
 // Log holds the latest takes of a key, in order. The zero Log is empty. Its methods are for one
@@ -35,7 +36,8 @@ const (
 type Log struct {
 	mark  Mark
 	takes []take
-	last  uint64 // ID of the last take
+	// last is the ID of the last take.
+	last uint64
 }
 
 // Mark identifies the word that a Log knows.
@@ -70,7 +72,8 @@ func (l *Log) Add(limit policy.Policy, before uint64, m Mark, now policy.Instant
 		l.Drop()
 	}
 	if n < 0 && len(l.takes) == 0 {
-		return 0 // no settle needs to know of it
+		// No settle needs to know of the charge.
+		return 0
 	}
 	if last := len(l.takes) - 1; last >= 0 {
 		now = max(now, l.takes[last].takenAt)
@@ -89,7 +92,8 @@ func (l *Log) Add(limit policy.Policy, before uint64, m Mark, now policy.Instant
 // Returned, swaps the word, and calls Settled if the swap succeeds. Until then the Log is of no
 // word.
 func (l *Log) Settle(id uint64, m Mark, n int64) (next uint64, ok bool) {
-	i := len(l.takes) - 1 // most takes end soon
+	// Most takes end soon, so the search begins with the last.
+	i := len(l.takes) - 1
 	for i >= 0 && l.takes[i].id != id {
 		i--
 	}
@@ -207,7 +211,8 @@ func (l *Log) GiveBack(
 	for {
 		present := word.Load()
 		if present > policy.MaxWord {
-			return 0, false // it is no word any more
+			// The word is of an entry that has left.
+			return 0, false
 		}
 		untouched := present == t.After && others == 0
 		m := Mark{Word: present, Returned: returned.Load()}
@@ -274,7 +279,8 @@ const (
 // holds its Log weakly: the calls that may still settle a take hold it. So a Logs keeps neither entries
 // nor takes, however many it has seen. It is safe for concurrent use.
 type Logs[E any] struct {
-	MaxKeys int // positive
+	// MaxKeys is positive.
+	MaxKeys int
 	Seam    seam.Seam
 	sets    atomic.Pointer[[]Set[E]]
 }
@@ -283,10 +289,12 @@ type Logs[E any] struct {
 // set, until Unlock. A call that adds a take holds it from before the take, and a call that settles a
 // take until the word is swapped. So takes are remembered in the order of their swaps.
 type Set[E any] struct {
-	mu     sync.Mutex
-	hash   uint64 // the hash for which the set is locked
+	mu sync.Mutex
+	// hash is the hash for which the set is locked.
+	hash   uint64
 	places [setPlaces]place[E]
-	next   int // the place that is given up next
+	// next is the place that is given up next.
+	next int
 	// kept holds the Logs under a scheduler, so that a run does not depend on the collector.
 	kept      [setPlaces]*EntryLog[E]
 	scheduled bool

@@ -106,7 +106,8 @@ func TestCorrectKeepsLaterSettlesExact(t *testing.T) {
 			var log underway.Log
 			now := policy.Instant(1e10)
 			const units = 8
-			taken, d := p.Take(0, now, units, 0) // by a call that does not remember it
+			// A call that does not remember the take took the units.
+			taken, d := p.Take(0, now, units, 0)
 			require.True(t, d.Allowed)
 			m := underway.Mark{Word: taken}
 			var calls []call
@@ -246,7 +247,8 @@ func TestSettleKnowsItsWord(t *testing.T) {
 	assert.False(t, ok, "pushed out")
 	_, ok = log.Settle(first+32, m, 0)
 	assert.True(t, ok, "with 31 others")
-	m.Word += 5 // a take that was not added
+	// The take was not added.
+	m.Word += 5
 	last := add(&m)
 	_, ok = log.Settle(last, m, 0)
 	assert.True(t, ok)

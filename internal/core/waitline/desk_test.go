@@ -33,10 +33,14 @@ type desk struct {
 	word      uint64
 	began     time.Time
 	forecasts int
-	panics    string       // in which method of a call, once
-	skew      atomic.Int64 // by which the clock of the limit is ahead
-	notBefore []int64      // of all tries to take
-	starts    []int64      // of those that took
+	// panics names the method of a call that panics, once.
+	panics string
+	// skew is how far the clock of the limit is ahead.
+	skew atomic.Int64
+	// notBefore has the instants of all tries to take.
+	notBefore []int64
+	// starts has the instants of the tries that took.
+	starts []int64
 }
 
 func newDesk(p policy.Policy) *desk { return &desk{policy: p, began: time.Now()} }
@@ -194,7 +198,8 @@ func (h hall[K]) empty(t *testing.T) {
 
 // ends is the end of a call of Wait.
 type ends struct {
-	after    time.Duration // since its desk was made
+	// after is the time since its desk was made.
+	after    time.Duration
 	waited   time.Duration
 	err      error
 	panicked any

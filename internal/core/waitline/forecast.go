@@ -34,7 +34,8 @@ type outlook[S comparable] struct {
 
 type step[S comparable] struct {
 	state S
-	wait  time.Duration // from outlook.from to the latest turn so far
+	// wait is the time from outlook.from to the latest turn so far.
+	wait time.Duration
 }
 
 func (o *outlook[S]) add(state S, wait time.Duration) time.Duration {
@@ -141,7 +142,8 @@ func (l *line[K, S]) forecast(w *waiter[S], remembered bool) (wait time.Duration
 		}
 		wait += left
 	}
-	return max(wait, left), verdict, true // no call overtakes those ahead of it
+	// No call overtakes those ahead of it.
+	return max(wait, left), verdict, true
 }
 
 func untilTurn[S comparable](w *waiter[S]) time.Duration {

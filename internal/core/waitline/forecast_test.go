@@ -155,7 +155,8 @@ func compare(
 	for n := range int64(4) {
 		c := &customer{desk: d, n: n + 1, limit: choose(dice, pair, limits)}
 		if limits == "chosen" && n == 3 {
-			c.limit = pair[0] // unlike those in line
+			// The limit is unlike those of the calls in line.
+			c.limit = pair[0]
 		}
 		w := &waiter[state]{call: c}
 		early, verdict, ok := l.forecast(w, true)
@@ -198,7 +199,8 @@ func disturb(
 	case 0:
 		d.refund(1 + dice.Int64N(5))
 	case 1:
-		d.refund(-1 - dice.Int64N(2)) // a charge
+		// A negative refund is a charge.
+		d.refund(-1 - dice.Int64N(2))
 	case 2:
 		d.take(1 + dice.Int64N(3))
 	case 3:

@@ -12,18 +12,21 @@ const (
 	// lookahead is how long before its turn a call behind another takes. It is longer than
 	// goroutines take to wake up, so that fast turns follow without a gap. A call that gives up may
 	// cost the calls behind it this much.
-	lookahead   = 10 * time.Millisecond
-	pausedRetry = time.Millisecond // between looks of a paused line
+	lookahead = 10 * time.Millisecond
+	// pausedRetry is the time between looks of a paused line.
+	pausedRetry = time.Millisecond
 )
 
 // line holds the calls that wait for a key. Its lock guards all fields below mu.
 type line[K, S comparable] struct {
-	lines  *Lines[K, S]
-	key    K
-	hidden bool // not in the map: the key cannot be found again
+	lines *Lines[K, S]
+	key   K
+	// A hidden line is not in the map, because the key cannot be found again.
+	hidden bool
 
-	mu   sync.Mutex
-	gone bool // it has left the map
+	mu sync.Mutex
+	// gone is set once the line has left the map.
+	gone bool
 	// queue holds the calls that have not taken, and promised those that wait for their turn, as
 	// *waiter[S] in order of arrival. All promised calls came before all queued calls.
 	queue    *list.List
@@ -35,15 +38,19 @@ type line[K, S comparable] struct {
 }
 
 type waiter[S comparable] struct {
-	call   Call[S]
-	signal chan struct{} // has one place: something has changed for this call
+	call Call[S]
+	// signal has one place. A value says that something has changed for this call.
+	signal chan struct{}
 
-	element *list.Element // its place in queue, or in promised if took
+	// element is the waiter's place in queue, or in promised if it took.
+	element *list.Element
 	took    bool
 	turn    time.Time
-	start   int64 // the instant of the turn, by the Call's clock
+	// start is the instant of the turn, by the Call's clock.
+	start int64
 
-	over bool // it is out of the line
+	// over is set once the waiter is out of the line.
+	over bool
 	err  error
 }
 
@@ -94,14 +101,16 @@ func (l *line[K, S]) advance() {
 				return
 			}
 			patience = lookahead
-			notBefore = last.start // there will be room then, too
+			// There will be room at that instant, too.
+			notBefore = last.start
 		}
 		answer := w.call.Take(patience, notBefore)
 		switch {
 		case answer.Taken:
 			w.turn, w.start = time.Now().Add(answer.Wait), answer.Start
 			if last != nil && w.turn.Before(last.turn) {
-				w.turn = last.turn // this goroutine was held up, or the clock jumps
+				// This goroutine was held up, or the clock jumps.
+				w.turn = last.turn
 			}
 			l.queue.Remove(w.element)
 			w.element, w.took = l.promised.PushBack(w), true
@@ -186,7 +195,8 @@ func (l *line[K, S]) leave(w *waiter[S]) {
 	}
 	l.forget()
 	if w.took {
-		defer l.promised.Remove(w.element) // even if a Call panics
+		// The turn leaves the list even if a Call panics.
+		defer l.promised.Remove(w.element)
 		l.revokeTurns(w)
 		l.promised.Remove(w.element)
 		w.call.GiveBack()

@@ -66,7 +66,8 @@ func TestCallsAreServedInOrder(t *testing.T) {
 
 // waited is a call of Wait, or one that barged in.
 type waited struct {
-	index       int // in order of arrival; -1 if it barged in
+	// index is the place in order of arrival, or -1 if the call barged in.
+	index       int
 	n           int64
 	came, ended time.Duration
 	err         error
@@ -109,7 +110,8 @@ func crowd(t *testing.T, dice *rand.Rand, limit funnelModel, waiters int, how st
 			case 1, 2:
 				ctx, cancel = context.WithCancel(ctx)
 				time.AfterFunc(within, cancel)
-			case 3: // when it is about to be served
+			// The call gives up when it is about to be served.
+			case 3:
 				ctx, cancel = context.WithCancel(ctx)
 				time.AfterFunc(within/time.Duration(waiters), cancel)
 			}
@@ -140,7 +142,8 @@ func crowd(t *testing.T, dice *rand.Rand, limit funnelModel, waiters int, how st
 type funnelModel struct {
 	capacity, count int64
 	per             time.Duration
-	drained         time.Duration // when the used units will have drained
+	// drained is the instant at which the used units will have drained.
+	drained time.Duration
 }
 
 // takes is how long n units take to drain.
@@ -169,7 +172,8 @@ func (m funnelModel) wastesNothing(t *testing.T, calls []waited) {
 	t.Helper()
 	byArrival := slices.Clone(calls)
 	slices.SortFunc(byArrival, func(a, b waited) int { return cmp.Compare(a.index, b.index) })
-	var gone time.Duration // when the last call before has left
+	// gone is the instant at which the last call before has left.
+	var gone time.Duration
 	for _, w := range byArrival {
 		if w.err == nil {
 			require.LessOrEqual(t, w.ended, max(m.earliest(w.n), w.came, gone), "%+v is late", w)

@@ -14,11 +14,13 @@ import (
 
 // Errors that Wait wraps, unless the error is the Call's.
 var (
-	ErrCrowded   = errors.New("ral: too many calls are waiting")
-	ErrDeadline  = errors.New("ral: the turn comes after the deadline") // or the patience
+	ErrCrowded = errors.New("ral: too many calls are waiting")
+	// ErrDeadline also reports a turn that comes after the patience.
+	ErrDeadline  = errors.New("ral: the turn comes after the deadline")
 	ErrCancelled = errors.New("ral: the wait was cancelled")
 	ErrClosed    = errors.New("ral: the limiter is closed")
-	ErrNever     = errors.New("ral: the limit never allows this call") // for Calls
+	// ErrNever is for Calls.
+	ErrNever = errors.New("ral: the limit never allows this call")
 )
 
 // Forever is the patience of a call that waits until its context ends.
@@ -69,15 +71,20 @@ func awaitsRelease[S comparable](call Call[S]) bool {
 type Verdict int
 
 const (
-	Fits   Verdict = iota // it would be allowed
-	NoRoom                // it would be refused now
-	Never                 // it would be refused at any time
+	// Fits says that the call would be allowed.
+	Fits Verdict = iota
+	// NoRoom says that the call would be refused now.
+	NoRoom
+	// Never says that the call would be refused at any time.
+	Never
 )
 
 type Answer struct {
 	Taken bool
-	Wait  time.Duration // if taken, the time until the turn
-	Start int64         // if taken, the instant of the turn
+	// Wait is the time until the turn, if units were taken.
+	Wait time.Duration
+	// Start is the instant of the turn, if units were taken.
+	Start int64
 
 	// If nothing was taken, the call leaves with Err, or if that is nil tries again after RetryIn.
 	Err     error
@@ -86,28 +93,37 @@ type Answer struct {
 
 // Options configure Lines. All are required.
 type Options[K comparable] struct {
-	Hash                func(key K) (hash uint64, ok bool) // ok is false if the key has no hash
-	MaxPerKey, MaxTotal int                                // the most waiting calls: per key, in all
-	Done                <-chan struct{}                    // closed to end all waits
+	// Hash returns the hash of a key. ok is false if the key has no hash.
+	Hash func(key K) (hash uint64, ok bool)
+	// MaxPerKey and MaxTotal are the largest numbers of waiting calls, per key and in all.
+	MaxPerKey, MaxTotal int
+	// Done is closed to end all waits.
+	Done <-chan struct{}
 }
 
 // Lines holds the lines of all keys. A line exists while calls wait for its key. Call New to make
 // one. Any number of goroutines may call its methods.
 type Lines[K, S comparable] struct {
 	Options[K]
-	seam    seam.Seam
-	lines   *xsync.MapOf[K, *line[K, S]]
-	count   atomic.Int64  // lines, and some about to be stored; Has looks for none at 0
-	waiting atomic.Int64  // calls in all lines
-	waits   atomic.Uint64 // calls that have left
-	waited  atomic.Int64  // their total time in line, in nanoseconds
-	paused  atomic.Int64  // pauses in force; while positive no call in line takes
+	seam  seam.Seam
+	lines *xsync.MapOf[K, *line[K, S]]
+	// count counts the lines, and some lines about to be stored. Has looks for no line while it is 0.
+	count atomic.Int64
+	// waiting counts the calls in all lines.
+	waiting atomic.Int64
+	// waits counts the calls that have left.
+	waits atomic.Uint64
+	// waited is the total time in line of these calls, in nanoseconds.
+	waited atomic.Int64
+	// paused counts the pauses in force. While it is positive no call in line takes.
+	paused atomic.Int64
 }
 
 func New[K, S comparable](o Options[K]) *Lines[K, S] {
 	// The map's own seed is not mixed in: Hash is seeded, in simulations always alike.
 	return &Lines[K, S]{Options: o, lines: xsync.NewMapOfWithHasher[K, *line[K, S]](func(key K, _ uint64) uint64 {
-		hash, _ := o.Hash(key) // see findable
+		// See findable for keys without a hash.
+		hash, _ := o.Hash(key)
 		return hash
 	})}
 }
@@ -165,7 +181,8 @@ func (ls *Lines[K, S]) Wait(
 	l := ls.join(key)
 	defer l.release()
 	if r, ok := call.(Renewer); ok {
-		r.Renew() // with the line locked, so that a later Change finds the call in it
+		// The line is locked, so that a later Change finds the call in it.
+		r.Renew()
 	}
 	if err := l.canJoin(ctx, w, patience); err != nil {
 		return 0, err
@@ -215,7 +232,8 @@ func (ls *Lines[K, S]) Pause() (resume func()) {
 	ls.paused.Add(1)
 	done := false
 	defer func() {
-		if !done { // a Call panics
+		// A Call panicked.
+		if !done {
 			ls.paused.Add(-1)
 		}
 	}()
@@ -264,7 +282,8 @@ func (ls *Lines[K, S]) Wake(key K) {
 	if l == nil {
 		return
 	}
-	defer l.release() // which wakes the head
+	// The release wakes the head.
+	defer l.release()
 	l.retry = time.Time{}
 }
 
@@ -276,7 +295,8 @@ func (ls *Lines[K, S]) find(key K) *line[K, S] {
 			break
 		}
 		l.lock()
-		if l.gone { // look again
+		// The line has left the map, so look again.
+		if l.gone {
 			l.unlock()
 			continue
 		}
@@ -297,7 +317,8 @@ func (ls *Lines[K, S]) join(key K) *line[K, S] {
 	for {
 		l, ok := ls.lines.Load(key)
 		if !ok {
-			ls.count.Add(1) // before it is stored, so that Has looks
+			// The count rises before the line is stored, so that Has looks.
+			ls.count.Add(1)
 			if l, ok = ls.lines.LoadOrStore(key, newLine(ls, key)); ok {
 				ls.count.Add(-1)
 			}
@@ -306,7 +327,8 @@ func (ls *Lines[K, S]) join(key K) *line[K, S] {
 		if !l.gone {
 			return l
 		}
-		l.unlock() // it has left the map: look again
+		// The line has left the map, so look again.
+		l.unlock()
 	}
 }
 

@@ -162,7 +162,8 @@ func TestMaxTotalIsNeverExceeded(t *testing.T) {
 				key := (i + round) % keys
 				ctx, cancel := context.WithCancel(t.Context())
 				if round%3 == 0 {
-					givesUp <- cancel // another caller has it give up, if it still waits then
+					// Another caller has the call give up, if the call still waits then.
+					givesUp <- cancel
 				}
 				_, err := h.Wait(ctx, key, &customer{desk: desks[key], n: 1}, Forever)
 				cancel()
@@ -317,7 +318,8 @@ func TestPauseForgetsStates(t *testing.T) {
 		assert.Empty(t, l.fromNow.steps)
 		h.send(ctx, 1, d, 1, Forever)
 		assert.NotEmpty(t, l.fromNow.steps)
-		h.Pause()() // there is no turn to be revoked
+		// There is no turn to be revoked.
+		h.Pause()()
 		resume()
 		assert.Equal(t, outlook[state]{}, l.fromNow)
 		assert.Equal(t, outlook[state]{}, l.fromTurn)
@@ -378,7 +380,8 @@ func (b *blocking) Forecast(s state, at int64) (state, time.Duration, Verdict) {
 // Promise: A key's line delays no other key's calls.
 func TestLinesDoNotHoldUpEachOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const keys = 200 // many times as many as a map has buckets, or locks
+		// These are many times as many keys as a map has buckets, or locks.
+		const keys = 200
 		h := newHall[int](t, 10, 1000)
 		b := &blocking{customer{desk: newDesk(funnel(1, 1, time.Second)), n: 1}, make(chan struct{}), make(chan struct{})}
 		done := make(chan error, 1)
@@ -407,7 +410,8 @@ func TestChangeGivesTurnsAnew(t *testing.T) {
 	for _, c := range []struct {
 		name     string
 		from, to policy.Policy
-		ends     []time.Duration // 0 is never
+		// An end of 0 is never.
+		ends []time.Duration
 	}{
 		// At the change 1 of 10 units has drained, or 3 under the faster limit.
 		{"faster", slow, fast, []time.Duration{1400 * time.Millisecond, 1600 * time.Millisecond, 1700 * time.Millisecond}},
@@ -454,7 +458,8 @@ func TestChangeForgetsForecasts(t *testing.T) {
 		narrow, wide := funnel(10, 10, time.Second), funnel(1000, 10, time.Second)
 		h, d := newHall[string](t, 10, 10), newDesk(narrow)
 		require.True(t, d.take(10))
-		resume := h.Pause() // so that no call holds a turn
+		// The pause keeps each call from holding a turn.
+		resume := h.Pause()
 		var line []*ends
 		for range 3 {
 			line = append(line, h.sendUnder(t.Context(), "key", d, 10, Forever, narrow))
@@ -486,7 +491,8 @@ func TestChangeWithoutALine(t *testing.T) {
 // blockedCall is a call with a key that must not be used before an instant.
 type blockedCall struct {
 	*customer
-	until *time.Time // guarded by the desk
+	// until is guarded by the desk.
+	until *time.Time
 }
 
 func (b blockedCall) BlockedFor() time.Duration {

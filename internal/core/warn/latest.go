@@ -8,10 +8,12 @@ const MaxLatest = 64
 // Latest counts the warnings of a limiter and keeps the last. The zero Latest has none. It is safe for
 // concurrent use.
 type Latest[W any] struct {
-	mu struct { // a leaf
+	// mu is a leaf.
+	mu struct {
 		sync.Mutex
 		made uint64
-		last []W // a ring; the newest is at (made-1) % MaxLatest
+		// last is a ring. The newest warning is at (made-1) % MaxLatest.
+		last []W
 	}
 }
 

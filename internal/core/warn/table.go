@@ -18,9 +18,10 @@ type Table struct {
 const (
 	slotsOfSet = 4
 	endBits    = 48
-	endUnit    = 11 // bits of 2,048 ns: 18 years
-	endMask    = 1<<endBits - 1
-	latestEnd  = 1<<(endBits+endUnit) - 1
+	// An end is kept in units of 1<<endUnit ns, for 18 years.
+	endUnit   = 11
+	endMask   = 1<<endBits - 1
+	latestEnd = 1<<(endBits+endUnit) - 1
 )
 
 // Fresh iterates over the passed shares of a key for which First is true.
@@ -38,7 +39,8 @@ func (t *Table) Fresh(shares Shares, passed Set, hash uint64, now, end int64) it
 // it records one until the instant end, rounded down to a unit, so that a new period is never
 // silent. One of several calls at once gets true.
 func (t *Table) First(hash uint64, share int, now, end int64) bool {
-	hash += uint64(share+1) * 0x9e3779b97f4a7c15 // another set, and another tag
+	// The sum leads to another set, and to another tag.
+	hash += uint64(share+1) * 0x9e3779b97f4a7c15
 	tag := hash >> endBits
 	set := t.slots[hash%uint64(len(t.slots)/slotsOfSet)*slotsOfSet:][:slotsOfSet]
 	present := uint64(max(now, 0)) >> endUnit

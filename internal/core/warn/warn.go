@@ -22,7 +22,8 @@ type Shares []float64
 func (s Shares) Check(owner, field string) error {
 	before := 0.0
 	for i, share := range s {
-		if !(share > before && share < 1) { // also for NaN
+		// The condition also refuses NaN.
+		if !(share > before && share < 1) {
 			return &policy.FieldError{
 				Of: owner, Field: fmt.Sprintf("%s[%d]", field, i), Value: share,
 				Want: "a share above 0 and below 1, such as 0.8, each above the one before",
@@ -39,7 +40,8 @@ func (s Shares) Check(owner, field string) error {
 // left returns the largest number of units that remain once the share is used, of most units. It
 // is below most, so that a take is needed to reach it.
 func left(share float64, most int64) int64 {
-	const inexact = 1e-12 // the product of 0.07 and 100 is slightly above 7
+	// The product of 0.07 and 100 is slightly above 7.
+	const inexact = 1e-12
 	return most - min(max(int64(math.Ceil(share*float64(most)*(1-inexact))), 1), most)
 }
 
@@ -67,9 +69,11 @@ type Levels struct {
 
 	// The used units of a word at an instant are (word - scale*now) & mask, in units of step.
 	scale, mask, step uint64
-	lows              []uint64 // for each share, the highest use below it
-	low               uint64   // lows[0], or 0 with a shift
-	byWord            bool
+	// lows has the highest use below each share.
+	lows []uint64
+	// low is lows[0], or 0 with a shift.
+	low    uint64
+	byWord bool
 
 	// shift is the width of each of two counts in the word, whose sum is at least the used units. It
 	// is 0 if the used units are exact. mask is then of bits that are 0 in low counts.
@@ -99,11 +103,14 @@ func NewLevels(s Shares, limit policy.Policy, most int64) (l Levels) {
 	}
 	l.byWord = true
 	for _, bound := range l.Bounds {
-		low := uint64(most-bound) - 1 // of counts
+		// low is a count.
+		low := uint64(most-bound) - 1
 		switch f.Kind {
-		case shape.Funnel: // floor((Depth - used) / Interval) remain
+		// floor((Depth - used) / Interval) units remain.
+		case shape.Funnel:
 			low = f.Depth - uint64(bound+1)*f.Interval
-		case shape.Queue, shape.Bursty: // and one more
+		// One unit more remains.
+		case shape.Queue, shape.Bursty:
 			low = f.Depth - uint64(bound)*f.Interval
 		}
 		l.lows = append(l.lows, low)
@@ -111,7 +118,8 @@ func NewLevels(s Shares, limit policy.Policy, most int64) (l Levels) {
 	l.low = l.lows[0]
 	if l.shift > 0 {
 		full := uint64(1)<<l.shift - 1
-		high := full &^ (1<<(max(bits.Len64(l.low+1), 2)-2) - 1) // two counts without these bits add up to low at most
+		// Two counts without these bits add up to low at most.
+		high := full &^ (1<<(max(bits.Len64(l.low+1), 2)-2) - 1)
 		l.mask, l.low = high<<l.shift|high, 0
 	}
 	return l
@@ -138,7 +146,8 @@ func (l *Levels) passes(word, used uint64) bool {
 		return word&full+word>>l.shift&full > l.lows[0]
 	}
 	for _, low := range l.lows {
-		if used-low-1 < l.step { // false below low, too, by wrapping round
+		// Below low the difference wraps round, and the condition is false.
+		if used-low-1 < l.step {
 			return true
 		}
 	}
