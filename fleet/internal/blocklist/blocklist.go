@@ -12,11 +12,13 @@ import (
 
 // List is a bounded list of blocked keys. New makes it. Any number of goroutines may use it.
 type List struct {
-	name        func(key string) string
-	begun       time.Time
-	seed        maphash.Seed
-	count       atomic.Int64 // of keys, also with ended blocks
-	maxPerShard int          // of each shard
+	name  func(key string) string
+	begun time.Time
+	seed  maphash.Seed
+	// count is the number of keys, also of keys with ended blocks.
+	count atomic.Int64
+	// maxPerShard bounds the keys of each shard.
+	maxPerShard int
 	shards      []shard
 }
 
@@ -28,7 +30,8 @@ type shard struct {
 // entry is a block. until and heard are times since the list began.
 type entry struct {
 	until, heard time.Duration
-	instant      policy.Instant // when Redis said so, by its clock
+	// instant is when Redis said so, by its clock.
+	instant policy.Instant
 }
 
 const (

@@ -18,8 +18,9 @@ type Batch[Q comparable, A any] struct {
 	guard *Guard
 	call  func(ctx context.Context, asks []Q, reply func(i int, value A, err error))
 
-	mu   sync.Mutex
-	open *batch[Q, A] // which others may join, or nil
+	mu sync.Mutex
+	// open is the batch that other calls may join, or nil.
+	open *batch[Q, A]
 
 	batches, tickets sync.Pool
 	// unused are answers that came too late for their callers. They serve no other call: the server
@@ -63,7 +64,8 @@ const (
 	waiting int32 = iota
 	sent
 	answered
-	abandoned // by its caller, before it was answered
+	// An abandoned ticket was given up by its caller before it was answered.
+	abandoned
 )
 
 // errOrphaned tells a ticket to join another batch.
@@ -130,7 +132,8 @@ func (b *Batch[Q, A]) answer(t *ticket[Q, A]) (A, error) {
 func (b *Batch[Q, A]) late(t *ticket[Q, A]) (A, error) {
 	g := b.guard
 	state := t.giveUp(g)
-	if state == answered { // just now
+	// The answer came just now.
+	if state == answered {
 		<-t.done
 		return b.answer(t)
 	}
@@ -172,7 +175,8 @@ func (b *Batch[Q, A]) join(ctx context.Context, t *ticket[Q, A], expired <-chan 
 		return nil
 	}
 	err := b.guard.start(ctx, all, b.guard.config.Budget, expired)
-	if err != nil { // the others may have more patience
+	// The other calls may have more patience.
+	if err != nil {
 		all.close()
 		for _, other := range all.tickets[1:] {
 			other.err = errOrphaned
@@ -191,7 +195,8 @@ func (all *batch[Q, A]) close() {
 }
 
 func (all *batch[Q, A]) run(base context.Context) {
-	runtime.Gosched() // lets runnable callers join the batch; free if there are none
+	// Runnable callers can join the batch. The call is free if there are none.
+	runtime.Gosched()
 	all.close()
 	tickets := all.tickets[:0]
 	for _, t := range all.tickets {

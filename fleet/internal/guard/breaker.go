@@ -18,26 +18,32 @@ type breaker struct {
 	failures        int
 	pause, maxPause time.Duration
 	epoch           time.Time
-	changed         func() // called, outside mu, when it opened or closed
+	// changed is called, outside mu, when the breaker opened or closed.
+	changed func()
 
 	// era is odd while the breaker is open, and counts openings and closings.
 	era atomic.Uint64
 	// next is when the next probe may pass, in nanoseconds since epoch; never while closed. The
 	// call that moves it on is the probe. A probe that hangs does not keep the next from passing.
 	next atomic.Int64
-	wait atomic.Int64 // the pause after the next probe
+	// wait is the pause after the next probe.
+	wait atomic.Int64
 	// row counts failures in a row, counted all failures. Both are written under mu.
 	row     atomic.Int32
 	counted atomic.Int64
-	probes  atomic.Int32 // probes under way
+	// probes counts the probes under way.
+	probes atomic.Int32
 	// cause is the error of calls while it is open: mu.failure or its explanation.
 	cause atomic.Pointer[error]
 
 	mu struct {
 		sync.Mutex
-		strict    bool  // only an answer within the budget closes it
-		explained bool  // cause was set by explain
-		failure   error // what opened it, or the last probe's error
+		// strict means that only an answer within the budget closes the breaker.
+		strict bool
+		// explained reports whether explain set cause.
+		explained bool
+		// failure is the error that opened the breaker, or the last probe's.
+		failure error
 	}
 }
 
@@ -45,18 +51,22 @@ const never = math.MaxInt64
 
 // pass lets a call go ahead, until leave.
 type pass struct {
-	era     uint64
-	counted int64 // failures before it
+	era uint64
+	// counted is the number of failures before the call.
+	counted int64
 	probe   bool
 }
 
 type outcome int
 
 const (
-	good  outcome = iota
-	late          // answered in good time, and after the budget
-	stale         // answered, so late that the server counts as silent
-	bad           // one of those that open the breaker
+	good outcome = iota
+	// A late answer came in good time, and after the budget.
+	late
+	// A stale answer came so late that the server counts as silent.
+	stale
+	// A bad error is one that opens the breaker.
+	bad
 	// unsure says nothing about the server, for example because it was not asked.
 	unsure
 )
@@ -130,11 +140,13 @@ func (b *breaker) judge(p pass, o outcome, err error) bool {
 		return true
 	case o == good:
 		b.row.Store(0)
-	case probe && o == unsure: // the next call is the probe
+	// The next call is the probe.
+	case probe && o == unsure:
 		b.next.Store(b.now())
 	case probe && o == bad:
 		b.fail(err)
-	case open && !probe && o == stale: // a very late answer: allow the next probe now
+	// A very late answer lets the next probe pass now.
+	case open && !probe && o == stale:
 		next := b.next.Load()
 		b.next.CompareAndSwap(next, min(next, b.now()))
 	case !open && o == bad && p.counted == b.counted.Load():
@@ -154,7 +166,8 @@ func (b *breaker) open(err error) {
 	b.counted.Add(1)
 	b.mu.explained = false
 	b.fail(err)
-	b.era.Add(1) // before a probe may pass, so that it passes in this era
+	// The era changes before a probe may pass, so that the probe passes in this era.
+	b.era.Add(1)
 	b.wait.Store(int64(min(2*b.pause, b.maxPause)))
 	b.next.Store(b.now() + int64(b.pause))
 }

@@ -53,18 +53,22 @@ type Guard struct {
 	config  Config
 	breaker *breaker
 	watch   *watch
-	watcher sync.WaitGroup  // its goroutine
-	base    context.Context // of all calls
-	cancel  context.CancelFunc
+	// watcher waits for the goroutine of watch.
+	watcher sync.WaitGroup
+	// base is the context of all calls.
+	base   context.Context
+	cancel context.CancelFunc
 
 	// Calls run on workers, goroutines that are reused because their stacks have grown. jobs,
 	// without a buffer, hands a call to an idle worker. slots has an element for each worker.
 	jobs  chan job
 	slots chan struct{}
-	idle  chan struct{} // an element for each that waits for a job
+	// idle has an element for each worker that waits for a job.
+	idle chan struct{}
 
-	timers  sync.Pool
-	yielded atomic.Int64 // when a call last gave way, as the breaker counts
+	timers sync.Pool
+	// yielded is when a call last gave way, as the breaker counts.
+	yielded atomic.Int64
 	closing sync.Once
 }
 
@@ -144,9 +148,11 @@ func (g *Guard) Close() {
 	g.closing.Do(func() {
 		g.cancel()
 		for range cap(g.slots) {
-			g.slots <- struct{}{} // which a worker gives back when it ends
+			// A worker gives its slot back when it ends.
+			g.slots <- struct{}{}
 		}
-		g.watcher.Wait() // only a worker starts it
+		// Only a worker starts the watcher.
+		g.watcher.Wait()
 	})
 }
 
@@ -178,9 +184,10 @@ func (g *Guard) outcome(s sending, err error) outcome {
 // flight is a call under way. Until done is sent on, only its worker touches value and err,
 // and then only the caller.
 type flight[T any] struct {
-	guard  *Guard
-	pass   pass
-	judged time.Duration // the budget by which the server is judged
+	guard *Guard
+	pass  pass
+	// judged is the budget by which the server is judged.
+	judged time.Duration
 	call   func(context.Context) (T, error)
 	value  T
 	err    error
@@ -290,7 +297,8 @@ func (g *Guard) arrived(done <-chan struct{}) bool {
 
 func (g *Guard) start(ctx context.Context, j job, budget time.Duration, expired <-chan time.Time) error {
 	select {
-	case g.jobs <- j: // to an idle worker
+	// An idle worker takes the job.
+	case g.jobs <- j:
 		return nil
 	default:
 	}

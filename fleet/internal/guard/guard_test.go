@@ -30,8 +30,9 @@ var (
 
 type guarded struct {
 	*Guard
-	do      func(context.Context, func(context.Context) (int64, error)) (int64, error)
-	changes *atomic.Int64 // of its breaker
+	do func(context.Context, func(context.Context) (int64, error)) (int64, error)
+	// changes counts the changes of its breaker.
+	changes *atomic.Int64
 }
 
 func alone(g *Guard) guarded {
@@ -126,7 +127,8 @@ func TestBudget(t *testing.T) {
 		require.ErrorIs(t, err, ErrBudget)
 		require.Equal(t, budget, time.Since(begun))
 		require.Equal(t, hang, <-ended)
-		require.NoError(t, (&server{}).ask(t, g)) // which closes the breaker
+		// The answer closes the breaker.
+		require.NoError(t, (&server{}).ask(t, g))
 
 		deaf := func(context.Context) (int64, error) {
 			time.Sleep(time.Minute)
@@ -168,7 +170,8 @@ func TestCallersOwnContext(t *testing.T) {
 	inBubble(t, func(t *testing.T, g guarded) {
 		mine := errors.New("mine")
 		s := &server{takes: hang}
-		for range 10 { // none of which counts as a failure
+		// None of these calls counts as a failure.
+		for range 10 {
 			ctx, cancel := context.WithTimeoutCause(t.Context(), budget/2, mine)
 			begun := time.Now()
 			_, err := g.do(ctx, s.call)
@@ -385,7 +388,8 @@ func TestClose(t *testing.T) {
 			require.Error(t, <-under)
 		}
 		require.ErrorIs(t, s.ask(t, g), ErrClosed)
-		g.Close() // does nothing
+		// A second Close does nothing.
+		g.Close()
 		require.EqualValues(t, 8, s.calls.Load())
 	})
 }
@@ -423,10 +427,12 @@ func TestTripsAreCounted(t *testing.T) {
 			}
 			const ms = time.Millisecond
 			counted(&server{takes: 2 * ms}, nil, 1, 2*ms, 0)
-			counted(&server{takes: ms, err: errKey}, errKey, 2, 3*ms, 0) // it is an answer
+			// The error is an answer.
+			counted(&server{takes: ms, err: errKey}, errKey, 2, 3*ms, 0)
 			both.fail(t)
 			require.False(t, g.Probing())
-			counted(&server{}, ErrOpen, 2, 3*ms, 3) // it was not sent
+			// The call was not sent.
+			counted(&server{}, ErrOpen, 2, 3*ms, 3)
 			time.Sleep(pause)
 			probed := make(chan error)
 			go func() { probed <- (&server{takes: ms}).ask(t, both) }()

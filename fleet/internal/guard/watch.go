@@ -24,12 +24,16 @@ var (
 //
 // Its methods may be called by any number of goroutines, except run and step.
 type watch struct {
-	tick   time.Duration
-	budget time.Duration // of most calls, for ErrSlow
+	tick time.Duration
+	// budget is the budget of most calls, for ErrSlow.
+	budget time.Duration
 
-	now    atomic.Int64 // the number of the present tick
-	newest atomic.Int64 // the latest tick with an answered call
-	under  atomic.Int64 // calls under way
+	// now is the number of the present tick.
+	now atomic.Int64
+	// newest is the latest tick with an answered call.
+	newest atomic.Int64
+	// under counts the calls under way.
+	under atomic.Int64
 	// sent counts calls under way by the tick of sending, modulo its length, longer than any call.
 	sent    [256]atomic.Int32
 	running atomic.Bool
@@ -38,8 +42,10 @@ type watch struct {
 	inTime, late atomic.Bool
 
 	// Only run uses these.
-	idle int // ticks in a row without a call under way
-	slow int // ticks with late answers since the last answer in time
+	// idle counts the ticks in a row without a call under way.
+	idle int
+	// slow counts the ticks with late answers since the last answer in time.
+	slow int
 }
 
 const (
@@ -87,7 +93,8 @@ func (w *watch) hear(s sending) {
 	if s.within() {
 		seen = &w.inTime
 	}
-	if !seen.Load() { // most find it set, and write nothing
+	// Most calls find it set, and write nothing.
+	if !seen.Load() {
 		seen.Store(true)
 	}
 }
@@ -141,7 +148,8 @@ func (w *watch) run(base context.Context, judged func(error)) {
 		case <-base.Done():
 			return
 		}
-		runtime.Gosched() // those that read answers were ready before
+		// The goroutines that read answers were ready before.
+		runtime.Gosched()
 		if err := w.step(time.Since(due) <= onTime); err != nil {
 			judged(err)
 		}

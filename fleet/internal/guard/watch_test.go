@@ -107,7 +107,8 @@ func TestHalt(t *testing.T) {
 // Callers of a silent server ask for Silence and a tick at most.
 func TestSilenceOpens(t *testing.T) {
 	inBubble(t, func(t *testing.T, g guarded) {
-		time.Sleep(time.Hour) // when nothing was asked is no silence
+		// A time in which nothing was asked is no silence.
+		time.Sleep(time.Hour)
 		s := &server{takes: hang}
 		begun := time.Now()
 		for !isOpen(g.Guard) {
@@ -196,7 +197,8 @@ func TestTicksAreNotTheClock(t *testing.T) {
 			late()
 			require.NoError(t, w.step(false))
 		}
-		for range 3 { // and only as long as none is in time
+		// The late answers count only as long as none is in time.
+		for range 3 {
 			for range slowTicks - 1 {
 				late()
 				require.NoError(t, w.step(true))

@@ -27,7 +27,8 @@ type memory struct {
 
 	mu    sync.Mutex
 	words map[string]uint64
-	paid  map[string]int64 // units leased, less those to be given back
+	// paid has the units leased, less those to be given back.
+	paid map[string]int64
 }
 
 func newMemory(plan *plan.Plan) *memory {
@@ -52,7 +53,8 @@ func (m *memory) keys() int {
 }
 
 func (m *memory) lease(a Ask) Grant {
-	a.Key = store.Short(a.Key) // as in a Back
+	// A Back has the short key as well.
+	a.Key = store.Short(a.Key)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := m.now()
@@ -101,10 +103,14 @@ type wire struct {
 
 // fault is what happens to a message.
 type fault struct {
-	lost  bool          // the request is lost
-	mute  bool          // the answer is lost
-	early time.Duration // delay of the request
-	late  time.Duration // delay of the answer
+	// lost means that the request is lost.
+	lost bool
+	// mute means that the answer is lost.
+	mute bool
+	// early is the delay of the request.
+	early time.Duration
+	// late is the delay of the answer.
+	late time.Duration
 }
 
 var errWire = errors.New("the wire is cut")
@@ -117,7 +123,8 @@ func (w *wire) Lease(ctx context.Context, asks []Ask) []Grant {
 		}
 	})
 	if err != nil {
-		failed := make([]Grant, len(asks)) // the bank may still write into grants
+		// The bank may still write into grants.
+		failed := make([]Grant, len(asks))
 		for i := range failed {
 			failed[i].Err = err
 		}

@@ -17,18 +17,23 @@ type question struct {
 // account is the state of a key, except its word. Leases.mu guards it.
 type account struct {
 	plan.Account
-	name    string  // see Config.Name
-	calls   []*call // wait for the bank's answer
-	pending bool    // in the channel, or not yet answered
+	// name is the key's name: see Config.Name.
+	name string
+	// calls wait for the bank's answer.
+	calls []*call
+	// pending means that the account is in the channel, or not yet answered.
+	pending bool
 
 	touched time.Time
 	place   *list.Element
 }
 
 type call struct {
-	n      int64
-	answer chan answer // has one slot
-	gone   bool        // stopped waiting; guarded by Leases.mu
+	n int64
+	// answer has one slot.
+	answer chan answer
+	// gone is set once the caller stopped waiting. Leases.mu guards it.
+	gone bool
 }
 
 type answer struct {

@@ -52,7 +52,8 @@ func commandsOf(t *testing.T, limit policy.Policy, calls int, units int64, pause
 				admitted++
 			}
 		}
-		time.Sleep(time.Minute) // unused units return or lapse
+		// Unused units return or lapse meanwhile.
+		time.Sleep(time.Minute)
 		commands, paid = bank.commands.Load(), m.payment("key")
 		require.NoError(t, l.Close(context.Background()))
 	})
@@ -65,12 +66,15 @@ func TestFewCallsAreNotLeased(t *testing.T) {
 	one(t)
 	calls := 2000
 	if testenv.Race || testing.Short() {
-		calls = 200 // calls do not overlap: there is little to race
+		// The calls do not overlap, so there is little to race.
+		calls = 200
 	}
 	for _, limit := range []policy.Policy{
-		policy.Must(policy.Funnel(100_000, 100_000, time.Second)), // admits all
+		// This limit admits all calls.
+		policy.Must(policy.Funnel(100_000, 100_000, time.Second)),
 		policy.Must(policy.SlidingWindow(1_000_000, time.Hour)),
-		policy.Must(policy.FixedWindow(20, time.Second)), // refuses most
+		// This limit refuses most calls.
+		policy.Must(policy.FixedWindow(20, time.Second)),
 		policy.Must(policy.Funnel(10, 10, time.Second)),
 	} {
 		for _, each := range []float64{0.1, 0.5, 1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 24, 32, 64, 256} {
@@ -137,7 +141,8 @@ func TestLongKeysAreNotKept(t *testing.T) {
 		requireShort := func(keys int) {
 			t.Helper()
 			if testenv.Race {
-				return // the detector does not know that the bubble is at rest
+				// The detector does not know that the bubble is at rest.
+				return
 			}
 			bytes := 0
 			for _, a := range l.book.accounts {
@@ -156,7 +161,8 @@ func TestLongKeysAreNotKept(t *testing.T) {
 			}
 			time.Sleep(100 * time.Microsecond)
 		}
-		time.Sleep(2 * time.Millisecond) // until the last renewals are answered
+		// The last renewals are answered by then.
+		time.Sleep(2 * time.Millisecond)
 		assert.Equal(t, keys, l.Stats().Keys)
 		requireShort(keys)
 		for i := range keys {
@@ -165,7 +171,8 @@ func TestLongKeysAreNotKept(t *testing.T) {
 		w.change(time.Millisecond, func() fault { return fault{lost: true} })
 		_, err := l.Take(long(keys), 1, time.Minute, nil)
 		require.ErrorIs(t, err, errWire)
-		requireShort(keys + 1) // also of a key that the bank was asked about in vain
+		// The names are also short for a key that the bank was asked about in vain.
+		requireShort(keys + 1)
 		w.change(time.Millisecond, nil)
 		time.Sleep(2 * l.plan.Term)
 		for i := range keys {

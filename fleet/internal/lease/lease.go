@@ -48,55 +48,77 @@ type Config struct {
 	// Blocked, if not nil, reports whether a refusal of the key is by a block, for Stats. It must
 	// not call the leases.
 	Blocked func(key string) bool
-	OnEvent func(supervisor.Event) // receives starts, panics and restarts: see supervisor.Config
+	// OnEvent receives starts, panics and restarts: see supervisor.Config.
+	OnEvent func(supervisor.Event)
 
-	fault  func(point string) // where tests panic
-	seed   uint64             // 0 is any
-	always bool               // lease keys with few calls too
+	// fault is where tests panic.
+	fault func(point string)
+	// seed is 0 for any seed.
+	seed uint64
+	// always also leases keys with few calls.
+	always bool
 }
 
 // Stats counts since New, except Keys.
 type Stats struct {
-	Exchanges uint64 // round trips to the bank, for leases
-	Leases    uint64 // leases granted
-	Leased    uint64 // units granted
-	Refusals  uint64 // asks refused
-	Returned  uint64 // units given back, drained or not
-	Lapsed    uint64 // paid units known to be lost
-	Keys      int    // keys with an account now
+	// Exchanges counts the round trips to the bank, for leases.
+	Exchanges uint64
+	// Leases counts the granted leases.
+	Leases uint64
+	// Leased counts the granted units.
+	Leased uint64
+	// Refusals counts the refused asks.
+	Refusals uint64
+	// Returned counts the units given back, drained or not.
+	Returned uint64
+	// Lapsed counts the paid units known to be lost.
+	Lapsed uint64
+	// Keys is the number of keys with an account now.
+	Keys int
 
-	Admitted uint64 // calls allowed
-	Refused  uint64 // calls refused; those in error are neither
-	Blocked  uint64 // refused calls of blocked keys: see Config.Blocked
+	// Admitted counts the allowed calls.
+	Admitted uint64
+	// Refused counts the refused calls. A call in error is neither admitted nor refused.
+	Refused uint64
+	// Blocked counts the refused calls of blocked keys: see Config.Blocked.
+	Blocked uint64
 }
 
 // Leases answers calls from leases, and renews them. [New] makes it; Close gives the unused units
 // back. Any number of goroutines may call its methods.
 type Leases struct {
-	plan    *plan.Plan
-	bank    Bank
-	name    func(key string) string
-	words   *engine.Engine[string]
-	epoch   time.Time // not before the epoch of words
+	plan  *plan.Plan
+	bank  Bank
+	name  func(key string) string
+	words *engine.Engine[string]
+	// epoch is not before the epoch of words.
+	epoch   time.Time
 	work    chan question
 	timeout time.Duration
 	servers func() int
 	fault   func(string)
 	always  bool
 
-	lives     int          // of the owner, the only reader
-	roundTrip atomic.Int64 // recent time of an exchange in nanoseconds; 0 before the first
+	// lives counts the lives of the owner, the only reader.
+	lives int
+	// roundTrip is the recent time of an exchange in nanoseconds, or 0 before the first.
+	roundTrip atomic.Int64
 	running   *supervisor.Handle
-	stop      context.CancelFunc // ends the owner after its answer
-	base      context.Context    // of exchanges
-	abort     context.CancelFunc // cancels base
-	once      sync.Once
+	// stop ends the owner after its answer.
+	stop context.CancelFunc
+	// base is the context of exchanges.
+	base context.Context
+	// abort cancels base.
+	abort context.CancelFunc
+	once  sync.Once
 
-	mu      sync.Mutex // callers' code runs under it only in servers and blocked
-	closed  bool
-	book    book
-	random  *rand.Rand
-	stats   Stats // Admitted lacks the engine's count, Refused the tally
+	// mu is held while callers' code runs only in servers and blocked.
+	mu     sync.Mutex
+	closed bool
+	book   book
+	random *rand.Rand
+	// stats lacks the engine's count in Admitted, and the tally in Refused.
+	stats   Stats
 	blocked func(key string) bool
 	// leaseWrites counts changes of words. The engine counts them as admitted.
 	leaseWrites uint64
@@ -111,11 +133,13 @@ const queued = 8192
 
 // New returns leases without keys.
 func New(c Config) (*Leases, error) {
-	c.MaxKeys = cmp.Or(c.MaxKeys, 1<<20) // as in package engine
+	// The default is that of package engine.
+	c.MaxKeys = cmp.Or(c.MaxKeys, 1<<20)
 	words, err := engine.New[string](engine.Config{
-		Policy:          word.Policy{},
-		MaxKeys:         c.MaxKeys,
-		Idle:            4 * c.Plan.Term, // an ended word may have units to reclaim
+		Policy:  word.Policy{},
+		MaxKeys: c.MaxKeys,
+		// An ended word may have units to reclaim.
+		Idle:            4 * c.Plan.Term,
 		WhenUnavailable: engine.Refuse,
 		OpenTimeout:     time.Millisecond,
 		OnEvent:         c.OnEvent,
@@ -135,8 +159,9 @@ func New(c Config) (*Leases, error) {
 		l.servers = func() int { return 1 }
 	}
 	s, err := supervisor.New(supervisor.Config{
-		Name:      "ral/fleet leases",
-		Intensity: 20, // in 10 seconds, like an engine's
+		Name: "ral/fleet leases",
+		// An engine also has 20 restarts in 10 seconds.
+		Intensity: 20,
 		Period:    10 * time.Second,
 		OnEvent:   c.OnEvent,
 	}, supervisor.Child{Name: "owner", Run: l.runOwner, Shutdown: l.timeout + supervisor.DefaultShutdown})
@@ -265,7 +290,8 @@ func (l *Leases) await(c *call, budget time.Duration, done <-chan struct{}) (pol
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if c.gone {
-		x := <-c.answer // it came meanwhile
+		// The answer came meanwhile.
+		x := <-c.answer
 		return x.Decision, x.err
 	}
 	c.gone = true

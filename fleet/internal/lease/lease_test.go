@@ -43,7 +43,8 @@ func in(t *testing.T, limit policy.Policy, f func(t *testing.T, l *Leases, m *me
 		l := must.Get(New(c))
 		defer func() {
 			require.NoError(t, l.Close(context.Background()))
-			time.Sleep(3 * time.Hour) // until the wires are empty
+			// The wires are empty by then.
+			time.Sleep(3 * time.Hour)
 		}()
 		f(t, l, m, w)
 	})
@@ -104,7 +105,8 @@ func TestBadNumbers(t *testing.T) {
 			assert.True(t, d.Allowed)
 			assert.EqualValues(t, 10, d.Limit)
 			take(t, l, 10)
-			take(t, l, 1) // refused from here on
+			// Calls are refused from here on.
+			take(t, l, 1)
 		}
 		assert.LessOrEqual(t, l.Stats().Exchanges, uint64(3))
 	})
@@ -300,7 +302,8 @@ func TestStats(t *testing.T) {
 			})
 		}
 		all.Wait()
-		take(t, l, 0) // which is not counted
+		// A look is not counted.
+		take(t, l, 0)
 		s := l.Stats()
 		assert.Equal(t, []uint64{admitted.Load(), refused.Load()}, []uint64{s.Admitted, s.Refused})
 		assert.EqualValues(t, m.payment("key"), s.Leased)

@@ -218,7 +218,8 @@ func (l *Leases) refuse(a *account, key string, now time.Time, need int64, retry
 		if c.n >= need {
 			c.reply(answer{Decision: l.refusedFor(wait)})
 		} else {
-			rest = append(rest, c) // it came later and needs less
+			// The call came later and needs less.
+			rest = append(rest, c)
 		}
 	}
 	clear(a.calls[len(rest):])
@@ -256,7 +257,8 @@ func (l *Leases) fail(a *account, err error) {
 
 func (c *call) reply(x answer) {
 	c.gone = true
-	c.answer <- x // has a free slot: this is the only answer
+	// The answer has a free slot, as it is the only answer.
+	c.answer <- x
 }
 
 // install writes a hold into the key's word. l.mu is held.
@@ -316,8 +318,10 @@ func (l *Leases) idle() (backs []Back, more bool) {
 // close takes an account out of the book, and adds its holds to backs if worthIt. l.mu is held.
 func (l *Leases) close(a *account, now time.Time, backs []Back, worthIt func(*account) bool) []Back {
 	h := a.Current
-	if h.Units > 0 { // a key without a word gets none
-		h.Units, _ = l.write(a.name, word.Seizure{Ended: h.Window != 0}) // of this lease, or of its window
+	// A key without a word gets no units.
+	if h.Units > 0 {
+		// The units are of this lease, or of its window.
+		h.Units, _ = l.write(a.name, word.Seizure{Ended: h.Window != 0})
 	}
 	for _, h := range [...]plan.Hold{h, a.Next} {
 		if h.Units == 0 {
@@ -339,7 +343,8 @@ func (l *Leases) close(a *account, now time.Time, backs []Back, worthIt func(*ac
 func (l *Leases) giveBack(ctx context.Context, backs []Back) {
 	ctx, cancel := context.WithTimeout(ctx, l.timeout)
 	defer cancel()
-	_ = l.bank.Return(ctx, backs) // units that do not come back are lost, and were paid
+	// Units that do not come back are lost, and were paid.
+	_ = l.bank.Return(ctx, backs)
 }
 
 func (l *Leases) faultAt(point string) {

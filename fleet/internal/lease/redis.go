@@ -30,7 +30,8 @@ func NewOnStore(s Store, plan *plan.Plan, limit *store.Limit) *OnStore {
 
 // Lease implements [Bank].
 func (b *OnStore) Lease(ctx context.Context, asks []Ask) []Grant {
-	asks = slices.Clone(asks) // the caller may have gone on meanwhile, and reads its own
+	// The caller may have gone on meanwhile, and reads its own asks.
+	asks = slices.Clone(asks)
 	for i := range asks {
 		asks[i].Limit = b.limit
 	}
@@ -44,7 +45,8 @@ const inTime = 10 * time.Millisecond
 func (b *OnStore) Return(ctx context.Context, backs []Back) error {
 	within := inTime
 	if !b.plan.Drains() {
-		within = time.Minute // the units of a window are alike
+		// The units of a window are alike.
+		within = time.Minute
 	}
 	all := make([]store.Rewrite, len(backs))
 	for i, back := range backs {

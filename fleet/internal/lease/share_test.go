@@ -47,23 +47,31 @@ const times = 3
 
 // loadRun is servers of a limit, and their calls.
 type loadRun struct {
-	limit  policy.Policy
-	rate   int64         // of the limit, a second
-	trip   time.Duration // to the bank and back
+	limit policy.Policy
+	// rate is the units of the limit in a second.
+	rate int64
+	// trip is the time to the bank and back.
+	trip   time.Duration
 	budget time.Duration
 	load   load
-	times  float64 // the limit's rate
+	// times is the load as a multiple of the limit's rate.
+	times  float64
 	length time.Duration
 }
 
 type loadOutcome struct {
-	calls, late       int
-	each              [servers]int64 // admitted
-	admitted          int64
-	p50, p99, longest time.Duration // waits of calls
-	usable            float64       // admitted part of the limit
-	lapsed            float64       // lapsed part of the leased units
-	commands          float64       // Redis commands a call
+	calls, late int
+	// each has the admitted calls of each server.
+	each     [servers]int64
+	admitted int64
+	// p50, p99 and longest are the waits of calls.
+	p50, p99, longest time.Duration
+	// usable is the admitted part of the limit.
+	usable float64
+	// lapsed is the lapsed part of the leased units.
+	lapsed float64
+	// commands is the number of Redis commands a call.
+	commands float64
 }
 
 // run makes calls at random, independently of the answers.
@@ -119,7 +127,8 @@ func (r loadRun) run(t *testing.T) (out loadOutcome) {
 			})
 		}
 		all.Wait()
-		time.Sleep(time.Hour) // until the wires are empty
+		// The wires are empty by then.
+		time.Sleep(time.Hour)
 		slices.Sort(waits)
 		out.calls, out.p50, out.p99, out.longest = len(waits), waits[len(waits)/2], waits[len(waits)*99/100], waits[len(waits)-1]
 		has := float64(r.rate) * r.length.Seconds()
@@ -140,7 +149,8 @@ func TestUsableShare(t *testing.T) {
 	one(t)
 	for _, rate := range []int64{10, 100, 1000, 10_000} {
 		if (testenv.Race || testing.Short()) && rate > 100 {
-			continue // there is nothing to race, and it takes long
+			// There is nothing to race, and the test takes long.
+			continue
 		}
 		r := loadRun{rate: rate, trip: 600 * time.Microsecond, budget: 50 * time.Millisecond, times: times, length: 20 * time.Second}
 		if rate >= 1000 {
@@ -156,11 +166,13 @@ func TestUsableShare(t *testing.T) {
 					t.Logf("%5.1f%% used, by %d calls; %.3f commands a call; each server %d", 100*out.usable, out.calls, out.commands, out.each)
 					aim := l.aim
 					if r.limit.(shape.Shaped).Shape().Kind == shape.SlidingWindow && rate == 10 {
-						aim = 0.89 // as in exact mode: the previous window is rounded up to whole units
+						// In exact mode, too, the previous window is rounded up to whole units.
+						aim = 0.89
 					}
 					assert.GreaterOrEqual(t, out.usable, aim)
 					assert.Zero(t, out.late)
-					if l.name == "even" && rate > 10 { // of few calls chance has more come to some servers
+					// Of few calls, chance has more come to some servers.
+					if l.name == "even" && rate > 10 {
 						assert.GreaterOrEqual(t, float64(slices.Min(out.each[:])), 0.75*float64(out.admitted)/servers, "an even load is not served evenly")
 					}
 				})
@@ -179,7 +191,8 @@ func TestLeasesFromAFarBank(t *testing.T) {
 		trips = trips[2:]
 	}
 	if testenv.Race {
-		t.Log("the shares and waits are asserted without the race detector") // there is nothing to race
+		// The detector finds nothing to race here.
+		t.Log("the shares and waits are asserted without the race detector")
 	}
 	const rate = 1000
 	for _, limit := range []policy.Policy{
@@ -206,7 +219,8 @@ func TestLeasesFromAFarBank(t *testing.T) {
 				assert.Zero(t, calm.p50)
 				assert.Less(t, calm.p99, 2*trip)
 				assert.Less(t, calm.lapsed, 0.1)
-				assert.GreaterOrEqual(t, busy.usable, min(l.aim+0.07, 0.94)) // 0.92 if the load shifts
+				// The share is 0.92 if the load shifts.
+				assert.GreaterOrEqual(t, busy.usable, min(l.aim+0.07, 0.94))
 			}
 		}
 	}
@@ -218,7 +232,8 @@ func TestLeasesFromAFarBank(t *testing.T) {
 func hoard(t *testing.T, limit policy.Policy, terms float64) (used int64) {
 	synctest.Test(t, func(t *testing.T) {
 		leasing := must.Get(plan.New(limit, 0))
-		leasing = must.Get(plan.New(limit, leasing.Term)) // leases last as long as they may
+		// Leases last as long as they may.
+		leasing = must.Get(plan.New(limit, leasing.Term))
 		m := newMemory(leasing)
 		var log audit
 		var all []*Leases
@@ -254,7 +269,8 @@ func hoard(t *testing.T, limit policy.Policy, terms float64) (used int64) {
 		for _, l := range all {
 			l.Kill()
 		}
-		time.Sleep(time.Hour) // until the wires are empty
+		// The wires are empty by then.
+		time.Sleep(time.Hour)
 	})
 	return used
 }

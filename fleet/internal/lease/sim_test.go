@@ -77,7 +77,8 @@ func (a *audit) fault(s shape.Shape, m *memory) error {
 // overflows finds a window of any length t with more than capacity + count*t/per: then a bucket of
 // that capacity and rate overflows.
 func overflows(list []admission, capacity, count int64, per time.Duration) error {
-	level, last := int64(0), policy.Instant(0) // the level in units/per
+	// level is in units/per.
+	level, last := int64(0), policy.Instant(0)
 	for _, x := range list {
 		// After a hundred periods it has drained, and an int64 might overflow.
 		gone := min(int64(x.at-last), 100*int64(per)*(capacity/count+1))
@@ -139,13 +140,14 @@ func (r chance) limit() policy.Policy {
 }
 
 type simulation struct {
-	seed    uint64
-	chance  chance
-	limit   policy.Policy
-	plan    *plan.Plan
-	bank    *memory
-	audit   audit
-	wires   float64 // part of messages that suffer
+	seed   uint64
+	chance chance
+	limit  policy.Policy
+	plan   *plan.Plan
+	bank   *memory
+	audit  audit
+	// wires is the part of messages that suffer.
+	wires   float64
 	panics  float64
 	slow    time.Duration
 	maxKeys int
@@ -285,7 +287,8 @@ func TestBoundWhateverBreaks(t *testing.T) {
 				s.running.Go(func() { s.server(t, r) })
 			}
 			s.running.Wait()
-			time.Sleep(10 * s.plan.Term) // until the wires are empty
+			// The wires are empty by then.
+			time.Sleep(10 * s.plan.Term)
 			if err := s.audit.fault(s.limit.(shape.Shaped).Shape(), s.bank); err != nil || t.Failed() {
 				t.Fatalf("%v\n%v", err, s)
 			}

@@ -25,7 +25,8 @@ type Line struct {
 	mu   struct {
 		sync.Mutex
 		weather Weather
-		changed chan struct{} // closed when the weather changes
+		// changed is closed when the weather changes.
+		changed chan struct{}
 		conns   map[*carrier]struct{}
 	}
 }
@@ -99,7 +100,8 @@ func (l *Line) dial(ctx context.Context, within time.Duration) (net.Conn, error)
 		}
 	}
 	if w, _ := l.now(); w.Gone {
-		to, _ := net.ResolveTCPAddr("tcp", l.addr) // it is known
+		// The address is known.
+		to, _ := net.ResolveTCPAddr("tcp", l.addr)
 		return nil, &net.OpError{Op: "dial", Net: "tcp", Addr: to, Err: syscall.ECONNREFUSED}
 	}
 	redis, err := net.Dial("tcp", l.addr)
@@ -123,7 +125,8 @@ func (l *Line) dial(ctx context.Context, within time.Duration) (net.Conn, error)
 	return near, nil
 }
 
-const queued = 1 << 14 // more than a client has under way
+// queued is more than a client has under way.
+const queued = 1 << 14
 
 // parcel is a command or an answer on its way.
 type parcel struct {
@@ -135,8 +138,9 @@ type parcel struct {
 type carrier struct {
 	line       *Line
 	far, redis net.Conn
-	done       chan struct{} // closed by end
-	end        func()
+	// end closes done.
+	done chan struct{}
+	end  func()
 }
 
 func (c *carrier) receive(asks chan<- parcel) {

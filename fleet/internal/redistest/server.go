@@ -17,7 +17,8 @@ type Options struct {
 	AOF bool
 	// MaxMemory and Policy are maxmemory and maxmemory-policy of redis.conf; "" is the default.
 	MaxMemory, Policy string
-	Args              []string // further arguments for redis-server
+	// Args are further arguments for redis-server.
+	Args []string
 }
 
 func (o Options) args() (args []string) {
@@ -71,6 +72,7 @@ func open(c child.RedisConfig) (*Server, error) {
 }
 
 func (s *Server) port() string {
-	_, port, _ := net.SplitHostPort(s.Addr()) // it was joined
+	// The address was joined from a host and a port.
+	_, port, _ := net.SplitHostPort(s.Addr())
 	return port
 }

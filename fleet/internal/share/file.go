@@ -33,7 +33,8 @@ func (l *Local) Changed() bool { return l.changed.Load() }
 // Save writes the keys with units that count and were not Paid, and their shares. of names the
 // limit. If it misses units admitted meanwhile, Changed is true. It must not run twice at once.
 func (l *Local) Save(w io.Writer, limit string) (err error) {
-	l.changed.Store(false) // before reading the entries
+	// The flag is cleared before the entries are read.
+	l.changed.Store(false)
 	defer func() {
 		if err != nil {
 			l.changed.Store(true)
@@ -150,7 +151,8 @@ func (l *Local) Load(r io.Reader, limit string) error {
 		all = append(all, loaded{l.hash.sum(e.name), e, p})
 	}
 	last, now := from.Last(), policy.Instant(time.Since(header.Epoch))
-	now = max(now, last) // a wall clock that went back drains nothing
+	// A wall clock that went back drains nothing.
+	now = max(now, last)
 	same := header.Limit == l.whole.Load().Policy.String()
 	begin := l.base
 	l.begun = time.Now()

@@ -85,7 +85,8 @@ func TestRestartChangesNoAnswer(t *testing.T) {
 			time.Sleep(time.Duration(random.Int64N(int64(300 * time.Millisecond))))
 			if c.Servers = random.IntN(5) + 1; step%2 == 0 {
 				again = restarted(t, file, c)
-			} else { // servers are counted later
+				// Servers are counted later.
+			} else {
 				uncounted := c
 				uncounted.Servers = 0
 				again = restarted(t, file, uncounted)
@@ -95,7 +96,8 @@ func TestRestartChangesNoAnswer(t *testing.T) {
 				require.NoError(t, again.Serve(c.Servers))
 			}
 			require.NoError(t, on.Serve(c.Servers))
-			hear() // after a restart a server knows nothing of a key without debt
+			// After a restart a server knows nothing of a key without debt.
+			hear()
 			restarts++
 		}
 		assert.Greater(t, restarts, 20)
@@ -115,7 +117,8 @@ func TestFileHoldsDebts(t *testing.T) {
 		}
 		var file []byte
 		for _, change := range []func(){
-			func() {}, // takes
+			// The first change is the takes.
+			func() {},
 			func() { require.Len(t, pay(l, "a"), 3) },
 			func() { require.EqualValues(t, 2, l.Credit("b", 2)) },
 			func() { l.Reset("d") },
@@ -157,7 +160,8 @@ func TestWallClockMayGoBack(t *testing.T) {
 			require.NoError(t, to.Close(last))
 			l := restarted(t, file.Bytes(), c)
 			want := int64(10)
-			if back < 0 { // the age of the file
+			// The age of the file counts.
+			if back < 0 {
 				want = max(10+int64(back/time.Hour), 0)
 			}
 			require.Equal(t, want, debts(l)["a"], "%v", back)

@@ -25,25 +25,32 @@ type Local struct {
 	whole atomic.Pointer[part.Whole]
 	name  func(key string) string
 	begun time.Time
-	base  policy.Instant // of begun
-	full  bool           // see Config.Full
-	id    uint64         // order of locks
-	hash  hasher
+	// base is the instant of begun.
+	base policy.Instant
+	// full is Config.Full.
+	full bool
+	// id gives the order of locks.
+	id   uint64
+	hash hasher
 
-	dividing sync.Mutex // held to divide
+	// dividing is held to divide.
+	dividing sync.Mutex
 	servers  atomic.Int64
 	// heard is the instant of Redis's last answer, or 0. clockOffset is Redis's clock minus this
 	// server's at that answer, in nanoseconds.
 	heard, clockOffset atomic.Int64
-	noted              atomic.Bool // something was taken since Owed last began
-	changed            atomic.Bool // Save has something new
-	lapsed             atomic.Uint64
-	shards             []shard
+	// noted reports whether units were taken since Owed last began.
+	noted atomic.Bool
+	// changed reports whether Save has something new.
+	changed atomic.Bool
+	lapsed  atomic.Uint64
+	shards  []shard
 }
 
 // Config configures [New].
 type Config struct {
-	Policy policy.Policy // the whole limit
+	// Policy is the whole limit.
+	Policy policy.Policy
 	// Servers is how many divide it; 0: unknown, and all is refused until Serve.
 	Servers int
 	// MaxKeys, at least 1, bounds the keys with a share, and the remembered words of Redis.
@@ -238,7 +245,8 @@ func (l *Local) put(s *shard, h hash, e entry, there bool, key string) {
 	case e.Unpaid == 0:
 		e.name = ""
 	case e.name == "":
-		e.name = strings.Clone(l.name(key)) // which may be a part of a long text
+		// The name may be a part of a long text.
+		e.name = strings.Clone(l.name(key))
 	}
 	if !there && len(s.entries) >= s.maxEntries {
 		l.lapsed.Add(uint64(s.evict(l.now())))
@@ -307,7 +315,8 @@ func (l *Local) Reset(key string) bool {
 
 // Debt is units to charge to Redis.
 type Debt struct {
-	Name  string // from Config.Name
+	// Name is the result of Config.Name.
+	Name  string
 	Units int64
 	hash  hash
 }
@@ -372,7 +381,8 @@ func (l *Local) Unpaid() { l.noted.Store(true) }
 // Reservation is the result of a Take.
 type Reservation struct {
 	part.Taken
-	local *Local // nil if nothing can have been taken
+	// local is nil if nothing can have been taken.
+	local *Local
 	hash  hash
 	part  *part.Part
 }
@@ -394,7 +404,8 @@ func (r *Reservation) Cancel() { r.Keep(0) }
 func (r *Reservation) Keep(n int64) {
 	r.change(r.N-max(n, 0), func(p *part.Part, s part.State, now policy.Instant) part.State {
 		if p != r.part {
-			return s // it was carried to another share
+			// The state was carried to another share.
+			return s
 		}
 		return p.Keep(s, r.Taken, n, now)
 	})

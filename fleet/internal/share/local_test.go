@@ -213,9 +213,11 @@ func TestPaidDrains(t *testing.T) {
 	simulated(t, kinds(t), func(t *testing.T, whole policy.Policy) {
 		l := open(t, whole, 1, "a")
 		require.True(t, l.Take("a", 7, time.Hour).Allowed)
-		time.Sleep(time.Second) // before it is charged
+		// The take drains for a second before it is charged.
+		time.Sleep(time.Second)
 		require.Empty(t, pay(l, "a"))
-		time.Sleep(3*time.Second + 1) // a window's units are gone
+		// A window's units are gone.
+		time.Sleep(3*time.Second + 1)
 		require.True(t, l.Take("a", 5, time.Hour).Allowed)
 		require.Equal(t, map[string]int64{"a": 5}, owed(l))
 		time.Sleep(10 * time.Second)
@@ -273,7 +275,8 @@ func TestShareBeginsFromRedis(t *testing.T) {
 				}
 				atMost := 40 - used
 				if strings.HasPrefix(whole.String(), "bursty") {
-					atMost = max(atMost, 0) + int64(servers) // the last call adds to it
+					// The last call may add units.
+					atMost = max(atMost, 0) + int64(servers)
 				}
 				assert.LessOrEqual(t, admitted, atMost, "%d used, %d servers", used, servers)
 				assert.GreaterOrEqual(t, admitted, 40-used-2*int64(servers), "%d used, %d servers", used, servers)

@@ -63,16 +63,20 @@ func TestTakeAllOfShares(t *testing.T) {
 		two := open(t, policy.Must(policy.FixedWindow(2, time.Hour)), 1, "a")
 		queue := open(t, policy.Must(policy.Queue(5, 1, time.Hour)), 1, "a")
 		for i, c := range []struct {
-			claims  []Claim
-			allowed []bool // all, and each
-			a, b    int64  // that remain of five
+			claims []Claim
+			// allowed says whether all claims are allowed, and each claim.
+			allowed []bool
+			// a and b are the units that remain of five.
+			a, b int64
 		}{
 			{[]Claim{{five, "a", 2}, {two, "a", 2}, {five, "b", 2}}, []bool{true, true, true, true}, 3, 3},
 			{[]Claim{{five, "a", 1}, {two, "a", 1}}, []bool{false, true, false}, 3, 3},
-			{[]Claim{{five, "a", 2}, {five, "a", 2}}, []bool{false, true, false}, 3, 3}, // it is charged twice
+			// The same key is charged twice.
+			{[]Claim{{five, "a", 2}, {five, "a", 2}}, []bool{false, true, false}, 3, 3},
 			{[]Claim{{five, "a", 2}, {five, "b", 1}, {five, "a", 0}}, []bool{true, true, true, true}, 1, 2},
 			{[]Claim{{queue, "a", 1}}, []bool{true, true}, 1, 2},
-			{[]Claim{{queue, "a", 1}}, []bool{false, false}, 1, 2}, // it would have to wait
+			// The call would have to wait.
+			{[]Claim{{queue, "a", 1}}, []bool{false, false}, 1, 2},
 			{[]Claim{{five, "a", 0}, {two, "a", 0}}, []bool{true, true, true}, 1, 2},
 		} {
 			answers, all := TakeAll(c.claims...)

@@ -32,14 +32,19 @@ type entry struct {
 }
 
 type shard struct {
-	mu         sync.Mutex
-	maxEntries int        // entries, and also Redis's words
-	part       *part.Part // nil until servers are counted
-	entries    map[hash]entry
-	known      map[hash]known
-	lost       policy.Instant // when the last key with debts was forgotten
-	loaded     []loaded       // entries of a file, until there is a part
-	_          [64]byte       // no two shards share a cache line
+	mu sync.Mutex
+	// maxEntries bounds the entries, and also Redis's words.
+	maxEntries int
+	// part is nil until servers are counted.
+	part    *part.Part
+	entries map[hash]entry
+	known   map[hash]known
+	// lost is when the last key with debts was forgotten.
+	lost policy.Instant
+	// loaded are the entries of a file, until there is a part.
+	loaded []loaded
+	// No two shards share a cache line.
+	_ [64]byte
 }
 
 const (
@@ -71,7 +76,8 @@ func (s *shard) learn(h hash, k known) {
 	case !there && len(s.known) >= s.maxEntries:
 		s.forget()
 	case there && k.instant == old.instant:
-		k.word = max(k.word, old.word) // calls of one script
+		// Calls of one script have the same instant.
+		k.word = max(k.word, old.word)
 	case there && k.instant < old.instant && old.instant-k.instant < second:
 		return
 	}
@@ -82,7 +88,8 @@ func (s *shard) learn(h hash, k known) {
 func (s *shard) forget() {
 	var oldest hash
 	first, left := policy.Instant(0), sampled
-	for h, k := range s.known { // in random order
+	// The order is random.
+	for h, k := range s.known {
 		if left == sampled || k.instant < first {
 			oldest, first = h, k.instant
 		}
@@ -100,7 +107,8 @@ func (s *shard) evict(now policy.Instant) (lapsed int64) {
 	var victimHash hash
 	var victim entry
 	left := sampled
-	for h, e := range s.entries { // in random order
+	// The order is random.
+	for h, e := range s.entries {
 		first := left == sampled
 		e.Unpaid = s.part.Owed(e.State, now)
 		if first || s.less(e, victim) {

@@ -25,9 +25,11 @@ type Slot struct {
 	// ends is when the units end by themselves. They certainly count until the time until, which is ends for
 	// units that Redis has not counted yet.
 	ends, until Time
-	run         string // see Confirm.Run
-	counted     bool   // Redis has counted the units
-	lost        bool
+	// run is a Confirm.Run.
+	run string
+	// counted means that Redis has counted the units.
+	counted bool
+	lost    bool
 }
 
 // Request is a request to Redis, as it is sent.
@@ -41,14 +43,22 @@ type Request struct {
 // Book holds the slots of a server under one limit. The zero Book is of no use: make it with [New].
 type Book struct {
 	term, margin time.Duration
-	slots        map[string]*Slot // by ID
-	perKey       map[string]int64 // units held of each key, also lost units
-	run          string           // the process of Redis that answered the last beat
-	heard        Time             // when that beat was sent
-	link         uint64           // the connection by which it was answered
-	reached      bool             // a beat was answered, and the server was not cut off since
-	uncounted    int              // slots that Redis has not counted yet
-	due          Time             // no slot is lost or ends before
+	// slots are the slots by ID.
+	slots map[string]*Slot
+	// perKey has the units held of each key, also lost units.
+	perKey map[string]int64
+	// run is the process of Redis that answered the last beat.
+	run string
+	// heard is when that beat was sent.
+	heard Time
+	// link is the connection by which the beat was answered.
+	link uint64
+	// reached means that a beat was answered, and the server was not cut off since.
+	reached bool
+	// uncounted is the number of slots that Redis has not counted yet.
+	uncounted int
+	// No slot is lost or ends before due.
+	due Time
 }
 
 // marginPart is the part of a term by which a server gives up its units before Redis forgets them. It

@@ -130,7 +130,8 @@ func TestBeat(t *testing.T) {
 	first := enter(b, "a", "1", 1, 0, 0, longest)
 	beat := b.Beat(5 * second)
 	require.Equal(t, Beat{5 * second, []Confirm{{first, 55 * time.Second, "run"}}}, beat)
-	later := enter(b, "a", "2", 1, 4*second, 6*second, longest) // sent before the beat
+	// The slot was sent before the beat.
+	later := enter(b, "a", "2", 1, 4*second, 6*second, longest)
 	answer(b, beat, 7*second, 1, "run")
 	require.Equal(t, []*Slot{later}, b.Fence(13*second), "the beat did not confirm it")
 	require.Equal(t, 14*second, b.Until(first))
@@ -185,7 +186,8 @@ func TestExtend(t *testing.T) {
 	b.Confirmed(beat, 15*second, "run", []bool{true})
 	b.Fence(23 * second)
 	require.Equal(t, []string{"1"}, confirmed(b, 23*second))
-	b.Fence(24 * second) // it is lost
+	// The slot is lost.
+	b.Fence(24 * second)
 	_, ok = b.Extend(s, 24*second, time.Hour)
 	require.False(t, ok)
 	require.EqualValues(t, 1, b.Held("a"))

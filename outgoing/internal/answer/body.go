@@ -12,14 +12,17 @@ import (
 )
 
 const (
-	maxAside     = 64 << 10    // bytes read of a refusal's body, to use its connection again
-	asideTimeout = time.Second // time for it
+	// maxAside bounds the bytes read of a refusal's body, to use its connection again.
+	maxAside = 64 << 10
+	// asideTimeout bounds the time for reading them.
+	asideTimeout = time.Second
 )
 
 // SetAside replaces the body by its content and closes it. It reports false if the body is too long
 // or too slow; the response then still has all of it.
 func SetAside(ctx context.Context, resp *http.Response) bool {
-	if resp.Body == nil { // as net/http allows
+	// net/http allows a response without a body.
+	if resp.Body == nil {
 		return true
 	}
 	b, whole := readAside(ctx, resp.Body, maxAside)
@@ -51,9 +54,11 @@ type aside struct {
 	maxBytes int
 	stopped  atomic.Bool
 
-	done chan struct{} // closed when the goroutine has ended and the reader owns read and err
+	// done is closed when the goroutine has ended and the reader owns read and err.
+	done chan struct{}
 	read bytes.Buffer
-	err  error // the body's error, io.EOF at its end
+	// err is the body's error, and io.EOF at its end.
+	err error
 }
 
 // fill reads until the body ends, is too long, or stop is called. Close ends a blocked Read.
@@ -92,7 +97,8 @@ func (b *aside) Read(p []byte) (int, error) {
 // Close implements io.Closer. It does not wait for a blocked Read, and ends it if the body can.
 func (b *aside) Close() error { return b.from.Close() }
 
-const maxPeek = 4 << 10 // bytes of a body that may tell of a refusal
+// maxPeek bounds the bytes of a body that may tell of a refusal.
+const maxPeek = 4 << 10
 
 // PeekJSON reads the JSON of a response's body into v, as json.Unmarshal does, and leaves the body
 // whole. It reports false if the body is no JSON, is longer than 4 KiB, or takes longer than a second.

@@ -6,8 +6,10 @@ import (
 )
 
 const (
-	statusShopify    = 430 // docs: Shopify API response status and error codes
-	statusOverloaded = 529 // docs: Anthropic API errors
+	// The status is in Shopify's documentation: API response status and error codes.
+	statusShopify = 430
+	// The status is in Anthropic's documentation: API errors.
+	statusOverloaded = 529
 )
 
 // GitHub is outgoing.GitHub.

@@ -120,7 +120,8 @@ func decimal(s string) (n int64, d time.Duration, ok bool) {
 	return n, d, true
 }
 
-func natural(s string) (n int64, ok bool) { // saturates
+// natural reads a natural number. A larger number than n can hold is the largest.
+func natural(s string) (n int64, ok bool) {
 	if s == "" || len(s) > 64 {
 		return 0, false
 	}
@@ -143,7 +144,8 @@ func duration(seconds int64) time.Duration {
 
 // No reset is 115 days ahead, and no Unix time is after the year 5138.
 const (
-	minUnix  = 10_000_000 // or more is a Unix time
+	// A number of minUnix or more is a Unix time.
+	minUnix  = 10_000_000
 	minMilli = 100_000_000_000
 	minMicro = 1000 * minMilli
 	minNano  = 1000 * minMicro
@@ -267,8 +269,10 @@ func number(value string) (n int64, ok bool) {
 func (a *Answer) readQuotas(policies, limits, units []string) (holds bool) {
 	var quotas, left [maxItems]item
 	n, m := parseList(quotas[:], policies), parseList(left[:], limits)
-	var parts [maxItems]*Answer // of the quotas, nil if their unit is none of the line's
-	var told [maxItems]bool     // whether limits has the quota
+	// parts has the part of each quota, nil if the quota's unit is none of the line's.
+	var parts [maxItems]*Answer
+	// told reports for each quota whether limits has it.
+	var told [maxItems]bool
 	for i := range quotas[:n] {
 		q := &quotas[i]
 		if parts[i] = a.unit(q.unit, units); parts[i] != nil {

@@ -26,7 +26,8 @@ func headerOf(lines ...string) http.Header {
 func TestFieldsOf(t *testing.T) {
 	const s = time.Second
 	for _, c := range []struct {
-		fields string // separated by |
+		// fields are separated by |.
+		fields string
 		want   Answer
 	}{
 		{"X-Other: 1", Answer{}},
@@ -35,7 +36,8 @@ func TestFieldsOf(t *testing.T) {
 		{"Retry-After: Tue, 24 Nov 2026 12:00:30 GMT", Answer{RetryAfter: 30 * s}},
 		{"Retry-After: Tuesday, 24-Nov-26 12:00:30 GMT", Answer{RetryAfter: 30 * s}},
 		{"Retry-After: Tue, 24 Nov 2026 11:00:30 GMT", Answer{}},
-		{"Date: Mon, 23 Nov 2026 12:00:00 GMT|Retry-After: Mon, 23 Nov 2026 12:00:30 GMT", Answer{RetryAfter: 30 * s}}, // its clock is a day behind
+		// The server's clock is a day behind.
+		{"Date: Mon, 23 Nov 2026 12:00:00 GMT|Retry-After: Mon, 23 Nov 2026 12:00:30 GMT", Answer{RetryAfter: 30 * s}},
 		{"Date: soon|Retry-After: Tue, 24 Nov 2026 12:00:30 GMT", Answer{RetryAfter: 30 * s}},
 		{"Retry-After: 99999999999999999999", Answer{RetryAfter: MaxTime}},
 		{"Retry-After: Fri, 24 Nov 9999 12:00:30 GMT", Answer{RetryAfter: MaxTime}},
@@ -94,7 +96,8 @@ func TestFieldsOf(t *testing.T) {
 		{`RateLimit-Policy: "default";q=100;w=10;title=%"für"`, Answer{}},
 		{`RateLimit-Policy: "default";q=100;w=10;title=%f`, Answer{}},
 		{`RateLimit-Policy: "default";q=100;w=10;title=%"f`, Answer{}},
-		{`RateLimit-Policy: %"default";q=100;w=10`, Answer{}}, // a limit's name is a string
+		// A limit's name is a string.
+		{`RateLimit-Policy: %"default";q=100;w=10`, Answer{}},
 		{`RateLimit-Policy: 100;w=10`, Answer{Limit: 100, Window: 10 * s}},
 		{`RateLimit-Policy: 100;comment="a";w=10|RateLimit-Remaining: 9|RateLimit-Reset: 5`, Answer{Limit: 100, Window: 10 * s, HasRemaining: true, Remaining: 9, Reset: 5 * s}},
 		{`RateLimit-Policy: "a";q=100;w=10|RateLimit: "a";a=7;w=3`, Answer{Limit: 100, Window: 10 * s, HasRemaining: true, Remaining: 7, Reset: 3 * s}},
@@ -104,11 +107,13 @@ func TestFieldsOf(t *testing.T) {
 		{`RateLimit-Policy: "default";q=-100;w=10`, Answer{}},
 		{`RateLimit-Policy: "default";q=100.5;w=10`, Answer{}},
 		{`RateLimit-Policy: "default";q=0;w=10`, Answer{}},
-		{`RateLimit: "default";r=97;r="x";t=1`, Answer{}}, // the last value counts
+		// The last value of a parameter counts.
+		{`RateLimit: "default";r=97;r="x";t=1`, Answer{}},
 		{`RateLimit: limit=100, remaining=50, reset=5`, Answer{Limit: 100, HasRemaining: true, Remaining: 50, Reset: 5 * s}},
 		{`RateLimit-Policy: 100;w=60|RateLimit: limit=100, remaining=50, reset=5`, Answer{Limit: 100, Window: 60 * s, HasRemaining: true, Remaining: 50, Reset: 5 * s}},
 		{`RateLimit: limit=100, remaining=many, reset=5`, Answer{}},
-		{`RateLimit-Policy: ` + strings.Repeat(`"a";q=100;w=10, `, 2000) + `"a"`, Answer{}}, // too long
+		// The field is too long.
+		{`RateLimit-Policy: ` + strings.Repeat(`"a";q=100;w=10, `, 2000) + `"a"`, Answer{}},
 
 		{"RateLimit-Limit: 100|RateLimit-Remaining: 50|RateLimit-Reset: 5", Answer{Limit: 100, HasRemaining: true, Remaining: 50, Reset: 5 * s}},
 		{"RateLimit-Limit: 100, 100;w=60|RateLimit-Remaining: 50|RateLimit-Reset: 5", Answer{Limit: 100, Window: 60 * s, HasRemaining: true, Remaining: 50, Reset: 5 * s}},
@@ -133,7 +138,8 @@ func TestFieldsOf(t *testing.T) {
 	} {
 		got := FieldsOf(headerOf(strings.Split(c.fields, "|")...), noon)
 		assert.Equal(t, got.Burst, got.smallest.Limit, "%.200s", c.fields)
-		got.smallest, got.others = Quota{}, 0 // see TestLimitThatBinds
+		// TestLimitThatBinds tests these.
+		got.smallest, got.others = Quota{}, 0
 		assert.Equal(t, c.want, got, "%.200s", c.fields)
 	}
 }
@@ -149,7 +155,8 @@ func TestOf(t *testing.T) {
 		{200, "Retry-After: 5", false, 0},
 		{429, "Retry-After: 5", true, 5 * s},
 		{429, "X-Other: 5", true, 0},
-		{429, `RateLimit: "a";r=0;t=7`, true, 0}, // the reset is Answer.Reset
+		// The reset is Answer.Reset.
+		{429, `RateLimit: "a";r=0;t=7`, true, 0},
 		{429, `RateLimit: "a";r=0;t=7|Retry-After: 5`, true, 5 * s},
 		{503, "Retry-After: 5", true, 5 * s},
 		{503, "X-Other: 5", false, 0},
@@ -161,7 +168,8 @@ func TestOf(t *testing.T) {
 		{529, "Retry-After: 5", true, 5 * s},
 		{529, "X-Should-Retry: false", true, policy.Never},
 		{429, "X-Should-Retry: false|Retry-After: 5", true, 5 * s},
-		{429, "X-Should-Retry: false|X-RateLimit-Remaining: 0|X-RateLimit-Reset: 9", true, 0}, // the reset is a time
+		// The reset is a time.
+		{429, "X-Should-Retry: false|X-RateLimit-Remaining: 0|X-RateLimit-Reset: 9", true, 0},
 		{429, "X-Should-Retry: false|X-RateLimit-Remaining: 0", true, policy.Never},
 		{200, "X-Should-Retry: false", false, 0},
 	} {

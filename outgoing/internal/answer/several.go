@@ -80,7 +80,8 @@ func BindSlowest(a *Answer, ours, rest int64) (bound int64) {
 	case a.others > 0 || a.Remaining <= ours:
 		return a.Burst
 	}
-	a.binds, a.HasRemaining = a.smallest, false // what that has left is not told
+	// The answer does not tell what the smallest limit has left.
+	a.binds, a.HasRemaining = a.smallest, false
 	return max(rest-ours, 1)
 }
 

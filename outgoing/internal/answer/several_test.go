@@ -11,10 +11,11 @@ func TestLimitThatBinds(t *testing.T) {
 	short, long := Quota{100, time.Minute}, Quota{1000, time.Hour}
 	for _, c := range []struct {
 		name, fields string
-		ours, rest   int64 // before the answer to a call
-		told         bool
-		binds        Quota
-		most         int64
+		// ours and rest are those before the answer to a call.
+		ours, rest int64
+		told       bool
+		binds      Quota
+		most       int64
 	}{
 		{"both told", `"a";r=7;t=3, "b";r=900;t=60`, 100, 0, true, short, 893},
 		{"both told, the long has less", `"a";r=7;t=3, "b";r=5;t=60`, 100, 0, true, long, 100},

@@ -9,13 +9,16 @@ import (
 // Structured fields (RFC 9651) for RateLimit and RateLimit-Policy: a list of strings with
 // parameters.
 
-const maxItems = 16 // limits read of a field; more are checked and dropped
+// maxItems bounds the limits read of a field. Further limits are checked and dropped.
+const maxItems = 16
 
-const maxLength = 8 << 10 // of all lines of a field
+// maxLength bounds the bytes of all lines of a field.
+const maxLength = 8 << 10
 
 // item is a string or token with its parameters. Absent numbers are below 0.
 type item struct {
-	name, unit    string // unit is empty if absent
+	// unit is empty if it is absent.
+	name, unit    string
 	q, w, r, t, a int64
 }
 
@@ -44,7 +47,8 @@ func parseList(items []item, lines []string) (n int) {
 			if !p.take(',') {
 				return 0
 			}
-			if p.skip(" \t"); p.rest == "" { // trailing comma
+			// A trailing comma is malformed.
+			if p.skip(" \t"); p.rest == "" {
 				return 0
 			}
 		}
@@ -96,7 +100,8 @@ func (p *parser) item() (it item, ok bool) {
 		if v.kind == isInteger && v.n >= 0 {
 			number = v.n
 		}
-		switch key { // the last equal parameter counts
+		// The last of equal parameters counts.
+		switch key {
 		case "q":
 			it.q = number
 		case "w":
@@ -119,8 +124,10 @@ func (p *parser) item() (it item, ok bool) {
 type kind int
 
 const (
-	isOther kind = iota // a decimal, a boolean, bytes, a date or a display string
-	isText              // a string or a token
+	// An isOther is a decimal, a boolean, bytes, a date or a display string.
+	isOther kind = iota
+	// An isText is a string or a token.
+	isText
 	isInteger
 )
 

@@ -13,12 +13,15 @@ import (
 // structuredCase is a test of an item or a list in the corpus of the HTTP working group at
 // https://github.com/httpwg/structured-field-tests, as of 2026-06-09, except those of 2 kB and more.
 type structuredCase struct {
-	Raw     []string // the lines
+	// Raw has the lines.
+	Raw     []string
 	List    bool
 	Fails   bool
-	MayFail bool    `json:"may_fail"`
-	Text    *string // of an item that is a string or a token
-	Integer *int64  // of an item that is one
+	MayFail bool `json:"may_fail"`
+	// Text is the text of an item that is a string or a token.
+	Text *string
+	// Integer is the number of an item that is an integer.
+	Integer *int64
 	Names   []*string
 }
 

@@ -10,11 +10,16 @@ import (
 
 // Burst is how many calls a limit admits at once, and how its units come back.
 type Burst struct {
-	Spaced bool          // admits no calls at once: no draining needed
-	Max    int64         // calls that a new key may send at once
-	Lasts  bool          // units beyond the limit count until drained; in windows they end with theirs
-	Unit   float64       // nanoseconds to drain a unit
-	Left   time.Duration // time until a key with a unit left is as new
+	// Spaced means that the limit admits no calls at once, so that no draining is needed.
+	Spaced bool
+	// Max is the number of calls that a new key may send at once.
+	Max int64
+	// Lasts means that units beyond the limit count until drained. In windows they end with theirs.
+	Lasts bool
+	// Unit is the nanoseconds to drain a unit.
+	Unit float64
+	// Left is the time until a key with a unit left is as new.
+	Left time.Duration
 }
 
 // BurstOf asks a limit about a long unused key.

@@ -19,16 +19,24 @@ const (
 
 // guess counts a key's served calls, and has the rate that refusals have told if the server tells no limit.
 type guess struct {
-	since  time.Duration // the last refusal behind served calls
-	hold   time.Duration // how long it makes calls wait
-	served int64         // units of served calls since
-	lined  int64         // units of those that waited
-	before int64         // units served in the minute before since, while no rate is known
+	// since is the last refusal behind served calls.
+	since time.Duration
+	// hold is how long that refusal makes calls wait.
+	hold time.Duration
+	// served is the units of served calls since.
+	served int64
+	// lined is the units of served calls that waited.
+	lined int64
+	// before is the units served in the minute before since, while no rate is known.
+	before int64
 
-	rate    float64 // calls a second, 0 if unknown
-	known   float64 // the rate that the latest refusals told
-	gain    float64
-	waited  int64 // calls that waited and were served, since stepped
+	// rate is in calls a second, 0 if unknown.
+	rate float64
+	// known is the rate that the latest refusals told.
+	known float64
+	gain  float64
+	// waited is the number of calls that waited and were served, since stepped.
+	waited  int64
 	stepped time.Duration
 }
 
@@ -40,12 +48,14 @@ func (g *guess) SlowDown(now, hold time.Duration) {
 	g.waited, g.stepped = 0, now+hold
 	rate := float64(g.served) / max(now-g.since-min(g.hold, (now-g.since)/2), time.Millisecond).Seconds()
 	if g.rate == 0 {
-		rate = float64(g.served) / max(now-g.since, hold).Seconds() // of a burst
+		// The rate is that of a burst.
+		rate = float64(g.served) / max(now-g.since, hold).Seconds()
 	}
 	switch {
 	case g.rate == 0:
 		g.rate = max(rate, 1)
-	case g.served < enough || g.lined < g.served/2: // too few, or the limit was not in use
+	// The calls are too few, or the limit was not in use.
+	case g.served < enough || g.lined < g.served/2:
 		g.rate *= guessShare
 	default:
 		// While the gain is raised, or the measured rate exceeds half the pace, the true rate is near the

@@ -58,7 +58,8 @@ func (k Known) certain(until *Limit, ours int64) int64 {
 
 // Evenly returns a limit of count calls in per, up to burst at once, nil if it cannot be enforced.
 func Evenly(burst, count int64, per time.Duration) *Limit {
-	if per < time.Microsecond { // which a policy refuses
+	// A policy refuses a shorter period.
+	if per < time.Microsecond {
 		count, per = 1000*count, 1000*per
 	}
 	p, err := policy.Funnel(burst, count, per)
@@ -71,7 +72,8 @@ func Evenly(burst, count int64, per time.Duration) *Limit {
 // InSteps returns a limit of count calls in each period, where a period ends at until, since the line began.
 // It returns nil if the limit cannot be enforced.
 func InSteps(count int64, period, until time.Duration, known Known) *Limit {
-	p := Evenly(count, 1, period/time.Duration(count)) // rounded down, so that a period drains it
+	// The unit is rounded down, so that a period drains the limit.
+	p := Evenly(count, 1, period/time.Duration(count))
 	if p == nil {
 		return nil
 	}

@@ -22,8 +22,10 @@ func TestLimitDrainsInSteps(t *testing.T) {
 			continue
 		}
 		var word uint64
-		used := map[policy.Instant]int64{} // by the beginning of the period
-		latest := until - period           // period of the last turn
+		// used has the units by the beginning of the period.
+		used := map[policy.Instant]int64{}
+		// latest is the period of the last turn.
+		latest := until - period
 		for now := policy.Instant(1); now < until+5*period; now += policy.Instant(dice.Int64N(int64(period)/3 + 2)) {
 			begins := until - period
 			if now >= until {
@@ -34,7 +36,8 @@ func TestLimitDrainsInSteps(t *testing.T) {
 				turn += period
 			}
 			wait := time.Duration(max(turn-now, 0))
-			if turn == until-period { // before its beginning, too
+			// A turn in the last period needs no wait, even before its beginning.
+			if turn == until-period {
 				wait = 0
 			}
 			var patience time.Duration

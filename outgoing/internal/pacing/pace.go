@@ -13,8 +13,9 @@ const (
 	// calls that overtake another. Below 96% nothing would be left above the promised 95%.
 	SharePercent, fullPercent = 96, 99
 	// A call, or this share if that is more, may go at once: together 1% below the limit.
-	burstPercent       = 3
-	maxAtOnce, maxRate = 1 << 30, 1_000_000_000 // without a known limit
+	burstPercent = 3
+	// maxAtOnce and maxRate hold without a known limit.
+	maxAtOnce, maxRate = 1 << 30, 1_000_000_000
 	// Each refusal of a paced key slows its pace by this factor, up to MaxSlowed times. After
 	// Forgiving windows without a refusal it regains a step.
 	slowing   = 1.1
@@ -87,7 +88,8 @@ func (p Pace) Spaced(spends bool) *Pace {
 	per, burst := window*100/SharePercent, max(1, min(count, p.Burst)*burstPercent/100)
 	if p.Sliding {
 		burst = 1
-		if spends { // no calls were spaced less before
+		// No calls were spaced less before.
+		if spends {
 			per = window * 100 / fullPercent
 		}
 		per = max(per, p.Spacing*float64(count))
@@ -119,10 +121,13 @@ func (p Pace) Delayed(delay time.Duration) *Pace {
 func (p *Pace) Charge(n int64, sent time.Duration, early bool) int64 {
 	switch {
 	case p.Spends() && sent < p.Opened:
-		return 0 // the call's window is over
+		// The call's window is over.
+		return 0
 	case n < 0 && early && p.HasLimit() && !p.Spends():
-		return 0 // a refund would return other calls' units
-	case p != nil && p.Expires > 0: // all units come back at the reset
+		// A refund would return other calls' units.
+		return 0
+	// All units come back at the reset.
+	case p != nil && p.Expires > 0:
 		return min(max(n, -p.Count), p.Count)
 	}
 	return n
@@ -134,7 +139,8 @@ func (p *Pace) IsOver(sent time.Duration) bool { return p.Spends() && sent >= p.
 // IsShared reports whether the answer to a call shows that others have used up more than a tenth of the limit.
 func (p *Pace) IsShared(a *answer.Answer, call *Call) bool {
 	ours := call.Ours
-	if call.Units != 1 { // Estimated costs under way may differ from those charged.
+	// Estimated costs under way may differ from those charged.
+	if call.Units != 1 {
 		ours -= call.Later + call.Units
 	}
 	same := p.Expires > 0 || answer.Describes(a) && answer.TermsOf(a) == p.Terms

@@ -37,7 +37,8 @@ func (b *secondary) Try(p *Pace, g *guess, a *answer.Answer, n int64, sent, now,
 	case a.RetryAfter <= 0 || !a.HasRemaining || a.Remaining < n:
 		return false
 	case b.Counts(sent):
-		return true // of the same refusal
+		// The answer is of the same refusal.
+		return true
 	}
 	units := g.served
 	// Calls of the minute before may count, too. The next refusal corrects an excess.

@@ -37,7 +37,8 @@ func TestTryOfHiddenLimit(t *testing.T) {
 		guess  guess
 		answer answer.Answer
 		tried  bool
-		want   secondary // without its trial and until
+		// want leaves out its trial and until.
+		want secondary
 	}{
 		{"a first refusal", secondary{served: 7}, guess{since: now, served: 19, before: 5}, rest, true,
 			secondary{Quota: answer.Quota{Limit: 24, Window: 1020 * time.Millisecond}, refused: 1}},

@@ -43,7 +43,8 @@ func (p *Pace) Spend(a *answer.Answer, next Pace, t *Call, now time.Duration, co
 		// A bucket is whole later if the units left are used. The answers to calls sent at once may
 		// come in any order.
 		used := known.Left
-		if used < t.Units { // such calls do not use it
+		// Calls above the burst do not use what is left.
+		if used < t.Units {
 			used = 0
 		}
 		whole := now + a.Reset + time.Duration(used)*each
@@ -53,11 +54,13 @@ func (p *Pace) Spend(a *answer.Answer, next Pace, t *Call, now time.Duration, co
 			next.answered = now
 		}
 		next.whole = whole
-		if until = min(whole, now+2*period); a.ResetsLate { // its units come back sooner
+		// The limit's units come back sooner.
+		if until = min(whole, now+2*period); a.ResetsLate {
 			until = whole - time.Duration(known.certain(old, t.Ours))*each
 		}
 	}
-	if config.Reserve > 0 { // a bucket that is not emptied is whole sooner
+	// A bucket that is not emptied is whole sooner.
+	if config.Reserve > 0 {
 		until = max(until, next.Opened+period)
 	}
 	if next.Max > 0 {
@@ -75,7 +78,8 @@ func (p *Pace) Open(sent time.Duration, underWay int64) *Pace {
 	next := *p
 	next.Opened, next.answered, next.whole = sent, 0, 0
 	count, period := p.Limit.Limit(), p.Limit.period
-	known := Known{Left: max(count-underWay, 0), Begun: count} // no more is certain
+	// No more units are certain.
+	known := Known{Left: max(count-underWay, 0), Begun: count}
 	next.Limit = InSteps(count, period, sent+period, known)
 	return &next
 }

@@ -18,7 +18,8 @@ func TestSpendByAnswer(t *testing.T) {
 		call   Call
 		config Config
 		known  Known
-		until  time.Duration // the end of the period, after the answer
+		// until is the end of the period, after the answer.
+		until time.Duration
 	}{
 		{"a bucket, or a window", answer.Answer{HasRemaining: true, Remaining: 7, Reset: 5 * s}, Call{Units: 1}, Config{}, Known{7, 0, 0}, 12 * s},
 		{"with calls on their way", answer.Answer{HasRemaining: true, Remaining: 7, Reset: 5 * s}, Call{Units: 1, Later: 2, Waiting: 3}, Config{}, Known{7, 2, 5}, 12 * s},

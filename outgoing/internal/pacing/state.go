@@ -87,7 +87,8 @@ func (s *State) Answered(call Call, now time.Duration, a answer.Answer) (c Chang
 	case s.secondary.Counts(call.Sent):
 		s.secondary.Count(call.Units, call.First && !s.Pace.Spends(), a.Refused)
 	default:
-		s.endTrial(&call) // the call was sent after the refusal
+		// The call was sent after the refusal.
+		s.endTrial(&call)
 		s.learn(&call, now, &a, newest)
 		if call.First && !a.Refused {
 			s.serve(&call, now)
@@ -128,7 +129,8 @@ func (s *State) Begin(sent time.Duration, underWay int64) Change {
 	if s.Pace.IsOver(sent) {
 		if s.secondary.Expires() {
 			s.secondary = secondary{}
-			s.guess.Begin(sent) // calls until now were kept within the limit
+			// Calls until now were kept within the limit.
+			s.guess.Begin(sent)
 		}
 		s.Pace = s.Pace.Open(sent, underWay)
 	}
@@ -200,7 +202,8 @@ func (s *State) serve(call *Call, now time.Duration) {
 // learn sets the pace by what an answer tells of the limit.
 func (s *State) learn(call *Call, now time.Duration, a *answer.Answer, newest bool) {
 	p := s.Pace
-	var bound int64 // of a further period
+	// bound is the bound of a further period.
+	var bound int64
 	if s.Spends && s.Reserve == 0 && answer.TellsSeveral(a) {
 		left := a.Burst
 		if p.Spends() && p.Quota() == answer.SmallestOf(a) {
@@ -211,7 +214,8 @@ func (s *State) learn(call *Call, now time.Duration, a *answer.Answer, newest bo
 	}
 	if p.Spends() {
 		if a.Refused || call.Sent < p.Opened && !p.Lasts(now, a) {
-			return // refuse uses a refusal, and any other answer is of a window that is over
+			// refuse uses a refusal, and any other answer is of a window that is over.
+			return
 		}
 		if p.IsShared(a, call) {
 			s.spacedUntil = now + Forgiving*min(p.Window, answer.MaxTime/Forgiving)
@@ -228,7 +232,8 @@ func (s *State) learn(call *Call, now time.Duration, a *answer.Answer, newest bo
 		s.follow(call, now, a, bound, spends)
 	case a.HasRemaining && a.Reset > 0:
 		s.followRest(call, now, a, spends)
-	case !a.Refused && p.IsUnknown() && !call.Blocked: // a held key's call was sent before the refusal
+	// A held key's call was sent before the refusal.
+	case !a.Refused && p.IsUnknown() && !call.Blocked:
 		s.set(Unlimited, call)
 	}
 }
@@ -276,9 +281,11 @@ func (s *State) followRest(call *Call, now time.Duration, a *answer.Answer, spen
 	// Without a window, spread the rest over the time until the reset.
 	window := reset
 	if left == 0 {
-		window = reset / 100 * SharePercent // the next call goes at the reset
+		// The next call goes at the reset.
+		window = reset / 100 * SharePercent
 	} else if p.IsUnknown() {
-		window = max(window, s.Probe) // a bucket tells a later reset with each call
+		// A bucket tells a later reset with each call.
+		window = max(window, s.Probe)
 	}
 	next.Terms = answer.TermsOf(&answer.Answer{Limit: left + 1, Window: window})
 	s.set(next.Spaced(s.Spends), call)
@@ -346,7 +353,8 @@ func (s *State) refuse(call *Call, now time.Duration, a *answer.Answer, learns b
 	}
 	if d <= 0 {
 		if s.overlong.until != 0 {
-			return // it states no other time
+			// The answer states no other time.
+			return
 		}
 		d = s.MaxBackoff
 		if doubled := math.Ldexp(float64(s.Backoff), s.strikes-1); doubled < float64(d) {
@@ -363,7 +371,8 @@ func (s *State) refuse(call *Call, now time.Duration, a *answer.Answer, learns b
 		s.set(s.guess.Pace(s.MaxBackoff), call)
 	case p.Guesses():
 	case p.Spends() && s.Spends && s.secondary.Try(p, &s.guess, a, call.Units, call.Sent, now, d):
-		s.Pace, c.Restart = Probed, true // the used units are the told limit's
+		// The used units are the told limit's.
+		s.Pace, c.Restart = Probed, true
 	case p.Spends():
 		s.set(p.Slower(), call)
 	}
@@ -378,7 +387,8 @@ func (s *State) hold(call *Call, now, d time.Duration, c *Change) {
 		return
 	}
 	if s.overlong.extend(now, now+d, s.MaxBackoff, call.Probe) {
-		c.Restart = true // calls in line get their turns at once, and fail
+		// Calls in line get their turns at once, and fail.
+		c.Restart = true
 		if s.Learns {
 			s.Pace = Unlimited
 		}

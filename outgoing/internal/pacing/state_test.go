@@ -24,12 +24,15 @@ func guessed(rate float64) *Pace { return (&guess{rate: rate}).Pace(time.Hour) }
 
 // turn describes a change: how calls are sent, and when the next may be.
 type turn struct {
-	limit   string // of the pace, empty for the probe
-	spends  bool
-	hold    time.Duration
-	left    int64 // below 0 if the units stay
+	// limit is the limit of the pace, empty for the probe.
+	limit  string
+	spends bool
+	hold   time.Duration
+	// left is below 0 if the units stay.
+	left    int64
 	restart bool
-	fails   time.Duration // for so long
+	// fails is how long calls fail.
+	fails time.Duration
 }
 
 func turnOf(c Change, now time.Duration) turn {
@@ -46,9 +49,11 @@ func turnOf(c Change, now time.Duration) turn {
 const (
 	probed    = "funnel 1, 1/10ms"
 	unlimited = "funnel 1073741824, 1000000000/s"
-	evenly    = "funnel 3, 100/10416666667ns" // the told limit, spaced
-	slower    = "funnel 1, 100/11458333334ns" // by one step
-	in10s     = "window 100/10s"
+	// evenly is the told limit, spaced.
+	evenly = "funnel 3, 100/10416666667ns"
+	// slower is evenly, slower by one step.
+	slower = "funnel 1, 100/11458333334ns"
+	in10s  = "window 100/10s"
 )
 
 // Each answer is to the second call of a key. It was sent 20 milliseconds ago, and no other is under way.
@@ -223,7 +228,8 @@ func TestEntranceInAnOverlongTime(t *testing.T) {
 		claims        bool
 		want          turn
 		fails, probes bool
-		next          time.Duration // of the next probe
+		// next is the time of the next probe.
+		next time.Duration
 	}{
 		{"none", 0, 0, true, turn{limit: unlimited, left: -1}, false, false, 0},
 		{"before the probe", began + 5*hour, began + 1, true, turn{limit: unlimited, left: -1, fails: 5 * hour}, true, false, began + 1},

@@ -10,11 +10,15 @@ import (
 
 // Hold is paid units, and the data to use and return them. The zero Hold is none.
 type Hold struct {
-	Units   int64
-	Sent    time.Time      // when they were asked for
-	End     time.Time      // when they lapse
-	Window  policy.Instant // that paid them; 0 for a funnel
-	Word    uint64         // at the grant
+	Units int64
+	// Sent is when the units were asked for.
+	Sent time.Time
+	// End is when the units lapse.
+	End time.Time
+	// Window is the window that paid the units, or 0 for a funnel.
+	Window policy.Instant
+	// Word is the word at the grant.
+	Word    uint64
 	Instant policy.Instant
 }
 
@@ -35,22 +39,28 @@ func (h Hold) with(other Hold) Hold {
 
 // Account is what a server knows of a key beside its word. NewAccount makes it.
 type Account struct {
-	Current Hold // written into the key's word; Units are as of then
+	// Current is written into the key's word. Its Units are as of then.
+	Current Hold
 	// Next is paid too, and follows Current. Leases of a funnel end apart, so they cannot be added.
 	Next Hold
 
 	demand struct {
-		known bool // there was an ask before
+		// known reports whether there was an ask before.
+		known bool
 		since time.Time
-		had   int64 // units at that ask
-		got   int64 // units granted since
-		low   int64 // units for a round trip, at that pace
+		// had is the units at that ask.
+		had int64
+		// got is the units granted since.
+		got int64
+		// low is the units for a round trip, at that pace.
+		low int64
 	}
 	// left is what the bank had left, as it said last.
 	left struct {
-		units  int64
-		since  time.Time
-		window time.Time // when it ends, for windows
+		units int64
+		since time.Time
+		// window is when the window ends, for windows.
+		window time.Time
 	}
 	// refused is the bank's last refusal: it will not grant that many units before until. times
 	// counts the refusals since its last grant.
@@ -60,7 +70,8 @@ type Account struct {
 		times int
 	}
 
-	pace pace // of all calls, also those that leases answered
+	// pace is the pace of all calls, also of those that leases answered.
+	pace pace
 	// saved is the calls that leases answer, less the Redis commands that leases cost. widest is
 	// the most units of a call; it converts used units to calls.
 	saved  float64
@@ -79,7 +90,8 @@ const (
 	// if that is longer. A larger part asks less often; a smaller part leaves fewer unused units on a
 	// server that lost its load.
 	PartsOfTerm = 4
-	backCost    = 2 // commands to return units
+	// backCost is the number of commands to return units.
+	backCost = 2
 	// A refusal holds as long as the bank says, up to a term. Each further refusal doubles the bound,
 	// at most maxDoublings times, since other servers may return units.
 	maxDoublings = 4
@@ -147,7 +159,8 @@ func (a *Account) Size(p *Plan, now time.Time, left, need int64, servers int, ro
 	extra := int64(math.Ceil(1.25 * rate * (max(p.near/PartsOfTerm, roundTrip) + roundTrip).Seconds()))
 	d.low = int64(math.Ceil(1.5 * rate * roundTrip.Seconds()))
 	if extra = min(extra, 2*used); !d.known {
-		extra = 0 // the key's first ask may be its only ask
+		// The key's first ask may be its only ask.
+		extra = 0
 	}
 	d.known = true
 	n := int64(max(servers, 1))
@@ -245,7 +258,8 @@ func (a *Account) Forget() {
 
 // pace counts calls in two buckets of a term each, like a sliding window.
 type pace struct {
-	since       time.Time // start of now
+	// since is the start of now.
+	since       time.Time
 	now, before float64
 }
 

@@ -39,10 +39,14 @@ var perSecond = must.Get(New(policy.Must(policy.FixedWindow(1000, time.Second)),
 // this server, and what leases were of use so far.
 func TestAskFollowsTheUse(t *testing.T) {
 	for name, c := range map[string]struct {
-		used    int64         // since the first ask
-		span    time.Duration // since then
-		left    int64         // of the first grant
-		bank    int64         // has so many left
+		// used is the units used since the first ask.
+		used int64
+		// span is the time since then.
+		span time.Duration
+		// left is what the first grant says is left.
+		left int64
+		// bank is what the bank has left.
+		bank    int64
 		servers int
 		want    int64
 	}{

@@ -30,7 +30,8 @@ const (
 	// servers may want more than there is. A default term counts before it is shortened.
 	pauses = 16
 
-	tick = 16 // ticks a nanosecond
+	// tick is the ticks in a nanosecond.
+	tick = 16
 
 	unleased = "a Funnel, a FixedWindow or a SlidingWindow, or Mode Exact: of others nothing can be leased"
 
@@ -48,9 +49,12 @@ type Plan struct {
 	// Most bounds a lease beyond the waiting calls. A funnel drains as many units in a term.
 	Most int64
 
-	Pause time.Duration // see pauses
-	shape shape.Shape   // of Policy
-	rate  float64       // units a second in the long run
+	// Pause is a term divided by pauses.
+	Pause time.Duration
+	// shape is the shape of Policy.
+	shape shape.Shape
+	// rate is the units a second in the long run.
+	rate float64
 }
 
 // New returns how to lease a Funnel, FixedWindow or SlidingWindow, for at most term: 0 is
@@ -148,10 +152,12 @@ func (p *Plan) lasts(g store.LeaseReply, term time.Duration) time.Duration {
 
 // Back gives back unused units of a lease.
 type Back struct {
-	Name  string // the key's
+	// Name is the key's.
+	Name  string
 	Units int64
-	Word  uint64 // from the grant, like At
-	At    policy.Instant
+	// Word is the word from the grant, and At is its instant.
+	Word uint64
+	At   policy.Instant
 	// Age is the time since the ask by the server's clock, since the bank's may go back.
 	Age time.Duration
 }

@@ -153,7 +153,8 @@ func TestGiveBackIsNoMoreThanWasTaken(t *testing.T) {
 		capacity := 4 + rng.Int64N(60)
 		plan := must.Get(New(policy.Must(policy.Funnel(capacity, 1+rng.Int64N(capacity), time.Second)), 0))
 		var leases []*lease
-		var story []event // takes less returns
+		// story has the takes less the returns.
+		var story []event
 		word, now := uint64(0), policy.Instant(time.Hour)
 		for range 60 {
 			if rng.IntN(3) > 0 {
@@ -205,8 +206,9 @@ func TestGiveBackLate(t *testing.T) {
 	sliding := must.Get(New(policy.Must(policy.SlidingWindow(100, time.Minute)), 0))
 	const second = policy.Instant(time.Second)
 	for _, c := range []struct {
-		plan      *Plan
-		passed    policy.Instant // by the bank's clock
+		plan *Plan
+		// passed is the time that passed by the bank's clock.
+		passed    policy.Instant
 		age, late time.Duration
 		back      int64
 	}{
@@ -220,13 +222,15 @@ func TestGiveBackLate(t *testing.T) {
 		{funnel, second, time.Second, time.Hour, 0},
 		{window, second, 2 * time.Second, time.Hour, 50},
 		{sliding, second, 2 * time.Second, time.Hour, 50},
-		{window, 61 * second, 0, 0, 0}, // another window
+		// The units are of another window.
+		{window, 61 * second, 0, 0, 0},
 	} {
 		at := policy.Instant(time.Hour)
 		word, d := c.plan.Policy.Take(0, at, 80, 0)
 		require.True(t, d.Allowed)
 		now, leased := at+c.passed, word
-		word, before := c.plan.Policy.Take(word, now, 5, 0) // by another server
+		// Another server takes 5 units.
+		word, before := c.plan.Policy.Take(word, now, 5, 0)
 		word = c.plan.GiveBack(word, now, c.late, Back{Units: 50, Word: leased, At: at, Age: c.age})
 		_, after := c.plan.Policy.Take(word, now, 0, 0)
 		assert.Equal(t, c.back, after.Remaining-before.Remaining, "%+v", c)

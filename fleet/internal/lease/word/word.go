@@ -20,26 +20,33 @@ const (
 	unitBits = 18
 
 	MaxUnits = 1<<unitBits - 1
-	lastStep = 1<<(63-unitBits-markBits) - 2 // MaxWord is above all its words
+	// MaxWord is above all words of Policy.
+	lastStep = 1<<(63-unitBits-markBits) - 2
 
-	refusing = 1<<markBits - 1 // in place of a mark
+	// refusing stands in place of a mark.
+	refusing = 1<<markBits - 1
 )
 
 // Verdict is a word's answer to a call.
 type Verdict uint8
 
 const (
-	Short   Verdict = iota // too few units: ask the bank
-	Refused                // by the bank, a while ago: ask it again after that
+	// Short says that there are too few units: ask the bank.
+	Short Verdict = iota
+	// Refused says that the bank refused a while ago: ask it again after that.
+	Refused
 	Taken
-	TakenLow // and time to ask for more
+	// TakenLow also says that it is time to ask for more.
+	TakenLow
 )
 
 // Decision is a word's answer to a call. The engine passes it on inside a policy.Decision.
 type Decision struct {
 	Verdict Verdict
-	Units   int64         // left after the call
-	Holds   time.Duration // while the word is valid
+	// Units is the units left after the call.
+	Units int64
+	// Holds is how long the word is valid.
+	Holds time.Duration
 }
 
 // wrap encodes d as a policy.Decision for the engine only: allowed with a Wait is TakenLow.
@@ -87,7 +94,8 @@ func changed(units int64) policy.Decision {
 }
 
 type word struct {
-	until uint64 // in steps
+	// until is in steps.
+	until uint64
 	units uint64
 	mark  uint64
 }
@@ -143,7 +151,8 @@ func (w *word) take(now policy.Instant, n int64) Decision {
 	d.Units, d.Holds = left, time.Duration(w.ends()-now)
 	switch {
 	case w.mark == refusing:
-		d.Verdict = Refused // also for n == 0: Choke goes by it
+		// Choke goes by the verdict, also for n == 0.
+		d.Verdict = Refused
 	case n == 0:
 	case n > 0 && n <= left:
 		d.Verdict, d.Units = Taken, left-n
@@ -216,8 +225,9 @@ type Grant struct {
 	Policy
 	Until policy.Instant
 	Units int64
-	Mark  uint64 // see MarkFor
-	Add   bool
+	// Mark is returned by MarkFor.
+	Mark uint64
+	Add  bool
 }
 
 func (g Grant) Take(state uint64, _ policy.Instant, _ int64, _ time.Duration) (uint64, policy.Decision) {

@@ -21,9 +21,10 @@ func (w word) String() string {
 
 // model is a word in plain form.
 type model struct {
-	until   policy.Instant
-	units   int64
-	low     int64 // -1: never
+	until policy.Instant
+	units int64
+	// low is -1 for never.
+	low     int64
 	refused bool
 }
 
@@ -115,7 +116,8 @@ func steps(t *testing.T, next func() (uint64, bool)) {
 			}
 			switch {
 			case n == 0 && m.refused && m.live(now):
-				want.Verdict = Refused // even for a look
+				// Even a look is refused.
+				want.Verdict = Refused
 				allowed = false
 			case low:
 				want.Verdict = TakenLow

@@ -18,8 +18,10 @@ const ticks = 16
 // Whole is an undivided limit. It does not change.
 type Whole struct {
 	Policy policy.Policy
-	Memory time.Duration // time in which a full key drains
-	shape  shape.Shape   // zero for a log
+	// Memory is the time in which a full key drains.
+	Memory time.Duration
+	// shape is zero for a log.
+	shape shape.Shape
 }
 
 // NewWhole returns the whole of a limit.
@@ -66,11 +68,13 @@ func (w *Whole) Refund(word uint64, now policy.Instant, n int64, servers int) ui
 
 // Part is a server's part of a limit. It does not change.
 type Part struct {
-	Policy  policy.Policy
-	Servers int // dividing the limit
+	Policy policy.Policy
+	// Servers is the number of servers that divide the limit.
+	Servers int
 	whole   *Whole
-	shape   shape.Shape // zero for an AtMost, a log's share
-	per     time.Duration
+	// shape is zero for an AtMost, the share of a log.
+	shape shape.Shape
+	per   time.Duration
 }
 
 // New returns a server's part, with windows bound to the wall clock counted from zero.
@@ -91,8 +95,10 @@ func New(w *Whole, servers int, zero time.Time) (*Part, error) {
 
 // State is a key's part. The zero State is unused.
 type State struct {
-	Word   uint64 // of the part's policy
-	Unpaid int64  // admitted units not yet charged to Redis
+	// Word is a word of the part's policy.
+	Word uint64
+	// Unpaid is the admitted units not yet charged to Redis.
+	Unpaid int64
 	// Unknown is since when the key of a window was unknown, or 0: see withheld.
 	Unknown UnknownSince
 }
@@ -103,13 +109,19 @@ type UnknownSince int64
 
 // Known is what a server knows beside a key's state. Zero instants are never.
 type Known struct {
-	HasWord  bool
-	Word     uint64         // Redis's word of the key, if HasWord
-	Said     policy.Instant // when Redis said it, by its clock
-	RedisNow policy.Instant // the present by Redis's clock
-	Heard    policy.Instant // when Redis answered last, about any key
-	Lost     policy.Instant // when a key with debts was evicted last
-	Start    policy.Instant // of the server
+	HasWord bool
+	// Word is Redis's word of the key, if HasWord.
+	Word uint64
+	// Said is when Redis said it, by its clock.
+	Said policy.Instant
+	// RedisNow is the present by Redis's clock.
+	RedisNow policy.Instant
+	// Heard is when Redis answered last, about any key.
+	Heard policy.Instant
+	// Lost is when a key with debts was evicted last.
+	Lost policy.Instant
+	// Start is when the server started.
+	Start policy.Instant
 	// Full has a key without a word begin unused. Otherwise its units return from Heard on.
 	Full bool
 }
@@ -117,7 +129,8 @@ type Known struct {
 // Begin returns the state by which a call of n units is decided, which is no less used than Redis
 // said. kept reports whether the key has a state.
 func (p *Part) Begin(s State, kept bool, n int64, k Known, now policy.Instant) State {
-	s.Unpaid = p.Owed(s, now) // drained units are not owed, whatever is added below
+	// Drained units are not owed, whatever is added below.
+	s.Unpaid = p.Owed(s, now)
 	memory := policy.Instant(p.whole.Memory)
 	switch {
 	case k.HasWord && k.RedisNow < k.Said+memory:
@@ -133,11 +146,13 @@ func (p *Part) Begin(s State, kept bool, n int64, k Known, now policy.Instant) S
 // Taken is the result of a take.
 type Taken struct {
 	policy.Decision
-	N             int64
-	Instant       policy.Instant
-	Basis         uint64 // the word that decided: before, with the units withheld from the key
+	N       int64
+	Instant policy.Instant
+	// Basis is the word that decided: before, with the units withheld from the key.
+	Basis         uint64
 	before, after uint64
-	charged       bool // after is not the word of the policy's Take
+	// charged means that after is not the word of the policy's Take.
+	charged bool
 }
 
 // Take takes n units of a state that Begin returned. Units withheld from the key count as used.
@@ -171,14 +186,16 @@ func (p *Part) Keep(s State, t Taken, n int64, now policy.Instant) State {
 
 // without returns a word without the last give units of the take.
 func (p *Part) without(word uint64, t Taken, give int64, now policy.Instant) uint64 {
-	undone := int64(math.MaxInt64) // other returns are unknown
+	// Other returns are unknown.
+	undone := int64(math.MaxInt64)
 	if word == t.after {
 		if give == t.N {
 			return t.before
 		}
 		next, d := p.Policy.Take(t.before, t.Instant, t.N-give, math.MaxInt64)
 		if d.Allowed && d.Wait == t.Wait && !t.charged {
-			return next // as after a take of fewer units
+			// The word is as after a take of fewer units.
+			return next
 		}
 		undone = 0
 	}
@@ -294,7 +311,8 @@ func (p *Part) raise(word, redisWord uint64, redisNow, now policy.Instant) uint6
 	opened := now
 	if p.per > 0 && p.Policy.FreshAt(word) <= now {
 		word = 0
-		opened = min(now, max(now+policy.Instant(d.ResetAfter-p.per), 1)) // ends with Redis's window
+		// The window ends with Redis's.
+		opened = min(now, max(now+policy.Instant(d.ResetAfter-p.per), 1))
 	}
 	return charged(p.Policy, word, opened, more)
 }
@@ -317,7 +335,8 @@ func portion(whole, some, all int64) int64 {
 // full is the least number of units after which no call is admitted.
 func full(p policy.Policy) int64 {
 	if s := shapeOf(p); s.Kind == shape.Bursty {
-		return s.Capacity + 1 // a call passes while nothing is owed
+		// A call passes while nothing is owed.
+		return s.Capacity + 1
 	}
 	return p.Limit()
 }

@@ -16,8 +16,10 @@ func second(n float64) policy.Instant {
 }
 
 var (
-	funnel = NewWhole(policy.Must(policy.Funnel(10, 1, time.Second)))      // a half is 5, 1 in 2 s
-	window = NewWhole(policy.Must(policy.FixedWindow(10, 10*time.Second))) // a half is 5
+	// Half of the funnel is 5 units, and a unit in 2 s.
+	funnel = NewWhole(policy.Must(policy.Funnel(10, 1, time.Second)))
+	// Half of the window is 5 units.
+	window = NewWhole(policy.Must(policy.FixedWindow(10, 10*time.Second)))
 )
 
 func half(w *Whole) *Part { return must.Get(New(w, 2, time.Time{})) }
@@ -70,7 +72,8 @@ func TestTakeBeginsFromWhatIsKnown(t *testing.T) {
 
 // Units that come back are no longer used, and no longer owed.
 func TestGivenBackUnitsAreNotOwed(t *testing.T) {
-	for w, behind := range map[*Whole]int64{funnel: 5, window: 2} { // a funnel's later calls may have been promised a turn
+	// A funnel's later calls may have been promised a turn.
+	for w, behind := range map[*Whole]int64{funnel: 5, window: 2} {
 		p := half(w)
 		before := State{Word: charged(p.Policy, 0, second(20), 1), Unpaid: 1}
 		state, taken := p.Take(before, 3, 0, second(20))
