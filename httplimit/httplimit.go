@@ -230,8 +230,10 @@ func (m *Middleware) serveHeld(
 		}
 	}()
 	r = m.tellVerdict(w, r, v, quotas)
-	if ctx, end := admission.UntilLost(r.Context(), s); end != nil {
-		defer end()
+	if all := m.control.Lost(s); len(all) != 0 {
+		ctx, end := context.WithCancelCause(r.Context())
+		defer end(nil)
+		admission.EndWhenLost(ctx, end, all)
 		r = r.WithContext(ctx)
 	}
 	if !m.control.Charges() {

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/internal/testkit/admissiontest"
 	"github.com/ral-limiter/ral/internal/testkit/must"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
@@ -224,6 +225,23 @@ func TestUnitsInUseAndTimeoutHandler(t *testing.T) {
 		assert.EqualValues(t, 1, a.left(), "the handler still runs")
 		goOn <- true
 		<-ended
+	}
+}
+
+func TestLostUnitsEndNoRequestInShadow(t *testing.T) {
+	for _, shadow := range []bool{false, true} {
+		l, lost := admissiontest.NewLosing(t), make(chan struct{})
+		l.Lose(lost)
+		limit := Must(New(l, func(*http.Request) string { return "all" }, Options{Shadow: shadow}))
+		ask(limit.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			close(lost)
+			if !shadow {
+				<-r.Context().Done()
+				assert.ErrorIs(t, context.Cause(r.Context()), limits.ErrLost)
+			}
+		})), from(alice))
+		assert.Equal(t, !shadow, l.Asked() > 0)
+		assert.EqualValues(t, 1, l.Peek("all", 0).Remaining)
 	}
 }
 

@@ -1,6 +1,8 @@
 package rpclimit
 
 import (
+	"context"
+	"errors"
 	"sync"
 
 	"github.com/ral-limiter/ral/internal/adapter/admission"
@@ -25,6 +27,9 @@ type Session struct {
 		received, sent int64
 		ended          bool
 		served         Served
+		// until is the context of Context, and end ends it. They are nil if no units in use can be lost.
+		until context.Context
+		end   context.CancelCauseFunc
 	}
 }
 
@@ -55,11 +60,48 @@ func (s *Session) hold(h held) {
 	if !ended {
 		s.mu.held[s.mu.n] = h
 		s.mu.n++
+		if s.mu.end != nil {
+			admission.EndWhenLost(s.mu.until, s.mu.end, h.by.Lost(h.settlement))
+		}
 	}
 	s.mu.Unlock()
 	if ended {
 		h.by.Settle(background, h.settlement, h.call, served)
 	}
+}
+
+// Context returns the context to run the call with, made of the call's own. It ends with limits.ErrLost as its cause
+// if a fleet's server loses units in use of the call, since another call may use them: see limits.Grant.Lost. From
+// then on Received and Sent refuse messages as limits.Unavailable. It ends with the Session, too. Without units that
+// can be lost it is ctx. Call it once, before the handler.
+func (s *Session) Context(ctx context.Context) context.Context {
+	if s == nil {
+		return ctx
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var all []<-chan struct{}
+	for _, h := range s.mu.held[:s.mu.n] {
+		all = append(all, h.by.Lost(h.settlement)...)
+	}
+	if later := s.stream && s.guard.first != nil; len(all) == 0 && !later {
+		return ctx
+	}
+	s.mu.until, s.mu.end = context.WithCancelCause(ctx)
+	admission.EndWhenLost(s.mu.until, s.mu.end, all)
+	return s.mu.until
+}
+
+// lost refuses the messages of a call whose units in use were lost.
+func (s *Session) lost(c *Call) (v Verdict, ok bool) {
+	if s.mu.until == nil || !errors.Is(context.Cause(s.mu.until), limits.ErrLost) {
+		return v, false
+	}
+	reason := admission.Result{Verdict: limits.Verdict{Reason: limits.Unavailable}}
+	reason.Provenance = limits.NewProvenance(limits.SourceNone, false, limits.ErrLost)
+	v = s.guard.verdict(c, reason, nil)
+	s.guard.messages.Count(&v.Verdict)
+	return v, true
 }
 
 // Received decides a message that a stream received, before the handler sees it. It waits as Begin
@@ -69,6 +111,9 @@ func (s *Session) Received(message any) Verdict {
 		return Verdict{}
 	}
 	c := &s.receiving
+	if v, lost := s.lost(c); lost {
+		return v
+	}
 	c.Message = message
 	if s.opened || s.guard.first == nil {
 		return s.message(s.guard.received, c, &s.mu.received, nil)
@@ -100,6 +145,9 @@ func (s *Session) Received(message any) Verdict {
 func (s *Session) Sent(message any) Verdict {
 	if s == nil {
 		return Verdict{}
+	}
+	if v, lost := s.lost(&s.sending); lost {
+		return v
 	}
 	s.sending.Message = message
 	return s.message(s.guard.sent, &s.sending, &s.mu.sent, nil)
@@ -159,8 +207,11 @@ func (s *Session) End(served Served) {
 		}
 	}
 	s.mu.ended, s.mu.served = true, served
-	all := s.mu.held[:s.mu.n]
+	all, end := s.mu.held[:s.mu.n], s.mu.end
 	s.mu.Unlock()
+	if end != nil {
+		end(nil)
+	}
 	settle(all, served)
 }
 

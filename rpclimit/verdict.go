@@ -147,6 +147,9 @@ func (v *Verdict) Message() string {
 		}
 		return "the server is misconfigured: " + limit + " cannot be applied to this client"
 	case limits.Unavailable:
+		if errors.Is(v.Provenance.Err(), limits.ErrLost) {
+			return "the server lost the call's place under a limit"
+		}
 		return limit + " cannot be decided now"
 	}
 	return ""

@@ -7,6 +7,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/rpclimit"
 )
 
@@ -18,7 +19,8 @@ import (
 // takes as it opens, and for each message by rpclimit.Options.CostReceived and CostSent. A refused
 // message ends the stream: the handler's connection returns the refusal from then on, and the
 // client gets it, whatever the handler returns. Call.Message is the pointer to the handler's
-// message. Call.Identity is nil: use rpclimit.ByContext.
+// message. Call.Identity is nil: use rpclimit.ByContext. The handler's context ends if units in use are lost: see
+// rpclimit.Session.Context. A call of Receive that waits for a message then does not return by itself.
 func NewInterceptor(guard *rpclimit.Guard) connect.Interceptor {
 	if guard == nil {
 		panic("connectlimit.NewInterceptor: guard is nil: want a Guard from rpclimit.New")
@@ -63,7 +65,9 @@ func (i *interceptor) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 		}
 		served := rpclimit.Served{Panicked: true} // until the handler has returned
 		defer func() { session.End(served) }()
-		response, err = next(ctx, request)
+		during := session.Context(ctx)
+		response, err = next(during, request)
+		err = orLost(during, err)
 		served = rpclimit.Served{Code: codeOf(err)}
 		return response, err
 	}
@@ -114,4 +118,13 @@ func codeOf(err error) rpclimit.Code {
 		return rpclimit.CodeDeadlineExceeded
 	}
 	return rpclimit.Code(connect.CodeUnknown)
+}
+
+// orLost returns the error of a handler, or another in its place if the handler ended with the call's context
+// because units in use were lost: the client has cancelled nothing.
+func orLost(ctx context.Context, err error) error {
+	if codeOf(err) == rpclimit.CodeCanceled && errors.Is(context.Cause(ctx), limits.ErrLost) {
+		return connect.NewError(connect.CodeUnavailable, limits.ErrLost)
+	}
+	return err
 }

@@ -3,6 +3,7 @@ package connectlimit
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -258,5 +259,41 @@ func TestAdmittedPathAllocates(t *testing.T) {
 		more := testing.AllocsPerRun(1000, send) - bare
 		t.Logf("%-24s %v allocations more than the %v of the bare handler", c.name, more, bare)
 		assert.LessOrEqual(t, more, c.most, c.name)
+	}
+}
+
+func TestLostUnitsEndACall(t *testing.T) {
+	for _, p := range streams {
+		rpctest.RunLost(t, codeOf, func(t *testing.T, l *rpclimit.Guard, during rpctest.During) (unary, stream func(context.Context) error) {
+			guarded := connect.WithInterceptors(NewInterceptor(l))
+			mux := http.NewServeMux()
+			mux.Handle(echo, connect.NewUnaryHandler(echo, func(ctx context.Context, r *connect.Request[text]) (*connect.Response[text], error) {
+				return connect.NewResponse(r.Msg), during(ctx, nil)
+			}, guarded))
+			mux.Handle(talk, connect.NewBidiStreamHandler(talk, func(ctx context.Context, s *connect.BidiStream[text, text]) error {
+				m, err := s.Receive()
+				if err != nil {
+					return err
+				}
+				return during(ctx, func() error { return s.Send(m) })
+			}, guarded))
+			url := serve(t, mux).URL
+			unary = func(ctx context.Context) error {
+				_, err := p.client(t, url, echo).CallUnary(ctx, connect.NewRequest(wrapperspb.String("")))
+				return err
+			}
+			stream = func(ctx context.Context) error {
+				s := p.client(t, url, talk).CallBidiStream(ctx)
+				if err := s.Send(wrapperspb.String("")); err != nil {
+					return err
+				}
+				_, err := s.Receive()
+				if errors.Is(err, io.EOF) {
+					err = nil
+				}
+				return errors.Join(err, s.CloseRequest(), s.CloseResponse())
+			}
+			return unary, stream
+		})
 	}
 }

@@ -29,7 +29,8 @@ func (i *interceptor) WrapStreamingHandler(next connect.StreamingHandlerFunc) co
 		limited := &limitedConn{StreamingHandlerConn: conn, session: session}
 		served := rpclimit.Served{Panicked: true} // until the handler has returned
 		defer func() { session.End(served) }()
-		err = next(ctx, limited)
+		during := session.Context(ctx)
+		err = orLost(during, next(during, limited))
 		if refused := limited.refused.Load(); refused != nil {
 			err = refused
 		}

@@ -2,14 +2,17 @@ package grpclimit
 
 import (
 	"context"
+	"errors"
 	"strconv"
 	"unsafe"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
+	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/rpc/rpcstatus"
 	"github.com/ral-limiter/ral/rpclimit"
 )
@@ -82,6 +85,15 @@ func codeOf(err error) rpclimit.Code {
 		s = status.FromContextError(err)
 	}
 	return rpclimit.Code(s.Code())
+}
+
+// orLost returns the error of a handler, or another in its place if the handler ended with the call's context
+// because units in use were lost: the client has cancelled nothing.
+func orLost(ctx context.Context, err error) error {
+	if codeOf(err) == rpclimit.CodeCanceled && errors.Is(context.Cause(ctx), limits.ErrLost) {
+		return status.Error(codes.Unavailable, limits.ErrLost.Error())
+	}
+	return err
 }
 
 func mustHave(guard *rpclimit.Guard, function string) {

@@ -83,6 +83,12 @@ type server struct {
 func serve(t testing.TB, guard *rpclimit.Guard, options ...grpc.ServerOption) *server {
 	t.Helper()
 	s := &server{}
+	return serveAs(t, s, s, guard, options...)
+}
+
+// serveAs serves the calls of a service.
+func serveAs(t testing.TB, s *server, service pb.TestServiceServer, guard *rpclimit.Guard, options ...grpc.ServerOption) *server {
+	t.Helper()
 	options = append(options,
 		grpc.ChainUnaryInterceptor(func(ctx context.Context, r any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 			s.attempts.Add(1)
@@ -93,7 +99,7 @@ func serve(t testing.TB, guard *rpclimit.Guard, options ...grpc.ServerOption) *s
 			return next(srv, ss)
 		}, StreamServerInterceptor(guard)))
 	g := grpc.NewServer(options...)
-	pb.RegisterTestServiceServer(g, s)
+	pb.RegisterTestServiceServer(g, service)
 	healthpb.RegisterHealthServer(g, health.NewServer())
 	reflection.Register(g)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

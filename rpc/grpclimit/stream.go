@@ -1,6 +1,7 @@
 package grpclimit
 
 import (
+	"context"
 	"sync/atomic"
 
 	"google.golang.org/grpc"
@@ -14,7 +15,8 @@ import (
 // rpclimit.Options.CostReceived and CostSent, before the handler receives it or it is sent. After a
 // refused message, RecvMsg and SendMsg return the refusal, and the client gets it, whatever the
 // handler returns. The RateLimit fields of the opening are in the header, or else in the trailer.
-// Streams keep their context.
+// Streams keep their context, unless units in use can be lost: see rpclimit.Session.Context. A call of RecvMsg that
+// waits for a message then does not return by itself, so a handler should heed the context.
 func StreamServerInterceptor(guard *rpclimit.Guard) grpc.StreamServerInterceptor {
 	mustHave(guard, "StreamServerInterceptor")
 	taps := guard.Taps()
@@ -31,7 +33,7 @@ func StreamServerInterceptor(guard *rpclimit.Guard) grpc.StreamServerInterceptor
 			return err
 		}
 		policies, standing := verdict.AppendRateLimit(nil)
-		s := &stream{ServerStream: ss, session: session, fields: withFields(nil, &[2]string{policies, string(standing)})}
+		s := &stream{ServerStream: ss, session: session, ctx: session.Context(ss.Context()), fields: withFields(nil, &[2]string{policies, string(standing)})}
 		if session == nil && s.fields == nil {
 			return handler(server, ss)
 		}
@@ -43,6 +45,7 @@ func StreamServerInterceptor(guard *rpclimit.Guard) grpc.StreamServerInterceptor
 type stream struct {
 	grpc.ServerStream
 	session *rpclimit.Session
+	ctx     context.Context
 	fields  metadata.MD // the RateLimit fields, or nil
 	told    atomic.Bool
 	refused atomic.Pointer[refusedMessage] // the first refusal, which ends the stream
@@ -56,7 +59,7 @@ type refusedMessage struct {
 func (s *stream) run(server any, handler grpc.StreamHandler) (err error) {
 	served := rpclimit.Served{Panicked: true} // until the handler has returned
 	defer func() { s.session.End(served) }()
-	err = handler(server, s)
+	err = orLost(s.ctx, handler(server, s))
 	if refused := s.refused.Load(); refused != nil {
 		err = refused.err
 		s.SetTrailer(refused.trailer)
@@ -66,6 +69,8 @@ func (s *stream) run(server any, handler grpc.StreamHandler) (err error) {
 	served = rpclimit.Served{Code: codeOf(err)}
 	return err
 }
+
+func (s *stream) Context() context.Context { return s.ctx }
 
 func (s *stream) RecvMsg(m any) error {
 	if refused := s.refused.Load(); refused != nil {

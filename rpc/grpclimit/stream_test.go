@@ -125,3 +125,30 @@ func TestFieldsOfAStream(t *testing.T) {
 		assert.Equal(t, c.limits == messages, len(f.trailer[pushbackKey]) == 1, name)
 	}
 }
+
+// lostService serves calls by a function of the test.
+type lostService struct {
+	pb.UnimplementedTestServiceServer
+	during rpctest.During
+}
+
+func (s *lostService) UnaryCall(ctx context.Context, _ *pb.SimpleRequest) (*pb.SimpleResponse, error) {
+	return &pb.SimpleResponse{}, s.during(ctx, nil)
+}
+
+func (s *lostService) FullDuplexCall(stream grpc.BidiStreamingServer[pb.StreamingOutputCallRequest, pb.StreamingOutputCallResponse]) error {
+	if _, err := stream.Recv(); err != nil {
+		return err
+	}
+	return s.during(stream.Context(), func() error { return stream.Send(&pb.StreamingOutputCallResponse{}) })
+}
+
+// Promise: The context of a call of gRPC or Connect ends if its server loses the call's units in flight.
+func TestLostUnitsEndACall(t *testing.T) {
+	rpctest.RunLost(t, codeOf, func(t *testing.T, l *rpclimit.Guard, during rpctest.During) (unary, stream func(context.Context) error) {
+		conn := serveAs(t, &server{}, &lostService{during: during}, l).client(t)
+		unary = func(ctx context.Context) error { return call(ctx, conn, "") }
+		stream = func(ctx context.Context) error { return talk(t, ctx, conn, "") }
+		return unary, stream
+	})
+}

@@ -49,7 +49,9 @@ type unary struct {
 func (u *unary) settled(ctx context.Context, request any, handler grpc.UnaryHandler, session *rpclimit.Session) (any, error) {
 	served := rpclimit.Served{Panicked: true} // until the handler has returned
 	defer func() { session.End(served) }()
-	response, err := handler(ctx, request)
+	during := session.Context(ctx)
+	response, err := handler(during, request)
+	err = orLost(during, err)
 	served = rpclimit.Served{Code: codeOf(err)}
 	u.tell(ctx, err)
 	return response, err

@@ -169,6 +169,15 @@ func (d *Controller[R, S]) tellTurn(r R, v *Result, quotas []Quota) {
 	v.told(turn)
 }
 
+// Lost returns the channels that are closed if units in use of a request are lost, as for EndWhenLost. There is none
+// unless an enforced limit can lose units.
+func (d *Controller[R, S]) Lost(s Settlement) []<-chan struct{} {
+	if d.shadow {
+		return nil
+	}
+	return s.lost()
+}
+
 // Single returns the only limit, or nil. Its Take is Decide at less cost.
 func (d *Controller[R, S]) Single() Any[R, S] {
 	if d.single < 0 {

@@ -103,29 +103,18 @@ type Settlement interface {
 	settle(ctx context.Context, used [MaxLimits]int64) bool
 }
 
-// UntilLost returns a context that ends with limits.ErrLost if units in use of the settlement are lost. It
-// returns nil if they cannot be lost. Otherwise end must be called when the request is done.
-func UntilLost(ctx context.Context, s Settlement) (until context.Context, end context.CancelFunc) {
-	if all := s.lost(); len(all) != 0 {
-		return untilClosed(ctx, all)
-	}
-	return nil, nil
-}
-
-// untilClosed is UntilLost for the channels of units. Its variables are on the heap, so that it is a function of
-// its own.
-func untilClosed(ctx context.Context, all []<-chan struct{}) (context.Context, context.CancelFunc) {
-	until, cancel := context.WithCancelCause(ctx)
+// EndWhenLost ends the context until by its function end, with limits.ErrLost, once one of the channels is closed.
+// end must be called when the request is done.
+func EndWhenLost(until context.Context, end context.CancelCauseFunc, all []<-chan struct{}) {
 	for _, lost := range all {
 		go func() {
 			select {
 			case <-lost:
-				cancel(limits.ErrLost)
+				end(limits.ErrLost)
 			case <-until.Done():
 			}
 		}()
 	}
-	return until, func() { cancel(nil) }
 }
 
 // asTaken stands for the units taken, however many there are. Those in use come back.

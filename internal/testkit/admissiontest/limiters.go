@@ -2,6 +2,7 @@ package admissiontest
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -64,6 +65,48 @@ func (f *Fake[K]) Hold(context.Context, limits.Call[K]) (limits.Grant, error) {
 
 // Settle implements limits.Settler.
 func (f *Fake[K]) Settle(context.Context, limits.GrantState, int64) error { return f.Settled }
+
+// Losing is a limit of one unit in use for each key. Its units are lost when a test says so, as those of a fleet's
+// server.
+type Losing struct {
+	*engine.Engine[string]
+	lost  atomic.Pointer[chan struct{}]
+	asked atomic.Int64
+}
+
+// NewLosing returns a limiter that loses no unit.
+func NewLosing(t testing.TB) *Losing {
+	l := &Losing{Engine: NewEngine[string](t, policy.Must(policy.InFlight(1, time.Hour)))}
+	l.Lose(make(chan struct{}))
+	return l
+}
+
+// Lose sets the channel whose end says that units taken from now on are lost.
+func (l *Losing) Lose(lost chan struct{}) { l.lost.Store(&lost) }
+
+// Asked returns how often Lost was called.
+func (l *Losing) Asked() int64 { return l.asked.Load() }
+
+// Hold implements limits.Limiter.
+func (l *Losing) Hold(ctx context.Context, call limits.Call[string]) (limits.Grant, error) {
+	g, err := l.Engine.Hold(ctx, call)
+	if g.Allowed && err == nil {
+		g.State = limits.GrantState{Settler: l, Ref: g.State}
+	}
+	return g, err
+}
+
+// Settle implements limits.Settler.
+func (l *Losing) Settle(ctx context.Context, state limits.GrantState, used int64) error {
+	inner := state.Ref.(limits.GrantState)
+	return inner.Settler.Settle(ctx, inner, used)
+}
+
+// Lost is for limits.Grant.
+func (l *Losing) Lost(limits.GrantState) <-chan struct{} {
+	l.asked.Add(1)
+	return *l.lost.Load()
+}
 
 // ways are the paths on which a limit decides: alone, with another engine, and with an engine beside
 // a limiter that is none.
