@@ -12,6 +12,7 @@ import (
 	"github.com/ral-limiter/ral/cell"
 	"github.com/ral-limiter/ral/internal/core/shape"
 	"github.com/ral-limiter/ral/internal/core/underway"
+	"github.com/ral-limiter/ral/internal/core/waitline"
 	"github.com/ral-limiter/ral/policy"
 	"github.com/ral-limiter/ral/supervisor"
 )
@@ -67,6 +68,9 @@ type Shares[K comparable] struct {
 	events   *supervisor.Mailbox[Event]
 	closed   atomic.Bool
 
+	turns shareTurns[K]
+	ended chan struct{} // closed by Close
+
 	// mu guards the reserve, and which tenants have accounts. It is locked after giving.
 	mu      sync.Mutex
 	reserve reserve
@@ -89,7 +93,8 @@ type Shares[K comparable] struct {
 // SharesConfig configures Shares. Total is required.
 type SharesConfig[K comparable] struct {
 	// Config has the general settings: Name, Idle, MaxKeys (of tenants with a guarantee, and as many
-	// with a ceiling), Clock, PackageTime and OnEvent. Others must be zero. Policy is Total's.
+	// with a ceiling), MaxWaiting (of a tenant), MaxWaitingTotal, Clock, PackageTime and OnEvent. Others must be
+	// zero. Policy is Total's.
 	Config Config
 
 	// Total is the limit of all tenants together, a policy.Funnel that drains within 4 years.
@@ -116,6 +121,13 @@ type SharesConfig[K comparable] struct {
 	// It is asked when a tenant without an entry for it borrows. A tenant borrows nothing if the result is
 	// no funnel, or if MaxKeys others have entries.
 	Ceiling func(tenant K) policy.Policy
+
+	// Weight returns the weight of a tenant whose calls wait: while tenants wait, their loans are in the proportion
+	// of their weights. In a round each may borrow as many units as its weight is. Small weights have
+	// tenants take turns more often. A result that is not positive or not finite counts as 1. If Weight is nil, the weight is the
+	// guarantee's part of Total's rate, and that of a tenant without a guarantee is the smallest guarantee's
+	// so far.
+	Weight func(tenant K) float64
 }
 
 // maxDrain is the longest time in which Total may drain. The whole depth of the group's word is twice
@@ -148,6 +160,11 @@ func NewShares[K comparable](config SharesConfig[K]) (*Shares[K], error) {
 		config: config, time: newTimeSource(config.Config, 1, 1), total: total, groupTicks: t.Interval,
 		events: supervisor.NewEventMailbox(oneAtATime(config.Config.OnEvent)),
 	}
+	s.ended = make(chan struct{})
+	s.turns.lines = waitline.New[K, struct{}](waitline.Options[K]{
+		Hash: s.own.hash, MaxPerKey: s.config.Config.MaxWaiting, MaxTotal: s.config.Config.MaxWaitingTotal, Done: s.ended,
+	})
+	s.turns.tenants = map[K]*shareTenant[K]{}
 	s.own.init(config.Config, config.Guarantee, &s.mu, &s.reserve)
 	s.ceilings.init(config.Config, config.Ceiling, &s.mu, nil)
 	s.logs.MaxKeys = config.Config.MaxKeys
@@ -196,7 +213,7 @@ func NewShares[K comparable](config SharesConfig[K]) (*Shares[K], error) {
 
 // unshared returns the first field that is set and has no meaning for Shares.
 func unshared(config Config) string {
-	shared := []string{"Name", "Idle", "MaxKeys", "Clock", "PackageTime", "OnEvent"}
+	shared := []string{"Name", "Idle", "MaxKeys", "MaxWaiting", "MaxWaitingTotal", "Clock", "PackageTime", "OnEvent"}
 	v := reflect.ValueOf(config)
 	for i := range v.NumField() {
 		if f := v.Type().Field(i); f.IsExported() && !v.Field(i).IsZero() && !slices.Contains(shared, f.Name) {
@@ -242,9 +259,12 @@ func (s *Shares[K]) now() policy.Instant {
 }
 
 // Close ends the use of the shares. Later calls take nothing, and are refused with a RetryAfter that
-// is a guess. Close may be called more than once. It waits up to a second for OnEvent.
+// is a guess. Waiting calls end with ErrClosed. Close may be called more than once. It waits up to a second for
+// OnEvent.
 func (s *Shares[K]) Close() error {
-	s.closed.Store(true)
+	if !s.closed.Swap(true) {
+		close(s.ended)
+	}
 	s.events.Flush()
 	return nil
 }
@@ -262,8 +282,8 @@ type SharesStats struct {
 	// MaxKeys tenants had entries, or the key cannot be kept. They are counted above, too.
 	Unguaranteed uint64
 
-	// Tenants is the number of tenants with a guarantee.
-	Tenants int
+	// Tenants is the number of tenants with a guarantee, and Waiting of calls that wait now.
+	Tenants, Waiting int
 
 	// Used is the number of units in the group now, rounded up, of Total's capacity.
 	Used int64
@@ -277,11 +297,12 @@ func (s *Shares[K]) Stats() SharesStats {
 	guaranteed, refused, _ := s.guaranteed.Sum()
 	borrowed, unguaranteed, _ := s.borrowed.Sum()
 	_, look := s.whole.Take(s.group.word.Load(), s.now(), 0, 0)
+	waiting, _, _ := s.turns.lines.Count()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return SharesStats{
 		Name: s.config.Config.Name, Guaranteed: guaranteed, Borrowed: borrowed, Refused: refused, Unguaranteed: unguaranteed,
-		Tenants: s.own.all.Size(), Used: look.Limit - look.Remaining,
+		Tenants: s.own.all.Size(), Waiting: waiting, Used: look.Limit - look.Remaining,
 		Reserved: s.total.Limit() - s.lend.Limit(), Unreserved: s.reserve.units,
 	}
 }
@@ -296,11 +317,13 @@ func (s *Shares[K]) Stats() SharesStats {
 // tenant can have no entry. Otherwise it is ErrClosed. Nothing has changed then. Reservations from before
 // give nothing back to the tenant's own funnel.
 func (s *Shares[K]) SetGuarantee(tenant K, guarantee policy.Policy) error {
+	defer s.turns.wake(tenant)
 	return namedBy(s.config.Config.Name, s.set(&s.own, "SetGuarantee", tenant, guarantee))
 }
 
 // SetCeiling is SetGuarantee for the tenant's ceiling, which comes out of no reserve.
 func (s *Shares[K]) SetCeiling(tenant K, ceiling policy.Policy) error {
+	defer s.turns.wake(tenant)
 	return namedBy(s.config.Config.Name, s.set(&s.ceilings, "SetCeiling", tenant, ceiling))
 }
 

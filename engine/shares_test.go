@@ -303,6 +303,103 @@ func TestGuaranteeGetsBackAtMostWhatTheGroupDoes(t *testing.T) {
 	none.Cancel()
 }
 
+func TestReservationOfSharesEndsOnce(t *testing.T) {
+	clock := newHandClock()
+	s := newShares(t, twoTenants(clock))
+	r := s.Reserve("stranger", 5, 0)
+	s.Reserve("stranger", 5, 0)
+	s.Take("stranger", 1)
+	r.Cancel()
+	assert.EqualValues(t, 6, s.Stats().Used)
+	r.Cancel()
+	r.Keep(1)
+	assert.EqualValues(t, 6, s.Stats().Used)
+}
+
+// hookedBucket runs hook before each Take.
+type hookedBucket struct {
+	bucket
+	hook func()
+}
+
+func (h *hookedBucket) Take(word uint64, now policy.Instant, n int64, patience time.Duration) (uint64, policy.Decision) {
+	h.hook()
+	return h.bucket.Take(word, now, n, patience)
+}
+
+// A call changes its own funnel's word first, and the group's at the instant at which it began. So a refused call never charges the
+// group, not even for a moment in which it would refuse a loan.
+func TestGroupIsChargedAfterTheTenant(t *testing.T) {
+	clock := newHandClock()
+	s := newShares(t, twoTenants(clock))
+	require.True(t, s.Take("a", 1).Allowed)
+	account, calls := s.own.load("a"), 0
+	before, began := s.group.word.Load(), clock.Now()
+	account.limit = &hookedBucket{account.limit, func() {
+		calls++
+		assert.Equal(t, before, s.group.word.Load())
+		clock.Advance(10 * time.Second)
+	}}
+	require.True(t, s.Take("a", 2).Allowed)
+	assert.Equal(t, 1, calls)
+	want, _ := s.whole.Take(before, began, 2, 0)
+	assert.Equal(t, want, s.group.word.Load())
+	before = want
+	assert.True(t, s.Take("a", 11).Borrowed)
+	assert.Equal(t, 2, calls)
+}
+
+// If another call borrows between the look at the group and the take, the ceiling gets its units back.
+func TestOvertakenLoanLeavesTheCeiling(t *testing.T) {
+	clock := newHandClock()
+	config := twoTenants(clock)
+	config.Ceiling = func(tenant string) policy.Policy {
+		if tenant == "a" {
+			return funnel(50, 1, time.Second)
+		}
+		return nil
+	}
+	s := newShares(t, config)
+	require.True(t, s.Take("a", 20).Borrowed)
+	clock.Advance(5 * time.Second)
+	account := s.ceilings.load("a")
+	looks := 0
+	account.limit = &hookedBucket{account.limit, func() {
+		if looks++; looks == 2 {
+			assert.True(t, s.Take("stranger", 70).Borrowed)
+		}
+	}}
+	for _, take := range []func() ShareDecision{
+		func() ShareDecision { return s.Take("a", 20) },
+		func() ShareDecision { return s.Reserve("a", 20, 0).ShareDecision },
+	} {
+		looks = 0
+		word := account.word.Load()
+		d := take()
+		assert.Equal(t, 2, looks)
+		assert.False(t, d.Allowed)
+		assert.Equal(t, 2*time.Second, d.RetryAfter)
+		assert.Equal(t, word, account.word.Load())
+		clock.Advance(7 * time.Second)
+	}
+}
+
+// A call that has found an entry takes nothing from it once it has left.
+func TestEntryThatLeftIsNotTakenFrom(t *testing.T) {
+	clock := newHandClock()
+	s := newShares(t, twoTenants(clock))
+	require.True(t, s.Take("a", 10).Allowed)
+	c := shareCall[string]{shares: s, tenant: "a", n: 10}
+	c.findOwn()
+	clock.Advance(time.Hour)
+	require.True(t, s.Take("b", 1).Allowed) // a leaves
+	var d ShareDecision
+	c.now = clock.Now()
+	assert.False(t, c.takeOnce(&d))
+	c.take(&d)
+	assert.True(t, d.Allowed && !d.Borrowed, "it has an entry again")
+}
+
 func TestSharesReserveAhead(t *testing.T) {
 	clock := newHandClock()
 	s := newShares(t, twoTenants(clock))
@@ -557,6 +654,21 @@ func TestReserveComparesRatesExactly(t *testing.T) {
 	assert.Positive(t, ties)
 }
 
+// A sum that is above the limit by less than the roundings is compared as a fraction.
+func TestReserveIsNotExceededByRoundings(t *testing.T) {
+	first, second := uint64(1)<<62-1, uint64(1)<<62-3
+	sum := new(big.Rat).Add(big.NewRat(1, int64(first)), big.NewRat(1, int64(second)))
+	ticks := new(big.Int).Add(new(big.Int).Lsh(big.NewInt(1), 200), big.NewInt(1))
+	count := new(big.Int).Mul(sum.Num(), ticks)
+	count.Div(count, sum.Denom())
+	for _, more := range []int64{0, 1} {
+		var r reserve
+		r.init(10, new(big.Int).Add(count, big.NewInt(more)), ticks)
+		require.True(t, r.take(grant{1, first}))
+		assert.Equal(t, more == 1, r.take(grant{1, second}))
+	}
+}
+
 // Promise: A call of a tenant with a guarantee allocates nothing.
 func TestSharesAllocateNothing(t *testing.T) {
 	config := SharesConfig[string]{
@@ -589,6 +701,12 @@ func TestSharesAllocateNothing(t *testing.T) {
 		"Reserve, borrowed": func() {
 			r := s.Reserve("stranger", 2, 0)
 			r.Keep(1)
+		},
+		"Acquire": func() {
+			r, err := s.Acquire(t.Context(), "guaranteed", 2, time.Hour)
+			if r.Cancel(); err != nil {
+				t.Error(err)
+			}
 		},
 	} {
 		assert.Zero(t, testing.AllocsPerRun(1000, call), name)

@@ -24,6 +24,9 @@ func (s *Shares[K]) Peek(tenant K, n int64) (d ShareDecision) {
 		most := ceiling.look(n)
 		loan.Allowed, loan.RetryAfter = loan.Allowed && most.Allowed, max(loan.RetryAfter, most.RetryAfter)
 	}
+	if loan.Allowed && s.turns.active.Load() > 0 {
+		loan.Allowed, loan.RetryAfter = false, 1
+	}
 	d.answer(loan, n)
 	return d
 }

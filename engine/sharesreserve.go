@@ -69,6 +69,7 @@ type reserve struct {
 	scaled      *big.Int         // sum of the grants' rates, as multiples
 	grants      map[uint64]int64 // number by interval
 	number      int64            // of all grants
+	longest     uint64           // interval of a grant so far, 0 if there was none
 
 	// No grant fits that has more units than maxUnits or a shorter interval than minInterval.
 	maxUnits    atomic.Int64
@@ -102,6 +103,7 @@ func (r *reserve) take(g grant) bool {
 		r.add(g, -1)
 		return false
 	}
+	r.longest = max(r.longest, g.interval)
 	r.publish()
 	return true
 }

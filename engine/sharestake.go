@@ -48,7 +48,9 @@ func (s *Shares[K]) Reserve(tenant K, n int64, patience time.Duration) (r ShareR
 // not end a copy as well. The zero ShareReservation is a refusal.
 type ShareReservation[K comparable] struct {
 	ShareDecision
-	held shareHeld[K]
+	// Waited is the time that Acquire waited in line.
+	Waited time.Duration
+	held   shareHeld[K]
 }
 
 // Cancel gives the units back to the group, and to the tenant's guarantee or its ceiling. It is as if the call had
@@ -57,11 +59,16 @@ type ShareReservation[K comparable] struct {
 // took units, less may come back, and the guarantee gets at most as many units as the group. After
 // SetGuarantee, SetCeiling, or the end of the tenant's entry, only the group gets units back. A
 // give-back never refuses a call.
-func (r *ShareReservation[K]) Cancel() { r.held.keep(0) }
+func (r *ShareReservation[K]) Cancel() { r.Keep(0) }
 
 // Keep ends the reservation with n of its units used, and gives the others back on the terms of
 // Cancel. n below 0 is 0. All units, or more, give nothing back.
-func (r *ShareReservation[K]) Keep(n int64) { r.held.keep(n) }
+func (r *ShareReservation[K]) Keep(n int64) {
+	s, tenant := r.held.shares, r.held.tenant
+	if r.held.keep(n); s != nil {
+		s.turns.wake(tenant)
+	}
+}
 
 // shareCall is a call of a tenant.
 type shareCall[K comparable] struct {
@@ -75,10 +82,31 @@ type shareCall[K comparable] struct {
 	own, ceiling *tenantAccount[K] // nil if there is none
 	// barred reports whether the tenant must not borrow, as its ceiling cannot be kept.
 	barred bool
+	// turn is not nil if the call is the first in its tenant's line.
+	turn *shareTurn[K]
 }
 
 // take answers the call in d, and counts it.
 func (c *shareCall[K]) take(d *ShareDecision) {
+	c.decide(d)
+	c.count(d)
+}
+
+func (c *shareCall[K]) count(d *ShareDecision) {
+	s := c.shares
+	switch {
+	case c.n == 0:
+	case !d.Allowed:
+		s.guaranteed.CountRefused()
+	case d.Borrowed:
+		s.borrowed.CountAdmitted()
+	default:
+		s.guaranteed.CountAdmitted()
+	}
+}
+
+// decide is take, without a count.
+func (c *shareCall[K]) decide(d *ShareDecision) {
 	s := c.shares
 	for alive := false; !alive; {
 		if s.closed.Load() {
@@ -96,18 +124,9 @@ func (c *shareCall[K]) take(d *ShareDecision) {
 		alive = c.takeOnce(d)
 		s.giving.Unlock()
 	}
-	switch {
-	case c.n == 0:
-	case !d.Allowed:
-		s.guaranteed.CountRefused()
-	case d.Borrowed:
-		s.borrowed.CountAdmitted()
-	default:
-		s.guaranteed.CountAdmitted()
-	}
 }
 
-// takeOnce is take, without a count. alive is false if an account has left meanwhile: nothing was
+// takeOnce decides the call. alive is false if an account has left meanwhile: nothing was
 // taken.
 func (c *shareCall[K]) takeOnce(d *ShareDecision) (alive bool) {
 	if alive = c.takeOwn(0, &d.Decision); !alive || d.Allowed {
@@ -163,27 +182,41 @@ func (c *shareCall[K]) borrow(d *policy.Decision) (alive bool) {
 	if c.held == nil {
 		c.findCeiling()
 	}
-	switch {
-	case c.barred:
-		*d = s.barred()
-		return true
-	case c.ceiling == nil:
-		var t underway.Taken
-		s.group.take(s.lend, c.now, c.n, 0, d, &t)
-		if c.held != nil && d.Allowed {
-			c.held.hold(s, c.n, s.lend, &t)
-		}
+	waiting := c.turn != nil || s.turns.active.Load() > 0
+	if c.ceiling == nil && !c.barred && !waiting {
+		c.borrowOfGroup(d)
 		return true
 	}
-	// The group is looked at first, so that a call that it refuses nearly never changes the ceiling.
-	group, instant := s.lendWord(c.now).look(c.n), s.ceilings.from(c.ceiling, c.now)
-	if group.Allowed {
-		return c.takeBoth(&c.ceiling.account, instant, 0, s.lend, d)
+	// All is looked at first, so that a refused call nearly never changes the ceiling.
+	instant, ceiling := c.now, policy.Decision{Allowed: true}
+	if *d = s.lendWord(c.now).look(c.n); c.barred {
+		ceiling = s.barred()
+	} else if c.ceiling != nil {
+		instant = s.ceilings.from(c.ceiling, c.now)
+		_, ceiling = c.ceiling.limit.Take(min(c.ceiling.word.Load(), policy.MaxWord), instant, c.n, 0)
 	}
-	*d = group
-	_, ceiling := c.ceiling.limit.Take(min(c.ceiling.word.Load(), policy.MaxWord), instant, c.n, 0)
-	d.RetryAfter = max(d.RetryAfter, ceiling.RetryAfter)
-	return true
+	if waiting && !s.turns.has(c.turn, d, &ceiling) || !d.Allowed || !ceiling.Allowed {
+		d.Allowed, d.RetryAfter = false, max(d.RetryAfter, ceiling.RetryAfter)
+		return true
+	}
+	if c.ceiling == nil {
+		c.borrowOfGroup(d)
+		alive = true
+	} else {
+		alive = c.takeBoth(&c.ceiling.account, instant, 0, s.lend, d)
+	}
+	if alive && d.Allowed && c.turn != nil {
+		s.turns.serve(c.turn)
+	}
+	return alive
+}
+
+func (c *shareCall[K]) borrowOfGroup(d *policy.Decision) {
+	var t underway.Taken
+	c.shares.group.take(c.shares.lend, c.now, c.n, 0, d, &t)
+	if c.held != nil && d.Allowed {
+		c.held.hold(c, c.shares.lend, &t)
+	}
 }
 
 // lendWord returns the group's word for loans.
@@ -213,7 +246,7 @@ func (c *shareCall[K]) takeBoth(a *account, now policy.Instant, patience time.Du
 		s.giveBack(a, nil, &first, 0)
 		d.Allowed, d.Wait, d.RetryAfter = false, 0, group.RetryAfter
 	case c.held != nil:
-		c.held.hold(s, c.n, limit, &second)
+		c.held.hold(c, limit, &second)
 		c.held.holdFirst(c.hash(), a, &first, limit == s.whole)
 	}
 	return true
@@ -228,6 +261,7 @@ func (c *shareCall[K]) hash() uint64 {
 // except keep.
 type shareHeld[K comparable] struct {
 	shares *Shares[K]
+	tenant K
 	group  underway.Taken
 	// account, of the guarantee or the ceiling, is nil if only the group was taken from.
 	account *account
@@ -238,9 +272,9 @@ type shareHeld[K comparable] struct {
 	guaranteed bool
 }
 
-func (h *shareHeld[K]) hold(s *Shares[K], n int64, limit bucket, t *underway.Taken) {
-	t.ID = s.groupLog.Add(limit, t.Before, underway.Mark{Word: t.After, Returned: t.Returned}, t.At, n)
-	h.shares, h.group = s, *t
+func (h *shareHeld[K]) hold(c *shareCall[K], limit bucket, t *underway.Taken) {
+	t.ID = c.shares.groupLog.Add(limit, t.Before, underway.Mark{Word: t.After, Returned: t.Returned}, t.At, c.n)
+	h.shares, h.tenant, h.group = c.shares, c.tenant, *t
 }
 
 func (h *shareHeld[K]) holdFirst(hash uint64, a *account, t *underway.Taken, guaranteed bool) {

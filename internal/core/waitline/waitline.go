@@ -68,6 +68,10 @@ func awaitsRelease[S comparable](call Call[S]) bool {
 	return ok && r.AwaitsRelease()
 }
 
+// Unlocker is an optional interface of a Call. Unlocked runs each time that the goroutine of the call has unlocked
+// the line, with which it may have run Calls, before it sleeps. It may call Lines.
+type Unlocker interface{ Unlocked() }
+
 type Verdict int
 
 const (
@@ -206,6 +210,9 @@ func (ls *Lines[K, S]) Wait(
 			return 0, fmt.Errorf("%w: it did not come within %v", ErrDeadline, patience)
 		}
 		l.unlock()
+		if u, ok := call.(Unlocker); ok {
+			u.Unlocked()
+		}
 		_, event := seam.Receive(ls.seam, "wait: sleeps", min(pause, left), w.signal, ctx, ls.Done)
 		l.lock()
 		switch event {
