@@ -3,6 +3,7 @@ package limits_test
 import (
 	"context"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -59,6 +60,8 @@ func TestRecordHasEachCall(t *testing.T) {
 		assert.True(t, r.Reset("the key"))
 		require.NoError(t, r.Block("the key", time.Hour))
 		require.NoError(t, r.SetPolicy(policy.Must(policy.Funnel(6, 1, time.Second))))
+		require.Error(t, r.Block("the key", -1))
+		require.Error(t, r.SetPolicy(policy.Must(policy.AtMost(6, time.Second))))
 		assert.EqualValues(t, 6, e.Limit().Limit())
 		assert.Equal(t, time.Hour, e.Blocked("the key"))
 		require.NoError(t, r.Close())
@@ -81,7 +84,7 @@ func TestRecordHasEachCall(t *testing.T) {
 			rest  string
 		}{
 			{1, "take 200 3 0 " + key}, {1, "take 200 2 1 " + key}, {1, "take 429 4 0 " + key}, {2, "take 200 1 2 " + key}, {2, "end 200 1 1 0"}, {2, "release 200 0 2 0"},
-			{2, "refund 200 2 0 " + other}, {2, "charge 200 2 0 " + other}, {2, "reset 200 0 0 " + key}, {2, "block 200 3600000000000 0 " + key}, {2, "limit 0 0 0 0"},
+			{2, "refund 200 2 0 " + other}, {2, "charge 200 2 0 " + other}, {2, "reset 200 0 0 " + key}, {2, "block 200 3600000000000 0 " + key}, {2, `limit 0 0 0 "funnel 5, 1/s -> funnel 6, 1/s"`},
 		} {
 			fmt.Fprintf(&want, "ral %d %s\n", at(line.since*time.Second), line.rest)
 		}
@@ -97,6 +100,28 @@ func TestRecordShowsKeysIfAsked(t *testing.T) {
 	require.NoError(t, r.Close())
 	require.NoError(t, r.Close())
 	assert.Regexp(t, `\nral \d+ take 200 1 0 "a \\n\\"b\\""\n$`, string(must.Get(os.ReadFile(path))))
+}
+
+// Promise: A limits.Recorder writes a line without a key for a key that cannot be hashed, that does not equal itself, or that is longer than `ral replay` reads.
+func TestRecordLeavesOutKeysOfNoUse(t *testing.T) {
+	for _, c := range []limits.RecordConfig{{}, {ShowKeys: true}} {
+		e := must.Get(engine.New[any](engine.Config{Policy: policy.Must(policy.Funnel(5, 1, time.Second))}))
+		c.Path = filepath.Join(t.TempDir(), "record.log")
+		r := must.Get(limits.Record[any](e, c))
+		keys := []any{[]int{1}, math.NaN(), [1]any{func() {}}}
+		if c.ShowKeys {
+			keys = append(keys, strings.Repeat("k", 1<<10))
+		}
+		for _, key := range keys {
+			a, err := r.Admit(t.Context(), key, 1)
+			require.NoError(t, err)
+			assert.True(t, a.Allowed)
+			r.Reset(key)
+		}
+		require.NoError(t, r.Close())
+		require.NoError(t, e.Close())
+		assert.Regexp(t, fmt.Sprintf(`^ral \d+ start 0 0 0 start\n(ral \d+ take 200 1 0 \nral \d+ reset 200 0 0 \n){%d}$`, len(keys)), string(must.Get(os.ReadFile(c.Path))))
+	}
 }
 
 // Promise: The files of a limits.Recorder are bounded in number and size, and nothing is lost without being counted.
@@ -121,6 +146,41 @@ func TestRecordIsBounded(t *testing.T) {
 	assert.Less(t, lines+int(r.Stats().Lost), calls, "the oldest were removed")
 }
 
+func TestRecordGoesOnAfterAFault(t *testing.T) {
+	dir, away := filepath.Join(t.TempDir(), "dir"), filepath.Join(t.TempDir(), "away")
+	require.NoError(t, os.Mkdir(dir, 0o700))
+	path := filepath.Join(dir, "record.log")
+	r, _ := recorded(t, under(t, policy.Must(policy.Funnel(5, 1, time.Second))), limits.RecordConfig{Path: path, MaxBytes: 64 << 10, MaxFiles: 60})
+	calls := 0
+	write := func(least int, enough func() bool) {
+		for n := 0; n < least || !enough(); n++ {
+			_, err := r.Admit(context.Background(), "k", 1)
+			require.NoError(t, err)
+			calls++
+		}
+	}
+	exists := func(name string) func() bool {
+		return func() bool { _, err := os.Stat(name); return err == nil }
+	}
+	write(100, exists(path+".1"))
+	require.NoError(t, os.Rename(dir, away))
+	write(100, func() bool { return r.Stats().Err != nil })
+	write(4_000, func() bool { return true })
+	require.NoError(t, os.Rename(away, dir))
+	files := func() int { return len(must.Get(filepath.Glob(path + "*"))) }
+	before := files()
+	write(100, func() bool { return files() > before })
+	assert.ErrorContains(t, r.Close(), "ral: record: ")
+	lines := 0
+	for _, name := range must.Get(filepath.Glob(path + "*")) {
+		text := string(must.Get(os.ReadFile(name)))
+		assert.LessOrEqual(t, len(text), 64<<10)
+		lines += strings.Count(text, " take ")
+	}
+	assert.Greater(t, lines, 1_000)
+	assert.Equal(t, calls, lines+int(r.Stats().Lost))
+}
+
 func TestRecordTellsFaults(t *testing.T) {
 	e := under(t, policy.Must(policy.Funnel(5, 1, time.Second)))
 	for want, c := range map[string]limits.RecordConfig{
@@ -129,8 +189,9 @@ func TestRecordTellsFaults(t *testing.T) {
 		"MaxFiles is -1":         {Path: "x", MaxFiles: -1},
 		"no such file or direct": {Path: filepath.Join(t.TempDir(), "none", "x")},
 	} {
-		_, err := limits.Record(e, c)
+		r, err := limits.Record(e, c)
 		assert.ErrorContains(t, err, want)
+		assert.Nil(t, r)
 	}
 	_, err := limits.Record[string](nil, limits.RecordConfig{Path: "x"})
 	assert.ErrorContains(t, err, "l is nil")

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/maphash"
+	"strconv"
 	"time"
 
 	"github.com/ral-limiter/ral/internal/core/shape"
@@ -15,6 +16,8 @@ import (
 // the verb, the verdict, the units and the key, hashed unless RecordConfig.ShowKeys. The end of a grant is a line of its
 // own. Looks, and calls that return an error, are not written. Call Record to make one, and Close to end it. Its
 // methods are safe for concurrent use.
+//
+// A line has no key if the key does not equal itself or cannot be hashed, as limiters do not record such keys either.
 //
 // The instant is read before the call or, if the call waited for its turn, is that of the turn. So calls of a key that
 // overlap may stand in another order than they were decided in. No call waits for the disk: if that is too slow, lines
@@ -46,17 +49,31 @@ func Record[K comparable](l Limiter[K], config RecordConfig) (*Recorder[K], erro
 		epoch = e.Epoch()
 	}
 	file, err := openRecord(config, epoch)
+	if err != nil {
+		return nil, err
+	}
 	r := &Recorder[K]{limiter: l, seed: maphash.MakeSeed(), record: file}
 	r.manual, _ = l.(manual[K])
-	return r, err
+	return r, nil
 }
 
 func (r *Recorder[K]) add(verb string, since time.Duration, status int, units int64, number uint64, key K) {
-	if r.record.config.ShowKeys {
-		r.record.add(verb, since, status, units, number, 0, fmt.Sprint(key))
-	} else {
-		r.record.add(verb, since, status, units, number, maphash.Comparable(r.seed, key), "")
+	line := recordLine{since: since, verb: verb, status: status, units: units, number: number, hash: r.hash(key)}
+	if r.record.config.ShowKeys && line.hash != 0 {
+		if line.hash, line.key = 0, strconv.Quote(fmt.Sprint(key)); len(line.key) > recordKey {
+			line.key = ""
+		}
 	}
+	r.record.add(line)
+}
+
+// hash returns 0 for a key that does not equal itself or cannot be hashed.
+func (r *Recorder[K]) hash(key K) (hash uint64) {
+	defer func() { _ = recover() }() // comparing a slice inside of an interface panics, as hashing does
+	if key == key {                  //nolint:gocritic // false for NaN
+		hash = maphash.Comparable(r.seed, key)
+	}
+	return hash
 }
 
 // took writes the line of a call, unless it was a look.
@@ -140,24 +157,33 @@ func (r *Recorder[K]) Reset(key K) bool {
 	return r.manual.Reset(key)
 }
 
-// Block is engine.Engine.Block.
+// Block is engine.Engine.Block. A block that fails is not written.
 func (r *Recorder[K]) Block(key K, d time.Duration) error {
 	if r.manual == nil {
 		return errNotRecorded
 	}
-	r.add("block", r.record.now(), statusAdmitted, int64(max(d, 0)), 0, key)
-	return r.manual.Block(key, d)
+	since := r.record.now()
+	err := r.manual.Block(key, d)
+	if err == nil {
+		r.add("block", since, statusAdmitted, int64(d), 0, key)
+	}
+	return err
 }
 
-// SetPolicy is engine.Engine.SetPolicy. The line says that the limit changed, but not to what.
+// SetPolicy is engine.Engine.SetPolicy. The line has the limits before and after, unless the call fails.
 func (r *Recorder[K]) SetPolicy(p policy.Policy) error {
-	l, ok := r.limiter.(interface{ SetPolicy(p policy.Policy) error })
+	l, ok := r.limiter.(interface {
+		SetPolicy(p policy.Policy) error
+		Limit() policy.Policy
+	})
 	if !ok {
 		return errNotRecorded
 	}
+	since, before := r.record.now(), l.Limit()
 	err := l.SetPolicy(p)
 	if err == nil {
-		r.record.add("limit", r.record.now(), 0, 0, 0, 0, p.String())
+		change := strconv.Quote(before.String() + " -> " + p.String())
+		r.record.add(recordLine{since: since, verb: "limit", key: change})
 	}
 	return err
 }
