@@ -38,72 +38,105 @@ func replayedRecord(t *testing.T, path string, texts ...string) *replay.Result {
 	return d.Result
 }
 
-// Promise: A record of an engine from its beginning is replayed decision by decision, for each kind of limit and for several limits, if calls of a key do not overlap.
+// Promise: A record of an engine from its beginning is replayed decision by decision, for each kind of limit and for several limits, with resets, blocks, refunds and changes of the limit, if calls of a key do not overlap.
 func TestRecordIsReplayedDecisionByDecision(t *testing.T) {
-	for _, texts := range [][]string{
-		{"funnel 10, 2/s"}, {"queue 4, 2/s"}, {"bursty 2/s, 9"}, {"warming up 3/s over 4s, cold 3"}, {"window 7/3s"}, {"window 7/3s aligned"},
-		{"window 500/day in Europe/Berlin"}, {"sliding 7/3s"}, {"at most 7/3s"}, {"in flight 6, 20s at most"}, {"funnel 10, 2/s", "sliding 15/10s", "window 100/m aligned"},
-		{"in flight 5, 1m at most", "funnel 10, 2/s"},
+	for _, c := range []struct{ limits, changes []string }{
+		{[]string{"funnel 10, 2/s"}, []string{"funnel 4, 3/s", "funnel 15, 1/s"}}, {[]string{"queue 4, 2/s"}, []string{"queue 7, 3/s"}},
+		{[]string{"bursty 2/s, 9"}, []string{"bursty 3/s, 5"}}, {[]string{"warming up 3/s over 4s, cold 3"}, []string{"warming up 2/s over 3s, cold 2"}},
+		{[]string{"window 7/3s"}, []string{"window 5/3s", "window 9/5s"}}, {[]string{"window 7/3s aligned"}, []string{"window 5/3s aligned"}},
+		{[]string{"window 60/day in Europe/Berlin"}, []string{"window 40/day in Europe/Berlin"}}, {[]string{"sliding 7/3s"}, []string{"sliding 5/3s", "sliding 20/8s"}},
+		{[]string{"at most 7/3s"}, []string{"at most 5/3s", "at most 6/3s"}}, {[]string{"in flight 6, 20s at most"}, []string{"in flight 4, 20s at most", "in flight 7, 30s at most"}},
+		{[]string{"funnel 10, 2/s", "sliding 15/10s", "window 100/m aligned"}, nil}, {[]string{"in flight 5, 1m at most", "funnel 10, 2/s"}, nil},
 	} {
-		t.Run(strings.Join(texts, " and "), func(t *testing.T) {
+		t.Run(strings.Join(c.limits, " and "), func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "record.log")
-			requests, refused := int64(0), int64(0)
+			requests, refused, blocked, changed := int64(0), int64(0), int64(0), int64(0)
 			synctest.Test(t, func(t *testing.T) {
 				var policies []policy.Policy
-				for _, text := range texts {
+				for _, text := range c.limits {
 					policies = append(policies, policy.Must(policy.Parse(text)))
 				}
 				tiers := must.Get(engine.NewTiered[string](engine.Config{Policy: policies[0]}, policies[1:]...))
+				own := tiers.Engines()[0]
 				var limiter limits.Limiter[string] = tiers
-				if len(texts) == 1 {
-					limiter = tiers.Engines()[0]
+				if len(policies) == 1 {
+					limiter = own
 				}
 				time.Sleep(123_456_789)
 				r := must.Get(limits.Record(limiter, limits.RecordConfig{Path: path}))
 				defer func() { require.NoError(t, tiers.Close()) }()
 				defer func() { require.NoError(t, r.Close()) }()
 				random := rand.New(rand.NewPCG(21, 22))
+				count := func(a *limits.Answer, key string) {
+					requests++
+					if !a.Allowed {
+						refused++
+						if own.Blocked(key) > 0 {
+							blocked++
+						}
+					}
+				}
+				// meddle does by hand what operators do to a key or to the limit.
+				meddle := func(key string) {
+					switch random.IntN(12) {
+					case 0:
+						r.Reset(key)
+						a := must.Get(r.Admit(t.Context(), key, 2))
+						count(&a, key)
+					case 1:
+						require.NoError(t, r.Block(key, time.Duration(random.Int64N(int64(3*time.Second)))))
+					case 2:
+						require.NoError(t, r.Block(key, 0))
+					case 3:
+						r.Refund(key, random.Int64N(5)-2)
+					case 4:
+						if all := append(c.changes, c.limits[0]); len(all) > 1 && random.IntN(4) == 0 {
+							before := own.Limit().String()
+							require.NoError(t, r.SetPolicy(policy.Must(policy.Parse(all[random.IntN(len(all))]))))
+							if own.Limit().String() != before {
+								changed++
+							}
+						}
+					}
+				}
 				var inUse []limits.Grant
-				for range 2_500 {
+				for range 4_000 {
 					if random.IntN(3) > 0 {
 						time.Sleep(time.Duration(random.Int64N(int64(time.Second / 2))))
 					}
-					requests++
 					call := limits.Call[string]{Key: fmt.Sprint("key ", random.IntN(5)), N: 1 + random.Int64N(3)}
-					if len(texts) == 1 && !policies[0].Delays() && random.IntN(10) == 0 {
+					if len(policies) == 1 && !policies[0].Delays() && random.IntN(10) == 0 {
 						call.Patience = time.Second
 					}
 					if random.IntN(2) == 0 {
-						if a := must.Get(r.Admit(t.Context(), call.Key, call.N)); !a.Allowed {
-							refused++
-						}
+						a := must.Get(r.Admit(t.Context(), call.Key, call.N))
+						count(&a, call.Key)
 						continue
 					}
 					g := must.Get(r.Hold(t.Context(), call))
-					if !g.Allowed {
-						refused++
-					}
+					count(&g.Answer, call.Key)
+					meddle(call.Key)
 					switch inUse = append(inUse, g); {
-					case strings.HasPrefix(texts[0], "in flight"):
+					case strings.HasPrefix(c.limits[0], "in flight"):
 						if i := random.IntN(len(inUse)); random.IntN(3) > 0 {
 							require.NoError(t, inUse[i].Release(t.Context()))
 						}
 					case random.IntN(2) == 0:
 						require.NoError(t, g.Settle(t.Context(), random.Int64N(5)))
 					}
-					if random.IntN(100) == 0 && len(texts) == 1 {
-						r.Refund(call.Key, random.Int64N(5)-2)
-						r.Reset(fmt.Sprint("key ", random.IntN(5)))
-					}
+					meddle(fmt.Sprint("key ", random.IntN(5)))
 				}
 				require.Zero(t, r.Stats())
 			})
-			result := replayedRecord(t, path, texts...)
+			result := replayedRecord(t, path, c.limits...)
 			assert.Equal(t, requests, result.Requests)
 			assert.Equal(t, refused, result.WasRefused)
 			assert.Equal(t, refused, result.Scenarios[0].Refused)
 			assert.Equal(t, [2]replay.Change{}, [2]replay.Change{result.Newly, result.Lifted})
-			assert.Greater(t, refused, int64(60))
+			assert.Equal(t, []int64{blocked, changed}, []int64{result.Blocked, result.Followed})
+			assert.GreaterOrEqual(t, changed, int64(len(c.changes)*3))
+			assert.Greater(t, blocked, int64(20))
+			assert.Greater(t, refused-blocked, int64(60))
 			assert.Greater(t, requests-refused, int64(60))
 			assert.EqualValues(t, 5, result.Keys)
 		})
@@ -145,8 +178,8 @@ func TestOverlappingCallsDifferWithinTheirOverlap(t *testing.T) {
 	assert.LessOrEqual(t, result.Newly.Requests, overlaps.Load())
 }
 
-// Promise: A key that was blocked by hand, and a limit that changed, are told apart in the replay of a record.
-func TestBlocksOfARecordAreCounted(t *testing.T) {
+// Promise: In the replay of a record under other limits, blocks by hand hold, and changes of the recorded limit are told apart.
+func TestOtherLimitsDoNotFollowTheRecordedLimit(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "record.log")
 	synctest.Test(t, func(t *testing.T) {
 		e := must.Get(engine.New[string](engine.Config{Policy: policy.Must(policy.Parse("funnel 2, 1/h"))}))
@@ -156,13 +189,20 @@ func TestBlocksOfARecordAreCounted(t *testing.T) {
 		time.Sleep(time.Minute)
 		must.Get(r.Admit(t.Context(), "k", 1))
 		require.NoError(t, r.SetPolicy(policy.Must(policy.Parse("funnel 3, 1/h"))))
+		must.Get(r.Admit(t.Context(), "k", 2))
 		require.NoError(t, r.Close())
 		require.NoError(t, e.Close())
 	})
-	result := replayedRecord(t, path, "funnel 2, 1/h")
-	assert.Equal(t, []int64{1, 1, 1, 0}, []int64{result.Blocked, result.LimitChanges, result.Requests, result.Scenarios[0].Refused})
+	figures := func(r *replay.Result) []int64 {
+		return []int64{r.Requests, r.Scenarios[0].Refused, r.Blocked, r.LimitChanges, r.Followed}
+	}
+	assert.Equal(t, []int64{3, 1, 1, 1, 1}, figures(replayedRecord(t, path, "funnel 2, 1/h")))
+	other := replayedRecord(t, path, "at most 2/h")
+	assert.Equal(t, []int64{3, 2, 1, 1, 0}, figures(other))
+	assert.EqualValues(t, 1, other.Scenarios[0].Bound[0].Refused, "no limit refused the blocked key")
 	text, err := onLog(t, "", "suggest", path, "--rate", "1/h")
 	require.NoError(t, err)
-	assert.Contains(t, text, "1 request of blocked keys did not run.")
-	assert.Contains(t, text, "The limit changed while it was recorded (1 time).")
+	assert.Contains(t, text, "\nfunnel 3, 1/h ")
+	assert.Contains(t, text, "1 request of keys that were blocked by hand")
+	assert.Contains(t, text, "The recorded limit changed (1 time). The limits here are others")
 }

@@ -227,8 +227,9 @@ func resultNotes(r *replay.Result) []string {
 	note(r.Unknown, "%s of new keys passed without a limit, since all known keys owed something: see --max-keys.", many(int(r.Unknown), "request"))
 	note(r.Forgotten, "%s were forgotten while they owed nothing, %d of them once refused. They count again if they came back: see --max-keys.",
 		many(int(r.Forgotten), "key"), r.ForgottenRefused)
-	note(r.Blocked, "%s of blocked keys did not run.", many(int(r.Blocked), "request"))
-	note(r.LimitChanges, "The limit changed while it was recorded (%s). The limits here hold throughout.", many(int(r.LimitChanges), "time"))
+	note(r.Blocked, "%s of keys that were blocked by hand, which refuses them under any limit.", many(int(r.Blocked), "request"))
+	note(r.Followed, "The recorded limit changed, and the limit here with it (%s).", many(int(r.Followed), "time"))
+	note(r.LimitChanges-r.Followed, "The recorded limit changed (%s). The limits here are others, and hold throughout.", many(int(r.LimitChanges-r.Followed), "time"))
 	note(r.OtherPlans, "%s of other plans than the first 16 did not run.", many(int(r.OtherPlans), "request"))
 	note(r.TooFar, "%s had a time years after the others, and did not run.", many(int(r.TooFar), "request"))
 	return notes

@@ -27,8 +27,10 @@ type account struct {
 	requests, wasRefused, newly, lifted uint32
 	plan                                uint8
 
-	// Of a record: the units that all give-backs returned, and the end of a block in Unix nanoseconds.
-	returned, blockedUntil int64
+	// Of a record: the units that all give-backs returned, the resets, and the end of a block in Unix nanoseconds.
+	returned     int64
+	resets       int64
+	blockedUntil int64
 }
 
 // grow makes room for all keys that have a number.

@@ -2,25 +2,28 @@
 // production.
 //
 // Start reading at [Replay.Add]. scenarios.go decides which questions are asked, scenario.go asks
-// the limits, recorded.go applies give-backs, gauge.go measures the capacity that keys need, ledger.go keeps the keys, and result.go has the answers.
+// the limits, recorded.go applies give-backs and changes, gauge.go measures the capacity that keys need, ledger.go keeps the keys, and result.go has the answers.
 package replay
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/ral-limiter/ral/cmd/ral/internal/accesslog"
 	"github.com/ral-limiter/ral/cmd/ral/internal/traffic"
+	"github.com/ral-limiter/ral/internal/core/decide"
 	"github.com/ral-limiter/ral/policy"
 )
 
 const (
-	sample   = 1_000 // requests that decide whether stamps are whole seconds
-	maxYears = 8     // a log is shorter, since the time of some limits stands still after 9 years
+	sample = 1_000 // requests that decide whether stamps are whole seconds
+	// maxAge is 8 years. A log is shorter, since the time of some limits stands still after 9 years.
+	maxAge = 8 * 365 * int64(24*time.Hour)
 )
 
 // Replay is a replay under way. It is for one goroutine at a time. Call [New].
@@ -58,20 +61,16 @@ func New(c Config) (*Replay, error) {
 
 // Add adds the entry of the next line.
 func (r *Replay) Add(e *accesslog.Entry) {
-	switch e.Verb {
-	case accesslog.Start:
+	if e.Verb == accesslog.Start {
 		if r.pushed == 0 {
 			r.epoch = e.Arrival
 		}
-		return
-	case accesslog.ChangeLimit:
-		r.totals.LimitChanges++
 		return
 	}
 	if r.pushed == 0 {
 		r.now = e.Arrival
 	}
-	if e.Arrival-r.now > maxYears*365*int64(24*time.Hour) {
+	if e.Arrival-r.now > maxAge {
 		r.totals.TooFar++
 		return
 	}
@@ -107,7 +106,7 @@ func (r *Replay) drain(isEnd bool) {
 			return
 		}
 		if r.scenarios == nil {
-			r.begin(cmp.Or(r.epoch, request.Arrival))
+			r.begin(request.Arrival)
 		}
 		r.now = request.Arrival
 		r.run(&request)
@@ -115,10 +114,12 @@ func (r *Replay) drain(isEnd bool) {
 	}
 }
 
-func (r *Replay) begin(zero int64) {
-	r.zero = zero
-	r.chart.zero = zero
-	r.scenarios = scenariosFor(r.config, !r.hasBroken, time.Unix(0, zero))
+func (r *Replay) begin(first int64) {
+	r.zero, r.chart.zero = first, first
+	if age := first - r.epoch; age >= 0 && age <= maxAge {
+		r.zero = r.epoch
+	}
+	r.scenarios = scenariosFor(r.config, !r.hasBroken, time.Unix(0, r.zero))
 	for _, s := range r.scenarios {
 		s.first = r.stride
 		r.stride += len(s.limits)
@@ -143,7 +144,6 @@ func (r *Replay) run(q *traffic.Request) {
 	}
 	if q.Arrival < a.blockedUntil {
 		r.totals.Blocked++
-		return
 	}
 	allowed := true
 	for i, s := range r.scenarios {
@@ -177,9 +177,22 @@ func (r *Replay) run(q *traffic.Request) {
 
 // change applies a line of a record that takes nothing.
 func (r *Replay) change(q *traffic.Request) {
-	key, returned := q.Key, int64(0)
+	key, returned, a := q.Key, int64(0), &r.accounts[q.Key]
 	for _, s := range r.scenarios {
 		s.settle(&r.ledger, q.Arrival)
+	}
+	switch q.Verb {
+	case accesslog.ChangeLimit:
+		r.changeLimit(q)
+	case accesslog.Reset:
+		a.blockedUntil = 0
+		a.resets++
+	case accesslog.Block:
+		if a.blockedUntil = max(a.blockedUntil, q.Arrival+min(q.Cost, math.MaxInt64-q.Arrival)); q.Cost == 0 {
+			a.blockedUntil = 0
+		}
+	}
+	for _, s := range r.scenarios {
 		words := s.words(&r.ledger, q.Key)
 		switch q.Verb {
 		case accesslog.End, accesslog.Release:
@@ -187,28 +200,42 @@ func (r *Replay) change(q *traffic.Request) {
 				key, returned = owner, units
 			}
 		case accesslog.Reset:
-			clear(words)
+			clear(words) // account.resets keeps the grants of before from giving back
 		case accesslog.Refund, accesslog.Charge:
 			units := q.Cost
 			if returned = units; q.Verb == accesslog.Charge {
 				units, returned = -units, 0
 			}
 			for i, limit := range s.limits {
-				if p, ok := limit.(policy.Refunder); ok {
-					words[i] = p.Refund(words[i], r.instant(q.Arrival), units)
-				}
+				p, _ := limit.(policy.Refunder)
+				words[i] = decide.Refund(limit, p, words[i], r.instant(q.Arrival), units, &policy.Decision{})
 			}
-		case accesslog.Block:
-			r.accounts[q.Key].blockedUntil = q.Arrival + min(q.Cost, math.MaxInt64-q.Arrival)
 		}
 	}
 	r.accounts[key].returned += returned
 }
 
+// changeLimit changes the limits that the recorded limit was before. The line's key has the texts before and after.
+func (r *Replay) changeLimit(q *traffic.Request) {
+	r.totals.LimitChanges++
+	text, _ := strconv.Unquote(r.keys.Name(q.Key))
+	before, after, _ := strings.Cut(text, " -> ")
+	limit, err := policy.Parse(after)
+	if err != nil {
+		return
+	}
+	limit = decide.Anchor(limit, time.Unix(0, r.zero))
+	for i, s := range r.scenarios {
+		if s.follow(&r.ledger, before, limit, r.instant(q.Arrival)) && i == 0 {
+			r.totals.Followed++
+		}
+	}
+}
+
 // canGo forgets a key that owes nothing under any limit, so that no answer changes. Keys that were refused are
 // spared at first, for the list of keys.
 func (r *Replay) canGo(key uint32, thorough bool) bool {
-	if int(key) >= len(r.accounts) {
+	if int(key) >= len(r.accounts) || r.accounts[key].blockedUntil > r.now {
 		return false
 	}
 	counts, isRefused := r.countsOf(key), false
@@ -289,7 +316,7 @@ func (r *Replay) Result() *Result {
 	for plan := range r.plans.Size() {
 		t.Plans = append(t.Plans, r.plans.Name(uint32(plan)))
 	}
-	t.From, t.To = time.Unix(0, r.zero).UTC(), time.Unix(0, r.now).UTC()
+	t.From, t.To = time.Unix(0, r.chart.zero).UTC(), time.Unix(0, r.now).UTC()
 	t.AreWhole = !r.hasBroken
 	t.Late, t.Crowded = r.window.Late, r.window.Crowded
 	t.Unknown, t.Forgotten = r.keys.Unknown, r.keys.Forgotten

@@ -45,10 +45,11 @@ type Result struct {
 	ForgottenRefused int64 `json:"refused_keys_forgotten"`
 	// TooFar counts requests with a time years after the others, which were not replayed.
 	TooFar int64 `json:"too_far"`
-	// Blocked counts requests of keys that were blocked by hand in a record, which were not replayed, and LimitChanges
-	// the changes of its limit.
+	// Blocked counts requests of keys that were blocked by hand in a record, which all limits refuse. LimitChanges counts
+	// the changes of the recorded limit, and Followed those of a limit that is replayed, which changed, too.
 	Blocked      int64 `json:"blocked"`
 	LimitChanges int64 `json:"limit_changes"`
+	Followed     int64 `json:"limit_changes_followed"`
 	// OtherPlans counts requests of plans that came after 16 others, which were not replayed.
 	OtherPlans int64 `json:"other_plans"`
 }

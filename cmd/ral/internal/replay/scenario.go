@@ -5,6 +5,7 @@ import (
 
 	"github.com/ral-limiter/ral/cmd/ral/internal/accesslog"
 	"github.com/ral-limiter/ral/cmd/ral/internal/traffic"
+	"github.com/ral-limiter/ral/internal/core/decide"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -37,6 +38,8 @@ type scenario struct {
 	needs    Needs
 	totals   Scenario
 
+	changes int // of limits, by a record
+
 	second []traffic.Request // whose arrivals are of one second, to be spread
 	events traffic.Heap[event]
 	grants map[int64]grant
@@ -59,6 +62,10 @@ type event struct {
 // ask asks the limits about a request at an arrival, after the events until then.
 func (s *scenario) ask(l *ledger, e event, arrival int64) (allowed bool) {
 	s.settle(l, arrival)
+	blocked := time.Duration(l.accounts[e.key].blockedUntil - arrival)
+	if blocked > 0 && s.isGauge {
+		return false // it says nothing of the key's need
+	}
 	now, words := l.instant(arrival), s.words(l, e.key)
 	var next [maxLimits]uint64
 	var wait, retry time.Duration
@@ -81,7 +88,7 @@ func (s *scenario) ask(l *ledger, e event, arrival int64) (allowed bool) {
 	if s.isGauge {
 		*count = max(*count, uint32(min(need, Beyond)))
 	}
-	if binding < 0 {
+	if binding < 0 && blocked <= 0 {
 		if e.grant > 0 {
 			s.hold(l, e, arrival, words, next)
 		}
@@ -101,13 +108,16 @@ func (s *scenario) ask(l *ledger, e event, arrival int64) (allowed bool) {
 	}
 	t.Refused++
 	t.RefusedUnits += e.cost
-	t.Bound[binding].Refused++
+	if blocked <= 0 {
+		t.Bound[binding].Refused++
+	}
 	if s.isGauge {
 		*count = Beyond
 	} else {
 		*count++
 	}
 	if s.retries {
+		retry = max(retry, blocked)
 		if e.tries++; retry == policy.Never || e.tries > MaxTries {
 			t.GaveUp++
 		} else {
@@ -125,7 +135,8 @@ func (s *scenario) hold(l *ledger, e event, arrival int64, words []uint64, next 
 	}
 	l.keys.Pin(e.key)
 	both := append(append(make([]uint64, 0, 2*len(words)), words...), next[:len(words)]...)
-	s.grants[e.grant] = grant{e.key, e.cost, l.instant(arrival), l.accounts[e.key].returned, both[:len(words)], both[len(words):]}
+	a := &l.accounts[e.key]
+	s.grants[e.grant] = grant{e.key, e.cost, l.instant(arrival), a.returned, a.resets, s.changes, both[:len(words)], both[len(words):]}
 }
 
 // end ends a grant, and returns its key and how many units come back: those that were not used.
@@ -136,12 +147,45 @@ func (s *scenario) end(l *ledger, q *traffic.Request) (key uint32, returned int6
 	}
 	delete(s.grants, q.Grant)
 	l.keys.Unpin(g.key)
-	used := q.Cost
+	used, a := q.Cost, &l.accounts[g.key]
 	if q.Verb == accesslog.Release {
 		used = g.units
 	}
-	g.end(s.limits, s.words(l, g.key), l.instant(q.Arrival), used, l.accounts[g.key].returned-g.returned)
+	wasReset, hasChanged := g.resets != a.resets, g.changes != s.changes
+	g.end(s.limits, s.words(l, g.key), l.instant(q.Arrival), used, a.returned-g.returned, wasReset, hasChanged)
+	if wasReset || hasChanged {
+		return g.key, 0
+	}
 	return g.key, max(g.units-used, 0)
+}
+
+// follow replaces the limits of that text for good, and reports whether there is one and the two are of a family.
+func (s *scenario) follow(l *ledger, before string, limit policy.Policy, now policy.Instant) (followed bool) {
+	for i, old := range s.limits {
+		to, ok := decide.Related(old, limit)
+		if !ok || s.isGauge || old.String() != before || limit.String() == before {
+			continue
+		}
+		carry := func(word *uint64) {
+			if *word != 0 {
+				next, _ := to.Carry(old, *word, now)
+				*word = min(next, policy.MaxWord)
+			}
+		}
+		for j := s.first + i; j < len(l.words); j += l.stride {
+			carry(&l.words[j])
+		}
+		for _, g := range s.grants {
+			if !to.Reads(old) {
+				carry(&g.after[i])
+			}
+		}
+		s.limits[i], followed = limit, true
+	}
+	if followed {
+		s.changes++
+	}
+	return followed
 }
 
 // await keeps an event until it is due. Memory is bounded: an event beyond the bound is lost and counted.

@@ -3,6 +3,7 @@ package replay
 import (
 	"time"
 
+	"github.com/ral-limiter/ral/internal/core/decide"
 	"github.com/ral-limiter/ral/internal/core/shape"
 	"github.com/ral-limiter/ral/policy"
 )
@@ -34,10 +35,7 @@ func scenariosFor(c Config, areWhole bool, zero time.Time) (all []*scenario) {
 		s := &scenario{index: len(all), needs: Needs{}, grants: map[int64]grant{}, totals: Scenario{Name: name}}
 		for _, limit := range limits {
 			s.totals.Bound = append(s.totals.Bound, Bound{Limit: limit.String()})
-			if a, ok := limit.(policy.Anchored); ok {
-				limit = a.Anchor(zero)
-			}
-			s.limits = append(s.limits, limit)
+			s.limits = append(s.limits, decide.Anchor(limit, zero))
 		}
 		all = append(all, s)
 		return s
