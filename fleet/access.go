@@ -63,6 +63,7 @@ type decider interface {
 	TakeOne(ctx context.Context, ask store.TakeAsk) (store.Taken, error)
 	TakeEach(ctx context.Context, asks []store.TakeAsk, reply func(i int, t store.Taken, err error))
 	TakeAll(ctx context.Context, asks []store.Ask) ([]store.Taken, error)
+	TakeTenant(ctx context.Context, a store.TenantAsk) (store.TenantTaken, error)
 	Refund(ctx context.Context, l *store.Limit, key string, n int64) (store.Taken, error)
 	Keep(ctx context.Context, l *store.Limit, key string, t store.Taken, n, kept int64) (store.Taken, error)
 	Delete(ctx context.Context, l *store.Limit, key string) (bool, error)

@@ -243,6 +243,10 @@ type Config struct {
 
 	clock func() int64                // in place of Redis's, for tests: see store.Options
 	fake  func(store.Options) decider // in place of Redis, for tests; the origin's counts
+	// also returns more on which servers must agree, and onAgreed is called after each beat that finds that
+	// they do, with the text on which they agree. Both may be nil.
+	also     func() string
+	onAgreed func(text string)
 }
 
 const (

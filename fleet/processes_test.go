@@ -13,6 +13,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -33,6 +34,7 @@ type serverJob struct {
 	Outage          Fallback
 	Servers         int
 	InFlight        int64 // in place of the Funnel, if not 0: see serveInFlight
+	Tenants         bool  // the Funnel is of tenants: see serveTenants
 }
 
 const serverJobVariable = "RAL_FLEET_TEST_SERVER"
@@ -46,6 +48,7 @@ const taking, returning = "take", "return"
 type serverReply struct {
 	Source  limits.Source
 	Allowed bool
+	Calm    bool // the call is of a tenant that stays below its guarantee
 }
 
 func serve() error {
@@ -62,6 +65,9 @@ func serve() error {
 	}
 	c := at(j.Addr, p)
 	c.Name, c.Budget, c.Mode, c.Outage, c.Servers = j.Name, serverBudget, j.Mode, j.Outage, j.Servers
+	if j.Tenants {
+		return serveTenants(c)
+	}
 	l, err := New(c)
 	if err != nil {
 		return err
@@ -76,7 +82,42 @@ func serve() error {
 		if lines.Text() == returning {
 			_ = g.Cancel(context.Background()) // in an outage the units may stay taken
 		}
-		if err := replies.Encode(serverReply{g.Source(), g.Allowed}); err != nil {
+		if err := replies.Encode(serverReply{Source: g.Source(), Allowed: g.Allowed}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// serveTenants is serve for the tenants of a group. All are greedy except "calm", for which this server
+// calls once in calmPause.
+func serveTenants(c Config) error {
+	const calmPause = time.Second
+	total := c.Policy
+	c.Policy = nil
+	s, err := NewShares(SharesConfig{
+		Config: c, Total: total, Tenants: []string{"calm", "greedy"},
+		Guarantee: func(tenant string) policy.Policy { return policy.Must(policy.Funnel(8, 10, time.Second)) },
+	})
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	var calmAt time.Time
+	replies := json.NewEncoder(os.Stdout)
+	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
+		tenant := []string{"greedy", "stranger"}[rand.IntN(2)]
+		if time.Since(calmAt) > calmPause {
+			tenant, calmAt = "calm", time.Now()
+		}
+		r, err := s.Reserve(context.Background(), tenant, 1, 0)
+		if err != nil {
+			return err
+		}
+		if lines.Text() == returning {
+			_ = r.Cancel(context.Background())
+		}
+		if err := replies.Encode(serverReply{r.Source(), r.Allowed, tenant == "calm"}); err != nil {
 			return err
 		}
 	}
@@ -90,6 +131,7 @@ type process struct {
 	replies    *json.Decoder
 	answers    []answered  // of goroutine call, until it ends
 	here, away answerCount // by Redis or leases, and by the fallback
+	killed     atomic.Bool
 }
 
 type answerCount struct{ all, refused atomic.Int64 }
@@ -131,10 +173,12 @@ func (p *process) call(returns bool, begun time.Time, ended <-chan struct{}) err
 			ask = returning
 		}
 		a.sent = time.Since(begun) // wall: it was decided after this
-		if _, err := fmt.Fprintln(p.asks, ask); err != nil {
+		if _, err := fmt.Fprintln(p.asks, ask); err != nil && !p.killed.Load() {
 			return err
 		}
-		if err := p.replies.Decode(&a.serverReply); err != nil {
+		if err := p.replies.Decode(&a.serverReply); p.killed.Load() {
+			return nil
+		} else if err != nil {
 			return err
 		}
 		a.heard = time.Since(begun) // wall: it was decided before this
@@ -182,19 +226,22 @@ func TestProcessesKeepTheLimit(t *testing.T) {
 		mode    Mode
 		outage  Fallback
 		returns bool // some calls give their unit back
+		tenants bool
 	}{
-		{"exact, shares", Exact, FallbackShare, false},
-		{"exact, shares, giving back", Exact, FallbackShare, true},
-		{"exact, closed", Exact, FallbackClosed, false},
-		{"exact, open", Exact, FallbackOpen, false},
-		{"leased, shares", Leased, FallbackShare, false},
-		{"leased, shares, giving back", Leased, FallbackShare, true},
-		{"leased, closed", Leased, FallbackClosed, false},
+		{"exact, shares", Exact, FallbackShare, false, false},
+		{"exact, shares, giving back", Exact, FallbackShare, true, false},
+		{"exact, closed", Exact, FallbackClosed, false, false},
+		{"exact, open", Exact, FallbackOpen, false, false},
+		{"leased, shares", Leased, FallbackShare, false, false},
+		{"leased, shares, giving back", Leased, FallbackShare, true, false},
+		{"tenants, shares", Exact, FallbackShare, true, true},
+		{"tenants, closed", Exact, FallbackClosed, false, true},
+		{"leased, closed", Leased, FallbackClosed, false, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			redis := redistest.Start(t, redistest.Options{AOF: true})
-			j := serverJob{Addr: redis.Addr(), Name: name(), Capacity: 40, Count: 50, Mode: c.mode, Outage: c.outage, Servers: servers}
+			j := serverJob{Addr: redis.Addr(), Name: name(), Capacity: 40, Count: 50, Mode: c.mode, Outage: c.outage, Servers: servers, Tenants: c.tenants}
 			begun, ended := time.Now(), make(chan struct{})
 			var all [servers]*process
 			var calling sync.WaitGroup
@@ -265,12 +312,30 @@ func TestProcessesKeepTheLimit(t *testing.T) {
 				require.NoError(t, redis.Restart())
 				answer("Redis is back", here)
 			}
+			if c.tenants {
+				require.NoError(t, all[0].cmd.Process.Signal(syscall.SIGSTOP))
+				before := all[1].here.all.Load()
+				goOn("others go on", func() bool { return all[1].here.all.Load() > before+50 })
+				require.NoError(t, all[0].cmd.Process.Signal(syscall.SIGCONT))
+				answer("it goes on", here)
+				all[0].killed.Store(true)
+				require.NoError(t, all[0].cmd.Process.Kill())
+				before = all[1].here.all.Load()
+				goOn("others go on", func() bool { return all[1].here.all.Load() > before+50 })
+			}
 			close(ended)
 			calling.Wait()
 
+			calm, calmRefused := 0, 0
 			admitted, refused := map[limits.Source][]answered{}, map[limits.Source]int{}
 			for _, p := range all {
 				for _, a := range p.answers {
+					if a.Calm && a.Source == limits.SourceRedis {
+						calm++
+						if !a.Allowed {
+							calmRefused++
+						}
+					}
 					if !a.Allowed {
 						refused[a.Source]++
 					} else if !a.returned {
@@ -278,7 +343,14 @@ func TestProcessesKeepTheLimit(t *testing.T) {
 					}
 				}
 				require.NoError(t, p.asks.Close())
-				require.NoError(t, p.cmd.Wait())
+				if err := p.cmd.Wait(); !p.killed.Load() {
+					require.NoError(t, err)
+				}
+			}
+			if c.tenants {
+				t.Logf("%d guaranteed calls", calm)
+				assert.NotZero(t, calm)
+				assert.Zero(t, calmRefused, "below its guarantee")
 			}
 			// Redis and leases are one limit, and the shares are another.
 			byRedis := slices.Concat(admitted[limits.SourceRedis], admitted[limits.SourceLease])

@@ -95,7 +95,11 @@ func (c Config) text() string {
 	if c.Mode == Leased {
 		mode = "leased"
 	}
-	return strconv.FormatInt(c.Epoch.Unix(), 10) + " " + mode + " " + c.Policy.String()
+	text := strconv.FormatInt(c.Epoch.Unix(), 10) + " " + mode + " " + c.Policy.String()
+	if c.also != nil {
+		text += c.also()
+	}
+	return text
 }
 
 // shownLimit formats such a text for people, with its first appearance.
@@ -111,6 +115,9 @@ func (k *keeper) compare(c Config, roll store.Roll) {
 	if len(roll.Limits) == 1 && roll.Limits[0].Text == c.text() {
 		k.agreedAt = roll.Now
 		k.agreed(c.Policy.String())
+		if c.onAgreed != nil {
+			c.onAgreed(roll.Limits[0].Text)
+		}
 	}
 	err, wrong := differing(c, roll, k.agreedAt)
 	kind := LimitDeploying

@@ -77,6 +77,7 @@ var given = map[string]string{
 		var limiter *engine.Engine[string]; var fleetLimiter *fleet.Limiter; var middleware *httplimit.Middleware; var calls *rpclimit.Guard
 		var line *outgoing.Line[string]; var feed *single.Limiter; var meter metric.Meter`,
 	"docs/operating.md": `var p policy.Policy; var limiter *engine.Engine[string]; var admin *http.ServeMux`,
+	"docs/shares.md":    `var ctx context.Context`,
 	"docs/outgoing.md": `
 		var ctx context.Context; var line *outgoing.Line[string]; var key, target string; var delay time.Duration
 		var byAPIKey func(*http.Request) string; var estimate func(*http.Request) int64; var crawlDelay func(string) time.Duration`,

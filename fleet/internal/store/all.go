@@ -22,18 +22,29 @@ var kinds = map[shape.Kind]string{
 	shape.AlignedWindow: "a",
 }
 
-func (s *Store) allScript() *script {
+// byLetter has the algorithm of each letter.
+var byLetter = map[string]algorithm{
+	"p": algorithms[shape.Funnel], "w": algorithms[shape.FixedWindow], "s": algorithms[shape.SlidingWindow],
+	"a": algorithms[shape.AlignedWindow], notingKind: paceNoting,
+}
+
+// takeFunctions defines a function for the take of each letter, and the format of its figures.
+func takeFunctions(letters ...string) string {
 	var head strings.Builder
 	head.WriteString("local take, format = {}, {}\n")
-	add := func(letter string, a algorithm, more string) {
+	for _, letter := range letters {
+		a, more := byLetter[letter], ""
+		if letter == notingKind {
+			more = ", sh, sl, ah, al"
+		}
 		fmt.Fprintf(&head, "format.%s = '<%s'\nfunction take.%s(us, h, l, %s)\nlocal ms, sh, sl\n%s\nreturn ms, h, l%s\nend\n",
 			letter, strings.Repeat("d", a.count), letter, a.params, a.body, more)
 	}
-	for _, kind := range []shape.Kind{shape.Funnel, shape.FixedWindow, shape.SlidingWindow, shape.AlignedWindow} {
-		add(kinds[kind], algorithms[kind], "")
-	}
-	add(notingKind, paceNoting, ", sh, sl, ah, al")
-	return s.newScript(timeLua, noteLua, head.String(), strings.NewReplacer(
+	return head.String()
+}
+
+func (s *Store) allScript() *script {
+	return s.newScript(timeLua, noteLua, takeFunctions("p", "w", "s", "a", notingKind), strings.NewReplacer(
 		"LOGREPLY", logReply, "LOG", logLua, "BLOCK", blockLua, "PUNISH", punishLua, "RECORD", recordLua, "WRITE", writeLua,
 		"READ", strings.Replace(readLua, "local h, l =", "h, l =", 1),
 	).Replace(fill(lua("all"))))

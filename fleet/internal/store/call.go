@@ -58,7 +58,7 @@ type Store struct {
 	blocks  string      // of the names of blocks
 	apart   atomic.Bool // Redis refused a script on several keys
 	scripts struct {
-		read, look, soon, all, relog, lock, heartbeat, beat, confirm, leave *script
+		read, look, soon, all, relog, lock, heartbeat, beat, confirm, leave, tenant *script
 	}
 }
 

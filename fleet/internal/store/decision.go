@@ -17,6 +17,8 @@ type Taken struct {
 	At policy.Instant
 	// Emptied reports that no unit in flight may enter yet, because Redis had lost its data.
 	Emptied bool
+	// Exact reports, of Keep, whether the word is as if the call had taken only the kept units.
+	Exact bool
 	// Block is the effect of the key's block. RetryAfter and ResetAfter are not before its end.
 	Block Block
 }

@@ -55,7 +55,7 @@ func (l *Limit) understandChange(res rueidis.RedisResult, name string, back int6
 		return Taken{}, err
 	}
 	t := l.standing(did, f.now)
-	t.Before = f.word
+	t.Before, t.Exact = f.word, again == 1 || undo.After != 0 && undo.After == f.word
 	return t, nil
 }
 

@@ -28,6 +28,7 @@ func New(client rueidis.Client, o Options) *Store {
 	s.scripts.soon = s.newScript("local key = KEYS[1]\n", timeLua,
 		"if us > ARGV[4] + 0 then return -1 end\n", lua("swap"))
 	s.scripts.all = s.allScript()
+	s.scripts.tenant = s.tenantScript()
 	s.scripts.relog = s.relogScript()
 	s.scripts.beat = s.newScript(timeLua, fill(lua("inflightbeat")))
 	s.scripts.confirm = s.newScript(timeLua, fill(lua("inflightconfirm")))

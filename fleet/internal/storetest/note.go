@@ -102,8 +102,8 @@ func (v *value) again(l *store.Limit, undo store.Taken, n, kept int64) (ok bool)
 	for index >= 0 && (v.notes.all[index].empty != emptyAt(s, undo.At) || v.notes.all[index].ticks != ticksOf(s, n) || !v.notes.all[index].open) {
 		index--
 	}
-	if index < 0 {
-		return false
+	if index < 0 { // perhaps the bucket had drained before the first change
+		return len(v.notes.all) > 0 && v.notes.all[0].before <= v.notes.all[0].empty && v.notes.all[0].empty > emptyAt(s, undo.At)
 	}
 	word := v.notes.all[index].before
 	v.notes.all[index].open, v.notes.all[index].ticks = false, ticksOf(s, kept)

@@ -278,18 +278,24 @@ func (s *Store) Keep(ctx context.Context, l *store.Limit, key string, undo store
 	if n <= kept || undo.After == 0 {
 		return s.Peek(ctx, l, key)
 	}
-	return s.change(ctx, l, key, func(v *value, now policy.Instant) {
+	exact := false
+	t, err := s.change(ctx, l, key, func(v *value, now policy.Instant) {
 		if v.log != nil {
 			v.log.remove(undo.After+uint64(kept), undo.After+uint64(n)-1)
 			return
 		}
-		if before := v.word; !v.again(l, undo, n, kept) {
+		before := v.word
+		exact = v.again(l, undo, n, kept)
+		if !exact {
 			v.word = wordKept(l.Policy(), v.word, now, undo, n, kept)
-			if before != undo.After && v.word != before {
+			exact = before == undo.After
+			if !exact && v.word != before {
 				v.noteReturn(l, before, now, 1)
 			}
 		}
 	})
+	t.Exact = exact
+	return t, err
 }
 
 // Cancel implements store.Store.

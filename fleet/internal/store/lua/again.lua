@@ -1,5 +1,6 @@
 -- Makes the changes in the log again without the take gh, gl of nh, nl ticks, or with kh, kl ticks
--- in its place. There is no log if it is not valid.
+-- in its place. There is no log if it is not valid. If the bucket had drained between the take and the first
+-- change in the log, the take plays no part any more, and the word stays.
 log = redis.pcall('GET', KEYS[2])
 if type(log) ~= 'string' or string.sub(log, -16) ~= struct.pack('<dd', h, l) then log = nil end
 local at, taken = log and #log - 55 or 0, struct.pack('<ddddd', gh, gl, nh, nl, 1)
@@ -22,4 +23,7 @@ if again then
   log = table.concat(parts)
   ms = math.ceil((h * 125 + math.ceil(l / 8e6)) / 2)
   gone = ms * 1000 <= us
+elseif log and #log > 16 and gh >= 0 then
+  local bh, bl, sh, sl = struct.unpack('<dddd', log)
+  again = (sh - bh) * 1e9 + (sl - bl) >= 0 and (sh - gh) * 1e9 + (sl - gl) > 0
 end

@@ -1,0 +1,561 @@
+package fleet
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/fleet/internal/share"
+	"github.com/ral-limiter/ral/fleet/internal/store"
+	"github.com/ral-limiter/ral/internal/core/shape"
+	"github.com/ral-limiter/ral/limits"
+	"github.com/ral-limiter/ral/policy"
+)
+
+// Shares are an engine.Shares over all servers with the same Config.Name: a group of tenants with one limit,
+// which each tenant's guarantee is a part of. NewShares makes them; the zero value is of no use. Their methods
+// may be called by any number of goroutines.
+//
+// One script in Redis reads and writes the words of the tenant and of the group, at one instant. So the
+// group never holds more than Total's capacity C, and C + G*p if Reserve is called with patience p, where
+// G is the rate of Reserved. The argument is in the comment of engine.Shares. It needs the same guarantees on all
+// servers; Health returns ErrLimits if they differ for long.
+//
+// # Without Redis
+//
+// Config.Outage says how calls are answered. Under FallbackShare each server divides every limit by the
+// number of servers: the guarantees, the ceilings, and that of loans. So all servers together lend and
+// guarantee at most C units, each guarantee and the loans counting as a unit on each server at least, in addition
+// to units that Redis admitted for other servers since this server last asked. Two promises are weaker. A tenant's guarantee
+// is divided, so it may be refused to a tenant that calls one server alone. A tenant that this server has
+// not asked Redis about while its guarantee drains begins with its part used up, except for one call: see
+// Config.FullShares. Once Redis is back, it is charged with the units. The group may hold C more until they have drained.
+// Loans wait for that, and guarantees do not. Under FallbackOpen the group has no bound, and under FallbackClosed it
+// admits nothing.
+type Shares struct {
+	limiter *Limiter // of the group, under the limit of loans
+	config  SharesConfig
+	charge  *store.Limit
+	// ledger keeps the reserve, and takes no calls.
+	ledger *engine.Shares[string]
+
+	changing sync.Mutex
+	tenants  atomic.Pointer[map[string]guarantee]
+
+	guaranteed, borrowed, refused, used atomic.Uint64
+}
+
+// guarantee is a tenant's. before has the guarantees that other servers may still keep.
+type guarantee struct {
+	limit  policy.Policy
+	before []policy.Policy
+	terms  *terms // of a limit that admits only calls that all of them admit
+}
+
+// SharesConfig configures Shares. Total and Config.Name are required, and so is a Redis. All servers must
+// have the same.
+type SharesConfig struct {
+	// Config has the settings of the group: Client, Redis, RequireRedis, Via, Name, Tag, Budget, Outage,
+	// Servers, FullShares, MaxKeys, Epoch and OnEvent. Others must be zero. Mode must be Exact. In a cluster
+	// a Tag is required: the group and its tenants are on one node.
+	Config Config
+
+	// Total and Reserved are as in engine.SharesConfig.
+	Total, Reserved policy.Policy
+
+	// Tenants have guarantees. All other tenants only borrow.
+	Tenants []string
+
+	// Guarantee returns the guarantee of one of Tenants, a policy.Funnel, or nil for none. NewShares calls it. At most
+	// 1,024 guarantees and ceilings of different text are accepted.
+	Guarantee func(tenant string) policy.Policy
+
+	// Ceiling is as in engine.SharesConfig: a tenant borrows nothing if the result is no funnel.
+	Ceiling func(tenant string) policy.Policy
+}
+
+// NewShares checks the configuration, and starts as New does. The error is a *policy.FieldError, or as of New.
+func NewShares(config SharesConfig) (*Shares, error) {
+	bad := func(field string, value any, want string) error {
+		return &policy.FieldError{Of: "fleet.SharesConfig", Field: field, Value: value, Want: want}
+	}
+	if config.Config.Mode != Exact {
+		return nil, bad("Config.Mode", int(config.Config.Mode), "Exact: a lease is units taken ahead, which are not there for the tenant that they are guaranteed to")
+	}
+	if field := unshared(config.Config); field != "" {
+		return nil, bad("Config."+field, "set", "it unset: shares have no such setting, and Total is their policy")
+	}
+	tenants := map[string]guarantee{}
+	c := engine.SharesConfig[string]{
+		// What a smaller guarantee leaves must not be given out while other servers may still keep the larger.
+		Config: engine.Config{Name: config.Config.Name, Idle: 1 << 60, MaxKeys: config.Config.MaxKeys},
+		Total:  config.Total, Reserved: config.Reserved, Tenants: config.Tenants,
+	}
+	if config.Guarantee != nil {
+		c.Guarantee = func(tenant string) policy.Policy {
+			p := config.Guarantee(tenant)
+			if !shape.IsNil(p) {
+				tenants[tenant] = guarantee{limit: p}
+			}
+			return p
+		}
+	}
+	ledger, err := engine.NewShares(c)
+	if err != nil {
+		if fault := (*policy.FieldError)(nil); errors.As(err, &fault) {
+			fault.Of = "fleet.SharesConfig"
+		}
+		return nil, err
+	}
+	s := &Shares{config: config, ledger: ledger}
+	s.tenants.Store(&tenants)
+	total := config.Total.(shape.Shaped).Shape()
+	if config.Config.Policy, err = policy.Funnel(total.Capacity-ledger.Stats().Reserved, total.Count, total.Per); err != nil {
+		return nil, err
+	}
+	config.Config.also, config.Config.onAgreed = s.text, s.agreed
+	if s.limiter, err = New(config.Config); err != nil {
+		return nil, err
+	}
+	if err := s.prepare(total); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	if r := s.limiter.remote.Load(); config.Config.Tag == "" && r != nil && r.clustered() {
+		return nil, errors.Join(bad("Config.Tag", `""`, "a tag, as Redis is a cluster: one node has the whole group"), s.Close())
+	}
+	return s, nil
+}
+
+// prepare makes the limits of the group and the tenants.
+func (s *Shares) prepare(total shape.Shape) error {
+	const depth = uint64(1) << 62 // of a word, as in engine.Shares
+	whole, err := policy.Funnel(int64(depth/total.Interval), total.Count, total.Per)
+	if err != nil {
+		return err
+	}
+	if s.charge, err = s.limiter.maker.Limit(whole); err != nil {
+		return err
+	}
+	if err := lasting(s.limiter.config, s.charge.Lasts()); err != nil {
+		return err
+	}
+	s.changing.Lock()
+	defer s.changing.Unlock()
+	for tenant, g := range *s.tenants.Load() {
+		if err := s.put(tenant, g); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// unshared returns the first field that is set and has no meaning for Shares.
+func unshared(config Config) string {
+	shared := []string{"Client", "Redis", "RequireRedis", "Via", "Name", "Tag", "Budget", "Outage", "Servers", "FullShares", "MaxKeys", "Epoch", "OnEvent"}
+	v := reflect.ValueOf(config)
+	for i := range v.NumField() {
+		if f := v.Type().Field(i); f.IsExported() && !v.Field(i).IsZero() && !slices.Contains(shared, f.Name) {
+			return f.Name
+		}
+	}
+	return ""
+}
+
+func isFunnel(p policy.Policy) bool {
+	shaped, ok := p.(shape.Shaped)
+	return ok && !shape.IsNil(p) && shaped.Shape().Kind == shape.Funnel
+}
+
+// put puts a tenant's guarantee in force. The caller locks changing.
+func (s *Shares) put(tenant string, g guarantee) error {
+	kept, err := strictest(g.limit, g.before)
+	if err != nil {
+		return err
+	}
+	if g.terms, err = s.limiter.under(kept, ownKey(tenant)); err != nil {
+		return err
+	}
+	all := maps.Clone(*s.tenants.Load())
+	all[tenant] = g
+	s.tenants.Store(&all)
+	return nil
+}
+
+// text returns a text that tells the guarantees, for servers to compare.
+func (s *Shares) text() string {
+	all := *s.tenants.Load()
+	sum := fnv.New64a()
+	for _, tenant := range slices.Sorted(maps.Keys(all)) {
+		fmt.Fprintf(sum, "%q %v\n", tenant, all[tenant].limit)
+	}
+	return fmt.Sprintf(", reserved %d, guarantees %016x", s.ledger.Stats().Reserved, sum.Sum64())
+}
+
+// SetGuarantee replaces a tenant's guarantee on this server. Every server must call it. What a larger
+// guarantee needs comes out of what is left of the reserve. What a smaller one leaves returns to the reserve when the
+// server starts again. Until all servers have changed, this server admits only guaranteed calls that both
+// guarantees allow, as after Limiter.SetPolicy. Units that were used stay used for the same time. So after
+// a change to a lower rate the group may hold more once, by at most the old capacity.
+//
+// The error is a *policy.FieldError if the guarantee is no funnel, too little is left for it, or 1,024 limits of
+// different text are in use; otherwise engine.ErrClosed. Nothing has changed then.
+func (s *Shares) SetGuarantee(tenant string, p policy.Policy) error {
+	bad := func(want string) error {
+		return &policy.FieldError{Of: "SetGuarantee", Field: "limit", Value: p, Want: want}
+	}
+	if !isFunnel(p) {
+		return bad("a policy.Funnel; a server that starts again may leave the tenant without one")
+	}
+	s.changing.Lock()
+	defer s.changing.Unlock()
+	g := guarantee{limit: p}
+	if old, had := (*s.tenants.Load())[tenant]; had {
+		g.before = slices.Concat(old.before, []policy.Policy{old.limit})
+	}
+	if _, err := s.limiter.under(p, ownKey(tenant)); err != nil {
+		return bad(err.Error())
+	}
+	if s.limiter.closed.Load() {
+		return engine.ErrClosed
+	}
+	if err := s.ledger.SetGuarantee(tenant, p); err != nil {
+		return err
+	}
+	return s.put(tenant, g)
+}
+
+// agreed is called when all counted servers have limits of that text.
+func (s *Shares) agreed(text string) {
+	s.changing.Lock()
+	defer s.changing.Unlock()
+	if !strings.HasSuffix(text, s.text()) {
+		return // a guarantee has changed meanwhile
+	}
+	for tenant, g := range *s.tenants.Load() {
+		if len(g.before) > 0 {
+			g.before = nil
+			_ = s.put(tenant, g) // its limit was made before
+		}
+	}
+}
+
+// The keys of a group.
+const groupKey = "group"
+
+func ownKey(tenant string) string     { return "own:" + tenant }
+func ceilingKey(tenant string) string { return "ceiling:" + tenant }
+
+// ShareAnswer is the answer to a call of Shares. Its figures are as in engine.ShareDecision, and of this server's parts
+// without Redis.
+type ShareAnswer struct {
+	limits.Answer
+	// Borrowed reports whether the units are lent.
+	Borrowed bool
+}
+
+// Choke reports whether the tenant may act now, and takes a unit if so. It is false on an error.
+func (s *Shares) Choke(ctx context.Context, tenant string) bool {
+	a, err := s.Take(ctx, tenant, 1)
+	return err == nil && a.Allowed
+}
+
+// Take takes n units of the tenant's guarantee, or else borrows n units. Units below 0, and units above both the
+// guarantee's capacity and what the group lends, are refused with policy.Never. n == 0 looks. It waits
+// as Limiter.Take does, and has the same errors; ErrCrossSlot means that Config.Tag is empty in a cluster.
+func (s *Shares) Take(ctx context.Context, tenant string, n int64) (ShareAnswer, error) {
+	_, a, err := s.ask(ctx, tenant, store.TenantAsk{N: n})
+	s.count(n, &a, err)
+	return a, err
+}
+
+// Peek returns the answer of Take(tenant, n) now. It takes nothing and is not counted.
+func (s *Shares) Peek(ctx context.Context, tenant string, n int64) (ShareAnswer, error) {
+	_, a, err := s.ask(ctx, tenant, store.TenantAsk{N: n, Looks: true})
+	return a, err
+}
+
+// Reserve is Take for units that may be given back. With patience, and if it cannot borrow now, it takes
+// the guarantee's units for a turn within patience, of at most 4 years: use them after Answer.Wait. Nothing is borrowed
+// ahead, and without Redis nothing is taken ahead.
+func (s *Shares) Reserve(ctx context.Context, tenant string, n int64, patience time.Duration) (ShareReservation, error) {
+	const maxPatience = time.Duration(1) << 57
+	q := store.TenantAsk{N: n, Patience: min(max(patience, 0), maxPatience), Returns: true}
+	t, a, err := s.ask(ctx, tenant, q)
+	s.count(n, &a, err)
+	return ShareReservation{ShareAnswer: a, shares: s, taken: t, n: n}, err
+}
+
+// ShareReservation has the units that Reserve took. If it is Allowed, act after Wait, and call Keep if
+// less was needed, or Cancel; the first call ends it. Its methods are for one goroutine at a time. The
+// zero ShareReservation is a refusal.
+type ShareReservation struct {
+	ShareAnswer
+	shares *Shares
+	taken  *tenantTaken // nil without Redis
+	n      int64
+}
+
+// Cancel gives all units back, on the terms of Keep.
+func (r *ShareReservation) Cancel(ctx context.Context) error { return r.Keep(ctx, 0) }
+
+// Keep ends the reservation with n of its units used, and gives the others back: to the group, and then to
+// the tenant's guarantee or its ceiling, on the terms of Reservation.Keep, where the calls since are those of
+// all tenants. The guarantee gets at most as many units as the group. On an error, such as ErrOutage, the
+// units still count where Redis was not asked. Units that were taken without Redis stay used.
+func (r *ShareReservation) Keep(ctx context.Context, n int64) error {
+	t := r.taken
+	r.taken = nil
+	if n = max(n, 0); t == nil || !r.Allowed || n >= r.n {
+		return nil
+	}
+	s := r.shares
+	group, err := s.giveBack(ctx, store.TenantKey{Limit: s.charge, Key: groupKey}, t.Group, r.n, n)
+	if err != nil {
+		return err
+	}
+	if t.Way == store.Lent {
+		if t.ceiling.Limit != nil {
+			_, err = s.giveBack(ctx, t.ceiling, t.Ceiling, r.n, n)
+		}
+		return err
+	}
+	if _, d := s.charge.Policy().Take(group.After, group.At, 0, 0); !group.Exact && d.ResetAfter > 0 {
+		// The guarantee could give out at once what the group still has.
+		interval := s.charge.Policy().(shape.Shaped).Shape().Interval
+		n = max(n, r.n-int64((group.Before-group.After)/interval))
+	}
+	if n < r.n {
+		_, err = s.giveBack(ctx, t.own, t.Own, r.n, n)
+	}
+	return err
+}
+
+func (s *Shares) giveBack(ctx context.Context, k store.TenantKey, t store.Taken, n, kept int64) (store.Taken, error) {
+	l := s.limiter
+	got, err := askWithin(ctx, &l.access, l.guardOf(l.own.Load(), groupKey), l.budget, func(ctx context.Context, d decider) (store.Taken, error) {
+		return d.Keep(ctx, k.Limit, k.Key, t, n, kept)
+	})
+	err, _ = forCaller(err)
+	return got, err
+}
+
+// tenantTaken is Redis's answer, with the keys that it is about.
+type tenantTaken struct {
+	store.TenantTaken
+	own, ceiling store.TenantKey
+}
+
+// ask has Redis answer a call, or otherwise the fallback, and returns Redis's answer if there is one.
+func (s *Shares) ask(ctx context.Context, tenant string, q store.TenantAsk) (*tenantTaken, ShareAnswer, error) {
+	l := s.limiter
+	group := l.own.Load()
+	own := (*s.tenants.Load())[tenant].terms
+	ceiling, barred := s.ceilingOf(tenant)
+	q.Charge, q.Barred, q.Group = s.charge, barred, store.TenantKey{Limit: group.limit, Key: groupKey}
+	if own != nil {
+		q.Own = store.TenantKey{Limit: own.limit, Key: ownKey(tenant)}
+	}
+	if ceiling != nil {
+		q.Ceiling = store.TenantKey{Limit: ceiling.limit, Key: ceilingKey(tenant)}
+	}
+	var passed atomic.Bool // the fallback answers
+	t, err := askWithin(ctx, &l.access, l.guardOf(group, groupKey), l.budget, func(ctx context.Context, d decider) (store.TenantTaken, error) {
+		t, err := d.TakeTenant(ctx, q)
+		if err == nil {
+			s.learn(&q, &t, []*terms{group, own, ceiling}, passed.Load())
+		}
+		return t, err
+	})
+	why, passes := err.(noAnswer) //nolint:errorlint // askWithin does not wrap it
+	switch {
+	case passes:
+		passed.Store(true)
+		a := s.without(&q, why, group, own, ceiling)
+		if l.closed.Load() {
+			return nil, ShareAnswer{}, engine.ErrClosed
+		}
+		return nil, a, nil
+	case err != nil:
+		return nil, ShareAnswer{}, err
+	}
+	a := ShareAnswer{Answer: limits.Answer{Provenance: byRedis}}
+	a.compose(&q, t.Own.Decision, t.Group.Decision, t.Ceiling.Decision, group.maxTake)
+	a.Borrowed = t.Way == store.Lent
+	a.Allowed = t.Way != store.Refused || q.N == 0
+	return &tenantTaken{t, q.Own, q.Ceiling}, a, nil
+}
+
+// ceilingOf returns a tenant's ceiling, or nil, and reports whether the tenant must not borrow.
+func (s *Shares) ceilingOf(tenant string) (t *terms, barred bool) {
+	if s.config.Ceiling == nil {
+		return nil, false
+	}
+	p := s.config.Ceiling(tenant)
+	if shape.IsNil(p) {
+		return nil, false
+	}
+	if !isFunnel(p) {
+		return nil, true
+	}
+	t, err := s.limiter.under(p, ceilingKey(tenant))
+	return t, err != nil
+}
+
+// learn has the shares begin from Redis's answer. If the fallback has answered the call, they need not be
+// charged for units that Redis has counted.
+func (s *Shares) learn(q *store.TenantAsk, t *store.TenantTaken, all []*terms, late bool) {
+	keys, taken := []string{groupKey, q.Own.Key, q.Ceiling.Key}, []store.Taken{t.Group, t.Own, t.Ceiling}
+	for i, one := range all {
+		if one == nil || one.local == nil {
+			continue
+		}
+		one.remember(keys[i], taken[i], late)
+		if late && taken[i].After != taken[i].Before {
+			s.limiter.tally.charged.Add(uint64(one.local.Credit(keys[i], q.N)))
+		}
+	}
+	_, d := s.charge.Policy().Take(t.Group.After, t.Group.At, 0, 0)
+	s.used.Store(uint64(d.Limit - d.Remaining))
+}
+
+// compose sets the decision from those of the tenant's guarantee, of the loan and of the ceiling, of which
+// the unwanted are zero. lends is the largest loan.
+func (a *ShareAnswer) compose(q *store.TenantAsk, own, loan, ceiling policy.Decision, lends int64) {
+	if q.Own.Limit == nil {
+		own = policy.Decision{Limit: lends, RetryAfter: policy.Never}
+		if q.N == 0 {
+			own.RetryAfter = 0
+		}
+	}
+	a.Decision = own
+	switch loan.RetryAfter = max(loan.RetryAfter, ceiling.RetryAfter); {
+	case q.Barred:
+	case loan.Allowed && (q.Ceiling.Limit == nil || ceiling.Allowed):
+		a.RetryAfter = 0
+	default:
+		a.RetryAfter = min(a.RetryAfter, loan.RetryAfter)
+	}
+}
+
+// without answers a call without Redis.
+func (s *Shares) without(q *store.TenantAsk, why noAnswer, group, own, ceiling *terms) (a ShareAnswer) {
+	f := fallback{s.limiter}
+	if group.local == nil {
+		widest := group
+		if own != nil && own.maxTake > group.maxTake {
+			widest = own
+		}
+		a.Answer = f.without(&ask{terms: widest, why: why}, q.N).answer
+		return a
+	}
+	if own != nil && q.N != 0 && !q.Looks {
+		r := own.local.Take(q.Own.Key, q.N, 0)
+		if a.Answer = f.shared(&ask{terms: own, why: why}, r.Decision, q.N).answer; r.Allowed {
+			group.local.Refund(groupKey, -q.N) // it is charged in any case
+			return a
+		}
+	}
+	var decided [3]policy.Decision
+	for i, one := range []*terms{group, own, ceiling} {
+		if one != nil {
+			decided[i] = f.shared(&ask{terms: one, why: why}, one.local.Peek([]string{groupKey, q.Own.Key, q.Ceiling.Key}[i], q.N), q.N).answer.Decision
+		}
+	}
+	a.compose(q, decided[1], decided[0], decided[2], group.maxTake)
+	a.Provenance = f.shared(&ask{terms: group, why: why}, a.Decision, 0).answer.Provenance
+	guaranteed := own != nil && decided[1].Allowed
+	lent := !q.Barred && decided[0].Allowed && (ceiling == nil || decided[2].Allowed)
+	if q.N != 0 && !q.Looks {
+		guaranteed = false // it was refused before
+		claims := []share.Claim{{Local: group.local, Key: groupKey, N: q.N}}
+		if ceiling != nil {
+			claims = append(claims, share.Claim{Local: ceiling.local, Key: q.Ceiling.Key, N: q.N})
+		}
+		if lent {
+			_, lent = share.TakeAll(claims...) // another call may have been faster
+		}
+	}
+	a.Allowed, a.Borrowed = guaranteed || lent || q.N == 0, lent && !guaranteed && q.N > 0
+	return a
+}
+
+// count counts the answer to a call.
+func (s *Shares) count(n int64, a *ShareAnswer, err error) {
+	if n == 0 || err != nil {
+		return
+	}
+	s.limiter.tally.count(n, &a.Answer)
+	switch {
+	case !a.Allowed:
+		s.refused.Add(1)
+	case a.Borrowed:
+		s.borrowed.Add(1)
+	default:
+		s.guaranteed.Add(1)
+	}
+}
+
+// Explain returns why a unit of the tenant is admitted or refused now. Each explains the tenant's guarantee, if it has
+// one, then the group as far as it lends, and then the tenant's ceiling, if it has one. Without Redis,
+// Each is empty. It takes nothing and is not counted. The errors are Take's.
+func (s *Shares) Explain(ctx context.Context, tenant string) (limits.Explanation, error) {
+	t, a, err := s.ask(ctx, tenant, store.TenantAsk{N: 1, Looks: true})
+	if err != nil {
+		return limits.Explanation{Binding: -1}, err
+	}
+	name := s.config.Config.Name
+	if t == nil {
+		return limits.Explanation{Name: name, Known: true, Decision: a.Decision, Provenance: forAdapters(a.Answer).Provenance, Binding: -1}, nil
+	}
+	var each []limits.Explanation
+	explain := func(part string, limit *store.Limit, taken store.Taken) {
+		if limit != nil {
+			x := limits.ExplainWord(limit.Policy(), taken.Before, taken.At, 1, 0)
+			x.Name, x.Provenance, x.Known = name+part, byRedis, true
+			each = append(each, x)
+		}
+	}
+	explain("/guarantee", t.own.Limit, t.Own)
+	explain("/group", s.limiter.own.Load().limit, t.Group)
+	explain("/ceiling", t.ceiling.Limit, t.Ceiling)
+	x := limits.Together(each...)
+	x.Name, x.Provenance, x.Decision, x.Binding = name, byRedis, a.Decision, len(each)-1
+	if t.ceiling.Limit != nil && each[x.Binding-1].RetryAfter > each[x.Binding].RetryAfter {
+		x.Binding--
+	}
+	if t.own.Limit != nil && (each[0].Allowed || !a.Allowed && each[0].RetryAfter <= each[x.Binding].RetryAfter) {
+		x.Binding = 0
+	}
+	return x, nil
+}
+
+// SharesStats are the counters of this server. Its Used is of the group as Redis last told this server.
+type SharesStats struct {
+	engine.SharesStats
+	// Fleet has the counters of Limiter.Stats: how calls were answered, and Redis.
+	Fleet Stats
+}
+
+// Stats returns the counters, read one by one while calls go on.
+func (s *Shares) Stats() SharesStats {
+	st := SharesStats{s.ledger.Stats(), s.limiter.Stats()}
+	st.Guaranteed, st.Borrowed, st.Refused = s.guaranteed.Load(), s.borrowed.Load(), s.refused.Load()
+	st.Used = int64(s.used.Load())
+	return st
+}
+
+// Health is Limiter.Health of the group.
+func (s *Shares) Health() error { return s.limiter.Health() }
+
+// Close ends the use of the shares as Limiter.Close does.
+func (s *Shares) Close() error { return cmp.Or(s.limiter.Close(), s.ledger.Close()) }

@@ -1,0 +1,416 @@
+package fleet
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/fleet/internal/redistest"
+	"github.com/ral-limiter/ral/fleet/internal/storetest"
+	"github.com/ral-limiter/ral/internal/testkit/must"
+	"github.com/ral-limiter/ral/internal/testkit/testenv"
+	"github.com/ral-limiter/ral/limits"
+	"github.com/ral-limiter/ral/policy"
+)
+
+// tenantsOf has "a" with (10, 1/s) and "b" with (20, 2/s), out of (30, 5/s), of (100, 10/s). "c" has a
+// ceiling of (5, 1/s), and "barred" must not borrow.
+func tenantsOf(c Config) SharesConfig {
+	c.Policy = nil
+	return SharesConfig{
+		Config: c, Total: funnel(100, 10, time.Second), Reserved: funnel(30, 5, time.Second), Tenants: []string{"a", "b", "barred"},
+		Guarantee: func(tenant string) policy.Policy {
+			return map[string]policy.Policy{"a": funnel(10, 1, time.Second), "b": funnel(20, 2, time.Second)}[tenant]
+		},
+		Ceiling: func(tenant string) policy.Policy {
+			return map[string]policy.Policy{"c": funnel(5, 1, time.Second), "barred": policy.Must(policy.FixedWindow(5, time.Second))}[tenant]
+		},
+	}
+}
+
+func openShares(t testing.TB, c SharesConfig) *Shares {
+	t.Helper()
+	s := must.Get(NewShares(c))
+	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	eventually(t, func() bool { return s.Health() == nil }, "Redis is there")
+	return s
+}
+
+// sharesOracle makes the same calls of shares in process and over a fleet, and expects the same answers.
+type sharesOracle struct {
+	*testing.T
+	random *rand.Rand
+	micros atomic.Int64
+	near   *engine.Shares[string]
+	far    *Shares
+	step   string
+}
+
+func newSharesOracle(t *testing.T) *sharesOracle {
+	o := &sharesOracle{T: t, random: rand.New(rand.NewPCG(testenv.Seed(t), 1))}
+	o.micros.Store(1e12)
+	c := tenantsOf(at(shared.Addr(), nil))
+	c.Config.clock = o.micros.Load
+	o.near = must.Get(engine.NewShares(engine.SharesConfig[string]{
+		Config: engine.Config{Clock: func() policy.Instant { return policy.Instant(o.micros.Load() * 1000) }},
+		Total:  c.Total, Reserved: c.Reserved, Tenants: c.Tenants, Guarantee: c.Guarantee, Ceiling: c.Ceiling,
+	}))
+	o.far = openShares(t, c)
+	return o
+}
+
+func (o *sharesOracle) tenant() string { return []string{"a", "b", "c", "stranger"}[o.random.IntN(4)] }
+
+func (o *sharesOracle) units() int64 {
+	return []int64{1, 1, 1, 2, 3, 5, 10, 20, 0, -1, 35, 70, 71}[o.random.IntN(13)]
+}
+
+func (o *sharesOracle) move() {
+	o.micros.Add([]int64{0, 1, o.random.Int64N(1e3), o.random.Int64N(1e5), o.random.Int64N(1e6), o.random.Int64N(2e7)}[o.random.IntN(6)])
+}
+
+func (o *sharesOracle) same(want engine.ShareDecision, got ShareAnswer, err error) {
+	o.Helper()
+	require.NoError(o, err, o.step)
+	require.Equal(o, limits.SourceRedis, got.Source())
+	require.Equal(o, want, engine.ShareDecision{Decision: got.Decision, Borrowed: got.Borrowed}, o.step)
+}
+
+// Promise: Shares over a fleet answer as shares in process.
+func TestSharesInRedisAnswerAsInProcess(t *testing.T) {
+	o := newSharesOracle(t)
+	seen := map[string]int{}
+	for i := range 4000 {
+		o.move()
+		tenant, n, patience := o.tenant(), o.units(), time.Duration(0)
+		if o.random.IntN(2) == 0 {
+			patience = time.Duration(o.random.Int64N(int64(20 * time.Second)))
+		}
+		o.step = fmt.Sprintf("step %d at %d: %d of %q, patience %v", i, o.micros.Load(), n, tenant, patience)
+		want := o.near.Peek(tenant, n)
+		got, err := o.far.Peek(o.Context(), tenant, n)
+		o.same(want, got, err)
+		if patience > 0 {
+			r, err := o.far.Reserve(o.Context(), tenant, n, patience)
+			want = o.near.Reserve(tenant, n, patience).ShareDecision
+			o.same(want, r.ShareAnswer, err)
+		} else {
+			got, err = o.far.Take(o.Context(), tenant, n)
+			want = o.near.Take(tenant, n)
+			o.same(want, got, err)
+		}
+		seen[fmt.Sprint(want.Allowed, want.Borrowed, want.Wait > 0)]++
+		x := must.Get(o.far.Explain(o.Context(), tenant))
+		y := o.near.Explain(tenant)
+		require.Equal(o, y.Decision, x.Decision, o.step)
+		require.Len(o, x.Each, len(y.Each))
+		switch own := x.Each[0]; {
+		case tenant == "c", tenant == "stranger":
+			require.Equal(o, y.Binding, x.Binding, o.step)
+		case own.Allowed, !x.Allowed && own.RetryAfter <= x.Each[1].RetryAfter:
+			require.Zero(o, x.Binding, o.step)
+		default:
+			require.Equal(o, 1, x.Binding, o.step)
+		}
+	}
+	for _, kind := range []string{"true false false", "true true false", "true false true", "false false false"} {
+		assert.Greater(o, seen[kind], 3, kind)
+	}
+	near, far := o.near.Stats(), o.far.Stats()
+	near.Name = far.Name
+	assert.Equal(o, near, far.SharesStats)
+}
+
+// In process more is remembered of earlier calls, so that nearly always as much comes back, and never less.
+// Promise: A reservation of shares over a fleet gives back no more than one in process.
+func TestSharesInRedisGiveBackAsInProcess(t *testing.T) {
+	o := newSharesOracle(t)
+	type pair struct {
+		near engine.ShareReservation[string]
+		far  ShareReservation
+		n    int64
+	}
+	var open []pair
+	settled, less := 0, 0
+	settle := func(index int, n int64) {
+		p := open[index]
+		open = slices.Delete(open, index, index+1)
+		p.near.Keep(n)
+		require.NoError(o, p.far.Keep(o.Context(), n), o.step)
+		settled++
+	}
+	for i := range 6000 {
+		o.move()
+		if o.random.IntN(3) == 0 && len(open) > 0 || len(open) > 20 {
+			index := o.random.IntN(len(open))
+			settle(index, max(o.random.Int64N(2*open[index].n)-open[index].n, 0))
+			continue
+		}
+		tenant, n := o.tenant(), max(o.units(), 1)
+		o.step = fmt.Sprintf("step %d at %d: %d of %q", i, o.micros.Load(), n, tenant)
+		near := o.near.Reserve(tenant, n, 0)
+		far, err := o.far.Reserve(o.Context(), tenant, n, 0)
+		if want := near.ShareDecision; want.Decision != far.Decision || want.Borrowed != far.Borrowed {
+			require.LessOrEqual(o, far.Remaining, want.Remaining+n*map[bool]int64{true: 1}[want.Allowed && !want.Borrowed && far.Borrowed], o.step)
+			require.False(o, far.Allowed && !want.Allowed, o.step)
+			less++
+			near.Cancel()
+			require.NoError(o, far.Cancel(o.Context()))
+			for len(open) > 0 {
+				settle(0, 0)
+			}
+			o.micros.Add(1e9) // all has drained
+			continue
+		}
+		o.same(near.ShareDecision, far.ShareAnswer, err)
+		if near.Allowed {
+			open = append(open, pair{near, far, n})
+		}
+	}
+	o.Logf("%d settled, %d times less came back", settled, less)
+	assert.Greater(o, settled, 1000)
+	assert.Less(o, less, settled/50)
+}
+
+func TestNewSharesNamesWhatItRefuses(t *testing.T) {
+	for _, c := range []struct {
+		change func(*SharesConfig)
+		say    string
+	}{
+		{func(c *SharesConfig) { c.Config.Mode = Leased }, "fleet.SharesConfig: Config.Mode is 1, want Exact"},
+		{func(c *SharesConfig) { c.Config.PolicyFor = func(string) policy.Policy { return nil } }, "Config.PolicyFor is set"},
+		{func(c *SharesConfig) { c.Config.StateFile = "x" }, "Config.StateFile is set"},
+		{func(c *SharesConfig) { c.Config.Policy = c.Total }, "Config.Policy is set"},
+		{func(c *SharesConfig) { c.Total = nil }, "fleet.SharesConfig: Total is <nil>, want a policy.Funnel"},
+		{func(c *SharesConfig) { c.Reserved = funnel(100, 5, time.Second) }, "fleet.SharesConfig: Reserved is 100, want a capacity below Total's"},
+		{func(c *SharesConfig) { c.Reserved = funnel(29, 5, time.Second) }, "fleet.SharesConfig: Guarantee(Tenants[1])"},
+		{func(c *SharesConfig) { c.Config.Name = "" }, "fleet.Config: Name"},
+	} {
+		config := tenantsOf(at(shared.Addr(), nil))
+		c.change(&config)
+		s, err := NewShares(config)
+		require.Nil(t, s)
+		field := (*policy.FieldError)(nil)
+		require.True(t, errors.As(err, &field), "%v", err)
+		require.ErrorContains(t, err, c.say)
+	}
+}
+
+func TestSharesInAClusterNeedATag(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a cluster")
+	}
+	cluster := redistest.StartCluster(t, redistest.Options{})
+	c := at(cluster[0].Addr(), nil)
+	c.Redis.ForceSingleClient = false
+	_, err := NewShares(tenantsOf(c))
+	require.ErrorContains(t, err, `Config.Tag is ""`)
+	c.Tag = "group"
+	s := openShares(t, tenantsOf(c))
+	for _, tenant := range []string{"a", "c", "stranger"} {
+		r := must.Get(s.Reserve(t.Context(), tenant, 3, 0))
+		require.True(t, r.Allowed)
+		require.Equal(t, limits.SourceRedis, r.Source(), "%v", r.Err())
+		require.NoError(t, r.Cancel(t.Context()))
+	}
+	require.Zero(t, must.Get(s.Peek(t.Context(), "b", 20)).RetryAfter)
+	must.Get(s.Take(t.Context(), "b", 0))
+	require.Zero(t, s.Stats().Used, "all came back")
+}
+
+// An outage begins while all servers know the tenants. Each server has its part of all guarantees and
+// loans, and what shares let pass is charged afterwards.
+// Promise: Without Redis, all servers together admit at most the capacity of their shares at once.
+func TestSharesWithoutRedisKeepTheGroup(t *testing.T) {
+	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
+		const servers = 4
+		c := tenantsOf(on(redis, nil))
+		c.Config.Servers = servers
+		var all [servers]*Shares
+		for i := range all {
+			all[i] = openShares(t, c)
+		}
+		for _, s := range all {
+			for _, tenant := range []string{"a", "b", "c"} {
+				require.True(t, must.Get(s.Peek(t.Context(), tenant, 1)).Allowed)
+			}
+		}
+		redis.Set(gone)
+		own, lent := map[string]int64{}, map[string]int64{}
+		var used int64
+		drain := func() (admitted int64) {
+			for _, s := range all {
+				for _, tenant := range []string{"stranger", "c", "a", "b"} {
+					for {
+						a := must.Get(s.Take(t.Context(), tenant, 1))
+						require.Equal(t, limits.SourceShare, a.Source())
+						if !a.Allowed {
+							require.Positive(t, a.RetryAfter)
+							break
+						}
+						admitted++
+						if a.Borrowed {
+							lent[tenant]++
+						} else {
+							own[tenant]++
+						}
+					}
+				}
+			}
+			return admitted
+		}
+		used = drain()
+		assert.Equal(t, map[string]int64{"a": 4 * (10 / 4), "b": 20}, own, "their parts, although others borrowed all before")
+		assert.EqualValues(t, 4*(70/4), lent["stranger"])
+		assert.LessOrEqual(t, used, int64(100))
+		time.Sleep(4 * time.Second)
+		assert.LessOrEqual(t, drain(), int64(4*10+servers), "what drained at the rate of the group")
+		s := all[0]
+		assert.False(t, must.Get(s.Take(t.Context(), "barred", 1)).Allowed)
+		x := must.Get(s.Explain(t.Context(), "a"))
+		assert.Empty(t, x.Each)
+		r := must.Get(s.Reserve(t.Context(), "unknown to all", 0, 0))
+		require.NoError(t, r.Cancel(t.Context()))
+
+		redis.Set(well)
+		eventually(t, func() bool { return all[0].Health() == nil }, "Redis is back")
+		time.Sleep(10 * time.Second) // all is charged meanwhile, and 100 of 110 units would drain
+		must.Get(s.Take(t.Context(), "stranger", 0))
+		assert.True(t, must.Get(s.Take(t.Context(), "a", 10)).Allowed)
+	})
+}
+
+// Promise: A unit that a share let pass is charged to the tenant and to the group once Redis is back.
+func TestSharesAreChargedAfterAnOutage(t *testing.T) {
+	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
+		c := tenantsOf(on(redis, nil))
+		c.Config.Servers, c.Tenants, c.Total, c.Reserved = 1, c.Tenants[:1], funnel(100, 1, time.Second), funnel(30, 1, time.Second)
+		s := openShares(t, c)
+		must.Get(s.Peek(t.Context(), "a", 1))
+		redis.Set(gone)
+		require.True(t, must.Get(s.Take(t.Context(), "a", 8)).Allowed)
+		require.True(t, must.Get(s.Take(t.Context(), "a", 5)).Borrowed)
+		redis.Set(well)
+		time.Sleep(3 * time.Second)
+		eventually(t, func() bool { return s.Health() == nil }, "Redis is back")
+		synctest.Wait()
+		d := must.Get(s.Take(t.Context(), "a", 0))
+		require.Equal(t, limits.SourceRedis, d.Source())
+		assert.InDelta(t, 2+3, d.Remaining, 1.1, "8 were charged, and drain")
+		assert.InDelta(t, 13-3, s.Stats().Used, 1.1)
+	})
+}
+
+func TestSharesWithoutRedisByOtherFallbacks(t *testing.T) {
+	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
+		for outage, allowed := range map[Fallback]bool{FallbackOpen: true, FallbackClosed: false} {
+			c := tenantsOf(on(redis, nil))
+			c.Config.Outage = outage
+			s := openShares(t, c)
+			redis.Set(gone)
+			for range 200 {
+				a := must.Get(s.Take(t.Context(), "a", 10))
+				require.Equal(t, allowed, a.Allowed)
+				require.ErrorIs(t, a.Err(), ErrOutage)
+			}
+			require.Equal(t, policy.Never, must.Get(s.Take(t.Context(), "a", 71)).RetryAfter)
+			require.False(t, must.Get(s.Take(t.Context(), "a", 71)).Allowed)
+			redis.Set(well)
+		}
+	})
+}
+
+func TestSetGuaranteeOverAFleet(t *testing.T) {
+	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
+		c := tenantsOf(on(redis, nil))
+		c.Reserved = funnel(40, 6, time.Second)
+		one, other := openShares(t, c), openShares(t, c)
+		limitOf := func(s *Shares) int64 { return must.Get(s.Take(t.Context(), "a", 0)).Limit }
+		require.True(t, must.Get(one.Take(t.Context(), "a", 4)).Allowed)
+		require.NoError(t, one.SetGuarantee("a", funnel(20, 4, time.Second)))
+		time.Sleep(3 * time.Second)
+		assert.EqualValues(t, 5, limitOf(one), "at the lower rate, which the other server still keeps, a burst that both allow")
+		assert.EqualValues(t, 10, limitOf(other))
+		require.NoError(t, other.SetGuarantee("a", funnel(20, 4, time.Second)))
+		time.Sleep(5 * time.Second)
+		assert.EqualValues(t, 20, limitOf(one))
+		assert.EqualValues(t, 20, limitOf(other))
+
+		for _, s := range []struct {
+			p   policy.Policy
+			say string
+		}{
+			{nil, "want a policy.Funnel"}, {policy.Must(policy.FixedWindow(1, time.Second)), "want a policy.Funnel"},
+			{funnel(21, 1, time.Second), "the rest of the reserve"},
+		} {
+			err := one.SetGuarantee("a", s.p)
+			field := (*policy.FieldError)(nil)
+			require.True(t, errors.As(err, &field), "%v", err)
+			require.ErrorContains(t, err, s.say)
+		}
+		require.NoError(t, one.SetGuarantee("a", funnel(1, 1, time.Second)))
+		require.Error(t, one.SetGuarantee("new", funnel(1, 1, time.Second)), "the larger may still be in use")
+		require.NoError(t, one.Close())
+		require.ErrorIs(t, one.SetGuarantee("b", funnel(1, 1, time.Second)), engine.ErrClosed)
+		_, err := one.Take(t.Context(), "a", 1)
+		require.ErrorIs(t, err, engine.ErrClosed)
+	})
+}
+
+// The group has drained half of a guaranteed burst when that is given back, and other calls hide whether it is
+// the burst's half.
+func TestGuaranteeGetsBackAtMostWhatTheGroupDoes(t *testing.T) {
+	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
+		s := openShares(t, tenantsOf(on(redis, nil)))
+		r := must.Get(s.Reserve(t.Context(), "a", 10, 0))
+		require.True(t, r.Allowed)
+		require.True(t, must.Get(s.Take(t.Context(), "stranger", 20)).Borrowed)
+		time.Sleep(500 * time.Millisecond)
+		require.NoError(t, r.Cancel(t.Context()))
+		d := must.Get(s.Peek(t.Context(), "a", 0))
+		assert.EqualValues(t, 5, d.Remaining)
+		assert.EqualValues(t, 20, s.Stats().Used, "of 30 units 5 drained and 5 came back")
+		require.NoError(t, r.Cancel(t.Context()), "nothing more")
+		require.EqualValues(t, 5, must.Get(s.Peek(t.Context(), "a", 0)).Remaining)
+	})
+}
+
+func TestTenantWithoutAFunnelAsCeilingBorrowsNothing(t *testing.T) {
+	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
+		s := openShares(t, tenantsOf(on(redis, nil)))
+		a := must.Get(s.Take(t.Context(), "barred", 1))
+		require.Equal(t, limits.SourceRedis, a.Source())
+		require.False(t, a.Allowed)
+		require.Equal(t, policy.Never, a.RetryAfter)
+		require.Equal(t, a, must.Get(s.Peek(t.Context(), "barred", 1)))
+	})
+}
+
+// Redis answers a call after the share has.
+func TestLateAnswerIsChargedOnceToTheTenant(t *testing.T) {
+	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
+		c := tenantsOf(on(redis, nil))
+		c.Config.Servers, c.Total, c.Reserved, c.Tenants = 1, funnel(100, 1, time.Second), funnel(30, 1, time.Second), c.Tenants[:1]
+		s := openShares(t, c)
+		must.Get(s.Peek(t.Context(), "a", 1))
+		redis.Set(redistest.Weather{Answers: 50 * time.Millisecond})
+		a := must.Get(s.Take(t.Context(), "a", 6))
+		require.True(t, a.Allowed)
+		require.Equal(t, limits.SourceShare, a.Source())
+		redis.Set(well)
+		time.Sleep(3500 * time.Millisecond)
+		d := must.Get(s.Peek(t.Context(), "a", 0))
+		require.Equal(t, limits.SourceRedis, d.Source())
+		assert.EqualValues(t, 10-6+3, d.Remaining)
+		assert.EqualValues(t, 6-3, s.Stats().Used)
+	})
+}
