@@ -27,18 +27,19 @@ func (c *Cell[K]) Admit(key K, n int64, d *policy.Decision) (recorded bool, err 
 }
 
 func (c *Cell[K]) admitChosen(key K, n int64, d *policy.Decision) (recorded bool, err error) {
-	limit := c.policyFor(key)
-	if limit == nil && c.view.Terms().Delays || limit != nil && limit.Delays() {
+	q := request{n: n}
+	c.choose(&q.choice, key)
+	if q.limit == nil && c.view.Terms().Delays || q.limit != nil && q.limit.Delays() {
 		return false, ErrDelays
 	}
-	return c.takeCounted(key, &request{n: n, limit: limit}, d).Recorded(), nil
+	return c.takeCounted(key, &q, d).Recorded(), nil
 }
 
 // ReserveWith is Reserve, and returns the basis of the answer.
 func (c *Cell[K]) ReserveWith(
 	limit policy.Policy, key K, n int64, patience time.Duration, d *policy.Decision, h *Held[K],
 ) Basis {
-	basis := c.reserve(key, &request{n: n, patience: max(patience, 0), limit: c.orChosen(limit, key)}, d, h)
+	basis := c.reserve(key, &request{n: n, patience: max(patience, 0), choice: c.orChosen(limit, key)}, d, h)
 	if n != 0 {
 		c.Count(key, d, basis)
 	}
@@ -55,7 +56,7 @@ func (c *Cell[K]) LookWith(
 			return Basis{}, false
 		}
 	}
-	return c.probe(key, &request{n: n, patience: max(patience, 0), limit: c.orChosen(limit, key)}, d), true
+	return c.probe(key, &request{n: n, patience: max(patience, 0), choice: c.orChosen(limit, key)}, d), true
 }
 
 // AcquireWith is Acquire, and returns the basis of the answer.

@@ -18,7 +18,7 @@ func (c *Cell[K]) BlockBy(blocks *Cell[K]) { c.blocks.Store(blocks) }
 // ErrUnavailable, ErrFull, or ErrNever if limit refuses. Nothing has changed then.
 func (c *Cell[K]) Block(limit policy.Policy, key K) error {
 	var d policy.Decision
-	basis := c.take(key, &request{n: 1, limit: limit}, &d, nil)
+	basis := c.take(key, &request{n: 1, choice: choice{limit: limit}}, &d, nil)
 	switch {
 	case d.Allowed:
 		return nil
@@ -107,7 +107,7 @@ func (c *Cell[K]) refuseBlocked(hash uint64, key K, now policy.Instant, q *reque
 	}
 	retry := d.RetryAfter
 	if d.Allowed && q.n != 0 {
-		(&request{limit: q.limit}).decide(terms, state, now, d) // it has taken nothing
+		(&request{choice: q.choice}).decide(terms, state, now, d) // it has taken nothing
 	}
 	d.Allowed, d.Remaining, d.Wait = false, 0, 0
 	d.RetryAfter, d.ResetAfter = max(retry, left), max(d.ResetAfter, left)

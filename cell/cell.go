@@ -2,6 +2,7 @@ package cell
 
 import (
 	"hash/maphash"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -33,6 +34,8 @@ type Cell[K comparable] struct {
 	warns    *warner[K] // nil without Options.WarnAt
 
 	policyFor     func(K) policy.Policy
+	switched      atomic.Pointer[switching]
+	switches      sync.Mutex                        // held while switched is of a change under way
 	anchor        func(policy.Policy) policy.Policy // nil if limits need none
 	queue         *cmdqueue.Queue[table.Command[K]]
 	whenFull      WhenFull
@@ -105,15 +108,16 @@ func New[K comparable](o Options[K]) (*Cell[K], Control[K]) {
 
 // Choke reports whether the key may act now, and records it if so. It is Take of one unit.
 func (c *Cell[K]) Choke(key K) bool {
-	var limit policy.Policy
+	var q choice
 	var choker policy.Choker
 	if c.policyFor != nil {
-		limit = c.policyFor(key)
-		choker = c.chokerOf(limit)
+		c.choose(&q, key)
+		choker = c.chokerOf(q.limit)
 	}
+	limit := q.limit
 	if c.general() || limit != nil && choker == nil {
 		var d policy.Decision
-		c.TakeWith(limit, key, 1, &d)
+		c.takeCounted(key, &request{n: 1, choice: q}, &d)
 		return d.Allowed
 	}
 	// take for one unit, with hash, now and View.Read written out: sharing takeEntry's loop cost 4
@@ -144,6 +148,9 @@ func (c *Cell[K]) Choke(key K) bool {
 			if state-1 >= policy.MaxWord || choker == nil {
 				break // unused, of other terms, or dead: evicted since it was loaded
 			}
+			if q.chosen && c.switched.Load() != q.switched {
+				break // the limit changes
+			}
 			next, allowed := choker.Choke(state, now)
 			if next > policy.MaxWord {
 				break // a policy that breaks its contract: takeEntry deals with it
@@ -169,7 +176,7 @@ func (c *Cell[K]) Choke(key K) bool {
 		}
 	}
 	var d policy.Decision
-	basis := c.takeNew(hash, true, key, now, &request{n: 1, limit: limit}, &d, nil)
+	basis := c.takeNew(hash, true, key, now, &request{n: 1, choice: q}, &d, nil)
 	c.Count(key, &d, basis)
 	return d.Allowed
 }
@@ -196,7 +203,7 @@ func (c *Cell[K]) Take(key K, n int64, d *policy.Decision) Basis { return c.ask(
 func (c *Cell[K]) ask(key K, n int64, look bool, d *policy.Decision) Basis {
 	q := request{n: n}
 	if c.general() || c.policyFor != nil || c.blocks.Load() != nil {
-		if q.limit = c.Chosen(key); look {
+		if q.choice = c.orChosen(nil, key); look {
 			return c.probe(key, &q, d)
 		}
 		return c.takeCounted(key, &q, d)
@@ -266,13 +273,13 @@ func (c *Cell[K]) takeCounted(key K, q *request, d *policy.Decision) Basis {
 
 // TakeWith is Take under another limit of the family; nil means the key's own.
 func (c *Cell[K]) TakeWith(limit policy.Policy, key K, n int64, d *policy.Decision) {
-	c.takeCounted(key, &request{n: n, limit: c.orChosen(limit, key)}, d)
+	c.takeCounted(key, &request{n: n, choice: c.orChosen(limit, key)}, d)
 }
 
 // TakeUpTo takes as many of n units as remain, answers for these in d, and returns how many.
 func (c *Cell[K]) TakeUpTo(key K, n int64, d *policy.Decision) (taken int64) {
 	var basis Basis
-	q := request{limit: c.Chosen(key)}
+	q := request{choice: c.orChosen(nil, key)}
 	taken = decide.UpTo(n, d, func(n int64) {
 		q.n = n
 		basis = c.take(key, &q, d, nil)

@@ -112,7 +112,7 @@ type uncomparable struct {
 // Calls in line under the same limit share remembered forecasts.
 func TestLikeWaitersAreFound(t *testing.T) {
 	limit, equal := policy.Must(policy.Funnel(1, 1, time.Hour)), policy.Must(policy.Funnel(1, 1, time.Hour))
-	under := func(p policy.Policy) *waiter[string] { return &waiter[string]{limit: p} }
+	under := func(p policy.Policy) *waiter[string] { return &waiter[string]{choice: choice{limit: p}} }
 	assert.True(t, under(nil).Alike(under(nil)))
 	assert.True(t, under(limit).Alike(under(limit)))
 	for _, other := range []policy.Policy{nil, equal, uncomparable{Policy: limit}} {

@@ -7,24 +7,88 @@ import (
 	"github.com/ral-limiter/ral/table"
 )
 
+// choice is the limit of a call.
+type choice struct {
+	limit    policy.Policy // of the call or chosen for its key; nil means the cell's own
+	chosen   bool          // limit is PolicyFor's
+	switched *switching    // Cell.switched before it was chosen
+}
+
+// switching is a change of a key's limit and its word in one step, or none.
+//
+// A call reads switched, chooses a limit, reads the word, and reads switched again before it swaps the
+// word. A change replaces switched, then the word, and then the choice. So a call that chose the earlier
+// limit either took before the change read the word, or fails to swap the replaced word. A call for a new
+// key chooses again once its entry has landed, or the change finds the entry. ChangeLimit therefore
+// replaces each word that it finds.
+type switching struct {
+	hash uint64        // of the key
+	over chan struct{} // closed after the change. nil means that no change is under way.
+}
+
+// choose makes the choice of a key. It waits while the key's limit changes.
+func (c *Cell[K]) choose(q *choice, key K) {
+	for {
+		s := c.switched.Load()
+		if s == nil || s.over == nil || !c.isOf(s, key) {
+			*q = choice{c.policyFor(key), true, s}
+			return
+		}
+		<-s.over
+	}
+}
+
+func (c *Cell[K]) isOf(s *switching, key K) bool {
+	hash, ok := c.hash(key)
+	return ok && hash == s.hash
+}
+
+// startSwitch begins a change, and returns the function that ends it. The caller holds switches.
+func (c *Cell[K]) startSwitch(key K) (end func()) {
+	s := &switching{over: make(chan struct{})}
+	s.hash, _ = c.hash(key)
+	c.switched.Store(s)
+	return func() {
+		c.switched.Store(new(switching))
+		close(s.over)
+	}
+}
+
 // ChangeLimit translates the key's word when its limit changes; nil means the cell's own. It keeps
 // the used units or, if share is true, their share of the limit. A key without an entry needs no
 // translation. The error is a *policy.FieldError or ErrClosed; nothing has changed then.
 func (c *Cell[K]) ChangeLimit(key K, from, to policy.Policy, share bool) error {
+	return c.SwitchLimit(key, from, to, share, nil)
+}
+
+// SwitchLimit is ChangeLimit, in one step with publish, which makes PolicyFor choose the limit to. It
+// must not call the cell. nil is ChangeLimit alone.
+func (c *Cell[K]) SwitchLimit(key K, from, to policy.Policy, share bool, publish func()) error {
 	if err := related(c.view.Terms(), from, to); err != nil {
 		return err
 	}
 	if c.closed.Load() {
 		return ErrClosed
 	}
+	if publish != nil {
+		c.switches.Lock()
+		defer c.switches.Unlock()
+	}
 	var err error
-	c.lines.Change(key, func() { err = c.changeLimit(key, from, to, share) }, func(call waitline.Call[standing]) {
-		call.(*waiter[K]).limit = c.Chosen(key)
+	c.lines.Change(key, func() {
+		if publish != nil {
+			defer c.startSwitch(key)()
+		}
+		if err = c.changeLimit(key, from, to, share, publish != nil); err == nil && publish != nil {
+			publish()
+		}
+	}, func(call waitline.Call[standing]) {
+		call.(*waiter[K]).choice = c.orChosen(nil, key)
 	})
 	return err
 }
 
-func (c *Cell[K]) changeLimit(key K, from, to policy.Policy, share bool) error {
+func (c *Cell[K]) changeLimit(key K, from, to policy.Policy, share, always bool) error {
 	for {
 		e := c.known(key)
 		if e == nil && c.closed.Load() {
@@ -33,7 +97,7 @@ func (c *Cell[K]) changeLimit(key K, from, to policy.Policy, share bool) error {
 		if e == nil {
 			return nil
 		}
-		if alive, err := c.carry(e, from, to, share); alive {
+		if alive, err := c.carry(e, from, to, share, always); alive {
 			return err
 		}
 	}
@@ -41,17 +105,21 @@ func (c *Cell[K]) changeLimit(key K, from, to policy.Policy, share bool) error {
 
 // carry translates an entry's word. alive is false if the entry is dead. Since it may lower the
 // word, it holds the return lock. A take under way makes the swap fail, or fails itself and decides
-// again by the translated word.
-func (c *Cell[K]) carry(e *table.Entry[K], from, to policy.Policy, share bool) (alive bool, err error) {
+// again by the translated word. always replaces also a word that means the same under both limits, if
+// they read a take from it differently.
+func (c *Cell[K]) carry(e *table.Entry[K], from, to policy.Policy, share, always bool) (alive bool, err error) {
 	c.lockReturn(e)
 	defer e.UnlockReturn()
 	for {
 		word, terms := c.view.Read(e)
 		state, alive := terms.State(word)
-		if !alive || state == 0 {
+		if !alive || state == 0 && !always {
 			return alive, nil
 		}
 		next, err := c.carried(terms, state, from, to, share)
+		if err == nil && next == state && always && terms.Occupier == nil {
+			next = unusedBeside(orOwn(to, terms), state, c.now())
+		}
 		if err != nil || next == state {
 			return true, err
 		}
@@ -62,6 +130,18 @@ func (c *Cell[K]) carry(e *table.Entry[K], from, to policy.Policy, share bool) (
 			return true, nil
 		}
 	}
+}
+
+// unusedBeside returns another state of an unused key if that is such a state, and otherwise the state.
+func unusedBeside(p policy.Policy, state uint64, now policy.Instant) uint64 {
+	next := state - 1
+	if state < 2 {
+		next = state + 1
+	}
+	if p.FreshAt(state) > now || p.FreshAt(next) > now {
+		return state
+	}
+	return next
 }
 
 func (c *Cell[K]) carried(terms *table.Terms, state uint64, from, to policy.Policy, share bool) (next uint64, err error) {

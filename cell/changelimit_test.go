@@ -2,6 +2,8 @@ package cell
 
 import (
 	"fmt"
+	"runtime"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -372,4 +374,217 @@ func TestChangeLimitUnderRaces(t *testing.T) {
 		assert.GreaterOrEqual(t, before.Load()+after.Load(), int64(100))
 		assert.False(t, d.TakeWith(to, "k", 1).Allowed)
 	}
+}
+
+// hooked is a policy that calls before each decision.
+type hooked struct {
+	policy.Policy
+	before *func()
+}
+
+func (h hooked) Take(word uint64, now policy.Instant, n int64, patience time.Duration) (uint64, policy.Decision) {
+	(*h.before)()
+	return h.Policy.Take(word, now, n, patience)
+}
+
+func (h hooked) Refund(word uint64, now policy.Instant, n int64) uint64 {
+	return h.Policy.(policy.Refunder).Refund(word, now, n)
+}
+
+func (h hooked) Reads(policy.Policy) bool { return true }
+
+func (h hooked) Carry(from policy.Policy, word uint64, now policy.Instant) (uint64, bool) {
+	return h.Policy.(policy.Relative).Carry(from.(hooked).Policy, word, now)
+}
+
+// switched is a desk whose limit changes from 10 an hour to 1,000 while a call is under way.
+type switched struct {
+	*desk
+	limits  [2]policy.Policy
+	present int
+	before  int64 // units used before the call
+	// choosing runs after a choice, and deciding between a call's reading of the word and its decision.
+	choosing, deciding func()
+}
+
+func newSwitched(t *testing.T, hooks bool) *switched {
+	s := &switched{choosing: func() {}, deciding: func() {}}
+	for i, n := range []int64{10, 1000} {
+		if s.limits[i] = funnel(n, n, time.Hour); hooks {
+			s.limits[i] = hooked{s.limits[i], &s.deciding}
+		}
+	}
+	s.desk = newDesk(t, s.limits[0], func(string) policy.Policy {
+		p, change := s.limits[s.present], s.choosing
+		s.choosing = func() {}
+		change()
+		return p
+	})
+	s.now.Store(int64(time.Hour))
+	return s
+}
+
+func (s *switched) change() {
+	s.choosing, s.deciding = func() {}, func() {}
+	assert.NoError(s.t, s.SwitchLimit("k", s.limits[0], s.limits[1], false, func() { s.present = 1 }))
+}
+
+func (s *switched) used() int64 {
+	d := s.Peek("k")
+	return d.Limit - d.Remaining
+}
+
+// The change comes between a call's choice of the limit and its reading of the word, or between that
+// and its decision. A unit of the earlier limit would count as 100 of the later.
+//
+// Promise: `SwitchLimit` changes limit and use in one step: a call that it overtakes counts the units that it took.
+func TestSwitchLimitOvertakesACall(t *testing.T) {
+	for name, c := range map[string]struct {
+		call func(s *switched)
+		took int64
+	}{
+		"Choke":    {func(s *switched) { s.Choke("k") }, 1},
+		"Take":     {func(s *switched) { s.Take("k", 2) }, 2},
+		"TakeUpTo": {func(s *switched) { s.Cell.TakeUpTo("k", 2, new(policy.Decision)) }, 2},
+		"Admit":    {func(s *switched) { _, _ = s.Admit("k", 2, new(policy.Decision)) }, 2},
+		"Reserve":  {func(s *switched) { s.Reserve("k", 2, 0) }, 2},
+		"TryTake":  {func(s *switched) { s.TryTake("k", 2, true, new(policy.Decision), new(Held[string])) }, 2},
+		"Wait":     {func(s *switched) { assert.NoError(t, s.Wait(t.Context(), "k", 2)) }, 2},
+		"charge":   {func(s *switched) { s.Refund("k", -2) }, 2},
+		"Refund":   {func(s *switched) { s.Refund("k", 1) }, -1},
+		"Peek":     {func(s *switched) { assert.Equal(t, s.before, s.used()) }, 0},
+		"Standing": {func(s *switched) {
+			standing := s.Standing("k", 0)
+			_, d := standing.Limit.Take(standing.Word, standing.Now, 0, 0)
+			assert.Equal(t, s.before, d.Limit-d.Remaining)
+		}, 0},
+		"All": {func(s *switched) {
+			for _, d := range s.All() {
+				assert.Equal(t, s.before, d.Limit-d.Remaining)
+			}
+		}, 0},
+	} {
+		for _, key := range []string{"new", "drained", "used"} {
+			if key != "used" && c.took < 0 {
+				continue
+			}
+			for _, moment := range []string{"choosing", "deciding", "deciding again"} {
+				s := newSwitched(t, moment != "choosing")
+				switch key {
+				case "used":
+					s.before = 6
+					require.True(t, s.Take("k", s.before).Allowed)
+				case "drained":
+					require.True(t, s.Take("k", 1).Allowed)
+					s.now.Add(int64(time.Hour))
+				}
+				s.settle()
+				switch moment {
+				case "choosing":
+					s.choosing = s.change
+				case "deciding":
+					s.deciding = s.change
+				default: // a new key is decided once before it has an entry
+					s.deciding = func() { s.deciding = s.change }
+				}
+				c.call(s)
+				if s.present == 0 {
+					continue // the call decides once
+				}
+				assert.Equal(t, s.before+c.took, s.used(), "%s, %s, %s", name, moment, key)
+			}
+		}
+	}
+}
+
+// Promise: A call on a key whose limit changes waits for the change.
+func TestCallWaitsWhileItsLimitIsSwitched(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSwitched(t, false)
+		require.True(t, s.Take("k", 6).Allowed)
+		d := make(chan policy.Decision, 1)
+		require.NoError(t, s.SwitchLimit("k", s.limits[0], s.limits[1], false, func() {
+			go func() { d <- s.Take("k", 1) }()
+			synctest.Wait()
+			assert.Empty(t, d)
+			assert.True(t, s.Choke("other"), "other keys do not wait")
+			s.present = 1
+		}))
+		assert.EqualValues(t, 1000-6-1, (<-d).Remaining)
+		assert.Error(t, s.SwitchLimit("k", s.limits[1], policy.Must(policy.FixedWindow(1, time.Hour)), false, func() { s.present = 0 }))
+		assert.Equal(t, 1, s.present, "a refused change publishes nothing")
+	})
+}
+
+// All ways to take, from new keys whose limits change at once. Time stands, so that all units count
+// until the end.
+//
+// Promise: `SwitchLimit` beside many calls loses no unit, and gains none.
+func TestSwitchLimitUnderRacesIsExact(t *testing.T) {
+	const keys, changes = 200, 6
+	for _, limits := range [][2]policy.Policy{
+		{funnel(1e6, 1e6, time.Hour), funnel(1e6, 1e8, time.Hour)},
+		{funnel(1e6, 1e6, time.Hour), funnel(2e6, 1e6, time.Hour)},
+		{policy.Must(policy.FixedWindow(1e6, time.Hour)), policy.Must(policy.FixedWindow(9e5, time.Hour))},
+	} {
+		t.Run(limits[1].String(), func(t *testing.T) {
+			var present, admitted [keys]atomic.Int64
+			d := newDesk(t, limits[0], func(key string) policy.Policy { return limits[present[numberOf(key)].Load()] })
+			d.now.Store(int64(time.Hour))
+			var current atomic.Int64
+			var all sync.WaitGroup
+			for i := range 4 {
+				all.Go(func() {
+					for number := current.Load(); number < keys; number = current.Load() {
+						var answer policy.Decision
+						var h Held[string]
+						key, n := keyOf(number), int64(1)
+						switch i {
+						case 0:
+							answer.Allowed = d.Choke(key)
+						case 1:
+							n = 2
+							d.Cell.Reserve(key, n, time.Hour, &answer, &h)
+						case 2:
+							d.TryTake(key, n, true, &answer, &h)
+						default:
+							n = -1
+							if d.Cell.Take(key, 3, &answer); answer.Allowed {
+								admitted[number].Add(3)
+								d.Cell.Refund(key, 1, &answer)
+							}
+						}
+						if answer.Allowed {
+							admitted[number].Add(n)
+						}
+						runtime.Gosched()
+					}
+				})
+			}
+			for number := range int64(keys) {
+				current.Store(number)
+				key := keyOf(number)
+				for change := range int64(changes) {
+					from, to := change%2, 1-change%2
+					assert.NoError(t, d.SwitchLimit(key, limits[from], limits[to], false, func() { present[number].Store(to) }))
+					for before := admitted[number].Load(); change > 0 && admitted[number].Load() < before+20; {
+						runtime.Gosched()
+					}
+				}
+			}
+			current.Store(keys)
+			all.Wait()
+			for number := range int64(keys) {
+				d := d.Peek(keyOf(number))
+				require.Equal(t, admitted[number].Load(), d.Limit-d.Remaining, number)
+			}
+		})
+	}
+}
+
+func keyOf(number int64) string { return strconv.FormatInt(number, 10) }
+
+func numberOf(key string) int {
+	number, _ := strconv.Atoi(key)
+	return number
 }

@@ -22,9 +22,9 @@ func (c *Cell[K]) Refund(key K, n int64, d *policy.Decision) { c.RefundWith(nil,
 
 // RefundWith is Refund in units of another limit of the family; nil means the key's own.
 func (c *Cell[K]) RefundWith(limit policy.Policy, key K, n int64, d *policy.Decision) {
-	limit = c.orChosen(limit, key)
+	q := c.orChosen(limit, key)
 	if n < 0 {
-		basis := c.take(key, &request{n: n, limit: limit, charge: true}, d, nil)
+		basis := c.take(key, &request{n: n, choice: q, charge: true}, d, nil)
 		c.warn(key, basis.passed, d)
 		return
 	}
@@ -33,21 +33,26 @@ func (c *Cell[K]) RefundWith(limit policy.Policy, key K, n int64, d *policy.Deci
 		e := c.known(key)
 		if e == nil {
 			// A key without an entry has nothing to get back.
-			lowerUnder(c.view.Terms(), limit, 0, now, n, d)
+			lowerUnder(c.view.Terms(), q.limit, 0, now, n, d)
 			return
 		}
-		if c.refund(e, limit, now, n, d) {
+		if c.refund(e, &q, now, n, d) {
 			return
 		}
-		// It was evicted meanwhile: look whether it is back.
+		// It was evicted meanwhile, or its limit changes: look again.
+		q = c.orChosen(limit, key)
 	}
 }
 
 func (c *Cell[K]) refund(
-	e *table.Entry[K], limit policy.Policy, now policy.Instant, n int64, d *policy.Decision,
-) (alive bool) {
+	e *table.Entry[K], q *choice, now policy.Instant, n int64, d *policy.Decision,
+) (done bool) {
 	c.lockReturn(e)
 	defer e.UnlockReturn()
+	if q.chosen && c.switched.Load() != q.switched {
+		return false
+	}
+	limit := q.limit
 	for {
 		word, terms := c.view.Read(e)
 		state, alive := terms.State(word)

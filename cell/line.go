@@ -21,8 +21,7 @@ type waiter[K comparable] struct {
 	cell   *Cell[K]
 	key    K
 	n      int64
-	limit  policy.Policy // nil means the cell's own; ChangeLimit replaces it
-	chosen bool          // limit is Cell.Chosen's
+	choice // ChangeLimit replaces it
 
 	taken policy.Decision
 	held  Held[K]
@@ -36,7 +35,7 @@ func (w *waiter[K]) State() (standing, int64) {
 }
 
 func (w *waiter[K]) Forecast(s standing, instant int64) (standing, time.Duration, waitline.Verdict) {
-	q := request{n: w.n, patience: forever, limit: w.limit}
+	q := request{n: w.n, patience: forever, choice: w.choice}
 	var d policy.Decision
 	next := q.decide(s.terms, s.state, policy.Instant(instant), &d)
 	verdict := waitline.NoRoom
@@ -58,8 +57,11 @@ func (w *waiter[K]) Alike(other waitline.Call[standing]) bool {
 }
 
 func (w *waiter[K]) Take(patience time.Duration, notBefore int64) waitline.Answer {
+	if w.chosen && w.cell.switched.Load() != w.switched {
+		w.Renew() // the call may have joined the line while the limit changed
+	}
 	q := request{
-		n: w.n, patience: patience, limit: w.limit, notBefore: policy.Instant(notBefore), noRoomWait: true, inLine: true,
+		n: w.n, patience: patience, choice: w.choice, notBefore: policy.Instant(notBefore), noRoomWait: true, inLine: true,
 	}
 	var d policy.Decision
 	var h Held[K]
@@ -89,7 +91,7 @@ func (w *waiter[K]) AwaitsRelease() bool { return w.cell.occupied }
 // Renew implements waitline.Renewer.
 func (w *waiter[K]) Renew() {
 	if w.chosen {
-		w.limit = w.cell.Chosen(w.key)
+		w.cell.choose(&w.choice, w.key)
 	}
 }
 
@@ -105,7 +107,7 @@ func (w *waiter[K]) BlockedFor() time.Duration {
 func (w *waiter[K]) Refusal(verdict waitline.Verdict) error {
 	terms, state := w.cell.current(w.key)
 	if verdict == waitline.Never {
-		q := request{n: w.n, patience: forever, limit: w.limit}
+		q := request{n: w.n, patience: forever, choice: w.choice}
 		var d policy.Decision
 		q.decide(terms, state, w.cell.now(), &d)
 		return never(w.n, d, w.cell.basis(w.limit, &d))

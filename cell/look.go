@@ -11,10 +11,12 @@ import (
 // is not counted.
 func (c *Cell[K]) Peek(key K, n int64, d *policy.Decision) { c.ask(key, n, true, d) }
 
-// Probe puts the answer that TryTake would give into d, and returns its basis. It takes nothing,
-// opens no key and is not counted.
-func (c *Cell[K]) Probe(limit policy.Policy, key K, n int64, d *policy.Decision) Basis {
-	return c.probe(key, &request{n: n, patience: noDelay, limit: limit}, d)
+// Probe puts the answer that TryTake would give into d, under limit if that is not nil. used is the limit
+// that decided. It takes nothing, opens no key and is not counted.
+func (c *Cell[K]) Probe(limit policy.Policy, key K, n int64, d *policy.Decision) (used policy.Policy, basis Basis) {
+	q := request{n: n, patience: noDelay, choice: c.orChosen(limit, key)}
+	basis = c.probe(key, &q, d)
+	return q.limit, basis
 }
 
 func (c *Cell[K]) probe(key K, q *request, d *policy.Decision) Basis {
@@ -29,7 +31,7 @@ func (c *Cell[K]) probeAt(now policy.Instant, key K, q *request, d *policy.Decis
 			}
 		}
 	}
-	terms, state := c.current(key)
+	terms, state, _ := c.currentUnder(key, &q.choice)
 	return c.probeState(terms, state, now, key, q, d)
 }
 
@@ -37,7 +39,7 @@ func (c *Cell[K]) probeAt(now policy.Instant, key K, q *request, d *policy.Decis
 func (c *Cell[K]) refuseBehind(key K, q *request, d *policy.Decision) Basis {
 	basis := c.probe(key, q, d)
 	if d.Allowed {
-		look := request{limit: q.limit} // it has taken nothing
+		look := request{choice: q.choice} // it has taken nothing
 		basis = c.probe(key, &look, d)
 		d.Allowed, d.RetryAfter = false, 1
 		if c.occupied {
@@ -88,6 +90,17 @@ func (c *Cell[K]) currentOf(key K) (terms *table.Terms, state uint64, known bool
 	}
 }
 
+// currentUnder is currentOf for the key's limit: it chooses anew if that changes meanwhile.
+func (c *Cell[K]) currentUnder(key K, q *choice) (terms *table.Terms, state uint64, known bool) {
+	for {
+		terms, state, known = c.currentOf(key)
+		if !q.chosen || c.switched.Load() == q.switched {
+			return terms, state, known
+		}
+		c.choose(q, key)
+	}
+}
+
 func (c *Cell[K]) known(key K) *table.Entry[K] {
 	hash, ok := c.hash(key)
 	if !ok || c.closed.Load() {
@@ -105,7 +118,10 @@ func (c *Cell[K]) All() iter.Seq2[K, policy.Decision] {
 		}
 		for e, r := range c.view.All() {
 			now := c.now()
-			q := request{limit: c.Chosen(e.Key())}
+			q := request{choice: c.orChosen(nil, e.Key())}
+			if q.chosen {
+				r.Terms, r.State, _ = c.currentUnder(e.Key(), &q.choice)
+			}
 			var d policy.Decision
 			if q.decide(r.Terms, r.State, now, &d); c.blocks.Load() != nil {
 				hash, _ := c.hash(e.Key()) // it has a hash
@@ -138,20 +154,17 @@ func (c *Cell[K]) LimitFor(key K) policy.Policy {
 }
 
 // Chosen returns the limit that engine.PolicyFor chooses for the key; nil means the cell's own.
-func (c *Cell[K]) Chosen(key K) policy.Policy {
-	if c.policyFor == nil {
-		return nil
-	}
-	return c.policyFor(key)
-}
+func (c *Cell[K]) Chosen(key K) policy.Policy { return c.orChosen(nil, key).limit }
 
 // orChosen returns limit, anchored if need be, or the chosen limit if it is nil.
-func (c *Cell[K]) orChosen(limit policy.Policy, key K) policy.Policy {
+func (c *Cell[K]) orChosen(limit policy.Policy, key K) (q choice) {
 	switch {
-	case limit == nil:
-		return c.Chosen(key)
-	case c.anchor != nil:
-		return c.anchor(limit)
+	case limit == nil && c.policyFor != nil:
+		c.choose(&q, key)
+	case limit != nil && c.anchor != nil:
+		q.limit = c.anchor(limit)
+	default:
+		q.limit = limit
 	}
-	return limit
+	return q
 }

@@ -50,8 +50,11 @@ func (c *Cell[K]) Owing(n int, instant policy.Instant, after *Rank) (most []Owin
 			terms, number = r.Terms, shape.AtOnce(r.Terms.Policy)
 		}
 		limit, most := terms.Policy, number
-		if chosen := c.Chosen(e.Key()); chosen != nil && terms.ReadsWordsOf(chosen) {
-			limit, most = chosen, shape.AtOnce(chosen)
+		if q := c.orChosen(nil, e.Key()); q.chosen {
+			r.Terms, r.State, _ = c.currentUnder(e.Key(), &q)
+			if q.limit != nil && terms.ReadsWordsOf(q.limit) {
+				limit, most = q.limit, shape.AtOnce(q.limit)
+			}
 		}
 		fresh := limit.FreshAt(r.State)
 		if fresh <= instant {

@@ -17,7 +17,7 @@ type Held[K comparable] struct {
 // Reserve takes n units for the key if they can be used within patience, answers in d, and holds
 // the units in h. The decision's Wait is the time until the units may be used.
 func (c *Cell[K]) Reserve(key K, n int64, patience time.Duration, d *policy.Decision, h *Held[K]) {
-	basis := c.reserve(key, &request{n: n, patience: max(patience, 0), limit: c.Chosen(key)}, d, h)
+	basis := c.reserve(key, &request{n: n, patience: max(patience, 0), choice: c.orChosen(nil, key)}, d, h)
 	if n != 0 {
 		c.Count(key, d, basis)
 	}
@@ -37,17 +37,19 @@ func (h *Held[K]) starts() policy.Instant { return h.takenAt + policy.Instant(h.
 
 // Package engine composes the calls below for several keys. None counts its answer: see Count.
 
-// TryTake takes n units at once, or refuses, even if limit, from Chosen, would delay the call. brief
-// units are given back at once or never.
-func (c *Cell[K]) TryTake(limit policy.Policy, key K, n int64, brief bool, d *policy.Decision, h *Held[K]) Basis {
-	return c.reserve(key, &request{n: n, patience: noDelay, limit: limit, brief: brief}, d, h)
+// TryTake takes n units at once, or refuses, even if the key's limit would delay the call. brief
+// units are given back at once or never. limit is the limit that decided.
+func (c *Cell[K]) TryTake(key K, n int64, brief bool, d *policy.Decision, h *Held[K]) (limit policy.Policy, basis Basis) {
+	q := request{n: n, patience: noDelay, brief: brief, choice: c.orChosen(nil, key)}
+	basis = c.reserve(key, &q, d, h)
+	return q.limit, basis
 }
 
 // Await is AcquireWith without a count. With an error, d is a refusal and h is zero.
 func (c *Cell[K]) Await(
 	ctx context.Context, limit policy.Policy, key K, n int64, patience time.Duration, d *policy.Decision, h *Held[K],
 ) (waited time.Duration, basis Basis, err error) {
-	waited, basis, err = c.acquire(ctx, key, &request{n: n, patience: noDelay, limit: c.orChosen(limit, key), chosen: limit == nil}, patience, d, h)
+	waited, basis, err = c.acquire(ctx, key, &request{n: n, patience: noDelay, choice: c.orChosen(limit, key)}, patience, d, h)
 	if err != nil {
 		*d, *h = c.refusal(limit, key, n, err), Held[K]{}
 	}

@@ -30,14 +30,14 @@ type Unrecorded struct {
 // Standing returns the standing of a key for a call of n units. It takes nothing, opens no key and
 // is not counted.
 func (c *Cell[K]) Standing(key K, n int64) Standing {
-	chosen := c.Chosen(key)
+	q := c.orChosen(nil, key)
 	s := Standing{Now: c.now()}
-	s.Waiting, s.Turn = c.lines.Behind(key, &waiter[K]{cell: c, key: key, n: n, limit: chosen})
-	terms, state, known := c.currentOf(key)
+	s.Waiting, s.Turn = c.lines.Behind(key, &waiter[K]{cell: c, key: key, n: n, choice: q})
+	terms, state, known := c.currentUnder(key, &q)
 	s.Limit, s.Word, s.Known = terms.Policy, state, known
-	if chosen != nil {
-		if s.Misfit = !terms.ReadsWordsOf(chosen); !s.Misfit {
-			s.Limit = chosen
+	if q.limit != nil {
+		if s.Misfit = !terms.ReadsWordsOf(q.limit); !s.Misfit {
+			s.Limit = q.limit
 		}
 	}
 	if state == 0 {

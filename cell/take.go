@@ -14,13 +14,12 @@ import (
 type request struct {
 	n int64
 	// patience bounds how late an allowed call may start. noDelay refuses every delayed call.
-	patience   time.Duration
-	limit      policy.Policy  // of the call or chosen for its key; nil means the cell's own
+	patience time.Duration
+	choice
 	notBefore  policy.Instant // refuse a call that would start before it; 0 sets no bound
 	charge     bool           // record -n units, even if the limit forbids it
 	brief      bool           // given back at once or never: not remembered as underway.Logs does
 	noRoomWait bool           // refuse a new key if the table is full
-	chosen     bool           // limit is Cell.Chosen's
 	inLine     bool           // the call is the head of the key's line
 }
 
@@ -214,10 +213,18 @@ func (c *Cell[K]) takeEntry(
 		if terms.Occupier != nil {
 			returned = e.Returned() // after the word: see release
 		}
+		if q.chosen && c.switched.Load() != q.switched {
+			c.choose(&q.choice, e.Key()) // the word may be of another limit than the choice: see switching
+			continue
+		}
 		state, ok := plain(terms, word)
 		if !ok {
 			if state, alive = terms.State(word); !alive {
 				return Basis{}, false
+			}
+			if state == 0 && q.chosen && word != terms.EpochBit {
+				e.Advance(word, terms.EpochBit) // SwitchLimit finds no tentative entry
+				continue
 			}
 			if state == 0 && q.n != 0 {
 				// The key may have been used, drained and forgotten since now was read. This entry

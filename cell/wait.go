@@ -14,7 +14,7 @@ import (
 func (c *Cell[K]) Wait(ctx context.Context, key K, n int64) error {
 	var d policy.Decision
 	var h Held[K]
-	_, basis, err := c.acquire(ctx, key, &request{n: n, patience: noDelay, limit: c.Chosen(key), chosen: true}, forever, &d, &h)
+	_, basis, err := c.acquire(ctx, key, &request{n: n, patience: noDelay, choice: c.orChosen(nil, key)}, forever, &d, &h)
 	if n != 0 {
 		due := c.CountOnly(err == nil, basis)
 		due.punish = due.punish && !errors.Is(err, ErrNever)
@@ -35,7 +35,7 @@ func (c *Cell[K]) Acquire(
 
 func (c *Cell[K]) refusal(limit policy.Policy, key K, n int64, err error) policy.Decision {
 	var d policy.Decision
-	q := request{n: n, patience: noDelay, limit: c.orChosen(limit, key)}
+	q := request{n: n, patience: noDelay, choice: c.orChosen(limit, key)}
 	c.refuseBehind(key, &q, &d)
 	if d.RetryAfter != policy.Never && (errors.Is(err, ErrClosed) || errors.Is(err, ErrUnavailable)) {
 		d = policy.Decision{Limit: d.Limit, RetryAfter: c.openTimeout} // a guess, as for Take
@@ -57,7 +57,7 @@ func (c *Cell[K]) acquire(
 	if !c.lines.Has(key) {
 		basis = c.reserve(key, q, d, h) // no call waits
 	} else {
-		basis = c.probe(key, &request{limit: q.limit}, d)
+		basis = c.probe(key, &request{choice: q.choice}, d)
 		d.Allowed = d.Allowed && q.n == 0
 		if q.n < 0 || q.n > d.Limit {
 			d.RetryAfter = policy.Never
@@ -114,7 +114,7 @@ func (c *Cell[K]) waitInLine(
 			return 0, refused, fmt.Errorf("%w (%w): the key is blocked, %v to wait, %v left", ErrDeadline, context.DeadlineExceeded, d.RetryAfter, left)
 		}
 	}
-	w := &waiter[K]{cell: c, key: key, n: n, limit: q.limit, chosen: q.chosen}
+	w := &waiter[K]{cell: c, key: key, n: n, choice: q.choice}
 	waited, err = c.lines.Wait(ctx, key, w, patience)
 	if err == nil {
 		*d, *h = w.taken, w.held

@@ -136,13 +136,9 @@ func (e *Engine[K]) describe(call *limits.Call[K], a *limits.Answer, h *cell.Hel
 			h.Cancel()
 		}
 	}()
-	limit := call.Limit
-	if limit == nil {
-		limit = e.cell.Chosen(call.Key)
-	}
 	var d policy.Decision
 	// If the limit is of another family now, the decision stays: the units are taken.
-	if e.cell.Probe(limit, call.Key, 0, &d); d.Allowed {
+	if e.cell.Probe(call.Limit, call.Key, 0, &d); d.Allowed {
 		a.Decision = d
 	}
 	described = true

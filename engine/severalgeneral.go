@@ -288,29 +288,25 @@ func (e *Engine[K]) keep(r cell.Receipt, used int64) {
 func (e *Engine[K]) offerBasis(o cell.Offer) cell.Basis { return e.cell.OfferBasis(&o) }
 
 func (e *Engine[K]) probeKey(packed anyKey, n int64, d *policy.Decision) (basis cell.Basis, atOnce int64) {
-	key := unpack[K](e.form, packed)
-	limit, atOnce := e.limitOf(key)
-	return e.cell.Probe(limit, key, n, d), atOnce
+	limit, basis := e.cell.Probe(nil, unpack[K](e.form, packed), n, d)
+	return basis, e.atOnce(limit)
 }
 
 func (e *Engine[K]) tryTakeKey(packed anyKey, n int64, brief bool, d *policy.Decision, r *cell.Receipt) (
 	basis cell.Basis, atOnce int64,
 ) {
-	key := unpack[K](e.form, packed)
-	limit, atOnce := e.limitOf(key) // before units are taken, as it may panic
 	var h cell.Held[K]
-	basis = e.cell.TryTake(limit, key, n, brief, d, &h)
+	limit, basis := e.cell.TryTake(unpack[K](e.form, packed), n, brief, d, &h)
 	*r = h.Receipt
-	return basis, atOnce
+	return basis, e.atOnce(limit)
 }
 
-// limitOf returns PolicyFor's limit for the key, nil for the engine's own, and the most that can
-// remain.
-func (e *Engine[K]) limitOf(key K) (limit policy.Policy, atOnce int64) {
-	if limit = e.cell.Chosen(key); limit != nil {
-		return limit, shape.AtOnce(limit)
+// atOnce returns the most that can remain under a limit; nil is the engine's own.
+func (e *Engine[K]) atOnce(limit policy.Policy) int64 {
+	if limit == nil {
+		limit = e.cell.Limit()
 	}
-	return nil, shape.AtOnce(e.cell.Limit())
+	return shape.AtOnce(limit)
 }
 
 func (e *Engine[K]) await(

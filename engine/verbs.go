@@ -241,6 +241,21 @@ const (
 //
 // keep is KeepUsed unless given; the last counts.
 func (e *Engine[K]) ChangeLimit(key K, from, to policy.Policy, keep ...Keep) error {
+	return e.changeLimit(key, from, to, nil, keep)
+}
+
+// SwitchLimit is ChangeLimit in one step with PolicyFor. It calls publish, which must make PolicyFor's
+// choose return the limit to for this key, and must return soon. No call is decided by one limit on
+// the key's use under the other: a call on the key waits while the change is under way, a few
+// microseconds, and a call that began before is decided anew. So each used unit counts as a unit
+// before and after, and no more is admitted than the limits admit. Changes of an engine run one after
+// the other. publish runs also for a key that is not in the table. It must not call the engine. After
+// an error it has not run.
+func (e *Engine[K]) SwitchLimit(key K, from, to policy.Policy, publish func(), keep ...Keep) error {
+	return e.changeLimit(key, from, to, publish, keep)
+}
+
+func (e *Engine[K]) changeLimit(key K, from, to policy.Policy, publish func(), keep []Keep) error {
 	share, err := decide.KeepsShare(keep)
 	if err != nil {
 		return err
@@ -251,7 +266,7 @@ func (e *Engine[K]) ChangeLimit(key K, from, to policy.Policy, keep ...Keep) err
 	if shape.IsNil(to) {
 		to = nil
 	}
-	return e.named(e.cell.ChangeLimit(key, e.time.anchored(from), e.time.anchored(to), share))
+	return e.named(e.cell.SwitchLimit(key, e.time.anchored(from), e.time.anchored(to), share, publish))
 }
 
 // SetPolicy replaces the engine's own policy, for all keys, from the next call on. The two must be
