@@ -3,6 +3,7 @@ package limitfile
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/ral-limiter/ral/policy"
@@ -11,8 +12,8 @@ import (
 // Change is a setting of a limit that differs between two files.
 type Change struct {
 	Name string
-	// Setting is "" for the limit itself, or "plan NAME", "candidate", "shadow", "warn-at" or
-	// "penalty".
+	// Setting is "" for the limit itself, or "plan NAME", "candidate", "shadow", "warn-at",
+	// "penalty", "share NAME", "ceiling NAME" or "reserved".
 	Setting string
 	// From and To are the texts in the two files. "" stands for none.
 	From, To string
@@ -70,6 +71,14 @@ func (l *Limit) entries() []entry {
 			all = append(all, entry{setting: key, text: strings.Join(strings.Fields(s.value), " ")})
 		}
 	}
+	if l.Reserved != nil {
+		all = append(all, entry{setting: reserved, text: l.Reserved.String()})
+	}
+	for prefix, shares := range l.byTenant() {
+		for _, share := range shares {
+			all = append(all, entry{setting: prefix + share.Tenant, text: share.Policy.String()})
+		}
+	}
 	return all
 }
 
@@ -114,8 +123,11 @@ func Compare(before, after []Limit) (changes []Change, err error) {
 					faults = append(faults, l.otherFamily(e, replaced.policy))
 				}
 			}
-			c.AtStart = earlier != nil && e.isFixed()
+			c.AtStart = earlier != nil && (e.isFixed() || e.setting == "" && l.isShared())
 			changes = append(changes, c)
+		}
+		if earlier != nil && earlier.isShared() != l.isShared() {
+			faults = append(faults, l.fault("", "a limit with shares takes the place of one without, or the reverse: another name is accepted"))
 		}
 		if earlier != nil {
 			changes = append(changes, earlier.without(old)...)
@@ -139,7 +151,9 @@ func byName(limits []Limit) map[string]*Limit {
 }
 
 // isFixed reports whether the entry is fixed when a limiter is made.
-func (e entry) isFixed() bool { return e.policy == nil && e.setting != "shadow" }
+func (e entry) isFixed() bool {
+	return slices.Contains([]string{"warn-at", "penalty", reserved}, e.setting)
+}
 
 // without returns the changes of a limit whose entries with these settings are gone.
 func (l *Limit) without(settings map[string]entry) (changes []Change) {

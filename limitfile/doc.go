@@ -9,8 +9,12 @@
 //	    penalty: 5 in 1m, block 10m, at most 1h
 //	login: at most 5/10m
 //	    shadow: yes                     # counted, and refuses no call
+//	upstream: funnel 3000, 1000/s
+//	    reserved: funnel 900, 300/s     # the part out of which guarantees come
+//	    share gold: funnel 300, 100/s   # the guarantee of that tenant
+//	    ceiling gold: funnel 900, 400/s # of the units that it borrows
 //
-// [Open] reads and watches the file. [Engine] and [With] return the limiter of a name, which follows
+// [Open] reads and watches the file. [Engine], [With] and [Shares] return the limiter of a name, which follows
 // the file. A file with a fault is refused whole, and the limits of the last good file hold.
 //
 // # The format
@@ -24,6 +28,6 @@
 //     [engine.Penalty].
 //   - A # at the beginning of a line or after a space begins a comment.
 //
-// Start reading in format.go. changes.go decides whether a file can follow another one, limiter.go
-// has the limiters, and file.go watches.
+// Start reading in format.go. changes.go decides whether a file can follow another one, limiter.go and
+// shares.go have the limiters, and file.go watches.
 package limitfile

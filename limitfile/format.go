@@ -40,6 +40,11 @@ type Limit struct {
 	WarnAt []float64
 	// Penalty is engine.Config.Penalty.
 	Penalty engine.Penalty
+	// Shares are the guarantees of tenants that share the Policy, in the order of the file, and Ceilings
+	// bound the units that tenants borrow: see the function Shares. Reserved is the part of the Policy out of
+	// which guarantees come. It is nil for their sum.
+	Shares, Ceilings []Share
+	Reserved         policy.Policy
 
 	file     string
 	settings map[string]setting // by key; the key of the limit itself is ""
@@ -54,6 +59,12 @@ type setting struct {
 // Plan is the limit of the keys of a plan.
 type Plan struct {
 	Name   string
+	Policy policy.Policy
+}
+
+// Share is a limit of a tenant.
+type Share struct {
+	Tenant string
 	Policy policy.Policy
 }
 
@@ -133,14 +144,25 @@ var readers = map[string]func(l *Limit, value string) error{
 	"shadow":  readShadow,
 	"penalty": readPenalty,
 	"warn-at": readWarnAt,
+	reserved:  func(l *Limit, value string) (err error) { l.Reserved, err = policy.Parse(value); return err },
+}
+
+// adders add the limit of a name to a limit, by the beginning of the setting's key.
+var adders = map[string]func(l *Limit, name string, limit policy.Policy){
+	planPrefix:    func(l *Limit, name string, limit policy.Policy) { l.Plans = append(l.Plans, Plan{name, limit}) },
+	sharePrefix:   func(l *Limit, name string, limit policy.Policy) { l.Shares = append(l.Shares, Share{name, limit}) },
+	ceilingPrefix: func(l *Limit, name string, limit policy.Policy) { l.Ceilings = append(l.Ceilings, Share{name, limit}) },
 }
 
 const (
-	candidate  = "candidate"
-	planPrefix = "plan "
+	candidate     = "candidate"
+	reserved      = "reserved"
+	planPrefix    = "plan "
+	sharePrefix   = "share "
+	ceilingPrefix = "ceiling "
 
 	wantLimit   = `a line such as "per-user: funnel 100, 10/s" is accepted`
-	wantSetting = `a setting is "plan NAME", "per", "candidate", "shadow", "penalty" or "warn-at", such as "shadow: yes"`
+	wantSetting = `a setting is "plan NAME", "per", "candidate", "shadow", "penalty", "warn-at", "share NAME", "ceiling NAME" or "reserved", such as "shadow: yes"`
 )
 
 // parser reads a file line by line.
@@ -167,6 +189,7 @@ func parse(file string, text []byte) ([]Limit, error) {
 			break
 		}
 	}
+	p.checkShares()
 	if len(p.faults) > 0 {
 		return nil, errors.Join(p.faults...)
 	}
@@ -214,11 +237,12 @@ func withoutComment(line string) string {
 }
 
 func (p *parser) limit(name, value string) {
+	p.checkShares()
 	p.limits = append(p.limits, Limit{Name: name, file: p.file, settings: map[string]setting{"": {p.line, value}}})
 	p.current = &p.limits[len(p.limits)-1]
 	before, isTwice := p.lines[name]
 	switch {
-	case readers[name] != nil || strings.HasPrefix(name, planPrefix):
+	case readers[name] != nil || adderOf(name) != nil:
 		p.fault("", "%.80q is a setting: indent it below its limit", name)
 		return
 	case !isName(name):
@@ -243,10 +267,10 @@ func (p *parser) setting(key, value string) {
 		return
 	}
 	read := readers[key]
-	if plan, ok := strings.CutPrefix(key, planPrefix); ok && isName(plan) {
+	if add, named := adderOf(key), nameIn(key); add != nil && isName(named) {
 		read = func(l *Limit, value string) error {
 			limit, err := policy.Parse(value)
-			l.Plans = append(l.Plans, Plan{plan, limit})
+			add(l, named, limit)
 			return err
 		}
 	}
@@ -258,6 +282,17 @@ func (p *parser) setting(key, value string) {
 	if err := read(l, value); err != nil {
 		p.fault(place, "%w", err)
 	}
+}
+
+// adderOf returns the adder of a key, or nil.
+func adderOf(key string) func(*Limit, string, policy.Policy) {
+	return adders[strings.TrimSuffix(key, nameIn(key))]
+}
+
+// nameIn returns the name in a key such as "plan gold".
+func nameIn(key string) string {
+	_, name, _ := strings.Cut(key, " ")
+	return name
 }
 
 func isName(name string) bool {

@@ -275,6 +275,9 @@ type lister[K comparable] interface {
 // each limit that cannot follow, and those from construct.
 func (l *Limiter[K]) prepare(next *Limit) (update, error) {
 	var faults []error
+	if next.isShared() {
+		faults = append(faults, next.fault("", "tenants share it: the function Shares has its limiter"))
+	}
 	fresh := map[string]*part[K]{}
 	for _, e := range next.policies() {
 		present := l.parts[e.setting]

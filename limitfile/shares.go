@@ -1,0 +1,195 @@
+package limitfile
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"strings"
+	"sync/atomic"
+
+	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/policy"
+)
+
+// isShared reports whether tenants share the limit.
+func (l *Limit) isShared() bool { return l.Reserved != nil || len(l.Shares)+len(l.Ceilings) > 0 }
+
+// byTenant iterates over the shares and the ceilings, with the beginning of their keys.
+func (l *Limit) byTenant() iter.Seq2[string, []Share] {
+	return func(yield func(string, []Share) bool) {
+		if yield(sharePrefix, l.Shares) {
+			yield(ceilingPrefix, l.Ceilings)
+		}
+	}
+}
+
+// limitOf returns a tenant's limit of those, or nil.
+func limitOf(shares []Share, tenant string) policy.Policy {
+	for _, share := range shares {
+		if share.Tenant == tenant {
+			return share.Policy
+		}
+	}
+	return nil
+}
+
+// shares returns the shares in process that the limit describes. The error is a *Fault.
+func (l *Limit) shares(config engine.Config, guarantee, ceiling func(tenant string) policy.Policy) (*engine.Shares[string], error) {
+	config.Name = cmp.Or(config.Name, l.Name)
+	c := engine.SharesConfig[string]{Config: config, Total: l.Policy, Reserved: l.Reserved, Ceiling: ceiling}
+	for _, share := range l.Shares {
+		c.Tenants = append(c.Tenants, share.Tenant)
+	}
+	if len(c.Tenants) > 0 || l.Reserved != nil {
+		c.Guarantee = guarantee
+	}
+	shares, err := engine.NewShares(c)
+	if err == nil {
+		return shares, nil
+	}
+	var field *policy.FieldError
+	if !errors.As(err, &field) {
+		return nil, err
+	}
+	key, index := "", 0
+	if _, err := fmt.Sscanf(field.Field, "Guarantee(Tenants[%d])", &index); err == nil && index < len(l.Shares) {
+		key = sharePrefix + l.Shares[index].Tenant
+	} else if field.Field == "Reserved" && l.Reserved != nil {
+		key = reserved
+	}
+	return nil, l.fault(key, "%s is %v: %s is accepted", field.Field, field.Value, field.Want)
+}
+
+// checkShares finds the faults of the current limit's shares.
+func (p *parser) checkShares() {
+	l := p.current
+	if l == nil || !l.isShared() || l.Policy == nil {
+		return
+	}
+	for _, key := range []string{candidate, "shadow", "warn-at", "penalty"} {
+		if l.settings[key].line > 0 {
+			p.faults = append(p.faults, l.fault(key, "a limit with shares has no such setting"))
+		}
+	}
+	for _, plan := range l.Plans {
+		p.faults = append(p.faults, l.fault(planPrefix+plan.Name, "a limit with shares has no plans: \"share %s\" is accepted", plan.Name))
+	}
+	for _, shares := range l.byTenant() {
+		for _, share := range shares {
+			if share.Policy == nil {
+				return // which is a fault already
+			}
+		}
+	}
+	shares, err := l.shares(engine.Config{}, func(tenant string) policy.Policy { return limitOf(l.Shares, tenant) }, nil)
+	if err != nil {
+		p.faults = append(p.faults, err)
+		return
+	}
+	for _, ceiling := range l.Ceilings {
+		if err := shares.SetCeiling(ceiling.Tenant, ceiling.Policy); err != nil {
+			p.faults = append(p.faults, l.fault(ceilingPrefix+ceiling.Tenant, "%w", fieldFault(err)))
+		}
+	}
+}
+
+// Shares returns shares in process with the limit of that name, which has "share" settings in the file. Guarantees and
+// ceilings follow the file, as by SetGuarantee and SetCeiling of engine.Shares: one that cannot follow yet, as what
+// another tenant leaves is still owed, is named by [File.Health] and tried again at each look. A
+// setting that is gone holds until the tenant's entry leaves. The limit itself and "reserved" hold from
+// the next start. [File.Close] closes the shares.
+//
+// config has the settings that engine.SharesConfig takes; the Name is the limit's by default. The error
+// names a limit that the file does not have, that has no shares, or that has a limiter already, or is from
+// engine.NewShares.
+func Shares(file *File, name string, config ...engine.Config) (*engine.Shares[string], error) {
+	m := &sharesMember{file: file}
+	if len(config) > 0 {
+		m.config = config[len(config)-1]
+	}
+	if err := file.add(name, m); err != nil {
+		return nil, err
+	}
+	return m.shares, nil
+}
+
+// sharesMember has the shares of a file's limit. File.changing guards it, except for next.
+type sharesMember struct {
+	file   *File
+	config engine.Config
+	shares *engine.Shares[string]
+	// inForce has the texts of the limits in force, by setting.
+	inForce map[string]string
+	// next is the limit in the file, for tenants that get an entry.
+	next atomic.Pointer[Limit]
+}
+
+// limit returns a function for the limits of tenants without an entry.
+func (m *sharesMember) limit(choose func(*Limit) []Share) func(tenant string) policy.Policy {
+	return func(tenant string) policy.Policy { return limitOf(choose(m.next.Load()), tenant) }
+}
+
+// prepare implements member.
+func (m *sharesMember) prepare(next *Limit) (update, error) {
+	discard := func() error { return nil }
+	if !next.isShared() {
+		return update{discard: discard}, next.fault("", "it has no shares: a setting such as \"share gold: funnel 100, 10/s\" is required, as a program shares it")
+	}
+	if m.shares != nil {
+		return update{commit: func(context.Context) (map[string]int, error) { return nil, m.change(next) }, discard: discard}, nil
+	}
+	m.next.Store(next)
+	shares, err := next.shares(m.config, m.limit(func(l *Limit) []Share { return l.Shares }), m.limit(func(l *Limit) []Share { return l.Ceilings }))
+	if err != nil {
+		return update{discard: discard}, err
+	}
+	m.shares, m.inForce = shares, map[string]string{}
+	for prefix, all := range next.byTenant() {
+		for _, share := range all {
+			m.inForce[prefix+share.Tenant] = share.Policy.String()
+		}
+	}
+	return update{
+		commit:  func(context.Context) (map[string]int, error) { return nil, m.file.own(shares) },
+		discard: shares.Close,
+	}, nil
+}
+
+// change has the guarantees and ceilings follow. Those that are gone come first: they leave room.
+func (m *sharesMember) change(next *Limit) (err error) {
+	m.next.Store(next)
+	set := func(key string, limit policy.Policy) {
+		text, put := "", m.shares.SetGuarantee
+		if strings.HasPrefix(key, ceilingPrefix) {
+			put = m.shares.SetCeiling
+		}
+		if limit != nil {
+			text = limit.String()
+		}
+		if m.inForce[key] == text {
+			return
+		}
+		if failed := put(nameIn(key), limit); failed != nil {
+			err = errors.Join(err, next.fault(key, "%w", fieldFault(failed)))
+			return
+		}
+		m.inForce[key] = text
+	}
+	for key := range m.inForce {
+		if next.settings[key].line == 0 {
+			set(key, nil)
+		}
+	}
+	// What a smaller guarantee leaves may make room for a larger one.
+	for range 2 {
+		err = nil
+		for prefix, all := range next.byTenant() {
+			for _, share := range all {
+				set(prefix+share.Tenant, share.Policy)
+			}
+		}
+	}
+	return err
+}

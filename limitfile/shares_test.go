@@ -1,0 +1,146 @@
+package limitfile
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/internal/testkit/must"
+)
+
+const upstream = "upstream: funnel 100, 100/s\n reserved: funnel 60, 60/s\n share gold: funnel 30, 30/s\n ceiling gold: funnel 5, 1/s\n share silver: funnel 10, 10/s\n"
+
+// The first line of each text is the file's first.
+//
+// Promise: Every fault of a limit's shares is found by file, line and name.
+func TestFaultsOfSharesAreFound(t *testing.T) {
+	for text, want := range map[string]string{
+		"a: window 5/h\n share b: funnel 1, 1/h":                              "f:1: a: Total is window 5/h: a policy.Funnel",
+		"a: funnel 5, 5/h\n share b: window 1/h":                              "f:2: a: share b: Guarantee(Tenants[0]) is window 1/h: a policy.Funnel",
+		"a: funnel 5, 5/h\n share b: funnel 1, 1/h\n share c: gallon":         "f:3: a: share c: ",
+		"a: funnel 5, 5/h\n share b: funnel 5, 1/h":                           "f:1: a: Reserved is 5: a capacity below Total's",
+		"a: funnel 5, 5/h\n share b: funnel 1, 6/h":                           "f:2: a: share b: Guarantee(Tenants[0])",
+		"a: funnel 5, 5/h\n reserved: funnel 1, 1/h\n share b: funnel 2, 1/h": "f:3: a: share b: Guarantee(Tenants[0])",
+		"a: funnel 5, 5/h\n reserved: funnel 5, 1/h":                          "f:2: a: reserved: Reserved is 5",
+		"a: funnel 5, 5/h\n share b: funnel 1, 1/h\n\n ceiling c: window 1/h": "f:4: a: ceiling c: limit is window 1/h: a policy.Funnel",
+		"a: funnel 5, 5/h\n share b: funnel 1, 1/h\n plan c: funnel 1, 1/h":   `f:3: a: plan c: a limit with shares has no plans: "share c" is accepted`,
+		"a: funnel 5, 5/h\n warn-at: 0.5\n share b: funnel 1, 1/h":            "f:2: a: warn-at: a limit with shares has no such setting",
+		"a: funnel 5, 5/h\n share b: funnel 1, 1/h\n share b: funnel 1, 1/h":  "f:3: a: share b: line 2 has this setting",
+		"a: funnel 5, 5/h\n share b c: funnel 1, 1/h":                         "f:2: a: share b c: a setting is",
+		"reserved: funnel 5, 5/h":                                             `f:1: "reserved" is a setting`,
+		"share b: funnel 5, 5/h":                                              `f:1: "share b" is a setting`,
+	} {
+		limits, err := parse("f", []byte(text))
+		require.Error(t, err, text)
+		assert.Nil(t, limits)
+		assert.True(t, strings.HasPrefix(err.Error(), want), "%s: %v", text, err)
+		fault := (*Fault)(nil)
+		assert.ErrorAs(t, err, &fault)
+	}
+	limits, err := parse("f", []byte("b: window 1/h\n"+upstream+"c: window 1/h"))
+	require.NoError(t, err)
+	assert.Equal(t, "funnel 30, 30/s", limits[1].Shares[0].Policy.String())
+	assert.Equal(t, "silver", limits[1].Shares[1].Tenant)
+	assert.Equal(t, "gold", limits[1].Ceilings[0].Tenant)
+	assert.Equal(t, "funnel 60, 60/s", limits[1].Reserved.String())
+}
+
+func TestChangesOfSharesAreCompared(t *testing.T) {
+	for _, c := range []struct{ before, after, changes, faults string }{
+		{upstream, upstream, "", ""},
+		{upstream, strings.Replace(upstream, "gold: funnel 30", "gold: funnel 40", 1), "upstream: share gold: funnel 30, 30/s -> funnel 40, 30/s", ""},
+		{upstream, strings.Replace(upstream, "ceiling gold: funnel 5", "ceiling gold: funnel 4", 1), "upstream: ceiling gold: funnel 5, 1/s -> funnel 4, 1/s", ""},
+		{upstream, strings.Replace(upstream, " share silver", " share new", 1), "upstream: share new: new, funnel 10, 10/s|upstream: share silver: funnel 10, 10/s -> none", ""},
+		{upstream, strings.Replace(upstream, "d: funnel 60", "d: funnel 50", 1), "upstream: reserved: funnel 60, 60/s -> funnel 50, 60/s, at the next start", ""},
+		{upstream, strings.Replace(upstream, "funnel 100,", "funnel 200,", 1), "upstream: funnel 100, 100/s -> funnel 200, 100/s, at the next start", ""},
+		{"upstream: funnel 100, 100/s", "upstream: funnel 100, 100/s\n reserved: funnel 1, 1/s", "upstream: reserved: new, funnel 1, 1/s, at the next start",
+			"new:1: upstream: a limit with shares takes the place of one without, or the reverse: another name is accepted"},
+	} {
+		after, err := parse("new", []byte(c.after))
+		require.NoError(t, err)
+		changes, err := Compare(parsed(t, c.before), after)
+		var texts []string
+		for _, change := range changes {
+			texts = append(texts, change.String())
+		}
+		assert.Equal(t, c.changes, strings.Join(texts, "|"))
+		if c.faults == "" {
+			assert.NoError(t, err)
+		} else {
+			assert.EqualError(t, err, c.faults)
+		}
+	}
+}
+
+// Promise: Guarantees and ceilings follow a file of limits while a program runs.
+func TestSharesFollowTheFile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "limits.conf")
+		write := func(text string) { require.NoError(t, os.WriteFile(path, []byte(text), 0o600)) }
+		write(upstream + "other: window 5/h")
+		file := must.Get(Open(path, Options{}))
+		defer func() { require.NoError(t, file.Close()) }()
+		shares := must.Get(Shares(file, "upstream", engine.Config{Idle: time.Minute, PackageTime: true}))
+		assert.Equal(t, "upstream", shares.Stats().Name)
+		assert.Equal(t, 2, shares.Stats().Tenants)
+		limit := func(tenant string) int64 { return shares.Peek(tenant, 0).Limit }
+		assert.EqualValues(t, 30, limit("gold"))
+		require.True(t, shares.Take("gold", 30).Allowed)
+		assert.False(t, shares.Take("gold", 6).Allowed, "its ceiling")
+		assert.True(t, shares.Take("gold", 5).Borrowed)
+		require.True(t, shares.Take("silver", 10).Allowed)
+
+		for _, wrong := range []string{"upstream", "other", "none"} {
+			_, err := Shares(file, wrong)
+			require.Error(t, err, wrong)
+		}
+		_, err := Engine[string](file, "other")
+		require.NoError(t, err)
+
+		reload := func(text string) error {
+			write(text)
+			return file.Reload(t.Context())
+		}
+		require.NoError(t, reload(strings.NewReplacer("share gold: funnel 30, 30/s", "share gold: funnel 40, 40/s", "ceiling gold: funnel 5", "ceiling gold: funnel 9").Replace(upstream)+" share new: funnel 10, 1/s\nother: window 6/h"))
+		assert.EqualValues(t, 40, limit("gold"))
+		assert.EqualValues(t, 10, limit("new"))
+		assert.Zero(t, shares.Stats().Unreserved)
+
+		// Silver's larger guarantee comes out of what gold owes for a while.
+		grown := strings.NewReplacer("share gold: funnel 30, 30/s", "share gold: funnel 20, 20/s", "share silver: funnel 10, 10/s", "share silver: funnel 30, 30/s").Replace(upstream) + "other: window 6/h"
+		require.True(t, shares.Take("gold", 40).Allowed || shares.Take("gold", 9).Allowed)
+		err = reload(grown)
+		require.ErrorContains(t, err, "upstream: share silver: limit is funnel 30, 30/s: a funnel within the rest of the reserve")
+		require.ErrorIs(t, file.Health(), err)
+		assert.EqualValues(t, 20, limit("gold"))
+		assert.EqualValues(t, 10, limit("silver"))
+		time.Sleep(3 * time.Minute)
+		require.NoError(t, file.Health(), "it was tried again")
+		assert.EqualValues(t, 30, limit("silver"))
+		assert.Zero(t, shares.Peek("new", 1).Limit-40, "it only borrows now")
+
+		require.ErrorContains(t, reload("other: window 6/h"), "upstream: a limiter of this name is in use")
+		require.ErrorContains(t, reload("upstream: funnel 100, 100/s\nother: window 6/h"), "a limit with shares")
+		require.ErrorContains(t, reload(grown+"\n share b: funnel 1, 1/h"), "other")
+		assert.EqualValues(t, 30, limit("silver"))
+	})
+}
+
+func TestLimitWithSharesHasNoEngine(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "limits.conf")
+	require.NoError(t, os.WriteFile(path, []byte(upstream), 0o600))
+	file := must.Get(Open(path, Options{}))
+	defer func() { require.NoError(t, file.Close()) }()
+	_, err := Engine[string](file, "upstream")
+	require.ErrorContains(t, err, "upstream: tenants share it")
+	shares := must.Get(Shares(file, "upstream"))
+	require.NoError(t, file.Close())
+	assert.False(t, shares.Choke("gold"), "closed with the file")
+}
