@@ -54,6 +54,16 @@ func (a *account) take(
 	}
 }
 
+// charge takes n units whether there is room or not, unless the account has left.
+func (a *account) charge(limit bucket, now policy.Instant, n int64) {
+	for {
+		word := a.word.Load()
+		if word == gone || a.word.CompareAndSwap(word, min(limit.Refund(word, now, -n), policy.MaxWord)) {
+			return
+		}
+	}
+}
+
 // tenantAccount is the account of a tenant.
 type tenantAccount[K comparable] struct {
 	account

@@ -17,11 +17,11 @@ func (s *Shares[K]) Peek(tenant K, n int64) (d ShareDecision) {
 	}
 	loan := s.lendWord(now).look(n)
 	ceiling, limited := s.ceilings.peek(tenant, now)
-	switch {
-	case limited && ceiling.limit == nil:
-		loan = s.barred()
-	case limited:
-		most := ceiling.look(n)
+	if limited {
+		most := s.barred()
+		if ceiling.limit != nil {
+			most = ceiling.look(n)
+		}
 		loan.Allowed, loan.RetryAfter = loan.Allowed && most.Allowed, max(loan.RetryAfter, most.RetryAfter)
 	}
 	if loan.Allowed && s.turns.active.Load() > 0 {

@@ -9,7 +9,7 @@ import (
 )
 
 // Limiter holds each key to a limit. Its methods are safe for concurrent use. engine.Engine,
-// engine.Tiered and fleet.Limiter are Limiters, and single.Limiter is one with the only key
+// engine.Tiered, engine.Shares and fleet.Limiter are Limiters, and single.Limiter is one with the only key
 // struct{}{}: [ForAnyKey] makes it one for any key. A Limiter with calls that may leave the process
 // is also a [Remote].
 type Limiter[K comparable] interface {

@@ -1,0 +1,103 @@
+package engine
+
+import (
+	"context"
+	"errors"
+
+	"github.com/ral-limiter/ral/internal/core/decide"
+	"github.com/ral-limiter/ral/limits"
+	"github.com/ral-limiter/ral/policy"
+)
+
+// Admit is Take for adapters: see limits.Limiter. The error is ErrClosed.
+func (s *Shares[K]) Admit(_ context.Context, tenant K, n int64) (limits.Answer, error) {
+	a := limits.Answer{Decision: s.Take(tenant, n).Decision, Provenance: inProcess}
+	if !a.Allowed && s.closed.Load() {
+		return limits.Answer{}, namedBy(s.config.Config.Name, ErrClosed)
+	}
+	return a, nil
+}
+
+// Hold is Reserve or, if the call waits, Acquire, for adapters: see limits.Limiter. No limit can come with the
+// call. The error is ErrCancelled or ErrClosed. A grant that is settled with more units charges the excess
+// whether there is room or not, as Engine.Refund does: the bound of the group is exceeded by as much.
+func (s *Shares[K]) Hold(ctx context.Context, call limits.Call[K]) (g limits.Grant, err error) {
+	g.Provenance = inProcess
+	if call.Limit != nil {
+		g.RetryAfter, g.Provenance = policy.Never, sharesHaveLimits
+		return g, nil
+	}
+	var r ShareReservation[K]
+	if call.NoWait || call.Patience <= 0 {
+		if r = s.Reserve(call.Key, call.N, call.Patience); !r.Allowed && s.closed.Load() {
+			err = namedBy(s.config.Config.Name, ErrClosed)
+		}
+	} else {
+		r, err = s.Acquire(ctx, call.Key, call.N, call.Patience)
+		r.Wait = r.Waited
+	}
+	g.Decision = r.Decision
+	switch {
+	case g.Allowed:
+		g.State = limits.GrantState{Settler: shareSettler[K]{s}, Ref: &shareGrant[K]{r, call.Key, call.N}}
+	case errors.Is(err, ErrCrowded):
+		g.Provenance, err = limits.NewProvenance(limits.SourceProcess, true, err), nil
+	case errors.Is(err, ErrNever), errors.Is(err, ErrDeadline):
+		err = nil
+	}
+	return g, err
+}
+
+var sharesHaveLimits = limits.NewProvenance(limits.SourceProcess, true, errors.New(
+	"ral: shares have the limits of their tenants, and none can come with the call: use SetGuarantee and SetCeiling"))
+
+// Look returns the answer that Hold would give now without waiting, for limits.AskAll. ok is false if calls of the tenant
+// wait: only Hold can tell.
+func (s *Shares[K]) Look(call limits.Call[K]) (a limits.Answer, ok bool) {
+	if call.Limit != nil || s.closed.Load() || !call.NoWait && s.turns.lines.Has(call.Key) {
+		return a, false
+	}
+	return limits.Answer{Decision: s.Peek(call.Key, call.N).Decision, Provenance: inProcess}, true
+}
+
+// LimitFor returns the tenant's guarantee or, if it has none, the part of the group that is lent.
+func (s *Shares[K]) LimitFor(tenant K) policy.Policy {
+	if own, _ := s.own.peek(tenant, s.now()); own.limit != nil {
+		return own.limit
+	}
+	return s.lend
+}
+
+type shareSettler[K comparable] struct{ *Shares[K] }
+
+type shareGrant[K comparable] struct {
+	ShareReservation[K]
+	tenant K
+	n      int64
+}
+
+func (s shareSettler[K]) Settle(_ context.Context, state limits.GrantState, used int64) error {
+	grant := state.Ref.(*shareGrant[K])
+	if more := used - grant.n; more > 0 {
+		c := shareCall[K]{shares: s.Shares, tenant: grant.tenant, n: min(more, decide.MostCharge(s.total)), now: s.now()}
+		c.charge(grant.Borrowed)
+	}
+	if used != limits.AllUsed {
+		grant.Keep(used)
+	}
+	return nil
+}
+
+// charge charges the call's units to the tenant and to the group, whether there is room or not.
+func (c *shareCall[K]) charge(borrowed bool) {
+	c.findOwn()
+	account := c.own
+	if borrowed {
+		c.findCeiling()
+		account = c.ceiling
+	}
+	if account != nil {
+		account.charge(account.limit, c.now, c.n)
+	}
+	c.shares.group.charge(c.shares.whole, c.now, c.n)
+}
