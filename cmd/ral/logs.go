@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/hmac"
 	"crypto/rand"
@@ -122,7 +123,11 @@ func (l *logs) replay(ctx context.Context, c replay.Config, stdin io.Reader, pro
 	if err := l.read(ctx, stdin, problems, run.Add); err != nil {
 		return nil, err
 	}
-	return run.Result(), nil
+	result := run.Result()
+	if result.Requests == 0 {
+		return nil, errors.New(strings.Join(append([]string{"the log has no request that can be replayed: " + l.source.lead()}, l.source.unread()...), "\n"))
+	}
+	return result, nil
 }
 
 // read calls add with each entry, until the end or until the context ends.
@@ -192,7 +197,15 @@ func (l *logs) write(out io.Writer, result any, r *report.Report) (err error) {
 
 // lead says what was read.
 func (s *source) lead() string {
-	return fmt.Sprintf("%s: %d lines, %s", strings.Join(s.Files, ", "), s.Lines, s.Form)
+	return fmt.Sprintf("%s: %s, %s", report.Printable(strings.Join(s.Files, ", ")), many(int(s.Lines), "line"), cmp.Or(s.Form, "of no form"))
+}
+
+// unread says which lines were not read.
+func (s *source) unread() (notes []string) {
+	for _, u := range s.Unreadable {
+		notes = append(notes, fmt.Sprintf("Not read: %s %s, the first at %s.", many(int(u.Lines), "line"), u.Kind, report.Printable(u.First)))
+	}
+	return notes
 }
 
 // notes say which lines were not read, and what the log does not tell.
@@ -200,9 +213,7 @@ func (s *source) notes() (notes []string) {
 	if s.Interrupted {
 		notes = append(notes, "Interrupted: these are the figures so far.")
 	}
-	for _, u := range s.Unreadable {
-		notes = append(notes, fmt.Sprintf("Not read: %s %s, the first at %s.", many(int(u.Lines), "line"), u.Kind, u.First))
-	}
+	notes = append(notes, s.unread()...)
 	if !s.HasDurations {
 		notes = append(notes, "The log has no durations, so each request begins at the time of its line, and none is in flight.")
 	}

@@ -132,6 +132,20 @@ func TestReplayComparesFilesOfLimits(t *testing.T) {
 	}
 }
 
+// Promise: A log without a readable request is an error, so that --fail-if accepts no log that was not read.
+func TestLogsWithoutRequestsAreErrors(t *testing.T) {
+	for log, want := range map[string]string{
+		"": "the log has no request that can be replayed: -: 0 lines, of no form",
+		"192.0.2.1 - - [yesterday] \"GET / HTTP/1.1\" 200 1 \"-\" \"-\"\n": "-: 1 line, combined\nNot read: 1 line without a readable time, the first at -:1.",
+	} {
+		for _, args := range [][]string{{"replay", "-", "--limit", "funnel 1, 1/s", "--fail-if", "refused keys > 0"}, {"suggest", "-"}} {
+			text, err := onLog(t, log, args...)
+			assert.ErrorContains(t, err, want)
+			assert.Empty(t, text)
+		}
+	}
+}
+
 func TestReplayTellsFaults(t *testing.T) {
 	for want, args := range map[string][]string{
 		"there is no log":              {},

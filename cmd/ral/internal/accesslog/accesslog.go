@@ -171,7 +171,7 @@ func (r *Reader) choose(line []byte) error {
 }
 
 // Next reads the next entry. At the end the error is io.EOF. Other errors are of files that cannot be
-// opened and of settings that do not suit the log. Unreadable lines are counted and passed over.
+// read and of settings that do not suit the log. Unreadable lines are counted and passed over.
 func (r *Reader) Next(e *Entry) error {
 	for {
 		line, err := r.files.next()
@@ -185,7 +185,7 @@ func (r *Reader) Next(e *Entry) error {
 			continue
 		case err != nil:
 			if errors.Is(err, io.EOF) && r.form == nil && r.lines > 0 && r.config.Form != "csv" {
-				return fmt.Errorf("no line is in a known form: give --form or --log-format (%d lines read)", r.lines)
+				return r.unknown()
 			}
 			return err
 		}
@@ -195,11 +195,13 @@ func (r *Reader) Next(e *Entry) error {
 		}
 		if r.form == nil {
 			err := r.choose(line)
-			if errors.Is(err, errUnknownForm) && r.lines < maxSampled {
+			switch {
+			case errors.Is(err, errUnknownForm) && r.lines < maxSampled:
 				r.count(otherForm)
 				continue
-			}
-			if err != nil {
+			case errors.Is(err, errUnknownForm):
+				return r.unknown()
+			case err != nil:
 				return err
 			}
 			if r.config.Form == "csv" {
@@ -217,6 +219,8 @@ func (r *Reader) Next(e *Entry) error {
 		r.count(fault)
 	}
 }
+
+func (r *Reader) unknown() error { return fmt.Errorf("%w (%d lines read)", errUnknownForm, r.lines) }
 
 // entry makes an entry of the values of a line.
 func (r *Reader) entry(e *Entry) Fault {

@@ -8,11 +8,14 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/internal/testkit/must"
 )
 
 const (
@@ -163,10 +166,20 @@ func TestFilesAreReadInTurn(t *testing.T) {
 	assert.Equal(t, 1+2+2+1, n)
 	assert.Equal(t, []Unreadable{{brokenFile, 1, broken + ":3"}}, r.Unreadable())
 
-	r, err = NewReader(Config{Key: []string{"addr"}}, nil, plain, filepath.Join(dir, "none"))
+	require.NoError(t, os.WriteFile(broken, []byte("\x1f\x8b"), 0o600))
+	r, err = NewReader(Config{Key: []string{"addr"}}, nil, broken, plain, filepath.Join(dir, "none"))
 	require.NoError(t, err)
 	require.NoError(t, r.Next(&Entry{}))
 	assert.ErrorIs(t, r.Next(&Entry{}), os.ErrNotExist)
+	assert.Equal(t, []Unreadable{{brokenFile, 1, broken + ":0"}}, r.Unreadable())
+
+	closed := must.Get(os.Open(plain))
+	require.NoError(t, closed.Close())
+	for name, want := range map[string]error{"-": os.ErrClosed, dir: syscall.EISDIR} {
+		r, err = NewReader(Config{Key: []string{"addr"}}, closed, name)
+		require.NoError(t, err)
+		assert.ErrorIs(t, r.Next(&Entry{}), want)
+	}
 }
 
 func TestSettingsThatDoNotSuitAreErrors(t *testing.T) {
@@ -182,10 +195,10 @@ func TestSettingsThatDoNotSuitAreErrors(t *testing.T) {
 		"no column \"id\"":                      {Config{Form: "csv", Time: "at", Key: []string{"id"}}, "at,key\n"},
 		"no list of names":                      {Config{Form: "csv", Time: "at"}, "\"at\n"},
 		"--time is empty":                       {Config{}, `{"a":1}`},
-		"no known form":                         {Config{}, strings.Repeat("hello\n", 200)},
-		"a known form":                          {Config{}, "hello\n"},
-		"--key is empty":                        {Config{Key: []string{"a", ""}}, nginxLine},
-		"--duration-unit is 1m":                 {Config{Unit: time.Minute}, nginxLine},
+		"no line is in a known form: give --form or --log-format (100 lines read)": {Config{}, strings.Repeat("hello\n", 200)},
+		"no line is in a known form: give --form or --log-format (1 lines read)":   {Config{}, "hello\n"},
+		"--key is empty":        {Config{Key: []string{"a", ""}}, nginxLine},
+		"--duration-unit is 1m": {Config{Unit: time.Minute}, nginxLine},
 	} {
 		_, _, err := all(t, c.config, c.text)
 		assert.ErrorContains(t, err, want)

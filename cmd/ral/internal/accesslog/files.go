@@ -5,8 +5,8 @@ import (
 	"bytes"
 	"compress/gzip"
 	"errors"
-	"fmt"
 	"io"
+	"io/fs"
 	"os"
 )
 
@@ -57,9 +57,17 @@ func (f *files) next() ([]byte, error) {
 			f.close()
 		default:
 			f.close()
-			return nil, errBroken
+			return nil, broken(err)
 		}
 	}
+}
+
+// broken returns errBroken for a file with a broken content, and other errors as they are.
+func broken(err error) error {
+	if path := (*fs.PathError)(nil); errors.As(err, &path) {
+		return err
+	}
+	return errBroken
 }
 
 func (f *files) close() {
@@ -82,7 +90,8 @@ func (f *files) open() error {
 	if magic, _ := packed.Peek(2); bytes.Equal(magic, []byte{0x1f, 0x8b}) {
 		unpacked, err := gzip.NewReader(packed)
 		if err != nil {
-			return fmt.Errorf("%s: %w", f.name, err)
+			f.close()
+			return broken(err)
 		}
 		f.reader = bufio.NewReaderSize(unpacked, maxLine)
 	}

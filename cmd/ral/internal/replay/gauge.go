@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"maps"
 	"math"
+	"math/bits"
 	"slices"
 )
 
@@ -25,6 +26,18 @@ type Need struct {
 
 // Needs has the number of keys by their need.
 type Needs map[Need]int64
+
+// maxNeeds is how many needs of keys are kept exactly.
+const maxNeeds = 1 << 16
+
+// add counts a key. Beyond maxNeeds a new need is rounded up, by less than a 256th, so that they take bounded memory.
+func (n Needs) add(need Need) {
+	if _, ok := n[need]; !ok && len(n) >= maxNeeds && need.Units < Beyond {
+		step := uint32(1) << max(bits.Len32(need.Units)-9, 0)
+		need.Units = min(need.Units|(step-1), Beyond-1)
+	}
+	n[need]++
+}
 
 // RefusedBy returns the number of a plan's keys that a capacity refuses.
 func (n Needs) RefusedBy(plan int, capacity int64) (keys int64) {

@@ -275,7 +275,7 @@ func (r *Replay) close(key uint32) {
 	count(&t.Lifted.Keys, a.lifted > 0)
 	for i, s := range r.scenarios {
 		if s.isGauge && a.requests > 0 {
-			s.needs[Need{a.plan, counts[i]}]++
+			s.needs.add(Need{a.plan, counts[i]})
 		}
 		count(&s.totals.RefusedKeys, counts[i] > 0)
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -319,6 +320,74 @@ func TestForgottenKeysKeepTheirNeeds(t *testing.T) {
 	assert.EqualValues(t, 2_000, funnel.RefusedBy(0, -1))
 	assert.Equal(t, []int64{7, 6, 0}, []int64{funnel.Capacity(0, 0), funnel.Capacity(0, 2_000/7), funnel.Capacity(0, 2_000)})
 	assert.EqualValues(t, funnel.RefusedBy(0, 5), sliding.RefusedBy(0, Beyond-1))
+}
+
+// liveBytes returns the size of what is reachable.
+func liveBytes() int64 {
+	var stats runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&stats)
+	return int64(stats.HeapAlloc)
+}
+
+// Promise: The memory of `ral replay` and `ral suggest` is bounded by --max-keys, however many keys a log has, and each key without room is counted.
+func TestMemoryIsBoundedByKeys(t *testing.T) {
+	for name, c := range map[string]Config{
+		"forgotten": {Limits: limits("funnel 2, 1/s"), Gauges: limits("funnel 100, 1/s")}, "without room": {Limits: limits("funnel 2, 1/d"), Gauges: limits("window 9/d")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			const keys, maxKeys = 400_000, 2_000
+			before := liveBytes()
+			c.MaxKeys, c.Window = maxKeys, time.Second
+			r := start(t, c)
+			for i := range int64(keys) {
+				r.Add(&accesslog.Entry{Key: fmt.Appendf(nil, "a key of its own %d", i), Arrival: 1e18 + i*1e7 + 1, Cost: 1})
+			}
+			assert.Less(t, liveBytes()-before, int64(3<<20), "some 80 MB without a bound")
+			result := r.Result()
+			assert.EqualValues(t, keys, result.Requests+result.Unknown)
+			assert.Equal(t, name == "forgotten", result.Forgotten > keys*9/10, "%d", result.Forgotten)
+			assert.Equal(t, name == "without room", result.Unknown > keys*9/10, "%d", result.Unknown)
+			assert.LessOrEqual(t, result.Keys, result.Forgotten+maxKeys)
+			runtime.KeepAlive(r)
+		})
+	}
+}
+
+func TestNeedsAreBounded(t *testing.T) {
+	random, n := rand.New(rand.NewPCG(8, 9)), Needs{}
+	for range 300_000 {
+		n.add(Need{0, random.Uint32N(Beyond)})
+	}
+	n.add(Need{0, Beyond})
+	assert.Less(t, len(n), maxNeeds+256*32)
+	assert.EqualValues(t, 1, n.RefusedBy(0, Beyond-1))
+	assert.EqualValues(t, 300_001, n.RefusedBy(0, -1))
+	assert.InEpsilon(t, 150_000, n.RefusedBy(0, Beyond/2), 0.02)
+
+	exact, few := Needs{}, Needs{}
+	for i := range uint32(2 * maxNeeds) {
+		exact[Need{0, i}]++
+		few.add(Need{0, i})
+	}
+	for capacity := int64(1); capacity < 2*maxNeeds; capacity += 1_999 {
+		less, more := exact.RefusedBy(0, capacity), few.RefusedBy(0, capacity)
+		assert.True(t, less <= more && few.RefusedBy(0, capacity+capacity/256+1) <= less, capacity)
+	}
+}
+
+func TestRequestsOfASecondAreBounded(t *testing.T) {
+	r := start(t, Config{Limits: limits("sliding 5/s"), Window: time.Second})
+	for range maxHeld + sample {
+		r.Add(&accesslog.Entry{Key: []byte("a"), Arrival: 1e18, IsWhole: true, Cost: 1})
+	}
+	for i := range int64(3) {
+		r.Add(&accesslog.Entry{Key: []byte("a"), Arrival: 1e18 + (i+1)*1e9, IsWhole: true, Cost: 1})
+	}
+	spread := r.Result().Scenarios[1]
+	assert.EqualValues(t, SpreadEvenly, spread.Name)
+	assert.EqualValues(t, maxHeld+sample+3, spread.Requests+spread.Lost)
+	assert.EqualValues(t, sample, spread.Lost)
 }
 
 func TestPlansAreBounded(t *testing.T) {

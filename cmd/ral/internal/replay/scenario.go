@@ -218,9 +218,6 @@ func (s *scenario) settle(l *ledger, until int64) {
 
 // spread keeps a request until all requests of its second are known, and then asks about them at even distances.
 func (s *scenario) spread(l *ledger, q *traffic.Request) {
-	if q != nil {
-		l.keys.Pin(q.Key)
-	}
 	if n := len(s.second); n > 0 && (q == nil || q.Arrival/int64(time.Second) != s.second[0].Arrival/int64(time.Second)) {
 		begin := s.second[0].Arrival / int64(time.Second) * int64(time.Second)
 		for i := range s.second {
@@ -230,7 +227,12 @@ func (s *scenario) spread(l *ledger, q *traffic.Request) {
 		}
 		s.second = s.second[:0]
 	}
-	if q != nil {
+	switch {
+	case q == nil:
+	case len(s.second) >= maxHeld:
+		s.totals.Lost++
+	default:
+		l.keys.Pin(q.Key)
 		s.second = append(s.second, *q)
 	}
 }
