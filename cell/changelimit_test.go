@@ -454,7 +454,7 @@ func TestSwitchLimitOvertakesACall(t *testing.T) {
 		"Refund":   {func(s *switched) { s.Refund("k", 1) }, -1},
 		"Peek":     {func(s *switched) { assert.Equal(t, s.before, s.used()) }, 0},
 		"Standing": {func(s *switched) {
-			standing := s.Standing("k", 0)
+			standing := s.Standing(nil, "k", 0)
 			_, d := standing.Limit.Take(standing.Word, standing.Now, 0, 0)
 			assert.Equal(t, s.before, d.Limit-d.Remaining)
 		}, 0},

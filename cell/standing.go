@@ -8,8 +8,8 @@ import (
 
 // Standing is a key's word at a moment, and what else decides about its calls.
 type Standing struct {
-	Limit   policy.Policy // by which the word is read
-	Misfit  bool          // the key's limit is of another family than Limit
+	Limit   policy.Policy // by which the key is judged
+	Misfit  bool          // Limit is of another family than the word
 	Word    uint64
 	Known   bool // there is a word
 	Now     policy.Instant
@@ -27,18 +27,16 @@ type Unrecorded struct {
 	RetryAfter time.Duration // a guess; 0 if Allowed
 }
 
-// Standing returns the standing of a key for a call of n units. It takes nothing, opens no key and
-// is not counted.
-func (c *Cell[K]) Standing(key K, n int64) Standing {
-	q := c.orChosen(nil, key)
+// Standing returns the standing of a key for a call of n units under a limit; nil is the limit that
+// holds for the key anyway. It takes nothing, opens no key and is not counted.
+func (c *Cell[K]) Standing(limit policy.Policy, key K, n int64) Standing {
+	q := c.orChosen(limit, key)
 	s := Standing{Now: c.now()}
 	s.Waiting, s.Turn = c.lines.Behind(key, &waiter[K]{cell: c, key: key, n: n, choice: q})
 	terms, state, known := c.currentUnder(key, &q)
 	s.Limit, s.Word, s.Known = terms.Policy, state, known
 	if q.limit != nil {
-		if s.Misfit = !terms.ReadsWordsOf(q.limit); !s.Misfit {
-			s.Limit = q.limit
-		}
+		s.Limit, s.Misfit = q.limit, !terms.ReadsWordsOf(q.limit)
 	}
 	if state == 0 {
 		s.Now = max(s.Now, c.view.Horizon())

@@ -14,8 +14,12 @@ import (
 // the limit and is not counted. It allocates, and costs some microseconds. For a call that could
 // not be recorded, as in a full table or after Close, it explains the answer of Config.WhenFull or
 // WhenUnavailable.
-func (e *Engine[K]) Explain(key K) limits.Explanation {
-	x, _ := e.explain(key, 1)
+func (e *Engine[K]) Explain(key K) limits.Explanation { return e.ExplainWith(nil, key) }
+
+// ExplainWith is Explain for a call under a limit that comes with it: see TakeWith. A limit of another
+// family refuses every call. nil is the limit that holds for the key anyway.
+func (e *Engine[K]) ExplainWith(limit policy.Policy, key K) limits.Explanation {
+	x, _ := e.explain(limit, key, 1)
 	return x
 }
 
@@ -24,10 +28,10 @@ var (
 	unrecordedLost = limits.NewProvenance(limits.SourceUnrecorded, false, errors.New("the limiter is closed or degraded, or cannot find such a key again, and Config.WhenUnavailable decides"))
 )
 
-func (e *Engine[K]) explain(key K, n int64) (x limits.Explanation, s cell.Standing) {
-	s = e.cell.Standing(key, n)
+func (e *Engine[K]) explain(limit policy.Policy, key K, n int64) (x limits.Explanation, s cell.Standing) {
+	s = e.cell.Standing(limit, key, n)
 	if s.Misfit {
-		x = limits.Explanation{Limit: e.LimitFor(key), Binding: none}
+		x = limits.Explanation{Limit: s.Limit, Binding: none}
 		x.RetryAfter = policy.Never
 		x.Block(s.Blocked)
 	} else {
@@ -55,7 +59,7 @@ func explainUnrecorded(x *limits.Explanation, s cell.Standing, n int64) {
 
 // explainBeside is explain for a call on several limits: a limit that would delay it refuses it.
 func (e *Engine[K]) explainBeside(key K, n int64) limits.Explanation {
-	x, s := e.explain(key, n)
+	x, s := e.explain(nil, key, n)
 	if s.Misfit || !s.Limit.Delays() {
 		return x
 	}

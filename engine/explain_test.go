@@ -66,6 +66,28 @@ func TestExplanationAgreesWithTheNextCall(t *testing.T) {
 	}
 }
 
+// Promise: A call's own limit is explained as `TakeWith` decides by it.
+func TestExplainWithAgreesWithTakeWith(t *testing.T) {
+	clock := newHandClock()
+	e := open[string](t, Config{Policy: funnel(5, 1, time.Second), Clock: clock.Now})
+	large := funnel(50, 1, time.Second)
+	e.TakeWith(large, "a", 40)
+	x := e.ExplainWith(large, "a")
+	assert.Equal(t, []any{large, int64(40), int64(50), int64(10), true}, []any{x.Limit, x.Used, x.Of, x.Remaining, x.Allowed})
+	assert.Equal(t, e.Explain("a"), e.ExplainWith(nil, "a"))
+	for range 100 {
+		for _, limit := range []policy.Policy{large, nil, funnel(7, 2, time.Second)} {
+			x := e.ExplainWith(limit, "a")
+			d := e.TakeWith(limit, "a", 1)
+			require.Equal(t, []any{d.Allowed, d.Wait, d.RetryAfter}, []any{x.Allowed, x.Wait, x.RetryAfter}, "%v", limit)
+		}
+		clock.Advance(630 * time.Millisecond)
+	}
+	misfit := policy.Must(policy.FixedWindow(1, time.Hour))
+	x = e.ExplainWith(misfit, "a")
+	assert.Equal(t, []any{misfit, false, policy.Never}, []any{x.Limit, x.Allowed, x.RetryAfter})
+}
+
 // Explain says how long a call that comes now waits behind the others.
 func TestExplainCountsTheCallsThatWait(t *testing.T) {
 	for _, limit := range []policy.Policy{funnel(2, 1, time.Second), policy.Must(policy.SlidingWindow(2, time.Second)), policy.Must(policy.FixedWindow(2, time.Second))} {

@@ -108,7 +108,7 @@ func TestOwingPagesContinueExactly(t *testing.T) {
 func requireNextUnit(t *testing.T, e *Engine[string], k OwingKey[string], now policy.Instant) {
 	t.Helper()
 	require.Positive(t, k.Next, k.Key)
-	state := e.cell.Standing(k.Key, 1).Word
+	state := e.cell.Standing(nil, k.Key, 1).Word
 	remaining := func(after time.Duration) int64 {
 		_, d := k.Limit.Take(state, now+policy.Instant(after), 0, 0)
 		return d.Remaining

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/ral-limiter/ral/fleet/internal/store"
+	"github.com/ral-limiter/ral/internal/core/shape"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 )
@@ -22,8 +23,14 @@ import (
 //
 // The errors are Take's; a PolicyFor limit of another family is explained as refusing all.
 func (l *Limiter) Explain(ctx context.Context, key string) (limits.Explanation, error) {
+	return l.ExplainWith(ctx, nil, key)
+}
+
+// ExplainWith is Explain for a call under a limit that comes with it: see TakeWith. nil is the limit
+// that holds for the key anyway.
+func (l *Limiter) ExplainWith(ctx context.Context, limit policy.Policy, key string) (limits.Explanation, error) {
 	x := limits.Explanation{Binding: -1}
-	terms, err := l.find(nil, key)
+	terms, err := l.find(limit, key)
 	if err != nil {
 		a, err := noAnswerFor(err)
 		if err != nil {
@@ -55,7 +62,10 @@ func (l *Limiter) Explain(ctx context.Context, key string) (limits.Explanation, 
 			l.leased.explain(&x, key, unspent)
 		}
 	}
-	x.Name, x.Limit, x.Waiting = l.config.Name, l.LimitFor(key), l.waiters.forKey(key)
+	if shape.IsNil(limit) {
+		limit = l.LimitFor(key)
+	}
+	x.Name, x.Limit, x.Waiting = l.config.Name, limit, l.waiters.forKey(key)
 	return x, nil
 }
 

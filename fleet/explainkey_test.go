@@ -53,6 +53,27 @@ func TestExplainALog(t *testing.T) {
 	})
 }
 
+func TestExplainWithAgreesWithTakeWith(t *testing.T) {
+	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
+		for _, f := range families(t) {
+			l := open(t, on(redis, f[0]))
+			must.Get(l.TakeWith(t.Context(), f[1], "a", 50))
+			for i, limit := range []policy.Policy{f[1], f[0], nil} {
+				x := must.Get(l.ExplainWith(t.Context(), limit, "a"))
+				look := must.Get(l.TakeWith(t.Context(), limit, "a", 0))
+				assert.Equal(t, f[min(i, 1)^1], x.Limit)
+				assert.Equal(t, look.Remaining, x.Remaining, "%v", x.Limit)
+				assert.Equal(t, x.Of, x.Used+x.Remaining, "%v", x.Limit)
+				assert.Equal(t, must.Get(l.TakeWith(t.Context(), limit, "a", 1)).Allowed, x.Allowed, "%v", x.Limit)
+			}
+			x := must.Get(l.ExplainWith(t.Context(), policy.Must(policy.FixedWindow(1, time.Second)), "a"))
+			assert.Equal(t, []any{false, policy.Never}, []any{x.Allowed, x.RetryAfter})
+			require.ErrorIs(t, x.Err(), ErrMisfit)
+			assert.Zero(t, l.Stats().Misfits, "an explanation is not counted")
+		}
+	})
+}
+
 // Promise: Explanations leave out figures of other servers' leases.
 func TestExplainLeases(t *testing.T) {
 	inBubble(t, func(t *testing.T, redis *storetest.Redis) {

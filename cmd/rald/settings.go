@@ -73,13 +73,13 @@ const usage = `Usage: rald [flags] [DIR]
        rald health [flags] [URL]
        rald help|man|version
 
-Rald keeps limits for clients of Redis: CL.THROTTLE as redis-cell has it, and RAL.TAKE,
-RAL.PEEK, RAL.REFUND, RAL.WAIT, RAL.RESET, RAL.CHANGE, RAL.RESERVE, RAL.COMMIT, RAL.EXTEND and
-RAL.RELEASE for every limit. DIR has limits.yaml, the limits that clients may call by name. If DIR has check.yaml it answers the HTTP checks of
-nginx, Caddy and Traefik. If there is DIR/envoy, or with -envoy, it answers Envoy's rate limit
-service, too, by the configuration files of envoyproxy/ratelimit. It reads all of them again when
-they change. With -envoy-xds a management server configures that service. A flag wins over its
-environment variable, which -h names behind it.
+Rald keeps limits for clients of Redis: CL.THROTTLE as redis-cell has it, and RAL.TAKE, RAL.PEEK,
+RAL.EXPLAIN, RAL.REFUND, RAL.WAIT, RAL.RESET, RAL.CHANGE, RAL.RESERVE, RAL.COMMIT, RAL.EXTEND and
+RAL.RELEASE for every limit. DIR has limits.yaml, the limits that clients may call by name. If DIR
+has check.yaml it answers the HTTP checks of nginx, Caddy and Traefik. If there is DIR/envoy, or
+with -envoy, it answers Envoy's rate limit service, too, by the configuration files of
+envoyproxy/ratelimit. It reads all of them again when they change. With -envoy-xds a management
+server configures that service. A flag wins over its environment variable, which -h names behind it.
 
 `
 

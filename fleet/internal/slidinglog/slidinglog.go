@@ -4,6 +4,7 @@ package slidinglog
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/ral-limiter/ral/policy"
@@ -58,4 +59,7 @@ func words(p policy.Policy) policy.Policy {
 }
 
 // String describes the limit for people.
-func (l *Log) String() string { return fmt.Sprintf("log of at most %d in any %v", l.Limit(), l.Per) }
+func (l *Log) String() string {
+	_, per, _ := strings.Cut(l.atMost.String(), "/")
+	return fmt.Sprintf("log of at most %d in any %s", l.Limit(), per)
+}

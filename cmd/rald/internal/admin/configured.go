@@ -30,6 +30,13 @@ func (n *configuredLimit) Hold(ctx context.Context, call limits.Call[string]) (l
 	return n.family.ByCall().Hold(ctx, call)
 }
 
+// Explain explains a call for one unit of the key: see limits.Explain.
+func (n *configuredLimit) Explain(ctx context.Context, key string) (limits.Explanation, error) {
+	x, err := n.family.ExplainWith(ctx, n.limit, n.prefix+key)
+	x.Name = "" // the family's
+	return x, err
+}
+
 func (n *configuredLimit) LimitFor(string) policy.Policy { return n.limit }
 
 func (n *configuredLimit) Reset(ctx context.Context, key string) (bool, error) {

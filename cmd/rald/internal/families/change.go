@@ -25,12 +25,31 @@ func Change(ctx context.Context, from, to Claim) error {
 	if used == 0 {
 		return err
 	}
-	_, failed := to.Family.RefundWith(ctx, to.Limit, to.Key, -used)
+	charged, failed := charge(ctx, to, used)
 	if failed != nil {
-		_, again := from.Family.RefundWith(ctx, from.Limit, from.Key, -used)
-		failed = errors.Join(failed, again)
+		_, back := to.Family.RefundWith(ctx, to.Limit, to.Key, charged)
+		_, again := charge(ctx, from, used)
+		failed = errors.Join(failed, back, again)
 	}
 	return errors.Join(err, failed)
+}
+
+// charge charges units in parts that a single charge may have, and returns how many were recorded.
+func charge(ctx context.Context, claim Claim, used int64) (charged int64, err error) {
+	for part := max(claim.Limit.Limit(), used/maxMoved+1); charged < used; {
+		n := min(part, used-charged)
+		d, err := claim.Family.RefundWith(ctx, claim.Limit, claim.Key, -n)
+		if err == nil && !d.Allowed {
+			if blocked, _ := claim.Family.Blocked(ctx, claim.Key); blocked == 0 {
+				err = fmt.Errorf("%d used units could not be recorded under %v", n, claim.Limit)
+			}
+		}
+		if err != nil {
+			return charged, err
+		}
+		charged += n
+	}
+	return charged, nil
 }
 
 // giveBack gives all units of a key back, and returns how many.

@@ -53,6 +53,33 @@ func TestChangeMovesUsedUnits(t *testing.T) {
 	require.ErrorContains(t, Change(ctx, small, claim("funnel 1, 1/s", "key")), "blocked")
 }
 
+// Units are charged in parts, also if a single charge may not have so many.
+func TestChangeLeavesADebtUnderASmallerLimit(t *testing.T) {
+	s, ctx := open(t, Config{}), t.Context()
+	for _, text := range []string{"funnel 10, 10/720h", "window 10/720h", "at most 5/300d", "queue 3, 1/100d"} {
+		from, to := claim(t, s, "window 60/300d", "from "+text, 0), claim(t, s, text, "to", 0)
+		_, err := from.Family.TakeWith(ctx, from.Limit, from.Key, 35)
+		require.NoError(t, err)
+		require.NoError(t, Change(ctx, from, to), text)
+		back, err := giveBack(ctx, to)
+		require.NoError(t, err)
+		assert.GreaterOrEqual(t, back, int64(35), text)
+		d, err := from.Family.TakeWith(ctx, from.Limit, from.Key, 0)
+		require.NoError(t, err)
+		assert.EqualValues(t, 60, d.Remaining, text)
+	}
+	// More than maxMoved charges would be needed, so all units stay.
+	from, to := claim(t, s, "window 1000000/300d", "many", 0), claim(t, s, "funnel 2, 1/300d", "few", 0)
+	_, err := from.Family.TakeWith(ctx, from.Limit, from.Key, 1_000_000)
+	require.NoError(t, err)
+	require.ErrorContains(t, Change(ctx, from, to), "1001 used units could not be recorded under funnel 2, 1/300d")
+	for claim, want := range map[Claim]int64{from: 0, to: 2} {
+		d, err := claim.Family.TakeWith(ctx, claim.Limit, claim.Key, 0)
+		require.NoError(t, err)
+		assert.Equal(t, want, d.Remaining, "%v", claim.Limit)
+	}
+}
+
 type failing struct {
 	Family
 	err error

@@ -25,6 +25,8 @@ type Family interface {
 	TakeWith(ctx context.Context, limit policy.Policy, key string, n int64) (policy.Decision, error)
 	// RefundWith gives n units back. Below 0 it charges -n, even beyond the limit.
 	RefundWith(ctx context.Context, limit policy.Policy, key string, n int64) (policy.Decision, error)
+	// ExplainWith explains a call for one unit of the key under the limit, without taking or counting.
+	ExplainWith(ctx context.Context, limit policy.Policy, key string) (limits.Explanation, error)
 	// ByCall returns the limiter of calls that bring their limit, also for adapters.
 	ByCall() limits.Limiter[string]
 	// Reset forgets the key's usage, and reports whether there was any.
@@ -91,6 +93,10 @@ func (f *local) TakeWith(_ context.Context, limit policy.Policy, key string, n i
 
 func (f *local) RefundWith(_ context.Context, limit policy.Policy, key string, n int64) (policy.Decision, error) {
 	return f.engine.RefundWith(limit, key, n), nil
+}
+
+func (f *local) ExplainWith(_ context.Context, limit policy.Policy, key string) (limits.Explanation, error) {
+	return f.engine.ExplainWith(limit, key), nil
 }
 
 func (f *local) Reset(_ context.Context, key string) (bool, error) { return f.engine.Reset(key), nil }

@@ -167,6 +167,15 @@ func (f *remote) TakeWith(ctx context.Context, limit policy.Policy, key string, 
 	return a.Decision, err
 }
 
+// ExplainWith implements Family. It names the limit that Redis keeps: a log for an AtMost.
+func (f *remote) ExplainWith(ctx context.Context, limit policy.Policy, key string) (limits.Explanation, error) {
+	limit, err := f.shared(limit)
+	if err != nil {
+		return limits.Explanation{}, err
+	}
+	return f.Limiter.ExplainWith(ctx, limit, key)
+}
+
 // RefundWith implements Family. It fails if the units may not count.
 func (f *remote) RefundWith(ctx context.Context, limit policy.Policy, key string, n int64) (policy.Decision, error) {
 	limit, err := f.shared(limit)

@@ -28,6 +28,7 @@ func init() {
 		{"cl.throttle", 1, -1, 1, 1, 1, []string{"write", "fast"}, false, (*conn).clThrottle, 0},
 		{"ral.take", 3, -1, 1, -1, 3, []string{"write", "fast"}, false, (*conn).take, 0},
 		{"ral.peek", 3, 3, 1, 1, 1, []string{"readonly", "fast"}, false, (*conn).peek, 0},
+		{"ral.explain", 3, 3, 2, 2, 1, []string{"readonly", "fast"}, false, (*conn).explain, 0},
 		{"ral.refund", 4, 4, 1, 1, 1, []string{"write", "fast"}, false, (*conn).refund, 0},
 		{"ral.wait", 5, 5, 1, 1, 1, []string{"write", "blocking"}, false, (*conn).wait, 0},
 		{"ral.reset", 3, 3, 1, 1, 1, []string{"write", "fast"}, false, (*conn).reset, 0},

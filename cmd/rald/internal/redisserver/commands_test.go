@@ -74,6 +74,34 @@ func TestTakeByNameAndByText(t *testing.T) {
 }
 
 // Promise: `RAL.TAKE` takes from all its keys or none.
+func TestExplainSaysWhyACallIsRefused(t *testing.T) {
+	inBubble(t, Config{}, func(t *testing.T, c *client) {
+		c.three()
+		c.do("RAL.TAKE ann login 3")
+		want := state(false, 3, 0, 0, 600_000, 600_000)
+		for name, value := range map[string]any{
+			"used": int64(3), "of": int64(3), "blocked": int64(0), "waiting": int64(0), "source": "process",
+			"text": "login: At most 3 in each window of 10m, which begins with the first call. 3 of 3 used. A call is refused for 10m. In 10m 3 are left.",
+		} {
+			want[name] = value
+		}
+		assert.Equal(t, want, c.do("RAL.EXPLAIN login ann"))
+		assert.Equal(t, want, c.do("RAL.EXPLAIN login ann"), "it takes nothing")
+
+		other := c.do("RAL.EXPLAIN window_3/10m ann").(map[string]any)
+		assert.Equal(t, []any{true, int64(0), int64(3)}, []any{other["allowed"], other["used"], other["remaining"]}, "a key of its own")
+		c.do("RAL.TAKE ann window_30/10m 20")
+		other = c.do("RAL.EXPLAIN window_30/10m ann").(map[string]any)
+		assert.Equal(t, []any{true, int64(20), int64(30)}, []any{other["allowed"], other["used"], other["of"]}, "of the limit that comes with the call")
+		assert.True(t, strings.HasPrefix(other["text"].(string), "At most 30 in each window of 10m"), "%v", other["text"])
+
+		assert.Contains(t, c.do("RAL.EXPLAIN other ann"), `ERR limit is "other": the name`)
+		assert.Equal(t, "OK", c.do("MULTI"))
+		assert.Equal(t, "QUEUED", c.do("RAL.EXPLAIN login ann"))
+		assert.Equal(t, []any{want}, c.do("EXEC"))
+	})
+}
+
 func TestTakeFromAllOrNone(t *testing.T) {
 	inBubble(t, Config{}, func(t *testing.T, c *client) {
 		c.three()

@@ -112,6 +112,32 @@ func (c *conn) peek(args [][]byte) {
 	}
 }
 
+// explain is RAL.EXPLAIN limit key. It says why a call for one unit is admitted or refused, and takes nothing.
+func (c *conn) explain(args [][]byte) {
+	u, ok := c.find(args[1], args[2])
+	if !ok {
+		return
+	}
+	x, err := u.Family.ExplainWith(c.background(), u.Limit, u.Key)
+	if err != nil {
+		c.fail(err)
+		return
+	}
+	if x.Name = ""; u.Of != nil {
+		x.Name = string(args[1])
+	}
+	c.out.Map(12)
+	c.out.Bulk("text")
+	c.out.Bulk(x.String())
+	c.decisionPairs(&x.Decision)
+	c.out.Pair("used", x.Used)
+	c.out.Pair("of", x.Of)
+	c.out.Pair("blocked", ms(x.Blocked))
+	c.out.Pair("waiting", int64(x.Waiting))
+	c.out.Bulk("source")
+	c.out.Bulk(x.Source().String())
+}
+
 // refund is RAL.REFUND key limit n: it gives n units back, or charges -n more.
 func (c *conn) refund(args [][]byte) {
 	u, ok := c.find(args[2], args[1])
