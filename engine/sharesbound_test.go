@@ -317,3 +317,113 @@ func TestSharesHoldTheirBoundUnderContention(t *testing.T) {
 	assert.Positive(t, full, "rounds that come near the bound")
 	t.Logf("of %d rounds %d came near the bound; in %d rounds d*G was below a unit", rounds, full, tight)
 }
+
+// promisedLevel returns what the group may come to hold if all guarantees were used up now: its level, and the room of all guarantees.
+func (s *Shares[K]) promisedLevel() float64 {
+	ticks := float64(s.now()) * ticksPerNano
+	level := func(a *account) float64 {
+		return max(float64(a.word.Load())-ticks, 0) / float64(a.limit.(bucket).Shape().Interval)
+	}
+	sum := level(&s.group) + float64(s.reserve.units)
+	s.own.all.Range(func(_ K, a *tenantAccount[K]) bool {
+		sum += float64(a.limit.Limit()) - level(&a.account)
+		return true
+	})
+	return sum
+}
+
+// The group's level, and the room of all guarantees and of the reserve, are together never above C. A guaranteed take does not
+// change the sum, a loan leaves at most C-B and B, and time lowers it while the group holds units. So the group never exceeds C
+// whatever comes, and that is all that a give-back has to keep: it may add as many units to a guarantee as it takes from the group, or leave both
+// as if the call had never been made. Reservations of seconds end in any order here, whole or in part, between calls that nothing
+// remembers, with patience and without, and guarantees change and leave.
+//
+// No give-back raises a word, so it refuses no call, now or later.
+func TestGiveBacksKeepTheBound(t *testing.T) {
+	runs := 300 / testenv.RaceSlowdown
+	near, inexact := 0, 0
+	for seed := range uint64(runs) {
+		clock := newHandClock()
+		dice := rand.New(rand.NewPCG(testenv.Seed(t), seed))
+		const tenants = 6
+		s := newShares(t, SharesConfig[int]{
+			Config: Config{Clock: clock.Now, Idle: 5 * time.Second},
+			Total:  funnel(60, 6100, 1000*time.Second), Reserved: funnel(40, 6050, 1000*time.Second),
+			Guarantee: func(tenant int) policy.Policy {
+				if tenant == tenants {
+					return nil
+				}
+				return funnel(int64(4+tenant), 1, time.Second)
+			},
+			Ceiling: func(tenant int) policy.Policy {
+				if tenant == 2 {
+					return funnel(12, 2, time.Second)
+				}
+				return nil
+			},
+		})
+		words := func() (all []uint64) {
+			all = append(all, s.group.word.Load())
+			for i := range tenants {
+				for _, a := range []*tenantAccount[int]{s.own.load(i), s.ceilings.load(i)} {
+					if a == nil {
+						all = append(all, 0)
+					} else {
+						all = append(all, a.word.Load())
+					}
+				}
+			}
+			return all
+		}
+		var open []ShareReservation[int]
+		for step := range 400 {
+			clock.Advance(time.Duration(dice.IntN(int64Seconds / 3)))
+			tenant, n := dice.IntN(tenants+1), 1+dice.Int64N(8)
+			switch kind := dice.IntN(12); {
+			case kind < 3 && len(open) > 0:
+				i := dice.IntN(len(open))
+				before := words()
+				used := max(dice.Int64N(5)-2, 0)
+				if h := &open[i].held; h.guaranteed && h.group.N > used && len(open) > 1 {
+					inexact++
+				}
+				open[i].Keep(used)
+				for j, word := range words() {
+					require.LessOrEqual(t, word, before[j], "seed %d, step %d", seed, step)
+				}
+				open = slices.Delete(open, i, i+1)
+			case kind < 7:
+				patience := time.Duration(0)
+				if kind == 6 {
+					patience = time.Duration(dice.IntN(3 * int64Seconds))
+				}
+				if r := s.Reserve(tenant, n, patience); r.Allowed {
+					open = append(open, r)
+				}
+			case kind == 7 && dice.IntN(10) == 0 && tenant < tenants:
+				_ = s.SetGuarantee(tenant, funnel(1+dice.Int64N(12), 1+dice.Int64N(3), time.Second))
+			case kind == 8 && dice.IntN(10) == 0:
+				_ = s.SetGuarantee(tenant%tenants, nil)
+			case kind == 9 && dice.IntN(10) == 0:
+				clock.Advance(20 * time.Second) // entries leave
+			case kind >= 10: // loans, and then all guarantees
+				for s.Choke(tenants) {
+				}
+				for i := range tenants {
+					if left := s.Peek(i, 0).Remaining; left > 0 {
+						open = append(open, s.Reserve(i, left, 0))
+					}
+				}
+			default:
+				s.Take(tenant, n)
+			}
+			level := s.promisedLevel()
+			require.LessOrEqual(t, level, 60.0001, "seed %d, step %d", seed, step)
+			if level > 58 {
+				near++
+			}
+		}
+	}
+	assert.Greater(t, near, runs*10)
+	assert.Greater(t, inexact, runs*10)
+}
