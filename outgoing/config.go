@@ -30,6 +30,13 @@ type Config struct {
 	// docs/outgoing.md.
 	Policy policy.Policy
 
+	// InFlight is the limit of each key's calls at once, for servers that admit only so many, such as
+	// policy.Must(policy.InFlight(4, time.Minute)). It holds beside the limit of calls. A call is in flight from
+	// its turn until [Turn.Release], Cancel or Abandon, or for the policy's longest time. The requests of a
+	// Transport are released by themselves. Nil is no limit. While MaxKeys keys have calls in flight, calls of
+	// other keys get engine.ErrUnavailable.
+	InFlight policy.Policy
+
 	// Patience is the longest wait; a call with a later turn gets engine.ErrDeadline at once. 0
 	// waits as long as the context allows.
 	Patience time.Duration
@@ -120,9 +127,15 @@ func (c Config) validate() error {
 	bad := func(field string, value any, want string) error {
 		return &policy.FieldError{Of: "outgoing.Config", Field: field, Value: value, Want: want}
 	}
+	_, occupies := c.Policy.(policy.Occupier)
+	_, inFlight := c.InFlight.(policy.Occupier)
 	switch {
 	case c.Policy != nil && shape.IsNil(c.Policy):
 		return bad("Policy", "a nil pointer", "a policy, or nil to learn the limit")
+	case occupies:
+		return bad("Policy", c.Policy, "a limit of calls in time: that of calls at once is InFlight")
+	case c.InFlight != nil && (!inFlight || shape.IsNil(c.InFlight)):
+		return bad("InFlight", c.InFlight, "a policy.InFlight, or nil for no limit")
 	case c.Patience < 0:
 		return bad("Patience", c.Patience, "a positive duration, or 0 for as long as the context allows")
 	case c.MaxWaiting < 0:

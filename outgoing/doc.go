@@ -10,7 +10,7 @@
 //
 // [Transport] is an http.RoundTripper over a Line. It reads the fields listed at [FieldsOf], and
 // takes a response for a refusal by Options.Answer or else [AnswerOf]. Limits of tokens beside calls are
-// Config.Units. Adapters for other protocols call [Line.Wait], send, and call [Turn.Obey] with an
+// Config.Units, and that of calls at once is Config.InFlight. Adapters for other protocols call [Line.Wait], send, and call [Turn.Obey] with an
 // [Answer].
 //
 // The engine enforces the limits, package internal/answer reads responses, and package internal/pacing decides

@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/ral-limiter/ral/outgoing"
@@ -43,6 +45,41 @@ func Example() {
 	// Output:
 	// 200 OK
 	// window 100/10s
+}
+
+// The server admits two requests at once. So the third one waits until a response is closed.
+func ExampleConfig_inFlight() {
+	var present, highest atomic.Int64
+	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		highest.Store(max(highest.Load(), present.Add(1)))
+		time.Sleep(10 * time.Millisecond) // wall: the work of a request
+		present.Add(-1)
+	}))
+	defer server.Close()
+
+	line, err := outgoing.New[string](outgoing.Config{InFlight: policy.Must(policy.InFlight(2, time.Minute))})
+	if err != nil {
+		panic(err)
+	}
+	defer line.Close()
+	transport, err := outgoing.NewTransport(line, outgoing.ByHost, outgoing.Options{})
+	if err != nil {
+		panic(err)
+	}
+	client := &http.Client{Transport: transport}
+
+	var all sync.WaitGroup
+	for range 6 {
+		all.Go(func() {
+			resp, err := client.Get(server.URL)
+			if err == nil {
+				resp.Body.Close()
+			}
+		})
+	}
+	all.Wait()
+	fmt.Println(highest.Load() <= 2)
+	// Output: true
 }
 
 // An adapter for another protocol waits, sends, and reports the answer.

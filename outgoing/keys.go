@@ -38,7 +38,7 @@ type state[K comparable] struct {
 	key        K
 	unrecorded bool          // not in the full map: nothing is learned
 	delay      time.Duration // of DelayFor
-	gate       chan struct{} // with Config.Units: see Turn.enter
+	gate       chan struct{} // with Config.Units or InFlight: see Turn.enter
 	gated      atomic.Int64  // calls that wait for it
 
 	turns   atomic.Uint64 // number of the last turn

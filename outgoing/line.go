@@ -22,7 +22,9 @@ type Line[K comparable] struct {
 	pacing pacing.Config
 	burst  pacing.Burst // of Config.Policy
 	units  []*Line[K]   // of Config.Units
-	keys   keys[K]
+	// inFlight counts calls by Config.InFlight, or is nil.
+	inFlight *engine.Engine[K]
+	keys     keys[K]
 
 	*counters // also of the units
 }
@@ -44,6 +46,10 @@ func New[K comparable](config Config, options ...Option[K]) (*Line[K], error) {
 	}
 	l, err := build(config.withDefaults(), &counters{}, options)
 	if err != nil {
+		return nil, err
+	}
+	if err := l.countInFlight(); err != nil {
+		_ = l.Close()
 		return nil, err
 	}
 	for _, unit := range config.Units {
@@ -112,7 +118,7 @@ func (l *Line[K]) BackoffLeft(key K) (left time.Duration) {
 // Limit returns the present limit of the key, in calls.
 func (l *Line[K]) Limit(key K) policy.Policy { return l.engine.LimitFor(key) }
 
-// Reset forgets everything learned about the key, and lets calls go on.
+// Reset forgets everything learned about the key, and lets calls go on. Calls in flight still count.
 func (l *Line[K]) Reset(key K) {
 	for line := range l.each() {
 		line.keys.mu.Lock()
@@ -129,6 +135,9 @@ func (l *Line[K]) Engine() *engine.Engine[K] { return l.engine }
 func (l *Line[K]) Close() (err error) {
 	for line := range l.each() {
 		err = errors.Join(err, line.engine.Close())
+	}
+	if l.inFlight != nil {
+		err = errors.Join(err, l.inFlight.Close())
 	}
 	return err
 }
@@ -160,6 +169,9 @@ type Stats struct {
 	Unheld   uint64        // refusals not recorded because MaxKeys keys were held
 	Keys     int           // keys remembered
 
+	// Overstayed counts calls that ended after the longest time of Config.InFlight.
+	Overstayed uint64
+
 	// BadResets counts resets ignored because they were past, or later than Config.MaxBackoff and
 	// two windows of the limit.
 	BadResets uint64
@@ -177,10 +189,17 @@ func (l *Line[K]) Stats() Stats {
 		BadResets: l.counters.badResets.Load(),
 		Held:      int(l.counters.failing.Load()),
 	}
-	for line := range l.each() {
-		e := line.engine.Stats()
+	add := func(e engine.Stats) {
 		s.Waiting, s.Waits, s.WaitTime = s.Waiting+e.Waiting, s.Waits+e.Waits, s.WaitTime+e.WaitTime
 		s.Held += e.BlockedKeys
+	}
+	for line := range l.each() {
+		add(line.engine.Stats())
+	}
+	if l.inFlight != nil {
+		e := l.inFlight.Stats()
+		add(e)
+		s.Overstayed = e.Overstayed
 	}
 	s.Keys = l.keys.len()
 	return s

@@ -38,7 +38,7 @@ type part[K comparable] struct {
 // part returns the part of a call of n units. They count as waiting until Turn.leave.
 func (l *Line[K]) part(key K, n int64) part[K] {
 	n = min(n, answer.MaxCount)
-	p := part[K]{line: l, state: l.keys.join(key, n, len(l.units) > 0), n: n, fits: n, cost: n}
+	p := part[K]{line: l, state: l.keys.join(key, n, l.hasGates()), n: n, fits: n, cost: n}
 	if n > 1 {
 		p.fitAgain()
 	}

@@ -139,11 +139,16 @@ func (t *Transport[K]) RoundTrip(r *http.Request) (*http.Response, error) {
 			t.buckets.learn(key, t.options.Bucket(resp))
 		}
 		if !a.MayRetry() || left <= 0 || !hasBodyAgain(r) || !t.options.Repeatable(r) || !answer.SetAside(r.Context(), resp) {
-			if !a.Refused && len(t.options.Used) > 0 && resp.Body != nil && resp.Body != http.NoBody && resp.StatusCode != http.StatusSwitchingProtocols {
-				resp.Body = newUsage(resp.Body, t.options.Used, turn)
+			used := t.options.Used
+			if a.Refused || resp.StatusCode == http.StatusSwitchingProtocols {
+				used = nil
+			}
+			if len(used) > 0 || t.line.inFlight != nil {
+				endWith(resp, used, &turn)
 			}
 			return resp, nil
 		}
+		turn.Abandon() // so that a request is in flight once
 		if turn, err = t.wait(r.Context(), key, cost); err != nil {
 			return resp, nil //nolint:nilerr // the refusal is the answer
 		}

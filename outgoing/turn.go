@@ -24,8 +24,8 @@ import (
 // The error wraps an error of package engine: ErrCancelled with the context's error, ErrDeadline at
 // once if the turn comes after the context's deadline or Config.Patience, or behind a time longer than
 // Config.MaxBackoff (a *[TurnError]), ErrNever if the cost exceeds the limit that the server told,
-// ErrCrowded or ErrClosed. With Units a call behind others may learn later that its turn is too late.
-// Without waiting, a call of a known key allocates nothing, unless there are Units.
+// ErrCrowded or ErrClosed. With Units or InFlight a call behind others may learn later that its turn is too
+// late. Without waiting, a call of a known key allocates nothing, unless there are Units.
 func (l *Line[K]) Wait(ctx context.Context, key K, cost ...int64) (Turn[K], error) {
 	calls := int64(1)
 	if len(cost) > 0 {
@@ -58,6 +58,7 @@ func (l *Line[K]) Send(ctx context.Context, key K, retries int, send func(turn *
 	}
 	defer func() { turn.Abandon() }()
 	for ; send(&turn) && retries > 0; retries-- {
+		turn.Abandon() // so that a call is in flight once
 		next, err := l.Wait(ctx, key)
 		if err != nil {
 			return nil //nolint:nilerr // the answer of the last attempt is the call's
@@ -78,10 +79,11 @@ func (t *Turn[K]) leave() {
 
 // acquire waits for the units of all limits, and begins the call. Under several limits a key's calls pass a gate
 // one at a time. So only one call has units of some limits and waits for others, and none is passed for ever by
-// calls that take less.
+// calls that take less. A call is in flight before it takes its turn under the others, which would be lost if it
+// was sent later.
 func (t *Turn[K]) acquire(ctx context.Context) error {
 	patience := t.line.config.Patience
-	if len(t.line.units) == 0 {
+	if !t.line.hasGates() {
 		if err := t.part.acquire(ctx, patience); err != nil {
 			return t.late(ctx, err)
 		}
@@ -94,6 +96,9 @@ func (t *Turn[K]) acquire(ctx context.Context) error {
 		return err
 	}
 	defer func() { <-t.state.gate }()
+	if err := t.enterFlight(ctx, patience-time.Since(began)); err != nil {
+		return err
+	}
 	for i := range 1 + len(t.units) {
 		p := t.nth(i)
 		if err := p.acquire(ctx, patience-time.Since(began)); err != nil {
@@ -105,6 +110,9 @@ func (t *Turn[K]) acquire(ctx context.Context) error {
 		if err := p.admit(false); err != nil { // it has waited for other parts
 			return t.undo(1+len(t.units), p.late(ctx, err))
 		}
+	}
+	if err := t.stayInFlight(ctx, patience-time.Since(began)); err != nil {
+		return t.undo(1+len(t.units), err)
 	}
 	t.Waited = time.Since(began)
 	for i := range 1 + len(t.units) {
@@ -119,6 +127,7 @@ func (t *Turn[K]) undo(parts int, err error) error {
 		p := t.nth(i)
 		p.giveBack(p.fits)
 	}
+	t.Release()
 	return err
 }
 
@@ -179,14 +188,15 @@ func (t *Turn[K]) last() (last *part[K], in time.Duration) {
 
 // Turn allows a call to be sent. Call Obey with the answer, Cancel if the call was not sent, or
 // Abandon if no answer will come; otherwise it counts as sent, and the windows after it have a call
-// less. Methods are for one goroutine at a time; do not use a copy as well. The zero Turn does
+// less. With Config.InFlight call Release, too, once the answer is read. Methods are for one goroutine at a time; do not use a copy as well. The zero Turn does
 // nothing.
 type Turn[K comparable] struct {
 	// Waited is how long the call waited for its turn.
 	Waited time.Duration
 
 	part[K]
-	units []part[K] // of Config.Units, if the call takes units of them
+	units    []part[K]             // of Config.Units, if the call takes units of them
+	inFlight engine.Reservation[K] // by Config.InFlight
 }
 
 // nth returns the part at an index: first the calls' part, and then a part for each of Config.Units. It is no
@@ -198,14 +208,15 @@ func (t *Turn[K]) nth(index int) *part[K] {
 	return &t.units[index-1]
 }
 
-// Cancel returns the turn of a call that was not sent. It does nothing after Obey.
+// Cancel returns the turn of a call that was not sent. After Obey it is Release.
 func (t *Turn[K]) Cancel() { t.finish(true) }
 
 // Abandon ends the turn of a call without an answer, such as a failed connection. The call counts as
-// sent; a first call no longer delays those behind it. It does nothing after Obey.
+// sent; a first call no longer delays those behind it. After Obey it is Release.
 func (t *Turn[K]) Abandon() { t.finish(false) }
 
 func (t *Turn[K]) finish(unsent bool) {
+	t.Release()
 	if t.line != nil && !t.obeyed {
 		for i := range 1 + len(t.units) {
 			p := t.nth(i)

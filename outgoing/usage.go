@@ -7,7 +7,8 @@ import (
 	"github.com/ral-limiter/ral/outgoing/internal/answer"
 )
 
-// usage is a body that settles its call's turn by numbers in its JSON, once it is read or closed.
+// usage is a body that settles its call's turn by numbers in its JSON, if it has names, and releases the turn, once
+// it is read or closed.
 type usage[K comparable] struct {
 	io.ReadCloser
 
@@ -30,7 +31,10 @@ func (u *usage[K]) Read(p []byte) (n int, err error) {
 	n, err = u.ReadCloser.Read(p)
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if u.scan.read(p[:n]); err != nil {
+	if len(u.scan.numbers) > 0 {
+		u.scan.read(p[:n])
+	}
+	if err != nil {
 		u.settle()
 	}
 	return n, err
@@ -38,13 +42,14 @@ func (u *usage[K]) Read(p []byte) (n int, err error) {
 
 // Close implements io.Closer.
 func (u *usage[K]) Close() error {
+	err := u.ReadCloser.Close() // before another call is sent
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.settle()
-	return u.ReadCloser.Close()
+	return err
 }
 
-// settle settles the turn the first time.
+// settle settles and releases the turn the first time.
 func (u *usage[K]) settle() {
 	used := [1 + maxUnits]int64{}
 	for i := range used {
@@ -56,6 +61,7 @@ func (u *usage[K]) settle() {
 		}
 	}
 	u.turn.Settle(used[:]...)
+	u.turn.Release()
 	u.turn = Turn[K]{}
 }
 

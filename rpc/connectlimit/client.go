@@ -51,7 +51,8 @@ func ByServer(_ connect.Spec, server connect.Peer) string { return server.Addr }
 //
 // Any number of clients may share a line. key returns the key of a call, such as [ByServer]. An
 // error is a *policy.FieldError. A stream that is abandoned before its answer holds up no other
-// call. The interceptor passes on the calls of handlers.
+// call. Under outgoing.Config.InFlight a stream is in flight until its end is received, its response is closed or its
+// context ends. The interceptor passes on the calls of handlers.
 func NewClientInterceptor[K comparable](
 	line *outgoing.Line[K], key func(spec connect.Spec, server connect.Peer) K, options ClientOptions,
 ) (connect.Interceptor, error) {
@@ -210,7 +211,7 @@ type turnConn[K comparable] struct {
 	turn outgoing.Turn[K] // with mu held
 }
 
-// lost ends the turn of a stream that is abandoned before an answer.
+// lost ends the turn of a stream that is abandoned.
 func (c *turnConn[K]) lost() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -219,19 +220,25 @@ func (c *turnConn[K]) lost() {
 
 func (c *turnConn[K]) CloseResponse() error {
 	c.stop()
-	c.lost() // does nothing once there was an answer
+	c.lost() // after an answer it only releases the turn
 	return c.StreamingClientConn.CloseResponse()
 }
 
 func (c *turnConn[K]) Receive(message any) error {
 	err := c.StreamingClientConn.Receive(message)
+	if c.told && err == nil {
+		return nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err != nil {
+		c.stop()
+		defer c.turn.Release()
+	}
 	if c.told {
 		return err
 	}
 	c.told = true
-	c.stop()
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	if err == nil || errors.Is(err, io.EOF) {
 		answer, _ := answerOf(nil, c.ResponseHeader(), nil)
 		c.turn.Obey(answer)

@@ -88,6 +88,13 @@ func TestClient(t *testing.T) {
 					},
 					Stream: func(ctx context.Context) error { return talkOnce(p.client(t, s.URL, talk).CallBidiStream(ctx)) },
 					Open:   func(ctx context.Context) { p.client(t, s.URL, talk).CallBidiStream(ctx) },
+					Exchange: func(ctx context.Context) {
+						stream := p.client(t, s.URL, talk).CallBidiStream(ctx)
+						require.NoError(t, stream.Send(wrapperspb.String("x")))
+						_, err := stream.Receive()
+						require.NoError(t, err)
+						context.AfterFunc(ctx, func() { _ = stream.CloseResponse() }) // so that the server learns of it
+					},
 				}
 			})
 		})

@@ -104,7 +104,8 @@ func (c *Client[K]) Unary(
 }
 
 // Stream is a grpc.StreamClientInterceptor. A stream takes a turn, when it begins. The errors are
-// as of Unary. If ctx ends before an answer, no other call waits for it.
+// as of Unary. If ctx ends before an answer, no other call waits for it. Under outgoing.Config.InFlight a stream is
+// in flight until its end is received or ctx ends.
 func (c *Client[K]) Stream(
 	ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn, method string, streamer grpc.Streamer, options ...grpc.CallOption,
 ) (grpc.ClientStream, error) {
@@ -123,13 +124,14 @@ func (c *Client[K]) Stream(
 		settle(&s.turn, answerOf(s.hook, err, nil, nil), err, nil, nil)
 		return nil, err
 	}
-	begun, s.stop = true, context.AfterFunc(ctx, s.lost)
+	begun, s.single, s.stop = true, !desc.ServerStreams, context.AfterFunc(ctx, s.lost)
 	return s, nil
 }
 
 // clientStream obeys a stream's header, at its first message, and its end.
 type clientStream[K comparable] struct {
 	grpc.ClientStream
+	single   bool // whether the server sends a single message
 	answered bool
 	ended    bool
 	stop     func() bool // ends the wait for the context's end
@@ -139,7 +141,7 @@ type clientStream[K comparable] struct {
 	turn outgoing.Turn[K] // with mu held
 }
 
-// lost ends the turn of a stream that is abandoned before an answer.
+// lost ends the turn of a stream that is abandoned.
 func (s *clientStream[K]) lost() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -153,13 +155,16 @@ func (s *clientStream[K]) RecvMsg(m any) error {
 	}
 	header, _ := s.Header() // it has come
 	var trailer metadata.MD
-	if s.answered, s.ended = true, err != nil; s.ended {
+	if s.answered, s.ended = true, err != nil || s.single; s.ended {
 		trailer = s.Trailer()
+		s.stop()
 	}
-	s.stop()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	settle(&s.turn, answerOf(s.hook, err, header, trailer), err, header, trailer)
+	if s.ended {
+		s.turn.Release()
+	}
 	return err
 }
 

@@ -54,6 +54,9 @@ func TestClient(t *testing.T) {
 			},
 			Stream: func(ctx context.Context) error { return talk(t, ctx, conn, "end") },
 			Open:   func(ctx context.Context) { openStream(t, ctx, conn) },
+			Exchange: func(ctx context.Context) {
+				require.NoError(t, exchange(openStream(t, ctx, conn), ""))
+			},
 		}
 	})
 }
@@ -226,5 +229,18 @@ func TestBadClient(t *testing.T) {
 		var fault *policy.FieldError
 		require.True(t, errors.As(err, &fault), field)
 		assert.Equal(t, field, fault.Field)
+	}
+}
+
+// Promise: A stream with a single answer is in flight until that answer.
+func TestStreamWithASingleAnswerIsInFlightUntilItComes(t *testing.T) {
+	s := serve(t, rpctest.ByAddr(open[netip.Addr](t, hourly(100), nil), rpclimit.Options{}))
+	line := rpctest.Line(t, outgoing.Config{InFlight: policy.Must(policy.InFlight(1, time.Hour)), Patience: time.Minute})
+	conn := s.behind(t, line, ClientOptions{})
+	for range 3 {
+		stream := must.Get(pb.NewTestServiceClient(conn).StreamingInputCall(t.Context()))
+		require.NoError(t, stream.Send(&pb.StreamingInputCallRequest{}))
+		_, err := stream.CloseAndRecv()
+		require.NoError(t, err)
 	}
 }

@@ -52,6 +52,15 @@ func (s *service) UnaryCall(ctx context.Context, r *pb.SimpleRequest) (*pb.Simpl
 	return &pb.SimpleResponse{Payload: r.GetPayload()}, nil
 }
 
+// StreamingInputCall answers once, at the end of the messages.
+func (s *service) StreamingInputCall(stream grpc.ClientStreamingServer[pb.StreamingInputCallRequest, pb.StreamingInputCallResponse]) error {
+	for {
+		if _, err := stream.Recv(); err != nil {
+			return stream.SendAndClose(&pb.StreamingInputCallResponse{})
+		}
+	}
+}
+
 // FullDuplexCall answers each message with as many as it asks for, and ends after "end".
 func (s *service) FullDuplexCall(stream grpc.BidiStreamingServer[pb.StreamingOutputCallRequest, pb.StreamingOutputCallResponse]) error {
 	s.calls.Add(1)

@@ -40,6 +40,7 @@ type Client struct {
 	Unary    func(context.Context) error
 	Stream   func(context.Context) error   // exchanges messages in both directions, and ends
 	Open     func(context.Context)         // opens a stream that is not answered
+	Exchange func(context.Context)         // opens a stream, exchanges a message, and leaves it open
 	TooLarge []func(context.Context) error // calls with a message that exceeds the client's or the server's limit
 	Code     func(error) rpclimit.Code
 }
@@ -54,6 +55,7 @@ func RunClient(t *testing.T, open OpenClient) {
 	t.Run("calls without a turn are not sent", func(t *testing.T) { withoutTurn(t, open) })
 	t.Run("an abandoned first stream holds no call", func(t *testing.T) { abandonedStream(t, open) })
 	t.Run("messages that are too large hold no call", func(t *testing.T) { tooLargeMessages(t, open) })
+	t.Run("calls are in flight until their end", func(t *testing.T) { callsInFlight(t, open) })
 }
 
 // fast is a policy that delays no call of a test.
@@ -202,6 +204,33 @@ func tooLargeMessages(t *testing.T, open OpenClient) {
 		}
 	}
 	assert.Zero(t, line.Stats().Refusals)
+}
+
+func callsInFlight(t *testing.T, open OpenClient) {
+	l, arrived := hourly(t, 100)
+	line := Line(t, outgoing.Config{Policy: fast(), Patience: time.Minute, InFlight: policy.Must(policy.InFlight(1, time.Hour))})
+	c := open(t, Calls{Guard: l, Line: line})
+	for range 2 {
+		require.NoError(t, c.Unary(t.Context()))
+		require.NoError(t, c.Stream(t.Context()))
+		for i, call := range c.TooLarge {
+			require.Error(t, call(t.Context()), i)
+		}
+	}
+	for _, begin := range []func(context.Context){c.Open, c.Exchange} {
+		ctx, cancel := context.WithCancel(t.Context())
+		begin(ctx)
+		late, stop := context.WithTimeout(t.Context(), 20*time.Millisecond)
+		for _, call := range []func(context.Context) error{c.Unary, c.Stream} {
+			assert.Equal(t, rpclimit.CodeDeadlineExceeded, c.Code(call(late)), "the stream is in flight")
+		}
+		stop()
+		cancel()
+		before := arrived.Load()
+		require.NoError(t, c.Unary(t.Context()), "the stream was left")
+		assert.Greater(t, arrived.Load(), before)
+	}
+	assert.Zero(t, line.Stats().Overstayed)
 }
 
 // Final is the message of an error that Hook knows as a final refusal.
