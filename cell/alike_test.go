@@ -13,7 +13,7 @@ import (
 )
 
 // Each way to a known key, given the same word, instant, units and limit: Choke, Take, a take by the general
-// loop, an offer, an offer of one unit, and looks. Each takes from a word of its own. They give the same answer,
+// loop, an offer, an offer of one unit, a reservation, and looks. Each takes from a word of its own. They give the same answer,
 // and leave the same word. A word is unused, used, or of the limit before.
 func TestKnownKeysAreDecidedAlike(t *testing.T) {
 	limits := map[string][2]policy.Policy{
@@ -21,6 +21,7 @@ func TestKnownKeysAreDecidedAlike(t *testing.T) {
 		"bursty": {policy.Must(policy.Bursty(2, time.Second, 5)), policy.Must(policy.Bursty(2, time.Second, 8))},
 		"fixed":  {policy.Must(policy.FixedWindow(5, time.Second)), policy.Must(policy.FixedWindow(3, time.Second))},
 		"slides": {policy.Must(policy.SlidingWindow(5, time.Second)), policy.Must(policy.SlidingWindow(7, time.Second))},
+		"slots":  {policy.Must(policy.InFlight(5, time.Second)), policy.Must(policy.InFlight(7, time.Second))},
 		"bare":   {bare{funnel(5, 1, time.Second)}, bare{funnel(6, 1, time.Second)}},
 	}
 	for name, pair := range limits {
@@ -30,7 +31,7 @@ func TestKnownKeysAreDecidedAlike(t *testing.T) {
 			for round := range 300 {
 				d := newDesk(t, pair[0], nil)
 				key := func(way string) string { return fmt.Sprint(way, " ", round) }
-				ways := []string{"Choke", "Take", "general", "offer", "one"}
+				ways := []string{"Choke", "Take", "general", "offer", "one", "Reserve", "Acquire"}
 				used := random.Int64N(6)
 				for _, way := range ways {
 					d.Take(key(way), 1) // so that it is known
@@ -55,6 +56,14 @@ func TestKnownKeysAreDecidedAlike(t *testing.T) {
 				require.Equal(t, general, probed, "Probe")
 				require.Equal(t, general, d.Take(key("Take"), n), "Take")
 				require.Equal(t, word("general"), word("Take"))
+
+				reserved := d.Reserve(key("Reserve"), n, 0)
+				require.Equal(t, general, reserved.Decision, "Reserve")
+				require.Equal(t, word("general"), word("Reserve"))
+				acquired, err := d.Acquire(t.Context(), key("Acquire"), n, 0)
+				require.Equal(t, general, acquired.Decision, "Acquire")
+				require.Equal(t, general.Allowed, err == nil, "Acquire")
+				require.Equal(t, word("general"), word("Acquire"))
 
 				var offered policy.Decision
 				if o := d.offer(key("offer")); o.Level != nil {

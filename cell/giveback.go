@@ -28,6 +28,9 @@ func (c *Cell[K]) RefundWith(limit policy.Policy, key K, n int64, d *policy.Deci
 		c.warn(key, basis.passed, d)
 		return
 	}
+	if e, _, now := c.locate(key); e != nil && limit == nil && c.refundKnown(e, now, n, d) {
+		return
+	}
 	for {
 		now := c.now()
 		e := c.known(key)
@@ -42,6 +45,28 @@ func (c *Cell[K]) RefundWith(limit policy.Policy, key K, n int64, d *policy.Deci
 		// It was evicted meanwhile, or its limit changes: look again.
 		q = c.orChosen(limit, key)
 	}
+}
+
+// refundKnown is refund under the cell's own limit, with one locked operation less. It returns false if it has
+// given nothing back, for refund to do so. An announcement too many does no harm.
+func (c *Cell[K]) refundKnown(e *table.Entry[K], now policy.Instant, n int64, d *policy.Decision) bool {
+	terms := c.view.Terms()
+	word := e.Word()
+	state, ok := plain(terms, word)
+	if !ok || terms.Refunder == nil {
+		return false
+	}
+	next := lowerUnder(terms, nil, state, now, n, d)
+	switch {
+	case next == state:
+		return true
+	case next > policy.MaxWord || !d.Allowed || !e.LockReturnOf(uint64(min(n, resetUnits))):
+		return false
+	}
+	c.seam.Step("refund: undone")
+	done := e.Advance(word, next|terms.EpochBit)
+	e.UnlockReturn()
+	return done
 }
 
 func (c *Cell[K]) refund(
@@ -127,8 +152,15 @@ func (h *Held[K]) Cancel() { h.Keep(0) }
 // comes back. A second call does nothing. Units in use are released, all of them: the call is over.
 func (h *Held[K]) Keep(n int64) {
 	level := h.level
-	if h.keep(n); level != nil && h.cell.occupied && !h.cell.lines.Empty() {
-		h.cell.lines.Wake(table.EntryOf[K](level).Key())
+	switch {
+	case level == nil:
+	case !h.cell.occupied:
+		h.keep(n)
+	default:
+		h.level = nil
+		if h.release(level); !h.cell.lines.Empty() {
+			h.cell.lines.Wake(table.EntryOf[K](level).Key())
+		}
 	}
 }
 
@@ -140,7 +172,7 @@ func (h *Held[K]) keep(n int64) {
 		h.release(level)
 		return
 	}
-	if level == nil || back <= 0 {
+	if level == nil || back <= 0 || back == h.n && h.cancelLatest(level) {
 		return
 	}
 	e := table.EntryOf[K](level)
@@ -168,6 +200,46 @@ func (h *Held[K]) keep(n int64) {
 		}
 		own += announced
 	}
+}
+
+// cancelLatest gives back all units if no other call has changed the word since. Otherwise it returns false,
+// and has done nothing. It calls no policy while it holds a lock.
+func (h *Held[K]) cancelLatest(level *table.Level) bool {
+	terms := h.cell.view.Terms()
+	if terms.Epoch != h.epoch || level.Word() != h.after || level.Returned() != h.returned {
+		return false
+	}
+	restorer, next := restorerOf(h.limit, terms), h.before
+	switch {
+	case restorer != nil:
+		before, _ := terms.State(next)
+		next = min(restorer.Restore(h.after&^terms.EpochBit, before, h.cell.now()), policy.MaxWord) | terms.EpochBit
+	case h.remembered.Log == nil:
+		return false
+	}
+	if !level.LockReturn() {
+		return false
+	}
+	defer level.UnlockReturn()
+	if level.Returned() != h.returned {
+		return false
+	}
+	h.cell.seam.Step("cancel: judged")
+	if restorer != nil {
+		return level.Advance(h.after, next)
+	}
+	m := underway.Mark{Word: h.after &^ terms.EpochBit, Epoch: h.epoch, Returned: h.returned}
+	set, next := h.cell.underway.Undo(h.remembered, m)
+	if set == nil {
+		return false
+	}
+	done := level.Advance(h.after, next|terms.EpochBit)
+	if done {
+		m.Word = next
+		h.remembered.Log.Settled(m)
+	}
+	set.Unlock()
+	return done
 }
 
 // settle attempts to swap a word for one without back units of the take. The caller holds the

@@ -410,3 +410,63 @@ func TestConcurrentCancelGivesNoOtherUnitsBack(t *testing.T) {
 	}
 	assert.Equal(t, left, d.Peek("key").Remaining)
 }
+
+// A wait that need not wait is remembered if the key has a reservation, also if that is made between the wait's
+// look and its swap. Then Cancel of the reservation leaves the key as if only the wait had taken.
+func TestWaitIsRememberedBesideAReservation(t *testing.T) {
+	for _, meanwhile := range []bool{false, true} {
+		d := newDesk(t, funnel(10, 1, time.Second), nil)
+		d.now.Store(int64(time.Hour))
+		d.Take("key", 1)
+		d.settle()
+		d.advance(time.Minute)
+		var r reservation
+		reserve := func() {
+			d.on(nil)
+			r = d.Reserve("key", 5, 0)
+			require.True(t, r.Allowed)
+		}
+		if meanwhile {
+			d.on(map[string]func(){"known: decided": reserve})
+		} else {
+			reserve()
+			d.advance(2 * time.Second)
+		}
+		require.NoError(t, d.Wait(t.Context(), "key", 1))
+		d.advance(3 * time.Second)
+		r.Cancel()
+		assert.EqualValues(t, 10, d.Peek("key").Remaining, "the wait's unit has drained")
+	}
+}
+
+// A refund whose swap another call overtakes counts as well.
+func TestOvertakenRefundCounts(t *testing.T) {
+	for _, overtaken := range []int64{0, 2} {
+		d := newDesk(t, funnel(10, 1, time.Second), nil)
+		d.now.Store(int64(time.Hour))
+		d.Take("key", 5)
+		d.settle()
+		d.on(map[string]func(){"refund: undone": func() {
+			d.on(nil)
+			require.True(t, d.Take("key", overtaken).Allowed)
+		}})
+		require.Equal(t, 8-overtaken, d.Refund("key", 3).Remaining)
+		require.Equal(t, 8-overtaken, d.Peek("key").Remaining)
+	}
+}
+
+// A refund announces its units, also in a single swap. So a reservation from before it, whose word comes back by
+// chance, does not give back the units of a later call.
+func TestRefundIsSeenByReservations(t *testing.T) {
+	d := newDesk(t, funnel(10, 1, time.Second), nil)
+	d.now.Store(int64(time.Hour))
+	d.Take("key", 5)
+	d.settle()
+	r := d.Reserve("key", 5, 0)
+	d.advance(5 * time.Second)
+	require.EqualValues(t, 10, d.Refund("key", 5).Remaining)
+	require.True(t, d.Take("key", 5).Allowed)
+	require.Equal(t, r.after, d.view.Look(d.hashOf("key"), "key").Word(), "the word is as the reservation left it")
+	r.Cancel()
+	require.EqualValues(t, 5, d.Peek("key").Remaining)
+}

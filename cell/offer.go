@@ -84,16 +84,22 @@ func (o *Offer) Accept() bool { return o.Level.Advance(o.Before, o.After) }
 // Remembered names the take of an Offer in the log of its entry.
 type Remembered = underway.Receipt[table.Level]
 
-// Accept is Offer.Accept of n units, and remembers a take that has to be for its Receipt. hash is the
-// key's.
-func (c *Cell[K]) Accept(o Offer, hash uint64, n int64) (r Remembered, ok bool) {
-	if !remembers(nil, o.Terms) {
-		return r, o.Accept()
+// Accept makes the take of an allowed Offer of n units, and remembers a take that has to be for its Receipt.
+// hash is the key's. The parameters are the Offer's fields, since a copied Offer waits for earlier stores.
+func (c *Cell[K]) Accept(
+	level *table.Level, terms *table.Terms, before, after, returned uint64, now policy.Instant, n int64, hash uint64,
+) (r Remembered, ok bool) {
+	var p *underway.Set[table.Level]
+	if remembers(nil, terms) {
+		p = c.underway.Lock(hash)
 	}
-	p := c.underway.Lock(hash)
-	if ok = o.Accept(); ok && p != nil {
-		m := underway.Mark{Word: o.After &^ o.Terms.EpochBit, Epoch: o.Terms.Epoch, Returned: o.Returned}
-		r = p.Add(o.Level, o.Terms.Policy, o.Before&^o.Terms.EpochBit, m, o.At, n)
+	if p == nil {
+		return r, level.Advance(before, after)
+	}
+	p.Mark()
+	if ok = level.Advance(before, after); ok {
+		m := underway.Mark{Word: after &^ terms.EpochBit, Epoch: terms.Epoch, Returned: returned}
+		r = p.Add(level, terms.Policy, before&^terms.EpochBit, m, now, n)
 	}
 	p.Unlock()
 	return r, ok

@@ -66,6 +66,24 @@ func TestTakeDuringAReset(t *testing.T) {
 	}
 }
 
+// A reset may come between a take's look at the key's generation and at its word. The take's units are of the
+// new generation then, and its release finds them.
+func TestResetAtTheBeginningOfATake(t *testing.T) {
+	d := newDesk(t, inFlight(2), nil)
+	d.now.Store(int64(time.Hour))
+	require.True(t, d.Take("key", 1).Allowed)
+	d.settle()
+	d.on(map[string]func(){"known: begun": func() {
+		d.on(nil)
+		require.True(t, d.Reset("key"))
+	}})
+	r := d.Reserve("key", 1, 0)
+	require.True(t, r.Allowed)
+	require.EqualValues(t, 1, d.Peek("key").Remaining)
+	r.Keep(0)
+	require.EqualValues(t, 2, d.Peek("key").Remaining)
+}
+
 // Other calls may change the word between the look and the swap of a release, and the writer may replace the
 // entry for another limit.
 func TestReleaseIsNotLost(t *testing.T) {

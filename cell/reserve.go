@@ -2,9 +2,11 @@ package cell
 
 import (
 	"context"
+	"hash/maphash"
 	"time"
 
 	"github.com/ral-limiter/ral/policy"
+	"github.com/ral-limiter/ral/table"
 )
 
 // Held is the record of a take, to be given back by Keep. Its methods are for one goroutine at a
@@ -17,9 +19,67 @@ type Held[K comparable] struct {
 // Reserve takes n units for the key if they can be used within patience, answers in d, and holds
 // the units in h. The decision's Wait is the time until the units may be used.
 func (c *Cell[K]) Reserve(key K, n int64, patience time.Duration, d *policy.Decision, h *Held[K]) {
+	if e, hash, now := c.locate(key); e != nil && c.takeKnown(e, hash, now, n, max(patience, 0), d, h) {
+		return
+	}
 	basis := c.reserve(key, &request{n: n, patience: max(patience, 0), choice: c.orChosen(nil, key)}, d, h)
 	if n != 0 {
 		c.Count(key, d, basis)
+	}
+}
+
+// locate begins a call on a key: it returns the key's filed entry and the present instant, and the
+// key's hash. The entry is nil if there is none, or if more than its word and the cell's own limit decide.
+func (c *Cell[K]) locate(key K) (e *table.Entry[K], hash uint64, now policy.Instant) {
+	if c.guarded || c.policyFor != nil || c.warns != nil || c.blocks.Load() != nil || !c.lines.Empty() {
+		return nil, 0, 0
+	}
+	hash = maphash.Comparable(c.seed, key)
+	if c.clock == nil {
+		now = policy.Instant(time.Since(c.epoch)) + c.first
+	} else {
+		now = c.clock()
+	}
+	return c.view.Load(hash, key), hash, now
+}
+
+// takeKnown takes n units by the word of an entry from locate, and counts the call. h, if not nil, holds the
+// units. It returns false, and has taken nothing, if more steps decide: see take.
+func (c *Cell[K]) takeKnown(
+	e *table.Entry[K], hash uint64, now policy.Instant, n int64, patience time.Duration, d *policy.Decision, h *Held[K],
+) bool {
+	for {
+		terms := c.view.Terms()
+		returned := e.Returned()
+		c.seam.Step("known: begun")
+		word := e.Word()
+		state, ok := plain(terms, word)
+		remember := remembers(nil, terms)
+		if !ok || n <= 0 || e.Returned() != returned || remember && h == nil && c.underway.MayFind(hash) {
+			return false
+		}
+		next := terms.Take(state, now, n, max(patience, 0), d)
+		if !d.Allowed || next > policy.MaxWord || patience == noDelay && d.Wait > 0 {
+			return false
+		}
+		c.seam.Step("known: decided")
+		after := next | terms.EpochBit
+		if h != nil {
+			h.cell, h.level, h.n, h.wait = c, &e.Level, n, d.Wait
+			h.epoch, h.before, h.after, h.takenAt, h.returned = terms.Epoch, word, after, now, returned
+		}
+		if h != nil && remember && d.Wait == 0 {
+			h.remembered, ok = c.Accept(&e.Level, terms, word, after, returned, now, n, hash)
+		} else {
+			ok = e.Advance(word, after)
+		}
+		if ok {
+			c.tally.CountAdmitted()
+			return true
+		}
+		if h != nil {
+			*h = Held[K]{}
+		}
 	}
 }
 

@@ -156,10 +156,13 @@ func (c *Cell[K]) takeFrom(
 	}
 	defer p.Unlock()
 	var charge Receipt
-	if r == nil {
-		if p.Find(&e.Level) == nil {
-			return c.takeEntry(e, now, q, d, nil)
-		}
+	switch {
+	case r != nil:
+		p.Mark()
+	case p.Find(&e.Level) == nil:
+		p.Miss()
+		return c.takeEntry(e, now, q, d, nil)
+	default:
 		r = &charge
 	}
 	b, alive = c.takeEntry(e, now, q, d, r)

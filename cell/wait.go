@@ -13,6 +13,9 @@ import (
 // Wait is Acquire bounded only by its context, for units that are not given back.
 func (c *Cell[K]) Wait(ctx context.Context, key K, n int64) error {
 	var d policy.Decision
+	if c.takeAtOnce(ctx, key, n, &d, nil) {
+		return nil
+	}
 	var h Held[K]
 	_, basis, err := c.acquire(ctx, key, &request{n: n, patience: noDelay, choice: c.orChosen(nil, key)}, forever, &d, &h)
 	if n != 0 {
@@ -29,8 +32,20 @@ func (c *Cell[K]) Wait(ctx context.Context, key K, n int64) error {
 func (c *Cell[K]) Acquire(
 	ctx context.Context, key K, n int64, patience time.Duration, d *policy.Decision, h *Held[K],
 ) (waited time.Duration, err error) {
+	if c.takeAtOnce(ctx, key, n, d, h) {
+		return 0, nil
+	}
 	waited, _, err = c.AcquireWith(ctx, nil, key, n, patience, d, h)
 	return waited, err
+}
+
+// takeAtOnce is acquire, and a count, for a known key with room. Otherwise it returns false.
+func (c *Cell[K]) takeAtOnce(ctx context.Context, key K, n int64, d *policy.Decision, h *Held[K]) bool {
+	if ctx.Err() != nil || c.closed.Load() {
+		return false
+	}
+	e, hash, now := c.locate(key)
+	return e != nil && c.takeKnown(e, hash, now, n, noDelay, d, h)
 }
 
 func (c *Cell[K]) refusal(limit policy.Policy, key K, n int64, err error) policy.Decision {

@@ -118,7 +118,7 @@ func TestKnownKeysOfOneEngine(t *testing.T) {
 	out.Cancel()
 	assert.EqualValues(t, []int64{3, 3}, []int64{e.Peek("a", 0).Remaining, e.Peek("b", 0).Remaining})
 	one, two := &claimer{id: 1}, &claimer{id: 2}
-	low, middle, high := Claim{engine: one, hash: 7}, Claim{engine: two, hash: 3}, Claim{engine: two, hash: 5}
+	low, middle, high := Claim{engine: one, hashedKey: hashedKey{hash: 7}}, Claim{engine: two, hashedKey: hashedKey{hash: 3}}, Claim{engine: two, hashedKey: hashedKey{hash: 5}}
 	for _, of := range [][]Claim{
 		{low, middle, high}, {low, high, middle}, {middle, low, high}, {middle, high, low}, {high, low, middle}, {high, middle, low},
 	} {

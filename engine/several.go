@@ -21,10 +21,14 @@ import (
 // policy.Never.
 type Claim struct {
 	engine *claimer // nil if there is no key
-	key    anyKey
-	n      int64
-	hash   uint64
-	brief  bool
+	hashedKey
+	n     int64
+	brief bool
+}
+
+type hashedKey struct {
+	key  anyKey
+	hash uint64
 }
 
 func (c *Claim) claimer() *claimer {
@@ -40,8 +44,13 @@ func (c *Claim) claimer() *claimer {
 // number, a netip.Addr, or a struct of up to three words with at most one pointer allocates
 // nothing. Any other key is copied.
 func (e *Engine[K]) Claim(key K, n int64) Claim {
+	// This is inlined, so that the Claim is built where the caller keeps it.
+	return Claim{engine: &e.claimer, hashedKey: e.packed(key), n: n}
+}
+
+func (e *Engine[K]) packed(key K) hashedKey {
 	hash, _ := e.cell.Hash(key)
-	return Claim{engine: &e.claimer, key: pack(e.form, key), n: n, hash: hash}
+	return hashedKey{pack(e.form, key), hash}
 }
 
 // Brief returns the claim for a call whose Outcome is settled at once or never, as if a request is

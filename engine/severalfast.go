@@ -45,10 +45,10 @@ func (o *Outcome) takeKnown(claims []Claim) (sure bool) {
 	if allowed {
 		for done, i := range c.order[:len(claims)] {
 			k, claim, accepted := &o.known[i], &claims[i], false
-			if claim.brief {
-				accepted = k.offer.Accept()
+			if f := &k.offer; claim.brief {
+				accepted = f.Accept()
 			} else {
-				k.taken, accepted = claim.engine.accept(*escape.Hide(&k.offer), claim.hash, claim.n)
+				k.taken, accepted = claim.engine.accept(escape.Hide(f.Level), escape.Hide(f.Terms), f.Before, f.After, f.Returned, f.At, claim.n, claim.hash)
 			}
 			if !accepted {
 				*o = c.takeRest(done, claims, escape.Hide(o)) // it keeps what offers point to, which is on the heap

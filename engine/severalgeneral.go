@@ -243,7 +243,8 @@ type anyEngine interface {
 	// known is cell.Known.
 	known(key anyKey, hash uint64, now policy.Instant) (level *table.Level, terms *table.Terms, word, returned uint64)
 	// accept is cell.Accept.
-	accept(o cell.Offer, hash uint64, n int64) (r cell.Remembered, ok bool)
+	accept(level *table.Level, terms *table.Terms, before, after, returned uint64, now policy.Instant, n int64, hash uint64) (
+		r cell.Remembered, ok bool)
 	// keep ends a take with used of its units used. The zero receipt holds none.
 	keep(r cell.Receipt, used int64)
 
@@ -276,8 +277,10 @@ func (e *Engine[K]) known(key anyKey, hash uint64, now policy.Instant) (
 	return e.cell.Known(unpack[K](e.form, key), hash, now)
 }
 
-func (e *Engine[K]) accept(o cell.Offer, hash uint64, n int64) (r cell.Remembered, ok bool) {
-	return e.cell.Accept(o, hash, n)
+func (e *Engine[K]) accept(
+	level *table.Level, terms *table.Terms, before, after, returned uint64, now policy.Instant, n int64, hash uint64,
+) (r cell.Remembered, ok bool) {
+	return e.cell.Accept(level, terms, before, after, returned, now, n, hash)
 }
 
 func (e *Engine[K]) keep(r cell.Receipt, used int64) {

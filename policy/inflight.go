@@ -117,40 +117,60 @@ func (f *inFlight) Choke(word uint64, now Instant) (uint64, bool) {
 }
 
 // Take ignores patience.
-func (f *inFlight) Take(word uint64, now Instant, n int64, _ time.Duration) (next uint64, d Decision) {
+func (f *inFlight) Take(word uint64, now Instant, n int64, patience time.Duration) (next uint64, d Decision) {
+	next, d.Allowed, d.Limit, d.Remaining, d.Wait, d.RetryAfter, d.ResetAfter = f.Decide(word, now, n, patience)
+	return next, d
+}
+
+// Decide is Take with the fields of the Decision in registers, for package table.
+func (f *inFlight) Decide(word uint64, now Instant, n int64, _ time.Duration) (
+	next uint64, allowed bool, limit, remaining int64, wait, retryAfter, resetAfter time.Duration,
+) {
 	t := clamped(now, endOfParts)
 	s := f.slotsAt(word, t)
 	used := s.used()
 	next = word
-	d.Limit = f.limit
 	switch {
 	case n < 0 || n > f.limit:
-		d.RetryAfter = Never
+		retryAfter = Never
 	case n == 0:
-		d.Allowed = true
+		allowed = true
 	case used+uint64(n) <= uint64(f.limit):
-		d.Allowed = true
+		allowed = true
 		s = f.enter(s, uint64(n))
-		next, used = s.join(), s.used()
+		next, used = s.join(), used+uint64(n)
 	default:
-		end, left := s.number, used
-		for before := s.counts - 1; left+uint64(n) > uint64(f.limit); before-- {
-			left -= s.count(before)
-			end++
-		}
-		if d.RetryAfter = time.Duration(s.begins(end) - t); s.begins(end) > endOfParts {
-			// Time stands still before that part ends.
-			d.RetryAfter = Never
-		}
+		retryAfter = s.roomAfter(t, used+uint64(n)-uint64(f.limit))
 	}
-	d.Remaining = max(f.limit-int64(used), 0)
-	d.ResetAfter = time.Duration(max(s.freshAt()-t, 0))
-	return next, d
+	return next, allowed, f.limit, max(f.limit-int64(used), 0), 0, retryAfter, time.Duration(max(s.freshAt()-t, 0))
+}
+
+// roomAfter returns the time from t until so many units of those in use have ended, at the latest.
+func (s slots) roomAfter(t Instant, units uint64) time.Duration {
+	end, ended := s.number, uint64(0)
+	for before := s.counts - 1; ended < units; before-- {
+		ended += s.count(before)
+		end++
+	}
+	if s.begins(end) > endOfParts {
+		// Time stands still before that part ends.
+		return Never
+	}
+	return time.Duration(s.begins(end) - t)
 }
 
 // enter counts n more units in the current part. If its count has no room, the word gets the layout
 // with the most parts among those that have room.
 func (f *inFlight) enter(s slots, n uint64) slots {
+	if s.count(0)+n < s.full() {
+		s.packed += n
+		return s
+	}
+	return f.enterFull(s, n)
+}
+
+// enterFull is enter for a part whose count has no room.
+func (f *inFlight) enterFull(s slots, n uint64) slots {
 	for l := s.layout; ; l = &f.layouts[l.code-1] {
 		next := s
 		if l != s.layout {
@@ -188,6 +208,13 @@ func (l *layout) finerThan(coarser *layout) uint {
 func (s slots) isFull(before int) bool { return s.count(before) == s.full() }
 
 func (f *inFlight) Release(word, taken uint64, now Instant, n int64) (uint64, bool) {
+	l := &f.layouts[word&codeMask]
+	low := l.low & 63
+	if count := word >> low & l.full(); (word^taken)>>low>>(l.width&63) == 0 && (word^taken)&(1<<low-1) == 0 &&
+		count != l.full() && uint64(n) <= count {
+		// The units are in the current part, as mostly.
+		return word - uint64(n)<<low, true
+	}
 	s := f.split(word)
 	before, ok := f.partOf(s, taken, now)
 	if !ok || !s.remove(before, n) {

@@ -113,7 +113,7 @@ func (s slots) join() uint64 {
 func (p *partition) slotsAt(word uint64, t Instant) slots {
 	s := p.split(word)
 	number := s.numberAt(t)
-	if number < s.number {
+	if number < s.number || number == s.number && s.packed != 0 {
 		return s
 	}
 	if s = s.advanceTo(number); s.packed == 0 && s.layout != p.own {
@@ -141,7 +141,8 @@ func (s slots) count(before int) uint64 { return s.packed >> (uint(before) * s.b
 func (s slots) used() uint64 {
 	var sum uint64
 	packed, width, full := s.packed, s.bits, s.full()
-	for range s.counts {
+	// Mostly there is one count, of the current part.
+	for packed != 0 {
 		sum += packed & full
 		packed >>= width & 63
 	}

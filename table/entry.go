@@ -54,6 +54,12 @@ func (l *Level) LockReturn() bool {
 	return returned&returning == 0 && l.returned.CompareAndSwap(returned, returned|returning)
 }
 
+// LockReturnOf is LockReturn and AddReturned in one swap, after reading the word.
+func (l *Level) LockReturnOf(units uint64) bool {
+	returned := l.returned.Load()
+	return returned&returning == 0 && l.returned.CompareAndSwap(returned, (returned+units<<returnedShift)|returning)
+}
+
 func (l *Level) UnlockReturn() { l.returned.Add(^uint64(returning - 1)) }
 
 // AddReturned announces that the caller is about to lower the word. Call it under LockReturn, after

@@ -291,7 +291,11 @@ type Logs[E any] struct {
 type Set[E any] struct {
 	mu sync.Mutex
 	// hash is the hash for which the set is locked.
-	hash   uint64
+	hash uint64
+	// marks has the bit of each hash that may have a Log: see Logs.MayFind.
+	marks atomic.Uint64
+	// misses counts calls of Miss.
+	misses uint64
 	places [setPlaces]place[E]
 	// next is the place that is given up next.
 	next int
@@ -309,6 +313,28 @@ type place[E any] struct {
 type EntryLog[E any] struct {
 	Log
 	Entry *E
+	// hash is the hash of the entry's key.
+	hash uint64
+}
+
+// Undo is Lock and Log.Settle to 0 of the latest take, for a Log that is of the word m.Word with that take.
+// Otherwise, or if the set stays locked, it returns nil and changes nothing. It calls no policy. The caller goes
+// on as after Settle, and calls Unlock.
+func (l *Logs[E]) Undo(r Receipt[E], m Mark) (set *Set[E], next uint64) {
+	if set = l.Lock(r.Log.hash); set == nil {
+		return nil, 0
+	}
+	log := &r.Log.Log
+	last := len(log.takes) - 1
+	if last < 0 || log.takes[last].id != r.ID || m != log.mark {
+		set.Unlock()
+		return nil, 0
+	}
+	next = log.takes[last].before
+	log.takes[last] = take{}
+	log.takes = log.takes[:last]
+	log.mark.Word = math.MaxUint64
+	return set, next
 }
 
 // Receipt names a take in the Log of its entry, and keeps the Log. The zero Receipt names none.
@@ -331,6 +357,40 @@ func (l *Logs[E]) Lock(hash uint64) *Set[E] {
 	}
 	s.hash = hash
 	return s
+}
+
+// MayFind reports whether an entry with the hash may have a Log. A call whose take need not be settled calls
+// it after it has read the word: if it returns false and the call swaps that word, no Log lacks the take.
+func (l *Logs[E]) MayFind(hash uint64) bool {
+	sets := l.sets.Load()
+	return sets != nil && (*sets)[hash%uint64(len(*sets))].marks.Load()&markOf(hash) != 0
+}
+
+// markOf returns the bit of a hash in Set.marks. Other bits choose the set.
+func markOf(hash uint64) uint64 { return 1 << (hash >> 58) }
+
+// Mark announces that Add may follow, for MayFind. The holder of the set calls it before it swaps the word. So
+// a call that reads the word after that swap finds the mark, and one that read it before fails to swap it.
+func (s *Set[E]) Mark() {
+	if marks := s.marks.Load(); marks&markOf(s.hash) == 0 {
+		s.marks.Store(marks | markOf(s.hash))
+	}
+}
+
+// Miss tells that MayFind was true and Find found nothing. Once in a while it looks for the marks of Logs
+// that are gone.
+func (s *Set[E]) Miss() {
+	const every = 16
+	if s.misses++; s.misses%every != 0 {
+		return
+	}
+	marks := uint64(0)
+	for i := range s.places {
+		if p := &s.places[i]; p.log.Value() != nil {
+			marks |= markOf(p.hash)
+		}
+	}
+	s.marks.Store(marks)
 }
 
 func (l *Logs[E]) newSets() *[]Set[E] {
@@ -372,7 +432,7 @@ func (s *Set[E]) Find(entry *E) *EntryLog[E] {
 func (s *Set[E]) Add(entry *E, limit policy.Policy, before uint64, m Mark, now policy.Instant, n int64) Receipt[E] {
 	log := s.Find(entry)
 	if log == nil {
-		log = &EntryLog[E]{Entry: entry}
+		log = &EntryLog[E]{Entry: entry, hash: s.hash}
 		i := slices.IndexFunc(s.places[:], func(p place[E]) bool { return p.log.Value() == nil })
 		if i < 0 {
 			i, s.next = s.next, (s.next+1)%setPlaces

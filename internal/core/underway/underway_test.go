@@ -2,6 +2,7 @@ package underway_test
 
 import (
 	"math/rand/v2"
+	"runtime"
 	"testing"
 	"time"
 
@@ -370,4 +371,67 @@ func TestPolicyThatTakesIsNoDeadlock(t *testing.T) {
 	place = logs.Lock(2)
 	assert.NotNil(t, place)
 	place.Unlock()
+}
+
+// A key may have a Log from the mark on until its Log is gone and enough calls have missed it.
+func TestMarksNameKeysWithLogs(t *testing.T) {
+	p := policy.Must(policy.Funnel(1000, 1, time.Second))
+	logs := underway.Logs[int]{MaxKeys: 1}
+	const hash, other = 1 << 58, 2 << 58
+	assert.False(t, logs.MayFind(hash), "there are no sets")
+	set := logs.Lock(hash)
+	assert.False(t, logs.MayFind(hash))
+	set.Mark()
+	assert.True(t, logs.MayFind(hash))
+	assert.False(t, logs.MayFind(other))
+	entry := new(int)
+	receipt := set.Add(entry, p, 0, underway.Mark{Word: 1}, 1, 1)
+	for range 100 {
+		set.Miss()
+	}
+	assert.True(t, logs.MayFind(hash), "the receipt keeps the Log")
+	runtime.KeepAlive(receipt)
+	receipt = underway.Receipt[int]{}
+	runtime.GC()
+	for range 100 {
+		set.Miss()
+	}
+	assert.False(t, logs.MayFind(hash))
+	set.Unlock()
+}
+
+// Undo is Settle to 0, but only of the latest take, and of the word that it left.
+func TestUndoSettlesTheLatestTake(t *testing.T) {
+	p := policy.Must(policy.Funnel(1000, 1, time.Second))
+	one, _ := p.Take(0, 1, 1, 0)
+	two, _ := p.Take(one, 1, 1, 0)
+	logs, entry := underway.Logs[int]{MaxKeys: 1}, new(int)
+	set := logs.Lock(7)
+	first := set.Add(entry, p, 0, underway.Mark{Word: one}, 1, 1)
+	second := set.Add(entry, p, one, underway.Mark{Word: two}, 1, 1)
+	undo := func(r underway.Receipt[int], m underway.Mark) (next uint64, ok bool) {
+		set, next := logs.Undo(r, m)
+		if set != nil {
+			r.Log.Settled(underway.Mark{Word: next})
+			set.Unlock()
+		}
+		return next, set != nil
+	}
+	_, ok := undo(second, underway.Mark{Word: two})
+	require.False(t, ok, "another call holds the set")
+	set.Unlock()
+	_, ok = undo(first, underway.Mark{Word: two})
+	require.False(t, ok, "it is not the latest")
+	_, ok = undo(second, underway.Mark{Word: two, Returned: 1})
+	require.False(t, ok, "units were given back since")
+	next, ok := undo(second, underway.Mark{Word: two})
+	require.True(t, ok)
+	assert.Equal(t, one, next)
+	_, ok = undo(second, underway.Mark{Word: one})
+	require.False(t, ok, "it is over")
+	next, ok = undo(first, underway.Mark{Word: one})
+	require.True(t, ok)
+	assert.Zero(t, next)
+	_, ok = undo(first, underway.Mark{})
+	require.False(t, ok, "the Log is empty")
 }
