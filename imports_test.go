@@ -72,7 +72,7 @@ var mayImport = []struct {
 	{"outgoing", []string{"github.com/google/btree", "outgoing/internal/answer", "outgoing/internal/pacing", "internal/core/decide", "cell", "internal/core/shape", "policy", "engine", "observe/metrics"}},
 	{"internal/adapter/pagejson", nil},
 	{"observe/inspect", []string{"internal/adapter/pagejson", "internal/core/penalty", "internal/core/shape", "policy", "limits", "engine", "single", "supervisor"}},
-	{"limitfile", []string{"internal/core/filewatch", "internal/core/penalty", "internal/core/shape", "internal/core/warn", "policy", "limits", "engine"}},
+	{"limitfile", []string{"internal/core/filewatch", "internal/core/penalty", "internal/core/shape", "internal/core/warn", "policy", "limits", "engine", "github.com/puzpuzpuz/xsync/v3"}},
 	{"internal/testkit/observetest", []string{"policy", "limits", "engine", "single", "observe/metrics", "observe/inspect", "github.com/stretchr/testify/assert", "github.com/stretchr/testify/require"}},
 	// A bare xsync map is a yardstick of the benchmark.
 	{"bench", []string{"policy", "engine", "httplimit", "github.com/puzpuzpuz/xsync/v3"}},

@@ -17,6 +17,8 @@
 // [Open] reads and watches the file. [Engine], [With] and [Shares] return the limiter of a name, which follows
 // the file. A file with a fault is refused whole, and the limits of the last good file hold.
 //
+// A [Source] has limits of each key from a database or another program.
+//
 // # The format
 //
 // The file is UTF-8 text of up to 16 MiB, regular or a link to a regular file.
@@ -29,5 +31,6 @@
 //   - A # at the beginning of a line or after a space begins a comment.
 //
 // Start reading in format.go. changes.go decides whether a file can follow another one, limiter.go and
-// shares.go have the limiters, and file.go watches.
+// shares.go have the limiters, file.go watches, and
+// source.go stands alone.
 package limitfile

@@ -5,8 +5,11 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"time"
 
+	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/limitfile"
+	"github.com/ral-limiter/ral/policy"
 )
 
 func Example() {
@@ -36,4 +39,29 @@ func Example() {
 	// true <nil>
 	// true <nil>
 	// false <nil>
+}
+
+func ExampleNewSource() {
+	customers := map[string]string{"ann": "window 1000/h"}
+	asked := make(chan bool, 1)
+	source, err := limitfile.NewSource(limitfile.SourceConfig[string]{
+		Config: engine.Config{Policy: policy.Must(policy.Parse("window 10/h"))},
+		Find: func(context.Context, []string) (map[string]string, error) {
+			defer func() { asked <- true }()
+			return customers, nil
+		},
+	})
+	if err != nil {
+		panic(err)
+	}
+	defer source.Close()
+	fmt.Println(source.Take("ann", 10).Remaining)
+	<-asked
+	for source.LimitFor("ann").Limit() == 10 {
+		time.Sleep(time.Millisecond) // wall: until the answer is in force
+	}
+	fmt.Println(source.Peek("ann", 0).Remaining)
+	// Output:
+	// 0
+	// 990
 }

@@ -72,7 +72,7 @@ var given = map[string]string{
 	"docs/inflight.md": `
 		var ctx context.Context; var mux *http.ServeMux; var completions, export http.Handler; var job, tenant string
 		var tenantOf func(*http.Request) string; var work func(ctx context.Context, job string) error`,
-	"docs/limits-file.md": `var ctx context.Context; var user string; var file *limitfile.File; var byUser *limitfile.Limiter[string]; var client rueidis.ClientOption`,
+	"docs/limits-file.md": `var ctx context.Context; var user string; var limitsOf func(context.Context, []string) (map[string]string, error); var file *limitfile.File; var byUser *limitfile.Limiter[string]; var client rueidis.ClientOption`,
 	"docs/metrics.md": `
 		var limiter *engine.Engine[string]; var fleetLimiter *fleet.Limiter; var middleware *httplimit.Middleware; var calls *rpclimit.Guard
 		var line *outgoing.Line[string]; var feed *single.Limiter; var meter metric.Meter`,
