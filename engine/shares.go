@@ -88,6 +88,8 @@ type Shares[K comparable] struct {
 	// guaranteed also counts refused calls, and borrowed unguaranteed calls.
 	guaranteed, borrowed cell.Tally
 	unguaranteedSeen     atomic.Bool
+	// lentBy and refusedBy are for Tenants.
+	lentBy, refusedBy tenantCalls[K]
 }
 
 // SharesConfig configures Shares. Total is required.

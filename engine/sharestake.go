@@ -98,8 +98,10 @@ func (c *shareCall[K]) count(d *ShareDecision) {
 	case c.n == 0:
 	case !d.Allowed:
 		s.guaranteed.CountRefused()
+		s.refusedBy.add(c)
 	case d.Borrowed:
 		s.borrowed.CountAdmitted()
+		s.lentBy.add(c)
 	default:
 		s.guaranteed.CountAdmitted()
 	}

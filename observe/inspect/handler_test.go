@@ -417,3 +417,34 @@ func TestWarnedKeysAreListed(t *testing.T) {
 	require.NotEmpty(t, list.Rows[0].ID)
 	require.Equal(t, list.Rows[0].ID, list.Rows[1].ID)
 }
+
+// Promise: The page tells what each tenant of shares used of its guarantee, borrowed, and was refused.
+func TestTenantsOfSharesAreShown(t *testing.T) {
+	shares := must.Get(engine.NewShares(engine.SharesConfig[string]{
+		Config: engine.Config{Name: "upstream"}, Total: policy.Must(policy.Funnel(100, 1, time.Hour)), Tenants: []string{"gold", "silver"},
+		Guarantee: func(string) policy.Policy { return policy.Must(policy.Funnel(10, 1, 4*time.Hour)) },
+	}))
+	require.True(t, shares.Take("gold", 10).Allowed)
+	require.True(t, shares.Take("gold", 7).Borrowed)
+	require.False(t, shares.Take("stranger", 80).Allowed)
+	require.True(t, shares.Take("silver", 1).Allowed)
+	c, _ := operated(t, inspect.Limit[string]{Name: "upstream", Limiter: shares})
+	s := get[pagejson.Overview](c, "limits").Limits[0]
+	require.Len(t, s.Tenants, 3)
+	for i := range s.Tenants {
+		assert.NotEmpty(t, s.Tenants[i].ID)
+		s.Tenants[i].ID = ""
+	}
+	assert.Equal(t, []pagejson.Tenant{
+		{Key: "stranger", Refused: 1}, {Key: "gold", Used: 10, Guarantee: 10, Borrowed: 1}, {Key: "silver", Used: 1, Guarantee: 10},
+	}, s.Tenants)
+	assert.EqualValues(t, 3, s.Figures["Admitted"])
+	assert.EqualValues(t, 1, s.Figures["Borrowed"])
+	assert.EqualValues(t, 18, s.Figures["Used"])
+	assert.Len(t, c.explains("key", key("upstream", "gold")).Parts, 2)
+	assert.EqualValues(t, 4, c.explains("change", charge("upstream", "silver", 3)).Parts[0].Used)
+	assertFault(t, c.post("change", charge("upstream", "silver", -3)), http.StatusConflict, "cannot give units back")
+
+	hashed := serve(t, newHandler(t, inspect.Config{}, inspect.Limit[string]{Name: "upstream", Limiter: shares}))
+	assert.NotContains(t, string(hashed.send(http.MethodGet, "limits", "").body), "silver")
+}

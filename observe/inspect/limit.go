@@ -29,8 +29,9 @@ type Limit[K comparable] struct {
 	// "name.2", "name.3" and so on, as in metrics. A change affects the key under all limits of the
 	// Tiered.
 	Name string
-	// Limiter is an *engine.Engine, an *engine.Tiered, a *single.Limiter, a *fleet.Limiter or any
-	// other limits.Limiter. The first two have lists of keys. The handler also uses these methods
+	// Limiter is an *engine.Engine, an *engine.Tiered, an *engine.Shares, a *single.Limiter, a *fleet.Limiter
+	// or any other limits.Limiter. The first two have lists of keys, and shares a bar of up to 1,000
+	// tenants. The handler also uses these methods
 	// of others, if present:
 	//
 	//	Health() error
@@ -136,6 +137,15 @@ func (l Limit[K]) limits(h *Handler, bad fieldFault) ([]limit, error) {
 		if e != nil && counts == nil {
 			counts = func() any { return e.Stats() }
 		}
+		if shares, ok := any(live).(tenantTeller[K]); ok && counts == nil {
+			counts = func() any {
+				stats := shares.Stats()
+				return struct {
+					engine.SharesStats
+					Admitted uint64 // for the chart
+				}{stats, stats.Guaranteed + stats.Borrowed}
+			}
+		}
 		shown := &keyed[K]{
 			called: name, limiter: l.Limiter, trials: trials, live: live, engine: e,
 			text: form, counts: counts, secret: h.secret, open: h.config.ShowKeys, unwritable: h.unwritable,
@@ -232,6 +242,12 @@ func (l *keyed[K]) summary() pagejson.LimitSummary {
 	if l.engine != nil {
 		s.Use = keysByUse(l.engine.Stats().KeysByUse)
 	}
+	if shares, ok := any(l.live).(tenantTeller[K]); ok {
+		for _, t := range shares.Tenants(math.MaxInt) {
+			id, text := l.show(t.Tenant)
+			s.Tenants = append(s.Tenants, pagejson.Tenant{ID: id, Key: text, Used: t.Used, Guarantee: t.Guarantee, Borrowed: t.Borrowed, Refused: t.Refused})
+		}
+	}
 	if len(l.trials) > 0 {
 		s.Trials, trialsErr = l.askTrials.ask("the candidate", func() (all []pagejson.TrialSummary) {
 			for _, t := range l.trials {
@@ -242,6 +258,12 @@ func (l *keyed[K]) summary() pagejson.LimitSummary {
 	}
 	s.Trouble = errorText(errors.Join(limitErr, healthErr, statsErr, trialsErr))
 	return s
+}
+
+// tenantTeller is an engine.Shares.
+type tenantTeller[K comparable] interface {
+	Tenants(n int) []engine.TenantUse[K]
+	Stats() engine.SharesStats
 }
 
 func trialSummary[K comparable](t *limits.Trial[K]) (s pagejson.TrialSummary) {
@@ -275,11 +297,12 @@ func figures(of any) map[string]any {
 	if v.Kind() != reflect.Struct {
 		return all
 	}
-	for i := range v.NumField() {
-		if !v.Type().Field(i).IsExported() {
+	for _, f := range reflect.VisibleFields(v.Type()) {
+		field, err := v.FieldByIndexErr(f.Index)
+		if err != nil || !f.IsExported() || f.Anonymous {
 			continue
 		}
-		name, field := v.Type().Field(i).Name, v.Field(i)
+		name := f.Name
 		switch value := field.Interface().(type) {
 		case time.Duration:
 			all[name] = value.Seconds()

@@ -4,12 +4,16 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 
 	"github.com/ral-limiter/ral/cmd/ralbench/testkit/browser"
+	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/internal/testkit/must"
 	"github.com/ral-limiter/ral/internal/testkit/observetest"
 	"github.com/ral-limiter/ral/observe/inspect"
+	"github.com/ral-limiter/ral/policy"
 )
 
 const token = "0123456789abcdef"
@@ -222,4 +226,25 @@ func TestReadOnlyPageInABrowser(t *testing.T) {
 	assert.NotContains(t, text, "modest")
 	assert.Regexp(t, `#[0-9a-f]{12}`, browser.Eval[string](o, `document.getElementById("key-name").textContent`))
 	o.Quiet()
+}
+
+// Promise: The page shows the tenants of shares as one bar, and says what each used, borrowed and was refused.
+func TestTenantsOfSharesInABrowser(t *testing.T) {
+	guarantee := policy.Must(policy.Funnel(10, 1, 4*time.Hour))
+	shares := must.Get(engine.NewShares(engine.SharesConfig[string]{
+		Config: engine.Config{Name: "upstream"}, Total: policy.Must(policy.Funnel(100, 1, time.Hour)),
+		Tenants: []string{"gold", "silver", "bronze"}, Guarantee: func(string) policy.Policy { return guarantee },
+	}))
+	shares.Take("gold", 10)
+	shares.Take("gold", 7)
+	shares.Take("<b>stranger", 80)
+	shares.Take("silver", 1)
+	o := browser.Start(t).Open(t, page(t, inspect.Limit[string]{Name: "upstream", Limiter: shares}), browser.View{Scheme: "light", Width: 390, Height: 900})
+	o.Until(`!document.getElementById("use").hidden`)
+	assert.Equal(t, "all most half unused", browser.Eval[string](o, `[...document.querySelectorAll("#use .stack i")].map((e) => e.className).join(" ")`))
+	assert.Equal(t, "1 10 10 10", browser.Eval[string](o, `[...document.querySelectorAll("#use .stack i")].map((e) => e.style.flexGrow).join(" ")`))
+	assert.Equal(t, "Tenants by refused and borrowed calls in the last minutes: <b>stranger (no guarantee, 0 borrowed, 1 refused), "+
+		"gold (10 of 10 used, 1 borrowed, 0 refused), silver (1 of 10 used, 0 borrowed, 0 refused), bronze (0 of 10 used, 0 borrowed, 0 refused).",
+		browser.Eval[string](o, `document.querySelector("#use p").textContent`))
+	o.Fits(390)
 }

@@ -49,6 +49,8 @@ type LimitSummary struct {
 	Use *KeysByUse `json:"use,omitempty"`
 	// Trials belong to a limits.Trial, the outermost first.
 	Trials []TrialSummary `json:"trials,omitempty"`
+	// Tenants belong to an engine.Shares: at most 1,000, the most refused first.
+	Tenants []Tenant `json:"tenants,omitempty"`
 	// Figures are the exported fields of the limiter's Stats, durations in seconds.
 	Figures map[string]any `json:"figures"`
 	Points  []Point        `json:"points"` // oldest first
@@ -70,6 +72,16 @@ type KeysByUse struct {
 	Half      int     `json:"half"` // half or more, and less than 80%
 	Most      int     `json:"most"` // 80% or more, and not all
 	All       int     `json:"all"`
+}
+
+// Tenant is engine.TenantUse. ID and Key are as in a Row.
+type Tenant struct {
+	ID        string `json:"id"`
+	Key       string `json:"key,omitempty"`
+	Used      int64  `json:"used"`
+	Guarantee int64  `json:"guarantee"` // 0 if none
+	Borrowed  uint64 `json:"borrowed"`
+	Refused   uint64 `json:"refused"`
 }
 
 // TrialSummary is a candidate on trial, with limits.TrialStats.

@@ -159,10 +159,7 @@ async function lookDay() {
   if (chosen === l.summary.name) drawLoad(l);
 }
 
-function show(which) {
-  span = which;
-  wake();
-}
+function show(which) { span = which; wake(); }
 
 // Limits.
 
@@ -313,20 +310,25 @@ function choose(name) {
   wake();
 }
 
-// drawUse shows how many keys have used how much, and what candidates would have said.
+// drawUse shows how many keys or which tenants have used how much, and what candidates would have said.
 function drawUse(s) {
   const use = s.use, box = $("use");
-  box.hidden = !use;
-  if (use) {
-    const parts = [["unused", use.unused, "nothing"], ["below", use.belowHalf, "less than half"], ["half", use.half, "half or more"],
-      ["most", use.most, "80% or more"], ["all", use.all, "all"]].filter(([, n]) => n > 0);
-    box.querySelector(".stack").replaceChildren(...parts.map(([name, n]) => {
+  box.hidden = !use && !s.tenants;
+  if (!box.hidden) {
+    // A tenant is as wide as its guarantee. Its color says whether it was refused, has borrowed, or keeps to its guarantee.
+    const parts = s.tenants?.map((t) => [t.refused ? "all" : t.borrowed ? "most" : t.used ? "half" : "unused", Math.max(t.guarantee, 1),
+      `${named(t)} (${t.guarantee ? `${number(t.used)} of ${number(t.guarantee)} used` : "no guarantee"}, ${number(t.borrowed)} borrowed, ${number(t.refused)} refused)`]) ??
+      [["unused", use.unused, "nothing"], ["below", use.belowHalf, "less than half"], ["half", use.half, "half or more"],
+        ["most", use.most, "80% or more"], ["all", use.all, "all"]].filter(([, n]) => n > 0).map(([name, n, what]) => [name, n, `${what} (${number(n)})`]);
+    box.querySelector(".stack").replaceChildren(...parts.map(([name, n, words]) => {
       const part = make("i", name);
       part.style.flexGrow = n;
+      part.title = words;
       return part;
     }));
-    const words = "Keys by what they have used of their limit: " + (parts.map(([, n, what]) => `${what} (${number(n)})`).join(", ") || "none") + "." +
-      (use.age >= 10 ? ` Counted ${time(use.age)} ago.` : "");
+    const words = (s.tenants ? "Tenants by refused and borrowed calls in the last minutes: " : "Keys by what they have used of their limit: ") +
+      (parts.slice(0, 6).map(([, , what]) => what).join(", ") || "none") + (parts.length > 6 ? ` and ${number(parts.length - 6)} more` : "") + "." +
+      (use?.age >= 10 ? ` Counted ${time(use.age)} ago.` : "");
     box.querySelector(".stack").setAttribute("aria-label", words);
     write(box.querySelector("p"), words);
   }
@@ -448,10 +450,7 @@ function openKey(request) {
     (e) => { closeKey(); write($("search-trouble"), e.message); });
 }
 
-function closeKey() {
-  shownKey = null;
-  $("key").hidden = true;
-}
+function closeKey() { shownKey = null; $("key").hidden = true; }
 
 async function lookKey() {
   const request = shownKey;
