@@ -2,10 +2,12 @@ package cell
 
 import (
 	"context"
+	"hash/maphash"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/ral-limiter/ral/internal/core/seam"
 	"github.com/ral-limiter/ral/policy"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -156,3 +158,45 @@ func TestNoOfferPassesTheLine(t *testing.T) {
 		held.Keep(0)
 	})
 }
+
+// A take reads the count of resets after the word. Read before it, the count would be of another generation
+// than the word if a reset came in between, and the take's release would take nothing.
+//
+// Promise: A `Reset` within a take, before it or after it, loses no release of that take.
+func TestResetWithinATake(t *testing.T) {
+	for _, point := range []string{"read: the terms", "read: the word"} {
+		for _, known := range []bool{false, true} { // whether the key was reset before
+			d := newDesk(t, inFlight(2), nil)
+			d.now.Store(int64(time.Hour))
+			first := d.Reserve("key", 1, 0)
+			require.True(t, first.Allowed)
+			d.settle()
+			if known {
+				require.True(t, d.Reset("key"))
+				first = d.Reserve("key", 1, 0)
+			}
+			resets := 0
+			within := steps{do: map[string]func(){point: func() {
+				if resets++; resets == 1 {
+					assert.True(t, d.Reset("key"))
+				}
+			}}}
+			seam.Give(d.table, seeded{within, d.table.View().Seed()})
+			taken := d.Reserve("key", 1, 0)
+			require.True(t, taken.Allowed)
+			require.Positive(t, resets)
+			first.Keep(0)
+			assert.EqualValues(t, 1, d.Peek("key").Remaining, point)
+			taken.Keep(0)
+			assert.EqualValues(t, 2, d.Peek("key").Remaining, "the release is lost: %s", point)
+		}
+	}
+}
+
+// seeded is a scheduler of a table, whose seed stays.
+type seeded struct {
+	steps
+	seed maphash.Seed
+}
+
+func (s seeded) Seed() maphash.Seed { return s.seed }
