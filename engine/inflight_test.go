@@ -268,3 +268,47 @@ func TestReserveAndReleaseAllocateNothing(t *testing.T) {
 		r.Release()
 	}))
 }
+
+// The take's word had more units than the key's word when the limit changed, so it was carried into longer parts.
+//
+// Promise: A release after a change of the longest time finds its unit, whatever units were released before.
+func TestReleaseAfterOthersAndAChange(t *testing.T) {
+	for _, longest := range []time.Duration{500 * time.Millisecond, time.Hour} {
+		e, _ := newInFlight(t, engine.Config{Policy: inFlight(1000, time.Minute)})
+		first, many, last := e.Reserve("a", 1, 0), e.Reserve("a", 998, 0), e.Reserve("a", 1, 0)
+		require.True(t, first.Allowed && many.Allowed && last.Allowed)
+		many.Release()
+		require.NoError(t, e.SetPolicy(inFlight(2, longest)))
+		require.False(t, e.Choke("a"))
+		assert.True(t, last.Extend())
+		last.Release()
+		assert.EqualValues(t, 1, e.Peek("a", 0).Remaining)
+		first.Release()
+		assert.EqualValues(t, 2, e.Peek("a", 0).Remaining)
+		assert.Zero(t, e.Stats().Overstayed)
+	}
+}
+
+// The entry of the take was moved by the change. After its successor has left, the key has an entry without a past.
+//
+// Promise: A release from before a `Reset` frees no unit of a key that left and came again, also after a change of the limit.
+func TestReleaseAfterAChangeAndAReset(t *testing.T) {
+	e, _ := newInFlight(t, engine.Config{Policy: inFlight(1, time.Hour), MaxKeys: 1})
+	for n := range int64(3) {
+		old := e.Reserve("a", 1, 0)
+		require.True(t, old.Allowed)
+		require.NoError(t, e.SetPolicy(inFlight(1+n%2, time.Hour)))
+		require.True(t, e.Reset("a"))
+		other := e.Reserve("b", 1, 0)
+		require.True(t, other.Allowed, "the key that was reset has left")
+		other.Release()
+		again := e.Reserve("a", 1+n%2, 0)
+		require.True(t, again.Allowed)
+		extended := old
+		assert.False(t, extended.Extend())
+		old.Release()
+		assert.Zero(t, e.Peek("a", 0).Remaining, "the release freed another call's unit")
+		again.Release()
+		assert.Equal(t, 1+n%2, e.Peek("a", 0).Remaining)
+	}
+}

@@ -266,6 +266,13 @@ func (f *inFlight) Vacate(word uint64, now Instant) uint64 {
 	return s.join()
 }
 
+// Alone returns the word of a key that has one unit, in the part of the latest take. Package rewrites calls it.
+func (f *inFlight) Alone(word uint64) uint64 {
+	s := f.split(word)
+	s.packed = 1
+	return s.join()
+}
+
 func (f *inFlight) Reads(other Policy) bool {
 	o, ok := other.(*inFlight)
 	return ok && o.per == f.per

@@ -92,6 +92,8 @@ type Table[K comparable] struct {
 	running atomic.Bool
 	// reset is set when a key was reset or released, if there are firm keys or keys in use.
 	reset atomic.Bool
+	// resets counts the resets of keys whose limit is a policy.Occupier: see Open.
+	resets atomic.Uint64
 	// firmUntil is an instant before which every filed key is firm or in use, 0 if unknown. The writer alone
 	// writes it.
 	firmUntil atomic.Int64

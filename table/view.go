@@ -114,6 +114,11 @@ func (v View[K]) Open(hash uint64, key K) (e *Entry[K], status Status) {
 			n = &node[K]{entry: newEntry(key, t.texts), hash: hash}
 			n.entry.word.Store(tentative)
 		}
+		if resets := t.resets.Load(); resets != 0 && t.terms.Load().left != nil {
+			// A take of a moved entry meets this one if the entry between them has left. If that was
+			// reset, its count of resets was lower, so the take's release takes nothing here.
+			n.entry.returned.Store(n.entry.returned.Load()&textMarks | resets<<returnedShift)
+		}
 		n.pushBefore(head)
 		if !slot.CompareAndSwap(head, n) {
 			t.places.cancel()
@@ -256,6 +261,9 @@ func (v View[K]) NoteReleased() {
 // NoteReset tells the writer that a key will owe nothing. Call it before the word changes: with
 // Options.Firm the index takes the key for a firm key.
 func (v View[K]) NoteReset() {
+	if v.t.terms.Load().Occupier != nil {
+		v.t.resets.Add(1)
+	}
 	if v.t.firm != 0 {
 		v.t.reset.Store(true)
 	}

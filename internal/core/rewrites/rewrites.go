@@ -34,10 +34,24 @@ func (l Log) Carried(word, epoch uint64) uint64 {
 	if len(l) == maxChanges && epoch < l[0].epoch-1 {
 		return 0
 	}
-	for i := range l {
-		if r := &l[i]; r.epoch > epoch && word != 0 {
-			word, _ = r.to.Carry(r.before, word, r.since)
+	for i, first := 0, true; i < len(l) && word != 0; i++ {
+		r := &l[i]
+		if r.epoch <= epoch {
+			continue
 		}
+		if first {
+			word, first = alone(r.before, word), false
+		}
+		word, _ = r.to.Carry(r.before, word, r.since)
+	}
+	return word
+}
+
+// alone returns a word for a take that has a unit of it and no other. A change may carry fewer units in finer
+// parts, and the key's word has fewer than the take's after other releases.
+func alone(limit policy.Policy, word uint64) uint64 {
+	if l, ok := limit.(interface{ Alone(word uint64) uint64 }); ok {
+		return l.Alone(word)
 	}
 	return word
 }
