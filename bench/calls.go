@@ -20,6 +20,8 @@ const (
 	VerbsWorkload          = "verbs"
 	SeveralWorkload        = "several"
 	SeveralRefusedWorkload = "several-refused"
+	InFlightWorkload       = "inflight"
+	InFlightKeysWorkload   = "inflight-keys"
 	HTTPWorkload           = "http"
 	SetPolicyWorkload      = "setpolicy"
 )
@@ -34,7 +36,7 @@ var roomy = Limit{Capacity: 1_000_000, Count: 1_000_000_000, Per: time.Second}
 
 // Calls returns the workloads of Ral's other limits and verbs, each compared with Choke under a
 // funnel. Most have one caller and keys in the cache, to show the cost of the call without
-// memory. scale multiplies the number of changes of the limit.
+// memory. scale multiplies the number of changes of the limit and of keys, if many.
 func Calls(scale float64) []Workload {
 	calls := Workload{Limit: roomy, Draw: DrawInTurn, Keys: callKeys, Callers: 1, Apart: true, Base: ralName}
 	beside := func(name, about, why string) Workload {
@@ -45,6 +47,9 @@ func Calls(scale float64) []Workload {
 	refused := beside(SeveralRefusedWorkload, "several limits on 64 hot keys, of which one refuses; one caller",
 		"A client above one of its limits: nothing may be taken from the others.")
 	refused.Limit, refused.Refused = Limit{Capacity: 1, Count: 1, Per: time.Hour}, 1
+	many := beside(InFlightKeysWorkload, "a slot is taken and released among 100,000 keys, evenly, built anew; one caller, every call passes",
+		"Many clients with few calls at once each: the state of each key has to come from memory.")
+	many.Draw, many.Keys = DrawUniform, max(int(math.Round(100_000*scale)), 1)
 	return []Workload{
 		beside(LimitsWorkload, "each kind of limit on 64 hot keys by Choke; one caller, every call passes",
 			"The choice of a limit should not be one of speed."),
@@ -60,6 +65,9 @@ func Calls(scale float64) []Workload {
 		beside(SeveralWorkload, "two limits in one call on 64 hot keys; one caller, every call passes",
 			"A limit for the second and one for the day, or one for a client and one for all: both or none."),
 		refused,
+		beside(InFlightWorkload, "a slot is taken and released on 64 hot keys; one caller, every call passes",
+			"How many calls of a client run at once: each call takes a slot, and releases it when it is over."),
+		many,
 		beside(HTTPWorkload, "a handler under limits on 64 hot keys; one caller, every request passes",
 			"A second limit shares most steps with the first, and should cost less."),
 		{
@@ -95,7 +103,7 @@ func All(scale float64) []Workload {
 // is elsewhere, is Choke under a funnel.
 func RalCalls() []Contender {
 	all := []Contender{ralCall("", "Choke under a funnel", onEngine(funnel, choke), LimitsWorkload, LimitsTakeWorkload, LimitsAuditWorkload,
-		VerbsWorkload, SeveralWorkload, SeveralRefusedWorkload, HTTPWorkload)}
+		VerbsWorkload, SeveralWorkload, SeveralRefusedWorkload, InFlightWorkload, InFlightKeysWorkload, HTTPWorkload)}
 	for _, k := range limitKinds {
 		by := func(name string, verb func(*engine.Engine[string]) Limiter, workloads ...string) {
 			c := ralCall(k.name, name+k.about, onEngine(k.limit, verb), workloads...)
@@ -114,6 +122,8 @@ func RalCalls() []Contender {
 	for _, m := range severalLimits {
 		all = append(all, ralCall(m.name, m.about, m.new, SeveralWorkload, SeveralRefusedWorkload))
 	}
+	all = append(all, ralCall("Release", "Reserve and Release under policy.InFlight", onEngine(inFlight, reserve(true)),
+		InFlightWorkload, InFlightKeysWorkload))
 	change := ralCall("SetPolicy", "SetPolicy, while 8 goroutines call Choke", newSetPolicy, SetPolicyWorkload)
 	change.Note = "ns/op has the other callers in it; p50 to worst are single changes"
 	return append(append(all, ralHTTP()...), change)
@@ -168,16 +178,7 @@ var verbs = []struct {
 				return AskEach(keys, func(key string) bool { return e.Peek(key, 0).Allowed })
 			}}
 	}},
-	{"Reserve", "Reserve and Cancel", func(e *engine.Engine[string]) Limiter {
-		return Limiter{Ask: func(keys []string) int {
-			return AskEach(keys, func(key string) bool {
-				r := e.Reserve(key, 1, 0)
-				allowed := r.Allowed
-				r.Cancel()
-				return allowed
-			})
-		}}
-	}},
+	{"Reserve", "Reserve and Cancel", reserve(false)},
 	{"Acquire", "Acquire that need not wait, and Cancel", func(e *engine.Engine[string]) Limiter {
 		ctx := context.Background()
 		return Limiter{Ask: func(keys []string) int {
@@ -215,6 +216,27 @@ var verbs = []struct {
 		}}
 	}},
 }
+
+// reserve returns calls of Reserve, followed by Release or Cancel.
+func reserve(release bool) func(*engine.Engine[string]) Limiter {
+	return func(e *engine.Engine[string]) Limiter {
+		return Limiter{Ask: func(keys []string) int {
+			return AskEach(keys, func(key string) bool {
+				r := e.Reserve(key, 1, 0)
+				allowed := r.Allowed
+				if release {
+					r.Release()
+				} else {
+					r.Cancel()
+				}
+				return allowed
+			})
+		}}
+	}
+}
+
+// inFlight returns a limit of slots that no workload uses up.
+func inFlight(Limit) (policy.Policy, error) { return policy.InFlight(100, time.Minute) }
 
 func newPolicyFor(s Setup) (Limiter, error) {
 	var three [3]policy.Policy

@@ -31,6 +31,7 @@ const Nearest = 4
 func Calls() (all []bench.Contender) {
 	limits := []string{bench.LimitsWorkload, bench.LimitsAuditWorkload}
 	several := []string{bench.SeveralWorkload, bench.SeveralRefusedWorkload}
+	slots := []string{bench.InFlightWorkload, bench.InFlightKeysWorkload}
 	for _, row := range []struct {
 		like      string
 		peer      bench.Contender
@@ -44,6 +45,8 @@ func Calls() (all []bench.Contender) {
 		{"Ral Reserve", xtimeReserve, []string{bench.VerbsWorkload}},
 		{"Ral Wait", xtimeWait, []string{bench.VerbsWorkload}},
 		{"Ral Tiered", xtimeTwice, several},
+		{"Ral Release", semaphoreXsync, slots},
+		{"Ral Release", bulkheadSyncMap, slots},
 	} {
 		row.peer.Like, row.peer.For = row.like, row.workloads
 		all = append(all, row.peer)

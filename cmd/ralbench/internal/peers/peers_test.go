@@ -47,11 +47,11 @@ func times(key string, n int) []string { return slices.Repeat([]string{key}, n) 
 func TestEachPeerPassesABurstAndRefusesTheNextCalls(t *testing.T) {
 	all := limiting(t)
 	for _, c := range Calls() {
-		if !slices.Contains(c.For, bench.VerbsWorkload) {
+		if !slices.Contains(c.For, bench.VerbsWorkload) && !slices.Contains(c.For, bench.InFlightWorkload) {
 			all = append(all, c)
 			continue
 		}
-		// No limit is meant to hold: reservations are cancelled, and calls wait.
+		// No limit is meant to hold: reservations are cancelled, calls wait, and slots are released.
 		l := open(t, c, bench.Setup{Limit: bench.Limit{Capacity: 100, Count: 1, Per: time.Hour}, Keys: 1})
 		assert.True(t, l.Choke("a"), c.Name)
 		assert.Equal(t, 99, l.Ask(times("a", 99)), c.Name)
@@ -65,6 +65,13 @@ func TestEachPeerPassesABurstAndRefusesTheNextCalls(t *testing.T) {
 			assert.True(t, l.Choke("b"), "another key has a limit of its own")
 			assert.Equal(t, 6+7, l.Ask(append(times("b", 20), times("c", 20)...)))
 		})
+	}
+}
+
+func TestSlotsAreReleased(t *testing.T) {
+	for _, c := range []bench.Contender{semaphoreXsync, bulkheadSyncMap} {
+		l := open(t, c, bench.Setup{Limit: bench.Limit{Capacity: 1, Count: 1, Per: time.Hour}, Keys: 1})
+		assert.Equal(t, 100, l.Ask(times("a", 100)), c.Name)
 	}
 }
 

@@ -107,6 +107,8 @@ var goals = slices.Concat([]GoalRow{
 		{bench.SeveralRefusedWorkload, "Ral Tiered", ral, costs, 2.2, bench.SeveralWorkload},
 		{bench.SeveralWorkload, "Ral TakeAll", ral, costs, 3.5, ""},
 		{bench.SeveralWorkload, "Ral TakeAll", "", roundAllocations, 1, ""}, // the Decisions of the Outcome
+		{bench.InFlightWorkload, "Ral Release", ral, costs, 1.4, ""},
+		{bench.InFlightKeysWorkload, "Ral Release", ral, costs, 1.5, ""},
 		{bench.HTTPWorkload, "Ral two limits", "Ral one limit", costs, 1.6, ""},
 		{bench.HTTPWorkload, "Ral two limits with fields", "Ral one limit with fields", costs, 1.6, ""},
 	},
