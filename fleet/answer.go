@@ -83,6 +83,7 @@ type tally struct {
 	by       [limits.SourceClosed + 1]atomic.Uint64
 	admitted atomic.Uint64
 	charged  atomic.Uint64
+	excess   atomic.Uint64 // of charged
 
 	overLimit, blocked, unavailable atomic.Uint64 // refusals
 	blocks, penalties               atomic.Uint64

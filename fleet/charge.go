@@ -191,6 +191,7 @@ func (k *keeper) chargeNode(terms *terms, g *guard.Guard, debts []share.Debt) []
 		return errs, allFailed(errs)
 	})
 	for i := range fates {
+		k.tally.excess.Add(uint64(asks[i].Excess))
 		switch why, _ := err.(noAnswer); { //nolint:errorlint // nothing wraps it
 		case err != nil:
 			fates[i] = fate{charged: why.mayBeDone, stop: true}

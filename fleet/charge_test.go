@@ -152,3 +152,18 @@ func TestChargingLeavesRedisToCalls(t *testing.T) {
 		})
 	}
 }
+
+// Promise: A fleet counts the units that outages admitted beyond the limit.
+func TestExcessAfterAnOutageIsCounted(t *testing.T) {
+	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
+		l := open(t, on(redis, window(10, time.Hour)))
+		take(t, l, "a", 9)
+		take(t, l, "b", 9)
+		require.True(t, letPass(l, "a", 1)) // as if this server had not heard of the others' units
+		eventually(t, func() bool { return l.Stats().Charged == 1 }, "it is charged")
+		require.Zero(t, l.Stats().Excess, "it was within the limit")
+		require.True(t, letPass(l, "b", 4))
+		eventually(t, func() bool { return l.Stats().Charged == 5 }, "all is charged")
+		require.EqualValues(t, 3, l.Stats().Excess)
+	})
+}

@@ -41,6 +41,7 @@ var table = []metrics.Reading[snapshot]{
 	{Metric: metrics.Metric{Name: "ral.fleet.redis_time", Unit: "s", Help: "Sum of the times from sending to Redis to the answer, of those trips that were answered."}, Of: func(s *snapshot) any { return &s.RedisTime }},
 	{Metric: metrics.Metric{Name: "ral.fleet.share_units", Unit: "{unit}", Label: "result", Help: "Units that shares let pass during outages, and that were charged to Redis afterwards or never will be."}, Value: "charged", Of: func(s *snapshot) any { return &s.Charged }},
 	{Value: "lapsed", Of: func(s *snapshot) any { return &s.Lapsed }},
+	{Metric: metrics.Metric{Name: "ral.fleet.excess_units", Unit: "{unit}", Help: "Units of shares that were above their key's limit when they were charged to Redis: so many at least were admitted beyond the bound."}, Of: func(s *snapshot) any { return &s.Excess }},
 	{Metric: metrics.Metric{Name: "ral.fleet.lease_units", Unit: "{unit}", Label: "result", Help: "Units leased, units of leases given back, and units lost when a lease ended."}, Value: "leased", Of: func(s *snapshot) any { return &s.LeasedUnits }},
 	{Value: "returned", Of: func(s *snapshot) any { return &s.ReturnedUnits }},
 	{Value: "lapsed", Of: func(s *snapshot) any { return &s.LapsedUnits }},

@@ -51,7 +51,11 @@ type Stats struct {
 	FailedTrips uint64
 
 	Charged uint64 // units let pass without Redis and charged later, perhaps without an answer
-	Lapsed  uint64 // units let pass by shares and never charged: their keys made room for others
+	// Excess counts the units of Charged that were above their key's limit when they were charged, 0 under a
+	// Bursty. Redis and leases keep the bound to the unit. So shares exceeded it by at least Excess units, and
+	// at most Charged plus Lapsed. Units of calls that FallbackOpen let pass are in none of these.
+	Excess uint64
+	Lapsed uint64 // units let pass by shares and never charged: their keys made room for others
 
 	// In Leased mode: units leased, given back, and known to be lost by the end of a lease.
 	// LapsedUnits were paid and not used; Lapsed, of shares, were used and not paid.
@@ -94,6 +98,7 @@ func (l *Limiter) Stats() Stats {
 		Open:     t.by[limits.SourceOpen].Load(),
 		Closed:   t.by[limits.SourceClosed].Load(),
 		Charged:  t.charged.Load(),
+		Excess:   t.excess.Load(),
 		Misfits:  l.misfits.Load(),
 		Blocks:   t.blocks.Load(), Penalties: t.penalties.Load(),
 		OverLimit: t.overLimit.Load(), Blocked: t.blocked.Load(), Unavailable: t.unavailable.Load(),

@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sort"
 	"strings"
 
 	"github.com/redis/rueidis"
 
+	"github.com/ral-limiter/ral/internal/core/shape"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -15,6 +17,8 @@ import (
 type Debt struct {
 	Tail  string
 	Units int64
+	// Excess is set by ChargeEach: how many of Units are above the key's limit after the charge.
+	Excess int64
 }
 
 // ChargeEach charges each debt like a negative Refund, in a round trip, and returns the error of
@@ -47,7 +51,7 @@ func (s *Store) ChargeEach(ctx context.Context, l *Limit, debts []Debt) []error 
 	for i, name := range all.keys {
 		before, after := r.next(), r.next()
 		if errs[i] = r.err; r.err == nil {
-			errs[i] = l.understandCharge(instant(us), before, after, name, debts[i].Units)
+			errs[i] = l.understandCharge(instant(us), before, after, name, &debts[i])
 		}
 	}
 	return errs
@@ -60,13 +64,36 @@ func (s *Store) chargeApart(ctx context.Context, l *Limit, debts []Debt) []error
 		calls[i] = call{script: l.back, keys: l.backNames(l.prefix + d.Tail), args: []string{packed(l.backFigures(-d.Units, take{}))}}
 	}
 	for i, res := range s.run(ctx, calls) {
-		_, errs[i] = l.understandChange(res, calls[i].keys[0], -debts[i].Units, take{})
+		d := &debts[i]
+		if l.log != nil {
+			r := read(res, calls[i].keys[0], 3, 6, 7)
+			d.Excess, errs[i] = min(max(l.readLog(r).used-l.limit, 0), d.Units), r.err
+			continue
+		}
+		var t Taken
+		if t, errs[i] = l.understandChange(res, calls[i].keys[0], -d.Units, take{}); errs[i] == nil {
+			d.Excess = Excess(l.policy, t.After, t.At, d.Units)
+		}
 	}
 	return errs
 }
 
-// understandCharge returns an error unless the policy makes after from before.
-func (l *Limit) understandCharge(now policy.Instant, before, after rueidis.RedisMessage, name string, units int64) error {
+// Excess returns how many of the last units of a word are above the limit at an instant, rounded up.
+// Under a limit that grants units on credit it returns 0.
+func Excess(limit policy.Policy, word uint64, now policy.Instant, units int64) int64 {
+	_, credit := limit.(shape.OnCredit)
+	if _, d := limit.Take(word, now, 0, 0); credit || d.Remaining > 0 {
+		return 0
+	}
+	// A key has a unit left once the units above its limit, and another, are given back.
+	return int64(sort.Search(int(min(units, maxBack)), func(n int) bool {
+		_, d := limit.Take(limit.(policy.Refunder).Refund(word, now, int64(n)+1), now, 0, 0)
+		return d.Remaining > 0
+	}))
+}
+
+// understandCharge sets the excess of a debt. It returns an error unless the policy makes after from before.
+func (l *Limit) understandCharge(now policy.Instant, before, after rueidis.RedisMessage, name string, d *Debt) error {
 	word, err := parseWord(before, after.IsNil(), name)
 	if err != nil {
 		return err
@@ -75,7 +102,8 @@ func (l *Limit) understandCharge(now policy.Instant, before, after rueidis.Redis
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrDisagrees, err)
 	}
-	return l.agrees(name, found{word: word, now: now}, -units, take{}, did, false)
+	d.Excess = Excess(l.policy, did, now, d.Units)
+	return l.agrees(name, found{word: word, now: now}, -d.Units, take{}, did, false)
 }
 
 func (s *Store) chargeScript(a algorithm) *script {

@@ -308,7 +308,9 @@ func (c *contract) charge(l *store.Limit) {
 		}
 	}
 	c.step += fmt.Sprint(", ", debts)
-	require.Equal(c, c.fake.ChargeEach(c.Context(), l, debts), c.real.ChargeEach(c.Context(), l, debts), c.step)
+	inFake := slices.Clone(debts)
+	require.Equal(c, c.fake.ChargeEach(c.Context(), l, inFake), c.real.ChargeEach(c.Context(), l, debts), c.step)
+	require.Equal(c, inFake, debts, c.step)
 }
 
 func (c *contract) lease(l *store.Limit) {

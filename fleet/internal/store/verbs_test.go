@@ -187,6 +187,26 @@ func TestChargingIsOneCommand(t *testing.T) {
 	}
 }
 
+func TestChargeTellsTheExcess(t *testing.T) {
+	s := store.New(connect(t, shared), store.Options{Name: own(t)})
+	for _, p := range []policy.Policy{
+		policy.Must(policy.Funnel(10, 1, time.Hour)), policy.Must(policy.FixedWindow(10, time.Hour)),
+		policy.Must(policy.SlidingWindow(10, time.Hour)), newLog(t, 10, time.Hour),
+	} {
+		l, used := limit(t, s, p), int64(0)
+		for _, units := range []int64{7, 3, 2, 5} {
+			debts := []store.Debt{{Tail: store.Tail("a"), Units: units}}
+			require.Equal(t, []error{nil}, s.ChargeEach(t.Context(), l, debts))
+			used += units
+			require.Equal(t, min(max(used-10, 0), units), debts[0].Excess, "%v, %d used", p, used)
+		}
+	}
+	l := limit(t, s, policy.Must(policy.Bursty(1, time.Hour, 9)))
+	debts := []store.Debt{{Tail: store.Tail("a"), Units: 20}}
+	require.Equal(t, []error{nil}, s.ChargeEach(t.Context(), l, debts))
+	require.Zero(t, debts[0].Excess, "they are on credit")
+}
+
 // MGET shows a key of another type like a key without a value.
 // Promise: A charge leaves values of any other type as they are, and charges the other keys.
 func TestChargeLeavesOtherTypes(t *testing.T) {

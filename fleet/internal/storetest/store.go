@@ -265,6 +265,13 @@ func (v *value) refund(l *store.Limit, now policy.Instant, n int64) {
 	v.word = l.Policy().(policy.Refunder).Refund(v.word, now, n)
 }
 
+func (v *value) excess(l *store.Limit, now policy.Instant, units int64) int64 {
+	if v.log != nil {
+		return min(max(v.log.counting(max(logNow(now), v.log.newest()))-l.Policy().Limit(), 0), units)
+	}
+	return store.Excess(l.Policy(), v.word, now, units)
+}
+
 // forgetVoid forgets a word that means nothing.
 func (v *value) forgetVoid(l *store.Limit, now policy.Instant) {
 	if v.log == nil && v.units.ends == nil && l.Policy().FreshAt(v.word) <= max(now, 0) {
@@ -390,6 +397,7 @@ func (s *Store) ChargeEach(ctx context.Context, l *store.Limit, debts []store.De
 			v := s.redis.value(l, d.Tail)
 			if errs[i] = v.fault(d.Tail); errs[i] == nil {
 				v.refund(l, now, -d.Units)
+				debts[i].Excess = v.excess(l, now, d.Units)
 				v.forgetVoid(l, now)
 			}
 		}
