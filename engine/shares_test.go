@@ -501,6 +501,9 @@ func TestSharesConfigIsChecked(t *testing.T) {
 	for want, change := range map[string]func(c *SharesConfig[string]){
 		"ral: engine.SharesConfig: Total is <nil>, want a policy.Funnel, as what a window lends": func(c *SharesConfig[string]) { c.Total = nil },
 		"ral: engine.SharesConfig: Total is window 10/s, want":                                   func(c *SharesConfig[string]) { c.Total = window },
+		"Total is in flight 10, 1m at most, want a policy.Funnel, as what a window lends is not back before the window ends, units in use (policy.InFlight)": func(c *SharesConfig[string]) {
+			c.Total = policy.Must(policy.InFlight(10, time.Minute))
+		},
 		"Total is funnel 1, 1/10y":                                          func(c *SharesConfig[string]) { c.Total = funnel(2, 1, 3*365*24*time.Hour) },
 		"Reserved is window 10/s, want a policy.Funnel":                     func(c *SharesConfig[string]) { c.Reserved = window },
 		"Reserved is 100, want a capacity below Total's, which is 100":      func(c *SharesConfig[string]) { c.Reserved = funnel(100, 10, time.Second) },

@@ -27,7 +27,7 @@ func bucketOf(p policy.Policy) (b bucket, ok bool) {
 	return b, ok && b.Shape().Kind == shape.Funnel
 }
 
-const wantFunnel = "a policy.Funnel, as what a window lends is not back before the window ends, and other limits have no part that can be reserved"
+const wantFunnel = "a policy.Funnel, as what a window lends is not back before the window ends, units in use (policy.InFlight) would have to be counted apart if they are lent, and other limits have no part that can be reserved"
 
 // ticksPerNano is how many ticks of shape.Shape a nanosecond has.
 const ticksPerNano = 16

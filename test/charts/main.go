@@ -1,5 +1,6 @@
 // Charts draws the pictures of docs/choosing.md: the same traffic under each policy. The figures
-// come from the policies themselves.
+// come from the policies themselves. It also draws those of docs/shares.md: the same tenants under four ways to share
+// a limit.
 //
 //	go run ./test/charts            # draws test/charts/*.svg anew
 package main
@@ -40,6 +41,13 @@ func draw() (map[string][]byte, error) {
 			return nil, fmt.Errorf("%s: %w", s.name, err)
 		}
 		pictures[s.name+".svg"] = svg.Bytes()
+	}
+	for i, s := range scenes() {
+		svg, err := s.picture()
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", s.name, err)
+		}
+		pictures[fmt.Sprintf("shares-%d.svg", i+1)] = svg
 	}
 	return pictures, nil
 }
