@@ -140,9 +140,10 @@ rehearsal:
 		TMPDIR=$$folder $(GO) test -count=1 -timeout 60m -run ^TestRehearsal ./test/release
 
 # Makes the pictures of docs/operating.md from programs under load, in about three minutes: the situations
-# and the explained key, for light and dark schemes, on a laptop and a phone.
+# and the explained key, for light and dark schemes, on a laptop and a phone. Those of docs/replay.md are of
+# the pages that ral writes for a made-up log.
 pictures:
-	SCREENSHOTS=$(CURDIR)/docs/images $(GO) test -count=1 -run ^TestSituationsInABrowser ./test/pages
+	SCREENSHOTS=$(CURDIR)/docs/images $(GO) test -count=1 -run '^Test(Situations|Replay)InABrowser' ./test/pages
 
 # Prepares a release, and pushes nothing: make release VERSION=v0.1.0. See RELEASING.md.
 release:

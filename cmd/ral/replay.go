@@ -235,7 +235,7 @@ func resultNotes(r *replay.Result) []string {
 	return notes
 }
 
-const chartRows = 24
+const chartRows = 32
 
 // report returns the replay's tables and chart.
 func (d *replayed) report() *report.Report {
@@ -275,7 +275,7 @@ func (d *replayed) report() *report.Report {
 		{"newly refused", fmt.Sprint(r.Newly.Requests), fmt.Sprint(r.Newly.Keys)},
 		{"newly admitted", fmt.Sprint(r.Lifted.Requests), fmt.Sprint(r.Lifted.Keys)},
 	}})
-	if len(r.Chart) > 0 {
+	if len(r.Chart.Slots) > 0 {
 		out.Parts = append(out.Parts, report.Part{Title: "When", About: "requests, and those that are refused", Chart: d.chart()})
 	}
 	if len(r.Top) > 0 {
@@ -292,22 +292,17 @@ func requestsLead(r *replay.Result) string {
 	return fmt.Sprintf("%s of %s, from %s to %s UTC", many(int(r.Requests), "request"), many(int(r.Keys), "key"), r.From.Format(time.DateTime), r.To.Format(time.DateTime))
 }
 
-// chart merges the slots into rows.
-func (d *replayed) chart() report.Chart {
-	r := d.Result
-	c := report.Chart{Whole: "REQUESTS", Marked: "REFUSED"}
-	each := (len(r.Chart) + chartRows - 1) / chartRows
+// chart has a row for each slot.
+func (d *replayed) chart() (out report.Chart) {
+	c := d.Result.Chart.Within(chartRows)
+	out.Whole, out.Marked = "REQUESTS", "REFUSED"
 	form := time.DateTime
-	if r.From.YearDay() == r.To.YearDay() {
+	if d.Result.From.Format(time.DateOnly) == d.Result.To.Format(time.DateOnly) {
 		form = time.TimeOnly
 	}
-	for i, s := range r.Chart {
-		if i%each == 0 {
-			c.Bars = append(c.Bars, report.Bar{Label: r.From.Add(time.Duration(i) * r.SlotWidth).Format(form)})
-		}
-		bar := &c.Bars[len(c.Bars)-1]
-		bar.Whole += s.Requests
-		bar.Marked += s.Refused
+	for i, s := range c.Slots {
+		begin := time.Unix(0, (c.First+int64(i))*int64(c.Width)).UTC()
+		out.Bars = append(out.Bars, report.Bar{Label: begin.Format(form), Whole: s.Requests, Marked: s.Refused})
 	}
-	return c
+	return out
 }

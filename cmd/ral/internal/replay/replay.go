@@ -36,9 +36,9 @@ type Replay struct {
 	hasBroken bool  // a stamp has a fraction of a second
 	now       int64 // the latest arrival
 	epoch     int64 // of a record, or 0
+	first     int64 // the first arrival
 	scenarios []*scenario
 	totals    Result // of keys that were given up, and of figures without a key
-	chart     chart
 	plans     traffic.Keys
 }
 
@@ -54,7 +54,7 @@ func New(c Config) (*Replay, error) {
 	case c.Window < time.Second || c.Window > 24*time.Hour:
 		return nil, fmt.Errorf("--window is %v, want 1s to 24h", c.Window)
 	}
-	r := &Replay{config: c, window: traffic.Window{Span: c.Window, Max: maxHeld}, chart: chart{Width: time.Second}}
+	r := &Replay{config: c, window: traffic.Window{Span: c.Window, Max: maxHeld}}
 	r.keys, r.plans = traffic.Keys{Max: c.MaxKeys, CanGo: r.canGo}, traffic.Keys{Max: maxPlans}
 	return r, nil
 }
@@ -115,7 +115,7 @@ func (r *Replay) drain(isEnd bool) {
 }
 
 func (r *Replay) begin(first int64) {
-	r.zero, r.chart.zero = first, first
+	r.zero, r.first = first, first
 	if age := first - r.epoch; age >= 0 && age <= maxAge {
 		r.zero = r.epoch
 	}
@@ -172,7 +172,7 @@ func (r *Replay) run(q *traffic.Request) {
 	}
 	r.totals.Requests++
 	r.totals.Units += q.Cost
-	r.chart.add(q.Arrival, !allowed, q.WasRefused)
+	r.totals.Chart.add(q.Arrival, !allowed, q.WasRefused)
 }
 
 // change applies a line of a record that takes nothing.
@@ -316,10 +316,9 @@ func (r *Replay) Result() *Result {
 	for plan := range r.plans.Size() {
 		t.Plans = append(t.Plans, r.plans.Name(uint32(plan)))
 	}
-	t.From, t.To = time.Unix(0, r.chart.zero).UTC(), time.Unix(0, r.now).UTC()
+	t.From, t.To = time.Unix(0, r.first).UTC(), time.Unix(0, r.now).UTC()
 	t.AreWhole = !r.hasBroken
 	t.Late, t.Crowded = r.window.Late, r.window.Crowded
 	t.Unknown, t.Forgotten = r.keys.Unknown, r.keys.Forgotten
-	t.Chart, t.SlotWidth = r.chart.slots, r.chart.Width
 	return t
 }

@@ -219,7 +219,7 @@ func TestRefusalsOfTheLogAreToldApart(t *testing.T) {
 	assert.EqualValues(t, 1, result.Both)
 	assert.Equal(t, Change{2, 1}, result.Newly)
 	assert.Equal(t, Change{1, 1}, result.Lifted)
-	assert.Equal(t, []Slot{{5, 3, 2}}, result.Chart)
+	assert.Equal(t, Chart{First: 1e9, Width: time.Second, Slots: []Slot{{5, 3, 2}}}, result.Chart)
 }
 
 func TestRefusedRequestsComeAgainAsTold(t *testing.T) {
@@ -265,13 +265,19 @@ func TestChartKeepsItsCounts(t *testing.T) {
 		calls = append(calls, call{"a", time.Unix(1e9+int64(i*i/100), 7), 1})
 	}
 	result := play(t, Config{Limits: limits("funnel 1000, 1/m")}, calls)
-	assert.LessOrEqual(t, len(result.Chart), maxSlots)
-	assert.Greater(t, len(result.Chart), maxSlots/3)
-	var sum Slot
-	for _, s := range result.Chart {
-		sum.add(s)
+	assert.LessOrEqual(t, len(result.Chart.Slots), maxSlots)
+	for slots, width := range map[int]time.Duration{maxSlots: 4 * time.Hour, 32: 12 * time.Hour, 20: 24 * time.Hour, 4: 96 * time.Hour} {
+		c, sum := result.Chart.Within(slots), Slot{}
+		for _, s := range c.Slots {
+			sum.add(s)
+		}
+		assert.Equal(t, Slot{result.Requests, result.Scenarios[0].Refused, 0}, sum)
+		assert.Equal(t, width, c.Width)
+		begin, end := c.First*int64(width), (c.First+int64(len(c.Slots)))*int64(width)
+		assert.True(t, begin <= 1e18 && 1e18 < begin+int64(width) && end > result.To.UnixNano() && end-int64(width) <= result.To.UnixNano())
+		assert.LessOrEqual(t, len(c.Slots), slots)
 	}
-	assert.Equal(t, Slot{result.Requests, result.Scenarios[0].Refused, 0}, sum)
+	assert.Empty(t, Chart{}.Within(4).Slots)
 	assert.Equal(t, calls[len(calls)-1].when.UTC(), result.To)
 }
 

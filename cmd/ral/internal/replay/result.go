@@ -27,9 +27,7 @@ type Result struct {
 	// Scenarios begin with the limits at the times of the log.
 	Scenarios []Scenario `json:"scenarios"`
 	Top       []Key      `json:"keys_most_refused"`
-	Chart     []Slot     `json:"chart"`
-	// SlotWidth is the time of a Slot.
-	SlotWidth time.Duration `json:"slot_nanoseconds"`
+	Chart     Chart      `json:"chart"`
 
 	// Needs has the needs of all keys of Plans by each of Config.Gauges.
 	Needs []Needs  `json:"-"`
@@ -108,40 +106,64 @@ type Slot struct {
 	WasRefused int64 `json:"refused_by_log"`
 }
 
-// chart has slots of a width that doubles when there are too many.
-type chart struct {
-	zero  int64
-	Width time.Duration
-	slots []Slot
+// Chart counts the requests of equal parts of the log's time.
+type Chart struct {
+	// First is the number of the first slot since 1970, and Width the time of a slot.
+	First int64         `json:"first_slot"`
+	Width time.Duration `json:"slot_nanoseconds"`
+	Slots []Slot        `json:"slots"`
 }
 
 const maxSlots = 240
 
-func (c *chart) add(arrival int64, isRefused, wasRefused bool) {
-	for (arrival-c.zero)/int64(c.Width) >= maxSlots {
-		c.Width *= 2
-		merged := c.slots[:0]
-		for i, slot := range c.slots {
-			if i%2 == 0 {
-				merged = append(merged, slot)
-			} else {
-				merged[i/2].add(slot)
-			}
-		}
-		c.slots = merged
+// wider are times of slots, as multiples of the one before. The first is a second, and the last are a minute, an hour and
+// a day, and parts and multiples of them.
+var wider = map[time.Duration]int64{
+	time.Second: 5, 5 * time.Second: 3, 15 * time.Second: 4, time.Minute: 5, 5 * time.Minute: 3, 15 * time.Minute: 4,
+	time.Hour: 4, 4 * time.Hour: 3, 12 * time.Hour: 2,
+}
+
+// Within returns the chart with wider slots, so that there are at most so many.
+func (c Chart) Within(slots int) Chart {
+	for len(c.Slots) > slots {
+		c = c.merged()
 	}
-	i := int((arrival - c.zero) / int64(c.Width))
-	for len(c.slots) <= i {
-		c.slots = append(c.slots, Slot{})
+	return c
+}
+
+func (c Chart) merged() Chart {
+	n := max(wider[c.Width], 2)
+	m := Chart{First: c.First / n, Width: c.Width * time.Duration(n)}
+	for i, slot := range c.Slots {
+		m.slot((c.First + int64(i)) / n).add(slot)
 	}
-	one := Slot{Requests: 1}
+	return m
+}
+
+// slot returns the slot of that number. A number before the first counts as the first.
+func (c *Chart) slot(number int64) *Slot {
+	i := int(max(number-c.First, 0))
+	for len(c.Slots) <= i {
+		c.Slots = append(c.Slots, Slot{})
+	}
+	return &c.Slots[i]
+}
+
+func (c *Chart) add(arrival int64, isRefused, wasRefused bool) {
+	if c.Slots == nil {
+		c.Width, c.First = time.Second, arrival/int64(time.Second)
+	}
+	for arrival/int64(c.Width)-c.First >= maxSlots {
+		*c = c.merged()
+	}
+	s := c.slot(arrival / int64(c.Width))
+	s.Requests++
 	if isRefused {
-		one.Refused = 1
+		s.Refused++
 	}
 	if wasRefused {
-		one.WasRefused = 1
+		s.WasRefused++
 	}
-	c.slots[i].add(one)
 }
 
 func (s *Slot) add(o Slot) {
