@@ -24,8 +24,9 @@ type Fleet struct {
 	// Leased makes servers decide on leases of units. Each limit that can be leased then has a
 	// limiter; others are kept as usual.
 	Leased bool
-	// Budget, Outage and Servers are as in fleet.Config.
+	// Budget, Outage and Servers are as in fleet.Config, and Term for limits in flight.
 	Budget  time.Duration
+	Term    time.Duration
 	Outage  fleet.Fallback
 	Servers int
 	// OnEvent returns the function that gets the named limiter's outages.
@@ -68,6 +69,9 @@ func (s *Families) addShared(limit policy.Policy, leased bool) (Family, error) {
 	config := fleet.Config{
 		Name: f.Name + ":" + strings.ReplaceAll(familyName(limit), " ", "_"), Policy: limit, MaxKeys: s.config.MaxKeys,
 		Budget: f.Budget, Outage: f.Outage, Servers: f.Servers,
+	}
+	if _, inFlight := limit.(policy.Occupier); inFlight {
+		config.Term = f.Term
 	}
 	if leased {
 		config.Name = f.Name + ":leased:" + strings.ReplaceAll(limit.String(), " ", "_")

@@ -99,6 +99,8 @@ type record = reservation.Record[*holding]
 type holding struct {
 	// grant is zero once nothing can settle it any more.
 	grant limits.Grant
+	// lost is closed once the units in flight are lost: see limits.Grant.Lost. It may be nil.
+	lost <-chan struct{}
 	// decision is the answer to the call that made the reservation.
 	decision policy.Decision
 	// err says why the last change may not have been counted.
@@ -140,11 +142,21 @@ func (r *reservations) find(ctx context.Context, id reservation.ID) (home *part,
 			home.mu.Unlock()
 			<-busy
 			home.mu.Lock()
-		case home.book.IsDue(entry, now):
+		case home.book.IsDue(entry, now), entry.State == reservation.Held && entry.Value.isLost():
 			r.change(ctx, home, entry, nil, func() int64 { return home.book.Expire(entry, now) })
 		default:
 			return home, entry, now
 		}
+	}
+}
+
+// isLost reports whether a server that is cut off from Redis has given up the units in flight.
+func (v *holding) isLost() bool {
+	select {
+	case <-v.lost:
+		return true
+	default: // also without a channel
+		return false
 	}
 }
 
@@ -179,7 +191,8 @@ func (r *reservations) reserve(
 		return entry.TimeToLive, entry.Value.decision, nil
 	}
 	fresh := &holding{}
-	entry = home.book.Reserve(id, n, ttl, action, fresh)
+	longest, _ := longestInFlight(u.Limit)
+	entry = home.book.Reserve(id, n, ttl, longest, action, fresh)
 	if entry == nil {
 		r.full.Add(1)
 		retry := max(min(home.book.FirstDeadline()-now, r.config.Longest), time.Millisecond)
@@ -189,7 +202,7 @@ func (r *reservations) reserve(
 	}
 	home.unlocked(fresh, func() {
 		fresh.grant, fresh.err = u.Family.ByCall().Hold(ctx, limits.Call[string]{Key: u.Key, N: n, Limit: u.Limit, NoWait: true})
-		fresh.decision = fresh.grant.Decision
+		fresh.decision, fresh.lost = fresh.grant.Decision, fresh.grant.Lost()
 		u.Took(n, &fresh.decision)
 	})
 	if fresh.err != nil || !fresh.decision.Allowed {

@@ -2,6 +2,7 @@ package redisserver
 
 import (
 	"crypto/rand"
+	"math"
 	"time"
 
 	"github.com/ral-limiter/ral/cmd/rald/internal/configured"
@@ -18,10 +19,6 @@ func (c *conn) reserve(args [][]byte) {
 	if !ok {
 		return
 	}
-	if isInFlight(u.Limit) {
-		c.out.Error("ERR limit is " + quoted(args[1]) + ": a limit of units over time is accepted, as units in flight cannot be held over the wire yet")
-		return
-	}
 	n, ok := c.units("n", args[3], 1)
 	if !ok {
 		return
@@ -33,6 +30,11 @@ func (c *conn) reserve(args [][]byte) {
 	action, ok := reservation.ParseAction(args[5])
 	if !ok {
 		c.out.Error("ERR the action at the deadline is " + quoted(args[5]) + ": spend or release is accepted")
+		return
+	}
+	if _, inFlight := longestInFlight(u.Limit); inFlight && action == reservation.Spend {
+		c.out.Error("ERR the action at the deadline is " + quoted(args[5]) + ": release is accepted under " + quoted(args[1]) +
+			", as units in flight are in use until they are released, and are never spent")
 		return
 	}
 	if n > c.server.config.Reserve.maxUnits(u.Limit) {
@@ -81,7 +83,8 @@ func (c *conn) commit(args [][]byte) {
 	if !ok {
 		return
 	}
-	if actual = min(actual, decide.MostCharge(u.Limit)); isInFlight(u.Limit) {
+	actual = min(actual, decide.MostCharge(u.Limit))
+	if _, inFlight := longestInFlight(u.Limit); inFlight {
 		actual = 0 // the call is over, and has no cost
 	}
 	c.changed(c.server.holdings().commit(c.background(), u, idOf(u, args[3]), actual))
@@ -145,8 +148,14 @@ func (c *conn) timeToLiveOf(arg []byte) (time.Duration, bool) {
 	return time.Duration(milliseconds) * time.Millisecond, true
 }
 
-// isInFlight reports whether a limit counts units in use, which a commit gives back and never charges.
-func isInFlight(limit policy.Policy) bool {
-	_, ok := limit.(policy.Occupier)
-	return ok
+// longestInFlight returns how long units of a limit may be in use, if they are until they are released. A commit
+// gives them back and never charges them.
+func longestInFlight(limit policy.Policy) (longest time.Duration, ok bool) {
+	if _, ok = limit.(policy.Occupier); !ok {
+		return math.MaxInt64, false
+	}
+	if timed, has := limit.(policy.Windowed); has {
+		return timed.Window(), true
+	}
+	return math.MaxInt64, true
 }

@@ -18,7 +18,10 @@ import (
 
 	"github.com/ral-limiter/ral/cmd/rald/internal/configured"
 	"github.com/ral-limiter/ral/cmd/rald/internal/families"
+	"github.com/ral-limiter/ral/cmd/rald/internal/redistest"
 	"github.com/ral-limiter/ral/cmd/rald/internal/reservation"
+	"github.com/ral-limiter/ral/fleet"
+	"github.com/ral-limiter/ral/internal/testkit/admissiontest"
 	"github.com/ral-limiter/ral/internal/testkit/testenv"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
@@ -160,13 +163,67 @@ func TestCommitOfAnUnknownReservation(t *testing.T) {
 	})
 }
 
-// Promise: Units in flight are never charged.
-func TestUnitsInFlightAreNotCharged(t *testing.T) {
+// Promise: `RAL.RESERVE` holds units in flight until a commit, a release or the deadline gives them back, and never charges them.
+func TestUnitsInFlightAreReserved(t *testing.T) {
 	inBubble(t, Config{}, func(t *testing.T, c *client) {
-		assert.Equal(t, stands("unknown", 0, 0), c.three().do("RAL.COMMIT in_flight_4,_1m_at_most ann id 3"))
-		assert.EqualValues(t, 4, c.do("RAL.PEEK ann in_flight_4,_1m_at_most").(map[string]any)["remaining"])
-		assert.Contains(t, c.do("RAL.RESERVE in_flight_4,_1m_at_most ann 1 1000 release"), "ERR limit is ")
+		const limit = "in_flight_4,_20s_at_most"
+		left := func() int64 { return c.do("RAL.PEEK ann " + limit).(map[string]any)["remaining"].(int64) }
+		assert.Equal(t, stands("unknown", 0, 0), c.three().do("RAL.COMMIT "+limit+" ann id 3"))
+		assert.EqualValues(t, 4, left())
+		assert.Equal(t, replyError(`ERR the action at the deadline is "spend": release is accepted under "`+limit+
+			`", as units in flight are in use until they are released, and are never spent`), c.do("RAL.RESERVE "+limit+" ann 1 1000 spend"))
+		refused := c.do("RAL.RESERVE " + limit + " ann 3 1000 release").(map[string]any)
+		assert.Equal(t, []any{false, int64(-1), nil}, []any{refused["allowed"], refused["retry_after"], refused["id"]}, "more than half")
+		for command, want := range map[string]map[string]any{
+			"COMMIT": stands("committed", 0, 0), "RELEASE": stands("released", 0, 0), "wait": stands("expired", 0, 0), "wait, COMMIT": stands("late", 0, 0),
+		} {
+			id := c.holds(limit + " ann 2 10000 release")
+			other := c.holds(limit + " ann 2 50000 release")
+			assert.Zero(t, left(), command)
+			assert.Empty(t, c.holds(limit+" ann 1 1000 release"), command)
+			if strings.HasPrefix(command, "wait") {
+				time.Sleep(10 * time.Second)
+				synctest.Wait()
+			}
+			end := "RAL.RELEASE " + limit + " ann " + id
+			if strings.HasSuffix(command, "COMMIT") {
+				end = "RAL.COMMIT " + limit + " ann " + id + " 3"
+			}
+			for range 2 {
+				assert.Equal(t, want, c.do(end), command)
+				assert.EqualValues(t, 2, left(), command)
+			}
+			extended := c.do("RAL.EXTEND " + limit + " ann " + other + " 50000").(map[string]any)
+			assert.LessOrEqual(t, extended["ttl"], int64(20_000), "%s: the limit's longest time", command)
+			time.Sleep(time.Duration(extended["ttl"].(int64)-1) * time.Millisecond)
+			synctest.Wait()
+			assert.EqualValues(t, 2, left(), command)
+			time.Sleep(time.Millisecond)
+			synctest.Wait()
+			assert.EqualValues(t, 4, left(), command)
+		}
+		reply := c.do("RAL.RESERVE in_flight_4,_1h_at_most ann 2 9000000 release").(map[string]any)
+		assert.EqualValues(t, 60_000, reply["ttl"], "the operator's longest time")
 	})
+}
+
+// A server that is cut off from Redis gives up the units in flight. So the reservation has ended.
+func TestLostUnitsEndTheirReservation(t *testing.T) {
+	r, u, _ := newDesk(t, limitsFile)
+	losing, lost := admissiontest.NewLosing(t), make(chan struct{})
+	losing.Lose(lost)
+	u.Limit = losing.Limit()
+	u.Family = gated{Family: u.Family, Limiter: losing, gate: make(chan struct{}, 1), held: &atomic.Int64{}}
+	u.Family.(gated).gate <- struct{}{}
+	id, ctx := idOf(u, []byte("r")), context.Background()
+	_, d, err := r.reserve(ctx, u, id, 1, time.Minute, reservation.Release)
+	require.True(t, err == nil && d.Allowed)
+	s, err := r.extend(ctx, id, time.Second)
+	assert.Equal(t, reservation.Held, s.state, err)
+	close(lost)
+	s, err = r.extend(ctx, id, time.Second)
+	assert.Equal(t, standing{state: reservation.Expired}, s, err)
+	assert.EqualValues(t, 1, losing.Peek(u.Key, 0).Remaining)
 }
 
 // Promise: Operators bound the time of a reservation and its share of a limit.
@@ -289,15 +346,37 @@ func TestReservationsOutliveAChangeOfTheirLimit(t *testing.T) {
 	})
 }
 
-// Of one commit, two releases, a reset and the deadline, all at once, exactly one ends the reservation: the replies
+// Promise: Units in flight that are reserved count above a lower limit of a reload, until they are given back.
+func TestReservationsInFlightOutliveAChangeOfTheirLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		keep, err := families.New(families.Config{})
+		require.NoError(t, err)
+		limits := limitsOf(t, keep, "limits: {slow: 'in flight 6, 1m at most'}")
+		c := connect(t, Config{Families: keep, Limits: limits}).three()
+		for _, id := range []string{"a", "b"} {
+			c.holds("slow ann 3 50000 release " + id)
+		}
+		set(t, limits, "limits: {slow: 'in flight 4, 1m at most'}")
+		assert.Zero(t, c.left())
+		assert.Equal(t, stands("committed", 0, 0), c.do("RAL.COMMIT slow ann a 5"))
+		assert.EqualValues(t, 1, c.left())
+		assert.Equal(t, stands("released", 0, 0), c.do("RAL.RELEASE slow ann b"))
+		assert.EqualValues(t, 4, c.left())
+	})
+}
+
+// inFlight stands for a reservation of units in flight, whose action is to release them.
+const inFlight reservation.Action = 255
+
+// Of commits, a release, a reset, another reservation and the deadline, all at once, exactly one ends the reservation: the replies
 // and the units are those of some order of these calls, one after another.
 //
 // Promise: Of commit, release and deadline exactly one ends a reservation, also beside a reset.
 func TestReservationsAreLinearizable(t *testing.T) {
 	seed := testenv.Seed(t)
 	random := rand.New(rand.NewPCG(seed, 0))
-	calls := []string{"commit 3", "commit 6", "release", "deadline", "reset", "extend"}
-	for _, action := range []reservation.Action{reservation.Spend, reservation.Release} {
+	calls := []string{"commit 3", "commit 6", "release", "deadline", "reset", "extend", "other"}
+	for _, action := range []reservation.Action{reservation.Spend, reservation.Release, inFlight} {
 		for round := range 400 {
 			chosen := slices.Clone(calls)
 			random.Shuffle(len(chosen), func(i, j int) { chosen[i], chosen[j] = chosen[j], chosen[i] })
@@ -333,7 +412,11 @@ func permute(words []string, f func([]string)) {
 // the calls, and the units that are left.
 func raceReservation(t *testing.T, action reservation.Action, calls []string) string {
 	t.Helper()
-	r, u, now := newDesk(t)
+	file, charged := limitsFile, []int64{3, 6}
+	if action == inFlight {
+		file, action, charged = "limits: {slow: 'in flight 9, 1m at most'}", reservation.Release, []int64{0, 0}
+	}
+	r, u, now := newDesk(t, file)
 	id, ctx := idOf(u, []byte("r")), context.Background()
 	_, d, err := r.reserve(ctx, u, id, 4, time.Second, action)
 	require.True(t, err == nil && d.Allowed)
@@ -353,9 +436,9 @@ func raceReservation(t *testing.T, action reservation.Action, calls []string) st
 			var err error
 			switch call {
 			case "commit 3":
-				s, err = r.commit(ctx, u, id, 3)
+				s, err = r.commit(ctx, u, id, charged[0])
 			case "commit 6":
-				s, err = r.commit(ctx, u, id, 6)
+				s, err = r.commit(ctx, u, id, charged[1])
 			case "release":
 				s, err = r.release(ctx, id)
 			case "extend":
@@ -363,6 +446,10 @@ func raceReservation(t *testing.T, action reservation.Action, calls []string) st
 			case "deadline":
 				now.Store(int64(time.Second))
 				r.expire()
+				return
+			case "other":
+				_, d, err := r.reserve(ctx, u, idOf(u, []byte("other")), 3, time.Hour, action)
+				replies[i] = fmt.Sprint(d.Allowed, err)
 				return
 			case "reset":
 				_, err = u.Family.Reset(ctx, u.Key)
@@ -398,16 +485,26 @@ func modelReservation(action reservation.Action, calls, order []string) string {
 			used, forgotten = 0, true
 			*reply = "<nil>"
 			continue
+		case "other":
+			admitted := used+3 <= 9
+			if admitted {
+				used += 3
+			}
+			*reply = fmt.Sprint(admitted, error(nil))
+			continue
 		case "deadline":
 			if state == reservation.Held {
 				state = reservation.Expired
-				if action == reservation.Release {
+				if action != reservation.Spend {
 					count(0)
 				}
 			}
 			continue
 		case "commit 3", "commit 6":
 			units := int64(call[len(call)-1] - '0')
+			if action == inFlight {
+				units = 0
+			}
 			switch state {
 			case reservation.Held:
 				state = reservation.Committed
@@ -432,7 +529,9 @@ func modelReservation(action reservation.Action, calls, order []string) string {
 // Promise: Redis and engines answer the commands of reservations alike.
 func TestReservationsOverRedisAreThoseOfAnEngine(t *testing.T) {
 	over, in, r, seed, one := twins(t)
-	limit := func() string { return one("slow", "login", "window_6/300d", "sliding_7/300d", "at_most_5/300d") }
+	limit := func() string {
+		return one("slow", "login", "window_6/300d", "sliding_7/300d", "at_most_5/300d")
+	}
 	for step := range 500 {
 		under := limit() + " " + one("a", "b", "c")
 		command := one(
@@ -456,6 +555,40 @@ func TestReservationsOverRedisAreThoseOfAnEngine(t *testing.T) {
 		assert.Equal(t, outage, over.do("RAL.COMMIT window_60/300d d "+id+" 1"))
 	}
 	assert.Equal(t, false, over.do("RAL.RESERVE window_60/300d d 4 50000 release").(map[string]any)["allowed"], "a verdict, by -outage")
+}
+
+// Promise: Servers of one Redis hold reservations of units in flight to one limit; a server that ends gives its own back.
+func TestReservationsInFlightOverRedis(t *testing.T) {
+	config, _ := redistest.Open(t, fleet.FallbackClosed)
+	config.Fleet.Term = 3 * time.Second
+	open := func() (*families.Families, *client) {
+		keep, err := families.New(config)
+		require.NoError(t, err)
+		return keep, connect(t, Config{Families: keep}).three()
+	}
+	const limit = "in_flight_2,_1h_at_most"
+	one, by := open()
+	_, other := open()
+	left := func() int64 { return other.do("RAL.PEEK ann " + limit).(map[string]any)["remaining"].(int64) }
+	var id string
+	require.Eventually(t, func() bool {
+		id = by.holds(limit + " ann 1 50000 release")
+		return id != ""
+	}, time.Minute, 10*time.Millisecond, "a Redis without data admits nothing for a term")
+	theirs := other.holds(limit + " ann 1 50000 release")
+	require.NotEmpty(t, theirs)
+	assert.Empty(t, by.holds(limit+" ann 1 50000 release"))
+	assert.Equal(t, stands("committed", 0, 0), by.do("RAL.COMMIT "+limit+" ann "+id+" 7"))
+	assert.EqualValues(t, 1, left())
+	assert.Equal(t, stands("unknown", 0, 0), by.do("RAL.RELEASE "+limit+" ann "+theirs), "another server's")
+	require.NotEmpty(t, by.holds(limit+" ann 1 1 release"))
+	assert.Eventually(t, func() bool { return left() == 1 }, time.Minute, time.Millisecond, "its deadline")
+	require.NotEmpty(t, by.holds(limit+" ann 1 50000 release"))
+	assert.Zero(t, left())
+	require.NoError(t, one.Close())
+	assert.Eventually(t, func() bool { return left() == 1 }, time.Minute, time.Millisecond)
+	assert.Equal(t, stands("released", 0, 0), other.do("RAL.RELEASE "+limit+" ann "+theirs))
+	assert.EqualValues(t, 2, left())
 }
 
 // Promise: A reservation takes at most 1 KB, and 2 KB with the longest key and ID; `-reserve-longest` after its end 250 bytes stay at most.
@@ -491,12 +624,12 @@ func TestReservationsTakeBoundedMemory(t *testing.T) {
 }
 
 // newDesk returns reservations on their own, whose clock stands at now, with a key of 9 units.
-func newDesk(t *testing.T) (r *reservations, u configured.Use, now *atomic.Int64) {
+func newDesk(t *testing.T, file string) (r *reservations, u configured.Use, now *atomic.Int64) {
 	t.Helper()
 	keep, err := families.New(families.Config{})
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, keep.Close()) })
-	call := limitsOf(t, keep, limitsFile).Begin()
+	call := limitsOf(t, keep, file).Begin()
 	u, _ = call.Find([]byte("slow"), []byte("ann"))
 	t.Cleanup(call.End)
 	config := ReserveConfig{}
@@ -525,7 +658,7 @@ func (g gated) Hold(ctx context.Context, call limits.Call[string]) (limits.Grant
 // Promise: Commands that name a reservation wait until an earlier one on it is done, and then count once.
 func TestCommandsOnAReservationComeOneAfterAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r, u, _ := newDesk(t)
+		r, u, _ := newDesk(t, limitsFile)
 		slowly := u
 		family := gated{u.Family, u.Family.ByCall(), make(chan struct{}), new(atomic.Int64)}
 		slowly.Family = family
@@ -556,7 +689,7 @@ func TestCommandsOnAReservationComeOneAfterAnother(t *testing.T) {
 
 // Promise: A deadline holds to the instant, also if the server is late to apply it.
 func TestDeadlineIsAppliedByTheNextCommand(t *testing.T) {
-	r, u, now := newDesk(t)
+	r, u, now := newDesk(t, limitsFile)
 	ctx, id := t.Context(), idOf(u, []byte("r"))
 	left := func() int64 {
 		d, err := u.Family.TakeWith(ctx, u.Limit, u.Key, 0)

@@ -62,10 +62,10 @@ type Record[V any] struct {
 	// Counted are the units that count against the key now on account of this reservation. Each
 	// change returns the earlier number, so that the caller can apply the difference.
 	Counted int64
-	// TimeToLive is the time from the beginning to the first deadline.
-	TimeToLive time.Duration
-	Action     Action
-	State      State
+	// TimeToLive is the time from the beginning to the first deadline, and Longest that to the last one.
+	TimeToLive, Longest time.Duration
+	Action              Action
+	State               State
 
 	begun time.Duration // when its time began
 	until time.Duration // the deadline, or when the book forgets it
@@ -107,11 +107,14 @@ func (b *Book[V]) Find(id ID, now time.Duration) *Record[V] {
 	return r
 }
 
-// Reserve adds a reservation under an ID that has no record. Its time does not pass before Begin. It
-// returns nil if there is no room, since nothing but reservations that are Held is in the book.
-func (b *Book[V]) Reserve(id ID, units int64, ttl time.Duration, action Action, value V) *Record[V] {
+// Reserve adds a reservation under an ID that has no record. longest, above 0, bounds its time to its last
+// deadline if that is shorter than the book's. Its time does not pass before Begin. It returns nil if there is
+// no room, since nothing but reservations that are Held is in the book.
+func (b *Book[V]) Reserve(id ID, units int64, ttl, longest time.Duration, action Action, value V) *Record[V] {
+	longest = min(longest, b.longest)
 	return b.add(&Record[V]{
-		ID: id, Value: value, Units: units, Counted: units, TimeToLive: min(ttl, b.longest), Action: action, State: Held, place: -1,
+		ID: id, Value: value, Units: units, Counted: units, TimeToLive: min(ttl, longest), Longest: longest,
+		Action: action, State: Held, place: -1,
 	})
 }
 
@@ -202,7 +205,7 @@ func (b *Book[V]) Release(r *Record[V], now time.Duration) (before int64) {
 // the longest time from its beginning. After its end it changes nothing. It returns Counted, which stays.
 func (b *Book[V]) Extend(r *Record[V], now, ttl time.Duration) (before int64) {
 	if r.State == Held {
-		r.until = max(r.until, min(now+min(ttl, b.longest), r.begun+b.longest))
+		r.until = max(r.until, min(now+min(ttl, r.Longest), r.begun+r.Longest))
 		heap.Fix(&b.held, r.place)
 	}
 	return r.Counted

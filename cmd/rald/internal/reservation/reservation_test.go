@@ -32,7 +32,7 @@ type step struct {
 func run(t *testing.T, action Action, steps []step) {
 	t.Helper()
 	b := New[int](4, longest)
-	r := b.Reserve(named("r"), 4, 10, action, 0)
+	r := b.Reserve(named("r"), 4, 10, math.MaxInt64, action, 0)
 	b.Begin(r, 0)
 	for i, s := range steps {
 		about := fmt.Sprintf("step %d: %s at %d", i, s.call, s.at)
@@ -104,7 +104,7 @@ func TestFirstEndCounts(t *testing.T) {
 
 func TestEndedIDsAreKeptForTheLongestTime(t *testing.T) {
 	b := New[int](4, longest)
-	r := b.Reserve(named("a"), 4, 1000, Spend, 0)
+	r := b.Reserve(named("a"), 4, 1000, math.MaxInt64, Spend, 0)
 	b.Begin(r, 0)
 	assert.EqualValues(t, longest, r.Left(0), "a longer time is cut")
 	assert.EqualValues(t, longest, b.Next())
@@ -114,7 +114,7 @@ func TestEndedIDsAreKeptForTheLongestTime(t *testing.T) {
 	assert.EqualValues(t, int64(math.MaxInt64), b.Next())
 
 	// A commit after the deadline is kept as long.
-	r = b.Reserve(named("b"), 4, 10, Spend, 0)
+	r = b.Reserve(named("b"), 4, 10, math.MaxInt64, Spend, 0)
 	b.Begin(r, 100)
 	require.True(t, b.IsDue(r, 110))
 	b.Expire(r, 110)
@@ -135,14 +135,14 @@ func TestEndedIDsAreKeptForTheLongestTime(t *testing.T) {
 func TestBookIsBounded(t *testing.T) {
 	b := New[int](3, longest)
 	for i := range 3 {
-		b.Begin(b.Reserve(named(fmt.Sprint(i)), 1, 10, Spend, 0), time.Duration(i))
+		b.Begin(b.Reserve(named(fmt.Sprint(i)), 1, 10, math.MaxInt64, Spend, 0), time.Duration(i))
 	}
-	assert.Nil(t, b.Reserve(named("more"), 1, 10, Spend, 0), "none has ended")
+	assert.Nil(t, b.Reserve(named("more"), 1, 10, math.MaxInt64, Spend, 0), "none has ended")
 	assert.Nil(t, b.Charge(named("more"), 3, 1, 0))
 	assert.EqualValues(t, 10, b.FirstDeadline())
 	b.Release(b.Find(named("2"), 3), 3)
 	b.Release(b.Find(named("1"), 4), 4)
-	require.NotNil(t, b.Reserve(named("more"), 1, 10, Spend, 0))
+	require.NotNil(t, b.Reserve(named("more"), 1, 10, math.MaxInt64, Spend, 0))
 	assert.Nil(t, b.Find(named("2"), 5), "it ended first")
 	assert.NotNil(t, b.Find(named("1"), 5))
 	assert.EqualValues(t, 1, b.Forgotten())
@@ -193,7 +193,7 @@ func TestBookKeepsItsPromises(t *testing.T) {
 				}
 				require.Greater(t, b.FirstDeadline(), now)
 			case r == nil:
-				if r := b.Reserve(id, 4, time.Duration(1+random.IntN(80)), Action(random.IntN(2)), new(int64)); r != nil {
+				if r := b.Reserve(id, 4, time.Duration(1+random.IntN(80)), math.MaxInt64, Action(random.IntN(2)), new(int64)); r != nil {
 					*r.Value = 4
 					b.Begin(r, now)
 					live[r] = now + min(r.TimeToLive, longest)
@@ -222,4 +222,16 @@ func TestBookKeepsItsPromises(t *testing.T) {
 		all, _ := b.Len()
 		require.Zero(t, all)
 	}
+}
+
+// Promise: A reservation of units in flight ends with their longest time, extensions included.
+func TestReservationHasItsOwnLongestTime(t *testing.T) {
+	b := New[int](1, 100)
+	r := b.Reserve(named("r"), 4, 50, 30, Release, 0)
+	assert.EqualValues(t, 30, r.TimeToLive)
+	b.Begin(r, 5)
+	assert.EqualValues(t, 4, b.Extend(r, 20, 90))
+	assert.EqualValues(t, 15, r.Left(20), "until 30 from its beginning")
+	assert.False(t, b.IsDue(r, 34))
+	assert.True(t, b.IsDue(r, 35))
 }
