@@ -22,13 +22,15 @@ func (c *Cell[K]) Refund(key K, n int64, d *policy.Decision) { c.RefundWith(nil,
 
 // RefundWith is Refund in units of another limit of the family; nil means the key's own.
 func (c *Cell[K]) RefundWith(limit policy.Policy, key K, n int64, d *policy.Decision) {
+	if limit == nil && n >= 0 {
+		if e, _, now := c.locate(key); e != nil && c.refundKnown(e, now, n, d) {
+			return
+		}
+	}
 	q := c.orChosen(limit, key)
 	if n < 0 {
 		basis := c.take(key, &request{n: n, choice: q, charge: true}, d, nil)
 		c.warn(key, basis.passed, d)
-		return
-	}
-	if e, _, now := c.locate(key); e != nil && limit == nil && c.refundKnown(e, now, n, d) {
 		return
 	}
 	for {
