@@ -25,7 +25,7 @@ func TestFilesAreChecked(t *testing.T) {
 	}
 	const (
 		faulty = `faulty:1: per-user: ral: limit "^token bucket 100, 10/s" at byte 0: write "funnel 100, 10/s"` + "\n" +
-			`faulty:3: b: colour: a setting is "plan NAME", "per", "candidate", "shadow", "penalty" or "warn-at", such as "shadow: yes"` + "\n"
+			`faulty:3: b: colour: a setting is "plan NAME", "per", "candidate", "shadow", "penalty", "warn-at", "share NAME", "ceiling NAME" or "reserved", such as "shadow: yes"` + "\n"
 		another = " is accepted, or another name\n"
 	)
 	for _, c := range []struct {
