@@ -68,24 +68,6 @@ func TestTakeDuringAReset(t *testing.T) {
 	}
 }
 
-// A reset may come between a take's look at the key's generation and at its word. The take's units are of the
-// new generation then, and its release finds them.
-func TestResetAtTheBeginningOfATake(t *testing.T) {
-	d := newDesk(t, inFlight(2), nil)
-	d.now.Store(int64(time.Hour))
-	require.True(t, d.Take("key", 1).Allowed)
-	d.settle()
-	d.on(map[string]func(){"known: begun": func() {
-		d.on(nil)
-		require.True(t, d.Reset("key"))
-	}})
-	r := d.Reserve("key", 1, 0)
-	require.True(t, r.Allowed)
-	require.EqualValues(t, 1, d.Peek("key").Remaining)
-	r.Keep(0)
-	require.EqualValues(t, 2, d.Peek("key").Remaining)
-}
-
 // Other calls may change the word between the look and the swap of a release, and the writer may replace the
 // entry for another limit.
 func TestReleaseIsNotLost(t *testing.T) {
@@ -164,7 +146,11 @@ func TestNoOfferPassesTheLine(t *testing.T) {
 //
 // Promise: A `Reset` within a take, before it or after it, loses no release of that take.
 func TestResetWithinATake(t *testing.T) {
-	for _, point := range []string{"read: the terms", "read: the word"} {
+	for _, c := range []struct {
+		point   string
+		general bool
+	}{{"read: the terms", false}, {"read: the word", false}, {"read: the terms", true}, {"read: the word", true}} {
+		point := c.point
 		for _, known := range []bool{false, true} { // whether the key was reset before
 			d := newDesk(t, inFlight(2), nil)
 			d.now.Store(int64(time.Hour))
@@ -182,7 +168,12 @@ func TestResetWithinATake(t *testing.T) {
 				}
 			}}}
 			seam.Give(d.table, seeded{within, d.table.View().Seed()})
-			taken := d.Reserve("key", 1, 0)
+			var taken reservation
+			if c.general {
+				d.reserve("key", &request{n: 1}, &taken.Decision, &taken.Held)
+			} else {
+				taken = d.Reserve("key", 1, 0)
+			}
 			require.True(t, taken.Allowed)
 			require.Positive(t, resets)
 			first.Keep(0)

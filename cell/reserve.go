@@ -49,10 +49,8 @@ func (c *Cell[K]) takeKnown(
 	e *table.Entry[K], hash uint64, now policy.Instant, n int64, patience time.Duration, d *policy.Decision, h *Held[K],
 ) bool {
 	for {
-		terms := c.view.Terms()
 		returned := e.Returned()
-		c.seam.Step("known: begun")
-		word := e.Word()
+		word, terms := c.view.Read(e)
 		state, ok := plain(terms, word)
 		remember := remembers(nil, terms)
 		if !ok || n <= 0 || e.Returned() != returned || remember && h == nil && c.underway.MayFind(hash) {
