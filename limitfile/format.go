@@ -4,7 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -98,6 +100,16 @@ func (f *Fault) Unwrap() error { return f.Err }
 func (l *Limit) fault(key, format string, args ...any) *Fault {
 	return &Fault{File: l.file, Line: l.settings[key].line, Key: keyOf(l.Name, key), Err: fmt.Errorf(format, args...)}
 }
+
+// Settings returns the keys of the limit's settings in the file, such as "plan gold", in order.
+func (l *Limit) Settings() []string {
+	keys := slices.Sorted(maps.Keys(l.settings))
+	slices.SortStableFunc(keys, func(a, b string) int { return l.settings[a].line - l.settings[b].line })
+	return slices.DeleteFunc(keys, func(key string) bool { return key == "" })
+}
+
+// Fault returns a fault of a setting with its place, or of the limit itself if setting is "".
+func (l *Limit) Fault(setting string, err error) *Fault { return l.fault(setting, "%w", err) }
 
 func keyOf(name, key string) string {
 	if key == "" {

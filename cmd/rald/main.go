@@ -12,6 +12,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -87,30 +88,31 @@ func check(args []string, out, problems io.Writer) error {
 	flags := flag.NewFlagSet("rald check", flag.ContinueOnError)
 	flags.SetOutput(problems)
 	flags.Usage = func() {
-		_, _ = fmt.Fprint(problems, "Usage: rald check [-envoy] [-envoy-merge] DIR\n\nCheck reports the faults of all files of DIR.\n\n")
+		_, _ = fmt.Fprint(problems, "Usage: rald check [-envoy] [-envoy-merge] [-limits FILE] [DIR]\n\nCheck reports the faults of all files of DIR, and of FILE.\n\n")
 		flags.PrintDefaults()
 	}
 	envoy := flags.Bool("envoy", false, "the directory has configuration files of envoyproxy/ratelimit")
+	file := flags.String("limits", "", limitsUsage)
 	var options rules.Options
 	flags.BoolVar(&options.Merge, "envoy-merge", false, mergeUsage)
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	if flags.NArg() != 1 {
-		return fmt.Errorf("rald check takes one directory, not %q: flags come before it", flags.Args())
+	if flags.NArg() != 1 && (flags.NArg() > 1 || *file == "" || *envoy) {
+		return fmt.Errorf("rald check takes one directory, or -limits, not %q: flags come before it", flags.Args())
 	}
 	dir := flags.Arg(0)
 	dirs := configdir.Dirs{Envoy: dir}
 	if !*envoy {
 		dirs = configdir.Under(dir, "")
 	}
-	dirs.Rules = options
+	dirs.Rules, dirs.File = options, *file
 	c, err := dirs.Read()
 	if err != nil {
 		return err
 	}
 	err = configured.Room(families.Config{}, c.Limits)
-	text := fmt.Sprintf("%s%s: ", warnings(c.Rules), dir)
+	text := fmt.Sprintf("%s%s: ", warnings(c.Rules), cmp.Or(dir, *file))
 	if !*envoy {
 		text += fmt.Sprintf("%d limits", c.Named)
 	}

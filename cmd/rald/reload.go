@@ -16,6 +16,7 @@ import (
 	"github.com/ral-limiter/ral/cmd/rald/internal/configfile"
 	"github.com/ral-limiter/ral/cmd/rald/internal/configured"
 	"github.com/ral-limiter/ral/cmd/rald/internal/envoyserver"
+	"github.com/ral-limiter/ral/limitfile"
 )
 
 const reloadEvery = time.Second // between looks at the files
@@ -93,6 +94,13 @@ func (r *reloader) put(ctx context.Context, c *configdir.Config, err error) {
 		r.reads.Bad.Add(1)
 		r.log.Error("the configuration stays as it was", "directory", r.dirs.Dir, "envoy", r.dirs.Envoy, "error", err)
 		return
+	}
+	// The faults of a change have been found.
+	changes, _ := limitfile.Compare(r.inForce.Limits.Values(), c.Limits.Values())
+	for _, change := range changes {
+		if !configured.IsHidden(change.Name) {
+			r.log.Info("a limit has changed", "limit", change.Name, "from", change.From, "to", change.To)
+		}
 	}
 	r.inForce = c
 	r.reads.Good.Add(1)

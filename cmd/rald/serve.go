@@ -32,7 +32,7 @@ func serve(asked context.Context, s settings, log *slog.Logger) (err error) {
 	}
 	reserved := make([]byte, spare)
 	defer runtime.KeepAlive(reserved)
-	dirs := configdir.Dirs{Dir: s.dir, Envoy: s.envoy.dir, Rules: s.envoy.rules}
+	dirs := configdir.Dirs{Dir: s.dir, File: s.limits, Envoy: s.envoy.dir, Rules: s.envoy.rules}
 	reloads, stopAsking := hangups(dirs)
 	defer stopAsking()
 	config, err := readUntil(asked, dirs.Read)

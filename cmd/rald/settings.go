@@ -26,6 +26,7 @@ import (
 
 type settings struct {
 	dir    string // of limits, or ""
+	limits string // a file of limits, or ""
 	listen string
 	envoy  envoySettings
 	admin  adminSettings
@@ -67,15 +68,17 @@ type checkSettings struct {
 
 const mergeUsage = "let several files have rules of one domain of that service, as with MERGE_DOMAIN_CONFIG"
 
+const limitsUsage = "a `file` of limits that clients call by name, as Go programs have them: see docs/limits-file.md"
+
 const usage = `Usage: rald [flags] [DIR]
-       rald check [-envoy] [-envoy-merge] DIR
+       rald check [-envoy] [-envoy-merge] [-limits FILE] [DIR]
        rald completion bash|zsh|fish
        rald health [flags] [URL]
        rald help|man|version
 
 Rald keeps limits for clients of Redis: CL.THROTTLE as redis-cell has it, and RAL.TAKE, RAL.PEEK,
 RAL.EXPLAIN, RAL.REFUND, RAL.WAIT, RAL.RESET, RAL.CHANGE, RAL.RESERVE, RAL.COMMIT, RAL.EXTEND and
-RAL.RELEASE for every limit. DIR has limits.yaml, the limits that clients may call by name. If DIR
+RAL.RELEASE for every limit. DIR has limits.yaml, the limits that clients may call by name; -limits names a file with more. If DIR
 has check.yaml it answers the HTTP checks of nginx, Caddy and Traefik. If there is DIR/envoy, or
 with -envoy, it answers Envoy's rate limit service, too, by the configuration files of
 envoyproxy/ratelimit. It reads all of them again when they change. With -envoy-xds a management
@@ -86,6 +89,7 @@ server configures that service. A flag wins over its environment variable, which
 func (s *settings) flags(env environment) *flag.FlagSet {
 	flags := flag.NewFlagSet("rald", flag.ContinueOnError)
 	flags.StringVar(&s.listen, "listen", "127.0.0.1:7379", "the `address` for clients, or unix: and the path of a socket; other than loopback needs a password or TLS")
+	flags.StringVar(&s.limits, "limits", "", limitsUsage)
 	flags.StringVar(&s.envoy.dir, "envoy", "", "a `directory` of configuration files of envoyproxy/ratelimit, to answer Envoy's rate limit service; default DIR/envoy, if it is there")
 	flags.StringVar(&s.envoy.listen, "envoy-listen", "127.0.0.1:8081", "the `address` of that service, or unix: and the path of a socket; other than loopback needs TLS or -envoy-clients")
 	flags.Var(&s.envoy.clients, "envoy-clients", "the `networks` whose clients -envoy-listen and -envoy-http accept, separated by commas; loopback is always accepted")

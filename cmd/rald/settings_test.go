@@ -252,7 +252,7 @@ func TestManualAndCompletion(t *testing.T) {
 		})
 		assert.Contains(t, texts[line], "completion", line)
 	}
-	assert.Contains(t, texts["help"], "rald check [-envoy] [-envoy-merge] DIR")
+	assert.Contains(t, texts["help"], "rald check [-envoy] [-envoy-merge] [-limits FILE] [DIR]")
 	assert.Contains(t, texts["help"], "RALD_MAX_KEYS")
 	assert.Contains(t, texts["man"], "In the environment: RALD_MAX_KEYS.")
 	bash := exec.Command("bash", "-c", "eval \"$0\" && complete -p rald", texts["completion bash"])
@@ -262,7 +262,7 @@ func TestManualAndCompletion(t *testing.T) {
 
 	_, problems, err := read("check -h")
 	require.ErrorIs(t, err, flag.ErrHelp)
-	assert.Contains(t, problems, "rald check [-envoy] [-envoy-merge] DIR")
+	assert.Contains(t, problems, "rald check [-envoy] [-envoy-merge] [-limits FILE] [DIR]")
 	for _, line := range []string{"completion", "completion csh", "completion bash zsh"} {
 		_, _, err := read(line)
 		assert.ErrorContains(t, err, "bash, zsh or fish is accepted, not", line)
@@ -401,8 +401,8 @@ func TestCheck(t *testing.T) {
 
 	dir := directory(t, "a.yaml", rulesOf(2), "b.yaml", "domain: shop\ndescriptors: [{key: other, rate_limit: {unit: year}}]\n")
 	for line, want := range map[string]string{
-		"check":                    "rald check takes one directory, not []",
-		"check " + dir + " -envoy": fmt.Sprintf("rald check takes one directory, not [%q \"-envoy\"]: flags come before it", dir),
+		"check":                    "rald check takes one directory, or -limits, not []",
+		"check " + dir + " -envoy": fmt.Sprintf("rald check takes one directory, or -limits, not [%q \"-envoy\"]: flags come before it", dir),
 		"check -none":              "flag provided but not defined",
 		"check " + dir + "/none":   "no such file or directory",
 		"check -envoy " + dir:      "b.yaml:1: domain: ",

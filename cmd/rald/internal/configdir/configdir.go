@@ -3,6 +3,7 @@
 //	DIR/limits.yaml   limits that clients may call by name: see package limitfile
 //	DIR/check.yaml    rules of the HTTP check: see package checkserver
 //	DIR/envoy/        configuration files of envoyproxy/ratelimit: see package rules
+//	FILE              more limits, as package limitfile of the root module has them
 package configdir
 
 import (
@@ -21,6 +22,7 @@ import (
 type Dirs struct {
 	Dir   string        // has limits.yaml and check.yaml; "" is none
 	Envoy string        // has the configuration of Envoy's rate limit service; "" is none
+	File  string        // a file of limits; "" is none
 	Rules rules.Options // how to read Envoy
 }
 
@@ -41,7 +43,7 @@ type Config struct {
 	Limits *limitfile.File    // also of Checks
 	Checks *checkserver.Rules // nil if there are none
 	Rules  *rules.Set         // nil if Dirs.Envoy is ""
-	Named  int                // the number of limits in limits.yaml, which clients can call
+	Named  int                // the number of limits that clients can call
 
 	stamp string // of the files before they were read
 }
@@ -53,22 +55,30 @@ var anyLimit = policy.Must(policy.Funnel(1, 1, time.Second)) // stands for a lim
 func (d Dirs) Read() (*Config, error) {
 	c := &Config{Limits: &limitfile.File{}, stamp: d.stamp()}
 	var faults []error
+	var inDir, inFile error
 	if d.Dir != "" {
-		var err error
-		c.Limits, err = limitfile.Read(d.Dir)
-		faults = append(faults, err)
+		if c.Limits, inDir = limitfile.Read(d.Dir); inDir != nil {
+			c.Limits = &limitfile.File{}
+		}
+	}
+	if d.File != "" {
+		inFile = c.Limits.AddFile(d.File)
+	}
+	faults = append(faults, inDir, inFile)
+	if d.Dir != "" {
 		named := func(name string) (policy.Policy, bool) {
 			limit, ok := c.Limits.Limits[name]
 			return limit, ok
 		}
-		if err != nil {
+		if inDir != nil || inFile != nil {
 			// To find the other faults of the checks: a name may be a limit of that file.
 			named = func(name string) (policy.Policy, bool) {
 				_, err := policy.Parse(name)
 				return anyLimit, err != nil
 			}
 		}
-		if !errors.Is(err, os.ErrNotExist) {
+		if !errors.Is(inDir, os.ErrNotExist) {
+			var err error
 			c.Checks, err = checkserver.Read(d.Dir, named)
 			faults = append(faults, err)
 		}
@@ -81,7 +91,7 @@ func (d Dirs) Read() (*Config, error) {
 	if err := errors.Join(faults...); err != nil {
 		return nil, err
 	}
-	if d.Dir != "" && c.Limits.IsMissing && c.Checks == nil && c.Rules == nil {
+	if d.Dir != "" && d.File == "" && c.Limits.IsMissing && c.Checks == nil && c.Rules == nil {
 		return nil, fmt.Errorf("%s has neither %s nor %s nor a directory envoy", d.Dir, limitfile.Name, checkserver.Name)
 	}
 	c.Named = len(c.Limits.Names())
@@ -93,8 +103,13 @@ func (d Dirs) Read() (*Config, error) {
 
 // Succeeds returns an error if the limits of an earlier configuration are gone with their file.
 func (c *Config) Succeeds(before *Config) error {
-	if before.Named == 0 || !c.Limits.IsMissing {
+	inFile := before.Limits.InFile
+	inYAML := before.Named - inFile
+	switch {
+	case inFile > 0 && c.Limits.InFile == 0:
+		return fmt.Errorf("the file of limits has none, and %d limits were there", inFile)
+	case inYAML == 0 || !c.Limits.IsMissing:
 		return nil
 	}
-	return fmt.Errorf("%s is gone, and %d limits were there: a file with limits: {} is accepted", limitfile.Name, before.Named)
+	return fmt.Errorf("%s is gone, and %d limits were there: a file with limits: {} is accepted", limitfile.Name, inYAML)
 }

@@ -68,6 +68,27 @@ func TestReadOneDirectory(t *testing.T) {
 	assert.ErrorIs(t, err, os.ErrNotExist)
 }
 
+// Promise: An empty file of limits removes no limit from rald.
+func TestFileOfLimitsIsAccepted(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, "limits.conf", "a: window 1/h\n plan gold: window 2/h\n")
+	d := Dirs{File: filepath.Join(dir, "limits.conf")}
+	before, err := d.Read()
+	require.NoError(t, err)
+	assert.Equal(t, []string{"a", "a/plan/gold"}, before.Limits.Names())
+	assert.Equal(t, 2, before.Named)
+	stamp := before.stamp
+	write(t, dir, "limits.conf", "# a: window 1/h\n")
+	c, err := d.Read()
+	require.NoError(t, err)
+	assert.EqualError(t, c.Succeeds(before), "the file of limits has none, and 2 limits were there")
+	assert.NotEqual(t, stamp, c.stamp)
+	assert.NoError(t, c.Succeeds(c))
+	write(t, dir, "limits.conf", "10/h: window 1/h\nfunnel: window 1/h\n")
+	_, err = d.Read()
+	assert.ErrorContains(t, err, "limits.conf:1: ")
+}
+
 // All faults have file, line and key.
 //
 // Promise: One directory configures all doors; any fault refuses all of it.

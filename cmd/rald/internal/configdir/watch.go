@@ -30,6 +30,9 @@ func (d Dirs) stamp() string {
 			names = append(names, filepath.Join(d.Dir, name), filepath.Join(d.Dir, configfile.Refused(name)))
 		}
 	}
+	if d.File != "" {
+		names = append(names, d.File)
+	}
 	fault := ""
 	if d.Envoy != "" {
 		files, err := rules.Files(d.Envoy)

@@ -23,7 +23,9 @@ type Place struct {
 }
 
 // Error returns an Error at the place.
-func (p Place) Error(err error) *Error { return &Error{p.File, p.Line, p.Key, err} }
+func (p Place) Error(err error) *Error {
+	return &Error{File: p.File, Line: p.Line, Key: p.Key, Err: err}
+}
 
 // Missing returns the place of a key missing in the map.
 func (p Place) Missing(name string) Place {

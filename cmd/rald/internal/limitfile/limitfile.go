@@ -4,9 +4,11 @@ package limitfile
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/ral-limiter/ral/cmd/rald/internal/configfile"
 	"github.com/ral-limiter/ral/internal/core/warn"
+	"github.com/ral-limiter/ral/limitfile"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -20,6 +22,8 @@ type File struct {
 
 	// IsMissing reports whether Read has found no file.
 	IsMissing bool
+	// InFile counts the limits of AddFile.
+	InFile int
 
 	names  []string                    // in the order of their adding
 	places map[string]configfile.Place // of the limits
@@ -94,6 +98,52 @@ func Parse(file string, text []byte) (*File, error) {
 	return f, nil
 }
 
+// AddFile adds the limits of a file that package limitfile of the root module reads. A plan is a limit
+// NAME/plan/PLAN. The error joins a *configfile.Error for each fault.
+func (f *File) AddFile(file string) error {
+	all, err := limitfile.Read(file)
+	faults := []error{err}
+	for i := range all {
+		l := &all[i]
+		for _, setting := range l.Settings() {
+			if plan := strings.HasPrefix(setting, "plan "); !plan && setting != "per" && setting != "warn-at" {
+				faults = append(faults, l.Fault(setting, errors.New("rald has no such setting: per, plan and warn-at are accepted")))
+			}
+		}
+		f.addFrom(l, l.Name, "", l.Policy)
+		for _, plan := range l.Plans {
+			f.addFrom(l, l.Name+"/plan/"+plan.Name, "plan "+plan.Name, plan.Policy)
+		}
+		if _, err := policy.Parse(l.Name); err == nil {
+			faults = append(faults, l.Fault("", errIsLimit))
+		} else if before := f.places[l.Name]; before.File != file {
+			faults = append(faults, l.Fault("", fmt.Errorf("%s has a limit of this name: another name is accepted", before.File)))
+		}
+	}
+	return errors.Join(faults...)
+}
+
+// addFrom adds a limit of l unless another file has it.
+func (f *File) addFrom(l *limitfile.Limit, name, setting string, limit policy.Policy) {
+	if _, twice := f.Limits[name]; !twice {
+		at := l.Fault(setting, nil)
+		f.Add(name, limit, configfile.Place{File: at.File, Line: at.Line, Key: at.Key, Name: name})
+		f.WarnAt[name] = l.WarnAt
+		f.InFile++
+	}
+}
+
+// Values returns the limits as package limitfile of the root module has them.
+func (f *File) Values() []limitfile.Limit {
+	all := make([]limitfile.Limit, 0, len(f.names))
+	for _, name := range f.names {
+		all = append(all, limitfile.Limit{Name: name, Policy: f.Limits[name], WarnAt: f.WarnAt[name]})
+	}
+	return all
+}
+
+var errIsLimit = errors.New("this name is the text of a limit, which clients may send")
+
 const maxName = 64 // bytes
 
 // IsName reports whether a name has 1 to max letters, digits, dots, dashes and underscores.
@@ -128,7 +178,7 @@ func entry(name string, place configfile.Place) (policy.Policy, error) {
 		return nil, fmt.Errorf("a name has 1 to %d letters, digits, dots, dashes and underscores", maxName)
 	}
 	if _, err := policy.Parse(name); err == nil {
-		return nil, errors.New("this name is the text of a limit, which clients may send")
+		return nil, errIsLimit
 	}
 	if !place.IsScalar() {
 		return nil, errors.New("the text of a limit is accepted, such as funnel 100, 10/s, or a map with limit and warn-at")

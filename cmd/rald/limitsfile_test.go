@@ -1,0 +1,95 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// takeOf makes a call on a limit of that name, and returns the taken and the remaining units.
+func takeOf(t *testing.T, c *redis.Client, key, limit string) (took, remaining int64) {
+	t.Helper()
+	state, err := c.Do(context.Background(), "RAL.TAKE", key, limit).Slice()
+	require.NoError(t, err)
+	return state[1].(int64), state[5].(int64)
+}
+
+// Promise: rald reads the file of limits that Go programs read, and follows it: what was used counts on.
+func TestRaldFollowsAFileOfLimits(t *testing.T) {
+	dir := directory(t, "limits.yaml", "limits:\n  api: window 10/365d\n", "limits.conf",
+		"per-user: window 10/365d\n  per: user\n  warn-at: 0.5\n  plan gold: window 100/365d\njobs: in flight 2, 1h at most\n",
+		"check.yaml", "proxy: traefik\nrules:\n  - {match: /, limit: per-user, key: everybody}\n")
+	file, check := filepath.Join(dir, "limits.conf"), freeAddr(t)
+	s := start(t, "-state", "none", "-check-listen", check, "-limits", file, dir)
+	c := s.client(t, redis.Options{Protocol: 2})
+	for limit, want := range map[string]int64{"api": 9, "per-user": 9, "per-user/plan/gold": 99, "jobs": 1} {
+		took, remaining := takeOf(t, c, "ann", limit)
+		assert.Equal(t, [2]int64{1, want}, [2]int64{took, remaining}, limit)
+	}
+	passed := func() (n int) {
+		for range 30 {
+			if status, _ := fetch(t, http.DefaultClient, traefikURL(t, check), asTraefik("/")...); status == http.StatusNoContent {
+				n++
+			}
+		}
+		return n
+	}
+	assert.Equal(t, 10, passed())
+	s.untilLogs(t, "a key has passed a share of its limit")
+
+	write(t, dir, "limits.conf", "per-user: window 15/365d\n  plan gold: window 50/365d\njobs: in flight 2, 1h at most\n")
+	require.NoError(t, s.Signal(syscall.SIGHUP))
+	s.untilLogs(t, "limit=per-user/plan/gold")
+	assert.Contains(t, s.log.String(), `msg="a limit has changed" limit=per-user from="window 10/365d" to="window 15/365d"`)
+	s.untilLogs(t, `to="window 50/365d"`)
+	assert.Equal(t, 5, passed())
+	for limit, want := range map[string]int64{"per-user": 13, "per-user/plan/gold": 48, "jobs": 0} {
+		_, remaining := takeOf(t, c, "ann", limit)
+		assert.Equal(t, want, remaining, limit)
+	}
+
+	for _, text := range []string{"per-user: window 15/30d\njobs: in flight 2, 1h at most\n", "# nothing\n", "per-user: window\n"} {
+		before := strings.Count(s.log.String(), "stays as it was")
+		write(t, dir, "limits.conf", text)
+		s.until(t, func() bool { return strings.Count(s.log.String(), "stays as it was") > before })
+		_, remaining := takeOf(t, c, "bob", "per-user")
+		assert.Positive(t, remaining, text)
+	}
+	assert.Contains(t, s.log.String(), "limits.conf:1: per-user: keys count under")
+	s.end(t)
+}
+
+// Promise: The faults of rald's directory and of its file of limits are in one list.
+func TestFaultsOfAllFilesAreInOneList(t *testing.T) {
+	dir := directory(t, "limits.yaml", "limits:\n  api: 5/h\n", "limits.conf",
+		"per-user: window 10/h\n  candidate: sliding 10/h\n  penalty: 5 in 1m, block 10m\nlogin: window\n", "good.conf", "api: window 1/h\n10/h: window 1/h\n")
+	file := filepath.Join(dir, "limits.conf")
+	err := run(t.Context(), []string{"check", "-limits", file, dir}, noEnv, new(bytes.Buffer), new(bytes.Buffer))
+	require.Error(t, err)
+	for _, want := range []string{"limits.yaml:2: limits.api: ", file + ":4: login: "} {
+		assert.ErrorContains(t, err, want)
+	}
+	write(t, dir, "limits.conf", "per-user: window 10/h\n  candidate: sliding 10/h\n  penalty: 5 in 1m, block 10m\n")
+	write(t, dir, "limits.yaml", "limits:\n  api: window 5/h\n  per-user: window 5/h\n")
+	err = run(t.Context(), []string{"check", "-limits", file, dir}, noEnv, new(bytes.Buffer), new(bytes.Buffer))
+	for _, want := range []string{
+		file + ":2: per-user: candidate: rald has no such setting", file + ":3: per-user: penalty: rald has",
+		file + ":1: per-user: " + dir + "/limits.yaml has a limit of this name",
+	} {
+		assert.ErrorContains(t, err, want)
+	}
+	err = run(t.Context(), []string{"check", "-limits", filepath.Join(dir, "none")}, noEnv, new(bytes.Buffer), new(bytes.Buffer))
+	assert.ErrorContains(t, err, "no such file")
+	write(t, dir, "limits.conf", "per-user: window 10/h\n  plan a: window 20/h\n")
+	var out bytes.Buffer
+	require.NoError(t, run(t.Context(), []string{"check", "-limits", file}, noEnv, &out, &out))
+	assert.Equal(t, file+": 2 limits\n", out.String())
+}
