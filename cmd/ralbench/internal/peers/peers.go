@@ -1,7 +1,7 @@
 // Package peers drives other rate limiters to measure them beside Ral, each in the best way that
 // its documentation has. Each comment says where the keys are kept and what is lost when full, and
-// the limit closest to a [bench.Limit]. Limiters of buckets stand in buckets.go, of windows in
-// windows.go.
+// the limit closest to a [bench.Limit]. Limiters of buckets and of calls under way stand in
+// buckets.go, of windows in windows.go.
 //
 // Limiters for a single key leave the map to their users. Their names say it: x/time+xsync.
 package peers
