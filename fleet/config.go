@@ -372,8 +372,9 @@ func checkAddresses(o rueidis.ClientOption) error {
 		return nil
 	}
 	for i, address := range o.InitAddress {
-		_, port, err := net.SplitHostPort(address)
-		if number, unknown := net.LookupPort("tcp", port); err == nil && unknown == nil && number > 0 {
+		host, port, err := net.SplitHostPort(address)
+		isName := err == nil && !strings.ContainsAny(host, " \t\r\n/@")
+		if number, unknown := net.LookupPort("tcp", port); isName && unknown == nil && number > 0 {
 			continue
 		}
 		if sign := strings.LastIndexByte(address, '@'); sign >= 0 {
