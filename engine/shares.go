@@ -51,7 +51,7 @@ import (
 //
 // # What it remembers
 //
-// A tenant with a guarantee has an entry of about 145 bytes, and its key. The entry leaves Config.Idle
+// A tenant with a guarantee has an entry of about 130 bytes, and its key. The entry leaves Config.Idle
 // after the tenant owes nothing, when another tenant needs an entry, and the guarantee returns to the
 // reserve with it. A tenant without an entry only borrows, and needs no memory. A ceiling has an entry
 // of its own, from the tenant's first loan.
@@ -137,8 +137,12 @@ type SharesConfig[K comparable] struct {
 const maxDrain = policy.Instant(1) << 57
 
 // NewShares checks the configuration, and returns shares in which no unit is used. The error is a
-// *policy.FieldError. Capacities and rates are compared exactly.
-func NewShares[K comparable](config SharesConfig[K]) (*Shares[K], error) {
+// *policy.FieldError. Capacities and rates are compared exactly. Shares have none of the settings of an
+// Option yet, so any is refused.
+func NewShares[K comparable](config SharesConfig[K], more ...Option[K]) (*Shares[K], error) {
+	if len(more) > 0 {
+		return nil, &policy.FieldError{Of: "engine.NewShares", Field: "more", Value: len(more), Want: "no option: shares have no such settings"}
+	}
 	bad := func(field string, value any, want string) error {
 		return &policy.FieldError{Of: "engine.SharesConfig", Field: field, Value: value, Want: want}
 	}
@@ -250,7 +254,9 @@ func (s *Shares[K]) admitTenants(bad func(field string, value any, want string) 
 		case !s.reserve.take(grantOf(limit)):
 			return bad(field, p, s.reserve.rest())
 		}
-		s.own.add(&tenantAccount[K]{account: account{limit: limit}, key: tenant, pinned: true}, 0)
+		a := &tenantAccount[K]{account: account{limit: limit}, key: tenant}
+		s.own.pinned[a] = struct{}{}
+		s.own.add(a, 0)
 	}
 	return nil
 }
@@ -350,18 +356,18 @@ func (s *Shares[K]) set(accounts *accounts[K], function string, tenant K, p poli
 	case limit != nil && old == nil && accounts.isFull():
 		return &policy.FieldError{Of: function, Field: "tenant", Value: "new", Want: fmt.Sprintf("one with an entry, as %d tenants have theirs, by Config.MaxKeys", accounts.maxKeys)}
 	case limit == nil:
-		if old != nil && old.pinned {
-			old.pinned = false
+		if _, pinned := accounts.pinned[old]; pinned {
+			delete(accounts.pinned, old)
 			accounts.file(old, now)
 		}
 		return nil
 	}
-	a := &tenantAccount[K]{account: account{limit: limit}, key: tenant, pinned: true}
+	a := &tenantAccount[K]{account: account{limit: limit}, key: tenant}
 	if accounts.reserve != nil {
 		need := grantOf(limit)
 		var before grant
 		if old != nil {
-			before = old.granted()
+			before = accounts.granted(old)
 			need = need.atLeast(before)
 			s.reserve.release(before)
 		}
@@ -373,12 +379,15 @@ func (s *Shares[K]) set(accounts *accounts[K], function string, tenant K, p poli
 			return &policy.FieldError{Of: function, Field: "limit", Value: p, Want: rest}
 		}
 		if need != grantOf(limit) {
-			a.owed = &need
+			accounts.owed[a] = need
 		}
 	}
 	if old != nil {
 		old.replace(a, now)
+		delete(accounts.pinned, old)
+		delete(accounts.owed, old)
 	}
+	accounts.pinned[a] = struct{}{}
 	accounts.add(a, now)
 	return nil
 }

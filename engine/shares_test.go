@@ -531,6 +531,8 @@ func TestSharesConfigIsChecked(t *testing.T) {
 			assert.ErrorContains(t, err, want)
 		}
 	}
+	_, err := NewShares(good, PolicyFor(guarantee))
+	require.ErrorContains(t, err, "ral: engine.NewShares: more is 1, want no option")
 	// Without Reserved it is the sum of the guarantees, and nothing is left for others.
 	good.Reserved, good.Tenants = nil, []string{"a", "b", "c"}
 	s := newShares(t, good)

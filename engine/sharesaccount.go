@@ -68,18 +68,6 @@ func (a *account) charge(limit bucket, now policy.Instant, n int64) {
 type tenantAccount[K comparable] struct {
 	account
 	key K
-	// owed is what the account has taken out of the reserve, if that is more than its limit needs.
-	// pinned accounts do not leave. Both are guarded by Shares.mu.
-	owed   *grant
-	pinned bool
-}
-
-// granted returns what the account has taken out of the reserve.
-func (a *tenantAccount[K]) granted() grant {
-	if a.owed != nil {
-		return *a.owed
-	}
-	return grantOf(a.limit)
 }
 
 // replace moves an account's used units to a new account, before other calls know that. A bucket that
@@ -116,6 +104,10 @@ type accounts[K comparable] struct {
 	mu      *sync.Mutex // Shares.mu
 	reserve *reserve    // from which the accounts have their grants, or nil
 	due     dueHeap[K]
+	// pinned accounts do not leave. owed is what an account has taken out of the reserve, if that is more than
+	// its limit needs. In maps they need memory for few accounts.
+	pinned map[*tenantAccount[K]]struct{}
+	owed   map[*tenantAccount[K]]grant
 	// nextDue is the first instant at which an account may leave.
 	nextDue atomic.Int64
 	// horizon is the last instant at which an account left. A new account takes from it at this
@@ -127,6 +119,7 @@ func (s *accounts[K]) init(config Config, choose func(K) policy.Policy, mu *sync
 	s.all, s.seed, s.guarded = xsync.NewMapOf[K, *tenantAccount[K]](), maphash.MakeSeed(), cell.MayNotHash[K]()
 	s.idle, s.maxKeys, s.reserve = policy.Instant(min(config.Idle, maxIdle)), config.MaxKeys, r
 	s.choose, s.mu = choose, mu
+	s.pinned, s.owed = map[*tenantAccount[K]]struct{}{}, map[*tenantAccount[K]]grant{}
 	s.nextDue.Store(math.MaxInt64)
 }
 
@@ -262,9 +255,18 @@ func (s *accounts[K]) add(a *tenantAccount[K], now policy.Instant) {
 		a.key, _ = any(strings.Clone(text)).(K)
 	}
 	s.all.Store(a.key, a)
-	if !a.pinned || a.owed != nil {
+	_, pinned := s.pinned[a]
+	if _, owes := s.owed[a]; owes || !pinned {
 		s.file(a, now)
 	}
+}
+
+// granted returns what an account has taken out of the reserve.
+func (s *accounts[K]) granted(a *tenantAccount[K]) grant {
+	if owed, ok := s.owed[a]; ok {
+		return owed
+	}
+	return grantOf(a.limit)
 }
 
 func (s *accounts[K]) file(a *tenantAccount[K], now policy.Instant) {
@@ -290,15 +292,17 @@ func (s *accounts[K]) leave(now policy.Instant) {
 			continue
 		}
 		fresh := a.limit.FreshAt(word)
-		if a.owed != nil && fresh <= now {
-			s.reserve.release(*a.owed)
+		owed, owes := s.owed[a]
+		if owes && fresh <= now {
+			s.reserve.release(owed)
 			s.reserve.take(grantOf(a.limit)) // it is less
-			a.owed = nil
+			delete(s.owed, a)
+			owes = false
 		}
-		switch {
-		case a.owed == nil && a.pinned:
+		switch _, pinned := s.pinned[a]; {
+		case pinned && !owes:
 			heap.Pop(&s.due)
-		case a.pinned || fresh > now-s.idle || !a.word.CompareAndSwap(word, gone):
+		case pinned || fresh > now-s.idle || !a.word.CompareAndSwap(word, gone):
 			s.due[0].due = max(fresh, now-s.idle+1) + s.idle
 			heap.Fix(&s.due, 0)
 		default:
@@ -306,8 +310,9 @@ func (s *accounts[K]) leave(now policy.Instant) {
 			s.horizon.Store(max(s.horizon.Load(), int64(now)))
 			s.all.Delete(a.key)
 			if s.reserve != nil {
-				s.reserve.release(a.granted())
+				s.reserve.release(s.granted(a))
 			}
+			delete(s.owed, a)
 		}
 	}
 	next := int64(math.MaxInt64)

@@ -56,6 +56,21 @@ func BenchmarkShares(b *testing.B) {
 			}
 			b.ReportMetric(memory, "bytes/key")
 		})
+		b.Run(c.name+", two callers", func(b *testing.B) {
+			call := c.open(b)
+			for range 2 {
+				for _, name := range names {
+					call(name)
+				}
+			}
+			b.ResetTimer()
+			together(2, func(caller int) {
+				random := rand.NewPCG(uint64(caller), 58)
+				for range b.N / 2 {
+					call(names[random.Uint64()%tenants])
+				}
+			})
+		})
 	}
 }
 
