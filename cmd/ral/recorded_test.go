@@ -1,9 +1,11 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -176,6 +178,63 @@ func TestOverlappingCallsDifferWithinTheirOverlap(t *testing.T) {
 	assert.EqualValues(t, 3_300, result.Scenarios[0].Refused)
 	assert.Equal(t, result.Newly.Requests, result.Lifted.Requests)
 	assert.LessOrEqual(t, result.Newly.Requests, overlaps.Load())
+}
+
+// Promise: A record of an engine that was loaded from a saved state is replayed decision by decision with `ral replay --state`.
+func TestRecordFromASavedStateIsReplayed(t *testing.T) {
+	for _, text := range []string{"funnel 20, 1/m", "bursty 1/m, 20", "warming up 2/m over 4m, cold 3", "window 20/h", "window 20/h aligned", "window 20/day in Asia/Tokyo", "sliding 20/h", "at most 20/h"} {
+		t.Run(text, func(t *testing.T) {
+			dir := t.TempDir()
+			path, statePath := filepath.Join(dir, "record.log"), filepath.Join(dir, "state")
+			refused := int64(0)
+			synctest.Test(t, func(t *testing.T) {
+				config := engine.Config{Policy: policy.Must(policy.Parse(text))}
+				e := must.Get(engine.New[string](config))
+				time.Sleep(12345678 * time.Microsecond)
+				random := rand.New(rand.NewPCG(3, 4))
+				for range 60 {
+					e.Take(fmt.Sprint("key ", random.IntN(5)), 1+random.Int64N(2))
+					time.Sleep(time.Duration(random.Int64N(int64(3 * time.Second))))
+				}
+				require.NoError(t, e.Block("key 4", 10*time.Minute))
+				var state bytes.Buffer
+				require.NoError(t, e.Save(&state))
+				require.NoError(t, e.Close())
+				require.NoError(t, os.WriteFile(statePath, state.Bytes(), 0o600))
+				time.Sleep(7 * time.Second)
+				e = must.Get(engine.Load[string](&state, config))
+				r := must.Get(limits.Record(e, limits.RecordConfig{Path: path, ShowKeys: true}))
+				for range 600 {
+					if !must.Get(r.Admit(t.Context(), fmt.Sprint("key ", random.IntN(6)), 1)).Allowed {
+						refused++
+					}
+					time.Sleep(time.Duration(random.Int64N(int64(4 * time.Second))))
+				}
+				require.NoError(t, r.Close())
+				require.NoError(t, e.Close())
+			})
+			out, err := onLog(t, "", "replay", path, "--limit", text, "--state", statePath, "--json")
+			require.NoError(t, err)
+			var d replayed
+			require.NoError(t, json.Unmarshal([]byte(out), &d))
+			assert.Equal(t, [2]replay.Change{}, [2]replay.Change{d.Result.Newly, d.Result.Lifted})
+			assert.Equal(t, refused, d.Result.Scenarios[0].Refused)
+			assert.Greater(t, refused, int64(100))
+			assert.GreaterOrEqual(t, d.Result.Loaded, int64(5))
+			assert.Positive(t, d.Result.Blocked)
+			without := replayedRecord(t, path, text)
+			assert.NotZero(t, without.Newly.Requests+without.Lifted.Requests, "the state matters")
+		})
+	}
+	e := must.Get(engine.New[int](engine.Config{Policy: policy.Must(policy.Parse("funnel 2, 1/m"))}))
+	file := must.Get(os.Create(filepath.Join(t.TempDir(), "state")))
+	require.NoError(t, e.Save(file))
+	require.NoError(t, e.Close())
+	require.NoError(t, file.Close())
+	for path, want := range map[string]string{file.Name(): "want \"string\"", "/nowhere": "no such file", "files_test.go": "not a state file"} {
+		_, err := onLog(t, accessLog("a"), "replay", "-", "--limit", "funnel 2, 1/m", "--state", path)
+		assert.ErrorContains(t, err, want)
+	}
 }
 
 // Promise: In the replay of a record under other limits, blocks by hand hold, and changes of the recorded limit are told apart.

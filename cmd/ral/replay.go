@@ -57,6 +57,16 @@ func runReplay(ctx context.Context, args []string, stdin io.Reader, out, problem
 		}
 		return addLimit(&config.Against)(text)
 	})
+	flags.Func("state", "a `file` that the recorded engine was loaded from; keys of a record that shows keys begin with it; one for each limit", func(path string) error {
+		file, err := os.Open(path)
+		if err != nil {
+			return err
+		}
+		defer file.Close()
+		states, err := replay.ReadState(file)
+		config.States = append(config.States, states...)
+		return err
+	})
 	flags.BoolVar(&config.Retries, "retries", false, "also let refused requests come again when the limit allows")
 	flags.TextVar(&check, "fail-if", condition{}, "exit with status 3 if the `condition` holds, such as 'newly refused keys > 0.1%'")
 	if err := l.parse(flags, args); err != nil {
@@ -215,6 +225,9 @@ const rounding = 1e-6
 // resultNotes name the facts that a replay cannot know, and the keys that it gave up.
 func resultNotes(r *replay.Result) []string {
 	notes := []string{"The log's first requests find keys without debts, since older requests are unknown."}
+	if r.Loaded > 0 {
+		notes = []string{fmt.Sprintf("%s began as in the state.", many(int(r.Loaded), "key"))}
+	}
 	note := func(n int64, format string, args ...any) {
 		if n != 0 {
 			notes = append(notes, fmt.Sprintf(format, args...))

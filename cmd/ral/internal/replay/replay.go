@@ -2,7 +2,7 @@
 // production.
 //
 // Start reading at [Replay.Add]. scenarios.go decides which questions are asked, scenario.go asks
-// the limits, recorded.go applies give-backs and changes, gauge.go measures the capacity that keys need, ledger.go keeps the keys, and result.go has the answers.
+// the limits, recorded.go applies give-backs and changes, gauge.go measures the capacity that keys need, ledger.go keeps the keys, state.go has those of a saved engine, and result.go has the answers.
 package replay
 
 import (
@@ -125,6 +125,7 @@ func (r *Replay) begin(first int64) {
 		r.stride += len(s.limits)
 	}
 	r.columns = len(r.scenarios)
+	r.load(first)
 }
 
 // run asks all scenarios about a request, and compares the answers.

@@ -48,6 +48,8 @@ type Result struct {
 	Blocked      int64 `json:"blocked"`
 	LimitChanges int64 `json:"limit_changes"`
 	Followed     int64 `json:"limit_changes_followed"`
+	// Loaded counts the keys of Config.States.
+	Loaded int64 `json:"keys_of_states"`
 	// OtherPlans counts requests of plans that came after 16 others, which were not replayed.
 	OtherPlans int64 `json:"other_plans"`
 }

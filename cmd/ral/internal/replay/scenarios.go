@@ -18,6 +18,8 @@ type Config struct {
 	Statuses []int
 	// Gauges measure the capacity that each key needs.
 	Gauges []policy.Policy
+	// States are what keys owed before the log, for the limits with their texts.
+	States []KeyState
 	// HasCost says that requests have costs, so that a bound by single units does not hold.
 	HasCost bool
 	// Retries adds a scenario in which each refused request comes again when the limit allows it.
