@@ -152,7 +152,7 @@ func TestResetWithinATake(t *testing.T) {
 	}{{"read: the terms", false}, {"read: the word", false}, {"read: the terms", true}, {"read: the word", true}} {
 		point := c.point
 		for _, known := range []bool{false, true} { // whether the key was reset before
-			d := newDesk(t, inFlight(2), nil)
+			d := newDesk(t, inFlight(2), func(string) policy.Policy { return nil })
 			d.now.Store(int64(time.Hour))
 			first := d.Reserve("key", 1, 0)
 			require.True(t, first.Allowed)
