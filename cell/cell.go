@@ -296,3 +296,36 @@ func (c *Cell[K]) now() policy.Instant {
 	}
 	return policy.Instant(time.Since(c.epoch)) + c.first
 }
+
+// choose makes the choice of a key. It waits while the key's limit changes.
+func (c *Cell[K]) choose(q *choice, key K) {
+	for {
+		s := c.switched.Load()
+		if s == nil || s.over == nil || !c.isOf(s, key) {
+			*q = choice{c.policyFor(key), true, s}
+			return
+		}
+		<-s.over
+	}
+}
+
+func (c *Cell[K]) isOf(s *switching, key K) bool {
+	hash, ok := c.hash(key)
+	return ok && hash == s.hash
+}
+
+// Chosen returns the limit that engine.PolicyFor chooses for the key; nil means the cell's own.
+func (c *Cell[K]) Chosen(key K) policy.Policy { return c.orChosen(nil, key).limit }
+
+// orChosen returns limit, anchored if need be, or the chosen limit if it is nil.
+func (c *Cell[K]) orChosen(limit policy.Policy, key K) (q choice) {
+	switch {
+	case limit == nil && c.policyFor != nil:
+		c.choose(&q, key)
+	case limit != nil && c.anchor != nil:
+		q.limit = c.anchor(limit)
+	default:
+		q.limit = limit
+	}
+	return q
+}

@@ -7,42 +7,6 @@ import (
 	"github.com/ral-limiter/ral/table"
 )
 
-// choice is the limit of a call.
-type choice struct {
-	limit    policy.Policy // of the call or chosen for its key; nil means the cell's own
-	chosen   bool          // limit is PolicyFor's
-	switched *switching    // Cell.switched before it was chosen
-}
-
-// switching is a change of a key's limit and its word in one step, or none.
-//
-// A call reads switched, chooses a limit, reads the word, and reads switched again before it swaps the
-// word. A change replaces switched, then the word, and then the choice. So a call that chose the earlier
-// limit either took before the change read the word, or fails to swap the replaced word. A call for a new
-// key chooses again once its entry has landed, or the change finds the entry. ChangeLimit therefore
-// replaces each word that it finds.
-type switching struct {
-	hash uint64        // of the key
-	over chan struct{} // closed after the change. nil means that no change is under way.
-}
-
-// choose makes the choice of a key. It waits while the key's limit changes.
-func (c *Cell[K]) choose(q *choice, key K) {
-	for {
-		s := c.switched.Load()
-		if s == nil || s.over == nil || !c.isOf(s, key) {
-			*q = choice{c.policyFor(key), true, s}
-			return
-		}
-		<-s.over
-	}
-}
-
-func (c *Cell[K]) isOf(s *switching, key K) bool {
-	hash, ok := c.hash(key)
-	return ok && hash == s.hash
-}
-
 // startSwitch begins a change, and returns the function that ends it. The caller holds switches.
 func (c *Cell[K]) startSwitch(key K) (end func()) {
 	s := &switching{over: make(chan struct{})}

@@ -152,19 +152,3 @@ func (c *Cell[K]) LimitFor(key K) policy.Policy {
 	}
 	return c.Limit()
 }
-
-// Chosen returns the limit that engine.PolicyFor chooses for the key; nil means the cell's own.
-func (c *Cell[K]) Chosen(key K) policy.Policy { return c.orChosen(nil, key).limit }
-
-// orChosen returns limit, anchored if need be, or the chosen limit if it is nil.
-func (c *Cell[K]) orChosen(limit policy.Policy, key K) (q choice) {
-	switch {
-	case limit == nil && c.policyFor != nil:
-		c.choose(&q, key)
-	case limit != nil && c.anchor != nil:
-		q.limit = c.anchor(limit)
-	default:
-		q.limit = limit
-	}
-	return q
-}

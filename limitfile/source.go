@@ -282,13 +282,13 @@ func (s *Source[K]) catchUp() error {
 }
 
 // note keeps the error of a call for Health, and returns it as Health has it.
-func (s *Source[K]) note(of int, err error) error {
+func (s *Source[K]) note(call int, err error) error {
 	if err != nil {
 		err = fmt.Errorf("ral: the source of limits: %w", err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.errs[of] = err
+	s.errs[call] = err
 	return err
 }
 

@@ -126,8 +126,8 @@ func (f *File) AddFile(file string) error {
 // addFrom adds a limit of l unless another file has it.
 func (f *File) addFrom(l *limitfile.Limit, name, setting string, limit policy.Policy) {
 	if _, twice := f.Limits[name]; !twice {
-		at := l.Fault(setting, nil)
-		f.Add(name, limit, configfile.Place{File: at.File, Line: at.Line, Key: at.Key, Name: name})
+		place := l.Fault(setting, nil)
+		f.Add(name, limit, configfile.Place{File: place.File, Line: place.Line, Key: place.Key, Name: name})
 		f.WarnAt[name] = l.WarnAt
 		f.InFile++
 	}

@@ -1,0 +1,22 @@
+package cell
+
+import "github.com/ral-limiter/ral/policy"
+
+// choice is the limit of a call.
+type choice struct {
+	limit    policy.Policy // of the call or chosen for its key; nil means the cell's own
+	chosen   bool          // limit is PolicyFor's
+	switched *switching    // Cell.switched before it was chosen
+}
+
+// switching is a change of a key's limit and its word in one step, or none.
+//
+// A call reads switched, chooses a limit, reads the word, and reads switched again before it swaps the
+// word. A change replaces switched, then the word, and then the choice. So a call that chose the earlier
+// limit either took before the change read the word, or fails to swap the replaced word. A call for a new
+// key chooses again once its entry has landed, or the change finds the entry. ChangeLimit therefore
+// replaces each word that it finds.
+type switching struct {
+	hash uint64        // of the key
+	over chan struct{} // closed after the change. nil means that no change is under way.
+}
