@@ -98,10 +98,10 @@ func (c *shareCall[K]) count(d *ShareDecision) {
 	case c.n == 0:
 	case !d.Allowed:
 		s.guaranteed.CountRefused()
-		s.refusedBy.add(c)
+		s.refusedBy.add(&s.own, c.own, c.tenant, c.now)
 	case d.Borrowed:
 		s.borrowed.CountAdmitted()
-		s.lentBy.add(c)
+		s.lentBy.add(&s.own, c.own, c.tenant, c.now)
 	default:
 		s.guaranteed.CountAdmitted()
 	}

@@ -1,9 +1,11 @@
 package limitfile
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"maps"
 	"os"
 	"slices"
@@ -379,4 +381,86 @@ func fieldFault(err error) error {
 		return fmt.Errorf("%s is %v: %s is accepted", strings.TrimPrefix(field.Field, "Penalty."), field.Value, field.Want)
 	}
 	return err
+}
+
+// isShared reports whether tenants share the limit.
+func (l *Limit) isShared() bool { return l.Reserved != nil || len(l.Shares)+len(l.Ceilings) > 0 }
+
+// byTenant iterates over the shares and the ceilings, with the beginning of their keys.
+func (l *Limit) byTenant() iter.Seq2[string, []Share] {
+	return func(yield func(string, []Share) bool) {
+		if yield(sharePrefix, l.Shares) {
+			yield(ceilingPrefix, l.Ceilings)
+		}
+	}
+}
+
+// limitOf returns a tenant's limit of those, or nil.
+func limitOf(shares []Share, tenant string) policy.Policy {
+	for _, share := range shares {
+		if share.Tenant == tenant {
+			return share.Policy
+		}
+	}
+	return nil
+}
+
+// shares returns the shares in process that the limit describes. The error is a *Fault.
+func (l *Limit) shares(config engine.Config, guarantee, ceiling func(tenant string) policy.Policy) (*engine.Shares[string], error) {
+	config.Name = cmp.Or(config.Name, l.Name)
+	c := engine.SharesConfig[string]{Config: config, Total: l.Policy, Reserved: l.Reserved, Ceiling: ceiling}
+	for _, share := range l.Shares {
+		c.Tenants = append(c.Tenants, share.Tenant)
+	}
+	if len(c.Tenants) > 0 || l.Reserved != nil {
+		c.Guarantee = guarantee
+	}
+	shares, err := engine.NewShares(c)
+	if err == nil {
+		return shares, nil
+	}
+	var field *policy.FieldError
+	if !errors.As(err, &field) {
+		return nil, err
+	}
+	key, index := "", 0
+	if _, err := fmt.Sscanf(field.Field, "Guarantee(Tenants[%d])", &index); err == nil && index < len(l.Shares) {
+		key = sharePrefix + l.Shares[index].Tenant
+	} else if field.Field == "Reserved" && l.Reserved != nil {
+		key = reserved
+	}
+	return nil, l.fault(key, "%s is %v: %s is accepted", field.Field, field.Value, field.Want)
+}
+
+// checkShares finds the faults of the current limit's shares.
+func (p *parser) checkShares() {
+	l := p.current
+	if l == nil || !l.isShared() || l.Policy == nil {
+		return
+	}
+	for _, key := range []string{candidate, "shadow", "warn-at", "penalty"} {
+		if l.settings[key].line > 0 {
+			p.faults = append(p.faults, l.fault(key, "a limit with shares has no such setting"))
+		}
+	}
+	for _, plan := range l.Plans {
+		p.faults = append(p.faults, l.fault(planPrefix+plan.Name, "a limit with shares has no plans: \"share %s\" is accepted", plan.Name))
+	}
+	for _, shares := range l.byTenant() {
+		for _, share := range shares {
+			if share.Policy == nil {
+				return // which is a fault already
+			}
+		}
+	}
+	shares, err := l.shares(engine.Config{}, func(tenant string) policy.Policy { return limitOf(l.Shares, tenant) }, nil)
+	if err != nil {
+		p.faults = append(p.faults, err)
+		return
+	}
+	for _, ceiling := range l.Ceilings {
+		if err := shares.SetCeiling(ceiling.Tenant, ceiling.Policy); err != nil {
+			p.faults = append(p.faults, l.fault(ceilingPrefix+ceiling.Tenant, "%w", fieldFault(err)))
+		}
+	}
 }
