@@ -430,13 +430,18 @@ func TestShadowRefusesNoCall(t *testing.T) {
 
 // Promise: A reload while calls are under way forgets no unit and admits none too many.
 func TestReloadsUnderLoadAreExact(t *testing.T) {
-	h := open(t, "a: window 10/h\n plan gold: window 10/h")
+	h := &harness{t: t, path: filepath.Join(t.TempDir(), "limits.conf"), reports: make(chan report, 1)}
+	h.write("a: window 10/h\n plan gold: window 10/h")
+	var err error
+	h.File, err = Open(h.path, Options{Every: time.Hour, OnReload: func(changes []Change, err error) { h.reports <- report{changes, err} }})
+	require.NoError(t, err)
+	defer h.File.Close()
 	l := limiter(t, h, "a", Keys[string]{PlanOf: func(key string) string { return key }})
 	keys := []string{"gold", "ann", "bob"}
 	var admitted [3]atomic.Int64
 	var stop atomic.Bool
 	var callers sync.WaitGroup
-	for range 4 {
+	for range 8 {
 		callers.Go(func() {
 			for !stop.Load() {
 				for i, key := range keys {
@@ -447,12 +452,14 @@ func TestReloadsUnderLoadAreExact(t *testing.T) {
 			}
 		})
 	}
-	const last = 3000
+	const last = 2020
 	for limit := int64(20); limit <= last; limit += 10 {
 		text := policy.Must(policy.FixedWindow(limit, time.Hour)).String()
-		h.put(parsed(t, "a: "+text+"\n plan gold: "+text), nil)
+		h.write("a: " + text + "\n plan gold: " + text)
+		h.watch.Look()
+		require.True(t, h.watch.Look(), "it was the same at two looks")
 		require.NoError(t, h.Health())
-		<-h.reports
+		assert.Len(t, (<-h.reports).changes, 2)
 	}
 	stop.Store(true)
 	callers.Wait()
