@@ -59,6 +59,8 @@ type Cell[K comparable] struct {
 	underway   underway.Logs[table.Level]
 	// overstayed counts releases that came after their units had ended.
 	overstayed atomic.Uint64
+	// onOverstay and onUnheld are as in Options.
+	onOverstay, onUnheld func(key K)
 
 	_       [stripeSize]byte
 	tally   Tally
@@ -89,6 +91,8 @@ func New[K comparable](o Options[K]) (*Cell[K], Control[K]) {
 		writing:       o.Writing,
 		id:            cells.Add(1),
 		onMisfit:      o.OnMisfit,
+		onOverstay:    o.OnOverstay,
+		onUnheld:      o.OnUnheld,
 		refusals:      o.Refusals,
 		done:          make(chan struct{}),
 	}
@@ -267,8 +271,16 @@ func (c *Cell[K]) takeCounted(key K, q *request, d *policy.Decision) Basis {
 	b := c.take(key, q, d, nil)
 	if q.n != 0 {
 		c.Count(key, d, b)
+		c.noteUnheld(key, d.Allowed && b.Recorded())
 	}
 	return b
+}
+
+// noteUnheld tells of units that no call can release, if a call that returns nothing to release has taken any.
+func (c *Cell[K]) noteUnheld(key K, taken bool) {
+	if taken && c.onUnheld != nil {
+		c.onUnheld(key)
+	}
 }
 
 // TakeWith is Take under another limit of the family; nil means the key's own.
@@ -286,6 +298,7 @@ func (c *Cell[K]) TakeUpTo(key K, n int64, d *policy.Decision) (taken int64) {
 	})
 	if n != 0 {
 		c.Count(key, d, basis)
+		c.noteUnheld(key, taken > 0 && basis.Recorded())
 	}
 	return taken
 }

@@ -60,6 +60,11 @@ type Options[K comparable] struct {
 	WarnAt warn.Shares
 	OnWarn func(key K, share float64, d policy.Decision)
 
+	// OnOverstay and OnUnheld, if not nil, are called under a policy.Occupier, on the goroutine of the call, and must
+	// not block: OnOverstay when units are released or extended that have ended, OnUnheld when a call that
+	// returns nothing to release has taken units.
+	OnOverstay, OnUnheld func(key K)
+
 	// Epoch is the time of the instant First, with a monotonic reading. First is at least 1.
 	Epoch time.Time
 	First policy.Instant

@@ -61,7 +61,9 @@ func (h *Held[K]) swap(level *table.Level, change change, holds bool) bool {
 			e = c.known(e.Key())
 		}
 	}
-	c.overstayed.Add(1)
+	if c.overstayed.Add(1); c.onOverstay != nil {
+		c.onOverstay(table.EntryOf[K](level).Key())
+	}
 	return false
 }
 

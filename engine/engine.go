@@ -51,6 +51,7 @@ type Engine[K comparable] struct {
 	keeper *keeper           // nil without Config.State.Path
 	census *census[K]
 	warned *warnings[K] // nil without Config.WarnAt
+	misuse *misuse[K]   // nil without units in use
 
 	// blocks is nil until the first block, unless there is a Penalty or a state with blocks.
 	// blocking guards its start.
@@ -170,6 +171,7 @@ func start[K comparable](config Config, o options[K], l *loaded[K], k *keeper) (
 		s.Built(e.table, e.queue)
 	}
 	e.warned = newWarnings(config, o.onWarn)
+	onOverstay, onUnheld := e.watchUnitsInUse()
 	e.cell, e.control = cell.New(cell.Options[K]{
 		View:              e.table.View(),
 		PolicyFor:         o.policyFor,
@@ -192,6 +194,8 @@ func start[K comparable](config Config, o options[K], l *loaded[K], k *keeper) (
 		Writing:           e.writing,
 		WarnAt:            config.WarnAt,
 		OnWarn:            e.warned.add,
+		OnOverstay:        onOverstay,
+		OnUnheld:          onUnheld,
 	})
 
 	e.claimer = claimer{e, e.cell.ID(), &e.time, e.cell.Tally(), e.cell.Warns()}
@@ -298,6 +302,7 @@ func (e *Engine[K]) Close() error {
 		e.stopRunning()
 		e.stopBlocks()
 		e.warned.flush()
+		e.misuse.flush()
 		if e.keeper != nil {
 			e.closeErr = e.keeper.close(e.saveLast)
 		}

@@ -44,7 +44,12 @@ type Stats struct {
 
 	// Overstayed counts releases and extensions that came after their units in use had ended by themselves:
 	// calls that lasted longer than the longest time of their policy.InFlight.
+	// The first in ten seconds is also an event.
 	Overstayed uint64
+
+	// Unheld counts calls that took units of a policy.InFlight and returned nothing to release, such as Choke,
+	// Take and Wait. Their units end after its longest time. That is probably a mistake, so the first is an event.
+	Unheld uint64
 
 	Waiting int // calls in line for a key now
 	// Waits counts calls that have left the line of a key, with their units or without; WaitTime
@@ -103,7 +108,7 @@ func (s Stats) String() string {
 		what string
 	}{
 		{s.Blocked, "blocked"}, {uint64(s.Waiting), "waiting"}, {s.Misfits, "misfits"}, {s.Unavailable, "unavailable"},
-		{s.Full, "full"}, {s.Overstayed, "overstayed"}, {s.Forgiven, "forgiven"}, {s.Restarts, "restarts"}, {s.Dropped, "dropped"},
+		{s.Full, "full"}, {s.Overstayed, "overstayed"}, {s.Unheld, "unheld"}, {s.Forgiven, "forgiven"}, {s.Restarts, "restarts"}, {s.Dropped, "dropped"},
 		{uint64(s.Abandoned), "abandoned"}, {s.Unsaved, "unsaved"},
 	} {
 		if count.n > 0 {
@@ -151,6 +156,7 @@ func (e *Engine[K]) Stats() Stats {
 		Unavailable:        answers.Unavailable,
 		Full:               answers.Full,
 		Overstayed:         answers.Overstayed,
+		Unheld:             e.misuse.count(),
 		Waiting:            answers.Waiting,
 		Waits:              answers.Waits,
 		WaitTime:           answers.WaitTime,

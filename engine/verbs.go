@@ -77,7 +77,13 @@ func (e *Engine[K]) Peek(key K, n int64) (d policy.Decision) {
 // Units given back later do not advance a promised turn. Turns are timed by package time even if
 // Config.Clock is set, so that clock should run at the same speed.
 func (e *Engine[K]) Wait(ctx context.Context, key K, n int64) error {
-	return e.named(e.cell.Wait(ctx, key, n))
+	err := e.cell.Wait(ctx, key, n)
+	if err == nil && n != 0 && e.misuse != nil {
+		if _, hashed := e.cell.Hash(key); hashed {
+			e.misuse.unheldUnits(key)
+		}
+	}
+	return e.named(err)
 }
 
 // Acquire is Wait for at most patience, and returns the units as a Reservation: Keep or Cancel

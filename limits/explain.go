@@ -48,6 +48,9 @@ type Explanation struct {
 	// Used is the number of units in use, and Of the highest possible Remaining. Both are 0 if
 	// unknown, as of a fleet while servers hold leases or Redis is away, and with several limits.
 	Used, Of int64
+	// OldestMin and OldestMax bound the time for which the oldest unit in use of a policy.InFlight has been in
+	// use, which is counted by parts of the longest time. Both are 0 if none is, and under other limits.
+	OldestMin, OldestMax time.Duration
 	// Returns says when units come back if no call takes meanwhile, after any block: the first,
 	// some between and the last, 16 at the most. It is empty if unknown.
 	Returns []Return
@@ -111,6 +114,11 @@ func ExplainWord(limit policy.Policy, word uint64, now policy.Instant, n int64, 
 	_, call := limit.Take(word, now, n, 0)
 	x.Allowed, x.Wait, x.RetryAfter = call.Allowed, call.Wait, call.RetryAfter
 	x.Used = x.Of - x.Remaining
+	if l, ok := limit.(interface {
+		InUse(word uint64, now policy.Instant) (n int64, from, to time.Duration)
+	}); ok {
+		x.Used, x.OldestMin, x.OldestMax = l.InUse(word, now)
+	}
 	x.Block(blocked)
 	x.Returns = returns(limit, word, now, x.Of, x.ResetAfter, blocked)
 	return x
@@ -257,8 +265,15 @@ func (x *Explanation) sentences() (all []string) {
 	} else {
 		say("%s", capital(policy.Describe(x.Limit)))
 	}
-	if x.Of > 0 {
+	_, occupies := x.Limit.(policy.Occupier)
+	switch {
+	case x.Of == 0:
+	case !occupies:
 		say("%d of %d used", x.Used, x.Of)
+	case x.OldestMax == 0:
+		say("%d of %d in use", x.Used, x.Of)
+	default:
+		say("%d of %d in use, the oldest for %v to %v", x.Used, x.Of, brief(x.OldestMin.Round(time.Millisecond)), brief(x.OldestMax.Round(time.Millisecond)))
 	}
 	if len(x.Each) == 0 {
 		if why := provenanceWords(x.Provenance); why != "" {

@@ -266,6 +266,20 @@ func (f *inFlight) Vacate(word uint64, now Instant) uint64 {
 	return s.join()
 }
 
+// InUse returns the number of units that count, and bounds of the time since the oldest was taken or extended,
+// or since a change of longest. Package limits calls it.
+func (f *inFlight) InUse(word uint64, now Instant) (n int64, from, to time.Duration) {
+	t := clamped(now, endOfParts)
+	s := f.slotsAt(word, t)
+	for before := s.counts - 1; before >= 0; before-- {
+		if s.count(before) > 0 {
+			ago := time.Duration(t - s.begins(s.number-min(uint64(before), s.number)))
+			return int64(s.used()), max(ago-s.length, 0), max(ago, 0)
+		}
+	}
+	return 0, 0, 0
+}
+
 // Alone returns the word of a key that has one unit, in the part of the latest take. Package rewrites calls it.
 func (f *inFlight) Alone(word uint64) uint64 {
 	s := f.split(word)

@@ -36,13 +36,15 @@ const (
 	ChildRecovered
 	// Notice is no event of a Supervisor: its owner reports Err.
 	Notice
+	// Misuse is no event of a Supervisor: its owner reports by Err that its units are not given back in time.
+	Misuse
 )
 
 // String returns the kind in words.
 func (k Kind) String() string {
 	names := [...]string{"child started", "child exited", "child restarting", "child stopped",
 		"child abandoned", "abandoned child ended", "escalated", "own fault", "hook fault",
-		"child failing", "child recovered", "notice"}
+		"child failing", "child recovered", "notice", "misuse"}
 	if k < 0 || int(k) >= len(names) {
 		return fmt.Sprintf("Kind(%d)", int(k))
 	}
@@ -60,7 +62,7 @@ type Event struct {
 	Kind Kind
 	// Supervisor is Config.Name.
 	Supervisor string
-	// Child is the child's name. It is empty for Escalated, OwnFault, HookFault and Notice.
+	// Child is the child's name. It is empty for Escalated, OwnFault, HookFault, Notice and Misuse.
 	Child string
 	// Err is the reason, depending on Kind.
 	Err error

@@ -69,10 +69,10 @@ func TestEventText(t *testing.T) {
 	require.Equal(t, "top/writer: child exited: boom", e.String())
 	e = Event{Kind: OwnFault, Supervisor: "top", Err: &PanicError{Value: 1}, Missed: 3}
 	require.Equal(t, "top: own fault: panic: 1 (3 events lost before)", e.String())
-	for k := ChildStarted; k <= Notice; k++ {
+	for k := ChildStarted; k <= Misuse; k++ {
 		require.NotContains(t, k.String(), "Kind")
 	}
 	require.Equal(t, "child failing", ChildFailing.String())
-	require.Equal(t, "Kind(12)", Kind(12).String())
+	require.Equal(t, "Kind(13)", Kind(13).String())
 	require.Equal(t, "Kind(-1)", Kind(-1).String())
 }

@@ -113,8 +113,8 @@ func (l *level) may(now policy.Instant) (left uint64, after time.Duration) {
 
 // Engine writes an event of an engine, for engine.Config.OnEvent. Errors are an engine that gives
 // up its goroutines, a goroutine that does not end, and saves when they begin to fail; their
-// recovery is Info. A restart, and a key that passes a share of engine.Config.WarnAt, is a warning.
-// Every start and end is Debug. The newest record about saves is always written in the end: see
+// recovery is Info. A restart, a key that passes a share of engine.Config.WarnAt, and units in use that
+// are not released in time are warnings. Every start and end is Debug. The newest record about saves is always written in the end: see
 // [Log.State].
 func (l *Log) Engine(e engine.Event) {
 	level, text, reason := slog.LevelDebug, "ral: "+e.Kind.String(), "error"
@@ -140,6 +140,8 @@ func (l *Log) Engine(e engine.Event) {
 		level = slog.LevelError
 	case supervisor.Notice:
 		level, text, reason = slog.LevelWarn, "ral: a key has passed a share of its limit", "warning"
+	case supervisor.Misuse:
+		level, text, reason = slog.LevelWarn, "ral: units in use are not released in time", "warning"
 	case supervisor.AbandonedEnded:
 		level = slog.LevelInfo
 	}

@@ -96,6 +96,7 @@ var engineTable = []Reading[engineSnapshot]{
 	{Metric: Metric{Name: "ral.evicted_keys", Unit: "{key}", Help: "Keys that left the table, idle or to make room."}, Of: func(s *engineSnapshot) any { return &s.Evicted }},
 	{Metric: Metric{Name: "ral.forgiven_keys", Unit: "{key}", Help: "Keys that were given up to make room while they still owed."}, Of: func(s *engineSnapshot) any { return &s.Forgiven }},
 	{Metric: Metric{Name: "ral.overstayed_calls", Unit: "{call}", Help: "Releases and extensions of units in use that had ended by themselves: calls longer than the longest time of their limit."}, Of: func(s *engineSnapshot) any { return &s.Overstayed }},
+	{Metric: Metric{Name: "ral.unheld_calls", Unit: "{call}", Help: "Calls that took units in use and returned nothing to release, such as Choke and Take."}, Of: func(s *engineSnapshot) any { return &s.Unheld }},
 	{Metric: Metric{Name: "ral.blocked_keys", Gauge: true, Unit: "{key}", Help: "Keys that are blocked now."}, Of: func(s *engineSnapshot) any { return &s.BlockedKeys }},
 	{Metric: Metric{Name: "ral.blocks", Unit: "{block}", Label: "reason", Help: "Blocks of keys, by a call of Block or by the configured penalty."}, Value: "call", Of: func(s *engineSnapshot) any { return &s.Blocks }},
 	{Value: "penalty", Of: func(s *engineSnapshot) any { return &s.Penalties }},
