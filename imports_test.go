@@ -56,7 +56,7 @@ var mayImport = []struct {
 	// The janitor passes on instants, a type of policy.
 	{"janitor", []string{"internal/core/seam", "policy", "table", "cmdqueue"}},
 	{"cell", []string{"internal/core/seam", "internal/core/waitline", "internal/core/underway", "internal/core/decide", "internal/core/shape", "internal/core/frequent", "internal/core/warn", "policy", "table", "cmdqueue"}},
-	{"engine", []string{"internal/core/warn", "internal/core/clock", "internal/core/escape", "internal/core/seam", "internal/core/shape", "policy", "internal/core/decide", "internal/core/statefile", "internal/core/keycodec", "internal/core/penalty", "internal/core/underway", "internal/core/rounds", "cmdqueue", "supervisor", "table", "janitor", "internal/core/waitline", "internal/adapter/binding", "cell", "limits", "github.com/puzpuzpuz/xsync/v3"}},
+	{"engine", []string{"internal/core/warn", "internal/core/clock", "internal/core/escape", "internal/core/seam", "internal/core/shape", "policy", "internal/core/decide", "internal/core/statefile", "internal/core/keycodec", "internal/core/penalty", "internal/core/underway", "internal/core/rounds", "internal/core/frequent", "cmdqueue", "supervisor", "table", "janitor", "internal/core/waitline", "internal/adapter/binding", "cell", "limits", "github.com/puzpuzpuz/xsync/v3"}},
 	{"single", []string{"internal/core/seam", "internal/core/rewrites", "internal/core/clock", "internal/core/shape", "internal/core/waitline", "internal/core/underway", "internal/core/decide", "policy", "limits"}},
 	{"observe/metrics", []string{"internal/core/shape", "limits", "engine", "single"}},
 	{"observe/eventlog", []string{"policy", "supervisor", "engine"}},

@@ -12,7 +12,7 @@ import (
 )
 
 // A bubble begins at midnight, UTC.
-func until(t *testing.T, clock time.Duration) {
+func sleepUntil(t *testing.T, clock time.Duration) {
 	t.Helper()
 	now := time.Now()
 	time.Sleep(now.Truncate(24*time.Hour).Add(clock).Sub(now) - time.Nanosecond)
@@ -29,11 +29,11 @@ func TestAlignedWindowsFollowTheWallClock(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				until(t, 20*minute)
+				sleepUntil(t, 20*minute)
 				config := config
 				config.Policy = parsed(t, "window 10/h aligned")
 				e := open[string](t, config)
-				until(t, 40*minute)
+				sleepUntil(t, 40*minute)
 				require.Equal(t, policy.Decision{Allowed: true, Limit: 10, Remaining: 6, ResetAfter: 20 * minute}, e.Take("k", 4))
 				require.Equal(t, "window 10/h aligned", e.Limit().String())
 
@@ -69,7 +69,7 @@ func TestAlignedWindowsByKey(t *testing.T) {
 		"paid": parsed(t, "window 100/day in Europe/Berlin"),
 	}
 	synctest.Test(t, func(t *testing.T) {
-		until(t, 22*time.Hour)
+		sleepUntil(t, 22*time.Hour)
 		e := openFor(t, Config{Policy: parsed(t, "window 1/day in Europe/Berlin")}, func(key string) policy.Policy { return limits[key] })
 		for key, most := range map[string]int64{"free": 5, "paid": 100, "other": 1} {
 			require.Equal(t, policy.Decision{Allowed: true, Limit: most, ResetAfter: time.Hour}, e.Take(key, most), key)
@@ -77,7 +77,7 @@ func TestAlignedWindowsByKey(t *testing.T) {
 			require.Equal(t, most, e.LimitFor(key).Limit())
 			require.Zero(t, testing.AllocsPerRun(100, func() { e.Choke(key) }))
 		}
-		until(t, 23*time.Hour)
+		sleepUntil(t, 23*time.Hour)
 		for key := range limits {
 			require.True(t, e.Choke(key), "it is midnight in Berlin")
 		}
@@ -89,7 +89,7 @@ func TestAlignedWindowsByKey(t *testing.T) {
 // with no more than the limit.
 func TestAlignedWindowsIgnoreASteppedWallClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		until(t, 20*time.Minute)
+		sleepUntil(t, 20*time.Minute)
 		clock := newHandClock()
 		clock.Advance(time.Hour)
 		e := open[string](t, Config{Policy: parsed(t, "window 10/h aligned"), Clock: clock.Now})

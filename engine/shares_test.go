@@ -104,11 +104,11 @@ func TestGuaranteedBurstPassesWholeWhileOthersBorrow(t *testing.T) {
 			}
 			next = clock.Now() + policy.Instant(10*time.Second)
 		}
-		clock.Advance(time.Duration(dice.IntN(int64Seconds)))
+		clock.Advance(time.Duration(dice.Int64N(int64Seconds)))
 	}
 }
 
-const int64Seconds = int(time.Second)
+const int64Seconds = int64(time.Second)
 
 func TestCeilingBoundsLoansAlone(t *testing.T) {
 	clock := newHandClock()
@@ -233,7 +233,7 @@ func TestSharesGiveBackExactly(t *testing.T) {
 		}
 		var open, done []*call
 		for range 100 {
-			clock.Advance(time.Duration(dice.IntN(int64Seconds)))
+			clock.Advance(time.Duration(dice.Int64N(int64Seconds)))
 			if len(open) > 0 && dice.IntN(3) > 0 {
 				i := dice.IntN(len(open))
 				kept := max(dice.Int64N(open[i].n+1)-2, 0)
@@ -481,7 +481,7 @@ func TestGuaranteesThatChangeAdmitNoMore(t *testing.T) {
 	dice := rand.New(rand.NewPCG(testenv.Seed(t), 2))
 	audit := newLevelAudit(funnel(10, 1, time.Second))
 	for range 20_000 {
-		clock.Advance(time.Duration(dice.IntN(int64Seconds / 4)))
+		clock.Advance(time.Duration(dice.Int64N(int64Seconds / 4)))
 		if dice.IntN(4) == 0 {
 			require.NoError(t, s.SetGuarantee("a", funnel(1+dice.Int64N(10), 1, time.Duration(1+dice.Int64N(5))*time.Second)))
 		}

@@ -377,7 +377,7 @@ func TestGiveBacksKeepTheBound(t *testing.T) {
 		}
 		var open []ShareReservation[int]
 		for step := range 400 {
-			clock.Advance(time.Duration(dice.IntN(int64Seconds / 3)))
+			clock.Advance(time.Duration(dice.Int64N(int64Seconds / 3)))
 			tenant, n := dice.IntN(tenants+1), 1+dice.Int64N(8)
 			switch kind := dice.IntN(12); {
 			case kind < 3 && len(open) > 0:
@@ -395,7 +395,7 @@ func TestGiveBacksKeepTheBound(t *testing.T) {
 			case kind < 7:
 				patience := time.Duration(0)
 				if kind == 6 {
-					patience = time.Duration(dice.IntN(3 * int64Seconds))
+					patience = time.Duration(dice.Int64N(3 * int64Seconds))
 				}
 				if r := s.Reserve(tenant, n, patience); r.Allowed {
 					open = append(open, r)

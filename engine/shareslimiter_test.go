@@ -136,14 +136,14 @@ func TestSharesAndOtherLimitsAllOrNothing(t *testing.T) {
 		dice := rand.New(rand.NewPCG(testenv.Seed(t), 6))
 		refused, admitted, waited := 0, 0, 0
 		for range 3000 {
-			time.Sleep(time.Duration(dice.IntN(int64Seconds)))
+			time.Sleep(time.Duration(dice.Int64N(int64Seconds)))
 			if dice.IntN(20) == 0 {
 				time.Sleep(10 * time.Second)
 			}
 			before := words()
 			patience := time.Duration(0)
 			if dice.IntN(3) == 0 {
-				patience = time.Duration(dice.IntN(3 * int64Seconds))
+				patience = time.Duration(dice.Int64N(3 * int64Seconds))
 			}
 			began := time.Now()
 			out, err := limits.AskAll(t.Context(), patience,

@@ -107,7 +107,7 @@ func serveTenants(c Config) error {
 	replies := json.NewEncoder(os.Stdout)
 	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
 		tenant := []string{"greedy", "stranger"}[rand.IntN(2)]
-		if time.Since(calmAt) > calmPause {
+		if time.Since(calmAt) > calmPause { // wall: its pace, which is not judged
 			tenant, calmAt = "calm", time.Now()
 		}
 		r, err := s.Reserve(context.Background(), tenant, 1, 0)

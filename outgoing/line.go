@@ -204,3 +204,17 @@ func (l *Line[K]) Stats() Stats {
 	s.Keys = l.keys.len()
 	return s
 }
+
+// countInFlight opens the engine that counts calls in flight.
+func (l *Line[K]) countInFlight() (err error) {
+	if c := &l.config; c.InFlight != nil {
+		l.inFlight, err = engine.New[K](engine.Config{
+			Name: c.Name + " in flight", Policy: c.InFlight, MaxWaiting: c.MaxWaiting, MaxWaitingTotal: c.MaxWaiting * 64,
+			MaxKeys: c.MaxKeys, Idle: c.Idle, WhenUnavailable: engine.Refuse,
+		})
+	}
+	return err
+}
+
+// hasGates reports whether calls meet several limits, one after the other.
+func (l *Line[K]) hasGates() bool { return len(l.units) > 0 || l.inFlight != nil }

@@ -3,6 +3,7 @@ package outgoing
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -283,4 +284,37 @@ func (t *Turn[K]) Settle(used ...int64) {
 			p.settle(used[p.index])
 		}
 	}
+}
+
+// enterFlight waits until fewer calls of the key are in flight than may be, and counts the call.
+func (t *Turn[K]) enterFlight(ctx context.Context, patience time.Duration) (err error) {
+	l := t.line
+	if l.inFlight == nil {
+		return nil
+	}
+	if t.inFlight, err = l.inFlight.Acquire(ctx, t.state.key, 1, max(patience, 0)); err == nil {
+		return nil
+	}
+	if d := t.inFlight.Decision; l.config.OnTurn != nil && errors.Is(err, engine.ErrDeadline) {
+		d.Wait = t.inFlight.Waited
+		l.config.OnTurn(ctx, l.config.Name+" in flight", d)
+	}
+	t.inFlight = engine.Reservation[K]{}
+	return fmt.Errorf("outgoing: %w", err)
+}
+
+// stayInFlight begins the call's longest time in flight with its turn. A call that waited for its turn for longer
+// than that enters again.
+func (t *Turn[K]) stayInFlight(ctx context.Context, patience time.Duration) error {
+	if t.line.inFlight == nil || t.inFlight.Extend() {
+		return nil
+	}
+	return t.enterFlight(ctx, patience)
+}
+
+// Release ends a call in flight by Config.InFlight, so that the next one may be sent. Call it once the answer is
+// read to its end. The second time it does nothing. Obey does not release: a stream's first answer is not its end.
+func (t *Turn[K]) Release() {
+	t.inFlight.Release()
+	t.inFlight = engine.Reservation[K]{}
 }

@@ -2,6 +2,7 @@ package outgoing
 
 import (
 	"io"
+	"net/http"
 	"sync"
 
 	"github.com/ral-limiter/ral/outgoing/internal/answer"
@@ -133,4 +134,31 @@ func (s *scanner) found() {
 			n.value = s.value
 		}
 	}
+}
+
+// handOver returns a turn to a response's body, and leaves none.
+func (t *Turn[K]) handOver() Turn[K] {
+	given := *t
+	*t = Turn[K]{}
+	return given
+}
+
+// endWith has a response's body end the turn of its call. An empty body ends it at once.
+func endWith[K comparable](resp *http.Response, names [][]string, turn *Turn[K]) {
+	if resp.Body == nil || resp.Body == http.NoBody {
+		turn.Release()
+		return
+	}
+	body := newUsage(resp.Body, names, turn.handOver())
+	if both, ok := resp.Body.(io.Writer); ok && resp.StatusCode == http.StatusSwitchingProtocols {
+		resp.Body = &duplex[K]{body, both}
+		return
+	}
+	resp.Body = body
+}
+
+// duplex is the connection of a response that switches protocols, which may also be written to.
+type duplex[K comparable] struct {
+	*usage[K]
+	io.Writer
 }

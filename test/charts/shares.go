@@ -104,8 +104,8 @@ func (h *htb) take(tenant int, now policy.Instant) bool {
 
 // request is a call of a tenant for a unit.
 type request struct {
-	at     time.Duration
-	tenant int
+	instant time.Duration
+	tenant  int
 }
 
 // scene is a picture's traffic.
@@ -132,7 +132,7 @@ func scenes() []scene {
 		{"a tenant that comes back, with its burst at once", append(append(calls(0, 0, length, 200), burst...), calls(1, 4*second+second/10, length, 25)...)},
 	}
 	for _, s := range all {
-		slices.SortStableFunc(s.requests, func(a, b request) int { return cmp.Compare(a.at, b.at) })
+		slices.SortStableFunc(s.requests, func(a, b request) int { return cmp.Compare(a.instant, b.instant) })
 	}
 	return all
 }
@@ -146,14 +146,14 @@ type outcome struct {
 func (s sharing) play(requests []request) (out outcome) {
 	level, last := 0.0, time.Duration(0)
 	for _, r := range requests {
-		level = max(level-float64(r.at-last)/float64(second)*groupRate, 0)
-		last = r.at
-		if s.take(r.tenant, 1+policy.Instant(r.at)) {
+		level = max(level-float64(r.instant-last)/float64(second)*groupRate, 0)
+		last = r.instant
+		if s.take(r.tenant, 1+policy.Instant(r.instant)) {
 			level++
 			out.level = max(out.level, level)
-			out.admitted[r.tenant] = append(out.admitted[r.tenant], r.at)
+			out.admitted[r.tenant] = append(out.admitted[r.tenant], r.instant)
 		} else {
-			out.refused[r.tenant] = append(out.refused[r.tenant], r.at)
+			out.refused[r.tenant] = append(out.refused[r.tenant], r.instant)
 		}
 	}
 	return out

@@ -2,7 +2,9 @@
 // production.
 //
 // Start reading at [Replay.Add]. scenarios.go decides which questions are asked, scenario.go asks
-// the limits, recorded.go applies give-backs and changes, gauge.go measures the capacity that keys need, ledger.go keeps the keys, state.go has those of a saved engine, and result.go has the answers.
+// the limits, recorded.go applies give-backs and changes, gauge.go measures the capacity that keys
+// need, ledger.go keeps the keys, state.go reads the keys of a saved engine, and result.go has the
+// answers.
 package replay
 
 import (
@@ -17,6 +19,7 @@ import (
 	"github.com/ral-limiter/ral/cmd/ral/internal/accesslog"
 	"github.com/ral-limiter/ral/cmd/ral/internal/traffic"
 	"github.com/ral-limiter/ral/internal/core/decide"
+	"github.com/ral-limiter/ral/internal/core/penalty"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -322,4 +325,29 @@ func (r *Replay) Result() *Result {
 	t.Late, t.Crowded = r.window.Late, r.window.Crowded
 	t.Unknown, t.Forgotten = r.keys.Unknown, r.keys.Forgotten
 	return t
+}
+
+// load begins with the keys of a state, under each limit that made their words.
+func (r *Replay) load(first int64) {
+	for _, state := range r.config.States {
+		key, ok := r.keys.Number([]byte(state.key))
+		if !ok {
+			continue
+		}
+		r.grow()
+		r.totals.Loaded++
+		if state.limit == penalty.Text {
+			if _, d := (&penalty.Rule{}).Take(state.word, r.instant(first), 1, 0); d.RetryAfter > 0 {
+				r.accounts[key].blockedUntil = first + int64(d.RetryAfter)
+			}
+			continue
+		}
+		for _, s := range r.scenarios {
+			for i, limit := range s.limits {
+				if !s.isGauge && limit.String() == state.limit {
+					s.words(&r.ledger, key)[i] = min(state.word, policy.MaxWord)
+				}
+			}
+		}
+	}
 }

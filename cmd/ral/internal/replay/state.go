@@ -6,9 +6,7 @@ import (
 	"io"
 	"strconv"
 
-	"github.com/ral-limiter/ral/internal/core/penalty"
 	"github.com/ral-limiter/ral/internal/core/statefile"
-	"github.com/ral-limiter/ral/policy"
 )
 
 // KeyState is what a key owed, or until when it was blocked, when an engine was saved.
@@ -36,30 +34,5 @@ func ReadState(r io.Reader) (all []KeyState, err error) {
 			return nil, err
 		}
 		all = append(all, KeyState{strconv.Quote(string(record.Key)), record.Limit, record.Word})
-	}
-}
-
-// load begins with the keys of a state, under each limit that made their words.
-func (r *Replay) load(first int64) {
-	for _, state := range r.config.States {
-		key, ok := r.keys.Number([]byte(state.key))
-		if !ok {
-			continue
-		}
-		r.grow()
-		r.totals.Loaded++
-		if state.limit == penalty.Text {
-			if _, d := (&penalty.Rule{}).Take(state.word, r.instant(first), 1, 0); d.RetryAfter > 0 {
-				r.accounts[key].blockedUntil = first + int64(d.RetryAfter)
-			}
-			continue
-		}
-		for _, s := range r.scenarios {
-			for i, limit := range s.limits {
-				if !s.isGauge && limit.String() == state.limit {
-					s.words(&r.ledger, key)[i] = min(state.word, policy.MaxWord)
-				}
-			}
-		}
 	}
 }
