@@ -60,11 +60,14 @@ type auditor struct {
 	promise Promise
 	limit   Limit
 	windows []Window
-	asked   []int64 // by key, over all windows
-	first   []int32 // by key: the index of the first window that asked it
-	ideal   []idealLimiter
+	// asked counts the calls of each key, over all windows.
+	asked []int64
+	// first is, for each key, the index of the first window that asked it.
+	first []int32
+	ideal []idealLimiter
 
-	admitted   int64 // by all windows
+	// admitted counts the calls admitted by all windows.
+	admitted   int64
 	overPasses int
 }
 
@@ -111,7 +114,8 @@ func (a *auditor) calls() (n int64) {
 func (a *auditor) allowed() int64 { return a.allowedBy(a.promise) }
 
 func (a *auditor) allowedBy(p Promise) (n int64) {
-	most := make([]int64, len(a.windows)) // by the first window; at least 1 once known
+	// most has the most of a key by its first window. It is at least 1 once known.
+	most := make([]int64, len(a.windows))
 	for key, asked := range a.asked {
 		if asked == 0 {
 			continue
@@ -165,9 +169,11 @@ func (a *Audit) add(one *auditor, own func() Counts) {
 // and those that drain meanwhile.
 type idealBuckets struct {
 	capacity, perNs float64
-	left            []float64       // by key: units left at the end of its last window
-	last            []time.Duration // by key: that end
-	sum             float64
+	// left is, for each key, the units left at the end of its last window.
+	left []float64
+	// last is that end.
+	last []time.Duration
+	sum  float64
 }
 
 func newIdealBuckets(l Limit, keys int) *idealBuckets {
@@ -195,9 +201,11 @@ func (b *idealBuckets) total() float64 { return b.sum }
 // as much of calls that come evenly.
 type idealWindows struct {
 	limit Limit
-	late  bool // the first call came at the end of its window, not at the beginning
+	// late is set if the first call came at the end of its window, and not at the beginning.
+	late  bool
 	index []int64
-	taken []float64 // by key: in the window of that index
+	// taken is, for each key, the calls in the window of that index.
+	taken []float64
 	sum   float64
 }
 

@@ -27,7 +27,8 @@ func admitting(n int64, a *auditor) *auditor {
 
 func TestAuditArithmetic(t *testing.T) {
 	limit := Limit{Capacity: 10, Count: 10, Per: time.Second}
-	second := []Window{{0, time.Second}} // at most 20 a key
+	// At most 20 calls of a key pass.
+	second := []Window{{0, time.Second}}
 	for _, c := range []struct {
 		about    string
 		asked    []int64
@@ -89,7 +90,8 @@ func TestAuditCountsThePassesInWhichTheExcessGrew(t *testing.T) {
 }
 
 func TestPossibleEqualsAnIdealLimiter(t *testing.T) {
-	limit := Limit{Capacity: 10, Count: 10, Per: time.Second} // refills in a second
+	// The bucket refills in a second.
+	limit := Limit{Capacity: 10, Count: 10, Per: time.Second}
 	s := time.Second
 	for _, c := range []struct {
 		about    string

@@ -8,9 +8,12 @@ import (
 
 // budget keeps a run within its time. Costs are estimates; pace tells how far they are off.
 type budget struct {
-	most  time.Duration // 0 for no bound
-	done  time.Duration // cost of the steps that were carried out
-	later []cost        // of the workloads that come later
+	// most is 0 for no bound.
+	most time.Duration
+	// done is the cost of the steps that were carried out.
+	done time.Duration
+	// later are the costs of the workloads that come later.
+	later []cost
 }
 
 // cost is the estimated time of a workload: until its first round is over, and of each later round,

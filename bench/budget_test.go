@@ -19,7 +19,8 @@ func TestBudgetBoundsFirstRoundsToo(t *testing.T) {
 			return Workload{Name: name, Limit: Loose, Keys: keys, Draw: DrawOnce, Rounds: 1, OneTimedPass: true}
 		}
 		o := quick()
-		o.Budget = 8 * time.Second // each contender takes 5
+		// Each contender takes 5 s.
+		o.Budget = 8 * time.Second
 		report := ran(t, o, []Workload{grow("first"), grow("second")}, slow, sleeping("slower", 200*time.Microsecond))
 		assert.False(t, report.Interrupted)
 		assert.InDelta(t, o.Budget, report.Took, float64(100*time.Millisecond), "at the end of a batch")

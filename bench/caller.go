@@ -8,7 +8,8 @@ import (
 // caller is a goroutine that asks a limiter. It writes its counters when it has stopped.
 type caller struct {
 	stream
-	asked, passed int64 // over all passes
+	// asked and passed count over all passes.
+	asked, passed int64
 	recorder      Recorder
 	// slow calls take milliseconds: once then checks after each whether to stop.
 	slow bool
@@ -114,9 +115,11 @@ func sumPassed(callers []*caller) (n int64) {
 // askedWindow is a window and the calls in it.
 type askedWindow struct {
 	Window
-	callers  []*caller
-	from, to []int64 // calls of each caller before and after
-	passed   int64   // calls in it that passed
+	callers []*caller
+	// from and to are the calls of each caller before and after.
+	from, to []int64
+	// passed counts the calls in the window that passed.
+	passed int64
 }
 
 func beginWindow(callers []*caller) askedWindow {
@@ -163,7 +166,8 @@ func auditOf(promise Promise, limit Limit, keys int, windows []askedWindow) *aud
 		return a
 	}
 	// Where it grew takes a look at all keys after each window.
-	var maxOver int64 // so far
+	// maxOver is the largest excess so far.
+	var maxOver int64
 	again := newAuditor(promise, limit, keys)
 	again.addAll(windows, func() {
 		if over := again.admitted - again.allowed(); over > maxOver {

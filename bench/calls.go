@@ -139,7 +139,8 @@ var limitKinds = []struct {
 	{"Take", "a funnel", funnel, LeakyBucket, ""},
 	{"AtMost", "policy.AtMost", func(l Limit) (policy.Policy, error) {
 		if l == roomy {
-			return policy.AtMost(1<<22-1, time.Hour) // the highest
+			// A higher limit is refused.
+			return policy.AtMost(1<<22-1, time.Hour)
 		}
 		return policy.AtMost(l.Capacity, l.Refill())
 	}, SlidingWindow, "counts whole parts of its window, and refuses a part of what a log of all calls would admit"},
@@ -154,12 +155,14 @@ var limitKinds = []struct {
 	}, LeakyBucket, "admits to a queue; its callers are told how long to wait"},
 	{"SlidingWindow", "policy.SlidingWindow", func(l Limit) (policy.Policy, error) {
 		if l == roomy {
-			return policy.SlidingWindow(1<<23-1, time.Hour) // the highest
+			// A higher limit is refused.
+			return policy.SlidingWindow(1<<23-1, time.Hour)
 		}
 		return policy.SlidingWindow(l.Capacity, l.Refill())
 	}, TokenBucket, "estimates a sliding window from two fixed ones, and promises no more than a bucket"},
 	{"WarmingUp", "policy.WarmingUp", func(l Limit) (policy.Policy, error) {
-		const coldFactor = 3 // Guava's
+		// coldFactor is Guava's.
+		const coldFactor = 3
 		if l == roomy {
 			// A cold unit costs 750 ns: each key is asked less often.
 			return policy.WarmingUp(4_000_000, time.Second, 3750*time.Nanosecond, coldFactor)
@@ -173,7 +176,8 @@ var verbs = []struct {
 	verb        func(*engine.Engine[string]) Limiter
 }{
 	{"Peek", "Peek", func(e *engine.Engine[string]) Limiter {
-		return Limiter{Prepare: func(keys []string) { choke(e).Ask(keys) }, // no Peek makes a key known
+		// No Peek makes a key known.
+		return Limiter{Prepare: func(keys []string) { choke(e).Ask(keys) },
 			Ask: func(keys []string) int {
 				return AskEach(keys, func(key string) bool { return e.Peek(key, 0).Allowed })
 			}}

@@ -52,12 +52,14 @@ func TestWindowCountsItsOwnCalls(t *testing.T) {
 		return times
 	}
 	first := beginWindow(callers)
-	c.asked = 10 // two loops, and the first two
+	// The caller has gone through two loops, and asks the first two keys.
+	c.asked = 10
 	first = first.end(Window{})
 	assert.Equal(t, []int64{5, 2, 3}, count(first))
 
 	second := beginWindow(callers)
-	c.asked = 13 // the last two, and the first
+	// The caller asks the last two keys, and the first.
+	c.asked = 13
 	assert.Equal(t, []int64{2, 1, 0}, count(second.end(Window{})))
 	assert.Equal(t, []int64{5, 2, 3}, count(first), "the first is what it was")
 	assert.Equal(t, []int64{0, 0, 0}, count(beginWindow(callers).end(Window{})))

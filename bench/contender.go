@@ -8,8 +8,9 @@ import (
 
 // Contender is measured by [Run]. Reports have the fields with a name in JSON.
 type Contender struct {
-	Name  string `json:"contender"`
-	About string `json:"contender_about,omitempty"` // one line
+	Name string `json:"contender"`
+	// About is one line.
+	About string `json:"contender_about,omitempty"`
 	// Note warns a reader of the figures, or is empty.
 	Note string `json:"note,omitempty"`
 	// Yardstick marks a contender that limits nothing. It is not audited.
@@ -90,7 +91,8 @@ type Setup struct {
 	// Refuse holds the keys that a yardstick refuses.
 	Refuse map[string]struct{}
 
-	packageTime bool // Ral goes by the clock of package time
+	// packageTime has Ral go by the clock of package time.
+	packageTime bool
 }
 
 // Limiter answers calls from any number of goroutines. All functions but Ask may be nil.
@@ -147,15 +149,21 @@ func AskEach(keys []string, choke func(key string) bool) (passed int) {
 
 // Counts are a limiter's own counters.
 type Counts struct {
-	Overadmitted int64 `json:"overadmitted"` // admitted beyond the limit, by the limiter's own count
-	Unavailable  int64 `json:"unavailable"`  // answered without the key's state
-	ByRedis      int64 `json:"by_redis,omitempty"`
-	ByLease      int64 `json:"by_lease,omitempty"`
-	Evicted      int64 `json:"evicted"`  // keys that were given up
-	Forgiven     int64 `json:"forgiven"` // evicted keys that still owed
-	Restarts     int64 `json:"restarts"` // background goroutines restarted
+	// Overadmitted counts the calls admitted beyond the limit, by the limiter's own count.
+	Overadmitted int64 `json:"overadmitted"`
+	// Unavailable counts the calls answered without the key's state.
+	Unavailable int64 `json:"unavailable"`
+	ByRedis     int64 `json:"by_redis,omitempty"`
+	ByLease     int64 `json:"by_lease,omitempty"`
+	// Evicted counts the keys that were given up.
+	Evicted int64 `json:"evicted"`
+	// Forgiven counts the evicted keys that still owed.
+	Forgiven int64 `json:"forgiven"`
+	// Restarts counts the background goroutines that were restarted.
+	Restarts int64 `json:"restarts"`
 
-	clock string // of an engine
+	// clock is the clock of an engine.
+	clock string
 }
 
 func (c *Counts) add(o Counts) {

@@ -38,7 +38,8 @@ func parseBusy(stat, status string) (busy time.Duration, processors int, known b
 			continue
 		}
 		number, err := strconv.Atoi(fields[0][len("cpu"):])
-		if err != nil || !mine(number) { // the first line sums up all processors
+		// The first line sums up all processors.
+		if err != nil || !mine(number) {
 			continue
 		}
 		processors++

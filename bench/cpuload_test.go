@@ -25,7 +25,8 @@ func TestBusyTimeIsOfTheProcessorsThatTheProcessMayUse(t *testing.T) {
 	}{
 		{someStat, "Name:\tx\nCpus_allowed_list:\t0-1\nMems_allowed:\t1\n", (130 + 10) * tick, 2},
 		{someStat, "Name:\tx\nCpus_allowed_list:\t1,2\n", 7010 * tick, 2},
-		{someStat, "", 7140 * tick, 3}, // all, if it is not said
+		// All processors count if the status does not say which.
+		{someStat, "", 7140 * tick, 3},
 		{"", "", 0, 0},
 		{"cpu0 1 2\n", "", 0, 0},
 		{"cpu0 a b c d e f g h\n", "", 0, 0},
@@ -55,7 +56,8 @@ func TestOnlyLoadThatTakesAProcessorAwayDisturbs(t *testing.T) {
 func busyMachine(disturbed int64) busyTime {
 	var looks atomic.Int64
 	return func() (time.Duration, int, bool) {
-		n := looks.Add(1) - 1 // the first look is of the run itself
+		// The first look is of the run itself.
+		n := looks.Add(1) - 1
 		return time.Hour * time.Duration(min(n/2, disturbed)), 1, true
 	}
 }

@@ -8,10 +8,12 @@ import (
 
 // fake is a limiter by functions.
 type fake struct {
-	ask    func(keys []string) (passed int)
-	closed func() error // or nil
+	ask func(keys []string) (passed int)
+	// closed may be nil.
+	closed func() error
 	asked  atomic.Bool
-	told   []string // its keys, before any is asked for
+	// told are its keys, before any is asked for.
+	told []string
 }
 
 func (f *fake) limiter() Limiter {

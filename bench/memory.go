@@ -56,7 +56,8 @@ func (g gauge) full(keys int) *Memory {
 // The idle heap is read after each idle time until it stops falling, minIdles to maxIdles times.
 const (
 	minIdles, maxIdles = 2, 12
-	stillFalling       = 0.01 // share of the full heap, between two looks
+	// stillFalling is a share of the full heap, between two looks.
+	stillFalling = 0.01
 )
 
 // idle measures the heap once the keys are forgotten, or leaves m unchanged if the context ends.

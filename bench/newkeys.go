@@ -82,7 +82,8 @@ func (s *schedule) pass(t *turn, timed bool) error {
 // limiter of the full heap cannot serve: filling a large heap takes longer than the idle time.
 func (s *schedule) idle(t *turn) error {
 	if t.Memory == nil {
-		return nil // the pass was ended
+		// The pass was ended.
+		return nil
 	}
 	heap, setup := newGauge(), s.setup()
 	setup.Idle = s.Idle

@@ -29,7 +29,8 @@ type Options struct {
 	// Finished, if not nil, is called with the outcome of each workload.
 	Finished func(WorkloadReport)
 
-	busy busyTime // for tests; nil means machineBusy
+	// busy is for tests. Nil means machineBusy.
+	busy busyTime
 }
 
 type Progress struct {

@@ -83,7 +83,8 @@ func windowsTouched(asked []Window, length time.Duration) int64 {
 
 // countTouched returns the number of windows that asked touches from begin on.
 func countTouched(asked []Window, begin, length time.Duration) (n int64) {
-	last := int64(-1) // the last window that was counted
+	// last is the last window that was counted.
+	last := int64(-1)
 	for _, w := range asked {
 		if w.End < begin {
 			continue

@@ -44,9 +44,10 @@ func RalQueued() Contender {
 const queueDepth = 1024
 
 type queued struct {
-	limit        policy.Policy
-	epoch        time.Time
-	words        *xsync.MapOf[string, *atomic.Uint64] // written by the writer alone
+	limit policy.Policy
+	epoch time.Time
+	// words are written by the writer alone.
+	words        *xsync.MapOf[string, *atomic.Uint64]
 	takes        chan queuedTake
 	done         chan struct{}
 	overadmitted atomic.Int64

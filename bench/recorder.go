@@ -16,7 +16,8 @@ type Recorder interface {
 type Latency struct {
 	Calls int64         `json:"calls"`
 	P50   time.Duration `json:"p50_ns"`
-	P90   time.Duration `json:"p90_ns,omitempty"` // 0 in reports from before it was kept
+	// P90 is 0 in reports from before it was kept.
+	P90   time.Duration `json:"p90_ns,omitempty"`
 	P99   time.Duration `json:"p99_ns"`
 	P999  time.Duration `json:"p999_ns"`
 	Worst time.Duration `json:"worst_ns"`
@@ -26,9 +27,12 @@ type Latency struct {
 
 // recorders keep the latencies of a contender in a workload. The zero value keeps none.
 type recorders struct {
-	each   []Recorder // by goroutine, for the current round
-	all    Recorder   // earlier rounds
-	rounds []Latency  // by round
+	// each has a Recorder for each goroutine, for the current round.
+	each []Recorder
+	// all has the earlier rounds.
+	all Recorder
+	// rounds has the latency of each round.
+	rounds []Latency
 }
 
 func newRecorders(n int, newRecorder func() Recorder) *recorders {

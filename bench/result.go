@@ -18,15 +18,17 @@ type Report struct {
 
 // LeftOut names the contenders of a workload without a measurement.
 type LeftOut struct {
-	Workload   string   `json:"workload"`
-	CPU        int      `json:"cpu"` // GOMAXPROCS
+	Workload string `json:"workload"`
+	// CPU is GOMAXPROCS.
+	CPU        int      `json:"cpu"`
 	Contenders []string `json:"contenders"`
 }
 
 // WorkloadReport is the outcome of a workload, with the limit, callers and rounds that it had.
 type WorkloadReport struct {
 	Workload
-	CPU     int      `json:"cpu"` // GOMAXPROCS
+	// CPU is GOMAXPROCS.
+	CPU     int      `json:"cpu"`
 	Results []Result `json:"results"`
 }
 

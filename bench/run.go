@@ -31,7 +31,8 @@ func Run(ctx context.Context, workloads []Workload, contenders []Contender, o Op
 			break
 		}
 		r.follow(s, total)
-		schedules[i] = nil // frees the keys
+		// The keys can then be collected.
+		schedules[i] = nil
 	}
 	r.tell(Progress{Total: total})
 	r.report.Interrupted = ctx.Err() != nil

@@ -95,7 +95,8 @@ func assertAudit(t *testing.T, w Workload, r Result) {
 	switch own := r.Audit.Own; {
 	case r.Name == RalQueued().Name:
 		assert.GreaterOrEqual(t, own.Overadmitted, r.Audit.Over, about)
-	case own == nil || own.Unavailable == 0: // such calls pass unrecorded, and a busy machine may have some
+	// Unavailable calls pass unrecorded, and a busy machine may have some.
+	case own == nil || own.Unavailable == 0:
 		assert.True(t, r.KeptPromise(), "%s: %+v", about, r.Audit)
 	}
 	if w.Name == "audit-hot" || w.Name == "audit-new" || w.Apart && w.Refused > 0 {
@@ -159,7 +160,8 @@ func TestRatiosAreToTheYardsticksOfTheSameRound(t *testing.T) {
 	pass := func(ns time.Duration) Pass { return Pass{Calls: 10, CPU: 10 * ns, Elapsed: 5 * ns} }
 	w := WorkloadReport{Results: []Result{
 		{Contender: Contender{Name: "map", Yardstick: YardstickMap}, Rounds: []Pass{pass(10), pass(20), pass(100)}},
-		{Contender: Contender{Name: "a"}, Rounds: []Pass{pass(20), pass(60), pass(110)}}, // 2, 3, 1.1
+		// The ratios are 2, 3 and 1.1.
+		{Contender: Contender{Name: "a"}, Rounds: []Pass{pass(20), pass(60), pass(110)}},
 		{Contender: Contender{Name: "b"}, Rounds: []Pass{pass(15)}},
 	}}
 	w.Summarize()
@@ -179,7 +181,8 @@ func TestYardsticksAnswerWithoutLimiting(t *testing.T) {
 		made := func() Limiter { return must.Get(c.New(Setup{Keys: 2, Refuse: map[string]struct{}{"b": {}}})) }
 		l := made()
 		for !l.Choke("a") {
-			l = made() // keys may share a word of the floor
+			// Keys may share a word of the floor.
+			l = made()
 		}
 		for range 3 {
 			assert.True(t, l.Choke("a"), c.Name)

@@ -48,9 +48,10 @@ func Order(round, n int) []int {
 type turn struct {
 	Result
 	// session and callers are for known keys.
-	session   *session
-	callers   []*caller
-	recorders *recorders // by caller
+	session *session
+	callers []*caller
+	// recorders has a Recorder for each caller.
+	recorders *recorders
 	known     *recorders
 }
 

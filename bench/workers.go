@@ -13,8 +13,9 @@ type job func(stop *atomic.Bool)
 
 // workers runs goroutines at the same time and measures their use.
 type workers struct {
-	ctx   context.Context
-	epoch time.Time // the instant that windows are counted from
+	ctx context.Context
+	// epoch is the instant that windows are counted from.
+	epoch time.Time
 	busy  busyTime
 }
 

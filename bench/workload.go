@@ -38,14 +38,17 @@ func (d Draw) KeepsLimiter() bool {
 // Workload says which keys are asked for, how often and under which limit. Reports have the fields
 // with a name in JSON.
 type Workload struct {
-	Name  string `json:"name"`
-	About string `json:"about"` // the calls, in one line
-	Why   string `json:"why"`   // its meaning for a server, in one sentence
+	Name string `json:"name"`
+	// About describes the calls in one line.
+	About string `json:"about"`
+	// Why is the meaning of the workload for a server, in one sentence.
+	Why string `json:"why"`
 	// Limit holds for each key. The zero Limit is replaced by a limit that refuses about the share
 	// Refused at this machine's measured speed. It cannot be zero with DrawOnce and DrawSameOrder.
 	Limit Limit `json:"limit"`
 	Draw  Draw  `json:"draw"`
-	Keys  int   `json:"keys"` // number of different keys
+	// Keys is the number of different keys.
+	Keys int `json:"keys"`
 	// MaxKeys is the number of keys that the limiter may keep; 0 means all.
 	MaxKeys int `json:"max_keys"`
 	// Refused is the share of calls to refuse, for the yardsticks and the search for a limit.
@@ -99,7 +102,8 @@ var (
 const auditCallers = 64
 
 const (
-	GrowthWorkload     = "growth" // its rounds take longest
+	// The rounds of GrowthWorkload take longest.
+	GrowthWorkload     = "growth"
 	MemoryHalfWorkload = "memory-half"
 )
 

@@ -86,7 +86,8 @@ func TestAcquireDoesNotOvertakeTheLine(t *testing.T) {
 			order := make(chan int, 6)
 			for i := range 6 {
 				go func() {
-					if i >= 3 { // at the first turn, as late as can be
+					// The call comes at the first turn, as late as can be.
+					if i >= 3 {
 						time.Sleep(d.Take("key", 1).RetryAfter)
 						for range 50 {
 							runtime.Gosched()
@@ -94,7 +95,8 @@ func TestAcquireDoesNotOvertakeTheLine(t *testing.T) {
 					}
 					_, err := d.Acquire(t.Context(), "key", 1, time.Minute)
 					assert.NoError(t, err)
-					order <- i / 3 // calls of one turn wake in any order
+					// Calls of one turn wake in any order.
+					order <- i / 3
 				}()
 				if i < 3 {
 					synctest.Wait()

@@ -34,7 +34,8 @@ func TestKnownKeysAreDecidedAlike(t *testing.T) {
 				ways := []string{"Choke", "Take", "general", "offer", "one", "Reserve", "Acquire"}
 				used := random.Int64N(6)
 				for _, way := range ways {
-					d.Take(key(way), 1) // so that it is known
+					// The key is known from then on.
+					d.Take(key(way), 1)
 				}
 				d.settle()
 				for _, way := range ways {
@@ -42,7 +43,8 @@ func TestKnownKeysAreDecidedAlike(t *testing.T) {
 					d.Take(key(way), used)
 				}
 				if random.IntN(4) == 0 {
-					d.table.Apply(table.ChangeCommand[string](table.NewChange(pair[1], d.instant()))) // some words are of the limit before
+					// Some words are of the limit before.
+					d.table.Apply(table.ChangeCommand[string](table.NewChange(pair[1], d.instant())))
 				}
 				d.advance(time.Duration(random.Int64N(int64(3 * time.Second))))
 				n := 1 + random.Int64N(3)

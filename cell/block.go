@@ -103,7 +103,8 @@ func (c *Cell[K]) refuseBlocked(hash uint64, key K, now policy.Instant, q *reque
 	}
 	q.decide(terms, state, now, d)
 	if b := c.basis(q.limit, d); b.missing != 0 {
-		return b, true // a limit of another family refuses for ever
+		// A limit of another family refuses for ever.
+		return b, true
 	}
 	retry := d.RetryAfter
 	if d.Allowed && q.n != 0 {
@@ -123,7 +124,8 @@ func (c *Cell[K]) Punish(key K, d *policy.Decision) {
 	}
 	var counted policy.Decision
 	basis := blocks.take(key, &request{n: 1, noRoomWait: true}, &counted, nil)
-	left := counted.RetryAfter // another call's refusal was the last, or Block came first
+	// Another call's refusal was the last, or Block came first.
+	left := counted.RetryAfter
 	switch {
 	case basis.missing != 0:
 		blocks.refusals.Uncounted.Add(1)

@@ -72,7 +72,8 @@ func compareBlocks(t *testing.T, r *rand.Rand, limit policy.Policy) {
 			require.Equal(t, want, d.Refund(key, n), "%v", limit)
 			continue
 		case 6:
-			d.advance(max(left-time.Duration(r.IntN(2)), 0)) // the last nanosecond of the block, or the next
+			// The instant is the last nanosecond of the block, or the next.
+			d.advance(max(left-time.Duration(r.IntN(2)), 0))
 			continue
 		case 7:
 			d.settle()
@@ -118,7 +119,8 @@ func compareBlocks(t *testing.T, r *rand.Rand, limit policy.Policy) {
 		case 3:
 			got = d.TakeWith(limit, key, n)
 		case 4:
-			if _, err := d.Admit(key, n, &got); err != nil { // a queue
+			// A queue delays.
+			if _, err := d.Admit(key, n, &got); err != nil {
 				got = d.Take(key, n)
 			}
 		}
@@ -203,7 +205,8 @@ func TestCallsInLineWaitForTheEndOfABlock(t *testing.T) {
 				wait(i)
 			}
 			require.NoError(t, lock(blocks, "key", time.Minute))
-			wait(3) // comes during the block
+			// The call comes during the block.
+			wait(3)
 			time.Sleep(5 * time.Second)
 			wait(4)
 			time.Sleep(time.Until(ends) - 1)

@@ -54,13 +54,15 @@ func TestRefusedCallsAndLooksOpenNoKey(t *testing.T) {
 func TestClientAtTwiceTheRateGetsHalfOfItsCalls(t *testing.T) {
 	d := newDesk(t, funnel(5, 10, time.Second), nil)
 	passed := 0
-	for range 2000 { // 20 a second for 100 seconds
+	// The client makes 20 calls a second for 100 seconds.
+	for range 2000 {
 		if d.Choke("eager") {
 			passed++
 		}
 		d.advance(50 * time.Millisecond)
 	}
-	assert.Equal(t, 5+1000-1, passed) // the last unit would come at second 100
+	// The last unit would come at second 100.
+	assert.Equal(t, 5+1000-1, passed)
 }
 
 // The limit that holds already changes nothing: reservations are settled exactly.

@@ -21,39 +21,51 @@ import (
 // Keys that do not equal themselves or cannot be hashed, such as a floating-point NaN or an
 // interface holding a slice, are never recorded. They are answered as for an unavailable table.
 type Cell[K comparable] struct {
-	view    table.View[K]
-	seed    maphash.Seed
-	tieSeed maphash.Seed // of the hashes in Ranks, which leave the process
-	epoch   time.Time    // the time of the instant first, unless there is a clock
-	first   policy.Instant
-	clock   func() policy.Instant
-	guarded bool // keys may be impossible to hash
+	view table.View[K]
+	seed maphash.Seed
+	// tieSeed is the seed of the hashes in Ranks, which leave the process.
+	tieSeed maphash.Seed
+	// epoch is the time of the instant first, unless there is a clock.
+	epoch time.Time
+	first policy.Instant
+	clock func() policy.Instant
+	// guarded means that keys may be impossible to hash.
+	guarded bool
 	// occupied is set if the policy is a policy.Occupier. While calls wait for a key, other calls on it are
 	// then refused: units that are released one by one would never suffice for a call that waits for several.
 	occupied bool
-	warns    *warner[K] // nil without Options.WarnAt
+	// warns is nil without Options.WarnAt.
+	warns *warner[K]
 
-	policyFor     func(K) policy.Policy
-	switched      atomic.Pointer[switching]
-	switches      sync.Mutex                        // held while switched is of a change under way
-	anchor        func(policy.Policy) policy.Policy // nil if limits need none
-	queue         *cmdqueue.Queue[table.Command[K]]
-	whenFull      WhenFull
-	blocks        atomic.Pointer[Cell[K]] // see BlockBy
-	refusals      *Refusals               // as in Options
+	policyFor func(K) policy.Policy
+	switched  atomic.Pointer[switching]
+	switches  sync.Mutex // held while switched is of a change under way
+	// anchor is nil if limits need none.
+	anchor   func(policy.Policy) policy.Policy
+	queue    *cmdqueue.Queue[table.Command[K]]
+	whenFull WhenFull
+	// blocks is the cell of BlockBy.
+	blocks atomic.Pointer[Cell[K]]
+	// refusals is Options.Refusals.
+	refusals      *Refusals
 	refuseUnfiled bool
 	refuseClosed  bool
 	openTimeout   time.Duration
 	idle          time.Duration
 	writing       func() bool
-	id            uint64 // tells cells apart: see ID
-	seam          seam.Seam
+	// id tells cells apart: see ID.
+	id   uint64
+	seam seam.Seam
 
-	closed     atomic.Bool
-	done       chan struct{}          // closed with it
-	admittedBy [reasons]atomic.Uint64 // calls also in tally, by reason
-	refusedBy  [reasons]atomic.Uint64 // by reason; blocked keys are in tally alone
-	misfitSeen atomic.Bool            // onMisfit was called
+	closed atomic.Bool
+	// done is closed with closed.
+	done chan struct{}
+	// admittedBy counts the admitted calls, which are also in tally, by reason.
+	admittedBy [reasons]atomic.Uint64
+	// refusedBy counts the refused calls by reason. The calls of blocked keys are in tally alone.
+	refusedBy [reasons]atomic.Uint64
+	// misfitSeen reports whether onMisfit was called.
+	misfitSeen atomic.Bool
 	onMisfit   func(policy.Policy)
 	lines      *waitline.Lines[K, standing]
 	underway   underway.Logs[table.Level]
@@ -67,7 +79,8 @@ type Cell[K comparable] struct {
 	refused refusedKeys[K]
 }
 
-var cells atomic.Uint64 // the number of cells made
+// cells is the number of cells made.
+var cells atomic.Uint64
 
 // New returns a cell, and its control for the owner.
 func New[K comparable](o Options[K]) (*Cell[K], Control[K]) {
@@ -150,14 +163,16 @@ func (c *Cell[K]) Choke(key K) bool {
 			// XOR and wrap-round leave 1 to MaxWord for used words of these terms only, which
 			// spares View.Read's second load of the terms.
 			if state-1 >= policy.MaxWord || choker == nil {
-				break // unused, of other terms, or dead: evicted since it was loaded
+				// The word is unused, of other terms, or dead: evicted since it was loaded.
+				break
 			}
 			if q.chosen && c.switched.Load() != q.switched {
 				break // the limit changes
 			}
 			next, allowed := choker.Choke(state, now)
 			if next > policy.MaxWord {
-				break // a policy that breaks its contract: takeEntry deals with it
+				// takeEntry deals with a policy that breaks its contract.
+				break
 			}
 			if !allowed {
 				mine := c.tally.mine()
@@ -241,7 +256,8 @@ func (c *Cell[K]) ask(key K, n int64, look bool, d *policy.Decision) Basis {
 				return Basis{}
 			}
 			if next > policy.MaxWord {
-				break // as in Choke
+				// takeEntry deals with a policy that breaks its contract.
+				break
 			}
 			if e.Advance(word, next|terms.EpochBit) {
 				c.tally.CountAdmitted()

@@ -27,7 +27,8 @@ func TestTallyIsStriped(t *testing.T) {
 	for i := range goroutines {
 		all.Go(func() {
 			meet.Done()
-			meet.Wait() // all are alive, so that no two have the same stack
+			// All goroutines are alive, so that no two have the same stack.
+			meet.Wait()
 			used[i] = counts.mine()
 			for range each {
 				counts.mine().admitted.Add(1)
@@ -127,7 +128,8 @@ func TestCellThatClosesDuringACallRefusesANewKey(t *testing.T) {
 	d := &desk{t: t}
 	closes := sync.OnceFunc(func() { d.control.Close() })
 	d.set(table.Options{Policy: limitstest.PolicyHook{Policy: funnel(2, 1, time.Hour), Call: func() {
-		if d.queue.Len() > 0 { // it has landed
+		// The key has landed.
+		if d.queue.Len() > 0 {
 			closes()
 		}
 	}}}, Options[string]{Clock: d.instant, RefuseClosed: true})

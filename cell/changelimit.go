@@ -56,7 +56,8 @@ func (c *Cell[K]) changeLimit(key K, from, to policy.Policy, share, always bool)
 	for {
 		e := c.known(key)
 		if e == nil && c.closed.Load() {
-			return ErrClosed // the key may have been saved as it was
+			// The key may have been saved as it was.
+			return ErrClosed
 		}
 		if e == nil {
 			return nil
@@ -87,7 +88,8 @@ func (c *Cell[K]) carry(e *table.Entry[K], from, to policy.Policy, share, always
 		if err != nil || next == state {
 			return true, err
 		}
-		e.AddReturned(resetUnits) // reservations from before are of another word
+		// Reservations from before are of another word.
+		e.AddReturned(resetUnits)
 		c.seam.Step("limit: translated")
 		done := e.Advance(word, next|terms.EpochBit)
 		if done {
@@ -110,7 +112,8 @@ func unusedBeside(p policy.Policy, state uint64, now policy.Instant) uint64 {
 
 func (c *Cell[K]) carried(terms *table.Terms, state uint64, from, to policy.Policy, share bool) (next uint64, err error) {
 	if err := related(terms, from, to); err != nil {
-		return state, err // SetPolicy changed the cell's own limit meanwhile
+		// SetPolicy changed the cell's own limit meanwhile.
+		return state, err
 	}
 	old, p, now := orOwn(from, terms), orOwn(to, terms), c.now()
 	next, ok := decide.Carry(old, state, p, now, share)

@@ -81,14 +81,16 @@ func TestChangeLimitInEveryFamily(t *testing.T) {
 	must := policy.Must
 	for _, c := range []struct {
 		small, large policy.Policy
-		left         int64 // of the larger, after 10 units used up the smaller
+		// left is what is left of the larger limit after 10 units used up the smaller.
+		left int64
 	}{
 		{must(policy.AtMost(10, time.Minute)), must(policy.AtMost(100, time.Minute)), 90},
 		{must(policy.Bursty(10, time.Minute, 10)), must(policy.Bursty(100, time.Minute, 100)), 91},
 		{must(policy.WarmingUp(10, time.Second, 4*time.Second, 3)), must(policy.WarmingUp(10, time.Second, 4*time.Second, 3)), 0},
 	} {
 		d := newDesk(t, c.small, nil)
-		d.advance(time.Hour) // so that a store is full
+		// By then the store is full.
+		d.advance(time.Hour)
 		require.True(t, d.Take("k", 10).Allowed, c.small)
 		require.NoError(t, d.ChangeLimit("k", c.small, c.large, false), c.small)
 		assert.Equal(t, c.left, d.TakeWith(c.large, "k", 0).Remaining, c.small)
@@ -144,7 +146,8 @@ func TestChangeLimitKeepsPromisedTurns(t *testing.T) {
 			d.advance(100 * time.Second)
 			require.True(t, d.Take("k", 10).Allowed, p)
 			r := d.Reserve("k", 5, time.Hour)
-			if r.Wait == 0 { // on credit
+			// The first reservation is on credit.
+			if r.Wait == 0 {
 				r = d.Reserve("k", 5, time.Hour)
 			}
 			require.True(t, r.Allowed, p)
@@ -302,7 +305,8 @@ func TestLoweringAWordWaitsForACancel(t *testing.T) {
 	own, large := funnel(5, 1, time.Hour), funnel(10, 2, time.Hour)
 	for name, c := range map[string]struct {
 		lower func(d *desk)
-		limit policy.Policy // afterwards
+		// limit is the limit afterwards.
+		limit policy.Policy
 		left  int64
 	}{
 		"ChangeLimit": {func(d *desk) { assert.NoError(t, d.ChangeLimit("k", own, large, false)) }, large, 10 - 1 - 3},

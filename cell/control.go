@@ -12,26 +12,42 @@ type Control[K comparable] struct{ c *Cell[K] }
 // Stats counts a cell's answers since it was made. Each call counts once, for any n. Looks do not
 // count.
 type Stats struct {
-	Admitted    uint64 // allowed calls
-	Refused     uint64 // refused calls: the sum of the reasons below
-	Unavailable uint64 // admitted or refused without the key's word for want of a writer
-	Full        uint64 // admitted or refused without the key's word: the table was full
+	// Admitted counts the allowed calls.
+	Admitted uint64
+	// Refused counts the refused calls: it is the sum of the reasons below.
+	Refused uint64
+	// Unavailable counts the calls admitted or refused without the key's word for want of a writer.
+	Unavailable uint64
+	// Full counts the calls admitted or refused without the key's word because the table was full.
+	Full uint64
 
 	// Refused calls by reason.
-	OverLimit          uint64 // by the limit of the key
-	Blocked            uint64 // the key was blocked
-	Misfits            uint64 // the limit is of another family
-	UnavailableRefused uint64 // refused calls of Unavailable
-	FullRefused        uint64 // refused calls of Full
-	Crowded            uint64 // the most calls allowed were waiting
-	Late               uint64 // the turn would have come too late
-	Cancelled          uint64 // the context ended, or the cell was closed
+	// OverLimit counts the calls refused by the limit of the key.
+	OverLimit uint64
+	// Blocked counts the calls of blocked keys.
+	Blocked uint64
+	// Misfits counts the calls under a limit of another family.
+	Misfits uint64
+	// UnavailableRefused counts the refused calls of Unavailable.
+	UnavailableRefused uint64
+	// FullRefused counts the refused calls of Full.
+	FullRefused uint64
+	// Crowded counts the calls refused because the most calls allowed were waiting.
+	Crowded uint64
+	// Late counts the calls whose turn would have come too late.
+	Late uint64
+	// Cancelled counts the calls whose context ended, or whose cell was closed.
+	Cancelled uint64
 
-	Overstayed uint64 // releases and extensions after their units had ended
+	// Overstayed counts the releases and extensions after their units had ended.
+	Overstayed uint64
 
-	Waiting  int           // calls in line now
-	Waits    uint64        // calls that have left their line
-	WaitTime time.Duration // the total time of Waits in line
+	// Waiting is the number of calls in line now.
+	Waiting int
+	// Waits counts the calls that have left their line.
+	Waits uint64
+	// WaitTime is the total time of Waits in line.
+	WaitTime time.Duration
 }
 
 // Stats returns the counts. Calls under way may be missing. A call is counted once and by one

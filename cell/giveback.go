@@ -113,7 +113,8 @@ func lowerUnder(
 ) (next uint64) {
 	refunder := terms.Refunder
 	switch {
-	case limit == nil && refunder != nil && n >= 0: // decide.Refund, but by Terms.Take
+	// This is decide.Refund, but by Terms.Take.
+	case limit == nil && refunder != nil && n >= 0:
 		next = refunder.Refund(state, now, n)
 		terms.Take(next, now, 0, 0, d)
 		return next
@@ -140,7 +141,8 @@ func ownUnits(terms *table.Terms, limit policy.Policy, state, next uint64, now p
 		units *= 2
 		before := low
 		if low = own.Refund(state, now, units); low == before {
-			break // no more to give back: the limit counts in windows
+			// The limit counts in windows, so there is no more to give back.
+			break
 		}
 	}
 	return uint64(units)
@@ -184,7 +186,8 @@ func (h *Held[K]) keep(n int64) {
 		word, terms := h.cell.view.Read(e)
 		returned := (e.Returned() - h.returned - own) & table.ReturnedMask
 		if terms.Epoch != h.epoch || returned >= resetUnits {
-			return // the words of then mean something else now
+			// The words of then mean something else now.
+			return
 		}
 		if e.Moved() {
 			to := h.cell.view.Successor(e, terms)
@@ -192,7 +195,8 @@ func (h *Held[K]) keep(n int64) {
 				return
 			}
 			e.UnlockReturn()
-			e, own = to, 0 // may be counted or not
+			// Units of this call may be counted in the successor or not.
+			e, own = to, 0
 			h.cell.lockReturn(e)
 			continue
 		}
@@ -254,7 +258,8 @@ func (h *Held[K]) settle(
 	m := underway.Mark{Word: word &^ terms.EpochBit, Epoch: terms.Epoch, Returned: e.Returned()}
 	var set *underway.Set[table.Level]
 	if restorer == nil {
-		hash, _ := c.hash(e.Key()) // it has a hash
+		// A key in the table has a hash.
+		hash, _ := c.hash(e.Key())
 		set = c.underway.Lock(hash)
 		defer set.Unlock()
 	}
@@ -380,7 +385,8 @@ func (c *Cell[K]) reset(e *table.Entry[K]) (used, alive bool) {
 		now, units, next := c.now(), uint64(resetUnits), uint64(0)
 		used := terms.Policy.FreshAt(state) > now
 		if terms.Occupier != nil {
-			units, next = 1, terms.Occupier.Vacate(state, now) // a generation: see release
+			// A unit stands for a generation: see release.
+			units, next = 1, terms.Occupier.Vacate(state, now)
 		}
 		e.AddReturned(units)
 		c.view.NoteReset()

@@ -37,7 +37,8 @@ func TestKeepIsAsIfNoMoreHadBeenAskedFor(t *testing.T) {
 					r := d.Reserve("kept", 5, time.Hour)
 					d.advance(after)
 					r.Keep(kept)
-					r.Keep(0) // once is enough
+					// Only the first Keep counts.
+					r.Keep(0)
 					r.Cancel()
 					for range 4 {
 						asked, took := d.Peek("asked"), d.Take("asked", 3)
@@ -45,7 +46,8 @@ func TestKeepIsAsIfNoMoreHadBeenAskedFor(t *testing.T) {
 						if strings.HasPrefix(p.String(), "warming up") {
 							require.GreaterOrEqual(t, left.Remaining, asked.Remaining, "%v: %d kept after %v", p, kept, after)
 							require.LessOrEqual(t, also.RetryAfter, took.RetryAfter)
-							break // its next call may come sooner
+							// The next call may come sooner.
+							break
 						}
 						require.Equal(t, asked, left, "%v: %d kept after %v", p, kept, after)
 						require.Equal(t, took, also)
@@ -171,14 +173,17 @@ func TestCancelAfterATakeAtOnceUnderAnotherLimit(t *testing.T) {
 
 // row is an allowed call.
 type row struct {
-	reservation *reservation // nil once it has ended
-	start, n    int64        // when it acts, and on how many units
+	// reservation is nil once it has ended.
+	reservation *reservation
+	// start is when the call acts, and n is on how many units.
+	start, n int64
 }
 
 // bounded is a limit with the largest excess of rows over it in any window.
 type bounded struct {
 	policy.Policy
-	interval int64 // nanoseconds in which a unit comes back
+	// interval is the nanoseconds in which a unit comes back.
+	interval int64
 	excess   func(rows []row) int64
 }
 
@@ -310,7 +315,8 @@ func TestCancelWhenTheWordIsTheSameByChance(t *testing.T) {
 		}
 		d.advance(4 * time.Second)
 		require.True(t, d.Take("key", 5).Allowed)
-		second.Cancel() // 1 of its 5 has not drained
+		// 1 of its 5 units has not drained.
+		second.Cancel()
 		assert.Equal(t, 5*time.Second, d.Peek("key").ResetAfter)
 	}
 }
@@ -401,7 +407,8 @@ func TestConcurrentCancelGivesNoOtherUnitsBack(t *testing.T) {
 	all.Wait()
 	assert.Positive(t, kept.Load())
 	assert.LessOrEqual(t, d.Peek("key").Remaining, capacity-kept.Load())
-	d.Refund("key", 10) // so that there is something to reserve
+	// There is something to reserve then.
+	d.Refund("key", 10)
 	left := d.Peek("key").Remaining
 	for range 100 {
 		first, second := d.Reserve("key", 3, 0), d.Reserve("key", 4, 0)

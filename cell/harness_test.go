@@ -28,10 +28,14 @@ type desk struct {
 	table   *table.Table[string]
 	queue   *cmdqueue.Queue[table.Command[string]]
 	now     atomic.Int64
-	began   time.Time // if not zero, the clock also advances with package time from then on
-	gone    bool      // there is no writer
-	drained bool      // the table was drained, and counts keys that it does not hold any more
-	reads   func()    // if not nil, runs once, after the next reading of the clock
+	// began, if not zero, has the clock also advance with package time from then on.
+	began time.Time
+	// gone means that there is no writer.
+	gone bool
+	// drained means that the table was drained, and counts keys that it does not hold any more.
+	drained bool
+	// reads, if not nil, runs once, after the next reading of the clock.
+	reads func()
 }
 
 // idle is the time for which a desk keeps a key that owes nothing.
@@ -98,7 +102,8 @@ func (d *desk) instant() policy.Instant {
 }
 
 func (d *desk) hashOf(key string) uint64 {
-	hash, _ := d.Hash(key) // strings have one
+	// Strings have a hash.
+	hash, _ := d.Hash(key)
 	return hash
 }
 
@@ -139,8 +144,9 @@ func (d *desk) change(p policy.Policy) {
 func (d *desk) on(points map[string]func()) { seam.Give(d.Cell, steps{do: points}) }
 
 type steps struct {
-	seam.Scheduler // no other methods are called
-	do             map[string]func()
+	// No other methods of the Scheduler are called.
+	seam.Scheduler
+	do map[string]func()
 }
 
 func (s steps) Step(point string) {

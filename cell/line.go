@@ -25,7 +25,8 @@ type waiter[K comparable] struct {
 
 	taken policy.Decision
 	held  Held[K]
-	basis Basis // of taken, or of the error
+	// basis is the basis of taken, or of the error.
+	basis Basis
 }
 
 func (w *waiter[K]) State() (standing, int64) {
@@ -82,7 +83,8 @@ func (w *waiter[K]) Take(patience time.Duration, notBefore int64) waitline.Answe
 
 func (w *waiter[K]) GiveBack() {
 	w.basis = Basis{}
-	w.held.keep(0) // the line wakes its head itself
+	// The line wakes its head itself.
+	w.held.keep(0)
 }
 
 // AwaitsRelease implements waitline.Releaser.

@@ -124,7 +124,8 @@ func (c *Cell[K]) All() iter.Seq2[K, policy.Decision] {
 			}
 			var d policy.Decision
 			if q.decide(r.Terms, r.State, now, &d); c.blocks.Load() != nil {
-				hash, _ := c.hash(e.Key()) // it has a hash
+				// A key in the table has a hash.
+				hash, _ := c.hash(e.Key())
 				c.refuseBlocked(hash, e.Key(), now, &q, &d)
 			}
 			if !yield(e.Key(), d) {

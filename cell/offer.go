@@ -9,11 +9,13 @@ import (
 // Offer is a prepared take from a known key of any type, for one goroutine. Known fills in all but
 // At and After.
 type Offer struct {
-	Level         *table.Level
-	Terms         *table.Terms
-	Before, After uint64 // the key's word now and after the take
-	Returned      uint64 // Level.Returned before the word was read
-	At            policy.Instant
+	Level *table.Level
+	Terms *table.Terms
+	// Before and After are the key's word now and after the take.
+	Before, After uint64
+	// Returned is Level.Returned before the word was read.
+	Returned uint64
+	At       policy.Instant
 }
 
 // Known finds the word of a known key, for an Offer at now. hash is the key's. It allocates nothing
@@ -42,7 +44,8 @@ func (c *Cell[K]) Known(key K, hash uint64, now policy.Instant) (
 		return nil, nil, 0, 0
 	}
 	if terms.Occupier != nil {
-		returned = e.Returned() // after the word: see release
+		// The count is read after the word: see release.
+		returned = e.Returned()
 	}
 	return &e.Level, terms, word, returned
 }
@@ -55,7 +58,8 @@ func (o *Offer) Take(n int64, d *policy.Decision) (sure bool) {
 	}
 	next := o.Terms.Take(o.Before^o.Terms.EpochBit, o.At, n, 0, d)
 	if !d.Allowed {
-		return !o.Terms.Delays // a policy that delays has another RetryAfter for TryTake
+		// A policy that delays has another RetryAfter for TryTake.
+		return !o.Terms.Delays
 	}
 	o.After = next | o.Terms.EpochBit
 	return d.Wait == 0 && next <= policy.MaxWord

@@ -22,7 +22,8 @@ func (c *Cell[K]) takeNew(hash uint64, hashed bool, key K, now policy.Instant, q
 		}
 		basis, alive := c.takeFrom(e, hash, op.now, q, d, r)
 		if op.backlogged {
-			runtime.Gosched() // the writer is far behind
+			// The writer is far behind.
+			runtime.Gosched()
 		}
 		switch {
 		case !alive:
@@ -47,8 +48,10 @@ type opening[K comparable] struct {
 	hash       uint64
 	key        K
 	recordable bool
-	now        policy.Instant // when the call takes, later than its begin if it waited
-	backlogged bool           // the writer is far behind
+	// now is when the call takes, later than its begin if it waited.
+	now policy.Instant
+	// backlogged means that the writer is far behind.
+	backlogged bool
 	room       roomWait
 }
 
@@ -121,8 +124,10 @@ func (c *Cell[K]) lostFiling(hash uint64, now policy.Instant) {
 func (op *opening[K]) noRoom(q *request, d policy.Decision, status table.Status) (o outcome, answered bool) {
 	c := op.cell
 	switch {
-	case status != table.Full || c.closed.Load(): // Close leaves no places behind
-	case c.view.Firm(op.now) && c.view.Terms().Occupier != nil: // every key is in use
+	// Close leaves no places behind.
+	case status != table.Full || c.closed.Load():
+	// Every key is in use.
+	case c.view.Firm(op.now) && c.view.Terms().Occupier != nil:
 		return c.withoutWord(q, d, c.whenFull == AdmitNew, c.idle, full), true
 	case c.view.Firm(op.now):
 		return c.unavailableAnswer(q, d, false), true
@@ -142,7 +147,8 @@ func (op *opening[K]) noRoom(q *request, d policy.Decision, status table.Status)
 	if !op.room.next(c.openTimeout) {
 		return c.unavailableAnswer(q, d, false), true
 	}
-	op.now = max(op.now, c.now()) // it has waited, and its take begins now
+	// The call has waited, and its take begins now.
+	op.now = max(op.now, c.now())
 	return o, false
 }
 
@@ -176,10 +182,12 @@ type roomWait struct {
 }
 
 const (
-	yields     = 64
-	roomRounds = 16 // yields between requests for room
+	yields = 64
+	// roomRounds is the number of yields between requests for room.
+	roomRounds = 16
 
-	roomPause = 10 * time.Millisecond // between requests for room by the head of a line
+	// roomPause is the time between requests for room by the head of a line.
+	roomPause = 10 * time.Millisecond
 
 	minSleep = 20 * time.Microsecond
 	maxSleep = time.Millisecond
@@ -197,7 +205,8 @@ func (w *roomWait) next(limit time.Duration) bool {
 	}
 	pause := min(left, maxSleep, minSleep<<min(max(w.rounds-yields, 0), 8))
 	if w.rounds <= yields {
-		w.seam.Yield("open: waits", nil) // may take long if many others run
+		// The yield may take long if many other goroutines run.
+		w.seam.Yield("open: waits", nil)
 	} else {
 		w.seam.Sleep("open: waits", pause)
 	}

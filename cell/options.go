@@ -21,8 +21,10 @@ const ( // in the order of package engine
 
 // Refusals counts the results of refusals.
 type Refusals struct {
-	Blocks    atomic.Uint64 // keys that were blocked
-	Uncounted atomic.Uint64 // refusals that could not be recorded
+	// Blocks counts the keys that were blocked.
+	Blocks atomic.Uint64
+	// Uncounted counts the refusals that could not be recorded.
+	Uncounted atomic.Uint64
 }
 
 // Options configure a cell. The engine has checked them. All are required except PolicyFor, Anchor,
@@ -34,14 +36,19 @@ type Options[K comparable] struct {
 	Anchor func(limit policy.Policy) policy.Policy
 	// OnMisfit, if not nil, is called with the first limit of another family, by the call that met
 	// it.
-	OnMisfit        func(limit policy.Policy)
-	Queue           *cmdqueue.Queue[table.Command[K]]
-	WhenFull        WhenFull
-	OpenTimeout     time.Duration // the longest that a call may wait for the writer
-	MaxKeys         int           // the largest number of keys in the table, at least 1
-	Idle            time.Duration // the RetryAfter of a new key that a full table refuses
-	MaxWaiting      int           // the most calls that may wait for a key
-	MaxWaitingTotal int           // the most calls that may wait for all keys together
+	OnMisfit func(limit policy.Policy)
+	Queue    *cmdqueue.Queue[table.Command[K]]
+	WhenFull WhenFull
+	// OpenTimeout is the longest that a call may wait for the writer.
+	OpenTimeout time.Duration
+	// MaxKeys is the largest number of keys in the table, at least 1.
+	MaxKeys int
+	// Idle is the RetryAfter of a new key that a full table refuses.
+	Idle time.Duration
+	// MaxWaiting is the most calls that may wait for a key.
+	MaxWaiting int
+	// MaxWaitingTotal is the most calls that may wait for all keys together.
+	MaxWaitingTotal int
 	// RefuseUnavailable refuses keys that cannot be recorded, instead of answering as for unused
 	// keys.
 	RefuseUnavailable bool
@@ -53,7 +60,8 @@ type Options[K comparable] struct {
 	// Refusals, if not nil, is for a blocking cell that counts refusals of keys.
 	Refusals *Refusals
 
-	RefusedKeys bool // for RefusedMost
+	// RefusedKeys is for RefusedMost.
+	RefusedKeys bool
 
 	// WarnAt has the used shares of a limit at which OnWarn is called, on the goroutine of the call.
 	// OnWarn must not block.

@@ -13,9 +13,12 @@ import (
 
 // Rank orders keys by their debt at one instant.
 type Rank struct {
-	Share float64        // the used share of its limit: 0 to 1
-	Fresh policy.Instant // from which it owes nothing
-	Tie   uint64         // a hash of the key, among equals
+	// Share is the used share of the key's limit: 0 to 1.
+	Share float64
+	// Fresh is the instant from which the key owes nothing.
+	Fresh policy.Instant
+	// Tie is a hash of the key, among equals.
+	Tie uint64
 }
 
 // Compare returns a number below 0 if r owes more than other.
@@ -26,10 +29,12 @@ func (r Rank) Compare(other Rank) int {
 // Owing is a key that owes.
 type Owing[K comparable] struct {
 	Rank
-	Key      K
-	Limit    policy.Policy
-	State    uint64          // the key's debt, to Limit
-	Decision policy.Decision // of a look at that instant
+	Key   K
+	Limit policy.Policy
+	// State is the key's debt, to Limit.
+	State uint64
+	// Decision is the decision of a look at that instant.
+	Decision policy.Decision
 }
 
 // Owing returns up to n keys that owe at an instant, most first, and the total of such keys. If
@@ -72,7 +77,8 @@ func (c *Cell[K]) Owing(n int, instant policy.Instant, after *Rank) (most []Owin
 			continue
 		}
 		o.Key = e.Key()
-		o.Tie = maphash.Comparable(c.tieSeed, o.Key) // a key in the table has a hash
+		// A key in the table has a hash.
+		o.Tie = maphash.Comparable(c.tieSeed, o.Key)
 		switch {
 		case after != nil && o.Compare(*after) <= 0:
 		case len(h) < n:
@@ -98,4 +104,5 @@ func (h owingHeap[K]) Less(i, j int) bool { return h[i].Compare(h[j].Rank) > 0 }
 func (h owingHeap[K]) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
 func (h *owingHeap[K]) Push(x any)        { *h = append(*h, x.(Owing[K])) }
 
-func (h *owingHeap[K]) Pop() any { panic("cell: owingHeap.Pop") } // nothing is taken off
+// Nothing is taken off the heap.
+func (h *owingHeap[K]) Pop() any { panic("cell: owingHeap.Pop") }

@@ -22,7 +22,8 @@ const (
 	// refusedCounters is the number of keys counted in a window. A key with more than 1 in so many
 	// refusals is always among them. Two windows of string keys take 75 KB.
 	refusedCounters = 512
-	refusedWindow   = time.Minute // of a list's two windows
+	// refusedWindow is the length of each of a list's two windows.
+	refusedWindow = time.Minute
 	// Every samplesPerHalving samples halve the chance, down to 1 in maxWeight. A sample takes
 	// about 200 ns, which is 0.1 ns a refusal.
 	samplesPerHalving = 1024
@@ -32,20 +33,26 @@ const (
 )
 
 type refusedKeys[K comparable] struct {
-	on     bool
-	weight atomic.Uint64 // the present weight, 0 while no refusals are sampled
+	on bool
+	// weight is the present weight, 0 while no refusals are sampled.
+	weight atomic.Uint64
 
-	mu          sync.Mutex
-	called      policy.Instant     // when Tick or RefusedMost was last called
-	now, before refusedWindowOf[K] // the present and last window
+	mu sync.Mutex
+	// called is when Tick or RefusedMost was last called.
+	called policy.Instant
+	// now and before are the present and last window.
+	now, before refusedWindowOf[K]
 }
 
 type refusedWindowOf[K comparable] struct {
-	from    policy.Instant
-	refused uint64            // by the tally, when it began
-	keys    *frequent.Keys[K] // nil if there was no refusal yet
+	from policy.Instant
+	// refused is the tally's number of refusals when the window began.
+	refused uint64
+	// keys is nil if there was no refusal yet.
+	keys    *frequent.Keys[K]
 	samples int
-	weight  uint64 // the largest weight of a sample
+	// weight is the largest weight of a sample.
+	weight uint64
 }
 
 // stripeSample is the state of a stripe's draws, guarded by the lock of refusedKeys.
@@ -133,7 +140,8 @@ func (c *Cell[K]) addRefusal(key K, weight uint64) {
 	defer r.mu.Unlock()
 	w := &r.now
 	if weight > w.weight {
-		w = &r.before // drawn before this window began
+		// The sample was drawn before this window began.
+		w = &r.before
 	}
 	if w.keys == nil {
 		w.keys = frequent.New[K](refusedCounters)
@@ -180,15 +188,18 @@ func (c *Cell[K]) turnWindow(now policy.Instant) {
 type Refused[K comparable] struct {
 	Key                K
 	Count, Least, Most uint64
-	Last               policy.Instant // the last sampled refusal
+	// Last is the instant of the last sampled refusal.
+	Last policy.Instant
 }
 
 // RefusedList lists the most refused keys of a period.
 type RefusedList[K comparable] struct {
 	Keys     []Refused[K]
 	From, To policy.Instant
-	Total    uint64 // refusals of all keys
-	Others   uint64 // the most refusals of a key outside Keys
+	// Total is the number of refusals of all keys.
+	Total uint64
+	// Others is the most refusals of a key outside Keys.
+	Others uint64
 }
 
 // RefusedMost returns the n most refused keys of this window and the last.
@@ -238,7 +249,8 @@ func (c *Cell[K]) countedRefusals(list *RefusedList[K]) (all []frequent.Counter[
 			if o := windows[1-i]; o != nil {
 				var ok bool
 				if other, ok = o.Find(&k); ok && i == 1 {
-					continue // it is there already
+					// The key is in the list already.
+					continue
 				}
 			}
 			k.Count, k.Over, k.Last = k.Count+other.Count, k.Over+other.Over, max(k.Last, other.Last)

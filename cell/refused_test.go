@@ -44,7 +44,8 @@ func TestBoundsOfASample(t *testing.T) {
 			atMost, _ := tails(float64(most+1)/float64(weight), samples)
 			assert.LessOrEqual(t, atMost, errorChance*1.01, "%d of weight %d: %d at most", samples, weight, most)
 			assert.Greater(t, atMost, errorChance/1000)
-			if least > uint64(samples) { // else it is certain
+			// Otherwise the bound is certain.
+			if least > uint64(samples) {
 				_, atLeast := tails(float64(least-1)/float64(weight), samples)
 				assert.LessOrEqual(t, atLeast, errorChance*1.01, "%d of weight %d: %d at least", samples, weight, least)
 				assert.Greater(t, atLeast, errorChance/1000)
@@ -194,7 +195,8 @@ func TestRefusedFiguresAreWithinTheirBounds(t *testing.T) {
 				within(t, list, exact)
 				if exact["offender"] > 0 {
 					assert.Equal(t, "offender", list.Keys[0].Key, "no flood washes it out")
-					assert.NotZero(t, list.Keys[0].Least) // for its tightness see TestBoundsOfASample
+					// TestBoundsOfASample tests the tightness of Least.
+					assert.NotZero(t, list.Keys[0].Least)
 				}
 			})
 		}
@@ -239,7 +241,8 @@ func TestRefusedListIsOfTheLastMinutes(t *testing.T) {
 	for name, refuse := range ways {
 		t.Run(name, func(t *testing.T) {
 			c, now := counting[string](true)
-			for range 50_000 { // so that most are not in the sample
+			// Most refusals are not in the sample then.
+			for range 50_000 {
 				refuse(c, "early")
 			}
 			pass := func(d time.Duration) RefusedList[string] {

@@ -75,7 +75,8 @@ func (h *Held[K]) trySwap(e *table.Entry[K], change change, holds bool) (done, o
 		c.lockReturn(e)
 		defer e.UnlockReturn()
 		if e.Returned() != h.returned {
-			return false, false // swap finds that out
+			// swap finds out that the units do not count any more.
+			return false, false
 		}
 	}
 	word, terms := c.view.Read(e)

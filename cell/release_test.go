@@ -83,7 +83,8 @@ func TestReleaseIsNotLost(t *testing.T) {
 			d.now.Store(int64(time.Hour))
 			r := d.Reserve("key", 4, 0)
 			d.settle()
-			if step == "release: judged" { // the path with a lock
+			// The path with a lock begins with a Reset.
+			if step == "release: judged" {
 				d.Reset("key")
 				r = d.Reserve("key", 4, 0)
 			}

@@ -15,7 +15,8 @@ import (
 const (
 	changePause    = time.Millisecond
 	maxChangePause = 64 * time.Millisecond
-	maxLinePause   = 100 * time.Millisecond // about the longest stop of lines for a change
+	// maxLinePause is about the longest stop of lines for a change.
+	maxLinePause = 100 * time.Millisecond
 )
 
 // SetPolicy replaces the cell's own policy for all keys, and returns when it holds. The same policy
@@ -46,7 +47,8 @@ func (c *Cell[K]) SetPolicy(p policy.Policy) error {
 			case !c.view.Terms().MadeBy(change):
 				return ErrUnavailable
 			}
-			return nil // made by a writer that died before it could say so
+			// A writer that died before it could say so made the change.
+			return nil
 		}
 		c.seam.Sleep("sleep", pause)
 	}

@@ -8,23 +8,28 @@ import (
 
 // Standing is a key's word at a moment, and what else decides about its calls.
 type Standing struct {
-	Limit   policy.Policy // by which the key is judged
-	Misfit  bool          // Limit is of another family than the word
-	Word    uint64
-	Known   bool // there is a word
+	Limit  policy.Policy // by which the key is judged
+	Misfit bool          // Limit is of another family than the word
+	Word   uint64
+	// Known means that there is a word.
+	Known   bool
 	Now     policy.Instant
 	Blocked time.Duration
-	Waiting int           // calls in the key's line
-	Turn    time.Duration // until a call behind them would have its turn, 0 if unknown
+	// Waiting is the number of calls in the key's line.
+	Waiting int
+	// Turn is the time until a call behind them would have its turn, 0 if unknown.
+	Turn time.Duration
 	// Unrecorded is the answer to a call that the limit admits but that cannot be recorded. It is nil if the
 	// call can be recorded, or if that is unknown.
 	Unrecorded *Unrecorded
 }
 
 type Unrecorded struct {
-	Full       bool // the table is full; otherwise nothing can be recorded for the key
-	Allowed    bool
-	RetryAfter time.Duration // a guess; 0 if Allowed
+	// Full means that the table is full. Otherwise nothing can be recorded for the key.
+	Full    bool
+	Allowed bool
+	// RetryAfter is a guess, and 0 if Allowed.
+	RetryAfter time.Duration
 }
 
 // Standing returns the standing of a key for a call of n units under a limit; nil is the limit that

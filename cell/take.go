@@ -16,16 +16,24 @@ type request struct {
 	// patience bounds how late an allowed call may start. noDelay refuses every delayed call.
 	patience time.Duration
 	choice
-	notBefore  policy.Instant // refuse a call that would start before it; 0 sets no bound
-	charge     bool           // record -n units, even if the limit forbids it
-	brief      bool           // given back at once or never: not remembered as underway.Logs does
-	noRoomWait bool           // refuse a new key if the table is full
-	inLine     bool           // the call is the head of the key's line
+	// notBefore refuses a call that would start before it. 0 sets no bound.
+	notBefore policy.Instant
+	// charge records -n units, even if the limit forbids it.
+	charge bool
+	// brief means that the take is given back at once or never, so that underway.Logs need not remember
+	// it.
+	brief bool
+	// noRoomWait refuses a new key if the table is full.
+	noRoomWait bool
+	// inLine means that the call is the head of the key's line.
+	inLine bool
 }
 
 const (
-	noDelay = decide.NoDelay // the patience to start at once
-	forever = policy.Never   // the patience to wait until the context ends
+	// noDelay is the patience to start at once.
+	noDelay = decide.NoDelay
+	// forever is the patience to wait until the context ends.
+	forever = policy.Never
 )
 
 // outcome is an answer not yet counted: see Cell.Count.
@@ -37,25 +45,35 @@ type outcome struct {
 // Basis says why an answer rests on more than the key's word. Zero means that it does not.
 type Basis struct {
 	missing missing
-	lost    bool     // nothing can be recorded for the key, now or later
-	passed  warn.Set // the shares of the limit that the call passed, to be warned of if it is allowed
+	// lost means that nothing can be recorded for the key, now or later.
+	lost bool
+	// passed has the shares of the limit that the call passed, to be warned of if it is allowed.
+	passed warn.Set
 }
 
 // missing is the reason for an answer without the key's word, or for the end of a wait.
 type missing uint8
 
 const (
-	_           missing = iota
-	full                // the table was full, and Config.WhenFull decided
-	unavailable         // no writer, or not in time, or the key cannot be recorded
-	misfit              // the limit is of another family than the cell's own
-	blocked             // the key is blocked
-	ended               // the call's context ended while it waited
-	shut                // the engine was closed, and the call would have waited
+	_ missing = iota
+	// The table was full, and Config.WhenFull decided.
+	full
+	// There was no writer, or not in time, or the key cannot be recorded.
+	unavailable
+	// The limit is of another family than the cell's own.
+	misfit
+	// The key is blocked.
+	blocked
+	// The call's context ended while it waited.
+	ended
+	// The engine was closed, and the call would have waited.
+	shut
 
 	// These rest on the key's word and the length of the wait.
-	crowded // ErrCrowded
-	late    // ErrDeadline
+	// The error is ErrCrowded.
+	crowded
+	// The error is ErrDeadline.
+	late
 
 	reasons = iota
 )
@@ -73,16 +91,20 @@ func (b Basis) Recorded() bool {
 // Receipt records a take of a key of any type, and its effect on the key's word. The zero Receipt has no
 // effect.
 type Receipt struct {
-	limit policy.Policy // as in the request
+	// limit is the request's.
+	limit policy.Policy
 	n     int64
 	wait  time.Duration
 
-	level         *table.Level // nil without an effect
-	epoch         uint64       // of the terms under which it took
+	// level is nil without an effect.
+	level *table.Level
+	// epoch is the epoch of the terms under which it took.
+	epoch         uint64
 	before, after uint64
 	takenAt       policy.Instant
-	returned      uint64 // Level.Returned before the take
-	remembered    underway.Receipt[table.Level]
+	// returned is Level.Returned before the take.
+	returned   uint64
+	remembered underway.Receipt[table.Level]
 }
 
 // plain reports whether the cell's own limit decides by n and patience alone.
@@ -214,7 +236,8 @@ func (c *Cell[K]) takeEntry(
 		returned := e.Returned()
 		word, terms := c.view.Read(e)
 		if terms.Occupier != nil {
-			returned = e.Returned() // after the word: see release
+			// The count is read after the word: see release.
+			returned = e.Returned()
 		}
 		if q.chosen && c.switched.Load() != q.switched {
 			c.choose(&q.choice, e.Key()) // the word may be of another limit than the choice: see switching
@@ -303,7 +326,8 @@ func (c *Cell[K]) Tally() *Tally { return &c.tally }
 
 // Due is the work left for a counted answer. The zero Due is none.
 type Due struct {
-	weight uint64 // of a sampled refusal; 0 if it is not
+	// weight is the weight of a sampled refusal, and 0 if the refusal is not sampled.
+	weight uint64
 	punish bool
 	passed warn.Set
 }

@@ -7,7 +7,8 @@ import (
 
 const (
 	stripeBits = 6
-	stripeSize = 128 // two cache lines, as processors fetch them in pairs
+	// A stripe has two cache lines, as processors fetch them in pairs.
+	stripeSize = 128
 )
 
 // Tally counts answers. A shared counter costs four times as much as separate counters (15 ns and 4

@@ -53,7 +53,8 @@ func (c *Cell[K]) refusal(limit policy.Policy, key K, n int64, err error) policy
 	q := request{n: n, patience: noDelay, choice: c.orChosen(limit, key)}
 	c.refuseBehind(key, &q, &d)
 	if d.RetryAfter != policy.Never && (errors.Is(err, ErrClosed) || errors.Is(err, ErrUnavailable)) {
-		d = policy.Decision{Limit: d.Limit, RetryAfter: c.openTimeout} // a guess, as for Take
+		// The time is a guess, as for Take.
+		d = policy.Decision{Limit: d.Limit, RetryAfter: c.openTimeout}
 	}
 	return d
 }
@@ -70,7 +71,8 @@ func (c *Cell[K]) acquire(
 		return 0, Basis{missing: shut}, ErrClosed
 	}
 	if !c.lines.Has(key) {
-		basis = c.reserve(key, q, d, h) // no call waits
+		// No call waits.
+		basis = c.reserve(key, q, d, h)
 	} else {
 		basis = c.probe(key, &request{choice: q.choice}, d)
 		d.Allowed = d.Allowed && q.n == 0

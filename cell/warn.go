@@ -21,7 +21,8 @@ type warner[K comparable] struct {
 // ownLevels are the levels of the cell's own limit under the terms.
 type ownLevels struct {
 	terms *table.Terms
-	most  int64 // can remain
+	// most is the most units that can remain.
+	most int64
 	warn.Levels
 }
 
@@ -82,7 +83,8 @@ func (c *Cell[K]) warn(key K, passed warn.Set, d *policy.Decision) {
 	if passed == 0 {
 		return
 	}
-	hash, _ := c.hash(key) // only a key with a hash is recorded
+	// Only a key with a hash is recorded.
+	hash, _ := c.hash(key)
 	hash += c.view.Terms().Epoch * 0xd6e8feb86659fd93
 	now := int64(c.now())
 	for share := range c.warns.table.Fresh(c.warns.shares, passed, hash, now, now+int64(d.ResetAfter)) {

@@ -101,7 +101,8 @@ func TestAcquireAllGoesFromLineToLine(t *testing.T) {
 		// It gives up in the second line, and has given back the units of the first.
 		time.Sleep(time.Minute)
 		require.True(t, TakeAll(units(10, claims...)...).Allowed)
-		time.AfterFunc(4*time.Second, func() { b.Refund("key", -7) }) // 12 s in all
+		// The call waits for 12 s in all.
+		time.AfterFunc(4*time.Second, func() { b.Refund("key", -7) })
 		began = time.Now()
 		_, err = AcquireAll(background, 10*time.Second, units(5, claims...)...)
 		assert.ErrorIs(t, err, ErrDeadline)
@@ -132,7 +133,8 @@ func TestAcquireAllStandsInLine(t *testing.T) {
 		wait(5, 5*time.Second)
 		wait(10, 6*time.Second)
 		a.Refund("key", 9)
-		wait(1, 7*time.Second) // there are four, but others came before
+		// There are four units, but other calls came before.
+		wait(1, 7*time.Second)
 		b.Refund("key", -100)
 		out, err := AcquireAll(background, 50*time.Second, units(1, claims...)...)
 		assert.ErrorIs(t, err, ErrDeadline)

@@ -70,7 +70,8 @@ func TestTakeAllCountsTheFinalRefusal(t *testing.T) {
 	odd := openFor(t, Config{Policy: chosen}, func(float64) policy.Policy { return chosen })
 	takes := 0
 	other := open[string](t, Config{Policy: &hooked{Policy: chosen, took: func(a *asked) {
-		if takes++; takes >= 2 { // it has no room from the second take on
+		// The limit has no room from the second take on.
+		if takes++; takes >= 2 {
 			chosen = funnel(1, 1, time.Second)
 			a.next, a.d = a.word, policy.Decision{Limit: 5, RetryAfter: time.Second}
 		}
@@ -98,11 +99,15 @@ func TestOutcomeKeep(t *testing.T) {
 	}{
 		{[]int64{1, 1, 1, 1}, [3]int64{8, 9, 9}},
 		{[]int64{1, 2, 0, 3}, [3]int64{9, 7, 8}},
-		{[]int64{-1, 100, 1, math.MinInt64}, [3]int64{9, 10, 6}}, // below 0 is 0, at most the claim's own units
-		{[]int64{100, 0, 0, 0}, [3]int64{7, 10, 10}},             // nor another claim's on its key
-		{nil, [3]int64{5, 7, 6}},                                 // claims without a number keep all
+		// A number below 0 is 0, and one above the claim's own units is those.
+		{[]int64{-1, 100, 1, math.MinInt64}, [3]int64{9, 10, 6}},
+		// A claim does not give back another claim's units on its key.
+		{[]int64{100, 0, 0, 0}, [3]int64{7, 10, 10}},
+		// Claims without a number keep all.
+		{nil, [3]int64{5, 7, 6}},
 		{[]int64{0, 0}, [3]int64{8, 7, 10}},
-		{[]int64{0, 0, 0, 0, 7, 8}, [3]int64{10, 10, 10}}, // numbers beyond the claims
+		// Numbers beyond the claims are ignored.
+		{[]int64{0, 0, 0, 0, 7, 8}, [3]int64{10, 10, 10}},
 	} {
 		a.Reset("x")
 		a.Reset("y")
@@ -111,7 +116,8 @@ func TestOutcomeKeep(t *testing.T) {
 		require.True(t, out.Allowed)
 		require.Equal(t, [3]int64{5, 7, 6}, remaining())
 		out.Keep(keep.used...)
-		out.Keep(0, 0, 0, 0) // once is enough
+		// Only the first Keep counts.
+		out.Keep(0, 0, 0, 0)
 		out.Cancel()
 		assert.Equal(t, keep.want, remaining(), "%v", keep.used)
 	}

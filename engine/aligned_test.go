@@ -97,7 +97,8 @@ func TestAlignedWindowsIgnoreASteppedWallClock(t *testing.T) {
 		time.Sleep(30 * time.Minute)
 		clock.Advance(10 * time.Minute)
 		require.Equal(t, policy.Decision{Allowed: true, Limit: 10, ResetAfter: 30 * time.Minute}, e.Take("k", 10))
-		time.Sleep(15 * time.Minute) // the wall's window is over
+		// The window of the wall clock is over.
+		time.Sleep(15 * time.Minute)
 		clock.Advance(15 * time.Minute)
 		require.False(t, e.Choke("k"))
 		clock.Advance(15 * time.Minute)

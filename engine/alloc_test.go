@@ -49,7 +49,8 @@ func allocatesNothing[K comparable](t *testing.T, passing, refused, blocked K) {
 			_ = g.Settle(t.Context(), 1)
 		}
 	}
-	if testenv.Race { // allocates in calls through an interface
+	// The race detector allocates in calls through an interface.
+	if testenv.Race {
 		ask, hold = func(K) func() { return func() {} }, func(time.Duration) func() { return func() {} }
 	}
 	for name, call := range map[string]func(){

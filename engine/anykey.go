@@ -17,12 +17,15 @@ type anyKey struct {
 type keyForm struct {
 	// pointer is the word that is a pointer, or noPointer or boxed.
 	pointer int8
-	words   int8 // size of a key, if it has a pointer
+	// words is the size of a key, if it has a pointer.
+	words int8
 }
 
 const (
-	noPointer = -1 - iota // the words have no pointer
-	boxed                 // the pointer is to a copy
+	// The words have no pointer.
+	noPointer = -1 - iota
+	// The pointer is to a copy.
+	boxed
 )
 
 const wordSize = unsafe.Sizeof(uintptr(0))

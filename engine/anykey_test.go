@@ -25,7 +25,8 @@ type named struct {
 func TestKeysComeOutOfClaimsAsTheyWentIn(t *testing.T) {
 	inAndOut(t, 0, "", strings.Repeat("key", 5))
 	inAndOut(t, 0, userID(strings.Repeat("key", 20)))
-	long := 0.0 // for keys of three words of 64 bits
+	// long is for keys of three words of 64 bits.
+	long := 0.0
 	if wordSize < 8 {
 		long = 1
 	}

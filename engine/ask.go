@@ -46,7 +46,8 @@ func (e *Engine[K]) admitOther(
 	ctx context.Context, key K, n int64, d policy.Decision, recorded bool, err error,
 ) (limits.Answer, error) {
 	switch {
-	case err != nil: // cell.ErrDelays
+	// The error is cell.ErrDelays.
+	case err != nil:
 		g, err := e.Hold(ctx, limits.Call[K]{Key: key, N: n})
 		return g.Answer, err
 	case !recorded:
@@ -164,7 +165,8 @@ func (e engineSettler[K]) Settle(_ context.Context, state limits.GrantState, use
 	if used > n {
 		key, recorded := h.Key()
 		if !recorded {
-			key, _ = state.Ref.(K) // a nil interface key is no K
+			// A nil interface key is no K.
+			key, _ = state.Ref.(K)
 		}
 		e.charge(state.Limit, key, used-n)
 	}
@@ -176,7 +178,8 @@ func (e engineSettler[K]) Settle(_ context.Context, state limits.GrantState, use
 type joint struct {
 	claims []Claim
 	out    Outcome
-	room   [maxKnown]Claim // of claims
+	// room has the claims of claims.
+	room [maxKnown]Claim
 }
 
 // Join adds a call to those that limits.AskAll decides together, or begins them if all is nil. It returns nil if
@@ -239,7 +242,8 @@ func holdAll(ctx context.Context, patience time.Duration, claims []Claim) (out O
 		return out, nil, err
 	case errors.Is(err, ErrClosed):
 		waited := out.Waited
-		out = TakeAll(claims...) // answered by Config.WhenUnavailable
+		// Config.WhenUnavailable answers the call.
+		out = TakeAll(claims...)
 		out.Waited = waited
 	case errors.Is(err, ErrCrowded):
 		why = limits.NewProvenance(limits.SourceProcess, true, err)
@@ -273,7 +277,8 @@ var unlimited = policy.Decision{Allowed: true, Limit: policy.MaxWord, Remaining:
 func (t *Tiered[K]) Hold(ctx context.Context, call limits.Call[K]) (g limits.Grant, err error) {
 	g.Provenance = inProcess
 	switch {
-	case call.Limit != nil: // a limit cannot stand for several
+	// A limit cannot stand for several.
+	case call.Limit != nil:
 		g.RetryAfter, g.Provenance = policy.Never, manyLimits
 		return g, nil
 	case len(t.engines) == 0:
@@ -309,7 +314,8 @@ func (t *Tiered[K]) Look(call limits.Call[K]) (a limits.Answer, ok bool) {
 	for i, e := range t.engines {
 		answer, ok := e.Look(call)
 		if !ok || answer.Wait > 0 {
-			return a, false // Hold refuses if a limit would delay the call
+			// Hold refuses if a limit would delay the call.
+			return a, false
 		}
 		if allowed = allowed && answer.Allowed; a.Provenance.Exact() || i == 0 {
 			a.Provenance = answer.Provenance
@@ -356,7 +362,8 @@ func (t tieredSettler[K]) Settle(_ context.Context, state limits.GrantState, use
 		for _, e := range t.engines {
 			e.charge(nil, h.key, used-h.n)
 		}
-		used = h.n // which releases units in use
+		// This number releases units in use.
+		used = h.n
 	}
 	var all [maxTiers]int64
 	for i := range all {

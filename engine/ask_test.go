@@ -90,7 +90,8 @@ func TestHoldGivesBackAfterPanic(t *testing.T) {
 			if !panicked {
 				break
 			}
-			time.Sleep(time.Until(began.Add(time.Second))) // the first unit has drained
+			// The first unit has drained.
+			time.Sleep(time.Until(began.Add(time.Second)))
 			assert.True(t, e.Peek("key", 0).Remaining == 1, "the call that panicked at %d took", panicAt)
 		}
 		assert.Greater(t, panicAt, 3, "PolicyFor is asked after the wait")

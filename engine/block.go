@@ -119,12 +119,14 @@ type blocksEngine[K comparable] struct {
 	*Engine[K]
 	rule     *penalty.Rule
 	refusals *cell.Refusals
-	made     atomic.Uint64 // by Block
+	// made counts the blocks by Block.
+	made atomic.Uint64
 }
 
 func (b *blocksEngine[K]) blocked() (n int) {
 	if b.Len() > censusNow {
-		return b.census.counted().All // a blocked key is refused one unit more
+		// A blocked key is refused one unit more.
+		return b.census.counted().All
 	}
 	for range b.cell.AllBlocked() {
 		n++
@@ -166,7 +168,8 @@ func (e *Engine[K]) startBlocks(l *loaded[K]) error {
 	if b.Engine, err = start(config, options[K]{}, l, nil); err != nil {
 		return err
 	}
-	e.cell.BlockBy(b.cell) // first: a call of Block that finds b blocks by it
+	// This comes first, since a call of Block that finds b blocks by it.
+	e.cell.BlockBy(b.cell)
 	e.blocks.Store(b)
 	return nil
 }

@@ -123,7 +123,8 @@ func TestBlockedKeyIsRefusedByEveryVerb(t *testing.T) {
 			time.Sleep(time.Nanosecond)
 			_, allowed := call("k", c.n)
 			require.True(t, allowed, "%+v", c)
-			time.Sleep(5 * time.Minute) // all has drained
+			// All units have drained.
+			time.Sleep(5 * time.Minute)
 		}
 	})
 }
@@ -149,7 +150,8 @@ func TestBlockOfZeroLiftsABlockAlone(t *testing.T) {
 		assert.Equal(t, int64(3), e.Peek("k", 0).Remaining, "what it has used goes on counting")
 		require.True(t, e.Take("k", 3).Allowed)
 
-		for range 2 { // two refusals each time, and the first block's length
+		// There are two refusals each time, and the first block's length.
+		for range 2 {
 			assert.Equal(t, time.Hour, e.Take("k", 1).RetryAfter)
 			assert.Zero(t, e.Blocked("k"))
 			e.Take("k", 1)
@@ -219,7 +221,8 @@ func TestPenaltyBlocksAtTheLastRefusal(t *testing.T) {
 			require.EqualValues(t, []int{i + 1, 10 * (i + 1), 13 * (i + 1)}, []int{int(s.Penalties), int(s.Blocked), int(s.Refused)})
 			time.Sleep(length)
 		}
-		time.Sleep(3 * time.Minute) // Forget
+		// Forget has passed.
+		time.Sleep(3 * time.Minute)
 		for range 4 {
 			call("k", 1)
 		}
@@ -361,7 +364,8 @@ func blockedKeysAreNeverGone(t *testing.T) {
 	}
 	for key := 1000; key < 1000+20*most; key++ {
 		e.Choke(key)
-		e.Choke(key) // a refusal that counts, unless the key was evicted in between
+		// The refusal counts, unless the key was evicted in between.
+		e.Choke(key)
 		require.LessOrEqual(t, e.blocks.Load().Len(), most)
 	}
 	for key := range most {
@@ -482,9 +486,10 @@ func TestEveryBlockIsInTheFile(t *testing.T) {
 
 // stepped is a scheduler for a table that reports its steps.
 type stepped struct {
-	seam.Scheduler // no other method is called
-	seed           maphash.Seed
-	step           func(point string)
+	// No other method of the Scheduler is called.
+	seam.Scheduler
+	seed maphash.Seed
+	step func(point string)
 }
 
 func (s *stepped) Step(point string)  { s.step(point) }
@@ -496,18 +501,21 @@ func TestBlockThatCloseOvertakesIsRefused(t *testing.T) {
 		config := inFile(t, Config{Policy: funnel(10, 1, time.Second)})
 		e, err := New[string](config)
 		require.NoError(t, err)
-		require.NoError(t, e.Block("before", time.Hour)) // so that there is a table of blocks
+		// Now there is a table of blocks.
+		require.NoError(t, e.Block("before", time.Hour))
 		synctest.Wait()
 		var lands, drained sync.Once
 		landing, goOn, blocked := make(chan struct{}), make(chan struct{}), make(chan error, 1)
 		require.True(t, seam.Give(e.blocks.Load().table, &stepped{seed: e.cell.Seed(), step: func(point string) {
 			switch point {
-			case "open: not in the map": // of Block below
+			// Block is called below.
+			case "open: not in the map":
 				lands.Do(func() {
 					close(landing)
 					<-goOn
 				})
-			case "drain: next shard": // the nursery, where keys land, is done
+			// The nursery, where keys land, is done.
+			case "drain: next shard":
 				drained.Do(func() {
 					close(goOn)
 					err = <-blocked
@@ -552,7 +560,8 @@ func TestBlocksWithoutAWriter(t *testing.T) {
 	e := open[string](t, Config{Policy: funnel(10, 1, time.Second)})
 	require.NoError(t, e.Block("k", time.Hour))
 	b := e.blocks.Load()
-	b.stop() // as a supervisor that gives up
+	// The engine ends as by a supervisor that gives up.
+	b.stop()
 	<-b.running.Done()
 	require.ErrorIs(t, e.Health(), ErrUnhealthy)
 	assert.ErrorContains(t, e.Health(), "of blocked keys")
@@ -575,7 +584,8 @@ func TestBlocksTellTheirEvents(t *testing.T) {
 			assert.EqualValues(t, 1, inside.Add(1))
 			defer inside.Add(-1)
 			for range 1000 {
-				runtime.Gosched() // so that another would come meanwhile
+				// Another event would come meanwhile.
+				runtime.Gosched()
 			}
 			mu.Lock()
 			defer mu.Unlock()

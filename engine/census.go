@@ -28,18 +28,23 @@ const (
 // census counts the keys of a table by use of their limit, a step at a time, again and again. It
 // calls no code of the user's except policies and PolicyFor.
 type census[K comparable] struct {
-	view   table.View[K]
-	clock  func() policy.Instant
-	chosen func(K) policy.Policy // by PolicyFor; nil without
+	view  table.View[K]
+	clock func() policy.Instant
+	// chosen is PolicyFor, or nil without it.
+	chosen func(K) policy.Policy
 	seam   seam.Seam
 
-	last atomic.Pointer[KeysByUse] // nil before the first count has ended
+	// last is nil before the first count has ended.
+	last atomic.Pointer[KeysByUse]
 
 	// The count under way, of the goroutine that calls step.
 	counts KeysByUse
-	shard  int          // next to count
-	terms  *table.Terms // of most
-	most   int64        // that remains to an unused key
+	// shard is the next shard to count.
+	shard int
+	// terms are the terms of most.
+	terms *table.Terms
+	// most is the number of units that remain to an unused key.
+	most int64
 }
 
 func (c *census[K]) counted() KeysByUse {
@@ -63,7 +68,8 @@ func (c *census[K]) run(ctx context.Context) error {
 
 func (c *census[K]) step() {
 	defer func() {
-		if recover() != nil { // a policy has panicked: count anew
+		// A policy has panicked, so count anew.
+		if recover() != nil {
 			c.begin()
 		}
 	}()
@@ -102,7 +108,8 @@ func (c *census[K]) classify(e *table.Entry[K], r table.Reading, now policy.Inst
 	p := r.Terms.Policy
 	if c.chosen != nil {
 		if own := c.chosen(e.Key()); own != nil && r.Terms.ReadsWordsOf(own) {
-			p = own // another family's limit refuses every call, and says nothing of the key's use
+			// Another family's limit refuses every call, and says nothing of the key's use.
+			p = own
 		}
 	}
 	if c.chosen != nil || r.Terms != c.terms {

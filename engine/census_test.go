@@ -64,7 +64,8 @@ func TestKeysAreCountedByUse(t *testing.T) {
 				switch limit {
 				case 5:
 					want = KeysByUse{Unused: 1, BelowHalf: 2, Half: 1, Most: 1, All: 1}
-				case 1 << 32: // a tenth is rounded down
+				// A tenth is rounded down.
+				case 1 << 32:
 					want = KeysByUse{Unused: 1, BelowHalf: 5, Half: 3, Most: 2}
 				}
 				got := nextCount(e)
@@ -159,7 +160,8 @@ func TestKeysThatStayAreCountedOnce(t *testing.T) {
 	for _, change := range []func(i int){func(i int) {
 		key := stay + i%others
 		e.Choke(key)
-		e.Reset(stay + (i+others/2)%others) // so that it leaves
+		// The key leaves.
+		e.Reset(stay + (i+others/2)%others)
 	}, func(i int) {
 		assert.NoError(t, e.SetPolicy(funnel(4, 1, time.Duration(24+i%3)*time.Hour)))
 		changes.Add(1)

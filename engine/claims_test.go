@@ -61,10 +61,12 @@ func TestTakeAll(t *testing.T) {
 // Promise: Credit does not decide which limit binds.
 func TestShareLeftIsNotMeasuredByCredit(t *testing.T) {
 	for _, c := range []struct {
-		limit    policy.Policy
-		take     int64 // before
+		limit policy.Policy
+		// take is taken before.
+		take     int64
 		left, of int64
-		binding  int // beside a funnel that has 2 of 10 left
+		// binding is the limit that binds beside a funnel that has 2 of 10 left.
+		binding int
 	}{
 		{policy.Must(policy.Bursty(100, time.Second, 99)), 1, 98, 100, 1},
 		{policy.Must(policy.Bursty(100, time.Second, 99)), 78, 21, 100, 1},
@@ -75,7 +77,8 @@ func TestShareLeftIsNotMeasuredByCredit(t *testing.T) {
 			clock := newHandClock()
 			e := openFor(t, Config{Policy: c.limit, Clock: clock.Now}, func(string) policy.Policy { return chosen })
 			hours := open[string](t, Config{Policy: funnel(10, 1, time.Hour), Clock: clock.Now})
-			clock.Advance(time.Minute) // the store is full
+			// The store is full.
+			clock.Advance(time.Minute)
 			e.Take("a", c.take)
 			hours.Take("a", 7)
 			out := TakeAll(e.Claim("a", 1), hours.Claim("a", 1))
@@ -107,7 +110,8 @@ func TestTakeAllOfTheOrdinary(t *testing.T) {
 	assert.Equal(t, policy.Never, out.RetryAfter, "six of five")
 	out = TakeAll(e.Claim("c", 1<<62+1), e.Claim("c", 1<<62+1), e.Claim("c", 1<<62+1), e.Claim("c", 1<<62+1))
 	assert.Equal(t, policy.Never, out.RetryAfter, "which would be four, with 64 bits")
-	settled(t, e) // or the depth of the queue differs
+	// Otherwise the depth of the queue differs.
+	settled(t, e)
 	before := e.Stats()
 
 	out = TakeAll(e.Claim("a", 0), e.Claim("c", 0))

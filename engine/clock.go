@@ -12,14 +12,20 @@ import (
 type timeSource struct {
 	// first is the earliest instant that it returns: 1, or where a saved engine left off.
 	first policy.Instant
-	epoch time.Time // package time at first
-	zero  time.Time // wall time of instant 0
+	// epoch is package time at first.
+	epoch time.Time
+	// zero is the wall time of instant 0.
+	zero time.Time
 	// now returns the instant; nil for package time's, which the cell reads itself.
-	now     func() policy.Instant
-	raw     func() policy.Instant // now by Config.Clock, if any, also before first
-	counter *clock.Clock          // that now reads, if any
-	reads   *clock.Clock          // counter, or packageTime, or nil for a Config.Clock
-	base    int64                 // instant 0 by the counter, or by package time
+	now func() policy.Instant
+	// raw is now by Config.Clock, if any, also before first.
+	raw func() policy.Instant
+	// counter is the clock that now reads, if any.
+	counter *clock.Clock
+	// reads is counter, or packageTime, or nil for a Config.Clock.
+	reads *clock.Clock
+	// base is instant 0 by the counter, or by package time.
+	base int64
 }
 
 // started is an instant of package time, before every epoch.
@@ -35,7 +41,8 @@ func newTimeSource(config Config, first, least policy.Instant) timeSource {
 	s := chooseClock(config, first, least)
 	begun := s.first
 	if s.counter != nil {
-		begun = s.now() // some more than first
+		// The counter has advanced since first.
+		begun = s.now()
 	}
 	s.epoch = time.Now()
 	s.zero = s.epoch.Round(0).Add(-time.Duration(begun))
@@ -74,7 +81,8 @@ func chooseClock(config Config, first, least policy.Instant) timeSource {
 
 // moment is a reading of a clock that engines share in a call. The zero moment has not been read.
 type moment struct {
-	clock *clock.Clock // timeSource.reads
+	// clock is timeSource.reads.
+	clock *clock.Clock
 	ticks int64
 }
 

@@ -40,7 +40,8 @@ func TestStatsTellsThatTheCounterIsGivenUp(t *testing.T) {
 	require.True(t, e.Choke("k"))
 	synctest.Test(t, func(*testing.T) {
 		for e.time.counter.Counts() {
-			e.Peek("other", 0) // until it finds no anchor that holds
+			// The loop ends once the clock finds no anchor that holds.
+			e.Peek("other", 0)
 		}
 	})
 	require.Equal(t, "package time", e.Stats().Clock)
@@ -113,7 +114,8 @@ func TestRetryAfterByTheCounterIsExactToAMicrosecond(t *testing.T) {
 		d := e.Take("k", 1)
 		after := packageTime()
 		if d.Allowed {
-			continue // this goroutine was held up
+			// This goroutine was held up.
+			continue
 		}
 		if i%2 == 0 {
 			for packageTime()-after < d.RetryAfter+off {
@@ -164,7 +166,8 @@ func TestClockThatWasSetAfterNewIsTold(t *testing.T) {
 			assert.NoError(t, e.Health())
 		}
 	}
-	now.Store(0) // a coarse clock until its first tick
+	// A coarse clock is at 0 until its first tick.
+	now.Store(0)
 	e = open[string](t, Config{Policy: funnel(1, 1, time.Second), Clock: clock})
 	require.NoError(t, e.Health())
 	now.Store(int64(begun))

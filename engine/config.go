@@ -168,20 +168,26 @@ type Config struct {
 	// supervisor.Notice, with a hash of the key that cannot be computed outside of this process.
 	WarnAt []float64
 
-	fault   func(point string) // called at named points, for tests to panic there
-	seam    seam.Seam
-	last    io.Writer        // for the last state at Close, in a simulation without files
-	counter *clock.Clock     // read even if the kernel does not trust it
-	wall    func() time.Time // for loading a state
+	// fault is called at named points, for tests to panic there.
+	fault func(point string)
+	seam  seam.Seam
+	// last is for the last state at Close, in a simulation without files.
+	last io.Writer
+	// counter is read even if the kernel does not trust it.
+	counter *clock.Clock
+	// wall is for loading a state.
+	wall func() time.Time
 	// uncounted leaves KeysByUse zero, for tests whose PolicyFor is not for concurrent use.
 	uncounted bool
-	seed      maphash.Seed // of the hashes of keys; zero for a random seed
+	// seed is the seed of the hashes of keys, or zero for a random seed.
+	seed maphash.Seed
 
 	// For a blocksEngine: firm as in table.Options, source is the clock of the engine that it
 	// serves, refusals as in cell.Options.
-	firm     time.Duration
-	source   *timeSource
-	chosen   bool // there is a PolicyFor
+	firm   time.Duration
+	source *timeSource
+	// chosen means that there is a PolicyFor.
+	chosen   bool
 	refusals *cell.Refusals
 }
 

@@ -68,7 +68,8 @@ func (l *load) crowd() {
 		l.e.Choke(fmt.Sprintf("crowd-%d", i))
 	}
 	l.clock.Advance(2 * time.Millisecond)
-	time.Sleep(2 * time.Millisecond) // the janitor's time
+	// The janitor has time.
+	time.Sleep(2 * time.Millisecond)
 	l.clock.Advance(time.Second)
 }
 
@@ -121,10 +122,12 @@ func TestDeathAtEveryPoint(t *testing.T) {
 							f.arm("writer: done", 1)
 						}
 						if strings.HasPrefix(point, "move") {
-							l.e.Choke("crowd-0") // there must be a key
+							// There must be a key.
+							l.e.Choke("crowd-0")
 						}
 						if strings.HasPrefix(point, "change") || strings.HasPrefix(point, "move") {
-							next = 4 - next // the same rate by other figures
+							// The new figures have the same rate.
+							next = 4 - next
 							require.NoError(t, l.e.SetPolicy(funnel(1, next, time.Duration(next)*time.Second)))
 						}
 						if point == "sweep: refiled" {
@@ -227,7 +230,8 @@ func TestPastTheIntensityTheEngineDegrades(t *testing.T) {
 				require.NoError(t, e.Health())
 
 				f.arm("writer: received", -1)
-				hold.Add(1) // until the call is over, it has a writer
+				// The engine has a writer until the call is over.
+				hold.Add(1)
 				require.True(t, e.Choke("landed"))
 				hold.Done()
 				synctest.Wait()
@@ -269,7 +273,8 @@ func TestFaultsAreLoggedByDefault(t *testing.T) {
 		require.NoError(t, err)
 		require.True(t, saves.Choke("key"))
 		hour := func() {
-			time.Sleep(time.Hour + time.Second) // between two saves
+			// The time lies between two saves.
+			time.Sleep(time.Hour + time.Second)
 			synctest.Wait()
 		}
 		hour()

@@ -42,10 +42,12 @@ func TestCloseWakesCallsThatWaitForAPlaceInTheQueue(t *testing.T) {
 			},
 		})
 		require.NoError(t, err)
-		require.True(t, e.Choke("a")) // the writer stands at its command
+		// The writer stands at the command.
+		require.True(t, e.Choke("a"))
 		synctest.Wait()
 		for key := range 8 {
-			e.Choke(strconv.Itoa(key)) // a command in another slot fills the queue
+			// A command in another slot fills the queue.
+			e.Choke(strconv.Itoa(key))
 		}
 		begin := time.Now()
 		var waited atomic.Int64

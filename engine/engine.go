@@ -47,11 +47,14 @@ type Engine[K comparable] struct {
 	running    *supervisor.Handle
 	stop       context.CancelFunc
 
-	codec  keycodec.Codec[K] // nil: by the type of the keys
-	keeper *keeper           // nil without Config.State.Path
+	// codec is nil for the codec by the type of the keys.
+	codec keycodec.Codec[K]
+	// keeper is nil without Config.State.Path.
+	keeper *keeper
 	census *census[K]
-	warned *warnings[K] // nil without Config.WarnAt
-	misuse *misuse[K]   // nil without units in use
+	// warned is nil without Config.WarnAt.
+	warned *warnings[K]
+	misuse *misuse[K] // nil without units in use
 
 	// blocks is nil until the first block, unless there is a Penalty or a state with blocks.
 	// blocking guards its start.
@@ -59,14 +62,17 @@ type Engine[K comparable] struct {
 	blocking sync.Mutex
 	config   Config
 
-	closing  sync.Once
-	closed   atomic.Bool
-	closeErr error // of the last save; guarded by closing
+	closing sync.Once
+	closed  atomic.Bool
+	// closeErr is the error of the last save. closing guards it.
+	closeErr error
 
-	seam    seam.Seam
-	form    keyForm // of the keys in claims
+	seam seam.Seam
+	// form is the form of the keys in claims.
+	form    keyForm
 	claimer claimer
-	last    io.Writer // Config.last
+	// last is Config.last.
+	last io.Writer
 }
 
 // New checks the configuration and starts an engine, from the file of Config.State if there is one.
@@ -124,7 +130,8 @@ func newTable[K comparable](config Config) *table.Table[K] {
 		Seed:    config.seed,
 		Fault:   config.fault,
 	})
-	simulate(config.seam, t) // before it has keys, since this sets their hash seed
+	// The table has no keys yet, since simulate sets their hash seed.
+	simulate(config.seam, t)
 	return t
 }
 
@@ -146,7 +153,8 @@ func start[K comparable](config Config, o options[K], l *loaded[K], k *keeper) (
 		if l.zero.After(source.zero) {
 			source.zero = l.zero
 		}
-		anchor = source.anchored // only anchored families need it
+		// Only anchored families need an anchor.
+		anchor = source.anchored
 	}
 	config.Policy = source.anchored(config.Policy)
 	if l.table == nil {
@@ -310,7 +318,8 @@ func (e *Engine[K]) Close() error {
 			_, e.closeErr = e.saveLast(e.last)
 		}
 		e.table.Clear()
-		e.endBlocks() // last: a call under way on a key of the table asks for it
+		// This comes last, as a call under way on a key of the table asks for the blocks.
+		e.endBlocks()
 		if b := e.blocks.Load(); b != nil {
 			b.table.Clear()
 		}

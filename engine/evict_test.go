@@ -25,8 +25,10 @@ func TestIdleAndDrainedKeyIsGoneSoon(t *testing.T) {
 		const idle = time.Minute
 		e := open[string](t, Config{Policy: funnel(10, 1, time.Second), Idle: idle})
 
-		require.True(t, e.Take("three", 3).Allowed) // drained after 3 s
-		require.True(t, e.Choke("one"))             // after 1 s
+		// The units have drained after 3 s.
+		require.True(t, e.Take("three", 3).Allowed)
+		// The unit has drained after 1 s.
+		require.True(t, e.Choke("one"))
 		time.Sleep(idle + time.Second - time.Nanosecond)
 		synctest.Wait()
 		assert.Equal(t, 2, e.Len(), "too soon for either")

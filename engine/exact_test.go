@@ -94,7 +94,8 @@ func TestKeysComingAndGoingAreExact(t *testing.T) {
 					})
 					require.EqualValues(t, len(all), admitted.Load())
 					clock.Advance(2*time.Second + time.Millisecond)
-					time.Sleep(time.Millisecond) // the janitor's own time, so that sweeps begin
+					// The janitor's own time passes, so that sweeps begin.
+					time.Sleep(time.Millisecond)
 				}
 				close(over)
 				changing.Wait()

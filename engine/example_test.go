@@ -45,7 +45,8 @@ func ExamplePolicyFor() {
 		if customers[user] {
 			return paid
 		}
-		return nil // Config.Policy
+		// Config.Policy holds for other users.
+		return nil
 	}))
 	defer limiter.Close()
 
@@ -82,7 +83,8 @@ func ExampleOnWarn() {
 func ExampleEngine_ChangeLimit() {
 	small := policy.Must(policy.Funnel(10, 10, time.Hour))
 	large := policy.Must(policy.Funnel(1000, 1000, time.Hour))
-	var plans sync.Map // of customers with another plan than the small one
+	// plans has the customers with another plan than the small one.
+	var plans sync.Map
 	limiter, _ := engine.New(engine.Config{Policy: small}, engine.PolicyFor(func(customer string) policy.Policy {
 		if plan, ok := plans.Load(customer); ok {
 			return plan.(policy.Policy)
@@ -92,7 +94,8 @@ func ExampleEngine_ChangeLimit() {
 	defer limiter.Close()
 
 	fmt.Println(limiter.Take("alice", 10).Allowed, limiter.Choke("alice"))
-	plans.Store("alice", large) // first the plan, then the change
+	// The plan comes first, and then the change.
+	plans.Store("alice", large)
 	fmt.Println(limiter.Choke("alice"))
 	fmt.Println(limiter.ChangeLimit("alice", small, large))
 	fmt.Println(limiter.Peek("alice", 0).Remaining)
@@ -115,10 +118,13 @@ func ExampleNewTiered() {
 	}
 	defer limiter.Close()
 
-	fmt.Println(limiter.Take("client", 3).Remaining)             // of the second
-	fmt.Println(limiter.Wait(context.Background(), "client", 2)) // until the next
+	// The call has units of the present second.
+	fmt.Println(limiter.Take("client", 3).Remaining)
+	// The call waits until the next second.
+	fmt.Println(limiter.Wait(context.Background(), "client", 2))
 	d := limiter.Take("client", 1)
-	fmt.Println(d.Allowed, d.RetryAfter > time.Minute) // until the next hour
+	// The call has to wait until the next hour.
+	fmt.Println(d.Allowed, d.RetryAfter > time.Minute)
 	// Output:
 	// 0
 	// <nil>

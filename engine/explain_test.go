@@ -148,7 +148,8 @@ func TestExplanationOfSeveralLimitsAgreesWithTheNextCall(t *testing.T) {
 			}
 			refused := 0
 			for i := range 60 {
-				if i%4 == 0 { // the queue of one engine alone delays such calls
+				// The queue of one engine alone delays such calls.
+				if i%4 == 0 {
 					for range i % 5 {
 						tiered.Engines()[0].Take("a", 1)
 						tiered.Engines()[0].Take("claimed", 1)

@@ -35,7 +35,8 @@ func TestFillingATableExactly(t *testing.T) {
 					together(64, func(i int) {
 						for j := range all {
 							if round%2 == 1 {
-								j = (j*7 + i*31) % maxKeys // of all keys, as 7 divides no maxKeys
+								// The order goes through all keys, as 7 divides no maxKeys.
+								j = (j*7 + i*31) % maxKeys
 							}
 							if e.Choke(all[j]) {
 								admitted.Add(1)

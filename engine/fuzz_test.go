@@ -49,7 +49,8 @@ func FuzzConfig(f *testing.F) {
 			}
 		}
 		if want == "" && depth > 1<<12 {
-			return // its memory is taken at once
+			// The memory of a queue is taken at once.
+			return
 		}
 		e, err := New[string](config)
 		if want != "" {
@@ -164,7 +165,8 @@ func (v *verbs) step() {
 		v.lawful(n, v.e.TakeWith(v.limits[1], key, n))
 	case 6:
 		v.e.Reset(key)
-	case 7: // up to four minutes
+	// Up to four minutes pass.
+	case 7:
 		time.Sleep(time.Duration(v.byte()) * time.Second)
 	case 8:
 		time.Sleep(time.Duration(v.byte()) * 7 * time.Millisecond)

@@ -60,7 +60,8 @@ func settled[K comparable](t testing.TB, e *Engine[K]) {
 		if e.queue.Len() == 0 && e.table.View().Landed() == 0 {
 			return true
 		}
-		e.table.View().NoteLostFiling() // a key with a lost command is to be filed, too
+		// A key with a lost command is to be filed, too.
+		e.table.View().NoteLostFiling()
 		return false
 	}, "the writer has nothing left to do")
 }
@@ -72,12 +73,18 @@ func funnel(capacity, count int64, per time.Duration) policy.Policy {
 // hooked is a limit whose methods call functions that are not nil.
 type hooked struct {
 	policy.Policy
-	take    func(a *asked)     // before each Take
-	took    func(a *asked)     // after each Take of units
-	cancel  func(undone int64) // before each Cancel
-	undone  func()             // after each Cancel
-	carried func()             // after each Carry of a word that was used
-	fresh   func()             // before each FreshAt
+	// take runs before each Take.
+	take func(a *asked)
+	// took runs after each Take of units.
+	took func(a *asked)
+	// cancel runs before each Cancel.
+	cancel func(undone int64)
+	// undone runs after each Cancel.
+	undone func()
+	// carried runs after each Carry of a word that was used.
+	carried func()
+	// fresh runs before each FreshAt.
+	fresh func()
 }
 
 // asked is a call of Take. took may change its answer, next and d.
@@ -102,7 +109,8 @@ func once(f func()) func() {
 
 func (h *hooked) Take(word uint64, now policy.Instant, n int64, patience time.Duration) (uint64, policy.Decision) {
 	if h.take == nil && h.took == nil {
-		return h.Policy.Take(word, now, n, patience) // allocates nothing
+		// This call allocates nothing.
+		return h.Policy.Take(word, now, n, patience)
 	}
 	a := asked{word: word, n: n, patience: patience}
 	if h.take != nil {
@@ -199,9 +207,11 @@ func keys(n int) []string {
 }
 
 type faults struct {
-	mu    sync.Mutex
-	armed map[string]int // deaths left at a point; negative is always
-	exit  bool           // by Goexit instead of a panic
+	mu sync.Mutex
+	// armed has the deaths left at each point. A negative number is always.
+	armed map[string]int
+	// exit ends goroutines by Goexit instead of a panic.
+	exit  bool
 	fired map[string]int
 }
 

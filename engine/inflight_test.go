@@ -46,7 +46,8 @@ func TestReleaseGivesBackUnitsInUse(t *testing.T) {
 		require.True(t, r.Allowed, name)
 		assert.False(t, e.Choke("a"), name)
 		end(&r)
-		r.Release() // does nothing the second time
+		// A second Release does nothing.
+		r.Release()
 		assert.EqualValues(t, 2, e.Peek("a", 0).Remaining, name)
 	}
 	for used := range int64(4) {
@@ -173,7 +174,8 @@ func TestReleaseAfterSetPolicy(t *testing.T) {
 
 // Promise: A full table gives up no key in use; a released key's place is free at once.
 func TestKeyInUseIsNeverGone(t *testing.T) {
-	for _, idle := range []time.Duration{time.Second, 24 * time.Hour} { // before and after the units would end
+	// The keys are idle before and after the units would end.
+	for _, idle := range []time.Duration{time.Second, 24 * time.Hour} {
 		e, clock := newInFlight(t, engine.Config{Policy: inFlight(1, time.Hour), MaxKeys: 3, Idle: idle})
 		var held []engine.Reservation[string]
 		for _, key := range []string{"a", "b", "c"} {

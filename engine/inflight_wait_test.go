@@ -106,7 +106,8 @@ func TestNoCallPassesTheLine(t *testing.T) {
 		rates, err := engine.New[string](engine.Config{Policy: policy.Must(policy.FixedWindow(1000, time.Hour))})
 		require.NoError(t, err)
 		defer func() { assert.NoError(t, rates.Close()) }()
-		require.True(t, rates.Choke("a")) // a known key, which TakeAll decides on a path of its own
+		// The key is known, and TakeAll decides known keys on a path of its own.
+		require.True(t, rates.Choke("a"))
 		held := e.Reserve("a", 1, 0)
 		waiting := acquire(t.Context(), e, 3, time.Minute)
 		for verb, passes := range map[string]func() bool{
@@ -224,7 +225,8 @@ func TestRoomWakesTheLine(t *testing.T) {
 				require.True(t, held.Allowed)
 				waiting := acquire(t.Context(), e, 1, time.Second)
 				makesRoom(t, e, &held)
-				time.Sleep(10 * time.Millisecond) // a line that a change has paused looks again after a moment
+				// A line that a change has paused looks again after a moment.
+				time.Sleep(10 * time.Millisecond)
 				require.True(t, waiting.isOver())
 				assert.NoError(t, waiting.err)
 			})

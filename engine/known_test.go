@@ -52,7 +52,8 @@ func TestTakeAllDecidesAgainIfOvertaken(t *testing.T) {
 			continue
 		}
 		stand(4, 1, 1)
-		out.Cancel() // nothing is held
+		// Nothing is held.
+		out.Cancel()
 		require.False(t, take().Allowed)
 		stand(4, 1, 2)
 		if c.tiered {
@@ -88,17 +89,20 @@ func TestOutcomeOfKnownKeys(t *testing.T) {
 		users.Reset("u")
 		hosts.Reset(1)
 		hosts.Reset(2)
-		users.Take("u", 1) // the word of a used key decides alone
+		// The word of a used key decides alone.
+		users.Take("u", 1)
 		hosts.Take(1, 1)
 		hosts.Take(2, 1)
 		out := take()
 		require.True(t, out.Allowed)
 		require.Nil(t, out.held, "it was taken by offers")
-		users.Refund("u", 1) // so that only the outcome's own units come back
+		// Only the outcome's own units come back.
+		users.Refund("u", 1)
 		hosts.Refund(1, 1)
 		hosts.Refund(2, 1)
 		c.end(&out)
-		out.Keep(0, 0, 0) // once is enough
+		// Only the first Keep counts.
+		out.Keep(0, 0, 0)
 		out.Cancel()
 		assert.Equal(t, c.want, left(), c.name)
 	}

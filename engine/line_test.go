@@ -20,8 +20,9 @@ import (
 
 // inLine makes calls of Wait one after the other, and records when each was served.
 type inLine struct {
-	e     *Engine[string]
-	key   string // "key" if empty
+	e *Engine[string]
+	// key is "key" if it is empty.
+	key   string
 	began time.Time
 	all   sync.WaitGroup
 	ends  [8]time.Duration
@@ -154,7 +155,8 @@ func TestTurnsAreToldRightAfterRoomCameBack(t *testing.T) {
 				l := inLine{e: open[string](t, Config{Policy: p}), began: time.Now()}
 				used, refunded, units := int64(10), int64(12), []int64{0, 2, 6, 1, 2}
 				if strings.HasPrefix(p.String(), "queue") {
-					used, refunded, units = 1, 3, []int64{0, 1, 2, 1} // so that there is room for all
+					// There is room for all calls.
+					used, refunded, units = 1, 3, []int64{0, 1, 2, 1}
 				}
 				r := l.e.Reserve("key", used, 0)
 				l.wait(t, 0, 5)

@@ -50,9 +50,11 @@ type loaded[K comparable] struct {
 	// first is the instant at which the engine begins, at or after last. last is the latest instant in
 	// the file: the saving engine's, or the one at which idle keys were left out.
 	first, last policy.Instant
-	zero        time.Time // of instant 0; zero if first is not of that clock
+	// zero is the time of instant 0. It is zero if first is not of that clock.
+	zero time.Time
 
-	blocks *loaded[K] // its table and keys alone; nil if no key is blocked
+	// blocks has its table and keys alone. It is nil if no key is blocked.
+	blocks *loaded[K]
 }
 
 // addBlock adds a key that is blocked, or has refusals that count under the configuration's
@@ -194,12 +196,17 @@ func decode[K comparable](codec keycodec.Codec[K], src []byte) (key K, err error
 }
 
 type limitsOf struct {
-	own     policy.Policy // of the engine
-	zero    time.Time     // of the file
+	// own is the engine's policy.
+	own policy.Policy
+	// zero is the file's.
+	zero    time.Time
 	ownText string
-	chosen  bool          // keys have their own limits: see find
-	text    string        // of the last that was found
-	last    policy.Policy // nil for the engine's
+	// chosen means that keys have their own limits: see find.
+	chosen bool
+	// text is the text of the limit that was found last.
+	text string
+	// last is that limit, or nil for the engine's.
+	last policy.Policy
 }
 
 // find returns the policy of that text, to translate words from; nil for the engine's own.

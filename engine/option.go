@@ -11,9 +11,10 @@ type Option[K comparable] func(*options[K])
 type options[K comparable] struct {
 	policyFor    func(K) policy.Policy
 	policyForSet bool
-	codec        keycodec.Codec[K] // nil: by the type
-	onWarn       func(Warning[K])
-	onWarnSet    bool
+	// codec is nil for the codec by the type.
+	codec     keycodec.Codec[K]
+	onWarn    func(Warning[K])
+	onWarnSet bool
 }
 
 // PolicyFor gives different limits to different keys: every call asks choose for the limit of its

@@ -42,8 +42,10 @@ type OwingKey[K comparable] struct {
 // OwingCursor is a place in the list of Engine.MostUsed; zero for its beginning. Its text serves
 // the engine that made it, while that lives.
 type OwingCursor struct {
-	instant policy.Instant // of the list; 0 begins a new list
-	rank    cell.Rank      // of the last key before the place
+	// instant is the instant of the list. 0 begins a new list.
+	instant policy.Instant
+	// rank is the rank of the last key before the place.
+	rank cell.Rank
 }
 
 // MostUsed returns the n keys that owe most after a cursor. The key with the largest used share of
@@ -112,7 +114,8 @@ func (c *OwingCursor) UnmarshalText(text []byte) error {
 	var share, tie uint64
 	n, err := fmt.Sscanf(string(text), "%x.%x.%x.%x", &instant, &share, &fresh, &tie)
 	made := OwingCursor{policy.Instant(instant), cell.Rank{Share: math.Float64frombits(share), Fresh: policy.Instant(fresh), Tie: tie}}
-	known := made.rank.Share >= 0 && made.rank.Share <= 1 // false for NaN
+	// NaN is not known.
+	known := made.rank.Share >= 0 && made.rank.Share <= 1
 	if again, _ := made.MarshalText(); err != nil || n != 4 || instant <= 0 || !known || string(again) != string(text) {
 		return &policy.FieldError{Of: "engine.OwingCursor", Field: "text", Value: fmt.Sprintf("%.80q", text), Want: "the text of OwingPage.Next"}
 	}

@@ -36,8 +36,9 @@ func owingAll[K comparable](t testing.TB, e *Engine[K], n int, between func()) (
 // Promise: Pages of owing keys form the whole list, in order.
 func TestOwingPagesContinueExactly(t *testing.T) {
 	for name, limit := range map[string]policy.Policy{
-		"funnel":  funnel(50, 1, time.Second),
-		"window":  policy.Must(policy.FixedWindow(50, time.Minute)), // most keys owe for equally long
+		"funnel": funnel(50, 1, time.Second),
+		// Most keys owe for equally long.
+		"window":  policy.Must(policy.FixedWindow(50, time.Minute)),
 		"sliding": policy.Must(policy.SlidingWindow(50, time.Minute)),
 		"at most": policy.Must(policy.AtMost(50, time.Minute)),
 		"bursty":  policy.Must(policy.Bursty(1, time.Second, 50)),
@@ -124,7 +125,8 @@ func TestOwingGoesByTheKeysOwnLimits(t *testing.T) {
 		"large": funnel(1000, 1, time.Second), "small": funnel(10, 1, time.Second),
 		"other family": policy.Must(policy.FixedWindow(5, time.Minute)),
 	}
-	asked := 0 // without a lock: PolicyFor is called on the caller's goroutine alone
+	// asked needs no lock, because PolicyFor is called on the caller's goroutine alone.
+	asked := 0
 	e := openFor(t, Config{Policy: funnel(100, 1, time.Second), Clock: clock.Now}, func(key string) policy.Policy {
 		asked++
 		return own[key]

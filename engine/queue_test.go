@@ -27,8 +27,10 @@ func stalledUntil(t *testing.T, config Config) (e *Engine[string], release func(
 	}
 	e = open[string](t, config)
 	release = sync.OnceFunc(func() { close(stands) })
-	t.Cleanup(release) // before the engine's own cleanup
-	synctest.Wait()    // the janitor's first command is through
+	// The release comes before the engine's own cleanup.
+	t.Cleanup(release)
+	// The janitor's first command is through.
+	synctest.Wait()
 	return e, release
 }
 
@@ -79,7 +81,8 @@ func TestLostCommandsAreMadeUpFor(t *testing.T) {
 		synctest.Wait()
 		require.Equal(t, 500, e.table.View().Landed())
 		release()
-		synctest.Wait() // no time passes: this is not the janitor's doing
+		// No time passes, so the janitor does not act.
+		synctest.Wait()
 		assert.Zero(t, e.table.View().Landed())
 		for _, key := range all {
 			require.False(t, e.Choke(key))

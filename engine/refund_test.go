@@ -25,7 +25,8 @@ func TestRefund(t *testing.T) {
 	stands(e.Refund("key", 0), 10, 0)
 	assert.Zero(t, e.Len(), "a key that has nothing to get back is not opened")
 
-	r := e.Reserve("key", 8, 0) // exact in either mode
+	// The reservation is exact in either mode.
+	r := e.Reserve("key", 8, 0)
 	require.True(t, r.Allowed)
 	stands(e.Refund("key", 3), 5, 5*time.Second)
 	clock.Advance(2500 * time.Millisecond)

@@ -26,7 +26,8 @@ func TestRefusalsOfEveryVerbAreInTheList(t *testing.T) {
 			require.Len(t, list, 1)
 			assert.Equal(t, RefusedKey[string]{Key: key, Refusals: 7, Least: 7, Most: 7, Last: list[0].Last}, list[0])
 			require.True(t, e.Reset(key))
-			time.Sleep(time.Hour) // the list is of the last minutes
+			// The list is of the last minutes.
+			time.Sleep(time.Hour)
 		}
 		require.EqualValues(t, 14, e.Stats().Refused)
 	})

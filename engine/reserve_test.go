@@ -59,7 +59,8 @@ func TestCancelTooLate(t *testing.T) {
 	r := e.Reserve("key", 5, 0)
 	clock.Advance(3 * time.Second)
 	require.True(t, e.Take("key", 5).Allowed)
-	r.Cancel() // 2 of the 5 are still there
+	// 2 of the 5 units are still there.
+	r.Cancel()
 	assert.Equal(t, 5*time.Second, e.Peek("key", 0).ResetAfter)
 
 	r = e.Reserve("key", 5, 0)

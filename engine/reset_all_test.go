@@ -81,7 +81,8 @@ func TestAll(t *testing.T) {
 	for key := range 3000 {
 		require.True(t, e.Take(key, int64(key%5)+1).Allowed)
 	}
-	for range 2 { // partly in the nursery, then all filed
+	// The keys are partly in the nursery, and then all filed.
+	for range 2 {
 		seen := map[int]bool{}
 		for key, d := range e.All() {
 			require.False(t, seen[key])

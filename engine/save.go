@@ -43,8 +43,9 @@ func (e *Engine[K]) Sync() error {
 }
 
 type saved struct {
-	keys    int
-	unsaved uint64 // could not be written
+	keys int
+	// unsaved counts the keys that could not be written.
+	unsaved uint64
 }
 
 func (e *Engine[K]) save(w io.Writer) (n saved, err error) {
@@ -91,7 +92,8 @@ func (e *Engine[K]) saveLast(w io.Writer) (saved, error) {
 	add := func(entry *table.Entry[K], r table.Reading) { s.add(entry.Key(), r, nil) }
 	e.table.Drain(add)
 	if b := e.blocks.Load(); b != nil {
-		e.endBlocks() // not before: until here calls took from keys, and asked for it
+		// Until here calls took from keys, and asked for the blocks.
+		e.endBlocks()
 		s.begin(b.table.View().Terms())
 		b.table.Drain(add)
 	}
@@ -101,8 +103,10 @@ func (e *Engine[K]) saveLast(w io.Writer) (saved, error) {
 type saving[K comparable] struct {
 	to    *statefile.Writer
 	codec keycodec.Codec[K]
-	now   policy.Instant // at which it began
-	epoch uint64         // of the policy in the file
+	// now is the instant at which the save began.
+	now policy.Instant
+	// epoch is the epoch of the policy in the file.
+	epoch uint64
 	// own reports whether the program has set the codec.
 	own bool
 	// key has the bytes of the present key, and before those of the codec's previous call.

@@ -133,7 +133,8 @@ func TestCloseEndsSetPolicy(t *testing.T) {
 			}
 		}})
 		errs := make(chan error, 3)
-		for range 3 { // one at work, one in the queue, and one that finds it full
+		// One change is at work, one is in the queue, and one finds the queue full.
+		for range 3 {
 			go func() { errs <- e.SetPolicy(funnel(3, 1, time.Hour)) }()
 			synctest.Wait()
 		}

@@ -20,7 +20,8 @@ import (
 // Claim is a number of units of a key, for TakeAll and AcquireAll. The zero Claim is refused with
 // policy.Never.
 type Claim struct {
-	engine *claimer // nil if there is no key
+	// engine is nil if there is no key.
+	engine *claimer
 	hashedKey
 	n     int64
 	brief bool
@@ -80,7 +81,8 @@ type Outcome struct {
 	// Waited is the time that AcquireAll stood in line; 0 if it did not.
 	Waited time.Duration
 
-	held []heldClaim // by claim; nil if there is nothing to know of any
+	// held has an element for each claim. It is nil if there is nothing to know of any.
+	held []heldClaim
 
 	// known is used instead if every key was known. It is not allocated.
 	known [maxKnown]knownClaim
@@ -114,11 +116,14 @@ func (o *Outcome) see(claim int, b cell.Basis) {
 }
 
 type heldClaim struct {
-	engine     *claimer // nil except at the first claim on the key, if units are held
-	receipt    cell.Receipt
-	n          int64
-	first      int  // the first claim on the key
-	unrecorded bool // the key could not be recorded
+	// engine is nil except at the first claim on the key, if units are held.
+	engine  *claimer
+	receipt cell.Receipt
+	n       int64
+	// first is the first claim on the key.
+	first int
+	// unrecorded means that the key could not be recorded.
+	unrecorded bool
 }
 
 // Keep ends an outcome that is Allowed, and gives back the unused units: see Reservation.Keep. used
@@ -242,13 +247,15 @@ func AcquireAll(ctx context.Context, patience time.Duration, claims ...Claim) (O
 		next = last
 	}
 	if closed != none {
-		next = closed // its line returns ErrClosed
+		// The line of the closed engine returns ErrClosed.
+		next = closed
 	}
 	switch {
 	case len(claims) == 0:
 		return c.outcome(false), cell.Cancelled(ctx)
 	case next == none:
-		next = 0 // its line returns the context's error
+		// The line returns the context's error.
+		next = 0
 	}
 	for {
 		k := &c.keys[next]
@@ -287,7 +294,8 @@ func NewTiered[K comparable](config Config, further ...policy.Policy) (*Tiered[K
 	}
 	t := &Tiered[K]{}
 	path := config.State.Path
-	config.seed = maphash.MakeSeed() // shared, so that a call hashes its key once
+	// The engines share a seed, so that a call hashes its key once.
+	config.seed = maphash.MakeSeed()
 	for i := -1; i < len(further); i++ {
 		if i >= 0 {
 			if path != "" {

@@ -13,7 +13,8 @@ const maxKnown = 3
 
 // knownClaim holds a claim that was taken by an offer.
 type knownClaim struct {
-	engine *claimer // nil if nothing is held
+	// engine is nil if nothing is held.
+	engine *claimer
 	n      int64
 	offer  cell.Offer
 	taken  cell.Remembered
@@ -22,8 +23,9 @@ type knownClaim struct {
 // knownCall is a call on claims of different keys that their engines know. Each take is offered
 // first, and then is one swap.
 type knownCall struct {
-	order  [maxKnown]int
-	atOnce [maxKnown]int64 // that can remain of each key
+	order [maxKnown]int
+	// atOnce is the most units that can remain of each key.
+	atOnce [maxKnown]int64
 }
 
 // takeKnown is TakeAll for a knownCall. It returns false if nothing was decided or taken. What o
@@ -51,7 +53,8 @@ func (o *Outcome) takeKnown(claims []Claim) (sure bool) {
 				k.taken, accepted = claim.engine.accept(escape.Hide(f.Level), escape.Hide(f.Terms), f.Before, f.After, f.Returned, f.At, claim.n, claim.hash)
 			}
 			if !accepted {
-				*o = c.takeRest(done, claims, escape.Hide(o)) // it keeps what offers point to, which is on the heap
+				// The outcome keeps what offers point to, which is on the heap.
+				*o = c.takeRest(done, claims, escape.Hide(o))
 				return true
 			}
 			k.engine, k.n = claim.engine, claim.n
@@ -73,7 +76,8 @@ func (c *knownCall) look(claims []Claim, o *Outcome) (allowed, sure bool) {
 			return false, false
 		}
 		if c.atOnce[i] = d.Limit; offer.Terms.OnCredit != nil {
-			c.atOnce[i] = offer.Terms.OnCredit.AtOnce() // before units are taken, as it may panic
+			// The policy is asked before units are taken, as it may panic.
+			c.atOnce[i] = offer.Terms.OnCredit.AtOnce()
 		}
 		allowed = allowed && d.Allowed
 	}
@@ -145,7 +149,8 @@ func (t *Tiered[K]) take(key K, n int64) (all policy.Decision, recorded bool) {
 	all.Allowed = allowed
 	for i := range t.engines {
 		d := &decisions[i]
-		if !allowed && d.Allowed { // nothing was taken
+		// Nothing was taken.
+		if !allowed && d.Allowed {
 			c.offers[i].Look(d)
 		}
 		combine(&all, d, i == 0)
@@ -163,7 +168,8 @@ type tieredCall[K comparable] struct {
 	n       int64
 	offers  [maxKnown]cell.Offer
 	refuses [maxKnown]bool
-	taken   int // number of offers accepted
+	// taken is the number of accepted offers.
+	taken int
 }
 
 // take takes by offers from all engines, or from none. decisions may be nil if n is 1. decided is

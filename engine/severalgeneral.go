@@ -18,21 +18,25 @@ import (
 
 // severalKeys is a call on several keys, known or not. severalfast.go has the calls on known keys.
 type severalKeys struct {
-	keys  []keyRequest
-	order []int // in which keys are asked and taken from
+	keys []keyRequest
+	// order is the order in which keys are asked and taken from.
+	order []int
 }
 
 // keyRequest is a key in a call on several keys.
 type keyRequest struct {
-	engine   *claimer
-	key      anyKey
-	n        int64
-	brief    bool // see Claim.Brief
+	engine *claimer
+	key    anyKey
+	n      int64
+	// brief is Claim.Brief.
+	brief    bool
 	decision policy.Decision
 	basis    cell.Basis
 	receipt  cell.Receipt
-	taken    bool  // give the receipt's units back if another key refuses
-	atOnce   int64 // the most that decision.Remaining can be
+	// taken means that the receipt's units are given back if another key refuses.
+	taken bool
+	// atOnce is the most that decision.Remaining can be.
+	atOnce int64
 }
 
 const none = -1
@@ -60,7 +64,8 @@ func (s *severalKeys) probe() bool {
 // whether all allowed it. If a key refuses, nothing is held.
 func (s *severalKeys) takeExcept(has int) (all bool) {
 	refused := none
-	defer func() { // also if a policy panics
+	// The units also go back if a policy panics.
+	defer func() {
 		if all {
 			return
 		}
@@ -152,7 +157,8 @@ func (s *severalKeys) last() int {
 type claimsCall struct {
 	severalKeys
 	claims []Claim
-	firsts []int // for each claim, the first claim on its key
+	// firsts has, for each claim, the first claim on its key.
+	firsts []int
 	waited time.Duration
 }
 
@@ -223,10 +229,12 @@ func (c *claimsCall) outcome(allowed bool) Outcome {
 // claimer is an engine of any type of keys.
 type claimer struct {
 	anyEngine
-	id    uint64 // orders engines
+	// id orders engines.
+	id    uint64
 	time  *timeSource
 	tally *cell.Tally
-	warns bool // see Config.WarnAt
+	// warns reports whether there is a Config.WarnAt.
+	warns bool
 }
 
 // record counts an answer, and returns the decision afterwards: a counted refusal may block the key.
@@ -335,7 +343,8 @@ func (e *Engine[K]) finishOne(key anyKey, d policy.Decision, due cell.Due) polic
 func (e *Engine[K]) sameKey(a, b anyKey) bool {
 	key := unpack[K](e.form, a)
 	if _, hashed := e.cell.Hash(key); !hashed {
-		return false // comparing it with its like would panic
+		// Comparing the key with its like would panic.
+		return false
 	}
 	return key == unpack[K](e.form, b)
 }

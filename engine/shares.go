@@ -61,7 +61,8 @@ type Shares[K comparable] struct {
 	total  bucket
 	// whole and lend read and write the group's word for guaranteed and for borrowed units.
 	whole, lend bucket
-	groupTicks  uint64 // of a unit of the group
+	// groupTicks is the ticks of a unit of the group.
+	groupTicks uint64
 
 	own      accounts[K]
 	ceilings accounts[K]
@@ -196,7 +197,8 @@ func NewShares[K comparable](config SharesConfig[K], more ...Option[K]) (*Shares
 	}
 	if config.Reserved == nil {
 		reserved = math.MaxInt64 - s.reserve.units
-		s.reserve.units = 0 // nothing is left for other tenants
+		// Nothing is left for other tenants.
+		s.reserve.units = 0
 		s.reserve.publish()
 	}
 	switch {

@@ -45,15 +45,18 @@ func TestSharesTakeTheGuaranteeFirst(t *testing.T) {
 		assert.Equal(t, want, fmt.Sprintf("%v, borrowed %v", d.Decision, d.Borrowed))
 	}
 	decide("admitted, 4 of 10 left, all in 6s, borrowed false", s.Take("a", 6))
-	decide("admitted, 4 of 10 left, all in 6s, borrowed true", s.Take("a", 5)) // whole: 11 of 70
+	// The call is whole: 11 of 70.
+	decide("admitted, 4 of 10 left, all in 6s, borrowed true", s.Take("a", 5))
 	decide("admitted, 0 of 10 left, all in 10s, borrowed false", s.Take("a", 4))
-	decide("admitted, 0 of 70 left, borrowed true", s.Take("stranger", 55)) // the group has 70 now
+	// The group has 70 units now.
+	decide("admitted, 0 of 70 left, borrowed true", s.Take("stranger", 55))
 	decide("refused for 100ms, 0 of 10 left, all in 10s, borrowed false", s.Take("a", 1))
 	assert.False(t, s.Choke("stranger"))
 	decide("refused for 5s, 0 of 70 left, borrowed false", s.Peek("stranger", 50))
 	decide("admitted, 0 of 20 left, all in 10s, borrowed false", s.Take("b", 20))
 	assert.EqualValues(t, 90, s.Stats().Used)
-	decide("refused for 1s, 0 of 10 left, all in 10s, borrowed false", s.Take("a", 1)) // its own comes before a loan
+	// The tenant's own units come before a loan.
+	decide("refused for 1s, 0 of 10 left, all in 10s, borrowed false", s.Take("a", 1))
 	clock.Advance(time.Second)
 	decide("admitted, 0 of 10 left, all in 10s, borrowed false", s.Take("a", 1))
 	clock.Advance(time.Hour)
@@ -284,7 +287,8 @@ func TestGuaranteeGetsBackAtMostWhatTheGroupDoes(t *testing.T) {
 	clock := newHandClock()
 	s := newShares(t, twoTenants(clock))
 	r := s.Reserve("a", 10, 0)
-	clock.Advance(500 * time.Millisecond) // of the group's 10 units 5 have drained
+	// Of the group's 10 units 5 have drained.
+	clock.Advance(500 * time.Millisecond)
 	assert.True(t, s.Take("stranger", 1).Borrowed)
 	r.Cancel()
 	assert.EqualValues(t, 1, s.Stats().Used)
@@ -633,7 +637,8 @@ func TestReserveComparesRatesExactly(t *testing.T) {
 			g := grant{dice.Int64N(10), uint64(1 + dice.IntN(3000))}
 			rest := new(big.Rat).Sub(limit, sum)
 			if inverse := new(big.Rat); rest.Sign() > 0 && dice.IntN(3) == 0 && inverse.Inv(rest).IsInt() {
-				g.interval = inverse.Num().Uint64() // exactly what is left
+				// The grant takes exactly what is left.
+				g.interval = inverse.Num().Uint64()
 				ties++
 			}
 			next := new(big.Rat).Add(sum, new(big.Rat).SetFrac(big.NewInt(1), unsigned(g.interval)))

@@ -20,8 +20,9 @@ import (
 // account is a word and its funnel. Takes raise the word at any time. Calls that lower it hold
 // Shares.giving.
 type account struct {
-	word     atomic.Uint64
-	returned atomic.Uint64 // see underway.Log
+	word atomic.Uint64
+	// returned is for underway.Log.
+	returned atomic.Uint64
 	limit    bucket
 }
 
@@ -94,15 +95,18 @@ func (a *tenantAccount[K]) replace(by *tenantAccount[K], now policy.Instant) {
 // An account leaves by swapping its word for gone first. So a call that has found it takes before that,
 // and the account stays, or finds it gone and looks the tenant up again.
 type accounts[K comparable] struct {
-	all     *xsync.MapOf[K, *tenantAccount[K]]
-	seed    maphash.Seed
-	guarded bool // keys may be impossible to hash
+	all  *xsync.MapOf[K, *tenantAccount[K]]
+	seed maphash.Seed
+	// guarded means that keys may be impossible to hash.
+	guarded bool
 	idle    policy.Instant
 	maxKeys int
 	// choose returns a key's limit. It may be nil, as may be its result.
-	choose  func(K) policy.Policy
-	mu      *sync.Mutex // Shares.mu
-	reserve *reserve    // from which the accounts have their grants, or nil
+	choose func(K) policy.Policy
+	// mu is Shares.mu.
+	mu *sync.Mutex
+	// reserve gives the accounts their grants. It may be nil.
+	reserve *reserve
 	due     dueHeap[K]
 	// pinned accounts do not leave. owed is what an account has taken out of the reserve, if that is more than
 	// its limit needs. In maps they need memory for few accounts.
@@ -169,7 +173,8 @@ func (s *accounts[K]) open(key K, now policy.Instant) (a *tenantAccount[K], limi
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if a = s.load(key); a != nil {
-		return a, true // another call was first
+		// Another call was first.
+		return a, true
 	}
 	if !s.enter(limit, now) {
 		return nil, true
@@ -211,7 +216,8 @@ func (s *accounts[K]) enter(limit bucket, now policy.Instant) bool {
 
 // accountWord is an account's word, read by a call at an instant.
 type accountWord struct {
-	limit bucket // nil if there is no account
+	// limit is nil if there is no account.
+	limit bucket
 	word  uint64
 	now   policy.Instant
 }
@@ -295,7 +301,8 @@ func (s *accounts[K]) leave(now policy.Instant) {
 		owed, owes := s.owed[a]
 		if owes && fresh <= now {
 			s.reserve.release(owed)
-			s.reserve.take(grantOf(a.limit)) // it is less
+			// The new grant is less.
+			s.reserve.take(grantOf(a.limit))
 			delete(s.owed, a)
 			owes = false
 		}

@@ -41,7 +41,8 @@ func BenchmarkShares(b *testing.B) {
 		b.Run(c.name, func(b *testing.B) {
 			before := liveBytes()
 			call := c.open(b)
-			for range 2 { // the first call uses up a guarantee of one unit
+			// The first call uses up a guarantee of one unit.
+			for range 2 {
 				for _, name := range names {
 					call(name)
 				}
@@ -75,7 +76,8 @@ func BenchmarkShares(b *testing.B) {
 }
 
 func liveBytes() uint64 {
-	for range 3 { // pools and finalizers keep memory for a cycle or two
+	// Pools and finalizers keep memory for a cycle or two.
+	for range 3 {
 		runtime.GC()
 	}
 	var m runtime.MemStats

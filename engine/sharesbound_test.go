@@ -25,9 +25,12 @@ func newShares[K comparable](t testing.TB, config SharesConfig[K]) *Shares[K] {
 
 // levelAudit is the level of a funnel without a capacity, in exact ticks.
 type levelAudit struct {
-	interval uint64 // ticks of a unit
-	empty    uint64 // the tick at which it is empty
-	most     uint64 // the highest level so far, in ticks
+	// interval is the ticks of a unit.
+	interval uint64
+	// empty is the tick at which the funnel is empty.
+	empty uint64
+	// most is the highest level so far, in ticks.
+	most uint64
 }
 
 func newLevelAudit(p policy.Policy) *levelAudit {
@@ -45,12 +48,14 @@ func (a *levelAudit) units() int64 { return int64((a.most + a.interval - 1) / a.
 
 // sharesRun is a random history of tenants that come and go. Tenant 0 to known-1 are known in advance.
 type sharesRun struct {
-	t        testing.TB
-	shares   *Shares[int]
-	clock    *handClock
-	dice     *rand.Rand
-	limits   []policy.Policy // guarantees
-	own      []uint64        // what each tenant took of its guarantee, by a word of the test's own
+	t      testing.TB
+	shares *Shares[int]
+	clock  *handClock
+	dice   *rand.Rand
+	// limits are the guarantees.
+	limits []policy.Policy
+	// own is what each tenant took of its guarantee, by a word of the test's own.
+	own      []uint64
 	audit    *levelAudit
 	patience time.Duration
 
@@ -106,7 +111,8 @@ func (r *sharesRun) step(i int) {
 	r.clock.Advance(time.Duration(r.dice.IntN(330_000)))
 	tenant := r.dice.IntN(callingAtOnce)
 	if r.dice.IntN(3) == 0 {
-		tenant = 7 * r.dice.IntN(5) // greedy, and every other below a ceiling
+		// The tenant is greedy, and every other greedy tenant is below a ceiling.
+		tenant = 7 * r.dice.IntN(5)
 	}
 	r.call(i, r.tenant(i, tenant), 1+r.dice.Int64N(19))
 }
@@ -139,7 +145,8 @@ func (r *sharesRun) call(i, tenant int, n int64) {
 	_, own := p.Take(r.own[tenant], now, n, 0)
 	var d ShareDecision
 	switch r.dice.IntN(10) {
-	case 0: // given back, and so not used
+	// The units are given back, and so not used.
+	case 0:
 		h := r.shares.Reserve(tenant, n, r.patienceOf(i))
 		kept := max(r.dice.Int64N(n+3)-2, 0)
 		d = h.ShareDecision
@@ -261,7 +268,8 @@ func TestSharesHoldTheirBoundUnderContention(t *testing.T) {
 			},
 		})
 		require.True(t, s.Take(-1, lent).Borrowed)
-		var mu sync.Mutex // guards what follows
+		// mu guards what follows.
+		var mu sync.Mutex
 		all := []admitted{{clock.Now(), lent}}
 		var longest policy.Instant
 		mostUsed := int64(0)
@@ -274,7 +282,8 @@ func TestSharesHoldTheirBoundUnderContention(t *testing.T) {
 				tenant, start := caller*tenantsEach+i, clock.Now()
 				_, room := guarantee.Take(own[i], start, n, 0)
 				if call == 0 {
-					tenant, n, room.Allowed = -1, 5, false // without a guarantee
+					// The tenant has no guarantee.
+					tenant, n, room.Allowed = -1, 5, false
 				}
 				d := s.Take(tenant, n)
 				end, used := clock.Now(), s.Stats().Used

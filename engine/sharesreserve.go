@@ -63,13 +63,18 @@ func (g grant) atLeast(other grant) grant {
 //
 // Only the atomic fields may be read without Shares.mu.
 type reserve struct {
-	units       int64 // left
-	limit       *big.Rat
-	scaledLimit *big.Int         // limit, as a multiple of 2^-126
-	scaled      *big.Int         // sum of the grants' rates, as multiples
-	grants      map[uint64]int64 // number by interval
-	number      int64            // of all grants
-	longest     uint64           // interval of a grant so far, 0 if there was none
+	// units is the units left.
+	units int64
+	limit *big.Rat
+	// scaledLimit is limit, as a multiple of 2^-126.
+	scaledLimit *big.Int
+	// scaled is the sum of the grants' rates, as multiples.
+	scaled *big.Int
+	// grants has the number of grants by interval.
+	grants map[uint64]int64
+	// number is the number of all grants.
+	number  int64
+	longest uint64 // interval of a grant so far, 0 if there was none
 
 	// No grant fits that has more units than maxUnits or a shorter interval than minInterval.
 	maxUnits    atomic.Int64

@@ -77,9 +77,11 @@ type shareCall[K comparable] struct {
 	n        int64
 	patience time.Duration
 	now      policy.Instant
-	held     *shareHeld[K] // nil if nothing is given back
+	// held is nil if nothing is given back.
+	held *shareHeld[K]
 
-	own, ceiling *tenantAccount[K] // nil if there is none
+	// own and ceiling are nil if there is none.
+	own, ceiling *tenantAccount[K]
 	// barred reports whether the tenant must not borrow, as its ceiling cannot be kept.
 	barred bool
 	// turn is not nil if the call is the first in its tenant's line.
@@ -240,7 +242,8 @@ func (c *shareCall[K]) takeBoth(a *account, now policy.Instant, patience time.Du
 	var group policy.Decision
 	s.group.take(limit, now, c.n, 0, &group, &second)
 	switch {
-	case !group.Allowed: // another call has borrowed since the look, or time stands still
+	// Another call has borrowed since the look, or time stands still.
+	case !group.Allowed:
 		if c.held == nil {
 			s.giving.Lock()
 			defer s.giving.Unlock()
@@ -255,7 +258,8 @@ func (c *shareCall[K]) takeBoth(a *account, now policy.Instant, patience time.Du
 }
 
 func (c *shareCall[K]) hash() uint64 {
-	hash, _ := c.shares.own.hash(c.tenant) // a tenant with an account has one
+	// A tenant with an account has a hash.
+	hash, _ := c.shares.own.hash(c.tenant)
 	return hash
 }
 
@@ -282,7 +286,8 @@ func (h *shareHeld[K]) hold(c *shareCall[K], limit bucket, t *underway.Taken) {
 func (h *shareHeld[K]) holdFirst(hash uint64, a *account, t *underway.Taken, guaranteed bool) {
 	h.account, h.first, h.hash, h.guaranteed = a, *t, hash, guaranteed
 	if t.Wait > 0 {
-		return // only the policy knows the room that a give-back must leave to the turn
+		// Only the policy knows the room that a give-back must leave to the turn.
+		return
 	}
 	set := h.shares.logs.Lock(hash)
 	defer set.Unlock()

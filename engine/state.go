@@ -109,17 +109,23 @@ type keeper struct {
 	state  State
 	unlock func() error
 
-	mu     sync.Mutex // guards the following
-	stats  saveStats
-	begun  time.Time     // zero if no save is under way
-	ended  chan struct{} // closed when that save has ended
-	closed bool          // no save begins; the save under way unlocks the file
+	// mu guards the following.
+	mu    sync.Mutex
+	stats saveStats
+	// begun is zero if no save is under way.
+	begun time.Time
+	// ended is closed when that save has ended.
+	ended chan struct{}
+	// closed means that no save begins. A save under way unlocks the file.
+	closed bool
 }
 
 type saveStats struct {
-	since time.Time // when the last successful save, or the engine, began
-	wall  time.Time // the same by the wall clock; zero before the first save
-	took  time.Duration
+	// since is when the last successful save, or the engine, began.
+	since time.Time
+	// wall is the same by the wall clock, and zero before the first save.
+	wall time.Time
+	took time.Duration
 	saved
 	err error
 }
@@ -279,7 +285,8 @@ func (k *keeper) abandon() error {
 	}
 	k.closed = true
 	if !k.begun.IsZero() {
-		return nil // the save under way unlocks it
+		// The save under way unlocks the file.
+		return nil
 	}
 	return k.unlock()
 }

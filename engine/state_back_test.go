@@ -46,7 +46,8 @@ func TestWallClockThatWentBackMintsNothing(t *testing.T) {
 		limit := funnel(10, 1, time.Hour)
 		word, _ := limit.Take(0, last, 5, 0)
 		for _, c := range []struct {
-			passed time.Duration // since last, by the wall clock
+			// passed is the time since last, by the wall clock.
+			passed time.Duration
 			left   int64
 		}{{2 * time.Hour, 7}, {0, 5}, {-1, 5}, {-time.Hour, 5}, {-200 * time.Hour, 5}, {-100 * 365 * 24 * time.Hour, 5}, {time.Hour, 6}} {
 			zero := time.Now().Add(-time.Duration(last) - c.passed)
@@ -155,7 +156,8 @@ func TestWallClockThatGoesBackDuringALoad(t *testing.T) {
 		const last = policy.Instant(100 * time.Hour)
 		const judged = last + policy.Instant(2*time.Hour)
 		limit, zero := parsed(t, "funnel 10, 10/h"), time.Now().Add(-time.Duration(last))
-		word, d := limit.Take(0, last, 10, 0) // fresh after an hour
+		// The key is fresh after an hour.
+		word, d := limit.Take(0, last, 10, 0)
 		require.True(t, d.Allowed)
 		for _, to := range []string{"funnel 10, 10/h", "funnel 20, 20/h"} {
 			for _, clock := range []func() policy.Instant{nil, newHandClock().Now} {
@@ -164,7 +166,8 @@ func TestWallClockThatGoesBackDuringALoad(t *testing.T) {
 					if reads++; reads == 1 {
 						return zero.Add(time.Duration(judged))
 					}
-					return zero.Add(time.Duration(last)) // two hours back
+					// The wall clock goes back by two hours.
+					return zero.Add(time.Duration(last))
 				}})
 				require.Greater(t, reads, 1)
 				require.Zero(t, e.Len(), "a was fresh")
@@ -206,7 +209,8 @@ func TestSaveThatIsHeldUpMovesNoWindow(t *testing.T) {
 		}}
 		e := open[string](t, config)
 		require.True(t, e.Take("a", 5).Allowed)
-		synctest.Wait() // the writer reads the clock, too
+		// The writer reads the clock, too.
+		synctest.Wait()
 		heldUp.Store(int64(40 * time.Second))
 		loaded := restart(t, e, config, func() {})
 		defer check(t, loaded)

@@ -143,12 +143,14 @@ func compareHistories(t *testing.T, r *rand.Rand) {
 			if change {
 				next.Policy = one()
 			}
-			held = nil // reservations are no state
+			// Reservations are no state.
+			held = nil
 			cut = restart(t, cut, next, pass, more...)
 			if change {
 				begun := time.Now()
 				require.NoError(t, whole.SetPolicy(next.Policy))
-				hand.Advance(time.Since(begun)) // its wait, as the wall clock went on
+				// The wall clock went on while the change waited.
+				hand.Advance(time.Since(begun))
 				config = next
 			}
 		}
@@ -174,12 +176,14 @@ func TestCloseSavesEveryUnitThatWasAdmitted(t *testing.T) {
 		rounds = 10
 	}
 	config := inFile(t, Config{Policy: funnel(capacity, 1, time.Minute), MaxKeys: 1 << 20, WhenUnavailable: Admit})
-	var before [8]int64 // units of keys that are used all the time
+	// before has the units of keys that are used all the time.
+	var before [8]int64
 	for round := range rounds {
 		e, err := New[string](config)
 		require.NoError(t, err)
 		var hot [8]atomic.Int64
-		var fresh [callers][]string // admitted new keys
+		// fresh has the admitted new keys.
+		var fresh [callers][]string
 		var begun, done sync.WaitGroup
 		begun.Add(callers)
 		for c := range callers {
@@ -303,13 +307,15 @@ func TestAgeOfASaveCountsFromItsBegin(t *testing.T) {
 		require.NoError(t, err)
 		defer func() { assert.NoError(t, e.Close()) }()
 		require.True(t, e.Choke("a"))
-		time.Sleep(3 * time.Minute) // the save began after the first of them, and ends now
+		// The save began after the first minute, and ends now.
+		time.Sleep(3 * time.Minute)
 		synctest.Wait()
 		require.Equal(t, 2*time.Minute, e.Stats().SaveTook)
 		folder := filepath.Dir(config.State.Path)
 		require.NoError(t, os.Rename(folder, folder+" away"))
 		defer func() { assert.NoError(t, os.Rename(folder+" away", folder)) }()
-		time.Sleep(time.Minute) // the next save fails: the last began 3m ago
+		// The next save fails. The last began 3 minutes ago.
+		time.Sleep(time.Minute)
 		synctest.Wait()
 		require.Error(t, e.Stats().SaveError)
 		require.NoError(t, e.Health(), "not for long yet")

@@ -9,12 +9,14 @@ import (
 // KeysByUse, BlockedKeys, Abandoned, QueueDepth and the figures of saves only grow. The counts are exact,
 // and are read one after the other while calls go on.
 type Stats struct {
-	Name string // Config.Name
+	// Name is Config.Name.
+	Name string
 	// Clock is "Config.Clock", "package time", or "counter": package time read from the processor's
 	// counter. A counter may become package time, never the other way.
 	Clock string
 
-	Admitted uint64 // allowed calls
+	// Admitted counts the allowed calls.
+	Admitted uint64
 	// Refused counts refused calls, each once also in OverLimit, Blocked, Misfits,
 	// UnavailableRefused, FullRefused, Crowded, Late or Cancelled.
 	Refused uint64
@@ -51,7 +53,8 @@ type Stats struct {
 	// Take and Wait. Their units end after its longest time. That is probably a mistake, so the first is an event.
 	Unheld uint64
 
-	Waiting int // calls in line for a key now
+	// Waiting is the number of calls in line for a key now.
+	Waiting int
 	// Waits counts calls that have left the line of a key, with their units or without; WaitTime
 	// adds up their time in line.
 	Waits    uint64
@@ -60,27 +63,36 @@ type Stats struct {
 	// BlockedKeys is the number of blocked keys, at present while at most 1,024 keys are blocked or
 	// have refusals that count, otherwise as old as KeysByUse may be, and 0 before the first count.
 	BlockedKeys int
-	Blocks      uint64 // calls of Block that succeeded
-	Penalties   uint64 // blocks that Config.Penalty made
+	// Blocks counts the calls of Block that succeeded.
+	Blocks uint64
+	// Penalties counts the blocks that Config.Penalty made.
+	Penalties uint64
 	// Unpunished counts refusals that did not count towards a Penalty, for want of room or writer.
 	Unpunished uint64
 
 	// Warnings counts warnings of keys that passed a share of Config.WarnAt.
 	Warnings uint64
 
-	Keys    int // in the table now, at most MaxKeys
-	MaxKeys int // Config.MaxKeys, or its default
+	// Keys is the number of keys in the table now, at most MaxKeys.
+	Keys int
+	// MaxKeys is Config.MaxKeys, or its default.
+	MaxKeys int
 	// KeysByUse counts the keys by use of their limit, some time ago.
 	KeysByUse KeysByUse
-	Evicted   uint64 // keys that left, idle or to make room
+	// Evicted counts the keys that left, idle or to make room.
+	Evicted uint64
 	// Forgiven counts the keys given up to make room, or left out by a load, that still owed, were
 	// blocked or had refusals that counted.
-	Forgiven  uint64
-	Restarts  uint64 // of the writer and the janitor
-	Dropped   uint64 // commands given up because the writer died of them twice
-	Abandoned int    // goroutines that did not end in time
+	Forgiven uint64
+	// Restarts counts the restarts of the writer and the janitor.
+	Restarts uint64
+	// Dropped counts the commands given up because the writer died of them twice.
+	Dropped uint64
+	// Abandoned is the number of goroutines that did not end in time.
+	Abandoned int
 
-	QueueDepth int // commands that wait for the writer now
+	// QueueDepth is the number of commands that wait for the writer now.
+	QueueDepth int
 
 	// The last successful save to the file of Config.State: its beginning, its duration, the keys
 	// written, and those that could not be: see KeyCodec. SavedAt is zero if there was none. Calls
@@ -125,13 +137,19 @@ func (s Stats) String() string {
 // minute old, and of a small table up to 2 seconds. Keys that came or went meanwhile may be
 // missing. It is zero before the first count.
 type KeysByUse struct {
-	At time.Time // end of the count; zero before the first
+	// At is the end of the count. It is zero before the first.
+	At time.Time
 
-	Unused    int // have used nothing
-	BelowHalf int // less than half
-	Half      int // half or more, and less than 80%
-	Most      int // 80% or more, and not all
-	All       int // all: a call for one unit is refused now
+	// Unused counts the keys that have used nothing.
+	Unused int
+	// BelowHalf counts the keys that have used less than half.
+	BelowHalf int
+	// Half counts the keys that have used half or more, and less than 80%.
+	Half int
+	// Most counts the keys that have used 80% or more, and not all.
+	Most int
+	// All counts the keys that have used all: a call for one unit is refused now.
+	All int
 }
 
 // Stats returns the engine's counters. Its cost does not grow with the number of keys.

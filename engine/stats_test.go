@@ -66,8 +66,9 @@ func TestRefusalsAreCountedByReason(t *testing.T) {
 			return func() bool { return e.Take(key, n).Allowed }
 		}
 		for i, c := range []struct {
-			of     *Engine[any]
-			reason string // none for an allowed call
+			of *Engine[any]
+			// reason is empty for an allowed call.
+			reason string
 			call   func() bool
 			// Growth of the calls without the key's word.
 			full, unavailable uint64
@@ -175,8 +176,10 @@ func TestStatsGoesThroughNoKeys(t *testing.T) {
 		for key := range 1000 {
 			require.True(t, e.Choke(key))
 		}
-		time.Sleep(10 * time.Second) // the keys are filed and counted
-		synctest.Wait()              // for the sweep that begins at the same instant
+		// The keys are filed and counted.
+		time.Sleep(10 * time.Second)
+		// A sweep may begin at the same instant.
+		synctest.Wait()
 		require.EqualValues(t, 1000, e.Stats().Keys)
 		before := looks.Load()
 		for range 10 {

@@ -56,7 +56,8 @@ func TestGivenBackAfterTheWriterCameToTheKey(t *testing.T) {
 					settled(t, e)
 					synctest.Wait()
 					if hold = changed; changed {
-						require.NoError(t, e.SetPolicy(funnel(20, 2, 2*time.Hour))) // the same pace
+						// The new limit has the same pace.
+						require.NoError(t, e.SetPolicy(funnel(20, 2, 2*time.Hour)))
 					}
 					synctest.Wait()
 					entry := e.table.View().Look(maphash.Comparable(e.table.View().Seed(), "key"), "key")

@@ -84,7 +84,8 @@ func openFor[K comparable](t testing.TB, config Config, choose func(K) policy.Po
 // Promise: Each call keeps its key's chosen limit.
 func TestPolicyFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		limit := funnel(8, 2, time.Second) // the choice may change at any time
+		// The choice may change at any time.
+		limit := funnel(8, 2, time.Second)
 		e := openFor(t, Config{Policy: funnel(2, 1, time.Second), Clock: newHandClock().Now}, func(key string) policy.Policy {
 			switch key {
 			case "gold":
@@ -100,7 +101,8 @@ func TestPolicyFor(t *testing.T) {
 				if e.Choke(key) {
 					passed++
 				}
-				synctest.Wait() // known keys are read from the map
+				// Known keys are read from the map.
+				synctest.Wait()
 			}
 			assert.Equal(t, want, passed, key)
 			assert.EqualValues(t, want, e.Peek(key, 0).Limit, key)

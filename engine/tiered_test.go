@@ -116,8 +116,10 @@ func TestTiersRefuseBadConfiguration(t *testing.T) {
 
 // A policy that panics for a key leaves nothing taken from the others.
 func TestTogetherWithAPanic(t *testing.T) {
-	var left int        // Takes of three units until a panic
-	var overtake func() // runs in those before it
+	// left is the number of Takes of three units until a panic.
+	var left int
+	// overtake runs in the Takes before it.
+	var overtake func()
 	e := open[string](t, Config{Policy: funnel(10, 1, time.Hour)})
 	bad := open[string](t, Config{Policy: &hooked{Policy: funnel(10, 1, time.Hour), take: func(a *asked) {
 		if a.n != 3 || left == 0 {

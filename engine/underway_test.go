@@ -77,7 +77,8 @@ func TestOnlyBriefClaimsAreNotRemembered(t *testing.T) {
 		require.NoError(t, err)
 		other, err := engine.New[string](engine.Config{Policy: policy.Must(policy.Funnel(1000, 1, time.Hour))})
 		require.NoError(t, err)
-		require.True(t, e.Choke("k") && other.Choke("o")) // known keys are taken from in a way of their own
+		// Known keys are taken from in a way of their own.
+		require.True(t, e.Choke("k") && other.Choke("o"))
 		take := func(n int64) engine.Outcome {
 			out := engine.TakeAll(append(c.claims(e, n), other.Claim("o", n))...)
 			require.True(t, out.Allowed, name)
@@ -99,7 +100,8 @@ func TestOnlyBriefClaimsAreNotRemembered(t *testing.T) {
 func held() int64 {
 	var m runtime.MemStats
 	runtime.GC()
-	runtime.GC() // what weak pointers and caches let go
+	// The second collection frees what weak pointers and caches let go.
+	runtime.GC()
 	runtime.ReadMemStats(&m)
 	return int64(m.HeapAlloc)
 }

@@ -211,7 +211,8 @@ func BenchmarkWarnings(b *testing.B) {
 	for _, limit := range []struct {
 		name   string
 		policy policy.Policy
-		low    float64 // a share that the calls pass at once
+		// low is a share that the calls pass at once.
+		low float64
 	}{
 		{"funnel", funnel(1<<40, 1<<20, time.Second), 1e-9},
 		{"window", policy.Must(policy.FixedWindow(many, time.Millisecond)), 1e-4},

@@ -211,7 +211,8 @@ func (e *Engine[K]) LimitFor(key K) policy.Policy { return e.cell.LimitFor(key) 
 type Keep int
 
 const (
-	KeepUsed Keep = iota // the used units: 5 of 10 become 5 of 100
+	// KeepUsed keeps the used units: 5 of 10 become 5 of 100.
+	KeepUsed Keep = iota
 	// KeepShare keeps the used share, rounded up to a unit: 5 of 10 become 50 of 100. Under a
 	// Bursty or a WarmingUp, which grant units on credit, it is KeepUsed.
 	KeepShare

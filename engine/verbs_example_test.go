@@ -45,7 +45,8 @@ func ExampleEngine_Wait() {
 	fmt.Println(time.Since(start) >= 20*time.Millisecond)
 
 	// A call that could not be served in time returns at once.
-	limiter.Refund("client", -60_000) // a charge, which takes ten minutes to drain
+	// The charge takes ten minutes to drain.
+	limiter.Refund("client", -60_000)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	fmt.Println(errors.Is(limiter.Wait(ctx, "client", 1), engine.ErrDeadline))
@@ -123,9 +124,11 @@ func ExampleEngine_Refund() {
 	defer limiter.Close()
 
 	fmt.Println(limiter.Take("tenant", 600).Remaining)
-	fmt.Println(limiter.Refund("tenant", 250).Remaining) // it was 350
+	// 350 units remained before.
+	fmt.Println(limiter.Refund("tenant", 250).Remaining)
 	fmt.Println(limiter.Take("tenant", 600).Remaining)
-	fmt.Println(limiter.Refund("tenant", -100).Remaining) // it was 700
+	// 700 units remained before.
+	fmt.Println(limiter.Refund("tenant", -100).Remaining)
 	fmt.Println(limiter.Choke("tenant"))
 	// Output:
 	// 400

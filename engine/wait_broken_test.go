@@ -105,7 +105,8 @@ func TestRoomGoesToTheFirstInLine(t *testing.T) {
 		e := open[string](t, Config{Policy: funnel(1, 1, time.Second), MaxKeys: 1, Idle: time.Second, WhenFull: RefuseNew})
 		require.True(t, e.Choke("old"))
 		l := inLine{e: e, key: "new", began: time.Now()}
-		time.Sleep(503 * time.Millisecond) // between the janitor's looks
+		// The call comes between the janitor's looks.
+		time.Sleep(503 * time.Millisecond)
 		l.wait(t, 0, 1)
 		for e.Len() > 0 {
 			time.Sleep(time.Microsecond)

@@ -56,8 +56,9 @@ func (e *Engine[K]) LatestWarnings(n int) []Warning[K] { return e.warned.latest(
 
 // warnings counts and delivers the warnings of an engine. The nil warnings has none.
 type warnings[K comparable] struct {
-	name   string
-	seed   maphash.Seed // of the hashes in events
+	name string
+	// seed is the seed of the hashes in events.
+	seed   maphash.Seed
 	box    *supervisor.Mailbox[Warning[K]]
 	events *supervisor.Mailbox[Event]
 	list   warn.Latest[Warning[K]]

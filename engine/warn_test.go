@@ -83,7 +83,8 @@ func TestEveryLimitWarnsOnce(t *testing.T) {
 	for _, limit := range append(limitstest.Policies(), families[len(families)-2][0], families[len(families)-1][0]) {
 		for way := range stepsOf(nil, "") {
 			if way == "Wait" && limit.Delays() {
-				continue // it waits until the queue is empty
+				// The call waits until the queue is empty.
+				continue
 			}
 			t.Run(limit.String()+"/"+way, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
@@ -112,7 +113,8 @@ func TestEveryLimitWarnsOnce(t *testing.T) {
 						stepsOf(e, "k")[way]()
 					}
 					again := warningsOf(e)[len(want):]
-					if _, credit := limit.(shape.OnCredit); !credit { // a new key of a Bursty has saved nothing
+					// A new key of a Bursty has saved nothing.
+					if _, credit := limit.(shape.OnCredit); !credit {
 						require.Equal(t, []string{"k 0.3", "k 0.7", "k 0.95"}, want)
 						require.Equal(t, want, again)
 					}
@@ -159,7 +161,8 @@ func TestGivenBackUnitsWarnOnce(t *testing.T) {
 		require.Equal(t, []string{"cancelled 0.8", "refunded 0.8", "reset 0.8"}, warningsOf(e))
 		e.Refund("charged", -9)
 		require.Equal(t, "charged 0.8", warningsOf(e)[3])
-		time.Sleep(8*time.Hour - 4096) // the table counts 2,048 ns
+		// The table counts 2,048 ns.
+		time.Sleep(8*time.Hour - 4096)
 		e.Take("refunded", 8)
 		require.Len(t, warningsOf(e), 4)
 		e.Reset("refunded")

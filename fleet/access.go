@@ -24,27 +24,33 @@ const (
 	silence = 200 * time.Millisecond
 	// A breaker opens at the third failure in a row, and probes first after 50 ms, later every half
 	// second. So it closes within a second of the end of an outage.
-	failures      = 3
-	pause         = 50 * time.Millisecond
-	maxPause      = 500 * time.Millisecond
-	connectBudget = time.Second // of New
+	failures = 3
+	pause    = 50 * time.Millisecond
+	maxPause = 500 * time.Millisecond
+	// connectBudget is New's.
+	connectBudget = time.Second
 )
 
 // access is the way to Redis: a connection, and guards for the calls on it.
 type access struct {
-	budget time.Duration // Config.Budget
+	// budget is Config.Budget.
+	budget time.Duration
 	conn   *connection
 	remote atomic.Pointer[remote]
 	// trouble is why not to ask Redis although it answers, or nil.
 	trouble atomic.Pointer[error]
 	closed  atomic.Bool
-	wake    chan struct{} // has a slot: the keeper has something to look at
+	// wake has a slot: the keeper has something to look at.
+	wake chan struct{}
 
-	guard   *guard.Guard          // of a cluster, for all of it
-	guarded guard.Config          // of all guards
-	nodes   atomic.Pointer[nodes] // of a cluster
-	batch   *guard.Batch[store.TakeAsk, store.Taken]
-	trips   guard.Trips
+	// guard is a cluster's, for all of it.
+	guard *guard.Guard
+	// guarded is the configuration of all guards.
+	guarded guard.Config
+	// nodes are a cluster's.
+	nodes atomic.Pointer[nodes]
+	batch *guard.Batch[store.TakeAsk, store.Taken]
+	trips guard.Trips
 	// openingsBefore counts breaker openings of forgotten nodes; forgotten waits for their guards.
 	openingsBefore atomic.Uint64
 	forgotten      sync.WaitGroup
@@ -54,7 +60,8 @@ type access struct {
 type remote struct {
 	client rueidis.Client
 	store  decider
-	bank   *lease.OnStore // nil except in Leased mode
+	// bank is nil except in Leased mode.
+	bank *lease.OnStore
 }
 
 // decider is a *store.Store, whose methods it has, or a fake in tests.

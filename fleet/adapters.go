@@ -87,10 +87,12 @@ func (l *Limiter) Join(all any, call limits.Call[string]) any {
 func (j *joint) HoldAll(ctx context.Context, _ time.Duration) (grants []limits.Grant, waited time.Duration, err error) {
 	asks, _, err := join(j.claims)
 	if err != nil {
-		return nil, 0, nil // each limiter tells its own error
+		// Each limiter tells its own error.
+		return nil, 0, nil
 	}
 	if len(asks) < len(j.claims) {
-		return nil, 0, nil // two parts are one
+		// Two parts are one.
+		return nil, 0, nil
 	}
 	if ctx.Err() != nil {
 		return nil, 0, cell.Cancelled(ctx)
@@ -127,7 +129,8 @@ func (l *Limiter) reserve(ctx context.Context, call *limits.Call[string]) (Reser
 	switch {
 	case !r.Allowed:
 	case ctx.Err() != nil:
-		_ = r.Cancel(context.WithoutCancel(ctx)) // units not given back count
+		// Units that cannot be given back count.
+		_ = r.Cancel(context.WithoutCancel(ctx))
 		return Reservation{}, cell.Cancelled(ctx)
 	case !call.NoWait && r.Wait > 0:
 		began := time.Now()

@@ -27,7 +27,8 @@ import (
 
 // Promise: A fleet's limiter keeps `limits.Limiter`'s contract.
 func TestLimiterContract(t *testing.T) {
-	for name, mode := range map[string]Mode{"exact": Exact, "leased": Leased} { // in which Redis decides a key with few calls
+	// In both modes Redis decides a key with few calls.
+	for name, mode := range map[string]Mode{"exact": Exact, "leased": Leased} {
 		for _, c := range limitstest.Cases {
 			t.Run(name+"/"+c.Name, func(t *testing.T) {
 				inBubble(t, func(t *testing.T, redis *storetest.Redis) {
@@ -220,7 +221,8 @@ func TestUnitsOfAShareAreSettled(t *testing.T) {
 				c := on(redis, funnel(20, 1, time.Hour))
 				c.Servers = 1
 				c.OnEvent = func(e Event) {
-					if e.Kind == OutageEnded { // the keeper, which charges, waits
+					// The keeper, which charges, waits.
+					if e.Kind == OutageEnded {
 						close(ended)
 						<-goOn
 					}

@@ -29,7 +29,8 @@ func TestAgreesWithAnEngine(t *testing.T) {
 	for seed := range uint64(24) {
 		p := all[seed%uint64(len(all))]
 		if p == all[1] {
-			continue // an engine has no log
+			// An engine has no log.
+			continue
 		}
 		inBubble(t, func(t *testing.T, redis *storetest.Redis) {
 			r := rand.New(rand.NewPCG(seed, 77))
@@ -42,7 +43,8 @@ func TestAgreesWithAnEngine(t *testing.T) {
 				return policy.Instant(max(clock.Load()*1000, 1))
 			}}))
 			defer e.Close()
-			clock.Store(int64(100 * time.Hour / time.Microsecond)) // a store is full
+			// The store is full.
+			clock.Store(int64(100 * time.Hour / time.Microsecond))
 			ctx := t.Context()
 			for step := range 200 {
 				key, l := fmt.Sprint(r.IntN(3)), servers[r.IntN(len(servers))]
@@ -51,11 +53,13 @@ func TestAgreesWithAnEngine(t *testing.T) {
 				case 0, 1:
 					clock.Add(r.Int64N(3e6))
 				case 2:
-					if left := e.Blocked(key); left > 0 { // to the end of a block, or just before
+					// The clock goes to the end of a block, or to just before it.
+					if left := e.Blocked(key); left > 0 {
 						clock.Add(max(left.Microseconds()-r.Int64N(2), 0))
 					}
 				case 3:
-					d := time.Duration(r.IntN(3)*r.IntN(5e6)) * time.Microsecond // 0 lifts a block
+					// A time of 0 lifts a block.
+					d := time.Duration(r.IntN(3)*r.IntN(5e6)) * time.Microsecond
 					require.NoError(t, l.Block(ctx, key, d))
 					require.NoError(t, e.Block(key, d))
 				case 4:
@@ -69,14 +73,16 @@ func TestAgreesWithAnEngine(t *testing.T) {
 				case 6, 7:
 					var claims []Claim
 					var of []engine.Claim
-					for range 1 + r.IntN(4) { // sums on one key, too
+					// The units of one key add up, too.
+					for range 1 + r.IntN(4) {
 						key, n := fmt.Sprint(r.IntN(3)), []int64{0, 1, 1, 2, 3, -1, math.MaxInt64}[r.IntN(7)]
 						claims, of = append(claims, l.Claim(key, n)), append(of, e.Claim(key, n))
 					}
 					want := engine.TakeAll(of...)
 					got := must.Get(TakeAll(ctx, claims...))
 					require.Equal(t, want.Allowed, got.Allowed, at)
-					if p == all[4] { // of a queue, the two tell when another unit than the last can leave
+					// Of a queue, the two tell when another unit than the last can leave.
+					if p == all[4] {
 						break
 					}
 					require.Equal(t, []any{want.RetryAfter, want.Binding}, []any{got.RetryAfter, got.Binding}, at)
@@ -84,7 +90,8 @@ func TestAgreesWithAnEngine(t *testing.T) {
 						require.Equal(t, want.Decisions[i], got.Answers[i].Decision, at)
 					}
 				default:
-					n := r.Int64N(8) - 1 // up to more than each limit
+					// n may exceed each limit.
+					n := r.Int64N(8) - 1
 					require.Equal(t, e.Peek(key, n), must.Get(l.Peek(ctx, key, n)).Decision, at)
 					was, want, got := e.Blocked(key) > 0, e.Take(key, n), take(t, l, key, n)
 					require.Equal(t, want, got.Decision, at)

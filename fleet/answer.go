@@ -85,7 +85,8 @@ type tally struct {
 	charged  atomic.Uint64
 	excess   atomic.Uint64 // of charged
 
-	overLimit, blocked, unavailable atomic.Uint64 // refusals
+	// overLimit, blocked and unavailable count refusals.
+	overLimit, blocked, unavailable atomic.Uint64
 	blocks, penalties               atomic.Uint64
 }
 

@@ -243,7 +243,8 @@ func TestCallsWaitForTheEndOfABlock(t *testing.T) {
 		require.NoError(t, l.Wait(t.Context(), "k", 1))
 		ends := make(chan error, 2)
 		wait := func() { ends <- l.Wait(context.Background(), "k", 1) }
-		go wait() // its turn is a second after that of the first
+		// The turn of this call is a second after the first call's.
+		go wait()
 		eventually(t, func() bool { return l.Stats().Admitted == 2 }, "it is promised a turn")
 		blocked := time.Now()
 		require.NoError(t, l.Block(t.Context(), "k", d))
@@ -349,7 +350,8 @@ func TestBlocksAreChecked(t *testing.T) {
 		c := on(redis, funnel(2, 1, time.Hour))
 		c.clock = func() int64 { return (9*365*24*time.Hour + 3*24*time.Hour).Microseconds() }
 		last := open(t, c)
-		for range 2 { // the first changes nothing
+		// The first call changes nothing.
+		for range 2 {
 			require.ErrorContains(t, last.Block(t.Context(), "k", 2*365*24*time.Hour), "d is 17520h0m0s, want a time before the end of blocks")
 			require.Zero(t, must.Get(last.Blocked(t.Context(), "k")))
 		}

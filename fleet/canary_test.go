@@ -67,7 +67,8 @@ func TestNoKeyIsTold(t *testing.T) {
 				}
 				do(fault.begin)
 				tell := func(err error) { fmt.Fprintln(&told, err, l.Health()) }
-				for range 10 { // until a lease is asked for
+				// The loop goes on until a lease is asked for.
+				for range 10 {
 					a, err := l.Take(t.Context(), canary, 1)
 					tell(err)
 					tell(a.Err())

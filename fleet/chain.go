@@ -18,7 +18,8 @@ func (l *Limiter) take(ctx context.Context, a ask) (taken, error) {
 	}
 	t, err := l.decide(ctx, a, link.take)
 	if err == nil && (t.by != l.leased || t.blocked > 0) {
-		l.tally.count(a.n, &t.answer) // the leases count their own
+		// The leases count their own calls.
+		l.tally.count(a.n, &t.answer)
 	}
 	if t.answer.Allowed {
 		l.warned.add(a.terms, a.key, t.passed, &t.answer.Decision)
@@ -55,7 +56,8 @@ func (l *Limiter) decide(ctx context.Context, a ask, verb func(link, context.Con
 		refuseBlocked(&t.answer, t.blocked)
 		return t, nil
 	}
-	return taken{}, a.why.cause // this is not reached, since a fallback answers every call
+	// This line is not reached, since a fallback answers every call.
+	return taken{}, a.why.cause
 }
 
 // giveBack has the links give back units of any calls. Units of a receipt go to its own link.

@@ -75,14 +75,21 @@ func (k *keeper) answered() uint64 {
 // script, so that the scripts of all servers take 1/chargePart of Redis's time. A script's round
 // trip counts as its time, which is more than Redis needs.
 type charger struct {
-	charge  func([]share.Debt) []fate // by one script
-	calls   func() uint64             // how many calls were answered so far
-	servers func() int                // that charge, perhaps: one or more
-	sleep   func(time.Duration) bool  // reports whether charging may go on
+	// charge charges the debts by one script.
+	charge func([]share.Debt) []fate
+	// calls returns how many calls were answered so far.
+	calls func() uint64
+	// servers returns the number of servers that perhaps charge, one or more.
+	servers func() int
+	// sleep reports whether charging may go on.
+	sleep func(time.Duration) bool
 
-	answered uint64    // calls when they were counted last
-	came     time.Time // when they had become more
-	rested   time.Time // when the rest after the last script ends
+	// answered is the number of calls when they were counted last.
+	answered uint64
+	// came is when they had become more.
+	came time.Time
+	// rested is when the rest after the last script ends.
+	rested time.Time
 }
 
 func (c *charger) live() bool {
@@ -113,7 +120,8 @@ func (c *charger) chargeAll(local *share.Local) (charged int64, more bool) {
 			} else {
 				local.Unpaid()
 			}
-			goOn = goOn && !f.stop // otherwise, something is wrong with this key only
+			// Otherwise something is wrong with this key only.
+			goOn = goOn && !f.stop
 		}
 	}
 	send := func(debts []share.Debt) {
@@ -165,13 +173,16 @@ func (c *charger) chargeAll(local *share.Local) (charged int64, more bool) {
 }
 
 type fate struct {
-	charged bool // in Redis, or perhaps: nothing is charged twice
-	stop    bool // others need not be tried
+	// charged means that Redis charged the units, or perhaps did: nothing is charged twice.
+	charged bool
+	// stop means that other debts need not be tried.
+	stop bool
 }
 
 // charge charges keys in one round trip. An unanswered charge counts as charged, since it may be.
 func (k *keeper) charge(terms *terms, debts []share.Debt) []fate {
-	alone := k.nodes.Load() == nil // otherwise debts may be on another node
+	// Otherwise debts may be on another node.
+	alone := k.nodes.Load() == nil
 	return byGuard(&k.access, terms, debts, func(d share.Debt) string { return store.TailOf(d.Name) }, func(g *guard.Guard, debts []share.Debt) []fate {
 		fates := k.chargeNode(terms, g, debts)
 		for i := range fates {

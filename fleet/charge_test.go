@@ -58,8 +58,10 @@ func TestChargingIsBatched(t *testing.T) {
 
 // slowRedis charges a key in some time, a script at a time.
 type slowRedis struct {
-	core    chan struct{} // has an element while a script runs
-	trip    time.Duration // to Redis and back
+	// core has an element while a script runs.
+	core chan struct{}
+	// trip is the time to Redis and back.
+	trip    time.Duration
 	key     time.Duration
 	scripts int
 	worked  time.Duration
@@ -87,10 +89,12 @@ func (r *slowRedis) chargeSlowly(debts []share.Debt) []fate {
 func TestChargingLeavesRedisToCalls(t *testing.T) {
 	const keys = 10_000
 	for _, c := range []struct {
-		name        string
-		servers     int
-		until       time.Duration // calls come
-		least, most float64       // the part of the time in which Redis works for this server
+		name    string
+		servers int
+		// Calls come for until.
+		until time.Duration
+		// least and most bound the part of the time in which Redis works for this server.
+		least, most float64
 	}{
 		{"no calls", 1, 0, 0.9, 1},
 		{"no calls, many servers", 20, 0, 0.9, 1},

@@ -22,7 +22,8 @@ type Claim struct {
 	limit   policy.Policy
 	key     string
 	n       int64
-	returns bool // see store.TakeAsk
+	// returns is TakeAsk.Returns.
+	returns bool
 }
 
 // Claim names n units of a key, for TakeAll: 1 request, for example, beside 5,000 tokens. n == 0
@@ -102,7 +103,8 @@ func grantsOf(parts []part, all []taken, began time.Time) []limits.Grant {
 // TakeAll needs.
 func (l *Limiter) SharesClient(other any) bool {
 	o, ok := other.(*Limiter)
-	return ok && o.conn == l.conn && o.config.Epoch.Equal(l.config.Epoch) // one script reads one clock
+	// One script reads one clock.
+	return ok && o.conn == l.conn && o.config.Epoch.Equal(l.config.Epoch)
 }
 
 // part is claims on a key of a limiter, under one limit.
@@ -223,7 +225,8 @@ func exactTogether(ctx context.Context, parts []part) ([]taken, error) {
 		}
 		f, a := inFlight{e}, p.ask
 		if !allowed {
-			a.n = 0 // no units entered
+			// No units entered.
+			a.n = 0
 		}
 		if out[i], err = f.entered(&a, got, requests[i]); err != nil {
 			leaveSlots(parts, out)
@@ -249,13 +252,15 @@ func leaveSlots(parts []part, all []taken) {
 func withoutTogether(parts []part, why noAnswer) ([]taken, error) {
 	out, allowed := make([]taken, len(parts)), true
 	var claims []share.Claim
-	var indices []int // of their parts
+	// indices are the indexes of their parts.
+	var indices []int
 	for i, p := range parts {
 		f := fallback{p.limiter}
 		p.why, p.blocked = why, p.limiter.known.Left(p.key, f.trusts())
 		if p.limiter.slots != nil {
 			share := slotShare{f}
-			out[i], _ = share.take(context.Background(), p.ask) // it waits for nothing
+			// The call waits for nothing.
+			out[i], _ = share.take(context.Background(), p.ask)
 			out[i].by, out[i].blocked = share, p.blocked
 			allowed = allowed && out[i].answer.Allowed && p.blocked == 0
 			continue
@@ -269,7 +274,8 @@ func withoutTogether(parts []part, why noAnswer) ([]taken, error) {
 		out[i].by, out[i].blocked = f, p.blocked
 		allowed = allowed && p.blocked == 0
 	}
-	if !allowed { // nothing is charged for it
+	// Nothing is charged for a refused call.
+	if !allowed {
 		for i := range claims {
 			claims[i].N = min(claims[i].N, 0)
 		}

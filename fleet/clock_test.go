@@ -39,7 +39,8 @@ func TestClockSteps(t *testing.T) {
 			inBubble(t, func(t *testing.T, redis *storetest.Redis) {
 				const start = int64(time.Hour / time.Microsecond)
 				us, least, latest := start, start, start
-				var clock atomic.Int64 // us, which the keeper reads as well
+				// clock has us, which the keeper reads as well.
+				var clock atomic.Int64
 				clock.Store(us)
 				config := on(redis, c.p)
 				config.clock = clock.Load
@@ -55,7 +56,8 @@ func TestClockSteps(t *testing.T) {
 						least, latest = min(least, us), max(latest, us)
 					}
 					switch step := random.Int64N(int64(per / time.Microsecond)); {
-					case i%100 == 99: // far away
+					// The clock jumps far away.
+					case i%100 == 99:
 						us += random.Int64N(2*step+1) - step
 					case i%2 == 0:
 						us += step / 20

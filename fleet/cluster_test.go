@@ -70,7 +70,8 @@ func breakerOfANode(t *testing.T, cluster []*redistest.Server, lines []*redistes
 	var events log
 	c := overAll(lines, policy.Must(policy.FixedWindow(1000, 366*24*time.Hour)))
 	c.OnEvent = events.add
-	for slotOf(t, cluster, "ral:"+c.Name+":servers") >= store.SlotCount/3 { // the first node counts servers
+	// The first node counts servers.
+	for slotOf(t, cluster, "ral:"+c.Name+":servers") >= store.SlotCount/3 {
 		c.Name = name()
 	}
 	l := open(t, c)
@@ -149,7 +150,8 @@ func leasesOfANode(t *testing.T, _ []*redistest.Server, lines []*redistest.Line,
 // no calls come.
 func partOfAClusterIsAway(t *testing.T, cluster []*redistest.Server, lines []*redistest.Line, _ [][]string) {
 	const lost = 1 << 14 * 2 / 3
-	key := "0" // a key that stays
+	// key is a key on a node that stays.
+	key := "0"
 	for i := 1; slotOf(t, cluster, "{"+key+"}") >= lost-1; i++ {
 		key = fmt.Sprint(i)
 	}
@@ -174,7 +176,8 @@ func partOfAClusterIsAway(t *testing.T, cluster []*redistest.Server, lines []*re
 		return sum
 	}
 	before := opened()
-	for range failures + 2 { // beats; each misses the node that is away
+	// Each beat misses the node that is away.
+	for range failures + 2 {
 		time.Sleep(beat) // wall: in bubbles alone
 		for _, l := range all {
 			require.NoError(t, l.Health())

@@ -138,7 +138,8 @@ type Config struct {
 	// both.
 	Penalty engine.Penalty
 
-	Mode Mode // Exact by default
+	// Mode is Exact by default.
+	Mode Mode
 	// Term bounds a lease in Leased mode: 10 ms to a minute, less if half of a Funnel drains, or a
 	// window ends, sooner. The default is ten round trips to Redis, between 250 ms and a second.
 	// For a Funnel it is at most an eighth of its drain time, though at least 50 ms. A Funnel keeps
@@ -158,7 +159,8 @@ type Config struct {
 	// Budget bounds a call's wait for Redis, up to a minute; 5 ms by default. Then Outage answers.
 	// It includes delays in this server, such as a want of processor time.
 	Budget time.Duration
-	Outage Fallback // FallbackShare by default
+	// Outage is FallbackShare by default.
+	Outage Fallback
 	// Servers is the least number by which FallbackShare divides the limit. Set it to the number of
 	// servers that normally run. If that number changes, set Servers to the lowest or the highest. With
 	// the lowest, servers that all start without Redis may together exceed the limit; with the highest,
@@ -182,8 +184,9 @@ type Config struct {
 	// MaxWaiting bounds calls of Wait and Acquire for a key on this server; 1024 by default. A call
 	// counts from when it asks, so the bound is never exceeded. Further calls ask without patience,
 	// and get engine.ErrCrowded if they would wait. Calls of Reserve do not count.
-	MaxWaiting      int
-	MaxWaitingTotal int // for all keys together; 65536 by default
+	MaxWaiting int
+	// MaxWaitingTotal bounds the calls for all keys together. It is 65536 by default.
+	MaxWaitingTotal int
 
 	// StateFile, if not empty, is the path of a file that keeps uncharged units of FallbackShare
 	// over restarts. New reads it. It is written within about a second of a change, and by Close,
@@ -241,8 +244,10 @@ type Config struct {
 	// it.
 	OnEvent func(Event)
 
-	clock func() int64                // in place of Redis's, for tests: see store.Options
-	fake  func(store.Options) decider // in place of Redis, for tests; the origin's counts
+	// clock is in place of Redis's, for tests: see store.Options.
+	clock func() int64
+	// fake is in place of Redis, for tests. The origin's counts.
+	fake func(store.Options) decider
 	// also returns more on which servers must agree, and onAgreed is called after each beat that finds that
 	// they do, with the text on which they agree. Both may be nil.
 	also     func() string

@@ -20,12 +20,16 @@ import (
 // Config.Client, or by Config.Via. A client that it made is closed with its last limiter.
 type connection struct {
 	endpoint
-	dials atomic.Int64 // connections that the client made
+	// dials counts the connections that the client made.
+	dials atomic.Int64
 
 	// The lock of connections guards the rest.
-	users   map[*access]bool // of the limiters that use it
-	client  rueidis.Client   // nil until it is made
-	attempt *attempt         // under way, or nil
+	// users are the ways of the limiters that use it.
+	users map[*access]bool
+	// client is nil until it is made.
+	client rueidis.Client
+	// attempt is under way, or nil.
+	attempt *attempt
 	ctx     context.Context
 	stop    context.CancelFunc
 }
@@ -168,7 +172,8 @@ func (c *connection) dial(ctx context.Context, a *attempt) {
 	}
 	connections.Lock()
 	defer connections.Unlock()
-	if c.attempt == a { // otherwise the last limiter has left, and closes it
+	// Otherwise the last limiter has left, and closes the client.
+	if c.attempt == a {
 		c.client, c.attempt = a.client, nil
 	}
 }
@@ -198,7 +203,8 @@ func newClient(ctx context.Context, o rueidis.ClientOption) (rueidis.Client, err
 // then, or set up otherwise.
 func (c *connection) counted() rueidis.ClientOption {
 	o := c.redis
-	o.InitAddress = slices.Clone(o.InitAddress) // which ShuffleInit changes
+	// ShuffleInit changes the addresses.
+	o.InitAddress = slices.Clone(o.InitAddress)
 	o.DialCtxFn = func(ctx context.Context, addr string, dialer *net.Dialer, config *tls.Config) (net.Conn, error) {
 		to := c.redis
 		to.InitAddress, to.Dialer, to.TLSConfig = []string{addr}, *dialer, config

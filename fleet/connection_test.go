@@ -62,7 +62,8 @@ func key(t *testing.T) string { return t.Name() }
 // Promise: Limiters with equal `Config.Redis` share a client until the last is closed.
 func TestEqualOptionsShareAClient(t *testing.T) {
 	option := at(shared.Addr(), funnel(10, 1, time.Hour)).Redis
-	option.Sentinel.TLSConfig = &tls.Config{} // not used
+	// The configuration is not used.
+	option.Sentinel.TLSConfig = &tls.Config{}
 	launched := func(o rueidis.ClientOption) *Limiter {
 		c := at(shared.Addr(), funnel(10, 1, time.Hour))
 		c.Redis = o

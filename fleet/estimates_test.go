@@ -108,7 +108,8 @@ func TestLateEstimatesComeBack(t *testing.T) {
 			})
 			possible := (4000 + int64(1000*lasts.Seconds())) / 40
 			t.Logf("%v: %d in process, %d over a fleet, %d beside a limit on requests, %d possible", p, want, alone, beside, possible)
-			for _, got := range []int64{alone, beside} { // calls of one instant come in any order
+			// Calls of one instant come in any order.
+			for _, got := range []int64{alone, beside} {
 				assert.GreaterOrEqual(t, got, want*9/10, "%v", p)
 				assert.LessOrEqual(t, got, possible+10, "%v", p)
 			}

@@ -72,9 +72,12 @@ func (k EventKind) String() string { return k.description().words }
 
 // Event is told to Config.OnEvent. Calls go on after each.
 type Event struct {
-	Kind  EventKind
-	Err   error // of OutageBegan, Unchecked, LimitDeploying, LimitConflict, StateUnsaved, SharePassed and HookFailed
-	Units int64 // of ChargedLocal
+	Kind EventKind
+	// Err is the error of OutageBegan, Unchecked, LimitDeploying, LimitConflict, StateUnsaved, SharePassed
+	// and HookFailed.
+	Err error
+	// Units belongs to ChargedLocal.
+	Units int64
 }
 
 // LogEvents returns a Config.OnEvent that writes events of the limit name to the log, which bounds

@@ -75,7 +75,8 @@ func (e exact) look(ctx context.Context, a ask) (taken, error) {
 	default:
 		_, d = a.terms.limit.Policy().Take(got.After, got.At, n, 0)
 	}
-	if !d.Allowed || t.blocked == 0 { // a call that only the block refuses takes nothing
+	// A call that only the block refuses takes nothing.
+	if !d.Allowed || t.blocked == 0 {
 		t.answer.Decision = d
 	}
 	return t, nil

@@ -43,7 +43,8 @@ func Example() {
 		Name:   "log-in",
 		Policy: policy.Must(policy.Funnel(3, 1, time.Minute)),
 		Redis:  rueidis.ClientOption{InitAddress: []string{address}},
-		Budget: time.Second, // so that this says the same on any machine
+		// With a second the example says the same on any machine.
+		Budget: time.Second,
 	})
 	if err != nil {
 		fmt.Println(err)
@@ -106,7 +107,8 @@ func ExampleLimiter_Block() {
 	}
 	answer, _ := another.Take(ctx, "mallory", 1)
 	fmt.Println(answer.Allowed, errors.Is(answer.Err(), limits.ErrBlocked), answer.RetryAfter.Round(time.Hour))
-	if _, err := another.Reset(ctx, "mallory"); err != nil { // lifts it
+	// Reset lifts the block.
+	if _, err := another.Reset(ctx, "mallory"); err != nil {
 		fmt.Println(err)
 	}
 	fmt.Println(one.Choke(ctx, "mallory"))

@@ -78,12 +78,14 @@ func TestErrorsSayTheNextStep(t *testing.T) {
 	as := func(user, password string) func(*rueidis.ClientOption) {
 		return func(o *rueidis.ClientOption) { o.Username, o.Password = user, password }
 	}
-	trusting := &tls.Config{InsecureSkipVerify: true} // what is tested is whether it is spoken
+	// The test is whether TLS is spoken.
+	trusting := &tls.Config{InsecureSkipVerify: true}
 	for _, c := range []struct {
 		name string
 		addr string
 		with func(*rueidis.ClientOption)
-		kind error // nil if all is well
+		// kind is nil if all is well.
+		kind error
 		says string
 	}{
 		{"no password", closed.Addr(), as("", ""), store.ErrLogin, "set Username and Password"},
@@ -103,7 +105,8 @@ func TestErrorsSayTheNextStep(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			config := at(c.addr, funnel(10, 1, time.Hour))
-			config.Redis.Dialer.Timeout = 500 * time.Millisecond // until TLS is given up
+			// TLS is given up after that time.
+			config.Redis.Dialer.Timeout = 500 * time.Millisecond
 			c.with(&config.Redis)
 			l := launch(t, config)
 			if c.kind == nil {
@@ -124,7 +127,8 @@ func TestErrorsSayTheNextStep(t *testing.T) {
 				return cause != nil && strings.Contains(cause.Error(), c.says)
 			}, "so do answers")
 			why := l.Health()
-			if why == nil { // the keeper may do what calls may not
+			// The keeper may do what calls may not.
+			if why == nil {
 				return
 			}
 			require.ErrorIs(t, why, c.kind)

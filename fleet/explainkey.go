@@ -73,7 +73,8 @@ func (l *Limiter) ExplainWith(ctx context.Context, limit policy.Policy, key stri
 func explainLog(terms *terms, t *taken) limits.Explanation {
 	x := limits.Explanation{Binding: -1, Decision: t.answer.Decision}
 	x.Known = x.ResetAfter > 0
-	if t.blocked == 0 { // else Remaining is not the limit's
+	// Otherwise Remaining is not the limit's.
+	if t.blocked == 0 {
 		x.Of = terms.maxTake
 		x.Used = x.Of - x.Remaining
 	}

@@ -78,7 +78,8 @@ func TestExplainWithAgreesWithTakeWith(t *testing.T) {
 func TestExplainLeases(t *testing.T) {
 	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
 		c := inLeases(on(redis, window(10_000, time.Hour)))
-		c.Term = time.Minute // nothing comes back by itself while this runs
+		// Nothing comes back by itself while the test runs.
+		c.Term = time.Minute
 		l, other := open(t, c), open(t, c)
 		warm(t, l, "a", 200)
 		eventually(t, func() bool { return l.leased.leases.Held("a") > 0 }, "a lease")
@@ -125,7 +126,8 @@ func TestExplainInAnOutage(t *testing.T) {
 				c := on(redis, funnel(3, 1, time.Hour))
 				c.Outage = f.outage
 				l := open(t, c)
-				require.Equal(t, limits.SourceRedis, take(t, l, "a", 0).Source()) // so that the share knows it
+				// The share knows the key then.
+				require.Equal(t, limits.SourceRedis, take(t, l, "a", 0).Source())
 				require.NoError(t, l.Block(t.Context(), "blocked", time.Hour))
 				redis.Set(gone)
 				eventually(t, func() bool { return l.Health() != nil }, "it is away")
@@ -141,7 +143,8 @@ func TestExplainInAnOutage(t *testing.T) {
 					assert.Equal(t, taken.Allowed, first.Allowed, "%d units", n)
 					assert.Equal(t, taken.RetryAfter == policy.Never, first.RetryAfter == policy.Never, "%d units", n)
 				}
-				if f.outage == FallbackShare { // it is used up
+				// The share is used up.
+				if f.outage == FallbackShare {
 					x, next := explain(t, l, "a"), take(t, l, "a", 1)
 					assert.False(t, x.Allowed)
 					assert.Equal(t, next.RetryAfter, x.RetryAfter)

@@ -57,7 +57,8 @@ func (f fallback) look(_ context.Context, a ask) (t taken, err error) {
 			t = f.shared(&a, a.terms.local.Peek(a.key, n), n)
 		}
 		if !t.answer.Allowed || a.blocked == 0 {
-			break // otherwise only the block refuses the call, which takes nothing
+			// Otherwise only the block refuses the call, which takes nothing.
+			break
 		}
 	}
 	return t, nil
@@ -106,7 +107,8 @@ func (f fallback) without(a *ask, n int64) taken {
 // shared tells the decision of a share on n units.
 func (f fallback) shared(a *ask, d policy.Decision, n int64) taken {
 	if d.RetryAfter == policy.Never && n > 0 && n <= a.terms.maxTake {
-		d.RetryAfter = retry // more than the share ever has, but not than the limit
+		// The units are more than the share ever has, but not more than the limit.
+		d.RetryAfter = retry
 	}
 	return taken{answer: limits.Answer{Decision: d, Provenance: limits.NewProvenance(limits.SourceShare, false, f.uncounted(a.why.cause))}}
 }

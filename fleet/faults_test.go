@@ -44,7 +44,8 @@ func TestFaults(t *testing.T) {
 	inBubbleOf(t, shared, func(t *testing.T, line *redistest.Line) {
 		c := over(line, funnel(1000, 1000, time.Second))
 		c.Budget = 25 * time.Millisecond
-		const dead = 100 * time.Millisecond // after which the client gives a connection up
+		// After dead the client gives a connection up.
+		const dead = 100 * time.Millisecond
 		c.Redis.Dialer, c.Redis.ConnWriteTimeout = net.Dialer{Timeout: dead, KeepAlive: dead}, dead
 		l := open(t, c)
 		keys := 0

@@ -15,7 +15,8 @@ import (
 // granted is the Ref of a limits.GrantState.
 type granted struct {
 	Reservation
-	began time.Time // before it was taken
+	// began is before the units were taken.
+	began time.Time
 }
 
 // grantOf returns a grant of the reservation's units, which were asked for at that time.

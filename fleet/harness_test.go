@@ -87,9 +87,11 @@ var (
 func inBubble(t *testing.T, test func(t *testing.T, redis *storetest.Redis)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		time.Sleep(time.Until(store.DefaultEpoch.AddDate(0, 9, 0))) // a store is full
+		// The store is full.
+		time.Sleep(time.Until(store.DefaultEpoch.AddDate(0, 9, 0)))
 		redis := storetest.New()
-		t.Cleanup(func() { redis.Set(gone) }) // which ends calls on their way
+		// The weather ends calls on their way.
+		t.Cleanup(func() { redis.Set(gone) })
 		test(t, redis)
 	})
 }
@@ -114,7 +116,8 @@ func inBubbleOfAll(t *testing.T, cluster []*redistest.Server, test func(t *testi
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		time.Sleep(time.Until(store.DefaultEpoch.AddDate(0, 1, 0)))
-		t.Cleanup(func() { time.Sleep(2 * time.Second) }) // see others
+		// A client lets go of other connections later.
+		t.Cleanup(func() { time.Sleep(2 * time.Second) })
 		var lines []*redistest.Line
 		for _, redis := range cluster {
 			lines = append(lines, redistest.NewLine(redis))

@@ -171,6 +171,7 @@ func (l *Limiter) Release(ctx context.Context, key, id string) (bool, error) {
 		return false, &policy.FieldError{Of: "Release", Field: "id", Value: fmt.Sprintf("%q", id), Want: "the ID of a reservation under a limit in flight"}
 	}
 	left, err := l.slots.releaseInRedis(ctx, terms, key, id, n)
-	held := err == nil && l.slots.forget(key, id) // perhaps of its share
+	// The units may belong to the server's share.
+	held := err == nil && l.slots.forget(key, id)
 	return held || left > 0, err
 }

@@ -34,7 +34,8 @@ func openInFlight(t *testing.T, c Config, servers int) (all []*Limiter) {
 	for range servers {
 		all = append(all, open(t, c))
 	}
-	time.Sleep(all[0].config.Term) // as Redis has no mark at first
+	// Redis has no mark at first.
+	time.Sleep(all[0].config.Term)
 	return all
 }
 
@@ -68,7 +69,8 @@ func TestInFlightOverAFleet(t *testing.T) {
 		require.Nil(t, refused.Lost())
 		require.True(t, reserve(t, all[1], "b", 1).Allowed)
 
-		time.Sleep(5 * c.withDefaults().Term) // it stays in use
+		// The units stay in use.
+		time.Sleep(5 * c.withDefaults().Term)
 		require.False(t, reserve(t, all[1], "a", 1).Allowed)
 		require.NoError(t, first.Release(t.Context()))
 		require.NoError(t, first.Release(t.Context()), "again")
@@ -217,7 +219,8 @@ func TestLostUnitsEndARequest(t *testing.T) {
 			require.ErrorIs(t, <-ended, limits.ErrLost, name)
 			cut[0].Store(false)
 			eventually(t, func() bool { return all[0].Health() == nil }, "it is back")
-			time.Sleep(all[0].config.Term) // its unit leaves Redis
+			// The unit leaves Redis.
+			time.Sleep(all[0].config.Term)
 			go serve()
 			synctest.Wait()
 			require.EqualValues(t, 1, all[0].Stats().HeldUnits, name)
@@ -232,7 +235,8 @@ func TestLostUnitsEndARequest(t *testing.T) {
 // A server that was stopped, so that none of its goroutines ran, closes Lost before it admits another call.
 func TestStoppedServerGivesUpItsUnitsFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSlotKeeper(&access{}, &catalog{config: Config{Term: time.Second}}, &waiters{}) // not started
+		// The keeper is not started.
+		s := newSlotKeeper(&access{}, &catalog{config: Config{Term: time.Second}}, &waiters{})
 		a := ask{terms: &terms{maxUse: time.Hour}, key: "a", id: "1", n: 1}
 		s.do(func(book *slots.Book, now slots.Time) {
 			a.receipt = s.mu.book.Enter("a", "0", 1, book.Ask(now), now, time.Hour)
@@ -257,7 +261,8 @@ func TestShareInFlight(t *testing.T) {
 		mine := reserve(t, all[0], "a", 3)
 		require.True(t, mine.Allowed)
 		cut[0].Store(true)
-		for _, wait := range []time.Duration{0, 2 * term} { // first it is not lost, and then it is
+		// First the unit is not lost, and then it is.
+		for _, wait := range []time.Duration{0, 2 * term} {
 			time.Sleep(wait)
 			require.Equal(t, wait > 0, isLost(&mine))
 			one := reserve(t, all[0], "a", 1)
@@ -481,10 +486,12 @@ func TestTakeAllInFlight(t *testing.T) {
 		l := openInFlight(t, on(redis, inFlightOf(2, time.Hour)), 1)[0]
 		rate := open(t, via(l, funnel(5, 1, time.Hour)))
 		all := func(n int64) limits.Outcome {
-			time.Sleep(time.Millisecond) // so that the share learns a later word
+			// The share learns a later word.
+			time.Sleep(time.Millisecond)
 			return must.Get(TakeAll(t.Context(), rate.Claim("a", n), l.Claim("a", 1), l.Claim("a", 1)))
 		}
-		synctest.Wait() // for beats
+		// Beats are over.
+		synctest.Wait()
 		before := redis.Calls()
 		out := must.Get(TakeAll(t.Context(), rate.Claim("a", 3), l.Claim("a", 1), l.Claim("a", 1)))
 		require.True(t, out.Allowed)
@@ -541,7 +548,8 @@ func TestWaitInFlight(t *testing.T) {
 		for i := range 4 {
 			n := int64(1)
 			if i == 0 {
-				n = 2 // it does not starve
+				// The call for two units does not starve.
+				n = 2
 			}
 			go func() { started <- served{i, must.Get(l.Acquire(t.Context(), "a", n, policy.Never))} }()
 			synctest.Wait()
@@ -701,7 +709,8 @@ func auditInFlight(t *testing.T, redis *storetest.Redis, random *rand.Rand) {
 		ends   time.Time
 	}
 	var slots []held
-	older := time.Time{} // until when other servers may not have entered units that Redis lost
+	// older is until when other servers may not have entered units that Redis lost.
+	older := time.Time{}
 	for step := range 3000 {
 		time.Sleep(time.Duration(random.IntN(20)) * time.Millisecond)
 		now := time.Now()
@@ -767,7 +776,8 @@ func auditInFlight(t *testing.T, redis *storetest.Redis, random *rand.Rand) {
 				s := &slots[at]
 				switch {
 				case n < 8:
-					_ = s.Release(t.Context()) // without Redis its units leave later
+					// Without Redis the units leave later.
+					_ = s.Release(t.Context())
 				case n < 9:
 					if ok, err := s.Extend(t.Context()); ok && err == nil {
 						s.ends = time.Now().Add(time.Minute)

@@ -153,7 +153,8 @@ func TestAcquireOfAQueue(t *testing.T) {
 	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
 		ctx := t.Context()
 		l := open(t, on(redis, policy.Must(policy.Queue(2, 1, time.Hour))))
-		for i, want := range []error{nil, engine.ErrDeadline} { // it would wait for an hour
+		// The call would wait for an hour.
+		for i, want := range []error{nil, engine.ErrDeadline} {
 			r, err := l.Acquire(ctx, "a", 1, 0)
 			require.ErrorIs(t, err, want)
 			require.Zero(t, r.Wait, i)

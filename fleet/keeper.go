@@ -29,16 +29,23 @@ const (
 // server is there, charges units let pass without Redis, and tells of outages.
 type keeper struct {
 	*Limiter
-	id        string
-	beats     int
-	checked   changes // up to the last check that Redis answered
-	counts    counts
-	outage    bool           // the last that was told
-	ended     time.Time      // when the end of an outage was last told
-	unchecked bool           // it was told that Redis's settings are not known
-	differs   string         // the difference of limits told last
-	agreedAt  policy.Instant // when all limits were last heard to be one, by Redis's clock
-	stateLost bool           // Config.StateFile was last told unsaved
+	id    string
+	beats int
+	// checked has the changes up to the last check that Redis answered.
+	checked changes
+	counts  counts
+	// outage is the last outage that was told.
+	outage bool
+	// ended is when the end of an outage was last told.
+	ended time.Time
+	// unchecked means that it was told that Redis's settings are not known.
+	unchecked bool
+	// differs is the difference of limits told last.
+	differs string
+	// agreedAt is when all limits were last heard to be one, by Redis's clock.
+	agreedAt policy.Instant
+	// stateLost means that Config.StateFile was last told unsaved.
+	stateLost bool
 	charger   charger
 }
 
@@ -166,10 +173,12 @@ func (k *keeper) pulse() {
 	troubled := k.trouble.Load() != nil
 	budget := max(k.config.Budget, beatBudget)
 	if troubled {
-		budget = max(budget, connectBudget) // only New waits for it
+		// Only New waits for this budget.
+		budget = max(budget, connectBudget)
 	}
 	var err error
-	before := k.changes() // later changes may be of another Redis
+	// Later changes may be of another Redis.
+	before := k.changes()
 	if k.beats++; troubled || before != k.checked || k.beats%checkEvery == 0 {
 		if err = k.check(budget); errors.Is(err, store.ErrUnchecked) {
 			if !k.unchecked {

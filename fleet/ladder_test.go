@@ -114,7 +114,8 @@ func TestKnownTroubleIsNoNews(t *testing.T) {
 				require.ErrorIs(t, take(t, l, "a", 1).Err(), ErrFull)
 				require.Empty(t, l.wake)
 			}
-			_ = l.noteUnfit(ErrReadOnly) // of a call sent before
+			// The error is of a call sent before.
+			_ = l.noteUnfit(ErrReadOnly)
 			require.Empty(t, l.wake)
 			require.Same(t, known, l.trouble.Load())
 			require.Equal(t, asked, redis.Calls())

@@ -32,7 +32,8 @@ func TestLeasedAllocatesNothing(t *testing.T) {
 		c.Term = time.Minute
 		l := open(t, c)
 		ctx := context.Background()
-		for range 10_000 { // leases grow with the demand
+		// Leases grow with the demand.
+		for range 10_000 {
 			require.True(t, l.Choke(ctx, "a"))
 		}
 		require.InDelta(t, 0, testing.AllocsPerRun(1000, func() { l.Choke(ctx, "a") }), 0.2, "a lease is renewed now and then")
@@ -86,7 +87,8 @@ func TestLeasedVerbsOfAWindow(t *testing.T) {
 	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
 		const limit = 100_000
 		c := inLeases(on(redis, window(limit, time.Hour)))
-		c.Term = time.Minute // nothing comes back by itself while this runs
+		// Nothing comes back by itself while the test runs.
+		c.Term = time.Minute
 		l := open(t, c)
 		ctx := t.Context()
 		warm(t, l, "a", 200)

@@ -23,23 +23,34 @@ import (
 // keys with a closing brace by their SHA-256. The Answer tells of an outage of Redis, which is no
 // error. Errors are the caller's: a too long key, a context that ended, a closed limiter.
 type Limiter struct {
-	catalog             // the configuration, and the limits by which calls are decided
-	access              // to Redis
-	chain   []link      // that decide calls
-	leased  *leased     // the first of them, or nil except in Leased mode
-	slots   *slotKeeper // of this server, or nil except under a limit in flight
+	// catalog has the configuration, and the limits by which calls are decided.
+	catalog
+	// access is the way to Redis.
+	access
+	// chain has the links that decide calls.
+	chain []link
+	// leased is the first link, or nil except in Leased mode.
+	leased *leased
+	// slots are this server's, or nil except under a limit in flight.
+	slots   *slotKeeper
 	known   *blocklist.List
 	waiters waiters
 	tally   tally
-	warned  *warnings // nil without Config.WarnAt
+	// warned is nil without Config.WarnAt.
+	warned *warnings
 
-	state    *stateFile            // nil without Config.StateFile
-	servers  atomic.Int64          // as counted last
-	conflict atomic.Pointer[error] // how the limits of this Name's servers differ, if an error
-	ctx      context.Context       // of the keeper
-	stop     context.CancelFunc
-	kept     chan struct{} // closed when the keeper has ended
-	closing  sync.Once
+	// state is nil without Config.StateFile.
+	state *stateFile
+	// servers is the number of servers counted last.
+	servers atomic.Int64
+	// conflict says how the limits of this Name's servers differ, if an error.
+	conflict atomic.Pointer[error]
+	// ctx is the keeper's.
+	ctx  context.Context
+	stop context.CancelFunc
+	// kept is closed when the keeper has ended.
+	kept    chan struct{}
+	closing sync.Once
 }
 
 // Limit returns the limiter's own limit: Config.Policy, or its replacement by SetPolicy.

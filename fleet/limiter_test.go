@@ -90,10 +90,12 @@ func TestErrorsAreToldApart(t *testing.T) {
 	}
 	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
 		l := open(t, on(redis, funnel(10, 1, time.Hour)))
-		take(t, l, "a", 0) // so that the share knows it
+		// The share knows the key then.
+		take(t, l, "a", 0)
 		passWithoutRedis(l, "a", 4)
 		redis.SetUnfit(fmt.Errorf("%w: %w", store.ErrDenied, &rueidis.RedisError{}))
-		for i := range 2 * failures { // the last find the breaker open
+		// The last calls find the breaker open.
+		for i := range 2 * failures {
 			a := must.Get(l.Refund(t.Context(), "a", 1))
 			require.ErrorIs(t, a.Err(), ErrOutage)
 			require.True(t, a.Allowed)
@@ -199,7 +201,8 @@ func TestClosedMeanwhile(t *testing.T) {
 			require.Zero(t, a)
 			require.ErrorIs(t, all(other, l), engine.ErrClosed)
 			require.Zero(t, l.Stats().Admitted+l.Stats().Refused)
-			if outage == FallbackOpen { // all let it pass
+			// All fallbacks let the call pass.
+			if outage == FallbackOpen {
 				c.Outage = FallbackShare
 				share := open(t, c)
 				take(t, share, "a", 0)
@@ -215,7 +218,8 @@ func TestClientIsClosed(t *testing.T) {
 	redis := redistest.Start(t, redistest.Options{})
 	connections := func() int {
 		reply := redis.Do(t, "CLIENT", "LIST", "TYPE", "normal")
-		return strings.Count(must.Get(reply.ToString()), "\n") - 1 // the asking client is listed, too
+		// The asking client is listed, too.
+		return strings.Count(must.Get(reply.ToString()), "\n") - 1
 	}
 	c := at(redis.Addr(), funnel(2, 1, time.Hour))
 	for range 2 {
@@ -404,7 +408,8 @@ func TestTakeUpTo(t *testing.T) {
 		inBubble(t, func(t *testing.T, redis *storetest.Redis) {
 			r := rand.New(rand.NewPCG(uint64(i), 5))
 			var clock atomic.Int64
-			clock.Store(int64(100 * time.Hour / time.Microsecond)) // a store is full
+			// The store is full.
+			clock.Store(int64(100 * time.Hour / time.Microsecond))
 			c := on(redis, p)
 			c.clock = clock.Load
 			l := open(t, c)

@@ -28,25 +28,34 @@ type ask struct {
 	key      string
 	n        int64
 	patience time.Duration
-	returns  bool   // see store.TakeAsk
-	isHead   bool   // it is the first call here that waits for units in flight
-	id       string // of units in flight
-	final    bool   // the caller gives nothing back, so that no receipt is needed
-	receipt  any    // of the take that giveBack undoes
-	kept     int64
+	// returns is TakeAsk.Returns.
+	returns bool
+	// isHead means that this is the first call here that waits for units in flight.
+	isHead bool
+	// id is the ID of units in flight.
+	id string
+	// final means that the caller gives nothing back, so that no receipt is needed.
+	final bool
+	// receipt is the receipt of the take that giveBack undoes.
+	receipt any
+	kept    int64
 
-	blocked time.Duration // for how long the key is, as heard from Redis; then a link takes nothing
-	why     noAnswer      // of the link before
+	// blocked is for how long the key is blocked, as heard from Redis. Then a link takes nothing.
+	blocked time.Duration
+	// why is the answer of the link before.
+	why noAnswer
 }
 
 // taken is a link's answer to a call.
 type taken struct {
-	answer  limits.Answer
-	by      link
-	receipt any // that the link's giveBack undoes the take by, or nil
+	answer limits.Answer
+	by     link
+	// receipt is what the link's giveBack undoes the take by, or nil.
+	receipt any
 	// guess reports that RetryAfter is a guess, not a limit's decision.
-	guess   bool
-	blocked time.Duration // for how long the key is, if it is refused for that
+	guess bool
+	// blocked is for how long the key is blocked, if it is refused for that.
+	blocked time.Duration
 	// passed has the shares of Config.WarnAt that the call passed, to be warned of if it is admitted.
 	passed warn.Set
 }

@@ -130,7 +130,8 @@ func TestRedisThatIsRequired(t *testing.T) {
 		require.ErrorContains(t, err, refuses.Addr().String())
 
 		c.Redis.InitAddress = []string{shared.Addr()}
-		for l == nil { // a busy machine may take more than a second
+		// A busy machine may take more than a second.
+		for l == nil {
 			if l, err = New(c); err != nil {
 				require.ErrorIs(t, err, ErrOutage)
 			}

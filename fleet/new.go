@@ -92,7 +92,8 @@ func New(config Config) (*Limiter, error) {
 	if l.leased != nil {
 		leases, err := lease.New(lease.Config{
 			Plan: l.leased.plan, Bank: bank{&l.access, &l.catalog, l.known, l.warned}, Name: store.Short, MaxKeys: config.MaxKeys,
-			Timeout: max(callTimeout, 2*exchangeBudgets*config.Budget), // the bank has its own
+			// The bank has a budget of its own.
+			Timeout: max(callTimeout, 2*exchangeBudgets*config.Budget),
 			Servers: func() int { return max(int(l.servers.Load()), 1) },
 			Blocked: func(key string) bool { return l.known.Left(key, policy.Never) > 0 },
 		})
@@ -168,7 +169,8 @@ func (l *Limiter) Close() error {
 		l.conn.leave(&l.access)
 		if l.state != nil {
 			<-l.state.kept
-			l.credit() // since the keeper ended
+			// The credit is from the time since the keeper ended.
+			l.credit()
 			// From now on a take from the share finds the limiter closed and is not answered.
 			err = errors.Join(err, l.state.close())
 		}

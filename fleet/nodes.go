@@ -14,14 +14,17 @@ import (
 type node struct {
 	addr  string
 	guard *guard.Guard
-	probe atomic.Pointer[string] // a key that it has
-	gone  int                    // how often in a row it was no primary; the keeper alone looks at it
+	// probe is a key that the node has.
+	probe atomic.Pointer[string]
+	// gone counts how often in a row it was no primary. The keeper alone looks at it.
+	gone int
 }
 
 // nodes are a cluster's, by slot. They do not change.
 type nodes struct {
-	all    []*node
-	bySlot [store.SlotCount]*node // nil where no node is known
+	all []*node
+	// bySlot is nil where no node is known.
+	bySlot [store.SlotCount]*node
 }
 
 // forgetNode looks in a row without slots forget a node. Calls to it have ended by then.

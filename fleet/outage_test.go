@@ -33,7 +33,8 @@ func TestOutage(t *testing.T) {
 				l := open(t, c)
 				require.Equal(t, limits.SourceRedis, take(t, l, canary, 4).Source())
 				for _, key := range []string{"b", "c", "d"} {
-					require.Equal(t, limits.SourceRedis, take(t, l, key, 0).Source()) // so that the share knows it
+					// The share knows the key then.
+					require.Equal(t, limits.SourceRedis, take(t, l, key, 0).Source())
 				}
 
 				redis.Set(gone)
@@ -78,7 +79,8 @@ func TestOutage(t *testing.T) {
 
 				redis.Set(well)
 				eventually(t, func() bool { return l.Health() == nil }, "the breaker closes by itself, without a call")
-				used := int64(4) // before the outage
+				// used is the use before the outage.
+				used := int64(4)
 				if f.outage == FallbackShare {
 					// 1 of a, 10 less 1 of b, 2 of c, none of d.
 					eventually(t, func() bool { return l.Stats().Charged == 12 }, "what still counts is charged")
@@ -149,7 +151,8 @@ func TestWrongWords(t *testing.T) {
 				c.Outage = f.outage
 				l := open(t, c)
 				take(t, l, "good", 1)
-				take(t, l, canary, 0) // so that the share knows it
+				// The share knows the key then.
+				take(t, l, canary, 0)
 				redis.SetForeign(l.own.Load().limit, canary, "abc")
 				for range 2 * failures {
 					a := take(t, l, canary, 1)
@@ -241,7 +244,8 @@ func TestTakeAllInAnOutage(t *testing.T) {
 			c := via(first, funnel(capacity, 1, time.Hour))
 			c.Outage = outage
 			l := open(t, c)
-			take(t, l, "a", 0) // so that the share knows it
+			// The share knows the key then.
+			take(t, l, "a", 0)
 			return l
 		}
 		five, two, opened, closed := with(5, FallbackShare), with(2, FallbackShare), with(5, FallbackOpen), with(5, FallbackClosed)
@@ -276,7 +280,8 @@ func TestLostAnswerIsChargedOnce(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		p    policy.Policy
-		late time.Duration // each answer
+		// late is by how much each answer is late.
+		late time.Duration
 	}{
 		{"in time", word, 0}, {"late", word, 1300 * time.Millisecond}, {"late, of a log", sliding, 1300 * time.Millisecond},
 	} {
@@ -309,7 +314,8 @@ func TestLostRefundIsDoneOnce(t *testing.T) {
 				config := on(redis, funnel(10, 1, time.Hour))
 				config.Budget = 300 * time.Millisecond
 				l := open(t, config)
-				take(t, l, "a", 0) // so that the share knows it
+				// The share knows the key then.
+				take(t, l, "a", 0)
 				must.Get(redis.Store(l.storeOptions()).Take(t.Context(), l.own.Load().limit, "a", 6, 0))
 				passWithoutRedis(l, "a", 4)
 
@@ -373,7 +379,8 @@ func TestSharesShrinkAtOnceAndGrowLater(t *testing.T) {
 func TestTakeAllInAnOutageWithABlockedKey(t *testing.T) {
 	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
 		l := open(t, on(redis, funnel(5, 1, time.Hour)))
-		take(t, l, "free", 0) // so that the share knows it
+		// The share knows the key then.
+		take(t, l, "free", 0)
 		take(t, l, "blocked", 0)
 		require.NoError(t, l.Block(t.Context(), "blocked", time.Hour))
 		redis.Set(gone)
@@ -402,7 +409,8 @@ func TestLateAnswerTellsOfABlock(t *testing.T) {
 			l, other := open(t, c), open(t, c)
 			take(t, l, canary, 0)
 			require.NoError(t, other.Block(t.Context(), canary, time.Hour))
-			redis.Set(redistest.Weather{Answers: 20 * time.Millisecond}) // beyond the budget
+			// The answers come after the budget.
+			redis.Set(redistest.Weather{Answers: 20 * time.Millisecond})
 			require.True(t, take(t, l, canary, 1).Allowed, "not told yet")
 			time.Sleep(50 * time.Millisecond)
 			redis.Set(well)

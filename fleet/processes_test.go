@@ -28,13 +28,15 @@ import (
 
 // serverJob has a process serve calls under a shared Funnel until its input ends.
 type serverJob struct {
-	Addr, Name      string
-	Capacity, Count int64 // Count a second
+	Addr, Name string
+	// Count is the units a second.
+	Capacity, Count int64
 	Mode            Mode
 	Outage          Fallback
 	Servers         int
-	InFlight        int64 // in place of the Funnel, if not 0: see serveInFlight
-	Tenants         bool  // the Funnel is of tenants: see serveTenants
+	// InFlight, if not 0, is in place of the Funnel: see serveInFlight.
+	InFlight int64
+	Tenants  bool // the Funnel is of tenants: see serveTenants
 }
 
 const serverJobVariable = "RAL_FLEET_TEST_SERVER"
@@ -80,7 +82,8 @@ func serve() error {
 			return err
 		}
 		if lines.Text() == returning {
-			_ = g.Cancel(context.Background()) // in an outage the units may stay taken
+			// In an outage the units may stay taken.
+			_ = g.Cancel(context.Background())
 		}
 		if err := replies.Encode(serverReply{Source: g.Source(), Allowed: g.Allowed}); err != nil {
 			return err
@@ -126,11 +129,13 @@ func serveTenants(c Config) error {
 
 // process is this test as a server, and its caller. It ends if this process dies, as its input ends.
 type process struct {
-	cmd        *exec.Cmd
-	asks       io.WriteCloser
-	replies    *json.Decoder
-	answers    []answered  // of goroutine call, until it ends
-	here, away answerCount // by Redis or leases, and by the fallback
+	cmd     *exec.Cmd
+	asks    io.WriteCloser
+	replies *json.Decoder
+	// answers are of goroutine call, until it ends.
+	answers []answered
+	// here counts the answers by Redis or leases, and away those by the fallback.
+	here, away answerCount
 	killed     atomic.Bool
 }
 
@@ -154,7 +159,8 @@ func startServer(t *testing.T, j serverJob) *process {
 	p.replies = json.NewDecoder(out)
 	require.NoError(t, p.cmd.Start())
 	t.Cleanup(func() {
-		_ = p.cmd.Process.Kill() // if it is still there
+		// The process may have ended before.
+		_ = p.cmd.Process.Kill()
 		_ = p.cmd.Wait()
 	})
 	return p
@@ -222,10 +228,11 @@ func TestProcessesKeepTheLimit(t *testing.T) {
 	}
 	const servers = 4
 	for _, c := range []struct {
-		name    string
-		mode    Mode
-		outage  Fallback
-		returns bool // some calls give their unit back
+		name   string
+		mode   Mode
+		outage Fallback
+		// returns means that some calls give their unit back.
+		returns bool
 		tenants bool
 	}{
 		{"exact, shares", Exact, FallbackShare, false, false},

@@ -31,7 +31,8 @@ type inFlightReply struct {
 	Source  limits.Source
 	Allowed bool
 	Emptied bool
-	Slots   []slotTold // of "tell"
+	// Slots answer "tell".
+	Slots []slotTold
 }
 
 // slotTold is a unit that a server admitted, and when it counted: from after the answer until before its
@@ -74,7 +75,8 @@ func serveInFlight(j serverJob) error {
 			if len(held) > 0 {
 				s := held[0]
 				s.Over = min(time.Now().UnixNano(), l.slots.overAt(&s.Reservation))
-				_ = s.Release(context.Background()) // without Redis it leaves later
+				// Without Redis the slot leaves later.
+				_ = s.Release(context.Background())
 				held, over = held[1:], append(over, s)
 			}
 		case "tell":
@@ -104,8 +106,10 @@ func (s *slotKeeper) overAt(r *Reservation) (nanos int64) {
 // inFlightServer is a process that serves calls in flight, and its caller.
 type inFlightServer struct {
 	*process
-	mu                                  sync.Mutex // held for a request and its reply
-	ended                               bool       // it was killed
+	// mu is held for a request and its reply.
+	mu sync.Mutex
+	// ended means that the process was killed.
+	ended                               bool
 	byRedis, admitted, emptied, refused atomic.Int64
 	slots                               []slotTold
 }

@@ -17,11 +17,14 @@ import (
 // The first call ends it, and must not be repeated on a copy. The zero Reservation is a refusal.
 type Reservation struct {
 	limits.Answer
-	Waited time.Duration // by Acquire for the turn
+	// Waited is how long Acquire waited for the turn.
+	Waited time.Duration
 
 	limiter *Limiter
-	by      link // that took the units; nil once they are settled
-	ask     ask  // with the receipt
+	// by is the link that took the units. It is nil once they are settled.
+	by link
+	// ask has the receipt.
+	ask ask
 }
 
 // Reserve takes n units for the key now if they can be used within patience. The answer's Wait is
@@ -77,7 +80,8 @@ func (r *Reservation) Keep(ctx context.Context, n int64) error {
 	by, a := r.by, r.ask
 	r.by = nil
 	if by == nil || a.receipt == nil || !r.Allowed || n >= a.n && r.slot() == nil {
-		return nil // nothing was recorded, or all is kept
+		// Nothing was recorded, or all is kept.
+		return nil
 	}
 	a.kept = n
 	_, err := by.giveBack(ctx, a)
@@ -117,8 +121,10 @@ func (l *Limiter) Acquire(ctx context.Context, key string, n int64, patience tim
 // acquire is Acquire in any mode, under the call's limit as by TakeWith.
 func (l *Limiter) acquire(ctx context.Context, call *limits.Call[string]) (Reservation, error) {
 	key, n, patience := call.Key, call.N, call.Patience
-	var crowded error // more may not wait
-	var place *turn   // in the line for units in flight
+	// crowded is the error if no more calls may wait.
+	var crowded error
+	// place is the place in the line for units in flight.
+	var place *turn
 	if patience > 0 && n != 0 {
 		var t *turn
 		if t, crowded = l.waiters.enter(key); crowded == nil {
@@ -174,7 +180,8 @@ func (l *Limiter) acquire(ctx context.Context, call *limits.Call[string]) (Reser
 				return r, err
 			}
 			// Give the turn back, so that waiting calls do not all start when the block ends.
-			_ = r.Cancel(context.WithoutCancel(ctx)) // units not given back count
+			// Units that cannot be given back count.
+			_ = r.Cancel(context.WithoutCancel(ctx))
 			r.Answer = limits.Answer{Decision: policy.Decision{Limit: r.Limit}, Provenance: limits.NewProvenance(r.Source(), false, nil)}
 			refuseBlocked(&r.Answer, blocked)
 			left, byDeadline = patienceLeft(ctx, patience, begun)

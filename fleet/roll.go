@@ -75,8 +75,9 @@ func (k *keeper) leave() {
 // and count only servers that beat before. Dividing by the maximum shrinks shares at once, and
 // grows them after every server had time to beat.
 type counts struct {
-	last  [remembered + 1]int
-	since time.Time // when the first of them was added
+	last [remembered + 1]int
+	// since is when the first of the counts was added.
+	since time.Time
 }
 
 // add adds a count and returns the highest. Only the highest count of a beat is kept.
@@ -187,7 +188,8 @@ func (l *Limiter) agreed(text string) {
 	}
 	limit, err := l.maker.Limit(own.policy)
 	if err != nil {
-		return // it was made before
+		// The limit was made before.
+		return
 	}
 	c.before = nil
 	_ = l.holdTo(own.policy, limit)

@@ -113,7 +113,8 @@ func TestDifferentLimitsAreFound(t *testing.T) {
 		name   string
 		limits []store.KeptLimit
 		wrong  bool
-		say    string // "" for no difference
+		// say is "" for no difference.
+		say    string
 		agreed float64
 	}{
 		{"alone", []store.KeptLimit{kept(c, 1)}, false, "", 0},

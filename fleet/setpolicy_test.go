@@ -24,7 +24,8 @@ func TestSetPolicy(t *testing.T) {
 		small, large := f[0], f[1]
 		if strings.Contains(small.String(), "bursty") {
 			small = policy.Must(policy.Bursty(10, 100*24*time.Hour, 9))
-			large = policy.Must(policy.Bursty(10, 100*24*time.Hour, 19)) // of the same pace
+			// Both limits have the same pace.
+			large = policy.Must(policy.Bursty(10, 100*24*time.Hour, 19))
 		}
 		t.Run(small.String(), func(t *testing.T) {
 			inBubble(t, func(t *testing.T, redis *storetest.Redis) {
@@ -104,7 +105,8 @@ func TestServersChangeOneAfterTheOther(t *testing.T) {
 			for i := range all {
 				all[i] = open(t, c)
 			}
-			beatAll := func(times int) { // all say their limit, and hear the others'
+			// beatAll has all servers say their limit, and hear the others'.
+			beatAll := func(times int) {
 				for range times {
 					clock.Add(beat.Microseconds())
 					for i, l := range all {
@@ -184,7 +186,8 @@ func TestSetPolicyInAnOutage(t *testing.T) {
 // Promise: `ChangeLimit` matches an engine's.
 func TestChangeLimitAgreesWithAnEngine(t *testing.T) {
 	all := families(t)
-	for seed, pair := range all[:4] { // an engine counts aligned windows from elsewhere, and has no log
+	// An engine counts aligned windows from elsewhere, and has no log.
+	for seed, pair := range all[:4] {
 		inBubble(t, func(t *testing.T, redis *storetest.Redis) {
 			r := rand.New(rand.NewPCG(uint64(seed), 78))
 			var clock atomic.Int64

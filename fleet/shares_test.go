@@ -17,9 +17,10 @@ import (
 
 // sharing is a fleet in a bubble that takes all it can of a key.
 type sharing struct {
-	config       Config
-	servers      []*sharer
-	exact, local atomic.Int64 // units let pass by Redis and by shares
+	config  Config
+	servers []*sharer
+	// exact and local are the units let pass by Redis and by shares.
+	exact, local atomic.Int64
 	begun        time.Time
 }
 
@@ -168,7 +169,8 @@ func TestRestartsBetweenOutages(t *testing.T) {
 				for range restarts {
 					redis.Set(well)
 					all := [servers]*Limiter{must.Get(New(c)), must.Get(New(c))}
-					time.Sleep(3 * time.Minute) // the dead servers are forgotten
+					// The dead servers are forgotten.
+					time.Sleep(3 * time.Minute)
 					redis.Set(gone)
 					for _, l := range all {
 						for must.Get(l.Take(t.Context(), "a", cost)).Allowed {

@@ -30,14 +30,17 @@ type slotKeeper struct {
 	*catalog
 	waiters *waiters
 
-	term   time.Duration
-	name   string // begins the IDs of this server's slots
+	term time.Duration
+	// name begins the IDs of this server's slots.
+	name   string
 	serial atomic.Uint64
 	begun  time.Time
-	hurry  chan struct{} // has a slot: the next beat is due at once
-	ended  sync.WaitGroup
+	// hurry has a slot: the next beat is due at once.
+	hurry chan struct{}
+	ended sync.WaitGroup
 
-	lost, overstayed atomic.Uint64 // units
+	// lost and overstayed count units.
+	lost, overstayed atomic.Uint64
 
 	mu struct {
 		sync.Mutex

@@ -27,11 +27,14 @@ const (
 // stateFile keeps a share's uncharged units in a file. Only keep may run beside other methods.
 type stateFile struct {
 	path, limit string
-	server      string // this server's ID on the roll
-	local       *share.Local
-	unlock      func() error
-	failed      atomic.Pointer[error] // why the last save failed, or nil
-	kept        chan struct{}         // closed when keep has ended
+	// server is this server's ID on the roll.
+	server string
+	local  *share.Local
+	unlock func() error
+	// failed says why the last save failed, or is nil.
+	failed atomic.Pointer[error]
+	// kept is closed when keep has ended.
+	kept chan struct{}
 }
 
 // openState locks the file at Config.StateFile, and has the share read it if present.
@@ -73,7 +76,8 @@ func identity(path string) (string, error) {
 	})
 }
 
-const maxIdentity = 64 // bytes of a server's ID
+// maxIdentity bounds the bytes of a server's ID.
+const maxIdentity = 64
 
 func (s *stateFile) load() error {
 	f, err := os.Open(s.path)

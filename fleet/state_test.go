@@ -30,7 +30,8 @@ func inAnOutage(t *testing.T, redis *storetest.Redis) (c Config, l *Limiter) {
 	l = open(t, c)
 	require.Equal(t, limits.SourceRedis, take(t, l, "a", 40).Source())
 	for _, key := range []string{"b", hostile, "other"} {
-		require.Equal(t, limits.SourceRedis, take(t, l, key, 0).Source()) // so that the share knows it
+		// The share knows the key then.
+		require.Equal(t, limits.SourceRedis, take(t, l, key, 0).Source())
 	}
 	redis.Set(gone)
 	for key, n := range map[string]int64{"a": 20, "b": 29, hostile: 5} {
@@ -58,7 +59,8 @@ func TestRestartInAnOutageIsChargedOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
 		c, l := inAnOutage(t, redis)
 		eventually(t, func() bool { return !l.local.Changed() }, "it is saved")
-		require.True(t, take(t, l, "b", 1).Allowed) // is not, except by Close
+		// The take is not saved, except by Close.
+		require.True(t, take(t, l, "b", 1).Allowed)
 		require.NoError(t, l.Close())
 		for range 2 {
 			l = launch(t, c)
@@ -100,7 +102,8 @@ func TestKilledServerChargesTheSavedUnits(t *testing.T) {
 		next := c
 		next.StateFile = filepath.Join(t.TempDir(), "charges")
 		require.NoError(t, os.WriteFile(next.StateFile, file, 0o600))
-		require.True(t, take(t, l, "a", 1).Allowed) // lost
+		// The take is lost.
+		require.True(t, take(t, l, "a", 1).Allowed)
 
 		killed := l
 		l = launch(t, next)
@@ -120,7 +123,8 @@ func TestKilledServerCountsOnce(t *testing.T) {
 		c.StateFile = filepath.Join(t.TempDir(), "charges")
 		open(t, c)
 		file := must.Get(os.ReadFile(c.StateFile + ".id"))
-		for range 10 { // The servers before are killed without an end.
+		// The servers before are killed without an end.
+		for range 10 {
 			c.StateFile = filepath.Join(t.TempDir(), "charges")
 			require.NoError(t, os.WriteFile(c.StateFile+".id", file, 0o600))
 			l := open(t, c)
@@ -198,7 +202,8 @@ func TestFailedSaveIsTold(t *testing.T) {
 		l := must.Get(New(c))
 		eventually(t, func() bool { return l.Health() == nil }, "Redis is there")
 		require.NoError(t, os.RemoveAll(dir))
-		require.EqualValues(t, 100, inRedis(t, l, "a")) // so that the share knows it
+		// The share knows the key then.
+		require.EqualValues(t, 100, inRedis(t, l, "a"))
 		require.True(t, l.local.Take("a", 1, 0).Allowed)
 		eventually(t, func() bool { return l.Health() != nil }, "a save fails")
 		require.ErrorIs(t, l.Health(), ErrStateFile)

@@ -10,27 +10,36 @@ import (
 // Stats is a snapshot of exact counters, read one by one while calls go on. Only Servers, Divisor,
 // Waiting, HeldUnits, Outage, Breakers, OpenBreakers and HalfOpenBreakers may shrink.
 type Stats struct {
-	Admitted uint64 // calls that were allowed
+	// Admitted counts the allowed calls.
+	Admitted uint64
 	// Refused counts refused calls: the sum of OverLimit, Blocked and Unavailable.
-	Refused   uint64
-	OverLimit uint64 // by the limit, a lease or this server's share
-	Blocked   uint64 // because the key was blocked
+	Refused uint64
+	// OverLimit counts the calls refused by the limit, a lease or this server's share.
+	OverLimit uint64
+	// Blocked counts the calls refused because the key was blocked.
+	Blocked uint64
 	// Unavailable counts refusals without Redis: by FallbackClosed, or without a share
 	// (ErrUncounted).
 	Unavailable uint64
 	// Blocks counts successful calls of Block, Penalties blocks by Config.Penalty for calls here.
 	Blocks, Penalties uint64
 
-	Warnings uint64 // of keys that passed a share of Config.WarnAt: see there
+	// Warnings counts the warnings of keys that passed a share of Config.WarnAt: see there.
+	Warnings uint64
 
 	// Calls by how they were answered: see Source. Looks without taking are not counted.
 	Exact, Leased, Local, Open, Closed uint64
 
-	Misfits uint64 // calls in error for their limit: see ErrMisfit; in no other count
-	Servers int    // counted last, with this server; Config.Servers before
-	Divisor int    // by which FallbackShare divides the limit: see Config.Servers; 0 if not known yet
+	// Misfits counts the calls in error for their limit, which are in no other count: see ErrMisfit.
+	Misfits uint64
+	// Servers is the number of servers counted last, with this server. Before that it is Config.Servers.
+	Servers int
+	// Divisor is the number by which FallbackShare divides the limit, 0 if not known yet: see
+	// Config.Servers.
+	Divisor int
 
-	Waiting int // calls of this server that wait now, or may have to once answered
+	// Waiting is the number of calls of this server that wait now, or may have to once answered.
+	Waiting int
 	// Waits counts ended calls of Wait and Acquire that had to wait. WaitTime adds up their times.
 	Waits    uint64
 	WaitTime time.Duration
@@ -41,7 +50,8 @@ type Stats struct {
 	// OpenBreakers counts breakers that let only probes pass, HalfOpenBreakers open breakers with a
 	// probe under way.
 	Breakers, OpenBreakers, HalfOpenBreakers int
-	Openings                                 uint64 // of breakers, over all nodes
+	// Openings counts the openings of breakers, over all nodes.
+	Openings uint64
 
 	// RoundTrips counts requests to Redis that were answered, also late; calls sent together are
 	// one. RedisTime adds up their times. FailedTrips counts requests without an answer, because a
@@ -50,7 +60,8 @@ type Stats struct {
 	RedisTime   time.Duration
 	FailedTrips uint64
 
-	Charged uint64 // units let pass without Redis and charged later, perhaps without an answer
+	// Charged counts the units let pass without Redis and charged later, perhaps without an answer.
+	Charged uint64
 	// Excess counts the units of Charged that were above their key's limit when they were charged, 0 under a
 	// Bursty. Redis and leases keep the bound to the unit. So shares exceeded it by at least Excess units, and
 	// at most Charged plus Lapsed. Units of calls that FallbackOpen let pass are in none of these.

@@ -59,7 +59,8 @@ func TestTakeWith(t *testing.T) {
 				require.False(t, half.Allowed, "%v: 50 units are more than 10", small)
 			}
 
-			if !strings.Contains(small.String(), "bursty") { // whose units cost as the limit says
+			// The units of a Bursty cost as the limit says.
+			if !strings.Contains(small.String(), "bursty") {
 				out := must.Get(TakeAll(ctx, l.ClaimWith(large, "d", 10), l.Claim("e", 10), l.ClaimWith(large, "c", 1), l.Claim("c", 1)))
 				require.True(t, out.Allowed, "%v", small)
 				require.Equal(t, []int64{90, 0}, []int64{out.Answers[0].Remaining, out.Answers[1].Remaining})
@@ -96,7 +97,8 @@ func TestTakeWithMisfit(t *testing.T) {
 				if other == p {
 					continue
 				}
-				for range 2 { // found by the policy, by the text
+				// The limit is found by the policy, and by the text.
+				for range 2 {
 					a, err := l.TakeWith(ctx, other, "a", 1)
 					require.ErrorIs(t, err, ErrMisfit, "%v under %v", other, p)
 					require.ErrorContains(t, err, other.String())
@@ -191,7 +193,8 @@ func TestSharesOfLimits(t *testing.T) {
 			require.Equal(t, retry, with(limits.SourceShare, f[1], "a", 51).RetryAfter, "the limit allows it, the share never does")
 			require.True(t, with(limits.SourceShare, f[1], "a", 5).Allowed)
 			require.True(t, must.Get(TakeAll(t.Context(), l.ClaimWith(f[1], "a", 5))).Allowed)
-			if strings.Contains(f[0].String(), "funnel") { // a limit that is new in the outage knows the servers
+			// A limit that is new in the outage knows the servers.
+			if strings.Contains(f[0].String(), "funnel") {
 				require.EqualValues(t, 20, with(limits.SourceShare, funnel(40, 40, 3660*24*time.Hour), "new", 1).Limit)
 			}
 			redis.Set(well)
@@ -210,7 +213,8 @@ func TestManyLimits(t *testing.T) {
 		var all sync.WaitGroup
 		for range 4 {
 			all.Go(func() {
-				for i := range 2 * maxPolicies { // each time made anew
+				// Each limit is made anew.
+				for i := range 2 * maxPolicies {
 					of, err := l.under(policy.Must(policy.FixedWindow(int64(2+i%3), time.Hour)), "a")
 					if !assert.NoError(t, err) || !assert.EqualValues(t, 2+i%3, of.maxTake) {
 						return

@@ -16,26 +16,41 @@ import (
 
 // catalog has the limits by which calls are decided.
 type catalog struct {
-	config  Config
-	own     atomic.Pointer[terms] // of calls that bring no limit
-	change  change                // of own
-	others  otherTerms            // of calls that bring a limit
-	byLimit sync.Map              // *store.Limit to *terms, of terms that have a share
-	maker   *store.Store          // of limits; it has no client
-	local   *share.Local          // of the own terms; nil except for FallbackShare, and under a limit in flight
-	divisor atomic.Int64          // number of servers by which a share divides the limit; 0 if unknown or there are no shares
-	misfits atomic.Uint64         // calls in error for their limit
+	config Config
+	// own are the terms of calls that bring no limit.
+	own atomic.Pointer[terms]
+	// change is the change of own.
+	change change
+	// others are the terms of calls that bring a limit.
+	others otherTerms
+	// byLimit leads from *store.Limit to *terms, for terms that have a share.
+	byLimit sync.Map
+	// maker makes limits. It has no client.
+	maker *store.Store
+	// local is the share of the own terms. It is nil except for FallbackShare, and under a limit in
+	// flight.
+	local *share.Local
+	// divisor is the number of servers by which a share divides the limit. It is 0 if it is unknown or
+	// there are no shares.
+	divisor atomic.Int64
+	// misfits counts the calls in error for their limit.
+	misfits atomic.Uint64
 }
 
 // terms are a limit by which calls are decided, ready for Redis and the share. They do not change.
 type terms struct {
-	policy  policy.Policy // as it was given
-	limit   *store.Limit  // for Redis: of the policy or, in Leased mode, of its plan
-	local   *share.Local  // nil except for FallbackShare, and under a limit in flight
-	maxTake int64         // that can be taken at once
+	// policy is the policy as it was given.
+	policy policy.Policy
+	// limit is for Redis: of the policy or, in Leased mode, of its plan.
+	limit *store.Limit
+	// local is nil except for FallbackShare, and under a limit in flight.
+	local *share.Local
+	// maxTake is the most that can be taken at once.
+	maxTake int64
 	// wordless reports whether Redis keeps a set for a key of the limit in place of a word.
 	wordless bool
-	maxUse   time.Duration // for which units may be in flight; 0 under other limits
+	// maxUse is the time for which units may be in flight, and 0 under other limits.
+	maxUse time.Duration
 }
 
 func newTerms(p policy.Policy, limit *store.Limit, local *share.Local) *terms {
@@ -53,12 +68,15 @@ const (
 
 // otherTerms are of limits that came with calls. Any number of goroutines may use them.
 type otherTerms struct {
-	known sync.Map // policy.Policy to *terms
+	// known leads from policy.Policy to *terms.
+	known sync.Map
 
-	mu       sync.Mutex
-	policies int               // in known
-	byText   map[string]*terms // in the order of made
-	made     []*terms
+	mu sync.Mutex
+	// policies is the number of policies in known.
+	policies int
+	// byText and made have the terms by their text, and in the order in which they were made.
+	byText map[string]*terms
+	made   []*terms
 }
 
 func (o *otherTerms) all() []*terms {
@@ -191,8 +209,9 @@ func (c *catalog) uncounted(cause error) error {
 }
 
 type change struct {
-	mu     sync.Mutex
-	before []policy.Policy // that this server had, and others may still keep
+	mu sync.Mutex
+	// before are the policies that this server had, and that others may still keep.
+	before []policy.Policy
 }
 
 // holdTo has p, with its limit, and all policies before hold. The caller locks change.mu.
@@ -224,7 +243,8 @@ var errPace = errors.New("a Bursty of the same count and per: of two that drain 
 func strictest(p policy.Policy, others []policy.Policy) (policy.Policy, error) {
 	shaped, ok := p.(shape.Shaped)
 	if !ok {
-		return p, nil // a log
+		// The policy is a log.
+		return p, nil
 	}
 	own := shaped.Shape()
 	slow, differs := own, false

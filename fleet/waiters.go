@@ -15,8 +15,9 @@ import (
 type waiters struct {
 	maxPerKey, max int
 
-	mu     sync.Mutex
-	perKey map[string][]*turn // of the keys that calls wait for
+	mu sync.Mutex
+	// perKey has the lines of the keys that calls wait for.
+	perKey map[string][]*turn
 	total  int
 
 	// Of calls that had to wait and have ended: number and total time.
@@ -26,8 +27,10 @@ type waiters struct {
 
 // turn is a call's place in the line of its key. Under a limit in flight only the first of a line asks Redis.
 type turn struct {
-	first chan struct{} // closed when it is the first
-	woken chan struct{} // has a slot: units in flight came back here
+	// first is closed when the call is the first.
+	first chan struct{}
+	// woken has a slot: units in flight came back here.
+	woken chan struct{}
 }
 
 func (w *waiters) waited(took time.Duration) {

@@ -18,12 +18,16 @@ type warnings struct {
 	shares warn.Shares
 	keys   *warn.Texts
 	list   warn.Latest[engine.Warning[string]]
-	box    *supervisor.Mailbox[engine.Warning[string]] // nil without Config.OnWarn
-	nudge  func()                                      // wakes the keeper
+	// box is nil without Config.OnWarn.
+	box *supervisor.Mailbox[engine.Warning[string]]
+	// nudge wakes the keeper.
+	nudge func()
 
-	mu struct { // a leaf
+	// mu is a leaf.
+	mu struct {
 		sync.Mutex
-		events []Event // for the keeper to tell; at most warn.MaxLatest
+		// events are for the keeper to tell, at most warn.MaxLatest.
+		events []Event
 	}
 }
 

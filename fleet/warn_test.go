@@ -125,7 +125,8 @@ func TestEveryFleetLimitWarns(t *testing.T) {
 					c := warning(on(redis, limit), shares...)
 					c.Servers = 1
 					l := open(t, c)
-					take(t, l, "k", 0) // so that the share knows it
+					// The share knows the key then.
+					take(t, l, "k", 0)
 					if outage {
 						redis.Set(gone)
 					}
@@ -245,7 +246,8 @@ func TestFallbacksWarn(t *testing.T) {
 			c.Outage, c.Servers = f.outage, 2
 			l := open(t, c)
 			for _, key := range []string{"k", "j", "blocked"} {
-				take(t, l, key, 0) // so that the share knows it
+				// The share knows the key then.
+				take(t, l, key, 0)
 			}
 			require.NoError(t, l.Block(t.Context(), "blocked", time.Hour))
 			redis.Set(gone)
@@ -349,7 +351,8 @@ func TestCloseTellsWarnings(t *testing.T) {
 			synctest.Wait()
 			take(t, l, "b", 9)
 			go func() {
-				time.Sleep(time.Second) // Close waits for OnEvent
+				// Close waits for OnEvent.
+				time.Sleep(time.Second)
 				close(release)
 			}()
 			require.NoError(t, l.Close())

@@ -50,7 +50,8 @@ func TestAdmittedPathAllocatesHeaderValuesOnly(t *testing.T) {
 	r.Pattern = "GET /things/{id}"
 	r = r.WithContext(context.WithValue(r.Context(), user{}, "alice"))
 
-	long := 0.0 // of a claim of an address, which is more than three words of 32 bits
+	// long is for a claim of an address, which is more than three words of 32 bits.
+	long := 0.0
 	if strconv.IntSize == 32 {
 		long = 1
 	}
@@ -86,12 +87,14 @@ func TestAdmittedPathAllocatesHeaderValuesOnly(t *testing.T) {
 		w := &quiet{h: http.Header{}}
 		served := 0
 		h := c.m.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { served++ }))
-		for range 100 { // the map has its size
+		// The map of fields has its size then.
+		for range 100 {
 			clear(w.h)
 			h.ServeHTTP(w, r)
 		}
 		got, want := 0.0, 100
-		must.Await(t, func() bool { // the key may not have been filed
+		// The key may not have been filed.
+		must.Await(t, func() bool {
 			got = testing.AllocsPerRun(1000, func() {
 				clear(w.h)
 				h.ServeHTTP(w, r)

@@ -25,7 +25,8 @@ const (
 func (m *Middleware) answer(w http.ResponseWriter, r *http.Request, v *result, retry string) {
 	var b body
 	switch {
-	case m.options.Refuse != nil: // it writes the body
+	// Refuse writes the body.
+	case m.options.Refuse != nil:
 	case !wantsProblem(r.Header["Accept"]):
 		b = bodyOf(plainText, m.sentence(r, v))
 	case v.Reason == limits.OverLimit && bits.OnesCount8(v.Violated) == 1 && !v.Provenance.Guess():
@@ -35,7 +36,8 @@ func (m *Middleware) answer(w http.ResponseWriter, r *http.Request, v *result, r
 	}
 	h := w.Header()
 	// A cache must not store a 429 (RFC 6585, section 4).
-	values := &[...]string{"no-store", "nosniff", b.kind, b.length, retry} // a single allocation for five fields
+	// A single allocation serves five fields.
+	values := &[...]string{"no-store", "nosniff", b.kind, b.length, retry}
 	h["Cache-Control"] = values[0:1:1]
 	h["X-Content-Type-Options"] = values[1:2:2]
 	if retry != "" {
@@ -53,7 +55,8 @@ func (m *Middleware) answer(w http.ResponseWriter, r *http.Request, v *result, r
 		return
 	}
 	w.WriteHeader(Status(v.Reason))
-	_, _ = w.Write(b.text) // an error means that the client has left
+	// An error means that the client has left.
+	_, _ = w.Write(b.text)
 }
 
 const (

@@ -135,7 +135,8 @@ func TestAnswersOfReasons(t *testing.T) {
 	}{
 		{[]AnyLimit{ten}, "20", 403, blank, "Forbidden", `the limit "ten" never admits this request, which costs 20: the most that it allows is 10`},
 		{[]AnyLimit{hundred, ten}, "20", 403, blank, "Forbidden", `the limit "ten" never admits this request, which costs 20: the most that it allows is 10`},
-		{[]AnyLimit{ten, again}, "6", 403, blank, "Forbidden", `the limit "ten" never admits this request`}, // it takes twice
+		// The limit takes twice.
+		{[]AnyLimit{ten, again}, "6", 403, blank, "Forbidden", `the limit "ten" never admits this request`},
 		{[]AnyLimit{misfit}, "1", 500, blank, "Internal Server Error", `the server is misconfigured: the limit "ten" cannot be applied to this client`},
 		{[]AnyLimit{ten}, "-1", 500, blank, "Internal Server Error", "the server is misconfigured: the request's cost is below 0"},
 		{[]AnyLimit{keyless}, "1", 400, blank, "Bad Request", `the request lacks the key of the limit "the \"key\""`},

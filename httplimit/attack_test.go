@@ -106,12 +106,16 @@ func sendRaw(addr string, lines []string, try int) (int, error) {
 
 // spoof is a request that a client may have tampered with, and the client's address.
 type spoof struct {
-	what   string
-	header string // that proxies write; "" is none
-	hops   int    // the number of proxies; 0 to go by spoofProxies
-	peer   string // the address of the connection
-	lines  []string
-	want   string // the client's address; "-" is none
+	what string
+	// header is the field that proxies write. "" is none.
+	header string
+	// hops is the number of proxies, or 0 to go by spoofProxies.
+	hops int
+	// peer is the address of the connection.
+	peer  string
+	lines []string
+	// want is the client's address. "-" is none.
+	want string
 }
 
 // spoofProxies are the prefixes of the proxies of spoofs.

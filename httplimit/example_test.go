@@ -102,9 +102,11 @@ func ExampleNewClientAddr() {
 	}
 	r := httptest.NewRequest(http.MethodGet, "/", nil)
 	r.RemoteAddr = "10.0.0.1:4711"
-	r.Header.Set("X-Forwarded-For", "6.6.6.6, 2001:db8::17:1, 10.0.0.2") // the client sent 6.6.6.6
+	// The client sent 6.6.6.6.
+	r.Header.Set("X-Forwarded-For", "6.6.6.6, 2001:db8::17:1, 10.0.0.2")
 	fmt.Println(client.Addr(r), client.Key(r))
-	r.RemoteAddr = "192.0.2.1:4711" // not by way of a proxy
+	// The request does not come by way of a proxy.
+	r.RemoteAddr = "192.0.2.1:4711"
 	fmt.Println(client.Addr(r), client.Key(r))
 	// Output:
 	// 2001:db8::17:1 2001:db8::
@@ -158,7 +160,8 @@ func ExampleLimit_gateway() {
 		w.Header().Set("Content-Type", "text/event-stream")
 		for _, token := range []string{"a", "rate", "limiter"} {
 			if _, err := fmt.Fprintf(w, "data: %s\n\n", token); err != nil {
-				return // httplimit.ErrUsedUp
+				// The error is httplimit.ErrUsedUp.
+				return
 			}
 		}
 	})))

@@ -56,7 +56,8 @@ func (f *fieldWriter) write(h http.Header, v *result, quotas []quota, exact bool
 			}
 			return
 		}
-		both := &[...]string{f.Policy(quotas), f.Standing(v.Binding, remaining, reset)} // a single allocation for two fields
+		// A single allocation serves two fields.
+		both := &[...]string{f.Policy(quotas), f.Standing(v.Binding, remaining, reset)}
 		policies, stands := both[0:1:1], both[1:2:2]
 		if len(h) > 0 {
 			policies, stands = after(h[policyField], policies), after(h[limitField], stands)
@@ -77,7 +78,8 @@ func (f *fieldWriter) write(h http.Header, v *result, quotas []quota, exact bool
 	if !x && !spring || !tells(xLimit, xRemaining) || !tells(springCapacity, xRemaining) {
 		return
 	}
-	if len(h[xRemaining]) > 0 { // both have this field: leave none of another limit beside it
+	// Both sets have this field, so no field of another limit stays beside it.
+	if len(h[xRemaining]) > 0 {
 		for _, field := range [...]string{xLimit, xReset, springCapacity, springRate, springRequested} {
 			delete(h, field)
 		}

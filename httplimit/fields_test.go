@@ -47,7 +47,8 @@ func TestHeaderSets(t *testing.T) {
 		RetryHeaders: {{}, {"Retry-After": "5", "Retry-After-Ms": "5000"}},
 		NoHeaders:    {{}, {"Retry-After": "5"}},
 	}
-	wants[everyHeader] = [2]map[string]string{{}, {}} // all of them together
+	// All sets are asked for together.
+	wants[everyHeader] = [2]map[string]string{{}, {}}
 	for set, want := range wants {
 		if set != everyHeader {
 			maps.Copy(wants[everyHeader][0], want[0])
@@ -108,16 +109,18 @@ func TestUnixTimeIsRoundedUp(t *testing.T) {
 // A window that is shorter than a second or unknown is left out. Numbers are capped.
 func TestPolicyFieldAtTheEdges(t *testing.T) {
 	for want, p := range map[string]policy.Policy{
-		`"default";q=10`:              policy.Must(policy.Funnel(10, 11, time.Second)),
-		`"default";q=10;w=1`:          policy.Must(policy.Funnel(10, 10, time.Second)),
-		`"default";q=10;w=2`:          policy.Must(policy.Funnel(10, 9, time.Second)),
-		`"default";q=3;w=1`:           policy.Must(policy.Funnel(3, 3, time.Second)), // 1.000000001 s
+		`"default";q=10`:     policy.Must(policy.Funnel(10, 11, time.Second)),
+		`"default";q=10;w=1`: policy.Must(policy.Funnel(10, 10, time.Second)),
+		`"default";q=10;w=2`: policy.Must(policy.Funnel(10, 9, time.Second)),
+		// The window is 1.000000001 s.
+		`"default";q=3;w=1`:           policy.Must(policy.Funnel(3, 3, time.Second)),
 		`"default";q=999999999999999`: huge{},
 		`"default";q=1`:               policy.Must(policy.Bursty(100, time.Second, 0)),
 		`"default";q=100;w=1`:         policy.Must(policy.Bursty(100, time.Second, 99)),
 		`"default";q=101;w=2`:         policy.Must(policy.Bursty(100, time.Second, 100)),
 		`"default";q=1;w=60`:          policy.Must(policy.WarmingUp(1, time.Minute, time.Hour, 3)),
-		`"default";q=1;w=3600`:        policy.Must(policy.Bursty(1, time.Hour, 100_000)), // its Limit is 1
+		// The Limit of this policy is 1.
+		`"default";q=1;w=3600`: policy.Must(policy.Bursty(1, time.Hour, 100_000)),
 	} {
 		limiter := open[netip.Addr](t, p)
 		w := ask(Must(New(limiter, ByAddr, Options{})).Handler(done), from(alice))
@@ -183,7 +186,8 @@ func TestNestedLegacyFieldsTellTheTighterLimit(t *testing.T) {
 			{5, 5, 1, 200, "5", "4"},
 			{10, 5, 6, 429, "5", "0"},
 			{5, 10, 6, 429, "5", "0"},
-			{5, 3, 5, 429, "3", "0"}, // nothing is left of the outer limit either
+			// Nothing is left of the outer limit either.
+			{5, 3, 5, 429, "3", "0"},
 		} {
 			limit := func(n int64) *Middleware {
 				return Must(New(open[netip.Addr](t, policy.Must(policy.FixedWindow(n, time.Hour))), ByAddr, Options{Headers: set}))
@@ -229,8 +233,9 @@ func TestCreditIsNotAdvertised(t *testing.T) {
 	for _, c := range []struct {
 		p       policy.Policy
 		headers HeaderSet
-		binds   string // after two of four an hour
-		want    map[string]string
+		// binds is the limit that binds after two of four an hour.
+		binds string
+		want  map[string]string
 	}{
 		{bursts, RateLimitHeaders, "hour", map[string]string{
 			"Ratelimit-Policy": `"credit";q=100;w=1, "hour";q=4;w=3600`, "Ratelimit": `"hour";r=2;t=1800`,
@@ -246,7 +251,8 @@ func TestCreditIsNotAdvertised(t *testing.T) {
 			credit := Limit[netip.Addr]{Name: "credit", Limiter: open[netip.Addr](t, c.p), Key: ByAddr}
 			hourly := open[netip.Addr](t, policy.Must(policy.Funnel(4, 4, time.Hour)))
 			hour := Limit[netip.Addr]{Name: "hour", Limiter: hourly, Key: ByAddr}
-			time.Sleep(time.Second) // the store is full
+			// The store is full.
+			time.Sleep(time.Second)
 			hourly.Take(aliceKey, 1)
 			var verdict limits.Verdict
 			m := Must(NewAll(Options{
@@ -257,7 +263,8 @@ func TestCreditIsNotAdvertised(t *testing.T) {
 			for name, want := range c.want {
 				assert.Equal(t, want, w.Header().Get(name), "%v, %s", c.p, name)
 			}
-			if c.headers == LegacyHeaders && c.binds == "hour" { // nested: the inner limit is not told
+			// The handlers are nested: the inner limit is not told.
+			if c.headers == LegacyHeaders && c.binds == "hour" {
 				outer := Must(NewAll(Options{Headers: c.headers}, hour))
 				inner := Must(NewAll(Options{Headers: c.headers}, credit))
 				w := ask(outer.Handler(inner.Handler(done)), from(alice))
@@ -331,7 +338,8 @@ func TestRetryFields(t *testing.T) {
 		{herd, from(alice, "Cost", "1"), 429, "", ""},
 		{near, from(alice, "Cost", "1"), 429, "3600000", ""},
 		{far, from(alice, "Cost", "1"), 429, "7000", ""},
-		{soon, from(alice, "Cost", "1"), 429, "1001", ""}, // rounded up
+		// The time is rounded up.
+		{soon, from(alice, "Cost", "1"), 429, "1001", ""},
 		{gone, from(alice, "Cost", "1"), 503, "", ""},
 		{near, from(alice, "Cost", "2"), 403, "", "false"},
 		{near, from("192.0.2.66:1"), 403, "", "false"},
@@ -453,7 +461,8 @@ func TestHiddenLimitStaysHidden(t *testing.T) {
 				assert.Equal(t, want, w.Code, way)
 				answer := fmt.Sprint(w.Header(), w.Body)
 				assert.NotContains(t, answer, "flood", way)
-				assert.NotContains(t, answer, "654", way) // also 654 of 7,654 left
+				// The answer must not tell 7,654 either.
+				assert.NotContains(t, answer, "654", way)
 				if way == "alone" || want == http.StatusForbidden {
 					assert.NotContains(t, answer, "Ratelimit", way)
 				} else {
@@ -467,17 +476,20 @@ func TestHiddenLimitStaysHidden(t *testing.T) {
 				assert.Equal(t, "quota", last.Limit, way)
 			}
 			cost = 1000
-			w = ask(http.StatusTooManyRequests) // by the hidden limit alone
+			// The hidden limit alone refuses.
+			w = ask(http.StatusTooManyRequests)
 			assert.Equal(t, "flood", last.Limit, way)
 			assert.Empty(t, w.Header().Get("RateLimit"), way)
 			assert.NotEmpty(t, w.Header().Get("Retry-After"), way)
 			assert.NotContains(t, w.Body.String(), "violated", way)
 			cost = 8000
-			ask(http.StatusForbidden) // never admitted by the hidden limit
+			// The hidden limit never admits the request.
+			ask(http.StatusForbidden)
 			assert.Equal(t, "flood", last.Limit, way)
 			if way != "alone" {
 				cost = 5000
-				w = ask(http.StatusTooManyRequests) // by both
+				// Both limits refuse.
+				w = ask(http.StatusTooManyRequests)
 				assert.Equal(t, "quota", last.Limit, way)
 				assert.Contains(t, w.Header().Get("RateLimit"), `"quota";r=2999`, way)
 				after, err := strconv.Atoi(w.Header().Get("Retry-After"))

@@ -22,8 +22,9 @@ const everyField = RateLimitHeaders | LegacyHeaders | XRateLimitHeaders | Spring
 // hiddenCase is a handler with a hidden limit named flood, and a visible limit.
 type hiddenCase struct {
 	handler http.Handler
-	costs   []int64 // of one request after the other
-	codes   []int
+	// costs are the costs of one request after the other.
+	costs []int64
+	codes []int
 	// visible is the name of the visible limit that the fields of the last answer tell, "" for none.
 	visible string
 }
@@ -79,7 +80,8 @@ func TestHiddenLimitStaysHiddenEverywhere(t *testing.T) {
 				cost = c.costs[i]
 				for _, accept := range []string{"application/json", "text/plain"} {
 					if accept == "text/plain" && code == http.StatusOK {
-						continue // it would take once more
+						// The request would take once more.
+						continue
 					}
 					w := ask(c.handler, from(alice, "Accept", accept))
 					require.Equal(t, code, w.Code)

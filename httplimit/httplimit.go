@@ -22,19 +22,24 @@ import (
 // Middleware limits requests. Call [New] or [NewAll] to make one; the zero Middleware is not
 // usable. Its methods are safe for concurrent use. It needs no Close; its engines do.
 type Middleware struct {
-	options  Options
-	inform   string // Options.Inform in canonical form
+	options Options
+	// inform is Options.Inform in canonical form.
+	inform   string
 	control  *admission.Controller[*http.Request, Served]
 	limiters []checked
-	single   serveAlone // nil if there are several limits
-	addr     *ClientAddr
-	allow    *clientaddr.Prefixes
-	deny     *clientaddr.Prefixes
-	fields   fieldWriter
-	hidden   map[string]bool // the names of limits that clients are not told of
-	exceeded []body          // the answers to a refusal by a single limit, by its index
+	// single is nil if there are several limits.
+	single serveAlone
+	addr   *ClientAddr
+	allow  *clientaddr.Prefixes
+	deny   *clientaddr.Prefixes
+	fields fieldWriter
+	// hidden has the names of limits that clients are not told of.
+	hidden map[string]bool
+	// exceeded has the answers to a refusal by a single limit, by its index.
+	exceeded []body
 	counters admission.Counters
-	unseen   atomic.Bool // whether an answer that Charge did not see was logged
+	// unseen reports whether an answer that Charge did not see was logged.
+	unseen atomic.Bool
 }
 
 // New returns a middleware that holds each key to the limiter's limit. The limiter is an
@@ -66,7 +71,8 @@ func assemble(of string, name func(i int, field string) string, options Options,
 	}
 	common := cmp.Or(options.Name, "default")
 	var each []AnyLimit
-	var from []int // the index in given
+	// from has the indexes in given.
+	var from []int
 	for i, limit := range given {
 		if shape.IsNil(limit) {
 			return nil, bad(fmt.Sprintf("limits[%d]", i), "nil", "a httplimit.Limit")
@@ -119,11 +125,13 @@ func assemble(of string, name func(i int, field string) string, options Options,
 	}
 	unit := time.Second
 	if options.Headers&RetryHeaders != 0 {
-		unit = time.Millisecond // of retry-after-ms
+		// The field retry-after-ms counts milliseconds.
+		unit = time.Millisecond
 	}
 	turns := admission.NewTurns(options.Spread, unit)
 	if options.Inform != "" {
-		turns = nil // refused requests pass
+		// Refused requests pass.
+		turns = nil
 	}
 	m.control = admission.New(admission.Config[*http.Request, Served]{
 		Cost: options.Cost, Charge: options.Charge, WaitUpTo: options.WaitUpTo, Shadow: options.Shadow,
@@ -217,7 +225,8 @@ func (m *Middleware) carryOut(
 func (m *Middleware) serveHeld(
 	w http.ResponseWriter, r *http.Request, next http.Handler, v *result, quotas []quota, s admission.Settlement,
 ) {
-	var c *recorder // nil unless next is called and charged
+	// c is nil unless next is called and charged.
+	var c *recorder
 	defer func() {
 		if c != nil && c.stream != nil {
 			defer c.stream.cancel(nil)
@@ -247,7 +256,8 @@ func (m *Middleware) serveHeld(
 		s = record.stream.pays
 	}
 	c = record
-	c.served.Panicked = true // until the handler has returned
+	// The handler counts as panicked until it has returned.
+	c.served.Panicked = true
 	next.ServeHTTP(c.writer(), r)
 	c.served.Panicked = false
 }
@@ -256,11 +266,13 @@ func (m *Middleware) serveHeld(
 func (m *Middleware) servedBy(c *recorder, r *http.Request) Served {
 	served := c.served
 	if served.Status == 0 && !served.Panicked && !served.Hijacked {
-		served.Status = http.StatusOK // written by the server if the handler wrote nothing
+		// The server writes the status if the handler wrote nothing.
+		served.Status = http.StatusOK
 		m.logUnseen(r)
 	}
 	if r.Method == http.MethodHead {
-		served.Bytes = 0 // the server drops them
+		// The server drops the body.
+		served.Bytes = 0
 	}
 	return served
 }

@@ -24,9 +24,10 @@ import (
 // atOnce is a limit of one request at once, and a server behind it.
 type atOnce struct {
 	*engine.Engine[string]
-	server   *httptest.Server
-	limit    *Middleware
-	returned chan bool // has a value once the limit's handler has returned
+	server *httptest.Server
+	limit  *Middleware
+	// returned has a value once the limit's handler has returned.
+	returned chan bool
 	given    http.ResponseWriter
 }
 
@@ -131,7 +132,8 @@ func TestVanishedClientIsInUseUntilItsHandlerReturns(t *testing.T) {
 		bothWays(t, func(t *testing.T, o Options, _ func() []Served) {
 			a, gone, goOn := oneAtOnce(t, o), make(chan bool), make(chan bool)
 			a.serve(t, http2, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				_ = http.NewResponseController(w).Flush() // the client may have gone before it returns
+				// The client may have gone before the flush returns.
+				_ = http.NewResponseController(w).Flush()
 				<-r.Context().Done()
 				gone <- true
 				<-goOn
@@ -157,7 +159,8 @@ func TestHijackedRequestIsInUseUntilItsHandlerReturns(t *testing.T) {
 		a.serve(t, false, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			conn, _, err := w.(http.Hijacker).Hijack()
 			assert.NoError(t, err)
-			go func() { // the connection outlives the handler
+			// The connection outlives the handler.
+			go func() {
 				<-goOn
 				_, _ = io.WriteString(conn, "HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n")
 				_ = conn.Close()

@@ -74,9 +74,10 @@ func TestHostOf(t *testing.T) {
 		"[2001:DB8:0:0::1]:80": "2001:db8::1",
 		"[::1]:99999":          "::1",
 		"[Nonsense]:80":        "[nonsense]",
-		"\u212aelvin":          "\u212aelvin", // its lower case is an ASCII k
-		"":                     "",
-		"]":                    "]",
+		// The lower case of this letter is an ASCII k.
+		"\u212aelvin": "\u212aelvin",
+		"":            "",
+		"]":           "]",
 	} {
 		assert.Equal(t, want, hostOf(authority), "%q", authority)
 	}
@@ -107,10 +108,14 @@ func TestByPatternOfNestedMuxes(t *testing.T) {
 		{"GET", "x", "/v2/a/2", keys{"GET /a/{id}", "/v2/"}},
 		{"GET", "x", "/v1/b/x/y", keys{"/b/{rest...}", "/v1/"}},
 		{"GET", "api.example.org:80", "/v1/a/1", keys{"api.example.org/a/{id}", "/v1/"}},
-		{"DELETE", "x", "/v1/a/1", keys{"", "/v1/"}},                   // 405
-		{"GET", "x", "/v1/tree/17", keys{"/tree/{id}/", "/v1/"}},       // a redirect
-		{"CONNECT", "x", "/v1/tree/17", keys{"", "/v1/"}},              // whose target is the client's
-		{"GET", "x", "/v1/b/%2e%2e/a/1", keys{"/b/{rest...}", "/v1/"}}, // escaped dots stay
+		// The answer is 405.
+		{"DELETE", "x", "/v1/a/1", keys{"", "/v1/"}},
+		// The answer is a redirect.
+		{"GET", "x", "/v1/tree/17", keys{"/tree/{id}/", "/v1/"}},
+		// The target of CONNECT is the client's.
+		{"CONNECT", "x", "/v1/tree/17", keys{"", "/v1/"}},
+		// Escaped dots stay.
+		{"GET", "x", "/v1/b/%2e%2e/a/1", keys{"/b/{rest...}", "/v1/"}},
 	} {
 		r := httptest.NewRequest(http.MethodGet, c.path, nil)
 		r.Method, r.Host = c.method, c.host

@@ -106,7 +106,8 @@ func (l Limit[K]) tiers(common string) (all []AnyLimit) {
 		}
 		all = append(all, tier)
 	}
-	if all == nil { // a zero Tiered
+	// The Tiered is zero.
+	if all == nil {
 		return []AnyLimit{l}
 	}
 	return all

@@ -16,7 +16,8 @@ import (
 type recorder struct {
 	http.ResponseWriter
 	served Served
-	stream *stream // nil unless a limit has Stream
+	// stream is nil unless a limit has Stream.
+	stream *stream
 }
 
 func (c *recorder) Unwrap() http.ResponseWriter { return c.ResponseWriter }
@@ -93,7 +94,8 @@ func (c *recorder) endStream(after time.Duration) {
 	c.stream.ended = true
 	if last := c.stream.last.Load(); last != nil {
 		c.begin()
-		_, _ = c.ResponseWriter.Write(*last) // an error means that the client has left
+		// An error means that the client has left.
+		_, _ = c.ResponseWriter.Write(*last)
 	} else if c.served.Status == 0 {
 		h := c.Header()
 		h.Del("Content-Length")
@@ -150,13 +152,15 @@ func (c *recorder) writer() http.ResponseWriter {
 			http.Hijacker
 			http.Pusher
 		}{c, f, h, p}
-	case canFlush && canHijack: // HTTP/1
+	// HTTP/1 has these.
+	case canFlush && canHijack:
 		return struct {
 			*recorder
 			flushes
 			http.Hijacker
 		}{c, f, h}
-	case canFlush && canPush: // HTTP/2
+	// HTTP/2 has these.
+	case canFlush && canPush:
 		return struct {
 			*recorder
 			flushes

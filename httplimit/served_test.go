@@ -34,7 +34,8 @@ func TestChargeOfHead(t *testing.T) {
 		require.NoError(t, err)
 		_, _ = io.Copy(io.Discard, resp.Body)
 		resp.Body.Close()
-		s.Close() // waits for the handler
+		// Close waits for the handler.
+		s.Close()
 		assert.Equal(t, Served{Status: 200, Bytes: want}, got, method)
 	}
 }

@@ -101,7 +101,8 @@ func TestStreaming(t *testing.T) {
 				line, err := lines.ReadString('\n')
 				require.NoError(t, err)
 				assert.Equal(t, fmt.Sprintf("line %d\n", i), line)
-				next <- true // the handler has not ended, and its bytes have arrived
+				// The handler has not ended, and its bytes have arrived.
+				next <- true
 			}
 			_, err := lines.ReadString('\n')
 			assert.Equal(t, io.EOF, err)
@@ -371,7 +372,8 @@ func retriesAreTrue(t *testing.T, m *Middleware, rounds int) {
 				time.Sleep(time.Nanosecond)
 				late++
 			}
-			time.Sleep(time.Second + whole.Own) // on its way
+			// The request is on its way.
+			time.Sleep(time.Second + whole.Own)
 			w = ask(h, r)
 			require.Equal(t, http.StatusOK, w.Code, "it waited the %d s that it was told", n)
 		}

@@ -12,19 +12,33 @@ import (
 // Stats is a snapshot of a middleware's counters, not taken at one instant.
 // Under Options.Shadow they count the decisions without their effect.
 type Stats struct {
-	Admitted      uint64        // requests within their limits
-	Exempt        uint64        // passed by Options.Allow, or because no limit applied
-	OverLimit     uint64        // refused by a limit that had no room
-	Denied        uint64        // refused by Options.Deny
-	NoKey         uint64        // refused because they had no key
-	Cancelled     uint64        // ended before they were decided, or while they waited
-	NeverAdmitted uint64        // refused because a limit never admits them
-	Misconfigured uint64        // refused because of an error of the program: see limits.Misconfigured
-	Unavailable   uint64        // refused because a limiter could not decide
-	Delayed       uint64        // requests of any result that waited
-	DelayTime     time.Duration // the sum of their waits
-	Unsettled     uint64        // requests whose Charge may not count: a remote limiter did not say
-	Shadow        bool          // whether refusals are only counted
+	// Admitted counts the requests within their limits.
+	Admitted uint64
+	// Exempt counts the requests passed by Options.Allow, or because no limit applied.
+	Exempt uint64
+	// OverLimit counts the requests refused by a limit that had no room.
+	OverLimit uint64
+	// Denied counts the requests refused by Options.Deny.
+	Denied uint64
+	// NoKey counts the requests refused because they had no key.
+	NoKey uint64
+	// Cancelled counts the requests that ended before they were decided, or while they waited.
+	Cancelled uint64
+	// NeverAdmitted counts the requests refused because a limit never admits them.
+	NeverAdmitted uint64
+	// Misconfigured counts the requests refused because of an error of the program: see
+	// limits.Misconfigured.
+	Misconfigured uint64
+	// Unavailable counts the requests refused because a limiter could not decide.
+	Unavailable uint64
+	// Delayed counts the requests of any result that waited.
+	Delayed uint64
+	// DelayTime is the sum of their waits.
+	DelayTime time.Duration
+	// Unsettled counts the requests whose Charge may not count, because a remote limiter did not say.
+	Unsettled uint64
+	// Shadow reports whether refusals are only counted.
+	Shadow bool
 
 	// Shadowed counts the requests that each limit with Limit.Shadow beside others would have
 	// refused. It is nil if there are no such limits.
@@ -80,7 +94,8 @@ type statsVar struct{ m *Middleware }
 func (v statsVar) String() string {
 	text, err := json.Marshal(v.m.Stats())
 	if err != nil {
-		return "null" // unreachable: every field of Stats has a JSON form
+		// The line is not reached, as every field of Stats has a JSON form.
+		return "null"
 	}
 	return string(text)
 }

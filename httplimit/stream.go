@@ -26,7 +26,8 @@ type streamKey struct{}
 
 // stream is a response that is charged while it is written.
 type stream struct {
-	outer  *stream // of a middleware around this one, or nil
+	// outer is the stream of a middleware around this one, or nil.
+	outer  *stream
 	pays   *admission.Stream[*http.Request, Served]
 	ctx    context.Context
 	cancel context.CancelCauseFunc

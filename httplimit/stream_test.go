@@ -157,7 +157,8 @@ func TestStreamOnTrial(t *testing.T) {
 		l.Shadow, l.Stream = true, func(*http.Request, Served) int64 { panic("as asked") }
 	}) {
 		m, left := made()
-		if way == "alone" { // a limit that is tried beside no other is not isolated
+		// A limit that is tried beside no other is not isolated.
+		if way == "alone" {
 			assert.PanicsWithValue(t, "as asked", func() { ask(m.Handler(ten), from(alice)) })
 			continue
 		}
@@ -207,7 +208,8 @@ func TestNestedStreams(t *testing.T) {
 		assert.Equal(t, "data: 0\n\ndata: 0\n\ndata: end\n\n", w.Body.String(), name)
 	}
 	r := from(alice)
-	LastEvent(r, nil) // without a limit
+	// The call does nothing without a limit.
+	LastEvent(r, nil)
 }
 
 func TestEventCounter(t *testing.T) {

@@ -13,9 +13,10 @@ import (
 
 // Claim is a call of a limiter, for AskAll. Call NewClaim; the zero Claim panics.
 type Claim struct {
-	call   claimed
-	n      int64
-	atOnce int64 // the most units that can remain under its limit
+	call claimed
+	n    int64
+	// atOnce is the most units that can remain under its limit.
+	atOnce int64
 	remote bool
 }
 
@@ -147,9 +148,12 @@ type Outcome struct {
 	// Waited is how long the call waited.
 	Waited time.Duration
 
-	grants []Grant           // nil if nothing is held
-	parts  []int             // the grant of each claim; nil if each has its own
-	units  func(i int) int64 // of each claim
+	// grants is nil if nothing is held.
+	grants []Grant
+	// parts has the grant of each claim. It is nil if each claim has its own.
+	parts []int
+	// units returns the units of each claim.
+	units func(i int) int64
 }
 
 // String says, for example, "refused for 3s by claim 1". Claims are counted from 0.
@@ -241,8 +245,9 @@ type mixed struct {
 	claims  []Claim
 	grants  []Grant
 	patient bool
-	left    time.Duration // the patience left when take is called
-	waited  time.Duration
+	// left is the patience left when take is called.
+	left   time.Duration
+	waited time.Duration
 }
 
 // indices returns the indices of the claims for which is returns true.
@@ -286,7 +291,8 @@ func (m *mixed) take(ctx context.Context, has int) (allowed bool, err error) {
 	}()
 	for i := range m.grants {
 		if i != has {
-			m.grants[i] = Grant{} // answers before a wait are outdated
+			// Answers before a wait are outdated.
+			m.grants[i] = Grant{}
 		}
 	}
 	looked, met, err := m.lookNear(ctx, has)

@@ -21,8 +21,10 @@ import (
 type far struct {
 	limits.Limiter[string]
 	trips int
-	on    func(ctx context.Context) error // before a decision
-	back  func() error                    // after units are given back
+	// on runs before a decision.
+	on func(ctx context.Context) error
+	// back runs after units are given back.
+	back func() error
 }
 
 func (f *far) Remote() bool { return true }
@@ -87,13 +89,17 @@ func TestAskAllTakesFromAllOrNone(t *testing.T) {
 	ends := func(end func()) error { end(); return nil }
 	endsIt := func(end func()) error { end(); return context.Canceled }
 	for name, c := range map[string]struct {
-		address, tenant, region int64 // units to take, of 10; 0 is 1
+		// address, tenant and region are the units to take, of 10. 0 is 1.
+		address, tenant, region int64
 		onTenant, onRegion      func(end func()) error
-		back                    func() error // when the tenant gives back
-		overtaken               bool         // by a take of the address
-		trips                   [2]int       // to tenant and region
-		allowed, panics         bool
-		err                     error
+		// back runs when the tenant gives back.
+		back func() error
+		// overtaken means that another call takes from the address meanwhile.
+		overtaken bool
+		// trips are the round trips to tenant and region.
+		trips           [2]int
+		allowed, panics bool
+		err             error
 	}{
 		"admitted":                         {trips: [2]int{1, 1}, allowed: true},
 		"admitted, and its context ends":   {onRegion: ends, trips: [2]int{1, 1}, allowed: true},

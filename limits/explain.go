@@ -70,7 +70,8 @@ type Explanation struct {
 
 // Return tells when units come back, and how many are there then.
 type Return struct {
-	After time.Duration // from the moment of the Explanation
+	// After is the time from the moment of the Explanation.
+	After time.Duration
 	// Remaining is a look's result then; a nanosecond earlier it is less. Under a Bursty or a
 	// WarmingUp, a single call may take more units than Remaining.
 	Remaining int64
@@ -87,7 +88,8 @@ func Explain[K comparable](ctx context.Context, l Limiter[K], key K) (Explanatio
 		return e.Explain(key), nil
 	case remoteExplainer[K]:
 		return e.Explain(ctx, key)
-	case interface{ Explain() Explanation }: // without keys, as a single.Limiter
+	// A limiter without keys, such as a single.Limiter, explains itself.
+	case interface{ Explain() Explanation }:
 		return e.Explain(), nil
 	case keyless[K]:
 		return Explain(ctx, e.only, struct{}{})
@@ -163,7 +165,8 @@ func returns(limit policy.Policy, word uint64, now policy.Instant, capacity int6
 		want = min(want, capacity)
 		first, ok := shape.Earliest(look, want, from, last)
 		if !ok {
-			break // time has ended, or it never comes back
+			// Time has ended, or the units never come back.
+			break
 		}
 		remaining, from = look(first), first
 		all = append(all, Return{time.Duration(first), remaining})

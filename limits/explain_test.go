@@ -73,7 +73,8 @@ func TestReturnsAreExact(t *testing.T) {
 				}
 				require.Equal(t, of, before.Remaining, "and all come back")
 			}
-			const end = policy.Instant(1<<63 - 1) // of time: nothing comes back, and nothing overflows
+			// end is the end of time: nothing comes back, and nothing overflows.
+			const end = policy.Instant(1<<63 - 1)
 			word, _ := limit.Take(0, end, min(limit.Limit(), of), 0)
 			assert.Empty(t, limits.ExplainWord(limit, word, end, 1, 0).Returns)
 		})
@@ -199,7 +200,8 @@ func TestTrialsWithinTrialsExplainEveryCandidate(t *testing.T) {
 		{tried(tried(tried(a, b), c), d), []int64{1, 4, 3, 2}},
 		{tried(a, tried(b, tried(c, d))), []int64{1, 2, 3, 4}},
 	} {
-		for range 2 { // explaining changes nothing
+		// Explaining changes nothing.
+		for range 2 {
 			x := must.Get(limits.Explain[string](t.Context(), row.trial, "k"))
 			assert.Equal(t, len(row.want)-1, strings.Count(x.String(), "Candidate: "))
 			var got []int64

@@ -155,7 +155,8 @@ func giveBackRefusesNobody(t *testing.T) {
 		limit, gave, more := policy.Must(policy.Parse(text)), 0, 0
 		for seed := range uint64(60) {
 			for name, g := range givers(t, limit) {
-				r, calm := rand.New(rand.NewPCG(seed, 1)), seed%2 == 0 // then all takes are remembered
+				// In a calm run all takes are remembered.
+				r, calm := rand.New(rand.NewPCG(seed, 1)), seed%2 == 0
 				g.now = policy.Instant(time.Minute)
 				var grants []grant
 				for range 40 {
@@ -213,7 +214,8 @@ func settledGrantsLeaveNoTrace(t *testing.T) {
 				r, twin := rand.New(rand.NewPCG(seed, 2)), without[name]
 				g.now = policy.Instant(time.Minute)
 				twin.now = g.now
-				require.True(t, g.choke() && twin.choke()) // opens the window in both
+				// The call opens the window in both.
+				require.True(t, g.choke() && twin.choke())
 				type planned struct {
 					grant
 					at   policy.Instant

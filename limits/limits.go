@@ -75,7 +75,9 @@ type Answer struct {
 	// Decision is as in package policy, after any wait. Wait is how long the call has waited, or
 	// under Call.NoWait the delay still to come.
 	policy.Decision
-	*Provenance // how the answer was reached; a pointer, so that Answers are returned in registers
+	// Provenance says how the answer was reached. It is a pointer, so that Answers are returned in
+	// registers.
+	*Provenance
 }
 
 // Provenance tells how answers were reached. It is immutable and shared by many answers. A nil

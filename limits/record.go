@@ -52,9 +52,10 @@ const (
 // second the buffer in use. A call costs some 90 ns more than the limiter's, of which the clock is a third, and a line
 // costs the goroutine some 40 ns (BenchmarkRecord, on an EPYC).
 type record struct {
-	config  RecordConfig
-	epoch   time.Time
-	numbers atomic.Uint64 // of grants
+	config RecordConfig
+	epoch  time.Time
+	// numbers is the number of grants.
+	numbers atomic.Uint64
 	lost    atomic.Uint64
 	full    chan []recordLine // to the goroutine, with room for every buffer
 	free    chan []recordLine // from the goroutine

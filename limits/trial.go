@@ -31,7 +31,8 @@ type TrialConfig[K comparable] struct {
 type Trial[K comparable] struct {
 	config TrialConfig[K]
 	seed   maphash.Seed
-	same   [2]atomic.Uint64 // refused and admitted by both
+	// same counts the calls refused and admitted by both limiters.
+	same   [2]atomic.Uint64
 	refuse atomic.Uint64
 	admit  atomic.Uint64
 	failed atomic.Uint64
@@ -39,11 +40,16 @@ type Trial[K comparable] struct {
 
 // TrialStats counts the calls with tried keys, except looks and errors of the live limiter.
 type TrialStats struct {
-	Admitted    uint64 // by both
-	Refused     uint64 // by both
-	WouldRefuse uint64 // by the candidate, and admitted by the live limiter
-	WouldAdmit  uint64 // by the candidate, and refused by the live limiter
-	Failed      uint64 // calls on which the candidate returned an error, or panicked
+	// Admitted counts the calls admitted by both limiters.
+	Admitted uint64
+	// Refused counts the calls refused by both limiters.
+	Refused uint64
+	// WouldRefuse counts the calls refused by the candidate, and admitted by the live limiter.
+	WouldRefuse uint64
+	// WouldAdmit counts the calls admitted by the candidate, and refused by the live limiter.
+	WouldAdmit uint64
+	// Failed counts the calls on which the candidate returned an error, or panicked.
+	Failed uint64
 }
 
 // NewTrial checks the configuration. The error is a *policy.FieldError.
@@ -158,7 +164,8 @@ func (t *Trial[K]) compare(ctx context.Context, key K, n int64, v *verdict, live
 		return
 	case err != nil:
 		failed = !t.settle(context.WithoutCancel(ctx), &v.grant, 0)
-	case n == 0: // a look
+	// The call is a look.
+	case n == 0:
 	case v.grant.Allowed == live.Allowed && live.Allowed:
 		t.same[1].Add(1)
 	case v.grant.Allowed == live.Allowed:

@@ -74,7 +74,8 @@ func (b broken) Hold(context.Context, limits.Call[string]) (limits.Grant, error)
 func TestTrialCountsDifferences(t *testing.T) {
 	for _, c := range []struct {
 		live, candidate int64
-		want            limits.TrialStats // of 15 calls
+		// want counts 15 calls.
+		want limits.TrialStats
 	}{
 		{10, 4, limits.TrialStats{Admitted: 4, Refused: 5, WouldRefuse: 6}},
 		{4, 10, limits.TrialStats{Admitted: 4, Refused: 5, WouldAdmit: 6}},
@@ -102,7 +103,8 @@ func TestTrialCountsDifferences(t *testing.T) {
 			}
 			require.NoError(t, err)
 			assert.Equal(t, i < c.live, g.Allowed)
-			_, err = tr.Admit(t.Context(), "key", 0) // looks, and is not counted
+			// A look is not counted.
+			_, err = tr.Admit(t.Context(), "key", 0)
 			require.NoError(t, err)
 		}
 		assert.Equal(t, c.want, tr.Stats())
@@ -132,7 +134,8 @@ func TestTrialSettlesBoth(t *testing.T) {
 	tr := trial(t, limits.TrialConfig[string]{Live: live, Candidate: candidate})
 	random := rand.New(rand.NewPCG(1, 1))
 	for range 20 {
-		g, err := tr.Hold(t.Context(), limits.Call[string]{Key: "key", N: random.Int64N(5)}) // 0 is charged later
+		// A call for 0 units is charged later.
+		g, err := tr.Hold(t.Context(), limits.Call[string]{Key: "key", N: random.Int64N(5)})
 		require.NoError(t, err)
 		require.NoError(t, g.Settle(t.Context(), random.Int64N(7)))
 		assert.Equal(t, left(live), left(candidate))
@@ -175,7 +178,8 @@ func TestTrialAllocatesNothing(t *testing.T) {
 	plenty := policy.Must(policy.Funnel(1<<40, 1<<20, time.Second))
 	tr := trial(t, limits.TrialConfig[string]{Live: under(t, plenty), Candidate: under(t, plenty), OneIn: 1})
 	ctx := t.Context()
-	must.Await(t, func() bool { // once the key is filed
+	// The key is filed then.
+	must.Await(t, func() bool {
 		return testing.AllocsPerRun(1000, func() { _, _ = tr.Admit(ctx, "key", 1) }) == 0
 	}, "a call allocates nothing")
 }
@@ -188,7 +192,8 @@ func TestTrialConfigIsChecked(t *testing.T) {
 		"Live":      {{Candidate: good}},
 		"Candidate": {{Live: good, Candidate: none}, {Live: good, Candidate: good}},
 		"OneIn":     {{Live: good, Candidate: window(t, 1), OneIn: -1}},
-		"":          {{Live: odd, Candidate: odd}}, // it cannot be told that the two are one
+		// It cannot be told that the two are one limiter.
+		"": {{Live: odd, Candidate: odd}},
 	} {
 		for _, config := range configs {
 			_, err := limits.NewTrial(config)

@@ -58,7 +58,8 @@ func TestOverlongTimeIsToldAtOnce(t *testing.T) {
 				}
 				const h = time.Hour
 				assert.Equal(t, []time.Duration{h, 3 * h, 7 * h, 15 * h, 31 * h}, sent)
-				_, err := l.Wait(t.Context(), "key") // at most an hour is left
+				// At most an hour is left.
+				_, err := l.Wait(t.Context(), "key")
 				require.NoError(t, err)
 				assert.Equal(t, stated, time.Since(began))
 				assert.Zero(t, l.BackoffLeft("key"))

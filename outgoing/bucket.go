@@ -2,12 +2,14 @@ package outgoing
 
 import "sync"
 
-const maxBucketName = 256 // bytes of a name
+// maxBucketName bounds the bytes of a name.
+const maxBucketName = 256
 
 // buckets maps keys to the first key whose answers named the same limit. The first answer of a key
 // may come while others of its calls wait; they move to the limit's line once they have their turn.
 type buckets[K comparable] struct {
-	max int // names and keys; beyond it all are learned anew
+	// max bounds the names and keys. Beyond it all are learned anew.
+	max int
 
 	mu      sync.RWMutex
 	first   map[string]K

@@ -15,7 +15,8 @@ import (
 )
 
 const (
-	defaultMaxWaiting = 1024 // of package engine
+	// defaultMaxWaiting is package engine's.
+	defaultMaxWaiting = 1024
 	maxUnits          = 7
 )
 

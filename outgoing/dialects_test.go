@@ -246,7 +246,8 @@ func TestTurnErrorNamesTheAnswer(t *testing.T) {
 			t.Log(err)
 		})
 	}
-	synctest.Test(t, func(t *testing.T) { // by the pace, and behind a first call
+	// The turn is by the pace, and behind a first call.
+	synctest.Test(t, func(t *testing.T) {
 		l := newLine(t, Config{Patience: s})
 		turn, err := l.Wait(t.Context(), "key")
 		require.NoError(t, err)

@@ -89,7 +89,8 @@ func ExampleLine_Wait() {
 
 	turn, err := line.Wait(context.Background(), "mail.example.com")
 	if err != nil {
-		return // the context ended: nothing was taken
+		// The context ended, and nothing was taken.
+		return
 	}
 	// ... send; the answer is to come back in a minute
 	turn.Obey(outgoing.Answer{Refused: true, RetryAfter: time.Minute})

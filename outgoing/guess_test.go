@@ -32,9 +32,10 @@ func silent(t testing.TB, limit policy.Policy) http.Handler {
 func TestLimitIsLearnedFromRefusals(t *testing.T) {
 	const during = 5 * time.Minute
 	for _, c := range []struct {
-		name      string
-		limit     policy.Policy
-		rate      float64 // a second
+		name  string
+		limit policy.Policy
+		// rate is the rate in a second.
+		rate      float64
 		processes int
 	}{
 		{"bucket of 1, 1/s", policy.Must(policy.Funnel(1, 1, time.Second)), 1, 1},
@@ -51,7 +52,8 @@ func TestLimitIsLearnedFromRefusals(t *testing.T) {
 		{"aligned window 100/10s", policy.Must(policy.AlignedWindow(100, 10*time.Second)), 10, 8},
 	} {
 		if testing.Short() && (c.rate > 10 || c.processes > 1) {
-			continue // seconds
+			// These cases take seconds.
+			continue
 		}
 		synctest.Test(t, func(t *testing.T) {
 			far := &away{handler: silent(t, c.limit), rtt: 20 * time.Millisecond}

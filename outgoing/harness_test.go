@@ -30,16 +30,21 @@ func newLine(t testing.TB, config Config) *Line[string] {
 // away sends requests to a handler, each with a random travel time.
 type away struct {
 	handler http.Handler
-	rtt     time.Duration // longest round trip
-	slow    time.Duration // mean time from the decision to the answer, beside
+	// rtt is the longest round trip.
+	rtt time.Duration
+	// slow is the mean time from the decision to the answer, beside the round trip.
+	slow time.Duration
 
-	mu       sync.Mutex
-	began    time.Time
-	answered bool // the first answer is back
+	mu    sync.Mutex
+	began time.Time
+	// answered is set once the first answer is back.
+	answered bool
 	sent     int
 	admitted []time.Duration
-	refused  int // requests sent after the first answer
-	early    int // refused requests sent before it
+	// refused counts the refused requests sent after the first answer.
+	refused int
+	// early counts the refused requests sent before it.
+	early int
 }
 
 func (a *away) RoundTrip(r *http.Request) (*http.Response, error) {

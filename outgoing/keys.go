@@ -13,39 +13,56 @@ import (
 )
 
 const (
-	minKept  = 1024 // keys, or Config.MaxKeys if fewer, below which no key leaves
-	maxSteps = 16   // keys examined when one joins
+	// Below minKept keys, or Config.MaxKeys if that is fewer, no key leaves.
+	minKept = 1024
+	// maxSteps is the number of keys examined when one joins.
+	maxSteps = 16
 )
 
 // keys are the keys that a line remembers.
 type keys[K comparable] struct {
-	pacing  *pacing.Config
-	max     int // Config.MaxKeys
-	idle    time.Duration
-	delay   func(key K) time.Duration // of DelayFor; may be nil
-	began   time.Time                 // The times of all keys are since then.
-	failing *atomic.Int64             // counters.failing
+	pacing *pacing.Config
+	// max is Config.MaxKeys.
+	max  int
+	idle time.Duration
+	// delay is DelayFor. It may be nil.
+	delay func(key K) time.Duration
+	// The times of all keys are since began.
+	began time.Time
+	// failing is counters.failing.
+	failing *atomic.Int64
 
-	mu      sync.RWMutex
-	states  map[K]*state[K]
-	leaving *btree.BTreeG[*state[K]] // the states, by the time from which they may leave
-	added   uint64                   // keys so far
-	steps   uint64                   // states examined for leaving
+	mu     sync.RWMutex
+	states map[K]*state[K]
+	// leaving has the states, by the time from which they may leave.
+	leaving *btree.BTreeG[*state[K]]
+	// added is the number of keys so far.
+	added uint64
+	// steps is the number of states examined for leaving.
+	steps uint64
 }
 
 // state is a key's state outside the engine.
 type state[K comparable] struct {
-	key        K
-	unrecorded bool          // not in the full map: nothing is learned
-	delay      time.Duration // of DelayFor
-	gate       chan struct{} // with Config.Units or InFlight: see Turn.enter
-	gated      atomic.Int64  // calls that wait for it
+	key K
+	// unrecorded means that the key is not in the full map: nothing is learned.
+	unrecorded bool
+	// delay is the result of DelayFor.
+	delay time.Duration
+	gate  chan struct{} // with Config.Units or InFlight: see Turn.enter
+	// gated is the number of calls that wait for the gate.
+	gated atomic.Int64
 
-	turns   atomic.Uint64 // number of the last turn
-	taken   atomic.Int64  // units of all turns
-	ended   atomic.Int64  // units of turns that have ended
-	waiting atomic.Int64  // units of calls that wait for their turn
-	used    atomic.Int64  // when the last turn was given
+	// turns is the number of the last turn.
+	turns atomic.Uint64
+	// taken is the units of all turns.
+	taken atomic.Int64
+	// ended is the units of turns that have ended.
+	ended atomic.Int64
+	// waiting is the units of calls that wait for their turn.
+	waiting atomic.Int64
+	// used is when the last turn was given.
+	used atomic.Int64
 
 	// Calls read pace and failsUntil, which the latest Change has set, without the lock. heldUntil is the end of
 	// the latest back-off or overlong time.
@@ -69,8 +86,9 @@ type state[K comparable] struct {
 
 // origin is the answer behind a back-off or a pace.
 type origin struct {
-	call              uint64
-	field, limitField string // the second for a pace
+	call uint64
+	// limitField is the field behind a pace.
+	field, limitField string
 	came              time.Time
 }
 

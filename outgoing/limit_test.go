@@ -35,7 +35,8 @@ func TestPacesByServer(t *testing.T) {
 		}{{"Spend", Config{}, 1}, {"Even", Config{Pace: Even}, 1}, {"Spend, Reserve 0.2", Config{Reserve: 0.2}, 0.8}} {
 			for _, processes := range []int{1, 2, 8} {
 				if testing.Short() && processes > 1 {
-					continue // seconds
+					// These cases take seconds.
+					continue
 				}
 				synctest.Test(t, func(t *testing.T) {
 					far := &away{handler: server(t, httplimit.RateLimitHeaders, c.limit), rtt: 20 * time.Millisecond}
@@ -108,7 +109,8 @@ func TestSpendingEnds(t *testing.T) {
 	full := Answer{Limit: 60, Window: 10 * s, HasRemaining: true, Remaining: 59, Reset: 10 * s}
 	for name, c := range map[string]struct {
 		answers []Answer
-		turns   []time.Duration // of the next calls
+		// turns are the next calls' turns.
+		turns []time.Duration
 	}{
 		"a refusal without fields":            {[]Answer{full, {Refused: true, RetryAfter: 20 * s}}, []time.Duration{20 * s}},
 		"nothing left, no reset":              {[]Answer{{Limit: 60, Window: 10 * s, HasRemaining: true}}, []time.Duration{10 * s}},

@@ -20,13 +20,16 @@ type Line[K comparable] struct {
 	engine *engine.Engine[K]
 	config Config
 	pacing pacing.Config
-	burst  pacing.Burst // of Config.Policy
-	units  []*Line[K]   // of Config.Units
+	// burst is the burst of Config.Policy.
+	burst pacing.Burst
+	// units are the lines of Config.Units.
+	units []*Line[K]
 	// inFlight counts calls by Config.InFlight, or is nil.
 	inFlight *engine.Engine[K]
 	keys     keys[K]
 
-	*counters // also of the units
+	// The units have the same counters.
+	*counters
 }
 
 // Option is an option of New.
@@ -153,21 +156,33 @@ func (l *Line[K]) each() iter.Seq[*Line[K]] {
 
 type counters struct {
 	turns, refusals, retries, unheld, badResets atomic.Uint64
-	gated, gateTime                             atomic.Int64 // calls that wait for a gate, and the time of all
-	failing                                     atomic.Int64 // keys with an overlong time, for each of Config.Units too
+	// gated is the number of calls that wait for a gate, and gateTime is the time of all.
+	gated, gateTime atomic.Int64
+	// failing is the number of keys with an overlong time, for each of Config.Units too.
+	failing atomic.Int64
 }
 
 // Stats are a Line's counts since New.
 type Stats struct {
-	Waiting  int           // calls in line now
-	Waits    uint64        // calls that left the line, served or not
-	WaitTime time.Duration // total time these calls waited
-	Turns    uint64        // calls that got their turn
-	Refusals uint64        // refusals by servers that were obeyed
-	Retries  uint64        // calls sent again by a Transport or an interceptor
-	Held     int           // keys with all calls waiting or failing because of an answer, for each of Config.Units too
-	Unheld   uint64        // refusals not recorded because MaxKeys keys were held
-	Keys     int           // keys remembered
+	// Waiting is the number of calls in line now.
+	Waiting int
+	// Waits counts the calls that left the line, served or not.
+	Waits uint64
+	// WaitTime is the total time these calls waited.
+	WaitTime time.Duration
+	// Turns counts the calls that got their turn.
+	Turns uint64
+	// Refusals counts the refusals by servers that were obeyed.
+	Refusals uint64
+	// Retries counts the calls sent again by a Transport or an interceptor.
+	Retries uint64
+	// Held is the number of keys with all calls waiting or failing because of an answer, for each of
+	// Config.Units too.
+	Held int
+	// Unheld counts the refusals that were not recorded because MaxKeys keys were held.
+	Unheld uint64
+	// Keys is the number of keys remembered.
+	Keys int
 
 	// Overstayed counts calls that ended after the longest time of Config.InFlight.
 	Overstayed uint64

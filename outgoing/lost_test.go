@@ -26,7 +26,8 @@ func TestLostFirstCallHoldsNoOther(t *testing.T) {
 				got, all := waiting(t.Context(), l, 3)
 				time.Sleep(100 * time.Millisecond)
 				end(first)
-				first.Obey(Answer{Refused: true, RetryAfter: time.Hour}) // ended
+				// The turn has ended.
+				first.Obey(Answer{Refused: true, RetryAfter: time.Hour})
 				all.Wait()
 				for i := range 3 {
 					at, ok := got.Load(i)

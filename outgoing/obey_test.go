@@ -29,12 +29,14 @@ import (
 func TestCrowdUsesTheLimitWithoutARefusal(t *testing.T) {
 	const ms = time.Millisecond
 	for _, c := range []struct {
-		name    string
-		limit   policy.Policy
-		rtt     time.Duration
-		during  time.Duration
-		rate    float64 // of the limit, in a second
-		percent float64 // least percentage of it used
+		name   string
+		limit  policy.Policy
+		rtt    time.Duration
+		during time.Duration
+		// rate is the rate of the limit, in a second.
+		rate float64
+		// percent is the least percentage of the limit that is used.
+		percent float64
 		second  policy.Policy
 	}{
 		{"bucket of 10, 10/s", policy.Must(policy.Funnel(10, 10, time.Second)), 20 * ms, time.Minute, 10, 95, nil},
@@ -73,7 +75,8 @@ func TestCrowdUsesTheLimitWithoutARefusal(t *testing.T) {
 					far := &away{handler: server(t, httplimit.RateLimitHeaders, limits...), rtt: c.rtt}
 					rt := must.Get(NewTransport(newLine(t, Config{Pace: pace}), ByHost, Options{Base: far}))
 					crowd(t, c.during, rt)
-					if pace == Spend && c.second != nil { // see TestLongLimitBindsWhenItsRestDoes
+					// TestLongLimitBindsWhenItsRestDoes tests this case.
+					if pace == Spend && c.second != nil {
 						assert.LessOrEqual(t, far.refused, far.sent/100+int(c.limit.Limit()), "refused after the first answer")
 					} else {
 						assert.Zero(t, far.refused, "refused after the first answer")
@@ -159,7 +162,8 @@ func TestNoCallWakesEarly(t *testing.T) {
 		l := newLine(t, Config{Policy: policy.Must(policy.Funnel(1, 1, time.Second))})
 		first := turnOf(t, l)
 		got, all := waiting(t.Context(), l, 5)
-		time.Sleep(500 * time.Millisecond) // the head has taken its unit already
+		// The head has taken its unit already.
+		time.Sleep(500 * time.Millisecond)
 		first.Obey(Answer{Refused: true, RetryAfter: 10 * time.Second})
 		late, lateAll := waiting(t.Context(), l, 3)
 		assert.Equal(t, 10*time.Second, l.BackoffLeft("key"))
@@ -190,7 +194,8 @@ func TestOneCallGoesAfterABackoff(t *testing.T) {
 				for range 50 {
 					turns = append(turns, turnOf(t, l))
 				}
-				for _, turn := range turns { // one debt, not 50
+				// There is one debt, not 50.
+				for _, turn := range turns {
 					turn.Obey(answer)
 				}
 				got, all := waiting(t.Context(), l, 2)
@@ -468,7 +473,8 @@ func TestCancelledCallsLeaveNothingTaken(t *testing.T) {
 		turn := turnOf(t, l)
 		turn.Cancel()
 		turn.Cancel()
-		turn.Obey(Answer{Refused: true, RetryAfter: time.Hour}) // ended
+		// The turn has ended.
+		turn.Obey(Answer{Refused: true, RetryAfter: time.Hour})
 		assert.Equal(t, int64(2), l.Engine().Peek("key", 0).Remaining)
 		turnOf(t, l)
 		turnOf(t, l)
@@ -547,7 +553,8 @@ func TestKeysAreBounded(t *testing.T) {
 			require.NoError(t, err)
 			assert.LessOrEqual(t, line.Stats().Keys, 2000)
 		}
-		turn, err := line.Wait(t.Context(), 2999) // not alone: it is not remembered
+		// The key is not alone, so it is not remembered.
+		turn, err := line.Wait(t.Context(), 2999)
 		require.NoError(t, err)
 		turn.Obey(Answer{Refused: true, RetryAfter: time.Second})
 		assert.Equal(t, time.Second, line.BackoffLeft(2999))
@@ -609,7 +616,8 @@ func TestHeldKeysDelayNoFurtherKey(t *testing.T) {
 					require.Zero(t, call(strconv.Itoa(i), Answer{Refused: true, RetryAfter: time.Hour}))
 				}
 				require.Equal(t, keys, l.Stats().Held)
-				call("first", further) // for a refusal the table looks for room once
+				// The table looks for room once for a refusal.
+				call("first", further)
 				l.keys.steps = 0
 				for i := range calls {
 					// The writer may have to give up another key's word, as for any key in a full table.

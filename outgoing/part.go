@@ -19,20 +19,28 @@ import (
 // units of the engine, and its answer goes to pacing.State.Answered. Line.apply does the Change to the engine
 // while the key's state is locked.
 type part[K comparable] struct {
-	line  *Line[K] // nil in the zero Turn
+	// line is nil in the zero Turn.
+	line  *Line[K]
 	state *state[K]
-	index int   // in the costs of Wait
-	n     int64 // units taken or owed
-	fits  int64 // as many of them as the limit allows at once
-	cost  int64 // n as corrected by Settle
+	// index is the index in the costs of Wait.
+	index int
+	// n is the units taken or owed.
+	n int64
+	// fits is as many of them as the limit allows at once.
+	fits int64
+	// cost is n as corrected by Settle.
+	cost  int64
 	grant engine.Reservation[K]
-	early bool // taken before there was a limit
+	// early means that the units were taken before there was a limit.
+	early bool
 
 	number uint64
 	sent   time.Duration
-	ended  int64 // units of calls that had ended before this one was sent
+	// ended is the units of calls that had ended before this one was sent.
+	ended  int64
 	obeyed bool
-	probes bool // it is sent in an overlong time, without units
+	// probes means that the call is sent in an overlong time, without units.
+	probes bool
 }
 
 // part returns the part of a call of n units. They count as waiting until Turn.leave.
@@ -143,7 +151,8 @@ func (p *part[K]) open() {
 // charge takes n units more, or gives units back below 0.
 func (p *part[K]) charge(n int64) {
 	l, key := p.line, p.state.key
-	if p.state.unrecorded || l.keys.has(p.state) { // otherwise the key was forgotten
+	// Otherwise the key was forgotten.
+	if p.state.unrecorded || l.keys.has(p.state) {
 		l.engine.Refund(key, -min(p.state.pace.Load().Charge(n, p.sent, p.early), decide.MostCharge(l.Limit(key))))
 	}
 }
@@ -207,9 +216,11 @@ func (p *part[K]) lost() {
 // obey uses an answer. decided reports whether the limit has decided the call.
 func (p *part[K]) obey(a Answer, decided bool) {
 	l, s := p.line, p.state
-	l.believe(&a) // without the lock: the log may wait for a turn
+	// The lock is not held, as the log may wait for a turn.
+	l.believe(&a)
 	if capacity := answer.CapacityOf(&a); capacity > 0 && l.pacing.Learns {
-		s.capacity.Store(capacity) // It may change while no call is sent.
+		// The capacity may change while no call is sent.
+		s.capacity.Store(capacity)
 		s.capacityUntil.Store(int64(l.keys.now() + l.config.MaxBackoff))
 	}
 	if a.Refused {
@@ -241,10 +252,12 @@ func (l *Line[K]) apply(s *state[K], c pacing.Change, by origin) {
 	if c.Restart {
 		l.engine.Reset(s.key)
 	}
-	if from := s.pace.Load(); c.Pace != from { // Calls in line get new turns in the same order.
+	// Calls in line get new turns in the same order.
+	if from := s.pace.Load(); c.Pace != from {
 		s.pace.Store(c.Pace)
 		s.mu.pacedBy = by
-		_ = l.engine.ChangeLimit(s.key, from.Policy(), c.Pace.Policy()) // fails only if closed
+		// The change fails only if the engine is closed.
+		_ = l.engine.ChangeLimit(s.key, from.Policy(), c.Pace.Policy())
 	}
 	if until := int64(c.FailsUntil); until != s.failsUntil.Load() {
 		switch before := s.failsUntil.Swap(until); {
@@ -273,7 +286,8 @@ func (l *Line[K]) hold(s *state[K], d time.Duration, by origin) {
 	if l.config.Jitter > 0 {
 		d = min(d+rand.N(l.config.Jitter), answer.MaxTime)
 	}
-	if until := int64(l.keys.now() + d); until > s.heldUntil.Load() { // with state.mu locked
+	// state.mu is locked.
+	if until := int64(l.keys.now() + d); until > s.heldUntil.Load() {
 		s.heldUntil.Store(until)
 		s.mu.heldBy = by
 	}

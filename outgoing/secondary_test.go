@@ -75,7 +75,8 @@ func TestSecondaryLimit(t *testing.T) {
 		beside     policy.Policy
 		retryAfter func(time.Duration) time.Duration
 		goroutines int
-		least      time.Duration // for 3,000 calls
+		// least is the least time for 3,000 calls.
+		least time.Duration
 	}{
 		{"window, a minute", window, minute, 100, 3 * time.Minute},
 		{"window, its rest", window, rest, 100, 3 * time.Minute},
@@ -95,7 +96,8 @@ func TestSecondaryLimit(t *testing.T) {
 				assert.LessOrEqual(t, took.Seconds()/c.least.Seconds(), 1.1)
 				assert.LessOrEqual(t, far.refused, 2*c.goroutines, "until the limit is known, the calls under way")
 				send(t, far, rt, c.goroutines, 5000)
-				time.Sleep(time.Hour) // the told limit begins anew
+				// The told limit begins anew.
+				time.Sleep(time.Hour)
 				refused := far.refused
 				began = time.Now()
 				send(t, far, rt, c.goroutines, 8000)
@@ -114,7 +116,8 @@ func TestSecondaryLimitCountsCallsUnderWay(t *testing.T) {
 	served := Answer{HasRemaining: true, Remaining: 4980, Reset: time.Hour}
 	refused := served
 	refused.Refused, refused.RetryAfter = true, time.Second
-	var answers []Answer // in the order of the calls
+	// answers are in the order of the calls.
+	var answers []Answer
 	for i := range calls {
 		if answers = append(answers, served); i >= 20-first {
 			answers[i] = refused
@@ -130,9 +133,12 @@ func TestSecondaryLimitCountsCallsUnderWay(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		order []int
-		lost  int   // The first calls get no answer.
-		late  int   // The last answers come after the answer to a call that was sent after the refusal.
-		want  int64 // The calls of the limit that is learned are 0 if none is.
+		// The first lost calls get no answer.
+		lost int
+		// The last late answers come after the answer to a call that was sent after the refusal.
+		late int
+		// want is the number of calls of the limit that is learned, 0 if none is.
+		want int64
 	}{
 		{"as sent", order(func(i, j int) bool { return i < j }), 0, 0, 20},
 		{"refusals first", order(func(i, j int) bool { return answers[i].Refused && !answers[j].Refused }), 0, 0, 20},

@@ -23,8 +23,10 @@ func TestLongLimitBindsWhenItsRestDoes(t *testing.T) {
 	for name, c := range map[string]struct {
 		short, long policy.Policy
 		during      time.Duration
-		calls       int // that a caller who knows both limits sends in that time
-		ends        int // of the long limit, when answers in any order leave in doubt what is left
+		// calls is the number of calls that a caller who knows both limits sends in that time.
+		calls int
+		// ends is the end of the long limit, when answers in any order leave in doubt what is left.
+		ends int
 	}{
 		"window 100/m, 100000/24h":                {window(100, m), window(100000, 24*h), 30 * m, 3000, 0},
 		"window 100/m, 1000/h":                    {window(100, m), window(1000, h), 11 * m, 1000, 1},

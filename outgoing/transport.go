@@ -120,7 +120,8 @@ func (t *Transport[K]) RoundTrip(r *http.Request) (*http.Response, error) {
 		}
 		return nil, err
 	}
-	defer func() { turn.Abandon() }() // if Base or a callback panics
+	// Base or a callback may panic.
+	defer func() { turn.Abandon() }()
 	for left := t.options.Retries; ; left-- {
 		resp, err := t.options.Base.RoundTrip(r)
 		if err != nil {
@@ -135,7 +136,8 @@ func (t *Transport[K]) RoundTrip(r *http.Request) (*http.Response, error) {
 		if a.Refused {
 			markRefusal(resp, r, a)
 		}
-		if t.options.Bucket != nil && !a.Refused { // after a refusal the retry waits for the held key
+		// After a refusal the retry waits for the held key.
+		if t.options.Bucket != nil && !a.Refused {
 			t.buckets.learn(key, t.options.Bucket(resp))
 		}
 		if !a.MayRetry() || left <= 0 || !hasBodyAgain(r) || !t.options.Repeatable(r) || !answer.SetAside(r.Context(), resp) {
@@ -208,7 +210,8 @@ func again(r *http.Request) (*http.Request, error) {
 	if err != nil {
 		return nil, err
 	}
-	next := *r // as net/http does: shared parts are not changed
+	// As in net/http, shared parts are not changed.
+	next := *r
 	next.Body = body
 	return &next, nil
 }

@@ -63,7 +63,8 @@ func transport(t testing.TB, c Config, o Options) *Transport[string] {
 
 // Promise: Retries are off by default and repeat only repeatable requests.
 func TestOnlyRequestsThatMayBeRepeatedAreRetried(t *testing.T) {
-	once := func() io.Reader { return io.MultiReader(strings.NewReader("body")) } // has no GetBody
+	// The body has no GetBody.
+	once := func() io.Reader { return io.MultiReader(strings.NewReader("body")) }
 	for name, c := range map[string]struct {
 		method  string
 		content io.Reader

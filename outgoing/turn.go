@@ -108,7 +108,8 @@ func (t *Turn[K]) acquire(ctx context.Context) error {
 	}
 	for i := range 1 + len(t.units) {
 		p := t.nth(i)
-		if err := p.admit(false); err != nil { // it has waited for other parts
+		// The call has waited for other parts.
+		if err := p.admit(false); err != nil {
 			return t.undo(1+len(t.units), p.late(ctx, err))
 		}
 	}
@@ -251,7 +252,8 @@ func (t *Turn[K]) Obey(a Answer) {
 		}
 		p.obey(told, !a.Refused || i == refused)
 	}
-	if isFinal && isFirst { // The server counts the call at most, and none of its units.
+	// The server counts the call at most, and none of its units.
+	if isFinal && isFirst {
 		used := [1 + maxUnits]int64{1}
 		t.Settle(used[:]...)
 	}

@@ -28,7 +28,8 @@ import (
 // models is a server of language models with limits of calls and of tokens. A request says in its
 // path how many tokens it takes.
 type models struct {
-	limits [2]policy.Policy // of calls, and of tokens
+	// limits are of calls and of tokens.
+	limits [2]policy.Policy
 	fields func(h http.Header, left [2]policy.Decision)
 
 	began   time.Time
@@ -149,8 +150,9 @@ func TestSlowAnswers(t *testing.T) {
 // Promise: A body's numbers settle a call, in pieces of any length.
 func TestNumbersOfABody(t *testing.T) {
 	for content, want := range map[string]int64{
-		`{"usage":{"in":3,"out":4}}`:                               7,
-		"data: {\"in\": 3,\"out\":1}\n\ndata: {\"out\" :\t9 }\n\n": 12, // the last of a name
+		`{"usage":{"in":3,"out":4}}`: 7,
+		// The last number of a name counts.
+		"data: {\"in\": 3,\"out\":1}\n\ndata: {\"out\" :\t9 }\n\n": 12,
 		`{"text":"\"in\":5","in\\":8,"in":2,"inn":6,"xin":7}`:      2,
 		": a comment with a \"\ndata: {\"in\":1.9}\n":              1,
 		`{"text":"5\" of \\","in":4}`:                              4,
@@ -191,13 +193,15 @@ func TestSettle(t *testing.T) {
 		turn.Obey(Answer{})
 		turn.Settle(-1)
 		turn.Settle()
-		turn.Settle(70, 5) // there is no second limit
+		// There is no second limit.
+		turn.Settle(70, 5)
 		assert.Equal(t, int64(30), left())
 		turn.Abandon()
 		turn.Settle(1)
 		assert.Equal(t, int64(30), left())
 	})
-	synctest.Test(t, func(t *testing.T) { // told by the server
+	// The server tells the limit of units.
+	synctest.Test(t, func(t *testing.T) {
 		l := newLine(t, Config{Units: []string{"tokens"}})
 		told := Answer{Limit: 10, Window: time.Minute, HasRemaining: true, Remaining: 9, Reset: time.Minute, Units: []Answer{
 			{Limit: 1000, Window: time.Minute, HasRemaining: true, Remaining: 900, Reset: time.Minute},
@@ -374,7 +378,8 @@ func TestUnitsKeepTheOrder(t *testing.T) {
 				})
 			}
 			all.Wait()
-			assert.GreaterOrEqual(t, slices.Min(turns[:]), 55, "%v in an hour", turns) // a round takes 5,530 tokens
+			// A round takes 5,530 tokens.
+			assert.GreaterOrEqual(t, slices.Min(turns[:]), 55, "%v in an hour", turns)
 		})
 	}
 }
@@ -456,7 +461,8 @@ func TestRefusalForTokens(t *testing.T) {
 		var late *TurnError
 		require.ErrorAs(t, err, &late)
 		assert.Equal(t, "X-Ratelimit-Reset-Tokens 8.64s", fmt.Sprint(late.Field, " ", late.In))
-		_, err = l.Wait(t.Context(), "key") // it takes no tokens
+		// The call takes no tokens.
+		_, err = l.Wait(t.Context(), "key")
 		require.NoError(t, err)
 		assert.Equal(t, []string{"outgoing true 0s", "outgoing tokens true 0s", "outgoing tokens false 8.64s", "outgoing true 0s"}, names)
 		l.Reset("key")
@@ -516,7 +522,8 @@ func TestTransportsInARow(t *testing.T) {
 			_ = resp.Body.Close()
 			assert.Equal(t, want, time.Since(began).Round(500*time.Millisecond)/time.Millisecond, "%d", i)
 		}
-		require.NoError(t, host.Close()) // then a request is not sent, and takes nothing of the endpoint's
+		// Then a request is not sent, and takes nothing of the endpoint's limit.
+		require.NoError(t, host.Close())
 		time.Sleep(time.Minute)
 		before := byPath.line.engine.Peek("/b", 0)
 		_, err := (&http.Client{Transport: byPath}).Get("http://there/b") //nolint:bodyclose // there is none

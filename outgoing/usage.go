@@ -13,7 +13,8 @@ import (
 type usage[K comparable] struct {
 	io.ReadCloser
 
-	mu   sync.Mutex // Close may come during a Read
+	// mu is needed because Close may come during a Read.
+	mu   sync.Mutex
 	turn Turn[K]
 	scan scanner
 }
@@ -68,8 +69,9 @@ func (u *usage[K]) settle() {
 
 // counted is a number in JSON by its name, below 0 until it is read.
 type counted struct {
-	name  string
-	cost  int // the index in the costs of Wait
+	name string
+	// cost is the index in the costs of Wait.
+	cost  int
 	value int64
 }
 
@@ -78,9 +80,11 @@ type counted struct {
 type scanner struct {
 	numbers []counted
 
-	in    position
-	text  []byte // the present or last text, cut to more than any name
-	value int64  // of digits so far, below 0 before them
+	in position
+	// text is the present or last text, cut to more than any name.
+	text []byte
+	// value is the value of the digits so far, below 0 before them.
+	value int64
 }
 
 type position uint8
@@ -88,9 +92,12 @@ type position uint8
 const (
 	betweenTexts position = iota
 	inText
-	escaped   // in a text, behind a backslash
-	afterText // a colon makes it a name
-	inValue   // of a name
+	// escaped is in a text, behind a backslash.
+	escaped
+	// afterText is behind a text, which a colon makes a name.
+	afterText
+	// inValue is in the value of a name.
+	inValue
 )
 
 const maxName = 64
@@ -98,7 +105,8 @@ const maxName = 64
 func (s *scanner) read(p []byte) {
 	for _, c := range p {
 		switch space := c == ' ' || c == '\t' || c == '\r'; {
-		case c == '\n' && s.in <= escaped: // no text has one, so that other lines end here
+		// No text has a line break, so that other lines end here.
+		case c == '\n' && s.in <= escaped:
 			s.in = betweenTexts
 		case s.in == escaped:
 			s.in = inText

@@ -28,7 +28,8 @@ type Call struct {
 	// Tapped is the Session of Guard.Tap for this call, or nil.
 	Tapped *Session
 
-	counted bool // whether the tap refused and counted the call
+	// counted reports whether the tap refused and counted the call.
+	counted bool
 }
 
 // Header is the metadata of a call, an http.Header or a metadata.MD without a copy.

@@ -18,15 +18,21 @@ type Guard struct {
 	options Options
 	exempt  exemptions
 	limits  []checked
-	hidden  map[string]bool // the names of limits that clients are not told of
-	fields  admission.Fields
+	// hidden has the names of limits that clients are not told of.
+	hidden map[string]bool
+	fields admission.Fields
 
 	// Each controller decides some limits together, or is nil.
-	whole, opening         *entry // of a call, and of a stream as it opens
-	wholeRest, openingRest *entry // the same for calls that were tapped
-	tap                    *entry // limits with AtTap
-	first                  *entry // limits of Key.OfMessage, with the first message of a stream
-	received, sent         *entry // for each message of a stream
+	// whole decides about a call, and opening about a stream as it opens.
+	whole, opening *entry
+	// wholeRest and openingRest are the same for calls that were tapped.
+	wholeRest, openingRest *entry
+	// tap has the limits with AtTap.
+	tap *entry
+	// first has the limits of Key.OfMessage, with the first message of a stream.
+	first *entry
+	// received and sent decide about each message of a stream.
+	received, sent *entry
 
 	calls, messages admission.Counters
 	log             *admission.Log
@@ -147,7 +153,8 @@ func (g *Guard) Begin(c *Call) (Verdict, *Session) {
 	s := c.Tapped
 	begun := false
 	defer func() {
-		if !begun { // refused, or a function of the program panicked
+		// The call was refused, or a function of the program panicked.
+		if !begun {
 			s.cancel()
 		}
 	}()
@@ -155,7 +162,8 @@ func (g *Guard) Begin(c *Call) (Verdict, *Session) {
 	var v Verdict
 	var taken admission.Settlement
 	if s != nil && !s.verdict.Reason.Passes() {
-		e, v = g.tap, s.verdict // of Shadow: a refused call takes from no limit
+		// Under Shadow, a refused call takes from no limit.
+		e, v = g.tap, s.verdict
 	} else if v, taken = g.decide(e, c); s != nil {
 		v.tapped(s)
 	}

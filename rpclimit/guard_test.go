@@ -272,7 +272,8 @@ func TestAdmittedPathAllocatesNothing(t *testing.T) {
 		for range 100 {
 			g.Begin(c)
 		}
-		must.Await(t, func() bool { // the key may not have been filed
+		// The key may not have been filed.
+		must.Await(t, func() bool {
 			return testing.AllocsPerRun(1000, func() { g.Begin(c) }) == 0
 		}, "%s allocates nothing", name)
 	}

@@ -129,7 +129,8 @@ type AddrConfig struct {
 // ClientAddr finds clients' addresses, also concurrently. Call [NewClientAddr] to make one.
 type ClientAddr struct {
 	finder *clientaddr.Finder
-	lower  string // the Header in lower case
+	// lower is the Header in lower case.
+	lower string
 }
 
 var connection = &ClientAddr{finder: clientaddr.Connection}

@@ -63,12 +63,15 @@ type limiter = admission.Any[*Call, Served]
 const wantKey = "a key, such as rpclimit.ByAddr, with its function: ByMetadata returns none for an invalid name"
 
 type checked struct {
-	limiter                // for calls
-	received, sent limiter // for messages of streams, nil if they take nothing
+	// limiter is for calls.
+	limiter
+	// received and sent are for messages of streams, and nil if they take nothing.
+	received, sent limiter
 	by             string
 	ofMessage      bool
 	atTap          bool
-	same           any // the Limiter, or nil if it cannot be compared
+	// same is the Limiter, or nil if it cannot be compared.
+	same any
 }
 
 func (l Limit[K]) check(index int, o *Options, bad admission.FieldFault) (c checked, err error) {

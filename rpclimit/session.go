@@ -13,8 +13,9 @@ import (
 // Session holds nothing, and its messages take nothing. One goroutine may call Received
 // while another calls Sent.
 type Session struct {
-	guard   *Guard
-	verdict Verdict // at the tap
+	guard *Guard
+	// verdict is the verdict at the tap.
+	verdict Verdict
 
 	// The calls that functions see for a message, one for each direction.
 	receiving, sending Call
@@ -22,7 +23,8 @@ type Session struct {
 
 	mu struct {
 		sync.Mutex
-		held           [3]held // at the tap, as the call began, and with the first message
+		// held has what was taken at the tap, as the call began, and with the first message.
+		held           [3]held
 		n              int
 		received, sent int64
 		ended          bool
@@ -43,7 +45,8 @@ type held struct {
 func (s *Session) begin(c *Call, e *entry, taken admission.Settlement) {
 	s.stream = c.Stream
 	for i := range s.mu.n {
-		s.mu.held[i].call = c // at the tap less is known of it
+		// At the tap less is known of the call.
+		s.mu.held[i].call = c
 	}
 	if c.Stream {
 		s.receiving, s.sending = *c, *c
@@ -120,7 +123,8 @@ func (s *Session) Received(message any) Verdict {
 	}
 	s.opened = true
 	e := s.guard.first
-	first := *c // the functions of the settlement see it
+	// The functions of the settlement see first.
+	first := *c
 	v, taken := s.guard.decide(e, &first)
 	if taken != nil {
 		s.hold(held{e, taken, &first})
@@ -163,14 +167,17 @@ func (s *Session) message(e *entry, c *Call, n *int64, first *limits.Verdict) Ve
 	}
 	v, taken := s.guard.decide(e, c)
 	if taken != nil {
-		e.Release(background, taken) // a message has no end
+		// A message has no end.
+		e.Release(background, taken)
 	}
 	if first == nil {
 		s.guard.messages.Count(&v.Verdict)
-	} else { // a message counts once
+		// A message counts once.
+	} else {
 		both := v.Verdict
 		if both.Waited += first.Waited; !first.Reason.Passes() {
-			both.Reason = first.Reason // of Shadow
+			// Under Shadow, the first reason counts.
+			both.Reason = first.Reason
 		}
 		s.guard.messages.Count(&both)
 	}

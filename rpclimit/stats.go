@@ -11,19 +11,32 @@ import (
 // Stats is a snapshot of the counters of a Guard, not taken at one instant. Under
 // Options.Shadow they count the decisions without their effect.
 type Stats struct {
-	Admitted      uint64        // calls within their limits
-	Exempt        uint64        // calls without a limit
-	OverLimit     uint64        // calls refused by a limit that had no room
-	NoKey         uint64        // calls refused because they had no key
-	Cancelled     uint64        // calls that ended while they waited for their turn, or before
-	NeverAdmitted uint64        // calls refused because a limit never admits them
-	Misconfigured uint64        // calls refused because of an error of the program: see limits.Misconfigured
-	Unavailable   uint64        // calls refused because a limiter could not decide
-	Messages      MessageStats  // messages of streams that a limit decided about
-	Delayed       uint64        // calls and messages that waited
-	DelayTime     time.Duration // the sum of their waits
-	Unsettled     uint64        // calls whose Charge may not count: a remote limiter did not say
-	Shadow        bool          // whether refusals are only counted
+	// Admitted counts the calls within their limits.
+	Admitted uint64
+	// Exempt counts the calls without a limit.
+	Exempt uint64
+	// OverLimit counts the calls refused by a limit that had no room.
+	OverLimit uint64
+	// NoKey counts the calls refused because they had no key.
+	NoKey uint64
+	// Cancelled counts the calls that ended while they waited for their turn, or before.
+	Cancelled uint64
+	// NeverAdmitted counts the calls refused because a limit never admits them.
+	NeverAdmitted uint64
+	// Misconfigured counts the calls refused because of an error of the program: see limits.Misconfigured.
+	Misconfigured uint64
+	// Unavailable counts the calls refused because a limiter could not decide.
+	Unavailable uint64
+	// Messages counts the messages of streams that a limit decided about.
+	Messages MessageStats
+	// Delayed counts the calls and messages that waited.
+	Delayed uint64
+	// DelayTime is the sum of their waits.
+	DelayTime time.Duration
+	// Unsettled counts the calls whose Charge may not count, because a remote limiter did not say.
+	Unsettled uint64
+	// Shadow reports whether refusals are only counted.
+	Shadow bool
 
 	// Shadowed counts the calls and messages that each limit with Limit.Shadow beside others would
 	// have refused. It is nil if there are no such limits.
@@ -37,8 +50,10 @@ type Stats struct {
 
 // MessageStats counts messages of streams.
 type MessageStats struct {
-	Admitted uint64 // within the limits, or exempt from them
-	Refused  uint64 // for any reason
+	// Admitted counts the messages within the limits, or exempt from them.
+	Admitted uint64
+	// Refused counts the messages refused for any reason.
+	Refused uint64
 }
 
 // Stats returns the counters of the limits and of their engines.

@@ -16,14 +16,20 @@ import (
 type Verdict struct {
 	limits.Verdict
 
-	binding  int               // the index of the limit that Limit names
-	violated uint8             // a bit for each limit that refused
-	quota    admission.Quota   // of a single limit
-	quotas   []admission.Quota // of several limits, or nil
-	guard    *Guard
-	call     *Call
-	late     bool // whether the deadline ended the call
-	panicked bool // whether a function of the program panicked
+	// binding is the index of the limit that Limit names.
+	binding int
+	// violated has a bit for each limit that refused.
+	violated uint8
+	// quota is the quota of a single limit.
+	quota admission.Quota
+	// quotas are the quotas of several limits, or nil.
+	quotas []admission.Quota
+	guard  *Guard
+	call   *Call
+	// late reports whether the deadline ended the call.
+	late bool
+	// panicked reports whether a function of the program panicked.
+	panicked bool
 }
 
 func (g *Guard) verdict(c *Call, r admission.Result, quotas []admission.Quota) Verdict {
@@ -100,7 +106,8 @@ func (v *Verdict) Code() Code {
 
 // Message returns the text of the status that refuses a call. It names the limit, and no key.
 func (v *Verdict) Message() string {
-	if v.Reason == limits.OverLimit { // the frequent reason
+	// The limit is the frequent reason.
+	if v.Reason == limits.OverLimit {
 		var buffer [128]byte
 		b := append(buffer[:0], "the limit"...)
 		if !v.hidden() {
@@ -191,11 +198,16 @@ func milliseconds(d time.Duration) int64 {
 
 // Violation is a limit that refused a call.
 type Violation struct {
-	Limit  string        // its name
-	Policy string        // the limit that holds for the key in words, such as "window 3/h", or ""
-	By     string        // the kind of key, such as "address": see Key.By
-	Max    int64         // the most units that the limit admits at once
-	Window time.Duration // the time in which Max units come back, or 0
+	// Limit is the limit's name.
+	Limit string
+	// Policy is the limit that holds for the key in words, such as "window 3/h", or "".
+	Policy string
+	// By is the kind of key, such as "address": see Key.By.
+	By string
+	// Max is the most units that the limit admits at once.
+	Max int64
+	// Window is the time in which Max units come back, or 0.
+	Window time.Duration
 }
 
 // AppendViolations appends the limits that refused a call that is OverLimit or NeverAdmitted, in
@@ -229,7 +241,8 @@ func (v *Verdict) AppendRateLimit(b []byte) (policies string, standing []byte) {
 	}
 	reset := v.Decision.ResetAfter
 	if v.Reason == limits.OverLimit {
-		reset = v.Decision.RetryAfter // a retry must not be told for earlier than the reset
+		// A retry must not be told for earlier than the reset.
+		reset = v.Decision.RetryAfter
 	}
 	return policies, v.guard.fields.AppendStanding(b, v.binding, v.Decision.Remaining, reset)
 }

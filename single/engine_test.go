@@ -103,7 +103,8 @@ func (k keyed) SetPolicy(p policy.Policy) error {
 	return err
 }
 
-const longAfter = 50 * 365 * 24 * time.Hour // keeps an engine from forgetting its key
+// longAfter keeps an engine from forgetting its key.
+const longAfter = 50 * 365 * 24 * time.Hour
 
 // both returns a Limiter and an engine with one known key, in a bubble. A nil clock is package
 // time.
@@ -223,7 +224,8 @@ func decidesAsAnEngine(t *testing.T, seed uint64, family []policy.Policy, seen m
 			r, other := e.Reserve(n, patience), l.Reserve(n, patience)
 			same(r.Decision, other.Decision)
 			ofEngine, ofLimiter = append(ofEngine, r), append(ofLimiter, other)
-		case 9, 10: // of any reservation, also an ended one
+		// The reservation is any, also an ended one.
+		case 9, 10:
 			if len(ofEngine) == 0 {
 				continue
 			}
@@ -281,12 +283,14 @@ func decidesAsAnEngine(t *testing.T, seed uint64, family []policy.Policy, seen m
 
 // arrival is a step of a script.
 type arrival struct {
-	at       time.Duration
-	verb     int
-	n        int64
-	patience time.Duration // of the context for a Wait, of the call for an Acquire; negative is none
-	used     int64         // units of an Acquire to Keep; negative is all
-	policy   policy.Policy
+	at   time.Duration
+	verb int
+	n    int64
+	// patience is the context's for a Wait, and the call's for an Acquire. A negative patience is none.
+	patience time.Duration
+	// used is the units of an Acquire to Keep. A negative number is all.
+	used   int64
+	policy policy.Policy
 }
 
 // Random waiting calls among others get the order, times and errors of an engine's one key.
@@ -299,7 +303,8 @@ func TestWaitsAsAnEngine(t *testing.T) {
 	}
 	for name, family := range families() {
 		if strings.Contains(name, "Berlin") {
-			continue // as aligned windows, and too long
+			// Calendar windows are aligned windows, and would take too long.
+			continue
 		}
 		t.Run(name, func(t *testing.T) {
 			waited, refused := 0, 0

@@ -16,7 +16,8 @@ func (l *Limiter) Explain() limits.Explanation {
 		}
 		x = limits.ExplainWord(t.policy, word, l.time.now(), 1, 0)
 	} else {
-		x.RetryAfter = policy.Never // zero Limiter
+		// The Limiter is zero.
+		x.RetryAfter = policy.Never
 	}
 	x.Known, x.Provenance = true, inProcess
 	if lines := l.lines.Load(); lines != nil {

@@ -62,7 +62,8 @@ func TestReleaseAfterChanges(t *testing.T) {
 		l := MustNew(policy.InFlight(4, time.Minute))
 		first, second := l.Reserve(3, 0), l.Reserve(1, 0)
 		for _, p := range []policy.Policy{inFlight(2, time.Minute), inFlight(5, time.Hour), inFlight(500, time.Minute), inFlight(4, time.Minute)} {
-			time.Sleep(20 * time.Second) // units of another longest time count from the change
+			// Units of another longest time count from the change.
+			time.Sleep(20 * time.Second)
 			require.NoError(t, l.SetPolicy(p))
 			assert.EqualValues(t, max(p.Limit()-4, 0), l.Peek(0).Remaining, p)
 		}

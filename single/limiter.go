@@ -19,11 +19,13 @@ import (
 // Choke answers yes or no; Take also takes several units and says how long to wait; Peek looks.
 // Wait, Acquire and Reserve are for calls that would rather come later than not at all.
 type Limiter struct {
-	terms atomic.Pointer[terms] // nil only in the zero Limiter
+	// terms is nil only in the zero Limiter.
+	terms atomic.Pointer[terms]
 	time  timeSource
 
 	maxWaiting int
-	lines      atomic.Pointer[waitline.Lines[struct{}, standing]] // nil until a call waits
+	// lines is nil until a call waits.
+	lines atomic.Pointer[waitline.Lines[struct{}, standing]]
 
 	// mu is held by calls that lower the word or replace the terms. Takes go on meanwhile. Lock
 	// order: the line, then mu.
@@ -40,17 +42,22 @@ type terms struct {
 	// reads it before the word.
 	returned atomic.Uint64
 
-	policy   policy.Policy
-	choker   policy.Choker   // nil without this fast path
-	refunder policy.Refunder // nil if the policy cannot give back
+	policy policy.Policy
+	// choker is nil without this fast path.
+	choker policy.Choker
+	// refunder is nil if the policy cannot give back.
+	refunder policy.Refunder
 	// remembered is set if takes have to be remembered, to be given back.
 	remembered bool
 
-	inUse *inUse // nil unless units are in use until they are released
+	// inUse is nil unless units are in use until they are released.
+	inUse *inUse
 
-	log underway.Log // of reservations and charges; guarded by Limiter.mu
+	// log is of reservations and charges. Limiter.mu guards it.
+	log underway.Log
 
-	next atomic.Pointer[terms] // set before the word is moved, cleared once the Limiter has the new terms
+	// next is set before the word is moved, and cleared once the Limiter has the new terms.
+	next atomic.Pointer[terms]
 }
 
 // moved is the last word of replaced terms; no swap replaces it. Policies use up to policy.MaxWord.
@@ -63,7 +70,8 @@ func newTerms(p policy.Policy) *terms {
 	_, restores := p.(policy.Restorer)
 	if o, ok := p.(policy.Occupier); ok {
 		t.inUse = &inUse{occupier: o}
-		t.choker = nil // take looks whether a call is in line
+		// take looks whether a call is in line.
+		t.choker = nil
 	}
 	t.remembered = !restores && t.inUse == nil
 	return t
@@ -74,7 +82,8 @@ func (l *Limiter) after(t *terms) *terms {
 	if next := t.next.Load(); next != nil {
 		return next
 	}
-	return l.terms.Load() // next is cleared after these are stored
+	// The terms are stored before next is cleared.
+	return l.terms.Load()
 }
 
 // New returns a Limiter, or a *policy.FieldError for a nil policy or a bad option.
@@ -120,11 +129,13 @@ func (l *Limiter) Choke() bool {
 		for {
 			word := t.word.Load()
 			if word > policy.MaxWord {
-				break // replaced terms
+				// The terms were replaced.
+				break
 			}
 			next, allowed := t.choker.Choke(word, now)
 			if next > policy.MaxWord {
-				break // a policy that breaks its contract: see take
+				// The policy breaks its contract: see take.
+				break
 			}
 			if !allowed {
 				return false

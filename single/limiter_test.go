@@ -199,7 +199,8 @@ func TestGivingBackIsExactUnderContention(t *testing.T) {
 					r := l.Reserve(n, 0)
 					assert.True(t, r.Allowed)
 					if i%2 == 0 {
-						runtime.Gosched() // let others take in between
+						// Other calls may take in between.
+						runtime.Gosched()
 					}
 					switch j % 5 {
 					case 0:

@@ -58,12 +58,18 @@ func PackageTime() Option {
 }
 
 type timeSource struct {
-	counter *clock.Clock          // nil if not used
-	base    int64                 // instant 0 by the counter
-	clock   func() policy.Instant // nil without option Clock
-	begun   policy.Instant        // clock's first value
-	epoch   time.Time             // package time at instant 1
-	zero    time.Time             // wall time of instant 0, for limits that need it
+	// counter is nil if it is not used.
+	counter *clock.Clock
+	// base is instant 0 by the counter.
+	base int64
+	// clock is nil without option Clock.
+	clock func() policy.Instant
+	// begun is clock's first value.
+	begun policy.Instant
+	// epoch is package time at instant 1.
+	epoch time.Time
+	// zero is the wall time of instant 0, for limits that need it.
+	zero time.Time
 }
 
 func newTimeSource(o options) (s timeSource) {

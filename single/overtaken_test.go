@@ -110,7 +110,8 @@ func TestOvertakenCallGivesBackAgain(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		call func(l *Limiter, r *Reservation)
-		left int64 // of 10, after 4 and 1 were taken
+		// left is what is left of 10 units, after 4 and 1 were taken.
+		left int64
 	}{
 		{"Refund", func(l *Limiter, _ *Reservation) { l.Refund(4) }, 9},
 		{"a charge", func(l *Limiter, _ *Reservation) { l.Refund(-4) }, 1},
@@ -122,13 +123,15 @@ func TestOvertakenCallGivesBackAgain(t *testing.T) {
 			l := still(t, limit)
 			r := l.Reserve(4, 0)
 			left := c.left
-			if others { // so that Cancel has to compute the returned units
+			// Cancel has to compute the returned units then.
+			if others {
 				require.True(t, l.Choke())
 				left--
 			}
 			limit.meanwhile = func() { require.True(t, l.Choke()) }
 			c.call(l, &r)
-			if limit.meanwhile != nil { // a Cancel that restores the word asks no policy
+			// A Cancel that restores the word asks no policy.
+			if limit.meanwhile != nil {
 				require.Equal(t, "Cancel", c.name)
 				left++
 			}
@@ -151,7 +154,8 @@ func TestNewTermsHoldAtOnce(t *testing.T) {
 	l := still(t, funnel(10, 1, time.Hour))
 	require.True(t, l.Take(4).Allowed)
 	old, next := l.terms.Load(), newTerms(funnel(20, 1, time.Hour))
-	next.word.Store(old.word.Load()) // of one rate
+	// Both terms have one rate.
+	next.word.Store(old.word.Load())
 	old.next.Store(next)
 	old.word.Store(moved)
 
@@ -191,7 +195,8 @@ func TestCancelOfAnOldCallAnnouncesItsUnits(t *testing.T) {
 	second := l.Reserve(5, 0)
 	first.Cancel()
 	now += policy.Instant(4 * time.Second)
-	require.True(t, l.Take(5).Allowed) // the word is second's again
+	// The word is as second left it.
+	require.True(t, l.Take(5).Allowed)
 	second.Cancel()
 	assert.Equal(t, 5*time.Second, l.Peek(0).ResetAfter)
 }
@@ -269,7 +274,8 @@ func TestReservedWordsOfAWrongPolicy(t *testing.T) {
 		assert.Equal(t, policy.Decision{Limit: 10, RetryAfter: policy.Never}, l.Take(1))
 		assert.Equal(t, policy.Decision{Limit: 10, RetryAfter: policy.Never}, l.Refund(1))
 		require.True(t, r.Allowed)
-		l.terms.Load().returned.Add(1) // so that Cancel asks the policy
+		// Cancel asks the policy then.
+		l.terms.Load().returned.Add(1)
 		r.Cancel()
 		require.NoError(t, l.SetPolicy(wrong))
 		assert.LessOrEqual(t, l.terms.Load().word.Load(), uint64(policy.MaxWord))

@@ -10,8 +10,10 @@ import (
 // inUse is the part of terms for units in use.
 type inUse struct {
 	occupier policy.Occupier
-	epoch    uint64       // the number of policies before these terms
-	rewrites rewrites.Log // the changes that translated words
+	// epoch is the number of policies before these terms.
+	epoch uint64
+	// rewrites are the changes that translated words.
+	rewrites rewrites.Log
 }
 
 // change is Occupier.Release or Occupier.Extend.

@@ -11,15 +11,20 @@ type request struct {
 	n int64
 	// patience bounds how late an allowed call may start. noDelay refuses any delay, even a
 	// policy's own.
-	patience  time.Duration
-	notBefore policy.Instant // earliest start of an allowed call; 0 sets no bound
-	inLine    bool           // the call is the head of the line
-	charge    bool           // record -n units even if the limit does not allow them
+	patience time.Duration
+	// notBefore is the earliest start of an allowed call. 0 sets no bound.
+	notBefore policy.Instant
+	// inLine means that the call is the head of the line.
+	inLine bool
+	// charge records -n units even if the limit does not allow them.
+	charge bool
 }
 
 const (
-	noDelay = decide.NoDelay // start at once or not at all
-	forever = policy.Never   // wait until the context ends
+	// noDelay starts a call at once or not at all.
+	noDelay = decide.NoDelay
+	// forever waits until the context ends.
+	forever = policy.Never
 )
 
 // decide answers q under the terms in d, and returns the next word if allowed.

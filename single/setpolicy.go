@@ -62,7 +62,8 @@ func (l *Limiter) replace(p policy.Policy) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	old := l.terms.Load()
-	relative, err := old.successor(p) // another change may have come first
+	// Another change may have come first.
+	relative, err := old.successor(p)
 	if err != nil {
 		return err
 	}
@@ -85,6 +86,7 @@ func (l *Limiter) replace(p policy.Policy) error {
 		}
 	}
 	l.terms.Store(next)
-	old.next.Store(nil) // so that a reservation keeps only the old terms
+	// A reservation then keeps only the old terms.
+	old.next.Store(nil)
 	return nil
 }

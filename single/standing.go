@@ -31,8 +31,10 @@ func (l *Limiter) standing() (standing, policy.Instant) {
 func (l *Limiter) refusal(n int64) policy.Decision {
 	d := l.probe(n, noDelay)
 	if d.Allowed {
-		d = l.probe(0, noDelay) // it has taken nothing
-		d.RetryAfter = 1        // others are before it
+		// The look takes nothing.
+		d = l.probe(0, noDelay)
+		// Other calls are before it.
+		d.RetryAfter = 1
 		if l.terms.Load().inUse != nil {
 			d.RetryAfter = max(d.ResetAfter, 1)
 		}

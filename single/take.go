@@ -34,7 +34,8 @@ func (l *Limiter) take(q *request, d *policy.Decision, r *receipt) {
 		returned := t.returned.Load()
 		word := t.word.Load()
 		if t.inUse != nil {
-			returned = t.returned.Load() // after the word: see Limiter.vacate
+			// The count is read after the word: see Limiter.vacate.
+			returned = t.returned.Load()
 		}
 		if word == moved {
 			t = l.after(t)

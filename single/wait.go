@@ -69,7 +69,8 @@ func (l *Limiter) acquire(
 		return 0, waitline.Cancelled(ctx)
 	}
 	if !l.hasWaiters() {
-		l.reserve(&request{n: n, patience: noDelay}, d, h) // no call waits
+		// No call waits.
+		l.reserve(&request{n: n, patience: noDelay}, d, h)
 	} else {
 		*d = l.probe(0, noDelay)
 		d.Allowed = n == 0

@@ -21,16 +21,22 @@ import (
 	"github.com/ral-limiter/ral/cmd/rald/internal/admin"
 )
 
-const defaultAdmin = "127.0.0.1:7381" // a second rald on a machine goes on without it
+// A second rald on a machine goes on without this address.
+const defaultAdmin = "127.0.0.1:7381"
 
 type adminSettings struct {
-	listen   string            // "" is none
-	tokens   map[string]string // by operator
+	// listen is "" for none.
+	listen string
+	// tokens has the tokens by operator.
+	tokens   map[string]string
 	showKeys bool
-	file     string // of tokens
-	guarded  bool   // each request needs a token
+	// file has the tokens.
+	file string
+	// guarded means that each request needs a token.
+	guarded bool
 
-	metrics string // the address for metrics and health alone; "" is none
+	// metrics is the address for metrics and health alone, "" for none.
+	metrics string
 	clients networks
 }
 
@@ -115,7 +121,8 @@ func (d *doors) openAdmin(ctx context.Context, l net.Listener, config admin.Conf
 		return nil
 	}
 	certificate := d.tls
-	if certificate != nil { // kubelet and Prometheus have no certificates of clients
+	// kubelet and Prometheus have no certificates of clients.
+	if certificate != nil {
 		certificate = certificate.Clone()
 		certificate.ClientAuth = tls.NoClientCert
 	}

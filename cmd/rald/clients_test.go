@@ -204,7 +204,8 @@ func TestRateLimitServiceOverTheNetwork(t *testing.T) {
 	client := reference + "/src/client_cmd@" + strings.TrimSpace(string(version))
 	for _, want := range []string{"OK ", "OK ", "OVER_LIMIT statuses:{code:OVER_LIMIT current_limit:{requests_per_unit:2 unit:YEAR}"} {
 		out := goRun(t, client, "-dial_string", addr, "-domain", "shop", "-descriptors", "user=bob", "-descriptors", "nobody=bob")
-		out = strings.Join(strings.Fields(out), " ") // protocol buffers' text has one or two spaces between its parts
+		// The text of protocol buffers has one or two spaces between its parts.
+		out = strings.Join(strings.Fields(out), " ")
 		assert.Contains(t, out, "response: overall_code:"+want)
 		assert.Contains(t, out, "statuses:{code:OK")
 	}

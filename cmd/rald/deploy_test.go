@@ -177,11 +177,13 @@ func TestCompose(t *testing.T) {
 	s, ports := inImage(t, env, filepath.Join(deployed, "rald"))
 	assert.Equal(t, textAt(file, "networks.limits.ipam.config.0.subnet"), s.check.clients.String())
 	assert.Contains(t, deployedText(t, "rald/check.yaml"), trusts(s.check.clients))
-	assert.Contains(t, deployedText(t, "nginx.conf"), "server rald:"+ports["check"]+";") // TestDocumentedRulesBehindProxies runs it
+	// TestDocumentedRulesBehindProxies runs nginx.conf.
+	assert.Contains(t, deployedText(t, "nginx.conf"), "server rald:"+ports["check"]+";")
 	assert.Contains(t, deployedText(t, "envoy.yaml"), "{address: rald, port_value: "+ports["envoy"]+"}")
 	for path, want := range map[string]string{
 		"command": "[/etc/rald]", "volumes": "[./rald:/etc/rald:ro state:" + s.keys.Dir + "]",
-		"ports": "[127.0.0.1:7379:" + ports["resp"] + "]", // at others strangers would have the gateway's address
+		// At other addresses strangers would have the gateway's address.
+		"ports": "[127.0.0.1:7379:" + ports["resp"] + "]",
 	} {
 		assert.Equal(t, want, textAt(rald, path), path)
 	}
@@ -227,7 +229,8 @@ func TestKubernetes(t *testing.T) {
 		in         any
 		path, want string
 	}{
-		{pod, "securityContext.fsGroup", group}, // may write the state's volume
+		// The group may write the state's volume.
+		{pod, "securityContext.fsGroup", group},
 		{c, "startupProbe.httpGet", "map[path:/healthz port:metrics]"},
 		{c, "readinessProbe.tcpSocket", "map[port:resp]"},
 		{c, "livenessProbe.tcpSocket", "map[port:metrics]"},
@@ -248,7 +251,8 @@ func TestUnitsWithClients(t *testing.T) {
 	if err != nil {
 		t.Skip("there is no systemd-analyze here")
 	}
-	program, err := filepath.Abs(os.Args[0]) // the program must exist
+	// The program must exist.
+	program, err := filepath.Abs(os.Args[0])
 	require.NoError(t, err)
 	dir := t.TempDir()
 	args := []string{"verify"}

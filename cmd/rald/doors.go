@@ -22,17 +22,22 @@ import (
 )
 
 const (
-	maxHeaderBytes = 64 << 10    // of a request: proxies pass on their clients', up to 32 KiB in nginx
-	slowest        = time.Minute // bounds an HTTP answer, and so a check's wait in a queue
+	// maxHeaderBytes bounds the header of a request. Proxies pass on their clients', up to 32 KiB in
+	// nginx.
+	maxHeaderBytes = 64 << 10
+	// slowest bounds an HTTP answer, and so a check's wait in a queue.
+	slowest = time.Minute
 )
 
 type doors struct {
 	settings
-	log     *slog.Logger
-	fail    context.CancelCauseFunc // is told if a door ends by itself
+	log *slog.Logger
+	// fail is told if a door ends by itself.
+	fail    context.CancelCauseFunc
 	running sync.WaitGroup
 	ends    []func() error
-	xds     *xds.Client // nil without a management server
+	// xds is nil without a management server.
+	xds *xds.Client
 }
 
 // open serves until the context ends. Requests then have the time drain before shutdown.
@@ -85,7 +90,8 @@ func (d *doors) openEnvoy(ctx context.Context, set *rules.Set) (*families.Famili
 		options = append(options, grpc.Creds(credentials.NewTLS(d.tls.Clone())))
 	}
 	server := service.GRPC(options...)
-	l, err := listen("-envoy-listen", d.envoy.listen, nil, d.envoy.clients, d.log) // grpc has TLS of its own
+	// gRPC has TLS of its own.
+	l, err := listen("-envoy-listen", d.envoy.listen, nil, d.envoy.clients, d.log)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -145,7 +145,8 @@ func TestEveryDoorOfAProcess(t *testing.T) {
 	health, err := watch.Recv()
 	require.NoError(t, err)
 	assert.Equal(t, healthpb.HealthCheckResponse_SERVING, health.Status)
-	waited := make(chan int, 2) // the second check waits behind the first
+	// The second check waits behind the first.
+	waited := make(chan int, 2)
 	for range 2 {
 		go func() {
 			status, _ := fetch(t, http.DefaultClient, url, asTraefik("/line")...)
@@ -153,7 +154,8 @@ func TestEveryDoorOfAProcess(t *testing.T) {
 		}()
 	}
 	s.until(t, func() bool { return len(waited) == 2 || remaining(t, commands, "everybody", "line") == 7 })
-	require.NoError(t, s.Signal(syscall.SIGTERM)) // it ends when the stream has
+	// The server ends when the stream has ended.
+	require.NoError(t, s.Signal(syscall.SIGTERM))
 	s.until(t, func() bool {
 		status, text := fetch(t, http.DefaultClient, "http://"+s.admin+"/healthz")
 		return status == http.StatusServiceUnavailable && assert.Equal(t, "draining\n", text)
@@ -185,7 +187,8 @@ func TestEveryDoorIsGuarded(t *testing.T) {
 	everywhere := freeAddr(t)
 	s := startWhole(t, "-state", "none", "-tls-cert", cert, "-tls-key", key, "-tls-clients", cert, "-password-file", filepath.Join(secrets, "password"),
 		"-admin", strings.Replace(everywhere, "127.0.0.1", "0.0.0.0", 1), "-admin-tokens-file", filepath.Join(secrets, "tokens"), wholeDirectory(t))
-	own.NextProtos = []string{"h2"} // for gRPC
+	// gRPC needs h2.
+	own.NextProtos = []string{"h2"}
 	strange := &tls.Config{RootCAs: own.RootCAs, NextProtos: own.NextProtos}
 	for name, addr := range map[string]string{"resp": s.addr, "check": s.check, "envoy": s.envoy, "pages": s.pages, "admin": everywhere} {
 		answer := func(c net.Conn, err error) error {
@@ -311,7 +314,8 @@ func TestSocketActivationWithProcesses(t *testing.T) {
 	assert.Equal(t, http.StatusOK, status, "%.100s", text)
 	conn, err := net.Dial("tcp", envoy)
 	require.NoError(t, err)
-	_, err = io.ReadFull(conn, make([]byte, 1)) // the settings of HTTP/2
+	// HTTP/2 begins with its settings.
+	_, err = io.ReadFull(conn, make([]byte, 1))
 	assert.NoError(t, err)
 	_ = conn.Close()
 	s.end(t)
@@ -368,7 +372,8 @@ func TestKillForgetsOnlyUnsavedStateWithProcesses(t *testing.T) {
 	}
 	file := filepath.Join(state, "funnel_1%2C_1%2Fs.state")
 	before, _ := os.Stat(file)
-	for range 2 { // saves end after the calls, so the second began after them
+	// Saves end after the calls, so the second began after them.
+	for range 2 {
 		s.until(t, func() bool {
 			now, err := os.Stat(file)
 			if err != nil || before != nil && os.SameFile(before, now) {
@@ -409,7 +414,8 @@ func TestServersOfOneRedisWithProcesses(t *testing.T) {
 	first, one := open(operators)
 	second, two := open("none")
 	var admitted, calls atomic.Int64
-	go func() { // the last call may count without an answer
+	// The last call may count without an answer.
+	go func() {
 		for {
 			state, err := two.Do(context.Background(), "RAL.TAKE", "ann", "api").Slice()
 			if err != nil {

@@ -13,7 +13,8 @@ import (
 	"time"
 )
 
-type environment []string // NAME=value, like os.Environ
+// environment has elements NAME=value, like os.Environ.
+type environment []string
 
 func (e environment) get(name string) string {
 	for _, text := range e {

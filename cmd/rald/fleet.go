@@ -21,11 +21,13 @@ import (
 )
 
 type fleetSettings struct {
-	url    string // "" is none
+	// url is "" for none.
+	url    string
 	mode   string
 	outage string
 
-	config *families.Fleet // nil after complete without a Redis
+	// config is nil after complete without a Redis.
+	config *families.Fleet
 }
 
 func (f *fleetSettings) define(flags *flag.FlagSet) {

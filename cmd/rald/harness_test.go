@@ -35,7 +35,8 @@ import (
 )
 
 const (
-	beRald        = "TEST_RALD_RUN" // makes the test's program run as rald
+	// beRald makes the test's program run as rald.
+	beRald        = "TEST_RALD_RUN"
 	operatorToken = "0123456789abcdef"
 )
 
@@ -118,7 +119,8 @@ func take(t *testing.T, c *redis.Client, key string) (took, remaining int64) {
 	if !assert.NoError(t, err) {
 		return 0, 0
 	}
-	return state[1].(int64), state[5].(int64) // allowed and remaining
+	// The elements are allowed and remaining.
+	return state[1].(int64), state[5].(int64)
 }
 
 func remaining(t *testing.T, c *redis.Client, key, limit string) int64 {

@@ -22,11 +22,13 @@ import (
 type image struct {
 	t       *testing.T
 	context string
-	build   string // the folder in place of /
-	root    string // of the last stage
-	args    []string
-	labels  string
-	user    uint32
+	// build is the folder in place of /.
+	build string
+	// root is the folder of the last stage.
+	root   string
+	args   []string
+	labels string
+	user   uint32
 }
 
 func (i *image) shell(dir, line string) {
@@ -100,7 +102,8 @@ func (i *image) copy(stage int, context, source string, words []string) {
 		switch {
 		case name == ".":
 			found += "/."
-		case strings.HasPrefix(name, "/etc/"): // the build's image is Debian's, and this machine takes its place
+		// The build's image is Debian's, and this machine takes its place.
+		case strings.HasPrefix(name, "/etc/"):
 			found = name
 		}
 		i.shell(i.context, "cp -r "+found+" "+to)
@@ -123,7 +126,8 @@ func TestImageRunsAloneWithProcesses(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can run rald in another root directory")
 	}
-	folder := must.Get(os.MkdirTemp("", "image")) // t.TempDir is closed to other users
+	// t.TempDir is closed to other users.
+	folder := must.Get(os.MkdirTemp("", "image"))
 	t.Cleanup(func() { assert.NoError(t, os.RemoveAll(folder)) })
 	require.NoError(t, os.Chmod(folder, 0o755))
 	i := &image{

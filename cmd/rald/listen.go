@@ -11,7 +11,8 @@ import (
 	"syscall"
 )
 
-const onSocket = "unix:" // before the path of a Unix socket
+// onSocket stands before the path of a Unix socket.
+const onSocket = "unix:"
 
 // listen listens on the socket passed for the flag, or on the flag's address, with TLS if there is
 // a certificate. It accepts only clients of the networks from other machines, if any are named.
@@ -61,7 +62,8 @@ func isSafe(flag, address string, guarded bool, guards string) error {
 	if at, ok := passed().address(flag); ok {
 		flag, address = "the socket in place of "+flag, at.String()
 		if at.Network() == "unix" {
-			return nil // its permissions guard it
+			// The socket's permissions guard it.
+			return nil
 		}
 	}
 	if path, ok := strings.CutPrefix(address, onSocket); ok {

@@ -50,13 +50,15 @@ func run(ctx context.Context, args []string, env environment, out, problems io.W
 	if len(args) > 0 {
 		switch args[0] {
 		case "check":
-			return check(args[1:], out, problems) // a signal ends it
+			// A signal ends the check.
+			return check(args[1:], out, problems)
 		case "health":
 			return health(args[1:], env, out, problems)
 		case "man":
 			return manual(out, env)
 		case "help":
-			problems = out // for a pager
+			// The help goes to a pager.
+			problems = out
 		case "completion":
 			return completion(out, strings.Join(args[1:], " "), env)
 		}

@@ -30,7 +30,8 @@ func (n *networks) Set(text string) error {
 	for one := range strings.SplitSeq(text, ",") {
 		one = strings.TrimSpace(one)
 		prefix, err := clientaddr.ParsePrefix(one)
-		if err != nil || strings.Contains(one, "%") { // no zone
+		// A zone is not accepted.
+		if err != nil || strings.Contains(one, "%") {
 			return fmt.Errorf("%q is no network: networks such as 10.0.0.0/8 and addresses are accepted, separated by commas", one)
 		}
 		*n = append(*n, prefix.Masked())
@@ -59,7 +60,8 @@ type guarded struct {
 	flag    string
 	clients networks
 	log     *slog.Logger
-	lines   *single.Limiter // of the log
+	// lines limits the lines of the log.
+	lines *single.Limiter
 }
 
 func guard(l net.Listener, flag string, clients networks, log *slog.Logger) net.Listener {

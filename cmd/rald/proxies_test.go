@@ -37,8 +37,9 @@ func documented(t *testing.T, section, language string) (blocks []string) {
 
 // site is a proxy with a backend that counts requests, and repeats their bodies.
 type site struct {
-	addr     string
-	log      string // file of the access log, if deploy's nginx.conf has one
+	addr string
+	// log is the file of the access log, if deploy's nginx.conf has one.
+	log      string
 	requests atomic.Int64
 }
 
@@ -70,7 +71,8 @@ func nginx(t *testing.T, check, config string) *site {
 	write(t, dir, "nginx.conf", head+strings.ReplaceAll(config, "/var/log/nginx/access.log", s.log)+"}\n")
 	program, err := exec.LookPath("nginx")
 	if err != nil {
-		program = "/usr/sbin/nginx" // not in the PATH of every user
+		// The program is not in the PATH of every user.
+		program = "/usr/sbin/nginx"
 	}
 	s.listens(t, exec.Command(program, "-p", dir, "-c", filepath.Join(dir, "nginx.conf"),
 		"-g", "daemon off; master_process off; error_log stderr; pid "+filepath.Join(dir, "pid")+";"))
@@ -176,7 +178,8 @@ func TestDocumentedRulesBehindProxies(t *testing.T) {
 				assert.Equal(t, http.StatusTooManyRequests, status, "%s %s", path, fields)
 				retry, err := strconv.Atoi(h.Get("Retry-After"))
 				assert.NoError(t, err)
-				assert.True(t, 0 < retry && retry <= 1200, retry) // AtMost rounds up to a part of its period
+				// AtMost rounds up to a part of its period.
+				assert.True(t, 0 < retry && retry <= 1200, retry)
 				assert.True(t, strings.HasPrefix(h.Get("RateLimit"), `"login";r=0;t=`), h)
 				assert.Equal(t, `"login";q=5;w=600`, h.Get("RateLimit-Policy"))
 			}
@@ -186,7 +189,8 @@ func TestDocumentedRulesBehindProxies(t *testing.T) {
 			for _, fields := range forged {
 				refused("/login", fields...)
 			}
-			for _, path := range []string{"/login/../other", "/%2flogin", "/login;a=b", "//login", "/login%5c"} { // backends read these differently
+			// Backends read these paths differently.
+			for _, path := range []string{"/login/../other", "/%2flogin", "/login;a=b", "//login", "/login%5c"} {
 				status, _ := s.post(t, path)
 				assert.Contains(t, []int{http.StatusBadRequest, http.StatusForbidden}, status, path)
 			}

@@ -19,18 +19,23 @@ import (
 	"github.com/ral-limiter/ral/limitfile"
 )
 
-const reloadEvery = time.Second // between looks at the files
+// reloadEvery is the time between looks at the files.
+const reloadEvery = time.Second
 
 type reloader struct {
 	dirs   configdir.Dirs
 	limits *configured.Limits
-	check  *checkserver.Door    // nil if there is none
-	envoy  *envoyserver.Service // nil if there is none with files
-	log    *slog.Logger
-	reads  configfile.Reads
+	// check is nil if there is none.
+	check *checkserver.Door
+	// envoy is nil if there is none with files.
+	envoy *envoyserver.Service
+	log   *slog.Logger
+	reads configfile.Reads
 
-	setting sync.Mutex // held while configuration is put in force
-	ended   bool       // guarded by setting
+	// setting is held while configuration is put in force.
+	setting sync.Mutex
+	// ended is guarded by setting.
+	ended bool
 	// inForce is the configuration in force, guarded by setting.
 	inForce *configdir.Config
 }

@@ -62,13 +62,15 @@ func TestReloadOfOneDirectory(t *testing.T) {
 	}
 	assert.Equal(t, []int{10, 2, 1}, figures())
 	for i, step := range []struct {
-		files   []string // with their new texts, "" to remove one
+		// files are followed by their new texts, "" to remove one.
+		files   []string
 		failing bool
 		after   []int
 	}{
 		{[]string{"limits.yaml", limit("20"), "check.yaml", more, "envoy/shop.yaml", "domain: [\n"}, true, []int{10, 2, 1}},
 		{[]string{"envoy/shop.yaml", rulesOf(3)}, false, []int{20, 3, 2}},
-		{[]string{"limits.yaml", limit("30"), "envoy/shop.yaml", rulesOf(4), "check.yaml", ""}, true, []int{20, 3, 2}}, // an open door keeps its rules
+		// An open door keeps its rules.
+		{[]string{"limits.yaml", limit("30"), "envoy/shop.yaml", rulesOf(4), "check.yaml", ""}, true, []int{20, 3, 2}},
 		{[]string{"check.yaml", checkFile}, false, []int{30, 4, 1}},
 		{[]string{"limits.yaml", "", "check.yaml", "proxy: caddy\nrules: []\n"}, true, []int{30, 4, 1}},
 		{[]string{"limits.yaml", "# all is quiet\n", "check.yaml", checkFile}, true, []int{30, 4, 1}},

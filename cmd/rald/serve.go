@@ -115,7 +115,8 @@ func serve(asked context.Context, s settings, log *slog.Logger) (err error) {
 		}
 	})
 	tell(log, daemon.SdNotifyReady)
-	go follow.follow(ctx, config, reloads) // which may outlast the server while a file is read
+	// The loop may outlast the server while a file is read.
+	go follow.follow(ctx, config, reloads)
 	<-ctx.Done()
 	follow.end()
 	tell(log, daemon.SdNotifyStopping)

@@ -25,30 +25,36 @@ import (
 )
 
 type settings struct {
-	dir    string // of limits, or ""
+	// dir is the directory of limits, or "".
+	dir    string
 	limits string // a file of limits, or ""
 	listen string
 	envoy  envoySettings
 	admin  adminSettings
 	check  checkSettings
 	fleet  fleetSettings
-	keys   families.Config    // of Redis's clients, without OnEvent and fleet's settings
-	redis  redisserver.Config // without Families, Limits and Log
-	drain  time.Duration
-	tls    *tls.Config
-	log    logSettings
+	// keys are the settings of Redis's clients, without OnEvent and fleet's settings.
+	keys families.Config
+	// redis has no Families, Limits and Log.
+	redis redisserver.Config
+	drain time.Duration
+	tls   *tls.Config
+	log   logSettings
 
 	insecureNetwork                                     bool
 	rounding, passwordFile, tlsCert, tlsKey, tlsClients string
 }
 
 type envoySettings struct {
-	dir     string // of rules, or ""
+	// dir is the directory of rules, or "".
+	dir     string
 	listen  string
 	clients networks
-	http    string // "" is none
-	rules   rules.Options
-	service envoyserver.Config // without Families
+	// http is "" for none.
+	http  string
+	rules rules.Options
+	// service has no Families.
+	service envoyserver.Config
 	xds     xdsSettings
 }
 
@@ -56,14 +62,16 @@ func (e *envoySettings) isOn() bool { return e.dir != "" || e.xds.server != "" }
 
 // xdsSettings are about the management server that replaces the directory of rules.
 type xdsSettings struct {
-	server, node, ca string // server is "" without it
+	// server is "" without a management server.
+	server, node, ca string
 	credentials      credentials.TransportCredentials
 }
 
 type checkSettings struct {
 	listen  string
 	clients networks
-	wanted  bool // by the command line or the environment
+	// wanted means that the command line or the environment asks for the door.
+	wanted bool
 }
 
 const mergeUsage = "let several files have rules of one domain of that service, as with MERGE_DOMAIN_CONFIG"
@@ -166,7 +174,8 @@ func parse(args []string, env environment, problems io.Writer) (s settings, err 
 			return s, fmt.Errorf("-%s needs -envoy-xds", name)
 		}
 	}
-	for _, name := range []string{"envoy-xds-ca", "tls-clients"} { // a lost variable must not turn TLS's checks off
+	// A lost variable must not turn TLS's checks off.
+	for _, name := range []string{"envoy-xds-ca", "tls-clients"} {
 		if given[name] && flags.Lookup(name).Value.String() == "" {
 			return s, fmt.Errorf("-%s is \"\": a file is accepted", name)
 		}

@@ -197,8 +197,10 @@ func TestListensOnLoopbackUnlessGuarded(t *testing.T) {
 	tokens := "-admin-tokens-file " + filepath.Join(directory(t, "tokens", "# operators\n\nanna "+operatorToken+"\n"), "tokens")
 	rules := " -envoy " + t.TempDir()
 	for _, c := range []struct {
-		flags  string // at an address that other machines reach
-		guards string // in the error
+		// flags open an address that other machines reach.
+		flags string
+		// guards is the guard that the error names.
+		guards string
 		opened []string
 	}{
 		{"-listen :7379", "RALD_PASSWORD, -password-file or -tls-cert, or -insecure-network", []string{"RALD_PASSWORD=secret", withTLS, "-insecure-network"}},
@@ -369,7 +371,8 @@ func TestCheck(t *testing.T) {
 		return rules + manyFamilies(n, "  - {key: k%d, rate_limit: {limit: sliding 5/%ds}}\n")
 	}
 	for _, c := range []struct {
-		says  string // after the directory
+		// says is the text after the directory.
+		says  string
 		files []string
 	}{
 		{": 1 limits\n", []string{"limits.yaml", limitsFile}},

@@ -33,14 +33,18 @@ type Log struct {
 	begun sync.Once
 	epoch time.Time
 	other level
-	fault level // of errors, not to be hidden by other floods
+	// fault is the level of errors, which other floods must not hide.
+	fault level
 	news  news
 }
 
 type level struct {
-	word atomic.Uint64 // of rate
-	owed atomic.Int64  // pending records of topics: they precede all others
-	left atomic.Uint64 // records left out since the last
+	// word has the state of rate.
+	word atomic.Uint64
+	// owed counts the pending records of topics, which precede all others.
+	owed atomic.Int64
+	// left counts the records left out since the last.
+	left atomic.Uint64
 }
 
 // New returns a Log that writes to a logger, nil for slog.Default.
@@ -169,7 +173,8 @@ func (l *Log) Engine(e engine.Event) {
 func (l *Log) Health(name string, limiter interface{ Health() error }) func() error {
 	var mu sync.Mutex
 	last := ""
-	topic := new(byte) // of this function alone
+	// The topic is of this function alone.
+	topic := new(byte)
 	return func() error {
 		mu.Lock()
 		defer mu.Unlock()

@@ -135,7 +135,8 @@ func TestZeroLogWritesToTheDefault(t *testing.T) {
 func ExampleLog_Engine() {
 	log := eventlog.New(slog.New(slog.NewTextHandler(os.Stdout, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 		if a.Key == slog.TimeKey {
-			return slog.Attr{} // for the same output each time
+			// The output is the same each time.
+			return slog.Attr{}
 		}
 		return a
 	}})))

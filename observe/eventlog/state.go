@@ -9,15 +9,19 @@ import (
 
 // news has the newest records of topics that exceeded the rate.
 type news struct {
-	mu      sync.Mutex // held while a topic's record is written, for their order
-	pending []*pending // in order of arrival
-	armed   bool       // a timer is to write them
+	// mu is held while a topic's record is written, for their order.
+	mu sync.Mutex
+	// pending is in the order of arrival.
+	pending []*pending
+	// armed means that a timer is to write the records.
+	armed bool
 }
 
 type pending struct {
-	topic   any
-	record  record
-	omitted uint64 // records of the topic left out before
+	topic  any
+	record record
+	// omitted is the number of records of the topic left out before.
+	omitted uint64
 }
 
 // State is Record for a lasting state of a topic, such as an outage that began or ended. Records of
@@ -36,7 +40,8 @@ func (l *Log) state(topic any, r record) {
 	defer n.mu.Unlock()
 	i := slices.IndexFunc(n.pending, func(p *pending) bool { return p.topic == topic })
 	p := &pending{topic: topic, record: r}
-	if i >= 0 { // a pending record is out of date
+	// A pending record is out of date.
+	if i >= 0 {
 		p.omitted = n.pending[i].omitted + 1
 		l.level(n.pending[i].record.level).owed.Add(-1)
 		n.pending = slices.Delete(n.pending, i, i+1)

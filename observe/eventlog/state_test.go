@@ -94,7 +94,8 @@ func TestHealthIsWrittenInOrder(t *testing.T) {
 			})
 		}
 		calls.Wait()
-		_ = check() // the 201st: it fails
+		// The 201st check fails.
+		_ = check()
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		got := to.Drain()
@@ -113,7 +114,8 @@ func TestHealthIsWrittenInOrder(t *testing.T) {
 
 // The newest record of a topic is the next of its level. A flood of the other level goes on.
 func TestFloodHoldsUpNoTopic(t *testing.T) {
-	for range 30 { // the flood or the timer may run first
+	// The flood or the timer may run first.
+	for range 30 {
 		synctest.Test(t, func(t *testing.T) {
 			logger, to := plain(slog.LevelInfo)
 			log := eventlog.New(logger)

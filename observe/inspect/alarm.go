@@ -10,7 +10,8 @@ import (
 )
 
 const (
-	nearlyFull = 0.9 // share of MaxKeys, as of the alert RalTableNearlyFull
+	// nearlyFull is a share of MaxKeys, as of the alert RalTableNearlyFull.
+	nearlyFull = 0.9
 	// Refusals are unusual from minUnusual a second and farAbove times the usual.
 	minUnusual = 1
 	farAbove   = 5

@@ -32,7 +32,8 @@ func TestAlarmOfUnusualRefusals(t *testing.T) {
 			}
 			synctest.Wait()
 		}
-		time.Sleep(time.Second / 2) // so that no call comes with a point
+		// No call comes with a point.
+		time.Sleep(time.Second / 2)
 		summary := func() pagejson.LimitSummary { return overview(t, h, "limits").Limits[0] }
 		refuse(4, 50*time.Second)
 		assert.Equal(t, -1.0, summary().Usual)

@@ -7,20 +7,23 @@ import (
 	"time"
 )
 
-const answerTimeout = time.Second // for a function of the program, such as Limit.Stats
+// answerTimeout is for a function of the program, such as Limit.Stats.
+const answerTimeout = time.Second
 
 var errHangs = errors.New("did not answer")
 
 // asker calls a function of the program that may hang. Concurrent requests share the call, so a
 // function that never returns costs a single goroutine. The zero asker is ready for use.
 type asker[T any] struct {
-	mu    sync.Mutex
-	under *asked[T] // the call under way
+	mu sync.Mutex
+	// under is the call under way.
+	under *asked[T]
 }
 
 type asked[T any] struct {
 	began time.Time
-	done  chan struct{} // closed when value and err are set
+	// done is closed when value and err are set.
+	done  chan struct{}
 	value T
 	err   error
 }

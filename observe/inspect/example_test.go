@@ -27,7 +27,8 @@ func ExampleNew() {
 	defer handler.Close()
 	admin := http.NewServeMux()
 	admin.Handle("/debug/ral/", handler)
-	server := httptest.NewServer(admin) // open http://.../debug/ral/ in a browser
+	// A browser opens http://.../debug/ral/.
+	server := httptest.NewServer(admin)
 	defer server.Close()
 
 	answer, err := http.Get(server.URL + "/debug/ral/limits")
@@ -52,7 +53,8 @@ func ExampleHandler_ListenAndServe() {
 		panic(err)
 	}
 	ended := make(chan error)
-	go func() { ended <- handler.ListenAndServe("localhost:0") }() // "" is localhost:7725
+	// An empty address is localhost:7725.
+	go func() { ended <- handler.ListenAndServe("localhost:0") }()
 	if err := handler.Close(); err != nil {
 		panic(err)
 	}

@@ -12,7 +12,8 @@ import (
 )
 
 const ( // escaped keys of 64 KiB fit
-	maxBody  = 128 << 10 // a key of 64 KiB, escaped
+	// A key of 64 KiB fits, escaped.
+	maxBody  = 128 << 10
 	maxQuery = 4 << 10
 )
 
@@ -55,7 +56,8 @@ func (h *Handler) refusal(r *http.Request, route route) (status int, why string)
 func (h *Handler) knownHost(r *http.Request) bool {
 	host := hostOf(r.Host)
 	if _, err := netip.ParseAddr(host); err == nil {
-		return true // another site's page has a name
+		// Another site's page has a name.
+		return true
 	}
 	if len(h.hosts) > 0 {
 		return h.hosts[host]

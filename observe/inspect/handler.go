@@ -59,10 +59,13 @@ type Handler struct {
 	config Config
 	hosts  map[string]bool
 	tokens []token
-	secret []byte // of the keys' hashes
+	// secret is for the hashes of the keys.
+	secret []byte
 	log    *slog.Logger
-	quiet  *single.Limiter // of records about wrong tokens
-	panics *single.Limiter // of records about panics, not to be hidden by wrong tokens
+	// quiet limits the records about wrong tokens.
+	quiet *single.Limiter
+	// panics limits the records about panics, which wrong tokens must not hide.
+	panics *single.Limiter
 
 	limits  []limit
 	byName  map[string]limit
@@ -70,7 +73,8 @@ type Handler struct {
 
 	stop    context.CancelFunc
 	running *supervisor.Handle
-	server  *http.Server // of ListenAndServe
+	// server is the server of ListenAndServe.
+	server *http.Server
 }
 
 type token struct {
@@ -79,10 +83,12 @@ type token struct {
 }
 
 const (
-	maxName     = 64 // of a limit
-	minToken    = 16
-	maxToken    = 256
-	maxPage     = 200 // rows of a list
+	// maxName is for a limit.
+	maxName  = 64
+	minToken = 16
+	maxToken = 256
+	// maxPage bounds the rows of a list.
+	maxPage     = 200
 	defaultPage = 20
 )
 
@@ -97,7 +103,8 @@ func New(config Config, limits ...AnyLimit) (*Handler, error) {
 		panics: single.MustNew(policy.Funnel(10, 1, time.Second)),
 		byName: map[string]limit{},
 	}
-	_, _ = rand.Read(h.secret) // it never fails
+	// The read never fails.
+	_, _ = rand.Read(h.secret)
 	if h.log == nil {
 		h.log = slog.Default()
 	}
@@ -264,8 +271,9 @@ var files embed.FS
 
 type route struct {
 	method string
-	page   bool // the page itself, to which other sites may link
-	serve  func(h *Handler, w http.ResponseWriter, r *http.Request) error
+	// page means that this is the page itself, to which other sites may link.
+	page  bool
+	serve func(h *Handler, w http.ResponseWriter, r *http.Request) error
 }
 
 func (r route) allows(method string) bool {
@@ -341,7 +349,8 @@ var errPanic = errors.New("a function of the program panicked")
 func file(name, kind string) func(*Handler, http.ResponseWriter, *http.Request) error {
 	content, err := files.ReadFile(path.Join("page", name))
 	if err != nil {
-		panic(err) // the file was embedded
+		// The file was embedded.
+		panic(err)
 	}
 	return func(_ *Handler, w http.ResponseWriter, _ *http.Request) error {
 		w.Header().Set("Content-Type", kind)
@@ -356,7 +365,8 @@ func answer(w http.ResponseWriter, v any) error {
 		return err
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(body.Bytes()) // an error means that the client has left
+	// An error means that the client has left.
+	_, _ = w.Write(body.Bytes())
 	return nil
 }
 
@@ -387,7 +397,8 @@ func statusOf(err error) int {
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, errHangs):
 		return http.StatusGatewayTimeout
 	}
-	return http.StatusServiceUnavailable // the limiter is closed, or full, or has no Redis
+	// The limiter is closed, or full, or has no Redis.
+	return http.StatusServiceUnavailable
 }
 
 var (
@@ -464,7 +475,8 @@ func (h *Handler) explain(w http.ResponseWriter, r *http.Request) error {
 	return answer(w, x)
 }
 
-const remoteTimeout = 5 * time.Second // bounds a call of a remote limiter
+// remoteTimeout bounds a call of a remote limiter.
+const remoteTimeout = 5 * time.Second
 
 // permit returns the operator whose token the request has, or why it may change nothing.
 func (h *Handler) permit(w http.ResponseWriter, r *http.Request) (operator string, err error) {
@@ -490,7 +502,8 @@ func (h *Handler) token(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	return answer(w, struct {
-		Operator string `json:"operator"` // the token's name
+		// Operator is the token's name.
+		Operator string `json:"operator"`
 	}{operator})
 }
 
@@ -512,7 +525,8 @@ func (h *Handler) change(w http.ResponseWriter, r *http.Request) error {
 	}
 	record := []any{"operator", operator, "remote", r.RemoteAddr, "do", fmt.Sprintf("%.20s", request.Do), "limit", request.Limit}
 	if id, _, idErr := l.id(request.KeyRequest); idErr == nil {
-		record = append(record, "id", id) // a log outlives the page, so it never has the key itself
+		// A log outlives the page, so it never has the key itself.
+		record = append(record, "id", id)
 	}
 	switch request.Do {
 	case verbCharge:

@@ -21,7 +21,8 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-var hourly = policy.Must(policy.Funnel(10, 1, time.Hour)) // 10 units; one an hour comes back
+// hourly has 10 units, and a unit an hour comes back.
+var hourly = policy.Must(policy.Funnel(10, 1, time.Hour))
 
 const anna, bert = "anna-0123456789abcdef", "bert-0123456789abcdef"
 
@@ -47,8 +48,9 @@ func newHandler(t testing.TB, config inspect.Config, limits ...inspect.AnyLimit)
 }
 
 type client struct {
-	t     testing.TB
-	url   string // ends with a slash
+	t testing.TB
+	// url ends with a slash.
+	url   string
 	token string
 }
 

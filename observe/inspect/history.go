@@ -12,11 +12,14 @@ import (
 
 // A limit keeps 31,200 bytes of points: 300 of the last ten minutes and 480 of the last day.
 const (
-	every       = 2 * time.Second // between two points
-	maxPoints   = 300
-	coarse      = 90 // points that make one coarse point, of three minutes
-	maxCoarse   = 480
-	recent      = 15 // points that are now, against the usual
+	// every is the time between two points.
+	every     = 2 * time.Second
+	maxPoints = 300
+	// coarse is the number of points that make one coarse point, of three minutes.
+	coarse    = 90
+	maxCoarse = 480
+	// recent is the number of points that are now, against the usual.
+	recent      = 15
 	usualPeriod = time.Hour
 )
 
@@ -24,22 +27,28 @@ const (
 type history struct {
 	limits []limit
 	mu     sync.Mutex
-	tick   uint64 // number of each limit's last point, from 1
-	points []ring // of each limit
-	coarse []ring // of each limit
+	// tick is the number of each limit's last point, from 1.
+	tick uint64
+	// points has a ring for each limit.
+	points []ring
+	// coarse has a ring for each limit.
+	coarse []ring
 
 	// Of the last point, for the next. Only note uses them.
 	noted time.Time
 	last  []load
-	lost  []bool // the counters of a limit could not be read
+	// lost means that the counters of a limit could not be read.
+	lost []bool
 
-	trouble func(limit string, err error) // is told when that begins
+	// trouble is told when a limit's trouble begins.
+	trouble func(limit string, err error)
 }
 
 // ring keeps the last points, as many as its capacity.
 type ring struct {
 	points []pagejson.Point
-	next   int // index of the oldest point once the ring is full
+	// next is the index of the oldest point once the ring is full.
+	next int
 }
 
 func (r *ring) add(p pagejson.Point) {
@@ -105,7 +114,8 @@ func (h *history) note(now time.Time) {
 	}
 	points := make([]pagejson.Point, len(h.limits))
 	for i := range h.limits {
-		next, ok := h.read(i) // outside the lock: it may be a function of the program
+		// The lock is not held, as the call may be a function of the program.
+		next, ok := h.read(i)
 		points[i] = pagejson.Point{At: now.UnixMilli(), Keys: next.keys, Used: next.used}
 		if ok {
 			points[i].Admitted = float64(grown(h.last[i].admitted, next.admitted)) / took
@@ -175,7 +185,8 @@ func (h *history) refusals(i int) (now, usual float64) {
 		return 0, -1
 	}
 	now = mean(points[len(points)-recent:]).Refused
-	older = slices.DeleteFunc(older, func(p pagejson.Point) bool { return p.At > points[0].At }) // it counts once
+	// A point counts once.
+	older = slices.DeleteFunc(older, func(p pagejson.Point) bool { return p.At > points[0].At })
 	fine := len(points) - recent
 	all := append(slices.Clone(points[:fine]), older...)
 	weight := fine + coarse*len(older)

@@ -40,7 +40,8 @@ func TestPointsOfTheLastMinutes(t *testing.T) {
 		one := single.MustNew(policy.Funnel(10, 1, time.Hour))
 		h := newHandler(t, inspect.Config{}, inspect.Limit[string]{Limiter: e}, inspect.Limit[struct{}]{Name: "all", Limiter: one})
 		assert.Empty(t, overview(t, h, "limits").Limits[0].Points)
-		for range 16 { // in the first two seconds
+		// The calls come in the first two seconds.
+		for range 16 {
 			e.Choke("a")
 		}
 		for range 5 {
@@ -48,7 +49,8 @@ func TestPointsOfTheLastMinutes(t *testing.T) {
 		}
 		time.Sleep(3 * time.Second)
 		synctest.Wait()
-		e.Choke("b") // in the second two
+		// The call comes in the second two seconds.
+		e.Choke("b")
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
 		o := overview(t, h, "limits")
@@ -83,7 +85,8 @@ func TestPointsOfTheLastDay(t *testing.T) {
 		e := newEngine[string](t, engine.Config{Name: "api"})
 		h := newHandler(t, inspect.Config{}, inspect.Limit[string]{Limiter: e})
 		assert.Empty(t, ask[pagejson.History](t, h, "history?limit=api").Points)
-		time.Sleep(time.Second) // so that no call comes with a point
+		// No call comes with a point.
+		time.Sleep(time.Second)
 		for range 26 * 60 {
 			for range 30 {
 				e.Choke("a")

@@ -61,7 +61,8 @@ type Limit[K comparable] struct {
 
 // AnyLimit is a [Limit] of any type of key.
 type AnyLimit interface {
-	limits(h *Handler, bad fieldFault) ([]limit, error) // > the Limit, or those in a Tiered
+	// limits returns the Limit, or those in a Tiered.
+	limits(h *Handler, bad fieldFault) ([]limit, error)
 }
 
 type fieldFault = func(field string, value any, want string) error
@@ -70,13 +71,18 @@ type fieldFault = func(field string, value any, want string) error
 type limit interface {
 	name() string
 	summary() pagejson.LimitSummary
-	load() (load, error) // fails if a function of the program panics or hangs
+	// load fails if a function of the program panics or hangs.
+	load() (load, error)
 	list(ctx context.Context, by string, n int, after string) (pagejson.List, error)
 	explain(ctx context.Context, key pagejson.KeyRequest) (pagejson.Explanation, error)
-	change(ctx context.Context, change pagejson.ChangeRequest) error // the error is the change's alone
-	close()                                                          // ends the lists: see Handler.Close
-	background() func(context.Context) error                         // to run as long as the handler, or nil
-	id(key pagejson.KeyRequest) (id, text string, err error)         // of a requested key; text only if keys are shown
+	// The error of change is the change's alone.
+	change(ctx context.Context, change pagejson.ChangeRequest) error
+	// close ends the lists: see Handler.Close.
+	close()
+	// background returns a function to run as long as the handler, or nil.
+	background() func(context.Context) error
+	// id returns the ID of a requested key. It returns the text only if keys are shown.
+	id(key pagejson.KeyRequest) (id, text string, err error)
 }
 
 type load struct {
@@ -86,25 +92,36 @@ type load struct {
 }
 
 var (
-	errRequest = errors.New("bad request")   // 400
-	errUnknown = errors.New("unknown")       // 404
-	errVerb    = errors.New("not available") // 409: the limiter does not offer this
+	// errRequest is answered with 400.
+	errRequest = errors.New("bad request")
+	// errUnknown is answered with 404.
+	errUnknown = errors.New("unknown")
+	// errVerb says that the limiter does not offer the verb, and is answered with 409.
+	errVerb = errors.New("not available")
 )
 
 // keyed implements limit for keys of type K.
 type keyed[K comparable] struct {
-	called  string
-	limiter limits.Limiter[K]  // explains keys
-	trials  []*limits.Trial[K] // the trials around live, the outermost first
-	live    limits.Limiter[K]  // the limiter inside the trials
-	engine  *engine.Engine[K]  // for lists and counters, or nil
-	walks   *walks[K]          // through its keys
-	text    textForm[K]
-	counts  func() any // nil if there are none
-	secret  []byte
-	open    bool // keys are shown
+	called string
+	// limiter explains keys.
+	limiter limits.Limiter[K]
+	// trials are the trials around live, the outermost first.
+	trials []*limits.Trial[K]
+	// live is the limiter inside the trials.
+	live limits.Limiter[K]
+	// engine is for lists and counters, or nil.
+	engine *engine.Engine[K]
+	// walks go through its keys.
+	walks *walks[K]
+	text  textForm[K]
+	// counts is nil if there are none.
+	counts func() any
+	secret []byte
+	// open means that keys are shown.
+	open bool
 
-	unwritable func(limit string, err error) // is told that Format panicked
+	// unwritable is told that Format panicked.
+	unwritable func(limit string, err error)
 
 	askLimit  asker[policy.Policy]
 	askHealth asker[string]
@@ -331,7 +348,8 @@ func plainOf(v reflect.Value) any {
 	case v.CanUint():
 		return v.Uint()
 	case v.CanFloat() && (math.IsNaN(v.Float()) || math.IsInf(v.Float(), 0)):
-		return fmt.Sprint(v.Float()) // JSON has no such number
+		// JSON has no such number.
+		return fmt.Sprint(v.Float())
 	case v.CanFloat():
 		return v.Float()
 	case v.Kind() == reflect.String:
@@ -397,7 +415,8 @@ func (l *keyed[K]) show(key K) (id, text string) {
 		id = l.hash(text)
 	} else {
 		l.unwritable(l.called, err)
-		text, id = "", l.hash(fmt.Sprintf("\x00%#v", key)) // no key has such a text
+		// No key has such a text.
+		text, id = "", l.hash(fmt.Sprintf("\x00%#v", key))
 	}
 	l.mu.Lock()
 	l.shown.add(id, key, len(text))
@@ -455,7 +474,8 @@ const (
 // maxShownBytes, and at most twice as many. The zero shown is ready for use.
 type shown[K comparable] struct {
 	young, old map[string]shownKey[K]
-	bytes      int // of young
+	// bytes is the bytes of young.
+	bytes int
 }
 
 type shownKey[K comparable] struct {
@@ -603,7 +623,8 @@ func (l *keyed[K]) charge(ctx context.Context, key K, n int64) error {
 	return g.Settle(ctx, n)
 }
 
-const maxUnits = int64(1e12) // bounds the units of a request
+// maxUnits bounds the units of a request.
+const maxUnits = int64(1e12)
 
 func recorded(ok bool) error {
 	if !ok {

@@ -22,7 +22,8 @@ func TestRememberedIDsAreBounded(t *testing.T) {
 	for i := range last + 1 {
 		s.add(fmt.Sprint(i), i, 1)
 		if i%(maxShown-1) == 0 {
-			key, ok := s.key("0") // looked at of late
+			// The key was looked at of late.
+			key, ok := s.key("0")
 			assert.True(t, ok && key == 0, i)
 		}
 		assert.LessOrEqual(t, len(s.young)+len(s.old), 2*maxShown)
@@ -59,7 +60,8 @@ func TestRememberedKeysAreBoundedInBytes(t *testing.T) {
 			}
 		}
 		require.LessOrEqual(t, bytes, 2*maxShownBytes)
-		for _, last := range []int{i, max(0, i-3)} { // a look adds, too
+		// A look adds the key, too.
+		for _, last := range []int{i, max(0, i-3)} {
 			_, ok := s.key(fmt.Sprint(last))
 			require.True(t, ok, "%d of %d", last, i)
 		}

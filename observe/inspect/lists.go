@@ -17,7 +17,8 @@ const (
 	byWarned  = "warned"
 )
 
-const maxRefused = 1000 // keys whose refusals are shown beside their use
+// maxRefused bounds the keys whose refusals are shown beside their use.
+const maxRefused = 1000
 
 func (l *keyed[K]) list(ctx context.Context, by string, n int, after string) (list pagejson.List, err error) {
 	switch {
@@ -125,7 +126,8 @@ func (l *keyed[K]) explainKey(ctx context.Context, key K) (e pagejson.Explanatio
 		Limit: l.called, Known: x.Known, Allowed: x.Allowed, Retry: retry(&x), Wait: x.Wait.Seconds(), Blocked: x.Blocked.Seconds(),
 		Waiting: x.Waiting, Parts: parts(&x), Binding: max(x.Binding, -1), Words: x.String(),
 	}
-	if blocked := l.blocked(ctx, key).Seconds(); blocked > e.Blocked { // of limiters that Explain only looks at
+	// The block may belong to a limiter that Explain only looks at.
+	if blocked := l.blocked(ctx, key).Seconds(); blocked > e.Blocked {
 		e.Blocked = blocked
 	}
 	for c := x.Candidate; c != nil; c = c.Candidate {

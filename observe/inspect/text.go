@@ -10,7 +10,8 @@ import (
 	"unicode/utf8"
 )
 
-const maxText = 256 // bytes of a key's text in an answer; its row has an ID
+// maxText bounds the bytes of a key's text in an answer. The row of the key has an ID.
+const maxText = 256
 
 type textForm[K comparable] struct {
 	format func(K) string
@@ -67,7 +68,8 @@ func formatMarshaler[K comparable](key K) string {
 func parseUnmarshaler[K comparable](text string) (key K, err error) {
 	plain, err := unquote(text)
 	if err == nil && any(&key).(encoding.TextUnmarshaler).UnmarshalText([]byte(plain)) != nil {
-		err = errText // its own error names functions
+		// The key's own error names functions.
+		err = errText
 	}
 	return key, err
 }

@@ -23,11 +23,13 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-type fault struct{ text string } // an error by pointer, which a program may leave nil
+// fault is an error by pointer, which a program may leave nil.
+type fault struct{ text string }
 
 func (f *fault) Error() string { return f.text }
 
-type spiteful int // cannot be written as JSON
+// spiteful cannot be written as JSON.
+type spiteful int
 
 func (spiteful) MarshalJSON() ([]byte, error) { panic("spite") }
 

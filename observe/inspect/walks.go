@@ -13,7 +13,8 @@ import (
 // A walk through all keys takes some tens of milliseconds for a million. These bound the cost of
 // walks for any number of requests.
 const (
-	keptRows = 1000 // keys of a walk, for the pages of a list; a limit keeps two walks
+	// keptRows is the number of keys of a walk, for the pages of a list. A limit keeps two walks.
+	keptRows = 1000
 	// After a walk comes a rest of restTimes its duration, at least minRest: walks take at most a
 	// part of a processor for each limit.
 	restTimes = 10
@@ -31,19 +32,25 @@ var errClosed = errors.New("the handler is closed")
 // results. Requests call page; run makes the walks.
 type walks[K comparable] struct {
 	owing func(n int, after engine.OwingCursor) engine.OwingPage[K]
-	wake  chan struct{} // of capacity 1: a walk is wanted
+	// wake has capacity 1: a walk is wanted.
+	wake chan struct{}
 
 	closing sync.Once
-	closed  chan struct{} // there will be no more walks
+	// After closed there will be no more walks.
+	closed chan struct{}
 
-	mu    sync.Mutex
-	first *walk[K] // from the beginning of the list
-	deep  *walk[K] // from the last place requested further on
+	mu sync.Mutex
+	// first is a walk from the beginning of the list.
+	first *walk[K]
+	// deep is a walk from the last place requested further on.
+	deep  *walk[K]
 	ended chan struct{}
-	rest  time.Time // no walk begins before
+	// No walk begins before rest.
+	rest time.Time
 
 	wantFirst, wantDeep bool
-	deepFrom            engine.OwingCursor // start of the wanted walk
+	// deepFrom is the start of the wanted walk.
+	deepFrom engine.OwingCursor
 }
 
 type walk[K comparable] struct {

@@ -93,7 +93,8 @@ func TestStockClientRetriesAtThePushback(t *testing.T) {
 					err = conn.Invoke(ctx, echo, wrapperspb.String("hello"), new(text))
 				}
 				if requests.Load() == 1 && err == nil {
-					continue // the machine was so busy that the unit had come back
+					// The machine was so busy that the unit had come back.
+					continue
 				}
 				if c.trailersOnly {
 					require.NoError(t, err)

@@ -43,11 +43,13 @@ func (h *header) Values(lower, _ string) []string {
 // refusal returns the error that refuses a call, and its trailer, which may be nil.
 func refusal(v *rpclimit.Verdict) (metadata.MD, error) {
 	var trailer metadata.MD
-	told := &struct { // one allocation
+	// told is one allocation.
+	told := &struct {
 		pushback [1]string
 		digits   [20]byte
 		fields   [2]string
-		buffer   [72]byte // most values of ratelimit fit
+		// Most values of ratelimit fit into buffer.
+		buffer [72]byte
 	}{}
 	if ms, ok := v.Pushback(); ok {
 		told.pushback[0] = text(strconv.AppendInt(told.digits[:0], ms, 10))
@@ -104,6 +106,7 @@ func mustHave(guard *rpclimit.Guard, function string) {
 
 func setTrailer(ctx context.Context, md metadata.MD) {
 	if len(md) > 0 {
-		_ = grpc.SetTrailer(ctx, md) // if it fails, there is no other way to tell the client
+		// If this fails, there is no other way to tell the client.
+		_ = grpc.SetTrailer(ctx, md)
 	}
 }

@@ -117,7 +117,8 @@ func (c *Client[K]) Stream(
 	begun := false
 	defer func() {
 		if !begun {
-			s.turn.Abandon() // if the streamer panics
+			// The streamer panicked.
+			s.turn.Abandon()
 		}
 	}()
 	if s.ClientStream, err = streamer(ctx, desc, conn, method, options...); err != nil {
@@ -134,11 +135,13 @@ type clientStream[K comparable] struct {
 	single   bool // whether the server sends a single message
 	answered bool
 	ended    bool
-	stop     func() bool // ends the wait for the context's end
-	hook     func(error) (outgoing.Answer, bool)
+	// stop ends the wait for the context's end.
+	stop func() bool
+	hook func(error) (outgoing.Answer, bool)
 
-	mu   sync.Mutex
-	turn outgoing.Turn[K] // with mu held
+	mu sync.Mutex
+	// turn is used with mu held.
+	turn outgoing.Turn[K]
 }
 
 // lost ends the turn of a stream that is abandoned.
@@ -153,7 +156,8 @@ func (s *clientStream[K]) RecvMsg(m any) error {
 	if s.ended || err == nil && s.answered {
 		return err
 	}
-	header, _ := s.Header() // it has come
+	// The header has come.
+	header, _ := s.Header()
 	var trailer metadata.MD
 	if s.answered, s.ended = true, err != nil || s.single; s.ended {
 		trailer = s.Trailer()

@@ -151,7 +151,8 @@ func TestRefusalsInARow(t *testing.T) {
 					return c.Unary(t.Context(), "/service/method", nil, nil, conn, func(_ context.Context, _ string, _, _ any, _ *grpc.ClientConn, options ...grpc.CallOption) error {
 						for _, option := range options {
 							if header, ok := option.(grpc.HeaderCallOption); ok {
-								*header.HeaderAddr = metadata.Pairs("a", "b") // it is the server's answer
+								// The answer is the server's.
+								*header.HeaderAddr = metadata.Pairs("a", "b")
 							}
 						}
 						return err

@@ -32,7 +32,8 @@ import (
 
 type service struct {
 	pb.UnimplementedTestServiceServer
-	calls atomic.Int64 // that reached the handlers
+	// calls counts the calls that reached the handlers.
+	calls atomic.Int64
 }
 
 func (s *service) UnaryCall(ctx context.Context, r *pb.SimpleRequest) (*pb.SimpleResponse, error) {
@@ -85,8 +86,9 @@ func (s *service) FullDuplexCall(stream grpc.BidiStreamingServer[pb.StreamingOut
 
 type server struct {
 	service
-	addr     string
-	attempts atomic.Int64 // calls that came, admitted or not
+	addr string
+	// attempts counts the calls that came, admitted or not.
+	attempts atomic.Int64
 }
 
 func serve(t testing.TB, guard *rpclimit.Guard, options ...grpc.ServerOption) *server {

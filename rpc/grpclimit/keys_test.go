@@ -75,7 +75,8 @@ func FuzzMetadata(f *testing.F) {
 			if again := direct(from("203.0.113.9:1", "x-key", value), intercept); status.Code(again) != codes.ResourceExhausted {
 				t.Fatalf("%q is admitted twice: %v", value, again)
 			}
-		case code == codes.ResourceExhausted && last != "" && len(last) <= 64: // seen before
+		// The key was seen before.
+		case code == codes.ResourceExhausted && last != "" && len(last) <= 64:
 		default:
 			t.Fatalf("%q, key %q: %v", value, last, err)
 		}

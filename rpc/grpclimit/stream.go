@@ -46,9 +46,11 @@ type stream struct {
 	grpc.ServerStream
 	session *rpclimit.Session
 	ctx     context.Context
-	fields  metadata.MD // the RateLimit fields, or nil
-	told    atomic.Bool
-	refused atomic.Pointer[refusedMessage] // the first refusal, which ends the stream
+	// fields are the RateLimit fields, or nil.
+	fields metadata.MD
+	told   atomic.Bool
+	// refused is the first refusal, which ends the stream.
+	refused atomic.Pointer[refusedMessage]
 }
 
 type refusedMessage struct {
@@ -57,7 +59,8 @@ type refusedMessage struct {
 }
 
 func (s *stream) run(server any, handler grpc.StreamHandler) (err error) {
-	served := rpclimit.Served{Panicked: true} // until the handler has returned
+	// The handler counts as panicked until it has returned.
+	served := rpclimit.Served{Panicked: true}
 	defer func() { s.session.End(served) }()
 	err = orLost(s.ctx, handler(server, s))
 	if refused := s.refused.Load(); refused != nil {

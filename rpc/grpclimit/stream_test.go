@@ -30,7 +30,8 @@ func openStream(t testing.TB, ctx context.Context, conn *grpc.ClientConn) bidi {
 // exchange sends a message and receives its answer.
 func exchange(stream bidi, body string) error {
 	m := &pb.StreamingOutputCallRequest{Payload: &pb.Payload{Body: []byte(body)}, ResponseParameters: []*pb.ResponseParameters{{}}}
-	if err := stream.Send(m); err != nil && !errors.Is(err, io.EOF) { // Recv has the reason
+	// Recv has the reason.
+	if err := stream.Send(m); err != nil && !errors.Is(err, io.EOF) {
 		return err
 	}
 	_, err := stream.Recv()

@@ -68,7 +68,8 @@ func TestPanicAtTheTapEndsThere(t *testing.T) {
 		"Key": func(_ *rpclimit.Options, l *limit) {
 			l.Key.Of = func(c *rpclimit.Call) netip.Addr { explode(c); return rpctest.Local }
 		},
-		"OnVerdict": func(o *rpclimit.Options, l *limit) { // of a call that is never admitted
+		// The verdict is about a call that is never admitted.
+		"OnVerdict": func(o *rpclimit.Options, l *limit) {
 			l.Cost = func(c *rpclimit.Call) int64 {
 				if boom(c) {
 					return 11
@@ -92,7 +93,8 @@ func TestPanicAtTheTapEndsThere(t *testing.T) {
 				Name: "method", Limiter: beside, Key: rpclimit.ByProcedure, AtTap: true,
 			}, l))
 			conn := serve(t, guard, grpc.InTapHandle(TapHandle(guard))).client(t)
-			ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // it would hang
+			// Without a deadline the call would hang.
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			for range 2 {
 				err := call(metadata.AppendToOutgoingContext(ctx, "boom", "1"), conn, "x")

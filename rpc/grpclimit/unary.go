@@ -43,11 +43,13 @@ func UnaryServerInterceptor(guard *rpclimit.Guard) grpc.UnaryServerInterceptor {
 type unary struct {
 	call   rpclimit.Call
 	fields [2]string
-	buffer [72]byte // most values of ratelimit fit
+	// Most values of ratelimit fit into buffer.
+	buffer [72]byte
 }
 
 func (u *unary) settled(ctx context.Context, request any, handler grpc.UnaryHandler, session *rpclimit.Session) (any, error) {
-	served := rpclimit.Served{Panicked: true} // until the handler has returned
+	// The handler counts as panicked until it has returned.
+	served := rpclimit.Served{Panicked: true}
 	defer func() { session.End(served) }()
 	during := session.Context(ctx)
 	response, err := handler(during, request)

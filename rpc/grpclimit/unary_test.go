@@ -77,7 +77,8 @@ func TestStockClientSucceedsAtItsFirstRetry(t *testing.T) {
 		"unary":  func() error { return call(ctx, conn, "") },
 		"stream": func() error { return talk(t, ctx, conn, "end") },
 	} {
-		for attempts := int64(0); attempts != 2; { // until a call had to be repeated
+		// The loop goes on until a call had to be repeated.
+		for attempts := int64(0); attempts != 2; {
 			before, served := s.attempts.Load(), s.calls.Load()
 			require.NoError(t, call(), kind)
 			attempts = s.attempts.Load() - before
@@ -87,7 +88,8 @@ func TestStockClientSucceedsAtItsFirstRetry(t *testing.T) {
 	}
 	var trailer metadata.MD
 	before := s.attempts.Load()
-	err := call(ctx, conn, "2", grpc.Trailer(&trailer)) // costs more than there is at once
+	// The call costs more than there is at once.
+	err := call(ctx, conn, "2", grpc.Trailer(&trailer))
 	assert.Equal(t, codes.ResourceExhausted, status.Code(err))
 	assert.Equal(t, []string{"-1"}, trailer["grpc-retry-pushback-ms"])
 	assert.Equal(t, time.Duration(-1), retryDelay(err))
@@ -156,8 +158,10 @@ func TestCallsAllocateLittle(t *testing.T) {
 		limit int64
 		most  float64
 	}{
-		codes.OK:                {1_000_000_000, 3}, // the call, and the two parts of a map
-		codes.ResourceExhausted: {1, 16},            // half of them are the copy that package status makes of a status
+		// The allocations are the call, and the two parts of a map.
+		codes.OK: {1_000_000_000, 3},
+		// Half of the allocations are the copy that package status makes of a status.
+		codes.ResourceExhausted: {1, 16},
 	} {
 		intercept := UnaryServerInterceptor(rpctest.ByAddr(open[netip.Addr](t, hourly(c.limit), nil), rpclimit.Options{}))
 		_ = direct(ctx, intercept)

@@ -15,7 +15,8 @@ var failures cache
 
 // cache has marshalled QuotaFailures, which take long to make. It is safe for concurrent use.
 type cache struct {
-	known atomic.Pointer[map[rpclimit.Violation]string] // never written again
+	// The map is never written again.
+	known atomic.Pointer[map[rpclimit.Violation]string]
 }
 
 // maxFailures bounds the cache. Further failures are made for each call.

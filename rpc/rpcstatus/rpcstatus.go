@@ -14,7 +14,8 @@ import (
 
 // Of returns the status of a refused call: the verdict's Code and Message, and its Details.
 func Of(v *rpclimit.Verdict) *status.Status {
-	r := &struct { // a single allocation
+	// A single allocation holds all.
+	r := &struct {
 		status status.Status
 		parts  parts
 	}{}
@@ -47,7 +48,8 @@ type parts struct {
 	retry, quota anypb.Any
 	info         errdetails.RetryInfo
 	delay        durationpb.Duration
-	buffer       [24]byte // any RetryInfo fits
+	// Any RetryInfo fits into buffer.
+	buffer [24]byte
 }
 
 func (p *parts) details(v *rpclimit.Verdict) []*anypb.Any {
@@ -58,7 +60,8 @@ func (p *parts) details(v *rpclimit.Verdict) []*anypb.Any {
 			all = append(all, &p.retry)
 		}
 	}
-	var buffer [8]rpclimit.Violation // the most limits
+	// No call has more limits.
+	var buffer [8]rpclimit.Violation
 	if value := failures.marshal(v.AppendViolations(buffer[:0])); len(value) > 0 {
 		p.quota.TypeUrl, p.quota.Value = quotaURL, value
 		all = append(all, &p.quota)

@@ -100,7 +100,8 @@ func TestEachLimitThatRefusedIsNamed(t *testing.T) {
 		got := &errdetails.QuotaFailure{}
 		require.NoError(t, all[1].UnmarshalTo(got))
 		assert.True(t, proto.Equal(failure, got), got)
-		clear(all[1].GetValue()) // the bytes are the caller's own
+		// The bytes are the caller's own.
+		clear(all[1].GetValue())
 	}
 
 	v, _ = l.Begin(call(101))

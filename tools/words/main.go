@@ -34,8 +34,8 @@ var bounds = []struct {
 	name      string
 	max, goal float64
 }{
-	{"what", 1.5, 1.5}, {"that of", 0.3, 0.3}, {"of which", 1.5, 1.5}, {"one", 4, 4}, {"it", 16.4, 14}, {"they, them", 4.2, 4.2},
-	{"mean", 14, 14}, {"% long", 4, 4}, {"at line ends", 3400, 700},
+	{"what", 1.5, 1.5}, {"that of", 0.3, 0.3}, {"of which", 1.5, 1.5}, {"one", 4, 4}, {"it", 15.1, 14}, {"they, them", 4.2, 4.2},
+	{"mean", 14, 14}, {"% long", 4, 4}, {"at line ends", 700, 700},
 }
 
 // kinds are the counted words, in the order of bounds.

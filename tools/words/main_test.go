@@ -34,7 +34,7 @@ func TestWordsAreCounted(t *testing.T) {
 	assert.EqualError(t, c.fault(), "what is 27, at most 1.5 is accepted\nthat of is 27, at most 0.3 is accepted\n"+
 		"of which is 27, at most 1.5 is accepted\none is 54.1, at most 4 is accepted\n"+
 		"mean is 18.5, at most 14 is accepted\n% long is 50, at most 4 is accepted\n"+
-		"at line ends is 4000, at most 3400 is accepted")
+		"at line ends is 4000, at most 700 is accepted")
 	c = countOf("A word is held. It, its key and they are short.", func(sentence) {})
 	assert.Equal(t, [6]int{4: 1, 5: 1}, c.kinds)
 }

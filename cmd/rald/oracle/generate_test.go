@@ -22,9 +22,12 @@ type generator struct {
 	// rule for quotas, and than wildcards within a value, metadata and negative hits.
 	quota int
 
-	domain string // of the file that is being written
-	suffix string // of all domains
-	ways   []way  // to all descriptors that were written
+	// domain is the domain of the file that is being written.
+	domain string
+	// suffix is the suffix of all domains.
+	suffix string
+	// ways has the ways to all descriptors that were written.
+	ways []way
 }
 
 type way struct {
@@ -151,21 +154,27 @@ func (g *generator) spoil(text string) string {
 		"shadow_mode", "quota_mode", "detailed_metric", "value_to_metric", "share_threshold",
 		"limits", "Key", "requests_per_units", "1", "true", "~", "1.5", "\"key\"", "? key", "<<", "[a]")
 	switch g.IntN(9) {
-	case 0, 1, 2: // another value
+	// The line gets another value.
+	case 0, 1, 2:
 		if i := strings.Index(line, ":"); i >= 0 {
 			lines[at] = line[:i+1] + " " + scalar
 		}
-	case 3, 4: // a further key
+	// The line gets a further key.
+	case 3, 4:
 		lines[at] = line + "\n" + indent + key + ": " + scalar
-	case 5: // another key
+	// The line gets another key.
+	case 5:
 		if i := strings.Index(line, ":"); i >= 0 {
 			lines[at] = line[:len(line)-len(strings.TrimLeft(line, " -"))] + key + line[i:]
 		}
-	case 6: // a line less
+	// The line is left out.
+	case 6:
 		lines = append(lines[:at], lines[at+1:]...)
-	case 7: // something between
+	// Something comes between two lines.
+	case 7:
 		lines[at] = line + "\n" + g.pick("---", "...", "# comment", "\t", "  ", "%YAML 1.1", "? x", "- x", ":", "&a", "!!map", "\x00", "\xff", "\ufeff", "\u0085")
-	case 8: // cut
+	// The text is cut.
+	case 8:
 		cut := []rune(strings.Join(lines, "\n"))
 		return string(cut[:g.IntN(len(cut)+1)])
 	}

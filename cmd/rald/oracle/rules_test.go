@@ -55,7 +55,8 @@ func TestRulesAreThoseOfTheReference(t *testing.T) {
 		g := joined(*seed + i)
 		files, merge := g.files(), g.percent(50)
 		got, err := rules.Parse(files, rules.Options{Merge: merge})
-		for tries := 0; errors.Is(err, configfile.ErrUnused) && tries < 8; tries++ { // most draws
+		// The loop is needed for most draws.
+		for tries := 0; errors.Is(err, configfile.ErrUnused) && tries < 8; tries++ {
 			g.ways = nil
 			files = g.files()
 			got, err = rules.Parse(files, rules.Options{Merge: merge})
@@ -110,7 +111,8 @@ func hasInnerWildcard(files []rules.Source) bool {
 	}
 	return slices.ContainsFunc(files, func(f rules.Source) bool {
 		var top struct{ Descriptors descriptors }
-		_ = yaml.Unmarshal(f.Text, &top) // of a file that cannot be read, all that can
+		// Of a file that cannot be read, everything that can be read counts.
+		_ = yaml.Unmarshal(f.Text, &top)
 		return has(top.Descriptors)
 	})
 }
@@ -146,7 +148,8 @@ func ruleOf(l *config.RateLimit) rule {
 	case l == nil:
 		return rule{}
 	case l.Unlimited:
-		l.Limit.RequestsPerUnit = 0 // it has no meaning
+		// The number has no meaning.
+		l.Limit.RequestsPerUnit = 0
 	}
 	return rule{true, l.Unlimited, l.Limit.RequestsPerUnit, l.Limit.Unit, l.Name, append([]string{}, l.Replaces...), l.ShadowMode, l.QuotaMode, l.ShareThresholdKeyPattern}
 }
@@ -189,7 +192,8 @@ func TestDeployedEnvoy(t *testing.T) {
 	require.NoError(t, yaml.Unmarshal(text, &all))
 	asJSON := must.Get(json.Marshal(all))
 	var config bootstrap.Bootstrap
-	require.NoError(t, protojson.Unmarshal(asJSON, &config)) // refuses unknown fields and types
+	// Unmarshal refuses unknown fields and types.
+	require.NoError(t, protojson.Unmarshal(asJSON, &config))
 	require.NoError(t, config.ValidateAll())
 
 	filter := config.GetStaticResources().GetListeners()[0].GetFilterChains()[0].GetFilters()[0]
@@ -201,7 +205,8 @@ func TestDeployedEnvoy(t *testing.T) {
 	require.NoError(t, http.GetHttpFilters()[0].GetTypedConfig().UnmarshalTo(&limit))
 	require.NoError(t, limit.ValidateAll())
 
-	clusters := map[string]bool{} // those that speak HTTP/2
+	// clusters has the clusters that speak HTTP/2.
+	clusters := map[string]bool{}
 	for _, c := range config.GetStaticResources().GetClusters() {
 		clusters[c.GetName()] = false
 		for _, option := range c.GetTypedExtensionProtocolOptions() {

@@ -36,8 +36,10 @@ func apart(seed uint64) *generator {
 }
 
 const (
-	requestsEach = 25 // with each configuration
-	together     = 40 // configurations that share engines
+	// requestsEach is the number of requests with each configuration.
+	requestsEach = 25
+	// together is the number of configurations that share engines.
+	together = 40
 )
 
 // Promise: Envoy gets the verdicts of envoyproxy/ratelimit: code, remaining hits, reset.
@@ -82,7 +84,8 @@ func (o *outcomes) see(r *pb.RateLimitResponse) {
 		case s.CurrentLimit != nil:
 			o.statuses++
 			if s.Code == pb.RateLimitResponse_OK && s.LimitRemaining == 0 {
-				o.hidden++ // by shadow mode, or it was the last
+				// Shadow mode hides the refusal, or the hit was the last.
+				o.hidden++
 			}
 		case s.LimitRemaining > 0:
 			o.unlimited++
@@ -95,7 +98,8 @@ func compareVerdicts(t *testing.T, of *reference, keep *families.Families, g *ge
 	var set *rules.Set
 	var merge bool
 	var want config.RateLimitConfig
-	for set == nil { // until there is neither a duplicate of two files nor a rule without effect
+	// The loop ends when there is neither a duplicate of two files nor a rule without effect.
+	for set == nil {
 		g.ways = nil
 		files = g.files()
 		merge = len(files) == 2
@@ -114,7 +118,8 @@ func compareVerdicts(t *testing.T, of *reference, keep *families.Families, g *ge
 	of.use(want)
 	door := must.Get(envoyserver.New(modes, set))
 
-	var some []*pb.RateLimitRequest // so that descriptors come again
+	// some has the requests so far, so that descriptors come again.
+	var some []*pb.RateLimitRequest
 	for range 4 {
 		some = append(some, g.request(set))
 	}
@@ -132,7 +137,8 @@ func compareVerdicts(t *testing.T, of *reference, keep *families.Families, g *ge
 		}
 		require.Equal(t, wantErr == nil, err == nil, "%s", text())
 		if err == nil {
-			delete(want.DynamicMetadata.GetFields(), "quotaModeEnabled") // is no more
+			// The field is no more.
+			delete(want.DynamicMetadata.GetFields(), "quotaModeEnabled")
 			require.True(t, proto.Equal(want, got), "%s", text())
 			seen.see(got)
 		}

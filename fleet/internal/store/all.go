@@ -60,9 +60,12 @@ func (s *Store) TakeAll(ctx context.Context, asks []Ask) ([]Taken, error) {
 	}
 	// The names of the words, and then of their blocks.
 	keys, args := make([]string, 2*len(asks)), make([]string, 2*len(asks)+1)
-	args[len(asks)] = "1"             // whether to write
-	logs := map[string]int64{}        // units asked of each
-	more := make([]string, len(asks)) // names that the limits need beside these
+	// The last argument says whether to write.
+	args[len(asks)] = "1"
+	// logs has the units asked of each log.
+	logs := map[string]int64{}
+	// more has the names that the limits need beside these.
+	more := make([]string, len(asks))
 	for i, a := range asks {
 		var err error
 		if keys[i], err = nameIn(a.Limit.prefix, a.Key); err != nil {
@@ -76,7 +79,8 @@ func (s *Store) TakeAll(ctx context.Context, asks []Ask) ([]Taken, error) {
 			ask = logs[keys[i]]
 		}
 		penalty := a.Limit.rule.figures()
-		if !a.Limit.canTake(ask) { // a look, or a refusal that the key did not cause
+		// The ask is a look, or a refusal that the key did not cause.
+		if !a.Limit.canTake(ask) {
 			if ask != 0 {
 				args[len(asks)] = "0"
 			}
@@ -121,7 +125,8 @@ func withMore(keys, more []string) []string {
 
 // decideAll has the policies decide what the script did.
 func decideAll(asks []Ask, keys []string, reply []rueidis.RedisMessage) ([]Taken, error) {
-	if len(reply) == 2 && reply[0].IsInt64() { // the key of that number holds something else
+	// The key of that number holds something else.
+	if len(reply) == 2 && reply[0].IsInt64() {
 		i, _ := reply[0].AsInt64()
 		value, _ := reply[1].ToString()
 		if i < 1 || i > int64(len(keys)) {
@@ -136,11 +141,14 @@ func decideAll(asks []Ask, keys []string, reply []rueidis.RedisMessage) ([]Taken
 	allowed := true
 	type words struct{ before, now uint64 }
 	type block struct {
-		word    uint64
-		counted bool // a refusal of the key did
+		word uint64
+		// counted means that a refusal of the key counted.
+		counted bool
 	}
-	seen, logs, blocks := map[string]words{}, map[string]int64{}, map[string]block{} // a name may occur twice
-	fits := map[string]int64{}                                                       // units of asks without words
+	// A name may occur twice.
+	seen, logs, blocks := map[string]words{}, map[string]int64{}, map[string]block{}
+	// fits has the units of asks without words.
+	fits := map[string]int64{}
 	// obey applies a key's block, as it was read, to the decision of a limit without words.
 	obey := func(i int, read uint64) {
 		a, blockName := asks[i], keys[len(asks)+i]
@@ -168,7 +176,8 @@ func decideAll(asks []Ask, keys []string, reply []rueidis.RedisMessage) ([]Taken
 				return nil, r.err
 			}
 			taken[i] = a.Limit.decideInFlight(f, a.N)
-			f.used -= fits[keys[i]] // which earlier asks have not taken if any is refused
+			// The earlier asks have not taken these units if any ask is refused.
+			f.used -= fits[keys[i]]
 			standing[i] = a.Limit.decideInFlight(f, 0)
 			obey(i, f.block)
 		} else if a.Limit.log != nil {
@@ -178,7 +187,8 @@ func decideAll(asks []Ask, keys []string, reply []rueidis.RedisMessage) ([]Taken
 			}
 			ask := a.N
 			standing[i] = a.Limit.decideLog(f, 0, 0)
-			if earlier := fits[keys[i]]; a.N == 0 && earlier > 0 { // after the earlier asks
+			// The look comes after the earlier asks.
+			if earlier := fits[keys[i]]; a.N == 0 && earlier > 0 {
 				f.used, f.newest = f.used+earlier, max(f.newest, logTime(f.us))
 			} else if a.Limit.canTake(a.N) {
 				logs[keys[i]] += a.N

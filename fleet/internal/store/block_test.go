@@ -120,7 +120,8 @@ func TestBlocksCostNoCommand(t *testing.T) {
 		take("a")
 		refused := map[string]int64{"evalsha": 1, "time": 1, "mget": 1}
 		if rule.Refusals > 0 {
-			refused["set"] = 1 // it counts
+			// A refusal that counts writes the block.
+			refused["set"] = 1
 		}
 		assert.Equal(t, refused, counted(func() { take("a") }))
 		_, err := s.Block(t.Context(), "a", time.Hour)
@@ -160,7 +161,8 @@ func TestForeignValueUnderTheNameOfABlock(t *testing.T) {
 			// A value that is no string reads as nothing, and is not written.
 			name := blockName(s, l, "list")
 			require.NoError(t, ask(t, client, "RPUSH", name, "a").Error())
-			for range 30 { // some are refused
+			// Some of the calls are refused.
+			for range 30 {
 				_, _ = s.Take(t.Context(), l, "list", 1, 0)
 			}
 			assert.Equal(t, "list", must.Get(ask(t, client, "TYPE", name).ToString()))

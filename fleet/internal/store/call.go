@@ -55,8 +55,10 @@ type Store struct {
 	client  rueidis.Client
 	options Options
 	rule    rule
-	blocks  string      // of the names of blocks
-	apart   atomic.Bool // Redis refused a script on several keys
+	// blocks is the prefix of the names of blocks.
+	blocks string
+	// apart means that Redis refused a script on several keys.
+	apart   atomic.Bool
 	scripts struct {
 		read, look, soon, all, relog, lock, heartbeat, beat, confirm, leave, tenant *script
 	}
@@ -64,7 +66,8 @@ type Store struct {
 
 // call is a script to run: a verb makes some, runs them in a round trip, and reads the replies.
 type call struct {
-	index  int // of its ask among the verb's
+	// index is the index of its ask among the verb's.
+	index  int
 	script *script
 	keys   []string
 	args   []string

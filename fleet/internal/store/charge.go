@@ -34,7 +34,8 @@ func (s *Store) ChargeEach(ctx context.Context, l *Limit, debts []Debt) []error 
 	errs := make([]error, len(debts))
 	all := call{script: l.charge}
 	for i, d := range debts {
-		figures := "" // the previous debt's
+		// figures are the previous debt's.
+		figures := ""
 		if i == 0 || d.Units != debts[i-1].Units {
 			figures = packed(l.backFigures(-d.Units, take{}))
 		}

@@ -28,16 +28,20 @@ import (
 type contract struct {
 	*testing.T
 	random *rand.Rand
-	clock  int64 // in microseconds, of both
+	// clock is the clock of both stores, in microseconds.
+	clock  int64
 	client rueidis.Client
 	real   *store.Store
 	fake   *storetest.Store
 	redis  *storetest.Redis
 	limits []*store.Limit
 	rule   penalty.Rule
-	hint   policy.Decision // the last
-	takes  []earlier       // some recent takes, also expired
-	newest int64           // the latest instant of a take
+	// hint is the last decision.
+	hint policy.Decision
+	// takes are some recent takes, also expired ones.
+	takes []earlier
+	// newest is the latest instant of a take.
+	newest int64
 	step   string
 }
 
@@ -130,7 +134,8 @@ func (c *contract) move(l *store.Limit, key string) {
 	} else if c.random.IntN(3) == 0 {
 		c.clock += c.random.Int64N(2_000_000)
 	}
-	if block := readBlock(c, c.real, l, key); block != 0 && c.random.IntN(3) == 0 { // an end of the block
+	// The clock goes to an end of the block.
+	if block := readBlock(c, c.real, l, key); block != 0 && c.random.IntN(3) == 0 {
 		if fresh := c.rule.FreshAt(block); fresh > 0 {
 			c.clock = max(int64(fresh-policy.Instant(c.random.IntN(2))*policy.Instant(c.rule.Forget))/1000+c.random.Int64N(5)-3, 0)
 		}
@@ -204,7 +209,8 @@ func (c *contract) takeEach() {
 		l := c.limits[c.random.IntN(len(c.limits))]
 		asks[i] = store.TakeAsk{Limit: l, Key: strconv.Itoa(c.random.IntN(contractKeys)), N: anyUnits(c.random, l.Policy().Limit(), 1), Returns: c.random.IntN(3) > 0}
 		if c.random.IntN(2) == 0 || c.rule.Refusals > 0 {
-			asks[i].N = 1 + c.random.Int64N(2) // and perhaps in a script with others
+			// The ask may share a script with other asks.
+			asks[i].N = 1 + c.random.Int64N(2)
 		}
 	}
 	// Calls for equal units of a limit are decided together, the groups in the order of their firsts.
@@ -284,7 +290,8 @@ func (c *contract) keep() {
 	of := c.takes[at]
 	c.takes = append(c.takes[:at], c.takes[at+1:]...)
 	p := of.limit.Policy()
-	if _, isLog := p.(*slidinglog.Log); !isLog && c.random.IntN(8) == 0 { // it may have left any word
+	// The take may have left any word.
+	if _, isLog := p.(*slidinglog.Log); !isLog && c.random.IntN(8) == 0 {
 		of.real.After = anyWord(c.random, p, p.(policy.Refunder), c.redis.Word(of.limit, of.key), c.clock) | 1
 		of.fake.After = of.real.After
 	}
@@ -301,7 +308,8 @@ func (c *contract) charge(l *store.Limit) {
 		c.forgetTakes(l, strconv.Itoa(i))
 		debts[i] = store.Debt{Tail: store.Tail(strconv.Itoa(i)), Units: anyUnits(c.random, l.Policy().Limit(), 1)}
 		if i > 0 && c.random.IntN(2) == 0 {
-			debts[i].Units = debts[i-1].Units // the same parameters
+			// Equal debts have the same parameters.
+			debts[i].Units = debts[i-1].Units
 		}
 		if c.rule.Refusals > 0 {
 			debts[i].Units = min(max(debts[i].Units, -1), 12)
@@ -355,7 +363,8 @@ func (c *contract) block(l *store.Limit, key string) {
 	require.Equal(c, []any{want, wantErr}, []any{got, err}, c.step)
 	if c.random.IntN(4) == 0 {
 		c.sameWord(l, key)
-		if name, _ := l.Names(store.Tail(key)); c.redis.Word(l, key) == 0 { // which may be written as 0
+		// The word may be written as 0.
+		if name, _ := l.Names(store.Tail(key)); c.redis.Word(l, key) == 0 {
 			require.NoError(c, ask(c, c.client, "DEL", name).Error())
 		}
 		want, wantErr := c.fake.Delete(c.Context(), l, key)
@@ -458,9 +467,11 @@ func TestRollIsTheFakes(t *testing.T) {
 			switch random.IntN(16) {
 			case 0:
 				require.Equal(t, fake.Leave(t.Context(), fmt.Sprint(id)), real.Leave(t.Context(), fmt.Sprint(id)))
-			case 1: // an outage
+			// An outage lasts longer than a server is remembered, or less.
+			case 1:
 				now = now.Add(time.Duration(random.Int64N(int64(2 * rollKeep))).Truncate(time.Microsecond))
-			case 2: // to an instant at which some are gone
+			// Some servers are gone at that instant.
+			case 2:
 				now = now.Add(rollTTL - time.Duration(random.IntN(3))*time.Microsecond)
 			default:
 				now = now.Add(time.Duration(random.Int64N(int64(time.Second))).Truncate(time.Microsecond))

@@ -29,7 +29,8 @@ type Block struct {
 	Refused bool
 	// Made reports a refusal by the limit that blocked the key.
 	Made bool
-	Left time.Duration // how long the key is blocked from now, or 0
+	// Left is how long the key is blocked from now, or 0.
+	Left time.Duration
 }
 
 // TakeAsk asks for N units of a key.
@@ -51,8 +52,10 @@ type found struct {
 	word  uint64
 	now   policy.Instant
 	taken bool
-	count int64  // of calls that took, or of units leased
-	block uint64 // word of the key's block
+	// count is the number of calls that took, or of units leased.
+	count int64
+	// block is the word of the key's block.
+	block uint64
 	// counted reports that a refusal has counted: no other does.
 	counted bool
 }
@@ -98,7 +101,8 @@ func (r rule) obey(t *Taken, block uint64, n int64, counts bool, standing func()
 	if left := r.blockedFor(block, t.At); left > 0 {
 		retry := t.RetryAfter
 		if t.Allowed && n != 0 {
-			t.Decision = standing() // it took nothing
+			// The call took nothing.
+			t.Decision = standing()
 		}
 		t.Allowed, t.Remaining, t.Wait, t.After = false, 0, 0, t.Before
 		t.RetryAfter, t.ResetAfter = max(retry, left), max(t.ResetAfter, left)

@@ -62,8 +62,10 @@ var explained = []struct {
 	{"NOAUTH", ErrLogin},
 	{"WRONGPASS", ErrLogin},
 	{"NOPERM", ErrDenied},
-	{"The user executing the script", ErrDenied}, // Redis 7.0
-	{"ACL failure in script:", ErrDenied},        // later, and Valkey
+	// Redis 7.0 says so.
+	{"The user executing the script", ErrDenied},
+	// Later versions and Valkey say so.
+	{"ACL failure in script:", ErrDenied},
 	{"LOADING", ErrLoading},
 	{"ERR max number of clients", ErrTooManyClients},
 	{"DENIED", ErrProtected},
@@ -105,7 +107,8 @@ func shown(names ...string) string {
 		texts[i] = quoted(name)
 		before, rest, _ := strings.Cut(name, "{")
 		if before = strings.TrimSuffix(before, "#"); rest == "" || !strings.HasSuffix(before, ":") {
-			continue // other names are not of keys
+			// Other names are not of keys.
+			continue
 		}
 		if tag, tail, _ := strings.Cut(rest, "}"); tail != "" {
 			before += "{" + tag + "}"
@@ -122,7 +125,8 @@ func Fingerprint(tail string) string {
 	key = strings.TrimSuffix(strings.TrimPrefix(key, "{"), "}")
 	sum := sha256.Sum256([]byte(key))
 	if hashed {
-		_, _ = base64.RawURLEncoding.Decode(sum[:], []byte(key)) // as Short has made it
+		// Short has made the name.
+		_, _ = base64.RawURLEncoding.Decode(sum[:], []byte(key))
 	}
 	return hex.EncodeToString(sum[:6])
 }

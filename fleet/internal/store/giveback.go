@@ -23,7 +23,8 @@ func (l *Limit) replay(undo take, back int64) (word uint64, ok bool) {
 		word, d = l.policy.Take(undo.Before, undo.At, undo.n-back, math.MaxInt64)
 		ok = d.Allowed && d.Wait == undo.Wait
 	}
-	if r, can := l.policy.(policy.Restorer); can && undo.Wait == 0 { // its window has opened
+	// The window of the take has opened.
+	if r, can := l.policy.(policy.Restorer); can && undo.Wait == 0 {
 		word = r.Restore(undo.After, word, undo.At)
 	}
 	return word, ok
@@ -59,7 +60,8 @@ func (l *Limit) changed(f found, back int64, undo take) uint64 {
 			return word
 		}
 		return refunder.Cancel(f.word, undo.After, undo.At, f.now, back, 0)
-	case l.shape.Interval == 0: // other returns are unknown
+	// Other returns are unknown.
+	case l.shape.Interval == 0:
 		return refunder.Cancel(f.word, undo.After, undo.At, f.now, back, math.MaxInt64)
 	}
 	full, from := l.ticks(back), uint64(0)
@@ -108,7 +110,8 @@ func (l *Limit) backFigures(back int64, undo take) []float64 {
 		if undo.After != 0 {
 			kept, back = undo.n-back, undo.n
 		}
-		back = min(max(back, -2*l.limit), 2*l.limit) // the most that it can hold
+		// The log can hold no more units.
+		back = min(max(back, -2*l.limit), 2*l.limit)
 		return append(l.logFigures(0, 0), float64(back), float64(undo.After), float64(undo.turn()), float64(kept))
 	}
 	// No word matches -1.
@@ -121,7 +124,8 @@ func (l *Limit) backFigures(back int64, undo take) []float64 {
 		if word, ok := l.replay(undo, back); ok {
 			figures = append(pairs(undo.After, word), float64(ends(l.policy.FreshAt(word))))
 		} else if paced {
-			figures = append(pairs(undo.After), -1, 0, 0) // units of that word come back
+			// Units of that word come back.
+			figures = append(pairs(undo.After), -1, 0, 0)
 		}
 	}
 	one := l.figures(1, 0)

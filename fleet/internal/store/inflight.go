@@ -133,7 +133,8 @@ func (l *Limit) decideInFlight(f foundInFlight, n int64) Taken {
 type Confirm struct {
 	Key, ID string
 	N       int64
-	Left    time.Duration // until the units end by themselves
+	// Left is the time until the units end by themselves.
+	Left time.Duration
 	// Run is a Confirmed.Run of a process of Redis that has counted the units, or of one before it. If units
 	// are missing in this process, another server gave them back. Another process may have lost them, so
 	// that they enter again, even above the limit. It is empty if it is not known.

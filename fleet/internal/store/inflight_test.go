@@ -32,10 +32,11 @@ type inFlightContract struct {
 	redis  *storetest.Redis
 	limits []*store.Limit
 	window *store.Limit
-	run    string // of the real Redis
-	slots  []store.Confirm
-	made   int
-	step   string
+	// run is the run of the real Redis.
+	run   string
+	slots []store.Confirm
+	made  int
+	step  string
 }
 
 func newInFlightContract(t *testing.T, seed uint64, rule penalty.Rule) *inFlightContract {
@@ -93,7 +94,8 @@ func (c *inFlightContract) all() {
 	require.Equal(c, wantErr, err, c.step)
 	seen := map[string]bool{}
 	for i, a := range asks {
-		if seen[a.Key] && a.Limit != c.window { // the model knows when the units end that are not there yet
+		// The model knows when the units end that are not there yet.
+		if seen[a.Key] && a.Limit != c.window {
 			want[i].RetryAfter, want[i].ResetAfter = got[i].RetryAfter, got[i].ResetAfter
 		}
 		seen[a.Key] = seen[a.Key] || a.Limit != c.window
@@ -142,7 +144,8 @@ func (c *inFlightContract) release() {
 	if len(c.slots) == 0 {
 		return
 	}
-	s := c.slots[c.random.IntN(len(c.slots))] // perhaps again
+	// The slot may have been released before.
+	s := c.slots[c.random.IntN(len(c.slots))]
 	c.step += fmt.Sprintf("release %+v", s)
 	want := must.Get(c.fake.Release(c.Context(), c.limits[0], s.Key, s.ID, s.N))
 	require.Equal(c, want, must.Get(c.real.Release(c.Context(), c.limits[0], s.Key, s.ID, s.N)), c.step)
@@ -160,11 +163,13 @@ func TestInFlightAgreesWithAModel(t *testing.T) {
 			rule = anyRule(random)
 		}
 		c := newInFlightContract(t, seed+i, rule)
-		c.confirm() // it learns the run
+		// The store learns the run.
+		c.confirm()
 		for step := range 4 * oracleSteps {
 			c.clock += []int64{0, 1, c.random.Int64N(3_000_000), c.random.Int64N(3_000_000)}[c.random.IntN(4)]
 			if c.random.IntN(200) == 0 {
-				c.clock += int64(3 * inFlightTerm / time.Microsecond) // no server beats meanwhile
+				// No server beats meanwhile.
+				c.clock += int64(3 * inFlightTerm / time.Microsecond)
 			}
 			c.step = fmt.Sprint("step ", step, " at ", c.clock, ": ")
 			switch c.random.IntN(6) {

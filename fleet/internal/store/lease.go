@@ -94,7 +94,8 @@ func (a *LeaseAsk) parse(res rueidis.RedisResult, name string) (r LeaseReply) {
 		return LeaseReply{Err: err}
 	}
 	r.Granted = f.count
-	if r.Granted < a.Most && a.Limit.rule.blockedFor(f.block, f.now) == 0 { // one more must not fit
+	// One unit more must not fit.
+	if r.Granted < a.Most && a.Limit.rule.blockedFor(f.block, f.now) == 0 {
 		more := max(r.Granted+1, a.Need)
 		if _, d := a.Limit.policy.Take(f.word, f.now, more, 0); d.Allowed {
 			return LeaseReply{Err: fmt.Errorf("%w (%v, %s: %d units are left to lease, the script takes %d)", ErrDisagrees, a.Limit.policy, shown(name), more, r.Granted)}

@@ -15,25 +15,37 @@ import (
 type Limit struct {
 	policy policy.Policy
 	shape  shape.Shape
-	log    *slidinglog.Log // nil except for a SlidingLog, which has no shape
+	// log is nil except for a SlidingLog, which has no shape.
+	log *slidinglog.Log
 	// inFlight is nil except for a limit in flight, which has no shape.
 	inFlight *inFlight
-	limit    int64  // the most that can be taken at once
-	prefix   string // of the names of keys
-	blocks   string // of the names of blocks
-	rule     rule   // of penalties
-	take     *script
-	noting   *script // take that notes calls which may give back; nil if none need it
-	one      string  // take's argument for one unit without patience
-	lease    *script // nil if it cannot be leased
-	back     *script // returns or charges units
-	charge   *script // charges units of several words
+	// limit is the most that can be taken at once.
+	limit int64
+	// prefix is the prefix of the names of keys.
+	prefix string
+	// blocks is the prefix of the names of blocks.
+	blocks string
+	// rule is the rule of penalties.
+	rule rule
+	take *script
+	// noting is a take that notes calls which may give back. It is nil if none need it.
+	noting *script
+	// one is take's argument for one unit without patience.
+	one string
+	// lease is nil if the limit cannot be leased.
+	lease *script
+	// back returns or charges units.
+	back *script
+	// charge charges units of several words.
+	charge *script
 }
 
 // inFlight is what a Limit has if it counts units in use.
 type inFlight struct {
-	longest, term time.Duration // in whole microseconds
-	mark          string        // the name of the mark beside the sets
+	// longest and term are in whole microseconds.
+	longest, term time.Duration
+	// mark is the name of the mark beside the sets.
+	mark string
 }
 
 // Policy returns the policy of the limit.
@@ -53,7 +65,8 @@ func (l *Limit) Reads(other *Limit) bool { return l.prefix == other.prefix }
 // Lasts returns how long after the epoch time ends for the limit: words have no room for later.
 func (l *Limit) Lasts() time.Duration {
 	if l.wordless() {
-		return maxPatience // see log.lua
+		// log.lua says why.
+		return maxPatience
 	}
 	return time.Duration(l.shape.End)
 }
@@ -75,9 +88,11 @@ const (
 
 // As in package policy.
 const (
-	tickBits    = 4
-	firstTick   = 1 << tickBits                       // a store is empty then
-	maxPatience = time.Duration(1) << (62 - tickBits) // 9 years
+	tickBits = 4
+	// A store is empty at firstTick.
+	firstTick = 1 << tickBits
+	// maxPatience is 9 years.
+	maxPatience = time.Duration(1) << (62 - tickBits)
 )
 
 // bounded limits patience to the range that counts.
@@ -96,7 +111,8 @@ func (l *Limit) figures(n int64, patience time.Duration) []float64 {
 			float64(end), float64(waits / s.Step), float64(waits % s.Step),
 		}
 	case shape.SlidingWindow, shape.AlignedWindow:
-		low := min(s.Bits, 23) // keeps a remainder times a billion exact
+		// The bound keeps a remainder times a billion exact.
+		low := min(s.Bits, 23)
 		full, last := math.Ldexp(1, int(s.Bits)), waits%1000
 		if s.Kind == shape.AlignedWindow {
 			full, last = float64(min(uint64(1)<<s.Bits-1, maxCounted)), uint64(s.Zero/1000)

@@ -46,7 +46,8 @@ type foundLog struct {
 }
 
 func (l *Limit) readLog(r *answer) (f foundLog) {
-	if r.err == nil && len(r.parts) == 3 { // not a log
+	// Any other answer is not of a log.
+	if r.err == nil && len(r.parts) == 3 {
 		member := r.next()
 		text, _ := member.ToString()
 		r.err = notAWord(r.name, text)

@@ -59,7 +59,8 @@ func TestKeepOfALog(t *testing.T) {
 		require.Equal(t, used, got.Limit-got.Remaining)
 	}
 	refund(1000, 1234+1222)
-	keep(1500, 1234+1222) // more came back before
+	// More units came back before.
+	keep(1500, 1234+1222)
 	keep(1000, 1234+1000)
 	refund(1000, 1234)
 	take(500)
@@ -134,7 +135,8 @@ func TestLogScriptsAreShort(t *testing.T) {
 			must.Get(s.Take(ctx, l, "k", 1, 0))
 		}
 	}
-	_, err := s.Take(ctx, l, "other", 1, 0) // loads the scripts
+	// The call loads the scripts.
+	_, err := s.Take(ctx, l, "other", 1, 0)
 	require.NoError(t, err)
 	must.Get(s.Refund(ctx, l, "other", 1))
 

@@ -20,7 +20,8 @@ func oraclePolicies(seed uint64) []policy.Policy {
 		policy.Must(policy.Funnel(100, 1_000_000, time.Second)),
 		policy.Must(policy.Funnel(1_000_000, 333_333, 10*time.Second)),
 		policy.Must(policy.Funnel(3, 16_000_000, time.Second)),
-		policy.Must(policy.Funnel(16, 1, 365*day)), // time ends within two years
+		// Time ends within two years.
+		policy.Must(policy.Funnel(16, 1, 365*day)),
 		policy.Must(policy.Funnel(5, 16_000, 7*time.Microsecond)),
 		policy.Must(policy.Queue(0, 10, time.Second)),
 		policy.Must(policy.Queue(20, 7, time.Minute)),
@@ -31,7 +32,8 @@ func oraclePolicies(seed uint64) []policy.Policy {
 		policy.Must(policy.Bursty(999_983, time.Second, 1)),
 		policy.Must(policy.Bursty(1, 365*day, 6)),
 		policy.Must(policy.FixedWindow(1, time.Millisecond)),
-		policy.Must(policy.FixedWindow(2, 1_024_001)), // its step of 129ns may end in mid-microsecond
+		// The step of 129 ns may end in mid-microsecond.
+		policy.Must(policy.FixedWindow(2, 1_024_001)),
 		policy.Must(policy.FixedWindow(10, time.Second)),
 		policy.Must(policy.FixedWindow(100, time.Second/3)),
 		policy.Must(policy.FixedWindow(1_000_000, 1234567*time.Nanosecond)),
@@ -72,7 +74,8 @@ func anyPolicy(random *rand.Rand) policy.Policy {
 		case 2:
 			p, err = policy.Bursty(count, per, random.Int64N(1<<random.IntN(32)))
 		case 3:
-			p, err = policy.FixedWindow(min(count, 1_000_000), per) // scripts hold no more
+			// Scripts hold no higher limit.
+			p, err = policy.FixedWindow(min(count, 1_000_000), per)
 		case 4:
 			if p, err = policy.AlignedWindow(count, min(max(per.Truncate(time.Microsecond), time.Millisecond), 30*24*time.Hour)); err == nil {
 				p = p.(policy.Anchored).Anchor(store.DefaultEpoch)
@@ -142,11 +145,14 @@ func anyWord(random *rand.Rand, p policy.Policy, refunder policy.Refunder, word 
 		return random.Uint64N(1 << random.IntN(62))
 	case 3:
 		return 0
-	case 4: // a debt
+	// The word has a debt.
+	case 4:
 		return refunder.Refund(word, now, -1-random.Int64N(1<<random.IntN(32)))
-	case 5: // or a credit
+	// The word has a credit.
+	case 5:
 		return refunder.Refund(word, now, 1+random.Int64N(1<<random.IntN(32)))
-	case 6: // near the splits of a pair
+	// The word lies near the splits of a pair.
+	case 6:
 		return (1+random.Uint64N(9_000_000_000))*1_000_000_000 + random.Uint64N(3) - 1
 	default:
 		next, _ := p.Take(word, now, 1, math.MaxInt64)

@@ -13,7 +13,8 @@ import (
 
 // Standing is the state of a key's block.
 type Standing struct {
-	Left time.Duration // how long the key is blocked, or 0
+	// Left is how long the key is blocked, or 0.
+	Left time.Duration
 	At   policy.Instant
 	// TooLate reports that a block was refused, since time ends before it.
 	TooLate bool

@@ -54,7 +54,8 @@ func TestKeysLastAsLongAsTheDebt(t *testing.T) {
 			check := func(what string, taken store.Taken) {
 				t.Helper()
 				if taken.ResetAfter == 0 {
-					return // no debt: nothing was written
+					// Without a debt nothing was written.
+					return
 				}
 				end := integer(t, client, "PEXPIRETIME", key) - epoch.UnixMilli()
 				if end == -2-epoch.UnixMilli() {
@@ -67,7 +68,8 @@ func TestKeysLastAsLongAsTheDebt(t *testing.T) {
 				assert.GreaterOrEqual(t, policy.Instant(end)*1e6, fresh, what)
 				assert.Less(t, policy.Instant(end)*1e6, fresh+1e6, what)
 			}
-			for i := range 15 { // some are refused
+			// Some of the takes are refused.
+			for i := range 15 {
 				taken := must.Get(s.Take(ctx, l, "k", 1, time.Hour))
 				require.True(t, taken.Allowed || i > 0, "%+v", taken)
 				check("a take", taken)
@@ -78,7 +80,8 @@ func TestKeysLastAsLongAsTheDebt(t *testing.T) {
 			key = name(t, s, l, "k")
 			charged := must.Get(s.Refund(ctx, l, "k", -2))
 			check("a charge", charged)
-			if _, words := p.(shape.Shaped); words { // a log may last longer than its rest
+			// A log may last longer than its rest.
+			if _, words := p.(shape.Shaped); words {
 				back := must.Get(s.Refund(ctx, l, "k", 1))
 				check("a refund", back)
 				mine := must.Get(s.Take(ctx, l, "k", 1, math.MaxInt64))
@@ -277,7 +280,8 @@ func TestHostileKeys(t *testing.T) {
 		"\r\n", "a\r\nb", "$5\r\nhello\r\n", "*", "?", "[a]", "日本", "ral:", "'", `"`, "--", long, long[1:], long[:129], long[:128], long[:127],
 		long[:1<<16-1] + "}", "T}{k", "T}#{k",
 	}
-	for _, key := range keys { // the hashes of others
+	// The hashes of the keys are keys, too.
+	for _, key := range keys {
 		sum := sha256.Sum256([]byte(key))
 		keys = append(keys, base64.RawURLEncoding.EncodeToString(sum[:]))
 	}
@@ -387,7 +391,8 @@ func TestCluster(t *testing.T) {
 			client := must.Get(rueidis.NewClient(redistest.Option(lines...)))
 			t.Cleanup(func() {
 				client.Close()
-				time.Sleep(time.Minute) // until its goroutines end
+				// The client's goroutines end by then.
+				time.Sleep(time.Minute)
 			})
 			return store.New(client, store.Options{Name: "bubble"})
 		}
@@ -410,7 +415,8 @@ func TestCluster(t *testing.T) {
 		nodes[0].Do(t, "CONFIG", "SET", "maxmemory", "100mb")
 		nodes[0].Do(t, "CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
 		nodes[1].Do(t, "ACL", "SETUSER", "default", "-info")
-		for range 10 { // in any order of answers
+		// The answers come in any order.
+		for range 10 {
 			check(store.ErrEvictionPolicy, "one is unfit")
 		}
 		nodes[0].Do(t, "CONFIG", "SET", "maxmemory-policy", "noeviction")
@@ -486,7 +492,8 @@ func TestTakeEachOfAHiddenCluster(t *testing.T) {
 				}
 			})
 			require.Equal(t, len(asks), calls)
-			if single { // this node has a third of them
+			// A single node has a third of the keys.
+			if single {
 				require.Positive(t, answered)
 			} else {
 				require.Equal(t, len(asks), answered)

@@ -23,7 +23,8 @@ func (s *Store) Refund(ctx context.Context, l *Limit, key string, n int64) (Take
 // knowledge of other returns, plus the units of undrained.
 func (s *Store) Keep(ctx context.Context, l *Limit, key string, t Taken, n, kept int64) (Taken, error) {
 	kept = max(kept, 0)
-	if n <= kept || t.After == 0 { // nothing was taken, or all is kept
+	// Nothing was taken, or all units are kept.
+	if n <= kept || t.After == 0 {
 		return s.TakeOne(ctx, TakeAsk{Limit: l, Key: key})
 	}
 	return s.change(ctx, l, key, n-kept, take{t, n})

@@ -42,11 +42,13 @@ func TestGivenBackInAnyOrderAdmitsNoMore(t *testing.T) {
 			l, key := limit(t, s, p), fmt.Sprint(i)
 			type use struct {
 				store.Taken
-				n, units int64 // taken and used
+				// n is the taken units, and units is the used units.
+				n, units int64
 				start    uint64
 			}
 			var uses []use
-			var open []int // uses that may still return
+			// open has the uses that may still return.
+			var open []int
 			for range 8 * oracleSteps {
 				switch random.IntN(20) {
 				case 0:
@@ -54,9 +56,11 @@ func TestGivenBackInAnyOrderAdmitsNoMore(t *testing.T) {
 				case 1, 2, 3, 4:
 					clock += random.Int64N(2000)
 				}
-				if at := len(open) - 1 - random.IntN(30); at >= max(len(open)-8, 0) { // a recent use
+				// The use is recent.
+				if at := len(open) - 1 - random.IntN(30); at >= max(len(open)-8, 0) {
 					u := &uses[open[at]]
-					clock++ // Redis's clock advances between scripts
+					// Redis's clock advances between scripts.
+					clock++
 					u.units = max(random.Int64N(2*u.n)-u.n, 0)
 					_, err := s.Keep(context.Background(), l, key, u.Taken, u.n, u.units)
 					if !assert.NoError(t, err) {
@@ -79,7 +83,8 @@ func TestGivenBackInAnyOrderAdmitsNoMore(t *testing.T) {
 				}
 			}
 			slices.SortStableFunc(uses, func(a, b use) int { return cmp.Compare(a.start, b.start) })
-			var drained uint64 // of a bucket of the used units
+			// drained is the level of a bucket of the used units.
+			var drained uint64
 			for _, u := range uses {
 				drained = max(drained, u.start)
 				before := drained
@@ -87,7 +92,8 @@ func TestGivenBackInAnyOrderAdmitsNoMore(t *testing.T) {
 					continue
 				}
 				most := drained
-				if of.Kind == shape.Bursty { // the last may be owed
+				// The last use may be owed.
+				if of.Kind == shape.Bursty {
 					most = before
 				}
 				if !assert.LessOrEqual(t, most-u.start, of.Depth, "%v, seed %d of %d, at %d", p, seed, i, u.start) {
@@ -132,13 +138,15 @@ func TestSettleLeavesNoTrace(t *testing.T) {
 		policy.Must(policy.Bursty(10, time.Second, 40)), policy.Must(policy.Funnel(5000, 999_983, time.Second)),
 	} {
 		random := rand.New(rand.NewPCG(testenv.Seed(t), uint64(i)))
-		var clock int64 = 1000 // no store is full yet
+		// No store is full yet at that instant.
+		var clock int64 = 1000
 		s := clocked(t, client, &clock)
 		l := limit(t, s, p)
 		key := name(t, s, l, "k")
 		type change struct {
 			store.Taken
-			n, kept int64 // a take, or a refund of -kept
+			// n and kept are of a take, or of a refund of -kept units.
+			n, kept int64
 			open    bool
 		}
 		var all []change
@@ -167,7 +175,8 @@ func TestSettleLeavesNoTrace(t *testing.T) {
 			}
 		}
 		for range 4 * oracleSteps {
-			if clock++; random.IntN(3) == 0 { // Redis's clock advances between scripts
+			// Redis's clock advances between scripts.
+			if clock++; random.IntN(3) == 0 {
 				clock += random.Int64N(300_000)
 			}
 			switch n := 1 + random.Int64N(p.Limit()/4%50+1); random.IntN(12) {
@@ -187,7 +196,8 @@ func TestSettleLeavesNoTrace(t *testing.T) {
 			}
 			require.LessOrEqual(t, integer(t, client, "STRLEN", key+":takes"), int64(160*56+16))
 		}
-		for i := max(len(all)-100, 0); i < len(all); i++ { // which the log holds
+		// The log holds these takes.
+		for i := max(len(all)-100, 0); i < len(all); i++ {
 			if clock++; all[i].open {
 				settle(&all[i], 0)
 			}
@@ -199,7 +209,8 @@ func TestSettleLeavesNoTrace(t *testing.T) {
 // A log of takes holds 160, and ends with its word or its last take that can return. What it has
 // forgotten comes back as without it.
 func TestLogOfTakesIsBounded(t *testing.T) {
-	const lost = 2 // by 240 takes that were forgotten, if they come back within half a minute
+	// 240 forgotten takes lose that many units if they come back within half a minute.
+	const lost = 2
 	client := connect(t, shared)
 	s := store.New(client, store.Options{Name: own(t)})
 	l := limit(t, s, policy.Must(policy.Funnel(100_000, 1, time.Hour)))

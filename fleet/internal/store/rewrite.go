@@ -11,7 +11,8 @@ import (
 
 // Rewrite replaces a key's word by Next(word, now).
 type Rewrite struct {
-	Tail string // of the key
+	// Tail is the tail of the key's name.
+	Tail string
 	Next func(word uint64, now policy.Instant) uint64
 }
 

@@ -33,9 +33,11 @@ var (
 // algorithm is a script's decision for a kind of limit. If the call is allowed it sets the pair h,
 // l, read at us, to the next word, and ms to its end.
 type algorithm struct {
-	body   string
-	params string // of the limit and the call
-	count  int    // of params
+	body string
+	// params are the parameters of the limit and the call.
+	params string
+	// count is the number of params.
+	count int
 }
 
 var algorithms = kindsOf(

@@ -51,14 +51,17 @@ type Beat struct {
 type Roll struct {
 	// Present counts servers, also this server; Remembered also those gone recently without Leave.
 	Present, Remembered int
-	Limits              []KeptLimit    // of present servers, also this server's
-	Now                 policy.Instant // Redis's time
+	// Limits are the limits of present servers, also this server's.
+	Limits []KeptLimit
+	// Now is Redis's time.
+	Now policy.Instant
 }
 
 // KeptLimit is a limit of present servers.
 type KeptLimit struct {
-	Text  string
-	Since policy.Instant // when a server first said so, by Redis's clock
+	Text string
+	// Since is when a server first said so, by Redis's clock.
+	Since policy.Instant
 }
 
 // Heartbeat tells Redis that a server is there, and returns the others, by Redis's clock. The error

@@ -15,7 +15,8 @@ const SlotCount = 1 << 14
 // SlotRange is slots of a cluster's node.
 type SlotRange struct {
 	First, Last int
-	Node        string // its primary's address
+	// Node is the address of the primary.
+	Node string
 }
 
 // Slots asks all nodes of a cluster for its slots, and returns the first answer, or an error when
@@ -56,7 +57,8 @@ func parseSlots(reply []rueidis.RedisMessage) (ranges []SlotRange, err error) {
 			node.parts, node.err = primary.ToArray()
 		}
 		name := node.next()
-		host, _ := name.ToString() // nil for the node asked, which also names it
+		// The host is nil for the node asked, which also names itself.
+		host, _ := name.ToString()
 		port := node.number()
 		switch {
 		case node.err != nil:

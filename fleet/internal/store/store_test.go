@@ -83,7 +83,8 @@ func get(t testing.TB, client rueidis.Client, name string) string {
 func TestUntrustedCertificateIsNamed(t *testing.T) {
 	certified := httptest.NewTLSServer(http.NotFoundHandler())
 	certified.Close()
-	synctest.Test(t, func(t *testing.T) { // a handshake takes no time
+	// In a bubble a handshake takes no time.
+	synctest.Test(t, func(t *testing.T) {
 		o := rueidis.ClientOption{
 			InitAddress: []string{"redis:6379"}, TLSConfig: &tls.Config{ServerName: "localhost"},
 			DialCtxFn: func(ctx context.Context, _ string, _ *net.Dialer, config *tls.Config) (net.Conn, error) {

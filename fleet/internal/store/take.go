@@ -71,17 +71,21 @@ func (s *Store) TakeEach(ctx context.Context, asks []TakeAsk, reply func(i int, 
 // takes are calls that differ only in the key.
 type takes struct {
 	TakeAsk
-	names  []string
-	blocks []string       // of names
-	counts []byte         // calls for each
-	index  map[string]int // of names
-	calls  []struct{ ask, name int }
+	names []string
+	// blocks are the blocks of names.
+	blocks []string
+	// counts has the number of calls for each name.
+	counts []byte
+	// index has the place of each name in names.
+	index map[string]int
+	calls []struct{ ask, name int }
 }
 
 // like reports whether the ask for the name may join them.
 func (g *takes) like(a *TakeAsk, name string) bool {
 	if index, there := g.index[name]; there && g.counts[index] == math.MaxUint8 {
-		return false // a script reads each word once
+		// A script reads each word once.
+		return false
 	}
 	return g.Limit == a.Limit && g.N == a.N && g.Patience == a.Patience && g.noted() == a.noted() && !a.Limit.wordless() && a.Limit.canTake(a.N)
 }
@@ -146,7 +150,8 @@ func (g *takes) understand(res rueidis.RedisResult, reply func(i int, t Taken, e
 	}
 	type key struct {
 		found
-		taken int64 // calls left that took
+		// taken is the number of calls left that took.
+		taken int64
 		err   error
 	}
 	keys := make([]key, len(g.names))

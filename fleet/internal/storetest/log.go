@@ -10,9 +10,11 @@ import (
 
 // log is a plain log: all units that may still count, in order.
 type log struct {
-	limit, per int64 // per and all instants are in nanoseconds
+	// per and all instants are in nanoseconds.
+	limit, per int64
 	units      []unit
-	made       uint64 // units so far
+	// made is the number of units so far.
+	made uint64
 }
 
 type unit struct {
@@ -42,10 +44,12 @@ func (m *log) counting(instant int64) int64 {
 // take finds the first instant, from now and the newest unit on, at which n more fit into every
 // period, and records them there if a call may wait for it.
 func (m *log) take(instant policy.Instant, n int64, patience time.Duration) (d policy.Decision, first uint64) {
-	now, waits := logNow(instant), int64(min(max(patience, 0), 1<<58)) // above 9 years it counts as 9
+	// A patience above 9 years counts as 9 years.
+	now, waits := logNow(instant), int64(min(max(patience, 0), 1<<58))
 	earliest := max(now, m.newest())
 	start := earliest
-	for _, u := range m.units { // n can begin to fit only when a unit leaves
+	// n units can begin to fit only when a unit leaves.
+	for _, u := range m.units {
 		if m.counting(start)+n <= m.limit {
 			break
 		}

@@ -38,7 +38,8 @@ func (n *note) after(word uint64) uint64 {
 func emptyAt(s shape.Shape, now policy.Instant) uint64 {
 	empty := uint64(min(max(now, 0), policy.Instant(s.End))) * 16
 	if s.Kind == shape.Bursty {
-		empty = max(empty, 16+s.Depth) // no store is full before
+		// No store is full before.
+		empty = max(empty, 16+s.Depth)
 	}
 	return empty
 }

@@ -21,25 +21,31 @@ type Redis struct {
 	weather struct {
 		sync.Mutex
 		redistest.Weather
-		changed chan struct{} // closed when it changes
+		// changed is closed when the weather changes.
+		changed chan struct{}
 	}
 
-	mu     sync.Mutex
-	unfit  error
-	keys   map[string]*value // by name, like blocks
+	mu    sync.Mutex
+	unfit error
+	// keys and blocks are by name.
+	keys   map[string]*value
 	blocks map[string]uint64
-	rolls  map[string]*roll // by the prefix of the names of blocks
-	marks  map[string]mark  // by name
-	run    int              // counts restarts
-	calls  int
+	// rolls are by the prefix of the names of blocks.
+	rolls map[string]*roll
+	// marks are by name.
+	marks map[string]mark
+	// run counts restarts.
+	run   int
+	calls int
 }
 
 // value is a key's: a word, a log, or the text of another program.
 type value struct {
-	word    uint64
-	notes   notes
-	log     *log
-	units   units // in flight
+	word  uint64
+	notes notes
+	log   *log
+	// units are in flight.
+	units   units
 	foreign string
 }
 
@@ -133,7 +139,8 @@ func (r *Redis) value(l *store.Limit, tail string) *value {
 		}
 		r.keys[name] = v
 	}
-	if v.log != nil { // which limits of one period share
+	// Limits of one period share a log.
+	if v.log != nil {
 		v.log.limit = l.Policy().Limit()
 	}
 	return v
@@ -221,7 +228,8 @@ func (r *Redis) travel(request bool) error {
 			return nil
 		case held:
 			<-changed
-			if w.Hole { // what it lost does not arrive
+			// A message that is lost in the hole does not arrive.
+			if w.Hole {
 				return fmt.Errorf("%w: %w", store.ErrAsking, errLost)
 			}
 		default:

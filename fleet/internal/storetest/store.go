@@ -22,7 +22,8 @@ type Store struct {
 	redis   *Redis
 	options store.Options
 	rule    penalty.Rule
-	blocks  string // of the names of blocks
+	// blocks is the prefix of the names of blocks.
+	blocks string
 }
 
 func wholeMicros(d time.Duration) time.Duration {
@@ -47,7 +48,8 @@ func (s *Store) Peek(ctx context.Context, l *store.Limit, key string) (store.Tak
 
 // TakeEach implements store.Store.
 func (s *Store) TakeEach(ctx context.Context, asks []store.TakeAsk, reply func(i int, t store.Taken, err error)) {
-	asks = slices.Clone(asks) // a call that ended may still be on its way, and its caller uses them again
+	// A call that ended may still be on its way, while its caller uses the asks again.
+	asks = slices.Clone(asks)
 	taken, errs := make([]store.Taken, len(asks)), make([]error, len(asks))
 	err := s.redis.call(ctx, func() {
 		for i, a := range asks {
@@ -122,10 +124,12 @@ func (v *value) clone() *value {
 // decision is a call on some keys at one instant. It works on copies.
 type decision struct {
 	*Store
-	now     policy.Instant
-	values  []*value // in the Redis
-	copies  map[*value]*value
-	counted map[string]bool // a refusal of the key counted
+	now policy.Instant
+	// values are the values in the Redis.
+	values []*value
+	copies map[*value]*value
+	// counted has the blocks that a refusal of the key counted in.
+	counted map[string]bool
 }
 
 func (s *Store) begin() *decision {
@@ -210,13 +214,15 @@ func (s *Store) takeAll(asks []store.Ask) ([]store.Taken, error) {
 	}
 	d, allowed := s.begin(), true
 	taken := make([]store.Taken, len(asks))
-	sums := map[*value]int64{} // units asked of each log
+	// sums has the units asked of each log.
+	sums := map[*value]int64{}
 	for i, a := range asks {
 		a.Patience = 0
 		taken[i] = d.decide(a.Limit, a.Key, a.N, func(v *value, now policy.Instant) store.Taken {
 			if v.log != nil && a.N != 0 {
 				n := a.N
-				if n > 0 && n <= v.log.limit { // all units must fit together
+				// All units must fit together.
+				if n > 0 && n <= v.log.limit {
 					sums[v] += n
 					n = sums[v]
 				}
@@ -226,7 +232,8 @@ func (s *Store) takeAll(asks []store.Ask) ([]store.Taken, error) {
 				}
 				return v.take(a, now)
 			}
-			if _, refused := a.Limit.Policy().Take(v.word, now, a.N, 0); refused.Wait > 0 { // it would have to wait
+			// The call would have to wait.
+			if _, refused := a.Limit.Policy().Take(v.word, now, a.N, 0); refused.Wait > 0 {
 				t := v.standing(a.Limit, now)
 				t.Allowed, t.RetryAfter = false, refused.Wait
 				return t
@@ -370,14 +377,17 @@ func without(p policy.Policy, word uint64, undo store.Taken, now policy.Instant,
 	}
 	left := new(big.Int).Add(filled, tick(undo.At))
 	if after := new(big.Int).SetUint64(undo.After); left.Cmp(after) > 0 {
-		left = after // it cannot have filled as much
+		// The store cannot have filled as much.
+		left = after
 	}
 	if left.Sub(left, tick(now)); left.Cmp(filled) > 0 {
-		left = filled // the clock went back
+		// The clock went back.
+		left = filled
 	}
 	empty := tick(now)
 	if first := new(big.Int).SetUint64(16 + s.Depth); s.Kind == shape.Bursty && first.Cmp(empty) > 0 {
-		empty = first // no store is full before
+		// No store is full before.
+		empty = first
 	}
 	next := new(big.Int).SetUint64(word)
 	if left.Sign() > 0 && next.Cmp(empty) > 0 {

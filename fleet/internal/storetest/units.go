@@ -12,7 +12,8 @@ import (
 // units are the units in flight of a key, by name, and when they end. All times are in nanoseconds.
 type units struct {
 	ends map[string]int64
-	mark mark // of the present call
+	// mark is the mark of the present call.
+	mark mark
 }
 
 // mark says from when units may enter, and until when it counts as there.

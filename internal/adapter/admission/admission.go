@@ -42,16 +42,25 @@ type Config[R, S any] struct {
 
 // Controller holds requests to limits. Call New to make it. It is safe for concurrent use.
 type Controller[R, S any] struct {
-	config   Config[R, S]
-	limiters []Any[R, S]    // nil for a limit of another controller
-	parts    []*Parts[R, S] // of the limiters
-	single   int            // the index of the only limit, or -1
-	engines  bool           // whether all limits are Parts.plain
-	charges  bool           // whether requests are charged afterwards
-	live     bool           // whether a limit is enforced
-	shadow   bool           // whether no limit is enforced
-	shadows  bool           // whether some are enforced and some not
-	hides    bool           // whether clients are not told of some
+	config Config[R, S]
+	// A limit of another controller has no limiter here.
+	limiters []Any[R, S]
+	// parts are the parts of the limiters.
+	parts []*Parts[R, S]
+	// single is the index of the only limit, or -1.
+	single int
+	// engines reports whether all limits are Parts.plain.
+	engines bool
+	// charges reports whether requests are charged afterwards.
+	charges bool
+	// live reports whether a limit is enforced.
+	live bool
+	// shadow reports whether no limit is enforced.
+	shadow bool
+	// shadows reports whether some limits are enforced and some are not.
+	shadows bool
+	// hides reports whether clients are not told of some limits.
+	hides    bool
 	log      *Log
 	counters *Counters
 }
@@ -89,10 +98,12 @@ func New[R, S any](config Config[R, S], limiters []Any[R, S], has func(at int) b
 	d.shadow = config.Shadow || enforced == 0
 	d.live = d.live || d.shadow
 	if d.shadow {
-		d.config.Turns = nil // no request comes back
+		// No request comes back.
+		d.config.Turns = nil
 	}
 	if d.shadows = d.shadows && !d.shadow; d.shadows {
-		d.engines = liveEngines // limits on trial are asked apart
+		// Limits on trial are asked apart.
+		d.engines = liveEngines
 	}
 	if own != 1 || d.shadows {
 		d.single = -1
@@ -246,7 +257,8 @@ func (d *Controller[R, S]) patience(ctx context.Context, limit policy.Policy) ti
 	upTo := d.config.WaitUpTo
 	if d.config.AtOnce {
 		if limit != nil && limit.Delays() {
-			return 1 // a nanosecond is no wait
+			// A nanosecond is no wait.
+			return 1
 		}
 		return 0
 	}
@@ -257,7 +269,8 @@ func (d *Controller[R, S]) patience(ctx context.Context, limit policy.Policy) ti
 	if !ok {
 		return upTo
 	}
-	left := max(1, time.Until(deadline)-1) // a turn at the deadline comes too late
+	// A turn at the deadline comes too late.
+	left := max(1, time.Until(deadline)-1)
 	if upTo <= 0 {
 		return left
 	}

@@ -18,15 +18,19 @@ const maxInteger = 999_999_999_999_999
 
 // Quota describes a limit for clients. In 32 bytes, a list of one needs no allocation.
 type Quota struct {
-	Applies bool // whether the request has a key for the limit, and clients are told of it
-	lasts   bool // whether a window begins with its first unit, and lasts for Window
+	// Applies reports whether the request has a key for the limit, and clients are told of the limit.
+	Applies bool
+	// lasts reports whether a window begins with its first unit, and lasts for Window.
+	lasts bool
 	// replaced reports whether limit is another limit's than Window.
 	replaced bool
 	// InUse reports whether units are in use until a request ends, as of a policy.InFlight. Window is 0 then.
 	InUse bool
 
-	limit  int64 // the Limit of its decisions
-	Most   int64 // the most units that can remain: fewer than limit if it counts credit
+	// limit is the Limit of its decisions.
+	limit int64
+	// Most is the most units that can remain: fewer than limit if the limit counts credit.
+	Most   int64
 	Window time.Duration
 }
 
@@ -41,7 +45,8 @@ func quotaOf(limit policy.Policy) Quota {
 	case policy.Windowed:
 		q.Window = p.Window()
 	}
-	if 0 <= q.Most && q.Most < q.limit { // the window is for limit units
+	// The window is for limit units.
+	if 0 <= q.Most && q.Most < q.limit {
 		hi, lo := bits.Mul64(uint64(q.Window), uint64(q.Most))
 		window, _ := bits.Div64(hi, lo, uint64(q.limit))
 		q.Window = time.Duration(window)
@@ -70,7 +75,8 @@ func (v *Result) bound(q *Quota) {
 	}
 	d := &v.Decision
 	d.ResetAfter = min(d.ResetAfter, q.Window)
-	if d.RetryAfter <= q.Window+whole.Own && v.Provenance.Err() == nil { // no block
+	// A later RetryAfter is of a block.
+	if d.RetryAfter <= q.Window+whole.Own && v.Provenance.Err() == nil {
 		d.RetryAfter = min(d.RetryAfter, q.Window)
 	}
 }
@@ -91,14 +97,17 @@ func (q *Quota) followDecision(d *policy.Decision) {
 
 // Fields formats the values of RateLimit-Policy and RateLimit for limits.
 type Fields struct {
-	quoted []string // the names of the limits as structured-field strings
-	left   []string // the beginning of RateLimit for each limit, up to the remaining number
+	// quoted has the names of the limits as structured-field strings.
+	quoted []string
+	// left has the beginning of RateLimit for each limit, up to the remaining number.
+	left []string
 	// policies caches up to MaxPolicies values of RateLimit-Policy.
 	policies atomic.Pointer[[]policyValue]
 }
 
 type policyValue struct {
-	quotas []Quota // one for each limit
+	// quotas has one Quota for each limit.
+	quotas []Quota
 	value  string
 }
 

@@ -21,14 +21,18 @@ import (
 // it.
 type Limit[R any, K comparable, S any] struct {
 	Parts[R, S]
-	Limiter   limits.Limiter[K]
-	Key       func(r R) K             // the zero value of K means no key
-	PolicyFor func(r R) policy.Policy // may be nil
+	Limiter limits.Limiter[K]
+	// Key returns the key of a request. The zero value of K means no key.
+	Key func(r R) K
+	// PolicyFor may be nil.
+	PolicyFor func(r R) policy.Policy
 
-	engine  *engine.Engine[K] // nil if the Limiter is something else
+	// engine is nil if the Limiter is something else.
+	engine  *engine.Engine[K]
 	servers sharing
-	tiers   bool // the limiter is an engine.Tiered
-	words   words
+	// tiers reports whether the limiter is an engine.Tiered.
+	tiers bool
+	words words
 }
 
 // sharing is implemented by limiters of a fleet. Servers returns how many servers tell turns of a refused
@@ -39,18 +43,26 @@ type sharing interface{ Servers(guess bool) int }
 type Parts[R, S any] struct {
 	Name      string
 	WhenNoKey limits.WhenNoKey
-	Cost      func(r R) int64           // nil is Config.Cost
-	Charge    func(r R, served S) int64 // nil is Config.Charge
-	Stream    func(r R, soFar S) int64  // the units of an answer so far, and of all of it without a Charge
-	Shadow    bool                      // tries the limit beside the others
-	Hidden    bool                      // clients are not told of the limit
+	// Cost is Config.Cost if it is nil.
+	Cost func(r R) int64
+	// Charge is Config.Charge if it is nil.
+	Charge func(r R, served S) int64
+	// Stream returns the units of an answer so far, and of the whole answer without a Charge.
+	Stream func(r R, soFar S) int64
+	// Shadow tries the limit beside the others.
+	Shadow bool
+	// Hidden keeps the limit from clients.
+	Hidden bool
 
-	index int  // the index of the limit
-	plain bool // the limiter is an engine, and no plan comes with requests
+	// index is the index of the limit.
+	index int
+	// plain reports whether the limiter is an engine, and no plan comes with requests.
+	plain bool
 	// occupies reports whether the limiter is known to have units in use. Any other is asked by LimitFor.
 	occupies bool
 
-	own   policy.Policy // the engine's at first, and its quota, as making one costs 50 ns
+	// own is the engine's limit at first, and quota is its quota, as making one costs 50 ns.
+	own   policy.Policy
 	quota Quota
 }
 
@@ -172,7 +184,8 @@ func (l *Limit[R, K, S]) Check(index int, name, wantKey string, bad FieldFault) 
 		decider = trial.Live()
 	}
 	l.servers, _ = decider.(sharing)
-	if l.engine != nil && reflect.TypeOf(l.engine.Limit()).Kind() == reflect.Pointer { // comparable
+	// A pointer is comparable.
+	if l.engine != nil && reflect.TypeOf(l.engine.Limit()).Kind() == reflect.Pointer {
 		l.own, l.quota = l.engine.Limit(), l.quotaOf(l.engine.Limit())
 	}
 	if l.Charge == nil {
@@ -312,7 +325,8 @@ func (l *Limit[R, K, S]) turn(r R, after time.Duration, n int64, of Quota, t *Tu
 
 func (l *Limit[R, K, S]) turnOf(key K, limit policy.Policy, after time.Duration, n int64, quota Quota, t *Turns, guess bool) time.Duration {
 	if l.tiers {
-		return after // the deciding limit is unknown
+		// The deciding limit is unknown.
+		return after
 	}
 	servers := 1
 	if l.servers != nil {
@@ -347,7 +361,8 @@ func (l *Limit[R, K, S]) comesBack(key K, n int64, after, guess time.Duration) t
 	switch tiered, _ := l.Limiter.(*engine.Tiered[K]); {
 	case after == policy.Never:
 	case tiered != nil:
-		after = 1 // a request may have ended since
+		// A request may have ended since.
+		after = 1
 		for _, e := range tiered.Engines() {
 			if d := e.Peek(key, n); !d.Allowed {
 				after = max(after, guessIn(e, key, d.RetryAfter, guess))
@@ -532,7 +547,8 @@ func (t *grantTaken[R, S]) settleOne(ctx context.Context, used int64) error {
 	if used == asTaken {
 		return t.Grant.Release(ctx)
 	}
-	return t.Settle(ctx, used) // to the window of the take
+	// Settle gives units back to the window of the take.
+	return t.Settle(ctx, used)
 }
 
 func (t *grantTaken[R, S]) settleShadow(ctx context.Context, used int64) {

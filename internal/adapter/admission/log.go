@@ -20,13 +20,18 @@ var logRate = policy.Must(policy.Funnel(10, 10, time.Second))
 type Log struct {
 	to    *slog.Logger
 	epoch time.Time
-	word  atomic.Uint64 // the state of logRate
-	left  atomic.Uint64 // lines left out since the last line
+	// word is the state of logRate.
+	word atomic.Uint64
+	// left counts the lines left out since the last line.
+	left atomic.Uint64
 	// reported is set for each limit whose misconfiguration was logged, the last for Options.Cost.
-	reported     [MaxLimits + 1]atomic.Bool
-	shadowFailed [MaxLimits]atomic.Bool // the same for failures of limits with Shadow
-	panicked     atomic.Bool            // the same for LogPanic
-	apart        atomic.Bool            // the same for logApart
+	reported [MaxLimits + 1]atomic.Bool
+	// shadowFailed is the same for failures of limits with Shadow.
+	shadowFailed [MaxLimits]atomic.Bool
+	// panicked is the same for LogPanic.
+	panicked atomic.Bool
+	// apart is the same for logApart.
+	apart atomic.Bool
 }
 
 // may reports whether a line may be written now, and how many were left out before it.

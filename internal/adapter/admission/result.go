@@ -12,10 +12,14 @@ const reasons = int(limits.Unavailable) + 1
 // Result is a verdict with the facts for the answer to the client.
 type Result struct {
 	limits.Verdict
-	Binding  int   // the index of the limit that Limit names
-	Violated uint8 // a bit for each limit that refused
-	Quota    Quota // of a single limit
-	common   int64 // the Cost of limits without their own
+	// Binding is the index of the limit that Limit names.
+	Binding int
+	// Violated has a bit for each limit that refused.
+	Violated uint8
+	// Quota is the quota of a single limit.
+	Quota Quota
+	// common is the Cost of limits without their own.
+	common int64
 }
 
 // keepsTurn reports whether the quota's limit, this server's share of it or an engine's block decided

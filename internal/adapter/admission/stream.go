@@ -22,7 +22,8 @@ type streamed[R, S any] struct {
 	take  func(ctx context.Context, n int64) (limits.Grant, error)
 	// taken are the units taken so far, of them cost before the answer, and step in the last Pay.
 	taken, cost, step int64
-	grant             limits.Grant // of step
+	// grant is the grant of step.
+	grant limits.Grant
 }
 
 // Streams reports whether any limit has a Stream.
@@ -63,7 +64,8 @@ func (s *Stream[R, S]) Pay(ctx context.Context, soFar S) (after time.Duration, o
 			for j := range s.limits[:i] {
 				l := &s.limits[j]
 				l.taken -= l.step
-				_ = l.grant.Cancel(context.WithoutCancel(ctx)) // units not given back count
+				// Units that cannot be given back count.
+				_ = l.grant.Cancel(context.WithoutCancel(ctx))
 			}
 			return after, false
 		}

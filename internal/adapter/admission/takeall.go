@@ -16,10 +16,14 @@ import (
 
 // claims are the limits and costs of a request's claims.
 type claims struct {
-	n      int              // 0 if nothing is to be taken
-	limits [MaxLimits]int   // the index of each claim's limit
-	costs  [MaxLimits]int64 // by limit
-	inUse  bool             // whether any limit has units in use
+	// n is 0 if nothing is to be taken.
+	n int
+	// limits has the index of each claim's limit.
+	limits [MaxLimits]int
+	// costs has the cost by limit.
+	costs [MaxLimits]int64
+	// inUse reports whether any limit has units in use.
+	inUse bool
 }
 
 // addClaims calls add for each limit with its cost. If nothing is to be taken, v has the reason.
@@ -84,7 +88,8 @@ func (d *Controller[R, S]) takeAll(ctx context.Context, r R, v *Result, quotas [
 		out.Binding, out.RetryAfter = last.Index, last.RetryAfter
 	}
 	binding := out.Binding
-	var guess *limits.Provenance // of a refusal that is not exact
+	// guess is the provenance of a refusal that is not exact.
+	var guess *limits.Provenance
 	for i := range out.Answers {
 		a := &out.Answers[i]
 		if out.Allowed || a.Allowed || a.Source() == limits.SourceNone {
@@ -92,7 +97,8 @@ func (d *Controller[R, S]) takeAll(ctx context.Context, r R, v *Result, quotas [
 		}
 		v.Violated |= 1 << c.limits[i]
 		if quotas[c.limits[i]].ofAnotherFamily(&a.Decision) {
-			binding = i // report the program's error first
+			// The program's error is reported first.
+			binding = i
 		}
 		if !a.Exact() {
 			guess = a.Provenance
@@ -120,7 +126,8 @@ func (d *Controller[R, S]) takeAll(ctx context.Context, r R, v *Result, quotas [
 		s = &taken{out, c}
 	}
 	for i := range out.Answers {
-		quotas[c.limits[i]].follow(&out.Answers[i]) // reasonOf needs the earlier quota
+		// reasonOf needs the earlier quota.
+		quotas[c.limits[i]].follow(&out.Answers[i])
 	}
 	v.bound(&quotas[v.Binding])
 	return s
@@ -157,7 +164,8 @@ func (d *Controller[R, S]) takeEngines(ctx context.Context, patience time.Durati
 	}
 	all := room[:c.n]
 	if patience <= 0 && charges == nil && !c.inUse {
-		out := engine.TakeAll(all...) // on the stack
+		// out stays on the stack.
+		out := engine.TakeAll(all...)
 		d.conclude(r, v, quotas, &c, &out, false)
 		return nil
 	}
@@ -168,7 +176,8 @@ func (d *Controller[R, S]) takeEngines(ctx context.Context, patience time.Durati
 	}
 	if patience <= 0 || errors.Is(err, engine.ErrClosed) {
 		waited := out.Waited
-		out = engine.TakeAll(all...) // after ErrClosed, answered by Config.WhenUnavailable
+		// After ErrClosed the call is answered by Config.WhenUnavailable.
+		out = engine.TakeAll(all...)
 		out.Waited = waited
 	}
 	d.conclude(r, v, quotas, &c, &out, errors.Is(err, engine.ErrCancelled))
@@ -184,9 +193,10 @@ func (d *Controller[R, S]) takeEngines(ctx context.Context, patience time.Durati
 
 // enginesTaken holds the units of a request under several limits of engines.
 type enginesTaken struct {
-	out     engine.Outcome
-	claims  claims
-	charges []func(used int64) // by claim; nil if nothing is charged afterwards
+	out    engine.Outcome
+	claims claims
+	// charges has a function for each claim, or is nil if nothing is charged afterwards.
+	charges []func(used int64)
 }
 
 func (t *enginesTaken) lost() []<-chan struct{} { return nil }
@@ -226,7 +236,8 @@ func (d *Controller[R, S]) conclude(r R, v *Result, quotas []Quota, c *claims, o
 		out.Binding, out.RetryAfter = last.Index, last.RetryAfter
 	}
 	binding := out.Binding
-	var guess *limits.Provenance // of a refusal that is not exact
+	// guess is the provenance of a refusal that is not exact.
+	var guess *limits.Provenance
 	if !out.Allowed {
 		for i, decision := range out.Decisions {
 			if decision.Allowed {
@@ -234,7 +245,8 @@ func (d *Controller[R, S]) conclude(r R, v *Result, quotas []Quota, c *claims, o
 			}
 			v.Violated |= 1 << c.limits[i]
 			if quotas[c.limits[i]].ofAnotherFamily(&decision) {
-				binding = i // report the program's error first
+				// The program's error is reported first.
+				binding = i
 			}
 			if basis := out.Provenance(i); !basis.Exact() {
 				guess = basis
@@ -258,7 +270,8 @@ func (d *Controller[R, S]) conclude(r R, v *Result, quotas []Quota, c *claims, o
 		v.Reason, v.RetryAfter = quotas[v.Binding].reasonOf(&limits.Answer{Decision: v.Decision}), out.RetryAfter
 	}
 	for i := range out.Decisions {
-		quotas[c.limits[i]].followDecision(&out.Decisions[i]) // reasonOf needs the earlier quota
+		// reasonOf needs the earlier quota.
+		quotas[c.limits[i]].followDecision(&out.Decisions[i])
 	}
 	v.bound(&quotas[v.Binding])
 }

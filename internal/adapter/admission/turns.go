@@ -17,12 +17,16 @@ import (
 // key's last turn is enough: of a thousand keys, in 32 KiB. NewTurns makes it. It is safe for
 // concurrent use.
 type Turns struct {
-	spread int64 // from the earliest instant to the last turn
-	unit   int64 // to which clients are told times
-	seed   maphash.Seed
-	clock  *clock.Clock // nil for package time
-	epoch  time.Time
-	phase  float64 // of this server's turns between the fleet's, from 0 to 1
+	// spread is the time from the earliest instant to the last turn.
+	spread int64
+	// unit is the unit to which clients are told times.
+	unit int64
+	seed maphash.Seed
+	// clock is nil for package time.
+	clock *clock.Clock
+	epoch time.Time
+	// phase is the phase of this server's turns between the fleet's, from 0 to 1.
+	phase float64
 	// slots hold the last turns in sets of half a cache line: the tag of a key in the highest 16 bits,
 	// and below them the turn in units of 1,024 ns since the epoch.
 	slots [4096]atomic.Uint64
@@ -33,9 +37,11 @@ const (
 
 	turnBits = 48
 	tagMask  = uint64(math.MaxUint64 >> turnBits << turnBits)
-	turnUnit = 10 // bits of 1,024 ns
+	// A turn is kept in units of 1<<turnUnit ns.
+	turnUnit = 10
 	lastTurn = 1<<(turnBits+turnUnit) - 1<<turnUnit
-	farthest = lastTurn / 2 // spread: 4 years
+	// farthest bounds spread to 4 years.
+	farthest = lastTurn / 2
 
 	// manyUnits of time make a window so long that the rounding to a unit costs less than a 20th of it.
 	manyUnits = 24
@@ -62,7 +68,8 @@ func (t *Turns) now() int64 {
 
 // pace describes how the turns of a key follow each other.
 type pace struct {
-	shape.Spacing // Step is negative if there are no turns
+	// Step is negative if there are no turns.
+	shape.Spacing
 	// window and calls are the length of a window that begins with its first unit, and the calls that it
 	// admits. They are 0 unless the window is shorter than manyUnits.
 	window, calls int64
@@ -96,7 +103,8 @@ func (t *Turns) after(hash uint64, after time.Duration, p pace, servers int) tim
 	if p.Step *= time.Duration(servers); servers > 1 {
 		phase, p.window = int64(t.phase*float64(min(int64(p.Step), t.spread))), 0
 	}
-	hash += uint64(now%t.unit*p.Phases/t.unit) * 0x9e3779b97f4a7c15 // another set, and another tag
+	// The sum leads to another set, and to another tag.
+	hash += uint64(now%t.unit*p.Phases/t.unit) * 0x9e3779b97f4a7c15
 	return time.Duration(t.tell(hash, now, now+int64(after), phase, p) - now)
 }
 
@@ -120,7 +128,8 @@ func (t *Turns) tell(hash uint64, now, earliest, phase int64, p pace) int64 {
 		}
 		last := int64(word << (64 - turnBits) >> (64 - turnBits - turnUnit))
 		if word&tagMask != tag || last > latest+1<<turnUnit {
-			last = math.MinInt64 / 2 // none
+			// The slot has no turn of the key.
+			last = math.MinInt64 / 2
 		}
 		turn := max(earliest+phase, last+int64(p.Step))
 		kept := turn
@@ -128,7 +137,8 @@ func (t *Turns) tell(hash uint64, now, earliest, phase int64, p pace) int64 {
 			turn, kept = t.inWindow(now, earliest, last, p)
 		}
 		if turn > latest {
-			return latest // nothing is written, so a flood does not contend for the slot
+			// Nothing is written, so a flood does not contend for the slot.
+			return latest
 		}
 		if slot.CompareAndSwap(word, tag|uint64(kept+1<<turnUnit-1)>>turnUnit) {
 			return turn

@@ -26,20 +26,26 @@ import (
 
 // herd is n clients of a key that come at once and retry twice, when they are told.
 type herd struct {
-	limit   string
-	n       int
-	cost    int64
-	unit    time.Duration // of the times told
-	spread  time.Duration
-	late    float64 // the most that a client is late, as a part of the turns' distance
-	others  float64 // the rate of clients that never retry, as a part of the limit's
+	limit string
+	n     int
+	cost  int64
+	// unit is the unit of the times told.
+	unit   time.Duration
+	spread time.Duration
+	// late is the most that a client is late, as a part of the turns' distance.
+	late float64
+	// others is the rate of clients that never retry, as a part of the limit's.
+	others  float64
 	servers int
 }
 
 type outcome struct {
-	failed, refused, others int           // clients, retries told, units of the other clients
-	last                    time.Duration // until the last success
-	pace                    time.Duration
+	// failed counts clients, refused counts retries that were told, and others counts units of the other
+	// clients.
+	failed, refused, others int
+	// last is the time until the last success.
+	last time.Duration
+	pace time.Duration
 }
 
 // shared is the limiter of one of several servers.
@@ -97,8 +103,9 @@ func (h herd) run(t testing.TB) (out outcome) {
 	out.pace = NewTurns(1, h.unit).pace(p, claimed(p), h.cost).Step
 	q := quotaOf(p)
 	type event struct {
-		at    time.Time
-		tries int // -1 for another client
+		at time.Time
+		// tries is -1 for another client.
+		tries int
 	}
 	// The first call opens the window or empties the bucket at an odd instant.
 	time.Sleep(time.Duration(random.Int64N(int64(3 * time.Second))))
@@ -124,7 +131,8 @@ func (h herd) run(t testing.TB) (out outcome) {
 			if ev.tries == 2 {
 				return
 			}
-			wait := time.Duration(whole.Up(told, h.unit))*h.unit + whole.Own // to the server and back
+			// The wait includes the way to the server and back.
+			wait := time.Duration(whole.Up(told, h.unit))*h.unit + whole.Own
 			if h.late > 0 {
 				wait += time.Duration(random.Float64() * h.late * float64(out.pace))
 			}
@@ -149,7 +157,8 @@ func (h herd) run(t testing.TB) (out outcome) {
 			if synctest.Wait(); decided.Load() {
 				ended(ev, &v)
 			}
-			continue // otherwise its turn will come
+			// Otherwise the turn of the call will come.
+			continue
 		}
 		v, want := ask(c, h.cost), plain.Take("key", h.cost)
 		require.Equal(t, want.Allowed, v.Reason == limits.Admitted, "a turn admits and refuses nothing")
@@ -163,7 +172,8 @@ func (h herd) run(t testing.TB) (out outcome) {
 		}
 		ended(ev, &v)
 	}
-	time.Sleep(time.Hour) // the queue's calls
+	// The queue's calls leave meanwhile.
+	time.Sleep(time.Hour)
 	return out
 }
 
@@ -270,16 +280,22 @@ func TestTurnsOfAKey(t *testing.T) {
 	}
 	near(1*s, tell(key, 1*s, 0, s))
 	near(2*s, tell(key, 1*s, 0, s))
-	near(5*s, tell(key, 1*s, 0, 3*s)) // of 3 units
-	near(1*s, tell(key+1, 1*s, 0, s)) // another key
-	near(9*s, tell(key, 9*s, 0, s))   // unused turns are gone
+	// A turn of 3 units is 3 s long.
+	near(5*s, tell(key, 1*s, 0, 3*s))
+	// Another key has turns of its own.
+	near(1*s, tell(key+1, 1*s, 0, s))
+	// Unused turns are gone.
+	near(9*s, tell(key, 9*s, 0, s))
 	near(18*s, tell(key, 9*s, 0, 9*s))
 	assert.Equal(t, 19*s, tell(key, 9*s, 0, 9*s), "the horizon")
-	near(19*s, tell(key, 9*s, 0, s)) // the horizon took no turn
-	near(2*s, tell(key, 2*s, 0, s))  // a turn too far for any call is of another time
+	// The horizon took no turn.
+	near(19*s, tell(key, 9*s, 0, s))
+	// A turn too far for any call is of another time.
+	near(2*s, tell(key, 2*s, 0, s))
 	assert.Equal(t, int64(1)<<60, tell(key, 1<<60, 0, s), "too late for a turn")
 
-	near(4*s, tell(key, 3*s, s, s)) // at a phase, but after the last turn
+	// The turn lies at a phase, but after the last turn.
+	near(4*s, tell(key, 3*s, s, s))
 	near(9*s, tell(key, 4*s, 5*s, s))
 	assert.Equal(t, 14*s, tell(key, 4*s, 99*s, s), "the horizon")
 

@@ -24,12 +24,14 @@ func rateOfUse(t *testing.T, p policy.Policy, n int, unit, over time.Duration) (
 	e := must.Get(engine.New[string](engine.Config{Policy: p}))
 	defer func() { assert.NoError(t, e.Close()) }()
 	c, _ := control(t, e, NewTurns(time.Hour, unit))
-	time.Sleep(1234567891) // not at a grid of any limit
+	// The calls begin at no grid of any limit.
+	time.Sleep(1234567891)
 	type call struct {
 		at    time.Time
 		tries int
 	}
-	var calls []call // by time
+	// calls are ordered by time.
+	var calls []call
 	began := time.Now()
 	for i := range n {
 		calls = append(calls, call{began.Add(time.Duration(i) * over / time.Duration(n)), 0})
@@ -52,7 +54,8 @@ func rateOfUse(t *testing.T, p policy.Policy, n int, unit, over time.Duration) (
 			if a.at.After(b.at) {
 				return 1
 			}
-			return -1 // behind the calls of the same instant
+			// The call goes behind the calls of the same instant.
+			return -1
 		})
 		calls = slices.Insert(calls, after, again)
 	}
@@ -80,7 +83,8 @@ func atOnePhase(p policy.Policy) float64 {
 				word, d = p.Take(word, policy.Instant(now), 1, 0)
 			}
 			if n--; k == 0 {
-				n = 0 // the first find an unused key
+				// The first calls find an unused key.
+				n = 0
 			}
 		}
 		lowest = min(lowest, float64(n)/(seconds-1))
@@ -109,8 +113,9 @@ func sustained(p policy.Policy) float64 {
 // half a second that is not a whole number of seconds. No client is refused three times.
 func TestTurnsUseTheLimit(t *testing.T) {
 	for _, c := range []struct {
-		limit  string
-		spread float64 // the least part of the limit in use if refusals are spread over a second
+		limit string
+		// spread is the least part of the limit in use if refusals are spread over a second.
+		spread float64
 	}{
 		{"funnel 1, 1/s", 0.4}, {"funnel 1, 2/3s", 0.6}, {"funnel 2, 2/s", 0.85}, {"funnel 20, 10/s", 0.85}, {"funnel 100, 100/s", 0.85}, {"funnel 2, 10/s", 0.5},
 		{"window 1/s", 0.4}, {"window 2/s", 0.85}, {"window 3/s", 0.85}, {"window 10/s", 0.85}, {"window 1000/s", 0.85}, {"window 20/10s", 0.85},

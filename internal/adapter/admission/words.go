@@ -13,7 +13,8 @@ type words struct {
 }
 
 type wording struct {
-	policy policy.Policy // comparable
+	// policy is comparable.
+	policy policy.Policy
 	text   string
 }
 

@@ -17,13 +17,15 @@ type Claim struct {
 	// RetryAfter is when the claim would be met, 0 if all claims are.
 	RetryAfter time.Duration
 
-	allowed      bool
-	left, atOnce float64 // the claim's; their ratio is the share left
+	allowed bool
+	// left and atOnce are the claim's. Their ratio is the share that is left.
+	left, atOnce float64
 }
 
 // New returns a Claim before any decision. allowed reports whether all claims are met.
 func New(allowed bool) Claim {
-	return Claim{Index: -1, allowed: allowed, left: 1} // the share is infinite
+	// The share is infinite.
+	return Claim{Index: -1, allowed: allowed, left: 1}
 }
 
 // See adds the decision on the claim at index. atOnce is the most that d.Remaining can be: see

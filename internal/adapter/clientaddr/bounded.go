@@ -15,7 +15,8 @@ func Bounded(value string) string {
 
 // Hashed returns a value's hash in 33 bytes, of which the first is 0.
 func Hashed(value string) string {
-	var hashed [1 + sha256.Size]byte // 0 first
+	// The first byte stays 0.
+	var hashed [1 + sha256.Size]byte
 	h := sha256.New()
 	// In pieces, so that a long value is not copied as a whole.
 	for piece := make([]byte, 512); value != ""; {

@@ -326,7 +326,8 @@ func FuzzAddrOf(f *testing.F) {
 			t.Fatalf("%q gives %v, want %v", s, got, want)
 		}
 		if strings.Contains(plain.Zone(), "]") {
-			return // it would close the brackets
+			// A bracket in the zone would close the brackets.
+			return
 		}
 		if plain.Is4() {
 			s = fmt.Sprintf("%s:4711", s)

@@ -33,13 +33,15 @@ type Config struct {
 // Finder finds clients' addresses. It is safe for concurrent use. Only malformed addresses and
 // backslashes in a Forwarded field allocate. The zero Finder is not Valid.
 type Finder struct {
-	header  string // canonical; "" is none
+	// header is canonical, or "" for none.
+	header  string
 	last    func(list string) (rest, last string, more bool)
 	parse   func(element string) netip.Addr
 	trusted *Prefixes
 	hops    int
-	v4, v6  int // leading bits that make a key
-	nat64   []netip.Prefix
+	// v4 and v6 are the leading bits that make a key.
+	v4, v6 int
+	nat64  []netip.Prefix
 }
 
 // Connection is the Finder of the zero Config.
@@ -138,7 +140,8 @@ func (f *Finder) Cut(addr netip.Addr) netip.Addr {
 	if bits == addr.BitLen() {
 		return addr
 	}
-	prefix, _ := addr.Prefix(bits) // no error: New checks the bits
+	// New checks the bits, so there is no error.
+	prefix, _ := addr.Prefix(bits)
 	return prefix.Addr()
 }
 

@@ -51,7 +51,8 @@ func nodeOf(element string) (node string) {
 		return ""
 	}
 	for element != "" {
-		if element[0] == ';' { // parameters may be empty
+		// Parameters may be empty.
+		if element[0] == ';' {
 			element = element[1:]
 			continue
 		}
@@ -176,7 +177,8 @@ func plainIPv4(s string) (addr netip.Addr, ok bool) {
 		c := s[i]
 		switch {
 		case '0' <= c && c <= '9':
-			if digits > 0 && octet == 0 { // a leading zero, which some read as octal
+			// Some programs read a leading zero as octal.
+			if digits > 0 && octet == 0 {
 				return netip.Addr{}, false
 			}
 			octet = octet*10 + uint(c-'0')

@@ -46,7 +46,8 @@ func longestFirst(list []netip.Prefix) []netip.Prefix {
 
 // translated returns the IPv4 address that a translator embedded in addr, or the zero Addr.
 func (f *Finder) translated(addr netip.Addr) netip.Addr {
-	for _, p := range f.nat64 { // the longest first
+	// The longest prefix comes first.
+	for _, p := range f.nat64 {
 		if p.Contains(addr) {
 			return embedded(addr, p.Bits())
 		}
@@ -62,7 +63,8 @@ func (f *Finder) translated(addr netip.Addr) netip.Addr {
 // embedded returns the IPv4 address behind a prefix of so many bits (RFC 6052, section 2.2). Bits
 // 64 to 71 are skipped, and the bits behind the address ignored.
 func embedded(addr netip.Addr, bits int) netip.Addr {
-	const reserved = 8 // the byte of bits 64 to 71
+	// reserved is the byte of bits 64 to 71.
+	const reserved = 8
 	all := addr.As16()
 	var v4 [4]byte
 	from := bits / 8

@@ -10,8 +10,9 @@ import (
 
 // Prefixes is a set of prefixes, nil if empty. A lookup costs a map lookup for each prefix length.
 type Prefixes struct {
-	all    map[netip.Prefix]struct{}
-	v4, v6 []int // lengths in the set
+	all map[netip.Prefix]struct{}
+	// v4 and v6 are the lengths in the set.
+	v4, v6 []int
 }
 
 // NewPrefixes returns the set of list, or a *policy.FieldError.

@@ -15,7 +15,8 @@ import "time"
 
 // Overview answers a GET of "limits": all limits, and their recent load.
 type Overview struct {
-	Now time.Time `json:"now"` // of this process
+	// Now is the time of this process.
+	Now time.Time `json:"now"`
 	// Tick numbers the last point. "limits?since=Tick" has only the points after it.
 	Tick uint64 `json:"tick"`
 	// Every is the seconds between points.
@@ -29,10 +30,13 @@ type Overview struct {
 
 // LimitSummary is a limit in an Overview.
 type LimitSummary struct {
-	Name   string `json:"name"`
-	Policy string `json:"policy"` // the limit as text: see policy.Parse
-	Words  string `json:"words"`  // the limit in words
-	Units  int64  `json:"units"`  // policy.Policy.Limit
+	Name string `json:"name"`
+	// Policy is the limit as text: see policy.Parse.
+	Policy string `json:"policy"`
+	// Words is the limit in words.
+	Words string `json:"words"`
+	// Units is policy.Policy.Limit.
+	Units int64 `json:"units"`
 	// Lists reports whether the limiter lists keys. Keyless reports whether the only key is "".
 	Lists   bool `json:"lists"`
 	Keyless bool `json:"keyless"`
@@ -53,12 +57,14 @@ type LimitSummary struct {
 	Tenants []Tenant `json:"tenants,omitempty"`
 	// Figures are the exported fields of the limiter's Stats, durations in seconds.
 	Figures map[string]any `json:"figures"`
-	Points  []Point        `json:"points"` // oldest first
+	// Points has the oldest point first.
+	Points []Point `json:"points"`
 }
 
 // Alarm is something wrong with a limit, or far from usual.
 type Alarm struct {
-	Words string `json:"words"` // without the limit's name
+	// Words leaves out the limit's name.
+	Words string `json:"words"`
 	// ID and Key are of the key that is refused most, as of a Row. They are "" if no key is meant.
 	ID  string `json:"id,omitempty"`
 	Key string `json:"key,omitempty"`
@@ -66,12 +72,15 @@ type Alarm struct {
 
 // KeysByUse is engine.KeysByUse.
 type KeysByUse struct {
-	Age       float64 `json:"age"` // seconds since the count ended
+	// Age is the seconds since the count ended.
+	Age       float64 `json:"age"`
 	Unused    int     `json:"unused"`
 	BelowHalf int     `json:"belowHalf"`
-	Half      int     `json:"half"` // half or more, and less than 80%
-	Most      int     `json:"most"` // 80% or more, and not all
-	All       int     `json:"all"`
+	// Half counts keys that used half or more, and less than 80%.
+	Half int `json:"half"`
+	// Most counts keys that used 80% or more, and not all.
+	Most int `json:"most"`
+	All  int `json:"all"`
 }
 
 // Tenant is engine.TenantUse. ID and Key are as in a Row.
@@ -86,7 +95,8 @@ type Tenant struct {
 
 // TrialSummary is a candidate on trial, with limits.TrialStats.
 type TrialSummary struct {
-	Policy      string `json:"policy"` // the candidate's limit as text: see policy.Parse
+	// Policy is the candidate's limit as text: see policy.Parse.
+	Policy      string `json:"policy"`
 	Admitted    uint64 `json:"admitted"`
 	Refused     uint64 `json:"refused"`
 	WouldRefuse uint64 `json:"wouldRefuse"`
@@ -96,7 +106,8 @@ type TrialSummary struct {
 
 // Point is the load of a limit at one moment.
 type Point struct {
-	At int64 `json:"at"` // Unix time in milliseconds
+	// At is the Unix time in milliseconds.
+	At int64 `json:"at"`
 	// Admitted and Refused are calls a second since the point before.
 	Admitted float64 `json:"admitted"`
 	Refused  float64 `json:"refused"`
@@ -108,8 +119,9 @@ type Point struct {
 // History answers a GET of "history": a limit's coarse points of the last 24 hours.
 type History struct {
 	// Every is the seconds between points. A point has the mean of the load since the point before.
-	Every  float64 `json:"every"`
-	Points []Point `json:"points"` // oldest first
+	Every float64 `json:"every"`
+	// Points has the oldest point first.
+	Points []Point `json:"points"`
 }
 
 // List answers a GET of "keys": a page of the keys that owe or are refused most, or of the latest
@@ -136,8 +148,9 @@ type List struct {
 // Row is a key in a List.
 type Row struct {
 	// ID, a hash of this process, names the key in requests while the handler remembers it.
-	ID  string `json:"id"`
-	Key string `json:"key,omitempty"` // as text, "" if hashed
+	ID string `json:"id"`
+	// Key is the key as text, or "" if it is hashed.
+	Key string `json:"key,omitempty"`
 	// Blocked is the rest of the key's block, in seconds.
 	Blocked float64 `json:"blocked,omitempty"`
 
@@ -181,53 +194,64 @@ type ChangeRequest struct {
 type Explanation struct {
 	Limit string `json:"limit"`
 	ID    string `json:"id"`
-	Key   string `json:"key,omitempty"` // as text, "" if hashed
+	// Key is the key as text, or "" if it is hashed.
+	Key string `json:"key,omitempty"`
 	// Known reports whether anything is recorded for the key.
 	Known bool `json:"known"`
 	// Allowed reports whether a unit would be admitted now. If not, Retry is when, or -1 for never.
 	Allowed bool    `json:"allowed"`
 	Retry   float64 `json:"retry"`
 	// Wait is how long an admitted call would be delayed.
-	Wait    float64 `json:"wait,omitempty"`
-	Blocked float64 `json:"blocked,omitempty"` // for how much longer
-	Waiting int     `json:"waiting,omitempty"` // calls in the key's line
+	Wait float64 `json:"wait,omitempty"`
+	// Blocked is the rest of the key's block.
+	Blocked float64 `json:"blocked,omitempty"`
+	// Waiting is the number of calls in the key's line.
+	Waiting int `json:"waiting,omitempty"`
 	// Parts has each limit of the key. Binding is the index of the deciding limit, or -1.
 	Parts   []Part `json:"parts"`
 	Binding int    `json:"binding"`
 	// Candidates belong to a limits.Trial, the outermost first.
 	Candidates []Candidate `json:"candidates,omitempty"`
-	Words      string      `json:"words"` // all this in sentences
+	// Words has all this in sentences.
+	Words string `json:"words"`
 	// Note says that the key cannot be explained after a change. Only Limit, ID and Key are known.
 	Note string `json:"note,omitempty"`
 }
 
 // Candidate is the decision of a limits.Trial's candidate on one unit.
 type Candidate struct {
-	Allowed bool    `json:"allowed"`
-	Retry   float64 `json:"retry"` // as in Explanation
-	Parts   []Part  `json:"parts"`
+	Allowed bool `json:"allowed"`
+	// Retry is as in Explanation.
+	Retry float64 `json:"retry"`
+	Parts []Part  `json:"parts"`
 }
 
 // Part is a limit of the key.
 type Part struct {
-	Name      string  `json:"name,omitempty"`
-	Policy    string  `json:"policy"` // the limit as text: see policy.Parse
-	Words     string  `json:"words"`  // the limit in words
-	Used      int64   `json:"used"`
-	Units     int64   `json:"units"` // the bound of Used
+	Name string `json:"name,omitempty"`
+	// Policy is the limit as text: see policy.Parse.
+	Policy string `json:"policy"`
+	// Words is the limit in words.
+	Words string `json:"words"`
+	Used  int64  `json:"used"`
+	// Units is the bound of Used.
+	Units     int64   `json:"units"`
 	Remaining int64   `json:"remaining"`
 	Allowed   bool    `json:"allowed"`
 	Retry     float64 `json:"retry"`
-	Full      float64 `json:"full"` // until the key owes nothing
+	// Full is the time until the key owes nothing.
+	Full float64 `json:"full"`
 	// Returns says when units come back if no call takes meanwhile, soonest first.
 	Returns []Return `json:"returns"`
-	Source  string   `json:"source,omitempty"` // see limits.Source
+	// Source is a limits.Source as text.
+	Source string `json:"source,omitempty"`
 }
 
 // Return says when used units come back.
 type Return struct {
-	After     float64 `json:"after"`
-	Remaining int64   `json:"remaining"` // units that can be taken then
+	After float64 `json:"after"`
+	// Remaining is the units that can be taken then.
+	Remaining int64 `json:"remaining"`
 }
 
 // Fault answers a request that fails, with a status of 400 or above.

@@ -18,11 +18,16 @@ import (
 
 // Request is a request in the terms of every adapter. An adapter's functions find it by Of.
 type Request struct {
-	Key    string        // of limits without a Key of their own
-	Cost   int64         // for Options.Cost and Limit.Cost
-	Charge int64         // for Options.Charge and Limit.Charge
-	Plan   policy.Policy // for Limit.PolicyFor
-	Serve  func()        // runs while the request is served; may be nil
+	// Key is the key of limits without a Key of their own.
+	Key string
+	// Cost is for Options.Cost and Limit.Cost.
+	Cost int64
+	// Charge is for Options.Charge and Limit.Charge.
+	Charge int64
+	// Plan is for Limit.PolicyFor.
+	Plan policy.Policy
+	// Serve runs while the request is served. It may be nil.
+	Serve func()
 
 	verdict         limits.Verdict
 	decided, served bool
@@ -54,9 +59,11 @@ type Options struct {
 
 // Limit is a limit that all adapters have. The Limiter is required.
 type Limit struct {
-	Name         string // "limit" by default
-	Limiter      limits.Limiter[string]
-	Key          func(r *Request) string // Request.Key by default
+	// Name is "limit" by default.
+	Name    string
+	Limiter limits.Limiter[string]
+	// Key is Request.Key by default.
+	Key          func(r *Request) string
 	WhenNoKey    limits.WhenNoKey
 	Cost, Charge func(r *Request) int64
 	PolicyFor    func(r *Request) policy.Policy
@@ -65,7 +72,8 @@ type Limit struct {
 
 // Stats are the counters that all adapters have.
 type Stats struct {
-	By                     map[limits.Reason]uint64 // without Denied
+	// By leaves out Denied.
+	By                     map[limits.Reason]uint64
 	Delayed, Unsettled     uint64
 	DelayTime              time.Duration
 	Shadow                 bool
@@ -177,7 +185,8 @@ func (d *door) atOnce(n int, r Request) []timed {
 	var wg sync.WaitGroup
 	for i := range all {
 		wg.Go(func() { all[i] = timed{d.serve(context.Background(), r).Reason, time.Since(began)} })
-		synctest.Wait() // until it has its place
+		// The call has its place now.
+		synctest.Wait()
 	}
 	wg.Wait()
 	return all

@@ -98,7 +98,8 @@ func withoutKey(t *testing.T, open Open) {
 				d := newDoor(t, open, Options{}, all...)
 				for i, reason := range want {
 					if reason == limits.Exempt && way != "alone" {
-						reason = limits.Admitted // by the other limit
+						// The other limit admits the request.
+						reason = limits.Admitted
 					}
 					v := d.ask("", 1)
 					assert.Equal(t, reason, v.Reason, "%v, %s, request %d", when, way, i)
@@ -150,7 +151,8 @@ func chargedByUse(t *testing.T, open Open) {
 		for _, n := range []int64{0, 3} {
 			for _, way := range ways {
 				if way != "alone" && used == math.MaxInt64 {
-					continue // it would lock the other limit
+					// That charge would lock the other limit.
+					continue
 				}
 				synctest.Test(t, func(t *testing.T) {
 					e := NewEngine[string](t, policy.Must(policy.Funnel(15, 1, time.Hour)))
@@ -186,7 +188,8 @@ func chargedIfHeld(t *testing.T, open Open) {
 					both = 1
 				}
 				if shadow == "one" {
-					above = both // the other limit admits it
+					// The other limit admits the request.
+					above = both
 				}
 				for i, c := range []struct {
 					key         string
@@ -281,7 +284,8 @@ func ownKeyCostAndCharge(t *testing.T, open Open) {
 				{use{5000, 6500, 200}, limits.Admitted, "tokens", 5000, [3]int64{3, 500, 700}},
 				{use{501, 1, 1}, limits.OverLimit, "tokens", 501, [3]int64{3, 500, 700}},
 				{use{10_001, 1, 1}, limits.NeverAdmitted, "tokens", 10_001, [3]int64{3, 500, 700}},
-				{use{100, 100, 900}, limits.Admitted, "tokens", 100, [3]int64{2, 400, 0}}, // 200 bytes are owed
+				// The request owes 200 bytes.
+				{use{100, 100, 900}, limits.Admitted, "tokens", 100, [3]int64{2, 400, 0}},
 				{use{-1, 1, 1}, limits.Misconfigured, "", -1, [3]int64{2, 400, 0}},
 				{use{1, 1, 0}, limits.Admitted, "requests", 2, [3]int64{1, 399, 0}},
 				{use{1, 1, 0}, limits.OverLimit, "requests", 2, [3]int64{1, 399, 0}},
@@ -291,7 +295,8 @@ func ownKeyCostAndCharge(t *testing.T, open Open) {
 				got := [3]int64{left(requests, "key"), left(tokens, "tenant"), left(bytes, "key")}
 				assert.Equal(t, c.reason, v.Reason, "mixed: %v, request %d", mixed, i)
 				assert.Equal(t, c.cost, v.Cost, "mixed: %v, request %d", mixed, i)
-				if c.reason != limits.Admitted { // the least share of several has a test of its own
+				// The least share of several limits has a test of its own.
+				if c.reason != limits.Admitted {
 					assert.Equal(t, c.limit, v.Limit, "mixed: %v, request %d", mixed, i)
 				}
 				assert.Equal(t, c.left, got, "mixed: %v, request %d", mixed, i)
@@ -330,7 +335,8 @@ func allOrNothing(t *testing.T, open Open) {
 				{"a", limits.Admitted, "slow", 0},
 				{"a", limits.OverLimit, "slow", time.Minute},
 				{"a", limits.OverLimit, "slow", time.Minute},
-				{"b", limits.Admitted, "fast", 0}, // 6 of 10 are left, and 2 of 3
+				// 6 of 10 units are left of the slow limit, and 2 of 3 of the fast limit.
+				{"b", limits.Admitted, "fast", 0},
 			} {
 				v := d.ask(c.key, 0)
 				assert.Equal(t, c.reason, v.Reason, "mixed: %v, request %d", mixed, i)
@@ -343,7 +349,8 @@ func allOrNothing(t *testing.T, open Open) {
 			assert.Equal(t, []any{limits.OverLimit, "fast", time.Second}, []any{v.Reason, v.Limit, v.RetryAfter.Round(time.Second)})
 			v = d.ask("a", 0)
 			want := []any{"slow", time.Minute}
-			if mixed { // it was not asked
+			// The slow limit was not asked.
+			if mixed {
 				want = []any{"fast", time.Second}
 			}
 			assert.Equal(t, want, []any{v.Limit, v.RetryAfter.Round(time.Second)}, "both refuse, the later tells")

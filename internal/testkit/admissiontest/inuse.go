@@ -57,7 +57,8 @@ func unitsInUse(t *testing.T, open Open) {
 			assert.EqualValues(t, 2, left(e, "all"), "%s: a panic of Charge", way)
 		})
 	}
-	synctest.Test(t, func(t *testing.T) { // tried beside others
+	// The limit is tried beside others.
+	synctest.Test(t, func(t *testing.T) {
 		for _, charged := range []func(r *Request) int64{nil, chargeOf} {
 			e := NewEngine[string](t, inFlight(1))
 			d := newDoor(t, open, Options{Charge: charged}, Limit{Name: "live", Limiter: Hourly[string](t, 100)}, Limit{Limiter: e, Shadow: true})
@@ -144,7 +145,8 @@ func unitsInUseTellGuess(t *testing.T, open Open) {
 				require.NoError(t, e.Block("all", time.Hour))
 				v := d.within(nil)
 				assert.Equal(t, limits.OverLimit, v.Reason, way)
-				if way != "mixed" { // it hides that a block refuses
+				// A mixed list hides that a block refuses.
+				if way != "mixed" {
 					assert.Greater(t, v.RetryAfter, 59*time.Minute, "%s: a block is no guess", way)
 				}
 			})

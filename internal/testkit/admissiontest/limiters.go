@@ -38,10 +38,12 @@ func (remote[K]) Remote() bool { return true }
 
 // Fake is a limiter elsewhere with a fixed answer.
 type Fake[K comparable] struct {
-	limits.Limiter[K] // for LimitFor
-	Answer            limits.Answer
-	Err               error
-	Settled           error // the result of Settle
+	// Limiter is for LimitFor.
+	limits.Limiter[K]
+	Answer limits.Answer
+	Err    error
+	// Settled is the result of Settle.
+	Settled error
 }
 
 // NewFake returns a limiter whose limit is n units an hour. Its answer has that decision, source and

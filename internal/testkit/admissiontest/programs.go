@@ -186,7 +186,8 @@ func planChanges(t *testing.T, open Open) {
 
 // panicOfPlan lets engine.PolicyFor panic in each call that a request makes of it, one after another.
 func panicOfPlan(t *testing.T, open Open) {
-	funnel := policy.Must(policy.Funnel(1, 1, time.Second/2)) // the engine counts its keys after a second
+	// The engine counts its keys after a second.
+	funnel := policy.Must(policy.Funnel(1, 1, time.Second/2))
 	for name, c := range map[string]struct {
 		o     Options
 		waits bool
@@ -201,7 +202,8 @@ func panicOfPlan(t *testing.T, open Open) {
 			panics := 0
 			for passed := false; !passed; {
 				synctest.Test(t, func(t *testing.T) {
-					left := math.MaxInt // calls until a panic
+					// left is the number of calls until a panic.
+					left := math.MaxInt
 					e := NewEngine(t, funnel, engine.PolicyFor(func(string) policy.Policy {
 						if left--; left < 0 {
 							panic("plans are not loaded yet")
@@ -277,7 +279,8 @@ func shadowReports(t *testing.T, open Open) {
 			synctest.Test(t, func(t *testing.T) {
 				e := NewEngine[string](t, p)
 				d := newDoor(t, open, Options{Shadow: true, WaitUpTo: 2500 * time.Millisecond}, Limit{Limiter: e})
-				if becomes { // a queue after the first request
+				// The limit becomes a queue after the first request.
+				if becomes {
 					e = NewEngine[string](t, policy.Must(policy.Queue(0, 1, time.Second)))
 					d = newDoor(t, open, Options{Shadow: true, WaitUpTo: 2500 * time.Millisecond}, Limit{Limiter: e})
 					d.ask("key", 0)

@@ -119,7 +119,8 @@ func waitsForItsTurn(t *testing.T, open Open) {
 				{limits.Admitted, 0}, {limits.Admitted, 0}, {limits.Admitted, time.Second}, {limits.Admitted, 2 * time.Second},
 				{limits.OverLimit, 0}, {limits.OverLimit, 0},
 			}
-			if way == "mixed" { // no line over limiters of several kinds
+			// Limiters of several kinds have no line.
+			if way == "mixed" {
 				assert.Equal(t, want[:3], got[:3])
 				return
 			}
@@ -235,7 +236,8 @@ func closedEngine(t *testing.T, open Open) {
 				v := d.ask("key", 0)
 				assert.Contains(t, []limits.Reason{want, limits.OverLimit}, v.Reason, "the engine may still know the key")
 				assert.Equal(t, 100*time.Millisecond, v.Waited, way)
-				synctest.Wait() // until Close has returned
+				// Close has returned now.
+				synctest.Wait()
 				assert.Equal(t, []timed{{want, 0}, {want, 0}}, d.atOnce(2, Request{Key: "key"}), "%v, %s", when, way)
 			})
 		}
@@ -286,7 +288,8 @@ func becomesQueue(t *testing.T, open Open) {
 	for _, upTo := range []time.Duration{0, time.Minute} {
 		for _, way := range []string{"alone", "two engines"} {
 			if way != "alone" && upTo == 0 {
-				continue // several limits never wait for a queue
+				// Several limits never wait for a queue.
+				continue
 			}
 			synctest.Test(t, func(t *testing.T) {
 				e := NewEngine[string](t, spaced(0))
@@ -301,7 +304,8 @@ func becomesQueue(t *testing.T, open Open) {
 			})
 		}
 		synctest.Test(t, func(t *testing.T) {
-			var plans sync.Map // the engine's goroutines look there, too
+			// The engine's goroutines also look into plans.
+			var plans sync.Map
 			plans.Store("plain", spaced(0))
 			plans.Store("queue", spaced(20))
 			e := NewEngine(t, spaced(5), engine.PolicyFor(func(key string) policy.Policy {

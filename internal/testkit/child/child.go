@@ -14,7 +14,8 @@ import (
 // Process is a started process. A nil Process does not run. It is safe for concurrent use.
 type Process struct {
 	process *os.Process
-	ended   chan struct{} // closed when it has ended
+	// ended is closed when the process has ended.
+	ended chan struct{}
 }
 
 // Start starts the command, and adds to its SysProcAttr. Read cmd.ProcessState and the like when Ended
@@ -29,7 +30,8 @@ func Start(cmd *exec.Cmd) (*Process, error) {
 		err := cmd.Start()
 		started <- err
 		if err == nil {
-			_ = cmd.Wait() // cmd has the exit state
+			// cmd has the exit state.
+			_ = cmd.Wait()
 		}
 	}()
 	if err := <-started; err != nil {
@@ -84,6 +86,7 @@ func (p *Process) Kill() {
 	if p == nil {
 		return
 	}
-	_ = p.process.Kill() // it may have ended by itself
+	// The process may have ended by itself.
+	_ = p.process.Kill()
 	<-p.ended
 }

@@ -23,7 +23,8 @@ func TestMain(m *testing.M) {
 	case "":
 		os.Exit(m.Run())
 	case "sleeps":
-		time.Sleep(2 * patience) // and no longer, in case it is not ended
+		// The process ends by itself in case that the test does not end it.
+		time.Sleep(2 * patience)
 	case "panics", "is killed":
 		parent(os.Getenv(as))
 	}
@@ -92,7 +93,8 @@ func TestKill(t *testing.T) {
 	assert.Zero(t, p.PID())
 	assert.Equal(t, -1, cmd.ProcessState.ExitCode(), "by a signal")
 	assert.ErrorIs(t, p.Signal(os.Interrupt), os.ErrProcessDone)
-	p.Kill() // again, which is all right
+	// A second Kill is all right.
+	p.Kill()
 }
 
 func TestProcessThatEndsByItself(t *testing.T) {

@@ -141,7 +141,8 @@ func (s *Redis) Restart() error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = log.Close() }() // the process has a copy of its own
+	// The process has a copy of its own.
+	defer func() { _ = log.Close() }()
 	cmd := exec.Command(s.program, s.args...)
 	cmd.Stdout, cmd.Stderr = log, log
 	p, err := Start(cmd)

@@ -21,10 +21,12 @@ import (
 // Program has limits of 10 units, and a unit comes back each hour: "all", without keys, "api",
 // "logins" and "tried".
 type Program struct {
-	URL    string // the page's
+	// URL is the page's.
+	URL    string
 	API    *engine.Engine[string]
 	Logins *engine.Engine[string]
-	Trial  *limits.Trial[string] // "tried", of Logins with a candidate of 1 unit
+	// Trial is "tried", of Logins with a candidate of 1 unit.
+	Trial *limits.Trial[string]
 }
 
 // Start starts a program that ends with the test.

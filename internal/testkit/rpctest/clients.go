@@ -28,7 +28,8 @@ func Line(t testing.TB, c outgoing.Config) *outgoing.Line[string] {
 
 // Calls is what a test asks of a client and its server.
 type Calls struct {
-	Guard      *rpclimit.Guard // of the server
+	// Guard is the server's.
+	Guard      *rpclimit.Guard
 	Line       *outgoing.Line[string]
 	Retries    int
 	Repeatable bool
@@ -36,12 +37,16 @@ type Calls struct {
 
 // Client makes calls in a line to a server of its own.
 type Client struct {
-	Key      string // of the line
-	Unary    func(context.Context) error
-	Stream   func(context.Context) error   // exchanges messages in both directions, and ends
-	Open     func(context.Context)         // opens a stream that is not answered
-	Exchange func(context.Context)         // opens a stream, exchanges a message, and leaves it open
-	TooLarge []func(context.Context) error // calls with a message that exceeds the client's or the server's limit
+	// Key is the key of the line.
+	Key   string
+	Unary func(context.Context) error
+	// Stream exchanges messages in both directions, and ends.
+	Stream func(context.Context) error
+	// Open opens a stream that is not answered.
+	Open     func(context.Context)
+	Exchange func(context.Context) // opens a stream, exchanges a message, and leaves it open
+	// TooLarge are calls with a message that exceeds the client's or the server's limit.
+	TooLarge []func(context.Context) error
 	Code     func(error) rpclimit.Code
 }
 
@@ -106,15 +111,17 @@ func refusalHoldsAllCalls(t *testing.T, open OpenClient) {
 }
 
 func repeatsAsAllowed(t *testing.T, open OpenClient) {
-	const second = 100 * time.Millisecond // a moment that is far longer than a call takes
+	// second is a moment that is far longer than a call takes.
+	const second = 100 * time.Millisecond
 	for name, c := range map[string]struct {
 		retries    int
 		repeatable bool
 		cost       int64
 		period     time.Duration
-		recovers   bool // whether the server has units when it is asked again
-		sent       int64
-		code       rpclimit.Code
+		// recovers reports whether the server has units when it is asked again.
+		recovers bool
+		sent     int64
+		code     rpclimit.Code
 	}{
 		"off":                       {0, true, 1, second, true, 1, rpclimit.CodeResourceExhausted},
 		"on":                        {3, true, 1, second, true, 2, rpclimit.CodeOK},
@@ -200,7 +207,8 @@ func tooLargeMessages(t *testing.T, open OpenClient) {
 	for range 2 {
 		for i, call := range c.TooLarge {
 			require.Equal(t, rpclimit.CodeResourceExhausted, c.Code(call(t.Context())), i)
-			require.Zero(t, line.BackoffLeft(c.Key), i) // the next call would wait
+			// A backoff would make the next call wait.
+			require.Zero(t, line.BackoffLeft(c.Key), i)
 		}
 	}
 	assert.Zero(t, line.Stats().Refusals)
@@ -263,13 +271,15 @@ func Strikes(t *testing.T, line *outgoing.Line[string], key string, call func(me
 
 // Answer is an error of a server, and what a client learns from it.
 type Answer struct {
-	Name      string
-	Code      rpclimit.Code
-	Message   string
-	RetryInfo time.Duration // none if 0
+	Name    string
+	Code    rpclimit.Code
+	Message string
+	// RetryInfo is 0 for none.
+	RetryInfo time.Duration
 	Pushback  []string
-	Fields    map[string]string // by names in lower case
-	Want      outgoing.Answer
+	// Fields are by names in lower case.
+	Fields map[string]string
+	Want   outgoing.Answer
 }
 
 // Answers returns the answers that all clients read alike.

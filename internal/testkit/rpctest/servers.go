@@ -40,7 +40,8 @@ type Server struct {
 	Unary  func(l *rpclimit.Guard, handler func() error) error
 	Stream func(l *rpclimit.Guard, handler func(receive, send func() error) error) (n Messages, err error)
 
-	Error func(rpclimit.Code) error // returns an error of the protocol
+	// Error returns an error of the protocol.
+	Error func(rpclimit.Code) error
 	Code  func(error) rpclimit.Code
 }
 

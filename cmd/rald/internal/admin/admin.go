@@ -103,7 +103,8 @@ func New(config Config) (*Handler, error) {
 	} {
 		h.mux.Handle(path, browser.OwnSite(handler))
 	}
-	h.mux.Handle("/debug/ral/", h.page) // it refuses other sites itself
+	// The page refuses other sites itself.
+	h.mux.Handle("/debug/ral/", h.page)
 	return h, nil
 }
 
@@ -158,7 +159,8 @@ func (h *Handler) health(w http.ResponseWriter) {
 		http.Error(w, "draining", http.StatusServiceUnavailable)
 		return
 	}
-	var without []string // Redis
+	// without has the families without Redis.
+	var without []string
 	for _, keep := range h.families() {
 		for family := range keep.All() {
 			err := family.Health()

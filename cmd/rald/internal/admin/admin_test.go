@@ -274,7 +274,8 @@ func TestOperatorChangesKeys(t *testing.T) {
 
 	families.EngineOf(family).TakeWith(limit, key, 5)
 	_, text := get(t, url+"/debug/ral/keys?by=owed&limit=rald+at+most%2F10m")
-	for strings.Contains(text, `"pending":true`) { // the walk goes on
+	// The walk goes on.
+	for strings.Contains(text, `"pending":true`) {
 		time.Sleep(10 * time.Millisecond) // wall: between two looks for the event
 		_, text = get(t, url+"/debug/ral/keys?by=owed&limit=rald+at+most%2F10m")
 	}
@@ -319,7 +320,8 @@ func TestMetricsOfTheDoors(t *testing.T) {
 	hit(t, c, "user")
 	hit(t, c, "path")
 
-	c.Check.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/check", nil)) // no proxy asks
+	// The request comes from no proxy.
+	c.Check.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/check", nil))
 	_, text := get(t, serve(t, c)+"/metrics")
 	for _, line := range []string{
 		"rald_check_rules 1", `rald_check_requests_total{result="undecided"} 1`, `rald_check_requests_total{result="passed"} 0`,

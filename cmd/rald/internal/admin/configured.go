@@ -15,7 +15,8 @@ import (
 type configuredLimit struct {
 	family families.Family
 	limit  policy.Policy
-	prefix string // of its keys
+	// prefix is the prefix of its keys.
+	prefix string
 }
 
 var _ limits.Limiter[string] = (*configuredLimit)(nil)

@@ -7,7 +7,8 @@ import (
 	"strings"
 )
 
-type tokens [][sha256.Size]byte // hashes
+// tokens are hashes.
+type tokens [][sha256.Size]byte
 
 func newTokens(of map[string]string) (all tokens) {
 	for _, token := range of {

@@ -16,7 +16,8 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-const followEvery = 2 * time.Second // without requests, so that charts begin
+// followEvery is the time between two looks without requests, so that charts begin.
+const followEvery = 2 * time.Second
 
 // inspection is the page of package inspect. Engines and configured limits change while the server
 // runs. A handler has a fixed list, so a new handler replaces it, and its charts begin anew.
@@ -25,12 +26,14 @@ type inspection struct {
 	limits func() map[string]policy.Policy
 	// warnings are Config.Warnings.
 	warnings func() map[string]uint64
-	keys     *families.Families // of configured limits
-	all      []*families.Families
+	// keys has the families of configured limits.
+	keys *families.Families
+	all  []*families.Families
 
-	mu      sync.Mutex
-	now     *inspect.Handler
-	shown   string // identifies the list of now
+	mu  sync.Mutex
+	now *inspect.Handler
+	// shown identifies the list of now.
+	shown   string
 	stop    chan struct{}
 	stopped sync.WaitGroup
 }
@@ -57,7 +60,8 @@ func newInspection(config Config, all []*families.Families) (*inspection, error)
 			case <-i.stop:
 				return
 			case <-ticks.C:
-				_, _ = i.follow() // a request is told of an error
+				// A request is told of an error.
+				_, _ = i.follow()
 			}
 		}
 	})
@@ -89,7 +93,8 @@ func (i *inspection) list() (list []inspect.AnyLimit, id string) {
 	for _, name := range slices.Sorted(maps.Keys(limits)) {
 		family, ok := i.keys.Find(limits[name])
 		if !ok {
-			continue // the limit has just been replaced
+			// The limit has just been replaced.
+			continue
 		}
 		shown := inspect.Limit[string]{Name: name, Limiter: &configuredLimit{family, limits[name], configured.Prefix(name)}}
 		if _, warns := warnings[name]; warns {
@@ -97,7 +102,8 @@ func (i *inspection) list() (list []inspect.AnyLimit, id string) {
 			text.WriteString("warns ")
 		}
 		list = append(list, shown)
-		fmt.Fprintf(&text, "%s\x00%s %p\n", name, limits[name], family) // a family that ended may begin again
+		// A family that ended may begin again.
+		fmt.Fprintf(&text, "%s\x00%s %p\n", name, limits[name], family)
 	}
 	for _, keep := range i.all {
 		for family := range keep.All() {

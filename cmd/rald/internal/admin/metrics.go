@@ -127,14 +127,17 @@ func (c *collector) collectDoors(to chan<- prometheus.Metric) {
 }
 
 const (
-	maxRules    = 1000 // values of the label rule, beside otherRules
-	maxRulePath = 200  // bytes of a value
+	// maxRules bounds the values of the label rule, beside otherRules.
+	maxRules = 1000
+	// maxRulePath bounds the bytes of a value.
+	maxRulePath = 200
 	// otherRules stands for rules after the first maxRules, and longer paths. Paths have a dot.
 	otherRules = "other"
 )
 
 type ruleCounts struct {
-	tried                                   bool // there is a candidate
+	// tried means that there is a candidate.
+	tried                                   bool
 	passed, refused, wouldPass, wouldRefuse uint64
 	returned                                uint64
 }

@@ -17,7 +17,8 @@ import (
 // backend is a program that finds the path of a request's target in a language's ways. It reads a
 // list of targets, and writes a list of lists of paths, "" for none.
 type backend struct {
-	name, settings string // docs/serving.md has the settings
+	// docs/serving.md has the settings.
+	name, settings string
 	program        []string
 }
 

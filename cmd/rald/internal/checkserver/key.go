@@ -128,7 +128,8 @@ func (p *parser) address(place configfile.Place, bits string) keyFunc {
 // clientAddr finds clients' addresses, with that many bits in IPv6. It is nil after a fault.
 func (p *parser) clientAddr(place configfile.Place, bits int) *httplimit.ClientAddr {
 	if p.proxy.address == "" || len(p.trusted) == 0 {
-		if p.proxy.uri != "" && p.proxy.address == "" { // an unknown proxy is a fault already
+		// An unknown proxy is a fault already.
+		if p.proxy.uri != "" && p.proxy.address == "" {
 			p.Fault(place, "proxy names no field address")
 		}
 		return nil

@@ -8,16 +8,19 @@ import (
 )
 
 const (
-	onceFor = 5 * time.Second // an answer is remembered as long, or up to twice
-	maxOnce = 1 << 15         // answers; with more they are forgotten sooner
+	// An answer is remembered for onceFor, or for up to twice as long.
+	onceFor = 5 * time.Second
+	// maxOnce bounds the answers. With more they are forgotten sooner.
+	maxOnce = 1 << 15
 )
 
 // once remembers the header fields of requests that passed, by the ids that the proxy gives them.
 // nginx asks again after an internal redirect: of index, try_files or error_page. The zero once is
 // ready to use.
 type once struct {
-	mu           sync.Mutex
-	began        time.Time // of recent
+	mu sync.Mutex
+	// began is when recent began.
+	began        time.Time
 	recent, past map[string]http.Header
 }
 

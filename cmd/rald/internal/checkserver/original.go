@@ -14,7 +14,8 @@ import (
 // proxy names the header fields of the original request, in net/http's canonical form; "" is none.
 type proxy struct {
 	uri, method, host, address string
-	status                     int // for refusals that a client causes; 0 leaves httplimit's
+	// status is for refusals that a client causes. 0 leaves httplimit's.
+	status int
 }
 
 // nginx sends fields as configured in deploy/nginx.conf, and passes on only 401 and 403.
@@ -48,7 +49,8 @@ func (rules *Rules) original(r *http.Request) (o *http.Request, others []*url.UR
 	if err != nil {
 		return nil, nil, err
 	}
-	o = r.WithContext(r.Context()) // a copy
+	// o is a copy.
+	o = r.WithContext(r.Context())
 	o.Body, o.ContentLength, o.RemoteAddr = http.NoBody, 0, peer
 	if o.Method, err = single(r, p.method); err != nil {
 		return nil, nil, err

@@ -137,11 +137,12 @@ rules:
 		{[4]string{
 			"", "parameters: drop\nescaped_slashes: decode", "parameters: keep\nescaped_slashes: decode", "parameters: keep\nescaped_slashes: keep",
 		}, map[string][4]int{
-			"/api/health":      {free, free, free, free},
-			"/api/health;1":    {refused, free, counted, counted},
-			"/api/;1/health":   {refused, free, counted, counted},
-			"/api/other;1":     {counted, counted, counted, counted},
-			"/api%2Fhealth":    {refused, free, free, free}, // the last: no rule
+			"/api/health":    {free, free, free, free},
+			"/api/health;1":  {refused, free, counted, counted},
+			"/api/;1/health": {refused, free, counted, counted},
+			"/api/other;1":   {counted, counted, counted, counted},
+			// In the last reading no rule applies.
+			"/api%2Fhealth":    {refused, free, free, free},
 			"/api%2fother":     {refused, counted, counted, free},
 			"/users/1%2F2":     {refused, free, free, counted},
 			"/users/1;a":       {counted, counted, counted, counted},
@@ -151,9 +152,12 @@ rules:
 			"/a%2f..%2fapi":    {refused, refused, refused, refused},
 		}},
 		{[4]string{
-			"", "backslashes: slash\nescaped_backslashes: keep\nleading_slashes: host", // as Node's URL
-			"backslashes: keep\nescaped_backslashes: keep\nleading_slashes: host",  // as Python's urlsplit
-			"backslashes: keep\nescaped_backslashes: keep\nleading_slashes: merge", // as Go
+			// These settings are for Node's URL.
+			"", "backslashes: slash\nescaped_backslashes: keep\nleading_slashes: host",
+			// These settings are for Python's urlsplit.
+			"backslashes: keep\nescaped_backslashes: keep\nleading_slashes: host",
+			// These settings are for Go.
+			"backslashes: keep\nescaped_backslashes: keep\nleading_slashes: merge",
 		}, map[string][4]int{
 			"//login":           {refused, free, free, counted},
 			"//x/login":         {refused, counted, counted, free},
@@ -300,7 +304,8 @@ func FuzzCleanPath(f *testing.F) {
 		}
 		for _, other := range []string{"/" + strings.TrimPrefix(uri, "/"), "//" + uri, "/." + "/" + uri, "/;a/" + uri} {
 			if strings.Contains(strings.SplitN(uri, "?", 2)[0], ":") {
-				continue // a whole URL
+				// The target is a whole URL.
+				continue
 			}
 			if got, err := cleanPath(other); err != nil || got != clean {
 				t.Fatalf("%q gives %q, %v, and %q gives %q", uri, clean, err, other, got)

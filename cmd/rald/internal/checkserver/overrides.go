@@ -21,8 +21,9 @@ const OverridesName = "overrides.yaml"
 
 // override is the limit of requests with one value.
 type override struct {
-	limit  policy.Policy
-	prefix string // of its keys
+	limit policy.Policy
+	// prefix is the prefix of its keys.
+	prefix string
 	id     string
 }
 
@@ -112,7 +113,8 @@ func valueOf(part, value string) (want string) {
 	}
 	n := 64
 	if bits != "" {
-		n, _ = strconv.Atoi(bits[1:]) // read by part
+		// The part was read before.
+		n, _ = strconv.Atoi(bits[1:])
 	}
 	addr, err := netip.ParseAddr(value)
 	if err != nil {

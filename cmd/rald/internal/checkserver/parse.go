@@ -32,16 +32,21 @@ const Name = "check.yaml"
 //
 // docs/serving.md has all keys.
 type Rules struct {
-	file           string
-	proxy          proxy
-	status         int
-	spread         time.Duration // see httplimit.Options
-	once           string        // the field with a request's id, "" to count each
-	trusted        *clientaddr.Prefixes
-	onSocket       string                     // a trusted address for connections over Unix sockets
-	reading, known pathReading                // the backends' reading of paths, as far as known has its bits
-	allow          []func(*http.Request) bool // requests that no rule limits
-	rules          []rule
+	file   string
+	proxy  proxy
+	status int
+	// spread is httplimit.Options.Spread.
+	spread time.Duration
+	// once is the field with a request's id, "" to count each.
+	once    string
+	trusted *clientaddr.Prefixes
+	// onSocket is a trusted address for connections over Unix sockets.
+	onSocket string
+	// reading is the backends' reading of paths, as far as known has its bits.
+	reading, known pathReading
+	// allow has the requests that no rule limits.
+	allow []func(*http.Request) bool
+	rules []rule
 }
 
 // allows reports whether no rule limits a request.
@@ -76,8 +81,9 @@ type rule struct {
 	place     configfile.Place
 	match     string
 	unlimited bool
-	inform    string // the field that tells the backend of a refusal, or ""
-	limits    []limit
+	// inform is the field that tells the backend of a refusal, or "".
+	inform string
+	limits []limit
 }
 
 type limit struct {
@@ -87,14 +93,16 @@ type limit struct {
 	// key.
 	id, without string
 
-	key    func(*http.Request) string
-	kind   string // of key
+	key func(*http.Request) string
+	// kind is the kind of key.
+	kind   string
 	noKey  limits.WhenNoKey
 	cost   int64
 	shadow bool
 	hidden bool
 
-	value     keyFunc // for overrides; nil if there are none
+	// value is for overrides. It is nil if there are none.
+	value     keyFunc
 	overrides map[string]*override
 }
 
@@ -126,10 +134,14 @@ type parser struct {
 	named   Limits
 	proxy   proxy
 	trusted []netip.Prefix
-	kinds   map[string]kind             // of the keys of configured limits, by name
-	others  map[string]configfile.Place // of OverridesName, nil before its reading
-	used    map[string]bool             // its names
-	seen    routes                      // the patterns so far
+	// kinds has the kinds of the keys of configured limits, by name.
+	kinds map[string]kind
+	// others has the places of OverridesName. It is nil before its reading.
+	others map[string]configfile.Place
+	// used has its names.
+	used map[string]bool
+	// seen has the patterns so far.
+	seen routes
 }
 
 type kind struct {
@@ -155,7 +167,8 @@ func (p *parser) rules(top configfile.Place) *Rules {
 	}
 	if len(p.trusted) > 0 {
 		addr := p.trusted[0].Addr()
-		if addr.IsUnspecified() { // no peer has this address
+		// No peer has this address.
+		if addr.IsUnspecified() {
 			addr = addr.Next()
 		}
 		rules.onSocket = addr.String()
@@ -280,7 +293,8 @@ func (p *parser) status(place configfile.Place) int {
 	return status
 }
 
-var locations = regexp.MustCompile(` \(registered at [^)]*\)`) // net/http's notes about registrations
+// locations are net/http's notes about registrations.
+var locations = regexp.MustCompile(` \(registered at [^)]*\)`)
 
 func (p *parser) rule(place configfile.Place) (r rule, ok bool) {
 	before := len(p.Faults())
@@ -305,7 +319,8 @@ func (p *parser) rule(place configfile.Place) (r rule, ok bool) {
 	told := len(p.Faults())
 	r.unlimited = p.Bool(m, "unlimited")
 	switch {
-	case len(p.Faults()) > told: // whether it has limits is unknown
+	// It is unknown whether the rule has limits.
+	case len(p.Faults()) > told:
 	case r.unlimited && len(m) > 2:
 		p.Fault(m["unlimited"], "a rule without limits has no other keys than match")
 	case r.unlimited:
@@ -360,7 +375,8 @@ func (p *parser) checkMatch(place configfile.Place, match string) {
 	}
 }
 
-const maxLimits = admission.MaxLimits // of a rule
+// maxLimits bounds the limits of a rule.
+const maxLimits = admission.MaxLimits
 
 var keysOfLimits = []string{"limit", "name", "key", "without_key", "cost", "shadow", "hidden", "overrides", "override_by"}
 

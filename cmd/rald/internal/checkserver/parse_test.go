@@ -126,7 +126,8 @@ func FuzzParse(f *testing.F) {
 		}
 		require.NoError(t, err)
 		ended, end := context.WithCancel(t.Context())
-		end() // so that none waits in a queue
+		// No request waits in a queue then.
+		end()
 		for _, method := range []string{http.MethodGet, http.MethodConnect} {
 			status := d.do(asked("X-Forwarded-Method", method, "X-Forwarded-Uri", uri).WithContext(ended)).Code
 			if status != http.StatusNoContent && (status < 400 || status > 599) {

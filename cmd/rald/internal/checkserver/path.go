@@ -22,9 +22,11 @@ const (
 
 // settings are for text that backends read differently. Without a setting both readings apply.
 var settings = []struct {
-	key, without, with string // values for the zero value and for the bit
+	// without and with are the values for the zero value and for the bit.
+	key, without, with string
 	bit                pathReading
-	text               []string // nil for the beginning of the path
+	// text is nil for the beginning of the path.
+	text []string
 }{
 	{"parameters", "drop", "keep", keepsParameters, []string{";"}},
 	{"escaped_slashes", "decode", "keep", keepsSlashes, []string{"%2f", "%2F"}},
@@ -49,7 +51,8 @@ func (rules *Rules) readings(path string) (all []pathReading) {
 	}
 	for some := pathReading(0); ; {
 		all = append(all, rules.reading|some)
-		if some = (some - differ) & differ; some == 0 { // each subset of its bits in turn
+		// The loop takes each subset of its bits in turn.
+		if some = (some - differ) & differ; some == 0 {
 			return all
 		}
 	}

@@ -120,14 +120,17 @@ func (d *Door) check(w http.ResponseWriter, r *http.Request) {
 }
 
 type table struct {
-	rules  *Rules
-	routes routes   // its handlers are of type held
-	said   sync.Map // logged texts
+	rules *Rules
+	// The handlers of routes are of type held.
+	routes routes
+	// said has the logged texts.
+	said sync.Map
 }
 
 type held struct {
 	http.Handler
-	limited bool // the rule has limits
+	// limited means that the rule has limits.
+	limited bool
 }
 
 var pass = held{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })}
@@ -166,7 +169,8 @@ func (r *rule) handler(in *configured.Limits, spread time.Duration, c *Stats) (h
 	}
 	limited := m.Handler(http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
 		if value := request.Header[r.inform]; value != nil && r.inform != "" {
-			w.Header()[r.inform] = value // the proxy copies it to the request
+			// The proxy copies the field to the request.
+			w.Header()[r.inform] = value
 		}
 		pass.ServeHTTP(w, request)
 	}))
@@ -211,7 +215,8 @@ func (t *table) serve(w http.ResponseWriter, r *http.Request) (limited bool) {
 	mux, _ := t.routes.find(r)
 	h, _ := mux.Handler(r)
 	if h, ok := h.(held); ok {
-		mux.ServeHTTP(w, r) // which also finds the wildcards
+		// ServeHTTP also finds the wildcards.
+		mux.ServeHTTP(w, r)
 		return h.limited
 	}
 	pass.ServeHTTP(w, r)
@@ -239,8 +244,10 @@ func (t *table) refuse(w http.ResponseWriter, r *http.Request, err error, log *s
 // refusal answers refusals that a client causes with another status, if configured.
 type refusal struct {
 	http.ResponseWriter
-	instead int // 0 is none
-	status  int // the answer's
+	// instead is 0 for none.
+	instead int
+	// status is the answer's.
+	status int
 }
 
 func (w *refusal) WriteHeader(status int) {

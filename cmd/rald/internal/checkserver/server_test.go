@@ -61,7 +61,8 @@ func TestStatusOfRefusals(t *testing.T) {
 //
 // Promise: Each part of a key tells clients apart.
 func TestKeys(t *testing.T) {
-	const field = "X-Forwarded-Uri" // by default /x
+	// The field is /x by default.
+	const field = "X-Forwarded-Uri"
 	for key, clients := range map[string][2][]string{
 		"address":              {{"X-Forwarded-For", "192.0.2.1"}, {"X-Forwarded-For", "192.0.2.2"}},
 		"address/64":           {{"X-Forwarded-For", "2001:db8:0:1::1"}, {"X-Forwarded-For", "2001:db8:0:2::1"}},
@@ -141,7 +142,8 @@ func TestStats(t *testing.T) {
 	d.ask("GET", "/other")
 	assert.Equal(t, figures{Passed: 17, Refused: 14, WouldRefuse: 14, Unlimited: 2, Undecided: 2, Rules: 2}, figuresOf(d))
 	assert.Empty(t, d.ask("GET", "/tried").Header().Get("RateLimit"))
-	for uri, status := range map[string]string{"/tried": "shadow", "/beside": "limited", "/other": ""} { // for access logs
+	// The field is for access logs.
+	for uri, status := range map[string]string{"/tried": "shadow", "/beside": "limited", "/other": ""} {
 		assert.Equal(t, status, d.ask("GET", uri).Header().Get("X-RateLimit-Status"), uri)
 	}
 }

@@ -9,11 +9,16 @@ import (
 
 // Stats are the counters of a Door since New.
 type Stats struct {
-	Passed      atomic.Uint64 // requests admitted by limits
-	Refused     atomic.Uint64 // requests refused by limits
-	WouldRefuse atomic.Uint64 // passed requests that a limit in shadow would have refused
-	Unlimited   atomic.Uint64 // requests without a rule, or with an unlimited rule
-	Undecided   atomic.Uint64 // requests with a faulty path or proxy
+	// Passed counts the requests admitted by limits.
+	Passed atomic.Uint64
+	// Refused counts the requests refused by limits.
+	Refused atomic.Uint64
+	// WouldRefuse counts the passed requests that a limit in shadow would have refused.
+	WouldRefuse atomic.Uint64
+	// Unlimited counts the requests without a rule, or with an unlimited rule.
+	Unlimited atomic.Uint64
+	// Undecided counts the requests with a faulty path or proxy.
+	Undecided atomic.Uint64
 }
 
 // Stats returns the counters, which requests go on to increase.

@@ -20,10 +20,13 @@ import (
 )
 
 type Dirs struct {
-	Dir   string        // has limits.yaml and check.yaml; "" is none
-	Envoy string        // has the configuration of Envoy's rate limit service; "" is none
-	File  string        // a file of limits; "" is none
-	Rules rules.Options // how to read Envoy
+	// Dir has limits.yaml and check.yaml. "" is none.
+	Dir string
+	// Envoy has the configuration of Envoy's rate limit service. "" is none.
+	Envoy string
+	File  string // a file of limits; "" is none
+	// Rules says how to read Envoy.
+	Rules rules.Options
 }
 
 // Under returns the directories with Envoy's elsewhere, or if that is "" in dir/envoy if present.
@@ -40,15 +43,20 @@ func Under(dir, elsewhere string) Dirs {
 
 // Config is the contents of the directories.
 type Config struct {
-	Limits *limitfile.File    // also of Checks
-	Checks *checkserver.Rules // nil if there are none
-	Rules  *rules.Set         // nil if Dirs.Envoy is ""
-	Named  int                // the number of limits that clients can call
+	// Limits has the limits of Checks, too.
+	Limits *limitfile.File
+	// Checks is nil if there are none.
+	Checks *checkserver.Rules
+	// Rules is nil if Dirs.Envoy is "".
+	Rules *rules.Set
+	Named int // the number of limits that clients can call
 
-	stamp string // of the files before they were read
+	// stamp is the stamp of the files before they were read.
+	stamp string
 }
 
-var anyLimit = policy.Must(policy.Funnel(1, 1, time.Second)) // stands for a limit in a faulty file
+// anyLimit stands for a limit in a faulty file.
+var anyLimit = policy.Must(policy.Funnel(1, 1, time.Second))
 
 // Read reads all files. Without any file it fails. A faulty file refuses all; the error joins a *configfile.Error for each
 // fault. While limits.yaml has faults, check.yaml may name any limit.

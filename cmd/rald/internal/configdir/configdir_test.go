@@ -120,7 +120,8 @@ func watch(t *testing.T, d Dirs, c *Config, now <-chan os.Signal) (after func(wa
 	t.Cleanup(cancel)
 	reloads := atomic.Int64{}
 	go d.Watch(ctx, c, time.Second, now, func(*Config, error) { reloads.Add(1) })
-	time.Sleep(500 * time.Millisecond) // so that no file is written at the moment of a look
+	// No file is written at the moment of a look.
+	time.Sleep(500 * time.Millisecond)
 	return func(want int, what string) {
 		t.Helper()
 		time.Sleep(5 * time.Second)

@@ -43,7 +43,8 @@ func Read(file string) ([]byte, error) {
 		return nil, err
 	}
 	defer func() { _ = f.Close() }()
-	text, err := io.ReadAll(io.LimitReader(f, MaxBytes+1)) // never nil
+	// text is never nil.
+	text, err := io.ReadAll(io.LimitReader(f, MaxBytes+1))
 	if err == nil && len(text) > MaxBytes {
 		err = &Error{File: file, Err: fmt.Errorf("it has more than %d MiB, the most that is accepted", MaxBytes>>20)}
 	}
@@ -83,7 +84,8 @@ func document(file string, text []byte) (top *yaml.Node, faults []error) {
 	read := yaml.NewDecoder(bytes.NewReader(text))
 	switch err := read.Decode(&first); {
 	case errors.Is(err, io.EOF):
-		return nil, nil // only comments
+		// The file has only comments.
+		return nil, nil
 	case err != nil:
 		// The parser looks ahead: the fault may be after the first document.
 		for _, end := range documentEnd.FindAllIndex(text, -1) {
@@ -127,7 +129,8 @@ func repeated(file, path string, n *yaml.Node) (faults []error) {
 	return faults
 }
 
-var documentEnd = regexp.MustCompile(`(?m)^(---|\.\.\.|%)`) // after the end of a document
+// documentEnd comes after the end of a document.
+var documentEnd = regexp.MustCompile(`(?m)^(---|\.\.\.|%)`)
 
 var (
 	lineOf   = regexp.MustCompile(`^line (\d+): `)

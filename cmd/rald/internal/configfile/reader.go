@@ -13,13 +13,18 @@ import (
 // Place is a value in a file, with its key's line and path. The zero Place is a missing value.
 type Place struct {
 	File string
-	Line int    // 0 if unknown
-	Key  string // its path
-	Name string // its key in its map
+	// Line is 0 if it is unknown.
+	Line int
+	// Key is its path.
+	Key string
+	// Name is its key in its map.
+	Name string
 
-	node      *yaml.Node
-	covered   *Place // the map under this merged map
-	isCovered bool   // in a map under a merged map
+	node *yaml.Node
+	// covered is the map under this merged map.
+	covered *Place
+	// isCovered means that the value is in a map under a merged map.
+	isCovered bool
 }
 
 // Error returns an Error at the place.
@@ -64,10 +69,12 @@ type Reader struct {
 	file   string
 	unused []string
 	faults []error
-	room   int // for values, as aliases multiply them
+	// room is left for values, as aliases multiply them.
+	room int
 }
 
-const spare = 1 << 20 // values of a file beyond its bytes
+// spare is the number of values of a file beyond its bytes.
+const spare = 1 << 20
 
 // NewReader returns a reader for the text of a file, and its top value, an empty map if there are
 // only comments. Misplaced keys in the list unused are ErrUnused.
@@ -122,7 +129,8 @@ func isCircular(n *yaml.Node, done map[*yaml.Node]bool) bool {
 
 func resolved(n *yaml.Node) *yaml.Node {
 	if n.Kind == yaml.AliasNode {
-		return n.Alias // not an alias
+		// An alias leads to no alias.
+		return n.Alias
 	}
 	return n
 }
@@ -182,7 +190,8 @@ func (r *Reader) merge(all []Place, known map[string]int, place Place) []Place {
 			if value.Kind == yaml.SequenceNode {
 				from = value.Content
 			}
-			for _, n := range slices.Backward(from) { // the first wins
+			// The first map wins.
+			for _, n := range slices.Backward(from) {
 				if n = resolved(n); n.Kind != yaml.MappingNode {
 					r.Fault(inner, "a map is accepted, or a list of maps")
 					continue

@@ -8,7 +8,8 @@ import (
 	"github.com/ral-limiter/ral/cmd/rald/internal/families"
 )
 
-const keysPerTurn = 256 // keys after which a change lets other goroutines run
+// After keysPerTurn keys a change lets other goroutines run.
+const keysPerTurn = 256
 
 // translated returns the key, its word translated if the limit changes.
 func (l *limit) translated(key string) string {

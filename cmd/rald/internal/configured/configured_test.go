@@ -61,7 +61,8 @@ func TestLimitsStayInTheirFamily(t *testing.T) {
 // underLoad calls change while four callers call call, again and again.
 func underLoad(change func(), call func(caller, n int)) {
 	stop := make(chan struct{})
-	called := make(chan struct{}, 1) // holds a value if the callers have progressed
+	// called holds a value if the callers have progressed.
+	called := make(chan struct{}, 1)
 	var callers sync.WaitGroup
 	for caller := range 4 {
 		callers.Go(func() {
@@ -259,7 +260,8 @@ func TestRestartWithOtherLimits(t *testing.T) {
 	dir := t.TempDir()
 	for i, c := range []struct {
 		limit string
-		left  int64 // before 3 more are taken
+		// left is the number of units left before 3 more are taken.
+		left int64
 	}{{"funnel 100, 1/d", 100}, {"funnel 1000, 1000/365d", 997}, {"funnel 50, 1/d", 44}, {"funnel 60, 1/d", 51}} {
 		o := open(t, dir)
 		o.set(c.limit)

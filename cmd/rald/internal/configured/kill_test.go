@@ -43,7 +43,8 @@ func randomFigures(rng *rand.Rand) figures {
 	all := figures{}
 	for _, name := range []string{"a", "b", "c"} {
 		switch {
-		case rng.IntN(6) == 0: // it is removed
+		// The limit is removed.
+		case rng.IntN(6) == 0:
 		case name == "c":
 			all[name] = fmt.Sprintf("window %d/365d", 2000+rng.IntN(3))
 		default:
@@ -70,8 +71,10 @@ type history struct {
 	rng    *rand.Rand
 	dir    string
 	limits figures
-	used   usage            // now
-	saved  map[string]usage // in each state file
+	// used is the present usage.
+	used usage
+	// saved has the usage in each state file.
+	saved  map[string]usage
 	texts  map[string]string
 	kills  []killed
 	before figures
@@ -197,7 +200,8 @@ func lives(t *testing.T, rng *rand.Rand, from killed) (left []killed) {
 	for i := range 3 {
 		to := randomFigures(rng)
 		if i == 0 && from.before != nil && rng.IntN(2) == 0 {
-			to = from.before // the operator takes the change back
+			// The operator takes the change back.
+			to = from.before
 		}
 		if ended := h.change(to); ended {
 			break
@@ -211,7 +215,8 @@ func lives(t *testing.T, rng *rand.Rand, from killed) (left []killed) {
 	}
 	h.close()
 	h.notice()
-	h.kill() // an end without a kill
+	// The server ends without a kill.
+	h.kill()
 	return h.kills
 }
 

@@ -28,7 +28,8 @@ func IsHidden(name string) bool { return strings.HasPrefix(name, "[") }
 
 // Config configures Limits. Families are required.
 type Config struct {
-	Families *families.Families // keep the keys
+	// Families keep the keys.
+	Families *families.Families
 	// File remembers the limits over a restart, unless it is empty.
 	File string
 	// Log is told if a change could not be saved. The default is slog.Default().
@@ -45,7 +46,8 @@ type Limits struct {
 	// writing while limits are exchanged: no call takes under a replaced limit.
 	calls *xsync.RBMutex
 
-	changing sync.Mutex // held by Set, locked before calls
+	// changing is held by Set, and locked before calls.
+	changing sync.Mutex
 	// mixed has the names of limits that were changing when the last process ended: the saved states
 	// have notes for their keys. Guarded by changing.
 	mixed map[string]bool
@@ -55,14 +57,17 @@ type limit struct {
 	warned
 	family families.Family
 	prefix string
-	gone   bool // removed from the file while its keys drain
-	hidden bool // clients may not call it
+	// gone means that the limit was removed from the file while its keys drain.
+	gone bool
+	// hidden means that clients may not call it.
+	hidden bool
 
 	// from is nil unless words of its keys are being translated: then it is the limit of the keys
 	// without a note in the family's Ledger.
 	from atomic.Pointer[limit]
 
-	waits sync.WaitGroup // calls that wait under this limit; added to while calls is held
+	// waits counts the calls that wait under this limit. A call is added while calls is held.
+	waits sync.WaitGroup
 	ended context.Context
 	end   context.CancelFunc
 }
@@ -154,7 +159,8 @@ type Use struct {
 	// Of keeps the key if the limit is configured, otherwise nil.
 	Of *Limits
 
-	warned *warned // nil unless it is configured
+	// warned is nil unless the limit is configured.
+	warned *warned
 }
 
 // Warns reports whether the limit has a warn-at.
@@ -235,7 +241,8 @@ func (l *Limits) Set(ctx context.Context, to *limitfile.File, also func()) error
 			next[name] = was
 			continue
 		case family == nil:
-			continue // the file is refused
+			// The file is refused.
+			continue
 		case binding[name] && was.family != family:
 			err = errors.Join(err, to.At(name).Error(fmt.Errorf("keys count under %q, of another family than %q: a limit of the same kind "+
 				"and period is accepted, or another name", was.policy, p)))
@@ -268,7 +275,8 @@ func (l *Limits) Set(ctx context.Context, to *limitfile.File, also func()) error
 	}
 	for name := range l.mixed {
 		if one := next[name]; one != nil {
-			one.from.CompareAndSwap(nil, one) // it stays as it was before the last change
+			// The limit stays as it was before the last change.
+			one.from.CompareAndSwap(nil, one)
 		}
 	}
 	l.exchange(old, next, also)

@@ -14,7 +14,8 @@ import (
 // warner logs the keys that pass a share of their limit's warn-at, and remembers which it has logged.
 type warner struct {
 	keys *warn.Texts
-	log  *supervisor.Mailbox[notice] // so that no call waits for the log
+	// log is a mailbox, so that no call waits for the log.
+	log *supervisor.Mailbox[notice]
 }
 
 type notice struct{ limit, text string }
@@ -42,7 +43,8 @@ func (w *warner) took(under *warned, key string, n int64, d *policy.Decision) {
 	if len(under.warnAt) == 0 || !d.Allowed || n <= 0 {
 		return
 	}
-	most := min(shape.AtOnce(under.policy), d.Limit) // a share of an outage has a lower limit
+	// A share of an outage has a lower limit.
+	most := min(shape.AtOnce(under.policy), d.Limit)
 	passed := under.warnAt.Passed(most, d.Remaining+n, d.Remaining)
 	if passed == 0 {
 		return

@@ -10,9 +10,11 @@ import (
 // Counts counts the descriptors that met a rule with hits, and its candidate's decisions. The zero
 // Counts is ready. It is safe for concurrent use.
 type Counts struct {
-	Passed, Refused        atomic.Uint64
-	WouldPass, WouldRefuse atomic.Uint64 // the candidate decides otherwise
-	Returned               atomic.Uint64 // hits, also those that are not counted any more
+	Passed, Refused atomic.Uint64
+	// WouldPass and WouldRefuse count the hits that the candidate decides otherwise.
+	WouldPass, WouldRefuse atomic.Uint64
+	// Returned counts hits that were given back, also those that are not counted any more.
+	Returned atomic.Uint64
 }
 
 func (c *Counts) count(passed, would bool) {

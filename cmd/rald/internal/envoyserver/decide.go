@@ -141,8 +141,10 @@ func (a *ask) report(over bool, remaining uint32, until *durationpb.Duration) {
 // one with room, and takes from the first one that has. The other quotas, and the rules in shadow,
 // refuse no request: each is asked separately afterwards, and only takes if the request is admitted.
 func decideTogether(ctx context.Context, asks []ask, allQuota bool) (err error) {
-	var limits []int   // of asks
-	var quotas [][]int // each with its further limits
+	// limits are indexes of asks.
+	var limits []int
+	// quotas are such indexes, each with its further limits.
+	var quotas [][]int
 	never, needsQuota, hasQuota := false, false, false
 	for i := range asks {
 		a := &asks[i]
@@ -187,7 +189,8 @@ func decideTogether(ctx context.Context, asks []ask, allQuota bool) (err error) 
 				return err
 			}
 			if admitted || decided(limits) || !decided(quota) {
-				break // another quota would not help
+				// Another quota would not help.
+				break
 			}
 		}
 	default:

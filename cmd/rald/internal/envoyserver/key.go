@@ -56,4 +56,5 @@ func bounded(key []byte) string {
 // moreKey is the key under a rule's further limit i.
 func moreKey(key string, i int) string { return "||" + strconv.Itoa(i) + "|" + key }
 
-func candidateKey(key string) string { return "|" + key } // distinct from all descriptors' keys
+// A candidate's key is distinct from all descriptors' keys.
+func candidateKey(key string) string { return "|" + key }

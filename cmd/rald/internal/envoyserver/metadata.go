@@ -29,7 +29,8 @@ func metadata(request *pb.RateLimitRequest, asks []ask) *structpb.Struct {
 		fields["hitsAddend"] = structpb.NewNumberValue(float64(request.HitsAddend))
 	}
 	if len(passed) > 0 {
-		fields["metadata"], _ = structpb.NewValue(passed) // has no other types: see rules.Rule
+		// Values of other types do not occur: see rules.Rule.
+		fields["metadata"], _ = structpb.NewValue(passed)
 	}
 	return &structpb.Struct{Fields: fields}
 }

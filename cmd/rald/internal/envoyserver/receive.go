@@ -19,8 +19,10 @@ import (
 // descriptors. So the service reads requests itself, rather than have gRPC answer those above a
 // small size, or with a text that is no UTF-8, with an error.
 const (
-	maxMessage   = 16 << 20 // bytes of a request
-	smallMessage = 64 << 10 // bytes of a request, and of a stream's window before it is read
+	// maxMessage bounds the bytes of a request.
+	maxMessage = 16 << 20
+	// smallMessage bounds the bytes of a request, and of a stream's window before it is read.
+	smallMessage = 64 << 10
 
 	// maxAtOnce bounds the bytes of all requests above smallMessage that are read or decided at once.
 	// A request takes them before gRPC widens its stream's window, so more stay with the client.
@@ -62,7 +64,8 @@ func (s *Service) serviceDesc() *grpc.ServiceDesc {
 // receive reads a request. The caller must give back the parts taken, also after an error.
 func (s *Service) receive(ctx context.Context, request proto.Message) (taken int, err error) {
 	stream := grpc.ServerTransportStreamFromContext(ctx).(messageReader)
-	var header [5]byte // whether the message is compressed, and its length
+	// header says whether the message is compressed, and has its length.
+	var header [5]byte
 	if err := stream.ReadMessageHeader(header[:]); err != nil {
 		return 0, err
 	}
@@ -104,7 +107,8 @@ func boundParts(n int) error {
 // partsOfJSON counts the maps within a request in JSON, up to one more than maxParts. It leaves faults
 // to the decoder.
 func partsOfJSON(request []byte) int {
-	n := -1 // without the request itself
+	// The request itself does not count.
+	n := -1
 	for read := json.NewDecoder(bytes.NewReader(request)); n <= maxParts; {
 		token, err := read.Token()
 		if err != nil {
@@ -137,8 +141,10 @@ func inTime(read func() (mem.BufferSlice, error)) (mem.BufferSlice, error) {
 
 // budget is maxAtOnce in parts of smallMessage. newBudget makes it.
 type budget struct {
-	taking chan struct{} // has an element while a request takes parts, so that no two wait for each other
-	taken  chan struct{} // has an element for each part
+	// taking has an element while a request takes parts, so that no two wait for each other.
+	taking chan struct{}
+	// taken has an element for each part.
+	taken chan struct{}
 }
 
 func newBudget() budget {

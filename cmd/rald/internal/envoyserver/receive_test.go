@@ -132,7 +132,8 @@ func TestNoValueIsAnError(t *testing.T) {
 func TestBoundOfRequests(t *testing.T) {
 	d := open(t, perUser)
 	to := d.serve()
-	rest := len(wire(descriptorOf("user", ""))) + 2*6 // the lengths of a descriptor, an entry and its value take up to 4 bytes
+	// The lengths of a descriptor, an entry and its value take up to 4 bytes.
+	rest := len(wire(descriptorOf("user", ""))) + 2*6
 	largest := wire(descriptorOf("user", strings.Repeat("x", maxMessage-rest)))
 	require.InDelta(t, maxMessage, len(largest), 8)
 	response, err := request(t.Context(), to, largest)
@@ -277,7 +278,8 @@ func TestStalledRequestsEnd(t *testing.T) {
 		for range 2 * maxAtOnce / maxMessage {
 			go func() {
 				ctx, end := context.WithCancel(t.Context())
-				defer end() // as gRPC does after an answer
+				// gRPC ends the context after an answer as well.
+				defer end()
 				_, err := handler(d.Service, grpc.NewContextWithServerTransportStream(ctx, stalled{ctx, maxMessage}), nil, nil)
 				assert.Equal(t, codes.DeadlineExceeded, status.Code(err), "%v", err)
 			}()

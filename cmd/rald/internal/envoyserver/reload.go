@@ -54,6 +54,7 @@ func (s *Service) begin() (t *table, done func()) {
 		if s.table.Load() == t {
 			return t, t.calls.RUnlock
 		}
-		t.calls.RUnlock() // it was replaced, and its engines may have ended
+		// The table was replaced, and its engines may have ended.
+		t.calls.RUnlock()
 	}
 }

@@ -18,7 +18,8 @@ import (
 // Beyond them each request has a goroutine.
 const workers = 64
 
-const healthName = "ratelimit" // the reference's name for its health
+// healthName is the reference's name for its health.
+const healthName = "ratelimit"
 
 // tellHealth has no effect after Drain.
 func (s *Service) tellHealth(is healthpb.HealthCheckResponse_ServingStatus) {
@@ -32,9 +33,11 @@ func (s *Service) tellHealth(is healthpb.HealthCheckResponse_ServingStatus) {
 // added.
 func (s *Service) GRPC(options ...grpc.ServerOption) *grpc.Server {
 	server := grpc.NewServer(append([]grpc.ServerOption{
-		grpc.MaxRecvMsgSize(smallMessage), // of the other services
+		// The bound is for the other services.
+		grpc.MaxRecvMsgSize(smallMessage),
 		grpc.NumStreamWorkers(workers),
-		grpc.StaticStreamWindowSize(smallMessage), // gRPC's own may grow to 16 MiB for each stream, before it is read
+		// gRPC's own window may grow to 16 MiB for each stream, before it is read.
+		grpc.StaticStreamWindowSize(smallMessage),
 		grpc.StaticConnWindowSize(1 << 20),
 	}, options...)...)
 	server.RegisterService(s.serviceDesc(), s)

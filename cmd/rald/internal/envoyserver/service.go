@@ -39,9 +39,10 @@ type Config struct {
 // Service is the rate limit service. New makes it. It is safe for concurrent use.
 type Service struct {
 	pb.UnimplementedRateLimitServiceServer
-	config   Config
-	table    atomic.Pointer[table]
-	replaced []*table // since the last Release
+	config Config
+	table  atomic.Pointer[table]
+	// replaced has the tables since the last Release.
+	replaced []*table
 	health   *health.Server
 	drained  atomic.Bool
 	reading  budget
@@ -68,19 +69,26 @@ func New(config Config, set *rules.Set) (*Service, error) {
 }
 
 type ask struct {
-	*held         // nil if no limit applies
-	key    string // for its hits
-	n      int64  // hits, from 0 on
-	refund bool   // gives the hits back
-	free   bool   // the rule is unlimited
+	// held is nil if no limit applies.
+	*held
+	// key is for its hits.
+	key string
+	// n is the hits, from 0 on.
+	n int64
+	// refund gives the hits back.
+	refund bool
+	// free means that the rule is unlimited.
+	free   bool
 	status *pb.RateLimitResponse_DescriptorStatus
 
 	// group has the indexes of the asks for the rule's limits. Those for further limits follow the
 	// asks of all descriptors. It is nil with a single limit.
-	group   []int
-	further bool // an ask for a further limit of asks[main]
+	group []int
+	// further means that this is an ask for a further limit of asks[main].
+	further bool
 	main    int
-	tried   bool // its hits are counted in metrics
+	// tried means that its hits are counted in metrics.
+	tried bool
 }
 
 // ShouldRateLimit implements pb.RateLimitServiceServer. InvalidArgument reports a request that the
@@ -205,7 +213,8 @@ func (s *Service) answer(asks []ask, descriptors int) *pb.RateLimitResponse {
 		OverallCode: pb.RateLimitResponse_OK,
 		Statuses:    make([]*pb.RateLimitResponse_DescriptorStatus, descriptors),
 	}
-	var closest *pb.RateLimitResponse_DescriptorStatus // to its limit
+	// closest is the status closest to its limit.
+	var closest *pb.RateLimitResponse_DescriptorStatus
 	minRemaining := uint32(math.MaxUint32)
 	quotas, exceeded := 0, 0
 	for i := range response.Statuses {

@@ -147,7 +147,8 @@ func TestHits(t *testing.T) {
 		d.expect(over, 0, entries(key))
 		d.expect(ok, left, refunding(entries(key), 3))
 		d.expect(ok, 10, refunding(entries(key), 100))
-		d.expect(ok, 10, refunding(entries(key), 1)) // never above full
+		// The level is never above full.
+		d.expect(ok, 10, refunding(entries(key), 1))
 	}
 	response, err := d.ShouldRateLimit(context.Background(), &pb.RateLimitRequest{
 		Domain: "d", Descriptors: []*common.RateLimitDescriptor{entries("funnel=x"), entries("window=y")},
@@ -215,12 +216,15 @@ descriptors:
 	}
 	for _, c := range []struct {
 		code pb.RateLimitResponse_Code
-		left uint32 // of wide
+		// left is what is left of wide.
+		left uint32
 		with []*common.RateLimitDescriptor
 	}{
-		{over, 98, []*common.RateLimitDescriptor{entries("quota=x"), entries("other=x")}}, // no quota has room
+		// No quota has room.
+		{over, 98, []*common.RateLimitDescriptor{entries("quota=x"), entries("other=x")}},
 		{over, 98, []*common.RateLimitDescriptor{entries("quota=x"), entries("narrow=x")}},
-		{over, 98, []*common.RateLimitDescriptor{entries("narrow=x"), entries("quota=y")}}, // the limit refuses
+		// The limit refuses.
+		{over, 98, []*common.RateLimitDescriptor{entries("narrow=x"), entries("quota=y")}},
 		{over, 98, []*common.RateLimitDescriptor{entries("narrow=x"), hitting(entries("quota=y"), 0)}},
 		{ok, 97, []*common.RateLimitDescriptor{entries("quota=x"), hitting(entries("quota=y"), 0)}},
 		{ok, 96, []*common.RateLimitDescriptor{entries("quota=x"), refunding(entries("other=x"), 1)}},
@@ -230,7 +234,8 @@ descriptors:
 		assert.Equal(t, c.code, code, c.with)
 		d.expect(ok, c.left, hitting(entries("wide=x"), 0))
 	}
-	d.expect(ok, 0, entries("quota=y")) // no refusal took from it
+	// No refusal took from the quota.
+	d.expect(ok, 0, entries("quota=y"))
 	d.expect(ok, 98, refunding(entries("wide=x"), 3))
 	code, remaining := d.ask(entries("wide=x"), entries("zero=x"))
 	assert.Equal(t, over, code)
@@ -322,8 +327,10 @@ func TestModesOfAllRules(t *testing.T) {
 	for _, c := range []struct {
 		config Config
 		other  string
-		code   pb.RateLimitResponse_Code // of the second request
-		wide   uint32                    // left then
+		// code is the code of the second request.
+		code pb.RateLimitResponse_Code
+		// wide is what is left of wide then.
+		wide uint32
 	}{
 		{Config{Shadow: true}, "one=y", ok, 8},
 		{Config{Quota: true}, "one=y", ok, 7},
@@ -359,7 +366,8 @@ descriptors:
 		d.expect(over, 1, hitting(entries("a=x"), 2))
 		d.expect(ok, 0, entries("a=x"))
 		d.expect(over, 0, entries("a=x"))
-		d.expect(ok, 2, refunding(entries("a=x"), 2)) // no limit counts refused hits
+		// No limit counts refused hits.
+		d.expect(ok, 2, refunding(entries("a=x"), 2))
 		d.expect(ok, 2, hitting(entries("a=x"), 0))
 		d.expect(ok, 3, hitting(entries("a=y"), 0))
 		for i, left := range []uint32{0, 0, 0} {
@@ -394,7 +402,8 @@ descriptors:
 		response, err = d.ShouldRateLimit(t.Context(), &pb.RateLimitRequest{Domain: "d", Descriptors: []*common.RateLimitDescriptor{entries("a=x")}})
 		require.NoError(t, err)
 		assert.EqualValues(t, 5, response.Statuses[0].CurrentLimit.RequestsPerUnit, "of the funnel, which refuses")
-		d.expect(ok, 4, refunding(entries("a=x"), 4)) // of the third, 9 less 5
+		// The third limit has 9 less 5 units left.
+		d.expect(ok, 4, refunding(entries("a=x"), 4))
 	}
 }
 
@@ -408,7 +417,8 @@ descriptors:
 	for range 4 {
 		d.ask(entries("a=x"), entries("b=x"))
 	}
-	d.ask(hitting(entries("a=x"), 0)) // is not counted
+	// A hit of 0 is not counted.
+	d.ask(hitting(entries("a=x"), 0))
 	d.ask(refunding(entries("b=x"), 7))
 	got := map[string][5]uint64{}
 	for rule, c := range d.Counts() {
@@ -436,7 +446,8 @@ func TestBadRequests(t *testing.T) {
 	}
 	override.Limit.Unit = types.RateLimitUnit_YEAR
 	d.expect(ok, 2, override)
-	d.expect(ok, 8, entries("a=x")) // it counts with the rule
+	// The request counts with the rule.
+	d.expect(ok, 8, entries("a=x"))
 	code, remaining := d.ask(nil, &common.RateLimitDescriptor{})
 	assert.Equal(t, ok, code)
 	assert.Equal(t, []uint32{0, 0}, remaining)

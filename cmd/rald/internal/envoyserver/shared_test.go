@@ -78,7 +78,8 @@ func compareShared(t *testing.T, config string, allOrNothing bool) {
 			}
 		}
 		if day != time.Now().UTC().YearDay() {
-			return // a window may have ended in between
+			// A window may have ended in between.
+			return
 		}
 		require.Equal(t, fmt.Sprint(want), fmt.Sprint(got), "seed %d, step %d: %v", seed, step, request)
 	}

@@ -16,31 +16,42 @@ import (
 
 // table is a constant configuration with the engines of its limits.
 type table struct {
-	set      *rules.Set
-	waits    bool // for the first rules
-	quota    bool // for every rule
-	held     map[*rules.Rule]*held
-	windows  map[rules.Unit]*window
-	families []families.Family // of all limits
-	calls    sync.RWMutex      // held for reading by each request that it decides
+	set *rules.Set
+	// waits is for the first rules.
+	waits bool
+	// quota is for every rule.
+	quota   bool
+	held    map[*rules.Rule]*held
+	windows map[rules.Unit]*window
+	// families are the families of all limits.
+	families []families.Family
+	// calls is held for reading by each request that the table decides.
+	calls sync.RWMutex
 }
 
 // held is a rule, or an override from a request, with its engines.
 type held struct {
 	*rules.Rule
-	quota  bool                            // the rule's own, or for all
-	shown  *pb.RateLimitResponse_RateLimit // to clients
-	window *window                         // nil if the rule has a limit of package policy
+	// quota is the rule's own, or for all rules.
+	quota bool
+	// shown is the limit as it is told to clients.
+	shown *pb.RateLimitResponse_RateLimit
+	// window is nil if the rule has a limit of package policy.
+	window *window
 
 	// exact is the limit that counts no refused hits: the rule's own, or its requests in its unit.
 	// It is nil if all is refused. family keeps it.
 	exact  policy.Policy
 	family families.Family
-	next   policy.Policy // one request more in its unit
+	// next admits one request more in its unit.
+	next policy.Policy
 
-	more      []*held         // for the rule's further limits
-	candidate families.Family // nil if there is none
-	counts    *Counts         // nil for an override
+	// more are for the rule's further limits.
+	more []*held
+	// candidate is nil if there is none.
+	candidate families.Family
+	// counts is nil for an override.
+	counts *Counts
 }
 
 // build returns the table of a set without its engines, and the limits that need engines with the

@@ -35,7 +35,8 @@ func fields(message []byte) iter.Seq[field] {
 		for len(message) > 0 {
 			number, kind, length := protowire.ConsumeField(message)
 			if length < 0 {
-				yield(field{whole: message}) // proto.Unmarshal names the fault
+				// proto.Unmarshal names the fault.
+				yield(field{whole: message})
 				return
 			}
 			f := field{number: number, whole: message[:length]}

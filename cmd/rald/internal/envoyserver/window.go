@@ -17,8 +17,9 @@ const (
 // window counts the hits of the rules of requests per unit. Each rule counts under its own limit, and
 // all of a unit are of one family: a rule with a changed number keeps its counts.
 type window struct {
-	max    int64
-	limit  policy.Policy // of max hits
+	max int64
+	// limit is the limit of max hits.
+	limit  policy.Policy
 	family families.Family
 }
 
@@ -69,7 +70,8 @@ func (a *ask) takeHits(ctx context.Context) (over bool, d policy.Decision, err e
 		return over, d, err
 	}
 	if d, err = a.family.RefundWith(ctx, a.next, a.key, -a.n); err != nil {
-		err = ctx.Err() // nothing is admitted in any case
+		// Nothing is admitted in any case.
+		err = ctx.Err()
 	}
 	return true, d, err
 }

@@ -63,7 +63,8 @@ func giveBack(ctx context.Context, claim Claim) (used int64, err error) {
 		return 0, errors.New("the key is blocked: its limit can change afterwards")
 	}
 	for range maxMoved {
-		n := capacity - d.Remaining // more are owed if none remain
+		// More units are owed if none remain.
+		n := capacity - d.Remaining
 		if n <= 0 || d.ResetAfter == 0 || err != nil {
 			return used, err
 		}

@@ -25,10 +25,12 @@ func TestChangeMovesUsedUnits(t *testing.T) {
 		"funnel 10, 10/720h", "queue 10, 10/720h", "window 10/720h", "sliding 10/720h", "at most 10/720h", "window 10/720h aligned",
 	}
 	for _, text := range texts {
-		for _, used := range []int64{0, 1, 7, 10, 25} { // 25: also charged beyond the limit
+		// 25 units are also charged beyond the limit.
+		for _, used := range []int64{0, 1, 7, 10, 25} {
 			from, to := claim(text, "small"), claim("window 1000/h", "large "+text)
 			before := left(to)
-			for rest := used; rest > 0; rest -= 9 { // a call charges no more than pass in 31 days
+			// A call charges no more than pass in 31 days.
+			for rest := used; rest > 0; rest -= 9 {
 				_, err := from.Family.RefundWith(ctx, from.Limit, from.Key, -min(rest, 9))
 				require.NoError(t, err)
 			}
@@ -37,7 +39,8 @@ func TestChangeMovesUsedUnits(t *testing.T) {
 			d, err := from.Family.TakeWith(ctx, from.Limit, from.Key, 0)
 			require.NoError(t, err)
 			assert.Equal(t, d.Limit, d.Remaining, "%s, %d used", text, used)
-			if text != "window 10/720h" { // a fixed window stays where it opened
+			// A fixed window stays where it opened.
+			if text != "window 10/720h" {
 				assert.Zero(t, d.ResetAfter, "%s, %d used", text, used)
 			}
 		}

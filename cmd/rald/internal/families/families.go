@@ -45,19 +45,24 @@ type Config struct {
 
 const (
 	defaultMax = 32
-	suffix     = ".state" // of a saved state, after the text of its limit
-	lockName   = "rald"   // of the lock of Config.Dir, before ".lock"
+	// suffix ends the name of a saved state, after the text of its limit.
+	suffix = ".state"
+	// lockName is the name of the lock of Config.Dir, before ".lock".
+	lockName = "rald"
 )
 
 // Families holds the engines. It is safe for concurrent use.
 type Families struct {
 	config Config
 	all    atomic.Pointer[[]Family]
-	known  Known[policy.Policy, Family] // by the limits of calls, over a fleet
+	// known has the families by the limits of calls, over a fleet.
+	known Known[policy.Policy, Family]
 
-	mu     sync.Mutex // held while an engine is added or released, and by Close
+	// mu is held while an engine is added or released, and by Close.
+	mu     sync.Mutex
 	closed bool
-	unlock func() error // config.Dir, if it is not empty
+	// unlock unlocks config.Dir, if that is not empty.
+	unlock func() error
 }
 
 // ErrTooMany reports a limit that needs an engine beyond the bound.
@@ -253,7 +258,8 @@ func (s *Families) Close() (err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = true
-	for _, family := range slices.Backward(*s.all.Load()) { // the first has the others' client
+	// The first family has the others' client.
+	for _, family := range slices.Backward(*s.all.Load()) {
 		err = errors.Join(err, family.lifetime().close())
 	}
 	if s.unlock != nil {

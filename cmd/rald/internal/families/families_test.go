@@ -309,7 +309,8 @@ func TestCallsFindNoReleasedEngine(t *testing.T) {
 	for i := range 100 {
 		s := open(t, Config{})
 		limit := parse("window 1000/365d")
-		if i%2 == 0 { // otherwise the callers make the engine
+		// Otherwise the callers make the engine.
+		if i%2 == 0 {
 			_, err := s.Keep(needs(limit)...)
 			require.NoError(t, err)
 		}

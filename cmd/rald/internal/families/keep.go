@@ -102,7 +102,8 @@ func (s *Families) Release(inForce, remembered map[Family]bool) (err error) {
 	var stay, end []Family
 	for i, family := range *s.all.Load() {
 		family.lifetime().kept = inForce[family]
-		hasClient := i == 0 && s.config.Fleet != nil // the others' client of Redis
+		// The first family has the others' client of Redis.
+		hasClient := i == 0 && s.config.Fleet != nil
 		if inForce[family] || remembered[family] || hasClient || owes(family) || !family.lifetime().retire() {
 			stay = append(stay, family)
 		} else {
@@ -136,16 +137,23 @@ func (s *Families) end(family Family) error {
 
 // Users of a family, for Release.
 const (
-	configured = iota // only the configuration
-	clients           // also calls that bring their limit
-	retired           // it has ended, or is about to
+	// Only the configuration uses a configured family.
+	configured = iota
+	// Calls that bring their limit also use such a family.
+	clients
+	// A retired family has ended, or is about to end.
+	retired
 )
 
 type lifetime struct {
-	close  func() error // of the engine or limiter
-	kept   bool         // for the configuration; guarded by Families.mu
-	users  atomic.Int32 // see claim
-	saving sync.Mutex   // held by Sync, and while Release ends the family
+	// close closes the engine or limiter.
+	close func() error
+	// kept means that the configuration keeps the family. Families.mu guards it.
+	kept bool
+	// users has the state of claim.
+	users atomic.Int32
+	// saving is held by Sync, and while Release ends the family.
+	saving sync.Mutex
 }
 
 func (l *lifetime) claim() bool {

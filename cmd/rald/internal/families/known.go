@@ -2,7 +2,8 @@ package families
 
 import "github.com/puzpuzpuz/xsync/v3"
 
-const maxKnown = 4096 // values of a Known; a limiter takes no more than 1,024 different limits
+// maxKnown bounds the values of a Known. A limiter takes no more than 1,024 different limits.
+const maxKnown = 4096
 
 // Known remembers values by their keys, up to maxKnown. NewKnown makes it. It is safe for concurrent
 // use.

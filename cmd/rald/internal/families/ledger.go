@@ -9,7 +9,8 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-const parts = 256 // of a Ledger, so that calls on different keys seldom wait
+// A Ledger has parts, so that calls on different keys seldom wait.
+const parts = 256
 
 // Ledger knows under which limits an engine's words stand while limits change: the words of noted
 // keys under the limit of their last Carry, others under the limit that the owner knows. A saved
@@ -18,12 +19,14 @@ type Ledger struct {
 	engine *engine.Engine[string]
 	seed   maphash.Seed
 	parts  [parts]part
-	texts  map[string]policy.Policy // of the limits in a saved state
+	// texts has the limits in a saved state.
+	texts map[string]policy.Policy
 }
 
 type part struct {
-	sync.Mutex // held while a word is translated, and by saves
-	noted      map[string]policy.Policy
+	// The lock is held while a word is translated, and by saves.
+	sync.Mutex
+	noted map[string]policy.Policy
 }
 
 func (p *part) note(key string, limit policy.Policy) {

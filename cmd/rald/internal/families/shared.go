@@ -51,7 +51,8 @@ func (f *Fleet) OutageName() string { return outages[f.Outage] }
 // MaxName bounds the bytes of Fleet.Name.
 const MaxName = 20
 
-const maxLeased = 256 // each leased limit has a limiter
+// Each leased limit has a limiter.
+const maxLeased = 256
 
 // connect makes the first limiter, for funnels. The others use its client.
 func (s *Families) connect() error {
@@ -121,11 +122,13 @@ func sharedLimit(limit policy.Policy) (policy.Policy, error) {
 // remote is also the limiter for calls that bring their limit.
 type remote struct {
 	*fleet.Limiter
-	life   lifetime
-	limit  policy.Policy
-	name   string
-	leased bool                                // Limiter is in Leased mode
-	known  Known[policy.Policy, policy.Policy] // of sharedLimit
+	life  lifetime
+	limit policy.Policy
+	name  string
+	// leased means that Limiter is in Leased mode.
+	leased bool
+	// known has the results of sharedLimit.
+	known Known[policy.Policy, policy.Policy]
 }
 
 func (f *remote) Limit() policy.Policy           { return f.limit }
@@ -153,7 +156,8 @@ func isLease(family Family) bool {
 
 func (f *remote) shared(limit policy.Policy) (policy.Policy, error) {
 	if f.leased {
-		return nil, nil // the limiter has no other
+		// The limiter has no other limit.
+		return nil, nil
 	}
 	return f.known.Get(limit, func() (policy.Policy, error) { return sharedLimit(limit) })
 }

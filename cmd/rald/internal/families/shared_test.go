@@ -53,7 +53,8 @@ func TestServersShareLimits(t *testing.T) {
 			servers[i] = openShared(t, r, Config{}, Fleet{Servers: len(servers), Leased: leased})
 		}
 		for at, c := range []struct {
-			claims   map[string]int64 // units by limit
+			// claims has the units by limit.
+			claims   map[string]int64
 			want     int64
 			leasable bool
 		}{
@@ -122,7 +123,8 @@ func TestOutages(t *testing.T) {
 
 // Clients make up the limits. The error names the bound. After Close every call is an error.
 func TestLimitsOverRedisAreBounded(t *testing.T) {
-	s := openShared(t, openRedis(t), Config{Max: 2}, Fleet{Outage: fleet.FallbackOpen}) // which keeps nothing of each
+	// This fallback keeps nothing of each limit.
+	s := openShared(t, openRedis(t), Config{Max: 2}, Fleet{Outage: fleet.FallbackOpen})
 	for i := range 1024 {
 		_, err := TakeAll(t.Context(), claim(t, s, fmt.Sprintf("window %d/300d", i+2), "a", 0))
 		require.NoError(t, err)

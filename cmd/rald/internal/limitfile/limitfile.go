@@ -12,11 +12,13 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-const Name = "limits.yaml" // in its directory
+// Name is the name of the file in its directory.
+const Name = "limits.yaml"
 
 // File is the contents of a file. The zero File has no limits.
 type File struct {
-	Limits map[string]policy.Policy // by name
+	// Limits has the limits by name.
+	Limits map[string]policy.Policy
 	// WarnAt has the shares of limits at which their keys are warned of, as engine.Config.WarnAt.
 	WarnAt map[string][]float64
 
@@ -25,8 +27,10 @@ type File struct {
 	// InFile counts the limits of AddFile.
 	InFile int
 
-	names  []string                    // in the order of their adding
-	places map[string]configfile.Place // of the limits
+	// names are in the order of their adding.
+	names []string
+	// places are the places of the limits.
+	places map[string]configfile.Place
 }
 
 // Names returns the names of the limits, in the order of the file.
@@ -144,7 +148,8 @@ func (f *File) Values() []limitfile.Limit {
 
 var errIsLimit = errors.New("this name is the text of a limit, which clients may send")
 
-const maxName = 64 // bytes
+// maxName is in bytes.
+const maxName = 64
 
 // IsName reports whether a name has 1 to max letters, digits, dots, dashes and underscores.
 func IsName(name string, max int) bool {

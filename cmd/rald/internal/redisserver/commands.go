@@ -8,19 +8,26 @@ import (
 )
 
 type command struct {
-	name              string // in lower case
-	minArgs, maxArgs  int    // with the name; maxArgs is -1 for any number
-	first, last, step int    // keys among the arguments, as COMMAND tells cluster clients
+	// name is in lower case.
+	name string
+	// minArgs and maxArgs count the name, too. maxArgs is -1 for any number.
+	minArgs, maxArgs int
+	// first, last and step are keys among the arguments, as COMMAND tells cluster clients.
+	first, last, step int
 	flags             []string
-	greeting          bool // may come before the password
-	run               func(c *conn, args [][]byte)
+	// greeting means that the command may come before the password.
+	greeting bool
+	run      func(c *conn, args [][]byte)
 
-	index int // in Server.commands
+	// index is the place in Server.commands.
+	index int
 }
 
-const maxCommandName = 32 // bytes of a command's name
+// maxCommandName bounds the bytes of a command's name.
+const maxCommandName = 32
 
-var commands map[string]*command // by name in lower case
+// commands are by name in lower case.
+var commands map[string]*command
 
 func init() {
 	commands = map[string]*command{}
@@ -98,7 +105,8 @@ func (c *conn) do(args [][]byte) {
 	do := c.last
 	errors := c.out.Errors()
 	if c.multi.refused && !c.multi.open && (do == nil || do.name != "multi") {
-		c.multi.refused = false // CLIENT CACHING is for the next command
+		// CLIENT CACHING is for the next command.
+		c.multi.refused = false
 	}
 	switch {
 	case do == nil && isHTTP(args[0]):
@@ -113,7 +121,8 @@ func (c *conn) do(args [][]byte) {
 		c.out.Error("ERR wrong number of arguments for '" + do.name + "' command")
 	case c.multi.open && do.queues():
 		if c.queue(do, args); c.out.Errors() == errors {
-			return // counted when it is executed
+			// The command is counted when it is executed.
+			return
 		}
 	default:
 		do.run(c, args)

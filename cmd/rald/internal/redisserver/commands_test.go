@@ -323,7 +323,8 @@ func TestPagesOfScansAreBounded(t *testing.T) {
 func TestScansAreBounded(t *testing.T) {
 	inBubble(t, Config{}, func(t *testing.T, c *client) {
 		c.fill(10)
-		seen := map[string]bool{"1": true, "2": true} // they are not counted up
+		// Cursors are not counted up.
+		seen := map[string]bool{"1": true, "2": true}
 		begin := func() string {
 			cursor := c.scan("0", "COUNT", "1").next
 			assert.False(t, seen[cursor])
@@ -449,7 +450,8 @@ func TestConformsToRedisCell(t *testing.T) {
 				{3100 * time.Millisecond, "CL.THROTTLE other 2 7 60 1", ints(0, 3, 2, -1, 9)},
 				{3100 * time.Millisecond, "CL.THROTTLE another 0 1000 1", ints(0, 1, 0, -1, 1)},
 				{4000 * time.Millisecond, "CL.THROTTLE shared 9 1 1 10", ints(0, 10, 0, -1, 10)},
-				{4000 * time.Millisecond, "CL.THROTTLE shared 4 1 1", ints(1, 5, 0, 6, 10)}, // of another limit
+				// The key has another limit.
+				{4000 * time.Millisecond, "CL.THROTTLE shared 4 1 1", ints(1, 5, 0, 6, 10)},
 				{6000 * time.Millisecond, "CL.THROTTLE shared 4 1 1 0", ints(1, 5, 0, 3, 8)},
 			} {
 				time.Sleep(time.Until(start.Add(s.at)))
@@ -469,14 +471,16 @@ func TestRoundsToSeconds(t *testing.T) {
 		{time.Millisecond - 1, 1, 0, 0},
 		{time.Millisecond, 1, 1, 1},
 		{time.Second, 1, 1, 2},
-		{time.Second + 1, 1, 1, 2}, // the nanosecond is the limit's own rounding
+		// The nanosecond is the limit's own rounding.
+		{time.Second + 1, 1, 1, 2},
 		{time.Second + time.Millisecond, 2, 2, 2},
 		{1<<63 - 1, 9223372037, 9223372037, 9223372037},
 	} {
 		d := policy.Decision{ResetAfter: c.of, RetryAfter: c.of}
 		for rounding, want := range map[Rounding]int64{RoundTrue: c.exact, RoundRedisCell: c.cell, RoundDragonfly: c.dragonfly} {
 			assert.Equal(t, want, rounding.reply(d)[4], "%v, %d", c.of, rounding)
-			if rounding != RoundTrue && c.of < time.Hour { // otherwise it is package policy's
+			// Otherwise the figure is package policy's.
+			if rounding != RoundTrue && c.of < time.Hour {
 				assert.Equal(t, want, rounding.reply(d)[3], "%v, %d", c.of, rounding)
 			}
 		}

@@ -24,13 +24,17 @@ type conn struct {
 	reads  deadline
 	writes deadline
 
-	call configured.Call // the present command, on configured limits
+	// call is the present command, on configured limits.
+	call configured.Call
 
-	multi  transaction
-	name   string
-	known  bool // the client has given the password, or none is needed
-	wrong  int  // wrong passwords since known was set
-	ending bool // after the replies are sent
+	multi transaction
+	name  string
+	// known means that the client has given the password, or that none is needed.
+	known bool
+	// wrong counts the wrong passwords since known was set.
+	wrong int
+	// ending means that the connection ends after the replies are sent.
+	ending bool
 
 	// named is the name of the last command, which most clients repeat, or the beginning of a name
 	// that is too long for one. last is the command of that name, or nil.
@@ -91,8 +95,10 @@ func (c *conn) handshake() error {
 }
 
 func (c *conn) answer() error {
-	begun := false // a part of the next command has come
-	timed := false // reads have the deadline for the password
+	// begun means that a part of the next command has come.
+	begun := false
+	// timed means that reads have the deadline for the password.
+	timed := false
 	for done := 1; ; done++ {
 		if done%turn == 0 {
 			runtime.Gosched()
@@ -120,7 +126,8 @@ func (c *conn) answer() error {
 		}
 		timed = timed && !c.known
 		switch {
-		case timed: // commands do not prolong it
+		// Commands do not prolong the deadline.
+		case timed:
 		case !c.known:
 			timed = true
 			c.reads.after(c.server.config.Within)
@@ -132,7 +139,8 @@ func (c *conn) answer() error {
 			c.reads.after(c.server.config.Within)
 		}
 		if c.server.closing.Err() != nil {
-			return nil // Shutdown may have set its deadline before
+			// Shutdown may have set its deadline before.
+			return nil
 		}
 		if c.in.Fill() != nil {
 			return nil
@@ -211,7 +219,8 @@ func (c *conn) waiting(f func(ctx context.Context) error) {
 	if c.flush() != nil {
 		return
 	}
-	c.reads.when = time.Time{} // it is set anew after this
+	// The deadline is set anew after this.
+	c.reads.when = time.Time{}
 	_ = c.net.SetReadDeadline(time.Time{})
 	// The reader's buffer keeps the client's bytes meanwhile.
 	done, watched := make(chan struct{}), make(chan struct{})

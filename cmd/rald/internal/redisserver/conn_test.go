@@ -23,7 +23,8 @@ import (
 // The deadline does not restart with each byte.
 func TestHalfCommandIsNotWaitedForForEver(t *testing.T) {
 	inBubble(t, Config{}, func(t *testing.T, c *client) {
-		for _, part := range []string{"\r", "\n"} { // an empty line in two parts is no command
+		// An empty line in two parts is no command.
+		for _, part := range []string{"\r", "\n"} {
 			_, err := io.WriteString(c.conn, part)
 			require.NoError(t, err)
 			synctest.Wait()
@@ -79,7 +80,8 @@ func TestHalfHandshakeIsNotWaitedForForEver(t *testing.T) {
 		defer silent.Close()
 		client := tls.Client(whole, &tls.Config{InsecureSkipVerify: true})
 		require.NoError(t, client.Handshake())
-		_, err := io.WriteString(slow, "\x16\x03\x01\x01\x00") // a record of 256 bytes
+		// The record has 256 bytes.
+		_, err := io.WriteString(slow, "\x16\x03\x01\x01\x00")
 		require.NoError(t, err)
 		for range 12 {
 			_, _ = io.WriteString(slow, "\x00")
@@ -118,7 +120,8 @@ func TestShutdownDrains(t *testing.T) {
 		c.do("RAL.TAKE k api 5")
 		waiting.write("RAL.WAIT", "k", "api", "5", "60000")
 		assert.Equal(t, "PONG", idle.do("PING"))
-		waiting.flood("*4\r\n$8\r\nRAL.WAIT", 1) // half of another
+		// The client sends half of another command.
+		waiting.flood("*4\r\n$8\r\nRAL.WAIT", 1)
 		synctest.Wait()
 		start := time.Now()
 		down := make(chan error)
@@ -212,7 +215,8 @@ func TestNewRefusesBadConfig(t *testing.T) {
 func TestStats(t *testing.T) {
 	inBubble(t, Config{Clients: 3}, func(t *testing.T, c *client) {
 		c.do("CL.THROTTLE k 4 1 10")
-		c.do("cl.throttle k 4 1 10 9") // a refusal is no error
+		// A refusal is no error.
+		c.do("cl.throttle k 4 1 10 9")
 		c.do("CL.THROTTLE k 4 1 no")
 		c.do("RAL.TAKE k")
 		c.do("FLUSHALL")
@@ -297,7 +301,8 @@ func TestWrongPasswordsAreCountedByAddress(t *testing.T) {
 // memory returns the bytes of heap and stacks in use after a collection, and the goroutines.
 func memory() (bytes float64, goroutines int) {
 	runtime.GC()
-	runtime.GC() // a pool keeps its values over one
+	// A pool keeps its values over one collection.
+	runtime.GC()
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return float64(m.HeapAlloc + m.StackInuse), runtime.NumGoroutine()
@@ -323,9 +328,11 @@ func TestAttacksLeaveNothingBehind(t *testing.T) {
 		for _, attack := range []struct {
 			name    string
 			clients int
-			most    float64       // bytes of each
-			ends    time.Duration // after which the server ends them, if an error does not
-			text    string
+			// most bounds the bytes of each client.
+			most float64
+			// The server ends the clients after ends, if an error does not.
+			ends time.Duration
+			text string
 		}{
 			{"idle connections", 300, 32e3, limits.Idle, "PING\r\n"},
 			{"half commands", 100, 256e3, limits.Within, "*1000\r\n$11\r\nCL.THROTTLE\r\n" + strings.Repeat("$4000\r\n"+strings.Repeat("x", 4000)+"\r\n", 15)},
@@ -368,7 +375,8 @@ func TestAttacksLeaveNothingBehind(t *testing.T) {
 			synctest.Wait()
 			after, still := memory()
 			assert.Less(t, after-before, 2e6, "bytes after %s", attack.name)
-			assert.LessOrEqual(t, still, goroutines+2, attack.name) // the runtime's that clean up come and go
+			// The runtime's goroutines that clean up come and go.
+			assert.LessOrEqual(t, still, goroutines+2, attack.name)
 		}
 		assert.Equal(t, int64(0), other.do("EXISTS browser"), "a command after an HTTP request was carried out")
 	})

@@ -13,7 +13,8 @@ import (
 
 // Commands besides those that decide.
 
-const version = "7.0.0" // of Redis: clients choose by it what they send
+// version is a version of Redis: clients choose by it what they send.
+const version = "7.0.0"
 
 // hello is HELLO [2|3 [AUTH name password] [SETNAME name]].
 func (c *conn) hello(args [][]byte) {
@@ -86,7 +87,8 @@ func (c *conn) auth(args [][]byte) {
 func (c *conn) givesPassword(name, password []byte) bool {
 	guesses, addr := c.server.guesses, c.net.RemoteAddr()
 	switch {
-	case guesses == nil: // no password is needed
+	// No password is needed.
+	case guesses == nil:
 		return true
 	case !guesses.mayTry(addr):
 		c.out.Error("ERR too many wrong passwords came from this address: try again later")
@@ -200,7 +202,8 @@ func (c *conn) tracking(options [][]byte) {
 	c.out.Status("OK")
 }
 
-const maxName = 4 << 10 // bytes of a client's name
+// maxName bounds the bytes of a client's name.
+const maxName = 4 << 10
 
 // isClientName reports whether CLIENT INFO can show a name in its line, and the name is not above
 // maxName. The empty name is none.

@@ -14,18 +14,21 @@ import (
 )
 
 const (
-	maxWrong    = 3      // wrong passwords after which a connection ends
-	maxGuessing = 10_000 // addresses; beyond them the least debt is forgotten
+	// After maxWrong wrong passwords a connection ends.
+	maxWrong = 3
+	// Beyond maxGuessing addresses the least debt is forgotten.
+	maxGuessing = 10_000
 )
 
 // guesses bounds the wrong passwords of each address, and the log's lines about them. An IPv6
 // address is cut to 64 bits. Clients of Unix sockets share an address.
 type guesses struct {
-	wrong    *engine.Engine[netip.Addr]
-	find     *clientaddr.Finder
-	log      *slog.Logger
-	lines    *single.Limiter
-	unlogged atomic.Int64 // since the last line
+	wrong *engine.Engine[netip.Addr]
+	find  *clientaddr.Finder
+	log   *slog.Logger
+	lines *single.Limiter
+	// unlogged counts the refusals since the last line.
+	unlogged atomic.Int64
 }
 
 // newGuesses admits 60 wrong passwords at once from an address, and then one a second. It logs ten

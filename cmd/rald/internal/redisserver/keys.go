@@ -183,10 +183,12 @@ func (c *conn) scan(args [][]byte) {
 		return
 	}
 	if kind != "string" {
-		found = nil // TYPE tells no other
+		// TYPE tells no other type.
+		found = nil
 	}
 	if match != "" && match != "*" {
-		all := found // the scan keeps it
+		// The scan keeps the keys.
+		all := found
 		found = nil
 		for _, key := range all {
 			if ok, _ := path.Match(unslashed(match), unslashed(key)); ok {
@@ -206,26 +208,33 @@ func (c *conn) scan(args [][]byte) {
 func unslashed(text string) string { return strings.ReplaceAll(text, "/", "\x01") }
 
 const (
-	maxScanned = 10_000          // keys of a reply to SCAN
-	maxPage    = 256 << 10       // bytes of keys after which a reply to SCAN ends, kept for repeats
-	maxScans   = 64              // scans under way; another ends the least recently used
-	scanIdle   = 5 * time.Minute // after which a scan may end
+	// maxScanned bounds the keys of a reply to SCAN.
+	maxScanned = 10_000
+	// After maxPage bytes of keys a reply to SCAN ends. The keys are kept for repeats.
+	maxPage = 256 << 10
+	// maxScans bounds the scans under way. Another scan ends the least recently used one.
+	maxScans = 64
+	// After scanIdle a scan may end.
+	scanIdle = 5 * time.Minute
 )
 
 type scans struct {
-	mu    sync.Mutex
-	all   []*scan // the least recently used first
+	mu sync.Mutex
+	// all has the least recently used scan first.
+	all   []*scan
 	ended bool
 }
 
 // scan is a scan with its last page, which a client may request again after a lost reply.
 type scan struct {
-	more   func() (string, bool)
-	stop   func()
-	used   time.Time
-	page   []string
-	cursor int64 // the cursor for page
-	next   int64 // the cursor after it, or 0 for none
+	more func() (string, bool)
+	stop func()
+	used time.Time
+	page []string
+	// cursor is the cursor for page.
+	cursor int64
+	// next is the cursor after it, or 0 for none.
+	next int64
 }
 
 // next returns up to n keys of a scan, and the next cursor, 0 at the end. Cursor 0 begins a scan;
@@ -247,7 +256,8 @@ func (s *scans) next(cursor, n int64, in *families.Families) (keys []string, nex
 	case cursor == found.next:
 		found.turn(n)
 	}
-	if cursor != 0 || found.next != 0 { // a scan of a single page is done
+	// A scan of a single page is done.
+	if cursor != 0 || found.next != 0 {
 		s.put(found)
 	}
 	return found.page, found.next, true
@@ -292,7 +302,8 @@ func (s *scan) turn(n int64) {
 			return
 		}
 		s.page = append(s.page, key)
-		size += len(key) + 16 // its header
+		// 16 bytes are for the header of a key.
+		size += len(key) + 16
 	}
 	s.next = newCursor()
 }
@@ -301,7 +312,8 @@ func (s *scan) turn(n int64) {
 // the floating point numbers of some clients.
 func newCursor() int64 {
 	var b [8]byte
-	_, _ = rand.Read(b[:]) // it never fails
+	// The read never fails.
+	_, _ = rand.Read(b[:])
 	return int64(binary.LittleEndian.Uint64(b[:])>>12) + 1
 }
 

@@ -317,7 +317,8 @@ func (r *reservations) run(ctx context.Context) {
 
 // expire applies all deadlines that have passed, and returns the time until there is more to do.
 func (r *reservations) expire() time.Duration {
-	r.armed.Store(math.MaxInt64) // a command meanwhile wakes run again
+	// A command meanwhile wakes run again.
+	r.armed.Store(math.MaxInt64)
 	next := time.Duration(math.MaxInt64)
 	for i := range r.parts {
 		for r.expirePart(&r.parts[i]) {

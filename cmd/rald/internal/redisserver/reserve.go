@@ -85,7 +85,8 @@ func (c *conn) commit(args [][]byte) {
 	}
 	actual = min(actual, decide.MostCharge(u.Limit))
 	if _, inFlight := longestInFlight(u.Limit); inFlight {
-		actual = 0 // the call is over, and has no cost
+		// The call is over, and has no cost.
+		actual = 0
 	}
 	c.changed(c.server.holdings().commit(c.background(), u, idOf(u, args[3]), actual))
 }

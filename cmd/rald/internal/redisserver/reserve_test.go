@@ -50,7 +50,8 @@ func (c *client) holds(arguments string) string {
 // Promise: `RAL.RESERVE` holds units until a commit, a release or the deadline, at which the required word decides.
 func TestReservedUnitsEndAsTheyShould(t *testing.T) {
 	for _, c := range []struct {
-		commands string // with a * for a reservation of 4 of 9 units, for 10 s
+		// A * in commands stands for a reservation of 4 of 9 units, for 10 s.
+		commands string
 		want     []map[string]any
 		left     int64
 	}{
@@ -382,7 +383,8 @@ func TestReservationsAreLinearizable(t *testing.T) {
 			random.Shuffle(len(chosen), func(i, j int) { chosen[i], chosen[j] = chosen[j], chosen[i] })
 			chosen = chosen[:2+random.IntN(3)]
 			var got string
-			t.Run("", func(t *testing.T) { got = raceReservation(t, action, chosen) }) // its engine ends with it
+			// The subtest's engine ends with it.
+			t.Run("", func(t *testing.T) { got = raceReservation(t, action, chosen) })
 			allowed := map[string]bool{}
 			permute(chosen, func(order []string) { allowed[modelReservation(action, chosen, order)] = true })
 			require.True(t, allowed[got], "seed %d, round %d, %v: %v: %s is not of %v", seed, round, action, chosen, got, allowed)
@@ -470,7 +472,8 @@ func raceReservation(t *testing.T, action reservation.Action, calls []string) st
 // modelReservation returns what raceReservation does if the calls are made in an order.
 func modelReservation(action reservation.Action, calls, order []string) string {
 	state, counted, used := reservation.Held, int64(4), int64(4)
-	forgotten := false // the reservation's units, by a reset
+	// forgotten means that a reset forgot the reservation's units.
+	forgotten := false
 	replies := make([]string, len(calls))
 	count := func(units int64) {
 		if units > counted || !forgotten {
@@ -547,7 +550,8 @@ func TestReservationsOverRedisAreThoseOfAnEngine(t *testing.T) {
 	// A change that Redis cannot count is an error, also when it is repeated.
 	id := over.holds("window_60/300d d 4 50000 release")
 	r.Kill()
-	for range 4 { // the breaker opens
+	// The breaker opens.
+	for range 4 {
 		over.do("RAL.TAKE e window_60/300d")
 	}
 	outage := replyError("ERR Redis could not be asked: ask this server again later (INFO has the cause)")

@@ -53,19 +53,24 @@ type Server struct {
 	config  Config
 	catalog catalog
 	scans   scans
-	guesses *guesses // nil without a password
+	// guesses is nil without a password.
+	guesses *guesses
 	// reservations are used by holdings alone.
 	reservations *reservations
 	expiring     sync.Once
 	started      time.Time
 
-	ids      atomic.Int64
-	commands []commandCounts // by command.at, unknown commands last
-	refused  atomic.Int64    // connections
-	clients  atomic.Int64
-	total    atomic.Int64 // connections
-	garbled  atomic.Int64 // connections
-	running  sync.WaitGroup
+	ids atomic.Int64
+	// commands has the counts by command.index, unknown commands last.
+	commands []commandCounts
+	// refused counts connections.
+	refused atomic.Int64
+	clients atomic.Int64
+	// total counts connections.
+	total atomic.Int64
+	// garbled counts connections.
+	garbled atomic.Int64
+	running sync.WaitGroup
 
 	closing context.Context
 	close   context.CancelFunc

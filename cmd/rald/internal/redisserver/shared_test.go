@@ -102,10 +102,12 @@ func TestCommandsOverRedisAreThoseOfAnEngine(t *testing.T) {
 			explainedAlike(t, w, got.(map[string]any), strings.Contains(command, "at_most"))
 		}
 		if w, ok := want.(map[string]any); ok && w["keys"] != nil && w["allowed"] == false {
-			delete(w, "keys") // those that would have taken report their state before giving back
+			// The keys that would have taken report their state before giving back.
+			delete(w, "keys")
 			delete(got.(map[string]any), "keys")
 		}
-		if !strings.HasPrefix(command, "DEL") { // DEL knows other families if only one was asked about more
+		// DEL knows other families if only one of the two was asked about more.
+		if !strings.HasPrefix(command, "DEL") {
 			require.True(t, alike(want, got), "seed %d, step %d: %s: %v, and %v in an engine", seed, step, command, got, want)
 		}
 	}
@@ -118,7 +120,8 @@ func TestCommandsOverRedisAreThoseOfAnEngine(t *testing.T) {
 	info := func() []string { return strings.Split(over.do("INFO").(string), "\r\n") }
 	assert.Subset(t, info(), []string{"backend:redis", "backend_mode:exact", "backend_outage:closed", "backend_failing:0"})
 	r.Kill()
-	for range 4 { // the breaker opens
+	// The breaker opens.
+	for range 4 {
 		assert.Equal(t, false, over.do("RAL.TAKE d at_most_5/m").(map[string]any)["allowed"])
 	}
 	assert.Equal(t, false, over.do("RAL.TAKE d at_most_5/m 1 e at_most_5/m 1").(map[string]any)["allowed"])

@@ -4,10 +4,14 @@ import "sync/atomic"
 
 // Stats are the figures of a Server since New.
 type Stats struct {
-	Clients  int    // present connections
-	Accepted uint64 // connections
-	Refused  uint64 // connections beyond Config.Clients
-	Garbled  uint64 // connections that ended because they sent no command
+	// Clients is the number of present connections.
+	Clients int
+	// Accepted counts connections.
+	Accepted uint64
+	// Refused counts the connections beyond Config.Clients.
+	Refused uint64
+	// Garbled counts the connections that ended because they sent no command.
+	Garbled  uint64
 	Commands []CommandStats
 
 	Reservations ReservationStats
@@ -15,8 +19,10 @@ type Stats struct {
 
 // CommandStats are the figures of a command.
 type CommandStats struct {
-	Name       string // in lower case; "unknown" stands for all unknown commands
-	OK, Errors uint64 // by the reply
+	// Name is in lower case. "unknown" stands for all unknown commands.
+	Name string
+	// OK and Errors count the commands by the reply.
+	OK, Errors uint64
 }
 
 type commandCounts struct{ ok, errors atomic.Uint64 }

@@ -39,7 +39,8 @@ func (c *conn) take(args [][]byte) {
 	}
 }
 
-const maxClaims = 64 // keys of a RAL.TAKE
+// maxClaims bounds the keys of a RAL.TAKE.
+const maxClaims = 64
 
 func (c *conn) takeAll(args [][]byte) {
 	if len(args) > 3*maxClaims {
@@ -82,7 +83,8 @@ func (c *conn) takeAll(args [][]byte) {
 		c.decision(out.Answers[i].Decision)
 	}
 	if !out.Allowed {
-		return // an answer that is Allowed was taken back
+		// An answer that is Allowed was taken back.
+		return
 	}
 	for _, w := range warning {
 		w.Took(unitsOf(claims, w.Key), &out.Answers[w.index].Decision)
@@ -151,7 +153,8 @@ func (c *conn) refund(args [][]byte) {
 	}
 }
 
-const maxWait = time.Minute // patience of RAL.WAIT
+// maxWait bounds the patience of RAL.WAIT.
+const maxWait = time.Minute
 
 // wait is RAL.WAIT key limit n milliseconds: it waits up to so long for its turn.
 func (c *conn) wait(args [][]byte) {
@@ -177,7 +180,8 @@ func (c *conn) wait(args [][]byte) {
 		return
 	}
 	if u.Of != nil {
-		c.call.End() // a limit may change while a call waits
+		// A limit may change while a call waits.
+		c.call.End()
 		hold = u.Of.Hold
 	}
 	c.waiting(func(ctx context.Context) error {

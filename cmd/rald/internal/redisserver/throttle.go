@@ -68,7 +68,8 @@ func (c *conn) clThrottle(args [][]byte) {
 		c.out.Error("Cell error: Usage: cl.throttle <key> <max_burst> <count per period> <period> [<quantity>]")
 		return
 	}
-	var numbers [4]int64 // max_burst, count, period and quantity
+	// numbers are max_burst, count, period and quantity.
+	var numbers [4]int64
 	numbers[3] = 1
 	for i, arg := range args[2:] {
 		n, ok := resp.Digits(arg)
@@ -103,7 +104,8 @@ func (c *conn) clThrottle(args [][]byte) {
 		return
 	}
 	if over := d.ResetAfter - limit.(policy.Windowed).Window(); numbers[3] == 0 && over > 0 {
-		d.Allowed, d.RetryAfter = false, over // as redis-cell tells a debt beyond a lower limit
+		// redis-cell also tells a debt beyond a lower limit so.
+		d.Allowed, d.RetryAfter = false, over
 	}
 	c.out.Array(5)
 	for _, n := range c.server.config.Rounding.reply(d) {

@@ -7,12 +7,16 @@ import (
 
 // transaction is the state between MULTI and EXEC or DISCARD.
 type transaction struct {
-	open    bool
-	refused bool // a command cannot be executed, so EXEC executes none
+	open bool
+	// refused means that a command cannot be executed, so EXEC executes none.
+	refused bool
 	queued  []queuedCommand
-	size    int // bytes of arguments that are no keys
-	keys    int // bytes of keys
-	number  int // of arguments
+	// size is the bytes of arguments that are no keys.
+	size int
+	// keys is the bytes of keys.
+	keys int
+	// number is the number of arguments.
+	number int
 }
 
 // maxQueued bounds the arguments of a transaction, in multiples of a command's. An empty argument has
@@ -103,7 +107,8 @@ func (c *conn) exec([][]byte) {
 		q.do.run(c, q.args)
 		c.call.End()
 		c.server.count(q.do, c.out.Errors() > errors)
-		_ = c.full() // the connection ends after EXEC
+		// The connection ends after EXEC.
+		_ = c.full()
 	}
 }
 

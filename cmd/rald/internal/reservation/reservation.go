@@ -38,13 +38,20 @@ func ParseAction(word []byte) (action Action, ok bool) {
 type State uint8
 
 const (
-	Unknown   State = iota // no reservation was made, and the first commit was a plain charge
-	Held                   // nothing has ended it
-	Committed              // a commit has ended it
-	Released               // a release has ended it
-	Expired                // its deadline has ended it
-	Late                   // its deadline has ended it, and a commit came after
-	States                 // the number of states
+	// Unknown says that no reservation was made, and the first commit was a plain charge.
+	Unknown State = iota
+	// Held says that nothing has ended the reservation.
+	Held
+	// Committed says that a commit has ended it.
+	Committed
+	// Released says that a release has ended it.
+	Released
+	// Expired says that its deadline has ended it.
+	Expired
+	// Late says that its deadline has ended it, and a commit came after.
+	Late
+	// States is the number of states.
+	States
 )
 
 // String returns the state in lower case.
@@ -67,9 +74,12 @@ type Record[V any] struct {
 	Action              Action
 	State               State
 
-	begun time.Duration // when its time began
-	until time.Duration // the deadline, or when the book forgets it
-	place int           // in its queue, or -1
+	// begun is when its time began.
+	begun time.Duration
+	// until is the deadline, or when the book forgets it.
+	until time.Duration
+	// place is its place in its queue, or -1.
+	place int
 }
 
 // Left returns the time until the deadline of a reservation that is Held, and otherwise 0.
@@ -83,11 +93,13 @@ func (r *Record[V]) Left(now time.Duration) time.Duration {
 // Book has the records of a bounded number of reservations. New makes it. It is for a single goroutine
 // at a time. Its instants are times since a fixed moment.
 type Book[V any] struct {
-	max       int
-	longest   time.Duration
-	all       map[ID]*Record[V]
-	held      queue[V] // by deadline
-	ended     queue[V] // by the instant at which they are forgotten
+	max     int
+	longest time.Duration
+	all     map[ID]*Record[V]
+	// held is ordered by deadline.
+	held queue[V]
+	// ended is ordered by the instant at which the reservations are forgotten.
+	ended     queue[V]
 	forgotten uint64
 }
 

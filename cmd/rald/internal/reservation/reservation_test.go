@@ -83,9 +83,11 @@ func TestFirstEndCounts(t *testing.T) {
 		"late commit of more": {{10, "commit", 9, 4, Late, 9, 0}, {11, "pass", 0, 9, Late, 9, 0}},
 		"extensions": {
 			{4, "extend", 20, 4, Held, 4, 20},
-			{5, "extend", 1, 4, Held, 4, 19}, // never earlier
+			// The deadline never becomes earlier.
+			{5, "extend", 1, 4, Held, 4, 19},
 			{20, "extend", 100, 4, Held, 4, 40},
-			{59, "extend", 100, 4, Held, 4, 1}, // 60 in all
+			// A reservation lasts 60 s in all.
+			{59, "extend", 100, 4, Held, 4, 1},
 			{60, "extend", 100, 4, Expired, 4, 0},
 		},
 	} {
@@ -95,7 +97,8 @@ func TestFirstEndCounts(t *testing.T) {
 		run(t, Release, []step{
 			{10, "pass", 0, 0, Expired, 0, 0},
 			{11, "release", 0, 0, Expired, 0, 0},
-			{12, "commit", 3, 0, Late, 3, 0}, // all of it, since nothing is spent
+			// The commit charges all of it, since nothing is spent.
+			{12, "commit", 3, 0, Late, 3, 0},
 			{13, "commit", 3, 3, Late, 3, 0},
 		})
 		run(t, Release, []step{{10, "extend", 3, 0, Expired, 0, 0}})

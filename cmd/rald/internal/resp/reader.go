@@ -12,9 +12,12 @@ import (
 
 // Limits bound a client's commands. Each field must be above 0.
 type Limits struct {
-	Arguments int // of a command, its name included
-	Argument  int // bytes of an argument
-	Command   int // bytes of a command, and of the reader's buffer
+	// Arguments bounds the arguments of a command, its name included.
+	Arguments int
+	// Argument bounds the bytes of an argument.
+	Argument int
+	// Command bounds the bytes of a command, and of the reader's buffer.
+	Command int
 }
 
 // ErrIncomplete reports that the buffer ends within a command, or has none.
@@ -30,28 +33,34 @@ func fault(format string, args ...any) error {
 	return &ProtocolError{Text: fmt.Sprintf(format, args...)}
 }
 
-const smallBuffer = 4 << 10 // of a connection that is idle or sends small commands
+// smallBuffer is for a connection that is idle or sends small commands.
+const smallBuffer = 4 << 10
 
-const maxHeaderLine = 32 // bytes of a line with a number, without its end
+// maxHeaderLine bounds the bytes of a line with a number, without its end.
+const maxHeaderLine = 32
 
 // Reader finds the commands in a stream. It is for one goroutine.
 type Reader struct {
 	from   io.Reader
 	limits Limits
 
-	buffer     []byte
-	start, end int // the unread bytes of the buffer
+	buffer []byte
+	// start and end bound the unread bytes of the buffer.
+	start, end int
 
 	// The command at start, as far as it has come. examined counts its bytes that were looked at, each once.
 	args     [][]byte
 	spans    []span
 	examined int
-	missing  int // arguments of an array still to come
-	array    bool
-	length   int // of the next argument, or -1 before its header
+	// missing is the number of arguments of an array still to come.
+	missing int
+	array   bool
+	// length is the length of the next argument, or -1 before its header.
+	length int
 }
 
-type span struct{ from, to int } // offsets in its command
+// A span has offsets in its command.
+type span struct{ from, to int }
 
 // NewReader returns a reader of commands from r.
 func NewReader(r io.Reader, limits Limits) *Reader {

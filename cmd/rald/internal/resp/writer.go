@@ -14,7 +14,8 @@ type Writer struct {
 	to     io.Writer
 	buffer []byte
 	err    error
-	errors uint64 // written
+	// errors counts the errors written.
+	errors uint64
 	// Three selects version 3 of the protocol. In version 2 a map is an array of its keys and
 	// values, a bool an integer, and a null a string of length -1.
 	Three bool

@@ -296,7 +296,8 @@ func (r *reading) rule(rule *Rule, domain string, here configfile.Place) {
 	}
 }
 
-const maxLimits = 8 // of a rule
+// maxLimits bounds the limits of a rule.
+const maxLimits = 8
 
 // policy parses a limit. The service answers at once, so limits that delay calls are refused.
 func (r *reading) policy(place configfile.Place, text string) policy.Policy {

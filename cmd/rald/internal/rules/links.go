@@ -16,8 +16,9 @@ type links struct {
 // pattern is a descriptor that other descriptors of its level may leave no requests.
 type pattern struct {
 	level, node *node
-	text        string // with asterisks
-	place       configfile.Place
+	// text has asterisks.
+	text  string
+	place configfile.Place
 }
 
 type nameIn struct{ domain, name string }

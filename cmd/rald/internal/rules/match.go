@@ -8,8 +8,9 @@ import (
 // Set is the rules of all domains. It never changes. The zero Set has no rules.
 type Set struct {
 	domains map[string]*Domain
-	rules   []*Rule // in order of reading
-	unused  []error
+	// rules are in the order of reading.
+	rules  []*Rule
+	unused []error
 }
 
 // Rules returns all rules, in order of reading.
@@ -43,16 +44,21 @@ type Domain struct {
 
 // node is a level of a tree of descriptors. Children are found by key, or by key_value.
 type node struct {
-	children  map[string]*node
-	wildcards []wildcard // in order of reading
-	rule      *Rule      // nil if there is none
-	shared    bool       // all values that a wildcard matches share the rule's limit
+	children map[string]*node
+	// wildcards are in the order of reading.
+	wildcards []wildcard
+	// rule is nil if there is none.
+	rule *Rule
+	// shared means that all values that a wildcard matches share the rule's limit.
+	shared bool
 }
 
 // wildcard is a child with asterisks in its key or value, each for any text.
 type wildcard struct {
-	text  string   // as configured, with the asterisks
-	parts [][]byte // between them
+	// text is the text as configured, with the asterisks.
+	text string
+	// parts are the parts between the asterisks.
+	parts [][]byte
 	node  *node
 }
 
@@ -84,7 +90,8 @@ type Entry interface {
 
 // Match is the rule of a descriptor.
 type Match struct {
-	Rule *Rule // nil for none
+	// Rule is nil for none.
+	Rule *Rule
 	// Shared has for each entry "" or the pattern that replaces its value, because all matching
 	// values share the limit. It is nil without a pattern.
 	Shared []string

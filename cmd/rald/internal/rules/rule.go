@@ -18,8 +18,10 @@ const (
 	Hour
 	Day
 	Week
-	Month // 30 days
-	Year  // 365 days
+	// A Month is 30 days.
+	Month
+	// A Year is 365 days.
+	Year
 )
 
 const day = 24 * time.Hour
@@ -76,7 +78,8 @@ type Rule struct {
 	// unique.
 	Path string
 	File string
-	Line int // 0 if unknown
+	// Line is 0 if it is unknown.
+	Line int
 
 	// Unlimited rules admit all. They have neither Requests nor Limit.
 	Unlimited bool

@@ -74,12 +74,15 @@ func TestFind(t *testing.T) {
 	for text, path := range map[string]string{
 		"path=/login user=joe":        "shop.path_/login.user",
 		"path=/login user=joe more=x": "",
-		"path=/files/abc/b":           "shop.path_/files/*", // the first wildcard, not the closest
-		"path=/x/a/b":                 "shop.path_/*/a*/b",  // an asterisk may match nothing
-		"path=/x/y/abc/b":             "shop.path_/*/a*/b",
-		"path=/x/a":                   "shop.path",
-		"path=/x/b":                   "shop.path",
-		"path_/login user=joe":        "shop.path_/login.user", // key and value run into each other
+		// The first wildcard applies, and not the closest.
+		"path=/files/abc/b": "shop.path_/files/*",
+		// An asterisk may match nothing.
+		"path=/x/a/b":     "shop.path_/*/a*/b",
+		"path=/x/y/abc/b": "shop.path_/*/a*/b",
+		"path=/x/a":       "shop.path",
+		"path=/x/b":       "shop.path",
+		// Key and value run into each other.
+		"path_/login user=joe": "shop.path_/login.user",
 	} {
 		m := Find(shop, entries(text))
 		assert.Equal(t, path != "", m.Rule != nil, text)
@@ -261,7 +264,8 @@ func TestRead(t *testing.T) {
 	link := func(to, name string) { require.NoError(t, os.Symlink(to, filepath.Join(dir, name))) }
 	write("..2026/b.yaml", "domain: b")
 	write("..2026/below/c.yml", "domain: c")
-	link("..2026", "..data") // as Kubernetes does
+	// Kubernetes links files so.
+	link("..2026", "..data")
 	link("..data/b.yaml", "b.yaml")
 	link("..data/below", "below")
 	write("README.md", "domain: readme")

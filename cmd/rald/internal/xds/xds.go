@@ -39,8 +39,10 @@ const TypeURL = "type.googleapis.com/ratelimit.config.ratelimit.v3.RateLimitConf
 
 // Client is a client of a management server. All fields but Dial are required. Run runs it.
 type Client struct {
-	Server      string // host:port
-	Node        string // the server knows this client by it
+	// Server is host:port.
+	Server string
+	// The server knows this client by Node.
+	Node        string
 	Credentials credentials.TransportCredentials
 	Options     rules.Options
 	// Set puts rules in force, or refuses them.
@@ -53,16 +55,21 @@ type Client struct {
 	// reports that the server is away.
 	Reads configfile.Reads
 
-	version string // in force
-	refusal string // of the last configuration, or ""
+	// version is the version in force.
+	version string
+	// refusal is the refusal of the last configuration, or "".
+	refusal string
 }
 
 const (
-	firstPause = time.Second // before connecting again; it doubles up to maxPause
+	// firstPause is the pause before connecting again. It doubles up to maxPause.
+	firstPause = time.Second
 	maxPause   = 30 * time.Second
-	maxRefusal = 4 << 10 // bytes, of a NACK and in the log
+	// maxRefusal bounds the bytes of a NACK, and of a refusal in the log.
+	maxRefusal = 4 << 10
 
-	silence = 6 * time.Minute // then a dead connection is looked for; grpc-go's servers forbid less than 5
+	// After silence a dead connection is looked for. grpc-go's servers forbid less than 5 minutes.
+	silence = 6 * time.Minute
 )
 
 // Run follows the server until the context ends. While the server is away the rules stay.
@@ -101,7 +108,8 @@ func (c *Client) follow(ctx context.Context) (answered bool, err error) {
 	if c.Dial != nil {
 		options = append(options, grpc.WithContextDialer(c.Dial))
 	}
-	conn, err := grpc.NewClient("dns:///"+c.Server, options...) // a host may have the name of a scheme
+	// A host may have the name of a scheme.
+	conn, err := grpc.NewClient("dns:///"+c.Server, options...)
 	if err != nil {
 		return false, err
 	}
@@ -110,13 +118,15 @@ func (c *Client) follow(ctx context.Context) (answered bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	c.Reads.Failing.Store(c.version == "" || c.refusal != "") // a server that has nothing new does not respond
+	// A server that has nothing new does not respond.
+	c.Reads.Failing.Store(c.version == "" || c.refusal != "")
 	c.Log.Info("connected to the management server", "server", c.Server, "version", c.version)
 	node := &core.Node{Id: c.Node, UserAgentName: "rald"}
 	request := &discovery.DiscoveryRequest{}
 	for pause := firstPause; ; {
 		request.Node, request.TypeUrl, request.VersionInfo = node, TypeURL, c.version
-		if err := stream.Send(request); err != nil && !errors.Is(err, io.EOF) { // Recv has the reason for EOF
+		// Recv has the reason for EOF.
+		if err := stream.Send(request); err != nil && !errors.Is(err, io.EOF) {
 			return answered, err
 		}
 		response, err := stream.Recv()
@@ -132,7 +142,8 @@ func (c *Client) follow(ctx context.Context) (answered bool, err error) {
 		case c.refusal != before:
 			sleep(ctx, firstPause)
 			pause = firstPause
-		default: // go-control-plane sends a refused configuration again at once
+		// go-control-plane sends a refused configuration again at once.
+		default:
 			sleep(ctx, pause)
 			pause = min(2*pause, maxPause)
 		}

@@ -39,14 +39,18 @@ func shop(unit config.RateLimitUnit, requests uint32) *config.RateLimitConfig {
 type lab struct {
 	t        *testing.T
 	snapshot cache.SnapshotCache
-	said     []string // by the client, without repeats: node, version and fault
+	// said is what the client said, without repeats: node, version and fault.
+	said     []string
 	last     string
 	listener *bufconn.Listener
 	server   *grpc.Server
 	client   *Client
-	put      []string     // rules that came into force
-	refuses  error        // rules that parse
-	requests atomic.Int64 // of the client, with repeats
+	// put has the rules that came into force.
+	put []string
+	// refuses is the error with which put refuses rules that parse.
+	refuses error
+	// requests counts the requests of the client, with repeats.
+	requests atomic.Int64
 	log      logbuffer.Buffer
 }
 
@@ -150,7 +154,8 @@ func TestRulesOfAManagementServer(t *testing.T) {
 		l.serve()
 		time.Sleep(maxPause)
 		l.saw(`edge "5" `)
-		l.stats(2, 3, false) // though there was no response
+		// The figures change though there was no response.
+		l.stats(2, 3, false)
 		l.publish("6")
 		l.saw(`edge "6" `)
 		assert.Equal(t, "", l.put[len(l.put)-1], "a configuration without rules")
@@ -176,8 +181,10 @@ func TestRepeatedRefusalsWaitLonger(t *testing.T) {
 			synctest.Wait()
 			return l.requests.Load() - before
 		}
-		l.publish("1", shop(config.RateLimitUnit_UNKNOWN, 7)) // and waits for 31 seconds
-		doubled := 6                                          // after 0, 1, 3, 7, 15 and 31 seconds
+		// The client waits for 31 seconds.
+		l.publish("1", shop(config.RateLimitUnit_UNKNOWN, 7))
+		// The client asks after 0, 1, 3, 7, 15 and 31 seconds.
+		doubled := 6
 		assert.InDelta(t, doubled+1, l.requests.Load(), 1, "with the first request")
 		assert.InDelta(t, 20, refusals(20*maxPause), 1)
 		l.publish("2", shop(config.RateLimitUnit_MINUTE, 5))
