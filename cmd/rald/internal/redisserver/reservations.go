@@ -191,7 +191,7 @@ func (r *reservations) reserve(
 		return entry.TimeToLive, entry.Value.decision, nil
 	}
 	fresh := &holding{}
-	longest, _ := longestInFlight(u.Limit)
+	longest, _ := maxTimeInFlight(u.Limit)
 	entry = home.book.Reserve(id, n, ttl, longest, action, fresh)
 	if entry == nil {
 		r.full.Add(1)

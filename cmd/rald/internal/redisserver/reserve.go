@@ -32,7 +32,7 @@ func (c *conn) reserve(args [][]byte) {
 		c.out.Error("ERR the action at the deadline is " + quoted(args[5]) + ": spend or release is accepted")
 		return
 	}
-	if _, inFlight := longestInFlight(u.Limit); inFlight && action == reservation.Spend {
+	if _, inFlight := maxTimeInFlight(u.Limit); inFlight && action == reservation.Spend {
 		c.out.Error("ERR the action at the deadline is " + quoted(args[5]) + ": release is accepted under " + quoted(args[1]) +
 			", as units in flight are in use until they are released, and are never spent")
 		return
@@ -84,7 +84,7 @@ func (c *conn) commit(args [][]byte) {
 		return
 	}
 	actual = min(actual, decide.MostCharge(u.Limit))
-	if _, inFlight := longestInFlight(u.Limit); inFlight {
+	if _, inFlight := maxTimeInFlight(u.Limit); inFlight {
 		// The call is over, and has no cost.
 		actual = 0
 	}
@@ -149,9 +149,9 @@ func (c *conn) timeToLiveOf(arg []byte) (time.Duration, bool) {
 	return time.Duration(milliseconds) * time.Millisecond, true
 }
 
-// longestInFlight returns how long units of a limit may be in use, if they are until they are released. A commit
+// maxTimeInFlight returns how long units of a limit may be in use, if they are until they are released. A commit
 // gives them back and never charges them.
-func longestInFlight(limit policy.Policy) (longest time.Duration, ok bool) {
+func maxTimeInFlight(limit policy.Policy) (longest time.Duration, ok bool) {
 	if _, ok = limit.(policy.Occupier); !ok {
 		return math.MaxInt64, false
 	}
