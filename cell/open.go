@@ -123,13 +123,15 @@ func (c *Cell[K]) lostFiling(hash uint64, now policy.Instant) {
 // limit's answer to an unused key.
 func (op *opening[K]) noRoom(q *request, d policy.Decision, status table.Status) (o outcome, answered bool) {
 	c := op.cell
+	// The writer may find out meanwhile that every key is firm, or in use.
+	firm := c.view.Firm(op.now)
 	switch {
 	// Close leaves no places behind.
 	case status != table.Full || c.closed.Load():
 	// Every key is in use.
-	case c.view.Firm(op.now) && c.view.Terms().Occupier != nil:
+	case firm && c.view.Terms().Occupier != nil:
 		return c.withoutWord(q, d, c.whenFull == AdmitNew, c.idle, full), true
-	case c.view.Firm(op.now):
+	case firm:
 		return c.unavailableAnswer(q, d, false), true
 	case c.whenFull == AdmitNew:
 		return c.withoutWord(q, d, true, c.idle, full), true

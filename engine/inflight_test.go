@@ -25,6 +25,8 @@ func newInFlight(t *testing.T, config engine.Config) (*engine.Engine[string], *h
 	c := &handClock{}
 	c.now.Store(int64(time.Hour))
 	config.Clock = func() policy.Instant { return policy.Instant(c.now.Load()) }
+	// A busy machine may take longer than 10 ms to make room.
+	config.OpenTimeout = time.Minute
 	e, err := engine.New[string](config)
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, e.Close()) })
@@ -185,7 +187,7 @@ func TestKeyInUseIsNeverGone(t *testing.T) {
 		}
 		for range 10 {
 			d := e.Take("d", 1)
-			require.False(t, d.Allowed)
+			require.False(t, d.Allowed, "%v", e.Stats())
 			assert.Equal(t, idle, d.RetryAfter, "as under RefuseNew")
 		}
 		for _, key := range []string{"a", "b", "c"} {

@@ -209,6 +209,47 @@ func TestFullTableOfFirmKeysSaysSo(t *testing.T) {
 	require.False(t, firm(100*second), "the new key makes room")
 }
 
+// Promise: The place of a key that is released while the writer looks for room is found by the next look.
+func TestReleaseWhileTheWriterLooksIsNoted(t *testing.T) {
+	limit := policy.Must(policy.InFlight(1, time.Hour))
+	for _, late := range []bool{false, true} {
+		r := newRig[string](t, Options{Policy: limit, MaxKeys: 2, Idle: time.Second})
+		taken := map[string]uint64{}
+		for _, key := range []string{"a", "b"} {
+			e := r.add(key, 100*second)
+			next, d := limit.Take(0, 100*second, 1, 0)
+			require.True(t, d.Allowed && e.Advance(e.Word(), next))
+			taken[key] = next
+		}
+		if late {
+			r.MakeRoom(100*second, 1, 100)
+			require.True(t, r.View().Firm(100*second), "both keys are in use")
+		}
+		looks := 0
+		r.step = func(point string) {
+			if point != "evict: judged" {
+				return
+			}
+			// By now the first of the two keys was seen in use, or both were.
+			if looks++; looks == 2 {
+				e := r.find(r.hash("a"), "a")
+				next, ok := limit.(policy.Occupier).Release(e.Word(), taken["a"], 100*second, 1)
+				require.True(t, ok && e.Advance(e.Word(), next))
+				r.View().NoteReleased()
+			}
+		}
+		r.MakeRoom(100*second, 1, 100)
+		r.step = nil
+		require.GreaterOrEqual(t, looks, 2)
+		if r.has("a") {
+			require.False(t, r.View().Firm(100*second), "the writer has not looked since")
+			r.MakeRoom(100*second, 1, 100)
+		}
+		require.False(t, r.has("a"), "late: %v", late)
+		require.True(t, r.has("b"))
+	}
+}
+
 func TestResetIsNotNotedWithoutFirmKeys(t *testing.T) {
 	r := newCrowd(t, 3)
 	r.View().NoteReset()

@@ -94,6 +94,8 @@ type Table[K comparable] struct {
 	reset atomic.Bool
 	// resets counts the resets of keys whose limit is a policy.Occupier: see Open.
 	resets atomic.Uint64
+	// looking is set from the first look of MakeRoom at keys in use until all have been looked at.
+	looking atomic.Bool
 	// firmUntil is an instant before which every filed key is firm or in use, 0 if unknown. The writer alone
 	// writes it.
 	firmUntil atomic.Int64

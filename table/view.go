@@ -248,12 +248,14 @@ func (v View[K]) Horizon() policy.Instant { return policy.Instant(v.t.horizon.Lo
 // request for room is then in vain, so a caller need not wait for the answer. After NoteReset it
 // reports false until the writer has looked again.
 func (v View[K]) Firm(now policy.Instant) bool {
-	return now < policy.Instant(v.t.firmUntil.Load()) && !v.t.reset.Load()
+	// The writer clears firmUntil before reset.
+	return !v.t.reset.Load() && now < policy.Instant(v.t.firmUntil.Load())
 }
 
-// NoteReleased tells the writer that a key may be in use no more, if all keys of a full table were.
+// NoteReleased tells the writer that a key may be in use no more, if all keys of a full table were, or if the
+// writer is looking whether they are. Call it after the word has changed: the writer sees either the word or the note.
 func (v View[K]) NoteReleased() {
-	if v.t.firmUntil.Load() != 0 && !v.t.reset.Load() {
+	if (v.t.firmUntil.Load() != 0 || v.t.looking.Load()) && !v.t.reset.Load() {
 		v.t.reset.Store(true)
 	}
 }

@@ -237,9 +237,11 @@ func (t *Table[K]) MakeRoom(now policy.Instant, want int64, budget int) {
 		return
 	}
 	occupied := t.terms.Load().Occupier != nil
-	if occupied && t.reset.Swap(false) {
-		t.vain, t.soonest = 0, math.MaxInt64
-		t.firmUntil.Store(0)
+	if occupied {
+		t.looking.Store(true)
+		if t.vain == 0 && t.reset.Load() {
+			t.lookAgain()
+		}
 	}
 	// Counted once: a caller that takes a place just made must not cost another key its own.
 	short := t.places.taken() - (t.maxKeys - want)
@@ -255,8 +257,13 @@ func (t *Table[K]) MakeRoom(now policy.Instant, want int64, budget int) {
 		if occupied {
 			// A key in use keeps its place. A pass that met no other key spares callers the next.
 			due = min(due, now)
+			if t.vain >= t.index.Len() && t.reset.Load() {
+				t.lookAgain()
+				continue
+			}
 			if t.vain >= t.index.Len() {
 				t.firmUntil.Store(int64(t.soonest))
+				t.looking.Store(false)
 				t.vain, t.soonest = 0, math.MaxInt64
 				return
 			}
@@ -277,6 +284,14 @@ func (t *Table[K]) MakeRoom(now policy.Instant, want int64, budget int) {
 			t.vain++
 		}
 	}
+}
+
+// lookAgain begins a pass of MakeRoom at keys in use, because a key may be in use no more. It forgets what the
+// pass before has found first: a caller must not be refused for that once reset is cleared.
+func (t *Table[K]) lookAgain() {
+	t.firmUntil.Store(0)
+	t.reset.Store(false)
+	t.vain, t.soonest = 0, math.MaxInt64
 }
 
 // dueAt returns the instant under which a key is filed that owes nothing from fresh on. Units in use may
