@@ -184,6 +184,8 @@ func TestInFlightByOutsideAudit(t *testing.T) {
 			random := rand.New(rand.NewPCG(seed, 55))
 			var f *faults
 			var quiet atomic.Bool
+			// The engine's goroutines draw from dice, one at a time.
+			var faulting sync.Mutex
 			dice := rand.New(rand.NewPCG(seed, 56))
 			clock := newHandClock()
 			f = newFaults(seed%2 == 0)
@@ -195,7 +197,10 @@ func TestInFlightByOutsideAudit(t *testing.T) {
 				Policy: c.limit, Clock: clock.Now, MaxKeys: 3, Idle: time.Duration(1+random.Int64N(500)) * time.Millisecond,
 				WhenUnavailable: Refuse, Restarts: 1 << 30,
 				fault: func(point string) {
-					if !quiet.Load() && dice.IntN(150) == 0 {
+					faulting.Lock()
+					hits := dice.IntN(150) == 0
+					faulting.Unlock()
+					if hits && !quiet.Load() {
 						f.arm(point, 1)
 						f.at(point)
 					}
