@@ -44,7 +44,7 @@ func runReplay(ctx context.Context, args []string, stdin io.Reader, out, problem
 	var (
 		l      logs
 		config replay.Config
-		check  condition
+		checks []condition
 	)
 	flags := l.flags("replay", problems, replayUsage)
 	flags.Func("limit", "a `limit` as text, such as 'funnel 100, 10/s'; if it is given again, all hold", addLimit(&config.Limits))
@@ -68,7 +68,12 @@ func runReplay(ctx context.Context, args []string, stdin io.Reader, out, problem
 		return err
 	})
 	flags.BoolVar(&config.Retries, "retries", false, "also let refused requests come again when the limit allows")
-	flags.TextVar(&check, "fail-if", condition{}, "exit with status 3 if the `condition` holds, such as 'newly refused keys > 0.1%'")
+	flags.Func("fail-if", "exit with status 3 if the `condition` holds, such as 'newly refused keys > 0.1%'; one of several is enough", func(text string) error {
+		var check condition
+		err := check.UnmarshalText([]byte(text))
+		checks = append(checks, check)
+		return err
+	})
 	if err := l.parse(flags, args); err != nil {
 		return err
 	}
@@ -81,15 +86,18 @@ func runReplay(ctx context.Context, args []string, stdin io.Reader, out, problem
 		d.Result.Top[i].Key = l.name(d.Result.Top[i].Key)
 	}
 	d.Notes = slices.Concat(l.source.notes(), scenarioNotes(d.Result, config.Retries), resultNotes(d.Result))
-	holds, figure := check.holds(&d)
-	if holds {
-		d.Failed = figure
+	var failed []string
+	for _, check := range checks {
+		if holds, figure := check.holds(&d); holds {
+			failed = append(failed, figure)
+		}
 	}
+	d.Failed = strings.Join(failed, ", ")
 	if err := l.write(out, d, d.report()); err != nil {
 		return err
 	}
-	if holds {
-		return fmt.Errorf("%w: %s", errFailIf, figure)
+	if d.Failed != "" {
+		return fmt.Errorf("%w: %s", errFailIf, d.Failed)
 	}
 	return nil
 }
@@ -154,14 +162,8 @@ func (c *condition) UnmarshalText(text []byte) error {
 	return err
 }
 
-// MarshalText returns the text that was read.
-func (c condition) MarshalText() ([]byte, error) { return []byte(c.text), nil }
-
 // holds reports whether the condition holds, and its figure. Of several scenarios the one with the most refusals counts.
 func (c *condition) holds(d *replayed) (holds bool, figure string) {
-	if c.text == "" {
-		return false, ""
-	}
 	r := d.Result
 	unreadable, refused := int64(0), replay.Change{}
 	for _, u := range d.Source.Unreadable {

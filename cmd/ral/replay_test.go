@@ -103,6 +103,8 @@ func TestFailIf(t *testing.T) {
 		require.ErrorIs(t, err, errFailIf, condition)
 		assert.Contains(t, text, "FAILED: ")
 	}
+	_, err := onLog(t, accessLog("a"), "replay", "-", "--limit", "funnel 10, 2/s", "--fail-if", "refused keys > 0", "--fail-if", "unreadable lines > 0")
+	require.ErrorIs(t, err, errFailIf, "the first of two conditions holds")
 }
 
 // Promise: `ral replay --file --against` compares two files of limits on an access log, all limits or one by its name.
