@@ -4,9 +4,12 @@ import "github.com/ral-limiter/ral/policy"
 
 // choice is the limit of a call.
 type choice struct {
-	limit    policy.Policy // of the call or chosen for its key; nil means the cell's own
-	chosen   bool          // limit is PolicyFor's
-	switched *switching    // Cell.switched before it was chosen
+	// limit is the call's, or chosen for its key. Nil means the cell's own.
+	limit policy.Policy
+	// chosen reports whether PolicyFor chose limit.
+	chosen bool
+	// switched is Cell.switched before limit was chosen.
+	switched *switching
 }
 
 // switching is a change of a key's limit and its word in one step, or none.
@@ -17,6 +20,8 @@ type choice struct {
 // key chooses again once its entry has landed, or the change finds the entry. ChangeLimit therefore
 // replaces each word that it finds.
 type switching struct {
-	hash uint64        // of the key
-	over chan struct{} // closed after the change. nil means that no change is under way.
+	// hash is the hash of the key.
+	hash uint64
+	// over is closed after the change. Nil means that no change is under way.
+	over chan struct{}
 }

@@ -12,8 +12,9 @@ import (
 
 // misuse tells of units in use that no call releases in time. The nil misuse tells of none.
 type misuse[K comparable] struct {
-	name   string
-	seed   maphash.Seed // of the hashes in events
+	name string
+	// seed is the seed of the hashes in events.
+	seed   maphash.Seed
 	events *supervisor.Mailbox[Event]
 	begun  time.Time
 	unheld atomic.Uint64
