@@ -42,7 +42,7 @@ func (v view) text(width, height int) string {
 			owed = append(owed, []string{named(r), percent(r.Share), strconv.FormatInt(r.Remaining, 10), returns(r), seconds(r.Full), blocked(r)})
 		}
 		owed.Write(&b, width)
-		fmt.Fprintf(&b, "\n%s: is refused most, of %s in %s; others %d at most\n",
+		fmt.Fprintf(&b, "\n%s: is refused most, of %s in %s; any other key %d times at most\n",
 			report.Printable(v.chosen), many(int(v.refused.Total), "refusal"), seconds(v.refused.For), v.refused.OthersMost)
 		refused := report.Table{{"KEY", ">REFUSED", ">AT LEAST", ">AT MOST", "BLOCKED"}}
 		for i := range v.refused.Rows {

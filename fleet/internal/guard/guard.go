@@ -13,7 +13,7 @@ import (
 var (
 	// ErrOpen: the breaker is open, and the server was not asked. It is wrapped together with the
 	// failure that opened the breaker, or the last probe's.
-	ErrOpen = errors.New("not asked, because the last calls failed")
+	ErrOpen = errors.New("the last calls failed")
 	// ErrBudget: the budget was spent before the answer. The request may still be done.
 	ErrBudget = errors.New("no answer within the budget")
 	// ErrBusy: the budget was spent before the call's turn, with MaxInFlight calls under way. The

@@ -428,7 +428,7 @@ function drawRefused(refused) {
     refusedCell(row, k, refused.for);
     cell(row, k.blocked ? time(k.blocked) : "", "number");
   }, "No key was refused.");
-  write($("refused-note"), !refused.total ? "" : `On average over the last ${time(refused.for)}, with ${many(refused.total, "refusal")}. No other key ${refused.othersMost ? "had more than " + number(refused.othersMost) : "was refused"}.`);
+  write($("refused-note"), !refused.total ? "" : `On average over the last ${time(refused.for)}, with ${many(refused.total, "refusal")}. ${refused.othersMost ? `Any other key was refused at most ${many(refused.othersMost, "time")}` : "No other key was refused"}.`);
 }
 
 function drawWarned(warned) {
