@@ -1,5 +1,6 @@
 module github.com/ral-limiter/ral/cmd/rald/oracle
 
+// The reference needs this version. Every other module needs Go 1.25.
 go 1.25.6
 
 require (
