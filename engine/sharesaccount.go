@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"container/heap"
 	"hash/maphash"
 	"math"
 	"strings"
@@ -65,16 +64,10 @@ func (a *account) charge(limit bucket, now policy.Instant, n int64) {
 	}
 }
 
-// tenantAccount is the account of a tenant.
-type tenantAccount[K comparable] struct {
-	account
-	key K
-}
-
 // replace moves an account's used units to a new account, before other calls know that. A bucket that
 // holds more than the new capacity keeps it, unlike after policy.Relative: units that are forgotten
 // could be taken again under the same grant. They are rounded up then.
-func (a *tenantAccount[K]) replace(by *tenantAccount[K], now policy.Instant) {
+func (a *account) replace(by *account, now policy.Instant) {
 	for {
 		word := a.word.Load()
 		next, _ := by.limit.Carry(a.limit, word, now)
@@ -95,7 +88,7 @@ func (a *tenantAccount[K]) replace(by *tenantAccount[K], now policy.Instant) {
 // An account leaves by swapping its word for gone first. So a call that has found it takes before that,
 // and the account stays, or finds it gone and looks the tenant up again.
 type accounts[K comparable] struct {
-	all  *xsync.MapOf[K, *tenantAccount[K]]
+	all  *xsync.MapOf[K, *account]
 	seed maphash.Seed
 	// guarded means that keys may be impossible to hash.
 	guarded bool
@@ -107,12 +100,11 @@ type accounts[K comparable] struct {
 	mu *sync.Mutex
 	// reserve gives the accounts their grants. It may be nil.
 	reserve *reserve
-	due     dueHeap[K]
 	// pinned accounts do not leave. owed is what an account has taken out of the reserve, if that is more than
 	// its limit needs. In maps they need memory for few accounts.
-	pinned map[*tenantAccount[K]]struct{}
-	owed   map[*tenantAccount[K]]grant
-	// nextDue is the first instant at which an account may leave.
+	pinned map[*account]struct{}
+	owed   map[*account]grant
+	// nextDue is the first instant at which leave looks for accounts.
 	nextDue atomic.Int64
 	// horizon is the last instant at which an account left. A new account takes from it at this
 	// instant at the earliest: an earlier take would be of units that the account had given out.
@@ -120,10 +112,10 @@ type accounts[K comparable] struct {
 }
 
 func (s *accounts[K]) init(config Config, choose func(K) policy.Policy, mu *sync.Mutex, r *reserve) {
-	s.all, s.seed, s.guarded = xsync.NewMapOf[K, *tenantAccount[K]](), maphash.MakeSeed(), cell.MayNotHash[K]()
+	s.all, s.seed, s.guarded = xsync.NewMapOf[K, *account](), maphash.MakeSeed(), cell.MayNotHash[K]()
 	s.idle, s.maxKeys, s.reserve = policy.Instant(min(config.Idle, maxIdle)), config.MaxKeys, r
 	s.choose, s.mu = choose, mu
-	s.pinned, s.owed = map[*tenantAccount[K]]struct{}{}, map[*tenantAccount[K]]grant{}
+	s.pinned, s.owed = map[*account]struct{}{}, map[*account]grant{}
 	s.nextDue.Store(math.MaxInt64)
 }
 
@@ -147,7 +139,7 @@ func (s *accounts[K]) keeps(key K) bool {
 }
 
 // load returns the account of a key, or nil.
-func (s *accounts[K]) load(key K) *tenantAccount[K] {
+func (s *accounts[K]) load(key K) *account {
 	if s.guarded {
 		if _, ok := s.hash(key); !ok {
 			return nil
@@ -162,7 +154,7 @@ func (s *accounts[K]) load(key K) *tenantAccount[K] {
 
 // open returns the account of a key, made if need be. It is nil if the key has no limit, and limited is false
 // then, or if there is no room for it.
-func (s *accounts[K]) open(key K, now policy.Instant) (a *tenantAccount[K], limited bool) {
+func (s *accounts[K]) open(key K, now policy.Instant) (a *account, limited bool) {
 	if a = s.load(key); a != nil {
 		return a, true
 	}
@@ -179,8 +171,8 @@ func (s *accounts[K]) open(key K, now policy.Instant) (a *tenantAccount[K], limi
 	if !s.enter(limit, now) {
 		return nil, true
 	}
-	a = &tenantAccount[K]{account: account{limit: limit}, key: key}
-	s.add(a, now)
+	a = &account{limit: limit}
+	s.add(key, a, now)
 	return a, true
 }
 
@@ -248,55 +240,45 @@ func (s *accounts[K]) peek(key K, now policy.Instant) (w accountWord, limited bo
 }
 
 // from returns the instant at which a call that began at now takes from an account.
-func (s *accounts[K]) from(a *tenantAccount[K], now policy.Instant) policy.Instant {
+func (s *accounts[K]) from(a *account, now policy.Instant) policy.Instant {
 	if a.word.Load() == 0 {
 		return max(now, policy.Instant(s.horizon.Load()))
 	}
 	return now
 }
 
-func (s *accounts[K]) add(a *tenantAccount[K], now policy.Instant) {
-	if text, ok := any(a.key).(string); ok {
+func (s *accounts[K]) add(key K, a *account, now policy.Instant) {
+	if text, ok := any(key).(string); ok {
 		// The caller's text may be a part of a long one.
-		a.key, _ = any(strings.Clone(text)).(K)
+		key, _ = any(strings.Clone(text)).(K)
 	}
-	s.all.Store(a.key, a)
-	_, pinned := s.pinned[a]
-	if _, owes := s.owed[a]; owes || !pinned {
-		s.file(a, now)
-	}
+	s.all.Store(key, a)
+	s.file(now)
 }
 
 // granted returns what an account has taken out of the reserve.
-func (s *accounts[K]) granted(a *tenantAccount[K]) grant {
+func (s *accounts[K]) granted(a *account) grant {
 	if owed, ok := s.owed[a]; ok {
 		return owed
 	}
 	return grantOf(a.limit)
 }
 
-func (s *accounts[K]) file(a *tenantAccount[K], now policy.Instant) {
-	heap.Push(&s.due, dueAccount[K]{now + s.idle, a})
-	s.nextDue.Store(int64(s.due[0].due))
+// file has leave look in time for an account that may leave from now on.
+func (s *accounts[K]) file(now policy.Instant) {
+	s.nextDue.Store(min(s.nextDue.Load(), int64(now+s.idle)))
 }
 
-// maxLeaves bounds the accounts that a call looks at.
-const maxLeaves = 64
-
 // leave lets accounts leave that have owed nothing for the idle time at now, and returns their grants to
-// the reserve. An account is looked at when it may be due. Otherwise it is filed again under its true
-// instant, so it is looked at once in an idle time.
+// the reserve. It looks at all accounts, at about 0.1 microseconds each, so calls of it that look are apart by a
+// sixteenth of the idle time, or by ten times as long as a look takes.
 func (s *accounts[K]) leave(now policy.Instant) {
-	for range maxLeaves {
-		if len(s.due) == 0 || s.due[0].due > now {
-			break
-		}
-		a := s.due[0].account
+	if int64(now) < s.nextDue.Load() {
+		return
+	}
+	next := policy.Instant(math.MaxInt64)
+	s.all.Range(func(key K, a *account) bool {
 		word := a.word.Load()
-		if word == gone {
-			heap.Pop(&s.due)
-			continue
-		}
 		fresh := a.limit.FreshAt(word)
 		owed, owes := s.owed[a]
 		if owes && fresh <= now {
@@ -308,43 +290,18 @@ func (s *accounts[K]) leave(now policy.Instant) {
 		}
 		switch _, pinned := s.pinned[a]; {
 		case pinned && !owes:
-			heap.Pop(&s.due)
 		case pinned || fresh > now-s.idle || !a.word.CompareAndSwap(word, gone):
-			s.due[0].due = max(fresh, now-s.idle+1) + s.idle
-			heap.Fix(&s.due, 0)
+			next = min(next, fresh+s.idle)
 		default:
-			heap.Pop(&s.due)
 			s.horizon.Store(max(s.horizon.Load(), int64(now)))
-			s.all.Delete(a.key)
+			s.all.Delete(key)
 			if s.reserve != nil {
 				s.reserve.release(s.granted(a))
 			}
 			delete(s.owed, a)
 		}
-	}
-	next := int64(math.MaxInt64)
-	if len(s.due) > 0 {
-		next = int64(s.due[0].due)
-	}
-	s.nextDue.Store(next)
-}
-
-// dueHeap has the accounts that may leave, the first to be looked at first.
-type dueHeap[K comparable] []dueAccount[K]
-
-type dueAccount[K comparable] struct {
-	due     policy.Instant
-	account *tenantAccount[K]
-}
-
-func (h dueHeap[K]) Len() int           { return len(h) }
-func (h dueHeap[K]) Less(i, j int) bool { return h[i].due < h[j].due }
-func (h dueHeap[K]) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
-func (h *dueHeap[K]) Push(x any)        { *h = append(*h, x.(dueAccount[K])) }
-
-func (h *dueHeap[K]) Pop() any {
-	last := (*h)[len(*h)-1]
-	(*h)[len(*h)-1] = dueAccount[K]{}
-	*h = (*h)[:len(*h)-1]
-	return last
+		return true
+	})
+	apart := max(s.idle/16, policy.Instant(s.all.Size())*policy.Instant(time.Microsecond))
+	s.nextDue.Store(int64(max(next, now+apart)))
 }

@@ -334,8 +334,8 @@ func (s *Shares[K]) promisedLevel() float64 {
 		return max(float64(a.word.Load())-ticks, 0) / float64(a.limit.(bucket).Shape().Interval)
 	}
 	sum := level(&s.group) + float64(s.reserve.units)
-	s.own.all.Range(func(_ K, a *tenantAccount[K]) bool {
-		sum += float64(a.limit.Limit()) - level(&a.account)
+	s.own.all.Range(func(_ K, a *account) bool {
+		sum += float64(a.limit.Limit()) - level(a)
 		return true
 	})
 	return sum
@@ -374,7 +374,7 @@ func TestGiveBacksKeepTheBound(t *testing.T) {
 		words := func() (all []uint64) {
 			all = append(all, s.group.word.Load())
 			for i := range tenants {
-				for _, a := range []*tenantAccount[int]{s.own.load(i), s.ceilings.load(i)} {
+				for _, a := range []*account{s.own.load(i), s.ceilings.load(i)} {
 					if a == nil {
 						all = append(all, 0)
 					} else {

@@ -121,7 +121,7 @@ func TestSharesAndOtherLimitsAllOrNothing(t *testing.T) {
 		words := func() [4]uint64 {
 			var all [4]uint64
 			all[0] = s.group.word.Load()
-			for i, a := range []*tenantAccount[string]{s.own.load("a"), s.ceilings.load("a")} {
+			for i, a := range []*account{s.own.load("a"), s.ceilings.load("a")} {
 				if a != nil {
 					all[i+1] = a.word.Load()
 				}

@@ -81,7 +81,7 @@ type shareCall[K comparable] struct {
 	held *shareHeld[K]
 
 	// own and ceiling are nil if there is none.
-	own, ceiling *tenantAccount[K]
+	own, ceiling *account
 	// barred reports whether the tenant must not borrow, as its ceiling cannot be kept.
 	barred bool
 	// turn is not nil if the call is the first in its tenant's line.
@@ -100,10 +100,10 @@ func (c *shareCall[K]) count(d *ShareDecision) {
 	case c.n == 0:
 	case !d.Allowed:
 		s.guaranteed.CountRefused()
-		s.refusedBy.add(&s.own, c.own, c.tenant, c.now)
+		s.refusedBy.add(&s.own, c.tenant, c.now)
 	case d.Borrowed:
 		s.borrowed.CountAdmitted()
-		s.lentBy.add(&s.own, c.own, c.tenant, c.now)
+		s.lentBy.add(&s.own, c.tenant, c.now)
 	default:
 		s.guaranteed.CountAdmitted()
 	}
@@ -163,7 +163,7 @@ func (c *shareCall[K]) takeOwn(patience time.Duration, d *policy.Decision) (aliv
 		*d = s.unguaranteed(c.n)
 		return true
 	}
-	return c.takeBoth(&c.own.account, s.own.from(c.own, c.now), patience, s.whole, d)
+	return c.takeBoth(c.own, s.own.from(c.own, c.now), patience, s.whole, d)
 }
 
 // unguaranteed returns the answer of a guarantee to a tenant that has none: a refusal, or a look.
@@ -207,7 +207,7 @@ func (c *shareCall[K]) borrow(d *policy.Decision) (alive bool) {
 		c.borrowOfGroup(d)
 		alive = true
 	} else {
-		alive = c.takeBoth(&c.ceiling.account, instant, 0, s.lend, d)
+		alive = c.takeBoth(c.ceiling, instant, 0, s.lend, d)
 	}
 	if alive && d.Allowed && c.turn != nil {
 		s.turns.serve(c.turn)

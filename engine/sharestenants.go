@@ -36,7 +36,7 @@ func (s *Shares[K]) Tenants(n int) []TenantUse[K] {
 		found[tenant] = use
 	})
 	looked := 0
-	s.own.all.Range(func(tenant K, _ *tenantAccount[K]) bool {
+	s.own.all.Range(func(tenant K, _ *account) bool {
 		found[tenant] = found[tenant]
 		looked++
 		return looked < maxTenantUses

@@ -31,13 +31,10 @@ const (
 )
 
 // add counts a call of a tenant, with the hash of its accounts.
-func (t *tenantCalls[K]) add(accounts *accounts[K], own *tenantAccount[K], tenant K, now policy.Instant) {
+func (t *tenantCalls[K]) add(accounts *accounts[K], tenant K, now policy.Instant) {
 	weight := max(t.weight.Load(), 1)
 	if weight > 1 && rand.Uint64N(weight) != 0 {
 		return
-	}
-	if own != nil {
-		tenant = own.key // the caller's text may be a part of a long one
 	}
 	hash, ok := accounts.hash(tenant)
 	if !ok {
