@@ -3,9 +3,9 @@
 //	testrun [-j n] 'name: command' ...
 //
 // A step is a command and its arguments, split at spaces. Up to n steps run at once. For "go test"
-// the output names each package as it ends. The last lines are the ten slowest tests, the failures
-// with the commands that run them alone, and the number of tests that passed and failed. Any other
-// command counts as a test. The exit status is 0 if all passed, 1 if a test or a step failed, and 2
+// the output names each package as it ends. The last lines are the processor time of each step, the ten
+// slowest tests, the failures with the commands that run them alone, and the number of tests that passed
+// and failed. Any other command counts as a test. The exit status is 0 if all passed, 1 if a test or a step failed, and 2
 // for wrong arguments.
 package main
 
@@ -193,5 +193,8 @@ func run(ctx context.Context, r *report, s step) error {
 	err := cmd.Run()
 	_, _ = write.Close(), writeErrs.Close()
 	reading.Wait()
+	if ended := cmd.ProcessState; ended != nil {
+		r.used(s, ended.UserTime()+ended.SystemTime())
+	}
 	return err
 }

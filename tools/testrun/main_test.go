@@ -92,6 +92,7 @@ func TestRealRun(t *testing.T) {
 	assert.False(t, ok)
 	assert.Regexp(t, `(?m)^ +\d+s  good: ok    \.  .*, 1 tests$`, out)
 	assert.Contains(t, out, "other: go version go1.")
+	assert.Regexp(t, `(?s)processor time:\n( +[0-9.]+s  (good|all)\n){2} +[0-9.]+s  other\n`, out, "a compiler takes more than go version")
 	assert.True(t, strings.HasSuffix(out[:strings.LastIndex(out, "\n\n")], "run it alone: go test -run '^TestBad$' ."), out)
 	assert.Equal(t, "3 passed, 1 failed", closing(out))
 

@@ -56,6 +56,7 @@ type report struct {
 
 	running  map[string]*progress
 	tests    []took
+	steps    []took
 	skipped  []string
 	failures []failure
 	packages int
@@ -265,6 +266,13 @@ func (r *report) print(lines []string) {
 	}
 }
 
+// used notes the processor time of a step's command, the compilers and tests that it ran included.
+func (r *report) used(s step, processor time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.steps = append(r.steps, took{s.name, processor.Seconds()})
+}
+
 // end notes the end of a step. A test run without a test fails: its pattern is wrong.
 func (r *report) end(s step, err error) {
 	r.mu.Lock()
@@ -282,6 +290,17 @@ func (r *report) end(s step, err error) {
 	delete(r.running, s.name)
 }
 
+// longest prints up to count entries, the longest first.
+func (r *report) longest(title string, entries []took, count int) {
+	slices.SortStableFunc(entries, func(a, b took) int { return int(1000 * (b.seconds - a.seconds)) })
+	if len(entries) > 0 {
+		_, _ = fmt.Fprintf(r.to, "\n%s:\n", title)
+	}
+	for _, e := range entries[:min(count, len(entries))] {
+		_, _ = fmt.Fprintf(r.to, "%7.1fs  %s\n", e.seconds, e.name)
+	}
+}
+
 // close prints the end of the report, and reports whether nothing failed.
 func (r *report) close() bool {
 	r.mu.Lock()
@@ -292,13 +311,8 @@ func (r *report) close() bool {
 			_, _ = fmt.Fprintf(r.to, "        %s\n", name)
 		}
 	}
-	slices.SortStableFunc(r.tests, func(a, b took) int { return int(1000 * (b.seconds - a.seconds)) })
-	if len(r.tests) > 0 {
-		_, _ = fmt.Fprintf(r.to, "\nslowest:\n")
-	}
-	for _, test := range r.tests[:min(slowest, len(r.tests))] {
-		_, _ = fmt.Fprintf(r.to, "%7.1fs  %s\n", test.seconds, test.name)
-	}
+	r.longest("processor time", r.steps, len(r.steps))
+	r.longest("slowest", r.tests, slowest)
 	for _, f := range r.failures {
 		_, _ = fmt.Fprintf(r.to, "\nFAIL  %s\n", f.name)
 		if over := len(f.lines) - repeated; over > 0 {
