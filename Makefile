@@ -38,6 +38,10 @@ RUN = $(GO) build -o bin/testrun ./tools/testrun && bin/testrun
 # make -n must not run what it names.
 AGAIN = $(MAKE) -s
 export GOFLAGS := $(shell $(GO) env GOFLAGS) -trimpath
+# Images and releases are built without C, so that tests which build them find all packages compiled.
+# The race detector alone needs C.
+export CGO_ENABLED := 0
+RACE := CGO_ENABLED=1 $(GO) test -race
 
 # What to run before each commit: vet and the tests of all modules, except the tests that -short
 # leaves out. What waits runs beside what computes.
@@ -54,10 +58,10 @@ check: needs
 	@$(RUN) -j 2 \
 		"words: $(GO) run ./tools/words" \
 		"names: $(GO) run ./tools/names" \
-		"race: $(GO) test -count=1 -timeout 30m -race -short $(RACED)" \
+		"race: $(RACE) -count=1 -timeout 30m -short $(RACED)" \
 		"programs: $(GO) test -count=1 -timeout 30m -run $(PROGRAMS)$$ $(with_programs)" \
 		"tidy: $(AGAIN) tidy" \
-		"platforms: $(AGAIN) platforms" \
+		"32 bits: GOARCH=386 $(GO) vet $(call packages,. fleet cmd/ral)" \
 		"rehearsal: $(AGAIN) rehearsal" \
 		$(if $(FUZZ),"fuzz: ./tools/fuzz $(FUZZ)") \
 		$(if $(SDKS),"sdks: $(GO) test -count=1 ./test/sdks") \
@@ -77,11 +81,12 @@ nightly: needs
 	@$(RUN) -j 2 \
 		"lint: $(AGAIN) lint" \
 		"manifests: ./tools/manifests" \
+		"platforms: $(AGAIN) platforms" \
 		"waiting: $(GO) test -count=1 -timeout 30m $(call packages,$(WAITING))" \
 		"computing: $(GO) test -count=1 -timeout 30m $(call packages,$(COMPUTING))" \
-		"race, waiting: $(GO) test -count=1 -timeout 60m -race -skip InABrowser $(call packages,$(WAITING))" \
-		"race, computing: $(GO) test -count=1 -timeout 60m -race -skip InABrowser $(call packages,$(COMPUTING))" \
-		"race on 1 to 16 processors: $(GO) test -count=1 -timeout 60m -race -cpu 1,2,4,16 ./cmdqueue ./supervisor ./janitor ./cell" \
+		"race, waiting: $(RACE) -count=1 -timeout 60m -skip InABrowser $(call packages,$(WAITING))" \
+		"race, computing: $(RACE) -count=1 -timeout 60m -skip InABrowser $(call packages,$(COMPUTING))" \
+		"race on 1 to 16 processors: $(RACE) -count=1 -timeout 60m -cpu 1,2,4,16 ./cmdqueue ./supervisor ./janitor ./cell" \
 		"1 processor: $(GO) test -count=1 -cpu 1 -skip ^TestSchedules $(CONCURRENT)" \
 		"4 processors: $(GO) test -count=1 -cpu 4 -skip ^TestSchedules $(CORE)" \
 		"32 bits: $(AGAIN) narrow" \
@@ -100,7 +105,8 @@ format:
 tidy:
 	@./tools/tidy
 
-# Vetting compiles the tests, too; the core's are linked, and built for more systems.
+# Vetting compiles the tests, too; the core's are linked, and built for more systems. As all dependencies
+# are compiled for each platform, make check vets the libraries for 32 bits alone.
 platforms:
 	@GOARCH=386 $(GO) vet $(call packages,$(MODULES))
 	@GOARCH=arm64 $(GO) vet $(call packages,$(MODULES))

@@ -2,7 +2,8 @@
 //
 //	testrun [-j n] 'name: command' ...
 //
-// A step is a command and its arguments, split at spaces. Up to n steps run at once. For "go test"
+// A step is a command and its arguments, split at spaces; NAME=value before them sets a variable of its
+// environment. Up to n steps run at once. For "go test"
 // the output names each package as it ends. The last lines are the processor time of each step, the ten
 // slowest tests, the failures with the commands that run them alone, and the number of tests that passed
 // and failed. Any other command counts as a test. The exit status is 0 if all passed, 1 if a test or a step failed, and 2
@@ -31,6 +32,7 @@ const quiet = 20 * time.Second // silence after which testrun prints the running
 // step is a command of a run. It is a test run if its command is "go test".
 type step struct {
 	name string
+	env  []string
 	args []string
 }
 
@@ -63,7 +65,12 @@ func parseSteps(args []string) ([]step, error) {
 	steps := make([]step, len(args))
 	for i, arg := range args {
 		name, command, _ := strings.Cut(arg, ": ")
-		steps[i] = step{name, strings.Fields(command)}
+		words := strings.Fields(command)
+		variables := 0
+		for variables < len(words) && strings.Contains(words[variables], "=") {
+			variables++
+		}
+		steps[i] = step{name, words[:variables], words[variables:]}
 		if name == "" || len(steps[i].args) == 0 {
 			return nil, fmt.Errorf("step %q, want 'name: command'", arg)
 		}
@@ -87,6 +94,8 @@ func modulePath() (string, error) {
 	return "", fmt.Errorf("run it in the root of a module: %w", err)
 }
 
+func (s step) command() string { return strings.Join(slices.Concat(s.env, s.args), " ") }
+
 func (s step) tests() bool { return len(s.args) > 1 && s.args[1] == "test" }
 
 // alone returns the command that runs a test of a package, or all if test is "", without flags that
@@ -95,13 +104,13 @@ func (s step) alone(pkg, test string) string {
 	isPackage := func(arg string) bool { return strings.HasPrefix(arg, ".") }
 	first := slices.IndexFunc(s.args, isPackage)
 	if !s.tests() || first < 0 {
-		return strings.Join(s.args, " ")
+		return s.command()
 	}
 	after := first
 	for after < len(s.args) && isPackage(s.args[after]) {
 		after++
 	}
-	command := s.args[:2:2]
+	command := slices.Concat(s.env, s.args[:2])
 	for i := 2; i < first; i++ {
 		name, _, hasValue := strings.Cut(s.args[i], "=")
 		switch name {
@@ -164,6 +173,7 @@ func run(ctx context.Context, r *report, s step) error {
 		args = slices.Insert(slices.Clone(args), 2, "-json")
 	}
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
+	cmd.Env = append(os.Environ(), s.env...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = 10 * time.Second
 	out, write := io.Pipe()

@@ -119,7 +119,7 @@ func (r *report) begin(s step) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.running[s.name] = &progress{builds: map[string][]string{}, suites: map[string]*suite{}}
-	r.say(s, "%s", strings.Join(s.args, " "))
+	r.say(s, "%s", s.command())
 }
 
 // line prints a line of a step's output other than an event.
@@ -280,9 +280,9 @@ func (r *report) end(s step, err error) {
 	p := r.running[s.name]
 	switch {
 	case err != nil && p.failures == 0:
-		r.fail(s, failure{err.Error(), strings.Join(s.args, " "), p.lines})
+		r.fail(s, failure{err.Error(), s.command(), p.lines})
 	case err == nil && s.tests() && p.tests == 0:
-		r.fail(s, failure{"no test ran", strings.Join(s.args, " "), nil})
+		r.fail(s, failure{"no test ran", s.command(), nil})
 	case err == nil && !s.tests():
 		r.passed++
 		r.say(s, "ok")
