@@ -16,6 +16,8 @@
 //   - The units that Cancel counts as returned since the take. It is exact unless another call
 //     gives back at the same time: see table.Entry.AddReturned.
 //
+// Units in use have a model of their own, which knows no word and no policy: see slots.
+//
 // TakeAll on two keys is checked as two calls, key by key. Each key must be charged if the call was
 // allowed, and in the end not if it was refused. Charging both at one time is not checked.
 package linear

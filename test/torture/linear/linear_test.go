@@ -83,6 +83,9 @@ func TestLinearizable(t *testing.T) {
 			for _, kills := range []bool{false, true} {
 				w := Workload{Seed: from + uint64(i), Clients: 8, Ops: opsEach / 2, Kills: kills}
 				stats := run(t, s, w, from)
+				if s.InUse() {
+					assert.Zero(t, stats.Forgiven, "%s: keys in use are given up", s.Name)
+				}
 				if t.Failed() {
 					return
 				}

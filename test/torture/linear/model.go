@@ -59,36 +59,50 @@ type spread struct {
 	raced      bool // a Reset may go unnoticed: see spreads
 }
 
-// spec returns the model in porcupine's form, for a history with at most grace liberties. Its
-// states are sets of possible states.
+// spec returns the model in porcupine's form, for a history with at most grace liberties.
 func (m *model) spec(grace int) porcupine.Model {
+	if m.s.InUse() {
+		return specOf(&slots{grace: grace}, m.stepSlots)
+	}
+	return specOf(&state{grace: grace}, m.step)
+}
+
+// possible is a possible state of a key, of type S.
+type possible[S any] interface {
+	alike(other S) bool
+	liberties() int
+	hash(seed maphash.Seed) uint64
+}
+
+// specOf returns a model whose states are sets of possible states.
+func specOf[S possible[S]](first S, step func(S, *Op) []S) porcupine.Model {
 	seed := maphash.MakeSeed()
 	return porcupine.Model{
-		Init: func() any { return []*state{{grace: grace}} },
+		Init: func() any { return []S{first} },
 		Step: func(from, in, _ any) (bool, any) {
-			var next []*state
-			for _, s := range from.([]*state) {
-				for _, n := range m.step(s, in.(*Op)) {
+			var next []S
+			for _, s := range from.([]S) {
+				for _, n := range step(s, in.(*Op)) {
 					next = include(next, n)
 				}
 			}
 			return len(next) > 0, next
 		},
 		Equal: func(a, b any) bool {
-			x, y := a.([]*state), b.([]*state)
-			return len(x) == len(y) && !slices.ContainsFunc(x, func(s *state) bool {
-				return !slices.ContainsFunc(y, func(o *state) bool { return s.grace == o.grace && s.alike(o) })
+			x, y := a.([]S), b.([]S)
+			return len(x) == len(y) && !slices.ContainsFunc(x, func(s S) bool {
+				return !slices.ContainsFunc(y, func(o S) bool { return s.liberties() == o.liberties() && s.alike(o) })
 			})
 		},
 		Hash: func(a any) (h uint64) {
-			for _, s := range a.([]*state) {
-				h ^= maphash.Comparable(seed, s.word)
+			for _, s := range a.([]S) {
+				h ^= s.hash(seed)
 			}
 			return h
 		},
 		DescribeState: func(a any) (d string) {
-			for _, s := range a.([]*state) {
-				d += fmt.Sprintf("%+v ", *s)
+			for _, s := range a.([]S) {
+				d += fmt.Sprintf("%+v ", s)
 			}
 			return d
 		},
@@ -96,12 +110,16 @@ func (m *model) spec(grace int) porcupine.Model {
 	}
 }
 
+func (s *state) liberties() int { return s.grace }
+
+func (s *state) hash(seed maphash.Seed) uint64 { return maphash.Comparable(seed, s.word) }
+
 // include adds a state to a set of different ones. Of two with different liberties left,
 // the larger number can do all that the smaller can.
-func include(all []*state, n *state) []*state {
+func include[S possible[S]](all []S, n S) []S {
 	for i, s := range all {
 		if s.alike(n) {
-			if n.grace > s.grace {
+			if n.liberties() > s.liberties() {
 				all[i] = n
 			}
 			return all

@@ -9,7 +9,7 @@ import (
 
 type Verb int
 
-// The verbs. The last four are the parts of TakeAll on one key.
+// The verbs. Those from All to Release are the parts of TakeAll on one key.
 const (
 	Choke Verb = iota
 	Take
@@ -22,11 +22,12 @@ const (
 	Glance  // TakeAll was refused: it has looked
 	Grab    // and may have taken
 	Release // and given back
+	Extend
 )
 
 func (v Verb) String() string {
 	return [...]string{
-		"Choke", "Take", "Peek", "Refund", "Reserve", "Cancel", "Reset", "All", "Glance", "Grab", "Release",
+		"Choke", "Take", "Peek", "Refund", "Reserve", "Cancel", "Reset", "All", "Glance", "Grab", "Release", "Extend",
 	}[v]
 }
 
@@ -46,7 +47,7 @@ type Op struct {
 	// From and To are the clock before and after the call.
 	From, To policy.Instant
 
-	Allowed  bool            // the answer of Choke and Reset
+	Allowed  bool            // the answer of Choke, Reset and Extend
 	Decision policy.Decision // the answer of the others
 }
 
@@ -62,7 +63,7 @@ func (o *Op) String() string {
 		s += fmt.Sprintf(", reservation %d", o.ID)
 	}
 	switch o.Verb {
-	case Choke, Reset:
+	case Choke, Reset, Extend:
 		return s + fmt.Sprintf(") = %v", o.Allowed)
 	case Cancel, Grab, Release:
 		return s + ")"

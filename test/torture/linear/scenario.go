@@ -31,8 +31,16 @@ const (
 	Passes                  // let a new key pass without a record
 )
 
-// Liberty returns the liberty that this scenario allows.
-func (s *Scenario) Liberty() Liberty { return Liberty(s.WhenFull) }
+// InUse reports whether units are in use until they are given back.
+func (s *Scenario) InUse() bool { return policy.MaxTimeInUse(s.Policy) > 0 }
+
+// Liberty returns the liberty that this scenario allows. A key in use is never forgotten.
+func (s *Scenario) Liberty() Liberty {
+	if s.InUse() && s.WhenFull == engine.EvictLeastDebt {
+		return Refuses
+	}
+	return Liberty(s.WhenFull)
+}
 
 func (s *Scenario) Taken(stats engine.Stats) uint64 {
 	if s.Liberty() == Forgives {
@@ -65,6 +73,7 @@ func Scenarios() []Scenario {
 		{"AtMost", policy.Must(policy.AtMost(7, 700*time.Millisecond)), 93 * time.Millisecond, false},
 		{"Queue", policy.Must(policy.Queue(5, 10, time.Second)), 93 * time.Millisecond, true},
 		{"Bursty", policy.Must(policy.Bursty(10, time.Second, 5)), 93 * time.Millisecond, false},
+		{"InFlight", policy.Must(policy.InFlight(5, 704*time.Millisecond)), 93 * time.Millisecond, false},
 	}
 	tables := []struct {
 		name string

@@ -237,6 +237,10 @@ func (c *client) call(n int) {
 	key := group*keysPerGroup + c.dice.IntN(keysPerGroup)
 	units := 1 + int64(c.dice.ExpFloat64()/2)
 
+	if c.s.InUse() {
+		c.use(key, units)
+		return
+	}
 	all := 100
 	if c.s.Queued {
 		all = 66 // other verbs of the engine do not know of takes in flight
@@ -260,6 +264,27 @@ func (c *client) call(n int) {
 		c.cancel()
 	default:
 		c.note(Op{Key: key, Verb: Choke, N: 1}, func(o *Op) { o.Allowed = c.l.Choke(key) })
+	}
+}
+
+// use makes a call on units in use.
+func (c *client) use(key int, units int64) {
+	switch what := c.dice.IntN(100); {
+	case what < 12:
+		c.note(Op{Key: key, Verb: Choke, N: 1}, func(o *Op) { o.Allowed = c.l.Choke(key) })
+	case what < 20:
+		c.note(Op{Key: key, Verb: Take, N: units}, func(o *Op) { o.Decision = c.l.Take(key, units) })
+	case what < 26:
+		c.note(Op{Key: key, Verb: Peek}, func(o *Op) { o.Decision = c.l.Take(key, 0) })
+	case what < 29:
+		c.note(Op{Key: key, Verb: Reset}, func(o *Op) { o.Allowed = c.e.Reset(key) })
+	case what < 40 && len(c.held) > 0:
+		h := &c.held[c.dice.IntN(len(c.held))]
+		c.note(Op{Key: h.key, Verb: Extend, ID: h.id}, func(o *Op) { o.Allowed = h.r.Extend() })
+	case what < 70 && len(c.held) > 0 || len(c.held) == mostHeld:
+		c.cancel()
+	default:
+		c.reserve(key, units)
 	}
 }
 
@@ -303,7 +328,11 @@ func (c *client) reserve(key int, units int64) {
 func (c *client) cancel() {
 	h := c.held[0]
 	c.held = c.held[1:]
-	c.note(Op{Key: h.key, Verb: Cancel, ID: h.id}, func(*Op) { h.r.Cancel() })
+	end := h.r.Cancel
+	if c.s.InUse() {
+		end = h.r.Release
+	}
+	c.note(Op{Key: h.key, Verb: Cancel, ID: h.id}, func(*Op) { end() })
 }
 
 func (c *client) takeAll(key int, units int64) {

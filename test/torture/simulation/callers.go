@@ -25,6 +25,8 @@ const (
 	sweep
 	all
 	save
+	release
+	extend
 	verbs
 )
 
@@ -81,6 +83,9 @@ type caller struct {
 	regime int   // at the beginning of the call, as are the next two
 	epoch  int
 	known  bool
+	step   int // at the beginning, as are the next two
+	open   int
+	waits  int
 	// overtaken is the instant at which a later call in line was served, or never.
 	overtaken int64
 
@@ -95,6 +100,8 @@ type held struct {
 	key   int
 	epoch int
 	index int
+	out   *engine.Outcome // of a TakeAll of units in use, instead of r
+	units []*units
 }
 
 func (w *world) call() {
@@ -143,10 +150,12 @@ func (c *caller) begin(verb, number int, most time.Duration) {
 	c.regime = w.regime
 	a := w.accounts[number]
 	c.epoch, c.known = a.epoch, a.known
+	c.actor.first = never
+	c.step, c.open, c.waits = w.steps, a.open, a.waits
 	w.note(c.actor, names[verb])
 }
 
-var names = [verbs]string{"choke", "take", "peek", "reserve", "cancel", "refund", "reset", "wait", "take all", "sweep", "all", "save"}
+var names = [verbs]string{"choke", "take", "peek", "reserve", "cancel", "refund", "reset", "wait", "take all", "sweep", "all", "save", "release", "extend"}
 
 func (c *caller) end() {
 	c.late()
@@ -228,11 +237,18 @@ func (c *caller) once() {
 		n := int64(1 + w.random.n(2))
 		c.begin(verb, number, timeout)
 		d := w.engine.Refund(k, n)
-		if d.Allowed {
+		switch {
+		case d.Allowed && w.limit.longest > 0:
+			w.fail("%s is given back %d units in use of key %s without a take", c.name, n, a.name)
+		case d.Allowed:
 			w.refunded(a, n)
 		}
 		a.known = a.known && !w.closing
 	case reset:
+		if w.limit.longest > 0 {
+			c.resetUse(number)
+			return
+		}
 		c.begin(verb, number, 0)
 		done := w.engine.Reset(k)
 		a.anew(done && !w.closing)
@@ -255,6 +271,21 @@ func (c *caller) once() {
 	case save:
 		c.begin(verb, number, 0)
 		c.save()
+	case release, extend:
+		if len(c.held) == 0 {
+			return
+		}
+		i := w.random.n(len(c.held))
+		h := &c.held[i]
+		switch {
+		case verb == release:
+			ended := *h
+			c.held = slices.Delete(c.held, i, i+1)
+			c.release(ended)
+		case h.out == nil:
+			c.extend(h)
+		}
+		return
 	}
 	c.end()
 }
@@ -267,12 +298,20 @@ func (c *caller) answered(a *account, n int64, patience time.Duration, allowed b
 		if w.closing && without {
 			a.known, a.loose = false, true // its units may have been taken
 		}
-		if !without {
+		switch {
+		case w.limit.longest > 0 && without:
+			c.unknownUse(a)
+		case w.limit.longest > 0:
+			c.refusedUse(a, n)
+		case !without:
 			c.refused(a, n, patience)
 		}
 		return
 	}
 	if without {
+		if w.limit.longest > 0 {
+			c.unknownUse(a)
+		}
 		return
 	}
 	j := c.actor.judged
@@ -284,9 +323,14 @@ func (c *caller) answered(a *account, n int64, patience time.Duration, allowed b
 		w.fail("%s is allowed by a word that it read before the limit was changed twice", c.name)
 	}
 	index := -1
+	var in []*units
 	switch {
 	case w.over():
 		return
+	case w.limit.longest > 0:
+		u := w.enters(a, n)
+		c.uses(a, u, int64(j.now))
+		in = append(in, u)
 	case c.regime != w.regime:
 		a.known = false // it may have been judged under the limit before
 	default:
@@ -296,7 +340,7 @@ func (c *caller) answered(a *account, n int64, patience time.Duration, allowed b
 		if int64(r.Wait) != int64(j.turn-j.now) {
 			w.fail("%s is told to wait %v, where the policy said %v", c.name, r.Wait, j.turn-j.now)
 		}
-		c.held = append(c.held, held{*r, slices.Index(w.accounts, a), a.epoch, index})
+		c.held = append(c.held, held{r: *r, key: slices.Index(w.accounts, a), epoch: a.epoch, index: index, units: in})
 	}
 }
 
@@ -340,8 +384,10 @@ func (c *caller) takeAll(number int) {
 		claims, involved = claims[:1], involved[:1]
 	}
 	var epochs [2]int
+	var in []*units
 	for i, x := range involved {
 		a := w.accounts[x]
+		in = append(in, w.enters(a, 1))
 		a.open++
 		a.known = false
 		epochs[i] = a.epoch
@@ -376,6 +422,16 @@ func (c *caller) takeAll(number int) {
 		if !out.Allowed {
 			a.lowered++ // nor need a state that was saved meanwhile be without it
 		}
+		switch u := in[i]; {
+		case w.limit.longest == 0:
+		case !out.Allowed:
+			u.end(w.steps)
+			w.overstays++
+		case without > 0:
+			u.certain, u.possible, u.taken, u.changed = 0, w.latestNow()+2*int64(maxLongest), w.steps, true
+		default:
+			c.uses(a, u, int64(w.instant(c.lo)))
+		}
 		if w.over() {
 			continue
 		}
@@ -385,21 +441,32 @@ func (c *caller) takeAll(number int) {
 		}
 		w.record(a, admission{n, int64(w.instant(c.lo)), c.latest(), true})
 	}
+	if w.limit.longest > 0 && out.Allowed && !w.over() {
+		c.held = append(c.held, held{out: &out, key: number, units: in})
+	}
 }
 
 // change replaces the limit: by its like, so that nothing changes, or by another of the family.
 func (c *caller) change() {
 	w := c.w
-	if w.limit.interval == 0 {
+	before := w.limit
+	if before.interval == 0 && before.longest == 0 {
 		return
 	}
-	next, like := *w.limit, !w.random.one(3)
+	next, like := *before, !w.random.one(3)
 	if !like {
-		next = *funnel(&w.scheduler, int64(1+w.random.n(3)), perUnit<<w.random.n(2))
+		if before.longest > 0 {
+			next = *inFlight(&w.scheduler, int64(1+w.random.n(3)), before.longest<<w.random.n(2))
+			if next.longest > maxLongest {
+				next = *inFlight(&w.scheduler, next.capacity, perUnit)
+			}
+		} else {
+			next = *funnel(&w.scheduler, int64(1+w.random.n(3)), perUnit<<w.random.n(2))
+		}
 		w.regime |= 1 // it may be, if a change was asked for while the engine closed
 	}
 	c.begin(all, 0, seamForever)
-	err := w.engine.SetPolicy(&next)
+	err := w.engine.SetPolicy(next.whole())
 	if like {
 		c.end()
 		return
@@ -407,8 +474,11 @@ func (c *caller) change() {
 	switch {
 	case err == nil:
 		w.limit = &next
+		c.carried(before)
 	case !errors.Is(err, engine.ErrClosed) && !errors.Is(err, engine.ErrUnavailable):
 		w.fail("SetPolicy: %v", err)
+	default:
+		w.vague = true // it may have been made
 	}
 	if !errors.Is(err, engine.ErrClosed) || !w.restarting {
 		w.settled()

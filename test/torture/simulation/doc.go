@@ -9,9 +9,9 @@
 //
 //  1. At each admission: the key is within its limit in any window of time that ends there, since
 //     it was last forgiven or reset. Funnels are also compared with a reference, at admissions and
-//     at rest.
-//  2. A key is forgiven only to make room in a full table, only under EvictLeastDebt, and only as
-//     Stats counts it.
+//     at rest. Units in use are compared with those of the callers.
+//  2. A key in use is never forgiven. Another key is forgiven only to make room in a full table,
+//     only under EvictLeastDebt, and only as Stats counts it.
 //  3. At each step there are at most MaxKeys keys.
 //  4. After each call Stats agrees with the answers to callers.
 //  5. No call waits longer than it may, in virtual time, and all end within a bounded number of

@@ -21,6 +21,9 @@ type limit struct {
 	aligned  bool
 	// A funnel's figures, for the reference. interval is 0 for other limits.
 	capacity, interval int64
+	// longest is the longest time in use, and 0 for other limits. A unit that is not released ends no
+	// later than part after it.
+	longest, part time.Duration
 }
 
 type judged struct {
@@ -102,6 +105,7 @@ func (l *limit) Take(word uint64, now policy.Instant, n int64, patience time.Dur
 	l.s.tell("take %d of %x at %d with patience %v: %x, %+v", n, word, now, patience, next, d)
 	if a := l.s.current; a != nil && d.Allowed && n > 0 {
 		a.judged = judged{n, now + policy.Instant(d.Wait), now, read}
+		a.first = min(a.first, int64(now))
 	}
 	return next, d
 }
@@ -124,14 +128,17 @@ func (l *limit) Choke(word uint64, now policy.Instant) (uint64, bool) {
 	return next, d.Allowed
 }
 
-func (l *limit) Refund(word uint64, now policy.Instant, n int64) uint64 {
+// refunder is a limit whose units can be given back without their take.
+type refunder struct{ *limit }
+
+func (l refunder) Refund(word uint64, now policy.Instant, n int64) uint64 {
 	l.s.Step("policy: refund")
 	next := l.Policy.(policy.Refunder).Refund(word, now, n)
 	l.s.tell("refund %d to %x at %d: %x", n, word, now, next)
 	return next
 }
 
-func (l *limit) Cancel(word, taken uint64, takenAt, now policy.Instant, n, undone int64) uint64 {
+func (l refunder) Cancel(word, taken uint64, takenAt, now policy.Instant, n, undone int64) uint64 {
 	l.s.Step("policy: cancel")
 	next := l.Policy.(policy.Refunder).Cancel(word, taken, takenAt, now, n, undone)
 	l.s.tell("cancel %d of %x, which left %x at %d, at %d, with %d undone: %x", n, word, taken, takenAt, now, undone, next)
@@ -139,7 +146,7 @@ func (l *limit) Cancel(word, taken uint64, takenAt, now policy.Instant, n, undon
 }
 
 // exact is a limit whose takes need not be remembered.
-type exact struct{ *limit }
+type exact struct{ refunder }
 
 func (l exact) Restore(word, before uint64, now policy.Instant) uint64 {
 	next := l.Policy.(policy.Restorer).Restore(word, before, now)
@@ -149,18 +156,23 @@ func (l exact) Restore(word, before uint64, now policy.Instant) uint64 {
 
 // whole returns the limit with all interfaces of its policy.
 func (l *limit) whole() policy.Policy {
-	if _, ok := l.Policy.(policy.Restorer); ok {
-		return exact{l}
+	if l.longest > 0 {
+		return occupied{l}
 	}
-	return l
+	if _, ok := l.Policy.(policy.Restorer); ok {
+		return exact{refunder{l}}
+	}
+	return refunder{l}
 }
 
 // bare returns the policy of a limit, and other policies as they are: a saved policy is bare.
 func bare(p policy.Policy) policy.Policy {
 	switch l := p.(type) {
-	case *limit:
+	case refunder:
 		return l.Policy
 	case exact:
+		return l.Policy
+	case occupied:
 		return l.Policy
 	}
 	return p

@@ -22,6 +22,11 @@ type account struct {
 	known bool
 	open  int  // calls under way with takes of unknown order
 	loose bool // takes may lack some of this epoch
+
+	// The model of units in use: see units.
+	units  []*units
+	resets int // under way
+	waits  int // calls that waited so far
 }
 
 // admission is n units that start at an instant from lo to hi. It is late if admissions with later
@@ -59,6 +64,9 @@ func (w *world) took(a *account, j judged) (at int) {
 
 // record adds an admission, and checks all windows that end with it.
 func (w *world) record(a *account, t admission) (index int) {
+	if w.limit.longest > 0 {
+		return -1 // see units
+	}
 	if w.regime&1 != 0 {
 		return -1 // the limit that judged it is unknown
 	}
@@ -210,6 +218,8 @@ func (w *world) given() {
 
 func (w *world) mayForgive(a *account) {
 	switch {
+	case w.limit.longest > 0:
+		w.fail("key %s is forgiven, and has units in use", a.name)
 	case w.doing != "room: begin":
 		w.fail("key %s is forgiven in %q", a.name, w.doing)
 	case w.roomy:
@@ -230,6 +240,9 @@ func (w *world) atRest() {
 	}
 	now := w.now()
 	for i, a := range w.accounts {
+		if w.limit.longest > 0 {
+			w.checkUse(i)
+		}
 		if w.limit.interval == 0 || w.regime&1 != 0 || a.open > 0 || w.wentBack {
 			continue
 		}
@@ -264,7 +277,9 @@ func (w *world) counted(admitted, refused uint64) (without uint64) {
 	}
 	// A key that is just leaving still has its place, so there may be no room for all.
 	left := w.table.View().Counters().Evicted.Load() > 0
-	if got.full > 0 && (w.roomy && !left || w.config.WhenFull == engine.EvictLeastDebt) {
+	// No key in use is given up.
+	evicts := w.config.WhenFull == engine.EvictLeastDebt && w.limit.longest == 0
+	if got.full > 0 && (w.roomy && !left || evicts) {
 		w.fail("a call is answered as for a full table, with %d of %d keys, under %v",
 			w.engine.Len(), w.config.MaxKeys, w.config.WhenFull)
 	}

@@ -119,6 +119,10 @@ func (w *world) load(from *saved, kill bool) {
 	clear(w.dead)
 	clear(w.filed)
 	w.counts()
+	w.latest, w.overstays = 0, 0
+	for _, a := range w.accounts {
+		a.units = nil // a state has no units in use
+	}
 	for _, c := range w.callers {
 		c.held = nil // reservations end with their engine
 	}

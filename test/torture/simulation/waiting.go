@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/policy"
 )
 
 // wait makes a call of Wait and checks its place in line.
@@ -24,7 +25,17 @@ func (c *caller) wait(number int) {
 	a.open++
 	a.known = false
 	epoch, regime := a.epoch, w.regime
-	err := w.engine.Wait(ctx, w.keys[number], n)
+	u := w.enters(a, n)
+	a.waits++
+	var err error
+	var r engine.Reservation[key]
+	if w.limit.longest > 0 && w.random.one(4) {
+		r, err = w.engine.Acquire(ctx, w.keys[number], n, time.Duration(w.random.n(4))*perUnit)
+	} else if w.limit.longest > 0 {
+		r, err = w.engine.Acquire(ctx, w.keys[number], n, policy.Never)
+	} else {
+		err = w.engine.Wait(ctx, w.keys[number], n)
+	}
 	a.open--
 	a.known = false
 	if err != nil {
@@ -50,6 +61,15 @@ func (c *caller) wait(number int) {
 		w.fail("Wait returns %v", err)
 	}
 	without := w.answers(err == nil)
+	switch {
+	case w.limit.longest == 0:
+	case err != nil || without:
+		u.end(w.steps)
+		w.overstays++ // units of a call whose wait has ended come back
+	case !w.over():
+		c.uses(a, u, c.actor.first)
+		c.held = append(c.held, held{r: r, key: number, units: []*units{u}})
+	}
 	if !w.over() {
 		if err != nil || without || epoch != a.epoch || regime != w.regime {
 			n = 0 // it may have taken all the same, and so moved a window on

@@ -52,6 +52,13 @@ type world struct {
 	unread     bool   // the other has not read its clock yet
 	begun      int64  // the world's clock then
 
+	// latest is the engine's latest reading of the clock.
+	latest int64
+	// vague is set if it is unknown which limit holds.
+	vague bool
+	// overstays is the highest possible Stats.Overstayed.
+	overstays uint64
+
 	total    counts
 	forgiven uint64
 	dropped  uint64
@@ -164,6 +171,10 @@ func newWorld(seed uint64) *world {
 	default:
 		w.limit = funnel(&w.scheduler, capacity, perUnit)
 	}
+	if seed%8 == 5 {
+		w.limit = inFlight(&w.scheduler, capacity, perUnit<<r.n(5))
+		w.plan.useUnits(r)
+	}
 	c.Policy = w.limit.whole()
 	if w.ownClock = !r.one(4); w.ownClock {
 		c.Clock = w.readClock
@@ -254,6 +265,7 @@ func (w *world) readClock() policy.Instant {
 	if a := w.current; a != nil && a.caller != nil {
 		a.caller.read = int64(now)
 	}
+	w.latest = max(w.latest, int64(w.instant(int64(now))))
 	w.Step("clock")
 	return now
 }
@@ -353,6 +365,13 @@ func (w *world) end() {
 	}
 	if w.failure == "" && !w.closing && w.engine.Health() == nil {
 		w.atRest()
+		if w.limit.longest > 0 {
+			w.releaseAll()
+			if !w.goOn() {
+				return
+			}
+			w.atRest()
+		}
 		w.leave()
 	}
 	w.start("closer", func() {
@@ -401,6 +420,7 @@ func (w *world) leave() {
 	w.start("last", func() {
 		for i, k := range w.keys[:min(len(w.keys), w.config.MaxKeys)] {
 			most := w.engine.Take(k, 0).Limit
+			w.enters(w.accounts[i], most)
 			if d := w.engine.Take(k, most); !d.Allowed {
 				w.fail("key %s may take %d, and is refused for %v", w.accounts[i].name, most, d.RetryAfter)
 			}

@@ -79,6 +79,9 @@ func (s *Switch) yield() {
 
 // Wrap returns a policy that answers like p, of package policy, and fails as s says.
 func (s *Switch) Wrap(p policy.Policy) policy.Policy {
+	if inUse, ok := p.(occupied); ok {
+		return faultyInUse{inUse, s}
+	}
 	w := faulty{p.(whole), s}
 	c, isFast := p.(policy.Choker)
 	r, isExact := p.(policy.Restorer)
@@ -125,6 +128,51 @@ func (f faulty) FreshAt(word uint64) policy.Instant {
 	f.s.strike()
 	f.s.yield()
 	return f.whole.FreshAt(word)
+}
+
+// occupied has all interfaces of a limit of units in use.
+type occupied interface {
+	policy.Policy
+	policy.Choker
+	policy.Occupier
+	policy.Relative
+	Alone(word uint64) uint64
+}
+
+type faultyInUse struct {
+	occupied
+	s *Switch
+}
+
+func (f faultyInUse) Take(word uint64, now policy.Instant, n int64, patience time.Duration) (uint64, policy.Decision) {
+	f.s.yield()
+	return f.occupied.Take(word, now, n, patience)
+}
+
+func (f faultyInUse) Choke(word uint64, now policy.Instant) (uint64, bool) {
+	f.s.yield()
+	return f.occupied.Choke(word, now)
+}
+
+func (f faultyInUse) Release(word, taken uint64, now policy.Instant, n int64) (uint64, bool) {
+	f.s.yield()
+	return f.occupied.Release(word, taken, now, n)
+}
+
+func (f faultyInUse) Extend(word, taken uint64, now policy.Instant, n int64) (uint64, bool) {
+	f.s.yield()
+	return f.occupied.Extend(word, taken, now, n)
+}
+
+func (f faultyInUse) Vacate(word uint64, now policy.Instant) uint64 {
+	f.s.yield()
+	return f.occupied.Vacate(word, now)
+}
+
+func (f faultyInUse) FreshAt(word uint64) policy.Instant {
+	f.s.strike()
+	f.s.yield()
+	return f.occupied.FreshAt(word)
 }
 
 type fast struct {
