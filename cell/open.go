@@ -128,16 +128,14 @@ func (op *opening[K]) noRoom(q *request, d policy.Decision, status table.Status)
 	switch {
 	// Close leaves no places behind.
 	case status != table.Full || c.closed.Load():
-	// Every key is in use.
-	case firm && c.view.Terms().Occupier != nil:
-		return c.withoutWord(q, d, c.whenFull == AdmitNew, c.idle, full), true
-	case firm:
+	case firm && c.view.Terms().Occupier == nil:
 		return c.unavailableAnswer(q, d, false), true
 	case c.whenFull == AdmitNew:
 		return c.withoutWord(q, d, true, c.idle, full), true
-	case c.whenFull == RefuseNew && !q.noRoomWait:
+	// If the table is firm, every key is in use.
+	case (firm || c.whenFull == RefuseNew) && !q.noRoomWait:
 		return c.withoutWord(q, d, false, c.idle, full), true
-	case c.whenFull == RefuseNew:
+	case firm || c.whenFull == RefuseNew:
 	// Again from time to time: a command may be lost with a writer.
 	case op.room.rounds%roomRounds == 0 || op.room.rounds > yields:
 		c.queue.TrySend(table.RoomCommand(op.key, op.now))

@@ -234,6 +234,26 @@ func TestRoomWakesTheLine(t *testing.T) {
 	}
 }
 
+// A call for a new key waits for a place, however long Idle is, if all places are keys in use.
+//
+// Promise: A call that waits for units of a new key gets a place of a full table soon after another key is released.
+func TestReleaseMakesAPlaceForAWaitingCall(t *testing.T) {
+	waitsInFlight(t, 1, engine.Config{MaxKeys: 1, Idle: time.Hour}, func(t *testing.T, e *engine.Engine[string]) {
+		held := e.Reserve("other", 1, 0)
+		require.True(t, held.Allowed)
+		refused := e.Reserve("a", 1, time.Hour)
+		require.False(t, refused.Allowed)
+		waiting := acquire(t.Context(), e, 1, time.Minute/2)
+		time.Sleep(time.Second)
+		assert.False(t, waiting.isOver())
+		held.Release()
+		time.Sleep(50 * time.Millisecond)
+		require.True(t, waiting.isOver())
+		assert.NoError(t, waiting.err)
+		waiting.Release()
+	})
+}
+
 // A key's limit may change while calls wait for it, to keep the share that is used as well: units in use are counted, never scaled.
 func TestChangeLimitWakesTheLine(t *testing.T) {
 	for _, keep := range []engine.Keep{engine.KeepUsed, engine.KeepShare} {
