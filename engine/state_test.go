@@ -747,6 +747,7 @@ func TestAnotherDefaultKeepsTheUseOfPlans(t *testing.T) {
 		{"queue 10, 10/h", "queue 20, 20/h", "queue 1000, 1000/h", "queue 100, 100/h"},
 		{"window 10/h", "window 20/h", "window 1000/h", "window 100/h"},
 		{"sliding 10/h", "sliding 20/h", "sliding 1000/h", "sliding 100/h"},
+		{"window 10/month in UTC", "window 20/month from 5 in UTC", "window 1000/month from 20 in UTC", "window 100/month from 31 in UTC"},
 	} {
 		for _, plan := range family[2:] {
 			for from := range 2 {

@@ -122,6 +122,47 @@ func TestPolicyFor(t *testing.T) {
 	})
 }
 
+// Promise: Each key's month begins on its own day, which may change.
+func TestMonthsBeginOnTheDaysOfKeys(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		// The bubble begins on 1 January 2000, and the clock at 1.
+		begin := time.Now().UTC()
+		days := map[string]int{"first": 1, "twentieth": 20, "last": 31}
+		clock := newHandClock()
+		config := Config{Policy: parsed(t, "window 10/month in UTC"), Clock: clock.Now, uncounted: true}
+		chosen := PolicyFor(func(key string) policy.Policy {
+			return policy.Must(policy.CalendarWindow(10, policy.Month, "UTC", days[key]))
+		})
+		e, err := New(config, chosen)
+		require.NoError(t, err)
+		defer func() { check(t, e) }()
+		now := func() time.Time { return begin.Add(time.Duration(clock.Now() - 1)) }
+		// use takes all units of a key, which come back at the beginning of a day.
+		use := func(key string, want time.Time) {
+			t.Helper()
+			require.True(t, e.Take(key, 10).Allowed, "%s at %v: all units are there", key, now())
+			require.Equal(t, want.Sub(now()), e.Take(key, 1).RetryAfter, "%s at %v: the time until units are back", key, now())
+		}
+		clock.Advance(9 * 24 * time.Hour)
+		use("first", time.Date(2000, time.February, 1, 0, 0, 0, 0, time.UTC))
+		use("twentieth", time.Date(2000, time.January, 20, 0, 0, 0, 0, time.UTC))
+		use("last", time.Date(2000, time.January, 31, 0, 0, 0, 0, time.UTC))
+
+		// A changed day holds from the end of the window on.
+		days["twentieth"] = 31
+		require.Equal(t, 10*24*time.Hour, e.Take("twentieth", 1).RetryAfter, "the window ends when it was to end")
+		require.NoError(t, e.ChangeLimit("twentieth", parsed(t, "window 10/month from 20 in UTC"), parsed(t, "window 10/month from 31 in UTC")))
+		require.Equal(t, 10*24*time.Hour, e.Take("twentieth", 1).RetryAfter, "ChangeLimit moves no window")
+		clock.Advance(10 * 24 * time.Hour)
+		use("twentieth", time.Date(2000, time.January, 31, 0, 0, 0, 0, time.UTC))
+
+		// So does the day of the keys without a day of their own.
+		require.Zero(t, e.Peek("last", 0).Remaining)
+		clock.Advance(11 * 24 * time.Hour)
+		use("last", time.Date(2000, time.February, 29, 0, 0, 0, 0, time.UTC))
+	})
+}
+
 func TestBadOptionsAreRefused(t *testing.T) {
 	config := Config{Policy: funnel(1, 1, time.Second)}
 	_, err := New(config, PolicyFor[int](nil))

@@ -32,6 +32,7 @@ func TestChangesAreCompared(t *testing.T) {
 		{user + " plan gold: window 5/d", user + " plan gold: window 5/h", "per-user: plan gold: window 5/d -> window 5/h",
 			`new:2: per-user: plan gold: keys count under "window 5/d", of another family than "window 5/h": a limit of the same kind and period is accepted, or another name`},
 		{"m: window 5/month in UTC", "m: window 6/month in UTC", "m: window 5/month in UTC -> window 6/month in UTC", ""},
+		{"m: window 5/month in UTC", "m: window 5/month from 20 in UTC", "m: window 5/month in UTC -> window 5/month from 20 in UTC", ""},
 		{"m: in flight 5, 1m at most", "m: in flight 6, 1m at most", "m: in flight 5, 1m at most -> in flight 6, 1m at most", ""},
 	} {
 		after, err := parse("new", []byte(c.after))

@@ -36,7 +36,9 @@ type windows struct {
 	per   time.Duration
 	byPer divisor
 
-	unit     Calendar
+	unit Calendar
+	// from is the day on which a month's window begins. It is 1 for other units of a calendar.
+	from     int64
 	zone     string
 	location *time.Location
 	// days are the days of the location, about the years that follow zero.
@@ -59,6 +61,8 @@ const (
 
 	// A count has calendarBits. The other 20 bits hold the days of more than 2,800 years.
 	calendarBits = 43
+	// The count of a month has monthBits. The other 22 bits hold its first day and its length.
+	monthBits = 41
 )
 
 // AlignedWindow returns the counter of windows that begin at the multiples of per in Unix time,
@@ -129,20 +133,42 @@ func AlignedWindow(limit int64, per time.Duration) (Policy, error) {
 // day that a zone leaves out has no window. Decision.ResetAfter is the exact time until the window
 // ends. [Windowed] returns the mean length: 146097/4800 days for a month and 146097/400 for a year.
 //
+// from is the day on which the windows of a Month begin, from 1 to 31. It is 1 if it is left out. A
+// month that has no such day begins on its last day. All months of a zone read each other's words,
+// so engine.PolicyFor may choose a day for each key. If a key's day changes, the window that is open
+// or promised ends when it was to end, with its units. The next window ends on the key's new day, so
+// it may be shorter than a month.
+//
+// No window of this package carries unused units into the next. A [Funnel] saves units.
+//
 // zone is a name that time.LoadLocation knows, such as "UTC" or "Europe/Berlin"; "Local" is the
 // machine's own. Any other needs the machine's time zone database, or the program's (import
 // time/tzdata). The rules are read when an engine anchors the limit: a change of law takes effect
-// with a new database and a restart. limit is at least 1 and at most 8796093022207. Other limits
-// and units, and a zone that cannot be loaded, are refused with a *[FieldError].
-func CalendarWindow(limit int64, unit Calendar, zone string) (Policy, error) {
+// with a new database and a restart. limit is at least 1, and at most 2199023255551 for a Month and
+// 8796093022207 for another unit. Other limits, units and days, and a zone that cannot be loaded, are
+// refused with a *[FieldError].
+func CalendarWindow(limit int64, unit Calendar, zone string, from ...int) (Policy, error) {
 	bad := func(field string, value any, want string) (Policy, error) {
 		return nil, &FieldError{Of: "CalendarWindow", Field: field, Value: value, Want: want}
 	}
+	bits, day := uint(calendarBits), 1
+	if unit == Month {
+		bits = monthBits
+	}
+	if len(from) > 0 {
+		day = from[0]
+	}
 	switch {
-	case limit < 1 || limit >= 1<<calendarBits:
-		return bad("limit", limit, "1 to 8796093022207")
 	case unit < Day || unit > Year:
 		return bad("unit", int(unit), "Day, Week, Month or Year")
+	case limit < 1 || limit >= 1<<bits:
+		return bad("limit", limit, fmt.Sprintf("1 to %d", int64(1)<<bits-1))
+	case len(from) > 0 && unit != Month:
+		return bad("from", day, "none: only the windows of a Month begin on a day")
+	case len(from) > 1:
+		return bad("from", from, "a single day")
+	case day < 1 || day > maxMonth:
+		return bad("from", day, "a day from 1 to 31")
 	}
 	const want = "a time zone that time.LoadLocation knows, such as UTC"
 	if !isZoneName(zone) {
@@ -153,7 +179,7 @@ func CalendarWindow(limit int64, unit Calendar, zone string) (Policy, error) {
 		return bad("zone", fmt.Sprintf("%.80q", zone), fmt.Sprintf(
 			"%s (%v); on a machine without a time zone database a program must import time/tzdata", want, err))
 	}
-	return newAligned(limit, calendarBits, windows{unit: unit, zone: zone, location: location}), nil
+	return newAligned(limit, bits, windows{unit: unit, from: int64(day), zone: zone, location: location}), nil
 }
 
 func newAligned(limit int64, bits uint, w windows) *aligned {
@@ -194,7 +220,12 @@ func (a *aligned) anchor(zero int64) {
 	if a.per == 0 {
 		a.days = newCivil(a.location, zero/int64(time.Second))
 	}
-	a.last = a.next(a.number(zero + int64(endAligned)))
+	end := zero + int64(endAligned)
+	if a.last = a.next(a.number(end)); a.unit == Month {
+		// It is the same from every day.
+		first := a.days.day(end/int64(time.Second)) + maxMonth
+		a.last = monthNumber(first, first+maxMonth)
+	}
 }
 
 // endAligned is the instant at which time stands still: 9 years after the epoch.
@@ -204,7 +235,7 @@ func (w *windows) number(unix int64) uint64 {
 	if w.per != 0 {
 		return w.byPer.quotient(uint64(unix))
 	}
-	return w.unit.number(w.days.day(unix / int64(time.Second)))
+	return w.unit.number(w.days.day(unix/int64(time.Second)), w.from)
 }
 
 // starts returns the Unix time at which a window begins, or would begin if it is left out.
@@ -215,14 +246,30 @@ func (w *windows) starts(number uint64) int64 {
 	return w.days.begins(w.unit.firstDay(number)) * int64(time.Second)
 }
 
-// next returns the number of the next window; a zone may leave out days.
+// ends returns the Unix time at which a window ends, and the next begins.
+func (w *windows) ends(number uint64) int64 {
+	if w.per != 0 {
+		return int64(number+1) * int64(w.per)
+	}
+	return w.days.begins(w.unit.endDay(number)) * int64(time.Second)
+}
+
+// next returns the number of the next window; a zone may leave out days. After a month from another
+// day the next month is shorter.
 func (w *windows) next(number uint64) uint64 {
 	if w.per != 0 {
 		return number + 1
 	}
-	return w.number(w.starts(number + 1))
+	next := w.number(w.ends(number))
+	if w.unit == Month {
+		first := max(Month.firstDay(next), Month.endDay(number))
+		return monthNumber(first, Month.endDay(next))
+	}
+	return next
 }
 
+// alike reports whether words are read alike. The word of a month says when it ends, so months may
+// begin on other days.
 func (w *windows) alike(other *windows) bool {
 	return w.per == other.per && w.unit == other.unit && w.zone == other.zone
 }
@@ -247,11 +294,25 @@ func (a *aligned) begins(number uint64) Instant { return Instant(a.starts(number
 
 // countedAt returns the count for a call at t. A t before the word's window counts as its beginning.
 func (a *aligned) countedAt(word uint64, t Instant) counted {
-	w := a.split(word)
-	if number := a.number(a.zero + int64(t)); number > w.number {
-		return counted{number: number}
-	}
+	w, _ := a.current(word, t)
 	return w
+}
+
+// current is countedAt. begun reports whether the window has begun.
+func (a *aligned) current(word uint64, t Instant) (w counted, begun bool) {
+	w = a.split(word)
+	if a.unit == Month {
+		// The window at t may begin on another day, and overlap the word's.
+		if a.freshAt(w) > t {
+			return w, a.begins(w.number) <= t
+		}
+		return counted{number: a.number(a.zero + int64(t))}, true
+	}
+	number := a.number(a.zero + int64(t))
+	if number > w.number {
+		return counted{number: number}, true
+	}
+	return w, number == w.number
 }
 
 func (a *aligned) Limit() int64 { return a.limit }
@@ -261,13 +322,8 @@ func (a *aligned) Delays() bool { return false }
 // Choke refuses a call if its turn would begin a later window.
 func (a *aligned) Choke(word uint64, now Instant) (uint64, bool) {
 	t := clamped(now, endAligned)
-	w := a.split(word)
-	if number := a.number(a.zero + int64(t)); number > w.number {
-		w = counted{number: number}
-	} else if number < w.number {
-		return word, false
-	}
-	if w.count >= uint64(a.limit) {
+	w, begun := a.current(word, t)
+	if !begun || w.count >= uint64(a.limit) {
 		return word, false
 	}
 	w.count++
@@ -313,7 +369,7 @@ func (a *aligned) freshAt(w counted) Instant {
 	if w.count == 0 {
 		return a.begins(w.number)
 	}
-	return a.begins(a.next(w.number))
+	return Instant(a.ends(w.number) - a.zero)
 }
 
 func (a *aligned) Refund(word uint64, now Instant, n int64) uint64 {
@@ -391,7 +447,11 @@ func (a *aligned) Window() time.Duration {
 
 func (a *aligned) String() string {
 	if a.per == 0 {
-		return fmt.Sprintf("window %d/%s in %s", a.limit, calendarNames[a.unit], a.zone)
+		from := ""
+		if a.from > 1 {
+			from = fmt.Sprintf(" from %d", a.from)
+		}
+		return fmt.Sprintf("window %d/%s%s in %s", a.limit, calendarNames[a.unit], from, a.zone)
 	}
 	return "window " + rateText(a.limit, a.per) + " aligned"
 }

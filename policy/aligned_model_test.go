@@ -42,15 +42,16 @@ type midnight struct {
 	day  time.Time
 }
 
-// onCalendar returns the calendar window that contains a Unix time, by looking at clocks.
-func onCalendar(unit policy.Calendar, zone *time.Location) func(int64) (from, to int64) {
+// showsAt returns when the clocks of a zone first show a day, or a later one, by looking at clocks. A
+// day is its midnight in UTC.
+func showsAt(zone *time.Location) func(day time.Time) (unix int64) {
 	shown := func(second int64) time.Time {
 		year, month, day := time.Unix(second, 0).In(zone).Date()
 		return time.Date(year, month, day, 0, 0, 0, 0, time.UTC)
 	}
-	// begins returns the first minute at which the clocks show the day, or a later one. No clock was
-	// put back by more than an hour, so that is in the three hours before a whole hour shows it.
-	begins := func(day time.Time) int64 {
+	// The first minute is in the three hours before a whole hour that shows the day, since no clock was
+	// put back by more than an hour.
+	return func(day time.Time) int64 {
 		if second, ok := midnights.Load(midnight{zone.String(), day}); ok {
 			return second.(int64)
 		}
@@ -63,6 +64,15 @@ func onCalendar(unit policy.Calendar, zone *time.Location) func(int64) (from, to
 		}
 		midnights.Store(midnight{zone.String(), day}, second)
 		return second
+	}
+}
+
+// onCalendar returns the calendar window that contains a Unix time. A month begins on the day from.
+func onCalendar(unit policy.Calendar, zone *time.Location, from int) func(int64) (from, to int64) {
+	begins := showsAt(zone)
+	isFirst := func(day time.Time) bool {
+		next := day.AddDate(0, 0, 1)
+		return day.Day() == from || day.Day() < from && next.Day() == 1
 	}
 	return func(unix int64) (from, to int64) {
 		second := unix / int64(time.Second)
@@ -81,8 +91,12 @@ func onCalendar(unit policy.Calendar, zone *time.Location) func(int64) (from, to
 			}
 			next = first.AddDate(0, 0, 7)
 		case policy.Month:
-			first = time.Date(day.Year(), day.Month(), 1, 0, 0, 0, 0, time.UTC)
-			next = time.Date(day.Year(), day.Month()+1, 1, 0, 0, 0, 0, time.UTC)
+			for !isFirst(first) {
+				first = first.AddDate(0, 0, -1)
+			}
+			for next = first.AddDate(0, 0, 1); !isFirst(next); {
+				next = next.AddDate(0, 0, 1)
+			}
 		case policy.Year:
 			first = time.Date(day.Year(), 1, 1, 0, 0, 0, 0, time.UTC)
 			next = time.Date(day.Year()+1, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -91,9 +105,11 @@ func onCalendar(unit policy.Calendar, zone *time.Location) func(int64) (from, to
 	}
 }
 
-// live returns the window of a call at an instant, or the latest if that has not begun.
+// live returns the window of a call at an instant, or the latest if that has not ended. An empty window
+// counts nothing from its beginning on.
 func (m *fromTo) live(at int64) (from, to, count int64) {
-	if from, to = m.around(m.zero + at); from > m.from {
+	if unix := m.zero + at; unix >= m.to || m.count == 0 && unix >= m.from {
+		from, to = m.around(unix)
 		return from, to, 0
 	}
 	return m.from, m.to, m.count
@@ -106,8 +122,9 @@ func (m *fromTo) take(now policy.Instant, n int64, patience time.Duration) polic
 	turnFrom, turnTo, turnCount := from, to, count+n
 	if asked(&d, at, n, patience, func() (int64, bool) {
 		if turnCount > m.limit {
+			// After a month from another day the next one is shorter.
 			turnFrom, turnTo = m.around(to)
-			turnCount = n
+			turnFrom, turnCount = max(turnFrom, to), n
 		}
 		start := max(at, turnFrom-m.zero)
 		return start, start <= int64(endOfAligned)
@@ -118,12 +135,16 @@ func (m *fromTo) take(now policy.Instant, n int64, patience time.Duration) polic
 	if from-m.zero <= at {
 		d.Remaining = max(m.limit-count, 0)
 	}
-	fresh := from
-	if count > 0 {
-		fresh = to
-	}
-	d.ResetAfter = time.Duration(max(fresh-m.zero-at, 0))
+	d.ResetAfter = time.Duration(max((&fromTo{from: from, to: to, count: count}).fresh()-m.zero-at, 0))
 	return d
+}
+
+// fresh returns the Unix time from which the key is as if it had never been used.
+func (m *fromTo) fresh() int64 {
+	if m.count == 0 {
+		return m.from
+	}
+	return m.to
 }
 
 func (m *fromTo) turn() *big.Rat { return whole(m.start) }
@@ -194,11 +215,18 @@ var shortestOf = map[policy.Calendar]time.Duration{
 	policy.Day: 20 * time.Hour, policy.Week: 143 * time.Hour, policy.Month: 27 * 24 * time.Hour, policy.Year: 364 * 24 * time.Hour,
 }
 
-const calendarFull = 1<<43 - 1
+// calendarFull returns the documented highest limit of a unit.
+func calendarFull(unit policy.Calendar) int64 {
+	if unit == policy.Month {
+		return 1<<41 - 1
+	}
+	return 1<<43 - 1
+}
 
-func calendarOf(limit int64, unit policy.Calendar, zone string, zero time.Time) subject {
-	location := must.Get(time.LoadLocation(zone))
-	return alignedSubject(policy.Must(policy.CalendarWindow(limit, unit, zone)), zero, shortestOf[unit], calendarFull, onCalendar(unit, location))
+// calendarOf returns a limit of windows that begin on a day of the month, or on the first without one.
+func calendarOf(limit int64, unit policy.Calendar, zone string, zero time.Time, from ...int) subject {
+	around := onCalendar(unit, must.Get(time.LoadLocation(zone)), append(from, 1)[0])
+	return alignedSubject(policy.Must(policy.CalendarWindow(limit, unit, zone, from...)), zero, shortestOf[unit], calendarFull(unit), around)
 }
 
 var aligneds = kind{
@@ -213,7 +241,11 @@ var aligneds = kind{
 		}
 		unit := policy.Day + policy.Calendar(s.byte()%4)
 		zone := zones[int(s.byte())%len(zones)]
-		return calendarOf(s.between(1, calendarFull), unit, zone, zero)
+		limit := s.between(1, calendarFull(unit))
+		if unit == policy.Month {
+			return calendarOf(limit, unit, zone, zero, 1+int(s.byte()%31))
+		}
+		return calendarOf(limit, unit, zone, zero)
 	},
 }
 
@@ -221,5 +253,9 @@ func alignedToAnything(rng *rand.Rand, least int64) policy.Policy {
 	if rng.IntN(16) > 0 {
 		return windowsOf(policy.AlignedWindow, time.Millisecond)(rng, least)
 	}
-	return policy.Must(policy.CalendarWindow(least+rng.Int64N(9)*rng.Int64N(9), policy.Day+policy.Calendar(rng.IntN(3)), zones[rng.IntN(4)]))
+	limit, unit, zone := least+rng.Int64N(9)*rng.Int64N(9), policy.Day+policy.Calendar(rng.IntN(3)), zones[rng.IntN(4)]
+	if unit == policy.Month {
+		return policy.Must(policy.CalendarWindow(limit, unit, zone, 1+rng.IntN(31)))
+	}
+	return policy.Must(policy.CalendarWindow(limit, unit, zone))
 }

@@ -1,10 +1,12 @@
 package policy_test
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"testing"
 	"time"
 
+	"github.com/ral-limiter/ral/internal/testkit/must"
 	"github.com/ral-limiter/ral/policy"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -59,6 +61,108 @@ func TestCalendarMonthsOfACentury(t *testing.T) {
 			assert.Equal(t, zero.AddDate(0, 1, 0), zero.Add(d.ResetAfter), zero)
 		}
 	}
+}
+
+// In 40 years of each zone, a month from any day begins when the clocks first show that day, or the last
+// day of a shorter month. It ends when the next begins.
+// Promise: A month's window begins on any day, or on the last day of a shorter month.
+func TestMonthsFromEveryDayAgreeWithTheClocks(t *testing.T) {
+	const anchorYears = 8
+	for i, zone := range zones {
+		if i%raceFactor > 0 || testing.Short() && i%4 > 0 {
+			continue
+		}
+		begins := showsAt(must.Get(time.LoadLocation(zone)))
+		for from := 1; from <= 31; from++ {
+			limit := policy.Must(policy.CalendarWindow(1, policy.Month, zone, from)).(policy.Anchored)
+			var zero time.Time
+			var anchored policy.Policy
+			windows, start := 0, int64(0)
+			for day := time.Date(1998, time.January, 1, 0, 0, 0, 0, time.UTC); day.Year() < 2038; day = day.AddDate(0, 0, 1) {
+				isLast := day.AddDate(0, 0, 1).Day() == 1
+				if day.Day() != from && !(isLast && day.Day() < from) {
+					continue
+				}
+				end := begins(day)
+				if start > 0 {
+					if anchored == nil || time.Unix(end, 0).Sub(zero) > anchorYears*year {
+						zero = time.Unix(start, 0).Add(-time.Hour)
+						anchored = limit.Anchor(zero)
+					}
+					first, last := policy.Instant(time.Unix(start, 0).Sub(zero)), policy.Instant(time.Unix(end, 0).Sub(zero))
+					for _, now := range []policy.Instant{first, last - 1} {
+						word, d := anchored.Take(0, now, 1, 0)
+						require.Equal(t, time.Duration(last-now), d.ResetAfter, "%v at %v: the time until %v",
+							limit, zero.Add(time.Duration(now)).UTC(), time.Unix(end, 0).UTC())
+						require.Equal(t, last, anchored.FreshAt(word), "%v: the end of the word of %v", limit, day)
+					}
+					windows++
+				}
+				start = end
+			}
+			require.Equal(t, 40*12-1, windows, "%v: windows of 40 years", limit)
+		}
+	}
+}
+
+// Calls of a key whose day changes with each call are answered as by a window that ends when it was to
+// end, and is followed by a window that ends on the day of the call that opens or promises it.
+// Promise: A key's month ends when it was to end, whatever its day becomes.
+func TestMonthsFromOtherDaysShareAWord(t *testing.T) {
+	rng := rand.New(rand.NewPCG(20, 31))
+	shorter := 0
+	for range 3000 / raceFactor {
+		zone := zones[rng.IntN(len(zones))]
+		zero := time.Unix(rng.Int64N(2_000_000_000), 0)
+		var days []subject
+		for range 3 {
+			days = append(days, calendarOf(1+rng.Int64N(9), policy.Month, zone, zero, 1+rng.IntN(31)))
+		}
+		key := days[0].oracle.(*fromTo)
+		var word uint64
+		now := policy.Instant(1)
+		about := ""
+		for range 16 {
+			l := days[rng.IntN(len(days))]
+			refunder := l.Policy.(policy.Refunder)
+			model := l.oracle.(*fromTo)
+			model.from, model.to, model.count = key.from, key.to, key.count
+			now += policy.Instant(rng.Int64N(int64(40*24*time.Hour)) >> rng.UintN(8))
+			if rng.IntN(8) == 0 {
+				now -= policy.Instant(rng.Int64N(int64(now)))
+			}
+			n, patience := 1+rng.Int64N(l.limit), time.Duration(rng.Int64N(int64(100*24*time.Hour))*rng.Int64N(2))
+			about += fmt.Sprintf("%v: %d at %d for %v\n", l, n, now, patience)
+			next, d := l.Take(word, now, n, patience)
+			require.Equal(t, model.take(now, n, patience), d, about)
+			l.chokes(t, word, now)
+			before := word
+			word = next
+			require.Equal(t, policy.Instant(max(model.fresh()-model.zero, 0)), l.FreshAt(word), about)
+			if model.count > 0 && model.to-model.from < int64(27*24*time.Hour) {
+				shorter++
+			}
+			if d.Allowed && rng.IntN(3) == 0 {
+				// Another day's policy may give back.
+				mark, taken := model.mark(), word
+				if rng.IntN(2) == 0 {
+					about += fmt.Sprintf("refund %d\n", n)
+					word = refunder.Refund(word, now, n)
+					model.refund(now, n)
+				} else {
+					about += fmt.Sprintf("cancel %d\n", n)
+					word = refunder.Cancel(word, taken, now, now, n, 0)
+					model.cancel(now, mark, n)
+				}
+				_, is := l.Take(word, now, 0, 0)
+				require.Equal(t, model.take(now, 0, 0), is, about)
+				_, was := l.Take(before, now, 0, 0)
+				require.LessOrEqual(t, is.Remaining, was.Remaining, about)
+			}
+			key = model
+		}
+	}
+	assert.Greater(t, shorter, 1000/raceFactor)
 }
 
 // A word counts by the wall time, whatever zero the instants are counted from: after a restart or

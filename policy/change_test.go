@@ -288,6 +288,8 @@ func TestFamilies(t *testing.T) {
 		{"aligned", "window 3/d aligned", ""},
 		{"aligned", "window 3/day in UTC", "window 5/day in UTC"},
 		{"aligned", "window 3/week in UTC", ""},
+		{"aligned", "window 3/month in UTC", "window 5/month from 31 in UTC"},
+		{"aligned", "window 3/month from 20 in Europe/Berlin", "window 3/month from 5 in Europe/Berlin"},
 		{"aligned", "window 3/day in Europe/Berlin", ""},
 	}
 	for i, row := range rows {

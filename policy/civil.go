@@ -84,7 +84,9 @@ const (
 
 var calendarNames = [...]string{Day: "day", Week: "week", Month: "month", Year: "year"}
 
-func (unit Calendar) number(day int64) uint64 {
+// number returns the number of the window that contains a day. The windows of a month begin on the
+// day from of a month.
+func (unit Calendar) number(day, from int64) uint64 {
 	switch unit {
 	case Day:
 		return uint64(day)
@@ -95,7 +97,12 @@ func (unit Calendar) number(day int64) uint64 {
 	if unit == Year {
 		return uint64(year)
 	}
-	return uint64(12*year + month)
+	month += 12 * year
+	first := dayOfMonth(month, from)
+	if day < first {
+		return monthNumber(dayOfMonth(month-1, from), first)
+	}
+	return monthNumber(first, dayOfMonth(month+1, from))
 }
 
 func (unit Calendar) firstDay(number uint64) int64 {
@@ -105,9 +112,38 @@ func (unit Calendar) firstDay(number uint64) int64 {
 	case Week:
 		return 7 * int64(number)
 	case Month:
-		return dayOf(int64(number/12), int64(number%12))
+		return int64(number >> lengthBits)
 	}
 	return dayOf(int64(number), 0)
+}
+
+// endDay returns the day after the last day of a window.
+func (unit Calendar) endDay(number uint64) int64 {
+	if unit == Month {
+		return Month.firstDay(number) + int64(number&(1<<lengthBits-1))
+	}
+	return unit.firstDay(number + 1)
+}
+
+const (
+	// maxMonth is the number of days in the longest month, from any day of a month.
+	maxMonth   = 31
+	lengthBits = 5
+)
+
+// monthNumber returns the number of a month by its first day and the first day after its last. So a
+// word says when its month ends under limits whose months begin on other days. Days before the first
+// that has a number are left out.
+func monthNumber(first, end int64) uint64 {
+	first = max(first, 0)
+	return uint64(first)<<lengthBits | uint64(end-first)
+}
+
+// dayOfMonth returns the number of a day of a month, or of its last day if the month is shorter. Months
+// count from January 1969.
+func dayOfMonth(month, day int64) int64 {
+	next := month + 1
+	return min(dayOf(month/12, month%12)+day, dayOf(next/12, next%12)) - 1
 }
 
 // These years begin in March 1600, so that leap days end a year, and leap years a span of 4 or

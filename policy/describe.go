@@ -32,7 +32,12 @@ func Describe(p Policy) string {
 	case *inFlight:
 		return fmt.Sprintf("at most %d at a time, each for no longer than %s", p.limit, timeText(p.maxTime))
 	case *aligned:
-		if p.per == 0 {
+		switch {
+		case p.from > 28:
+			return fmt.Sprintf("at most %d in each month from its day %d, or else its last day, in %s", p.limit, p.from, p.zone)
+		case p.from > 1:
+			return fmt.Sprintf("at most %d in each month from its day %d in %s", p.limit, p.from, p.zone)
+		case p.per == 0:
 			return fmt.Sprintf("at most %d in each calendar %s in %s", p.limit, calendarNames[p.unit], p.zone)
 		}
 		return fmt.Sprintf("at most %d in each window of %s, aligned to the clock", p.limit, timeText(p.per))

@@ -277,3 +277,22 @@ func ExampleCalendarWindow() {
 	// window 10000/month in Europe/Berlin
 	// starts anew on Tue, 31 Mar 2026 22:00:00 UTC
 }
+
+// The windows of a customer begin on the day of the month on which the customer pays.
+func ExampleCalendarWindow_from() {
+	paysOn := func(day int) policy.Policy {
+		limit := policy.Must(policy.CalendarWindow(1000, policy.Month, "UTC", day))
+		return limit.(policy.Anchored).Anchor(time.Date(2027, 1, 25, 0, 0, 0, 0, time.UTC))
+	}
+	now := time.Date(2027, 1, 31, 9, 0, 0, 0, time.UTC)
+	at := policy.Instant(now.Sub(time.Date(2027, 1, 25, 0, 0, 0, 0, time.UTC)))
+
+	word, d := paysOn(31).Take(0, at, 400, 0)
+	fmt.Println(paysOn(31), "starts anew on", now.Add(d.ResetAfter).Format("2 January"))
+	// The customer pays on another day from now on.
+	_, d = paysOn(20).Take(word, at, 100, 0)
+	fmt.Println(d.Remaining, "left until", now.Add(d.ResetAfter).Format("2 January"))
+	// Output:
+	// window 1000/month from 31 in UTC starts anew on 28 February
+	// 500 left until 28 February
+}

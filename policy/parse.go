@@ -22,6 +22,7 @@ const maxText = 256
 //	window 1000/h                           FixedWindow(1000, time.Hour)
 //	window 1000/h aligned                   AlignedWindow(1000, time.Hour)
 //	window 10000/month in Europe/Berlin     CalendarWindow(10000, Month, "Europe/Berlin")
+//	window 1000/month from 20 in UTC        CalendarWindow(1000, Month, "UTC", 20)
 //	sliding 1000/h                          SlidingWindow(1000, time.Hour)
 //	at most 5/10m                           AtMost(5, 10*time.Minute)
 //	in flight 10, 1m at most                InFlight(10, time.Minute)
@@ -256,10 +257,23 @@ func (p *parser) window() (Policy, error) {
 
 func (p *parser) calendar(limit int64, unit Calendar) (Policy, error) {
 	p.example = likeMonth
+	var from []int
+	want := wantZone
 	p.space()
 	start := p.offset
-	if p.word() != "in" {
-		p.fault(start, wantZone)
+	word := p.word()
+	if unit == Month {
+		want = `"from" and a day of the month, or ` + wantZone
+		if word == "from" {
+			from = append(from, int(min(p.number("from"), math.MaxInt32)))
+			want = wantZone
+			p.space()
+			start = p.offset
+			word = p.word()
+		}
+	}
+	if word != "in" {
+		p.fault(start, want)
 	}
 	p.parameter("zone")
 	start = p.offset
@@ -270,7 +284,7 @@ func (p *parser) calendar(limit int64, unit Calendar) (Policy, error) {
 	if zone == "" {
 		p.fault(p.offset, "a time zone, such as UTC or Europe/Berlin")
 	}
-	return p.made(func() (Policy, error) { return CalendarWindow(limit, unit, zone) })
+	return p.made(func() (Policy, error) { return CalendarWindow(limit, unit, zone, from...) })
 }
 
 type rate struct {

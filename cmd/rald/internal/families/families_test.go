@@ -49,7 +49,7 @@ func TestLimitsOfOneFamilyShareAnEngine(t *testing.T) {
 		{"window 1000/h", "window 1/h"},
 		{"window 10/m"},
 		{"window 1000/h aligned", "window 7/h aligned"},
-		{"window 10000/month in Europe/Berlin", "window 1/month in Europe/Berlin"},
+		{"window 10000/month in Europe/Berlin", "window 1/month in Europe/Berlin", "window 1/month from 20 in Europe/Berlin"},
 		{"window 10000/month in UTC"},
 		{"sliding 1000/h", "sliding 2/h"},
 		{"at most 5/10m", "at most 1000/10m"},
