@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/internal/core/filewatch"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 )
@@ -678,7 +679,7 @@ func TestOpenRefuses(t *testing.T) {
 	assert.ErrorAs(t, err, &fault)
 	_, err = Open(path, Options{Every: time.Microsecond})
 	assert.ErrorContains(t, err, "Every is 1µs, want 10ms or more")
-	require.NoError(t, os.WriteFile(path, make([]byte, maxBytes+1), 0o600))
+	require.NoError(t, os.WriteFile(path, make([]byte, filewatch.MaxBytes+1), 0o600))
 	_, err = Open(path, Options{})
-	assert.ErrorContains(t, err, "at most 16777216 bytes are accepted")
+	assert.ErrorContains(t, err, "it has more than 16 MiB, the most that is accepted")
 }

@@ -4,11 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"io"
 	"iter"
-	"maps"
-	"os"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -16,15 +12,15 @@ import (
 	"unicode/utf8"
 
 	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/internal/core/filewatch"
 	"github.com/ral-limiter/ral/internal/core/penalty"
 	"github.com/ral-limiter/ral/internal/core/warn"
 	"github.com/ral-limiter/ral/policy"
 )
 
 const (
-	maxBytes  = 16 << 20 // of a file
-	maxName   = 64       // bytes of the name of a limit or plan
-	maxFaults = 1000     // of a file, before the rest is not read
+	maxName   = 64   // bytes of the name of a limit or plan
+	maxFaults = 1000 // of a file, before the rest is not read
 )
 
 // Limit is what a file says of a name. Read makes it.
@@ -103,13 +99,6 @@ func (l *Limit) fault(key, format string, args ...any) *Fault {
 	return &Fault{File: l.file, Line: l.settings[key].line, Key: keyOf(l.Name, key), Err: fmt.Errorf(format, args...)}
 }
 
-// Settings returns the keys of the limit's settings in the file, such as "plan gold", in order.
-func (l *Limit) Settings() []string {
-	keys := slices.Sorted(maps.Keys(l.settings))
-	slices.SortStableFunc(keys, func(a, b string) int { return l.settings[a].line - l.settings[b].line })
-	return slices.DeleteFunc(keys, func(key string) bool { return key == "" })
-}
-
 // Fault returns a fault of a setting with its place, or of the limit itself if setting is "".
 func (l *Limit) Fault(setting string, err error) *Fault { return l.fault(setting, "%w", err) }
 
@@ -123,32 +112,23 @@ func keyOf(name, key string) string {
 // Read reads a file once. The error joins a *[Fault] for each fault, up to 1,000. An empty file has
 // no limits.
 func Read(path string) ([]Limit, error) {
-	text, err := readAll(path)
+	text, err := filewatch.Read(path)
 	if err != nil {
 		return nil, errors.Join(&Fault{File: path, Err: err})
 	}
 	return parse(path, text)
 }
 
-func readAll(path string) ([]byte, error) {
-	// A pipe would block when it is opened.
-	info, err := os.Stat(path)
-	if err == nil && !info.Mode().IsRegular() {
-		err = errors.New("a regular file is accepted")
-	}
-	if err != nil {
-		return nil, err
-	}
-	file, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close()
-	text, err := io.ReadAll(io.LimitReader(file, maxBytes+1))
-	if err == nil && len(text) > maxBytes {
-		err = fmt.Errorf("at most %d bytes are accepted", maxBytes)
-	}
-	return text, err
+// parse reads the text of a file of that name, with the error of Read.
+func parse(file string, text []byte) ([]Limit, error) {
+	return Parse(file, func(yield func(int, string) bool) {
+		number := 0
+		for line := range strings.SplitSeq(strings.TrimPrefix(string(text), "\ufeff"), "\n") {
+			if number++; !yield(number, strings.TrimSuffix(line, "\r")) {
+				return
+			}
+		}
+	})
 }
 
 // readers read the value of a setting, by the setting's key.
@@ -192,12 +172,13 @@ type parser struct {
 	faults  []error
 }
 
-// parse reads the text of a file of that name, with the error of Read.
-func parse(file string, text []byte) ([]Limit, error) {
+// Parse is Read for the lines of a file with their numbers, for limits that are kept in another form. A fault
+// has the number of its line, and numbers may repeat.
+func Parse(file string, lines iter.Seq2[int, string]) ([]Limit, error) {
 	p := &parser{file: file, lines: map[string]int{}}
-	for line := range strings.SplitSeq(strings.TrimPrefix(string(text), "\ufeff"), "\n") {
-		p.line++
-		p.read(strings.TrimSuffix(line, "\r"))
+	for number, line := range lines {
+		p.line = number
+		p.read(line)
 		if len(p.faults) == maxFaults {
 			p.fault("", "there may be more faults below this line")
 			break

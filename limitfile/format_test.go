@@ -175,10 +175,9 @@ func BenchmarkParse(b *testing.B) {
 	})
 }
 
-// Adapters refuse the settings that they do not have.
-func TestSettingsOfALimitAreInOrder(t *testing.T) {
+// Adapters have faults of their own.
+func TestFaultHasThePlaceOfItsSetting(t *testing.T) {
 	all := parsed(t, "a: window 1/h\n warn-at: 0.5\n plan b: window 2/h\n per: user\n")
-	assert.Equal(t, []string{"warn-at", "plan b", "per"}, all[0].Settings())
 	assert.EqualError(t, all[0].Fault("plan b", errors.New("no plans")), "limits.conf:3: a: plan b: no plans")
 	assert.Equal(t, 1, all[0].Fault("", nil).Line)
 }

@@ -392,7 +392,7 @@ func TestKillForgetsOnlyUnsavedStateWithProcesses(t *testing.T) {
 func TestLimitThatRedisCannotKeep(t *testing.T) {
 	dir := directory(t, "limits.yaml", "limits:\n  plan: window 5/month in UTC\n")
 	err := run(t.Context(), []string{"-admin", "none", "-redis", "redis://" + redistest.Start(t).Addr(), dir}, noEnv, io.Discard, io.Discard)
-	assert.ErrorContains(t, err, "limits.yaml:2: limits.plan: ")
+	assert.ErrorContains(t, err, "limits.yaml:2: plan: ")
 	assert.ErrorContains(t, err, "want a Funnel, Queue")
 }
 

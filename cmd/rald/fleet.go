@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/url"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -15,7 +16,6 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/ral-limiter/ral/cmd/rald/internal/families"
-	"github.com/ral-limiter/ral/cmd/rald/internal/limitfile"
 	"github.com/ral-limiter/ral/fleet"
 	"github.com/ral-limiter/ral/observe/eventlog"
 )
@@ -40,6 +40,9 @@ func (f *fleetSettings) define(flags *flag.FlagSet) {
 	flags.DurationVar(&f.config.Budget, "redis-budget", 5*time.Millisecond, "the longest that a call waits for Redis")
 }
 
+// nameOfFleet matches the names of -fleet-name.
+var nameOfFleet = regexp.MustCompile(`^[\w.-]+$`)
+
 // complete checks the settings. given has the names of the flags that were set, and state is -state.
 func (f *fleetSettings) complete(env environment, given map[string]bool, state string) error {
 	if f.url == "" {
@@ -62,7 +65,7 @@ func (f *fleetSettings) complete(env environment, given map[string]bool, state s
 	switch {
 	case f.mode != "exact" && !f.config.Leased:
 		return fmt.Errorf("-fleet is %q: exact or leased is accepted", f.mode)
-	case !limitfile.IsName(f.config.Name, families.MaxName):
+	case len(f.config.Name) > families.MaxName || !nameOfFleet.MatchString(f.config.Name):
 		return fmt.Errorf("-fleet-name is %q: 1 to %d letters, digits, dots, dashes and underscores are accepted", f.config.Name, families.MaxName)
 	case f.config.Servers < 0:
 		return fmt.Errorf("-fleet-servers is %d: 0 or more is accepted", f.config.Servers)

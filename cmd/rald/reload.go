@@ -101,11 +101,9 @@ func (r *reloader) put(ctx context.Context, c *configdir.Config, err error) {
 		return
 	}
 	// The faults of a change have been found.
-	changes, _ := limitfile.Compare(r.inForce.Limits.Values(), c.Limits.Values())
+	changes, _ := limitfile.Compare(r.inForce.Limits.Limits, c.Limits.Limits)
 	for _, change := range changes {
-		if !configured.IsHidden(change.Name) {
-			r.log.Info("a limit has changed", "limit", change.Name, "from", change.From, "to", change.To)
-		}
+		r.log.Info("a limit has changed", "limit", change.Name, "setting", change.Setting, "from", change.From, "to", change.To)
 	}
 	r.inForce = c
 	r.reads.Good.Add(1)

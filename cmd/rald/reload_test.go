@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"testing"
@@ -32,7 +33,7 @@ func reloaderOf(t *testing.T, dir string) (r *reloader, figures func() []int) {
 	r.envoy, err = envoyserver.New(envoyserver.Config{Families: counts}, c.Rules)
 	require.NoError(t, err)
 	return r, func() []int {
-		all := []int{int(r.limits.All()["api"].Limit()), 0, r.check.Rules().Len()}
+		all := []int{int(maps.Collect(r.limits.All())["api"].Limit.Limit()), 0, r.check.Rules().Len()}
 		for rule := range r.envoy.Counts() {
 			all[1] += int(rule.Requests)
 		}
@@ -96,7 +97,7 @@ func TestReloadOfOneDirectory(t *testing.T) {
 	r.check = nil
 	write(t, dir, "limits.yaml", limit("40"))
 	reload()
-	assert.EqualValues(t, 40, r.limits.All()["api"].Limit(), "a file of a door that is not open is told of")
+	assert.EqualValues(t, 40, maps.Collect(r.limits.All())["api"].Limit.Limit(), "a file of a door that is not open is told of")
 	r.check = door
 	r.end()
 	write(t, dir, "limits.yaml", limit("50"))

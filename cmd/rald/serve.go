@@ -52,6 +52,7 @@ func serve(asked context.Context, s settings, log *slog.Logger) (err error) {
 	if err != nil {
 		return err
 	}
+	defer func() { err = errors.Join(err, limits.Close()) }()
 	adminOn, err := listenAdmin(s, log)
 	if err != nil {
 		return err
@@ -75,7 +76,7 @@ func serve(asked context.Context, s settings, log *slog.Logger) (err error) {
 	}()
 	told := admin.Config{
 		Redis: server, Keys: keep, Draining: func() bool { return ctx.Err() != nil },
-		Limits: limits.All, Warnings: limits.Warnings,
+		Limits: limits,
 		Tokens: s.admin.tokens, Guarded: s.admin.guarded, ShowKeys: s.admin.showKeys, Log: log,
 	}
 	follow := &reloader{dirs: dirs, limits: limits, log: log, inForce: config}

@@ -17,10 +17,10 @@ import (
 	"github.com/ral-limiter/ral/cmd/rald/internal/browser"
 	"github.com/ral-limiter/ral/cmd/rald/internal/checkserver"
 	"github.com/ral-limiter/ral/cmd/rald/internal/configfile"
+	"github.com/ral-limiter/ral/cmd/rald/internal/configured"
 	"github.com/ral-limiter/ral/cmd/rald/internal/envoyserver"
 	"github.com/ral-limiter/ral/cmd/rald/internal/families"
 	"github.com/ral-limiter/ral/cmd/rald/internal/redisserver"
-	"github.com/ral-limiter/ral/policy"
 )
 
 // Config configures a Handler.
@@ -28,10 +28,8 @@ type Config struct {
 	// Redis serves clients of Redis, and Keys keep its keys. Both are required.
 	Redis *redisserver.Server
 	Keys  *families.Families
-	// Limits returns the configured limits by name; it does not change them. nil is none.
-	Limits func() map[string]policy.Policy
-	// Warnings returns how often keys of a limit were warned of, by name, for limits that warn. nil is none.
-	Warnings func() map[string]uint64
+	// Limits are the configured limits of Keys. Required.
+	Limits *configured.Limits
 
 	// Envoy is the rate limit service, and EnvoyKeys keep its counts; nil for none.
 	Envoy     *envoyserver.Service
@@ -68,8 +66,8 @@ type Handler struct {
 // New returns a Handler. Close ends it. The error names a fault of the tokens.
 func New(config Config) (*Handler, error) {
 	switch {
-	case config.Redis == nil || config.Keys == nil:
-		return nil, errors.New("admin: Redis or Keys is nil: both are required")
+	case config.Redis == nil || config.Keys == nil || config.Limits == nil:
+		return nil, errors.New("admin: Redis, Keys or Limits is nil: all are required")
 	case config.Guarded && len(config.Tokens) == 0:
 		return nil, errors.New("admin: Guarded is set, and there are no tokens: one or more are required")
 	}

@@ -13,6 +13,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -28,6 +29,7 @@ import (
 	"github.com/ral-limiter/ral/cmd/rald/internal/configured"
 	"github.com/ral-limiter/ral/cmd/rald/internal/envoyserver"
 	"github.com/ral-limiter/ral/cmd/rald/internal/families"
+	"github.com/ral-limiter/ral/cmd/rald/internal/limitfile"
 	"github.com/ral-limiter/ral/cmd/rald/internal/redisserver"
 	"github.com/ral-limiter/ral/cmd/rald/internal/rules"
 	"github.com/ral-limiter/ral/internal/adapter/pagejson"
@@ -38,6 +40,14 @@ const token = "0123456789abcdef"
 
 var anna = map[string]string{"anna": token}
 
+// setLimits puts a line of limits.yaml in force.
+func setLimits(t *testing.T, c Config, line string) {
+	t.Helper()
+	file, err := limitfile.Parse("limits.yaml", []byte("limits:\n  "+line+"\n"))
+	require.NoError(t, err)
+	require.NoError(t, c.Limits.Set(t.Context(), file, nil))
+}
+
 // withLimits returns a complete Config, without listeners.
 func withLimits(t *testing.T) Config {
 	open := func(name string) *families.Families {
@@ -47,10 +57,10 @@ func withLimits(t *testing.T) Config {
 		return keep
 	}
 	c := Config{Keys: open("rald"), EnvoyKeys: open("rald envoy"), Log: slog.New(slog.DiscardHandler)}
-	limits := map[string]policy.Policy{"login": policy.Must(policy.Parse("at most 5/10m"))}
-	c.Limits = func() map[string]policy.Policy { return limits }
 	named, err := configured.New(configured.Config{Families: c.Keys})
 	require.NoError(t, err)
+	c.Limits = named
+	setLimits(t, c, "login: at most 5/10m")
 	c.Redis, err = redisserver.New(redisserver.Config{Families: c.Keys, Limits: named, Log: c.Log})
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, c.Redis.Shutdown(context.Background())) })
@@ -143,7 +153,7 @@ func TestOtherSitesAreRefused(t *testing.T) {
 // Promise: Remote requests, except `/healthz`, need TLS and a token.
 func TestGuarded(t *testing.T) {
 	_, err := New(Config{})
-	require.ErrorContains(t, err, "Redis or Keys is nil")
+	require.ErrorContains(t, err, "Redis, Keys or Limits is nil")
 	c := withLimits(t)
 	c.Guarded = true
 	_, err = New(c)
@@ -199,40 +209,39 @@ func shown(t *testing.T, url string) (names []string) {
 func TestPageFollowsEnginesAndLimits(t *testing.T) {
 	c := withLimits(t)
 	c.Envoy, c.EnvoyKeys = nil, nil
-	limits := map[string]policy.Policy{"login": policy.Must(policy.Parse("at most 5/10m"))}
-	c.Limits = func() map[string]policy.Policy { return limits }
-	_, err := c.Keys.Keep(families.Need{Limit: limits["login"]})
-	require.NoError(t, err)
 	url := serve(t, c)
 	assert.Equal(t, []string{"login", "rald at most/10m"}, shown(t, url))
-	_, err = c.Keys.Of(policy.Must(policy.Parse("funnel 5, 1/s")))
+	_, err := c.Keys.Of(policy.Must(policy.Parse("funnel 5, 1/s")))
 	require.NoError(t, err)
 	assert.Equal(t, []string{"login", "rald at most/10m", "rald funnel"}, shown(t, url))
 	_, text := get(t, url+"/metrics")
 	assert.True(t, has(text, `ral_keys{limit="rald funnel"} 0`))
-	limits = map[string]policy.Policy{"api": policy.Must(policy.Parse("funnel 6, 1/s"))}
+	setLimits(t, c, "api: funnel 6, 1/s")
 	assert.Equal(t, []string{"api", "rald at most/10m", "rald funnel"}, shown(t, url))
 }
 
 // Promise: Warnings of a limit are in the metrics, and on the page once its file says that it warns.
 func TestWarningsAreShown(t *testing.T) {
 	c := withLimits(t)
-	_, err := c.Keys.Keep(families.Need{Limit: c.Limits()["login"]})
-	require.NoError(t, err)
-	var warnings map[string]uint64
-	c.Warnings = func() map[string]uint64 { return warnings }
 	url := serve(t, c)
 	figures := func() map[string]any {
 		_, text := get(t, url+"/debug/ral/limits")
 		var page pagejson.Overview
 		require.NoError(t, json.Unmarshal([]byte(text), &page))
-		return page.Limits[0].Figures
+		i := slices.IndexFunc(page.Limits, func(l pagejson.LimitSummary) bool { return l.Name == "login" })
+		return page.Limits[i].Figures
 	}
 	require.Empty(t, figures())
-	warnings = map[string]uint64{"login": 7}
-	require.Equal(t, map[string]any{"Warnings": 7.0}, figures())
+	setLimits(t, c, "login: {limit: at most 5/10m, warn-at: 0.5, candidate: at most 2/10m, shadow: yes}")
+	for range 7 {
+		_, err := c.Limits.Admit(t.Context(), configured.Prefix("login")+"ann", 1)
+		require.NoError(t, err)
+	}
+	require.Equal(t, map[string]any{"Warnings": 1.0, "Passed": 2.0, "WouldRefuse": 3.0, "WouldAdmit": 0.0}, figures())
 	_, text := get(t, url+"/metrics")
-	require.True(t, has(text, `ral_warnings_total{limit="login"} 7`), text)
+	require.True(t, has(text, `ral_warnings_total{limit="login"} 1`), text)
+	require.True(t, has(text, `rald_shadow_passes_total{limit="login"} 2`), text)
+	require.True(t, has(text, `ral_trial_calls_total{limit="login",result="would_refuse"} 3`), text)
 	require.True(t, has(text, `ral_warnings_total{limit="rald at most/10m"} 0`), text)
 }
 
@@ -254,7 +263,7 @@ func TestOperatorChangesKeys(t *testing.T) {
 	change(t, serve(t, c), `{"limit": "login", "key": "ann", "do": "reset"}`, http.StatusForbidden)
 	c.Tokens, c.ShowKeys = anna, true
 	url := serve(t, c)
-	limit := c.Limits()["login"]
+	limit := policy.Must(policy.Parse("at most 5/10m"))
 	family, err := c.Keys.Of(limit)
 	require.NoError(t, err)
 	key := configured.Prefix("login") + "ann"

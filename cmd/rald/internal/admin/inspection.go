@@ -12,8 +12,8 @@ import (
 	"github.com/ral-limiter/ral/cmd/rald/internal/configured"
 	"github.com/ral-limiter/ral/cmd/rald/internal/families"
 	"github.com/ral-limiter/ral/cmd/rald/internal/redisserver"
+	limiters "github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/observe/inspect"
-	"github.com/ral-limiter/ral/policy"
 )
 
 // followEvery is the time between two looks without requests, so that charts begin.
@@ -23,9 +23,7 @@ const followEvery = 2 * time.Second
 // runs. A handler has a fixed list, so a new handler replaces it, and its charts begin anew.
 type inspection struct {
 	config inspect.Config
-	limits func() map[string]policy.Policy
-	// warnings are Config.Warnings.
-	warnings func() map[string]uint64
+	limits *configured.Limits
 	// keys has the families of configured limits.
 	keys *families.Families
 	all  []*families.Families
@@ -41,13 +39,7 @@ type inspection struct {
 func newInspection(config Config, all []*families.Families) (*inspection, error) {
 	i := &inspection{
 		config: inspect.Config{AcceptNone: true, ShowKeys: config.ShowKeys, Tokens: config.Tokens, Logger: config.Log},
-		limits: config.Limits, warnings: config.Warnings, keys: config.Keys, all: all, stop: make(chan struct{}),
-	}
-	if i.limits == nil {
-		i.limits = func() map[string]policy.Policy { return nil }
-	}
-	if i.warnings == nil {
-		i.warnings = func() map[string]uint64 { return nil }
+		limits: config.Limits, keys: config.Keys, all: all, stop: make(chan struct{}),
 	}
 	if _, err := i.follow(); err != nil {
 		return nil, err
@@ -89,21 +81,17 @@ func (i *inspection) follow() (*inspect.Handler, error) {
 // list returns the configured limits by name, and then the engines.
 func (i *inspection) list() (list []inspect.AnyLimit, id string) {
 	var text strings.Builder
-	limits, warnings := i.limits(), i.warnings()
+	limits := maps.Collect(i.limits.All())
 	for _, name := range slices.Sorted(maps.Keys(limits)) {
-		family, ok := i.keys.Find(limits[name])
-		if !ok {
-			// The limit has just been replaced.
-			continue
-		}
-		shown := inspect.Limit[string]{Name: name, Limiter: &configuredLimit{family, limits[name], configured.Prefix(name)}}
-		if _, warns := warnings[name]; warns {
-			shown.Stats = func() any { return struct{ Warnings uint64 }{i.warnings()[name]} }
-			text.WriteString("warns ")
+		u := limits[name]
+		shown := inspect.Limit[string]{Name: name, Limiter: &configuredLimit{u}}
+		counts, trial := u.Counts()
+		if counts != nil {
+			shown.Stats = func() any { return figuresOf(counts, trial) }
 		}
 		list = append(list, shown)
 		// A family that ended may begin again.
-		fmt.Fprintf(&text, "%s\x00%s %p\n", name, limits[name], family)
+		fmt.Fprintf(&text, "%s\x00%s %p %p\n", name, u.Limit, u.Family, u.Limiter())
 	}
 	for _, keep := range i.all {
 		for family := range keep.All() {
@@ -136,4 +124,14 @@ func (i *inspection) close() error {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	return i.now.Close()
+}
+
+// figuresOf returns the figures of a limit for the page.
+func figuresOf(n *configured.Counts, trial *limiters.Trial[string]) any {
+	all := struct{ Warnings, Passed, WouldRefuse, WouldAdmit uint64 }{Warnings: n.Warnings.Load(), Passed: n.Passed.Load()}
+	if trial != nil {
+		tried := trial.Stats()
+		all.WouldRefuse, all.WouldAdmit = tried.WouldRefuse, tried.WouldAdmit
+	}
+	return all
 }

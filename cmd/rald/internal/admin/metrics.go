@@ -6,10 +6,10 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/ral-limiter/ral/cmd/rald/internal/configured"
 	"github.com/ral-limiter/ral/cmd/rald/internal/envoyserver"
 	"github.com/ral-limiter/ral/cmd/rald/internal/families"
 	"github.com/ral-limiter/ral/cmd/rald/internal/reservation"
+	"github.com/ral-limiter/ral/observe/metrics"
 	"github.com/ral-limiter/ral/observe/ralprom"
 )
 
@@ -74,18 +74,16 @@ func (c *collector) collectDoors(to chan<- prometheus.Metric) {
 	}
 	counter(redis.Reservations.Forgotten, "rald_forgotten_reservations_total", "Ended reservations that were forgotten early, as there were -reserve-ids of them.")
 	counter(redis.Reservations.Full, "rald_refused_reservations_total", "Reservations that were refused, as there were -reserve-ids of them.")
-	limits := 0
-	if c.config.Limits != nil {
-		for name := range c.config.Limits() {
-			if !configured.IsHidden(name) {
-				limits++
-			}
+	gauge(float64(c.config.Limits.Len()), "rald_limits", "Limits that are configured by name.")
+	for name, u := range c.config.Limits.All() {
+		n, trial := u.Counts()
+		if n == nil {
+			continue
 		}
-	}
-	gauge(float64(limits), "rald_limits", "Limits that are configured by name.")
-	if c.config.Warnings != nil {
-		for name, n := range c.config.Warnings() {
-			counter(n, "ral_warnings_total", "Warnings of keys that passed a share of their limit.", "limit", name)
+		counter(n.Warnings.Load(), "ral_warnings_total", "Warnings of keys that passed a share of their limit.", "limit", name)
+		counter(n.Passed.Load(), "rald_shadow_passes_total", "Calls that passed in shadow although their limit refused them.", "limit", name)
+		if trial != nil {
+			ralprom.New(metrics.Trial(name, trial)).Collect(to)
 		}
 	}
 	for part, reads := range c.config.Reloads {

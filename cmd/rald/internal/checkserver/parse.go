@@ -61,14 +61,12 @@ func (of *Rules) Len() int { return len(of.rules) }
 func (of *Rules) AddTo(file *limitfile.File) {
 	for _, r := range of.rules {
 		add := func(id string, limit policy.Policy) {
-			if _, isConfigured := file.Limits[id]; !isConfigured {
-				file.Add(id, limit, r.place)
-			}
+			file.Add(limitfile.Named{Name: id, Policy: limit, Place: r.place})
 		}
 		for _, l := range r.limits {
 			add(l.id, l.limit)
 			if l.without != "" {
-				file.Add(l.without, l.limit, r.place)
+				add(l.without, l.limit)
 			}
 			for _, o := range l.overrides {
 				add(o.id, o.limit)

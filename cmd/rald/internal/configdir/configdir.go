@@ -74,10 +74,7 @@ func (d Dirs) Read() (*Config, error) {
 	}
 	faults = append(faults, inDir, inFile)
 	if d.Dir != "" {
-		named := func(name string) (policy.Policy, bool) {
-			limit, ok := c.Limits.Limits[name]
-			return limit, ok
-		}
+		named := c.Limits.Find
 		if inDir != nil || inFile != nil {
 			// To find the other faults of the checks: a name may be a limit of that file.
 			named = func(name string) (policy.Policy, bool) {
@@ -102,7 +99,7 @@ func (d Dirs) Read() (*Config, error) {
 	if d.Dir != "" && d.File == "" && c.Limits.IsMissing && c.Checks == nil && c.Rules == nil {
 		return nil, fmt.Errorf("%s has neither %s nor %s nor a directory envoy", d.Dir, limitfile.Name, checkserver.Name)
 	}
-	c.Named = len(c.Limits.Names())
+	c.Named = c.Limits.Len()
 	if c.Checks != nil {
 		c.Checks.AddTo(c.Limits)
 	}

@@ -35,7 +35,7 @@ func TestReadOneDirectory(t *testing.T) {
 	write(t, dir, "limits.yaml", limits)
 	c, err := Under(dir, "").Read()
 	require.NoError(t, err)
-	assert.Len(t, c.Limits.Limits, 1)
+	assert.Len(t, c.Limits.All(), 1)
 	assert.Nil(t, c.Checks)
 	assert.Nil(t, c.Rules)
 	before := c
@@ -45,7 +45,7 @@ func TestReadOneDirectory(t *testing.T) {
 	assert.Equal(t, Dirs{Dir: dir, Envoy: filepath.Join(dir, "envoy")}, d)
 	c, err = d.Read()
 	require.NoError(t, err)
-	assert.Len(t, c.Limits.Limits, 2, "with one of check.yaml")
+	assert.Len(t, c.Limits.All(), 2, "with one of check.yaml")
 	assert.Equal(t, 2, c.Checks.Len())
 	assert.Len(t, c.Rules.Rules(), 1)
 	require.NoError(t, os.Remove(filepath.Join(dir, "limits.yaml")))
@@ -75,7 +75,7 @@ func TestFileOfLimitsIsAccepted(t *testing.T) {
 	d := Dirs{File: filepath.Join(dir, "limits.conf")}
 	before, err := d.Read()
 	require.NoError(t, err)
-	assert.Equal(t, []string{"a", "a/plan/gold"}, before.Limits.Names())
+	assert.Equal(t, []string{"a", "a/plan/gold"}, []string{before.Limits.All()[0].Name, before.Limits.All()[1].Name})
 	assert.Equal(t, 2, before.Named)
 	stamp := before.stamp
 	write(t, dir, "limits.conf", "# a: window 1/h\n")
@@ -100,7 +100,7 @@ func TestOneFaultRefusesAll(t *testing.T) {
 	c, err := Under(dir, "").Read()
 	assert.Nil(t, c)
 	for _, want := range []string{
-		filepath.Join(dir, "limits.yaml") + ":2: limits.login: ", "limits.yaml:3: limits.api: ", "shop.yaml:2: limits: ",
+		filepath.Join(dir, "limits.yaml") + ":2: login: ", "limits.yaml:3: api: ", "shop.yaml:2: limits: ",
 		"check.yaml:3: rules[0].key: ",
 	} {
 		assert.ErrorContains(t, err, want)
@@ -184,7 +184,7 @@ func TestHalfWrittenFileIsNotTaken(t *testing.T) {
 		now, put := make(chan os.Signal), make(chan int, 100)
 		go d.Watch(t.Context(), c, time.Second, now, func(c *Config, err error) {
 			assert.NoError(t, err)
-			put <- len(c.Limits.Limits)
+			put <- c.Limits.Len()
 		})
 		time.Sleep(500 * time.Millisecond)
 		text := "limits:\n"

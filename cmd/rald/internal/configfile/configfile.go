@@ -17,41 +17,17 @@ import (
 	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/ral-limiter/ral/internal/core/filewatch"
 )
 
-// MaxBytes bounds a file.
-const MaxBytes = 16 << 20
-
-// Read returns the text of a file, following links. Anything but a regular file of up to MaxBytes
-// is a *Error. A missing file is fs.ErrNotExist.
+// Read returns the text of a file: see filewatch.Read. A fault is an *Error, except for a missing file.
 func Read(file string) ([]byte, error) {
-	// A pipe would block when it is opened.
-	info, err := os.Stat(file)
-	if errors.Is(err, fs.ErrNotExist) {
-		if _, other := os.Lstat(file); other == nil {
-			return nil, &Error{File: file, Err: errors.New("this link leads to no file")}
-		}
+	text, err := filewatch.Read(file)
+	if err != nil && !errors.As(err, new(*fs.PathError)) {
+		err = &Error{File: file, Err: err}
 	}
-	if err != nil {
-		return nil, err
-	}
-	if !info.Mode().IsRegular() {
-		return nil, &Error{File: file, Err: errors.New("it is no regular file, which alone is accepted")}
-	}
-	f, err := os.Open(file)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = f.Close() }()
-	// text is never nil.
-	text, err := io.ReadAll(io.LimitReader(f, MaxBytes+1))
-	if err == nil && len(text) > MaxBytes {
-		err = &Error{File: file, Err: fmt.Errorf("it has more than %d MiB, the most that is accepted", MaxBytes>>20)}
-	}
-	if err != nil {
-		return nil, err
-	}
-	return text, nil
+	return text, err
 }
 
 // Refused returns the misspelt name of a file, which is not read: with .yml.

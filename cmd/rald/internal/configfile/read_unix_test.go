@@ -12,6 +12,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/internal/core/filewatch"
 )
 
 // Links are followed. Blocking or very large files are refused.
@@ -38,11 +40,11 @@ func TestRead(t *testing.T) {
 	assert.EqualError(t, err, at("dangling")+": this link leads to no file")
 	assert.False(t, errors.Is(err, fs.ErrNotExist), "it is not as if there were none")
 
-	require.NoError(t, os.Truncate(at("file"), MaxBytes))
+	require.NoError(t, os.Truncate(at("file"), filewatch.MaxBytes))
 	text, err = Read(at("file"))
 	require.NoError(t, err)
-	assert.Len(t, text, MaxBytes)
-	require.NoError(t, os.Truncate(at("file"), MaxBytes+1))
+	assert.Len(t, text, filewatch.MaxBytes)
+	require.NoError(t, os.Truncate(at("file"), filewatch.MaxBytes+1))
 	_, err = Read(at("file"))
 	assert.EqualError(t, err, at("file")+": it has more than 16 MiB, the most that is accepted")
 }

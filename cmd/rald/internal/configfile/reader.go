@@ -49,6 +49,9 @@ func (p Place) IsScalar() bool { return p.node != nil && p.node.Kind == yaml.Sca
 // IsMap reports whether the value is a map.
 func (p Place) IsMap() bool { return p.node != nil && p.node.Kind == yaml.MappingNode }
 
+// IsList reports whether the value is a list.
+func (p Place) IsList() bool { return p.node != nil && p.node.Kind == yaml.SequenceNode }
+
 // IsQuoted reports whether the value is text in quotes or a block.
 func (p Place) IsQuoted() bool { return p.IsScalar() && p.node.Style&^yaml.TaggedStyle != 0 }
 

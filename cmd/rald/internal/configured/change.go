@@ -15,7 +15,7 @@ const keysPerTurn = 256
 func (l *limit) translated(key string) string {
 	if from := l.from.Load(); from != nil {
 		// Both limits are of the engine's family. A closed engine has no further calls.
-		_ = l.family.(families.InProcess).Ledger().Carry(key, from.policy, l.policy)
+		_ = l.family.(families.InProcess).Ledger().Carry(key, from.Policy, l.Policy)
 	}
 	return key
 }

@@ -3,6 +3,7 @@ package configured
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -16,7 +17,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/ral-limiter/ral/cmd/rald/internal/configfile"
 	"github.com/ral-limiter/ral/cmd/rald/internal/families"
 	"github.com/ral-limiter/ral/cmd/rald/internal/limitfile"
 	"github.com/ral-limiter/ral/cmd/rald/internal/redistest"
@@ -37,7 +37,7 @@ func TestLimitsStayInTheirFamily(t *testing.T) {
 		t.Helper()
 		before := o.engines()
 		for _, text := range []string{"window 10/d", "queue 10, 1/d", "sliding 10/s"} {
-			assert.EqualError(t, o.Set(t.Context(), file(text), nil), `limits.yaml:2: limits.api: keys count under "funnel 10, 1/d", of another family than "`+
+			assert.EqualError(t, o.Set(t.Context(), file(text), nil), `limits.yaml:2: api: keys count under "funnel 10, 1/d", of another family than "`+
 				text+`": a limit of the same kind and period is accepted, or another name`)
 		}
 		assert.Equal(t, before, o.engines())
@@ -151,13 +151,13 @@ func TestRefusedFileChangesNothing(t *testing.T) {
 	refused := manyFamilies(t, 1, 4)
 	err := o.Set(t.Context(), refused, func() { t.Error("nothing is exchanged") })
 	require.ErrorIs(t, err, families.ErrTooMany)
-	assert.ErrorContains(t, err, "limits.yaml:4: limits.l3: no room")
-	assert.ErrorContains(t, err, "limits.yaml:5: limits.l4: no room")
+	assert.ErrorContains(t, err, "limits.yaml:4: l3: no room")
+	assert.ErrorContains(t, err, "limits.yaml:5: l4: no room")
 	assert.EqualError(t, Room(config, refused), err.Error())
 	require.NoError(t, Room(config, manyFamilies(t, 1, 2)))
 	assert.Equal(t, 1, o.engines())
 	assert.EqualValues(t, 6, o.remaining("k"))
-	assert.Len(t, o.All(), 1)
+	assert.Len(t, maps.Collect(o.All()), 1)
 	_, err = New(Config{})
 	assert.ErrorContains(t, err, "Families is nil")
 }
@@ -240,9 +240,9 @@ func TestLimitsAreALimiter(t *testing.T) {
 	assert.EqualValues(t, 14, a.Remaining)
 
 	f := file("window 20/365d")
-	f.Add(`["a"]`, f.Limits["api"], configfile.Place{})
+	f.Add(limitfile.Named{Name: `["a"]`, Policy: f.All()[0].Policy})
 	require.NoError(t, o.Set(t.Context(), f, nil))
-	assert.Len(t, o.All(), 2)
+	assert.Len(t, maps.Collect(o.All()), 2)
 	assert.Equal(t, 1, o.Len())
 	call := o.Begin()
 	_, ok := call.Find([]byte(`["a"]`), []byte("k"))
@@ -295,7 +295,7 @@ func TestRemovedLimitsKeepTheirDebts(t *testing.T) {
 	_, ok := call.Find([]byte("api"), []byte("k"))
 	call.End()
 	assert.False(t, ok)
-	assert.Len(t, o.All(), 1)
+	assert.Len(t, maps.Collect(o.All()), 1)
 	remembered := func() string {
 		text, err := os.ReadFile(filepath.Join(dir, FileName))
 		require.NoError(t, err)
@@ -327,7 +327,7 @@ func TestRecordThatCannotBeUsed(t *testing.T) {
 		assert.ErrorContains(t, err, "move the file away to begin with", text)
 	}
 	assert.ErrorContains(t, o.Set(t.Context(), file("funnel 1, 1/s"), nil), "cannot be written down")
-	assert.Empty(t, o.All())
+	assert.Empty(t, maps.Collect(o.All()))
 }
 
 // BenchmarkChange reports the time for each key of the changed limits, and its memory meanwhile.
@@ -379,7 +379,7 @@ func TestLimitsInRedisChangeWithinTheirFamily(t *testing.T) {
 	o.set("window 20/300d")
 	assert.EqualValues(t, 13, o.remaining("k"))
 	err := o.Set(t.Context(), file("funnel 20, 1/d"), nil)
-	assert.ErrorContains(t, err, `limits.yaml:2: limits.api: keys count under "window 20/300d", of another family than "funnel 20, 1/d"`)
+	assert.ErrorContains(t, err, `limits.yaml:2: api: keys count under "window 20/300d", of another family than "funnel 20, 1/d"`)
 	assert.EqualValues(t, 13, o.remaining("k"))
 
 	// A refused file leaves no limiter behind, and a removed limit keeps its limiter.

@@ -14,8 +14,8 @@ func Room(in families.Config, file *limitfile.File) error {
 }
 
 func needsOf(file *limitfile.File) (all []families.Need) {
-	for _, name := range file.Names() {
-		all = append(all, families.Need{Limit: file.Limits[name], At: file.At(name)})
+	for _, named := range file.All() {
+		all = append(all, families.Need{Limit: named.Policy, At: named.Place})
 	}
 	return all
 }
@@ -25,9 +25,9 @@ func leasedFaults(fleet *families.Fleet, file *limitfile.File) (err error) {
 	if fleet == nil || !fleet.Leased {
 		return nil
 	}
-	for _, name := range file.Names() {
-		if shares := file.WarnAt[name]; len(shares) > 0 {
-			err = errors.Join(err, file.At(name).Missing("warn-at").Error(errors.New("it is accepted without -fleet leased: a server knows its leases, not what remains of a limit")))
+	for i := range file.Limits {
+		if l := &file.Limits[i]; len(l.WarnAt) > 0 {
+			err = errors.Join(err, l.Fault("warn-at", errors.New("it is accepted without -fleet leased: a server knows its leases, not what remains of a limit")))
 		}
 	}
 	return err

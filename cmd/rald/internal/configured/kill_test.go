@@ -175,16 +175,16 @@ func (h *history) change(to figures) (ended bool) {
 
 func (h *history) check() {
 	h.t.Helper()
-	limits := h.All()
+	limits := maps.Collect(h.All())
 	for key, n := range h.used {
-		limit := limits[key[0]]
+		limit, found := limits[key[0]]
 		call := h.Begin()
 		u, ok := call.Find([]byte(key[0]), []byte(key[1]))
-		require.Equal(h.t, limit != nil, ok)
+		require.Equal(h.t, found, ok)
 		if ok {
 			d, err := u.Family.TakeWith(context.Background(), u.Limit, u.Key, 0)
 			require.NoError(h.t, err)
-			require.Equal(h.t, n, limit.Limit()-d.Remaining, "%s of %v, before %v", key, h.limits, h.before)
+			require.Equal(h.t, n, limit.Limit.Limit()-d.Remaining, "%s of %v, before %v", key, h.limits, h.before)
 		}
 		call.End()
 	}
@@ -284,7 +284,7 @@ func TestChangeOfManyLimitsIsOneWalk(t *testing.T) {
 	}}, many(4), nil))
 	assert.Less(t, looks, 60)
 	assert.Len(t, o.noted(), 49)
-	assert.Equal(t, "funnel 100, 4/d", o.All()["l7"].String())
+	assert.Equal(t, "funnel 100, 4/d", maps.Collect(o.All())["l7"].Limit.String())
 	o.close()
 	o = open(t, dir)
 	require.NoError(t, o.Set(t.Context(), many(4), nil))

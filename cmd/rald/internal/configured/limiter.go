@@ -30,19 +30,16 @@ func (l *Limits) Hold(ctx context.Context, call limits.Call[string]) (limits.Gra
 			c.End()
 			return limits.Grant{}, fmt.Errorf("no limit is configured for the key %.80q", call.Key)
 		}
-		call.Key, call.Limit = one.translated(call.Key), one.policy
-		if call.NoWait || call.Patience <= 0 && !one.policy.Delays() {
+		call.Key, call.Limit = one.translated(call.Key), one.Policy
+		if call.NoWait || call.Patience <= 0 && !one.Policy.Delays() {
 			defer c.End()
-			grant, err := one.family.ByCall().Hold(ctx, call)
-			l.warner.took(&one.warned, call.Key, call.N, &grant.Decision)
-			return grant, err
+			return one.Hold(ctx, call)
 		}
 		turn, done := c.wait(ctx, one)
-		grant, err := one.family.ByCall().Hold(turn, call)
+		grant, err := one.Hold(turn, call)
 		if changed := done(); changed && !grant.Allowed && ctx.Err() == nil {
 			continue
 		}
-		l.warner.took(&one.warned, call.Key, call.N, &grant.Decision)
 		return grant, err
 	}
 }
@@ -50,7 +47,7 @@ func (l *Limits) Hold(ctx context.Context, call limits.Call[string]) (limits.Gra
 // LimitFor implements limits.Limiter. It is nil for an unknown limit.
 func (l *Limits) LimitFor(key string) policy.Policy {
 	if one := l.limitOf(key); one != nil {
-		return one.policy
+		return one.Policy
 	}
 	return nil
 }

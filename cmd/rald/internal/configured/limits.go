@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"log/slog"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -13,6 +13,8 @@ import (
 	"github.com/puzpuzpuz/xsync/v3"
 	"github.com/ral-limiter/ral/cmd/rald/internal/families"
 	"github.com/ral-limiter/ral/cmd/rald/internal/limitfile"
+	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -40,7 +42,7 @@ type Config struct {
 type Limits struct {
 	config Config
 	table  atomic.Pointer[map[string]*limit]
-	warner *warner
+	*watcher
 
 	// calls is held for reading by each call on a configured limit until it has taken, and for
 	// writing while limits are exchanged: no call takes under a replaced limit.
@@ -48,13 +50,18 @@ type Limits struct {
 
 	// changing is held by Set, and locked before calls.
 	changing sync.Mutex
+	// refusals counts refusals for penalties. It is nil before the first penalty, and guarded by changing.
+	refusals *engine.Engine[string]
 	// mixed has the names of limits that were changing when the last process ended: the saved states
 	// have notes for their keys. Guarded by changing.
 	mixed map[string]bool
 }
 
 type limit struct {
-	warned
+	limitfile.Named
+	// watch is nil unless a setting of the limit needs each decision.
+	*watch
+	counts *Counts
 	family families.Family
 	prefix string
 	// gone means that the limit was removed from the file while its keys drain.
@@ -72,8 +79,8 @@ type limit struct {
 	end   context.CancelFunc
 }
 
-func newLimit(name string, p policy.Policy, family families.Family) *limit {
-	l := &limit{warned: warned{policy: p, name: name, warnings: new(atomic.Uint64)}, family: family, prefix: Prefix(name), hidden: IsHidden(name)}
+func newLimit(named limitfile.Named, family families.Family) *limit {
+	l := &limit{Named: named, counts: &Counts{}, family: family, prefix: Prefix(named.Name), hidden: IsHidden(named.Name)}
 	l.ended, l.end = context.WithCancel(context.Background())
 	return l
 }
@@ -87,7 +94,7 @@ func New(config Config) (*Limits, error) {
 	if config.Log == nil {
 		config.Log = slog.Default()
 	}
-	l := &Limits{config: config, warner: newWarner(config.Log), calls: xsync.NewRBMutex(), mixed: map[string]bool{}}
+	l := &Limits{config: config, watcher: newWatcher(config.Log), calls: xsync.NewRBMutex(), mixed: map[string]bool{}}
 	table, err := l.remembered()
 	if err != nil {
 		return nil, err
@@ -101,6 +108,16 @@ func New(config Config) (*Limits, error) {
 	return l, nil
 }
 
+// Close ends the counting of refusals. No call may be under way. The Families stay.
+func (l *Limits) Close() error {
+	l.changing.Lock()
+	defer l.changing.Unlock()
+	if l.refusals == nil {
+		return nil
+	}
+	return l.refusals.Close()
+}
+
 func (l *Limits) note(key string) {
 	if name, ok := nameOf(key); ok {
 		l.mixed[name] = true
@@ -110,15 +127,16 @@ func (l *Limits) note(key string) {
 // Begin returns a Call that has found nothing yet.
 func (l *Limits) Begin() Call { return Call{limits: l} }
 
-// All returns the limits in force, by name, also those that clients cannot call.
-func (l *Limits) All() map[string]policy.Policy {
-	all := map[string]policy.Policy{}
-	for name, one := range *l.table.Load() {
-		if !one.gone {
-			all[name] = one.policy
+// All iterates over the limits in force by name, also those that clients cannot call. A Key is the prefix of the
+// limit's keys.
+func (l *Limits) All() iter.Seq2[string, Use] {
+	return func(yield func(string, Use) bool) {
+		for name, one := range *l.table.Load() {
+			if !one.gone && !yield(name, one.use(l, one.prefix)) {
+				return
+			}
 		}
 	}
-	return all
 }
 
 // Len counts the limits in force that clients can call.
@@ -129,17 +147,6 @@ func (l *Limits) Len() (n int) {
 		}
 	}
 	return n
-}
-
-// Warnings returns the number of warnings of each limit in force that has a warn-at.
-func (l *Limits) Warnings() map[string]uint64 {
-	all := map[string]uint64{}
-	for name, one := range *l.table.Load() {
-		if len(one.warnAt) > 0 && !one.gone {
-			all[name] = one.warnings.Load()
-		}
-	}
-	return all
 }
 
 // Call is a call on any number of keys. From its first successful Find until End, limits do not
@@ -159,18 +166,50 @@ type Use struct {
 	// Of keeps the key if the limit is configured, otherwise nil.
 	Of *Limits
 
-	// warned is nil unless the limit is configured.
-	warned *warned
+	// by is nil if the family alone decides.
+	by *limit
 }
 
-// Warns reports whether the limit has a warn-at.
-func (u *Use) Warns() bool { return u.warned != nil && len(u.warned.warnAt) > 0 }
-
-// Took warns of the shares of the limit's warn-at that an admitted take of n units passed, by its decision.
-func (u *Use) Took(n int64, d *policy.Decision) {
-	if u.warned != nil {
-		u.Of.warner.took(u.warned, u.Key, n, d)
+func (l *limit) use(of *Limits, key string) Use {
+	u := Use{Family: l.family, Limit: l.Policy, Key: key, Of: of}
+	if l.watch != nil {
+		u.by = l
 	}
+	return u
+}
+
+// Limiter returns the limiter for calls on the key under the limit.
+func (u *Use) Limiter() limits.Limiter[string] {
+	if u.by != nil {
+		return u.by
+	}
+	return u.Family.ByCall()
+}
+
+// Take takes n units, all or none, without waiting.
+func (u *Use) Take(ctx context.Context, n int64) (policy.Decision, error) {
+	if u.by == nil || n == 0 {
+		return u.Family.TakeWith(ctx, u.Limit, u.Key, n)
+	}
+	g, err := u.by.Hold(ctx, limits.Call[string]{Key: u.Key, N: n, Limit: u.Limit, NoWait: true, Brief: true})
+	return g.Decision, err
+}
+
+// Refund gives n units back, or below 0 charges -n.
+func (u *Use) Refund(ctx context.Context, n int64) (policy.Decision, error) {
+	d, err := u.Family.RefundWith(ctx, u.Limit, u.Key, n)
+	if u.by != nil && err == nil {
+		u.by.refunded(ctx, u.Key, n, &d)
+	}
+	return d, err
+}
+
+// Reset forgets the key's usage, and reports whether there was any.
+func (u *Use) Reset(ctx context.Context) (bool, error) {
+	if u.by != nil && u.by.refusals != nil {
+		u.by.refusals.Reset(u.Key)
+	}
+	return u.Family.Reset(ctx, u.Key)
 }
 
 // Find returns the key under the named limit. ok is false if there is none.
@@ -183,7 +222,7 @@ func (c *Call) Find(name, key []byte) (u Use, ok bool) {
 	if one == nil || one.gone || one.hidden {
 		return u, false
 	}
-	return Use{one.family, one.policy, one.translated(one.prefix + string(key)), c.limits, &one.warned}, true
+	return one.use(c.limits, one.translated(one.prefix+string(key))), true
 }
 
 func (c *Call) hold() { c.token, c.holds = c.limits.calls.RLock(), true }
@@ -229,32 +268,32 @@ func (l *Limits) Set(ctx context.Context, to *limitfile.File, also func()) error
 	}
 	old := *l.table.Load()
 	binding := bindingIn(old)
-	next := make(map[string]*limit, len(to.Limits))
+	all := to.All()
+	next := make(map[string]*limit, len(all))
 	if err := leasedFaults(l.config.Families.Fleet(), to); err != nil {
 		return err
 	}
 	kept, err := l.config.Families.Keep(needsOf(to)...)
-	for i, name := range to.Names() {
-		p, was, family := to.Limits[name], old[name], kept[i]
+	for i, named := range all {
+		name, was, family := named.Name, old[named.Name], kept[i]
 		switch {
-		case was != nil && !was.gone && was.policy.String() == p.String() && slices.Equal(was.warnAt, to.WarnAt[name]):
-			next[name] = was
-			continue
 		case family == nil:
 			// The file is refused.
 			continue
-		case binding[name] && was.family != family:
-			err = errors.Join(err, to.At(name).Error(fmt.Errorf("keys count under %q, of another family than %q: a limit of the same kind "+
-				"and period is accepted, or another name", was.policy, p)))
+		case was != nil && !was.gone && settings(was.Named) == settings(named):
+			next[name] = was
+			continue
+		case binding[name] && was.family != family && !strings.HasPrefix(name, limitfile.Candidate("")):
+			err = errors.Join(err, named.Place.Error(fmt.Errorf("keys count under %q, of another family than %q: a limit of the same kind "+
+				"and period is accepted, or another name", was.Policy, named.Policy)))
 			continue
 		}
-		next[name] = newLimit(name, p, family)
-		next[name].warnAt = to.WarnAt[name]
-		if was != nil {
-			next[name].warnings = was.warnings
-		}
-		if _, here := family.(families.InProcess); here && was != nil && was.family == family && was.policy.String() != p.String() {
+		next[name] = newLimit(named, family)
+		if _, here := family.(families.InProcess); here && was != nil && was.family == family && was.Policy.String() != named.Policy.String() {
 			next[name].from.Store(was)
+		}
+		if failed := l.watch(next[name], was); failed != nil {
+			err = errors.Join(err, named.Place.Error(failed))
 		}
 	}
 	if err != nil {
@@ -266,7 +305,7 @@ func (l *Limits) Set(ctx context.Context, to *limitfile.File, also func()) error
 		}
 		next[name] = old[name]
 		if was := old[name]; !was.gone {
-			next[name] = newLimit(name, was.policy, was.family)
+			next[name] = newLimit(was.Named, was.family)
 			next[name].gone = true
 		}
 	}

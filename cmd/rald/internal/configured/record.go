@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 
+	"github.com/ral-limiter/ral/cmd/rald/internal/limitfile"
 	"github.com/ral-limiter/ral/internal/core/statefile"
 	"github.com/ral-limiter/ral/policy"
 )
@@ -30,7 +31,7 @@ func (l *Limits) remember(table map[string]*limit, translated bool) error {
 		if from := one.from.Load(); from != nil && !translated {
 			one = from
 		}
-		all[name] = kept{one.policy.String()}
+		all[name] = kept{one.Policy.String()}
 	}
 	err := statefile.Replace(l.config.File, func(w io.Writer) error {
 		e := json.NewEncoder(w)
@@ -62,7 +63,7 @@ func (l *Limits) remembered() (map[string]*limit, error) {
 		if wrong != nil {
 			err = errors.Join(err, fmt.Errorf("%s: %w", name, wrong))
 		} else if family, ok := l.config.Families.Find(p); ok {
-			table[name] = newLimit(name, p, family)
+			table[name] = newLimit(limitfile.Named{Name: name, Policy: p}, family)
 			table[name].gone = true
 		}
 	}

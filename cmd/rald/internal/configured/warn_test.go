@@ -18,6 +18,17 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
+// warningsOf returns the warnings of each limit that warns.
+func warningsOf(l *Limits) map[string]uint64 {
+	all := map[string]uint64{}
+	for name, u := range l.All() {
+		if n, _ := u.Counts(); n != nil {
+			all[name] = n.Warnings.Load()
+		}
+	}
+	return all
+}
+
 func warnFile(t *testing.T, text string) *limitfile.File {
 	t.Helper()
 	f, err := limitfile.Parse("limits.yaml", []byte(text))
@@ -41,13 +52,13 @@ func TestConfiguredLimitsWarn(t *testing.T) {
 		require.True(t, admit("other", "secret", 9), "of the same engine")
 		require.True(t, admit("api", "secret", 4))
 		require.False(t, admit("api", "secret", 7))
-		require.Equal(t, map[string]uint64{"api": 0}, l.Warnings())
+		require.Equal(t, map[string]uint64{"api": 0}, warningsOf(l))
 		require.True(t, admit("api", "secret", 1))
-		require.Equal(t, map[string]uint64{"api": 1}, l.Warnings())
+		require.Equal(t, map[string]uint64{"api": 1}, warningsOf(l))
 		require.True(t, admit("api", "secret", 3))
 		require.True(t, admit("api", "secret", 1))
 		require.True(t, admit("api", "second", 10))
-		require.Equal(t, map[string]uint64{"api": 4}, l.Warnings())
+		require.Equal(t, map[string]uint64{"api": 4}, warningsOf(l))
 		synctest.Wait()
 		lines := log.Lines()
 		require.Len(t, lines, 4)
@@ -57,17 +68,17 @@ func TestConfiguredLimitsWarn(t *testing.T) {
 		// A changed file keeps the count, and warns by its shares.
 		require.NoError(t, l.Set(t.Context(), warnFile(t, "limits:\n  api: {limit: window 20/h, warn-at: [0.9]}\n"), nil))
 		require.True(t, admit("api", "secret", 8))
-		require.Equal(t, map[string]uint64{"api": 4}, l.Warnings())
+		require.Equal(t, map[string]uint64{"api": 4}, warningsOf(l))
 		require.True(t, admit("api", "secret", 1))
-		require.Equal(t, map[string]uint64{"api": 5}, l.Warnings())
+		require.Equal(t, map[string]uint64{"api": 5}, warningsOf(l))
 		require.NoError(t, l.Set(t.Context(), warnFile(t, "limits:\n  api: window 20/h\n"), nil))
-		require.Empty(t, l.Warnings())
+		require.Empty(t, warningsOf(l))
 		require.True(t, admit("api", "third", 20))
 		require.NoError(t, l.Set(t.Context(), warnFile(t, "limits:\n  api: {limit: window 20/h, warn-at: [0.9]}\n"), nil))
-		require.Equal(t, map[string]uint64{"api": 5}, l.Warnings())
+		require.Equal(t, map[string]uint64{"api": 5}, warningsOf(l))
 		time.Sleep(time.Hour)
 		require.True(t, admit("api", "third", 20))
-		require.Equal(t, map[string]uint64{"api": 6}, l.Warnings())
+		require.Equal(t, map[string]uint64{"api": 6}, warningsOf(l))
 	})
 }
 
@@ -79,10 +90,10 @@ func TestConfiguredWaitWarns(t *testing.T) {
 		for i := range 4 {
 			go func() { _, _ = o.Admit(t.Context(), Prefix("api")+"k", 1) }()
 			synctest.Wait()
-			require.Equal(t, map[string]uint64{"api": 0}, o.Warnings(), i)
+			require.Equal(t, map[string]uint64{"api": 0}, warningsOf(o.Limits), i)
 		}
 		time.Sleep(10 * time.Second)
-		require.Equal(t, map[string]uint64{"api": 1}, o.Warnings())
+		require.Equal(t, map[string]uint64{"api": 1}, warningsOf(o.Limits))
 	})
 }
 
@@ -96,11 +107,11 @@ func TestLimitsInRedisWarn(t *testing.T) {
 		a, err := o.Admit(t.Context(), Prefix("api")+"k", 1)
 		require.NoError(t, err)
 		require.True(t, a.Allowed)
-		require.Equal(t, used >= 7, o.Warnings()["api"] == 1)
+		require.Equal(t, used >= 7, warningsOf(o.Limits)["api"] == 1)
 	}
 	leased := *of.Fleet
 	leased.Leased = true
-	want := "limits.yaml:2: limits.api.warn-at: it is accepted without -fleet leased: a server knows its leases, not what remains of a limit"
+	want := "limits.yaml:2: api: warn-at: it is accepted without -fleet leased: a server knows its leases, not what remains of a limit"
 	require.EqualError(t, Room(families.Config{Fleet: &leased}, file), want)
 	require.EqualError(t, leasedFaults(&leased, file), want)
 	require.NoError(t, leasedFaults(&leased, warnFile(t, "limits:\n  api: window 10/300d\n")))
@@ -108,11 +119,10 @@ func TestLimitsInRedisWarn(t *testing.T) {
 
 // An outage's share has a lower limit: its shares are of that.
 func TestShareOfAnOutageWarnsByItsOwnLimit(t *testing.T) {
-	w := newWarner(slog.New(slog.DiscardHandler))
-	one := newLimit("api", policy.Must(policy.Parse("window 100/h")), nil)
-	one.warnAt = []float64{0.8}
+	one := newLimit(limitfile.Named{Name: "api", Policy: policy.Must(policy.Parse("window 100/h"))}, nil)
+	one.watch = &watch{watcher: newWatcher(slog.New(slog.DiscardHandler)), warnAt: []float64{0.8}}
 	for left := int64(24); left >= 0; left-- {
-		w.took(&one.warned, "k", 1, &policy.Decision{Allowed: true, Limit: 25, Remaining: left, ResetAfter: time.Hour})
-		assert.Equal(t, left <= 5, one.warnings.Load() == 1, left)
+		one.warn("k", 1, &policy.Decision{Allowed: true, Limit: 25, Remaining: left, ResetAfter: time.Hour})
+		assert.Equal(t, left <= 5, one.counts.Warnings.Load() == 1, left)
 	}
 }

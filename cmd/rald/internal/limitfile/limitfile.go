@@ -1,13 +1,15 @@
-// Package limitfile reads the limits that are configured by name.
+// Package limitfile has the limits of a configuration: those of limits.yaml and of a file as package limitfile
+// of the root module reads it, and those of other files' rules. limits.yaml becomes the lines of such a file.
 package limitfile
 
 import (
 	"errors"
 	"fmt"
+	"iter"
+	"strconv"
 	"strings"
 
 	"github.com/ral-limiter/ral/cmd/rald/internal/configfile"
-	"github.com/ral-limiter/ral/internal/core/warn"
 	"github.com/ral-limiter/ral/limitfile"
 	"github.com/ral-limiter/ral/policy"
 )
@@ -15,42 +17,67 @@ import (
 // Name is the name of the file in its directory.
 const Name = "limits.yaml"
 
-// File is the contents of a file. The zero File has no limits.
-type File struct {
-	// Limits has the limits by name.
-	Limits map[string]policy.Policy
-	// WarnAt has the shares of limits at which their keys are warned of, as engine.Config.WarnAt.
-	WarnAt map[string][]float64
+// Named is a limit under the name by which calls find it.
+type Named struct {
+	Name   string
+	Policy policy.Policy
+	Place  configfile.Place
+	// Of has the limit's settings. It is nil for a candidate, and for a limit of another file's rule.
+	Of *limitfile.Limit
+}
 
+// File has limits. The zero File has none.
+type File struct {
+	// Limits are those of limits.yaml and of AddFile, in order.
+	Limits []limitfile.Limit
 	// IsMissing reports whether Read has found no file.
 	IsMissing bool
 	// InFile counts the limits of AddFile.
 	InFile int
 
-	// names are in the order of their adding.
-	names []string
-	// places are the places of the limits.
-	places map[string]configfile.Place
+	all   []Named
+	known map[string]int
 }
 
-// Names returns the names of the limits, in the order of the file.
-func (f *File) Names() []string { return f.names }
+// All returns the limits in the order of their adding. A plan is a limit NAME/plan/PLAN. A candidate has a name
+// that clients cannot call: see Candidate.
+func (f *File) All() []Named { return f.all }
 
-// Add adds another file's limit with its place. Parse accepts no such name.
-func (f *File) Add(name string, limit policy.Policy, place configfile.Place) {
-	if f.Limits == nil {
-		f.Limits, f.places, f.WarnAt = map[string]policy.Policy{}, map[string]configfile.Place{}, map[string][]float64{}
+// Len counts the limits that clients can call.
+func (f *File) Len() (n int) {
+	for _, named := range f.all {
+		if named.Of != nil {
+			n++
+		}
 	}
-	if _, twice := f.Limits[name]; !twice {
-		f.names = append(f.names, name)
-	}
-	f.Limits[name], f.places[name] = limit, place
+	return n
 }
 
-// At returns the place of the limit of that name.
-func (f *File) At(name string) configfile.Place { return f.places[name] }
+// Find returns the limit of a name.
+func (f *File) Find(name string) (policy.Policy, bool) {
+	i, ok := f.known[name]
+	if !ok {
+		return nil, false
+	}
+	return f.all[i].Policy, true
+}
 
-// Read reads the file in the directory, a map from names to texts for policy.Parse:
+// Candidate returns the name of a limit's candidate.
+func Candidate(name string) string { return "[candidate] " + name }
+
+// Add adds a limit unless there is one of its name.
+func (f *File) Add(n Named) {
+	if f.known == nil {
+		f.known = map[string]int{}
+	}
+	if _, twice := f.known[n.Name]; !twice {
+		f.known[n.Name] = len(f.all)
+		f.all = append(f.all, n)
+	}
+}
+
+// Read reads limits.yaml in the directory, a map from names to texts for policy.Parse, or to maps with limit
+// and the settings of a file of limits:
 //
 //	limits:
 //	  api:   funnel 100, 10/s
@@ -71,122 +98,110 @@ func Read(dir string) (*File, error) {
 
 // Parse reads the text of a file, named for errors, with Read's error.
 func Parse(file string, text []byte) (*File, error) {
-	f := &File{}
 	r, top := configfile.NewReader(file, text)
 	fields := r.Fields(top, "limits")
 	limits, ok := fields["limits"]
-	switch {
-	case fields != nil && !ok:
+	if fields != nil && !ok {
 		r.Fault(top, "limits is required, such as limits: {} for none")
-	case ok:
-		for _, place := range r.Pairs(limits, "from names to limits, such as api: funnel 100, 10/s") {
-			limit, shares := place, []float64(nil)
-			if place.IsMap() {
-				fields := r.Fields(place, "limit", "warn-at")
-				if limit, ok = fields["limit"]; !ok {
-					limit = place.Missing("limit")
-				}
-				shares = sharesOf(r, fields["warn-at"])
-			}
-			if p, err := entry(place.Name, limit); err != nil {
-				r.Fault(limit, "%w", err)
-			} else {
-				f.Add(place.Name, p, place)
-				f.WarnAt[place.Name] = shares
-			}
-		}
 	}
-	if err := r.Err(); err != nil {
+	all, err := limitfile.Parse(file, lines(r, r.Pairs(limits, "from names to limits, such as api: funnel 100, 10/s")))
+	f := &File{}
+	if err := errors.Join(r.Err(), err, f.add(file, all)); err != nil {
 		return nil, err
 	}
 	return f, nil
 }
 
-// AddFile adds the limits of a file that package limitfile of the root module reads. A plan is a limit
-// NAME/plan/PLAN. The error joins a *configfile.Error for each fault.
-func (f *File) AddFile(file string) error {
-	all, err := limitfile.Read(file)
-	faults := []error{err}
-	for i := range all {
-		l := &all[i]
-		for _, setting := range l.Settings() {
-			if plan := strings.HasPrefix(setting, "plan "); !plan && setting != "per" && setting != "warn-at" {
-				faults = append(faults, l.Fault(setting, errors.New("rald has no such setting: per, plan and warn-at are accepted")))
+// lines iterates over the lines of a file of limits that say what a map says.
+func lines(r *configfile.Reader, limits []configfile.Place) iter.Seq2[int, string] {
+	return func(yield func(int, string) bool) {
+		for _, place := range limits {
+			limit, settings := place, []configfile.Place(nil)
+			if place.IsMap() {
+				limit = place.Missing("limit")
+				for _, setting := range r.Pairs(place, "") {
+					if setting.Name == "limit" {
+						limit = setting
+					} else {
+						settings = append(settings, setting)
+					}
+				}
+			}
+			if !yield(limit.Line, line(r, "", place.Name, limit)) {
+				return
+			}
+			for _, setting := range settings {
+				if !yield(setting.Line, line(r, "  ", setting.Name, setting)) {
+					return
+				}
 			}
 		}
-		f.addFrom(l, l.Name, "", l.Policy)
+	}
+}
+
+// line returns the line for a key and its value. Nothing in either begins a comment or another key.
+func line(r *configfile.Reader, indent, key string, value configfile.Place) string {
+	var texts []string
+	switch {
+	case value.IsScalar():
+		texts = append(texts, value.Text())
+	case value.IsList():
+		for _, one := range r.List(value) {
+			texts = append(texts, one.Text())
+		}
+		if texts == nil {
+			return "" // no value
+		}
+	default:
+		r.Fault(value, "a text is accepted, such as funnel 100, 10/s for a limit, or a map with limit and the settings of one")
+		return ""
+	}
+	if strings.Contains(key, ":") || strings.TrimSpace(key) != key {
+		key = strconv.Quote(key)
+	}
+	text := key + ": " + strings.Join(texts, ", ")
+	if strings.Contains(text, "#") {
+		r.Fault(value, "a # is not accepted")
+		return ""
+	}
+	return indent + text
+}
+
+// AddFile adds the limits of a file that package limitfile of the root module reads. The error joins a
+// *configfile.Error for each fault.
+func (f *File) AddFile(file string) error {
+	before := f.Len()
+	limits, err := limitfile.Read(file)
+	err = errors.Join(err, f.add(file, limits))
+	f.InFile = f.Len() - before
+	return err
+}
+
+// add adds the limits of a file of that name.
+func (f *File) add(file string, limits []limitfile.Limit) error {
+	var faults []error
+	for i := range limits {
+		l := &limits[i]
+		add := func(name, setting string, limit policy.Policy, of *limitfile.Limit) {
+			at := l.Fault(setting, nil)
+			f.Add(Named{name, limit, configfile.Place{File: at.File, Line: at.Line, Key: at.Key}, of})
+		}
+		add(l.Name, "", l.Policy, l)
 		for _, plan := range l.Plans {
-			f.addFrom(l, l.Name+"/plan/"+plan.Name, "plan "+plan.Name, plan.Policy)
+			add(l.Name+"/plan/"+plan.Name, "plan "+plan.Name, plan.Policy, l)
+		}
+		if l.Candidate != nil {
+			add(Candidate(l.Name), "candidate", l.Candidate, nil)
+		}
+		if len(l.Shares)+len(l.Ceilings) > 0 || l.Reserved != nil {
+			faults = append(faults, l.Fault("", errors.New("rald has no shares of a limit: a limit without them is accepted")))
 		}
 		if _, err := policy.Parse(l.Name); err == nil {
-			faults = append(faults, l.Fault("", errIsLimit))
-		} else if before := f.places[l.Name]; before.File != file {
+			faults = append(faults, l.Fault("", errors.New("this name is the text of a limit, which clients may send")))
+		} else if before := f.all[f.known[l.Name]].Place; before.File != file {
 			faults = append(faults, l.Fault("", fmt.Errorf("%s has a limit of this name: another name is accepted", before.File)))
 		}
 	}
+	f.Limits = append(f.Limits, limits...)
 	return errors.Join(faults...)
-}
-
-// addFrom adds a limit of l unless another file has it.
-func (f *File) addFrom(l *limitfile.Limit, name, setting string, limit policy.Policy) {
-	if _, twice := f.Limits[name]; !twice {
-		place := l.Fault(setting, nil)
-		f.Add(name, limit, configfile.Place{File: place.File, Line: place.Line, Key: place.Key, Name: name})
-		f.WarnAt[name] = l.WarnAt
-		f.InFile++
-	}
-}
-
-// Values returns the limits as package limitfile of the root module has them.
-func (f *File) Values() []limitfile.Limit {
-	all := make([]limitfile.Limit, 0, len(f.names))
-	for _, name := range f.names {
-		all = append(all, limitfile.Limit{Name: name, Policy: f.Limits[name], WarnAt: f.WarnAt[name]})
-	}
-	return all
-}
-
-var errIsLimit = errors.New("this name is the text of a limit, which clients may send")
-
-// maxName is in bytes.
-const maxName = 64
-
-// IsName reports whether a name has 1 to max letters, digits, dots, dashes and underscores.
-func IsName(name string, max int) bool {
-	for _, c := range []byte(name) {
-		switch {
-		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', c == '.', c == '_', c == '-':
-		default:
-			return false
-		}
-	}
-	return name != "" && len(name) <= max
-}
-
-// sharesOf reads the shares of a warn-at, none if it is missing.
-func sharesOf(r *configfile.Reader, place configfile.Place) []float64 {
-	var shares warn.Shares
-	if place == (configfile.Place{}) {
-		return nil
-	}
-	fault := (*policy.FieldError)(nil)
-	if err := place.Decode(&shares); err != nil || place.IsNull() {
-		r.Fault(place, "a list of shares is accepted, such as [0.8, 0.95]")
-	} else if errors.As(shares.Check("", "warn-at"), &fault) {
-		r.Fault(place, "%s is %v: %s is accepted", fault.Field, fault.Value, fault.Want)
-	}
-	return shares
-}
-
-func entry(name string, place configfile.Place) (policy.Policy, error) {
-	if !IsName(name, maxName) {
-		return nil, fmt.Errorf("a name has 1 to %d letters, digits, dots, dashes and underscores", maxName)
-	}
-	if _, err := policy.Parse(name); err == nil {
-		return nil, errIsLimit
-	}
-	if !place.IsScalar() {
-		return nil, errors.New("the text of a limit is accepted, such as funnel 100, 10/s, or a map with limit and warn-at")
-	}
-	return policy.Parse(place.Text())
 }

@@ -201,9 +201,8 @@ func (r *reservations) reserve(
 		return 0, fresh.decision, fresh.err
 	}
 	home.unlocked(fresh, func() {
-		fresh.grant, fresh.err = u.Family.ByCall().Hold(ctx, limits.Call[string]{Key: u.Key, N: n, Limit: u.Limit, NoWait: true})
+		fresh.grant, fresh.err = u.Limiter().Hold(ctx, limits.Call[string]{Key: u.Key, N: n, Limit: u.Limit, NoWait: true})
 		fresh.decision, fresh.lost = fresh.grant.Decision, fresh.grant.Lost()
-		u.Took(n, &fresh.decision)
 	})
 	if fresh.err != nil || !fresh.decision.Allowed {
 		home.book.Drop(entry)
@@ -230,7 +229,7 @@ func (r *reservations) commit(ctx context.Context, u configured.Use, id reservat
 	if home.book.Charge(id, now, actual, fresh) != nil {
 		r.nudge(home)
 	}
-	home.unlocked(fresh, func() { fresh.decision, fresh.err = charge(ctx, &u, actual) })
+	home.unlocked(fresh, func() { fresh.decision, fresh.err = u.Refund(ctx, -actual) })
 	return standing{units: actual}, fresh.err
 }
 
@@ -279,13 +278,7 @@ func (v *holding) settle(ctx context.Context, u *configured.Use, before, counted
 		v.err = v.grant.Settle(ctx, counted)
 		return
 	}
-	_, v.err = charge(ctx, u, counted-before)
-}
-
-func charge(ctx context.Context, u *configured.Use, n int64) (policy.Decision, error) {
-	d, err := u.Family.RefundWith(ctx, u.Limit, u.Key, -n)
-	u.Took(n, &d)
-	return d, err
+	_, v.err = u.Refund(ctx, before-counted)
 }
 
 // nudge has run look again if the part is due before the instant that run waits for.

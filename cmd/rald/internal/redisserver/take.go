@@ -33,9 +33,7 @@ func (c *conn) take(args [][]byte) {
 		n, ok = c.units("n", args[2], 0)
 	}
 	if ok {
-		d, err := u.Family.TakeWith(c.background(), u.Limit, u.Key, n)
-		u.Took(n, &d)
-		c.decided(d, err)
+		c.decided(u.Take(c.background(), n))
 	}
 }
 
@@ -47,8 +45,7 @@ func (c *conn) takeAll(args [][]byte) {
 		c.out.Error("ERR RAL.TAKE takes from at most 64 keys at once")
 		return
 	}
-	claims := make([]families.Claim, 0, len(args)/3)
-	var warning []warningClaim
+	claims := make([]limits.Claim, 0, len(args)/3)
 	for ; len(args) > 0; args = args[3:] {
 		u, ok := c.find(args[1], args[0])
 		if !ok {
@@ -58,12 +55,9 @@ func (c *conn) takeAll(args [][]byte) {
 		if !ok {
 			return
 		}
-		if u.Warns() {
-			warning = append(warning, warningClaim{u, len(claims)})
-		}
-		claims = append(claims, claim(u, n))
+		claims = append(claims, limits.NewClaim(u.Limiter(), limits.Call[string]{Key: u.Key, N: n, Limit: u.Limit, Brief: true}))
 	}
-	out, err := families.TakeAll(c.background(), claims...)
+	out, err := limits.AskAll(c.background(), 0, claims...)
 	if err != nil {
 		c.fail(err)
 		return
@@ -82,29 +76,6 @@ func (c *conn) takeAll(args [][]byte) {
 	for i := range out.Answers {
 		c.decision(out.Answers[i].Decision)
 	}
-	if !out.Allowed {
-		// An answer that is Allowed was taken back.
-		return
-	}
-	for _, w := range warning {
-		w.Took(unitsOf(claims, w.Key), &out.Answers[w.index].Decision)
-	}
-}
-
-// warningClaim is a claim at an index whose limit has a warn-at.
-type warningClaim struct {
-	configured.Use
-	index int
-}
-
-// unitsOf returns the units of all claims on a key of a configured limit, which are met together.
-func unitsOf(claims []families.Claim, key string) (n int64) {
-	for _, c := range claims {
-		if c.Key == key {
-			n += c.N
-		}
-	}
-	return n
 }
 
 // peek is RAL.PEEK key limit. It takes nothing.
@@ -147,9 +118,7 @@ func (c *conn) refund(args [][]byte) {
 		return
 	}
 	if n, ok := c.units("n", args[3], -1<<63); ok {
-		d, err := u.Family.RefundWith(c.background(), u.Limit, u.Key, n)
-		u.Took(-n, &d)
-		c.decided(d, err)
+		c.decided(u.Refund(c.background(), n))
 	}
 }
 
@@ -172,10 +141,9 @@ func (c *conn) wait(args [][]byte) {
 		return
 	}
 	call := limits.Call[string]{Key: u.Key, N: n, Limit: u.Limit, Patience: time.Duration(patience) * time.Millisecond}
-	hold := u.Family.ByCall().Hold
+	hold := u.Limiter().Hold
 	if patience == 0 && !u.Limit.Delays() {
 		grant, err := hold(c.background(), call)
-		u.Took(n, &grant.Decision)
 		c.decided(grant.Decision, err)
 		return
 	}
@@ -197,7 +165,7 @@ func (c *conn) reset(args [][]byte) {
 	if !ok {
 		return
 	}
-	had, err := u.Family.Reset(c.background(), u.Key)
+	had, err := u.Reset(c.background())
 	if err != nil {
 		c.fail(err)
 		return
@@ -215,15 +183,15 @@ func (c *conn) change(args [][]byte) {
 	if !ok {
 		return
 	}
-	if err := families.Change(c.background(), claim(from, 0), claim(to, 0)); err != nil {
+	if err := families.Change(c.background(), claim(from), claim(to)); err != nil {
 		c.fail(err)
 		return
 	}
 	c.decided(to.Family.TakeWith(c.background(), to.Limit, to.Key, 0))
 }
 
-func claim(u configured.Use, n int64) families.Claim {
-	return families.Claim{Family: u.Family, Limit: u.Limit, Key: u.Key, N: n}
+func claim(u configured.Use) families.Claim {
+	return families.Claim{Family: u.Family, Limit: u.Limit, Key: u.Key}
 }
 
 func (c *conn) find(limit, key []byte) (configured.Use, bool) {

@@ -32,6 +32,7 @@ import (
 
 	"github.com/ral-limiter/ral/cmd/rald/internal/configfile"
 	"github.com/ral-limiter/ral/cmd/rald/internal/rules"
+	"github.com/ral-limiter/ral/internal/core/filewatch"
 )
 
 // TypeURL is the type of the resources.
@@ -102,7 +103,7 @@ func sleep(ctx context.Context, d time.Duration) {
 func (c *Client) follow(ctx context.Context) (answered bool, err error) {
 	options := []grpc.DialOption{
 		grpc.WithTransportCredentials(c.Credentials),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(configfile.MaxBytes)),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(filewatch.MaxBytes)),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: silence}),
 	}
 	if c.Dial != nil {
