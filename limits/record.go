@@ -29,7 +29,8 @@ type RecordConfig struct {
 
 // RecordStats tells how much of a record is missing.
 type RecordStats struct {
-	// Lost counts lines that were not written: the disk was slower than the calls, or failed.
+	// Lost counts lines that were not written: the disk was slower than the calls, or failed. The file has the number of
+	// those lost before Close, once it can be written again.
 	Lost uint64
 	// Err is the last error of the disk, or nil.
 	Err error
@@ -71,7 +72,9 @@ type record struct {
 	file *os.File
 	size int64
 	text []byte
-	err  atomic.Pointer[error]
+	// lossNoted is the part of lost that the file has.
+	lossNoted uint64
+	err       atomic.Pointer[error]
 }
 
 // recordLine is a line of a record.
@@ -183,16 +186,18 @@ func (r *record) run() {
 		select {
 		case lines, ok := <-r.full:
 			if !ok {
+				r.noteLoss()
 				r.note(r.file.Close())
 				return
 			}
 			for i := range lines {
 				r.text = lines[i].appendTo(r.text, r.epoch)
 				if len(r.text) >= recordText || i == len(lines)-1 {
-					r.write(r.text)
+					r.lost.Add(r.write(r.text))
 					r.text = r.text[:0]
 				}
 			}
+			r.noteLoss()
 			clear(lines) // of the keys
 			r.free <- lines[:0]
 		case <-second.C:
@@ -211,7 +216,17 @@ func (r *record) note(err error) {
 	}
 }
 
-func (r *record) write(lines []byte) {
+// noteLoss writes how many lines were lost since it last did.
+func (r *record) noteLoss() {
+	lost := r.lost.Load()
+	line := recordLine{since: r.now(), verb: "lost", units: int64(lost - r.lossNoted), key: "0"}
+	if line.units > 0 && r.write(line.appendTo(nil, r.epoch)) == 0 {
+		r.lossNoted = lost
+	}
+}
+
+// write writes lines, and returns how many could not be written.
+func (r *record) write(lines []byte) (lost uint64) {
 	if r.file == nil { // it could not be opened before
 		r.note(r.open())
 	}
@@ -221,7 +236,7 @@ func (r *record) write(lines []byte) {
 	n, err := r.file.Write(lines)
 	r.size += int64(n)
 	r.note(err)
-	r.lost.Add(uint64(bytes.Count(lines[n:], []byte{'\n'})))
+	return uint64(bytes.Count(lines[n:], []byte{'\n'}))
 }
 
 func (r *record) rotate() {

@@ -1,12 +1,18 @@
 package limits_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -146,6 +152,7 @@ func TestRecordIsBounded(t *testing.T) {
 	assert.Less(t, lines+int(r.Stats().Lost), calls, "the oldest were removed")
 }
 
+// Promise: The record of a limits.Recorder has the number of lines that it lost, so that `ral replay` can tell it.
 func TestRecordGoesOnAfterAFault(t *testing.T) {
 	dir, away := filepath.Join(t.TempDir(), "dir"), filepath.Join(t.TempDir(), "away")
 	require.NoError(t, os.Mkdir(dir, 0o700))
@@ -171,14 +178,73 @@ func TestRecordGoesOnAfterAFault(t *testing.T) {
 	before := files()
 	write(100, func() bool { return files() > before })
 	assert.ErrorContains(t, r.Close(), "ral: record: ")
-	lines := 0
+	lines, noted := 0, 0
 	for _, name := range must.Get(filepath.Glob(path + "*")) {
 		text := string(must.Get(os.ReadFile(name)))
 		assert.LessOrEqual(t, len(text), 64<<10)
 		lines += strings.Count(text, " take ")
+		for _, loss := range regexp.MustCompile(`(?m)^ral \d+ lost 0 (\d+) 0 0$`).FindAllStringSubmatch(text, -1) {
+			noted += must.Get(strconv.Atoi(loss[1]))
+		}
 	}
 	assert.Greater(t, lines, 1_000)
 	assert.Equal(t, calls, lines+int(r.Stats().Lost))
+	assert.EqualValues(t, r.Stats().Lost, noted, "the record has the number of the lost lines")
+}
+
+// slow is a limiter whose calls and changes take time, as those of an engine do while its writer is behind.
+type slow struct {
+	limits.Limiter[string]
+	limit atomic.Pointer[policy.Policy]
+	sleep func(time.Duration)
+}
+
+func (s *slow) Limit() policy.Policy { return *s.limit.Load() }
+
+func (s *slow) SetPolicy(p policy.Policy) error {
+	s.sleep(40 * time.Millisecond)
+	s.limit.Store(&p)
+	s.sleep(40 * time.Millisecond)
+	return nil
+}
+
+func (s *slow) Admit(_ context.Context, _ string, n int64) (a limits.Answer, err error) {
+	s.sleep(10 * time.Millisecond)
+	a.Allowed = n <= s.Limit().Limit()
+	return a, nil
+}
+
+// Promise: In the record of a limits.Recorder, a change of the limit stands before each call that the new limit decided and behind each call that the old limit decided, although both take time.
+func TestChangeOfTheLimitStandsWhereItTookEffect(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		before, after := policy.Must(policy.Funnel(1, 1, time.Hour)), policy.Must(policy.Funnel(2, 1, time.Hour))
+		l := &slow{Limiter: broken{}, sleep: time.Sleep}
+		l.limit.Store(&before)
+		r, path := recorded(t, l, limits.RecordConfig{})
+		var group sync.WaitGroup
+		group.Go(func() {
+			time.Sleep(100 * time.Millisecond)
+			assert.NoError(t, r.SetPolicy(after))
+			assert.NoError(t, r.SetPolicy(after))
+		})
+		for range 40 {
+			time.Sleep(7 * time.Millisecond)
+			group.Go(func() {
+				_, err := r.Admit(t.Context(), "k", 2)
+				assert.NoError(t, err)
+			})
+		}
+		group.Wait()
+		require.NoError(t, r.Close())
+		lines := strings.Split(strings.TrimSpace(string(must.Get(os.ReadFile(path)))), "\n")[1:]
+		// All instants have the same number of digits.
+		slices.SortStableFunc(lines, func(a, b string) int { return cmp.Compare(strings.Fields(a)[1], strings.Fields(b)[1]) })
+		var verdicts strings.Builder
+		for _, line := range lines {
+			verdicts.WriteString(strings.Fields(line)[3] + " ")
+		}
+		assert.Equal(t, strings.Repeat("429 ", 18)+"0 "+strings.Repeat("200 ", 22), verdicts.String())
+	})
 }
 
 func TestRecordTellsFaults(t *testing.T) {

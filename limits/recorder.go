@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"hash/maphash"
 	"strconv"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/ral-limiter/ral/internal/core/shape"
@@ -20,7 +22,8 @@ import (
 // A line has no key if the key does not equal itself or cannot be hashed, as limiters do not record such keys either.
 //
 // The instant is read before the call or, if the call waited for its turn, is that of the turn. So calls of a key that
-// overlap may stand in another order than they were decided in. No call waits for the disk: if that is too slow, lines
+// overlap may stand in another order than they were decided in. A call during which SetPolicy changed the limit stands
+// behind the change, although the limit before may have decided. No call waits for the disk: if that is too slow, lines
 // are lost and counted.
 //
 // Refund, Reset, Block and SetPolicy are those of an engine. If they are called on the engine itself, the record lacks
@@ -28,8 +31,26 @@ import (
 type Recorder[K comparable] struct {
 	limiter Limiter[K]
 	manual  manual[K]
-	seed    maphash.Seed
-	record  *record
+	// settable is nil if the limiter has no limit that can be set.
+	settable settable
+	seed     maphash.Seed
+	record   *record
+
+	// setting is held by SetPolicy, and version is odd meanwhile.
+	setting sync.Mutex
+	version atomic.Uint64
+	// known is the limit by the record, and when it was first seen.
+	known struct {
+		sync.Mutex
+		limit policy.Policy
+		since time.Duration
+	}
+}
+
+// settable is implemented by engine.Engine.
+type settable interface {
+	SetPolicy(p policy.Policy) error
+	Limit() policy.Policy
 }
 
 // manual is implemented by engine.Engine and engine.Tiered.
@@ -54,6 +75,9 @@ func Record[K comparable](l Limiter[K], config RecordConfig) (*Recorder[K], erro
 	}
 	r := &Recorder[K]{limiter: l, seed: maphash.MakeSeed(), record: file}
 	r.manual, _ = l.(manual[K])
+	if r.settable, _ = l.(settable); r.settable != nil {
+		r.known.limit = r.settable.Limit()
+	}
 	return r, nil
 }
 
@@ -76,8 +100,24 @@ func (r *Recorder[K]) hash(key K) (hash uint64) {
 	return hash
 }
 
-// took writes the line of a call, unless it was a look.
-func (r *Recorder[K]) took(since time.Duration, key K, n int64, a *Answer, number uint64) {
+// noteLimit writes the line of a change of the limit that has taken effect, and returns since when the limit is known.
+func (r *Recorder[K]) noteLimit() time.Duration {
+	r.known.Lock()
+	defer r.known.Unlock()
+	if limit := r.settable.Limit(); !shape.Same(limit, r.known.limit) {
+		change := strconv.Quote(r.known.limit.String() + " -> " + limit.String())
+		r.known.limit, r.known.since = limit, r.record.now()
+		r.record.add(recordLine{since: r.known.since, verb: "limit", key: change})
+	}
+	return r.known.since
+}
+
+// took writes the line of a call, unless it was a look. version is of the call's beginning. If SetPolicy ran during the
+// call, the limit in force now is taken for the one that decided, since a call on a new key is decided at its end.
+func (r *Recorder[K]) took(since time.Duration, version uint64, key K, n int64, a *Answer, number uint64) {
+	if version%2 > 0 || version != r.version.Load() {
+		since = max(since, r.noteLimit())
+	}
 	status := statusRefused
 	if a.Allowed {
 		status = statusAdmitted
@@ -89,17 +129,17 @@ func (r *Recorder[K]) took(since time.Duration, key K, n int64, a *Answer, numbe
 
 // Admit implements Limiter. It allocates no more than the limiter's.
 func (r *Recorder[K]) Admit(ctx context.Context, key K, n int64) (Answer, error) {
-	since := r.record.now()
+	version, since := r.version.Load(), r.record.now()
 	a, err := r.limiter.Admit(ctx, key, n)
 	if err == nil {
-		r.took(since, key, n, &a, 0)
+		r.took(since, version, key, n, &a, 0)
 	}
 	return a, err
 }
 
 // Hold implements Limiter. It allocates no more than the limiter's.
 func (r *Recorder[K]) Hold(ctx context.Context, call Call[K]) (Grant, error) {
-	since := r.record.now()
+	version, since := r.version.Load(), r.record.now()
 	g, err := r.limiter.Hold(ctx, call)
 	if err != nil {
 		return g, err
@@ -115,7 +155,7 @@ func (r *Recorder[K]) Hold(ctx context.Context, call Call[K]) (Grant, error) {
 			since += g.Wait
 		}
 	}
-	r.took(since, call.Key, call.N, &g.Answer, number)
+	r.took(since, version, call.Key, call.N, &g.Answer, number)
 	return g, nil
 }
 
@@ -170,21 +210,18 @@ func (r *Recorder[K]) Block(key K, d time.Duration) error {
 	return err
 }
 
-// SetPolicy is engine.Engine.SetPolicy. The line has the limits before and after, unless the call fails.
+// SetPolicy is engine.Engine.SetPolicy. The line has the limits before and after, and stands where the change took effect.
+// There is no line if the limit is the same as before. A call waits for other calls of SetPolicy.
 func (r *Recorder[K]) SetPolicy(p policy.Policy) error {
-	l, ok := r.limiter.(interface {
-		SetPolicy(p policy.Policy) error
-		Limit() policy.Policy
-	})
-	if !ok {
+	if r.settable == nil {
 		return errNotRecorded
 	}
-	since, before := r.record.now(), l.Limit()
-	err := l.SetPolicy(p)
-	if err == nil {
-		change := strconv.Quote(before.String() + " -> " + p.String())
-		r.record.add(recordLine{since: since, verb: "limit", key: change})
-	}
+	r.setting.Lock()
+	defer r.setting.Unlock()
+	r.version.Add(1)
+	defer r.version.Add(1)
+	err := r.settable.SetPolicy(p)
+	r.noteLimit()
 	return err
 }
 

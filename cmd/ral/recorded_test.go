@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -178,6 +179,48 @@ func TestOverlappingCallsDifferWithinTheirOverlap(t *testing.T) {
 	assert.EqualValues(t, 3_300, result.Scenarios[0].Refused)
 	assert.Equal(t, result.Newly.Requests, result.Lifted.Requests)
 	assert.LessOrEqual(t, result.Newly.Requests, overlaps.Load())
+}
+
+// Promise: In a record of an engine whose limit changes under load, a replay decides otherwise on at most the calls during which the limit changed.
+func TestChangesUnderLoadAreReplayed(t *testing.T) {
+	const maxCalls = 8_000 // as many lines are never lost
+	path := filepath.Join(t.TempDir(), "record.log")
+	limit := func(capacity int) policy.Policy {
+		return policy.Must(policy.Parse(fmt.Sprintf("funnel %d, 1/d", capacity)))
+	}
+	e := must.Get(engine.New[int](engine.Config{Policy: limit(1)}))
+	r := must.Get(limits.Record(e, limits.RecordConfig{Path: path}))
+	var begun, done, calls, straddles atomic.Int64
+	var group sync.WaitGroup
+	group.Go(func() {
+		for calls.Load() < maxCalls && begun.Load() < 500 {
+			change := begun.Add(1)
+			if err := r.SetPolicy(limit(1 + int(change%2))); err != nil {
+				panic(err)
+			}
+			done.Add(1)
+		}
+	})
+	for calls.Load() < maxCalls {
+		changes, before := begun.Load(), e.Limit()
+		must.Get(r.Admit(t.Context(), int(calls.Add(1)), 2))
+		// A limit that is the same as before may have changed twice.
+		if e.Limit() != before || begun.Load() > changes+1 {
+			straddles.Add(1)
+		}
+		for done.Load() < calls.Load()/200 {
+			runtime.Gosched()
+		}
+	}
+	group.Wait()
+	require.NoError(t, r.Close())
+	require.NoError(t, e.Close())
+	require.Zero(t, r.Stats())
+	result := replayedRecord(t, path, "funnel 1, 1/d")
+	assert.Equal(t, calls.Load(), result.Requests)
+	assert.Equal(t, result.LimitChanges, result.Followed)
+	assert.GreaterOrEqual(t, result.Followed, int64(maxCalls/200))
+	assert.LessOrEqual(t, result.Newly.Requests+result.Lifted.Requests, straddles.Load())
 }
 
 // Promise: A record of an engine that was loaded from a saved state is replayed decision by decision with `ral replay --state`.
