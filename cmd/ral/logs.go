@@ -45,6 +45,7 @@ type source struct {
 	Form         string                 `json:"form"`
 	Lines        int64                  `json:"lines"`
 	Unreadable   []accesslog.Unreadable `json:"unreadable"`
+	Broken       []accesslog.Broken     `json:"broken_files"`
 	HasDurations bool                   `json:"has_durations"`
 	Interrupted  bool                   `json:"interrupted"`
 }
@@ -159,7 +160,8 @@ func (l *logs) read(ctx context.Context, stdin io.Reader, problems io.Writer, ad
 	if l.progress {
 		fmt.Fprint(problems, "\r\x1b[K")
 	}
-	l.source.Files, l.source.Form, l.source.Lines, l.source.Unreadable = l.files, reader.Form(), reader.Lines(), reader.Unreadable()
+	s := &l.source
+	s.Files, s.Form, s.Lines, s.Unreadable, s.Broken = reader.Files(), reader.Form(), reader.Lines(), reader.Unreadable(), reader.Broken()
 	if errors.Is(err, io.EOF) {
 		err = nil
 	}
@@ -204,6 +206,9 @@ func (s *source) lead() string {
 func (s *source) unread() (notes []string) {
 	for _, u := range s.Unreadable {
 		notes = append(notes, fmt.Sprintf("Not read: %s %s, the first at %s.", many(int(u.Lines), "line"), u.Kind, report.Printable(u.First)))
+	}
+	for _, b := range s.Broken {
+		notes = append(notes, fmt.Sprintf("Not read: the end of %s, after %s: %s.", report.Printable(b.File), many(b.Lines, "line"), b.Cause))
 	}
 	return notes
 }

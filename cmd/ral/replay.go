@@ -165,7 +165,7 @@ func (c *condition) UnmarshalText(text []byte) error {
 // holds reports whether the condition holds, and its figure. Of several scenarios the one with the most refusals counts.
 func (c *condition) holds(d *replayed) (holds bool, figure string) {
 	r := d.Result
-	unreadable, refused := int64(0), replay.Change{}
+	unreadable, refused := int64(len(d.Source.Broken)), replay.Change{}
 	for _, u := range d.Source.Unreadable {
 		unreadable += u.Lines
 	}
@@ -228,7 +228,10 @@ const rounding = 1e-6
 func resultNotes(r *replay.Result) []string {
 	notes := []string{"The log's first requests find keys without debts, since older requests are unknown."}
 	if r.Loaded > 0 {
-		notes = []string{fmt.Sprintf("%s began as in the state.", many(int(r.Loaded), "key"))}
+		notes = []string{fmt.Sprintf("%s began as in the state, and the log has requests of %d of them. Other keys began without debts.", many(int(r.Loaded), "key"), r.LoadedMet)}
+		if r.LoadedMet == 0 {
+			notes[0] += " A record has the keys of a state only if it shows its keys (limits.RecordConfig.ShowKeys)."
+		}
 	}
 	note := func(n int64, format string, args ...any) {
 		if n != 0 {
@@ -239,7 +242,8 @@ func resultNotes(r *replay.Result) []string {
 		many(int(r.WasRefused), "refusal"), many(int(r.WasRefusedKeys), "key"))
 	note(r.Late, "%s came too late for the window and ran later than logged: see --window.", many(int(r.Late), "request"))
 	note(r.Crowded, "%s left the window early, since it was full.", many(int(r.Crowded), "request"))
-	note(r.Unknown, "%s of new keys passed without a limit, since all known keys owed something: see --max-keys.", many(int(r.Unknown), "request"))
+	note(r.LostByRecorder, "The record lacks %s that its Recorder lost. Decisions after them may differ from the recorded decisions.", many(int(r.LostByRecorder), "line"))
+	note(r.Unknown, "%s of new keys passed without a limit, since all known keys owed something or had requests in the window: see --max-keys.", many(int(r.Unknown), "request"))
 	note(r.Forgotten, "%s were forgotten while they owed nothing, %d of them once refused. They count again if they came back: see --max-keys.",
 		many(int(r.Forgotten), "key"), r.ForgottenRefused)
 	note(r.Blocked, "%s of keys that were blocked by hand, which refuses them under any limit.", many(int(r.Blocked), "request"))

@@ -5,6 +5,7 @@
 package accesslog
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -50,11 +51,14 @@ type Entry struct {
 	Key, Plan []byte
 }
 
+// end returns the end of the request in Unix nanoseconds.
+func (e *Entry) end() int64 { return e.Arrival + int64(e.Duration) }
+
 // Verb is what a line reports.
 type Verb uint8
 
 // The verbs of a record. Of a Take, units in use do not end with its line: End and Release are the ends of grants.
-// Charge is a refund of less than 0 units.
+// Charge is a refund of less than 0 units. The cost of Lost is the number of lines that the Recorder did not write.
 const (
 	Request Verb = iota
 	Take
@@ -66,10 +70,11 @@ const (
 	Block
 	ChangeLimit
 	Start
+	Lost
 )
 
 var verbs = map[string]Verb{
-	"take": Take, "end": End, "release": Release, "refund": Refund, "charge": Charge, "reset": Reset, "block": Block, "limit": ChangeLimit, "start": Start,
+	"take": Take, "end": End, "release": Release, "refund": Refund, "charge": Charge, "reset": Reset, "block": Block, "limit": ChangeLimit, "start": Start, "lost": Lost,
 }
 
 // Fault is the kind of an unreadable line.
@@ -85,7 +90,6 @@ const (
 	noKey      Fault = "without a key"
 	keyTooLong Fault = "with a key longer than 1 KiB"
 	outOfRange Fault = "with a time outside of 1971 to 2199"
-	brokenFile Fault = "lost at the end of a broken file"
 )
 
 const (
@@ -114,12 +118,16 @@ type Reader struct {
 	hasCost bool
 	values  [][]byte // of the wanted fields, in the order of roles
 	key     []byte
+	stamps  stamps
+	header  []byte // of CSV
 	lines   int64
 	faults  []Unreadable
+	begun   int   // files with an entry, or without
+	begin   int64 // when the first entry of the last of them ended
 }
 
-// NewReader returns a Reader of the files in their order. The name "-" is stdin. Files that begin as gzip
-// does are unpacked. An error names the setting at fault; files are opened later, by Next.
+// NewReader returns a Reader of the files, the oldest first. The name "-" is stdin. With it or with pipes the files must
+// be in the order of their times. Files that begin as gzip does are unpacked. An error names the setting at fault; files are opened later, by Next.
 func NewReader(config Config, stdin io.Reader, names ...string) (*Reader, error) {
 	switch {
 	case config.Format != "" && config.Form != "":
@@ -129,7 +137,10 @@ func NewReader(config Config, stdin io.Reader, names ...string) (*Reader, error)
 	case config.Unit < 0 || config.Unit > time.Second:
 		return nil, fmt.Errorf("--duration-unit is %v, want s, ms, us or ns", config.Unit)
 	}
-	r := &Reader{config: config, files: &files{names: names, stdin: stdin}, values: make([][]byte, roles+len(config.Key))}
+	if len(names) > 1 {
+		names = oldestFirst(config, names)
+	}
+	r := &Reader{config: config, files: &files{all: names, names: names, stdin: stdin}, values: make([][]byte, roles+len(config.Key))}
 	if config.Form == "" && config.Format == "" || config.Form == "csv" {
 		return r, nil // the first line decides
 	}
@@ -180,9 +191,6 @@ func (r *Reader) Next(e *Entry) error {
 			r.lines++
 			r.count(tooLong)
 			continue
-		case errors.Is(err, errBroken):
-			r.count(brokenFile)
-			continue
 		case err != nil:
 			if errors.Is(err, io.EOF) && r.form == nil && r.lines > 0 && r.config.Form != "csv" {
 				return r.unknown()
@@ -205,8 +213,11 @@ func (r *Reader) Next(e *Entry) error {
 				return err
 			}
 			if r.config.Form == "csv" {
-				continue // the names of the columns
+				r.header = slices.Clone(line)
 			}
+		}
+		if r.header != nil && r.files.line == 1 && bytes.Equal(line, r.header) {
+			continue // the names of the columns, in each file
 		}
 		clear(r.values)
 		fault := otherForm
@@ -214,10 +225,22 @@ func (r *Reader) Next(e *Entry) error {
 			fault = r.entry(e)
 		}
 		if fault == "" {
-			return nil
+			return r.inOrder(e)
 		}
 		r.count(fault)
 	}
+}
+
+// inOrder returns an error if an entry is the first of its file and older than the first of the file before.
+func (r *Reader) inOrder(e *Entry) error {
+	if r.begun != r.files.opened && e.Verb != Start {
+		if e.end() < r.begin {
+			return fmt.Errorf("%s begins at %s, and the file before it at %s: want the oldest first",
+				r.files.name, time.Unix(0, e.end()).UTC().Format(time.RFC3339), time.Unix(0, r.begin).UTC().Format(time.RFC3339))
+		}
+		r.begun, r.begin = r.files.opened, e.end()
+	}
+	return nil
 }
 
 func (r *Reader) unknown() error { return fmt.Errorf("%w (%d lines read)", errUnknownForm, r.lines) }
@@ -227,7 +250,7 @@ func (r *Reader) entry(e *Entry) Fault {
 	v := r.values
 	*e = Entry{Cost: 1, Plan: v[atPlan]}
 	var ok bool
-	if e.Arrival, e.IsWhole, ok = stamp(v[atTime]); !ok {
+	if e.Arrival, e.IsWhole, ok = r.stamps.read(v[atTime]); !ok {
 		return noTime
 	}
 	if e.Duration, ok = duration(v[atDuration], r.unit); !ok {
@@ -247,7 +270,7 @@ func (r *Reader) entry(e *Entry) Fault {
 		}
 	}
 	if r.hasCost {
-		if e.Cost, ok = whole(v[atCost]); !ok || e.Cost > maxCost && e.Verb != Block {
+		if e.Cost, ok = whole(v[atCost]); !ok || e.Cost > maxCost && e.Verb != Block && e.Verb != Lost {
 			return noCost
 		}
 	}
@@ -280,7 +303,7 @@ func (r *Reader) count(kind Fault) {
 	r.faults[i].Lines++
 }
 
-// Lines returns the number of lines read, and Bytes the bytes of the files, before they are unpacked.
+// Lines returns the number of lines read.
 func (r *Reader) Lines() int64 { return r.lines }
 
 // Bytes returns how many bytes of the files were read, and how many they have, or 0 if that is unknown.
@@ -288,6 +311,12 @@ func (r *Reader) Bytes() (read, all int64) { return r.files.read, r.files.size()
 
 // Unreadable returns the unreadable lines by kind, in the order of their first lines.
 func (r *Reader) Unreadable() []Unreadable { return slices.Clone(r.faults) }
+
+// Broken returns the packed files that were not read to their ends.
+func (r *Reader) Broken() []Broken { return slices.Clone(r.files.broken) }
+
+// Files returns the names of the files in the order in which they are read.
+func (r *Reader) Files() []string { return r.files.all }
 
 // Form returns the name of the log's form, such as "combined", or "" while it is unknown.
 func (r *Reader) Form() string { return r.name }

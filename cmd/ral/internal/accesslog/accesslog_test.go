@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"compress/gzip"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -164,14 +166,15 @@ func TestFilesAreReadInTurn(t *testing.T) {
 		n++
 	}
 	assert.Equal(t, 1+2+2+1, n)
-	assert.Equal(t, []Unreadable{{brokenFile, 1, broken + ":3"}}, r.Unreadable())
+	assert.Empty(t, r.Unreadable())
+	assert.Equal(t, []Broken{{broken, 2, "the file is truncated"}}, r.Broken())
 
 	require.NoError(t, os.WriteFile(broken, []byte("\x1f\x8b"), 0o600))
 	r, err = NewReader(Config{Key: []string{"addr"}}, nil, broken, plain, filepath.Join(dir, "none"))
 	require.NoError(t, err)
 	require.NoError(t, r.Next(&Entry{}))
 	assert.ErrorIs(t, r.Next(&Entry{}), os.ErrNotExist)
-	assert.Equal(t, []Unreadable{{brokenFile, 1, broken + ":0"}}, r.Unreadable())
+	assert.Equal(t, []Broken{{broken, 0, "the file is truncated"}}, r.Broken())
 
 	closed := must.Get(os.Open(plain))
 	require.NoError(t, closed.Close())
@@ -179,6 +182,106 @@ func TestFilesAreReadInTurn(t *testing.T) {
 		r, err = NewReader(Config{Key: []string{"addr"}}, closed, name)
 		require.NoError(t, err)
 		assert.ErrorIs(t, r.Next(&Entry{}), want)
+	}
+}
+
+func writeFile(t *testing.T, path, text string) string {
+	t.Helper()
+	if strings.HasSuffix(path, ".gz") {
+		var packed bytes.Buffer
+		w := gzip.NewWriter(&packed)
+		_, err := io.WriteString(w, text)
+		require.NoError(t, errors.Join(err, w.Close()))
+		text = packed.String()
+	}
+	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+	return path
+}
+
+// Promise: `ral replay` reads rotated logs in the order of their times, whatever the order of their names, and says if it cannot.
+func TestOldestFileIsReadFirst(t *testing.T) {
+	dir := t.TempDir()
+	line := func(day int) string {
+		return fmt.Sprintf("192.0.2.%d - - [%02d/Nov/2026:06:37:01 +0000] \"GET / HTTP/1.1\" 200 1 \"-\" \"-\"\n", day, day)
+	}
+	path := func(name, text string) string { return writeFile(t, filepath.Join(dir, name), text) }
+	newest, empty, middle, oldest := path("access.log", "garbage\n"+line(20)+line(21)), path("access.log.0", ""), path("access.log.1", line(19)), path("access.log.10.gz", line(3)+line(18))
+	r, err := NewReader(Config{Key: []string{"addr"}}, nil, newest, empty, middle, oldest)
+	require.NoError(t, err)
+	var keys []string
+	var e Entry
+	for err = r.Next(&e); err == nil; err = r.Next(&e) {
+		keys = append(keys, strings.TrimPrefix(string(e.Key), "192.0.2."))
+	}
+	require.ErrorIs(t, err, io.EOF)
+	assert.Equal(t, []string{"3", "18", "19", "20", "21"}, keys)
+	assert.Equal(t, []string{oldest, middle, newest, empty}, r.Files())
+
+	r, err = NewReader(Config{Key: []string{"addr"}}, strings.NewReader(line(20)+line(21)), "-", oldest)
+	require.NoError(t, err)
+	require.NoError(t, errors.Join(r.Next(&e), r.Next(&e)))
+	assert.ErrorContains(t, r.Next(&e), oldest+" begins at 2026-11-03T06:37:01Z, and the file before it at 2026-11-20T06:37:01Z: want the oldest first")
+
+	// Each file of a record begins with the epoch of the engine.
+	record := func(second int) string {
+		return fmt.Sprintf("ral 1795930621000000007 start 0 0 0 start\nral %d000000000 take 200 1 0 k%d\n", second, second)
+	}
+	r, err = NewReader(Config{Key: []string{"addr"}}, nil, path("record", record(1795930629)), path("record.1", record(1795930625)))
+	require.NoError(t, err)
+	require.NoError(t, errors.Join(r.Next(&e), r.Next(&e)))
+	assert.Equal(t, "k1795930625", string(e.Key))
+}
+
+func TestBeginningOfAFileIsNoKey(t *testing.T) {
+	dir := t.TempDir()
+	for form, lines := range map[string]string{"": nginxLine + "\n", "csv": "addr,at\n192.0.2.1,1795930621\n"} {
+		a, b := writeFile(t, filepath.Join(dir, "a"), "\ufeff"+lines), writeFile(t, filepath.Join(dir, "b"), "\ufeff"+lines)
+		c := Config{Form: form, Key: []string{"addr"}}
+		if form == "csv" {
+			c.Time = "at"
+		}
+		r, err := NewReader(c, nil, a, b)
+		require.NoError(t, err)
+		for range 2 {
+			var e Entry
+			require.NoError(t, r.Next(&e))
+			assert.Equal(t, "192.0.2.1", string(e.Key))
+		}
+		assert.ErrorIs(t, r.Next(&Entry{}), io.EOF)
+		assert.Empty(t, r.Unreadable(), "the names of the columns stand in each file")
+	}
+}
+
+// Promise: A field that a server writes as -, since the request has none, is no key and no plan of `ral replay`.
+func TestAbsentFieldIsNoKey(t *testing.T) {
+	c := Config{Format: `$msec "$http_x_key" $http_x_plan`, Key: []string{"http_x_key"}, Plan: "http_x_plan"}
+	entries, r, err := all(t, c, "1795930621 \"-\" gold\n1795930621 \"--\" -\n")
+	require.NoError(t, err)
+	assert.Equal(t, []read{{"--", "", Entry{Arrival: second, IsWhole: true, Cost: 1}}}, entries)
+	assert.Equal(t, []Unreadable{{noKey, 1, "-:1"}}, r.Unreadable())
+	entries, r, err = all(t, Config{Key: []string{"user"}}, nginxLine+"\n"+apacheLine)
+	require.NoError(t, err)
+	assert.Len(t, entries, 1)
+	assert.Equal(t, []Unreadable{{noKey, 1, "-:2"}}, r.Unreadable())
+}
+
+// Promise: `ral replay` names a packed file that is truncated or damaged, and how many lines of it were read.
+func TestBrokenFilesAreNamed(t *testing.T) {
+	path := writeFile(t, filepath.Join(t.TempDir(), "a.gz"), strings.Repeat(nginxLine+"\n", 3))
+	packed := must.Get(os.ReadFile(path))
+	for cause, text := range map[string][]byte{
+		"the file is truncated":                        packed[:len(packed)-1],
+		"the file is damaged (gzip: invalid checksum)": append(slices.Clone(packed[:len(packed)-8]), "12345678"...),
+		"the file is damaged (gzip: invalid header)":   append(slices.Clone(packed), "garbage at its end"...),
+	} {
+		require.NoError(t, os.WriteFile(path, text, 0o600))
+		r, err := NewReader(Config{Key: []string{"addr"}}, nil, path)
+		require.NoError(t, err)
+		for range 3 {
+			require.NoError(t, r.Next(&Entry{}))
+		}
+		assert.ErrorIs(t, r.Next(&Entry{}), io.EOF)
+		assert.Equal(t, []Broken{{path, 3, cause}}, r.Broken())
 	}
 }
 
@@ -211,17 +314,19 @@ func TestStamps(t *testing.T) {
 		"1795930621": second, "1795930621.25": second + 250e6, "1795930621250": second + 250e6, "1795930621250125": second + 250125e3,
 		"1795930621250125007": second + 250125007, "1.795930621e9": second, "29/Feb/2028:00:00:00 +0000": time.Date(2028, 2, 29, 0, 0, 0, 0, time.UTC).UnixNano(),
 	} {
-		got, _, ok := stamp([]byte(text))
+		got, _, ok := new(stamps).read([]byte(text))
 		assert.True(t, ok, text)
 		assert.Equal(t, want, got, text)
 	}
 	for _, text := range []string{"", "-", "x", "-1", "1e30", "NaN", "29/Nox/2026:06:37:01 +0100", "29/Nov/2026:06:37:01 x0100", "29/Nov/2026 06:37:01 +0100",
-		"32/Nov/2026:06:37:01 +0100", "29/Nov/2026:24:37:01 +0100", "2026-13-29T05:37:01Z", "9223372036854775807", "29/Nov/0001:06:37:01 +0100"} {
-		_, _, ok := stamp([]byte(text))
+		"32/Nov/2026:06:37:01 +0100", "29/Nov/2026:24:37:01 +0100", "2026-13-29T05:37:01Z", "9223372036854775807", "29/Nov/0001:06:37:01 +0100",
+		"30/Feb/2026:06:37:01 +0100", "29/Feb/2027:06:37:01 +0100", "31/Apr/2026:06:37:01 +0100", "2026-02-30T05:37:01Z"} {
+		_, _, ok := new(stamps).read([]byte(text))
 		assert.False(t, ok, text)
 	}
+	var s stamps
 	for day := time.Date(1970, 1, 1, 0, 0, 0, 0, time.UTC); day.Year() < 2110; day = day.AddDate(0, 0, 1) {
-		got, _, ok := stamp([]byte(day.Format("02/Jan/2006:15:04:05 -0700")))
+		got, _, ok := s.read([]byte(day.Format("02/Jan/2006:15:04:05 -0700")))
 		require.True(t, ok)
 		require.Equal(t, day.UnixNano(), got, day)
 	}

@@ -214,7 +214,7 @@ func newCSV(header []byte, wanted []string) (*columns, error) {
 	c := &columns{}
 	c.reader = csv.NewReader(&c.line)
 	c.reader.FieldsPerRecord = -1
-	names := c.split(bytes.TrimPrefix(header, []byte("\ufeff")))
+	names := c.split(header)
 	if names == nil {
 		return nil, errors.New("the first line is no list of names")
 	}

@@ -68,8 +68,10 @@ func (t *template) read(line []byte, values [][]byte) bool {
 				return false
 			}
 		}
-		for _, place := range s.places {
-			values[place] = line[:end]
+		if value := line[:end]; string(value) != "-" { // as servers write an absent field
+			for _, place := range s.places {
+				values[place] = value
+			}
 		}
 		line = line[end:]
 		line = line[len(s.until):]

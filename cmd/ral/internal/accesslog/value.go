@@ -13,15 +13,31 @@ const (
 	maxDuration = 366 * 24 * time.Hour
 )
 
-// stamp reads a time: Unix time in seconds, milliseconds, microseconds or nanoseconds, the common log
+// stamps reads times. It remembers the last time that was written as a date, since many lines of a log have the same.
+type stamps struct {
+	text []byte
+	time time.Time
+}
+
+// read reads a time: Unix time in seconds, milliseconds, microseconds or nanoseconds, the common log
 // format's 10/Oct/2000:13:55:36 -0700, or RFC 3339. isWhole reports whether it has no fraction of a second.
-func stamp(b []byte) (nanos int64, isWhole, ok bool) {
+func (s *stamps) read(b []byte) (nanos int64, isWhole, ok bool) {
+	layout := ""
 	switch {
 	case len(b) == 26 && b[2] == '/':
-		return commonStamp(b)
+		layout = "02/Jan/2006:15:04:05 -0700"
 	case len(b) >= 20 && b[4] == '-':
-		t, err := time.Parse(time.RFC3339Nano, string(b))
-		return t.UnixNano(), t.Nanosecond() == 0, err == nil && t.Year() > 1970 && t.Year() < 2200
+		layout = time.RFC3339Nano
+	}
+	if layout != "" {
+		if !bytes.Equal(b, s.text) {
+			t, err := time.Parse(layout, string(b))
+			if err != nil || t.Year() < 1970 || t.Year() > 2199 {
+				return 0, false, false
+			}
+			s.text, s.time = append(s.text[:0], b...), t
+		}
+		return s.time.UnixNano(), s.time.Nanosecond() == 0, true
 	}
 	n, places, ok := decimal(b)
 	if !ok || n < 0 {
@@ -38,31 +54,6 @@ func stamp(b []byte) (nanos int64, isWhole, ok bool) {
 	}
 	nanos = n*scale + places*scale/int64(time.Second)
 	return nanos, nanos%int64(time.Second) == 0, true
-}
-
-const months = "JanFebMarAprMayJunJulAugSepOctNovDec"
-
-// commonStamp reads 10/Oct/2000:13:55:36 -0700.
-func commonStamp(b []byte) (nanos int64, isWhole, ok bool) {
-	month := bytes.Index([]byte(months), b[3:6])
-	day, year := digits(b[:2]), digits(b[7:11])
-	hour, minute, second := digits(b[12:14]), digits(b[15:17]), digits(b[18:20])
-	zone := digits(b[22:24])*60 + digits(b[24:26])
-	if min(day, year, hour, minute, second, digits(b[22:24]), digits(b[24:26])) < 0 {
-		return 0, false, false
-	}
-	isSigned := b[21] == '+' || b[21] == '-'
-	if month < 0 || month%3 != 0 || day < 1 || day > 31 || hour > 23 || minute > 59 || second > 60 || !isSigned || b[6] != '/' || b[11] != ':' {
-		return 0, false, false
-	}
-	if b[21] == '-' {
-		zone = -zone
-	}
-	seconds := time.Date(int(year), time.Month(month/3+1), int(day), int(hour), int(minute-zone), int(second), 0, time.UTC).Unix()
-	if seconds < 0 || seconds > latest/int64(time.Second) {
-		return 0, false, false
-	}
-	return seconds * int64(time.Second), true, true
 }
 
 // duration reads a decimal number of units. Nothing and "-" are 0.

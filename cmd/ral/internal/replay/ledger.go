@@ -26,6 +26,8 @@ type ledger struct {
 type account struct {
 	requests, wasRefused, newly, lifted uint32
 	plan                                uint8
+	// isLoaded reports whether a state has the key.
+	isLoaded bool
 
 	// Of a record: the units that all give-backs returned, the resets, and the end of a block in Unix nanoseconds.
 	returned     int64

@@ -24,9 +24,11 @@ import (
 )
 
 const (
-	sample = 1_000 // requests that decide whether stamps are whole seconds
+	sample = 1_000 // lines that decide whether stamps are whole seconds
 	// maxAge is 8 years. A log is shorter, since the time of some limits stands still after 9 years.
 	maxAge = 8 * 365 * int64(24*time.Hour)
+	// maxChanges bounds the different changes of a recorded limit. Later ones are not followed.
+	maxChanges = 1 << 10
 )
 
 // Replay is a replay under way. It is for one goroutine at a time. Call [New].
@@ -35,7 +37,8 @@ type Replay struct {
 
 	config    Config
 	window    traffic.Window
-	pushed    int64
+	changes   traffic.Keys // of the recorded limit, as texts
+	lines     int64
 	hasBroken bool  // a stamp has a fraction of a second
 	now       int64 // the latest arrival
 	epoch     int64 // of a record, or 0
@@ -58,47 +61,82 @@ func New(c Config) (*Replay, error) {
 		return nil, fmt.Errorf("--window is %v, want 1s to 24h", c.Window)
 	}
 	r := &Replay{config: c, window: traffic.Window{Span: c.Window, Max: maxHeld}}
-	r.keys, r.plans = traffic.Keys{Max: c.MaxKeys, CanGo: r.canGo}, traffic.Keys{Max: maxPlans}
+	r.keys = traffic.Keys{Max: c.MaxKeys + 1, CanGo: r.canGo}
+	r.plans, r.changes = traffic.Keys{Max: maxPlans}, traffic.Keys{Max: maxChanges}
+	r.keys.Number(nil) // none
+	r.keys.Pin(none)
 	return r, nil
 }
 
 // Add adds the entry of the next line.
 func (r *Replay) Add(e *accesslog.Entry) {
-	if e.Verb == accesslog.Start {
-		if r.pushed == 0 {
-			r.epoch = e.Arrival
-		}
+	switch {
+	case e.Verb == accesslog.Lost:
+		r.totals.LostByRecorder += min(e.Cost, math.MaxInt64-r.totals.LostByRecorder)
 		return
-	}
-	if r.pushed == 0 {
+	case e.Verb == accesslog.Start && r.lines == 0:
+		r.epoch = e.Arrival
+		return
+	case e.Verb == accesslog.Start:
+		return
+	case r.lines == 0:
 		r.now = e.Arrival
 	}
 	if e.Arrival-r.now > maxAge {
 		r.totals.TooFar++
 		return
 	}
+	r.lines++
+	r.window.Advance(e.Arrival + int64(e.Duration))
+	q := traffic.Request{
+		Arrival: e.Arrival, Duration: e.Duration, Cost: e.Cost, Verb: e.Verb, Grant: e.Grant, WasRefused: slices.Contains(r.config.Statuses, e.Status),
+	}
+	hasRoom := r.number(e, &q)
+	if hasRoom {
+		r.keys.Pin(q.Key)
+		r.hasBroken = r.hasBroken || !e.IsWhole
+		r.window.Push(q)
+	}
+	if r.lines >= sample {
+		r.drain(false)
+	}
+	if !hasRoom && r.scenarios != nil {
+		// Keys can leave as time goes on, although no request runs.
+		r.now = max(r.now, r.window.Pass())
+		for _, s := range r.scenarios {
+			s.settle(&r.ledger, r.now)
+		}
+	}
+}
+
+// none is the number of a key that stands for the lines of a record that have no key.
+const none = 0
+
+// number sets the numbers of the key and the plan, or of the change. ok is false if there is no room.
+func (r *Replay) number(e *accesslog.Entry, q *traffic.Request) (ok bool) {
+	switch e.Verb {
+	case accesslog.End, accesslog.Release:
+		q.Key = none
+		return true
+	case accesslog.ChangeLimit:
+		q.Key = none
+		if q.Change, ok = r.changes.Number(e.Key); !ok {
+			r.totals.LimitChanges++
+		}
+		return ok
+	}
 	plan, ok := r.plans.Number(e.Plan)
 	if !ok {
 		r.totals.OtherPlans++
-		return
+		return false
 	}
 	name := e.Key
 	if plan > 0 { // a key is another in each plan
 		name = append(slices.Clip(e.Key), 0, byte(plan))
 	}
-	key, ok := r.keys.Number(name)
-	if !ok {
-		return
-	}
-	r.keys.Pin(key)
-	r.pushed++
-	r.hasBroken = r.hasBroken || !e.IsWhole
-	r.window.Push(traffic.Request{
-		Arrival: e.Arrival, Duration: e.Duration, Cost: e.Cost, Key: key, Plan: uint8(plan), Verb: e.Verb, Grant: e.Grant, WasRefused: slices.Contains(r.config.Statuses, e.Status),
-	})
-	if r.pushed >= sample {
-		r.drain(false)
-	}
+	q.Plan = uint8(plan)
+	q.Key, ok = r.keys.Number(name)
+	return ok
 }
 
 // drain runs the requests that are in order.
@@ -152,7 +190,8 @@ func (r *Replay) run(q *traffic.Request) {
 	allowed := true
 	for i, s := range r.scenarios {
 		if s.isSpread {
-			s.spread(&r.ledger, q)
+			s.settle(&r.ledger, q.Arrival)
+			s.keep(&r.ledger, q)
 			continue
 		}
 		ok := s.ask(&r.ledger, event{key: q.Key, cost: q.Cost, duration: q.Duration, verb: q.Verb, grant: q.Grant}, q.Arrival)
@@ -222,7 +261,7 @@ func (r *Replay) change(q *traffic.Request) {
 // changeLimit changes the limits that the recorded limit was before. The line's key has the texts before and after.
 func (r *Replay) changeLimit(q *traffic.Request) {
 	r.totals.LimitChanges++
-	text, _ := strconv.Unquote(r.keys.Name(q.Key))
+	text, _ := strconv.Unquote(r.changes.Name(q.Change))
 	before, after, _ := strings.Cut(text, " -> ")
 	limit, err := policy.Parse(after)
 	if err != nil {
@@ -274,6 +313,7 @@ func (r *Replay) close(key uint32) {
 		}
 	}
 	count(&t.Keys, a.requests > 0)
+	count(&t.LoadedMet, a.isLoaded && a.requests > 0)
 	count(&t.WasRefusedKeys, a.wasRefused > 0)
 	count(&t.Newly.Keys, a.newly > 0)
 	count(&t.Lifted.Keys, a.lifted > 0)
@@ -292,10 +332,7 @@ func (r *Replay) Result() *Result {
 	r.drain(true)
 	t := &r.totals
 	for _, s := range r.scenarios {
-		if s.isSpread {
-			s.spread(&r.ledger, nil)
-		}
-		s.settle(&r.ledger, 1<<63-1)
+		s.settle(&r.ledger, math.MaxInt64)
 	}
 	for key := range r.keys.All {
 		if int(key) >= len(r.accounts) {
@@ -335,19 +372,22 @@ func (r *Replay) load(first int64) {
 			continue
 		}
 		r.grow()
-		r.totals.Loaded++
+		a, begins := &r.accounts[key], false
 		if state.limit == penalty.Text {
 			if _, d := (&penalty.Rule{}).Take(state.word, r.instant(first), 1, 0); d.RetryAfter > 0 {
-				r.accounts[key].blockedUntil = first + int64(d.RetryAfter)
+				a.blockedUntil, begins = first+int64(d.RetryAfter), true
 			}
-			continue
 		}
 		for _, s := range r.scenarios {
 			for i, limit := range s.limits {
 				if !s.isGauge && limit.String() == state.limit {
-					s.words(&r.ledger, key)[i] = min(state.word, policy.MaxWord)
+					s.words(&r.ledger, key)[i], begins = min(state.word, policy.MaxWord), true
 				}
 			}
+		}
+		if begins && !a.isLoaded {
+			a.isLoaded = true
+			r.totals.Loaded++
 		}
 	}
 }

@@ -328,6 +328,64 @@ func TestForgottenKeysKeepTheirNeeds(t *testing.T) {
 	assert.EqualValues(t, funnel.RefusedBy(0, 5), sliding.RefusedBy(0, Beyond-1))
 }
 
+// Promise: Once a log has more keys than --max-keys, `ral replay` and `ral suggest` go on with new keys as soon as known keys owe nothing.
+func TestNewKeysRunOnceOthersOweNothing(t *testing.T) {
+	for name, c := range map[string]Config{
+		"a funnel": {Limits: limits("funnel 2, 1/s")}, "in flight": {Limits: limits("in flight 1, 1m at most")}, "two scenarios": {Limits: limits("sliding 5/s")},
+		"again": {Limits: limits("funnel 2, 1/s"), Retries: true}, "a gauge": {Gauges: limits("funnel 2, 1/s")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c.MaxKeys, c.Window = 20, time.Second
+			r := start(t, c)
+			second := int64(1e9)
+			add := func(key int, requests int) {
+				for range requests {
+					r.Add(&accesslog.Entry{Key: fmt.Append(nil, key), Arrival: second * 1e9, Duration: 2 * time.Second, Cost: 1, IsWhole: true})
+				}
+			}
+			for key := range 20 {
+				add(key, sample/10)
+			}
+			for key := range 4_000 {
+				second++
+				add(1_000+key, 1)
+			}
+			result := r.Result()
+			assert.EqualValues(t, 20*sample/10+4_000, result.Requests+result.Unknown)
+			assert.Less(t, result.Unknown, int64(300))
+			assert.Greater(t, result.Forgotten, int64(3_000))
+			assert.Zero(t, result.Late)
+		})
+	}
+}
+
+func TestEndsAndChangesNeedNoRoom(t *testing.T) {
+	r := start(t, Config{Limits: limits("in flight 1, 1h at most"), MaxKeys: 1, Window: time.Second})
+	add := func(verb accesslog.Verb, key string, grant int64) {
+		r.Add(&accesslog.Entry{Verb: verb, Key: []byte(key), Arrival: 1e18 + r.lines*1e6, Cost: 1, Grant: grant})
+	}
+	for i := range int64(sample) {
+		add(accesslog.Take, "k", i+1)
+		add(accesslog.End, "0", i+1)
+	}
+	add(accesslog.ChangeLimit, `"in flight 1, 1h at most -> in flight 2, 1h at most"`, 0)
+	for i := range int64(3) {
+		add(accesslog.Take, "k", sample+1+i)
+	}
+	add(accesslog.Take, "other", sample+9)
+	for i := range int64(2 * maxChanges) {
+		add(accesslog.ChangeLimit, fmt.Sprintf(`"funnel %d, 1/s -> funnel 1, 1/s"`, i+9), 0)
+	}
+	r.Add(&accesslog.Entry{Verb: accesslog.Lost, Cost: 7})
+	r.Add(&accesslog.Entry{Verb: accesslog.Lost, Cost: 1<<63 - 5})
+	result := r.Result()
+	assert.EqualValues(t, 1, result.Scenarios[0].Refused)
+	assert.EqualValues(t, sample+3, result.Requests)
+	assert.EqualValues(t, 1, result.Followed)
+	assert.EqualValues(t, 1+2*maxChanges, result.LimitChanges)
+	assert.EqualValues(t, 1<<63-1, result.LostByRecorder)
+}
+
 // liveBytes returns the size of what is reachable.
 func liveBytes() int64 {
 	var stats runtime.MemStats

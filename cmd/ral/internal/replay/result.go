@@ -48,8 +48,11 @@ type Result struct {
 	Blocked      int64 `json:"blocked"`
 	LimitChanges int64 `json:"limit_changes"`
 	Followed     int64 `json:"limit_changes_followed"`
-	// Loaded counts the keys of Config.States.
-	Loaded int64 `json:"keys_of_states"`
+	// Loaded counts the keys that began as Config.States say, and LoadedMet those of them with requests.
+	Loaded    int64 `json:"keys_of_states"`
+	LoadedMet int64 `json:"keys_of_states_with_requests"`
+	// LostByRecorder counts the lines that a record lacks since its Recorder lost them.
+	LostByRecorder int64 `json:"lines_lost_by_recorder"`
 	// OtherPlans counts requests of plans that came after 16 others, which were not replayed.
 	OtherPlans int64 `json:"other_plans"`
 }

@@ -198,8 +198,19 @@ func (s *scenario) await(l *ledger, due int64, e event) {
 	s.events.Push(due, e)
 }
 
-// settle runs the events that are due.
+// settle asks about the requests of a second that is over, and runs the events that are due.
 func (s *scenario) settle(l *ledger, until int64) {
+	const second = int64(time.Second)
+	if held := s.second; len(held) > 0 && held[0].Arrival/second < until/second {
+		s.second = nil
+		begin := held[0].Arrival / second * second
+		for i := range held {
+			q := &held[i]
+			s.ask(l, event{key: q.Key, cost: q.Cost, duration: q.Duration}, begin+second*int64(i)/int64(len(held)))
+			l.keys.Unpin(q.Key)
+		}
+		s.second = held[:0]
+	}
 	for {
 		due, ok := s.events.First()
 		if !ok || due > until {
@@ -216,25 +227,14 @@ func (s *scenario) settle(l *ledger, until int64) {
 	}
 }
 
-// spread keeps a request until all requests of its second are known, and then asks about them at even distances.
-func (s *scenario) spread(l *ledger, q *traffic.Request) {
-	if n := len(s.second); n > 0 && (q == nil || q.Arrival/int64(time.Second) != s.second[0].Arrival/int64(time.Second)) {
-		begin := s.second[0].Arrival / int64(time.Second) * int64(time.Second)
-		for i := range s.second {
-			held := &s.second[i]
-			s.ask(l, event{key: held.Key, cost: held.Cost, duration: held.Duration}, begin+int64(time.Second)*int64(i)/int64(n))
-			l.keys.Unpin(held.Key)
-		}
-		s.second = s.second[:0]
-	}
-	switch {
-	case q == nil:
-	case len(s.second) >= maxHeld:
+// keep keeps a request until all requests of its second are known, to be spread over it.
+func (s *scenario) keep(l *ledger, q *traffic.Request) {
+	if len(s.second) >= maxHeld {
 		s.totals.Lost++
-	default:
-		l.keys.Pin(q.Key)
-		s.second = append(s.second, *q)
+		return
 	}
+	l.keys.Pin(q.Key)
+	s.second = append(s.second, *q)
 }
 
 // words returns the words of a key under the scenario's limits.

@@ -19,9 +19,10 @@ type Request struct {
 	Key uint32
 	// Plan is the number of the key's plan, 0 without plans.
 	Plan uint8
-	// Verb and Grant are of a record.
-	Verb  accesslog.Verb
-	Grant int64
+	// Verb and Grant are of a record, and Change the number of a change of its limit.
+	Verb   accesslog.Verb
+	Grant  int64
+	Change uint32
 	// WasRefused reports whether the log itself has a refusal.
 	WasRefused bool
 }
@@ -46,7 +47,16 @@ type Window struct {
 // Push adds the request of the next line.
 func (w *Window) Push(r Request) {
 	w.held.Push(r.Arrival, r)
-	w.newest = max(w.newest, r.Arrival+int64(r.Duration))
+	w.Advance(r.Arrival + int64(r.Duration))
+}
+
+// Advance says that a line ends a request at an instant. Push does so, too.
+func (w *Window) Advance(end int64) { w.newest = max(w.newest, end) }
+
+// Pass returns an instant before which no request leaves any more. Call it after Pop has returned all that are in order.
+func (w *Window) Pass() (now int64) {
+	w.left = max(w.left, w.newest-int64(w.Span))
+	return w.left
 }
 
 // Pop returns the next request that is in order. ok is false if more lines must be read first. If isEnd, no line
