@@ -235,17 +235,12 @@ func (h *Held[K]) cancelLatest(level *table.Level) bool {
 		return level.Advance(h.after, next)
 	}
 	m := underway.Mark{Word: h.after &^ terms.EpochBit, Epoch: h.epoch, Returned: h.returned}
-	set, next := h.cell.underway.Undo(h.remembered, m)
-	if set == nil {
-		return false
-	}
-	done := level.Advance(h.after, next|terms.EpochBit)
-	if done {
+	next, ok := h.remembered.Log.Undo(h.remembered.ID, m)
+	if ok = ok && level.Advance(h.after, next|terms.EpochBit); ok {
 		m.Word = next
 		h.remembered.Log.Settled(m)
 	}
-	set.Unlock()
-	return done
+	return ok
 }
 
 // settle attempts to swap a word for one without back units of the take. The caller holds the
@@ -256,15 +251,8 @@ func (h *Held[K]) settle(
 ) (announced uint64, done bool) {
 	c, restorer := h.cell, restorerOf(h.limit, terms)
 	m := underway.Mark{Word: word &^ terms.EpochBit, Epoch: terms.Epoch, Returned: e.Returned()}
-	var set *underway.Set[table.Level]
-	if restorer == nil {
-		// A key in the table has a hash.
-		hash, _ := c.hash(e.Key())
-		set = c.underway.Lock(hash)
-		defer set.Unlock()
-	}
 	log, next, ok := h.remembered.Log, uint64(0), false
-	if set != nil && log != nil && log.Entry == &e.Level && terms.Current(word) {
+	if log != nil && log.Entry == &e.Level && terms.Current(word) {
 		next, ok = log.Settle(h.remembered.ID, m, h.n-back)
 		next |= terms.EpochBit
 	}
@@ -277,8 +265,10 @@ func (h *Held[K]) settle(
 			before, _ := terms.State(next)
 			next = min(restorer.Restore(m.Word, before, c.now()), policy.MaxWord) | terms.EpochBit
 		}
-	default:
-		log = set.Find(&e.Level)
+	case restorer == nil:
+		// A key in the table has a hash.
+		hash, _ := c.hash(e.Key())
+		log = c.underway.Find(hash, &e.Level)
 	}
 	if !ok {
 		next = h.cancelLater(e, terms, word, returned, back)

@@ -446,6 +446,27 @@ func TestWaitIsRememberedBesideAReservation(t *testing.T) {
 	}
 }
 
+// A policy that takes for a key while its own take is repeated meets the key's lock. It blocks no call for ever: that
+// take is not remembered, and is given back as far as the word tells.
+func TestReserveUnderAHeldLockIsNotRemembered(t *testing.T) {
+	d := newDesk(t, funnel(10, 1, time.Second), nil)
+	d.Take("key", 1)
+	d.settle()
+	e := d.view.Look(d.hashOf("key"), "key")
+	require.True(t, e.LockReturn())
+	r := d.Reserve("key", 5, 0)
+	d.Refund("key", -1)
+	e.UnlockReturn()
+	require.True(t, r.Allowed)
+	assert.EqualValues(t, 3, d.Peek("key").Remaining)
+	assert.Zero(t, r.Held.remembered)
+	r.Cancel()
+	assert.EqualValues(t, 8, d.Peek("key").Remaining)
+	r = d.Reserve("key", 1, 0)
+	assert.NotZero(t, r.Held.remembered)
+	r.Cancel()
+}
+
 // A refund whose swap another call overtakes counts as well.
 func TestOvertakenRefundCounts(t *testing.T) {
 	for _, overtaken := range []int64{0, 2} {

@@ -93,20 +93,33 @@ type Remembered = underway.Receipt[table.Level]
 func (c *Cell[K]) Accept(
 	level *table.Level, terms *table.Terms, before, after, returned uint64, now policy.Instant, n int64, hash uint64,
 ) (r Remembered, ok bool) {
-	var p *underway.Set[table.Level]
+	var log *underway.EntryLog[table.Level]
 	if remembers(nil, terms) {
-		p = c.underway.Lock(hash)
+		log = c.lockLog(level, hash, false)
 	}
-	if p == nil {
-		return r, level.Advance(before, after)
+	if ok = level.Advance(before, after); log != nil {
+		if ok {
+			m := underway.Mark{Word: after &^ terms.EpochBit, Epoch: terms.Epoch, Returned: returned}
+			r = Remembered{Log: log, ID: log.Add(terms.Policy, before&^terms.EpochBit, m, now, n)}
+		}
+		level.UnlockReturn()
 	}
-	p.Mark()
-	if ok = level.Advance(before, after); ok {
-		m := underway.Mark{Word: after &^ terms.EpochBit, Epoch: terms.Epoch, Returned: returned}
-		r = p.Add(level, terms.Policy, before&^terms.EpochBit, m, now, n)
-	}
-	p.Unlock()
 	return r, ok
+}
+
+// lockLog returns the log of a level, for a take or a charge that is remembered, and acquires the level's return
+// lock. It returns nil if a charge finds no log, or if the lock is not free soon: a policy that calls the engine may
+// hold it.
+func (c *Cell[K]) lockLog(level *table.Level, hash uint64, charge bool) (log *underway.EntryLog[table.Level]) {
+	if !charge {
+		log = c.underway.Open(hash, level)
+	} else if log = c.underway.Find(hash, level); log == nil {
+		return nil
+	}
+	if !level.LockReturn() && !c.seam.TryLock("takes: locked", level.LockReturn, level.UnlockReturn) {
+		return nil
+	}
+	return log
 }
 
 // Receipt returns the receipt of an accepted Offer of n units.

@@ -20,7 +20,7 @@ func (c *Cell[K]) takeNew(hash uint64, hashed bool, key K, now policy.Instant, q
 			*d = o.Decision
 			return o.Basis
 		}
-		basis, alive := c.takeFrom(e, hash, op.now, q, d, r)
+		basis, alive := c.takeEntry(e, hash, op.now, q, d, r)
 		if op.backlogged {
 			// The writer is far behind.
 			runtime.Gosched()

@@ -53,7 +53,7 @@ func (c *Cell[K]) takeKnown(
 		word, terms := c.view.Read(e)
 		state, ok := plain(terms, word)
 		remember := remembers(nil, terms)
-		if !ok || n <= 0 || e.Returned() != returned || remember && h == nil && c.underway.MayFind(hash) {
+		if !ok || n <= 0 || e.Returned() != returned || remember && h == nil && c.underway.Find(hash, &e.Level) != nil {
 			return false
 		}
 		next := terms.Take(state, now, n, max(patience, 0), d)

@@ -154,44 +154,12 @@ func (c *Cell[K]) take(key K, q *request, d *policy.Decision, r *Receipt) Basis 
 			return c.refuseBehind(key, q, d)
 		}
 		if e := c.view.Load(hash, key); e != nil {
-			if basis, alive := c.takeFrom(e, hash, now, q, d, r); alive {
+			if basis, alive := c.takeEntry(e, hash, now, q, d, r); alive {
 				return basis
 			}
 		}
 	}
 	return c.takeNew(hash, ok, key, now, q, d, r)
-}
-
-// takeFrom is takeEntry, and remembers a take that may be given back, or a charge while such takes
-// are remembered. It holds the set of the entry's log meanwhile, so that takes are remembered in
-// the order of their swaps. It does not wait long for it: a policy that calls the engine may hold
-// it.
-func (c *Cell[K]) takeFrom(
-	e *table.Entry[K], hash uint64, now policy.Instant, q *request, d *policy.Decision, r *Receipt,
-) (b Basis, alive bool) {
-	if q.brief || r == nil && !q.charge || !remembers(q.limit, c.view.Terms()) {
-		return c.takeEntry(e, now, q, d, r)
-	}
-	p := c.underway.Lock(hash)
-	if p == nil {
-		return c.takeEntry(e, now, q, d, r)
-	}
-	defer p.Unlock()
-	var charge Receipt
-	switch {
-	case r != nil:
-		p.Mark()
-	case p.Find(&e.Level) == nil:
-		p.Miss()
-		return c.takeEntry(e, now, q, d, nil)
-	default:
-		r = &charge
-	}
-	b, alive = c.takeEntry(e, now, q, d, r)
-	if terms := c.view.Terms(); r.level == &e.Level && r.epoch == terms.Epoch && d.Wait == 0 {
-		r.remember(p, terms, q.limit, q.n)
-	}
-	return b, alive
 }
 
 // remembers reports whether takes under the limit, or the terms' own if it is nil, have to be remembered to
@@ -210,15 +178,6 @@ func restorerOf(limit policy.Policy, terms *table.Terms) policy.Restorer {
 	return r
 }
 
-// remember adds a take of n units under limit, or the terms' own if nil, to the log of its entry.
-func (r *Receipt) remember(p *underway.Set[table.Level], terms *table.Terms, limit policy.Policy, n int64) {
-	if limit == nil {
-		limit = terms.Policy
-	}
-	m := underway.Mark{Word: r.after &^ terms.EpochBit, Epoch: r.epoch, Returned: r.returned}
-	r.remembered = p.Add(r.level, limit, r.before&^terms.EpochBit, m, r.takenAt, n)
-}
-
 // plain returns the state of a word that was used under these terms. ok is false if the word is unused, of
 // other terms, or dead. It is Choke's comparison.
 func plain(terms *table.Terms, word uint64) (state uint64, ok bool) {
@@ -229,8 +188,11 @@ func plain(terms *table.Terms, word uint64) (state uint64, ok bool) {
 // takeEntry answers q in d by the entry's word, and advances the word by compare-and-swap. r, if
 // not nil, is the receipt. alive is false if the entry is dead: nothing was taken, and the key must
 // be looked up again. No other loop raises a word, except Choke's; Offer.Accept swaps once.
+//
+// A take that may be given back is remembered, and so is a charge beside remembered takes. The log of the entry is
+// locked from before the swap, so that takes are remembered in the order of their swaps.
 func (c *Cell[K]) takeEntry(
-	e *table.Entry[K], now policy.Instant, q *request, d *policy.Decision, r *Receipt,
+	e *table.Entry[K], hash uint64, now policy.Instant, q *request, d *policy.Decision, r *Receipt,
 ) (b Basis, alive bool) {
 	for {
 		returned := e.Returned()
@@ -285,12 +247,26 @@ func (c *Cell[K]) takeEntry(
 		after := next | terms.EpochBit
 		// Success hands the units to this call; nothing else has to agree. A tentative entry lands
 		// by this swap.
+		var log *underway.EntryLog[table.Level]
+		if (q.charge || r != nil && !q.brief) && d.Wait == 0 && remembers(q.limit, terms) {
+			log = c.lockLog(&e.Level, hash, q.charge)
+		}
 		taken := e.Advance(word, after)
-		if taken {
-			if r != nil {
-				r.level, r.epoch, r.before, r.after = &e.Level, terms.Epoch, state|terms.EpochBit, after
-				r.takenAt, r.returned = now, returned
+		if taken && r != nil {
+			r.level, r.epoch, r.before, r.after = &e.Level, terms.Epoch, state|terms.EpochBit, after
+			r.takenAt, r.returned = now, returned
+		}
+		if log != nil {
+			if taken {
+				m := underway.Mark{Word: next, Epoch: terms.Epoch, Returned: returned}
+				id := log.Add(orOwn(q.limit, terms), state, m, now, q.n)
+				if r != nil {
+					r.remembered = Remembered{Log: log, ID: id}
+				}
 			}
+			e.UnlockReturn()
+		}
+		if taken {
 			if c.warns != nil {
 				b.passed = c.warns.passed(terms, q.limit, state, now, q.n, d)
 			}

@@ -23,7 +23,7 @@ type stripe struct {
 	// next is the number of the next refusal that may be in the sample: see stripe.draw.
 	next   atomic.Uint64
 	sample stripeSample
-	_      [stripeSize - 72]byte
+	_      [stripeSize - 64]byte
 }
 
 // refuse counts a refusal. mayBe reports whether it may be in the sample.

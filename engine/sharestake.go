@@ -272,7 +272,7 @@ type shareHeld[K comparable] struct {
 	// account, of the guarantee or the ceiling, is nil if only the group was taken from.
 	account *account
 	first   underway.Taken
-	log     underway.Receipt[account]
+	log     *underway.EntryLog[account]
 	hash    uint64
 	// guaranteed reports whether account is the guarantee's.
 	guaranteed bool
@@ -289,10 +289,8 @@ func (h *shareHeld[K]) holdFirst(hash uint64, a *account, t *underway.Taken, gua
 		// Only the policy knows the room that a give-back must leave to the turn.
 		return
 	}
-	set := h.shares.logs.Lock(hash)
-	defer set.Unlock()
-	h.log = set.Add(a, a.limit, t.Before, underway.Mark{Word: t.After, Returned: t.Returned}, t.At, t.N)
-	h.first.ID = h.log.ID
+	h.log = h.shares.logs.Open(hash, a)
+	h.first.ID = h.log.Add(a.limit, t.Before, underway.Mark{Word: t.After, Returned: t.Returned}, t.At, t.N)
 }
 
 func (h *shareHeld[K]) keep(used int64) {
@@ -315,11 +313,9 @@ func (h *shareHeld[K]) keep(used int64) {
 	if used >= h.group.N {
 		return
 	}
-	log := h.log.Log
+	log := h.log
 	if log == nil {
-		set := s.logs.Lock(h.hash)
-		log = set.Find(h.account)
-		set.Unlock()
+		log = s.logs.Find(h.hash, h.account)
 	}
 	s.giveBack(h.account, log, &h.first, used)
 }

@@ -13,6 +13,7 @@ package underway
 
 import (
 	"math"
+	"math/bits"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -23,12 +24,12 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// A key's latest 128 takes are remembered, and at most 160: 7.5 KB. A Settle repeats up to as many,
+// A key's latest 128 takes are remembered, and at most 192: 9 KB. A Settle repeats up to as many,
 // at about 10 ns each. Forgetting one take at each, which moves all others, cost 75 ns.
 const (
-	maxTakes = 160
+	maxTakes = 192
 	// forgets is the number of takes forgotten at a time.
-	forgets = 32
+	forgets = 64
 )
 
 // Log holds the latest takes of a key, in order. The zero Log is empty. Its methods are for one
@@ -276,25 +277,30 @@ const (
 
 // Logs holds the Logs of up to 4,096 entries, and of no more than twice MaxKeys. An entry has a place in
 // a set, by its key's hash. In a full set the entry that takes last has the place of another. A place
-// holds its Log weakly: the calls that may still settle a take hold it. So a Logs keeps neither entries
-// nor takes, however many it has seen. It is safe for concurrent use.
+// holds its Log weakly: the calls that may still settle a take hold it. Only the Log used last in a set
+// is held strongly. So a Logs keeps at most 256 entries, however many it has seen.
+//
+// A Logs is safe for concurrent use, and an EntryLog is for one goroutine at a time: the calls that take from
+// an entry or lower its word exclude each other while they use its Log. A call that adds a take does so from
+// before its swap, and a call that settles a take until the word is swapped. So takes are remembered in the
+// order of their swaps.
 type Logs[E any] struct {
 	// MaxKeys is positive.
 	MaxKeys int
 	Seam    seam.Seam
-	sets    atomic.Pointer[[]Set[E]]
+	sets    atomic.Pointer[[]set[E]]
 }
 
-// Set is where an entry's Log is found. Its holder has the right to use the Logs of entries with this
-// set, until Unlock. A call that adds a take holds it from before the take, and a call that settles a
-// take until the word is swapped. So takes are remembered in the order of their swaps.
-type Set[E any] struct {
-	mu sync.Mutex
-	// hash is the hash for which the set is locked.
-	hash uint64
-	// marks has the bit of each hash that may have a Log: see Logs.MayFind.
+// set is where an entry's Log is found.
+type set[E any] struct {
+	// latest is the Log used last, which has a place. A weak pointer costs as much as two locked operations.
+	latest atomic.Pointer[EntryLog[E]]
+	// marks has the bit of each hash that may have a Log.
 	marks atomic.Uint64
-	// misses counts calls of Miss.
+
+	// mu guards the rest.
+	mu sync.Mutex
+	// misses counts calls of miss.
 	misses uint64
 	places [setPlaces]place[E]
 	// next is the place that is given up next.
@@ -313,28 +319,6 @@ type place[E any] struct {
 type EntryLog[E any] struct {
 	Log
 	Entry *E
-	// hash is the hash of the entry's key.
-	hash uint64
-}
-
-// Undo is Lock and Log.Settle to 0 of the latest take, for a Log that is of the word m.Word with that take.
-// Otherwise, or if the set stays locked, it returns nil and changes nothing. It calls no policy. The caller goes
-// on as after Settle, and calls Unlock.
-func (l *Logs[E]) Undo(r Receipt[E], m Mark) (set *Set[E], next uint64) {
-	if set = l.Lock(r.Log.hash); set == nil {
-		return nil, 0
-	}
-	log := &r.Log.Log
-	last := len(log.takes) - 1
-	if last < 0 || log.takes[last].id != r.ID || m != log.mark {
-		set.Unlock()
-		return nil, 0
-	}
-	next = log.takes[last].before
-	log.takes[last] = take{}
-	log.takes = log.takes[:last]
-	log.mark.Word = math.MaxUint64
-	return set, next
 }
 
 // Receipt names a take in the Log of its entry, and keeps the Log. The zero Receipt names none.
@@ -343,43 +327,74 @@ type Receipt[E any] struct {
 	ID  uint64
 }
 
-// Lock returns the set for a hash, locked. It is nil if the set stays locked: a policy that takes for
-// another key with the same set may hold it.
-func (l *Logs[E]) Lock(hash uint64) *Set[E] {
+// Undo is Settle to 0 of the latest take, for a Log that is of the word m.Word with that take. Otherwise it
+// returns false and changes nothing. It calls no policy.
+func (l *Log) Undo(id uint64, m Mark) (next uint64, ok bool) {
+	last := len(l.takes) - 1
+	if last < 0 || l.takes[last].id != id || m != l.mark {
+		return 0, false
+	}
+	next = l.takes[last].before
+	l.takes[last] = take{}
+	l.takes = l.takes[:last]
+	l.mark.Word = math.MaxUint64
+	return next, true
+}
+
+// markOf returns the bit of a hash in set.marks, by its lower bits.
+func markOf(hash uint64) uint64 { return 1 << (hash % 64) }
+
+// Open returns the Log of an entry whose key has the hash, and makes the Log if there is none. The caller then
+// swaps the word and adds its take.
+func (l *Logs[E]) Open(hash uint64, entry *E) *EntryLog[E] {
+	if sets := l.sets.Load(); sets != nil {
+		if log := (*sets)[setOf(hash, len(*sets))].latest.Load(); log != nil && log.Entry == entry {
+			return log
+		}
+	}
+	return l.open(hash, entry)
+}
+
+func (l *Logs[E]) open(hash uint64, entry *E) *EntryLog[E] {
+	if l.sets.Load() == nil {
+		l.sets.CompareAndSwap(nil, l.newSets())
+	}
+	sets := *l.sets.Load()
+	s := &sets[setOf(hash, len(sets))]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	log := s.find(hash, entry)
+	if log == nil {
+		log = &EntryLog[E]{Entry: entry}
+		s.put(hash, log)
+	}
+	s.latest.Store(log)
+	return log
+}
+
+// Find returns the Log of an entry whose key has the hash, nil if there is none. A call whose take need not be
+// settled calls it after it has read the word: if there is no Log and the call swaps that word, no Log lacks the
+// take.
+func (l *Logs[E]) Find(hash uint64, entry *E) *EntryLog[E] {
 	sets := l.sets.Load()
 	if sets == nil {
-		l.sets.CompareAndSwap(nil, l.newSets())
-		sets = l.sets.Load()
-	}
-	s := &(*sets)[hash%uint64(len(*sets))]
-	if !s.mu.TryLock() && !l.Seam.TryLock("takes: locked", s.mu.TryLock, s.mu.Unlock) {
 		return nil
 	}
-	s.hash = hash
-	return s
-}
-
-// MayFind reports whether an entry with the hash may have a Log. A call whose take need not be settled calls
-// it after it has read the word: if it returns false and the call swaps that word, no Log lacks the take.
-func (l *Logs[E]) MayFind(hash uint64) bool {
-	sets := l.sets.Load()
-	return sets != nil && (*sets)[hash%uint64(len(*sets))].marks.Load()&markOf(hash) != 0
-}
-
-// markOf returns the bit of a hash in Set.marks. Other bits choose the set.
-func markOf(hash uint64) uint64 { return 1 << (hash >> 58) }
-
-// Mark announces that Add may follow, for MayFind. The holder of the set calls it before it swaps the word. So
-// a call that reads the word after that swap finds the mark, and one that read it before fails to swap it.
-func (s *Set[E]) Mark() {
-	if marks := s.marks.Load(); marks&markOf(s.hash) == 0 {
-		s.marks.Store(marks | markOf(s.hash))
+	s := &(*sets)[setOf(hash, len(*sets))]
+	if s.marks.Load()&markOf(hash) == 0 {
+		return nil
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	log := s.find(hash, entry)
+	if log == nil {
+		s.miss()
+	}
+	return log
 }
 
-// Miss tells that MayFind was true and Find found nothing. Once in a while it looks for the marks of Logs
-// that are gone.
-func (s *Set[E]) Miss() {
+// miss looks for the marks of Logs that are gone, once in a while. The caller holds mu.
+func (s *set[E]) miss() {
 	const every = 16
 	if s.misses++; s.misses%every != 0 {
 		return
@@ -393,33 +408,29 @@ func (s *Set[E]) Miss() {
 	s.marks.Store(marks)
 }
 
-func (l *Logs[E]) newSets() *[]Set[E] {
+// setOf returns the index of the set for a hash, by its upper bits.
+func setOf(hash uint64, sets int) uint64 {
+	index, _ := bits.Mul64(hash, uint64(sets))
+	return index
+}
+
+func (l *Logs[E]) newSets() *[]set[E] {
 	if l.Seam.Scheduler == nil {
-		sets := make([]Set[E], (min(2*l.MaxKeys, maxPlaces)+setPlaces-1)/setPlaces)
+		sets := make([]set[E], (min(2*l.MaxKeys, maxPlaces)+setPlaces-1)/setPlaces)
 		return &sets
 	}
 	// Hashes differ from process to process: with few sets, so would the keys that share one.
-	sets := make([]Set[E], maxPlaces)
+	sets := make([]set[E], maxPlaces)
 	for i := range sets {
 		sets[i].scheduled = true
 	}
 	return &sets
 }
 
-// Unlock ends the holding of a set. s may be nil.
-func (s *Set[E]) Unlock() {
-	if s != nil {
-		s.mu.Unlock()
-	}
-}
-
-// Find returns the Log of an entry with the hash of Lock, nil if the set has none. s may be nil.
-func (s *Set[E]) Find(entry *E) *EntryLog[E] {
-	if s == nil {
-		return nil
-	}
+// find returns the Log of an entry in its place, or nil. The caller holds mu.
+func (s *set[E]) find(hash uint64, entry *E) *EntryLog[E] {
 	for i := range s.places {
-		if p := &s.places[i]; p.hash == s.hash {
+		if p := &s.places[i]; p.hash == hash {
 			if log := p.log.Value(); log != nil && log.Entry == entry {
 				return log
 			}
@@ -428,18 +439,14 @@ func (s *Set[E]) Find(entry *E) *EntryLog[E] {
 	return nil
 }
 
-// Add is Log.Add for a take of an entry with the hash of Lock.
-func (s *Set[E]) Add(entry *E, limit policy.Policy, before uint64, m Mark, now policy.Instant, n int64) Receipt[E] {
-	log := s.Find(entry)
-	if log == nil {
-		log = &EntryLog[E]{Entry: entry, hash: s.hash}
-		i := slices.IndexFunc(s.places[:], func(p place[E]) bool { return p.log.Value() == nil })
-		if i < 0 {
-			i, s.next = s.next, (s.next+1)%setPlaces
-		}
-		if s.places[i] = (place[E]{s.hash, weak.Make(log)}); s.scheduled {
-			s.kept[i] = log
-		}
+// put gives a Log a place. The caller holds mu.
+func (s *set[E]) put(hash uint64, log *EntryLog[E]) {
+	i := slices.IndexFunc(s.places[:], func(p place[E]) bool { return p.log.Value() == nil })
+	if i < 0 {
+		i, s.next = s.next, (s.next+1)%setPlaces
 	}
-	return Receipt[E]{log, log.Add(limit, before, m, now, n)}
+	if s.places[i] = (place[E]{hash, weak.Make(log)}); s.scheduled {
+		s.kept[i] = log
+	}
+	s.marks.Or(markOf(hash))
 }

@@ -3,6 +3,7 @@ package underway_test
 import (
 	"math/rand/v2"
 	"runtime"
+	"sync"
 	"testing"
 	"time"
 
@@ -241,13 +242,13 @@ func TestSettleKnowsItsWord(t *testing.T) {
 	log = underway.Log{}
 	m = underway.Mark{}
 	first = add(&m)
-	for range 160 {
+	for range 192 {
 		add(&m)
 	}
 	_, ok = log.Settle(first, m, 0)
 	assert.False(t, ok, "pushed out")
-	_, ok = log.Settle(first+32, m, 0)
-	assert.True(t, ok, "with 31 others")
+	_, ok = log.Settle(first+64, m, 0)
+	assert.True(t, ok, "with 63 others")
 	// The take was not added.
 	m.Word += 5
 	last := add(&m)
@@ -264,23 +265,20 @@ func TestLogsAreOfOneEntry(t *testing.T) {
 	logs := underway.Logs[int]{MaxKeys: 1 << 20}
 	next, _ := p.Take(0, 1, 1, 0)
 	m := underway.Mark{Word: next}
-	var entries []*int
 	var receipts []underway.Receipt[int]
 	for range 17 {
 		entry := new(int)
-		set := logs.Lock(7)
-		receipts = append(receipts, set.Add(entry, p, 0, m, 1, 1))
-		assert.Same(t, entry, receipts[len(receipts)-1].Log.Entry)
-		set.Unlock()
-		entries = append(entries, entry)
+		log := logs.Open(7, entry)
+		assert.Same(t, entry, log.Entry)
+		assert.Same(t, log, logs.Open(7, entry))
+		receipts = append(receipts, underway.Receipt[int]{Log: log, ID: log.Add(p, 0, m, 1, 1)})
 	}
-	set := logs.Lock(7)
-	defer set.Unlock()
 	for i, r := range receipts {
 		if i == 0 {
-			assert.Nil(t, set.Find(entries[i]), "the first of 17 has no place in a set of 16")
+			assert.Nil(t, logs.Find(7, r.Log.Entry), "the first of 17 has no place in a set of 16")
 		} else {
-			assert.Same(t, r.Log, set.Find(entries[i]))
+			assert.Same(t, r.Log, logs.Find(7, r.Log.Entry))
+			assert.Same(t, r.Log, logs.Open(7, r.Log.Entry))
 		}
 		back, ok := r.Log.Settle(r.ID, m, 0)
 		assert.True(t, ok)
@@ -290,35 +288,36 @@ func TestLogsAreOfOneEntry(t *testing.T) {
 
 // There are no more than 4,096 places, and hardly more than twice as many as keys.
 func TestPlacesAreBounded(t *testing.T) {
-	for keys, sets := range map[int]int{1: 1, 8: 1, 100: 13, 1 << 20: 256} {
+	for keys, places := range map[int]int{1: 16, 8: 16, 100: 208, 1 << 20: 4096} {
 		logs := underway.Logs[int]{MaxKeys: keys}
-		different := map[*underway.Set[int]]bool{}
-		for hash := range uint64(10_000) {
-			set := logs.Lock(hash)
-			different[set] = true
-			set.Unlock()
+		random := rand.New(rand.NewPCG(testenv.Seed(t), 1))
+		all := map[*underway.EntryLog[int]]uint64{}
+		for range 40_000 {
+			hash := random.Uint64()
+			all[logs.Open(hash, new(int))] = hash
 		}
-		assert.Len(t, different, sets)
+		found := 0
+		for log, hash := range all {
+			if logs.Find(hash, log.Entry) == log {
+				found++
+			}
+		}
+		assert.Equal(t, places, found, "%d keys", keys)
 	}
 }
 
 // Random keys find a place beside each other: all of a quarter as many as there are places.
 func TestManyKeysHaveAPlaceEach(t *testing.T) {
-	p := policy.Must(policy.Funnel(1000, 1, time.Second))
 	for maxKeys, keys := range map[int]int{100: 20, 1 << 20: 1000} {
 		logs := underway.Logs[int]{MaxKeys: maxKeys}
 		random := rand.New(rand.NewPCG(testenv.Seed(t), 1))
-		hashes := map[uint64]underway.Receipt[int]{}
+		hashes := map[uint64]*underway.EntryLog[int]{}
 		for range keys {
 			hash := random.Uint64()
-			set := logs.Lock(hash)
-			hashes[hash] = set.Add(new(int), p, 0, underway.Mark{Word: 1}, 1, 1)
-			set.Unlock()
+			hashes[hash] = logs.Open(hash, new(int))
 		}
-		for hash, r := range hashes {
-			set := logs.Lock(hash)
-			assert.Same(t, r.Log, set.Find(r.Log.Entry), "%d of %d keys", keys, maxKeys)
-			set.Unlock()
+		for hash, log := range hashes {
+			assert.Same(t, log, logs.Find(hash, log.Entry), "%d of %d keys", keys, maxKeys)
 		}
 	}
 }
@@ -358,46 +357,53 @@ func TestSettleMakesNoTakeEarlierThanTheFirst(t *testing.T) {
 	}
 }
 
-// A policy that takes for a key with the same place, while its own take is repeated, blocks no call
-// for ever. That take is not remembered.
-func TestPolicyThatTakesIsNoDeadlock(t *testing.T) {
+// A Log is found as long as a receipt keeps it, or as it was used last in its set. Then enough calls that miss it
+// forget its hash.
+func TestLogsAreFoundWhileReceiptsKeepThem(t *testing.T) {
 	logs := underway.Logs[int]{MaxKeys: 1}
-	place := logs.Lock(1)
-	none := logs.Lock(2)
-	assert.Nil(t, none)
-	none.Unlock()
-	assert.Nil(t, none.Find(new(int)))
-	place.Unlock()
-	place = logs.Lock(2)
-	assert.NotNil(t, place)
-	place.Unlock()
-}
-
-// A key may have a Log from the mark on until its Log is gone and enough calls have missed it.
-func TestMarksNameKeysWithLogs(t *testing.T) {
-	p := policy.Must(policy.Funnel(1000, 1, time.Second))
-	logs := underway.Logs[int]{MaxKeys: 1}
-	const hash, other = 1 << 58, 2 << 58
-	assert.False(t, logs.MayFind(hash), "there are no sets")
-	set := logs.Lock(hash)
-	assert.False(t, logs.MayFind(hash))
-	set.Mark()
-	assert.True(t, logs.MayFind(hash))
-	assert.False(t, logs.MayFind(other))
-	entry := new(int)
-	receipt := set.Add(entry, p, 0, underway.Mark{Word: 1}, 1, 1)
+	entry, other := new(int), new(int)
+	assert.Nil(t, logs.Find(1, entry), "there are no sets")
+	log := logs.Open(1, entry)
+	assert.Same(t, log, logs.Find(1, entry))
+	assert.Nil(t, logs.Find(1, other))
+	assert.Nil(t, logs.Find(2, entry))
+	logs.Open(3, other)
 	for range 100 {
-		set.Miss()
+		assert.Nil(t, logs.Find(1, other))
 	}
-	assert.True(t, logs.MayFind(hash), "the receipt keeps the Log")
-	runtime.KeepAlive(receipt)
-	receipt = underway.Receipt[int]{}
+	runtime.GC()
+	assert.Same(t, log, logs.Find(1, entry), "the receipt keeps the Log")
+	runtime.KeepAlive(log)
+	log = nil
 	runtime.GC()
 	for range 100 {
-		set.Miss()
+		assert.Nil(t, logs.Find(1, entry))
 	}
-	assert.False(t, logs.MayFind(hash))
-	set.Unlock()
+	assert.NotNil(t, logs.Find(3, other), "its Log was used last")
+	assert.NotNil(t, logs.Open(1, entry))
+	assert.NotNil(t, logs.Find(1, entry))
+}
+
+// Calls at once meet the same Log of an entry.
+func TestCallsMeetTheSameLog(t *testing.T) {
+	logs := underway.Logs[int]{MaxKeys: 1}
+	entries := make([]int, 8)
+	var group sync.WaitGroup
+	all := make([][]*underway.EntryLog[int], 4)
+	for caller := range all {
+		group.Go(func() {
+			for i := range 1000 {
+				all[caller] = append(all[caller], logs.Open(uint64(i%8), &entries[i%8]))
+				logs.Find(uint64(i*5%8), &entries[i*5%8])
+			}
+		})
+	}
+	group.Wait()
+	for i := range 1000 {
+		for caller := range all {
+			require.Same(t, all[0][i%8], all[caller][i])
+		}
+	}
 }
 
 // Undo is Settle to 0, but only of the latest take, and of the word that it left.
@@ -405,22 +411,16 @@ func TestUndoSettlesTheLatestTake(t *testing.T) {
 	p := policy.Must(policy.Funnel(1000, 1, time.Second))
 	one, _ := p.Take(0, 1, 1, 0)
 	two, _ := p.Take(one, 1, 1, 0)
-	logs, entry := underway.Logs[int]{MaxKeys: 1}, new(int)
-	set := logs.Lock(7)
-	first := set.Add(entry, p, 0, underway.Mark{Word: one}, 1, 1)
-	second := set.Add(entry, p, one, underway.Mark{Word: two}, 1, 1)
-	undo := func(r underway.Receipt[int], m underway.Mark) (next uint64, ok bool) {
-		set, next := logs.Undo(r, m)
-		if set != nil {
-			r.Log.Settled(underway.Mark{Word: next})
-			set.Unlock()
+	var log underway.Log
+	first := log.Add(p, 0, underway.Mark{Word: one}, 1, 1)
+	second := log.Add(p, one, underway.Mark{Word: two}, 1, 1)
+	undo := func(id uint64, m underway.Mark) (next uint64, ok bool) {
+		if next, ok = log.Undo(id, m); ok {
+			log.Settled(underway.Mark{Word: next})
 		}
-		return next, set != nil
+		return next, ok
 	}
-	_, ok := undo(second, underway.Mark{Word: two})
-	require.False(t, ok, "another call holds the set")
-	set.Unlock()
-	_, ok = undo(first, underway.Mark{Word: two})
+	_, ok := undo(first, underway.Mark{Word: two})
 	require.False(t, ok, "it is not the latest")
 	_, ok = undo(second, underway.Mark{Word: two, Returned: 1})
 	require.False(t, ok, "units were given back since")
