@@ -27,8 +27,7 @@ func (c *Cell[K]) Admit(key K, n int64, d *policy.Decision) (recorded bool, err 
 }
 
 func (c *Cell[K]) admitChosen(key K, n int64, d *policy.Decision) (recorded bool, err error) {
-	q := request{n: n}
-	c.choose(&q.choice, key)
+	q := request{n: n, choice: c.choose(key)}
 	if q.limit == nil && c.view.Terms().Delays || q.limit != nil && q.limit.Delays() {
 		return false, ErrDelays
 	}

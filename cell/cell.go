@@ -113,6 +113,7 @@ func New[K comparable](o Options[K]) (*Cell[K], Control[K]) {
 	if len(o.WarnAt) > 0 {
 		c.warns = &warner[K]{shares: o.WarnAt, hook: o.OnWarn}
 	}
+	c.switched.Store(new(switching))
 	c.startRefused(o.RefusedKeys)
 	if o.PolicyFor != nil && o.Anchor != nil {
 		c.policyFor = func(key K) policy.Policy { return o.Anchor(o.PolicyFor(key)) }
@@ -128,7 +129,7 @@ func (c *Cell[K]) Choke(key K) bool {
 	var q choice
 	var choker policy.Choker
 	if c.policyFor != nil {
-		c.choose(&q, key)
+		q = c.choose(key)
 		choker = c.chokerOf(q.limit)
 	}
 	limit := q.limit
@@ -166,7 +167,7 @@ func (c *Cell[K]) Choke(key K) bool {
 				// The word is unused, of other terms, or dead: evicted since it was loaded.
 				break
 			}
-			if q.chosen && c.switched.Load() != q.switched {
+			if q.switched != nil && c.switched.Load() != q.switched {
 				break // the limit changes
 			}
 			next, allowed := choker.Choke(state, now)
@@ -326,16 +327,14 @@ func (c *Cell[K]) now() policy.Instant {
 	return policy.Instant(time.Since(c.epoch)) + c.first
 }
 
-// choose makes the choice of a key. It waits while the key's limit changes.
-func (c *Cell[K]) choose(q *choice, key K) {
-	for {
-		s := c.switched.Load()
-		if s == nil || s.over == nil || !c.isOf(s, key) {
-			*q = choice{c.policyFor(key), true, s}
-			return
-		}
+// choose returns the choice of a key. It waits while the key's limit changes.
+func (c *Cell[K]) choose(key K) choice {
+	s := c.switched.Load()
+	for s.over != nil && c.isOf(s, key) {
 		<-s.over
+		s = c.switched.Load()
 	}
+	return choice{c.policyFor(key), s}
 }
 
 func (c *Cell[K]) isOf(s *switching, key K) bool {
@@ -350,7 +349,7 @@ func (c *Cell[K]) Chosen(key K) policy.Policy { return c.orChosen(nil, key).limi
 func (c *Cell[K]) orChosen(limit policy.Policy, key K) (q choice) {
 	switch {
 	case limit == nil && c.policyFor != nil:
-		c.choose(&q, key)
+		return c.choose(key)
 	case limit != nil && c.anchor != nil:
 		q.limit = c.anchor(limit)
 	default:

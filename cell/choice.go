@@ -6,10 +6,13 @@ import "github.com/ral-limiter/ral/policy"
 type choice struct {
 	// limit is the call's, or chosen for its key. Nil means the cell's own.
 	limit policy.Policy
-	// chosen reports whether PolicyFor chose limit.
-	chosen bool
-	// switched is Cell.switched before limit was chosen.
+	// switched is Cell.switched before PolicyFor chose limit. It is nil for any other limit.
 	switched *switching
+}
+
+// isOutdated reports whether a limit has changed since PolicyFor chose the call's.
+func (c *Cell[K]) isOutdated(q *choice) bool {
+	return q.switched != nil && c.switched.Load() != q.switched
 }
 
 // switching is a change of a key's limit and its word in one step, or none.

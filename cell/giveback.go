@@ -76,7 +76,7 @@ func (c *Cell[K]) refund(
 ) (done bool) {
 	c.lockReturn(e)
 	defer e.UnlockReturn()
-	if q.chosen && c.switched.Load() != q.switched {
+	if c.isOutdated(q) {
 		return false
 	}
 	limit := q.limit

@@ -58,7 +58,7 @@ func (w *waiter[K]) Alike(other waitline.Call[standing]) bool {
 }
 
 func (w *waiter[K]) Take(patience time.Duration, notBefore int64) waitline.Answer {
-	if w.chosen && w.cell.switched.Load() != w.switched {
+	if w.cell.isOutdated(&w.choice) {
 		w.Renew() // the call may have joined the line while the limit changed
 	}
 	q := request{
@@ -92,8 +92,8 @@ func (w *waiter[K]) AwaitsRelease() bool { return w.cell.occupied }
 
 // Renew implements waitline.Renewer.
 func (w *waiter[K]) Renew() {
-	if w.chosen {
-		w.cell.choose(&w.choice, w.key)
+	if w.switched != nil {
+		w.choice = w.cell.choose(w.key)
 	}
 }
 

@@ -94,10 +94,10 @@ func (c *Cell[K]) currentOf(key K) (terms *table.Terms, state uint64, known bool
 func (c *Cell[K]) currentUnder(key K, q *choice) (terms *table.Terms, state uint64, known bool) {
 	for {
 		terms, state, known = c.currentOf(key)
-		if !q.chosen || c.switched.Load() == q.switched {
+		if !c.isOutdated(q) {
 			return terms, state, known
 		}
-		c.choose(q, key)
+		*q = c.choose(key)
 	}
 }
 
@@ -119,7 +119,7 @@ func (c *Cell[K]) All() iter.Seq2[K, policy.Decision] {
 		for e, r := range c.view.All() {
 			now := c.now()
 			q := request{choice: c.orChosen(nil, e.Key())}
-			if q.chosen {
+			if q.switched != nil {
 				r.Terms, r.State, _ = c.currentUnder(e.Key(), &q.choice)
 			}
 			var d policy.Decision

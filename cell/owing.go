@@ -55,7 +55,7 @@ func (c *Cell[K]) Owing(n int, instant policy.Instant, after *Rank) (most []Owin
 			terms, number = r.Terms, shape.AtOnce(r.Terms.Policy)
 		}
 		limit, most := terms.Policy, number
-		if q := c.orChosen(nil, e.Key()); q.chosen {
+		if q := c.orChosen(nil, e.Key()); q.switched != nil {
 			r.Terms, r.State, _ = c.currentUnder(e.Key(), &q)
 			if q.limit != nil && terms.ReadsWordsOf(q.limit) {
 				limit, most = q.limit, shape.AtOnce(q.limit)

@@ -201,8 +201,9 @@ func (c *Cell[K]) takeEntry(
 			// The count is read after the word: see release.
 			returned = e.Returned()
 		}
-		if q.chosen && c.switched.Load() != q.switched {
-			c.choose(&q.choice, e.Key()) // the word may be of another limit than the choice: see switching
+		if c.isOutdated(&q.choice) {
+			// The word may be of another limit than the choice: see switching.
+			q.choice = c.choose(e.Key())
 			continue
 		}
 		state, ok := plain(terms, word)
@@ -210,7 +211,7 @@ func (c *Cell[K]) takeEntry(
 			if state, alive = terms.State(word); !alive {
 				return Basis{}, false
 			}
-			if state == 0 && q.chosen && word != terms.EpochBit {
+			if state == 0 && q.switched != nil && word != terms.EpochBit {
 				e.Advance(word, terms.EpochBit) // SwitchLimit finds no tentative entry
 				continue
 			}
