@@ -53,9 +53,7 @@ type Cell[K comparable] struct {
 	openTimeout   time.Duration
 	idle          time.Duration
 	writing       func() bool
-	// id tells cells apart: see ID.
-	id   uint64
-	seam seam.Seam
+	seam          seam.Seam
 
 	closed atomic.Bool
 	// done is closed with closed.
@@ -79,9 +77,6 @@ type Cell[K comparable] struct {
 	refused refusedKeys[K]
 }
 
-// cells is the number of cells made.
-var cells atomic.Uint64
-
 // New returns a cell, and its control for the owner.
 func New[K comparable](o Options[K]) (*Cell[K], Control[K]) {
 	c := &Cell[K]{
@@ -102,7 +97,6 @@ func New[K comparable](o Options[K]) (*Cell[K], Control[K]) {
 		openTimeout:   o.OpenTimeout,
 		idle:          o.Idle,
 		writing:       o.Writing,
-		id:            cells.Add(1),
 		onMisfit:      o.OnMisfit,
 		onOverstay:    o.OnOverstay,
 		onUnheld:      o.OnUnheld,

@@ -119,6 +119,3 @@ func (c *Cell[K]) HasWaiters(key K) bool { return c.lines.Has(key) }
 
 // Closed reports whether the cell was closed.
 func (c *Cell[K]) Closed() bool { return c.closed.Load() }
-
-// ID returns the cell's number. Cells made earlier have smaller numbers.
-func (c *Cell[K]) ID() uint64 { return c.id }

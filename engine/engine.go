@@ -206,7 +206,7 @@ func start[K comparable](config Config, o options[K], l *loaded[K], k *keeper) (
 		OnUnheld:          onUnheld,
 	})
 
-	e.claimer = claimer{e, e.cell.ID(), &e.time, e.cell.Tally(), e.cell.Warns()}
+	e.claimer = claimer{e, claimers.Add(1), &e.time, e.cell.Tally(), e.cell.Warns()}
 
 	var err error
 	supervised := supervisor.Config{

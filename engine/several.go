@@ -257,7 +257,7 @@ func AcquireAll(ctx context.Context, patience time.Duration, claims ...Claim) (O
 		// The line returns the context's error.
 		next = 0
 	}
-	for {
+	for futile := 0; ; futile++ {
 		k := &c.keys[next]
 		left := max(patience, 0)
 		if left < policy.Never {
@@ -273,9 +273,18 @@ func AcquireAll(ctx context.Context, patience time.Duration, claims ...Claim) (O
 		if c.takeExcept(next) {
 			return c.outcome(true), nil
 		}
-		next = c.last()
+		if waited > 0 {
+			futile = 0
+		}
+		if next = c.last(); futile == maxFutile {
+			return c.outcome(false), fmt.Errorf("%w: the claims refuse each other", ErrDeadline)
+		}
 	}
 }
+
+// maxFutile bounds the consecutive attempts at which a call need not wait for a key and another refuses it. Tenants
+// of the same shares may refuse each other for ever.
+const maxFutile = 16
 
 // Tiered holds several limits on each key at once, such as 10 a second and 1,000 an hour. A call
 // passes if all of them let it pass, and then counts for all. A refused call counts for none, as

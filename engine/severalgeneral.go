@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/ral-limiter/ral/cell"
@@ -176,8 +177,11 @@ func join(claims []Claim, room *claimRoom) claimsCall {
 	for i, c := range claims {
 		key := keyRequest{engine: c.claimer(), key: c.key, n: c.n, brief: c.brief}
 		first := 0
-		for first < i && !(keys[first].engine == key.engine && key.engine.sameKey(keys[first].key, key.key)) {
+		for first < i && !(keys[first].engine.id == key.engine.id && key.engine.sameKey(keys[first].key, key.key)) {
 			first++
+		}
+		if p, ok := key.engine.anyEngine.(perCall); ok {
+			key.engine = &claimer{anyEngine: p.forCall(), id: key.engine.id}
 		}
 		keys, firsts = append(keys, key), append(firsts, first)
 		if first == i {
@@ -195,7 +199,9 @@ func join(claims []Claim, room *claimRoom) claimsCall {
 // compare orders keys alike in every call. Different keys may compare equal.
 func (c *Claim) compare(other *Claim) int {
 	if c.engine != other.engine {
-		return cmp.Compare(c.claimer().id, other.claimer().id)
+		if order := cmp.Compare(c.claimer().id, other.claimer().id); order != 0 {
+			return order
+		}
 	}
 	return cmp.Compare(c.hash, other.hash)
 }
@@ -229,13 +235,16 @@ func (c *claimsCall) outcome(allowed bool) Outcome {
 // claimer is an engine of any type of keys.
 type claimer struct {
 	anyEngine
-	// id orders engines.
+	// id orders engines, those that were made earlier first.
 	id    uint64
 	time  *timeSource
 	tally *cell.Tally
 	// warns reports whether there is a Config.WarnAt.
 	warns bool
 }
+
+// claimers counts the ids of claimers.
+var claimers atomic.Uint64
 
 // record counts an answer, and returns the decision afterwards: a counted refusal may block the key.
 func (c *claimer) record(key anyKey, d policy.Decision, basis cell.Basis) policy.Decision {
@@ -278,6 +287,9 @@ type anyEngine interface {
 	hasWaiters(anyKey) bool
 	isClosed() bool
 }
+
+// perCall is implemented by an anyEngine that holds the units of a key itself, and so needs a copy for each key of a call.
+type perCall interface{ forCall() anyEngine }
 
 func (e *Engine[K]) known(key anyKey, hash uint64, now policy.Instant) (
 	level *table.Level, terms *table.Terms, word, returned uint64,

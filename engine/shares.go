@@ -64,6 +64,9 @@ type Shares[K comparable] struct {
 	// groupTicks is the ticks of a unit of the group.
 	groupTicks uint64
 
+	// id is a claimer's.
+	id uint64
+
 	own      accounts[K]
 	ceilings accounts[K]
 	events   *supervisor.Mailbox[Event]
@@ -167,7 +170,7 @@ func NewShares[K comparable](config SharesConfig[K], more ...Option[K]) (*Shares
 		config: config, time: newTimeSource(config.Config, 1, 1), total: total, groupTicks: t.Interval,
 		events: supervisor.NewEventMailbox(oneAtATime(config.Config.OnEvent)),
 	}
-	s.ended = make(chan struct{})
+	s.id, s.ended = claimers.Add(1), make(chan struct{})
 	s.turns.lines = waitline.New[K, struct{}](waitline.Options[K]{
 		Hash: s.own.hash, MaxPerKey: s.config.Config.MaxWaiting, MaxTotal: s.config.Config.MaxWaitingTotal, Done: s.ended,
 	})

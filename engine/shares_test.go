@@ -608,15 +608,20 @@ func TestExplainShares(t *testing.T) {
 	assert.Equal(t, []any{true, 0, 3}, []any{x.Allowed, x.Binding, len(x.Each)})
 	s.Take("a", 10)
 	x = s.Explain("a")
-	assert.Equal(t, []any{true, 2}, []any{x.Allowed, x.Binding}, "a loan, and the ceiling has less left than the group")
+	assert.Equal(t, []any{true, 1}, []any{x.Allowed, x.Binding}, "a loan, and the group has less of its part left than the ceiling")
 	s.Take("a", 5)
 	s.Take("b", 20)
 	x = s.Explain("a")
-	assert.Equal(t, []any{false, time.Second, 0}, []any{x.Allowed, x.RetryAfter, x.Binding})
+	assert.Equal(t, []any{false, time.Second, 2}, []any{x.Allowed, x.RetryAfter, x.Binding}, "the ceiling refuses the loan")
 	assert.Equal(t, []int64{10, 35, 5}, []int64{x.Each[0].Used, x.Each[1].Used, x.Each[2].Used})
 	x = s.Explain("stranger")
-	assert.Equal(t, []any{true, 1, 2}, []any{x.Allowed, x.Binding, len(x.Each)})
-	assert.Contains(t, s.Explain("b").String(), "ral/group: At most 70 at once")
+	assert.Equal(t, []any{true, 0, 2}, []any{x.Allowed, x.Binding, len(x.Each)})
+	for i := range 7 {
+		assert.True(t, s.Take(fmt.Sprint(i), 5).Allowed)
+	}
+	x = s.Explain("b")
+	assert.Equal(t, []any{false, 1}, []any{x.Allowed, x.Binding}, "the group refuses the loan")
+	assert.Contains(t, x.String(), "ral/group: At most 70 at once")
 }
 
 // The exact sums are compared with fractions, near the limit and with many intervals.

@@ -107,11 +107,38 @@ func mustHold(t *testing.T, s *Shares[int], call limits.Call[int]) limits.Grant 
 	return g
 }
 
-// A share, an engine and a second share are taken all or nothing, also with patience. What is refused or settled
-// with 0 leaves each word as if the call had never been.
+// takeBoth takes n units of shares, and m units of an engine.
+type takeBoth func(t *testing.T, patience time.Duration, s *Shares[string], e *Engine[string], n, m int64) (allowed bool, cancel func())
+
+// Shares and an engine are taken all or nothing, also with patience. A refused call, and a call that is settled
+// with 0, leaves each word as if the call had never been.
 //
-// Promise: `limits.AskAll` takes shares and other limits all or nothing.
+// Promise: `engine.TakeAll`, `engine.AcquireAll` and `limits.AskAll` take shares and other limits all or nothing.
 func TestSharesAndOtherLimitsAllOrNothing(t *testing.T) {
+	for name, take := range map[string]takeBoth{
+		"AskAll": func(t *testing.T, patience time.Duration, s *Shares[string], e *Engine[string], n, m int64) (allowed bool, cancel func()) {
+			out, err := limits.AskAll(t.Context(), patience,
+				limits.NewClaim(s, limits.Call[string]{Key: "a", N: n}), limits.NewClaim(e, limits.Call[string]{Key: "k", N: m}))
+			require.NoError(t, err)
+			return out.Allowed, func() { require.NoError(t, out.Cancel(t.Context())) }
+		},
+		"TakeAll and AcquireAll": func(t *testing.T, patience time.Duration, s *Shares[string], e *Engine[string], n, m int64) (allowed bool, cancel func()) {
+			out := Outcome{}
+			if patience == 0 {
+				out = TakeAll(e.Claim("k", m), s.Claim("a", n))
+			} else {
+				var err error
+				out, err = AcquireAll(t.Context(), patience, s.Claim("a", n), e.Claim("k", m))
+				require.Equal(t, out.Allowed, err == nil)
+			}
+			return out.Allowed, out.Cancel
+		},
+	} {
+		t.Run(name, func(t *testing.T) { testAllOrNothing(t, take) })
+	}
+}
+
+func testAllOrNothing(t *testing.T, take takeBoth) {
 	inBubble(t, SharesConfig[string]{
 		Total: funnel(40, 10, time.Second), Tenants: []string{"a"},
 		Guarantee: func(string) policy.Policy { return funnel(10, 2, time.Second) },
@@ -146,26 +173,22 @@ func TestSharesAndOtherLimitsAllOrNothing(t *testing.T) {
 				patience = time.Duration(dice.Int64N(3 * int64Seconds))
 			}
 			began := time.Now()
-			out, err := limits.AskAll(t.Context(), patience,
-				limits.NewClaim(s, limits.Call[string]{Key: "a", N: 1 + dice.Int64N(12)}),
-				limits.NewClaim(e, limits.Call[string]{Key: "k", N: 1 + dice.Int64N(12)}))
-			require.NoError(t, err)
+			allowed, cancel := take(t, patience, s, e, 1+dice.Int64N(12), 1+dice.Int64N(12))
 			now := time.Since(began)
 			switch {
-			case out.Allowed:
+			case allowed:
 				if admitted++; now > 0 {
 					waited++
-					require.NoError(t, out.Settle(t.Context()))
 					continue
 				}
 				require.NotEqual(t, before, words())
 				if dice.IntN(2) == 0 {
-					require.NoError(t, out.Cancel(t.Context()))
+					cancel()
 					require.Equal(t, before, words())
 				}
 			case now == 0:
 				refused++
-				require.Equal(t, before, words(), "%v", out)
+				require.Equal(t, before, words())
 			}
 		}
 		for _, n := range []int{refused, admitted, waited} {

@@ -7,6 +7,9 @@ import (
 // Peek returns the decision of Take(tenant, n) now. It takes nothing, gives no tenant an entry and is
 // not counted.
 func (s *Shares[K]) Peek(tenant K, n int64) (d ShareDecision) {
+	if s.closed.Load() {
+		return s.closedDecision()
+	}
 	now := s.now()
 	own, _ := s.own.peek(tenant, now)
 	if d.Decision = s.unguaranteed(n); own.limit != nil {
@@ -33,12 +36,14 @@ func (s *Shares[K]) Peek(tenant K, n int64) (d ShareDecision) {
 
 // Explain returns why a unit of the tenant is admitted or refused now. Each explains the tenant's guarantee, if it has
 // one, then the group as far as it lends, and then the tenant's ceiling, if it has one. A unit is admitted
-// if the guarantee admits it, or if all the others do. Explain takes nothing, gives no tenant an entry
+// if the guarantee admits it, or if all the others do. Otherwise Binding is what refuses the loan for longest. Explain takes nothing, gives no tenant an entry
 // and is not counted.
-func (s *Shares[K]) Explain(tenant K) limits.Explanation {
+func (s *Shares[K]) Explain(tenant K) limits.Explanation { return s.explain(tenant, 1) }
+
+func (s *Shares[K]) explain(tenant K, n int64) limits.Explanation {
 	now := s.now()
 	explain := func(name string, w accountWord) limits.Explanation {
-		x := limits.ExplainWord(w.limit, w.word, w.now, 1, 0)
+		x := limits.ExplainWord(w.limit, w.word, w.now, n, 0)
 		x.Name, x.Provenance, x.Known = s.config.Config.Name+name, inProcess, true
 		return x
 	}
@@ -52,14 +57,13 @@ func (s *Shares[K]) Explain(tenant K) limits.Explanation {
 		each = append(each, explain("/ceiling", ceiling))
 	}
 	x := limits.Together(each...)
-	x.Name, x.Provenance, x.Decision = s.config.Config.Name, inProcess, s.Peek(tenant, 1).Decision
-	if own.limit != nil && (x.Allowed && each[0].Allowed || !x.Allowed && x.RetryAfter == each[0].RetryAfter) {
-		x.Binding = 0
-	} else {
-		x.Binding = len(each) - 1
-		if group := len(each) - 2; x.Binding > 0 && each[group].RetryAfter > each[x.Binding].RetryAfter {
-			x.Binding = group
+	x.Name, x.Provenance, x.Decision = s.config.Config.Name, inProcess, s.Peek(tenant, n).Decision
+	if x.Binding = 0; own.limit == nil || !each[0].Allowed {
+		loan := 1
+		if own.limit == nil {
+			loan = 0
 		}
+		x.Binding = loan + limits.Together(each[loan:]...).Binding
 	}
 	return x
 }

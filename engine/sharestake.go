@@ -114,7 +114,7 @@ func (c *shareCall[K]) decide(d *ShareDecision) {
 	s := c.shares
 	for alive := false; !alive; {
 		if s.closed.Load() {
-			*d = ShareDecision{Decision: policy.Decision{Limit: s.total.Limit(), RetryAfter: s.config.Config.OpenTimeout}}
+			*d = s.closedDecision()
 			break
 		}
 		c.findOwn()
@@ -128,6 +128,11 @@ func (c *shareCall[K]) decide(d *ShareDecision) {
 		alive = c.takeOnce(d)
 		s.giving.Unlock()
 	}
+}
+
+func (s *Shares[K]) closedDecision() (d ShareDecision) {
+	d.Limit, d.RetryAfter = s.total.Limit(), s.config.Config.OpenTimeout
+	return d
 }
 
 // takeOnce decides the call. alive is false if an account has left meanwhile: nothing was

@@ -35,6 +35,14 @@ func (s *Shares[K]) Wait(ctx context.Context, tenant K, n int64) error {
 // tenant whose key cannot be kept have no line, and borrow in no order among themselves.
 func (s *Shares[K]) Acquire(ctx context.Context, tenant K, n int64, patience time.Duration) (r ShareReservation[K], err error) {
 	c := shareCall[K]{shares: s, tenant: tenant, n: n, now: s.now(), held: escape.Hide(&r.held)}
+	err = c.acquire(ctx, patience, escape.Hide(&r))
+	c.count(&r.ShareDecision)
+	return r, err
+}
+
+// acquire is Acquire, with the answer in r, without a count.
+func (c *shareCall[K]) acquire(ctx context.Context, patience time.Duration, r *ShareReservation[K]) (err error) {
+	s, tenant, n := c.shares, c.tenant, c.n
 	switch lined := n != 0 && s.turns.lines.Has(tenant); {
 	case ctx.Err() != nil:
 		err = waitline.Cancelled(ctx)
@@ -53,15 +61,14 @@ func (s *Shares[K]) Acquire(ctx context.Context, tenant K, n int64, patience tim
 	case patience <= 0:
 		err = fmt.Errorf("%w: %v to wait, %v at the most", ErrDeadline, r.RetryAfter, patience)
 	default:
-		r, err = s.await(ctx, tenant, n, patience)
+		*r, err = s.await(ctx, tenant, n, patience)
 	}
 	if err != nil {
 		if r.ShareDecision = s.Peek(tenant, n); r.Allowed { // others were first
 			r.Allowed, r.Borrowed, r.RetryAfter = false, false, 1
 		}
 	}
-	c.count(&r.ShareDecision)
-	return r, namedBy(s.config.Config.Name, err)
+	return namedBy(s.config.Config.Name, err)
 }
 
 // await is Acquire for a call that has to wait.
