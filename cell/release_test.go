@@ -152,20 +152,24 @@ func TestResetWithinATake(t *testing.T) {
 		general bool
 	}{{"read: the terms", false}, {"read: the word", false}, {"read: the terms", true}, {"read: the word", true}} {
 		point := c.point
-		for _, known := range []bool{false, true} { // whether the key was reset before
+		for _, before := range []string{"never reset", "reset", "reset and released"} {
 			d := newDesk(t, inFlight(2), func(string) policy.Policy { return nil })
 			d.now.Store(int64(time.Hour))
 			first := d.Reserve("key", 1, 0)
 			require.True(t, first.Allowed)
 			d.settle()
-			if known {
+			if before != "never reset" {
 				require.True(t, d.Reset("key"))
 				first = d.Reserve("key", 1, 0)
+			}
+			inUse := before != "reset and released"
+			if !inUse {
+				first.Keep(0)
 			}
 			resets := 0
 			within := steps{do: map[string]func(){point: func() {
 				if resets++; resets == 1 {
-					assert.True(t, d.Reset("key"))
+					assert.Equal(t, inUse, d.Reset("key"))
 				}
 			}}}
 			seam.Give(d.table, seeded{within, d.table.View().Seed()})
@@ -180,9 +184,30 @@ func TestResetWithinATake(t *testing.T) {
 			first.Keep(0)
 			assert.EqualValues(t, 1, d.Peek("key").Remaining, point)
 			taken.Keep(0)
-			assert.EqualValues(t, 2, d.Peek("key").Remaining, "the release is lost: %s", point)
+			assert.EqualValues(t, 2, d.Peek("key").Remaining, "the release is lost: %s of a key that was %s", point, before)
 		}
 	}
+}
+
+// The reset finds no unit in use, and leaves the word as it is. So the take's swap cannot fail for it.
+func TestResetOfAnUnusedKeyWithinATake(t *testing.T) {
+	d := newDesk(t, inFlight(2), nil)
+	d.now.Store(int64(time.Hour))
+	first := d.Reserve("key", 1, 0)
+	require.True(t, first.Allowed)
+	d.settle()
+	require.True(t, d.Reset("key"))
+	resets := 0
+	d.on(map[string]func(){"known: decided": func() {
+		resets++
+		assert.False(t, d.Reset("key"))
+	}})
+	taken := d.Reserve("key", 1, 0)
+	require.True(t, taken.Allowed)
+	require.Equal(t, 1, resets)
+	assert.True(t, taken.Extend(), "the units of a take after the reset do not count")
+	taken.Keep(0)
+	assert.EqualValues(t, 2, d.Peek("key").Remaining, "the release is lost")
 }
 
 // seeded is a scheduler of a table, whose seed stays.

@@ -2,6 +2,7 @@ package single
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -139,6 +140,131 @@ func TestLineForUnitsInUse(t *testing.T) {
 			require.Len(t, waiting, 1)
 		}
 	})
+}
+
+// meddler is a limit of units in use that calls meanwhile between the look of a take and its swap.
+type meddler struct {
+	policy.Policy
+	policy.Occupier
+	meanwhile func()
+}
+
+func (m *meddler) Take(word uint64, now policy.Instant, n int64, patience time.Duration) (uint64, policy.Decision) {
+	next, d := m.Policy.Take(word, now, n, patience)
+	if meanwhile := m.meanwhile; n > 0 && meanwhile != nil {
+		m.meanwhile = nil
+		meanwhile()
+	}
+	return next, d
+}
+
+// Promise: A `Reset` within a take loses no release of that take, also if no unit is in use.
+func TestResetWithinATake(t *testing.T) {
+	for before, reset := range map[string]func(l *Limiter){
+		"never used":         func(*Limiter) {},
+		"in use":             func(l *Limiter) { l.Reserve(1, 0) },
+		"reset":              func(l *Limiter) { l.Reserve(1, 0); l.Reset() },
+		"reset and released": func(l *Limiter) { l.Reserve(1, 0); l.Reset(); r := l.Reserve(1, 0); r.Release() },
+	} {
+		p := inFlight(2, time.Hour)
+		m := &meddler{Policy: p, Occupier: p.(policy.Occupier)}
+		l := MustNew(m, nil)
+		reset(l)
+		m.meanwhile = func() { l.Reset() }
+		r := l.Reserve(1, 0)
+		require.True(t, r.Allowed)
+		require.Nil(t, m.meanwhile)
+		assert.EqualValues(t, 1, l.Peek(0).Remaining, "a limit that was %s", before)
+		r.Release()
+		assert.EqualValues(t, 2, l.Peek(0).Remaining, "a limit that was %s has lost a release", before)
+	}
+}
+
+// Each change comes while all three units are in use, by calls of one unit each, and another call waits for two.
+//
+// Promise: A call that waits for units in use goes by the limit as it is changed, and by a reset.
+func TestChangesReachCallsThatWaitForUnitsInUse(t *testing.T) {
+	const soon = 20 * time.Millisecond
+	setPolicy := func(p policy.Policy) func(*Limiter) error {
+		return func(l *Limiter) error { return l.SetPolicy(p) }
+	}
+	// A step releases so many calls, or lets time pass. isOver reports whether the call must be over after it.
+	type step struct {
+		releases int
+		pass     time.Duration
+		isOver   bool
+	}
+	for name, test := range map[string]struct {
+		change func(l *Limiter) error
+		err    error // of the waiting call
+		steps  []step
+	}{
+		"a higher limit":         {setPolicy(inFlight(5, time.Minute)), nil, []step{{0, soon, true}}},
+		"a lower limit":          {setPolicy(inFlight(2, time.Minute)), nil, []step{{0, soon, false}, {2, soon, false}, {3, soon, true}}},
+		"a limit below the call": {setPolicy(inFlight(1, time.Minute)), ErrNever, []step{{0, soon, true}}},
+		"a longer time":          {setPolicy(inFlight(3, time.Hour)), nil, []step{{0, 59 * time.Minute, false}, {0, time.Minute + time.Hour/8 + 1, true}}},
+		"a shorter time":         {setPolicy(inFlight(3, time.Second)), nil, []step{{0, time.Second - soon, false}, {0, time.Second/8 + 2*soon, true}}},
+		"a reset": {func(l *Limiter) error {
+			l.Reset()
+			return nil
+		}, nil, []step{{0, soon, true}, {3, soon, true}}},
+		"another kind": {func(l *Limiter) error {
+			if l.SetPolicy(policy.Must(policy.FixedWindow(9, time.Minute))) == nil {
+				return errors.New("a limit of another family is accepted")
+			}
+			return nil
+		}, nil, []step{{0, soon, false}, {2, soon, true}}},
+	} {
+		for _, verb := range []string{"Acquire", "Wait"} {
+			t.Run(name+", "+verb, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					l := MustNew(policy.InFlight(3, time.Minute))
+					held := []Reservation{l.Reserve(1, 0), l.Reserve(1, 0), l.Reserve(1, 0)}
+					var r Reservation
+					var err error
+					done := make(chan struct{})
+					go func() {
+						defer close(done)
+						if verb == "Wait" {
+							err = l.Wait(t.Context(), 2)
+						} else {
+							r, err = l.Acquire(t.Context(), 2, 3*time.Hour)
+						}
+					}()
+					isOver := func() bool {
+						synctest.Wait()
+						select {
+						case <-done:
+							return true
+						default:
+							return false
+						}
+					}
+					require.False(t, isOver())
+					require.NoError(t, test.change(l))
+					for i, s := range test.steps {
+						for i := range held[:s.releases] {
+							held[i].Release()
+						}
+						time.Sleep(s.pass)
+						require.Equal(t, s.isOver, isOver(), "after step %d", i)
+					}
+					require.ErrorIs(t, err, test.err)
+					if err == nil {
+						assert.GreaterOrEqual(t, l.Explain().Used, int64(2), "the call's units are not in use")
+					}
+					if r.Release(); verb == "Wait" {
+						l.Reset()
+					}
+					for i := range held {
+						held[i].Release()
+					}
+					d := l.Peek(0)
+					assert.Equal(t, d.Limit, d.Remaining, "units are in use at the end")
+				})
+			})
+		}
+	}
 }
 
 // Never more units are in use than the limit, and none at the end, whatever calls overlap.

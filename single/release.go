@@ -56,9 +56,13 @@ func (l *Limiter) vacate() (used bool) {
 		if word == 0 {
 			return false
 		}
-		t.returned.Add(1)
-		if t.word.CompareAndSwap(word, t.inUse.occupier.Vacate(word, now)) {
-			return t.policy.FreshAt(word) > now
+		used, next := t.policy.FreshAt(word) > now, t.inUse.occupier.Vacate(word, now)
+		if next == word {
+			// No unit is in use, and a take from this word must be of this generation.
+			return used
+		}
+		if t.returned.Add(1); t.word.CompareAndSwap(word, next) {
+			return used
 		}
 	}
 }
