@@ -161,6 +161,9 @@ func (m *model) stepSlots(s *slots, op *Op) (next []*slots) {
 		case Reset:
 			if _, d := i.take(0, 0); (d.ResetAfter > 0) == op.Allowed {
 				next = append(next, &slots{number: i.part, grace: s.grace})
+				if !op.Allowed {
+					next = append(next, s) // the key may be unknown
+				}
 			}
 		}
 	}

@@ -150,7 +150,6 @@ func (c *caller) begin(verb, number int, most time.Duration) {
 	c.regime = w.regime
 	a := w.accounts[number]
 	c.epoch, c.known = a.epoch, a.known
-	c.actor.first = never
 	c.step, c.open, c.waits = w.steps, a.open, a.waits
 	w.note(c.actor, names[verb])
 }

@@ -175,8 +175,9 @@ func (c *caller) release(h held) {
 	for i, u := range h.units {
 		inTime := now < certain[i] && w.stableSince(c) && !u.reset
 		c.overstays(u, inTime)
-		// Units of a take under another limit may stay, if it is uncertain where they count.
-		if inTime || !u.changed && w.stableSince(c) || u.gone > 0 {
+		// A change of the limit may have merged parts. Then it may be uncertain where units of a part that has
+		// left count, and they stay.
+		if inTime || w.plan.changes == 0 && !u.changed || u.gone > 0 {
 			u.end(w.steps)
 		}
 	}

@@ -105,7 +105,6 @@ func (l *limit) Take(word uint64, now policy.Instant, n int64, patience time.Dur
 	l.s.tell("take %d of %x at %d with patience %v: %x, %+v", n, word, now, patience, next, d)
 	if a := l.s.current; a != nil && d.Allowed && n > 0 {
 		a.judged = judged{n, now + policy.Instant(d.Wait), now, read}
-		a.first = min(a.first, int64(now))
 	}
 	return next, d
 }

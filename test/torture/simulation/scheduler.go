@@ -35,7 +35,6 @@ type actor struct {
 	caller   *caller     // nil if it is not a caller's
 
 	judged judged // the last call that the policy allowed it
-	first  int64  // the earliest instant at which the policy allowed its present call, or never
 }
 
 // scheduler hands the baton on, and implements seam.Scheduler. Its decisions follow from its random

@@ -67,7 +67,8 @@ func (c *caller) wait(number int) {
 		u.end(w.steps)
 		w.overstays++ // units of a call whose wait has ended come back
 	case !w.over():
-		c.uses(a, u, c.actor.first)
+		// Another call in line may have taken the units for this one, at any time since.
+		c.uses(a, u, int64(w.instant(c.lo)))
 		c.held = append(c.held, held{r: r, key: number, units: []*units{u}})
 	}
 	if !w.over() {
