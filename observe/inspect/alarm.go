@@ -17,9 +17,8 @@ const (
 	farAbove   = 5
 )
 
-// alarms returns what an operator must look at, the gravest first. now and usual are of
-// history.refusals.
-func alarms(ctx context.Context, l limit, s *pagejson.LimitSummary, now, usual float64) (all []pagejson.Alarm) {
+// alarms returns the faults that an operator must look at, the gravest first.
+func alarms(ctx context.Context, l limit, s *pagejson.LimitSummary, refused refusals) (all []pagejson.Alarm) {
 	add := func(format string, values ...any) {
 		all = append(all, pagejson.Alarm{Words: fmt.Sprintf(format, values...)})
 	}
@@ -36,8 +35,12 @@ func alarms(ctx context.Context, l limit, s *pagejson.LimitSummary, now, usual f
 	if maxKeys > 0 && keys > nearlyFull*maxKeys {
 		add("the table is %d%% full: %.0f of %.0f keys", int(100*keys/maxKeys), keys, maxKeys)
 	}
-	if usual >= 0 && now >= max(minUnusual, farAbove*usual) {
-		add("%s calls a second are refused, and %s is usual this hour", rounded(now), rounded(usual))
+	if refused.alarm {
+		usual := "more than are admitted"
+		if refused.usual >= 0 {
+			usual = "and " + rounded(refused.usual) + " is usual"
+		}
+		add("%s calls a second are refused, %s", rounded(refused.now), usual)
 		if most, err := l.list(ctx, byRefused, 1, ""); err == nil && len(most.Rows) > 0 {
 			all[len(all)-1].ID, all[len(all)-1].Key = most.Rows[0].ID, most.Rows[0].Key
 		}
@@ -50,8 +53,13 @@ func plain(text string) string { return strings.ReplaceAll(text, "ral: ", "") }
 
 // number returns a figure as a number, 0 if it is none.
 func number(figure any) float64 {
-	n, _ := figure.(int64)
-	return float64(n)
+	switch n := figure.(type) {
+	case int64:
+		return float64(n)
+	case uint64:
+		return float64(n)
+	}
+	return 0
 }
 
 // rounded returns a number for people: whole from 10, and otherwise with at most one decimal.

@@ -8,54 +8,119 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/engine"
-	"github.com/ral-limiter/ral/internal/adapter/pagejson"
 	"github.com/ral-limiter/ral/observe/inspect"
 )
 
-// Steady refusals are usual. Far more, of whoever, are an alarm until they have become usual.
-//
-// Promise: Refusals far above the usual of the hour are an alarm, with the most refused key.
+// traffic is a limit whose counters grow at a rate a second.
+type traffic struct {
+	t        *testing.T
+	e        *engine.Engine[string]
+	h        *inspect.Handler
+	counters struct{ Admitted, Refused uint64 }
+}
+
+// newTraffic is for the beginning of a bubble.
+func newTraffic(t *testing.T) *traffic {
+	c := &traffic{t: t, e: newEngine[string](t, engine.Config{Name: "api"})}
+	c.e.Take("flood", 10)
+	c.h = newHandler(t, inspect.Config{ShowKeys: true}, inspect.Limit[string]{Limiter: c.e, Stats: func() any { return c.counters }})
+	// No call comes with a point.
+	time.Sleep(time.Second / 2)
+	return c
+}
+
+func (c *traffic) act(d time.Duration, admitted, refused uint64) {
+	for range d / (2 * time.Second) {
+		c.counters.Admitted += 2 * admitted
+		c.counters.Refused += 2 * refused
+		time.Sleep(2 * time.Second)
+	}
+	// One of them is refused.
+	c.e.Take("flood", 10)
+	c.e.Take("flood", 10)
+	synctest.Wait()
+}
+
+func (c *traffic) usual() float64 { return overview(c.t, c.h, "limits").Limits[0].Usual }
+
+func (c *traffic) alarms() (all []string) {
+	for _, a := range overview(c.t, c.h, "limits").Limits[0].Alarms {
+		assert.Equal(c.t, "flood", a.Key, "the key that is refused most")
+		assert.NotEmpty(c.t, a.ID)
+		all = append(all, a.Words)
+	}
+	return all
+}
+
+// Promise: Refusals far above the usual are an alarm, with the most refused key, as long as they last, for a day.
 func TestAlarmOfUnusualRefusals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		e := newEngine[string](t, engine.Config{Name: "api"})
-		h := newHandler(t, inspect.Config{ShowKeys: true}, inspect.Limit[string]{Limiter: e})
-		e.Take("flood", 10)
-		refuse := func(perSecond int, d time.Duration) {
-			for range d / time.Second {
-				for range perSecond {
-					e.Choke("flood")
-				}
-				time.Sleep(time.Second)
-			}
-			synctest.Wait()
-		}
-		// No call comes with a point.
-		time.Sleep(time.Second / 2)
-		summary := func() pagejson.LimitSummary { return overview(t, h, "limits").Limits[0] }
-		refuse(4, 50*time.Second)
-		assert.Equal(t, -1.0, summary().Usual)
-		assert.Empty(t, summary().Alarms, "nothing is usual yet")
-		refuse(4, 30*time.Minute)
-		assert.InDelta(t, 4, summary().Usual, .1)
-		assert.Empty(t, summary().Alarms)
-		refuse(12, time.Minute)
-		assert.Empty(t, summary().Alarms, "three times as many are not far above")
+		c := newTraffic(t)
+		c.act(9*time.Minute, 20, 4)
+		assert.Equal(t, -1.0, c.usual())
+		assert.Empty(t, c.alarms(), "nothing is usual yet, and most calls are admitted")
+		c.act(21*time.Minute, 20, 4)
+		assert.InDelta(t, 4, c.usual(), .1)
+		assert.Empty(t, c.alarms())
+		c.act(time.Minute, 20, 12)
+		assert.Empty(t, c.alarms(), "three times as many are not far above")
 
-		refuse(60, 40*time.Second)
-		require.Len(t, summary().Alarms, 1)
-		assert.Equal(t, "60 calls a second are refused, and 4 is usual this hour", summary().Alarms[0].Words)
-		assert.Equal(t, "flood", summary().Alarms[0].Key)
-		assert.NotEmpty(t, summary().Alarms[0].ID)
-		refuse(60, 15*time.Minute)
-		assert.Len(t, summary().Alarms, 1, "it is not yet usual")
-		refuse(60, time.Hour)
-		assert.Empty(t, summary().Alarms)
-		assert.InDelta(t, 60, summary().Usual, .1)
-		refuse(0, time.Hour)
-		assert.Zero(t, summary().Usual)
+		attack := []string{"60 calls a second are refused, and 4 is usual"}
+		c.act(40*time.Second, 20, 60)
+		assert.Equal(t, attack, c.alarms())
+		for hour := range 23 {
+			c.act(time.Hour, 20, 60)
+			assert.Equal(t, attack, c.alarms(), "after %d hours", hour+1)
+		}
+		// The attack lets off for a moment, and has not become usual.
+		c.act(5*time.Minute, 20, 4)
+		assert.Empty(t, c.alarms())
+		c.act(40*time.Second, 20, 60)
+		assert.Equal(t, attack, c.alarms())
+		c.act(2*time.Hour, 20, 60)
+		assert.Empty(t, c.alarms(), "it was so all day")
+		assert.InDelta(t, 60, c.usual(), 5)
+		c.act(25*time.Hour, 20, 4)
+		assert.InDelta(t, 4, c.usual(), .1, "a day later it is forgotten")
+		c.act(40*time.Second, 20, 60)
+		assert.Equal(t, attack, c.alarms())
+	})
+}
+
+// Promise: Refusals that come at the same hour each day are usual from the second day on.
+func TestDailyRefusalsAreUsual(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newTraffic(t)
+		c.act(8*time.Hour, 20, 0)
+		c.act(time.Hour, 20, 3)
+		assert.Equal(t, []string{"3 calls a second are refused, and 0 is usual"}, c.alarms())
+		c.act(9*time.Hour, 20, 3)
+		c.act(14*time.Hour, 20, 0)
+		for range 10 {
+			c.act(time.Hour, 20, 3)
+			assert.Empty(t, c.alarms())
+		}
+	})
+}
+
+// Promise: While nothing is usual, more refused calls than admitted are an alarm, also if a program starts in an attack.
+func TestAlarmOfAProgramThatStartsInAnAttack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newTraffic(t)
+		c.act(20*time.Second, 20, 60)
+		assert.Empty(t, c.alarms(), "half a minute has not passed")
+		c.act(12*time.Second, 20, 60)
+		for range 22 {
+			assert.Equal(t, []string{"60 calls a second are refused, more than are admitted"}, c.alarms())
+			assert.Equal(t, -1.0, c.usual())
+			c.act(time.Hour, 20, 60)
+		}
+		c.act(3*time.Hour, 20, 60)
+		assert.Empty(t, c.alarms(), "it was so all day")
+		c.act(10*time.Minute, 0, 0)
+		assert.Empty(t, c.alarms())
 	})
 }
 

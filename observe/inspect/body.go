@@ -5,8 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
+	"maps"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf16"
@@ -16,50 +17,46 @@ import (
 // Package encoding/json replaces invalid text by U+FFFD, ignores the case of names, and keeps the
 // last of two values. Each of these could change the wrong key.
 
-// readStrictly reads a JSON object into a struct. Names are the fields', in their case and unique.
+// readStrictly reads a JSON object into a struct. Names are the fields', in their case and unique. An
+// error names the field, its value and what is accepted.
 func readStrictly(body []byte, to any) error {
 	if !utf8.Valid(body) || !pairsSurrogates(body) {
 		return errors.New("it is not valid UTF-8, or has half of a surrogate pair")
 	}
+	if err := json.Unmarshal(body, new(any)); err != nil {
+		return fmt.Errorf("it is not one JSON value: %w", err)
+	}
 	d := json.NewDecoder(bytes.NewReader(body))
-	d.DisallowUnknownFields()
-	if err := d.Decode(to); err != nil {
-		return err
+	if begin, _ := d.Token(); begin != json.Delim('{') {
+		return fmt.Errorf("it is %.40s, want an object", body)
 	}
-	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return errors.New("it has more than one value")
+	fields := map[string]any{}
+	for _, field := range reflect.VisibleFields(reflect.TypeOf(to).Elem()) {
+		if name, _, _ := strings.Cut(field.Tag.Get("json"), ","); name != "" {
+			fields[name] = reflect.ValueOf(to).Elem().FieldByIndex(field.Index).Addr().Interface()
+		}
 	}
-	d = json.NewDecoder(bytes.NewReader(body))
-	if begin, err := d.Token(); err != nil || begin != json.Delim('{') {
-		return errors.New("want an object")
-	}
-	known := namesOf(reflect.TypeOf(to).Elem())
+	names := slices.Sorted(maps.Keys(fields))
 	for d.More() {
-		token, err := d.Token()
-		if err != nil {
-			return err
-		}
+		// The body is valid.
+		token, _ := d.Token()
 		name, _ := token.(string)
-		if !known[name] {
-			return fmt.Errorf("the name %.40q is unknown or given twice", name)
-		}
-		known[name] = false
 		var value json.RawMessage
-		if err := d.Decode(&value); err != nil {
-			return err
+		_ = d.Decode(&value)
+		field := fields[name]
+		if field == nil {
+			return fmt.Errorf("the name %.40q is unknown or given twice, want each of %s once at most", name, strings.Join(names, ", "))
+		}
+		delete(fields, name)
+		if json.Unmarshal(value, field) != nil {
+			want := "text in quotes"
+			if _, ok := field.(*int64); ok {
+				want = "a whole number, such as 5 or -5"
+			}
+			return fmt.Errorf("%s is %.40s, want %s", name, value, want)
 		}
 	}
 	return nil
-}
-
-func namesOf(of reflect.Type) map[string]bool {
-	names := map[string]bool{}
-	for _, field := range reflect.VisibleFields(of) {
-		if name, _, _ := strings.Cut(field.Tag.Get("json"), ","); name != "" {
-			names[name] = true
-		}
-	}
-	return names
 }
 
 // pairsSurrogates reports whether each \u escape of a surrogate is part of a pair.

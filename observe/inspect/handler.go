@@ -421,8 +421,8 @@ func (h *Handler) overview(w http.ResponseWriter, r *http.Request) error {
 	for i, l := range h.limits {
 		s := l.summary()
 		s.Points = points[i]
-		now, usual := h.history.refusals(i)
-		s.Alarms, s.Usual = alarms(r.Context(), l, &s, now, usual), usual
+		refused := h.history.refusals(i)
+		s.Alarms, s.Usual = alarms(r.Context(), l, &s, refused), refused.usual
 		o.Limits = append(o.Limits, s)
 	}
 	return answer(w, o)

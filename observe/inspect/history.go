@@ -1,7 +1,6 @@
 package inspect
 
 import (
-	"cmp"
 	"context"
 	"slices"
 	"sync"
@@ -10,7 +9,7 @@ import (
 	"github.com/ral-limiter/ral/internal/adapter/pagejson"
 )
 
-// A limit keeps 31,200 bytes of points: 300 of the last ten minutes and 480 of the last day.
+// A limit keeps 31,680 bytes: 300 points of the last ten minutes, 480 of the last day, and 60 calm minutes.
 const (
 	// every is the time between two points.
 	every     = 2 * time.Second
@@ -19,8 +18,13 @@ const (
 	coarse    = 90
 	maxCoarse = 480
 	// recent is the number of points that are now, against the usual.
-	recent      = 15
-	usualPeriod = time.Hour
+	recent = 15
+	minute = 30
+	// The usual is known from minCalm calm minutes on, and goes by the last maxCalm.
+	minCalm = 10
+	maxCalm = 60
+	// yesterday is the number of coarse points that are an hour.
+	yesterday = 20
 )
 
 // history has the points of all limits. Its methods except note are safe for concurrent use.
@@ -33,6 +37,9 @@ type history struct {
 	points []ring
 	// coarse has a ring for each limit.
 	coarse []ring
+
+	// refused has the refusals of each limit beside the usual.
+	refused []refusals
 
 	// Of the last point, for the next. Only note uses them.
 	noted time.Time
@@ -62,13 +69,17 @@ func (r *ring) add(p pagejson.Point) {
 
 // newest returns the last n points or all if they are fewer, oldest first.
 func (r *ring) newest(n int) []pagejson.Point {
-	all := slices.Concat(r.points[r.next:], r.points[:r.next])
-	return all[max(0, len(all)-n):]
+	all := make([]pagejson.Point, min(n, len(r.points)))
+	for i := range all {
+		all[i] = r.points[(r.next+len(r.points)-len(all)+i)%len(r.points)]
+	}
+	return all
 }
 
 func newHistory(limits []limit, trouble func(limit string, err error)) *history {
 	h := &history{limits: limits, last: make([]load, len(limits)), lost: make([]bool, len(limits)), trouble: trouble}
 	for range limits {
+		h.refused = append(h.refused, refusals{usual: -1})
 		h.points = append(h.points, ring{points: make([]pagejson.Point, 0, maxPoints)})
 		h.coarse = append(h.coarse, ring{points: make([]pagejson.Point, 0, maxCoarse)})
 	}
@@ -118,8 +129,8 @@ func (h *history) note(now time.Time) {
 		next, ok := h.read(i)
 		points[i] = pagejson.Point{At: now.UnixMilli(), Keys: next.keys, Used: next.used}
 		if ok {
-			points[i].Admitted = float64(grown(h.last[i].admitted, next.admitted)) / took
-			points[i].Refused = float64(grown(h.last[i].refused, next.refused)) / took
+			points[i].Admitted = grown(h.last[i].admitted, next.admitted) / took
+			points[i].Refused = grown(h.last[i].refused, next.refused) / took
 		}
 		h.last[i] = next
 	}
@@ -132,10 +143,14 @@ func (h *history) note(now time.Time) {
 		if h.tick%coarse == 0 {
 			h.coarse[i].add(mean(h.points[i].newest(coarse)))
 		}
+		h.refused[i].compare(h.points[i].newest(recent))
+		if h.tick%minute == 0 {
+			h.refused[i].learn(mean(h.points[i].newest(minute)).Refused, h.coarse[i].newest(maxCoarse))
+		}
 	}
 }
 
-func grown(from, to uint64) uint64 {
+func grown(from, to float64) float64 {
 	if to < from {
 		return to
 	}
@@ -175,35 +190,53 @@ func (h *history) day(name string) []pagejson.Point {
 	return append([]pagejson.Point{}, h.coarse[i].newest(maxCoarse)...)
 }
 
-// refusals returns the refusals a second of the last half minute, and their median over the last
-// hour without it. The median is -1 in the first minute, when there is nothing to compare with.
-func (h *history) refusals(i int) (now, usual float64) {
+// refusals compares a limit's refusals a second with the usual.
+type refusals struct {
+	// now is the mean of the last half minute.
+	now float64
+	// usual is the median of calm or, if it is more, the mean of the same hour yesterday. It is -1 if
+	// neither is known.
+	usual float64
+	// alarm reports whether now is unusual.
+	alarm bool
+
+	// calm has the means of the last minutes without an alarm, oldest first: a long alarm leaves the
+	// usual as it was.
+	calm []float64
+	// disturbed reports whether an alarm stood in the present minute.
+	disturbed bool
+}
+
+// compare compares the points of the last half minute with the usual. Without a usual it is an alarm
+// if more calls are refused than admitted.
+func (r *refusals) compare(points []pagejson.Point) {
+	m := mean(points)
+	r.now = m.Refused
+	far := r.now >= farAbove*r.usual
+	if r.usual < 0 {
+		far = r.now > m.Admitted
+	}
+	r.alarm = far && r.now >= minUnusual && len(points) == recent
+	r.disturbed = r.disturbed || r.alarm
+}
+
+// learn takes the refusals a second of the last minute, and the coarse points of the day.
+func (r *refusals) learn(last float64, day []pagejson.Point) {
+	if !r.disturbed {
+		r.calm = append(r.calm[max(0, len(r.calm)-maxCalm+1):], last)
+	}
+	r.disturbed = r.alarm
+	if n := len(r.calm); n >= minCalm {
+		r.usual = slices.Sorted(slices.Values(r.calm))[n/2]
+	}
+	if len(day) == maxCoarse {
+		r.usual = max(r.usual, mean(day[:yesterday]).Refused)
+	}
+}
+
+// refusals returns a limit's refusals beside the usual.
+func (h *history) refusals(i int) refusals {
 	h.mu.Lock()
-	points, older := h.points[i].newest(maxPoints), h.coarse[i].newest(int(usualPeriod/every/coarse))
-	h.mu.Unlock()
-	if len(points) < 2*recent {
-		return 0, -1
-	}
-	now = mean(points[len(points)-recent:]).Refused
-	// A point counts once.
-	older = slices.DeleteFunc(older, func(p pagejson.Point) bool { return p.At > points[0].At })
-	fine := len(points) - recent
-	all := append(slices.Clone(points[:fine]), older...)
-	weight := fine + coarse*len(older)
-	order := make([]int, len(all))
-	for i := range order {
-		order[i] = i
-	}
-	slices.SortFunc(order, func(a, b int) int { return cmp.Compare(all[a].Refused, all[b].Refused) })
-	passed := 0
-	for _, i := range order {
-		passed++
-		if i >= fine {
-			passed += coarse - 1
-		}
-		if 2*passed >= weight {
-			return now, all[i].Refused
-		}
-	}
-	return now, 0
+	defer h.mu.Unlock()
+	return h.refused[i]
 }

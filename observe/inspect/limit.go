@@ -86,9 +86,8 @@ type limit interface {
 }
 
 type load struct {
-	admitted, refused uint64
-	keys              int
-	used              float64
+	admitted, refused, used float64
+	keys                    int
 }
 
 var (
@@ -144,8 +143,7 @@ func (l Limit[K]) limits(h *Handler, bad fieldFault) ([]limit, error) {
 	if l.Parse != nil {
 		form.parse = l.Parse
 	}
-	switch {
-	case (l.Format == nil) != (l.Parse == nil) && !ok, !ok && l.Format == nil:
+	if !ok && (l.Format == nil || l.Parse == nil) {
 		return nil, bad("Format, Parse", "nil", fmt.Sprintf("both, for keys of type %v", reflect.TypeFor[K]()))
 	}
 	live, trials := trialsOf(l.Limiter)
@@ -367,9 +365,8 @@ func (l *keyed[K]) load() (now load, err error) {
 			return now, err
 		}
 		err = guarded("Stats", func() {
-			v := reflect.Indirect(reflect.ValueOf(counts))
-			now.admitted, now.refused = count(v, "Admitted"), count(v, "Refused")
-			now.keys = int(count(v, "Keys"))
+			all := figures(counts)
+			now.admitted, now.refused, now.keys = number(all["Admitted"]), number(all["Refused"]), int(number(all["Keys"]))
 		})
 	}
 	if err == nil && l.keyless() {
@@ -393,20 +390,6 @@ func (l *keyed[K]) close() {
 	if l.walks != nil {
 		l.walks.close()
 	}
-}
-
-func count(v reflect.Value, name string) uint64 {
-	if v.Kind() != reflect.Struct {
-		return 0
-	}
-	switch field := v.FieldByName(name); {
-	case !field.IsValid():
-	case field.CanUint():
-		return field.Uint()
-	case field.CanInt():
-		return uint64(max(0, field.Int()))
-	}
-	return 0
 }
 
 func (l *keyed[K]) show(key K) (id, text string) {
@@ -457,11 +440,10 @@ func (l *keyed[K]) find(r pagejson.KeyRequest) (key K, err error) {
 
 func (l *keyed[K]) id(r pagejson.KeyRequest) (id, text string, err error) {
 	key, err := l.find(r)
-	if err != nil {
-		return "", "", err
+	if err == nil {
+		id, text = l.show(key)
 	}
-	id, text = l.show(key)
-	return id, text, nil
+	return id, text, err
 }
 
 // Bounds for each half of the keys that a limit remembers by their IDs.
@@ -601,9 +583,9 @@ func (l *keyed[K]) charge(ctx context.Context, key K, n int64) error {
 		return fmt.Errorf("%w: units is %d, want %d to %d and not 0", errRequest, n, -maxUnits, maxUnits)
 	}
 	switch limiter := any(l.live).(type) {
-	case *engine.Engine[K]:
-		return recorded(limiter.Refund(key, -n).Allowed || l.blocked(ctx, key) > 0)
-	case *engine.Tiered[K]:
+	case interface {
+		Refund(key K, n int64) policy.Decision
+	}:
 		return recorded(limiter.Refund(key, -n).Allowed || l.blocked(ctx, key) > 0)
 	case *single.Limiter:
 		return recorded(limiter.Refund(-n).Allowed)

@@ -114,10 +114,6 @@ func (l *keyed[K]) explain(ctx context.Context, r pagejson.KeyRequest) (e pagejs
 	if err != nil {
 		return e, err
 	}
-	return l.explainKey(ctx, key)
-}
-
-func (l *keyed[K]) explainKey(ctx context.Context, key K) (e pagejson.Explanation, err error) {
 	x, err := limits.Explain(ctx, l.limiter, key)
 	if err != nil {
 		return e, err

@@ -22,7 +22,7 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// situation is a program under load. Its trouble begins once the page knows what is usual.
+// situation is a program under load. Its trouble begins after a minute as usual.
 type situation struct {
 	url     string
 	load    func(tick int, trouble bool) // of a twentieth of a second
@@ -152,7 +152,7 @@ func TestSituationsInABrowser(t *testing.T) {
 	all := map[string]situation{"hot-tenant": hotTenant(t), "redis-gone": redisGone(t), "nearly-full": nearlyFull(t)}
 	act(t, all)
 	says := map[string]string{
-		"hot-tenant":  `^api: \d+ calls a second are refused, and [\d.]+ is usual this hour\. Most often: customer-42$`,
+		"hot-tenant":  `^api: \d+ calls a second are refused, more than are admitted\. Most often: customer-42$`,
 		"redis-gone":  `^api-keys: Redis could not be asked`,
 		"nearly-full": `^addresses: the table is 9\d% full: \d+ of 5000 keys\.`,
 	}

@@ -47,7 +47,8 @@ type LimitSummary struct {
 	Trouble string `json:"trouble,omitempty"`
 	// Alarms say what an operator must look at, the gravest first. There are none if all is well.
 	Alarms []Alarm `json:"alarms,omitempty"`
-	// Usual is the median of the refusals a second in the last hour, -1 in the first minute.
+	// Usual is the usual refusals a second, -1 if it is not known: the median of the last 60 minutes without an
+	// alarm for refusals, known from 10 on, or the mean of the same hour yesterday if that is more.
 	Usual float64 `json:"usual"`
 	// Use counts an engine's keys by their use, nil before the first count.
 	Use *KeysByUse `json:"use,omitempty"`

@@ -235,7 +235,7 @@ function drawStatus(all) {
   $("status").className = ["fine", "wrong one"][wrong.length] ?? "wrong";
   document.title = (wrong.length > 0 ? "(" + wrong.length + ") " : "") + "Ral: limits";
   write($("verdict"), wrong.length > 0 ? (wrong.length === 1 ? "Something is wrong:" : wrong.length + " things are wrong:")
-    : "Nothing is wrong. " + (late.length === 0 ? "No call was refused in the last minute." : "Calls are refused by " + late.join(", ") + (young ? ". What is usual is known after a minute." : ", as is usual.")));
+    : "Nothing is wrong. " + (late.length === 0 ? "No call was refused in the last minute." : "Calls are refused by " + late.join(", ") + (young ? ". What is usual is known after ten minutes." : ", as is usual.")));
   const item = () => {
     const e = make("li");
     const [where, key] = [make("button", "link"), make("button", "link")];
