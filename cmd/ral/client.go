@@ -74,23 +74,26 @@ type view struct {
 	owed, refused pagejson.List
 }
 
-// look asks for all limits, and for the keys of a limit, by default the first with lists.
+// look asks for all limits, and for the keys of a limit: by default the first with lists that is wrong, or else
+// the first with lists.
 func (c *client) look(ctx context.Context, limit string, rows int) (v view, err error) {
 	if err := c.get(ctx, "limits", nil, &v.overview); err != nil {
 		return v, err
 	}
-	for _, l := range v.overview.Limits {
-		if limit == l.Name || limit == "" && l.Lists && v.chosen == "" {
-			v.chosen = l.Name
-			if !l.Lists {
-				return v, nil
-			}
+	var chosen *pagejson.LimitSummary
+	for i := range v.overview.Limits {
+		l := &v.overview.Limits[i]
+		if limit == l.Name || limit == "" && l.Lists && (chosen == nil || health(chosen) == "" && health(l) != "") {
+			chosen = l
 		}
 	}
 	switch {
-	case v.chosen == "" && limit != "":
+	case chosen == nil && limit != "":
 		return v, fmt.Errorf("top: there is no limit %q", limit)
-	case v.chosen == "":
+	case chosen == nil:
+		return v, nil
+	}
+	if v.chosen = chosen.Name; !chosen.Lists {
 		return v, nil
 	}
 	query := url.Values{"limit": {v.chosen}, "by": {"owed"}, "n": {strconv.Itoa(rows)}}

@@ -21,14 +21,21 @@ func (v view) text(width, height int) string {
 		notes = ", keys shown as hashes"
 	}
 	all := len(v.overview.Limits)
-	whole := v
+	verdict, causes := v.verdict(width)
 	if height > 0 {
-		v = v.fit(height)
+		if most := max(height/4, 1); len(causes) > most {
+			causes = append(causes[:most-1], "(More lines do not fit.)")
+		}
+		v = v.fit(height - len(causes))
 	}
 	if shown := len(v.overview.Limits); shown < all {
 		notes += fmt.Sprintf(", %d shown", shown)
 	}
-	fmt.Fprintf(&b, "%s %s, %s%s\n\n", whole.verdict(), v.overview.Now.Format(time.TimeOnly), many(all, "limit"), notes)
+	fmt.Fprintf(&b, "%s %s, %s%s\n", verdict, v.overview.Now.Format(time.TimeOnly), many(all, "limit"), notes)
+	for _, line := range causes {
+		b.WriteString(line + "\n")
+	}
+	b.WriteString("\n")
 	limits := report.Table{{"", "LIMIT", "POLICY", ">ADMITTED/S", ">REFUSED/S", ">KEYS", "HEALTH"}}
 	for i := range v.overview.Limits {
 		limits = append(limits, v.limit(&v.overview.Limits[i]))
@@ -84,21 +91,39 @@ func (v view) fit(height int) view {
 	return v
 }
 
-// verdict names the limit that is wrong, or says how many are, or that none is.
-func (v view) verdict() string {
+// verdict names the limit that is wrong, or says how many are, or that none is. causes are the lines
+// that say why, none of them wider than width, or 0.
+func (v view) verdict(width int) (verdict string, causes []string) {
 	var wrong []string
 	for i := range v.overview.Limits {
-		if health(&v.overview.Limits[i]) != "" {
-			wrong = append(wrong, report.Printable(v.overview.Limits[i].Name))
+		l := &v.overview.Limits[i]
+		if why := health(l); why != "" {
+			wrong = append(wrong, report.Printable(l.Name))
+			causes = append(causes, wrap(report.Printable(l.Name+": "+why), width)...)
 		}
 	}
 	switch len(wrong) {
 	case 0:
-		return "Nothing is wrong."
+		return "Nothing is wrong.", nil
 	case 1:
-		return "Something is wrong with " + wrong[0] + "."
+		return "Something is wrong with " + wrong[0] + ".", causes
 	}
-	return fmt.Sprintf("%d limits are in trouble.", len(wrong))
+	return fmt.Sprintf("%d limits are in trouble.", len(wrong)), causes
+}
+
+// wrap breaks a text between its words, and within a word that is wider than the width, or 0.
+func wrap(text string, width int) (lines []string) {
+	if width <= 0 {
+		return []string{text}
+	}
+	line := ""
+	for _, word := range strings.Fields(text) {
+		if line != "" && runewidth.StringWidth(line+" "+word) > width {
+			lines, line = append(lines, line), ""
+		}
+		line = strings.TrimSpace(line + " " + word)
+	}
+	return strings.Split(runewidth.Wrap(strings.Join(append(lines, line), "\n"), width), "\n")
 }
 
 // health returns what is wrong with a limit, or "". Programs of earlier versions tell no alarms.
@@ -128,8 +153,8 @@ func (v view) limit(l *pagejson.LimitSummary) []string {
 	if keys, ok := l.Figures["Keys"].(float64); ok {
 		row[5] = count(uint64(keys))
 	}
-	if wrong := health(l); wrong != "" {
-		row[6] = report.Printable(wrong)
+	if health(l) != "" {
+		row[6] = "wrong"
 	}
 	return row
 }

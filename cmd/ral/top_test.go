@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"regexp"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -278,42 +279,79 @@ func TestTextFitsTheTerminal(t *testing.T) {
 		assert.True(t, size.height >= 20 || strings.Contains(text, "1 shown"), size)
 	}
 	v.owed.Rows = v.owed.Rows[:1]
+	for i := range v.overview.Limits {
+		v.overview.Limits[i].Health = ""
+	}
 	assert.Equal(t, 9, strings.Count(v.text(80, 30), "\nr"))
 }
 
-// Promise: `ral top` begins with the faults of the limits, and never cuts a limit's HEALTH away.
-func TestHealthIsShownInANarrowTerminal(t *testing.T) {
+// Promise: `ral top` begins with the faults of the limits, each whole, and never cuts a limit's HEALTH away.
+func TestFaultsAreWholeInANarrowTerminal(t *testing.T) {
+	const cause = "Redis could not be asked: the last calls failed: dial tcp 10.0.0.17:6379: connect: connection refused"
 	v := view{overview: pagejson.Overview{Limits: []pagejson.LimitSummary{
 		{Name: "addresses", Policy: "funnel 1000000, 1000000/h", Figures: map[string]any{"Admitted": 1.0, "Keys": 1000000.0}, Points: []pagejson.Point{{Admitted: 1e5, Refused: 5}}},
-		{Name: "keys", Policy: "funnel 10, 10/s", Health: "no Redis", Alarms: []pagejson.Alarm{{Words: "no Redis"}, {Words: "refuses", ID: "0123", Key: "ann"}}},
+		{Name: "keys", Policy: "funnel 10, 10/s", Health: cause, Alarms: []pagejson.Alarm{{Words: cause}, {Words: "refuses", ID: "0123", Key: "ann"}}},
 	}}}
 	for _, c := range []struct {
 		width    int
 		has, not []string
 	}{
-		{200, []string{"POLICY", "KEYS", "ADMITTED/S", "REFUSED/S"}, nil},
-		{90, []string{"KEYS", "ADMITTED/S", "REFUSED/S"}, []string{"POLICY"}},
-		{75, []string{"ADMITTED/S", "REFUSED/S"}, []string{"POLICY", "KEYS"}},
-		{65, []string{"REFUSED/S"}, []string{"POLICY", "KEYS", "ADMITTED/S"}},
-		{50, nil, []string{"POLICY", "KEYS", "ADMITTED/S", "REFUSED/S"}},
+		{80, []string{"POLICY", "KEYS", "ADMITTED/S", "REFUSED/S"}, nil},
+		{60, []string{"KEYS", "ADMITTED/S", "REFUSED/S"}, []string{"POLICY"}},
+		{50, []string{"ADMITTED/S", "REFUSED/S"}, []string{"POLICY", "KEYS"}},
+		{40, []string{"REFUSED/S"}, []string{"POLICY", "KEYS", "ADMITTED/S"}},
+		{25, nil, []string{"POLICY", "KEYS", "ADMITTED/S", "REFUSED/S"}},
 	} {
-		text := v.text(c.width, 0)
-		assert.True(t, strings.HasPrefix(text, "Something is wrong with keys."), text)
+		text := v.text(c.width, 40)
 		lines := strings.Split(text, "\n")
-		assert.Contains(t, lines[2], "HEALTH")
-		assert.Contains(t, text, "no Redis; refuses, most often ann")
-		for _, head := range c.has {
-			assert.Contains(t, lines[2], head, c.width)
+		assert.True(t, strings.HasPrefix(text, "Something is wrong with "), text)
+		for _, line := range lines {
+			assert.LessOrEqual(t, runewidth.StringWidth(line), c.width)
 		}
-		for _, head := range c.not {
-			assert.NotContains(t, lines[2], head, c.width)
+		blank := slices.Index(lines, "")
+		assert.Equal(t, "keys: "+cause+"; refuses, most often ann", strings.Join(lines[1:blank], " "), "between words, at %d columns", c.width)
+		head := lines[blank+1]
+		assert.Contains(t, head, "HEALTH")
+		assert.True(t, strings.HasSuffix(lines[blank+2], "  ok") && strings.HasSuffix(lines[blank+3], "  wrong"), text)
+		for _, name := range c.has {
+			assert.Contains(t, head, name, c.width)
+		}
+		for _, name := range c.not {
+			assert.NotContains(t, head, name, c.width)
 		}
 	}
-	assert.Contains(t, v.text(30, 0), "no Redis")
+	assert.Equal(t, []string{"a bc", "defghi", "jk"}, wrap("a bc defghijk", 6), "a word is broken if it is too wide")
 	v.overview.Limits[1].Alarms = nil
-	assert.Contains(t, v.text(50, 0), "no Redis", "of an earlier version")
+	assert.Contains(t, v.text(0, 0), "\nkeys: "+cause+"\n", "of an earlier version")
+	assert.Contains(t, v.text(20, 8), "\nkeys: Redis could\n(More lines do not …\n", "a low terminal has room for limits")
 	v.overview.Limits[1].Health = ""
 	assert.True(t, strings.HasPrefix(v.text(50, 0), "Nothing is wrong."))
+}
+
+// Promise: `ral top` lists the keys of the first limit that is wrong, unless another one is chosen.
+func TestListsAreOfTheLimitInTrouble(t *testing.T) {
+	wrong := []pagejson.Alarm{{Words: "refuses"}}
+	overview := pagejson.Overview{Limits: []pagejson.LimitSummary{
+		{Name: "remote", Alarms: wrong}, {Name: "calm", Lists: true}, {Name: "api", Lists: true, Alarms: wrong}, {Name: "other", Lists: true, Alarms: wrong},
+	}}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		answer := any(overview)
+		if r.URL.Path == "/keys" {
+			answer = pagejson.List{Limit: r.URL.Query().Get("limit")}
+		}
+		assert.NoError(t, json.NewEncoder(w).Encode(answer))
+	}))
+	defer server.Close()
+	c := must.Get(newClient(server.URL))
+	listed := func(limit string) string {
+		v := must.Get(c.look(t.Context(), limit, 10))
+		return v.chosen + " " + v.owed.Limit + " " + v.refused.Limit
+	}
+	assert.Equal(t, "api api api", listed(""))
+	assert.Equal(t, "calm calm calm", listed("calm"))
+	assert.Equal(t, "remote  ", listed("remote"), "it has no lists")
+	overview.Limits[2].Alarms, overview.Limits[3].Alarms = nil, nil
+	assert.Equal(t, "calm calm calm", listed(""))
 }
 
 // lists serves a limit. owed returns its list by the number of calls.

@@ -89,6 +89,21 @@ func TestAlarmOfUnusualRefusals(t *testing.T) {
 	})
 }
 
+// A minute does not count if the alarm stood in a part of it.
+func TestShortBurstsOfRefusalsDoNotBecomeUsual(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newTraffic(t)
+		c.act(20*time.Minute, 20, 4)
+		for range 40 {
+			c.act(26*time.Second, 20, 60)
+			assert.NotEmpty(t, c.alarms())
+			c.act(34*time.Second, 20, 4)
+			assert.Empty(t, c.alarms())
+		}
+		assert.InDelta(t, 4, c.usual(), .1)
+	})
+}
+
 // Promise: Refusals that come at the same hour each day are usual from the second day on.
 func TestDailyRefusalsAreUsual(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
