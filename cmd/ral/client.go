@@ -30,7 +30,7 @@ func newClient(address string) (*client, error) {
 	}
 	base, err := url.Parse(address)
 	if err != nil || base.Host == "" || base.Scheme != "http" && base.Scheme != "https" {
-		return nil, fmt.Errorf("top: URL is %.200q, want the page's, such as "+defaultURL, address)
+		return nil, fmt.Errorf("URL is %.200q, want the page's, such as "+defaultURL, address)
 	}
 	base.RawQuery, base.Fragment = "", ""
 	if !strings.HasSuffix(base.Path, "/") {
@@ -89,7 +89,7 @@ func (c *client) look(ctx context.Context, limit string, rows int) (v view, err 
 	}
 	switch {
 	case chosen == nil && limit != "":
-		return v, fmt.Errorf("top: there is no limit %q", limit)
+		return v, fmt.Errorf("there is no limit %q", limit)
 	case chosen == nil:
 		return v, nil
 	}

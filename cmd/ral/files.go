@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"flag"
 	"fmt"
@@ -8,21 +9,6 @@ import (
 
 	"github.com/ral-limiter/ral/limitfile"
 )
-
-// fileCommand is a command about files of limits.
-type fileCommand struct {
-	usage string
-	// run writes to out, and each fault of a file to problems. faults counts them.
-	run func(files []string, out, problems io.Writer) (faults int)
-	// minFiles and maxFiles bound the number of files.
-	minFiles, maxFiles int
-}
-
-// fileCommands are the commands about files of limits, by name.
-var fileCommands = map[string]fileCommand{
-	"check": {checkUsage, check, 1, maxFiles},
-	"diff":  {diffUsage, diff, 2, 2},
-}
 
 const maxFiles = 10_000 // of ral check
 
@@ -48,25 +34,25 @@ The exit status is 1 if there is a reason to refuse it, or a fault, and 2 withou
 // errUsage makes the exit status 2.
 var errUsage = errors.New("the command line is not accepted")
 
-// runOnFiles runs a command about files of limits.
-func runOnFiles(name string, args []string, out, problems io.Writer) error {
-	c := fileCommands[name]
-	flags := flag.NewFlagSet("ral "+name, flag.ContinueOnError)
-	flags.SetOutput(problems)
-	flags.Usage = func() { fmt.Fprint(problems, c.usage) }
-	switch err := flags.Parse(args); {
-	case errors.Is(err, flag.ErrHelp):
-		return err
-	case err != nil:
-		return fmt.Errorf("%s: %w: %w", name, errUsage, err)
-	case flags.NArg() < c.minFiles || flags.NArg() > c.maxFiles:
-		flags.Usage()
-		return fmt.Errorf("%s: %w: %s given", name, errUsage, many(flags.NArg(), "file"))
+// onFiles returns a command about so many files of limits. run writes to out, and each fault to problems, which it counts.
+func onFiles(name, usage string, minFiles, maxFiles int, run func(files []string, out, problems io.Writer) (faults int)) command {
+	return func(_ context.Context, args []string, _ io.Reader, out, problems io.Writer) error {
+		flags := newFlags(name, usage, problems)
+		files, err := parseArgs(flags, args)
+		switch {
+		case errors.Is(err, flag.ErrHelp):
+			return err
+		case err != nil:
+			return fmt.Errorf("%w: %w", errUsage, err)
+		case len(files) < minFiles || len(files) > maxFiles:
+			flags.Usage()
+			return fmt.Errorf("%w: %s given", errUsage, many(len(files), "file"))
+		}
+		if faults := run(files, out, problems); faults > 0 {
+			return errors.New(many(faults, "fault"))
+		}
+		return nil
 	}
-	if faults := c.run(flags.Args(), out, problems); faults > 0 {
-		return fmt.Errorf("%s: %s", name, many(faults, "fault"))
-	}
-	return nil
 }
 
 // check reads files of limits.

@@ -24,7 +24,7 @@ func FuzzLog(f *testing.F) {
 		{"replay", "--limit", "in flight 1, 2s at most", "--limit", "window 3/day in Asia/Tokyo", "--retries", "--show-keys", "--max-keys", "2"},
 		{"suggest", "--form", "csv", "--time", "at", "--key", "id", "--duration", "took", "--cost", "n", "--plan", "plan", "--rate", "1/s", "--period", "m"},
 		{"replay", "--form", "csv", "--time", "at", "--key", "id,plan", "--duration", "took", "--cost", "n", "--limit", "bursty 2/s, 4", "--limit", "sliding 3/s", "--max-keys", "2"},
-		{"suggest", "--rate", "1/s", "--period", "m"}, {"replay", "--form", "ral", "--limit", "in flight 2, 1m at most", "--limit", "funnel 2, 1/s", "--retries", "--max-keys", "3", "--json"},
+		{"suggest", "--rate", "1/s", "--period", "m"}, {"replay", "--form", "ral", "--limit", "in flight 2, 1m at most", "--limit", "funnel 2, 1/s", "--retries", "--max-keys", "3", "--json", "--show-keys"},
 	}
 	f.Fuzz(func(t *testing.T, text []byte, which uint8) {
 		args := commands[int(which)%len(commands)]

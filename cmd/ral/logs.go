@@ -16,6 +16,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf16"
 
 	"github.com/ral-limiter/ral/cmd/ral/internal/accesslog"
 	"github.com/ral-limiter/ral/cmd/ral/internal/replay"
@@ -51,12 +53,7 @@ type source struct {
 }
 
 func (l *logs) flags(command string, problems io.Writer, usage string) *flag.FlagSet {
-	flags := flag.NewFlagSet("ral "+command, flag.ContinueOnError)
-	flags.SetOutput(problems)
-	flags.Usage = func() {
-		fmt.Fprint(problems, usage)
-		flags.PrintDefaults()
-	}
+	flags := newFlags(command, usage, problems)
 	flags.StringVar(&l.key, "key", "addr", "the `fields` that are the key, separated by commas: addr, user, or the log's own names")
 	flags.StringVar(&l.log.Form, "form", "", "the log's `form`: ral, combined, main, common, caddy, envoy, json or csv; default by the first line")
 	flags.StringVar(&l.log.Format, "log-format", "", "the `log_format` of nginx that wrote the log")
@@ -76,15 +73,10 @@ func (l *logs) flags(command string, problems io.Writer, usage string) *flag.Fla
 	return flags
 }
 
-// parse reads flags and files in any order.
-func (l *logs) parse(flags *flag.FlagSet, args []string) error {
-	for len(args) > 0 {
-		if err := flags.Parse(args); err != nil {
-			return err
-		}
-		if args = flags.Args(); len(args) > 0 {
-			l.files, args = append(l.files, args[0]), args[1:]
-		}
+// parse reads the flags and files, and checks the files.
+func (l *logs) parse(flags *flag.FlagSet, args []string) (err error) {
+	if l.files, err = parseArgs(flags, args); err != nil {
+		return err
 	}
 	if len(l.files) == 0 {
 		flags.Usage()
@@ -92,8 +84,34 @@ func (l *logs) parse(flags *flag.FlagSet, args []string) error {
 	}
 	l.log.Key = strings.Split(l.key, ",")
 	l.secret = make([]byte, sha256.Size)
-	_, err := rand.Read(l.secret)
-	return err
+	rand.Read(l.secret) // never fails
+	return l.checkPage()
+}
+
+// pageBegin is the beginning of each web page that a report writes.
+const pageBegin = "<!DOCTYPE html>"
+
+// checkPage returns an error if the web page would overwrite a log or another file that is no web page.
+func (l *logs) checkPage() error {
+	page, err := os.Stat(l.page)
+	if err != nil || !page.Mode().IsRegular() {
+		return nil // a file that cannot be written is an error of write
+	}
+	for _, name := range l.files {
+		if log, err := os.Stat(name); err == nil && os.SameFile(page, log) {
+			return fmt.Errorf("--html is %q, which is a log to be read: want another file, for the page", l.page)
+		}
+	}
+	file, err := os.Open(l.page)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	begin := make([]byte, len(pageBegin))
+	if n, _ := io.ReadFull(file, begin); n > 0 && string(begin) != pageBegin {
+		return fmt.Errorf("--html is %q, which exists and is no web page: want another file, for the page", l.page)
+	}
+	return nil
 }
 
 func isTerminal(w io.Writer) bool {
@@ -178,23 +196,39 @@ func (l *logs) name(key string) string {
 	return "#" + hex.EncodeToString(mac.Sum(nil)[:6])
 }
 
-// write writes a result as JSON or as text, and the page.
-func (l *logs) write(out io.Writer, result any, r *report.Report) (err error) {
-	if l.page != "" {
-		file, err := os.OpenFile(l.page, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
-		if err != nil {
-			return err
-		}
-		if err := errors.Join(r.Page(file), file.Close()); err != nil {
-			return err
-		}
+// write writes a result as JSON or as text, and then the page.
+func (l *logs) write(out io.Writer, result any, r *report.Report) error {
+	if err := l.show(out, result, r); err != nil || l.page == "" {
+		return err
 	}
+	file, err := os.OpenFile(l.page, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	return errors.Join(r.Page(file), file.Close())
+}
+
+// show writes JSON with escapes for characters that a terminal might take for a command, which are all inside of strings.
+func (l *logs) show(out io.Writer, result any, r *report.Report) error {
 	if !l.json {
 		return r.Text(out)
 	}
-	encoder := json.NewEncoder(out)
-	encoder.SetIndent("", "  ")
-	return encoder.Encode(result)
+	text, err := json.MarshalIndent(result, "", "  ")
+	if err != nil {
+		return err
+	}
+	var b strings.Builder
+	for _, c := range string(text) {
+		if unicode.IsPrint(c) || c == '\n' {
+			b.WriteRune(c)
+			continue
+		}
+		for _, unit := range utf16.AppendRune(nil, c) {
+			fmt.Fprintf(&b, `\u%04x`, unit)
+		}
+	}
+	_, err = io.WriteString(out, b.String()+"\n")
+	return err
 }
 
 // lead says what was read.

@@ -17,6 +17,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"syscall"
 	"time"
 	_ "time/tzdata" // limits name time zones, and images without a system have none
@@ -69,9 +70,12 @@ type settings struct {
 	pause time.Duration // between looks at a list that is pending
 }
 
-// logCommands are the commands about access logs.
-var logCommands = map[string]func(ctx context.Context, args []string, stdin io.Reader, out, problems io.Writer) error{
-	"replay": runReplay, "suggest": runSuggest,
+// command runs with the arguments that follow its name.
+type command func(ctx context.Context, args []string, stdin io.Reader, out, problems io.Writer) error
+
+var commands = map[string]command{
+	"top": runTop, "replay": runReplay, "suggest": runSuggest,
+	"check": onFiles("check", checkUsage, 1, maxFiles, check), "diff": onFiles("diff", diffUsage, 2, 2, diff),
 }
 
 func run(ctx context.Context, args []string, stdin io.Reader, out, problems io.Writer) error {
@@ -79,15 +83,38 @@ func run(ctx context.Context, args []string, stdin io.Reader, out, problems io.W
 		_, err := io.WriteString(out, version.Line("ral"))
 		return err
 	}
-	if len(args) > 0 && logCommands[args[0]] != nil {
-		if err := logCommands[args[0]](ctx, args[1:], stdin, out, problems); err != nil {
+	if len(args) > 0 && commands[args[0]] != nil {
+		if err := commands[args[0]](ctx, args[1:], stdin, out, problems); err != nil {
 			return fmt.Errorf("%s: %w", args[0], err)
 		}
 		return nil
 	}
-	if len(args) > 0 && fileCommands[args[0]].run != nil {
-		return runOnFiles(args[0], args[1:], out, problems)
+	topFlags(&settings{}, problems).Usage()
+	if len(args) > 0 && slices.Contains([]string{"-h", "-help", "--help", "help"}, args[0]) {
+		return flag.ErrHelp
 	}
+	return errors.New("want a command: top, replay, suggest, check, diff or version")
+}
+
+func newFlags(command, usage string, problems io.Writer) *flag.FlagSet {
+	flags := flag.NewFlagSet("ral "+command, flag.ContinueOnError)
+	flags.SetOutput(problems)
+	flags.Usage = func() {
+		fmt.Fprint(problems, usage)
+		flags.PrintDefaults()
+	}
+	return flags
+}
+
+// parseArgs reads flags and other arguments in any order, and returns the others.
+func parseArgs(flags *flag.FlagSet, args []string) (others []string, err error) {
+	for err = flags.Parse(args); err == nil && flags.NArg() > 0; err = flags.Parse(flags.Args()[1:]) {
+		others = append(others, flags.Arg(0))
+	}
+	return others, err
+}
+
+func runTop(ctx context.Context, args []string, _ io.Reader, out, problems io.Writer) error {
 	s, err := parse(args, problems)
 	if err != nil {
 		return err
@@ -130,44 +157,33 @@ func once(ctx context.Context, c *client, s settings, out io.Writer) error {
 			return ctx.Err()
 		}
 	}
-	return fmt.Errorf("top: the keys are still being gone through after %d looks: try again later", maxLooks)
+	return fmt.Errorf("the keys are still being gone through after %d looks: try again later", maxLooks)
 }
 
-func parse(args []string, problems io.Writer) (s settings, err error) {
-	flags := flag.NewFlagSet("ral top", flag.ContinueOnError)
-	flags.SetOutput(problems)
-	flags.Usage = func() {
-		fmt.Fprint(problems, usage)
-		flags.PrintDefaults()
-	}
+func topFlags(s *settings, problems io.Writer) *flag.FlagSet {
+	flags := newFlags("top", usage, problems)
 	flags.StringVar(&s.limit, "limit", "", "the `name` of the limit whose keys are shown; default the first that lists keys")
 	flags.IntVar(&s.rows, "n", 0, "the number of keys of each list, at most 200; 0 is as many as fit, or 10 with -once")
 	flags.DurationVar(&s.every, "every", 2*time.Second, "the time between two looks, 100ms or more")
 	flags.BoolVar(&s.once, "once", false, "look once, and write plain text")
-	if len(args) == 0 || args[0] != "top" {
-		flags.Usage()
-		if len(args) > 0 && (args[0] == "-h" || args[0] == "-help" || args[0] == "--help" || args[0] == "help") {
-			return s, flag.ErrHelp
-		}
-		return s, errors.New("want a command: top, replay, suggest, check, diff or version")
-	}
-	if err := flags.Parse(args[1:]); err != nil {
-		return s, err
-	}
+	return flags
+}
+
+func parse(args []string, problems io.Writer) (s settings, err error) {
+	urls, err := parseArgs(topFlags(&s, problems), args)
 	s.url, s.pause = defaultURL, time.Second/4
-	if flags.NArg() > 0 { // flags may follow the URL
-		s.url = flags.Arg(0)
-		if err := flags.Parse(flags.Args()[1:]); err != nil {
-			return s, err
-		}
+	if len(urls) > 0 {
+		s.url = urls[0]
 	}
 	switch {
-	case flags.NArg() > 0:
-		return s, fmt.Errorf("top: %.200q follows the URL, want one URL", flags.Arg(0))
+	case err != nil:
+		return s, err
+	case len(urls) > 1:
+		return s, fmt.Errorf("%.200q follows the URL, want one URL", urls[1])
 	case s.rows < 0 || s.rows > maxRows:
-		return s, fmt.Errorf("top: -n is %d, want 0 to %d", s.rows, maxRows)
+		return s, fmt.Errorf("-n is %d, want 0 to %d", s.rows, maxRows)
 	case s.every < 100*time.Millisecond:
-		return s, fmt.Errorf("top: -every is %v, want 100ms or more", s.every)
+		return s, fmt.Errorf("-every is %v, want 100ms or more", s.every)
 	}
 	if s.once && s.rows == 0 {
 		s.rows = minRows

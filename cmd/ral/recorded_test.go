@@ -269,6 +269,43 @@ func TestRecordFromASavedStateIsReplayed(t *testing.T) {
 			assert.NotZero(t, without.Newly.Requests+without.Lifted.Requests, "the state matters")
 		})
 	}
+}
+
+// Promise: `ral replay --state` says how many keys of the state the log has, and `ral replay` how many lines a record lacks.
+func TestReplayClaimsNoMoreThanTheRecordTells(t *testing.T) {
+	dir := t.TempDir()
+	path, state := filepath.Join(dir, "record.log"), filepath.Join(dir, "state")
+	e := must.Get(engine.New[string](engine.Config{Policy: policy.Must(policy.Parse("funnel 2, 1/h"))}))
+	e.Take("a", 1)
+	e.Take("b", 2)
+	file := must.Get(os.Create(state))
+	require.NoError(t, e.Save(file))
+	require.NoError(t, file.Close())
+	for _, c := range []struct {
+		showKeys    bool
+		limit, want string
+	}{
+		{true, "funnel 2, 1/h", "2 keys began as in the state, and the log has requests of 1 of them. Other keys began without debts.\n"},
+		{false, "funnel 2, 1/h", "2 keys began as in the state, and the log has requests of 0 of them. Other keys began without debts. A record has the keys of a state only if it shows its keys"},
+		{true, "funnel 3, 1/h", "No key began as in the state, which has no limit with the text of one that is replayed."},
+	} {
+		require.NoError(t, os.RemoveAll(path))
+		r := must.Get(limits.Record(e, limits.RecordConfig{Path: path, ShowKeys: c.showKeys}))
+		must.Get(r.Admit(t.Context(), "a", 1))
+		must.Get(r.Admit(t.Context(), "c", 1))
+		require.NoError(t, r.Close())
+		text, err := onLog(t, "", "replay", path, "--limit", c.limit, "--state", state)
+		require.NoError(t, err)
+		assert.Contains(t, text, c.want)
+	}
+	text := string(must.Get(os.ReadFile(path))) + "ral 1795930621000000007 lost 0 12 0 0\n"
+	text, err := onLog(t, text, "replay", "-", "--limit", "funnel 2, 1/h")
+	require.NoError(t, err)
+	assert.Contains(t, text, "The record lacks 12 lines that its Recorder lost. Decisions after them may differ")
+	require.NoError(t, e.Close())
+}
+
+func TestStatesThatDoNotSuitAreErrors(t *testing.T) {
 	e := must.Get(engine.New[int](engine.Config{Policy: policy.Must(policy.Parse("funnel 2, 1/m"))}))
 	file := must.Get(os.Create(filepath.Join(t.TempDir(), "state")))
 	require.NoError(t, e.Save(file))

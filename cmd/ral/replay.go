@@ -47,15 +47,19 @@ func runReplay(ctx context.Context, args []string, stdin io.Reader, out, problem
 		checks []condition
 	)
 	flags := l.flags("replay", problems, replayUsage)
+	var fileNotes []string
 	flags.Func("limit", "a `limit` as text, such as 'funnel 100, 10/s'; if it is given again, all hold", addLimit(&config.Limits))
-	flags.Func("file", "a `file` of limits, which all hold, or file:name for one of them", addFile(&config.Limits))
+	flags.Func("file", "a `file` of limits, which all hold, or file:name for one of them", addFile(&config.Limits, &fileNotes))
 	flags.Func("against", "a `limit` to compare with, or a file as for --file; if it is given again, all hold; default the log's own refusals", func(text string) error {
-		if _, err := policy.Parse(text); err != nil {
-			if fileErr := addFile(&config.Against)(text); !errors.Is(fileErr, os.ErrNotExist) {
-				return fileErr
-			}
+		err := addLimit(&config.Against)(text)
+		if err == nil {
+			return nil
 		}
-		return addLimit(&config.Against)(text)
+		fileErr := addFile(&config.Against, &fileNotes)(text)
+		if errors.Is(fileErr, os.ErrNotExist) {
+			return fmt.Errorf("it is no file of limits, and as a limit: %w", err)
+		}
+		return fileErr
 	})
 	flags.Func("state", "a `file` that the recorded engine was loaded from; keys of a record that shows keys begin with it; one for each limit", func(path string) error {
 		file, err := os.Open(path)
@@ -85,7 +89,10 @@ func runReplay(ctx context.Context, args []string, stdin io.Reader, out, problem
 	for i := range d.Result.Top {
 		d.Result.Top[i].Key = l.name(d.Result.Top[i].Key)
 	}
-	d.Notes = slices.Concat(l.source.notes(), scenarioNotes(d.Result, config.Retries), resultNotes(d.Result))
+	d.Notes = slices.Concat(l.source.notes(), fileNotes, scenarioNotes(d.Result, config.Retries), resultNotes(d.Result))
+	if len(config.States) > 0 && result.Loaded == 0 {
+		d.Notes = append(d.Notes, "No key began as in the state, which has no limit with the text of one that is replayed.")
+	}
 	var failed []string
 	for _, check := range checks {
 		if holds, figure := check.holds(&d); holds {
@@ -105,13 +112,16 @@ func runReplay(ctx context.Context, args []string, stdin io.Reader, out, problem
 func addLimit(to *[]policy.Policy) func(text string) error {
 	return func(text string) error {
 		limit, err := policy.Parse(text)
-		*to = append(*to, limit)
+		if err == nil {
+			*to = append(*to, limit)
+		}
 		return err
 	}
 }
 
-// addFile adds the limits of a file, or the limit whose name follows the file's, behind a colon.
-func addFile(to *[]policy.Policy) func(text string) error {
+// addFile adds the limits of a file, or the limit whose name follows the file's, behind a colon. It notes the settings that
+// are left out.
+func addFile(to *[]policy.Policy, notes *[]string) func(text string) error {
 	return func(text string) error {
 		path, name := text, ""
 		if i := strings.LastIndexByte(text, ':'); i > 0 {
@@ -122,8 +132,20 @@ func addFile(to *[]policy.Policy) func(text string) error {
 		all, err := limitfile.Read(path)
 		before := len(*to)
 		for _, limit := range all {
-			if name == "" || name == limit.Name {
-				*to = append(*to, limit.Policy)
+			if name != "" && name != limit.Name {
+				continue
+			}
+			*to = append(*to, limit.Policy)
+			var settings []string
+			changes, _ := limitfile.Compare([]limitfile.Limit{{Name: limit.Name, Policy: limit.Policy}}, []limitfile.Limit{limit})
+			for _, change := range changes {
+				if change.Setting != "" && change.Setting != "warn-at" { // which decides nothing
+					settings = append(settings, change.Setting)
+				}
+			}
+			if len(settings) > 0 {
+				*notes = append(*notes, fmt.Sprintf("Left out of limit %s in %s: %s. The limit itself holds for each key and refuses.",
+					limit.Name, report.Printable(path), strings.Join(settings, ", ")))
 			}
 		}
 		if err == nil && len(*to) == before {
@@ -155,9 +177,12 @@ var conditionForm = regexp.MustCompile(`^\s*((?:newly |)(?:refused|admitted) (?:
 func (c *condition) UnmarshalText(text []byte) error {
 	m := conditionForm.FindSubmatch(text)
 	if m == nil || strings.HasPrefix(string(m[1]), "admitted") {
-		return errors.New("want refused, newly refused or newly admitted, then requests or keys, or want unreadable lines; then > or >=, and a number or a percentage")
+		return errors.New("want refused, newly refused or newly admitted, then requests or keys, or want unreadable lines; then > or >=, and a number or a percentage up to 100%")
 	}
 	bound, err := strconv.ParseFloat(string(m[3]), 64)
+	if len(m[4]) > 0 && bound > 100 {
+		return fmt.Errorf("the bound is %s%%, want a percentage up to 100%%", m[3])
+	}
 	*c = condition{text: string(text), figure: string(m[1]), isStrict: len(m[2]) == 1, bound: bound, isPercent: len(m[4]) > 0}
 	return err
 }
@@ -273,9 +298,9 @@ func (d *replayed) report() *report.Report {
 		for _, b := range s.Bound {
 			by = append(by, fmt.Sprintf("%s: %d", b.Limit, b.Refused))
 		}
-		answers = append(answers, []string{s.Name, fmt.Sprint(s.Requests), fmt.Sprint(s.Refused), part(s.Refused, s.Requests), fmt.Sprint(s.RefusedKeys), part(s.RefusedKeys, r.Keys), strings.Join(by, "; ")})
+		answers.Add(s.Name, s.Requests, s.Refused, part(s.Refused, s.Requests), s.RefusedKeys, part(s.RefusedKeys, r.Keys), strings.Join(by, "; "))
 	}
-	answers = append(answers, []string{"the log itself", fmt.Sprint(r.Requests), fmt.Sprint(r.WasRefused), part(r.WasRefused, r.Requests), fmt.Sprint(r.WasRefusedKeys), part(r.WasRefusedKeys, r.Keys), fmt.Sprintf("%d by both", r.Both)})
+	answers.Add("the log itself", r.Requests, r.WasRefused, part(r.WasRefused, r.Requests), r.WasRefusedKeys, part(r.WasRefusedKeys, r.Keys), fmt.Sprintf("%d by both", r.Both))
 	out.Parts = append(out.Parts, report.Part{Title: "Refused", About: "requests and keys", Table: answers})
 	for _, s := range r.Scenarios {
 		switch {
@@ -289,18 +314,17 @@ func (d *replayed) report() *report.Report {
 	if len(d.Against) > 0 {
 		before = strings.Join(d.Against, " and ")
 	}
-	out.Parts = append(out.Parts, report.Part{Title: "Changes", About: "against " + before, Table: report.Table{
-		{"", ">REQUESTS", ">KEYS"},
-		{"newly refused", fmt.Sprint(r.Newly.Requests), fmt.Sprint(r.Newly.Keys)},
-		{"newly admitted", fmt.Sprint(r.Lifted.Requests), fmt.Sprint(r.Lifted.Keys)},
-	}})
+	changes := report.Table{{"", ">REQUESTS", ">KEYS"}}
+	changes.Add("newly refused", r.Newly.Requests, r.Newly.Keys)
+	changes.Add("newly admitted", r.Lifted.Requests, r.Lifted.Keys)
+	out.Parts = append(out.Parts, report.Part{Title: "Changes", About: "against " + before, Table: changes})
 	if len(r.Chart.Slots) > 0 {
 		out.Parts = append(out.Parts, report.Part{Title: "When", About: "requests, and those that are refused", Chart: d.chart()})
 	}
 	if len(r.Top) > 0 {
 		keys := report.Table{{"KEY", ">REQUESTS", ">REFUSED", ">", ">BY THE LOG"}}
 		for _, k := range r.Top {
-			keys = append(keys, []string{k.Key, fmt.Sprint(k.Requests), fmt.Sprint(k.Refused), part(int64(k.Refused), int64(k.Requests)), fmt.Sprint(k.WasRefused)})
+			keys.Add(k.Key, k.Requests, k.Refused, part(int64(k.Refused), int64(k.Requests)), k.WasRefused)
 		}
 		out.Parts = append(out.Parts, report.Part{Title: "Keys", About: "refused most", Table: keys})
 	}

@@ -2,7 +2,9 @@ package main
 
 import (
 	"bytes"
+	"compress/gzip"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -10,9 +12,12 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/internal/testkit/must"
 )
 
 // onLog runs a command on a log at standard input.
@@ -124,14 +129,76 @@ func TestReplayComparesFilesOfLimits(t *testing.T) {
 		assert.Regexp(t, c.want, text)
 	}
 	for want, args := range map[string][]string{
-		"has no limit \"user\"":   {"--file", now + ":user"},
-		"no such file":            {"--file", now + ".new"},
-		"want a limit: funnel":    {"--file", now, "--against", "funel 1, 1/s"},
+		"has no limit \"user\"": {"--file", now + ":user"},
+		"no such file":          {"--file", now + ".new"},
+		"flag -against: it is no file of limits, and as a limit: ral: limit \"^funel 1, 1/s\" at byte 0: want a limit: funnel": {"--file", now, "--against", "funel 1, 1/s"},
+		"flag -against: it is no file of limits, and as a limit: ral: limit \"^nofile\" at byte 0: want":                       {"--file", now, "--against", "nofile"},
 		"has no limit \"nobody\"": {"--file", now, "--against", before + ":nobody"},
 	} {
 		_, err := onLog(t, accessLog("a"), append([]string{"replay", "-"}, args...)...)
 		assert.ErrorContains(t, err, want)
 	}
+}
+
+// Promise: `ral replay` names each setting of a file of limits that it leaves out.
+func TestSettingsThatAreLeftOutAreNamed(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "limits.conf")
+	require.NoError(t, os.WriteFile(file, []byte("api: funnel 10, 2/s\n    per: user\n    plan gold: funnel 100, 2/s\n    candidate: funnel 9, 1/s\n    penalty: 5 in 1m, block 10m\n"+
+		"login: at most 5/10m\n    shadow: yes\nplain: at most 9/10m\n    shadow: no\n    warn-at: 0.8\n"+
+		"up: funnel 30, 10/s\n    reserved: funnel 9, 3/s\n    share gold: funnel 3, 1/s\n    ceiling gold: funnel 9, 4/s\n"), 0o600))
+	text, err := onLog(t, accessLog("a"), "replay", "-", "--file", file, "--against", file+":login")
+	require.NoError(t, err)
+	for name, settings := range map[string]string{"api": "plan gold, candidate, penalty", "login": "shadow", "up": "reserved, share gold, ceiling gold"} {
+		assert.Contains(t, text, "Left out of limit "+name+" in "+file+": "+settings+". The limit itself holds")
+	}
+	assert.NotContains(t, text, "limit plain")
+}
+
+// Promise: `ral replay --html` overwrites no log, and no file that is no web page.
+func TestPageOverwritesNoLog(t *testing.T) {
+	dir := t.TempDir()
+	log, link, page, note := filepath.Join(dir, "log"), filepath.Join(dir, "link"), filepath.Join(dir, "page.html"), filepath.Join(dir, "note")
+	require.NoError(t, os.WriteFile(log, []byte(accessLog("a")), 0o600))
+	require.NoError(t, os.WriteFile(note, []byte("note"), 0o600))
+	require.NoError(t, os.Symlink(log, link))
+	for _, c := range []struct{ target, file, want string }{
+		{log, "-", "which exists and is no web page"}, {note, log, "which exists and is no web page"}, {link, log, "which is a log to be read"}, {dir, log, "is a directory"}, {page, log, ""}, {page, log, ""},
+	} {
+		_, err := onLog(t, accessLog("a"), "replay", "--limit", "funnel 10, 2/s", "--html", c.target, c.file)
+		if c.want == "" {
+			require.NoError(t, err)
+			continue
+		}
+		assert.ErrorContains(t, err, c.want)
+		assert.ErrorContains(t, err, c.target)
+	}
+	assert.Equal(t, accessLog("a"), string(must.Get(os.ReadFile(log))))
+	assert.Equal(t, "note", string(must.Get(os.ReadFile(note))))
+	assert.Contains(t, string(must.Get(os.ReadFile(page))), "<!DOCTYPE html>")
+}
+
+func TestJSONHasNoControlCharacters(t *testing.T) {
+	hostile := "\x1b[2J\u009b\u202e\U000e0001\U0001f600\u2028<"
+	text, err := onLog(t, accessLog(hostile), "replay", "-", "--show-keys", "--json", "--limit", "funnel 10, 2/s")
+	require.NoError(t, err)
+	for _, r := range text {
+		require.True(t, r == '\n' || unicode.IsPrint(r), "%q", r)
+	}
+	var d replayed
+	require.NoError(t, json.Unmarshal([]byte(text), &d))
+	assert.Equal(t, hostile, d.Result.Top[0].Key)
+}
+
+func TestTruncatedFileIsTold(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "log.gz")
+	var packed bytes.Buffer
+	w := gzip.NewWriter(&packed)
+	_, err := io.WriteString(w, accessLog("a"))
+	require.NoError(t, errors.Join(err, w.Close()))
+	require.NoError(t, os.WriteFile(path, packed.Bytes()[:packed.Len()-1], 0o600))
+	text, err := onLog(t, "", "replay", path, "--limit", "funnel 10, 2/s", "--fail-if", "unreadable lines > 0")
+	require.ErrorIs(t, err, errFailIf)
+	assert.Contains(t, text, "Not read: the end of "+path+", after 40 lines: the file is truncated.")
 }
 
 // Promise: A log without a readable request is an error, so that --fail-if accepts no log that was not read.
@@ -150,11 +217,12 @@ func TestLogsWithoutRequestsAreErrors(t *testing.T) {
 
 func TestReplayTellsFaults(t *testing.T) {
 	for want, args := range map[string][]string{
-		"there is no log":              {},
-		"there is no limit":            {"-"},
-		"want a unit of time":          {"-", "--limit", "funnel 1, 1/x"},
-		"want statuses such as":        {"-", "--limit", "at most 5/s", "--refused-status", "busy"},
-		"then > or >=":                 {"-", "--limit", "at most 5/s", "--fail-if", "admitted keys > 2"},
+		"there is no log":       {},
+		"there is no limit":     {"-"},
+		"want a unit of time":   {"-", "--limit", "funnel 1, 1/x"},
+		"want statuses such as": {"-", "--limit", "at most 5/s", "--refused-status", "busy"},
+		"then > or >=":          {"-", "--limit", "at most 5/s", "--fail-if", "admitted keys > 2"},
+		"the bound is 101%, want a percentage up to 100%": {"-", "--limit", "at most 5/s", "--fail-if", "refused keys > 101%"},
 		"--window is 1ns":              {"-", "--limit", "at most 5/s", "--window", "1ns"},
 		"no variable $name":            {"-", "--limit", "at most 5/s", "--key", "name"},
 		"no such file":                 {"/nowhere/at/all", "--limit", "at most 5/s"},

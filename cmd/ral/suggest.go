@@ -11,6 +11,7 @@ import (
 	"github.com/ral-limiter/ral/cmd/ral/internal/replay"
 	"github.com/ral-limiter/ral/cmd/ral/internal/report"
 	"github.com/ral-limiter/ral/cmd/ral/internal/suggest"
+	"github.com/ral-limiter/ral/policy"
 )
 
 const suggestUsage = `Usage: ral suggest [flags] file ...
@@ -33,22 +34,36 @@ type suggested struct {
 func runSuggest(ctx context.Context, args []string, stdin io.Reader, out, problems io.Writer) error {
 	var (
 		l     logs
-		c     suggest.Config
+		c     = suggest.Config{MaxTime: "1m", Zone: "UTC"}
 		bound = condition{bound: 0.1, isPercent: true}
 	)
 	setBound := func(text string) error {
 		number := strings.TrimSuffix(strings.TrimSuffix(strings.TrimSpace(text), "s"), " key")
 		if bound.UnmarshalText([]byte("refused keys > "+number)) != nil {
-			return errors.New("want a number of keys or a percentage, such as '20 keys' or '0.1%'")
+			return errors.New("want a number of keys or a percentage up to 100%, such as '20 keys' or '0.1%'")
 		}
 		return nil
 	}
 	flags := l.flags("suggest", problems, suggestUsage)
 	flags.Func("refuse-at-most", "how many `keys` may be refused, such as '20 keys' or '0.1%', the default", setBound)
-	flags.Func("rate", "a `rate` of funnels and the like, such as 10/s; may be given again; default 1/s to 100/s", addText(&c.Rates))
-	flags.Func("period", "the `period` of windows, such as 1h; may be given again; default a minute and an hour", addText(&c.Periods))
-	flags.StringVar(&c.MaxTime, "max-time", "1m", "the longest `time` of a request in flight")
-	flags.StringVar(&c.Zone, "zone", "UTC", "the time `zone` of the windows of a day or month")
+	// setting adds a flag with a part of limits.
+	setting := func(name, usage, format, want string, set func(text string)) {
+		flags.Func(name, usage, func(text string) error {
+			if _, err := policy.Parse(fmt.Sprintf(format, text)); err != nil {
+				return fmt.Errorf("want %s: %w", want, err)
+			}
+			set(text)
+			return nil
+		})
+	}
+	setting("rate", "a `rate` of funnels and the like, such as 10/s; may be given again; default 1/s to 100/s",
+		"funnel 1, %s", "a rate such as 10/s or 90/m", func(text string) { c.Rates = append(c.Rates, text) })
+	setting("period", "the `period` of windows, such as 1h; may be given again; default a minute and an hour",
+		"sliding 1/%s", "a period such as m, 1h or 30m", func(text string) { c.Periods = append(c.Periods, text) })
+	setting("max-time", "the longest `time` of a request in flight; default 1m",
+		"in flight 1, %s at most", "a time such as 30s or 1m", func(text string) { c.MaxTime = text })
+	setting("zone", "the time `zone` of the windows of a day or month; default UTC",
+		"window 1/day in %s", "a time zone such as UTC or Europe/Berlin", func(text string) { c.Zone = text })
 	flags.StringVar(&l.log.Plan, "plan", "", "the `field` with a key's plan: each plan gets limits of its own")
 	if err := l.parse(flags, args); err != nil {
 		return err
@@ -78,13 +93,6 @@ func runSuggest(ctx context.Context, args []string, stdin io.Reader, out, proble
 	return l.write(out, d, d.report())
 }
 
-func addText(to *[]string) func(text string) error {
-	return func(text string) error {
-		*to = append(*to, text)
-		return nil
-	}
-}
-
 // report returns the tables and a chart for each plan.
 func (d *suggested) report() *report.Report {
 	out := &report.Report{Title: "Suggested limits", Lead: []string{d.Source.lead(), requestsLead(d.Result)}, Notes: d.Notes}
@@ -96,10 +104,11 @@ func (d *suggested) report() *report.Report {
 		}
 		limits := report.Table{{"LIMIT", ">KEYS REFUSED", ">", ">BY THE NEXT LOWER"}}
 		for _, s := range p.Limits {
-			limits = append(limits, []string{s.Limit, fmt.Sprint(s.Refused), part(s.Refused, p.Keys), fmt.Sprint(s.Lower)})
+			lower := fmt.Sprint(s.Lower)
 			if s.Lower < 0 {
-				limits[len(limits)-1][3] = "none"
+				lower = "none"
 			}
+			limits.Add(s.Limit, s.Refused, part(s.Refused, p.Keys), lower)
 		}
 		about := fmt.Sprintf("for %s, of which at most %d may be refused", many(int(p.Keys), "key"), p.MaxRefused)
 		out.Parts = append(append(out.Parts, report.Part{Title: title, About: about, Table: limits}), curves(p)...)
@@ -114,29 +123,26 @@ func curves(p *suggest.Plan) []report.Part {
 		quantiles[0] = append(quantiles[0], fmt.Sprintf(">%g%%", float64(share)/10))
 	}
 	for _, rate := range p.Rates {
-		quantiles = append(quantiles, append([]string{rate.Rate}, numbers(rate.Quantiles)...))
+		row := []any{rate.Rate}
+		for _, capacity := range rate.Quantiles {
+			row = append(row, capacity)
+		}
+		quantiles.Add(row...)
 		refused[0] = append(refused[0], ">"+rate.Rate)
 	}
 	middle := p.Rates[len(p.Rates)/2]
 	chart := report.Chart{Whole: "KEYS", Marked: "REFUSED"}
-	for i, capacity := range numbers(p.Capacities) {
-		row := []string{capacity}
+	for i, capacity := range p.Capacities {
+		row := []any{capacity}
 		for _, rate := range p.Rates {
-			row = append(row, fmt.Sprint(rate.Refused[i]))
+			row = append(row, rate.Refused[i])
 		}
-		refused = append(refused, row)
-		chart.Bars = append(chart.Bars, report.Bar{Label: capacity, Whole: p.Keys, Marked: middle.Refused[i]})
+		refused.Add(row...)
+		chart.Bars = append(chart.Bars, report.Bar{Label: fmt.Sprint(capacity), Whole: p.Keys, Marked: middle.Refused[i]})
 	}
 	return []report.Part{
 		{Title: "Capacity", About: "of a funnel, which suffices for so many of the keys, by its rate", Table: quantiles},
 		{Title: "Keys refused", About: "by a funnel's capacity and rate", Table: refused},
 		{Title: "Keys refused", About: "by a funnel's capacity at " + middle.Rate, Chart: chart},
 	}
-}
-
-func numbers(all []int64) (texts []string) {
-	for _, n := range all {
-		texts = append(texts, fmt.Sprint(n))
-	}
-	return texts
 }

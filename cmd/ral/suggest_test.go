@@ -69,16 +69,17 @@ func TestBoundOnKeys(t *testing.T) {
 
 func TestSuggestTellsFaults(t *testing.T) {
 	for want, args := range map[string][]string{
-		"there is no log":         {},
-		"want a unit of time":     {"-", "--rate", "10/x"},
+		"there is no log": {},
+		"invalid value \"x\" for flag -rate: want a rate such as 10/s":           {"-", "--rate", "x"},
+		"invalid value \"x\" for flag -period: want a period such as m":          {"-", "--period", "x"},
+		"invalid value \"Mars\" for flag -zone: want a time zone such as UTC":    {"-", "--zone", "Mars"},
+		"invalid value \"0s\" for flag -max-time: want a time such as 30s":       {"-", "--max-time", "0s"},
+		"invalid value \"101%\" for flag -refuse-at-most: want a number of keys": {"-", "--refuse-at-most", "101%"},
 		"want a number of keys":   {"-", "--refuse-at-most", "a few"},
-		"\"window 1/^long\"":      {"-", "--period", "long"},
-		"zone is \"Mars\"":        {"-", "--zone", "Mars"},
-		"longest is 0s":           {"-", "--max-time", "0s"},
 		"want statuses such as":   {"-", "--refused-status", "busy"},
 		"--max-keys is 0, want 1": {"-", "--max-keys", "0"},
 		"no variable $plan":       {"-", "--plan", "plan"},
-		"count is 30000007":       {"-", "--rate", "30000007/s"},
+		"flag -rate: want a rate such as 10/s or 90/m: ral: limit \"funnel 1, ^30000007/s\" at byte 10: count is 30000007": {"-", "--rate", "30000007/s"},
 	} {
 		_, err := onLog(t, accessLog("a"), append([]string{"suggest"}, args...)...)
 		assert.ErrorContains(t, err, want)

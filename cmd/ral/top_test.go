@@ -124,8 +124,8 @@ func TestFaultsAreTold(t *testing.T) {
 
 func TestURLHasADefaultAndMayComeFirst(t *testing.T) {
 	for line, want := range map[string]settings{
-		"top -once":                       {url: "http://localhost:7725/", every: 2 * time.Second, once: true, rows: 10},
-		"top -n 3 there -once -limit api": {url: "there", every: 2 * time.Second, once: true, rows: 3, limit: "api"},
+		"-once":                       {url: "http://localhost:7725/", every: 2 * time.Second, once: true, rows: 10},
+		"-n 3 there -once -limit api": {url: "there", every: 2 * time.Second, once: true, rows: 3, limit: "api"},
 	} {
 		s := must.Get(parse(strings.Fields(line), io.Discard))
 		want.pause = s.pause

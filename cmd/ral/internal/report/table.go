@@ -1,6 +1,7 @@
 package report
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"unicode"
@@ -10,6 +11,15 @@ import (
 
 // Table is rows of cells, the head first. A head that begins with > aligns its column right.
 type Table [][]string
+
+// Add appends a row of the texts of cells.
+func (t *Table) Add(cells ...any) {
+	row := make([]string, len(cells))
+	for i, cell := range cells {
+		row[i] = fmt.Sprint(cell)
+	}
+	*t = append(*t, row)
+}
 
 // narrowest is the least width to which a column of text is cut.
 const narrowest = 8
