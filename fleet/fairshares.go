@@ -45,7 +45,8 @@ import (
 type Shares struct {
 	limiter *Limiter // of the group, under the limit of loans
 	config  SharesConfig
-	charge  *store.Limit
+	// whole is the limit under which the group is charged.
+	whole *store.Limit
 	// ledger keeps the reserve, and takes no calls.
 	ledger *engine.Shares[string]
 
@@ -53,6 +54,8 @@ type Shares struct {
 	tenants  atomic.Pointer[map[string]guarantee]
 
 	guaranteed, borrowed, refused, used atomic.Uint64
+	// waiting counts the calls that wait for the group on this server.
+	waiting atomic.Int64
 }
 
 // guarantee is a tenant's. before has the guarantees that other servers may still keep.
@@ -66,7 +69,7 @@ type guarantee struct {
 // have the same.
 type SharesConfig struct {
 	// Config has the settings of the group: Client, Redis, RequireRedis, Via, Name, Tag, Budget, Outage,
-	// Servers, FullShares, MaxKeys, Epoch and OnEvent. Others must be zero. Mode must be Exact. In a cluster
+	// Servers, FullShares, MaxKeys, MaxWaiting, MaxWaitingTotal, Epoch and OnEvent. Others must be zero. Mode must be Exact. In a cluster
 	// a Tag is required: the group and its tenants are on one node.
 	Config Config
 
@@ -143,10 +146,10 @@ func (s *Shares) prepare(total shape.Shape) error {
 	if err != nil {
 		return err
 	}
-	if s.charge, err = s.limiter.maker.Limit(whole); err != nil {
+	if s.whole, err = s.limiter.maker.Limit(whole); err != nil {
 		return err
 	}
-	if err := lasting(s.limiter.config, s.charge.Lasts()); err != nil {
+	if err := lasting(s.limiter.config, s.whole.Lasts()); err != nil {
 		return err
 	}
 	s.changing.Lock()
@@ -161,7 +164,7 @@ func (s *Shares) prepare(total shape.Shape) error {
 
 // unshared returns the first field that is set and has no meaning for Shares.
 func unshared(config Config) string {
-	shared := []string{"Client", "Redis", "RequireRedis", "Via", "Name", "Tag", "Budget", "Outage", "Servers", "FullShares", "MaxKeys", "Epoch", "OnEvent"}
+	shared := []string{"Client", "Redis", "RequireRedis", "Via", "Name", "Tag", "Budget", "Outage", "Servers", "FullShares", "MaxKeys", "MaxWaiting", "MaxWaitingTotal", "Epoch", "OnEvent"}
 	v := reflect.ValueOf(config)
 	for i := range v.NumField() {
 		if f := v.Type().Field(i); f.IsExported() && !v.Field(i).IsZero() && !slices.Contains(shared, f.Name) {
@@ -273,14 +276,14 @@ func (s *Shares) Choke(ctx context.Context, tenant string) bool {
 // guarantee's capacity and what the group lends, are refused with policy.Never. n == 0 looks. It waits
 // as Limiter.Take does, and has the same errors; ErrCrossSlot means that Config.Tag is empty in a cluster.
 func (s *Shares) Take(ctx context.Context, tenant string, n int64) (ShareAnswer, error) {
-	_, a, err := s.ask(ctx, tenant, store.TenantAsk{N: n})
+	_, a, err := s.ask(ctx, tenant, store.TenantAsk{N: n}, false)
 	s.count(n, &a, err)
 	return a, err
 }
 
 // Peek returns the answer of Take(tenant, n) now. It takes nothing and is not counted.
 func (s *Shares) Peek(ctx context.Context, tenant string, n int64) (ShareAnswer, error) {
-	_, a, err := s.ask(ctx, tenant, store.TenantAsk{N: n, Looks: true})
+	_, a, err := s.ask(ctx, tenant, store.TenantAsk{N: n, Looks: true}, false)
 	return a, err
 }
 
@@ -290,9 +293,15 @@ func (s *Shares) Peek(ctx context.Context, tenant string, n int64) (ShareAnswer,
 func (s *Shares) Reserve(ctx context.Context, tenant string, n int64, patience time.Duration) (ShareReservation, error) {
 	const maxPatience = time.Duration(1) << 57
 	q := store.TenantAsk{N: n, Patience: min(max(patience, 0), maxPatience), Returns: true}
-	t, a, err := s.ask(ctx, tenant, q)
-	s.count(n, &a, err)
-	return ShareReservation{ShareAnswer: a, shares: s, taken: t, n: n}, err
+	r, err := s.reserve(ctx, tenant, q, false)
+	s.count(n, &r.ShareAnswer, err)
+	return r, err
+}
+
+// reserve is Reserve without a count.
+func (s *Shares) reserve(ctx context.Context, tenant string, q store.TenantAsk, waits bool) (ShareReservation, error) {
+	t, a, err := s.ask(ctx, tenant, q, waits)
+	return ShareReservation{ShareAnswer: a, shares: s, taken: t, n: q.N}, err
 }
 
 // ShareReservation has the units that Reserve took. If it is Allowed, act after Wait, and call Keep if
@@ -319,7 +328,7 @@ func (r *ShareReservation) Keep(ctx context.Context, n int64) error {
 		return nil
 	}
 	s := r.shares
-	group, err := s.giveBack(ctx, store.TenantKey{Limit: s.charge, Key: groupKey}, t.Group, r.n, n)
+	group, err := s.giveBack(ctx, store.TenantKey{Limit: s.whole, Key: groupKey}, t.Group, r.n, n)
 	if err != nil {
 		return err
 	}
@@ -329,9 +338,9 @@ func (r *ShareReservation) Keep(ctx context.Context, n int64) error {
 		}
 		return err
 	}
-	if _, d := s.charge.Policy().Take(group.After, group.At, 0, 0); !group.Exact && d.ResetAfter > 0 {
+	if _, d := s.whole.Policy().Take(group.After, group.At, 0, 0); !group.Exact && d.ResetAfter > 0 {
 		// The guarantee could give out at once what the group still has.
-		interval := s.charge.Policy().(shape.Shaped).Shape().Interval
+		interval := s.whole.Policy().(shape.Shaped).Shape().Interval
 		n = max(n, r.n-int64((group.Before-group.After)/interval))
 	}
 	if n < r.n {
@@ -355,13 +364,15 @@ type tenantTaken struct {
 	own, ceiling store.TenantKey
 }
 
-// ask has Redis answer a call, or otherwise the fallback, and returns Redis's answer if there is one.
-func (s *Shares) ask(ctx context.Context, tenant string, q store.TenantAsk) (*tenantTaken, ShareAnswer, error) {
+// ask has Redis answer a call, or otherwise the fallback, and returns Redis's answer if there is one. waits
+// reports whether the call waits for the group. While any does, other calls do not borrow.
+func (s *Shares) ask(ctx context.Context, tenant string, q store.TenantAsk, waits bool) (*tenantTaken, ShareAnswer, error) {
 	l := s.limiter
 	group := l.own.Load()
 	own := (*s.tenants.Load())[tenant].terms
 	ceiling, barred := s.ceilingOf(tenant)
-	q.Charge, q.Barred, q.Group = s.charge, barred, store.TenantKey{Limit: group.limit, Key: groupKey}
+	behind := !waits && q.N > 0 && s.waiting.Load() > 0
+	q.Charge, q.Barred, q.Group = s.whole, barred || behind, store.TenantKey{Limit: group.limit, Key: groupKey}
 	if own != nil {
 		q.Own = store.TenantKey{Limit: own.limit, Key: ownKey(tenant)}
 	}
@@ -380,7 +391,8 @@ func (s *Shares) ask(ctx context.Context, tenant string, q store.TenantAsk) (*te
 	switch {
 	case passes:
 		passed.Store(true)
-		a := s.without(&q, why, group, own, ceiling)
+		a := s.without(&q, why, barred, group, own, ceiling)
+		a.stand(behind)
 		if l.closed.Load() {
 			return nil, ShareAnswer{}, engine.ErrClosed
 		}
@@ -389,10 +401,19 @@ func (s *Shares) ask(ctx context.Context, tenant string, q store.TenantAsk) (*te
 		return nil, ShareAnswer{}, err
 	}
 	a := ShareAnswer{Answer: limits.Answer{Provenance: byRedis}}
-	a.compose(&q, t.Own.Decision, t.Group.Decision, t.Ceiling.Decision, group.maxTake)
+	a.compose(&q, barred, t.Own.Decision, t.Group.Decision, t.Ceiling.Decision, group.maxTake)
 	a.Borrowed = t.Way == store.Lent
 	a.Allowed = t.Way != store.Refused || q.N == 0
+	a.stand(behind)
 	return &tenantTaken{t, q.Own, q.Ceiling}, a, nil
+}
+
+// stand tells a call that may not borrow while others wait for the group when to come again.
+func (a *ShareAnswer) stand(behind bool) {
+	if behind && !a.Allowed && a.RetryAfter == 0 {
+		a.RetryAfter = askAgain
+		a.Provenance = limits.NewProvenance(a.Source(), false, a.Err())
+	}
 }
 
 // ceilingOf returns a tenant's ceiling, or nil, and reports whether the tenant must not borrow.
@@ -424,13 +445,13 @@ func (s *Shares) learn(q *store.TenantAsk, t *store.TenantTaken, all []*terms, l
 			s.limiter.tally.charged.Add(uint64(one.local.Credit(keys[i], q.N)))
 		}
 	}
-	_, d := s.charge.Policy().Take(t.Group.After, t.Group.At, 0, 0)
+	_, d := s.whole.Policy().Take(t.Group.After, t.Group.At, 0, 0)
 	s.used.Store(uint64(d.Limit - d.Remaining))
 }
 
 // compose sets the decision from those of the tenant's guarantee, of the loan and of the ceiling, of which
-// the unwanted are zero. lends is the largest loan.
-func (a *ShareAnswer) compose(q *store.TenantAsk, own, loan, ceiling policy.Decision, lends int64) {
+// the unwanted are zero. barred reports whether the tenant never borrows, and lends is the largest loan.
+func (a *ShareAnswer) compose(q *store.TenantAsk, barred bool, own, loan, ceiling policy.Decision, lends int64) {
 	if q.Own.Limit == nil {
 		own = policy.Decision{Limit: lends, RetryAfter: policy.Never}
 		if q.N == 0 {
@@ -439,7 +460,7 @@ func (a *ShareAnswer) compose(q *store.TenantAsk, own, loan, ceiling policy.Deci
 	}
 	a.Decision = own
 	switch loan.RetryAfter = max(loan.RetryAfter, ceiling.RetryAfter); {
-	case q.Barred:
+	case barred:
 	case loan.Allowed && (q.Ceiling.Limit == nil || ceiling.Allowed):
 		a.RetryAfter = 0
 	default:
@@ -448,7 +469,7 @@ func (a *ShareAnswer) compose(q *store.TenantAsk, own, loan, ceiling policy.Deci
 }
 
 // without answers a call without Redis.
-func (s *Shares) without(q *store.TenantAsk, why noAnswer, group, own, ceiling *terms) (a ShareAnswer) {
+func (s *Shares) without(q *store.TenantAsk, why noAnswer, barred bool, group, own, ceiling *terms) (a ShareAnswer) {
 	f := fallback{s.limiter}
 	if group.local == nil {
 		widest := group
@@ -471,7 +492,7 @@ func (s *Shares) without(q *store.TenantAsk, why noAnswer, group, own, ceiling *
 			decided[i] = f.shared(&ask{terms: one, why: why}, one.local.Peek([]string{groupKey, q.Own.Key, q.Ceiling.Key}[i], q.N), q.N).answer.Decision
 		}
 	}
-	a.compose(q, decided[1], decided[0], decided[2], group.maxTake)
+	a.compose(q, barred, decided[1], decided[0], decided[2], group.maxTake)
 	a.Provenance = f.shared(&ask{terms: group, why: why}, a.Decision, 0).answer.Provenance
 	guaranteed := own != nil && decided[1].Allowed
 	lent := !q.Barred && decided[0].Allowed && (ceiling == nil || decided[2].Allowed)
@@ -509,7 +530,7 @@ func (s *Shares) count(n int64, a *ShareAnswer, err error) {
 // one, then the group as far as it lends, and then the tenant's ceiling, if it has one. Without Redis,
 // Each is empty. It takes nothing and is not counted. The errors are Take's.
 func (s *Shares) Explain(ctx context.Context, tenant string) (limits.Explanation, error) {
-	t, a, err := s.ask(ctx, tenant, store.TenantAsk{N: 1, Looks: true})
+	t, a, err := s.ask(ctx, tenant, store.TenantAsk{N: 1, Looks: true}, false)
 	if err != nil {
 		return limits.Explanation{Binding: -1}, err
 	}

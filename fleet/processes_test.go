@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -20,6 +21,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/fleet/internal/redistest"
 	"github.com/ral-limiter/ral/internal/testkit/must"
 	"github.com/ral-limiter/ral/limits"
@@ -113,8 +115,9 @@ func serveTenants(c Config) error {
 		if time.Since(calmAt) > calmPause { // wall: its pace, which is not judged
 			tenant, calmAt = "calm", time.Now()
 		}
-		r, err := s.Reserve(context.Background(), tenant, 1, 0)
-		if err != nil {
+		// A greedy call waits for a moment, so that processes compete for loans.
+		r, err := s.Acquire(context.Background(), tenant, 1, time.Duration(rand.IntN(2))*10*time.Millisecond)
+		if err != nil && !errors.Is(err, engine.ErrDeadline) {
 			return err
 		}
 		if lines.Text() == returning {

@@ -1,0 +1,177 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/ral-limiter/ral/cell"
+	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/fleet/internal/store"
+	"github.com/ral-limiter/ral/internal/core/decide"
+	"github.com/ral-limiter/ral/limits"
+	"github.com/ral-limiter/ral/policy"
+)
+
+// Acquire takes n units as soon as the tenant's guarantee has room for them, or can borrow them, whichever comes
+// first, and waits for that at most patience. Nothing is taken ahead.
+//
+// A tenant's calls on a server are served first come, first served, and only the first asks Redis, again and again, at random
+// times after its RetryAfter. Calls of other tenants and of other servers compete with it in no order. While a call waits
+// for the group on this server, calls that do not wait do not borrow here. Their guarantees stay open to them.
+//
+// The error wraps engine.ErrNever, engine.ErrDeadline, engine.ErrCrowded, engine.ErrCancelled, engine.ErrClosed or an
+// error of Take. The reservation is then a refusal. engine.ErrDeadline comes at once if the call would be too late although
+// no other call took. A call is counted once.
+func (s *Shares) Acquire(ctx context.Context, tenant string, n int64, patience time.Duration) (ShareReservation, error) {
+	r, err := s.acquire(ctx, tenant, n, max(patience, 0))
+	if r.Provenance.Source() != limits.SourceNone { // it was decided
+		s.count(n, &r.ShareAnswer, nil)
+	}
+	return r, err
+}
+
+func (s *Shares) acquire(ctx context.Context, tenant string, n int64, patience time.Duration) (r ShareReservation, err error) {
+	l := s.limiter
+	begun := time.Now()
+	var first <-chan struct{}
+	var crowded error
+	if patience > 0 && n != 0 {
+		var place *turn
+		if place, crowded = l.waiters.enter(ownKey(tenant)); crowded == nil {
+			defer l.waiters.leave(ownKey(tenant), place)
+			first = place.first
+		}
+	}
+	waits := false
+	waitForGroup := func(wants bool) {
+		if wants != waits {
+			waits = wants
+			s.waiting.Add(map[bool]int64{true: 1, false: -1}[wants])
+		}
+	}
+	defer waitForGroup(false)
+	for tries := 0; ; tries++ {
+		if ctx.Err() != nil {
+			return r, cell.Cancelled(ctx)
+		}
+		left, _ := patienceLeft(ctx, patience, begun)
+		if first != nil {
+			if err := l.sleepUntil(ctx, first, left, errNotFirst); err != nil {
+				return r, err
+			}
+			left, _ = patienceLeft(ctx, patience, begun)
+		}
+		// A call that ends meanwhile still learns its units, to give them back.
+		if r, err = s.reserve(context.WithoutCancel(ctx), tenant, store.TenantAsk{N: n, Returns: true}, waits); err != nil {
+			return ShareReservation{}, err
+		}
+		switch {
+		case r.Allowed && ctx.Err() != nil:
+			// Units that cannot be given back count.
+			_ = r.Cancel(context.WithoutCancel(ctx))
+			r.Allowed, r.Borrowed = false, false
+			return r, cell.Cancelled(ctx)
+		case r.Allowed:
+			if tries > 0 {
+				l.waiters.waited(time.Since(begun))
+			}
+			return r, nil
+		case r.RetryAfter == policy.Never:
+			return r, fmt.Errorf("%w: %d of at most %d", engine.ErrNever, n, max(r.Limit, l.own.Load().maxTake))
+		case crowded != nil:
+			return r, crowded
+		case n == 0, r.RetryAfter > left:
+			return r, fmt.Errorf("%w: at least %v to wait, %v at the most", engine.ErrDeadline, r.RetryAfter, left)
+		}
+		_, barred := s.ceilingOf(tenant)
+		waitForGroup(!barred && n <= l.own.Load().maxTake && (r.taken == nil || !r.taken.Group.Allowed))
+		if err := l.sleep(ctx, min(r.RetryAfter+rand.N(min(r.RetryAfter, askAgain)+1), left, blockPoll)); err != nil {
+			return r, err
+		}
+	}
+}
+
+var _ limits.Remote = (*Shares)(nil)
+
+// Remote reports that a call may wait for another process: true.
+func (s *Shares) Remote() bool { return true }
+
+// Admit is Take for adapters, with the errors of Limiter.Admit.
+func (s *Shares) Admit(ctx context.Context, tenant string, n int64) (limits.Answer, error) {
+	a, err := s.Take(ctx, tenant, n)
+	if err != nil {
+		return noAnswerFor(err)
+	}
+	return forAdapters(a.Answer), nil
+}
+
+// Hold is Reserve or, if the call waits, Acquire, for adapters. No limit can come with the call. A grant that
+// is settled with more units charges the excess whether there is room or not, as Limiter.Refund does.
+func (s *Shares) Hold(ctx context.Context, call limits.Call[string]) (g limits.Grant, err error) {
+	if call.Limit != nil {
+		g.RetryAfter, g.Provenance = policy.Never, sharesHaveLimits
+		return g, nil
+	}
+	var r ShareReservation
+	if call.NoWait || call.Patience <= 0 {
+		r, err = s.Reserve(ctx, call.Key, call.N, call.Patience)
+	} else {
+		begun := time.Now()
+		r, err = s.Acquire(ctx, call.Key, call.N, call.Patience)
+		r.Wait = time.Since(begun)
+	}
+	switch g.Answer = forAdapters(r.Answer); {
+	case errors.Is(err, engine.ErrCrowded):
+		g.Provenance, err = limits.NewProvenance(r.Source(), r.Exact(), err), nil
+	case errors.Is(err, engine.ErrNever), errors.Is(err, engine.ErrDeadline):
+		err = nil
+	case err != nil:
+		g.Answer, err = noAnswerFor(err)
+	case g.Allowed:
+		g.State = limits.GrantState{Settler: shareSettler{}, Ref: &r}
+	}
+	return g, err
+}
+
+var sharesHaveLimits = limits.NewProvenance(limits.SourceRedis, true, errors.New(
+	"ral: shares have the limits of their tenants, and none can come with the call: use SetGuarantee"))
+
+// LimitFor returns the tenant's guarantee or, if it has none, the part of the group that is lent.
+func (s *Shares) LimitFor(tenant string) policy.Policy {
+	if g, ok := (*s.tenants.Load())[tenant]; ok {
+		return g.limit
+	}
+	return s.limiter.own.Load().policy
+}
+
+type shareSettler struct{}
+
+// Settle implements limits.Settler.
+func (shareSettler) Settle(ctx context.Context, state limits.GrantState, used int64) error {
+	r := state.Ref.(*ShareReservation)
+	if used <= r.n || r.taken == nil {
+		return r.Keep(ctx, used)
+	}
+	k := r.taken.own
+	if r.Borrowed {
+		k = r.taken.ceiling
+	}
+	more := min(used-r.n, decide.MostCharge(r.shares.config.Total))
+	return errors.Join(r.shares.charge(ctx, store.TenantKey{Limit: r.shares.whole, Key: groupKey}, more), r.shares.charge(ctx, k, more))
+}
+
+// charge charges n units to a key, if it has a limit.
+func (s *Shares) charge(ctx context.Context, k store.TenantKey, n int64) error {
+	if k.Limit == nil {
+		return nil
+	}
+	l := s.limiter
+	_, err := askWithin(ctx, &l.access, l.guardOf(l.own.Load(), groupKey), l.budget, func(ctx context.Context, d decider) (store.Taken, error) {
+		return d.Refund(ctx, k.Limit, k.Key, -n)
+	})
+	err, _ = forCaller(err)
+	return err
+}
