@@ -19,8 +19,10 @@ import (
 )
 
 const (
-	maxName   = 64   // bytes of the name of a limit or plan
-	maxFaults = 1000 // of a file, before the rest is not read
+	// maxName is the most bytes of the name of a limit or plan.
+	maxName = 64
+	// maxFaults is the most faults of a file before the rest is not read. One more says so.
+	maxFaults = 1000
 )
 
 // Limit is what a file says of a name. Read makes it.
@@ -54,6 +56,8 @@ type Limit struct {
 type setting struct {
 	line  int
 	value string
+	// limit is the limit of a plan or tenant, or nil.
+	limit policy.Policy
 }
 
 // Plan is the limit of the keys of a plan.
@@ -178,9 +182,7 @@ func Parse(file string, lines iter.Seq2[int, string]) ([]Limit, error) {
 	p := &parser{file: file, lines: map[string]int{}}
 	for number, line := range lines {
 		p.line = number
-		p.read(line)
-		if len(p.faults) == maxFaults {
-			p.fault("", "there may be more faults below this line")
+		if p.read(line); len(p.faults) > maxFaults {
 			break
 		}
 	}
@@ -192,7 +194,17 @@ func Parse(file string, lines iter.Seq2[int, string]) ([]Limit, error) {
 }
 
 func (p *parser) fault(key, format string, args ...any) {
-	p.faults = append(p.faults, &Fault{File: p.file, Line: p.line, Key: key, Err: fmt.Errorf(format, args...)})
+	p.add(&Fault{File: p.file, Line: p.line, Key: key, Err: fmt.Errorf(format, args...)})
+}
+
+// add adds a fault, or after the last says that there may be more.
+func (p *parser) add(fault error) {
+	if len(p.faults) == maxFaults {
+		fault = &Fault{File: p.file, Line: p.line, Err: errors.New("there may be more faults")}
+	}
+	if len(p.faults) <= maxFaults {
+		p.faults = append(p.faults, fault)
+	}
 }
 
 func (p *parser) read(line string) {
@@ -233,7 +245,7 @@ func withoutComment(line string) string {
 
 func (p *parser) limit(name, value string) {
 	p.checkShares()
-	p.limits = append(p.limits, Limit{Name: name, file: p.file, settings: map[string]setting{"": {p.line, value}}})
+	p.limits = append(p.limits, Limit{Name: name, file: p.file, settings: map[string]setting{"": {line: p.line, value: value}}})
 	p.current = &p.limits[len(p.limits)-1]
 	before, isTwice := p.lines[name]
 	switch {
@@ -266,6 +278,7 @@ func (p *parser) setting(key, value string) {
 		read = func(l *Limit, value string) error {
 			limit, err := policy.Parse(value)
 			add(l, named, limit)
+			l.settings[key] = setting{p.line, value, limit}
 			return err
 		}
 	}
@@ -273,7 +286,7 @@ func (p *parser) setting(key, value string) {
 		p.fault(place, wantSetting)
 		return
 	}
-	l.settings[key] = setting{p.line, value}
+	l.settings[key] = setting{line: p.line, value: value}
 	if err := read(l, value); err != nil {
 		p.fault(place, "%w", err)
 	}
@@ -376,16 +389,6 @@ func (l *Limit) byTenant() iter.Seq2[string, []Share] {
 	}
 }
 
-// limitOf returns a tenant's limit of those, or nil.
-func limitOf(shares []Share, tenant string) policy.Policy {
-	for _, share := range shares {
-		if share.Tenant == tenant {
-			return share.Policy
-		}
-	}
-	return nil
-}
-
 // shares returns the shares in process that the limit describes. The error is a *Fault.
 func (l *Limit) shares(config engine.Config, guarantee, ceiling func(tenant string) policy.Policy) (*engine.Shares[string], error) {
 	config.Name = cmp.Or(config.Name, l.Name)
@@ -421,11 +424,11 @@ func (p *parser) checkShares() {
 	}
 	for _, key := range []string{candidate, "shadow", "warn-at", "penalty"} {
 		if l.settings[key].line > 0 {
-			p.faults = append(p.faults, l.fault(key, "a limit with shares has no such setting"))
+			p.add(l.fault(key, "a limit with shares has no such setting"))
 		}
 	}
 	for _, plan := range l.Plans {
-		p.faults = append(p.faults, l.fault(planPrefix+plan.Name, "a limit with shares has no plans: \"share %s\" is accepted", plan.Name))
+		p.add(l.fault(planPrefix+plan.Name, "a limit with shares has no plans: \"share %s\" is accepted", plan.Name))
 	}
 	for _, shares := range l.byTenant() {
 		for _, share := range shares {
@@ -434,14 +437,14 @@ func (p *parser) checkShares() {
 			}
 		}
 	}
-	shares, err := l.shares(engine.Config{}, func(tenant string) policy.Policy { return limitOf(l.Shares, tenant) }, nil)
+	shares, err := l.shares(engine.Config{}, func(tenant string) policy.Policy { return l.settings[sharePrefix+tenant].limit }, nil)
 	if err != nil {
-		p.faults = append(p.faults, err)
+		p.add(err)
 		return
 	}
 	for _, ceiling := range l.Ceilings {
 		if err := shares.SetCeiling(ceiling.Tenant, ceiling.Policy); err != nil {
-			p.faults = append(p.faults, l.fault(ceilingPrefix+ceiling.Tenant, "%w", fieldFault(err)))
+			p.add(l.fault(ceilingPrefix+ceiling.Tenant, "%w", fieldFault(err)))
 		}
 	}
 }

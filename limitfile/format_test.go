@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/internal/testkit/testenv"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -134,12 +135,58 @@ func TestFaultsAreBounded(t *testing.T) {
 	faults := faultsOf(t, err)
 	assert.Len(t, faults, maxFaults+1)
 	assert.ErrorContains(t, faults[maxFaults], "there may be more")
+
+	// Each plan of a limit with shares is a fault.
+	text := linesOf(2*maxFaults, "a: funnel 10, 1/s\n share gold: funnel 1, 1/m\n", " plan p%d: funnel 1, 1/s\n")
+	_, err = parse("f", append(text, strings.Repeat("x\n", 2*maxFaults)...))
+	assert.Equal(t, maxFaults+1, len(faultsOf(t, err)), "the faults of plans and lines") //nolint:testifylint // Len would print them
+	_, err = parse("f", text)
+	assert.Equal(t, maxFaults+1, len(faultsOf(t, err)), "the faults of plans") //nolint:testifylint // as above
+}
+
+// linesOf returns a file with n lines of a format, which takes the number of the line.
+func linesOf(n int, head, format string) (text []byte) {
+	text = []byte(head)
+	for i := range n {
+		text = fmt.Appendf(text, format, i)
+	}
+	return text
+}
+
+// The time to read and to compare a file is in proportion to its lines, whatever they say.
+// Promise: A line of a file of limits takes at most 4 times as long to read as a line with a limit, also among thousands of its kind.
+func TestReadingTakesTimeByLine(t *testing.T) {
+	const lines = 64_000 / testenv.RaceSlowdown
+	read := func(file []byte) time.Duration {
+		begin := time.Now()
+		all, _ := parse("f", file)
+		_, err := Compare(all, all)
+		took := time.Since(begin) // wall: a ratio within the run, of the shortest of ten times
+		require.NoError(t, err)
+		return took
+	}
+	plain := linesOf(lines, "", "limit-%d: funnel 100, 10/s\n")
+	for name, file := range map[string][]byte{
+		"plans":             linesOf(lines, "a: window 5/h\n", " plan p%d: window 5/h\n"),
+		"shares, ceilings":  linesOf(lines/2, "a: funnel 1M, 1M/h\n", " share t%[1]d: funnel 1, 1/h\n ceiling t%[1]d: funnel 100, 100/h\n"),
+		"ceilings of plans": linesOf(lines/2, "a: funnel 1M, 1M/h\n", " ceiling t%[1]d: funnel 1, 1/h\n plan p%[1]d: window 5/h\n"),
+		"a name twice":      linesOf(lines, "a: window 5/h\n", "a: window %d/h\n"),
+	} {
+		shortest, plainly := read(file), read(plain)
+		for range 9 {
+			if shortest > 4*plainly {
+				shortest, plainly = min(shortest, read(file)), min(plainly, read(plain))
+			}
+		}
+		assert.LessOrEqual(t, shortest, 4*plainly, "%s: the time for as many lines as take %v with limits", name, plainly)
+	}
 }
 
 // Promise: No text of a file of limits makes its reader panic.
 func FuzzParse(f *testing.F) {
 	f.Add(example)
-	for _, text := range []string{"", "a:", ":", " :", "a: sliding 5/m\n plan :\n plan x:\n penalty: ,,\n warn-at: NaN", "\ufeff#", "a: b: c", "a: sliding 5/m\n penalty: 1 in 1h, block "} {
+	for _, text := range []string{"", "a:", ":", " :", "a: sliding 5/m\n plan :\n plan x:\n penalty: ,,\n warn-at: NaN", "\ufeff#", "a: b: c", "a: sliding 5/m\n penalty: 1 in 1h, block ",
+		"a: funnel 9, 9/s\n reserved: funnel 5, 5/s\n share b: funnel 4, 4/s\n ceiling b: funnel 8, 8/s\n plan c: window 1/month from 31 in UTC"} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
@@ -149,6 +196,7 @@ func FuzzParse(f *testing.F) {
 			for _, fault := range faultsOf(t, err) {
 				require.LessOrEqual(t, fault.Line, strings.Count(text, "\n")+1)
 				require.NotContains(t, fault.Error(), "\n", "a fault is a line")
+				require.Less(t, len(fault.Error()), 3000, "a fault is short, whatever the line")
 			}
 			return
 		}

@@ -41,9 +41,9 @@ type sharesMember struct {
 	next atomic.Pointer[Limit]
 }
 
-// limit returns a function for the limits of tenants without an entry.
-func (m *sharesMember) limit(choose func(*Limit) []Share) func(tenant string) policy.Policy {
-	return func(tenant string) policy.Policy { return limitOf(choose(m.next.Load()), tenant) }
+// limit returns a function for the limits of tenants without an entry, by the beginning of their settings.
+func (m *sharesMember) limit(prefix string) func(tenant string) policy.Policy {
+	return func(tenant string) policy.Policy { return m.next.Load().settings[prefix+tenant].limit }
 }
 
 // prepare implements member.
@@ -56,7 +56,7 @@ func (m *sharesMember) prepare(next *Limit) (update, error) {
 		return update{commit: func(context.Context) (map[string]int, error) { return nil, m.change(next) }, discard: discard}, nil
 	}
 	m.next.Store(next)
-	shares, err := next.shares(m.config, m.limit(func(l *Limit) []Share { return l.Shares }), m.limit(func(l *Limit) []Share { return l.Ceilings }))
+	shares, err := next.shares(m.config, m.limit(sharePrefix), m.limit(ceilingPrefix))
 	if err != nil {
 		return update{discard: discard}, err
 	}

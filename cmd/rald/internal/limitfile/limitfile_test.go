@@ -1,6 +1,7 @@
 package limitfile
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -96,4 +97,29 @@ func TestYAMLHasTheSettingsOfAFileOfLimits(t *testing.T) {
 	}
 	assert.Equal(t, []string{"a", "a/plan/gold", Candidate("a")}, names)
 	assert.Equal(t, 2, f.Len())
+}
+
+// Any text gives limits, or faults of the file.
+// Promise: No text of rald's limits makes their reader panic.
+func FuzzParse(f *testing.F) {
+	for _, text := range []string{
+		"limits:\n  api: window 10/month from 20 in UTC\n  b: {limit: sliding 1/s, warn-at: [0.5, 0.8]}\n", "limits: &a\n  b: *a\n",
+		"limits: {}", "limits:\n  <<: {a: sliding 1/s}\n", "limits:\n  a: [\n", "a: 1\n--- \n- \x00", "limits:\n  a: &x funnel 1, 1/s\n  *x : funnel 2, 1/s\n",
+	} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		file, err := Parse("f", []byte(text))
+		if err != nil {
+			require.Nil(t, file)
+			for line := range strings.SplitSeq(err.Error(), "\n") {
+				require.Regexp(t, "^f:", line, "each fault is a line that begins with the file")
+			}
+			return
+		}
+		for _, named := range file.All() {
+			require.NotNil(t, named.Policy, "the limit %s", named.Name)
+			require.NotContains(t, named.Name, "\n", "a name is a word")
+		}
+	})
 }
