@@ -6,17 +6,11 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/ral-limiter/ral/internal/core/frequent"
 	"github.com/ral-limiter/ral/policy"
 )
-
-// The most refused keys are found from a sample of the refusals. Each refusal is in the sample with
-// the same chance, whatever its key and whatever came before, and counts with the inverse of its
-// chance. So an adversary cannot keep out of it, and the error is known. All first refusals of a
-// window are in the sample, so a list of few is exact; then the chance falls.
 
 const (
 	// refusedCounters is the number of keys counted in a window. A key with more than 1 in so many
@@ -24,35 +18,17 @@ const (
 	refusedCounters = 512
 	// refusedWindow is the length of each of a list's two windows.
 	refusedWindow = time.Minute
-	// Every samplesPerHalving samples halve the chance, down to 1 in maxWeight. A sample takes
-	// about 200 ns, which is 0.1 ns a refusal.
-	samplesPerHalving = 1024
-	maxWeight         = 2048
 	// errorChance bounds the chance that a figure is not between its bounds, on either side.
 	errorChance = 1e-12
 )
 
+// refusedKeys counts the refusals of keys.
 type refusedKeys[K comparable] struct {
-	on bool
-	// weight is the present weight, 0 while no refusals are sampled.
-	weight atomic.Uint64
-
+	sample frequent.Sample[K]
+	// mu guards the stripes' draws and the totals.
 	mu sync.Mutex
-	// called is when Tick or RefusedMost was last called.
-	called policy.Instant
-	// now and before are the present and last window.
-	now, before refusedWindowOf[K]
-}
-
-type refusedWindowOf[K comparable] struct {
-	from policy.Instant
-	// refused is the tally's number of refusals when the window began.
-	refused uint64
-	// keys is nil if there was no refusal yet.
-	keys    *frequent.Keys[K]
-	samples int
-	// weight is the largest weight of a sample.
-	weight uint64
+	// total and before are the tally's number of refusals when the current window and the last began.
+	total, before uint64
 }
 
 // stripeSample is the state of a stripe's draws, guarded by the lock of refusedKeys.
@@ -60,7 +36,7 @@ type refusedWindowOf[K comparable] struct {
 // Refusals by a limit are numbered in their stripe. stripe.next is the number of the next sampled
 // refusal; the gap is drawn at random, so only that refusal takes the lock. drawn is the last
 // number when the gap was drawn. A refusal up to drawn may still arrive with an earlier next;
-// drawRefusal then draws for it alone. Refusals for other reasons have no numbers: see drawOne.
+// drawRefusal then draws for it alone. Refusals for other reasons have no numbers, and are drawn alone.
 type stripeSample struct {
 	drawn, weight uint64
 	// late is a next of an earlier window whose refusal has not taken the lock yet.
@@ -68,12 +44,8 @@ type stripeSample struct {
 }
 
 func (c *Cell[K]) startRefused(on bool) {
-	r := &c.refused
-	r.on, r.called = on, c.first
-	r.now = refusedWindowOf[K]{from: c.first, weight: 1}
-	r.before = r.now
 	if on {
-		r.weight.Store(1)
+		c.refused.sample.Start(refusedCounters, int64(refusedWindow), int64(c.first))
 	}
 	for i := range c.tally.stripes {
 		s := &c.tally.stripes[i]
@@ -110,46 +82,20 @@ func (c *Cell[K]) drawRefusal(s *stripe, number uint64) (weight uint64) {
 	switch next := s.next.Load(); {
 	case number == next:
 		weight = s.sample.weight
-		s.draw(r.now.weight)
+		s.draw(r.sample.Weight())
 	case number == s.sample.late:
 		weight, s.sample.late = s.sample.lateWeight, 0
 	case s.sample.drawn < number && number < next:
-	case rand.Uint64N(r.now.weight) == 0:
-		weight = r.now.weight
-	}
-	return weight
-}
-
-// drawOne is drawRefusal for a refusal without a number in a stripe.
-func (c *Cell[K]) drawOne() (weight uint64) {
-	weight = c.refused.weight.Load()
-	if weight > 1 && rand.Uint64N(weight) != 0 {
-		return 0
+	default:
+		weight = r.sample.Draw()
 	}
 	return weight
 }
 
 // addRefusal counts a sampled refusal. It reads no clock.
 func (c *Cell[K]) addRefusal(key K, weight uint64) {
-	hash, ok := c.hash(key)
-	if !ok {
-		return
-	}
-	r := &c.refused
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	w := &r.now
-	if weight > w.weight {
-		// The sample was drawn before this window began.
-		w = &r.before
-	}
-	if w.keys == nil {
-		w.keys = frequent.New[K](refusedCounters)
-	}
-	w.keys.Add(hash, key, weight, int64(r.called))
-	if w.samples++; w == &r.now && w.samples%samplesPerHalving == 0 && w.weight < maxWeight {
-		w.weight *= 2
-		r.weight.Store(w.weight)
+	if hash, ok := c.hash(key); ok {
+		c.refused.sample.Add(hash, key, weight)
 	}
 }
 
@@ -161,20 +107,16 @@ func (c *Cell[K]) refusedInAll() uint64 {
 	return n + blocked
 }
 
-// turnWindow begins the next window if it is time. The lock is held.
+// turnWindow begins the next window if it is time. The caller holds the lock.
 func (c *Cell[K]) turnWindow(now policy.Instant) {
 	r := &c.refused
-	r.called = max(r.called, now)
-	if !r.on || now-r.now.from < policy.Instant(refusedWindow) {
+	begun := r.sample.Turn(int64(now))
+	if begun == 0 {
 		return
 	}
-	r.before, r.now = r.now, r.before
-	if r.now.keys != nil {
-		r.now.keys.Clear()
+	for range begun {
+		r.before, r.total = r.total, c.refusedInAll()
 	}
-	r.now = refusedWindowOf[K]{from: now, keys: r.now.keys, weight: 1}
-	r.weight.Store(1)
-	r.now.refused = c.refusedInAll()
 	for i := range c.tally.stripes {
 		s := &c.tally.stripes[i]
 		next, weight := s.next.Load(), s.sample.weight
@@ -204,7 +146,18 @@ type RefusedList[K comparable] struct {
 
 // RefusedMost returns the n most refused keys of this window and the last.
 func (c *Cell[K]) RefusedMost(n int) (list RefusedList[K]) {
-	counted, most, weight := c.countedRefusals(&list)
+	now := c.now()
+	r := &c.refused
+	r.mu.Lock()
+	c.turnWindow(now)
+	counted, most, weight := r.sample.All()
+	from, to := r.sample.Span()
+	list = RefusedList[K]{From: policy.Instant(from), To: policy.Instant(to), Total: c.refusedInAll() - r.before}
+	r.mu.Unlock()
+	if weight == 0 {
+		// The list is off.
+		list.From, list.Total, weight = list.To, 0, 1
+	}
 	// Least is higher the more refusals of a key were counted for certain.
 	slices.SortFunc(counted, func(a, b frequent.Counter[K]) int {
 		return cmp.Or(cmp.Compare(b.Count-b.Over, a.Count-a.Over), cmp.Compare(b.Count, a.Count), cmp.Compare(b.Last, a.Last))
@@ -222,42 +175,6 @@ func (c *Cell[K]) RefusedMost(n int) (list RefusedList[K]) {
 	}
 	list.Others = min(upperBound(most, weight), list.Total)
 	return list
-}
-
-// countedRefusals returns the keys with counters, summed over both windows, the largest count of a
-// key without a counter, and the largest weight. It fills in the rest of the list.
-func (c *Cell[K]) countedRefusals(list *RefusedList[K]) (all []frequent.Counter[K], most, weight uint64) {
-	now := c.now()
-	r := &c.refused
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	c.turnWindow(now)
-	list.From, list.To = r.before.from, r.called
-	if !r.on {
-		list.From = r.called
-		return nil, 0, 1
-	}
-	list.Total = c.refusedInAll() - r.before.refused
-	windows := [2]*frequent.Keys[K]{r.now.keys, r.before.keys}
-	for i, w := range windows {
-		if w == nil {
-			continue
-		}
-		most += w.Floor()
-		for _, k := range w.All() {
-			other := frequent.Counter[K]{}
-			if o := windows[1-i]; o != nil {
-				var ok bool
-				if other, ok = o.Find(&k); ok && i == 1 {
-					// The key is in the list already.
-					continue
-				}
-			}
-			k.Count, k.Over, k.Last = k.Count+other.Count, k.Over+other.Over, max(k.Last, other.Last)
-			all = append(all, k)
-		}
-	}
-	return all, most, max(r.now.weight, r.before.weight)
 }
 
 // lowerBound and upperBound bound the number of refusals behind a weighted sample count. Each refusal was

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/ral-limiter/ral/internal/core/frequent"
 	"github.com/ral-limiter/ral/internal/testkit/testenv"
 	"github.com/ral-limiter/ral/policy"
 	"github.com/ral-limiter/ral/table"
@@ -35,7 +36,7 @@ func tails(mean float64, x int) (atMost, atLeast float64) {
 
 // A count is as good as impossible outside lowerBound and upperBound, which are hardly wider than needed.
 func TestBoundsOfASample(t *testing.T) {
-	for _, weight := range []uint64{2, 64, maxWeight} {
+	for _, weight := range []uint64{2, 64, frequent.MaxWeight} {
 		for _, samples := range []int{0, 1, 2, 5, 30, 100, 1000} {
 			count := uint64(samples) * weight
 			least, most := lowerBound(count, weight), upperBound(count, weight)

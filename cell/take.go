@@ -325,10 +325,10 @@ func (c *Cell[K]) CountOnly(allowed bool, b Basis) (due Due) {
 		}
 	case b.missing == blocked:
 		c.tally.mine().blocked.Add(1)
-		due.weight = c.drawOne()
+		due.weight = c.refused.sample.Draw()
 	default:
 		c.refusedBy[b.missing].Add(1)
-		due.weight = c.drawOne()
+		due.weight = c.refused.sample.Draw()
 	}
 	due.punish = b.byWord() && c.blocks.Load() != nil
 	return due
@@ -349,7 +349,7 @@ func (c *Cell[K]) Finish(key K, d *policy.Decision, due Due) {
 
 func (c *Cell[K]) countBlocked(key K) {
 	c.tally.mine().blocked.Add(1)
-	if weight := c.drawOne(); weight != 0 {
+	if weight := c.refused.sample.Draw(); weight != 0 {
 		c.addRefusal(key, weight)
 	}
 }

@@ -8,8 +8,10 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/ral-limiter/ral/cell"
+	"github.com/ral-limiter/ral/internal/core/frequent"
 	"github.com/ral-limiter/ral/internal/core/shape"
 	"github.com/ral-limiter/ral/internal/core/underway"
 	"github.com/ral-limiter/ral/internal/core/waitline"
@@ -93,7 +95,7 @@ type Shares[K comparable] struct {
 	guaranteed, borrowed cell.Tally
 	unguaranteedSeen     atomic.Bool
 	// lentBy and refusedBy are for Tenants.
-	lentBy, refusedBy tenantCalls[K]
+	lentBy, refusedBy frequent.Sample[K]
 }
 
 // SharesConfig configures Shares. Total is required.
@@ -177,6 +179,9 @@ func NewShares[K comparable](config SharesConfig[K], more ...Option[K]) (*Shares
 	s.turns.tenants = map[K]*shareTenant[K]{}
 	s.own.init(config.Config, config.Guarantee, &s.mu, &s.reserve)
 	s.ceilings.init(config.Config, config.Ceiling, &s.mu, nil)
+	now := int64(s.now())
+	s.lentBy.Start(maxTenantUses, int64(time.Minute), now)
+	s.refusedBy.Start(maxTenantUses, int64(time.Minute), now)
 	s.logs.MaxKeys = config.Config.MaxKeys
 	s.groupLog.Entry = &s.group
 

@@ -100,10 +100,10 @@ func (c *shareCall[K]) count(d *ShareDecision) {
 	case c.n == 0:
 	case !d.Allowed:
 		s.guaranteed.CountRefused()
-		s.refusedBy.add(&s.own, c.tenant, c.now)
+		c.sampleIn(&s.refusedBy)
 	case d.Borrowed:
 		s.borrowed.CountAdmitted()
-		s.lentBy.add(&s.own, c.tenant, c.now)
+		c.sampleIn(&s.lentBy)
 	default:
 		s.guaranteed.CountAdmitted()
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/ral-limiter/ral/internal/core/frequent"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -19,22 +20,38 @@ type TenantUse[K comparable] struct {
 	Borrowed, Refused uint64
 }
 
+// maxTenantUses bounds the tenants that Tenants returns, and the tenants whose calls are counted.
+const maxTenantUses = 1000
+
+// sampleIn counts the call for Tenants.
+func (c *shareCall[K]) sampleIn(sample *frequent.Sample[K]) {
+	weight := sample.Draw()
+	if weight == 0 {
+		return
+	}
+	if hash, ok := c.shares.own.hash(c.tenant); ok {
+		sample.Turn(int64(c.now))
+		sample.Add(hash, c.tenant, weight)
+	}
+}
+
 // Tenants returns n tenants, at most 1,000: first those that were refused most, then those that borrowed
 // most, and then others that have a guarantee. With more tenants than n, which of the others is not
 // promised. Its cost does not grow with the number of tenants beyond 1,000.
 func (s *Shares[K]) Tenants(n int) []TenantUse[K] {
 	now := s.now()
 	found := map[K]TenantUse[K]{}
-	s.lentBy.each(now, func(tenant K, count uint64) {
-		use := found[tenant]
-		use.Borrowed += count
-		found[tenant] = use
-	})
-	s.refusedBy.each(now, func(tenant K, count uint64) {
-		use := found[tenant]
-		use.Refused += count
-		found[tenant] = use
-	})
+	count := func(sample *frequent.Sample[K], add func(use *TenantUse[K], calls uint64)) {
+		sample.Turn(int64(now))
+		all, _, _ := sample.All()
+		for _, k := range all {
+			use := found[k.Key]
+			add(&use, k.Count-k.Over)
+			found[k.Key] = use
+		}
+	}
+	count(&s.lentBy, func(use *TenantUse[K], calls uint64) { use.Borrowed = calls })
+	count(&s.refusedBy, func(use *TenantUse[K], calls uint64) { use.Refused = calls })
 	looked := 0
 	s.own.all.Range(func(tenant K, _ *account) bool {
 		found[tenant] = found[tenant]
