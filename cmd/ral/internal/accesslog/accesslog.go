@@ -243,7 +243,7 @@ func (r *Reader) inOrder(e *Entry) error {
 	return nil
 }
 
-func (r *Reader) unknown() error { return fmt.Errorf("%w (%d lines read)", errUnknownForm, r.lines) }
+func (r *Reader) unknown() error { return fmt.Errorf("%w (lines read: %d)", errUnknownForm, r.lines) }
 
 // entry makes an entry of the values of a line.
 func (r *Reader) entry(e *Entry) Fault {

@@ -79,7 +79,7 @@ var presets = []preset{
 	{name: "json", unit: time.Second}, {name: "csv", unit: time.Second},
 }
 
-var errUnknownForm = errors.New("no line is in a known form: give --form or --log-format")
+var errUnknownForm = errors.New("no line is in a known form: give --form or --log-format, and unpack files that gzip did not pack")
 
 // presetFor returns the preset of a format or of that name. Without both it is the first that reads the line.
 func presetFor(form, format string, line []byte) (preset, error) {

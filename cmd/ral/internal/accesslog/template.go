@@ -48,7 +48,7 @@ func newTemplate(format string, wanted []string) (*template, error) {
 	if place := slices.Index(found, false); place >= 0 {
 		for ; place < len(wanted); place++ {
 			if !found[place] && wanted[place] != "" {
-				return nil, fmt.Errorf("the log_format has no variable $%.60s", wanted[place])
+				return nil, fmt.Errorf("the log_format has no variable $%.60s: it is %.400s", wanted[place], format)
 			}
 		}
 	}
