@@ -139,7 +139,7 @@ func TestFaultyFileChangesNothing(t *testing.T) {
 		require.NoError(t, os.Remove(h.path))
 		assert.ErrorIs(t, h.Reload(t.Context()), os.ErrNotExist)
 		require.NoError(t, os.Mkdir(h.path, 0o700))
-		assert.ErrorContains(t, h.Reload(t.Context()), "a regular file is accepted")
+		assert.ErrorContains(t, h.Reload(t.Context()), "it is no regular file, which alone is accepted")
 		assert.Equal(t, "window 10/h", a.LimitFor("").String())
 	})
 }
