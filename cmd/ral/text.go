@@ -42,8 +42,11 @@ func (v view) text(width, height int) string {
 	}
 	limits.Without(width, "POLICY", ">KEYS", ">ADMITTED/S", ">REFUSED/S").Write(&b, width)
 	if v.owed.Limit != "" {
-		fmt.Fprintf(&b, "\n%s: owes most, of %s%s\n", report.Printable(v.chosen), many(int(v.owed.Total), "key"), age(&v.owed))
-		owed := report.Table{{"KEY", ">USED", ">REMAINING", ">NEXT UNIT IN", ">OWES NOTHING IN", "BLOCKED"}}
+		title, owed := "owes most", report.Table{{"KEY", ">USED", ">REMAINING", ">NEXT UNIT IN", ">OWES NOTHING IN", "BLOCKED"}}
+		if v.inFlight() {
+			title, owed = "has most in use", report.Table{{"KEY", ">IN USE", ">REMAINING", ">NEXT UNIT WITHIN", ">ALL FREE WITHIN", "BLOCKED"}}
+		}
+		fmt.Fprintf(&b, "\n%s: %s, of %s%s\n", report.Printable(v.chosen), title, many(int(v.owed.Total), "key"), age(&v.owed))
 		for i := range v.owed.Rows {
 			r := &v.owed.Rows[i]
 			owed = append(owed, []string{named(r), percent(r.Share), strconv.FormatInt(r.Remaining, 10), returns(r), seconds(r.Full), blocked(r)})
@@ -89,6 +92,14 @@ func (v view) fit(height int) view {
 	n = min(len(owed), max((room+1)/2, room-len(refused)))
 	v.owed.Rows, v.refused.Rows = owed[:n], refused[:min(len(refused), room-n)]
 	return v
+}
+
+// inFlight reports whether the chosen limit is of calls at once. Its units are free at a time at the latest,
+// and sooner by a release.
+func (v view) inFlight() bool {
+	return slices.ContainsFunc(v.overview.Limits, func(l pagejson.LimitSummary) bool {
+		return l.Name == v.chosen && strings.HasPrefix(l.Policy, "in flight ")
+	})
 }
 
 // verdict names the limit that is wrong, or says how many are, or that none is. causes are the lines

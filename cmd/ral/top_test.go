@@ -23,10 +23,12 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/internal/adapter/pagejson"
 	"github.com/ral-limiter/ral/internal/testkit/must"
 	"github.com/ral-limiter/ral/internal/testkit/observetest"
 	"github.com/ral-limiter/ral/observe/inspect"
+	"github.com/ral-limiter/ral/policy"
 )
 
 func top(t *testing.T, args ...string) (string, error) {
@@ -64,6 +66,26 @@ func TestOnceIsATable(t *testing.T) {
 	assert.NotContains(t, text, "glutton")
 	assert.Contains(t, text, "\n#")
 	assert.Contains(t, text, "keys shown as hashes")
+}
+
+// Promise: The lists of a limit of calls at once say what is in use, and when it is free at the latest.
+func TestListsOfALimitInFlight(t *testing.T) {
+	exports := must.Get(engine.New[string](engine.Config{Name: "exports", Policy: must.Get(policy.Parse("in flight 10, 1h at most"))}))
+	defer exports.Close()
+	h := must.Get(inspect.New(inspect.Config{ShowKeys: true}, inspect.Limit[string]{Limiter: exports}))
+	defer h.Close()
+	server := httptest.NewServer(h)
+	defer server.Close()
+	for range 11 {
+		exports.Reserve("tenant", 1, 0)
+	}
+	for range 4 {
+		exports.Reserve("other", 1, 0)
+	}
+	text := must.Get(top(t, server.URL))
+	assert.Regexp(t, `exports: has most in use, of 2 keys\nKEY +IN USE +REMAINING +NEXT UNIT WITHIN +ALL FREE WITHIN +BLOCKED\n`+
+		`tenant +100% +0 +\d+m +\d+m\nother +40% +6 +\d+m +\d+m\n`, text)
+	assert.Regexp(t, `exports: is refused most, of 1 refusal .*\n.*\ntenant +1 `, text)
 }
 
 // Promise: No control character from keys or servers reaches the terminal.

@@ -18,7 +18,7 @@ const (
 )
 
 // alarms returns the faults that an operator must look at, the gravest first.
-func alarms(ctx context.Context, l limit, s *pagejson.LimitSummary, refused refusals) (all []pagejson.Alarm) {
+func alarms(ctx context.Context, l limit, s *pagejson.LimitSummary, refused *refusals) (all []pagejson.Alarm) {
 	add := func(format string, values ...any) {
 		all = append(all, pagejson.Alarm{Words: fmt.Sprintf(format, values...)})
 	}

@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-const ( // escaped keys of 64 KiB fit
+const (
 	// A key of 64 KiB fits, escaped.
 	maxBody  = 128 << 10
 	maxQuery = 4 << 10
@@ -33,6 +33,7 @@ func setHeaders(h http.Header) {
 
 // refusal returns why a request of any kind is refused, or a status of 0.
 func (h *Handler) refusal(r *http.Request, route route) (status int, why string) {
+	kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	switch {
 	case !h.knownHost(r):
 		return http.StatusForbidden, "this host name is not one of this server's: the program lists them as Hosts"
@@ -42,10 +43,7 @@ func (h *Handler) refusal(r *http.Request, route route) (status int, why string)
 		return http.StatusForbidden, "the request comes from another site"
 	case len(r.URL.RawQuery) > maxQuery:
 		return http.StatusRequestURITooLong, "the query is too long"
-	case route.method != http.MethodPost:
-		return 0, ""
-	}
-	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != "application/json" {
+	case route.method == http.MethodPost && (err != nil || kind != "application/json"):
 		return http.StatusUnsupportedMediaType, "want a body of application/json"
 	}
 	return 0, ""

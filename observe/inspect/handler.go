@@ -98,16 +98,13 @@ func New(config Config, limits ...AnyLimit) (*Handler, error) {
 	h := &Handler{
 		config: config,
 		secret: make([]byte, 32),
-		log:    config.Logger,
+		log:    cmp.Or(config.Logger, slog.Default()),
 		quiet:  single.MustNew(policy.Funnel(10, 1, time.Second)),
 		panics: single.MustNew(policy.Funnel(10, 1, time.Second)),
 		byName: map[string]limit{},
 	}
 	// The read never fails.
 	_, _ = rand.Read(h.secret)
-	if h.log == nil {
-		h.log = slog.Default()
-	}
 	if err := h.configure(); err != nil {
 		return nil, err
 	}
@@ -416,13 +413,12 @@ func (h *Handler) overview(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return fmt.Errorf("%w: since is %.40q, want a tick", errRequest, q.Get("since"))
 	}
-	points, tick := h.history.since(since)
+	points, refused, tick := h.history.since(since)
 	o := pagejson.Overview{Now: time.Now(), Tick: tick, Every: every.Seconds(), Changes: len(h.tokens) > 0, Hashed: !h.config.ShowKeys, Limits: []pagejson.LimitSummary{}}
 	for i, l := range h.limits {
 		s := l.summary()
 		s.Points = points[i]
-		refused := h.history.refusals(i)
-		s.Alarms, s.Usual = alarms(r.Context(), l, &s, refused), refused.usual
+		s.Alarms, s.Usual = alarms(r.Context(), l, &s, &refused[i]), refused[i].usual
 		o.Limits = append(o.Limits, s)
 	}
 	return answer(w, o)
@@ -501,10 +497,7 @@ func (h *Handler) token(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return answer(w, struct {
-		// Operator is the token's name.
-		Operator string `json:"operator"`
-	}{operator})
+	return answer(w, map[string]string{"operator": operator})
 }
 
 func (h *Handler) change(w http.ResponseWriter, r *http.Request) error {

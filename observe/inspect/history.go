@@ -167,9 +167,9 @@ func mean(points []pagejson.Point) (m pagejson.Point) {
 	return m
 }
 
-// since returns the points of each limit after a tick, oldest first, and the last tick. A future
-// tick is from another process: it returns all points.
-func (h *history) since(tick uint64) (points [][]pagejson.Point, last uint64) {
+// since returns the points of each limit after a tick, oldest first, its refusals, and the last tick. A
+// future tick is from another process: it returns all points.
+func (h *history) since(tick uint64) (points [][]pagejson.Point, refused []refusals, last uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if tick > h.tick {
@@ -177,9 +177,9 @@ func (h *history) since(tick uint64) (points [][]pagejson.Point, last uint64) {
 	}
 	points = make([][]pagejson.Point, len(h.limits))
 	for i := range points {
-		points[i] = append([]pagejson.Point{}, h.points[i].newest(int(min(h.tick-tick, maxPoints)))...)
+		points[i] = h.points[i].newest(int(min(h.tick-tick, maxPoints)))
 	}
-	return points, h.tick
+	return points, slices.Clone(h.refused), h.tick
 }
 
 // day returns the coarse points of a limit, oldest first.
@@ -187,7 +187,7 @@ func (h *history) day(name string) []pagejson.Point {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	i := slices.IndexFunc(h.limits, func(l limit) bool { return l.name() == name })
-	return append([]pagejson.Point{}, h.coarse[i].newest(maxCoarse)...)
+	return h.coarse[i].newest(maxCoarse)
 }
 
 // refusals compares a limit's refusals a second with the usual.
@@ -232,11 +232,4 @@ func (r *refusals) learn(last float64, day []pagejson.Point) {
 	if len(day) == maxCoarse {
 		r.usual = max(r.usual, mean(day[:yesterday]).Refused)
 	}
-}
-
-// refusals returns a limit's refusals beside the usual.
-func (h *history) refusals(i int) refusals {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.refused[i]
 }

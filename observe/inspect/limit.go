@@ -317,21 +317,20 @@ func figures(of any) map[string]any {
 		if err != nil || !f.IsExported() || f.Anonymous {
 			continue
 		}
-		name := f.Name
 		switch value := field.Interface().(type) {
 		case time.Duration:
-			all[name] = value.Seconds()
+			all[f.Name] = value.Seconds()
 		case time.Time:
 			if !value.IsZero() {
-				all[name] = value.UTC().Format(time.RFC3339Nano)
+				all[f.Name] = value.UTC().Format(time.RFC3339Nano)
 			}
 		case error:
 			if text := errorText(value); text != "" {
-				all[name] = text
+				all[f.Name] = text
 			}
 		default:
 			if plain := plainOf(field); plain != nil {
-				all[name] = plain
+				all[f.Name] = plain
 			}
 		}
 	}

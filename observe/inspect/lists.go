@@ -3,6 +3,7 @@ package inspect
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/ral-limiter/ral/engine"
@@ -87,14 +88,14 @@ func refusedRow[K comparable](row *pagejson.Row, k engine.RefusedKey[K]) {
 	row.Refused, row.Least, row.Most, row.Last = k.Refusals, k.Least, k.Most, k.Last.Seconds()
 }
 
-func (l *keyed[K]) refused(n int) pagejson.List {
+func (l *keyed[K]) refused(n int) (list pagejson.List) {
 	most := l.engine.MostRefused(n)
-	list := pagejson.List{Limit: l.called, By: byRefused, Rows: make([]pagejson.Row, len(most.Keys)), Total: most.Total, For: most.For.Seconds(), OthersMost: most.OthersMost}
+	list = pagejson.List{Limit: l.called, By: byRefused, Rows: make([]pagejson.Row, len(most.Keys)), Total: most.Total, For: most.For.Seconds(), OthersMost: most.OthersMost}
 	for i, k := range most.Keys {
-		row := pagejson.Row{Blocked: l.engine.Blocked(k.Key).Seconds()}
-		refusedRow(&row, k)
+		row := &list.Rows[i]
+		row.Blocked = l.engine.Blocked(k.Key).Seconds()
+		refusedRow(row, k)
 		row.ID, row.Key = l.show(k.Key)
-		list.Rows[i] = row
 	}
 	return list
 }
@@ -120,7 +121,7 @@ func (l *keyed[K]) explain(ctx context.Context, r pagejson.KeyRequest) (e pagejs
 	}
 	e = pagejson.Explanation{
 		Limit: l.called, Known: x.Known, Allowed: x.Allowed, Retry: retry(&x), Wait: x.Wait.Seconds(), Blocked: x.Blocked.Seconds(),
-		Waiting: x.Waiting, Parts: parts(&x), Binding: max(x.Binding, -1), Words: x.String(),
+		Waiting: x.Waiting, Parts: parts(&x), Binding: max(x.Binding, -1), Words: timeless(x).String(),
 	}
 	// The block may belong to a limiter that Explain only looks at.
 	if blocked := l.blocked(ctx, key).Seconds(); blocked > e.Blocked {
@@ -131,6 +132,23 @@ func (l *keyed[K]) explain(ctx context.Context, r pagejson.KeyRequest) (e pagejs
 	}
 	e.ID, e.Key = l.show(key)
 	return e, nil
+}
+
+// timeless returns an explanation without the times that the page shows beside its words. The age of
+// the oldest unit in use stays.
+func timeless(x limits.Explanation) limits.Explanation {
+	x.Wait, x.Blocked, x.Returns, x.Each = 0, 0, nil, slices.Clone(x.Each)
+	if x.RetryAfter != policy.Never {
+		x.RetryAfter = 0
+	}
+	for i := range x.Each {
+		x.Each[i] = timeless(x.Each[i])
+	}
+	if x.Candidate != nil {
+		candidate := timeless(*x.Candidate)
+		x.Candidate = &candidate
+	}
+	return x
 }
 
 func parts(x *limits.Explanation) (all []pagejson.Part) {

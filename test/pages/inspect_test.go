@@ -1,6 +1,7 @@
 package pages
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -92,6 +93,7 @@ func TestOperatorInABrowser(t *testing.T) {
 			o.Until(`document.getElementById("token-note").textContent === "Changes are logged as by anna."`)
 			click(o, "#block button")
 			o.Until(`document.getElementById("key-verdict").textContent.startsWith("blocked for 10 min")`)
+			assert.Equal(t, 1, browser.Eval[int](o, `document.getElementById("key").innerText.split("10 min").length - 1`), "a time is said once")
 			assert.False(t, s.API.Choke(offender))
 			assert.Positive(t, s.API.Blocked(offender))
 			o.Until(row("refused", offender, `row.cells[2].textContent.startsWith("10 min")`))
@@ -127,6 +129,35 @@ func TestOperatorInABrowser(t *testing.T) {
 			o.Quiet()
 		})
 	}
+}
+
+// Promise: With two alarms, a phone's first screen has the first rows of both lists.
+func TestTwoAlarmsOnAPhoneInABrowser(t *testing.T) {
+	api, logins := limit(t, "api", "funnel 10, 1/h", 100), limit(t, "logins", "funnel 30, 10/s", 0)
+	for i := range 99 {
+		key := fmt.Sprintf("customer-%02d", i)
+		for range 2 + i/10 {
+			api.Take(key, 6)
+		}
+	}
+	// Calls are refused by both limits, and the third is quiet.
+	logins.Take("admin", 30)
+	logins.Take("admin", 30)
+	saved := errors.New("open /var/lib/api/logins.state: no space left on device, and the next save is tried in a minute")
+	o := browser.Start(t).Open(t, page(t, inspect.Limit[string]{Limiter: limit(t, "search", "sliding 900/m", 0)}, inspect.Limit[string]{Limiter: api},
+		inspect.Limit[string]{Limiter: logins, Stats: func() any {
+			return struct {
+				engine.Stats
+				SaveError error
+			}{logins.Stats(), saved}
+		}}), browser.View{Scheme: "light", Width: 400, Height: 800})
+	o.Until(`document.getElementById("owed").rows.length > 2 && document.getElementById("refused").rows.length > 2`)
+	assert.Equal(t, 2, browser.Eval[int](o, `document.getElementById("alarms").children.length`))
+	assert.Equal(t, "api", browser.Eval[string](o, `chosen`))
+	assert.Less(t, browser.Eval[float64](o, `document.getElementById("owed").rows[0].getBoundingClientRect().bottom`), 800.0)
+	o.Fits(400)
+	o.ShootScreen("two-alarms")
+	o.Quiet()
 }
 
 const off = `[...document.querySelectorAll("#changes button")].every((b) => b.disabled && b.title === "needs a token")`
@@ -221,10 +252,33 @@ func TestReadOnlyPageInABrowser(t *testing.T) {
 	click(o, "#owed button")
 	o.Until(`document.getElementById("key-verdict").textContent.startsWith("refused for")`)
 	assert.True(t, browser.Eval[bool](o, `document.getElementById("changes").hidden && !document.getElementById("read-only").hidden`))
+	card := browser.Eval[string](o, `document.getElementById("key").innerText`)
+	assert.Equal(t, 1, strings.Count(card, "60 min"), "a time is said once: %s", card)
+	assert.NotContains(t, card, "59m", "a time is rounded")
+	assert.Contains(t, card, "then\n1 unit left")
 	text := browser.Eval[string](o, `document.documentElement.innerHTML`)
 	assert.NotContains(t, text, "glutton")
 	assert.NotContains(t, text, "modest")
 	assert.Regexp(t, `#[0-9a-f]{12}`, browser.Eval[string](o, `document.getElementById("key-name").textContent`))
+	o.Quiet()
+}
+
+// Promise: The page says of a limit of calls at once how many are in use, and for how long the oldest has been.
+func TestLimitInFlightInABrowser(t *testing.T) {
+	exports := limit(t, "exports", "in flight 10, 1h at most", 0)
+	for range 11 {
+		exports.Reserve("tenant", 1, 0)
+	}
+	o := browser.Start(t).Open(t, page(t, inspect.Limit[string]{Limiter: exports}), browser.View{Scheme: "light", Width: 1100, Height: 900})
+	o.Until(row("owed", "tenant", `row.cells[1].textContent === "100%"`))
+	assert.Equal(t, "A release frees units sooner.", browser.Eval[string](o, `document.getElementById("owed-note").textContent.trim()`))
+	click(o, "#owed button")
+	o.Until(`/^refused for at most \d+ min$/.test(document.getElementById("key-verdict").textContent)`)
+	card := browser.Eval[string](o, `document.getElementById("key").innerText`)
+	assert.Regexp(t, `10 of 10 in use, the oldest for 0s to \d+`, card)
+	assert.Contains(t, card, "then\n10 units left")
+	assert.NotContains(t, card, "10 used")
+	o.Shoot("in-flight")
 	o.Quiet()
 }
 

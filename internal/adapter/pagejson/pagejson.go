@@ -213,7 +213,7 @@ type Explanation struct {
 	Binding int    `json:"binding"`
 	// Candidates belong to a limits.Trial, the outermost first.
 	Candidates []Candidate `json:"candidates,omitempty"`
-	// Words has all this in sentences.
+	// Words has all this in sentences, except times: only the age of the oldest unit in use is among them.
 	Words string `json:"words"`
 	// Note says that the key cannot be explained after a change. Only Limit, ID and Key are known.
 	Note string `json:"note,omitempty"`

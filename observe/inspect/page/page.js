@@ -6,7 +6,7 @@ const every = 2000; // milliseconds between two looks
 const kept = 300; // points of a chart of ten minutes
 const busy = 30; // points during which a limit that refused is shown large
 const narrow = matchMedia("(max-width: 560px)");
-const fewRows = () => narrow.matches ? 4 : 10;
+const fewRows = () => !narrow.matches ? 10 : $("status").classList.contains("wrong") ? 3 : 4;
 const allRows = 100;
 
 const limits = new Map(); // by name: {summary, points, day, card, chart, used}
@@ -56,6 +56,7 @@ function time(s) {
   return Math.round(s / 86400) + " days";
 }
 
+const inFlight = (p) => p.policy.startsWith("in flight"); // a limit of calls at once: units return at the latest at a time
 const named = (k) => k.key || "#" + k.id.slice(0, 12);
 
 async function ask(path, body, headers = {}) {
@@ -415,7 +416,7 @@ function drawOwed(owed, page) {
     cell(row, time(k.full), "number").title = "the next unit in " + time(k.returns);
   }, page === "" ? "No key has used anything." : "No more keys.");
   write($("owed-title"), "Used most" + (owed.total ? `, of ${many(owed.total, "key")} in use` : ""));
-  write($("owed-note"), owed.age >= 10 ? `As of ${time(owed.age)} ago.` : "");
+  write($("owed-note"), (inFlight(limits.get(chosen).summary) ? "A release frees units sooner. " : "") + (owed.age >= 10 ? `As of ${time(owed.age)} ago.` : ""));
   $("owed-more").hidden = !owed.next;
   $("owed-more").dataset.after = owed.next ?? "";
   $("owed-first").hidden = page === "";
@@ -466,16 +467,15 @@ function drawKey(x) {
   write($("key-name"), s.keyless ? "Now" : named(x));
   $("key-name").title = named(x);
   $("key-close").hidden = s.keyless;
-  const verdict = x.note ? "not known" : x.blocked ? "blocked for " + time(x.blocked) : x.allowed ? (x.wait ? "admitted after " + time(x.wait) : "admitted") : x.retry < 0 ? "refused" : "refused for " + time(x.retry);
-  write($("key-verdict"), verdict);
+  const when = time(x.blocked || (x.allowed ? x.wait ?? 0 : x.retry)), most = x.parts.some(inFlight) ? "at most " : "";
+  write($("key-verdict"), x.note ? "not known" : x.blocked ? "blocked for " + when : x.allowed ? (x.wait ? "admitted after " + when : "admitted") : x.retry <= 0 ? "refused" : "refused for " + most + when);
   $("key-verdict").className = "badge " + (x.allowed && !x.blocked ? "yes" : "no");
   write($("key-words"), x.words);
   $("key-parts").replaceChildren(...x.parts.map((p, i) => {
     const part = make("div", "part");
     const which = x.parts.length > 1 && i === x.binding ? " (this one decides)" : "";
-    const used = p.units > 0 ? `${number(p.used)} of ${number(p.units)} used` : "how much is used is not known";
-    part.append(make("p", "", `${p.policy}: ${used}${which}`), bar(p.units > 0 ? p.used / p.units : 0));
-    if (p.returns.length > 0) part.append(returnsOf(p.returns));
+    part.append(make("p", "", p.policy + which), bar(p.units > 0 ? p.used / p.units : 0));
+    if (p.returns.length > 0) part.append(returnsOf(p.returns, when, inFlight(p) ? "in at most " : "in "));
     return part;
   }), ...(x.candidates ?? []).map((c) => make("p", "part", `On trial: ${c.parts.map((p) => p.policy).join(", ")} would ${c.allowed ? "admit" : "refuse"} a call now.`)));
   write($("reset-note"), "forgets what it has used" + (s.verbs.includes("lift") ? ", and lifts a block" : ""));
@@ -485,13 +485,14 @@ function drawKey(x) {
   drawToken();
 }
 
-// returnsOf shows when units return: the next ones, and when all have.
-function returnsOf(all) {
-  const rows = all.length <= 6 ? all : [...all.slice(0, 5), all.at(-1)];
+// returnsOf shows when units return: the next ones, and when all have. A time has one row, which says
+// "then" if the verdict has the time.
+function returnsOf(all, verdict, before) {
+  const times = [...new Map(all.map((r) => [time(r.after), r.remaining]))];
   const list = make("ul", "returns");
-  list.append(...rows.map((r) => {
+  list.append(...(times.length <= 6 ? times : [...times.slice(0, 5), times.at(-1)]).map(([when, remaining]) => {
     const row = make("li");
-    row.append(make("span", "soft", "in " + time(r.after)), make("span", "", many(r.remaining, "unit") + " left"));
+    row.append(make("span", "soft", when === verdict ? "then" : before + when), make("span", "", many(remaining, "unit") + " left"));
     return row;
   }));
   return list;
