@@ -14,7 +14,7 @@ import (
 // Each line has the connection's address, the field's lines, and the client's address, "-" if none.
 //
 // Promise: Client addresses are found as configured; no other header is trusted.
-func TestClientAddr(t *testing.T) {
+func TestClientAddrIsFoundAsConfigured(t *testing.T) {
 	for _, c := range spoofs {
 		config := AddrConfig{Header: c.header, Hops: c.hops}
 		if c.header != "" && c.hops == 0 {
@@ -29,7 +29,7 @@ func TestClientAddr(t *testing.T) {
 	}
 }
 
-func TestKeysOfAddresses(t *testing.T) {
+func TestAddressKeyIsCutToItsPrefix(t *testing.T) {
 	for _, c := range []struct {
 		config     AddrConfig
 		peer, want string

@@ -16,7 +16,7 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-func TestAnswers(t *testing.T) {
+func TestRefusalHasTheAcceptedContentType(t *testing.T) {
 	limiter := open[netip.Addr](t, policy.Must(policy.FixedWindow(1, time.Hour)))
 	m, err := NewAll(Options{Deny: prefixList("198.51.100.0/24")}, Limit[netip.Addr]{Name: `a "quoted\" name`, Limiter: limiter, Key: ByAddr})
 	require.NoError(t, err)
@@ -54,7 +54,7 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-func TestWantsProblem(t *testing.T) {
+func TestWantsProblemFollowsAccept(t *testing.T) {
 	for accept, want := range map[string]bool{
 		"*/*":                                    true,
 		"application/problem+json":               true,
@@ -114,7 +114,7 @@ func FuzzAccept(f *testing.F) {
 // Promise: A request that can never pass is 403.
 // Promise: A misconfigured limit or cost is 500, counted and logged once.
 // Promise: An unavailable limiter that refuses is 503.
-func TestAnswersOfReasons(t *testing.T) {
+func TestReasonDecidesStatusAndText(t *testing.T) {
 	funnel := func(name string, capacity int64) Limit[netip.Addr] {
 		return Limit[netip.Addr]{Name: name, Limiter: open[netip.Addr](t, policy.Must(policy.Funnel(capacity, 10, time.Hour))), Key: ByAddr}
 	}

@@ -25,7 +25,7 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-func TestHeaderSets(t *testing.T) {
+func TestHeaderSetSendsItsFields(t *testing.T) {
 	wants := map[HeaderSet][2]map[string]string{
 		RateLimitHeaders: {
 			{"Ratelimit-Policy": `"default";q=3;w=15`, "Ratelimit": `"default";r=1;t=10`},
@@ -297,7 +297,7 @@ func TestFreshWindowIsToldAsItsLength(t *testing.T) {
 	}
 }
 
-func TestReplenishRate(t *testing.T) {
+func TestReplenishRateIsPerSecond(t *testing.T) {
 	for want, p := range map[string]policy.Policy{
 		"10":        policy.Must(policy.Funnel(20, 10, time.Second)),
 		"16.666667": policy.Must(policy.FixedWindow(1000, time.Minute)),
@@ -311,7 +311,7 @@ func TestReplenishRate(t *testing.T) {
 }
 
 // A client is told to give up only if another try is refused too.
-func TestRetryFields(t *testing.T) {
+func TestRetryFieldsSayWhetherToRetry(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	used := func(period time.Duration) *engine.Engine[netip.Addr] {
@@ -354,7 +354,7 @@ func TestRetryFields(t *testing.T) {
 	}
 }
 
-func TestHeaderHook(t *testing.T) {
+func TestHeaderHookChangesSentFields(t *testing.T) {
 	var reasons []limits.Reason
 	hook := func(h http.Header, v limits.Verdict) {
 		reasons = append(reasons, v.Reason)
@@ -390,7 +390,7 @@ func TestHeaderHook(t *testing.T) {
 
 // RateLimit tells of the limit that decides, RateLimit-Policy of those that apply. Retry-After is of
 // the limit that refuses longest.
-func TestSeveralLimits(t *testing.T) {
+func TestRateLimitTellsTheDecidingLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		addresses := open[netip.Addr](t, policy.Must(policy.Funnel(10, 1, time.Second)))
 		keys := open[string](t, policy.Must(policy.Funnel(3, 1, time.Minute)))

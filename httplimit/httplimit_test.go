@@ -23,7 +23,7 @@ func (huge) FreshAt(uint64) policy.Instant { return 0 }
 func (huge) String() string                { return "huge" }
 
 // Promise: `Allow` and `Deny` come before any state.
-func TestAllowAndDeny(t *testing.T) {
+func TestAllowAndDenyPrecedeLimits(t *testing.T) {
 	limiter := open[netip.Addr](t, policy.Must(policy.FixedWindow(1, time.Hour)))
 	proxies := clientAddr(t, AddrConfig{Header: XForwardedFor, Trusted: prefixList("10.0.0.0/8")})
 	asked := 0
@@ -50,7 +50,7 @@ func TestAllowAndDeny(t *testing.T) {
 }
 
 // Promise: `Shadow` only reports refusals and delays.
-func TestShadow(t *testing.T) {
+func TestShadowOnlyReportsRefusals(t *testing.T) {
 	limiter := open[netip.Addr](t, policy.Must(policy.FixedWindow(1, time.Hour)))
 	var verdicts []limits.Verdict
 	m := Must(New(limiter, ByAddr, Options{
@@ -76,7 +76,7 @@ func TestShadow(t *testing.T) {
 	assert.Equal(t, Stats{Admitted: 1, OverLimit: 1, Denied: 1, Shadow: true, Limits: s.Limits}, s)
 }
 
-func TestBadSettings(t *testing.T) {
+func TestBadSettingIsRefusedByName(t *testing.T) {
 	limiter := open[netip.Addr](t, policy.Must(policy.Funnel(1, 1, time.Second)))
 	good := Limit[netip.Addr]{Limiter: limiter, Key: ByAddr}
 	named := func(name string) Limit[netip.Addr] {
@@ -136,7 +136,7 @@ func TestBadSettings(t *testing.T) {
 	assert.NoError(t, err)
 }
 
-func TestHandlerOfNone(t *testing.T) {
+func TestHandlerPanicsWithoutNext(t *testing.T) {
 	m := Must(New(hourly(t, 1), ByAddr, Options{}))
 	assert.PanicsWithValue(t, "httplimit: Handler: next is nil, want a handler, such as http.DefaultServeMux", func() { m.Handler(nil) })
 }

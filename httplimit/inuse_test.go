@@ -248,7 +248,7 @@ func TestLostUnitsEndNoRequestInShadow(t *testing.T) {
 	}
 }
 
-func TestRetryGuess(t *testing.T) {
+func TestRetryGuessSetsRetryAfter(t *testing.T) {
 	for guess, want := range map[time.Duration]string{0: "1", time.Millisecond: "1", 90 * time.Second: ""} {
 		a := oneAtOnce(t, Options{RetryGuess: guess})
 		held := a.Reserve("all", 1, 0)

@@ -16,7 +16,7 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-func TestByHeader(t *testing.T) {
+func TestByHeaderTrimsAndHashesValues(t *testing.T) {
 	key := ByHeader("x-api-key")
 	assert.Equal(t, "", key(from("192.0.2.1:1")), "missing")
 	assert.Equal(t, "", key(from("192.0.2.1:1", "X-API-Key", "")), "empty")
@@ -42,7 +42,7 @@ func TestByHeader(t *testing.T) {
 	assert.Len(t, keys, 6, "different values have different keys")
 }
 
-func TestByHeaderNames(t *testing.T) {
+func TestByHeaderChecksNamesAndReadsHost(t *testing.T) {
 	for _, name := range []string{"", " ", "X Api", "X-Api-Key:", "naïve", "a\n"} {
 		key := ByHeader(name)
 		assert.Nil(t, key, "%q", name)
@@ -60,7 +60,7 @@ func TestByHeaderNames(t *testing.T) {
 	}
 }
 
-func TestHostOf(t *testing.T) {
+func TestHostIsLowerCaseWithoutPort(t *testing.T) {
 	for authority, want := range map[string]string{
 		"example.org":          "example.org",
 		"Example.ORG:65536":    "example.org",
@@ -136,7 +136,7 @@ func TestByPatternOfNestedMuxes(t *testing.T) {
 	assert.Equal(t, []int{200, 429, 200, 429, 400}, codes)
 }
 
-func TestByContext(t *testing.T) {
+func TestByContextReadsOnlyItsType(t *testing.T) {
 	type name struct{}
 	key := ByContext[string](name{})
 	with := func(v any) *http.Request {
@@ -147,14 +147,14 @@ func TestByContext(t *testing.T) {
 	assert.Equal(t, "", key(from("192.0.2.1:1")))
 }
 
-func TestBoth(t *testing.T) {
+func TestBothNeedsBothKeys(t *testing.T) {
 	key := Both(ByAddr, ByHeader("User"))
 	assert.Equal(t, limits.Pair[netip.Addr, string]{A: netip.MustParseAddr("192.0.2.1"), B: "alice"}, key(from("192.0.2.1:1", "User", "alice")))
 	assert.Zero(t, key(from("192.0.2.1:1")), "one part is missing")
 	assert.Zero(t, key(from("@", "User", "alice")), "the other part is missing")
 }
 
-func TestByString(t *testing.T) {
+func TestByStringOfNoAddressIsEmpty(t *testing.T) {
 	key := ByString(ByAddr)
 	assert.Equal(t, "192.0.2.1", key(from("192.0.2.1:1")))
 	assert.Equal(t, "", key(from("@")), "not \"invalid IP\"")

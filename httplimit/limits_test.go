@@ -70,7 +70,7 @@ func TestGuessesAreNotTold(t *testing.T) {
 	}
 }
 
-func TestZeroLimiters(t *testing.T) {
+func TestZeroLimitersSendNoPolicy(t *testing.T) {
 	for status, l := range map[int]limits.Limiter[netip.Addr]{
 		http.StatusOK: &engine.Tiered[netip.Addr]{}, http.StatusForbidden: limits.ForAnyKey[netip.Addr](&single.Limiter{}),
 	} {
@@ -116,7 +116,7 @@ func TestTiersAreToldApart(t *testing.T) {
 }
 
 // Promise: With `Inform` a request over its limit reaches the handler; clients cannot send the field.
-func TestInform(t *testing.T) {
+func TestInformServesRequestsOverLimit(t *testing.T) {
 	for _, shadow := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			var told []string
@@ -161,7 +161,7 @@ func TestInform(t *testing.T) {
 }
 
 // Promise: `Charge` runs for requests of which a limit holds units, and for no others.
-func TestAdmission(t *testing.T) { admissiontest.Run(t, adapter) }
+func TestMiddlewareKeepsTheAdmissionContract(t *testing.T) { admissiontest.Run(t, adapter) }
 
 func adapter(t testing.TB, o admissiontest.Options, all []admissiontest.Limit) admissiontest.Door {
 	t.Helper()

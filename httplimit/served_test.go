@@ -20,7 +20,7 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-func TestChargeOfHead(t *testing.T) {
+func TestHeadResponseIsChargedNoBytes(t *testing.T) {
 	for method, want := range map[string]int64{http.MethodGet: 11, http.MethodHead: 0} {
 		var got Served
 		s := serve(t, plenty(t, Options{Charge: func(_ *http.Request, served Served) int64 { got = served; return 1 }}).
@@ -40,7 +40,7 @@ func TestChargeOfHead(t *testing.T) {
 	}
 }
 
-func TestServed(t *testing.T) {
+func TestServedTellsStatusBytesAndPanic(t *testing.T) {
 	failure := errors.New("failure")
 	for name, c := range map[string]struct {
 		handler http.HandlerFunc

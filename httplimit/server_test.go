@@ -76,7 +76,7 @@ func plenty(t *testing.T, o Options) *Middleware {
 	return Must(New(open[netip.Addr](t, policy.Must(policy.Funnel(1000, 1000, time.Second))), ByAddr, o))
 }
 
-func TestStreaming(t *testing.T) {
+func TestStreamingWorksThroughTheMiddleware(t *testing.T) {
 	for _, http2 := range []bool{false, true} {
 		bothWays(t, func(t *testing.T, o Options, charged func() []Served) {
 			next := make(chan bool)
@@ -114,7 +114,7 @@ func TestStreaming(t *testing.T) {
 }
 
 // Promise: `Charge` runs however the handler ends.
-func TestPanickingHandler(t *testing.T) {
+func TestPanickingHandlerIsCharged(t *testing.T) {
 	for _, http2 := range []bool{false, true} {
 		bothWays(t, func(t *testing.T, o Options, charged func() []Served) {
 			s := serve(t, plenty(t, o).Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

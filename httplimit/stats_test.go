@@ -21,7 +21,7 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-func TestVar(t *testing.T) {
+func TestVarPublishesTheStats(t *testing.T) {
 	limiter := open[netip.Addr](t, policy.Must(policy.FixedWindow(2, time.Hour)))
 	m := Must(New(limiter, ByAddr, Options{}))
 	for range 5 {
@@ -47,7 +47,7 @@ func TestExpvarIsNotImported(t *testing.T) {
 	assert.NotContains(t, deps, "expvar")
 }
 
-func TestRefuseHook(t *testing.T) {
+func TestRefuseHookWritesTheRefusal(t *testing.T) {
 	m := Must(New(open[netip.Addr](t, policy.Must(policy.FixedWindow(1, time.Second))), ByAddr, Options{
 		Refuse: func(w http.ResponseWriter, _ *http.Request, v limits.Verdict) {
 			assert.NotEmpty(t, w.Header().Get("Retry-After"))
@@ -70,7 +70,7 @@ func TestRefuseHook(t *testing.T) {
 }
 
 // Left-out lines are counted.
-func TestLog(t *testing.T) {
+func TestLogBoundsLinesAndHidesKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var text bytes.Buffer
 		m := Must(New(open[netip.Addr](t, policy.Must(policy.Funnel(1, 1, time.Hour))), ByAddr, Options{

@@ -140,7 +140,7 @@ func TestStreamWithoutRoomForItsBeginning(t *testing.T) {
 }
 
 // Promise: With `Shadow` a stream is charged and does not end, whatever its functions do.
-func TestStreamOnTrial(t *testing.T) {
+func TestShadowedStreamIsChargedAndGoesOn(t *testing.T) {
 	ten := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		for range 10 {
 			_, err := io.WriteString(w, "data: 0\n\n")
@@ -194,7 +194,7 @@ func TestStreamUnderSeveralLimits(t *testing.T) {
 }
 
 // Each middleware around a handler ends its response with the last event.
-func TestNestedStreams(t *testing.T) {
+func TestNestedMiddlewareEndsWithLastEvent(t *testing.T) {
 	for name, n := range map[string][2]int64{"outer": {2, 9}, "inner": {9, 2}} {
 		outer := Must(NewAll(Options{}, Limit[string]{Limiter: admissiontest.Hourly[string](t, n[0]), Key: all, Stream: eventsOf}))
 		inner := Must(NewAll(Options{}, Limit[string]{Limiter: admissiontest.Hourly[string](t, n[1]), Key: all, Stream: eventsOf}))
@@ -212,7 +212,7 @@ func TestNestedStreams(t *testing.T) {
 	LastEvent(r, nil)
 }
 
-func TestEventCounter(t *testing.T) {
+func TestEventsAreCountedHoweverCut(t *testing.T) {
 	for text, want := range map[string]int64{
 		"":                                   0,
 		"data: a":                            0,

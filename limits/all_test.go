@@ -342,7 +342,7 @@ func TestNamesDiffer(t *testing.T) {
 	assert.Equal(t, []string{"unknown", "unknown"}, []string{limits.Reason(-1).String(), (limits.Unavailable + 1).String()})
 }
 
-func TestZeroAnswer(t *testing.T) {
+func TestZeroAnswerHasNoSourceAndNoError(t *testing.T) {
 	var zero limits.Answer
 	assert.Equal(t, limits.SourceNone, zero.Source())
 	assert.False(t, zero.Exact())

@@ -86,7 +86,7 @@ func by(source limits.Source) limits.Explanation {
 }
 
 // Promise: Explanations state each limit in words.
-func TestExplanationInWords(t *testing.T) {
+func TestExplanationStatesLimitsInWords(t *testing.T) {
 	limit := policy.Must(policy.Funnel(100, 10, time.Second))
 	word, _ := limit.Take(0, 1, 100, 0)
 	full := limits.ExplainWord(limit, word, 1, 1, 5*time.Second)
@@ -128,7 +128,7 @@ func (r remote) Admit(ctx context.Context, key string, n int64) (limits.Answer, 
 	return r.Limiter.Admit(ctx, key, n)
 }
 
-func TestExplainAnyLimiter(t *testing.T) {
+func TestExplainWorksForAnyLimiter(t *testing.T) {
 	ctx := t.Context()
 	e := window(t, 10)
 	e.Take("a", 4)
@@ -150,7 +150,7 @@ func TestExplainAnyLimiter(t *testing.T) {
 	assert.Len(t, x.Returns, 1)
 }
 
-func TestExplainTrial(t *testing.T) {
+func TestExplainShowsTheTrialsCandidate(t *testing.T) {
 	ctx, lost := t.Context(), errors.New("lost")
 	e, candidate := window(t, 10), window(t, 3)
 	e.Take("a", 4)

@@ -18,7 +18,7 @@ import (
 // Discord's routes of a channel share 5 calls in a second, told as its documentation has it.
 //
 // Promise: Keys whose answers name the same limit share it.
-func TestBuckets(t *testing.T) {
+func TestKeysOfOneBucketShareItsLimit(t *testing.T) {
 	const limit, during = 5, 60
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex

@@ -318,7 +318,7 @@ func TestCallInFlightAllocatesNothing(t *testing.T) {
 	assert.Zero(t, testing.AllocsPerRun(1000, call))
 }
 
-func TestBadInFlight(t *testing.T) {
+func TestNewRefusesMisplacedInFlight(t *testing.T) {
 	for field, c := range map[string]Config{
 		"InFlight": {InFlight: policy.Must(policy.Funnel(1, 1, time.Second))},
 		"Policy":   {Policy: atOnce(1)},

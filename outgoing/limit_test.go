@@ -18,7 +18,7 @@ import (
 // Servers of four kinds, called by processes that share a limit.
 //
 // Promise: One process spends a limit without a refusal.
-func TestPacesByServer(t *testing.T) {
+func TestPacedCallsUseTheServersLimit(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		limit policy.Policy

@@ -358,7 +358,7 @@ func TestBackoffIsBounded(t *testing.T) {
 }
 
 // No panic, and calls still get through.
-func TestHostileAnswers(t *testing.T) {
+func TestHostileAnswersBlockAtMostAnHour(t *testing.T) {
 	numbers := []int64{-1 << 63, -1, 0, 1, 7, 1 << 40, 1<<63 - 1}
 	synctest.Test(t, func(t *testing.T) {
 		l := newLine(t, Config{})
@@ -691,7 +691,7 @@ func TestHeldKeyKeepsItsPace(t *testing.T) {
 	}
 }
 
-func TestBadConfig(t *testing.T) {
+func TestNewNamesTheBadField(t *testing.T) {
 	var none *fakePolicy
 	for field, c := range map[string]Config{
 		"Policy":     {Policy: none},
@@ -718,7 +718,7 @@ func TestBadConfig(t *testing.T) {
 
 type fakePolicy struct{ policy.Policy }
 
-func TestClose(t *testing.T) {
+func TestCloseEndsWaitingCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, err := New[string](Config{})
 		require.NoError(t, err)
@@ -738,7 +738,7 @@ func TestClose(t *testing.T) {
 }
 
 // Promise: Calls that need not wait allocate nothing.
-func TestNoAllocations(t *testing.T) {
+func TestCallThatNeedNotWaitAllocatesNothing(t *testing.T) {
 	if testenv.Race {
 		t.Skip("the race detector allocates")
 	}

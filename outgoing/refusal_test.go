@@ -169,7 +169,7 @@ func TestCallThatMustNotBeRepeated(t *testing.T) {
 	})
 }
 
-func TestRefusalOf(t *testing.T) {
+func TestRefusalOfTellsStatusAndRetry(t *testing.T) {
 	assert.NoError(t, RefusalOf(nil))
 	assert.NoError(t, RefusalOf(&http.Response{}))
 	synctest.Test(t, func(t *testing.T) {

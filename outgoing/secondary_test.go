@@ -66,7 +66,7 @@ func send(t *testing.T, far *away, rt http.RoundTripper, goroutines, wanted int)
 // first refusal demands.
 //
 // Promise: A limit that refuses calls untold, beside a told one, is learned: calls take 1.1 of the least time, and 1% are refused then.
-func TestSecondaryLimit(t *testing.T) {
+func TestSecondaryLimitIsLearnedFromRefusals(t *testing.T) {
 	window := policy.Must(policy.FixedWindow(900, time.Minute))
 	minute := func(time.Duration) time.Duration { return time.Minute }
 	rest := func(d time.Duration) time.Duration { return d }

@@ -254,7 +254,7 @@ func TestBaseIsPassedThrough(t *testing.T) {
 	assert.Equal(t, 1, b.closed)
 }
 
-func TestByHost(t *testing.T) {
+func TestHostKeyDropsTheDefaultPort(t *testing.T) {
 	for url, want := range map[string]string{
 		"http://Example.COM/a":       "example.com",
 		"http://example.com:80/":     "example.com",
@@ -269,7 +269,7 @@ func TestByHost(t *testing.T) {
 	}
 }
 
-func TestBadTransport(t *testing.T) {
+func TestNewTransportNamesTheBadField(t *testing.T) {
 	l := newLine(t, Config{})
 	for field, err := range map[string]error{
 		"line":            second(NewTransport(nil, ByHost, Options{})),

@@ -81,7 +81,7 @@ func likeTheDraft(h http.Header, left [2]policy.Decision) {
 }
 
 // Promise: Calls stay within limits of calls and of tokens, and use the scarcer.
-func TestCallsAndTokens(t *testing.T) {
+func TestCallsKeepToLimitsOfCallsAndTokens(t *testing.T) {
 	const minutes = 20
 	for name, fields := range map[string]func(http.Header, [2]policy.Decision){"OpenAI": likeOpenAI, "draft": likeTheDraft} {
 		for _, window := range []bool{false, true} {
@@ -135,7 +135,7 @@ func TestCallsAndTokens(t *testing.T) {
 }
 
 // A bucket without q and w, whose first answer tells a reset in a second, answers later than that.
-func TestSlowAnswers(t *testing.T) {
+func TestSlowAnswersLeaveTheLimitUsed(t *testing.T) {
 	const limit, minutes = 60, 20
 	synctest.Test(t, func(t *testing.T) {
 		bucket := policy.Must(policy.Funnel(limit, limit, time.Minute))
@@ -181,7 +181,7 @@ func TestNumbersOfABody(t *testing.T) {
 }
 
 // Promise: A call's true cost is charged; the rest comes back if the server tells nothing.
-func TestSettle(t *testing.T) {
+func TestSettleChargesTheTrueCost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLine(t, Config{Policy: policy.Must(policy.Funnel(100, 100, time.Hour))})
 		left := func() int64 { return l.Engine().Peek("key", 0).Remaining }
@@ -445,7 +445,7 @@ func TestCostAboveWhatIsLeft(t *testing.T) {
 }
 
 // Promise: A refusal for tokens holds calls that take some, and leaves the pace of calls.
-func TestRefusalForTokens(t *testing.T) {
+func TestRefusalForTokensHoldsOnlyTheirCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var names []string
 		l := newLine(t, Config{Patience: time.Second, Units: []string{"tokens"}, OnTurn: func(_ context.Context, limit string, d policy.Decision) {
@@ -471,7 +471,7 @@ func TestRefusalForTokens(t *testing.T) {
 }
 
 // Promise: A key's calls keep to its delay, whatever the server tells.
-func TestDelayFor(t *testing.T) {
+func TestDelayHoldsWhateverTheServerTells(t *testing.T) {
 	for name, c := range map[string]struct {
 		a    Answer
 		each time.Duration

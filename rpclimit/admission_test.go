@@ -10,7 +10,7 @@ import (
 )
 
 // Promise: No call waits to its deadline or beyond.
-func TestAdmission(t *testing.T) {
+func TestGuardKeepsTheAdmissionContract(t *testing.T) {
 	admissiontest.Run(t, func(t testing.TB, o admissiontest.Options, all []admissiontest.Limit) admissiontest.Door {
 		g := rpctest.New(t, o, all)
 		serve := func(ctx context.Context) {

@@ -19,7 +19,7 @@ import (
 )
 
 // Promise: Several limits take all or nothing; refusals name them.
-func TestSeveralLimits(t *testing.T) {
+func TestSeveralLimitsTakeAllOrNothing(t *testing.T) {
 	byAddr, byTenant := admissiontest.Hourly[netip.Addr](t, 5), admissiontest.Hourly[string](t, 3)
 	g := Must(New(Options{},
 		Limit[netip.Addr]{Name: "address", Limiter: byAddr, Key: ByAddr},
@@ -42,7 +42,7 @@ func TestSeveralLimits(t *testing.T) {
 	assert.NotContains(t, v.Message(), "blue")
 }
 
-func TestReasons(t *testing.T) {
+func TestReasonDecidesCodeAndMessage(t *testing.T) {
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
 	late, done := context.WithDeadline(context.Background(), time.Now().Add(-time.Hour))
@@ -125,7 +125,7 @@ func TestGuessesAreNotTold(t *testing.T) {
 }
 
 // Promise: Health checks, reflection and listed methods are exempt.
-func TestExempt(t *testing.T) {
+func TestHealthAndListedMethodsAreExempt(t *testing.T) {
 	limit := Limit[netip.Addr]{Limiter: admissiontest.Hourly[netip.Addr](t, 1), Key: ByAddr, Cost: func(*Call) int64 { return 2 }}
 	own := Must(New(Options{Exempt: []string{"/shop.Orders/Status", "/shop.Admin/"}}, limit))
 	all := Must(New(Options{LimitAll: true}, limit))
@@ -152,7 +152,7 @@ func TestExempt(t *testing.T) {
 }
 
 // Promise: Units are charged by the call's final code.
-func TestChargeByCode(t *testing.T) {
+func TestChargeIsByTheFinalCode(t *testing.T) {
 	e := admissiontest.Hourly[netip.Addr](t, 10)
 	g := Must(New(Options{}, Limit[netip.Addr]{Name: "failures", Limiter: e, Key: ByAddr, Charge: func(_ *Call, served Served) int64 {
 		switch {
@@ -176,7 +176,7 @@ func TestChargeByCode(t *testing.T) {
 }
 
 // Promise: Units taken at a tap return if another limit refuses.
-func TestTap(t *testing.T) {
+func TestRefusedCallReturnsUnitsOfTheTap(t *testing.T) {
 	byAddr, byShop := admissiontest.Hourly[netip.Addr](t, 4), admissiontest.Hourly[string](t, 2)
 	g := Must(New(Options{},
 		Limit[string]{Name: "shop", Limiter: byShop, Key: ByMessage(func(m string) string { return m })},

@@ -44,7 +44,7 @@ func TestSpoofedAddressIsNotRead(t *testing.T) {
 	assert.Equal(t, "2001:db8:1:2::", ByAddr.Of(from(netip.MustParseAddr("2001:db8:1:2::3"))).String())
 }
 
-func TestPeers(t *testing.T) {
+func TestPeerIsTheAddressOfTheConnection(t *testing.T) {
 	tcp := func(ip string) net.Addr { return &net.TCPAddr{IP: net.ParseIP(ip), Port: 80, Zone: "eth0"} }
 	for want, addr := range map[string]net.Addr{"192.0.2.1": tcp("192.0.2.1"), "2001:db8::1": tcp("2001:db8::1")} {
 		assert.Equal(t, want, PeerOf(addr).String())
@@ -57,7 +57,7 @@ func TestPeers(t *testing.T) {
 	assert.False(t, ParsePeer("pipe").IsValid())
 }
 
-func TestKeys(t *testing.T) {
+func TestKeyComesFromItsPartOfTheCall(t *testing.T) {
 	type user struct{}
 	c := from(alice, "x-tenant", " blue ", "x-tenant", "red", "long", strings.Repeat("l", 65))
 	c.Identity, c.Message = "root", 7

@@ -19,7 +19,7 @@ import (
 func one(*Call) int64 { return 1 }
 
 // Promise: Stream messages take as they come; a refused message ends the stream.
-func TestMessagesOfStreams(t *testing.T) {
+func TestStreamMessagesTakeAsTheyCome(t *testing.T) {
 	streams, messages := admissiontest.Hourly[netip.Addr](t, 2), admissiontest.Hourly[netip.Addr](t, 10)
 	length := func(c *Call) int64 { return int64(len(c.Message.(string))) }
 	free := func(*Call) int64 { return 0 }
@@ -79,7 +79,7 @@ func TestStreamsGiveBackUnusedUnits(t *testing.T) {
 }
 
 // Promise: A limit by message is decided with the message.
-func TestLimitOfMessage(t *testing.T) {
+func TestLimitByMessageWaitsForTheMessage(t *testing.T) {
 	byShop, byAddr := admissiontest.Hourly[string](t, 3), admissiontest.Hourly[netip.Addr](t, 10)
 	byMessage := ByMessage(func(m string) string { return m })
 	g := Must(New(Options{

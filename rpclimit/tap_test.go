@@ -25,7 +25,7 @@ func tapped(g *Guard, c *Call) (Verdict, *Session) {
 }
 
 // A refusal at the tap that Shadow does not enforce is the verdict, whatever the other limits say.
-func TestTapInShadow(t *testing.T) {
+func TestShadowedRefusalAtTapIsTheVerdict(t *testing.T) {
 	var lines bytes.Buffer
 	logger := slog.New(slog.NewTextHandler(&lines, nil))
 	atTap := func() AnyLimit {

@@ -17,7 +17,7 @@ import (
 )
 
 // Promise: A `Limiter` keeps `limits.Limiter`'s contract.
-func TestLimiterContract(t *testing.T) {
+func TestSingleKeepsTheLimiterContract(t *testing.T) {
 	s := limitstest.Subject{
 		Source: limits.SourceProcess, Promised: true, Turns: true,
 		New: func(t *testing.T, p policy.Policy) limits.Limiter[string] {
@@ -53,7 +53,7 @@ func TestHoldInAQueue(t *testing.T) {
 	assert.Equal(t, policy.Never, none.Explain().RetryAfter)
 }
 
-func TestExplain(t *testing.T) {
+func TestExplainCountsUseAndWaiters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, err := New(policy.Must(policy.Funnel(4, 1, time.Second)))
 		require.NoError(t, err)

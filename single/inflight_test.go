@@ -58,7 +58,7 @@ func TestReleaseGivesBackUnitsInUse(t *testing.T) {
 }
 
 // Promise: A release counts after changes of the limit, and frees no other unit after a `Reset`.
-func TestReleaseAfterChanges(t *testing.T) {
+func TestReleaseCountsAfterChangesOfTheLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := MustNew(policy.InFlight(4, time.Minute))
 		first, second := l.Reserve(3, 0), l.Reserve(1, 0)

@@ -268,7 +268,7 @@ func TestIsExactWhileThePolicyChanges(t *testing.T) {
 }
 
 // The limiter on the counter drains after the first limiter on package time and before the last.
-func TestClocks(t *testing.T) {
+func TestClocksAgreeWithinMicroseconds(t *testing.T) {
 	byPackageTime := func() *single.Limiter { return open(t, funnel(1, 1, time.Hour), single.PackageTime()) }
 	before, counter, after := byPackageTime(), open(t, funnel(1, 1, time.Hour)), byPackageTime()
 	for _, l := range []*single.Limiter{before, counter, after} {

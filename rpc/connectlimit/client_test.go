@@ -53,7 +53,7 @@ func talkOnce(s *connect.BidiStreamForClient[text, text]) error {
 }
 
 // Streams tell the line by a message, an end or a refusal.
-func TestClient(t *testing.T) {
+func TestClientObeysRefusals(t *testing.T) {
 	for _, p := range streams {
 		t.Run(p.name, func(t *testing.T) {
 			rpctest.RunClient(t, func(t testing.TB, c rpctest.Calls) rpctest.Client {
@@ -177,7 +177,7 @@ func wireError(t testing.TB, a rpctest.Answer) *connect.Error {
 	return err
 }
 
-func TestAnswerOf(t *testing.T) {
+func TestErrorTellsTheServersAnswer(t *testing.T) {
 	refusedFor := func(d time.Duration) outgoing.Answer { return outgoing.Answer{Refused: true, RetryAfter: d} }
 	const full = rpclimit.CodeResourceExhausted
 	for _, a := range append(rpctest.Answers(),

@@ -93,7 +93,7 @@ func TestGateAndInterceptorSettleOnce(t *testing.T) {
 }
 
 // Metadata is found alike at the gate and behind it.
-func TestKeysOfMetadata(t *testing.T) {
+func TestMetadataKeyIsAlikeAtTheGate(t *testing.T) {
 	for _, atGate := range []bool{false, true} {
 		h := limited(t, rpclimit.Must(rpclimit.New(rpclimit.Options{}, rpclimit.Limit[string]{
 			Limiter: admissiontest.Hourly[string](t, 1), Key: rpclimit.ByMetadata("x-api-key"), AtTap: atGate,
@@ -110,7 +110,7 @@ func TestKeysOfMetadata(t *testing.T) {
 }
 
 // A gate lets no more through, and answers all requests.
-func TestGateUnderAttack(t *testing.T) {
+func TestGateLetsNoMorePassUnderAttack(t *testing.T) {
 	for name, change := range map[string]func(r *http.Request, try int){
 		"nothing":           func(*http.Request, int) {},
 		"unknown procedure": func(r *http.Request, try int) { r.URL.Path = fmt.Sprintf("/none/%d", try) },

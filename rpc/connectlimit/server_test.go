@@ -33,7 +33,7 @@ func serveUnary(ctx context.Context, l *rpclimit.Guard, handler func(context.Con
 	return err
 }
 
-func TestAdmission(t *testing.T) {
+func TestInterceptorKeepsTheAdmissionContract(t *testing.T) {
 	admissiontest.Run(t, func(t testing.TB, o admissiontest.Options, all []admissiontest.Limit) admissiontest.Door {
 		guard := rpctest.New(t, o, all)
 		serve := func(ctx context.Context) {
@@ -58,7 +58,7 @@ func (c *fakeConn) Send(any) error            { c.Sent++; return nil }
 // Promise: A refused message ends its stream, whatever the handler returns.
 //
 // Promise: A stream returns unused units, however it ends.
-func TestServer(t *testing.T) {
+func TestStreamEndsAtRefusalAndReturnsUnits(t *testing.T) {
 	rpctest.RunServer(t, rpctest.Server{
 		Unary: func(l *rpclimit.Guard, handler func() error) error {
 			return serveUnary(t.Context(), l, func(context.Context) error { return handler() })
@@ -238,7 +238,7 @@ func repeated(t testing.TB, h http.Handler) (send func()) {
 }
 
 // The interceptor allocates the limits' call, the value of RateLimit, and connect's map of fields.
-func TestAdmittedPathAllocates(t *testing.T) {
+func TestAdmittedPathAllocatesLittle(t *testing.T) {
 	if testenv.Race {
 		t.Skip("the race detector allocates")
 	}

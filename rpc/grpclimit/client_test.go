@@ -37,7 +37,7 @@ func (s *server) behind(t testing.TB, line *outgoing.Line[string], o ClientOptio
 }
 
 // Promise: A refusal holds all its key's calls.
-func TestClient(t *testing.T) {
+func TestClientObeysRefusals(t *testing.T) {
 	rpctest.RunClient(t, func(t testing.TB, c rpctest.Calls) rpctest.Client {
 		conn := serve(t, c.Guard, grpc.MaxRecvMsgSize(1000)).behind(t, c.Line, ClientOptions{
 			Retries: c.Retries, Repeatable: func(method string) bool { return c.Repeatable && method == pb.TestService_UnaryCall_FullMethodName },
@@ -103,7 +103,7 @@ func errorOf(t testing.TB, code codes.Code, message string, delay time.Duration)
 	return s.Err()
 }
 
-func TestAnswerOf(t *testing.T) {
+func TestStatusAndTrailerTellTheAnswer(t *testing.T) {
 	for _, a := range rpctest.Answers() {
 		err, trailer := errorOf(t, codes.Code(a.Code), a.Message, a.RetryInfo), metadata.New(a.Fields)
 		trailer[pushbackKey] = a.Pushback
@@ -214,7 +214,7 @@ func TestRefusalAtALaterMessageHoldsAllCalls(t *testing.T) {
 	assert.Equal(t, uint64(1), line.Stats().Refusals)
 }
 
-func TestBadClient(t *testing.T) {
+func TestNewClientNamesTheBadArgument(t *testing.T) {
 	line := rpctest.Line(t, outgoing.Config{})
 	for field, c := range map[string]struct {
 		line    *outgoing.Line[string]

@@ -75,7 +75,7 @@ func (f *fakeStream) serve(l *rpclimit.Guard, handler func(grpc.ServerStream) er
 }
 
 // Promise: A stream returns unused units, however it ends.
-func TestServer(t *testing.T) {
+func TestStreamEndsAtRefusalAndReturnsUnits(t *testing.T) {
 	rpctest.RunServer(t, rpctest.Server{
 		Unary: func(l *rpclimit.Guard, handler func() error) error {
 			_, err := UnaryServerInterceptor(l)(context.Background(), nil, info, func(context.Context, any) (any, error) { return nil, handler() })

@@ -126,7 +126,7 @@ func TestLimitsAreRequired(t *testing.T) {
 	assert.Panics(t, func() { TapHandle(withoutTap) })
 }
 
-func TestAdmission(t *testing.T) {
+func TestInterceptorKeepsTheAdmissionContract(t *testing.T) {
 	admissiontest.Run(t, func(t testing.TB, o admissiontest.Options, all []admissiontest.Limit) admissiontest.Door {
 		guard := rpctest.New(t, o, all)
 		intercept := UnaryServerInterceptor(guard)

@@ -7,7 +7,7 @@ import (
 )
 
 // Promise: A message that is too large for a server holds no call of gRPC or Connect.
-func TestTooLarge(t *testing.T) {
+func TestTooLargeKnowsErrorsOfMessageSize(t *testing.T) {
 	for _, message := range []string{
 		// Go
 		"grpc: received message larger than max (5 vs. 4)",

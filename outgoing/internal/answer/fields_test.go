@@ -23,7 +23,7 @@ func headerOf(lines ...string) http.Header {
 }
 
 // Promise: Fields are read as documented; malformed fields are left out.
-func TestFieldsOf(t *testing.T) {
+func TestFieldsAreReadAsDocumented(t *testing.T) {
 	const s = time.Second
 	for _, c := range []struct {
 		// fields are separated by |.
@@ -138,13 +138,13 @@ func TestFieldsOf(t *testing.T) {
 	} {
 		got := FieldsOf(headerOf(strings.Split(c.fields, "|")...), noon)
 		assert.Equal(t, got.Burst, got.smallest.Limit, "%.200s", c.fields)
-		// TestLimitThatBinds tests these.
+		// TestSlowestOfSeveralLimitsBinds tests these.
 		got.smallest, got.others = Quota{}, 0
 		assert.Equal(t, c.want, got, "%.200s", c.fields)
 	}
 }
 
-func TestOf(t *testing.T) {
+func TestStatusAndFieldsTellRefusals(t *testing.T) {
 	const s = time.Second
 	for _, c := range []struct {
 		status  int

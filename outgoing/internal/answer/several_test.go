@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-func TestLimitThatBinds(t *testing.T) {
+func TestSlowestOfSeveralLimitsBinds(t *testing.T) {
 	short, long := Quota{100, time.Minute}, Quota{1000, time.Hour}
 	for _, c := range []struct {
 		name, fields string

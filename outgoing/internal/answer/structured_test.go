@@ -26,7 +26,7 @@ type structuredCase struct {
 }
 
 // Promise: Structured fields parse as in RFC 9651's corpus.
-func TestStructuredFields(t *testing.T) {
+func TestStructuredFieldsParseAsInTheCorpus(t *testing.T) {
 	text, err := os.ReadFile("testdata/structured/cases.json")
 	require.NoError(t, err)
 	var cases []structuredCase

@@ -10,7 +10,7 @@ import (
 )
 
 // A limit of 10 in 10 seconds is told by an answer that comes at a time after 100 seconds.
-func TestSpendByAnswer(t *testing.T) {
+func TestSpendTakesUnitsLeftByTheAnswer(t *testing.T) {
 	const s = time.Second
 	for _, c := range []struct {
 		name   string

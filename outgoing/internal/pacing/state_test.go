@@ -182,7 +182,7 @@ func TestFinalRefusalTellsNoRate(t *testing.T) {
 	assert.Equal(t, before, s)
 }
 
-func TestAbandonedCalls(t *testing.T) {
+func TestAbandonedCallEndsProbeOrTrial(t *testing.T) {
 	trying := secondary{Quota: answer.Quota{Window: time.Second}, trial: &trial{pace: spaced(), remaining: 40, reset: time.Second}}
 	for _, c := range []struct {
 		name  string
