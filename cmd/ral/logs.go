@@ -97,11 +97,6 @@ func (l *logs) checkPage() error {
 	if err != nil || !page.Mode().IsRegular() {
 		return nil // a file that cannot be written is an error of write
 	}
-	for _, name := range l.files {
-		if log, err := os.Stat(name); err == nil && os.SameFile(page, log) {
-			return fmt.Errorf("--html is %q, which is a log to be read: want another file, for the page", l.page)
-		}
-	}
 	file, err := os.Open(l.page)
 	if err != nil {
 		return err

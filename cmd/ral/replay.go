@@ -269,8 +269,7 @@ func resultNotes(r *replay.Result) []string {
 	note(r.Crowded, "%s left the window early, since it was full.", many(int(r.Crowded), "request"))
 	note(r.LostByRecorder, "The record lacks %s that its Recorder lost. Decisions after them may differ from the recorded decisions.", many(int(r.LostByRecorder), "line"))
 	note(r.Unknown, "%s of new keys passed without a limit, since all known keys owed something or had requests in the window: see --max-keys.", many(int(r.Unknown), "request"))
-	note(r.Forgotten, "%s were forgotten while they owed nothing, %d of them once refused. They count again if they came back: see --max-keys.",
-		many(int(r.Forgotten), "key"), r.ForgottenRefused)
+	note(r.Forgotten, "%s were forgotten while they owed nothing. They count again if they came back: see --max-keys.", many(int(r.Forgotten), "key"))
 	note(r.Blocked, "%s of keys that were blocked by hand, which refuses them under any limit.", many(int(r.Blocked), "request"))
 	note(r.Followed, "The recorded limit changed, and the limit here with it (%s).", many(int(r.Followed), "time"))
 	note(r.LimitChanges-r.Followed, "The recorded limit changed (%s). The limits here are others, and hold throughout.", many(int(r.LimitChanges-r.Followed), "time"))

@@ -162,7 +162,7 @@ func TestPageOverwritesNoLog(t *testing.T) {
 	require.NoError(t, os.WriteFile(note, []byte("note"), 0o600))
 	require.NoError(t, os.Symlink(log, link))
 	for _, c := range []struct{ target, file, want string }{
-		{log, "-", "which exists and is no web page"}, {note, log, "which exists and is no web page"}, {link, log, "which is a log to be read"}, {dir, log, "is a directory"}, {page, log, ""}, {page, log, ""},
+		{log, "-", "which exists and is no web page"}, {note, log, "which exists and is no web page"}, {link, log, "which exists and is no web page"}, {dir, log, "is a directory"}, {page, log, ""}, {page, log, ""},
 	} {
 		_, err := onLog(t, accessLog("a"), "replay", "--limit", "funnel 10, 2/s", "--html", c.target, c.file)
 		if c.want == "" {

@@ -274,17 +274,11 @@ func (r *Reader) entry(e *Entry) Fault {
 			return noCost
 		}
 	}
-	e.Key = v[roles]
-	if len(v) > roles+1 {
-		r.key = r.key[:0]
-		for i, part := range v[roles:] {
-			if i > 0 {
-				r.key = append(r.key, ' ')
-			}
-			r.key = append(r.key, part...)
-		}
-		e.Key = r.key
+	r.key = append(r.key[:0], v[roles]...)
+	for _, part := range v[roles+1:] {
+		r.key = append(append(r.key, ' '), part...)
 	}
+	e.Key = r.key
 	switch {
 	case slices.ContainsFunc(v[roles:], func(part []byte) bool { return len(part) == 0 }):
 		return noKey

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"strings"
 	"time"
@@ -197,8 +198,8 @@ func lookup(fields map[string]json.RawMessage, path []string) (json.RawMessage, 
 
 // withoutPort cuts the port from an address such as 192.0.2.1:4711 or [2001:db8::1]:4711.
 func withoutPort(b []byte) []byte {
-	if i := bytes.LastIndexByte(b, ':'); i > 0 && (b[i-1] == ']' || bytes.Count(b, []byte{':'}) == 1) {
-		return bytes.Trim(b[:i], "[]")
+	if host, _, err := net.SplitHostPort(string(b)); err == nil {
+		return []byte(host)
 	}
 	return b
 }

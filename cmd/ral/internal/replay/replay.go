@@ -194,7 +194,7 @@ func (r *Replay) run(q *traffic.Request) {
 			s.keep(&r.ledger, q)
 			continue
 		}
-		ok := s.ask(&r.ledger, event{key: q.Key, cost: q.Cost, duration: q.Duration, verb: q.Verb, grant: q.Grant}, q.Arrival)
+		ok := s.ask(&r.ledger, event{Request: *q}, q.Arrival)
 		switch {
 		case i == 0:
 			allowed = ok
@@ -275,27 +275,18 @@ func (r *Replay) changeLimit(q *traffic.Request) {
 	}
 }
 
-// canGo forgets a key that owes nothing under any limit, so that no answer changes. Keys that were refused are
-// spared at first, for the list of keys.
-func (r *Replay) canGo(key uint32, thorough bool) bool {
+// canGo forgets a key that owes nothing under any limit, so that no answer changes.
+func (r *Replay) canGo(key uint32) bool {
 	if int(key) >= len(r.accounts) || r.accounts[key].blockedUntil > r.now {
 		return false
 	}
-	counts, isRefused := r.countsOf(key), false
-	for i, s := range r.scenarios {
-		isRefused = isRefused || !s.isGauge && counts[i] > 0
+	for _, s := range r.scenarios {
 		words := s.words(&r.ledger, key)
 		for i, limit := range s.limits {
 			if limit.FreshAt(words[i]) > r.instant(r.now) {
 				return false
 			}
 		}
-	}
-	if isRefused && !thorough {
-		return false
-	}
-	if isRefused {
-		r.totals.ForgottenRefused++
 	}
 	r.close(key)
 	for _, s := range r.scenarios {
@@ -317,6 +308,12 @@ func (r *Replay) close(key uint32) {
 	count(&t.WasRefusedKeys, a.wasRefused > 0)
 	count(&t.Newly.Keys, a.newly > 0)
 	count(&t.Lifted.Keys, a.lifted > 0)
+	if refused := counts[0]; refused > 0 {
+		t.Top = append(t.Top, Key{r.keys.Name(key), a.requests, refused, a.wasRefused})
+		if len(t.Top) > 100*maxTop {
+			t.Top = topKeys(t.Top)
+		}
+	}
 	for i, s := range r.scenarios {
 		if s.isGauge && a.requests > 0 {
 			s.needs.add(Need{a.plan, counts[i]})
@@ -335,16 +332,9 @@ func (r *Replay) Result() *Result {
 		s.settle(&r.ledger, math.MaxInt64)
 	}
 	for key := range r.keys.All {
-		if int(key) >= len(r.accounts) {
-			continue
+		if int(key) < len(r.accounts) {
+			r.close(key)
 		}
-		if a, refused := r.accounts[key], r.countsOf(key)[0]; refused > 0 {
-			t.Top = append(t.Top, Key{r.keys.Name(key), a.requests, refused, a.wasRefused})
-			if len(t.Top) > 100*maxTop {
-				t.Top = topKeys(t.Top)
-			}
-		}
-		r.close(key)
 	}
 	t.Top = topKeys(t.Top)
 	for _, s := range r.scenarios {

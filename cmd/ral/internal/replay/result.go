@@ -37,10 +37,9 @@ type Result struct {
 	Late    int64 `json:"late"`
 	Crowded int64 `json:"crowded"`
 	// Unknown counts requests of keys without room, which were not replayed. Forgotten counts keys that were given up
-	// while they owed nothing, and ForgottenRefused those of them that had been refused.
-	Unknown          int64 `json:"requests_without_room"`
-	Forgotten        int64 `json:"keys_forgotten"`
-	ForgottenRefused int64 `json:"refused_keys_forgotten"`
+	// while they owed nothing.
+	Unknown   int64 `json:"requests_without_room"`
+	Forgotten int64 `json:"keys_forgotten"`
 	// TooFar counts requests with a time years after the others, which were not replayed.
 	TooFar int64 `json:"too_far"`
 	// Blocked counts requests of keys that were blocked by hand in a record, which all limits refuse. LimitChanges counts

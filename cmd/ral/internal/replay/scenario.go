@@ -47,12 +47,8 @@ type scenario struct {
 
 // event is a request that comes, perhaps again, or the end of an admitted request.
 type event struct {
-	key      uint32
-	cost     int64
-	duration time.Duration
-	verb     accesslog.Verb
-	grant    int64
-	tries    int
+	traffic.Request
+	tries int
 
 	isEnd bool
 	limit int    // the limit that has units in use
@@ -62,18 +58,18 @@ type event struct {
 // ask asks the limits about a request at an arrival, after the events until then.
 func (s *scenario) ask(l *ledger, e event, arrival int64) (allowed bool) {
 	s.settle(l, arrival)
-	blocked := time.Duration(l.accounts[e.key].blockedUntil - arrival)
+	blocked := time.Duration(l.accounts[e.Key].blockedUntil - arrival)
 	if blocked > 0 && s.isGauge {
 		return false // it says nothing of the key's need
 	}
-	now, words := l.instant(arrival), s.words(l, e.key)
+	now, words := l.instant(arrival), s.words(l, e.Key)
 	var next [maxLimits]uint64
 	var wait, retry time.Duration
 	var need int64
 	binding := -1
 	for i, limit := range s.limits {
 		var d policy.Decision
-		next[i], d = limit.Take(words[i], now, e.cost, 0)
+		next[i], d = limit.Take(words[i], now, e.Cost, 0)
 		if len(s.limits) > 1 && d.Wait > 0 {
 			d.Allowed, d.RetryAfter = false, d.Wait // as engines decide on several limits: none may delay
 		}
@@ -84,12 +80,12 @@ func (s *scenario) ask(l *ledger, e event, arrival int64) (allowed bool) {
 	}
 	t := &s.totals
 	t.Requests++
-	count := &l.countsOf(e.key)[s.index]
+	count := &l.countsOf(e.Key)[s.index]
 	if s.isGauge {
 		*count = max(*count, uint32(min(need, Beyond)))
 	}
 	if binding < 0 && blocked <= 0 {
-		if e.grant > 0 {
+		if e.Grant > 0 {
 			s.hold(l, e, arrival, words, next)
 		}
 		copy(words, next[:])
@@ -100,14 +96,14 @@ func (s *scenario) ask(l *ledger, e event, arrival int64) (allowed bool) {
 			t.Late++
 		}
 		for i, limit := range s.limits {
-			if _, ok := limit.(policy.Occupier); ok && e.cost > 0 && e.verb == accesslog.Request {
-				s.await(l, arrival+int64(e.duration), event{key: e.key, cost: e.cost, isEnd: true, limit: i, taken: next[i]})
+			if _, ok := limit.(policy.Occupier); ok && e.Cost > 0 && e.Verb == accesslog.Request {
+				s.await(l, arrival+int64(e.Duration), event{Request: e.Request, isEnd: true, limit: i, taken: next[i]})
 			}
 		}
 		return true
 	}
 	t.Refused++
-	t.RefusedUnits += e.cost
+	t.RefusedUnits += e.Cost
 	if blocked <= 0 {
 		t.Bound[binding].Refused++
 	}
@@ -133,10 +129,10 @@ func (s *scenario) hold(l *ledger, e event, arrival int64, words []uint64, next 
 		s.totals.Lost++
 		return
 	}
-	l.keys.Pin(e.key)
+	l.keys.Pin(e.Key)
 	both := append(append(make([]uint64, 0, 2*len(words)), words...), next[:len(words)]...)
-	a := &l.accounts[e.key]
-	s.grants[e.grant] = grant{e.key, e.cost, l.instant(arrival), a.returned, a.resets, s.changes, both[:len(words)], both[len(words):]}
+	a := &l.accounts[e.Key]
+	s.grants[e.Grant] = grant{e.Key, e.Cost, l.instant(arrival), a.returned, a.resets, s.changes, both[:len(words)], both[len(words):]}
 }
 
 // end ends a grant, and returns its key and how many units come back: those that were not used.
@@ -194,7 +190,7 @@ func (s *scenario) await(l *ledger, due int64, e event) {
 		s.totals.Lost++
 		return
 	}
-	l.keys.Pin(e.key)
+	l.keys.Pin(e.Key)
 	s.events.Push(due, e)
 }
 
@@ -205,9 +201,8 @@ func (s *scenario) settle(l *ledger, until int64) {
 		s.second = nil
 		begin := held[0].Arrival / second * second
 		for i := range held {
-			q := &held[i]
-			s.ask(l, event{key: q.Key, cost: q.Cost, duration: q.Duration}, begin+second*int64(i)/int64(len(held)))
-			l.keys.Unpin(q.Key)
+			s.ask(l, event{Request: held[i]}, begin+second*int64(i)/int64(len(held)))
+			l.keys.Unpin(held[i].Key)
 		}
 		s.second = held[:0]
 	}
@@ -217,13 +212,13 @@ func (s *scenario) settle(l *ledger, until int64) {
 			return
 		}
 		e := s.events.Pop()
-		l.keys.Unpin(e.key)
+		l.keys.Unpin(e.Key)
 		if !e.isEnd {
 			s.ask(l, e, due)
 			continue
 		}
-		words := s.words(l, e.key)
-		words[e.limit], _ = s.limits[e.limit].(policy.Occupier).Release(words[e.limit], e.taken, l.instant(due), e.cost)
+		words := s.words(l, e.Key)
+		words[e.limit], _ = s.limits[e.limit].(policy.Occupier).Release(words[e.limit], e.taken, l.instant(due), e.Cost)
 	}
 }
 

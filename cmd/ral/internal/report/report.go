@@ -63,7 +63,7 @@ func (r *Report) Text(w io.Writer) error {
 		b.WriteByte('\n')
 		line(strings.TrimSpace(p.Title + ": " + p.About))
 		if len(p.Table) > 0 {
-			p.Table.printable().Write(&b, 0)
+			p.Table.Write(&b, 0)
 		}
 		p.Chart.text(&b)
 	}
@@ -92,18 +92,7 @@ func (c *Chart) text(b *strings.Builder) {
 			bar.Label, strings.Repeat("█", marked) + strings.Repeat("░", max(whole-marked, 0)), fmt.Sprint(bar.Whole), fmt.Sprint(bar.Marked),
 		})
 	}
-	rows.printable().Write(b, 0)
-}
-
-// printable returns a copy that writing may change, without control characters.
-func (t Table) printable() Table {
-	clean := make(Table, len(t))
-	for i, row := range t {
-		for _, cell := range row {
-			clean[i] = append(clean[i], Printable(cell))
-		}
-	}
-	return clean
+	rows.Write(b, 0)
 }
 
 //go:embed page.html

@@ -24,13 +24,21 @@ func (t *Table) Add(cells ...any) {
 // narrowest is the least width to which a column of text is cut.
 const narrowest = 8
 
-// Write writes the table. Its widest columns of text are cut to the width, unless 0.
+// Write writes the table without control characters. Its widest columns of text are cut to the width, unless 0.
 func (t Table) Write(b *strings.Builder, width int) {
-	right := make([]bool, len(t[0]))
+	shown, right := make([][]string, len(t)), make([]bool, len(t[0]))
 	for i, head := range t[0] {
-		t[0][i], right[i] = strings.CutPrefix(head, ">")
+		right[i] = strings.HasPrefix(head, ">")
 	}
-	widths := t.widths()
+	for r, row := range t {
+		for _, cell := range row {
+			if r == 0 {
+				cell = strings.TrimPrefix(cell, ">")
+			}
+			shown[r] = append(shown[r], Printable(cell))
+		}
+	}
+	widths := Table(shown).widths()
 	for over := sum(widths) + 2*(len(widths)-1) - width; width > 0 && over > 0; over-- {
 		widest := -1
 		for i, w := range widths {
@@ -43,7 +51,7 @@ func (t Table) Write(b *strings.Builder, width int) {
 		}
 		widths[widest]--
 	}
-	for _, row := range t {
+	for _, row := range shown {
 		var line strings.Builder
 		for i, cell := range row {
 			if i > 0 {

@@ -4,9 +4,8 @@ package traffic
 type Keys struct {
 	// Max bounds the keys that are known at once. Pinned keys may exceed it.
 	Max int
-	// CanGo reports whether a key can be given up, and forgets it if so. nil means that none can. thorough is false
-	// at a first attempt, which may spare keys.
-	CanGo func(number uint32, thorough bool) bool
+	// CanGo reports whether a key can be given up, and forgets it if so. nil means that none can.
+	CanGo func(number uint32) bool
 	// Forgotten counts keys that were given up, and Unknown the calls of Number for keys without room.
 	Forgotten, Unknown int64
 
@@ -41,28 +40,25 @@ func (k *Keys) Number(key []byte) (number uint32, ok bool) {
 	return number, true
 }
 
-// sweep gives up keys, and reports whether there is room. After a sweep without success many calls pass before the next,
+// sweep gives up keys, and reports whether there is room. After a sweep of little success many calls pass before the next,
 // so that the calls share its cost.
 func (k *Keys) sweep() bool {
 	if k.CanGo == nil || k.pause > 0 {
 		k.pause--
 		return false
 	}
-	for _, thorough := range []bool{false, true} {
-		before := len(k.numbers)
-		for name, number := range k.numbers {
-			if k.pins[number] == 0 && k.CanGo(number, thorough) {
-				delete(k.numbers, name)
-				k.names[number] = ""
-				k.free = append(k.free, number)
-				k.Forgotten++
-			}
-		}
-		if before-len(k.numbers) > k.Max/16 {
-			return true
+	before := len(k.numbers)
+	for name, number := range k.numbers {
+		if k.pins[number] == 0 && k.CanGo(number) {
+			delete(k.numbers, name)
+			k.names[number] = ""
+			k.free = append(k.free, number)
+			k.Forgotten++
 		}
 	}
-	k.pause = k.Max / 16
+	if before-len(k.numbers) <= k.Max/16 {
+		k.pause = k.Max / 16
+	}
 	return len(k.numbers) < k.Max
 }
 
