@@ -43,13 +43,9 @@ type logs struct {
 
 // source says what was read.
 type source struct {
-	Files        []string               `json:"files"`
-	Form         string                 `json:"form"`
-	Lines        int64                  `json:"lines"`
-	Unreadable   []accesslog.Unreadable `json:"unreadable"`
-	Broken       []accesslog.Broken     `json:"broken_files"`
-	HasDurations bool                   `json:"has_durations"`
-	Interrupted  bool                   `json:"interrupted"`
+	accesslog.Summary
+	HasDurations bool `json:"has_durations"`
+	Interrupted  bool `json:"interrupted"`
 }
 
 func (l *logs) flags(command string, problems io.Writer, usage string) *flag.FlagSet {
@@ -166,15 +162,14 @@ func (l *logs) read(ctx context.Context, stdin io.Reader, problems io.Writer, ad
 		}
 		if now := time.Now(); l.progress && now.Sub(shown) > time.Second/2 {
 			shown = now
-			read, size := reader.Bytes()
-			fmt.Fprintf(problems, "\r%s, %d lines, %.0f a second\x1b[K", part(read, read+size), reader.Lines(), float64(reader.Lines())/now.Sub(began).Seconds())
+			name, read, size := reader.Progress()
+			fmt.Fprintf(problems, "\r%s: %s, %d lines, %.0f a second\x1b[K", report.Printable(name), part(read, size), reader.Lines, float64(reader.Lines)/now.Sub(began).Seconds())
 		}
 	}
 	if l.progress {
 		fmt.Fprint(problems, "\r\x1b[K")
 	}
-	s := &l.source
-	s.Files, s.Form, s.Lines, s.Unreadable, s.Broken = reader.Files(), reader.Form(), reader.Lines(), reader.Unreadable(), reader.Broken()
+	l.source.Summary = reader.Summary
 	if errors.Is(err, io.EOF) {
 		err = nil
 	}

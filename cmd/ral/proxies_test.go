@@ -171,7 +171,7 @@ location /delayed { limit_req zone=delayed burst=%[1]d; empty_gif; }`, burst))
 		require.True(t, ok)
 		window.Push(traffic.Request{Arrival: e.Arrival, Duration: e.Duration, Key: key, WasRefused: string(e.Plan) == "REJECTED_DRY_RUN"})
 	}
-	require.Empty(t, reader.Unreadable())
+	require.Empty(t, reader.Unreadable)
 	all := make([]judged, numbers.Size())
 	require.Greater(t, len(all), keys, "both kinds of limits have judged")
 	var zero int64

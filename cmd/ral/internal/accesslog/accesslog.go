@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"time"
 )
@@ -107,12 +108,25 @@ type Unreadable struct {
 	First string `json:"first"` // where the first is, such as "access.log:17"
 }
 
+// Summary says what was read so far.
+type Summary struct {
+	// Files are in the order in which they are read.
+	Files []string `json:"files"`
+	// Form is the name of the log's form, such as "combined", or "" while it is unknown.
+	Form  string `json:"form"`
+	Lines int64  `json:"lines"`
+	// Unreadable has the kinds of unreadable lines in the order of their first lines.
+	Unreadable []Unreadable `json:"unreadable"`
+	Broken     []Broken     `json:"broken_files"`
+}
+
 // Reader reads entries. It is for one goroutine at a time. Call [NewReader].
 type Reader struct {
+	Summary
+
 	config  Config
 	files   *files
 	form    form
-	name    string // of the form
 	unit    time.Duration
 	isStart bool
 	hasCost bool
@@ -120,10 +134,8 @@ type Reader struct {
 	key     []byte
 	stamps  stamps
 	header  []byte // of CSV
-	lines   int64
-	faults  []Unreadable
-	begun   int   // files with an entry, or without
-	begin   int64 // when the first entry of the last of them ended
+	begun   int    // files with an entry, or without
+	begin   int64  // when the first entry of the last of them ended
 }
 
 // NewReader returns a Reader of the files, the oldest first. The name "-" is stdin. With it or with pipes the files must
@@ -140,7 +152,8 @@ func NewReader(config Config, stdin io.Reader, names ...string) (*Reader, error)
 	if len(names) > 1 {
 		names = oldestFirst(config, names)
 	}
-	r := &Reader{config: config, files: &files{all: names, names: names, stdin: stdin}, values: make([][]byte, roles+len(config.Key))}
+	r := &Reader{Summary: Summary{Files: names}, config: config, values: make([][]byte, roles+len(config.Key))}
+	r.files = &files{names: names, stdin: stdin, summary: &r.Summary}
 	if config.Form == "" && config.Format == "" || config.Form == "csv" {
 		return r, nil // the first line decides
 	}
@@ -164,7 +177,7 @@ func (r *Reader) choose(line []byte) error {
 		}
 		wanted[i] = name
 	}
-	r.name = p.name
+	r.Form = p.name
 	r.hasCost = wanted[atCost] != ""
 	r.form, err = p.open(wanted, line)
 	if err != nil {
@@ -188,23 +201,23 @@ func (r *Reader) Next(e *Entry) error {
 		line, err := r.files.next()
 		switch {
 		case errors.Is(err, errLong):
-			r.lines++
+			r.Lines++
 			r.count(tooLong)
 			continue
 		case err != nil:
-			if errors.Is(err, io.EOF) && r.form == nil && r.lines > 0 && r.config.Form != "csv" {
+			if errors.Is(err, io.EOF) && r.form == nil && r.Lines > 0 && r.config.Form != "csv" {
 				return r.unknown()
 			}
 			return err
 		}
-		r.lines++
+		r.Lines++
 		if len(line) == 0 {
 			continue
 		}
 		if r.form == nil {
 			err := r.choose(line)
 			switch {
-			case errors.Is(err, errUnknownForm) && r.lines < maxSampled:
+			case errors.Is(err, errUnknownForm) && r.Lines < maxSampled:
 				r.count(otherForm)
 				continue
 			case errors.Is(err, errUnknownForm):
@@ -243,7 +256,7 @@ func (r *Reader) inOrder(e *Entry) error {
 	return nil
 }
 
-func (r *Reader) unknown() error { return fmt.Errorf("%w (lines read: %d)", errUnknownForm, r.lines) }
+func (r *Reader) unknown() error { return fmt.Errorf("%w (lines read: %d)", errUnknownForm, r.Lines) }
 
 // entry makes an entry of the values of a line.
 func (r *Reader) entry(e *Entry) Fault {
@@ -289,28 +302,21 @@ func (r *Reader) entry(e *Entry) Fault {
 }
 
 func (r *Reader) count(kind Fault) {
-	i := slices.IndexFunc(r.faults, func(u Unreadable) bool { return u.Kind == kind })
+	i := slices.IndexFunc(r.Unreadable, func(u Unreadable) bool { return u.Kind == kind })
 	if i < 0 {
-		i = len(r.faults)
-		r.faults = append(r.faults, Unreadable{Kind: kind, First: fmt.Sprintf("%s:%d", r.files.name, r.files.line)})
+		i = len(r.Unreadable)
+		r.Unreadable = append(r.Unreadable, Unreadable{Kind: kind, First: fmt.Sprintf("%s:%d", r.files.name, r.files.line)})
 	}
-	r.faults[i].Lines++
+	r.Unreadable[i].Lines++
 }
 
-// Lines returns the number of lines read.
-func (r *Reader) Lines() int64 { return r.lines }
-
-// Bytes returns how many bytes of the files were read, and how many they have, or 0 if that is unknown.
-func (r *Reader) Bytes() (read, all int64) { return r.files.read, r.files.size() }
-
-// Unreadable returns the unreadable lines by kind, in the order of their first lines.
-func (r *Reader) Unreadable() []Unreadable { return slices.Clone(r.faults) }
-
-// Broken returns the packed files that were not read to their ends.
-func (r *Reader) Broken() []Broken { return slices.Clone(r.files.broken) }
-
-// Files returns the names of the files in the order in which they are read.
-func (r *Reader) Files() []string { return r.files.all }
-
-// Form returns the name of the log's form, such as "combined", or "" while it is unknown.
-func (r *Reader) Form() string { return r.name }
+// Progress returns the name of the file that is read, and how many of its bytes were read. size is 0 if it is unknown.
+func (r *Reader) Progress() (name string, read, size int64) {
+	if file, ok := r.files.file.(*os.File); ok {
+		read, _ = file.Seek(0, io.SeekCurrent)
+		if info, err := file.Stat(); err == nil {
+			size = info.Size()
+		}
+	}
+	return r.files.name, read, size
+}

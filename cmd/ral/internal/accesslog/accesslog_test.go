@@ -74,9 +74,9 @@ func TestFormsAreRecognized(t *testing.T) {
 			entries, r, err := all(t, Config{}, "\n"+c.line+"\r\n"+c.line)
 			require.NoError(t, err)
 			assert.Equal(t, []read{{c.key, "", c.want}, {c.key, "", c.want}}, entries)
-			assert.Equal(t, c.form, r.Form())
-			assert.Empty(t, r.Unreadable())
-			assert.EqualValues(t, 3, r.Lines())
+			assert.Equal(t, c.form, r.Form)
+			assert.Empty(t, r.Unreadable)
+			assert.EqualValues(t, 3, r.Lines)
 		})
 	}
 }
@@ -101,7 +101,7 @@ func TestFieldsAreChosenByName(t *testing.T) {
 			entries, r, err := all(t, c.config, c.text)
 			require.NoError(t, err)
 			assert.Equal(t, []read{c.want}, entries)
-			assert.Empty(t, r.Unreadable())
+			assert.Empty(t, r.Unreadable)
 		})
 	}
 }
@@ -130,21 +130,21 @@ func TestUnreadableLinesAreCounted(t *testing.T) {
 	assert.Equal(t, []Unreadable{
 		{otherForm, 1, "-:2"}, {noTime, 2, "-:3"}, {noCost, 1, "-:4"}, {noDuration, 1, "-:6"}, {noKey, 1, "-:7"},
 		{keyTooLong, 1, "-:8"}, {outOfRange, 2, "-:9"}, {tooLong, 1, "-:10"},
-	}, r.Unreadable())
-	assert.EqualValues(t, 13, r.Lines())
+	}, r.Unreadable)
+	assert.EqualValues(t, 13, r.Lines)
 }
 
 func TestRecordsAreRead(t *testing.T) {
 	entries, r, err := all(t, Config{}, "ral 1795930621000000007 start 0 0 0 start\nral 1795930621250000000 take 429 3 17 k1\n"+
 		"ral 1795930621250000001 charge 200 5 0 \"a b\"\nral 1795930621250000001 jump 200 5 0 k\nral 1795930621250000001 take 200 -1 0 k\n")
 	require.NoError(t, err)
-	assert.Equal(t, "ral", r.Form())
+	assert.Equal(t, "ral", r.Form)
 	assert.Equal(t, []read{
 		{"start", "", Entry{Arrival: second + 7, Verb: Start}},
 		{"k1", "", Entry{Arrival: second + 250e6, Status: 429, Cost: 3, Verb: Take, Grant: 17}},
 		{`"a b"`, "", Entry{Arrival: second + 250e6 + 1, Status: 200, Cost: 5, Verb: Charge}},
 	}, entries)
-	assert.Equal(t, []Unreadable{{otherForm, 1, "-:4"}, {noCost, 1, "-:5"}}, r.Unreadable())
+	assert.Equal(t, []Unreadable{{otherForm, 1, "-:4"}, {noCost, 1, "-:5"}}, r.Unreadable)
 }
 
 func TestFilesAreReadInTurn(t *testing.T) {
@@ -166,15 +166,15 @@ func TestFilesAreReadInTurn(t *testing.T) {
 		n++
 	}
 	assert.Equal(t, 1+2+2+1, n)
-	assert.Empty(t, r.Unreadable())
-	assert.Equal(t, []Broken{{broken, 2, "the file is truncated"}}, r.Broken())
+	assert.Empty(t, r.Unreadable)
+	assert.Equal(t, []Broken{{broken, 2, "the file is truncated"}}, r.Broken)
 
 	require.NoError(t, os.WriteFile(broken, []byte("\x1f\x8b"), 0o600))
 	r, err = NewReader(Config{Key: []string{"addr"}}, nil, broken, plain, filepath.Join(dir, "none"))
 	require.NoError(t, err)
 	require.NoError(t, r.Next(&Entry{}))
 	assert.ErrorIs(t, r.Next(&Entry{}), os.ErrNotExist)
-	assert.Equal(t, []Broken{{broken, 0, "the file is truncated"}}, r.Broken())
+	assert.Equal(t, []Broken{{broken, 0, "the file is truncated"}}, r.Broken)
 
 	closed := must.Get(os.Open(plain))
 	require.NoError(t, closed.Close())
@@ -215,7 +215,7 @@ func TestOldestFileIsReadFirst(t *testing.T) {
 	}
 	require.ErrorIs(t, err, io.EOF)
 	assert.Equal(t, []string{"3", "18", "19", "20", "21"}, keys)
-	assert.Equal(t, []string{oldest, middle, newest, empty}, r.Files())
+	assert.Equal(t, []string{oldest, middle, newest, empty}, r.Files)
 
 	r, err = NewReader(Config{Key: []string{"addr"}}, strings.NewReader(line(20)+line(21)), "-", oldest)
 	require.NoError(t, err)
@@ -248,7 +248,7 @@ func TestBeginningOfAFileIsNoKey(t *testing.T) {
 			assert.Equal(t, "192.0.2.1", string(e.Key))
 		}
 		assert.ErrorIs(t, r.Next(&Entry{}), io.EOF)
-		assert.Empty(t, r.Unreadable(), "the names of the columns stand in each file")
+		assert.Empty(t, r.Unreadable, "the names of the columns stand in each file")
 	}
 }
 
@@ -258,11 +258,11 @@ func TestAbsentFieldIsNoKey(t *testing.T) {
 	entries, r, err := all(t, c, "1795930621 \"-\" gold\n1795930621 \"--\" -\n")
 	require.NoError(t, err)
 	assert.Equal(t, []read{{"--", "", Entry{Arrival: second, IsWhole: true, Cost: 1}}}, entries)
-	assert.Equal(t, []Unreadable{{noKey, 1, "-:1"}}, r.Unreadable())
+	assert.Equal(t, []Unreadable{{noKey, 1, "-:1"}}, r.Unreadable)
 	entries, r, err = all(t, Config{Key: []string{"user"}}, nginxLine+"\n"+apacheLine)
 	require.NoError(t, err)
 	assert.Len(t, entries, 1)
-	assert.Equal(t, []Unreadable{{noKey, 1, "-:2"}}, r.Unreadable())
+	assert.Equal(t, []Unreadable{{noKey, 1, "-:2"}}, r.Unreadable)
 }
 
 // Promise: `ral replay` names a packed file that is truncated or damaged, and how many lines of it were read.
@@ -281,7 +281,7 @@ func TestBrokenFilesAreNamed(t *testing.T) {
 			require.NoError(t, r.Next(&Entry{}))
 		}
 		assert.ErrorIs(t, r.Next(&Entry{}), io.EOF)
-		assert.Equal(t, []Broken{{path, 3, cause}}, r.Broken())
+		assert.Equal(t, []Broken{{path, 3, cause}}, r.Broken)
 	}
 }
 
@@ -363,11 +363,11 @@ func FuzzReader(f *testing.F) {
 				t.Fatalf("%+v", e)
 			}
 		}
-		for _, u := range r.Unreadable() {
+		for _, u := range r.Unreadable {
 			unreadable += u.Lines
 		}
-		if broken := int64(1); entries+unreadable > r.Lines()+broken {
-			t.Fatalf("%d entries and %d unreadable lines of %d", entries, unreadable, r.Lines())
+		if broken := int64(1); entries+unreadable > r.Lines+broken {
+			t.Fatalf("%d entries and %d unreadable lines of %d", entries, unreadable, r.Lines)
 		}
 	})
 }

@@ -27,17 +27,15 @@ type Broken struct {
 
 // files reads the lines of files, one file after the other.
 type files struct {
-	all   []string
-	names []string // the file that is open, if any, and the later files
-	stdin io.Reader
+	names   []string // the file that is open, if any, and the later files
+	stdin   io.Reader
+	summary *Summary
 
 	file   io.ReadCloser // nil between files
 	reader *bufio.Reader
 	name   string // of the open file, or of the last
 	line   int    // of that file
 	opened int    // files
-	read   int64  // bytes of all files
-	broken []Broken
 }
 
 // maxSearched bounds the bytes in which the first entry of a file must come for the file's place among others.
@@ -118,7 +116,7 @@ func (f *files) stop(err error) error {
 	if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) {
 		cause = "the file is truncated"
 	}
-	f.broken = append(f.broken, Broken{f.name, max(f.line-1, 0), cause})
+	f.summary.Broken = append(f.summary.Broken, Broken{f.name, max(f.line-1, 0), cause})
 	return nil
 }
 
@@ -138,7 +136,7 @@ func (f *files) open() error {
 		}
 		f.file = file
 	}
-	packed := bufio.NewReaderSize(&counter{f.file, &f.read}, maxLine)
+	packed := bufio.NewReaderSize(f.file, maxLine)
 	f.reader = packed
 	if magic, _ := packed.Peek(2); bytes.Equal(magic, []byte{0x1f, 0x8b}) {
 		unpacked, err := gzip.NewReader(packed)
@@ -148,27 +146,4 @@ func (f *files) open() error {
 		f.reader = bufio.NewReaderSize(unpacked, maxLine)
 	}
 	return nil
-}
-
-// size returns the bytes of the open and later files and those read before, or 0 if that is unknown.
-func (f *files) size() (all int64) {
-	for _, name := range f.names {
-		info, err := os.Stat(name)
-		if err != nil || !info.Mode().IsRegular() {
-			return 0
-		}
-		all += info.Size()
-	}
-	return all
-}
-
-type counter struct {
-	io.Reader
-	n *int64
-}
-
-func (c *counter) Read(p []byte) (int, error) {
-	n, err := c.Reader.Read(p)
-	*c.n += int64(n)
-	return n, err
 }
