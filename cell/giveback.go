@@ -377,10 +377,6 @@ func (c *Cell[K]) reset(e *table.Entry[K]) (used, alive bool) {
 		if terms.Occupier != nil {
 			// A unit stands for a generation: see release.
 			units, next = 1, terms.Occupier.Vacate(state, now)
-			if next == state {
-				// No unit is in use, and a take from this word must be of this generation.
-				return used, true
-			}
 		}
 		e.AddReturned(units)
 		c.view.NoteReset()

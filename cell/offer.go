@@ -44,8 +44,10 @@ func (c *Cell[K]) Known(key K, hash uint64, now policy.Instant) (
 		return nil, nil, 0, 0
 	}
 	if terms.Occupier != nil {
-		// The count is read after the word: see release.
-		returned = e.Returned()
+		// The count is read after the word, and a take of a key that was reset holds a lock: see release.
+		if returned = e.Returned(); returned != 0 {
+			return nil, nil, 0, 0
+		}
 	}
 	return &e.Level, terms, word, returned
 }

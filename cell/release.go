@@ -12,7 +12,8 @@ import (
 // Until a key's first reset a release is one swap without a lock, since no word from before the reset comes
 // back after it (Occupier.Vacate). Entry.Returned counts the resets of such a key, so it names the generation
 // of its words. A take reads it after the word: a take on a word from after a reset then knows the reset. From
-// the first reset on, releases and resets hold the return lock. A release of another generation takes nothing.
+// the first reset on, releases, resets and takes that may be released hold the return lock, since a word may come
+// back after a later reset. A release of another generation takes nothing.
 
 // Extend moves the units of a take into the present part, as if they had been taken now. It returns false if
 // they no longer count, or if nothing was recorded or the policy is no policy.Occupier.
@@ -101,6 +102,16 @@ func (h *Held[K]) trySwap(e *table.Entry[K], change change, holds bool) (done, o
 		h.level, h.epoch, h.after, h.takenAt = &e.Level, terms.Epoch, next|terms.EpochBit, now
 	}
 	return true, true
+}
+
+// advanceIn is Entry.Advance for a take that may be released, of a key that was reset. It fails if another reset
+// came since the count was read, after which the word may have come back.
+// A policy that calls the engine may hold the lock.
+func (c *Cell[K]) advanceIn(e *table.Entry[K], returned, word, next uint64) bool {
+	if e.LockReturn() || c.seam.TryLock("takes: locked", e.LockReturn, e.UnlockReturn) {
+		defer e.UnlockReturn()
+	}
+	return e.Returned() == returned && e.Advance(word, next)
 }
 
 // epochBit is the bit of a word that table.Terms.EpochBit may have.

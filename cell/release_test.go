@@ -189,25 +189,49 @@ func TestResetWithinATake(t *testing.T) {
 	}
 }
 
-// The reset finds no unit in use, and leaves the word as it is. So the take's swap cannot fail for it.
-func TestResetOfAnUnusedKeyWithinATake(t *testing.T) {
-	d := newDesk(t, inFlight(2), nil)
-	d.now.Store(int64(time.Hour))
-	first := d.Reserve("key", 1, 0)
-	require.True(t, first.Allowed)
-	d.settle()
-	require.True(t, d.Reset("key"))
-	resets := 0
-	d.on(map[string]func(){"known: decided": func() {
-		resets++
-		assert.False(t, d.Reset("key"))
-	}})
-	taken := d.Reserve("key", 1, 0)
-	require.True(t, taken.Allowed)
-	require.Equal(t, 1, resets)
-	assert.True(t, taken.Extend(), "the units of a take after the reset do not count")
-	taken.Keep(0)
-	assert.EqualValues(t, 2, d.Peek("key").Remaining, "the release is lost")
+// meddler is a limit of units in use that calls meanwhile between the look of a take and its swap.
+type meddler struct {
+	policy.Policy
+	policy.Occupier
+	policy.Relative
+	meanwhile func()
+}
+
+func (m *meddler) Take(word uint64, now policy.Instant, n int64, patience time.Duration) (uint64, policy.Decision) {
+	next, d := m.Policy.Take(word, now, n, patience)
+	if meanwhile := m.meanwhile; n > 0 && meanwhile != nil {
+		m.meanwhile = nil
+		meanwhile()
+	}
+	return next, d
+}
+
+// The reset and takes after it bring the key's word back to the value from which the take was decided, so the
+// take's swap would succeed.
+//
+// Promise: A `Reset` within a take loses no release of that take, also if no unit is in use or if others are taken after.
+func TestResetWithinATakeMayBringTheWordBack(t *testing.T) {
+	for inUse := range int64(3) {
+		p := inFlight(4)
+		m := &meddler{Policy: p, Occupier: p.(policy.Occupier), Relative: p.(policy.Relative)}
+		d := newDesk(t, m, nil)
+		d.now.Store(int64(time.Hour))
+		d.Take("key", 4)
+		d.settle()
+		require.True(t, d.Reset("key"))
+		d.Take("key", inUse)
+		m.meanwhile = func() {
+			assert.Equal(t, inUse > 0, d.Reset("key"))
+			d.Take("key", inUse)
+		}
+		taken := d.Reserve("key", 1, 0)
+		require.True(t, taken.Allowed)
+		require.Nil(t, m.meanwhile)
+		require.EqualValues(t, 3-inUse, d.Peek("key").Remaining)
+		assert.True(t, taken.Extend(), "the units of a take after the reset do not count")
+		taken.Keep(0)
+		assert.EqualValues(t, 4-inUse, d.Peek("key").Remaining, "the release is lost")
+	}
 }
 
 // seeded is a scheduler of a table, whose seed stays.

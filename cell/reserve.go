@@ -53,7 +53,8 @@ func (c *Cell[K]) takeKnown(
 		word, terms := c.view.Read(e)
 		state, ok := plain(terms, word)
 		remember := remembers(nil, terms)
-		if !ok || n <= 0 || e.Returned() != returned || remember && h == nil && c.underway.Find(hash, &e.Level) != nil {
+		if !ok || n <= 0 || e.Returned() != returned || returned != 0 && h != nil && terms.Occupier != nil ||
+			remember && h == nil && c.underway.Find(hash, &e.Level) != nil {
 			return false
 		}
 		next := terms.Take(state, now, n, max(patience, 0), d)

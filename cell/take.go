@@ -252,7 +252,12 @@ func (c *Cell[K]) takeEntry(
 		if (q.charge || r != nil && !q.brief) && d.Wait == 0 && remembers(q.limit, terms) {
 			log = c.lockLog(&e.Level, hash, q.charge)
 		}
-		taken := e.Advance(word, after)
+		var taken bool
+		if returned != 0 && r != nil && terms.Occupier != nil {
+			taken = c.advanceIn(e, returned, word, after)
+		} else {
+			taken = e.Advance(word, after)
+		}
 		if taken && r != nil {
 			r.level, r.epoch, r.before, r.after = &e.Level, terms.Epoch, state|terms.EpochBit, after
 			r.takenAt, r.returned = now, returned

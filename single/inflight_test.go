@@ -158,25 +158,32 @@ func (m *meddler) Take(word uint64, now policy.Instant, n int64, patience time.D
 	return next, d
 }
 
-// Promise: A `Reset` within a take loses no release of that take, also if no unit is in use.
+// Promise: A `Reset` within a take loses no release of that take, also if no unit is in use or if others are taken after.
 func TestResetWithinATake(t *testing.T) {
 	for before, reset := range map[string]func(l *Limiter){
 		"never used":         func(*Limiter) {},
 		"in use":             func(l *Limiter) { l.Reserve(1, 0) },
 		"reset":              func(l *Limiter) { l.Reserve(1, 0); l.Reset() },
+		"reset and in use":   func(l *Limiter) { l.Reserve(1, 0); l.Reset(); l.Reserve(1, 0) },
 		"reset and released": func(l *Limiter) { l.Reserve(1, 0); l.Reset(); r := l.Reserve(1, 0); r.Release() },
 	} {
 		p := inFlight(2, time.Hour)
 		m := &meddler{Policy: p, Occupier: p.(policy.Occupier)}
 		l := MustNew(m, nil)
 		reset(l)
-		m.meanwhile = func() { l.Reset() }
-		r := l.Reserve(1, 0)
-		require.True(t, r.Allowed)
-		require.Nil(t, m.meanwhile)
-		assert.EqualValues(t, 1, l.Peek(0).Remaining, "a limit that was %s", before)
-		r.Release()
-		assert.EqualValues(t, 2, l.Peek(0).Remaining, "a limit that was %s has lost a release", before)
+		for range 3 {
+			used := 2 - l.Peek(0).Remaining
+			m.meanwhile = func() {
+				l.Reset()
+				l.Take(used) // the word comes back, if it can
+			}
+			r := l.Reserve(1, 0)
+			require.True(t, r.Allowed)
+			require.Nil(t, m.meanwhile)
+			require.EqualValues(t, 1-used, l.Peek(0).Remaining)
+			r.Release()
+			assert.EqualValues(t, 2-used, l.Peek(0).Remaining, "a limit that was %s has lost a release", before)
+		}
 	}
 }
 

@@ -45,7 +45,8 @@ func (h *held) swap(change change) (ok bool) {
 
 // vacate is Reset for units in use. terms.returned counts the resets, and so names the generation of the
 // word: a release of another generation takes nothing. A take that comes between the count and the swap makes
-// the swap fail, so that it is of a generation before the last count.
+// the swap fail, so that it is of a generation before the last count. After a reset the word may come back, so a
+// take that may be released holds the lock from the first reset on.
 func (l *Limiter) vacate() (used bool) {
 	defer l.wake()
 	l.mu.Lock()
@@ -56,15 +57,24 @@ func (l *Limiter) vacate() (used bool) {
 		if word == 0 {
 			return false
 		}
-		used, next := t.policy.FreshAt(word) > now, t.inUse.occupier.Vacate(word, now)
-		if next == word {
-			// No unit is in use, and a take from this word must be of this generation.
-			return used
-		}
-		if t.returned.Add(1); t.word.CompareAndSwap(word, next) {
-			return used
+		t.returned.Add(1)
+		if t.word.CompareAndSwap(word, t.inUse.occupier.Vacate(word, now)) {
+			return t.policy.FreshAt(word) > now
 		}
 	}
+}
+
+// advanceIn swaps the word for a take that may be released. It fails if a reset came since the count was read.
+func (l *Limiter) advanceIn(t *terms, returned, word, next uint64) bool {
+	if returned == 0 {
+		// No word from before the first reset comes back.
+		return t.word.CompareAndSwap(word, next)
+	}
+	// A policy that calls the limiter may hold the lock.
+	if l.tryLock() {
+		defer l.mu.Unlock()
+	}
+	return t.returned.Load() == returned && t.word.CompareAndSwap(word, next)
 }
 
 // wake has the first call in line look again. Call it without Limiter.mu.

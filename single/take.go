@@ -51,7 +51,13 @@ func (l *Limiter) take(q *request, d *policy.Decision, r *receipt) {
 			return
 		}
 		// A successful swap hands the units to this call.
-		if t.word.CompareAndSwap(word, next) {
+		var taken bool
+		if r != nil && t.inUse != nil {
+			taken = l.advanceIn(t, returned, word, next)
+		} else {
+			taken = t.word.CompareAndSwap(word, next)
+		}
+		if taken {
 			if r != nil {
 				*r = receipt{t, underway.Taken{Before: word, After: next, At: now, N: q.n, Wait: d.Wait, Returned: returned}}
 			}
