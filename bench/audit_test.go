@@ -25,7 +25,7 @@ func admitting(n int64, a *auditor) *auditor {
 	return a
 }
 
-func TestAuditArithmetic(t *testing.T) {
+func TestAuditCountsCallsAboveTheLimit(t *testing.T) {
 	limit := Limit{Capacity: 10, Count: 10, Per: time.Second}
 	// At most 20 calls of a key pass.
 	second := []Window{{0, time.Second}}

@@ -25,7 +25,7 @@ func TestZipfIsSkewedByItsLaw(t *testing.T) {
 	assert.InDelta(t, 0.44, first/draws, 0.03, "the share of the first hundred")
 }
 
-func TestSelect(t *testing.T) {
+func TestSelectNamesUnknownWorkloads(t *testing.T) {
 	all := Standard(1)
 	some, err := Select(all, []string{"zipf", "hot-pass", "zipf"})
 	require.NoError(t, err)

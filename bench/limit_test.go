@@ -10,7 +10,7 @@ import (
 
 const ms = time.Millisecond
 
-func TestMost(t *testing.T) {
+func TestMostIsBurstPlusElapsedUnits(t *testing.T) {
 	for _, c := range []struct {
 		limit Limit
 		d     time.Duration

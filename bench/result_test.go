@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-func TestSpread(t *testing.T) {
+func TestSpreadIsMedianMinAndMax(t *testing.T) {
 	assert.Equal(t, Spread{}, SpreadOf(nil))
 	assert.Equal(t, Spread{Median: 4, Min: 4, Max: 4}, SpreadOf([]float64{4}))
 	odd := []float64{9, 1, 5}

@@ -26,7 +26,7 @@ import (
 )
 
 // Promise: A fleet's limiter keeps `limits.Limiter`'s contract.
-func TestLimiterContract(t *testing.T) {
+func TestFleetKeepsTheLimiterContract(t *testing.T) {
 	// In both modes Redis decides a key with few calls.
 	for name, mode := range map[string]Mode{"exact": Exact, "leased": Leased} {
 		for _, c := range limitstest.Cases {

@@ -15,10 +15,10 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// TestClockSteps steps Redis's clock back and forth in the scripts' input: no more is admitted than
+// TestClockStepsMintNothing steps Redis's clock back and forth in the scripts' input: no more is admitted than
 // in the time from the earliest instant to the latest.
 // Promise: A Redis clock stepping back and forth mints nothing.
-func TestClockSteps(t *testing.T) {
+func TestClockStepsMintNothing(t *testing.T) {
 	must := policy.Must
 	const per = 10 * time.Second
 	sliding := policy.Must(SlidingLog(20, per))

@@ -22,9 +22,9 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// TestCluster breaks the lines to the nodes of one cluster in several ways.
+// TestMissingNodeAffectsOnlyItsKeys breaks the lines to the nodes of one cluster in several ways.
 // Promise: A missing cluster node affects only its keys.
-func TestCluster(t *testing.T) {
+func TestMissingNodeAffectsOnlyItsKeys(t *testing.T) {
 	cluster := redistest.StartCluster(t, redistest.Options{})
 	keys := keysOf(t, cluster, 20)
 	for name, test := range map[string]func(t *testing.T, cluster []*redistest.Server, lines []*redistest.Line, keys [][]string){

@@ -25,7 +25,7 @@ func peek(t testing.TB, l *Limiter, key string, n int64) limits.Answer {
 	return must.Get(l.Peek(t.Context(), key, n))
 }
 
-func TestExplainALog(t *testing.T) {
+func TestExplainCountsTheUseOfALog(t *testing.T) {
 	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
 		log := policy.Must(SlidingLog(5, time.Hour))
 		l := open(t, on(redis, log))
@@ -75,7 +75,7 @@ func TestExplainWithAgreesWithTakeWith(t *testing.T) {
 }
 
 // Promise: Explanations leave out figures of other servers' leases.
-func TestExplainLeases(t *testing.T) {
+func TestExplainLeavesOutLeasedUnits(t *testing.T) {
 	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
 		c := inLeases(on(redis, window(10_000, time.Hour)))
 		// Nothing comes back by itself while the test runs.

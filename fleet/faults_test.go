@@ -31,7 +31,7 @@ var faults = []struct {
 
 var hole = redistest.Weather{Hole: true}
 
-// TestFaults breaks the line between a limiter and Redis in all ways of faults, repeatedly:
+// TestNoCallWaitsBeyondItsBudget breaks the line between a limiter and Redis in all ways of faults, repeatedly:
 //
 //  1. no call takes longer than its budget;
 //  2. failing or unanswered calls open the breaker: few ask in vain, the others do not wait;
@@ -39,7 +39,7 @@ var hole = redistest.Weather{Hole: true}
 //  4. the breaker closes by itself when the line is mended, and calls are exact again.
 //
 // Promise: No call waits for Redis beyond its budget.
-func TestFaults(t *testing.T) {
+func TestNoCallWaitsBeyondItsBudget(t *testing.T) {
 	const rounds = 3
 	inBubbleOf(t, shared, func(t *testing.T, line *redistest.Line) {
 		c := over(line, funnel(1000, 1000, time.Second))

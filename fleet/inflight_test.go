@@ -252,7 +252,7 @@ func TestStoppedServerGivesUpItsUnitsFirst(t *testing.T) {
 
 // A server that is cut off alone adds its share to the limit, less what it has.
 // Promise: Under FallbackShare a server without Redis admits as many calls in flight as its share has beyond those that it has already, lost or not.
-func TestShareInFlight(t *testing.T) {
+func TestShareInFlightIsLessUnitsHeld(t *testing.T) {
 	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
 		c := on(redis, inFlightOf(9, time.Hour))
 		c.Servers = 2
@@ -535,7 +535,7 @@ func TestTakeAllInFlight(t *testing.T) {
 }
 
 // Promise: Calls that wait for room in flight on a server start in the order in which they came, as soon as one is released there.
-func TestWaitInFlight(t *testing.T) {
+func TestCallsWaitingForRoomStartInOrder(t *testing.T) {
 	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
 		all := openInFlight(t, on(redis, inFlightOf(2, time.Hour)), 2)
 		l := all[0]
@@ -672,7 +672,7 @@ func TestOtherVerbsInFlight(t *testing.T) {
 }
 
 // After Close nothing confirms a call's units, so that they are lost.
-func TestCloseInFlight(t *testing.T) {
+func TestClosedServerLosesItsUnitsInFlight(t *testing.T) {
 	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
 		all := openInFlight(t, on(redis, inFlightOf(2, time.Hour)), 2)
 		held := reserve(t, all[0], "a", 2)
@@ -684,14 +684,14 @@ func TestCloseInFlight(t *testing.T) {
 	})
 }
 
-// TestInFlightAudit has servers enter, release, extend and forget units at random, also by the ID elsewhere,
+// TestUnitsInFlightKeepTheLimitUnderFaults has servers enter, release, extend and forget units at random, also by the ID elsewhere,
 // while they are cut off one by one, and Redis goes, restarts, loses some units or all, and comes back.
 //
 //  1. Units not lost that Redis admitted are at most the limit at any time, except for those of a Redis
 //     that came back with older data.
 //  2. The units of a server's share are at most that share.
 //  3. In the end no unit is left.
-func TestInFlightAudit(t *testing.T) {
+func TestUnitsInFlightKeepTheLimitUnderFaults(t *testing.T) {
 	seed := testenv.Seed(t)
 	for i := range uint64(20) {
 		inBubble(t, func(t *testing.T, redis *storetest.Redis) { auditInFlight(t, redis, rand.New(rand.NewPCG(seed, i))) })
@@ -808,7 +808,7 @@ func auditInFlight(t *testing.T, redis *storetest.Redis, random *rand.Rand) {
 	require.True(t, reserve(t, all[0], "a", limit).Allowed)
 }
 
-func TestSettingsInFlight(t *testing.T) {
+func TestNewRefusesBadSettingsInFlight(t *testing.T) {
 	base := Config{Name: "x", Policy: inFlightOf(1, time.Minute), fake: func(store.Options) decider { return nil }}
 	for _, bad := range []struct {
 		change func(c *Config)

@@ -36,7 +36,7 @@ func requireUsed(t *testing.T, want int64, l *Limiter, key string) {
 }
 
 // Promise: `Keep` returns exactly the unused units to their source.
-func TestKeep(t *testing.T) {
+func TestKeepReturnsTheUnusedUnits(t *testing.T) {
 	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
 		ctx := t.Context()
 		for _, f := range families(t) {
@@ -65,7 +65,7 @@ func TestKeep(t *testing.T) {
 	})
 }
 
-func TestAcquire(t *testing.T) {
+func TestAcquireThatFailsTakesNothing(t *testing.T) {
 	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
 		ctx := t.Context()
 		l := open(t, on(redis, funnel(2, 1, time.Hour)))
@@ -126,7 +126,7 @@ func TestAcquire(t *testing.T) {
 }
 
 // Units come back to their lease once.
-func TestLeasedKeep(t *testing.T) {
+func TestKeepReturnsUnitsToTheirLease(t *testing.T) {
 	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
 		const limit = 3000
 		ctx := t.Context()

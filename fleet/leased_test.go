@@ -152,7 +152,7 @@ func TestLeasedVerbsOfAWindow(t *testing.T) {
 
 // When Redis dies, held leases are used up, then the fallback answers, until there are leases
 // again.
-func TestLeasedKilled(t *testing.T) {
+func TestHeldLeasesAreUsedWithoutRedis(t *testing.T) {
 	for _, f := range fallbacks {
 		t.Run(f.source.String(), func(t *testing.T) {
 			inBubble(t, func(t *testing.T, redis *storetest.Redis) {

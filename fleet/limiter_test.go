@@ -28,7 +28,7 @@ import (
 )
 
 // Promise: A call on several keys takes all or nothing.
-func TestTakeAll(t *testing.T) {
+func TestTakeAllTakesAllOrNothing(t *testing.T) {
 	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
 		byAddress, byUser := twoOfOneRedis(t, redis, funnel(3, 1, time.Hour), window(5, time.Hour))
 		all := func(claims ...Claim) limits.Outcome { return must.Get(TakeAll(t.Context(), claims...)) }
@@ -141,7 +141,7 @@ func TestContextOfTheCaller(t *testing.T) {
 	})
 }
 
-func TestClose(t *testing.T) {
+func TestCloseEndsEveryCall(t *testing.T) {
 	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
 		for _, f := range fallbacks {
 			c := on(redis, funnel(2, 1, time.Hour))
@@ -170,7 +170,7 @@ func TestClose(t *testing.T) {
 }
 
 // Promise: A call that finds the limiter closed is an error.
-func TestClosedMeanwhile(t *testing.T) {
+func TestCallFailsIfClosedMeanwhile(t *testing.T) {
 	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
 		down := errors.New("down")
 		failure := noAnswer{cause: down}
@@ -240,7 +240,7 @@ func addresses(all ...string) func(*Config) {
 }
 
 // Promise: `fleet.New` refuses an address that is no host and port, without its password in the error.
-func TestConfiguration(t *testing.T) {
+func TestNewNamesTheBadField(t *testing.T) {
 	good := at(shared.Addr(), funnel(1, 1, time.Hour))
 	penalty := engine.Penalty{Refusals: 3, Within: time.Minute, For: time.Minute}
 	for _, c := range []struct {
@@ -324,7 +324,7 @@ func TestConfiguration(t *testing.T) {
 	require.ErrorContains(t, err, "SlidingLog: limit is 0")
 }
 
-func TestWords(t *testing.T) {
+func TestSourcesAndEventsHaveNames(t *testing.T) {
 	require.Equal(t, "none exact leased local open closed none", fmt.Sprint(limits.SourceNone, limits.SourceRedis, limits.SourceLease, limits.SourceShare, limits.SourceOpen, limits.SourceClosed, limits.Source(9)))
 	require.Equal(t, "outage began", OutageBegan.String())
 }
@@ -369,7 +369,7 @@ func TestClaimsOfDifferentUnits(t *testing.T) {
 }
 
 // Promise: A limiter `Via` another connects with it.
-func TestViaAnotherLimiter(t *testing.T) {
+func TestLimiterViaAnotherConnectsWithIt(t *testing.T) {
 	inBubbleOf(t, shared, func(t *testing.T, line *redistest.Line) {
 		line.Set(gone)
 		c := over(line, funnel(10, 1, time.Hour))
@@ -403,7 +403,7 @@ func TestViaAnotherLimiter(t *testing.T) {
 
 // Calls of any size at any time, as of an engine. Then 8 callers take up to 7 units at once.
 // Promise: `TakeUpTo` takes what an engine's does, and callers at once share what remains to the unit.
-func TestTakeUpTo(t *testing.T) {
+func TestTakeUpToTakesWhatAnEngineDoes(t *testing.T) {
 	for i, p := range []policy.Policy{funnel(5, 2, time.Second), window(5, 2*time.Second)} {
 		inBubble(t, func(t *testing.T, redis *storetest.Redis) {
 			r := rand.New(rand.NewPCG(uint64(i), 5))

@@ -23,7 +23,7 @@ var fallbacks = []struct {
 }{{FallbackShare, limits.SourceShare}, {FallbackOpen, limits.SourceOpen}, {FallbackClosed, limits.SourceClosed}}
 
 // Promise: Without Redis the chosen fallback answers, and says so.
-func TestOutage(t *testing.T) {
+func TestOutageIsAnsweredByTheFallback(t *testing.T) {
 	for _, f := range fallbacks {
 		t.Run(f.source.String(), func(t *testing.T) {
 			inBubble(t, func(t *testing.T, redis *storetest.Redis) {
@@ -99,7 +99,7 @@ func TestOutage(t *testing.T) {
 
 // If Redis answers but is unfit, each fallback answers with the cause, and nothing is reset.
 // Promise: A Redis that may evict, is read-only or full is untrusted.
-func TestUnfit(t *testing.T) {
+func TestUnfitRedisIsNotTrusted(t *testing.T) {
 	for _, cause := range []error{ErrEvictionPolicy, ErrReadOnly, ErrFull, store.ErrNoReplicas, store.ErrUnsaved} {
 		for _, f := range fallbacks {
 			t.Run(fmt.Sprint(cause, f.source), func(t *testing.T) {
@@ -128,7 +128,7 @@ func TestUnfit(t *testing.T) {
 	}
 }
 
-func TestMayNotAsk(t *testing.T) {
+func TestForbiddenCheckOfRedisIsReported(t *testing.T) {
 	redis := redistest.Start(t, redistest.Options{})
 	redis.Do(t, "ACL", "SETUSER", "default", "-info")
 	var events log
@@ -143,7 +143,7 @@ func TestMayNotAsk(t *testing.T) {
 
 // A share charges its units once the foreign value is gone.
 // Promise: Values other than words are errors and stay.
-func TestWrongWords(t *testing.T) {
+func TestForeignValuesAreErrorsAndStay(t *testing.T) {
 	for _, f := range fallbacks {
 		for _, p := range []policy.Policy{funnel(10, 1, time.Hour), window(10, time.Hour), policy.Must(SlidingLog(10, time.Hour))} {
 			inBubble(t, func(t *testing.T, redis *storetest.Redis) {

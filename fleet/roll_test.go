@@ -17,7 +17,7 @@ import (
 // Different limits are told at once with both and the newer, as an error only after the time of a
 // deploy.
 // Promise: Servers with different limits are an error after ten minutes.
-func TestDifferentLimits(t *testing.T) {
+func TestDifferentLimitsBecomeAnError(t *testing.T) {
 	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
 		var first, second log
 		c := on(redis, funnel(100, 10, time.Second))
@@ -73,7 +73,7 @@ func TestDifferentLimits(t *testing.T) {
 }
 
 // Promise: Servers of different epochs are an error.
-func TestDifferentEpochs(t *testing.T) {
+func TestDifferentEpochsAreAnError(t *testing.T) {
 	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
 		c := on(redis, funnel(100, 10, time.Second))
 		var servers []*Limiter

@@ -19,7 +19,7 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-func TestSetPolicy(t *testing.T) {
+func TestSetPolicyKeepsUsedUnits(t *testing.T) {
 	for _, f := range families(t) {
 		small, large := f[0], f[1]
 		if strings.Contains(small.String(), "bursty") {

@@ -82,11 +82,11 @@ func (s *sharing) finish(t *testing.T, rate float64) (exact, local, bound float6
 	return exact, local, bound
 }
 
-// TestFlappingRedis has Redis be away for 3.3 s and back for 0.7 s, repeatedly. The shares of four
+// TestFlappingRedisKeepsTheLimit has Redis be away for 3.3 s and back for 0.7 s, repeatedly. The shares of four
 // servers, told or counting their number, keep to the limit together with Redis. Redis may admit
 // uncharged units once more: hence another capacity.
 // Promise: Outages make no server forget the others.
-func TestFlappingRedis(t *testing.T) {
+func TestFlappingRedisKeepsTheLimit(t *testing.T) {
 	const servers, capacity, rate, cycles = 4, 100, 50, 4
 	for name, told := range map[string]int{"told": servers, "counted": 0} {
 		t.Run(name, func(t *testing.T) {
@@ -158,7 +158,7 @@ func TestRestartsInAnOutage(t *testing.T) {
 // limit is 400. In each outage each server admits one call of up to its share of 200, or with
 // FullShares its share in calls of any cost. Without a StateFile the next start forgets them.
 // Promise: In an outage an unknown key gets one call a server, or its share with `FullShares`.
-func TestRestartsBetweenOutages(t *testing.T) {
+func TestUnknownKeyGetsOneCallInAnOutage(t *testing.T) {
 	const servers, restarts, capacity, share = 2, 10, 400, 200
 	for _, full := range []bool{false, true} {
 		for _, cost := range []int64{1, 200} {

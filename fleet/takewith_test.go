@@ -35,7 +35,7 @@ func families(t testing.TB) [][2]policy.Policy {
 }
 
 // Promise: Limits that come with calls share a key's word.
-func TestTakeWith(t *testing.T) {
+func TestLimitsOfCallsShareAWord(t *testing.T) {
 	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
 		ctx := t.Context()
 		for _, f := range families(t) {
@@ -81,7 +81,7 @@ func TestTakeWith(t *testing.T) {
 }
 
 // Promise: A limit of another family is an error and records nothing.
-func TestTakeWithMisfit(t *testing.T) {
+func TestMisfitLimitRecordsNothing(t *testing.T) {
 	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
 		ctx := t.Context()
 		log := policy.Must(SlidingLog(10, time.Hour))
@@ -122,7 +122,7 @@ func TestTakeWithMisfit(t *testing.T) {
 	})
 }
 
-func TestPolicyFor(t *testing.T) {
+func TestPolicyForDecidesEveryVerb(t *testing.T) {
 	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
 		ctx := t.Context()
 		plans := map[string]policy.Policy{
@@ -171,7 +171,7 @@ func TestPolicyFor(t *testing.T) {
 }
 
 // Promise: Calls' own limits have shares in outages.
-func TestSharesOfLimits(t *testing.T) {
+func TestLimitsOfCallsHaveShares(t *testing.T) {
 	for _, f := range families(t) {
 		if strings.Contains(f[0].String(), "bursty") {
 			continue
@@ -205,7 +205,7 @@ func TestSharesOfLimits(t *testing.T) {
 }
 
 // Promise: Remembered limits are bounded.
-func TestManyLimits(t *testing.T) {
+func TestRememberedLimitsAreBounded(t *testing.T) {
 	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
 		ctx := t.Context()
 		c := on(redis, policy.Must(policy.FixedWindow(1, time.Hour)))

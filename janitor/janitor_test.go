@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestEvery(t *testing.T) {
+func TestEveryIsASixteenthOfIdle(t *testing.T) {
 	for idle, want := range map[time.Duration]time.Duration{
 		-1:                    time.Millisecond,
 		1:                     time.Millisecond,

@@ -7,7 +7,7 @@ import (
 )
 
 // Promise: A hook that dies ends only its call.
-func TestHookDies(t *testing.T) {
+func TestDyingHookEndsOnlyItsCall(t *testing.T) {
 	for way, die := range deaths {
 		t.Run(way, func(t *testing.T) {
 			in(t, func(t *testing.T) {
@@ -32,11 +32,11 @@ func TestHookDies(t *testing.T) {
 	}
 }
 
-// TestHookBlocks: events beyond the memory are lost and counted, and Run waits a second for the
+// TestBlockedHookStopsNothing: events beyond the memory are lost and counted, and Run waits a second for the
 // hook.
 //
 // Promise: A blocked hook stops neither supervision nor `Run`'s end; lost events are counted.
-func TestHookBlocks(t *testing.T) {
+func TestBlockedHookStopsNothing(t *testing.T) {
 	in(t, func(t *testing.T) {
 		block := make(chan struct{})
 		r := start(t, Config{Intensity: 1000, OnEvent: func(Event) { <-block }},
@@ -64,7 +64,7 @@ func TestHookBlocks(t *testing.T) {
 	})
 }
 
-func TestEventText(t *testing.T) {
+func TestEventTextNamesChildAndReason(t *testing.T) {
 	e := Event{Kind: ChildExited, Supervisor: "top", Child: "writer", Err: errBoom}
 	require.Equal(t, "top/writer: child exited: boom", e.String())
 	e = Event{Kind: OwnFault, Supervisor: "top", Err: &PanicError{Value: 1}, Missed: 3}

@@ -43,7 +43,7 @@ func TestOneOwnFaultAnywhere(t *testing.T) {
 		want, _ = play(t, func(point string) { moments = append(moments, point) })
 	})
 	for _, point := range Points() {
-		// A fault at escalate is too much: see TestPointAlwaysDies.
+		// A fault at escalate is too much: see TestRunEndsIfAPointAlwaysDies.
 		require.Equal(t, point != pointEscalate, slices.Contains(moments, point), point)
 	}
 	for way, die := range deaths {
@@ -65,9 +65,9 @@ func TestOneOwnFaultAnywhere(t *testing.T) {
 	}
 }
 
-// TestPointAlwaysDies: the bookkeeping always dies at a point. Run returns an error that says so
+// TestRunEndsIfAPointAlwaysDies: the bookkeeping always dies at a point. Run returns an error that says so
 // within its children's limits, and every child is asked to stop, in reverse order.
-func TestPointAlwaysDies(t *testing.T) {
+func TestRunEndsIfAPointAlwaysDies(t *testing.T) {
 	for _, point := range Points() {
 		for way, die := range deaths {
 			for _, intensity := range []int{0, 3, 1e9} {

@@ -19,7 +19,7 @@ import (
 
 func idle(ctx context.Context) error { <-ctx.Done(); return nil }
 
-func TestNew(t *testing.T) {
+func TestNewCopiesItsChildren(t *testing.T) {
 	list := []Child{{Name: "a", Run: idle}}
 	s, err := New(Config{}, list...)
 	require.NoError(t, err)
@@ -129,10 +129,10 @@ func TestEveryEndIsRestarted(t *testing.T) {
 	}
 }
 
-// TestEscalation: the intensity's restarts take place, the next ends it all.
+// TestRunGivesUpPastTheIntensity: the intensity's restarts take place, the next ends it all.
 //
 // Promise: A restart is immediate; more than `Intensity` within `Period` gives up.
-func TestEscalation(t *testing.T) {
+func TestRunGivesUpPastTheIntensity(t *testing.T) {
 	in(t, func(t *testing.T) {
 		r := start(t, Config{Name: "top", Intensity: 2}, kid("a"), kid("b"), kid("c"))
 		r.journaled("+a +b +c")
@@ -309,9 +309,9 @@ func TestContextIsCancelledBefore(t *testing.T) {
 	})
 }
 
-// TestChildContext: it has the values of Run's, without cancellation or deadline, and is cancelled
+// TestChildContextHasValuesAndNoDeadline: it has the values of Run's, without cancellation or deadline, and is cancelled
 // when the child has ended.
-func TestChildContext(t *testing.T) {
+func TestChildContextHasValuesAndNoDeadline(t *testing.T) {
 	in(t, func(t *testing.T) {
 		type key struct{}
 		var runs []context.Context

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestApplyOfNothing(t *testing.T) {
+func TestEmptyCommandDoesNothing(t *testing.T) {
 	r := newRig[string](t, Options{})
 	r.Apply(Command[string]{})
 	r.Abandon(Command[string]{})
@@ -15,7 +15,7 @@ func TestApplyOfNothing(t *testing.T) {
 }
 
 // Promise: A command executed twice does no harm.
-func TestApplyFileTwice(t *testing.T) {
+func TestFilingTwiceDoesNothing(t *testing.T) {
 	r := newRig[string](t, Options{})
 	e := r.open("a")
 	require.True(t, r.take(e, 1))
@@ -35,7 +35,7 @@ func TestApplyFileTwice(t *testing.T) {
 }
 
 // A flood does not wake the writer for each key, and a small table is not emptied at once.
-func TestApplyRoom(t *testing.T) {
+func TestRoomCommandEvictsFewKeys(t *testing.T) {
 	for _, c := range []struct{ keys, room int }{{1, 1}, {100, 1}, {4096, 4}, {70_000, 64}} {
 		if testenv.Race && c.keys > 5000 {
 			continue
@@ -71,7 +71,7 @@ func TestApplyRoomWaitsForUncertainPlaces(t *testing.T) {
 	require.False(t, r.has(1))
 }
 
-func TestApplySweep(t *testing.T) {
+func TestSweepWaitsForNoReceiver(t *testing.T) {
 	r := newRig[string](t, Options{})
 	for _, key := range []string{"a", "b", "c"} {
 		r.add(key, 1)

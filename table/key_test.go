@@ -45,7 +45,7 @@ func TestShortTextsStandBesideTheirLevel(t *testing.T) {
 
 // An entry of a text up to 16 bytes is no larger than one with a pointer to it, and texts up to 48
 // bytes are in one cache line with their word.
-func TestSizesOfEntries(t *testing.T) {
+func TestShortTextLiesInItsEntry(t *testing.T) {
 	r := newRig[string](t, Options{})
 	for length, want := range map[int]uintptr{0: 32, 16: 32, 17: 64, 48: 64, 49: 80, 64: 80, 65: 96, 80: 96} {
 		const n = 1000

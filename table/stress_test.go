@@ -22,7 +22,7 @@ import (
 //  3. Whenever no change is under way all words have the present epoch bit.
 //  4. Each change is answered, and made when the writer has come to rest.
 //  5. There are never more entries than MaxKeys, and in the end map, index and count agree.
-func TestStress(t *testing.T) {
+func TestTakesStayNumberedUnderStress(t *testing.T) {
 	t.Run("hashes differ", func(t *testing.T) { stress(t, nil) })
 	t.Run("few hashes", func(t *testing.T) { stress(t, func(key int) uint64 { return uint64(key % 3) }) })
 }

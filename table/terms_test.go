@@ -32,7 +32,7 @@ func (r rig[K]) mustChange(p policy.Policy, now policy.Instant) {
 }
 
 // A word is read by its epoch bit: present or of the terms before. None above MaxWord is alive.
-func TestState(t *testing.T) {
+func TestStateIsReadByItsEpochBit(t *testing.T) {
 	word := func(id uint64) uint64 { return id<<tallyID | 5<<tallyCount | 7 }
 	second := newTerms(tally{2}, epochBit, tally{1}, nil)
 	third := newTerms(tally{3}, 0, tally{2}, nil)
@@ -180,7 +180,7 @@ func TestChangeKeepsTheMarkOfForeignTurns(t *testing.T) {
 }
 
 // A reservation finds its units in the entry's successor, and in no other entry of the key.
-func TestSuccessor(t *testing.T) {
+func TestSuccessorHasTheReturnedUnits(t *testing.T) {
 	r := newTally[string](t, Options{})
 	e := r.add("a", 1)
 	require.False(t, e.Moved())
@@ -265,7 +265,7 @@ func (r rig[K]) now(e *Entry[K]) *Entry[K] { return r.View().Look(r.hash(e.Key()
 //  4. an abandoned change is answered too, and truly.
 //
 // Promise: Changes are made one at a time.
-func TestChangeAnswers(t *testing.T) {
+func TestChangeIsAnsweredOnce(t *testing.T) {
 	r := newTally[string](t, Options{})
 	e := r.add("a", 1)
 	require.Equal(t, ChangeRefused, r.change(policy.Must(policy.Funnel(1, 1, time.Hour)), 1))
@@ -365,7 +365,7 @@ func TestChangeBeginsTheLookAtTheNurseryAnew(t *testing.T) {
 }
 
 // All yields each key once, wherever it is, even if the loop stops early, or opens and files keys.
-func TestAll(t *testing.T) {
+func TestAllYieldsEachKeyOnce(t *testing.T) {
 	r := newRig[int](t, Options{MaxKeys: 64})
 	// all counts the keys that a walk yields until each returns false.
 	all := func(each func(seen int) bool) map[int]int {

@@ -140,7 +140,7 @@ func TestRunOfFleetMode(t *testing.T) {
 	assert.Contains(t, later, goals)
 }
 
-func TestFlagsOfServers(t *testing.T) {
+func TestServeRefusesFlagsOfOtherModes(t *testing.T) {
 	s := parsed(t, "-serve")
 	assert.Equal(t, bench.Names(servebench.Workloads(1)), bench.Names(s.workloads))
 	assert.Equal(t, serveDuration, s.Duration)

@@ -17,7 +17,7 @@ import (
 
 // Lines that docs/choosing.md pairs with x/time/rate do the same, at any time and for any number of
 // units. Calls are admitted alike, and delayed alike to a microsecond, as rate uses floats.
-func TestSwitchFromRate(t *testing.T) {
+func TestSingleDecidesLikeTimeRate(t *testing.T) {
 	for name, limits := range map[string]struct {
 		rate   *rate.Limiter
 		policy policy.Policy

@@ -99,7 +99,7 @@ func TestTheLimitHolds(t *testing.T) {
 	}
 }
 
-func TestMistakes(t *testing.T) {
+func TestBadFlagIsNamedByTheError(t *testing.T) {
 	for want, args := range map[string][]string{
 		"there is no no-such-redis here":           {"-redis", "no-such-redis"},
 		`-mode "fast" is neither exact nor leased`: {"-mode", "fast"},
@@ -130,7 +130,7 @@ func start(t *testing.T) (page string, end func()) {
 }
 
 // Other sites' pages have no effect, and each server has its metrics.
-func TestRoutes(t *testing.T) {
+func TestRoutesRefuseOtherSitesAndBadForms(t *testing.T) {
 	t.Parallel()
 	page, end := start(t)
 	defer end()

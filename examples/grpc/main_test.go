@@ -11,7 +11,7 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-func TestRun(t *testing.T) {
+func TestRunShowsEachKindOfRefusal(t *testing.T) {
 	var out bytes.Buffer
 	// Few units come back on a busy machine.
 	require.NoError(t, run(&out, policy.Must(policy.Parse("funnel 3, 6/m"))))

@@ -82,7 +82,7 @@ var routers = map[string]func(limit *httplimit.Middleware) http.Handler{
 }
 
 // The recipes limit requests and tell clients.
-func TestRouters(t *testing.T) {
+func TestRouterRecipesLimitRequests(t *testing.T) {
 	for name, router := range routers {
 		limiter, err := engine.New[netip.Addr](engine.Config{Policy: policy.Must(policy.FixedWindow(1, time.Hour))})
 		require.NoError(t, err)

@@ -88,7 +88,7 @@ func runAll(t *testing.T, atOnce int, args ...string) (string, bool) {
 	return out.String(), ok
 }
 
-func TestRealRun(t *testing.T) {
+func TestRunRepeatsFailuresAtTheEnd(t *testing.T) {
 	write(t, "func TestGood(t *testing.T) {}\nfunc TestBad(t *testing.T) { t.Error(\"got 1, want 2\") }\n")
 	out, ok := runAll(t, 2, "good: go test -run Good .", "all: go test .", "other: GOPRIVATE=example.com go env GOPRIVATE")
 	assert.False(t, ok)

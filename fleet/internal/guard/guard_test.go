@@ -115,7 +115,7 @@ func (s *server) ask(t *testing.T, g guarded) error {
 
 // A call is given up when the budget is spent, and goes on by itself. Only Close waits for a call
 // that does not heed its context; other calls end with it.
-func TestBudget(t *testing.T) {
+func TestCallIsGivenUpAtItsBudget(t *testing.T) {
 	inBubble(t, func(t *testing.T, g guarded) {
 		ended := make(chan time.Duration, 1)
 		begun := time.Now()
@@ -154,7 +154,7 @@ func TestBudget(t *testing.T) {
 	})
 }
 
-func TestAnotherBudget(t *testing.T) {
+func TestDoWithinKeepsItsOwnBudget(t *testing.T) {
 	inBubbleOf(t, Config{}, func(t *testing.T, g *Guard) {
 		s := &server{takes: 3 * budget}
 		_, err := DoWithin(t.Context(), g, 4*budget, s.call)
@@ -166,7 +166,7 @@ func TestAnotherBudget(t *testing.T) {
 	})
 }
 
-func TestCallersOwnContext(t *testing.T) {
+func TestEndedContextIsNoFailure(t *testing.T) {
 	inBubble(t, func(t *testing.T, g guarded) {
 		mine := errors.New("mine")
 		s := &server{takes: hang}
@@ -194,7 +194,7 @@ func isOpen(g *Guard) bool {
 }
 
 // Promise: Three failures open the breaker; it closes by itself.
-func TestBreaker(t *testing.T) {
+func TestThreeFailuresOpenTheBreaker(t *testing.T) {
 	inBubble(t, func(t *testing.T, g guarded) {
 		s := &server{}
 		expectOpen := func(want bool) {
@@ -309,7 +309,7 @@ func (g guarded) fail(t *testing.T) *server {
 
 // When the server stops under many calls, the breaker opens once. Probes run alone, and later
 // reports change nothing.
-func TestBreakerAmongMany(t *testing.T) {
+func TestBreakerOpensOnceAmongManyCalls(t *testing.T) {
 	inBubble(t, func(t *testing.T, g guarded) {
 		s := &server{takes: hang}
 		var all sync.WaitGroup
@@ -370,7 +370,7 @@ func TestProbeThatIsGivenUp(t *testing.T) {
 	})
 }
 
-func TestClose(t *testing.T) {
+func TestCloseEndsCallsUnderWay(t *testing.T) {
 	inBubble(t, func(t *testing.T, g guarded) {
 		s := &server{takes: 2 * time.Millisecond}
 		under := make(chan error)

@@ -78,7 +78,7 @@ func TestLateAnswersAreLife(t *testing.T) {
 }
 
 // A halt shorter than Silence opens nothing. A longer halt opens once, until late answers arrive.
-func TestHalt(t *testing.T) {
+func TestOnlyALongHaltOpensTheBreaker(t *testing.T) {
 	inBubble(t, func(t *testing.T, g guarded) {
 		h := &halting{}
 		for _, d := range []time.Duration{silence / 2, silence * 9 / 10} {

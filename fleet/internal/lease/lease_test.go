@@ -95,7 +95,7 @@ func TestRefusalIsRemembered(t *testing.T) {
 	})
 }
 
-func TestBadNumbers(t *testing.T) {
+func TestBadNumberIsNeverAdmitted(t *testing.T) {
 	in(t, policy.Must(policy.FixedWindow(10, time.Second)), func(t *testing.T, l *Leases, _ *memory, _ *wire) {
 		for range 2 {
 			for _, n := range []int64{-1, 11, math.MinInt64, math.MaxInt64} {
@@ -113,7 +113,7 @@ func TestBadNumbers(t *testing.T) {
 }
 
 // Calls get an error within their budget, and held leases last until their end.
-func TestBankFails(t *testing.T) {
+func TestHeldLeasesOutliveAFailedBank(t *testing.T) {
 	in(t, policy.Must(policy.FixedWindow(100_000, time.Hour)), func(t *testing.T, l *Leases, _ *memory, w *wire) {
 		warm(t, l, 1000)
 		w.change(time.Millisecond, func() fault { return fault{lost: true} })
@@ -232,7 +232,7 @@ func TestBookIsBounded(t *testing.T) {
 }
 
 // Calls that wait get an error. After too many restarts calls fail at once, and Health says why.
-func TestOwnerDies(t *testing.T) {
+func TestDeadOwnerFailsWaitingCalls(t *testing.T) {
 	for _, point := range []string{"exchange: begin", "exchange: answered"} {
 		var armed atomic.Int64
 		in(t, thousand(), func(t *testing.T, l *Leases, _ *memory, _ *wire) {
@@ -285,7 +285,7 @@ func TestRestOfALeaseIsNotProlonged(t *testing.T) {
 }
 
 // Each call is counted once, and so is each unit.
-func TestStats(t *testing.T) {
+func TestEachCallAndUnitIsCountedOnce(t *testing.T) {
 	in(t, policy.Must(policy.FixedWindow(500, time.Hour)), func(t *testing.T, l *Leases, m *memory, _ *wire) {
 		var admitted, refused atomic.Uint64
 		var all sync.WaitGroup
@@ -312,7 +312,7 @@ func TestStats(t *testing.T) {
 	})
 }
 
-func TestHeldAndForget(t *testing.T) {
+func TestForgetDropsLeaseAndRefusal(t *testing.T) {
 	in(t, policy.Must(policy.FixedWindow(10_000, time.Hour)), func(t *testing.T, l *Leases, m *memory, _ *wire) {
 		assert.Zero(t, l.Held("key"))
 		warm(t, l, 300)
@@ -334,7 +334,7 @@ func TestHeldAndForget(t *testing.T) {
 }
 
 // Waiting calls get ErrClosed too, and nothing is leased.
-func TestClose(t *testing.T) {
+func TestCloseEndsWaitingCalls(t *testing.T) {
 	in(t, thousand(), func(t *testing.T, l *Leases, m *memory, w *wire) {
 		warm(t, l, 100)
 		w.change(time.Hour, nil)

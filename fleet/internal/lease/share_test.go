@@ -145,7 +145,7 @@ func (r loadRun) run(t *testing.T) (out loadOutcome) {
 // The part of the limit that four servers use under three times its load: of capacity + rate*T, or
 // of the windows' limits.
 // Promise: Nearly the whole limit is usable, however load falls.
-func TestUsableShare(t *testing.T) {
+func TestNearlyTheWholeLimitIsUsable(t *testing.T) {
 	one(t)
 	for _, rate := range []int64{10, 100, 1000, 10_000} {
 		if (testenv.Race || testing.Short()) && rate > 100 {

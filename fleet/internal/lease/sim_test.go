@@ -22,7 +22,7 @@ import (
 )
 
 var (
-	firstSeed = flag.Uint64("seed", 1, "the first seed of TestBoundWhateverBreaks")
+	firstSeed = flag.Uint64("seed", 1, "the first seed of TestLimitHoldsWhateverBreaks")
 	seeds     = flag.Uint64("seeds", 0, "how many there are; 0 is as many as take a few seconds")
 )
 
@@ -269,7 +269,7 @@ func (s *simulation) String() string {
 // Whatever dies, gets lost or is late, and however clocks drift: servers keep the limit in every
 // window, and each unit is paid before use. To repeat a seed: -run Whatever -seed 17 -seeds 1 -v
 // Promise: Leases keep the limit in any window, whatever is killed.
-func TestBoundWhateverBreaks(t *testing.T) {
+func TestLimitHoldsWhateverBreaks(t *testing.T) {
 	one(t)
 	count := *seeds
 	if count == 0 {

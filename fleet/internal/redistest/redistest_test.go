@@ -19,7 +19,7 @@ func text(t *testing.T, m rueidis.RedisMessage) string {
 	return must.Get(m.ToString())
 }
 
-func TestKillAndRestart(t *testing.T) {
+func TestRestartKeepsAddressAndDataOnDisk(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		o    Options

@@ -209,7 +209,7 @@ func TestPaidAllTheTime(t *testing.T) {
 
 // Charged units that drained are forgotten, and hide no new ones. Units that drained uncharged are
 // not owed, even if Redis later says that other units are used.
-func TestPaidDrains(t *testing.T) {
+func TestChargedUnitsDrainAndAreForgotten(t *testing.T) {
 	simulated(t, kinds(t), func(t *testing.T, whole policy.Policy) {
 		l := open(t, whole, 1, "a")
 		require.True(t, l.Take("a", 7, time.Hour).Allowed)
@@ -241,7 +241,7 @@ func size(l *Local) (n int) {
 }
 
 // Charged units carry to another number of servers like used units. A reset key owes new units.
-func TestPaidOfOthers(t *testing.T) {
+func TestChargedUnitsCarryToAnotherShare(t *testing.T) {
 	simulated(t, kinds(t), func(t *testing.T, whole policy.Policy) {
 		l := open(t, whole, 1, "a")
 		require.True(t, l.Take("a", 7, time.Hour).Allowed)

@@ -17,7 +17,7 @@ import (
 )
 
 // Promise: Shares take under 70 bytes a key, and a name for debts.
-func TestBytesAKey(t *testing.T) {
+func TestKnownKeyTakesUnder70Bytes(t *testing.T) {
 	const keys = 200_000
 	names := make([]string, keys)
 	for i := range names {
@@ -91,7 +91,7 @@ func TestTakeAllOfShares(t *testing.T) {
 	})
 }
 
-func TestManyCallers(t *testing.T) {
+func TestRacingCallersShareExactly(t *testing.T) {
 	keys := []string{"a", "b", "c", "d"}
 	l := open(t, policy.Must(policy.FixedWindow(1000, time.Hour)), 2, keys...)
 	other := open(t, policy.Must(policy.FixedWindow(1000, time.Hour)), 2, keys...)

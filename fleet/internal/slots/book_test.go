@@ -39,7 +39,7 @@ func enter(b *Book, key, id string, n int64, sent, now Time, longest time.Durati
 	return b.Enter(key, id, n, b.Ask(sent), now, longest)
 }
 
-func TestMayEnter(t *testing.T) {
+func TestEntryNeedsARecentBeat(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		book func() *Book
@@ -92,7 +92,7 @@ func TestLateAnswerGivesNoUnits(t *testing.T) {
 	require.NotNil(t, enter(b, "a", "1", 1, 0, 9*second-1, longest))
 }
 
-func TestFence(t *testing.T) {
+func TestFenceReturnsEachLostSlotOnce(t *testing.T) {
 	b := reached()
 	first, second2 := enter(b, "a", "1", 2, 0, 0, longest), enter(b, "a", "2", 1, second, second, longest)
 	local := b.EnterLocally("b", "3", 1, 1, second, longest)
@@ -125,7 +125,7 @@ func confirmed(b *Book, now Time) (ids []string) {
 }
 
 // A beat confirms only what was sent with it, from the time at which it was sent.
-func TestBeat(t *testing.T) {
+func TestBeatConfirmsOnlyItsSlots(t *testing.T) {
 	b := reached()
 	first := enter(b, "a", "1", 1, 0, 0, longest)
 	beat := b.Beat(5 * second)
@@ -176,7 +176,7 @@ func TestSlotRemembersItsRedis(t *testing.T) {
 	require.Equal(t, "another", b.Ask(5*second).Run)
 }
 
-func TestExtend(t *testing.T) {
+func TestExtendFailsForALostSlot(t *testing.T) {
 	b := reached()
 	s := enter(b, "a", "1", 1, 0, 0, 20*time.Second)
 	there(b, 8*second, 8*second, 1)
@@ -214,7 +214,7 @@ func TestUnansweredExtensionLosesUnits(t *testing.T) {
 	require.Equal(t, []*Slot{s}, b.Fence(20*second), "though a beat at 17 s would hold until 26 s")
 }
 
-func TestGiveUp(t *testing.T) {
+func TestGiveUpReturnsSlotsNotLost(t *testing.T) {
 	b := reached()
 	lost := enter(b, "a", "1", 1, 0, 0, longest)
 	there(b, second, second, 1)

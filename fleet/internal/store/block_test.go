@@ -171,7 +171,7 @@ func TestForeignValueUnderTheNameOfABlock(t *testing.T) {
 }
 
 // A block is in the same slot as the word, for any limit and tag.
-func TestNamesOfBlocks(t *testing.T) {
+func TestBlockIsInTheSlotOfItsWord(t *testing.T) {
 	for _, tag := range []string{"", "t"} {
 		s := store.New(connect(t, shared), store.Options{Name: "n", Tag: tag})
 		for _, p := range append(wordPolicies(), newLog(t, 2, time.Hour)) {

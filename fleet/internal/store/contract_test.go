@@ -435,7 +435,7 @@ func TestLogIsALog(t *testing.T) {
 }
 
 // Calls on keys of limits of all kinds at once, also twice on a key, take all or nothing.
-func TestTakeAll(t *testing.T) {
+func TestTakeAllTakesAllOrNothing(t *testing.T) {
 	seed := testenv.Seed(t)
 	client := connect(t, shared)
 	random := rand.New(rand.NewPCG(seed, 0))

@@ -79,7 +79,7 @@ func TestLogRefusesLimitsThatItCannotKeep(t *testing.T) {
 }
 
 // Promise: In process a `SlidingLog` is an `AtMost`.
-func TestLogInProcess(t *testing.T) {
+func TestLogInProcessIsAnAtMost(t *testing.T) {
 	log, atMost := newLog(t, 10, time.Second), policy.Must(policy.AtMost(10, time.Second))
 	word, d := log.Take(0, 1, 3, 0)
 	same, want := atMost.Take(0, 1, 3, 0)

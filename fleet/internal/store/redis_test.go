@@ -205,7 +205,7 @@ func TestForeignValuesAreLeftAlone(t *testing.T) {
 	}
 }
 
-func TestReplica(t *testing.T) {
+func TestReplicaIsRefusedAsReadOnly(t *testing.T) {
 	primary := redistest.Start(t, redistest.Options{})
 	replica := primary.Replica(t)
 	s := store.New(connect(t, replica), store.Options{Name: "replica"})
@@ -219,7 +219,7 @@ func TestReplica(t *testing.T) {
 }
 
 // Calls that would write fail; refusals are still refusals.
-func TestFullMemory(t *testing.T) {
+func TestFullMemoryFailsCallsThatWrite(t *testing.T) {
 	server := redistest.Start(t, redistest.Options{})
 	client := connect(t, server)
 	ctx := context.Background()
@@ -271,7 +271,7 @@ func TestCheckFindsEviction(t *testing.T) {
 }
 
 // Promise: Any bytes are a key, distinct from all others.
-func TestHostileKeys(t *testing.T) {
+func TestAnyBytesAreADistinctKey(t *testing.T) {
 	client := connect(t, shared)
 	ctx := context.Background()
 	long := strings.Repeat("k", 1<<16)
@@ -311,7 +311,7 @@ func TestHostileKeys(t *testing.T) {
 }
 
 // A cluster places a key by its first braces: the key, its hash, or the limit's tag.
-func TestNames(t *testing.T) {
+func TestNameHasKeyTagAndFamily(t *testing.T) {
 	client := connect(t, shared)
 	funnel := policy.Must(policy.Funnel(1, 1, time.Hour))
 	s := store.New(client, store.Options{Name: "api"})
@@ -339,7 +339,7 @@ func TestNames(t *testing.T) {
 
 // A cluster decides several keys at once if a tag keeps them together, and a key of several
 // limits.
-func TestCluster(t *testing.T) {
+func TestClusterDecidesTaggedKeysAtOnce(t *testing.T) {
 	nodes := redistest.StartCluster(t, redistest.Options{})
 	client := must.Get(rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{nodes[0].Addr()}, DisableCache: true}))
 	t.Cleanup(client.Close)
@@ -428,7 +428,7 @@ func TestCluster(t *testing.T) {
 }
 
 // Redis 6.2 puts the place of failure before the cause, and a sign before its own codes.
-func TestErrorsOfRedis62(t *testing.T) {
+func TestErrorsOfRedis62AreRecognized(t *testing.T) {
 	s := store.New(connect(t, shared), store.Options{Name: own(t)})
 	for says, want := range map[string]error{
 		"-READONLY You can't write against a read only replica.":             store.ErrReadOnly,
@@ -449,7 +449,7 @@ func TestErrorsOfRedis62(t *testing.T) {
 }
 
 // A decision of the script that the policy contradicts is an error.
-func TestDisagreement(t *testing.T) {
+func TestContradictedDecisionIsAnError(t *testing.T) {
 	client := connect(t, shared)
 	ctx := context.Background()
 	s := store.New(client, store.Options{Name: own(t)})

@@ -114,7 +114,7 @@ const (
 
 // Servers count by Redis's clock until they leave or their TTL passes, and are remembered for
 // longer. An outage makes no server forget the others. TestRollIsTheFakes has the script.
-func TestHeartbeat(t *testing.T) {
+func TestHeartbeatCountsServersUntilTheirTTL(t *testing.T) {
 	clock := int64(1_000_000)
 	s := storetest.New().Store(store.Options{Clock: func() int64 { return clock }})
 	beat := func(id string, present, remembered int) {
@@ -143,7 +143,7 @@ func TestHeartbeat(t *testing.T) {
 }
 
 // Foreign values under the names of the roll and its limits are an error that says what to do.
-func TestWrongRoll(t *testing.T) {
+func TestForeignRollIsAnErrorWithAdvice(t *testing.T) {
 	client := connect(t, shared)
 	o := store.Options{Name: own(t)}
 	roll := "ral:" + o.Name + ":servers"
@@ -166,7 +166,7 @@ func TestWrongRoll(t *testing.T) {
 }
 
 // Slot agrees with the cluster, all slots have a node, and a probe goes to its node.
-func TestSlots(t *testing.T) {
+func TestSlotsAgreeWithTheCluster(t *testing.T) {
 	cluster := redistest.StartCluster(t, redistest.Options{})
 	client := must.Get(rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{cluster[0].Addr()}, DisableCache: true}))
 	t.Cleanup(client.Close)

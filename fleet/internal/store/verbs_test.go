@@ -96,7 +96,7 @@ func TestLongestAlignedWindowIsCountedExactly(t *testing.T) {
 	assert.ErrorContains(t, err, "a FixedWindow of at most 1000000 units, or an AlignedWindow of more")
 }
 
-func TestRewriteAll(t *testing.T) {
+func TestRewriteAllGoesOnPastForeignValues(t *testing.T) {
 	ctx, client, clock := context.Background(), connect(t, shared), int64(1_000_000)
 	s := clocked(t, client, &clock)
 	l := limit(t, s, policy.Must(policy.FixedWindow(10, time.Second)))

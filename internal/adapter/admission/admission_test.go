@@ -94,7 +94,7 @@ func adapter(t testing.TB, o admissiontest.Options, all []admissiontest.Limit) a
 // Promise: A limit with `Shadow` that fails changes nothing.
 // Promise: Units of a `policy.InFlight` are in use until the request ends, with and without a `Charge`.
 // Promise: A request that a limit of units in use refuses is told a guess; a rate that refuses too decides.
-func TestAdmission(t *testing.T) { admissiontest.Run(t, adapter) }
+func TestAdapterKeepsTheAdmissionContract(t *testing.T) { admissiontest.Run(t, adapter) }
 
 // named is a policy with a name that may be comparable or not.
 type named struct {

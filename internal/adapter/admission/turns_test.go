@@ -236,7 +236,7 @@ func TestHerdOverAFleet(t *testing.T) {
 }
 
 // The table of docs/httplimit.md.
-func TestHerdTable(t *testing.T) {
+func TestDocumentedHerdTableIsMeasured(t *testing.T) {
 	page := must.Get(os.ReadFile("../../../docs/httplimit.md"))
 	for _, limit := range []string{"funnel 2, 2/s", "window 10/s", "sliding 10/s"} {
 		row, served := "|`"+limit+"`|", ""

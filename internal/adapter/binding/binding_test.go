@@ -10,7 +10,7 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-func TestBinding(t *testing.T) {
+func TestScarcestOrSlowestClaimBinds(t *testing.T) {
 	left := func(n, of int64) policy.Decision { return policy.Decision{Allowed: true, Remaining: n, Limit: of} }
 	credit := func(n int64) policy.Decision {
 		return policy.Decision{Allowed: true, Remaining: n, Limit: math.MaxInt32}
@@ -49,7 +49,7 @@ func TestBinding(t *testing.T) {
 	}
 }
 
-func TestSum(t *testing.T) {
+func TestSumNeverOverflows(t *testing.T) {
 	for _, c := range [][3]int64{
 		{0, 0, 0}, {2, 3, 5}, {-1, 3, -1}, {3, -7, -1}, {-1, -1, -1},
 		{math.MaxInt64 - 1, 1, math.MaxInt64}, {math.MaxInt64, 1, math.MaxInt64}, {math.MaxInt64, math.MaxInt64, math.MaxInt64},

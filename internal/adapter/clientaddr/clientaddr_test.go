@@ -37,7 +37,7 @@ func prefixList(list ...string) (all []netip.Prefix) {
 }
 
 // Promise: A malformed hop is no address.
-func TestAddrOf(t *testing.T) {
+func TestMalformedHopIsNoAddress(t *testing.T) {
 	for s, want := range map[string]string{
 		"192.0.2.1":                             "192.0.2.1",
 		"192.0.2.1:4711":                        "192.0.2.1",
@@ -95,7 +95,7 @@ func TestAddrOf(t *testing.T) {
 	}
 }
 
-func TestPrefixes(t *testing.T) {
+func TestPrefixesContainTheirAddresses(t *testing.T) {
 	p := must.Get(NewPrefixes("", "", prefixList("10.0.0.0/8", "192.0.2.7/32", "192.0.2.99/28", "2001:db8::/32", "::ffff:198.51.100.0/120")))
 	for addr, want := range map[string]bool{
 		"10.255.0.1": true, "11.0.0.0": false, "192.0.2.7": true, "192.0.2.8": false,
@@ -291,7 +291,7 @@ func FuzzPlainIPv4(f *testing.F) {
 	})
 }
 
-func TestPlainIPv4(t *testing.T) {
+func TestPlainIPv4IsRecognized(t *testing.T) {
 	for s, want := range map[string]bool{
 		"0.0.0.0": true, "192.0.2.1": true, "255.255.255.255": true, "192.0.2.1:4711": true, "192.0.2.1:0": true,
 		"192.0.2.1:_hidden": false, "[192.0.2.1]": false, "::ffff:192.0.2.1": false, "192.0.2.01": false, "": false,

@@ -82,7 +82,7 @@ func randomRule(r *rand.Rand) Rule {
 // A word agrees with the history to the nanosecond: the block, the refusals left, the next
 // block's length. A key is fresh later than Firm from now exactly while blocked. Once it is
 // fresh, its history does not matter.
-func TestRuleRandomly(t *testing.T) {
+func TestRuleAgreesWithTheHistory(t *testing.T) {
 	for seed := range uint64(600) {
 		r := rand.New(rand.NewPCG(seed, 5))
 		rule := randomRule(r)
@@ -202,7 +202,7 @@ func FuzzAnyWord(f *testing.F) {
 }
 
 // At the end of time no key is blocked, and none can be.
-func TestEndOfTime(t *testing.T) {
+func TestNoKeyIsBlockedAtTheEndOfTime(t *testing.T) {
 	rule := Rule{Refusals: 1, Within: 1, For: time.Hour, Max: time.Hour, Forget: time.Hour}
 	word, d := rule.Take(0, end-5, 1, 0)
 	assert.Equal(t, time.Duration(5), d.ResetAfter)

@@ -87,7 +87,7 @@ func TestNothingIsWaitedFor(t *testing.T) {
 	}
 }
 
-func TestSend(t *testing.T) {
+func TestSendTellsSentElapsedOrClosed(t *testing.T) {
 	for _, s := range seams() {
 		synctest.Test(t, func(t *testing.T) {
 			c, done := make(chan int, 1), make(chan struct{})
@@ -103,7 +103,7 @@ func TestSend(t *testing.T) {
 	}
 }
 
-func TestLockAndYield(t *testing.T) {
+func TestSchedulerSeesEachPoint(t *testing.T) {
 	p := &polling{}
 	for _, s := range []Seam{{}, {p}} {
 		var mu sync.Mutex
@@ -126,7 +126,7 @@ func (g *generic[T]) under(s Seam) { g.seam = s }
 
 type shown struct{ seam Seam }
 
-func TestGive(t *testing.T) {
+func TestGiveReachesAcceptedTypesOnly(t *testing.T) {
 	before := setters
 	defer func() { setters = before }()
 	Accept(func(g interface{ under(Seam) }, s Seam) { g.under(s) })

@@ -202,7 +202,7 @@ func goldens() map[string]content {
 	return map[string]content{"empty": empty, "keys": keys, "blocks": blocks}
 }
 
-func TestGoldenFiles(t *testing.T) {
+func TestGoldenFilesAreReadAndWritten(t *testing.T) {
 	for name, c := range goldens() {
 		t.Run(name, func(t *testing.T) {
 			must.EqualFile(t, golden(name), string(write(t, c)))

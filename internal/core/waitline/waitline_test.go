@@ -87,7 +87,7 @@ func TestLeavingMovesTheOthersUp(t *testing.T) {
 }
 
 // Each refusal comes at once, names its reason, and leaves nothing behind.
-func TestRefusals(t *testing.T) {
+func TestRefusalsComeAtOnceWithTheirReason(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, d := newHall[string](t, 3, 4), newDesk(funnel(2, 1, time.Second))
 		require.True(t, d.take(2))
@@ -269,7 +269,7 @@ func TestNoCallJoinsALineThatIsGone(t *testing.T) {
 }
 
 // Pause revokes turns and lets no call take until it is over, unless a Call panics under it.
-func TestPause(t *testing.T) {
+func TestPauseRevokesTurnsUntilItEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, d := newHall[int](t, 10, 10), newDesk(funnel(1, 1, time.Second))
 		require.True(t, d.take(1))

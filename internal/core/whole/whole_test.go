@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-func TestWholeUnits(t *testing.T) {
+func TestUnitsAreRoundedUp(t *testing.T) {
 	for _, c := range []struct{ d, unit, up, untilReset time.Duration }{
 		{0, time.Second, 0, 0},
 		{math.MinInt64, time.Second, -9223372036, -9223372036},

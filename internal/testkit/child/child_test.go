@@ -79,7 +79,7 @@ func TestProcessEndsWithItsParent(t *testing.T) {
 	}
 }
 
-func TestKill(t *testing.T) {
+func TestKillEndsTheProcess(t *testing.T) {
 	cmd := program("sleeps")
 	var said strings.Builder
 	cmd.Stdout = &said
@@ -118,7 +118,7 @@ func TestProcessThatWasNotStarted(t *testing.T) {
 	p.Kill()
 }
 
-func TestProcessThatListens(t *testing.T) {
+func TestAwaitListenerTellsIfTheProcessRuns(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	p, err := Start(program("sleeps"))

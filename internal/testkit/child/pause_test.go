@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestPause(t *testing.T) {
+func TestPausedServerAnswersNothing(t *testing.T) {
 	s := start(t, RedisConfig{})
 	require.NoError(t, s.Pause())
 	assert.Error(t, s.Ping(50*time.Millisecond), "the kernel takes the connection, no answer comes")

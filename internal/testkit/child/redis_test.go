@@ -73,7 +73,7 @@ func TestServerKeepsNothing(t *testing.T) {
 	}
 }
 
-func TestArgumentsAndSettings(t *testing.T) {
+func TestArgumentWinsOverTheSettings(t *testing.T) {
 	s := start(t, RedisConfig{Args: []string{"--appendonly", "yes", "--hz", "17"}, Settings: "maxclients 71\nhz 18\n"})
 	assert.Equal(t, "yes", get(t, s, "appendonly"))
 	assert.Equal(t, "17", get(t, s, "hz"), "an argument wins over the file")
@@ -81,7 +81,7 @@ func TestArgumentsAndSettings(t *testing.T) {
 }
 
 // All of its data on disk is there again.
-func TestRestart(t *testing.T) {
+func TestRestartKeepsTheDataOnDisk(t *testing.T) {
 	const keys = 8_000
 	for _, onDisk := range []string{"no", "yes"} {
 		t.Run("on disk "+onDisk, func(t *testing.T) {

@@ -20,7 +20,7 @@ func (r *recorder) Fatalf(string, ...any) {
 	panic(r)
 }
 
-func TestAwait(t *testing.T) {
+func TestAwaitFailsAfterAMinute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
 		Await(t, func() bool { return time.Since(began) >= 3*time.Second }, "three seconds")

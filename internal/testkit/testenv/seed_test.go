@@ -8,7 +8,7 @@ import (
 	"github.com/ral-limiter/ral/internal/testkit/testenv"
 )
 
-func TestSeed(t *testing.T) {
+func TestSeedComesFromTheEnvironment(t *testing.T) {
 	t.Setenv(testenv.SeedVariable, "")
 	assert.Equal(t, uint64(1), testenv.Seed(t))
 	t.Setenv(testenv.SeedVariable, "18446744073709551615")

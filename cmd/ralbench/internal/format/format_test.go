@@ -13,7 +13,7 @@ func TestFractionsOfNanosecondsAreRoundedAsInTables(t *testing.T) {
 	}
 }
 
-func TestNumbers(t *testing.T) {
+func TestNumbersAreGroupedAndAbbreviated(t *testing.T) {
 	for x, want := range map[float64]string{0: "0.00", 7.254: "7.25", 47.32: "47.3", 812.6: "813", 1500: "1.50k", 12.34e6: "12.3M", 2e9: "2.00G"} {
 		assert.Equal(t, want, Count(x))
 	}
@@ -25,7 +25,7 @@ func TestNumbers(t *testing.T) {
 	}
 }
 
-func TestWords(t *testing.T) {
+func TestTimesAndListsAreWords(t *testing.T) {
 	for d, want := range map[time.Duration]string{time.Millisecond: "1 second", 95 * time.Second: "95 seconds", 400 * time.Second: "7 minutes"} {
 		assert.Equal(t, want, Minutes(d))
 	}

@@ -41,7 +41,7 @@ func TestModelCountsTheLockedInstructions(t *testing.T) {
 	}
 }
 
-func TestModelsCosts(t *testing.T) {
+func TestModelCountsQueuesAndHandovers(t *testing.T) {
 	assert.InDelta(t, 30, admitted.cost(30, 56, 1, 1), 1e-9, "one core hands over nothing")
 	assert.InDelta(t, 8*56, admitted.cost(30, 56, 8, 1), 1e-9, "cores queue for a hot key")
 	assert.InDelta(t, 30+56*7./8, admitted.cost(30, 56, 8, 1e-5), 1e-9, "the line is another core's")

@@ -14,7 +14,7 @@ import (
 	"github.com/ral-limiter/ral/bench"
 )
 
-func TestAuditLine(t *testing.T) {
+func TestAuditLineTellsTheKeptPromise(t *testing.T) {
 	windows := bench.Audit{Promise: bench.FixedWindow, Calls: 9000, Admitted: 5000, Allowed: 5000, BucketAllowed: 4902, Possible: 5000, Binds: true}
 	over := windows
 	over.Admitted, over.Over, over.OverPasses, over.Passes = 5001, 1, 3, 12

@@ -97,7 +97,7 @@ func with(d Document, by func(*Document)) Document {
 
 // testdata/verdicts.txt has what is said of each run, its goals, and Ral beside its peers: read its
 // changes.
-func TestVerdicts(t *testing.T) {
+func TestVerdictsMatchTheGoldenFile(t *testing.T) {
 	uniform := in("uniform", limiter("Ral", 60), limiter("a", 80))
 	flood := in("flood", limiter("Ral", 90), limiter("a", 60), limiter("b", 70))
 	manyMissed := in(bench.LimitsTakeWorkload, call("Ral", "", 1))

@@ -122,7 +122,7 @@ func TestEstimateIsNoMoreThanTheBudget(t *testing.T) {
 }
 
 // testdata/shown.txt has all kinds of tables, lines and verdicts: read its changes.
-func TestReportsAsShown(t *testing.T) {
+func TestReportsMatchTheGoldenFile(t *testing.T) {
 	run := reporttest.Run(t)
 	run.Workloads = append(run.Workloads[5:8], run.Workloads[len(run.Workloads)-1], reporttest.Calls())
 	interrupted := reporttest.Made(nil, []float64{1, 2})

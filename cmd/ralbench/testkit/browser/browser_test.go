@@ -94,7 +94,7 @@ func TestFaultsInABrowser(t *testing.T) {
 	}
 }
 
-func TestMissingBrowser(t *testing.T) {
+func TestMissingBrowserIsAnErrorWithAdvice(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	there := filepath.Join(t.TempDir(), "browser")
 	require.NoError(t, os.WriteFile(there, nil, 0o700))

@@ -13,7 +13,7 @@ import (
 )
 
 // The sum has the earlier end, and the rest of the hold that was sent earlier, in either order.
-func TestHoldWith(t *testing.T) {
+func TestSumOfHoldsHasTheEarlierEnd(t *testing.T) {
 	begun := time.Now()
 	at := func(sent, end time.Duration, units int64) Hold {
 		return Hold{Units: units, Sent: begun.Add(sent), End: begun.Add(end), Window: 7, Word: uint64(units), Instant: 10}

@@ -15,7 +15,7 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-func TestPlan(t *testing.T) {
+func TestPlanSetsPolicyTermAndMost(t *testing.T) {
 	for _, c := range []struct {
 		limit policy.Policy
 		term  time.Duration
@@ -199,7 +199,7 @@ func TestGiveBackIsNoMoreThanWasTaken(t *testing.T) {
 }
 
 // Late returns of a funnel count as older, by the clock that says more. Windows do not care.
-func TestGiveBackLate(t *testing.T) {
+func TestLateReturnCountsAsOlder(t *testing.T) {
 	// Ten units drain in a second.
 	funnel := must.Get(New(policy.Must(policy.Funnel(100, 10, time.Second)), 0))
 	window := must.Get(New(policy.Must(policy.FixedWindow(100, time.Minute)), 0))

@@ -253,7 +253,7 @@ func TestRefusalOfTheEngineIsShort(t *testing.T) {
 	require.False(t, d.Answers())
 }
 
-func TestMark(t *testing.T) {
+func TestMarkIsLittleBelowTheUnits(t *testing.T) {
 	for units := range int64(20_000) {
 		low := word{mark: MarkFor(units)}.low()
 		require.LessOrEqual(t, low, units)
@@ -262,7 +262,7 @@ func TestMark(t *testing.T) {
 	require.EqualValues(t, 24575, word{mark: MarkFor(math.MaxInt64 - 1)}.low())
 }
 
-func TestFamily(t *testing.T) {
+func TestPolicyReadsOnlyItsFamily(t *testing.T) {
 	other := policy.Must(policy.Funnel(1, 1, time.Second))
 	require.False(t, Policy{}.Reads(other))
 	_, ok := Policy{}.Carry(other, 1, 1)
