@@ -287,32 +287,32 @@ func (a *aligned) split(word uint64) counted {
 	return counted{number: min(word>>a.bits, a.last), count: word & a.full()}
 }
 
-func (a *aligned) join(w counted) uint64 { return w.number<<a.bits | w.count }
+func (a *aligned) join(window counted) uint64 { return window.number<<a.bits | window.count }
 
 // begins returns the instant at which a window begins, perhaps before the epoch.
 func (a *aligned) begins(number uint64) Instant { return Instant(a.starts(number) - a.zero) }
 
-// countedAt returns the count for a call at t. A t before the word's window counts as its beginning.
-func (a *aligned) countedAt(word uint64, t Instant) counted {
-	w, _ := a.current(word, t)
-	return w
+// countedAt returns the count for a call at an instant. One before the word's window counts as its beginning.
+func (a *aligned) countedAt(word uint64, instant Instant) counted {
+	window, _ := a.current(word, instant)
+	return window
 }
 
 // current is countedAt. begun reports whether the window has begun.
-func (a *aligned) current(word uint64, t Instant) (w counted, begun bool) {
-	w = a.split(word)
+func (a *aligned) current(word uint64, instant Instant) (window counted, begun bool) {
+	window = a.split(word)
 	if a.unit == Month {
-		// The window at t may begin on another day, and overlap the word's.
-		if a.freshAt(w) > t {
-			return w, a.begins(w.number) <= t
+		// The window at the instant may begin on another day, and overlap the word's.
+		if a.freshAt(window) > instant {
+			return window, a.begins(window.number) <= instant
 		}
-		return counted{number: a.number(a.zero + int64(t))}, true
+		return counted{number: a.number(a.zero + int64(instant))}, true
 	}
-	number := a.number(a.zero + int64(t))
-	if number > w.number {
+	number := a.number(a.zero + int64(instant))
+	if number > window.number {
 		return counted{number: number}, true
 	}
-	return w, number == w.number
+	return window, number == window.number
 }
 
 func (a *aligned) Limit() int64 { return a.limit }
@@ -321,83 +321,83 @@ func (a *aligned) Delays() bool { return false }
 
 // Choke refuses a call if its turn would begin a later window.
 func (a *aligned) Choke(word uint64, now Instant) (uint64, bool) {
-	t := clamped(now, endAligned)
-	w, begun := a.current(word, t)
-	if !begun || w.count >= uint64(a.limit) {
+	instant := clamped(now, endAligned)
+	window, begun := a.current(word, instant)
+	if !begun || window.count >= uint64(a.limit) {
 		return word, false
 	}
-	w.count++
-	return a.join(w), true
+	window.count++
+	return a.join(window), true
 }
 
-func (a *aligned) Take(word uint64, now Instant, n int64, patience time.Duration) (next uint64, d Decision) {
-	t := clamped(now, endAligned)
-	w := a.countedAt(word, t)
+func (a *aligned) Take(word uint64, now Instant, n int64, patience time.Duration) (next uint64, decision Decision) {
+	instant := clamped(now, endAligned)
+	window := a.countedAt(word, instant)
 	next = word
-	d.Limit = a.limit
+	decision.Limit = a.limit
 	switch {
 	case n < 0 || n > a.limit:
-		d.RetryAfter = Never
+		decision.RetryAfter = Never
 	case n == 0:
-		d.Allowed = true
+		decision.Allowed = true
 	default:
-		turn := counted{number: w.number, count: w.count + uint64(n)}
+		turn := counted{number: window.number, count: window.count + uint64(n)}
 		if turn.count > uint64(a.limit) {
-			turn = counted{number: a.next(w.number), count: uint64(n)}
+			turn = counted{number: a.next(window.number), count: uint64(n)}
 		}
-		start := max(t, a.begins(turn.number))
+		start := max(instant, a.begins(turn.number))
 		if start > endAligned {
 			// Time stands still before the turn.
-			d.RetryAfter = Never
+			decision.RetryAfter = Never
 			break
 		}
-		if d.admit(time.Duration(start-t), patience) {
-			next, w = a.join(turn), turn
+		if decision.admit(time.Duration(start-instant), patience) {
+			next, window = a.join(turn), turn
 		}
 	}
-	if a.begins(w.number) <= t {
-		d.Remaining = max(a.limit-int64(w.count), 0)
+	if a.begins(window.number) <= instant {
+		decision.Remaining = max(a.limit-int64(window.count), 0)
 	}
-	d.ResetAfter = time.Duration(max(a.freshAt(w)-t, 0))
-	return next, d
+	decision.ResetAfter = time.Duration(max(a.freshAt(window)-instant, 0))
+	return next, decision
 }
 
 // FreshAt returns the end of the window, or its beginning if nothing counts in it.
 func (a *aligned) FreshAt(word uint64) Instant { return max(a.freshAt(a.split(word)), 0) }
 
-func (a *aligned) freshAt(w counted) Instant {
-	if w.count == 0 {
-		return a.begins(w.number)
+func (a *aligned) freshAt(window counted) Instant {
+	if window.count == 0 {
+		return a.begins(window.number)
 	}
-	return Instant(a.ends(w.number) - a.zero)
+	return Instant(a.ends(window.number) - a.zero)
 }
 
 func (a *aligned) Refund(word uint64, now Instant, n int64) uint64 {
-	w := a.countedAt(word, clamped(now, endAligned))
+	window := a.countedAt(word, clamped(now, endAligned))
 	if n < 0 {
-		w.count += asUnits(n, a.full()-w.count)
-		return a.join(w)
+		window.count += asUnits(n, a.full()-window.count)
+		return a.join(window)
 	}
-	return a.lower(word, w, n)
+	return a.lower(word, window, n)
 }
 
 // Cancel ignores undone: the units of a count are indistinguishable.
 func (a *aligned) Cancel(word, taken uint64, _, now Instant, n, _ int64) uint64 {
-	w := a.countedAt(word, clamped(now, endAligned))
-	if n < 0 || a.split(taken).number != w.number {
+	window := a.countedAt(word, clamped(now, endAligned))
+	if n < 0 || a.split(taken).number != window.number {
 		return word
 	}
-	return a.lower(word, w, n)
+	return a.lower(word, window, n)
 }
 
-// lower gives back up to n units of w, the word's window or a new, empty window.
-func (a *aligned) lower(word uint64, w counted, n int64) uint64 {
-	back := asUnits(n, w.count)
+// lower gives back up to n units of the word's window, or of a new, empty window.
+func (a *aligned) lower(word uint64, window counted, n int64) uint64 {
+	back := asUnits(n, window.count)
 	if back == 0 {
 		return word
 	}
-	w.count -= back
-	return a.join(w)
+	window.count -= back
+	return a.join(window)
 }
 
 func (a *aligned) Reads(other Policy) bool {
@@ -413,13 +413,13 @@ func (a *aligned) Carry(from Policy, word uint64, now Instant) (uint64, bool) {
 	if old.alike(&a.windows) {
 		return word, true
 	}
-	t := clamped(now, endAligned)
-	w := old.countedAt(word, t)
-	if w.count == 0 && old.begins(w.number) <= t {
+	instant := clamped(now, endAligned)
+	window := old.countedAt(word, instant)
+	if window.count == 0 && old.begins(window.number) <= instant {
 		return 0, true
 	}
-	next := counted{number: a.number(a.zero + int64(t)), count: min(w.count, a.full())}
-	if turn := old.begins(w.number); turn > t {
+	next := counted{number: a.number(a.zero + int64(instant)), count: min(window.count, a.full())}
+	if turn := old.begins(window.number); turn > instant {
 		// No call may come before the turn. It is at the beginning of its window.
 		next.number = a.number(a.zero + int64(turn))
 		if a.begins(next.number) < turn {

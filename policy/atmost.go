@@ -81,106 +81,106 @@ func AtMost(limit int64, per time.Duration) (Policy, error) {
 
 // Choke refuses a call if its turn would begin a later part.
 func (a *atMost) Choke(word uint64, now Instant) (uint64, bool) {
-	t := clamped(now, endOfParts)
-	p := a.slotsAt(word, t)
-	if p.used() >= uint64(a.limit) || p.begins(p.number) > t {
+	instant := clamped(now, endOfParts)
+	parts := a.slotsAt(word, instant)
+	if parts.used() >= uint64(a.limit) || parts.begins(parts.number) > instant {
 		return word, false
 	}
-	return a.charged(p, t, 1).join(), true
+	return a.charged(parts, instant, 1).join(), true
 }
 
-func (a *atMost) Take(word uint64, now Instant, n int64, patience time.Duration) (next uint64, d Decision) {
-	t := clamped(now, endOfParts)
-	p := a.slotsAt(word, t)
-	used := p.used()
+func (a *atMost) Take(word uint64, now Instant, n int64, patience time.Duration) (next uint64, decision Decision) {
+	instant := clamped(now, endOfParts)
+	parts := a.slotsAt(word, instant)
+	used := parts.used()
 	next = word
-	d.Limit = a.limit
+	decision.Limit = a.limit
 	switch {
 	case n < 0 || n > a.limit:
-		d.RetryAfter = Never
+		decision.RetryAfter = Never
 	case n == 0:
-		d.Allowed = true
+		decision.Allowed = true
 	default:
 		later, left := 0, used
 		for ; left+uint64(n) > uint64(a.limit); later++ {
 			// The oldest parts leave.
-			left -= p.count(p.counts - 1 - later)
+			left -= parts.count(parts.counts - 1 - later)
 		}
-		turn := p.advanceTo(p.number + uint64(later))
-		start := max(t, turn.begins(turn.number))
+		turn := parts.advanceTo(parts.number + uint64(later))
+		start := max(instant, turn.begins(turn.number))
 		if start > endOfParts {
 			// Time stands still before the turn.
-			d.RetryAfter = Never
+			decision.RetryAfter = Never
 			break
 		}
-		if d.admit(time.Duration(start-t), patience) {
+		if decision.admit(time.Duration(start-instant), patience) {
 			// The charged parts fit a word, as the part begins before endOfParts.
-			p = a.charged(turn, t, uint64(n))
-			next, used = p.join(), p.used()
+			parts = a.charged(turn, instant, uint64(n))
+			next, used = parts.join(), parts.used()
 		}
 	}
-	if p.begins(p.number) <= t {
-		d.Remaining = max(a.limit-int64(used), 0)
+	if parts.begins(parts.number) <= instant {
+		decision.Remaining = max(a.limit-int64(used), 0)
 	}
-	d.ResetAfter = time.Duration(max(p.freshAt()-t, 0))
-	return next, d
+	decision.ResetAfter = time.Duration(max(parts.freshAt()-instant, 0))
+	return next, decision
 }
 
 // charged counts n more units in the current part, repacked if only the own layout has room.
-func (a *atMost) charged(p slots, t Instant, n uint64) slots {
-	if n > p.full()-p.count(0) && p.full() < a.own.full() {
-		p = a.repack(p, t)
+func (a *atMost) charged(parts slots, instant Instant, n uint64) slots {
+	if n > parts.full()-parts.count(0) && parts.full() < a.own.full() {
+		parts = a.repack(parts, instant)
 	}
-	p.packed += min(n, p.full()-p.count(0))
-	return p
+	parts.packed += min(n, parts.full()-parts.count(0))
+	return parts
 }
 
 // repack moves all that counts into a part of the limit's own, coarser layout. No unit leaves
 // earlier, and the new part does not begin before promised turns.
-func (a *atMost) repack(p slots, t Instant) slots {
-	begins := p.begins(p.number)
+func (a *atMost) repack(parts slots, instant Instant) slots {
+	begins := parts.begins(parts.number)
 	// latest is a period before the last instant at which the part counts.
-	latest := begins + Instant(p.counts)*Instant(p.length) - Instant(a.per) - 1
-	if begins > t {
+	latest := begins + Instant(parts.counts)*Instant(parts.length) - Instant(a.per) - 1
+	if begins > instant {
 		latest = begins + Instant(a.own.length) - 1
 	}
-	return slots{layout: a.own, number: a.own.numberAt(latest), packed: min(p.used(), a.own.full())}
+	return slots{layout: a.own, number: a.own.numberAt(latest), packed: min(parts.used(), a.own.full())}
 }
 
 func (a *atMost) Refund(word uint64, now Instant, n int64) uint64 {
-	t := clamped(now, endOfParts)
-	p := a.slotsAt(word, t)
+	instant := clamped(now, endOfParts)
+	parts := a.slotsAt(word, instant)
 	if n < 0 {
 		charge := asUnits(n, a.own.full())
-		if next := a.charged(p, t, charge); next.number <= next.last {
+		if next := a.charged(parts, instant, charge); next.number <= next.last {
 			return next.join()
 		}
-		p.packed += min(charge, p.full()-p.count(0))
-		return p.join()
+		parts.packed += min(charge, parts.full()-parts.count(0))
+		return parts.join()
 	}
-	left := asUnits(n, p.used())
+	left := asUnits(n, parts.used())
 	if left == 0 {
 		return word
 	}
 	for before := 0; left > 0; before++ {
-		left -= p.takeBackFrom(before, left)
+		left -= parts.takeBackFrom(before, left)
 	}
-	return p.join()
+	return parts.join()
 }
 
 // Cancel ignores undone: the units of a count are indistinguishable.
 func (a *atMost) Cancel(word, taken uint64, _, now Instant, n, _ int64) uint64 {
-	t := clamped(now, endOfParts)
-	p, took := a.slotsAt(word, t), a.split(taken)
+	instant := clamped(now, endOfParts)
+	parts, took := a.slotsAt(word, instant), a.split(taken)
 	// ago is in parts. It wraps to a huge number if the take lies ahead.
-	ago := p.number - took.number
-	if n < 0 || took.layout != p.layout || ago >= uint64(p.counts) {
+	ago := parts.number - took.number
+	if n < 0 || took.layout != parts.layout || ago >= uint64(parts.counts) {
 		return word
 	}
-	if p.takeBackFrom(int(ago), asUnits(n, p.full())) == 0 {
+	if parts.takeBackFrom(int(ago), asUnits(n, parts.full())) == 0 {
 		return word
 	}
-	return p.join()
+	return parts.join()
 }
 
 func (a *atMost) Reads(other Policy) bool {
@@ -196,18 +196,18 @@ func (a *atMost) Carry(from Policy, word uint64, now Instant) (uint64, bool) {
 	if a.Reads(old) {
 		return word, true
 	}
-	t := clamped(now, endOfParts)
-	if t >= old.FreshAt(word) {
+	instant := clamped(now, endOfParts)
+	if instant >= old.FreshAt(word) {
 		return 0, true
 	}
-	p := old.slotsAt(word, t)
+	parts := old.slotsAt(word, instant)
 	// All turns of a part are at its beginning.
-	start := p.begins(p.number)
-	number := a.own.numberAt(t)
-	if start > t {
+	start := parts.begins(parts.number)
+	number := a.own.numberAt(instant)
+	if start > instant {
 		number = min(a.own.numberAt(start+Instant(a.own.length)-1), a.own.last)
 	}
-	return slots{layout: a.own, number: number, packed: min(p.used(), a.own.full())}.join(), true
+	return slots{layout: a.own, number: number, packed: min(parts.used(), a.own.full())}.join(), true
 }
 
 func (a *atMost) String() string { return "at most " + rateText(a.limit, a.per) }

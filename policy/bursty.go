@@ -101,69 +101,69 @@ func (b *bursty) Delays() bool { return false }
 const maxOwed = 1 << 62
 
 // full returns the tick at which the store will be full.
-func (b *bursty) full(word, t uint64) uint64 { return max(word, epoch+b.depth, t) }
+func (b *bursty) full(word, tick uint64) uint64 { return max(word, epoch+b.depth, tick) }
 
 func (b *bursty) Choke(word uint64, now Instant) (uint64, bool) {
-	t := ticks(now, b.end)
-	full := b.full(word, t)
-	if full-t > b.depth {
+	tick := ticks(now, b.end)
+	full := b.full(word, tick)
+	if full-tick > b.depth {
 		return word, false
 	}
 	return full + b.interval, true
 }
 
-func (b *bursty) Take(word uint64, now Instant, n int64, patience time.Duration) (next uint64, d Decision) {
-	t := ticks(now, b.end)
-	full := b.full(word, t)
+func (b *bursty) Take(word uint64, now Instant, n int64, patience time.Duration) (next uint64, decision Decision) {
+	tick := ticks(now, b.end)
+	full := b.full(word, tick)
 	// A store that lacks more than its depth has a debt.
-	lack := full - t
+	lack := full - tick
 	next = word
-	d.Limit = b.limit
+	decision.Limit = b.limit
 	switch {
 	case n < 0 || n > b.limit:
-		d.RetryAfter = Never
+		decision.RetryAfter = Never
 	case n == 0:
-		d.Allowed = true
+		decision.Allowed = true
 	default:
 		reach := b.depth + patienceTicks(patience)
 		ask := uint64(n) * b.interval
 		switch {
 		case full > MaxWord-ask:
 			// No word can hold it: time stands still before.
-			d.RetryAfter = Never
+			decision.RetryAfter = Never
 		case lack > reach:
-			d.RetryAfter = retryAt(full-reach, t, b.end)
+			decision.RetryAfter = retryAt(full-reach, tick, b.end)
 		default:
-			d.Allowed = true
+			decision.Allowed = true
 			if lack > b.depth {
-				d.Wait = nanosUp(lack - b.depth)
+				decision.Wait = nanosUp(lack - b.depth)
 			}
 			next = full + ask
 			lack += ask
 		}
 	}
 	if lack <= b.depth {
-		d.Remaining = min(int64(b.byInterval.quotient(b.depth-lack))+1, b.limit)
+		decision.Remaining = min(int64(b.byInterval.quotient(b.depth-lack))+1, b.limit)
 	}
 	// Otherwise a key that was never used has stored no more.
 	if next > epoch+b.depth {
-		d.ResetAfter = nanosUp(max(next, t) - t)
+		decision.ResetAfter = nanosUp(max(next, tick) - tick)
 	}
-	return next, d
+	return next, decision
 }
 
 // Refund gives units that came out of the store back to it.
 func (b *bursty) Refund(word uint64, now Instant, n int64) uint64 {
-	t := ticks(now, b.end)
+	tick := ticks(now, b.end)
 	if n < 0 {
-		return b.refund(b.full(word, t), t, n)
+		return b.refund(b.full(word, tick), tick, n)
 	}
-	return b.back(word, t, timesUp(n, b.interval, MaxWord))
+	return b.back(word, tick, timesUp(n, b.interval, MaxWord))
 }
 
 // back gives ticks back, to a store that is at most as full as a fresh key's.
-func (b *bursty) back(word, t, ticks uint64) uint64 {
-	fresh := b.full(0, t)
+func (b *bursty) back(word, tick, ticks uint64) uint64 {
+	fresh := b.full(0, tick)
 	if word <= fresh {
 		return word
 	}
@@ -182,24 +182,24 @@ func (b *bursty) back(word, t, ticks uint64) uint64 {
 // back, but no less than if the take had been alone. If above, a later call that the word does
 // not show may have taken, and those units have filled the store for it already.
 func (b *bursty) Cancel(word, taken uint64, start, now Instant, n, undone int64) uint64 {
-	t := ticks(now, b.end)
+	tick := ticks(now, b.end)
 	gone := timesUp(max(undone, 0), b.interval, MaxWord)
 	// The sum cannot overflow, as both numbers have 63 bits.
 	top := word + gone
 	full := b.lowest(taken, gone, ticks(start, b.end), n)
-	if n <= 0 || top < taken || full <= t {
+	if n <= 0 || top < taken || full <= tick {
 		return word
 	}
-	back := min(timesUp(n, b.interval, MaxWord), full-t)
+	back := min(timesUp(n, b.interval, MaxWord), full-tick)
 	if top > taken {
 		room := b.depth
 		// A call may be waiting.
-		if top-t > b.depth {
+		if top-tick > b.depth {
 			room = min(room, b.interval)
 		}
 		back = min(back, room-min(gone, room))
 	}
-	return b.back(word, t, back)
+	return b.back(word, tick, back)
 }
 
 func (b *bursty) Reads(other Policy) bool {
@@ -212,15 +212,15 @@ func (b *bursty) Carry(from Policy, word uint64, now Instant) (uint64, bool) {
 	if !ok {
 		return 0, false
 	}
-	t := ticks(now, b.end)
-	before, fresh := old.full(0, t), b.full(0, t)
+	tick := ticks(now, b.end)
+	before, fresh := old.full(0, tick), b.full(0, tick)
 	if word <= before {
 		// The key is as good as never used.
 		return min(word, fresh), true
 	}
 	// empty is the word of an empty store, with nothing owed.
-	empty := max(t+b.depth, fresh)
-	if emptied := max(t+old.depth, before); word > emptied {
+	empty := max(tick+b.depth, fresh)
+	if emptied := max(tick+old.depth, before); word > emptied {
 		owed := word - emptied
 		owed = max(owed, b.rescale(old.pace, owed, uint64(b.limit)*b.interval))
 		return empty + min(owed, MaxWord-empty), true
@@ -228,7 +228,7 @@ func (b *bursty) Carry(from Policy, word uint64, now Instant) (uint64, bool) {
 	// The new store lacks the units taken, and at least as many units as the old lacked in all.
 	// Otherwise, while either fills for the first time, a change back would lose units.
 	taken := fresh + b.rescale(old.pace, word-before, empty-fresh)
-	return max(taken, t+b.rescale(old.pace, word-t, empty-t)), true
+	return max(taken, tick+b.rescale(old.pace, word-tick, empty-tick)), true
 }
 
 // FreshAt is after the last access: a take leaves the word later than its own instant. It may be

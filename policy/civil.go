@@ -28,19 +28,19 @@ const (
 )
 
 // newCivil returns the days of a zone from a Unix time on.
-func newCivil(zone *time.Location, from int64) (c civil) {
+func newCivil(zone *time.Location, from int64) (days civil) {
 	until := from + civilYears
 	for second := from - civilBefore; ; {
-		t := time.Unix(second, 0).In(zone)
-		_, offset := t.Zone()
-		if last := len(c) - 1; last < 0 {
-			c = append(c, stretch{offset: int64(offset)})
-		} else if c[last].offset != int64(offset) {
-			c = append(c, stretch{from: second, offset: int64(offset), before: c[last].day(second - 1)})
+		local := time.Unix(second, 0).In(zone)
+		_, offset := local.Zone()
+		if last := len(days) - 1; last < 0 {
+			days = append(days, stretch{offset: int64(offset)})
+		} else if days[last].offset != int64(offset) {
+			days = append(days, stretch{from: second, offset: int64(offset), before: days[last].day(second - 1)})
 		}
-		_, end := t.ZoneBounds()
+		_, end := local.ZoneBounds()
 		if end.IsZero() || end.Unix() > until {
-			return c
+			return days
 		}
 		// Package time ends computed zones on the last day of a leap year when that day is asked
 		// for (Go 1.26). No zone changes its clocks on that day.

@@ -188,9 +188,9 @@ func (f *fixedWindow) split(word uint64) fixed {
 	}
 }
 
-func (f *fixedWindow) join(w fixed) uint64 {
-	word := w.end<<(f.bits+1) | w.count
-	if w.promised {
+func (f *fixedWindow) join(window fixed) uint64 {
+	word := window.end<<(f.bits+1) | window.count
+	if window.promised {
 		word |= 1 << f.bits
 	}
 	return word
@@ -198,135 +198,137 @@ func (f *fixedWindow) join(w fixed) uint64 {
 
 func (f *fixedWindow) instant(step uint64) Instant { return Instant(1 + step*f.step) }
 
-// from returns an empty window that starts at t, rounded up.
-func (f *fixedWindow) from(t Instant) fixed {
-	start := f.byStep.quotient(uint64(max(t, 1)) - 1 + f.step - 1)
+// from returns an empty window that starts at the instant, rounded up.
+func (f *fixedWindow) from(instant Instant) fixed {
+	start := f.byStep.quotient(uint64(max(instant, 1)) - 1 + f.step - 1)
 	return fixed{end: min(start+f.length, f.last)}
 }
 
-// current returns the word's window or, if that has ended by t, a new, empty window.
-func (f *fixedWindow) current(word uint64, t Instant) fixed {
-	if w := f.split(word); t < f.freshAt(w) {
-		return w
+// current returns the word's window or, if that has ended by the instant, a new, empty window.
+func (f *fixedWindow) current(word uint64, instant Instant) fixed {
+	if window := f.split(word); instant < f.freshAt(window) {
+		return window
 	}
-	return f.from(t)
+	return f.from(instant)
 }
 
 // starts returns the start of a window, perhaps before the epoch if the window is empty.
-func (f *fixedWindow) starts(w fixed) Instant {
-	return f.instant(w.end) - Instant(f.length*f.step)
+func (f *fixedWindow) starts(window fixed) Instant {
+	return f.instant(window.end) - Instant(f.length*f.step)
 }
 
 // ahead reports whether the window has yet to open.
-func (f *fixedWindow) ahead(w fixed, t Instant) bool { return w.promised && t < f.starts(w) }
+func (f *fixedWindow) ahead(window fixed, instant Instant) bool {
+	return window.promised && instant < f.starts(window)
+}
 
 func (f *fixedWindow) Choke(word uint64, now Instant) (uint64, bool) {
-	t := clamped(now, f.end)
-	w := f.current(word, t)
-	if w.count >= uint64(f.limit) || f.ahead(w, t) {
+	instant := clamped(now, f.end)
+	window := f.current(word, instant)
+	if window.count >= uint64(f.limit) || f.ahead(window, instant) {
 		return word, false
 	}
-	w.count++
-	return f.join(w), true
+	window.count++
+	return f.join(window), true
 }
 
 // Take returns as ResetAfter the time until the end of the next take's window, even if that window
 // is empty and the clock went back behind its start.
-func (f *fixedWindow) Take(word uint64, now Instant, n int64, patience time.Duration) (next uint64, d Decision) {
-	t := clamped(now, f.end)
-	w := f.split(word)
-	counts := t < f.freshAt(w)
+func (f *fixedWindow) Take(word uint64, now Instant, n int64, patience time.Duration) (next uint64, decision Decision) {
+	instant := clamped(now, f.end)
+	window := f.split(word)
+	counts := instant < f.freshAt(window)
 	next = word
-	d.Limit, d.Remaining = f.limit, f.limit
+	decision.Limit, decision.Remaining = f.limit, f.limit
 	switch {
 	case n < 0 || n > f.limit:
-		d.RetryAfter = Never
+		decision.RetryAfter = Never
 	case n == 0:
-		d.Allowed = true
+		decision.Allowed = true
 	default:
-		turn := w
+		turn := window
 		if !counts {
-			turn = f.from(t)
+			turn = f.from(instant)
 		}
 		if turn.count+uint64(n) <= uint64(f.limit) {
 			turn.count += uint64(n)
 		} else if turn = (fixed{end: turn.end + f.length, promised: true, count: uint64(n)}); turn.end > f.last {
 			// Time stands still before the turn.
-			d.RetryAfter = Never
+			decision.RetryAfter = Never
 			break
 		}
-		start := t
-		if f.ahead(turn, t) {
+		start := instant
+		if f.ahead(turn, instant) {
 			start = f.starts(turn)
 		}
-		if d.admit(time.Duration(start-t), patience) {
-			next, w, counts = f.join(turn), turn, true
+		if decision.admit(time.Duration(start-instant), patience) {
+			next, window, counts = f.join(turn), turn, true
 		}
 	}
 	if counts {
-		d.ResetAfter = time.Duration(f.instant(w.end) - t)
-		d.Remaining = max(f.limit-int64(w.count), 0)
-		if f.ahead(w, t) {
-			d.Remaining = 0
+		decision.ResetAfter = time.Duration(f.instant(window.end) - instant)
+		decision.Remaining = max(f.limit-int64(window.count), 0)
+		if f.ahead(window, instant) {
+			decision.Remaining = 0
 		}
 	}
-	return next, d
+	return next, decision
 }
 
 // FreshAt returns the end of the window, also of an empty window.
 func (f *fixedWindow) FreshAt(word uint64) Instant { return f.freshAt(f.split(word)) }
 
-func (f *fixedWindow) freshAt(w fixed) Instant {
-	if w == (fixed{}) {
+func (f *fixedWindow) freshAt(window fixed) Instant {
+	if window == (fixed{}) {
 		// The key was never used.
 		return 0
 	}
-	return f.instant(w.end)
+	return f.instant(window.end)
 }
 
 func (f *fixedWindow) Refund(word uint64, now Instant, n int64) uint64 {
-	t := clamped(now, f.end)
-	w := f.current(word, t)
+	instant := clamped(now, f.end)
+	window := f.current(word, instant)
 	if n < 0 {
-		w.count += asUnits(n, f.full()-w.count)
-		return f.join(w)
+		window.count += asUnits(n, f.full()-window.count)
+		return f.join(window)
 	}
-	return f.lower(word, w, t, n)
+	return f.lower(word, window, instant, n)
 }
 
 // Cancel ignores undone: the units of a count are indistinguishable.
 func (f *fixedWindow) Cancel(word, taken uint64, _, now Instant, n, _ int64) uint64 {
-	t := clamped(now, f.end)
-	w := f.current(word, t)
-	if took := f.split(taken); n < 0 || took.end != w.end || took.promised != w.promised {
+	instant := clamped(now, f.end)
+	window := f.current(word, instant)
+	if took := f.split(taken); n < 0 || took.end != window.end || took.promised != window.promised {
 		return word
 	}
-	return f.lower(word, w, t, n)
+	return f.lower(word, window, instant, n)
 }
 
-// lower gives back up to n units of w, the word's window or a new, empty window.
-func (f *fixedWindow) lower(word uint64, w fixed, t Instant, n int64) uint64 {
-	back := asUnits(n, w.count)
+// lower gives back up to n units of the word's window, or of a new, empty window.
+func (f *fixedWindow) lower(word uint64, window fixed, instant Instant, n int64) uint64 {
+	back := asUnits(n, window.count)
 	if back == 0 {
 		return word
 	}
-	if w.count -= back; w.count == 0 && f.ahead(w, t) {
+	if window.count -= back; window.count == 0 && f.ahead(window, instant) {
 		// The window before was full; the word does not hold for which limit, so it is full for
 		// every limit.
-		w.end -= min(f.length, w.end)
-		w.count = f.full()
+		window.end -= min(f.length, window.end)
+		window.count = f.full()
 	}
-	return f.join(w)
+	return f.join(window)
 }
 
 // Restore returns an empty window if the take opened it.
 func (f *fixedWindow) Restore(word, before uint64, now Instant) uint64 {
-	w := f.split(word)
-	if f.split(before).end == w.end || f.ahead(w, clamped(now, f.end)) {
+	window := f.split(word)
+	if f.split(before).end == window.end || f.ahead(window, clamped(now, f.end)) {
 		return before
 	}
-	w.count = 0
-	return f.join(w)
+	window.count = 0
+	return f.join(window)
 }
 
 func (f *fixedWindow) Reads(other Policy) bool {
@@ -342,19 +344,19 @@ func (f *fixedWindow) Carry(from Policy, word uint64, now Instant) (uint64, bool
 	if f.Reads(old) {
 		return word, true
 	}
-	t := clamped(now, old.end)
-	if t >= old.FreshAt(word) {
+	instant := clamped(now, old.end)
+	if instant >= old.FreshAt(word) {
 		return 0, true
 	}
-	w := old.split(word)
+	window := old.split(word)
 	// The window may have opened after now, less than a step before its rounded start.
-	start, ahead := max(clamped(now, f.end), old.starts(w)-Instant(old.step)+1), old.ahead(w, t)
+	start, ahead := max(clamped(now, f.end), old.starts(window)-Instant(old.step)+1), old.ahead(window, instant)
 	if ahead || old.per == f.per {
 		// The length stays, so the end does too.
-		start = old.starts(w)
+		start = old.starts(window)
 	}
 	next := f.from(start)
-	next.promised, next.count = ahead, min(w.count, f.full())
+	next.promised, next.count = ahead, min(window.count, f.full())
 	return f.join(next), true
 }
 

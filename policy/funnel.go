@@ -76,27 +76,27 @@ func (f *funnel) Window() time.Duration { return f.window(f.capacity) }
 func (f *funnel) Delays() bool { return false }
 
 func (f *funnel) Choke(word uint64, now Instant) (uint64, bool) {
-	t := ticks(now, f.end)
-	drained := max(word, t)
-	if drained-t > f.depth-f.interval {
+	tick := ticks(now, f.end)
+	drained := max(word, tick)
+	if drained-tick > f.depth-f.interval {
 		return word, false
 	}
 	return drained + f.interval, true
 }
 
-func (f *funnel) Take(word uint64, now Instant, n int64, patience time.Duration) (next uint64, d Decision) {
-	next, d.Allowed, d.Limit, d.Remaining, d.Wait, d.RetryAfter, d.ResetAfter = f.Decide(word, now, n, patience)
-	return next, d
+func (f *funnel) Take(word uint64, now Instant, n int64, patience time.Duration) (next uint64, decision Decision) {
+	next, decision.Allowed, decision.Limit, decision.Remaining, decision.Wait, decision.RetryAfter, decision.ResetAfter = f.Decide(word, now, n, patience)
+	return next, decision
 }
 
 // Decide is Take with the fields of the Decision in registers, for package table.
 func (f *funnel) Decide(word uint64, now Instant, n int64, patience time.Duration) (
 	next uint64, allowed bool, limit, remaining int64, wait, retryAfter, resetAfter time.Duration,
 ) {
-	t := ticks(now, f.end)
-	drained := max(word, t)
+	tick := ticks(now, f.end)
+	drained := max(word, tick)
 	// debt is what the key owes now, in ticks.
-	debt := drained - t
+	debt := drained - tick
 	next = word
 	switch {
 	case n < 0 || n > f.capacity:
@@ -115,7 +115,7 @@ func (f *funnel) Decide(word uint64, now Instant, n int64, patience time.Duratio
 			// No word can hold it: time stands still before.
 			retryAfter = Never
 		case debt > reach:
-			retryAfter = retryAt(drained-reach, t, f.end)
+			retryAfter = retryAt(drained-reach, tick, f.end)
 		default:
 			allowed = true
 			if debt > room {
@@ -147,16 +147,16 @@ func (f *funnel) Refund(word uint64, now Instant, n int64) uint64 {
 // drains sooner by as much, but no sooner than if it had been alone. If above, more was taken
 // later than the word shows, by as much. If they fill the largest bucket, nothing is known.
 func (f *funnel) Cancel(word, taken uint64, start, now Instant, n, undone int64) uint64 {
-	t := ticks(now, f.end)
+	tick := ticks(now, f.end)
 	gone := timesUp(max(undone, 0), f.interval, maxDepth)
 	drained := f.lowest(taken, gone, ticks(start, f.end), n)
-	if n <= 0 || word <= t || drained <= t || gone == maxDepth {
+	if n <= 0 || word <= tick || drained <= tick || gone == maxDepth {
 		return word
 	}
 	// The sum cannot overflow, since gone is at most maxDepth.
 	top := word + gone
 	later := min(top-min(taken, top), f.depth)
-	return word - min(timesUp(n, f.interval, word-t), drained-t, f.depth-later)
+	return word - min(timesUp(n, f.interval, word-tick), drained-tick, f.depth-later)
 }
 
 func (f *funnel) Reads(other Policy) bool {
@@ -176,16 +176,16 @@ func (f *funnel) Carry(from Policy, word uint64, now Instant) (uint64, bool) {
 // up to a full bucket. With turns promised, it is full when the last comes, so that no further
 // change hands them out again.
 func (p pace) carry(depth uint64, end Instant, old pace, oldDepth, word uint64, now Instant) uint64 {
-	t := ticks(now, end)
+	tick := ticks(now, end)
 	switch {
-	case word <= t:
+	case word <= tick:
 		return word
-	case word-t <= oldDepth:
-		return t + min(p.rescale(old, word-t, depth), MaxWord-t)
+	case word-tick <= oldDepth:
+		return tick + min(p.rescale(old, word-tick, depth), MaxWord-tick)
 	}
 	// wait is the time until the last turn.
-	wait := word - t - oldDepth
-	return t + min(wait+depth, MaxWord-t)
+	wait := word - tick - oldDepth
+	return tick + min(wait+depth, MaxWord-tick)
 }
 
 // FreshAt is after the last access: a take leaves the word later than its own instant.

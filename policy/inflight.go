@@ -109,26 +109,26 @@ type Occupier interface {
 }
 
 func (f *inFlight) Choke(word uint64, now Instant) (uint64, bool) {
-	s := f.slotsAt(word, clamped(now, endOfParts))
-	if s.used() >= uint64(f.limit) {
+	parts := f.slotsAt(word, clamped(now, endOfParts))
+	if parts.used() >= uint64(f.limit) {
 		return word, false
 	}
-	return f.enter(s, 1).join(), true
+	return f.enter(parts, 1).join(), true
 }
 
 // Take ignores patience.
-func (f *inFlight) Take(word uint64, now Instant, n int64, patience time.Duration) (next uint64, d Decision) {
-	next, d.Allowed, d.Limit, d.Remaining, d.Wait, d.RetryAfter, d.ResetAfter = f.Decide(word, now, n, patience)
-	return next, d
+func (f *inFlight) Take(word uint64, now Instant, n int64, patience time.Duration) (next uint64, decision Decision) {
+	next, decision.Allowed, decision.Limit, decision.Remaining, decision.Wait, decision.RetryAfter, decision.ResetAfter = f.Decide(word, now, n, patience)
+	return next, decision
 }
 
 // Decide is Take with the fields of the Decision in registers, for package table.
 func (f *inFlight) Decide(word uint64, now Instant, n int64, _ time.Duration) (
 	next uint64, allowed bool, limit, remaining int64, wait, retryAfter, resetAfter time.Duration,
 ) {
-	t := clamped(now, endOfParts)
-	s := f.slotsAt(word, t)
-	used := s.used()
+	instant := clamped(now, endOfParts)
+	parts := f.slotsAt(word, instant)
+	used := parts.used()
 	next = word
 	switch {
 	case n < 0 || n > f.limit:
@@ -137,16 +137,16 @@ func (f *inFlight) Decide(word uint64, now Instant, n int64, _ time.Duration) (
 		allowed = true
 	case used+uint64(n) <= uint64(f.limit):
 		allowed = true
-		s = f.enter(s, uint64(n))
-		next, used = s.join(), used+uint64(n)
+		parts = f.enter(parts, uint64(n))
+		next, used = parts.join(), used+uint64(n)
 	default:
-		retryAfter = s.roomAfter(t, used+uint64(n)-uint64(f.limit))
+		retryAfter = parts.roomAfter(instant, used+uint64(n)-uint64(f.limit))
 	}
-	return next, allowed, f.limit, max(f.limit-int64(used), 0), 0, retryAfter, time.Duration(max(s.freshAt()-t, 0))
+	return next, allowed, f.limit, max(f.limit-int64(used), 0), 0, retryAfter, time.Duration(max(parts.freshAt()-instant, 0))
 }
 
-// roomAfter returns the time from t until so many units of those in use have ended, at the latest.
-func (s slots) roomAfter(t Instant, units uint64) time.Duration {
+// roomAfter returns the time from the instant until so many units of those in use have ended, at the latest.
+func (s slots) roomAfter(instant Instant, units uint64) time.Duration {
 	end, ended := s.number, uint64(0)
 	for before := s.counts - 1; ended < units; before-- {
 		ended += s.count(before)
@@ -156,25 +156,25 @@ func (s slots) roomAfter(t Instant, units uint64) time.Duration {
 		// Time stands still before that part ends.
 		return Never
 	}
-	return time.Duration(s.begins(end) - t)
+	return time.Duration(s.begins(end) - instant)
 }
 
 // enter counts n more units in the current part. If its count has no room, the word gets the layout
 // with the most parts among those that have room.
-func (f *inFlight) enter(s slots, n uint64) slots {
-	if s.count(0)+n < s.full() {
-		s.packed += n
-		return s
+func (f *inFlight) enter(parts slots, n uint64) slots {
+	if parts.count(0)+n < parts.full() {
+		parts.packed += n
+		return parts
 	}
-	return f.enterFull(s, n)
+	return f.enterFull(parts, n)
 }
 
 // enterFull is enter for a part whose count has no room.
-func (f *inFlight) enterFull(s slots, n uint64) slots {
-	for l := s.layout; ; l = &f.layouts[l.code-1] {
-		next := s
-		if l != s.layout {
-			next = s.coarsen(l)
+func (f *inFlight) enterFull(parts slots, n uint64) slots {
+	for l := parts.layout; ; l = &f.layouts[l.code-1] {
+		next := parts
+		if l != parts.layout {
+			next = parts.coarsen(l)
 		}
 		next.packed += min(n, next.full()-next.count(0))
 		if l.code == 0 || !next.isFull(0) {
@@ -215,21 +215,21 @@ func (f *inFlight) Release(word, taken uint64, now Instant, n int64) (uint64, bo
 		// The units are in the current part, as mostly.
 		return word - uint64(n)<<low, true
 	}
-	s := f.split(word)
-	before, ok := f.partOf(s, taken, now)
-	if !ok || !s.remove(before, n) {
+	parts := f.split(word)
+	before, ok := f.partOf(parts, taken, now)
+	if !ok || !parts.remove(before, n) {
 		return word, false
 	}
-	return s.join(), true
+	return parts.join(), true
 }
 
 func (f *inFlight) Extend(word, taken uint64, now Instant, n int64) (uint64, bool) {
-	s := f.slotsAt(word, clamped(now, endOfParts))
-	before, ok := f.partOf(s, taken, now)
-	if !ok || !s.remove(before, n) {
+	parts := f.slotsAt(word, clamped(now, endOfParts))
+	before, ok := f.partOf(parts, taken, now)
+	if !ok || !parts.remove(before, n) {
 		return word, false
 	}
-	return f.enter(s, uint64(n)).join(), true
+	return f.enter(parts, uint64(n)).join(), true
 }
 
 // remove takes n units out of the before-th part back. It returns false, and takes none, if the part
@@ -244,37 +244,37 @@ func (s *slots) remove(before int, n int64) bool {
 
 // partOf returns how many parts before the current one the units of a take are counted. ok is false
 // if they no longer count.
-func (f *inFlight) partOf(s slots, taken uint64, now Instant) (before int, ok bool) {
+func (f *inFlight) partOf(parts slots, taken uint64, now Instant) (before int, ok bool) {
 	took := f.split(taken)
 	number := took.number
-	if took.layout != s.layout {
+	if took.layout != parts.layout {
 		// Units that had ended before the word was rewritten are not in it. Units that have not ended
 		// by now are.
-		if s.code > took.code || now >= took.begins(number+uint64(took.counts)) {
+		if parts.code > took.code || now >= took.begins(number+uint64(took.counts)) {
 			return 0, false
 		}
-		number >>= took.finerThan(s.layout)
+		number >>= took.finerThan(parts.layout)
 	}
 	// ago wraps to a huge number if the take lies ahead.
-	ago := s.number - number
-	return int(ago), ago < uint64(s.counts) && s.marks == took.marks
+	ago := parts.number - number
+	return int(ago), ago < uint64(parts.counts) && parts.marks == took.marks
 }
 
 func (f *inFlight) Vacate(word uint64, now Instant) uint64 {
-	s := f.slotsAt(word, clamped(now, endOfParts))
-	s.packed, s.marks = 0, vacated
-	return s.join()
+	parts := f.slotsAt(word, clamped(now, endOfParts))
+	parts.packed, parts.marks = 0, vacated
+	return parts.join()
 }
 
 // InUse returns the number of units that count, and bounds of the time since the oldest was taken or extended,
 // or since a change of longest. Package limits calls it.
 func (f *inFlight) InUse(word uint64, now Instant) (n int64, from, to time.Duration) {
-	t := clamped(now, endOfParts)
-	s := f.slotsAt(word, t)
-	for before := s.counts - 1; before >= 0; before-- {
-		if s.count(before) > 0 {
-			ago := time.Duration(t - s.begins(s.number-min(uint64(before), s.number)))
-			return int64(s.used()), max(ago-s.length, 0), max(ago, 0)
+	instant := clamped(now, endOfParts)
+	parts := f.slotsAt(word, instant)
+	for before := parts.counts - 1; before >= 0; before-- {
+		if parts.count(before) > 0 {
+			ago := time.Duration(instant - parts.begins(parts.number-min(uint64(before), parts.number)))
+			return int64(parts.used()), max(ago-parts.length, 0), max(ago, 0)
 		}
 	}
 	return 0, 0, 0
@@ -282,9 +282,9 @@ func (f *inFlight) InUse(word uint64, now Instant) (n int64, from, to time.Durat
 
 // Alone returns the word of a key that has one unit, in the part of the latest take. Package rewrites calls it.
 func (f *inFlight) Alone(word uint64) uint64 {
-	s := f.split(word)
-	s.packed = 1
-	return s.join()
+	parts := f.split(word)
+	parts.packed = 1
+	return parts.join()
 }
 
 func (f *inFlight) Reads(other Policy) bool {
@@ -300,19 +300,19 @@ func (f *inFlight) Carry(from Policy, word uint64, now Instant) (uint64, bool) {
 	if f.Reads(old) {
 		return word, true
 	}
-	t := clamped(now, endOfParts)
-	s := old.slotsAt(word, t)
-	used := s.used()
+	instant := clamped(now, endOfParts)
+	parts := old.slotsAt(word, instant)
+	used := parts.used()
 	if used == 0 {
 		return 0, true
 	}
-	for before := range s.counts {
-		if s.isFull(before) {
+	for before := range parts.counts {
+		if parts.isFull(before) {
 			used = f.layouts[0].full()
 		}
 	}
 	// The clock of the latest take may have been ahead.
-	number := f.own.numberAt(max(t, s.begins(s.number)))
+	number := f.own.numberAt(max(instant, parts.begins(parts.number)))
 	return f.enter(slots{layout: f.own, number: min(number, f.own.last)}, used).join(), true
 }
 

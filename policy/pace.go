@@ -123,11 +123,11 @@ func timesUp(n int64, interval, most uint64) uint64 {
 }
 
 // retryAt returns the time from the tick t to the tick start, or Never if time stands still before.
-func retryAt(start, t uint64, end Instant) time.Duration {
+func retryAt(start, tick uint64, end Instant) time.Duration {
 	if start > uint64(end)<<tickBits {
 		return Never
 	}
-	return nanosUp(start - t)
+	return nanosUp(start - tick)
 }
 
 // lowest returns the lowest tick at which n units of a take can end: it was made at the tick
@@ -142,16 +142,16 @@ func (p pace) lowest(taken, gone, start uint64, n int64) uint64 {
 
 // refund makes the tick at which everything will have drained earlier by n units, but not before
 // t. n < 0 makes it later, as far as a word can hold.
-func (p pace) refund(word, t uint64, n int64) uint64 {
+func (p pace) refund(word, tick uint64, n int64) uint64 {
 	if n < 0 {
-		drained := max(word, t)
+		drained := max(word, tick)
 		return drained + timesUp(-max(n, -math.MaxInt64), p.interval, MaxWord-drained)
 	}
-	if word <= t {
+	if word <= tick {
 		// The key owes nothing.
 		return word
 	}
-	return word - timesUp(n, p.interval, word-t)
+	return word - timesUp(n, p.interval, word-tick)
 }
 
 // window returns the time in which so many units drain at the requested rate.

@@ -93,7 +93,7 @@ func (l *layout) full() uint64 { return 1<<l.bits - 1 }
 
 func (l *layout) begins(number uint64) Instant { return Instant(number * uint64(l.length)) }
 
-func (l *layout) numberAt(t Instant) uint64 { return l.byLength.quotient(uint64(t)) }
+func (l *layout) numberAt(instant Instant) uint64 { return l.byLength.quotient(uint64(instant)) }
 
 func (p *partition) split(word uint64) slots {
 	l := &p.layouts[word&codeMask]
@@ -108,18 +108,18 @@ func (s slots) join() uint64 {
 	return (s.number<<s.width|s.packed)<<(s.low&63) | s.marks | s.code
 }
 
-// slotsAt returns the counts for a call at t. A t before the word's part counts as its beginning.
+// slotsAt returns the counts for a call at an instant. One before the word's part counts as its beginning.
 // If nothing counts, the layout is this limit's own.
-func (p *partition) slotsAt(word uint64, t Instant) slots {
-	s := p.split(word)
-	number := s.numberAt(t)
-	if number < s.number || number == s.number && s.packed != 0 {
-		return s
+func (p *partition) slotsAt(word uint64, instant Instant) slots {
+	parts := p.split(word)
+	number := parts.numberAt(instant)
+	if number < parts.number || number == parts.number && parts.packed != 0 {
+		return parts
 	}
-	if s = s.advanceTo(number); s.packed == 0 && s.layout != p.own {
-		s.layout, s.number = p.own, p.own.numberAt(t)
+	if parts = parts.advanceTo(number); parts.packed == 0 && parts.layout != p.own {
+		parts.layout, parts.number = p.own, p.own.numberAt(instant)
 	}
-	return s
+	return parts
 }
 
 // advanceTo makes a later part current, and drops the counts that leave.

@@ -85,26 +85,26 @@ func (q *queue) Window() time.Duration { return q.window(q.capacity + 1) }
 func (q *queue) Delays() bool { return q.capacity > 0 }
 
 func (q *queue) Choke(word uint64, now Instant) (uint64, bool) {
-	t := ticks(now, q.end)
-	turn := max(word, t)
-	if turn-t > q.depth {
+	tick := ticks(now, q.end)
+	turn := max(word, tick)
+	if turn-tick > q.depth {
 		return word, false
 	}
 	return turn + q.interval, true
 }
 
-func (q *queue) Take(word uint64, now Instant, n int64, patience time.Duration) (next uint64, d Decision) {
-	t := ticks(now, q.end)
-	turn := max(word, t)
+func (q *queue) Take(word uint64, now Instant, n int64, patience time.Duration) (next uint64, decision Decision) {
+	tick := ticks(now, q.end)
+	turn := max(word, tick)
 	// debt is the ticks that the next call waits.
-	debt := turn - t
+	debt := turn - tick
 	next = word
-	d.Limit = q.capacity + 1
+	decision.Limit = q.capacity + 1
 	switch {
 	case n < 0 || n > q.capacity+1:
-		d.RetryAfter = Never
+		decision.RetryAfter = Never
 	case n == 0:
-		d.Allowed = true
+		decision.Allowed = true
 	default:
 		// The last unit of the call must find a place in the queue.
 		reach := q.depth - uint64(n-1)*q.interval
@@ -112,20 +112,20 @@ func (q *queue) Take(word uint64, now Instant, n int64, patience time.Duration) 
 			reach = min(reach, uint64(min(patience, 1<<(63-tickBits)))<<tickBits)
 		}
 		if debt > reach {
-			d.RetryAfter = retryAt(turn-reach, t, q.end)
+			decision.RetryAfter = retryAt(turn-reach, tick, q.end)
 			break
 		}
 		// It fits a word: end leaves room for all that capacity lets in.
 		ask := uint64(n) * q.interval
-		d.Allowed, d.Wait = true, nanosUp(debt)
+		decision.Allowed, decision.Wait = true, nanosUp(debt)
 		next = turn + ask
 		debt += ask
 	}
 	if debt <= q.depth {
-		d.Remaining = int64(q.byInterval.quotient(q.depth-debt)) + 1
+		decision.Remaining = int64(q.byInterval.quotient(q.depth-debt)) + 1
 	}
-	d.ResetAfter = nanosUp(debt)
-	return next, d
+	decision.ResetAfter = nanosUp(debt)
+	return next, decision
 }
 
 func (q *queue) Refund(word uint64, now Instant, n int64) uint64 {
@@ -152,13 +152,13 @@ func (q *queue) Carry(from Policy, word uint64, now Instant) (uint64, bool) {
 	if !ok {
 		return 0, false
 	}
-	t := ticks(now, q.end)
-	if word <= t {
+	tick := ticks(now, q.end)
+	if word <= tick {
 		return word, true
 	}
-	debt := word - t
+	debt := word - tick
 	units := q.rescale(old.pace, debt, q.depth+q.interval)
-	return max(q.carry(q.interval, q.end, old.pace, old.interval, word, now), t+units), true
+	return max(q.carry(q.interval, q.end, old.pace, old.interval, word, now), tick+units), true
 }
 
 // FreshAt is after the last access: a take leaves the word later than its own instant.

@@ -118,167 +118,167 @@ func (s *slidingWindow) split(word uint64) sliding {
 	}
 }
 
-func (s *slidingWindow) join(w sliding) uint64 {
-	return w.number<<(2*s.bits) | w.before<<s.bits | w.count
+func (s *slidingWindow) join(window sliding) uint64 {
+	return window.number<<(2*s.bits) | window.before<<s.bits | window.count
 }
 
 func (s *slidingWindow) begins(number uint64) Instant { return Instant(number * uint64(s.per)) }
 
 // countsAt returns the counts for a call at t, and the nanoseconds of its window that have passed. A t
 // before the word's window counts as its beginning.
-func (s *slidingWindow) countsAt(word uint64, t Instant) (w sliding, passed uint64) {
-	w = s.split(word)
-	number := s.byPer.quotient(uint64(t))
-	if number < w.number {
-		return w, 0
+func (s *slidingWindow) countsAt(word uint64, instant Instant) (window sliding, passed uint64) {
+	window = s.split(word)
+	number := s.byPer.quotient(uint64(instant))
+	if number < window.number {
+		return window, 0
 	}
-	switch number - w.number {
+	switch number - window.number {
 	case 0:
 	case 1:
-		w = sliding{number: number, before: w.count}
+		window = sliding{number: number, before: window.count}
 	default:
-		w = sliding{number: number}
+		window = sliding{number: number}
 	}
-	return w, uint64(t) - number*uint64(s.per)
+	return window, uint64(instant) - number*uint64(s.per)
 }
 
 // used returns the units that count in w when passed nanoseconds of it have passed.
-func (s *slidingWindow) used(w sliding, passed uint64) uint64 {
-	if w.before == 0 {
-		return w.count
+func (s *slidingWindow) used(window sliding, passed uint64) uint64 {
+	if window.before == 0 {
+		return window.count
 	}
 	per := uint64(s.per)
-	hi, lo := bits.Mul64(w.before, per-1-passed)
+	hi, lo := bits.Mul64(window.before, per-1-passed)
 	// per is below 2^62 as well.
 	if hi == 0 && lo < 1<<62 {
-		return w.count + s.byPer.quotient(lo+per-1)
+		return window.count + s.byPer.quotient(lo+per-1)
 	}
-	// weighed is less than w.before.
+	// weighed is less than window.before.
 	weighed, rest := bits.Div64(hi, lo, per)
 	if rest > 0 {
 		weighed++
 	}
-	return w.count + weighed
+	return window.count + weighed
 }
 
 // fitsNow reports whether n more units fit: used is at most limit-n, without the division.
-func (s *slidingWindow) fitsNow(w sliding, passed, n uint64) bool {
-	if w.count+n > uint64(s.limit) {
+func (s *slidingWindow) fitsNow(window sliding, passed, n uint64) bool {
+	if window.count+n > uint64(s.limit) {
 		return false
 	}
 	// room is the room for the units of the window before.
-	room := uint64(s.limit) - n - w.count
-	if room >= w.before {
+	room := uint64(s.limit) - n - window.count
+	if room >= window.before {
 		return true
 	}
-	hi, lo := bits.Mul64(w.before, uint64(s.per)-1-passed)
+	hi, lo := bits.Mul64(window.before, uint64(s.per)-1-passed)
 	most, least := bits.Mul64(room, uint64(s.per))
 	return hi < most || hi == most && lo <= least
 }
 
 // fits returns the first window, and its nanoseconds passed, with room for n units, not before
 // passed in w. n is at most the limit.
-func (s *slidingWindow) fits(w sliding, passed, n uint64) (sliding, uint64) {
-	if s.fitsNow(w, passed, n) {
-		return w, passed
+func (s *slidingWindow) fits(window sliding, passed, n uint64) (sliding, uint64) {
+	if s.fitsNow(window, passed, n) {
+		return window, passed
 	}
 	limit, per := uint64(s.limit), uint64(s.per)
-	if w.count+n > limit {
-		w, passed = sliding{number: w.number + 1, before: w.count}, 0
+	if window.count+n > limit {
+		window, passed = sliding{number: window.number + 1, before: window.count}, 0
 	}
 	// room is the room for the units of the window before.
-	room := limit - n - w.count
-	if room >= w.before {
-		return w, passed
+	room := limit - n - window.count
+	if room >= window.before {
+		return window, passed
 	}
 	// The units before count as at most room while up to covered nanoseconds of their window do.
 	hi, lo := bits.Mul64(room, per)
-	covered, _ := bits.Div64(hi, lo, w.before)
-	return w, max(passed, per-1-min(covered, per-1))
+	covered, _ := bits.Div64(hi, lo, window.before)
+	return window, max(passed, per-1-min(covered, per-1))
 }
 
 // Choke refuses a call with a clock behind the window.
 func (s *slidingWindow) Choke(word uint64, now Instant) (uint64, bool) {
-	t := clamped(now, s.end)
-	w, passed := s.countsAt(word, t)
-	if s.begins(w.number) > t || !s.fitsNow(w, passed, 1) {
+	instant := clamped(now, s.end)
+	window, passed := s.countsAt(word, instant)
+	if s.begins(window.number) > instant || !s.fitsNow(window, passed, 1) {
 		return word, false
 	}
-	w.count++
-	return s.join(w), true
+	window.count++
+	return s.join(window), true
 }
 
-func (s *slidingWindow) Take(word uint64, now Instant, n int64, patience time.Duration) (next uint64, d Decision) {
-	t := clamped(now, s.end)
-	w, passed := s.countsAt(word, t)
+func (s *slidingWindow) Take(word uint64, now Instant, n int64, patience time.Duration) (next uint64, decision Decision) {
+	instant := clamped(now, s.end)
+	window, passed := s.countsAt(word, instant)
 	next = word
-	d.Limit = s.limit
+	decision.Limit = s.limit
 	switch {
 	case n < 0 || n > s.limit:
-		d.RetryAfter = Never
+		decision.RetryAfter = Never
 	case n == 0:
-		d.Allowed = true
+		decision.Allowed = true
 	default:
-		turn, then := s.fits(w, passed, uint64(n))
+		turn, then := s.fits(window, passed, uint64(n))
 		if turn.number > s.last {
 			// Time stands still before the turn.
-			d.RetryAfter = Never
+			decision.RetryAfter = Never
 			break
 		}
-		if start := s.begins(turn.number) + Instant(then); d.admit(time.Duration(start-t), patience) {
+		if start := s.begins(turn.number) + Instant(then); decision.admit(time.Duration(start-instant), patience) {
 			turn.count += uint64(n)
-			next, w = s.join(turn), turn
+			next, window = s.join(turn), turn
 		}
 	}
 	// passed is the time in this window, since a turn lies in the same window, or ahead.
-	if s.begins(w.number) <= t {
-		d.Remaining = max(s.limit-int64(s.used(w, passed)), 0)
+	if s.begins(window.number) <= instant {
+		decision.Remaining = max(s.limit-int64(s.used(window, passed)), 0)
 	}
-	d.ResetAfter = time.Duration(max(s.freshAt(w)-t, 0))
-	return next, d
+	decision.ResetAfter = time.Duration(max(s.freshAt(window)-instant, 0))
+	return next, decision
 }
 
 // FreshAt returns the last nanosecond of the window after the last with units.
 func (s *slidingWindow) FreshAt(word uint64) Instant { return s.freshAt(s.split(word)) }
 
-func (s *slidingWindow) freshAt(w sliding) Instant {
+func (s *slidingWindow) freshAt(window sliding) Instant {
 	switch {
-	case w.count > 0:
-		return s.begins(w.number+2) - 1
-	case w.before > 0:
-		return s.begins(w.number+1) - 1
+	case window.count > 0:
+		return s.begins(window.number+2) - 1
+	case window.before > 0:
+		return s.begins(window.number+1) - 1
 	default:
-		return s.begins(w.number)
+		return s.begins(window.number)
 	}
 }
 
 func (s *slidingWindow) Refund(word uint64, now Instant, n int64) uint64 {
-	t := clamped(now, s.end)
-	w, _ := s.countsAt(word, t)
+	instant := clamped(now, s.end)
+	window, _ := s.countsAt(word, instant)
 	if n < 0 {
-		w.count += asUnits(n, s.full()-w.count)
-		return s.join(w)
+		window.count += asUnits(n, s.full()-window.count)
+		return s.join(window)
 	}
-	back := asUnits(n, w.count)
+	back := asUnits(n, window.count)
 	if back == 0 {
 		return word
 	}
-	w.count -= back
-	return s.join(w)
+	window.count -= back
+	return s.join(window)
 }
 
 // Cancel ignores undone: the units of a count are indistinguishable.
 func (s *slidingWindow) Cancel(word, taken uint64, _, now Instant, n, _ int64) uint64 {
-	t := clamped(now, s.end)
-	if n < 0 || t >= s.FreshAt(word) {
+	instant := clamped(now, s.end)
+	if n < 0 || instant >= s.FreshAt(word) {
 		return word
 	}
-	w := s.split(word)
-	count := &w.count
+	window := s.split(word)
+	count := &window.count
 	switch s.split(taken).number {
-	case w.number:
-	case w.number - 1:
-		count = &w.before
+	case window.number:
+	case window.number - 1:
+		count = &window.before
 	default:
 		return word
 	}
@@ -287,7 +287,7 @@ func (s *slidingWindow) Cancel(word, taken uint64, _, now Instant, n, _ int64) u
 		return word
 	}
 	*count -= back
-	return s.join(w)
+	return s.join(window)
 }
 
 func (s *slidingWindow) Reads(other Policy) bool {
@@ -302,26 +302,26 @@ func (s *slidingWindow) Carry(from Policy, word uint64, now Instant) (uint64, bo
 	if !ok {
 		return 0, false
 	}
-	t := clamped(now, old.end)
-	if t >= old.FreshAt(word) {
+	instant := clamped(now, old.end)
+	if instant >= old.FreshAt(word) {
 		if s.Reads(old) {
 			return word, true
 		}
 		return 0, true
 	}
-	w, passed := old.countsAt(word, t)
-	turn, ahead := old.lastTurn(w, t)
+	window, passed := old.countsAt(word, instant)
+	turn, ahead := old.lastTurn(window, instant)
 	if s.Reads(old) {
-		if sooner, _ := s.lastTurn(w, t); ahead && sooner < turn {
-			return s.join(s.fullUntil(turn, w.count)), true
+		if sooner, _ := s.lastTurn(window, instant); ahead && sooner < turn {
+			return s.join(s.fullUntil(turn, window.count)), true
 		}
 		return word, true
 	}
 	if !ahead {
 		number := uint64(clamped(now, s.end)) / uint64(s.per)
-		return s.join(sliding{number: number, count: min(old.used(w, passed), uint64(s.limit))}), true
+		return s.join(sliding{number: number, count: min(old.used(window, passed), uint64(s.limit))}), true
 	}
-	used := old.used(w, uint64(turn-old.begins(w.number)))
+	used := old.used(window, uint64(turn-old.begins(window.number)))
 	return s.join(s.fullUntil(clamped(turn, s.end), used)), true
 }
 
@@ -329,28 +329,28 @@ func (s *slidingWindow) Carry(from Policy, word uint64, now Instant) (uint64, bo
 // the limit was lowered since, the real turn may be earlier. In a window that has begun, a turn
 // is ahead only if its call waits for units of the window before: more counts now than the limit
 // allows. The turn comes when that ends, within this window.
-func (s *slidingWindow) lastTurn(w sliding, t Instant) (turn Instant, ahead bool) {
-	begins := s.begins(w.number)
+func (s *slidingWindow) lastTurn(window sliding, instant Instant) (turn Instant, ahead bool) {
+	begins := s.begins(window.number)
 	end := uint64(s.per) - 1
 	switch {
-	case w.before == 0:
-		return begins, begins > t
-	case w.count > uint64(s.limit):
-		return begins + Instant(end), begins+Instant(end) > t
+	case window.before == 0:
+		return begins, begins > instant
+	case window.count > uint64(s.limit):
+		return begins + Instant(end), begins+Instant(end) > instant
 	}
-	_, passed := s.fits(w, 0, 0)
+	_, passed := s.fits(window, 0, 0)
 	turn = begins + Instant(passed)
-	return turn, turn > t
+	return turn, turn > instant
 }
 
 // fullUntil returns a state that is full until turn, with used units from then on. It raises the
 // count of the window before or, if none is as high, of the turn's own.
 func (s *slidingWindow) fullUntil(turn Instant, used uint64) sliding {
 	per, limit := uint64(s.per), uint64(s.limit)
-	w := sliding{number: uint64(turn) / per, count: min(used, limit)}
-	passed := uint64(turn - s.begins(w.number))
+	window := sliding{number: uint64(turn) / per, count: min(used, limit)}
+	passed := uint64(turn - s.begins(window.number))
 	if passed == 0 {
-		return w
+		return window
 	}
 	// covered is the part of the window before that is covered a nanosecond before the turn.
 	covered := per - passed
@@ -359,13 +359,13 @@ func (s *slidingWindow) fullUntil(turn Instant, used uint64) sliding {
 	if rest == 0 {
 		most--
 	}
-	room := min(limit-w.count, most)
-	w.count = limit - room
+	room := min(limit-window.count, most)
+	window.count = limit - room
 	hi, lo = bits.Mul64(room, per)
-	w.before, _ = bits.Div64(hi, lo, covered)
+	window.before, _ = bits.Div64(hi, lo, covered)
 	// The count is one more than there is room for.
-	w.before++
-	return w
+	window.before++
+	return window
 }
 
 func (s *slidingWindow) String() string {

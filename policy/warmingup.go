@@ -315,14 +315,14 @@ func (w *warmingUp) surcharge(level uint64, n int64) uint64 {
 // shiftedUp returns a*b divided by 2^shift, rounded up. It must fit.
 func shiftedUp(a, b uint64, shift uint) uint64 {
 	hi, lo := bits.Mul64(a, b)
-	q, rest := hi<<(64-shift)|lo>>shift, lo<<(64-shift)
+	quotient, rest := hi<<(64-shift)|lo>>shift, lo<<(64-shift)
 	if shift >= 64 {
-		q, rest = hi>>(shift-64), hi<<(128-shift)|lo
+		quotient, rest = hi>>(shift-64), hi<<(128-shift)|lo
 	}
 	if rest != 0 {
-		q++
+		quotient++
 	}
-	return q
+	return quotient
 }
 
 // state unpacks a word. From level levels on nothing is stored.
@@ -352,25 +352,25 @@ func (w *warmingUp) word(due, level uint64) uint64 {
 
 // paid returns the word of a key that owes nothing at t, a whole nanosecond. It rounds t down: no
 // call waits for rounding, but the key is up to a level too cold.
-func (w *warmingUp) paid(t, level uint64) uint64 {
+func (w *warmingUp) paid(tick, level uint64) uint64 {
 	if level < w.levels {
-		t = w.byUnit.quotient(t) * w.unit
+		tick = w.byUnit.quotient(tick) * w.unit
 	}
-	return w.word(t, level)
+	return w.word(tick, level)
 }
 
-// stateAt returns the state at the tick t.
-func (w *warmingUp) stateAt(word, t uint64) (due, level uint64) {
+// stateAt returns the state at a tick.
+func (w *warmingUp) stateAt(word, tick uint64) (due, level uint64) {
 	due, level = w.state(word)
-	return max(due, t), w.cooled(due, level, t)
+	return max(due, tick), w.cooled(due, level, tick)
 }
 
-// cooled returns the level at the tick t, for a level at due.
-func (w *warmingUp) cooled(due, level, t uint64) uint64 {
-	if t <= due {
+// cooled returns the level at a tick, for a level at due.
+func (w *warmingUp) cooled(due, level, tick uint64) uint64 {
+	if tick <= due {
 		return level
 	}
-	idle := t - due
+	idle := tick - due
 	if level < w.levels {
 		return level - min(w.grown(idle), level)
 	}
@@ -384,21 +384,21 @@ func (w *warmingUp) cooled(due, level, t uint64) uint64 {
 
 // grown returns the levels that grow back in so many ticks, rounded up.
 func (w *warmingUp) grown(idle uint64) uint64 {
-	q, rest := w.times(idle, w.levelDown, w.byLevelDown)
+	quotient, rest := w.times(idle, w.levelDown, w.byLevelDown)
 	if rest > 0 {
-		q++
+		quotient++
 	}
-	return q
+	return quotient
 }
 
 // times divides ticks, below 2^63, by a level's. reciprocal is 2^64 divided by the same,
 // rounded down. The quotient is too small by less than a half, so rounded down by at most 1.
-func (w *warmingUp) times(ticks, level, reciprocal uint64) (q, rest uint64) {
-	q, _ = bits.Mul64(ticks, reciprocal)
-	if rest = ticks<<(w.levelShift&63) - q*level; rest >= level {
-		return q + 1, rest - level
+func (w *warmingUp) times(ticks, level, reciprocal uint64) (quotient, rest uint64) {
+	quotient, _ = bits.Mul64(ticks, reciprocal)
+	if rest = ticks<<(w.levelShift&63) - quotient*level; rest >= level {
+		return quotient + 1, rest - level
 	}
-	return q, rest
+	return quotient, rest
 }
 
 // FreshAt is after the last take, which leaves the key warmer and owing something.
@@ -420,37 +420,37 @@ func (w *warmingUp) freshAt(due, level uint64) Instant {
 }
 
 func (w *warmingUp) Choke(word uint64, now Instant) (uint64, bool) {
-	t := ticks(now, w.end)
+	tick := ticks(now, w.end)
 	due, level := w.state(word)
-	if due > t {
+	if due > tick {
 		return word, false
 	}
 	// It fits a word: end leaves room for the cost of more units of a colder key.
-	level = w.cooled(due, level, t)
-	return w.word(t+w.cost(level, 1), level+w.perUnit), true
+	level = w.cooled(due, level, tick)
+	return w.word(tick+w.cost(level, 1), level+w.perUnit), true
 }
 
-func (w *warmingUp) Take(word uint64, now Instant, n int64, patience time.Duration) (next uint64, d Decision) {
-	t := ticks(now, w.end)
+func (w *warmingUp) Take(word uint64, now Instant, n int64, patience time.Duration) (next uint64, decision Decision) {
+	tick := ticks(now, w.end)
 	due, level := w.state(word)
 	next = word
-	d.Limit = w.limit
+	decision.Limit = w.limit
 	switch {
 	case n < 0 || n > w.limit:
-		d.RetryAfter = Never
+		decision.RetryAfter = Never
 	case n == 0:
-		d.Allowed = true
+		decision.Allowed = true
 	default:
-		start, level := max(due, t), w.cooled(due, level, t)
+		start, level := max(due, tick), w.cooled(due, level, tick)
 		cost, reach := w.cost(level, n), patienceTicks(patience)
 		switch {
 		case start > w.latest-cost:
 			// No word can hold it: time stands still before.
-			d.RetryAfter = Never
-		case start-t > reach:
-			d.RetryAfter = retryAt(start-reach, t, w.end)
+			decision.RetryAfter = Never
+		case start-tick > reach:
+			decision.RetryAfter = retryAt(start-reach, tick, w.end)
 		default:
-			d.Allowed, d.Wait = true, nanosUp(start-t)
+			decision.Allowed, decision.Wait = true, nanosUp(start-tick)
 			next = w.word(start+cost, level+uint64(n)*w.perUnit)
 		}
 	}
@@ -458,17 +458,17 @@ func (w *warmingUp) Take(word uint64, now Instant, n int64, patience time.Durati
 		// The word may be rounded up.
 		due, level = w.state(next)
 	}
-	if due <= t {
+	if due <= tick {
 		// After a take of any size the next call waits.
-		d.Remaining = 1
+		decision.Remaining = 1
 	}
-	d.ResetAfter = time.Duration(max(w.freshAt(due, level)-Instant(t>>tickBits), 0))
-	return next, d
+	decision.ResetAfter = time.Duration(max(w.freshAt(due, level)-Instant(tick>>tickBits), 0))
+	return next, decision
 }
 
 func (w *warmingUp) Refund(word uint64, now Instant, n int64) uint64 {
-	t := ticks(now, w.end)
-	due, level := w.stateAt(word, t)
+	tick := ticks(now, w.end)
+	due, level := w.stateAt(word, tick)
 	if n < 0 {
 		n = -max(n, -math.MaxInt64)
 		due += min(w.cost(level, n), w.latest-due)
@@ -477,7 +477,7 @@ func (w *warmingUp) Refund(word uint64, now Instant, n int64) uint64 {
 	if n == 0 {
 		return word
 	}
-	return w.lower(word, due-min(timesUp(n, w.interval, due), due), t)
+	return w.lower(word, due-min(timesUp(n, w.interval, due), due), tick)
 }
 
 // price returns the ticks that the last n units before a level cost a take that left that level, or
@@ -491,13 +491,13 @@ func (w *warmingUp) price(level uint64, n int64) uint64 {
 
 // lower returns the word with all paid at due, or at the tick t if that is later. The key stays as
 // warm as it is.
-func (w *warmingUp) lower(word, due, t uint64) uint64 {
+func (w *warmingUp) lower(word, due, tick uint64) uint64 {
 	owing, level := w.state(word)
 	switch {
-	case owing <= max(due, t):
+	case owing <= max(due, tick):
 		return word
-	case due <= t:
-		return w.paid(t, level)
+	case due <= tick:
+		return w.paid(tick, level)
 	}
 	return w.word(due, level)
 }
@@ -534,8 +534,8 @@ func (w *warmingUp) Carry(from Policy, word uint64, now Instant) (uint64, bool) 
 	case word == 0 || w.Reads(from):
 		return word, true
 	}
-	t := ticks(now, w.end)
-	due, level := old.stateAt(word, t)
+	tick := ticks(now, w.end)
+	due, level := old.stateAt(word, tick)
 	if level >= old.levels {
 		level = w.levels
 	} else {
@@ -547,11 +547,11 @@ func (w *warmingUp) Carry(from Policy, word uint64, now Instant) (uint64, bool) 
 		level, _ = w.times(left, w.levelUp, w.byLevelUp)
 		level = min(level, w.levels-1)
 	}
-	if owed := due - t; owed > 0 {
+	if owed := due - tick; owed > 0 {
 		owed = max(owed, w.rescale(old.pace, owed, w.maxColdCost))
-		return w.word(t+min(owed, w.latest-t), level), true
+		return w.word(tick+min(owed, w.latest-tick), level), true
 	}
-	return w.paid(t, level), true
+	return w.paid(tick, level), true
 }
 
 func (w *warmingUp) String() string {
