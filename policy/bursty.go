@@ -42,7 +42,7 @@ type bursty struct {
 // # Rounding and refusals
 //
 // The rate is rounded as for a [Funnel]. With a maxBurst of 0 the time by which a caller comes too
-// late is lost as well. It refuses a rate that rounding would slow by more, a maxBurst below 0, a
+// late is lost as well. Bursty refuses a rate that rounding would slow by more, a maxBurst below 0, a
 // count below 1, a period below a microsecond, and a store that, with a unit more, fills in more than
 // 17 years. The error is a *[FieldError].
 //
@@ -60,7 +60,7 @@ type bursty struct {
 //
 // # One limit after another
 //
-// All of these are a family. A limit that comes with a call (TakeWith) keeps the time that the
+// All Burstys are a family. A limit that comes with a call (TakeWith) keeps the time that the
 // store needs until it is full. A limit that takes over for good (SetPolicy) keeps the units that
 // the store lacks, up to as many as the new store holds. A store that fills up for the first time
 // also lacks the units not stored yet; a key that was never used stays so. While something is owed
@@ -129,7 +129,7 @@ func (b *bursty) Take(word uint64, now Instant, n int64, patience time.Duration)
 		ask := uint64(n) * b.interval
 		switch {
 		case full > MaxWord-ask:
-			// No word can hold it: time stands still before.
+			// No word can hold the units, since time stands still before.
 			decision.RetryAfter = Never
 		case lack > reach:
 			decision.RetryAfter = retryAt(full-reach, tick, b.end)
@@ -145,7 +145,7 @@ func (b *bursty) Take(word uint64, now Instant, n int64, patience time.Duration)
 	if lack <= b.depth {
 		decision.Remaining = min(int64(b.byInterval.quotient(b.depth-lack))+1, b.limit)
 	}
-	// Otherwise a key that was never used has stored no more.
+	// Before that tick a key that was never used has stored no more.
 	if next > epoch+b.depth {
 		decision.ResetAfter = nanosUp(max(next, tick) - tick)
 	}

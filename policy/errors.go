@@ -10,7 +10,7 @@ type FieldError struct {
 	Field string
 	// Value is the value that was refused.
 	Value any
-	// Want is the accepted values.
+	// Want names the accepted values.
 	Want string
 }
 

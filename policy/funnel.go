@@ -31,7 +31,7 @@ type funnel struct {
 // The interval per/count is rounded up to a sixteenth of a nanosecond, so the rate is never above
 // the requested rate. It is lower by at most 63 parts per million up to a million a second, and 1
 // in 1000 at worst. If every take fills the bucket, as with capacity 1, each loses up to a
-// nanosecond more, because callers come at whole nanoseconds. It refuses a rate that rounding would
+// nanosecond more, because callers come at whole nanoseconds. Funnel refuses a rate that rounding would
 // slow by more, a capacity or count below 1, a period below a microsecond, and a bucket that drains in
 // more than 17 years. The error is a *[FieldError].
 //
@@ -112,7 +112,7 @@ func (f *funnel) Decide(word uint64, now Instant, n int64, patience time.Duratio
 		reach := room + patienceTicks(patience)
 		switch {
 		case drained > MaxWord-ask:
-			// No word can hold it: time stands still before.
+			// No word can hold the units, since time stands still before.
 			retryAfter = Never
 		case debt > reach:
 			retryAfter = retryAt(drained-reach, tick, f.end)
@@ -172,9 +172,9 @@ func (f *funnel) Carry(from Policy, word uint64, now Instant) (uint64, bool) {
 	return f.pace.carry(f.depth, f.end, old.pace, old.depth, word, now), true
 }
 
-// carry translates the tick at which a bucket of pace old is empty into p's, with the units kept,
-// up to a full bucket. With turns promised, it is full when the last comes, so that no further
-// change hands them out again.
+// carry translates the tick at which a bucket of the pace old is empty. The units are kept, up to a full
+// bucket of this pace. If turns are promised, the bucket is full when the last comes, so that no further
+// change hands a turn out again.
 func (p pace) carry(depth uint64, end Instant, old pace, oldDepth, word uint64, now Instant) uint64 {
 	tick := ticks(now, end)
 	switch {

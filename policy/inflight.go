@@ -202,9 +202,9 @@ func (l *layout) finerThan(coarser *layout) uint {
 	return uint(bits.TrailingZeros(uint(l.counts-1)) - bits.TrailingZeros(uint(coarser.counts-1)))
 }
 
-// isFull reports whether a count stands for its number of units or any higher number. That is more
-// than any limit, and only a change of longest leaves it, in the coarsest layout. No unit is taken
-// out of it, so it leaves with its part.
+// isFull reports whether a count stands for its number of units or any higher number. Such a count is
+// above any limit, and only a change of longest leaves one, in the coarsest layout. No unit is taken out
+// of such a count, so the count leaves with its part.
 func (s slots) isFull(before int) bool { return s.count(before) == s.full() }
 
 func (f *inFlight) Release(word, taken uint64, now Instant, n int64) (uint64, bool) {
@@ -212,7 +212,7 @@ func (f *inFlight) Release(word, taken uint64, now Instant, n int64) (uint64, bo
 	low := l.low & 63
 	if count := word >> low & l.full(); (word^taken)>>low>>(l.width&63) == 0 && (word^taken)&(1<<low-1) == 0 &&
 		count != l.full() && uint64(n) <= count {
-		// The units are in the current part, as mostly.
+		// The units are in the current part, as in most calls.
 		return word - uint64(n)<<low, true
 	}
 	parts := f.split(word)

@@ -35,11 +35,11 @@ type pace struct {
 	per        time.Duration
 }
 
-// newPace returns the pace of the policy named of, or a *FieldError. A unit may take at most
-// slowest ticks, itself at most maxDepth.
-func newPace(of string, count int64, per time.Duration, slowest uint64) (pace, error) {
+// newPace returns the pace of the policy that a function constructs, or a *FieldError. slowest bounds the
+// ticks of a unit, and is at most maxDepth.
+func newPace(function string, count int64, per time.Duration, slowest uint64) (pace, error) {
 	bad := func(field string, value any, want string) (pace, error) {
-		return pace{}, &FieldError{Of: of, Field: field, Value: value, Want: want}
+		return pace{}, &FieldError{Of: function, Field: field, Value: value, Want: want}
 	}
 	switch {
 	case count < 1:
@@ -79,7 +79,8 @@ func (p pace) depth(function, field string, units int64) (uint64, error) {
 	return depth, nil
 }
 
-// rescale converts ticks of units at from into ticks at p, rounded up, at most most.
+// rescale converts the ticks of units at another pace into their ticks at this pace, rounded up. It returns
+// most if that is less.
 func (p pace) rescale(from pace, ticks, most uint64) uint64 {
 	hi, lo := bits.Mul64(ticks, p.interval)
 	if hi >= from.interval {
@@ -122,7 +123,7 @@ func timesUp(n int64, interval, most uint64) uint64 {
 	return lo
 }
 
-// retryAt returns the time from the tick t to the tick start, or Never if time stands still before.
+// retryAt returns the time from a tick to the tick start, or Never if time stands still before.
 func retryAt(start, tick uint64, end Instant) time.Duration {
 	if start > uint64(end)<<tickBits {
 		return Never
@@ -130,8 +131,8 @@ func retryAt(start, tick uint64, end Instant) time.Duration {
 	return nanosUp(start - tick)
 }
 
-// lowest returns the lowest tick at which n units of a take can end: it was made at the tick
-// start and left the word taken, and gone ticks were given back since.
+// lowest returns the lowest tick at which n units of a take can end. The take was made at the tick start
+// and left the word taken. Other calls have given back gone ticks since.
 func (p pace) lowest(taken, gone, start uint64, n int64) uint64 {
 	if n <= 0 {
 		return 0
@@ -140,8 +141,8 @@ func (p pace) lowest(taken, gone, start uint64, n int64) uint64 {
 	return max(taken-min(gone, taken), min(alone, taken))
 }
 
-// refund makes the tick at which everything will have drained earlier by n units, but not before
-// t. n < 0 makes it later, as far as a word can hold.
+// refund returns the tick at which everything will have drained, earlier by n units, but not before the
+// present tick. n < 0 makes that tick later, as far as a word can hold.
 func (p pace) refund(word, tick uint64, n int64) uint64 {
 	if n < 0 {
 		drained := max(word, tick)

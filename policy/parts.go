@@ -12,7 +12,7 @@ var partLayouts = [...]int{1, 2, 4, 8}
 const (
 	layoutBits = 2
 	codeMask   = 1<<layoutBits - 1
-	// A shorter period would round up a part by much.
+	// minPeriod is the shortest period. A part of a shorter period would be rounded up by much.
 	minPeriod = time.Millisecond
 )
 
@@ -50,8 +50,8 @@ type layout struct {
 	byLength, byBits divisor
 }
 
-// divide sets the limit's layouts, which leave low bits for the index and the policy's marks. Its own
-// has the most parts among those that hold a count of maxCount.
+// divide sets the limit's layouts, which leave low bits for the index and the policy's marks. The limit's
+// own layout has the most parts among the layouts that hold a count of maxCount.
 func (p *partition) divide(limit int64, per time.Duration, maxCount uint64, low uint) {
 	p.limit, p.per = limit, per
 	for code, parts := range partLayouts {

@@ -17,7 +17,7 @@ type queue struct {
 }
 
 // Queue returns the leaky bucket as a queue: calls leave evenly spaced, one unit every per/count,
-// and up to capacity units wait for their turn. A call that finds the queue full is refused. It is
+// and up to capacity units wait for their turn. A call that finds the queue full is refused. Queue is
 // nginx's limit_req with burst=capacity and without nodelay. Choose it to shape traffic: the
 // service behind never sees two calls closer than the interval, where a [Funnel] lets a bucketful
 // through at once. With a capacity of 0 no call waits, and an early call is refused.
@@ -38,7 +38,7 @@ type queue struct {
 //
 // The rate is rounded as for a [Funnel]. A turn is rounded up to a whole nanosecond, which does not
 // add up. If no call waits, as with a capacity of 0, the time by which each comes after its turn is
-// lost as well. It refuses a rate that rounding would slow by more, a capacity below 0, a count
+// lost as well. Queue refuses a rate that rounding would slow by more, a capacity below 0, a count
 // below 1, a period below a microsecond, and a queue whose capacity + 1 units take more than 17 years.
 // The error is a *[FieldError].
 //
@@ -115,7 +115,7 @@ func (q *queue) Take(word uint64, now Instant, n int64, patience time.Duration) 
 			decision.RetryAfter = retryAt(turn-reach, tick, q.end)
 			break
 		}
-		// It fits a word: end leaves room for all that capacity lets in.
+		// The sum fits a word, since end leaves room for all units that capacity lets in.
 		ask := uint64(n) * q.interval
 		decision.Allowed, decision.Wait = true, nanosUp(debt)
 		next = turn + ask

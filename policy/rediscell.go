@@ -15,9 +15,9 @@ import (
 //  4. the seconds until the call can be made again, or -1 if it was allowed or never can be;
 //  5. the seconds until the key is as good as new.
 //
-// Seconds are rounded up to whole seconds, so that no caller comes too early. The last drops up
-// to 100µs above a whole second, as a limit's own rounding adds as much. The reply has no place
-// for Wait: a caller that gives patience must pass it on separately.
+// Seconds are rounded up to whole seconds, so that no caller comes too early. The seconds until the
+// key is as good as new leave out up to 100µs above a whole second, because a limit's own rounding adds
+// as much. The reply has no place for Wait: a caller that gives patience must pass Wait on separately.
 func (d Decision) RedisCell() [5]int64 {
 	limited, retry := int64(1), int64(-1)
 	if d.Allowed {

@@ -31,7 +31,7 @@ type slidingWindow struct {
 //
 // In any window of length t: limit + limit*t/per, as a [Funnel] of that limit.
 //
-// It assumes that the units of the window before were spread evenly. Compared with a log of all
+// SlidingWindow assumes that the units of the window before were spread evenly. Compared with a log of all
 // timestamps, it counts up to limit-1 units too few if they came at the end, and may admit
 // 2*limit-1 in less than per. It counts up to limit too many if they came at the beginning: up to
 // two periods, less a nanosecond, may pass until the full limit fits at once again. It never
@@ -40,7 +40,7 @@ type slidingWindow struct {
 //
 // # Rounding and refusals
 //
-// Only the number of units that count is rounded, up. The long-run rate is exact: a caller that
+// Only the number of units that count is rounded, and it is rounded up. The long-run rate is exact: a caller that
 // takes everything and comes back when told takes limit in every period. per is between a
 // microsecond and 366 days. limit is at least 1 and at most 4095 if per is a millisecond, 131071
 // if a second, 1048575 if a minute and 8388607 if an hour. Other values are refused with a
@@ -124,8 +124,8 @@ func (s *slidingWindow) join(window sliding) uint64 {
 
 func (s *slidingWindow) begins(number uint64) Instant { return Instant(number * uint64(s.per)) }
 
-// countsAt returns the counts for a call at t, and the nanoseconds of its window that have passed. A t
-// before the word's window counts as its beginning.
+// countsAt returns the counts for a call at an instant, and the nanoseconds of its window that have passed.
+// An instant before the word's window counts as its beginning.
 func (s *slidingWindow) countsAt(word uint64, instant Instant) (window sliding, passed uint64) {
 	window = s.split(word)
 	number := s.byPer.quotient(uint64(instant))
@@ -142,14 +142,14 @@ func (s *slidingWindow) countsAt(word uint64, instant Instant) (window sliding, 
 	return window, uint64(instant) - number*uint64(s.per)
 }
 
-// used returns the units that count in w when passed nanoseconds of it have passed.
+// used returns the units that count in a window of which passed nanoseconds have passed.
 func (s *slidingWindow) used(window sliding, passed uint64) uint64 {
 	if window.before == 0 {
 		return window.count
 	}
 	per := uint64(s.per)
 	hi, lo := bits.Mul64(window.before, per-1-passed)
-	// per is below 2^62 as well.
+	// The sum does not overflow, since per is below 2^62, too.
 	if hi == 0 && lo < 1<<62 {
 		return window.count + s.byPer.quotient(lo+per-1)
 	}
@@ -176,8 +176,8 @@ func (s *slidingWindow) fitsNow(window sliding, passed, n uint64) bool {
 	return hi < most || hi == most && lo <= least
 }
 
-// fits returns the first window, and its nanoseconds passed, with room for n units, not before
-// passed in w. n is at most the limit.
+// fits returns the first window with room for n units, and the nanoseconds of that window that have passed
+// then. It looks from passed nanoseconds in the given window on. n is at most the limit.
 func (s *slidingWindow) fits(window sliding, passed, n uint64) (sliding, uint64) {
 	if s.fitsNow(window, passed, n) {
 		return window, passed
@@ -230,7 +230,7 @@ func (s *slidingWindow) Take(word uint64, now Instant, n int64, patience time.Du
 			next, window = s.join(turn), turn
 		}
 	}
-	// passed is the time in this window, since a turn lies in the same window, or ahead.
+	// passed is the time in this window, since a turn lies in the same window or in a later one.
 	if s.begins(window.number) <= instant {
 		decision.Remaining = max(s.limit-int64(s.used(window, passed)), 0)
 	}
@@ -325,9 +325,9 @@ func (s *slidingWindow) Carry(from Policy, word uint64, now Instant) (uint64, bo
 	return s.join(s.fullUntil(clamped(turn, s.end), used)), true
 }
 
-// lastTurn returns the last turn that may be promised in w, and reports whether it is after t. If
-// the limit was lowered since, the real turn may be earlier. In a window that has begun, a turn
-// is ahead only if its call waits for units of the window before: more counts now than the limit
+// lastTurn returns the last turn that may be promised in a window, and reports whether that turn is after
+// the instant. If the limit was lowered since, the real turn may be earlier. In a window that has begun, a
+// turn is ahead only if its call waits for units of the window before: more counts now than the limit
 // allows. The turn comes when that ends, within this window.
 func (s *slidingWindow) lastTurn(window sliding, instant Instant) (turn Instant, ahead bool) {
 	begins := s.begins(window.number)

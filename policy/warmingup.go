@@ -113,10 +113,11 @@ const (
 // a tenth of an interval. With a coldFactor of 10 and a warmup of few intervals it reaches
 // several.
 //
-// It refuses a count below 1, a period below a microsecond, and a rate that rounding would slow by
-// more than 1 in 1000. A warmup is refused below 1ns (with 0 Guava does not limit), above 9 years, or if it stores too
-// many units to be kept to 1/16. A coldFactor is refused below 1, if not a number, or if a unit
-// would cost more than 9 years. The error is a *[FieldError].
+// WarmingUp refuses a count below 1, a period below a microsecond, and a rate that rounding would slow by
+// more than 1 in 1000. It refuses a warmup below 1ns, with which Guava does not limit, above 9 years, or
+// so long that too many units are stored to be kept to 1/16. It refuses a coldFactor below 1, a
+// coldFactor that is not a number, and one with which a unit would cost more than 9 years. The error is a
+// *[FieldError].
 //
 // # Turns and time
 //
@@ -129,11 +130,11 @@ const (
 // A refund gives back the usual price, stable, of each unit, so at most what the unit cost. Refund does
 // not know how warm the key was when its units were taken, and keeps the surcharge of a cold key. If
 // nothing is owed, nothing comes back. Cancel gives back the price of its take, except for rounding up
-// twice, and the usual price if the take left nothing stored. After either the key stays as warm
-// as it was: a colder key would charge later calls more, and so refuse
-// calls because of the give-back. From then on the key cools as any key that owes nothing. So a call
-// that comes much later may find it colder than a key that would still have paid. A later take is priced and starts once the take before it is
-// paid, so Cancel gives nothing back once another call has taken.
+// twice, and the usual price if the take left nothing stored. After either the key stays as warm as it
+// was: a colder key would charge later calls more, and so refuse calls because of the give-back. From
+// then on the key cools as any key that owes nothing. So a call that comes much later may find the key
+// colder than if it still had to pay. A later take is priced and starts once the take before it is paid,
+// so Cancel gives nothing back once another call has taken.
 //
 // # One limit after another
 //
@@ -195,7 +196,7 @@ func (w *warmingUp) layOut() (most *big.Int) {
 	growth.Quo(growth, new(big.Rat).Add(new(big.Rat).Mul(ratio(5, 1), stable), cold))
 	stored := new(big.Rat).Quo(ratio(w.warm, 1), growth)
 
-	// reach and last are those of due in a drained word.
+	// reach and last say how far due reaches in a drained word.
 	reach, last := uint64(1), uint64(drained-17)
 	if w.interval >= slowInterval {
 		w.shift = tickBits
@@ -288,13 +289,13 @@ func (w *warmingUp) maxAtOnce() int64 {
 	return enough
 }
 
-// cost returns the ticks that n units, 0 or more, cost from that level on, at most math.MaxInt64.
+// cost returns the ticks that n units, 0 or more, cost from a level on, at most math.MaxInt64.
 func (w *warmingUp) cost(level uint64, n int64) uint64 {
 	usual := timesUp(n, w.interval, math.MaxInt64)
 	return min(usual+w.surcharge(level, n), math.MaxInt64)
 }
 
-// surcharge returns the ticks of that cost beyond the usual price, rounded up.
+// surcharge returns the ticks that n units cost from a level on, above their usual price, rounded up.
 func (w *warmingUp) surcharge(level uint64, n int64) uint64 {
 	if level >= w.threshold>>w.finer+1 {
 		// The shift below would also overflow.
@@ -312,7 +313,7 @@ func (w *warmingUp) surcharge(level uint64, n int64) uint64 {
 	return min(shiftedUp(price, from-to, w.priceShift), w.maxOnTop)
 }
 
-// shiftedUp returns a*b divided by 2^shift, rounded up. It must fit.
+// shiftedUp returns a*b divided by 2^shift, rounded up. The result must fit a word.
 func shiftedUp(a, b uint64, shift uint) uint64 {
 	hi, lo := bits.Mul64(a, b)
 	quotient, rest := hi<<(64-shift)|lo>>shift, lo<<(64-shift)
@@ -350,8 +351,8 @@ func (w *warmingUp) word(due, level uint64) uint64 {
 	return units*w.levels + level
 }
 
-// paid returns the word of a key that owes nothing at t, a whole nanosecond. It rounds t down: no
-// call waits for rounding, but the key is up to a level too cold.
+// paid returns the word of a key that owes nothing at a tick of a whole nanosecond. The tick is rounded
+// down, so no call waits for rounding, but the key is up to a level too cold.
 func (w *warmingUp) paid(tick, level uint64) uint64 {
 	if level < w.levels {
 		tick = w.byUnit.quotient(tick) * w.unit
@@ -489,7 +490,7 @@ func (w *warmingUp) price(level uint64, n int64) uint64 {
 	return w.cost(level, n)
 }
 
-// lower returns the word with all paid at due, or at the tick t if that is later. The key stays as
+// lower returns the word with all paid at due, or at the present tick if that is later. The key stays as
 // warm as it is.
 func (w *warmingUp) lower(word, due, tick uint64) uint64 {
 	owing, level := w.state(word)
@@ -502,9 +503,8 @@ func (w *warmingUp) lower(word, due, tick uint64) uint64 {
 	return w.word(due, level)
 }
 
-// Cancel needs that no call has taken since, which would have raised due, and nothing was given
-// back. Later takes started when this take was paid. Their price without it does not follow from a
-// word.
+// Cancel gives back nothing if a call has taken since, which has raised due, or if units were given back.
+// Later takes started when this take was paid, and their price without it does not follow from a word.
 func (w *warmingUp) Cancel(word, taken uint64, _, now Instant, n, undone int64) uint64 {
 	due, _ := w.state(word)
 	took, level := w.state(taken)
@@ -514,7 +514,7 @@ func (w *warmingUp) Cancel(word, taken uint64, _, now Instant, n, undone int64) 
 	return w.lower(word, due-min(w.price(level, n), due), ticks(now, w.end))
 }
 
-// Restore returns what was owed before, of a key as warm as it is.
+// Restore returns the word with the debt from before the take. The key stays as warm as it is.
 func (w *warmingUp) Restore(word, before uint64, now Instant) uint64 {
 	due, _ := w.state(before)
 	return w.lower(word, due, ticks(now, w.end))
@@ -565,20 +565,20 @@ func ratio(a, b uint64) *big.Rat {
 func down(r *big.Rat) *big.Int { return new(big.Int).Div(r.Num(), r.Denom()) }
 
 func up(r *big.Rat) *big.Int {
-	q, rest := new(big.Int).DivMod(r.Num(), r.Denom(), new(big.Int))
+	quotient, rest := new(big.Int).DivMod(r.Num(), r.Denom(), new(big.Int))
 	if rest.Sign() != 0 {
-		q.Add(q, big.NewInt(1))
+		quotient.Add(quotient, big.NewInt(1))
 	}
-	return q
+	return quotient
 }
 
 // floatDown returns the largest float64 that is not above r.
 func floatDown(r *big.Rat) float64 {
-	f, _ := r.Float64()
-	if new(big.Rat).SetFloat64(f).Cmp(r) > 0 {
-		f = math.Nextafter(f, 0)
+	nearest, _ := r.Float64()
+	if new(big.Rat).SetFloat64(nearest).Cmp(r) > 0 {
+		return math.Nextafter(nearest, 0)
 	}
-	return f
+	return nearest
 }
 
 func scale(r *big.Rat, shift int) *big.Rat {
