@@ -37,7 +37,7 @@ func TestCalendarWindowsAgreeWithTheClocks(t *testing.T) {
 					_, then := s.Take(next, policy.Instant(end), 0, 0)
 					if left := time.Duration(end - at); d.ResetAfter != left ||
 						end <= int64(endOfAligned) && (turn.Wait != left || then.Remaining > 0) {
-						require.Fail(t, "another window", "%v at %v: ends in %v, next turn in %v, then %d left; want %v",
+						require.Fail(t, "the window is not the calendar's", "%v at %v: the window ends in %v, the next turn is in %v, and %d units are left then; want an end in %v",
 							s, time.Unix(0, model.zero+at).UTC(), d.ResetAfter, turn.Wait, then.Remaining, left)
 					}
 				}
@@ -52,7 +52,7 @@ func TestCalendarWindowsAgreeWithTheClocks(t *testing.T) {
 }
 
 // A month ends by the calendar's rules for leap years.
-func TestCalendarMonthsOfACentury(t *testing.T) {
+func TestCalendarMonthsFollowLeapYears(t *testing.T) {
 	p := policy.Must(policy.CalendarWindow(5, policy.Month, "UTC")).(policy.Anchored)
 	for _, year := range []int{2027, 2028, 2100} {
 		for month := time.January; month <= time.December; month++ {
@@ -190,16 +190,16 @@ func TestAlignedWordsKeepTheirMeaning(t *testing.T) {
 	}
 }
 
-func TestAnchor(t *testing.T) {
+func TestAnchoredCopiesAreMadeOnce(t *testing.T) {
 	limit := policy.Must(policy.CalendarWindow(5, policy.Day, "Europe/Berlin")).(policy.Anchored)
 	zero := time.Date(2026, 11, 22, 22, 0, 0, 0, time.UTC)
 	anchored := limit.Anchor(zero)
-	assert.Same(t, anchored, limit.Anchor(zero), "it is made once")
+	assert.Same(t, anchored, limit.Anchor(zero), "a limit is anchored to the same zero twice")
 	assert.Same(t, anchored, anchored.(policy.Anchored).Anchor(zero))
 	assert.Same(t, limit, anchored.(policy.Anchored).Anchor(time.Unix(0, 0)))
-	assert.Same(t, limit, limit.Anchor(time.Unix(-5, 0)), "before 1970 is 1970")
+	assert.Same(t, limit, limit.Anchor(time.Unix(-5, 0)), "a zero before 1970 counts as 1970")
 	assert.Equal(t, "window 5/day in Europe/Berlin", anchored.String())
-	assert.False(t, anchored.(policy.Relative).Reads(limit.(policy.Policy)), "their instants are not the same")
+	assert.False(t, anchored.(policy.Relative).Reads(limit.(policy.Policy)), "the two limits count from other zeros")
 	other := policy.Must(policy.CalendarWindow(7, policy.Day, "Europe/Berlin")).(policy.Anchored).Anchor(zero)
 	assert.True(t, anchored.(policy.Relative).Reads(other))
 

@@ -158,12 +158,12 @@ func TestChangingAndChangingBackForgivesNothing(t *testing.T) {
 					at := now + policy.Instant(rng.Int64N(4*h.period)>>rng.UintN(20))
 					n := 1 + rng.Int64N(min(p.Limit(), 10))
 					if was, is := starts(p, word, at, n), starts(p, back, at, n); is < was {
-						require.Fail(t, "sooner", "%s: %d at %d start at %d instead of %d", about, n, at, is, was)
+						require.Fail(t, "a call starts sooner after the changes", "%s: %d units asked for at %d start at %d, want %d or later", about, n, at, is, was)
 					}
 					_, was := p.Take(word, at, 0, 0)
 					_, is := p.Take(back, at, 0, 0)
 					if is.Remaining > was.Remaining {
-						require.Fail(t, "more", "%s: at %d remain %d instead of %d", about, at, is.Remaining, was.Remaining)
+						require.Fail(t, "more units remain after the changes", "%s: at %d there are %d, want at most %d", about, at, is.Remaining, was.Remaining)
 					}
 				}
 			}
@@ -210,7 +210,7 @@ func TestAChangeLocksOutNoLongerThanTheNewLimit(t *testing.T) {
 						}
 					}
 					if at := starts(q, next, now, n); at > latest {
-						require.Fail(t, "later", "%s: %d start at %d, not by %d", about, n, at, latest)
+						require.Fail(t, "a call waits too long after the change", "%s: %d units start at %d, want by %d", about, n, at, latest)
 					}
 				}
 			}
@@ -260,7 +260,7 @@ func TestLoweredSlidingWindowPromisesNothing(t *testing.T) {
 }
 
 // Promise: Only policies of one family follow each other.
-func TestFamilies(t *testing.T) {
+func TestOnlyAFamilyReadsAndCarriesItsWords(t *testing.T) {
 	// alike reads the words of limit.
 	rows := []struct{ family, limit, alike string }{
 		{"funnel", "funnel 10, 1/s", "funnel 3, 700/s"},
@@ -320,19 +320,19 @@ func carries(t *testing.T, from, to *kind, s *script) {
 	next, ok := follower.Carry(old.Policy, word, now)
 	switch {
 	case ok != (from == to || from.carriesFixed() && to.carriesFixed()):
-		t.Fatalf("%v carries from %v: %v", limit, old, ok)
+		t.Fatalf("Carry of %v from %v returns %t, want %t", limit, old, ok, !ok)
 	case reader.Reads(limit.Policy) != follower.Reads(old.Policy) || follower.Reads(old.Policy) && !ok:
-		t.Fatalf("%v and %v read each other's words, or not", limit, old)
+		t.Fatalf("%v and %v do not agree on whether they read each other's words", limit, old)
 	case !follower.Reads(limit.Policy):
 		t.Fatalf("%v does not read its own words", limit)
 	case next > policy.MaxWord:
-		t.Fatalf("%v: Carry(%v, %d, %d) = %d", limit, old, word, now, next)
+		t.Fatalf("%v: Carry(%v, %d, %d) = %d, above MaxWord", limit, old, word, now, next)
 	case !ok:
 		return
 	}
 	limit.chokes(t, next, now)
 	if same, _ := reader.Carry(old.Policy, word, now); same != word {
-		t.Fatalf("%v: Carry of its own word %d at %d = %d", old, word, now, same)
+		t.Fatalf("%v: Carry of its own word %d at %d = %d, want the word", old, word, now, same)
 	}
 	word, now = 0, 1
 	for range 4 {
@@ -357,7 +357,7 @@ func carries(t *testing.T, from, to *kind, s *script) {
 		return
 	}
 	if used := min(was.Limit-was.Remaining, is.Limit); is.Remaining > is.Limit-used {
-		t.Fatalf("%v: Carry(%v, %d, %d) = %d: %+v, and before %+v", limit, old, word, now, next, is, was)
+		t.Fatalf("%v: Carry(%v, %d, %d) = %d: more units remain: %+v, and before %+v", limit, old, word, now, next, is, was)
 	}
 }
 
@@ -414,7 +414,7 @@ func TestFunnelsTakeTurnsOnOneWord(t *testing.T) {
 
 // Of ordinary limits the debt is never less, in time or in units, and more only by rounding. The key
 // is as cold, in proportion, except for a few levels.
-func TestWarmingUpCarries(t *testing.T) {
+func TestWarmingUpCarriesDebtAndColdness(t *testing.T) {
 	for _, from := range warmingUpLimits[:8] {
 		p := policy.Must(policy.WarmingUp(from.count, from.per, from.warmup, from.coldFactor))
 		for _, to := range warmingUpLimits[:8] {

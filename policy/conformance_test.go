@@ -200,7 +200,7 @@ func (s guavaSequence) run(t *testing.T, p policy.Policy) (waits []int64) {
 			word = next
 			now += policy.Instant(d.Wait)
 		default:
-			require.Fail(t, "unknown", op.name)
+			require.Fail(t, "the operation is unknown", op.name)
 		}
 	}
 	return waits

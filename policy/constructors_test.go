@@ -104,7 +104,7 @@ func keeps(t *testing.T, p policy.Policy, err error, of, want string, value any)
 	t.Helper()
 	if err == nil {
 		if want != "" {
-			t.Fatalf("%v is kept, want %s = %v refused", p, want, value)
+			t.Fatalf("the constructor returns %v, want an error about %s = %v", p, want, value)
 		}
 		return true
 	}
@@ -113,7 +113,7 @@ func keeps(t *testing.T, p policy.Policy, err error, of, want string, value any)
 		t.Fatalf("%v, %v", p, err)
 	}
 	if field.Of != of || field.Field != want || field.Value != value || field.Want == "" || !strings.Contains(err.Error(), field.Want) {
-		t.Fatalf("%v; want %s = %v refused", err, want, value)
+		t.Fatalf("the error is %v, want one about %s = %v", err, want, value)
 	}
 	return false
 }
@@ -216,7 +216,7 @@ func (b bucketConstructor) fuzz(f *testing.F) {
 		value := map[string]any{b.units: units, "count": count, "per": per}[want]
 		if !keeps(t, p, err, b.of, want, value) {
 			if most, ok := mostOf(err); ok && (b.refuses(most, count, per) != "" || b.refuses(most+1, count, per) == "") {
-				t.Errorf("%v; is it?", err)
+				t.Errorf("%v: the highest value that the error names is not the highest accepted value", err)
 			}
 			return
 		}
@@ -274,16 +274,16 @@ func FuzzWarmingUpConstructor(f *testing.F) {
 			return
 		}
 		if want := refusesRate(count, per); want != "" || warmup < 1 || !(coldFactor >= 1) {
-			t.Fatalf("%v is kept", p)
+			t.Fatalf("the constructor returns %v, want an error", p)
 		}
 		grid := policy.ReadWarmingUp(p, 0)
 		unit := unitTime(count, per)
 		part := new(big.Rat).SetFrac64(int64(grid.Unit), 16)
 		if grid.PerUnit < 16 || mul(part, whole(16)).Cmp(unit) > 0 || grid.Unit < grid.Levels {
-			t.Fatalf("%v is too coarse: %+v", p, grid)
+			t.Fatalf("%v has a coarser word than its constructor says: %+v", p, grid)
 		}
 		if grid.End < policy.Instant(9*year) {
-			t.Fatalf("%v stands still at %d", p, grid.End)
+			t.Fatalf("time stands still for %v at %d, want 9 years or later", p, grid.End)
 		}
 		m := newWarmingModel(count, per, time.Duration(warmup), coldFactor)
 		for _, n := range []int64{1, 2, min(p.Limit(), 1000), p.Limit()} {
@@ -408,7 +408,7 @@ func (w windowPolicy) constructs(t *testing.T, limit int64, per time.Duration) {
 		}
 	}
 	if most, ok := mostOf(err); ok && (w.refuses(most, per) != "" || w.refuses(most+1, per) == "" || limit <= most) {
-		t.Errorf("%v; is it?", err)
+		t.Errorf("%v: the highest value that the error names is not the highest accepted value", err)
 	}
 }
 
@@ -431,7 +431,7 @@ func FuzzSlidingWindowConstructor(f *testing.F) { windowPolicies[1].fuzzConstruc
 func FuzzAtMostConstructor(f *testing.F)        { windowPolicies[2].fuzzConstructor(f) }
 func FuzzAlignedWindowConstructor(f *testing.F) { windowPolicies[3].fuzzConstructor(f) }
 
-func TestWindowConstructorsRandomly(t *testing.T) {
+func TestWindowConstructorsKeepToTheirBounds(t *testing.T) {
 	for _, w := range windowPolicies {
 		t.Run(w.name, func(t *testing.T) {
 			s := &script{rng: rand.New(rand.NewPCG(1, 2))}

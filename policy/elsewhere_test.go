@@ -75,7 +75,7 @@ func (c *incr) call(at time.Duration) (ok bool, wait time.Duration, left int64) 
 
 // The same calls pass, after the same waits, and the same remains.
 // Promise: Limits of nginx, Bucket4j and Redis counters hold as docs/choosing.md says.
-func TestComingFrom(t *testing.T) {
+func TestLimitsOfOthersHoldAsTheirsDo(t *testing.T) {
 	const s = time.Second
 	nginx := limitReq{rate: 10_000, burst: 20_000}
 	nodelay, delay8, noBurst := nginx, nginx, nginx
@@ -108,7 +108,7 @@ func TestComingFrom(t *testing.T) {
 					next, d := here.Take(word, policy.Instant(at), 1, row.patience)
 					word = next
 					if d.Allowed != ok || d.Wait != wait || left != untold && d.Remaining != left {
-						t.Fatalf("seed %d, at %v: %v, wait %v, %d left; here %+v", seed, at, ok, wait, left, d)
+						t.Fatalf("seed %d, at %v: the other limiter says %v, wait %v, %d left; the limit here says %+v", seed, at, ok, wait, left, d)
 					}
 				}
 			}

@@ -62,7 +62,7 @@ var figures = []struct {
 	{"at most 5/1001us", policy.Must(policy.AtMost(5, 1001*time.Microsecond)), 0, ""},
 }
 
-func TestFigures(t *testing.T) {
+func TestTextsWindowsAndDescriptionsAreTheLimits(t *testing.T) {
 	for _, c := range figures {
 		assert.Equal(t, c.text, c.limit.String())
 		parsed, err := policy.Parse(c.text)
@@ -98,7 +98,7 @@ func TestNotationNeedsNoQuoting(t *testing.T) {
 
 // AtOnce is the Remaining of a key unused for 20 years, with every store full: so many calls of
 // one unit pass.
-func TestAtOnce(t *testing.T) {
+func TestAtOnceIsTheRemainingOfAnIdleKey(t *testing.T) {
 	const late = policy.Instant(20 * year)
 	for _, c := range figures {
 		_, d := c.limit.Take(0, late, 0, 0)
@@ -120,7 +120,7 @@ func TestAtOnce(t *testing.T) {
 }
 
 // Each figure of a shape is read off words and decisions.
-func TestShape(t *testing.T) {
+func TestShapesAgreeWithWordsAndDecisions(t *testing.T) {
 	const now = policy.Instant(1_000_000_007)
 	for _, c := range []struct {
 		text     string
@@ -152,8 +152,8 @@ func TestShape(t *testing.T) {
 				return d.ResetAfter
 			}
 			end := policy.Instant(s.End)
-			assert.Equal(t, reset(end), reset(math.MaxInt64), "time stands still at End")
-			assert.Equal(t, reset(end)+1, reset(end-1), "and not before")
+			assert.Equal(t, reset(end), reset(math.MaxInt64), "ResetAfter at End, where time stands still, and at a later instant")
+			assert.Equal(t, reset(end)+1, reset(end-1), "ResetAfter at End and a nanosecond before")
 			if c.count > 0 {
 				one, _ := p.Take(0, now, 1, 0)
 				two, d := p.Take(one, now, 1, math.MaxInt64)
@@ -167,9 +167,9 @@ func TestShape(t *testing.T) {
 			word, d := p.Take(0, now, 2, 0)
 			require.True(t, d.Allowed)
 			full := uint64(1)<<s.Bits - 1
-			assert.Equal(t, uint64(2), word&full, "the count is lowest")
+			assert.Equal(t, uint64(2), word&full, "the lowest bits of the word are the count")
 			charged := p.(policy.Refunder).Refund(word, now, math.MinInt64+1)
-			assert.Equal(t, full, charged&full, "a count goes as far as its bits")
+			assert.Equal(t, full, charged&full, "a charge fills the bits of the count")
 			shift, number, ends := 2*s.Bits, uint64(now)/uint64(s.Per), (s.Last+1)*uint64(s.Per)-1
 			if c.kind == shape.FixedWindow {
 				assert.Equal(t, (uint64(s.Per)+s.Step-1)/s.Step, s.Length)

@@ -227,7 +227,7 @@ func TestInFlightByOutsideAudit(t *testing.T) {
 
 // lose ends a unit that no release found, which must be older than longest.
 func (a *audit) lose(t *testing.T, i int, now policy.Instant) {
-	assert.GreaterOrEqual(t, now, a.units[i].since+policy.Instant(a.longest), "a unit in use is lost")
+	assert.GreaterOrEqual(t, now, a.units[i].since+policy.Instant(a.longest), "a unit that no release finds is in use for its longest time")
 	a.ended = append(a.ended, a.units[i])
 	a.units = append(a.units[:i:i], a.units[i+1:]...)
 }
@@ -303,7 +303,7 @@ func TestEndedUnitFreesNoOther(t *testing.T) {
 		word, d := many.Take(second, c.now, 900, 0)
 		assert.True(t, d.Allowed)
 		_, ok := many.(policy.Occupier).Release(word, first, math.MaxInt64, 1)
-		assert.False(t, ok, "without an instant it is not certain")
+		assert.False(t, ok, "a release without an instant does not know whether the unit counts")
 		next, ok := many.(policy.Occupier).Release(word, first, c.now, 1)
 		assert.Equal(t, c.ended, !ok)
 		assert.Equal(t, c.ended, next == word)
@@ -313,7 +313,7 @@ func TestEndedUnitFreesNoOther(t *testing.T) {
 		if c.ended {
 			assert.EqualValues(t, 100, d.Remaining)
 			_, ok = many.(policy.Occupier).Release(next, second, c.now, 1)
-			assert.False(t, ok, "none is left in its part")
+			assert.False(t, ok, "the part of the take has no unit left")
 		}
 	}
 }

@@ -70,7 +70,7 @@ func (k *kind) anyWord(t *testing.T, s *script) {
 	}
 
 	if fresh := limit.FreshAt(word); fresh < 0 || word == 0 && fresh != 0 {
-		t.Fatalf("%v: FreshAt(%d) = %d", limit, word, fresh)
+		t.Fatalf("%v: FreshAt(%d) = %d, want 0 or more, and 0 for a new key", limit, word, fresh)
 	}
 	for _, n := range []int64{n, -n, 0, 1, limit.limit} {
 		for _, patience := range []time.Duration{patience, 0, math.MaxInt64} {
@@ -80,7 +80,7 @@ func (k *kind) anyWord(t *testing.T, s *script) {
 	}
 	next := limit.Policy.(policy.Refunder).Cancel(word, taken, at, now, n, undone)
 	if next > policy.MaxWord || limit.FreshAt(next) > limit.FreshAt(word) {
-		t.Fatalf("%v: Cancel(%d, %d, %d, %d, %d, %d) = %d", limit, word, taken, at, now, n, undone, next)
+		t.Fatalf("%v: Cancel(%d, %d, %d, %d, %d, %d) = %d, which counts for longer", limit, word, taken, at, now, n, undone, next)
 	}
 	if !limit.forgets {
 		return
@@ -107,7 +107,7 @@ func FuzzAnyWord(f *testing.F) {
 }
 
 // Promise: At the end of time nothing is minted; refusals say `Never`.
-func TestAnyWord(t *testing.T) {
+func TestNoWordMintsUnits(t *testing.T) {
 	for _, k := range kinds {
 		t.Run(k.name, func(t *testing.T) {
 			for seed := range rounds(2000) {

@@ -111,17 +111,17 @@ func (r *trial) must(ok bool, format string, args ...any) {
 }
 
 func (r *trial) sane(c action, next uint64, d policy.Decision) {
-	r.must(d.Limit == r.limit, "limit %d", d.Limit)
-	r.must(r.Limit() == r.limit, "Limit() is %d", r.Limit())
-	r.must(r.Delays() == (r.queues > 0), "Delays() is %t", r.Delays())
-	r.must(0 <= d.Remaining && d.Remaining <= d.Limit, "remaining %d of %d", d.Remaining, d.Limit)
+	r.must(d.Limit == r.limit, "the decision has the limit %d, want %d", d.Limit, r.limit)
+	r.must(r.Limit() == r.limit, "Limit returns %d, want %d", r.Limit(), r.limit)
+	r.must(r.Delays() == (r.queues > 0), "Delays returns %t, want %t", r.Delays(), !r.Delays())
+	r.must(0 <= d.Remaining && d.Remaining <= d.Limit, "%d units remain of %d, want from 0 to the limit", d.Remaining, d.Limit)
 	r.must(next <= policy.MaxWord, "word %d is above MaxWord", next)
-	r.must(0 <= d.Wait && d.Wait <= max(c.patience, r.queues), "waits %v", d.Wait)
-	r.must(d.Allowed == (d.RetryAfter == 0), "retry after %v", d.RetryAfter)
-	r.must(d.Allowed || d.Wait == 0, "is refused and waits")
+	r.must(0 <= d.Wait && d.Wait <= max(c.patience, r.queues), "the call waits %v, want at most its patience or the queue", d.Wait)
+	r.must(d.Allowed == (d.RetryAfter == 0), "RetryAfter is %v, want 0 for an allowed call alone", d.RetryAfter)
+	r.must(d.Allowed || d.Wait == 0, "a refused call waits %v", d.Wait)
 	if !d.Allowed || c.n == 0 {
 		r.must(next == r.word, "nothing was taken, but the word became %d", next)
-		r.must(d.Wait == 0, "waits %v for nothing", d.Wait)
+		r.must(d.Wait == 0, "a call that takes nothing waits %v", d.Wait)
 	} else {
 		r.must(next != r.word, "units were taken, but the word became %d", next)
 	}
@@ -132,18 +132,18 @@ func (r *trial) delays(c action, d policy.Decision) {
 	now := held(c.now, r.end)
 	if after := d.RetryAfter; after != 0 && after <= time.Duration(r.end-now) {
 		_, early := r.Take(r.word, now+policy.Instant(after)-1, c.n, c.patience)
-		r.must(!early.Allowed, "told to retry after %d ns, but admitted one sooner", after)
+		r.must(!early.Allowed, "the call is admitted a nanosecond before its RetryAfter of %d ns", after)
 		r.chokes(r.t, r.word, now+policy.Instant(after)-1)
 		_, then := r.Take(r.word, now+policy.Instant(after), c.n, c.patience)
-		r.must(then.Allowed, "told to retry after %d ns, but refused then", after)
+		r.must(then.Allowed, "the call is refused at its RetryAfter of %d ns", after)
 		r.chokes(r.t, r.word, now+policy.Instant(after))
 	}
 	if d.Wait > 0 {
 		_, less := r.Take(r.word, c.now, c.n, d.Wait-1)
 		r.must(!less.Allowed || d.Wait <= r.queues && less == d,
-			"told to wait %d ns, but admitted with less patience", d.Wait)
+			"the call waits %d ns, but is admitted with less patience", d.Wait)
 		_, same := r.Take(r.word, c.now, c.n, d.Wait)
-		r.must(same == d, "told to wait %d ns, but given so much: %+v", d.Wait, same)
+		r.must(same == d, "the call waits %d ns, but with that patience the decision is %+v", d.Wait, same)
 	}
 }
 
@@ -157,14 +157,14 @@ func (s subject) chokes(t *testing.T, word uint64, now policy.Instant) {
 
 func (r *trial) remaining(c action, next uint64, d policy.Decision) {
 	all, d1 := r.Take(next, c.now, d.Remaining, 0)
-	r.must(d1.Allowed, "%d remain, but cannot be taken", d.Remaining)
+	r.must(d1.Allowed, "%d units remain, but a call for them is refused", d.Remaining)
 	if r.credit {
 		r.credited(c, next, all, d.Remaining)
 		return
 	}
 	if d.Remaining < math.MaxInt64 {
 		_, more := r.Take(next, c.now, d.Remaining+1, 0)
-		r.must(!more.Allowed, "%d remain, but one more can be taken", d.Remaining)
+		r.must(!more.Allowed, "%d units remain, but a call for one more is admitted", d.Remaining)
 	}
 }
 
@@ -174,36 +174,36 @@ func (r *trial) credited(c action, next, all uint64, remaining int64) {
 	if remaining > 0 {
 		less, _ := r.Take(next, c.now, remaining-1, 0)
 		_, last := r.Take(less, c.now, 1, 0)
-		r.must(last.Allowed, "%d remain, but not for calls of one unit", remaining)
+		r.must(last.Allowed, "%d units remain, but the last call of one unit is refused", remaining)
 	}
 	if remaining < r.limit {
 		_, more := r.Take(all, c.now, 1, 0)
-		r.must(!more.Allowed, "%d remain, but one more can be taken", remaining)
+		r.must(!more.Allowed, "%d units remain, but a call for one more is admitted", remaining)
 	}
 }
 
 func (r *trial) fresh(c action, next uint64, d policy.Decision) {
 	at, now := r.FreshAt(next), held(c.now, r.end)
 	if !d.Allowed || c.n == 0 {
-		r.must(at >= 0, "fresh at %d", at)
+		r.must(at >= 0, "FreshAt is %d, want 0 or more", at)
 	} else {
-		r.must(at > now, "fresh at %d, before the take", at)
-		r.must(at >= r.FreshAt(r.word), "fresh at %d, earlier than before the take", at)
+		r.must(at > now, "FreshAt is %d, want later than the take", at)
+		r.must(at >= r.FreshAt(r.word), "FreshAt is %d, earlier than before the take", at)
 	}
 	want := r.resetAfter(next, now)
-	r.must(d.ResetAfter == want, "reset after %d, but fresh in %d", d.ResetAfter, want)
-	r.must(want == 0 || want == time.Duration(at-now), "reset after %d, but fresh in %d", want, at-now)
+	r.must(d.ResetAfter == want, "ResetAfter is %d, but the word is fresh in %d", d.ResetAfter, want)
+	r.must(want == 0 || want == time.Duration(at-now), "the word is as good as new in %d, but FreshAt is in %d", want, at-now)
 	if at > r.end {
 		// Time does not get there.
 		return
 	}
 	if at > 0 && (want > 0 || !r.apart) {
 		_, d := r.Take(next, at-1, 0, 0)
-		r.must(d.ResetAfter == r.resetAfter(next, at-1), "a nanosecond before it is fresh: %+v", d)
-		r.must(!r.alike(next, 0, at-1), "fresh at %d, but it was so a nanosecond earlier", at)
+		r.must(d.ResetAfter == r.resetAfter(next, at-1), "a nanosecond before FreshAt the decision is %+v", d)
+		r.must(!r.alike(next, 0, at-1), "FreshAt is %d, but the word is as good as new a nanosecond earlier", at)
 	}
 	for _, later := range []time.Duration{0, 1, r.period, math.MaxInt64} {
-		r.must(r.alike(next, 0, shift(at, int64(later))), "fresh at %d, but not %d ns later", at, later)
+		r.must(r.alike(next, 0, shift(at, int64(later))), "FreshAt is %d, but the word is not as good as new %d ns later", at, later)
 	}
 }
 
@@ -243,7 +243,7 @@ func (r *trial) backwards(c action) {
 			continue
 		}
 		_, then := r.Take(r.word, earlier, 0, 0)
-		r.must(then.Remaining <= d.Remaining, "%d remain, but at %d did %d", d.Remaining, earlier, then.Remaining)
+		r.must(then.Remaining <= d.Remaining, "%d units remain, but at the earlier instant %d there are %d", d.Remaining, earlier, then.Remaining)
 	}
 }
 
@@ -251,14 +251,14 @@ func (r *trial) restores(c action, next uint64, d policy.Decision) {
 	now := held(c.now, r.end)
 	back := r.refunder.Refund(next, c.now, c.n)
 	if r.forgets && d.Wait > 0 {
-		r.must(r.FreshAt(back) <= r.FreshAt(next), "given back, it is fresh at %d instead of %d", r.FreshAt(back), r.FreshAt(next))
+		r.must(r.FreshAt(back) <= r.FreshAt(next), "after the give-back FreshAt is %d, want at most %d", r.FreshAt(back), r.FreshAt(next))
 		for _, later := range [...]policy.Instant{0, 1, policy.Instant(d.Wait) / 2, policy.Instant(d.Wait) - 1} {
 			_, was := r.Take(r.word, now+later, 0, 0)
 			_, is := r.Take(back, now+later, 0, 0)
-			r.must(is.Remaining <= was.Remaining, "given back, and %d remain instead of %d", is.Remaining, was.Remaining)
+			r.must(is.Remaining <= was.Remaining, "after the give-back %d units remain, want at most %d", is.Remaining, was.Remaining)
 		}
 		_, then := r.Take(back, now+policy.Instant(d.Wait), c.n, 0)
-		r.must(then.Allowed || now+policy.Instant(d.Wait) > r.end, "given back, but not there at the turn it had")
+		r.must(then.Allowed || now+policy.Instant(d.Wait) > r.end, "after the give-back the same call is refused at the turn that was given back")
 		return
 	}
 	for _, later := range [...]policy.Instant{0, 1, policy.Instant(r.period), r.FreshAt(r.word) - now - 1, r.FreshAt(next) - now - 1} {
@@ -267,9 +267,9 @@ func (r *trial) restores(c action, next uint64, d policy.Decision) {
 		case r.stays:
 			_, was := r.Take(r.word, now+later, 0, 0)
 			_, is := r.Take(back, now+later, 0, 0)
-			r.must(is.Remaining == was.Remaining, "given back, and %d ns later %d remain instead of %d", later, is.Remaining, was.Remaining)
+			r.must(is.Remaining == was.Remaining, "%d ns after the give-back %d units remain, want %d", later, is.Remaining, was.Remaining)
 		default:
-			r.must(r.alike(back, r.word, now+later), "given back, and %d ns later it shows", later)
+			r.must(r.alike(back, r.word, now+later), "%d ns after the give-back the answers are not as if nothing had been taken", later)
 		}
 	}
 }
@@ -311,7 +311,7 @@ func (r *trial) gave(a action, next uint64, back *big.Rat) policy.Decision {
 			r.latest = r.clock
 		}
 	} else if a.n >= 0 {
-		r.must(r.FreshAt(next) == r.FreshAt(r.word), "nothing comes back, but the word becomes %d", next)
+		r.must(r.FreshAt(next) == r.FreshAt(r.word), "nothing comes back, but the word %d has another FreshAt", next)
 	} else if next != r.word {
 		// A charge opens a window too, which a call at an earlier instant joins.
 		r.clocked(a)
@@ -345,13 +345,13 @@ type admission struct {
 func (r *trial) admit(c action, d policy.Decision) {
 	exact := r.oracle.turn()
 	start := held(c.now, r.end) + policy.Instant(d.Wait)
-	r.must(ceil(exact) == time.Duration(start), "starts at %d, want %s", start, exact.FloatString(4))
+	r.must(ceil(exact) == time.Duration(start), "the call starts at %d, want %s", start, exact.FloatString(4))
 
 	turn := sixteenths(exact)
 	if r.clocked(c); r.joinsAt(r.word) && turn.Cmp(r.clock) < 0 {
 		turn = r.clock
 	}
-	r.must(turn.Cmp(r.queue) >= 0, "starts before one that waits until %d/16 ns", r.queue)
+	r.must(turn.Cmp(r.queue) >= 0, "the call starts before a call that waits until %d/16 ns", r.queue)
 	if d.Wait > 0 {
 		r.queue = turn
 	}
@@ -367,6 +367,6 @@ func (r *trial) admit(c action, d policy.Decision) {
 		if window.Sub(turn, first.turn); window.Sign() < 0 {
 			window.SetInt64(0)
 		}
-		r.must(r.within(&units, &window), "admitted %d units in %d/16 ns, since admission %d", &units, &window, i)
+		r.must(r.within(&units, &window), "%d units are admitted in %d/16 ns since admission %d, which is more than the limit", &units, &window, i)
 	}
 }

@@ -67,7 +67,7 @@ func parseFault(t *testing.T, marked string) *policy.ParseError {
 	return e
 }
 
-func TestParseErrors(t *testing.T) {
+func TestParseErrorsPointAtTheFault(t *testing.T) {
 	long := "funnel 1" + strings.Repeat("0", 300)
 	for _, c := range []struct{ text, want string }{
 		{"^", "a limit: funnel, queue, bursty, warming up, window, sliding, at most or in flight, as in funnel 100, 10/s"},
@@ -205,7 +205,7 @@ func FuzzTextRoundTrip(f *testing.F) {
 }
 
 // Promise: `Parse` reads every text of `String` exactly.
-func TestTextRoundTrip(t *testing.T) {
+func TestParseReadsEveryString(t *testing.T) {
 	s := &script{rng: rand.New(rand.NewPCG(8, 9))}
 	for _, k := range kinds {
 		for range 300 / raceFactor {
@@ -241,7 +241,7 @@ func FuzzParse(f *testing.F) {
 }
 
 // Promise: JSON and flags read and write `policy.Text`.
-func TestTextInConfigurations(t *testing.T) {
+func TestTextIsReadInJSONAndFlags(t *testing.T) {
 	type config struct {
 		Requests policy.Text
 		Logins   *policy.Text `json:",omitempty"`

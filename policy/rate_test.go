@@ -106,7 +106,7 @@ func runs() (greedy, patient []run) {
 }
 
 // Promise: The long-run rate never exceeds the configured rate and falls short only as documented.
-func TestLongRunRate(t *testing.T) {
+func TestLongRunRateIsKept(t *testing.T) {
 	greedy, patient := runs()
 	for patience, runs := range map[time.Duration][]run{0: greedy, math.MaxInt64: patient} {
 		for _, r := range runs {
@@ -118,7 +118,7 @@ func TestLongRunRate(t *testing.T) {
 				late := sub(took, add(ideal, whole(int64(r.grace))))
 				below, _ := late.Quo(late, ideal).Float64()
 				assert.LessOrEqual(t, below*1e6, r.ppm, "parts per million below the rate")
-				assert.LessOrEqual(t, r.ppm, 100.0, "what is promised")
+				assert.LessOrEqual(t, r.ppm, 100.0, "the promised parts per million")
 			})
 		}
 	}

@@ -146,7 +146,7 @@ func (u *undoing) check() {
 
 // Another call may have taken after units came back, and left the take's word. In a queue it is
 // behind the take. In a warm key it paid its price because the key was warm.
-func TestCancelWhenTheWordIsTheSameAgain(t *testing.T) {
+func TestCancelGivesBackNothingIfTheWordIsTheSameAgain(t *testing.T) {
 	for _, p := range []policy.Policy{
 		policy.Must(policy.Queue(20, 1, time.Second)),
 		policy.Must(policy.WarmingUp(2, time.Second, 4*time.Second, 3)),
@@ -164,7 +164,7 @@ func TestCancelWhenTheWordIsTheSameAgain(t *testing.T) {
 }
 
 // If the limits of other calls are unknown, only units counted in windows can be given back.
-func TestCancelWhenNothingIsKnownOfOthers(t *testing.T) {
+func TestCancelGivesBackNothingIfOthersAreUnknown(t *testing.T) {
 	for _, text := range []string{
 		"funnel 10, 1/s", "funnel 2, 2/5840d", "queue 10, 1/s", "bursty 1/s, 10", "bursty 2/5840d, 1", "warming up 1/s over 10s, cold 3",
 	} {

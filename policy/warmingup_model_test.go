@@ -121,7 +121,7 @@ func warmingUpOf(count int64, per, warmup time.Duration, coldFactor float64) sub
 		within:   atRate(count, per, func() int64 { return model.last }),
 		// A level and an instant can be said in several ways.
 		aliases: true,
-		// TestWarmingUpGivesBack says why.
+		// TestWarmingUpGivesBackThePrice says why.
 		costly: true,
 		credit: true,
 	}
@@ -264,7 +264,7 @@ func compareWithGuava(t *testing.T, p policy.Policy, m *warmingModel, rng *rand.
 	}
 }
 
-func TestWarmingUpGivesBack(t *testing.T) {
+func TestWarmingUpGivesBackThePrice(t *testing.T) {
 	drained, partly := 0, 0
 	for _, l := range warmingUpLimits {
 		p := policy.Must(policy.WarmingUp(l.count, l.per, l.warmup, l.coldFactor))

@@ -12,7 +12,7 @@ import (
 
 // The model's step is as documented: 100µs at most, a 4000th of the period up to a million units a
 // second, and no more than a 10000th of the period is rounded off. Whole milliseconds are on steps.
-func TestFixedWindowSteps(t *testing.T) {
+func TestFixedWindowStepsAreShort(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 8))
 	for range 20_000 {
 		per := time.Millisecond + time.Duration(rng.Int64N(int64(maxWindow-time.Millisecond))>>rng.UintN(35))
@@ -81,7 +81,7 @@ func TestSlidingWindowDepartsNoFurther(t *testing.T) {
 			moreThanRing = moreThanRing || ring < used
 		}
 	}
-	assert.True(t, lessThanLog && moreThanLog && lessThanRing && moreThanRing, "this looked at nothing")
+	assert.True(t, lessThanLog && moreThanLog && lessThanRing && moreThanRing, "the random calls show each kind of difference")
 }
 
 // A take is not undone in a word of another layout: parts of 300ms and of 1200ms differ.
@@ -107,7 +107,7 @@ func cutLimits(per time.Duration) (limits []int64) {
 }
 
 // Promise: `Parts` is the number of an `AtMost`'s parts.
-func TestAtMostParts(t *testing.T) {
+func TestPartsOfAnAtMostAreTold(t *testing.T) {
 	for per, highest := range map[time.Duration][]int64{time.Second: {7, 63, 1023, 65535}, time.Hour: {15, 255, 16383, 4194303}} {
 		for i, limit := range highest {
 			p := policy.Must(policy.AtMost(limit, per))
@@ -177,7 +177,7 @@ func TestAtMostKeepsItsPromise(t *testing.T) {
 			}
 		}
 	}
-	require.Greater(t, repacks, 1000/raceFactor, "this looked at nothing")
+	require.Greater(t, repacks, 1000/raceFactor, "the random calls repack words")
 }
 
 // A limit that takes over for good uses its own layout, even if it could keep the word.
