@@ -116,27 +116,27 @@ func (m *fromTo) live(at int64) (from, to, count int64) {
 }
 
 func (m *fromTo) take(now policy.Instant, n int64, patience time.Duration) policy.Decision {
-	at := int64(held(now, endOfAligned))
-	from, to, count := m.live(at)
-	d := policy.Decision{Limit: m.limit}
+	instant := int64(held(now, endOfAligned))
+	from, to, count := m.live(instant)
+	decision := policy.Decision{Limit: m.limit}
 	turnFrom, turnTo, turnCount := from, to, count+n
-	if asked(&d, at, n, patience, func() (int64, bool) {
+	if asked(&decision, instant, n, patience, func() (int64, bool) {
 		if turnCount > m.limit {
 			// After a month from another day the next one is shorter.
 			turnFrom, turnTo = m.around(to)
 			turnFrom, turnCount = max(turnFrom, to), n
 		}
-		start := max(at, turnFrom-m.zero)
+		start := max(instant, turnFrom-m.zero)
 		return start, start <= int64(endOfAligned)
 	}) {
 		from, to, count = turnFrom, turnTo, turnCount
-		m.from, m.to, m.count, m.start = from, to, count, at+int64(d.Wait)
+		m.from, m.to, m.count, m.start = from, to, count, instant+int64(decision.Wait)
 	}
-	if from-m.zero <= at {
-		d.Remaining = max(m.limit-count, 0)
+	if from-m.zero <= instant {
+		decision.Remaining = max(m.limit-count, 0)
 	}
-	d.ResetAfter = time.Duration(max((&fromTo{from: from, to: to, count: count}).fresh()-m.zero-at, 0))
-	return d
+	decision.ResetAfter = time.Duration(max((&fromTo{from: from, to: to, count: count}).fresh()-m.zero-instant, 0))
+	return decision
 }
 
 // fresh returns the Unix time from which the key is as if it had never been used.

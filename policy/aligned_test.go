@@ -22,23 +22,23 @@ func TestCalendarWindowsAgreeWithTheClocks(t *testing.T) {
 	for i, zone := range zones {
 		for unit := policy.Day; unit <= policy.Year; unit++ {
 			zero := time.Date(years[i%5], time.Month(1+i%12), 1+2*i, i, 30, 0, 123, time.UTC)
-			s := calendarOf(1, unit, zone, zero)
-			model := s.oracle.(*fromTo)
+			limit := calendarOf(1, unit, zone, zero)
+			model := limit.oracle.(*fromTo)
 			now, windows := int64(1), 0
 			for now < int64(endOfAligned) {
 				_, to := model.around(model.zero + now)
 				end := to - model.zero
-				for _, at := range []int64{now, now + int64(time.Minute), now + int64(30*time.Minute), end - 1} {
-					if at >= end || at > int64(endOfAligned) {
+				for _, instant := range []int64{now, now + int64(time.Minute), now + int64(30*time.Minute), end - 1} {
+					if instant >= end || instant > int64(endOfAligned) {
 						continue
 					}
-					word, d := s.Take(0, policy.Instant(at), 1, 0)
-					next, turn := s.Take(word, policy.Instant(at), 1, longestPatience)
-					_, then := s.Take(next, policy.Instant(end), 0, 0)
-					if left := time.Duration(end - at); d.ResetAfter != left ||
+					word, decision := limit.Take(0, policy.Instant(instant), 1, 0)
+					next, turn := limit.Take(word, policy.Instant(instant), 1, longestPatience)
+					_, then := limit.Take(next, policy.Instant(end), 0, 0)
+					if left := time.Duration(end - instant); decision.ResetAfter != left ||
 						end <= int64(endOfAligned) && (turn.Wait != left || then.Remaining > 0) {
 						require.Fail(t, "the window is not the calendar's", "%v at %v: the window ends in %v, the next turn is in %v, and %d units are left then; want an end in %v",
-							s, time.Unix(0, model.zero+at).UTC(), d.ResetAfter, turn.Wait, then.Remaining, left)
+							limit, time.Unix(0, model.zero+instant).UTC(), decision.ResetAfter, turn.Wait, then.Remaining, left)
 					}
 				}
 				now = end
@@ -133,8 +133,8 @@ func TestMonthsFromOtherDaysShareAWord(t *testing.T) {
 			}
 			n, patience := 1+rng.Int64N(l.limit), time.Duration(rng.Int64N(int64(100*24*time.Hour))*rng.Int64N(2))
 			about += fmt.Sprintf("%v: %d at %d for %v\n", l, n, now, patience)
-			next, d := l.Take(word, now, n, patience)
-			require.Equal(t, model.take(now, n, patience), d, about)
+			next, decision := l.Take(word, now, n, patience)
+			require.Equal(t, model.take(now, n, patience), decision, about)
 			l.chokes(t, word, now)
 			before := word
 			word = next
@@ -142,7 +142,7 @@ func TestMonthsFromOtherDaysShareAWord(t *testing.T) {
 			if model.count > 0 && model.to-model.from < int64(27*24*time.Hour) {
 				shorter++
 			}
-			if d.Allowed && rng.IntN(3) == 0 {
+			if decision.Allowed && rng.IntN(3) == 0 {
 				// Another day's policy may give back.
 				mark, taken := model.mark(), word
 				if rng.IntN(2) == 0 {
@@ -179,11 +179,11 @@ func TestAlignedWordsKeepTheirMeaning(t *testing.T) {
 		var word uint64
 		for range 8 {
 			// The instants are not in order.
-			at := policy.Instant(rng.Int64N(4*period) >> rng.UintN(20))
+			instant := policy.Instant(rng.Int64N(4*period) >> rng.UintN(20))
 			n, patience := 1+rng.Int64N(before.Limit()), time.Duration(rng.Int64N(2*period))
-			next, want := before.Take(word, at+policy.Instant(step), n, patience)
-			same, got := after.Take(word, at, n, patience)
-			require.Equal(t, []any{next, want}, []any{same, got}, "%v, %v later: word %d at %d", limit, time.Duration(step), word, at)
+			next, want := before.Take(word, instant+policy.Instant(step), n, patience)
+			same, got := after.Take(word, instant, n, patience)
+			require.Equal(t, []any{next, want}, []any{same, got}, "%v, %v later: word %d at %d", limit, time.Duration(step), word, instant)
 			word = next
 			require.Equal(t, max(before.FreshAt(word)-policy.Instant(step), 0), after.FreshAt(word), "%v, %v later", limit, time.Duration(step))
 		}
@@ -217,10 +217,10 @@ func TestAnchoredCopiesAreMadeOnce(t *testing.T) {
 		p := policy.Must(policy.CalendarWindow(5, unit, "UTC")).(policy.Anchored)
 		last := p.Anchor(time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC))
 		assert.Same(t, last, p.Anchor(time.Date(2260, 1, 1, 0, 0, 0, 0, time.UTC)))
-		word, d := last.Take(0, endOfAligned, 5, 0)
-		assert.True(t, d.Allowed)
-		assert.Positive(t, d.ResetAfter)
-		_, d = last.Take(word, endOfAligned, 1, policy.Never)
-		assert.Equal(t, policy.Never, d.RetryAfter, "time stands still before the next window")
+		word, decision := last.Take(0, endOfAligned, 5, 0)
+		assert.True(t, decision.Allowed)
+		assert.Positive(t, decision.ResetAfter)
+		_, decision = last.Take(word, endOfAligned, 1, policy.Never)
+		assert.Equal(t, policy.Never, decision.RetryAfter, "time stands still before the next window")
 	}
 }

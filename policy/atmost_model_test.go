@@ -77,25 +77,25 @@ func (m *ring) first(number, units int64) int64 {
 }
 
 func (m *ring) take(now policy.Instant, n int64, patience time.Duration) policy.Decision {
-	at, number := m.at(now)
-	d := policy.Decision{Limit: m.limit}
-	if asked(&d, at, n, patience, func() (int64, bool) {
+	instant, number := m.at(now)
+	decision := policy.Decision{Limit: m.limit}
+	if asked(&decision, instant, n, patience, func() (int64, bool) {
 		number = m.first(number, m.limit-n)
-		start := max(at, number*m.part)
+		start := max(instant, number*m.part)
 		return start, start <= int64(endOfRing)
 	}) {
-		m.start = at + int64(d.Wait)
+		m.start = instant + int64(decision.Wait)
 		m.record(number, number, n)
 	}
-	at, number = m.at(now)
-	if number*m.part <= at {
-		d.Remaining = max(m.limit-m.used(number), 0)
+	instant, number = m.at(now)
+	if number*m.part <= instant {
+		decision.Remaining = max(m.limit-m.used(number), 0)
 	}
 	// Nothing counts, and no call has to wait until the latest part begins.
-	if m.used(number) > 0 || number*m.part > at {
-		d.ResetAfter = time.Duration(m.first(number, 0)*m.part - at)
+	if m.used(number) > 0 || number*m.part > instant {
+		decision.ResetAfter = time.Duration(m.first(number, 0)*m.part - instant)
 	}
-	return d
+	return decision
 }
 
 // record adds units, and forgets those that have left.

@@ -33,11 +33,11 @@ func hotKeys() []hotKey {
 // BenchmarkInFlight takes a unit and releases it, beside other units in use.
 func BenchmarkInFlight(b *testing.B) {
 	for name, n := range map[string]int64{"in 8": 6, "in 4": 100, "in 1": 100_000} {
-		p := policy.Must(policy.InFlight(n, time.Minute))
-		choker, occupier := p.(policy.Choker), p.(policy.Occupier)
+		limit := policy.Must(policy.InFlight(n, time.Minute))
+		choker, occupier := limit.(policy.Choker), limit.(policy.Occupier)
 		b.Run(name, func(b *testing.B) {
 			now := engineStart
-			word, _ := p.Take(0, now, n-1, 0)
+			word, _ := limit.Take(0, now, n-1, 0)
 			for b.Loop() {
 				taken, allowed := choker.Choke(word, now)
 				next, ok := occupier.Release(taken, taken, math.MaxInt64, 1)
@@ -54,11 +54,11 @@ func BenchmarkInFlight(b *testing.B) {
 func (k hotKey) busy() (word uint64, now policy.Instant) {
 	now = engineStart
 	for range 20_000 {
-		next, d := k.limit.Take(word, now, 1, 0)
-		if word = next; d.Allowed {
+		next, decision := k.limit.Take(word, now, 1, 0)
+		if word = next; decision.Allowed {
 			now += k.every
 		}
-		now += policy.Instant(d.RetryAfter)
+		now += policy.Instant(decision.RetryAfter)
 	}
 	return word, now
 }

@@ -62,24 +62,24 @@ func (g *guavaBursty) full() *big.Rat { return add(g.free, mul(sub(g.most, g.sto
 func (g *guavaBursty) take(now policy.Instant, n int64, patience time.Duration) policy.Decision {
 	at := whole(int64(held(now, g.end)))
 	stored, free := g.at(at)
-	d := policy.Decision{Limit: g.limit}
+	decision := policy.Decision{Limit: g.limit}
 	late := sub(free, at)
 	willing := whole(int64(min(max(patience, 0), longestPatience)))
 	switch {
 	case n < 0 || n > g.limit:
-		d.RetryAfter = policy.Never
+		decision.RetryAfter = policy.Never
 	case n == 0:
-		d.Allowed = true
+		decision.Allowed = true
 	case add(add(free, mul(sub(g.most, stored), g.unit)), mul(whole(n), g.unit)).Cmp(lastEmpty) > 0:
 		// The turn is later than any word can say.
-		d.RetryAfter = policy.Never
+		decision.RetryAfter = policy.Never
 	case late.Cmp(willing) > 0:
-		d.RetryAfter = policy.Never
+		decision.RetryAfter = policy.Never
 		if after := ceil(sub(late, willing)); after <= time.Duration(g.end-held(now, g.end)) {
-			d.RetryAfter = after
+			decision.RetryAfter = after
 		}
 	default:
-		d.Allowed, d.Wait = true, ceil(late)
+		decision.Allowed, decision.Wait = true, ceil(late)
 		g.start, g.last, g.used = free, n, true
 		fromStore := least(whole(n), stored)
 		g.stored = sub(stored, fromStore)
@@ -87,12 +87,12 @@ func (g *guavaBursty) take(now policy.Instant, n int64, patience time.Duration) 
 	}
 	if _, free := g.at(at); free.Cmp(at) <= 0 {
 		stored, _ := g.at(at)
-		d.Remaining = min(floor(stored)+1, g.limit)
+		decision.Remaining = min(floor(stored)+1, g.limit)
 	}
 	if g.used {
-		d.ResetAfter = ceil(positive(sub(g.full(), at)))
+		decision.ResetAfter = ceil(positive(sub(g.full(), at)))
 	}
-	return d
+	return decision
 }
 
 func (g *guavaBursty) turn() *big.Rat { return g.start }

@@ -97,12 +97,12 @@ type past struct {
 }
 
 // drawPast lets up to six calls take from a key under p.
-func drawPast(rng *rand.Rand, p policy.Policy) (h past) {
-	h.period = int64(p.(policy.Windowed).Window())/p.Limit()*min(p.Limit(), 10) + 2
+func drawPast(rng *rand.Rand, limit policy.Policy) (h past) {
+	h.period = int64(limit.(policy.Windowed).Window())/limit.Limit()*min(limit.Limit(), 10) + 2
 	h.now = policy.Instant(1 + rng.Int64N(4*h.period))
 	for range 1 + rng.IntN(6) {
 		h.now += policy.Instant(rng.Int64N(h.period) >> rng.UintN(10))
-		next, d := p.Take(h.word, h.now, 1+rng.Int64N(min(p.Limit(), 10)), time.Duration(rng.Int64N(4*h.period)))
+		next, d := limit.Take(h.word, h.now, 1+rng.Int64N(min(limit.Limit(), 10)), time.Duration(rng.Int64N(4*h.period)))
 		if d.Allowed {
 			h.word, h.turn = next, max(h.turn, h.now+policy.Instant(d.Wait))
 		}
@@ -112,14 +112,14 @@ func drawPast(rng *rand.Rand, p policy.Policy) (h past) {
 }
 
 // starts returns the earliest instant at which a call for n units would start.
-func starts(p policy.Policy, word uint64, now policy.Instant, n int64) policy.Instant {
-	_, d := p.Take(word, now, n, math.MaxInt64)
+func starts(limit policy.Policy, word uint64, now policy.Instant, n int64) policy.Instant {
+	_, decision := limit.Take(word, now, n, math.MaxInt64)
 	// A queue is full until there is room to wait in.
-	if !d.Allowed {
-		now += policy.Instant(d.RetryAfter)
-		_, d = p.Take(word, now, n, math.MaxInt64)
+	if !decision.Allowed {
+		now += policy.Instant(decision.RetryAfter)
+		_, decision = limit.Take(word, now, n, math.MaxInt64)
 	}
-	return now + policy.Instant(d.Wait)
+	return now + policy.Instant(decision.Wait)
 }
 
 // Changing a limit and changing it back, by way of others that hold as much, forgives nothing and
@@ -132,38 +132,38 @@ func TestChangingAndChangingBackForgivesNothing(t *testing.T) {
 			rng := rand.New(rand.NewPCG(1, 2))
 			used, ahead := 0, 0
 			for range 20_000 / raceFactor {
-				p := c.pick(rng, 1+rng.Int64N(5))
-				h := drawPast(rng, p)
+				limit := c.pick(rng, 1+rng.Int64N(5))
+				h := drawPast(rng, limit)
 				word, now, turn := h.word, h.now, h.turn
-				about := fmt.Sprintf("%d at %d under %v, turn %d", word, now, p, turn)
+				about := fmt.Sprintf("%d at %d under %v, turn %d", word, now, limit, turn)
 
-				from, carried := p, word
+				from, carried := limit, word
 				for range 1 + rng.IntN(3) {
-					q := c.pick(rng, c.holds(p))
-					next, ok := q.(policy.Relative).Carry(from, carried, now)
+					other := c.pick(rng, c.holds(limit))
+					next, ok := other.(policy.Relative).Carry(from, carried, now)
 					require.True(t, ok)
-					about += fmt.Sprintf(", %v: %d", q, next)
-					from, carried = q, next
+					about += fmt.Sprintf(", %v: %d", other, next)
+					from, carried = other, next
 				}
-				back, ok := p.(policy.Relative).Carry(from, carried, now)
+				back, ok := limit.(policy.Relative).Carry(from, carried, now)
 				require.True(t, ok)
 				about += fmt.Sprintf(", and back: %d", back)
 				if turn > now {
 					ahead++
 				}
-				if p.FreshAt(word) > now {
+				if limit.FreshAt(word) > now {
 					used++
 				}
 				for range 8 {
-					at := now + policy.Instant(rng.Int64N(4*h.period)>>rng.UintN(20))
-					n := 1 + rng.Int64N(min(p.Limit(), 10))
-					if was, is := starts(p, word, at, n), starts(p, back, at, n); is < was {
-						require.Fail(t, "a call starts sooner after the changes", "%s: %d units asked for at %d start at %d, want %d or later", about, n, at, is, was)
+					instant := now + policy.Instant(rng.Int64N(4*h.period)>>rng.UintN(20))
+					n := 1 + rng.Int64N(min(limit.Limit(), 10))
+					if was, is := starts(limit, word, instant, n), starts(limit, back, instant, n); is < was {
+						require.Fail(t, "a call starts sooner after the changes", "%s: %d units asked for at %d start at %d, want %d or later", about, n, instant, is, was)
 					}
-					_, was := p.Take(word, at, 0, 0)
-					_, is := p.Take(back, at, 0, 0)
+					_, was := limit.Take(word, instant, 0, 0)
+					_, is := limit.Take(back, instant, 0, 0)
 					if is.Remaining > was.Remaining {
-						require.Fail(t, "more units remain after the changes", "%s: at %d there are %d, want at most %d", about, at, is.Remaining, was.Remaining)
+						require.Fail(t, "more units remain after the changes", "%s: at %d there are %d, want at most %d", about, instant, is.Remaining, was.Remaining)
 					}
 				}
 			}
@@ -185,31 +185,31 @@ func TestAChangeLocksOutNoLongerThanTheNewLimit(t *testing.T) {
 			rng := rand.New(rand.NewPCG(3, 4))
 			lowered, ahead := 0, 0
 			for range 20_000 / raceFactor {
-				p := c.pick(rng, 1+rng.Int64N(9))
-				h := drawPast(rng, p)
+				limit := c.pick(rng, 1+rng.Int64N(9))
+				h := drawPast(rng, limit)
 				word, now, turn := h.word, h.now, h.turn
 				turn = max(turn, now)
-				q := c.pick(rng, 1+rng.Int64N(9))
-				next, ok := q.(policy.Relative).Carry(p, word, now)
+				other := c.pick(rng, 1+rng.Int64N(9))
+				next, ok := other.(policy.Relative).Carry(limit, word, now)
 				require.True(t, ok)
-				about := fmt.Sprintf("%d at %d under %v, turn %d, %v: %d", word, now, p, turn, q, next)
+				about := fmt.Sprintf("%d at %d under %v, turn %d, %v: %d", word, now, limit, turn, other, next)
 				if turn > now {
 					ahead++
 				}
 				if c.owes {
-					turn = max(turn, starts(p, word, now, 1))
+					turn = max(turn, starts(limit, word, now, 1))
 				}
-				full := allOf(q, turn)
+				full := allOf(other, turn)
 				for range 4 {
-					n := 1 + rng.Int64N(min(q.Limit(), 10))
-					latest := starts(q, full, turn, n) + policy.Instant(c.rounds(q))
-					if c.holds(p) > c.holds(q) {
+					n := 1 + rng.Int64N(min(other.Limit(), 10))
+					latest := starts(other, full, turn, n) + policy.Instant(c.rounds(other))
+					if c.holds(limit) > c.holds(other) {
 						lowered++
-						if c.name == "SlidingWindow" && p.(policy.Relative).Reads(q) {
-							latest = max(latest, p.FreshAt(word))
+						if c.name == "SlidingWindow" && limit.(policy.Relative).Reads(other) {
+							latest = max(latest, limit.FreshAt(word))
 						}
 					}
-					if at := starts(q, next, now, n); at > latest {
+					if at := starts(other, next, now, n); at > latest {
 						require.Fail(t, "a call waits too long after the change", "%s: %d units start at %d, want by %d", about, n, at, latest)
 					}
 				}
@@ -232,7 +232,7 @@ func TestLoweredSlidingWindowPromisesNothing(t *testing.T) {
 		limit := 2 + rng.Int64N(99)
 		p := policy.Must(policy.SlidingWindow(limit, time.Duration(per)))
 		low := policy.Must(policy.SlidingWindow(1+rng.Int64N(limit), time.Duration(per)))
-		q := policy.Must(policy.SlidingWindow(1+rng.Int64N(limit), time.Duration(20+rng.IntN(int(time.Second)))))
+		other := policy.Must(policy.SlidingWindow(1+rng.Int64N(limit), time.Duration(20+rng.IntN(int(time.Second)))))
 		began := per * (1 + rng.Int64N(100))
 		now := policy.Instant(began)
 		var word uint64
@@ -242,15 +242,15 @@ func TestLoweredSlidingWindowPromisesNothing(t *testing.T) {
 		}
 		kept, ok := low.(policy.Relative).Carry(p, word, now)
 		require.True(t, ok)
-		next, ok := q.(policy.Relative).Carry(low, kept, now)
+		next, ok := other.(policy.Relative).Carry(low, kept, now)
 		require.True(t, ok)
 		_, was := p.Take(word, now, 0, 0)
 		used := limit - was.Remaining
-		_, is := q.Take(next, now, 0, 0)
-		require.Equal(t, max(q.Limit()-used, 0), is.Remaining, "%d at %d of %v, %v, %v", word, now, p, low, q)
-		full, _ := q.Take(0, now, q.Limit(), 0)
-		for n := range q.Limit() {
-			require.LessOrEqual(t, starts(q, next, now, n+1), starts(q, full, now, n+1), "%d at %d of %v, %v, %v", word, now, p, low, q)
+		_, is := other.Take(next, now, 0, 0)
+		require.Equal(t, max(other.Limit()-used, 0), is.Remaining, "%d at %d of %v, %v, %v", word, now, p, low, other)
+		full, _ := other.Take(0, now, other.Limit(), 0)
+		for n := range other.Limit() {
+			require.LessOrEqual(t, starts(other, next, now, n+1), starts(other, full, now, n+1), "%d at %d of %v, %v, %v", word, now, p, low, other)
 		}
 		if used > low.Limit() {
 			lowered++
@@ -294,13 +294,13 @@ func TestOnlyAFamilyReadsAndCarriesItsWords(t *testing.T) {
 	}
 	for i, row := range rows {
 		for j, other := range rows {
-			p, q := policy.Must(policy.Parse(row.limit)), policy.Must(policy.Parse(cmp.Or(other.alike, other.limit)))
-			assert.Equal(t, i == j, p.(policy.Relative).Reads(q), "%v reads %v", p, q)
-			never, ok := p.(policy.Relative).Carry(q, 0, policy.Instant(time.Hour+1))
-			assert.Zero(t, never, "%v carries a key over that was never used", p)
-			assert.Equal(t, row.family == other.family, ok, "%v carries over from %v", p, q)
+			limit, q := policy.Must(policy.Parse(row.limit)), policy.Must(policy.Parse(cmp.Or(other.alike, other.limit)))
+			assert.Equal(t, i == j, limit.(policy.Relative).Reads(q), "%v reads %v", limit, q)
+			never, ok := limit.(policy.Relative).Carry(q, 0, policy.Instant(time.Hour+1))
+			assert.Zero(t, never, "%v carries a key over that was never used", limit)
+			assert.Equal(t, row.family == other.family, ok, "%v carries over from %v", limit, q)
 			for _, word := range []uint64{0, 1, 17, 1 << 40, 1<<62 + 5, policy.MaxWord} {
-				assert.True(t, i != j || p.FreshAt(word) == q.FreshAt(word), "%v, %v", p, q)
+				assert.True(t, i != j || limit.FreshAt(word) == q.FreshAt(word), "%v, %v", limit, q)
 			}
 		}
 	}
@@ -416,10 +416,10 @@ func TestFunnelsTakeTurnsOnOneWord(t *testing.T) {
 // is as cold, in proportion, except for a few levels.
 func TestWarmingUpCarriesDebtAndColdness(t *testing.T) {
 	for _, from := range warmingUpLimits[:8] {
-		p := policy.Must(policy.WarmingUp(from.count, from.per, from.warmup, from.coldFactor))
+		limit := policy.Must(policy.WarmingUp(from.count, from.per, from.warmup, from.coldFactor))
 		for _, to := range warmingUpLimits[:8] {
-			q := policy.Must(policy.WarmingUp(to.count, to.per, to.warmup, to.coldFactor))
-			if q.(policy.Relative).Reads(p) {
+			other := policy.Must(policy.WarmingUp(to.count, to.per, to.warmup, to.coldFactor))
+			if other.(policy.Relative).Reads(limit) {
 				continue
 			}
 			dearer, _ := new(big.Rat).Quo(unitTime(to.count, to.per), unitTime(from.count, from.per)).Float64()
@@ -431,20 +431,20 @@ func TestWarmingUpCarriesDebtAndColdness(t *testing.T) {
 				_, d := p.Take(word, now, 0, 0)
 				return float64(d.ResetAfter) - debt(p, word, now)
 			}
-			old, grid := policy.ReadWarmingUp(p, 0), policy.ReadWarmingUp(q, 0)
+			old, grid := policy.ReadWarmingUp(limit, 0), policy.ReadWarmingUp(other, 0)
 			levels := 2/float64(old.Levels) + 4/float64(grid.Levels)
 			for n := int64(1); n < 40; n += 6 {
-				word, _ := p.Take(0, 1, n, 0)
+				word, _ := limit.Take(0, 1, n, 0)
 				for _, part := range []float64{0, 0.5, 1.5} {
-					now := policy.Instant(1 + part*debt(p, word, 1))
-					next, ok := q.(policy.Relative).Carry(p, word, now)
+					now := policy.Instant(1 + part*debt(limit, word, 1))
+					next, ok := other.(policy.Relative).Carry(limit, word, now)
 					require.True(t, ok)
-					before := debt(p, word, now)
-					all, _ := q.Take(0, now, q.Limit(), 0)
-					want := max(before, min(before*dearer, debt(q, all, now)))
-					about := fmt.Sprintf("%d of %v, then %v at %d", n, p, q, now)
-					assert.InDelta(t, want, debt(q, next, now), float64(grid.Unit)/16+1, about)
-					assert.InDelta(t, left(p, word, now)/float64(from.warmup), left(q, next, now)/float64(to.warmup), levels, about)
+					before := debt(limit, word, now)
+					all, _ := other.Take(0, now, other.Limit(), 0)
+					want := max(before, min(before*dearer, debt(other, all, now)))
+					about := fmt.Sprintf("%d of %v, then %v at %d", n, limit, other, now)
+					assert.InDelta(t, want, debt(other, next, now), float64(grid.Unit)/16+1, about)
+					assert.InDelta(t, left(limit, word, now)/float64(from.warmup), left(other, next, now)/float64(to.warmup), levels, about)
 				}
 			}
 		}
@@ -456,9 +456,9 @@ func TestWarmingUpCarriesDebtAndColdness(t *testing.T) {
 func TestWindowsThatOpenAfterTheChangeAreCarried(t *testing.T) {
 	// A fixed window may open at began. The other windows begin a nanosecond before.
 	const began = policy.Instant(100*time.Second + 1)
-	for _, w := range windowPolicies {
+	for _, windows := range windowPolicies {
 		for _, turns := range []int64{0, 1} {
-			old := must.Get(w.make(3, time.Second))
+			old := must.Get(windows.make(3, time.Second))
 			word, _ := old.Take(0, began, 3, 0)
 			turn := began - 1
 			if turns > 0 {
@@ -467,14 +467,14 @@ func TestWindowsThatOpenAfterTheChangeAreCarried(t *testing.T) {
 				word, turn = next, began+policy.Instant(d.Wait)
 			}
 			for _, per := range []time.Duration{time.Millisecond, 5 * time.Second} {
-				p := must.Get(w.make(3, per))
+				limit := must.Get(windows.make(3, per))
 				for _, before := range []time.Duration{0, 1, time.Millisecond, time.Second, 10 * time.Second, 100 * time.Second} {
-					next, ok := p.(policy.Relative).Carry(old, word, began-policy.Instant(before))
+					next, ok := limit.(policy.Relative).Carry(old, word, began-policy.Instant(before))
 					require.True(t, ok)
 					// A fixed window may have opened up to a step, here 100µs, before it starts.
-					assert.GreaterOrEqual(t, p.FreshAt(next), turn+policy.Instant(per-100*time.Microsecond), "%v to %v, %v before", old, p, before)
-					_, d := p.Take(next, turn, 0, 0)
-					assert.Less(t, d.Remaining, int64(3), "%v to %v, %v before", old, p, before)
+					assert.GreaterOrEqual(t, limit.FreshAt(next), turn+policy.Instant(per-100*time.Microsecond), "%v to %v, %v before", old, limit, before)
+					_, d := limit.Take(next, turn, 0, 0)
+					assert.Less(t, d.Remaining, int64(3), "%v to %v, %v before", old, limit, before)
 				}
 			}
 		}
@@ -483,17 +483,17 @@ func TestWindowsThatOpenAfterTheChangeAreCarried(t *testing.T) {
 
 // A turn that the new limit's words cannot say is carried to their last window, years ahead.
 func TestTurnsAfterTheLastWindowAreCarriedToIt(t *testing.T) {
-	for _, w := range windowPolicies {
-		old := policy.Must(w.make(3, maxWindow))
+	for _, windows := range windowPolicies {
+		old := policy.Must(windows.make(3, maxWindow))
 		// layout is the layout of an AtMost.
 		for _, layout := range []uint64{0, 1, 2, 3} {
 			word := policy.MaxWord&^3 - 64 + layout
 			for _, per := range []time.Duration{time.Millisecond, time.Second + 1, time.Hour} {
-				p := policy.Must(w.make(3, per))
-				next, ok := p.(policy.Relative).Carry(old, word, 1)
-				require.True(t, ok && next <= policy.MaxWord, "%v to %v: %d", old, p, next)
-				_, d := p.Take(next, 1, 1, 0)
-				assert.Greater(t, d.RetryAfter, 8*year, "%v to %v: %d", old, p, next)
+				limit := policy.Must(windows.make(3, per))
+				next, ok := limit.(policy.Relative).Carry(old, word, 1)
+				require.True(t, ok && next <= policy.MaxWord, "%v to %v: %d", old, limit, next)
+				_, d := limit.Take(next, 1, 1, 0)
+				assert.Greater(t, d.RetryAfter, 8*year, "%v to %v: %d", old, limit, next)
 			}
 		}
 	}

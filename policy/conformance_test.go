@@ -75,15 +75,15 @@ func oneIf(b bool) int64 {
 }
 
 // fromRedisCell makes the funnel of CL.THROTTLE's arguments, and returns their quantity or 1.
-func fromRedisCell(t *testing.T, args string) (p policy.Policy, quantity int64) {
+func fromRedisCell(t *testing.T, args string) (limit policy.Policy, quantity int64) {
 	t.Helper()
 	var burst, count, seconds int64
 	quantity = 1
 	n, err := fmt.Sscan(args, &burst, &count, &seconds, &quantity)
 	require.Len(t, strings.Fields(args), n, "%v", err)
-	p, err = policy.Funnel(burst+1, count, time.Duration(seconds)*time.Second)
+	limit, err = policy.Funnel(burst+1, count, time.Duration(seconds)*time.Second)
 	require.NoError(t, err)
-	return p, quantity
+	return limit, quantity
 }
 
 // Promise: Policies conform to redis-cell, Spring's gateway and Guava.
@@ -105,11 +105,11 @@ func TestConformsToRedisCell(t *testing.T) {
 	conformance(t, "cl_throttle.json", &file)
 
 	t.Run(file.Sequence.Args, func(t *testing.T) {
-		p, _ := fromRedisCell(t, file.Sequence.Args)
+		limit, _ := fromRedisCell(t, file.Sequence.Args)
 		require.NotEmpty(t, file.Sequence.Steps)
 		var word uint64
 		for i, s := range file.Sequence.Steps {
-			next, d := p.Take(word, engineStart+policy.Instant(s.Millis)*policy.Instant(time.Millisecond), s.Quantity, 0)
+			next, d := limit.Take(word, engineStart+policy.Instant(s.Millis)*policy.Instant(time.Millisecond), s.Quantity, 0)
 			word = next
 			assert.Equal(t, s.Reply, d.RedisCell(), "step %d: %d at %d ms", i, s.Quantity, s.Millis)
 		}
@@ -139,7 +139,7 @@ func FuzzRedisCell(f *testing.F) {
 	f.Add(false, int64(1), int64(0), int64(time.Minute+80*time.Microsecond), int64(time.Minute+80*time.Microsecond))
 	f.Add(false, int64(math.MaxInt64), int64(math.MaxInt64), int64(policy.Never-1), int64(math.MaxInt64))
 	f.Fuzz(func(t *testing.T, allowed bool, limit, remaining, retry, reset int64) {
-		d := policy.Decision{
+		decision := policy.Decision{
 			Allowed: allowed, Limit: limit, Remaining: remaining,
 			RetryAfter: time.Duration(retry), ResetAfter: time.Duration(reset),
 		}
@@ -154,11 +154,11 @@ func FuzzRedisCell(f *testing.F) {
 		if allowed {
 			want[0] = 0
 		}
-		if allowed || d.RetryAfter == policy.Never {
+		if allowed || decision.RetryAfter == policy.Never {
 			want[3] = -1
 		}
-		if got := d.RedisCell(); got != want {
-			t.Errorf("%+v: %v, want %v", d, got, want)
+		if got := decision.RedisCell(); got != want {
+			t.Errorf("%+v: %v, want %v", decision, got, want)
 		}
 	})
 }
@@ -185,7 +185,7 @@ func (o *guavaOp) UnmarshalJSON(data []byte) error {
 // run makes the calls from the engine's first instant, sleeping as told, and returns the waits in
 // microseconds. Guava computes in doubles and truncates to microseconds; a policy rounds up to a
 // nanosecond or, while warming up, a fifth of a microsecond. So the nearest is taken.
-func (s guavaSequence) run(t *testing.T, p policy.Policy) (waits []int64) {
+func (s guavaSequence) run(t *testing.T, limit policy.Policy) (waits []int64) {
 	t.Helper()
 	var word uint64
 	now := engineStart
@@ -194,11 +194,11 @@ func (s guavaSequence) run(t *testing.T, p policy.Policy) (waits []int64) {
 		case "idle":
 			now += policy.Instant(op.amount * float64(time.Second))
 		case "acquire":
-			next, d := p.Take(word, now, int64(op.amount), math.MaxInt64)
-			require.True(t, d.Allowed)
-			waits = append(waits, int64(d.Wait.Round(time.Microsecond)/time.Microsecond))
+			next, decision := limit.Take(word, now, int64(op.amount), math.MaxInt64)
+			require.True(t, decision.Allowed)
+			waits = append(waits, int64(decision.Wait.Round(time.Microsecond)/time.Microsecond))
 			word = next
-			now += policy.Instant(d.Wait)
+			now += policy.Instant(decision.Wait)
 		default:
 			require.Fail(t, "the operation is unknown", op.name)
 		}
@@ -240,10 +240,10 @@ func TestSecondsAreRoundedOnce(t *testing.T) {
 		now := policy.Instant(1 + dice.Int64N(1<<56))
 		capacity, count, per := seconds(1000), seconds(9999), seconds(86400)
 		n := 1 + dice.Int64N(capacity)
-		_, d := policy.Must(policy.Funnel(capacity, count, time.Duration(per)*time.Second)).Take(0, now, n, 0)
-		assert.Equal(t, (n*per+count-1)/count, d.RedisCell()[4], "%d of a funnel %d, %d/%ds at %d", n, capacity, count, per, now)
+		_, decision := policy.Must(policy.Funnel(capacity, count, time.Duration(per)*time.Second)).Take(0, now, n, 0)
+		assert.Equal(t, (n*per+count-1)/count, decision.RedisCell()[4], "%d of a funnel %d, %d/%ds at %d", n, capacity, count, per, now)
 
-		_, d = policy.Must(policy.FixedWindow(capacity, time.Duration(per)*time.Second)).Take(0, now, n, 0)
-		assert.Equal(t, per, d.RedisCell()[4], "%d of a window %d/%ds at %d", n, capacity, per, now)
+		_, decision = policy.Must(policy.FixedWindow(capacity, time.Duration(per)*time.Second)).Take(0, now, n, 0)
+		assert.Equal(t, per, decision.RedisCell()[4], "%d of a window %d/%ds at %d", n, capacity, per, now)
 	}
 }

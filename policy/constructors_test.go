@@ -100,17 +100,17 @@ func TestConstructorsSayWhatFits(t *testing.T) {
 
 // keeps checks the result of a constructor that must refuse the field want, if any, with an error
 // that helps. It reports whether the limit was kept.
-func keeps(t *testing.T, p policy.Policy, err error, of, want string, value any) bool {
+func keeps(t *testing.T, limit policy.Policy, err error, of, want string, value any) bool {
 	t.Helper()
 	if err == nil {
 		if want != "" {
-			t.Fatalf("the constructor returns %v, want an error about %s = %v", p, want, value)
+			t.Fatalf("the constructor returns %v, want an error about %s = %v", limit, want, value)
 		}
 		return true
 	}
 	var field *policy.FieldError
-	if !errors.As(err, &field) || p != nil {
-		t.Fatalf("%v, %v", p, err)
+	if !errors.As(err, &field) || limit != nil {
+		t.Fatalf("%v, %v", limit, err)
 	}
 	if field.Of != of || field.Field != want || field.Value != value || field.Want == "" || !strings.Contains(err.Error(), field.Want) {
 		t.Fatalf("the error is %v, want one about %s = %v", err, want, value)
@@ -211,33 +211,33 @@ func (b bucketConstructor) fuzz(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, units, count, nanos int64) {
 		per := time.Duration(nanos)
-		p, err := b.make(units, count, per)
+		limit, err := b.make(units, count, per)
 		want := b.refuses(units, count, per)
 		value := map[string]any{b.units: units, "count": count, "per": per}[want]
-		if !keeps(t, p, err, b.of, want, value) {
+		if !keeps(t, limit, err, b.of, want, value) {
 			if most, ok := mostOf(err); ok && (b.refuses(most, count, per) != "" || b.refuses(most+1, count, per) == "") {
 				t.Errorf("%v: the highest value that the error names is not the highest accepted value", err)
 			}
 			return
 		}
 		if per >= 1000*time.Duration(count) && per/year <= time.Duration(count) && tooSlow(count, per, big.NewRat(100, 1_000_000)) {
-			t.Errorf("%v is slower by more than 100 parts per million", p)
+			t.Errorf("%v is slower by more than 100 parts per million", limit)
 		}
 		// Sixteen units take a whole number of nanoseconds.
 		var word uint64
 		for range 16 {
-			next, d := p.Take(word, 0, 1, math.MaxInt64)
+			next, d := limit.Take(word, 0, 1, math.MaxInt64)
 			if !d.Allowed {
 				return
 			}
 			word = next
 		}
-		took := p.FreshAt(word)
+		took := limit.FreshAt(word)
 		if b.of == "Bursty" {
 			took -= 1 + policy.Instant(ceil(mul(whole(units), unitTime(count, per))))
 		}
 		if exact := mul(whole(16), unitTime(count, per)); took < policy.Instant(ceil(exact))-1 || took > policy.Instant(ceil(exact)) {
-			t.Errorf("%v: 16 units take %d ns, want %s", p, took, exact.FloatString(4))
+			t.Errorf("%v: 16 units take %d ns, want %s", limit, took, exact.FloatString(4))
 		}
 	})
 }
@@ -264,45 +264,45 @@ func FuzzWarmingUpConstructor(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, count, nanos, warmup int64, coldFactor float64) {
 		per := time.Duration(nanos)
-		p, err := policy.WarmingUp(count, per, time.Duration(warmup), coldFactor)
+		limit, err := policy.WarmingUp(count, per, time.Duration(warmup), coldFactor)
 		if err != nil {
 			var field *policy.FieldError
-			if !errors.As(err, &field) || p != nil || field.Want == "" {
-				t.Fatalf("%v, %v", p, err)
+			if !errors.As(err, &field) || limit != nil || field.Want == "" {
+				t.Fatalf("%v, %v", limit, err)
 			}
 			checkWarmingUpBounds(t, field, count, per, coldFactor)
 			return
 		}
 		if want := refusesRate(count, per); want != "" || warmup < 1 || !(coldFactor >= 1) {
-			t.Fatalf("the constructor returns %v, want an error", p)
+			t.Fatalf("the constructor returns %v, want an error", limit)
 		}
-		grid := policy.ReadWarmingUp(p, 0)
+		grid := policy.ReadWarmingUp(limit, 0)
 		unit := unitTime(count, per)
 		part := new(big.Rat).SetFrac64(int64(grid.Unit), 16)
 		if grid.PerUnit < 16 || mul(part, whole(16)).Cmp(unit) > 0 || grid.Unit < grid.Levels {
-			t.Fatalf("%v has a coarser word than its constructor says: %+v", p, grid)
+			t.Fatalf("%v has a coarser word than its constructor says: %+v", limit, grid)
 		}
 		if grid.End < policy.Instant(9*year) {
-			t.Fatalf("time stands still for %v at %d, want 9 years or later", p, grid.End)
+			t.Fatalf("time stands still for %v at %d, want 9 years or later", limit, grid.End)
 		}
 		m := newWarmingModel(count, per, time.Duration(warmup), coldFactor)
-		for _, n := range []int64{1, 2, min(p.Limit(), 1000), p.Limit()} {
-			if n > p.Limit() {
+		for _, n := range []int64{1, 2, min(limit.Limit(), 1000), limit.Limit()} {
+			if n > limit.Limit() {
 				continue
 			}
-			next, d := p.Take(0, 0, n, 0)
+			next, d := limit.Take(0, 0, n, 0)
 			if !d.Allowed {
-				t.Fatalf("%v: %d of %d: %+v", p, n, d.Limit, d)
+				t.Fatalf("%v: %d of %d: %+v", limit, n, d.Limit, d)
 			}
-			due := new(big.Rat).SetFrac(new(big.Int).SetUint64(policy.ReadWarmingUp(p, next).Due), big.NewInt(16))
+			due := new(big.Rat).SetFrac(new(big.Int).SetUint64(policy.ReadWarmingUp(limit, next).Due), big.NewInt(16))
 			exact := m.price(n)
 			late := sub(due, exact)
 			most := add(whole(2), mul(exact, big.NewRat(1, 1<<35)))
-			if policy.ReadWarmingUp(p, next).Level < grid.Levels {
+			if policy.ReadWarmingUp(limit, next).Level < grid.Levels {
 				most = add(most, part)
 			}
 			if late.Sign() < 0 || late.Cmp(most) > 0 {
-				t.Fatalf("%v: %d cost %s ns, want %s", p, n, due.FloatString(3), exact.FloatString(3))
+				t.Fatalf("%v: %d cost %s ns, want %s", limit, n, due.FloatString(3), exact.FloatString(3))
 			}
 		}
 	})
@@ -432,12 +432,12 @@ func FuzzAtMostConstructor(f *testing.F)        { windowPolicies[2].fuzzConstruc
 func FuzzAlignedWindowConstructor(f *testing.F) { windowPolicies[3].fuzzConstructor(f) }
 
 func TestWindowConstructorsKeepToTheirBounds(t *testing.T) {
-	for _, w := range windowPolicies {
-		t.Run(w.name, func(t *testing.T) {
+	for _, windows := range windowPolicies {
+		t.Run(windows.name, func(t *testing.T) {
 			s := &script{rng: rand.New(rand.NewPCG(1, 2))}
 			for range 2000 {
-				w.constructs(t, s.between(math.MinInt64, math.MaxInt64), time.Duration(s.between(0, int64(maxWindow)+1)))
-				w.constructs(t, s.between(0, 1<<30), time.Duration(s.between(1, int64(maxWindow))))
+				windows.constructs(t, s.between(math.MinInt64, math.MaxInt64), time.Duration(s.between(0, int64(maxWindow)+1)))
+				windows.constructs(t, s.between(0, 1<<30), time.Duration(s.between(1, int64(maxWindow))))
 			}
 		})
 	}

@@ -20,15 +20,15 @@ func ExampleFunnel() {
 	// The word of a key that was never used is 0.
 	var word uint64
 	now := policy.Instant(1)
-	word, d := limit.Take(word, now, 8, 0)
-	fmt.Println(d.Allowed, d.Remaining, "of", d.Limit)
+	word, decision := limit.Take(word, now, 8, 0)
+	fmt.Println(decision.Allowed, decision.Remaining, "of", decision.Limit)
 
-	word, d = limit.Take(word, now, 3, 0)
-	fmt.Println(d.Allowed, "retry after", d.RetryAfter)
+	word, decision = limit.Take(word, now, 3, 0)
+	fmt.Println(decision.Allowed, "retry after", decision.RetryAfter)
 
-	now += policy.Instant(d.RetryAfter)
-	_, d = limit.Take(word, now, 3, 0)
-	fmt.Println(d.Allowed, "as good as new in", d.ResetAfter)
+	now += policy.Instant(decision.RetryAfter)
+	_, decision = limit.Take(word, now, 3, 0)
+	fmt.Println(decision.Allowed, "as good as new in", decision.ResetAfter)
 	// Output:
 	// funnel 10, 2/s
 	// true 2 of 10
@@ -54,12 +54,12 @@ func ExampleRefunder() {
 	now := policy.Instant(1)
 	word, _ := limit.Take(0, now, 8, 0)
 	word = refunder.Refund(word, now, 5)
-	_, d := limit.Take(word, now, 0, 0)
-	fmt.Println(d.Remaining, "remain")
+	_, decision := limit.Take(word, now, 0, 0)
+	fmt.Println(decision.Remaining, "remain")
 
 	word = refunder.Refund(word, now, -9)
-	_, d = limit.Take(word, now, 1, 0)
-	fmt.Println(d.Remaining, "remain, retry after", d.RetryAfter)
+	_, decision = limit.Take(word, now, 1, 0)
+	fmt.Println(decision.Remaining, "remain, retry after", decision.RetryAfter)
 	// Output:
 	// 7 remain
 	// 0 remain, retry after 1.5s
@@ -75,22 +75,22 @@ func (c cooldown) Take(word uint64, now policy.Instant, n int64, patience time.D
 	at := uint64(max(0, min(now, end)))
 	patience = max(0, min(patience, year))
 	busy := time.Duration(max(word, at) - at)
-	d := policy.Decision{Limit: 1, ResetAfter: busy}
+	decision := policy.Decision{Limit: 1, ResetAfter: busy}
 	if busy == 0 {
-		d.Remaining = 1
+		decision.Remaining = 1
 	}
 	switch {
 	case n < 0 || n > 1:
-		d.RetryAfter = policy.Never
+		decision.RetryAfter = policy.Never
 	case n == 0:
-		d.Allowed = true
+		decision.Allowed = true
 	case busy > patience:
-		d.RetryAfter = busy - patience
+		decision.RetryAfter = busy - patience
 	default:
-		d = policy.Decision{Allowed: true, Limit: 1, Wait: busy, ResetAfter: busy + c.pause}
-		return at + uint64(d.ResetAfter), d
+		decision = policy.Decision{Allowed: true, Limit: 1, Wait: busy, ResetAfter: busy + c.pause}
+		return at + uint64(decision.ResetAfter), decision
 	}
-	return word, d
+	return word, decision
 }
 
 func (c cooldown) Limit() int64                       { return 1 }
@@ -165,11 +165,11 @@ func ExampleBursty() {
 
 	// By then the store is full.
 	now := policy.Instant(time.Minute)
-	word, d := limit.Take(0, now, 4_000_000, 0)
-	fmt.Println(d.Allowed, d.Wait)
+	word, decision := limit.Take(0, now, 4_000_000, 0)
+	fmt.Println(decision.Allowed, decision.Wait)
 
-	_, d = limit.Take(word, now, 1, 0)
-	fmt.Println(d.Allowed, "the other three must be paid first:", d.RetryAfter)
+	_, decision = limit.Take(word, now, 1, 0)
+	fmt.Println(decision.Allowed, "the other three must be paid first:", decision.RetryAfter)
 	// Output:
 	// true 0s
 	// false the other three must be paid first: 3s
@@ -208,12 +208,12 @@ func ExampleAtMost() {
 	fmt.Println(limit)
 
 	now := policy.Instant(1)
-	word, d := limit.Take(0, now, 100, 0)
-	fmt.Println(d.Allowed)
+	word, decision := limit.Take(0, now, 100, 0)
+	fmt.Println(decision.Allowed)
 
 	// They count until their part, of half a second, is over for good.
-	_, d = limit.Take(word, now, 1, 0)
-	fmt.Println(d.Allowed, "retry after", d.RetryAfter.Round(time.Millisecond))
+	_, decision = limit.Take(word, now, 1, 0)
+	fmt.Println(decision.Allowed, "retry after", decision.RetryAfter.Round(time.Millisecond))
 	// Output:
 	// at most 100/s
 	// true
@@ -225,12 +225,12 @@ func ExampleFixedWindow() {
 	fmt.Println(limit)
 
 	now := policy.Instant(1)
-	word, d := limit.Take(0, now, 98, 0)
-	fmt.Println(d.Allowed, d.Remaining, "remain, and start anew in", d.ResetAfter)
+	word, decision := limit.Take(0, now, 98, 0)
+	fmt.Println(decision.Allowed, decision.Remaining, "remain, and start anew in", decision.ResetAfter)
 
 	now += policy.Instant(59 * time.Minute)
-	_, d = limit.Take(word, now, 3, 0)
-	fmt.Println(d.Allowed, "retry after", d.RetryAfter)
+	_, decision = limit.Take(word, now, 3, 0)
+	fmt.Println(decision.Allowed, "retry after", decision.RetryAfter)
 	// Output:
 	// window 100/h
 	// true 2 remain, and start anew in 1h0m0s
@@ -285,13 +285,13 @@ func ExampleCalendarWindow_from() {
 		return limit.(policy.Anchored).Anchor(time.Date(2027, 1, 25, 0, 0, 0, 0, time.UTC))
 	}
 	now := time.Date(2027, 1, 31, 9, 0, 0, 0, time.UTC)
-	at := policy.Instant(now.Sub(time.Date(2027, 1, 25, 0, 0, 0, 0, time.UTC)))
+	instant := policy.Instant(now.Sub(time.Date(2027, 1, 25, 0, 0, 0, 0, time.UTC)))
 
-	word, d := paysOn(31).Take(0, at, 400, 0)
-	fmt.Println(paysOn(31), "starts anew on", now.Add(d.ResetAfter).Format("2 January"))
+	word, decision := paysOn(31).Take(0, instant, 400, 0)
+	fmt.Println(paysOn(31), "starts anew on", now.Add(decision.ResetAfter).Format("2 January"))
 	// The customer pays on another day from now on.
-	_, d = paysOn(20).Take(word, at, 100, 0)
-	fmt.Println(d.Remaining, "left until", now.Add(d.ResetAfter).Format("2 January"))
+	_, decision = paysOn(20).Take(word, instant, 100, 0)
+	fmt.Println(decision.Remaining, "left until", now.Add(decision.ResetAfter).Format("2 January"))
 	// Output:
 	// window 1000/month from 31 in UTC starts anew on 28 February
 	// 500 left until 28 February

@@ -101,21 +101,21 @@ func TestNotationNeedsNoQuoting(t *testing.T) {
 func TestAtOnceIsTheRemainingOfAnIdleKey(t *testing.T) {
 	const late = policy.Instant(20 * year)
 	for _, c := range figures {
-		_, d := c.limit.Take(0, late, 0, 0)
-		require.Equal(t, d.Remaining, shape.AtOnce(c.limit), c.text)
-		if c.limit.Delays() || d.Limit == 1 || d.Remaining > 10_000 {
+		_, decision := c.limit.Take(0, late, 0, 0)
+		require.Equal(t, decision.Remaining, shape.AtOnce(c.limit), c.text)
+		if c.limit.Delays() || decision.Limit == 1 || decision.Remaining > 10_000 {
 			// A queue's calls wait, and the store of that Bursty is larger than its Limit.
 			continue
 		}
 		word, passed := uint64(0), int64(0)
-		for ; passed <= d.Remaining; passed++ {
+		for ; passed <= decision.Remaining; passed++ {
 			next, d := c.limit.Take(word, late, 1, 0)
 			if !d.Allowed {
 				break
 			}
 			word = next
 		}
-		require.Equal(t, d.Remaining, passed, c.text)
+		require.Equal(t, decision.Remaining, passed, c.text)
 	}
 }
 
@@ -144,19 +144,19 @@ func TestShapesAgreeWithWordsAndDecisions(t *testing.T) {
 		{"sliding 3/1007ns", shape.SlidingWindow, 0, 0, 1007},
 	} {
 		t.Run(c.text, func(t *testing.T) {
-			p := policy.Must(policy.Parse(c.text))
-			s := p.(shape.Shaped).Shape()
-			assert.Equal(t, []any{c.kind, c.capacity, c.count, c.per, p.Limit()}, []any{s.Kind, s.Capacity, s.Count, s.Per, s.Limit})
+			limit := policy.Must(policy.Parse(c.text))
+			s := limit.(shape.Shaped).Shape()
+			assert.Equal(t, []any{c.kind, c.capacity, c.count, c.per, limit.Limit()}, []any{s.Kind, s.Capacity, s.Count, s.Per, s.Limit})
 			reset := func(at policy.Instant) time.Duration {
-				_, d := p.Take(policy.MaxWord, at, 0, 0)
+				_, d := limit.Take(policy.MaxWord, at, 0, 0)
 				return d.ResetAfter
 			}
 			end := policy.Instant(s.End)
 			assert.Equal(t, reset(end), reset(math.MaxInt64), "ResetAfter at End, where time stands still, and at a later instant")
 			assert.Equal(t, reset(end)+1, reset(end-1), "ResetAfter at End and a nanosecond before")
 			if c.count > 0 {
-				one, _ := p.Take(0, now, 1, 0)
-				two, d := p.Take(one, now, 1, math.MaxInt64)
+				one, _ := limit.Take(0, now, 1, 0)
+				two, d := limit.Take(one, now, 1, math.MaxInt64)
 				require.True(t, d.Allowed || s.Limit == 1)
 				if d.Allowed {
 					assert.Equal(t, s.Interval, two-one)
@@ -164,11 +164,11 @@ func TestShapesAgreeWithWordsAndDecisions(t *testing.T) {
 				assert.Equal(t, s.Interval*uint64(s.Capacity), s.Depth)
 				return
 			}
-			word, d := p.Take(0, now, 2, 0)
+			word, d := limit.Take(0, now, 2, 0)
 			require.True(t, d.Allowed)
 			full := uint64(1)<<s.Bits - 1
 			assert.Equal(t, uint64(2), word&full, "the lowest bits of the word are the count")
-			charged := p.(policy.Refunder).Refund(word, now, math.MinInt64+1)
+			charged := limit.(policy.Refunder).Refund(word, now, math.MinInt64+1)
 			assert.Equal(t, full, charged&full, "a charge fills the bits of the count")
 			shift, number, ends := 2*s.Bits, uint64(now)/uint64(s.Per), (s.Last+1)*uint64(s.Per)-1
 			if c.kind == shape.FixedWindow {
@@ -178,8 +178,8 @@ func TestShapesAgreeWithWordsAndDecisions(t *testing.T) {
 			assert.Equal(t, number, word>>shift)
 			assert.Equal(t, ends, uint64(s.End))
 			// A word above the last window is taken for it.
-			assert.Less(t, p.FreshAt((s.Last-1)<<shift|1), p.FreshAt(s.Last<<shift|1))
-			assert.Equal(t, p.FreshAt(s.Last<<shift|1), p.FreshAt((s.Last+1)<<shift|1))
+			assert.Less(t, limit.FreshAt((s.Last-1)<<shift|1), limit.FreshAt(s.Last<<shift|1))
+			assert.Equal(t, limit.FreshAt(s.Last<<shift|1), limit.FreshAt((s.Last+1)<<shift|1))
 		})
 	}
 }

@@ -60,12 +60,12 @@ func newBucket(capacity, count int64, per time.Duration) *bucket {
 func (b *bucket) take(now policy.Instant, n int64, patience time.Duration) policy.Decision {
 	at := whole(int64(held(now, b.end)))
 	level := b.levelAt(at)
-	d := policy.Decision{Limit: b.limit}
+	decision := policy.Decision{Limit: b.limit}
 	switch {
 	case n < 0 || n > b.limit:
-		d.RetryAfter = policy.Never
+		decision.RetryAfter = policy.Never
 	case n == 0:
-		d.Allowed = true
+		decision.Allowed = true
 	default:
 		poured := add(level, whole(n))
 		empty := add(at, b.timeFor(poured))
@@ -75,21 +75,21 @@ func (b *bucket) take(now policy.Instant, n int64, patience time.Duration) polic
 		switch {
 		case empty.Cmp(lastEmpty) > 0:
 			// The turn is later than any word can say.
-			d.RetryAfter = policy.Never
+			decision.RetryAfter = policy.Never
 		case late.Cmp(willing) > 0:
-			d.RetryAfter = ceil(sub(late, willing))
-			if d.RetryAfter > time.Duration(b.end-held(now, b.end)) {
+			decision.RetryAfter = ceil(sub(late, willing))
+			if decision.RetryAfter > time.Duration(b.end-held(now, b.end)) {
 				// Time stands still before the turn.
-				d.RetryAfter = policy.Never
+				decision.RetryAfter = policy.Never
 			}
 		default:
-			d.Allowed, d.Wait = true, ceil(late)
+			decision.Allowed, decision.Wait = true, ceil(late)
 			b.empty, b.start, level = empty, add(at, late), poured
 		}
 	}
-	d.Remaining = floor(positive(sub(b.capacity, level)))
-	d.ResetAfter = ceil(b.timeFor(level))
-	return d
+	decision.Remaining = floor(positive(sub(b.capacity, level)))
+	decision.ResetAfter = ceil(b.timeFor(level))
+	return decision
 }
 
 func (b *bucket) turn() *big.Rat { return b.start }
@@ -191,13 +191,13 @@ func (l *line) waiting(at *big.Rat) *big.Rat {
 
 func (l *line) take(now policy.Instant, n int64, patience time.Duration) policy.Decision {
 	at := whole(int64(held(now, l.end)))
-	d := policy.Decision{Limit: l.capacity + 1}
+	decision := policy.Decision{Limit: l.capacity + 1}
 	before := l.waiting(at)
 	switch {
 	case n < 0 || n > l.capacity+1:
-		d.RetryAfter = policy.Never
+		decision.RetryAfter = policy.Never
 	case n == 0:
-		d.Allowed = true
+		decision.Allowed = true
 	default:
 		// room is the largest number of units that may stand before the first unit of the call.
 		room := whole(l.capacity - (n - 1))
@@ -207,22 +207,22 @@ func (l *line) take(now policy.Instant, n int64, patience time.Duration) policy.
 			until = least(until, whole(int64(patience)))
 		}
 		if turn.Cmp(until) > 0 {
-			d.RetryAfter = policy.Never
+			decision.RetryAfter = policy.Never
 			if after := ceil(sub(turn, until)); after <= time.Duration(l.end-held(now, l.end)) {
-				d.RetryAfter = after
+				decision.RetryAfter = after
 			}
 			break
 		}
-		d.Allowed, d.Wait = true, ceil(turn)
+		decision.Allowed, decision.Wait = true, ceil(turn)
 		l.start, l.last = add(at, turn), n
 		l.free = add(l.start, mul(whole(n), l.unit))
 	}
 	after := l.waiting(at)
 	if fit := sub(whole(l.capacity+1), after); fit.Cmp(whole(1)) >= 0 {
-		d.Remaining = floor(fit)
+		decision.Remaining = floor(fit)
 	}
-	d.ResetAfter = ceil(mul(after, l.unit))
-	return d
+	decision.ResetAfter = ceil(mul(after, l.unit))
+	return decision
 }
 
 func (l *line) turn() *big.Rat { return l.start }

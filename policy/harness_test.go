@@ -33,7 +33,7 @@ type oracle interface {
 
 // asked decides about a call by its size and its turn. turn returns the instant at which its
 // units fit, and whether time gets there. It reports whether to record the units.
-func asked(d *policy.Decision, at, n int64, patience time.Duration, turn func() (start int64, ever bool)) bool {
+func asked(d *policy.Decision, instant, n int64, patience time.Duration, turn func() (start int64, ever bool)) bool {
 	if n == 0 {
 		d.Allowed = true
 		return false
@@ -46,7 +46,7 @@ func asked(d *policy.Decision, at, n int64, patience time.Duration, turn func() 
 	if !ever {
 		return false
 	}
-	wait, willing := time.Duration(start-at), min(max(patience, 0), longestPatience)
+	wait, willing := time.Duration(start-instant), min(max(patience, 0), longestPatience)
 	if wait > willing {
 		d.RetryAfter = wait - willing
 		return false
@@ -171,13 +171,13 @@ func (k *kind) run(t *testing.T, s *script, calls int) {
 	trial := newTrial(t, k.read(s))
 	s.period = trial.period
 	last := action{what: takes}
-	d := policy.Decision{Limit: trial.limit}
+	decision := policy.Decision{Limit: trial.limit}
 	for range calls {
-		next, more := s.next(last, d)
+		next, more := s.next(last, decision)
 		if !more {
 			return
 		}
-		d = trial.do(next)
+		decision = trial.do(next)
 		last = next
 	}
 }
@@ -203,37 +203,37 @@ func (k *kind) random(t *testing.T, first, count uint64) {
 // breaks and nothing is given away.
 func (s subject) extreme(t *testing.T, word uint64, now policy.Instant, n int64, patience time.Duration) {
 	t.Helper()
-	next, d := s.Take(word, now, n, patience)
+	next, decision := s.Take(word, now, n, patience)
 	before := s.FreshAt(word)
 	var fault string
 	switch {
 	case next > policy.MaxWord:
 		fault = "the word is above MaxWord"
-	case d.Limit != s.limit:
+	case decision.Limit != s.limit:
 		fault = "the limit is another"
-	case d.Remaining < 0 || d.Remaining > d.Limit:
+	case decision.Remaining < 0 || decision.Remaining > decision.Limit:
 		fault = "what remains is out of range"
-	case d.Wait < 0 || d.RetryAfter < 0 || d.ResetAfter < 0:
+	case decision.Wait < 0 || decision.RetryAfter < 0 || decision.ResetAfter < 0:
 		fault = "a delay is below 0"
-	case d.Wait > max(patience, s.queues) || d.Wait > max(s.patience, s.queues):
+	case decision.Wait > max(patience, s.queues) || decision.Wait > max(s.patience, s.queues):
 		fault = "the wait is longer than patience"
-	case d.Allowed != (d.RetryAfter == 0):
+	case decision.Allowed != (decision.RetryAfter == 0):
 		fault = "RetryAfter belongs to refused calls, and to all of them"
-	case (n < 0 || n > d.Limit) && d.RetryAfter != policy.Never:
+	case (n < 0 || n > decision.Limit) && decision.RetryAfter != policy.Never:
 		fault = "it can never succeed"
-	case n == 0 && !d.Allowed:
+	case n == 0 && !decision.Allowed:
 		fault = "looking is always allowed"
-	case (n == 0 || !d.Allowed) && next != word:
+	case (n == 0 || !decision.Allowed) && next != word:
 		fault = "nothing was taken, but the word changed"
-	case n > 0 && d.Allowed && (next == word || s.FreshAt(next) < before || s.FreshAt(next) <= held(now, s.end)):
+	case n > 0 && decision.Allowed && (next == word || s.FreshAt(next) < before || s.FreshAt(next) <= held(now, s.end)):
 		fault = "units were minted"
-	case d.ResetAfter != s.resetAfter(next, held(now, s.end)):
+	case decision.ResetAfter != s.resetAfter(next, held(now, s.end)):
 		fault = "ResetAfter is not until FreshAt"
 	default:
 		s.chokes(t, word, now)
 		return
 	}
-	t.Fatalf("%v: Take(%d, %d, %d, %d) = %d, %+v: %s", s, word, now, n, patience, next, d, fault)
+	t.Fatalf("%v: Take(%d, %d, %d, %d) = %d, %+v: %s", s, word, now, n, patience, next, decision, fault)
 }
 
 func (s subject) extremeRefund(t *testing.T, word uint64, now policy.Instant, n int64) {

@@ -22,23 +22,23 @@ func newCrew(n int64, longest time.Duration) *crew {
 }
 
 func (m *crew) take(now policy.Instant, n int64, _ time.Duration) policy.Decision {
-	at, number := m.at(now)
-	d := policy.Decision{Limit: m.limit - 1}
-	if asked(&d, at, n, 0, func() (int64, bool) {
-		first := m.first(number, d.Limit-n)
+	instant, number := m.at(now)
+	decision := policy.Decision{Limit: m.limit - 1}
+	if asked(&decision, instant, n, 0, func() (int64, bool) {
+		first := m.first(number, decision.Limit-n)
 		if first == number {
-			return at, true
+			return instant, true
 		}
 		return first * m.part, first*m.part <= int64(endOfRing)
 	}) {
-		m.start = at
+		m.start = instant
 		m.record(number, number, n)
 	}
-	d.Remaining = d.Limit - m.used(number)
-	if m.used(number) > 0 || number*m.part > at {
-		d.ResetAfter = time.Duration(m.first(number, 0)*m.part - at)
+	decision.Remaining = decision.Limit - m.used(number)
+	if m.used(number) > 0 || number*m.part > instant {
+		decision.ResetAfter = time.Duration(m.first(number, 0)*m.part - instant)
 	}
-	return d
+	return decision
 }
 
 func (m *crew) refund(policy.Instant, int64) *big.Rat { return new(big.Rat) }
@@ -70,11 +70,11 @@ func (o occupier) Carry(from policy.Policy, word uint64, now policy.Instant) (ui
 	return o.Policy.(policy.Relative).Carry(withoutHandles(from), word, now)
 }
 
-func withoutHandles(p policy.Policy) policy.Policy {
-	if o, ok := p.(occupier); ok {
+func withoutHandles(limit policy.Policy) policy.Policy {
+	if o, ok := limit.(occupier); ok {
 		return o.Policy
 	}
-	return p
+	return limit
 }
 
 func (o occupier) Refund(word uint64, _ policy.Instant, _ int64) uint64 { return word }
@@ -240,12 +240,12 @@ func TestUnreleasedUnitsEnd(t *testing.T) {
 		assert.Equal(t, parts, policy.Parts(limit))
 		for range 1000 {
 			now := policy.Instant(1 + rand.Int64N(int64(time.Hour)))
-			word, d := limit.Take(0, now, n, 0)
-			assert.True(t, d.Allowed)
-			_, d = limit.Take(word, now, 1, time.Hour)
-			assert.False(t, d.Allowed)
-			assert.Greater(t, d.RetryAfter, longest)
-			assert.LessOrEqual(t, d.RetryAfter, longest+longest/time.Duration(parts))
+			word, decision := limit.Take(0, now, n, 0)
+			assert.True(t, decision.Allowed)
+			_, decision = limit.Take(word, now, 1, time.Hour)
+			assert.False(t, decision.Allowed)
+			assert.Greater(t, decision.RetryAfter, longest)
+			assert.LessOrEqual(t, decision.RetryAfter, longest+longest/time.Duration(parts))
 		}
 	}
 }
@@ -280,12 +280,12 @@ func TestUncountableUnitsFillTheKeyUntilTheyEnd(t *testing.T) {
 	next, ok := few.(policy.Occupier).Release(carried, carried, now, 1)
 	assert.False(t, ok)
 	assert.Equal(t, carried, next)
-	_, d := few.Take(carried, now, 1, 0)
-	assert.False(t, d.Allowed)
-	assert.LessOrEqual(t, d.RetryAfter, 2*time.Millisecond)
+	_, decision := few.Take(carried, now, 1, 0)
+	assert.False(t, decision.Allowed)
+	assert.LessOrEqual(t, decision.RetryAfter, 2*time.Millisecond)
 	carried, _ = many.(policy.Relative).Carry(few, carried, now)
-	_, d = many.Take(carried, now, 1, 0)
-	assert.False(t, d.Allowed, "they count in full after the next change too")
+	_, decision = many.Take(carried, now, 1, 0)
+	assert.False(t, decision.Allowed, "they count in full after the next change too")
 }
 
 // Promise: A release after its unit's longest time takes no other unit of an `InFlight`, whatever happened to the word.
@@ -300,8 +300,8 @@ func TestEndedUnitFreesNoOther(t *testing.T) {
 		// ended reports whether the first unit has ended.
 		ended bool
 	}{{at(170) - 1, false}, {at(170), true}} {
-		word, d := many.Take(second, c.now, 900, 0)
-		assert.True(t, d.Allowed)
+		word, decision := many.Take(second, c.now, 900, 0)
+		assert.True(t, decision.Allowed)
 		_, ok := many.(policy.Occupier).Release(word, first, math.MaxInt64, 1)
 		assert.False(t, ok, "a release without an instant does not know whether the unit counts")
 		next, ok := many.(policy.Occupier).Release(word, first, c.now, 1)
@@ -309,9 +309,9 @@ func TestEndedUnitFreesNoOther(t *testing.T) {
 		assert.Equal(t, c.ended, next == word)
 		next, ok = many.(policy.Occupier).Release(word, second, c.now, 1)
 		assert.True(t, ok)
-		_, d = many.Take(next, c.now, 0, 0)
+		_, decision = many.Take(next, c.now, 0, 0)
 		if c.ended {
-			assert.EqualValues(t, 100, d.Remaining)
+			assert.EqualValues(t, 100, decision.Remaining)
 			_, ok = many.(policy.Occupier).Release(next, second, c.now, 1)
 			assert.False(t, ok, "the part of the take has no unit left")
 		}
@@ -345,11 +345,11 @@ func TestVacatedWordIsOfAnotherGeneration(t *testing.T) {
 }
 
 func TestInFlightGivesBackByHandlesOnly(t *testing.T) {
-	for _, p := range []policy.Policy{policy.Must(policy.InFlight(10, time.Minute)), policy.Must(policy.FixedWindow(10, time.Minute))} {
-		_, refunds := p.(policy.Refunder)
-		_, occupies := p.(policy.Occupier)
+	for _, limit := range []policy.Policy{policy.Must(policy.InFlight(10, time.Minute)), policy.Must(policy.FixedWindow(10, time.Minute))} {
+		_, refunds := limit.(policy.Refunder)
+		_, occupies := limit.(policy.Occupier)
 		assert.NotEqual(t, refunds, occupies)
-		assert.Equal(t, occupies, policy.MaxTimeInUse(p) == time.Minute)
+		assert.Equal(t, occupies, policy.MaxTimeInUse(limit) == time.Minute)
 	}
 	assert.Zero(t, policy.MaxTimeInUse(nil))
 }

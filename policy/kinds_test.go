@@ -63,7 +63,7 @@ func (k *kind) anyWord(t *testing.T, s *script) {
 	limit := k.read(s)
 	word, now := min(s.number(), policy.MaxWord), policy.Instant(s.number())
 	n, patience := int64(s.number()), time.Duration(s.number())
-	taken, at, undone := min(s.number(), policy.MaxWord), policy.Instant(s.number()), int64(s.number())
+	taken, instant, undone := min(s.number(), policy.MaxWord), policy.Instant(s.number()), int64(s.number())
 	// The instant lies about the time of the word.
 	if s.byte()&1 == 1 {
 		now = shift(min(limit.FreshAt(word), limit.end), s.between(0, 2*int64(limit.period))-int64(limit.period))
@@ -78,9 +78,9 @@ func (k *kind) anyWord(t *testing.T, s *script) {
 		}
 		limit.extremeRefund(t, word, now, n)
 	}
-	next := limit.Policy.(policy.Refunder).Cancel(word, taken, at, now, n, undone)
+	next := limit.Policy.(policy.Refunder).Cancel(word, taken, instant, now, n, undone)
 	if next > policy.MaxWord || limit.FreshAt(next) > limit.FreshAt(word) {
-		t.Fatalf("%v: Cancel(%d, %d, %d, %d, %d, %d) = %d, which counts for longer", limit, word, taken, at, now, n, undone, next)
+		t.Fatalf("%v: Cancel(%d, %d, %d, %d, %d, %d) = %d, which counts for longer", limit, word, taken, instant, now, n, undone, next)
 	}
 	if !limit.forgets {
 		return
@@ -89,11 +89,11 @@ func (k *kind) anyWord(t *testing.T, s *script) {
 	c := action{now: now, n: 1 + int64(uint64(n)%uint64(limit.limit)), patience: max(patience, 0)}
 	trial := newTrial(t, limit)
 	trial.doing, trial.before, trial.word = c, word, word
-	next, d := limit.Take(word, c.now, c.n, c.patience)
-	trial.sane(c, next, d)
-	trial.delays(c, d)
-	trial.remaining(c, next, d)
-	trial.fresh(c, next, d)
+	next, decision := limit.Take(word, c.now, c.n, c.patience)
+	trial.sane(c, next, decision)
+	trial.delays(c, decision)
+	trial.remaining(c, next, decision)
+	trial.fresh(c, next, decision)
 	trial.backwards(c)
 }
 
@@ -124,30 +124,30 @@ func TestDecisionsAllocateNothing(t *testing.T) {
 		{"warming up 100/s over 10s, cold 3", "warming up 70/s over 10s, cold 2"}, {"window 5/s", "window 3/m"}, {"window 2M/m", "window 500M/d"}, {"sliding 5/s", "sliding 3/m"},
 		{"at most 5/s", "at most 3/m"}, {"window 5/s aligned", "window 3/m aligned"}, {"in flight 5, 1s at most", "in flight 3, 1m at most"},
 	} {
-		p, other := policy.Must(policy.Parse(pair[0])), policy.Must(policy.Parse(pair[1]))
+		limit, other := policy.Must(policy.Parse(pair[0])), policy.Must(policy.Parse(pair[1]))
 		now := policy.Instant(1_234_567_890_123)
-		used, _ := p.Take(0, now, 3, 0)
-		full, _ := p.Take(0, now, p.Limit(), 0)
-		more, _ := p.Take(used, now, 1, math.MaxInt64)
-		ahead, _ := p.Take(full, now, p.Limit(), math.MaxInt64)
-		choker, relative := p.(policy.Choker), p.(policy.Relative)
-		refunder, ok := p.(policy.Refunder)
+		used, _ := limit.Take(0, now, 3, 0)
+		full, _ := limit.Take(0, now, limit.Limit(), 0)
+		more, _ := limit.Take(used, now, 1, math.MaxInt64)
+		ahead, _ := limit.Take(full, now, limit.Limit(), math.MaxInt64)
+		choker, relative := limit.(policy.Choker), limit.(policy.Relative)
+		refunder, ok := limit.(policy.Refunder)
 		if !ok {
-			refunder = occupier{p}
+			refunder = occupier{limit}
 		}
 		for name, call := range map[string]func(){
-			"Take, never used":      func() { p.Take(0, now, 1, 0) },
-			"Take":                  func() { p.Take(used, now, 1, 0) },
-			"Take, later":           func() { p.Take(used, now+1000, 1, 0) },
-			"Take, of a full key":   func() { p.Take(full, now, 1, 0) },
-			"Take, refused forever": func() { p.Take(used, now, math.MaxInt64, 0) },
-			"Take, with patience":   func() { p.Take(full, now, 1, math.MaxInt64) },
-			"Take, just looking":    func() { p.Take(full, now, 0, 0) },
+			"Take, never used":      func() { limit.Take(0, now, 1, 0) },
+			"Take":                  func() { limit.Take(used, now, 1, 0) },
+			"Take, later":           func() { limit.Take(used, now+1000, 1, 0) },
+			"Take, of a full key":   func() { limit.Take(full, now, 1, 0) },
+			"Take, refused forever": func() { limit.Take(used, now, math.MaxInt64, 0) },
+			"Take, with patience":   func() { limit.Take(full, now, 1, math.MaxInt64) },
+			"Take, just looking":    func() { limit.Take(full, now, 0, 0) },
 			"Choke, never used":     func() { choker.Choke(0, now) },
 			"Choke":                 func() { choker.Choke(used, now) },
 			"Choke, later":          func() { choker.Choke(used, now+1000) },
 			"Choke, of a full key":  func() { choker.Choke(full, now) },
-			"FreshAt":               func() { p.FreshAt(full) },
+			"FreshAt":               func() { limit.FreshAt(full) },
 			"Refund":                func() { refunder.Refund(used, now, 1) },
 			"Refund, of a turn":     func() { refunder.Refund(ahead, now, 5) },
 			"Refund, a charge":      func() { refunder.Refund(full, now, math.MinInt64) },
@@ -158,7 +158,7 @@ func TestDecisionsAllocateNothing(t *testing.T) {
 			"Carry":                 func() { relative.Carry(other, full, now) },
 			"RedisCell":             func() { _ = policy.Decision{Limit: 1}.RedisCell() },
 		} {
-			assert.Zero(t, testing.AllocsPerRun(100, call), fmt.Sprint(p, ": ", name))
+			assert.Zero(t, testing.AllocsPerRun(100, call), fmt.Sprint(limit, ": ", name))
 		}
 	}
 }

@@ -55,12 +55,12 @@ type record struct {
 	mark  any
 }
 
-func newTrial(t *testing.T, s subject) *trial {
+func newTrial(t *testing.T, limit subject) *trial {
 	t.Helper()
-	r := &trial{t: t, subject: s, units: new(big.Int), latest: new(big.Int), queue: new(big.Int), clock: new(big.Int)}
+	r := &trial{t: t, subject: limit, units: new(big.Int), latest: new(big.Int), queue: new(big.Int), clock: new(big.Int)}
 	var ok bool
-	if r.refunder, ok = s.Policy.(policy.Refunder); !ok {
-		t.Fatalf("%v is no policy.Refunder", s)
+	if r.refunder, ok = limit.Policy.(policy.Refunder); !ok {
+		t.Fatalf("%v is no policy.Refunder", limit)
 	}
 	return r
 }
@@ -80,26 +80,26 @@ func (r *trial) do(a action) policy.Decision {
 
 func (r *trial) call(c action) policy.Decision {
 	r.t.Helper()
-	next, d := r.Take(r.word, c.now, c.n, c.patience)
-	if want := r.oracle.take(c.now, c.n, c.patience); d != want {
+	next, decision := r.Take(r.word, c.now, c.n, c.patience)
+	if want := r.oracle.take(c.now, c.n, c.patience); decision != want {
 		r.t.Fatalf("%v: Take(%d, %d, %d, %d)\n got %#v\nwant %#v",
-			r.subject, r.word, c.now, c.n, c.patience, d, want)
+			r.subject, r.word, c.now, c.n, c.patience, decision, want)
 	}
-	r.sane(c, next, d)
+	r.sane(c, next, decision)
 	r.chokes(r.t, r.word, c.now)
-	r.delays(c, d)
-	r.remaining(c, next, d)
-	r.fresh(c, next, d)
+	r.delays(c, decision)
+	r.remaining(c, next, decision)
+	r.fresh(c, next, decision)
 	r.backwards(c)
-	if d.Allowed && c.n > 0 {
+	if decision.Allowed && c.n > 0 {
 		if !r.costly {
-			r.restores(c, next, d)
+			r.restores(c, next, decision)
 		}
-		r.admit(c, d)
+		r.admit(c, decision)
 		r.recorded = append(r.recorded, record{n: c.n, taken: next, mark: r.oracle.mark()})
 	}
 	r.word = next
-	return d
+	return decision
 }
 
 func (r *trial) must(ok bool, format string, args ...any) {
@@ -110,27 +110,27 @@ func (r *trial) must(ok bool, format string, args ...any) {
 	}
 }
 
-func (r *trial) sane(c action, next uint64, d policy.Decision) {
-	r.must(d.Limit == r.limit, "the decision has the limit %d, want %d", d.Limit, r.limit)
+func (r *trial) sane(c action, next uint64, decision policy.Decision) {
+	r.must(decision.Limit == r.limit, "the decision has the limit %d, want %d", decision.Limit, r.limit)
 	r.must(r.Limit() == r.limit, "Limit returns %d, want %d", r.Limit(), r.limit)
 	r.must(r.Delays() == (r.queues > 0), "Delays returns %t, want %t", r.Delays(), !r.Delays())
-	r.must(0 <= d.Remaining && d.Remaining <= d.Limit, "%d units remain of %d, want from 0 to the limit", d.Remaining, d.Limit)
+	r.must(0 <= decision.Remaining && decision.Remaining <= decision.Limit, "%d units remain of %d, want from 0 to the limit", decision.Remaining, decision.Limit)
 	r.must(next <= policy.MaxWord, "word %d is above MaxWord", next)
-	r.must(0 <= d.Wait && d.Wait <= max(c.patience, r.queues), "the call waits %v, want at most its patience or the queue", d.Wait)
-	r.must(d.Allowed == (d.RetryAfter == 0), "RetryAfter is %v, want 0 for an allowed call alone", d.RetryAfter)
-	r.must(d.Allowed || d.Wait == 0, "a refused call waits %v", d.Wait)
-	if !d.Allowed || c.n == 0 {
+	r.must(0 <= decision.Wait && decision.Wait <= max(c.patience, r.queues), "the call waits %v, want at most its patience or the queue", decision.Wait)
+	r.must(decision.Allowed == (decision.RetryAfter == 0), "RetryAfter is %v, want 0 for an allowed call alone", decision.RetryAfter)
+	r.must(decision.Allowed || decision.Wait == 0, "a refused call waits %v", decision.Wait)
+	if !decision.Allowed || c.n == 0 {
 		r.must(next == r.word, "nothing was taken, but the word became %d", next)
-		r.must(d.Wait == 0, "a call that takes nothing waits %v", d.Wait)
+		r.must(decision.Wait == 0, "a call that takes nothing waits %v", decision.Wait)
 	} else {
 		r.must(next != r.word, "units were taken, but the word became %d", next)
 	}
 }
 
 // delays makes the same call again, around the instant that it was told.
-func (r *trial) delays(c action, d policy.Decision) {
+func (r *trial) delays(c action, decision policy.Decision) {
 	now := held(c.now, r.end)
-	if after := d.RetryAfter; after != 0 && after <= time.Duration(r.end-now) {
+	if after := decision.RetryAfter; after != 0 && after <= time.Duration(r.end-now) {
 		_, early := r.Take(r.word, now+policy.Instant(after)-1, c.n, c.patience)
 		r.must(!early.Allowed, "the call is admitted a nanosecond before its RetryAfter of %d ns", after)
 		r.chokes(r.t, r.word, now+policy.Instant(after)-1)
@@ -138,12 +138,12 @@ func (r *trial) delays(c action, d policy.Decision) {
 		r.must(then.Allowed, "the call is refused at its RetryAfter of %d ns", after)
 		r.chokes(r.t, r.word, now+policy.Instant(after))
 	}
-	if d.Wait > 0 {
-		_, less := r.Take(r.word, c.now, c.n, d.Wait-1)
-		r.must(!less.Allowed || d.Wait <= r.queues && less == d,
-			"the call waits %d ns, but is admitted with less patience", d.Wait)
-		_, same := r.Take(r.word, c.now, c.n, d.Wait)
-		r.must(same == d, "the call waits %d ns, but with that patience the decision is %+v", d.Wait, same)
+	if decision.Wait > 0 {
+		_, less := r.Take(r.word, c.now, c.n, decision.Wait-1)
+		r.must(!less.Allowed || decision.Wait <= r.queues && less == decision,
+			"the call waits %d ns, but is admitted with less patience", decision.Wait)
+		_, same := r.Take(r.word, c.now, c.n, decision.Wait)
+		r.must(same == decision, "the call waits %d ns, but with that patience the decision is %+v", decision.Wait, same)
 	}
 }
 
@@ -155,16 +155,16 @@ func (s subject) chokes(t *testing.T, word uint64, now policy.Instant) {
 	}
 }
 
-func (r *trial) remaining(c action, next uint64, d policy.Decision) {
-	all, d1 := r.Take(next, c.now, d.Remaining, 0)
-	r.must(d1.Allowed, "%d units remain, but a call for them is refused", d.Remaining)
+func (r *trial) remaining(c action, next uint64, decision policy.Decision) {
+	all, d1 := r.Take(next, c.now, decision.Remaining, 0)
+	r.must(d1.Allowed, "%d units remain, but a call for them is refused", decision.Remaining)
 	if r.credit {
-		r.credited(c, next, all, d.Remaining)
+		r.credited(c, next, all, decision.Remaining)
 		return
 	}
-	if d.Remaining < math.MaxInt64 {
-		_, more := r.Take(next, c.now, d.Remaining+1, 0)
-		r.must(!more.Allowed, "%d units remain, but a call for one more is admitted", d.Remaining)
+	if decision.Remaining < math.MaxInt64 {
+		_, more := r.Take(next, c.now, decision.Remaining+1, 0)
+		r.must(!more.Allowed, "%d units remain, but a call for one more is admitted", decision.Remaining)
 	}
 }
 
@@ -182,28 +182,28 @@ func (r *trial) credited(c action, next, all uint64, remaining int64) {
 	}
 }
 
-func (r *trial) fresh(c action, next uint64, d policy.Decision) {
-	at, now := r.FreshAt(next), held(c.now, r.end)
-	if !d.Allowed || c.n == 0 {
-		r.must(at >= 0, "FreshAt is %d, want 0 or more", at)
+func (r *trial) fresh(c action, next uint64, decision policy.Decision) {
+	instant, now := r.FreshAt(next), held(c.now, r.end)
+	if !decision.Allowed || c.n == 0 {
+		r.must(instant >= 0, "FreshAt is %d, want 0 or more", instant)
 	} else {
-		r.must(at > now, "FreshAt is %d, want later than the take", at)
-		r.must(at >= r.FreshAt(r.word), "FreshAt is %d, earlier than before the take", at)
+		r.must(instant > now, "FreshAt is %d, want later than the take", instant)
+		r.must(instant >= r.FreshAt(r.word), "FreshAt is %d, earlier than before the take", instant)
 	}
 	want := r.resetAfter(next, now)
-	r.must(d.ResetAfter == want, "ResetAfter is %d, but the word is fresh in %d", d.ResetAfter, want)
-	r.must(want == 0 || want == time.Duration(at-now), "the word is as good as new in %d, but FreshAt is in %d", want, at-now)
-	if at > r.end {
+	r.must(decision.ResetAfter == want, "ResetAfter is %d, but the word is fresh in %d", decision.ResetAfter, want)
+	r.must(want == 0 || want == time.Duration(instant-now), "the word is as good as new in %d, but FreshAt is in %d", want, instant-now)
+	if instant > r.end {
 		// Time does not get there.
 		return
 	}
-	if at > 0 && (want > 0 || !r.apart) {
-		_, d := r.Take(next, at-1, 0, 0)
-		r.must(d.ResetAfter == r.resetAfter(next, at-1), "a nanosecond before FreshAt the decision is %+v", d)
-		r.must(!r.alike(next, 0, at-1), "FreshAt is %d, but the word is as good as new a nanosecond earlier", at)
+	if instant > 0 && (want > 0 || !r.apart) {
+		_, d := r.Take(next, instant-1, 0, 0)
+		r.must(d.ResetAfter == r.resetAfter(next, instant-1), "a nanosecond before FreshAt the decision is %+v", d)
+		r.must(!r.alike(next, 0, instant-1), "FreshAt is %d, but the word is as good as new a nanosecond earlier", instant)
 	}
 	for _, later := range []time.Duration{0, 1, r.period, math.MaxInt64} {
-		r.must(r.alike(next, 0, shift(at, int64(later))), "FreshAt is %d, but the word is not as good as new %d ns later", at, later)
+		r.must(r.alike(next, 0, shift(instant, int64(later))), "FreshAt is %d, but the word is not as good as new %d ns later", instant, later)
 	}
 }
 
@@ -237,28 +237,28 @@ func (s subject) alike(a, b uint64, now policy.Instant) bool {
 // backwards asks earlier: a clock that was set back must not pay.
 func (r *trial) backwards(c action) {
 	now := held(c.now, r.end)
-	_, d := r.Take(r.word, now, 0, 0)
+	_, decision := r.Take(r.word, now, 0, 0)
 	for _, earlier := range [...]policy.Instant{now - 1, now - policy.Instant(min(r.period, time.Duration(now))), now / 2, 0, -1} {
 		if earlier >= now {
 			continue
 		}
 		_, then := r.Take(r.word, earlier, 0, 0)
-		r.must(then.Remaining <= d.Remaining, "%d units remain, but at the earlier instant %d there are %d", d.Remaining, earlier, then.Remaining)
+		r.must(then.Remaining <= decision.Remaining, "%d units remain, but at the earlier instant %d there are %d", decision.Remaining, earlier, then.Remaining)
 	}
 }
 
-func (r *trial) restores(c action, next uint64, d policy.Decision) {
+func (r *trial) restores(c action, next uint64, decision policy.Decision) {
 	now := held(c.now, r.end)
 	back := r.refunder.Refund(next, c.now, c.n)
-	if r.forgets && d.Wait > 0 {
+	if r.forgets && decision.Wait > 0 {
 		r.must(r.FreshAt(back) <= r.FreshAt(next), "after the give-back FreshAt is %d, want at most %d", r.FreshAt(back), r.FreshAt(next))
-		for _, later := range [...]policy.Instant{0, 1, policy.Instant(d.Wait) / 2, policy.Instant(d.Wait) - 1} {
+		for _, later := range [...]policy.Instant{0, 1, policy.Instant(decision.Wait) / 2, policy.Instant(decision.Wait) - 1} {
 			_, was := r.Take(r.word, now+later, 0, 0)
 			_, is := r.Take(back, now+later, 0, 0)
 			r.must(is.Remaining <= was.Remaining, "after the give-back %d units remain, want at most %d", is.Remaining, was.Remaining)
 		}
-		_, then := r.Take(back, now+policy.Instant(d.Wait), c.n, 0)
-		r.must(then.Allowed || now+policy.Instant(d.Wait) > r.end, "after the give-back the same call is refused at the turn that was given back")
+		_, then := r.Take(back, now+policy.Instant(decision.Wait), c.n, 0)
+		r.must(then.Allowed || now+policy.Instant(decision.Wait) > r.end, "after the give-back the same call is refused at the turn that was given back")
 		return
 	}
 	for _, later := range [...]policy.Instant{0, 1, policy.Instant(r.period), r.FreshAt(r.word) - now - 1, r.FreshAt(next) - now - 1} {
@@ -342,9 +342,9 @@ type admission struct {
 // admit checks every window that the call closes. The bound counts a call at its exact instant;
 // the caller is told the next whole nanosecond. A clock that goes back must mint nothing: no call
 // counts as earlier than an admitted call before it, unless units came back between the two.
-func (r *trial) admit(c action, d policy.Decision) {
+func (r *trial) admit(c action, decision policy.Decision) {
 	exact := r.oracle.turn()
-	start := held(c.now, r.end) + policy.Instant(d.Wait)
+	start := held(c.now, r.end) + policy.Instant(decision.Wait)
 	r.must(ceil(exact) == time.Duration(start), "the call starts at %d, want %s", start, exact.FloatString(4))
 
 	turn := sixteenths(exact)
@@ -352,7 +352,7 @@ func (r *trial) admit(c action, d policy.Decision) {
 		turn = r.clock
 	}
 	r.must(turn.Cmp(r.queue) >= 0, "the call starts before a call that waits until %d/16 ns", r.queue)
-	if d.Wait > 0 {
+	if decision.Wait > 0 {
 		r.queue = turn
 	}
 	if turn.Cmp(r.latest) < 0 {

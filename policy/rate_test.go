@@ -33,13 +33,13 @@ func (r run) turns(t *testing.T, patience time.Duration) (begin, end policy.Inst
 	var word uint64
 	now := policy.Instant(12_345_678_901)
 	for taken := int64(0); taken <= r.skip+r.units; {
-		next, d := r.p.Take(word, now, r.size, patience)
-		if !d.Allowed {
-			require.NotEqual(t, policy.Never, d.RetryAfter)
-			now += policy.Instant(d.RetryAfter)
+		next, decision := r.p.Take(word, now, r.size, patience)
+		if !decision.Allowed {
+			require.NotEqual(t, policy.Never, decision.RetryAfter)
+			now += policy.Instant(decision.RetryAfter)
 			continue
 		}
-		word, end = next, now+policy.Instant(d.Wait)
+		word, end = next, now+policy.Instant(decision.Wait)
 		if taken <= r.skip {
 			begin = end
 		}

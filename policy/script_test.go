@@ -152,7 +152,7 @@ func (s *script) step() int64 {
 }
 
 // next reads an action, given the last and its answer.
-func (s *script) next(last action, d policy.Decision) (action, bool) {
+func (s *script) next(last action, decision policy.Decision) (action, bool) {
 	if len(s.data) == 0 && s.rng == nil {
 		return action{}, false
 	}
@@ -169,7 +169,7 @@ func (s *script) next(last action, d policy.Decision) (action, bool) {
 		}
 	}
 	a := action{now: last.now}
-	retry := d.RetryAfter
+	retry := decision.RetryAfter
 	if retry == policy.Never {
 		retry = 0
 	}
@@ -183,25 +183,25 @@ func (s *script) next(last action, d policy.Decision) (action, bool) {
 	case beforeRetry:
 		a.now = shift(a.now, int64(retry)-1)
 	case toReset:
-		a.now = shift(a.now, int64(d.ResetAfter))
+		a.now = shift(a.now, int64(decision.ResetAfter))
 	case beforeReset:
-		a.now = shift(a.now, int64(d.ResetAfter)-1)
+		a.now = shift(a.now, int64(decision.ResetAfter)-1)
 	case jumpN:
 		a.now = policy.Instant(s.number())
 	}
 	if code&howMask == giving {
-		s.giving(&a, code, last, d)
+		s.giving(&a, code, last, decision)
 		return a, true
 	}
 	switch code & whatMask {
 	case one:
 		a.n = 1
 	case someN:
-		a.n = s.between(1, d.Limit)
+		a.n = s.between(1, decision.Limit)
 	case all:
-		a.n = d.Limit
+		a.n = decision.Limit
 	case tooMany:
-		a.n = d.Limit
+		a.n = decision.Limit
 		if a.n < math.MaxInt64 {
 			a.n++
 		}
@@ -210,7 +210,7 @@ func (s *script) next(last action, d policy.Decision) (action, bool) {
 	case negative:
 		a.n = -1 - s.between(0, math.MaxInt64)
 	case rest:
-		a.n = d.Remaining
+		a.n = decision.Remaining
 	}
 	switch code & howMask {
 	case patientN:
@@ -223,15 +223,15 @@ func (s *script) next(last action, d policy.Decision) (action, bool) {
 	return a, true
 }
 
-func (s *script) giving(a *action, code int, last action, d policy.Decision) {
+func (s *script) giving(a *action, code int, last action, decision policy.Decision) {
 	a.what = refunds
 	switch code & (whatMask | howMask) {
 	case giveOne:
 		a.n = 1
 	case giveSomeN:
-		a.n = s.between(1, d.Limit)
+		a.n = s.between(1, decision.Limit)
 	case giveAll:
-		a.n = d.Limit
+		a.n = decision.Limit
 	case giveMost:
 		a.n = math.MaxInt64
 	case chargeN:

@@ -31,15 +31,15 @@ func TestUndoneInAnyOrderAdmitsNoMore(t *testing.T) {
 		{funnel, 1, 1, false, 7}, {funnel, 2, 2, false, 6}, {funnel, 3, 3, false, 6},
 		{bursty, 0, 2, true, 6}, {bursty, 1, 2, true, 6}, {bursty, 2, 3, true, 5},
 	} {
-		p := c.make(c.capacity)
-		u := &undoing{t: t, p: p, refunder: p.(policy.Refunder), capacity: c.capacity, largest: c.largest, late: c.late}
+		limit := c.make(c.capacity)
+		u := &undoing{t: t, p: limit, refunder: limit.(policy.Refunder), capacity: c.capacity, largest: c.largest, late: c.late}
 		if raceFactor > 1 {
 			c.steps--
 		}
 		u.step(1+policy.Instant(c.capacity), 0, c.steps)
 		require.Greater(t, u.rows, 1000)
-		require.Greater(t, u.given, u.rows/100, "%v: hardly anything was given back", p)
-		require.Equal(t, c.largest > 1, u.parts > 0, "%v", p)
+		require.Greater(t, u.given, u.rows/100, "%v: hardly anything was given back", limit)
+		require.Equal(t, c.largest > 1, u.parts > 0, "%v", limit)
 	}
 }
 
@@ -76,11 +76,11 @@ func (u *undoing) step(now policy.Instant, word uint64, more int) {
 	for ; now <= 6; now++ {
 		for n := int64(1); n <= u.largest; n++ {
 			for _, patience := range []time.Duration{0, 100} {
-				next, d := u.p.Take(word, now, n, patience)
-				if !d.Allowed || patience > 0 && d.Wait == 0 {
+				next, decision := u.p.Take(word, now, n, patience)
+				if !decision.Allowed || patience > 0 && decision.Wait == 0 {
 					continue
 				}
-				u.takes = append(u.takes, undoTake{n, now, now + policy.Instant(d.Wait), word, next, u.undone, false})
+				u.takes = append(u.takes, undoTake{n, now, now + policy.Instant(decision.Wait), word, next, u.undone, false})
 				u.step(now, next, more-1)
 				u.takes = u.takes[:len(u.takes)-1]
 			}
@@ -147,19 +147,19 @@ func (u *undoing) check() {
 // Another call may have taken after units came back, and left the take's word. In a queue it is
 // behind the take. In a warm key it paid its price because the key was warm.
 func TestCancelGivesBackNothingIfTheWordIsTheSameAgain(t *testing.T) {
-	for _, p := range []policy.Policy{
+	for _, limit := range []policy.Policy{
 		policy.Must(policy.Queue(20, 1, time.Second)),
 		policy.Must(policy.WarmingUp(2, time.Second, 4*time.Second, 3)),
 	} {
-		r := p.(policy.Refunder)
+		r := limit.(policy.Refunder)
 		now := policy.Instant(time.Minute)
 		// The take uses all that was stored.
-		word, _ := p.Take(0, now, 8, 0)
-		taken, _ := p.Take(word, now, 7, math.MaxInt64)
-		again, d := p.Take(r.Refund(taken, now, 2), now, 2, math.MaxInt64)
+		word, _ := limit.Take(0, now, 8, 0)
+		taken, _ := limit.Take(word, now, 7, math.MaxInt64)
+		again, d := limit.Take(r.Refund(taken, now, 2), now, 2, math.MaxInt64)
 		require.True(t, d.Allowed && d.Wait > 0)
 		require.Equal(t, taken, again)
-		assert.Equal(t, again, r.Cancel(again, taken, now, now, 7, 2), "%v", p)
+		assert.Equal(t, again, r.Cancel(again, taken, now, now, 7, 2), "%v", limit)
 	}
 }
 
@@ -168,19 +168,19 @@ func TestCancelGivesBackNothingIfOthersAreUnknown(t *testing.T) {
 	for _, text := range []string{
 		"funnel 10, 1/s", "funnel 2, 2/5840d", "queue 10, 1/s", "bursty 1/s, 10", "bursty 2/5840d, 1", "warming up 1/s over 10s, cold 3",
 	} {
-		p := policy.Must(policy.Parse(text))
-		taken, d := p.Take(0, 1, 1, 0)
+		limit := policy.Must(policy.Parse(text))
+		taken, d := limit.Take(0, 1, 1, 0)
 		require.True(t, d.Allowed)
 		for _, word := range []uint64{taken, taken - 1, taken - taken/4, taken / 2, taken + 1, taken + taken/2} {
-			assert.Equal(t, word, p.(policy.Refunder).Cancel(word, taken, 1, 1, 1, math.MaxInt64), "%v", p)
+			assert.Equal(t, word, limit.(policy.Refunder).Cancel(word, taken, 1, 1, 1, math.MaxInt64), "%v", limit)
 		}
 	}
 	for _, text := range []string{"window 10/s", "sliding 10/s", "at most 10/s", "window 10/s aligned"} {
-		p := policy.Must(policy.Parse(text))
-		taken, _ := p.Take(0, 1, 3, 0)
-		word, _ := p.Take(taken, 1, 1, 0)
-		asked, _ := p.Take(0, 1, 2, 0)
-		assert.Equal(t, asked, p.(policy.Refunder).Cancel(word, taken, 1, 1, 2, math.MaxInt64), "%v", p)
+		limit := policy.Must(policy.Parse(text))
+		taken, _ := limit.Take(0, 1, 3, 0)
+		word, _ := limit.Take(taken, 1, 1, 0)
+		asked, _ := limit.Take(0, 1, 2, 0)
+		assert.Equal(t, asked, limit.(policy.Refunder).Cancel(word, taken, 1, 1, 2, math.MaxInt64), "%v", limit)
 	}
 }
 

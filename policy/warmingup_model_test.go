@@ -77,11 +77,11 @@ func (m *mirror) due() *big.Rat {
 
 func (m *mirror) take(now policy.Instant, n int64, patience time.Duration) policy.Decision {
 	start := greatest(m.due(), whole(int64(held(now, m.end))))
-	next, d := m.p.Take(m.word, now, n, patience)
-	if d.Allowed && n > 0 {
+	next, decision := m.p.Take(m.word, now, n, patience)
+	if decision.Allowed && n > 0 {
 		m.start, m.last, m.word = start, n, next
 	}
-	return d
+	return decision
 }
 
 func (m *mirror) turn() *big.Rat { return m.start }
@@ -108,13 +108,13 @@ func (m *mirror) after(next uint64, n int64) *big.Rat {
 }
 
 func warmingUpOf(count int64, per, warmup time.Duration, coldFactor float64) subject {
-	p := policy.Must(policy.WarmingUp(count, per, warmup, coldFactor))
-	_, d := p.Take(0, 0, 0, 0)
-	model := &mirror{p: p, end: policy.ReadWarmingUp(p, 0).End, unit: unitTime(count, per)}
+	limit := policy.Must(policy.WarmingUp(count, per, warmup, coldFactor))
+	_, decision := limit.Take(0, 0, 0, 0)
+	model := &mirror{p: limit, end: policy.ReadWarmingUp(limit, 0).End, unit: unitTime(count, per)}
 	return subject{
-		Policy:   p,
+		Policy:   limit,
 		oracle:   model,
-		limit:    d.Limit,
+		limit:    decision.Limit,
 		end:      model.end,
 		patience: longestPatience,
 		period:   max(warmup/4, 1),
@@ -184,18 +184,18 @@ var warmingUpLimits = []struct {
 // leaves the key warmer, and pays several times as much less for the next.
 func TestWarmingUpIsGuavas(t *testing.T) {
 	for _, l := range warmingUpLimits {
-		p := policy.Must(policy.WarmingUp(l.count, l.per, l.warmup, l.coldFactor))
-		t.Run(p.String(), func(t *testing.T) {
+		limit := policy.Must(policy.WarmingUp(l.count, l.per, l.warmup, l.coldFactor))
+		t.Run(limit.String(), func(t *testing.T) {
 			for seed := range uint64(30) {
 				m := newWarmingModel(l.count, l.per, l.warmup, l.coldFactor)
-				compareWithGuava(t, p, m, rand.New(rand.NewPCG(seed, 1)))
+				compareWithGuava(t, limit, m, rand.New(rand.NewPCG(seed, 1)))
 			}
 		})
 	}
 }
 
-func compareWithGuava(t *testing.T, p policy.Policy, m *warmingModel, rng *rand.Rand) {
-	grid := policy.ReadWarmingUp(p, 0)
+func compareWithGuava(t *testing.T, limit policy.Policy, m *warmingModel, rng *rand.Rand) {
+	grid := policy.ReadWarmingUp(limit, 0)
 	level := new(big.Rat).SetFrac64(1, int64(grid.PerUnit))
 	// To a sixteenth or a whole nanosecond if nothing is stored, otherwise to a unit.
 	late := whole(1)
@@ -205,7 +205,7 @@ func compareWithGuava(t *testing.T, p policy.Policy, m *warmingModel, rng *rand.
 	most, _ := m.max.Float64()
 
 	state := func(word uint64) (stored, due *big.Rat) {
-		s := policy.ReadWarmingUp(p, word)
+		s := policy.ReadWarmingUp(limit, word)
 		stored = sub(m.max, mul(level, whole(int64(s.Level))))
 		if s.Level >= s.Levels {
 			stored = new(big.Rat)
@@ -221,13 +221,13 @@ func compareWithGuava(t *testing.T, p policy.Policy, m *warmingModel, rng *rand.
 		}
 		m.stored, m.free = state(word)
 		start := m.take(whole(int64(now)), n)
-		next, d := p.Take(word, now, n, math.MaxInt64)
-		if !d.Allowed {
-			require.Greater(t, float64(d.RetryAfter), 1e9, "refused: %+v", d)
+		next, decision := limit.Take(word, now, n, math.MaxInt64)
+		if !decision.Allowed {
+			require.Greater(t, float64(decision.RetryAfter), 1e9, "refused: %+v", decision)
 			// The turn is years ahead.
 			return
 		}
-		require.Equal(t, ceil(start), time.Duration(now)+d.Wait)
+		require.Equal(t, ceil(start), time.Duration(now)+decision.Wait)
 
 		stored, due := state(next)
 		colder, later := sub(stored, m.stored), sub(due, m.free)
@@ -236,7 +236,7 @@ func compareWithGuava(t *testing.T, p policy.Policy, m *warmingModel, rng *rand.
 		require.LessOrEqual(t, colder.Cmp(level), 0, "colder than Guava's by %s of a unit", colder.FloatString(20))
 		// The units cost more from a level up, if time has gone by.
 		dearer := mul(whole(0), whole(0))
-		if policy.ReadWarmingUp(p, word).Due < uint64(now)*16 {
+		if policy.ReadWarmingUp(limit, word).Due < uint64(now)*16 {
 			dearer = mul(level, sub(m.cold, m.stable))
 		}
 		rounded := late
@@ -247,7 +247,7 @@ func compareWithGuava(t *testing.T, p policy.Policy, m *warmingModel, rng *rand.
 		require.LessOrEqual(t, later.Cmp(add(add(dearer, rounded), noise)), 0, "paid later than Guava's by %s ns", later.FloatString(20))
 
 		word = next
-		now += policy.Instant(d.Wait)
+		now += policy.Instant(decision.Wait)
 		switch rng.UintN(6) {
 		// The next call comes at once.
 		case 0, 1:
@@ -267,9 +267,9 @@ func compareWithGuava(t *testing.T, p policy.Policy, m *warmingModel, rng *rand.
 func TestWarmingUpGivesBackThePrice(t *testing.T) {
 	drained, partly := 0, 0
 	for _, l := range warmingUpLimits {
-		p := policy.Must(policy.WarmingUp(l.count, l.per, l.warmup, l.coldFactor))
-		refunder := p.(policy.Refunder)
-		grid := policy.ReadWarmingUp(p, 0)
+		limit := policy.Must(policy.WarmingUp(l.count, l.per, l.warmup, l.coldFactor))
+		refunder := limit.(policy.Refunder)
+		grid := policy.ReadWarmingUp(limit, 0)
 		interval := unitTime(l.count, l.per)
 		rng := rand.New(rand.NewPCG(7, 7))
 		var word uint64
@@ -277,44 +277,44 @@ func TestWarmingUpGivesBackThePrice(t *testing.T) {
 		for range 500 {
 			n := 1 + rng.Int64N(4)<<rng.UintN(4)
 			now += policy.Instant(rng.Float64() * float64(l.warmup) / 2)
-			next, d := p.Take(word, now, n, math.MaxInt64)
-			if !d.Allowed || now > grid.End {
+			next, decision := limit.Take(word, now, n, math.MaxInt64)
+			if !decision.Allowed || now > grid.End {
 				break
 			}
 			// due is rounded up.
-			due := uint64(now+policy.Instant(d.Wait)) * 16
-			if d.Wait > 0 {
-				due = policy.ReadWarmingUp(p, word).Due
+			due := uint64(now+policy.Instant(decision.Wait)) * 16
+			if decision.Wait > 0 {
+				due = policy.ReadWarmingUp(limit, word).Due
 			}
-			after := policy.ReadWarmingUp(p, next)
-			again := policy.ReadWarmingUp(p, refunder.Cancel(next, next, 0, now, n, 0))
-			refunded := policy.ReadWarmingUp(p, refunder.Refund(next, now, n))
+			after := policy.ReadWarmingUp(limit, next)
+			again := policy.ReadWarmingUp(limit, refunder.Cancel(next, next, 0, now, n, 0))
+			refunded := policy.ReadWarmingUp(limit, refunder.Refund(next, now, n))
 			usual := max(after.Due-sixteenths(mul(interval, whole(n))).Uint64(), uint64(now)*16)
 			left := max(refunded.Due, uint64(now)*16)
-			require.GreaterOrEqual(t, left, usual, "%v: more than the usual price of %d units", p, n)
-			require.LessOrEqual(t, left, usual+grid.Unit, "%v: less than the usual price of %d units", p, n)
-			require.Equal(t, after.Level, refunded.Level, "%v: it must stay as warm", p)
-			require.GreaterOrEqual(t, again.Due, due, "%v: earlier than before", p)
-			restored := policy.ReadWarmingUp(p, p.(policy.Restorer).Restore(next, word, now))
-			require.Equal(t, after.Level, restored.Level, "%v: it must stay as warm", p)
-			require.LessOrEqual(t, restored.Due, again.Due, "%v: more is owed than without the take", p)
+			require.GreaterOrEqual(t, left, usual, "%v: more than the usual price of %d units", limit, n)
+			require.LessOrEqual(t, left, usual+grid.Unit, "%v: less than the usual price of %d units", limit, n)
+			require.Equal(t, after.Level, refunded.Level, "%v: it must stay as warm", limit)
+			require.GreaterOrEqual(t, again.Due, due, "%v: earlier than before", limit)
+			restored := policy.ReadWarmingUp(limit, limit.(policy.Restorer).Restore(next, word, now))
+			require.Equal(t, after.Level, restored.Level, "%v: it must stay as warm", limit)
+			require.LessOrEqual(t, restored.Due, again.Due, "%v: more is owed than without the take", limit)
 			if after.Level == after.Levels {
 				// Given back at the usual price.
 				drained++
 				paid := sub(new(big.Rat).SetFrac64(int64(after.Due-due), 16), mul(interval, whole(n)))
 				left := new(big.Rat).SetFrac64(int64(again.Due-due), 16)
-				require.LessOrEqual(t, sub(left, paid).Cmp(whole(1)), 0, "%v: %d more than the surcharge", p, again.Due-due)
+				require.LessOrEqual(t, sub(left, paid).Cmp(whole(1)), 0, "%v: %d more than the surcharge", limit, again.Due-due)
 			} else {
 				partly++
-				require.Less(t, again.Due, due+2*grid.Unit, "%v: %d later", p, again.Due-due)
+				require.Less(t, again.Due, due+2*grid.Unit, "%v: %d later", limit, again.Due-due)
 			}
-			require.Equal(t, after.Level, again.Level, "%v: it must stay as warm", p)
+			require.Equal(t, after.Level, again.Level, "%v: it must stay as warm", limit)
 			// Once all is paid nothing can be given back.
 			paid := policy.Instant((after.Due + 15) / 16)
 			require.Equal(t, next, refunder.Refund(next, paid, n))
 			// And nothing once another call took.
-			other, d := p.Take(next, now, 1, math.MaxInt64)
-			if d.Allowed {
+			other, decision := limit.Take(next, now, 1, math.MaxInt64)
+			if decision.Allowed {
 				require.Equal(t, other, refunder.Cancel(other, next, 0, now, n, 0))
 			}
 			word = next
@@ -327,17 +327,17 @@ func TestWarmingUpGivesBackThePrice(t *testing.T) {
 // Promise: Refunds under a `WarmingUp` never admit more than was taken, also of a key that is cold again.
 func TestRefundOfAColdKeyGivesBackWhatAWarmKeyPaid(t *testing.T) {
 	const cold = 8
-	p := policy.Must(policy.WarmingUp(10, time.Second, 4*time.Second, cold))
-	refunder := p.(policy.Refunder)
-	word, d := p.Take(0, 1, 1000, 0)
+	limit := policy.Must(policy.WarmingUp(10, time.Second, 4*time.Second, cold))
+	refunder := limit.(policy.Refunder)
+	word, d := limit.Take(0, 1, 1000, 0)
 	require.True(t, d.Allowed)
 	// The key is cold again.
 	now := policy.Instant(1) + policy.Instant(d.ResetAfter)
-	word, _ = p.Take(word, now, 1, 0)
-	word, _ = p.Take(word, now, 1, math.MaxInt64)
-	owed := policy.ReadWarmingUp(p, word).Due
+	word, _ = limit.Take(word, now, 1, 0)
+	word, _ = limit.Take(word, now, 1, math.MaxInt64)
+	owed := policy.ReadWarmingUp(limit, word).Due
 	word = refunder.Refund(word, now, 1)
-	returned := time.Duration(owed-policy.ReadWarmingUp(p, word).Due) / 16
+	returned := time.Duration(owed-policy.ReadWarmingUp(limit, word).Due) / 16
 	assert.LessOrEqual(t, returned, 100*time.Millisecond)
 	assert.Greater(t, returned, 90*time.Millisecond)
 }

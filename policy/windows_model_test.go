@@ -41,12 +41,12 @@ func newTwoWindows(limit int64, per time.Duration) *twoWindows {
 func (m *twoWindows) end() policy.Instant { return policy.Instant((m.last+1)*m.per - 1) }
 
 // window returns the number of the window of a call at an instant, and how much of it has passed.
-func (m *twoWindows) window(at int64) (number, passed int64) {
-	number = at / m.per
+func (m *twoWindows) window(instant int64) (number, passed int64) {
+	number = instant / m.per
 	if number < m.number {
 		return m.number, 0
 	}
-	return number, at % m.per
+	return number, instant % m.per
 }
 
 func (m *twoWindows) used(at int64) int64 {
@@ -56,35 +56,35 @@ func (m *twoWindows) used(at int64) int64 {
 }
 
 // first is the first instant from at on with the latest window begun and at most units in it.
-func (m *twoWindows) first(at, units int64) int64 {
-	at = max(at, m.number*m.per)
-	number, _ := m.window(at)
+func (m *twoWindows) first(instant, units int64) int64 {
+	instant = max(instant, m.number*m.per)
+	number, _ := m.window(instant)
 	// Nothing counts at late.
-	for late := (number+2)*m.per - 1; at < late; {
-		if middle := at + (late-at)/2; m.used(middle) <= units {
+	for late := (number+2)*m.per - 1; instant < late; {
+		if middle := instant + (late-instant)/2; m.used(middle) <= units {
 			late = middle
 		} else {
-			at = middle + 1
+			instant = middle + 1
 		}
 	}
-	return at
+	return instant
 }
 
 func (m *twoWindows) take(now policy.Instant, n int64, patience time.Duration) policy.Decision {
-	at := int64(held(now, m.end()))
-	d := policy.Decision{Limit: m.limit}
-	if asked(&d, at, n, patience, func() (int64, bool) {
-		start := m.first(at, m.limit-n)
+	instant := int64(held(now, m.end()))
+	decision := policy.Decision{Limit: m.limit}
+	if asked(&decision, instant, n, patience, func() (int64, bool) {
+		start := m.first(instant, m.limit-n)
 		return start, start/m.per <= m.last
 	}) {
-		m.start = at + int64(d.Wait)
+		m.start = instant + int64(decision.Wait)
 		m.record(m.start, n)
 	}
-	if at >= m.number*m.per {
-		d.Remaining = max(m.limit-m.used(at), 0)
+	if instant >= m.number*m.per {
+		decision.Remaining = max(m.limit-m.used(instant), 0)
 	}
-	d.ResetAfter = time.Duration(m.first(at, 0) - at)
-	return d
+	decision.ResetAfter = time.Duration(m.first(instant, 0) - instant)
+	return decision
 }
 
 // record adds units, and forgets those that count no more.
@@ -98,15 +98,15 @@ func (m *twoWindows) turn() *big.Rat { return whole(m.start) }
 func (m *twoWindows) mark() any { return m.number }
 
 func (m *twoWindows) refund(now policy.Instant, n int64) *big.Rat {
-	at := int64(held(now, m.end()))
-	number, _ := m.window(at)
+	instant := int64(held(now, m.end()))
+	number, _ := m.window(instant)
 	if n < 0 {
-		m.record(at, charged(n, m.full-m.taken.in(number)))
+		m.record(instant, charged(n, m.full-m.taken.in(number)))
 		return new(big.Rat)
 	}
 	back := min(n, m.taken.in(number))
 	if back > 0 {
-		m.record(at, -back)
+		m.record(instant, -back)
 	}
 	return whole(back)
 }
@@ -241,70 +241,70 @@ func (c *counter) live(at int64) *fixedLife {
 }
 
 // opened returns that window, or a window that opens then, on a step.
-func (c *counter) opened(at int64) fixedLife {
-	if w := c.live(at); w != nil {
+func (c *counter) opened(instant int64) fixedLife {
+	if w := c.live(instant); w != nil {
 		return *w
 	}
 	from := int64(1)
-	if at > 1 {
-		from += int64(ceil(big.NewRat(at-1, c.step))) * c.step
+	if instant > 1 {
+		from += int64(ceil(big.NewRat(instant-1, c.step))) * c.step
 	}
 	return fixedLife{from: from}
 }
 
 func (c *counter) take(now policy.Instant, n int64, patience time.Duration) policy.Decision {
-	at := int64(held(now, c.end()))
-	d := policy.Decision{Limit: c.limit}
-	w := c.opened(at)
-	if asked(&d, at, n, patience, func() (int64, bool) {
+	instant := int64(held(now, c.end()))
+	decision := policy.Decision{Limit: c.limit}
+	w := c.opened(instant)
+	if asked(&decision, instant, n, patience, func() (int64, bool) {
 		if w.count+n > c.limit {
 			w = fixedLife{from: w.from + c.length, promised: true}
 		}
 		w.count += n
-		start := at
+		start := instant
 		if w.promised {
-			start = max(at, w.from)
+			start = max(instant, w.from)
 		}
 		return start, w.from+c.length <= c.last
 	}) {
-		c.window, c.start = &w, at+int64(d.Wait)
+		c.window, c.start = &w, instant+int64(decision.Wait)
 	}
-	d.Remaining = c.limit
-	if w := c.live(at); w != nil {
-		d.ResetAfter = time.Duration(w.from + c.length - at)
-		d.Remaining = max(c.limit-w.count, 0)
-		if w.promised && at < w.from {
-			d.Remaining = 0
+	decision.Remaining = c.limit
+	if w := c.live(instant); w != nil {
+		decision.ResetAfter = time.Duration(w.from + c.length - instant)
+		decision.Remaining = max(c.limit-w.count, 0)
+		if w.promised && instant < w.from {
+			decision.Remaining = 0
 		}
 	}
-	return d
+	return decision
 }
 
 func (c *counter) turn() *big.Rat { return whole(c.start) }
 
 func (c *counter) refund(now policy.Instant, n int64) *big.Rat {
-	at := int64(held(now, c.end()))
+	instant := int64(held(now, c.end()))
 	if n < 0 {
-		w := c.opened(at)
+		w := c.opened(instant)
 		w.count += charged(n, c.full-w.count)
 		c.window = &w
 		return new(big.Rat)
 	}
-	return c.giveBack(c.live(at), at, n)
+	return c.giveBack(c.live(instant), instant, n)
 }
 
 func (c *counter) mark() any { return *c.window }
 
 func (c *counter) cancel(now policy.Instant, taken any, n int64) *big.Rat {
-	at := int64(held(now, c.end()))
-	w, took := c.live(at), taken.(fixedLife)
+	instant := int64(held(now, c.end()))
+	w, took := c.live(instant), taken.(fixedLife)
 	if w == nil || w.from != took.from || w.promised != took.promised {
 		return new(big.Rat)
 	}
-	return c.giveBack(w, at, n)
+	return c.giveBack(w, instant, n)
 }
 
-func (c *counter) giveBack(w *fixedLife, at, n int64) *big.Rat {
+func (c *counter) giveBack(w *fixedLife, instant, n int64) *big.Rat {
 	if w == nil || n == 0 || w.count == 0 {
 		return new(big.Rat)
 	}
@@ -312,7 +312,7 @@ func (c *counter) giveBack(w *fixedLife, at, n int64) *big.Rat {
 	left := *w
 	left.count -= back
 	c.window = &left
-	if left.count == 0 && w.promised && at < w.from {
+	if left.count == 0 && w.promised && instant < w.from {
 		// A promised window follows a full window. An open window stays where it opened.
 		left = fixedLife{from: w.from - c.length, promised: true, count: c.full}
 	}

@@ -61,14 +61,14 @@ func TestSlidingWindowDepartsNoFurther(t *testing.T) {
 		for range 40 {
 			now += rng.Int64N(per) >> rng.UintN(8)
 			n := 1 + rng.Int64N(limit)
-			next, d := p.Take(word, policy.Instant(now), n, 0)
-			if !d.Allowed {
+			next, decision := p.Take(word, policy.Instant(now), n, 0)
+			if !decision.Allowed {
 				require.Greater(t, h.log(now, 2*per)+n, limit, "a log over two periods admits %d at %d: %v", n, now, h)
 			} else {
 				h = append(h, struct{ at, units int64 }{now, n})
 			}
 			word = next
-			used := limit - d.Remaining
+			used := limit - decision.Remaining
 			log, ring := h.log(now, per), h.ring(now, per)
 			require.LessOrEqual(t, log-used, limit-1, "%v at %d: %v", p, now, h)
 			require.LessOrEqual(t, used-log, limit, "%v at %d: %v", p, now, h)
@@ -143,25 +143,25 @@ func TestAtMostKeepsItsPromise(t *testing.T) {
 				p, limit := policies[i], limits[i]
 				n := 1 + rng.Int64N(limit)>>rng.UintN(8)
 				patience := max(time.Duration(rng.Int64N(2*int64(per))-int64(per)), 0)
-				next, d := p.Take(word, now, n, patience)
-				if !d.Allowed {
+				next, decision := p.Take(word, now, n, patience)
+				if !decision.Allowed {
 					require.Equal(t, word, next)
-					_, early := p.Take(word, now+policy.Instant(d.RetryAfter)-1, n, patience)
-					_, then := p.Take(word, now+policy.Instant(d.RetryAfter), n, patience)
-					require.True(t, then.Allowed && !early.Allowed, "%v at %d of %d: %d, retry after %d", p, now, word, n, d.RetryAfter)
+					_, early := p.Take(word, now+policy.Instant(decision.RetryAfter)-1, n, patience)
+					_, then := p.Take(word, now+policy.Instant(decision.RetryAfter), n, patience)
+					require.True(t, then.Allowed && !early.Allowed, "%v at %d of %d: %d, retry after %d", p, now, word, n, decision.RetryAfter)
 					if rng.IntN(4) == 0 {
-						now += policy.Instant(d.RetryAfter)
+						now += policy.Instant(decision.RetryAfter)
 					}
 					continue
 				}
 				if word != 0 && p.FreshAt(word) > now && next&3 != word&3 {
 					repacks++
 				}
-				require.Greater(t, p.FreshAt(next), now+policy.Instant(d.Wait))
+				require.Greater(t, p.FreshAt(next), now+policy.Instant(decision.Wait))
 				require.GreaterOrEqual(t, p.FreshAt(next), p.FreshAt(word))
-				start := now + policy.Instant(d.Wait)
+				start := now + policy.Instant(decision.Wait)
 				require.GreaterOrEqual(t, start, latest, "%v: a call is overtaken", p)
-				if d.Wait > 0 {
+				if decision.Wait > 0 {
 					latest = start
 				}
 				units := n
@@ -198,12 +198,12 @@ func TestAtMostForgivesNoCharge(t *testing.T) {
 	coarse, fine := policy.Must(policy.AtMost(65535, time.Second)), policy.Must(policy.AtMost(3, time.Second))
 	word, _ := coarse.Take(0, 1, 65535, 0)
 	charged := fine.(policy.Refunder).Refund(word, 1, -100)
-	_, d := coarse.Take(charged, 1, 0, 0)
-	assert.Zero(t, d.Remaining)
+	_, decision := coarse.Take(charged, 1, 0, 0)
+	assert.Zero(t, decision.Remaining)
 
 	// The other way round there is room.
 	word, _ = fine.Take(0, 1, 3, 0)
 	charged = coarse.(policy.Refunder).Refund(word, 1, -1000)
-	_, d = coarse.Take(charged, 1, 0, 0)
-	assert.Equal(t, int64(65535-1003), d.Remaining)
+	_, decision = coarse.Take(charged, 1, 0, 0)
+	assert.Equal(t, int64(65535-1003), decision.Remaining)
 }
