@@ -19,6 +19,8 @@ import (
 	"unicode"
 	"unicode/utf16"
 
+	"github.com/charmbracelet/x/term"
+
 	"github.com/ral-limiter/ral/cmd/ral/internal/accesslog"
 	"github.com/ral-limiter/ral/cmd/ral/internal/replay"
 	"github.com/ral-limiter/ral/cmd/ral/internal/report"
@@ -65,7 +67,8 @@ func (l *logs) flags(command string, problems io.Writer, usage string) *flag.Fla
 	flags.BoolVar(&l.json, "json", false, "write JSON")
 	flags.StringVar(&l.page, "html", "", "write a web page to the `file`, too")
 	flags.BoolVar(&l.showKeys, "show-keys", false, "show keys, and not hashes that differ from run to run")
-	flags.BoolVar(&l.progress, "progress", isTerminal(problems), "show the progress; default in a terminal")
+	terminal, ok := problems.(*os.File)
+	flags.BoolVar(&l.progress, "progress", ok && term.IsTerminal(terminal.Fd()), "show the progress; default in a terminal")
 	return flags
 }
 
@@ -103,15 +106,6 @@ func (l *logs) checkPage() error {
 		return fmt.Errorf("--html is %q, which exists and is no web page: want another file, for the page", l.page)
 	}
 	return nil
-}
-
-func isTerminal(w io.Writer) bool {
-	file, ok := w.(*os.File)
-	if !ok {
-		return false
-	}
-	info, err := file.Stat()
-	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }
 
 const linesBetweenLooks = 1 << 14 // at the clock and the context

@@ -171,12 +171,12 @@ type condition struct {
 	isPercent bool
 }
 
-var conditionForm = regexp.MustCompile(`^\s*((?:newly |)(?:refused|admitted) (?:requests|keys)|unreadable lines)\s*(>=?)\s*(\d+(?:\.\d+)?)\s*(%?)\s*$`)
+var conditionForm = regexp.MustCompile(`^\s*((?:refused|newly refused|newly admitted) (?:requests|keys)|unreadable lines)\s*(>=?)\s*(\d+(?:\.\d+)?)\s*(%?)\s*$`)
 
 // UnmarshalText reads a condition such as "newly refused keys > 0.1%".
 func (c *condition) UnmarshalText(text []byte) error {
 	m := conditionForm.FindSubmatch(text)
-	if m == nil || strings.HasPrefix(string(m[1]), "admitted") {
+	if m == nil {
 		return errors.New("want refused, newly refused or newly admitted, then requests or keys, or want unreadable lines; then > or >=, and a number or a percentage up to 100%")
 	}
 	bound, err := strconv.ParseFloat(string(m[3]), 64)
@@ -215,17 +215,15 @@ func (c *condition) holds(d *replayed) (holds bool, figure string) {
 
 // scenarioNotes say what the scenarios assume.
 func scenarioNotes(r *replay.Result, retries bool) (notes []string) {
-	names := map[string]bool{}
 	lost := int64(0)
 	for _, s := range r.Scenarios {
-		names[s.Name] = true
 		lost += s.Lost
-	}
-	switch {
-	case names[replay.AtMost]:
-		notes = append(notes, `The log has whole seconds. The refusals lie between "at least" and "at most", whatever the fractions were.`)
-	case names[replay.SpreadEvenly]:
-		notes = append(notes, `The log has whole seconds. "spread evenly" is another assumption about the fractions. The refusals may lie outside of both.`)
+		switch s.Name {
+		case replay.AtMost:
+			notes = append(notes, `The log has whole seconds. The refusals lie between "at least" and "at most", whatever the fractions were.`)
+		case replay.SpreadEvenly:
+			notes = append(notes, `The log has whole seconds. "spread evenly" is another assumption about the fractions. The refusals may lie outside of both.`)
+		}
 	}
 	if retries {
 		notes = append(notes, fmt.Sprintf(`Refused clients may come again. "all come again" assumes that all do when they are told, up to %d times.`, replay.MaxTries))

@@ -275,10 +275,12 @@ func (r *Reader) entry(e *Entry) Fault {
 	if e.Arrival < oldest || e.Arrival > latest {
 		return outOfRange
 	}
-	e.Status = int(max(digits(v[atStatus]), 0))
+	status, _ := whole(v[atStatus])
+	e.Status = int(status)
 	if v[atVerb] != nil {
+		var hasGrant bool
 		e.Verb, ok = verbs[string(v[atVerb])]
-		if e.Grant = digits(v[atGrant]); !ok || e.Grant < 0 {
+		if e.Grant, hasGrant = whole(v[atGrant]); !ok || !hasGrant {
 			return otherForm
 		}
 	}

@@ -58,10 +58,7 @@ var (
 
 func textPreset(name, format string) preset {
 	p := preset{name: name, format: format, aliases: textAliases, unit: time.Second}
-	var names []string
-	for _, v := range variable.FindAllString(format, -1) {
-		names = append(names, strings.Trim(v, "${}"))
-	}
+	names := variables(format)
 	for i, candidates := range [][]string{{"msec", "time_iso8601", "time_local"}, {"request_time"}, {"status"}} {
 		for _, field := range candidates {
 			if p.fields[i] == "" && slices.Contains(names, field) {

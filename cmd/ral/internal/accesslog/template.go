@@ -22,34 +22,35 @@ type step struct {
 
 var variable = regexp.MustCompile(`\$(\w+|\{\w+\})`)
 
+// variables returns the names of a log_format's variables in their order.
+func variables(format string) (names []string) {
+	for _, v := range variable.FindAllString(format, -1) {
+		names = append(names, strings.Trim(v, "${}"))
+	}
+	return names
+}
+
 func newTemplate(format string, wanted []string) (*template, error) {
-	all := variable.FindAllStringIndex(format, -1)
-	if len(all) == 0 {
+	names, texts := variables(format), variable.Split(format, -1)
+	if len(names) == 0 {
 		return nil, errors.New("the log_format has no variables, want such as $remote_addr [$time_local] \"$request\" $status")
 	}
-	t := &template{first: []byte(format[:all[0][0]])}
-	found := make([]bool, len(wanted))
-	for i, bounds := range all {
-		end := len(format)
-		if i+1 < len(all) {
-			end = all[i+1][0]
-			if bounds[1] == end {
-				return nil, fmt.Errorf("the log_format has nothing between %s and the next variable", format[bounds[0]:bounds[1]])
-			}
+	t := &template{first: []byte(texts[0])}
+	for i, name := range names {
+		s := step{until: []byte(texts[i+1])}
+		if len(s.until) == 0 && i < len(names)-1 {
+			return nil, fmt.Errorf("the log_format has nothing between $%s and the next variable", name)
 		}
-		s := step{until: []byte(format[bounds[1]:end])}
-		for place, name := range wanted {
-			if name != "" && name == strings.Trim(format[bounds[0]:bounds[1]], "${}") {
-				s.places, found[place] = append(s.places, place), true
+		for place := range wanted {
+			if wanted[place] == name {
+				s.places = append(s.places, place)
 			}
 		}
 		t.steps = append(t.steps, s)
 	}
-	if place := slices.Index(found, false); place >= 0 {
-		for ; place < len(wanted); place++ {
-			if !found[place] && wanted[place] != "" {
-				return nil, fmt.Errorf("the log_format has no variable $%.60s: it is %.400s", wanted[place], format)
-			}
+	for _, name := range wanted {
+		if name != "" && !slices.Contains(names, name) {
+			return nil, fmt.Errorf("the log_format has no variable $%.60s: it is %.400s", name, format)
 		}
 	}
 	return t, nil

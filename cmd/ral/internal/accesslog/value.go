@@ -93,15 +93,6 @@ func decimal(b []byte) (n, fraction int64, ok bool) {
 	return n, fraction, true
 }
 
-// digits reads a number, and returns -1 for anything else.
-func digits(b []byte) (n int64) {
-	n, ok := whole(b)
-	if !ok {
-		return -1
-	}
-	return n
-}
-
 // whole reads a number of digits alone, up to 9223372036854775807 less its last digit.
 func whole(b []byte) (n int64, ok bool) {
 	for _, c := range b {
