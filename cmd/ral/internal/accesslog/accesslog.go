@@ -97,6 +97,8 @@ const (
 	// maxKey bounds the bytes of a key.
 	maxKey  = 1 << 10
 	maxCost = 1e9
+	// maxOverlap bounds the time by which a file may begin before the file in front of it ends, as while a server rotates its log.
+	maxOverlap = time.Minute
 	// maxSampled is the number of lines in which the first line of a known form must come.
 	maxSampled = 100
 )
@@ -134,8 +136,9 @@ type Reader struct {
 	key     []byte
 	stamps  stamps
 	header  []byte // of CSV
-	begun   int    // files with an entry, or without
-	begin   int64  // when the first entry of the last of them ended
+	// begun is the number of the file that had the last entry, and last when that ended.
+	begun int
+	last  int64
 }
 
 // NewReader returns a Reader of the files, the oldest first. The name "-" is stdin. With it or with pipes the files must
@@ -244,15 +247,16 @@ func (r *Reader) Next(e *Entry) error {
 	}
 }
 
-// inOrder returns an error if an entry is the first of its file and older than the first of the file before.
+// inOrder returns an error if an entry is the first of its file and much older than the last of the file before.
 func (r *Reader) inOrder(e *Entry) error {
-	if r.begun != r.files.opened && e.Verb != Start {
-		if e.end() < r.begin {
-			return fmt.Errorf("%s begins at %s, and the file before it at %s: want the oldest first",
-				r.files.name, time.Unix(0, e.end()).UTC().Format(time.RFC3339), time.Unix(0, r.begin).UTC().Format(time.RFC3339))
-		}
-		r.begun, r.begin = r.files.opened, e.end()
+	if e.Verb == Start {
+		return nil
 	}
+	if r.begun != r.files.opened && e.end() < r.last-int64(maxOverlap) {
+		return fmt.Errorf("%s begins at %s, more than a minute before the file in front of it ends, at %s: want files that follow each other, and the logs of several servers merged by time",
+			r.files.name, time.Unix(0, e.end()).UTC().Format(time.RFC3339), time.Unix(0, r.last).UTC().Format(time.RFC3339))
+	}
+	r.begun, r.last = r.files.opened, e.end()
 	return nil
 }
 

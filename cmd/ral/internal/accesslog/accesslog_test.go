@@ -220,7 +220,11 @@ func TestOldestFileIsReadFirst(t *testing.T) {
 	r, err = NewReader(Config{Key: []string{"addr"}}, strings.NewReader(line(20)+line(21)), "-", oldest)
 	require.NoError(t, err)
 	require.NoError(t, errors.Join(r.Next(&e), r.Next(&e)))
-	assert.ErrorContains(t, r.Next(&e), oldest+" begins at 2026-11-03T06:37:01Z, and the file before it at 2026-11-20T06:37:01Z: want the oldest first")
+	assert.ErrorContains(t, r.Next(&e), oldest+" begins at 2026-11-03T06:37:01Z, more than a minute before the file in front of it ends, at 2026-11-21T06:37:01Z: want files")
+	r, err = NewReader(Config{Key: []string{"addr"}}, nil, path("server1", line(3)+line(4)), path("server2", line(3)+line(4)))
+	require.NoError(t, err)
+	require.NoError(t, errors.Join(r.Next(&e), r.Next(&e)))
+	assert.ErrorContains(t, r.Next(&e), "and the logs of several servers merged by time")
 
 	// Each file of a record begins with the epoch of the engine.
 	record := func(second int) string {
