@@ -527,7 +527,7 @@ func (s *Shares) count(n int64, a *ShareAnswer, err error) {
 }
 
 // Explain returns why a unit of the tenant is admitted or refused now. Each explains the tenant's guarantee, if it has
-// one, then the group as far as it lends, and then the tenant's ceiling, if it has one. Without Redis,
+// one, then the group as far as it lends, and then the tenant's ceiling, if it has one. Binding is as in engine.Shares. Without Redis,
 // Each is empty. It takes nothing and is not counted. The errors are Take's.
 func (s *Shares) Explain(ctx context.Context, tenant string) (limits.Explanation, error) {
 	t, a, err := s.ask(ctx, tenant, store.TenantAsk{N: 1, Looks: true}, false)
@@ -550,12 +550,13 @@ func (s *Shares) Explain(ctx context.Context, tenant string) (limits.Explanation
 	explain("/group", s.limiter.own.Load().limit, t.Group)
 	explain("/ceiling", t.ceiling.Limit, t.Ceiling)
 	x := limits.Together(each...)
-	x.Name, x.Provenance, x.Decision, x.Binding = name, byRedis, a.Decision, len(each)-1
-	if t.ceiling.Limit != nil && each[x.Binding-1].RetryAfter > each[x.Binding].RetryAfter {
-		x.Binding--
-	}
-	if t.own.Limit != nil && (each[0].Allowed || !a.Allowed && each[0].RetryAfter <= each[x.Binding].RetryAfter) {
-		x.Binding = 0
+	x.Name, x.Provenance, x.Decision = name, byRedis, a.Decision
+	if x.Binding = 0; t.own.Limit == nil || !each[0].Allowed {
+		loan := 1
+		if t.own.Limit == nil {
+			loan = 0
+		}
+		x.Binding = loan + limits.Together(each[loan:]...).Binding
 	}
 	return x, nil
 }
