@@ -53,7 +53,10 @@ func (m *sharesMember) prepare(next *Limit) (update, error) {
 		return update{discard: discard}, next.fault("", "it has no shares: a setting such as \"share gold: funnel 100, 10/s\" is required, as a program shares it")
 	}
 	if m.shares != nil {
-		return update{commit: func(context.Context) (map[string]int, error) { return nil, m.change(next) }, discard: discard}, nil
+		return update{commit: func(context.Context) (map[string]int, error) {
+			m.next.Store(next)
+			return nil, next.Share(m.shares, m.inForce)
+		}, discard: discard}, nil
 	}
 	m.next.Store(next)
 	shares, err := next.shares(m.config, m.limit(sharePrefix), m.limit(ceilingPrefix))
@@ -72,39 +75,47 @@ func (m *sharesMember) prepare(next *Limit) (update, error) {
 	}, nil
 }
 
-// change has the guarantees and ceilings follow. Those that are gone come first: they leave room.
-func (m *sharesMember) change(next *Limit) (err error) {
-	m.next.Store(next)
+// Share gives shares the guarantees and ceilings of the limit, for other shares than those of the function Shares. inForce
+// has the texts of those in force by setting, such as "share gold", and is updated. Those that are gone come
+// first: they leave room. The error joins a *[Fault] for each that could not follow: call Share again.
+func (l *Limit) Share(
+	shares interface {
+		SetGuarantee(tenant string, guarantee policy.Policy) error
+		SetCeiling(tenant string, ceiling policy.Policy) error
+	}, inForce map[string]string,
+) (err error) {
 	set := func(key string, limit policy.Policy) {
-		text, put := "", m.shares.SetGuarantee
+		text, put := "", shares.SetGuarantee
 		if strings.HasPrefix(key, ceilingPrefix) {
-			put = m.shares.SetCeiling
+			put = shares.SetCeiling
 		}
 		if limit != nil {
 			text = limit.String()
 		}
-		if m.inForce[key] == text {
+		if inForce[key] == text {
 			return
 		}
 		if failed := put(nameIn(key), limit); failed != nil {
-			err = errors.Join(err, next.fault(key, "%w", fieldFault(failed)))
+			err = errors.Join(err, l.fault(key, "%w", fieldFault(failed)))
 			return
 		}
-		m.inForce[key] = text
+		inForce[key] = text
 	}
-	for key := range m.inForce {
-		if next.settings[key].line == 0 {
+	var kept error
+	for key, text := range inForce {
+		if l.settings[key].line == 0 && text != "" {
 			set(key, nil)
 		}
 	}
+	kept, err = err, nil
 	// What a smaller guarantee leaves may make room for a larger one.
 	for range 2 {
 		err = nil
-		for prefix, all := range next.byTenant() {
+		for prefix, all := range l.byTenant() {
 			for _, share := range all {
 				set(prefix+share.Tenant, share.Policy)
 			}
 		}
 	}
-	return err
+	return errors.Join(kept, err)
 }

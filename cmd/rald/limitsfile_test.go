@@ -47,7 +47,7 @@ func TestRaldFollowsAFileOfLimits(t *testing.T) {
 
 	write(t, dir, "limits.conf", "per-user: window 15/365d\n  plan gold: window 50/365d\njobs: in flight 2, 1h at most\n")
 	require.NoError(t, s.Signal(syscall.SIGHUP))
-	s.untilLogs(t, `msg="a limit has changed" limit=per-user setting="" from="window 10/365d" to="window 15/365d"`)
+	s.untilLogs(t, `msg="a limit has changed" limit=per-user setting="" from="window 10/365d" to="window 15/365d" at_the_next_start=false`)
 	s.untilLogs(t, `limit=per-user setting="plan gold" from="window 100/365d" to="window 50/365d"`)
 	assert.Equal(t, 5, passed())
 	for limit, want := range map[string]int64{"per-user": 13, "per-user/plan/gold": 48, "jobs": 0} {
@@ -63,6 +63,36 @@ func TestRaldFollowsAFileOfLimits(t *testing.T) {
 		assert.Positive(t, remaining, text)
 	}
 	assert.Contains(t, s.log.String(), "limits.conf:1: per-user: keys count under")
+	s.end(t)
+}
+
+// Promise: Clients of rald call the tenants of a limit with shares, which follow the file, and a share that cannot follow yet is told of and tried again.
+func TestRaldServesShares(t *testing.T) {
+	const text = "upstream: funnel 100, 1/h\n  reserved: funnel 30, 1/2h\n  share gold: funnel 20, 1/4h\n"
+	dir := directory(t, "limits.conf", text)
+	s := start(t, "-state", "none", "-limits", filepath.Join(dir, "limits.conf"))
+	c := s.client(t, redis.Options{Protocol: 2})
+	took := func(tenant string, n int) int64 {
+		t.Helper()
+		state, err := c.Do(t.Context(), "RAL.TAKE", tenant, "upstream", n).Slice()
+		require.NoError(t, err)
+		return state[1].(int64)
+	}
+	assert.EqualValues(t, 1, took("greedy", 70))
+	assert.EqualValues(t, 0, took("greedy", 1))
+	assert.EqualValues(t, 1, took("gold", 20))
+	assert.EqualValues(t, 0, took("gold", 1))
+	_, err := c.Do(t.Context(), "RAL.REFUND", "gold", "upstream", 1).Result()
+	assert.ErrorContains(t, err, "tenants share this limit: RAL.TAKE")
+
+	write(t, dir, "limits.conf", text+"  share silver: funnel 10, 1/4h\n")
+	s.untilLogs(t, `limit=upstream setting="share silver" from="" to="funnel 10, 1/4h"`)
+	assert.EqualValues(t, 1, took("silver", 10))
+	write(t, dir, "limits.conf", "upstream: funnel 200, 1/h\n  reserved: funnel 30, 1/2h\n  share gold: funnel 10, 1/4h\n  share silver: funnel 20, 1/4h\n")
+	s.untilLogs(t, "shares hold as they were, until they can follow the file")
+	assert.Contains(t, s.log.String(), "limits.conf:4: upstream: share silver: ")
+	assert.Contains(t, s.log.String(), `setting="" from="funnel 100, 1/h" to="funnel 200, 1/h" at_the_next_start=true`)
+	assert.EqualValues(t, 0, took("silver", 1))
 	s.end(t)
 }
 

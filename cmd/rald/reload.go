@@ -38,12 +38,14 @@ type reloader struct {
 	ended bool
 	// inForce is the configuration in force, guarded by setting.
 	inForce *configdir.Config
+	// waiting is why shares cannot follow yet, guarded by setting.
+	waiting error
 }
 
 // follow reloads when files change and at each SIGHUP, until the context ends.
 func (r *reloader) follow(ctx context.Context, since *configdir.Config, asked <-chan os.Signal) {
 	if r.dirs != (configdir.Dirs{}) {
-		r.dirs.Watch(ctx, since, reloadEvery, asked, func(c *configdir.Config, err error) { r.put(ctx, c, err) })
+		r.dirs.Watch(ctx, since, reloadEvery, asked, func(c *configdir.Config, err error) bool { return r.put(ctx, c, err) })
 	}
 }
 
@@ -81,12 +83,13 @@ func readUntil(ctx context.Context, read func() (*configdir.Config, error)) (*co
 	}
 }
 
-// put puts all files in force at once, or nothing.
-func (r *reloader) put(ctx context.Context, c *configdir.Config, err error) {
+// put puts all files in force at once, or nothing. It reports whether it must be called again, for shares that wait
+// until what other tenants leave is no longer owed.
+func (r *reloader) put(ctx context.Context, c *configdir.Config, err error) (again bool) {
 	r.setting.Lock()
 	defer r.setting.Unlock()
 	if r.ended {
-		return
+		return false
 	}
 	if err == nil {
 		err = c.Succeeds(r.inForce)
@@ -98,16 +101,26 @@ func (r *reloader) put(ctx context.Context, c *configdir.Config, err error) {
 	if err != nil {
 		r.reads.Bad.Add(1)
 		r.log.Error("the configuration stays as it was", "directory", r.dirs.Dir, "envoy", r.dirs.Envoy, "error", err)
-		return
+		return false
 	}
 	// The faults of a change have been found.
 	changes, _ := limitfile.Compare(r.inForce.Limits.Limits, c.Limits.Limits)
 	for _, change := range changes {
-		r.log.Info("a limit has changed", "limit", change.Name, "setting", change.Setting, "from", change.From, "to", change.To)
+		// A warn-at and a penalty take force at once.
+		isLater := change.AtStart && (change.Setting == "" || change.Setting == "reserved")
+		r.log.Info("a limit has changed", "limit", change.Name, "setting", change.Setting, "from", change.From, "to", change.To, "at_the_next_start", isLater)
 	}
 	r.inForce = c
+	waiting := r.limits.Share()
+	if r.reads.Failing.Store(waiting != nil); waiting != nil && r.waiting != nil {
+		return true
+	}
+	if r.waiting = waiting; waiting != nil {
+		r.log.Error("shares hold as they were, until they can follow the file", "error", waiting)
+	}
 	r.reads.Good.Add(1)
 	r.log.Info("the configuration is in force", "directory", r.dirs.Dir, "envoy", r.dirs.Envoy, "limits", r.limits.Len())
+	return waiting != nil
 }
 
 func (r *reloader) set(ctx context.Context, c *configdir.Config) error {

@@ -86,6 +86,9 @@ func (i *inspection) list() (list []inspect.AnyLimit, id string) {
 		u := limits[name]
 		shown := inspect.Limit[string]{Name: name, Limiter: &configuredLimit{u}}
 		counts, trial := u.Counts()
+		if shares := u.Shares(); shares != nil {
+			shown.Limiter, shown.Stats = shares, func() any { return shares.Counts() }
+		}
 		if counts != nil {
 			shown.Stats = func() any { return figuresOf(counts, trial) }
 		}

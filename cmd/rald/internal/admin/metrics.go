@@ -76,6 +76,12 @@ func (c *collector) collectDoors(to chan<- prometheus.Metric) {
 	counter(redis.Reservations.Full, "rald_refused_reservations_total", "Reservations that were refused, as there were -reserve-ids of them.")
 	gauge(float64(c.config.Limits.Len()), "rald_limits", "Limits that are configured by name.")
 	for name, u := range c.config.Limits.All() {
+		if shares := u.Shares(); shares != nil {
+			stats := shares.Counts()
+			for result, n := range map[string]uint64{"guaranteed": stats.Guaranteed, "borrowed": stats.Borrowed, "refused": stats.Refused} {
+				counter(n, "rald_share_calls_total", "Calls of the tenants of a limit with shares.", "limit", name, "result", result)
+			}
+		}
 		n, trial := u.Counts()
 		if n == nil {
 			continue

@@ -119,7 +119,7 @@ func watch(t *testing.T, d Dirs, c *Config, now <-chan os.Signal) (after func(wa
 	ctx, cancel := context.WithCancel(t.Context())
 	t.Cleanup(cancel)
 	reloads := atomic.Int64{}
-	go d.Watch(ctx, c, time.Second, now, func(*Config, error) { reloads.Add(1) })
+	go d.Watch(ctx, c, time.Second, now, func(*Config, error) bool { reloads.Add(1); return false })
 	// No file is written at the moment of a look.
 	time.Sleep(500 * time.Millisecond)
 	return func(want int, what string) {
@@ -182,9 +182,10 @@ func TestHalfWrittenFileIsNotTaken(t *testing.T) {
 		c, err := d.Read()
 		require.NoError(t, err)
 		now, put := make(chan os.Signal), make(chan int, 100)
-		go d.Watch(t.Context(), c, time.Second, now, func(c *Config, err error) {
+		go d.Watch(t.Context(), c, time.Second, now, func(c *Config, err error) bool {
 			assert.NoError(t, err)
 			put <- c.Limits.Len()
+			return false
 		})
 		time.Sleep(500 * time.Millisecond)
 		text := "limits:\n"

@@ -16,9 +16,14 @@ import (
 // Watch looks at the files every so often, and compares them with those read, by name, size and
 // time, until the context ends. It reads them when they have changed, and once for each value of
 // now. It calls put with files that were the same at two looks and after the reading, so that none
-// is taken while a program writes it, unless that pauses for longer.
-func (d Dirs) Watch(ctx context.Context, since *Config, every time.Duration, now <-chan os.Signal, put func(*Config, error)) {
-	w := filewatch.Watch[*Config]{Read: d.Read, Stamp: d.stamp, Put: put, Known: since.stamp, Last: since.stamp}
+// is taken while a program writes it, unless that pauses for longer. If put asks for it, it is called again at a later look.
+func (d Dirs) Watch(ctx context.Context, since *Config, every time.Duration, now <-chan os.Signal, put func(*Config, error) (again bool)) {
+	w := filewatch.Watch[*Config]{Read: d.Read, Stamp: d.stamp, Known: since.stamp, Last: since.stamp}
+	w.Put = func(c *Config, err error) {
+		if put(c, err) {
+			w.Force()
+		}
+	}
 	w.Run(ctx, every, now)
 }
 

@@ -15,18 +15,23 @@ func Room(in families.Config, file *limitfile.File) error {
 
 func needsOf(file *limitfile.File) (all []families.Need) {
 	for _, named := range file.All() {
-		all = append(all, families.Need{Limit: named.Policy, At: named.Place})
+		if !named.IsShared() {
+			all = append(all, families.Need{Limit: named.Policy, At: named.Place})
+		}
 	}
 	return all
 }
 
-// leasedFaults returns the fault of each limit with a warn-at if the limits are leased.
+// leasedFaults returns the fault of each limit with a warn-at or shares if the limits are leased.
 func leasedFaults(fleet *families.Fleet, file *limitfile.File) (err error) {
 	if fleet == nil || !fleet.Leased {
 		return nil
 	}
-	for i := range file.Limits {
-		if l := &file.Limits[i]; len(l.WarnAt) > 0 {
+	for _, named := range file.All() {
+		switch l := named.Of; {
+		case named.IsShared():
+			err = errors.Join(err, l.Fault("", errors.New("shares are accepted without -fleet leased: a lease is units taken ahead, which are not there for the tenant that they are guaranteed to")))
+		case l != nil && len(l.WarnAt) > 0 && named.Name == l.Name:
 			err = errors.Join(err, l.Fault("warn-at", errors.New("it is accepted without -fleet leased: a server knows its leases, not what remains of a limit")))
 		}
 	}

@@ -108,14 +108,21 @@ func New(config Config) (*Limits, error) {
 	return l, nil
 }
 
-// Close ends the counting of refusals. No call may be under way. The Families stay.
+// Close ends the counting of refusals, and the shares. No call may be under way. The Families stay.
 func (l *Limits) Close() error {
 	l.changing.Lock()
 	defer l.changing.Unlock()
-	if l.refusals == nil {
-		return nil
+	var groups []*group
+	for _, one := range *l.table.Load() {
+		if g, ok := one.family.(*group); ok {
+			groups = append(groups, g)
+		}
 	}
-	return l.refusals.Close()
+	err := closeAll(groups)
+	if l.refusals != nil {
+		err = errors.Join(err, l.refusals.Close())
+	}
+	return err
 }
 
 func (l *Limits) note(key string) {
@@ -274,8 +281,24 @@ func (l *Limits) Set(ctx context.Context, to *limitfile.File, also func()) error
 		return err
 	}
 	kept, err := l.config.Families.Keep(needsOf(to)...)
-	for i, named := range all {
-		name, was, family := named.Name, old[named.Name], kept[i]
+	var fresh []*group
+	for _, named := range all {
+		name, was, family := named.Name, old[named.Name], families.Family(nil)
+		if named.IsShared() {
+			g, failed := l.groupFor(named, was)
+			if failed != nil {
+				err = errors.Join(err, named.Place.Error(failed))
+				continue
+			}
+			if was == nil {
+				fresh = append(fresh, g)
+			} else {
+				named.Policy = was.Policy // until the next start
+			}
+			family = g
+		} else {
+			family, kept = kept[0], kept[1:]
+		}
 		switch {
 		case family == nil:
 			// The file is refused.
@@ -297,10 +320,10 @@ func (l *Limits) Set(ctx context.Context, to *limitfile.File, also func()) error
 		}
 	}
 	if err != nil {
-		return err
+		return errors.Join(err, closeAll(fresh))
 	}
 	for name := range binding {
-		if next[name] != nil {
+		if _, isGroup := old[name].family.(*group); isGroup || next[name] != nil {
 			continue
 		}
 		next[name] = old[name]
@@ -310,7 +333,7 @@ func (l *Limits) Set(ctx context.Context, to *limitfile.File, also func()) error
 		}
 	}
 	if err := l.remember(next, false); err != nil {
-		return err
+		return errors.Join(err, closeAll(fresh))
 	}
 	for name := range l.mixed {
 		if one := next[name]; one != nil {
@@ -319,6 +342,18 @@ func (l *Limits) Set(ctx context.Context, to *limitfile.File, also func()) error
 		}
 	}
 	l.exchange(old, next, also)
+	for _, named := range all {
+		if g, ok := next[named.Name].family.(*group); ok {
+			g.limit.Store(&named)
+		}
+	}
+	for name, one := range old {
+		if g, ok := one.family.(*group); ok && next[name] == nil {
+			if err := g.shares.Close(); err != nil {
+				l.config.Log.Error("shares that are no more in the file have ended with an error", "error", err)
+			}
+		}
+	}
 	if err := l.finish(ctx); err != nil && ctx.Err() == nil {
 		l.config.Log.Error("limits have changed, and a later change or a restart goes on with the debts of keys", "error", err)
 	}

@@ -28,6 +28,9 @@ func (l *Limits) remember(table map[string]*limit, translated bool) error {
 	}
 	all := make(map[string]kept, len(table))
 	for name, one := range table {
+		if _, isGroup := one.family.(*group); isGroup {
+			continue // its units are not kept
+		}
 		if from := one.from.Load(); from != nil && !translated {
 			one = from
 		}

@@ -71,7 +71,7 @@ func settings(n limitfile.Named) string {
 	if n.Of == nil {
 		return n.Policy.String()
 	}
-	return fmt.Sprint(n.Policy, n.Of.WarnAt, n.Of.Penalty, n.Of.Shadow, n.Of.Candidate)
+	return fmt.Sprint(n.Policy, n.Of.WarnAt, n.Of.Penalty, n.Of.Shadow, n.Of.Candidate, n.IsShared())
 }
 
 // watch has next heed its settings. It goes on with the counts and the Trial of the limit before, which may be nil.

@@ -26,6 +26,24 @@ type Named struct {
 	Of *limitfile.Limit
 }
 
+// IsShared reports whether tenants share the limit.
+func (n *Named) IsShared() bool {
+	return n.Of != nil && (n.Of.Reserved != nil || len(n.Of.Shares)+len(n.Of.Ceilings) > 0)
+}
+
+// Tenant returns the guarantee and the ceiling of a tenant, nil for none.
+func (n *Named) Tenant(tenant string) (guarantee, ceiling policy.Policy) {
+	find := func(shares []limitfile.Share) policy.Policy {
+		for _, share := range shares {
+			if share.Tenant == tenant {
+				return share.Policy
+			}
+		}
+		return nil
+	}
+	return find(n.Of.Shares), find(n.Of.Ceilings)
+}
+
 // File has limits. The zero File has none.
 type File struct {
 	// Limits are those of limits.yaml and of AddFile, in order.
@@ -192,9 +210,6 @@ func (f *File) add(file string, limits []limitfile.Limit) error {
 		}
 		if l.Candidate != nil {
 			add(Candidate(l.Name), "candidate", l.Candidate, nil)
-		}
-		if len(l.Shares)+len(l.Ceilings) > 0 || l.Reserved != nil {
-			faults = append(faults, l.Fault("", errors.New("rald has no shares of a limit: a limit without them is accepted")))
 		}
 		if _, err := policy.Parse(l.Name); err == nil {
 			faults = append(faults, l.Fault("", errors.New("this name is the text of a limit, which clients may send")))

@@ -64,7 +64,7 @@ func TestParse(t *testing.T) {
 		"limits:\n  a: {limit: sliding 1/s, penalty: '5 in 1m'}\n":           `f:2: a: penalty: "5 in 1m" is given`,
 		"limits:\n  a: {limit: sliding 1/s, candidate: window 1/h}\n":        "",
 		"limits:\n  a: {limit: 'funnel 9, 1/s', share b: 'window 1/h'}\n":    "f:2: a: share b: ",
-		"limits:\n  a: {limit: 'funnel 9, 1/s', share b: 'funnel 2, 1/m'}\n": "f:2: a: rald has no shares",
+		"limits:\n  a: {limit: 'funnel 9, 1/s', share b: 'funnel 2, 1/m'}\n": "",
 		"limits:\n  10/h: window 1/h\n":                                      `f:2: "10/h": a name has`,
 	} {
 		_, err := Parse("f", []byte(text))

@@ -1,0 +1,65 @@
+package families
+
+import (
+	"errors"
+
+	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/fleet"
+	"github.com/ral-limiter/ral/limits"
+	"github.com/ral-limiter/ral/policy"
+)
+
+// Shares are the tenants of a limit, in this process or in Redis. Ceilings in Redis are those of their function.
+type Shares interface {
+	limits.Limiter[string]
+	SetGuarantee(tenant string, guarantee policy.Policy) error
+	SetCeiling(tenant string, ceiling policy.Policy) error
+	Remote() bool
+	Health() error
+	Close() error
+	// Counts returns the counters.
+	Counts() engine.SharesStats
+}
+
+// NewShares returns shares, over the fleet if Redis keeps the keys. Config has no other settings than the Name.
+func (s *Families) NewShares(config engine.SharesConfig[string]) (Shares, error) {
+	f := s.config.Fleet
+	if f == nil {
+		config.Config.MaxKeys = s.config.MaxKeys
+		shares, err := engine.NewShares(config)
+		return near{shares}, err
+	}
+	name := f.Name + ":shares:" + config.Config.Name
+	c := fleet.Config{
+		Via: (*s.all.Load())[0].(InRedis).Fleet(), Name: name, Tag: config.Config.Name, MaxKeys: s.config.MaxKeys,
+		Budget: f.Budget, Outage: f.Outage, Servers: f.Servers,
+	}
+	if f.OnEvent != nil {
+		c.OnEvent = f.OnEvent(name)
+	}
+	shares, err := fleet.NewShares(fleet.SharesConfig{
+		Config: c, Total: config.Total, Reserved: config.Reserved, Tenants: config.Tenants, Guarantee: config.Guarantee, Ceiling: config.Ceiling,
+	})
+	return far{shares}, err
+}
+
+// near implements Shares.
+type near struct{ *engine.Shares[string] }
+
+func (near) Remote() bool                 { return false }
+func (near) Health() error                { return nil }
+func (n near) Counts() engine.SharesStats { return n.Stats() }
+
+// far implements Shares.
+type far struct{ *fleet.Shares }
+
+func (far) SetCeiling(string, policy.Policy) error { return nil }
+
+func (f far) SetGuarantee(tenant string, guarantee policy.Policy) error {
+	if guarantee == nil {
+		return errors.New("with -redis the guarantee holds until all servers have started again")
+	}
+	return f.Shares.SetGuarantee(tenant, guarantee)
+}
+
+func (f far) Counts() engine.SharesStats { return f.Stats().SharesStats }
