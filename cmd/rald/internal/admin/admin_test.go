@@ -315,6 +315,12 @@ var (
 // docs/serving.md has them: name, type, labels and help.
 func TestMetricsOfTheDoors(t *testing.T) {
 	c := withLimits(t)
+	setLimits(t, c, "login: {limit: at most 5/10m, shadow: yes}\n  upstream: {limit: 'funnel 9, 1/s', share gold: 'funnel 2, 1/m'}")
+	defer func() { require.NoError(t, c.Limits.Close()) }()
+	for range 3 {
+		_, err := c.Limits.Admit(t.Context(), configured.Prefix("upstream")+"gold", 2)
+		require.NoError(t, err)
+	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	go func() { _ = c.Redis.Serve(l) }()
@@ -341,7 +347,8 @@ func TestMetricsOfTheDoors(t *testing.T) {
 		`rald_reservations{state="held"} 0`, `rald_reservations{state="ended"} 1`, `rald_reservation_changes_total{state="held"} 1`,
 		`rald_reservation_changes_total{state="committed"} 1`, `rald_reservation_changes_total{state="unknown"} 0`,
 		"rald_forgotten_reservations_total 0", "rald_refused_reservations_total 0",
-		"rald_limits 1", `rald_reloads_total{of="rules",result="good"} 1`, `rald_reload_failing{of="rules"} 0`,
+		"rald_limits 2", `rald_shadow_passes_total{limit="login"} 0`, `rald_share_calls_total{limit="upstream",result="guaranteed"} 1`,
+		`rald_share_calls_total{limit="upstream",result="borrowed"} 2`, `rald_reloads_total{of="rules",result="good"} 1`, `rald_reload_failing{of="rules"} 0`,
 		"rald_envoy_rules 2",
 		`rald_envoy_descriptors_total{result="passed",rule="shop.user"} 1`, `rald_envoy_descriptors_total{result="refused",rule="shop.user"} 1`,
 		`rald_envoy_descriptors_total{result="passed",rule="shop.path"} 1`,
