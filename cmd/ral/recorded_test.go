@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -298,11 +299,20 @@ func TestReplayClaimsNoMoreThanTheRecordTells(t *testing.T) {
 		require.NoError(t, err)
 		assert.Contains(t, text, c.want)
 	}
-	text := string(must.Get(os.ReadFile(path))) + "ral 1795930621000000007 lost 0 12 0 0\n"
-	text, err := onLog(t, text, "replay", "-", "--limit", "funnel 2, 1/h")
+	text := string(must.Get(os.ReadFile(path)))
+	text, err := onLog(t, text+text+"ral 1795930621000000007 lost 0 12 0 0\n", "replay", "-", "--limit", "funnel 2, 1/h")
 	require.NoError(t, err)
+	assert.NotContains(t, text, "began anew", "each file of a record begins with the epoch")
 	assert.Contains(t, text, "The record lacks 12 lines that its Recorder lost. Decisions after them may differ")
 	require.NoError(t, e.Close())
+
+	e = must.Get(engine.New[string](engine.Config{Policy: policy.Must(policy.Parse("funnel 2, 1/h"))}))
+	r := must.Get(limits.Record(e, limits.RecordConfig{Path: path, ShowKeys: true}))
+	must.Get(r.Admit(t.Context(), "a", 1))
+	require.NoError(t, errors.Join(r.Close(), e.Close()))
+	text, err = onLog(t, "", "replay", path, "--limit", "funnel 2, 1/h")
+	require.NoError(t, err)
+	assert.Contains(t, text, "The recorded engine began anew (1 time). Keys go on here with what they owed")
 }
 
 func TestStatesThatDoNotSuitAreErrors(t *testing.T) {

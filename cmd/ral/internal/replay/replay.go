@@ -42,6 +42,7 @@ type Replay struct {
 	hasBroken bool  // a stamp has a fraction of a second
 	now       int64 // the latest arrival
 	epoch     int64 // of a record, or 0
+	lastEpoch int64 // of its last file
 	first     int64 // the first arrival
 	scenarios []*scenario
 	totals    Result // of keys that were given up, and of figures without a key
@@ -74,10 +75,14 @@ func (r *Replay) Add(e *accesslog.Entry) {
 	case e.Verb == accesslog.Lost:
 		r.totals.LostByRecorder += min(e.Cost, math.MaxInt64-r.totals.LostByRecorder)
 		return
-	case e.Verb == accesslog.Start && r.lines == 0:
-		r.epoch = e.Arrival
-		return
 	case e.Verb == accesslog.Start:
+		if r.lines == 0 {
+			r.epoch = e.Arrival
+		}
+		if e.Arrival != r.lastEpoch && r.lines > 0 {
+			r.totals.Restarts++
+		}
+		r.lastEpoch = e.Arrival
 		return
 	case r.lines == 0:
 		r.now = e.Arrival

@@ -52,6 +52,8 @@ type Result struct {
 	LoadedMet int64 `json:"keys_of_states_with_requests"`
 	// LostByRecorder counts the lines that a record lacks since its Recorder lost them.
 	LostByRecorder int64 `json:"lines_lost_by_recorder"`
+	// Restarts counts the engines of a record that began behind the first.
+	Restarts int64 `json:"engine_restarts"`
 	// OtherPlans counts requests of plans that came after 16 others, which were not replayed.
 	OtherPlans int64 `json:"other_plans"`
 }
