@@ -386,6 +386,19 @@ func TestEndsAndChangesNeedNoRoom(t *testing.T) {
 	assert.EqualValues(t, 1<<63-1, result.LostByRecorder)
 }
 
+func TestGrantsOfAnEarlierEngineKeepNoKey(t *testing.T) {
+	r := start(t, Config{Limits: limits("in flight 9, 1s at most")})
+	for i := range int64(3) {
+		r.Add(&accesslog.Entry{Verb: accesslog.Take, Key: []byte("k"), Arrival: 1e18 + i, Cost: 1, Grant: 1})
+	}
+	r.Add(&accesslog.Entry{Verb: accesslog.End, Key: []byte("0"), Arrival: 1e18 + 9, Grant: 1})
+	r.Result()
+	r.now += 1e10
+	r.keys.Max = r.keys.Len()
+	_, ok := r.keys.Number([]byte("other"))
+	assert.True(t, ok, "the key leaves, since no grant is left")
+}
+
 // liveBytes returns the size of what is reachable.
 func liveBytes() int64 {
 	var stats runtime.MemStats

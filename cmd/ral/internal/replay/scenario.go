@@ -129,6 +129,9 @@ func (s *scenario) hold(l *ledger, e event, arrival int64, words []uint64, next 
 		s.totals.Lost++
 		return
 	}
+	if before, ok := s.grants[e.Grant]; ok { // of an engine before a restart, which ended without it
+		l.keys.Unpin(before.key)
+	}
 	l.keys.Pin(e.Key)
 	both := append(append(make([]uint64, 0, 2*len(words)), words...), next[:len(words)]...)
 	a := &l.accounts[e.Key]
