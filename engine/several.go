@@ -59,8 +59,8 @@ func (e *Engine[K]) packed(key K) hashedKey {
 // TakeAll under a policy.Funnel or policy.Bursty. Units that are settled later come back less the part
 // that drained meanwhile.
 func (c Claim) Brief() Claim {
-	c.brief = true
-	return c
+	// A copy of the whole would wait for the stores of its fields.
+	return Claim{engine: c.engine, hashedKey: hashedKey{anyKey{c.key.pointer, c.key.a, c.key.b}, c.hash}, n: c.n, brief: true}
 }
 
 // Outcome is the answer of TakeAll or AcquireAll.

@@ -234,10 +234,10 @@ func (l *Limit[R, K, S]) claim(r R, n int64, to *engine.Claim, charge *func(used
 	if !ok {
 		return nil
 	}
-	*to = l.engine.Claim(key, n)
 	if charge == nil {
-		*to = to.Brief()
+		*to = l.engine.Claim(key, n).Brief()
 	} else {
+		*to = l.engine.Claim(key, n)
 		*charge = l.charge(key, n)
 	}
 	return l.engine.LimitFor(key)
