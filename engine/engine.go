@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"io"
 	"sync"
 	"sync/atomic"
@@ -52,9 +53,11 @@ type Engine[K comparable] struct {
 	// keeper is nil without Config.State.Path.
 	keeper *keeper
 	census *census[K]
+	events *keyEvents[K]
 	// warned is nil without Config.WarnAt.
 	warned *warnings[K]
-	misuse *misuse[K] // nil without units in use
+	// misuse is nil without units in use.
+	misuse *misuse[K]
 
 	// blocks is nil until the first block, unless there is a Penalty or a state with blocks.
 	// blocking guards its start.
@@ -178,7 +181,8 @@ func start[K comparable](config Config, o options[K], l *loaded[K], k *keeper) (
 	if s := config.seam.Scheduler; s != nil && config.source == nil {
 		s.Built(e.table, e.queue)
 	}
-	e.warned = newWarnings(config, o.onWarn)
+	e.events = &keyEvents[K]{config.Name, maphash.MakeSeed(), supervisor.NewEventMailbox(config.OnEvent)}
+	e.warned = newWarnings(config, o.onWarn, e.events)
 	onOverstay, onUnheld := e.watchUnitsInUse()
 	e.cell, e.control = cell.New(cell.Options[K]{
 		View:              e.table.View(),
@@ -310,7 +314,7 @@ func (e *Engine[K]) Close() error {
 		e.stopRunning()
 		e.stopBlocks()
 		e.warned.flush()
-		e.misuse.flush()
+		e.events.box.Flush()
 		if e.keeper != nil {
 			e.closeErr = e.keeper.close(e.saveLast)
 		}

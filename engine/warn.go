@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"hash/maphash"
 	"time"
 
 	"github.com/ral-limiter/ral/internal/core/warn"
@@ -56,11 +55,8 @@ func (e *Engine[K]) LatestWarnings(n int) []Warning[K] { return e.warned.latest(
 
 // warnings counts and delivers the warnings of an engine. The nil warnings has none.
 type warnings[K comparable] struct {
-	name string
-	// seed is the seed of the hashes in events.
-	seed   maphash.Seed
+	events *keyEvents[K]
 	box    *supervisor.Mailbox[Warning[K]]
-	events *supervisor.Mailbox[Event]
 	list   warn.Latest[Warning[K]]
 }
 
@@ -76,24 +72,20 @@ func (o options[K]) warnFault(config Config) error {
 	return nil
 }
 
-func newWarnings[K comparable](config Config, hook func(Warning[K])) *warnings[K] {
+func newWarnings[K comparable](config Config, hook func(Warning[K]), events *keyEvents[K]) *warnings[K] {
 	if len(config.WarnAt) == 0 {
 		return nil
 	}
-	w := &warnings[K]{name: config.Name, seed: maphash.MakeSeed(), events: supervisor.NewEventMailbox(config.OnEvent)}
+	w := &warnings[K]{events: events}
 	if hook != nil {
 		w.box = supervisor.NewMailbox(func(warning Warning[K], missed int) {
 			warning.Missed = missed
 			hook(warning)
 		}, func(_ Warning[K], reason error) {
-			w.event(supervisor.HookFault, reason)
+			events.post(supervisor.HookFault, reason)
 		})
 	}
 	return w
-}
-
-func (w *warnings[K]) event(kind supervisor.Kind, err error) {
-	w.events.Post(Event{Kind: kind, Supervisor: w.name, Err: err, Time: time.Now()})
 }
 
 // add is called on the goroutine of the call that passed the share, and calls no code of the user's.
@@ -101,7 +93,7 @@ func (w *warnings[K]) add(key K, share float64, d policy.Decision) {
 	warning := Warning[K]{Key: key, Share: share, Decision: d, Time: time.Now()}
 	w.list.Add(warning)
 	w.box.Post(warning)
-	w.event(supervisor.Notice, warn.Notice(maphash.Comparable(w.seed, key), share, d))
+	w.events.post(supervisor.Notice, warn.Notice(w.events.hash(key), share, d))
 }
 
 func (w *warnings[K]) count() uint64 {
@@ -121,6 +113,5 @@ func (w *warnings[K]) latest(n int) []Warning[K] {
 func (w *warnings[K]) flush() {
 	if w != nil {
 		w.box.Flush()
-		w.events.Flush()
 	}
 }
