@@ -376,14 +376,15 @@ func (l *Logs[E]) open(hash uint64, entry *E) *EntryLog[E] {
 // settled calls it after it has read the word: if there is no Log and the call swaps that word, no Log lacks the
 // take.
 func (l *Logs[E]) Find(hash uint64, entry *E) *EntryLog[E] {
-	sets := l.sets.Load()
-	if sets == nil {
-		return nil
+	if sets := l.sets.Load(); sets != nil {
+		if s := &(*sets)[setOf(hash, len(*sets))]; s.marks.Load()&markOf(hash) != 0 {
+			return s.search(hash, entry)
+		}
 	}
-	s := &(*sets)[setOf(hash, len(*sets))]
-	if s.marks.Load()&markOf(hash) == 0 {
-		return nil
-	}
+	return nil
+}
+
+func (s *set[E]) search(hash uint64, entry *E) *EntryLog[E] {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	log := s.find(hash, entry)
