@@ -5,6 +5,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unsafe"
 
 	"github.com/stretchr/testify/assert"
 
@@ -15,6 +16,10 @@ import (
 )
 
 // The cell's verbs are tested through the engine. These tests show only in speed or lateness.
+
+func TestStripesShareNoCacheLine(t *testing.T) {
+	assert.EqualValues(t, stripeSize, unsafe.Sizeof(stripe{}))
+}
 
 // Goroutines at the same time add to different stripes, nearly always, and nothing is lost.
 func TestTallyIsStriped(t *testing.T) {
