@@ -83,18 +83,20 @@ func (l *logs) parse(flags *flag.FlagSet, args []string) (err error) {
 	}
 	l.log.Key = strings.Split(l.key, ",")
 	l.secret = make([]byte, sha256.Size)
-	rand.Read(l.secret) // never fails
+	// Read never fails.
+	rand.Read(l.secret)
 	return l.checkPage()
 }
 
 // pageBegin is the beginning of each web page that a report writes.
 const pageBegin = "<!DOCTYPE html>"
 
-// checkPage returns an error if the web page would overwrite a log or another file that is no web page.
+// checkPage returns an error if the web page would overwrite a log or another file that is no web page. A file that cannot be
+// written is an error later.
 func (l *logs) checkPage() error {
 	page, err := os.Stat(l.page)
 	if err != nil || !page.Mode().IsRegular() {
-		return nil // a file that cannot be written is an error of write
+		return nil
 	}
 	file, err := os.Open(l.page)
 	if err != nil {

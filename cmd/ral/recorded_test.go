@@ -184,7 +184,8 @@ func TestOverlappingCallsDifferWithinTheirOverlap(t *testing.T) {
 
 // Promise: In a record of an engine whose limit changes under load, a replay decides otherwise on at most the calls during which the limit changed.
 func TestChangesUnderLoadAreReplayed(t *testing.T) {
-	const maxCalls = 8_000 // as many lines are never lost
+	// So many lines fit the buffers of the recorder, and are never lost.
+	const maxCalls = 8_000
 	path := filepath.Join(t.TempDir(), "record.log")
 	limit := func(capacity int) policy.Policy {
 		return policy.Must(policy.Parse(fmt.Sprintf("funnel %d, 1/d", capacity)))

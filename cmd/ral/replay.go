@@ -139,7 +139,8 @@ func addFile(to *[]policy.Policy, notes *[]string) func(text string) error {
 			var settings []string
 			changes, _ := limitfile.Compare([]limitfile.Limit{{Name: limit.Name, Policy: limit.Policy}}, []limitfile.Limit{limit})
 			for _, change := range changes {
-				if change.Setting != "" && change.Setting != "warn-at" { // which decides nothing
+				// warn-at decides nothing.
+				if change.Setting != "" && change.Setting != "warn-at" {
 					settings = append(settings, change.Setting)
 				}
 			}
@@ -235,17 +236,6 @@ func scenarioNotes(r *replay.Result, retries bool) (notes []string) {
 	}
 	return notes
 }
-
-// allows returns how many of all the bound allows.
-func (c *condition) allows(all int64) int64 {
-	if !c.isPercent {
-		return int64(c.bound)
-	}
-	return int64(c.bound*float64(all)/100 + rounding)
-}
-
-// rounding is more than the multiplication of a percentage loses.
-const rounding = 1e-6
 
 // resultNotes name the facts that a replay cannot know, and the keys that it gave up.
 func resultNotes(r *replay.Result) []string {

@@ -74,7 +74,13 @@ func runSuggest(ctx context.Context, args []string, stdin io.Reader, out, proble
 	if c.Periods == nil {
 		c.Periods = []string{"m", "h"}
 	}
-	c.MaxRefused = bound.allows
+	c.MaxRefused = func(keys int64) int64 {
+		if bound.isPercent {
+			// The multiplication of a percentage loses less than is added.
+			return int64(bound.bound*float64(keys)/100 + 1e-6)
+		}
+		return int64(bound.bound)
+	}
 	suggester, err := suggest.New(c)
 	if err != nil {
 		return err

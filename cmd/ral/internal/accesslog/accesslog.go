@@ -135,7 +135,8 @@ type Reader struct {
 	values  [][]byte // of the wanted fields, in the order of roles
 	key     []byte
 	stamps  stamps
-	header  []byte // of CSV
+	// header is the first line of CSV, with the names of the columns.
+	header []byte
 	// begun is the number of the file that had the last entry, and last when that ended.
 	begun int
 	last  int64
@@ -232,8 +233,9 @@ func (r *Reader) Next(e *Entry) error {
 				r.header = slices.Clone(line)
 			}
 		}
+		// Each file may begin with the names of the columns.
 		if r.header != nil && r.files.line == 1 && bytes.Equal(line, r.header) {
-			continue // the names of the columns, in each file
+			continue
 		}
 		clear(r.values)
 		fault := otherForm

@@ -27,7 +27,8 @@ type Broken struct {
 
 // files reads the lines of files, one file after the other.
 type files struct {
-	names   []string // the file that is open, if any, and the later files
+	// names are the file that is open, if any, and the later files.
+	names   []string
 	stdin   io.Reader
 	summary *Summary
 
@@ -35,7 +36,8 @@ type files struct {
 	reader *bufio.Reader
 	name   string // of the open file, or of the last
 	line   int    // of that file
-	opened int    // files
+	// opened counts the files that were opened.
+	opened int
 }
 
 // maxSearched bounds the bytes in which the first entry of a file must come for the file's place among others.

@@ -69,7 +69,8 @@ func (t *template) read(line []byte, values [][]byte) bool {
 				return false
 			}
 		}
-		if value := line[:end]; string(value) != "-" { // as servers write an absent field
+		// Servers write an absent field as a dash.
+		if value := line[:end]; string(value) != "-" {
 			for _, place := range s.places {
 				values[place] = value
 			}

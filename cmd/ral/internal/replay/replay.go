@@ -24,7 +24,8 @@ import (
 )
 
 const (
-	sample = 1_000 // lines that decide whether stamps are whole seconds
+	// sample is the number of lines that decide whether stamps are whole seconds.
+	sample = 1_000
 	// maxAge is 8 years. A log is shorter, since the time of some limits stands still after 9 years.
 	maxAge = 8 * 365 * int64(24*time.Hour)
 	// maxChanges bounds the different changes of a recorded limit. Later ones are not followed.
@@ -35,14 +36,16 @@ const (
 type Replay struct {
 	ledger
 
-	config    Config
-	window    traffic.Window
-	changes   traffic.Keys // of the recorded limit, as texts
+	config Config
+	window traffic.Window
+	// changes numbers the texts of changes of the recorded limit.
+	changes   traffic.Keys
 	lines     int64
 	hasBroken bool  // a stamp has a fraction of a second
 	now       int64 // the latest arrival
-	epoch     int64 // of a record, or 0
-	lastEpoch int64 // of its last file
+	// epoch is the epoch in the first file of a record, or 0. lastEpoch is the epoch in the latest file.
+	epoch     int64
+	lastEpoch int64
 	first     int64 // the first arrival
 	scenarios []*scenario
 	totals    Result // of keys that were given up, and of figures without a key
@@ -64,7 +67,8 @@ func New(c Config) (*Replay, error) {
 	r := &Replay{config: c, window: traffic.Window{Span: c.Window, Max: maxHeld}}
 	r.keys = traffic.Keys{Max: c.MaxKeys + 1, CanGo: r.canGo}
 	r.plans, r.changes = traffic.Keys{Max: maxPlans}, traffic.Keys{Max: maxChanges}
-	r.keys.Number(nil) // none
+	// The first number is none.
+	r.keys.Number(nil)
 	r.keys.Pin(none)
 	return r, nil
 }

@@ -129,7 +129,8 @@ func (s *scenario) hold(l *ledger, e event, arrival int64, words []uint64, next 
 		s.totals.Lost++
 		return
 	}
-	if before, ok := s.grants[e.Grant]; ok { // of an engine before a restart, which ended without it
+	// An engine that began anew uses the numbers of grants again.
+	if before, ok := s.grants[e.Grant]; ok {
 		l.keys.Unpin(before.key)
 	}
 	l.keys.Pin(e.Key)
