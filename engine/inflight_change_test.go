@@ -78,74 +78,47 @@ func TestChangesReachCallsThatWaitForUnitsInUse(t *testing.T) {
 	setPolicy := func(p policy.Policy) func(*testing.T, *engine.Engine[string]) error {
 		return func(_ *testing.T, e *engine.Engine[string]) error { return e.SetPolicy(p) }
 	}
-	// The function of a step reports whether the call must be over after it.
-	type step func(e *engine.Engine[string], held []engine.Reservation[string]) bool
-	release := func(n int, isOver bool) step {
-		return func(_ *engine.Engine[string], held []engine.Reservation[string]) bool {
-			for i := range held[:n] {
-				held[i].Release()
-			}
-			time.Sleep(soon)
-			return isOver
-		}
-	}
-	pass := func(d time.Duration, isOver bool) step {
-		return func(*engine.Engine[string], []engine.Reservation[string]) bool {
-			time.Sleep(d)
-			return isOver
-		}
+	// A step releases so many calls, resets the key if it says so, and lets time pass. isOver reports whether the
+	// waiting call must be over after it.
+	type step struct {
+		releases int
+		pass     time.Duration
+		isOver   bool
+		resets   bool
 	}
 	for name, test := range map[string]struct {
 		change func(*testing.T, *engine.Engine[string]) error
 		err    error // of the waiting call
 		steps  []step
 	}{
-		"a higher limit":         {change: setPolicy(inFlight(5, time.Minute)), steps: []step{pass(soon, true)}},
-		"a lower limit":          {change: setPolicy(inFlight(2, time.Minute)), steps: []step{pass(soon, false), release(1, false), release(2, false), release(3, true)}},
-		"a limit below the call": {change: setPolicy(inFlight(1, time.Minute)), err: engine.ErrNever, steps: []step{pass(soon, true)}},
-		"a longer time": {change: setPolicy(inFlight(3, time.Hour)), steps: []step{
-			pass(59*time.Minute, false), pass(time.Minute+time.Hour/8+1, true),
+		"a higher limit":         {setPolicy(inFlight(5, time.Minute)), nil, []step{{0, soon, true, false}}},
+		"a lower limit":          {setPolicy(inFlight(2, time.Minute)), nil, []step{{0, soon, false, false}, {2, soon, false, false}, {3, soon, true, false}}},
+		"a limit below the call": {setPolicy(inFlight(1, time.Minute)), engine.ErrNever, []step{{0, soon, true, false}}},
+		"a longer time": {setPolicy(inFlight(3, time.Hour)), nil, []step{
+			{0, 59 * time.Minute, false, false}, {0, time.Minute + time.Hour/8 + 1, true, false},
 		}},
-		"a shorter time": {change: setPolicy(inFlight(3, time.Second)), steps: []step{
-			pass(time.Second-soon, false), pass(time.Second/8+2*soon, true),
+		"a shorter time": {setPolicy(inFlight(3, time.Second)), nil, []step{
+			{0, time.Second - soon, false, false}, {0, time.Second/8 + 2*soon, true, false},
 		}},
-		"another kind": {
-			change: func(t *testing.T, e *engine.Engine[string]) error {
-				var refusal *policy.FieldError
-				assert.ErrorAs(t, e.SetPolicy(policy.Must(policy.FixedWindow(9, time.Minute))), &refusal)
-				return nil
-			},
-			steps: []step{pass(soon, false), release(2, true)},
-		},
-		"a limit of the key": {
-			change: func(_ *testing.T, e *engine.Engine[string]) error {
-				return e.ChangeLimit("a", nil, inFlight(2, time.Minute), engine.KeepShare)
-			},
-			steps: []step{pass(soon, false), release(1, false), release(2, true)},
-		},
-		"a block": {
-			change: func(_ *testing.T, e *engine.Engine[string]) error { return e.Block("a", 10*time.Second) },
-			steps:  []step{release(3, false), pass(9*time.Second, false), pass(time.Second, true)},
-		},
-		"a block that a reset lifts": {
-			change: func(_ *testing.T, e *engine.Engine[string]) error { return e.Block("a", time.Hour) },
-			steps: []step{pass(time.Second, false), func(e *engine.Engine[string], _ []engine.Reservation[string]) bool {
-				assert.True(t, e.Reset("a"))
-				time.Sleep(soon)
-				return true
-			}},
-		},
-		"a reset": {
-			change: func(t *testing.T, e *engine.Engine[string]) error {
-				assert.True(t, e.Reset("a"))
-				return nil
-			},
-			steps: []step{pass(soon, true), release(3, true)},
-		},
-		"the end": {
-			change: func(_ *testing.T, e *engine.Engine[string]) error { return e.Close() },
-			err:    engine.ErrClosed, steps: []step{pass(0, true)},
-		},
+		"another kind": {func(t *testing.T, e *engine.Engine[string]) error {
+			var refusal *policy.FieldError
+			assert.ErrorAs(t, e.SetPolicy(policy.Must(policy.FixedWindow(9, time.Minute))), &refusal)
+			return nil
+		}, nil, []step{{0, soon, false, false}, {2, soon, true, false}}},
+		"a limit of the key": {func(_ *testing.T, e *engine.Engine[string]) error {
+			return e.ChangeLimit("a", nil, inFlight(2, time.Minute), engine.KeepShare)
+		}, nil, []step{{0, soon, false, false}, {1, soon, false, false}, {2, soon, true, false}}},
+		"a block": {func(_ *testing.T, e *engine.Engine[string]) error {
+			return e.Block("a", 10*time.Second)
+		}, nil, []step{{3, soon, false, false}, {0, 9 * time.Second, false, false}, {0, time.Second, true, false}}},
+		"a block that a reset lifts": {func(_ *testing.T, e *engine.Engine[string]) error {
+			return e.Block("a", time.Hour)
+		}, nil, []step{{0, time.Second, false, false}, {0, soon, true, true}}},
+		"a reset": {func(t *testing.T, e *engine.Engine[string]) error {
+			assert.True(t, e.Reset("a"))
+			return nil
+		}, nil, []step{{0, soon, true, false}, {3, soon, true, false}}},
+		"the end": {func(_ *testing.T, e *engine.Engine[string]) error { return e.Close() }, engine.ErrClosed, []step{{0, 0, true, false}}},
 	} {
 		for verb, wait := range waitingVerbs() {
 			t.Run(name+", "+verb, func(t *testing.T) {
@@ -155,8 +128,14 @@ func TestChangesReachCallsThatWaitForUnitsInUse(t *testing.T) {
 					require.False(t, call.isOver())
 					require.NoError(t, test.change(t, e))
 					for i, step := range test.steps {
-						isOver := step(e, held)
-						require.Equal(t, isOver, call.isOver(), "after step %d", i)
+						for j := range held[:step.releases] {
+							held[j].Release()
+						}
+						if step.resets {
+							assert.True(t, e.Reset("a"))
+						}
+						time.Sleep(step.pass)
+						require.Equal(t, step.isOver, call.isOver(), "after step %d", i)
 					}
 					require.ErrorIs(t, call.err, test.err)
 					if errors.Is(test.err, engine.ErrClosed) {
