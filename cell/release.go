@@ -49,6 +49,10 @@ func (h *Held[K]) swap(level *table.Level, change change, holds bool) bool {
 	c, e := h.cell, table.EntryOf[K](level)
 	for e != nil {
 		if e.Returned() != h.returned {
+			// The units count until the reset is over. A policy that calls the engine may hold the lock.
+			if e.LockReturn() || c.seam.TryLock("release: after a reset", e.LockReturn, e.UnlockReturn) {
+				e.UnlockReturn()
+			}
 			return false
 		}
 		done, ok := h.trySwap(e, change, holds)

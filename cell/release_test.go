@@ -49,10 +49,21 @@ func TestTakeDuringAReset(t *testing.T) {
 		require.True(t, first.Allowed)
 		d.settle()
 		var during reservation
-		d.on(map[string]func(){"reset: undone": func() {
-			d.on(nil)
-			during = d.Reserve("key", 1, 0)
-		}})
+		e := d.view.Look(d.hashOf("key"), "key")
+		d.on(map[string]func(){
+			"reset: undone": func() {
+				locked := false
+				d.on(map[string]func(){"takes: locked": func() {
+					// The take waits for the lock, which a policy may hold that calls the engine.
+					if !locked {
+						locked = true
+						e.UnlockReturn()
+					}
+				}})
+				during = d.Reserve("key", 1, 0)
+				require.Equal(t, locked, e.LockReturn())
+			},
+		})
 		require.True(t, d.Reset("key"))
 		require.True(t, during.Allowed)
 		after := d.Reserve("key", 2, 0)
@@ -65,6 +76,31 @@ func TestTakeDuringAReset(t *testing.T) {
 		}
 		after.Keep(0)
 		require.EqualValues(t, 2, d.Peek("key").Remaining)
+	}
+}
+
+// Until a reset is over its key's units count. A release that returned before would seem to have done nothing.
+func TestReleaseWaitsForAReset(t *testing.T) {
+	d := newDesk(t, inFlight(2), nil)
+	for range 3 {
+		held := d.Reserve("key", 2, 0)
+		require.True(t, held.Allowed)
+		d.settle()
+		waits, e := 0, d.view.Look(d.hashOf("key"), "key")
+		d.on(map[string]func(){
+			"reset: undone": func() {
+				held.Keep(0)
+				require.True(t, e.LockReturn())
+			},
+			// The reset gives its lock away once the release waits for it.
+			"release: after a reset": func() {
+				waits++
+				e.UnlockReturn()
+			},
+		})
+		assert.True(t, d.Reset("key"))
+		assert.Equal(t, 1, waits, "the release has not waited")
+		assert.EqualValues(t, 2, d.Peek("key").Remaining)
 	}
 }
 
