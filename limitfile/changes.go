@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/internal/core/shape"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -25,6 +27,8 @@ type Change struct {
 
 	// maxBefore and maxAfter are the most units that a call can take, if a limit has changed.
 	maxBefore, maxAfter int64
+	// needsRoom reports whether a share grows although nothing may be left of the reserve.
+	needsRoom bool
 }
 
 // String returns a line for logs, such as "per-user: window 100/h -> window 200/h, 3 keys at their
@@ -47,6 +51,9 @@ func (c Change) String() string {
 	if c.maxAfter < c.maxBefore {
 		text += fmt.Sprintf("; calls for %d to %d units are refused now", c.maxAfter+1, c.maxBefore)
 	}
+	if c.needsRoom {
+		text += "; it waits until other tenants leave as much, or for the next start, as the limit before has no larger \"reserved\""
+	}
 	if c.AtStart {
 		text += ", at the next start"
 	}
@@ -60,6 +67,8 @@ func (c Change) String() string {
 type entry struct {
 	setting, text string
 	policy        policy.Policy
+	// share is the limit of a tenant, or nil.
+	share policy.Policy
 }
 
 // entries returns the entries of a limit, in a fixed order.
@@ -76,7 +85,7 @@ func (l *Limit) entries() []entry {
 	}
 	for prefix, shares := range l.byTenant() {
 		for _, share := range shares {
-			all = append(all, entry{setting: prefix + share.Tenant, text: share.Policy.String()})
+			all = append(all, entry{setting: prefix + share.Tenant, text: share.Policy.String(), share: share.Policy})
 		}
 	}
 	return all
@@ -84,12 +93,12 @@ func (l *Limit) entries() []entry {
 
 // policies returns the entries that are limits: the limit itself, its plans and its candidate.
 func (l *Limit) policies() []entry {
-	all := []entry{{"", l.Policy.String(), l.Policy}}
+	all := []entry{{setting: "", text: l.Policy.String(), policy: l.Policy}}
 	for _, plan := range l.Plans {
-		all = append(all, entry{planPrefix + plan.Name, plan.Policy.String(), plan.Policy})
+		all = append(all, entry{setting: planPrefix + plan.Name, text: plan.Policy.String(), policy: plan.Policy})
 	}
 	if l.Candidate != nil {
-		all = append(all, entry{candidate, l.Candidate.String(), l.Candidate})
+		all = append(all, entry{setting: candidate, text: l.Candidate.String(), policy: l.Candidate})
 	}
 	return all
 }
@@ -123,6 +132,7 @@ func Compare(before, after []Limit) (changes []Change, err error) {
 					faults = append(faults, l.otherFamily(e, replaced.policy))
 				}
 			}
+			c.needsRoom = earlier != nil && strings.HasPrefix(e.setting, sharePrefix) && grows(e.share, replaced.share) && !earlier.fits(l)
 			c.AtStart = earlier != nil && (e.isFixed() || e.setting == "" && l.isShared())
 			changes = append(changes, c)
 		}
@@ -153,6 +163,26 @@ func byName(limits []Limit) map[string]*Limit {
 // isFixed reports whether the entry is fixed when a limiter is made.
 func (e entry) isFixed() bool {
 	return slices.Contains([]string{"warn-at", "penalty", reserved}, e.setting)
+}
+
+// grows reports whether a guarantee takes more out of a reserve than before, which may be nil.
+func grows(guarantee, before policy.Policy) bool {
+	if before == nil {
+		return true
+	}
+	to, from := guarantee.(shape.Shaped).Shape(), before.(shape.Shaped).Shape()
+	return to.Capacity > from.Capacity || to.Interval < from.Interval
+}
+
+// fits reports whether the reserve of shares with the limit surely has room for the guarantees of a later limit.
+func (l *Limit) fits(later *Limit) bool {
+	if l.Reserved == nil {
+		return false // the reserve is the sum of the guarantees
+	}
+	changed := *later
+	changed.Policy, changed.Reserved = l.Policy, l.Reserved
+	_, err := changed.shares(engine.Config{}, func(tenant string) policy.Policy { return later.settings[sharePrefix+tenant].limit }, nil)
+	return err == nil
 }
 
 // without returns the changes of a limit whose entries with these settings are gone.

@@ -52,7 +52,10 @@ func TestFaultsOfSharesAreFound(t *testing.T) {
 	assert.Equal(t, "funnel 60, 60/s", limits[1].Reserved.String())
 }
 
+// Promise: `ral diff` and a reload say that a larger share waits for room, if nothing may be left of the reserve.
 func TestChangesOfSharesAreCompared(t *testing.T) {
+	const waits = `; it waits until other tenants leave as much, or for the next start, as the limit before has no larger "reserved"`
+	bare := strings.Replace(upstream, " reserved: funnel 60, 60/s\n", "", 1)
 	for _, c := range []struct{ before, after, changes, faults string }{
 		{upstream, upstream, "", ""},
 		{upstream, strings.Replace(upstream, "gold: funnel 30", "gold: funnel 40", 1), "upstream: share gold: funnel 30, 30/s -> funnel 40, 30/s", ""},
@@ -60,6 +63,12 @@ func TestChangesOfSharesAreCompared(t *testing.T) {
 		{upstream, strings.Replace(upstream, " share silver", " share new", 1), "upstream: share new: new, funnel 10, 10/s|upstream: share silver: funnel 10, 10/s -> none", ""},
 		{upstream, strings.Replace(upstream, "d: funnel 60", "d: funnel 50", 1), "upstream: reserved: funnel 60, 60/s -> funnel 50, 60/s, at the next start", ""},
 		{upstream, strings.Replace(upstream, "funnel 100,", "funnel 200,", 1), "upstream: funnel 100, 100/s -> funnel 200, 100/s, at the next start", ""},
+		{bare, strings.Replace(bare, "gold: funnel 30", "gold: funnel 40", 1), "upstream: share gold: funnel 30, 30/s -> funnel 40, 30/s" + waits, ""},
+		{bare, strings.Replace(bare, "gold: funnel 30, 30/s", "gold: funnel 30, 31/s", 1), "upstream: share gold: funnel 30, 30/s -> funnel 30, 31/s" + waits, ""},
+		{bare, strings.Replace(bare, "gold: funnel 30, 30/s", "gold: funnel 20, 20/s", 1), "upstream: share gold: funnel 30, 30/s -> funnel 20, 20/s", ""},
+		{bare, bare + " share new: funnel 1, 1/s", "upstream: share new: new, funnel 1, 1/s" + waits, ""},
+		{upstream, strings.NewReplacer("d: funnel 60, 60/s", "d: funnel 90, 90/s", "gold: funnel 30, 30/s", "gold: funnel 70, 70/s").Replace(upstream),
+			"upstream: reserved: funnel 60, 60/s -> funnel 90, 90/s, at the next start|upstream: share gold: funnel 30, 30/s -> funnel 70, 70/s" + waits, ""},
 		{"upstream: funnel 100, 100/s", "upstream: funnel 100, 100/s\n reserved: funnel 1, 1/s", "upstream: reserved: new, funnel 1, 1/s, at the next start",
 			"new:1: upstream: a limit with shares takes the place of one without, or the reverse: another name is accepted"},
 	} {

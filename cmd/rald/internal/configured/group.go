@@ -19,18 +19,36 @@ type group struct {
 	families.Family // nil: a group has no lifetime
 	shares          families.Shares
 	prefix          string
-	// limit has the shares in the file. Changes are made by Limits.Share, which changing guards, as inForce.
-	limit   atomic.Pointer[limitfile.Named]
+	// limit has the shares in the file.
+	limit atomic.Pointer[tenants]
+	// inForce is guarded by Limits.changing.
 	inForce map[string]string
+}
+
+// tenants are a limit with its guarantees and ceilings by tenant.
+type tenants struct {
+	limitfile.Named
+	guarantees, ceilings map[string]policy.Policy
+}
+
+func newTenants(named limitfile.Named) *tenants {
+	t := &tenants{named, map[string]policy.Policy{}, map[string]policy.Policy{}}
+	for _, share := range named.Of.Shares {
+		t.guarantees[share.Tenant] = share.Policy
+	}
+	for _, ceiling := range named.Of.Ceilings {
+		t.ceilings[ceiling.Tenant] = ceiling.Policy
+	}
+	return t
 }
 
 // newGroup returns the group of a limit with shares.
 func (l *Limits) newGroup(named limitfile.Named) (*group, error) {
 	g := &group{prefix: Prefix(named.Name), inForce: map[string]string{}}
-	g.limit.Store(&named)
+	g.limit.Store(newTenants(named))
 	config := engine.SharesConfig[string]{
 		Config: engine.Config{Name: named.Name}, Total: named.Policy, Reserved: named.Of.Reserved,
-		Ceiling: func(tenant string) policy.Policy { _, ceiling := g.limit.Load().Tenant(tenant); return ceiling },
+		Ceiling: func(tenant string) policy.Policy { return g.limit.Load().ceilings[tenant] },
 	}
 	for _, share := range named.Of.Shares {
 		config.Tenants = append(config.Tenants, share.Tenant)
@@ -40,7 +58,7 @@ func (l *Limits) newGroup(named limitfile.Named) (*group, error) {
 		g.inForce["ceiling "+ceiling.Tenant] = ceiling.Policy.String()
 	}
 	if len(config.Tenants) > 0 {
-		config.Guarantee = func(tenant string) policy.Policy { guarantee, _ := g.limit.Load().Tenant(tenant); return guarantee }
+		config.Guarantee = func(tenant string) policy.Policy { return g.limit.Load().guarantees[tenant] }
 	}
 	var err error
 	g.shares, err = l.config.Families.NewShares(config)

@@ -344,7 +344,7 @@ func (l *Limits) Set(ctx context.Context, to *limitfile.File, also func()) error
 	l.exchange(old, next, also)
 	for _, named := range all {
 		if g, ok := next[named.Name].family.(*group); ok {
-			g.limit.Store(&named)
+			g.limit.Store(newTenants(named))
 		}
 	}
 	for name, one := range old {

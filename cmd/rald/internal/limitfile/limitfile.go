@@ -31,19 +31,6 @@ func (n *Named) IsShared() bool {
 	return n.Of != nil && (n.Of.Reserved != nil || len(n.Of.Shares)+len(n.Of.Ceilings) > 0)
 }
 
-// Tenant returns the guarantee and the ceiling of a tenant, nil for none.
-func (n *Named) Tenant(tenant string) (guarantee, ceiling policy.Policy) {
-	find := func(shares []limitfile.Share) policy.Policy {
-		for _, share := range shares {
-			if share.Tenant == tenant {
-				return share.Policy
-			}
-		}
-		return nil
-	}
-	return find(n.Of.Shares), find(n.Of.Ceilings)
-}
-
 // File has limits. The zero File has none.
 type File struct {
 	// Limits are those of limits.yaml and of AddFile, in order.
