@@ -24,6 +24,8 @@ func TestConstructorsSayWhatFits(t *testing.T) {
 		err  error
 		want string
 	}{
+		// The ticks of a full bucket are 2^64, which wraps to 0.
+		{errorOf(policy.Funnel(1<<60, 1000, time.Microsecond)), "Funnel: capacity is 1152921504606846976, want at most "},
 		{errorOf(policy.Funnel(0, 0, 0)), "Funnel: capacity is 0, want 1 or more"},
 		{errorOf(policy.Funnel(1, math.MinInt64, s)), "Funnel: count is -9223372036854775808, want 1 or more"},
 		{errorOf(policy.Funnel(1, 1, -time.Minute)), "Funnel: per is -1m0s, want 1µs or more"},
