@@ -15,7 +15,7 @@ import (
 )
 
 // Promise: `AcquireAll` waits in each key's line and takes all or nothing.
-func TestAcquireAll(t *testing.T) {
+func TestAcquireAllTakesAllOrNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		config := Config{MaxWaiting: 3}
 		config.Policy = funnel(1, 1, time.Second)

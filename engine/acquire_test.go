@@ -86,7 +86,7 @@ func TestTakeAllCountsTheFinalRefusal(t *testing.T) {
 }
 
 // Promise: `Outcome.Keep` returns each claim's unused units, `Cancel` all.
-func TestOutcomeKeep(t *testing.T) {
+func TestOutcomeKeepReturnsUnusedUnits(t *testing.T) {
 	clock := newHandClock()
 	a := open[string](t, Config{Policy: funnel(10, 1, time.Second), Clock: clock.Now})
 	b := open[int](t, Config{Policy: policy.Must(policy.FixedWindow(10, time.Minute)), Clock: clock.Now})

@@ -16,7 +16,7 @@ import (
 )
 
 // Promise: Engines and tiers keep `limits.Limiter`'s contract.
-func TestLimiterContract(t *testing.T) {
+func TestEngineKeepsTheLimiterContract(t *testing.T) {
 	subjects := map[string]limitstest.Subject{
 		"engine": {Turns: true, New: func(t *testing.T, p policy.Policy) limits.Limiter[string] {
 			return open[string](t, Config{Policy: p})

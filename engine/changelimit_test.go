@@ -13,7 +13,7 @@ import (
 type noFamily struct{ policy.Policy }
 
 // Promise: `ChangeLimit` opens no key and refuses another family.
-func TestChangeLimitErrors(t *testing.T) {
+func TestChangeLimitRefusesOtherFamilies(t *testing.T) {
 	small := funnel(10, 10, time.Hour)
 	e := open[string](t, Config{Name: "api", Policy: small})
 	require.True(t, e.Take("key", 10).Allowed)

@@ -20,7 +20,7 @@ func told(o Outcome) Outcome {
 }
 
 // Promise: `TakeAll` takes from all keys or none; its `RetryAfter` is true.
-func TestTakeAll(t *testing.T) {
+func TestTakeAllTakesFromAllKeysOrNone(t *testing.T) {
 	clock := newHandClock()
 	users := open[string](t, Config{Policy: funnel(3, 1, time.Second), Clock: clock.Now})
 	hosts := open[int](t, Config{Policy: funnel(10, 1, time.Minute), Clock: clock.Now})

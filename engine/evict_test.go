@@ -99,7 +99,7 @@ func heapInUse() uint64 {
 	return m.HeapAlloc
 }
 
-func TestWhenFull(t *testing.T) {
+func TestWhenFullDecidesForNewKeys(t *testing.T) {
 	for when, retry := range map[WhenFull]time.Duration{RefuseNew: time.Minute, AdmitNew: 0} {
 		synctest.Test(t, func(t *testing.T) {
 			e := open[string](t, Config{Policy: funnel(2, 1, time.Second), MaxKeys: 2, WhenFull: when, Idle: time.Minute})

@@ -15,7 +15,7 @@ import (
 )
 
 // Promise: Explaining a key changes and counts nothing.
-func TestExplainAKey(t *testing.T) {
+func TestExplainChangesAndCountsNothing(t *testing.T) {
 	clock := newHandClock()
 	misfit := policy.Must(policy.FixedWindow(1, time.Hour))
 	e := openFor(t, Config{Name: "api", Policy: funnel(10, 1, time.Second), Clock: clock.Now}, func(key string) policy.Policy {
@@ -111,7 +111,7 @@ func TestExplainCountsTheCallsThatWait(t *testing.T) {
 	}
 }
 
-func TestExplainClaims(t *testing.T) {
+func TestExplainClaimsNamesTheBindingKey(t *testing.T) {
 	clock := newHandClock()
 	users := open[string](t, Config{Name: "users", Policy: funnel(10, 1, time.Second), Clock: clock.Now})
 	tokens := open[int](t, Config{Name: "tokens", Policy: funnel(5000, 1, time.Second), Clock: clock.Now})

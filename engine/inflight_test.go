@@ -113,7 +113,7 @@ func TestUnitEndsByItself(t *testing.T) {
 }
 
 // Promise: `Extend` lets a unit begin its longest time anew, and fails after its end.
-func TestExtend(t *testing.T) {
+func TestExtendBeginsTheLongestTimeAnew(t *testing.T) {
 	e, clock := newInFlight(t, engine.Config{Policy: inFlight(1, time.Minute)})
 	r := e.Reserve("a", 1, 0)
 	for range 10 {
@@ -129,7 +129,7 @@ func TestExtend(t *testing.T) {
 }
 
 // Promise: A release from before a `Reset` frees no other unit, whatever followed.
-func TestReleaseAfterReset(t *testing.T) {
+func TestReleaseFromBeforeResetFreesNothing(t *testing.T) {
 	e, _ := newInFlight(t, engine.Config{Policy: inFlight(1, time.Minute)})
 	var old []engine.Reservation[string]
 	for range 5 {

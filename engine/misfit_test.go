@@ -62,7 +62,7 @@ func TestMisfitsAreCountedAndReported(t *testing.T) {
 // Limits above a million are families of their own by their steps, also beside smaller ones.
 //
 // Promise: Budgets of millions of units are exact by each verb, and over a restart and a change.
-func TestBudgetsOfMillions(t *testing.T) {
+func TestBudgetsOfMillionsAreExact(t *testing.T) {
 	hand := newHandClock()
 	config := Config{Policy: parsed(t, "window 500M/30d"), Clock: hand.Now, uncounted: true}
 	chosen := PolicyFor(func(key string) policy.Policy {

@@ -12,7 +12,7 @@ import (
 // As in docs/choosing.md: a call of low priority passes if it leaves 20 of the key's 100.
 //
 // Promise: A low-priority call's smaller limit leaves the rest to others.
-func TestPriorityShares(t *testing.T) {
+func TestLowPriorityLeavesTheRest(t *testing.T) {
 	for _, limits := range [][2]string{
 		{"funnel 100, 10/s", "funnel 80, 10/s"},
 		{"queue 100, 10/s", "queue 80, 10/s"},

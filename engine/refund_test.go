@@ -13,7 +13,7 @@ import (
 )
 
 // Promise: `Refund` returns only units that count, and charges beyond the limit.
-func TestRefund(t *testing.T) {
+func TestRefundReturnsOnlyCountedUnits(t *testing.T) {
 	clock := newHandClock()
 	e := open[string](t, Config{Policy: funnel(10, 1, time.Second), Clock: clock.Now})
 	stands := func(d policy.Decision, remaining int64, owes time.Duration) {

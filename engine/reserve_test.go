@@ -14,7 +14,7 @@ import (
 )
 
 // Promise: `Cancel` undoes the last take without trace.
-func TestReserveAndCancel(t *testing.T) {
+func TestCancelUndoesTheLastTake(t *testing.T) {
 	clock := newHandClock()
 	e := open[string](t, Config{Policy: funnel(3, 1, time.Second), Clock: clock.Now})
 	first := e.Reserve("key", 2, 0)
@@ -53,7 +53,7 @@ func TestReserveAndCancel(t *testing.T) {
 }
 
 // Promise: After its turn a reservation returns only units that still count.
-func TestCancelTooLate(t *testing.T) {
+func TestLateCancelReturnsOnlyCountedUnits(t *testing.T) {
 	clock := newHandClock()
 	e := open[string](t, Config{Policy: funnel(10, 1, time.Second), Clock: clock.Now})
 	r := e.Reserve("key", 5, 0)
@@ -94,7 +94,7 @@ func TestCancelAfterResetGivesNothingBack(t *testing.T) {
 	}
 }
 
-func TestCancelAfterEviction(t *testing.T) {
+func TestCancelAfterEvictionReturnsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := open[string](t, Config{Policy: funnel(1, 1, time.Second), MaxKeys: 1})
 		r := e.Reserve("key", 1, 0)

@@ -14,7 +14,7 @@ import (
 )
 
 // Promise: `Reset` forgets all used units of a key.
-func TestReset(t *testing.T) {
+func TestResetForgetsAllUsedUnits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		clock := newHandClock()
 		e := open[string](t, Config{Policy: funnel(3, 1, time.Second), Clock: clock.Now})
@@ -49,7 +49,7 @@ func TestReset(t *testing.T) {
 
 // 64 goroutines use up and reset keys in a table too small for all. Each reset that reports use
 // gives one unit.
-func TestResetUnderLoad(t *testing.T) {
+func TestEachResetGivesItsUnitOnce(t *testing.T) {
 	clock := newHandClock()
 	e := open[int](t, Config{Policy: funnel(1, 1, time.Hour), Clock: clock.Now, OpenTimeout: time.Minute})
 	var passed, reset atomic.Int64
@@ -75,7 +75,7 @@ func TestResetUnderLoad(t *testing.T) {
 }
 
 // Promise: `All` shows each remaining key once and no departed key.
-func TestAll(t *testing.T) {
+func TestAllShowsEachKeyOnce(t *testing.T) {
 	clock := newHandClock()
 	e := open[int](t, Config{Policy: funnel(5, 1, time.Second), Clock: clock.Now})
 	for key := range 3000 {

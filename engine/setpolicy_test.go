@@ -53,7 +53,7 @@ func TestSetPolicyForgivesNothing(t *testing.T) {
 }
 
 // Promise: `SetPolicy` reports a degraded or closed engine.
-func TestSetPolicyErrors(t *testing.T) {
+func TestSetPolicyRefusesBadPolicies(t *testing.T) {
 	good := funnel(2, 1, time.Hour)
 	e := open[string](t, Config{Policy: good})
 	require.True(t, e.Choke("key"))

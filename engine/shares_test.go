@@ -426,7 +426,7 @@ func TestSharesReserveAhead(t *testing.T) {
 	assert.Equal(t, 11*time.Second, s.Reserve("a", 10, policy.Never).Wait)
 }
 
-func TestSetGuarantee(t *testing.T) {
+func TestSetGuaranteeKeepsUsedUnits(t *testing.T) {
 	clock := newHandClock()
 	config := twoTenants(clock)
 	s := newShares(t, config)
@@ -598,7 +598,7 @@ func TestClosedSharesTakeNothing(t *testing.T) {
 	require.NoError(t, s.Close())
 }
 
-func TestExplainShares(t *testing.T) {
+func TestExplainSharesNamesTheBindingPart(t *testing.T) {
 	clock := newHandClock()
 	config := twoTenants(clock)
 	config.Ceiling = func(string) policy.Policy { return funnel(5, 1, time.Second) }

@@ -40,7 +40,7 @@ func TestSharesKeepTheContract(t *testing.T) {
 	}
 }
 
-func TestHoldOfShares(t *testing.T) {
+func TestHoldTellsNoFigureOfTheGroup(t *testing.T) {
 	config := waitingTenants(1, 1, 1)
 	config.Config.MaxWaiting = 1
 	config.Ceiling = func(tenant int) policy.Policy {

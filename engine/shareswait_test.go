@@ -339,7 +339,7 @@ func TestCallHeldByItsCeilingLetsOthersGo(t *testing.T) {
 	})
 }
 
-func TestSharesWaitingErrors(t *testing.T) {
+func TestWaitOfSharesFailsWithItsReason(t *testing.T) {
 	config := waitingTenants(1, 1, 1, 1, 1)
 	config.Config.MaxWaiting, config.Config.MaxWaitingTotal = 2, 3
 	inBubble(t, config, func(t *testing.T, s *Shares[int]) {

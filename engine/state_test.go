@@ -670,7 +670,7 @@ func codecOf(o Option[float64]) *codec[float64] {
 	return all.codec.(*codec[float64])
 }
 
-func TestStateSettings(t *testing.T) {
+func TestBadStateSettingIsNamed(t *testing.T) {
 	for _, s := range []State{{Every: time.Second}, {Fresh: true}, {Path: "x", Every: -1}} {
 		var field *policy.FieldError
 		_, err := New[string](Config{Policy: funnel(1, 1, time.Second), State: s})

@@ -193,7 +193,7 @@ func TestStatsGoesThroughNoKeys(t *testing.T) {
 	})
 }
 
-func TestStatsAsText(t *testing.T) {
+func TestStatsTextLeavesOutZeros(t *testing.T) {
 	assert.Equal(t, "0 admitted, 0 refused, 0 of 0 keys", Stats{}.String())
 	s := Stats{
 		Name: "api", Admitted: 120, Refused: 30, Keys: 12, MaxKeys: 1000, OverLimit: 1, Blocked: 2, Waiting: 3, Misfits: 4,

@@ -14,7 +14,7 @@ import (
 )
 
 // The draining time is carried from limit to limit.
-func TestTakeWith(t *testing.T) {
+func TestTakeWithCarriesTheDrainingTime(t *testing.T) {
 	clock := newHandClock()
 	e := open[string](t, Config{Policy: funnel(10, 1, time.Second), Clock: clock.Now})
 	large, small := funnel(100, 10, time.Second), funnel(2, 1, time.Second)
@@ -82,7 +82,7 @@ func openFor[K comparable](t testing.TB, config Config, choose func(K) policy.Po
 // Whichever goroutine writes the word.
 //
 // Promise: Each call keeps its key's chosen limit.
-func TestPolicyFor(t *testing.T) {
+func TestEachCallKeepsItsChosenLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		// The choice may change at any time.
 		limit := funnel(8, 2, time.Second)
@@ -172,7 +172,7 @@ func TestBadOptionsAreRefused(t *testing.T) {
 }
 
 // Promise: `RefundWith` returns units of `TakeWith`.
-func TestRefundWith(t *testing.T) {
+func TestRefundWithReturnsUnitsOfTakeWith(t *testing.T) {
 	clock := newHandClock()
 	e := open[string](t, Config{Policy: funnel(10, 1, time.Second), Clock: clock.Now})
 	fast := funnel(100_000, 1000, time.Second)

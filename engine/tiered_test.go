@@ -27,7 +27,7 @@ func openTiered[K comparable](t testing.TB, config Config, further ...policy.Pol
 
 // Three a second and five a minute: the first decides within a second, the second within a minute,
 // and neither is charged for a call that the other refuses.
-func TestTiersTogether(t *testing.T) {
+func TestRefusalOfATierChargesNoOther(t *testing.T) {
 	clock := newHandClock()
 	tiers := openTiered[string](t, Config{
 		Policy: funnel(3, 3, time.Second), Clock: clock.Now, MaxKeys: 1, WhenFull: RefuseNew,

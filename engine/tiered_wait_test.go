@@ -15,7 +15,7 @@ import (
 )
 
 // Promise: A failed wait of a `Tiered` takes nothing from any limit.
-func TestTiersWaitErrors(t *testing.T) {
+func TestFailedWaitOfTiersTakesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tiers := openTiered[string](t, Config{Policy: funnel(9, 1, time.Second)}, policy.Must(policy.FixedWindow(5, time.Minute)))
 		assert.ErrorIs(t, tiers.Wait(background, "key", 6), ErrNever, "more than the second limit allows at once")

@@ -80,7 +80,7 @@ func TestWaitWhileTheEngineDegrades(t *testing.T) {
 }
 
 // Promise: `Wait` on a new key waits for room in a full table.
-func TestWaitForRoom(t *testing.T) {
+func TestNewKeyWaitsForRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := open[string](t, Config{Policy: funnel(1, 1, time.Second), MaxKeys: 1, Idle: time.Second, WhenFull: RefuseNew})
 		require.True(t, e.Choke("old"))

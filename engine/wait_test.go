@@ -26,7 +26,7 @@ func noLines[K comparable](t testing.TB, e *Engine[K]) {
 }
 
 // Promise: `ErrNever`, `ErrDeadline` and `ErrCrowded` come at once and take nothing.
-func TestWaitErrors(t *testing.T) {
+func TestHopelessWaitFailsAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := open[string](t, Config{Policy: funnel(3, 1, time.Second), MaxWaiting: 2, MaxWaitingTotal: 3})
 		start := time.Now()

@@ -94,7 +94,7 @@ func TestReplayEscapesKeys(t *testing.T) {
 }
 
 // Promise: `ral replay` fails with a status of its own if --fail-if holds.
-func TestFailIf(t *testing.T) {
+func TestFailIfFailsTheReplayWhenItHolds(t *testing.T) {
 	for condition, holds := range map[string]bool{
 		"refused requests > 17": true, "refused requests > 18": false, "refused requests>=18": true, "refused requests > 44.9%": true, "refused requests > 45%": false,
 		"newly refused keys > 9%": true, "newly refused keys > 9.1%": false, "newly refused requests >= 17": false, "newly admitted keys >= 1": true,

@@ -59,7 +59,7 @@ func TestEachPlanHasLimits(t *testing.T) {
 	assert.Regexp(t, `(?s)Plan free: for 5 keys, .*funnel 4, 1/s +0 .*Plan gold\?: for 1 key, .*funnel 20, 1/s +0`, text)
 }
 
-func TestBoundOnKeys(t *testing.T) {
+func TestRefuseAtMostBoundsTheKeys(t *testing.T) {
 	for text, want := range map[string]string{"20": "20", "3 keys": "3", " 1 key": "1", "0": "0", "50%": "5", "20 %": "2", "9.09%": "0", "9.1%": "1"} {
 		shown, err := onLog(t, accessLog("a"), "suggest", "-", "--refuse-at-most", text)
 		require.NoError(t, err)

@@ -73,7 +73,7 @@ func TestRedisClientsWithClients(t *testing.T) {
 }
 
 // Promise: The commands in docs/serving.md that hold units do what it says.
-func TestDocumentedReservation(t *testing.T) {
+func TestDocumentedReservationCommandsWork(t *testing.T) {
 	s := start(t, "-state", "none")
 	c := s.client(t, redis.Options{Protocol: 3})
 	blocks := documented(t, "## Units held until a deadline", "sh")

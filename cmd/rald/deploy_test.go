@@ -113,7 +113,7 @@ func inImage(t *testing.T, variables map[string]string, dir string) (s settings,
 func trusts(n networks) string { return "trusted: [" + strings.ReplaceAll(n.String(), ",", ", ") + "]" }
 
 // Their comments, too, name settings that exist.
-func TestVariablesInDeploy(t *testing.T) {
+func TestDeployNamesOnlyKnownVariables(t *testing.T) {
 	known := slices.Clone(otherVariables)
 	new(settings).flags(nil).VisitAll(func(f *flag.Flag) { known = append(known, variable(f.Name)) })
 	files := 0
@@ -132,7 +132,7 @@ func TestVariablesInDeploy(t *testing.T) {
 }
 
 // Promise: The image needs only a password from its environment.
-func TestDockerfile(t *testing.T) {
+func TestImageNeedsOnlyAPassword(t *testing.T) {
 	require.Equal(t, []string{`["/rald"]`}, instructions(t, "ENTRYPOINT"))
 	require.Contains(t, instructions(t, "HEALTHCHECK")[0], ` CMD ["/rald", "health"]`)
 	image := environment(strings.Fields(instructions(t, "ENV")[0]))
@@ -151,7 +151,7 @@ func TestDockerfile(t *testing.T) {
 }
 
 // systemd passes rald's flags, and waits for its end.
-func TestServiceUnit(t *testing.T) {
+func TestServiceUnitPassesFlagsAndWaits(t *testing.T) {
 	unit := map[string]string{}
 	for line := range strings.Lines(deployedText(t, "rald.service")) {
 		name, value, _ := strings.Cut(strings.TrimSpace(line), "=")
@@ -167,7 +167,7 @@ func TestServiceUnit(t *testing.T) {
 }
 
 // Promise: rald accepts the settings and rules in deploy.
-func TestCompose(t *testing.T) {
+func TestComposeSettingsAreAccepted(t *testing.T) {
 	file := documents(t, "compose.yaml")[0]
 	rald := at(file, "services.rald")
 	env := map[string]string{}
@@ -195,7 +195,7 @@ func TestCompose(t *testing.T) {
 }
 
 // tools/manifests checks them against their schemas.
-func TestKubernetes(t *testing.T) {
+func TestKubernetesManifestsAgreeWithSettings(t *testing.T) {
 	all := map[string]any{}
 	for _, m := range append(documents(t, "kubernetes/rald.yaml"), documents(t, "kubernetes/servicemonitor.yaml")...) {
 		all[textAt(m, "kind")+" "+textAt(m, "metadata.name")] = m
@@ -245,7 +245,7 @@ func TestKubernetes(t *testing.T) {
 }
 
 // systemd accepts the units.
-func TestUnitsWithClients(t *testing.T) {
+func TestSystemdAcceptsTheUnitsWithClients(t *testing.T) {
 	needs(t, "systemd-analyze")
 	analyze, err := exec.LookPath("systemd-analyze")
 	if err != nil {

@@ -229,7 +229,7 @@ func TestEveryDoorIsGuarded(t *testing.T) {
 }
 
 // Promise: A killed server's socket is replaced, and a running server's never.
-func TestUnixSocket(t *testing.T) {
+func TestOnlyAKilledServersSocketIsReplaced(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "rald.sock")
 	open := func() (net.Listener, error) { return listen("-listen", onSocket+path, nil, nil, nil) }
 	l, err := open()

@@ -42,7 +42,7 @@ func parseLine(line string) (settings, error) {
 }
 
 // Promise: Every flag has a variable and wins over it; unknown RALD_... variables are refused.
-func TestSettings(t *testing.T) {
+func TestFlagWinsOverItsVariable(t *testing.T) {
 	s, err := parseLine("RALD_PASSWORD=secret RALD_DRAIN= -state none -rounding dragonfly /etc/rald")
 	require.NoError(t, err)
 	assert.Equal(t, []string{"/etc/rald", "", "secret", "127.0.0.1:7379", defaultAdmin, "10s"},
@@ -233,7 +233,7 @@ func TestListensOnLoopbackUnlessGuarded(t *testing.T) {
 }
 
 // Help, manual and completion have every flag and command. bash reads its own.
-func TestManualAndCompletion(t *testing.T) {
+func TestManualAndCompletionHaveEveryFlag(t *testing.T) {
 	read := func(line string) (out, problems string, err error) {
 		var text, other bytes.Buffer
 		err = run(t.Context(), strings.Fields(line), noEnv, &text, &other)
@@ -287,7 +287,7 @@ func TestHealthURL(t *testing.T) {
 	}
 }
 
-func TestNetworks(t *testing.T) {
+func TestNetworksHoldTheirAddresses(t *testing.T) {
 	var n networks
 	require.NoError(t, n.Set("10.1.2.3/8, 192.0.2.7,2001:db8::/32"))
 	assert.Equal(t, "10.0.0.0/8,192.0.2.7/32,2001:db8::/32", n.String())
@@ -364,7 +364,7 @@ func manyFamilies(n int, line string) (text string) {
 }
 
 // A fault is the error of rald check, and of a start.
-func TestCheck(t *testing.T) {
+func TestCheckReportsTheFaultOfAStart(t *testing.T) {
 	const rules = "domain: d\ndescriptors:\n"
 	many := "limits:\n" + manyFamilies(32, "  l%d: at most 5/%ds\n")
 	manyRules := func(n int) string {
@@ -433,7 +433,7 @@ func TestProgramHasTimeZones(t *testing.T) {
 }
 
 // The error names the fault, and nothing hangs.
-func TestStartThatFails(t *testing.T) {
+func TestFailedStartNamesTheFault(t *testing.T) {
 	busy, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer busy.Close()

@@ -140,7 +140,7 @@ func TestAlarmOfAProgramThatStartsInAnAttack(t *testing.T) {
 }
 
 // Promise: A degraded limiter, a failed save and a table nearly full are alarms.
-func TestAlarms(t *testing.T) {
+func TestDegradedAndNearlyFullAreAlarms(t *testing.T) {
 	e := newEngine[string](t, engine.Config{Name: "full", MaxKeys: 100})
 	sick := &remote{Limiter: e, of: e, healthy: errors.New("ral: no Redis")}
 	saved := errors.New("the disk is full")

@@ -155,7 +155,7 @@ func TestOtherNamesOfThisServerAreRefused(t *testing.T) {
 	assert.Equal(t, http.StatusOK, w.Code)
 }
 
-func TestMethodsAndPaths(t *testing.T) {
+func TestOnlyListedMethodsAndPathsAreServed(t *testing.T) {
 	c, _ := attacked(t, inspect.Config{Tokens: map[string]string{"anna": anna}})
 	c.token = anna
 	for path, allowed := range map[string]string{

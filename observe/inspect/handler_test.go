@@ -77,7 +77,7 @@ func allKinds(t *testing.T) kinds {
 	return k
 }
 
-func TestOverview(t *testing.T) {
+func TestOverviewListsEveryLimit(t *testing.T) {
 	k := allKinds(t)
 	for range 12 {
 		k.engine.Choke("a")
@@ -155,7 +155,7 @@ func TestListOfOwingKeys(t *testing.T) {
 	assertFault(t, k.send(http.MethodGet, "keys?by=refused&limit=all", ""), http.StatusConflict, "does not list")
 }
 
-func TestExplain(t *testing.T) {
+func TestKeyIsExplainedByEachLimit(t *testing.T) {
 	k := allKinds(t)
 	k.engine.Take("a", 4)
 	k.tiered.Take("a", 10)
@@ -204,7 +204,7 @@ func TestExplain(t *testing.T) {
 	assertFault(t, k.post("key", key("fleet", "a")), http.StatusServiceUnavailable, "no Redis")
 }
 
-func TestChanges(t *testing.T) {
+func TestChangesTakeEffectOnTheirKey(t *testing.T) {
 	k := allKinds(t)
 	do := func(limit, of, verb, d string) pagejson.ChangeRequest {
 		return pagejson.ChangeRequest{KeyRequest: key(limit, of), Do: verb, For: d}

@@ -30,13 +30,13 @@ func newEngine(t *testing.T, name string) *engine.Engine[string] {
 // Names, help, types, labels and values. Module observe/ralotel has the same file.
 //
 // Promise: Prometheus reads the contract's names.
-func TestExposition(t *testing.T) {
+func TestExpositionHasTheContractsNames(t *testing.T) {
 	file := must.Get(os.Open("../metrics/testdata/exposition.txt"))
 	defer file.Close()
 	require.NoError(t, testutil.CollectAndCompare(ralprom.New(observetest.EveryMetric(t, "api")), file))
 }
 
-func TestLint(t *testing.T) {
+func TestMetricsPassThePrometheusLinter(t *testing.T) {
 	assert.Empty(t, must.Get(testutil.CollectAndLint(ralprom.New(observetest.EveryMetric(t, "api")))))
 }
 

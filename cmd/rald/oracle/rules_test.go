@@ -186,7 +186,7 @@ func TestFilesOfTheReference(t *testing.T) {
 }
 
 // Envoy's configuration in deploy is valid by Envoy's own rules, and its descriptors have rules.
-func TestDeployedEnvoy(t *testing.T) {
+func TestDeployedEnvoyConfigurationIsValid(t *testing.T) {
 	text := must.Get(os.ReadFile("../../../deploy/envoy.yaml"))
 	var all any
 	require.NoError(t, yaml.Unmarshal(text, &all))

@@ -312,7 +312,7 @@ func TestSettingsThatDoNotSuitAreErrors(t *testing.T) {
 	}
 }
 
-func TestStamps(t *testing.T) {
+func TestStampsAreReadInEachForm(t *testing.T) {
 	for text, want := range map[string]int64{
 		"29/Nov/2026:06:37:01 +0100": second, "29/Nov/2026:00:07:01 -0530": second, "2026-11-29T05:37:01Z": second,
 		"1795930621": second, "1795930621.25": second + 250e6, "1795930621250": second + 250e6, "1795930621250125": second + 250125e3,

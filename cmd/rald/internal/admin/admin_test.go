@@ -118,7 +118,7 @@ func get(t *testing.T, url string, fields ...string) (int, string) {
 	return request(t, http.MethodGet, url, nil, fields...)
 }
 
-func TestPages(t *testing.T) {
+func TestEachPageIsServed(t *testing.T) {
 	url := serve(t, withLimits(t))
 	for path, want := range map[string]string{
 		"/": "/debug/ral/", "/metrics": "rald_resp_connections 0", "/debug/ral/": "<title>", "/healthz": "ok",
@@ -151,7 +151,7 @@ func TestOtherSitesAreRefused(t *testing.T) {
 // Only /healthz is answered without a token.
 //
 // Promise: Remote requests, except `/healthz`, need TLS and a token.
-func TestGuarded(t *testing.T) {
+func TestRemoteRequestsNeedAToken(t *testing.T) {
 	_, err := New(Config{})
 	require.ErrorContains(t, err, "Redis, Keys or Limits is nil")
 	c := withLimits(t)
@@ -176,7 +176,7 @@ func TestGuarded(t *testing.T) {
 	assert.Equal(t, http.StatusOK, status)
 }
 
-func TestHealth(t *testing.T) {
+func TestHealthFailsWhenDrainingOrClosed(t *testing.T) {
 	c := withLimits(t)
 	draining := false
 	c.Draining = func() bool { return draining }

@@ -11,7 +11,7 @@ import (
 )
 
 // Only requests pass that no foreign page can make in a browser.
-func TestGuard(t *testing.T) {
+func TestGuardRefusesForeignPages(t *testing.T) {
 	ok := Guard(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	loopback, other := &net.TCPAddr{IP: net.IPv6loopback, Port: 8080}, &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 8080}
 	for _, c := range []struct {

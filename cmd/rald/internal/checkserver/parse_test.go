@@ -19,7 +19,7 @@ func one(lines ...string) string {
 }
 
 // With file, line, key and the accepted values.
-func TestFaults(t *testing.T) {
+func TestFaultNamesFileLineAndKey(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                                   "check.yaml: proxy is required",
 		"proxy: &rules caddy\n*rules : []\n": "check.yaml:2: caddy: the keys here are proxy",

@@ -26,7 +26,7 @@ import (
 
 // For refusals that a client causes: the configured status, and 403 behind nginx. Answers under a
 // rule have package httplimit's fields.
-func TestStatusOfRefusals(t *testing.T) {
+func TestRefusalsHaveTheConfiguredStatus(t *testing.T) {
 	const rules = "\nrules:\n  - {match: /, limit: one, key: address}\n  - {match: /key, limit: two, key: header X-Api-Key}\n"
 	for _, c := range []struct {
 		head              string
@@ -60,7 +60,7 @@ func TestStatusOfRefusals(t *testing.T) {
 // A value that a request has twice is none.
 //
 // Promise: Each part of a key tells clients apart.
-func TestKeys(t *testing.T) {
+func TestEachPartOfAKeyTellsClientsApart(t *testing.T) {
 	// The field is /x by default.
 	const field = "X-Forwarded-Uri"
 	for key, clients := range map[string][2][]string{
@@ -127,7 +127,7 @@ func TestRequestsWithoutAKey(t *testing.T) {
 }
 
 // Each request is counted once, over changes of rules. Shadow limits tell clients nothing.
-func TestStats(t *testing.T) {
+func TestEachRequestIsCountedOnce(t *testing.T) {
 	const shadows = "\n  - {match: /tried, limit: one, key: address, shadow: true}\n  - {match: /beside, limits: [{limit: one, key: address, shadow: true}, {limit: five, key: address}]}\n"
 	d := open(t, "proxy: caddy\nrules:\n  - {match: /, limit: two, key: header A}\n  - {match: /free, unlimited: true}\n")
 	d.passes(t, "GET", "/", "A", "a")
@@ -192,7 +192,7 @@ rules:
 }
 
 // Promise: New rules apply at once, keeping used units.
-func TestSet(t *testing.T) {
+func TestNewRulesKeepUsedUnits(t *testing.T) {
 	const rules = "proxy: caddy\nrules:\n  - {match: /a, limit: %s, key: address}\n"
 	in, err := families.New(families.Config{Max: 1})
 	require.NoError(t, err)
@@ -239,7 +239,7 @@ func TestBodiesAreNotRead(t *testing.T) {
 }
 
 // In an outage of Redis the server is healthy.
-func TestHealth(t *testing.T) {
+func TestServerIsHealthyInAnOutage(t *testing.T) {
 	const rules = "proxy: caddy\nrules:\n  - {match: /, limit: five, key: address}\n"
 	d := open(t, rules)
 	get := func(d opened, path string) int { return d.do(httptest.NewRequest(http.MethodGet, path, nil)).Code }
@@ -323,7 +323,7 @@ func TestRememberedAnswersAreBounded(t *testing.T) {
 }
 
 // Promise: An override limits the requests with its value, and no others.
-func TestOverrides(t *testing.T) {
+func TestOverrideLimitsOnlyItsRequests(t *testing.T) {
 	d := open(t, `
 proxy: caddy
 rules:

@@ -26,7 +26,7 @@ const (
 	rates  = "domain: shop\ndescriptors:\n  - key: user\n    rate_limit: {unit: minute, requests_per_unit: 5}\n"
 )
 
-func TestReadOneDirectory(t *testing.T) {
+func TestReadTakesEachFileOfTheDirectory(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, "limit.yaml", limits)
 	_, err := Under(dir, "").Read()
@@ -133,7 +133,7 @@ func watch(t *testing.T, d Dirs, c *Config, now <-chan os.Signal) (after func(wa
 // hide no change of the read files, in either directory, and other files of DIR do not matter.
 //
 // Promise: A changed file is noticed, behind links too.
-func TestWatch(t *testing.T) {
+func TestChangedFileIsNoticedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
 		link := func(to, name string) { require.NoError(t, os.Symlink(to, filepath.Join(dir, name))) }

@@ -9,7 +9,7 @@ import (
 )
 
 // With the line, even if the parser omits it.
-func TestUnreadable(t *testing.T) {
+func TestUnreadableFileIsNamedWithItsLine(t *testing.T) {
 	for text, want := range map[string]string{
 		"a:\n  b: [\n":    "f:2: did not find expected node content",
 		"a: b: c\n":       "f:1: mapping values are not allowed in this context",

@@ -17,7 +17,7 @@ import (
 )
 
 // Links are followed. Blocking or very large files are refused.
-func TestRead(t *testing.T) {
+func TestReadFollowsLinksAndRefusesPipes(t *testing.T) {
 	dir := t.TempDir()
 	at := func(name string) string { return filepath.Join(dir, name) }
 	_, err := Read(at("none"))

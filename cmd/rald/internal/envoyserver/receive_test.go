@@ -129,7 +129,7 @@ func TestNoValueIsAnError(t *testing.T) {
 }
 
 // A message above the bound is an error of gRPC, as is one that is no message.
-func TestBoundOfRequests(t *testing.T) {
+func TestRequestAboveTheBoundIsRefused(t *testing.T) {
 	d := open(t, perUser)
 	to := d.serve()
 	// The lengths of a descriptor, an entry and its value take up to 4 bytes.
@@ -157,7 +157,7 @@ func allocated(f func()) int64 {
 // Requests with more are refused before they are decoded.
 //
 // Promise: Envoy's service decodes at most 1,024 descriptors and entries of a request, also if they are empty.
-func TestBoundOfDescriptors(t *testing.T) {
+func TestTooManyDescriptorsAreNotDecoded(t *testing.T) {
 	d := open(t, perUser)
 	to := d.serve()
 	json := func(body string) (status int) {

@@ -129,7 +129,7 @@ descriptors:
 `
 
 // The oracle compares hits with the reference's. Limits of policies count no refused hits.
-func TestHits(t *testing.T) {
+func TestHitsAreTakenAndRefundedByLimit(t *testing.T) {
 	d := open(t, fixed+`
   - {key: funnel, rate_limit: {limit: "funnel 10, 1/h", name: x}}
   - {key: window, rate_limit: {limit: "sliding 10/h"}}
@@ -196,7 +196,7 @@ func FuzzKeys(f *testing.F) {
 }
 
 // Promise: A refusal in an `all_or_nothing` domain consumes nothing.
-func TestAllOrNothing(t *testing.T) {
+func TestRefusalConsumesNothingInAllOrNothing(t *testing.T) {
 	const text = `
 domain: d
 all_or_nothing: true
@@ -284,7 +284,7 @@ descriptors:
 }
 
 // Promise: Envoy's quotas refuse a request only together.
-func TestQuotas(t *testing.T) {
+func TestQuotasRefuseOnlyTogether(t *testing.T) {
 	const text = `
 domain: d
 descriptors:
@@ -407,7 +407,7 @@ descriptors:
 	}
 }
 
-func TestCandidate(t *testing.T) {
+func TestCandidateCountsItsOwnDecisions(t *testing.T) {
 	d := open(t, `
 domain: d
 descriptors:
@@ -428,7 +428,7 @@ descriptors:
 }
 
 // The reference ends its process on these.
-func TestBadRequests(t *testing.T) {
+func TestBadRequestIsAnInvalidArgument(t *testing.T) {
 	d := open(t, fixed)
 	override := entries("a=x")
 	override.Limit = &common.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 3}
@@ -454,7 +454,7 @@ func TestBadRequests(t *testing.T) {
 }
 
 // Promise: A reload applies all rules at once, or none if faulty; used hits stay.
-func TestReload(t *testing.T) {
+func TestReloadKeepsUsedHits(t *testing.T) {
 	d := open(t, fixed)
 	d.expect(ok, 2, hitting(entries("a=x"), 8))
 	d.write(strings.Replace(fixed, "requests_per_unit: 10", "requests_per_unit: 20", 1))

@@ -99,7 +99,7 @@ func memory() float64 {
 }
 
 // Promise: Memory and files are within the bounds of docs/serving.md.
-func TestSizing(t *testing.T) {
+func TestFamiliesKeepToDocumentedSizes(t *testing.T) {
 	const keys, families = 100_000, 16
 	config := Config{Dir: t.TempDir(), Every: time.Hour}
 	s, err := New(config)

@@ -97,7 +97,7 @@ func TestServersShareLimits(t *testing.T) {
 }
 
 // Promise: Without Redis calls follow `-outage`.
-func TestOutages(t *testing.T) {
+func TestOutageIsAnsweredAsConfigured(t *testing.T) {
 	for outage, want := range map[fleet.Fallback]int{fleet.FallbackShare: 4, fleet.FallbackOpen: 20, fleet.FallbackClosed: 0} {
 		r := openRedis(t)
 		s := openShared(t, r, Config{}, Fleet{Outage: outage})

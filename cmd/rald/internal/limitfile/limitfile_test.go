@@ -12,7 +12,7 @@ import (
 )
 
 // Each fault has its file, line and key.
-func TestParse(t *testing.T) {
+func TestFaultNamesFileLineAndKey(t *testing.T) {
 	for text, want := range map[string]string{
 		"limits:\n  api: funnel 100, 10/s\n  login: at most 5/10m\n": "",
 		"limits:\n  exports: in flight 10, 1m at most\n":             "",

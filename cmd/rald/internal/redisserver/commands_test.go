@@ -355,7 +355,7 @@ func TestScansAreBounded(t *testing.T) {
 	})
 }
 
-func TestGreetings(t *testing.T) {
+func TestGreetingsAreAnsweredAsByRedis(t *testing.T) {
 	inBubble(t, Config{}, func(t *testing.T, c *client) {
 		two := c.do("HELLO").([]any)
 		assert.Equal(t, []any{"server", "rald", "version", version, "proto", int64(2)}, two[:6])
@@ -404,7 +404,7 @@ func TestGreetings(t *testing.T) {
 }
 
 // Promise: Without the password only greetings are answered.
-func TestPassword(t *testing.T) {
+func TestOnlyGreetingsNeedNoPassword(t *testing.T) {
 	inBubble(t, Config{Password: "secret"}, func(t *testing.T, c *client) {
 		const none, wrong = replyError("NOAUTH Authentication required."), replyError("WRONGPASS invalid username-password pair")
 		for _, command := range []string{"PING", "CL.THROTTLE k 4 1 1", "RAL.TAKE k at_most_1/m", "INFO", "SCAN 0", "NONE", "MULTI"} {
@@ -469,7 +469,7 @@ func TestConformsToRedisCell(t *testing.T) {
 	}
 }
 
-func TestRoundsToSeconds(t *testing.T) {
+func TestTimesAreRoundedAsConfigured(t *testing.T) {
 	for _, c := range []struct {
 		of                     time.Duration
 		exact, cell, dragonfly int64
@@ -537,7 +537,7 @@ func (c *client) all(commands ...string) (replies []any) {
 }
 
 // Promise: `EXEC` executes the commands since `MULTI` in order, or none if one cannot be executed.
-func TestTransactions(t *testing.T) {
+func TestExecRunsAllCommandsOrNone(t *testing.T) {
 	c := connect(t, Config{})
 	const aborted = replyError("EXECABORT Transaction discarded because of previous errors.")
 	throttled := func(remaining, reset int64) []any { return []any{int64(0), int64(5), remaining, int64(-1), reset} }
@@ -607,7 +607,7 @@ func TestTransactionsAreBounded(t *testing.T) {
 // Each key is found again by its text.
 //
 // Promise: Keys of clients' own limits and configured limits never collide.
-func TestKeyText(t *testing.T) {
+func TestKeyIsFoundByItsText(t *testing.T) {
 	texts := map[string]string{}
 	for key, want := range map[string]string{
 		stored([]byte("ann")):                      "ann",

@@ -212,7 +212,7 @@ func TestNewRefusesBadConfig(t *testing.T) {
 }
 
 // The connections are bounded.
-func TestStats(t *testing.T) {
+func TestStatsCountCommandsAndConnections(t *testing.T) {
 	inBubble(t, Config{Clients: 3}, func(t *testing.T, c *client) {
 		c.do("CL.THROTTLE k 4 1 10")
 		// A refusal is no error.

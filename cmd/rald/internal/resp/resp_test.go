@@ -156,7 +156,7 @@ func TestPipelineAllocatesNothing(t *testing.T) {
 }
 
 // Numbers have one form each: no plus sign, and no leading zeros.
-func TestInt(t *testing.T) {
+func TestIntReadsOneFormOfANumber(t *testing.T) {
 	for _, text := range []string{
 		"0", "1", "-1", "120", "9223372036854775807", "-9223372036854775808",
 		"", "-", "+1", "01", "-0", "1a", " 1", "1 ", "9223372036854775808", "-9223372036854775809", "99999999999999999999",
@@ -168,7 +168,7 @@ func TestInt(t *testing.T) {
 	}
 }
 
-func TestReplies(t *testing.T) {
+func TestRepliesFollowTheProtocolVersion(t *testing.T) {
 	write := func(three bool) string {
 		var b bytes.Buffer
 		w := NewWriter(&b)

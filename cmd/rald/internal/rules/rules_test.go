@@ -69,7 +69,7 @@ descriptors:
 `
 
 // The oracle compares it with the reference's for any rules.
-func TestFind(t *testing.T) {
+func TestFindFollowsTheFirstWildcard(t *testing.T) {
 	shop := parse(t, shop).Domain("shop")
 	for text, path := range map[string]string{
 		"path=/login user=joe":        "shop.path_/login.user",
@@ -93,7 +93,7 @@ func TestFind(t *testing.T) {
 	assert.Zero(t, testing.AllocsPerRun(100, func() { Find(shop, way); Find(shop, wild) }))
 }
 
-func TestRule(t *testing.T) {
+func TestRulesAreReadAsWritten(t *testing.T) {
 	set := parse(t, shop)
 	assert.Len(t, set.domains, 1)
 	assert.Equal(t, Rule{
@@ -127,7 +127,7 @@ shop.b: unit=SECOND requests_per_unit=5, shadow_mode: false, quota_mode: false, 
 }
 
 // Promise: Each fault names file, line and key, and refuses the directory.
-func TestFaults(t *testing.T) {
+func TestFaultNamesFileLineAndKey(t *testing.T) {
 	limit := func(text string) string {
 		return "domain: d\ndescriptors:\n  - key: k\n    rate_limit:\n      unit: second\n" + text
 	}
@@ -255,7 +255,7 @@ func TestDomainOfTwoFiles(t *testing.T) {
 
 // All faults are reported, and any refuses all files. Links are followed, also at the top, and each
 // file is read once.
-func TestRead(t *testing.T) {
+func TestFilesAreFoundBehindLinksOnce(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "mounted")
 	write := func(name, text string) {
 		require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755))
