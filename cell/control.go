@@ -44,6 +44,8 @@ type Stats struct {
 
 	// Waiting is the number of calls in line now.
 	Waiting int
+	// LongestWait is for how long the call has waited that has waited longest of those in line now.
+	LongestWait time.Duration
 	// Waits counts the calls that have left their line.
 	Waits uint64
 	// WaitTime is the total time of Waits in line.
@@ -68,6 +70,7 @@ func (k Control[K]) Stats() Stats {
 	s.Unavailable = s.UnavailableRefused + k.c.admittedBy[unavailable].Load()
 	s.Full = s.FullRefused + k.c.admittedBy[full].Load()
 	s.Waiting, s.Waits, s.WaitTime = k.c.lines.Count()
+	s.LongestWait = k.c.lines.LongestWait()
 	return s
 }
 

@@ -116,6 +116,12 @@ func (c *census[K]) classify(e *table.Entry[K], r table.Reading, now policy.Inst
 		_, fresh := p.Take(0, now, 0, 0)
 		c.terms, c.most = r.Terms, fresh.Remaining
 	}
+	if l, ok := p.(interface {
+		InUse(word uint64, now policy.Instant) (n int64, from, to time.Duration)
+	}); ok {
+		used, _, _ := l.InUse(r.State, now)
+		c.counts.UnitsInUse += uint64(used)
+	}
 	_, d := p.Take(r.State, now, 0, 0)
 	switch {
 	case d.Remaining == 0 && !allowsOne(p, r.State, now):

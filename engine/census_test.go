@@ -80,6 +80,22 @@ func TestKeysAreCountedByUse(t *testing.T) {
 	}
 }
 
+// Promise: `KeysByUse.UnitsInUse` adds up the units in use of all keys, and loses those that end by themselves.
+func TestUnitsInUseAreCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := open[string](t, Config{Policy: policy.Must(policy.InFlight(10, time.Minute))})
+		first := e.Reserve("a", 3, 0)
+		require.True(t, e.Reserve("b", 4, 0).Allowed)
+		require.True(t, e.Choke("c"))
+		synctest.Wait()
+		assert.Equal(t, uint64(8), nextCount(e).UnitsInUse)
+		first.Release()
+		assert.Equal(t, uint64(5), nextCount(e).UnitsInUse)
+		time.Sleep(2 * time.Minute)
+		assert.Zero(t, nextCount(e).UnitsInUse)
+	})
+}
+
 func TestKeysAreCountedByTheirOwnLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var changed atomic.Bool

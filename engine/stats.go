@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Stats is a snapshot of an engine's counters. All except Name, Clock, Waiting, Keys, MaxKeys,
+// Stats is a snapshot of an engine's counters. All except Name, Clock, Waiting, LongestWait, Keys, MaxKeys,
 // KeysByUse, BlockedKeys, Abandoned, QueueDepth and the figures of saves only grow. The counts are exact,
 // and are read one after the other while calls go on.
 type Stats struct {
@@ -55,6 +55,9 @@ type Stats struct {
 
 	// Waiting is the number of calls in line for a key now.
 	Waiting int
+	// LongestWait is for how long the call has waited that has waited longest of those in line now. It is 0 if none
+	// waits.
+	LongestWait time.Duration
 	// Waits counts calls that have left the line of a key, with their units or without; WaitTime
 	// adds up their time in line.
 	Waits    uint64
@@ -150,9 +153,12 @@ type KeysByUse struct {
 	Most int
 	// All counts the keys that have used all: a call for one unit is refused now.
 	All int
+
+	// UnitsInUse adds up the units in use of these keys under a policy.InFlight. It is 0 under other limits.
+	UnitsInUse uint64
 }
 
-// Stats returns the engine's counters. Its cost does not grow with the number of keys.
+// Stats returns the engine's counters. Its cost grows with the number of keys for which calls wait, and with no other.
 func (e *Engine[K]) Stats() Stats {
 	answers := e.control.Stats()
 	view := e.table.View()
@@ -176,6 +182,7 @@ func (e *Engine[K]) Stats() Stats {
 		Overstayed:         answers.Overstayed,
 		Unheld:             e.misuse.count(),
 		Waiting:            answers.Waiting,
+		LongestWait:        answers.LongestWait,
 		Waits:              answers.Waits,
 		WaitTime:           answers.WaitTime,
 		Warnings:           e.warned.count(),

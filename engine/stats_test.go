@@ -136,6 +136,37 @@ func TestRefusalsAreCountedByReason(t *testing.T) {
 	})
 }
 
+// Promise: `Stats.LongestWait` is the wait of the first call in any line, as long as it waits.
+func TestLongestWaitIsOfTheFirstInLine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := open[string](t, Config{Policy: funnel(1, 1, 10*time.Second)})
+		longest := func(want time.Duration) {
+			t.Helper()
+			synctest.Wait()
+			assert.Equal(t, want, e.Stats().LongestWait)
+		}
+		require.True(t, e.Choke("a"))
+		longest(0)
+		go func() { assert.NoError(t, e.Wait(background, "a", 1)) }()
+		longest(0)
+		time.Sleep(time.Second)
+		longest(time.Second)
+		ctx, cancel := context.WithCancel(background)
+		go func() { assert.ErrorIs(t, e.Wait(ctx, "a", 1), ErrCancelled) }()
+		time.Sleep(time.Second)
+		require.True(t, e.Choke("b"))
+		go func() { assert.NoError(t, e.Wait(background, "b", 1)) }()
+		time.Sleep(time.Second)
+		longest(3 * time.Second)
+		time.Sleep(7500 * time.Millisecond)
+		longest(9500 * time.Millisecond)
+		cancel()
+		longest(8500 * time.Millisecond)
+		time.Sleep(2 * time.Second)
+		longest(0)
+	})
+}
+
 // Promise: `Stats` counts calls in line and, once they leave, their time.
 func TestWaitsAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

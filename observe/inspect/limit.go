@@ -295,7 +295,7 @@ func keysByUse(u engine.KeysByUse) *pagejson.KeysByUse {
 	if u.At.IsZero() {
 		return nil
 	}
-	return &pagejson.KeysByUse{Age: time.Since(u.At).Seconds(), Unused: u.Unused, BelowHalf: u.BelowHalf, Half: u.Half, Most: u.Most, All: u.All}
+	return &pagejson.KeysByUse{Age: time.Since(u.At).Seconds(), Unused: u.Unused, BelowHalf: u.BelowHalf, Half: u.Half, Most: u.Most, All: u.All, UnitsInUse: u.UnitsInUse}
 }
 
 func errorText(err error) string {

@@ -1,6 +1,7 @@
 package pages
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -278,6 +279,16 @@ func TestLimitInFlightInABrowser(t *testing.T) {
 	assert.Regexp(t, `10 of 10 in use, the oldest for 0s to \d+`, card)
 	assert.Contains(t, card, "then\n10 units left")
 	assert.NotContains(t, card, "10 used")
+	o.Until(`document.querySelector("#use p").textContent.endsWith(" 10 units in use.")`)
+	ctx, cancel := context.WithCancel(t.Context())
+	left := make(chan error)
+	go func() {
+		_, err := exports.Acquire(ctx, "tenant", 1, time.Hour)
+		left <- err
+	}()
+	o.Until(`/ 1 waiting call, the longest for (under 1|\d+) s, /.test(document.getElementById("load-words").textContent)`)
+	cancel()
+	assert.ErrorIs(t, <-left, engine.ErrCancelled)
 	o.Shoot("in-flight")
 	o.Quiet()
 }

@@ -82,6 +82,8 @@ type KeysByUse struct {
 	// Most counts keys that used 80% or more, and not all.
 	Most int `json:"most"`
 	All  int `json:"all"`
+	// UnitsInUse adds up the units in use under a limit of calls at once.
+	UnitsInUse uint64 `json:"unitsInUse,omitempty"`
 }
 
 // Tenant is engine.TenantUse. ID and Key are as in a Row.

@@ -3,6 +3,7 @@ package waitline
 import (
 	"container/list"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/ral-limiter/ral/internal/core/seam"
@@ -23,6 +24,9 @@ type line[K, S comparable] struct {
 	key   K
 	// A hidden line is not in the map, because the key cannot be found again.
 	hidden bool
+	// oldest is waiter.joined of the line's first call, or 0. A call that another one has ended counts until its
+	// goroutine runs.
+	oldest atomic.Int64
 
 	mu sync.Mutex
 	// gone is set once the line has left the map.
@@ -39,6 +43,8 @@ type line[K, S comparable] struct {
 
 type waiter[S comparable] struct {
 	call Call[S]
+	// joined is the time from Lines.epoch to the call, and a nanosecond.
+	joined time.Duration
 	// signal has one place. A value says that something has changed for this call.
 	signal chan struct{}
 
@@ -70,7 +76,21 @@ func (l *line[K, S]) release() {
 	if l.queue.Len() == 0 && l.promised.Len() == 0 {
 		l.lines.remove(l)
 	}
+	l.publish()
 	l.unlock()
+}
+
+// publish sets oldest. All promised calls came before the queued ones.
+func (l *line[K, S]) publish() {
+	first := valueOf[S](l.promised.Front())
+	if first == nil {
+		first = l.head()
+	}
+	joined := time.Duration(0)
+	if first != nil {
+		joined = first.joined
+	}
+	l.oldest.Store(int64(joined))
 }
 
 func (l *line[K, S]) head() *waiter[S] { return valueOf[S](l.queue.Front()) }

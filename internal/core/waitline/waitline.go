@@ -121,11 +121,13 @@ type Lines[K, S comparable] struct {
 	waited atomic.Int64
 	// paused counts the pauses in force. While it is positive no call in line takes.
 	paused atomic.Int64
+	// epoch is when New made the lines.
+	epoch time.Time
 }
 
 func New[K, S comparable](o Options[K]) *Lines[K, S] {
 	// The map's own seed is not mixed in: Hash is seeded, in simulations always alike.
-	return &Lines[K, S]{Options: o, lines: xsync.NewMapOfWithHasher[K, *line[K, S]](func(key K, _ uint64) uint64 {
+	return &Lines[K, S]{Options: o, epoch: time.Now(), lines: xsync.NewMapOfWithHasher[K, *line[K, S]](func(key K, _ uint64) uint64 {
 		// See findable for keys without a hash.
 		hash, _ := o.Hash(key)
 		return hash
@@ -179,7 +181,7 @@ func (ls *Lines[K, S]) Wait(
 	ctx context.Context, key K, call Call[S], patience time.Duration,
 ) (waited time.Duration, err error) {
 	began := time.Now()
-	w := &waiter[S]{call: call, signal: make(chan struct{}, 1)}
+	w := &waiter[S]{call: call, joined: began.Sub(ls.epoch) + 1, signal: make(chan struct{}, 1)}
 	// The line is locked except while the call sleeps: any end, even a panic of a Call, leaves it
 	// to others.
 	l := ls.join(key)
@@ -193,6 +195,7 @@ func (ls *Lines[K, S]) Wait(
 	}
 	defer ls.exit(&waited)
 	w.element = l.queue.PushBack(w)
+	l.publish()
 	defer l.leave(w)
 	defer func() { waited = time.Since(began) }()
 	ls.seam.Step("wait: joined")
@@ -380,6 +383,23 @@ func (ls *Lines[K, S]) exit(waited *time.Duration) {
 // total time of these in line.
 func (ls *Lines[K, S]) Count() (waiting int, waits uint64, waited time.Duration) {
 	return int(ls.waiting.Load()), ls.waits.Load(), time.Duration(ls.waited.Load())
+}
+
+// LongestWait returns for how long the call has waited that has waited longest of those in line, and 0 if none
+// waits. It locks no line. Its cost grows with the number of lines. Lines of keys that cannot be found again do not
+// count.
+func (ls *Lines[K, S]) LongestWait() (longest time.Duration) {
+	if ls.waiting.Load() == 0 {
+		return 0
+	}
+	now := time.Since(ls.epoch) + 1
+	ls.lines.Range(func(_ K, l *line[K, S]) bool {
+		if joined := l.oldest.Load(); joined > 0 {
+			longest = max(longest, now-time.Duration(joined))
+		}
+		return true
+	})
+	return longest
 }
 
 func (ls *Lines[K, S]) full() error {

@@ -189,6 +189,7 @@ function rates(l) {
   const last = l.points.at(-1), words = [];
   if (last && l.used) words.push(Math.round(last.used * 100) + "% used");
   else if (last && l.charted) words.push(number(last.admitted) + " a second admitted", number(last.refused) + " refused");
+  if (l.summary.figures.Waiting > 0) words.push(many(l.summary.figures.Waiting, "waiting call") + (l.summary.figures.LongestWait > 0 ? ", the longest for " + time(l.summary.figures.LongestWait) : ""));
   if (l.summary.figures.Keys !== undefined) words.push(many(l.summary.figures.Keys, "key"));
   return words;
 }
@@ -328,7 +329,7 @@ function drawUse(s) {
       return part;
     }));
     const words = (s.tenants ? "Tenants by refused and borrowed calls in the last minutes: " : "Keys by what they have used of their limit: ") +
-      (parts.slice(0, 6).map(([, , what]) => what).join(", ") || "none") + (parts.length > 6 ? ` and ${number(parts.length - 6)} more` : "") + "." +
+      (parts.slice(0, 6).map(([, , what]) => what).join(", ") || "none") + (parts.length > 6 ? ` and ${number(parts.length - 6)} more` : "") + "." + (use?.unitsInUse ? ` ${many(use.unitsInUse, "unit")} in use.` : "") +
       (use?.age >= 10 ? ` Counted ${time(use.age)} ago.` : "");
     box.querySelector(".stack").setAttribute("aria-label", words);
     write(box.querySelector("p"), words);
