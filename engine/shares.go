@@ -51,6 +51,13 @@ import (
 // A give-back keeps the bound for one of two reasons. If it was exact, both words are as if the call
 // had not been made. Otherwise the group gives back first, and the own funnel at most as many units.
 //
+// # Units in use
+//
+// If Total is a policy.InFlight, all limits are, with its longest time. Guaranteed and borrowed units are counted apart: a guaranteed
+// call takes from its guarantee alone, and at most C-B units are borrowed. So a guarantee does not wait, at most C units are in use,
+// and guaranteed units that are not in use stay idle. Reserve, Acquire and Hold take units that Cancel and Keep release, all of them,
+// where they were taken. Units of other verbs end after the longest time.
+//
 // # What it remembers
 //
 // A tenant with a guarantee has an entry of about 80 bytes, and its key. The entry leaves when another tenant
@@ -61,7 +68,10 @@ type Shares[K comparable] struct {
 	config SharesConfig[K]
 	time   timeSource
 	total  bucket
-	// whole and lend read and write the group's word for guaranteed and for borrowed units.
+	// longest is the longest time of units in use, or 0.
+	longest time.Duration
+	// whole and lend read and write the group's word for guaranteed and for borrowed units. whole is nil for units in use: the
+	// word has only borrowed units then.
 	whole, lend bucket
 	// groupTicks is the ticks of a unit of the group.
 	groupTicks uint64
@@ -105,10 +115,11 @@ type SharesConfig[K comparable] struct {
 	// zero. Policy is Total's.
 	Config Config
 
-	// Total is the limit of all tenants together, a policy.Funnel that drains within 4 years.
+	// Total is the limit of all tenants together, a policy.Funnel that drains within 4 years, or a policy.InFlight. All other limits
+	// are of the same kind.
 	Total policy.Policy
 
-	// Reserved is the part of Total out of which guarantees come, a policy.Funnel. Its capacity must
+	// Reserved is the part of Total out of which guarantees come. Its capacity must
 	// be below Total's, and its rate not above Total's as that is rounded. nil is the sum of the
 	// guarantees of Tenants.
 	Reserved policy.Policy
@@ -117,17 +128,17 @@ type SharesConfig[K comparable] struct {
 	// refuses a configuration that has no room for them.
 	Tenants []K
 
-	// Guarantee returns a tenant's guarantee, a policy.Funnel, or nil for none. It is asked when a
+	// Guarantee returns a tenant's guarantee, or nil for none. It is asked when a
 	// tenant without an entry calls, so it should be fast and safe for concurrent use. A tenant that is not
 	// in Tenants gets its guarantee out of what is left of the reserve: that is, the capacity and
 	// the rate, rounded as its constructor says. Otherwise it has none, and only borrows: see
 	// SharesStats.Unguaranteed. OnEvent receives a supervisor.Notice when that begins. The guarantee returns
-	// to the reserve when the tenant's entry leaves. A result that is no funnel counts as none.
+	// to the reserve when the tenant's entry leaves. A result of another kind than Total counts as none.
 	Guarantee func(tenant K) policy.Policy
 
-	// Ceiling returns a policy.Funnel that holds the units that a tenant borrows, or nil for none.
+	// Ceiling returns a limit that holds the units that a tenant borrows, or nil for none.
 	// It is asked when a tenant without an entry for it borrows. A tenant borrows nothing if the result is
-	// no funnel, or if MaxKeys others have entries.
+	// of another kind than Total, or if MaxKeys others have entries.
 	Ceiling func(tenant K) policy.Policy
 
 	// Weight returns the weight of a tenant whose calls wait: while tenants wait, their loans are in the proportion
@@ -152,9 +163,10 @@ func NewShares[K comparable](config SharesConfig[K], more ...Option[K]) (*Shares
 	bad := func(field string, value any, want string) error {
 		return &policy.FieldError{Of: "engine.SharesConfig", Field: field, Value: value, Want: want}
 	}
-	total, ok := bucketOf(config.Total)
+	longest := policy.MaxTimeInUse(config.Total)
+	total, ok := bucketOf(config.Total, longest)
 	if !ok {
-		return nil, bad("Total", config.Total, wantFunnel)
+		return nil, bad("Total", config.Total, wanted(longest))
 	}
 	if field := unshared(config.Config); field != "" {
 		return nil, bad("Config."+field, "set", "it unset: shares have no such setting, and Total is their policy")
@@ -164,12 +176,12 @@ func NewShares[K comparable](config SharesConfig[K], more ...Option[K]) (*Shares
 	if err := config.Config.validate(); err != nil {
 		return nil, err
 	}
-	t := total.Shape()
+	t, capacity := shapeOf(total), total.Limit()
 	if t.Depth > uint64(maxDrain)*ticksPerNano {
 		return nil, bad("Total", total, "a funnel that drains within 4 years")
 	}
 	s := &Shares[K]{
-		config: config, time: newTimeSource(config.Config, 1, 1), total: total, groupTicks: t.Interval,
+		config: config, time: newTimeSource(config.Config, 1, 1), total: total, longest: longest, groupTicks: t.Interval,
 		events: supervisor.NewEventMailbox(oneAtATime(config.Config.OnEvent)),
 	}
 	s.id, s.ended = claimers.Add(1), make(chan struct{})
@@ -185,20 +197,25 @@ func NewShares[K comparable](config SharesConfig[K], more ...Option[K]) (*Shares
 	s.logs.MaxKeys = config.Config.MaxKeys
 	s.groupLog.Entry = &s.group
 
-	rate := new(big.Rat).SetFrac(big.NewInt(1), unsigned(t.Interval))
+	// The rate of units in use is not limited: a unit a tick.
+	rate := new(big.Rat).SetFrac(big.NewInt(1), unsigned(max(t.Interval, 1)))
 	s.reserve.init(math.MaxInt64, rate.Num(), rate.Denom())
 	reserved := int64(0)
 	if config.Reserved != nil {
-		r, ok := bucketOf(config.Reserved)
+		r, ok := bucketOf(config.Reserved, longest)
 		if !ok {
-			return nil, bad("Reserved", config.Reserved, wantFunnel)
+			return nil, bad("Reserved", config.Reserved, wanted(longest))
 		}
-		part := r.Shape()
-		s.reserve.init(part.Capacity, big.NewInt(part.Count), new(big.Int).Mul(big.NewInt(int64(part.Per)), big.NewInt(ticksPerNano)))
+		reserved = r.Limit()
+		part := shapeOf(r)
+		count, ticks := big.NewInt(part.Count), new(big.Int).Mul(big.NewInt(int64(part.Per)), big.NewInt(ticksPerNano))
+		if longest > 0 {
+			count, ticks = rate.Num(), rate.Denom()
+		}
+		s.reserve.init(reserved, count, ticks)
 		if s.reserve.limit.Cmp(rate) > 0 {
 			return nil, bad("Reserved", r, fmt.Sprintf("at most the rate of Total, which is rounded to a unit every %v ns", float64(t.Interval)/ticksPerNano))
 		}
-		reserved = part.Capacity
 	}
 	if err := s.admitTenants(bad); err != nil {
 		return nil, err
@@ -210,20 +227,20 @@ func NewShares[K comparable](config SharesConfig[K], more ...Option[K]) (*Shares
 		s.reserve.publish()
 	}
 	switch {
-	case reserved >= t.Capacity:
-		return nil, bad("Reserved", reserved, fmt.Sprintf("a capacity below Total's, which is %d: the rest is lent", t.Capacity))
+	case reserved >= capacity:
+		return nil, bad("Reserved", reserved, fmt.Sprintf("a capacity below Total's, which is %d: the rest is lent", capacity))
 	case config.Guarantee != nil && reserved == 0:
 		return nil, bad("Reserved", "nil", "a funnel, as there is a Guarantee and no Tenants")
 	}
 	var err error
-	s.lend, err = funnelLike(t, t.Capacity-reserved)
-	if err == nil {
-		s.whole, err = funnelLike(t, int64(2*uint64(maxDrain)*ticksPerNano/t.Interval))
+	s.lend, err = withCapacity(total, capacity-reserved)
+	if s.group.limit = s.lend; err == nil && longest == 0 {
+		s.whole, err = withCapacity(total, int64(2*uint64(maxDrain)*ticksPerNano/t.Interval))
+		s.group.limit = s.whole
 	}
 	if err != nil {
 		return nil, err
 	}
-	s.group.limit = s.whole
 	return s, nil
 }
 
@@ -253,10 +270,10 @@ func (s *Shares[K]) admitTenants(bad func(field string, value any, want string) 
 		if shape.IsNil(p) {
 			continue
 		}
-		limit, ok := bucketOf(p)
+		limit, ok := bucketOf(p, s.longest)
 		switch {
 		case !ok:
-			return bad(field, p, wantFunnel)
+			return bad(field, p, wanted(s.longest))
 		case !s.own.keeps(tenant):
 			return bad(field, p, "a tenant that equals itself and can be hashed")
 		case s.own.load(tenant) != nil:
@@ -303,7 +320,7 @@ type SharesStats struct {
 	// Tenants is the number of tenants with a guarantee, and Waiting of calls that wait now.
 	Tenants, Waiting int
 
-	// Used is the number of units in the group now, rounded up, of Total's capacity.
+	// Used is the number of units in the group now, rounded up, of Total's capacity. Of units in use it counts those that are borrowed.
 	Used int64
 
 	// Reserved is the capacity of the reserve, and Unreserved is the part of it that no tenant has.
@@ -314,7 +331,7 @@ type SharesStats struct {
 func (s *Shares[K]) Stats() SharesStats {
 	guaranteed, refused, _ := s.guaranteed.Sum()
 	borrowed, unguaranteed, _ := s.borrowed.Sum()
-	_, look := s.whole.Take(s.group.word.Load(), s.now(), 0, 0)
+	_, look := s.group.limit.Take(s.group.word.Load(), s.now(), 0, 0)
 	waiting, _, _ := s.turns.lines.Count()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -331,9 +348,9 @@ func (s *Shares[K]) Stats() SharesStats {
 // owed nothing. nil leaves the tenant its guarantee until its entry leaves, as if the tenant had come
 // by itself; after that SharesConfig.Guarantee is asked. Total and Reserved are fixed: make new Shares.
 //
-// The error is a *policy.FieldError if the guarantee is no funnel, too little is left for it, or the
+// The error is a *policy.FieldError if the guarantee is of another kind than Total, too little is left for it, or the
 // tenant can have no entry. Otherwise it is ErrClosed. Nothing has changed then. Reservations from before
-// give nothing back to the tenant's own funnel.
+// give nothing back to the tenant's own funnel, but release units in use.
 func (s *Shares[K]) SetGuarantee(tenant K, guarantee policy.Policy) error {
 	defer s.turns.wake(tenant)
 	return namedBy(s.config.Config.Name, s.set(&s.own, "SetGuarantee", tenant, guarantee))
@@ -349,8 +366,8 @@ func (s *Shares[K]) set(accounts *accounts[K], function string, tenant K, p poli
 	var limit bucket
 	if !shape.IsNil(p) {
 		var ok bool
-		if limit, ok = bucketOf(p); !ok {
-			return &policy.FieldError{Of: function, Field: "limit", Value: p, Want: wantFunnel}
+		if limit, ok = bucketOf(p, s.longest); !ok {
+			return &policy.FieldError{Of: function, Field: "limit", Value: p, Want: wanted(s.longest)}
 		}
 	}
 	s.mu.Lock()

@@ -505,19 +505,19 @@ func TestSharesConfigIsChecked(t *testing.T) {
 	guarantee := func(string) policy.Policy { return funnel(10, 1, time.Second) }
 	good := SharesConfig[string]{Total: funnel(100, 10, time.Second), Reserved: funnel(30, 10, time.Second), Guarantee: guarantee}
 	for want, change := range map[string]func(c *SharesConfig[string]){
-		"ral: engine.SharesConfig: Total is <nil>, want a policy.Funnel, as what a window lends": func(c *SharesConfig[string]) { c.Total = nil },
-		"ral: engine.SharesConfig: Total is window 10/s, want":                                   func(c *SharesConfig[string]) { c.Total = window },
-		"Total is in flight 10, 1m at most, want a policy.Funnel, as what a window lends is not back before the window ends, units in use (policy.InFlight)": func(c *SharesConfig[string]) {
+		"ral: engine.SharesConfig: Total is <nil>, want a policy.Funnel, or a policy.InFlight if all limits are": func(c *SharesConfig[string]) { c.Total = nil },
+		"ral: engine.SharesConfig: Total is window 10/s, want":                                                   func(c *SharesConfig[string]) { c.Total = window },
+		"Reserved is funnel 30, 10/s, want a policy.InFlight with the longest time of Total, 1m0s": func(c *SharesConfig[string]) {
 			c.Total = policy.Must(policy.InFlight(10, time.Minute))
 		},
-		"Total is funnel 1, 1/10y":                                          func(c *SharesConfig[string]) { c.Total = funnel(2, 1, 3*365*24*time.Hour) },
-		"Reserved is window 10/s, want a policy.Funnel":                     func(c *SharesConfig[string]) { c.Reserved = window },
-		"Reserved is 100, want a capacity below Total's, which is 100":      func(c *SharesConfig[string]) { c.Reserved = funnel(100, 10, time.Second) },
-		"Reserved is funnel 30, 11/s, want at most the rate of Total":       func(c *SharesConfig[string]) { c.Reserved = funnel(30, 11, time.Second) },
-		"Reserved is nil, want a funnel":                                    func(c *SharesConfig[string]) { c.Reserved = nil },
-		"Guarantee is nil, want a function":                                 func(c *SharesConfig[string]) { c.Tenants, c.Guarantee = []string{"x"}, nil },
-		"Guarantee(Tenants[3]) is funnel 10, 1/s, want a funnel within the": func(c *SharesConfig[string]) { c.Tenants = []string{"a", "b", "c", "d"} },
-		"Guarantee(Tenants[1]) is funnel 10, 1/s, want each tenant once":    func(c *SharesConfig[string]) { c.Tenants = []string{"a", "a"} },
+		"Total is funnel 1, 1/10y":                                         func(c *SharesConfig[string]) { c.Total = funnel(2, 1, 3*365*24*time.Hour) },
+		"Reserved is window 10/s, want a policy.Funnel":                    func(c *SharesConfig[string]) { c.Reserved = window },
+		"Reserved is 100, want a capacity below Total's, which is 100":     func(c *SharesConfig[string]) { c.Reserved = funnel(100, 10, time.Second) },
+		"Reserved is funnel 30, 11/s, want at most the rate of Total":      func(c *SharesConfig[string]) { c.Reserved = funnel(30, 11, time.Second) },
+		"Reserved is nil, want a funnel":                                   func(c *SharesConfig[string]) { c.Reserved = nil },
+		"Guarantee is nil, want a function":                                func(c *SharesConfig[string]) { c.Tenants, c.Guarantee = []string{"x"}, nil },
+		"Guarantee(Tenants[3]) is funnel 10, 1/s, want a limit within the": func(c *SharesConfig[string]) { c.Tenants = []string{"a", "b", "c", "d"} },
+		"Guarantee(Tenants[1]) is funnel 10, 1/s, want each tenant once":   func(c *SharesConfig[string]) { c.Tenants = []string{"a", "a"} },
 		"Guarantee(Tenants[0]) is window 10/s, want a policy.Funnel": func(c *SharesConfig[string]) {
 			c.Tenants, c.Guarantee = []string{"a"}, func(string) policy.Policy { return window }
 		},

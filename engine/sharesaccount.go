@@ -58,8 +58,30 @@ func (a *account) take(
 func (a *account) charge(limit bucket, now policy.Instant, n int64) {
 	for {
 		word := a.word.Load()
-		if word == gone || a.word.CompareAndSwap(word, min(limit.Refund(word, now, -n), policy.MaxWord)) {
+		if word == gone || a.word.CompareAndSwap(word, min(limit.(policy.Refunder).Refund(word, now, -n), policy.MaxWord)) {
 			return
+		}
+	}
+}
+
+// occupierChange is Release or Extend of a policy.Occupier.
+type occupierChange func(o policy.Occupier, word, taken uint64, now policy.Instant, n int64) (next uint64, ok bool)
+
+// change releases or extends the units of a take, which are in use. ok is false if they no longer count, and alive is false if the
+// account has left or was replaced.
+func (a *account) change(change occupierChange, t *underway.Taken, now func() policy.Instant) (ok, alive bool) {
+	for {
+		word := a.word.Load()
+		if word == gone {
+			return false, false
+		}
+		next, ok := change(a.limit.(policy.Occupier), word, t.After, now(), t.N)
+		if !ok {
+			return false, true
+		}
+		if a.word.CompareAndSwap(word, next) {
+			t.After = next
+			return true, true
 		}
 	}
 }
@@ -72,8 +94,10 @@ func (a *account) replace(by *account, now policy.Instant) {
 		word := a.word.Load()
 		next, _ := by.limit.Carry(a.limit, word, now)
 		_, look := a.limit.Take(word, now, 0, 0)
-		if excess := look.Limit - look.Remaining - by.limit.Limit(); excess > 0 {
-			next = by.limit.Refund(next, now, -excess)
+		if funnel, ok := by.limit.(policy.Refunder); ok {
+			if excess := look.Limit - look.Remaining - by.limit.Limit(); excess > 0 {
+				next = funnel.Refund(next, now, -excess)
+			}
 		}
 		by.word.Store(next)
 		if a.word.CompareAndSwap(word, gone) {
@@ -94,6 +118,8 @@ type accounts[K comparable] struct {
 	guarded bool
 	idle    policy.Instant
 	maxKeys int
+	// longest is Shares.longest.
+	longest time.Duration
 	// choose returns a key's limit. It may be nil, as may be its result.
 	choose func(K) policy.Policy
 	// mu is Shares.mu.
@@ -112,6 +138,7 @@ type accounts[K comparable] struct {
 }
 
 func (s *accounts[K]) init(config Config, choose func(K) policy.Policy, mu *sync.Mutex, r *reserve) {
+	s.longest = policy.MaxTimeInUse(config.Policy)
 	s.all, s.seed, s.guarded = xsync.NewMapOf[K, *account](), maphash.MakeSeed(), cell.MayNotHash[K]()
 	s.idle, s.maxKeys, s.reserve = policy.Instant(min(config.Idle, maxIdle)), config.MaxKeys, r
 	s.choose, s.mu = choose, mu
@@ -186,7 +213,7 @@ func (s *accounts[K]) limitOf(key K) (limit bucket, limited bool) {
 	if shape.IsNil(p) {
 		return nil, false
 	}
-	limit, ok := bucketOf(p)
+	limit, ok := bucketOf(p, s.longest)
 	if !ok || !s.keeps(key) {
 		return nil, true
 	}

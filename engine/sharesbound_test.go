@@ -34,8 +34,7 @@ type levelAudit struct {
 }
 
 func newLevelAudit(p policy.Policy) *levelAudit {
-	b, _ := bucketOf(p)
-	return &levelAudit{interval: b.Shape().Interval}
+	return &levelAudit{interval: grantOf(p.(bucket)).interval}
 }
 
 func (a *levelAudit) add(now policy.Instant, n int64) {
@@ -331,7 +330,7 @@ func TestSharesHoldTheirBoundUnderContention(t *testing.T) {
 func (s *Shares[K]) promisedLevel() float64 {
 	ticks := float64(s.now()) * ticksPerNano
 	level := func(a *account) float64 {
-		return max(float64(a.word.Load())-ticks, 0) / float64(a.limit.(bucket).Shape().Interval)
+		return max(float64(a.word.Load())-ticks, 0) / float64(grantOf(a.limit).interval)
 	}
 	sum := level(&s.group) + float64(s.reserve.units)
 	s.own.all.Range(func(_ K, a *account) bool {

@@ -78,11 +78,11 @@ type shareGrant[K comparable] struct {
 
 func (s shareSettler[K]) Settle(_ context.Context, state limits.GrantState, used int64) error {
 	grant := state.Ref.(*shareGrant[K])
-	if more := used - grant.n; more > 0 {
+	if more := used - grant.n; more > 0 && s.longest == 0 {
 		c := shareCall[K]{shares: s.Shares, tenant: grant.tenant, n: min(more, decide.MostCharge(s.total)), now: s.now()}
 		c.charge(grant.Borrowed)
 	}
-	if used != limits.AllUsed {
+	if used != limits.AllUsed || s.longest > 0 {
 		grant.Keep(used)
 	}
 	return nil

@@ -5,51 +5,71 @@ import (
 	"math"
 	"math/big"
 	"sync/atomic"
+	"time"
 
 	"github.com/ral-limiter/ral/internal/core/shape"
 	"github.com/ral-limiter/ral/policy"
 )
 
-// bucket is a policy.Funnel.
+// bucket is a policy.Funnel, or a policy.InFlight.
 type bucket interface {
 	policy.Policy
-	policy.Choker
-	policy.Refunder
 	policy.Relative
-	Shape() shape.Shape
 }
 
-func bucketOf(p policy.Policy) (b bucket, ok bool) {
-	if shape.IsNil(p) {
+// bucketOf returns a limit for units of the kind of longest, which is 0 for a funnel, and the longest time of units in use.
+func bucketOf(p policy.Policy, longest time.Duration) (b bucket, ok bool) {
+	if b, ok = p.(bucket); !ok || shape.IsNil(p) || policy.MaxTimeInUse(p) != longest {
 		return nil, false
 	}
-	b, ok = p.(bucket)
-	return b, ok && b.Shape().Kind == shape.Funnel
+	return b, longest > 0 || shapeOf(b).Kind == shape.Funnel
 }
 
-const wantFunnel = "a policy.Funnel, as what a window lends is not back before the window ends, units in use (policy.InFlight) would have to be counted apart if they are lent, and other limits have no part that can be reserved"
+// shapeOf returns the shape of a funnel, and the zero Shape of a policy.InFlight.
+func shapeOf(b bucket) (s shape.Shape) {
+	if shaped, ok := b.(shape.Shaped); ok {
+		s = shaped.Shape()
+	}
+	return s
+}
+
+// wanted says which limits a group of that kind can have.
+func wanted(longest time.Duration) string {
+	if longest > 0 {
+		return fmt.Sprintf("a policy.InFlight with the longest time of Total, %v", longest)
+	}
+	return "a policy.Funnel, or a policy.InFlight if all limits are: what a window lends is not back before the window ends, and other limits have no part that can be reserved"
+}
 
 // ticksPerNano is how many ticks of shape.Shape a nanosecond has.
 const ticksPerNano = 16
 
-// funnelLike returns a funnel with the pace of another, which so reads its words.
-func funnelLike(s shape.Shape, capacity int64) (bucket, error) {
+// withCapacity returns a limit that reads the words of another, with another capacity.
+func withCapacity(b bucket, capacity int64) (other bucket, err error) {
+	s := shapeOf(b)
 	p, err := policy.Funnel(capacity, s.Count, s.Per)
-	if err != nil {
-		return nil, err
+	if longest := policy.MaxTimeInUse(b); longest > 0 {
+		p, err = policy.InFlight(capacity, longest)
 	}
-	return p.(bucket), nil
+	if err == nil {
+		other = p.(bucket)
+	}
+	return other, err
 }
 
-// grant is what a guarantee takes out of the reserve: a capacity, and a unit every interval, in ticks.
+// grant is what a guarantee takes out of the reserve: a capacity, and a unit every interval, in ticks, which is as long as can be
+// for units in use.
 type grant struct {
 	units    int64
 	interval uint64
 }
 
 func grantOf(b bucket) grant {
-	s := b.Shape()
-	return grant{s.Capacity, s.Interval}
+	g := grant{b.Limit(), shapeOf(b).Interval}
+	if g.interval == 0 {
+		g.interval = math.MaxUint64
+	}
+	return g
 }
 
 // atLeast returns the smallest grant that both fit.
@@ -82,6 +102,9 @@ type reserve struct {
 }
 
 const scaleBits = 126
+
+// unlimitedTicks bounds minInterval for units in use, whose rate is not limited: a unit a tick is more than all grants.
+const unlimitedTicks = 2
 
 // scale returns n/d as a multiple of 2^-126, rounded down.
 func scale(n, d *big.Int) *big.Int {
@@ -163,6 +186,9 @@ func (r *reserve) mayFit(g grant) bool {
 
 // rest says what a grant may have, for an error.
 func (r *reserve) rest() string {
-	return fmt.Sprintf("a funnel within the rest of the reserve: a capacity of at most %d, and at most a unit every %v ns",
-		r.units, float64(r.minInterval.Load())/ticksPerNano)
+	text := fmt.Sprintf("a limit within the rest of the reserve: a capacity of at most %d", r.units)
+	if ticks := r.minInterval.Load(); ticks > unlimitedTicks {
+		text += fmt.Sprintf(", and at most a unit every %v ns", float64(ticks)/ticksPerNano)
+	}
+	return text
 }

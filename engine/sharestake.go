@@ -70,6 +70,11 @@ func (r *ShareReservation[K]) Keep(n int64) {
 	}
 }
 
+// Extend lets units in use of a policy.InFlight begin their longest time anew: see Reservation.Extend.
+func (r *ShareReservation[K]) Extend() bool {
+	return r.held.shares != nil && r.held.shares.longest > 0 && r.held.change(policy.Occupier.Extend)
+}
+
 // shareCall is a call of a tenant.
 type shareCall[K comparable] struct {
 	shares   *Shares[K]
@@ -244,8 +249,10 @@ func (c *shareCall[K]) takeBoth(a *account, now policy.Instant, patience time.Du
 	if !d.Allowed || c.n == 0 {
 		return true
 	}
-	var group policy.Decision
-	s.group.take(limit, now, c.n, 0, &group, &second)
+	group := policy.Decision{Allowed: true}
+	if limit != nil {
+		s.group.take(limit, now, c.n, 0, &group, &second)
+	}
 	switch {
 	// Another call has borrowed since the look, or time stands still.
 	case !group.Allowed:
@@ -284,13 +291,15 @@ type shareHeld[K comparable] struct {
 }
 
 func (h *shareHeld[K]) hold(c *shareCall[K], limit bucket, t *underway.Taken) {
-	t.ID = c.shares.groupLog.Add(limit, t.Before, underway.Mark{Word: t.After, Returned: t.Returned}, t.At, c.n)
+	if c.shares.longest == 0 {
+		t.ID = c.shares.groupLog.Add(limit, t.Before, underway.Mark{Word: t.After, Returned: t.Returned}, t.At, c.n)
+	}
 	h.shares, h.tenant, h.group = c.shares, c.tenant, *t
 }
 
 func (h *shareHeld[K]) holdFirst(hash uint64, a *account, t *underway.Taken, guaranteed bool) {
 	h.account, h.first, h.hash, h.guaranteed = a, *t, hash, guaranteed
-	if t.Wait > 0 {
+	if h.shares.longest > 0 || t.Wait > 0 {
 		// Only the policy knows the room that a give-back must leave to the turn.
 		return
 	}
@@ -300,6 +309,10 @@ func (h *shareHeld[K]) holdFirst(hash uint64, a *account, t *underway.Taken, gua
 
 func (h *shareHeld[K]) keep(used int64) {
 	s := h.shares
+	if s != nil && s.longest > 0 {
+		h.change(policy.Occupier.Release)
+		used = h.group.N
+	}
 	h.shares = nil
 	used = max(used, 0)
 	if s == nil || used >= h.group.N {
@@ -325,8 +338,38 @@ func (h *shareHeld[K]) keep(used int64) {
 	s.giveBack(h.account, log, &h.first, used)
 }
 
+// change releases or extends the units of a reservation, which are in use, where they were taken. It returns false if any no longer
+// count.
+func (h *shareHeld[K]) change(change occupierChange) (ok bool) {
+	s := h.shares
+	if ok = true; h.group.N > 0 {
+		ok, _ = s.group.change(change, &h.group, s.now)
+	}
+	if h.account == nil {
+		return ok
+	}
+	first, alive := h.account.change(change, &h.first, s.now)
+	if !alive {
+		accounts := &s.ceilings
+		if h.guaranteed {
+			accounts = &s.own
+		}
+		// The account may have been replaced. Then the units are in the new account.
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if a := accounts.load(h.tenant); a != nil {
+			first, _ = a.change(change, &h.first, s.now)
+		}
+	}
+	return ok && first
+}
+
 // giveBack lowers the word of a tenant's account. log may be nil. It needs giving.
 func (s *Shares[K]) giveBack(a *account, log *underway.EntryLog[account], t *underway.Taken, used int64) {
+	if s.longest > 0 {
+		a.change(policy.Occupier.Release, t, s.now)
+		return
+	}
 	var takes *underway.Log
 	if log != nil {
 		takes = &log.Log

@@ -101,8 +101,12 @@ func (s *Shares[K]) weightOf(c *shareCall[K]) (weight float64) {
 	switch {
 	case s.config.Weight != nil:
 		weight = s.config.Weight(c.tenant)
+	case s.longest > 0:
+		if c.own != nil {
+			weight = float64(c.own.limit.Limit())
+		}
 	case c.own != nil:
-		interval = c.own.limit.Shape().Interval
+		interval = grantOf(c.own.limit).interval
 	default:
 		s.mu.Lock()
 		interval = s.reserve.longest
@@ -120,6 +124,10 @@ func (s *Shares[K]) weightOf(c *shareCall[K]) (weight float64) {
 // forecast returns a lower bound of the wait of a call that has joined the turns: until its guarantee has room, or until the
 // group has, after those before it, and its ceiling.
 func (s *Shares[K]) forecast(c *shareCall[K]) time.Duration {
+	if s.longest > 0 {
+		// Units may be released at any time.
+		return 0
+	}
 	own := s.unguaranteed(c.n)
 	if c.own != nil {
 		own = accountWord{c.own.limit, min(c.own.word.Load(), policy.MaxWord), s.own.from(c.own, c.now)}.look(c.n)
@@ -127,7 +135,7 @@ func (s *Shares[K]) forecast(c *shareCall[K]) time.Duration {
 	group := s.lendWord(c.now)
 	if group.look(c.n).RetryAfter < policy.Never {
 		ahead := s.turns.ahead(c.turn)
-		group.word = s.lend.Refund(group.word, c.now, -int64(min(ahead, 1<<62)))
+		group.word = s.lend.(policy.Refunder).Refund(group.word, c.now, -int64(min(ahead, 1<<62)))
 	}
 	loan := group.look(c.n).RetryAfter
 	if c.ceiling != nil {

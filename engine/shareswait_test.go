@@ -334,7 +334,7 @@ func TestCallHeldByItsCeilingLetsOthersGo(t *testing.T) {
 		require.NoError(t, s.SetCeiling(0, funnel(5, 1, 5*time.Second)))
 		require.NoError(t, s.SetCeiling(2, nil))
 		ceiling := s.ceilings.load(0)
-		ceiling.word.Store(ceiling.limit.Refund(0, s.now(), -5))
+		ceiling.word.Store(ceiling.limit.(policy.Refunder).Refund(0, s.now(), -5))
 		all.Wait()
 	})
 }
