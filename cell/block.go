@@ -108,7 +108,8 @@ func (c *Cell[K]) refuseBlocked(hash uint64, key K, now policy.Instant, q *reque
 	}
 	retry := d.RetryAfter
 	if d.Allowed && q.n != 0 {
-		(&request{choice: q.choice}).decide(terms, state, now, d) // it has taken nothing
+		// The call has taken nothing, so its answer has the key's state.
+		(&request{choice: q.choice}).decide(terms, state, now, d)
 	}
 	d.Allowed, d.Remaining, d.Wait = false, 0, 0
 	d.RetryAfter, d.ResetAfter = max(retry, left), max(d.ResetAfter, left)

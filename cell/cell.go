@@ -39,7 +39,8 @@ type Cell[K comparable] struct {
 
 	policyFor func(K) policy.Policy
 	switched  atomic.Pointer[switching]
-	switches  sync.Mutex // held while switched is of a change under way
+	// switches is held while switched is of a change under way.
+	switches sync.Mutex
 	// anchor is nil if limits need none.
 	anchor   func(policy.Policy) policy.Policy
 	queue    *cmdqueue.Queue[table.Command[K]]
@@ -118,7 +119,7 @@ func New[K comparable](o Options[K]) (*Cell[K], Control[K]) {
 	return c, Control[K]{c}
 }
 
-// Choke reports whether the key may act now, and records it if so. It is Take of one unit.
+// Choke reports whether the key may act now, and records the act if so. A call of Choke is a Take of one unit.
 func (c *Cell[K]) Choke(key K) bool {
 	var q choice
 	var choker policy.Choker
@@ -162,7 +163,8 @@ func (c *Cell[K]) Choke(key K) bool {
 				break
 			}
 			if q.switched != nil && c.switched.Load() != q.switched {
-				break // the limit changes
+				// The limit changes: takeEntry chooses anew.
+				break
 			}
 			next, allowed := choker.Choke(state, now)
 			if next > policy.MaxWord {

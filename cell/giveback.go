@@ -9,9 +9,10 @@ import (
 	"github.com/ral-limiter/ral/table"
 )
 
-// This file and changelimit.go have all code that lowers a word: Refund, Keep and Reset. It holds
-// the entry's return lock while it reads the word and swaps it, and announces by AddReturned how
-// much it gives back. Takes go on meanwhile.
+// This file and changelimit.go have all code that lowers a word: Refund, Keep, Reset and ChangeLimit. A call
+// that lowers a word holds the entry's return lock from before it reads the word until it has swapped
+// it, and announces by AddReturned how much it gives back. Takes go on meanwhile, except takes that hold
+// the lock, too: see lockLog and advanceIn.
 
 // resetUnits is counted as given back by a reset, so that earlier reservations give nothing back.
 const resetUnits = 1 << 33
@@ -44,7 +45,7 @@ func (c *Cell[K]) RefundWith(limit policy.Policy, key K, n int64, d *policy.Deci
 		if c.refund(e, &q, now, n, d) {
 			return
 		}
-		// It was evicted meanwhile, or its limit changes: look again.
+		// The key was evicted meanwhile, or its limit changes.
 		q = c.orChosen(limit, key)
 	}
 }

@@ -18,10 +18,11 @@ type standing struct {
 
 // waiter is a call in line for a key of a cell. It implements waitline.Call.
 type waiter[K comparable] struct {
-	cell   *Cell[K]
-	key    K
-	n      int64
-	choice // ChangeLimit replaces it
+	cell *Cell[K]
+	key  K
+	n    int64
+	// ChangeLimit replaces the choice.
+	choice
 
 	taken policy.Decision
 	held  Held[K]
@@ -59,7 +60,8 @@ func (w *waiter[K]) Alike(other waitline.Call[standing]) bool {
 
 func (w *waiter[K]) Take(patience time.Duration, notBefore int64) waitline.Answer {
 	if w.cell.isOutdated(&w.choice) {
-		w.Renew() // the call may have joined the line while the limit changed
+		// The call may have joined the line while the limit changed.
+		w.Renew()
 	}
 	q := request{
 		n: w.n, patience: patience, choice: w.choice, notBefore: policy.Instant(notBefore), noRoomWait: true, inLine: true,

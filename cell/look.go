@@ -39,7 +39,8 @@ func (c *Cell[K]) probeAt(now policy.Instant, key K, q *request, d *policy.Decis
 func (c *Cell[K]) refuseBehind(key K, q *request, d *policy.Decision) Basis {
 	basis := c.probe(key, q, d)
 	if d.Allowed {
-		look := request{choice: q.choice} // it has taken nothing
+		// The call has taken nothing, so its answer has the key's state.
+		look := request{choice: q.choice}
 		basis = c.probe(key, &look, d)
 		d.Allowed, d.RetryAfter = false, 1
 		if c.occupied {
@@ -86,11 +87,11 @@ func (c *Cell[K]) currentOf(key K) (terms *table.Terms, state uint64, known bool
 		if r, alive := c.view.State(e); alive {
 			return r.Terms, r.State, true
 		}
-		// It was evicted meanwhile: look whether it is back.
+		// The key was evicted meanwhile, and may be back.
 	}
 }
 
-// currentUnder is currentOf for the key's limit: it chooses anew if that changes meanwhile.
+// currentUnder is currentOf for the key's limit. If the limit changes meanwhile, currentUnder chooses anew.
 func (c *Cell[K]) currentUnder(key K, q *choice) (terms *table.Terms, state uint64, known bool) {
 	for {
 		terms, state, known = c.currentOf(key)

@@ -174,7 +174,8 @@ func (c *Cell[K]) withoutWord(
 	return outcome{Decision: d, Basis: Basis{missing: why}}
 }
 
-// roomWait waits for room in a full table. It yields in case the writer is behind, then sleeps.
+// roomWait waits for room in a full table. The first waits yield, as the writer may be behind. Later
+// waits sleep.
 type roomWait struct {
 	rounds int
 	since  time.Time

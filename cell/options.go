@@ -13,7 +13,8 @@ import (
 // WhenFull selects the treatment of a new key in a full table: see package engine.
 type WhenFull int
 
-const ( // in the order of package engine
+// The constants are in the order of package engine.
+const (
 	EvictLeastDebt WhenFull = iota
 	RefuseNew
 	AdmitNew

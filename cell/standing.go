@@ -8,8 +8,10 @@ import (
 
 // Standing is a key's word at a moment, and what else decides about its calls.
 type Standing struct {
-	Limit  policy.Policy // by which the key is judged
-	Misfit bool          // Limit is of another family than the word
+	// Limit is the limit by which the key is judged.
+	Limit policy.Policy
+	// Misfit reports whether Limit is of another family than the word.
+	Misfit bool
 	Word   uint64
 	// Known means that there is a word.
 	Known   bool

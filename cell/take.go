@@ -212,7 +212,8 @@ func (c *Cell[K]) takeEntry(
 				return Basis{}, false
 			}
 			if state == 0 && q.switched != nil && word != terms.EpochBit {
-				e.Advance(word, terms.EpochBit) // SwitchLimit finds no tentative entry
+				// The entry lands first, as SwitchLimit finds no tentative entry.
+				e.Advance(word, terms.EpochBit)
 				continue
 			}
 			if state == 0 && q.n != 0 {

@@ -28,8 +28,8 @@ type stripe struct {
 
 // refuse counts a refusal. mayBe reports whether it may be in the sample.
 func (s *stripe) refuse() (number uint64, mayBe bool) {
-	// next is read first: a refusal that has a number when next is written has read an earlier
-	// next.
+	// next is read before the refusal gets its number. So a refusal that has a number when next is
+	// written has read an earlier next.
 	next := s.next.Load()
 	number = s.refused.Add(1)
 	return number, number >= next
@@ -38,8 +38,8 @@ func (s *stripe) refuse() (number uint64, mayBe bool) {
 // mine returns the stripe of the calling goroutine, guessed by its stack. Wrong guesses cost time.
 func (t *Tally) mine() *stripe {
 	var here byte
-	at := uint64(uintptr(unsafe.Pointer(&here))) >> 10
-	return &t.stripes[at*0x9E3779B97F4A7C15>>(64-stripeBits)]
+	stack := uint64(uintptr(unsafe.Pointer(&here))) >> 10
+	return &t.stripes[stack*0x9E3779B97F4A7C15>>(64-stripeBits)]
 }
 
 // CountAdmitted counts a call that the key's word admits.

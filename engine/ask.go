@@ -78,7 +78,8 @@ func (e *Engine[K]) Hold(ctx context.Context, call limits.Call[K]) (g limits.Gra
 }
 
 // Look returns the answer that Hold would give now without waiting, for limits.AskAll. It takes nothing, counts
-// nothing and never waits. ok is false if only Hold can tell: it leaves calls in line, and new keys in a full table, to Hold.
+// nothing and never waits. ok is false if only Hold can tell, which is so while calls wait for the key, and for a
+// new key in a full table.
 func (e *Engine[K]) Look(call limits.Call[K]) (a limits.Answer, ok bool) {
 	if !call.NoWait && e.cell.HasWaiters(call.Key) {
 		return a, false

@@ -296,7 +296,8 @@ type Tiered[K comparable] struct{ engines []*Engine[K] }
 const maxTiers = 8
 
 // NewTiered starts an engine for Config.Policy and one for each further policy, at most 8 in all,
-// each with this Config otherwise. Without a further policy it is a Tiered of one limit. The error, if any, is a *policy.FieldError that names the field.
+// each with this Config otherwise. Without a further policy the Tiered has one limit. The error, if any,
+// is a *policy.FieldError that names the field.
 func NewTiered[K comparable](config Config, further ...policy.Policy) (*Tiered[K], error) {
 	if len(further) >= maxTiers {
 		return nil, &policy.FieldError{Of: "engine.NewTiered", Field: "further", Value: len(further), Want: "7 policies at the most"}
@@ -418,7 +419,7 @@ func (t *Tiered[K]) Claims(key K, n int64) []Claim {
 	return claims
 }
 
-// Epoch is that of the engines, which share a clock. It is zero if there is none.
+// Epoch returns the epoch of the engines, which share a clock: see Engine.Epoch. It is zero without engines.
 func (t *Tiered[K]) Epoch() (epoch time.Time) {
 	for _, e := range t.engines {
 		return e.Epoch()
