@@ -13,6 +13,8 @@ import (
 	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/cmd/rald/internal/redistest"
 )
 
 // Promise: Redis clients work in both protocol versions.
@@ -148,6 +150,52 @@ func TestReservationsInFlightAcrossARestart(t *testing.T) {
 		assert.EqualValues(t, 2, remaining(t, c, "ann", "streams"))
 		s.end(t)
 	}
+}
+
+// Another server of the same Redis does not know the reservations. A unit in flight comes back a term later.
+//
+// Promise: With `-redis`, a kill leaves units of rates spent, frees units in flight within a term, and makes their reservations unknown to other servers.
+func TestKilledServerWithReservationsOverRedisWithProcesses(t *testing.T) {
+	needs(t, "a server that is killed while it holds reservations")
+	r := redistest.Start(t)
+	dir := directory(t, "limits.yaml", limitsFile+"  streams: in flight 2, 1m at most\n")
+	open := func() (*server, *redis.Client) {
+		s := start(t, "-redis", "redis://"+r.Addr(), "-redis-budget", "1m", "-fleet-servers", "2", dir)
+		return s, s.client(t, redis.Options{Protocol: 2})
+	}
+	first, one := open()
+	second, two := open()
+	reserve := func(limit, action string, n int) bool {
+		reply, err := one.Do(t.Context(), "RAL.RESERVE", limit, "ann", n, 60_000, action, action+"-"+limit).Slice()
+		require.NoError(t, err)
+		// The elements are id, ttl and allowed, after their names.
+		return reply[5] == int64(1)
+	}
+	// A Redis without data admits no unit in flight for a term.
+	first.until(t, func() bool { return reserve("streams", "release", 1) })
+	require.True(t, reserve("api", "spend", 30))
+	require.True(t, reserve("api", "release", 20))
+	assert.EqualValues(t, 50, remaining(t, two, "ann", "api"))
+	assert.EqualValues(t, 1, remaining(t, two, "ann", "streams"))
+
+	first.Kill()
+	for _, end := range []struct {
+		command []any
+		units   int64
+	}{
+		{[]any{"RAL.RELEASE", "api", "ann", "release-api"}, 0},
+		{[]any{"RAL.RELEASE", "streams", "ann", "release-streams"}, 0},
+		{[]any{"RAL.COMMIT", "streams", "ann", "release-streams", 1}, 0},
+		{[]any{"RAL.COMMIT", "api", "ann", "spend-api", 10}, 10},
+	} {
+		reply, err := two.Do(t.Context(), end.command...).Slice()
+		require.NoError(t, err)
+		assert.Equal(t, []any{"state", "unknown", "units", end.units, "ttl", int64(0)}, reply, "%v", end.command)
+	}
+	assert.EqualValues(t, 40, remaining(t, two, "ann", "api"), "a commit without a reservation is a charge")
+	second.until(t, func() bool { return remaining(t, two, "ann", "streams") == 2 })
+	assert.EqualValues(t, 40, remaining(t, two, "ann", "api"))
+	second.end(t)
 }
 
 // promtool accepts the metrics, too.
