@@ -54,22 +54,56 @@ func (l *logs) flags(command string, problems io.Writer, usage string) *flag.Fla
 	flags := newFlags(command, usage, problems)
 	flags.StringVar(&l.key, "key", "addr", "the `fields` that are the key, separated by commas: addr, user, or the log's own names")
 	flags.StringVar(&l.log.Form, "form", "", "the log's `form`: ral, combined, main, common, caddy, envoy, json or csv; default by the first line")
-	flags.StringVar(&l.log.Format, "log-format", "", "the `log_format` of nginx that wrote the log")
+	accept(flags, &l.log.Format, "log-format", "the `log_format` of nginx that wrote the log", "variables, such as '$remote_addr [$time_local] \"$request\" $status'", filled)
 	flags.StringVar(&l.log.Time, "time", "", "the `field` with the time; default by the form, as for the other fields")
 	flags.StringVar(&l.log.Duration, "duration", "", "the `field` with a request's duration")
-	flags.DurationVar(&l.log.Unit, "duration-unit", 0, "the unit of durations: 1s, 1ms, 1us or 1ns; default by the form")
+	accept(flags, &l.log.Unit, "duration-unit", "the `unit` of durations: s, ms, us or ns; default by the form", "s, ms, us or ns", func(text string) (time.Duration, error) {
+		unit := map[string]time.Duration{"s": time.Second, "ms": time.Millisecond, "us": time.Microsecond, "ns": 1}[strings.TrimPrefix(text, "1")]
+		if unit == 0 {
+			return 0, errRange
+		}
+		return unit, nil
+	})
 	flags.BoolVar(&l.log.AtStart, "time-is-start", false, "the time is a request's beginning, and not its end")
 	flags.StringVar(&l.log.Status, "status", "", "the `field` with the response's status")
 	flags.StringVar(&l.log.Cost, "cost", "", "the `field` with a request's cost in units; default 1 unit a request")
 	flags.StringVar(&l.statuses, "refused-status", "429", "the `statuses` by which the log tells refusals, separated by commas")
-	flags.IntVar(&l.maxKeys, "max-keys", 1_000_000, "the most keys that are known at once")
-	flags.DurationVar(&l.window, "window", time.Minute, "how long before its line a request may have begun")
+	l.maxKeys, l.window = 1_000_000, time.Minute
+	accept(flags, &l.maxKeys, "max-keys", "the `number` of keys that are known at once, at most; default 1000000", "1 or more", strconv.Atoi)
+	accept(flags, &l.window, "window", "the `time` before its line at which a request may have begun; default 1m", "a time of 1s to 24h, such as 90s", time.ParseDuration)
 	flags.BoolVar(&l.json, "json", false, "write JSON")
-	flags.StringVar(&l.page, "html", "", "write a web page to the `file`, too")
+	accept(flags, &l.page, "html", "write a web page to the `file`, too", "the name of a file", func(text string) (string, error) {
+		if text == "-" {
+			return "", errRange
+		}
+		return filled(text)
+	})
 	flags.BoolVar(&l.showKeys, "show-keys", false, "show keys, and not hashes that differ from run to run")
 	terminal, ok := problems.(*os.File)
 	flags.BoolVar(&l.progress, "progress", ok && term.IsTerminal(terminal.Fd()), "show the progress; default in a terminal")
 	return flags
+}
+
+var errRange = errors.New("the value is out of range")
+
+// filled returns a text, or an error if it is empty.
+func filled(text string) (string, error) {
+	if text == "" {
+		return "", errRange
+	}
+	return text, nil
+}
+
+// accept adds a flag whose errors say which values are accepted.
+func accept[T any](flags *flag.FlagSet, to *T, name, usage, want string, parse func(text string) (T, error)) {
+	flags.Func(name, usage, func(text string) error {
+		value, err := parse(text)
+		if err != nil {
+			return errors.New("want " + want)
+		}
+		*to = value
+		return nil
+	})
 }
 
 // parse reads the flags and files, and checks the files.
@@ -91,18 +125,32 @@ func (l *logs) parse(flags *flag.FlagSet, args []string) (err error) {
 // pageBegin is the beginning of each web page that a report writes.
 const pageBegin = "<!DOCTYPE html>"
 
-// checkPage returns an error if the web page would overwrite a log or another file that is no web page. A file that cannot be
-// written is an error later.
+// checkPage returns an error if the web page cannot be written, or would overwrite a log or another file that is no web page.
 func (l *logs) checkPage() error {
-	page, err := os.Stat(l.page)
-	if err != nil || !page.Mode().IsRegular() {
+	if l.page == "" {
 		return nil
 	}
-	file, err := os.Open(l.page)
+	page, err := os.Stat(l.page)
+	if err == nil && !page.Mode().IsRegular() && !page.IsDir() {
+		return nil
+	}
+	_, missing := os.Lstat(l.page)
+	file, err := os.OpenFile(l.page, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
-		return err
+		return fmt.Errorf("--html: %w", err)
 	}
 	defer file.Close()
+	if missing != nil {
+		return os.Remove(l.page)
+	}
+	for _, name := range l.files {
+		if name == "-" {
+			name = "/dev/stdin"
+		}
+		if log, err := os.Stat(name); err == nil && os.SameFile(log, page) {
+			return fmt.Errorf("--html is %q, which is a log that is read: want another file, for the page", l.page)
+		}
+	}
 	begin := make([]byte, len(pageBegin))
 	if n, _ := io.ReadFull(file, begin); n > 0 && string(begin) != pageBegin {
 		return fmt.Errorf("--html is %q, which exists and is no web page: want another file, for the page", l.page)

@@ -72,7 +72,7 @@ func runReplay(ctx context.Context, args []string, stdin io.Reader, out, problem
 		return err
 	})
 	flags.BoolVar(&config.Retries, "retries", false, "also let refused requests come again when the limit allows")
-	flags.Func("fail-if", "exit with status 3 if the `condition` holds, such as 'newly refused keys > 0.1%'; one of several is enough", func(text string) error {
+	flags.Func("fail-if", "exit with status 3 if the `condition` holds, such as 'newly refused keys > 0.1%'; may be given again, and one must hold", func(text string) error {
 		var check condition
 		err := check.UnmarshalText([]byte(text))
 		checks = append(checks, check)
@@ -150,7 +150,7 @@ func addFile(to *[]policy.Policy, notes *[]string) func(text string) error {
 			}
 		}
 		if err == nil && len(*to) == before {
-			return fmt.Errorf("%s has no limit %.64q", path, name)
+			return errors.New(strings.TrimSuffix(fmt.Sprintf("%s has no limit %.64q", path, name), ` ""`))
 		}
 		return err
 	}
@@ -188,7 +188,8 @@ func (c *condition) UnmarshalText(text []byte) error {
 	return err
 }
 
-// holds reports whether the condition holds, and its figure. Of several scenarios the one with the most refusals counts.
+// holds reports whether the condition holds, and its figure. The scenario with the most refusals counts, except for
+// AllComeAgain, where a request counts each time that it comes.
 func (c *condition) holds(d *replayed) (holds bool, figure string) {
 	r := d.Result
 	unreadable, refused := int64(len(d.Source.Broken)), replay.Change{}

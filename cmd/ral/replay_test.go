@@ -98,9 +98,9 @@ func TestFailIfFailsTheReplayWhenItHolds(t *testing.T) {
 	for condition, holds := range map[string]bool{
 		"refused requests > 17": true, "refused requests > 18": false, "refused requests>=18": true, "refused requests > 44.9%": true, "refused requests > 45%": false,
 		"newly refused keys > 9%": true, "newly refused keys > 9.1%": false, "newly refused requests >= 17": false, "newly admitted keys >= 1": true,
-		"newly admitted requests > 1": false, "refused keys > 0": true, "unreadable lines > 0": false,
+		"newly admitted requests > 1": false, "refused requests > 40": false, "refused keys > 0": true, "unreadable lines > 0": false,
 	} {
-		text, err := onLog(t, accessLog("a"), "replay", "-", "--limit", "funnel 10, 2/s", "--fail-if", condition)
+		text, err := onLog(t, accessLog("a"), "replay", "-", "--limit", "funnel 10, 2/s", "--retries", "--fail-if", condition)
 		if !holds {
 			require.NoError(t, err, condition)
 			continue
@@ -116,6 +116,8 @@ func TestFailIfFailsTheReplayWhenItHolds(t *testing.T) {
 func TestReplayComparesFilesOfLimits(t *testing.T) {
 	dir := t.TempDir()
 	now, before := filepath.Join(dir, "limits.conf"), filepath.Join(dir, "limits.old.conf")
+	empty := filepath.Join(dir, "empty.conf")
+	require.NoError(t, os.WriteFile(empty, nil, 0o600))
 	require.NoError(t, os.WriteFile(now, []byte("address: funnel 10, 2/s\nlogin: at most 5/10m\n"), 0o600))
 	require.NoError(t, os.WriteFile(before, []byte("address: funnel 20, 2/s\n    plan gold: funnel 100, 2/s\n"), 0o600))
 	for _, c := range []struct{ file, against, title, want string }{
@@ -130,6 +132,7 @@ func TestReplayComparesFilesOfLimits(t *testing.T) {
 	}
 	for want, args := range map[string][]string{
 		"has no limit \"user\"": {"--file", now + ":user"},
+		empty + " has no limit": {"--file", empty},
 		"no such file":          {"--file", now + ".new"},
 		"flag -against: it is no file of limits, and as a limit: ral: limit \"^funel 1, 1/s\" at byte 0: want a limit: funnel": {"--file", now, "--against", "funel 1, 1/s"},
 		"flag -against: it is no file of limits, and as a limit: ral: limit \"^nofile\" at byte 0: want":                       {"--file", now, "--against", "nofile"},
@@ -137,6 +140,7 @@ func TestReplayComparesFilesOfLimits(t *testing.T) {
 	} {
 		_, err := onLog(t, accessLog("a"), append([]string{"replay", "-"}, args...)...)
 		assert.ErrorContains(t, err, want)
+		assert.NotContains(t, err.Error(), `limit ""`)
 	}
 }
 
@@ -159,12 +163,20 @@ func TestPageOverwritesNoLog(t *testing.T) {
 	dir := t.TempDir()
 	log, link, page, note := filepath.Join(dir, "log"), filepath.Join(dir, "link"), filepath.Join(dir, "page.html"), filepath.Join(dir, "note")
 	require.NoError(t, os.WriteFile(log, []byte(accessLog("a")), 0o600))
+	empty, shown := filepath.Join(dir, "empty"), filepath.Join(dir, "shown")
+	require.NoError(t, os.WriteFile(empty, nil, 0o600))
+	require.NoError(t, os.WriteFile(shown, []byte(pageBegin), 0o600))
 	require.NoError(t, os.WriteFile(note, []byte("note"), 0o600))
 	require.NoError(t, os.Symlink(log, link))
 	for _, c := range []struct{ target, file, want string }{
-		{log, "-", "which exists and is no web page"}, {note, log, "which exists and is no web page"}, {link, log, "which exists and is no web page"}, {dir, log, "is a directory"}, {page, log, ""}, {page, log, ""},
+		{empty, empty, "which is a log that is read"}, {shown, shown, "which is a log that is read"}, {filepath.Join(dir, "none", "x.html"), log, "--html: open"},
+		{log, "-", "which exists and is no web page"}, {note, log, "which exists and is no web page"}, {link, "-", "which exists and is no web page"}, {link, log, "which is a log that is read"}, {dir, log, "is a directory"}, {page, log, ""}, {page, log, ""},
 	} {
-		_, err := onLog(t, accessLog("a"), "replay", "--limit", "funnel 10, 2/s", "--html", c.target, c.file)
+		_, err := onLog(t, accessLog("a"), "suggest", "--html", c.target, c.file)
+		if c.want != "" {
+			assert.ErrorContains(t, err, c.want)
+		}
+		_, err = onLog(t, accessLog("a"), "replay", "--limit", "funnel 10, 2/s", "--html", c.target, empty, c.file)
 		if c.want == "" {
 			require.NoError(t, err)
 			continue
@@ -173,6 +185,10 @@ func TestPageOverwritesNoLog(t *testing.T) {
 		assert.ErrorContains(t, err, c.target)
 	}
 	assert.Equal(t, accessLog("a"), string(must.Get(os.ReadFile(log))))
+	assert.Empty(t, must.Get(os.ReadFile(empty)))
+	_, err := onLog(t, "", "replay", "--limit", "funnel 10, 2/s", "--html", filepath.Join(dir, "new.html"), empty)
+	require.ErrorContains(t, err, "no request that can be replayed")
+	assert.NoFileExists(t, filepath.Join(dir, "new.html"))
 	assert.Equal(t, "note", string(must.Get(os.ReadFile(note))))
 	assert.Contains(t, string(must.Get(os.ReadFile(page))), "<!DOCTYPE html>")
 }
@@ -215,6 +231,14 @@ func TestLogsWithoutRequestsAreErrors(t *testing.T) {
 	}
 }
 
+// Promise: `--duration-unit` accepts each unit that its error names.
+func TestDurationUnitsAreAcceptedAsNamed(t *testing.T) {
+	for _, unit := range []string{"s", "ms", "us", "ns", "1s", "1ms", "1us", "1ns"} {
+		_, err := onLog(t, accessLog("a"), "replay", "-", "--limit", "at most 5/s", "--duration-unit", unit)
+		assert.NoError(t, err, unit)
+	}
+}
+
 func TestReplayTellsFaults(t *testing.T) {
 	for want, args := range map[string][]string{
 		"there is no log":       {},
@@ -227,6 +251,13 @@ func TestReplayTellsFaults(t *testing.T) {
 		"no variable $name":            {"-", "--limit", "at most 5/s", "--key", "name"},
 		"no such file":                 {"/nowhere/at/all", "--limit", "at most 5/s"},
 		"flag provided but not define": {"-", "--colour"},
+		`value "1m" for flag -duration-unit: want s, ms, us or ns`: {"-", "--duration-unit", "1m"},
+		`value "5ms" for flag -duration-unit: want s, ms`:          {"-", "--duration-unit", "5ms"},
+		`value "x" for flag -max-keys: want 1 or more`:             {"-", "--max-keys", "x"},
+		`value "x" for flag -window: want a time of 1s to 24h`:     {"-", "--window", "x"},
+		`value "" for flag -html: want the name of a file`:         {"-", "--html", ""},
+		`value "-" for flag -html: want the name of a file`:        {"-", "--html", "-"},
+		`value "" for flag -log-format: want variables`:            {"-", "--log-format", ""},
 	} {
 		_, err := onLog(t, accessLog("a"), append([]string{"replay"}, args...)...)
 		assert.ErrorContains(t, err, want)

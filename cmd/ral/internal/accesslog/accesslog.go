@@ -11,6 +11,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -29,7 +30,7 @@ type Config struct {
 	Time, Duration, Status, Cost, Plan string
 	// AtStart says that Time is the request's beginning, as in Envoy's logs, and not its end.
 	AtStart bool
-	// Unit is the unit of Duration. 0 means milliseconds in Envoy's logs, and seconds in others.
+	// Unit is the unit of Duration, at most a second. 0 means milliseconds in Envoy's logs, and seconds in others.
 	Unit time.Duration
 }
 
@@ -149,9 +150,7 @@ func NewReader(config Config, stdin io.Reader, names ...string) (*Reader, error)
 	case config.Format != "" && config.Form != "":
 		return nil, errors.New("--log-format and --form are both set, want one of them")
 	case len(config.Key) == 0 || slices.Contains(config.Key, ""):
-		return nil, errors.New("--key is empty, want the names of fields, such as addr or addr,user")
-	case config.Unit < 0 || config.Unit > time.Second:
-		return nil, fmt.Errorf("--duration-unit is %v, want s, ms, us or ns", config.Unit)
+		return nil, fmt.Errorf("--key is %.60q, want the names of fields, such as addr or addr,user", strings.Join(config.Key, ","))
 	}
 	if len(names) > 1 {
 		names = oldestFirst(config, names)

@@ -304,8 +304,7 @@ func TestSettingsThatDoNotSuitAreErrors(t *testing.T) {
 		"--time is empty":    {Config{}, `{"a":1}`},
 		"no line is in a known form: give --form or --log-format, and unpack files that gzip did not pack (lines read: 100)": {Config{}, strings.Repeat("hello\n", 200)},
 		"no line is in a known form: give --form or --log-format, and unpack files that gzip did not pack (lines read: 1)":   {Config{}, "hello\n"},
-		"--key is empty":        {Config{Key: []string{"a", ""}}, nginxLine},
-		"--duration-unit is 1m": {Config{Unit: time.Minute}, nginxLine},
+		"--key is \"a,,b\", want the names of fields": {Config{Key: []string{"a", "", "b"}}, nginxLine},
 	} {
 		_, _, err := all(t, c.config, c.text)
 		assert.ErrorContains(t, err, want)
