@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -43,6 +44,9 @@ const (
 	recordKey     = 1 << 10  // bytes of a key, as `ral replay` reads
 )
 
+// limitArrow stands between the limits before and after a change.
+const limitArrow = " -> "
+
 // The statuses of lines, as access logs have them.
 const (
 	statusAdmitted = 200
@@ -72,6 +76,8 @@ type record struct {
 	file *os.File
 	size int64
 	text []byte
+	// limit is the text of the limit in force at the last line that was written, in quotes, or "start".
+	limit string
 	// lossNoted is the part of lost that the file has.
 	lossNoted uint64
 	err       atomic.Pointer[error]
@@ -89,7 +95,7 @@ type recordLine struct {
 	hash uint64
 }
 
-func openRecord(config RecordConfig, epoch time.Time) (*record, error) {
+func openRecord(config RecordConfig, epoch time.Time, limit string) (*record, error) {
 	bad := func(field string, value any, want string) (*record, error) {
 		return nil, &policy.FieldError{Of: "limits.RecordConfig", Field: field, Value: value, Want: want}
 	}
@@ -108,7 +114,7 @@ func openRecord(config RecordConfig, epoch time.Time) (*record, error) {
 		return bad("MaxFiles", config.MaxFiles, "1 or more, or 0 for 4")
 	}
 	r := &record{
-		config: config, epoch: epoch, done: make(chan struct{}),
+		config: config, epoch: epoch, limit: limit, done: make(chan struct{}),
 		full: make(chan []recordLine, recordBuffers+1), free: make(chan []recordLine, recordBuffers+1),
 	}
 	r.mu.lines = make([]recordLine, 0, recordLines)
@@ -192,6 +198,10 @@ func (r *record) run() {
 			}
 			for i := range lines {
 				r.text = lines[i].appendTo(r.text, r.epoch)
+				if lines[i].verb == "limit" {
+					_, after, _ := strings.Cut(lines[i].key, limitArrow)
+					r.limit = `"` + after
+				}
 				if len(r.text) >= recordText || i == len(lines)-1 {
 					r.lost.Add(r.write(r.text))
 					r.text = r.text[:0]
@@ -251,7 +261,7 @@ func (r *record) rotate() {
 	r.note(r.open())
 }
 
-// open opens the file, and writes the line of the epoch, from which a replay counts instants.
+// open opens the file, and writes the line of the epoch, from which a replay counts instants, and of the limit.
 func (r *record) open() (err error) {
 	if r.file, err = os.OpenFile(r.config.Path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600); err != nil {
 		return err
@@ -260,7 +270,7 @@ func (r *record) open() (err error) {
 	if err != nil {
 		return err
 	}
-	start := recordLine{verb: "start", key: "start"}
+	start := recordLine{verb: "start", key: r.limit}
 	n, err := r.file.Write(start.appendTo(nil, r.epoch))
 	r.size = info.Size() + int64(n)
 	return errors.Join(err, r.file.Chmod(0o600))

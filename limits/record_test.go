@@ -84,7 +84,7 @@ func TestRecordHasEachCall(t *testing.T) {
 		assert.NotEqual(t, key, other)
 		at := func(d time.Duration) int64 { return begun.Add(d).UnixNano() }
 		var want strings.Builder
-		fmt.Fprintf(&want, "ral %d start 0 0 0 %s\n", at(0), strings.Fields(text)[6])
+		fmt.Fprintf(&want, "ral %d start 0 0 0 \"funnel 5, 1/s\"\n", at(0))
 		for _, line := range []struct {
 			since time.Duration
 			rest  string
@@ -126,13 +126,14 @@ func TestRecordLeavesOutKeysOfNoUse(t *testing.T) {
 		}
 		require.NoError(t, r.Close())
 		require.NoError(t, e.Close())
-		assert.Regexp(t, fmt.Sprintf(`^ral \d+ start 0 0 0 start\n(ral \d+ take 200 1 0 \nral \d+ reset 200 0 0 \n){%d}$`, len(keys)), string(must.Get(os.ReadFile(c.Path))))
+		assert.Regexp(t, fmt.Sprintf(`^ral \d+ start 0 0 0 "funnel 5, 1/s"\n(ral \d+ take 200 1 0 \nral \d+ reset 200 0 0 \n){%d}$`, len(keys)), string(must.Get(os.ReadFile(c.Path))))
 	}
 }
 
 // Promise: The files of a limits.Recorder are bounded in number and size, and nothing is lost without being counted.
 func TestRecordIsBounded(t *testing.T) {
 	r, path := recorded(t, under(t, policy.Must(policy.Funnel(5, 1, time.Second))), limits.RecordConfig{MaxBytes: 64 << 10, MaxFiles: 2})
+	require.NoError(t, r.SetPolicy(policy.Must(policy.Funnel(6, 1, time.Second))))
 	const calls = 12_000
 	for range calls {
 		_, err := r.Admit(context.Background(), "k", 1)
@@ -145,7 +146,7 @@ func TestRecordIsBounded(t *testing.T) {
 	for _, name := range files {
 		text := string(must.Get(os.ReadFile(name)))
 		assert.LessOrEqual(t, len(text), 64<<10)
-		assert.Regexp(t, `^ral \d+ start `, text)
+		assert.Regexp(t, `^ral \d+ start 0 0 0 "funnel 6, 1/s"\n`, text, "each file begins with the limit in force")
 		lines += strings.Count(text, " take ")
 	}
 	assert.Greater(t, lines, 1_000)

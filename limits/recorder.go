@@ -69,14 +69,16 @@ func Record[K comparable](l Limiter[K], config RecordConfig) (*Recorder[K], erro
 	if e, ok := l.(interface{ Epoch() time.Time }); ok {
 		epoch = e.Epoch()
 	}
-	file, err := openRecord(config, epoch)
-	if err != nil {
-		return nil, err
-	}
-	r := &Recorder[K]{limiter: l, seed: maphash.MakeSeed(), record: file}
+	r := &Recorder[K]{limiter: l, seed: maphash.MakeSeed()}
 	r.manual, _ = l.(manual[K])
+	limit := "start"
 	if r.settable, _ = l.(settable); r.settable != nil {
 		r.known.limit = r.settable.Limit()
+		limit = strconv.Quote(r.known.limit.String())
+	}
+	var err error
+	if r.record, err = openRecord(config, epoch, limit); err != nil {
+		return nil, err
 	}
 	return r, nil
 }
@@ -105,7 +107,7 @@ func (r *Recorder[K]) noteLimit() time.Duration {
 	r.known.Lock()
 	defer r.known.Unlock()
 	if limit := r.settable.Limit(); !shape.Same(limit, r.known.limit) {
-		change := strconv.Quote(r.known.limit.String() + " -> " + limit.String())
+		change := strconv.Quote(r.known.limit.String() + limitArrow + limit.String())
 		r.known.limit, r.known.since = limit, r.record.now()
 		r.record.add(recordLine{since: r.known.since, verb: "limit", key: change})
 	}
@@ -210,7 +212,7 @@ func (r *Recorder[K]) Block(key K, d time.Duration) error {
 	return err
 }
 
-// SetPolicy is engine.Engine.SetPolicy. The line has the limits before and after, and stands where the change took effect.
+// SetPolicy is engine.Engine.SetPolicy. Each file begins with a line that has the limit. The line of a change has the limits before and after, and stands where the change took effect.
 // There is no line if the limit is the same as before. A call waits for other calls of SetPolicy.
 func (r *Recorder[K]) SetPolicy(p policy.Policy) error {
 	if r.settable == nil {

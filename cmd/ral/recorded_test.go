@@ -354,5 +354,36 @@ func TestOtherLimitsDoNotFollowTheRecordedLimit(t *testing.T) {
 	require.NoError(t, err)
 	assert.Contains(t, text, "\nfunnel 3, 1/h ")
 	assert.Contains(t, text, "1 request of keys that were blocked by hand")
-	assert.Contains(t, text, "The recorded limit changed (1 time). The limits here are others")
+	assert.Contains(t, text, "The limits here did not follow the recorded limit (1 time): none had its text")
+}
+
+// Promise: In the replay of a record that goes on after a restart, a limit that follows the recorded limit begins again with the limit of each start.
+func TestRestartBeginsWithItsOwnLimit(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "record.log")
+	limit := func(capacity int) policy.Policy {
+		return policy.Must(policy.Parse(fmt.Sprintf("funnel %d, 1/s", capacity)))
+	}
+	run := func(before, after int) {
+		synctest.Test(t, func(t *testing.T) {
+			time.Sleep(time.Duration(before) * time.Hour)
+			e := must.Get(engine.New[string](engine.Config{Policy: limit(before)}))
+			time.Sleep(time.Second)
+			r := must.Get(limits.Record(e, limits.RecordConfig{Path: path}))
+			for _, key := range []string{"a", "b"} {
+				for range 12 {
+					must.Get(r.Admit(t.Context(), key, 1))
+				}
+				require.NoError(t, r.SetPolicy(limit(after)))
+			}
+			require.NoError(t, errors.Join(r.Close(), e.Close()))
+		})
+	}
+	run(5, 10)
+	run(6, 10)
+	run(10, 7)
+	result := replayedRecord(t, path, "funnel 5, 1/s")
+	assert.EqualValues(t, 72, result.Requests)
+	assert.EqualValues(t, 7+2+6+2+2+5, result.WasRefused)
+	assert.Equal(t, [2]replay.Change{}, [2]replay.Change{result.Newly, result.Lifted})
+	assert.Equal(t, []int64{2, 4, 4}, []int64{result.Restarts, result.LimitChanges, result.Followed})
 }

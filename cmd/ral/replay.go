@@ -261,8 +261,8 @@ func resultNotes(r *replay.Result) []string {
 	note(r.Unknown, "%s of new keys passed without a limit, since all known keys owed something or had requests in the window: see --max-keys.", many(int(r.Unknown), "request"))
 	note(r.Forgotten, "%s were forgotten while they owed nothing. They count again if they came back: see --max-keys.", many(int(r.Forgotten), "key"))
 	note(r.Blocked, "%s of keys that were blocked by hand, which refuses them under any limit.", many(int(r.Blocked), "request"))
-	note(r.Followed, "The recorded limit changed, and the limit here with it (%s).", many(int(r.Followed), "time"))
-	note(r.LimitChanges-r.Followed, "The recorded limit changed (%s). The limits here are others, and hold throughout.", many(int(r.LimitChanges-r.Followed), "time"))
+	note(r.Followed, "The limit here followed a change of the recorded limit (%s).", many(int(r.Followed), "time"))
+	note(r.LimitChanges-r.Followed, "The limits here did not follow the recorded limit (%s): none had its text, or its new limit is of another kind.", many(int(r.LimitChanges-r.Followed), "time"))
 	note(r.OtherPlans, "%s of other plans than the first 16 did not run.", many(int(r.OtherPlans), "request"))
 	note(r.TooFar, "%s had a time years after the others, and did not run.", many(int(r.TooFar), "request"))
 	return notes

@@ -47,6 +47,8 @@ type Replay struct {
 	epoch     int64
 	lastEpoch int64
 	first     int64 // the first arrival
+	// recorded is the text of the recorded limit, or "" while it is unknown.
+	recorded  string
 	scenarios []*scenario
 	totals    Result // of keys that were given up, and of figures without a key
 	plans     traffic.Keys
@@ -80,14 +82,16 @@ func (r *Replay) Add(e *accesslog.Entry) {
 		r.totals.LostByRecorder += min(e.Cost, math.MaxInt64-r.totals.LostByRecorder)
 		return
 	case e.Verb == accesslog.Start:
-		if r.lines == 0 {
-			r.epoch = e.Arrival
-		}
-		if e.Arrival != r.lastEpoch && r.lines > 0 {
-			r.totals.Restarts++
-		}
+		isFirst, isRestart := r.lines == 0, r.lines > 0 && e.Arrival != r.lastEpoch
 		r.lastEpoch = e.Arrival
-		return
+		if isFirst {
+			r.epoch = e.Arrival
+			r.recorded, _ = strconv.Unquote(string(e.Key))
+		}
+		if !isRestart {
+			return
+		}
+		r.totals.Restarts++
 	case r.lines == 0:
 		r.now = e.Arrival
 	}
@@ -127,7 +131,7 @@ func (r *Replay) number(e *accesslog.Entry, q *traffic.Request) (ok bool) {
 	case accesslog.End, accesslog.Release:
 		q.Key = none
 		return true
-	case accesslog.ChangeLimit:
+	case accesslog.ChangeLimit, accesslog.Start:
 		q.Key = none
 		if q.Change, ok = r.changes.Number(e.Key); !ok {
 			r.totals.LimitChanges++
@@ -234,7 +238,7 @@ func (r *Replay) change(q *traffic.Request) {
 		s.settle(&r.ledger, q.Arrival)
 	}
 	switch q.Verb {
-	case accesslog.ChangeLimit:
+	case accesslog.ChangeLimit, accesslog.Start:
 		r.changeLimit(q)
 	case accesslog.Reset:
 		a.blockedUntil = 0
@@ -267,11 +271,19 @@ func (r *Replay) change(q *traffic.Request) {
 	r.accounts[key].returned += returned
 }
 
-// changeLimit changes the limits that the recorded limit was before. The line's key has the texts before and after.
+// changeLimit changes the limits that the recorded limit was before. The line's key has the texts before and after or, of a
+// start, the text after.
 func (r *Replay) changeLimit(q *traffic.Request) {
-	r.totals.LimitChanges++
 	text, _ := strconv.Unquote(r.changes.Name(q.Change))
 	before, after, _ := strings.Cut(text, " -> ")
+	if q.Verb == accesslog.Start {
+		before, after = r.recorded, text
+		if before == "" || after == "" || before == after {
+			return
+		}
+	}
+	r.recorded = after
+	r.totals.LimitChanges++
 	limit, err := policy.Parse(after)
 	if err != nil {
 		return
