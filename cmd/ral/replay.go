@@ -258,7 +258,7 @@ func resultNotes(r *replay.Result) []string {
 	note(r.Crowded, "%s left the window early, since it was full.", many(int(r.Crowded), "request"))
 	note(r.LostByRecorder, "The record lacks %s that its Recorder lost. Decisions after them may differ from the recorded decisions.", many(int(r.LostByRecorder), "line"))
 	note(r.Restarts, "The recorded engine began anew (%s). Keys go on here with what they owed, as in an engine that loads its state.", many(int(r.Restarts), "time"))
-	note(r.Unknown, "%s of new keys passed without a limit, since all known keys owed something or had requests in the window: see --max-keys.", many(int(r.Unknown), "request"))
+	note(r.Unknown, "Not replayed: %s of new keys, since all known keys owed units or had requests in the window. See --max-keys.", many(int(r.Unknown), "request"))
 	note(r.Forgotten, "%s were forgotten while they owed nothing. They count again if they came back: see --max-keys.", many(int(r.Forgotten), "key"))
 	note(r.Blocked, "%s of keys that were blocked by hand, which refuses them under any limit.", many(int(r.Blocked), "request"))
 	note(r.Followed, "The limit here followed a change of the recorded limit (%s).", many(int(r.Followed), "time"))

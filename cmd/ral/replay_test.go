@@ -60,6 +60,10 @@ func TestReplayIsATable(t *testing.T) {
 		assert.Regexp(t, part, text)
 	}
 	assert.NotContains(t, text, "203.0.113.7")
+	crowded, err := onLog(t, accessLog("a"), "replay", "-", "--limit", "funnel 10, 2/s", "--max-keys", "1")
+	require.NoError(t, err)
+	assert.Contains(t, crowded, "\n30 requests of 1 key, from")
+	assert.Contains(t, crowded, "Not replayed: 10 requests of new keys, since all known keys owed units or had requests in the window. See --max-keys.")
 	again, err := onLog(t, accessLog("203.0.113.7"), "replay", "--limit", "funnel 10, 2/s", "-")
 	require.NoError(t, err)
 	assert.NotEqual(t, strings.Split(text, "#")[1][:12], strings.Split(again, "#")[1][:12], "each run has a secret of its own")
@@ -214,7 +218,7 @@ func TestTruncatedFileIsTold(t *testing.T) {
 	require.NoError(t, os.WriteFile(path, packed.Bytes()[:packed.Len()-1], 0o600))
 	text, err := onLog(t, "", "replay", path, "--limit", "funnel 10, 2/s", "--fail-if", "unreadable lines > 0")
 	require.ErrorIs(t, err, errFailIf)
-	assert.Contains(t, text, "Not read: the end of "+path+", after 40 lines: the file is truncated.")
+	assert.Contains(t, text, "Not read: the end of "+path+", after 40 lines: the file is truncated, or other bytes follow its end.")
 }
 
 // Promise: A log without a readable request is an error, so that --fail-if accepts no log that was not read.

@@ -138,9 +138,10 @@ type Reader struct {
 	stamps  stamps
 	// header is the first line of CSV, with the names of the columns.
 	header []byte
-	// begun is the number of the file that had the last entry, and last when that ended.
-	begun int
-	last  int64
+	// begun is the number of the file that had the last entry. first is when the first entry of that file ended, and last when
+	// the last entry did.
+	begun       int
+	first, last int64
 }
 
 // NewReader returns a Reader of the files, the oldest first. The name "-" is stdin. With it or with pipes the files must
@@ -248,20 +249,27 @@ func (r *Reader) Next(e *Entry) error {
 	}
 }
 
-// inOrder returns an error if an entry is the first of its file and much older than the last of the file before.
+// inOrder returns an error if an entry is the first of its file, and much older than the last of the file before or no later
+// than the first, as in a copy of that file.
 func (r *Reader) inOrder(e *Entry) error {
 	if e.Verb == Start {
 		return nil
 	}
-	if r.begun != r.files.opened && e.end() < r.last-int64(maxOverlap) {
-		return fmt.Errorf("%s begins at %s, more than a minute before the file in front of it ends, at %s: want files that follow each other, and the logs of several servers merged by time",
-			r.files.name, time.Unix(0, e.end()).UTC().Format(time.RFC3339), time.Unix(0, r.last).UTC().Format(time.RFC3339))
+	if r.begun != r.files.opened {
+		if e.end() < r.last-int64(maxOverlap) || e.end() <= r.first && r.first < r.last {
+			stamp := func(nanos int64) string { return time.Unix(0, nanos).UTC().Format(time.RFC3339Nano) }
+			return fmt.Errorf("%s begins at %s, and the file in front of it has %s to %s: want files that follow each other, and the logs of several servers merged by time",
+				r.files.name, stamp(e.end()), stamp(r.first), stamp(r.last))
+		}
+		r.begun, r.first = r.files.opened, e.end()
 	}
-	r.begun, r.last = r.files.opened, e.end()
+	r.last = e.end()
 	return nil
 }
 
-func (r *Reader) unknown() error { return fmt.Errorf("%w (lines read: %d)", errUnknownForm, r.Lines) }
+func (r *Reader) unknown() error {
+	return fmt.Errorf("%s: %w (lines read: %d)", strings.Join(r.Files[:r.files.opened], ", "), errUnknownForm, r.Lines)
+}
 
 // entry makes an entry of the values of a line.
 func (r *Reader) entry(e *Entry) Fault {

@@ -167,14 +167,14 @@ func TestFilesAreReadInTurn(t *testing.T) {
 	}
 	assert.Equal(t, 1+2+2+1, n)
 	assert.Empty(t, r.Unreadable)
-	assert.Equal(t, []Broken{{broken, 2, "the file is truncated"}}, r.Broken)
+	assert.Equal(t, []Broken{{broken, 2, "the file is truncated, or other bytes follow its end"}}, r.Broken)
 
 	require.NoError(t, os.WriteFile(broken, []byte("\x1f\x8b"), 0o600))
 	r, err = NewReader(Config{Key: []string{"addr"}}, nil, broken, plain, filepath.Join(dir, "none"))
 	require.NoError(t, err)
 	require.NoError(t, r.Next(&Entry{}))
 	assert.ErrorIs(t, r.Next(&Entry{}), os.ErrNotExist)
-	assert.Equal(t, []Broken{{broken, 0, "the file is truncated"}}, r.Broken)
+	assert.Equal(t, []Broken{{broken, 0, "the file is truncated, or other bytes follow its end"}}, r.Broken)
 
 	closed := must.Get(os.Open(plain))
 	require.NoError(t, closed.Close())
@@ -220,7 +220,7 @@ func TestOldestFileIsReadFirst(t *testing.T) {
 	r, err = NewReader(Config{Key: []string{"addr"}}, strings.NewReader(line(20)+line(21)), "-", oldest)
 	require.NoError(t, err)
 	require.NoError(t, errors.Join(r.Next(&e), r.Next(&e)))
-	assert.ErrorContains(t, r.Next(&e), oldest+" begins at 2026-11-03T06:37:01Z, more than a minute before the file in front of it ends, at 2026-11-21T06:37:01Z: want files")
+	assert.ErrorContains(t, r.Next(&e), oldest+" begins at 2026-11-03T06:37:01Z, and the file in front of it has 2026-11-20T06:37:01Z to 2026-11-21T06:37:01Z: want files")
 	r, err = NewReader(Config{Key: []string{"addr"}}, nil, path("server1", line(3)+line(4)), path("server2", line(3)+line(4)))
 	require.NoError(t, err)
 	require.NoError(t, errors.Join(r.Next(&e), r.Next(&e)))
@@ -269,14 +269,31 @@ func TestAbsentFieldIsNoKey(t *testing.T) {
 	assert.Equal(t, []Unreadable{{noKey, 1, "-:2"}}, r.Unreadable)
 }
 
+func TestCopyOfAFileIsAnError(t *testing.T) {
+	dir := t.TempDir()
+	line := func(second int) string {
+		return fmt.Sprintf("192.0.2.1 - - [03/Nov/2026:06:37:%02d +0000] \"GET / HTTP/1.1\" 200 1 \"-\" \"-\"\n", second)
+	}
+	read := func(second string) error {
+		r, err := NewReader(Config{Key: []string{"addr"}}, nil, writeFile(t, filepath.Join(dir, "a"), line(3)+line(4)), writeFile(t, filepath.Join(dir, "b.gz"), second))
+		for e := (Entry{}); err == nil; {
+			err = r.Next(&e)
+		}
+		return err
+	}
+	assert.ErrorContains(t, read(line(3)+line(4)), "b.gz begins at 2026-11-03T06:37:03Z, and the file in front of it has 2026-11-03T06:37:03Z to 2026-11-03T06:37:04Z: want files")
+	assert.ErrorIs(t, read(line(4)+line(5)), io.EOF, "a second is in both files")
+}
+
 // Promise: `ral replay` names a packed file that is truncated or damaged, and how many lines of it were read.
 func TestBrokenFilesAreNamed(t *testing.T) {
 	path := writeFile(t, filepath.Join(t.TempDir(), "a.gz"), strings.Repeat(nginxLine+"\n", 3))
 	packed := must.Get(os.ReadFile(path))
 	for cause, text := range map[string][]byte{
-		"the file is truncated":                        packed[:len(packed)-1],
-		"the file is damaged (gzip: invalid checksum)": append(slices.Clone(packed[:len(packed)-8]), "12345678"...),
-		"the file is damaged (gzip: invalid header)":   append(slices.Clone(packed), "garbage at its end"...),
+		"the file is truncated, or other bytes follow its end":             packed[:len(packed)-1],
+		"the file is truncated, or other bytes follow its end, such as \n": append(slices.Clone(packed), '\n'),
+		"the file is damaged (gzip: invalid checksum)":                     append(slices.Clone(packed[:len(packed)-8]), "12345678"...),
+		"the file is damaged (gzip: invalid header)":                       append(slices.Clone(packed), "garbage at its end"...),
 	} {
 		require.NoError(t, os.WriteFile(path, text, 0o600))
 		r, err := NewReader(Config{Key: []string{"addr"}}, nil, path)
@@ -285,6 +302,7 @@ func TestBrokenFilesAreNamed(t *testing.T) {
 			require.NoError(t, r.Next(&Entry{}))
 		}
 		assert.ErrorIs(t, r.Next(&Entry{}), io.EOF)
+		cause, _, _ = strings.Cut(cause, ", such as")
 		assert.Equal(t, []Broken{{path, 3, cause}}, r.Broken)
 	}
 }
@@ -296,14 +314,15 @@ func TestSettingsThatDoNotSuitAreErrors(t *testing.T) {
 	}{
 		"--form is \"xml\", want ral, combined": {Config{Form: "xml"}, nginxLine},
 		"both set":                              {Config{Form: "csv", Format: "$a"}, nginxLine},
-		"no variable $http_x_key: it is $remote_addr $remote_ident": {Config{Key: []string{"http_x_key"}}, nginxLine},
+		"--cost: the log_format has no variable $units: it is":                                {Config{Key: []string{"addr"}, Cost: "units"}, nginxLine},
+		"--key: the log_format has no variable $http_x_key: it is $remote_addr $remote_ident": {Config{Key: []string{"http_x_key"}}, nginxLine},
 		"has no variables":   {Config{Format: "%h %l"}, nginxLine},
 		"nothing between $a": {Config{Format: "$a$b", Time: "a"}, nginxLine},
-		"no column \"id\"":   {Config{Form: "csv", Time: "at", Key: []string{"id"}}, "at,key\n"},
-		"no list of names":   {Config{Form: "csv", Time: "at"}, "\"at\n"},
-		"--time is empty":    {Config{}, `{"a":1}`},
-		"no line is in a known form: give --form or --log-format, and unpack files that gzip did not pack (lines read: 100)": {Config{}, strings.Repeat("hello\n", 200)},
-		"no line is in a known form: give --form or --log-format, and unpack files that gzip did not pack (lines read: 1)":   {Config{}, "hello\n"},
+		"--key: there is no column \"id\", want one of [\"at\" \"key\"]": {Config{Form: "csv", Time: "at", Key: []string{"id"}}, "at,key\n"},
+		"no list of names": {Config{Form: "csv", Time: "at"}, "\"at\n"},
+		"--time is empty":  {Config{}, `{"a":1}`},
+		"-: no line is in a known form: give --form or --log-format, and unpack files that gzip did not pack (lines read: 100)": {Config{}, strings.Repeat("hello\n", 200)},
+		"-: no line is in a known form: give --form or --log-format, and unpack files that gzip did not pack (lines read: 1)":   {Config{}, "hello\n"},
 		"--key is \"a,,b\", want the names of fields": {Config{Key: []string{"a", "", "b"}}, nginxLine},
 	} {
 		_, _, err := all(t, c.config, c.text)

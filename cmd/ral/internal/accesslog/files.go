@@ -116,7 +116,7 @@ func (f *files) stop(err error) error {
 	}
 	cause := "the file is damaged (" + err.Error() + ")"
 	if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) {
-		cause = "the file is truncated"
+		cause = "the file is truncated, or other bytes follow its end"
 	}
 	f.summary.Broken = append(f.summary.Broken, Broken{f.name, max(f.line-1, 0), cause})
 	return nil

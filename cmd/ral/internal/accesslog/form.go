@@ -24,6 +24,14 @@ const (
 	roles
 )
 
+// flagFor returns the flag that names the field of a place.
+func flagFor(place int) string {
+	if place >= roles {
+		return "--key"
+	}
+	return [roles]string{"--time", "--duration", "--status", "--cost", "--plan"}[place]
+}
+
 // form reads a line's fields.
 type form interface {
 	// read puts the wanted fields of a line into values, and leaves out those that the line has not. It
@@ -223,7 +231,7 @@ func newCSV(header []byte, wanted []string) (*columns, error) {
 		}
 		column := slices.IndexFunc(names, func(n string) bool { return n == name })
 		if column < 0 {
-			return nil, fmt.Errorf("there is no column %.40q", name)
+			return nil, fmt.Errorf("%s: there is no column %.40q, want one of %.400q", flagFor(i), name, names)
 		}
 		c.places[column] = append(c.places[column], i)
 	}

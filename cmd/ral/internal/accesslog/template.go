@@ -48,9 +48,9 @@ func newTemplate(format string, wanted []string) (*template, error) {
 		}
 		t.steps = append(t.steps, s)
 	}
-	for _, name := range wanted {
+	for place, name := range wanted {
 		if name != "" && !slices.Contains(names, name) {
-			return nil, fmt.Errorf("the log_format has no variable $%.60s: it is %.400s", name, format)
+			return nil, fmt.Errorf("%s: the log_format has no variable $%.60s: it is %.400s", flagFor(place), name, format)
 		}
 	}
 	return t, nil
