@@ -19,8 +19,12 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Middleware limits requests. Call [New] or [NewAll] to make one; the zero Middleware is not
-// usable. Its methods are safe for concurrent use. It needs no Close; its engines do.
+// Middleware limits requests. Call [New] to make a Middleware with one limit, and [NewAll] for several;
+// the zero Middleware is not usable. Its methods are safe for concurrent use. A Middleware needs no
+// Close, but its engines do.
+//
+// Handler wraps the handler whose requests are to be limited. Stats counts their verdicts; Var and
+// Metrics publish the counts, for package expvar and for exporters.
 type Middleware struct {
 	options Options
 	// inform is Options.Inform in canonical form.

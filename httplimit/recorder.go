@@ -110,6 +110,8 @@ func (c *recorder) endStream(after time.Duration) {
 
 // The types below add the methods that only some ResponseWriters have.
 
+// flushes has both ways in which a ResponseWriter sends what was written so far: handlers look for the
+// first, and http.ResponseController for the second.
 type flushes interface {
 	http.Flusher
 	FlushError() error

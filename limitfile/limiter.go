@@ -260,7 +260,8 @@ func carry[K comparable](from, to limits.Limiter[K], key K) {
 	}
 }
 
-// carrier is an engine.Engine.
+// carrier is implemented by engine.Engine. Limiters that other packages construct may lack its methods;
+// what was used is then not carried to another limiter.
 type carrier[K comparable] interface {
 	Explain(key K) limits.Explanation
 	Refund(key K, n int64) policy.Decision

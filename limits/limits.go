@@ -161,9 +161,13 @@ func (s Source) String() string {
 	return [sources]string{"none", "process", "unrecorded", "exact", "leased", "local", "open", "closed"}[s]
 }
 
-// Grant is the units that Hold has taken, with its Answer. Its methods are for a single goroutine
-// at a time. The first call ends it: do not also end a copy. The zero or refused Grant holds
-// nothing.
+// Grant has the units that Hold has taken, with its Answer. The zero Grant and a refused Grant hold
+// nothing. Its methods must not be called at the same time. The first call of Settle, Release or Cancel
+// ends a Grant, and a copy of it must not be ended as well.
+//
+// Settle corrects the units to those that the call used. Release ends a call that used all of them:
+// units in flight come back, and units of rates stay spent. Cancel leaves the key as if the call had
+// not come. Lost tells that the units no longer count, while the call goes on.
 type Grant struct {
 	Answer
 	// State is set by the limiter. Callers use Settle and Cancel.

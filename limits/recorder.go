@@ -47,13 +47,15 @@ type Recorder[K comparable] struct {
 	}
 }
 
-// settable is implemented by engine.Engine.
+// settable is implemented by engine.Engine, which this package cannot import. Only such a limiter can
+// change its limit while it is recorded.
 type settable interface {
 	SetPolicy(p policy.Policy) error
 	Limit() policy.Policy
 }
 
-// manual is implemented by engine.Engine and engine.Tiered.
+// manual is implemented by engine.Engine and engine.Tiered, which this package cannot import. It has the
+// methods by which an operator changes a key.
 type manual[K comparable] interface {
 	Refund(key K, n int64) policy.Decision
 	Reset(key K) bool

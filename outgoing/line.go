@@ -14,8 +14,14 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Line queues calls and keeps them within their servers' limits, key by key. Close it when no call
-// needs it. Its methods are safe for concurrent use.
+// Line queues calls and keeps them within their servers' limits, key by key. Call New to make a Line;
+// the zero Line is of no use. Its methods are safe for concurrent use. Close a Line when no call needs
+// it.
+//
+// For an http.Client, make a Transport of the Line, which calls the methods. For another client, Wait
+// before each call returns a Turn, which must be told how the call ended. Send does both, and repeats
+// calls that the server refused. BackoffLeft, Limit and Stats only look. Reset forgets a key, with all
+// that its server has told.
 type Line[K comparable] struct {
 	engine *engine.Engine[K]
 	config Config

@@ -188,10 +188,11 @@ func (t *Turn[K]) last() (last *part[K], in time.Duration) {
 	return last, in
 }
 
-// Turn allows a call to be sent. Call Obey with the answer, Cancel if the call was not sent, or
-// Abandon if no answer will come; otherwise it counts as sent, and the windows after it have a call
-// less. With Config.InFlight call Release, too, once the answer is read. Methods are for one goroutine at a time; do not use a copy as well. The zero Turn does
-// nothing.
+// Turn allows a call to be sent. The caller must call Obey with the answer, Cancel if the call was not
+// sent, or Abandon if no answer will come. A Turn without any of them counts as sent, and the windows
+// after it have a call less. With Config.InFlight, Release must also be called once the answer is read.
+// The methods must not be called at the same time, and a copy must not be used as well. The zero Turn
+// does nothing.
 type Turn[K comparable] struct {
 	// Waited is how long the call waited for its turn.
 	Waited time.Duration

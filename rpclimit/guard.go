@@ -12,8 +12,11 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Guard holds calls to limits. Call [New] to make one; the zero Guard is not usable. Its methods
-// are safe for concurrent use. It needs no Close; its engines do.
+// Guard holds calls to limits. Call [New] to make a Guard; the zero Guard is not usable. Its methods
+// are safe for concurrent use. A Guard needs no Close, but its engines do.
+//
+// Programs give a Guard to package grpclimit or connectlimit. Begin, Tap, TapPanicked and Taps are for
+// such adapters. Stats and Metrics are for programs.
 type Guard struct {
 	options Options
 	exempt  exemptions

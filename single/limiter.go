@@ -12,12 +12,14 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Limiter limits how often calls may act, all together. New and MustNew make one. The zero Limiter
-// refuses every call: with policy.Never, or with ErrNever if the call may wait. It is safe for
-// concurrent use. Do not copy it after its first use.
+// Limiter limits how often calls may act, all together. New and MustNew make a Limiter. The zero
+// Limiter refuses every call: with policy.Never, or with ErrNever if the call may wait. Its methods are
+// safe for concurrent use. A Limiter must not be copied after its first use.
 //
-// Choke answers yes or no; Take also takes several units and says how long to wait; Peek looks.
-// Wait, Acquire and Reserve are for calls that would rather come later than not at all.
+// Choke answers yes or no. Take also takes several units and returns how long to wait, TakeUpTo takes
+// as many of them as there are, and Peek only looks. Wait, Acquire and Reserve are for calls that
+// can come later. Admit, Hold, Look and LimitFor make a Limiter usable for package limits and the
+// adapters on it.
 type Limiter struct {
 	// terms is nil only in the zero Limiter.
 	terms atomic.Pointer[terms]

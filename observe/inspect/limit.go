@@ -275,7 +275,7 @@ func (l *keyed[K]) summary() pagejson.LimitSummary {
 	return s
 }
 
-// tenantTeller is an engine.Shares.
+// tenantTeller is implemented by engine.Shares: the page shows tenants of no other limiter.
 type tenantTeller[K comparable] interface {
 	Tenants(n int) []engine.TenantUse[K]
 	Stats() engine.SharesStats

@@ -95,6 +95,7 @@ func (g *Guard) count(s sending, answered bool) {
 	}
 }
 
+// job is one call, or a batch of calls, that is sent to the server on a goroutine of the guard.
 type job interface{ run(context.Context) }
 
 // New returns a guard. Call Close to end its goroutines.

@@ -13,6 +13,8 @@ import (
 // Most is the highest limit: a log of single units takes memory for each.
 const Most = 10_000
 
+// atMost has the methods of policy.AtMost's result that a log needs. Embedding them, rather than a
+// policy.Policy, keeps them methods of the log.
 type atMost interface {
 	policy.Policy
 	policy.Refunder

@@ -31,6 +31,8 @@ type Limit struct {
 // before.
 const clockOffset = policy.Instant(answer.MaxWindow)
 
+// funnel has the methods of policy.Funnel's result that a server's limit needs. Embedding them, rather
+// than a policy.Policy, keeps them methods of the limit.
 type funnel interface {
 	policy.Policy
 	policy.Refunder
