@@ -353,3 +353,8 @@ func (c *Cell[K]) orChosen(limit policy.Policy, key K) (q choice) {
 	}
 	return q
 }
+
+// isOutdated reports whether a limit has changed since PolicyFor chose the call's.
+func (c *Cell[K]) isOutdated(q *choice) bool {
+	return q.switched != nil && c.switched.Load() != q.switched
+}

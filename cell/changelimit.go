@@ -146,10 +146,3 @@ func unrelated(field string, p policy.Policy, terms *table.Terms) error {
 		Of: "ChangeLimit", Field: field, Value: p, Want: "a policy.Relative that reads the words of " + terms.Policy.String(),
 	}
 }
-
-func orOwn(limit policy.Policy, terms *table.Terms) policy.Policy {
-	if limit == nil {
-		return terms.Policy
-	}
-	return limit
-}

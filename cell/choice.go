@@ -10,11 +10,6 @@ type choice struct {
 	switched *switching
 }
 
-// isOutdated reports whether a limit has changed since PolicyFor chose the call's.
-func (c *Cell[K]) isOutdated(q *choice) bool {
-	return q.switched != nil && c.switched.Load() != q.switched
-}
-
 // switching is a change of a key's limit and its word in one step, or none.
 //
 // A call reads switched, chooses a limit, reads the word, and reads switched again before it swaps the

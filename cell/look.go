@@ -154,3 +154,10 @@ func (c *Cell[K]) LimitFor(key K) policy.Policy {
 	}
 	return c.Limit()
 }
+
+func orOwn(limit policy.Policy, terms *table.Terms) policy.Policy {
+	if limit == nil {
+		return terms.Policy
+	}
+	return limit
+}

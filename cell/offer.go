@@ -87,8 +87,13 @@ func (o *Offer) TakeOne() (allowed, sure bool) {
 // returns false if the Offer is outdated.
 func (o *Offer) Accept() bool { return o.Level.Advance(o.Before, o.After) }
 
-// Remembered names the take of an Offer in the log of its entry.
-type Remembered = underway.Receipt[table.Level]
+// Receipt returns the receipt of an accepted Offer of n units.
+func (o *Offer) Receipt(r Remembered, n int64) Receipt {
+	return Receipt{
+		n: n, level: o.Level, epoch: o.Terms.Epoch, before: o.Before, after: o.After, takenAt: o.At, returned: o.Returned,
+		remembered: r,
+	}
+}
 
 // Accept makes the take of an allowed Offer of n units, and remembers a take that has to be for its Receipt.
 // hash is the key's. The parameters are the Offer's fields, since a copied Offer waits for earlier stores.
@@ -107,27 +112,4 @@ func (c *Cell[K]) Accept(
 		level.UnlockReturn()
 	}
 	return r, ok
-}
-
-// lockLog returns the log of a level, for a take or a charge that is remembered, and acquires the level's return
-// lock. It returns nil if a charge finds no log, or if the lock is not free soon: a policy that calls the engine may
-// hold it.
-func (c *Cell[K]) lockLog(level *table.Level, hash uint64, charge bool) (log *underway.EntryLog[table.Level]) {
-	if !charge {
-		log = c.underway.Open(hash, level)
-	} else if log = c.underway.Find(hash, level); log == nil {
-		return nil
-	}
-	if !level.LockReturn() && !c.seam.TryLock("takes: locked", level.LockReturn, level.UnlockReturn) {
-		return nil
-	}
-	return log
-}
-
-// Receipt returns the receipt of an accepted Offer of n units.
-func (o *Offer) Receipt(r Remembered, n int64) Receipt {
-	return Receipt{
-		n: n, level: o.Level, epoch: o.Terms.Epoch, before: o.Before, after: o.After, takenAt: o.At, returned: o.Returned,
-		remembered: r,
-	}
 }

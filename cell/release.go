@@ -108,15 +108,5 @@ func (h *Held[K]) trySwap(e *table.Entry[K], change change, holds bool) (done, o
 	return true, true
 }
 
-// advanceIn is Entry.Advance for a take that may be released, of a key that was reset. It fails if another reset
-// came since the count was read, after which the word may have come back.
-// A policy that calls the engine may hold the lock.
-func (c *Cell[K]) advanceIn(e *table.Entry[K], returned, word, next uint64) bool {
-	if e.LockReturn() || c.seam.TryLock("takes: locked", e.LockReturn, e.UnlockReturn) {
-		defer e.UnlockReturn()
-	}
-	return e.Returned() == returned && e.Advance(word, next)
-}
-
 // epochBit is the bit of a word that table.Terms.EpochBit may have.
 const epochBit = 1 << 63

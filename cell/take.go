@@ -359,3 +359,31 @@ func (c *Cell[K]) countBlocked(key K) {
 		c.addRefusal(key, weight)
 	}
 }
+
+// advanceIn is Entry.Advance for a take that may be released, of a key that was reset. It fails if another reset
+// came since the count was read, after which the word may have come back.
+// A policy that calls the engine may hold the lock.
+func (c *Cell[K]) advanceIn(e *table.Entry[K], returned, word, next uint64) bool {
+	if e.LockReturn() || c.seam.TryLock("takes: locked", e.LockReturn, e.UnlockReturn) {
+		defer e.UnlockReturn()
+	}
+	return e.Returned() == returned && e.Advance(word, next)
+}
+
+// Remembered names the take of an Offer in the log of its entry.
+type Remembered = underway.Receipt[table.Level]
+
+// lockLog returns the log of a level, for a take or a charge that is remembered, and acquires the level's return
+// lock. It returns nil if a charge finds no log, or if the lock is not free soon: a policy that calls the engine may
+// hold it.
+func (c *Cell[K]) lockLog(level *table.Level, hash uint64, charge bool) (log *underway.EntryLog[table.Level]) {
+	if !charge {
+		log = c.underway.Open(hash, level)
+	} else if log = c.underway.Find(hash, level); log == nil {
+		return nil
+	}
+	if !level.LockReturn() && !c.seam.TryLock("takes: locked", level.LockReturn, level.UnlockReturn) {
+		return nil
+	}
+	return log
+}

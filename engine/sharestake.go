@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/ral-limiter/ral/internal/core/escape"
+	"github.com/ral-limiter/ral/internal/core/frequent"
 	"github.com/ral-limiter/ral/internal/core/underway"
 	"github.com/ral-limiter/ral/policy"
 	"github.com/ral-limiter/ral/supervisor"
@@ -399,3 +400,15 @@ func (s *Shares[K]) noteUnguaranteed() {
 }
 
 var errUnguaranteed = errors.New("a tenant has to do without its guarantee: nothing is left of the reserve, too many tenants have an entry, its key cannot be kept, or the guarantee is no funnel. See SharesStats.Unguaranteed")
+
+// sampleIn counts the call for Tenants.
+func (c *shareCall[K]) sampleIn(sample *frequent.Sample[K]) {
+	weight := sample.Draw()
+	if weight == 0 {
+		return
+	}
+	if hash, ok := c.shares.own.hash(c.tenant); ok {
+		sample.Turn(int64(c.now))
+		sample.Add(hash, c.tenant, weight)
+	}
+}

@@ -23,18 +23,6 @@ type TenantUse[K comparable] struct {
 // maxTenantUses bounds the tenants that Tenants returns, and the tenants whose calls are counted.
 const maxTenantUses = 1000
 
-// sampleIn counts the call for Tenants.
-func (c *shareCall[K]) sampleIn(sample *frequent.Sample[K]) {
-	weight := sample.Draw()
-	if weight == 0 {
-		return
-	}
-	if hash, ok := c.shares.own.hash(c.tenant); ok {
-		sample.Turn(int64(c.now))
-		sample.Add(hash, c.tenant, weight)
-	}
-}
-
 // Tenants returns n tenants, at most 1,000: first those that were refused most, then those that borrowed
 // most, and then others that have a guarantee. With more tenants than n, which of the others is not
 // promised. Its cost does not grow with the number of tenants beyond 1,000.

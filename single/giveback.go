@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/ral-limiter/ral/internal/core/decide"
-	"github.com/ral-limiter/ral/internal/core/seam"
 	"github.com/ral-limiter/ral/internal/core/underway"
 	"github.com/ral-limiter/ral/policy"
 )
@@ -40,11 +39,6 @@ func (l *Limiter) takeLogged(q *request, d *policy.Decision, r *receipt) {
 		m := underway.Mark{Word: r.After, Returned: r.Returned}
 		r.ID = r.terms.log.Add(r.terms.policy, r.Before, m, r.At, q.n)
 	}
-}
-
-// tryLock locks mu if it is free soon. With the lock, takes are logged in the order of their swaps.
-func (l *Limiter) tryLock() bool {
-	return l.mu.TryLock() || seam.Seam{}.TryLock("", l.mu.TryLock, l.mu.Unlock)
 }
 
 // Reservation holds the units of Reserve or Acquire, with the decision. If Allowed, act after Wait

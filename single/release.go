@@ -64,19 +64,6 @@ func (l *Limiter) vacate() (used bool) {
 	}
 }
 
-// advanceIn swaps the word for a take that may be released. It fails if a reset came since the count was read.
-func (l *Limiter) advanceIn(t *terms, returned, word, next uint64) bool {
-	if returned == 0 {
-		// No word from before the first reset comes back.
-		return t.word.CompareAndSwap(word, next)
-	}
-	// A policy that calls the limiter may hold the lock.
-	if l.tryLock() {
-		defer l.mu.Unlock()
-	}
-	return t.returned.Load() == returned && t.word.CompareAndSwap(word, next)
-}
-
 // wake has the first call in line look again. Call it without Limiter.mu.
 func (l *Limiter) wake() {
 	if lines := l.lines.Load(); lines != nil {

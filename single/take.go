@@ -1,6 +1,7 @@
 package single
 
 import (
+	"github.com/ral-limiter/ral/internal/core/seam"
 	"github.com/ral-limiter/ral/internal/core/underway"
 	"github.com/ral-limiter/ral/policy"
 )
@@ -65,4 +66,22 @@ func (l *Limiter) take(q *request, d *policy.Decision, r *receipt) {
 		}
 		// Another call was faster. Decide again, at the same instant.
 	}
+}
+
+// advanceIn swaps the word for a take that may be released. It fails if a reset came since the count was read.
+func (l *Limiter) advanceIn(t *terms, returned, word, next uint64) bool {
+	if returned == 0 {
+		// No word from before the first reset comes back.
+		return t.word.CompareAndSwap(word, next)
+	}
+	// A policy that calls the limiter may hold the lock.
+	if l.tryLock() {
+		defer l.mu.Unlock()
+	}
+	return t.returned.Load() == returned && t.word.CompareAndSwap(word, next)
+}
+
+// tryLock locks mu if it is free soon. With the lock, takes are logged in the order of their swaps.
+func (l *Limiter) tryLock() bool {
+	return l.mu.TryLock() || seam.Seam{}.TryLock("", l.mu.TryLock, l.mu.Unlock)
 }

@@ -17,8 +17,8 @@ type configuredLimit struct{ configured.Use }
 
 var _ limits.Limiter[string] = (*configuredLimit)(nil)
 
-// of returns the use of a key.
-func (n *configuredLimit) of(key string) *configured.Use {
+// useOf returns the use of a key.
+func (n *configuredLimit) useOf(key string) *configured.Use {
 	u := n.Use
 	u.Key += key
 	return &u
@@ -44,12 +44,12 @@ func (n *configuredLimit) Explain(ctx context.Context, key string) (limits.Expla
 func (n *configuredLimit) LimitFor(string) policy.Policy { return n.Limit }
 
 func (n *configuredLimit) Reset(ctx context.Context, key string) (bool, error) {
-	return n.of(key).Reset(ctx)
+	return n.useOf(key).Reset(ctx)
 }
 
 // Charge charges units, or gives them back below 0.
 func (n *configuredLimit) Charge(ctx context.Context, key string, units int64) error {
-	d, err := n.of(key).Refund(ctx, -units)
+	d, err := n.useOf(key).Refund(ctx, -units)
 	if err == nil && !d.Allowed && families.EngineOf(n.Family) != nil && families.EngineOf(n.Family).Blocked(n.Key+key) == 0 {
 		err = fmt.Errorf("%d units could not be recorded", units)
 	}

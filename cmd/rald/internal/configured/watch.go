@@ -80,21 +80,21 @@ func (l *Limits) watch(next, was *limit) (err error) {
 	if was != nil {
 		next.counts, before = was.counts, was.trial()
 	}
-	of := next.Of
-	if of == nil {
+	settings := next.Of
+	if settings == nil {
 		return nil
 	}
-	w := &watch{watcher: l.watcher, warnAt: of.WarnAt, shadow: of.Shadow, asked: next.family.ByCall()}
-	if p := of.Penalty; p.Refusals > 0 {
+	w := &watch{watcher: l.watcher, warnAt: settings.WarnAt, shadow: settings.Shadow, asked: next.family.ByCall()}
+	if p := settings.Penalty; p.Refusals > 0 {
 		w.rule = &penalty.Rule{Refusals: int64(p.Refusals), Within: p.Within, For: p.For, Max: p.Max, Forget: p.Forget}
 		if l.refusals == nil {
 			l.refusals, err = engine.New[string](engine.Config{Name: "rald refusals", Policy: w.rule})
 		}
 		w.refusals = l.refusals
 	}
-	if of.Candidate != nil && next.Name == of.Name {
+	if settings.Candidate != nil && next.Name == settings.Name {
 		w.asked = before
-		if before == nil || was.family != next.family || was.Of.Candidate.String() != of.Candidate.String() {
+		if before == nil || was.family != next.family || was.Of.Candidate.String() != settings.Candidate.String() {
 			live := limits.TrialConfig[string]{Live: next.family.ByCall(), Candidate: &tried{l, limitfile.Candidate(next.Name)}}
 			w.asked, err = limits.NewTrial(live)
 		}
