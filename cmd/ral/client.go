@@ -103,3 +103,18 @@ func (c *client) look(ctx context.Context, limit string, rows int) (v view, err 
 	query.Set("by", "refused")
 	return v, c.get(ctx, "keys", query, &v.refused)
 }
+
+// health returns what is wrong with a limit, or "". Programs of earlier versions tell no alarms.
+func health(l *pagejson.LimitSummary) string {
+	if len(l.Alarms) == 0 {
+		return strings.Trim(l.Health+"; "+l.Trouble, "; ")
+	}
+	var all []string
+	for _, a := range l.Alarms {
+		if a.ID != "" {
+			a.Words += ", most often " + named(&pagejson.Row{ID: a.ID, Key: a.Key})
+		}
+		all = append(all, a.Words)
+	}
+	return strings.Join(all, "; ")
+}

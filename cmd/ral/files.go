@@ -31,9 +31,6 @@ it would refuse the new file.
 The exit status is 1 if there is a reason to refuse it, or a fault, and 2 without two files.
 `
 
-// errUsage makes the exit status 2.
-var errUsage = errors.New("the command line is not accepted")
-
 // onFiles returns a command about so many files of limits. run writes to out, and each fault to problems, which it counts.
 func onFiles(name, usage string, minFiles, maxFiles int, run func(files []string, out, problems io.Writer) (faults int)) command {
 	return func(_ context.Context, args []string, _ io.Reader, out, problems io.Writer) error {

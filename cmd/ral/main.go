@@ -70,9 +70,6 @@ type settings struct {
 	pause time.Duration // between looks at a list that is pending
 }
 
-// command runs with the arguments that follow its name.
-type command func(ctx context.Context, args []string, stdin io.Reader, out, problems io.Writer) error
-
 var commands = map[string]command{
 	"top": runTop, "replay": runReplay, "suggest": runSuggest,
 	"check": onFiles("check", checkUsage, 1, maxFiles, check), "diff": onFiles("diff", diffUsage, 2, 2, diff),
@@ -94,24 +91,6 @@ func run(ctx context.Context, args []string, stdin io.Reader, out, problems io.W
 		return flag.ErrHelp
 	}
 	return errors.New("want a command: top, replay, suggest, check, diff or version")
-}
-
-func newFlags(command, usage string, problems io.Writer) *flag.FlagSet {
-	flags := flag.NewFlagSet("ral "+command, flag.ContinueOnError)
-	flags.SetOutput(problems)
-	flags.Usage = func() {
-		fmt.Fprint(problems, usage)
-		flags.PrintDefaults()
-	}
-	return flags
-}
-
-// parseArgs reads flags and other arguments in any order, and returns the others.
-func parseArgs(flags *flag.FlagSet, args []string) (others []string, err error) {
-	for err = flags.Parse(args); err == nil && flags.NArg() > 0; err = flags.Parse(flags.Args()[1:]) {
-		others = append(others, flags.Arg(0))
-	}
-	return others, err
 }
 
 func runTop(ctx context.Context, args []string, _ io.Reader, out, problems io.Writer) error {

@@ -137,21 +137,6 @@ func wrap(text string, width int) (lines []string) {
 	return strings.Split(runewidth.Wrap(strings.Join(append(lines, line), "\n"), width), "\n")
 }
 
-// health returns what is wrong with a limit, or "". Programs of earlier versions tell no alarms.
-func health(l *pagejson.LimitSummary) string {
-	if len(l.Alarms) == 0 {
-		return strings.Trim(l.Health+"; "+l.Trouble, "; ")
-	}
-	var all []string
-	for _, a := range l.Alarms {
-		if a.ID != "" {
-			a.Words += ", most often " + named(&pagejson.Row{ID: a.ID, Key: a.Key})
-		}
-		all = append(all, a.Words)
-	}
-	return strings.Join(all, "; ")
-}
-
 func (v view) limit(l *pagejson.LimitSummary) []string {
 	row := []string{" ", report.Printable(l.Name), report.Printable(l.Policy), "-", "-", "-", "ok"}
 	if l.Name == v.chosen {

@@ -9,13 +9,8 @@ import (
 	"github.com/ral-limiter/ral/internal/adapter/pagejson"
 )
 
-const (
-	// nearlyFull is a share of MaxKeys, as of the alert RalTableNearlyFull.
-	nearlyFull = 0.9
-	// Refusals are unusual from minUnusual a second and farAbove times the usual.
-	minUnusual = 1
-	farAbove   = 5
-)
+// nearlyFull is a share of MaxKeys, as of the alert RalTableNearlyFull.
+const nearlyFull = 0.9
 
 // alarms returns the faults that an operator must look at, the gravest first.
 func alarms(ctx context.Context, l limit, s *pagejson.LimitSummary, refused *refusals) (all []pagejson.Alarm) {
@@ -50,17 +45,6 @@ func alarms(ctx context.Context, l limit, s *pagejson.LimitSummary, refused *ref
 
 // plain returns an error's text without the names of packages.
 func plain(text string) string { return strings.ReplaceAll(text, "ral: ", "") }
-
-// number returns a figure as a number, 0 if it is none.
-func number(figure any) float64 {
-	switch n := figure.(type) {
-	case int64:
-		return float64(n)
-	case uint64:
-		return float64(n)
-	}
-	return 0
-}
 
 // rounded returns a number for people: whole from 10, and otherwise with at most one decimal.
 func rounded(n float64) string {

@@ -207,6 +207,9 @@ type refusals struct {
 	disturbed bool
 }
 
+// Refusals are unusual from minUnusual a second and farAbove times the usual.
+const minUnusual, farAbove = 1, 5
+
 // compare compares the points of the last half minute with the usual. Without a usual it is an alarm
 // if more calls are refused than admitted.
 func (r *refusals) compare(points []pagejson.Point) {

@@ -637,3 +637,14 @@ func (l *keyed[K]) blocked(ctx context.Context, key K) (longest time.Duration) {
 	}
 	return longest
 }
+
+// number returns a figure as a number, 0 if it is none.
+func number(figure any) float64 {
+	switch n := figure.(type) {
+	case int64:
+		return float64(n)
+	case uint64:
+		return float64(n)
+	}
+	return 0
+}

@@ -474,3 +474,66 @@ func (m *model) unrecorded(s *state, op *Op) (next []*state) {
 	}
 	return nil
 }
+
+// stepSlots returns the states that a call may leave behind, given its answer.
+func (m *model) stepSlots(s *slots, op *Op) (next []*slots) {
+	for now := op.From; now <= op.To; now += policy.Instant(m.s.Step) {
+		i, n := s.asOf(m.s, now), op.N
+		switch op.Verb {
+		case Choke:
+			if after, d := i.take(1, 0); d.Allowed == op.Allowed {
+				next = append(next, after)
+			}
+		case Take, Peek, Reserve:
+			if after, d := i.take(n, op.ID); d == op.Decision {
+				next = append(next, after)
+			}
+		case Cancel:
+			after, _ := s.without(op.ID)
+			next = append(next, after)
+		case Extend:
+			rest, n := i.counting().without(op.ID)
+			switch {
+			case (n > 0) != op.Allowed:
+			case n > 0:
+				next = append(next, rest.asOf(m.s, now).with(unit{i.part, op.ID, n}))
+			default:
+				next = append(next, s)
+			}
+		case Reset:
+			if _, d := i.take(0, 0); (d.ResetAfter > 0) == op.Allowed {
+				next = append(next, &slots{number: i.part, grace: s.grace})
+				if !op.Allowed {
+					next = append(next, s) // the key may be unknown
+				}
+			}
+		}
+	}
+	// A key in use is never given up, so only a key without units is answered as an unknown key.
+	if s.grace > 0 && len(s.asOf(m.s, op.To).units) == 0 {
+		next = append(next, m.unrecordedSlots(s, op)...)
+	}
+	return next
+}
+
+// unrecordedSlots returns the states after an answer without a record from a full table.
+func (m *model) unrecordedSlots(s *slots, op *Op) []*slots {
+	if op.Verb != Choke && op.Verb != Take && op.Verb != Reserve {
+		return nil // they open no key
+	}
+	after := *s
+	after.grace--
+	for now := op.From; now <= op.To; now += policy.Instant(m.s.Step) {
+		_, d := new(slots).asOf(m.s, now).take(max(op.N, 1), 0)
+		switch {
+		case !d.Allowed:
+			continue // which needs no record
+		case m.s.Liberty() == Refuses:
+			d = policy.Decision{Limit: d.Limit, RetryAfter: m.s.Idle}
+		}
+		if d == op.Decision || op.Verb == Choke && d.Allowed == op.Allowed {
+			return []*slots{&after}
+		}
+	}
+	return nil
+}

@@ -3,63 +3,7 @@ package simulation
 import (
 	"slices"
 	"time"
-
-	"github.com/ral-limiter/ral/policy"
 )
-
-// inFlight admits so many units at once, each for longest at most.
-func inFlight(s *scheduler, most int64, longest time.Duration) *limit {
-	p := policy.Must(policy.InFlight(most, longest))
-	return &limit{Policy: p, s: s, capacity: most, longest: longest, part: longest/time.Duration(policy.Parts(p)) + 8}
-}
-
-// occupied is a limit of units in use.
-type occupied struct{ *limit }
-
-func (l occupied) Release(word, taken uint64, now policy.Instant, n int64) (uint64, bool) {
-	l.s.Step("policy: release")
-	next, ok := l.Policy.(policy.Occupier).Release(word, taken, now, n)
-	l.s.tell("release %d of %x from %x at %d: %x, %v", n, taken, word, now, next, ok)
-	return next, ok
-}
-
-func (l occupied) Extend(word, taken uint64, now policy.Instant, n int64) (uint64, bool) {
-	l.s.Step("policy: extend")
-	next, ok := l.Policy.(policy.Occupier).Extend(word, taken, now, n)
-	l.s.tell("extend %d of %x in %x at %d: %x, %v", n, taken, word, now, next, ok)
-	return next, ok
-}
-
-func (l occupied) Vacate(word uint64, now policy.Instant) uint64 {
-	next := l.Policy.(policy.Occupier).Vacate(word, now)
-	l.s.tell("vacate %x at %d: %x", word, now, next)
-	return next
-}
-
-func (l occupied) Alone(word uint64) uint64 {
-	return l.Policy.(interface{ Alone(word uint64) uint64 }).Alone(word)
-}
-
-// units are units of a key in use, by their call and by the calls that extend and release them. The model
-// knows no word and no part: only between which instants each unit counts.
-type units struct {
-	n int64
-	// They count for certain before the first instant, and perhaps before the second.
-	certain, possible int64
-	// taken is the step after which they count for certain, and gone the step after which they do not count; 0 if
-	// there is none yet.
-	taken, gone int
-	// reset is set when a reset begins. A release counts as too late unless it is for certain after a reset.
-	reset bool
-	// changed is set if the longest time changed since the take.
-	changed bool
-}
-
-func (u *units) end(step int) {
-	if u.certain, u.possible = 0, 0; u.gone == 0 {
-		u.gone = step
-	}
-}
 
 // latestNow is the latest instant at which a decision can have been made: the limit holds as if the clock, when
 // it goes back, stood still.

@@ -192,3 +192,36 @@ func (l *limit) Reads(other policy.Policy) bool {
 func (l *limit) Carry(from policy.Policy, word uint64, now policy.Instant) (uint64, bool) {
 	return l.Policy.(policy.Relative).Carry(bare(from), word, now)
 }
+
+// inFlight admits so many units at once, each for longest at most.
+func inFlight(s *scheduler, most int64, longest time.Duration) *limit {
+	p := policy.Must(policy.InFlight(most, longest))
+	return &limit{Policy: p, s: s, capacity: most, longest: longest, part: longest/time.Duration(policy.Parts(p)) + 8}
+}
+
+// occupied is a limit of units in use.
+type occupied struct{ *limit }
+
+func (l occupied) Release(word, taken uint64, now policy.Instant, n int64) (uint64, bool) {
+	l.s.Step("policy: release")
+	next, ok := l.Policy.(policy.Occupier).Release(word, taken, now, n)
+	l.s.tell("release %d of %x from %x at %d: %x, %v", n, taken, word, now, next, ok)
+	return next, ok
+}
+
+func (l occupied) Extend(word, taken uint64, now policy.Instant, n int64) (uint64, bool) {
+	l.s.Step("policy: extend")
+	next, ok := l.Policy.(policy.Occupier).Extend(word, taken, now, n)
+	l.s.tell("extend %d of %x in %x at %d: %x, %v", n, taken, word, now, next, ok)
+	return next, ok
+}
+
+func (l occupied) Vacate(word uint64, now policy.Instant) uint64 {
+	next := l.Policy.(policy.Occupier).Vacate(word, now)
+	l.s.tell("vacate %x at %d: %x", word, now, next)
+	return next
+}
+
+func (l occupied) Alone(word uint64) uint64 {
+	return l.Policy.(interface{ Alone(word uint64) uint64 }).Alone(word)
+}

@@ -6,9 +6,11 @@ package accesslog
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"slices"
 	"strings"
@@ -157,11 +159,39 @@ func NewReader(config Config, stdin io.Reader, names ...string) (*Reader, error)
 		names = oldestFirst(config, names)
 	}
 	r := &Reader{Summary: Summary{Files: names}, config: config, values: make([][]byte, roles+len(config.Key))}
-	r.files = &files{names: names, stdin: stdin, summary: &r.Summary}
+	r.files = &files{names: names, stdin: stdin, broken: &r.Broken}
 	if config.Form == "" && config.Format == "" || config.Form == "csv" {
 		return r, nil // the first line decides
 	}
 	return r, r.choose(nil)
+}
+
+// oldestFirst sorts files by the times of their first entries, since rotated logs are listed in any order. Files that
+// cannot be read twice stay in their order, as standard input and pipes cannot.
+func oldestFirst(config Config, names []string) []string {
+	begins := map[string]int64{}
+	for _, name := range names {
+		info, err := os.Stat(name)
+		if err != nil || !info.Mode().IsRegular() {
+			return names
+		}
+		begins[name] = begin(config, name)
+	}
+	return slices.SortedStableFunc(slices.Values(names), func(a, b string) int { return cmp.Compare(begins[a], begins[b]) })
+}
+
+// begin returns when the first request of a file ended, or the latest instant for a file without requests.
+func begin(config Config, name string) int64 {
+	if file, err := os.Open(name); err == nil {
+		defer file.Close()
+		r, err := NewReader(config, io.LimitReader(file, maxSearched), "-")
+		for e := (Entry{}); err == nil; {
+			if err = r.Next(&e); err == nil && e.Verb != Start {
+				return e.end()
+			}
+		}
+	}
+	return math.MaxInt64
 }
 
 // choose finds the form, from the first line unless the configuration says it.

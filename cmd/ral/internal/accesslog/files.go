@@ -3,14 +3,11 @@ package accesslog
 import (
 	"bufio"
 	"bytes"
-	"cmp"
 	"compress/gzip"
 	"errors"
 	"io"
 	"io/fs"
-	"math"
 	"os"
-	"slices"
 )
 
 const maxLine = 64 << 10 // bytes
@@ -28,9 +25,10 @@ type Broken struct {
 // files reads the lines of files, one file after the other.
 type files struct {
 	// names are the file that is open, if any, and the later files.
-	names   []string
-	stdin   io.Reader
-	summary *Summary
+	names []string
+	stdin io.Reader
+	// broken lists the files that could not be read to their end.
+	broken *[]Broken
 
 	file   io.ReadCloser // nil between files
 	reader *bufio.Reader
@@ -42,34 +40,6 @@ type files struct {
 
 // maxSearched bounds the bytes in which the first entry of a file must come for the file's place among others.
 const maxSearched = 1 << 20
-
-// oldestFirst sorts files by the times of their first entries, since rotated logs are listed in any order. Files that
-// cannot be read twice stay in their order, as standard input and pipes cannot.
-func oldestFirst(config Config, names []string) []string {
-	begins := map[string]int64{}
-	for _, name := range names {
-		info, err := os.Stat(name)
-		if err != nil || !info.Mode().IsRegular() {
-			return names
-		}
-		begins[name] = begin(config, name)
-	}
-	return slices.SortedStableFunc(slices.Values(names), func(a, b string) int { return cmp.Compare(begins[a], begins[b]) })
-}
-
-// begin returns when the first request of a file ended, or the latest instant for a file without requests.
-func begin(config Config, name string) int64 {
-	if file, err := os.Open(name); err == nil {
-		defer file.Close()
-		r, err := NewReader(config, io.LimitReader(file, maxSearched), "-")
-		for e := (Entry{}); err == nil; {
-			if err = r.Next(&e); err == nil && e.Verb != Start {
-				return e.end()
-			}
-		}
-	}
-	return math.MaxInt64
-}
 
 // next returns the next line without its end. It is valid until the next call.
 func (f *files) next() ([]byte, error) {
@@ -118,7 +88,7 @@ func (f *files) stop(err error) error {
 	if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) {
 		cause = "the file is truncated, or other bytes follow its end"
 	}
-	f.summary.Broken = append(f.summary.Broken, Broken{f.name, max(f.line-1, 0), cause})
+	*f.broken = append(*f.broken, Broken{f.name, max(f.line-1, 0), cause})
 	return nil
 }
 

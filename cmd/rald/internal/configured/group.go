@@ -42,29 +42,6 @@ func newTenants(named limitfile.Named) *tenants {
 	return t
 }
 
-// newGroup returns the group of a limit with shares.
-func (l *Limits) newGroup(named limitfile.Named) (*group, error) {
-	g := &group{prefix: Prefix(named.Name), inForce: map[string]string{}}
-	g.limit.Store(newTenants(named))
-	config := engine.SharesConfig[string]{
-		Config: engine.Config{Name: named.Name}, Total: named.Policy, Reserved: named.Of.Reserved,
-		Ceiling: func(tenant string) policy.Policy { return g.limit.Load().ceilings[tenant] },
-	}
-	for _, share := range named.Of.Shares {
-		config.Tenants = append(config.Tenants, share.Tenant)
-		g.inForce["share "+share.Tenant] = share.Policy.String()
-	}
-	for _, ceiling := range named.Of.Ceilings {
-		g.inForce["ceiling "+ceiling.Tenant] = ceiling.Policy.String()
-	}
-	if len(config.Tenants) > 0 {
-		config.Guarantee = func(tenant string) policy.Policy { return g.limit.Load().guarantees[tenant] }
-	}
-	var err error
-	g.shares, err = l.config.Families.NewShares(config)
-	return g, err
-}
-
 // groupFor returns the group of a limit: that of the limit before, if there is one. Its Total and Reserved stay.
 func (l *Limits) groupFor(named limitfile.Named, was *limit) (*group, error) {
 	if was == nil {

@@ -379,3 +379,26 @@ func (l *Limits) exchange(old, next map[string]*limit, also func()) {
 		also()
 	}
 }
+
+// newGroup returns the group of a limit with shares.
+func (l *Limits) newGroup(named limitfile.Named) (*group, error) {
+	g := &group{prefix: Prefix(named.Name), inForce: map[string]string{}}
+	g.limit.Store(newTenants(named))
+	config := engine.SharesConfig[string]{
+		Config: engine.Config{Name: named.Name}, Total: named.Policy, Reserved: named.Of.Reserved,
+		Ceiling: func(tenant string) policy.Policy { return g.limit.Load().ceilings[tenant] },
+	}
+	for _, share := range named.Of.Shares {
+		config.Tenants = append(config.Tenants, share.Tenant)
+		g.inForce["share "+share.Tenant] = share.Policy.String()
+	}
+	for _, ceiling := range named.Of.Ceilings {
+		g.inForce["ceiling "+ceiling.Tenant] = ceiling.Policy.String()
+	}
+	if len(config.Tenants) > 0 {
+		config.Guarantee = func(tenant string) policy.Policy { return g.limit.Load().guarantees[tenant] }
+	}
+	var err error
+	g.shares, err = l.config.Families.NewShares(config)
+	return g, err
+}
