@@ -19,6 +19,9 @@ import (
 	"github.com/ral-limiter/ral/supervisor"
 )
 
+// maxTenantUses bounds the tenants that Tenants returns, and the tenants whose calls are counted.
+const maxTenantUses = 1000
+
 // Shares holds the calls of all tenants together to one limit, and shares it among them. A tenant
 // always gets its guarantee, what others leave idle is lent, and a guarantee that was lent is back at
 // once. Call NewShares to make one; the zero value is of no use. Its methods are safe for concurrent

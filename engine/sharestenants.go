@@ -20,9 +20,6 @@ type TenantUse[K comparable] struct {
 	Borrowed, Refused uint64
 }
 
-// maxTenantUses bounds the tenants that Tenants returns, and the tenants whose calls are counted.
-const maxTenantUses = 1000
-
 // Tenants returns n tenants, at most 1,000: first those that were refused most, then those that borrowed
 // most, and then others that have a guarantee. With more tenants than n, which of the others is not
 // promised. Its cost does not grow with the number of tenants beyond 1,000.

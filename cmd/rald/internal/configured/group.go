@@ -42,17 +42,6 @@ func newTenants(named limitfile.Named) *tenants {
 	return t
 }
 
-// groupFor returns the group of a limit: that of the limit before, if there is one. Its Total and Reserved stay.
-func (l *Limits) groupFor(named limitfile.Named, was *limit) (*group, error) {
-	if was == nil {
-		return l.newGroup(named)
-	}
-	if g, ok := was.family.(*group); ok {
-		return g, nil
-	}
-	return nil, errors.New("a limit with shares takes the place of one without: another name is accepted")
-}
-
 func closeAll(groups []*group) (err error) {
 	for _, g := range groups {
 		err = errors.Join(err, g.shares.Close())
