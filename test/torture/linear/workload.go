@@ -32,7 +32,7 @@ const (
 	ticks    = 32 // calls between two moves of the clock
 	lag      = 2  // by so many steps at the most while a call is under way
 	yields   = 16 // a call in so many yields between its steps
-	mostHeld = 2  // reservations of a client at a time
+	maxHeld = 2  // reservations of a client at a time
 
 	// Clients rest now and then, or the janitor's time would never come.
 	rests = 32
@@ -258,7 +258,7 @@ func (c *client) call(n int) {
 		c.note(Op{Key: key, Verb: Reset}, func(o *Op) { o.Allowed = c.e.Reset(key) })
 	case what < 82:
 		c.takeAll(key, units)
-	case what < 92 && len(c.held) < mostHeld:
+	case what < 92 && len(c.held) < maxHeld:
 		c.reserve(key, units)
 	case len(c.held) > 0:
 		c.cancel()
@@ -281,7 +281,7 @@ func (c *client) use(key int, units int64) {
 	case what < 40 && len(c.held) > 0:
 		h := &c.held[c.dice.IntN(len(c.held))]
 		c.note(Op{Key: h.key, Verb: Extend, ID: h.id}, func(o *Op) { o.Allowed = h.r.Extend() })
-	case what < 70 && len(c.held) > 0 || len(c.held) == mostHeld:
+	case what < 70 && len(c.held) > 0 || len(c.held) == maxHeld:
 		c.cancel()
 	default:
 		c.reserve(key, units)

@@ -36,8 +36,8 @@ var plain = [verbs]int{choke: 8, take: 3, peek: 1, sweep: 2}
 // inLine lists verbs that keep the order of waiting calls.
 var inLine = [verbs]int{choke: 2, take: 1, wait: 6, sweep: 1}
 
-// mostAtOnce is the largest number of units of a call.
-const mostAtOnce = 3
+// maxAtOnce is the largest number of units of a call.
+const maxAtOnce = 3
 
 // newPlan plans the callers' calls. Half of the runs use the plainest verbs alone.
 func newPlan(r *random) plan {
@@ -197,7 +197,7 @@ func (c *caller) once() {
 		c.begin(verb, number, timeout)
 		c.answered(a, 1, 0, w.engine.Choke(k), nil)
 	case take:
-		n := int64(1 + w.random.n(mostAtOnce))
+		n := int64(1 + w.random.n(maxAtOnce))
 		with := w.plan.with && w.random.one(2)
 		c.begin(verb, number, timeout)
 		var d policy.Decision

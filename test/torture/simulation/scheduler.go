@@ -91,8 +91,8 @@ type chaos struct {
 	leap   uint64 // at each step while the engine is being closed, once: 6 s pass
 }
 
-// mostSteps bounds the steps of a run. A longer run means that an actor runs in circles.
-const mostSteps = 60_000
+// maxSteps bounds the steps of a run. A longer run means that an actor runs in circles.
+const maxSteps = 60_000
 
 func (s *scheduler) start(name string, f func()) *actor {
 	s.made++
@@ -150,7 +150,7 @@ func (s *scheduler) yield(a *actor) {
 
 // pick chooses the actor that goes on, or nil if none can.
 func (s *scheduler) pick() *actor {
-	if s.jump > 0 || s.steps > mostSteps {
+	if s.jump > 0 || s.steps > maxSteps {
 		return nil
 	}
 	if a := s.current; a != nil && a.stalled == 0 && int(s.random.next()&15) < s.chaos.stay && s.enabled(a) {

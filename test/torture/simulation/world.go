@@ -318,7 +318,7 @@ func (w *world) goOn() bool {
 	for {
 		w.run()
 		switch {
-		case w.steps > mostSteps:
+		case w.steps > maxSteps:
 			w.fail("no end after %d steps", w.steps)
 			return false
 		case w.jump == 0:
@@ -335,7 +335,7 @@ func (w *world) goOn() bool {
 func (w *world) passTo(instant int64) {
 	if instant == never {
 		w.fail("deadlock: no goroutine can go on")
-		w.steps = mostSteps + 1
+		w.steps = maxSteps + 1
 		return
 	}
 	w.passes(instant - w.elapsed)
@@ -360,7 +360,7 @@ func (w *world) end() {
 	stood := w.rawClock()
 	w.stopped = false
 	w.wentBack = w.wentBack || w.rawClock() < stood
-	if w.steps > mostSteps || !w.goOn() {
+	if w.steps > maxSteps || !w.goOn() {
 		return
 	}
 	if w.failure == "" && !w.closing && w.engine.Health() == nil {
