@@ -55,7 +55,7 @@ func TestEveryWorkloadRuns(t *testing.T) {
 		}
 	}
 	report := ran(t, o, workloads, append(RalCalls(), Floor(), XsyncMap(), Ral(), RalQueued())...)
-	assert.Empty(t, told[len(told)-1], "it is told that the run is over")
+	assert.Empty(t, told[len(told)-1], "the end of the run was not reported")
 	require.Len(t, report.Workloads, len(workloads))
 	for i, w := range report.Workloads {
 		assert.Equal(t, workloads[i].Name, w.Name)
@@ -211,7 +211,7 @@ func TestEachWorkloadRunsWithEachNumberOfProcessors(t *testing.T) {
 	}
 	report := ran(t, o, []Workload{hot("first", 0), hot("second", 7)}, c)
 	assert.Equal(t, []int{3, 1, 3, 1}, seen)
-	assert.Equal(t, before, runtime.GOMAXPROCS(0), "as it was")
+	assert.Equal(t, before, runtime.GOMAXPROCS(0), "the number of processors was not restored")
 	var got [][3]any
 	for _, w := range report.Workloads {
 		got = append(got, [3]any{w.Name, w.CPU, w.Callers})

@@ -43,7 +43,7 @@ func TestClosedEngineAnswers(t *testing.T) {
 				synctest.Wait()
 				require.NoError(t, e.Health())
 				require.NoError(t, e.Close())
-				require.NoError(t, e.Close(), "again")
+				require.NoError(t, e.Close(), "a second Close is an error")
 				require.ErrorIs(t, e.Health(), ErrClosed)
 
 				closed := time.Now()

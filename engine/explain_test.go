@@ -48,8 +48,8 @@ func TestExplainChangesAndCountsNothing(t *testing.T) {
 	e.Reset("own")
 	assert.True(t, e.Explain("own").Allowed)
 
-	assert.Equal(t, before, e.Len(), "it opens no key")
-	assert.Equal(t, stats.Admitted+stats.Refused, e.Stats().Admitted+e.Stats().Refused, "and counts nothing")
+	assert.Equal(t, before, e.Len(), "an explanation opened a key")
+	assert.Equal(t, stats.Admitted+stats.Refused, e.Stats().Admitted+e.Stats().Refused, "an explanation was counted as a call")
 }
 
 // Promise: Explanations agree with the next call.

@@ -55,7 +55,7 @@ func TestStandingWriterAndFullQueue(t *testing.T) {
 				}
 				assert.Equal(t, begin, time.Now(), "a key that lands waits for nothing")
 				assert.Equal(t, maxKeys, e.Len())
-				assert.Equal(t, 1, e.Stats().QueueDepth, "full")
+				assert.Equal(t, 1, e.Stats().QueueDepth, "the queue is not full")
 
 				for i, key := range all[maxKeys:] {
 					begin := time.Now()

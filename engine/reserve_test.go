@@ -30,7 +30,7 @@ func TestCancelUndoesTheLastTake(t *testing.T) {
 	second.Cancel()
 	assert.Equal(t, 2*time.Second, e.Peek("key", 0).ResetAfter)
 	second.Cancel()
-	assert.Equal(t, 2*time.Second, e.Peek("key", 0).ResetAfter, "once is enough")
+	assert.Equal(t, 2*time.Second, e.Peek("key", 0).ResetAfter, "a second Cancel returned units")
 	first.Cancel()
 	assert.Equal(t, policy.Decision{Allowed: true, Limit: 3, Remaining: 3}, e.Peek("key", 0))
 

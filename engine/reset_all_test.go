@@ -22,7 +22,7 @@ func TestResetForgetsAllUsedUnits(t *testing.T) {
 		require.True(t, e.Take("key", 3).Allowed)
 		assert.True(t, e.Reset("key"), "in the nursery, or filed")
 		assert.EqualValues(t, 3, e.Peek("key", 0).Remaining)
-		assert.False(t, e.Reset("key"), "it is as new")
+		assert.False(t, e.Reset("key"), "a key without used units was reset")
 		synctest.Wait()
 		require.True(t, e.Take("key", 3).Allowed)
 		r := e.Reserve("key", 3, time.Hour)
@@ -34,7 +34,7 @@ func TestResetForgetsAllUsedUnits(t *testing.T) {
 		assert.EqualValues(t, 1, e.Peek("key", 0).Remaining, "given back already")
 
 		clock.Advance(2 * time.Second)
-		assert.False(t, e.Reset("key"), "it has drained")
+		assert.False(t, e.Reset("key"), "a drained key was reset")
 		require.True(t, e.Choke("key"))
 		require.NoError(t, e.SetPolicy(funnel(5, 1, time.Second)))
 		assert.True(t, e.Reset("key"))

@@ -108,9 +108,9 @@ func TestExplainLeavesOutLeasedUnits(t *testing.T) {
 
 		require.NoError(t, other.Block(t.Context(), "a", time.Minute))
 		x = explain(t, l, "a")
-		assert.False(t, x.Allowed, "whatever it holds")
+		assert.False(t, x.Allowed, "the blocked key is admitted by its lease")
 		assert.Positive(t, x.Blocked)
-		assert.False(t, l.Choke(t.Context(), "a"), "it was told")
+		assert.False(t, l.Choke(t.Context(), "a"), "a call passed on the blocked key after the explanation told of the block")
 	})
 }
 

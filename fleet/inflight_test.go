@@ -73,7 +73,7 @@ func TestInFlightOverAFleet(t *testing.T) {
 		time.Sleep(5 * c.withDefaults().Term)
 		require.False(t, reserve(t, all[1], "a", 1).Allowed)
 		require.NoError(t, first.Release(t.Context()))
-		require.NoError(t, first.Release(t.Context()), "again")
+		require.NoError(t, first.Release(t.Context()), "a second Release is an error")
 		last := reserve(t, all[1], "a", 2)
 		require.True(t, last.Allowed)
 		require.NoError(t, last.Keep(t.Context(), 2), "the call is over whatever it used")

@@ -86,7 +86,7 @@ func TestAcquireThatFailsTakesNothing(t *testing.T) {
 			require.False(t, r.Allowed)
 			require.Positive(t, r.RetryAfter)
 			require.NoError(t, r.Cancel(ctx))
-			require.EqualValues(t, 1, used(t, l, "a"), "nothing was taken")
+			require.EqualValues(t, 1, used(t, l, "a"), "the call that failed took units")
 		}
 		for _, n := range []int64{3, -1} {
 			r, err := l.Acquire(ctx, "a", n, time.Hour)
@@ -118,7 +118,7 @@ func TestAcquireThatFailsTakesNothing(t *testing.T) {
 		err := <-ended
 		require.ErrorIs(t, err, engine.ErrCancelled)
 		require.ErrorIs(t, err, mine)
-		require.LessOrEqual(t, take(t, l, "b", 0).ResetAfter, 2*time.Hour, "it came back")
+		require.LessOrEqual(t, take(t, l, "b", 0).ResetAfter, 2*time.Hour, "the cancelled call's units did not come back")
 		r, err = l.Acquire(gone, "b", 1, time.Hour)
 		require.ErrorIs(t, err, engine.ErrCancelled)
 		require.False(t, r.Allowed)
@@ -145,7 +145,7 @@ func TestKeepReturnsUnitsToTheirLease(t *testing.T) {
 		require.NoError(t, r.Keep(ctx, 2))
 		require.Equal(t, before+3, l.leased.leases.Held("a"))
 		require.NoError(t, r.Keep(ctx, 0))
-		require.Equal(t, before+3, l.leased.leases.Held("a"), "the first call ended it")
+		require.Equal(t, before+3, l.leased.leases.Held("a"), "a second Keep returned units again")
 	})
 }
 

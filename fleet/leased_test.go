@@ -166,7 +166,7 @@ func TestHeldLeasesAreUsedWithoutRedis(t *testing.T) {
 				for range held {
 					a := take(t, l, "a", 1)
 					require.Equal(t, limits.SourceLease, a.Source())
-					require.True(t, a.Allowed, "it was paid")
+					require.True(t, a.Allowed, "a call on a lease that was paid for is refused")
 				}
 				a := take(t, l, "a", 1)
 				require.Equal(t, f.source, a.Source())
@@ -181,7 +181,7 @@ func TestHeldLeasesAreUsedWithoutRedis(t *testing.T) {
 				}, "the breaker opens")
 				begun := time.Now()
 				require.Equal(t, f.source, take(t, l, "c", 1).Source())
-				require.Zero(t, time.Since(begun), "it is not asked")
+				require.Zero(t, time.Since(begun), "the call waited, as if Redis were asked")
 
 				redis.Set(well)
 				eventually(t, func() bool {

@@ -41,7 +41,7 @@ func TestTakeAllTakesAllOrNothing(t *testing.T) {
 		require.False(t, out.Allowed)
 		require.Equal(t, 1, out.Binding)
 		require.Equal(t, out.Answers[1].RetryAfter, out.RetryAfter)
-		require.EqualValues(t, 3, take(t, byUser, "u", 0).Remaining, "nothing was taken")
+		require.EqualValues(t, 3, take(t, byUser, "u", 0).Remaining, "the refused call took units")
 		require.True(t, out.Answers[0].Allowed)
 
 		// A Bursty's rest is of its stored units, not of its credit.
@@ -164,7 +164,7 @@ func TestCloseEndsEveryCall(t *testing.T) {
 				require.ErrorIs(t, err, engine.ErrClosed)
 			}
 			require.False(t, l.Choke(t.Context(), "a"))
-			require.Equal(t, 1, open(t, c).Stats().Servers, "the other has left")
+			require.Equal(t, 1, open(t, c).Stats().Servers, "the closed server is still counted")
 		}
 	})
 }
@@ -207,7 +207,7 @@ func TestCallFailsIfClosedMeanwhile(t *testing.T) {
 				share := open(t, c)
 				take(t, share, "a", 0)
 				require.ErrorIs(t, all(share, l), engine.ErrClosed)
-				require.Zero(t, share.local.Peek("a", 0).ResetAfter, "it comes back")
+				require.Zero(t, share.local.Peek("a", 0).ResetAfter, "the share's units did not come back")
 			}
 		}
 	})

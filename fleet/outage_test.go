@@ -118,7 +118,7 @@ func TestUnfitRedisIsNotTrusted(t *testing.T) {
 						}
 						require.Equal(t, f.outage == FallbackOpen, a.Allowed, "an unknown key's share begins with nothing")
 					}
-					require.Zero(t, l.Stats().Openings, "it answers")
+					require.Zero(t, l.Stats().Openings, "the breaker opened though Redis answers")
 					redis.SetUnfit(nil)
 					eventually(t, func() bool { return l.Health() == nil && take(t, l, "b", 1).Source() == limits.SourceRedis }, "it is fit now")
 					require.EqualValues(t, 10, take(t, l, canary, 0).Remaining)
@@ -209,7 +209,7 @@ func TestLateCallsKeepTheLimit(t *testing.T) {
 		require.NotZero(t, admitted[limits.SourceShare])
 		require.LessOrEqual(t, admitted[limits.SourceRedis]+admitted[limits.SourceShare], capacity+2, "the share goes on from what Redis said")
 		time.Sleep(2 * beat)
-		require.True(t, charged(), "once")
+		require.True(t, charged(), "the units were not charged exactly once")
 	})
 }
 
@@ -324,7 +324,7 @@ func TestLostRefundIsDoneOnce(t *testing.T) {
 				require.ErrorIs(t, a.Err(), ErrBudget)
 				require.Equal(t, limits.SourceShare, a.Source())
 				require.False(t, a.Allowed)
-				require.EqualValues(t, 6, a.Remaining, "of the share")
+				require.EqualValues(t, 6, a.Remaining, "the figure is not the share's")
 				require.EqualValues(t, 6, l.local.Peek("a", 0).Remaining)
 				redis.Set(well)
 				eventually(t, func() bool { return l.Health() == nil && take(t, l, "a", 0).Source() == limits.SourceRedis }, "it is asked again")

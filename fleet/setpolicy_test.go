@@ -37,7 +37,7 @@ func TestSetPolicyKeepsUsedUnits(t *testing.T) {
 				require.Equal(t, large, l.LimitFor("a"))
 				require.Equal(t, small, other.Limit())
 				before := take(t, l, "a", 0)
-				require.LessOrEqual(t, before.Remaining, shape.AtOnce(large)-4, "it is kept")
+				require.LessOrEqual(t, before.Remaining, shape.AtOnce(large)-4, "used units were forgotten by the change")
 				if strings.Contains(small.String(), "funnel") {
 					require.Equal(t, small.Limit(), before.Limit, "of two rates, both allow the lower")
 				} else {

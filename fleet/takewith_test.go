@@ -111,7 +111,7 @@ func TestMisfitLimitRecordsNothing(t *testing.T) {
 				_, err = l.RefundWith(ctx, other, "a", -1)
 				require.ErrorIs(t, err, ErrMisfit)
 			}
-			require.Zero(t, take(t, l, "a", 0).ResetAfter, "nothing was recorded")
+			require.Zero(t, take(t, l, "a", 0).ResetAfter, "a refused limit recorded units")
 			require.EqualValues(t, 4*(len(limits)+len(never)-1), l.Stats().Misfits)
 			require.Zero(t, l.Stats().Admitted+l.Stats().Refused)
 		}
@@ -231,6 +231,6 @@ func TestRememberedLimitsAreBounded(t *testing.T) {
 		_, err := l.TakeWith(ctx, policy.Must(policy.FixedWindow(99_999, time.Hour)), "a", 0)
 		require.ErrorIs(t, err, ErrTooManyLimits)
 		_, err = l.TakeWith(ctx, policy.Must(policy.FixedWindow(2, time.Hour)), "a", 0)
-		require.NoError(t, err, "those that are known go on")
+		require.NoError(t, err, "a known limit is refused")
 	})
 }

@@ -94,7 +94,7 @@ func TestExactWarns(t *testing.T) {
 				require.Equal(t, []float64{0.5}, warned("k"))
 				require.True(t, call(t.Context(), l, "k", 2))
 				take(t, l, "k", 0)
-				require.False(t, must.Get(TakeAll(t.Context(), l.Claim("k", 1), l.Claim("j", 11))).Allowed, "it takes nothing")
+				require.False(t, must.Get(TakeAll(t.Context(), l.Claim("k", 1), l.Claim("j", 11))).Allowed, "a call above the limit passed")
 				require.Equal(t, []float64{0.5}, warned("k"))
 				require.True(t, call(t.Context(), l, "k", 3))
 				require.Equal(t, []float64{0.8, 0.5}, warned("k"))

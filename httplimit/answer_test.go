@@ -86,7 +86,7 @@ func TestWantsProblemFollowsAccept(t *testing.T) {
 	assert.False(t, wantsProblem([]string{text + strings.Repeat(",", maxRanges) + problem}), "the first that is not")
 	assert.False(t, wantsProblem(append([]string{text}, append(make([]string, maxRanges), problem)...)), "a line each")
 	assert.True(t, wantsProblem([]string{text + "," + problem + strings.Repeat(" ", maxRange-len(problem))}), "the longest")
-	assert.False(t, wantsProblem([]string{text + "," + problem + strings.Repeat(" ", maxRange)}), "too long")
+	assert.False(t, wantsProblem([]string{text + "," + problem + strings.Repeat(" ", maxRange)}), "a field above the bound is read")
 	assert.False(t, wantsProblem([]string{"application/json;q=0.5", "text/plain"}), "two lines are one list")
 }
 

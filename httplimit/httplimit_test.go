@@ -37,14 +37,14 @@ func TestAllowAndDenyPrecedeLimits(t *testing.T) {
 	for range 3 {
 		assert.Equal(t, 200, by("198.51.100.7"))
 		assert.Equal(t, 403, by("203.0.113.7"))
-		assert.Equal(t, 403, by("198.51.100.66"), "in both")
+		assert.Equal(t, 403, by("198.51.100.66"), "a client in Allow and Deny is not denied")
 		assert.Equal(t, 200, by("2001:db8::17"), "compared whole, though keys are cut")
 		assert.Equal(t, 400, by("unknown"), "a hidden client may be a denied one")
 	}
 	assert.Zero(t, limiter.Len())
-	assert.Zero(t, asked, "keys were looked for")
+	assert.Zero(t, asked, "the key of a client in Allow or Deny was looked for")
 	assert.Equal(t, 200, by("2001:db8::18"))
-	assert.Equal(t, 429, by("2001:db8::19"), "of the same 64 bits")
+	assert.Equal(t, 429, by("2001:db8::19"), "clients of the same 64 bits have different keys")
 	s := m.Stats()
 	assert.Equal(t, []uint64{1, 6, 1, 6, 3}, []uint64{s.Admitted, s.Exempt, s.OverLimit, s.Denied, s.NoKey})
 }

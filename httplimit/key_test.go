@@ -18,8 +18,8 @@ import (
 
 func TestByHeaderTrimsAndHashesValues(t *testing.T) {
 	key := ByHeader("x-api-key")
-	assert.Equal(t, "", key(from("192.0.2.1:1")), "missing")
-	assert.Equal(t, "", key(from("192.0.2.1:1", "X-API-Key", "")), "empty")
+	assert.Equal(t, "", key(from("192.0.2.1:1")), "a missing field has a key")
+	assert.Equal(t, "", key(from("192.0.2.1:1", "X-API-Key", "")), "an empty field has a key")
 	assert.Equal(t, "abc", key(from("192.0.2.1:1", "X-API-Key", "abc", "X-Api-Key", "def")), "the first value counts, as for Header.Get")
 	for _, padded := range []string{"abc ", " abc", "\tabc\t", " \t abc\t "} {
 		assert.Equal(t, "abc", key(from("192.0.2.1:1", "X-API-Key", padded)), "%q", padded)
@@ -143,15 +143,15 @@ func TestByContextReadsOnlyItsType(t *testing.T) {
 		return from("192.0.2.1:1").WithContext(context.WithValue(context.Background(), name{}, v))
 	}
 	assert.Equal(t, "alice", key(with("alice")))
-	assert.Equal(t, "", key(with(17)), "another type")
+	assert.Equal(t, "", key(with(17)), "a value of another type is a key")
 	assert.Equal(t, "", key(from("192.0.2.1:1")))
 }
 
 func TestBothNeedsBothKeys(t *testing.T) {
 	key := Both(ByAddr, ByHeader("User"))
 	assert.Equal(t, limits.Pair[netip.Addr, string]{A: netip.MustParseAddr("192.0.2.1"), B: "alice"}, key(from("192.0.2.1:1", "User", "alice")))
-	assert.Zero(t, key(from("192.0.2.1:1")), "one part is missing")
-	assert.Zero(t, key(from("@", "User", "alice")), "the other part is missing")
+	assert.Zero(t, key(from("192.0.2.1:1")), "a pair without its second part has a key")
+	assert.Zero(t, key(from("@", "User", "alice")), "a pair without its first part has a key")
 }
 
 func TestByStringOfNoAddressIsEmpty(t *testing.T) {

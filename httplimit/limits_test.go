@@ -152,7 +152,7 @@ func TestInformServesRequestsOverLimit(t *testing.T) {
 			assert.Equal(t, uint64(1), m.Stats().OverLimit)
 			time.Sleep(5 * time.Second)
 			ask(m.Handler(next), from(alice))
-			assert.Empty(t, told[3], "it has taken nothing")
+			assert.Empty(t, told[3], "the request that was over its limit has taken units")
 		})
 	}
 	ask(Must(New(guess(t, false, limits.SourceShare), ByAddr, Options{Inform: "X-Over"})).Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {

@@ -159,7 +159,7 @@ func TestExplainShowsTheTrialsCandidate(t *testing.T) {
 	x := must.Get(limits.Explain(ctx, tr, "a"))
 	require.NotNil(t, x.Candidate)
 	assert.True(t, x.Allowed)
-	assert.False(t, x.Candidate.Allowed, "it would refuse")
+	assert.False(t, x.Candidate.Allowed, "the full candidate would admit the call")
 	assert.Contains(t, x.String(), "\nCandidate: ")
 	assert.Zero(t, tr.Stats(), "looking counts nothing")
 	_, err := limits.Explain(ctx, trial(t, limits.TrialConfig[string]{Live: remote{e, lost}, Candidate: e}), "a")

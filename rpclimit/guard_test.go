@@ -27,7 +27,7 @@ func TestSeveralLimitsTakeAllOrNothing(t *testing.T) {
 	for range 3 {
 		v, s := g.Begin(from(alice, "x-tenant", "blue"))
 		assert.Equal(t, limits.Admitted, v.Reason)
-		assert.Nil(t, s, "there is nothing to settle")
+		assert.Nil(t, s, "an admitted call without Charge has a session")
 	}
 	v, s := g.Begin(from(alice, "x-tenant", "blue"))
 	assert.Nil(t, s)
@@ -199,7 +199,7 @@ func TestRefusedCallReturnsUnitsOfTheTap(t *testing.T) {
 		case 2:
 			assert.Equal(t, "shop", v.Limit)
 			assert.True(t, v.Refused())
-			assert.Equal(t, int64(2), byAddr.Peek(alice, 0).Remaining, "it is given back")
+			assert.Equal(t, int64(2), byAddr.Peek(alice, 0).Remaining, "the units of the tap did not come back")
 		case 5:
 			assert.Equal(t, "address", v.Limit)
 			assert.True(t, v.Refused())

@@ -60,7 +60,7 @@ func TestBlockedHookStopsNothing(t *testing.T) {
 		require.Equal(t, 3+3*1000+3-len(events), first.Missed)
 		require.Contains(t, first.String(), "lost")
 		r.tell("c", returns)
-		require.Zero(t, r.seen()[0].Missed, "told once")
+		require.Zero(t, r.seen()[0].Missed, "lost events are told twice")
 	})
 }
 

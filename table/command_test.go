@@ -45,11 +45,11 @@ func TestRoomCommandEvictsFewKeys(t *testing.T) {
 			r.add(key, 1)
 		}
 		r.Apply(RoomCommand(0, 1))
-		require.Equal(t, c.keys, r.View().Len(), "the key has come meanwhile")
+		require.Equal(t, c.keys, r.View().Len(), "keys were evicted for a key that has come meanwhile")
 		r.Apply(RoomCommand(c.keys, 1))
 		require.Equal(t, c.keys-c.room, r.View().Len())
 		r.Apply(RoomCommand(c.keys+1, 1))
-		require.Equal(t, c.keys-c.room, r.View().Len(), "there is room")
+		require.Equal(t, c.keys-c.room, r.View().Len(), "keys were evicted though there is room")
 	}
 }
 

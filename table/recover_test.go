@@ -133,7 +133,7 @@ func TestRecoverGoesOnWhereThePredecessorWas(t *testing.T) {
 	r := newRig[int](t, Options{MaxKeys: shards * keysPerShard})
 	for key := range keys {
 		if e := r.add(key, 1); key >= idle {
-			require.True(t, r.take(e, 2*hour), "it is in use, and stays")
+			require.True(t, r.take(e, 2*hour), "an entry in use was removed")
 		}
 	}
 	for life := 0; r.View().Len() > keys-idle; life++ {

@@ -35,7 +35,7 @@ func TestRoomIsMadeByTheLeastDebt(t *testing.T) {
 
 	r.MakeRoom(101*second, 1, 10)
 	require.False(t, r.has("passer-by"))
-	require.EqualValues(t, 1, r.counters.Forgiven.Load(), "it owed one still")
+	require.EqualValues(t, 1, r.counters.Forgiven.Load(), "the forgiven unit was not counted")
 	r.add("new", 101*second)
 	r.MakeRoom(102*second, 2, 10)
 	require.False(t, r.has("new"))

@@ -54,7 +54,7 @@ func TestMapHoldsTheEntriesOfAPlainMap(t *testing.T) {
 						r.pull(e)
 						delete(is, key)
 					case in:
-						require.False(t, r.insert(r.hash(key), e), "it is there already")
+						require.False(t, r.insert(r.hash(key), e), "an entry was inserted twice")
 					}
 				}
 				if phase == 5 {

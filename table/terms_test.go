@@ -196,9 +196,9 @@ func TestSuccessorHasTheReturnedUnits(t *testing.T) {
 	require.EqualValues(t, 3, to.Returned())
 
 	require.Equal(t, 1, r.sweep(math.MaxInt64/2))
-	require.Nil(t, r.View().Successor(e, terms), "it has left")
+	require.Nil(t, r.View().Successor(e, terms), "a key that has left has a successor")
 	require.NotNil(t, r.add("a", 1))
-	require.Nil(t, r.View().Successor(e, terms), "the key is back")
+	require.Nil(t, r.View().Successor(e, terms), "another entry of the key is taken for the successor")
 	r.mustChange(tally{3}, 1)
 	require.NotNil(t, r.View().Successor(e, r.View().Terms()), "none has left since")
 }
@@ -270,7 +270,7 @@ func TestChangeIsAnsweredOnce(t *testing.T) {
 	e := r.add("a", 1)
 	require.Equal(t, ChangeRefused, r.change(policy.Must(policy.Funnel(1, 1, time.Hour)), 1))
 	require.Equal(t, ChangeRefused, r.change(struct{ policy.Policy }{tally{2}}, 1))
-	require.False(t, r.Unsettled(), "nothing has happened")
+	require.False(t, r.Unsettled(), "a refused change is under way")
 
 	second := NewChange(tally{2}, 1)
 	r.Apply(ChangeCommand[string](second))
@@ -295,7 +295,7 @@ func TestChangeIsAnsweredOnce(t *testing.T) {
 	r.Abandon(ChangeCommand[string](lost))
 	require.Equal(t, ChangeLater, <-lost.Answer())
 	r.Apply(ChangeCommand[string](lost))
-	require.Equal(t, policy.Policy(tally{3}), r.terms.Load().Policy, "the request was refused")
+	require.Equal(t, policy.Policy(tally{3}), r.terms.Load().Policy, "the change was not made after it was refused once")
 }
 
 func TestChangeOfADyingWriterIsMade(t *testing.T) {

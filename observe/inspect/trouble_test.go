@@ -267,7 +267,7 @@ func TestHungCallOfALimitIsItsOwn(t *testing.T) {
 		close(end)
 		hangs.Store(false)
 		synctest.Wait()
-		assert.Empty(t, ask[pagejson.Overview](t, h, "limits").Limits[0].Trouble, "it answers again")
+		assert.Empty(t, ask[pagejson.Overview](t, h, "limits").Limits[0].Trouble, "a limit that answers again is in trouble")
 	})
 }
 

@@ -81,7 +81,7 @@ func TestTwoLimitersOfOneNameAreAnError(t *testing.T) {
 	_, err = ralotel.Register(provider.Meter("test"), second)
 	require.ErrorIs(t, err, metrics.ErrDuplicate, "it is the same meter")
 	_, err = ralotel.Register(sdk.NewMeterProvider().Meter("test"), second, metrics.Engine(newEngine(t, "api")))
-	require.ErrorIs(t, err, metrics.ErrDuplicate, "in one call")
+	require.ErrorIs(t, err, metrics.ErrDuplicate, "a limit twice in one call is accepted")
 	assert.Equal(t, before, series(t, reader), "all or none: other is not there either")
 
 	// Unregister frees the name, however often it is called.

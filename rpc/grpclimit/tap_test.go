@@ -40,11 +40,11 @@ func TestTapRefusesBeforeAnyInterceptor(t *testing.T) {
 	assert.Contains(t, header["ratelimit-policy"][0], `"address"`)
 	assert.Contains(t, header["ratelimit-policy"][0], `"method"`)
 	require.NoError(t, talk(t, t.Context(), conn, "end"))
-	assert.Equal(t, int64(2), rpctest.Taken(byAddr, rpctest.Local, 4), "nothing is taken twice")
+	assert.Equal(t, int64(2), rpctest.Taken(byAddr, rpctest.Local, 4), "a call took its units twice")
 	assert.Equal(t, int64(1), rpctest.Taken(byProcedure, "/grpc.testing.TestService/UnaryCall", 2))
 
 	refusedBy(call(t.Context(), conn, "2"), "method")
-	assert.Equal(t, int64(2), rpctest.Taken(byAddr, rpctest.Local, 4), "it is given back")
+	assert.Equal(t, int64(2), rpctest.Taken(byAddr, rpctest.Local, 4), "the refused call's units did not come back")
 
 	require.NoError(t, call(t.Context(), conn, "0"))
 	require.NoError(t, call(t.Context(), conn, "0"))

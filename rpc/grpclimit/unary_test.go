@@ -93,7 +93,7 @@ func TestStockClientSucceedsAtItsFirstRetry(t *testing.T) {
 	assert.Equal(t, codes.ResourceExhausted, status.Code(err))
 	assert.Equal(t, []string{"-1"}, trailer["grpc-retry-pushback-ms"])
 	assert.Equal(t, time.Duration(-1), retryDelay(err))
-	assert.Equal(t, before+1, s.attempts.Load(), "it was repeated")
+	assert.Equal(t, before+1, s.attempts.Load(), "the call was repeated")
 }
 
 func TestFieldsOfACall(t *testing.T) {

@@ -284,7 +284,7 @@ func TestShareBeginsFromRedis(t *testing.T) {
 				for _, l := range all {
 					later += takeUp(l, "a")
 				}
-				assert.GreaterOrEqual(t, later, int64(39-servers), "it comes back")
+				assert.GreaterOrEqual(t, later, int64(39-servers), "fewer units came back than the share has")
 			}
 		}
 	})

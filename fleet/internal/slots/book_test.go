@@ -99,7 +99,7 @@ func TestFenceReturnsEachLostSlotOnce(t *testing.T) {
 	require.Empty(t, b.Fence(9*second-1))
 	require.Equal(t, []*Slot{first}, b.Fence(9*second))
 	require.Empty(t, b.Fence(10*second-1))
-	require.Equal(t, []*Slot{second2}, b.Fence(15*second), "each once")
+	require.Equal(t, []*Slot{second2}, b.Fence(15*second), "each lost slot is returned once")
 	require.Empty(t, b.Fence(16*second), "what Redis has not counted is not lost")
 	require.EqualValues(t, 3, b.Held("a"), "lost units are held until their call ends")
 
@@ -110,7 +110,7 @@ func TestFenceReturnsEachLostSlotOnce(t *testing.T) {
 	held, counted := b.Leave(first)
 	require.True(t, held && counted)
 	held, _ = b.Leave(first)
-	require.False(t, held, "again")
+	require.False(t, held, "a slot is held after it left")
 	require.Equal(t, []*Slot{local}, b.Fence(25*second), "Redis has counted it since")
 	require.Empty(t, b.Fence(61*second))
 	require.Zero(t, b.Len(), "all have ended by themselves")
@@ -192,7 +192,7 @@ func TestExtendFailsForALostSlot(t *testing.T) {
 	require.False(t, ok)
 	require.EqualValues(t, 1, b.Held("a"))
 	b.Fence(35 * second)
-	require.Zero(t, b.Held("a"), "it ends all the same")
+	require.Zero(t, b.Held("a"), "a lost slot is held after its longest time")
 
 	local := b.EnterLocally("b", "2", 1, 1, 40*second, 20*time.Second)
 	_, ok = b.Extend(local, 50*second, 20*time.Second)

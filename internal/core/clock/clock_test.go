@@ -142,7 +142,7 @@ func TestKeepsToPackageTime(t *testing.T) {
 			w.wait()
 			before := last
 			now := w.check(t, c, 0)
-			require.GreaterOrEqual(t, now, before, "it goes backwards")
+			require.GreaterOrEqual(t, now, before, "the clock goes backwards")
 			last = max(last, now)
 		}
 		require.True(t, c.Counts(), "seed %d: the counter was given up", seed)
@@ -304,7 +304,7 @@ func TestCounterOfThisMachine(t *testing.T) {
 				}
 				mu.Lock()
 				defer mu.Unlock()
-				assert.Zero(t, back, "it goes backwards")
+				assert.Zero(t, back, "the clock goes backwards")
 				late, early = max(late, most), max(early, ahead)
 			})
 		}

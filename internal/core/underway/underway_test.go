@@ -421,14 +421,14 @@ func TestUndoSettlesTheLatestTake(t *testing.T) {
 		return next, ok
 	}
 	_, ok := undo(first, underway.Mark{Word: two})
-	require.False(t, ok, "it is not the latest")
+	require.False(t, ok, "a take that is not the latest was undone")
 	_, ok = undo(second, underway.Mark{Word: two, Returned: 1})
 	require.False(t, ok, "units were given back since")
 	next, ok := undo(second, underway.Mark{Word: two})
 	require.True(t, ok)
 	assert.Equal(t, one, next)
 	_, ok = undo(second, underway.Mark{Word: one})
-	require.False(t, ok, "it is over")
+	require.False(t, ok, "a take that is over was undone")
 	next, ok = undo(first, underway.Mark{Word: one})
 	require.True(t, ok)
 	assert.Zero(t, next)

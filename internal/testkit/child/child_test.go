@@ -71,7 +71,7 @@ func TestProcessEndsWithItsParent(t *testing.T) {
 			cmd.Stdout = write
 			require.NoError(t, cmd.Start())
 			require.NoError(t, write.Close())
-			assert.Error(t, cmd.Wait(), "it dies")
+			assert.Error(t, cmd.Wait(), "the program ended without an error")
 			require.NoError(t, read.SetReadDeadline(time.Now().Add(patience)))
 			_, err = read.WriteTo(new(strings.Builder))
 			assert.NoError(t, err, "the child of a dead process is still there")
@@ -91,7 +91,7 @@ func TestKillEndsTheProcess(t *testing.T) {
 	p.Kill()
 	assert.False(t, p.Runs())
 	assert.Zero(t, p.PID())
-	assert.Equal(t, -1, cmd.ProcessState.ExitCode(), "by a signal")
+	assert.Equal(t, -1, cmd.ProcessState.ExitCode(), "the process did not end by a signal")
 	assert.ErrorIs(t, p.Signal(os.Interrupt), os.ErrProcessDone)
 	// A second Kill is all right.
 	p.Kill()

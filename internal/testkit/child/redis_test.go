@@ -68,7 +68,7 @@ func TestServerKeepsNothing(t *testing.T) {
 			assert.NoDirExists(t, s.folder)
 			assert.Zero(t, s.PID())
 			assert.Error(t, s.Ping(patience))
-			assert.NoError(t, s.Close(), "again")
+			assert.NoError(t, s.Close(), "a second Close is an error")
 		})
 	}
 }

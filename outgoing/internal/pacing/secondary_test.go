@@ -67,6 +67,6 @@ func TestEndOfHiddenLimit(t *testing.T) {
 		spaced := b.End()
 		assert.Equal(t, kept, spaced == nil, units)
 		assert.Equal(t, kept, b.Limit == units && b.Window == time.Second, units)
-		assert.Nil(t, b.End(), "it has ended")
+		assert.Nil(t, b.End(), "a trial ended twice")
 	}
 }

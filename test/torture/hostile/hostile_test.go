@@ -216,7 +216,7 @@ func TestLongKeysLeaveMemory(t *testing.T) {
 
 	clock.Store(int64(2 * time.Hour)) // all have drained
 	must.Await(t, func() bool { return e.Len() == 0 }, "all keys leave")
-	assert.Less(t, heap()-before, int64(4*size), "they are held on to")
+	assert.Less(t, heap()-before, int64(4*size), "the memory of hostile keys is not given back")
 }
 
 func TestLostKeysTakeNoMemory(t *testing.T) {

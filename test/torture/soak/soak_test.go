@@ -74,7 +74,7 @@ func TestSoak(t *testing.T) {
 	assert.LessOrEqual(t, last.PerKey(), max(first.PerKey()*5/4, 110), "keys take more and more memory")
 	left, took := s.Rest(2 * time.Minute)
 	t.Logf("%v after the last call %d keys are left, and %d MiB of %d", took.Round(time.Millisecond), left.Keys, left.Heap>>20, last.Heap>>20)
-	assert.Zero(t, left.Keys, "they do not leave")
+	assert.Zero(t, left.Keys, "idle keys do not leave")
 	assert.LessOrEqual(t, left.Heap, last.Heap/10+8<<20, "memory is held on to")
 	if *lasting > 0 {
 		assert.GreaterOrEqual(t, ratio, 0.9)

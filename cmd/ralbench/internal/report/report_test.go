@@ -54,7 +54,7 @@ func TestTheBestExactLimiterIsMarked(t *testing.T) {
 	}
 	a, b, c := result("a", 5e6), result("b", 6e6), result("c", 4e6)
 	assert.Equal(t, []string{"b"}, marked(ops, floor, inexact, over, elsewhere, a, b, c))
-	assert.Equal(t, []string{"b", "like b"}, marked(ops, a, b, result("like b", 6.001e6)), "they look the same")
+	assert.Equal(t, []string{"b", "like b"}, marked(ops, a, b, result("like b", 6.001e6)), "two results that look the same are not both marked")
 	assert.Empty(t, marked(ops, floor, inexact, over, b), "nothing to compare it with")
 	assert.Empty(t, marked(ops, b, result("like b", 6e6)), "no difference")
 
