@@ -88,8 +88,8 @@ func newAuditor(promise Promise, limit Limit, keys int) *auditor {
 	return a
 }
 
-func (a *auditor) add(w Window, asked []int64) {
-	a.windows = append(a.windows, w)
+func (a *auditor) add(window Window, asked []int64) {
+	a.windows = append(a.windows, window)
 	for key, n := range asked {
 		if n == 0 {
 			continue
@@ -99,7 +99,7 @@ func (a *auditor) add(w Window, asked []int64) {
 		}
 		a.asked[key] += n
 		for _, ideal := range a.ideal {
-			ideal.take(key, n, w, a.windows[a.first[key]])
+			ideal.take(key, n, window, a.windows[a.first[key]])
 		}
 	}
 }
@@ -113,7 +113,7 @@ func (a *auditor) calls() (n int64) {
 
 func (a *auditor) allowed() int64 { return a.allowedBy(a.promise) }
 
-func (a *auditor) allowedBy(p Promise) (n int64) {
+func (a *auditor) allowedBy(promise Promise) (n int64) {
 	// most has the most of a key by its first window. It is at least 1 once known.
 	most := make([]int64, len(a.windows))
 	for key, asked := range a.asked {
@@ -122,7 +122,7 @@ func (a *auditor) allowedBy(p Promise) (n int64) {
 		}
 		first := a.first[key]
 		if most[first] == 0 {
-			most[first] = p.most(a.limit, a.windows[first:])
+			most[first] = promise.most(a.limit, a.windows[first:])
 		}
 		n += min(asked, most[first])
 	}
@@ -183,15 +183,15 @@ func newIdealBuckets(l Limit, keys int) *idealBuckets {
 	}
 }
 
-func (b *idealBuckets) take(key int, n int64, w, first Window) {
+func (b *idealBuckets) take(key int, n int64, window, first Window) {
 	before := b.capacity
-	if w != first {
-		before = min(b.left[key]+b.perNs*float64(w.Start-b.last[key]), b.capacity)
+	if window != first {
+		before = min(b.left[key]+b.perNs*float64(window.Start-b.last[key]), b.capacity)
 	}
-	most := before + b.perNs*float64(w.End-w.Start)
+	most := before + b.perNs*float64(window.End-window.Start)
 	// A part of a call cannot pass; it is kept for the next window.
 	taken := min(float64(n), math.Floor(most))
-	b.left[key], b.last[key] = min(most-taken, b.capacity), w.End
+	b.left[key], b.last[key] = min(most-taken, b.capacity), window.End
 	b.sum += taken
 }
 
@@ -213,18 +213,18 @@ func newIdealWindows(l Limit, keys int, late bool) *idealWindows {
 	return &idealWindows{limit: l, late: late, index: make([]int64, keys), taken: make([]float64, keys)}
 }
 
-func (i *idealWindows) take(key int, n int64, w, first Window) {
+func (i *idealWindows) take(key int, n int64, window, first Window) {
 	length, begin := i.limit.Refill(), first.Start
 	if i.late {
 		begin = first.End
 	}
-	from, offset := floorDiv(int64(w.Start-begin), int64(length))
-	to, end := floorDiv(int64(w.End-begin), int64(length))
+	from, offset := floorDiv(int64(window.Start-begin), int64(length))
+	to, end := floorDiv(int64(window.End-begin), int64(length))
 	if from == to {
 		i.takeIn(from, key, float64(n))
 		return
 	}
-	perNs := float64(n) / float64(w.End-w.Start)
+	perNs := float64(n) / float64(window.End-window.Start)
 	i.takeIn(from, key, perNs*float64(int64(length)-offset))
 	i.sum += float64(to-from-1) * min(perNs*float64(length), float64(i.limit.Capacity))
 	i.takeIn(to, key, perNs*float64(end))

@@ -86,14 +86,14 @@ func (c *caller) timing(ask askFunc) askFunc {
 	}
 }
 
-func jobsOf(callers []*caller, l Limiter, how callerJob, timed bool) []job {
+func jobsOf(callers []*caller, limiter Limiter, how callerJob, timed bool) []job {
 	jobs := make([]job, len(callers))
-	for i, c := range callers {
-		ask := askFunc(l.Ask)
+	for i, caller := range callers {
+		ask := askFunc(limiter.Ask)
 		if timed {
-			ask = c.timing(ask)
+			ask = caller.timing(ask)
 		}
-		jobs[i] = func(stop *atomic.Bool) { how(c, stop, ask) }
+		jobs[i] = func(stop *atomic.Bool) { how(caller, stop, ask) }
 	}
 	return jobs
 }
@@ -141,8 +141,8 @@ func askedSoFar(callers []*caller) []int64 {
 
 // count adds the calls for each key to times, for callers that loop over their streams.
 func (s askedWindow) count(times []int64) {
-	for i, c := range s.callers {
-		n := int64(len(c.order))
+	for i, caller := range s.callers {
+		n := int64(len(caller.order))
 		if n == 0 || s.from[i] == s.to[i] {
 			continue
 		}
@@ -152,7 +152,7 @@ func (s askedWindow) count(times []int64) {
 			}
 			return asked / n
 		}
-		for index, key := range c.order {
+		for index, key := range caller.order {
 			times[key] += upTo(s.to[i], int64(index)) - upTo(s.from[i], int64(index))
 		}
 	}
@@ -160,10 +160,10 @@ func (s askedWindow) count(times []int64) {
 
 // auditOf sums up the windows of a limiter, in order.
 func auditOf(promise Promise, limit Limit, keys int, windows []askedWindow) *auditor {
-	a := newAuditor(promise, limit, keys)
-	a.addAll(windows, func() {})
-	if a.admitted <= a.allowed() {
-		return a
+	auditor := newAuditor(promise, limit, keys)
+	auditor.addAll(windows, func() {})
+	if auditor.admitted <= auditor.allowed() {
+		return auditor
 	}
 	// Where it grew takes a look at all keys after each window.
 	// maxOver is the largest excess so far.
@@ -172,20 +172,20 @@ func auditOf(promise Promise, limit Limit, keys int, windows []askedWindow) *aud
 	again.addAll(windows, func() {
 		if over := again.admitted - again.allowed(); over > maxOver {
 			maxOver = over
-			a.overPasses++
+			auditor.overPasses++
 		}
 	})
-	return a
+	return auditor
 }
 
 // addAll adds the windows, and calls added after each.
 func (a *auditor) addAll(windows []askedWindow, added func()) {
 	times := make([]int64, len(a.asked))
-	for _, w := range windows {
-		w.count(times)
-		a.add(w.Window, times)
+	for _, askedWindow := range windows {
+		askedWindow.count(times)
+		a.add(askedWindow.Window, times)
 		clear(times)
-		a.admitted += w.passed
+		a.admitted += askedWindow.passed
 		added()
 	}
 }

@@ -226,12 +226,12 @@ func reserve(release bool) func(*engine.Engine[string]) Limiter {
 	return func(e *engine.Engine[string]) Limiter {
 		return Limiter{Ask: func(keys []string) int {
 			return AskEach(keys, func(key string) bool {
-				r := e.Reserve(key, 1, 0)
-				allowed := r.Allowed
+				reservation := e.Reserve(key, 1, 0)
+				allowed := reservation.Allowed
 				if release {
-					r.Release()
+					reservation.Release()
 				} else {
-					r.Cancel()
+					reservation.Cancel()
 				}
 				return allowed
 			})
@@ -242,12 +242,12 @@ func reserve(release bool) func(*engine.Engine[string]) Limiter {
 // inFlight returns a limit of slots that no workload uses up.
 func inFlight(Limit) (policy.Policy, error) { return policy.InFlight(100, time.Minute) }
 
-func newPolicyFor(s Setup) (Limiter, error) {
+func newPolicyFor(setup Setup) (Limiter, error) {
 	var three [3]policy.Policy
 	for i := range three {
-		three[i] = policy.Must(policy.Funnel(s.Limit.Capacity-int64(i), s.Limit.Count, s.Limit.Per))
+		three[i] = policy.Must(policy.Funnel(setup.Limit.Capacity-int64(i), setup.Limit.Count, setup.Limit.Per))
 	}
-	e, err := newEngine(s, funnel, engine.PolicyFor(func(key string) policy.Policy { return three[key[len(key)-1]%3] }))
+	e, err := newEngine(setup, funnel, engine.PolicyFor(func(key string) policy.Policy { return three[key[len(key)-1]%3] }))
 	if err != nil {
 		return Limiter{}, err
 	}
@@ -309,14 +309,14 @@ func newClaims(s Setup, calls func(own, shared *engine.Engine[string]) askFunc) 
 
 // newSetPolicy alternates an engine's limit, by a single caller at a time. A key passes if the limit
 // was changed.
-func newSetPolicy(s Setup) (Limiter, error) {
-	e, err := newEngine(s, funnel)
+func newSetPolicy(setup Setup) (Limiter, error) {
+	e, err := newEngine(setup, funnel)
 	if err != nil {
 		return Limiter{}, err
 	}
 	var two [2]policy.Policy
 	for i := range two {
-		two[i] = policy.Must(policy.Funnel(s.Limit.Capacity/int64(i+2), s.Limit.Count, s.Limit.Per))
+		two[i] = policy.Must(policy.Funnel(setup.Limit.Capacity/int64(i+2), setup.Limit.Count, setup.Limit.Per))
 	}
 	var callers sync.WaitGroup
 	var stop atomic.Bool

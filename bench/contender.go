@@ -69,14 +69,14 @@ const CFloorName = "C floor"
 // slowCalls is the most calls for the keys of a slow contender: some seconds.
 const slowCalls = 100_000
 
-func (c Contender) can(w Workload) bool {
-	if made := slices.Contains(c.For, w.Name); made != w.Apart || !made && len(c.For) > 0 {
+func (c Contender) can(workload Workload) bool {
+	if made := slices.Contains(c.For, workload.Name); made != workload.Apart || !made && len(c.For) > 0 {
 		return false
 	}
-	if c.Slow && (w.keyCalls() > slowCalls || w.Memory) {
+	if c.Slow && (workload.keyCalls() > slowCalls || workload.Memory) {
 		return false
 	}
-	return c.Needs == nil || c.Needs(w)
+	return c.Needs == nil || c.Needs(workload)
 }
 
 // Setup describes the limiter to make.
@@ -166,12 +166,12 @@ type Counts struct {
 	clock string
 }
 
-func (c *Counts) add(o Counts) {
-	c.Overadmitted += o.Overadmitted
-	c.Unavailable += o.Unavailable
-	c.ByRedis += o.ByRedis
-	c.ByLease += o.ByLease
-	c.Evicted += o.Evicted
-	c.Forgiven += o.Forgiven
-	c.Restarts += o.Restarts
+func (c *Counts) add(counts Counts) {
+	c.Overadmitted += counts.Overadmitted
+	c.Unavailable += counts.Unavailable
+	c.ByRedis += counts.ByRedis
+	c.ByLease += counts.ByLease
+	c.Evicted += counts.Evicted
+	c.Forgiven += counts.Forgiven
+	c.Restarts += counts.Restarts
 }

@@ -9,9 +9,9 @@ import (
 
 // processorTime returns the processor time used by the process, false if unknown.
 func processorTime() (time.Duration, bool) {
-	var u syscall.Rusage
-	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {
+	var rusage syscall.Rusage
+	if syscall.Getrusage(syscall.RUSAGE_SELF, &rusage) != nil {
 		return 0, false
 	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano()), true
+	return time.Duration(rusage.Utime.Nano() + rusage.Stime.Nano()), true
 }

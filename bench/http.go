@@ -24,9 +24,9 @@ func ralHTTP() (all []Contender) {
 	return all
 }
 
-func newHTTP(s Setup, limits int, set httplimit.HeaderSet) (l Limiter, err error) {
+func newHTTP(setup Setup, limits int, set httplimit.HeaderSet) (limiter Limiter, err error) {
 	var engines []*engine.Engine[string]
-	l.Free = func() (err error) {
+	limiter.Free = func() (err error) {
 		for _, e := range engines {
 			err = errors.Join(err, e.Close())
 		}
@@ -34,23 +34,23 @@ func newHTTP(s Setup, limits int, set httplimit.HeaderSet) (l Limiter, err error
 	}
 	var all []httplimit.AnyLimit
 	for _, name := range []string{"first", "second"}[:limits] {
-		e, err := newEngine(s, funnel)
+		e, err := newEngine(setup, funnel)
 		if err != nil {
-			return l, errors.Join(err, l.Close())
+			return limiter, errors.Join(err, limiter.Close())
 		}
 		engines = append(engines, e)
 		all = append(all, httplimit.Limit[string]{Name: name, Limiter: e, Key: func(r *http.Request) string { return r.Host }})
 	}
-	m, err := httplimit.NewAll(httplimit.Options{Headers: set}, all...)
+	middleware, err := httplimit.NewAll(httplimit.Options{Headers: set}, all...)
 	if err != nil {
-		return l, errors.Join(err, l.Close())
+		return limiter, errors.Join(err, limiter.Close())
 	}
 	h := &handled{request: &http.Request{Method: http.MethodGet, URL: &url.URL{Path: "/"}, Header: http.Header{}}, fields: http.Header{}}
-	h.handler = m.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { h.passed = true }))
-	l.Ask = func(keys []string) int {
+	h.handler = middleware.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { h.passed = true }))
+	limiter.Ask = func(keys []string) int {
 		return AskEach(keys, func(key string) bool { return h.choke(key) })
 	}
-	return l, nil
+	return limiter, nil
 }
 
 // handled asks a handler, for a single caller. It is the handler's http.ResponseWriter.

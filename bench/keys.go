@@ -111,22 +111,22 @@ const (
 )
 
 // drawStreams draws the keys of each caller, the same in every run.
-func drawStreams(w Workload, callers int) []stream {
+func drawStreams(workload Workload, callers int) []stream {
 	switch {
-	case w.Keys == 1:
+	case workload.Keys == 1:
 		return slices.Repeat([]stream{newStream(make([]uint32, batch))}, callers)
-	case w.Draw == DrawInTurn:
-		return slices.Repeat([]stream{newStream(upTo(0, w.Keys))}, callers)
+	case workload.Draw == DrawInTurn:
+		return slices.Repeat([]stream{newStream(upTo(0, workload.Keys))}, callers)
 	}
 	streams := make([]stream, callers)
-	n := min(max(drawsInAll/callers, minDraws), max(w.Keys*4, minDraws))
+	n := min(max(drawsInAll/callers, minDraws), max(workload.Keys*4, minDraws))
 	n -= n % batch
 	for i := range streams {
 		order := drawUniform
-		if w.Draw == DrawZipf {
+		if workload.Draw == DrawZipf {
 			order = drawZipf
 		}
-		streams[i] = newStream(order(n, w.Keys, rand.New(rand.NewPCG(uint64(i), uint64(w.Keys)))))
+		streams[i] = newStream(order(n, workload.Keys, rand.New(rand.NewPCG(uint64(i), uint64(workload.Keys)))))
 	}
 	return streams
 }

@@ -8,25 +8,25 @@ import (
 
 // open makes a contender's limiter for all rounds, asks for each key once, and warms up.
 func (s *schedule) open(i int) error {
-	t, setup := s.turns[i], s.setup()
-	if t.Yardstick != "" && s.Refused > 0 {
+	turn, setup := s.turns[i], s.setup()
+	if turn.Yardstick != "" && s.Refused > 0 {
 		setup.Refuse = frequentKeys(s.streams, s.Keys, s.Refused)
 	}
-	limiter, err := t.New(setup)
+	limiter, err := turn.New(setup)
 	if err != nil {
 		return err
 	}
-	t.session = &session{limiter: limiter}
+	turn.session = &session{limiter: limiter}
 	for j, stream := range s.streams {
-		t.callers = append(t.callers, &caller{stream: stream, recorder: t.recorders.get(j)})
+		turn.callers = append(turn.callers, &caller{stream: stream, recorder: turn.recorders.get(j)})
 	}
 	if limiter.Prepare != nil {
 		limiter.Prepare(s.pool.keys)
 	}
-	t.session.askOnce(s.workers, nil, s.allKeys())
+	turn.session.askOnce(s.workers, nil, s.allKeys())
 	limiter.settle()
-	p := t.session.loop(s.workers, s.o.Duration/2, t.callers, false)
-	if s.findLimit && t.Yardstick == YardstickMap && s.onlyYardsticks(i) {
+	p := turn.session.loop(s.workers, s.o.Duration/2, turn.callers, false)
+	if s.findLimit && turn.Yardstick == YardstickMap && s.onlyYardsticks(i) {
 		s.Limit = s.limitAt(float64(p.Calls) / p.Elapsed.Seconds() / slowdown)
 	}
 	return nil
@@ -42,7 +42,7 @@ func (s *schedule) limitAt(speed float64) Limit {
 }
 
 // roundOf returns a contender's turn on known keys: untimed calls, then timed ones.
-func (s *schedule) roundOf(t *turn, isFirst bool) step {
+func (s *schedule) roundOf(turn *turn, isFirst bool) step {
 	timed := s.o.NewRecorder != nil
 	cost := s.o.Duration + turnCost + time.Duration(s.Keys)*prepareCost/4
 	if timed {
@@ -52,12 +52,12 @@ func (s *schedule) roundOf(t *turn, isFirst bool) step {
 		if isFirst {
 			runtime.GC()
 		}
-		s.keep(t, t.session.loop(s.workers, s.o.Duration, t.callers, false))
+		s.keep(turn, turn.session.loop(s.workers, s.o.Duration, turn.callers, false))
 		if timed {
-			t.session.limiter.settle()
-			t.recorders.endRound(t.session.loop(s.workers, s.o.Duration/2, t.callers, true), s.ctx.Err() == nil)
+			turn.session.limiter.settle()
+			turn.recorders.endRound(turn.session.loop(s.workers, s.o.Duration/2, turn.callers, true), s.ctx.Err() == nil)
 		}
-		t.session.limiter.settle()
+		turn.session.limiter.settle()
 		return nil
 	}}
 }

@@ -41,10 +41,10 @@ func (l Limit) MostDuring(windows ...Window) int64 {
 	}
 	var length time.Duration
 	full := l.Refill()
-	for i, w := range windows {
-		length += w.End - w.Start
+	for i, window := range windows {
+		length += window.End - window.Start
 		if i > 0 {
-			length += min(w.Start-windows[i-1].End, full)
+			length += min(window.Start-windows[i-1].End, full)
 		}
 	}
 	return l.Most(length)

@@ -45,12 +45,12 @@ func newGauge() gauge {
 }
 
 func (g gauge) full(keys int) *Memory {
-	m := &Memory{Keys: keys, KeyBytes: int64(keys) * addressLength, GCBefore: g.before}
-	m.GC = collect()
-	m.FullHeap = max(heap()-g.empty, 0)
-	m.IdleHeap = m.FullHeap
-	m.BytesPerKey = float64(m.FullHeap) / float64(max(keys, 1))
-	return m
+	memory := &Memory{Keys: keys, KeyBytes: int64(keys) * addressLength, GCBefore: g.before}
+	memory.GC = collect()
+	memory.FullHeap = max(heap()-g.empty, 0)
+	memory.IdleHeap = memory.FullHeap
+	memory.BytesPerKey = float64(memory.FullHeap) / float64(max(keys, 1))
+	return memory
 }
 
 // The idle heap is read after each idle time until it stops falling, minIdles to maxIdles times.
@@ -60,9 +60,9 @@ const (
 	stillFalling = 0.01
 )
 
-// idle measures the heap once the keys are forgotten, or leaves m unchanged if the context ends.
-func (g gauge) idle(ctx context.Context, m *Memory, idle time.Duration) {
-	last := m.FullHeap
+// idle measures the heap once the keys are forgotten, or leaves memory unchanged if the context ends.
+func (g gauge) idle(ctx context.Context, memory *Memory, idle time.Duration) {
+	last := memory.FullHeap
 	for waited := idle; waited <= maxIdles*idle; waited += idle {
 		select {
 		case <-time.After(idle):
@@ -71,13 +71,13 @@ func (g gauge) idle(ctx context.Context, m *Memory, idle time.Duration) {
 		}
 		runtime.GC()
 		now := max(heap()-g.empty, 0)
-		if waited > minIdles*idle && float64(last-now) < stillFalling*float64(m.FullHeap) {
+		if waited > minIdles*idle && float64(last-now) < stillFalling*float64(memory.FullHeap) {
 			last = min(last, now)
 			break
 		}
 		last = now
 	}
-	m.IdleHeap, m.Idle, m.IdleUnknown = last, idle, false
+	memory.IdleHeap, memory.Idle, memory.IdleUnknown = last, idle, false
 }
 
 // collect returns the time of a full garbage collection, the median of three.

@@ -8,13 +8,13 @@ import (
 
 // passesOf returns a contender's turn on new keys: every pass has its own empty limiter, and ends
 // when all keys have been asked for.
-func (s *schedule) passesOf(t *turn) (steps []step) {
-	cost := turnCost + s.keyCost(t)
+func (s *schedule) passesOf(turn *turn) (steps []step) {
+	cost := turnCost + s.keyCost(turn)
 	if s.Memory {
 		cost += 7 * s.collectionCost()
 	}
 	pass := func(timed bool) {
-		steps = append(steps, step{cost: cost, do: func() error { return s.pass(t, timed) }})
+		steps = append(steps, step{cost: cost, do: func() error { return s.pass(turn, timed) }})
 	}
 	timed := s.o.NewRecorder != nil
 	if s.OneTimedPass {
@@ -22,8 +22,8 @@ func (s *schedule) passesOf(t *turn) (steps []step) {
 	} else if pass(false); timed {
 		pass(true)
 	}
-	if s.Memory && t.Idles {
-		steps = append(steps, step{cost: cost + (minIdles+2)*(s.Idle+s.collectionCost()), do: func() error { return s.idle(t) }})
+	if s.Memory && turn.Idles {
+		steps = append(steps, step{cost: cost + (minIdles+2)*(s.Idle+s.collectionCost()), do: func() error { return s.idle(turn) }})
 	}
 	return steps
 }
@@ -33,12 +33,12 @@ func (s *schedule) collectionCost() time.Duration {
 }
 
 // pass makes a limiter, asks for all keys, audits and closes it.
-func (s *schedule) pass(t *turn, timed bool) error {
+func (s *schedule) pass(turn *turn, timed bool) error {
 	var heap gauge
 	if s.Memory {
 		heap = newGauge()
 	}
-	limiter, err := t.New(s.setup())
+	limiter, err := turn.New(s.setup())
 	if err != nil {
 		return err
 	}
@@ -53,48 +53,48 @@ func (s *schedule) pass(t *turn, timed bool) error {
 
 	callers := s.allKeys()
 	for i, c := range callers {
-		c.recorder = t.recorders.get(i)
+		c.recorder = turn.recorders.get(i)
 	}
 	jobs := jobsOf(callers, limiter, (*caller).once, timed)
 	if timed && s.Known > 0 {
-		prober.recorder = t.known.get(0)
+		prober.recorder = turn.known.get(0)
 		stopAfterLast(jobs)
 		jobs = append(jobs, jobsOf([]*caller{prober}, limiter, (*caller).probe, true)...)
 	}
 
 	runtime.GC()
-	p := x.ask(s.workers, 0, limiter.settle, jobs, callers, prober)
+	pass := x.ask(s.workers, 0, limiter.settle, jobs, callers, prober)
 	if !timed || s.OneTimedPass {
-		s.keep(t, p)
+		s.keep(turn, pass)
 	}
 	if s.Memory && s.ctx.Err() == nil {
-		t.Memory = heap.full(s.Keys)
-		t.Memory.IdleUnknown = t.Idles
+		turn.Memory = heap.full(s.Keys)
+		turn.Memory.IdleUnknown = turn.Idles
 	}
 	if timed {
-		t.recorders.endRound(p, s.ctx.Err() == nil)
-		t.known.endRound(p, s.ctx.Err() == nil)
+		turn.recorders.endRound(pass, s.ctx.Err() == nil)
+		turn.known.endRound(pass, s.ctx.Err() == nil)
 	}
-	return t.close(x, s.Limit, s.Keys+s.Known)
+	return turn.close(x, s.Limit, s.Keys+s.Known)
 }
 
 // idle measures the heap of a limiter with a short idle time once it has forgotten all keys. The
 // limiter of the full heap cannot serve: filling a large heap takes longer than the idle time.
-func (s *schedule) idle(t *turn) error {
-	if t.Memory == nil {
+func (s *schedule) idle(turn *turn) error {
+	if turn.Memory == nil {
 		// The pass was ended.
 		return nil
 	}
 	heap, setup := newGauge(), s.setup()
 	setup.Idle = s.Idle
-	limiter, err := t.New(setup)
+	limiter, err := turn.New(setup)
 	if err != nil {
 		return err
 	}
 	x := &session{limiter: limiter}
 	x.askOnce(s.workers, limiter.settle, s.allKeys())
-	heap.idle(s.ctx, t.Memory, s.Idle)
-	return t.close(x, s.Limit, s.Keys)
+	heap.idle(s.ctx, turn.Memory, s.Idle)
+	return turn.close(x, s.Limit, s.Keys)
 }
 
 func stopAfterLast(jobs []job) {

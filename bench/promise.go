@@ -49,17 +49,17 @@ func (p Promise) About() string {
 
 // most returns the most that the promise admits for a new key asked in these disjoint ordered
 // windows.
-func (p Promise) most(l Limit, asked []Window) int64 {
+func (p Promise) most(limit Limit, asked []Window) int64 {
 	if len(asked) == 0 {
 		return 0
 	}
 	switch p {
 	case FixedWindow:
-		return mulSaturated(l.Capacity, windowsTouched(asked, l.Refill()))
+		return mulSaturated(limit.Capacity, windowsTouched(asked, limit.Refill()))
 	case SlidingWindow:
-		return mulSaturated(l.Capacity, pointsApart(asked, l.Refill()))
+		return mulSaturated(limit.Capacity, pointsApart(asked, limit.Refill()))
 	}
-	return l.MostDuring(asked...)
+	return limit.MostDuring(asked...)
 }
 
 // windowsTouched returns the largest number of consecutive windows of this length that calls within
@@ -85,12 +85,12 @@ func windowsTouched(asked []Window, length time.Duration) int64 {
 func countTouched(asked []Window, begin, length time.Duration) (n int64) {
 	// last is the last window that was counted.
 	last := int64(-1)
-	for _, w := range asked {
-		if w.End < begin {
+	for _, window := range asked {
+		if window.End < begin {
 			continue
 		}
-		from := max(int64((max(w.Start, begin)-begin)/length), last+1)
-		to := int64((w.End - begin) / length)
+		from := max(int64((max(window.Start, begin)-begin)/length), last+1)
+		to := int64((window.End - begin) / length)
 		if to >= from {
 			n += to - from + 1
 			last = to
@@ -103,12 +103,12 @@ func countTouched(asked []Window, begin, length time.Duration) (n int64) {
 // apart. As many sliding windows cover asked.
 func pointsApart(asked []Window, length time.Duration) (n int64) {
 	next := asked[0].Start
-	for _, w := range asked {
-		from := max(w.Start, next)
-		if from > w.End {
+	for _, window := range asked {
+		from := max(window.Start, next)
+		if from > window.End {
 			continue
 		}
-		more := int64((w.End-from)/length) + 1
+		more := int64((window.End-from)/length) + 1
 		n += more
 		if length > (math.MaxInt64-from)/time.Duration(more) {
 			return n

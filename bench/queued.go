@@ -63,13 +63,13 @@ type queuedTake struct {
 // write records takes until Close, and counts those that the limit no longer allows.
 func (q *queued) write() {
 	defer close(q.done)
-	for t := range q.takes {
-		if t.settled != nil {
-			close(t.settled)
+	for queuedTake := range q.takes {
+		if queuedTake.settled != nil {
+			close(queuedTake.settled)
 			continue
 		}
-		word, _ := q.words.LoadOrCompute(t.key, func() *atomic.Uint64 { return new(atomic.Uint64) })
-		next, d := q.limit.Take(word.Load(), t.now, 1, 0)
+		word, _ := q.words.LoadOrCompute(queuedTake.key, func() *atomic.Uint64 { return new(atomic.Uint64) })
+		next, d := q.limit.Take(word.Load(), queuedTake.now, 1, 0)
 		if !d.Allowed {
 			q.overadmitted.Add(1)
 			continue

@@ -17,12 +17,12 @@ func Ral() Contender {
 
 // RalPackageTime returns Ral with package time's clock, if the default is the processor's counter.
 func RalPackageTime() Contender {
-	c := ralCall("package time", "the same without the processor's counter", func(s Setup) (Limiter, error) {
+	contender := ralCall("package time", "the same without the processor's counter", func(s Setup) (Limiter, error) {
 		s.packageTime = true
 		return onEngine(funnel, choke)(s)
 	})
-	c.Spare = true
-	return c
+	contender.Spare = true
+	return contender
 }
 
 // RalTake returns the engine's Take under a funnel.
@@ -46,12 +46,12 @@ func ReadsCounter() bool {
 	return e.Stats().Clock == "counter"
 }
 
-func newEngine(s Setup, limit policyOf, options ...engine.Option[string]) (*engine.Engine[string], error) {
-	p, err := limit(s.Limit)
+func newEngine(setup Setup, limit policyOf, options ...engine.Option[string]) (*engine.Engine[string], error) {
+	p, err := limit(setup.Limit)
 	if err != nil {
 		return nil, err
 	}
-	return engine.New(engine.Config{Policy: p, MaxKeys: s.MaxKeys, Idle: s.Idle, PackageTime: s.packageTime}, options...)
+	return engine.New(engine.Config{Policy: p, MaxKeys: setup.MaxKeys, Idle: setup.Idle, PackageTime: setup.packageTime}, options...)
 }
 
 // onEngine makes the calls of a verb on a new engine.
@@ -83,10 +83,10 @@ func take(e *engine.Engine[string]) Limiter {
 }
 
 // counted returns the limiter with the counts of its engine, whose queue it settles.
-func counted(l Limiter, e *engine.Engine[string], free func() error) Limiter {
-	l.Free = free
+func counted(limiter Limiter, e *engine.Engine[string], free func() error) Limiter {
+	limiter.Free = free
 	// Settle waits until the queue is empty for three looks, while the writer files the nursery.
-	l.Settle = func() {
+	limiter.Settle = func() {
 		const pause = 100 * time.Microsecond
 		deadline := time.Now().Add(time.Second)
 		for empty := 0; empty < 3 && time.Now().Before(deadline); time.Sleep(pause) {
@@ -95,9 +95,9 @@ func counted(l Limiter, e *engine.Engine[string], free func() error) Limiter {
 			}
 		}
 	}
-	l.Counts = func() Counts {
+	limiter.Counts = func() Counts {
 		s := e.Stats()
 		return Counts{Unavailable: int64(s.Unavailable), Evicted: int64(s.Evicted), Forgiven: int64(s.Forgiven), Restarts: int64(s.Restarts), clock: s.Clock}
 	}
-	return l
+	return limiter
 }

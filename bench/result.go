@@ -144,10 +144,10 @@ func (r *Result) summarize() {
 
 	var calls, passed int64
 	r.Disturbed = 0
-	for _, p := range r.Rounds {
-		calls += p.Calls
-		passed += p.Passed
-		if p.Disturbed {
+	for _, pass := range r.Rounds {
+		calls += pass.Calls
+		passed += pass.Passed
+		if pass.Disturbed {
 			r.Disturbed++
 		}
 	}
@@ -175,11 +175,11 @@ func (w *WorkloadReport) Summarize() {
 		w.Results[i].summarize()
 	}
 	for i := range w.Results {
-		r := &w.Results[i]
-		r.OfFloor = r.ratioTo(w.Yardstick(YardstickFloor))
-		r.OfMap = r.ratioTo(w.Yardstick(YardstickMap))
-		if w.Base != r.Name {
-			r.OfBase = r.ratioTo(w.Result(w.Base))
+		result := &w.Results[i]
+		result.OfFloor = result.ratioTo(w.Yardstick(YardstickFloor))
+		result.OfMap = result.ratioTo(w.Yardstick(YardstickMap))
+		if w.Base != result.Name {
+			result.OfBase = result.ratioTo(w.Result(w.Base))
 		}
 	}
 }
@@ -189,11 +189,11 @@ func (r *Result) ratioTo(yardstick *Result) *Spread {
 	if yardstick == nil {
 		return nil
 	}
-	s, ok := Ratios(r.Rounds, yardstick.Rounds, Pass.NsPerOp)
+	spread, ok := Ratios(r.Rounds, yardstick.Rounds, Pass.NsPerOp)
 	if !ok {
 		return nil
 	}
-	return &s
+	return &spread
 }
 
 // Ratios returns the ratios of a figure by round. Rounds whose divisor is 0 are skipped; without

@@ -13,24 +13,24 @@ import (
 // an error, the report holds the measurements before it.
 //
 // Run needs the machine for itself: one run at a time. It may set GOMAXPROCS, and restores it.
-func Run(ctx context.Context, workloads []Workload, contenders []Contender, o Options) (Report, error) {
-	o, err := o.complete()
+func Run(ctx context.Context, workloads []Workload, contenders []Contender, options Options) (Report, error) {
+	options, err := options.complete()
 	if err != nil {
 		return Report{}, err
 	}
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
 
-	r := runner{Options: o, workers: workers{ctx: ctx, epoch: time.Now(), busy: o.busy}, budget: budget{most: o.Budget}}
-	schedules, total := plan(workloads, contenders, r.workers, o)
+	r := runner{Options: options, workers: workers{ctx: ctx, epoch: time.Now(), busy: options.busy}, budget: budget{most: options.Budget}}
+	schedules, total := plan(workloads, contenders, r.workers, options)
 	for _, s := range schedules {
 		r.budget.later = append(r.budget.later, s.cost())
 	}
-	_, _, r.report.Watched = o.busy()
-	for i, s := range schedules {
+	_, _, r.report.Watched = options.busy()
+	for i, schedule := range schedules {
 		if ctx.Err() != nil || r.failure != nil {
 			break
 		}
-		r.follow(s, total)
+		r.follow(schedule, total)
 		// The keys can then be collected.
 		schedules[i] = nil
 	}
@@ -41,23 +41,23 @@ func Run(ctx context.Context, workloads []Workload, contenders []Contender, o Op
 }
 
 // Estimate returns the rough time of a run on a quiet machine, ignoring the budget.
-func Estimate(workloads []Workload, contenders []Contender, o Options) time.Duration {
-	o, err := o.complete()
+func Estimate(workloads []Workload, contenders []Contender, options Options) time.Duration {
+	options, err := options.complete()
 	if err != nil {
 		return 0
 	}
-	_, total := plan(workloads, contenders, workers{}, o)
+	_, total := plan(workloads, contenders, workers{}, options)
 	return total
 }
 
-func plan(workloads []Workload, contenders []Contender, c workers, o Options) (schedules []*schedule, total time.Duration) {
-	for _, w := range workloads {
-		cpus := o.CPUs
-		if w.Draw == DrawElsewhere {
+func plan(workloads []Workload, contenders []Contender, workers workers, options Options) (schedules []*schedule, total time.Duration) {
+	for _, workload := range workloads {
+		cpus := options.CPUs
+		if workload.Draw == DrawElsewhere {
 			cpus = cpus[len(cpus)-1:]
 		}
 		for _, cpu := range cpus {
-			next := newSchedule(w, cpu, contenders, c, o)
+			next := newSchedule(workload, cpu, contenders, workers, options)
 			schedules = append(schedules, next)
 			for _, s := range next.steps() {
 				total += s.cost
@@ -67,19 +67,19 @@ func plan(workloads []Workload, contenders []Contender, c workers, o Options) (s
 	return schedules, total
 }
 
-func newSchedule(w Workload, cpu int, contenders []Contender, c workers, o Options) *schedule {
-	w.Callers, w.Rounds, w.Draw = cmp.Or(w.Callers, o.Callers, cpu), cmp.Or(w.Rounds, o.Rounds), cmp.Or(w.Draw, DrawUniform)
-	o.Duration = cmp.Or(w.Duration, o.Duration)
-	if w.AuditOnly {
-		o.NewRecorder = nil
+func newSchedule(workload Workload, cpu int, contenders []Contender, workers workers, options Options) *schedule {
+	workload.Callers, workload.Rounds, workload.Draw = cmp.Or(workload.Callers, options.Callers, cpu), cmp.Or(workload.Rounds, options.Rounds), cmp.Or(workload.Draw, DrawUniform)
+	options.Duration = cmp.Or(workload.Duration, options.Duration)
+	if workload.AuditOnly {
+		options.NewRecorder = nil
 	}
-	s := &schedule{Workload: w, workers: c, cpu: cpu, o: o}
+	s := &schedule{Workload: workload, workers: workers, cpu: cpu, o: options}
 	for _, contender := range contenders {
-		if contender.can(w) {
+		if contender.can(workload) {
 			s.turns = append(s.turns, &turn{
-				Result:    Result{Contender: contender, Apart: w.Apart, Outside: contender.Measure != nil},
-				recorders: newRecorders(w.Callers, o.NewRecorder),
-				known:     newRecorders(min(w.Known, 1), o.NewRecorder),
+				Result:    Result{Contender: contender, Apart: workload.Apart, Outside: contender.Measure != nil},
+				recorders: newRecorders(workload.Callers, options.NewRecorder),
+				known:     newRecorders(min(workload.Known, 1), options.NewRecorder),
 			})
 		}
 	}
@@ -115,19 +115,19 @@ func (r *runner) follow(plan *schedule, total time.Duration) {
 		plan.ctx = ctx
 	}
 	late := false
-	for _, s := range plan.steps() {
+	for _, step := range plan.steps() {
 		if r.ctx.Err() != nil || r.failure != nil {
 			break
 		}
-		late = late || s.first && !r.budget.fits(time.Since(r.epoch), now.round, s.round)
-		if late && s.round > 1 || plan.ctx.Err() != nil {
+		late = late || step.first && !r.budget.fits(time.Since(r.epoch), now.round, step.round)
+		if late && step.round > 1 || plan.ctx.Err() != nil {
 			continue
 		}
-		r.tell(Progress{plan.Name, plan.cpu, s.contender, s.round, total})
-		if err := s.do(); err != nil {
-			r.failure = fmt.Errorf("bench: workload %s, %s: %w", plan.Name, s.contender, err)
+		r.tell(Progress{plan.Name, plan.cpu, step.contender, step.round, total})
+		if err := step.do(); err != nil {
+			r.failure = fmt.Errorf("bench: workload %s, %s: %w", plan.Name, step.contender, err)
 		}
-		r.budget.done += s.cost
+		r.budget.done += step.cost
 	}
 	result, err := plan.finish()
 	if err != nil {

@@ -67,11 +67,11 @@ const (
 	turnCost = 10 * time.Millisecond
 )
 
-func (s *schedule) keyCost(t *turn) time.Duration {
+func (s *schedule) keyCost(turn *turn) time.Duration {
 	switch {
 	case s.CallCost > 0:
 		return time.Duration(s.keyCalls()) * s.CallCost
-	case t.Slow:
+	case turn.Slow:
 		return time.Duration(s.keyCalls()) * slowKeyCost
 	case s.Draw == DrawSameOrder:
 		return time.Duration(s.Keys)*newKeyCost + time.Duration(s.keyCalls())*prepareCost
@@ -122,23 +122,23 @@ func (s *schedule) unmeasured() (names []string) {
 }
 
 // keep keeps a pass, unless it was cut short.
-func (s *schedule) keep(t *turn, p Pass) {
-	if t.Elsewhere {
+func (s *schedule) keep(turn *turn, pass Pass) {
+	if turn.Elsewhere {
 		// The other process works for the contender.
-		p.Others, p.Disturbed = 0, false
+		pass.Others, pass.Disturbed = 0, false
 	}
 	if s.ctx.Err() == nil {
-		t.Rounds = append(t.Rounds, p)
+		turn.Rounds = append(turn.Rounds, pass)
 	}
 }
 
 // close frees the limiter of a session and adds its audit, unless it is a yardstick.
-func (t *turn) close(x *session, limit Limit, keys int) error {
+func (t *turn) close(session *session, limit Limit, keys int) error {
 	if t.IsLimiter() {
 		if t.Audit == nil {
 			t.Audit = new(Audit)
 		}
-		t.Audit.add(auditOf(t.Promise, limit, keys, x.windows), x.limiter.Counts)
+		t.Audit.add(auditOf(t.Promise, limit, keys, session.windows), session.limiter.Counts)
 	}
-	return x.limiter.Close()
+	return session.limiter.Close()
 }

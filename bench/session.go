@@ -13,14 +13,14 @@ type session struct {
 
 // ask has the callers ask at the same time, by these jobs, and others beside them, whose calls are
 // only audited. See workers.run.
-func (x *session) ask(w workers, d time.Duration, finish func(), jobs []job, callers []*caller, others ...*caller) Pass {
+func (x *session) ask(workers workers, d time.Duration, finish func(), jobs []job, callers []*caller, others ...*caller) Pass {
 	asked, passed := sumAsked(callers), sumPassed(callers)
 	begun, spent := beginWindow(slices.Concat(callers, others)), x.limiter.spent()
-	p, window := w.run(d, finish, jobs...)
-	p.Behind = x.limiter.spent() - spent
-	p.Calls, p.Passed = sumAsked(callers)-asked, sumPassed(callers)-passed
+	pass, window := workers.run(d, finish, jobs...)
+	pass.Behind = x.limiter.spent() - spent
+	pass.Calls, pass.Passed = sumAsked(callers)-asked, sumPassed(callers)-passed
 	x.windows = append(x.windows, begun.end(window))
-	return p
+	return pass
 }
 
 // askOnce has each caller ask for its keys once, untimed.

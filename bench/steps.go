@@ -14,11 +14,11 @@ func (s *schedule) steps() (steps []step) {
 		steps = append(steps, step{cost: s.prepareTime(), do: s.prepare})
 	}
 	if s.Draw.KeepsLimiter() {
-		for i, t := range s.turns {
-			if t.Measure == nil {
+		for i, turn := range s.turns {
+			if turn.Measure == nil {
 				steps = append(steps, step{
-					contender: t.Name, spare: t.Spare,
-					cost: s.keyCost(t) + s.o.Duration/2, do: func() error { return s.open(i) },
+					contender: turn.Name, spare: turn.Spare,
+					cost: s.keyCost(turn) + s.o.Duration/2, do: func() error { return s.open(i) },
 				})
 			}
 		}
@@ -36,24 +36,24 @@ func (s *schedule) steps() (steps []step) {
 }
 
 // stepsOf returns the steps of a contender's turn in a round, which may be the round's first turn.
-func (s *schedule) stepsOf(t *turn, isFirst bool) []step {
+func (s *schedule) stepsOf(turn *turn, isFirst bool) []step {
 	switch {
-	case t.Measure != nil:
-		return []step{{cost: s.o.Duration, do: func() error { return s.measure(t, isFirst) }}}
+	case turn.Measure != nil:
+		return []step{{cost: s.o.Duration, do: func() error { return s.measure(turn, isFirst) }}}
 	case s.Draw.KeepsLimiter():
-		return []step{s.roundOf(t, isFirst)}
+		return []step{s.roundOf(turn, isFirst)}
 	}
-	return s.passesOf(t)
+	return s.passesOf(turn)
 }
 
 // measure keeps a round that a contender measured itself, unless the run was ended meanwhile. Other
 // load is not known if that has several processes.
-func (s *schedule) measure(t *turn, isFirst bool) error {
+func (s *schedule) measure(turn *turn, isFirst bool) error {
 	if isFirst && s.Draw != DrawElsewhere {
 		runtime.GC()
 	}
 	busy, processors, watched := s.busy()
-	m, err := t.Measure(s.ctx, s.Workload, s.o.Duration)
+	measured, err := turn.Measure(s.ctx, s.Workload, s.o.Duration)
 	switch {
 	case s.ctx.Err() != nil:
 		return nil
@@ -61,14 +61,14 @@ func (s *schedule) measure(t *turn, isFirst bool) error {
 		return err
 	}
 	if after, _, _ := s.busy(); watched && s.Draw != DrawElsewhere {
-		m.Pass.disturb(after-busy, min(s.Callers, s.cpu), processors)
+		measured.Pass.disturb(after-busy, min(s.Callers, s.cpu), processors)
 	}
-	s.keep(t, m.Pass)
-	t.Memory, t.Share = m.Memory, m.Share
-	if m.Latency != (Latency{}) {
-		t.recorders.rounds = append(t.recorders.rounds, m.Latency)
+	s.keep(turn, measured.Pass)
+	turn.Memory, turn.Share = measured.Memory, measured.Share
+	if measured.Latency != (Latency{}) {
+		turn.recorders.rounds = append(turn.recorders.rounds, measured.Latency)
 	}
-	t.Audit = m.Audit
+	turn.Audit = measured.Audit
 	return nil
 }
 
@@ -97,26 +97,26 @@ func (s *schedule) prepare() error {
 // finish ends the limiters that were kept, and reports the workload.
 func (s *schedule) finish() (WorkloadReport, error) {
 	var failures []error
-	for _, t := range s.turns {
-		if t.session == nil {
+	for _, turn := range s.turns {
+		if turn.session == nil {
 			continue
 		}
-		t.session.limiter.settle()
-		if err := t.close(t.session, s.Limit, s.Keys); err != nil {
-			failures = append(failures, fmt.Errorf("closing %s: %w", t.Name, err))
+		turn.session.limiter.settle()
+		if err := turn.close(turn.session, s.Limit, s.Keys); err != nil {
+			failures = append(failures, fmt.Errorf("closing %s: %w", turn.Name, err))
 		}
 	}
-	w := WorkloadReport{Workload: s.Workload, CPU: s.cpu}
-	w.MaxKeys = s.setup().MaxKeys
-	for _, t := range s.turns {
-		if len(t.Rounds) == 0 {
+	workloadReport := WorkloadReport{Workload: s.Workload, CPU: s.cpu}
+	workloadReport.MaxKeys = s.setup().MaxKeys
+	for _, turn := range s.turns {
+		if len(turn.Rounds) == 0 {
 			continue
 		}
-		t.Latency, t.LatencyRounds, t.Known = t.recorders.latency(), t.recorders.rounds, t.known.latency()
+		turn.Latency, turn.LatencyRounds, turn.Known = turn.recorders.latency(), turn.recorders.rounds, turn.known.latency()
 		// These hold limiters and keys.
-		t.Needs, t.New, t.Measure = nil, nil, nil
-		w.Results = append(w.Results, t.Result)
+		turn.Needs, turn.New, turn.Measure = nil, nil, nil
+		workloadReport.Results = append(workloadReport.Results, turn.Result)
 	}
-	w.Summarize()
-	return w, errors.Join(failures...)
+	workloadReport.Summarize()
+	return workloadReport, errors.Join(failures...)
 }

@@ -57,14 +57,14 @@ func (c workers) run(d time.Duration, finish func(), jobs ...job) (Pass, Window)
 	if cpu -= used; !known {
 		cpu = elapsed * time.Duration(wanted)
 	}
-	p := Pass{
+	pass := Pass{
 		Elapsed: elapsed,
 		CPU:     cpu,
 		Allocs:  after.Mallocs - before.Mallocs,
 		Bytes:   after.TotalAlloc - before.TotalAlloc,
 	}
 	if watched && known {
-		p.disturb(busyAfter-busy, wanted, processors)
+		pass.disturb(busyAfter-busy, wanted, processors)
 	}
-	return p, Window{start, end}
+	return pass, Window{start, end}
 }

@@ -71,10 +71,10 @@ func XsyncMap() Contender {
 		About:     "xsync map load + clock + compare-and-swap; no limiter",
 		Yardstick: YardstickMap,
 		Needs:     func(w Workload) bool { return w.MaxKeys == 0 && w.Draw != DrawSameOrder },
-		New: func(s Setup) (Limiter, error) {
+		New: func(setup Setup) (Limiter, error) {
 			// xsync grows at three quarters of its size.
-			words := xsync.NewMapOf[string, *atomic.Uint64](xsync.WithPresize(s.Keys * 4 / 3))
-			x := &xsyncMap{words: words, epoch: time.Now(), refuse: s.Refuse}
+			words := xsync.NewMapOf[string, *atomic.Uint64](xsync.WithPresize(setup.Keys * 4 / 3))
+			x := &xsyncMap{words: words, epoch: time.Now(), refuse: setup.Refuse}
 			return Limiter{Ask: func(keys []string) int {
 				return AskEach(keys, func(key string) bool { return x.choke(key) })
 			}}, nil

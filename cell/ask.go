@@ -16,55 +16,55 @@ import (
 var ErrDelays = errors.New("ral: the limit delays calls")
 
 // Admit is Take if the key's limit delays no calls. recorded is Basis.Recorded. The error is ErrDelays.
-func (c *Cell[K]) Admit(key K, n int64, d *policy.Decision) (recorded bool, err error) {
+func (c *Cell[K]) Admit(key K, n int64, decision *policy.Decision) (recorded bool, err error) {
 	if c.policyFor != nil {
-		return c.admitChosen(key, n, d)
+		return c.admitChosen(key, n, decision)
 	}
 	if c.view.Terms().Delays {
 		return false, ErrDelays
 	}
-	return c.Take(key, n, d).Recorded(), nil
+	return c.Take(key, n, decision).Recorded(), nil
 }
 
-func (c *Cell[K]) admitChosen(key K, n int64, d *policy.Decision) (recorded bool, err error) {
+func (c *Cell[K]) admitChosen(key K, n int64, decision *policy.Decision) (recorded bool, err error) {
 	q := request{n: n, choice: c.choose(key)}
 	if q.limit == nil && c.view.Terms().Delays || q.limit != nil && q.limit.Delays() {
 		return false, ErrDelays
 	}
-	return c.takeCounted(key, &q, d).Recorded(), nil
+	return c.takeCounted(key, &q, decision).Recorded(), nil
 }
 
 // ReserveWith is Reserve, and returns the basis of the answer.
 func (c *Cell[K]) ReserveWith(
-	limit policy.Policy, key K, n int64, patience time.Duration, d *policy.Decision, h *Held[K],
+	limit policy.Policy, key K, n int64, patience time.Duration, decision *policy.Decision, h *Held[K],
 ) Basis {
-	basis := c.reserve(key, &request{n: n, patience: max(patience, 0), choice: c.orChosen(limit, key)}, d, h)
+	basis := c.reserve(key, &request{n: n, patience: max(patience, 0), choice: c.orChosen(limit, key)}, decision, h)
 	if n != 0 {
-		c.Count(key, d, basis)
+		c.Count(key, decision, basis)
 	}
 	return basis
 }
 
-// LookWith puts the answer that ReserveWith would give into d. It takes and counts nothing and
+// LookWith puts the answer that ReserveWith would give into decision. It takes and counts nothing and
 // opens no key. ok is false if the key is new and the table is full.
 func (c *Cell[K]) LookWith(
-	limit policy.Policy, key K, n int64, patience time.Duration, d *policy.Decision,
+	limit policy.Policy, key K, n int64, patience time.Duration, decision *policy.Decision,
 ) (basis Basis, ok bool) {
 	if n != 0 && c.view.Full() {
 		if _, _, known := c.currentOf(key); !known {
 			return Basis{}, false
 		}
 	}
-	return c.probe(key, &request{n: n, patience: max(patience, 0), choice: c.orChosen(limit, key)}, d), true
+	return c.probe(key, &request{n: n, patience: max(patience, 0), choice: c.orChosen(limit, key)}, decision), true
 }
 
 // AcquireWith is Acquire, and returns the basis of the answer.
 func (c *Cell[K]) AcquireWith(
-	ctx context.Context, limit policy.Policy, key K, n int64, patience time.Duration, d *policy.Decision, h *Held[K],
+	ctx context.Context, limit policy.Policy, key K, n int64, patience time.Duration, decision *policy.Decision, h *Held[K],
 ) (waited time.Duration, basis Basis, err error) {
-	waited, basis, err = c.Await(ctx, limit, key, n, max(patience, 0), d, h)
+	waited, basis, err = c.Await(ctx, limit, key, n, max(patience, 0), decision, h)
 	if n != 0 {
-		c.Count(key, d, basis)
+		c.Count(key, decision, basis)
 	}
 	return waited, basis, err
 }
@@ -89,18 +89,18 @@ func (r *Receipt) Pack(to *Words) (ref any, limit policy.Policy) {
 
 // Unpack restores a take that Pack took apart, of the cell's key.
 func (c *Cell[K]) Unpack(ref any, limit policy.Policy, from *Words) Held[K] {
-	r := Receipt{
+	receipt := Receipt{
 		limit: limit, n: from[0], wait: time.Duration(from[1]), takenAt: policy.Instant(from[2]),
 		before: uint64(from[3]), after: uint64(from[4]), returned: uint64(from[5]), epoch: uint64(from[6]),
 	}
 	switch ref := ref.(type) {
 	case *underway.EntryLog[table.Level]:
-		r.remembered = underway.Receipt[table.Level]{Log: ref, ID: uint64(from[7])}
-		r.level = ref.Entry
+		receipt.remembered = underway.Receipt[table.Level]{Log: ref, ID: uint64(from[7])}
+		receipt.level = ref.Entry
 	case *table.Level:
-		r.level = ref
+		receipt.level = ref
 	}
-	return Held[K]{c, r}
+	return Held[K]{c, receipt}
 }
 
 // Key returns the key of a recorded take.

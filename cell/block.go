@@ -17,10 +17,10 @@ func (c *Cell[K]) BlockBy(blocks *Cell[K]) { c.blocks.Store(blocks) }
 // Block takes from the key under limit, of the family of the blocking cell c. It returns ErrClosed,
 // ErrUnavailable, ErrFull, or ErrNever if limit refuses. Nothing has changed then.
 func (c *Cell[K]) Block(limit policy.Policy, key K) error {
-	var d policy.Decision
-	basis := c.take(key, &request{n: 1, choice: choice{limit: limit}}, &d, nil)
+	var decision policy.Decision
+	basis := c.take(key, &request{n: 1, choice: choice{limit: limit}}, &decision, nil)
 	switch {
-	case d.Allowed:
+	case decision.Allowed:
 		return nil
 	case basis.missing == 0:
 		return ErrNever
@@ -73,11 +73,11 @@ func (c *Cell[K]) blockLeft(hash uint64, key K, now policy.Instant) time.Duratio
 		return 0
 	}
 	for {
-		e := c.view.Seek(hash, key)
-		if e == nil {
+		entry := c.view.Seek(hash, key)
+		if entry == nil {
 			return 0
 		}
-		if r, alive := c.view.State(e); alive {
+		if r, alive := c.view.State(entry); alive {
 			return blockIn(r, now)
 		}
 		if c.closed.Load() {
@@ -86,9 +86,9 @@ func (c *Cell[K]) blockLeft(hash uint64, key K, now policy.Instant) time.Duratio
 	}
 }
 
-// refuseBlocked refuses q in d if the key is blocked at now. It takes nothing. RetryAfter is the
+// refuseBlocked refuses q in decision if the key is blocked at now. It takes nothing. RetryAfter is the
 // later end of the block and the limit, as exact as the limit's.
-func (c *Cell[K]) refuseBlocked(hash uint64, key K, now policy.Instant, q *request, d *policy.Decision) (b Basis, refused bool) {
+func (c *Cell[K]) refuseBlocked(hash uint64, key K, now policy.Instant, q *request, decision *policy.Decision) (b Basis, refused bool) {
 	blocks := c.blocks.Load()
 	if blocks == nil {
 		return Basis{}, false
@@ -101,26 +101,26 @@ func (c *Cell[K]) refuseBlocked(hash uint64, key K, now policy.Instant, q *reque
 	if state == 0 {
 		now = max(now, c.view.Horizon())
 	}
-	q.decide(terms, state, now, d)
-	if b := c.basis(q.limit, d); b.missing != 0 {
+	q.decide(terms, state, now, decision)
+	if b := c.basis(q.limit, decision); b.missing != 0 {
 		// A limit of another family refuses for ever.
 		return b, true
 	}
-	retry := d.RetryAfter
-	if d.Allowed && q.n != 0 {
+	retry := decision.RetryAfter
+	if decision.Allowed && q.n != 0 {
 		// The call has taken nothing, so its answer has the key's state.
-		(&request{choice: q.choice}).decide(terms, state, now, d)
+		(&request{choice: q.choice}).decide(terms, state, now, decision)
 	}
-	d.Allowed, d.Remaining, d.Wait = false, 0, 0
-	d.RetryAfter, d.ResetAfter = max(retry, left), max(d.ResetAfter, left)
+	decision.Allowed, decision.Remaining, decision.Wait = false, 0, 0
+	decision.RetryAfter, decision.ResetAfter = max(retry, left), max(decision.ResetAfter, left)
 	return Basis{missing: blocked}, true
 }
 
 // Punish counts a refusal of the key, unless it is for ever, and adds the resulting block, if any,
-// to d.
-func (c *Cell[K]) Punish(key K, d *policy.Decision) {
+// to decision.
+func (c *Cell[K]) Punish(key K, decision *policy.Decision) {
 	blocks := c.blocks.Load()
-	if blocks == nil || blocks.refusals == nil || d.RetryAfter == policy.Never {
+	if blocks == nil || blocks.refusals == nil || decision.RetryAfter == policy.Never {
 		return
 	}
 	var counted policy.Decision
@@ -135,5 +135,5 @@ func (c *Cell[K]) Punish(key K, d *policy.Decision) {
 		blocks.refusals.Blocks.Add(1)
 		left = counted.ResetAfter
 	}
-	d.RetryAfter, d.ResetAfter = max(d.RetryAfter, left), max(d.ResetAfter, left)
+	decision.RetryAfter, decision.ResetAfter = max(decision.RetryAfter, left), max(decision.ResetAfter, left)
 }

@@ -79,44 +79,44 @@ type Cell[K comparable] struct {
 }
 
 // New returns a cell, and its control for the owner.
-func New[K comparable](o Options[K]) (*Cell[K], Control[K]) {
-	c := &Cell[K]{
-		view:          o.View,
-		seed:          o.View.Seed(),
+func New[K comparable](options Options[K]) (*Cell[K], Control[K]) {
+	cell := &Cell[K]{
+		view:          options.View,
+		seed:          options.View.Seed(),
 		tieSeed:       maphash.MakeSeed(),
-		epoch:         o.Epoch,
-		first:         o.First,
-		clock:         o.Clock,
+		epoch:         options.Epoch,
+		first:         options.First,
+		clock:         options.Clock,
 		guarded:       MayNotHash[K](),
-		occupied:      o.View.Terms().Occupier != nil,
-		policyFor:     o.PolicyFor,
-		anchor:        o.Anchor,
-		queue:         o.Queue,
-		whenFull:      o.WhenFull,
-		refuseUnfiled: o.RefuseUnavailable,
-		refuseClosed:  o.RefuseClosed,
-		openTimeout:   o.OpenTimeout,
-		idle:          o.Idle,
-		writing:       o.Writing,
-		onMisfit:      o.OnMisfit,
-		onOverstay:    o.OnOverstay,
-		onUnheld:      o.OnUnheld,
-		refusals:      o.Refusals,
+		occupied:      options.View.Terms().Occupier != nil,
+		policyFor:     options.PolicyFor,
+		anchor:        options.Anchor,
+		queue:         options.Queue,
+		whenFull:      options.WhenFull,
+		refuseUnfiled: options.RefuseUnavailable,
+		refuseClosed:  options.RefuseClosed,
+		openTimeout:   options.OpenTimeout,
+		idle:          options.Idle,
+		writing:       options.Writing,
+		onMisfit:      options.OnMisfit,
+		onOverstay:    options.OnOverstay,
+		onUnheld:      options.OnUnheld,
+		refusals:      options.Refusals,
 		done:          make(chan struct{}),
 	}
-	c.underway.MaxKeys = o.MaxKeys
-	if len(o.WarnAt) > 0 {
-		c.warns = &warner[K]{shares: o.WarnAt, hook: o.OnWarn}
+	cell.underway.MaxKeys = options.MaxKeys
+	if len(options.WarnAt) > 0 {
+		cell.warns = &warner[K]{shares: options.WarnAt, hook: options.OnWarn}
 	}
-	c.switched.Store(new(switching))
-	c.startRefused(o.RefusedKeys)
-	if o.PolicyFor != nil && o.Anchor != nil {
-		c.policyFor = func(key K) policy.Policy { return o.Anchor(o.PolicyFor(key)) }
+	cell.switched.Store(new(switching))
+	cell.startRefused(options.RefusedKeys)
+	if options.PolicyFor != nil && options.Anchor != nil {
+		cell.policyFor = func(key K) policy.Policy { return options.Anchor(options.PolicyFor(key)) }
 	}
-	c.lines = waitline.New[K, standing](waitline.Options[K]{
-		Hash: c.hash, MaxPerKey: o.MaxWaiting, MaxTotal: o.MaxWaitingTotal, Done: c.done,
+	cell.lines = waitline.New[K, standing](waitline.Options[K]{
+		Hash: cell.hash, MaxPerKey: options.MaxWaiting, MaxTotal: options.MaxWaitingTotal, Done: cell.done,
 	})
-	return c, Control[K]{c}
+	return cell, Control[K]{cell}
 }
 
 // Choke reports whether the key may act now, and records the act if so. A call of Choke is a Take of one unit.
@@ -148,10 +148,10 @@ func (c *Cell[K]) Choke(key K) bool {
 		c.countBlocked(key)
 		return false
 	}
-	if e := c.view.Load(hash, key); e != nil {
+	if entry := c.view.Load(hash, key); entry != nil {
 		for {
 			terms := c.view.Terms()
-			word := e.Word()
+			word := entry.Word()
 			state := word ^ terms.EpochBit
 			if limit == nil {
 				choker = terms.Choker
@@ -181,7 +181,7 @@ func (c *Cell[K]) Choke(key K) bool {
 				}
 				return false
 			}
-			taken := e.Advance(word, next|terms.EpochBit)
+			taken := entry.Advance(word, next|terms.EpochBit)
 			if taken {
 				c.tally.CountAdmitted()
 				if c.warns != nil && c.warns.levels(terms).MayPass(next, now) {
@@ -191,10 +191,10 @@ func (c *Cell[K]) Choke(key K) bool {
 			}
 		}
 	}
-	var d policy.Decision
-	basis := c.takeNew(hash, true, key, now, &request{n: 1, choice: q}, &d, nil)
-	c.Count(key, &d, basis)
-	return d.Allowed
+	var decision policy.Decision
+	basis := c.takeNew(hash, true, key, now, &request{n: 1, choice: q}, &decision, nil)
+	c.Count(key, &decision, basis)
+	return decision.Allowed
 }
 
 // general reports whether the general steps of take have to decide.
@@ -216,13 +216,13 @@ func (c *Cell[K]) chokerOf(limit policy.Policy) policy.Choker {
 func (c *Cell[K]) Take(key K, n int64, d *policy.Decision) Basis { return c.ask(key, n, false, d) }
 
 // ask is Take or, if look is set, Peek.
-func (c *Cell[K]) ask(key K, n int64, look bool, d *policy.Decision) Basis {
+func (c *Cell[K]) ask(key K, n int64, look bool, decision *policy.Decision) Basis {
 	q := request{n: n}
 	if c.general() || c.policyFor != nil || c.blocks.Load() != nil {
 		if q.choice = c.orChosen(nil, key); look {
-			return c.probe(key, &q, d)
+			return c.probe(key, &q, decision)
 		}
-		return c.takeCounted(key, &q, d)
+		return c.takeCounted(key, &q, decision)
 	}
 	// These steps are written out here and in Choke: with a function for each, Take took 60 ns, not 42.
 	// TestKnownKeysAreDecidedAlike holds the copies together.
@@ -233,19 +233,19 @@ func (c *Cell[K]) ask(key K, n int64, look bool, d *policy.Decision) Basis {
 	} else {
 		now = c.clock()
 	}
-	if e := c.view.Load(hash, key); e != nil {
+	if entry := c.view.Load(hash, key); entry != nil {
 		for {
 			terms := c.view.Terms()
-			word := e.Word()
+			word := entry.Word()
 			state, ok := plain(terms, word)
 			if !ok {
 				break
 			}
-			next := terms.Take(state, now, n, 0, d)
+			next := terms.Take(state, now, n, 0, decision)
 			if look || n == 0 {
 				return Basis{}
 			}
-			if !d.Allowed {
+			if !decision.Allowed {
 				mine := c.tally.mine()
 				if number, mayBe := mine.refuse(); mayBe {
 					c.sampleRefusal(key, mine, number)
@@ -256,11 +256,11 @@ func (c *Cell[K]) ask(key K, n int64, look bool, d *policy.Decision) Basis {
 				// takeEntry deals with a policy that breaks its contract.
 				break
 			}
-			if e.Advance(word, next|terms.EpochBit) {
+			if entry.Advance(word, next|terms.EpochBit) {
 				c.tally.CountAdmitted()
 				if c.warns != nil {
-					if passed := c.warns.passed(terms, nil, state, now, n, d); passed != 0 {
-						c.warn(key, passed, d)
+					if passed := c.warns.passed(terms, nil, state, now, n, decision); passed != 0 {
+						c.warn(key, passed, decision)
 					}
 				}
 				return Basis{}
@@ -269,24 +269,24 @@ func (c *Cell[K]) ask(key K, n int64, look bool, d *policy.Decision) Basis {
 	}
 	if look {
 		if c.view.Seek(hash, key) == nil {
-			return c.probeState(c.view.Terms(), 0, now, key, &q, d)
+			return c.probeState(c.view.Terms(), 0, now, key, &q, decision)
 		}
-		return c.probeAt(now, key, &q, d)
+		return c.probeAt(now, key, &q, decision)
 	}
-	b := c.takeNew(hash, true, key, now, &q, d, nil)
+	basis := c.takeNew(hash, true, key, now, &q, decision, nil)
 	if n != 0 {
-		c.Count(key, d, b)
+		c.Count(key, decision, basis)
 	}
-	return b
+	return basis
 }
 
-func (c *Cell[K]) takeCounted(key K, q *request, d *policy.Decision) Basis {
-	b := c.take(key, q, d, nil)
+func (c *Cell[K]) takeCounted(key K, q *request, decision *policy.Decision) Basis {
+	basis := c.take(key, q, decision, nil)
 	if q.n != 0 {
-		c.Count(key, d, b)
-		c.noteUnheld(key, d.Allowed && b.Recorded())
+		c.Count(key, decision, basis)
+		c.noteUnheld(key, decision.Allowed && basis.Recorded())
 	}
-	return b
+	return basis
 }
 
 // noteUnheld tells of units that no call can release, if a call that returns nothing to release has taken any.
@@ -301,16 +301,16 @@ func (c *Cell[K]) TakeWith(limit policy.Policy, key K, n int64, d *policy.Decisi
 	c.takeCounted(key, &request{n: n, choice: c.orChosen(limit, key)}, d)
 }
 
-// TakeUpTo takes as many of n units as remain, answers for these in d, and returns how many.
-func (c *Cell[K]) TakeUpTo(key K, n int64, d *policy.Decision) (taken int64) {
+// TakeUpTo takes as many of n units as remain, answers for these in decision, and returns how many.
+func (c *Cell[K]) TakeUpTo(key K, n int64, decision *policy.Decision) (taken int64) {
 	var basis Basis
 	q := request{choice: c.orChosen(nil, key)}
-	taken = decide.UpTo(n, d, func(n int64) {
+	taken = decide.UpTo(n, decision, func(n int64) {
 		q.n = n
-		basis = c.take(key, &q, d, nil)
+		basis = c.take(key, &q, decision, nil)
 	})
 	if n != 0 {
-		c.Count(key, d, basis)
+		c.Count(key, decision, basis)
 		c.noteUnheld(key, taken > 0 && basis.Recorded())
 	}
 	return taken
@@ -325,12 +325,12 @@ func (c *Cell[K]) now() policy.Instant {
 
 // choose returns the choice of a key. It waits while the key's limit changes.
 func (c *Cell[K]) choose(key K) choice {
-	s := c.switched.Load()
-	for s.over != nil && c.isOf(s, key) {
-		<-s.over
-		s = c.switched.Load()
+	switching := c.switched.Load()
+	for switching.over != nil && c.isOf(switching, key) {
+		<-switching.over
+		switching = c.switched.Load()
 	}
-	return choice{c.policyFor(key), s}
+	return choice{c.policyFor(key), switching}
 }
 
 func (c *Cell[K]) isOf(s *switching, key K) bool {
@@ -342,16 +342,16 @@ func (c *Cell[K]) isOf(s *switching, key K) bool {
 func (c *Cell[K]) Chosen(key K) policy.Policy { return c.orChosen(nil, key).limit }
 
 // orChosen returns limit, anchored if need be, or the chosen limit if it is nil.
-func (c *Cell[K]) orChosen(limit policy.Policy, key K) (q choice) {
+func (c *Cell[K]) orChosen(limit policy.Policy, key K) (choice choice) {
 	switch {
 	case limit == nil && c.policyFor != nil:
 		return c.choose(key)
 	case limit != nil && c.anchor != nil:
-		q.limit = c.anchor(limit)
+		choice.limit = c.anchor(limit)
 	default:
-		q.limit = limit
+		choice.limit = limit
 	}
-	return q
+	return choice
 }
 
 // isOutdated reports whether a limit has changed since PolicyFor chose the call's.

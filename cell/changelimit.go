@@ -54,15 +54,15 @@ func (c *Cell[K]) SwitchLimit(key K, from, to policy.Policy, share bool, publish
 
 func (c *Cell[K]) changeLimit(key K, from, to policy.Policy, share, always bool) error {
 	for {
-		e := c.known(key)
-		if e == nil && c.closed.Load() {
+		entry := c.known(key)
+		if entry == nil && c.closed.Load() {
 			// The key may have been saved as it was.
 			return ErrClosed
 		}
-		if e == nil {
+		if entry == nil {
 			return nil
 		}
-		if alive, err := c.carry(e, from, to, share, always); alive {
+		if alive, err := c.carry(entry, from, to, share, always); alive {
 			return err
 		}
 	}
@@ -72,11 +72,11 @@ func (c *Cell[K]) changeLimit(key K, from, to policy.Policy, share, always bool)
 // word, it holds the return lock. A take under way makes the swap fail, or fails itself and decides
 // again by the translated word. always replaces also a word that means the same under both limits, if
 // they read a take from it differently.
-func (c *Cell[K]) carry(e *table.Entry[K], from, to policy.Policy, share, always bool) (alive bool, err error) {
-	c.lockReturn(e)
-	defer e.UnlockReturn()
+func (c *Cell[K]) carry(entry *table.Entry[K], from, to policy.Policy, share, always bool) (alive bool, err error) {
+	c.lockReturn(entry)
+	defer entry.UnlockReturn()
 	for {
-		word, terms := c.view.Read(e)
+		word, terms := c.view.Read(entry)
 		state, alive := terms.State(word)
 		if !alive || state == 0 && !always {
 			return alive, nil
@@ -89,9 +89,9 @@ func (c *Cell[K]) carry(e *table.Entry[K], from, to policy.Policy, share, always
 			return true, err
 		}
 		// Reservations from before are of another word.
-		e.AddReturned(resetUnits)
+		entry.AddReturned(resetUnits)
 		c.seam.Step("limit: translated")
-		done := e.Advance(word, next|terms.EpochBit)
+		done := entry.Advance(word, next|terms.EpochBit)
 		if done {
 			return true, nil
 		}
@@ -99,12 +99,12 @@ func (c *Cell[K]) carry(e *table.Entry[K], from, to policy.Policy, share, always
 }
 
 // unusedBeside returns another state of an unused key if that is such a state, and otherwise the state.
-func unusedBeside(p policy.Policy, state uint64, now policy.Instant) uint64 {
+func unusedBeside(limit policy.Policy, state uint64, now policy.Instant) uint64 {
 	next := state - 1
 	if state < 2 {
 		next = state + 1
 	}
-	if p.FreshAt(state) > now || p.FreshAt(next) > now {
+	if limit.FreshAt(state) > now || limit.FreshAt(next) > now {
 		return state
 	}
 	return next

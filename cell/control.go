@@ -56,7 +56,7 @@ type Stats struct {
 // addition, so that no count decreases, not even Refused.
 func (k Control[K]) Stats() Stats {
 	by := &k.c.refusedBy
-	s := Stats{
+	stats := Stats{
 		Overstayed:         k.c.overstayed.Load(),
 		Misfits:            by[misfit].Load(),
 		UnavailableRefused: by[unavailable].Load(),
@@ -65,13 +65,13 @@ func (k Control[K]) Stats() Stats {
 		Late:               by[late].Load(),
 		Cancelled:          by[ended].Load() + by[shut].Load(),
 	}
-	s.Admitted, s.OverLimit, s.Blocked = k.c.tally.Sum()
-	s.Refused = s.OverLimit + s.Blocked + s.Misfits + s.UnavailableRefused + s.FullRefused + s.Crowded + s.Late + s.Cancelled
-	s.Unavailable = s.UnavailableRefused + k.c.admittedBy[unavailable].Load()
-	s.Full = s.FullRefused + k.c.admittedBy[full].Load()
-	s.Waiting, s.Waits, s.WaitTime = k.c.lines.Count()
-	s.LongestWait = k.c.lines.LongestWait()
-	return s
+	stats.Admitted, stats.OverLimit, stats.Blocked = k.c.tally.Sum()
+	stats.Refused = stats.OverLimit + stats.Blocked + stats.Misfits + stats.UnavailableRefused + stats.FullRefused + stats.Crowded + stats.Late + stats.Cancelled
+	stats.Unavailable = stats.UnavailableRefused + k.c.admittedBy[unavailable].Load()
+	stats.Full = stats.FullRefused + k.c.admittedBy[full].Load()
+	stats.Waiting, stats.Waits, stats.WaitTime = k.c.lines.Count()
+	stats.LongestWait = k.c.lines.LongestWait()
+	return stats
 }
 
 // Now returns the instant by which the cell decides.

@@ -22,67 +22,67 @@ const resetUnits = 1 << 33
 func (c *Cell[K]) Refund(key K, n int64, d *policy.Decision) { c.RefundWith(nil, key, n, d) }
 
 // RefundWith is Refund in units of another limit of the family; nil means the key's own.
-func (c *Cell[K]) RefundWith(limit policy.Policy, key K, n int64, d *policy.Decision) {
+func (c *Cell[K]) RefundWith(limit policy.Policy, key K, n int64, decision *policy.Decision) {
 	if limit == nil && n >= 0 {
-		if e, _, now := c.locate(key); e != nil && c.refundKnown(e, now, n, d) {
+		if e, _, now := c.locate(key); e != nil && c.refundKnown(e, now, n, decision) {
 			return
 		}
 	}
-	q := c.orChosen(limit, key)
+	choice := c.orChosen(limit, key)
 	if n < 0 {
-		basis := c.take(key, &request{n: n, choice: q, charge: true}, d, nil)
-		c.warn(key, basis.passed, d)
+		basis := c.take(key, &request{n: n, choice: choice, charge: true}, decision, nil)
+		c.warn(key, basis.passed, decision)
 		return
 	}
 	for {
 		now := c.now()
-		e := c.known(key)
-		if e == nil {
+		entry := c.known(key)
+		if entry == nil {
 			// A key without an entry has nothing to get back.
-			lowerUnder(c.view.Terms(), q.limit, 0, now, n, d)
+			lowerUnder(c.view.Terms(), choice.limit, 0, now, n, decision)
 			return
 		}
-		if c.refund(e, &q, now, n, d) {
+		if c.refund(entry, &choice, now, n, decision) {
 			return
 		}
 		// The key was evicted meanwhile, or its limit changes.
-		q = c.orChosen(limit, key)
+		choice = c.orChosen(limit, key)
 	}
 }
 
 // refundKnown is refund under the cell's own limit, with one locked operation less. It returns false if it has
 // given nothing back, for refund to do so. An announcement too many does no harm.
-func (c *Cell[K]) refundKnown(e *table.Entry[K], now policy.Instant, n int64, d *policy.Decision) bool {
+func (c *Cell[K]) refundKnown(entry *table.Entry[K], now policy.Instant, n int64, decision *policy.Decision) bool {
 	terms := c.view.Terms()
-	word := e.Word()
+	word := entry.Word()
 	state, ok := plain(terms, word)
 	if !ok || terms.Refunder == nil {
 		return false
 	}
-	next := lowerUnder(terms, nil, state, now, n, d)
+	next := lowerUnder(terms, nil, state, now, n, decision)
 	switch {
 	case next == state:
 		return true
-	case next > policy.MaxWord || !d.Allowed || !e.LockReturnOf(uint64(min(n, resetUnits))):
+	case next > policy.MaxWord || !decision.Allowed || !entry.LockReturnOf(uint64(min(n, resetUnits))):
 		return false
 	}
 	c.seam.Step("refund: undone")
-	done := e.Advance(word, next|terms.EpochBit)
-	e.UnlockReturn()
+	done := entry.Advance(word, next|terms.EpochBit)
+	entry.UnlockReturn()
 	return done
 }
 
 func (c *Cell[K]) refund(
-	e *table.Entry[K], q *choice, now policy.Instant, n int64, d *policy.Decision,
+	entry *table.Entry[K], choice *choice, now policy.Instant, n int64, decision *policy.Decision,
 ) (done bool) {
-	c.lockReturn(e)
-	defer e.UnlockReturn()
-	if c.isOutdated(q) {
+	c.lockReturn(entry)
+	defer entry.UnlockReturn()
+	if c.isOutdated(choice) {
 		return false
 	}
-	limit := q.limit
+	limit := choice.limit
 	for {
-		word, terms := c.view.Read(e)
+		word, terms := c.view.Read(entry)
 		state, alive := terms.State(word)
 		if !alive {
 			return false
@@ -90,18 +90,18 @@ func (c *Cell[K]) refund(
 		if state == 0 && n != 0 {
 			now = max(now, c.view.Horizon())
 		}
-		next := lowerUnder(terms, limit, state, now, n, d)
+		next := lowerUnder(terms, limit, state, now, n, decision)
 		switch {
-		case n == 0 || next == state || !d.Allowed:
+		case n == 0 || next == state || !decision.Allowed:
 			return true
 		case next > policy.MaxWord:
 			// A policy that breaks its contract must not break the table.
-			*d = policy.Decision{Limit: d.Limit, RetryAfter: policy.Never}
+			*decision = policy.Decision{Limit: decision.Limit, RetryAfter: policy.Never}
 			return true
 		}
-		e.AddReturned(ownUnits(terms, limit, state, next, now, n))
+		entry.AddReturned(ownUnits(terms, limit, state, next, now, n))
 		c.seam.Step("refund: undone")
-		done := e.Advance(word, next|terms.EpochBit)
+		done := entry.Advance(word, next|terms.EpochBit)
 		if done {
 			return true
 		}
@@ -110,24 +110,24 @@ func (c *Cell[K]) refund(
 
 // lowerUnder is decide.Refund under limit, or the terms' own if nil; another family's refuses.
 func lowerUnder(
-	terms *table.Terms, limit policy.Policy, state uint64, now policy.Instant, n int64, d *policy.Decision,
+	terms *table.Terms, limit policy.Policy, state uint64, now policy.Instant, n int64, decision *policy.Decision,
 ) (next uint64) {
 	refunder := terms.Refunder
 	switch {
 	// This is decide.Refund, but by Terms.Take.
 	case limit == nil && refunder != nil && n >= 0:
 		next = refunder.Refund(state, now, n)
-		terms.Take(next, now, 0, 0, d)
+		terms.Take(next, now, 0, 0, decision)
 		return next
 	case limit == nil:
 		limit = terms.Policy
 	case !terms.ReadsWordsOf(limit):
-		*d = policy.Decision{RetryAfter: policy.Never}
+		*decision = policy.Decision{RetryAfter: policy.Never}
 		return state
 	default:
 		refunder, _ = limit.(policy.Refunder)
 	}
-	return decide.Refund(limit, refunder, state, now, n, d)
+	return decide.Refund(limit, refunder, state, now, n, decision)
 }
 
 // ownUnits returns how many units of the cell's own policy bring a word down from state to next, or
@@ -235,11 +235,11 @@ func (h *Held[K]) cancelLatest(level *table.Level) bool {
 	if restorer != nil {
 		return level.Advance(h.after, next)
 	}
-	m := underway.Mark{Word: h.after &^ terms.EpochBit, Epoch: h.epoch, Returned: h.returned}
-	next, ok := h.remembered.Log.Undo(h.remembered.ID, m)
+	mark := underway.Mark{Word: h.after &^ terms.EpochBit, Epoch: h.epoch, Returned: h.returned}
+	next, ok := h.remembered.Log.Undo(h.remembered.ID, mark)
 	if ok = ok && level.Advance(h.after, next|terms.EpochBit); ok {
-		m.Word = next
-		h.remembered.Log.Settled(m)
+		mark.Word = next
+		h.remembered.Log.Settled(mark)
 	}
 	return ok
 }
@@ -248,13 +248,13 @@ func (h *Held[K]) cancelLatest(level *table.Level) bool {
 // entry's return lock. returned counts units that others gave back since the take, and announced
 // those that settle has added to Entry.Returned. done is false if another call was faster.
 func (h *Held[K]) settle(
-	e *table.Entry[K], terms *table.Terms, word, returned uint64, back int64,
+	entry *table.Entry[K], terms *table.Terms, word, returned uint64, back int64,
 ) (announced uint64, done bool) {
-	c, restorer := h.cell, restorerOf(h.limit, terms)
-	m := underway.Mark{Word: word &^ terms.EpochBit, Epoch: terms.Epoch, Returned: e.Returned()}
+	cell, restorer := h.cell, restorerOf(h.limit, terms)
+	mark := underway.Mark{Word: word &^ terms.EpochBit, Epoch: terms.Epoch, Returned: entry.Returned()}
 	log, next, ok := h.remembered.Log, uint64(0), false
-	if log != nil && log.Entry == &e.Level && terms.Current(word) {
-		next, ok = log.Settle(h.remembered.ID, m, h.n-back)
+	if log != nil && log.Entry == &entry.Level && terms.Current(word) {
+		next, ok = log.Settle(h.remembered.ID, mark, h.n-back)
 		next |= terms.EpochBit
 	}
 	untouched := word == h.after && returned == 0
@@ -264,38 +264,38 @@ func (h *Held[K]) settle(
 		log = nil
 		if next, ok = h.replayWith(terms, h.n-back); ok && restorer != nil {
 			before, _ := terms.State(next)
-			next = min(restorer.Restore(m.Word, before, c.now()), policy.MaxWord) | terms.EpochBit
+			next = min(restorer.Restore(mark.Word, before, cell.now()), policy.MaxWord) | terms.EpochBit
 		}
 	case restorer == nil:
 		// A key in the table has a hash.
-		hash, _ := c.hash(e.Key())
-		log = c.underway.Find(hash, &e.Level)
+		hash, _ := cell.hash(entry.Key())
+		log = cell.underway.Find(hash, &entry.Level)
 	}
 	if !ok {
-		next = h.cancelLater(e, terms, word, returned, back)
-		if next == word || log != nil && !log.Correct(m, next&^terms.EpochBit) {
+		next = h.cancelLater(entry, terms, word, returned, back)
+		if next == word || log != nil && !log.Correct(mark, next&^terms.EpochBit) {
 			return 0, true
 		}
 	}
 	if !ok || !untouched {
-		announced = h.announce(e, terms, word, next, c.now(), back)
+		announced = h.announce(entry, terms, word, next, cell.now(), back)
 	}
-	c.seam.Step("cancel: judged")
-	if !e.Advance(word, next) {
+	cell.seam.Step("cancel: judged")
+	if !entry.Advance(word, next) {
 		return announced, false
 	}
 	if log != nil {
-		log.Settled(underway.Mark{Word: next &^ terms.EpochBit, Epoch: terms.Epoch, Returned: e.Returned()})
+		log.Settled(underway.Mark{Word: next &^ terms.EpochBit, Epoch: terms.Epoch, Returned: entry.Returned()})
 	}
 	return announced, true
 }
 
 // announce adds the units about to come back to Entry.Returned, and returns them.
 func (h *Held[K]) announce(
-	e *table.Entry[K], terms *table.Terms, word, next uint64, now policy.Instant, back int64,
+	entry *table.Entry[K], terms *table.Terms, word, next uint64, now policy.Instant, back int64,
 ) (units uint64) {
 	units = ownUnits(terms, h.limit, word&^terms.EpochBit, next&^terms.EpochBit, now, back)
-	e.AddReturned(units)
+	entry.AddReturned(units)
 	return units
 }
 
@@ -311,10 +311,10 @@ func (h *Held[K]) replayWith(terms *table.Terms, n int64) (next uint64, ok bool)
 }
 
 // cancelLater returns the word after back units come back, although other calls changed it since.
-func (h *Held[K]) cancelLater(e *table.Entry[K], terms *table.Terms, word, returned uint64, back int64) uint64 {
+func (h *Held[K]) cancelLater(entry *table.Entry[K], terms *table.Terms, word, returned uint64, back int64) uint64 {
 	// Not before: some units of the word may have drained since.
 	now, others := h.cell.now(), int64(returned)
-	if (h.limit != nil || e.HasForeignTurn()) && (word != h.after || returned > 0) {
+	if (h.limit != nil || entry.HasForeignTurn()) && (word != h.after || returned > 0) {
 		// Turns under other limits since are unknown. Assume the worst: everything was given back.
 		others = math.MaxInt64
 	}
@@ -348,11 +348,11 @@ func (c *Cell[K]) Reset(key K) bool {
 		}
 	}
 	for {
-		e := c.known(key)
-		if e == nil {
+		entry := c.known(key)
+		if entry == nil {
 			return lifted
 		}
-		if used, alive := c.reset(e); alive {
+		if used, alive := c.reset(entry); alive {
 			if c.occupied {
 				defer c.lines.Wake(key)
 			}
@@ -361,11 +361,11 @@ func (c *Cell[K]) Reset(key K) bool {
 	}
 }
 
-func (c *Cell[K]) reset(e *table.Entry[K]) (used, alive bool) {
-	c.lockReturn(e)
-	defer e.UnlockReturn()
+func (c *Cell[K]) reset(entry *table.Entry[K]) (used, alive bool) {
+	c.lockReturn(entry)
+	defer entry.UnlockReturn()
 	for {
-		word, terms := c.view.Read(e)
+		word, terms := c.view.Read(entry)
 		state, alive := terms.State(word)
 		if !alive {
 			return false, false
@@ -379,11 +379,11 @@ func (c *Cell[K]) reset(e *table.Entry[K]) (used, alive bool) {
 			// A unit stands for a generation: see release.
 			units, next = 1, terms.Occupier.Vacate(state, now)
 		}
-		e.AddReturned(units)
+		entry.AddReturned(units)
 		c.view.NoteReset()
 		c.view.NoteReleased()
 		c.seam.Step("reset: undone")
-		done := e.Advance(word, next|terms.EpochBit)
+		done := entry.Advance(word, next|terms.EpochBit)
 		if done {
 			return used, true
 		}

@@ -38,16 +38,16 @@ func (w *waiter[K]) State() (standing, int64) {
 
 func (w *waiter[K]) Forecast(s standing, instant int64) (standing, time.Duration, waitline.Verdict) {
 	q := request{n: w.n, patience: forever, choice: w.choice}
-	var d policy.Decision
-	next := q.decide(s.terms, s.state, policy.Instant(instant), &d)
+	var decision policy.Decision
+	next := q.decide(s.terms, s.state, policy.Instant(instant), &decision)
 	verdict := waitline.NoRoom
 	switch {
-	case d.Allowed:
+	case decision.Allowed:
 		verdict = waitline.Fits
-	case d.RetryAfter == policy.Never:
+	case decision.RetryAfter == policy.Never:
 		verdict = waitline.Never
 	}
-	return standing{s.terms, next}, d.Wait, verdict
+	return standing{s.terms, next}, decision.Wait, verdict
 }
 
 func (w *waiter[K]) Alike(other waitline.Call[standing]) bool {
@@ -66,21 +66,21 @@ func (w *waiter[K]) Take(patience time.Duration, notBefore int64) waitline.Answe
 	q := request{
 		n: w.n, patience: patience, choice: w.choice, notBefore: policy.Instant(notBefore), noRoomWait: true, inLine: true,
 	}
-	var d policy.Decision
-	var h Held[K]
-	basis := w.cell.reserve(w.key, &q, &d, &h)
+	var decision policy.Decision
+	var held Held[K]
+	basis := w.cell.reserve(w.key, &q, &decision, &held)
 	switch {
-	case d.Allowed:
-		w.taken, w.held, w.basis = d, h, basis
-		return waitline.Answer{Taken: true, Wait: d.Wait, Start: int64(h.starts())}
-	case d.RetryAfter == policy.Never:
+	case decision.Allowed:
+		w.taken, w.held, w.basis = decision, held, basis
+		return waitline.Answer{Taken: true, Wait: decision.Wait, Start: int64(held.starts())}
+	case decision.RetryAfter == policy.Never:
 		w.basis = basis
-		return waitline.Answer{Err: never(w.n, d, basis)}
+		return waitline.Answer{Err: never(w.n, decision, basis)}
 	case basis.lost:
 		w.basis = basis
 		return waitline.Answer{Err: ErrUnavailable}
 	}
-	return waitline.Answer{RetryIn: d.RetryAfter}
+	return waitline.Answer{RetryIn: decision.RetryAfter}
 }
 
 func (w *waiter[K]) GiveBack() {
@@ -116,9 +116,9 @@ func (w *waiter[K]) Refusal(verdict waitline.Verdict) error {
 		q.decide(terms, state, w.cell.now(), &d)
 		return never(w.n, d, w.cell.basis(w.limit, &d))
 	}
-	p := w.limit
-	if p == nil {
-		p = terms.Policy
+	limit := w.limit
+	if limit == nil {
+		limit = terms.Policy
 	}
-	return fmt.Errorf("%w: %v has no room for more", ErrCrowded, p)
+	return fmt.Errorf("%w: %v has no room for more", ErrCrowded, limit)
 }

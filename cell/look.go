@@ -23,28 +23,28 @@ func (c *Cell[K]) probe(key K, q *request, d *policy.Decision) Basis {
 	return c.probeAt(c.now(), key, q, d)
 }
 
-func (c *Cell[K]) probeAt(now policy.Instant, key K, q *request, d *policy.Decision) Basis {
+func (c *Cell[K]) probeAt(now policy.Instant, key K, request *request, decision *policy.Decision) Basis {
 	if c.blocks.Load() != nil {
 		if hash, ok := c.hash(key); ok {
-			if basis, refused := c.refuseBlocked(hash, key, now, q, d); refused {
+			if basis, refused := c.refuseBlocked(hash, key, now, request, decision); refused {
 				return basis
 			}
 		}
 	}
-	terms, state, _ := c.currentUnder(key, &q.choice)
-	return c.probeState(terms, state, now, key, q, d)
+	terms, state, _ := c.currentUnder(key, &request.choice)
+	return c.probeState(terms, state, now, key, request, decision)
 }
 
 // refuseBehind refuses a call because others are before it, unless the limit does.
-func (c *Cell[K]) refuseBehind(key K, q *request, d *policy.Decision) Basis {
-	basis := c.probe(key, q, d)
-	if d.Allowed {
+func (c *Cell[K]) refuseBehind(key K, q *request, decision *policy.Decision) Basis {
+	basis := c.probe(key, q, decision)
+	if decision.Allowed {
 		// The call has taken nothing, so its answer has the key's state.
 		look := request{choice: q.choice}
-		basis = c.probe(key, &look, d)
-		d.Allowed, d.RetryAfter = false, 1
+		basis = c.probe(key, &look, decision)
+		decision.Allowed, decision.RetryAfter = false, 1
 		if c.occupied {
-			d.RetryAfter = max(d.ResetAfter, 1)
+			decision.RetryAfter = max(decision.ResetAfter, 1)
 		}
 	}
 	return basis
@@ -52,18 +52,18 @@ func (c *Cell[K]) refuseBehind(key K, q *request, d *policy.Decision) Basis {
 
 // probeState is probe for a key's state.
 func (c *Cell[K]) probeState(
-	terms *table.Terms, state uint64, now policy.Instant, key K, q *request, d *policy.Decision,
+	terms *table.Terms, state uint64, now policy.Instant, key K, request *request, decision *policy.Decision,
 ) Basis {
 	if state == 0 {
 		now = max(now, c.view.Horizon())
 	}
-	q.decide(terms, state, now, d)
-	if q.n != 0 && d.Allowed && state == 0 && c.unrecordable(key) {
-		o := c.unavailableAnswer(q, *d, true)
-		*d = o.Decision
+	request.decide(terms, state, now, decision)
+	if request.n != 0 && decision.Allowed && state == 0 && c.unrecordable(key) {
+		o := c.unavailableAnswer(request, *decision, true)
+		*decision = o.Decision
 		return o.Basis
 	}
-	return c.basis(q.limit, d)
+	return c.basis(request.limit, decision)
 }
 
 // unrecordable reports whether nothing can be recorded for the key, now or later.
@@ -80,11 +80,11 @@ func (c *Cell[K]) current(key K) (terms *table.Terms, state uint64) {
 // currentOf returns the state of the key's word, known if there is a word, and its terms.
 func (c *Cell[K]) currentOf(key K) (terms *table.Terms, state uint64, known bool) {
 	for {
-		e := c.known(key)
-		if e == nil {
+		entry := c.known(key)
+		if entry == nil {
 			return c.view.Terms(), 0, false
 		}
-		if r, alive := c.view.State(e); alive {
+		if r, alive := c.view.State(entry); alive {
 			return r.Terms, r.State, true
 		}
 		// The key was evicted meanwhile, and may be back.
@@ -92,13 +92,13 @@ func (c *Cell[K]) currentOf(key K) (terms *table.Terms, state uint64, known bool
 }
 
 // currentUnder is currentOf for the key's limit. If the limit changes meanwhile, currentUnder chooses anew.
-func (c *Cell[K]) currentUnder(key K, q *choice) (terms *table.Terms, state uint64, known bool) {
+func (c *Cell[K]) currentUnder(key K, choice *choice) (terms *table.Terms, state uint64, known bool) {
 	for {
 		terms, state, known = c.currentOf(key)
-		if !c.isOutdated(q) {
+		if !c.isOutdated(choice) {
 			return terms, state, known
 		}
-		*q = c.choose(key)
+		*choice = c.choose(key)
 	}
 }
 
@@ -117,19 +117,19 @@ func (c *Cell[K]) All() iter.Seq2[K, policy.Decision] {
 		if c.closed.Load() {
 			return
 		}
-		for e, r := range c.view.All() {
+		for entry, reading := range c.view.All() {
 			now := c.now()
-			q := request{choice: c.orChosen(nil, e.Key())}
+			q := request{choice: c.orChosen(nil, entry.Key())}
 			if q.switched != nil {
-				r.Terms, r.State, _ = c.currentUnder(e.Key(), &q.choice)
+				reading.Terms, reading.State, _ = c.currentUnder(entry.Key(), &q.choice)
 			}
-			var d policy.Decision
-			if q.decide(r.Terms, r.State, now, &d); c.blocks.Load() != nil {
+			var decision policy.Decision
+			if q.decide(reading.Terms, reading.State, now, &decision); c.blocks.Load() != nil {
 				// A key in the table has a hash.
-				hash, _ := c.hash(e.Key())
-				c.refuseBlocked(hash, e.Key(), now, &q, &d)
+				hash, _ := c.hash(entry.Key())
+				c.refuseBlocked(hash, entry.Key(), now, &q, &decision)
 			}
-			if !yield(e.Key(), d) {
+			if !yield(entry.Key(), decision) {
 				return
 			}
 		}

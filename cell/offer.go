@@ -33,38 +33,38 @@ func (c *Cell[K]) Known(key K, hash uint64, now policy.Instant) (
 	if c.occupied && c.lines.Has(key) {
 		return nil, nil, 0, 0
 	}
-	e := c.view.Load(hash, key)
-	if e == nil {
+	entry := c.view.Load(hash, key)
+	if entry == nil {
 		return nil, nil, 0, 0
 	}
-	returned = e.Returned()
+	returned = entry.Returned()
 	terms = c.view.Terms()
-	word = e.Word()
+	word = entry.Word()
 	if _, ok := plain(terms, word); !ok {
 		return nil, nil, 0, 0
 	}
 	if terms.Occupier != nil {
 		// The count is read after the word, and a take of a key that was reset holds a lock: see release.
-		if returned = e.Returned(); returned != 0 {
+		if returned = entry.Returned(); returned != 0 {
 			return nil, nil, 0, 0
 		}
 	}
-	return &e.Level, terms, word, returned
+	return &entry.Level, terms, word, returned
 }
 
-// Take prepares the take of n units that TryTake would make, and puts the answer into d. It takes
+// Take prepares the take of n units that TryTake would make, and puts the answer into decision. It takes
 // and counts nothing. sure is false if more than the word decides.
-func (o *Offer) Take(n int64, d *policy.Decision) (sure bool) {
+func (o *Offer) Take(n int64, decision *policy.Decision) (sure bool) {
 	if n == 0 {
 		return false
 	}
-	next := o.Terms.Take(o.Before^o.Terms.EpochBit, o.At, n, 0, d)
-	if !d.Allowed {
+	next := o.Terms.Take(o.Before^o.Terms.EpochBit, o.At, n, 0, decision)
+	if !decision.Allowed {
 		// A policy that delays has another RetryAfter for TryTake.
 		return !o.Terms.Delays
 	}
 	o.After = next | o.Terms.EpochBit
-	return d.Wait == 0 && next <= policy.MaxWord
+	return decision.Wait == 0 && next <= policy.MaxWord
 }
 
 // Look puts the key's state before the take into d.
@@ -88,10 +88,10 @@ func (o *Offer) TakeOne() (allowed, sure bool) {
 func (o *Offer) Accept() bool { return o.Level.Advance(o.Before, o.After) }
 
 // Receipt returns the receipt of an accepted Offer of n units.
-func (o *Offer) Receipt(r Remembered, n int64) Receipt {
+func (o *Offer) Receipt(receipt Remembered, n int64) Receipt {
 	return Receipt{
 		n: n, level: o.Level, epoch: o.Terms.Epoch, before: o.Before, after: o.After, takenAt: o.At, returned: o.Returned,
-		remembered: r,
+		remembered: receipt,
 	}
 }
 
@@ -99,7 +99,7 @@ func (o *Offer) Receipt(r Remembered, n int64) Receipt {
 // hash is the key's. The parameters are the Offer's fields, since a copied Offer waits for earlier stores.
 func (c *Cell[K]) Accept(
 	level *table.Level, terms *table.Terms, before, after, returned uint64, now policy.Instant, n int64, hash uint64,
-) (r Remembered, ok bool) {
+) (receipt Remembered, ok bool) {
 	var log *underway.EntryLog[table.Level]
 	if remembers(nil, terms) {
 		log = c.lockLog(level, hash, false)
@@ -107,9 +107,9 @@ func (c *Cell[K]) Accept(
 	if ok = level.Advance(before, after); log != nil {
 		if ok {
 			m := underway.Mark{Word: after &^ terms.EpochBit, Epoch: terms.Epoch, Returned: returned}
-			r = Remembered{Log: log, ID: log.Add(terms.Policy, before&^terms.EpochBit, m, now, n)}
+			receipt = Remembered{Log: log, ID: log.Add(terms.Policy, before&^terms.EpochBit, m, now, n)}
 		}
 		level.UnlockReturn()
 	}
-	return r, ok
+	return receipt, ok
 }

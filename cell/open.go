@@ -12,30 +12,30 @@ import (
 // takeNew takes for a key without a live entry in the map, or for a word that Choke leaves to
 // takeEntry. It decides whether there would be anything to record, opens an entry, and takes from
 // that.
-func (c *Cell[K]) takeNew(hash uint64, hashed bool, key K, now policy.Instant, q *request, d *policy.Decision, r *Receipt) Basis {
-	op := c.newOpening(hash, hashed, key, now)
+func (c *Cell[K]) takeNew(hash uint64, hashed bool, key K, now policy.Instant, request *request, decision *policy.Decision, receipt *Receipt) Basis {
+	opening := c.newOpening(hash, hashed, key, now)
 	for {
-		e, o := op.next(q)
-		if e == nil {
-			*d = o.Decision
-			return o.Basis
+		entry, outcome := opening.next(request)
+		if entry == nil {
+			*decision = outcome.Decision
+			return outcome.Basis
 		}
-		basis, alive := c.takeEntry(e, hash, op.now, q, d, r)
-		if op.backlogged {
+		basis, alive := c.takeEntry(entry, hash, opening.now, request, decision, receipt)
+		if opening.backlogged {
 			// The writer is far behind.
 			runtime.Gosched()
 		}
 		switch {
 		case !alive:
-		case c.endedMeanwhile() && q.n != 0 && d.Allowed:
+		case c.endedMeanwhile() && request.n != 0 && decision.Allowed:
 			// Close may have missed this entry, so the call is refused. If Close did read it, the refused
 			// call stays charged.
-			o := c.unavailableAnswer(q, *d, false)
-			*d = o.Decision
-			if r != nil {
-				*r = Receipt{}
+			outcome := c.unavailableAnswer(request, *decision, false)
+			*decision = outcome.Decision
+			if receipt != nil {
+				*receipt = Receipt{}
 			}
-			return o.Basis
+			return outcome.Basis
 		default:
 			return basis
 		}
@@ -65,32 +65,32 @@ func (c *Cell[K]) newOpening(hash uint64, hashed bool, key K, now policy.Instant
 }
 
 // next returns an entry to take from, or nil and the answer. Call it again if the entry was dead.
-func (op *opening[K]) next(q *request) (*table.Entry[K], outcome) {
-	c := op.cell
+func (op *opening[K]) next(request *request) (*table.Entry[K], outcome) {
+	cell := op.cell
 	for {
-		closed := c.closed.Load()
-		var d policy.Decision
-		next := q.decide(c.view.Terms(), 0, op.now, &d)
-		records := d.Allowed && q.n != 0 && (!q.charge || next != 0)
+		closed := cell.closed.Load()
+		var decision policy.Decision
+		next := request.decide(cell.view.Terms(), 0, op.now, &decision)
+		records := decision.Allowed && request.n != 0 && (!request.charge || next != 0)
 		// Most calls can record something: they look and open at once.
-		if !records || closed || !op.recordable || !c.writing() {
+		if !records || closed || !op.recordable || !cell.writing() {
 			if op.recordable && !closed {
-				if e := c.view.Look(op.hash, op.key); e != nil {
+				if e := cell.view.Look(op.hash, op.key); e != nil {
 					return e, outcome{}
 				}
 			}
 			if !records {
-				basis := c.basis(q.limit, &d)
+				basis := cell.basis(request.limit, &decision)
 				basis.lost = !op.recordable
-				return nil, outcome{Decision: d, Basis: basis}
+				return nil, outcome{Decision: decision, Basis: basis}
 			}
-			return nil, c.unavailableAnswer(q, d, true)
+			return nil, cell.unavailableAnswer(request, decision, true)
 		}
 		e, status := op.open()
 		if e != nil {
 			return e, outcome{}
 		}
-		if o, answered := op.noRoom(q, d, status); answered {
+		if o, answered := op.noRoom(request, decision, status); answered {
 			return nil, o
 		}
 	}
@@ -100,14 +100,14 @@ func (op *opening[K]) next(q *request) (*table.Entry[K], outcome) {
 // policy that panics leaves nothing behind. The entry is nil if there is no room, or if that is
 // uncertain.
 func (op *opening[K]) open() (*table.Entry[K], table.Status) {
-	c := op.cell
-	e, status := c.view.Open(op.hash, op.key)
+	cell := op.cell
+	entry, status := cell.view.Open(op.hash, op.key)
 	op.backlogged = status == table.Backlogged
-	if status == table.Landed && !c.queue.TrySend(table.FileCommand[K](op.hash, op.now)) {
-		c.lostFiling(op.hash, op.now)
+	if status == table.Landed && !cell.queue.TrySend(table.FileCommand[K](op.hash, op.now)) {
+		cell.lostFiling(op.hash, op.now)
 		op.backlogged = true
 	}
-	return e, status
+	return entry, status
 }
 
 // lostFiling leaves an entry in the nursery because the queue was full. The writer looks for such
@@ -119,36 +119,36 @@ func (c *Cell[K]) lostFiling(hash uint64, now policy.Instant) {
 	c.seam.Step("stray: woken")
 }
 
-// noRoom answers for a key without room in a full table, as configured, or waits for room. d is the
+// noRoom answers for a key without room in a full table, as configured, or waits for room. decision is the
 // limit's answer to an unused key.
-func (op *opening[K]) noRoom(q *request, d policy.Decision, status table.Status) (o outcome, answered bool) {
-	c := op.cell
+func (op *opening[K]) noRoom(request *request, decision policy.Decision, status table.Status) (o outcome, answered bool) {
+	cell := op.cell
 	// The writer may find out meanwhile that every key is firm, or in use.
-	firm := c.view.Firm(op.now)
+	firm := cell.view.Firm(op.now)
 	switch {
 	// Close leaves no places behind.
-	case status != table.Full || c.closed.Load():
-	case firm && c.view.Terms().Occupier == nil:
-		return c.unavailableAnswer(q, d, false), true
-	case c.whenFull == AdmitNew:
-		return c.withoutWord(q, d, true, c.idle, full), true
+	case status != table.Full || cell.closed.Load():
+	case firm && cell.view.Terms().Occupier == nil:
+		return cell.unavailableAnswer(request, decision, false), true
+	case cell.whenFull == AdmitNew:
+		return cell.withoutWord(request, decision, true, cell.idle, full), true
 	// If the table is firm, every key is in use.
-	case (firm || c.whenFull == RefuseNew) && !q.noRoomWait:
-		return c.withoutWord(q, d, false, c.idle, full), true
-	case firm || c.whenFull == RefuseNew:
+	case (firm || cell.whenFull == RefuseNew) && !request.noRoomWait:
+		return cell.withoutWord(request, decision, false, cell.idle, full), true
+	case firm || cell.whenFull == RefuseNew:
 	// Again from time to time: a command may be lost with a writer.
 	case op.room.rounds%roomRounds == 0 || op.room.rounds > yields:
-		c.queue.TrySend(table.RoomCommand(op.key, op.now))
+		cell.queue.TrySend(table.RoomCommand(op.key, op.now))
 	}
-	if q.noRoomWait {
-		d = policy.Decision{Limit: d.Limit, RetryAfter: min(c.openTimeout, roomPause)}
-		return outcome{Decision: d, Basis: Basis{missing: full}}, true
+	if request.noRoomWait {
+		decision = policy.Decision{Limit: decision.Limit, RetryAfter: min(cell.openTimeout, roomPause)}
+		return outcome{Decision: decision, Basis: Basis{missing: full}}, true
 	}
-	if !op.room.next(c.openTimeout) {
-		return c.unavailableAnswer(q, d, false), true
+	if !op.room.next(cell.openTimeout) {
+		return cell.unavailableAnswer(request, decision, false), true
 	}
 	// The call has waited, and its take begins now.
-	op.now = max(op.now, c.now())
+	op.now = max(op.now, cell.now())
 	return o, false
 }
 
@@ -163,15 +163,15 @@ func (c *Cell[K]) unavailableAnswer(q *request, d policy.Decision, lost bool) ou
 // swap: the last words are read after closing, so a call that finds the cell open is in them.
 func (c *Cell[K]) endedMeanwhile() bool { return c.refuseClosed && c.closed.Load() }
 
-// withoutWord answers for a key without an entry, with d for an unused key. retry is a guess. It
+// withoutWord answers for a key without an entry, with decision for an unused key. retry is a guess. It
 // refuses a charge: an allowed charge would be taken for recorded.
 func (c *Cell[K]) withoutWord(
-	q *request, d policy.Decision, admit bool, retry time.Duration, why missing,
+	q *request, decision policy.Decision, admit bool, retry time.Duration, why missing,
 ) outcome {
 	if !admit || q.charge {
-		d = policy.Decision{Limit: d.Limit, RetryAfter: min(retry, policy.Never-1)}
+		decision = policy.Decision{Limit: decision.Limit, RetryAfter: min(retry, policy.Never-1)}
 	}
-	return outcome{Decision: d, Basis: Basis{missing: why}}
+	return outcome{Decision: decision, Basis: Basis{missing: why}}
 }
 
 // roomWait waits for room in a full table. The first waits yield, as the writer may be behind. Later

@@ -47,21 +47,21 @@ func (c *Cell[K]) Owing(n int, instant policy.Instant, after *Rank) (most []Owin
 	h := owingHeap[K]{}
 	var terms *table.Terms
 	var number int64
-	for e, r := range c.view.All() {
-		if r.State == 0 {
+	for entry, reading := range c.view.All() {
+		if reading.State == 0 {
 			continue
 		}
-		if r.Terms != terms {
-			terms, number = r.Terms, shape.AtOnce(r.Terms.Policy)
+		if reading.Terms != terms {
+			terms, number = reading.Terms, shape.AtOnce(reading.Terms.Policy)
 		}
 		limit, most := terms.Policy, number
-		if q := c.orChosen(nil, e.Key()); q.switched != nil {
-			r.Terms, r.State, _ = c.currentUnder(e.Key(), &q)
-			if q.limit != nil && terms.ReadsWordsOf(q.limit) {
-				limit, most = q.limit, shape.AtOnce(q.limit)
+		if choice := c.orChosen(nil, entry.Key()); choice.switched != nil {
+			reading.Terms, reading.State, _ = c.currentUnder(entry.Key(), &choice)
+			if choice.limit != nil && terms.ReadsWordsOf(choice.limit) {
+				limit, most = choice.limit, shape.AtOnce(choice.limit)
 			}
 		}
-		fresh := limit.FreshAt(r.State)
+		fresh := limit.FreshAt(reading.State)
 		if fresh <= instant {
 			continue
 		}
@@ -69,14 +69,14 @@ func (c *Cell[K]) Owing(n int, instant policy.Instant, after *Rank) (most []Owin
 		if n <= 0 {
 			continue
 		}
-		o := Owing[K]{Rank: Rank{Fresh: fresh}, Limit: limit, State: r.State}
-		_, o.Decision = limit.Take(r.State, instant, 0, 0)
+		o := Owing[K]{Rank: Rank{Fresh: fresh}, Limit: limit, State: reading.State}
+		_, o.Decision = limit.Take(reading.State, instant, 0, 0)
 		o.Share = float64(most-o.Decision.Remaining) / float64(max(most, 1))
 		// Only equals need the hash.
 		if full := len(h) == n; full && o.beyond(h[0].Rank) || after != nil && after.beyond(o.Rank) {
 			continue
 		}
-		o.Key = e.Key()
+		o.Key = entry.Key()
 		// A key in the table has a hash.
 		o.Tie = maphash.Comparable(c.tieSeed, o.Key)
 		switch {

@@ -75,19 +75,19 @@ func (c *Cell[K]) sampleRefusal(key K, s *stripe, number uint64) {
 }
 
 // drawRefusal returns the weight of a refusal that may be in the sample, or 0 if it is not.
-func (c *Cell[K]) drawRefusal(s *stripe, number uint64) (weight uint64) {
-	r := &c.refused
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	switch next := s.next.Load(); {
+func (c *Cell[K]) drawRefusal(stripe *stripe, number uint64) (weight uint64) {
+	refusedKeys := &c.refused
+	refusedKeys.mu.Lock()
+	defer refusedKeys.mu.Unlock()
+	switch next := stripe.next.Load(); {
 	case number == next:
-		weight = s.sample.weight
-		s.draw(r.sample.Weight())
-	case number == s.sample.late:
-		weight, s.sample.late = s.sample.lateWeight, 0
-	case s.sample.drawn < number && number < next:
+		weight = stripe.sample.weight
+		stripe.draw(refusedKeys.sample.Weight())
+	case number == stripe.sample.late:
+		weight, stripe.sample.late = stripe.sample.lateWeight, 0
+	case stripe.sample.drawn < number && number < next:
 	default:
-		weight = r.sample.Draw()
+		weight = refusedKeys.sample.Draw()
 	}
 	return weight
 }
@@ -109,19 +109,19 @@ func (c *Cell[K]) refusedInAll() uint64 {
 
 // turnWindow begins the next window if it is time. The caller holds the lock.
 func (c *Cell[K]) turnWindow(now policy.Instant) {
-	r := &c.refused
-	begun := r.sample.Turn(int64(now))
+	refusedKeys := &c.refused
+	begun := refusedKeys.sample.Turn(int64(now))
 	if begun == 0 {
 		return
 	}
 	for range begun {
-		r.before, r.total = r.total, c.refusedInAll()
+		refusedKeys.before, refusedKeys.total = refusedKeys.total, c.refusedInAll()
 	}
 	for i := range c.tally.stripes {
-		s := &c.tally.stripes[i]
-		next, weight := s.next.Load(), s.sample.weight
-		if s.draw(1); next <= s.sample.drawn {
-			s.sample.late, s.sample.lateWeight = next, weight
+		stripe := &c.tally.stripes[i]
+		next, weight := stripe.next.Load(), stripe.sample.weight
+		if stripe.draw(1); next <= stripe.sample.drawn {
+			stripe.sample.late, stripe.sample.lateWeight = next, weight
 		}
 	}
 }
@@ -147,13 +147,13 @@ type RefusedList[K comparable] struct {
 // RefusedMost returns the n most refused keys of this window and the last.
 func (c *Cell[K]) RefusedMost(n int) (list RefusedList[K]) {
 	now := c.now()
-	r := &c.refused
-	r.mu.Lock()
+	refusedKeys := &c.refused
+	refusedKeys.mu.Lock()
 	c.turnWindow(now)
-	counted, most, weight := r.sample.All()
-	from, to := r.sample.Span()
-	list = RefusedList[K]{From: policy.Instant(from), To: policy.Instant(to), Total: c.refusedInAll() - r.before}
-	r.mu.Unlock()
+	counted, most, weight := refusedKeys.sample.All()
+	from, to := refusedKeys.sample.Span()
+	list = RefusedList[K]{From: policy.Instant(from), To: policy.Instant(to), Total: c.refusedInAll() - refusedKeys.before}
+	refusedKeys.mu.Unlock()
 	if weight == 0 {
 		// The list is off.
 		list.From, list.Total, weight = list.To, 0, 1

@@ -25,14 +25,14 @@ func (h *Held[K]) Extend() bool {
 }
 
 func (h *Held[K]) release(level *table.Level) {
-	c := h.cell
-	if terms := c.view.Terms(); terms.Epoch == h.epoch && h.returned == 0 && level.Returned() == 0 {
+	cell := h.cell
+	if terms := cell.view.Terms(); terms.Epoch == h.epoch && h.returned == 0 && level.Returned() == 0 {
 		word := level.Word()
 		if state, ok := plain(terms, word); ok {
-			c.seam.Step("release: read")
+			cell.seam.Step("release: read")
 			next, ok := terms.Occupier.Release(state, h.after^terms.EpochBit, math.MaxInt64, h.n)
 			if ok && level.Advance(word, next|terms.EpochBit) {
-				c.view.NoteReleased()
+				cell.view.NoteReleased()
 				return
 			}
 		}
@@ -46,46 +46,46 @@ type change func(o policy.Occupier, word, taken uint64, now policy.Instant, n in
 // swap makes a change of the key's word. It returns false, and counts the take as overstayed, if the units no
 // longer count. After a reset it returns false alone.
 func (h *Held[K]) swap(level *table.Level, change change, holds bool) bool {
-	c, e := h.cell, table.EntryOf[K](level)
-	for e != nil {
-		if e.Returned() != h.returned {
+	cell, entry := h.cell, table.EntryOf[K](level)
+	for entry != nil {
+		if entry.Returned() != h.returned {
 			// The units count until the reset is over. A policy that calls the engine may hold the lock.
-			if e.LockReturn() || c.seam.TryLock("release: after a reset", e.LockReturn, e.UnlockReturn) {
-				e.UnlockReturn()
+			if entry.LockReturn() || cell.seam.TryLock("release: after a reset", entry.LockReturn, entry.UnlockReturn) {
+				entry.UnlockReturn()
 			}
 			return false
 		}
-		done, ok := h.trySwap(e, change, holds)
+		done, ok := h.trySwap(entry, change, holds)
 		switch {
 		case done && ok:
-			c.view.NoteReleased()
+			cell.view.NoteReleased()
 			return true
 		case done:
-			e = nil
-		case e.Moved():
-			e = c.known(e.Key())
+			entry = nil
+		case entry.Moved():
+			entry = cell.known(entry.Key())
 		}
 	}
-	if c.overstayed.Add(1); c.onOverstay != nil {
-		c.onOverstay(table.EntryOf[K](level).Key())
+	if cell.overstayed.Add(1); cell.onOverstay != nil {
+		cell.onOverstay(table.EntryOf[K](level).Key())
 	}
 	return false
 }
 
 // trySwap attempts a swap. done is false if another call was faster, or if the entry has moved. ok reports
 // whether the units counted.
-func (h *Held[K]) trySwap(e *table.Entry[K], change change, holds bool) (done, ok bool) {
-	c := h.cell
+func (h *Held[K]) trySwap(entry *table.Entry[K], change change, holds bool) (done, ok bool) {
+	cell := h.cell
 	if h.returned != 0 {
-		c.lockReturn(e)
-		defer e.UnlockReturn()
-		if e.Returned() != h.returned {
+		cell.lockReturn(entry)
+		defer entry.UnlockReturn()
+		if entry.Returned() != h.returned {
 			// swap finds out that the units do not count any more.
 			return false, false
 		}
 	}
-	word, terms := c.view.Read(e)
-	if e.Moved() {
+	word, terms := cell.view.Read(entry)
+	if entry.Moved() {
 		return false, false
 	}
 	state, alive := terms.State(word)
@@ -93,17 +93,17 @@ func (h *Held[K]) trySwap(e *table.Entry[K], change change, holds bool) (done, o
 	if !alive || taken == 0 {
 		return true, false
 	}
-	now := c.now()
+	now := cell.now()
 	next, ok := change(terms.Occupier, state, taken, now, h.n)
 	if !ok {
 		return true, false
 	}
-	c.seam.Step("release: judged")
-	if !e.Advance(word, next|terms.EpochBit) {
+	cell.seam.Step("release: judged")
+	if !entry.Advance(word, next|terms.EpochBit) {
 		return false, false
 	}
 	if holds {
-		h.level, h.epoch, h.after, h.takenAt = &e.Level, terms.Epoch, next|terms.EpochBit, now
+		h.level, h.epoch, h.after, h.takenAt = &entry.Level, terms.Epoch, next|terms.EpochBit, now
 	}
 	return true, true
 }

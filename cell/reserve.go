@@ -16,15 +16,15 @@ type Held[K comparable] struct {
 	Receipt
 }
 
-// Reserve takes n units for the key if they can be used within patience, answers in d, and holds
-// the units in h. The decision's Wait is the time until the units may be used.
-func (c *Cell[K]) Reserve(key K, n int64, patience time.Duration, d *policy.Decision, h *Held[K]) {
-	if e, hash, now := c.locate(key); e != nil && c.takeKnown(e, hash, now, n, max(patience, 0), d, h) {
+// Reserve takes n units for the key if they can be used within patience, answers in decision, and holds
+// the units in held. The decision's Wait is the time until the units may be used.
+func (c *Cell[K]) Reserve(key K, n int64, patience time.Duration, decision *policy.Decision, held *Held[K]) {
+	if e, hash, now := c.locate(key); e != nil && c.takeKnown(e, hash, now, n, max(patience, 0), decision, held) {
 		return
 	}
-	basis := c.reserve(key, &request{n: n, patience: max(patience, 0), choice: c.orChosen(nil, key)}, d, h)
+	basis := c.reserve(key, &request{n: n, patience: max(patience, 0), choice: c.orChosen(nil, key)}, decision, held)
 	if n != 0 {
-		c.Count(key, d, basis)
+		c.Count(key, decision, basis)
 	}
 }
 
@@ -43,41 +43,41 @@ func (c *Cell[K]) locate(key K) (e *table.Entry[K], hash uint64, now policy.Inst
 	return c.view.Load(hash, key), hash, now
 }
 
-// takeKnown takes n units by the word of an entry from locate, and counts the call. h, if not nil, holds the
+// takeKnown takes n units by the word of an entry from locate, and counts the call. held, if not nil, holds the
 // units. It returns false, and has taken nothing, if more steps decide: see take.
 func (c *Cell[K]) takeKnown(
-	e *table.Entry[K], hash uint64, now policy.Instant, n int64, patience time.Duration, d *policy.Decision, h *Held[K],
+	entry *table.Entry[K], hash uint64, now policy.Instant, n int64, patience time.Duration, decision *policy.Decision, held *Held[K],
 ) bool {
 	for {
-		returned := e.Returned()
-		word, terms := c.view.Read(e)
+		returned := entry.Returned()
+		word, terms := c.view.Read(entry)
 		state, ok := plain(terms, word)
 		remember := remembers(nil, terms)
-		if !ok || n <= 0 || e.Returned() != returned || returned != 0 && h != nil && terms.Occupier != nil ||
-			remember && h == nil && c.underway.Find(hash, &e.Level) != nil {
+		if !ok || n <= 0 || entry.Returned() != returned || returned != 0 && held != nil && terms.Occupier != nil ||
+			remember && held == nil && c.underway.Find(hash, &entry.Level) != nil {
 			return false
 		}
-		next := terms.Take(state, now, n, max(patience, 0), d)
-		if !d.Allowed || next > policy.MaxWord || patience == noDelay && d.Wait > 0 {
+		next := terms.Take(state, now, n, max(patience, 0), decision)
+		if !decision.Allowed || next > policy.MaxWord || patience == noDelay && decision.Wait > 0 {
 			return false
 		}
 		c.seam.Step("known: decided")
 		after := next | terms.EpochBit
-		if h != nil {
-			h.cell, h.level, h.n, h.wait = c, &e.Level, n, d.Wait
-			h.epoch, h.before, h.after, h.takenAt, h.returned = terms.Epoch, word, after, now, returned
+		if held != nil {
+			held.cell, held.level, held.n, held.wait = c, &entry.Level, n, decision.Wait
+			held.epoch, held.before, held.after, held.takenAt, held.returned = terms.Epoch, word, after, now, returned
 		}
-		if h != nil && remember && d.Wait == 0 {
-			h.remembered, ok = c.Accept(&e.Level, terms, word, after, returned, now, n, hash)
+		if held != nil && remember && decision.Wait == 0 {
+			held.remembered, ok = c.Accept(&entry.Level, terms, word, after, returned, now, n, hash)
 		} else {
-			ok = e.Advance(word, after)
+			ok = entry.Advance(word, after)
 		}
 		if ok {
 			c.tally.CountAdmitted()
 			return true
 		}
-		if h != nil {
-			*h = Held[K]{}
+		if held != nil {
+			*held = Held[K]{}
 		}
 	}
 }
@@ -104,13 +104,13 @@ func (c *Cell[K]) TryTake(key K, n int64, brief bool, d *policy.Decision, h *Hel
 	return q.limit, basis
 }
 
-// Await is AcquireWith without a count. With an error, d is a refusal and h is zero.
+// Await is AcquireWith without a count. With an error, decision is a refusal and held is zero.
 func (c *Cell[K]) Await(
-	ctx context.Context, limit policy.Policy, key K, n int64, patience time.Duration, d *policy.Decision, h *Held[K],
+	ctx context.Context, limit policy.Policy, key K, n int64, patience time.Duration, decision *policy.Decision, held *Held[K],
 ) (waited time.Duration, basis Basis, err error) {
-	waited, basis, err = c.acquire(ctx, key, &request{n: n, patience: noDelay, choice: c.orChosen(limit, key)}, patience, d, h)
+	waited, basis, err = c.acquire(ctx, key, &request{n: n, patience: noDelay, choice: c.orChosen(limit, key)}, patience, decision, held)
 	if err != nil {
-		*d, *h = c.refusal(limit, key, n, err), Held[K]{}
+		*decision, *held = c.refusal(limit, key, n, err), Held[K]{}
 	}
 	return waited, basis, err
 }

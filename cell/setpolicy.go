@@ -22,21 +22,21 @@ const (
 // SetPolicy replaces the cell's own policy for all keys, and returns when it holds. The same policy
 // changes nothing. The policy must not be nil. The error is a *policy.FieldError, ErrClosed or
 // ErrUnavailable; the old policy holds then.
-func (c *Cell[K]) SetPolicy(p policy.Policy) error {
+func (c *Cell[K]) SetPolicy(limit policy.Policy) error {
 	bad := func(value any, want string) error {
 		return &policy.FieldError{Of: "SetPolicy", Field: "policy", Value: value, Want: want}
 	}
 	if c.policyFor != nil {
-		return bad(p, "none: engine.PolicyFor chooses this engine's limits, so let that return another")
+		return bad(limit, "none: engine.PolicyFor chooses this engine's limits, so let that return another")
 	}
-	if !c.closed.Load() && shape.Same(p, c.Limit()) {
+	if !c.closed.Load() && shape.Same(limit, c.Limit()) {
 		return nil
 	}
 	for pause := changePause; ; pause = min(2*pause, maxChangePause) {
-		if terms := c.view.Terms(); !terms.CanReplace(p) {
-			return bad(p, "one of the family of "+terms.Policy.String())
+		if terms := c.view.Terms(); !terms.CanReplace(limit) {
+			return bad(limit, "one of the family of "+terms.Policy.String())
 		}
-		change := table.NewChange(p, c.now())
+		change := table.NewChange(limit, c.now())
 		if c.change(change) == table.ChangeMade {
 			return nil
 		}

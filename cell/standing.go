@@ -37,32 +37,32 @@ type Unrecorded struct {
 // Standing returns the standing of a key for a call of n units under a limit; nil is the limit that
 // holds for the key anyway. It takes nothing, opens no key and is not counted.
 func (c *Cell[K]) Standing(limit policy.Policy, key K, n int64) Standing {
-	q := c.orChosen(limit, key)
-	s := Standing{Now: c.now()}
-	s.Waiting, s.Turn = c.lines.Behind(key, &waiter[K]{cell: c, key: key, n: n, choice: q})
-	terms, state, known := c.currentUnder(key, &q)
-	s.Limit, s.Word, s.Known = terms.Policy, state, known
-	if q.limit != nil {
-		s.Limit, s.Misfit = q.limit, !terms.ReadsWordsOf(q.limit)
+	choice := c.orChosen(limit, key)
+	standing := Standing{Now: c.now()}
+	standing.Waiting, standing.Turn = c.lines.Behind(key, &waiter[K]{cell: c, key: key, n: n, choice: choice})
+	terms, state, known := c.currentUnder(key, &choice)
+	standing.Limit, standing.Word, standing.Known = terms.Policy, state, known
+	if choice.limit != nil {
+		standing.Limit, standing.Misfit = choice.limit, !terms.ReadsWordsOf(choice.limit)
 	}
 	if state == 0 {
-		s.Now = max(s.Now, c.view.Horizon())
+		standing.Now = max(standing.Now, c.view.Horizon())
 	}
 	if blocks := c.blocks.Load(); blocks != nil {
-		s.Blocked = blocks.Blocked(key)
+		standing.Blocked = blocks.Blocked(key)
 	}
-	s.Unrecorded = c.unrecorded(key, s.Known)
-	return s
+	standing.Unrecorded = c.unrecorded(key, standing.Known)
+	return standing
 }
 
 // unrecorded returns Standing.Unrecorded. A full table that evicts makes room.
 func (c *Cell[K]) unrecorded(key K, known bool) *Unrecorded {
 	isFull := false
 	var o outcome
-	switch e := c.known(key); {
+	switch entry := c.known(key); {
 	case c.unrecordable(key) || !known && !c.writing():
 		o = c.unavailableAnswer(&request{}, policy.Decision{Allowed: true}, true)
-	case e == nil && c.whenFull != EvictLeastDebt && c.view.Full():
+	case entry == nil && c.whenFull != EvictLeastDebt && c.view.Full():
 		isFull = true
 		o = c.withoutWord(&request{}, policy.Decision{Allowed: true}, c.whenFull == AdmitNew, c.idle, full)
 	default:

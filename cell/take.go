@@ -110,56 +110,56 @@ type Receipt struct {
 // plain reports whether the cell's own limit decides by n and patience alone.
 func (q *request) plain() bool { return q.limit == nil && q.notBefore == 0 && !q.charge }
 
-// decide puts the answer for a word's state into d, and returns the next state if it is allowed.
-func (q *request) decide(terms *table.Terms, state uint64, now policy.Instant, d *policy.Decision) (next uint64) {
+// decide puts the answer for a word's state into decision, and returns the next state if it is allowed.
+func (q *request) decide(terms *table.Terms, state uint64, now policy.Instant, decision *policy.Decision) (next uint64) {
 	if q.plain() {
-		next = terms.Take(state, now, q.n, max(q.patience, 0), d)
-		if q.patience != noDelay || d.Allowed && d.Wait == 0 {
+		next = terms.Take(state, now, q.n, max(q.patience, 0), decision)
+		if q.patience != noDelay || decision.Allowed && decision.Wait == 0 {
 			return next
 		}
 	}
-	return q.decideOther(terms, state, now, d)
+	return q.decideOther(terms, state, now, decision)
 }
 
 // decideOther is decide for calls that Terms.Take does not answer.
-func (q *request) decideOther(terms *table.Terms, state uint64, now policy.Instant, d *policy.Decision) (next uint64) {
-	p := terms.Policy
+func (q *request) decideOther(terms *table.Terms, state uint64, now policy.Instant, decision *policy.Decision) (next uint64) {
+	limit := terms.Policy
 	if q.limit != nil {
-		if p = q.limit; !terms.ReadsWordsOf(p) {
-			*d = policy.Decision{RetryAfter: policy.Never}
+		if limit = q.limit; !terms.ReadsWordsOf(limit) {
+			*decision = policy.Decision{RetryAfter: policy.Never}
 			return state
 		}
 	}
 	if q.charge {
-		refunder, _ := p.(policy.Refunder)
-		return decide.Refund(p, refunder, state, now, q.n, d)
+		refunder, _ := limit.(policy.Refunder)
+		return decide.Refund(limit, refunder, state, now, q.n, decision)
 	}
-	return decide.Take(p, state, now, q.n, q.patience, q.notBefore, d)
+	return decide.Take(limit, state, now, q.n, q.patience, q.notBefore, decision)
 }
 
-// take answers q for the key in d, and records what is allowed, in r too if not nil.
+// take answers request for the key in decision, and records what is allowed, in receipt too if not nil.
 //
 // Decisions are passed by pointer: a returned struct of more than four words is copied at each
 // return, and each copy waits for the stores before it.
-func (c *Cell[K]) take(key K, q *request, d *policy.Decision, r *Receipt) Basis {
+func (c *Cell[K]) take(key K, request *request, decision *policy.Decision, receipt *Receipt) Basis {
 	hash, ok := c.hash(key)
 	now := c.now()
 	if ok {
 		if c.blocks.Load() != nil {
-			if basis, refused := c.refuseBlocked(hash, key, now, q, d); refused {
+			if basis, refused := c.refuseBlocked(hash, key, now, request, decision); refused {
 				return basis
 			}
 		}
-		if c.occupied && !q.inLine && q.n != 0 && c.lines.Has(key) {
-			return c.refuseBehind(key, q, d)
+		if c.occupied && !request.inLine && request.n != 0 && c.lines.Has(key) {
+			return c.refuseBehind(key, request, decision)
 		}
 		if e := c.view.Load(hash, key); e != nil {
-			if basis, alive := c.takeEntry(e, hash, now, q, d, r); alive {
+			if basis, alive := c.takeEntry(e, hash, now, request, decision, receipt); alive {
 				return basis
 			}
 		}
 	}
-	return c.takeNew(hash, ok, key, now, q, d, r)
+	return c.takeNew(hash, ok, key, now, request, decision, receipt)
 }
 
 // remembers reports whether takes under the limit, or the terms' own if it is nil, have to be remembered to
@@ -185,25 +185,25 @@ func plain(terms *table.Terms, word uint64) (state uint64, ok bool) {
 	return state, state-1 < policy.MaxWord
 }
 
-// takeEntry answers q in d by the entry's word, and advances the word by compare-and-swap. r, if
+// takeEntry answers request in decision by the entry's word, and advances the word by compare-and-swap. receipt, if
 // not nil, is the receipt. alive is false if the entry is dead: nothing was taken, and the key must
 // be looked up again. No other loop raises a word, except Choke's; Offer.Accept swaps once.
 //
 // A take that may be given back is remembered, and so is a charge beside remembered takes. The log of the entry is
 // locked from before the swap, so that takes are remembered in the order of their swaps.
 func (c *Cell[K]) takeEntry(
-	e *table.Entry[K], hash uint64, now policy.Instant, q *request, d *policy.Decision, r *Receipt,
-) (b Basis, alive bool) {
+	entry *table.Entry[K], hash uint64, now policy.Instant, request *request, decision *policy.Decision, receipt *Receipt,
+) (basis Basis, alive bool) {
 	for {
-		returned := e.Returned()
-		word, terms := c.view.Read(e)
+		returned := entry.Returned()
+		word, terms := c.view.Read(entry)
 		if terms.Occupier != nil {
 			// The count is read after the word: see release.
-			returned = e.Returned()
+			returned = entry.Returned()
 		}
-		if c.isOutdated(&q.choice) {
+		if c.isOutdated(&request.choice) {
 			// The word may be of another limit than the choice: see switching.
-			q.choice = c.choose(e.Key())
+			request.choice = c.choose(entry.Key())
 			continue
 		}
 		state, ok := plain(terms, word)
@@ -211,12 +211,12 @@ func (c *Cell[K]) takeEntry(
 			if state, alive = terms.State(word); !alive {
 				return Basis{}, false
 			}
-			if state == 0 && q.switched != nil && word != terms.EpochBit {
+			if state == 0 && request.switched != nil && word != terms.EpochBit {
 				// The entry lands first, as SwitchLimit finds no tentative entry.
-				e.Advance(word, terms.EpochBit)
+				entry.Advance(word, terms.EpochBit)
 				continue
 			}
-			if state == 0 && q.n != 0 {
+			if state == 0 && request.n != 0 {
 				// The key may have been used, drained and forgotten since now was read. This entry
 				// does not remember those takes, so a take dated back to then would be free.
 				now = max(now, c.view.Horizon())
@@ -224,60 +224,60 @@ func (c *Cell[K]) takeEntry(
 		}
 		// decide, written out: Reserve and Cancel take 160 ns, not 177.
 		var next uint64
-		plain := q.plain()
+		plain := request.plain()
 		if plain {
-			next = terms.Take(state, now, q.n, max(q.patience, 0), d)
-			plain = q.patience != noDelay || d.Allowed && d.Wait == 0
+			next = terms.Take(state, now, request.n, max(request.patience, 0), decision)
+			plain = request.patience != noDelay || decision.Allowed && decision.Wait == 0
 		}
 		if !plain {
-			next = q.decideOther(terms, state, now, d)
+			next = request.decideOther(terms, state, now, decision)
 		}
 		switch {
-		case q.n == 0 || !d.Allowed || q.charge && next == state:
-			if q.limit == nil {
+		case request.n == 0 || !decision.Allowed || request.charge && next == state:
+			if request.limit == nil {
 				return Basis{}, true
 			}
-			return c.basis(q.limit, d), true
+			return c.basis(request.limit, decision), true
 		case next > policy.MaxWord:
 			// A policy that breaks its contract must not break the table.
-			*d = policy.Decision{Limit: d.Limit, RetryAfter: policy.Never}
+			*decision = policy.Decision{Limit: decision.Limit, RetryAfter: policy.Never}
 			return Basis{}, true
 		}
-		if q.limit != nil && d.Wait > 0 {
-			e.MarkForeignTurn()
+		if request.limit != nil && decision.Wait > 0 {
+			entry.MarkForeignTurn()
 		}
 		after := next | terms.EpochBit
 		// Success hands the units to this call; nothing else has to agree. A tentative entry lands
 		// by this swap.
 		var log *underway.EntryLog[table.Level]
-		if (q.charge || r != nil && !q.brief) && d.Wait == 0 && remembers(q.limit, terms) {
-			log = c.lockLog(&e.Level, hash, q.charge)
+		if (request.charge || receipt != nil && !request.brief) && decision.Wait == 0 && remembers(request.limit, terms) {
+			log = c.lockLog(&entry.Level, hash, request.charge)
 		}
 		var taken bool
-		if returned != 0 && r != nil && terms.Occupier != nil {
-			taken = c.advanceIn(e, returned, word, after)
+		if returned != 0 && receipt != nil && terms.Occupier != nil {
+			taken = c.advanceIn(entry, returned, word, after)
 		} else {
-			taken = e.Advance(word, after)
+			taken = entry.Advance(word, after)
 		}
-		if taken && r != nil {
-			r.level, r.epoch, r.before, r.after = &e.Level, terms.Epoch, state|terms.EpochBit, after
-			r.takenAt, r.returned = now, returned
+		if taken && receipt != nil {
+			receipt.level, receipt.epoch, receipt.before, receipt.after = &entry.Level, terms.Epoch, state|terms.EpochBit, after
+			receipt.takenAt, receipt.returned = now, returned
 		}
 		if log != nil {
 			if taken {
 				m := underway.Mark{Word: next, Epoch: terms.Epoch, Returned: returned}
-				id := log.Add(orOwn(q.limit, terms), state, m, now, q.n)
-				if r != nil {
-					r.remembered = Remembered{Log: log, ID: id}
+				id := log.Add(orOwn(request.limit, terms), state, m, now, request.n)
+				if receipt != nil {
+					receipt.remembered = Remembered{Log: log, ID: id}
 				}
 			}
-			e.UnlockReturn()
+			entry.UnlockReturn()
 		}
 		if taken {
 			if c.warns != nil {
-				b.passed = c.warns.passed(terms, q.limit, state, now, q.n, d)
+				basis.passed = c.warns.passed(terms, request.limit, state, now, request.n, decision)
 			}
-			return b, true
+			return basis, true
 		}
 		// Another call was faster. Decide again, at the same instant.
 	}
@@ -316,40 +316,40 @@ type Due struct {
 }
 
 // CountOnly is Count for callers without key and decision. Unless due is zero, call Finish next.
-func (c *Cell[K]) CountOnly(allowed bool, b Basis) (due Due) {
+func (c *Cell[K]) CountOnly(allowed bool, basis Basis) (due Due) {
 	switch {
 	case allowed:
 		c.tally.CountAdmitted()
-		if b.missing != 0 {
-			c.admittedBy[b.missing].Add(1)
+		if basis.missing != 0 {
+			c.admittedBy[basis.missing].Add(1)
 		}
-		return Due{passed: b.passed}
-	case b.missing == 0:
+		return Due{passed: basis.passed}
+	case basis.missing == 0:
 		mine := c.tally.mine()
 		if number, mayBe := mine.refuse(); mayBe {
 			due.weight = c.drawRefusal(mine, number)
 		}
-	case b.missing == blocked:
+	case basis.missing == blocked:
 		c.tally.mine().blocked.Add(1)
 		due.weight = c.refused.sample.Draw()
 	default:
-		c.refusedBy[b.missing].Add(1)
+		c.refusedBy[basis.missing].Add(1)
 		due.weight = c.refused.sample.Draw()
 	}
-	due.punish = b.byWord() && c.blocks.Load() != nil
+	due.punish = basis.byWord() && c.blocks.Load() != nil
 	return due
 }
 
-// Finish does the work left for an answer d.
-func (c *Cell[K]) Finish(key K, d *policy.Decision, due Due) {
+// Finish does the work left for an answer decision.
+func (c *Cell[K]) Finish(key K, decision *policy.Decision, due Due) {
 	if due.passed != 0 {
-		c.warn(key, due.passed, d)
+		c.warn(key, due.passed, decision)
 	}
 	if due.weight != 0 {
 		c.addRefusal(key, due.weight)
 	}
 	if due.punish {
-		c.Punish(key, d)
+		c.Punish(key, decision)
 	}
 }
 
@@ -363,11 +363,11 @@ func (c *Cell[K]) countBlocked(key K) {
 // advanceIn is Entry.Advance for a take that may be released, of a key that was reset. It fails if another reset
 // came since the count was read, after which the word may have come back.
 // A policy that calls the engine may hold the lock.
-func (c *Cell[K]) advanceIn(e *table.Entry[K], returned, word, next uint64) bool {
-	if e.LockReturn() || c.seam.TryLock("takes: locked", e.LockReturn, e.UnlockReturn) {
-		defer e.UnlockReturn()
+func (c *Cell[K]) advanceIn(entry *table.Entry[K], returned, word, next uint64) bool {
+	if entry.LockReturn() || c.seam.TryLock("takes: locked", entry.LockReturn, entry.UnlockReturn) {
+		defer entry.UnlockReturn()
 	}
-	return e.Returned() == returned && e.Advance(word, next)
+	return entry.Returned() == returned && entry.Advance(word, next)
 }
 
 // Remembered names the take of an Offer in the log of its entry.

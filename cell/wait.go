@@ -12,57 +12,57 @@ import (
 
 // Wait is Acquire bounded only by its context, for units that are not given back.
 func (c *Cell[K]) Wait(ctx context.Context, key K, n int64) error {
-	var d policy.Decision
-	if c.takeAtOnce(ctx, key, n, &d, nil) {
+	var decision policy.Decision
+	if c.takeAtOnce(ctx, key, n, &decision, nil) {
 		return nil
 	}
 	var h Held[K]
-	_, basis, err := c.acquire(ctx, key, &request{n: n, patience: noDelay, choice: c.orChosen(nil, key)}, forever, &d, &h)
+	_, basis, err := c.acquire(ctx, key, &request{n: n, patience: noDelay, choice: c.orChosen(nil, key)}, forever, &decision, &h)
 	if n != 0 {
 		due := c.CountOnly(err == nil, basis)
 		due.punish = due.punish && !errors.Is(err, ErrNever)
-		c.Finish(key, &d, due)
+		c.Finish(key, &decision, due)
 	}
 	return err
 }
 
 // Acquire takes n units for the key, and waits in its line if there is no room, or if other calls
-// wait. It answers in d, and holds the units in h. waited is the time in line. With an error the
+// wait. It answers in decision, and holds the units in held. waited is the time in line. With an error the
 // decision is a refusal and nothing is held.
 func (c *Cell[K]) Acquire(
-	ctx context.Context, key K, n int64, patience time.Duration, d *policy.Decision, h *Held[K],
+	ctx context.Context, key K, n int64, patience time.Duration, decision *policy.Decision, held *Held[K],
 ) (waited time.Duration, err error) {
-	if c.takeAtOnce(ctx, key, n, d, h) {
+	if c.takeAtOnce(ctx, key, n, decision, held) {
 		return 0, nil
 	}
-	waited, _, err = c.AcquireWith(ctx, nil, key, n, patience, d, h)
+	waited, _, err = c.AcquireWith(ctx, nil, key, n, patience, decision, held)
 	return waited, err
 }
 
 // takeAtOnce is acquire, and a count, for a known key with room. Otherwise it returns false.
-func (c *Cell[K]) takeAtOnce(ctx context.Context, key K, n int64, d *policy.Decision, h *Held[K]) bool {
+func (c *Cell[K]) takeAtOnce(ctx context.Context, key K, n int64, decision *policy.Decision, held *Held[K]) bool {
 	if ctx.Err() != nil || c.closed.Load() {
 		return false
 	}
 	e, hash, now := c.locate(key)
-	return e != nil && c.takeKnown(e, hash, now, n, noDelay, d, h)
+	return e != nil && c.takeKnown(e, hash, now, n, noDelay, decision, held)
 }
 
 func (c *Cell[K]) refusal(limit policy.Policy, key K, n int64, err error) policy.Decision {
-	var d policy.Decision
+	var decision policy.Decision
 	q := request{n: n, patience: noDelay, choice: c.orChosen(limit, key)}
-	c.refuseBehind(key, &q, &d)
-	if d.RetryAfter != policy.Never && (errors.Is(err, ErrClosed) || errors.Is(err, ErrUnavailable)) {
+	c.refuseBehind(key, &q, &decision)
+	if decision.RetryAfter != policy.Never && (errors.Is(err, ErrClosed) || errors.Is(err, ErrUnavailable)) {
 		// The time is a guess, as for Take.
-		d = policy.Decision{Limit: d.Limit, RetryAfter: c.openTimeout}
+		decision = policy.Decision{Limit: decision.Limit, RetryAfter: c.openTimeout}
 	}
-	return d
+	return decision
 }
 
-// acquire is Acquire for q, which has noDelay, without a count. With an error, d and h are
+// acquire is Acquire for q, which has noDelay, without a count. With an error, decision and held are
 // undefined.
 func (c *Cell[K]) acquire(
-	ctx context.Context, key K, q *request, patience time.Duration, d *policy.Decision, h *Held[K],
+	ctx context.Context, key K, q *request, patience time.Duration, decision *policy.Decision, held *Held[K],
 ) (waited time.Duration, basis Basis, err error) {
 	if ctx.Err() != nil {
 		return 0, Basis{missing: ended}, Cancelled(ctx)
@@ -72,18 +72,18 @@ func (c *Cell[K]) acquire(
 	}
 	if !c.lines.Has(key) {
 		// No call waits.
-		basis = c.reserve(key, q, d, h)
+		basis = c.reserve(key, q, decision, held)
 	} else {
-		basis = c.probe(key, &request{choice: q.choice}, d)
-		d.Allowed = d.Allowed && q.n == 0
-		if q.n < 0 || q.n > d.Limit {
-			d.RetryAfter = policy.Never
+		basis = c.probe(key, &request{choice: q.choice}, decision)
+		decision.Allowed = decision.Allowed && q.n == 0
+		if q.n < 0 || q.n > decision.Limit {
+			decision.RetryAfter = policy.Never
 		}
 	}
-	if d.Allowed {
+	if decision.Allowed {
 		return 0, basis, nil
 	}
-	waited, basis, err = c.waitInLine(ctx, key, q, patience, basis, d, h)
+	waited, basis, err = c.waitInLine(ctx, key, q, patience, basis, decision, held)
 	return waited, basis.endedBy(err), err
 }
 
@@ -110,40 +110,40 @@ func (b Basis) endedBy(err error) Basis {
 	return b
 }
 
-// waitInLine is acquire for a call that d refused.
+// waitInLine is acquire for a call that decision refused.
 func (c *Cell[K]) waitInLine(
-	ctx context.Context, key K, q *request, patience time.Duration, refused Basis, d *policy.Decision, h *Held[K],
+	ctx context.Context, key K, request *request, patience time.Duration, refused Basis, decision *policy.Decision, held *Held[K],
 ) (waited time.Duration, basis Basis, err error) {
-	n := q.n
+	n := request.n
 	switch {
-	case refused.lost && 0 < n && n <= d.Limit:
+	case refused.lost && 0 < n && n <= decision.Limit:
 		return 0, refused, ErrUnavailable
-	case d.RetryAfter == policy.Never:
-		return 0, refused, never(n, *d, refused)
+	case decision.RetryAfter == policy.Never:
+		return 0, refused, never(n, *decision, refused)
 	case refused.missing == blocked && n == 0:
-		return 0, refused, fmt.Errorf("%w: the key is blocked, %v to wait", ErrDeadline, d.RetryAfter)
-	case d.RetryAfter > patience && !(c.occupied && patience > 0 && refused.missing != blocked):
-		return 0, refused, fmt.Errorf("%w: %v to wait, %v at the most", ErrDeadline, d.RetryAfter, patience)
+		return 0, refused, fmt.Errorf("%w: the key is blocked, %v to wait", ErrDeadline, decision.RetryAfter)
+	case decision.RetryAfter > patience && !(c.occupied && patience > 0 && refused.missing != blocked):
+		return 0, refused, fmt.Errorf("%w: %v to wait, %v at the most", ErrDeadline, decision.RetryAfter, patience)
 	}
 	if deadline, ok := ctx.Deadline(); ok && refused.missing == blocked {
 		// The line's forecasts go by the limit alone.
-		if left := time.Until(deadline); d.RetryAfter > left {
-			return 0, refused, fmt.Errorf("%w (%w): the key is blocked, %v to wait, %v left", ErrDeadline, context.DeadlineExceeded, d.RetryAfter, left)
+		if left := time.Until(deadline); decision.RetryAfter > left {
+			return 0, refused, fmt.Errorf("%w (%w): the key is blocked, %v to wait, %v left", ErrDeadline, context.DeadlineExceeded, decision.RetryAfter, left)
 		}
 	}
-	w := &waiter[K]{cell: c, key: key, n: n, choice: q.choice}
+	w := &waiter[K]{cell: c, key: key, n: n, choice: request.choice}
 	waited, err = c.lines.Wait(ctx, key, w, patience)
 	if err == nil {
-		*d, *h = w.taken, w.held
+		*decision, *held = w.taken, w.held
 	}
 	return waited, w.basis, err
 }
 
-func never(n int64, d policy.Decision, b Basis) error {
+func never(n int64, decision policy.Decision, b Basis) error {
 	if b.missing == misfit {
 		return fmt.Errorf("%w: engine.PolicyFor chose a policy of another family for this key", ErrNever)
 	}
-	return fmt.Errorf("%w: %d of at most %d", ErrNever, n, d.Limit)
+	return fmt.Errorf("%w: %d of at most %d", ErrNever, n, decision.Limit)
 }
 
 // Cancelled returns ErrCancelled with the context's error, and with its cause if different.

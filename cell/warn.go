@@ -43,30 +43,30 @@ func (w *warner[K]) renew(terms *table.Terms) *ownLevels {
 // passed returns the shares that a take of n units from state at now passed, by its decision. limit is the
 // call's; nil means the cell's own.
 func (w *warner[K]) passed(
-	terms *table.Terms, limit policy.Policy, state uint64, now policy.Instant, n int64, d *policy.Decision,
+	terms *table.Terms, limit policy.Policy, state uint64, now policy.Instant, n int64, decision *policy.Decision,
 ) warn.Set {
 	var most int64
 	if limit == nil {
 		own := w.levels(terms)
-		if d.Remaining > own.Bounds[0] || terms.OnCredit == nil && n > 0 && !own.MayHavePassed(d.Remaining, n) {
+		if decision.Remaining > own.Bounds[0] || terms.OnCredit == nil && n > 0 && !own.MayHavePassed(decision.Remaining, n) {
 			return 0
 		}
 		limit, most = terms.Policy, own.most
-	} else if most = shape.AtOnce(limit); d.Remaining > w.shares.First(most) {
+	} else if most = shape.AtOnce(limit); decision.Remaining > w.shares.First(most) {
 		return 0
 	}
 	_, before := limit.Take(state, now, 0, 0)
-	return w.shares.Passed(most, before.Remaining, d.Remaining)
+	return w.shares.Passed(most, before.Remaining, decision.Remaining)
 }
 
 // passedByOffer returns the shares that an accepted Offer passed, and the key's state after it if there are any.
-func (w *warner[K]) passedByOffer(o *Offer) (passed warn.Set, d policy.Decision) {
-	next := o.After &^ o.Terms.EpochBit
-	if w.levels(o.Terms).Below(next, o.At) {
-		return 0, d
+func (w *warner[K]) passedByOffer(offer *Offer) (passed warn.Set, decision policy.Decision) {
+	next := offer.After &^ offer.Terms.EpochBit
+	if w.levels(offer.Terms).Below(next, offer.At) {
+		return 0, decision
 	}
-	o.Terms.Take(next, o.At, 0, 0, &d)
-	return w.passed(o.Terms, nil, o.Before&^o.Terms.EpochBit, o.At, 0, &d), d
+	offer.Terms.Take(next, offer.At, 0, 0, &decision)
+	return w.passed(offer.Terms, nil, offer.Before&^offer.Terms.EpochBit, offer.At, 0, &decision), decision
 }
 
 // warnByWord warns of the shares that a take of one unit passed which led from state to next.
@@ -77,9 +77,9 @@ func (c *Cell[K]) warnByWord(key K, terms *table.Terms, state, next uint64, now 
 }
 
 // warn calls the hook for each share that a call passed, unless it was called for that share since
-// the key was last unused. d is the call's decision. A warning counts until all units that count
+// the key was last unused. decision is the call's decision. A warning counts until all units that count
 // after it are gone. Another policy of the cell begins anew.
-func (c *Cell[K]) warn(key K, passed warn.Set, d *policy.Decision) {
+func (c *Cell[K]) warn(key K, passed warn.Set, decision *policy.Decision) {
 	if passed == 0 {
 		return
 	}
@@ -87,8 +87,8 @@ func (c *Cell[K]) warn(key K, passed warn.Set, d *policy.Decision) {
 	hash, _ := c.hash(key)
 	hash += c.view.Terms().Epoch * 0xd6e8feb86659fd93
 	now := int64(c.now())
-	for share := range c.warns.table.Fresh(c.warns.shares, passed, hash, now, now+int64(d.ResetAfter)) {
-		c.warns.hook(key, share, *d)
+	for share := range c.warns.table.Fresh(c.warns.shares, passed, hash, now, now+int64(decision.ResetAfter)) {
+		c.warns.hook(key, share, *decision)
 	}
 }
 
@@ -96,11 +96,11 @@ func (c *Cell[K]) warn(key K, passed warn.Set, d *policy.Decision) {
 func (c *Cell[K]) Warns() bool { return c.warns != nil }
 
 // OfferBasis returns the basis of the answer of an accepted Offer.
-func (c *Cell[K]) OfferBasis(o *Offer) (b Basis) {
+func (c *Cell[K]) OfferBasis(o *Offer) (basis Basis) {
 	if c.warns != nil {
-		b.passed, _ = c.warns.passedByOffer(o)
+		basis.passed, _ = c.warns.passedByOffer(o)
 	}
-	return b
+	return basis
 }
 
 // WarnOfOffer warns of the shares that an accepted Offer passed. Callers ask Warns first, so that a call costs

@@ -68,29 +68,29 @@ func pointersIn(t reflect.Type, from uintptr) (offset uintptr, pointers int) {
 	return offset, pointers
 }
 
-func pack[K comparable](form keyForm, key K) (p anyKey) {
+func pack[K comparable](form keyForm, key K) (anyKey anyKey) {
 	from := unsafe.Pointer(&key)
 	switch form.pointer {
 	case noPointer:
-		*(*K)(unsafe.Pointer(&p.a)) = key
+		*(*K)(unsafe.Pointer(&anyKey.a)) = key
 	case 0:
-		*(*K)(unsafe.Pointer(&p)) = key
+		*(*K)(unsafe.Pointer(&anyKey)) = key
 	case 1:
-		p.a = *(*uintptr)(from)
-		p.pointer = *(*unsafe.Pointer)(unsafe.Add(from, wordSize))
+		anyKey.a = *(*uintptr)(from)
+		anyKey.pointer = *(*unsafe.Pointer)(unsafe.Add(from, wordSize))
 		if form.words > 2 {
-			p.b = *(*uintptr)(unsafe.Add(from, 2*wordSize))
+			anyKey.b = *(*uintptr)(unsafe.Add(from, 2*wordSize))
 		}
 	case 2:
-		p.a = *(*uintptr)(from)
-		p.b = *(*uintptr)(unsafe.Add(from, wordSize))
-		p.pointer = *(*unsafe.Pointer)(unsafe.Add(from, 2*wordSize))
+		anyKey.a = *(*uintptr)(from)
+		anyKey.b = *(*uintptr)(unsafe.Add(from, wordSize))
+		anyKey.pointer = *(*unsafe.Pointer)(unsafe.Add(from, 2*wordSize))
 	default:
 		box := new(K)
 		*box = key
-		p.pointer = unsafe.Pointer(box)
+		anyKey.pointer = unsafe.Pointer(box)
 	}
-	return p
+	return anyKey
 }
 
 // packHere is pack without a copy, for a call that keeps neither the packed key nor a pointer to it.
@@ -101,25 +101,25 @@ func packHere[K comparable](form keyForm, key *K) anyKey {
 	return pack(form, *key)
 }
 
-func unpack[K comparable](form keyForm, p anyKey) (key K) {
+func unpack[K comparable](form keyForm, anyKey anyKey) (key K) {
 	to := unsafe.Pointer(&key)
 	switch form.pointer {
 	case noPointer:
-		return *(*K)(unsafe.Pointer(&p.a))
+		return *(*K)(unsafe.Pointer(&anyKey.a))
 	case 0:
-		return *(*K)(unsafe.Pointer(&p))
+		return *(*K)(unsafe.Pointer(&anyKey))
 	case 1:
-		*(*uintptr)(to) = p.a
-		*(*unsafe.Pointer)(unsafe.Add(to, wordSize)) = p.pointer
+		*(*uintptr)(to) = anyKey.a
+		*(*unsafe.Pointer)(unsafe.Add(to, wordSize)) = anyKey.pointer
 		if form.words > 2 {
-			*(*uintptr)(unsafe.Add(to, 2*wordSize)) = p.b
+			*(*uintptr)(unsafe.Add(to, 2*wordSize)) = anyKey.b
 		}
 	case 2:
-		*(*uintptr)(to) = p.a
-		*(*uintptr)(unsafe.Add(to, wordSize)) = p.b
-		*(*unsafe.Pointer)(unsafe.Add(to, 2*wordSize)) = p.pointer
+		*(*uintptr)(to) = anyKey.a
+		*(*uintptr)(unsafe.Add(to, wordSize)) = anyKey.b
+		*(*unsafe.Pointer)(unsafe.Add(to, 2*wordSize)) = anyKey.pointer
 	default:
-		return *(*K)(p.pointer)
+		return *(*K)(anyKey.pointer)
 	}
 	return key
 }

@@ -33,17 +33,17 @@ func provenanceOf(b cell.Basis) *limits.Provenance {
 // is then ErrCancelled. A closed engine answers as Config.WhenUnavailable says. It allocates no
 // more than Take does.
 func (e *Engine[K]) Admit(ctx context.Context, key K, n int64) (limits.Answer, error) {
-	var d policy.Decision
-	recorded, err := e.cell.Admit(key, n, &d)
-	if recorded && d.Wait == 0 {
-		return limits.Answer{Decision: d, Provenance: inProcess}, nil
+	var decision policy.Decision
+	recorded, err := e.cell.Admit(key, n, &decision)
+	if recorded && decision.Wait == 0 {
+		return limits.Answer{Decision: decision, Provenance: inProcess}, nil
 	}
-	return e.admitOther(ctx, key, n, d, recorded, err)
+	return e.admitOther(ctx, key, n, decision, recorded, err)
 }
 
 // admitOther is Admit for calls that the key's word did not decide at once.
 func (e *Engine[K]) admitOther(
-	ctx context.Context, key K, n int64, d policy.Decision, recorded bool, err error,
+	ctx context.Context, key K, n int64, decision policy.Decision, recorded bool, err error,
 ) (limits.Answer, error) {
 	switch {
 	// The error is cell.ErrDelays.
@@ -51,42 +51,42 @@ func (e *Engine[K]) admitOther(
 		g, err := e.Hold(ctx, limits.Call[K]{Key: key, N: n})
 		return g.Answer, err
 	case !recorded:
-		return limits.Answer{Decision: d, Provenance: unrecorded}, nil
+		return limits.Answer{Decision: decision, Provenance: unrecorded}, nil
 	}
 	// The limit has become a queue meanwhile. This turn cannot be given back.
-	err = e.turn(ctx, &d, nil)
-	return limits.Answer{Decision: d, Provenance: inProcess}, err
+	err = e.turn(ctx, &decision, nil)
+	return limits.Answer{Decision: decision, Provenance: inProcess}, err
 }
 
 // Hold is Reserve or, if the call waits, Acquire, for adapters: see limits.Limiter. For a known key
 // it allocates only to wait.
-func (e *Engine[K]) Hold(ctx context.Context, call limits.Call[K]) (g limits.Grant, err error) {
-	var h cell.Held[K]
+func (e *Engine[K]) Hold(ctx context.Context, call limits.Call[K]) (grant limits.Grant, err error) {
+	var held cell.Held[K]
 	// Looked up before units are taken, as PolicyFor may panic.
 	if call.Patience > 0 && !call.NoWait && !e.limitHeld(&call).Delays() {
-		err = e.acquire(ctx, &call, &g.Answer, &h)
+		err = e.acquire(ctx, &call, &grant.Answer, &held)
 	} else {
-		basis := e.cell.ReserveWith(call.Limit, call.Key, call.N, call.Patience, &g.Decision, &h)
-		if g.Provenance = provenanceOf(basis); g.Wait > 0 && !call.NoWait {
-			err = e.turn(ctx, &g.Decision, &h)
+		basis := e.cell.ReserveWith(call.Limit, call.Key, call.N, call.Patience, &grant.Decision, &held)
+		if grant.Provenance = provenanceOf(basis); grant.Wait > 0 && !call.NoWait {
+			err = e.turn(ctx, &grant.Decision, &held)
 		}
 	}
-	if g.Allowed {
-		e.pack(&g.State, call.Key, &h)
+	if grant.Allowed {
+		e.pack(&grant.State, call.Key, &held)
 	}
-	return g, err
+	return grant, err
 }
 
 // Look returns the answer that Hold would give now without waiting, for limits.AskAll. It takes nothing, counts
 // nothing and never waits. ok is false if only Hold can tell, which is so while calls wait for the key, and for a
 // new key in a full table.
-func (e *Engine[K]) Look(call limits.Call[K]) (a limits.Answer, ok bool) {
+func (e *Engine[K]) Look(call limits.Call[K]) (answer limits.Answer, ok bool) {
 	if !call.NoWait && e.cell.HasWaiters(call.Key) {
-		return a, false
+		return answer, false
 	}
-	basis, ok := e.cell.LookWith(call.Limit, call.Key, call.N, call.Patience, &a.Decision)
-	a.Provenance = provenanceOf(basis)
-	return a, ok
+	basis, ok := e.cell.LookWith(call.Limit, call.Key, call.N, call.Patience, &answer.Decision)
+	answer.Provenance = provenanceOf(basis)
+	return answer, ok
 }
 
 func (e *Engine[K]) limitHeld(call *limits.Call[K]) policy.Policy {
@@ -98,32 +98,32 @@ func (e *Engine[K]) limitHeld(call *limits.Call[K]) policy.Policy {
 
 // turn waits for a promised turn. If the context ends first, the decision becomes a refusal, and
 // held units are given back.
-func (e *Engine[K]) turn(ctx context.Context, d *policy.Decision, h *cell.Held[K]) error {
+func (e *Engine[K]) turn(ctx context.Context, decision *policy.Decision, held *cell.Held[K]) error {
 	began := time.Now()
-	_, event := seam.Receive[struct{}](seam.Seam{}, "", d.Wait, nil, ctx, nil)
-	if d.Wait = time.Since(began); event == seam.Elapsed {
+	_, event := seam.Receive[struct{}](seam.Seam{}, "", decision.Wait, nil, ctx, nil)
+	if decision.Wait = time.Since(began); event == seam.Elapsed {
 		return nil
 	}
-	if d.Allowed = false; h != nil {
-		h.Cancel()
+	if decision.Allowed = false; held != nil {
+		held.Cancel()
 	}
 	return e.named(cell.Cancelled(ctx))
 }
 
 // acquire waits in line. Only an ended context is an error.
-func (e *Engine[K]) acquire(ctx context.Context, call *limits.Call[K], a *limits.Answer, h *cell.Held[K]) error {
-	waited, basis, err := e.cell.AcquireWith(ctx, call.Limit, call.Key, call.N, call.Patience, &a.Decision, h)
-	switch a.Provenance = provenanceOf(basis); {
+func (e *Engine[K]) acquire(ctx context.Context, call *limits.Call[K], answer *limits.Answer, held *cell.Held[K]) error {
+	waited, basis, err := e.cell.AcquireWith(ctx, call.Limit, call.Key, call.N, call.Patience, &answer.Decision, held)
+	switch answer.Provenance = provenanceOf(basis); {
 	case err == nil && waited > 0:
-		e.describe(call, a, h)
+		e.describe(call, answer, held)
 	case errors.Is(err, ErrClosed):
-		a.Provenance = provenanceOf(e.cell.ReserveWith(call.Limit, call.Key, call.N, 0, &a.Decision, h))
+		answer.Provenance = provenanceOf(e.cell.ReserveWith(call.Limit, call.Key, call.N, 0, &answer.Decision, held))
 	case errors.Is(err, ErrUnavailable):
-		a.Provenance = limits.NewProvenance(limits.SourceUnrecorded, false, e.named(err))
+		answer.Provenance = limits.NewProvenance(limits.SourceUnrecorded, false, e.named(err))
 	case errors.Is(err, ErrCrowded):
-		a.Provenance = limits.NewProvenance(limits.SourceProcess, true, e.named(err))
+		answer.Provenance = limits.NewProvenance(limits.SourceProcess, true, e.named(err))
 	}
-	if a.Wait = waited; errors.Is(err, ErrCancelled) {
+	if answer.Wait = waited; errors.Is(err, ErrCancelled) {
 		return e.named(err)
 	}
 	return nil
@@ -131,17 +131,17 @@ func (e *Engine[K]) acquire(ctx context.Context, call *limits.Call[K], a *limits
 
 // describe puts the state of the key after a wait into the answer. Units may have been taken early,
 // and the limit may have changed. If PolicyFor panics the units are given back.
-func (e *Engine[K]) describe(call *limits.Call[K], a *limits.Answer, h *cell.Held[K]) {
+func (e *Engine[K]) describe(call *limits.Call[K], answer *limits.Answer, held *cell.Held[K]) {
 	described := false
 	defer func() {
 		if !described {
-			h.Cancel()
+			held.Cancel()
 		}
 	}()
-	var d policy.Decision
+	var decision policy.Decision
 	// If the limit is of another family now, the decision stays: the units are taken.
-	if e.cell.Probe(call.Limit, call.Key, 0, &d); d.Allowed {
-		a.Decision = d
+	if e.cell.Probe(call.Limit, call.Key, 0, &decision); decision.Allowed {
+		answer.Decision = decision
 	}
 	described = true
 }
@@ -158,20 +158,20 @@ func (e *Engine[K]) pack(to *limits.GrantState, key K, h *cell.Held[K]) {
 }
 
 func (e engineSettler[K]) Settle(_ context.Context, state limits.GrantState, used int64) error {
-	h := e.cell.Unpack(state.Ref, state.Limit, &state.Words)
+	held := e.cell.Unpack(state.Ref, state.Limit, &state.Words)
 	n := state.Words[0]
 	if used == limits.AllUsed {
 		used = n
 	}
 	if used > n {
-		key, recorded := h.Key()
+		key, recorded := held.Key()
 		if !recorded {
 			// A nil interface key is no K.
 			key, _ = state.Ref.(K)
 		}
 		e.charge(state.Limit, key, used-n)
 	}
-	h.Keep(used)
+	held.Keep(used)
 	return nil
 }
 
@@ -260,11 +260,11 @@ func (t *Tiered[K]) Admit(_ context.Context, key K, n int64) (limits.Answer, err
 	if len(t.engines) == 0 {
 		return limits.Answer{Decision: unlimited, Provenance: inProcess}, nil
 	}
-	d, recorded := t.take(key, n)
+	decision, recorded := t.take(key, n)
 	if !recorded {
-		return limits.Answer{Decision: d, Provenance: unrecorded}, nil
+		return limits.Answer{Decision: decision, Provenance: unrecorded}, nil
 	}
-	return limits.Answer{Decision: d, Provenance: inProcess}, nil
+	return limits.Answer{Decision: decision, Provenance: inProcess}, nil
 }
 
 var manyLimits = limits.NewProvenance(limits.SourceProcess, true, errors.New(
@@ -275,16 +275,16 @@ var unlimited = policy.Decision{Allowed: true, Limit: policy.MaxWord, Remaining:
 // Hold is TakeAll of the key's claims or, if the call waits, Acquire, for adapters: see
 // limits.Limiter. It promises no turns, so NoWait means no patience. A call with a Limit is refused
 // with policy.Never, and the Err says how to ask instead. The error is ErrCancelled.
-func (t *Tiered[K]) Hold(ctx context.Context, call limits.Call[K]) (g limits.Grant, err error) {
-	g.Provenance = inProcess
+func (t *Tiered[K]) Hold(ctx context.Context, call limits.Call[K]) (grant limits.Grant, err error) {
+	grant.Provenance = inProcess
 	switch {
 	// A limit cannot stand for several.
 	case call.Limit != nil:
-		g.RetryAfter, g.Provenance = policy.Never, manyLimits
-		return g, nil
+		grant.RetryAfter, grant.Provenance = policy.Never, manyLimits
+		return grant, nil
 	case len(t.engines) == 0:
-		g.Decision = unlimited
-		return g, nil
+		grant.Decision = unlimited
+		return grant, nil
 	}
 	patience := call.Patience
 	if call.NoWait {
@@ -292,18 +292,18 @@ func (t *Tiered[K]) Hold(ctx context.Context, call limits.Call[K]) (g limits.Gra
 	}
 	out, why, err := holdAll(ctx, patience, t.Claims(call.Key, call.N))
 	if why != nil {
-		g.Provenance = why
+		grant.Provenance = why
 	}
 	for i := range out.Decisions {
-		if g.Provenance.Exact() && !out.Provenance(i).Exact() {
-			g.Provenance = unrecorded
+		if grant.Provenance.Exact() && !out.Provenance(i).Exact() {
+			grant.Provenance = unrecorded
 		}
-		combine(&g.Decision, &out.Decisions[i], i == 0)
+		combine(&grant.Decision, &out.Decisions[i], i == 0)
 	}
-	if g.Allowed, g.Wait = out.Allowed, out.Waited; g.Allowed {
-		g.State = limits.GrantState{Settler: tieredSettler[K]{t}, Ref: &tieredHeld[K]{call.Key, call.N, out}}
+	if grant.Allowed, grant.Wait = out.Allowed, out.Waited; grant.Allowed {
+		grant.State = limits.GrantState{Settler: tieredSettler[K]{t}, Ref: &tieredHeld[K]{call.Key, call.N, out}}
 	}
-	return g, err
+	return grant, err
 }
 
 // Look is for limits.AskAll, as [Engine.Look] is.

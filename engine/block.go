@@ -157,7 +157,7 @@ func blocksConfig(config Config) Config {
 	}
 }
 
-func (e *Engine[K]) startBlocks(l *loaded[K]) error {
+func (e *Engine[K]) startBlocks(loaded *loaded[K]) error {
 	config := blocksConfig(e.config)
 	config.seed, config.source = e.cell.Seed(), &e.time
 	b := &blocksEngine[K]{rule: config.Policy.(*penalty.Rule), refusals: &cell.Refusals{}}
@@ -165,7 +165,7 @@ func (e *Engine[K]) startBlocks(l *loaded[K]) error {
 		config.refusals = b.refusals
 	}
 	var err error
-	if b.Engine, err = start(config, options[K]{}, l, nil); err != nil {
+	if b.Engine, err = start(config, options[K]{}, loaded, nil); err != nil {
 		return err
 	}
 	// This comes first, since a call of Block that finds b blocks by it.
@@ -203,10 +203,10 @@ func (e *Engine[K]) stopBlocks() {
 }
 
 func (e *Engine[K]) endBlocks() {
-	if b := e.blocks.Load(); b != nil {
-		b.closing.Do(func() {
-			b.closed.Store(true)
-			b.control.Close()
+	if blocksEngine := e.blocks.Load(); blocksEngine != nil {
+		blocksEngine.closing.Do(func() {
+			blocksEngine.closed.Store(true)
+			blocksEngine.control.Close()
 		})
 	}
 }
@@ -224,14 +224,14 @@ func oneAtATime(hook func(Event)) func(Event) {
 }
 
 // logFaults is the default Config.OnEvent. The texts are eventlog's.
-func logFaults(e Event) {
-	switch e.Kind {
+func logFaults(event Event) {
+	switch event.Kind {
 	case supervisor.Escalated:
-		slog.Error("ral: the limiter is degraded: it records no new key from now on", "limit", e.Supervisor, "error", e.Err)
+		slog.Error("ral: the limiter is degraded: it records no new key from now on", "limit", event.Supervisor, "error", event.Err)
 	case supervisor.ChildFailing:
-		slog.Error("ral: the state of the limiter is not saved", "limit", e.Supervisor, "error", e.Err)
+		slog.Error("ral: the state of the limiter is not saved", "limit", event.Supervisor, "error", event.Err)
 	case supervisor.ChildRecovered:
-		slog.Info("ral: the state of the limiter is saved again", "limit", e.Supervisor)
+		slog.Info("ral: the state of the limiter is saved again", "limit", event.Supervisor)
 	}
 }
 

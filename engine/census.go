@@ -104,33 +104,33 @@ func (c *census[K]) part() (n int) {
 }
 
 // classify counts an entry by its use.
-func (c *census[K]) classify(e *table.Entry[K], r table.Reading, now policy.Instant) {
-	p := r.Terms.Policy
+func (c *census[K]) classify(entry *table.Entry[K], reading table.Reading, now policy.Instant) {
+	limit := reading.Terms.Policy
 	if c.chosen != nil {
-		if own := c.chosen(e.Key()); own != nil && r.Terms.ReadsWordsOf(own) {
+		if own := c.chosen(entry.Key()); own != nil && reading.Terms.ReadsWordsOf(own) {
 			// Another family's limit refuses every call, and says nothing of the key's use.
-			p = own
+			limit = own
 		}
 	}
-	if c.chosen != nil || r.Terms != c.terms {
-		_, fresh := p.Take(0, now, 0, 0)
-		c.terms, c.most = r.Terms, fresh.Remaining
+	if c.chosen != nil || reading.Terms != c.terms {
+		_, fresh := limit.Take(0, now, 0, 0)
+		c.terms, c.most = reading.Terms, fresh.Remaining
 	}
-	if l, ok := p.(interface {
+	if l, ok := limit.(interface {
 		InUse(word uint64, now policy.Instant) (n int64, from, to time.Duration)
 	}); ok {
-		used, _, _ := l.InUse(r.State, now)
+		used, _, _ := l.InUse(reading.State, now)
 		c.counts.UnitsInUse += uint64(used)
 	}
-	_, d := p.Take(r.State, now, 0, 0)
+	_, decision := limit.Take(reading.State, now, 0, 0)
 	switch {
-	case d.Remaining == 0 && !allowsOne(p, r.State, now):
+	case decision.Remaining == 0 && !allowsOne(limit, reading.State, now):
 		c.counts.All++
-	case d.Remaining <= c.most/5:
+	case decision.Remaining <= c.most/5:
 		c.counts.Most++
-	case d.Remaining <= c.most/2:
+	case decision.Remaining <= c.most/2:
 		c.counts.Half++
-	case d.Remaining < c.most:
+	case decision.Remaining < c.most:
 		c.counts.BelowHalf++
 	default:
 		c.counts.Unused++

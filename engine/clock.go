@@ -38,21 +38,21 @@ var packageTime = new(clock.Clock)
 // counter up to a microsecond off, and not before least. It ties instants to wall time once;
 // otherwise only saving and loading read that.
 func newTimeSource(config Config, first, least policy.Instant) timeSource {
-	s := chooseClock(config, first, least)
-	begun := s.first
-	if s.counter != nil {
+	timeSource := chooseClock(config, first, least)
+	begun := timeSource.first
+	if timeSource.counter != nil {
 		// The counter has advanced since first.
-		begun = s.now()
+		begun = timeSource.now()
 	}
-	s.epoch = time.Now()
-	s.zero = s.epoch.Round(0).Add(-time.Duration(begun))
-	if s.reads = s.counter; s.counter == nil && s.now == nil {
-		s.reads = packageTime
+	timeSource.epoch = time.Now()
+	timeSource.zero = timeSource.epoch.Round(0).Add(-time.Duration(begun))
+	if timeSource.reads = timeSource.counter; timeSource.counter == nil && timeSource.now == nil {
+		timeSource.reads = packageTime
 	}
-	if s.counter == nil {
-		s.base = int64(s.epoch.Sub(started)) - int64(s.first)
+	if timeSource.counter == nil {
+		timeSource.base = int64(timeSource.epoch.Sub(started)) - int64(timeSource.first)
 	}
-	return s
+	return timeSource
 }
 
 func (s timeSource) anchored(p policy.Policy) policy.Policy { return decide.Anchor(p, s.zero) }
@@ -88,23 +88,23 @@ type moment struct {
 
 // read returns the instant of a moment. It reads the clock if the moment is of another, or a
 // Config.Clock.
-func (s *timeSource) read(m *moment) policy.Instant {
-	if m.clock != s.reads || m.clock == nil {
-		return s.readAnew(m)
+func (s *timeSource) read(moment *moment) policy.Instant {
+	if moment.clock != s.reads || moment.clock == nil {
+		return s.readAnew(moment)
 	}
-	return max(policy.Instant(m.ticks-s.base), s.first)
+	return max(policy.Instant(moment.ticks-s.base), s.first)
 }
 
-func (s *timeSource) readAnew(m *moment) policy.Instant {
-	switch m.clock = s.reads; {
+func (s *timeSource) readAnew(moment *moment) policy.Instant {
+	switch moment.clock = s.reads; {
 	case s.reads == nil:
 		return s.now()
 	case s.counter == nil:
-		m.ticks = int64(time.Since(started))
+		moment.ticks = int64(time.Since(started))
 	default:
-		m.ticks = s.counter.Now()
+		moment.ticks = s.counter.Now()
 	}
-	return max(policy.Instant(m.ticks-s.base), s.first)
+	return max(policy.Instant(moment.ticks-s.base), s.first)
 }
 
 func (s timeSource) name() string {

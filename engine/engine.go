@@ -83,45 +83,45 @@ type Engine[K comparable] struct {
 // Close to end the engine's goroutines.
 func New[K comparable](config Config, more ...Option[K]) (*Engine[K], error) {
 	config = config.withDefaults()
-	o, err := prepare(config, more)
+	options, err := prepare(config, more)
 	if err != nil {
 		return nil, err
 	}
-	config.chosen = o.policyForSet
+	config.chosen = options.policyForSet
 	if config.State.Path == "" {
-		return start(config, o, nil, nil)
+		return start(config, options, nil, nil)
 	}
-	k, l, err := openState(config, o.codec)
+	k, loaded, err := openState(config, options.codec)
 	if err != nil {
 		return nil, namedBy(config.Name, err)
 	}
-	e, err := start(config, o, l, k)
+	engine, err := start(config, options, loaded, k)
 	if err != nil {
 		return nil, errors.Join(err, k.unlock())
 	}
-	return e, nil
+	return engine, nil
 }
 
-func prepare[K comparable](config Config, more []Option[K]) (o options[K], err error) {
+func prepare[K comparable](config Config, more []Option[K]) (options options[K], err error) {
 	if err := config.validate(); err != nil {
-		return o, err
+		return options, err
 	}
 	for _, option := range more {
 		if option == nil {
-			return o, &policy.FieldError{Of: "engine.New", Field: "more", Value: "nil", Want: "an option, such as PolicyFor returns"}
+			return options, &policy.FieldError{Of: "engine.New", Field: "more", Value: "nil", Want: "an option, such as PolicyFor returns"}
 		}
-		option(&o)
+		option(&options)
 	}
-	if o.policyForSet && o.policyFor == nil {
-		return o, &policy.FieldError{Of: "engine.PolicyFor", Field: "choose", Value: "nil", Want: "a function"}
+	if options.policyForSet && options.policyFor == nil {
+		return options, &policy.FieldError{Of: "engine.PolicyFor", Field: "choose", Value: "nil", Want: "a function"}
 	}
-	if err := o.warnFault(config); err != nil {
-		return o, err
+	if err := options.warnFault(config); err != nil {
+		return options, err
 	}
-	if c, own := o.codec.(*codec[K]); own && (c.name == "" || c.encode == nil || c.decode == nil) {
-		return o, &policy.FieldError{Of: "engine.KeyCodec", Field: "name, encode, decode", Value: fmt.Sprintf("%.80q", c.name), Want: "a name and two functions"}
+	if c, own := options.codec.(*codec[K]); own && (c.name == "" || c.encode == nil || c.decode == nil) {
+		return options, &policy.FieldError{Of: "engine.KeyCodec", Field: "name, encode, decode", Value: fmt.Sprintf("%.80q", c.name), Want: "a name and two functions"}
 	}
-	return o, nil
+	return options, nil
 }
 
 func newTable[K comparable](config Config) *table.Table[K] {
@@ -139,7 +139,7 @@ func newTable[K comparable](config Config) *table.Table[K] {
 }
 
 // start starts an engine with the loaded state, if any. It owns the keeper, if any, from then on.
-func start[K comparable](config Config, o options[K], l *loaded[K], k *keeper) (*Engine[K], error) {
+func start[K comparable](config Config, options options[K], l *loaded[K], k *keeper) (*Engine[K], error) {
 	if l == nil {
 		l = &loaded[K]{first: 1, last: 1}
 	}
@@ -165,10 +165,10 @@ func start[K comparable](config Config, o options[K], l *loaded[K], k *keeper) (
 	} else {
 		l.keys.Done(config.Policy, source.first)
 	}
-	e := &Engine[K]{
+	engine := &Engine[K]{
 		table:  l.table,
 		name:   config.Name,
-		codec:  o.codec,
+		codec:  options.codec,
 		keeper: k,
 		time:   source,
 		queue:  cmdqueue.New[table.Command[K]](config.QueueDepth),
@@ -177,40 +177,40 @@ func start[K comparable](config Config, o options[K], l *loaded[K], k *keeper) (
 		last:   config.last,
 		config: config,
 	}
-	simulate(config.seam, e.queue)
+	simulate(config.seam, engine.queue)
 	if s := config.seam.Scheduler; s != nil && config.source == nil {
-		s.Built(e.table, e.queue)
+		s.Built(engine.table, engine.queue)
 	}
-	e.events = &keyEvents[K]{config.Name, maphash.MakeSeed(), supervisor.NewEventMailbox(config.OnEvent)}
-	e.warned = newWarnings(config, o.onWarn, e.events)
-	onOverstay, onUnheld := e.watchUnitsInUse()
-	e.cell, e.control = cell.New(cell.Options[K]{
-		View:              e.table.View(),
-		PolicyFor:         o.policyFor,
+	engine.events = &keyEvents[K]{config.Name, maphash.MakeSeed(), supervisor.NewEventMailbox(config.OnEvent)}
+	engine.warned = newWarnings(config, options.onWarn, engine.events)
+	onOverstay, onUnheld := engine.watchUnitsInUse()
+	engine.cell, engine.control = cell.New(cell.Options[K]{
+		View:              engine.table.View(),
+		PolicyFor:         options.policyFor,
 		Anchor:            anchor,
 		OnMisfit:          config.OnMisfit,
-		Queue:             e.queue,
+		Queue:             engine.queue,
 		WhenFull:          cell.WhenFull(config.WhenFull),
 		RefuseUnavailable: config.WhenUnavailable == Refuse,
 		OpenTimeout:       config.OpenTimeout,
 		MaxKeys:           config.MaxKeys,
-		RefuseClosed:      k != nil || e.last != nil || config.source != nil,
+		RefuseClosed:      k != nil || engine.last != nil || config.source != nil,
 		Refusals:          config.refusals,
 		RefusedKeys:       !config.NoRefusedKeys,
 		Idle:              config.Idle,
 		MaxWaiting:        config.MaxWaiting,
 		MaxWaitingTotal:   config.MaxWaitingTotal,
-		Epoch:             e.time.epoch,
-		First:             e.time.first,
-		Clock:             e.time.now,
-		Writing:           e.writing,
+		Epoch:             engine.time.epoch,
+		First:             engine.time.first,
+		Clock:             engine.time.now,
+		Writing:           engine.writing,
 		WarnAt:            config.WarnAt,
-		OnWarn:            e.warned.add,
+		OnWarn:            engine.warned.add,
 		OnOverstay:        onOverstay,
 		OnUnheld:          onUnheld,
 	})
 
-	e.claimer = claimer{e, claimers.Add(1), &e.time, e.cell.Tally(), e.cell.Warns()}
+	engine.claimer = claimer{engine, claimers.Add(1), &engine.time, engine.cell.Tally(), engine.cell.Warns()}
 
 	var err error
 	supervised := supervisor.Config{
@@ -220,45 +220,45 @@ func start[K comparable](config Config, o options[K], l *loaded[K], k *keeper) (
 		OnEvent:   config.OnEvent,
 		Fault:     config.fault,
 	}
-	e.census = &census[K]{view: e.table.View(), clock: e.control.Now, seam: config.seam}
-	sweeper := janitor.New(e.queue, e.control.Tick, config.Idle, config.fault)
-	if o.policyFor == nil {
-		sweeper.Also(e.census.step)
+	engine.census = &census[K]{view: engine.table.View(), clock: engine.control.Now, seam: config.seam}
+	sweeper := janitor.New(engine.queue, engine.control.Tick, config.Idle, config.fault)
+	if options.policyFor == nil {
+		sweeper.Also(engine.census.step)
 	}
-	simulate(config.seam, e.cell, sweeper, &supervised)
+	simulate(config.seam, engine.cell, sweeper, &supervised)
 	children := []supervisor.Child{{
 		Name:     "writer",
-		Run:      (&writer[K]{e.table, e.queue, e.control.Now, &e.dropped, config.fault, config.seam}).run,
+		Run:      (&writer[K]{engine.table, engine.queue, engine.control.Now, &engine.dropped, config.fault, config.seam}).run,
 		Shutdown: shutdown,
 	}, {
 		Name:     "janitor",
 		Run:      sweeper.Run,
 		Shutdown: shutdown,
 	}}
-	if o.policyFor != nil && !config.uncounted {
-		e.census.chosen = e.cell.Chosen
-		children = append(children, supervisor.Child{Name: "census", Run: e.census.run, Shutdown: shutdown})
+	if options.policyFor != nil && !config.uncounted {
+		engine.census.chosen = engine.cell.Chosen
+		children = append(children, supervisor.Child{Name: "census", Run: engine.census.run, Shutdown: shutdown})
 	}
 	if k != nil {
 		children = append(children, supervisor.Child{
 			Name:     "saver",
-			Run:      (&saver{k, e.save, config.seam}).run,
+			Run:      (&saver{k, engine.save, config.seam}).run,
 			Shutdown: shutdown,
 		})
 	}
-	e.supervisor, err = supervisor.New(supervised, children...)
+	engine.supervisor, err = supervisor.New(supervised, children...)
 	if err != nil {
 		return nil, err
 	}
 	ctx, stop := context.WithCancel(context.Background())
-	e.stop = stop
-	e.running = e.supervisor.Start(ctx)
+	engine.stop = stop
+	engine.running = engine.supervisor.Start(ctx)
 	if config.Penalty != (Penalty{}) || l.blocks != nil {
-		if err := e.startBlocks(l.blocks); err != nil {
-			return nil, errors.Join(err, e.Close())
+		if err := engine.startBlocks(l.blocks); err != nil {
+			return nil, errors.Join(err, engine.Close())
 		}
 	}
-	return e, nil
+	return engine, nil
 }
 
 func simulate(s seam.Seam, parts ...any) {

@@ -28,48 +28,48 @@ var (
 	unrecordedLost = limits.NewProvenance(limits.SourceUnrecorded, false, errors.New("the limiter is closed or degraded, or cannot find such a key again, and Config.WhenUnavailable decides"))
 )
 
-func (e *Engine[K]) explain(limit policy.Policy, key K, n int64) (x limits.Explanation, s cell.Standing) {
-	s = e.cell.Standing(limit, key, n)
-	if s.Misfit {
-		x = limits.Explanation{Limit: s.Limit, Binding: none}
-		x.RetryAfter = policy.Never
-		x.Block(s.Blocked)
+func (e *Engine[K]) explain(limit policy.Policy, key K, n int64) (explanation limits.Explanation, standing cell.Standing) {
+	standing = e.cell.Standing(limit, key, n)
+	if standing.Misfit {
+		explanation = limits.Explanation{Limit: standing.Limit, Binding: none}
+		explanation.RetryAfter = policy.Never
+		explanation.Block(standing.Blocked)
 	} else {
-		x = limits.ExplainWord(s.Limit, s.Word, s.Now, n, s.Blocked)
+		explanation = limits.ExplainWord(standing.Limit, standing.Word, standing.Now, n, standing.Blocked)
 	}
-	x.Name, x.Provenance, x.Known = e.name, inProcess, x.Known || s.Known
-	x.Line(s.Waiting, s.Turn)
-	explainUnrecorded(&x, s, n)
-	return x, s
+	explanation.Name, explanation.Provenance, explanation.Known = e.name, inProcess, explanation.Known || standing.Known
+	explanation.Line(standing.Waiting, standing.Turn)
+	explainUnrecorded(&explanation, standing, n)
+	return explanation, standing
 }
 
-func explainUnrecorded(x *limits.Explanation, s cell.Standing, n int64) {
-	u := s.Unrecorded
-	if u == nil || !x.Allowed || n == 0 {
+func explainUnrecorded(explanation *limits.Explanation, s cell.Standing, n int64) {
+	unrecorded := s.Unrecorded
+	if unrecorded == nil || !explanation.Allowed || n == 0 {
 		return
 	}
-	x.Provenance = unrecordedLost
-	if u.Full {
-		x.Provenance = unrecordedFull
+	explanation.Provenance = unrecordedLost
+	if unrecorded.Full {
+		explanation.Provenance = unrecordedFull
 	}
-	if !u.Allowed {
-		x.Allowed, x.Remaining, x.Wait, x.ResetAfter, x.RetryAfter = false, 0, 0, 0, u.RetryAfter
+	if !unrecorded.Allowed {
+		explanation.Allowed, explanation.Remaining, explanation.Wait, explanation.ResetAfter, explanation.RetryAfter = false, 0, 0, 0, unrecorded.RetryAfter
 	}
 }
 
 // explainBeside is explain for a call on several limits: a limit that would delay it refuses it.
 func (e *Engine[K]) explainBeside(key K, n int64) limits.Explanation {
-	x, s := e.explain(nil, key, n)
-	if s.Misfit || !s.Limit.Delays() {
-		return x
+	explanation, standing := e.explain(nil, key, n)
+	if standing.Misfit || !standing.Limit.Delays() {
+		return explanation
 	}
 	var d policy.Decision
-	decide.Take(s.Limit, s.Word, s.Now, n, decide.NoDelay, 0, &d)
-	x.Allowed, x.Wait, x.RetryAfter, x.Provenance = d.Allowed, 0, d.RetryAfter, inProcess
-	x.Block(s.Blocked)
-	x.Line(s.Waiting, s.Turn)
-	explainUnrecorded(&x, s, n)
-	return x
+	decide.Take(standing.Limit, standing.Word, standing.Now, n, decide.NoDelay, 0, &d)
+	explanation.Allowed, explanation.Wait, explanation.RetryAfter, explanation.Provenance = d.Allowed, 0, d.RetryAfter, inProcess
+	explanation.Block(standing.Blocked)
+	explanation.Line(standing.Waiting, standing.Turn)
+	explainUnrecorded(&explanation, standing, n)
+	return explanation
 }
 
 func sharedProvenance(each []limits.Explanation) *limits.Provenance {
@@ -90,12 +90,12 @@ func (t *Tiered[K]) Explain(key K) limits.Explanation {
 		each[i] = e.explainBeside(key, 1)
 		each[i].Name = tierName(e.name, i)
 	}
-	x := limits.Together(each...)
+	explanation := limits.Together(each...)
 	if len(each) == 0 {
-		x.Decision = unlimited
+		explanation.Decision = unlimited
 	}
-	x.Provenance = sharedProvenance(each)
-	return x
+	explanation.Provenance = sharedProvenance(each)
+	return explanation
 }
 
 // ExplainClaims explains the key of each claim, in order, for the claim's units, and which claim

@@ -28,19 +28,19 @@ import (
 // well: write r to its file instead, and call New.
 func Load[K comparable](r io.Reader, config Config, more ...Option[K]) (*Engine[K], error) {
 	config = config.withDefaults()
-	o, err := prepare(config, more)
+	options, err := prepare(config, more)
 	if err != nil {
 		return nil, err
 	}
 	if config.State != (State{}) {
 		return nil, &policy.FieldError{Of: "engine.Load", Field: "Config.State", Value: fmt.Sprintf("%+v", config.State), Want: "none, as the state comes from r"}
 	}
-	config.chosen = o.policyForSet
-	l, err := readState(r, config, o.codec)
+	config.chosen = options.policyForSet
+	loaded, err := readState(r, config, options.codec)
 	if err != nil {
 		return nil, namedBy(config.Name, err)
 	}
-	return start(config, o, l, nil)
+	return start(config, options, loaded, nil)
 }
 
 // loaded is a table with the keys of a file, and its engine's beginning.
@@ -97,19 +97,19 @@ func readState[K comparable](r io.Reader, config Config, own keycodec.Codec[K]) 
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrState, err)
 	}
-	h := from.Header()
-	if h.Codec != codec.Name() {
-		return nil, fmt.Errorf("%w: it %w: its keys are %s, the engine has %s", ErrState, errOther, h.Codec, codec.Name())
+	header := from.Header()
+	if header.Codec != codec.Name() {
+		return nil, fmt.Errorf("%w: it %w: its keys are %s, the engine has %s", ErrState, errOther, header.Codec, codec.Name())
 	}
-	config.Policy = decide.Anchor(config.Policy, h.Epoch)
-	limits := limitsOf{own: config.Policy, zero: h.Epoch, ownText: config.Policy.String(), chosen: config.chosen}
-	if _, err := limits.find(h.Limit); err != nil {
+	config.Policy = decide.Anchor(config.Policy, header.Epoch)
+	limits := limitsOf{own: config.Policy, zero: header.Epoch, ownText: config.Policy.String(), chosen: config.chosen}
+	if _, err := limits.find(header.Limit); err != nil {
 		return nil, err
 	}
-	l := &loaded[K]{table: newTable[K](config), zero: h.Epoch}
+	l := &loaded[K]{table: newTable[K](config), zero: header.Epoch}
 	l.keys = l.table.Loader()
 	// The engine begins at this instant or later.
-	since := sinceBy(config.wall, h.Epoch)
+	since := sinceBy(config.wall, header.Epoch)
 	now := max(since(), 1)
 	var carried []toCarry[K]
 	for {
@@ -130,11 +130,11 @@ func readState[K comparable](r io.Reader, config Config, own keycodec.Codec[K]) 
 		if err != nil {
 			return nil, err
 		}
-		by := carry
-		if by == nil {
-			by = config.Policy
+		limit := carry
+		if limit == nil {
+			limit = config.Policy
 		}
-		if _, occupies := by.(policy.Occupier); occupies || record.Word == 0 || by.FreshAt(record.Word) <= now {
+		if _, occupies := limit.(policy.Occupier); occupies || record.Word == 0 || limit.FreshAt(record.Word) <= now {
 			continue
 		}
 		read := toCarry[K]{word: record.Word, from: carry, foreign: record.Flags&statefile.ForeignTurn != 0}
@@ -164,7 +164,7 @@ func readState[K comparable](r io.Reader, config Config, own keycodec.Codec[K]) 
 	case l.first > longLoaded && l.table.View().Len() == 0 && l.blocks == nil:
 		l.first, l.last, l.zero = 1, 1, time.Time{}
 	case l.first > lastLoaded:
-		return nil, fmt.Errorf("%w: it began at %v, too long ago by this machine's clock", ErrState, h.Epoch)
+		return nil, fmt.Errorf("%w: it began at %v, too long ago by this machine's clock", ErrState, header.Epoch)
 	}
 	return l, nil
 }
@@ -220,20 +220,20 @@ func (l *limitsOf) find(text string) (policy.Policy, error) {
 	other := func(why string) error {
 		return fmt.Errorf("%w: it %w: its limit is %q, %s the engine's, %q", ErrState, errOther, text, why, l.ownText)
 	}
-	p, err := policy.Parse(text)
+	limit, err := policy.Parse(text)
 	if err != nil {
 		return nil, other("which cannot be read here and is not")
 	}
-	p = decide.Anchor(p, l.zero)
-	relative, ok := decide.Related(p, l.own)
+	limit = decide.Anchor(limit, l.zero)
+	relative, ok := decide.Related(limit, l.own)
 	if !ok {
 		return nil, other("of another family than")
 	}
-	if l.chosen && relative.Reads(p) {
+	if l.chosen && relative.Reads(limit) {
 		// The word may be of an unchanged limit that PolicyFor chose. To carry it from the file's
 		// limit would forgive or charge the key.
-		p = nil
+		limit = nil
 	}
-	l.text, l.last = text, p
-	return p, nil
+	l.text, l.last = text, limit
+	return limit, nil
 }

@@ -80,12 +80,12 @@ func (e *Engine[K]) MostUsed(n int, after OwingCursor) (page OwingPage[K]) {
 	return page
 }
 
-func nextUnit[K comparable](o *cell.Owing[K], instant policy.Instant) time.Duration {
+func nextUnit[K comparable](owing *cell.Owing[K], instant policy.Instant) time.Duration {
 	remaining := func(after int64) int64 {
-		_, d := o.Limit.Take(o.State, instant+policy.Instant(after), 0, 0)
+		_, d := owing.Limit.Take(owing.State, instant+policy.Instant(after), 0, 0)
 		return d.Remaining
 	}
-	after, ok := shape.Earliest(remaining, o.Decision.Remaining+1, 0, min(int64(o.Decision.ResetAfter), math.MaxInt64-int64(instant)))
+	after, ok := shape.Earliest(remaining, owing.Decision.Remaining+1, 0, min(int64(owing.Decision.ResetAfter), math.MaxInt64-int64(instant)))
 	if !ok {
 		return policy.Never
 	}

@@ -48,56 +48,56 @@ type saved struct {
 	unsaved uint64
 }
 
-func (e *Engine[K]) save(w io.Writer) (n saved, err error) {
+func (e *Engine[K]) save(w io.Writer) (saved saved, err error) {
 	if e.closed.Load() {
-		return n, ErrClosed
+		return saved, ErrClosed
 	}
-	s, err := e.newSaving(w)
+	saving, err := e.newSaving(w)
 	if err != nil {
-		return n, err
+		return saved, err
 	}
-	e.saveKeys(s)
+	e.saveKeys(saving)
 	if b := e.blocks.Load(); b != nil {
-		s.begin(b.table.View().Terms())
-		b.saveKeys(s)
+		saving.begin(b.table.View().Terms())
+		b.saveKeys(saving)
 	}
 	// Close ends the keys after it has set closed. If it is not set yet, none was missed.
 	if e.closed.Load() {
-		return n, ErrClosed
+		return saved, ErrClosed
 	}
-	return s.end(e.control.Now())
+	return saving.end(e.control.Now())
 }
 
-func (e *Engine[K]) saveKeys(s *saving[K]) {
+func (e *Engine[K]) saveKeys(saving *saving[K]) {
 	seen := 0
 	goOn := func() bool {
 		if seen++; seen%keysPerTurn == 0 {
 			e.seam.Yield("save: others", nil)
 		}
-		return s.err == nil && !e.closed.Load()
+		return saving.err == nil && !e.closed.Load()
 	}
 	view := e.table.View()
 	for entry, r := range view.All() {
-		if s.add(entry.Key(), r, func() (table.Reading, bool) { return view.State(entry) }); !goOn() {
+		if saving.add(entry.Key(), r, func() (table.Reading, bool) { return view.State(entry) }); !goOn() {
 			break
 		}
 	}
 }
 
 func (e *Engine[K]) saveLast(w io.Writer) (saved, error) {
-	s, err := e.newSaving(w)
+	saving, err := e.newSaving(w)
 	if err != nil {
 		return saved{}, err
 	}
-	add := func(entry *table.Entry[K], r table.Reading) { s.add(entry.Key(), r, nil) }
+	add := func(entry *table.Entry[K], r table.Reading) { saving.add(entry.Key(), r, nil) }
 	e.table.Drain(add)
-	if b := e.blocks.Load(); b != nil {
+	if blocksEngine := e.blocks.Load(); blocksEngine != nil {
 		// Until here calls took from keys, and asked for the blocks.
 		e.endBlocks()
-		s.begin(b.table.View().Terms())
-		b.table.Drain(add)
+		saving.begin(blocksEngine.table.View().Terms())
+		blocksEngine.table.Drain(add)
 	}
-	return s.end(e.control.Now())
+	return saving.end(e.control.Now())
 }
 
 type saving[K comparable] struct {
@@ -147,13 +147,13 @@ func (s *saving[K]) owes(r table.Reading) bool {
 
 // add writes a key that owes. A key that cannot be written is counted. read reads the state again; it
 // is nil for a last state.
-func (s *saving[K]) add(key K, r table.Reading, read func() (table.Reading, bool)) {
-	if s.err != nil || !s.owes(r) {
+func (s *saving[K]) add(key K, reading table.Reading, read func() (table.Reading, bool)) {
+	if s.err != nil || !s.owes(reading) {
 		return
 	}
 	agreed := s.encode(key)
 	if s.own && read != nil {
-		if r, agreed = s.pair(key, read); !s.owes(r) {
+		if reading, agreed = s.pair(key, read); !s.owes(reading) {
 			return
 		}
 	}
@@ -161,16 +161,16 @@ func (s *saving[K]) add(key K, r table.Reading, read func() (table.Reading, bool
 		s.unsaved++
 		return
 	}
-	if r.Terms.Epoch != s.epoch {
-		if s.begin(r.Terms); s.err != nil {
+	if reading.Terms.Epoch != s.epoch {
+		if s.begin(reading.Terms); s.err != nil {
 			return
 		}
 	}
 	var flags uint8
-	if r.Foreign {
+	if reading.Foreign {
 		flags = statefile.ForeignTurn
 	}
-	switch err := s.to.Add(s.key, r.State, flags); {
+	switch err := s.to.Add(s.key, reading.State, flags); {
 	case err == nil:
 		s.keys++
 	case errors.Is(err, statefile.ErrUnfit):
@@ -185,17 +185,17 @@ const maxReadings = 16
 
 // pair reads a state between two calls of the codec with the same bytes: see KeyCodec. The zero
 // Reading is a dead key's.
-func (s *saving[K]) pair(key K, read func() (table.Reading, bool)) (r table.Reading, agreed bool) {
+func (s *saving[K]) pair(key K, read func() (table.Reading, bool)) (reading table.Reading, agreed bool) {
 	for range maxReadings {
 		s.before = append(s.before[:0], s.key...)
-		if r, _ = read(); !s.encode(key) {
+		if reading, _ = read(); !s.encode(key) {
 			break
 		}
 		if bytes.Equal(s.before, s.key) {
-			return r, true
+			return reading, true
 		}
 	}
-	return r, false
+	return reading, false
 }
 
 func (s *saving[K]) encode(key K) bool {

@@ -233,17 +233,17 @@ func takeAny(claims []Claim) Outcome {
 // for a zero Claim or a limit of another family (ErrNever), or for a blocked key (ErrDeadline).
 func AcquireAll(ctx context.Context, patience time.Duration, claims ...Claim) (Outcome, error) {
 	var room claimRoom
-	c := join(claims, &room)
+	claimsCall := join(claims, &room)
 	began := time.Now()
-	allowed := c.probe()
-	ended, closed := ctx.Err() != nil, c.first((*keyRequest).isClosed)
-	next := c.first((*keyRequest).isLined)
-	if !ended && closed == none && allowed && (c.first((*keyRequest).asks) == none || next == none && c.takeExcept(none)) {
-		return c.outcome(true), nil
+	allowed := claimsCall.probe()
+	ended, closed := ctx.Err() != nil, claimsCall.first((*keyRequest).isClosed)
+	next := claimsCall.first((*keyRequest).isLined)
+	if !ended && closed == none && allowed && (claimsCall.first((*keyRequest).asks) == none || next == none && claimsCall.takeExcept(none)) {
+		return claimsCall.outcome(true), nil
 	}
 	// First the longest refusal, so that a call refused by its own key does not block a shared
 	// line.
-	if last := c.last(); last != none {
+	if last := claimsCall.last(); last != none {
 		next = last
 	}
 	if closed != none {
@@ -252,32 +252,32 @@ func AcquireAll(ctx context.Context, patience time.Duration, claims ...Claim) (O
 	}
 	switch {
 	case len(claims) == 0:
-		return c.outcome(false), cell.Cancelled(ctx)
+		return claimsCall.outcome(false), cell.Cancelled(ctx)
 	case next == none:
 		// The line returns the context's error.
 		next = 0
 	}
 	for futile := 0; ; futile++ {
-		k := &c.keys[next]
+		k := &claimsCall.keys[next]
 		left := max(patience, 0)
 		if left < policy.Never {
 			left = max(left-time.Since(began), 0)
 		}
 		waited, basis, err := k.engine.await(ctx, k.key, k.n, left, escape.Hide(&k.decision), escape.Hide(&k.receipt))
 		k.basis = basis
-		c.waited += waited
+		claimsCall.waited += waited
 		if err != nil {
-			c.probeExcept(next)
-			return c.outcome(false), err
+			claimsCall.probeExcept(next)
+			return claimsCall.outcome(false), err
 		}
-		if c.takeExcept(next) {
-			return c.outcome(true), nil
+		if claimsCall.takeExcept(next) {
+			return claimsCall.outcome(true), nil
 		}
 		if waited > 0 {
 			futile = 0
 		}
-		if next = c.last(); futile == maxFutile {
-			return c.outcome(false), fmt.Errorf("%w: the claims refuse each other", ErrDeadline)
+		if next = claimsCall.last(); futile == maxFutile {
+			return claimsCall.outcome(false), fmt.Errorf("%w: the claims refuse each other", ErrDeadline)
 		}
 	}
 }
@@ -302,7 +302,7 @@ func NewTiered[K comparable](config Config, further ...policy.Policy) (*Tiered[K
 	if len(further) >= maxTiers {
 		return nil, &policy.FieldError{Of: "engine.NewTiered", Field: "further", Value: len(further), Want: "7 policies at the most"}
 	}
-	t := &Tiered[K]{}
+	tiered := &Tiered[K]{}
 	path := config.State.Path
 	// The engines share a seed, so that a call hashes its key once.
 	config.seed = maphash.MakeSeed()
@@ -312,20 +312,20 @@ func NewTiered[K comparable](config Config, further ...policy.Policy) (*Tiered[K
 				config.State.Path = tierName(path, i+1)
 			}
 			if config.Policy = further[i]; shape.IsNil(config.Policy) {
-				t.abandon()
+				tiered.abandon()
 				return nil, &policy.FieldError{
 					Of: "engine.NewTiered", Field: fmt.Sprintf("further[%d]", i), Value: "nil", Want: "a policy, such as policy.Funnel returns",
 				}
 			}
 		}
-		e, err := New[K](config)
+		engine, err := New[K](config)
 		if err != nil {
-			t.abandon()
+			tiered.abandon()
 			return nil, err
 		}
-		t.engines = append(t.engines, e)
+		tiered.engines = append(tiered.engines, engine)
 	}
-	return t, nil
+	return tiered, nil
 }
 
 func tierName(first string, index int) string {

@@ -47,10 +47,10 @@ func (o *Outcome) takeKnown(claims []Claim) (sure bool) {
 	if allowed {
 		for done, i := range c.order[:len(claims)] {
 			k, claim, accepted := &o.known[i], &claims[i], false
-			if f := &k.offer; claim.brief {
-				accepted = f.Accept()
+			if offer := &k.offer; claim.brief {
+				accepted = offer.Accept()
 			} else {
-				k.taken, accepted = claim.engine.accept(escape.Hide(f.Level), escape.Hide(f.Terms), f.Before, f.After, f.Returned, f.At, claim.n, claim.hash)
+				k.taken, accepted = claim.engine.accept(escape.Hide(offer.Level), escape.Hide(offer.Terms), offer.Before, offer.After, offer.Returned, offer.At, claim.n, claim.hash)
 			}
 			if !accepted {
 				// The outcome keeps what offers point to, which is on the heap.
@@ -65,21 +65,21 @@ func (o *Outcome) takeKnown(claims []Claim) (sure bool) {
 	return true
 }
 
-func (c *knownCall) look(claims []Claim, o *Outcome) (allowed, sure bool) {
+func (c *knownCall) look(claims []Claim, outcome *Outcome) (allowed, sure bool) {
 	var now moment
 	allowed = true
 	for i := range claims {
-		claim, offer, d := &claims[i], &o.known[i].offer, &o.Decisions[i]
+		claim, offer, decision := &claims[i], &outcome.known[i].offer, &outcome.Decisions[i]
 		offer.At = claim.engine.time.read(&now)
 		offer.Level, offer.Terms, offer.Before, offer.Returned = claim.engine.known(claim.key, claim.hash, offer.At)
-		if offer.Level == nil || !offer.Take(claim.n, d) {
+		if offer.Level == nil || !offer.Take(claim.n, decision) {
 			return false, false
 		}
-		if c.atOnce[i] = d.Limit; offer.Terms.OnCredit != nil {
+		if c.atOnce[i] = decision.Limit; offer.Terms.OnCredit != nil {
 			// The policy is asked before units are taken, as it may panic.
 			c.atOnce[i] = offer.Terms.OnCredit.AtOnce()
 		}
-		allowed = allowed && d.Allowed
+		allowed = allowed && decision.Allowed
 	}
 	return allowed, true
 }
@@ -105,12 +105,12 @@ func (c *knownCall) sort(claims []Claim) bool {
 }
 
 // takeRest goes on if another call was faster at a key, after taking from done keys.
-func (c *knownCall) takeRest(done int, claims []Claim, o *Outcome) Outcome {
+func (c *knownCall) takeRest(done int, claims []Claim, outcome *Outcome) Outcome {
 	var room claimRoom
 	rest := join(claims, &room)
 	for _, i := range c.order[:done] {
-		k, h := &rest.keys[i], &o.known[i]
-		k.decision, k.atOnce, k.receipt, k.taken = o.Decisions[i], c.atOnce[i], h.offer.Receipt(h.taken, h.n), true
+		k, h := &rest.keys[i], &outcome.known[i]
+		k.decision, k.atOnce, k.receipt, k.taken = outcome.Decisions[i], c.atOnce[i], h.offer.Receipt(h.taken, h.n), true
 		k.basis = k.engine.offerBasis(h.offer)
 	}
 	return rest.outcome(rest.take(done))
@@ -118,25 +118,25 @@ func (c *knownCall) takeRest(done int, claims []Claim, o *Outcome) Outcome {
 
 // countAnswers counts and completes the answer of each key. If the call is refused, keys that would
 // have allowed it are described as not taken from.
-func (c *knownCall) countAnswers(claims []Claim, o *Outcome) {
-	b := binding.New(o.Allowed)
+func (c *knownCall) countAnswers(claims []Claim, outcome *Outcome) {
+	b := binding.New(outcome.Allowed)
 	for i := range claims {
-		claim, d := &claims[i], &o.Decisions[i]
+		claim, decision := &claims[i], &outcome.Decisions[i]
 		switch {
-		case o.Allowed && claim.engine.warns:
-			*d = claim.engine.record(claim.key, *d, claim.engine.offerBasis(*escape.Hide(&o.known[i].offer)))
-		case o.Allowed:
+		case outcome.Allowed && claim.engine.warns:
+			*decision = claim.engine.record(claim.key, *decision, claim.engine.offerBasis(*escape.Hide(&outcome.known[i].offer)))
+		case outcome.Allowed:
 			claim.engine.tally.CountAdmitted()
-		case d.Allowed:
-			o.known[i].offer.Look(d)
+		case decision.Allowed:
+			outcome.known[i].offer.Look(decision)
 		default:
 			if due := claim.engine.countOne(false, cell.Basis{}); due != (cell.Due{}) {
-				*d = claim.engine.finishOne(claim.key, *d, due)
+				*decision = claim.engine.finishOne(claim.key, *decision, due)
 			}
 		}
-		b.See(i, d, c.atOnce[i])
+		b.See(i, decision, c.atOnce[i])
 	}
-	o.Binding, o.RetryAfter = b.Index, b.RetryAfter
+	outcome.Binding, outcome.RetryAfter = b.Index, b.RetryAfter
 }
 
 func (t *Tiered[K]) take(key K, n int64) (all policy.Decision, recorded bool) {
@@ -148,12 +148,12 @@ func (t *Tiered[K]) take(key K, n int64) (all policy.Decision, recorded bool) {
 	}
 	all.Allowed = allowed
 	for i := range t.engines {
-		d := &decisions[i]
+		decision := &decisions[i]
 		// Nothing was taken.
-		if !allowed && d.Allowed {
-			c.offers[i].Look(d)
+		if !allowed && decision.Allowed {
+			c.offers[i].Look(decision)
 		}
-		combine(&all, d, i == 0)
+		combine(&all, decision, i == 0)
 	}
 	return all, true
 }
@@ -182,23 +182,23 @@ func (c *tieredCall[K]) take(decisions *[maxKnown]policy.Decision) (allowed, dec
 	var now moment
 	var hash uint64
 	allowed = true
-	for i, e := range engines {
+	for i, engine := range engines {
 		// Engines of a Tiered share a seed, but a test's may not.
-		if i == 0 || e.cell.Seed() != engines[i-1].cell.Seed() {
-			if hash, decided = e.cell.Hash(c.key); !decided {
+		if i == 0 || engine.cell.Seed() != engines[i-1].cell.Seed() {
+			if hash, decided = engine.cell.Hash(c.key); !decided {
 				return false, false
 			}
 		}
-		o := &c.offers[i]
-		o.At = e.time.read(&now)
-		if o.Level, o.Terms, o.Before, o.Returned = e.cell.Known(c.key, hash, o.At); o.Level == nil {
+		offer := &c.offers[i]
+		offer.At = engine.time.read(&now)
+		if offer.Level, offer.Terms, offer.Before, offer.Returned = engine.cell.Known(c.key, hash, offer.At); offer.Level == nil {
 			return false, false
 		}
 		one := false
 		if decisions == nil {
-			one, decided = o.TakeOne()
+			one, decided = offer.TakeOne()
 		} else {
-			decided = o.Take(c.n, &decisions[i])
+			decided = offer.Take(c.n, &decisions[i])
 			one = decisions[i].Allowed
 		}
 		if !decided {
@@ -215,18 +215,18 @@ func (c *tieredCall[K]) take(decisions *[maxKnown]policy.Decision) (allowed, dec
 			}
 		}
 	}
-	for i, e := range engines {
+	for i, engine := range engines {
 		switch {
 		case allowed:
-			e.cell.Tally().CountAdmitted()
-			if e.cell.Warns() {
-				e.cell.WarnOfOffer(c.key, &c.offers[i])
+			engine.cell.Tally().CountAdmitted()
+			if engine.cell.Warns() {
+				engine.cell.WarnOfOffer(c.key, &c.offers[i])
 			}
 		case !c.refuses[i]:
 		case decisions == nil:
-			e.cell.Count(c.key, &policy.Decision{}, cell.Basis{})
+			engine.cell.Count(c.key, &policy.Decision{}, cell.Basis{})
 		default:
-			e.cell.Count(c.key, &decisions[i], cell.Basis{})
+			engine.cell.Count(c.key, &decisions[i], cell.Basis{})
 		}
 	}
 	return allowed, true
@@ -237,9 +237,9 @@ func (c *tieredCall[K]) takeRest(decisions *[maxKnown]policy.Decision) (all poli
 	engines := c.tiers.engines
 	var room [maxTiers]keyRequest
 	s := severalKeys{room[:len(engines)], asMade[:len(engines)]}
-	for i, e := range engines {
+	for i, engine := range engines {
 		k := &s.keys[i]
-		k.engine, k.key, k.n, k.brief = &e.claimer, packHere(e.form, &c.key), c.n, true
+		k.engine, k.key, k.n, k.brief = &engine.claimer, packHere(engine.form, &c.key), c.n, true
 		if i >= c.taken {
 			continue
 		}
@@ -247,7 +247,7 @@ func (c *tieredCall[K]) takeRest(decisions *[maxKnown]policy.Decision) (all poli
 			k.decision = decisions[i]
 		}
 		k.receipt, k.taken = c.offers[i].Receipt(cell.Remembered{}, c.n), true
-		k.basis = e.cell.OfferBasis(&c.offers[i])
+		k.basis = engine.cell.OfferBasis(&c.offers[i])
 	}
 	all.Allowed, recorded = s.take(c.taken), true
 	s.countAnswers(all.Allowed)
@@ -260,12 +260,12 @@ func (c *tieredCall[K]) takeRest(decisions *[maxKnown]policy.Decision) (all poli
 
 var asMade = []int{0, 1, 2, 3, 4, 5, 6, 7}
 
-func combine(all, d *policy.Decision, first bool) {
+func combine(all, decision *policy.Decision, first bool) {
 	if first {
-		all.Limit, all.Remaining = d.Limit, d.Remaining
+		all.Limit, all.Remaining = decision.Limit, decision.Remaining
 	}
-	all.Limit = min(all.Limit, d.Limit)
-	all.Remaining = min(all.Remaining, d.Remaining)
-	all.ResetAfter = max(all.ResetAfter, d.ResetAfter)
-	all.RetryAfter = max(all.RetryAfter, d.RetryAfter)
+	all.Limit = min(all.Limit, decision.Limit)
+	all.Remaining = min(all.Remaining, decision.Remaining)
+	all.ResetAfter = max(all.ResetAfter, decision.ResetAfter)
+	all.RetryAfter = max(all.RetryAfter, decision.RetryAfter)
 }

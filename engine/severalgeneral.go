@@ -174,8 +174,8 @@ type claimRoom struct {
 // that the other wants.
 func join(claims []Claim, room *claimRoom) claimsCall {
 	keys, firsts, order := room.keys[:0], room.firsts[:0], room.order[:0]
-	for i, c := range claims {
-		key := keyRequest{engine: c.claimer(), key: c.key, n: c.n, brief: c.brief}
+	for i, claim := range claims {
+		key := keyRequest{engine: claim.claimer(), key: claim.key, n: claim.n, brief: claim.brief}
 		first := 0
 		for first < i && !(keys[first].engine.id == key.engine.id && key.engine.sameKey(keys[first].key, key.key)) {
 			first++
@@ -189,8 +189,8 @@ func join(claims []Claim, room *claimRoom) claimsCall {
 			continue
 		}
 		k := &keys[first]
-		k.brief = k.brief && c.brief
-		k.n = binding.Sum(k.n, c.n)
+		k.brief = k.brief && claim.brief
+		k.n = binding.Sum(k.n, claim.n)
 	}
 	slices.SortStableFunc(order, func(a, b int) int { return claims[a].compare(&claims[b]) })
 	return claimsCall{severalKeys: severalKeys{keys, order}, claims: claims, firsts: firsts}
@@ -224,11 +224,11 @@ func (c *claimsCall) outcome(allowed bool) Outcome {
 	for i, first := range c.firsts {
 		out.see(i, c.keys[first].basis)
 	}
-	b := binding.New(allowed)
+	claim := binding.New(allowed)
 	for i, first := range c.firsts {
-		b.See(i, &out.Decisions[i], c.keys[first].atOnce)
+		claim.See(i, &out.Decisions[i], c.keys[first].atOnce)
 	}
-	out.Binding, out.RetryAfter = b.Index, b.RetryAfter
+	out.Binding, out.RetryAfter = claim.Index, claim.RetryAfter
 	return out
 }
 
@@ -247,11 +247,11 @@ type claimer struct {
 var claimers atomic.Uint64
 
 // record counts an answer, and returns the decision afterwards: a counted refusal may block the key.
-func (c *claimer) record(key anyKey, d policy.Decision, basis cell.Basis) policy.Decision {
-	if due := c.countOne(d.Allowed, basis); due != (cell.Due{}) {
-		return c.finishOne(key, d, due)
+func (c *claimer) record(key anyKey, decision policy.Decision, basis cell.Basis) policy.Decision {
+	if due := c.countOne(decision.Allowed, basis); due != (cell.Due{}) {
+		return c.finishOne(key, decision, due)
 	}
-	return d
+	return decision
 }
 
 // anyEngine has the methods of a claimer by the type of the keys, which are in the engine's own
@@ -315,12 +315,12 @@ func (e *Engine[K]) probeKey(packed anyKey, n int64, d *policy.Decision) (basis 
 	return basis, e.atOnce(limit)
 }
 
-func (e *Engine[K]) tryTakeKey(packed anyKey, n int64, brief bool, d *policy.Decision, r *cell.Receipt) (
+func (e *Engine[K]) tryTakeKey(packed anyKey, n int64, brief bool, decision *policy.Decision, receipt *cell.Receipt) (
 	basis cell.Basis, atOnce int64,
 ) {
 	var h cell.Held[K]
-	limit, basis := e.cell.TryTake(unpack[K](e.form, packed), n, brief, d, &h)
-	*r = h.Receipt
+	limit, basis := e.cell.TryTake(unpack[K](e.form, packed), n, brief, decision, &h)
+	*receipt = h.Receipt
 	return basis, e.atOnce(limit)
 }
 
@@ -333,11 +333,11 @@ func (e *Engine[K]) atOnce(limit policy.Policy) int64 {
 }
 
 func (e *Engine[K]) await(
-	ctx context.Context, key anyKey, n int64, patience time.Duration, d *policy.Decision, r *cell.Receipt,
+	ctx context.Context, key anyKey, n int64, patience time.Duration, decision *policy.Decision, receipt *cell.Receipt,
 ) (waited time.Duration, basis cell.Basis, err error) {
 	var h cell.Held[K]
-	waited, basis, err = e.cell.Await(ctx, nil, unpack[K](e.form, key), n, patience, d, &h)
-	*r = h.Receipt
+	waited, basis, err = e.cell.Await(ctx, nil, unpack[K](e.form, key), n, patience, decision, &h)
+	*receipt = h.Receipt
 	return waited, basis, e.named(err)
 }
 
@@ -385,9 +385,9 @@ func (noEngine) isClosed() bool                           { return false }
 func (noEngine) explainKey(anyKey, int64) limits.Explanation {
 	return limits.Explanation{Decision: policy.Decision{RetryAfter: policy.Never}, Binding: none}
 }
-func (noEngine) await(_ context.Context, _ anyKey, _ int64, _ time.Duration, d *policy.Decision, _ *cell.Receipt) (
+func (noEngine) await(_ context.Context, _ anyKey, _ int64, _ time.Duration, decision *policy.Decision, _ *cell.Receipt) (
 	waited time.Duration, basis cell.Basis, err error,
 ) {
-	*d = policy.Decision{RetryAfter: policy.Never}
+	*decision = policy.Decision{RetryAfter: policy.Never}
 	return 0, basis, errNoKey
 }

@@ -183,51 +183,51 @@ func NewShares[K comparable](config SharesConfig[K], more ...Option[K]) (*Shares
 	if t.Depth > uint64(maxDrain)*ticksPerNano {
 		return nil, bad("Total", total, "a funnel that drains within 4 years")
 	}
-	s := &Shares[K]{
+	shares := &Shares[K]{
 		config: config, time: newTimeSource(config.Config, 1, 1), total: total, longest: longest, groupTicks: t.Interval,
 		events: supervisor.NewEventMailbox(oneAtATime(config.Config.OnEvent)),
 	}
-	s.id, s.ended = claimers.Add(1), make(chan struct{})
-	s.turns.lines = waitline.New[K, struct{}](waitline.Options[K]{
-		Hash: s.own.hash, MaxPerKey: s.config.Config.MaxWaiting, MaxTotal: s.config.Config.MaxWaitingTotal, Done: s.ended,
+	shares.id, shares.ended = claimers.Add(1), make(chan struct{})
+	shares.turns.lines = waitline.New[K, struct{}](waitline.Options[K]{
+		Hash: shares.own.hash, MaxPerKey: shares.config.Config.MaxWaiting, MaxTotal: shares.config.Config.MaxWaitingTotal, Done: shares.ended,
 	})
-	s.turns.tenants = map[K]*shareTenant[K]{}
-	s.own.init(config.Config, config.Guarantee, &s.mu, &s.reserve)
-	s.ceilings.init(config.Config, config.Ceiling, &s.mu, nil)
-	now := int64(s.now())
-	s.lentBy.Start(maxTenantUses, int64(time.Minute), now)
-	s.refusedBy.Start(maxTenantUses, int64(time.Minute), now)
-	s.logs.MaxKeys = config.Config.MaxKeys
-	s.groupLog.Entry = &s.group
+	shares.turns.tenants = map[K]*shareTenant[K]{}
+	shares.own.init(config.Config, config.Guarantee, &shares.mu, &shares.reserve)
+	shares.ceilings.init(config.Config, config.Ceiling, &shares.mu, nil)
+	now := int64(shares.now())
+	shares.lentBy.Start(maxTenantUses, int64(time.Minute), now)
+	shares.refusedBy.Start(maxTenantUses, int64(time.Minute), now)
+	shares.logs.MaxKeys = config.Config.MaxKeys
+	shares.groupLog.Entry = &shares.group
 
 	// The rate of units in use is not limited: a unit a tick.
 	rate := new(big.Rat).SetFrac(big.NewInt(1), unsigned(max(t.Interval, 1)))
-	s.reserve.init(math.MaxInt64, rate.Num(), rate.Denom())
+	shares.reserve.init(math.MaxInt64, rate.Num(), rate.Denom())
 	reserved := int64(0)
 	if config.Reserved != nil {
-		r, ok := bucketOf(config.Reserved, longest)
+		bucket, ok := bucketOf(config.Reserved, longest)
 		if !ok {
 			return nil, bad("Reserved", config.Reserved, wanted(longest))
 		}
-		reserved = r.Limit()
-		part := shapeOf(r)
+		reserved = bucket.Limit()
+		part := shapeOf(bucket)
 		count, ticks := big.NewInt(part.Count), new(big.Int).Mul(big.NewInt(int64(part.Per)), big.NewInt(ticksPerNano))
 		if longest > 0 {
 			count, ticks = rate.Num(), rate.Denom()
 		}
-		s.reserve.init(reserved, count, ticks)
-		if s.reserve.limit.Cmp(rate) > 0 {
-			return nil, bad("Reserved", r, fmt.Sprintf("at most the rate of Total, which is rounded to a unit every %v ns", float64(t.Interval)/ticksPerNano))
+		shares.reserve.init(reserved, count, ticks)
+		if shares.reserve.limit.Cmp(rate) > 0 {
+			return nil, bad("Reserved", bucket, fmt.Sprintf("at most the rate of Total, which is rounded to a unit every %v ns", float64(t.Interval)/ticksPerNano))
 		}
 	}
-	if err := s.admitTenants(bad); err != nil {
+	if err := shares.admitTenants(bad); err != nil {
 		return nil, err
 	}
 	if config.Reserved == nil {
-		reserved = math.MaxInt64 - s.reserve.units
+		reserved = math.MaxInt64 - shares.reserve.units
 		// Nothing is left for other tenants.
-		s.reserve.units = 0
-		s.reserve.publish()
+		shares.reserve.units = 0
+		shares.reserve.publish()
 	}
 	switch {
 	case reserved >= capacity:
@@ -236,15 +236,15 @@ func NewShares[K comparable](config SharesConfig[K], more ...Option[K]) (*Shares
 		return nil, bad("Reserved", "nil", "a funnel, as there is a Guarantee and no Tenants")
 	}
 	var err error
-	s.lend, err = withCapacity(total, capacity-reserved)
-	if s.group.limit = s.lend; err == nil && longest == 0 {
-		s.whole, err = withCapacity(total, int64(2*uint64(maxDrain)*ticksPerNano/t.Interval))
-		s.group.limit = s.whole
+	shares.lend, err = withCapacity(total, capacity-reserved)
+	if shares.group.limit = shares.lend; err == nil && longest == 0 {
+		shares.whole, err = withCapacity(total, int64(2*uint64(maxDrain)*ticksPerNano/t.Interval))
+		shares.group.limit = shares.whole
 	}
 	if err != nil {
 		return nil, err
 	}
-	return s, nil
+	return shares, nil
 }
 
 // unshared returns the first field that is set and has no meaning for Shares.

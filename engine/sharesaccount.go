@@ -28,10 +28,10 @@ type account struct {
 // gone is the last word of an account that has left, or was replaced. No swap replaces it.
 const gone = math.MaxUint64
 
-// take takes n units under a limit of the account's pace, and answers in d. It fills in t, if not nil, if
+// take takes n units under a limit of the account's pace, and answers in decision. It fills in taken, if not nil, if
 // units were taken. alive is false if the account has left: nothing was taken.
 func (a *account) take(
-	limit bucket, now policy.Instant, n int64, patience time.Duration, d *policy.Decision, t *underway.Taken,
+	limit bucket, now policy.Instant, n int64, patience time.Duration, decision *policy.Decision, taken *underway.Taken,
 ) (alive bool) {
 	for {
 		returned := a.returned.Load()
@@ -40,14 +40,14 @@ func (a *account) take(
 			return false
 		}
 		var next uint64
-		next, *d = limit.Take(word, now, n, patience)
-		if n == 0 || !d.Allowed {
+		next, *decision = limit.Take(word, now, n, patience)
+		if n == 0 || !decision.Allowed {
 			return true
 		}
 		// A successful swap hands the units to this call.
 		if a.word.CompareAndSwap(word, next) {
-			if t != nil {
-				*t = underway.Taken{Before: word, After: next, At: now, N: n, Wait: d.Wait, Returned: returned}
+			if taken != nil {
+				*taken = underway.Taken{Before: word, After: next, At: now, N: n, Wait: decision.Wait, Returned: returned}
 			}
 			return true
 		}
@@ -69,18 +69,18 @@ type occupierChange func(o policy.Occupier, word, taken uint64, now policy.Insta
 
 // change releases or extends the units of a take, which are in use. ok is false if they no longer count, and alive is false if the
 // account has left or was replaced.
-func (a *account) change(change occupierChange, t *underway.Taken, now func() policy.Instant) (ok, alive bool) {
+func (a *account) change(change occupierChange, taken *underway.Taken, now func() policy.Instant) (ok, alive bool) {
 	for {
 		word := a.word.Load()
 		if word == gone {
 			return false, false
 		}
-		next, ok := change(a.limit.(policy.Occupier), word, t.After, now(), t.N)
+		next, ok := change(a.limit.(policy.Occupier), word, taken.After, now(), taken.N)
 		if !ok {
 			return false, true
 		}
 		if a.word.CompareAndSwap(word, next) {
-			t.After = next
+			taken.After = next
 			return true, true
 		}
 	}
@@ -89,17 +89,17 @@ func (a *account) change(change occupierChange, t *underway.Taken, now func() po
 // replace moves an account's used units to a new account, before other calls know that. A bucket that
 // holds more than the new capacity keeps it, unlike after policy.Relative: units that are forgotten
 // could be taken again under the same grant. They are rounded up then.
-func (a *account) replace(by *account, now policy.Instant) {
+func (a *account) replace(account *account, now policy.Instant) {
 	for {
 		word := a.word.Load()
-		next, _ := by.limit.Carry(a.limit, word, now)
+		next, _ := account.limit.Carry(a.limit, word, now)
 		_, look := a.limit.Take(word, now, 0, 0)
-		if funnel, ok := by.limit.(policy.Refunder); ok {
-			if excess := look.Limit - look.Remaining - by.limit.Limit(); excess > 0 {
+		if funnel, ok := account.limit.(policy.Refunder); ok {
+			if excess := look.Limit - look.Remaining - account.limit.Limit(); excess > 0 {
 				next = funnel.Refund(next, now, -excess)
 			}
 		}
-		by.word.Store(next)
+		account.word.Store(next)
 		if a.word.CompareAndSwap(word, gone) {
 			return
 		}
@@ -137,10 +137,10 @@ type accounts[K comparable] struct {
 	horizon atomic.Int64
 }
 
-func (s *accounts[K]) init(config Config, choose func(K) policy.Policy, mu *sync.Mutex, r *reserve) {
+func (s *accounts[K]) init(config Config, choose func(K) policy.Policy, mu *sync.Mutex, reserve *reserve) {
 	s.longest = policy.MaxTimeInUse(config.Policy)
 	s.all, s.seed, s.guarded = xsync.NewMapOf[K, *account](), maphash.MakeSeed(), cell.MayNotHash[K]()
-	s.idle, s.maxKeys, s.reserve = policy.Instant(min(config.Idle, maxIdle)), config.MaxKeys, r
+	s.idle, s.maxKeys, s.reserve = policy.Instant(min(config.Idle, maxIdle)), config.MaxKeys, reserve
 	s.choose, s.mu = choose, mu
 	s.pinned, s.owed = map[*account]struct{}{}, map[*account]grant{}
 	s.nextDue.Store(math.MaxInt64)
@@ -172,11 +172,11 @@ func (s *accounts[K]) load(key K) *account {
 			return nil
 		}
 	}
-	a, _ := s.all.Load(key)
-	if a == nil || a.word.Load() == gone {
+	account, _ := s.all.Load(key)
+	if account == nil || account.word.Load() == gone {
 		return nil
 	}
-	return a
+	return account
 }
 
 // open returns the account of a key, made if need be. It is nil if the key has no limit, and limited is false
@@ -274,21 +274,21 @@ func (s *accounts[K]) from(a *account, now policy.Instant) policy.Instant {
 	return now
 }
 
-func (s *accounts[K]) add(key K, a *account, now policy.Instant) {
+func (s *accounts[K]) add(key K, account *account, now policy.Instant) {
 	if text, ok := any(key).(string); ok {
 		// The caller's text may be a part of a long one.
 		key, _ = any(strings.Clone(text)).(K)
 	}
-	s.all.Store(key, a)
+	s.all.Store(key, account)
 	s.file(now)
 }
 
 // granted returns what an account has taken out of the reserve.
-func (s *accounts[K]) granted(a *account) grant {
-	if owed, ok := s.owed[a]; ok {
+func (s *accounts[K]) granted(account *account) grant {
+	if owed, ok := s.owed[account]; ok {
 		return owed
 	}
-	return grantOf(a.limit)
+	return grantOf(account.limit)
 }
 
 // file has leave look in time for an account that may leave from now on.

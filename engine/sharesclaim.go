@@ -43,26 +43,26 @@ func (c *shareClaim[K]) known(anyKey, uint64, policy.Instant) (*table.Level, *ta
 	return nil, nil, 0, 0
 }
 
-func (c *shareClaim[K]) probeKey(key anyKey, n int64, d *policy.Decision) (basis cell.Basis, atOnce int64) {
+func (c *shareClaim[K]) probeKey(key anyKey, n int64, decision *policy.Decision) (basis cell.Basis, atOnce int64) {
 	// A look at units that were taken is not counted.
 	if n != 0 {
 		c.begin(key, n)
 	}
-	*d = c.shares.Peek(c.tenant(key), n).Decision
-	return basis, d.Limit
+	*decision = c.shares.Peek(c.tenant(key), n).Decision
+	return basis, decision.Limit
 }
 
-func (c *shareClaim[K]) tryTakeKey(key anyKey, n int64, _ bool, d *policy.Decision, _ *cell.Receipt) (basis cell.Basis, atOnce int64) {
+func (c *shareClaim[K]) tryTakeKey(key anyKey, n int64, _ bool, decision *policy.Decision, _ *cell.Receipt) (basis cell.Basis, atOnce int64) {
 	c.begin(key, n).decide(&c.held.ShareDecision)
-	*d = c.held.Decision
-	return basis, d.Limit
+	*decision = c.held.Decision
+	return basis, decision.Limit
 }
 
 func (c *shareClaim[K]) await(
-	ctx context.Context, key anyKey, n int64, patience time.Duration, d *policy.Decision, _ *cell.Receipt,
+	ctx context.Context, key anyKey, n int64, patience time.Duration, decision *policy.Decision, _ *cell.Receipt,
 ) (waited time.Duration, basis cell.Basis, err error) {
 	err = c.begin(key, n).acquire(ctx, patience, &c.held)
-	*d = c.held.Decision
+	*decision = c.held.Decision
 	return c.held.Waited, basis, err
 }
 

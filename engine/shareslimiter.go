@@ -11,41 +11,41 @@ import (
 
 // Admit is Take for adapters: see limits.Limiter. The error is ErrClosed.
 func (s *Shares[K]) Admit(_ context.Context, tenant K, n int64) (limits.Answer, error) {
-	a := limits.Answer{Decision: s.Take(tenant, n).Decision, Provenance: inProcess}
-	if !a.Allowed && s.closed.Load() {
+	answer := limits.Answer{Decision: s.Take(tenant, n).Decision, Provenance: inProcess}
+	if !answer.Allowed && s.closed.Load() {
 		return limits.Answer{}, namedBy(s.config.Config.Name, ErrClosed)
 	}
-	return a, nil
+	return answer, nil
 }
 
 // Hold is Reserve or, if the call waits, Acquire, for adapters: see limits.Limiter. No limit can come with the
 // call. The error is ErrCancelled or ErrClosed. A grant that is settled with more units charges the excess
 // whether there is room or not, as Engine.Refund does: the bound of the group is exceeded by as much.
-func (s *Shares[K]) Hold(ctx context.Context, call limits.Call[K]) (g limits.Grant, err error) {
-	g.Provenance = inProcess
+func (s *Shares[K]) Hold(ctx context.Context, call limits.Call[K]) (grant limits.Grant, err error) {
+	grant.Provenance = inProcess
 	if call.Limit != nil {
-		g.RetryAfter, g.Provenance = policy.Never, sharesHaveLimits
-		return g, nil
+		grant.RetryAfter, grant.Provenance = policy.Never, sharesHaveLimits
+		return grant, nil
 	}
-	var r ShareReservation[K]
+	var shareReservation ShareReservation[K]
 	if call.NoWait || call.Patience <= 0 {
-		if r = s.Reserve(call.Key, call.N, call.Patience); !r.Allowed && s.closed.Load() {
+		if shareReservation = s.Reserve(call.Key, call.N, call.Patience); !shareReservation.Allowed && s.closed.Load() {
 			err = namedBy(s.config.Config.Name, ErrClosed)
 		}
 	} else {
-		r, err = s.Acquire(ctx, call.Key, call.N, call.Patience)
-		r.Wait = r.Waited
+		shareReservation, err = s.Acquire(ctx, call.Key, call.N, call.Patience)
+		shareReservation.Wait = shareReservation.Waited
 	}
-	g.Decision = r.Decision
+	grant.Decision = shareReservation.Decision
 	switch {
-	case g.Allowed:
-		g.State = limits.GrantState{Settler: shareSettler[K]{s}, Ref: &shareGrant[K]{r, call.Key, call.N}}
+	case grant.Allowed:
+		grant.State = limits.GrantState{Settler: shareSettler[K]{s}, Ref: &shareGrant[K]{shareReservation, call.Key, call.N}}
 	case errors.Is(err, ErrCrowded):
-		g.Provenance, err = limits.NewProvenance(limits.SourceProcess, true, err), nil
+		grant.Provenance, err = limits.NewProvenance(limits.SourceProcess, true, err), nil
 	case errors.Is(err, ErrNever), errors.Is(err, ErrDeadline):
 		err = nil
 	}
-	return g, err
+	return grant, err
 }
 
 var sharesHaveLimits = limits.NewProvenance(limits.SourceProcess, true, errors.New(

@@ -6,17 +6,17 @@ import (
 
 // Peek returns the decision of Take(tenant, n) now. It takes nothing, gives no tenant an entry and is
 // not counted.
-func (s *Shares[K]) Peek(tenant K, n int64) (d ShareDecision) {
+func (s *Shares[K]) Peek(tenant K, n int64) (shareDecision ShareDecision) {
 	if s.closed.Load() {
 		return s.closedDecision()
 	}
 	now := s.now()
 	own, _ := s.own.peek(tenant, now)
-	if d.Decision = s.unguaranteed(n); own.limit != nil {
-		d.Decision = own.look(n)
+	if shareDecision.Decision = s.unguaranteed(n); own.limit != nil {
+		shareDecision.Decision = own.look(n)
 	}
-	if d.Allowed {
-		return d
+	if shareDecision.Allowed {
+		return shareDecision
 	}
 	loan := s.lendWord(now).look(n)
 	ceiling, limited := s.ceilings.peek(tenant, now)
@@ -30,8 +30,8 @@ func (s *Shares[K]) Peek(tenant K, n int64) (d ShareDecision) {
 	if loan.Allowed && s.turns.active.Load() > 0 {
 		loan.Allowed, loan.RetryAfter = false, 1
 	}
-	d.answer(loan, n)
-	return d
+	shareDecision.answer(loan, n)
+	return shareDecision
 }
 
 // Explain returns why a unit of the tenant is admitted or refused now. Each explains the tenant's guarantee, if it has
@@ -56,14 +56,14 @@ func (s *Shares[K]) explain(tenant K, n int64) limits.Explanation {
 	if ceiling, _ := s.ceilings.peek(tenant, now); ceiling.limit != nil {
 		each = append(each, explain("/ceiling", ceiling))
 	}
-	x := limits.Together(each...)
-	x.Name, x.Provenance, x.Decision = s.config.Config.Name, inProcess, s.Peek(tenant, n).Decision
-	if x.Binding = 0; own.limit == nil || !each[0].Allowed {
+	explanation := limits.Together(each...)
+	explanation.Name, explanation.Provenance, explanation.Decision = s.config.Config.Name, inProcess, s.Peek(tenant, n).Decision
+	if explanation.Binding = 0; own.limit == nil || !each[0].Allowed {
 		loan := 1
 		if own.limit == nil {
 			loan = 0
 		}
-		x.Binding = loan + limits.Together(each[loan:]...).Binding
+		explanation.Binding = loan + limits.Together(each[loan:]...).Binding
 	}
-	return x
+	return explanation
 }

@@ -47,12 +47,12 @@ const ticksPerNano = 16
 // withCapacity returns a limit that reads the words of another, with another capacity.
 func withCapacity(b bucket, capacity int64) (other bucket, err error) {
 	s := shapeOf(b)
-	p, err := policy.Funnel(capacity, s.Count, s.Per)
+	limit, err := policy.Funnel(capacity, s.Count, s.Per)
 	if longest := policy.MaxTimeInUse(b); longest > 0 {
-		p, err = policy.InFlight(capacity, longest)
+		limit, err = policy.InFlight(capacity, longest)
 	}
 	if err == nil {
-		other = p.(bucket)
+		other = limit.(bucket)
 	}
 	return other, err
 }
@@ -122,16 +122,16 @@ func (r *reserve) init(units int64, count, ticks *big.Int) {
 }
 
 // take takes a grant out of the reserve. It returns false if the rest is less.
-func (r *reserve) take(g grant) bool {
-	if g.units > r.units {
+func (r *reserve) take(grant grant) bool {
+	if grant.units > r.units {
 		return false
 	}
-	r.add(g, 1)
+	r.add(grant, 1)
 	if !r.isEnough() {
-		r.add(g, -1)
+		r.add(grant, -1)
 		return false
 	}
-	r.longest = max(r.longest, g.interval)
+	r.longest = max(r.longest, grant.interval)
 	r.publish()
 	return true
 }
@@ -141,12 +141,12 @@ func (r *reserve) release(g grant) {
 	r.publish()
 }
 
-func (r *reserve) add(g grant, n int64) {
-	r.units -= n * g.units
+func (r *reserve) add(grant grant, n int64) {
+	r.units -= n * grant.units
 	r.number += n
-	r.scaled.Add(r.scaled, new(big.Int).Mul(big.NewInt(n), scale(big.NewInt(1), unsigned(g.interval))))
-	if r.grants[g.interval] += n; r.grants[g.interval] == 0 {
-		delete(r.grants, g.interval)
+	r.scaled.Add(r.scaled, new(big.Int).Mul(big.NewInt(n), scale(big.NewInt(1), unsigned(grant.interval))))
+	if r.grants[grant.interval] += n; r.grants[grant.interval] == 0 {
+		delete(r.grants, grant.interval)
 	}
 }
 

@@ -28,20 +28,20 @@ func (s *Shares[K]) Choke(tenant K) bool { return s.Take(tenant, 1).Allowed }
 // the guarantee's capacity and what the group lends, are refused with policy.Never. n == 0 looks, and is
 // not counted. It never waits, except for a moment if the tenant has no entry. For a tenant with a guarantee it
 // allocates nothing.
-func (s *Shares[K]) Take(tenant K, n int64) (d ShareDecision) {
+func (s *Shares[K]) Take(tenant K, n int64) (shareDecision ShareDecision) {
 	c := shareCall[K]{shares: s, tenant: tenant, n: n, now: s.now()}
-	c.take(&d)
-	return d
+	c.take(&shareDecision)
+	return shareDecision
 }
 
 // Reserve is Take for units that may be given back. With patience, and if it cannot borrow now, it takes
 // the guarantee's units for a turn within patience, of at most 4 years: use them after
 // Decision.Wait. Nothing is borrowed ahead.
-func (s *Shares[K]) Reserve(tenant K, n int64, patience time.Duration) (r ShareReservation[K]) {
+func (s *Shares[K]) Reserve(tenant K, n int64, patience time.Duration) (shareReservation ShareReservation[K]) {
 	patience = min(max(patience, 0), time.Duration(maxDrain))
-	c := shareCall[K]{shares: s, tenant: tenant, n: n, now: s.now(), patience: patience, held: escape.Hide(&r.held)}
-	c.take(&r.ShareDecision)
-	return r
+	c := shareCall[K]{shares: s, tenant: tenant, n: n, now: s.now(), patience: patience, held: escape.Hide(&shareReservation.held)}
+	c.take(&shareReservation.ShareDecision)
+	return shareReservation
 }
 
 // ShareReservation has the units that Reserve took. If it is Allowed, act after Wait, and call Keep if
@@ -100,39 +100,39 @@ func (c *shareCall[K]) take(d *ShareDecision) {
 	c.count(d)
 }
 
-func (c *shareCall[K]) count(d *ShareDecision) {
-	s := c.shares
+func (c *shareCall[K]) count(shareDecision *ShareDecision) {
+	shares := c.shares
 	switch {
 	case c.n == 0:
-	case !d.Allowed:
-		s.guaranteed.CountRefused()
-		c.sampleIn(&s.refusedBy)
-	case d.Borrowed:
-		s.borrowed.CountAdmitted()
-		c.sampleIn(&s.lentBy)
+	case !shareDecision.Allowed:
+		shares.guaranteed.CountRefused()
+		c.sampleIn(&shares.refusedBy)
+	case shareDecision.Borrowed:
+		shares.borrowed.CountAdmitted()
+		c.sampleIn(&shares.lentBy)
 	default:
-		s.guaranteed.CountAdmitted()
+		shares.guaranteed.CountAdmitted()
 	}
 }
 
 // decide is take, without a count.
-func (c *shareCall[K]) decide(d *ShareDecision) {
-	s := c.shares
+func (c *shareCall[K]) decide(shareDecision *ShareDecision) {
+	shares := c.shares
 	for alive := false; !alive; {
-		if s.closed.Load() {
-			*d = s.closedDecision()
+		if shares.closed.Load() {
+			*shareDecision = shares.closedDecision()
 			break
 		}
 		c.findOwn()
 		if c.held == nil {
-			alive = c.takeOnce(d)
+			alive = c.takeOnce(shareDecision)
 			continue
 		}
 		// Functions of the program run before the lock is taken.
 		c.findCeiling()
-		s.giving.Lock()
-		alive = c.takeOnce(d)
-		s.giving.Unlock()
+		shares.giving.Lock()
+		alive = c.takeOnce(shareDecision)
+		shares.giving.Unlock()
 	}
 }
 
@@ -143,8 +143,8 @@ func (s *Shares[K]) closedDecision() (d ShareDecision) {
 
 // takeOnce decides the call. alive is false if an account has left meanwhile: nothing was
 // taken.
-func (c *shareCall[K]) takeOnce(d *ShareDecision) (alive bool) {
-	if alive = c.takeOwn(0, &d.Decision); !alive || d.Allowed {
+func (c *shareCall[K]) takeOnce(shareDecision *ShareDecision) (alive bool) {
+	if alive = c.takeOwn(0, &shareDecision.Decision); !alive || shareDecision.Allowed {
 		return alive
 	}
 	var loan policy.Decision
@@ -152,11 +152,11 @@ func (c *shareCall[K]) takeOnce(d *ShareDecision) (alive bool) {
 		return false
 	}
 	if !loan.Allowed && c.patience > 0 {
-		if alive = c.takeOwn(c.patience, &d.Decision); !alive || d.Allowed {
+		if alive = c.takeOwn(c.patience, &shareDecision.Decision); !alive || shareDecision.Allowed {
 			return alive
 		}
 	}
-	d.answer(loan, c.n)
+	shareDecision.answer(loan, c.n)
 	return true
 }
 
@@ -168,22 +168,22 @@ func (d *ShareDecision) answer(loan policy.Decision, n int64) {
 }
 
 // takeOwn takes the units from the tenant's guarantee, or refuses.
-func (c *shareCall[K]) takeOwn(patience time.Duration, d *policy.Decision) (alive bool) {
-	s := c.shares
+func (c *shareCall[K]) takeOwn(patience time.Duration, decision *policy.Decision) (alive bool) {
+	shares := c.shares
 	if c.own == nil {
-		*d = s.unguaranteed(c.n)
+		*decision = shares.unguaranteed(c.n)
 		return true
 	}
-	return c.takeBoth(c.own, s.own.from(c.own, c.now), patience, s.whole, d)
+	return c.takeBoth(c.own, shares.own.from(c.own, c.now), patience, shares.whole, decision)
 }
 
 // unguaranteed returns the answer of a guarantee to a tenant that has none: a refusal, or a look.
 func (s *Shares[K]) unguaranteed(n int64) policy.Decision {
-	d := policy.Decision{Allowed: n == 0, Limit: s.lend.Limit()}
+	decision := policy.Decision{Allowed: n == 0, Limit: s.lend.Limit()}
 	if n != 0 {
-		d.RetryAfter = policy.Never
+		decision.RetryAfter = policy.Never
 	}
-	return d
+	return decision
 }
 
 // barred returns the refusal of a loan whose ceiling cannot be kept. RetryAfter is a guess.
@@ -192,45 +192,45 @@ func (s *Shares[K]) barred() policy.Decision {
 }
 
 // borrow takes the units from the group alone, and from the tenant's ceiling, or refuses.
-func (c *shareCall[K]) borrow(d *policy.Decision) (alive bool) {
-	s := c.shares
+func (c *shareCall[K]) borrow(decision *policy.Decision) (alive bool) {
+	shares := c.shares
 	if c.held == nil {
 		c.findCeiling()
 	}
-	waiting := c.turn != nil || s.turns.active.Load() > 0
+	waiting := c.turn != nil || shares.turns.active.Load() > 0
 	if c.ceiling == nil && !c.barred && !waiting {
-		c.borrowOfGroup(d)
+		c.borrowOfGroup(decision)
 		return true
 	}
 	// All is looked at first, so that a refused call nearly never changes the ceiling.
 	instant, ceiling := c.now, policy.Decision{Allowed: true}
-	if *d = s.lendWord(c.now).look(c.n); c.barred {
-		ceiling = s.barred()
+	if *decision = shares.lendWord(c.now).look(c.n); c.barred {
+		ceiling = shares.barred()
 	} else if c.ceiling != nil {
-		instant = s.ceilings.from(c.ceiling, c.now)
+		instant = shares.ceilings.from(c.ceiling, c.now)
 		_, ceiling = c.ceiling.limit.Take(min(c.ceiling.word.Load(), policy.MaxWord), instant, c.n, 0)
 	}
-	if waiting && !s.turns.has(c.turn, d, &ceiling) || !d.Allowed || !ceiling.Allowed {
-		d.Allowed, d.RetryAfter = false, max(d.RetryAfter, ceiling.RetryAfter)
+	if waiting && !shares.turns.has(c.turn, decision, &ceiling) || !decision.Allowed || !ceiling.Allowed {
+		decision.Allowed, decision.RetryAfter = false, max(decision.RetryAfter, ceiling.RetryAfter)
 		return true
 	}
 	if c.ceiling == nil {
-		c.borrowOfGroup(d)
+		c.borrowOfGroup(decision)
 		alive = true
 	} else {
-		alive = c.takeBoth(c.ceiling, instant, 0, s.lend, d)
+		alive = c.takeBoth(c.ceiling, instant, 0, shares.lend, decision)
 	}
-	if alive && d.Allowed && c.turn != nil {
-		s.turns.serve(c.turn)
+	if alive && decision.Allowed && c.turn != nil {
+		shares.turns.serve(c.turn)
 	}
 	return alive
 }
 
-func (c *shareCall[K]) borrowOfGroup(d *policy.Decision) {
-	var t underway.Taken
-	c.shares.group.take(c.shares.lend, c.now, c.n, 0, d, &t)
-	if c.held != nil && d.Allowed {
-		c.held.hold(c, c.shares.lend, &t)
+func (c *shareCall[K]) borrowOfGroup(decision *policy.Decision) {
+	var taken underway.Taken
+	c.shares.group.take(c.shares.lend, c.now, c.n, 0, decision, &taken)
+	if c.held != nil && decision.Allowed {
+		c.held.hold(c, c.shares.lend, &taken)
 	}
 }
 
@@ -241,31 +241,31 @@ func (s *Shares[K]) lendWord(now policy.Instant) accountWord {
 
 // takeBoth takes the units from a tenant's account, and then, at the same instant, from the group under
 // a limit, or from none.
-func (c *shareCall[K]) takeBoth(a *account, now policy.Instant, patience time.Duration, limit bucket, d *policy.Decision) (alive bool) {
-	s := c.shares
+func (c *shareCall[K]) takeBoth(account *account, now policy.Instant, patience time.Duration, limit bucket, decision *policy.Decision) (alive bool) {
+	shares := c.shares
 	var first, second underway.Taken
-	if !a.take(a.limit, now, c.n, patience, d, &first) {
+	if !account.take(account.limit, now, c.n, patience, decision, &first) {
 		return false
 	}
-	if !d.Allowed || c.n == 0 {
+	if !decision.Allowed || c.n == 0 {
 		return true
 	}
 	group := policy.Decision{Allowed: true}
 	if limit != nil {
-		s.group.take(limit, now, c.n, 0, &group, &second)
+		shares.group.take(limit, now, c.n, 0, &group, &second)
 	}
 	switch {
 	// Another call has borrowed since the look, or time stands still.
 	case !group.Allowed:
 		if c.held == nil {
-			s.giving.Lock()
-			defer s.giving.Unlock()
+			shares.giving.Lock()
+			defer shares.giving.Unlock()
 		}
-		s.giveBack(a, nil, &first, 0)
-		d.Allowed, d.Wait, d.RetryAfter = false, 0, group.RetryAfter
+		shares.giveBack(account, nil, &first, 0)
+		decision.Allowed, decision.Wait, decision.RetryAfter = false, 0, group.RetryAfter
 	case c.held != nil:
 		c.held.hold(c, limit, &second)
-		c.held.holdFirst(c.hash(), a, &first, limit == s.whole)
+		c.held.holdFirst(c.hash(), account, &first, limit == shares.whole)
 	}
 	return true
 }
@@ -291,91 +291,91 @@ type shareHeld[K comparable] struct {
 	guaranteed bool
 }
 
-func (h *shareHeld[K]) hold(c *shareCall[K], limit bucket, t *underway.Taken) {
-	if c.shares.longest == 0 {
-		t.ID = c.shares.groupLog.Add(limit, t.Before, underway.Mark{Word: t.After, Returned: t.Returned}, t.At, c.n)
+func (h *shareHeld[K]) hold(shareCall *shareCall[K], limit bucket, taken *underway.Taken) {
+	if shareCall.shares.longest == 0 {
+		taken.ID = shareCall.shares.groupLog.Add(limit, taken.Before, underway.Mark{Word: taken.After, Returned: taken.Returned}, taken.At, shareCall.n)
 	}
-	h.shares, h.tenant, h.group = c.shares, c.tenant, *t
+	h.shares, h.tenant, h.group = shareCall.shares, shareCall.tenant, *taken
 }
 
-func (h *shareHeld[K]) holdFirst(hash uint64, a *account, t *underway.Taken, guaranteed bool) {
-	h.account, h.first, h.hash, h.guaranteed = a, *t, hash, guaranteed
-	if h.shares.longest > 0 || t.Wait > 0 {
+func (h *shareHeld[K]) holdFirst(hash uint64, account *account, taken *underway.Taken, guaranteed bool) {
+	h.account, h.first, h.hash, h.guaranteed = account, *taken, hash, guaranteed
+	if h.shares.longest > 0 || taken.Wait > 0 {
 		// Only the policy knows the room that a give-back must leave to the turn.
 		return
 	}
-	h.log = h.shares.logs.Open(hash, a)
-	h.first.ID = h.log.Add(a.limit, t.Before, underway.Mark{Word: t.After, Returned: t.Returned}, t.At, t.N)
+	h.log = h.shares.logs.Open(hash, account)
+	h.first.ID = h.log.Add(account.limit, taken.Before, underway.Mark{Word: taken.After, Returned: taken.Returned}, taken.At, taken.N)
 }
 
 func (h *shareHeld[K]) keep(used int64) {
-	s := h.shares
-	if s != nil && s.longest > 0 {
+	shares := h.shares
+	if shares != nil && shares.longest > 0 {
 		h.change(policy.Occupier.Release)
 		used = h.group.N
 	}
 	h.shares = nil
 	used = max(used, 0)
-	if s == nil || used >= h.group.N {
+	if shares == nil || used >= h.group.N {
 		return
 	}
-	s.giving.Lock()
-	defer s.giving.Unlock()
-	lowered, exact := s.groupLog.GiveBack(&s.group.word, &s.group.returned, s.whole, &h.group, used, s.now)
+	shares.giving.Lock()
+	defer shares.giving.Unlock()
+	lowered, exact := shares.groupLog.GiveBack(&shares.group.word, &shares.group.returned, shares.whole, &h.group, used, shares.now)
 	if h.account == nil {
 		return
 	}
 	if h.guaranteed && !exact {
 		// The guarantee could give out at once what the group still has.
-		used = max(used, h.group.N-int64(lowered/s.groupTicks))
+		used = max(used, h.group.N-int64(lowered/shares.groupTicks))
 	}
 	if used >= h.group.N {
 		return
 	}
 	log := h.log
 	if log == nil {
-		log = s.logs.Find(h.hash, h.account)
+		log = shares.logs.Find(h.hash, h.account)
 	}
-	s.giveBack(h.account, log, &h.first, used)
+	shares.giveBack(h.account, log, &h.first, used)
 }
 
 // change releases or extends the units of a reservation, which are in use, where they were taken. It returns false if any no longer
 // count.
 func (h *shareHeld[K]) change(change occupierChange) (ok bool) {
-	s := h.shares
+	shares := h.shares
 	if ok = true; h.group.N > 0 {
-		ok, _ = s.group.change(change, &h.group, s.now)
+		ok, _ = shares.group.change(change, &h.group, shares.now)
 	}
 	if h.account == nil {
 		return ok
 	}
-	first, alive := h.account.change(change, &h.first, s.now)
+	first, alive := h.account.change(change, &h.first, shares.now)
 	if !alive {
-		accounts := &s.ceilings
+		accounts := &shares.ceilings
 		if h.guaranteed {
-			accounts = &s.own
+			accounts = &shares.own
 		}
 		// The account may have been replaced. Then the units are in the new account.
-		s.mu.Lock()
-		defer s.mu.Unlock()
+		shares.mu.Lock()
+		defer shares.mu.Unlock()
 		if a := accounts.load(h.tenant); a != nil {
-			first, _ = a.change(change, &h.first, s.now)
+			first, _ = a.change(change, &h.first, shares.now)
 		}
 	}
 	return ok && first
 }
 
 // giveBack lowers the word of a tenant's account. log may be nil. It needs giving.
-func (s *Shares[K]) giveBack(a *account, log *underway.EntryLog[account], t *underway.Taken, used int64) {
+func (s *Shares[K]) giveBack(account *account, log *underway.EntryLog[account], taken *underway.Taken, used int64) {
 	if s.longest > 0 {
-		a.change(policy.Occupier.Release, t, s.now)
+		account.change(policy.Occupier.Release, taken, s.now)
 		return
 	}
 	var takes *underway.Log
 	if log != nil {
 		takes = &log.Log
 	}
-	takes.GiveBack(&a.word, &a.returned, a.limit, t, used, s.now)
+	takes.GiveBack(&account.word, &account.returned, account.limit, taken, used, s.now)
 }
 
 func (c *shareCall[K]) findOwn() {

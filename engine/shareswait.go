@@ -33,46 +33,46 @@ func (s *Shares[K]) Wait(ctx context.Context, tenant K, n int64) error {
 //
 // Waits are timed by package time even with a Config.Clock, so that clock should run at the same speed. Calls of a
 // tenant whose key cannot be kept have no line, and borrow in no order among themselves.
-func (s *Shares[K]) Acquire(ctx context.Context, tenant K, n int64, patience time.Duration) (r ShareReservation[K], err error) {
-	c := shareCall[K]{shares: s, tenant: tenant, n: n, now: s.now(), held: escape.Hide(&r.held)}
-	err = c.acquire(ctx, patience, escape.Hide(&r))
-	c.count(&r.ShareDecision)
-	return r, err
+func (s *Shares[K]) Acquire(ctx context.Context, tenant K, n int64, patience time.Duration) (shareReservation ShareReservation[K], err error) {
+	c := shareCall[K]{shares: s, tenant: tenant, n: n, now: s.now(), held: escape.Hide(&shareReservation.held)}
+	err = c.acquire(ctx, patience, escape.Hide(&shareReservation))
+	c.count(&shareReservation.ShareDecision)
+	return shareReservation, err
 }
 
-// acquire is Acquire, with the answer in r, without a count.
-func (c *shareCall[K]) acquire(ctx context.Context, patience time.Duration, r *ShareReservation[K]) (err error) {
-	s, tenant, n := c.shares, c.tenant, c.n
-	switch lined := n != 0 && s.turns.lines.Has(tenant); {
+// acquire is Acquire, with the answer in shareReservation, without a count.
+func (c *shareCall[K]) acquire(ctx context.Context, patience time.Duration, shareReservation *ShareReservation[K]) (err error) {
+	shares, tenant, n := c.shares, c.tenant, c.n
+	switch lined := n != 0 && shares.turns.lines.Has(tenant); {
 	case ctx.Err() != nil:
 		err = waitline.Cancelled(ctx)
 	case lined:
-		r.ShareDecision = s.Peek(tenant, n)
-		r.Allowed = false // others are first
+		shareReservation.ShareDecision = shares.Peek(tenant, n)
+		shareReservation.Allowed = false // others are first
 	default:
-		c.decide(&r.ShareDecision)
+		c.decide(&shareReservation.ShareDecision)
 	}
 	switch {
-	case err != nil || r.Allowed:
-	case s.closed.Load():
+	case err != nil || shareReservation.Allowed:
+	case shares.closed.Load():
 		err = ErrClosed
-	case r.RetryAfter == policy.Never:
-		err = fmt.Errorf("%w: %d of at most %d", ErrNever, n, max(s.lend.Limit(), r.Limit))
+	case shareReservation.RetryAfter == policy.Never:
+		err = fmt.Errorf("%w: %d of at most %d", ErrNever, n, max(shares.lend.Limit(), shareReservation.Limit))
 	case patience <= 0:
-		err = fmt.Errorf("%w: %v to wait, %v at the most", ErrDeadline, r.RetryAfter, patience)
+		err = fmt.Errorf("%w: %v to wait, %v at the most", ErrDeadline, shareReservation.RetryAfter, patience)
 	default:
-		*r, err = s.await(ctx, tenant, n, patience)
+		*shareReservation, err = shares.await(ctx, tenant, n, patience)
 	}
 	if err != nil {
-		if r.ShareDecision = s.Peek(tenant, n); r.Allowed { // others were first
-			r.Allowed, r.Borrowed, r.RetryAfter = false, false, 1
+		if shareReservation.ShareDecision = shares.Peek(tenant, n); shareReservation.Allowed { // others were first
+			shareReservation.Allowed, shareReservation.Borrowed, shareReservation.RetryAfter = false, false, 1
 		}
 	}
-	return namedBy(s.config.Config.Name, err)
+	return namedBy(shares.config.Config.Name, err)
 }
 
 // await is Acquire for a call that has to wait.
-func (s *Shares[K]) await(ctx context.Context, tenant K, n int64, patience time.Duration) (r ShareReservation[K], err error) {
+func (s *Shares[K]) await(ctx context.Context, tenant K, n int64, patience time.Duration) (shareReservation ShareReservation[K], err error) {
 	w := &shareWaiter[K]{call: shareCall[K]{shares: s, tenant: tenant, n: n, now: s.now()}}
 	w.call.held = &w.held
 	w.call.findOwn()
@@ -85,28 +85,28 @@ func (s *Shares[K]) await(ctx context.Context, tenant K, n int64, patience time.
 	deadline, ok := ctx.Deadline()
 	switch {
 	case wait > patience:
-		return r, fmt.Errorf("%w: at least %v to wait, %v at the most", ErrDeadline, wait, patience)
+		return shareReservation, fmt.Errorf("%w: at least %v to wait, %v at the most", ErrDeadline, wait, patience)
 	case ok && wait > time.Until(deadline):
-		return r, fmt.Errorf("%w (%w): at least %v to wait", ErrDeadline, context.DeadlineExceeded, wait)
+		return shareReservation, fmt.Errorf("%w (%w): at least %v to wait", ErrDeadline, context.DeadlineExceeded, wait)
 	}
-	if r.Waited, err = s.turns.lines.Wait(ctx, tenant, w, patience); err == nil {
-		r.ShareDecision, r.held = w.taken, w.held
+	if shareReservation.Waited, err = s.turns.lines.Wait(ctx, tenant, w, patience); err == nil {
+		shareReservation.ShareDecision, shareReservation.held = w.taken, w.held
 	}
-	return r, err
+	return shareReservation, err
 }
 
 // weightOf returns the units that the tenant of a call may borrow in a round.
-func (s *Shares[K]) weightOf(c *shareCall[K]) (weight float64) {
+func (s *Shares[K]) weightOf(shareCall *shareCall[K]) (weight float64) {
 	interval := uint64(0)
 	switch {
 	case s.config.Weight != nil:
-		weight = s.config.Weight(c.tenant)
+		weight = s.config.Weight(shareCall.tenant)
 	case s.longest > 0:
-		if c.own != nil {
-			weight = float64(c.own.limit.Limit())
+		if shareCall.own != nil {
+			weight = float64(shareCall.own.limit.Limit())
 		}
-	case c.own != nil:
-		interval = grantOf(c.own.limit).interval
+	case shareCall.own != nil:
+		interval = grantOf(shareCall.own.limit).interval
 	default:
 		s.mu.Lock()
 		interval = s.reserve.longest
@@ -123,25 +123,25 @@ func (s *Shares[K]) weightOf(c *shareCall[K]) (weight float64) {
 
 // forecast returns a lower bound of the wait of a call that has joined the turns: until its guarantee has room, or until the
 // group has, after those before it, and its ceiling.
-func (s *Shares[K]) forecast(c *shareCall[K]) time.Duration {
+func (s *Shares[K]) forecast(shareCall *shareCall[K]) time.Duration {
 	if s.longest > 0 {
 		// Units may be released at any time.
 		return 0
 	}
-	own := s.unguaranteed(c.n)
-	if c.own != nil {
-		own = accountWord{c.own.limit, min(c.own.word.Load(), policy.MaxWord), s.own.from(c.own, c.now)}.look(c.n)
+	own := s.unguaranteed(shareCall.n)
+	if shareCall.own != nil {
+		own = accountWord{shareCall.own.limit, min(shareCall.own.word.Load(), policy.MaxWord), s.own.from(shareCall.own, shareCall.now)}.look(shareCall.n)
 	}
-	group := s.lendWord(c.now)
-	if group.look(c.n).RetryAfter < policy.Never {
-		ahead := s.turns.ahead(c.turn)
-		group.word = s.lend.(policy.Refunder).Refund(group.word, c.now, -int64(min(ahead, 1<<62)))
+	group := s.lendWord(shareCall.now)
+	if group.look(shareCall.n).RetryAfter < policy.Never {
+		ahead := s.turns.ahead(shareCall.turn)
+		group.word = s.lend.(policy.Refunder).Refund(group.word, shareCall.now, -int64(min(ahead, 1<<62)))
 	}
-	loan := group.look(c.n).RetryAfter
-	if c.ceiling != nil {
-		ceiling := accountWord{c.ceiling.limit, min(c.ceiling.word.Load(), policy.MaxWord), s.ceilings.from(c.ceiling, c.now)}
-		loan = max(loan, ceiling.look(c.n).RetryAfter)
-	} else if c.barred {
+	loan := group.look(shareCall.n).RetryAfter
+	if shareCall.ceiling != nil {
+		ceiling := accountWord{shareCall.ceiling.limit, min(shareCall.ceiling.word.Load(), policy.MaxWord), s.ceilings.from(shareCall.ceiling, shareCall.now)}
+		loan = max(loan, ceiling.look(shareCall.n).RetryAfter)
+	} else if shareCall.barred {
 		loan = max(loan, 1) // no ceiling is kept now
 	}
 	return min(own.RetryAfter, loan)
@@ -155,14 +155,14 @@ type shareWaiter[K comparable] struct {
 }
 
 func (w *shareWaiter[K]) Take(time.Duration, int64) waitline.Answer {
-	c := &w.call
-	c.now = c.shares.now()
-	c.decide(&w.taken)
+	shareCall := &w.call
+	shareCall.now = shareCall.shares.now()
+	shareCall.decide(&w.taken)
 	switch {
-	case c.shares.closed.Load():
+	case shareCall.shares.closed.Load():
 		return waitline.Answer{Err: ErrClosed}
 	case w.taken.Allowed:
-		return waitline.Answer{Taken: true, Start: int64(c.now)}
+		return waitline.Answer{Taken: true, Start: int64(shareCall.now)}
 	}
 	return waitline.Answer{RetryIn: w.taken.RetryAfter}
 }

@@ -98,11 +98,11 @@ func keyCodec[K comparable](own keycodec.Codec[K]) (keycodec.Codec[K], error) {
 	if own != nil {
 		return own, nil
 	}
-	c, err := keycodec.For[K]()
+	codec, err := keycodec.For[K]()
 	if err != nil {
 		return nil, fmt.Errorf("ral: the keys cannot be saved, unless engine.KeyCodec says how: %w", err)
 	}
-	return c, nil
+	return codec, nil
 }
 
 type keeper struct {
@@ -130,8 +130,8 @@ type saveStats struct {
 	err error
 }
 
-// openState locks the file of Config.State and loads it; l is nil if there is no file.
-func openState[K comparable](config Config, codec keycodec.Codec[K]) (_ *keeper, l *loaded[K], err error) {
+// openState locks the file of Config.State and loads it; loaded is nil if there is no file.
+func openState[K comparable](config Config, codec keycodec.Codec[K]) (_ *keeper, loaded *loaded[K], err error) {
 	if _, err := keyCodec(codec); err != nil {
 		return nil, nil, err
 	}
@@ -143,9 +143,9 @@ func openState[K comparable](config Config, codec keycodec.Codec[K]) (_ *keeper,
 	if k.unlock, err = statefile.Lock(k.state.Path); err != nil {
 		return nil, nil, err
 	}
-	l, err = loadFile(config, codec)
+	loaded, err = loadFile(config, codec)
 	if errors.Is(err, errOther) && k.state.Fresh {
-		l, err = nil, setAside(k.state.Path)
+		loaded, err = nil, setAside(k.state.Path)
 	}
 	if err != nil {
 		advice := "move the file away to begin with no keys"
@@ -154,19 +154,19 @@ func openState[K comparable](config Config, codec keycodec.Codec[K]) (_ *keeper,
 		}
 		return nil, nil, errors.Join(fmt.Errorf("%s: %w (%s)", k.state.Path, err, advice), k.unlock())
 	}
-	return k, l, nil
+	return k, loaded, nil
 }
 
 func loadFile[K comparable](config Config, codec keycodec.Codec[K]) (*loaded[K], error) {
-	f, err := os.Open(config.State.Path)
+	file, err := os.Open(config.State.Path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	l, err := readState(f, config, codec)
-	return l, errors.Join(err, f.Close())
+	l, err := readState(file, config, codec)
+	return l, errors.Join(err, file.Close())
 }
 
 const maxSetAside = 1000
@@ -235,14 +235,14 @@ func (k *keeper) begin(now time.Time, last bool) bool {
 }
 
 // end records the end of a save, and unlocks the file if no other save comes.
-func (k *keeper) end(begun time.Time, n saved, err error) error {
+func (k *keeper) end(begun time.Time, saved saved, err error) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.begun = time.Time{}
 	close(k.ended)
 	switch {
 	case err == nil:
-		k.stats = saveStats{begun, begun.Round(0), time.Since(begun), n, nil}
+		k.stats = saveStats{begun, begun.Round(0), time.Since(begun), saved, nil}
 	case !errors.Is(err, ErrClosed):
 		k.stats.err = err
 	}
@@ -322,10 +322,10 @@ func (c Config) stateFault() error {
 	bad := func(field string, value any, want string) error {
 		return &policy.FieldError{Of: "engine.Config", Field: "State." + field, Value: value, Want: want}
 	}
-	switch s := c.State; {
-	case s.Every < 0:
-		return bad("Every", s.Every, "a positive duration, or 0 for 10s")
-	case s.Path == "" && s != (State{}):
+	switch state := c.State; {
+	case state.Every < 0:
+		return bad("Every", state.Every, "a positive duration, or 0 for 10s")
+	case state.Path == "" && state != (State{}):
 		return bad("Path", `""`, "the name of a file, or no State at all")
 	}
 	return nil

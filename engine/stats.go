@@ -164,7 +164,7 @@ func (e *Engine[K]) Stats() Stats {
 	view := e.table.View()
 	counters := view.Counters()
 	saves := e.keeper.read()
-	s := Stats{
+	stats := Stats{
 		Name:               e.name,
 		Clock:              e.time.name(),
 		Admitted:           answers.Admitted,
@@ -202,12 +202,12 @@ func (e *Engine[K]) Stats() Stats {
 		SaveError:          saves.err,
 		UnsavedSince:       saves.since.Round(0),
 	}
-	if b := e.blocks.Load(); b != nil {
-		s.BlockedKeys = b.blocked()
-		s.Blocks, s.Penalties, s.Unpunished = b.made.Load(), b.refusals.Blocks.Load(), b.refusals.Uncounted.Load()
-		s.Forgiven += b.table.View().Counters().Forgiven.Load()
-		s.Restarts += b.supervisor.Restarts()
-		s.Dropped += b.dropped.Load()
+	if blocksEngine := e.blocks.Load(); blocksEngine != nil {
+		stats.BlockedKeys = blocksEngine.blocked()
+		stats.Blocks, stats.Penalties, stats.Unpunished = blocksEngine.made.Load(), blocksEngine.refusals.Blocks.Load(), blocksEngine.refusals.Uncounted.Load()
+		stats.Forgiven += blocksEngine.table.View().Counters().Forgiven.Load()
+		stats.Restarts += blocksEngine.supervisor.Restarts()
+		stats.Dropped += blocksEngine.dropped.Load()
 	}
-	return s
+	return stats
 }

@@ -302,11 +302,11 @@ func (e *Engine[K]) changeLimit(key K, from, to policy.Policy, publish func(), k
 //
 // The error is a *policy.FieldError if the policy is nil or of another family, or if PolicyFor
 // chooses the limits. Otherwise it is ErrClosed or ErrUnavailable. The old policy holds then.
-func (e *Engine[K]) SetPolicy(p policy.Policy) error {
-	if shape.IsNil(p) {
+func (e *Engine[K]) SetPolicy(limit policy.Policy) error {
+	if shape.IsNil(limit) {
 		return e.named(&policy.FieldError{
 			Of: "SetPolicy", Field: "policy", Value: "nil", Want: "a policy, such as policy.Funnel returns",
 		})
 	}
-	return e.named(e.cell.SetPolicy(e.time.anchored(p)))
+	return e.named(e.cell.SetPolicy(e.time.anchored(limit)))
 }

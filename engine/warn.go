@@ -89,11 +89,11 @@ func newWarnings[K comparable](config Config, hook func(Warning[K]), events *key
 }
 
 // add is called on the goroutine of the call that passed the share, and calls no code of the user's.
-func (w *warnings[K]) add(key K, share float64, d policy.Decision) {
-	warning := Warning[K]{Key: key, Share: share, Decision: d, Time: time.Now()}
+func (w *warnings[K]) add(key K, share float64, decision policy.Decision) {
+	warning := Warning[K]{Key: key, Share: share, Decision: decision, Time: time.Now()}
 	w.list.Add(warning)
 	w.box.Post(warning)
-	w.events.post(supervisor.Notice, warn.Notice(w.events.hash(key), share, d))
+	w.events.post(supervisor.Notice, warn.Notice(w.events.hash(key), share, decision))
 }
 
 func (w *warnings[K]) count() uint64 {

@@ -111,29 +111,29 @@ func (a *access) reach() (*remote, error) {
 
 // about has Redis do something about a key within the budget. The error is a noAnswer,
 // engine.ErrClosed or the caller's.
-func about[T any](ctx context.Context, a *access, t *terms, key string, do func(context.Context, decider) (T, error)) (value T, err error) {
+func about[T any](ctx context.Context, access *access, terms *terms, key string, do func(context.Context, decider) (T, error)) (value T, err error) {
 	if err := store.CheckKey(key); err != nil {
 		return value, err
 	}
-	return askWithin(ctx, a, a.guardOf(t, key), a.budget, do)
+	return askWithin(ctx, access, access.guardOf(terms, key), access.budget, do)
 }
 
-func askWithin[T any](ctx context.Context, a *access, g *guard.Guard, budget time.Duration, do func(context.Context, decider) (T, error)) (value T, err error) {
-	r, err := a.mayAsk(ctx)
+func askWithin[T any](ctx context.Context, access *access, g *guard.Guard, budget time.Duration, do func(context.Context, decider) (T, error)) (value T, err error) {
+	remote, err := access.mayAsk(ctx)
 	if err != nil {
 		return value, err
 	}
-	value, err = guard.DoWithin(ctx, g, budget, func(ctx context.Context) (T, error) { return do(ctx, r.store) })
-	return value, a.classify(ctx, err)
+	value, err = guard.DoWithin(ctx, g, budget, func(ctx context.Context) (T, error) { return do(ctx, remote.store) })
+	return value, access.classify(ctx, err)
 }
 
 // askOnce is askWithin for a change that the fallback makes otherwise. An unsent request never is
 // sent. If it was sent and may be done, the error says so: see noAnswer.
-func askOnce[T any](ctx context.Context, a *access, g *guard.Guard, budget time.Duration, do func(context.Context, decider) (T, error)) (T, error) {
+func askOnce[T any](ctx context.Context, access *access, g *guard.Guard, budget time.Duration, do func(context.Context, decider) (T, error)) (T, error) {
 	// The first swap decides: by the goroutine that sends, or by the call that gives up.
 	const sent, dropped = 1, 2
 	var fate atomic.Int32
-	value, err := askWithin(ctx, a, g, budget, func(ctx context.Context, s decider) (value T, err error) {
+	value, err := askWithin(ctx, access, g, budget, func(ctx context.Context, s decider) (value T, err error) {
 		if fate.CompareAndSwap(0, sent) {
 			value, err = do(ctx, s)
 		}
@@ -152,20 +152,20 @@ func askOnce[T any](ctx context.Context, a *access, g *guard.Guard, budget time.
 
 // askTake asks Redis for a take. a.batch sends it with others. In a cluster it goes alone, so that it
 // cannot wait for a node without its key that is away.
-func (a *access) askTake(ctx context.Context, terms *terms, ask store.TakeAsk) (t store.Taken, err error) {
+func (a *access) askTake(ctx context.Context, terms *terms, ask store.TakeAsk) (taken store.Taken, err error) {
 	ask.Limit = terms.limit
-	r, err := a.mayAsk(ctx)
+	remote, err := a.mayAsk(ctx)
 	if err != nil {
-		return t, err
+		return taken, err
 	}
-	if r.clustered() {
-		t, err = guard.Do(ctx, a.guardOf(terms, ask.Key), func(ctx context.Context) (store.Taken, error) {
-			return r.store.TakeOne(ctx, ask)
+	if remote.clustered() {
+		taken, err = guard.Do(ctx, a.guardOf(terms, ask.Key), func(ctx context.Context) (store.Taken, error) {
+			return remote.store.TakeOne(ctx, ask)
 		})
 	} else {
-		t, err = a.batch.Do(ctx, ask)
+		taken, err = a.batch.Do(ctx, ask)
 	}
-	return t, a.classify(ctx, err)
+	return taken, a.classify(ctx, err)
 }
 
 func (a *access) mayAsk(ctx context.Context) (*remote, error) {
@@ -175,11 +175,11 @@ func (a *access) mayAsk(ctx context.Context) (*remote, error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
-	r, cause := a.reach()
+	remote, cause := a.reach()
 	if cause != nil {
 		return nil, noAnswer{cause: cause}
 	}
-	return r, nil
+	return remote, nil
 }
 
 // classify returns the error for the caller of a request to Redis: a noAnswer if the fallback is to

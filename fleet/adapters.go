@@ -24,11 +24,11 @@ func (l *Limiter) Admit(ctx context.Context, key string, n int64) (limits.Answer
 		g, err := l.Hold(ctx, limits.Call[string]{Key: key, N: n})
 		return g.Answer, err
 	}
-	a, err := l.Take(ctx, key, n)
+	answer, err := l.Take(ctx, key, n)
 	if err != nil {
 		return noAnswerFor(err)
 	}
-	return forAdapters(a), nil
+	return forAdapters(answer), nil
 }
 
 // Hold is Reserve, or Acquire if the call waits, for adapters: see Admit. In Leased mode, without
@@ -38,7 +38,7 @@ func (l *Limiter) Admit(ctx context.Context, key string, n int64) (limits.Answer
 // Refund, without those that may have drained; of limits that count in windows none do. A part of a
 // share's units under a Funnel or Bursty comes back likewise, to the share while Redis is not
 // charged.
-func (l *Limiter) Hold(ctx context.Context, call limits.Call[string]) (g limits.Grant, err error) {
+func (l *Limiter) Hold(ctx context.Context, call limits.Call[string]) (grant limits.Grant, err error) {
 	r := &granted{began: time.Now()}
 	if call.Patience > 0 && !call.NoWait {
 		r.Reservation, err = l.acquire(ctx, &call)
@@ -47,20 +47,20 @@ func (l *Limiter) Hold(ctx context.Context, call limits.Call[string]) (g limits.
 	}
 	switch {
 	case err == nil, errors.Is(err, engine.ErrNever), errors.Is(err, engine.ErrDeadline):
-		g.Answer, err = forAdapters(r.Answer), nil
+		grant.Answer, err = forAdapters(r.Answer), nil
 	case errors.Is(err, engine.ErrCrowded):
-		g.Answer = limits.Answer{Decision: r.Decision, Provenance: limits.NewProvenance(r.Source(), r.Exact(), err)}
+		grant.Answer = limits.Answer{Decision: r.Decision, Provenance: limits.NewProvenance(r.Source(), r.Exact(), err)}
 		err = nil
 	default:
-		g.Answer, err = noAnswerFor(err)
+		grant.Answer, err = noAnswerFor(err)
 	}
 	if !call.NoWait {
-		g.Wait = r.Waited
+		grant.Wait = r.Waited
 	}
-	if g.Allowed {
-		g.State = limits.GrantState{Settler: settler{}, Ref: r}
+	if grant.Allowed {
+		grant.State = limits.GrantState{Settler: settler{}, Ref: r}
 	}
-	return g, err
+	return grant, err
 }
 
 // joint is a call of several limiters, for limits.AskAll.
@@ -121,21 +121,21 @@ func (l *Limiter) reserve(ctx context.Context, call *limits.Call[string]) (Reser
 		return Reservation{Answer: misfit}, err
 	}
 	a := ask{terms: terms, key: call.Key, n: call.N, patience: max(call.Patience, 0), returns: !call.Brief}
-	t, err := l.take(context.WithoutCancel(ctx), a)
+	taken, err := l.take(context.WithoutCancel(ctx), a)
 	if err != nil {
 		return Reservation{}, err
 	}
-	r := l.reserved(a, t)
+	reservation := l.reserved(a, taken)
 	switch {
-	case !r.Allowed:
+	case !reservation.Allowed:
 	case ctx.Err() != nil:
 		// Units that cannot be given back count.
-		_ = r.Cancel(context.WithoutCancel(ctx))
+		_ = reservation.Cancel(context.WithoutCancel(ctx))
 		return Reservation{}, cell.Cancelled(ctx)
-	case !call.NoWait && r.Wait > 0:
+	case !call.NoWait && reservation.Wait > 0:
 		began := time.Now()
-		err = l.await(ctx, &r)
-		r.Waited = time.Since(began)
+		err = l.await(ctx, &reservation)
+		reservation.Waited = time.Since(began)
 	}
-	return r, err
+	return reservation, err
 }

@@ -18,15 +18,15 @@ var (
 	byLeaseBlocked = limits.NewProvenance(limits.SourceLease, false, limits.ErrBlocked)
 )
 
-// blocked returns p for a refusal because of a block.
-func blocked(p *limits.Provenance) *limits.Provenance {
+// blocked returns provenance for a refusal because of a block.
+func blocked(provenance *limits.Provenance) *limits.Provenance {
 	switch {
-	case p == byLease:
+	case provenance == byLease:
 		return byLeaseBlocked
-	case p.Err() == nil:
-		return limits.NewProvenance(p.Source(), p.Exact(), limits.ErrBlocked)
+	case provenance.Err() == nil:
+		return limits.NewProvenance(provenance.Source(), provenance.Exact(), limits.ErrBlocked)
 	}
-	return limits.NewProvenance(p.Source(), p.Exact(), fmt.Errorf("%w; %w", p.Err(), limits.ErrBlocked))
+	return limits.NewProvenance(provenance.Source(), provenance.Exact(), fmt.Errorf("%w; %w", provenance.Err(), limits.ErrBlocked))
 }
 
 // misfit answers a call with a limit of another family, like an engine.
@@ -41,21 +41,21 @@ func noAnswerFor(err error) (limits.Answer, error) {
 }
 
 // forAdapters shows a refusal for lack of a share as an outage.
-func forAdapters(a limits.Answer) limits.Answer {
-	if !a.Allowed && lacksShare(&a) {
-		a.Provenance = limits.NewProvenance(limits.SourceClosed, a.Exact(), a.Err())
+func forAdapters(answer limits.Answer) limits.Answer {
+	if !answer.Allowed && lacksShare(&answer) {
+		answer.Provenance = limits.NewProvenance(limits.SourceClosed, answer.Exact(), answer.Err())
 	}
-	return a
+	return answer
 }
 
 // refuseBlocked turns a, which took nothing, into a refusal until the block ends, if time is left.
-func refuseBlocked(a *limits.Answer, left time.Duration) {
+func refuseBlocked(answer *limits.Answer, left time.Duration) {
 	if left <= 0 {
 		return
 	}
-	a.Allowed, a.Remaining, a.Wait = false, 0, 0
-	a.RetryAfter, a.ResetAfter = max(a.RetryAfter, left), max(a.ResetAfter, left)
-	a.Provenance = blocked(a.Provenance)
+	answer.Allowed, answer.Remaining, answer.Wait = false, 0, 0
+	answer.RetryAfter, answer.ResetAfter = max(answer.RetryAfter, left), max(answer.ResetAfter, left)
+	answer.Provenance = blocked(answer.Provenance)
 }
 
 func isBlocked(a *limits.Answer) bool {
@@ -90,17 +90,17 @@ type tally struct {
 	blocks, penalties               atomic.Uint64
 }
 
-func (t *tally) count(n int64, a *limits.Answer) {
+func (t *tally) count(n int64, answer *limits.Answer) {
 	if n == 0 {
 		return
 	}
-	t.by[a.Source()].Add(1)
+	t.by[answer.Source()].Add(1)
 	switch {
-	case a.Allowed:
+	case answer.Allowed:
 		t.admitted.Add(1)
-	case isBlocked(a):
+	case isBlocked(answer):
 		t.blocked.Add(1)
-	case isUnavailable(a):
+	case isUnavailable(answer):
 		t.unavailable.Add(1)
 	default:
 		t.overLimit.Add(1)

@@ -48,7 +48,7 @@ func (l *Limiter) Block(ctx context.Context, key string, d time.Duration) error 
 	if d == 0 {
 		return l.unblock(ctx, key)
 	}
-	b, err := l.askBlock(ctx, key, d)
+	standing, err := l.askBlock(ctx, key, d)
 	err, passed := forCaller(err)
 	switch {
 	case passed:
@@ -56,7 +56,7 @@ func (l *Limiter) Block(ctx context.Context, key string, d time.Duration) error 
 		return err
 	case err != nil:
 		return err
-	case b.TooLate:
+	case standing.TooLate:
 		bad.Want = "a time before the end of blocks, 9 years after Config.Epoch"
 		return bad
 	}
@@ -67,23 +67,23 @@ func (l *Limiter) Block(ctx context.Context, key string, d time.Duration) error 
 // Blocked asks Redis how much longer the key is blocked, by Block or Config.Penalty, or 0. If Redis
 // could not be asked, the error is ErrOutage, and the time is as this server was last told.
 func (l *Limiter) Blocked(ctx context.Context, key string) (time.Duration, error) {
-	b, err := l.askBlock(ctx, key, 0)
+	standing, err := l.askBlock(ctx, key, 0)
 	err, passed := forCaller(err)
 	if passed {
 		return l.known.Left(key, policy.Never), err
 	}
-	return b.Left, err
+	return standing.Left, err
 }
 
 // askBlock has Redis block the key for d, or only tell of its block if d is 0. The list learns of it.
 func (l *Limiter) askBlock(ctx context.Context, key string, d time.Duration) (store.Standing, error) {
-	b, err := about(ctx, &l.access, l.own.Load(), key, func(ctx context.Context, s decider) (store.Standing, error) {
+	standing, err := about(ctx, &l.access, l.own.Load(), key, func(ctx context.Context, s decider) (store.Standing, error) {
 		return s.Block(ctx, key, d)
 	})
 	if err == nil {
-		l.known.Heard(key, b.Left, b.At)
+		l.known.Heard(key, standing.Left, standing.At)
 	}
-	return b, err
+	return standing, err
 }
 
 func (l *Limiter) unblock(ctx context.Context, key string) error {

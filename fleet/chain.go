@@ -9,22 +9,22 @@ import (
 )
 
 // take has the links take the units, and counts the answer.
-func (l *Limiter) take(ctx context.Context, a ask) (taken, error) {
-	if a.n == 0 {
-		return l.look(ctx, a)
+func (l *Limiter) take(ctx context.Context, ask ask) (taken, error) {
+	if ask.n == 0 {
+		return l.look(ctx, ask)
 	}
 	if l.slots != nil {
-		a.id = l.slots.newID(a.n)
+		ask.id = l.slots.newID(ask.n)
 	}
-	t, err := l.decide(ctx, a, link.take)
-	if err == nil && (t.by != l.leased || t.blocked > 0) {
+	taken, err := l.decide(ctx, ask, link.take)
+	if err == nil && (taken.by != l.leased || taken.blocked > 0) {
 		// The leases count their own calls.
-		l.tally.count(a.n, &t.answer)
+		l.tally.count(ask.n, &taken.answer)
 	}
-	if t.answer.Allowed {
-		l.warned.add(a.terms, a.key, t.passed, &t.answer.Decision)
+	if taken.answer.Allowed {
+		l.warned.add(ask.terms, ask.key, taken.passed, &taken.answer.Decision)
 	}
-	return t, err
+	return taken, err
 }
 
 // look has the links tell what take would answer.
@@ -35,44 +35,44 @@ func (l *Limiter) look(ctx context.Context, a ask) (taken, error) {
 // decide asks the links in order. It looks up the key's block before it asks a link, and applies the block
 // to the link's answer. After a refusal by a lease it looks the block up again, because Redis may have
 // told of the block only as it answered for the lease.
-func (l *Limiter) decide(ctx context.Context, a ask, verb func(link, context.Context, ask) (taken, error)) (taken, error) {
+func (l *Limiter) decide(ctx context.Context, ask ask, verb func(link, context.Context, ask) (taken, error)) (taken, error) {
 	for _, next := range l.chain {
-		a.blocked = l.known.Left(a.key, next.trusts())
-		t, err := verb(next, ctx, a)
+		ask.blocked = l.known.Left(ask.key, next.trusts())
+		t, err := verb(next, ctx, ask)
 		why, passes := err.(noAnswer) //nolint:errorlint // links do not wrap it
 		switch {
 		case passes:
-			a.why = why
+			ask.why = why
 			continue
 		case err != nil:
 			return taken{}, err
 		case l.closed.Load():
 			return taken{}, engine.ErrClosed
 		}
-		t.by, t.blocked = next, max(t.blocked, a.blocked)
+		t.by, t.blocked = next, max(t.blocked, ask.blocked)
 		if t.blocked == 0 && !t.answer.Allowed && t.answer.Source() == limits.SourceLease {
-			t.blocked = l.known.Left(a.key, policy.Never)
+			t.blocked = l.known.Left(ask.key, policy.Never)
 		}
 		refuseBlocked(&t.answer, t.blocked)
 		return t, nil
 	}
 	// This line is not reached, since a fallback answers every call.
-	return taken{}, a.why.cause
+	return taken{}, ask.why.cause
 }
 
 // giveBack has the links give back units of any calls. Units of a receipt go to its own link.
-func (l *Limiter) giveBack(ctx context.Context, a ask) (limits.Answer, error) {
+func (l *Limiter) giveBack(ctx context.Context, ask ask) (limits.Answer, error) {
 	for _, next := range l.chain {
-		t, err := next.giveBack(ctx, a)
+		taken, err := next.giveBack(ctx, ask)
 		why, passes := err.(noAnswer) //nolint:errorlint // links do not wrap it
 		switch {
 		case passes:
-			a.why = why
+			ask.why = why
 		case err == nil && l.closed.Load():
 			return limits.Answer{}, engine.ErrClosed
 		default:
-			return t.answer, err
+			return taken.answer, err
 		}
 	}
-	return limits.Answer{}, a.why.cause
+	return limits.Answer{}, ask.why.cause
 }

@@ -51,15 +51,15 @@ func (k *keeper) settle() {
 // credit marks takes as charged whose answers from Redis arrived after the share had decided. The share
 // also learns from Redis's answers, and the list blocks.
 func (l *Limiter) credit() {
-	l.batch.Unused(func(ask store.TakeAsk, t store.Taken) {
+	l.batch.Unused(func(ask store.TakeAsk, taken store.Taken) {
 		known, there := l.byLimit.Load(ask.Limit)
 		if !there {
 			return
 		}
 		terms := known.(*terms)
-		terms.remember(ask.Key, t, true)
-		l.learnBlock(ask.Key, &t)
-		if t.Allowed && terms.local != nil {
+		terms.remember(ask.Key, taken, true)
+		l.learnBlock(ask.Key, &taken)
+		if taken.Allowed && terms.local != nil {
 			l.tally.charged.Add(uint64(terms.local.Credit(ask.Key, ask.N)))
 		}
 	})

@@ -72,12 +72,12 @@ func TakeAll(ctx context.Context, claims ...Claim) (limits.Outcome, error) {
 	for _, t := range all {
 		out.Allowed = out.Allowed && t.answer.Allowed
 	}
-	c := binding.New(out.Allowed)
+	claim := binding.New(out.Allowed)
 	for i, at := range indices {
 		out.Answers[i] = all[at].answer
-		c.See(i, &out.Answers[i].Decision, shape.AtOnce(parts[at].terms.policy))
+		claim.See(i, &out.Answers[i].Decision, shape.AtOnce(parts[at].terms.policy))
 	}
-	out.Binding, out.RetryAfter = c.Index, c.RetryAfter
+	out.Binding, out.RetryAfter = claim.Index, claim.RetryAfter
 	if out.Allowed {
 		out.Hold(grantsOf(parts, all, began), indices, func(i int) int64 { return claims[i].n })
 	}
@@ -118,32 +118,32 @@ type part struct {
 func join(claims []Claim) (parts []part, indices []int, err error) {
 	indices = make([]int, len(claims))
 	first, inFlight := claims[0].limiter, false
-	for i, c := range claims {
+	for i, claim := range claims {
 		switch {
-		case c.limiter.closed.Load():
+		case claim.limiter.closed.Load():
 			return nil, nil, engine.ErrClosed
-		case c.limiter.config.Mode != Exact:
+		case claim.limiter.config.Mode != Exact:
 			return nil, nil, unsupported("TakeAll")
-		case !c.limiter.SharesClient(first):
+		case !claim.limiter.SharesClient(first):
 			return nil, nil, ErrDifferentClients
 		}
-		terms, err := c.limiter.under(c.limit, c.key)
+		terms, err := claim.limiter.under(claim.limit, claim.key)
 		if err != nil {
 			return nil, nil, err
 		}
-		inFlight = inFlight || c.limiter.slots != nil
-		indices[i] = slices.IndexFunc(parts, func(p part) bool { return p.limiter == c.limiter && p.key == c.key && p.terms == terms })
+		inFlight = inFlight || claim.limiter.slots != nil
+		indices[i] = slices.IndexFunc(parts, func(p part) bool { return p.limiter == claim.limiter && p.key == claim.key && p.terms == terms })
 		if indices[i] < 0 {
 			indices[i] = len(parts)
-			parts = append(parts, part{c.limiter, ask{terms: terms, key: c.key, n: c.n, returns: c.returns}})
+			parts = append(parts, part{claim.limiter, ask{terms: terms, key: claim.key, n: claim.n, returns: claim.returns}})
 			continue
 		}
 		n := &parts[indices[i]].n
 		switch {
-		case *n < 0 || c.n < 0:
+		case *n < 0 || claim.n < 0:
 			*n = -1
 		default:
-			*n += min(c.n, math.MaxInt64-*n)
+			*n += min(claim.n, math.MaxInt64-*n)
 		}
 	}
 	for i := range parts {
@@ -174,14 +174,14 @@ func takeAll(ctx context.Context, parts []part) ([]taken, error) {
 		key     string
 	}
 	counted := make(map[key]bool, len(parts))
-	for i, p := range parts {
-		k := key{p.limiter, p.key}
-		if a := &all[i].answer; p.n != 0 && a.Allowed == allowed && !counted[k] {
+	for i, part := range parts {
+		k := key{part.limiter, part.key}
+		if a := &all[i].answer; part.n != 0 && a.Allowed == allowed && !counted[k] {
 			counted[k] = true
-			p.limiter.tally.count(p.n, a)
+			part.limiter.tally.count(part.n, a)
 		}
 		if allowed {
-			p.limiter.warned.add(p.terms, p.key, all[i].passed, &all[i].answer.Decision)
+			part.limiter.warned.add(part.terms, part.key, all[i].passed, &all[i].answer.Decision)
 		}
 	}
 	return all, nil
@@ -190,11 +190,11 @@ func takeAll(ctx context.Context, parts []part) ([]taken, error) {
 // exactTogether takes all parts or none, by one script of the first limiter's Redis.
 func exactTogether(ctx context.Context, parts []part) ([]taken, error) {
 	asks, requests := make([]store.Ask, len(parts)), make([]slots.Request, len(parts))
-	for i, p := range parts {
-		asks[i] = store.Ask{Limit: p.terms.limit, Key: p.key, N: p.n, Returns: p.returns, ID: p.id}
-		if p.limiter.slots != nil {
+	for i, part := range parts {
+		asks[i] = store.Ask{Limit: part.terms.limit, Key: part.key, N: part.n, Returns: part.returns, ID: part.id}
+		if part.limiter.slots != nil {
 			var err error
-			if requests[i], err = p.limiter.slots.mayEnter(); err != nil {
+			if requests[i], err = part.limiter.slots.mayEnter(); err != nil {
 				return nil, err
 			}
 		}
@@ -216,19 +216,19 @@ func exactTogether(ctx context.Context, parts []part) ([]taken, error) {
 		allowed = allowed && got.Allowed
 	}
 	for i, got := range all {
-		p := &parts[i]
-		e := exact{p.limiter, byRedis}
-		if p.limiter.slots == nil {
-			out[i] = e.answer(&p.ask, got)
+		part := &parts[i]
+		e := exact{part.limiter, byRedis}
+		if part.limiter.slots == nil {
+			out[i] = e.answer(&part.ask, got)
 			out[i].by, out[i].receipt = e, &all[i]
 			continue
 		}
-		f, a := inFlight{e}, p.ask
+		f, ask := inFlight{e}, part.ask
 		if !allowed {
 			// No units entered.
-			a.n = 0
+			ask.n = 0
 		}
-		if out[i], err = f.entered(&a, got, requests[i]); err != nil {
+		if out[i], err = f.entered(&ask, got, requests[i]); err != nil {
 			leaveSlots(parts, out)
 			return nil, err
 		}
@@ -254,25 +254,25 @@ func withoutTogether(parts []part, why noAnswer) ([]taken, error) {
 	var claims []share.Claim
 	// indices are the indexes of their parts.
 	var indices []int
-	for i, p := range parts {
-		f := fallback{p.limiter}
-		p.why, p.blocked = why, p.limiter.known.Left(p.key, f.trusts())
-		if p.limiter.slots != nil {
+	for i, part := range parts {
+		f := fallback{part.limiter}
+		part.why, part.blocked = why, part.limiter.known.Left(part.key, f.trusts())
+		if part.limiter.slots != nil {
 			share := slotShare{f}
 			// The call waits for nothing.
-			out[i], _ = share.take(context.Background(), p.ask)
-			out[i].by, out[i].blocked = share, p.blocked
-			allowed = allowed && out[i].answer.Allowed && p.blocked == 0
+			out[i], _ = share.take(context.Background(), part.ask)
+			out[i].by, out[i].blocked = share, part.blocked
+			allowed = allowed && out[i].answer.Allowed && part.blocked == 0
 			continue
 		}
-		if p.terms.local != nil {
-			claims, indices = append(claims, share.Claim{Local: p.terms.local, Key: p.key, N: p.units()}), append(indices, i)
+		if part.terms.local != nil {
+			claims, indices = append(claims, share.Claim{Local: part.terms.local, Key: part.key, N: part.units()}), append(indices, i)
 		} else {
-			out[i] = f.without(&p.ask, p.n)
+			out[i] = f.without(&part.ask, part.n)
 			allowed = allowed && out[i].answer.Allowed
 		}
-		out[i].by, out[i].blocked = f, p.blocked
-		allowed = allowed && p.blocked == 0
+		out[i].by, out[i].blocked = f, part.blocked
+		allowed = allowed && part.blocked == 0
 	}
 	// Nothing is charged for a refused call.
 	if !allowed {
@@ -285,10 +285,10 @@ func withoutTogether(parts []part, why noAnswer) ([]taken, error) {
 		leaveSlots(parts, out)
 	}
 	for i, index := range indices {
-		p, t := parts[index], &out[index]
-		p.why = why
-		f := fallback{p.limiter}
-		t.answer, t.receipt, t.passed = f.shared(&p.ask, all[i].Decision, claims[i].N).answer, &all[i], f.passed(&all[i], claims[i].N)
+		part, t := parts[index], &out[index]
+		part.why = why
+		f := fallback{part.limiter}
+		t.answer, t.receipt, t.passed = f.shared(&part.ask, all[i].Decision, claims[i].N).answer, &all[i], f.passed(&all[i], claims[i].N)
 	}
 	for _, p := range parts {
 		if p.limiter.closed.Load() {

@@ -292,28 +292,28 @@ func (c Config) withDefaults() Config {
 }
 
 // anchored returns a policy bound to the wall clock with its windows counted from the epoch.
-func (c Config) anchored(p policy.Policy) policy.Policy {
-	if a, ok := p.(policy.Anchored); ok && !shape.IsNil(p) {
+func (c Config) anchored(limit policy.Policy) policy.Policy {
+	if a, ok := limit.(policy.Anchored); ok && !shape.IsNil(limit) {
 		return a.Anchor(c.Epoch)
 	}
-	return p
+	return limit
 }
 
 // forLimits fills in settings for a limiter. One connection makes the largest batches, and with
 // pipelining a late answer does not cost the connection.
-func forLimits(o rueidis.ClientOption) rueidis.ClientOption {
+func forLimits(clientOption rueidis.ClientOption) rueidis.ClientOption {
 	const (
 		patience = time.Second
 		buffer   = 64 << 10
 	)
-	o.AlwaysPipelining = !o.DisableAutoPipelining
-	o.DisableCache = true
-	o.Dialer.Timeout = cmp.Or(o.Dialer.Timeout, patience)
-	o.ConnWriteTimeout = cmp.Or(o.ConnWriteTimeout, patience)
-	o.PipelineMultiplex = cmp.Or(o.PipelineMultiplex, -1)
-	o.ReadBufferEachConn = cmp.Or(o.ReadBufferEachConn, buffer)
-	o.WriteBufferEachConn = cmp.Or(o.WriteBufferEachConn, buffer)
-	return o
+	clientOption.AlwaysPipelining = !clientOption.DisableAutoPipelining
+	clientOption.DisableCache = true
+	clientOption.Dialer.Timeout = cmp.Or(clientOption.Dialer.Timeout, patience)
+	clientOption.ConnWriteTimeout = cmp.Or(clientOption.ConnWriteTimeout, patience)
+	clientOption.PipelineMultiplex = cmp.Or(clientOption.PipelineMultiplex, -1)
+	clientOption.ReadBufferEachConn = cmp.Or(clientOption.ReadBufferEachConn, buffer)
+	clientOption.WriteBufferEachConn = cmp.Or(clientOption.WriteBufferEachConn, buffer)
+	return clientOption
 }
 
 func (c Config) connected() bool {
@@ -372,11 +372,11 @@ func (c Config) validate() error {
 // checkAddresses returns a *policy.FieldError for an address that no dialer of package net takes. A
 // function that dials may take others. The error leaves out what precedes an @, since a URL may have
 // a password there.
-func checkAddresses(o rueidis.ClientOption) error {
-	if o.DialFn != nil || o.DialCtxFn != nil {
+func checkAddresses(clientOption rueidis.ClientOption) error {
+	if clientOption.DialFn != nil || clientOption.DialCtxFn != nil {
 		return nil
 	}
-	for i, address := range o.InitAddress {
+	for i, address := range clientOption.InitAddress {
 		host, port, err := net.SplitHostPort(address)
 		isName := err == nil && !strings.ContainsAny(host, " \t\r\n/@")
 		if number, unknown := net.LookupPort("tcp", port); isName && unknown == nil && number > 0 {
@@ -399,11 +399,11 @@ func isAnchored(p policy.Policy) bool {
 }
 
 // lasting returns an error if time, which stops that long after the epoch, has at most a year left.
-func lasting(c Config, lasts time.Duration) error {
+func lasting(config Config, lasts time.Duration) error {
 	const year = 365 * 24 * time.Hour
-	if end := c.Epoch.Add(lasts); time.Until(end) < year {
-		return &policy.FieldError{Of: "fleet.Config", Field: "Epoch", Value: c.Epoch.Format(time.RFC3339), Want: fmt.Sprintf(
-			"a later one, with another Name: the words of a %v last until %s", c.Policy, end.Format(time.DateOnly))}
+	if end := config.Epoch.Add(lasts); time.Until(end) < year {
+		return &policy.FieldError{Of: "fleet.Config", Field: "Epoch", Value: config.Epoch.Format(time.RFC3339), Want: fmt.Sprintf(
+			"a later one, with another Name: the words of a %v last until %s", config.Policy, end.Format(time.DateOnly))}
 	}
 	return nil
 }
@@ -416,10 +416,10 @@ func named(s string) bool {
 	})
 }
 
-func penaltyRule(p engine.Penalty) (r penalty.Rule) {
+func penaltyRule(p engine.Penalty) (rule penalty.Rule) {
 	if p != (engine.Penalty{}) {
-		r = penalty.Rule{Refusals: int64(p.Refusals), Within: p.Within, For: p.For, Max: p.Max, Forget: p.Forget}
-		r.FillIn()
+		rule = penalty.Rule{Refusals: int64(p.Refusals), Within: p.Within, For: p.For, Max: p.Max, Forget: p.Forget}
+		rule.FillIn()
 	}
-	return r
+	return rule
 }

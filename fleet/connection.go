@@ -55,11 +55,11 @@ var connections struct {
 }
 
 // connect adds a limiter's access to the connection of its configuration.
-func connect(a *access, c Config) *connection {
+func connect(a *access, config Config) *connection {
 	connections.Lock()
 	defer connections.Unlock()
-	to := &connection{endpoint: endpoint{c.Client, c.Redis, c.fake}, users: map[*access]bool{}}
-	if via := c.Via; via != nil {
+	to := &connection{endpoint: endpoint{config.Client, config.Redis, config.fake}, users: map[*access]bool{}}
+	if via := config.Via; via != nil {
 		to = via.conn
 	} else if at := slices.IndexFunc(connections.all, func(other *connection) bool { return other.equal(to.endpoint) }); at >= 0 {
 		to = connections.all[at]
@@ -157,34 +157,34 @@ func (c *connection) open(ctx context.Context, late func()) (rueidis.Client, err
 }
 
 // dial makes the client. ctx is of the limiters that want it.
-func (c *connection) dial(ctx context.Context, a *attempt) {
-	defer close(a.done)
+func (c *connection) dial(ctx context.Context, attempt *attempt) {
+	defer close(attempt.done)
 	client, err := newClient(ctx, c.counted())
 	if err != nil {
 		if client != nil {
 			client.Close()
 		}
-		if a.err = err; ctx.Err() == nil {
-			a.err = store.Connecting(ctx, c.redis, err)
+		if attempt.err = err; ctx.Err() == nil {
+			attempt.err = store.Connecting(ctx, c.redis, err)
 		}
 	} else {
-		a.client = client
+		attempt.client = client
 	}
 	connections.Lock()
 	defer connections.Unlock()
 	// Otherwise the last limiter has left, and closes the client.
-	if c.attempt == a {
-		c.client, c.attempt = a.client, nil
+	if c.attempt == attempt {
+		c.client, c.attempt = attempt.client, nil
 	}
 }
 
 // newClient makes a client, and does not ask a Redis for slots that says it is no cluster: its ACL may
 // forbid that.
-func newClient(ctx context.Context, o rueidis.ClientOption) (rueidis.Client, error) {
-	single := o
+func newClient(ctx context.Context, clientOption rueidis.ClientOption) (rueidis.Client, error) {
+	single := clientOption
 	single.ForceSingleClient = true
-	if len(o.InitAddress) > 1 || o.ForceSingleClient || o.Sentinel.MasterSet != "" || o.Standalone.EnableRedirect || len(o.Standalone.ReplicaAddress) > 0 {
-		return rueidis.NewClient(o)
+	if len(clientOption.InitAddress) > 1 || clientOption.ForceSingleClient || clientOption.Sentinel.MasterSet != "" || clientOption.Standalone.EnableRedirect || len(clientOption.Standalone.ReplicaAddress) > 0 {
+		return rueidis.NewClient(clientOption)
 	}
 	client, err := rueidis.NewClient(single)
 	if err != nil {
@@ -196,7 +196,7 @@ func newClient(ctx context.Context, o rueidis.ClientOption) (rueidis.Client, err
 		return client, nil
 	}
 	client.Close()
-	return rueidis.NewClient(o)
+	return rueidis.NewClient(clientOption)
 }
 
 // counted returns options that count connections, and wake the keepers at each: Redis may be another

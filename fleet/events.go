@@ -85,16 +85,16 @@ type Event struct {
 // checks, deploys of limits and passed shares are warnings. The newest record about outages, limits
 // and state is always written in the end: see eventlog.Log.State.
 func LogEvents(name string, to *eventlog.Log) func(Event) {
-	return func(e Event) {
-		kind := e.Kind.description()
+	return func(event Event) {
+		kind := event.Kind.description()
 		attributes := []slog.Attr{slog.String("limit", name)}
-		if e.Kind == ChargedLocal {
-			attributes = append(attributes, slog.Int64("units", e.Units))
+		if event.Kind == ChargedLocal {
+			attributes = append(attributes, slog.Int64("units", event.Units))
 		}
-		if e.Kind == SharePassed {
-			attributes = append(attributes, slog.String("warning", e.Err.Error()))
-		} else if e.Err != nil {
-			attributes = append(attributes, slog.String("error", e.Err.Error()))
+		if event.Kind == SharePassed {
+			attributes = append(attributes, slog.String("warning", event.Err.Error()))
+		} else if event.Err != nil {
+			attributes = append(attributes, slog.String("error", event.Err.Error()))
 		}
 		if kind.topic == "" {
 			to.Record(kind.level, "ral: "+kind.words, attributes...)

@@ -18,16 +18,16 @@ type exact struct {
 
 func (exact) trusts() time.Duration { return 0 }
 
-func (e exact) take(ctx context.Context, a ask) (taken, error) {
-	if a.why.cause != nil {
-		return taken{}, a.why
+func (e exact) take(ctx context.Context, ask ask) (taken, error) {
+	if ask.why.cause != nil {
+		return taken{}, ask.why
 	}
-	got, err := e.askTake(ctx, a.terms, store.TakeAsk{Key: a.key, N: a.n, Patience: a.patience, Returns: a.returns})
+	got, err := e.askTake(ctx, ask.terms, store.TakeAsk{Key: ask.key, N: ask.n, Patience: ask.patience, Returns: ask.returns})
 	if err != nil {
 		return taken{}, err
 	}
-	t := e.answer(&a, got)
-	if !a.final {
+	t := e.answer(&ask, got)
+	if !ask.final {
 		receipt := got
 		t.receipt = &receipt
 	}
@@ -35,11 +35,11 @@ func (e exact) take(ctx context.Context, a ask) (taken, error) {
 }
 
 // answer learns from what Redis said about the key, and tells it.
-func (e exact) answer(a *ask, got store.Taken) taken {
-	a.terms.remember(a.key, got, false)
-	e.learnBlock(a.key, &got)
+func (e exact) answer(ask *ask, got store.Taken) taken {
+	ask.terms.remember(ask.key, got, false)
+	e.learnBlock(ask.key, &got)
 	t := taken{answer: limits.Answer{Decision: got.Decision, Provenance: e.by}}
-	t.passed = e.warned.passed(a.terms.limit.Policy(), got.Before, got.At, a.n, &got.Decision)
+	t.passed = e.warned.passed(ask.terms.limit.Policy(), got.Before, got.At, ask.n, &got.Decision)
 	if got.Block.Refused {
 		t.blocked = got.Block.Left
 	}
@@ -47,10 +47,10 @@ func (e exact) answer(a *ask, got store.Taken) taken {
 }
 
 // look asks Redis for the key's state, and works out the decision on it.
-func (e exact) look(ctx context.Context, a ask) (taken, error) {
-	n, unspent := a.n, e.unspent(a.key)
-	a.n, a.final = 0, false
-	t, err := e.take(ctx, a)
+func (e exact) look(ctx context.Context, ask ask) (taken, error) {
+	n, unspent := ask.n, e.unspent(ask.key)
+	ask.n, ask.final = 0, false
+	t, err := e.take(ctx, ask)
 	if err != nil {
 		return taken{}, err
 	}
@@ -60,52 +60,52 @@ func (e exact) look(ctx context.Context, a ask) (taken, error) {
 	if n == 0 {
 		return t, nil
 	}
-	got, d := t.receipt.(*store.Taken), t.answer.Decision
+	got, decision := t.receipt.(*store.Taken), t.answer.Decision
 	switch {
 	case 0 < n && n <= unspent:
-		d.Remaining -= n
-	case a.terms.wordless && 0 < n && n <= a.terms.maxTake:
-		if d.Allowed = n <= d.Remaining; d.Allowed {
-			d.Remaining -= n
+		decision.Remaining -= n
+	case ask.terms.wordless && 0 < n && n <= ask.terms.maxTake:
+		if decision.Allowed = n <= decision.Remaining; decision.Allowed {
+			decision.Remaining -= n
 		} else {
-			d.RetryAfter = d.ResetAfter
+			decision.RetryAfter = decision.ResetAfter
 		}
-	case a.terms.wordless:
-		d.Allowed, d.RetryAfter = false, policy.Never
+	case ask.terms.wordless:
+		decision.Allowed, decision.RetryAfter = false, policy.Never
 	default:
-		_, d = a.terms.limit.Policy().Take(got.After, got.At, n, 0)
+		_, decision = ask.terms.limit.Policy().Take(got.After, got.At, n, 0)
 	}
 	// A call that only the block refuses takes nothing.
-	if !d.Allowed || t.blocked == 0 {
-		t.answer.Decision = d
+	if !decision.Allowed || t.blocked == 0 {
+		t.answer.Decision = decision
 	}
 	return t, nil
 }
 
 // giveBack is one exchange with Redis. Redis refunds units, or charges them, once or not at all: if
 // its result is unknown, no other link does so.
-func (e exact) giveBack(ctx context.Context, a ask) (t taken, err error) {
+func (e exact) giveBack(ctx context.Context, ask ask) (taken taken, err error) {
 	switch {
-	case a.why.cause != nil:
-		return t, a.why
-	case a.receipt != nil:
-		_, err = about(ctx, &e.access, a.terms, a.key, func(ctx context.Context, s decider) (store.Taken, error) {
-			return s.Keep(ctx, a.terms.limit, a.key, *a.receipt.(*store.Taken), a.n, a.kept)
+	case ask.why.cause != nil:
+		return taken, ask.why
+	case ask.receipt != nil:
+		_, err = about(ctx, &e.access, ask.terms, ask.key, func(ctx context.Context, s decider) (store.Taken, error) {
+			return s.Keep(ctx, ask.terms.limit, ask.key, *ask.receipt.(*store.Taken), ask.n, ask.kept)
 		})
-		return t, err
+		return taken, err
 	}
-	unspent := e.unspent(a.key)
-	got, err := askOnce(ctx, &e.access, e.guardOf(a.terms, a.key), e.config.Budget, func(ctx context.Context, s decider) (store.Taken, error) {
-		return s.Refund(ctx, a.terms.limit, a.key, a.n)
+	unspent := e.unspent(ask.key)
+	got, err := askOnce(ctx, &e.access, e.guardOf(ask.terms, ask.key), e.config.Budget, func(ctx context.Context, s decider) (store.Taken, error) {
+		return s.Refund(ctx, ask.terms.limit, ask.key, ask.n)
 	})
 	if err != nil {
-		return t, err
+		return taken, err
 	}
-	a.terms.remember(a.key, got, false)
-	e.warned.add(a.terms, a.key, e.warned.passed(a.terms.limit.Policy(), got.Before, got.At, -a.n, &got.Decision), &got.Decision)
-	t.answer = limits.Answer{Decision: got.Decision, Provenance: e.by}
-	t.answer.Remaining = min(t.answer.Remaining+unspent, t.answer.Limit)
-	return t, nil
+	ask.terms.remember(ask.key, got, false)
+	e.warned.add(ask.terms, ask.key, e.warned.passed(ask.terms.limit.Policy(), got.Before, got.At, -ask.n, &got.Decision), &got.Decision)
+	taken.answer = limits.Answer{Decision: got.Decision, Provenance: e.by}
+	taken.answer.Remaining = min(taken.answer.Remaining+unspent, taken.answer.Limit)
+	return taken, nil
 }
 
 // unspent returns the units of a key that this server could use without Redis. Ask for it before

@@ -29,84 +29,84 @@ func (l *Limiter) Explain(ctx context.Context, key string) (limits.Explanation, 
 // ExplainWith is Explain for a call under a limit that comes with it: see TakeWith. nil is the limit
 // that holds for the key anyway.
 func (l *Limiter) ExplainWith(ctx context.Context, limit policy.Policy, key string) (limits.Explanation, error) {
-	x := limits.Explanation{Binding: -1}
+	explanation := limits.Explanation{Binding: -1}
 	terms, err := l.find(limit, key)
 	if err != nil {
-		a, err := noAnswerFor(err)
+		answer, err := noAnswerFor(err)
 		if err != nil {
-			return x, err
+			return explanation, err
 		}
-		x.Decision, x.Provenance, x.Known = a.Decision, a.Provenance, true
+		explanation.Decision, explanation.Provenance, explanation.Known = answer.Decision, answer.Provenance, true
 	} else {
 		var unspent int64
 		if l.leased != nil {
 			unspent = l.leased.leases.Held(key)
 		}
-		t, err := l.look(ctx, ask{terms: terms, key: key})
+		taken, err := l.look(ctx, ask{terms: terms, key: key})
 		if err != nil {
-			return x, err
+			return explanation, err
 		}
-		got, exact := t.receipt.(*store.Taken)
+		got, exact := taken.receipt.(*store.Taken)
 		switch {
 		case !exact:
-			x = l.explainWithout(terms, key, &t)
+			explanation = l.explainWithout(terms, key, &taken)
 		case terms.wordless:
-			x = explainLog(terms, &t)
+			explanation = explainLog(terms, &taken)
 		default:
-			x = limits.ExplainWord(terms.limit.Policy(), got.After, got.At, 1, t.blocked)
-			x.Known = x.Known || got.After != 0
+			explanation = limits.ExplainWord(terms.limit.Policy(), got.After, got.At, 1, taken.blocked)
+			explanation.Known = explanation.Known || got.After != 0
 		}
-		t.answer.Allowed = x.Allowed
-		x.Provenance = forAdapters(t.answer).Provenance
+		taken.answer.Allowed = explanation.Allowed
+		explanation.Provenance = forAdapters(taken.answer).Provenance
 		if l.leased != nil && exact {
-			l.leased.explain(&x, key, unspent)
+			l.leased.explain(&explanation, key, unspent)
 		}
 	}
 	if shape.IsNil(limit) {
 		limit = l.LimitFor(key)
 	}
-	x.Name, x.Limit, x.Waiting = l.config.Name, limit, l.waiters.forKey(key)
-	return x, nil
+	explanation.Name, explanation.Limit, explanation.Waiting = l.config.Name, limit, l.waiters.forKey(key)
+	return explanation, nil
 }
 
 // explainLog explains Redis's answer for a log, without a word.
-func explainLog(terms *terms, t *taken) limits.Explanation {
-	x := limits.Explanation{Binding: -1, Decision: t.answer.Decision}
-	x.Known = x.ResetAfter > 0
+func explainLog(terms *terms, taken *taken) limits.Explanation {
+	explanation := limits.Explanation{Binding: -1, Decision: taken.answer.Decision}
+	explanation.Known = explanation.ResetAfter > 0
 	// Otherwise Remaining is not the limit's.
-	if t.blocked == 0 {
-		x.Of = terms.maxTake
-		x.Used = x.Of - x.Remaining
+	if taken.blocked == 0 {
+		explanation.Of = terms.maxTake
+		explanation.Used = explanation.Of - explanation.Remaining
 	}
-	x.Allowed = x.Remaining > 0
-	x.Block(t.blocked)
-	return x
+	explanation.Allowed = explanation.Remaining > 0
+	explanation.Block(taken.blocked)
+	return explanation
 }
 
 // explain corrects Redis's explanation by this server's own decision and unspent units.
-func (l *leased) explain(x *limits.Explanation, key string, unspent int64) {
-	x.Used, x.Of, x.Returns = 0, 0, nil
+func (l *leased) explain(explanation *limits.Explanation, key string, unspent int64) {
+	explanation.Used, explanation.Of, explanation.Returns = 0, 0, nil
 	switch {
-	case x.Blocked > 0:
+	case explanation.Blocked > 0:
 	case unspent > 0:
-		x.Allowed, x.Remaining, x.RetryAfter = true, min(x.Remaining+unspent, l.plan.Limit()), 0
-		x.Provenance = byLease
+		explanation.Allowed, explanation.Remaining, explanation.RetryAfter = true, min(explanation.Remaining+unspent, l.plan.Limit()), 0
+		explanation.Provenance = byLease
 	default:
 		if refused := l.leases.Refused(key); refused > 0 {
-			x.Allowed, x.RetryAfter, x.Provenance = false, max(x.RetryAfter, refused), byLease
+			explanation.Allowed, explanation.RetryAfter, explanation.Provenance = false, max(explanation.RetryAfter, refused), byLease
 		}
 	}
 }
 
-// explainWithout explains a key by the fallback. t is its answer to a look.
-func (l *Limiter) explainWithout(terms *terms, key string, t *taken) limits.Explanation {
-	x := limits.Explanation{Binding: -1, Known: true, Decision: policy.Decision{Limit: terms.maxTake}}
-	switch t.answer.Source() {
+// explainWithout explains a key by the fallback. taken is its answer to a look.
+func (l *Limiter) explainWithout(terms *terms, key string, taken *taken) limits.Explanation {
+	explanation := limits.Explanation{Binding: -1, Known: true, Decision: policy.Decision{Limit: terms.maxTake}}
+	switch taken.answer.Source() {
 	case limits.SourceOpen:
-		x.Allowed = true
+		explanation.Allowed = true
 	case limits.SourceShare:
-		x.Decision = fallback{l}.shared(&ask{terms: terms}, terms.local.Peek(key, 1), 1).answer.Decision
+		explanation.Decision = fallback{l}.shared(&ask{terms: terms}, terms.local.Peek(key, 1), 1).answer.Decision
 	}
-	x.Block(t.blocked)
-	return x
+	explanation.Block(taken.blocked)
+	return explanation
 }

@@ -99,44 +99,44 @@ func NewShares(config SharesConfig) (*Shares, error) {
 		return nil, bad("Config."+field, "set", "it unset: shares have no such setting, and Total is their policy")
 	}
 	tenants := map[string]guarantee{}
-	c := engine.SharesConfig[string]{
+	sharesConfig := engine.SharesConfig[string]{
 		// What a smaller guarantee leaves must not be given out while other servers may still keep the larger.
 		Config: engine.Config{Name: config.Config.Name, Idle: 1 << 60, MaxKeys: config.Config.MaxKeys},
 		Total:  config.Total, Reserved: config.Reserved, Tenants: config.Tenants,
 	}
 	if config.Guarantee != nil {
-		c.Guarantee = func(tenant string) policy.Policy {
-			p := config.Guarantee(tenant)
-			if !shape.IsNil(p) {
-				tenants[tenant] = guarantee{limit: p}
+		sharesConfig.Guarantee = func(tenant string) policy.Policy {
+			limit := config.Guarantee(tenant)
+			if !shape.IsNil(limit) {
+				tenants[tenant] = guarantee{limit: limit}
 			}
-			return p
+			return limit
 		}
 	}
-	ledger, err := engine.NewShares(c)
+	ledger, err := engine.NewShares(sharesConfig)
 	if err != nil {
 		if fault := (*policy.FieldError)(nil); errors.As(err, &fault) {
 			fault.Of = "fleet.SharesConfig"
 		}
 		return nil, err
 	}
-	s := &Shares{config: config, ledger: ledger}
-	s.tenants.Store(&tenants)
+	shares := &Shares{config: config, ledger: ledger}
+	shares.tenants.Store(&tenants)
 	total := config.Total.(shape.Shaped).Shape()
 	if config.Config.Policy, err = policy.Funnel(total.Capacity-ledger.Stats().Reserved, total.Count, total.Per); err != nil {
 		return nil, err
 	}
-	config.Config.also, config.Config.onAgreed = s.text, s.agreed
-	if s.limiter, err = New(config.Config); err != nil {
+	config.Config.also, config.Config.onAgreed = shares.text, shares.agreed
+	if shares.limiter, err = New(config.Config); err != nil {
 		return nil, err
 	}
-	if err := s.prepare(total); err != nil {
-		return nil, errors.Join(err, s.Close())
+	if err := shares.prepare(total); err != nil {
+		return nil, errors.Join(err, shares.Close())
 	}
-	if r := s.limiter.remote.Load(); config.Config.Tag == "" && r != nil && r.clustered() {
-		return nil, errors.Join(bad("Config.Tag", `""`, "a tag, as Redis is a cluster: one node has the whole group"), s.Close())
+	if r := shares.limiter.remote.Load(); config.Config.Tag == "" && r != nil && r.clustered() {
+		return nil, errors.Join(bad("Config.Tag", `""`, "a tag, as Redis is a cluster: one node has the whole group"), shares.Close())
 	}
-	return s, nil
+	return shares, nil
 }
 
 // prepare makes the limits of the group and the tenants.
@@ -180,16 +180,16 @@ func isFunnel(p policy.Policy) bool {
 }
 
 // put puts a tenant's guarantee in force. The caller locks changing.
-func (s *Shares) put(tenant string, g guarantee) error {
-	kept, err := strictest(g.limit, g.before)
+func (s *Shares) put(tenant string, guarantee guarantee) error {
+	kept, err := strictest(guarantee.limit, guarantee.before)
 	if err != nil {
 		return err
 	}
-	if g.terms, err = s.limiter.under(kept, ownKey(tenant)); err != nil {
+	if guarantee.terms, err = s.limiter.under(kept, ownKey(tenant)); err != nil {
 		return err
 	}
 	all := maps.Clone(*s.tenants.Load())
-	all[tenant] = g
+	all[tenant] = guarantee
 	s.tenants.Store(&all)
 	return nil
 }
@@ -212,26 +212,26 @@ func (s *Shares) text() string {
 //
 // The error is a *policy.FieldError if the guarantee is no funnel, too little is left for it, or 1,024 limits of
 // different text are in use; otherwise engine.ErrClosed. Nothing has changed then.
-func (s *Shares) SetGuarantee(tenant string, p policy.Policy) error {
+func (s *Shares) SetGuarantee(tenant string, limit policy.Policy) error {
 	bad := func(want string) error {
-		return &policy.FieldError{Of: "SetGuarantee", Field: "limit", Value: p, Want: want}
+		return &policy.FieldError{Of: "SetGuarantee", Field: "limit", Value: limit, Want: want}
 	}
-	if !isFunnel(p) {
+	if !isFunnel(limit) {
 		return bad("a policy.Funnel; a server that starts again may leave the tenant without one")
 	}
 	s.changing.Lock()
 	defer s.changing.Unlock()
-	g := guarantee{limit: p}
+	g := guarantee{limit: limit}
 	if old, had := (*s.tenants.Load())[tenant]; had {
 		g.before = slices.Concat(old.before, []policy.Policy{old.limit})
 	}
-	if _, err := s.limiter.under(p, ownKey(tenant)); err != nil {
+	if _, err := s.limiter.under(limit, ownKey(tenant)); err != nil {
 		return bad(err.Error())
 	}
 	if s.limiter.closed.Load() {
 		return engine.ErrClosed
 	}
-	if err := s.ledger.SetGuarantee(tenant, p); err != nil {
+	if err := s.ledger.SetGuarantee(tenant, limit); err != nil {
 		return err
 	}
 	return s.put(tenant, g)
@@ -244,10 +244,10 @@ func (s *Shares) agreed(text string) {
 	if !strings.HasSuffix(text, s.text()) {
 		return // a guarantee has changed meanwhile
 	}
-	for tenant, g := range *s.tenants.Load() {
-		if len(g.before) > 0 {
-			g.before = nil
-			_ = s.put(tenant, g) // its limit was made before
+	for tenant, guarantee := range *s.tenants.Load() {
+		if len(guarantee.before) > 0 {
+			guarantee.before = nil
+			_ = s.put(tenant, guarantee) // its limit was made before
 		}
 	}
 }
@@ -322,37 +322,37 @@ func (r *ShareReservation) Cancel(ctx context.Context) error { return r.Keep(ctx
 // all tenants. The guarantee gets at most as many units as the group. On an error, such as ErrOutage, the
 // units still count where Redis was not asked. Units that were taken without Redis stay used.
 func (r *ShareReservation) Keep(ctx context.Context, n int64) error {
-	t := r.taken
+	tenantTaken := r.taken
 	r.taken = nil
-	if n = max(n, 0); t == nil || !r.Allowed || n >= r.n {
+	if n = max(n, 0); tenantTaken == nil || !r.Allowed || n >= r.n {
 		return nil
 	}
-	s := r.shares
-	group, err := s.giveBack(ctx, store.TenantKey{Limit: s.whole, Key: groupKey}, t.Group, r.n, n)
+	shares := r.shares
+	group, err := shares.giveBack(ctx, store.TenantKey{Limit: shares.whole, Key: groupKey}, tenantTaken.Group, r.n, n)
 	if err != nil {
 		return err
 	}
-	if t.Way == store.Lent {
-		if t.ceiling.Limit != nil {
-			_, err = s.giveBack(ctx, t.ceiling, t.Ceiling, r.n, n)
+	if tenantTaken.Way == store.Lent {
+		if tenantTaken.ceiling.Limit != nil {
+			_, err = shares.giveBack(ctx, tenantTaken.ceiling, tenantTaken.Ceiling, r.n, n)
 		}
 		return err
 	}
-	if _, d := s.whole.Policy().Take(group.After, group.At, 0, 0); !group.Exact && d.ResetAfter > 0 {
+	if _, d := shares.whole.Policy().Take(group.After, group.At, 0, 0); !group.Exact && d.ResetAfter > 0 {
 		// The guarantee could give out at once what the group still has.
-		interval := s.whole.Policy().(shape.Shaped).Shape().Interval
+		interval := shares.whole.Policy().(shape.Shaped).Shape().Interval
 		n = max(n, r.n-int64((group.Before-group.After)/interval))
 	}
 	if n < r.n {
-		_, err = s.giveBack(ctx, t.own, t.Own, r.n, n)
+		_, err = shares.giveBack(ctx, tenantTaken.own, tenantTaken.Own, r.n, n)
 	}
 	return err
 }
 
-func (s *Shares) giveBack(ctx context.Context, k store.TenantKey, t store.Taken, n, kept int64) (store.Taken, error) {
+func (s *Shares) giveBack(ctx context.Context, k store.TenantKey, taken store.Taken, n, kept int64) (store.Taken, error) {
 	l := s.limiter
 	got, err := askWithin(ctx, &l.access, l.guardOf(l.own.Load(), groupKey), l.budget, func(ctx context.Context, d decider) (store.Taken, error) {
-		return d.Keep(ctx, k.Limit, k.Key, t, n, kept)
+		return d.Keep(ctx, k.Limit, k.Key, taken, n, kept)
 	})
 	err, _ = forCaller(err)
 	return got, err
@@ -366,24 +366,24 @@ type tenantTaken struct {
 
 // ask has Redis answer a call, or otherwise the fallback, and returns Redis's answer if there is one. waits
 // reports whether the call waits for the group. While any does, other calls do not borrow.
-func (s *Shares) ask(ctx context.Context, tenant string, q store.TenantAsk, waits bool) (*tenantTaken, ShareAnswer, error) {
-	l := s.limiter
-	group := l.own.Load()
+func (s *Shares) ask(ctx context.Context, tenant string, tenantAsk store.TenantAsk, waits bool) (*tenantTaken, ShareAnswer, error) {
+	limiter := s.limiter
+	group := limiter.own.Load()
 	own := (*s.tenants.Load())[tenant].terms
 	ceiling, barred := s.ceilingOf(tenant)
-	behind := !waits && q.N > 0 && s.waiting.Load() > 0
-	q.Charge, q.Barred, q.Group = s.whole, barred || behind, store.TenantKey{Limit: group.limit, Key: groupKey}
+	behind := !waits && tenantAsk.N > 0 && s.waiting.Load() > 0
+	tenantAsk.Charge, tenantAsk.Barred, tenantAsk.Group = s.whole, barred || behind, store.TenantKey{Limit: group.limit, Key: groupKey}
 	if own != nil {
-		q.Own = store.TenantKey{Limit: own.limit, Key: ownKey(tenant)}
+		tenantAsk.Own = store.TenantKey{Limit: own.limit, Key: ownKey(tenant)}
 	}
 	if ceiling != nil {
-		q.Ceiling = store.TenantKey{Limit: ceiling.limit, Key: ceilingKey(tenant)}
+		tenantAsk.Ceiling = store.TenantKey{Limit: ceiling.limit, Key: ceilingKey(tenant)}
 	}
 	var passed atomic.Bool // the fallback answers
-	t, err := askWithin(ctx, &l.access, l.guardOf(group, groupKey), l.budget, func(ctx context.Context, d decider) (store.TenantTaken, error) {
-		t, err := d.TakeTenant(ctx, q)
+	t, err := askWithin(ctx, &limiter.access, limiter.guardOf(group, groupKey), limiter.budget, func(ctx context.Context, d decider) (store.TenantTaken, error) {
+		t, err := d.TakeTenant(ctx, tenantAsk)
 		if err == nil {
-			s.learn(&q, &t, []*terms{group, own, ceiling}, passed.Load())
+			s.learn(&tenantAsk, &t, []*terms{group, own, ceiling}, passed.Load())
 		}
 		return t, err
 	})
@@ -391,21 +391,21 @@ func (s *Shares) ask(ctx context.Context, tenant string, q store.TenantAsk, wait
 	switch {
 	case passes:
 		passed.Store(true)
-		a := s.without(&q, why, barred, group, own, ceiling)
-		a.stand(behind)
-		if l.closed.Load() {
+		shareAnswer := s.without(&tenantAsk, why, barred, group, own, ceiling)
+		shareAnswer.stand(behind)
+		if limiter.closed.Load() {
 			return nil, ShareAnswer{}, engine.ErrClosed
 		}
-		return nil, a, nil
+		return nil, shareAnswer, nil
 	case err != nil:
 		return nil, ShareAnswer{}, err
 	}
-	a := ShareAnswer{Answer: limits.Answer{Provenance: byRedis}}
-	a.compose(&q, barred, t.Own.Decision, t.Group.Decision, t.Ceiling.Decision, group.maxTake)
-	a.Borrowed = t.Way == store.Lent
-	a.Allowed = t.Way != store.Refused || q.N == 0
-	a.stand(behind)
-	return &tenantTaken{t, q.Own, q.Ceiling}, a, nil
+	shareAnswer := ShareAnswer{Answer: limits.Answer{Provenance: byRedis}}
+	shareAnswer.compose(&tenantAsk, barred, t.Own.Decision, t.Group.Decision, t.Ceiling.Decision, group.maxTake)
+	shareAnswer.Borrowed = t.Way == store.Lent
+	shareAnswer.Allowed = t.Way != store.Refused || tenantAsk.N == 0
+	shareAnswer.stand(behind)
+	return &tenantTaken{t, tenantAsk.Own, tenantAsk.Ceiling}, shareAnswer, nil
 }
 
 // stand tells a call that may not borrow while others wait for the group when to come again.
@@ -417,51 +417,51 @@ func (a *ShareAnswer) stand(behind bool) {
 }
 
 // ceilingOf returns a tenant's ceiling, or nil, and reports whether the tenant must not borrow.
-func (s *Shares) ceilingOf(tenant string) (t *terms, barred bool) {
+func (s *Shares) ceilingOf(tenant string) (terms *terms, barred bool) {
 	if s.config.Ceiling == nil {
 		return nil, false
 	}
-	p := s.config.Ceiling(tenant)
-	if shape.IsNil(p) {
+	limit := s.config.Ceiling(tenant)
+	if shape.IsNil(limit) {
 		return nil, false
 	}
-	if !isFunnel(p) {
+	if !isFunnel(limit) {
 		return nil, true
 	}
-	t, err := s.limiter.under(p, ceilingKey(tenant))
-	return t, err != nil
+	terms, err := s.limiter.under(limit, ceilingKey(tenant))
+	return terms, err != nil
 }
 
 // learn has the shares begin from Redis's answer. If the fallback has answered the call, they need not be
 // charged for units that Redis has counted.
-func (s *Shares) learn(q *store.TenantAsk, t *store.TenantTaken, all []*terms, late bool) {
-	keys, taken := []string{groupKey, q.Own.Key, q.Ceiling.Key}, []store.Taken{t.Group, t.Own, t.Ceiling}
+func (s *Shares) learn(tenantAsk *store.TenantAsk, tenantTaken *store.TenantTaken, all []*terms, late bool) {
+	keys, taken := []string{groupKey, tenantAsk.Own.Key, tenantAsk.Ceiling.Key}, []store.Taken{tenantTaken.Group, tenantTaken.Own, tenantTaken.Ceiling}
 	for i, one := range all {
 		if one == nil || one.local == nil {
 			continue
 		}
 		one.remember(keys[i], taken[i], late)
 		if late && taken[i].After != taken[i].Before {
-			s.limiter.tally.charged.Add(uint64(one.local.Credit(keys[i], q.N)))
+			s.limiter.tally.charged.Add(uint64(one.local.Credit(keys[i], tenantAsk.N)))
 		}
 	}
-	_, d := s.whole.Policy().Take(t.Group.After, t.Group.At, 0, 0)
+	_, d := s.whole.Policy().Take(tenantTaken.Group.After, tenantTaken.Group.At, 0, 0)
 	s.used.Store(uint64(d.Limit - d.Remaining))
 }
 
 // compose sets the decision from those of the tenant's guarantee, of the loan and of the ceiling, of which
 // the unwanted are zero. barred reports whether the tenant never borrows, and lends is the largest loan.
-func (a *ShareAnswer) compose(q *store.TenantAsk, barred bool, own, loan, ceiling policy.Decision, lends int64) {
-	if q.Own.Limit == nil {
+func (a *ShareAnswer) compose(tenantAsk *store.TenantAsk, barred bool, own, loan, ceiling policy.Decision, lends int64) {
+	if tenantAsk.Own.Limit == nil {
 		own = policy.Decision{Limit: lends, RetryAfter: policy.Never}
-		if q.N == 0 {
+		if tenantAsk.N == 0 {
 			own.RetryAfter = 0
 		}
 	}
 	a.Decision = own
 	switch loan.RetryAfter = max(loan.RetryAfter, ceiling.RetryAfter); {
 	case barred:
-	case loan.Allowed && (q.Ceiling.Limit == nil || ceiling.Allowed):
+	case loan.Allowed && (tenantAsk.Ceiling.Limit == nil || ceiling.Allowed):
 		a.RetryAfter = 0
 	default:
 		a.RetryAfter = min(a.RetryAfter, loan.RetryAfter)
@@ -469,57 +469,57 @@ func (a *ShareAnswer) compose(q *store.TenantAsk, barred bool, own, loan, ceilin
 }
 
 // without answers a call without Redis.
-func (s *Shares) without(q *store.TenantAsk, why noAnswer, barred bool, group, own, ceiling *terms) (a ShareAnswer) {
+func (s *Shares) without(tenantAsk *store.TenantAsk, why noAnswer, barred bool, group, own, ceiling *terms) (shareAnswer ShareAnswer) {
 	f := fallback{s.limiter}
 	if group.local == nil {
 		widest := group
 		if own != nil && own.maxTake > group.maxTake {
 			widest = own
 		}
-		a.Answer = f.without(&ask{terms: widest, why: why}, q.N).answer
-		return a
+		shareAnswer.Answer = f.without(&ask{terms: widest, why: why}, tenantAsk.N).answer
+		return shareAnswer
 	}
-	if own != nil && q.N != 0 && !q.Looks {
-		r := own.local.Take(q.Own.Key, q.N, 0)
-		if a.Answer = f.shared(&ask{terms: own, why: why}, r.Decision, q.N).answer; r.Allowed {
-			group.local.Refund(groupKey, -q.N) // it is charged in any case
-			return a
+	if own != nil && tenantAsk.N != 0 && !tenantAsk.Looks {
+		r := own.local.Take(tenantAsk.Own.Key, tenantAsk.N, 0)
+		if shareAnswer.Answer = f.shared(&ask{terms: own, why: why}, r.Decision, tenantAsk.N).answer; r.Allowed {
+			group.local.Refund(groupKey, -tenantAsk.N) // it is charged in any case
+			return shareAnswer
 		}
 	}
 	var decided [3]policy.Decision
 	for i, one := range []*terms{group, own, ceiling} {
 		if one != nil {
-			decided[i] = f.shared(&ask{terms: one, why: why}, one.local.Peek([]string{groupKey, q.Own.Key, q.Ceiling.Key}[i], q.N), q.N).answer.Decision
+			decided[i] = f.shared(&ask{terms: one, why: why}, one.local.Peek([]string{groupKey, tenantAsk.Own.Key, tenantAsk.Ceiling.Key}[i], tenantAsk.N), tenantAsk.N).answer.Decision
 		}
 	}
-	a.compose(q, barred, decided[1], decided[0], decided[2], group.maxTake)
-	a.Provenance = f.shared(&ask{terms: group, why: why}, a.Decision, 0).answer.Provenance
+	shareAnswer.compose(tenantAsk, barred, decided[1], decided[0], decided[2], group.maxTake)
+	shareAnswer.Provenance = f.shared(&ask{terms: group, why: why}, shareAnswer.Decision, 0).answer.Provenance
 	guaranteed := own != nil && decided[1].Allowed
-	lent := !q.Barred && decided[0].Allowed && (ceiling == nil || decided[2].Allowed)
-	if q.N != 0 && !q.Looks {
+	lent := !tenantAsk.Barred && decided[0].Allowed && (ceiling == nil || decided[2].Allowed)
+	if tenantAsk.N != 0 && !tenantAsk.Looks {
 		guaranteed = false // it was refused before
-		claims := []share.Claim{{Local: group.local, Key: groupKey, N: q.N}}
+		claims := []share.Claim{{Local: group.local, Key: groupKey, N: tenantAsk.N}}
 		if ceiling != nil {
-			claims = append(claims, share.Claim{Local: ceiling.local, Key: q.Ceiling.Key, N: q.N})
+			claims = append(claims, share.Claim{Local: ceiling.local, Key: tenantAsk.Ceiling.Key, N: tenantAsk.N})
 		}
 		if lent {
 			_, lent = share.TakeAll(claims...) // another call may have been faster
 		}
 	}
-	a.Allowed, a.Borrowed = guaranteed || lent || q.N == 0, lent && !guaranteed && q.N > 0
-	return a
+	shareAnswer.Allowed, shareAnswer.Borrowed = guaranteed || lent || tenantAsk.N == 0, lent && !guaranteed && tenantAsk.N > 0
+	return shareAnswer
 }
 
 // count counts the answer to a call.
-func (s *Shares) count(n int64, a *ShareAnswer, err error) {
+func (s *Shares) count(n int64, shareAnswer *ShareAnswer, err error) {
 	if n == 0 || err != nil {
 		return
 	}
-	s.limiter.tally.count(n, &a.Answer)
+	s.limiter.tally.count(n, &shareAnswer.Answer)
 	switch {
-	case !a.Allowed:
+	case !shareAnswer.Allowed:
 		s.refused.Add(1)
-	case a.Borrowed:
+	case shareAnswer.Borrowed:
 		s.borrowed.Add(1)
 	default:
 		s.guaranteed.Add(1)
@@ -530,13 +530,13 @@ func (s *Shares) count(n int64, a *ShareAnswer, err error) {
 // one, then the group as far as it lends, and then the tenant's ceiling, if it has one. Binding is as in engine.Shares. Without Redis,
 // Each is empty. It takes nothing and is not counted. The errors are Take's.
 func (s *Shares) Explain(ctx context.Context, tenant string) (limits.Explanation, error) {
-	t, a, err := s.ask(ctx, tenant, store.TenantAsk{N: 1, Looks: true}, false)
+	tenantTaken, shareAnswer, err := s.ask(ctx, tenant, store.TenantAsk{N: 1, Looks: true}, false)
 	if err != nil {
 		return limits.Explanation{Binding: -1}, err
 	}
 	name := s.config.Config.Name
-	if t == nil {
-		return limits.Explanation{Name: name, Known: true, Decision: a.Decision, Provenance: forAdapters(a.Answer).Provenance, Binding: -1}, nil
+	if tenantTaken == nil {
+		return limits.Explanation{Name: name, Known: true, Decision: shareAnswer.Decision, Provenance: forAdapters(shareAnswer.Answer).Provenance, Binding: -1}, nil
 	}
 	var each []limits.Explanation
 	explain := func(part string, limit *store.Limit, taken store.Taken) {
@@ -546,19 +546,19 @@ func (s *Shares) Explain(ctx context.Context, tenant string) (limits.Explanation
 			each = append(each, x)
 		}
 	}
-	explain("/guarantee", t.own.Limit, t.Own)
-	explain("/group", s.limiter.own.Load().limit, t.Group)
-	explain("/ceiling", t.ceiling.Limit, t.Ceiling)
-	x := limits.Together(each...)
-	x.Name, x.Provenance, x.Decision = name, byRedis, a.Decision
-	if x.Binding = 0; t.own.Limit == nil || !each[0].Allowed {
+	explain("/guarantee", tenantTaken.own.Limit, tenantTaken.Own)
+	explain("/group", s.limiter.own.Load().limit, tenantTaken.Group)
+	explain("/ceiling", tenantTaken.ceiling.Limit, tenantTaken.Ceiling)
+	explanation := limits.Together(each...)
+	explanation.Name, explanation.Provenance, explanation.Decision = name, byRedis, shareAnswer.Decision
+	if explanation.Binding = 0; tenantTaken.own.Limit == nil || !each[0].Allowed {
 		loan := 1
-		if t.own.Limit == nil {
+		if tenantTaken.own.Limit == nil {
 			loan = 0
 		}
-		x.Binding = loan + limits.Together(each[loan:]...).Binding
+		explanation.Binding = loan + limits.Together(each[loan:]...).Binding
 	}
-	return x, nil
+	return explanation, nil
 }
 
 // SharesStats are the counters of this server. Its Used is of the group as Redis last told this server.
@@ -570,10 +570,10 @@ type SharesStats struct {
 
 // Stats returns the counters, read one by one while calls go on.
 func (s *Shares) Stats() SharesStats {
-	st := SharesStats{s.ledger.Stats(), s.limiter.Stats()}
-	st.Guaranteed, st.Borrowed, st.Refused = s.guaranteed.Load(), s.borrowed.Load(), s.refused.Load()
-	st.Used = int64(s.used.Load())
-	return st
+	sharesStats := SharesStats{s.ledger.Stats(), s.limiter.Stats()}
+	sharesStats.Guaranteed, sharesStats.Borrowed, sharesStats.Refused = s.guaranteed.Load(), s.borrowed.Load(), s.refused.Load()
+	sharesStats.Used = int64(s.used.Load())
+	return sharesStats
 }
 
 // Health is Limiter.Health of the group.

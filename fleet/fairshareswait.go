@@ -26,22 +26,22 @@ import (
 // error of Take. The reservation is then a refusal. engine.ErrDeadline comes at once if the call would be too late although
 // no other call took. A call is counted once.
 func (s *Shares) Acquire(ctx context.Context, tenant string, n int64, patience time.Duration) (ShareReservation, error) {
-	r, err := s.acquire(ctx, tenant, n, max(patience, 0))
-	if r.Provenance.Source() != limits.SourceNone { // it was decided
-		s.count(n, &r.ShareAnswer, nil)
+	shareReservation, err := s.acquire(ctx, tenant, n, max(patience, 0))
+	if shareReservation.Provenance.Source() != limits.SourceNone { // it was decided
+		s.count(n, &shareReservation.ShareAnswer, nil)
 	}
-	return r, err
+	return shareReservation, err
 }
 
-func (s *Shares) acquire(ctx context.Context, tenant string, n int64, patience time.Duration) (r ShareReservation, err error) {
-	l := s.limiter
+func (s *Shares) acquire(ctx context.Context, tenant string, n int64, patience time.Duration) (shareReservation ShareReservation, err error) {
+	limiter := s.limiter
 	begun := time.Now()
 	var first <-chan struct{}
 	var crowded error
 	if patience > 0 && n != 0 {
 		var place *turn
-		if place, crowded = l.waiters.enter(ownKey(tenant)); crowded == nil {
-			defer l.waiters.leave(ownKey(tenant), place)
+		if place, crowded = limiter.waiters.enter(ownKey(tenant)); crowded == nil {
+			defer limiter.waiters.leave(ownKey(tenant), place)
 			first = place.first
 		}
 	}
@@ -55,41 +55,41 @@ func (s *Shares) acquire(ctx context.Context, tenant string, n int64, patience t
 	defer waitForGroup(false)
 	for tries := 0; ; tries++ {
 		if ctx.Err() != nil {
-			return r, cell.Cancelled(ctx)
+			return shareReservation, cell.Cancelled(ctx)
 		}
 		left, _ := patienceLeft(ctx, patience, begun)
 		if first != nil {
-			if err := l.sleepUntil(ctx, first, left, errNotFirst); err != nil {
-				return r, err
+			if err := limiter.sleepUntil(ctx, first, left, errNotFirst); err != nil {
+				return shareReservation, err
 			}
 			left, _ = patienceLeft(ctx, patience, begun)
 		}
 		// A call that ends meanwhile still learns its units, to give them back.
-		if r, err = s.reserve(context.WithoutCancel(ctx), tenant, store.TenantAsk{N: n, Returns: true}, waits); err != nil {
+		if shareReservation, err = s.reserve(context.WithoutCancel(ctx), tenant, store.TenantAsk{N: n, Returns: true}, waits); err != nil {
 			return ShareReservation{}, err
 		}
 		switch {
-		case r.Allowed && ctx.Err() != nil:
+		case shareReservation.Allowed && ctx.Err() != nil:
 			// Units that cannot be given back count.
-			_ = r.Cancel(context.WithoutCancel(ctx))
-			r.Allowed, r.Borrowed = false, false
-			return r, cell.Cancelled(ctx)
-		case r.Allowed:
+			_ = shareReservation.Cancel(context.WithoutCancel(ctx))
+			shareReservation.Allowed, shareReservation.Borrowed = false, false
+			return shareReservation, cell.Cancelled(ctx)
+		case shareReservation.Allowed:
 			if tries > 0 {
-				l.waiters.waited(time.Since(begun))
+				limiter.waiters.waited(time.Since(begun))
 			}
-			return r, nil
-		case r.RetryAfter == policy.Never:
-			return r, fmt.Errorf("%w: %d of at most %d", engine.ErrNever, n, max(r.Limit, l.own.Load().maxTake))
+			return shareReservation, nil
+		case shareReservation.RetryAfter == policy.Never:
+			return shareReservation, fmt.Errorf("%w: %d of at most %d", engine.ErrNever, n, max(shareReservation.Limit, limiter.own.Load().maxTake))
 		case crowded != nil:
-			return r, crowded
-		case n == 0, r.RetryAfter > left:
-			return r, fmt.Errorf("%w: at least %v to wait, %v at the most", engine.ErrDeadline, r.RetryAfter, left)
+			return shareReservation, crowded
+		case n == 0, shareReservation.RetryAfter > left:
+			return shareReservation, fmt.Errorf("%w: at least %v to wait, %v at the most", engine.ErrDeadline, shareReservation.RetryAfter, left)
 		}
 		_, barred := s.ceilingOf(tenant)
-		waitForGroup(!barred && n <= l.own.Load().maxTake && (r.taken == nil || !r.taken.Group.Allowed))
-		if err := l.sleep(ctx, min(r.RetryAfter+rand.N(min(r.RetryAfter, askAgain)+1), left, blockPoll)); err != nil {
-			return r, err
+		waitForGroup(!barred && n <= limiter.own.Load().maxTake && (shareReservation.taken == nil || !shareReservation.taken.Group.Allowed))
+		if err := limiter.sleep(ctx, min(shareReservation.RetryAfter+rand.N(min(shareReservation.RetryAfter, askAgain)+1), left, blockPoll)); err != nil {
+			return shareReservation, err
 		}
 	}
 }
@@ -101,39 +101,39 @@ func (s *Shares) Remote() bool { return true }
 
 // Admit is Take for adapters, with the errors of Limiter.Admit.
 func (s *Shares) Admit(ctx context.Context, tenant string, n int64) (limits.Answer, error) {
-	a, err := s.Take(ctx, tenant, n)
+	shareAnswer, err := s.Take(ctx, tenant, n)
 	if err != nil {
 		return noAnswerFor(err)
 	}
-	return forAdapters(a.Answer), nil
+	return forAdapters(shareAnswer.Answer), nil
 }
 
 // Hold is Reserve or, if the call waits, Acquire, for adapters. No limit can come with the call. A grant that
 // is settled with more units charges the excess whether there is room or not, as Limiter.Refund does.
-func (s *Shares) Hold(ctx context.Context, call limits.Call[string]) (g limits.Grant, err error) {
+func (s *Shares) Hold(ctx context.Context, call limits.Call[string]) (grant limits.Grant, err error) {
 	if call.Limit != nil {
-		g.RetryAfter, g.Provenance = policy.Never, sharesHaveLimits
-		return g, nil
+		grant.RetryAfter, grant.Provenance = policy.Never, sharesHaveLimits
+		return grant, nil
 	}
-	var r ShareReservation
+	var shareReservation ShareReservation
 	if call.NoWait || call.Patience <= 0 {
-		r, err = s.Reserve(ctx, call.Key, call.N, call.Patience)
+		shareReservation, err = s.Reserve(ctx, call.Key, call.N, call.Patience)
 	} else {
 		begun := time.Now()
-		r, err = s.Acquire(ctx, call.Key, call.N, call.Patience)
-		r.Wait = time.Since(begun)
+		shareReservation, err = s.Acquire(ctx, call.Key, call.N, call.Patience)
+		shareReservation.Wait = time.Since(begun)
 	}
-	switch g.Answer = forAdapters(r.Answer); {
+	switch grant.Answer = forAdapters(shareReservation.Answer); {
 	case errors.Is(err, engine.ErrCrowded):
-		g.Provenance, err = limits.NewProvenance(r.Source(), r.Exact(), err), nil
+		grant.Provenance, err = limits.NewProvenance(shareReservation.Source(), shareReservation.Exact(), err), nil
 	case errors.Is(err, engine.ErrNever), errors.Is(err, engine.ErrDeadline):
 		err = nil
 	case err != nil:
-		g.Answer, err = noAnswerFor(err)
-	case g.Allowed:
-		g.State = limits.GrantState{Settler: shareSettler{}, Ref: &r}
+		grant.Answer, err = noAnswerFor(err)
+	case grant.Allowed:
+		grant.State = limits.GrantState{Settler: shareSettler{}, Ref: &shareReservation}
 	}
-	return g, err
+	return grant, err
 }
 
 var sharesHaveLimits = limits.NewProvenance(limits.SourceRedis, true, errors.New(
@@ -151,16 +151,16 @@ type shareSettler struct{}
 
 // Settle implements limits.Settler.
 func (shareSettler) Settle(ctx context.Context, state limits.GrantState, used int64) error {
-	r := state.Ref.(*ShareReservation)
-	if used <= r.n || r.taken == nil {
-		return r.Keep(ctx, used)
+	shareReservation := state.Ref.(*ShareReservation)
+	if used <= shareReservation.n || shareReservation.taken == nil {
+		return shareReservation.Keep(ctx, used)
 	}
-	k := r.taken.own
-	if r.Borrowed {
-		k = r.taken.ceiling
+	k := shareReservation.taken.own
+	if shareReservation.Borrowed {
+		k = shareReservation.taken.ceiling
 	}
-	more := min(used-r.n, decide.MostCharge(r.shares.config.Total))
-	return errors.Join(r.shares.charge(ctx, store.TenantKey{Limit: r.shares.whole, Key: groupKey}, more), r.shares.charge(ctx, k, more))
+	more := min(used-shareReservation.n, decide.MostCharge(shareReservation.shares.config.Total))
+	return errors.Join(shareReservation.shares.charge(ctx, store.TenantKey{Limit: shareReservation.shares.whole, Key: groupKey}, more), shareReservation.shares.charge(ctx, k, more))
 }
 
 // charge charges n units to a key, if it has a limit.

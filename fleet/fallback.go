@@ -17,28 +17,28 @@ type fallback struct{ *Limiter }
 // trusts is for ever: a key stays blocked until the end that Redis said.
 func (fallback) trusts() time.Duration { return policy.Never }
 
-func (f fallback) take(_ context.Context, a ask) (taken, error) {
-	if a.terms.local == nil {
-		return f.without(&a, a.n), nil
+func (f fallback) take(_ context.Context, ask ask) (taken, error) {
+	if ask.terms.local == nil {
+		return f.without(&ask, ask.n), nil
 	}
-	n := a.units()
-	r := a.terms.local.Take(a.key, n, a.patience)
-	t := f.shared(&a, r.Decision, n)
-	t.guess, t.passed = r.RetryAfter == policy.Never, f.passed(&r, n)
-	if !a.final {
-		receipt := r
-		t.receipt = &receipt
+	n := ask.units()
+	reservation := ask.terms.local.Take(ask.key, n, ask.patience)
+	taken := f.shared(&ask, reservation.Decision, n)
+	taken.guess, taken.passed = reservation.RetryAfter == policy.Never, f.passed(&reservation, n)
+	if !ask.final {
+		receipt := reservation
+		taken.receipt = &receipt
 	}
-	return t, nil
+	return taken, nil
 }
 
 // passed returns the shares of this server's part that a take of n units passed.
-func (f fallback) passed(r *share.Reservation, n int64) warn.Set {
+func (f fallback) passed(reservation *share.Reservation, n int64) warn.Set {
 	if f.warned == nil || n == 0 {
 		return 0
 	}
-	limit, word, at := r.Basis()
-	return f.warned.passed(limit, word, at, n, &r.Decision)
+	limit, word, at := reservation.Basis()
+	return f.warned.passed(limit, word, at, n, &reservation.Decision)
 }
 
 // units returns how many units to take of a share: none if the key is blocked.
@@ -49,66 +49,66 @@ func (a *ask) units() int64 {
 	return a.n
 }
 
-func (f fallback) look(_ context.Context, a ask) (t taken, err error) {
-	for _, n := range [...]int64{a.n, 0} {
-		if a.terms.local == nil {
-			t = f.without(&a, n)
+func (f fallback) look(_ context.Context, ask ask) (taken taken, err error) {
+	for _, n := range [...]int64{ask.n, 0} {
+		if ask.terms.local == nil {
+			taken = f.without(&ask, n)
 		} else {
-			t = f.shared(&a, a.terms.local.Peek(a.key, n), n)
+			taken = f.shared(&ask, ask.terms.local.Peek(ask.key, n), n)
 		}
-		if !t.answer.Allowed || a.blocked == 0 {
+		if !taken.answer.Allowed || ask.blocked == 0 {
 			// Otherwise only the block refuses the call, which takes nothing.
 			break
 		}
 	}
-	return t, nil
+	return taken, nil
 }
 
-func (f fallback) giveBack(_ context.Context, a ask) (t taken, err error) {
-	local := a.terms.local
+func (f fallback) giveBack(_ context.Context, ask ask) (taken taken, err error) {
+	local := ask.terms.local
 	switch {
-	case a.receipt != nil:
-		a.receipt.(*share.Reservation).Keep(a.kept)
+	case ask.receipt != nil:
+		ask.receipt.(*share.Reservation).Keep(ask.kept)
 	case local == nil:
-		t = f.without(&a, 1)
-		t.answer.Allowed, t.answer.Remaining = false, 0
-	case a.why.mayBeDone:
-		t = f.shared(&a, local.Peek(a.key, 0), 0)
-		t.answer.Allowed = false
+		taken = f.without(&ask, 1)
+		taken.answer.Allowed, taken.answer.Remaining = false, 0
+	case ask.why.mayBeDone:
+		taken = f.shared(&ask, local.Peek(ask.key, 0), 0)
+		taken.answer.Allowed = false
 	default:
-		t = f.shared(&a, local.Refund(a.key, a.n), a.n)
+		taken = f.shared(&ask, local.Refund(ask.key, ask.n), ask.n)
 	}
-	return t, nil
+	return taken, nil
 }
 
 // retry is a guess of when Redis may be back.
 const retry = maxPause
 
 // without answers a call for n units without a share.
-func (f fallback) without(a *ask, n int64) taken {
+func (f fallback) without(ask *ask, n int64) taken {
 	source := limits.SourceOpen
 	if f.config.Outage == FallbackClosed {
 		source = limits.SourceClosed
 	}
-	d := policy.Decision{Limit: a.terms.maxTake}
+	decision := policy.Decision{Limit: ask.terms.maxTake}
 	switch {
-	case n < 0 || n > d.Limit:
-		d.RetryAfter = policy.Never
+	case n < 0 || n > decision.Limit:
+		decision.RetryAfter = policy.Never
 	case source == limits.SourceOpen:
-		d.Allowed, d.Remaining = true, d.Limit-n
+		decision.Allowed, decision.Remaining = true, decision.Limit-n
 	case n == 0:
-		d.Allowed = true
+		decision.Allowed = true
 	default:
-		d.RetryAfter = retry
+		decision.RetryAfter = retry
 	}
-	return taken{answer: limits.Answer{Decision: d, Provenance: limits.NewProvenance(source, false, a.why.cause)}, guess: true}
+	return taken{answer: limits.Answer{Decision: decision, Provenance: limits.NewProvenance(source, false, ask.why.cause)}, guess: true}
 }
 
 // shared tells the decision of a share on n units.
-func (f fallback) shared(a *ask, d policy.Decision, n int64) taken {
-	if d.RetryAfter == policy.Never && n > 0 && n <= a.terms.maxTake {
+func (f fallback) shared(ask *ask, decision policy.Decision, n int64) taken {
+	if decision.RetryAfter == policy.Never && n > 0 && n <= ask.terms.maxTake {
 		// The units are more than the share ever has, but not more than the limit.
-		d.RetryAfter = retry
+		decision.RetryAfter = retry
 	}
-	return taken{answer: limits.Answer{Decision: d, Provenance: limits.NewProvenance(limits.SourceShare, false, f.uncounted(a.why.cause))}}
+	return taken{answer: limits.Answer{Decision: decision, Provenance: limits.NewProvenance(limits.SourceShare, false, f.uncounted(ask.why.cause))}}
 }

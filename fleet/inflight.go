@@ -18,44 +18,44 @@ import (
 // not exact, since it depends on other servers when units leave.
 type inFlight struct{ exact }
 
-func (f inFlight) take(ctx context.Context, a ask) (taken, error) {
-	if !a.isHead && f.waiters.forKey(a.key) > 0 {
-		return f.behindLine(ctx, a)
+func (f inFlight) take(ctx context.Context, ask ask) (taken, error) {
+	if !ask.isHead && f.waiters.forKey(ask.key) > 0 {
+		return f.behindLine(ctx, ask)
 	}
 	request, err := f.slots.mayEnter()
 	if err != nil {
 		return taken{}, err
 	}
-	got, err := f.askTake(ctx, a.terms, store.TakeAsk{Key: a.key, N: a.n, ID: a.id})
+	got, err := f.askTake(ctx, ask.terms, store.TakeAsk{Key: ask.key, N: ask.n, ID: ask.id})
 	if err != nil {
 		return taken{}, err
 	}
-	return f.entered(&a, got, request)
+	return f.entered(&ask, got, request)
 }
 
 // behindLine refuses a call that does not wait while others wait here for the key.
 func (f inFlight) behindLine(ctx context.Context, a ask) (taken, error) {
 	a.n = 0
-	t, err := f.look(ctx, a)
-	t.receipt, t.guess = nil, true
-	if err == nil && t.blocked == 0 {
-		t.answer.Allowed, t.answer.RetryAfter, t.answer.Provenance = false, askAgain, besideLeases
+	taken, err := f.look(ctx, a)
+	taken.receipt, taken.guess = nil, true
+	if err == nil && taken.blocked == 0 {
+		taken.answer.Allowed, taken.answer.RetryAfter, taken.answer.Provenance = false, askAgain, besideLeases
 	}
-	return t, err
+	return taken, err
 }
 
 // entered tells Redis's answer to a call, which asked by the request, and records the slot of its units. An
 // answer that is so late that Redis may have forgotten them is none.
-func (f inFlight) entered(a *ask, got store.Taken, request slots.Request) (taken, error) {
-	t := f.answer(a, got)
+func (f inFlight) entered(ask *ask, got store.Taken, request slots.Request) (taken, error) {
+	t := f.answer(ask, got)
 	t.guess = true
 	switch {
 	case got.Emptied && !got.Allowed:
 		t.answer.Provenance = limits.NewProvenance(limits.SourceRedis, false, ErrEmptied)
 	case !got.Allowed:
 		t.answer.Provenance = besideLeases
-	case a.n > 0:
-		slot := f.slots.enter(a, request)
+	case ask.n > 0:
+		slot := f.slots.enter(ask, request)
 		if slot == nil {
 			return taken{}, noAnswer{cause: asOutage(errCutOff)}
 		}
@@ -72,38 +72,38 @@ func (f inFlight) giveBack(ctx context.Context, a ask) (taken, error) {
 // the limit divided by the number of servers, rounded down, less the units that it has already, lost or not.
 type slotShare struct{ fallback }
 
-func (f slotShare) take(ctx context.Context, a ask) (taken, error) {
+func (f slotShare) take(ctx context.Context, ask ask) (taken, error) {
 	if f.config.Outage != FallbackShare {
-		return f.fallback.take(ctx, a)
+		return f.fallback.take(ctx, ask)
 	}
-	d, n := policy.Decision{}, a.units()
+	decision, n := policy.Decision{}, ask.units()
 	if servers := f.divisor.Load(); servers > 0 {
-		d.Limit = a.terms.maxTake / servers
+		decision.Limit = ask.terms.maxTake / servers
 	}
-	slot, held := f.slots.enterLocally(&a, n, d.Limit)
-	d.Remaining = max(d.Limit-held, 0)
-	if d.Allowed = n == 0 || slot != nil; !d.Allowed {
-		d.RetryAfter = retryFor(a.terms, n)
+	slot, held := f.slots.enterLocally(&ask, n, decision.Limit)
+	decision.Remaining = max(decision.Limit-held, 0)
+	if decision.Allowed = n == 0 || slot != nil; !decision.Allowed {
+		decision.RetryAfter = retryFor(ask.terms, n)
 	}
-	t := f.shared(&a, d, a.n)
-	t.guess = true
+	taken := f.shared(&ask, decision, ask.n)
+	taken.guess = true
 	if slot != nil {
-		t.receipt = slot
+		taken.receipt = slot
 	}
-	return t, nil
+	return taken, nil
 }
 
-func (f slotShare) look(ctx context.Context, a ask) (taken, error) {
+func (f slotShare) look(ctx context.Context, ask ask) (taken, error) {
 	if f.config.Outage != FallbackShare {
-		return f.fallback.look(ctx, a)
+		return f.fallback.look(ctx, ask)
 	}
-	n := a.n
-	a.n = 0
-	t, err := f.take(ctx, a)
-	if d := &t.answer.Decision; n < 0 || n > d.Remaining {
-		d.Allowed, d.RetryAfter = false, retryFor(a.terms, n)
+	n := ask.n
+	ask.n = 0
+	taken, err := f.take(ctx, ask)
+	if d := &taken.answer.Decision; n < 0 || n > d.Remaining {
+		d.Allowed, d.RetryAfter = false, retryFor(ask.terms, n)
 	}
-	return t, err
+	return taken, err
 }
 
 // retryFor returns when a share may have n units, which it has not now.

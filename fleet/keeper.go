@@ -266,12 +266,12 @@ func (k *keeper) learn(budget time.Duration) {
 // probeNodes probes each node with an open breaker, so that it closes without a caller.
 func (k *keeper) probeNodes() {
 	open, _ := k.openNodes()
-	r := k.remote.Load()
+	remote := k.remote.Load()
 	var all sync.WaitGroup
-	for _, n := range open {
+	for _, node := range open {
 		all.Go(func() {
-			_, _ = guard.DoPatiently(k.ctx, n.guard, max(k.config.Budget, beatBudget), func(ctx context.Context) (struct{}, error) {
-				return struct{}{}, r.store.Probe(ctx, *n.probe.Load())
+			_, _ = guard.DoPatiently(k.ctx, node.guard, max(k.config.Budget, beatBudget), func(ctx context.Context) (struct{}, error) {
+				return struct{}{}, remote.store.Probe(ctx, *node.probe.Load())
 			})
 		})
 	}

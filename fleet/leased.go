@@ -29,42 +29,42 @@ type leased struct {
 // trusts is a term. After it this server's leases of a key have ended, and it asks Redis again.
 func (l *leased) trusts() time.Duration { return l.plan.Term }
 
-func (l *leased) take(ctx context.Context, a ask) (t taken, err error) {
+func (l *leased) take(ctx context.Context, ask ask) (taken taken, err error) {
 	var ok bool
-	switch t.answer.Provenance = byLease; {
+	switch taken.answer.Provenance = byLease; {
 	case ctx.Err() != nil:
-		return t, context.Cause(ctx)
-	case a.blocked > 0:
-		t.answer.Limit = l.plan.Limit()
-		if a.n < 0 || a.n > t.answer.Limit {
-			t.answer.RetryAfter = policy.Never
+		return taken, context.Cause(ctx)
+	case ask.blocked > 0:
+		taken.answer.Limit = l.plan.Limit()
+		if ask.n < 0 || ask.n > taken.answer.Limit {
+			taken.answer.RetryAfter = policy.Never
 		}
-		return t, nil
-	case a.final:
-		t.answer.Decision, ok = l.leases.Try(a.key, a.n)
+		return taken, nil
+	case ask.final:
+		taken.answer.Decision, ok = l.leases.Try(ask.key, ask.n)
 	default:
 		var receipt engine.Reservation[string]
-		t.answer.Decision, receipt, ok = l.leases.Reserve(a.key, a.n)
-		t.receipt = &receipt
+		taken.answer.Decision, receipt, ok = l.leases.Reserve(ask.key, ask.n)
+		taken.receipt = &receipt
 	}
 	if ok {
-		return t, nil
+		return taken, nil
 	}
-	t.receipt = nil
-	t.answer.Decision, err = l.leases.Ask(a.key, a.n, l.budget, ctx.Done())
+	taken.receipt = nil
+	taken.answer.Decision, err = l.leases.Ask(ask.key, ask.n, l.budget, ctx.Done())
 	switch {
 	case err == nil:
-		return t, nil
+		return taken, nil
 	case errors.Is(err, lease.ErrFew):
-		return t, noAnswer{}
+		return taken, noAnswer{}
 	case errors.Is(err, lease.ErrClosed):
-		return t, engine.ErrClosed
+		return taken, engine.ErrClosed
 	case ctx.Err() != nil:
-		return t, context.Cause(ctx)
+		return taken, context.Cause(ctx)
 	case errors.Is(err, lease.ErrLate):
 		err = fmt.Errorf("%w of %v: %w", ErrBudget, l.budget, err)
 	}
-	return t, noAnswer{cause: asOutage(err)}
+	return taken, noAnswer{cause: asOutage(err)}
 }
 
 // mayTry reports whether Take and Choke may decide by a lease at once, without the chain, which costs
@@ -76,11 +76,11 @@ func (l *leased) mayTry(ctx context.Context, key string) bool {
 func (*leased) look(context.Context, ask) (taken, error) { return taken{}, noAnswer{} }
 
 // giveBack returns a receipt's units to their lease. Redis counts them.
-func (*leased) giveBack(_ context.Context, a ask) (taken, error) {
-	if a.receipt == nil {
+func (*leased) giveBack(_ context.Context, ask ask) (taken, error) {
+	if ask.receipt == nil {
 		return taken{}, noAnswer{}
 	}
-	a.receipt.(*engine.Reservation[string]).Keep(a.kept)
+	ask.receipt.(*engine.Reservation[string]).Keep(ask.kept)
 	return taken{}, nil
 }
 
@@ -110,13 +110,13 @@ func (b bank) Lease(ctx context.Context, asks []lease.Ask) []lease.Grant {
 }
 
 func (b bank) leaseNode(ctx context.Context, g *guard.Guard, asks []lease.Ask) []lease.Grant {
-	r, err := b.reach()
+	remote, err := b.reach()
 	if err != nil {
 		return failedGrants(len(asks), err)
 	}
 	budget := exchangeBudgets*b.budget + time.Duration(len(asks)-1)*perKeyBudget
 	grants, err := guard.DoWithin(ctx, g, budget, func(ctx context.Context) ([]lease.Grant, error) {
-		grants := r.bank.Lease(ctx, asks)
+		grants := remote.bank.Lease(ctx, asks)
 		return grants, unanswered(grants)
 	})
 	if err != nil {
@@ -134,14 +134,14 @@ func failedGrants(count int, err error) []lease.Grant {
 // blocks. It warns of shares that were leased.
 func (b bank) learnGrants(asks []lease.Ask, grants []lease.Grant) {
 	own := b.own.Load()
-	for i, g := range grants {
-		if g.Err != nil {
+	for i, leaseReply := range grants {
+		if leaseReply.Err != nil {
 			continue
 		}
-		b.known.Heard(asks[i].Key, g.Block.Left, g.At)
-		b.warned.add(own, asks[i].Key, b.warned.passed(own.limit.Policy(), g.Before, g.At, g.Granted, &g.Decision), &g.Decision)
+		b.known.Heard(asks[i].Key, leaseReply.Block.Left, leaseReply.At)
+		b.warned.add(own, asks[i].Key, b.warned.passed(own.limit.Policy(), leaseReply.Before, leaseReply.At, leaseReply.Granted, &leaseReply.Decision), &leaseReply.Decision)
 		if b.local != nil {
-			b.local.Learn(asks[i].Key, g.After, g.At)
+			b.local.Learn(asks[i].Key, leaseReply.After, leaseReply.At)
 		}
 	}
 }
@@ -159,13 +159,13 @@ func unanswered(grants []lease.Grant) error {
 
 // Return implements lease.Bank.
 func (b bank) Return(ctx context.Context, backs []lease.Back) error {
-	r, err := b.reach()
+	remote, err := b.reach()
 	if err != nil {
 		return err
 	}
 	return errors.Join(byGuard(b.access, b.own.Load(), backs, func(b lease.Back) string { return store.TailOf(b.Name) }, func(g *guard.Guard, backs []lease.Back) []error {
 		_, err := guard.DoWithin(ctx, g, max(b.budget, returnBudget), func(ctx context.Context) (struct{}, error) {
-			return struct{}{}, r.bank.Return(ctx, backs)
+			return struct{}{}, remote.bank.Return(ctx, backs)
 		})
 		return []error{err}
 	})...)

@@ -27,30 +27,30 @@ func New(config Config) (*Limiter, error) {
 	if err := config.validate(); err != nil {
 		return nil, err
 	}
-	l := &Limiter{
+	limiter := &Limiter{
 		catalog: catalog{config: config},
 		access:  access{budget: config.Budget, wake: make(chan struct{}, 1)},
 		known:   blocklist.New(config.MaxKeys, store.Short),
 		waiters: waiters{maxPerKey: config.MaxWaiting, max: config.MaxWaitingTotal},
 		kept:    make(chan struct{}),
 	}
-	l.warned = newWarnings(config, l.nudge)
+	limiter.warned = newWarnings(config, limiter.nudge)
 	if config.Outage == FallbackShare {
-		l.divisor.Store(int64(config.Servers))
+		limiter.divisor.Store(int64(config.Servers))
 	}
 	kept := config.Policy
-	l.chain = []link{exact{l, byRedis}, fallback{l}}
+	limiter.chain = []link{exact{limiter, byRedis}, fallback{limiter}}
 	if config.Mode == Leased {
 		leasing, err := plan.New(config.Policy, config.Term)
 		if err != nil {
 			return nil, err
 		}
-		l.leased, kept = &leased{plan: leasing, known: l.known, budget: config.Budget}, leasing.Policy
-		l.chain = []link{l.leased, exact{l, besideLeases}, fallback{l}}
+		limiter.leased, kept = &leased{plan: leasing, known: limiter.known, budget: config.Budget}, leasing.Policy
+		limiter.chain = []link{limiter.leased, exact{limiter, besideLeases}, fallback{limiter}}
 	}
 	// The check of the policy does not depend on Redis.
-	l.maker = store.New(nil, l.storeOptions())
-	limit, err := l.maker.Limit(kept)
+	limiter.maker = store.New(nil, limiter.storeOptions())
+	limit, err := limiter.maker.Limit(kept)
 	if err != nil {
 		return nil, err
 	}
@@ -58,8 +58,8 @@ func New(config Config) (*Limiter, error) {
 		return nil, err
 	}
 	if isInFlight(config.Policy) {
-		l.slots = newSlotKeeper(&l.access, &l.catalog, &l.waiters)
-		l.chain = []link{inFlight{exact{l, byRedis}}, slotShare{fallback{l}}}
+		limiter.slots = newSlotKeeper(&limiter.access, &limiter.catalog, &limiter.waiters)
+		limiter.chain = []link{inFlight{exact{limiter, byRedis}}, slotShare{fallback{limiter}}}
 	} else if config.Outage == FallbackShare {
 		local, err := share.New(share.Config{
 			Policy: config.anchored(config.Policy), Servers: config.Servers, MaxKeys: config.MaxKeys, Full: config.FullShares, Name: store.Short,
@@ -67,59 +67,59 @@ func New(config Config) (*Limiter, error) {
 		if err != nil {
 			return nil, err
 		}
-		l.local = local
+		limiter.local = local
 	}
-	own := newTerms(config.Policy, limit, l.local)
-	l.own.Store(own)
-	l.byLimit.Store(limit, own)
-	l.guarded = guard.Config{
+	own := newTerms(config.Policy, limit, limiter.local)
+	limiter.own.Store(own)
+	limiter.byLimit.Store(limit, own)
+	limiter.guarded = guard.Config{
 		Budget: config.Budget, CallTimeout: max(callTimeout, 2*exchangeBudgets*config.Budget), MaxInFlight: maxInFlight,
 		Silence: max(silence, config.Budget), Failures: failures, Pause: pause, MaxPause: maxPause,
-		Failed: countsAsFailure, OnChange: l.nudge, Trips: &l.trips,
+		Failed: countsAsFailure, OnChange: limiter.nudge, Trips: &limiter.trips,
 	}
-	l.guard = guard.New(l.guarded)
-	l.batch = guard.NewBatch(l.guard, func(ctx context.Context, asks []store.TakeAsk, reply func(int, store.Taken, error)) {
-		l.remote.Load().store.TakeEach(ctx, asks, reply)
+	limiter.guard = guard.New(limiter.guarded)
+	limiter.batch = guard.NewBatch(limiter.guard, func(ctx context.Context, asks []store.TakeAsk, reply func(int, store.Taken, error)) {
+		limiter.remote.Load().store.TakeEach(ctx, asks, reply)
 	})
 	why := fmt.Errorf("%w: %w", ErrOutage, errConnecting)
 	if config.connected() {
 		why = fmt.Errorf("%w to %s", why, strings.Join(config.Redis.InitAddress, ", "))
 	}
-	l.trouble.Store(&why)
-	l.servers.Store(int64(config.Servers))
-	l.ctx, l.stop = context.WithCancel(context.Background())
+	limiter.trouble.Store(&why)
+	limiter.servers.Store(int64(config.Servers))
+	limiter.ctx, limiter.stop = context.WithCancel(context.Background())
 
-	if l.leased != nil {
+	if limiter.leased != nil {
 		leases, err := lease.New(lease.Config{
-			Plan: l.leased.plan, Bank: bank{&l.access, &l.catalog, l.known, l.warned}, Name: store.Short, MaxKeys: config.MaxKeys,
+			Plan: limiter.leased.plan, Bank: bank{&limiter.access, &limiter.catalog, limiter.known, limiter.warned}, Name: store.Short, MaxKeys: config.MaxKeys,
 			// The bank has a budget of its own.
 			Timeout: max(callTimeout, 2*exchangeBudgets*config.Budget),
-			Servers: func() int { return max(int(l.servers.Load()), 1) },
-			Blocked: func(key string) bool { return l.known.Left(key, policy.Never) > 0 },
+			Servers: func() int { return max(int(limiter.servers.Load()), 1) },
+			Blocked: func(key string) bool { return limiter.known.Left(key, policy.Never) > 0 },
 		})
 		if err != nil {
-			l.stop()
-			l.guard.Close()
+			limiter.stop()
+			limiter.guard.Close()
 			return nil, err
 		}
-		l.leased.leases = leases
+		limiter.leased.leases = leases
 	}
 	if config.StateFile != "" {
-		state, err := openState(config, l.local)
+		state, err := openState(config, limiter.local)
 		if err != nil {
-			if l.leased != nil {
-				err = errors.Join(err, l.leased.leases.Close(l.ctx))
+			if limiter.leased != nil {
+				err = errors.Join(err, limiter.leased.leases.Close(limiter.ctx))
 			}
-			l.stop()
-			l.guard.Close()
+			limiter.stop()
+			limiter.guard.Close()
 			return nil, err
 		}
-		l.state = state
-		go state.keep(l.ctx, l.nudge)
+		limiter.state = state
+		go state.keep(limiter.ctx, limiter.nudge)
 	}
-	l.conn = connect(&l.access, config)
+	limiter.conn = connect(&limiter.access, config)
 	ready := make(chan struct{})
-	go l.keep(sync.OnceFunc(func() { close(ready) }))
+	go limiter.keep(sync.OnceFunc(func() { close(ready) }))
 	timer := time.NewTimer(connectBudget)
 	defer timer.Stop()
 	select {
@@ -127,21 +127,21 @@ func New(config Config) (*Limiter, error) {
 	case <-timer.C:
 	}
 	if config.RequireRedis {
-		if _, err := l.reach(); err != nil {
-			return nil, errors.Join(fmt.Errorf("ral: fleet.Config: RequireRedis: %w", err), l.Close())
+		if _, err := limiter.reach(); err != nil {
+			return nil, errors.Join(fmt.Errorf("ral: fleet.Config: RequireRedis: %w", err), limiter.Close())
 		}
 	}
-	return l, nil
+	return limiter, nil
 }
 
 func (l *Limiter) storeOptions() store.Options {
-	c := l.config
-	o := store.Options{Name: c.Name, Tag: c.Tag, Epoch: c.Epoch, Clock: c.clock, Penalty: penaltyRule(c.Penalty)}
-	if isInFlight(c.Policy) {
+	config := l.config
+	options := store.Options{Name: config.Name, Tag: config.Tag, Epoch: config.Epoch, Clock: config.clock, Penalty: penaltyRule(config.Penalty)}
+	if isInFlight(config.Policy) {
 		// The mark and the sets of all keys must be in one slot of a cluster.
-		o.Tag, o.Term = cmp.Or(c.Tag, c.Name), c.Term
+		options.Tag, options.Term = cmp.Or(config.Tag, config.Name), config.Term
 	}
-	return o
+	return options
 }
 
 // Close ends the limiter's goroutines and waits for them, some seconds at most, or until OnEvent

@@ -48,14 +48,14 @@ func (a *access) guardAt(all *nodes, terms *terms, tail string) *guard.Guard {
 
 // byGuard has do answer the asks for each guard at once, and returns the answers in the order of the
 // asks. tail is of an ask's key.
-func byGuard[Q, A any](a *access, terms *terms, asks []Q, tail func(Q) string, do func(g *guard.Guard, asks []Q) []A) []A {
-	nodes := a.nodes.Load()
+func byGuard[Q, A any](access *access, terms *terms, asks []Q, tail func(Q) string, do func(g *guard.Guard, asks []Q) []A) []A {
+	nodes := access.nodes.Load()
 	if nodes == nil {
-		return do(a.guard, asks)
+		return do(access.guard, asks)
 	}
 	sorted := map[*guard.Guard][]int{}
 	for i, ask := range asks {
-		g := a.guardAt(nodes, terms, tail(ask))
+		g := access.guardAt(nodes, terms, tail(ask))
 		sorted[g] = append(sorted[g], i)
 	}
 	answers := make([]A, len(asks))
@@ -82,14 +82,14 @@ func (a *access) learnNodes(ranges []store.SlotRange, maker *store.Store) {
 	if old != nil {
 		next.all = slices.Clone(old.all)
 	}
-	for _, r := range ranges {
-		index := slices.IndexFunc(next.all, func(n *node) bool { return n.addr == r.Node })
+	for _, slotRange := range ranges {
+		index := slices.IndexFunc(next.all, func(n *node) bool { return n.addr == slotRange.Node })
 		if index < 0 {
 			index = len(next.all)
-			next.all = append(next.all, &node{addr: r.Node, guard: guard.New(a.guarded)})
+			next.all = append(next.all, &node{addr: slotRange.Node, guard: guard.New(a.guarded)})
 		}
 		n := next.all[index]
-		for slot := r.First; slot <= r.Last; slot++ {
+		for slot := slotRange.First; slot <= slotRange.Last; slot++ {
 			next.bySlot[slot] = n
 		}
 	}
@@ -123,11 +123,11 @@ func (a *access) openNodes() (open []*node, why error) {
 	if all == nil {
 		return nil, nil
 	}
-	for _, n := range all.all {
-		if is, cause := n.guard.Open(); is {
-			open = append(open, n)
+	for _, node := range all.all {
+		if is, cause := node.guard.Open(); is {
+			open = append(open, node)
 			if why == nil {
-				why = asOutage(fmt.Errorf("node %s of the cluster: %w", n.addr, cause))
+				why = asOutage(fmt.Errorf("node %s of the cluster: %w", node.addr, cause))
 			}
 		}
 	}

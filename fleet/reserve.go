@@ -77,14 +77,14 @@ func (r *Reservation) Cancel(ctx context.Context) error { return r.Keep(ctx, 0) 
 // or more give nothing back, without asking Redis. On an error, such as ErrOutage, the units still count, or
 // Redis was too late to say. A second call does nothing, and neither does a call on a refusal.
 func (r *Reservation) Keep(ctx context.Context, n int64) error {
-	by, a := r.by, r.ask
+	link, ask := r.by, r.ask
 	r.by = nil
-	if by == nil || a.receipt == nil || !r.Allowed || n >= a.n && r.slot() == nil {
+	if link == nil || ask.receipt == nil || !r.Allowed || n >= ask.n && r.slot() == nil {
 		// Nothing was recorded, or all is kept.
 		return nil
 	}
-	a.kept = n
-	_, err := by.giveBack(ctx, a)
+	ask.kept = n
+	_, err := link.giveBack(ctx, ask)
 	err, _ = forCaller(err)
 	return err
 }
@@ -160,64 +160,64 @@ func (l *Limiter) acquire(ctx context.Context, call *limits.Call[string]) (Reser
 		}
 		// A call that ends meanwhile still learns its units, to give them back.
 		a := ask{terms: terms, key: key, n: n, patience: terms.orAtOnce(left), returns: !call.Brief, isHead: place != nil}
-		t, err := l.take(context.WithoutCancel(ctx), a)
+		taken, err := l.take(context.WithoutCancel(ctx), a)
 		if err != nil {
 			return Reservation{}, err
 		}
-		r := l.reserved(a, t)
-		if r.Allowed {
-			promised := r.Wait > 0 && n != 0
-			slept = slept || r.Wait > 0
-			err := l.await(ctx, &r)
-			if r.Wait > 0 || tries > 0 {
-				r.Waited = time.Since(begun)
+		reservation := l.reserved(a, taken)
+		if reservation.Allowed {
+			promised := reservation.Wait > 0 && n != 0
+			slept = slept || reservation.Wait > 0
+			err := l.await(ctx, &reservation)
+			if reservation.Wait > 0 || tries > 0 {
+				reservation.Waited = time.Since(begun)
 			}
 			blocked := time.Duration(0)
 			if promised && err == nil {
 				blocked = l.known.Left(key, policy.Never)
 			}
 			if blocked == 0 {
-				return r, err
+				return reservation, err
 			}
 			// Give the turn back, so that waiting calls do not all start when the block ends.
 			// Units that cannot be given back count.
-			_ = r.Cancel(context.WithoutCancel(ctx))
-			r.Answer = limits.Answer{Decision: policy.Decision{Limit: r.Limit}, Provenance: limits.NewProvenance(r.Source(), false, nil)}
-			refuseBlocked(&r.Answer, blocked)
+			_ = reservation.Cancel(context.WithoutCancel(ctx))
+			reservation.Answer = limits.Answer{Decision: policy.Decision{Limit: reservation.Limit}, Provenance: limits.NewProvenance(reservation.Source(), false, nil)}
+			refuseBlocked(&reservation.Answer, blocked)
 			left, byDeadline = patienceLeft(ctx, patience, begun)
 		}
-		if place != nil && !r.Allowed && !isBlocked(&r.Answer) && r.RetryAfter != policy.Never {
-			r.RetryAfter = pollAfter(r.RetryAfter, left)
+		if place != nil && !reservation.Allowed && !isBlocked(&reservation.Answer) && reservation.RetryAfter != policy.Never {
+			reservation.RetryAfter = pollAfter(reservation.RetryAfter, left)
 		}
 		// A decision about turns is final: there is no use in asking again.
-		turns := !t.guess && l.leased == nil && !isBlocked(&r.Answer)
+		turns := !taken.guess && l.leased == nil && !isBlocked(&reservation.Answer)
 		switch {
-		case r.RetryAfter == policy.Never:
-			return r, fmt.Errorf("%w: %d of at most %d", engine.ErrNever, n, terms.maxTake)
+		case reservation.RetryAfter == policy.Never:
+			return reservation, fmt.Errorf("%w: %d of at most %d", engine.ErrNever, n, terms.maxTake)
 		case crowded != nil:
-			return r, crowded
+			return reservation, crowded
 		case n == 0:
-			return r, late(&r.Answer)
+			return reservation, late(&reservation.Answer)
 		case turns && terms.crowds(left):
-			return r, fmt.Errorf("%w: %v has no room for more", engine.ErrCrowded, terms.policy)
-		case r.RetryAfter > left && isBlocked(&r.Answer) && byDeadline:
-			return r, fmt.Errorf("%w: %w", late(&r.Answer), context.DeadlineExceeded)
-		case r.RetryAfter > left && isBlocked(&r.Answer):
-			return r, fmt.Errorf("%w, longer than %v", late(&r.Answer), patience)
-		case (turns || r.RetryAfter > left) && byDeadline:
-			return r, fmt.Errorf("%w: %w", engine.ErrDeadline, context.DeadlineExceeded)
-		case turns || r.RetryAfter > left:
-			return r, fmt.Errorf("%w: more than %v to wait", engine.ErrDeadline, patience)
+			return reservation, fmt.Errorf("%w: %v has no room for more", engine.ErrCrowded, terms.policy)
+		case reservation.RetryAfter > left && isBlocked(&reservation.Answer) && byDeadline:
+			return reservation, fmt.Errorf("%w: %w", late(&reservation.Answer), context.DeadlineExceeded)
+		case reservation.RetryAfter > left && isBlocked(&reservation.Answer):
+			return reservation, fmt.Errorf("%w, longer than %v", late(&reservation.Answer), patience)
+		case (turns || reservation.RetryAfter > left) && byDeadline:
+			return reservation, fmt.Errorf("%w: %w", engine.ErrDeadline, context.DeadlineExceeded)
+		case turns || reservation.RetryAfter > left:
+			return reservation, fmt.Errorf("%w: more than %v to wait", engine.ErrDeadline, patience)
 		}
 		slept = true
 		sleep := l.sleep
-		if isBlocked(&r.Answer) {
+		if isBlocked(&reservation.Answer) {
 			sleep = func(ctx context.Context, d time.Duration) error { return l.sleepBlocked(ctx, key, d) }
 		} else if place != nil {
 			sleep = func(ctx context.Context, d time.Duration) error { return l.sleepUntil(ctx, place.woken, d, nil) }
 		}
-		if err := sleep(ctx, r.RetryAfter); err != nil {
-			return r, err
+		if err := sleep(ctx, reservation.RetryAfter); err != nil {
+			return reservation, err
 		}
 	}
 }
@@ -238,11 +238,11 @@ func patienceLeft(ctx context.Context, patience time.Duration, begun time.Time) 
 }
 
 // await waits for the reservation's turn, or gives it back.
-func (l *Limiter) await(ctx context.Context, r *Reservation) error {
-	err := l.sleep(ctx, r.Wait)
+func (l *Limiter) await(ctx context.Context, reservation *Reservation) error {
+	err := l.sleep(ctx, reservation.Wait)
 	if err != nil {
-		_ = r.Cancel(context.WithoutCancel(ctx))
-		r.Answer = limits.Answer{Decision: policy.Decision{Limit: r.Limit}, Provenance: limits.NewProvenance(r.Source(), false, r.Err())}
+		_ = reservation.Cancel(context.WithoutCancel(ctx))
+		reservation.Answer = limits.Answer{Decision: policy.Decision{Limit: reservation.Limit}, Provenance: limits.NewProvenance(reservation.Source(), false, reservation.Err())}
 	}
 	return err
 }

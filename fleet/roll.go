@@ -34,12 +34,12 @@ const (
 // heartbeat says that the server is there, and counts the servers. It shows the breaker how Redis
 // is while no calls come; of a cluster, not by the node of the roll alone.
 func (k *keeper) heartbeat(budget time.Duration) error {
-	r, c := k.remote.Load(), k.config
-	c.Policy = k.Limit()
+	remote, config := k.remote.Load(), k.config
+	config.Policy = k.Limit()
 	roll, err := guard.DoPatiently(k.ctx, k.guard, budget, func(ctx context.Context) (store.Roll, error) {
-		roll, err := r.store.Heartbeat(ctx, store.Beat{ID: k.id, TTL: lifetime, Keep: remembered * beat, Limit: c.text()})
+		roll, err := remote.store.Heartbeat(ctx, store.Beat{ID: k.id, TTL: lifetime, Keep: remembered * beat, Limit: config.text()})
 		var said *rueidis.RedisError
-		if countsAsFailure(err) && k.clustered() && !errors.As(err, &said) && !countsAsFailure(r.store.Check(ctx, budget/2)) {
+		if countsAsFailure(err) && k.clustered() && !errors.As(err, &said) && !countsAsFailure(remote.store.Check(ctx, budget/2)) {
 			return store.Roll{}, errNoRoll
 		}
 		return roll, err
@@ -57,7 +57,7 @@ func (k *keeper) heartbeat(budget time.Duration) error {
 			_ = terms.local.Serve(servers)
 		}
 	}
-	k.compare(c, roll)
+	k.compare(config, roll)
 	return nil
 }
 
@@ -104,23 +104,23 @@ func (c Config) text() string {
 }
 
 // shownLimit formats such a text for people, with its first appearance.
-func shownLimit(l store.KeptLimit, epoch time.Time) string {
-	counted, text, _ := strings.Cut(l.Text, " ")
+func shownLimit(keptLimit store.KeptLimit, epoch time.Time) string {
+	counted, text, _ := strings.Cut(keptLimit.Text, " ")
 	from, _ := strconv.ParseInt(counted, 10, 64)
 	return fmt.Sprintf("%q (of epoch %s, first seen %s)", text,
-		time.Unix(from, 0).UTC().Format(time.RFC3339), epoch.Add(time.Duration(l.Since)).UTC().Format(time.RFC3339))
+		time.Unix(from, 0).UTC().Format(time.RFC3339), epoch.Add(time.Duration(keptLimit.Since)).UTC().Format(time.RFC3339))
 }
 
 // compare tells of limits that differ: in one epoch a deploy at first, and later an error.
-func (k *keeper) compare(c Config, roll store.Roll) {
-	if len(roll.Limits) == 1 && roll.Limits[0].Text == c.text() {
+func (k *keeper) compare(config Config, roll store.Roll) {
+	if len(roll.Limits) == 1 && roll.Limits[0].Text == config.text() {
 		k.agreedAt = roll.Now
-		k.agreed(c.Policy.String())
-		if c.onAgreed != nil {
-			c.onAgreed(roll.Limits[0].Text)
+		k.agreed(config.Policy.String())
+		if config.onAgreed != nil {
+			config.onAgreed(roll.Limits[0].Text)
 		}
 	}
-	err, wrong := differing(c, roll, k.agreedAt)
+	err, wrong := differing(config, roll, k.agreedAt)
 	kind := LimitDeploying
 	switch {
 	case err == nil:
@@ -145,8 +145,8 @@ func (k *keeper) compare(c Config, roll store.Roll) {
 
 // differing returns how the servers' limits differ, or nil, and whether that is an error rather
 // than a deploy. agreed is when they last agreed, or 0: alternating limits may each be old.
-func differing(c Config, roll store.Roll, agreed policy.Instant) (err error, wrong bool) {
-	own := slices.IndexFunc(roll.Limits, func(l store.KeptLimit) bool { return l.Text == c.text() })
+func differing(config Config, roll store.Roll, agreed policy.Instant) (err error, wrong bool) {
+	own := slices.IndexFunc(roll.Limits, func(l store.KeptLimit) bool { return l.Text == config.text() })
 	if own < 0 || len(roll.Limits) == 1 {
 		return nil, false
 	}
@@ -155,8 +155,8 @@ func differing(c Config, roll store.Roll, agreed policy.Instant) (err error, wro
 	slices.SortFunc(others, func(a, b store.KeptLimit) int { return cmp.Compare(b.Since, a.Since) })
 	texts := make([]string, len(others))
 	for i, o := range others {
-		texts[i] = shownLimit(o, c.Epoch)
-		if epoch, _, _ := strings.Cut(o.Text, " "); epoch != strconv.FormatInt(c.Epoch.Unix(), 10) {
+		texts[i] = shownLimit(o, config.Epoch)
+		if epoch, _, _ := strings.Cut(o.Text, " "); epoch != strconv.FormatInt(config.Epoch.Unix(), 10) {
 			wrong = true
 		}
 	}
@@ -167,7 +167,7 @@ func differing(c Config, roll store.Roll, agreed policy.Instant) (err error, wro
 	case mine.Since >= others[0].Since:
 		which = "this server's limit is the newer one: it keeps %s, others still %s"
 	}
-	said := fmt.Sprintf(which, shownLimit(mine, c.Epoch), strings.Join(texts, ", "))
+	said := fmt.Sprintf(which, shownLimit(mine, config.Epoch), strings.Join(texts, ", "))
 	if wrong {
 		return fmt.Errorf("%w; they count from different epochs, which gives the words of all keys other meanings; give one another Name: %s", ErrLimits, said), true
 	}
@@ -179,11 +179,11 @@ func differing(c Config, roll store.Roll, agreed policy.Instant) (err error, wro
 
 // agreed ends a SetPolicy once all counted servers keep the policy of that text.
 func (l *Limiter) agreed(text string) {
-	c := &l.change
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	change := &l.change
+	change.mu.Lock()
+	defer change.mu.Unlock()
 	own := l.own.Load()
-	if len(c.before) == 0 || own.policy.String() != text {
+	if len(change.before) == 0 || own.policy.String() != text {
 		return
 	}
 	limit, err := l.maker.Limit(own.policy)
@@ -191,6 +191,6 @@ func (l *Limiter) agreed(text string) {
 		// The limit was made before.
 		return
 	}
-	c.before = nil
+	change.before = nil
 	_ = l.holdTo(own.policy, limit)
 }

@@ -54,14 +54,14 @@ func (l *Limiter) SetPolicy(p policy.Policy) error {
 	if err != nil {
 		return err
 	}
-	c := &l.change
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	change := &l.change
+	change.mu.Lock()
+	defer change.mu.Unlock()
 	own := l.own.Load()
 	if !limit.Reads(own.limit) {
 		return bad(p, "one that reads the words of "+own.policy.String()+": of the same kind and, if it counts in windows, the same period")
 	}
-	before := slices.Concat(c.before, []policy.Policy{own.policy})
+	before := slices.Concat(change.before, []policy.Policy{own.policy})
 	if _, err := strictest(p, before); err != nil {
 		return bad(p, err.Error())
 	}
@@ -70,6 +70,6 @@ func (l *Limiter) SetPolicy(p policy.Policy) error {
 			return err
 		}
 	}
-	c.before = before
+	change.before = before
 	return l.holdTo(p, limit)
 }

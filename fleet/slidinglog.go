@@ -28,9 +28,9 @@ import (
 // take leaves the log, except for its units given back before. A debt holds as much as the limit
 // again.
 func SlidingLog(limit int64, per time.Duration) (policy.Policy, error) {
-	l, err := slidinglog.New(limit, per)
+	log, err := slidinglog.New(limit, per)
 	if err != nil {
 		return nil, err
 	}
-	return l, nil
+	return log, nil
 }

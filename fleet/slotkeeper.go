@@ -108,12 +108,12 @@ func (s *slotKeeper) enter(a *ask, request slots.Request) (slot *slots.Slot) {
 
 // enterLocally takes n units of this server's share, if n is not 0. It returns nil if there are fewer. held are
 // the units of the key that calls of this server have afterwards.
-func (s *slotKeeper) enterLocally(a *ask, n, share int64) (slot *slots.Slot, held int64) {
+func (s *slotKeeper) enterLocally(ask *ask, n, share int64) (slot *slots.Slot, held int64) {
 	s.do(func(book *slots.Book, now slots.Time) {
 		if n > 0 {
-			slot = book.EnterLocally(a.key, a.id, n, share, now, a.terms.maxUse)
+			slot = book.EnterLocally(ask.key, ask.id, n, share, now, ask.terms.maxUse)
 		}
-		held = book.Held(a.key)
+		held = book.Held(ask.key)
 	})
 	return slot, held
 }
@@ -147,25 +147,25 @@ func (s *slotKeeper) held() (units int) {
 }
 
 // giveBack gives back the units of a slot. It gives back no units without a slot, and charges none: only their
-// own calls know them. by tells how the key stands.
-func (s *slotKeeper) giveBack(ctx context.Context, a ask, by link) (taken, error) {
-	if slot, ok := a.receipt.(*slots.Slot); ok {
-		return taken{}, s.release(ctx, &a, slot)
+// own calls know them. link tells how the key stands.
+func (s *slotKeeper) giveBack(ctx context.Context, ask ask, link link) (taken, error) {
+	if slot, ok := ask.receipt.(*slots.Slot); ok {
+		return taken{}, s.release(ctx, &ask, slot)
 	}
-	a.n = 0
-	t, err := by.look(ctx, a)
+	ask.n = 0
+	t, err := link.look(ctx, ask)
 	t.answer.Allowed = false
 	return t, err
 }
 
 // release gives the units of a slot back, here and in Redis. Without an answer they leave Redis within a term,
 // since this server confirms them no more.
-func (s *slotKeeper) release(ctx context.Context, a *ask, slot *slots.Slot) (err error) {
+func (s *slotKeeper) release(ctx context.Context, ask *ask, slot *slots.Slot) (err error) {
 	held, counted := s.leave(slot)
 	if !held {
 		s.overstayed.Add(uint64(slot.N))
 	} else if counted {
-		_, err = s.releaseInRedis(ctx, a.terms, slot.Key, slot.ID, slot.N)
+		_, err = s.releaseInRedis(ctx, ask.terms, slot.Key, slot.ID, slot.N)
 	}
 	s.waiters.wake(slot.Key)
 	return err
@@ -181,26 +181,26 @@ func (s *slotKeeper) releaseInRedis(ctx context.Context, t *terms, key, id strin
 }
 
 // extend has a slot last longer, and confirms it.
-func (s *slotKeeper) extend(ctx context.Context, a *ask, slot *slots.Slot) (ok bool, err error) {
+func (s *slotKeeper) extend(ctx context.Context, ask *ask, slot *slots.Slot) (ok bool, err error) {
 	var beat slots.Beat
-	s.do(func(book *slots.Book, now slots.Time) { beat, ok = book.Extend(slot, now, a.terms.maxUse) })
+	s.do(func(book *slots.Book, now slots.Time) { beat, ok = book.Extend(slot, now, ask.terms.maxUse) })
 	if !ok {
 		return false, nil
 	}
-	c, err := about(ctx, s.access, a.terms, slot.Key, func(ctx context.Context, to decider) (store.Confirmed, error) {
-		return to.Confirm(ctx, a.terms.limit, asConfirms(&beat))
+	confirmed, err := about(ctx, s.access, ask.terms, slot.Key, func(ctx context.Context, to decider) (store.Confirmed, error) {
+		return to.Confirm(ctx, ask.terms.limit, asConfirms(&beat))
 	})
 	if err != nil {
 		err, _ = forCaller(err)
 		return true, err
 	}
-	s.do(func(book *slots.Book, now slots.Time) { book.Confirmed(beat, now, c.Run, c.There) })
-	return c.There[0], nil
+	s.do(func(book *slots.Book, now slots.Time) { book.Confirmed(beat, now, confirmed.Run, confirmed.There) })
+	return confirmed.There[0], nil
 }
 
 // beat confirms all slots in Redis. It reports whether Redis answered.
 func (s *slotKeeper) beat(ctx context.Context) bool {
-	r, err := s.mayAsk(ctx)
+	remote, err := s.mayAsk(ctx)
 	if err != nil {
 		return false
 	}
@@ -212,13 +212,13 @@ func (s *slotKeeper) beat(ctx context.Context) bool {
 	})
 	own, asks := s.own.Load(), asConfirms(&beat)
 	budget := max(s.budget, min(s.term/beatsPerTerm, callTimeout))
-	c, err := guard.DoPatiently(ctx, s.guardOf(own, ""), budget, func(ctx context.Context) (store.Confirmed, error) {
-		return r.store.Confirm(ctx, own.limit, asks)
+	confirmed, err := guard.DoPatiently(ctx, s.guardOf(own, ""), budget, func(ctx context.Context) (store.Confirmed, error) {
+		return remote.store.Confirm(ctx, own.limit, asks)
 	})
 	if s.classify(ctx, err) != nil {
 		return false
 	}
-	s.do(func(book *slots.Book, now slots.Time) { book.Beaten(beat, now, link, c.Run, c.There) })
+	s.do(func(book *slots.Book, now slots.Time) { book.Beaten(beat, now, link, confirmed.Run, confirmed.There) })
 	return true
 }
 

@@ -38,15 +38,15 @@ type stateFile struct {
 }
 
 // openState locks the file at Config.StateFile, and has the share read it if present.
-func openState(c Config, local *share.Local) (*stateFile, error) {
+func openState(config Config, local *share.Local) (*stateFile, error) {
 	s := &stateFile{
 		local: local, kept: make(chan struct{}),
 		// Units are charged to the limit of this name.
-		limit: "limit " + strconv.Quote(c.Name) + " tag " + strconv.Quote(c.Tag),
+		limit: "limit " + strconv.Quote(config.Name) + " tag " + strconv.Quote(config.Tag),
 	}
 	// Resolve the path once: the lock is of this file, wherever the path leads later.
 	var err error
-	if s.path, err = statefile.Resolve(c.StateFile); err != nil {
+	if s.path, err = statefile.Resolve(config.StateFile); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrStateFile, err)
 	}
 	if s.unlock, err = statefile.Lock(s.path); err != nil {
@@ -80,14 +80,14 @@ func identity(path string) (string, error) {
 const maxIdentity = 64
 
 func (s *stateFile) load() error {
-	f, err := os.Open(s.path)
+	file, err := os.Open(s.path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	return errors.Join(s.local.Load(f, s.limit), f.Close())
+	return errors.Join(s.local.Load(file, s.limit), file.Close())
 }
 
 func (s *stateFile) save() error {

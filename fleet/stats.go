@@ -101,42 +101,42 @@ func (l *Limiter) LatestWarnings(n int) []engine.Warning[string] {
 
 // Stats returns the limiter's counters.
 func (l *Limiter) Stats() Stats {
-	t := &l.tally
-	s := Stats{
-		Admitted: t.admitted.Load(),
-		Exact:    t.by[limits.SourceRedis].Load(),
-		Local:    t.by[limits.SourceShare].Load(),
-		Open:     t.by[limits.SourceOpen].Load(),
-		Closed:   t.by[limits.SourceClosed].Load(),
-		Charged:  t.charged.Load(),
-		Excess:   t.excess.Load(),
+	tally := &l.tally
+	stats := Stats{
+		Admitted: tally.admitted.Load(),
+		Exact:    tally.by[limits.SourceRedis].Load(),
+		Local:    tally.by[limits.SourceShare].Load(),
+		Open:     tally.by[limits.SourceOpen].Load(),
+		Closed:   tally.by[limits.SourceClosed].Load(),
+		Charged:  tally.charged.Load(),
+		Excess:   tally.excess.Load(),
 		Misfits:  l.misfits.Load(),
-		Blocks:   t.blocks.Load(), Penalties: t.penalties.Load(),
-		OverLimit: t.overLimit.Load(), Blocked: t.blocked.Load(), Unavailable: t.unavailable.Load(),
+		Blocks:   tally.blocks.Load(), Penalties: tally.penalties.Load(),
+		OverLimit: tally.overLimit.Load(), Blocked: tally.blocked.Load(), Unavailable: tally.unavailable.Load(),
 		Servers: int(l.servers.Load()), Divisor: int(l.divisor.Load()),
 	}
-	s.Breakers, s.OpenBreakers, s.HalfOpenBreakers, s.Openings = l.breakers()
-	s.RoundTrips, s.RedisTime, s.FailedTrips = l.trips.Read()
-	s.Waiting, s.Waits, s.WaitTime = l.waiters.count()
+	stats.Breakers, stats.OpenBreakers, stats.HalfOpenBreakers, stats.Openings = l.breakers()
+	stats.RoundTrips, stats.RedisTime, stats.FailedTrips = l.trips.Read()
+	stats.Waiting, stats.Waits, stats.WaitTime = l.waiters.count()
 	_, node := l.openNodes()
-	s.Outage = !l.closed.Load() && (l.away() != nil || node != nil)
+	stats.Outage = !l.closed.Load() && (l.away() != nil || node != nil)
 	if l.warned != nil {
-		s.Warnings = l.warned.list.Count()
+		stats.Warnings = l.warned.list.Count()
 	}
 	for _, terms := range l.shares() {
-		s.Lapsed += terms.local.Lapsed()
+		stats.Lapsed += terms.local.Lapsed()
 	}
 	if l.slots != nil {
-		s.HeldUnits, s.LostUnits, s.OverstayedUnits = l.slots.held(), l.slots.lost.Load(), l.slots.overstayed.Load()
+		stats.HeldUnits, stats.LostUnits, stats.OverstayedUnits = l.slots.held(), l.slots.lost.Load(), l.slots.overstayed.Load()
 	}
 	if l.leased != nil {
 		leases := l.leased.leases.Stats()
-		s.Admitted += leases.Admitted
-		s.OverLimit += leases.Refused - leases.Blocked
-		s.Blocked += leases.Blocked
-		s.Leased = t.by[limits.SourceLease].Load() + leases.Admitted + leases.Refused
-		s.LeasedUnits, s.ReturnedUnits, s.LapsedUnits = leases.Leased, leases.Returned, leases.Lapsed
+		stats.Admitted += leases.Admitted
+		stats.OverLimit += leases.Refused - leases.Blocked
+		stats.Blocked += leases.Blocked
+		stats.Leased = tally.by[limits.SourceLease].Load() + leases.Admitted + leases.Refused
+		stats.LeasedUnits, stats.ReturnedUnits, stats.LapsedUnits = leases.Leased, leases.Returned, leases.Lapsed
 	}
-	s.Refused = s.OverLimit + s.Blocked + s.Unavailable
-	return s
+	stats.Refused = stats.OverLimit + stats.Blocked + stats.Unavailable
+	return stats
 }

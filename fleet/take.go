@@ -72,18 +72,18 @@ func (l *Limiter) TakeWith(ctx context.Context, limit policy.Policy, key string,
 // look beforehand. If other calls take in between, it asks again for what remains then, and each
 // refusal counts. In Leased mode it may take fewer, since units on lease and in Redis do not add up.
 // The error is Take's; then nothing was taken.
-func (l *Limiter) TakeUpTo(ctx context.Context, key string, n int64) (units int64, a limits.Answer, err error) {
+func (l *Limiter) TakeUpTo(ctx context.Context, key string, n int64) (units int64, answer limits.Answer, err error) {
 	if n > 1 {
-		if a, err = l.Peek(ctx, key, n); err == nil && !a.Allowed {
-			n = max(min(n, a.Remaining), 1)
+		if answer, err = l.Peek(ctx, key, n); err == nil && !answer.Allowed {
+			n = max(min(n, answer.Remaining), 1)
 		}
 	}
-	units = decide.UpTo(n, &a.Decision, func(n int64) {
-		if a.Decision = (policy.Decision{}); err == nil {
-			a, err = l.Take(ctx, key, n)
+	units = decide.UpTo(n, &answer.Decision, func(n int64) {
+		if answer.Decision = (policy.Decision{}); err == nil {
+			answer, err = l.Take(ctx, key, n)
 		}
 	})
-	return units, a, err
+	return units, answer, err
 }
 
 // Peek returns the answer of Take(ctx, key, n) now: whether n units would pass, or how long until

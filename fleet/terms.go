@@ -91,11 +91,11 @@ func (c *catalog) under(limit policy.Policy, key string) (*terms, error) {
 	if err := store.CheckKey(key); err != nil {
 		return nil, err
 	}
-	t, err := c.find(limit, key)
+	terms, err := c.find(limit, key)
 	if err != nil && !errors.Is(err, ErrModeUnsupported) {
 		c.misfits.Add(1)
 	}
-	return t, err
+	return terms, err
 }
 
 // find is under without counting.
@@ -126,22 +126,22 @@ func (c *catalog) find(limit policy.Policy, key string) (*terms, error) {
 }
 
 // reading returns terms that came with a call, or ErrMisfit if they do not read own's words.
-func (c *catalog) reading(t, own *terms) (*terms, error) {
-	if !t.limit.Reads(own.limit) {
-		return nil, fmt.Errorf("%w: %v, and the limiter's is %v", ErrMisfit, t.policy, own.policy)
+func (c *catalog) reading(terms, own *terms) (*terms, error) {
+	if !terms.limit.Reads(own.limit) {
+		return nil, fmt.Errorf("%w: %v, and the limiter's is %v", ErrMisfit, terms.policy, own.policy)
 	}
-	return t, nil
+	return terms, nil
 }
 
 // learnLimit makes the terms of a call's limit, or finds them by text.
 func (c *catalog) learnLimit(p policy.Policy) (*terms, error) {
-	o := &c.others
+	otherTerms := &c.others
 	text := p.String()
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	t, there := o.byText[text]
+	otherTerms.mu.Lock()
+	defer otherTerms.mu.Unlock()
+	t, there := otherTerms.byText[text]
 	if !there {
-		if len(o.made) >= maxLimits {
+		if len(otherTerms.made) >= maxLimits {
 			return nil, fmt.Errorf("%w: %v would be one more than %d", ErrTooManyLimits, p, maxLimits)
 		}
 		limit, err := c.maker.Limit(p)
@@ -156,28 +156,28 @@ func (c *catalog) learnLimit(p policy.Policy) (*terms, error) {
 			return nil, fmt.Errorf("%w: %w", ErrMisfit, err)
 		}
 		t = newTerms(p, limit, local)
-		if o.byText == nil {
-			o.byText = map[string]*terms{}
+		if otherTerms.byText == nil {
+			otherTerms.byText = map[string]*terms{}
 		}
-		o.byText[text] = t
-		o.made = append(o.made, t)
+		otherTerms.byText[text] = t
+		otherTerms.made = append(otherTerms.made, t)
 		if local != nil {
 			c.byLimit.Store(limit, t)
 		}
 	}
-	if o.policies < maxPolicies && reflect.TypeOf(p).Comparable() {
-		o.policies++
-		o.known.Store(p, t)
+	if otherTerms.policies < maxPolicies && reflect.TypeOf(p).Comparable() {
+		otherTerms.policies++
+		otherTerms.known.Store(p, t)
 	}
 	return t, nil
 }
 
 // newShare returns another limit's share, which follows the limiter's own; nil if that is nil.
-func (c *catalog) newShare(p policy.Policy) (*share.Local, error) {
+func (c *catalog) newShare(limit policy.Policy) (*share.Local, error) {
 	if c.local == nil {
 		return nil, nil
 	}
-	local, err := share.New(share.Config{Policy: c.config.anchored(p), MaxKeys: c.config.MaxKeys, Full: c.config.FullShares, Name: store.Short})
+	local, err := share.New(share.Config{Policy: c.config.anchored(limit), MaxKeys: c.config.MaxKeys, Full: c.config.FullShares, Name: store.Short})
 	if err != nil {
 		return nil, err
 	}
@@ -289,11 +289,11 @@ func (of *terms) orAtOnce(patience time.Duration) time.Duration {
 
 // crowds reports whether such patience is refused only for want of a place in a policy.Queue.
 func (of *terms) crowds(patience time.Duration) bool {
-	s, ok := of.policy.(shape.Shaped)
-	if !ok || s.Shape().Kind != shape.Queue {
+	shaped, ok := of.policy.(shape.Shaped)
+	if !ok || shaped.Shape().Kind != shape.Queue {
 		return false
 	}
-	return patience >= time.Duration(s.Shape().Depth/ticks)
+	return patience >= time.Duration(shaped.Shape().Depth/ticks)
 }
 
 // ticks is how many of a shape's ticks a nanosecond has.

@@ -76,12 +76,12 @@ func (w *waiters) enter(key string) (*turn, error) {
 	return t, nil
 }
 
-func (w *waiters) leave(key string, t *turn) {
+func (w *waiters) leave(key string, turn *turn) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.total--
 	line := w.perKey[key]
-	index := slices.Index(line, t)
+	index := slices.Index(line, turn)
 	line = slices.Delete(line, index, index+1)
 	if len(line) == 0 {
 		delete(w.perKey, key)

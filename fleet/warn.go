@@ -31,15 +31,15 @@ type warnings struct {
 	}
 }
 
-func newWarnings(c Config, nudge func()) *warnings {
-	if len(c.WarnAt) == 0 {
+func newWarnings(config Config, nudge func()) *warnings {
+	if len(config.WarnAt) == 0 {
 		return nil
 	}
-	w := &warnings{shares: c.WarnAt, keys: warn.NewTexts(), nudge: nudge}
-	if c.OnWarn != nil {
+	w := &warnings{shares: config.WarnAt, keys: warn.NewTexts(), nudge: nudge}
+	if config.OnWarn != nil {
 		w.box = supervisor.NewMailbox(func(warning engine.Warning[string], missed int) {
 			warning.Missed = missed
-			c.OnWarn(warning)
+			config.OnWarn(warning)
 		}, func(_ engine.Warning[string], reason error) {
 			w.post(Event{Kind: HookFailed, Err: reason})
 		})
@@ -48,30 +48,30 @@ func newWarnings(c Config, nudge func()) *warnings {
 }
 
 // passed returns the shares of a limit that a take of n units passed. word is the key's at the take,
-// and d the decision. A wordless limit has no word, and its Remaining is n less after a take.
-func (w *warnings) passed(limit policy.Policy, word uint64, now policy.Instant, n int64, d *policy.Decision) warn.Set {
-	if w == nil || !d.Allowed {
+// and decision the decision. A wordless limit has no word, and its Remaining is n less after a take.
+func (w *warnings) passed(limit policy.Policy, word uint64, now policy.Instant, n int64, decision *policy.Decision) warn.Set {
+	if w == nil || !decision.Allowed {
 		return 0
 	}
-	most, before := shape.AtOnce(limit), d.Remaining+n
-	if d.Remaining > w.shares.First(most) {
+	most, before := shape.AtOnce(limit), decision.Remaining+n
+	if decision.Remaining > w.shares.First(most) {
 		return 0
 	}
 	if !store.Wordless(limit) {
 		_, state := limit.Take(word, now, 0, 0)
 		before = state.Remaining
 	}
-	return w.shares.Passed(most, before, d.Remaining)
+	return w.shares.Passed(most, before, decision.Remaining)
 }
 
 // add warns of the shares that a take of the key passed, each unless this server warned of it since the
 // key was last unused. It calls no code of the user's.
-func (w *warnings) add(under *terms, key string, passed warn.Set, d *policy.Decision) {
+func (w *warnings) add(under *terms, key string, passed warn.Set, decision *policy.Decision) {
 	if passed == 0 {
 		return
 	}
-	for share, notice := range w.keys.Fresh(w.shares, passed, under, key, d) {
-		warning := engine.Warning[string]{Key: strings.Clone(key), Share: share, Decision: *d, Time: time.Now()}
+	for share, notice := range w.keys.Fresh(w.shares, passed, under, key, decision) {
+		warning := engine.Warning[string]{Key: strings.Clone(key), Share: share, Decision: *decision, Time: time.Now()}
 		w.list.Add(warning)
 		w.box.Post(warning)
 		w.post(Event{Kind: SharePassed, Err: notice})
@@ -79,10 +79,10 @@ func (w *warnings) add(under *terms, key string, passed warn.Set, d *policy.Deci
 }
 
 // post leaves an event for the keeper, unless too many wait.
-func (w *warnings) post(e Event) {
+func (w *warnings) post(event Event) {
 	w.mu.Lock()
 	if len(w.mu.events) < warn.MaxLatest {
-		w.mu.events = append(w.mu.events, e)
+		w.mu.events = append(w.mu.events, event)
 	}
 	w.mu.Unlock()
 	w.nudge()

@@ -22,39 +22,39 @@ const (
 )
 
 // answer writes the answer to a refused request. retry is the value of Retry-After, or "".
-func (m *Middleware) answer(w http.ResponseWriter, r *http.Request, v *result, retry string) {
+func (m *Middleware) answer(w http.ResponseWriter, r *http.Request, result *result, retry string) {
 	var b body
 	switch {
 	// Refuse writes the body.
 	case m.options.Refuse != nil:
 	case !wantsProblem(r.Header["Accept"]):
-		b = bodyOf(plainText, m.sentence(r, v))
-	case v.Reason == limits.OverLimit && bits.OnesCount8(v.Violated) == 1 && !v.Provenance.Guess():
-		b = m.exceeded[bits.TrailingZeros8(v.Violated)]
+		b = bodyOf(plainText, m.sentence(r, result))
+	case result.Reason == limits.OverLimit && bits.OnesCount8(result.Violated) == 1 && !result.Provenance.Guess():
+		b = m.exceeded[bits.TrailingZeros8(result.Violated)]
 	default:
-		b = bodyOf(problemDetails, m.problem(r, v))
+		b = bodyOf(problemDetails, m.problem(r, result))
 	}
-	h := w.Header()
+	header := w.Header()
 	// A cache must not store a 429 (RFC 6585, section 4).
 	// A single allocation serves five fields.
 	values := &[...]string{"no-store", "nosniff", b.kind, b.length, retry}
-	h["Cache-Control"] = values[0:1:1]
-	h["X-Content-Type-Options"] = values[1:2:2]
+	header["Cache-Control"] = values[0:1:1]
+	header["X-Content-Type-Options"] = values[1:2:2]
 	if retry != "" {
-		h[retryAfterField] = values[4:5:5]
+		header[retryAfterField] = values[4:5:5]
 	}
 	if m.options.Refuse == nil {
-		h["Content-Type"] = values[2:3:3]
-		h["Content-Length"] = values[3:4:4]
+		header["Content-Type"] = values[2:3:3]
+		header["Content-Length"] = values[3:4:4]
 	}
 	if m.options.Header != nil {
-		m.options.Header(h, v.Verdict)
+		m.options.Header(header, result.Verdict)
 	}
 	if m.options.Refuse != nil {
-		m.options.Refuse(w, r, v.Verdict)
+		m.options.Refuse(w, r, result.Verdict)
 		return
 	}
-	w.WriteHeader(Status(v.Reason))
+	w.WriteHeader(Status(result.Reason))
 	// An error means that the client has left.
 	_, _ = w.Write(b.text)
 }
@@ -74,25 +74,25 @@ func bodyOf(kind string, text []byte) body { return body{text, kind, strconv.Ito
 
 var ofAnotherBody = [...]string{"Content-Encoding", "Content-Range", "Etag", "Last-Modified", "Expires"}
 
-// problem returns a refusal's problem details. For OverLimit they depend only on v.Violated, and on
+// problem returns a refusal's problem details. For OverLimit they depend only on result.Violated, and on
 // whether a share of the limit refused.
-func (m *Middleware) problem(r *http.Request, v *result) []byte {
-	status := Status(v.Reason)
+func (m *Middleware) problem(r *http.Request, result *result) []byte {
+	status := Status(result.Reason)
 	kind, title := "about:blank", http.StatusText(status)
 	switch {
-	case v.Reason == limits.Unavailable, v.Reason == limits.OverLimit && v.Provenance.Guess():
+	case result.Reason == limits.Unavailable, result.Reason == limits.OverLimit && result.Provenance.Guess():
 		kind, title = reducedCapacity, reducedCapacityTitle
-	case v.Reason == limits.OverLimit:
+	case result.Reason == limits.OverLimit:
 		kind, title = quotaExceeded, quotaExceededTitle
 	}
 	b := make([]byte, 0, 256)
 	b = admission.AppendString(append(b, `{"type":`...), kind)
 	b = admission.AppendString(append(b, `,"title":`...), title)
 	b = strconv.AppendInt(append(b, `,"status":`...), int64(status), 10)
-	if v.Reason == limits.OverLimit {
+	if result.Reason == limits.OverLimit {
 		begin := `,"violated-policies":[`
 		for i, quoted := range m.fields.Quoted() {
-			if v.Violated&(1<<i) != 0 && !m.limiters[i].Of().Hidden {
+			if result.Violated&(1<<i) != 0 && !m.limiters[i].Of().Hidden {
 				b = append(append(b, begin...), quoted...)
 				begin = ","
 			}
@@ -101,54 +101,54 @@ func (m *Middleware) problem(r *http.Request, v *result) []byte {
 			b = append(b, ']')
 		}
 	}
-	if detail := m.detail(r, v); detail != "" {
+	if detail := m.detail(r, result); detail != "" {
 		b = admission.AppendString(append(b, `,"detail":`...), detail)
 	}
 	return append(b, "}\n"...)
 }
 
-func (m *Middleware) sentence(r *http.Request, v *result) []byte {
-	b := append(make([]byte, 0, 128), http.StatusText(Status(v.Reason))...)
-	if v.Reason == limits.OverLimit && v.Provenance.TellsRetry() {
+func (m *Middleware) sentence(r *http.Request, result *result) []byte {
+	b := append(make([]byte, 0, 128), http.StatusText(Status(result.Reason))...)
+	if result.Reason == limits.OverLimit && result.Provenance.TellsRetry() {
 		b = append(b, ": try again in "...)
-		b = strconv.AppendInt(b, retrySeconds(v.RetryAfter), 10)
+		b = strconv.AppendInt(b, retrySeconds(result.RetryAfter), 10)
 		b = append(b, " s"...)
 	}
-	if detail := m.detail(r, v); detail != "" {
+	if detail := m.detail(r, result); detail != "" {
 		b = append(append(b, ": "...), detail...)
 	}
 	return append(b, '\n')
 }
 
-func (m *Middleware) detail(r *http.Request, v *result) string {
-	if m.hidden[v.Limit] {
+func (m *Middleware) detail(r *http.Request, result *result) string {
+	if m.hidden[result.Limit] {
 		return ""
 	}
-	switch v.Reason {
+	switch result.Reason {
 	case limits.OverLimit:
-		if v.Provenance.Guess() {
+		if result.Provenance.Guess() {
 			return "the limit is reduced during an outage, so the time to try again is a guess"
 		}
 	case limits.NoKey:
 		missing := "the client's address is unknown"
-		if v.Limit != "" {
-			missing = "the request lacks the key of the limit " + strconv.Quote(v.Limit)
+		if result.Limit != "" {
+			missing = "the request lacks the key of the limit " + strconv.Quote(result.Limit)
 		}
 		if r.RemoteAddr == "" {
 			missing += "; its RemoteAddr is empty, as http.NewRequest leaves it: for a key by address use httptest.NewRequest in tests, or set it"
 		}
 		return missing
 	case limits.NeverAdmitted:
-		never := "the limit " + strconv.Quote(v.Limit) + " never admits this request"
-		if most := v.Decision.Limit; v.Cost > most {
-			never += fmt.Sprintf(", which costs %d: the most that it allows is %d", v.Cost, most)
+		never := "the limit " + strconv.Quote(result.Limit) + " never admits this request"
+		if most := result.Decision.Limit; result.Cost > most {
+			never += fmt.Sprintf(", which costs %d: the most that it allows is %d", result.Cost, most)
 		}
 		return never
 	case limits.Misconfigured:
-		if v.Limit == "" {
+		if result.Limit == "" {
 			return "the server is misconfigured: the request's cost is below 0"
 		}
-		return "the server is misconfigured: the limit " + strconv.Quote(v.Limit) + " cannot be applied to this client"
+		return "the server is misconfigured: the limit " + strconv.Quote(result.Limit) + " cannot be applied to this client"
 	}
 	return ""
 }

@@ -35,62 +35,62 @@ type fieldWriter struct {
 // write sets the fields for the limit that decided. It allocates only their values. quotas belong
 // to several limits, or are nil. If the limiter's answer is not exact, or its limit is hidden, only the
 // policy is told.
-func (f *fieldWriter) write(h http.Header, v *result, quotas []quota, exact bool) {
-	decided := &v.Quota
+func (f *fieldWriter) write(header http.Header, result *result, quotas []quota, exact bool) {
+	decided := &result.Quota
 	if quotas != nil {
-		decided = &quotas[v.Binding]
+		decided = &quotas[result.Binding]
 	}
-	reset := v.Decision.ResetAfter
-	if v.Reason == limits.OverLimit {
+	reset := result.Decision.ResetAfter
+	if result.Reason == limits.OverLimit {
 		// Retry-After must not be earlier than the reset.
-		reset = v.Decision.RetryAfter
+		reset = result.Decision.RetryAfter
 	}
-	limit, remaining := decided.Most, v.Decision.Remaining
+	limit, remaining := decided.Most, result.Decision.Remaining
 	if f.headers&RateLimitHeaders != 0 {
 		if quotas == nil {
-			quotas = []quota{v.Quota}
+			quotas = []quota{result.Quota}
 		}
 		if !exact {
 			if policies := f.Policy(quotas); policies != "" {
-				h[policyField] = after(h[policyField], []string{policies})
+				header[policyField] = after(header[policyField], []string{policies})
 			}
 			return
 		}
 		// A single allocation serves two fields.
-		both := &[...]string{f.Policy(quotas), f.Standing(v.Binding, remaining, reset)}
+		both := &[...]string{f.Policy(quotas), f.Standing(result.Binding, remaining, reset)}
 		policies, stands := both[0:1:1], both[1:2:2]
-		if len(h) > 0 {
-			policies, stands = after(h[policyField], policies), after(h[limitField], stands)
+		if len(header) > 0 {
+			policies, stands = after(header[policyField], policies), after(header[limitField], stands)
 		}
-		h[policyField], h[limitField] = policies, stands
+		header[policyField], header[limitField] = policies, stands
 	}
 	older := f.headers & (LegacyHeaders | XRateLimitHeaders | SpringHeaders)
 	if older == 0 || !exact {
 		return
 	}
 	tells := func(limitName, remainingName string) bool {
-		return v.Reason != limits.Admitted || !tighter(h[limitName], h[remainingName], limit, remaining)
+		return result.Reason != limits.Admitted || !tighter(header[limitName], header[remainingName], limit, remaining)
 	}
 	if older&LegacyHeaders != 0 && tells(legacyLimit, legacyRemaining) {
-		three(h, legacyLimit, limit, legacyRemaining, remaining, legacyReset, whole.UntilReset(reset, time.Second))
+		three(header, legacyLimit, limit, legacyRemaining, remaining, legacyReset, whole.UntilReset(reset, time.Second))
 	}
 	x, spring := older&XRateLimitHeaders != 0, older&SpringHeaders != 0
 	if !x && !spring || !tells(xLimit, xRemaining) || !tells(springCapacity, xRemaining) {
 		return
 	}
 	// Both sets have this field, so no field of another limit stays beside it.
-	if len(h[xRemaining]) > 0 {
+	if len(header[xRemaining]) > 0 {
 		for _, field := range [...]string{xLimit, xReset, springCapacity, springRate, springRequested} {
-			delete(h, field)
+			delete(header, field)
 		}
 	}
 	if spring {
-		h[xRemaining] = []string{strconv.FormatInt(remaining, 10)}
-		h[springCapacity] = []string{strconv.FormatInt(limit, 10)}
-		h[springRequested] = []string{strconv.FormatInt(v.Cost, 10)}
+		header[xRemaining] = []string{strconv.FormatInt(remaining, 10)}
+		header[springCapacity] = []string{strconv.FormatInt(limit, 10)}
+		header[springRequested] = []string{strconv.FormatInt(result.Cost, 10)}
 		if decided.Window > 0 {
 			rate := math.Round(float64(limit)/decided.Window.Seconds()*1e6) / 1e6
-			h[springRate] = []string{strconv.FormatFloat(rate, 'f', -1, 64)}
+			header[springRate] = []string{strconv.FormatFloat(rate, 'f', -1, 64)}
 		}
 	}
 	if x {
@@ -99,19 +99,19 @@ func (f *fieldWriter) write(h http.Header, v *result, quotas []quota, exact bool
 		if at.Nanosecond() > 0 {
 			unix++
 		}
-		three(h, xLimit, limit, xRemaining, remaining, xReset, unix)
+		three(header, xLimit, limit, xRemaining, remaining, xReset, unix)
 	}
 }
 
 // writeRetry sets the fields of RetryHeaders on a refusal. Milliseconds without turns would bring a
 // herd back at the same instant.
-func writeRetry(h http.Header, v *result, turns bool) {
+func writeRetry(header http.Header, result *result, turns bool) {
 	switch {
-	case v.Reason == limits.OverLimit && (!turns || !v.Provenance.TellsRetry()):
-	case v.Reason == limits.OverLimit:
-		h[retryMillis] = []string{strconv.FormatInt(max(1, whole.Up(v.RetryAfter, time.Millisecond)), 10)}
-	case v.Reason != limits.OverLimit && v.Reason != limits.Cancelled && v.Reason != limits.Unavailable:
-		h[shouldRetry] = []string{"false"}
+	case result.Reason == limits.OverLimit && (!turns || !result.Provenance.TellsRetry()):
+	case result.Reason == limits.OverLimit:
+		header[retryMillis] = []string{strconv.FormatInt(max(1, whole.Up(result.RetryAfter, time.Millisecond)), 10)}
+	case result.Reason != limits.OverLimit && result.Reason != limits.Cancelled && result.Reason != limits.Unavailable:
+		header[shouldRetry] = []string{"false"}
 	}
 }
 
@@ -136,7 +136,7 @@ func tighter(limits, remainings []string, limit, remaining int64) bool {
 		float64(left)/float64(max(outer, 1)) <= float64(remaining)/float64(max(limit, 1))
 }
 
-func three(h http.Header, limitName string, limit int64, remainingName string, remaining int64, resetName string, reset int64) {
+func three(header http.Header, limitName string, limit int64, remainingName string, remaining int64, resetName string, reset int64) {
 	var buffer [64]byte
 	b := strconv.AppendInt(buffer[:0], limit, 10)
 	first := len(b)
@@ -146,7 +146,7 @@ func three(h http.Header, limitName string, limit int64, remainingName string, r
 	all := string(b)
 	values := [...]string{all[:first], all[first:second], all[second:]}
 	list := values[:]
-	h[limitName] = list[0:1:1]
-	h[remainingName] = list[1:2:2]
-	h[resetName] = list[2:3:3]
+	header[limitName] = list[0:1:1]
+	header[remainingName] = list[1:2:2]
+	header[resetName] = list[2:3:3]
 }

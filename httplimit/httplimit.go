@@ -90,7 +90,7 @@ func assemble(of string, name func(i int, field string) string, options Options,
 	case len(each) > admission.MaxLimits:
 		return nil, bad("limits", fmt.Sprintf("%d long", len(each)), "1 to 8 limits, with those of each engine.Tiered")
 	}
-	m := &Middleware{
+	middleware := &Middleware{
 		options: options,
 		inform:  http.CanonicalHeaderKey(options.Inform),
 		addr:    options.ClientAddr,
@@ -98,8 +98,8 @@ func assemble(of string, name func(i int, field string) string, options Options,
 		deny:    deny,
 		fields:  fieldWriter{headers: cmp.Or(options.Headers, RateLimitHeaders)},
 	}
-	if m.addr == nil {
-		m.addr = connection
+	if middleware.addr == nil {
+		middleware.addr = connection
 	}
 	names := map[string]bool{}
 	for i, limit := range each {
@@ -116,16 +116,16 @@ func assemble(of string, name func(i int, field string) string, options Options,
 		}
 		names[title] = true
 		if l.Of().Hidden {
-			if m.hidden == nil {
-				m.hidden = map[string]bool{}
+			if middleware.hidden == nil {
+				middleware.hidden = map[string]bool{}
 			}
-			m.hidden[title] = true
+			middleware.hidden[title] = true
 		}
-		m.limiters = append(m.limiters, l)
+		middleware.limiters = append(middleware.limiters, l)
 		if len(each) == 1 {
-			m.single = alone
+			middleware.single = alone
 		}
-		m.fields.Add(title)
+		middleware.fields.Add(title)
 	}
 	unit := time.Second
 	if options.Headers&RetryHeaders != 0 {
@@ -137,22 +137,22 @@ func assemble(of string, name func(i int, field string) string, options Options,
 		// Refused requests pass.
 		turns = nil
 	}
-	m.control = admission.New(admission.Config[*http.Request, Served]{
+	middleware.control = admission.New(admission.Config[*http.Request, Served]{
 		Cost: options.Cost, Charge: options.Charge, WaitUpTo: options.WaitUpTo, Shadow: options.Shadow,
-		Turns: turns, RetryGuess: options.RetryGuess, Log: admission.NewLog(options.Logger), Counters: &m.counters,
-	}, m.limiters, nil)
-	for i := range m.limiters {
-		m.exceeded = append(m.exceeded, bodyOf(problemDetails, m.problem(nil, &result{Verdict: limits.Verdict{Reason: limits.OverLimit}, Violated: 1 << i})))
+		Turns: turns, RetryGuess: options.RetryGuess, Log: admission.NewLog(options.Logger), Counters: &middleware.counters,
+	}, middleware.limiters, nil)
+	for i := range middleware.limiters {
+		middleware.exceeded = append(middleware.exceeded, bodyOf(problemDetails, middleware.problem(nil, &result{Verdict: limits.Verdict{Reason: limits.OverLimit}, Violated: 1 << i})))
 	}
-	return m, nil
+	return middleware, nil
 }
 
-// Must returns m, and panics if err is not nil. Use it for settings that are constants.
-func Must(m *Middleware, err error) *Middleware {
+// Must returns middleware, and panics if err is not nil. Use it for settings that are constants.
+func Must(middleware *Middleware, err error) *Middleware {
 	if err != nil {
 		panic(err)
 	}
-	return m
+	return middleware
 }
 
 // Handler returns a handler that passes admitted requests on to next. It answers the others with
@@ -180,45 +180,45 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func (m *Middleware) serveAll(w http.ResponseWriter, r *http.Request, next http.Handler) {
 	var v result
-	var s admission.Settlement
+	var settlement admission.Settlement
 	var room [admission.MaxLimits]quota
 	quotas := room[:len(m.limiters)]
 	if m.begin(r, &v) {
-		s = m.control.Decide(r.Context(), r, &v, quotas)
+		settlement = m.control.Decide(r.Context(), r, &v, quotas)
 	}
-	m.carryOut(w, r, next, &v, quotas, s)
+	m.carryOut(w, r, next, &v, quotas, settlement)
 }
 
-// begin finds a request's cost. If it reports false, the limits do not decide: v has the reason.
-func (m *Middleware) begin(r *http.Request, v *result) bool {
+// begin finds a request's cost. If it reports false, the limits do not decide: result has the reason.
+func (m *Middleware) begin(r *http.Request, result *result) bool {
 	if m.deny != nil || m.allow != nil {
 		addr := m.addr.Addr(r)
 		switch {
 		case m.deny != nil && !addr.IsValid():
-			v.Reason = limits.NoKey
+			result.Reason = limits.NoKey
 			return false
 		case m.deny.Contains(addr):
-			v.Reason = limits.Denied
+			result.Reason = limits.Denied
 			return false
 		case m.allow.Contains(addr):
-			v.Reason = limits.Exempt
+			result.Reason = limits.Exempt
 			return false
 		}
 	}
-	return m.control.Begin(r.Context(), r, v)
+	return m.control.Begin(r.Context(), r, result)
 }
 
 // carryOut passes a request on to next, or refuses it. The settlement, if any, is due when next is
 // done. quotas belong to several limits, or are nil. They are apart from the result, which
 // OnVerdict may keep, so that they stay on the stack.
 func (m *Middleware) carryOut(
-	w http.ResponseWriter, r *http.Request, next http.Handler, v *result, quotas []quota, s admission.Settlement,
+	w http.ResponseWriter, r *http.Request, next http.Handler, result *result, quotas []quota, settlement admission.Settlement,
 ) {
-	if s != nil {
-		m.serveHeld(w, r, next, v, quotas, s)
+	if settlement != nil {
+		m.serveHeld(w, r, next, result, quotas, settlement)
 		return
 	}
-	if r = m.tellVerdict(w, r, v, quotas); r != nil {
+	if r = m.tellVerdict(w, r, result, quotas); r != nil {
 		next.ServeHTTP(w, r)
 	}
 }
@@ -227,7 +227,7 @@ func (m *Middleware) carryOut(
 // Without a Charge, and if a function of the options panics before next is called, units in use come back alone.
 // If a fleet loses them meanwhile, the context of the request ends with limits.ErrLost.
 func (m *Middleware) serveHeld(
-	w http.ResponseWriter, r *http.Request, next http.Handler, v *result, quotas []quota, s admission.Settlement,
+	w http.ResponseWriter, r *http.Request, next http.Handler, result *result, quotas []quota, settlement admission.Settlement,
 ) {
 	// c is nil unless next is called and charged.
 	var c *recorder
@@ -237,13 +237,13 @@ func (m *Middleware) serveHeld(
 		}
 		// The request's context may have ended.
 		if ctx := context.Background(); c == nil {
-			m.control.Release(ctx, s)
+			m.control.Release(ctx, settlement)
 		} else {
-			m.control.Settle(ctx, s, r, m.servedBy(c, r))
+			m.control.Settle(ctx, settlement, r, m.servedBy(c, r))
 		}
 	}()
-	r = m.tellVerdict(w, r, v, quotas)
-	if all := m.control.Lost(s); len(all) != 0 {
+	r = m.tellVerdict(w, r, result, quotas)
+	if all := m.control.Lost(settlement); len(all) != 0 {
 		ctx, end := context.WithCancelCause(r.Context())
 		defer end(nil)
 		admission.EndWhenLost(ctx, end, all)
@@ -256,8 +256,8 @@ func (m *Middleware) serveHeld(
 	record := &recorder{ResponseWriter: w}
 	if m.control.Streams() && r.Method != http.MethodHead {
 		record.stream, r = newStream(r)
-		record.stream.pays = m.control.Stream(r.Context(), r, s)
-		s = record.stream.pays
+		record.stream.pays = m.control.Stream(r.Context(), r, settlement)
+		settlement = record.stream.pays
 	}
 	c = record
 	// The handler counts as panicked until it has returned.
@@ -283,72 +283,72 @@ func (m *Middleware) servedBy(c *recorder, r *http.Request) Served {
 
 // tellVerdict reports a verdict, and tells it to the client. It returns the request to pass on, or nil if it has
 // refused the request.
-func (m *Middleware) tellVerdict(w http.ResponseWriter, r *http.Request, v *result, quotas []quota) *http.Request {
+func (m *Middleware) tellVerdict(w http.ResponseWriter, r *http.Request, result *result, quotas []quota) *http.Request {
 	shadow := m.control.Shadow()
-	informs := m.inform != "" && v.Reason == limits.OverLimit
-	v.Shadow = shadow || informs
-	m.counters.Count(&v.Verdict)
+	informs := m.inform != "" && result.Reason == limits.OverLimit
+	result.Shadow = shadow || informs
+	m.counters.Count(&result.Verdict)
 	if m.options.OnVerdict != nil {
-		m.options.OnVerdict(r, v.Verdict)
+		m.options.OnVerdict(r, result.Verdict)
 	}
-	if m.options.Logger != nil && !v.Reason.Passes() {
-		m.logRefused(r, v)
+	if m.options.Logger != nil && !result.Reason.Passes() {
+		m.logRefused(r, result)
 	}
-	if v.Refused() {
-		m.refuse(w, r, v, quotas)
+	if result.Refused() {
+		m.refuse(w, r, result, quotas)
 		return nil
 	}
-	if (v.Reason == limits.Admitted || informs) && !shadow {
-		m.tell(w, v, quotas)
+	if (result.Reason == limits.Admitted || informs) && !shadow {
+		m.tell(w, result, quotas)
 	}
 	if informs || m.inform != "" && r.Header[m.inform] != nil {
-		r = m.informed(r, v, informs)
+		r = m.informed(r, result, informs)
 	}
 	return r
 }
 
 // informed returns a copy of a request with the field Options.Inform, or without it.
-func (m *Middleware) informed(r *http.Request, v *result, over bool) *http.Request {
+func (m *Middleware) informed(r *http.Request, result *result, over bool) *http.Request {
 	r = r.WithContext(r.Context())
 	r.Header = maps.Clone(r.Header)
 	switch {
 	case !over:
 		delete(r.Header, m.inform)
-	case v.Provenance.Exact():
-		r.Header[m.inform] = []string{m.fields.Standing(v.Binding, v.Decision.Remaining, v.RetryAfter)}
+	case result.Provenance.Exact():
+		r.Header[m.inform] = []string{m.fields.Standing(result.Binding, result.Decision.Remaining, result.RetryAfter)}
 	default:
-		r.Header[m.inform] = []string{m.fields.Quoted()[v.Binding]}
+		r.Header[m.inform] = []string{m.fields.Quoted()[result.Binding]}
 	}
 	return r
 }
 
 // tell sets the header fields of a request that passes.
-func (m *Middleware) tell(w http.ResponseWriter, v *result, quotas []quota) {
+func (m *Middleware) tell(w http.ResponseWriter, result *result, quotas []quota) {
 	if m.fields.headers != NoHeaders {
-		m.fields.write(w.Header(), v, quotas, v.Provenance.Exact() && !m.hidden[v.Limit])
+		m.fields.write(w.Header(), result, quotas, result.Provenance.Exact() && !m.hidden[result.Limit])
 	}
 	if m.options.Header != nil {
-		m.options.Header(w.Header(), v.Verdict)
+		m.options.Header(w.Header(), result.Verdict)
 	}
 }
 
-func (m *Middleware) refuse(w http.ResponseWriter, r *http.Request, v *result, quotas []quota) {
-	h := w.Header()
-	if len(h) > 0 {
+func (m *Middleware) refuse(w http.ResponseWriter, r *http.Request, result *result, quotas []quota) {
+	header := w.Header()
+	if len(header) > 0 {
 		// Fields that an outer handler set for another body.
 		for _, field := range &ofAnotherBody {
-			delete(h, field)
+			delete(header, field)
 		}
 	}
 	retry := ""
-	if v.Reason == limits.OverLimit {
-		m.fields.write(h, v, quotas, v.Provenance.Exact() && !m.hidden[v.Limit])
-		if v.Provenance.TellsRetry() {
-			retry = strconv.FormatInt(retrySeconds(v.RetryAfter), 10)
+	if result.Reason == limits.OverLimit {
+		m.fields.write(header, result, quotas, result.Provenance.Exact() && !m.hidden[result.Limit])
+		if result.Provenance.TellsRetry() {
+			retry = strconv.FormatInt(retrySeconds(result.RetryAfter), 10)
 		}
 	}
 	if m.fields.headers&RetryHeaders != 0 {
-		writeRetry(h, v, m.options.Spread > 0)
+		writeRetry(header, result, m.options.Spread > 0)
 	}
-	m.answer(w, r, v, retry)
+	m.answer(w, r, result, retry)
 }

@@ -94,12 +94,12 @@ type (
 )
 
 func (l Limit[K]) tiers(common string) (all []AnyLimit) {
-	t, ok := l.Limiter.(*engine.Tiered[K])
-	if !ok || t == nil || l.PolicyFor != nil {
+	tiered, ok := l.Limiter.(*engine.Tiered[K])
+	if !ok || tiered == nil || l.PolicyFor != nil {
 		return []AnyLimit{l}
 	}
 	l.Name = cmp.Or(l.Name, common)
-	for i, e := range t.Engines() {
+	for i, e := range tiered.Engines() {
 		tier := l
 		if tier.Limiter = e; i > 0 {
 			tier.Name += fmt.Sprintf("-%d", i+1)
@@ -114,17 +114,17 @@ func (l Limit[K]) tiers(common string) (all []AnyLimit) {
 }
 
 func (l Limit[K]) prepare(index int, name string, bad admission.FieldFault) (checked, serveAlone, error) {
-	c := &admission.Limit[*http.Request, K, Served]{
+	limit := &admission.Limit[*http.Request, K, Served]{
 		Parts:   admission.Parts[*http.Request, Served]{Name: l.Name, WhenNoKey: l.WhenNoKey, Cost: l.Cost, Charge: l.Charge, Stream: l.Stream, Shadow: l.Shadow, Hidden: l.Hidden},
 		Limiter: l.Limiter, Key: l.Key, PolicyFor: l.PolicyFor,
 	}
-	err := c.Check(index, name, "a key function, such as httplimit.ByAddr; ByHeader returns nil for an invalid field name", bad)
-	return c, func(m *Middleware, w http.ResponseWriter, r *http.Request, next http.Handler) {
+	err := limit.Check(index, name, "a key function, such as httplimit.ByAddr; ByHeader returns nil for an invalid field name", bad)
+	return limit, func(middleware *Middleware, w http.ResponseWriter, r *http.Request, next http.Handler) {
 		var v result
-		var s admission.Settlement
-		if m.begin(r, &v) {
-			s = c.TakeOne(r.Context(), r, &v, m.control)
+		var settlement admission.Settlement
+		if middleware.begin(r, &v) {
+			settlement = limit.TakeOne(r.Context(), r, &v, middleware.control)
 		}
-		m.carryOut(w, r, next, &v, nil, s)
+		middleware.carryOut(w, r, next, &v, nil, settlement)
 	}, err
 }

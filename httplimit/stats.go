@@ -53,22 +53,22 @@ type Stats struct {
 
 // Stats returns the counters of the middleware and of its engines.
 func (m *Middleware) Stats() Stats {
-	c := &m.counters
+	counters := &m.counters
 	s := Stats{
-		Admitted:      c.By(limits.Admitted),
-		Exempt:        c.By(limits.Exempt),
-		OverLimit:     c.By(limits.OverLimit),
-		Denied:        c.By(limits.Denied),
-		NoKey:         c.By(limits.NoKey),
-		Cancelled:     c.By(limits.Cancelled),
-		NeverAdmitted: c.By(limits.NeverAdmitted),
-		Misconfigured: c.By(limits.Misconfigured),
-		Unavailable:   c.By(limits.Unavailable),
-		Unsettled:     c.Unsettled(),
+		Admitted:      counters.By(limits.Admitted),
+		Exempt:        counters.By(limits.Exempt),
+		OverLimit:     counters.By(limits.OverLimit),
+		Denied:        counters.By(limits.Denied),
+		NoKey:         counters.By(limits.NoKey),
+		Cancelled:     counters.By(limits.Cancelled),
+		NeverAdmitted: counters.By(limits.NeverAdmitted),
+		Misconfigured: counters.By(limits.Misconfigured),
+		Unavailable:   counters.By(limits.Unavailable),
+		Unsettled:     counters.Unsettled(),
 		Shadow:        m.control.Shadow(),
 		Limits:        make(map[string]engine.Stats, len(m.limiters)),
 	}
-	s.Delayed, s.DelayTime = c.Delayed()
+	s.Delayed, s.DelayTime = counters.Delayed()
 	for i, l := range m.limiters {
 		name := l.Of().Name
 		if of, ok := l.Stats(); ok {
@@ -78,7 +78,7 @@ func (m *Middleware) Stats() Stats {
 			if s.Shadowed == nil {
 				s.Shadowed, s.ShadowFailed = map[string]uint64{}, map[string]uint64{}
 			}
-			s.Shadowed[name], s.ShadowFailed[name] = c.Shadowed(i)
+			s.Shadowed[name], s.ShadowFailed[name] = counters.Shadowed(i)
 		}
 	}
 	return s

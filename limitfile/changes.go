@@ -110,34 +110,34 @@ func Compare(before, after []Limit) (changes []Change, err error) {
 	var faults []error
 	gone := byName(before)
 	for i := range after {
-		l := &after[i]
+		limit := &after[i]
 		old := map[string]entry{}
-		earlier := gone[l.Name]
-		delete(gone, l.Name)
+		earlier := gone[limit.Name]
+		delete(gone, limit.Name)
 		if earlier != nil {
 			for _, e := range earlier.entries() {
 				old[e.setting] = e
 			}
 		}
-		for _, e := range l.entries() {
+		for _, e := range limit.entries() {
 			replaced := old[e.setting]
 			delete(old, e.setting)
 			if replaced.text == e.text {
 				continue
 			}
-			c := Change{Name: l.Name, Setting: e.setting, From: replaced.text, To: e.text, KeysAtLimit: -1}
+			change := Change{Name: limit.Name, Setting: e.setting, From: replaced.text, To: e.text, KeysAtLimit: -1}
 			if replaced.policy != nil {
-				c.maxBefore, c.maxAfter = replaced.policy.Limit(), e.policy.Limit()
+				change.maxBefore, change.maxAfter = replaced.policy.Limit(), e.policy.Limit()
 				if e.setting != candidate && !follows(e.policy, replaced.policy) {
-					faults = append(faults, l.otherFamily(e, replaced.policy))
+					faults = append(faults, limit.otherFamily(e, replaced.policy))
 				}
 			}
-			c.needsRoom = earlier != nil && strings.HasPrefix(e.setting, sharePrefix) && grows(e.share, replaced.share) && !earlier.fits(l)
-			c.AtStart = earlier != nil && (e.isFixed() || e.setting == "" && l.isShared())
-			changes = append(changes, c)
+			change.needsRoom = earlier != nil && strings.HasPrefix(e.setting, sharePrefix) && grows(e.share, replaced.share) && !earlier.fits(limit)
+			change.AtStart = earlier != nil && (e.isFixed() || e.setting == "" && limit.isShared())
+			changes = append(changes, change)
 		}
-		if earlier != nil && earlier.isShared() != l.isShared() {
-			faults = append(faults, l.fault("", "a limit with shares takes the place of one without, or the reverse: another name is accepted"))
+		if earlier != nil && earlier.isShared() != limit.isShared() {
+			faults = append(faults, limit.fault("", "a limit with shares takes the place of one without, or the reverse: another name is accepted"))
 		}
 		if earlier != nil {
 			changes = append(changes, earlier.without(old)...)

@@ -88,23 +88,23 @@ func Open(path string, options Options) (*File, error) {
 	if options.Every < minEvery {
 		return nil, &policy.FieldError{Of: "limitfile.Options", Field: "Every", Value: options.Every, Want: "10ms or more, or 0 for 1s"}
 	}
-	f := &File{path: path, options: options, reloads: make(chan chan error), done: make(chan struct{})}
-	f.watch = filewatch.Watch[[]Limit]{
+	file := &File{path: path, options: options, reloads: make(chan chan error), done: make(chan struct{})}
+	file.watch = filewatch.Watch[[]Limit]{
 		Stamp: func() string { return filewatch.Stamp(path) },
 		Read:  func() ([]Limit, error) { return Read(path) },
-		Put:   f.put,
+		Put:   file.put,
 	}
-	f.watch.Known = f.watch.Stamp()
-	f.watch.Last = f.watch.Known
+	file.watch.Known = file.watch.Stamp()
+	file.watch.Last = file.watch.Known
 	limits, err := Read(path)
 	if err != nil {
 		return nil, err
 	}
-	f.ctx, f.cancel = context.WithCancel(context.Background())
-	f.changing.limits, f.changing.known, f.changing.members = limits, byName(limits), map[string]member{}
-	f.closing.owned = map[io.Closer]bool{}
-	go f.run()
-	return f, nil
+	file.ctx, file.cancel = context.WithCancel(context.Background())
+	file.changing.limits, file.changing.known, file.changing.members = limits, byName(limits), map[string]member{}
+	file.closing.owned = map[io.Closer]bool{}
+	go file.run()
+	return file, nil
 }
 
 // Limits returns the limits of the last good file. The caller must not change them.
@@ -278,10 +278,10 @@ func (f *File) change(limits []Limit) ([]Change, error) {
 	}
 	f.changing.limits, f.changing.known = limits, known
 	atLimit := map[string]map[string]int{}
-	for _, l := range limits {
-		if made, ok := updates[l.Name]; ok && f.ctx.Err() == nil {
+	for _, limit := range limits {
+		if made, ok := updates[limit.Name]; ok && f.ctx.Err() == nil {
 			counts, failed := made.commit(f.ctx)
-			atLimit[l.Name], err = counts, errors.Join(err, failed)
+			atLimit[limit.Name], err = counts, errors.Join(err, failed)
 		}
 	}
 	if err != nil {
@@ -299,14 +299,14 @@ func (f *File) change(limits []Limit) ([]Change, error) {
 func (f *File) add(name string, limiter member) error {
 	f.changing.Lock()
 	defer f.changing.Unlock()
-	l := f.changing.known[name]
-	if l == nil {
+	limit := f.changing.known[name]
+	if limit == nil {
 		return fmt.Errorf("ral: %s has no limit %.80q", f.path, name)
 	}
 	if f.changing.members[name] != nil {
 		return fmt.Errorf("ral: %s: the limit %q has a limiter already", f.path, name)
 	}
-	made, err := limiter.prepare(l)
+	made, err := limiter.prepare(limit)
 	if err == nil {
 		_, err = made.commit(f.ctx)
 	}

@@ -321,18 +321,18 @@ func readShadow(l *Limit, value string) error {
 	return nil
 }
 
-func readWarnAt(l *Limit, value string) error {
+func readWarnAt(limit *Limit, value string) error {
 	for text := range strings.SplitSeq(value, ",") {
 		share, err := strconv.ParseFloat(strings.TrimSpace(text), 64)
 		if err != nil {
 			return fmt.Errorf("%.80q is given: shares such as 0.8, 0.95 are accepted", value)
 		}
-		l.WarnAt = append(l.WarnAt, share)
+		limit.WarnAt = append(limit.WarnAt, share)
 	}
-	return fieldFault(warn.Shares(l.WarnAt).Check("", "share"))
+	return fieldFault(warn.Shares(limit.WarnAt).Check("", "share"))
 }
 
-func readPenalty(l *Limit, value string) error {
+func readPenalty(limit *Limit, value string) error {
 	parts := strings.Split(value, ",")
 	count, within, ok := strings.Cut(parts[0], " in ")
 	refusals, err := strconv.ParseInt(strings.TrimSpace(count), 10, 32)
@@ -352,7 +352,7 @@ func readPenalty(l *Limit, value string) error {
 		return fmt.Errorf(`%.80q is given: refusals, and times without a fraction of a nanosecond, are accepted, as in "5 in 1m, block 10m" or "5 in 1m, block 10m, at most 1h, forget 2h"`, value)
 	}
 	rule.FillIn()
-	l.Penalty = engine.Penalty{Refusals: int(rule.Refusals), Within: rule.Within, For: rule.For, Max: rule.Max, Forget: rule.Forget}
+	limit.Penalty = engine.Penalty{Refusals: int(rule.Refusals), Within: rule.Within, For: rule.For, Max: rule.Max, Forget: rule.Forget}
 	return fieldFault(rule.Check(""))
 }
 
@@ -392,14 +392,14 @@ func (l *Limit) byTenant() iter.Seq2[string, []Share] {
 // shares returns the shares in process that the limit describes. The error is a *Fault.
 func (l *Limit) shares(config engine.Config, guarantee, ceiling func(tenant string) policy.Policy) (*engine.Shares[string], error) {
 	config.Name = cmp.Or(config.Name, l.Name)
-	c := engine.SharesConfig[string]{Config: config, Total: l.Policy, Reserved: l.Reserved, Ceiling: ceiling}
+	sharesConfig := engine.SharesConfig[string]{Config: config, Total: l.Policy, Reserved: l.Reserved, Ceiling: ceiling}
 	for _, share := range l.Shares {
-		c.Tenants = append(c.Tenants, share.Tenant)
+		sharesConfig.Tenants = append(sharesConfig.Tenants, share.Tenant)
 	}
-	if len(c.Tenants) > 0 || l.Reserved != nil {
-		c.Guarantee = guarantee
+	if len(sharesConfig.Tenants) > 0 || l.Reserved != nil {
+		sharesConfig.Guarantee = guarantee
 	}
-	shares, err := engine.NewShares(c)
+	shares, err := engine.NewShares(sharesConfig)
 	if err == nil {
 		return shares, nil
 	}
@@ -418,33 +418,33 @@ func (l *Limit) shares(config engine.Config, guarantee, ceiling func(tenant stri
 
 // checkShares finds the faults of the current limit's shares.
 func (p *parser) checkShares() {
-	l := p.current
-	if l == nil || !l.isShared() || l.Policy == nil {
+	limit := p.current
+	if limit == nil || !limit.isShared() || limit.Policy == nil {
 		return
 	}
 	for _, key := range []string{candidate, "shadow", "warn-at", "penalty"} {
-		if l.settings[key].line > 0 {
-			p.add(l.fault(key, "a limit with shares has no such setting"))
+		if limit.settings[key].line > 0 {
+			p.add(limit.fault(key, "a limit with shares has no such setting"))
 		}
 	}
-	for _, plan := range l.Plans {
-		p.add(l.fault(planPrefix+plan.Name, "a limit with shares has no plans: \"share %s\" is accepted", plan.Name))
+	for _, plan := range limit.Plans {
+		p.add(limit.fault(planPrefix+plan.Name, "a limit with shares has no plans: \"share %s\" is accepted", plan.Name))
 	}
-	for _, shares := range l.byTenant() {
+	for _, shares := range limit.byTenant() {
 		for _, share := range shares {
 			if share.Policy == nil {
 				return // which is a fault already
 			}
 		}
 	}
-	shares, err := l.shares(engine.Config{}, func(tenant string) policy.Policy { return l.settings[sharePrefix+tenant].limit }, nil)
+	shares, err := limit.shares(engine.Config{}, func(tenant string) policy.Policy { return limit.settings[sharePrefix+tenant].limit }, nil)
 	if err != nil {
 		p.add(err)
 		return
 	}
-	for _, ceiling := range l.Ceilings {
+	for _, ceiling := range limit.Ceilings {
 		if err := shares.SetCeiling(ceiling.Tenant, ceiling.Policy); err != nil {
-			p.add(l.fault(ceilingPrefix+ceiling.Tenant, "%w", fieldFault(err)))
+			p.add(limit.fault(ceilingPrefix+ceiling.Tenant, "%w", fieldFault(err)))
 		}
 	}
 }

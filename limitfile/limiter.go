@@ -66,11 +66,11 @@ func With[K comparable](
 	file *File, name string, planOf func(key K) string,
 	construct func(name string, limit policy.Policy, l Limit) (Changeable[K], error),
 ) (*Limiter[K], error) {
-	l := &Limiter[K]{file: file, planOf: planOf, construct: construct, parts: map[string]*part[K]{}}
-	if err := file.add(name, l); err != nil {
+	limiter := &Limiter[K]{file: file, planOf: planOf, construct: construct, parts: map[string]*part[K]{}}
+	if err := file.add(name, limiter); err != nil {
 		return nil, err
 	}
-	return l, nil
+	return limiter, nil
 }
 
 // Limiter holds each key to a limit of a file, as the file has it now. It is a limits.Limiter, safe
@@ -115,11 +115,11 @@ func (r *rules[K]) ofPlan(plan string) limits.Limiter[K] {
 
 // choose returns the limiter that holds the key, and reports whether it is in shadow mode.
 func (l *Limiter[K]) choose(key K) (limiter limits.Limiter[K], shadow bool) {
-	r := l.rules.Load()
-	if l.planOf != nil && len(r.plans) > 0 {
-		return r.ofPlan(l.planOf(key)), r.shadow
+	rules := l.rules.Load()
+	if l.planOf != nil && len(rules.plans) > 0 {
+		return rules.ofPlan(l.planOf(key)), rules.shadow
 	}
-	return r.own, r.shadow
+	return rules.own, rules.shadow
 }
 
 // Admit implements limits.Limiter. In shadow mode every call for 0 or more units is admitted at once.
@@ -136,19 +136,19 @@ func (l *Limiter[K]) Admit(ctx context.Context, key K, n int64) (limits.Answer, 
 func (l *Limiter[K]) Hold(ctx context.Context, call limits.Call[K]) (limits.Grant, error) {
 	limiter, shadow := l.choose(call.Key)
 	call.NoWait = call.NoWait || shadow
-	g, err := limiter.Hold(ctx, call)
+	grant, err := limiter.Hold(ctx, call)
 	if shadow && err == nil && call.N >= 0 {
-		l.pass(&g.Answer, call.N)
+		l.pass(&grant.Answer, call.N)
 	}
-	return g, err
+	return grant, err
 }
 
 // pass admits a call in shadow mode, and counts it if the limit refuses or delays it.
-func (l *Limiter[K]) pass(a *limits.Answer, n int64) {
-	if n > 0 && (!a.Allowed || a.Wait > 0) {
+func (l *Limiter[K]) pass(answer *limits.Answer, n int64) {
+	if n > 0 && (!answer.Allowed || answer.Wait > 0) {
 		l.passed.Add(1)
 	}
-	a.Allowed, a.Wait, a.RetryAfter = true, 0, 0
+	answer.Allowed, answer.Wait, answer.RetryAfter = true, 0, 0
 }
 
 // LimitFor implements limits.Limiter.
@@ -159,17 +159,17 @@ func (l *Limiter[K]) LimitFor(key K) policy.Policy {
 
 // Look returns the answer that Hold would give now without waiting, for limits.AskAll. ok is false if
 // the limiter below has no Look.
-func (l *Limiter[K]) Look(call limits.Call[K]) (a limits.Answer, ok bool) {
+func (l *Limiter[K]) Look(call limits.Call[K]) (answer limits.Answer, ok bool) {
 	limiter, shadow := l.choose(call.Key)
 	looker, ok := limiter.(interface {
 		Look(limits.Call[K]) (limits.Answer, bool)
 	})
 	if ok {
-		if a, ok = looker.Look(call); ok && shadow && call.N >= 0 {
-			l.pass(&a, 0)
+		if answer, ok = looker.Look(call); ok && shadow && call.N >= 0 {
+			l.pass(&answer, 0)
 		}
 	}
-	return a, ok
+	return answer, ok
 }
 
 // Join adds a call to those that limits.AskAll decides together. It returns nil in shadow mode, with a
@@ -201,11 +201,11 @@ func (l *Limiter[K]) Explain(ctx context.Context, key K) (limits.Explanation, er
 // the plans'. plan is "" for the limit's own.
 func (l *Limiter[K]) Limiters() iter.Seq2[string, limits.Limiter[K]] {
 	return func(yield func(string, limits.Limiter[K]) bool) {
-		r := l.rules.Load()
-		if !yield("", live(r.own)) {
+		rules := l.rules.Load()
+		if !yield("", live(rules.own)) {
 			return
 		}
-		for plan, limiter := range r.plans {
+		for plan, limiter := range rules.plans {
 			if !yield(plan, limiter) {
 				return
 			}
@@ -214,11 +214,11 @@ func (l *Limiter[K]) Limiters() iter.Seq2[string, limits.Limiter[K]] {
 }
 
 // live returns the limiter that decides.
-func live[K comparable](l limits.Limiter[K]) limits.Limiter[K] {
-	if trial, ok := l.(*limits.Trial[K]); ok {
+func live[K comparable](limiter limits.Limiter[K]) limits.Limiter[K] {
+	if trial, ok := limiter.(*limits.Trial[K]); ok {
 		return trial.Live()
 	}
-	return l
+	return limiter
 }
 
 // Trial returns the trial of the candidate, with its counters, or nil without a candidate.
@@ -280,25 +280,25 @@ func (l *Limiter[K]) prepare(next *Limit) (update, error) {
 		faults = append(faults, next.fault("", "tenants share it: the function Shares has its limiter"))
 	}
 	fresh := map[string]*part[K]{}
-	for _, e := range next.policies() {
-		present := l.parts[e.setting]
-		if present != nil && follows(e.policy, present.policy) {
+	for _, entry := range next.policies() {
+		present := l.parts[entry.setting]
+		if present != nil && follows(entry.policy, present.policy) {
 			continue
 		}
-		if present != nil && e.setting != candidate {
-			faults = append(faults, next.otherFamily(e, present.policy))
+		if present != nil && entry.setting != candidate {
+			faults = append(faults, next.otherFamily(entry, present.policy))
 			continue
 		}
-		limiter, err := l.construct(nameOf(next.Name, e.setting), e.policy, *next)
+		limiter, err := l.construct(nameOf(next.Name, entry.setting), entry.policy, *next)
 		if err == nil && shape.IsNil(limiter) {
 			err = errors.New("its limiter is nil")
 		}
 		if err == nil {
-			fresh[e.setting] = &part[K]{limiter, e.policy}
-			err = l.file.own(fresh[e.setting])
+			fresh[entry.setting] = &part[K]{limiter, entry.policy}
+			err = l.file.own(fresh[entry.setting])
 		}
 		if err != nil {
-			faults = append(faults, next.fault(e.setting, "%w", err))
+			faults = append(faults, next.fault(entry.setting, "%w", err))
 		}
 	}
 	return update{
@@ -329,18 +329,18 @@ func (l *Limiter[K]) commit(ctx context.Context, next *Limit, fresh map[string]*
 	for setting, limiter := range fresh {
 		l.parts[setting] = limiter
 	}
-	for _, e := range next.policies() {
-		changed := l.parts[e.setting]
-		if changed.policy.String() == e.text {
+	for _, entry := range next.policies() {
+		changed := l.parts[entry.setting]
+		if changed.policy.String() == entry.text {
 			continue
 		}
-		if failed := changed.SetPolicy(e.policy); failed != nil {
-			err = errors.Join(err, next.fault(e.setting, "%w", failed))
+		if failed := changed.SetPolicy(entry.policy); failed != nil {
+			err = errors.Join(err, next.fault(entry.setting, "%w", failed))
 			continue
 		}
-		changed.policy = e.policy
+		changed.policy = entry.policy
 		if n, ok := keysAtLimit(ctx, changed.Changeable); ok {
-			atLimit[e.setting] = n
+			atLimit[entry.setting] = n
 		}
 	}
 	if next.Candidate == nil {
@@ -380,11 +380,11 @@ func keysAtLimit[K comparable](ctx context.Context, limiter limits.Limiter[K]) (
 	if !ok {
 		return 0, false
 	}
-	for _, d := range keys.All() {
+	for _, decision := range keys.All() {
 		if ctx.Err() != nil {
 			return 0, false
 		}
-		if d.Remaining == 0 {
+		if decision.Remaining == 0 {
 			n++
 		}
 	}
@@ -393,15 +393,15 @@ func keysAtLimit[K comparable](ctx context.Context, limiter limits.Limiter[K]) (
 
 // resettle carries what keys have used to the limiters that hold them now, after plans came or went.
 // It goes once through the keys of each plan that is gone, and of the limit itself if a plan is new.
-func (l *Limiter[K]) resettle(ctx context.Context, before, r *rules[K]) {
+func (l *Limiter[K]) resettle(ctx context.Context, before, rules *rules[K]) {
 	left := map[string]limits.Limiter[K]{}
 	for plan, limiter := range before.plans {
-		if r.plans[plan] == nil {
+		if rules.plans[plan] == nil {
 			left[plan] = limiter
 		}
 	}
-	if len(left)+len(r.plans) > len(before.plans) {
-		left[""] = live(r.own)
+	if len(left)+len(rules.plans) > len(before.plans) {
+		left[""] = live(rules.own)
 	}
 	for plan, from := range left {
 		keys, ok := from.(lister[K])
@@ -412,8 +412,8 @@ func (l *Limiter[K]) resettle(ctx context.Context, before, r *rules[K]) {
 			if ctx.Err() != nil {
 				return
 			}
-			if to := l.planOf(key); plan != "" || r.plans[to] != nil {
-				carry(from, live(r.ofPlan(to)), key)
+			if to := l.planOf(key); plan != "" || rules.plans[to] != nil {
+				carry(from, live(rules.ofPlan(to)), key)
 			}
 		}
 	}

@@ -107,26 +107,26 @@ func NewSource[K comparable](config SourceConfig[K]) (*Source[K], error) {
 	case shape.IsNil(config.Config.Policy):
 		return nil, bad("Config.Policy", "nil", "the limit of keys without one of their own")
 	}
-	s := &Source[K]{
+	source := &Source[K]{
 		config: config, max: 2 * cmp.Or(config.Config.MaxKeys, defaultMaxKeys), known: xsync.NewMapOf[K, *own](),
 		missing: make(chan K, maxBatch), wake: make(chan struct{}, 1), done: make(chan struct{}),
 		texts: map[string]*own{}, wanted: map[K]struct{}{}, refused: map[K]error{},
 	}
-	s.ctx, s.cancel = context.WithCancel(context.Background())
+	source.ctx, source.cancel = context.WithCancel(context.Background())
 	if config.Since != nil {
-		if err := s.catchUp(); err != nil && config.Config.State.Path != "" {
-			s.cancel()
+		if err := source.catchUp(); err != nil && config.Config.State.Path != "" {
+			source.cancel()
 			return nil, err
 		}
 	}
 	var err error
-	s.Engine, err = engine.New(config.Config, append(config.Options[:len(config.Options):len(config.Options)], engine.PolicyFor(s.limitFor))...)
+	source.Engine, err = engine.New(config.Config, append(config.Options[:len(config.Options):len(config.Options)], engine.PolicyFor(source.limitFor))...)
 	if err != nil {
-		s.cancel()
+		source.cancel()
 		return nil, err
 	}
-	go s.run()
-	return s, nil
+	go source.run()
+	return source, nil
 }
 
 // limitFor is the choice of engine.PolicyFor.

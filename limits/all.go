@@ -33,16 +33,16 @@ type claimed interface {
 }
 
 // NewClaim makes a Claim. AskAll sets the call's Patience and NoWait.
-func NewClaim[K comparable](l Limiter[K], call Call[K]) Claim {
+func NewClaim[K comparable](limiter Limiter[K], call Call[K]) Claim {
 	limit := call.Limit
 	if limit == nil {
-		limit = l.LimitFor(call.Key)
+		limit = limiter.LimitFor(call.Key)
 	}
-	c := Claim{call: &claimOf[K]{l, call}, n: call.N, remote: isRemote(l)}
+	claim := Claim{call: &claimOf[K]{limiter, call}, n: call.N, remote: isRemote(limiter)}
 	if limit != nil {
-		c.atOnce = shape.AtOnce(limit)
+		claim.atOnce = shape.AtOnce(limit)
 	}
-	return c
+	return claim
 }
 
 type claimOf[K comparable] struct {
@@ -56,10 +56,10 @@ func (c *claimOf[K]) hold(ctx context.Context, n int64, patience time.Duration, 
 	return c.keeper.Hold(ctx, call)
 }
 
-func (c *claimOf[K]) look(n int64, patience time.Duration, noWait bool) (a Answer, ok bool) {
+func (c *claimOf[K]) look(n int64, patience time.Duration, noWait bool) (answer Answer, ok bool) {
 	l, ok := c.keeper.(looker[K])
 	if !ok {
-		return a, false
+		return answer, false
 	}
 	call := c.call
 	call.N, call.Patience, call.NoWait = n, patience, noWait
@@ -209,13 +209,13 @@ func AskAll(ctx context.Context, patience time.Duration, claims ...Claim) (Outco
 		if refused == none || retry > m.left {
 			break
 		}
-		var g Grant
-		g, err = m.claims[refused].call.hold(ctx, m.claims[refused].n, max(patience-time.Since(began), atOnce), false)
-		m.grants[refused] = g
-		if m.waited += g.Wait; g.Wait > 0 {
+		var grant Grant
+		grant, err = m.claims[refused].call.hold(ctx, m.claims[refused].n, max(patience-time.Since(began), atOnce), false)
+		m.grants[refused] = grant
+		if m.waited += grant.Wait; grant.Wait > 0 {
 			futile = 0
 		}
-		if err != nil || !g.Allowed {
+		if err != nil || !grant.Allowed {
 			break
 		}
 		m.left = patience - time.Since(began)
@@ -315,19 +315,19 @@ func (m *mixed) take(ctx context.Context, has int) (allowed bool, err error) {
 func (m *mixed) lookNear(ctx context.Context, has int) (looked []int, met bool, err error) {
 	met = true
 	for i := range m.claims {
-		c := &m.claims[i]
-		if c.remote || i == has {
+		claim := &m.claims[i]
+		if claim.remote || i == has {
 			continue
 		}
 		if len(m.claims) > 1 || m.patient {
-			a, ok := c.call.look(c.n, atOnce, !m.patient)
+			answer, ok := claim.call.look(claim.n, atOnce, !m.patient)
 			switch {
-			case ok && a.Allowed:
-				m.grants[i] = Grant{Answer: a}
+			case ok && answer.Allowed:
+				m.grants[i] = Grant{Answer: answer}
 				looked = append(looked, i)
 				continue
-			case ok && m.patient && a.RetryAfter <= m.left:
-				m.grants[i], met = Grant{Answer: a}, false
+			case ok && m.patient && answer.RetryAfter <= m.left:
+				m.grants[i], met = Grant{Answer: answer}, false
 				continue
 			}
 		}
@@ -395,7 +395,7 @@ func (m *mixed) outcome(allowed bool, claims []Claim, parts []int) Outcome {
 		m.markInexact()
 	}
 	out := Outcome{Allowed: allowed, Answers: make([]Answer, len(claims)), Waited: m.waited}
-	b := binding.New(allowed)
+	claim := binding.New(allowed)
 	for i := range claims {
 		part := i
 		if parts != nil {
@@ -403,10 +403,10 @@ func (m *mixed) outcome(allowed bool, claims []Claim, parts []int) Outcome {
 		}
 		a := m.grants[part].Answer
 		if out.Answers[i] = a; a.Source() != SourceNone {
-			b.See(i, &a.Decision, claims[i].atOnce)
+			claim.See(i, &a.Decision, claims[i].atOnce)
 		}
 	}
-	out.Binding, out.RetryAfter = b.Index, b.RetryAfter
+	out.Binding, out.RetryAfter = claim.Index, claim.RetryAfter
 	if allowed {
 		out.Hold(m.grants, parts, func(i int) int64 { return claims[i].n })
 	}

@@ -20,11 +20,11 @@ func (l keyless[K]) Hold(ctx context.Context, call Call[K]) (Grant, error) {
 	return l.only.Hold(ctx, withoutKey(call))
 }
 
-func (l keyless[K]) Look(call Call[K]) (a Answer, ok bool) {
+func (l keyless[K]) Look(call Call[K]) (answer Answer, ok bool) {
 	if only, ok := l.only.(looker[struct{}]); ok {
 		return only.Look(withoutKey(call))
 	}
-	return a, false
+	return answer, false
 }
 
 func withoutKey[K comparable](call Call[K]) Call[struct{}] {

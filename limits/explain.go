@@ -82,8 +82,8 @@ const maxReturns = 16
 // Explain explains a key of any limiter, by its own method Explain if it is an engine.Engine, an engine.Tiered, a
 // fleet.Limiter, a [Trial] or a single.Limiter, also in a [ForAnyKey]. Otherwise a look, which may leave the process, tells without Returns, and with
 // a RetryAfter of 0 unless the limiter says more. The error is the limiter's.
-func Explain[K comparable](ctx context.Context, l Limiter[K], key K) (Explanation, error) {
-	switch e := l.(type) {
+func Explain[K comparable](ctx context.Context, limiter Limiter[K], key K) (Explanation, error) {
+	switch e := limiter.(type) {
 	case explainer[K]:
 		return e.Explain(key), nil
 	case remoteExplainer[K]:
@@ -94,36 +94,36 @@ func Explain[K comparable](ctx context.Context, l Limiter[K], key K) (Explanatio
 	case keyless[K]:
 		return Explain(ctx, e.only, struct{}{})
 	}
-	a, err := l.Admit(ctx, key, 0)
+	answer, err := limiter.Admit(ctx, key, 0)
 	if err != nil {
 		return Explanation{Binding: none}, err
 	}
-	x := Explanation{Limit: l.LimitFor(key), Binding: none, Known: true, Decision: a.Decision, Provenance: a.Provenance}
-	if x.Limit != nil {
-		x.Of = shape.AtOnce(x.Limit)
-		x.Used = max(x.Of-x.Remaining, 0)
+	explanation := Explanation{Limit: limiter.LimitFor(key), Binding: none, Known: true, Decision: answer.Decision, Provenance: answer.Provenance}
+	if explanation.Limit != nil {
+		explanation.Of = shape.AtOnce(explanation.Limit)
+		explanation.Used = max(explanation.Of-explanation.Remaining, 0)
 		// A look is allowed without a unit left.
-		x.Allowed = x.Allowed && (x.Remaining > 0 || x.Limit.Delays())
+		explanation.Allowed = explanation.Allowed && (explanation.Remaining > 0 || explanation.Limit.Delays())
 	}
-	return x, nil
+	return explanation, nil
 }
 
 // ExplainWord, for limiters, explains a key by its word under a limit, for a call of n units. It
 // sets Limit, the Decision, Used, Of, Returns and Blocked. blocked is the rest of the block, or 0.
 func ExplainWord(limit policy.Policy, word uint64, now policy.Instant, n int64, blocked time.Duration) Explanation {
-	x := Explanation{Limit: limit, Binding: none, Of: shape.AtOnce(limit)}
-	_, x.Decision = limit.Take(word, now, 0, 0)
+	explanation := Explanation{Limit: limit, Binding: none, Of: shape.AtOnce(limit)}
+	_, explanation.Decision = limit.Take(word, now, 0, 0)
 	_, call := limit.Take(word, now, n, 0)
-	x.Allowed, x.Wait, x.RetryAfter = call.Allowed, call.Wait, call.RetryAfter
-	x.Used = x.Of - x.Remaining
+	explanation.Allowed, explanation.Wait, explanation.RetryAfter = call.Allowed, call.Wait, call.RetryAfter
+	explanation.Used = explanation.Of - explanation.Remaining
 	if l, ok := limit.(interface {
 		InUse(word uint64, now policy.Instant) (n int64, from, to time.Duration)
 	}); ok {
-		x.Used, x.OldestMin, x.OldestMax = l.InUse(word, now)
+		explanation.Used, explanation.OldestMin, explanation.OldestMax = l.InUse(word, now)
 	}
-	x.Block(blocked)
-	x.Returns = returns(limit, word, now, x.Of, x.ResetAfter, blocked)
-	return x
+	explanation.Block(blocked)
+	explanation.Returns = returns(limit, word, now, explanation.Of, explanation.ResetAfter, blocked)
+	return explanation
 }
 
 // Block, for limiters, marks the key as blocked for so much longer. It does nothing if that is 0.
@@ -178,41 +178,41 @@ func returns(limit policy.Policy, word uint64, now policy.Instant, capacity int6
 // that would delay it refuses it, and Each reports the delay as RetryAfter.
 func Together(each ...Explanation) Explanation {
 	each = slices.Clone(each)
-	x := Explanation{Each: each}
-	x.Allowed = len(each) > 0
+	explanation := Explanation{Each: each}
+	explanation.Allowed = len(each) > 0
 	for i := range each {
-		d := &each[i].Decision
-		if d.Allowed && d.Wait > 0 {
-			d.Allowed, d.RetryAfter = false, d.Wait
+		decision := &each[i].Decision
+		if decision.Allowed && decision.Wait > 0 {
+			decision.Allowed, decision.RetryAfter = false, decision.Wait
 		}
-		d.Wait = 0
+		decision.Wait = 0
 		if i == 0 {
-			x.Limit, x.Remaining = nil, d.Remaining
-			x.Decision.Limit = d.Limit
+			explanation.Limit, explanation.Remaining = nil, decision.Remaining
+			explanation.Decision.Limit = decision.Limit
 		}
-		x.Decision.Limit = min(x.Decision.Limit, d.Limit)
-		x.Allowed, x.Known = x.Allowed && d.Allowed, x.Known || each[i].Known
-		x.Remaining = min(x.Remaining, d.Remaining)
-		x.RetryAfter, x.ResetAfter = max(x.RetryAfter, d.RetryAfter), max(x.ResetAfter, d.ResetAfter)
-		x.Blocked, x.Waiting = max(x.Blocked, each[i].Blocked), x.Waiting+each[i].Waiting
+		explanation.Decision.Limit = min(explanation.Decision.Limit, decision.Limit)
+		explanation.Allowed, explanation.Known = explanation.Allowed && decision.Allowed, explanation.Known || each[i].Known
+		explanation.Remaining = min(explanation.Remaining, decision.Remaining)
+		explanation.RetryAfter, explanation.ResetAfter = max(explanation.RetryAfter, decision.RetryAfter), max(explanation.ResetAfter, decision.ResetAfter)
+		explanation.Blocked, explanation.Waiting = max(explanation.Blocked, each[i].Blocked), explanation.Waiting+each[i].Waiting
 	}
-	b := binding.New(x.Allowed)
+	claim := binding.New(explanation.Allowed)
 	for i := range each {
-		b.See(i, &each[i].Decision, each[i].Of)
+		claim.See(i, &each[i].Decision, each[i].Of)
 	}
-	x.Binding = b.Index
-	return x
+	explanation.Binding = claim.Index
+	return explanation
 }
 
 // Explain implements RemoteExplainer by the live limiter. Candidate explains the key by the
 // candidate, if it is tried. Nested trials give a list of candidates, the outermost first.
 func (t *Trial[K]) Explain(ctx context.Context, key K) (Explanation, error) {
-	x, err := Explain(ctx, t.config.Live, key)
+	explanation, err := Explain(ctx, t.config.Live, key)
 	if err != nil {
-		return x, err
+		return explanation, err
 	}
-	x.addCandidate(t.explainCandidate(ctx, key))
-	return x, nil
+	explanation.addCandidate(t.explainCandidate(ctx, key))
+	return explanation, nil
 }
 
 func (t *Trial[K]) explainCandidate(ctx context.Context, key K) (x *Explanation) {
@@ -246,15 +246,15 @@ func (x Explanation) String() string {
 	return b.String()
 }
 
-func (x *Explanation) write(b *strings.Builder, indent string) {
-	b.WriteString(strings.Join(x.sentences(), " "))
+func (x *Explanation) write(builder *strings.Builder, indent string) {
+	builder.WriteString(strings.Join(x.sentences(), " "))
 	for i := range x.Each {
-		fmt.Fprintf(b, "\n%s%d. ", indent, i+1)
-		x.Each[i].write(b, indent+"   ")
+		fmt.Fprintf(builder, "\n%s%d. ", indent, i+1)
+		x.Each[i].write(builder, indent+"   ")
 	}
 	if x.Candidate != nil {
-		fmt.Fprintf(b, "\n%sCandidate: ", indent)
-		x.Candidate.write(b, indent+"   ")
+		fmt.Fprintf(builder, "\n%sCandidate: ", indent)
+		x.Candidate.write(builder, indent+"   ")
 	}
 }
 
@@ -324,16 +324,16 @@ func (x *Explanation) sentences() (all []string) {
 }
 
 // provenanceWords says why the figures are not for the whole limit, or "".
-func provenanceWords(p *Provenance) string {
-	switch p.Source() {
+func provenanceWords(provenance *Provenance) string {
+	switch provenance.Source() {
 	case SourceRedis, SourceLease:
-		if !p.Exact() {
+		if !provenance.Exact() {
 			return "How much is used is not known, as servers may hold units on lease"
 		}
 	case SourceShare:
 		return "Without Redis, this server's share of the limit decides"
 	case SourceUnrecorded:
-		if cause := p.Err(); cause != nil {
+		if cause := provenance.Err(); cause != nil {
 			return "A call cannot be recorded: " + cause.Error()
 		}
 		return "A call cannot be recorded"

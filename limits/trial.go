@@ -108,20 +108,20 @@ func (t *Trial[K]) Admit(ctx context.Context, key K, n int64) (Answer, error) {
 // Hold implements Limiter. A grant settles both limiters' units. The candidate ignores Call.Limit.
 func (t *Trial[K]) Hold(ctx context.Context, call Call[K]) (Grant, error) {
 	tried := t.ask(ctx, Call[K]{Key: call.Key, N: call.N, Patience: call.Patience})
-	g, err := t.config.Live.Hold(ctx, call)
-	t.compare(ctx, call.Key, call.N, &tried, &g.Answer, err)
-	if tried.grant.State.Settler != nil && g.Allowed {
-		g.State = GrantState{Settler: trialSettler[K]{t}, Ref: &trialHeld{Grant{State: g.State}, tried.grant}}
+	grant, err := t.config.Live.Hold(ctx, call)
+	t.compare(ctx, call.Key, call.N, &tried, &grant.Answer, err)
+	if tried.grant.State.Settler != nil && grant.Allowed {
+		grant.State = GrantState{Settler: trialSettler[K]{t}, Ref: &trialHeld{Grant{State: grant.State}, tried.grant}}
 	}
-	return g, err
+	return grant, err
 }
 
 // Look returns the answer that Hold would give now without waiting, for AskAll, by the live limiter. The candidate is asked by Hold.
-func (t *Trial[K]) Look(call Call[K]) (a Answer, ok bool) {
+func (t *Trial[K]) Look(call Call[K]) (answer Answer, ok bool) {
 	if live, ok := t.config.Live.(looker[K]); ok {
 		return live.Look(call)
 	}
-	return a, false
+	return answer, false
 }
 
 // verdict is the candidate's answer, if it was asked.
@@ -131,16 +131,16 @@ type verdict struct {
 }
 
 // ask asks the candidate, which delays no call: it takes for a turn within the patience.
-func (t *Trial[K]) ask(ctx context.Context, call Call[K]) (v verdict) {
+func (t *Trial[K]) ask(ctx context.Context, call Call[K]) (verdict verdict) {
 	// This also recovers the panic of a key that cannot be hashed, which is not tried.
-	defer t.recovers(&v.failed)
+	defer t.recovers(&verdict.failed)
 	if !t.tries(call.Key) {
-		return v
+		return verdict
 	}
-	v.asked, v.failed, call.NoWait = true, true, true
+	verdict.asked, verdict.failed, call.NoWait = true, true, true
 	g, err := t.config.Candidate.Hold(ctx, call)
-	v.grant, v.failed = g, err != nil
-	return v
+	verdict.grant, verdict.failed = g, err != nil
+	return verdict
 }
 
 // tries reports whether the key is tried. It panics if the key cannot be hashed.
@@ -156,26 +156,26 @@ func (t *Trial[K]) recovers(failed *bool) {
 }
 
 // compare counts both answers. If the live limiter failed, the candidate gives back.
-func (t *Trial[K]) compare(ctx context.Context, key K, n int64, v *verdict, live *Answer, err error) {
-	failed := v.failed
+func (t *Trial[K]) compare(ctx context.Context, key K, n int64, verdict *verdict, live *Answer, err error) {
+	failed := verdict.failed
 	switch {
-	case v.failed:
-	case !v.asked:
+	case verdict.failed:
+	case !verdict.asked:
 		return
 	case err != nil:
-		failed = !t.settle(context.WithoutCancel(ctx), &v.grant, 0)
+		failed = !t.settle(context.WithoutCancel(ctx), &verdict.grant, 0)
 	// The call is a look.
 	case n == 0:
-	case v.grant.Allowed == live.Allowed && live.Allowed:
+	case verdict.grant.Allowed == live.Allowed && live.Allowed:
 		t.same[1].Add(1)
-	case v.grant.Allowed == live.Allowed:
+	case verdict.grant.Allowed == live.Allowed:
 		t.same[0].Add(1)
 	case live.Allowed:
 		t.refuse.Add(1)
-		t.tell(key, n, live, &v.grant.Answer, &failed)
+		t.tell(key, n, live, &verdict.grant.Answer, &failed)
 	default:
 		t.admit.Add(1)
-		t.tell(key, n, live, &v.grant.Answer, &failed)
+		t.tell(key, n, live, &verdict.grant.Answer, &failed)
 	}
 	if failed {
 		t.failed.Add(1)
@@ -191,11 +191,11 @@ func (t *Trial[K]) tell(key K, n int64, live, candidate *Answer, failed *bool) {
 }
 
 // settle settles a grant of the candidate, and reports whether it could.
-func (t *Trial[K]) settle(ctx context.Context, g *Grant, used int64) (ok bool) {
+func (t *Trial[K]) settle(ctx context.Context, grant *Grant, used int64) (ok bool) {
 	var failed bool
 	defer func() { ok = ok && !failed }()
 	defer t.recovers(&failed)
-	return g.end(ctx, used) == nil
+	return grant.end(ctx, used) == nil
 }
 
 type trialSettler[K comparable] struct{ *Trial[K] }

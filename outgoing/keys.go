@@ -114,22 +114,22 @@ func (ks *keys[K]) len() int {
 // waiting. With gates it has a gate.
 func (ks *keys[K]) join(key K, n int64, gates bool) *state[K] {
 	ks.mu.RLock()
-	s := ks.states[key]
-	if s != nil {
-		s.waiting.Add(n)
+	state := ks.states[key]
+	if state != nil {
+		state.waiting.Add(n)
 	}
 	ks.mu.RUnlock()
-	if s != nil {
-		return s
+	if state != nil {
+		return state
 	}
 	delay := ks.delayOf(key)
 	ks.mu.Lock()
 	defer ks.mu.Unlock()
-	if s = ks.states[key]; s == nil {
-		s = ks.add(key, delay, gates)
+	if state = ks.states[key]; state == nil {
+		state = ks.add(key, delay, gates)
 	}
-	s.waiting.Add(n)
-	return s
+	state.waiting.Add(n)
+	return state
 }
 
 // add adds a key, if there is a place for it, and returns its state. It needs mu locked.
@@ -164,11 +164,11 @@ func (ks *keys[K]) delayOf(key K) time.Duration {
 // limit is the engine's PolicyFor: the learned limit of a key, nil for the probe.
 func (ks *keys[K]) limit(key K) policy.Policy {
 	ks.mu.RLock()
-	s, full := ks.states[key], len(ks.states) >= ks.max
+	state, full := ks.states[key], len(ks.states) >= ks.max
 	ks.mu.RUnlock()
 	switch {
-	case s != nil:
-		return s.pace.Load().Policy()
+	case state != nil:
+		return state.pace.Load().Policy()
 	case !full:
 		return nil
 	}
@@ -183,31 +183,31 @@ func (ks *keys[K]) limit(key K) policy.Policy {
 // call joins meanwhile.
 func (ks *keys[K]) forgetIdle(now time.Duration) {
 	for range maxSteps {
-		s, _ := ks.leaving.Min()
-		if ks.leaving.Len() < min(minKept, ks.max) || s.due >= now {
+		state, _ := ks.leaving.Min()
+		if ks.leaving.Len() < min(minKept, ks.max) || state.due >= now {
 			return
 		}
 		ks.steps++
-		last := time.Duration(max(s.used.Load(), s.heldUntil.Load()))
-		if s.waiting.Load() != 0 {
+		last := time.Duration(max(state.used.Load(), state.heldUntil.Load()))
+		if state.waiting.Load() != 0 {
 			last = now
 		}
 		if last+ks.idle < now {
-			ks.forget(s.key)
+			ks.forget(state.key)
 			continue
 		}
-		ks.leaving.Delete(s)
-		s.due = last + ks.idle
-		ks.leaving.ReplaceOrInsert(s)
+		ks.leaving.Delete(state)
+		state.due = last + ks.idle
+		ks.leaving.ReplaceOrInsert(state)
 	}
 }
 
 // forget forgets a key. It needs mu locked.
 func (ks *keys[K]) forget(key K) {
-	if s := ks.states[key]; s != nil {
+	if state := ks.states[key]; state != nil {
 		delete(ks.states, key)
-		ks.leaving.Delete(s)
-		if s.failsUntil.Load() != 0 {
+		ks.leaving.Delete(state)
+		if state.failsUntil.Load() != 0 {
 			ks.failing.Add(-1)
 		}
 	}

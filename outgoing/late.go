@@ -47,21 +47,21 @@ func (e *TurnError) Unwrap() error { return e.Err }
 
 // late returns the error of a call that got no turn, and tells Config.OnTurn that its turn came too late.
 func (p *part[K]) late(ctx context.Context, err error) error {
-	l, s := p.line, p.state
+	line, state := p.line, p.state
 	if !errors.Is(err, engine.ErrDeadline) {
 		return fmt.Errorf("outgoing: %w", err)
 	}
-	fails := s.failsFor(l.keys.now())
-	blocked := max(l.engine.Blocked(s.key), fails) > 0
-	s.mu.Lock()
-	by := s.mu.pacedBy
-	by.field = cmp.Or(by.limitField, by.field)
+	fails := state.failsFor(line.keys.now())
+	blocked := max(line.engine.Blocked(state.key), fails) > 0
+	state.mu.Lock()
+	origin := state.mu.pacedBy
+	origin.field = cmp.Or(origin.limitField, origin.field)
 	if blocked {
-		by = s.mu.heldBy
+		origin = state.mu.heldBy
 	}
-	s.mu.Unlock()
-	d := l.engine.Peek(s.key, p.fits)
-	d.Allowed, d.RetryAfter = false, max(d.RetryAfter, fails)
-	p.tell(ctx, d)
-	return &TurnError{s.key, time.Now().Add(d.RetryAfter), d.RetryAfter, by.call, by.came, by.field, err}
+	state.mu.Unlock()
+	decision := line.engine.Peek(state.key, p.fits)
+	decision.Allowed, decision.RetryAfter = false, max(decision.RetryAfter, fails)
+	p.tell(ctx, decision)
+	return &TurnError{state.key, time.Now().Add(decision.RetryAfter), decision.RetryAfter, origin.call, origin.came, origin.field, err}
 }

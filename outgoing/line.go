@@ -74,19 +74,19 @@ func New[K comparable](config Config, options ...Option[K]) (*Line[K], error) {
 	return l, nil
 }
 
-func build[K comparable](config Config, c *counters, with []Option[K]) (*Line[K], error) {
-	l := &Line[K]{config: config, counters: c, pacing: pacing.Config{
+func build[K comparable](config Config, counters *counters, with []Option[K]) (*Line[K], error) {
+	line := &Line[K]{config: config, counters: counters, pacing: pacing.Config{
 		Learns: config.Policy == nil, Spends: config.Pace == Spend, Reserve: config.Reserve,
 		Probe: config.Probe, Backoff: config.Backoff, MaxBackoff: config.MaxBackoff,
 	}}
-	l.keys = keys[K]{pacing: &l.pacing, max: config.MaxKeys, idle: config.Idle, began: time.Now(), failing: &c.failing,
+	line.keys = keys[K]{pacing: &line.pacing, max: config.MaxKeys, idle: config.Idle, began: time.Now(), failing: &counters.failing,
 		states: make(map[K]*state[K]), leaving: btree.NewG(16, sooner[K])}
 	for _, option := range with {
 		if option != nil {
-			option(l)
+			option(line)
 		}
 	}
-	if l.keys.delay != nil && config.Policy != nil {
+	if line.keys.delay != nil && config.Policy != nil {
 		return nil, &policy.FieldError{Of: "outgoing.Config", Field: "Policy", Value: config.Policy, Want: "nil, with DelayFor"}
 	}
 	settings := engine.Config{
@@ -99,17 +99,17 @@ func build[K comparable](config Config, c *counters, with []Option[K]) (*Line[K]
 	}
 	var options []engine.Option[K]
 	if config.Policy != nil {
-		l.burst = pacing.BurstOf(config.Policy)
-		l.burst.Spaced = l.burst.Spaced || l.burst.Max == 1
+		line.burst = pacing.BurstOf(config.Policy)
+		line.burst.Spaced = line.burst.Spaced || line.burst.Max == 1
 	} else {
-		settings.Policy, settings.Clock = pacing.Probe(config.Probe), func() policy.Instant { return pacing.Instant(l.keys.now()) }
-		options = append(options, engine.PolicyFor(l.keys.limit))
+		settings.Policy, settings.Clock = pacing.Probe(config.Probe), func() policy.Instant { return pacing.Instant(line.keys.now()) }
+		options = append(options, engine.PolicyFor(line.keys.limit))
 	}
 	var err error
-	if l.engine, err = engine.New(settings, options...); err != nil {
+	if line.engine, err = engine.New(settings, options...); err != nil {
 		return nil, err
 	}
-	return l, nil
+	return line, nil
 }
 
 // BackoffLeft returns how much longer an answer keeps all calls of the key waiting, or lets them fail at
@@ -228,10 +228,10 @@ func (l *Line[K]) Stats() Stats {
 
 // countInFlight opens the engine that counts calls in flight.
 func (l *Line[K]) countInFlight() (err error) {
-	if c := &l.config; c.InFlight != nil {
+	if config := &l.config; config.InFlight != nil {
 		l.inFlight, err = engine.New[K](engine.Config{
-			Name: c.Name + " in flight", Policy: c.InFlight, MaxWaiting: c.MaxWaiting, MaxWaitingTotal: c.MaxWaiting * 64,
-			MaxKeys: c.MaxKeys, Idle: c.Idle, WhenUnavailable: engine.Refuse,
+			Name: config.Name + " in flight", Policy: config.InFlight, MaxWaiting: config.MaxWaiting, MaxWaitingTotal: config.MaxWaiting * 64,
+			MaxKeys: config.MaxKeys, Idle: config.Idle, WhenUnavailable: engine.Refuse,
 		})
 	}
 	return err

@@ -92,24 +92,24 @@ func (p *part[K]) acquire(ctx context.Context, patience time.Duration) (err erro
 // admit returns an error if the call must fail at once. Its cost is then above what the server admits, or the key
 // has an overlong time and no probe is due. A call that claims becomes the probe.
 func (p *part[K]) admit(claims bool) error {
-	l, s := p.line, p.state
-	if capacity := s.capacity.Load(); capacity > 0 && p.n > capacity && !l.config.Debts && int64(l.keys.now()) < s.capacityUntil.Load() {
+	line, state := p.line, p.state
+	if capacity := state.capacity.Load(); capacity > 0 && p.n > capacity && !line.config.Debts && int64(line.keys.now()) < state.capacityUntil.Load() {
 		return fmt.Errorf("%w: the call costs %d, and the server admits at most %d", engine.ErrNever, p.n, capacity)
 	}
-	if s.failsUntil.Load() == 0 || p.probes {
+	if state.failsUntil.Load() == 0 || p.probes {
 		return nil
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !l.keys.has(s) {
+	state.mu.Lock()
+	defer state.mu.Unlock()
+	if !line.keys.has(state) {
 		return nil
 	}
-	now := l.keys.now()
-	c, fails, probes := s.mu.learned.Enter(now, claims)
+	now := line.keys.now()
+	c, fails, probes := state.mu.learned.Enter(now, claims)
 	p.probes = probes
-	l.apply(s, c, s.mu.heldBy)
+	line.apply(state, c, state.mu.heldBy)
 	if fails {
-		return fmt.Errorf("%w: %v to wait, %v at the most", engine.ErrDeadline, s.failsFor(now), l.config.MaxBackoff)
+		return fmt.Errorf("%w: %v to wait, %v at the most", engine.ErrDeadline, state.failsFor(now), line.config.MaxBackoff)
 	}
 	return nil
 }
@@ -126,34 +126,34 @@ func (p *part[K]) begin(ctx context.Context, waited time.Duration) {
 	d := p.grant.Decision
 	d.Wait = waited
 	p.tell(ctx, d)
-	s, now := p.state, p.line.keys.now()
-	s.used.Store(int64(now))
-	p.number, p.sent, p.ended = s.turns.Add(1), now, s.ended.Load()
-	s.taken.Add(p.n)
-	if s.pace.Load().IsOver(now) {
+	state, now := p.state, p.line.keys.now()
+	state.used.Store(int64(now))
+	p.number, p.sent, p.ended = state.turns.Add(1), now, state.ended.Load()
+	state.taken.Add(p.n)
+	if state.pace.Load().IsOver(now) {
 		p.open()
 	}
-	if p.n > p.fits && (!p.line.pacing.Learns || !s.pace.Load().IsUnknown()) {
+	if p.n > p.fits && (!p.line.pacing.Learns || !state.pace.Load().IsUnknown()) {
 		p.charge(p.n - p.fits)
 	}
 }
 
 // open begins a window with the first call that was sent after the last one.
 func (p *part[K]) open() {
-	s := p.state
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if p.line.keys.has(s) {
-		p.line.apply(s, s.mu.learned.Begin(p.sent, s.taken.Load()-s.ended.Load()), s.mu.pacedBy)
+	state := p.state
+	state.mu.Lock()
+	defer state.mu.Unlock()
+	if p.line.keys.has(state) {
+		p.line.apply(state, state.mu.learned.Begin(p.sent, state.taken.Load()-state.ended.Load()), state.mu.pacedBy)
 	}
 }
 
 // charge takes n units more, or gives units back below 0.
 func (p *part[K]) charge(n int64) {
-	l, key := p.line, p.state.key
+	line, key := p.line, p.state.key
 	// Otherwise the key was forgotten.
-	if p.state.unrecorded || l.keys.has(p.state) {
-		l.engine.Refund(key, -min(p.state.pace.Load().Charge(n, p.sent, p.early), decide.MostCharge(l.Limit(key))))
+	if p.state.unrecorded || line.keys.has(p.state) {
+		line.engine.Refund(key, -min(p.state.pace.Load().Charge(n, p.sent, p.early), decide.MostCharge(line.Limit(key))))
 	}
 }
 
@@ -183,55 +183,55 @@ func (p *part[K]) giveBack(n int64) {
 // end counts the call as ended, once, and returns it with the figures of its key. It needs state.mu locked, so that all calls
 // that have ended were also counted by their answers.
 func (p *part[K]) end() pacing.Call {
-	l, s := p.line, p.state
+	line, state := p.line, p.state
 	if !p.obeyed {
 		p.obeyed = true
-		s.ended.Add(p.n)
+		state.ended.Add(p.n)
 	}
-	c := pacing.Call{
-		Number: p.number, Turns: s.turns.Load(), Sent: p.sent, Units: p.n,
-		Waited: p.grant.Waited > 0, Probe: p.probes, Forgotten: !l.keys.has(s),
+	call := pacing.Call{
+		Number: p.number, Turns: state.turns.Load(), Sent: p.sent, Units: p.n,
+		Waited: p.grant.Waited > 0, Probe: p.probes, Forgotten: !line.keys.has(state),
 	}
-	switch pace := s.pace.Load(); {
+	switch pace := state.pace.Load(); {
 	case pace.Spends():
-		c.Ours = l.engine.Peek(s.key, 0).Remaining
+		call.Ours = line.engine.Peek(state.key, 0).Remaining
 	case pace.IsUnknown():
-		c.Blocked = l.engine.Blocked(s.key) > 0
+		call.Blocked = line.engine.Blocked(state.key) > 0
 	}
 	// Waiting is read before taken: a call that gets its turn in between is counted once or twice, never missed.
-	c.Waiting = s.waiting.Load()
-	taken := s.taken.Load()
-	c.Later, c.UnderWay = taken-p.ended-p.n, taken-s.ended.Load()
-	return c
+	call.Waiting = state.waiting.Load()
+	taken := state.taken.Load()
+	call.Later, call.UnderWay = taken-p.ended-p.n, taken-state.ended.Load()
+	return call
 }
 
 // lost ends a call that gets no answer.
 func (p *part[K]) lost() {
-	s := p.state
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	p.line.apply(s, s.mu.learned.Abandoned(p.end()), s.mu.pacedBy)
+	state := p.state
+	state.mu.Lock()
+	defer state.mu.Unlock()
+	p.line.apply(state, state.mu.learned.Abandoned(p.end()), state.mu.pacedBy)
 }
 
 // obey uses an answer. decided reports whether the limit has decided the call.
 func (p *part[K]) obey(a Answer, decided bool) {
-	l, s := p.line, p.state
+	line, state := p.line, p.state
 	// The lock is not held, as the log may wait for a turn.
-	l.believe(&a)
-	if capacity := answer.CapacityOf(&a); capacity > 0 && l.pacing.Learns {
+	line.believe(&a)
+	if capacity := answer.CapacityOf(&a); capacity > 0 && line.pacing.Learns {
 		// The capacity may change while no call is sent.
-		s.capacity.Store(capacity)
-		s.capacityUntil.Store(int64(l.keys.now() + l.config.MaxBackoff))
+		state.capacity.Store(capacity)
+		state.capacityUntil.Store(int64(line.keys.now() + line.config.MaxBackoff))
 	}
 	if a.Refused {
-		l.refusals.Add(1)
+		line.refusals.Add(1)
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	state.mu.Lock()
+	defer state.mu.Unlock()
 	isFirst := decided && !p.obeyed
 	call := p.end()
 	call.First = isFirst
-	l.apply(s, s.mu.learned.Answered(call, l.keys.now(), a), origin{p.number, a.Field, answer.LimitField(&a), time.Now()})
+	line.apply(state, state.mu.learned.Answered(call, line.keys.now(), a), origin{p.number, a.Field, answer.LimitField(&a), time.Now()})
 }
 
 // believe drops a reset that has passed or is too far ahead.
@@ -248,57 +248,57 @@ func (l *Line[K]) believe(a *Answer) {
 }
 
 // apply does a change of a key, by an answer. It needs state.mu locked.
-func (l *Line[K]) apply(s *state[K], c pacing.Change, by origin) {
-	if c.Restart {
-		l.engine.Reset(s.key)
+func (l *Line[K]) apply(state *state[K], change pacing.Change, origin origin) {
+	if change.Restart {
+		l.engine.Reset(state.key)
 	}
 	// Calls in line get new turns in the same order.
-	if from := s.pace.Load(); c.Pace != from {
-		s.pace.Store(c.Pace)
-		s.mu.pacedBy = by
+	if from := state.pace.Load(); change.Pace != from {
+		state.pace.Store(change.Pace)
+		state.mu.pacedBy = origin
 		// The change fails only if the engine is closed.
-		_ = l.engine.ChangeLimit(s.key, from.Policy(), c.Pace.Policy())
+		_ = l.engine.ChangeLimit(state.key, from.Policy(), change.Pace.Policy())
 	}
-	if until := int64(c.FailsUntil); until != s.failsUntil.Load() {
-		switch before := s.failsUntil.Swap(until); {
+	if until := int64(change.FailsUntil); until != state.failsUntil.Load() {
+		switch before := state.failsUntil.Swap(until); {
 		case until == 0:
 			l.failing.Add(-1)
 		case before == 0:
 			l.failing.Add(1)
 		}
-		s.heldUntil.Store(until)
-		s.mu.heldBy = by
+		state.heldUntil.Store(until)
+		state.mu.heldBy = origin
 	}
-	if c.Lowers {
-		if ours := l.engine.Peek(s.key, 0).Remaining; ours > c.Left {
-			l.engine.Refund(s.key, c.Left-ours)
+	if change.Lowers {
+		if ours := l.engine.Peek(state.key, 0).Remaining; ours > change.Left {
+			l.engine.Refund(state.key, change.Left-ours)
 		}
 	}
-	if c.Hold > 0 {
-		l.hold(s, c.Hold, by)
+	if change.Hold > 0 {
+		l.hold(state, change.Hold, origin)
 	}
 }
 
 // hold makes all calls of a key wait for d, and leaves a unit: the server promised room for a call.
 // A windowed Config.Policy keeps a unit in the present window, and all of a later window. It needs
 // state.mu locked.
-func (l *Line[K]) hold(s *state[K], d time.Duration, by origin) {
+func (l *Line[K]) hold(state *state[K], d time.Duration, origin origin) {
 	if l.config.Jitter > 0 {
 		d = min(d+rand.N(l.config.Jitter), answer.MaxTime)
 	}
 	// state.mu is locked.
-	if until := int64(l.keys.now() + d); until > s.heldUntil.Load() {
-		s.heldUntil.Store(until)
-		s.mu.heldBy = by
+	if until := int64(l.keys.now() + d); until > state.heldUntil.Load() {
+		state.heldUntil.Store(until)
+		state.mu.heldBy = origin
 	}
 	burst := l.burst
 	if l.pacing.Learns {
-		burst = pacing.BurstOf(l.Limit(s.key))
+		burst = pacing.BurstOf(l.Limit(state.key))
 	}
-	if n := burst.Excess(l.engine.Peek(s.key, 0), d); n > 0 {
-		l.engine.Refund(s.key, -n)
+	if n := burst.Excess(l.engine.Peek(state.key, 0), d); n > 0 {
+		l.engine.Refund(state.key, -n)
 	}
-	if err := l.engine.Block(s.key, d); err != nil {
+	if err := l.engine.Block(state.key, d); err != nil {
 		l.unheld.Add(1)
 	}
 }

@@ -32,20 +32,20 @@ func (l *Line[K]) Wait(ctx context.Context, key K, cost ...int64) (Turn[K], erro
 	if len(cost) > 0 {
 		calls = max(cost[0], 1)
 	}
-	t := Turn[K]{part: l.part(key, calls)}
+	turn := Turn[K]{part: l.part(key, calls)}
 	for i, unit := range l.units {
 		if i+1 < len(cost) && cost[i+1] > 0 {
 			p := unit.part(key, cost[i+1])
 			p.index = i + 1
-			t.units = append(t.units, p)
+			turn.units = append(turn.units, p)
 		}
 	}
-	defer t.leave()
-	if err := t.acquire(ctx); err != nil {
+	defer turn.leave()
+	if err := turn.acquire(ctx); err != nil {
 		return Turn[K]{}, err
 	}
 	l.turns.Add(1)
-	return t, nil
+	return turn, nil
 }
 
 // Send waits for a turn and calls send, and again in a new turn as long as send reports that the call may be
@@ -107,10 +107,10 @@ func (t *Turn[K]) acquire(ctx context.Context) error {
 		}
 	}
 	for i := range 1 + len(t.units) {
-		p := t.nth(i)
+		part := t.nth(i)
 		// The call has waited for other parts.
-		if err := p.admit(false); err != nil {
-			return t.undo(1+len(t.units), p.late(ctx, err))
+		if err := part.admit(false); err != nil {
+			return t.undo(1+len(t.units), part.late(ctx, err))
 		}
 	}
 	if err := t.stayInFlight(ctx, patience-time.Since(began)); err != nil {
@@ -135,7 +135,7 @@ func (t *Turn[K]) undo(parts int, err error) error {
 
 // enter waits for the key's gate. A turn that is too late already is an error at once.
 func (t *Turn[K]) enter(ctx context.Context, patience time.Duration) error {
-	l, s, late := t.line, t.state, engine.ErrDeadline
+	line, state, late := t.line, t.state, engine.ErrDeadline
 	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < patience {
 		patience, late = time.Until(deadline), fmt.Errorf("%w: %w", late, context.DeadlineExceeded)
 	}
@@ -149,24 +149,24 @@ func (t *Turn[K]) enter(ctx context.Context, patience time.Duration) error {
 		return p.late(ctx, late)
 	}
 	select {
-	case s.gate <- struct{}{}:
+	case state.gate <- struct{}{}:
 		return nil
 	default:
 	}
-	maxWaiting := int64(cmp.Or(l.config.MaxWaiting, defaultMaxWaiting))
+	maxWaiting := int64(cmp.Or(line.config.MaxWaiting, defaultMaxWaiting))
 	began := time.Now()
 	defer func() {
-		s.gated.Add(-1)
-		l.gated.Add(-1)
-		l.gateTime.Add(int64(time.Since(began)))
+		state.gated.Add(-1)
+		line.gated.Add(-1)
+		line.gateTime.Add(int64(time.Since(began)))
 	}()
-	if l.gated.Add(1); s.gated.Add(1) > maxWaiting {
+	if line.gated.Add(1); state.gated.Add(1) > maxWaiting {
 		return fmt.Errorf("outgoing: %w: %d calls wait for the key", engine.ErrCrowded, maxWaiting)
 	}
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
 	select {
-	case s.gate <- struct{}{}:
+	case state.gate <- struct{}{}:
 		return nil
 	case <-timer.C:
 		p, _ := t.last()
@@ -222,11 +222,11 @@ func (t *Turn[K]) finish(unsent bool) {
 	t.Release()
 	if t.line != nil && !t.obeyed {
 		for i := range 1 + len(t.units) {
-			p := t.nth(i)
+			part := t.nth(i)
 			if unsent {
-				p.giveBack(p.cost)
+				part.giveBack(part.cost)
 			}
-			p.lost()
+			part.lost()
 		}
 	}
 	t.line = nil
@@ -243,15 +243,15 @@ func (t *Turn[K]) Obey(a Answer) {
 	}
 	refused, isFirst, isFinal := t.refusedBy(&a), !t.obeyed, answer.IsFinal(&a)
 	for i := range 1 + len(t.units) {
-		p := t.nth(i)
-		told := answer.Part(&a, p.index)
+		part := t.nth(i)
+		told := answer.Part(&a, part.index)
 		if told.Refused = a.Refused && i == refused; told.Refused {
 			told.RetryAfter = a.RetryAfter
-			if capacity := answer.CapacityOf(&told); capacity > 0 && p.n > capacity && !t.line.config.Debts {
+			if capacity := answer.CapacityOf(&told); capacity > 0 && part.n > capacity && !t.line.config.Debts {
 				told.RetryAfter, isFinal = policy.Never, true
 			}
 		}
-		p.obey(told, !a.Refused || i == refused)
+		part.obey(told, !a.Refused || i == refused)
 	}
 	// The server counts the call at most, and none of its units.
 	if isFinal && isFirst {
@@ -291,16 +291,16 @@ func (t *Turn[K]) Settle(used ...int64) {
 
 // enterFlight waits until fewer calls of the key are in flight than may be, and counts the call.
 func (t *Turn[K]) enterFlight(ctx context.Context, patience time.Duration) (err error) {
-	l := t.line
-	if l.inFlight == nil {
+	line := t.line
+	if line.inFlight == nil {
 		return nil
 	}
-	if t.inFlight, err = l.inFlight.Acquire(ctx, t.state.key, 1, max(patience, 0)); err == nil {
+	if t.inFlight, err = line.inFlight.Acquire(ctx, t.state.key, 1, max(patience, 0)); err == nil {
 		return nil
 	}
-	if d := t.inFlight.Decision; l.config.OnTurn != nil && errors.Is(err, engine.ErrDeadline) {
+	if d := t.inFlight.Decision; line.config.OnTurn != nil && errors.Is(err, engine.ErrDeadline) {
 		d.Wait = t.inFlight.Waited
-		l.config.OnTurn(ctx, l.config.Name+" in flight", d)
+		line.config.OnTurn(ctx, line.config.Name+" in flight", d)
 	}
 	t.inFlight = engine.Reservation[K]{}
 	return fmt.Errorf("outgoing: %w", err)

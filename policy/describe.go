@@ -46,11 +46,11 @@ func Describe(p Policy) string {
 }
 
 // paceText writes a pace, such as "10 a second" or "1 every 2s".
-func paceText(p pace) string {
-	if value, unit := largestUnit(p.per); value == 1 {
-		return fmt.Sprintf("%d %s", p.count, aUnit[unit])
+func paceText(pace pace) string {
+	if value, unit := largestUnit(pace.per); value == 1 {
+		return fmt.Sprintf("%d %s", pace.count, aUnit[unit])
 	}
-	return fmt.Sprintf("%d every %s", p.count, timeText(p.per))
+	return fmt.Sprintf("%d every %s", pace.count, timeText(pace.per))
 }
 
 var aUnit = map[string]string{

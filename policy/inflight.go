@@ -171,13 +171,13 @@ func (f *inFlight) enter(parts slots, n uint64) slots {
 
 // enterFull is enter for a part whose count has no room.
 func (f *inFlight) enterFull(parts slots, n uint64) slots {
-	for l := parts.layout; ; l = &f.layouts[l.code-1] {
+	for layout := parts.layout; ; layout = &f.layouts[layout.code-1] {
 		next := parts
-		if l != parts.layout {
-			next = parts.coarsen(l)
+		if layout != parts.layout {
+			next = parts.coarsen(layout)
 		}
 		next.packed += min(n, next.full()-next.count(0))
-		if l.code == 0 || !next.isFull(0) {
+		if layout.code == 0 || !next.isFull(0) {
 			return next
 		}
 	}
@@ -208,10 +208,10 @@ func (l *layout) finerThan(coarser *layout) uint {
 func (s slots) isFull(before int) bool { return s.count(before) == s.full() }
 
 func (f *inFlight) Release(word, taken uint64, now Instant, n int64) (uint64, bool) {
-	l := &f.layouts[word&codeMask]
-	low := l.low & 63
-	if count := word >> low & l.full(); (word^taken)>>low>>(l.width&63) == 0 && (word^taken)&(1<<low-1) == 0 &&
-		count != l.full() && uint64(n) <= count {
+	layout := &f.layouts[word&codeMask]
+	low := layout.low & 63
+	if count := word >> low & layout.full(); (word^taken)>>low>>(layout.width&63) == 0 && (word^taken)&(1<<low-1) == 0 &&
+		count != layout.full() && uint64(n) <= count {
 		// The units are in the current part, as in most calls.
 		return word - uint64(n)<<low, true
 	}

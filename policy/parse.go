@@ -211,14 +211,14 @@ func (p *parser) windowed(construct func(limit int64, per time.Duration) (Policy
 // counted is made for limits that count units in windows. An error names other limits by their text.
 func (p *parser) counted(construct func(int64, time.Duration) (Policy, error), limit int64, per time.Duration) (Policy, error) {
 	made, err := p.made(func() (Policy, error) { return construct(limit, per) })
-	var e *ParseError
-	if errors.As(err, &e) && e.Err != nil && per > 0 {
+	var parseError *ParseError
+	if errors.As(err, &parseError) && parseError.Err != nil && per > 0 {
 		text := rateText(limit, per)
-		e.Want = strings.NewReplacer(
+		parseError.Want = strings.NewReplacer(
 			"; FixedWindow holds", "; window "+text+" holds",
 			"; AlignedWindow holds", "; window "+text+" aligned holds",
 			fmt.Sprintf("; Funnel(%d, %[1]d, %v)", limit, per), fmt.Sprintf("; funnel %d, %s", limit, text),
-		).Replace(e.Want)
+		).Replace(parseError.Want)
 	}
 	return made, err
 }
@@ -317,12 +317,12 @@ func (p *parser) made(construct func() (Policy, error)) (Policy, error) {
 	if err == nil {
 		return limit, nil
 	}
-	e := &ParseError{Text: p.text, Want: "a limit such as " + p.example, Err: err}
+	parseError := &ParseError{Text: p.text, Want: "a limit such as " + p.example, Err: err}
 	var field *FieldError
 	if errors.As(err, &field) {
-		e.Want, e.Offset = field.Want, p.places[field.Field]
+		parseError.Want, parseError.Offset = field.Want, p.places[field.Field]
 	}
-	return nil, e
+	return nil, parseError
 }
 
 func (p *parser) space() {
@@ -374,11 +374,11 @@ func (p *parser) sign(want string) {
 	p.offset += len(want)
 }
 
-func (p *parser) rate(count string) (r rate) {
-	r.count = p.number(count)
+func (p *parser) rate(count string) (rate rate) {
+	rate.count = p.number(count)
 	p.sign("/")
-	r.per = p.duration("per", true)
-	return r
+	rate.per = p.duration("per", true)
+	return rate
 }
 
 func (p *parser) number(field string) int64 {

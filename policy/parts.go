@@ -96,11 +96,11 @@ func (l *layout) begins(number uint64) Instant { return Instant(number * uint64(
 func (l *layout) numberAt(instant Instant) uint64 { return l.byLength.quotient(uint64(instant)) }
 
 func (p *partition) split(word uint64) slots {
-	l := &p.layouts[word&codeMask]
-	packed := word >> (l.low & 63)
+	layout := &p.layouts[word&codeMask]
+	packed := word >> (layout.low & 63)
 	return slots{
-		layout: l, number: min(packed>>l.width, l.last), packed: packed & (1<<l.width - 1),
-		marks: word & (1<<(l.low&63) - 1) &^ codeMask,
+		layout: layout, number: min(packed>>layout.width, layout.last), packed: packed & (1<<layout.width - 1),
+		marks: word & (1<<(layout.low&63) - 1) &^ codeMask,
 	}
 }
 

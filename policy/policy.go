@@ -163,10 +163,10 @@ func (d Decision) String() string {
 	return fmt.Sprintf("refused for %v, %s", d.RetryAfter, left)
 }
 
-// Must returns p, and panics if err is not nil. Use it for limits written in the program.
-func Must(p Policy, err error) Policy {
+// Must returns limit, and panics if err is not nil. Use it for limits written in the program.
+func Must(limit Policy, err error) Policy {
 	if err != nil {
 		panic(err)
 	}
-	return p
+	return limit
 }

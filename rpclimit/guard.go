@@ -58,9 +58,9 @@ func New(options Options, limits ...AnyLimit) (*Guard, error) {
 	case len(limits) > admission.MaxLimits:
 		return nil, bad("limits", fmt.Sprintf("%d long", len(limits)), "1 to 8 limits")
 	}
-	g := &Guard{options: options, exempt: exempt, log: admission.NewLog(options.Logger)}
-	if g.options.ClientAddr == nil {
-		g.options.ClientAddr = connection
+	guard := &Guard{options: options, exempt: exempt, log: admission.NewLog(options.Logger)}
+	if guard.options.ClientAddr == nil {
+		guard.options.ClientAddr = connection
 	}
 	names := map[string]bool{}
 	for i, limit := range limits {
@@ -68,50 +68,50 @@ func New(options Options, limits ...AnyLimit) (*Guard, error) {
 			return nil, bad(fmt.Sprintf("limits[%d]", i), "nil", "a rpclimit.Limit")
 		}
 		field := func(name string) string { return fmt.Sprintf("limits[%d].%s", i, name) }
-		c, err := limit.check(i, &g.options, func(name string, value any, want string) error {
+		checked, err := limit.check(i, &guard.options, func(name string, value any, want string) error {
 			return bad(field(name), value, want)
 		})
 		if err != nil {
 			return nil, err
 		}
-		title := c.Of().Name
+		title := checked.Of().Name
 		if names[title] {
 			return nil, bad(field("Name"), fmt.Sprintf("%q", title), "a name that no other limit has")
 		}
 		names[title] = true
-		if c.Of().Hidden {
-			if g.hidden == nil {
-				g.hidden = map[string]bool{}
+		if checked.Of().Hidden {
+			if guard.hidden == nil {
+				guard.hidden = map[string]bool{}
 			}
-			g.hidden[title] = true
+			guard.hidden[title] = true
 		}
-		for j, other := range g.limits {
+		for j, other := range guard.limits {
 			// If the other limit refused, RetryAfter would be too long by the units taken at the tap.
-			if c.same != nil && c.same == other.same && c.atTap != other.atTap {
-				return nil, bad(field("AtTap"), c.atTap, fmt.Sprintf("%t, as of limits[%d], which has the same Limiter", other.atTap, j))
+			if checked.same != nil && checked.same == other.same && checked.atTap != other.atTap {
+				return nil, bad(field("AtTap"), checked.atTap, fmt.Sprintf("%t, as of limits[%d], which has the same Limiter", other.atTap, j))
 			}
 		}
-		g.limits = append(g.limits, c)
-		g.fields.Add(title)
+		guard.limits = append(guard.limits, checked)
+		guard.fields.Add(title)
 	}
-	g.open()
-	return g, nil
+	guard.open()
+	return guard, nil
 }
 
-// Must returns g, and panics if err is not nil. Use it for settings that are constants.
-func Must(g *Guard, err error) *Guard {
+// Must returns guard, and panics if err is not nil. Use it for settings that are constants.
+func Must(guard *Guard, err error) *Guard {
 	if err != nil {
 		panic(err)
 	}
-	return g
+	return guard
 }
 
 func (g *Guard) open() {
-	o := &g.options
-	turns := admission.NewTurns(o.Spread, time.Millisecond)
+	options := &g.options
+	turns := admission.NewTurns(options.Spread, time.Millisecond)
 	config := admission.Config[*Call, Served]{
-		Cost: o.Cost, Charge: o.Charge, WaitUpTo: o.WaitUpTo, ByDeadline: true, Shadow: o.Shadow,
-		Turns: turns, RetryGuess: o.RetryGuess, Log: g.log, Counters: &g.calls,
+		Cost: options.Cost, Charge: options.Charge, WaitUpTo: options.WaitUpTo, ByDeadline: true, Shadow: options.Shadow,
+		Turns: turns, RetryGuess: options.RetryGuess, Log: g.log, Counters: &g.calls,
 	}
 	ofCall := func(c *checked) limiter { return c.limiter }
 	g.whole = g.entry(config, ofCall, func(*checked) bool { return true })
@@ -122,7 +122,7 @@ func (g *Guard) open() {
 	config.WaitUpTo, config.AtOnce, config.Keep = 0, true, true
 	g.tap = g.entry(config, ofCall, func(c *checked) bool { return c.atTap })
 	config = admission.Config[*Call, Served]{
-		WaitUpTo: o.WaitUpTo, ByDeadline: true, Shadow: o.Shadow, Turns: turns, Log: g.log, Counters: &g.messages,
+		WaitUpTo: options.WaitUpTo, ByDeadline: true, Shadow: options.Shadow, Turns: turns, Log: g.log, Counters: &g.messages,
 	}
 	g.received = g.entry(config, func(c *checked) limiter { return c.received }, func(c *checked) bool { return c.received != nil })
 	g.sent = g.entry(config, func(c *checked) limiter { return c.sent }, func(c *checked) bool { return c.sent != nil })
@@ -133,11 +133,11 @@ func (g *Guard) entry(config admission.Config[*Call, Served], part func(c *check
 	var all []limiter
 	some := false
 	for i := range g.limits {
-		c := &g.limits[i]
-		if some = some || has(c); has(c) {
-			all = append(all, part(c))
+		checked := &g.limits[i]
+		if some = some || has(checked); has(checked) {
+			all = append(all, part(checked))
 		} else {
-			all = append(all, c.limiter)
+			all = append(all, checked.limiter)
 		}
 	}
 	if !some {
@@ -149,50 +149,50 @@ func (g *Guard) entry(config admission.Config[*Call, Served], part func(c *check
 // Begin decides a call. It may wait for the call's turn, and takes from all limits or none. Run the
 // call if the verdict is not Refused, and end the Session when it is done. The Session may be nil,
 // and may be used all the same. Limits of Key.OfMessage are decided with a stream's first message.
-func (g *Guard) Begin(c *Call) (Verdict, *Session) {
-	if g.exempt.has(c.Procedure) {
-		return g.pass(c), nil
+func (g *Guard) Begin(call *Call) (Verdict, *Session) {
+	if g.exempt.has(call.Procedure) {
+		return g.pass(call), nil
 	}
-	s := c.Tapped
+	session := call.Tapped
 	begun := false
 	defer func() {
 		// The call was refused, or a function of the program panicked.
 		if !begun {
-			s.cancel()
+			session.cancel()
 		}
 	}()
-	e := g.entryOf(c)
-	var v Verdict
+	controller := g.entryOf(call)
+	var verdict Verdict
 	var taken admission.Settlement
-	if s != nil && !s.verdict.Reason.Passes() {
+	if session != nil && !session.verdict.Reason.Passes() {
 		// Under Shadow, a refused call takes from no limit.
-		e, v = g.tap, s.verdict
-	} else if v, taken = g.decide(e, c); s != nil {
-		v.tapped(s)
+		controller, verdict = g.tap, session.verdict
+	} else if verdict, taken = g.decide(controller, call); session != nil {
+		verdict.tapped(session)
 	}
-	refused := v.Refused()
-	if s == nil && (taken != nil || !refused && c.Stream && (g.first != nil || g.received != nil || g.sent != nil)) {
-		s = &Session{guard: g}
+	refused := verdict.Refused()
+	if session == nil && (taken != nil || !refused && call.Stream && (g.first != nil || g.received != nil || g.sent != nil)) {
+		session = &Session{guard: g}
 	}
-	if s != nil && !refused {
-		s.begin(c, e, taken)
+	if session != nil && !refused {
+		session.begin(call, controller, taken)
 	}
-	g.calls.Count(&v.Verdict)
-	g.tell(e, c, &v)
+	g.calls.Count(&verdict.Verdict)
+	g.tell(controller, call, &verdict)
 	if refused {
-		return v, nil
+		return verdict, nil
 	}
 	begun = true
-	return v, s
+	return verdict, session
 }
 
-func (g *Guard) entryOf(c *Call) *entry {
+func (g *Guard) entryOf(call *Call) *entry {
 	switch {
-	case c.Tapped == nil && c.Stream:
+	case call.Tapped == nil && call.Stream:
 		return g.opening
-	case c.Tapped == nil:
+	case call.Tapped == nil:
 		return g.whole
-	case c.Stream:
+	case call.Stream:
 		return g.openingRest
 	}
 	return g.wholeRest
@@ -207,80 +207,80 @@ func (g *Guard) Taps() bool { return g.tap != nil }
 //
 // Functions see a Call without Message, and with Stream unset unless the caller knows it. Begin
 // counts and reports a call that passes the tap.
-func (g *Guard) Tap(c *Call) (Verdict, *Session) {
-	if g.tap == nil || g.exempt.has(c.Procedure) {
-		return g.exempted(c), nil
+func (g *Guard) Tap(call *Call) (Verdict, *Session) {
+	if g.tap == nil || g.exempt.has(call.Procedure) {
+		return g.exempted(call), nil
 	}
-	v, taken := g.decide(g.tap, c)
-	if v.Refused() {
-		g.calls.Count(&v.Verdict)
-		c.counted = true
-		g.tell(g.tap, c, &v)
-		return v, nil
+	verdict, taken := g.decide(g.tap, call)
+	if verdict.Refused() {
+		g.calls.Count(&verdict.Verdict)
+		call.counted = true
+		g.tell(g.tap, call, &verdict)
+		return verdict, nil
 	}
-	s := &Session{guard: g, verdict: v}
-	s.begin(c, g.tap, taken)
-	return v, s
+	s := &Session{guard: g, verdict: verdict}
+	s.begin(call, g.tap, taken)
+	return verdict, s
 }
 
 // TapPanicked refuses a call for which Tap panicked as Misconfigured, also under Shadow. Adapters
 // call it as they recover. The call is counted, the first panic logged, and OnVerdict, which may
 // have panicked, not called. Nothing is taken: Tap calls no function of the program after a take.
-func (g *Guard) TapPanicked(c *Call, cause any) Verdict {
-	v := g.verdict(c, admission.Result{Verdict: limits.Verdict{Reason: limits.Misconfigured}}, nil)
-	v.Shadow, v.panicked = false, true
-	if !c.counted {
-		g.calls.Count(&v.Verdict)
+func (g *Guard) TapPanicked(call *Call, cause any) Verdict {
+	verdict := g.verdict(call, admission.Result{Verdict: limits.Verdict{Reason: limits.Misconfigured}}, nil)
+	verdict.Shadow, verdict.panicked = false, true
+	if !call.counted {
+		g.calls.Count(&verdict.Verdict)
 	}
-	g.log.LogPanic(c.Context, cause, slog.String("procedure", admission.Cut(c.Procedure)))
-	return v
+	g.log.LogPanic(call.Context, cause, slog.String("procedure", admission.Cut(call.Procedure)))
+	return verdict
 }
 
 func (g *Guard) exempted(c *Call) Verdict {
 	return g.verdict(c, admission.Result{Verdict: limits.Verdict{Reason: limits.Exempt}}, nil)
 }
 
-func (g *Guard) pass(c *Call) Verdict {
-	v := g.exempted(c)
-	g.calls.Count(&v.Verdict)
-	g.tell(nil, c, &v)
-	return v
+func (g *Guard) pass(call *Call) Verdict {
+	verdict := g.exempted(call)
+	g.calls.Count(&verdict.Verdict)
+	g.tell(nil, call, &verdict)
+	return verdict
 }
 
 // decide decides a call by the limits of a controller. A nil controller admits it.
-func (g *Guard) decide(e *entry, c *Call) (Verdict, admission.Settlement) {
-	var r admission.Result
+func (g *Guard) decide(controller *entry, call *Call) (Verdict, admission.Settlement) {
+	var result admission.Result
 	switch {
-	case !e.Begin(c.Context, c, &r):
-	case e.Single() != nil:
+	case !controller.Begin(call.Context, call, &result):
+	case controller.Single() != nil:
 		var s admission.Settlement
-		r, s = e.Single().Take(c.Context, c, e, r)
-		return g.verdict(c, r, nil), s
+		result, s = controller.Single().Take(call.Context, call, controller, result)
+		return g.verdict(call, result, nil), s
 	default:
 		quotas := make([]admission.Quota, len(g.limits))
-		s := e.Decide(c.Context, c, &r, quotas)
-		return g.verdict(c, r, quotas), s
+		s := controller.Decide(call.Context, call, &result, quotas)
+		return g.verdict(call, result, quotas), s
 	}
-	return g.verdict(c, r, nil), nil
+	return g.verdict(call, result, nil), nil
 }
 
-// tell reports a verdict to OnVerdict and Logger. e is nil for a call that passes.
-func (g *Guard) tell(e *entry, c *Call, v *Verdict) {
+// tell reports a verdict to OnVerdict and Logger. controller is nil for a call that passes.
+func (g *Guard) tell(controller *entry, call *Call, verdict *Verdict) {
 	if g.options.OnVerdict != nil {
-		g.options.OnVerdict(c, *v)
+		g.options.OnVerdict(call, *verdict)
 	}
-	if e != nil && !v.Reason.Passes() {
-		e.LogRefused(c.Context, c, &v.Verdict, v.binding, g.describe)
+	if controller != nil && !verdict.Reason.Passes() {
+		controller.LogRefused(call.Context, call, &verdict.Verdict, verdict.binding, g.describe)
 	}
 }
 
 // describe returns the attributes of a call's line before its key.
-func (g *Guard) describe(c *Call) (before, after []slog.Attr) {
+func (g *Guard) describe(call *Call) (before, after []slog.Attr) {
 	client := ""
-	if addr := g.options.ClientAddr.Addr(c); addr.IsValid() {
+	if addr := g.options.ClientAddr.Addr(call); addr.IsValid() {
 		client = addr.String()
 	}
-	return []slog.Attr{slog.String("procedure", admission.Cut(c.Procedure)), slog.String("client", client)}, nil
+	return []slog.Attr{slog.String("procedure", admission.Cut(call.Procedure)), slog.String("client", client)}, nil
 }
 
 // background is for settlements: the call's context may have ended.

@@ -46,11 +46,11 @@ func ByMetadata(name string) Key[string] {
 		return Key[string]{}
 	}
 	lower, canonical := strings.ToLower(name), http.CanonicalHeaderKey(name)
-	return Key[string]{By: "metadata " + lower, Of: func(c *Call) string {
-		if c.Header == nil {
+	return Key[string]{By: "metadata " + lower, Of: func(call *Call) string {
+		if call.Header == nil {
 			return ""
 		}
-		values := c.Header.Values(lower, canonical)
+		values := call.Header.Values(lower, canonical)
 		if len(values) == 0 {
 			return ""
 		}
@@ -63,11 +63,11 @@ func ByIdentity[K comparable](find func(identity any) K) Key[K] {
 	if find == nil {
 		return Key[K]{}
 	}
-	return Key[K]{By: "identity", Of: func(c *Call) (none K) {
-		if c.Identity == nil {
+	return Key[K]{By: "identity", Of: func(call *Call) (none K) {
+		if call.Identity == nil {
 			return none
 		}
-		return find(c.Identity)
+		return find(call.Identity)
 	}}
 }
 

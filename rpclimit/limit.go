@@ -74,14 +74,14 @@ type checked struct {
 	same any
 }
 
-func (l Limit[K]) check(index int, o *Options, bad admission.FieldFault) (c checked, err error) {
+func (l Limit[K]) check(index int, options *Options, bad admission.FieldFault) (c checked, err error) {
 	hidden := func(cost func(c *Call) int64, charge func(c *Call, served Served) int64) limiter {
 		part := &admission.Limit[*Call, K, Served]{
 			Parts:   admission.Parts[*Call, Served]{Name: l.Name, WhenNoKey: l.WhenNoKey, Cost: cost, Charge: charge, Shadow: l.Shadow, Hidden: l.Hidden},
 			Limiter: l.Limiter, Key: l.Key.Of, PolicyFor: l.PolicyFor,
 		}
 		if err == nil {
-			err = part.Check(index, cmp.Or(o.Name, "default"), wantKey, bad)
+			err = part.Check(index, cmp.Or(options.Name, "default"), wantKey, bad)
 		}
 		return part
 	}
@@ -92,10 +92,10 @@ func (l Limit[K]) check(index int, o *Options, bad admission.FieldFault) (c chec
 	received, sent := l.CostReceived, l.CostSent
 	inUse := c.Of().HasUnitsInUse()
 	if received == nil && !inUse {
-		received = o.CostReceived
+		received = options.CostReceived
 	}
 	if sent == nil && !inUse && !c.ofMessage {
-		sent = o.CostSent
+		sent = options.CostSent
 	}
 	if received != nil {
 		c.received = hidden(received, nil)

@@ -42,34 +42,34 @@ type held struct {
 	call       *Call
 }
 
-func (s *Session) begin(c *Call, e *entry, taken admission.Settlement) {
-	s.stream = c.Stream
+func (s *Session) begin(call *Call, controller *entry, taken admission.Settlement) {
+	s.stream = call.Stream
 	for i := range s.mu.n {
 		// At the tap less is known of the call.
-		s.mu.held[i].call = c
+		s.mu.held[i].call = call
 	}
-	if c.Stream {
-		s.receiving, s.sending = *c, *c
+	if call.Stream {
+		s.receiving, s.sending = *call, *call
 	}
 	if taken != nil {
-		s.hold(held{e, taken, c})
+		s.hold(held{controller, taken, call})
 	}
 }
 
-// hold keeps h until the call ends. If it has ended, h is settled at once.
-func (s *Session) hold(h held) {
+// hold keeps held until the call ends. If it has ended, held is settled at once.
+func (s *Session) hold(held held) {
 	s.mu.Lock()
 	ended, served := s.mu.ended, s.mu.served
 	if !ended {
-		s.mu.held[s.mu.n] = h
+		s.mu.held[s.mu.n] = held
 		s.mu.n++
 		if s.mu.end != nil {
-			admission.EndWhenLost(s.mu.until, s.mu.end, h.by.Lost(h.settlement))
+			admission.EndWhenLost(s.mu.until, s.mu.end, held.by.Lost(held.settlement))
 		}
 	}
 	s.mu.Unlock()
 	if ended {
-		h.by.Settle(background, h.settlement, h.call, served)
+		held.by.Settle(background, held.settlement, held.call, served)
 	}
 }
 
@@ -96,15 +96,15 @@ func (s *Session) Context(ctx context.Context) context.Context {
 }
 
 // lost refuses the messages of a call whose units in use were lost.
-func (s *Session) lost(c *Call) (v Verdict, ok bool) {
+func (s *Session) lost(call *Call) (verdict Verdict, ok bool) {
 	if s.mu.until == nil || !errors.Is(context.Cause(s.mu.until), limits.ErrLost) {
-		return v, false
+		return verdict, false
 	}
 	reason := admission.Result{Verdict: limits.Verdict{Reason: limits.Unavailable}}
 	reason.Provenance = limits.NewProvenance(limits.SourceNone, false, limits.ErrLost)
-	v = s.guard.verdict(c, reason, nil)
-	s.guard.messages.Count(&v.Verdict)
-	return v, true
+	verdict = s.guard.verdict(call, reason, nil)
+	s.guard.messages.Count(&verdict.Verdict)
+	return verdict, true
 }
 
 // Received decides a message that a stream received, before the handler sees it. It waits as Begin
@@ -113,36 +113,36 @@ func (s *Session) Received(message any) Verdict {
 	if s == nil {
 		return Verdict{}
 	}
-	c := &s.receiving
-	if v, lost := s.lost(c); lost {
+	call := &s.receiving
+	if v, lost := s.lost(call); lost {
 		return v
 	}
-	c.Message = message
+	call.Message = message
 	if s.opened || s.guard.first == nil {
-		return s.message(s.guard.received, c, &s.mu.received, nil)
+		return s.message(s.guard.received, call, &s.mu.received, nil)
 	}
 	s.opened = true
-	e := s.guard.first
+	controller := s.guard.first
 	// The functions of the settlement see first.
-	first := *c
-	v, taken := s.guard.decide(e, &first)
+	first := *call
+	verdict, taken := s.guard.decide(controller, &first)
 	if taken != nil {
-		s.hold(held{e, taken, &first})
+		s.hold(held{controller, taken, &first})
 	}
-	decided := v.Refused() || s.guard.received == nil
+	decided := verdict.Refused() || s.guard.received == nil
 	if decided {
-		s.guard.messages.Count(&v.Verdict)
+		s.guard.messages.Count(&verdict.Verdict)
 	}
-	s.guard.tell(e, &first, &v)
-	if v.Refused() {
-		return v
+	s.guard.tell(controller, &first, &verdict)
+	if verdict.Refused() {
+		return verdict
 	}
 	if decided {
-		c.Message = nil
+		call.Message = nil
 		s.add(&s.mu.received)
-		return v
+		return verdict
 	}
-	return s.message(s.guard.received, c, &s.mu.received, &v.Verdict)
+	return s.message(s.guard.received, call, &s.mu.received, &verdict.Verdict)
 }
 
 // Sent decides a message that a stream is about to send: see Received.
@@ -159,34 +159,34 @@ func (s *Session) Sent(message any) Verdict {
 
 // message decides one message of a stream and counts it in n. A nil entry admits it. first is the
 // result of the first-message limits, or nil. A message that passes is not kept in memory.
-func (s *Session) message(e *entry, c *Call, n *int64, first *limits.Verdict) Verdict {
-	if e == nil {
-		c.Message = nil
+func (s *Session) message(controller *entry, call *Call, n *int64, first *limits.Verdict) Verdict {
+	if controller == nil {
+		call.Message = nil
 		s.add(n)
 		return Verdict{}
 	}
-	v, taken := s.guard.decide(e, c)
+	verdict, taken := s.guard.decide(controller, call)
 	if taken != nil {
 		// A message has no end.
-		e.Release(background, taken)
+		controller.Release(background, taken)
 	}
 	if first == nil {
-		s.guard.messages.Count(&v.Verdict)
+		s.guard.messages.Count(&verdict.Verdict)
 		// A message counts once.
 	} else {
-		both := v.Verdict
+		both := verdict.Verdict
 		if both.Waited += first.Waited; !first.Reason.Passes() {
 			// Under Shadow, the first reason counts.
 			both.Reason = first.Reason
 		}
 		s.guard.messages.Count(&both)
 	}
-	s.guard.tell(e, c, &v)
-	if !v.Refused() {
-		c.Message = nil
+	s.guard.tell(controller, call, &verdict)
+	if !verdict.Refused() {
+		call.Message = nil
 		s.add(n)
 	}
-	return v
+	return verdict
 }
 
 func (s *Session) add(n *int64) {

@@ -58,17 +58,17 @@ type MessageStats struct {
 
 // Stats returns the counters of the limits and of their engines.
 func (g *Guard) Stats() Stats {
-	c := &g.calls
+	counters := &g.calls
 	s := Stats{
-		Admitted:      c.By(limits.Admitted),
-		Exempt:        c.By(limits.Exempt),
-		OverLimit:     c.By(limits.OverLimit),
-		NoKey:         c.By(limits.NoKey),
-		Cancelled:     c.By(limits.Cancelled),
-		NeverAdmitted: c.By(limits.NeverAdmitted),
-		Misconfigured: c.By(limits.Misconfigured),
-		Unavailable:   c.By(limits.Unavailable),
-		Unsettled:     c.Unsettled(),
+		Admitted:      counters.By(limits.Admitted),
+		Exempt:        counters.By(limits.Exempt),
+		OverLimit:     counters.By(limits.OverLimit),
+		NoKey:         counters.By(limits.NoKey),
+		Cancelled:     counters.By(limits.Cancelled),
+		NeverAdmitted: counters.By(limits.NeverAdmitted),
+		Misconfigured: counters.By(limits.Misconfigured),
+		Unavailable:   counters.By(limits.Unavailable),
+		Unsettled:     counters.Unsettled(),
 		Shadow:        g.shadow(),
 		Limits:        make(map[string]engine.Stats, len(g.limits)),
 	}

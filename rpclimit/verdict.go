@@ -32,11 +32,11 @@ type Verdict struct {
 	panicked bool
 }
 
-func (g *Guard) verdict(c *Call, r admission.Result, quotas []admission.Quota) Verdict {
-	r.Shadow = g.shadow()
+func (g *Guard) verdict(call *Call, result admission.Result, quotas []admission.Quota) Verdict {
+	result.Shadow = g.shadow()
 	return Verdict{
-		Verdict: r.Verdict, binding: r.Binding, violated: r.Violated, quota: r.Quota, quotas: quotas, guard: g, call: c,
-		late: r.Reason == limits.Cancelled && errors.Is(c.Context.Err(), context.DeadlineExceeded),
+		Verdict: result.Verdict, binding: result.Binding, violated: result.Violated, quota: result.Quota, quotas: quotas, guard: g, call: call,
+		late: result.Reason == limits.Cancelled && errors.Is(call.Context.Err(), context.DeadlineExceeded),
 	}
 }
 
@@ -59,12 +59,12 @@ func (v *Verdict) tapped(s *Session) {
 		return
 	}
 	least := binding.New(true)
-	for i, q := range v.quotas {
+	for i, quota := range v.quotas {
 		switch i {
 		case first.binding:
-			least.See(i, &first.Decision, q.Most)
+			least.See(i, &first.Decision, quota.Most)
 		case v.binding:
-			least.See(i, &v.Decision, q.Most)
+			least.See(i, &v.Decision, quota.Most)
 		}
 	}
 	if !first.hidden() && v.hidden() || first.hidden() == v.hidden() && least.Index == first.binding {
@@ -218,12 +218,12 @@ func (v *Verdict) AppendViolations(all []Violation) []Violation {
 	}
 	quotas := v.quotaList()
 	for i := range v.guard.limits {
-		c := &v.guard.limits[i]
-		if v.violated&(1<<i) == 0 || c.Of().Hidden {
+		checked := &v.guard.limits[i]
+		if v.violated&(1<<i) == 0 || checked.Of().Hidden {
 			continue
 		}
 		all = append(all, Violation{
-			Limit: c.Of().Name, Policy: c.Describe(v.call), By: c.by, Max: quotas[i].Most, Window: quotas[i].Window,
+			Limit: checked.Of().Name, Policy: checked.Describe(v.call), By: checked.by, Max: quotas[i].Most, Window: quotas[i].Window,
 		})
 	}
 	return all

@@ -28,40 +28,40 @@ func (l *Limiter) Admit(ctx context.Context, _ struct{}, n int64) (limits.Answer
 		g, err := l.Hold(ctx, limits.Call[struct{}]{N: n})
 		return g.Answer, err
 	}
-	var d policy.Decision
+	var decision policy.Decision
 	var err error
-	if l.take(&request{n: n}, &d, nil); d.Wait > 0 {
+	if l.take(&request{n: n}, &decision, nil); decision.Wait > 0 {
 		// The limit has become a queue. This turn cannot be given back.
-		err = turn(ctx, &d, nil)
+		err = turn(ctx, &decision, nil)
 	}
-	return limits.Answer{Decision: d, Provenance: inProcess}, err
+	return limits.Answer{Decision: decision, Provenance: inProcess}, err
 }
 
 // Hold is Reserve or, if the call waits, Acquire, for adapters. A call with a Limit is refused with
 // policy.Never, and Err names the alternatives.
-func (l *Limiter) Hold(ctx context.Context, call limits.Call[struct{}]) (g limits.Grant, err error) {
-	g.Provenance = inProcess
+func (l *Limiter) Hold(ctx context.Context, call limits.Call[struct{}]) (grant limits.Grant, err error) {
+	grant.Provenance = inProcess
 	limit := l.Limit()
 	var h held
 	switch {
 	case call.Limit != nil:
-		g.RetryAfter, g.Provenance = policy.Never, ownLimit
-		return g, nil
+		grant.RetryAfter, grant.Provenance = policy.Never, ownLimit
+		return grant, nil
 	case limit == nil:
-		g.RetryAfter = policy.Never
-		return g, nil
+		grant.RetryAfter = policy.Never
+		return grant, nil
 	case call.Patience > 0 && !call.NoWait && !limit.Delays():
-		err = l.acquireFor(ctx, &call, &g.Answer, &h)
+		err = l.acquireFor(ctx, &call, &grant.Answer, &h)
 	default:
-		l.reserve(&request{n: call.N, patience: max(call.Patience, 0)}, &g.Decision, &h)
-		if g.Wait > 0 && !call.NoWait {
-			err = turn(ctx, &g.Decision, &h)
+		l.reserve(&request{n: call.N, patience: max(call.Patience, 0)}, &grant.Decision, &h)
+		if grant.Wait > 0 && !call.NoWait {
+			err = turn(ctx, &grant.Decision, &h)
 		}
 	}
-	if g.Allowed {
-		g.State = h.pack()
+	if grant.Allowed {
+		grant.State = h.pack()
 	}
-	return g, err
+	return grant, err
 }
 
 // Look returns the answer that Hold would give now without waiting, for limits.AskAll. Only Hold can answer a call that would join the line.
@@ -73,18 +73,18 @@ func (l *Limiter) Look(call limits.Call[struct{}]) (a limits.Answer, ok bool) {
 }
 
 // acquireFor takes for a call in line. Only an ended context is an error.
-func (l *Limiter) acquireFor(ctx context.Context, call *limits.Call[struct{}], a *limits.Answer, h *held) error {
-	waited, err := l.acquire(ctx, call.N, call.Patience, &a.Decision, h)
+func (l *Limiter) acquireFor(ctx context.Context, call *limits.Call[struct{}], answer *limits.Answer, h *held) error {
+	waited, err := l.acquire(ctx, call.N, call.Patience, &answer.Decision, h)
 	switch {
 	case err != nil:
-		a.Decision, *h = l.refusal(call.N), held{}
+		answer.Decision, *h = l.refusal(call.N), held{}
 	case waited > 0:
-		a.Decision = l.probe(0, noDelay)
+		answer.Decision = l.probe(0, noDelay)
 	}
 	if errors.Is(err, ErrCrowded) {
-		a.Provenance = limits.NewProvenance(limits.SourceProcess, true, err)
+		answer.Provenance = limits.NewProvenance(limits.SourceProcess, true, err)
 	}
-	if a.Wait = waited; errors.Is(err, ErrCancelled) {
+	if answer.Wait = waited; errors.Is(err, ErrCancelled) {
 		return err
 	}
 	return nil
@@ -94,14 +94,14 @@ func (l *Limiter) acquireFor(ctx context.Context, call *limits.Call[struct{}], a
 func (l *Limiter) LimitFor(struct{}) policy.Policy { return l.Limit() }
 
 // turn waits for a promised turn. If the context ends first, it refuses and gives back.
-func turn(ctx context.Context, d *policy.Decision, h *held) error {
+func turn(ctx context.Context, decision *policy.Decision, held *held) error {
 	began := time.Now()
-	_, event := seam.Receive[struct{}](seam.Seam{}, "", d.Wait, nil, ctx, nil)
-	if d.Wait = time.Since(began); event == seam.Elapsed {
+	_, event := seam.Receive[struct{}](seam.Seam{}, "", decision.Wait, nil, ctx, nil)
+	if decision.Wait = time.Since(began); event == seam.Elapsed {
 		return nil
 	}
-	if d.Allowed = false; h != nil {
-		h.keep(0)
+	if decision.Allowed = false; held != nil {
+		held.keep(0)
 	}
 	return waitline.Cancelled(ctx)
 }
@@ -109,10 +109,10 @@ func turn(ctx context.Context, d *policy.Decision, h *held) error {
 type limiterSettler struct{ *Limiter }
 
 func (h *held) pack() limits.GrantState {
-	r := &h.receipt
+	receipt := &h.receipt
 	return limits.GrantState{
-		Settler: limiterSettler{h.limiter}, Ref: r.terms,
-		Words: [...]int64{r.N, int64(r.At), int64(r.Before), int64(r.After), int64(r.Returned), int64(r.Wait), int64(r.ID), 0},
+		Settler: limiterSettler{h.limiter}, Ref: receipt.terms,
+		Words: [...]int64{receipt.N, int64(receipt.At), int64(receipt.Before), int64(receipt.After), int64(receipt.Returned), int64(receipt.Wait), int64(receipt.ID), 0},
 	}
 }
 

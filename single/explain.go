@@ -8,20 +8,20 @@ import (
 // Explain returns why a call is admitted or refused now: usage, when it comes back, and how many
 // calls wait. Its String says so in sentences. It takes nothing.
 func (l *Limiter) Explain() limits.Explanation {
-	x := limits.Explanation{Binding: -1}
-	if t := l.terms.Load(); t != nil {
-		word := t.word.Load()
-		for ; word == moved; word = t.word.Load() {
-			t = l.after(t)
+	explanation := limits.Explanation{Binding: -1}
+	if terms := l.terms.Load(); terms != nil {
+		word := terms.word.Load()
+		for ; word == moved; word = terms.word.Load() {
+			terms = l.after(terms)
 		}
-		x = limits.ExplainWord(t.policy, word, l.time.now(), 1, 0)
+		explanation = limits.ExplainWord(terms.policy, word, l.time.now(), 1, 0)
 	} else {
 		// The Limiter is zero.
-		x.RetryAfter = policy.Never
+		explanation.RetryAfter = policy.Never
 	}
-	x.Known, x.Provenance = true, inProcess
+	explanation.Known, explanation.Provenance = true, inProcess
 	if lines := l.lines.Load(); lines != nil {
-		x.Line(lines.Behind(struct{}{}, &waiter{limiter: l, n: 1}))
+		explanation.Line(lines.Behind(struct{}{}, &waiter{limiter: l, n: 1}))
 	}
-	return x
+	return explanation
 }

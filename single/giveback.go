@@ -27,17 +27,17 @@ func (l *Limiter) reserve(q *request, d *policy.Decision, h *held) {
 }
 
 // takeLogged is take, and remembers a take that may be given back, or a charge beside it.
-func (l *Limiter) takeLogged(q *request, d *policy.Decision, r *receipt) {
+func (l *Limiter) takeLogged(request *request, decision *policy.Decision, receipt *receipt) {
 	t := l.terms.Load()
 	if t == nil || !t.remembered || !l.tryLock() {
-		l.take(q, d, r)
+		l.take(request, decision, receipt)
 		return
 	}
 	defer l.mu.Unlock()
-	l.take(q, d, r)
-	if r.terms != nil && d.Wait == 0 {
-		m := underway.Mark{Word: r.After, Returned: r.Returned}
-		r.ID = r.terms.log.Add(r.terms.policy, r.Before, m, r.At, q.n)
+	l.take(request, decision, receipt)
+	if receipt.terms != nil && decision.Wait == 0 {
+		m := underway.Mark{Word: receipt.After, Returned: receipt.Returned}
+		receipt.ID = receipt.terms.log.Add(receipt.terms.policy, receipt.Before, m, receipt.At, request.n)
 	}
 }
 
@@ -109,12 +109,12 @@ func (h *held) keep(n int64) {
 	if r.terms == nil || n >= r.N {
 		return
 	}
-	l, t := h.limiter, r.terms
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	limiter, terms := h.limiter, r.terms
+	limiter.mu.Lock()
+	defer limiter.mu.Unlock()
 	// SetPolicy may have replaced the terms.
-	if l.terms.Load() == t {
-		t.log.GiveBack(&t.word, &t.returned, t.policy, &r.Taken, n, l.time.now)
+	if limiter.terms.Load() == terms {
+		terms.log.GiveBack(&terms.word, &terms.returned, terms.policy, &r.Taken, n, limiter.time.now)
 	}
 }
 
@@ -131,27 +131,27 @@ func (h *held) keep(n int64) {
 // that they still count and that no call waits. Promised turns do not move, so the next call may
 // start too early by the refund. If the last promised turn lies in a window that has not opened,
 // that window gets the room. Use Reservation.Cancel or Keep if this matters.
-func (l *Limiter) Refund(n int64) (d policy.Decision) {
+func (l *Limiter) Refund(n int64) (decision policy.Decision) {
 	if n < 0 || l.terms.Load() == nil {
-		l.takeLogged(&request{n: n, charge: true}, &d, &receipt{})
-		return d
+		l.takeLogged(&request{n: n, charge: true}, &decision, &receipt{})
+		return decision
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := l.time.now()
-	for t := l.terms.Load(); ; {
-		word := t.word.Load()
-		next := decide.Refund(t.policy, t.refunder, word, now, n, &d)
+	for terms := l.terms.Load(); ; {
+		word := terms.word.Load()
+		next := decide.Refund(terms.policy, terms.refunder, word, now, n, &decision)
 		switch {
-		case n == 0 || next == word || !d.Allowed:
-			return d
+		case n == 0 || next == word || !decision.Allowed:
+			return decision
 		case next > policy.MaxWord:
 			// Survive a policy that breaks its contract.
-			return policy.Decision{Limit: d.Limit, RetryAfter: policy.Never}
+			return policy.Decision{Limit: decision.Limit, RetryAfter: policy.Never}
 		}
-		t.returned.Add(uint64(min(n, underway.ResetUnits)))
-		if t.word.CompareAndSwap(word, next) {
-			return d
+		terms.returned.Add(uint64(min(n, underway.ResetUnits)))
+		if terms.word.CompareAndSwap(word, next) {
+			return decision
 		}
 	}
 }
@@ -164,14 +164,14 @@ func (l *Limiter) Reset() bool {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	t := l.terms.Load()
-	if t == nil {
+	terms := l.terms.Load()
+	if terms == nil {
 		return false
 	}
-	if t.word.Load() == 0 {
+	if terms.word.Load() == 0 {
 		return false
 	}
-	t.returned.Add(underway.ResetUnits)
-	word := t.word.Swap(0)
-	return t.policy.FreshAt(word) > l.time.now()
+	terms.returned.Add(underway.ResetUnits)
+	word := terms.word.Swap(0)
+	return terms.policy.FreshAt(word) > l.time.now()
 }

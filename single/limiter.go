@@ -65,12 +65,12 @@ type terms struct {
 // moved is the last word of replaced terms; no swap replaces it. Policies use up to policy.MaxWord.
 const moved = math.MaxUint64
 
-func newTerms(p policy.Policy) *terms {
-	t := &terms{policy: p}
-	t.choker, _ = p.(policy.Choker)
-	t.refunder, _ = p.(policy.Refunder)
-	_, restores := p.(policy.Restorer)
-	if o, ok := p.(policy.Occupier); ok {
+func newTerms(limit policy.Policy) *terms {
+	t := &terms{policy: limit}
+	t.choker, _ = limit.(policy.Choker)
+	t.refunder, _ = limit.(policy.Refunder)
+	_, restores := limit.(policy.Restorer)
+	if o, ok := limit.(policy.Occupier); ok {
 		t.inUse = &inUse{occupier: o}
 		// take looks whether a call is in line.
 		t.choker = nil
@@ -89,8 +89,8 @@ func (l *Limiter) after(t *terms) *terms {
 }
 
 // New returns a Limiter, or a *policy.FieldError for a nil policy or a bad option.
-func New(p policy.Policy, more ...Option) (*Limiter, error) {
-	if shape.IsNil(p) {
+func New(limit policy.Policy, more ...Option) (*Limiter, error) {
+	if shape.IsNil(limit) {
 		return nil, nilPolicy("single.New")
 	}
 	o := options{maxWaiting: defaultMaxWaiting}
@@ -103,7 +103,7 @@ func New(p policy.Policy, more ...Option) (*Limiter, error) {
 		}
 	}
 	l := &Limiter{time: newTimeSource(o), maxWaiting: o.maxWaiting}
-	l.terms.Store(newTerms(l.time.anchored(p)))
+	l.terms.Store(newTerms(l.time.anchored(limit)))
 	return l, nil
 }
 
@@ -111,11 +111,11 @@ func New(p policy.Policy, more ...Option) (*Limiter, error) {
 //
 //	var limiter = single.MustNew(policy.Funnel(20, 10, time.Second))
 func MustNew(p policy.Policy, err error) *Limiter {
-	l, err := New(policy.Must(p, err))
+	limiter, err := New(policy.Must(p, err))
 	if err != nil {
 		panic(err)
 	}
-	return l
+	return limiter
 }
 
 func nilPolicy(of string) error {
@@ -125,16 +125,16 @@ func nilPolicy(of string) error {
 // Choke reports whether the caller may act now, and takes a unit if so. It is Take(1).Allowed and
 // the fastest call. It never waits and never allocates.
 func (l *Limiter) Choke() bool {
-	t := l.terms.Load()
-	if t != nil && t.choker != nil {
+	terms := l.terms.Load()
+	if terms != nil && terms.choker != nil {
 		now := l.time.now()
 		for {
-			word := t.word.Load()
+			word := terms.word.Load()
 			if word > policy.MaxWord {
 				// The terms were replaced.
 				break
 			}
-			next, allowed := t.choker.Choke(word, now)
+			next, allowed := terms.choker.Choke(word, now)
 			if next > policy.MaxWord {
 				// The policy breaks its contract: see take.
 				break
@@ -143,7 +143,7 @@ func (l *Limiter) Choke() bool {
 				return false
 			}
 			// A successful swap hands the unit to this call.
-			if t.word.CompareAndSwap(word, next) {
+			if terms.word.CompareAndSwap(word, next) {
 				return true
 			}
 		}
@@ -166,13 +166,13 @@ func (l *Limiter) Take(n int64) (d policy.Decision) {
 
 // TakeUpTo takes n units if Take would, as a Bursty does on credit, and otherwise as many as remain.
 // It returns how many, and the decision on these: a Take of one unit, refused, if none remain.
-func (l *Limiter) TakeUpTo(n int64) (taken int64, d policy.Decision) {
+func (l *Limiter) TakeUpTo(n int64) (taken int64, decision policy.Decision) {
 	var q request
-	taken = decide.UpTo(n, &d, func(n int64) {
+	taken = decide.UpTo(n, &decision, func(n int64) {
 		q.n = n
-		l.take(&q, &d, nil)
+		l.take(&q, &decision, nil)
 	})
-	return taken, d
+	return taken, decision
 }
 
 // Peek returns the decision of Take(n) now: whether n units would pass, or how long until they do.

@@ -72,18 +72,18 @@ type timeSource struct {
 	zero time.Time
 }
 
-func newTimeSource(o options) (s timeSource) {
+func newTimeSource(options options) (timeSource timeSource) {
 	switch {
-	case o.clock != nil:
-		s.clock, s.begun = o.clock, o.clock()
-	case !o.packageTime:
-		if s.counter = clock.Shared(); s.counter != nil {
-			s.base = s.counter.Now() - 1
+	case options.clock != nil:
+		timeSource.clock, timeSource.begun = options.clock, options.clock()
+	case !options.packageTime:
+		if timeSource.counter = clock.Shared(); timeSource.counter != nil {
+			timeSource.base = timeSource.counter.Now() - 1
 		}
 	}
-	s.epoch = time.Now()
-	s.zero = s.epoch.Round(0).Add(-1)
-	return s
+	timeSource.epoch = time.Now()
+	timeSource.zero = timeSource.epoch.Round(0).Add(-1)
+	return timeSource
 }
 
 func (s *timeSource) now() policy.Instant {

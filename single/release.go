@@ -21,23 +21,23 @@ type change func(o policy.Occupier, word, taken uint64, now policy.Instant, n in
 
 // swap makes a change of the word. It returns false, and changes nothing, if the units no longer count.
 func (h *held) swap(change change) (ok bool) {
-	l, r := h.limiter, h.receipt
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	t := l.terms.Load()
-	taken := t.inUse.rewrites.Carried(r.After, r.terms.inUse.epoch)
-	if taken == 0 || t.returned.Load() != r.Returned {
+	limiter, receipt := h.limiter, h.receipt
+	limiter.mu.Lock()
+	defer limiter.mu.Unlock()
+	terms := limiter.terms.Load()
+	taken := terms.inUse.rewrites.Carried(receipt.After, receipt.terms.inUse.epoch)
+	if taken == 0 || terms.returned.Load() != receipt.Returned {
 		return false
 	}
 	for {
-		word := t.word.Load()
-		now := l.time.now()
-		next, ok := change(t.inUse.occupier, word, taken, now, r.N)
+		word := terms.word.Load()
+		now := limiter.time.now()
+		next, ok := change(terms.inUse.occupier, word, taken, now, receipt.N)
 		if !ok {
 			return false
 		}
-		if t.word.CompareAndSwap(word, next) {
-			h.receipt.terms, h.receipt.After, h.receipt.At = t, next, now
+		if terms.word.CompareAndSwap(word, next) {
+			h.receipt.terms, h.receipt.After, h.receipt.At = terms, next, now
 			return true
 		}
 	}
@@ -51,15 +51,15 @@ func (l *Limiter) vacate() (used bool) {
 	defer l.wake()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	t := l.terms.Load()
+	terms := l.terms.Load()
 	for {
-		word, now := t.word.Load(), l.time.now()
+		word, now := terms.word.Load(), l.time.now()
 		if word == 0 {
 			return false
 		}
-		t.returned.Add(1)
-		if t.word.CompareAndSwap(word, t.inUse.occupier.Vacate(word, now)) {
-			return t.policy.FreshAt(word) > now
+		terms.returned.Add(1)
+		if terms.word.CompareAndSwap(word, terms.inUse.occupier.Vacate(word, now)) {
+			return terms.policy.FreshAt(word) > now
 		}
 	}
 }

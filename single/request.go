@@ -27,10 +27,10 @@ const (
 	forever = policy.Never
 )
 
-// decide answers q under the terms in d, and returns the next word if allowed.
-func (q *request) decide(t *terms, word uint64, now policy.Instant, d *policy.Decision) (next uint64) {
+// decide answers q under the terms in decision, and returns the next word if allowed.
+func (q *request) decide(terms *terms, word uint64, now policy.Instant, decision *policy.Decision) (next uint64) {
 	if q.charge {
-		return decide.Refund(t.policy, t.refunder, word, now, q.n, d)
+		return decide.Refund(terms.policy, terms.refunder, word, now, q.n, decision)
 	}
-	return decide.Take(t.policy, word, now, q.n, q.patience, q.notBefore, d)
+	return decide.Take(terms.policy, word, now, q.n, q.patience, q.notBefore, decision)
 }

@@ -25,32 +25,32 @@ import (
 //
 // The error is a *policy.FieldError for a nil policy, another family or the zero Limiter. The old
 // policy then stays.
-func (l *Limiter) SetPolicy(p policy.Policy) error {
-	if shape.IsNil(p) {
+func (l *Limiter) SetPolicy(limit policy.Policy) error {
+	if shape.IsNil(limit) {
 		return nilPolicy("SetPolicy")
 	}
-	t := l.terms.Load()
-	if t == nil {
+	terms := l.terms.Load()
+	if terms == nil {
 		return &policy.FieldError{Of: "SetPolicy", Field: "the present policy", Value: "nil", Want: "a Limiter from New"}
 	}
-	p = l.time.anchored(p)
-	if shape.Same(p, t.policy) {
+	limit = l.time.anchored(limit)
+	if shape.Same(limit, terms.policy) {
 		return nil
 	}
-	if _, err := t.successor(p); err != nil {
+	if _, err := terms.successor(limit); err != nil {
 		return err
 	}
 	if lines := l.lines.Load(); lines != nil {
 		resume := lines.Pause()
 		defer resume()
 	}
-	return l.replace(p)
+	return l.replace(limit)
 }
 
-func (t *terms) successor(p policy.Policy) (policy.Relative, error) {
-	relative, ok := decide.Related(t.policy, p)
+func (t *terms) successor(limit policy.Policy) (policy.Relative, error) {
+	relative, ok := decide.Related(t.policy, limit)
 	if !ok {
-		return nil, &policy.FieldError{Of: "SetPolicy", Field: "policy", Value: p, Want: "one of the family of " + t.policy.String()}
+		return nil, &policy.FieldError{Of: "SetPolicy", Field: "policy", Value: limit, Want: "one of the family of " + t.policy.String()}
 	}
 	return relative, nil
 }
@@ -58,16 +58,16 @@ func (t *terms) successor(p policy.Policy) (policy.Relative, error) {
 // replace puts new terms in place. Swapping the old word for moved gives all calls the new terms
 // and their first word in a single step. A faster call makes the swap fail; a later call finds the
 // new terms by terms.next until the Limiter has them. No call waits for that.
-func (l *Limiter) replace(p policy.Policy) error {
+func (l *Limiter) replace(limit policy.Policy) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	old := l.terms.Load()
 	// Another change may have come first.
-	relative, err := old.successor(p)
+	relative, err := old.successor(limit)
 	if err != nil {
 		return err
 	}
-	next := newTerms(p)
+	next := newTerms(limit)
 	next.returned.Store(old.returned.Load())
 	old.next.Store(next)
 	for {

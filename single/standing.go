@@ -15,42 +15,42 @@ type standing struct {
 // standing returns the present standing, without terms if zero, and an instant before it was read.
 func (l *Limiter) standing() (standing, policy.Instant) {
 	now := l.time.now()
-	t := l.terms.Load()
-	if t == nil {
+	terms := l.terms.Load()
+	if terms == nil {
 		return standing{}, now
 	}
 	for {
-		word := t.word.Load()
+		word := terms.word.Load()
 		if word != moved {
-			return standing{t, word}, now
+			return standing{terms, word}, now
 		}
-		t = l.after(t)
+		terms = l.after(terms)
 	}
 }
 
 func (l *Limiter) refusal(n int64) policy.Decision {
-	d := l.probe(n, noDelay)
-	if d.Allowed {
+	decision := l.probe(n, noDelay)
+	if decision.Allowed {
 		// The look takes nothing.
-		d = l.probe(0, noDelay)
+		decision = l.probe(0, noDelay)
 		// Other calls are before it.
-		d.RetryAfter = 1
+		decision.RetryAfter = 1
 		if l.terms.Load().inUse != nil {
-			d.RetryAfter = max(d.ResetAfter, 1)
+			decision.RetryAfter = max(decision.ResetAfter, 1)
 		}
 	}
-	d.Allowed = false
-	return d
+	decision.Allowed = false
+	return decision
 }
 
-func (l *Limiter) probe(n int64, patience time.Duration) (d policy.Decision) {
-	if s, now := l.standing(); s.terms == nil {
-		d.RetryAfter = policy.Never
+func (l *Limiter) probe(n int64, patience time.Duration) (decision policy.Decision) {
+	if standing, now := l.standing(); standing.terms == nil {
+		decision.RetryAfter = policy.Never
 	} else {
 		q := request{n: n, patience: patience}
-		q.decide(s.terms, s.word, now, &d)
+		q.decide(standing.terms, standing.word, now, &decision)
 	}
-	return d
+	return decision
 }
 
 func (l *Limiter) hasWaiters() bool {

@@ -18,49 +18,49 @@ type held struct {
 	receipt receipt
 }
 
-// take answers q in d, records allowed units, and fills a non-nil r. It is the only loop that
+// take answers request in decision, records allowed units, and fills a non-nil r. It is the only loop that
 // raises the word, except Choke's.
-func (l *Limiter) take(q *request, d *policy.Decision, r *receipt) {
-	t := l.terms.Load()
-	if t == nil {
-		*d = policy.Decision{RetryAfter: policy.Never}
+func (l *Limiter) take(request *request, decision *policy.Decision, r *receipt) {
+	terms := l.terms.Load()
+	if terms == nil {
+		*decision = policy.Decision{RetryAfter: policy.Never}
 		return
 	}
-	if t.inUse != nil && !q.inLine && q.n != 0 && l.hasWaiters() {
-		*d = l.refusal(q.n)
+	if terms.inUse != nil && !request.inLine && request.n != 0 && l.hasWaiters() {
+		*decision = l.refusal(request.n)
 		return
 	}
 	now := l.time.now()
 	for {
-		returned := t.returned.Load()
-		word := t.word.Load()
-		if t.inUse != nil {
+		returned := terms.returned.Load()
+		word := terms.word.Load()
+		if terms.inUse != nil {
 			// The count is read after the word: see Limiter.vacate.
-			returned = t.returned.Load()
+			returned = terms.returned.Load()
 		}
 		if word == moved {
-			t = l.after(t)
+			terms = l.after(terms)
 			continue
 		}
-		next := q.decide(t, word, now, d)
+		next := request.decide(terms, word, now, decision)
 		switch {
-		case q.n == 0 || !d.Allowed || q.charge && next == word:
+		case request.n == 0 || !decision.Allowed || request.charge && next == word:
 			return
 		case next > policy.MaxWord:
 			// Survive a policy that breaks its contract.
-			*d = policy.Decision{Limit: d.Limit, RetryAfter: policy.Never}
+			*decision = policy.Decision{Limit: decision.Limit, RetryAfter: policy.Never}
 			return
 		}
 		// A successful swap hands the units to this call.
 		var taken bool
-		if r != nil && t.inUse != nil {
-			taken = l.advanceIn(t, returned, word, next)
+		if r != nil && terms.inUse != nil {
+			taken = l.advanceIn(terms, returned, word, next)
 		} else {
-			taken = t.word.CompareAndSwap(word, next)
+			taken = terms.word.CompareAndSwap(word, next)
 		}
 		if taken {
 			if r != nil {
-				*r = receipt{t, underway.Taken{Before: word, After: next, At: now, N: q.n, Wait: d.Wait, Returned: returned}}
+				*r = receipt{terms, underway.Taken{Before: word, After: next, At: now, N: request.n, Wait: decision.Wait, Returned: returned}}
 			}
 			return
 		}
@@ -69,16 +69,16 @@ func (l *Limiter) take(q *request, d *policy.Decision, r *receipt) {
 }
 
 // advanceIn swaps the word for a take that may be released. It fails if a reset came since the count was read.
-func (l *Limiter) advanceIn(t *terms, returned, word, next uint64) bool {
+func (l *Limiter) advanceIn(terms *terms, returned, word, next uint64) bool {
 	if returned == 0 {
 		// No word from before the first reset comes back.
-		return t.word.CompareAndSwap(word, next)
+		return terms.word.CompareAndSwap(word, next)
 	}
 	// A policy that calls the limiter may hold the lock.
 	if l.tryLock() {
 		defer l.mu.Unlock()
 	}
-	return t.returned.Load() == returned && t.word.CompareAndSwap(word, next)
+	return terms.returned.Load() == returned && terms.word.CompareAndSwap(word, next)
 }
 
 // tryLock locks mu if it is free soon. With the lock, takes are logged in the order of their swaps.

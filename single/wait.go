@@ -53,52 +53,52 @@ func (l *Limiter) Wait(ctx context.Context, n int64) error {
 //
 // On an error, the reservation is a refusal: it has the state of the limit, and RetryAfter as if no
 // call were before this one. A turn too late for patience is ErrDeadline as well.
-func (l *Limiter) Acquire(ctx context.Context, n int64, patience time.Duration) (r Reservation, err error) {
-	r.Waited, err = l.acquire(ctx, n, max(patience, 0), &r.Decision, &r.held)
+func (l *Limiter) Acquire(ctx context.Context, n int64, patience time.Duration) (reservation Reservation, err error) {
+	reservation.Waited, err = l.acquire(ctx, n, max(patience, 0), &reservation.Decision, &reservation.held)
 	if err != nil {
-		r.Decision, r.held = l.refusal(n), held{}
+		reservation.Decision, reservation.held = l.refusal(n), held{}
 	}
-	return r, err
+	return reservation, err
 }
 
-// acquire is Acquire, except that d and h say nothing after an error.
+// acquire is Acquire, except that decision and held say nothing after an error.
 func (l *Limiter) acquire(
-	ctx context.Context, n int64, patience time.Duration, d *policy.Decision, h *held,
+	ctx context.Context, n int64, patience time.Duration, decision *policy.Decision, held *held,
 ) (waited time.Duration, err error) {
 	if ctx.Err() != nil {
 		return 0, waitline.Cancelled(ctx)
 	}
 	if !l.hasWaiters() {
 		// No call waits.
-		l.reserve(&request{n: n, patience: noDelay}, d, h)
+		l.reserve(&request{n: n, patience: noDelay}, decision, held)
 	} else {
-		*d = l.probe(0, noDelay)
-		d.Allowed = n == 0
-		if n < 0 || n > d.Limit {
-			d.RetryAfter = policy.Never
+		*decision = l.probe(0, noDelay)
+		decision.Allowed = n == 0
+		if n < 0 || n > decision.Limit {
+			decision.RetryAfter = policy.Never
 		}
 	}
 	switch {
-	case d.Allowed:
+	case decision.Allowed:
 		return 0, nil
-	case d.RetryAfter == policy.Never:
-		return 0, l.never(n, d)
-	case d.RetryAfter > patience && (patience == 0 || l.terms.Load().inUse == nil):
-		return 0, fmt.Errorf("%w: %v to wait, %v at the most", ErrDeadline, d.RetryAfter, patience)
+	case decision.RetryAfter == policy.Never:
+		return 0, l.never(n, decision)
+	case decision.RetryAfter > patience && (patience == 0 || l.terms.Load().inUse == nil):
+		return 0, fmt.Errorf("%w: %v to wait, %v at the most", ErrDeadline, decision.RetryAfter, patience)
 	}
 	w := &waiter{limiter: l, n: n}
 	waited, err = l.line().Wait(ctx, struct{}{}, w, patience)
 	if err == nil {
-		*d, *h = w.taken, w.held
+		*decision, *held = w.taken, w.held
 	}
 	return waited, err
 }
 
-func (l *Limiter) never(n int64, d *policy.Decision) error {
+func (l *Limiter) never(n int64, decision *policy.Decision) error {
 	if l.terms.Load() == nil {
 		return fmt.Errorf("%w: the Limiter has no policy, as New did not make it", ErrNever)
 	}
-	return fmt.Errorf("%w: %d of at most %d", ErrNever, n, d.Limit)
+	return fmt.Errorf("%w: %d of at most %d", ErrNever, n, decision.Limit)
 }
 
 // line returns the line, made for the first call that waits.
@@ -128,31 +128,31 @@ func (w *waiter) State() (standing, int64) {
 }
 
 func (w *waiter) Forecast(s standing, at int64) (standing, time.Duration, waitline.Verdict) {
-	next, d := s.terms.policy.Take(s.word, policy.Instant(at), w.n, forever)
+	next, decision := s.terms.policy.Take(s.word, policy.Instant(at), w.n, forever)
 	verdict := waitline.NoRoom
 	switch {
-	case d.Allowed:
+	case decision.Allowed:
 		verdict = waitline.Fits
-	case d.RetryAfter == policy.Never:
+	case decision.RetryAfter == policy.Never:
 		verdict = waitline.Never
 	}
-	return standing{s.terms, next}, d.Wait, verdict
+	return standing{s.terms, next}, decision.Wait, verdict
 }
 
 func (w *waiter) Alike(waitline.Call[standing]) bool { return true }
 
 func (w *waiter) Take(patience time.Duration, notBefore int64) waitline.Answer {
-	var d policy.Decision
+	var decision policy.Decision
 	var h held
-	w.limiter.reserve(&request{n: w.n, patience: patience, notBefore: policy.Instant(notBefore), inLine: true}, &d, &h)
+	w.limiter.reserve(&request{n: w.n, patience: patience, notBefore: policy.Instant(notBefore), inLine: true}, &decision, &h)
 	switch {
-	case d.Allowed:
-		w.taken, w.held = d, h
-		return waitline.Answer{Taken: true, Wait: d.Wait, Start: int64(h.starts())}
-	case d.RetryAfter == policy.Never:
-		return waitline.Answer{Err: w.limiter.never(w.n, &d)}
+	case decision.Allowed:
+		w.taken, w.held = decision, h
+		return waitline.Answer{Taken: true, Wait: decision.Wait, Start: int64(h.starts())}
+	case decision.RetryAfter == policy.Never:
+		return waitline.Answer{Err: w.limiter.never(w.n, &decision)}
 	}
-	return waitline.Answer{RetryIn: d.RetryAfter}
+	return waitline.Answer{RetryIn: decision.RetryAfter}
 }
 
 func (w *waiter) GiveBack() { w.held.keep(0) }
@@ -164,10 +164,10 @@ func (w *waiter) AwaitsRelease() bool {
 }
 
 func (w *waiter) Refusal(verdict waitline.Verdict) error {
-	s, now := w.limiter.standing()
+	standing, now := w.limiter.standing()
 	if verdict == waitline.Never {
-		_, d := s.terms.policy.Take(s.word, now, w.n, forever)
+		_, d := standing.terms.policy.Take(standing.word, now, w.n, forever)
 		return w.limiter.never(w.n, &d)
 	}
-	return fmt.Errorf("%w: %v has no room for more", ErrCrowded, s.terms.policy)
+	return fmt.Errorf("%w: %v has no room for more", ErrCrowded, standing.terms.policy)
 }

@@ -7,18 +7,18 @@ import (
 )
 
 func (r *run) observe() {
-	for _, c := range r.slots {
+	for _, slot := range r.slots {
 		switch {
-		case c.life == nil:
+		case slot.life == nil:
 			continue
 		// A fault came between register and launch.
-		case !c.life.launched:
-			c.life = nil
+		case !slot.life.launched:
+			slot.life = nil
 			continue
 		}
-		if c.life.over() {
+		if slot.life.over() {
 			r.fault(pointExit)
-			r.ended(c)
+			r.ended(slot)
 		}
 	}
 }
@@ -27,35 +27,35 @@ func (r *run) observe() {
 // r.deadline bounds the wait.
 func (r *run) halt() bool {
 	r.deadline = time.Time{}
-	for _, c := range slices.Backward(r.slots) {
-		if c.life == nil {
+	for _, slot := range slices.Backward(r.slots) {
+		if slot.life == nil {
 			continue
 		}
-		if !c.asked {
+		if !slot.asked {
 			r.fault(pointStop)
-			r.cancel(c)
+			r.cancel(slot)
 			r.fault(pointStopping)
 		}
-		if time.Now().Before(c.deadline) {
-			r.deadline = c.deadline
+		if time.Now().Before(slot.deadline) {
+			r.deadline = slot.deadline
 			// The child's end, or the deadline, wakes the supervisor.
 			return false
 		}
 		r.fault(pointAbandon)
-		r.abandon(c)
+		r.abandon(slot)
 	}
 	return true
 }
 
 func (r *run) launch() {
-	for _, c := range r.slots {
-		if c.life != nil {
+	for _, slot := range r.slots {
+		if slot.life != nil {
 			continue
 		}
 		r.fault(pointStart)
-		r.register(c)
+		r.register(slot)
 		r.fault(pointRegistered)
-		r.begin(c)
+		r.begin(slot)
 		r.fault(pointStarted)
 	}
 }
@@ -64,16 +64,16 @@ func (r *run) launch() {
 // above has failed.
 
 // register gives the child a life that has not begun.
-func (r *run) register(c *slot) {
+func (r *run) register(slot *slot) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(r.ctx))
-	c.life = &life{
+	slot.life = &life{
 		s:      r.s,
-		index:  c.index,
+		index:  slot.index,
 		cancel: cancel,
 		wake:   r.wake,
 		done:   make(chan struct{}),
 	}
-	c.life.ctx = context.WithValue(ctx, lifeKey{}, c.life)
+	slot.life.ctx = context.WithValue(ctx, lifeKey{}, slot.life)
 }
 
 func (r *run) begin(c *slot) {
@@ -83,31 +83,31 @@ func (r *run) begin(c *slot) {
 
 // cancel asks the child to stop and sets its deadline. asked comes last: until it is set, all this
 // is repeated.
-func (r *run) cancel(c *slot) {
-	c.deadline = time.Now().Add(c.Shutdown)
-	c.life.cancel()
-	c.asked = true
+func (r *run) cancel(slot *slot) {
+	slot.deadline = time.Now().Add(slot.Shutdown)
+	slot.life.cancel()
+	slot.asked = true
 }
 
 // ended empties the slot of a life that is over. Unless the run is stopping, the end stays in
-// c.exit, for decide.
-func (r *run) ended(c *slot) {
-	reason := c.life.err
+// slot.exit, for decide.
+func (r *run) ended(slot *slot) {
+	reason := slot.life.err
 	kind := ChildExited
-	if c.asked {
+	if slot.asked {
 		kind = ChildStopped
 	}
-	r.s.post(kind, c.Name, reason)
+	r.s.post(kind, slot.Name, reason)
 	if !r.stopping {
-		c.exit = &exit{reason}
+		slot.exit = &exit{reason}
 	}
-	c.life = nil
+	slot.life = nil
 }
 
-func (r *run) abandon(c *slot) {
-	if !c.life.abandon() {
-		r.ended(c)
+func (r *run) abandon(slot *slot) {
+	if !slot.life.abandon() {
+		r.ended(slot)
 		return
 	}
-	c.life = nil
+	slot.life = nil
 }

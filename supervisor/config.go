@@ -88,21 +88,21 @@ func validate(cfg Config, children []Child) error {
 		reject("Config.Period", cfg.Period, "a positive duration, or 0 for DefaultPeriod")
 	}
 	seen := make(map[string]int, len(children))
-	for i, c := range children {
-		field := func(f string) string { return fmt.Sprintf("child %d (%q): %s", i, c.Name, f) }
-		if first, dup := seen[c.Name]; c.Name == "" {
+	for i, child := range children {
+		field := func(f string) string { return fmt.Sprintf("child %d (%q): %s", i, child.Name, f) }
+		if first, dup := seen[child.Name]; child.Name == "" {
 			reject(field("Name"), `""`, "a non-empty name")
 		} else if dup {
-			reject(field("Name"), fmt.Sprintf("%q", c.Name),
+			reject(field("Name"), fmt.Sprintf("%q", child.Name),
 				fmt.Sprintf("a name that child %d does not have", first))
 		} else {
-			seen[c.Name] = i
+			seen[child.Name] = i
 		}
-		if c.Run == nil {
+		if child.Run == nil {
 			reject(field("Run"), "nil", "a function")
 		}
-		if c.Shutdown < 0 {
-			reject(field("Shutdown"), c.Shutdown, "a positive duration, or 0 for DefaultShutdown")
+		if child.Shutdown < 0 {
+			reject(field("Shutdown"), child.Shutdown, "a positive duration, or 0 for DefaultShutdown")
 		}
 	}
 	return errors.Join(errs...)

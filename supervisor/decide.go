@@ -7,36 +7,36 @@ import (
 
 // decide judges the ends that were not requested.
 func (r *run) decide() {
-	for _, c := range r.slots {
+	for _, slot := range r.slots {
 		// An earlier judgement may have stopped the run.
-		if c.exit != nil {
+		if slot.exit != nil {
 			r.fault(pointDecide)
-			r.judge(c)
+			r.judge(slot)
 		}
 	}
 }
 
 // judge decides whether the child is restarted. All its changes follow its only fault point, in
 // escalate.
-func (r *run) judge(c *slot) {
-	reason := c.exit.reason
+func (r *run) judge(slot *slot) {
+	reason := slot.exit.reason
 	if r.window.full(time.Now()) {
-		r.escalate(c, reason)
+		r.escalate(slot, reason)
 		return
 	}
 	r.window.add(time.Now())
 	r.s.restarts.Add(1)
-	r.s.post(ChildRestarting, c.Name, reason)
-	c.exit = nil
+	r.s.post(ChildRestarting, slot.Name, reason)
+	slot.exit = nil
 }
 
-func (r *run) escalate(c *slot, reason error) {
+func (r *run) escalate(slot *slot, reason error) {
 	r.fault(pointEscalate)
 	if reason == nil {
-		r.stop(fmt.Errorf("%w; last: child %q returned nil", r.givingUp(), c.Name))
+		r.stop(fmt.Errorf("%w; last: child %q returned nil", r.givingUp(), slot.Name))
 		return
 	}
-	r.stop(fmt.Errorf("%w; last: child %q: %w", r.givingUp(), c.Name, reason))
+	r.stop(fmt.Errorf("%w; last: child %q: %w", r.givingUp(), slot.Name, reason))
 }
 
 func (r *run) givingUp() error {

@@ -128,20 +128,20 @@ func NewMailbox[E any](hook func(value E, missed int), died func(value E, reason
 
 // NewEventMailbox returns a Mailbox for a hook like Config.OnEvent, nil for nil. On the supervisor's
 // own goroutine a full pipe behind a logger would hold up restarts.
-func NewEventMailbox(hook func(Event)) (m *Mailbox[Event]) {
+func NewEventMailbox(hook func(Event)) (mailbox *Mailbox[Event]) {
 	if hook == nil {
 		return nil
 	}
-	m = NewMailbox(func(e Event, missed int) {
+	mailbox = NewMailbox(func(e Event, missed int) {
 		e.Missed = missed
 		hook(e)
-	}, func(e Event, reason error) {
+	}, func(event Event, reason error) {
 		// Otherwise a hook that always dies would never be done.
-		if e.Kind != HookFault {
-			m.Post(Event{Kind: HookFault, Supervisor: e.Supervisor, Err: reason, Time: time.Now()})
+		if event.Kind != HookFault {
+			mailbox.Post(Event{Kind: HookFault, Supervisor: event.Supervisor, Err: reason, Time: time.Now()})
 		}
 	})
-	return m
+	return mailbox
 }
 
 // Post appends a value. It never blocks and never calls the hook itself.

@@ -81,19 +81,19 @@ func (r *run) lastResort(reason error) {
 		r.verdict = r.ownFault(reason)
 		r.s.post(Escalated, "", r.verdict)
 	}
-	for _, c := range slices.Backward(r.slots) {
-		if c.life == nil {
+	for _, slot := range slices.Backward(r.slots) {
+		if slot.life == nil {
 			continue
 		}
-		if !c.life.launched {
-			c.life = nil
+		if !slot.life.launched {
+			slot.life = nil
 			continue
 		}
-		if !c.asked {
-			r.cancel(c)
+		if !slot.asked {
+			r.cancel(slot)
 		}
-		c.life.wait(c.deadline)
+		slot.life.wait(slot.deadline)
 		// abandon notes the end instead if the child has ended.
-		r.abandon(c)
+		r.abandon(slot)
 	}
 }

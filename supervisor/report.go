@@ -14,16 +14,16 @@ func Report(ctx context.Context, err error) {
 	if !ok {
 		return
 	}
-	s := l.s
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if l.abandoned || s.mu.failing[l.index] == (err != nil) {
+	supervisor := l.s
+	supervisor.mu.Lock()
+	defer supervisor.mu.Unlock()
+	if l.abandoned || supervisor.mu.failing[l.index] == (err != nil) {
 		return
 	}
-	s.mu.failing[l.index] = err != nil
+	supervisor.mu.failing[l.index] = err != nil
 	kind := ChildRecovered
 	if err != nil {
 		kind = ChildFailing
 	}
-	s.post(kind, s.children[l.index].Name, err)
+	supervisor.post(kind, supervisor.children[l.index].Name, err)
 }

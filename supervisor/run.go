@@ -59,13 +59,13 @@ type run struct {
 	deadline time.Time
 }
 
-func newRun(s *Supervisor, ctx context.Context) *run {
+func newRun(supervisor *Supervisor, ctx context.Context) *run {
 	return &run{
-		s:      s,
+		s:      supervisor,
 		ctx:    ctx,
 		wake:   make(chan struct{}, 1),
-		slots:  newSlots(s.children),
-		window: window{limit: s.cfg.Intensity, period: s.cfg.Period},
+		slots:  newSlots(supervisor.children),
+		window: window{limit: supervisor.cfg.Intensity, period: supervisor.cfg.Period},
 	}
 }
 

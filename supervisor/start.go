@@ -11,12 +11,12 @@ type Handle struct {
 
 // Start calls Run on its own goroutine and returns at once.
 func (s *Supervisor) Start(ctx context.Context) *Handle {
-	r := &Handle{done: make(chan struct{})}
+	handle := &Handle{done: make(chan struct{})}
 	spawn(s.cfg.seam, func() error { return s.Run(ctx) }, func(err error) {
-		r.err = err
-		close(r.done)
+		handle.err = err
+		close(handle.done)
 	})
-	return r
+	return handle
 }
 
 // Done returns a channel that is closed when Run has returned.

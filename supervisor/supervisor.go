@@ -35,13 +35,13 @@ func New(cfg Config, children ...Child) (*Supervisor, error) {
 	if err := validate(cfg, children); err != nil {
 		return nil, err
 	}
-	s := &Supervisor{cfg: cfg.withDefaults(), children: slices.Clone(children)}
-	for i, c := range s.children {
-		s.children[i] = c.withDefaults()
+	supervisor := &Supervisor{cfg: cfg.withDefaults(), children: slices.Clone(children)}
+	for i, c := range supervisor.children {
+		supervisor.children[i] = c.withDefaults()
 	}
-	s.events = NewEventMailbox(cfg.OnEvent)
-	s.mu.failing = make([]bool, len(children))
-	return s, nil
+	supervisor.events = NewEventMailbox(cfg.OnEvent)
+	supervisor.mu.failing = make([]bool, len(children))
+	return supervisor, nil
 }
 
 // Run starts the children in order and keeps them running until ctx is done or the supervisor gives
@@ -56,25 +56,25 @@ func (s *Supervisor) Run(ctx context.Context) error {
 	if ctx == nil {
 		return fmt.Errorf("%w: Run's ctx is nil, want a context", ErrConfig)
 	}
-	r, err := s.begin(ctx)
+	run, err := s.begin(ctx)
 	if err != nil {
 		return err
 	}
 
-	// r belongs to the goroutine of r.loop while it lives, and to this goroutine in between; guard
+	// run belongs to the goroutine of run.loop while it lives, and to this goroutine in between; guard
 	// orders the two.
 	for {
-		fault := guard(s.cfg.seam, r.loop)
+		fault := guard(s.cfg.seam, run.loop)
 		if fault == nil {
 			break
 		}
-		if hopeless := r.faulted(fault); hopeless {
-			r.lastResort(fault)
+		if hopeless := run.faulted(fault); hopeless {
+			run.lastResort(fault)
 			break
 		}
 	}
 	s.events.Flush()
-	return r.verdict
+	return run.verdict
 }
 
 func (s *Supervisor) begin(ctx context.Context) (*run, error) {

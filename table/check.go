@@ -33,38 +33,38 @@ func (t *Table[K]) Check() error {
 		}
 	}
 	for i := range t.shards {
-		s := t.shards[i].Load()
-		if s == nil {
+		shard := t.shards[i].Load()
+		if shard == nil {
 			continue
 		}
 		before := filed
-		for e := range s.all() {
+		for entry := range shard.all() {
 			filed++
-			inMap[e] = true
-			hash := t.hash(e.Key())
+			inMap[entry] = true
+			hash := t.hash(entry.Key())
 			owner, rest := t.shardOf(hash)
 			// An eviction that a writer began and recovery will finish leaves the key for a new entry.
-			begun := e.dead() && !t.isIndexed(i)
+			begun := entry.dead() && !t.isIndexed(i)
 			switch {
-			case keys[e.Key()] && !begun:
-				fail("key %v has two entries", e.Key())
-			case owner != i || !s.has(s.place(hash, rest), e):
-				fail("key %v is filed where its hash does not lead", e.Key())
-			case !e.dead() && s.find(s.place(hash, rest), e.Key()) != e:
-				fail("key %v is filed and not found", e.Key())
-			case e.word.Load() == tentative:
-				fail("key %v is filed, but tentative", e.Key())
-			case stale(e):
-				fail("key %v has a word of another policy", e.Key())
-			case t.isIndexed(i) && e.dead():
-				fail("key %v is dead, but filed", e.Key())
-			case t.isIndexed(i) && !pending[e] && filings[e] != 1:
-				fail("key %v has %d index entries", e.Key(), filings[e])
+			case keys[entry.Key()] && !begun:
+				fail("key %v has two entries", entry.Key())
+			case owner != i || !shard.has(shard.place(hash, rest), entry):
+				fail("key %v is filed where its hash does not lead", entry.Key())
+			case !entry.dead() && shard.find(shard.place(hash, rest), entry.Key()) != entry:
+				fail("key %v is filed and not found", entry.Key())
+			case entry.word.Load() == tentative:
+				fail("key %v is filed, but tentative", entry.Key())
+			case stale(entry):
+				fail("key %v has a word of another policy", entry.Key())
+			case t.isIndexed(i) && entry.dead():
+				fail("key %v is dead, but filed", entry.Key())
+			case t.isIndexed(i) && !pending[entry] && filings[entry] != 1:
+				fail("key %v has %d index entries", entry.Key(), filings[entry])
 			}
 			if !begun {
-				keys[e.Key()] = true
+				keys[entry.Key()] = true
 			}
-			if t.isIndexed(i) && !pending[e] {
+			if t.isIndexed(i) && !pending[entry] {
 				indexed++
 			}
 		}
@@ -78,24 +78,24 @@ func (t *Table[K]) Check() error {
 
 	landed := 0
 	for i := range t.nursery {
-		for n := t.nursery[i].Load(); n != nil; n = n.next.Load() {
-			e := n.entry
+		for node := t.nursery[i].Load(); node != nil; node = node.next.Load() {
+			entry := node.entry
 			// The hashes behind the node, without their number.
-			behind := n.next.Load().hashes() << (64 - hashBits) >> (64 - hashBits)
-			if (bitOf(n.hash)|behind)&^n.list != 0 {
-				fail("the list from key %v on lacks a hash", e.Key())
+			behind := node.next.Load().hashes() << (64 - hashBits) >> (64 - hashBits)
+			if (bitOf(node.hash)|behind)&^node.list != 0 {
+				fail("the list from key %v on lacks a hash", entry.Key())
 			}
-			if e.dead() || inMap[e] {
+			if entry.dead() || inMap[entry] {
 				continue
 			}
 			landed++
-			if keys[e.Key()] {
-				fail("key %v has an entry in the nursery and another elsewhere", e.Key())
+			if keys[entry.Key()] {
+				fail("key %v has an entry in the nursery and another elsewhere", entry.Key())
 			}
-			if stale(e) {
-				fail("key %v has landed with a word of another policy", e.Key())
+			if stale(entry) {
+				fail("key %v has landed with a word of another policy", entry.Key())
 			}
-			keys[e.Key()] = true
+			keys[entry.Key()] = true
 		}
 	}
 	if n := t.places.taken(); n != int64(filed+landed) || n > t.maxKeys {

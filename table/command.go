@@ -51,42 +51,42 @@ func (c Command[K]) Begin(clock func() policy.Instant) {
 }
 
 // Apply carries out a command, and returns the number of keys that it filed.
-func (t *Table[K]) Apply(c Command[K]) (filed int) {
-	switch c.op {
+func (t *Table[K]) Apply(command Command[K]) (filed int) {
+	switch command.op {
 	case opFile:
-		filed = t.File(uint64(c.n), c.now)
+		filed = t.File(uint64(command.n), command.now)
 		if t.nearlyFull {
 			// Two looks for each filed key keep up with a flood. The next RoomCommand does the
 			// rest.
-			t.MakeRoom(c.now, t.headroom(), 2*max(filed, 1))
+			t.MakeRoom(command.now, t.headroom(), 2*max(filed, 1))
 		}
 	case opRoom:
 		// Other callers may have asked before, perhaps for the same key.
-		if key := c.entry.Key(); t.places.full(t.maxKeys) && !t.has(t.hash(key), key) {
+		if key := command.entry.Key(); t.places.full(t.maxKeys) && !t.has(t.hash(key), key) {
 			t.nearlyFull = true
-			t.MakeRoom(c.now, max(t.headroom(), 1), roomBudget)
+			t.MakeRoom(command.now, max(t.headroom(), 1), roomBudget)
 		}
 	case opSweep:
-		result := t.Sweep(c.now, int(c.n))
+		result := t.Sweep(command.now, int(command.n))
 		select {
-		case c.reply <- result:
+		case command.reply <- result:
 		default:
 		}
 	case opChange:
-		t.Change(c.change)
+		t.Change(command.change)
 	}
 	return filed
 }
 
 // Abandon answers a command that will not be carried out. No state is lost: an unfiled entry is
 // still in the nursery, and room, a sweep or a policy will be requested again.
-func (t *Table[K]) Abandon(c Command[K]) {
-	if c.op != opChange {
+func (t *Table[K]) Abandon(command Command[K]) {
+	if command.op != opChange {
 		return
 	}
-	if t.terms.Load().by == c.change {
-		c.change.give(ChangeMade)
+	if t.terms.Load().by == command.change {
+		command.change.give(ChangeMade)
 	} else {
-		c.change.give(ChangeLater)
+		command.change.give(ChangeLater)
 	}
 }

@@ -62,10 +62,10 @@ func newIndex[K comparable]() *index[K] {
 
 func (x *index[K]) Len() int { return x.n }
 
-func (x *index[K]) Min() (f filing[K], ok bool) {
+func (x *index[K]) Min() (filing filing[K], ok bool) {
 	first, ok := x.leaves.Min()
 	if !ok {
-		return f, false
+		return filing, false
 	}
 	if !first.sorted {
 		slices.SortFunc(first.filings, latestFirst)
@@ -93,24 +93,24 @@ func (x *index[K]) DeleteMin() {
 
 // Add adds a filing. The entry must have no other.
 func (x *index[K]) Add(f filing[K]) {
-	l := x.leafOf(f.fresh)
-	if len(l.filings) == leafSize {
-		if right := x.split(l, f.fresh); f.fresh >= right.low {
-			l = right
+	leaf := x.leafOf(f.fresh)
+	if len(leaf.filings) == leafSize {
+		if right := x.split(leaf, f.fresh); f.fresh >= right.low {
+			leaf = right
 		}
 	}
 	// The first leaf of a table grows with its filings.
-	if n := len(l.filings); n == cap(l.filings) {
-		l.filings = append(make([]filing[K], 0, min(max(8, 2*n), leafSize)), l.filings...)
+	if n := len(leaf.filings); n == cap(leaf.filings) {
+		leaf.filings = append(make([]filing[K], 0, min(max(8, 2*n), leafSize)), leaf.filings...)
 	}
-	if l.sorted {
-		at, _ := slices.BinarySearchFunc(l.filings, f, latestFirst)
-		l.filings = slices.Insert(l.filings, at, f)
+	if leaf.sorted {
+		at, _ := slices.BinarySearchFunc(leaf.filings, f, latestFirst)
+		leaf.filings = slices.Insert(leaf.filings, at, f)
 	} else {
-		l.filings = append(l.filings, f)
+		leaf.filings = append(leaf.filings, f)
 	}
-	l.latest = max(l.latest, f.fresh)
-	x.last = l
+	leaf.latest = max(leaf.latest, f.fresh)
+	x.last = leaf
 	x.n++
 }
 
@@ -172,12 +172,12 @@ func (x *index[K]) split(l *leaf[K], fresh policy.Instant) (right *leaf[K]) {
 func boundary[K comparable](filings []filing[K], fresh policy.Instant) (low policy.Instant, ok bool) {
 	// earliest and next are the least two different instants, if any differ.
 	earliest, next := fresh, fresh
-	for _, f := range filings {
+	for _, filing := range filings {
 		switch {
-		case f.fresh < earliest:
-			earliest, next = f.fresh, earliest
-		case f.fresh > earliest && (next == earliest || f.fresh < next):
-			next = f.fresh
+		case filing.fresh < earliest:
+			earliest, next = filing.fresh, earliest
+		case filing.fresh > earliest && (next == earliest || filing.fresh < next):
+			next = filing.fresh
 		}
 	}
 	var sample [9]policy.Instant

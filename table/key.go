@@ -42,10 +42,10 @@ func newEntry[K comparable](key K, texts bool) *Entry[K] {
 	default:
 		return &Entry[K]{key: key}
 	}
-	e := (*Entry[K])(beside)
-	e.returned.Store(textMark(len(text)))
-	copy(unsafe.Slice(e.text(), len(text)), text)
-	return e
+	entry := (*Entry[K])(beside)
+	entry.returned.Store(textMark(len(text)))
+	copy(unsafe.Slice(entry.text(), len(text)), text)
+	return entry
 }
 
 func (e *Entry[K]) text() *byte { return (*byte)(unsafe.Pointer(&e.key)) }

@@ -23,12 +23,12 @@ func (e *Entry[K]) Moved() bool { return e.word.Load() == moved }
 
 // follow returns the entry, its successor if a change of policy has replaced it, or nil if that has
 // left. The result may be replaced at any time: call it again for a word that is moved.
-func (t *Table[K]) follow(e *Entry[K]) *Entry[K] {
-	if e.Moved() {
-		return t.find(t.hash(e.Key()), e.Key())
+func (t *Table[K]) follow(entry *Entry[K]) *Entry[K] {
+	if entry.Moved() {
+		return t.find(t.hash(entry.Key()), entry.Key())
 	}
 	t.stepPoint("follow: not moved")
-	return e
+	return entry
 }
 
 // Only the writer calls the methods below.
@@ -63,11 +63,11 @@ func (t *Table[K]) move(hash uint64, e *Entry[K]) *Entry[K] {
 	return to
 }
 
-func (t *Table[K]) putMoved(hash uint64, m move[K]) {
+func (t *Table[K]) putMoved(hash uint64, move move[K]) {
 	i, rest := t.shardOf(hash)
 	// The shard is nil if it was cleared.
 	if s := t.shards[i].Load(); s != nil {
-		s.replace(s.place(hash, rest), m.from, m.to)
+		s.replace(s.place(hash, rest), move.from, move.to)
 	}
 	t.stepPoint("move: in the map")
 	t.moving.Store(nil)

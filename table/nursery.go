@@ -60,29 +60,29 @@ func (t *Table[K]) slotOf(hash uint64) *slot[K] {
 	return &t.nursery[hash&uint64(len(t.nursery)-1)]
 }
 
-// waiting returns the key's live entry in the list of n, or nil.
-func waiting[K comparable](n *node[K], hash uint64, key K) *Entry[K] {
-	if n.hashes()&bitOf(hash) == 0 {
+// waiting returns the key's live entry in the list of node, or nil.
+func waiting[K comparable](node *node[K], hash uint64, key K) *Entry[K] {
+	if node.hashes()&bitOf(hash) == 0 {
 		return nil
 	}
-	for ; n != nil; n = n.next.Load() {
-		if n.hash == hash && n.entry.is(key) && !n.entry.dead() {
-			return n.entry
+	for ; node != nil; node = node.next.Load() {
+		if node.hash == hash && node.entry.is(key) && !node.entry.dead() {
+			return node.entry
 		}
 	}
 	return nil
 }
 
 // unlink takes a node out of its slot. Only the writer calls it.
-func (t *Table[K]) unlink(s *slot[K], n *node[K]) {
-	next := n.next.Load()
-	if s.CompareAndSwap(n, next) {
+func (t *Table[K]) unlink(s *slot[K], node *node[K]) {
+	next := node.next.Load()
+	if s.CompareAndSwap(node, next) {
 		return
 	}
 	t.stepPoint("unlink: not the first")
 	// Callers can only have pushed in front of it.
 	before := s.Load()
-	for before.next.Load() != n {
+	for before.next.Load() != node {
 		before = before.next.Load()
 	}
 	before.next.Store(next)

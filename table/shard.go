@@ -55,12 +55,12 @@ func (s *shard[K]) place(hash, rest uint64) place {
 }
 
 // find returns the key's entry, or nil. It may have moved, or die at any time.
-func (s *shard[K]) find(p place, key K) *Entry[K] {
+func (s *shard[K]) find(place place, key K) *Entry[K] {
 	for range s.buckets {
-		b := &s.buckets[p.bucket]
-		tags := b.tags.Load()
-		for same := same(tags, p.tag); same != 0; same &= same - 1 {
-			e := b.slots[bits.TrailingZeros64(same)/8].Load()
+		bucket := &s.buckets[place.bucket]
+		tags := bucket.tags.Load()
+		for same := same(tags, place.tag); same != 0; same &= same - 1 {
+			e := bucket.slots[bits.TrailingZeros64(same)/8].Load()
 			if e != nil && e.is(key) && e.word.Load() != tombstone {
 				return e
 			}
@@ -68,7 +68,7 @@ func (s *shard[K]) find(p place, key K) *Entry[K] {
 		if tags < passedOne {
 			return nil
 		}
-		p.bucket = s.next(p.bucket)
+		place.bucket = s.next(place.bucket)
 	}
 	return nil
 }
@@ -100,70 +100,70 @@ func (s *shard[K]) all() iter.Seq[*Entry[K]] {
 
 // Only the writer calls the methods below.
 
-func (s *shard[K]) has(p place, e *Entry[K]) bool {
+func (s *shard[K]) has(place place, entry *Entry[K]) bool {
 	for range s.buckets {
-		b := &s.buckets[p.bucket]
-		tags := b.tags.Load()
-		for same := same(tags, p.tag); same != 0; same &= same - 1 {
-			if b.slots[bits.TrailingZeros64(same)/8].Load() == e {
+		bucket := &s.buckets[place.bucket]
+		tags := bucket.tags.Load()
+		for same := same(tags, place.tag); same != 0; same &= same - 1 {
+			if bucket.slots[bits.TrailingZeros64(same)/8].Load() == entry {
 				return true
 			}
 		}
 		if tags < passedOne {
 			return false
 		}
-		p.bucket = s.next(p.bucket)
+		place.bucket = s.next(place.bucket)
 	}
 	return false
 }
 
 // add adds a new entry. A slot must be free.
-func (s *shard[K]) add(p place, e *Entry[K]) {
+func (s *shard[K]) add(place place, entry *Entry[K]) {
 	for {
-		b := &s.buckets[p.bucket]
-		tags := b.tags.Load()
-		for i := range b.slots {
+		bucket := &s.buckets[place.bucket]
+		tags := bucket.tags.Load()
+		for i := range bucket.slots {
 			if tags>>(8*i)&0xff == 0 {
-				b.slots[i].Store(e)
-				b.tags.Store(tags | p.tag<<(8*i))
+				bucket.slots[i].Store(entry)
+				bucket.tags.Store(tags | place.tag<<(8*i))
 				return
 			}
 		}
 		if tags>>56 != manyPassed {
-			b.tags.Store(tags + passedOne)
+			bucket.tags.Store(tags + passedOne)
 		}
-		p.bucket = s.next(p.bucket)
+		place.bucket = s.next(place.bucket)
 	}
 }
 
-func (s *shard[K]) drop(p place, e *Entry[K]) {
+func (s *shard[K]) drop(place place, entry *Entry[K]) {
 	for {
-		b := &s.buckets[p.bucket]
-		tags := b.tags.Load()
-		for i := range b.slots {
-			if b.slots[i].Load() == e {
-				b.tags.Store(tags &^ (0xff << (8 * i)))
-				b.slots[i].Store(nil)
+		bucket := &s.buckets[place.bucket]
+		tags := bucket.tags.Load()
+		for i := range bucket.slots {
+			if bucket.slots[i].Load() == entry {
+				bucket.tags.Store(tags &^ (0xff << (8 * i)))
+				bucket.slots[i].Store(nil)
 				return
 			}
 		}
 		if tags>>56 != manyPassed {
-			b.tags.Store(tags - passedOne)
+			bucket.tags.Store(tags - passedOne)
 		}
-		p.bucket = s.next(p.bucket)
+		place.bucket = s.next(place.bucket)
 	}
 }
 
-func (s *shard[K]) replace(p place, old, e *Entry[K]) {
+func (s *shard[K]) replace(place place, old, entry *Entry[K]) {
 	for range s.buckets {
-		b := &s.buckets[p.bucket]
-		for i := range b.slots {
-			if b.slots[i].Load() == old {
-				b.slots[i].Store(e)
+		bucket := &s.buckets[place.bucket]
+		for i := range bucket.slots {
+			if bucket.slots[i].Load() == old {
+				bucket.slots[i].Store(entry)
 				return
 			}
 		}
-		p.bucket = s.next(p.bucket)
+		place.bucket = s.next(place.bucket)
 	}
 }
 
@@ -183,37 +183,37 @@ func (t *Table[K]) grown(i, buckets int) int {
 	return 2 * buckets
 }
 
-func (t *Table[K]) insert(hash uint64, e *Entry[K]) bool {
+func (t *Table[K]) insert(hash uint64, entry *Entry[K]) bool {
 	i, rest := t.shardOf(hash)
-	s := t.shards[i].Load()
+	shard := t.shards[i].Load()
 	switch {
-	case s == nil:
-		s = newShard[K](minBuckets)
-		t.shards[i].Store(s)
-	case s.has(s.place(hash, rest), e):
+	case shard == nil:
+		shard = newShard[K](minBuckets)
+		t.shards[i].Store(shard)
+	case shard.has(shard.place(hash, rest), entry):
 		return false
-	case t.filed[i] >= fullBucket*len(s.buckets):
-		s = t.resize(i, t.grown(i, len(s.buckets)))
+	case t.filed[i] >= fullBucket*len(shard.buckets):
+		shard = t.resize(i, t.grown(i, len(shard.buckets)))
 	}
-	s.add(s.place(hash, rest), e)
+	shard.add(shard.place(hash, rest), entry)
 	t.filed[i]++
 	return true
 }
 
 // remove takes a dead entry out of the map and returns its place. No fault point may come between
 // the two: a writer that died there would leave the place taken.
-func (t *Table[K]) remove(hash uint64, e *Entry[K]) {
+func (t *Table[K]) remove(hash uint64, entry *Entry[K]) {
 	i, rest := t.shardOf(hash)
-	s := t.shards[i].Load()
-	if s == nil || !s.has(s.place(hash, rest), e) {
+	shard := t.shards[i].Load()
+	if shard == nil || !shard.has(shard.place(hash, rest), entry) {
 		// The shard was cleared.
 		return
 	}
-	s.drop(s.place(hash, rest), e)
+	shard.drop(shard.place(hash, rest), entry)
 	t.filed[i]--
 	t.stepPoint("remove: unlinked")
 	t.places.release()
-	switch buckets := len(s.buckets); {
+	switch buckets := len(shard.buckets); {
 	case t.filed[i] == 0:
 		t.shards[i].Store(nil)
 	case buckets > minBuckets && t.filed[i] < fullBucket*buckets/8:
@@ -227,20 +227,20 @@ type unseenBucket[K comparable] struct {
 	slots [slotsPerBucket]*Entry[K]
 }
 
-func (s *shard[K]) addUnseen(p place, e *Entry[K]) {
+func (s *shard[K]) addUnseen(place place, entry *Entry[K]) {
 	for {
-		b := (*unseenBucket[K])(unsafe.Pointer(&s.buckets[p.bucket]))
+		b := (*unseenBucket[K])(unsafe.Pointer(&s.buckets[place.bucket]))
 		for i := range b.slots {
 			if b.tags>>(8*i)&0xff == 0 {
-				b.slots[i] = e
-				b.tags |= p.tag << (8 * i)
+				b.slots[i] = entry
+				b.tags |= place.tag << (8 * i)
 				return
 			}
 		}
 		if b.tags>>56 != manyPassed {
 			b.tags += passedOne
 		}
-		p.bucket = s.next(p.bucket)
+		place.bucket = s.next(place.bucket)
 	}
 }
 
@@ -254,10 +254,10 @@ func (t *Table[K]) resize(i, buckets int) *shard[K] {
 		var entries [slotsPerBucket]*Entry[K]
 		var places [slotsPerBucket]place
 		for k := range entries {
-			if e := old.buckets[j].slots[k].Load(); e != nil {
-				hash := t.hash(e.Key())
+			if entry := old.buckets[j].slots[k].Load(); entry != nil {
+				hash := t.hash(entry.Key())
 				_, rest := t.shardOf(hash)
-				entries[k], places[k] = e, resized.place(hash, rest)
+				entries[k], places[k] = entry, resized.place(hash, rest)
 			}
 		}
 		for k, e := range entries {

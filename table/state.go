@@ -16,15 +16,15 @@ type Reading struct {
 
 // State reads the state of an entry's key, in the entry or its successor. ok is false if it is
 // dead.
-func (v View[K]) State(e *Entry[K]) (r Reading, ok bool) {
+func (v View[K]) State(entry *Entry[K]) (r Reading, ok bool) {
 	for {
-		if e = v.t.follow(e); e == nil {
+		if entry = v.t.follow(entry); entry == nil {
 			return Reading{}, false
 		}
-		word, terms := v.Read(e)
+		word, terms := v.Read(entry)
 		if word != moved {
 			state, alive := terms.State(word)
-			return Reading{terms, state, e.HasForeignTurn()}, alive
+			return Reading{terms, state, entry.HasForeignTurn()}, alive
 		}
 	}
 }
@@ -41,11 +41,11 @@ func (t *Table[K]) Drain(each func(*Entry[K], Reading)) {
 		t.stepPoint("drain: next slot")
 	}
 	for i := range t.shards {
-		s := t.shards[i].Load()
-		if s == nil {
+		shard := t.shards[i].Load()
+		if shard == nil {
 			continue
 		}
-		for e := range s.all() {
+		for e := range shard.all() {
 			t.drain(e, each)
 		}
 		t.stepPoint("drain: next shard")
@@ -54,13 +54,13 @@ func (t *Table[K]) Drain(each func(*Entry[K], Reading)) {
 
 // drain ends an entry unless it is dead. The swap that succeeds fixes the last word: a call that
 // has taken by then is in it, any other finds a tombstone.
-func (t *Table[K]) drain(e *Entry[K], each func(*Entry[K], Reading)) {
+func (t *Table[K]) drain(entry *Entry[K], each func(*Entry[K], Reading)) {
 	for {
 		// The writer may have died while it replaced it.
-		if e = t.follow(e); e == nil {
+		if entry = t.follow(entry); entry == nil {
 			return
 		}
-		word, terms := t.View().Read(e)
+		word, terms := t.View().Read(entry)
 		if word == moved {
 			continue
 		}
@@ -69,8 +69,8 @@ func (t *Table[K]) drain(e *Entry[K], each func(*Entry[K], Reading)) {
 			return
 		}
 		t.stepPoint("drain: read")
-		if e.word.CompareAndSwap(word, tombstone) {
-			each(e, Reading{terms, state, e.HasForeignTurn()})
+		if entry.word.CompareAndSwap(word, tombstone) {
+			each(entry, Reading{terms, state, entry.HasForeignTurn()})
 			return
 		}
 	}
@@ -90,25 +90,25 @@ func (t *Table[K]) Loader() *Loader[K] { return &Loader[K]{t: t} }
 // Entry.HasForeignTurn. It replaces a key that was added before. If the table is full, the key that
 // owes least is left out, perhaps this key, and its debt is forgiven.
 func (l *Loader[K]) Add(key K, state uint64, foreign bool) {
-	t := l.t
-	hash := t.hash(key)
-	if old := t.find(hash, key); old != nil {
+	table := l.t
+	hash := table.hash(key)
+	if old := table.find(hash, key); old != nil {
 		l.drop(old)
 	}
-	fresh := t.freshAt(state)
-	if t.places.full(t.maxKeys) && !l.makeRoom(fresh) {
+	fresh := table.freshAt(state)
+	if table.places.full(table.maxKeys) && !l.makeRoom(fresh) {
 		return
 	}
-	e := newEntry(key, t.texts)
-	e.word.Store(state | t.terms.Load().EpochBit)
+	entry := newEntry(key, table.texts)
+	entry.word.Store(state | table.terms.Load().EpochBit)
 	if foreign {
-		e.MarkForeignTurn()
+		entry.MarkForeignTurn()
 	}
-	t.places.take(t.maxKeys)
-	t.places.confirm()
-	t.insert(hash, e)
+	table.places.take(table.maxKeys)
+	table.places.confirm()
+	table.insert(hash, entry)
 	if l.least != nil {
-		heap.Push(&l.least, filing[K]{fresh, e})
+		heap.Push(&l.least, filing[K]{fresh, entry})
 	}
 }
 
@@ -117,11 +117,11 @@ func (l *Loader[K]) Add(key K, state uint64, foreign bool) {
 func (l *Loader[K]) makeRoom(fresh policy.Instant) bool {
 	if l.least == nil {
 		for i := range l.t.shards {
-			s := l.t.shards[i].Load()
-			if s == nil {
+			shard := l.t.shards[i].Load()
+			if shard == nil {
 				continue
 			}
-			for e := range s.all() {
+			for e := range shard.all() {
 				l.least = append(l.least, filing[K]{l.t.freshAt(e.word.Load()), e})
 			}
 		}

@@ -137,30 +137,30 @@ type Counters struct {
 }
 
 // New returns an empty table.
-func New[K comparable](o Options) *Table[K] {
-	t := &Table[K]{
-		idle:    policy.Instant(o.Idle),
-		firm:    policy.Instant(o.Firm),
-		fault:   o.Fault,
+func New[K comparable](options Options) *Table[K] {
+	table := &Table[K]{
+		idle:    policy.Instant(options.Idle),
+		firm:    policy.Instant(options.Firm),
+		fault:   options.Fault,
 		seed:    maphash.MakeSeed(),
-		maxKeys: min(int64(o.MaxKeys), certain),
+		maxKeys: min(int64(options.MaxKeys), certain),
 		texts:   isText[K](),
-		shards:  make([]atomic.Pointer[shard[K]], min(max(o.MaxKeys/keysPerShard, 1), maxShards)),
-		nursery: make([]slot[K], 1<<min(bits.Len(uint(o.MaxKeys-1)), maxNurseryBits)),
+		shards:  make([]atomic.Pointer[shard[K]], min(max(options.MaxKeys/keysPerShard, 1), maxShards)),
+		nursery: make([]slot[K], 1<<min(bits.Len(uint(options.MaxKeys-1)), maxNurseryBits)),
 	}
-	if o.Seed != (maphash.Seed{}) {
-		t.seed = o.Seed
+	if options.Seed != (maphash.Seed{}) {
+		table.seed = options.Seed
 	}
-	t.terms.Store(newTerms(o.Policy, 0, nil, nil))
-	if t.fault == nil {
-		t.fault = func(string) {}
+	table.terms.Store(newTerms(options.Policy, 0, nil, nil))
+	if table.fault == nil {
+		table.fault = func(string) {}
 	}
-	t.filed = make([]int, len(t.shards))
-	t.index = newIndex[K]()
-	t.indexed = len(t.shards)
-	t.soonest = math.MaxInt64
-	t.adopted = len(t.nursery)
-	return t
+	table.filed = make([]int, len(table.shards))
+	table.index = newIndex[K]()
+	table.indexed = len(table.shards)
+	table.soonest = math.MaxInt64
+	table.adopted = len(table.nursery)
+	return table
 }
 
 func init() {
@@ -198,12 +198,12 @@ func (t *Table[K]) shardOf(hash uint64) (i int, rest uint64) {
 // find returns the live entry of the key in the map, or nil. It may die at any time.
 func (t *Table[K]) find(hash uint64, key K) *Entry[K] {
 	for {
-		e := t.filedEntry(hash, key)
-		if e == nil || e.word.Load() != moved {
-			return e
+		entry := t.filedEntry(hash, key)
+		if entry == nil || entry.word.Load() != moved {
+			return entry
 		}
 		t.stepPoint("find: moved")
-		if m := t.moving.Load(); m != nil && m.from == e {
+		if m := t.moving.Load(); m != nil && m.from == entry {
 			return m.to
 		}
 		// The successor was in the map before moving changed.
@@ -213,9 +213,9 @@ func (t *Table[K]) find(hash uint64, key K) *Entry[K] {
 // filedEntry returns the key's entry in the map, or nil. It may have moved: find follows it.
 func (t *Table[K]) filedEntry(hash uint64, key K) *Entry[K] {
 	i, rest := t.shardOf(hash)
-	s := t.shards[i].Load()
-	if s == nil {
+	shard := t.shards[i].Load()
+	if shard == nil {
 		return nil
 	}
-	return s.find(s.place(hash, rest), key)
+	return shard.find(shard.place(hash, rest), key)
 }

@@ -55,16 +55,16 @@ type Terms struct {
 	left []atomic.Bool
 }
 
-func newTerms(p policy.Policy, bit uint64, before policy.Policy, by *Change) *Terms {
-	t := &Terms{Policy: p, Delays: p.Delays(), EpochBit: bit, before: before, by: by}
-	t.Choker, _ = p.(policy.Choker)
-	t.decider, _ = p.(decider)
-	t.OnCredit, _ = p.(shape.OnCredit)
-	t.Refunder, _ = p.(policy.Refunder)
-	t.Restorer, _ = p.(policy.Restorer)
-	t.Occupier, _ = p.(policy.Occupier)
-	t.relative, _ = p.(policy.Relative)
-	return t
+func newTerms(limit policy.Policy, bit uint64, before policy.Policy, by *Change) *Terms {
+	terms := &Terms{Policy: limit, Delays: limit.Delays(), EpochBit: bit, before: before, by: by}
+	terms.Choker, _ = limit.(policy.Choker)
+	terms.decider, _ = limit.(decider)
+	terms.OnCredit, _ = limit.(shape.OnCredit)
+	terms.Refunder, _ = limit.(policy.Refunder)
+	terms.Restorer, _ = limit.(policy.Restorer)
+	terms.Occupier, _ = limit.(policy.Occupier)
+	terms.relative, _ = limit.(policy.Relative)
+	return terms
 }
 
 // decider is implemented by policies of package policy. A result in parts stays in registers. A
@@ -75,13 +75,13 @@ type decider interface {
 	)
 }
 
-// Take is Policy.Take with the decision in d, up to 15 ns faster.
-func (t *Terms) Take(state uint64, now policy.Instant, n int64, patience time.Duration, d *policy.Decision) (next uint64) {
+// Take is Policy.Take with the decision in decision, up to 15 ns faster.
+func (t *Terms) Take(state uint64, now policy.Instant, n int64, patience time.Duration, decision *policy.Decision) (next uint64) {
 	if t.decider == nil {
-		next, *d = t.Policy.Take(state, now, n, patience)
+		next, *decision = t.Policy.Take(state, now, n, patience)
 		return next
 	}
-	next, d.Allowed, d.Limit, d.Remaining, d.Wait, d.RetryAfter, d.ResetAfter = t.decider.Decide(state, now, n, patience)
+	next, decision.Allowed, decision.Limit, decision.Remaining, decision.Wait, decision.RetryAfter, decision.ResetAfter = t.decider.Decide(state, now, n, patience)
 	return next
 }
 
@@ -159,25 +159,25 @@ func (t *Terms) CanReplace(p policy.Policy) bool {
 
 // Change replaces the policy. Callers translate the words that they meet. The writer replaces all
 // entries and rebuilds the index as after a crash.
-func (t *Table[K]) Change(c *Change) {
+func (t *Table[K]) Change(change *Change) {
 	t.fault("change: begin")
 	now := t.terms.Load()
 	switch {
-	case c.given.Load():
+	case change.given.Load():
 		// The change was answered already, and the policy may have changed again since.
 		return
-	case now.by == c: // carried out by a writer that died before it could answer
+	case now.by == change: // carried out by a writer that died before it could answer
 	case t.changing:
-		c.give(ChangeLater)
+		change.give(ChangeLater)
 		return
-	case !now.CanReplace(c.policy):
-		c.give(ChangeRefused)
+	case !now.CanReplace(change.policy):
+		change.give(ChangeRefused)
 		return
 	default:
 		t.changing = true
 		t.stepPoint("change: begun")
-		next := newTerms(c.policy, now.EpochBit^epochBit, now.Policy, c)
-		next.Epoch, next.since, next.left = now.Epoch+1, c.now, make([]atomic.Bool, len(t.nursery))
+		next := newTerms(change.policy, now.EpochBit^epochBit, now.Policy, change)
+		next.Epoch, next.since, next.left = now.Epoch+1, change.now, make([]atomic.Bool, len(t.nursery))
 		if next.Rewrites = now.Rewrites; next.Occupier != nil {
 			next.Rewrites = next.Rewrites.Add(next.Epoch, next.since, next.before, next.relative)
 		}
@@ -185,7 +185,7 @@ func (t *Table[K]) Change(c *Change) {
 		t.fault("change: made")
 		t.Recover()
 	}
-	c.give(ChangeMade)
+	change.give(ChangeMade)
 }
 
 func (t *Table[K]) finishChange() {

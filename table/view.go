@@ -36,11 +36,11 @@ func (v View[K]) Seed() maphash.Seed { return v.t.seed }
 func (v View[K]) Terms() *Terms { return v.t.terms.Load() }
 
 // Read returns an entry's word and the terms by which to read it.
-func (v View[K]) Read(e *Entry[K]) (word uint64, terms *Terms) {
+func (v View[K]) Read(entry *Entry[K]) (word uint64, terms *Terms) {
 	for {
 		terms = v.t.terms.Load()
 		v.t.stepPoint("read: the terms")
-		word = e.word.Load()
+		word = entry.word.Load()
 		v.t.stepPoint("read: the word")
 		if terms.Current(word) || v.t.terms.Load() == terms {
 			return word, terms
@@ -81,59 +81,59 @@ func (v View[K]) Seek(hash uint64, key K) *Entry[K] {
 // is Full, the writer has to make room first. A returned tentative entry has had its second look:
 // it may be advanced from its tentative word.
 func (v View[K]) Open(hash uint64, key K) (e *Entry[K], status Status) {
-	t := v.t
-	slot := t.slotOf(hash)
+	table := v.t
+	slot := table.slotOf(hash)
 	var n *node[K]
 	for {
-		if e := t.find(hash, key); e != nil {
+		if e := table.find(hash, key); e != nil {
 			return e, status
 		}
-		t.stepPoint("open: not in the map")
+		table.stepPoint("open: not in the map")
 		head := slot.Load()
-		if e := waiting(head, hash, key); e != nil {
-			t.stepPoint("open: in the slot")
-			if t.secondLook(hash, e) {
-				return e, status
+		if entry := waiting(head, hash, key); entry != nil {
+			table.stepPoint("open: in the slot")
+			if table.secondLook(hash, entry) {
+				return entry, status
 			}
 			continue
 		}
-		t.stepPoint("open: not in the slot")
-		switch t.places.take(t.maxKeys) {
+		table.stepPoint("open: not in the slot")
+		switch table.places.take(table.maxKeys) {
 		case Undecided:
 			return nil, Undecided
 		case Full:
-			t.stepPoint("open: full")
-			if !t.has(hash, key) {
+			table.stepPoint("open: full")
+			if !table.has(hash, key) {
 				return nil, Full
 			}
 			// The last place went to this very key.
 			continue
 		}
-		t.stepPoint("open: place taken")
+		table.stepPoint("open: place taken")
 		if n == nil {
-			n = &node[K]{entry: newEntry(key, t.texts), hash: hash}
+			n = &node[K]{entry: newEntry(key, table.texts), hash: hash}
 			n.entry.word.Store(tentative)
 		}
-		if resets := t.resets.Load(); resets != 0 && t.terms.Load().left != nil {
+		if resets := table.resets.Load(); resets != 0 && table.terms.Load().left != nil {
 			// A take of a moved entry meets this one if the entry between them has left. If that was
 			// reset, its count of resets was lower, so the take's release takes nothing here.
 			n.entry.returned.Store(n.entry.returned.Load()&textMarks | resets<<returnedShift)
 		}
 		n.pushBefore(head)
 		if !slot.CompareAndSwap(head, n) {
-			t.places.cancel()
+			table.places.cancel()
 			continue
 		}
-		t.stepPoint("open: pushed")
+		table.stepPoint("open: pushed")
 		switch length := head.hashes().len(); {
 		case head == nil:
 			// The status is Landed even if this entry dies, since others may land behind it.
 			status = Landed
-		case length >= longSlot && status == Found && (length >= maxSlot || !t.running.Load()):
+		case length >= longSlot && status == Found && (length >= maxSlot || !table.running.Load()):
 			status = Backlogged
 		}
-		alone := t.secondLook(hash, n.entry)
-		t.places.confirm()
+		alone := table.secondLook(hash, n.entry)
+		table.places.confirm()
 		if alone {
 			return n.entry, status
 		}
@@ -149,24 +149,24 @@ func (t *Table[K]) has(hash uint64, key K) bool {
 	return t.find(hash, key) != nil
 }
 
-// secondLook looks into the map for another entry of e's key; e was found in its slot. If it finds
-// any, it marks e dead and returns false. If e is no longer tentative it returns true: another
-// goroutine has judged e, and its word holds the result.
-func (t *Table[K]) secondLook(hash uint64, e *Entry[K]) bool {
-	if e.word.Load() != tentative {
+// secondLook looks into the map for another entry of entry's key; entry was found in its slot. If it finds
+// any, it marks entry dead and returns false. If entry is no longer tentative it returns true: another
+// goroutine has judged entry, and its word holds the result.
+func (t *Table[K]) secondLook(hash uint64, entry *Entry[K]) bool {
+	if entry.word.Load() != tentative {
 		return true
 	}
 	t.stepPoint("second look: tentative")
-	if t.find(hash, e.Key()) == nil {
+	if t.find(hash, entry.Key()) == nil {
 		return true
 	}
 	t.stepPoint("second look: has another")
-	// The swap fails if the other entry died and a later look landed e. The goroutine that kills e
+	// The swap fails if the other entry died and a later look landed entry. The goroutine that kills entry
 	// returns its place. The place is uncertain from before the swap until it is returned, so that
 	// no caller reports a full table in between.
 	t.places.markUncertain()
 	t.stepPoint("second look: in doubt")
-	if !e.word.CompareAndSwap(tentative, tombstone) {
+	if !entry.word.CompareAndSwap(tentative, tombstone) {
 		t.places.confirm()
 		return true
 	}
@@ -220,10 +220,10 @@ func (v View[K]) Filed(shard int) iter.Seq2[*Entry[K], Reading] {
 		if s == nil {
 			return
 		}
-		for e := range s.all() {
+		for entry := range s.all() {
 			v.t.stepPoint("all: in a shard")
 			// The entry may have been replaced, and then is not alive.
-			if r, alive := v.State(e); alive && !yield(e, r) {
+			if r, alive := v.State(entry); alive && !yield(entry, r) {
 				return
 			}
 		}

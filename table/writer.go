@@ -27,15 +27,15 @@ func (t *Table[K]) Running(running bool) { t.running.Store(running) }
 // command.
 func (t *Table[K]) File(hash uint64, now policy.Instant) (filed int) {
 	slot := t.slotOf(hash)
-	for n := slot.Load(); n != nil; n = slot.Load() {
+	for node := slot.Load(); node != nil; node = slot.Load() {
 		if filed%touchStep == 0 {
-			t.touch(n)
+			t.touch(node)
 		}
 		if filed == fileBudget {
 			t.lostFiling.Store(true)
 			break
 		}
-		t.file(slot, n, now)
+		t.file(slot, node, now)
 		filed++
 	}
 	return filed
@@ -46,41 +46,41 @@ const touchStep = 8
 // touch loads the memory that file needs of the next touchStep nodes. Every atomic store of file
 // waits for the loads before it; here their cache misses overlap. It saved an eighth of File's
 // time.
-func (t *Table[K]) touch(n *node[K]) {
-	for left := touchStep; left > 0 && n != nil; left-- {
-		n.entry.word.Load()
-		i, rest := t.shardOf(n.hash)
+func (t *Table[K]) touch(node *node[K]) {
+	for left := touchStep; left > 0 && node != nil; left-- {
+		node.entry.word.Load()
+		i, rest := t.shardOf(node.hash)
 		if s := t.shards[i].Load(); s != nil {
-			s.buckets[s.place(n.hash, rest).bucket].tags.Load()
+			s.buckets[s.place(node.hash, rest).bucket].tags.Load()
 		}
-		n = n.next.Load()
+		node = node.next.Load()
 	}
 }
 
-func (t *Table[K]) file(slot *slot[K], n *node[K], now policy.Instant) {
+func (t *Table[K]) file(slot *slot[K], node *node[K], now policy.Instant) {
 	t.fault("file: begin")
-	e, hash := n.entry, n.hash
+	entry, hash := node.entry, node.hash
 	t.stepPoint("file: in the slot")
 	// It may still be tentative, with its caller stopped at any point. That caller will find the
 	// word changed, and go on from there.
-	t.secondLook(hash, e)
+	t.secondLook(hash, entry)
 	t.stepPoint("file: confirmed")
-	t.land(e)
-	if !e.dead() {
+	t.land(entry)
+	if !entry.dead() {
 		t.stepPoint("file: judged")
-		if t.insert(hash, e) {
+		if t.insert(hash, entry) {
 			t.fault("file: in the map")
 			if i, _ := t.shardOf(hash); t.isIndexed(i) {
 				if t.changing {
-					e = t.move(hash, e)
+					entry = t.move(hash, entry)
 				}
-				word := e.word.Load()
+				word := entry.word.Load()
 				fresh := t.dueAt(t.freshAt(word), now)
 				if word&^epochBit == 0 {
 					// A key that was never used is not due at once.
 					fresh = now
 				}
-				t.index.Add(filing[K]{fresh, e})
+				t.index.Add(filing[K]{fresh, entry})
 				if fresh-t.firm < policy.Instant(t.firmUntil.Load()) {
 					t.firmUntil.Store(0)
 				}
@@ -89,7 +89,7 @@ func (t *Table[K]) file(slot *slot[K], n *node[K], now policy.Instant) {
 		}
 	}
 	// Callers that miss it in the slot from here on find it in the map.
-	t.unlink(slot, n)
+	t.unlink(slot, node)
 	t.fault("file: out of the slot")
 }
 
@@ -111,11 +111,11 @@ func (t *Table[K]) Settle(now policy.Instant) {
 		t.fault("adopt: begin")
 		for budget := settleStep; budget > 0 && t.adopted < len(t.nursery); budget-- {
 			slot := &t.nursery[t.adopted]
-			if n := slot.Load(); n != nil {
+			if node := slot.Load(); node != nil {
 				if budget%touchStep == 0 {
-					t.touch(n)
+					t.touch(node)
 				}
-				t.file(slot, n, now)
+				t.file(slot, node, now)
 			} else {
 				t.adopted++
 			}
@@ -167,12 +167,12 @@ func (t *Table[K]) reindex(now policy.Instant) {
 		t.passEmpty()
 	}
 	some := t.pending[:min(settleStep, len(t.pending))]
-	for _, e := range some {
+	for _, entry := range some {
 		if t.changing {
-			e = t.move(t.hash(e.Key()), e)
+			entry = t.move(t.hash(entry.Key()), entry)
 		}
-		if fresh, gone := t.evict(e, now-t.idle, now); !gone {
-			t.index.Add(filing[K]{t.dueAt(fresh, now), e})
+		if fresh, gone := t.evict(entry, now-t.idle, now); !gone {
+			t.index.Add(filing[K]{t.dueAt(fresh, now), entry})
 		}
 	}
 	t.fault("recover: some")
@@ -184,15 +184,15 @@ func (t *Table[K]) reindex(now policy.Instant) {
 
 // collectShard returns a shard's entries and finishes the evictions begun there.
 func (t *Table[K]) collectShard(i int) (entries []*Entry[K]) {
-	s := t.shards[i].Load()
-	if s == nil {
+	shard := t.shards[i].Load()
+	if shard == nil {
 		return nil
 	}
-	for e := range s.all() {
-		if e.dead() {
-			t.remove(t.hash(e.Key()), e)
+	for entry := range shard.all() {
+		if entry.dead() {
+			t.remove(t.hash(entry.Key()), entry)
 		} else {
-			entries = append(entries, e)
+			entries = append(entries, entry)
 		}
 	}
 	return entries
@@ -207,22 +207,22 @@ type SweepResult struct {
 
 // Sweep looks at due entries, oldest first, at most budget. It evicts those that owed nothing for
 // the idle time, and files the others under the instant from which they will owe nothing.
-func (t *Table[K]) Sweep(now policy.Instant, budget int) (r SweepResult) {
+func (t *Table[K]) Sweep(now policy.Instant, budget int) (sweepResult SweepResult) {
 	t.fault("sweep: begin")
 	t.nearlyFull = t.nearlyFull && t.places.taken() > t.maxKeys-t.maxKeys/8
 	due := now - t.idle
 	for ; budget > 0; budget-- {
 		oldest, ok := t.index.Min()
 		if !ok || oldest.fresh > due {
-			return r
+			return sweepResult
 		}
 		if t.evictIf(oldest, due, now) {
-			r.Evicted++
+			sweepResult.Evicted++
 		}
 	}
 	oldest, ok := t.index.Min()
-	r.More = ok && oldest.fresh <= due
-	return r
+	sweepResult.More = ok && oldest.fresh <= due
+	return sweepResult
 }
 
 // headroom returns the number of places that a nearly full table keeps free.
@@ -321,8 +321,8 @@ func (t *Table[K]) evictIf(oldest filing[K], due, now policy.Instant) bool {
 }
 
 // evict evicts an entry if it is fresh at due, and returns the instant from which it is fresh.
-func (t *Table[K]) evict(e *Entry[K], due, now policy.Instant) (fresh policy.Instant, gone bool) {
-	word := e.word.Load()
+func (t *Table[K]) evict(entry *Entry[K], due, now policy.Instant) (fresh policy.Instant, gone bool) {
+	word := entry.word.Load()
 	fresh = t.freshAt(word)
 	t.stepPoint("evict: judged")
 	if fresh > due {
@@ -331,12 +331,12 @@ func (t *Table[K]) evict(e *Entry[K], due, now policy.Instant) (fresh policy.Ins
 	}
 	// The horizon must be there before the key is gone.
 	t.forgetAt(now)
-	hash := t.hash(e.Key())
+	hash := t.hash(entry.Key())
 	if left := t.terms.Load().left; left != nil {
 		// The mark must be there before the key is gone, too.
 		left[hash&uint64(len(left)-1)].Store(true)
 	}
-	if !e.word.CompareAndSwap(word, tombstone) {
+	if !entry.word.CompareAndSwap(word, tombstone) {
 		// The entry is in use at this moment.
 		return fresh, false
 	}
@@ -345,7 +345,7 @@ func (t *Table[K]) evict(e *Entry[K], due, now policy.Instant) (fresh policy.Ins
 		t.counters.Forgiven.Add(1)
 	}
 	t.fault("evict: dead")
-	t.remove(hash, e)
+	t.remove(hash, entry)
 	t.fault("evict: gone")
 	return fresh, true
 }

@@ -69,22 +69,22 @@ func choose(names []string, full bool, workloads []bench.Workload) (chosen []ben
 
 	_, noRedis := child.FindRedis("")
 	chosen = always()
-	for i, c := range candidates() {
-		named := given[flagName(c.Name)]
+	for i, contender := range candidates() {
+		named := given[flagName(contender.Name)]
 		switch {
 		case !named && !full && (names != nil || i >= peers.Nearest):
-		case !c.Elsewhere || noRedis == nil:
-			chosen = append(chosen, c)
+		case !contender.Elsewhere || noRedis == nil:
+			chosen = append(chosen, contender)
 		case named:
-			return nil, nil, fmt.Errorf("%s needs redis-server, which is not installed here", c.Name)
+			return nil, nil, fmt.Errorf("%s needs redis-server, which is not installed here", contender.Name)
 		default:
-			missing = append(missing, c.Name)
+			missing = append(missing, contender.Name)
 		}
 	}
-	for _, c := range append(bench.RalCalls(), peers.Calls()...) {
-		wanted := c.Like == "" || full || names == nil || given[flagName(c.Name)]
-		if wanted && slices.ContainsFunc(workloads, func(w bench.Workload) bool { return slices.Contains(c.For, w.Name) }) {
-			chosen = append(chosen, c)
+	for _, contender := range append(bench.RalCalls(), peers.Calls()...) {
+		wanted := contender.Like == "" || full || names == nil || given[flagName(contender.Name)]
+		if wanted && slices.ContainsFunc(workloads, func(w bench.Workload) bool { return slices.Contains(contender.For, w.Name) }) {
+			chosen = append(chosen, contender)
 		}
 	}
 	return chosen, missing, nil

@@ -16,11 +16,11 @@ func (s settings) read() (*report.Document, error) {
 	if s.shown == "" {
 		return nil, nil
 	}
-	d, err := report.Read(s.shown)
+	document, err := report.Read(s.shown)
 	if err != nil {
 		return nil, fmt.Errorf("the run to show: %w", err)
 	}
-	return &d, nil
+	return &document, nil
 }
 
 // output is a target of a run other than the terminal.
@@ -51,20 +51,20 @@ func (s settings) create() (files []output, err error) {
 }
 
 // write writes all outputs, even if some fail.
-func (s settings) write(files []output, d report.Document, stdout, stderr io.Writer) error {
+func (s settings) write(files []output, document report.Document, stdout, stderr io.Writer) error {
 	var failures []error
 	people, show := stdout, terminal.Write
 	if s.json == "-" {
 		// The tables must not be mixed with the JSON.
-		failures = append(failures, d.WriteJSON(stdout))
+		failures = append(failures, document.WriteJSON(stdout))
 		people = stderr
 	}
 	if s.goals {
 		show = terminal.WriteGoals
 	}
-	failures = append(failures, show(people, d, terminal.Width(people)))
+	failures = append(failures, show(people, document, terminal.Width(people)))
 	for _, f := range files {
-		failures = append(failures, f.write(d, f), f.Close())
+		failures = append(failures, f.write(document, f), f.Close())
 	}
 	return errors.Join(failures...)
 }

@@ -44,12 +44,12 @@ func help(w io.Writer, all bool) error {
 
 // contenderList returns names and descriptions, padded to columns.
 func contenderList(columns int, all []bench.Contender) (text string) {
-	for _, c := range all {
-		if c.Like != "" {
-			c.About = "beside " + c.Like + ": " + c.About
+	for _, contender := range all {
+		if contender.Like != "" {
+			contender.About = "beside " + contender.Like + ": " + contender.About
 		}
-		if c.Measure == nil || c.New == nil { // otherwise it stands there already
-			text += listed(columns, c.Name, c.About)
+		if contender.Measure == nil || contender.New == nil { // otherwise it stands there already
+			text += listed(columns, contender.Name, contender.About)
 		}
 	}
 	return text
@@ -68,9 +68,9 @@ func listed(columns int, name, about string) string {
 }
 
 func fullTime() string {
-	s, err := parse([]string{"-full"})
+	settings, err := parse([]string{"-full"})
 	if err != nil {
 		return "long"
 	}
-	return format.Minutes(max(bench.Estimate(s.workloads, s.contenders, s.options(s.progress(io.Discard))), time.Second))
+	return format.Minutes(max(bench.Estimate(settings.workloads, settings.contenders, settings.options(settings.progress(io.Discard))), time.Second))
 }

@@ -49,7 +49,7 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		_, _ = io.WriteString(stdout, version.Line("ralbench"))
 		return exitOK
 	}
-	s, err := parse(args)
+	settings, err := parse(args)
 	switch {
 	case errors.Is(err, flag.ErrHelp):
 		_ = help(stdout, args[len(args)-1] == "all")
@@ -58,7 +58,7 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintf(stderr, "ralbench: %v\nRun ralbench -h all for all flags and workloads.\n", err)
 		return exitUsage
 	}
-	code, err := s.run(ctx, stdout, stderr)
+	code, err := settings.run(ctx, stdout, stderr)
 	if err != nil {
 		fmt.Fprintf(stderr, "ralbench: %v\n", err)
 	}
@@ -102,18 +102,18 @@ func (s settings) run(ctx context.Context, stdout, stderr io.Writer) (code int, 
 	for _, name := range s.missing {
 		fmt.Fprintf(stderr, "ralbench: %s is left out: redis-server is not installed\n", name)
 	}
-	d := report.Document{Schema: report.Schema, Time: time.Now().UTC().Truncate(time.Second), Machine: report.ThisMachine(), Settings: s.record()}
+	document := report.Document{Schema: report.Schema, Time: time.Now().UTC().Truncate(time.Second), Machine: report.ThisMachine(), Settings: s.record()}
 	if s.Cores {
-		d.Transfer = transferTime()
+		document.Transfer = transferTime()
 		fmt.Fprintf(stderr, "ralbench: %s and %s will have the run: a file to send, and a page\n", s.json, s.html)
 	}
 	show := s.progress(stderr)
-	err = s.measure(ctx, &d, redis, show)
-	if d.Interrupted {
+	err = s.measure(ctx, &document, redis, show)
+	if document.Interrupted {
 		fmt.Fprintln(stderr, "ralbench: interrupted; these are the figures so far")
 	}
-	code, err = failed(errors.Join(err, s.write(files, d, stdout, stderr)))
-	if d.Interrupted && err == nil {
+	code, err = failed(errors.Join(err, s.write(files, document, stdout, stderr)))
+	if document.Interrupted && err == nil {
 		code = exitInterrupted
 	}
 	return code, err

@@ -13,28 +13,28 @@ import (
 )
 
 // measure adds the measurements to the document. redis is the server that fleet mode starts.
-func (s settings) measure(ctx context.Context, d *report.Document, redis string, show *terminal.Progress) (err error) {
+func (s settings) measure(ctx context.Context, document *report.Document, redis string, show *terminal.Progress) (err error) {
 	switch {
 	case s.Fleet:
-		d.Report, d.Redis, err = fleetbench.Run(ctx, fleetbench.Options{Server: redis, Workloads: s.workloads, Bench: s.options(show), Share: s.Share})
+		document.Report, document.Redis, err = fleetbench.Run(ctx, fleetbench.Options{Server: redis, Workloads: s.workloads, Bench: s.options(show), Share: s.Share})
 	case s.Serve:
-		d.Report, d.Redis, err = servebench.Run(ctx, s.workloads, s.options(show))
+		document.Report, document.Redis, err = servebench.Run(ctx, s.workloads, s.options(show))
 	default:
-		d.Report, err = bench.Run(ctx, s.workloads, s.contenders, s.options(show))
+		document.Report, err = bench.Run(ctx, s.workloads, s.contenders, s.options(show))
 	}
 	return err
 }
 
 // record returns the settings with the names of the workloads and of the contenders.
 func (s settings) record() report.Settings {
-	r := s.Settings
-	r.Workloads = bench.Names(s.workloads)
+	settings := s.Settings
+	settings.Workloads = bench.Names(s.workloads)
 	for _, c := range s.contenders {
-		if !slices.Contains(r.Contenders, c.Name) {
-			r.Contenders = append(r.Contenders, c.Name)
+		if !slices.Contains(settings.Contenders, c.Name) {
+			settings.Contenders = append(settings.Contenders, c.Name)
 		}
 	}
-	return r
+	return settings
 }
 
 func (s settings) progress(out io.Writer) *terminal.Progress {

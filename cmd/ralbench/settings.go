@@ -57,11 +57,11 @@ func parse(args []string) (settings, error) {
 	s := settings{Settings: report.Settings{Args: args, Duration: defaultDuration, Rounds: defaultRounds, CPUs: []int{runtime.GOMAXPROCS(0)}, Scale: defaultScale}}
 	var names, chosen []string
 
-	f := flag.NewFlagSet("ralbench", flag.ContinueOnError)
-	f.SetOutput(io.Discard)
-	f.Usage = func() {}
+	flags := flag.NewFlagSet("ralbench", flag.ContinueOnError)
+	flags.SetOutput(io.Discard)
+	flags.Usage = func() {}
 	add := func(name, want string, set func(string) bool) {
-		f.Func(name, "", func(value string) error {
+		flags.Func(name, "", func(value string) error {
 			if !set(value) {
 				return fmt.Errorf("want %s", want)
 			}
@@ -110,11 +110,11 @@ func parse(args []string) (settings, error) {
 	}
 	list("workloads", workloadNames(bench.All)+", or with -fleet of "+workloadNames(fleetbench.Workloads)+", or with -serve of "+workloadNames(servebench.Workloads), &names)
 	list("peers", strings.Join(peerNames(), ", ")+", or all, or none", &chosen)
-	f.BoolVar(&s.Full, "full", false, "")
-	f.BoolVar(&s.Fleet, "fleet", false, "")
-	f.BoolVar(&s.Serve, "serve", false, "")
-	f.BoolVar(&s.goals, "goals", false, "")
-	f.BoolVar(&s.Cores, "cores", false, "")
+	flags.BoolVar(&s.Full, "full", false, "")
+	flags.BoolVar(&s.Fleet, "fleet", false, "")
+	flags.BoolVar(&s.Serve, "serve", false, "")
+	flags.BoolVar(&s.goals, "goals", false, "")
+	flags.BoolVar(&s.Cores, "cores", false, "")
 	file := func(name, want string, to *string) {
 		add(name, want, func(v string) bool {
 			*to = v
@@ -124,15 +124,15 @@ func parse(args []string) (settings, error) {
 	file("o", "a file to write", &s.benchmarks)
 	file("json", "a file to write, or nothing for standard output", &s.json)
 	file("html", "a file to write", &s.html)
-	if err := f.Parse(withFile(args)); err != nil {
+	if err := flags.Parse(withFile(args)); err != nil {
 		return s, err
 	}
 	var err error
-	if s.shown, err = shown(f); err != nil {
+	if s.shown, err = shown(flags); err != nil {
 		return s, err
 	}
 	given := map[string]bool{}
-	f.Visit(func(f *flag.Flag) { given[f.Name] = true })
+	flags.Visit(func(f *flag.Flag) { given[f.Name] = true })
 	return s, s.complete(given, names, chosen)
 }
 
@@ -178,21 +178,21 @@ var (
 
 // complete fills in the flags that were not given.
 func (s *settings) complete(given map[string]bool, names, chosen []string) (err error) {
-	m := usual
+	mode := usual
 	switch {
 	case s.Cores:
-		m = cores
+		mode = cores
 		s.json, s.html = cmp.Or(s.json, coresJSON), cmp.Or(s.html, coresHTML)
 		if !given["cpu"] {
 			s.CPUs = powersOfTwo(runtime.GOMAXPROCS(0))
 		}
 	case s.Serve:
-		m = servers
+		mode = servers
 	case s.Fleet:
-		m = fleets
+		mode = fleets
 	}
 	for _, flag := range slices.Sorted(maps.Keys(given)) {
-		if why := m.without[flag]; why != "" {
+		if why := mode.without[flag]; why != "" {
 			return fmt.Errorf("flag -%s: %s", flag, why)
 		}
 	}
@@ -201,20 +201,20 @@ func (s *settings) complete(given map[string]bool, names, chosen []string) (err 
 		full = 1
 	}
 	if !given["duration"] {
-		s.Duration = m.durations[full]
+		s.Duration = mode.durations[full]
 	}
 	if !given["rounds"] {
 		s.Rounds = [2]int{defaultRounds, fullRounds}[full]
 	}
 	if !given["share"] {
-		s.Share = m.shares[full]
+		s.Share = mode.shares[full]
 	}
 	// Rounds that were asked for are not left out.
 	asked := s.Full || given["duration"] || given["rounds"]
 	if !asked && !given["budget"] {
-		s.Budget = m.budget
+		s.Budget = mode.budget
 	}
-	s.workloads = m.workloads(s.Scale)
+	s.workloads = mode.workloads(s.Scale)
 	if s.Brief = !asked && !s.Fleet && !s.Serve && !s.Cores; s.Brief {
 		s.workloads = bench.Brief(s.workloads)
 	}
@@ -233,8 +233,8 @@ func (s *settings) complete(given map[string]bool, names, chosen []string) (err 
 			return fmt.Errorf("flag -workloads: %w", err)
 		}
 	}
-	if m.contenders != nil {
-		s.contenders = m.contenders()
+	if mode.contenders != nil {
+		s.contenders = mode.contenders()
 		return nil
 	}
 	if s.contenders, s.missing, err = choose(chosen, s.Full, s.workloads); err != nil {
@@ -244,18 +244,18 @@ func (s *settings) complete(given map[string]bool, names, chosen []string) (err 
 }
 
 // shown returns the run to show, an argument that is no flag. It excludes flags about measuring.
-func shown(f *flag.FlagSet) (file string, err error) {
-	if f.NArg() > 1 {
-		return "", fmt.Errorf("argument %q: ralbench takes only flags, and after them one file that ralbench -json has written", f.Arg(1))
+func shown(flags *flag.FlagSet) (file string, err error) {
+	if flags.NArg() > 1 {
+		return "", fmt.Errorf("argument %q: ralbench takes only flags, and after them one file that ralbench -json has written", flags.Arg(1))
 	}
-	if f.NArg() == 1 {
-		f.Visit(func(flag *flag.Flag) {
+	if flags.NArg() == 1 {
+		flags.Visit(func(flag *flag.Flag) {
 			if !slices.Contains([]string{"html", "o", "goals"}, flag.Name) {
-				err = fmt.Errorf("flag -%s: nothing is measured when a run is given to be shown, %q; only -html, -o and -goals go with it", flag.Name, f.Arg(0))
+				err = fmt.Errorf("flag -%s: nothing is measured when a run is given to be shown, %q; only -html, -o and -goals go with it", flag.Name, flags.Arg(0))
 			}
 		})
 	}
-	return f.Arg(0), err
+	return flags.Arg(0), err
 }
 
 // withFile writes -json without a file as -json=-, and help as -h.

@@ -89,33 +89,33 @@ func operators(from, text string) (map[string]string, error) {
 	return all, nil
 }
 
-func listenAdmin(s settings, log *slog.Logger) (net.Listener, error) {
-	if s.admin.listen == "" {
+func listenAdmin(settings settings, log *slog.Logger) (net.Listener, error) {
+	if settings.admin.listen == "" {
 		return nil, nil
 	}
-	l, err := listen("-admin", s.admin.listen, s.tls, nil, log)
-	if err != nil && s.admin.listen == defaultAdmin && errors.Is(err, syscall.EADDRINUSE) {
+	listener, err := listen("-admin", settings.admin.listen, settings.tls, nil, log)
+	if err != nil && settings.admin.listen == defaultAdmin && errors.Is(err, syscall.EADDRINUSE) {
 		log.Warn("rald goes on without an address for operators", "error", err)
 		return nil, nil
 	}
-	return l, err
+	return listener, err
 }
 
-// openAdmin serves operators on l, unless it is nil, and metrics and health at their address. At
+// openAdmin serves operators on listener, unless it is nil, and metrics and health at their address. At
 // the end requests under way have a second.
-func (d *doors) openAdmin(ctx context.Context, l net.Listener, config admin.Config) error {
-	if l == nil && d.admin.metrics == "" {
+func (d *doors) openAdmin(ctx context.Context, listener net.Listener, config admin.Config) error {
+	if listener == nil && d.admin.metrics == "" {
 		return nil
 	}
-	config.Guarded = config.Guarded && l != nil
+	config.Guarded = config.Guarded && listener != nil
 	handler, err := admin.New(config)
 	if err != nil {
 		return fmt.Errorf("-admin-tokens-file: %w", err)
 	}
 	d.ends = append(d.ends, handler.Close)
-	if l != nil {
-		d.openHTTP(ctx, time.Second, l, handler)
-		d.log.Info("rald serves operators", "address", l.Addr().String(), "operators", len(config.Tokens))
+	if listener != nil {
+		d.openHTTP(ctx, time.Second, listener, handler)
+		d.log.Info("rald serves operators", "address", listener.Addr().String(), "operators", len(config.Tokens))
 	}
 	if d.admin.metrics == "" {
 		return nil
@@ -126,20 +126,20 @@ func (d *doors) openAdmin(ctx context.Context, l net.Listener, config admin.Conf
 		certificate = certificate.Clone()
 		certificate.ClientAuth = tls.NoClientCert
 	}
-	l, err = listen("-metrics", d.admin.metrics, certificate, d.admin.clients, d.log)
+	listener, err = listen("-metrics", d.admin.metrics, certificate, d.admin.clients, d.log)
 	if err != nil {
 		return err
 	}
-	d.openHTTP(ctx, time.Second, l, handler.Metrics())
-	d.log.Info("rald serves metrics and health", "address", l.Addr().String())
+	d.openHTTP(ctx, time.Second, listener, handler.Metrics())
+	d.log.Info("rald serves metrics and health", "address", listener.Addr().String())
 	return nil
 }
 
 // healthAt returns the URL of /healthz under -admin, and a client that reaches it. If that is none,
 // or demands certificates of clients, it is under -metrics.
-func healthAt(s settings) (url string, client *http.Client) {
-	addr, metrics := cmp.Or(s.admin.listen, defaultAdmin), s.admin.metrics
-	if metrics != "" && (addr == "none" || s.tlsClients != "") {
+func healthAt(settings settings) (url string, client *http.Client) {
+	addr, metrics := cmp.Or(settings.admin.listen, defaultAdmin), settings.admin.metrics
+	if metrics != "" && (addr == "none" || settings.tlsClients != "") {
 		addr = metrics
 	}
 	// It asks its own machine, tells nothing, and the certificate may be for other names.
@@ -158,7 +158,7 @@ func healthAt(s settings) (url string, client *http.Client) {
 		host = "127.0.0.1"
 	}
 	scheme := "http://"
-	if s.tlsCert != "" {
+	if settings.tlsCert != "" {
 		scheme = "https://"
 	}
 	return scheme + net.JoinHostPort(host, port) + "/healthz", &http.Client{Transport: to, Timeout: time.Minute}
@@ -191,14 +191,14 @@ func health(args []string, env environment, out, problems io.Writer) error {
 		url, client = address, &http.Client{Timeout: time.Minute}
 	}
 	defer client.CloseIdleConnections()
-	a, err := client.Get(url)
+	response, err := client.Get(url)
 	if err != nil {
 		return err
 	}
-	defer a.Body.Close()
-	text, err := io.ReadAll(io.LimitReader(a.Body, 1<<16))
-	if err == nil && a.StatusCode != http.StatusOK {
-		err = fmt.Errorf("%s: %s: %s", url, a.Status, bytes.TrimSpace(text))
+	defer response.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(response.Body, 1<<16))
+	if err == nil && response.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %s: %s", url, response.Status, bytes.TrimSpace(text))
 	}
 	if err != nil {
 		return err

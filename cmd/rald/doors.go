@@ -55,12 +55,12 @@ func (d *doors) open(ctx context.Context, drain time.Duration, serve func() erro
 	})
 }
 
-func (d *doors) openHTTP(ctx context.Context, drain time.Duration, l net.Listener, h http.Handler) {
+func (d *doors) openHTTP(ctx context.Context, drain time.Duration, listener net.Listener, h http.Handler) {
 	server := &http.Server{
 		Handler: h, MaxHeaderBytes: maxHeaderBytes, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: slowest,
 		WriteTimeout: slowest, IdleTimeout: d.redis.Idle, ErrorLog: slog.NewLogLogger(d.log.Handler(), slog.LevelWarn),
 	}
-	d.open(ctx, drain, func() error { return server.Serve(l) }, func(ctx context.Context) {
+	d.open(ctx, drain, func() error { return server.Serve(listener) }, func(ctx context.Context) {
 		if server.Shutdown(ctx) != nil {
 			_ = server.Close()
 		}
@@ -91,11 +91,11 @@ func (d *doors) openEnvoy(ctx context.Context, set *rules.Set) (*families.Famili
 	}
 	server := service.GRPC(options...)
 	// gRPC has TLS of its own.
-	l, err := listen("-envoy-listen", d.envoy.listen, nil, d.envoy.clients, d.log)
+	listener, err := listen("-envoy-listen", d.envoy.listen, nil, d.envoy.clients, d.log)
 	if err != nil {
 		return nil, nil, err
 	}
-	d.open(ctx, d.drain, func() error { return server.Serve(l) }, func(ctx context.Context) {
+	d.open(ctx, d.drain, func() error { return server.Serve(listener) }, func(ctx context.Context) {
 		service.Drain()
 		defer context.AfterFunc(ctx, server.Stop)()
 		server.GracefulStop()
@@ -108,11 +108,11 @@ func (d *doors) openEnvoy(ctx context.Context, set *rules.Set) (*families.Famili
 		d.openHTTP(ctx, d.drain, pages, service.HTTP())
 	}
 	if set == nil {
-		d.log.Info("rald answers Envoy's rate limit service", "address", l.Addr().String(), "rules_from", d.envoy.xds.server)
+		d.log.Info("rald answers Envoy's rate limit service", "address", listener.Addr().String(), "rules_from", d.envoy.xds.server)
 		d.follow(ctx, service)
 		return keep, service, nil
 	}
-	d.log.Info("rald answers Envoy's rate limit service", "address", l.Addr().String(), "rules", len(set.Rules()))
+	d.log.Info("rald answers Envoy's rate limit service", "address", listener.Addr().String(), "rules", len(set.Rules()))
 	return keep, service, nil
 }
 
@@ -143,12 +143,12 @@ func (d *doors) openCheck(ctx context.Context, rules *checkserver.Rules, config 
 	if err != nil {
 		return nil, err
 	}
-	l, err := listen("-check-listen", d.check.listen, d.tls, d.check.clients, d.log)
+	listener, err := listen("-check-listen", d.check.listen, d.tls, d.check.clients, d.log)
 	if err != nil {
 		return nil, err
 	}
-	d.openHTTP(ctx, d.drain, l, door)
-	d.log.Info("rald answers HTTP checks", "address", l.Addr().String(), "rules", rules.Len())
+	d.openHTTP(ctx, d.drain, listener, door)
+	d.log.Info("rald answers HTTP checks", "address", listener.Addr().String(), "rules", rules.Len())
 	return door, nil
 }
 

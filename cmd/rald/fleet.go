@@ -83,11 +83,11 @@ func (f *fleetSettings) complete(env environment, given map[string]bool, state s
 
 // parseRedis parses redis://[user:password@]host[:port][,host[:port]...][/database], keeping the
 // password out of its errors.
-func parseRedis(text string) (o rueidis.ClientOption, err error) {
+func parseRedis(text string) (clientOption rueidis.ClientOption, err error) {
 	const want = "redis://host:6379, redis://user:password@host:6379/0, or rediss:// in place of redis:// for TLS, is accepted"
 	scheme, rest, _ := strings.Cut(text, "://")
 	if scheme != "redis" && scheme != "rediss" {
-		return o, fmt.Errorf("the URL begins with %.16q: %s", scheme, want)
+		return clientOption, fmt.Errorf("the URL begins with %.16q: %s", scheme, want)
 	}
 	user, hosts := "", rest
 	if at := strings.LastIndexByte(rest, '@'); at >= 0 {
@@ -101,31 +101,31 @@ func parseRedis(text string) (o rueidis.ClientOption, err error) {
 		}
 		name, port, err := net.SplitHostPort(address)
 		if number, e := strconv.ParseUint(port, 10, 16); err != nil || name == "" || e != nil || number == 0 {
-			return o, fmt.Errorf("%q is no address: %s", host, want)
+			return clientOption, fmt.Errorf("%q is no address: %s", host, want)
 		}
-		o.InitAddress = append(o.InitAddress, address)
+		clientOption.InitAddress = append(clientOption.InitAddress, address)
 	}
 	u, err := url.Parse(scheme + "://" + user + "host/" + path)
 	if err != nil {
-		return o, errors.New("the user, the password or the part after the address cannot be read: in these, characters other than letters and digits are written as %XX; " + want)
+		return clientOption, errors.New("the user, the password or the part after the address cannot be read: in these, characters other than letters and digits are written as %XX; " + want)
 	}
-	o.Username = u.User.Username()
-	o.Password, _ = u.User.Password()
-	if o.Password == "" && user != "" && !strings.Contains(user, ":") {
-		return o, errors.New("there is a user and no password: :password@ is a password without a user")
+	clientOption.Username = u.User.Username()
+	clientOption.Password, _ = u.User.Password()
+	if clientOption.Password == "" && user != "" && !strings.Contains(user, ":") {
+		return clientOption, errors.New("there is a user and no password: :password@ is a password without a user")
 	}
 	if u.RawQuery != "" || u.Fragment != "" {
-		return o, errors.New("nothing may follow the number of the database: " + want)
+		return clientOption, errors.New("nothing may follow the number of the database: " + want)
 	}
 	if number := strings.Trim(path, "/"); number != "" {
-		if _, err := fmt.Sscanf(number+"\n", "%d\n", &o.SelectDB); err != nil || o.SelectDB < 0 {
-			return o, fmt.Errorf("the database is %q: 0 or more is accepted", number)
+		if _, err := fmt.Sscanf(number+"\n", "%d\n", &clientOption.SelectDB); err != nil || clientOption.SelectDB < 0 {
+			return clientOption, fmt.Errorf("the database is %q: 0 or more is accepted", number)
 		}
 	}
 	if scheme == "rediss" {
-		o.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12}
+		clientOption.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12}
 	}
-	return o, nil
+	return clientOption, nil
 }
 
 // families configures the keys of a door. Their names in Redis have the suffix.

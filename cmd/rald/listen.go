@@ -17,20 +17,20 @@ const onSocket = "unix:"
 // listen listens on the socket passed for the flag, or on the flag's address, with TLS if there is
 // a certificate. It accepts only clients of the networks from other machines, if any are named.
 func listen(flag, address string, certificate *tls.Config, clients networks, log *slog.Logger) (net.Listener, error) {
-	l, err := passed().take(flag), error(nil)
-	if path, ok := strings.CutPrefix(address, onSocket); l == nil && ok {
-		l, err = listenOnSocket(path)
-	} else if l == nil {
-		l, err = net.Listen("tcp", address)
+	listener, err := passed().take(flag), error(nil)
+	if path, ok := strings.CutPrefix(address, onSocket); listener == nil && ok {
+		listener, err = listenOnSocket(path)
+	} else if listener == nil {
+		listener, err = net.Listen("tcp", address)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", flag, err)
 	}
-	l = guard(l, flag, clients, log)
+	listener = guard(listener, flag, clients, log)
 	if certificate != nil {
-		l = tls.NewListener(l, certificate)
+		listener = tls.NewListener(listener, certificate)
 	}
-	return l, nil
+	return listener, nil
 }
 
 // listenOnSocket listens on a Unix socket. It replaces a killed server's socket.

@@ -65,15 +65,15 @@ func run(ctx context.Context, args []string, env environment, out, problems io.W
 	}
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	s, err := parse(args, env, problems)
+	settings, err := parse(args, env, problems)
 	if err != nil {
 		return err
 	}
-	log, err := s.log.logger(problems)
+	log, err := settings.log.logger(problems)
 	if err != nil {
 		return err
 	}
-	return serve(ctx, s, log)
+	return serve(ctx, settings, log)
 }
 
 func warnings(of *rules.Set) (text string) {
@@ -109,24 +109,24 @@ func check(args []string, out, problems io.Writer) error {
 		dirs = configdir.Under(dir, "")
 	}
 	dirs.Rules, dirs.File = options, *file
-	c, err := dirs.Read()
+	config, err := dirs.Read()
 	if err != nil {
 		return err
 	}
-	err = configured.Room(families.Config{}, c.Limits)
-	text := fmt.Sprintf("%s%s: ", warnings(c.Rules), cmp.Or(dir, *file))
+	err = configured.Room(families.Config{}, config.Limits)
+	text := fmt.Sprintf("%s%s: ", warnings(config.Rules), cmp.Or(dir, *file))
 	if !*envoy {
-		text += fmt.Sprintf("%d limits", c.Named)
+		text += fmt.Sprintf("%d limits", config.Named)
 	}
-	if c.Checks != nil {
-		text += fmt.Sprintf(", %d rules of the HTTP check", c.Checks.Len())
+	if config.Checks != nil {
+		text += fmt.Sprintf(", %d rules of the HTTP check", config.Checks.Len())
 	}
-	if c.Rules != nil {
-		err = errors.Join(err, envoyserver.Room(families.Config{}, c.Rules))
+	if config.Rules != nil {
+		err = errors.Join(err, envoyserver.Room(families.Config{}, config.Rules))
 		if *envoy {
-			text += fmt.Sprintf("%d rules", len(c.Rules.Rules()))
+			text += fmt.Sprintf("%d rules", len(config.Rules.Rules()))
 		} else {
-			text += fmt.Sprintf(", %d rules of Envoy's rate limit service", len(c.Rules.Rules()))
+			text += fmt.Sprintf(", %d rules of Envoy's rate limit service", len(config.Rules.Rules()))
 		}
 	}
 	if err == nil {

@@ -8,24 +8,24 @@ import (
 )
 
 func manual(w io.Writer, env environment) error {
-	var b strings.Builder
+	var builder strings.Builder
 	roff := strings.NewReplacer(`\`, `\e`, "-", `\-`).Replace
-	b.WriteString(".TH RALD 1\n.SH NAME\nrald \\- limits for programs in any language\n.SH SYNOPSIS\n.nf\n")
+	builder.WriteString(".TH RALD 1\n.SH NAME\nrald \\- limits for programs in any language\n.SH SYNOPSIS\n.nf\n")
 	synopsis, description, _ := strings.Cut(usage, "\n\n")
-	b.WriteString(roff(strings.ReplaceAll(strings.TrimPrefix(synopsis, "Usage: "), "\n       ", "\n")))
-	b.WriteString("\n.fi\n.SH DESCRIPTION\n" + roff(strings.TrimSpace(description)) + "\n.SH OPTIONS\n")
+	builder.WriteString(roff(strings.ReplaceAll(strings.TrimPrefix(synopsis, "Usage: "), "\n       ", "\n")))
+	builder.WriteString("\n.fi\n.SH DESCRIPTION\n" + roff(strings.TrimSpace(description)) + "\n.SH OPTIONS\n")
 	new(settings).flags(env).VisitAll(func(f *flag.Flag) {
 		value, text := flag.UnquoteUsage(f)
-		fmt.Fprintf(&b, ".TP\n.B \\-%s\n", roff(strings.TrimSpace(f.Name+" "+value)))
+		fmt.Fprintf(&builder, ".TP\n.B \\-%s\n", roff(strings.TrimSpace(f.Name+" "+value)))
 		if f.DefValue != "" && f.DefValue != "false" && f.Name != "state" {
 			text += " (default " + f.DefValue + ")"
 		}
-		b.WriteString(roff(text) + ". In the environment: " + variable(f.Name) + ".\n")
+		builder.WriteString(roff(text) + ". In the environment: " + variable(f.Name) + ".\n")
 	})
-	b.WriteString(".SH ENVIRONMENT\nA flag wins over its variable, and an empty variable sets nothing.\n.TP\n.B RALD_PASSWORD\nThe password for AUTH.\n" +
+	builder.WriteString(".SH ENVIRONMENT\nA flag wins over its variable, and an empty variable sets nothing.\n.TP\n.B RALD_PASSWORD\nThe password for AUTH.\n" +
 		".TP\n.B RALD_ADMIN_TOKENS\nLines of the name and the token of an operator.\n" +
 		".TP\n.B RALD_REDIS_PASSWORD\nThe password of the Redis of \\-redis.\n")
-	_, err := io.WriteString(w, b.String())
+	_, err := io.WriteString(w, builder.String())
 	return err
 }
 

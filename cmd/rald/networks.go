@@ -64,22 +64,22 @@ type guarded struct {
 	lines *single.Limiter
 }
 
-func guard(l net.Listener, flag string, clients networks, log *slog.Logger) net.Listener {
+func guard(listener net.Listener, flag string, clients networks, log *slog.Logger) net.Listener {
 	if len(clients) == 0 {
-		return l
+		return listener
 	}
-	return &guarded{l, flag, clients, log, single.MustNew(policy.Funnel(10, 6, time.Minute))}
+	return &guarded{listener, flag, clients, log, single.MustNew(policy.Funnel(10, 6, time.Minute))}
 }
 
 func (g *guarded) Accept() (net.Conn, error) {
 	for {
-		c, err := g.Listener.Accept()
-		if err != nil || g.clients.has(c.RemoteAddr()) {
-			return c, err
+		conn, err := g.Listener.Accept()
+		if err != nil || g.clients.has(conn.RemoteAddr()) {
+			return conn, err
 		}
 		if g.lines.Choke() {
-			g.log.Warn("rald closes a connection from outside the networks of clients", "address", c.RemoteAddr().String(), "flag", g.flag)
+			g.log.Warn("rald closes a connection from outside the networks of clients", "address", conn.RemoteAddr().String(), "flag", g.flag)
 		}
-		_ = c.Close()
+		_ = conn.Close()
 	}
 }

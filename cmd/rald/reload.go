@@ -68,16 +68,16 @@ func (r *reloader) end() {
 
 // readUntil reads the configuration, or returns the context's error when it ends.
 func readUntil(ctx context.Context, read func() (*configdir.Config, error)) (*configdir.Config, error) {
-	var c *configdir.Config
+	var config *configdir.Config
 	var err error
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		c, err = read()
+		config, err = read()
 	}()
 	select {
 	case <-done:
-		return c, err
+		return config, err
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
@@ -85,17 +85,17 @@ func readUntil(ctx context.Context, read func() (*configdir.Config, error)) (*co
 
 // put puts all files in force at once, or nothing. It reports whether it must be called again, for shares that wait
 // until what other tenants leave is no longer owed.
-func (r *reloader) put(ctx context.Context, c *configdir.Config, err error) (again bool) {
+func (r *reloader) put(ctx context.Context, config *configdir.Config, err error) (again bool) {
 	r.setting.Lock()
 	defer r.setting.Unlock()
 	if r.ended {
 		return false
 	}
 	if err == nil {
-		err = c.Succeeds(r.inForce)
+		err = config.Succeeds(r.inForce)
 	}
 	if err == nil {
-		err = r.set(ctx, c)
+		err = r.set(ctx, config)
 	}
 	r.reads.Failing.Store(err != nil)
 	if err != nil {
@@ -104,13 +104,13 @@ func (r *reloader) put(ctx context.Context, c *configdir.Config, err error) (aga
 		return false
 	}
 	// The faults of a change have been found.
-	changes, _ := limitfile.Compare(r.inForce.Limits.Limits, c.Limits.Limits)
+	changes, _ := limitfile.Compare(r.inForce.Limits.Limits, config.Limits.Limits)
 	for _, change := range changes {
 		// A warn-at and a penalty take force at once.
 		isLater := change.AtStart && (change.Setting == "" || change.Setting == "reserved")
 		r.log.Info("a limit has changed", "limit", change.Name, "setting", change.Setting, "from", change.From, "to", change.To, "at_the_next_start", isLater)
 	}
-	r.inForce = c
+	r.inForce = config
 	waiting := r.limits.Share()
 	if r.reads.Failing.Store(waiting != nil); waiting != nil && r.waiting != nil {
 		return true
@@ -123,11 +123,11 @@ func (r *reloader) put(ctx context.Context, c *configdir.Config, err error) (aga
 	return waiting != nil
 }
 
-func (r *reloader) set(ctx context.Context, c *configdir.Config) error {
+func (r *reloader) set(ctx context.Context, config *configdir.Config) error {
 	var commits []func()
 	if r.envoy != nil {
 		defer release(r.envoy, r.log)
-		commit, err := r.envoy.Prepare(c.Rules)
+		commit, err := r.envoy.Prepare(config.Rules)
 		if err != nil {
 			return err
 		}
@@ -135,18 +135,18 @@ func (r *reloader) set(ctx context.Context, c *configdir.Config) error {
 	}
 	file := filepath.Join(r.dirs.Dir, checkserver.Name)
 	switch {
-	case r.check != nil && c.Checks == nil:
+	case r.check != nil && config.Checks == nil:
 		return fmt.Errorf("%s is gone while its address is open: a file without rules is accepted", file)
 	case r.check != nil:
-		commit, err := r.check.Prepare(c.Checks)
+		commit, err := r.check.Prepare(config.Checks)
 		if err != nil {
 			return err
 		}
 		commits = append(commits, commit)
-	case c.Checks != nil:
+	case config.Checks != nil:
 		r.log.Warn("the door for this file is opened at the next start", "file", file)
 	}
-	return r.limits.Set(ctx, c.Limits, func() {
+	return r.limits.Set(ctx, config.Limits, func() {
 		for _, commit := range commits {
 			commit()
 		}

@@ -26,13 +26,13 @@ import (
 const spare = 32 << 20
 
 // serve serves clients until it is asked to end, lets them finish, and saves the state.
-func serve(asked context.Context, s settings, log *slog.Logger) (err error) {
-	if s.insecureNetwork {
+func serve(asked context.Context, settings settings, log *slog.Logger) (err error) {
+	if settings.insecureNetwork {
 		log.Warn("rald trusts its network: -insecure-network opens every address to all that reach it")
 	}
 	reserved := make([]byte, spare)
 	defer runtime.KeepAlive(reserved)
-	dirs := configdir.Dirs{Dir: s.dir, File: s.limits, Envoy: s.envoy.dir, Rules: s.envoy.rules}
+	dirs := configdir.Dirs{Dir: settings.dir, File: settings.limits, Envoy: settings.envoy.dir, Rules: settings.envoy.rules}
 	reloads, stopAsking := hangups(dirs)
 	defer stopAsking()
 	config, err := readUntil(asked, dirs.Read)
@@ -42,32 +42,32 @@ func serve(asked context.Context, s settings, log *slog.Logger) (err error) {
 	if err != nil {
 		return err
 	}
-	s.keys.OnEvent = eventlog.New(log).Engine
-	keep, err := families.New(s.fleet.families(s.keys, "", log))
+	settings.keys.OnEvent = eventlog.New(log).Engine
+	keep, err := families.New(settings.fleet.families(settings.keys, "", log))
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, keep.Close()) }()
-	limits, err := limitsOf(asked, s.keys.Dir, keep, config.Limits, log)
+	limits, err := limitsOf(asked, settings.keys.Dir, keep, config.Limits, log)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, limits.Close()) }()
-	adminOn, err := listenAdmin(s, log)
+	adminOn, err := listenAdmin(settings, log)
 	if err != nil {
 		return err
 	}
 	if adminOn != nil {
 		defer func() { _ = adminOn.Close() }()
 	}
-	s.redis.Families, s.redis.Limits, s.redis.Log = keep, limits, log
-	server, err := redisserver.New(s.redis)
+	settings.redis.Families, settings.redis.Limits, settings.redis.Log = keep, limits, log
+	server, err := redisserver.New(settings.redis)
 	if err != nil {
 		return err
 	}
 	ctx, stop := context.WithCancelCause(asked)
 	afterClients, stopOperators := context.WithCancel(context.WithoutCancel(asked))
-	clients, operators := &doors{settings: s, log: log, fail: stop}, &doors{settings: s, log: log, fail: stop}
+	clients, operators := &doors{settings: settings, log: log, fail: stop}, &doors{settings: settings, log: log, fail: stop}
 	defer func() {
 		stop(nil)
 		err = errors.Join(err, clients.close())
@@ -77,12 +77,12 @@ func serve(asked context.Context, s settings, log *slog.Logger) (err error) {
 	told := admin.Config{
 		Redis: server, Keys: keep, Draining: func() bool { return ctx.Err() != nil },
 		Limits: limits,
-		Tokens: s.admin.tokens, Guarded: s.admin.guarded, ShowKeys: s.admin.showKeys, Log: log,
+		Tokens: settings.admin.tokens, Guarded: settings.admin.guarded, ShowKeys: settings.admin.showKeys, Log: log,
 	}
 	follow := &reloader{dirs: dirs, limits: limits, log: log, inForce: config}
 	follow.reads.Good.Add(1)
 	told.Reloads = map[string]*configfile.Reads{"configuration": &follow.reads}
-	if s.envoy.isOn() {
+	if settings.envoy.isOn() {
 		told.EnvoyKeys, told.Envoy, err = clients.openEnvoy(ctx, config.Rules)
 		if err != nil {
 			return err
@@ -101,18 +101,18 @@ func serve(asked context.Context, s settings, log *slog.Logger) (err error) {
 	if err := operators.openAdmin(afterClients, adminOn, told); err != nil {
 		return err
 	}
-	l, err := listen("-listen", s.listen, s.tls, nil, log)
+	listener, err := listen("-listen", settings.listen, settings.tls, nil, log)
 	if err != nil {
 		return err
 	}
 	if err := passed().check(); err != nil {
-		_ = l.Close()
+		_ = listener.Close()
 		return err
 	}
-	log.Info("rald listens", "address", l.Addr().String(), "limits", limits.Len(), "state", s.keys.Dir)
-	clients.open(ctx, s.drain, func() error { return server.Serve(l) }, func(ctx context.Context) {
+	log.Info("rald listens", "address", listener.Addr().String(), "limits", limits.Len(), "state", settings.keys.Dir)
+	clients.open(ctx, settings.drain, func() error { return server.Serve(listener) }, func(ctx context.Context) {
 		if server.Shutdown(ctx) != nil {
-			log.Warn("rald cut off clients that did not end in time", "drain", s.drain)
+			log.Warn("rald cut off clients that did not end in time", "drain", settings.drain)
 		}
 	})
 	tell(log, daemon.SdNotifyReady)
@@ -122,7 +122,7 @@ func serve(asked context.Context, s settings, log *slog.Logger) (err error) {
 	follow.end()
 	tell(log, daemon.SdNotifyStopping)
 	clients.running.Wait()
-	if s.keys.Dir == "" {
+	if settings.keys.Dir == "" {
 		log.Info("rald ends")
 	} else {
 		log.Info("rald saves its state and ends")

@@ -135,8 +135,8 @@ func (s *settings) flags(env environment) *flag.FlagSet {
 }
 
 // parse reads the environment and then the command line, which wins.
-func parse(args []string, env environment, problems io.Writer) (s settings, err error) {
-	flags := s.flags(env)
+func parse(args []string, env environment, problems io.Writer) (settings settings, err error) {
+	flags := settings.flags(env)
 	flags.SetOutput(problems)
 	flags.Usage = func() {
 		_, _ = fmt.Fprint(problems, usage)
@@ -148,46 +148,46 @@ func parse(args []string, env environment, problems io.Writer) (s settings, err 
 	}
 	unset := env.set(flags)
 	if err := flags.Parse(args); err != nil {
-		return s, err
+		return settings, err
 	}
 	if unset != nil {
-		return s, unset
+		return settings, unset
 	}
 	switch flags.NArg() {
 	case 0:
 	case 1:
-		s.dir = flags.Arg(0)
+		settings.dir = flags.Arg(0)
 	default:
-		return s, fmt.Errorf("one directory is accepted, not %q: flags come before it", flags.Args())
+		return settings, fmt.Errorf("one directory is accepted, not %q: flags come before it", flags.Args())
 	}
-	s.envoy.dir = configdir.Under(s.dir, s.envoy.dir).Envoy
+	settings.envoy.dir = configdir.Under(settings.dir, settings.envoy.dir).Envoy
 	given := map[string]bool{}
 	flags.Visit(func(f *flag.Flag) { given[f.Name] = true })
-	s.check.wanted = given["check-listen"]
+	settings.check.wanted = given["check-listen"]
 	for _, name := range []string{"envoy-listen", "envoy-clients", "envoy-http", "envoy-merge", "envoy-shadow", "envoy-quota", "envoy-metadata"} {
-		if given[name] && !s.envoy.isOn() {
-			return s, fmt.Errorf("-%s needs -envoy, the directory envoy in DIR, or -envoy-xds", name)
+		if given[name] && !settings.envoy.isOn() {
+			return settings, fmt.Errorf("-%s needs -envoy, the directory envoy in DIR, or -envoy-xds", name)
 		}
 	}
 	for _, name := range []string{"envoy-xds-node", "envoy-xds-ca"} {
-		if given[name] && s.envoy.xds.server == "" {
-			return s, fmt.Errorf("-%s needs -envoy-xds", name)
+		if given[name] && settings.envoy.xds.server == "" {
+			return settings, fmt.Errorf("-%s needs -envoy-xds", name)
 		}
 	}
 	// A lost variable must not turn TLS's checks off.
 	for _, name := range []string{"envoy-xds-ca", "tls-clients"} {
 		if given[name] && flags.Lookup(name).Value.String() == "" {
-			return s, fmt.Errorf("-%s is \"\": a file is accepted", name)
+			return settings, fmt.Errorf("-%s is \"\": a file is accepted", name)
 		}
 	}
-	if s.envoy.xds.server != "" && s.envoy.dir != "" {
-		return s, fmt.Errorf("-envoy-xds configures Envoy's rate limit service in place of files, and %s has files: one of them is accepted", s.envoy.dir)
+	if settings.envoy.xds.server != "" && settings.envoy.dir != "" {
+		return settings, fmt.Errorf("-envoy-xds configures Envoy's rate limit service in place of files, and %s has files: one of them is accepted", settings.envoy.dir)
 	}
-	if err = s.fleet.complete(env, given, s.keys.Dir); err != nil {
-		return s, err
+	if err = settings.fleet.complete(env, given, settings.keys.Dir); err != nil {
+		return settings, err
 	}
-	if s.keys.Dir == "none" || s.fleet.config != nil {
-		s.keys.Dir = ""
+	if settings.keys.Dir == "none" || settings.fleet.config != nil {
+		settings.keys.Dir = ""
 	}
 	for _, f := range []struct {
 		name string
@@ -195,35 +195,35 @@ func parse(args []string, env environment, problems io.Writer) (s settings, err 
 		got  any
 		want string
 	}{
-		{"save-every", s.keys.Every <= 0, s.keys.Every, "above 0"},
-		{"max-keys", s.keys.MaxKeys < 1, s.keys.MaxKeys, "1 or more"},
-		{"max-clients", s.redis.Clients < 1, s.redis.Clients, "1 or more"},
-		{"idle", s.redis.Idle <= 0, s.redis.Idle, "above 0"},
-		{"reserve-longest", s.redis.Reserve.Longest < time.Millisecond, s.redis.Reserve.Longest, "a millisecond or more"},
-		{"reserve-share", !(s.redis.Reserve.Share > 0 && s.redis.Reserve.Share <= 1), s.redis.Reserve.Share, "above 0, up to 1,"},
-		{"reserve-ids", s.redis.Reserve.MaxIDs < redisserver.MinIDs, s.redis.Reserve.MaxIDs, fmt.Sprintf("%d or more", redisserver.MinIDs)},
-		{"drain", s.drain < 0, s.drain, "0 or more"},
+		{"save-every", settings.keys.Every <= 0, settings.keys.Every, "above 0"},
+		{"max-keys", settings.keys.MaxKeys < 1, settings.keys.MaxKeys, "1 or more"},
+		{"max-clients", settings.redis.Clients < 1, settings.redis.Clients, "1 or more"},
+		{"idle", settings.redis.Idle <= 0, settings.redis.Idle, "above 0"},
+		{"reserve-longest", settings.redis.Reserve.Longest < time.Millisecond, settings.redis.Reserve.Longest, "a millisecond or more"},
+		{"reserve-share", !(settings.redis.Reserve.Share > 0 && settings.redis.Reserve.Share <= 1), settings.redis.Reserve.Share, "above 0, up to 1,"},
+		{"reserve-ids", settings.redis.Reserve.MaxIDs < redisserver.MinIDs, settings.redis.Reserve.MaxIDs, fmt.Sprintf("%d or more", redisserver.MinIDs)},
+		{"drain", settings.drain < 0, settings.drain, "0 or more"},
 	} {
 		if f.bad {
-			return s, fmt.Errorf("-%s is %v: %s is accepted", f.name, f.got, f.want)
+			return settings, fmt.Errorf("-%s is %v: %s is accepted", f.name, f.got, f.want)
 		}
 	}
-	if s.redis.Rounding, err = redisserver.ParseRounding(s.rounding); err != nil {
-		return s, fmt.Errorf("-%w", err)
+	if settings.redis.Rounding, err = redisserver.ParseRounding(settings.rounding); err != nil {
+		return settings, fmt.Errorf("-%w", err)
 	}
-	if s.redis.Password, err = password(s.passwordFile, env); err != nil {
-		return s, err
+	if settings.redis.Password, err = password(settings.passwordFile, env); err != nil {
+		return settings, err
 	}
-	if s.tls, err = certificate(s.tlsCert, s.tlsKey, s.tlsClients); err != nil {
-		return s, err
+	if settings.tls, err = certificate(settings.tlsCert, settings.tlsKey, settings.tlsClients); err != nil {
+		return settings, err
 	}
-	if err = s.envoy.xds.complete(given, s.tls); err != nil {
-		return s, err
+	if err = settings.envoy.xds.complete(given, settings.tls); err != nil {
+		return settings, err
 	}
-	if err = s.admin.complete(env); err != nil {
-		return s, err
+	if err = settings.admin.complete(env); err != nil {
+		return settings, err
 	}
-	return s, s.isSafe()
+	return settings, settings.isSafe()
 }
 
 func password(file string, env environment) (string, error) {
@@ -256,13 +256,13 @@ func certificate(cert, key, clients string) (*tls.Config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("-tls-cert and -tls-key: %w", err)
 	}
-	c := &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}
+	config := &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}
 	if clients == "" {
-		return c, nil
+		return config, nil
 	}
-	c.ClientAuth = tls.RequireAndVerifyClientCert
-	c.ClientCAs, err = authorities("-tls-clients", clients)
-	return c, err
+	config.ClientAuth = tls.RequireAndVerifyClientCert
+	config.ClientCAs, err = authorities("-tls-clients", clients)
+	return config, err
 }
 
 // authorities reads the file of a flag.
@@ -292,12 +292,12 @@ func (x *xdsSettings) complete(given map[string]bool, own *tls.Config) (err erro
 	if x.ca == "" {
 		return nil
 	}
-	c := &tls.Config{MinVersion: tls.VersionTLS12}
+	config := &tls.Config{MinVersion: tls.VersionTLS12}
 	if own != nil {
-		c.Certificates = own.Certificates
+		config.Certificates = own.Certificates
 	}
-	c.RootCAs, err = authorities("-envoy-xds-ca", x.ca)
-	x.credentials = credentials.NewTLS(c)
+	config.RootCAs, err = authorities("-envoy-xds-ca", x.ca)
+	x.credentials = credentials.NewTLS(config)
 	return err
 }
 

@@ -48,11 +48,11 @@ func newSockets(named map[string][]net.Listener) *sockets {
 func (s *sockets) address(flag string) (net.Addr, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	l := s.all[socketNames[flag]]
-	if l == nil {
+	listener := s.all[socketNames[flag]]
+	if listener == nil {
 		return nil, false
 	}
-	return l.Addr(), true
+	return listener.Addr(), true
 }
 
 // take returns a flag's socket for the caller, or nil.

@@ -96,14 +96,14 @@ func sell(_ context.Context, r *connect.Request[structpb.Struct]) (*connect.Resp
 	return connect.NewResponse(priced(cents * max(1, pieces(r.Msg)))), nil
 }
 
-func tell(_ context.Context, s *connect.BidiStream[wrapperspb.StringValue, structpb.Struct]) error {
+func tell(_ context.Context, bidiStream *connect.BidiStream[wrapperspb.StringValue, structpb.Struct]) error {
 	for {
-		_, err := s.Receive()
+		_, err := bidiStream.Receive()
 		if errors.Is(err, io.EOF) {
 			return nil
 		}
 		if err == nil {
-			err = s.Send(priced(cents))
+			err = bidiStream.Send(priced(cents))
 		}
 		if err != nil {
 			return err
@@ -112,7 +112,7 @@ func tell(_ context.Context, s *connect.BidiStream[wrapperspb.StringValue, struc
 }
 
 // serve serves HTTP/1.1 and HTTP/2 without TLS until the context ends.
-func serve(ctx context.Context, l net.Listener) (err error) {
+func serve(ctx context.Context, listener net.Listener) (err error) {
 	s, err := newServer()
 	if err != nil {
 		return err
@@ -123,7 +123,7 @@ func serve(ctx context.Context, l net.Listener) (err error) {
 	h.Protocols.SetUnencryptedHTTP2(true)
 	stop := context.AfterFunc(ctx, func() { _ = h.Close() })
 	defer stop()
-	if err = h.Serve(l); errors.Is(err, http.ErrServerClosed) {
+	if err = h.Serve(listener); errors.Is(err, http.ErrServerClosed) {
 		return nil
 	}
 	return err
@@ -147,10 +147,10 @@ func main() {
 func run(addr string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	l, err := new(net.ListenConfig).Listen(ctx, "tcp", addr)
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", addr)
 	if err != nil {
 		return fmt.Errorf("%w (-addr says where to listen)", err)
 	}
-	fmt.Printf(commands, l.Addr())
-	return serve(ctx, l)
+	fmt.Printf(commands, listener.Addr())
+	return serve(ctx, listener)
 }

@@ -84,20 +84,20 @@ func newLoad(servers [servers]*server, began time.Time, capacity, rate float64) 
 	return l
 }
 
-func (l *load) set(p plan) error {
+func (l *load) set(plan plan) error {
 	const most = 1e6
-	if patterns[p.Pattern] == nil {
-		return fmt.Errorf("the pattern %q is none of even, skewed, shifting", p.Pattern)
+	if patterns[plan.Pattern] == nil {
+		return fmt.Errorf("the pattern %q is none of even, skewed, shifting", plan.Pattern)
 	}
-	if !(p.Demand >= 0 && p.Demand <= most) {
-		return fmt.Errorf("a demand of %v is not between 0 and %v a second", p.Demand, most)
+	if !(plan.Demand >= 0 && plan.Demand <= most) {
+		return fmt.Errorf("a demand of %v is not between 0 and %v a second", plan.Demand, most)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if p.Pattern != l.plan.Pattern {
+	if plan.Pattern != l.plan.Pattern {
 		l.since = time.Now()
 	}
-	l.plan = p
+	l.plan = plan
 	return nil
 }
 
@@ -162,13 +162,13 @@ func (l *load) call(to int) {
 	got := time.Now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	s := &l.next.Servers[to]
+	answers := &l.next.Servers[to]
 	switch {
 	case lost:
-		s.Lost++
+		answers.Lost++
 		return
 	case allowed:
-		s.Admitted[way]++
+		answers.Admitted[way]++
 		l.total.Admitted++
 		switch ways[way] {
 		case "exact", "leased":
@@ -177,20 +177,20 @@ func (l *load) call(to int) {
 			l.admit(&l.total.Shares, sent, got)
 		}
 	default:
-		s.Refused[way]++
+		answers.Refused[way]++
 	}
-	s.Slowest = max(s.Slowest, got.Sub(sent).Seconds()*1e3)
+	answers.Slowest = max(answers.Slowest, got.Sub(sent).Seconds()*1e3)
 }
 
 // admit adds to an audit. l.mu is held.
-func (l *load) admit(a *audit, sent, got time.Time) {
-	if a.Admitted++; a.Admitted == 1 || sent.Before(a.first) {
-		a.first = sent
+func (l *load) admit(audit *audit, sent, got time.Time) {
+	if audit.Admitted++; audit.Admitted == 1 || sent.Before(audit.first) {
+		audit.first = sent
 	}
-	if got.After(a.last) {
-		a.last = got
+	if got.After(audit.last) {
+		audit.last = got
 	}
-	a.Most = int64(l.capacity + l.rate*a.last.Sub(a.first).Seconds())
+	audit.Most = int64(l.capacity + l.rate*audit.last.Sub(audit.first).Seconds())
 }
 
 func (l *load) cut(redis string) {

@@ -80,21 +80,21 @@ type settings struct {
 }
 
 // config returns an error for the first bad flag.
-func (s settings) config() (c fleet.Config, err error) {
-	c.Name, c.Servers, c.Budget = "example", servers, s.Budget
+func (s settings) config() (config fleet.Config, err error) {
+	config.Name, config.Servers, config.Budget = "example", servers, s.Budget
 	var known bool
-	if c.Mode, known = map[string]fleet.Mode{"exact": fleet.Exact, "leased": fleet.Leased}[s.Mode]; !known {
-		return c, fmt.Errorf("-mode %q is neither exact nor leased", s.Mode)
+	if config.Mode, known = map[string]fleet.Mode{"exact": fleet.Exact, "leased": fleet.Leased}[s.Mode]; !known {
+		return config, fmt.Errorf("-mode %q is neither exact nor leased", s.Mode)
 	}
 	outages := map[string]fleet.Fallback{"share": fleet.FallbackShare, "open": fleet.FallbackOpen, "closed": fleet.FallbackClosed}
-	if c.Outage, known = outages[s.Outage]; !known {
-		return c, fmt.Errorf("-outage %q is none of share, open, closed", s.Outage)
+	if config.Outage, known = outages[s.Outage]; !known {
+		return config, fmt.Errorf("-outage %q is none of share, open, closed", s.Outage)
 	}
-	if c.Policy, err = policy.Parse(s.Limit); err != nil {
-		return c, fmt.Errorf("-limit: %w", err)
+	if config.Policy, err = policy.Parse(s.Limit); err != nil {
+		return config, fmt.Errorf("-limit: %w", err)
 	}
-	if !strings.HasPrefix(c.Policy.String(), "funnel ") { // the audit is a funnel's
-		return c, fmt.Errorf("-limit %q is not a funnel, such as funnel 100, 100/s", s.Limit)
+	if !strings.HasPrefix(config.Policy.String(), "funnel ") { // the audit is a funnel's
+		return config, fmt.Errorf("-limit %q is not a funnel, such as funnel 100, 100/s", s.Limit)
 	}
-	return c, nil
+	return config, nil
 }

@@ -166,14 +166,14 @@ func (g *stage) serverDo(number int, what string) error {
 	if number < 1 || number > servers {
 		return fmt.Errorf("there is no server %d", number)
 	}
-	s, runs := g.servers[number-1], g.servers[number-1].limiter.Load() != nil
+	server, runs := g.servers[number-1], g.servers[number-1].limiter.Load() != nil
 	switch {
 	case what == "start" && !runs:
 		g.note("", fmt.Sprintf("Server %d was started.", number))
-		return s.start()
+		return server.start()
 	case what == "stop" && runs:
 		g.note("", fmt.Sprintf("Server %d was stopped.", number))
-		return s.end()
+		return server.end()
 	}
 	return fmt.Errorf("%q cannot be done to that server now", what)
 }
@@ -185,16 +185,16 @@ func (g *stage) note(who, text string) {
 	g.notes = g.notes[max(0, len(g.notes)-30):]
 }
 
-func tell(e fleet.Event) string {
+func tell(event fleet.Event) string {
 	switch {
-	case e.Kind == fleet.ChargedLocal && e.Units == 1:
+	case event.Kind == fleet.ChargedLocal && event.Units == 1:
 		return "charged 1 call to Redis, which it had admitted without Redis"
-	case e.Kind == fleet.ChargedLocal:
-		return fmt.Sprintf("charged %d calls to Redis, which it had admitted without Redis", e.Units)
-	case e.Err != nil:
+	case event.Kind == fleet.ChargedLocal:
+		return fmt.Sprintf("charged %d calls to Redis, which it had admitted without Redis", event.Units)
+	case event.Err != nil:
 		// The event's name says that Redis could not be asked.
-		why := strings.TrimPrefix(e.Err.Error(), fleet.ErrOutage.Error()+": ")
-		return fmt.Sprintf("%v: %v", e.Kind, strings.TrimPrefix(why, fleet.ErrBreakerOpen.Error()+": "))
+		why := strings.TrimPrefix(event.Err.Error(), fleet.ErrOutage.Error()+": ")
+		return fmt.Sprintf("%v: %v", event.Kind, strings.TrimPrefix(why, fleet.ErrBreakerOpen.Error()+": "))
 	}
-	return e.Kind.String()
+	return event.Kind.String()
 }

@@ -84,20 +84,20 @@ func (l *Log) level(at slog.Level) *level {
 
 // write writes a record with the omitted of its topic, or returns the time until the rate admits
 // it.
-func (l *Log) write(r record, omitted uint64) (after time.Duration) {
+func (l *Log) write(record record, omitted uint64) (after time.Duration) {
 	l.begun.Do(func() { l.epoch = time.Now() })
-	left, after := l.level(r.level).may(policy.Instant(time.Since(l.epoch)) + 1)
+	left, after := l.level(record.level).may(policy.Instant(time.Since(l.epoch)) + 1)
 	if after > 0 {
 		return after
 	}
-	attributes := slices.Clip(r.attributes)
+	attributes := slices.Clip(record.attributes)
 	if omitted > 0 {
 		attributes = append(attributes, slog.Uint64("more_of_this", omitted))
 	}
 	if left > 0 {
 		attributes = append(attributes, slog.Uint64("left_out", left))
 	}
-	l.logger().LogAttrs(context.Background(), r.level, r.text, attributes...)
+	l.logger().LogAttrs(context.Background(), record.level, record.text, attributes...)
 	return 0
 }
 
@@ -120,18 +120,18 @@ func (l *level) may(now policy.Instant) (left uint64, after time.Duration) {
 // recovery is Info. A restart, a key that passes a share of engine.Config.WarnAt, and units in use that
 // are not released in time are warnings. Every start and end is Debug. The newest record about saves is always written in the end: see
 // [Log.State].
-func (l *Log) Engine(e engine.Event) {
-	level, text, reason := slog.LevelDebug, "ral: "+e.Kind.String(), "error"
+func (l *Log) Engine(event engine.Event) {
+	level, text, reason := slog.LevelDebug, "ral: "+event.Kind.String(), "error"
 	isState := false
-	switch e.Kind {
+	switch event.Kind {
 	case supervisor.ChildFailing:
 		level, text, isState = slog.LevelError, "ral: the work of a goroutine of the limiter fails", true
-		if e.Child == "saver" {
+		if event.Child == "saver" {
 			text = "ral: the state of the limiter is not saved"
 		}
 	case supervisor.ChildRecovered:
 		level, text, isState = slog.LevelInfo, "ral: the work of a goroutine of the limiter succeeds again", true
-		if e.Child == "saver" {
+		if event.Child == "saver" {
 			text = "ral: the state of the limiter is saved again"
 		}
 	case supervisor.ChildRestarting:
@@ -149,18 +149,18 @@ func (l *Log) Engine(e engine.Event) {
 	case supervisor.AbandonedEnded:
 		level = slog.LevelInfo
 	}
-	attributes := []slog.Attr{slog.String("limit", e.Supervisor)}
-	if e.Child != "" {
-		attributes = append(attributes, slog.String("goroutine", e.Child))
+	attributes := []slog.Attr{slog.String("limit", event.Supervisor)}
+	if event.Child != "" {
+		attributes = append(attributes, slog.String("goroutine", event.Child))
 	}
-	if e.Err != nil {
-		attributes = append(attributes, slog.String(reason, e.Err.Error()))
+	if event.Err != nil {
+		attributes = append(attributes, slog.String(reason, event.Err.Error()))
 	}
-	if e.Missed > 0 {
-		attributes = append(attributes, slog.Int("missed", e.Missed))
+	if event.Missed > 0 {
+		attributes = append(attributes, slog.Int("missed", event.Missed))
 	}
 	if isState {
-		l.State(e.Supervisor+"/"+e.Child, level, text, attributes...)
+		l.State(event.Supervisor+"/"+event.Child, level, text, attributes...)
 		return
 	}
 	l.Record(level, text, attributes...)

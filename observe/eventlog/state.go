@@ -34,24 +34,24 @@ func (l *Log) State(topic string, at slog.Level, text string, attributes ...slog
 	l.state(topic, record{at, text, attributes})
 }
 
-func (l *Log) state(topic any, r record) {
-	n := &l.news
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	i := slices.IndexFunc(n.pending, func(p *pending) bool { return p.topic == topic })
-	p := &pending{topic: topic, record: r}
+func (l *Log) state(topic any, record record) {
+	news := &l.news
+	news.mu.Lock()
+	defer news.mu.Unlock()
+	i := slices.IndexFunc(news.pending, func(p *pending) bool { return p.topic == topic })
+	p := &pending{topic: topic, record: record}
 	// A pending record is out of date.
 	if i >= 0 {
-		p.omitted = n.pending[i].omitted + 1
-		l.level(n.pending[i].record.level).owed.Add(-1)
-		n.pending = slices.Delete(n.pending, i, i+1)
+		p.omitted = news.pending[i].omitted + 1
+		l.level(news.pending[i].record.level).owed.Add(-1)
+		news.pending = slices.Delete(news.pending, i, i+1)
 	}
-	if !l.enabled(r.level) {
+	if !l.enabled(record.level) {
 		return
 	}
-	if after := l.write(r, p.omitted); after > 0 {
-		n.pending = append(n.pending, p)
-		l.level(r.level).owed.Add(1)
+	if after := l.write(record, p.omitted); after > 0 {
+		news.pending = append(news.pending, p)
+		l.level(record.level).owed.Add(1)
 		l.arm(after)
 	}
 }
@@ -66,12 +66,12 @@ func (l *Log) arm(after time.Duration) {
 }
 
 func (l *Log) catchUp() {
-	n := &l.news
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.armed = false
+	news := &l.news
+	news.mu.Lock()
+	defer news.mu.Unlock()
+	news.armed = false
 	var next time.Duration
-	n.pending = slices.DeleteFunc(n.pending, func(p *pending) bool {
+	news.pending = slices.DeleteFunc(news.pending, func(p *pending) bool {
 		after := l.write(p.record, p.omitted)
 		if after > 0 && (next == 0 || after < next) {
 			next = after

@@ -13,20 +13,20 @@ import (
 const nearlyFull = 0.9
 
 // alarms returns the faults that an operator must look at, the gravest first.
-func alarms(ctx context.Context, l limit, s *pagejson.LimitSummary, refused *refusals) (all []pagejson.Alarm) {
+func alarms(ctx context.Context, limit limit, limitSummary *pagejson.LimitSummary, refused *refusals) (all []pagejson.Alarm) {
 	add := func(format string, values ...any) {
 		all = append(all, pagejson.Alarm{Words: fmt.Sprintf(format, values...)})
 	}
-	if s.Health != "" {
-		add("%s", plain(s.Health))
+	if limitSummary.Health != "" {
+		add("%s", plain(limitSummary.Health))
 	}
-	if s.Trouble != "" {
-		add("cannot be shown whole: %s", plain(s.Trouble))
+	if limitSummary.Trouble != "" {
+		add("cannot be shown whole: %s", plain(limitSummary.Trouble))
 	}
-	if why, failing := s.Figures["SaveError"].(string); failing && s.Health == "" {
+	if why, failing := limitSummary.Figures["SaveError"].(string); failing && limitSummary.Health == "" {
 		add("the last save failed: %s", plain(why))
 	}
-	keys, maxKeys := number(s.Figures["Keys"]), number(s.Figures["MaxKeys"])
+	keys, maxKeys := number(limitSummary.Figures["Keys"]), number(limitSummary.Figures["MaxKeys"])
 	if maxKeys > 0 && keys > nearlyFull*maxKeys {
 		add("the table is %d%% full: %.0f of %.0f keys", int(100*keys/maxKeys), keys, maxKeys)
 	}
@@ -36,7 +36,7 @@ func alarms(ctx context.Context, l limit, s *pagejson.LimitSummary, refused *ref
 			usual = "and " + rounded(refused.usual) + " is usual"
 		}
 		add("%s calls a second are refused, %s", rounded(refused.now), usual)
-		if most, err := l.list(ctx, byRefused, 1, ""); err == nil && len(most.Rows) > 0 {
+		if most, err := limit.list(ctx, byRefused, 1, ""); err == nil && len(most.Rows) > 0 {
 			all[len(all)-1].ID, all[len(all)-1].Key = most.Rows[0].ID, most.Rows[0].Key
 		}
 	}

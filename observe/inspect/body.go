@@ -26,8 +26,8 @@ func readStrictly(body []byte, to any) error {
 	if err := json.Unmarshal(body, new(any)); err != nil {
 		return fmt.Errorf("it is not one JSON value: %w", err)
 	}
-	d := json.NewDecoder(bytes.NewReader(body))
-	if begin, _ := d.Token(); begin != json.Delim('{') {
+	decoder := json.NewDecoder(bytes.NewReader(body))
+	if begin, _ := decoder.Token(); begin != json.Delim('{') {
 		return fmt.Errorf("it is %.40s, want an object", body)
 	}
 	fields := map[string]any{}
@@ -37,12 +37,12 @@ func readStrictly(body []byte, to any) error {
 		}
 	}
 	names := slices.Sorted(maps.Keys(fields))
-	for d.More() {
+	for decoder.More() {
 		// The body is valid.
-		token, _ := d.Token()
+		token, _ := decoder.Token()
 		name, _ := token.(string)
 		var value json.RawMessage
-		_ = d.Decode(&value)
+		_ = decoder.Decode(&value)
 		field := fields[name]
 		if field == nil {
 			return fmt.Errorf("the name %.40q is unknown or given twice, want each of %s once at most", name, strings.Join(names, ", "))

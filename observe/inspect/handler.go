@@ -95,7 +95,7 @@ const (
 // New returns a handler that shows limits, at least one. The error is a *policy.FieldError that names the field.
 // Close the handler when it is no longer used; the limiters stay open.
 func New(config Config, limits ...AnyLimit) (*Handler, error) {
-	h := &Handler{
+	handler := &Handler{
 		config: config,
 		secret: make([]byte, 32),
 		log:    cmp.Or(config.Logger, slog.Default()),
@@ -104,35 +104,35 @@ func New(config Config, limits ...AnyLimit) (*Handler, error) {
 		byName: map[string]limit{},
 	}
 	// The read never fails.
-	_, _ = rand.Read(h.secret)
-	if err := h.configure(); err != nil {
+	_, _ = rand.Read(handler.secret)
+	if err := handler.configure(); err != nil {
 		return nil, err
 	}
 	if len(limits) == 0 && !config.AcceptNone {
 		return nil, &policy.FieldError{Of: "inspect.New", Field: "limits", Value: "empty", Want: "1 limit or more for the page to show"}
 	}
 	for i, some := range limits {
-		if err := h.add(i, some); err != nil {
+		if err := handler.add(i, some); err != nil {
 			return nil, err
 		}
 	}
-	h.history = newHistory(h.limits, h.trouble)
-	children := []supervisor.Child{{Name: "history", Run: h.history.run}}
-	for _, l := range h.limits {
+	handler.history = newHistory(handler.limits, handler.trouble)
+	children := []supervisor.Child{{Name: "history", Run: handler.history.run}}
+	for _, l := range handler.limits {
 		if run := l.background(); run != nil {
 			children = append(children, supervisor.Child{Name: "walks of " + l.name(), Run: run})
 		}
 	}
 	// A walk that ends its goroutine is followed by a rest of minRest.
 	restarts := 3 + len(children)*int(supervisor.DefaultPeriod/minRest)
-	keep, err := supervisor.New(supervisor.Config{Name: "inspect", Intensity: restarts, OnEvent: h.event}, children...)
+	keep, err := supervisor.New(supervisor.Config{Name: "inspect", Intensity: restarts, OnEvent: handler.event}, children...)
 	if err != nil {
 		return nil, err
 	}
 	ctx, stop := context.WithCancel(context.Background())
-	h.stop, h.running = stop, keep.Start(ctx)
-	h.server = &http.Server{Handler: h, BaseContext: ofOwnServer, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 64 << 10}
-	return h, nil
+	handler.stop, handler.running = stop, keep.Start(ctx)
+	handler.server = &http.Server{Handler: handler, BaseContext: ofOwnServer, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 64 << 10}
+	return handler, nil
 }
 
 func (h *Handler) configure() error {
@@ -185,16 +185,16 @@ func (h *Handler) add(i int, some AnyLimit) error {
 	if err != nil {
 		return err
 	}
-	for _, l := range all {
-		switch name := l.name(); {
+	for _, limit := range all {
+		switch name := limit.name(); {
 		case name == "" || len(name) > maxName || strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) }):
 			return bad("Name", fmt.Sprintf("%.80q", name), fmt.Sprintf("printable text of 1 to %d bytes, here or in engine.Config.Name", maxName))
 		case h.byName[name] != nil:
 			return bad("Name", fmt.Sprintf("%q", name), "a name that no other limit of the handler has")
 		default:
-			h.byName[name] = l
+			h.byName[name] = limit
 		}
-		h.limits = append(h.limits, l)
+		h.limits = append(h.limits, limit)
 	}
 	return nil
 }
@@ -233,11 +233,11 @@ func (h *Handler) Close() error {
 // localhost, for this machine alone; "0.0.0.0:7725" is for all. The error is never nil: after Close
 // it is http.ErrServerClosed.
 func (h *Handler) ListenAndServe(addr string) error {
-	l, err := Listen(addr)
+	listener, err := Listen(addr)
 	if err != nil {
 		return err
 	}
-	return h.Serve(l)
+	return h.Serve(listener)
 }
 
 // Serve is ListenAndServe on a given listener, which it closes.
@@ -405,39 +405,39 @@ var (
 )
 
 func (h *Handler) overview(w http.ResponseWriter, r *http.Request) error {
-	q, err := query(r, "since")
+	values, err := query(r, "since")
 	if err != nil {
 		return err
 	}
-	since, err := strconv.ParseUint(cmp.Or(q.Get("since"), "0"), 10, 64)
+	since, err := strconv.ParseUint(cmp.Or(values.Get("since"), "0"), 10, 64)
 	if err != nil {
-		return fmt.Errorf("%w: since is %.40q, want a tick", errRequest, q.Get("since"))
+		return fmt.Errorf("%w: since is %.40q, want a tick", errRequest, values.Get("since"))
 	}
 	points, refused, tick := h.history.since(since)
-	o := pagejson.Overview{Now: time.Now(), Tick: tick, Every: every.Seconds(), Changes: len(h.tokens) > 0, Hashed: !h.config.ShowKeys, Limits: []pagejson.LimitSummary{}}
-	for i, l := range h.limits {
-		s := l.summary()
-		s.Points = points[i]
-		s.Alarms, s.Usual = alarms(r.Context(), l, &s, &refused[i]), refused[i].usual
-		o.Limits = append(o.Limits, s)
+	overview := pagejson.Overview{Now: time.Now(), Tick: tick, Every: every.Seconds(), Changes: len(h.tokens) > 0, Hashed: !h.config.ShowKeys, Limits: []pagejson.LimitSummary{}}
+	for i, limit := range h.limits {
+		limitSummary := limit.summary()
+		limitSummary.Points = points[i]
+		limitSummary.Alarms, limitSummary.Usual = alarms(r.Context(), limit, &limitSummary, &refused[i]), refused[i].usual
+		overview.Limits = append(overview.Limits, limitSummary)
 	}
-	return answer(w, o)
+	return answer(w, overview)
 }
 
 func (h *Handler) list(w http.ResponseWriter, r *http.Request) error {
-	q, err := query(r, "limit", "by", "n", "after")
+	values, err := query(r, "limit", "by", "n", "after")
 	if err != nil {
 		return err
 	}
-	n, err := strconv.Atoi(cmp.Or(q.Get("n"), strconv.Itoa(defaultPage)))
+	n, err := strconv.Atoi(cmp.Or(values.Get("n"), strconv.Itoa(defaultPage)))
 	if err != nil || n < 1 || n > maxPage {
-		return fmt.Errorf("%w: n is %.40q, want 1 to %d", errRequest, q.Get("n"), maxPage)
+		return fmt.Errorf("%w: n is %.40q, want 1 to %d", errRequest, values.Get("n"), maxPage)
 	}
-	l, err := h.limit(q.Get("limit"))
+	limit, err := h.limit(values.Get("limit"))
 	if err != nil {
 		return err
 	}
-	page, err := l.list(r.Context(), q.Get("by"), n, q.Get("after"))
+	page, err := limit.list(r.Context(), values.Get("by"), n, values.Get("after"))
 	if err != nil {
 		return err
 	}
@@ -445,30 +445,30 @@ func (h *Handler) list(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (h *Handler) day(w http.ResponseWriter, r *http.Request) error {
-	q, err := query(r, "limit")
+	values, err := query(r, "limit")
 	if err != nil {
 		return err
 	}
-	l, err := h.limit(q.Get("limit"))
+	limit, err := h.limit(values.Get("limit"))
 	if err != nil {
 		return err
 	}
-	return answer(w, pagejson.History{Every: (coarse * every).Seconds(), Points: h.history.day(l.name())})
+	return answer(w, pagejson.History{Every: (coarse * every).Seconds(), Points: h.history.day(limit.name())})
 }
 
 func (h *Handler) explain(w http.ResponseWriter, r *http.Request) error {
 	var request pagejson.KeyRequest
-	l, err := h.read(w, r, &request, &request.Limit)
+	limit, err := h.read(w, r, &request, &request.Limit)
 	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), remoteTimeout)
 	defer cancel()
-	x, err := l.explain(ctx, request)
+	explanation, err := limit.explain(ctx, request)
 	if err != nil {
 		return err
 	}
-	return answer(w, x)
+	return answer(w, explanation)
 }
 
 // remoteTimeout bounds a call of a remote limiter.
@@ -506,18 +506,18 @@ func (h *Handler) change(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	var request pagejson.ChangeRequest
-	l, err := h.read(w, r, &request, &request.Limit)
+	limit, err := h.read(w, r, &request, &request.Limit)
 	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), remoteTimeout)
 	defer cancel()
 	err = errPanic
-	if panicked := guarded("the change", func() { err = l.change(ctx, request) }); panicked != nil {
+	if panicked := guarded("the change", func() { err = limit.change(ctx, request) }); panicked != nil {
 		err = fmt.Errorf("%w, and the change may have been made: %w", errPanic, panicked)
 	}
 	record := []any{"operator", operator, "remote", r.RemoteAddr, "do", fmt.Sprintf("%.20s", request.Do), "limit", request.Limit}
-	if id, _, idErr := l.id(request.KeyRequest); idErr == nil {
+	if id, _, idErr := limit.id(request.KeyRequest); idErr == nil {
 		// A log outlives the page, so it never has the key itself.
 		record = append(record, "id", id)
 	}
@@ -535,16 +535,16 @@ func (h *Handler) change(w http.ResponseWriter, r *http.Request) error {
 	// The change is made, whatever fails below.
 	again, cancelAgain := context.WithTimeout(r.Context(), remoteTimeout)
 	defer cancelAgain()
-	var x pagejson.Explanation
-	if panicked := guarded("the explanation", func() { x, err = l.explain(again, request.KeyRequest) }); panicked != nil {
+	var explanation pagejson.Explanation
+	if panicked := guarded("the explanation", func() { explanation, err = limit.explain(again, request.KeyRequest) }); panicked != nil {
 		err = panicked
 	}
 	if err != nil {
-		x = pagejson.Explanation{Limit: request.Limit, Binding: -1, Parts: []pagejson.Part{}, Note: "The change was made. The key cannot be explained: " + err.Error()}
-		x.ID, x.Key, _ = l.id(request.KeyRequest)
-		x.Words = x.Note
+		explanation = pagejson.Explanation{Limit: request.Limit, Binding: -1, Parts: []pagejson.Part{}, Note: "The change was made. The key cannot be explained: " + err.Error()}
+		explanation.ID, explanation.Key, _ = limit.id(request.KeyRequest)
+		explanation.Words = explanation.Note
 	}
-	return answer(w, x)
+	return answer(w, explanation)
 }
 
 func (h *Handler) read(w http.ResponseWriter, r *http.Request, to any, name *string) (limit, error) {

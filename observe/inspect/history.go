@@ -58,12 +58,12 @@ type ring struct {
 	next int
 }
 
-func (r *ring) add(p pagejson.Point) {
+func (r *ring) add(point pagejson.Point) {
 	if len(r.points) < cap(r.points) {
-		r.points = append(r.points, p)
+		r.points = append(r.points, point)
 		return
 	}
-	r.points[r.next] = p
+	r.points[r.next] = point
 	r.next = (r.next + 1) % len(r.points)
 }
 
@@ -213,11 +213,11 @@ const minUnusual, farAbove = 1, 5
 // compare compares the points of the last half minute with the usual. Without a usual it is an alarm
 // if more calls are refused than admitted.
 func (r *refusals) compare(points []pagejson.Point) {
-	m := mean(points)
-	r.now = m.Refused
+	point := mean(points)
+	r.now = point.Refused
 	far := r.now >= farAbove*r.usual
 	if r.usual < 0 {
-		far = r.now > m.Admitted
+		far = r.now > point.Admitted
 	}
 	r.alarm = far && r.now >= minUnusual && len(points) == recent
 	r.disturbed = r.disturbed || r.alarm

@@ -132,7 +132,7 @@ type keyed[K comparable] struct {
 	shown shown[K]
 }
 
-func (l Limit[K]) limits(h *Handler, bad fieldFault) ([]limit, error) {
+func (l Limit[K]) limits(handler *Handler, bad fieldFault) ([]limit, error) {
 	if shape.IsNil(l.Limiter) {
 		return nil, bad("Limiter", "nil", "a limiter, such as an *engine.Engine")
 	}
@@ -163,7 +163,7 @@ func (l Limit[K]) limits(h *Handler, bad fieldFault) ([]limit, error) {
 		}
 		shown := &keyed[K]{
 			called: name, limiter: l.Limiter, trials: trials, live: live, engine: e,
-			text: form, counts: counts, secret: h.secret, open: h.config.ShowKeys, unwritable: h.unwritable,
+			text: form, counts: counts, secret: handler.secret, open: handler.config.ShowKeys, unwritable: handler.unwritable,
 		}
 		if e != nil {
 			shown.walks = newWalks(e)
@@ -188,13 +188,13 @@ func (l Limit[K]) limits(h *Handler, bad fieldFault) ([]limit, error) {
 }
 
 // trialsOf returns the deciding limiter and the trials around it, the outermost first.
-func trialsOf[K comparable](l limits.Limiter[K]) (live limits.Limiter[K], trials []*limits.Trial[K]) {
+func trialsOf[K comparable](limiter limits.Limiter[K]) (live limits.Limiter[K], trials []*limits.Trial[K]) {
 	for {
-		t, ok := l.(*limits.Trial[K])
+		trial, ok := limiter.(*limits.Trial[K])
 		if !ok {
-			return l, trials
+			return limiter, trials
 		}
-		trials, l = append(trials, t), t.Live()
+		trials, limiter = append(trials, trial), trial.Live()
 	}
 }
 
@@ -223,56 +223,56 @@ func guarded(what string, f func()) (err error) {
 
 // limitOf returns the limit of unknown keys, or nil; other limiters than engines know the zero
 // key's.
-func limitOf[K comparable](l limits.Limiter[K]) policy.Policy {
-	l, _ = trialsOf(l)
-	if e, ok := l.(*engine.Engine[K]); ok {
+func limitOf[K comparable](limiter limits.Limiter[K]) policy.Policy {
+	limiter, _ = trialsOf(limiter)
+	if e, ok := limiter.(*engine.Engine[K]); ok {
 		return e.Limit()
 	}
 	var none K
-	return l.LimitFor(none)
+	return limiter.LimitFor(none)
 }
 
 func (l *keyed[K]) keyless() bool { return reflect.TypeFor[K]() == reflect.TypeFor[struct{}]() }
 
 func (l *keyed[K]) summary() pagejson.LimitSummary {
-	s := pagejson.LimitSummary{Name: l.called, Lists: l.engine != nil, Keyless: l.keyless(), Verbs: l.verbs(), Figures: map[string]any{}}
+	limitSummary := pagejson.LimitSummary{Name: l.called, Lists: l.engine != nil, Keyless: l.keyless(), Verbs: l.verbs(), Figures: map[string]any{}}
 	limiter := l.live
 	if l.engine != nil {
 		limiter = l.engine
 	}
 	p, limitErr := l.askLimit.ask("the limit", func() policy.Policy { return limitOf(limiter) })
 	if p != nil {
-		s.Policy, s.Words, s.Units = p.String(), policy.Describe(p), p.Limit()
+		limitSummary.Policy, limitSummary.Words, limitSummary.Units = p.String(), policy.Describe(p), p.Limit()
 	}
 	var healthErr, statsErr, trialsErr error
 	if healthy, ok := limiter.(interface{ Health() error }); ok {
-		s.Health, healthErr = l.askHealth.ask("Health", func() string { return errorText(healthy.Health()) })
+		limitSummary.Health, healthErr = l.askHealth.ask("Health", func() string { return errorText(healthy.Health()) })
 	}
 	if l.counts != nil {
 		var counts any
 		if counts, statsErr = l.askStats.ask("Stats", l.counts); statsErr == nil {
-			statsErr = guarded("Stats", func() { s.Figures = figures(counts) })
+			statsErr = guarded("Stats", func() { limitSummary.Figures = figures(counts) })
 		}
 	}
 	if l.engine != nil {
-		s.Use = keysByUse(l.engine.Stats().KeysByUse)
+		limitSummary.Use = keysByUse(l.engine.Stats().KeysByUse)
 	}
 	if shares, ok := any(l.live).(tenantTeller[K]); ok {
 		for _, t := range shares.Tenants(math.MaxInt) {
 			id, text := l.show(t.Tenant)
-			s.Tenants = append(s.Tenants, pagejson.Tenant{ID: id, Key: text, Used: t.Used, Guarantee: t.Guarantee, Borrowed: t.Borrowed, Refused: t.Refused})
+			limitSummary.Tenants = append(limitSummary.Tenants, pagejson.Tenant{ID: id, Key: text, Used: t.Used, Guarantee: t.Guarantee, Borrowed: t.Borrowed, Refused: t.Refused})
 		}
 	}
 	if len(l.trials) > 0 {
-		s.Trials, trialsErr = l.askTrials.ask("the candidate", func() (all []pagejson.TrialSummary) {
+		limitSummary.Trials, trialsErr = l.askTrials.ask("the candidate", func() (all []pagejson.TrialSummary) {
 			for _, t := range l.trials {
 				all = append(all, trialSummary(t))
 			}
 			return all
 		})
 	}
-	s.Trouble = errorText(errors.Join(limitErr, healthErr, statsErr, trialsErr))
-	return s
+	limitSummary.Trouble = errorText(errors.Join(limitErr, healthErr, statsErr, trialsErr))
+	return limitSummary
 }
 
 // tenantTeller is implemented by engine.Shares: the page shows tenants of no other limiter.
@@ -281,21 +281,21 @@ type tenantTeller[K comparable] interface {
 	Stats() engine.SharesStats
 }
 
-func trialSummary[K comparable](t *limits.Trial[K]) (s pagejson.TrialSummary) {
-	n := t.Stats()
-	s = pagejson.TrialSummary{Admitted: n.Admitted, Refused: n.Refused, WouldRefuse: n.WouldRefuse, WouldAdmit: n.WouldAdmit, Failed: n.Failed}
-	if p := limitOf(t.Candidate()); p != nil {
-		s.Policy = p.String()
+func trialSummary[K comparable](trial *limits.Trial[K]) (trialSummary pagejson.TrialSummary) {
+	n := trial.Stats()
+	trialSummary = pagejson.TrialSummary{Admitted: n.Admitted, Refused: n.Refused, WouldRefuse: n.WouldRefuse, WouldAdmit: n.WouldAdmit, Failed: n.Failed}
+	if p := limitOf(trial.Candidate()); p != nil {
+		trialSummary.Policy = p.String()
 	}
-	return s
+	return trialSummary
 }
 
 // keysByUse returns nil before the first count.
-func keysByUse(u engine.KeysByUse) *pagejson.KeysByUse {
-	if u.At.IsZero() {
+func keysByUse(keysByUse engine.KeysByUse) *pagejson.KeysByUse {
+	if keysByUse.At.IsZero() {
 		return nil
 	}
-	return &pagejson.KeysByUse{Age: time.Since(u.At).Seconds(), Unused: u.Unused, BelowHalf: u.BelowHalf, Half: u.Half, Most: u.Most, All: u.All, UnitsInUse: u.UnitsInUse}
+	return &pagejson.KeysByUse{Age: time.Since(keysByUse.At).Seconds(), Unused: keysByUse.Unused, BelowHalf: keysByUse.BelowHalf, Half: keysByUse.Half, Most: keysByUse.Most, All: keysByUse.All, UnitsInUse: keysByUse.UnitsInUse}
 }
 
 func errorText(err error) string {
@@ -312,25 +312,25 @@ func figures(of any) map[string]any {
 	if v.Kind() != reflect.Struct {
 		return all
 	}
-	for _, f := range reflect.VisibleFields(v.Type()) {
-		field, err := v.FieldByIndexErr(f.Index)
-		if err != nil || !f.IsExported() || f.Anonymous {
+	for _, structField := range reflect.VisibleFields(v.Type()) {
+		field, err := v.FieldByIndexErr(structField.Index)
+		if err != nil || !structField.IsExported() || structField.Anonymous {
 			continue
 		}
 		switch value := field.Interface().(type) {
 		case time.Duration:
-			all[f.Name] = value.Seconds()
+			all[structField.Name] = value.Seconds()
 		case time.Time:
 			if !value.IsZero() {
-				all[f.Name] = value.UTC().Format(time.RFC3339Nano)
+				all[structField.Name] = value.UTC().Format(time.RFC3339Nano)
 			}
 		case error:
 			if text := errorText(value); text != "" {
-				all[f.Name] = text
+				all[structField.Name] = text
 			}
 		default:
 			if plain := plainOf(field); plain != nil {
-				all[f.Name] = plain
+				all[structField.Name] = plain
 			}
 		}
 	}
@@ -416,22 +416,22 @@ func (l *keyed[K]) hash(text string) string {
 	return hex.EncodeToString(mac.Sum(nil)[:16])
 }
 
-func (l *keyed[K]) find(r pagejson.KeyRequest) (key K, err error) {
+func (l *keyed[K]) find(keyRequest pagejson.KeyRequest) (key K, err error) {
 	switch {
-	case r.ID != "" && r.Key != "":
+	case keyRequest.ID != "" && keyRequest.Key != "":
 		return key, fmt.Errorf("%w: key and id are both set, want one of them", errRequest)
-	case r.ID == "" && r.Key == "" && !l.keyless():
+	case keyRequest.ID == "" && keyRequest.Key == "" && !l.keyless():
 		return key, fmt.Errorf("%w: neither key nor id is set", errRequest)
-	case r.ID != "":
+	case keyRequest.ID != "":
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		key, ok := l.shown.key(r.ID)
+		key, ok := l.shown.key(keyRequest.ID)
 		if !ok {
 			return key, fmt.Errorf("%w: no key of this id was shown of late: load the list again, or search for the key", errUnknown)
 		}
 		return key, nil
 	}
-	if key, err = l.text.parse(r.Key); err != nil {
+	if key, err = l.text.parse(keyRequest.Key); err != nil {
 		return key, fmt.Errorf("%w: key: %w", errRequest, err)
 	}
 	return key, nil
@@ -532,32 +532,32 @@ func (l *keyed[K]) verbs() (all []string) {
 	return all
 }
 
-func (l *keyed[K]) change(ctx context.Context, c pagejson.ChangeRequest) error {
-	key, err := l.find(c.KeyRequest)
+func (l *keyed[K]) change(ctx context.Context, changeRequest pagejson.ChangeRequest) error {
+	key, err := l.find(changeRequest.KeyRequest)
 	if err != nil {
 		return err
 	}
-	if c.Do != verbCharge && c.Units != 0 || c.Do != verbBlock && c.For != "" {
+	if changeRequest.Do != verbCharge && changeRequest.Units != 0 || changeRequest.Do != verbBlock && changeRequest.For != "" {
 		return fmt.Errorf("%w: units belong to %q, and for to %q", errRequest, verbCharge, verbBlock)
 	}
-	switch c.Do {
+	switch changeRequest.Do {
 	case verbReset:
 		err = l.reset(ctx, key)
 	case verbCharge:
-		err = l.charge(ctx, key, c.Units)
+		err = l.charge(ctx, key, changeRequest.Units)
 	case verbBlock:
 		var d time.Duration
-		if d, err = time.ParseDuration(c.For); err != nil || d <= 0 {
-			return fmt.Errorf("%w: for is %.40q, want how long the block lasts, such as \"10m\"", errRequest, c.For)
+		if d, err = time.ParseDuration(changeRequest.For); err != nil || d <= 0 {
+			return fmt.Errorf("%w: for is %.40q, want how long the block lasts, such as \"10m\"", errRequest, changeRequest.For)
 		}
 		if d > penalty.Longest {
-			return fmt.Errorf("%w: for is %.40q, want at most 4 years, which are \"35040h\"", errRequest, c.For)
+			return fmt.Errorf("%w: for is %.40q, want at most 4 years, which are \"35040h\"", errRequest, changeRequest.For)
 		}
 		err = l.block(ctx, key, d)
 	case verbLift:
 		err = l.block(ctx, key, 0)
 	default:
-		err = fmt.Errorf("%w: do is %.40q, want %q, %q, %q or %q", errRequest, c.Do, verbReset, verbCharge, verbBlock, verbLift)
+		err = fmt.Errorf("%w: do is %.40q, want %q, %q, %q or %q", errRequest, changeRequest.Do, verbReset, verbCharge, verbBlock, verbLift)
 	}
 	return err
 }
@@ -594,14 +594,14 @@ func (l *keyed[K]) charge(ctx context.Context, key K, n int64) error {
 	if n < 0 {
 		return fmt.Errorf("%w: this limiter cannot give units back here", errVerb)
 	}
-	g, err := l.live.Hold(ctx, limits.Call[K]{Key: key})
+	grant, err := l.live.Hold(ctx, limits.Call[K]{Key: key})
 	switch {
 	case err != nil:
 		return err
-	case !g.Allowed:
+	case !grant.Allowed:
 		return recorded(false)
 	}
-	return g.Settle(ctx, n)
+	return grant.Settle(ctx, n)
 }
 
 // maxUnits bounds the units of a request.

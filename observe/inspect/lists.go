@@ -69,16 +69,16 @@ func (l *keyed[K]) owed(ctx context.Context, n int, after string) (list pagejson
 		refusals[k.Key] = k
 	}
 	for i := range keys {
-		o := &keys[i]
+		owingKey := &keys[i]
 		row := pagejson.Row{
-			Blocked: l.engine.Blocked(o.Key).Seconds(), Share: o.Share, Remaining: o.Remaining,
-			Returns: max(0, o.Next-age).Seconds(), Full: max(0, o.ResetAfter-age).Seconds(),
+			Blocked: l.engine.Blocked(owingKey.Key).Seconds(), Share: owingKey.Share, Remaining: owingKey.Remaining,
+			Returns: max(0, owingKey.Next-age).Seconds(), Full: max(0, owingKey.ResetAfter-age).Seconds(),
 		}
-		refusedRow(&row, refusals[o.Key])
-		if o.Next == policy.Never {
+		refusedRow(&row, refusals[owingKey.Key])
+		if owingKey.Next == policy.Never {
 			row.Returns = -1
 		}
-		row.ID, row.Key = l.show(o.Key)
+		row.ID, row.Key = l.show(owingKey.Key)
 		list.Rows = append(list.Rows, row)
 	}
 	return list, nil
@@ -136,47 +136,47 @@ func (l *keyed[K]) explain(ctx context.Context, r pagejson.KeyRequest) (e pagejs
 
 // timeless returns an explanation without the times that the page shows beside its words. The age of
 // the oldest unit in use stays.
-func timeless(x limits.Explanation) limits.Explanation {
-	x.Wait, x.Blocked, x.Returns, x.Each = 0, 0, nil, slices.Clone(x.Each)
-	if x.RetryAfter != policy.Never {
-		x.RetryAfter = 0
+func timeless(explanation limits.Explanation) limits.Explanation {
+	explanation.Wait, explanation.Blocked, explanation.Returns, explanation.Each = 0, 0, nil, slices.Clone(explanation.Each)
+	if explanation.RetryAfter != policy.Never {
+		explanation.RetryAfter = 0
 	}
-	for i := range x.Each {
-		x.Each[i] = timeless(x.Each[i])
+	for i := range explanation.Each {
+		explanation.Each[i] = timeless(explanation.Each[i])
 	}
-	if x.Candidate != nil {
-		candidate := timeless(*x.Candidate)
-		x.Candidate = &candidate
+	if explanation.Candidate != nil {
+		candidate := timeless(*explanation.Candidate)
+		explanation.Candidate = &candidate
 	}
-	return x
+	return explanation
 }
 
-func parts(x *limits.Explanation) (all []pagejson.Part) {
-	for i := range x.Each {
-		all = append(all, parts(&x.Each[i])...)
+func parts(explanation *limits.Explanation) (all []pagejson.Part) {
+	for i := range explanation.Each {
+		all = append(all, parts(&explanation.Each[i])...)
 	}
 	if all != nil {
 		return all
 	}
-	p := pagejson.Part{
-		Name: x.Name, Words: policy.Describe(x.Limit), Used: x.Used, Units: x.Of, Remaining: x.Remaining,
-		Allowed: x.Allowed, Retry: retry(x), Full: x.ResetAfter.Seconds(), Returns: []pagejson.Return{},
+	part := pagejson.Part{
+		Name: explanation.Name, Words: policy.Describe(explanation.Limit), Used: explanation.Used, Units: explanation.Of, Remaining: explanation.Remaining,
+		Allowed: explanation.Allowed, Retry: retry(explanation), Full: explanation.ResetAfter.Seconds(), Returns: []pagejson.Return{},
 	}
-	if x.Limit != nil {
-		p.Policy = x.Limit.String()
+	if explanation.Limit != nil {
+		part.Policy = explanation.Limit.String()
 	}
-	if x.Source() != limits.SourceNone {
-		p.Source = x.Source().String()
+	if explanation.Source() != limits.SourceNone {
+		part.Source = explanation.Source().String()
 	}
-	for _, r := range x.Returns {
-		p.Returns = append(p.Returns, pagejson.Return{After: r.After.Seconds(), Remaining: r.Remaining})
+	for _, r := range explanation.Returns {
+		part.Returns = append(part.Returns, pagejson.Return{After: r.After.Seconds(), Remaining: r.Remaining})
 	}
-	return []pagejson.Part{p}
+	return []pagejson.Part{part}
 }
 
-func retry(x *limits.Explanation) float64 {
-	if x.RetryAfter == policy.Never {
+func retry(explanation *limits.Explanation) float64 {
+	if explanation.RetryAfter == policy.Never {
 		return -1
 	}
-	return x.RetryAfter.Seconds()
+	return explanation.RetryAfter.Seconds()
 }

@@ -27,12 +27,12 @@ func Engine(e interface {
 // Tiered makes a Source of an *engine.Tiered: a limiter for each of its limits, in the order of
 // Engines. They are named by engine.Config.Name, without a suffix and then with ".2", ".3" and so
 // on, like the files of engine.State. Each limit counts each call.
-func Tiered[K comparable](t *engine.Tiered[K]) *Source {
-	if t == nil {
+func Tiered[K comparable](tiered *engine.Tiered[K]) *Source {
+	if tiered == nil {
 		return failed(errors.New("ral: metrics.Tiered: the limiter is nil, want a Tiered from engine.NewTiered"))
 	}
 	var all []*Source
-	for i, e := range t.Engines() {
+	for i, e := range tiered.Engines() {
 		name := e.Stats().Name
 		if i > 0 {
 			name = fmt.Sprintf("%s.%d", name, i+1)
@@ -123,11 +123,11 @@ func since(at time.Time, value any) any {
 
 // Single makes a Source of a *single.Limiter under a name. Such a limiter counts no calls: the
 // metrics are the used share of its limit and the waiting calls.
-func Single(name string, l *single.Limiter) *Source {
-	if l == nil {
+func Single(name string, limiter *single.Limiter) *Source {
+	if limiter == nil {
 		return failed(errors.New("ral: metrics.Single: the limiter is nil, want a Limiter from single.New"))
 	}
-	return New(name, l.Explain, singleTable)
+	return New(name, limiter.Explain, singleTable)
 }
 
 var singleTable = []Reading[limits.Explanation]{

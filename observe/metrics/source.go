@@ -85,42 +85,42 @@ func New[S any](name string, snapshot func() S, table []Reading[S]) *Source {
 	case snapshot == nil:
 		return failed(errors.New("ral: metrics.New: snapshot is nil, want a function that returns the counters"))
 	}
-	s := &Source{series: make([]Series, len(table))}
-	m := &Metric{}
+	source := &Source{series: make([]Series, len(table))}
+	metric := &Metric{}
 	seen := map[[2]string]bool{}
 	for i := range table {
-		r := &table[i]
-		if r.Metric.Name != "" {
-			m = &r.Metric
+		reading := &table[i]
+		if reading.Metric.Name != "" {
+			metric = &reading.Metric
 		}
-		if m.Help == "" {
-			m = ofEngines(m.Name)
+		if metric.Help == "" {
+			metric = ofEngines(metric.Name)
 		}
 		id := [2]string{}
-		if m != nil {
-			id = [2]string{m.Name, r.Value}
+		if metric != nil {
+			id = [2]string{metric.Name, reading.Value}
 		}
 		switch {
-		case m == nil:
-			return failed(fmt.Errorf("ral: metrics.New: table[%d].Metric has the Name %q and no Help, and engines have no such metric", i, r.Metric.Name))
-		case r.Of == nil:
-			return failed(fmt.Errorf("ral: metrics.New: table[%d].Of is nil, want a function that returns the value of %s", i, m.Name))
-		case (m.Label == "") != (r.Value == ""):
-			return failed(fmt.Errorf("ral: metrics.New: table[%d].Value is %q, and the label of %s is %q", i, r.Value, m.Name, m.Label))
+		case metric == nil:
+			return failed(fmt.Errorf("ral: metrics.New: table[%d].Metric has the Name %q and no Help, and engines have no such metric", i, reading.Metric.Name))
+		case reading.Of == nil:
+			return failed(fmt.Errorf("ral: metrics.New: table[%d].Of is nil, want a function that returns the value of %s", i, metric.Name))
+		case (metric.Label == "") != (reading.Value == ""):
+			return failed(fmt.Errorf("ral: metrics.New: table[%d].Value is %q, and the label of %s is %q", i, reading.Value, metric.Name, metric.Label))
 		case seen[id]:
-			return failed(fmt.Errorf("ral: metrics.New: table[%d] is %s %q, which an earlier line is too", i, m.Name, r.Value))
+			return failed(fmt.Errorf("ral: metrics.New: table[%d] is %s %q, which an earlier line is too", i, metric.Name, reading.Value))
 		}
 		seen[id] = true
-		s.series[i] = Series{m, name, r.Value}
+		source.series[i] = Series{metric, name, reading.Value}
 	}
-	s.read = append(s.read, func(into []float64) []float64 {
+	source.read = append(source.read, func(into []float64) []float64 {
 		now := snapshot()
 		for i := range table {
 			into = append(into, number(table[i].Of(&now)))
 		}
 		return into
 	})
-	return s
+	return source
 }
 
 func number(value any) float64 {
@@ -148,10 +148,10 @@ func failed(err error) *Source { return &Source{err: err} }
 
 func join(sources ...*Source) *Source {
 	all := &Source{}
-	for _, s := range sources {
-		all.series = append(all.series, s.series...)
-		all.read = append(all.read, s.read...)
-		all.err = errors.Join(all.err, s.err)
+	for _, source := range sources {
+		all.series = append(all.series, source.series...)
+		all.read = append(all.read, source.read...)
+		all.err = errors.Join(all.err, source.err)
 	}
 	return all
 }

@@ -25,23 +25,23 @@ import (
 // A request admitted at once leaves no trace, and Trace never starts a span. A request with an
 // unrecorded span costs a look at its context. Call Trace from a function of your own to see
 // verdicts too.
-func Trace(r *http.Request, v limits.Verdict) {
-	passes := v.Reason == limits.Admitted || v.Reason == limits.Exempt
-	if passes && v.Waited == 0 {
+func Trace(r *http.Request, verdict limits.Verdict) {
+	passes := verdict.Reason == limits.Admitted || verdict.Reason == limits.Exempt
+	if passes && verdict.Waited == 0 {
 		return
 	}
 	span := trace.SpanFromContext(r.Context())
 	if !span.IsRecording() {
 		return
 	}
-	more := []attribute.KeyValue{attribute.Int64("ral.cost", v.Cost)}
-	if v.Provenance.Source() != limits.SourceNone {
-		more = append(more, attribute.String("ral.source", v.Provenance.Source().String()))
+	more := []attribute.KeyValue{attribute.Int64("ral.cost", verdict.Cost)}
+	if verdict.Provenance.Source() != limits.SourceNone {
+		more = append(more, attribute.String("ral.source", verdict.Provenance.Source().String()))
 	}
-	if v.Shadow {
+	if verdict.Shadow {
 		more = append(more, attribute.Bool("ral.shadow", true))
 	}
-	tell(span, passes, strings.ReplaceAll(v.Reason.String(), " ", "_"), v.Limit, append(more, times(v.RetryAfter, v.Waited)...))
+	tell(span, passes, strings.ReplaceAll(verdict.Reason.String(), " ", "_"), verdict.Limit, append(more, times(verdict.RetryAfter, verdict.Waited)...))
 }
 
 // TraceAnswer is [Trace] for a call of a limits.Limiter without a middleware: it tells the span of
@@ -53,10 +53,10 @@ func Trace(r *http.Request, v limits.Verdict) {
 //		return err // there is no decision
 //	}
 //	ralotel.TraceAnswer(ctx, "api", a)
-func TraceAnswer(ctx context.Context, limit string, a limits.Answer) {
-	if span, tells := toTell(ctx, &a.Decision); tells {
-		tell(span, a.Allowed, result(a.Allowed), limit,
-			append([]attribute.KeyValue{attribute.String("ral.source", a.Source().String())}, times(a.RetryAfter, a.Wait)...))
+func TraceAnswer(ctx context.Context, limit string, answer limits.Answer) {
+	if span, tells := toTell(ctx, &answer.Decision); tells {
+		tell(span, answer.Allowed, result(answer.Allowed), limit,
+			append([]attribute.KeyValue{attribute.String("ral.source", answer.Source().String())}, times(answer.RetryAfter, answer.Wait)...))
 	}
 }
 

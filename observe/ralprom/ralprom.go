@@ -41,15 +41,15 @@ func explain(source *metrics.Source, err error) error {
 		return source.Err()
 	}
 	text := err.Error()
-	for i, s := range source.Series() {
+	for i, series := range source.Series() {
 		// The registry's other errors have no type.
 		var already prometheus.AlreadyRegisteredError
 		same := i == 0 && errors.As(err, &already) ||
-			strings.Contains(text, fmt.Sprintf("fqName: %q", s.Metric.Prometheus())) &&
-				strings.Contains(text, fmt.Sprintf("{%s=%q}", metrics.LimitLabel, s.Limit)) &&
+			strings.Contains(text, fmt.Sprintf("fqName: %q", series.Metric.Prometheus())) &&
+				strings.Contains(text, fmt.Sprintf("{%s=%q}", metrics.LimitLabel, series.Limit)) &&
 				strings.Contains(text, "already exists")
 		if same {
-			return fmt.Errorf("%w: %q; give each a Name of its own, or register them in different registries: %w", metrics.ErrDuplicate, s.Limit, err)
+			return fmt.Errorf("%w: %q; give each a Name of its own, or register them in different registries: %w", metrics.ErrDuplicate, series.Limit, err)
 		}
 	}
 	return err

@@ -101,13 +101,13 @@ func (r *requestHeader) Values(_, canonical string) []string {
 }
 
 // refuse ignores write errors, which mean that the client has left.
-func (g *Gate) refuse(w http.ResponseWriter, r *http.Request, v *rpclimit.Verdict) {
+func (g *Gate) refuse(w http.ResponseWriter, r *http.Request, verdict *rpclimit.Verdict) {
 	if r.ProtoMajor < 2 {
-		_ = g.errors.Write(w, r, refusal(v))
+		_ = g.errors.Write(w, r, refusal(verdict))
 		return
 	}
 	united := &headerWriter{ResponseWriter: w}
-	_ = g.errors.Write(united, r, refusal(v))
+	_ = g.errors.Write(united, r, refusal(verdict))
 	if !united.trailers {
 		discard(w, r)
 	}

@@ -94,13 +94,13 @@ func tell(v *rpclimit.Verdict, values *[2]string, header func() http.Header) {
 }
 
 // add adds a line, unless empty, to a field, after the lines of other limits.
-func add(h http.Header, name string, line []string) {
-	switch before := h[name]; {
+func add(header http.Header, name string, line []string) {
+	switch before := header[name]; {
 	case line[0] == "":
 	case len(before) == 0:
-		h[name] = line
+		header[name] = line
 	default:
-		h[name] = append(before[:len(before):len(before)], line...)
+		header[name] = append(before[:len(before):len(before)], line...)
 	}
 }
 

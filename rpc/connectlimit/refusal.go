@@ -22,19 +22,19 @@ const (
 )
 
 // refusal returns a call's error. Connect sends its metadata in the header of unary calls.
-func refusal(v *rpclimit.Verdict) *connect.Error {
-	err := connect.NewError(connect.Code(v.Code()), errors.New(v.Message()))
-	for _, detail := range rpcstatus.Details(v) {
+func refusal(verdict *rpclimit.Verdict) *connect.Error {
+	err := connect.NewError(connect.Code(verdict.Code()), errors.New(verdict.Message()))
+	for _, detail := range rpcstatus.Details(verdict) {
 		if d, bad := connect.NewErrorDetail(detail); bad == nil {
 			err.AddDetail(d)
 		}
 	}
 	meta := err.Meta()
-	tell(v, new([2]string), func() http.Header { return meta })
-	if after, ok := v.Retry(); ok {
+	tell(verdict, new([2]string), func() http.Header { return meta })
+	if after, ok := verdict.Retry(); ok {
 		meta[retryAfterField] = []string{strconv.FormatInt(retrySeconds(after), 10)}
 	}
-	if ms, ok := v.Pushback(); ok {
+	if ms, ok := verdict.Pushback(); ok {
 		meta[pushbackField] = []string{strconv.FormatInt(ms, 10)}
 	}
 	return err

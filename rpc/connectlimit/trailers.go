@@ -65,28 +65,28 @@ var notOfHandler = [...]string{"Content-Type", "Grpc-Accept-Encoding", "Grpc-Enc
 // unite turns an error's trailers into header fields, and reports whether nothing had been sent.
 func (t *trailersWriter) unite() bool {
 	const prefix = http.TrailerPrefix
-	h := t.Header()
-	if status := h[prefix+"Grpc-Status"]; t.begun || t.united || len(status) == 0 || status[0] == "0" {
+	header := t.Header()
+	if status := header[prefix+"Grpc-Status"]; t.begun || t.united || len(status) == 0 || status[0] == "0" {
 		return t.united
 	}
-	fields, trailers := len(h)-t.before, 0
-	for name := range h {
+	fields, trailers := len(header)-t.before, 0
+	for name := range header {
 		if strings.HasPrefix(name, prefix) {
 			trailers++
 		}
 	}
 	for _, name := range notOfHandler {
-		if _, ok := h[name]; ok {
+		if _, ok := header[name]; ok {
 			fields--
 		}
 	}
-	if _, pushback := h[prefix+pushbackField]; !pushback && fields > trailers {
+	if _, pushback := header[prefix+pushbackField]; !pushback && fields > trailers {
 		return false
 	}
-	for name, values := range h {
+	for name, values := range header {
 		if own, ok := strings.CutPrefix(name, prefix); ok {
-			delete(h, name)
-			h[own] = append(h[own], values...)
+			delete(header, name)
+			header[own] = append(header[own], values...)
 		}
 	}
 	t.united = true

@@ -23,12 +23,12 @@ const (
 	pushbackKey = "grpc-retry-pushback-ms"
 )
 
-func incoming(c *rpclimit.Call, ctx context.Context, procedure string) {
-	c.Context, c.Procedure, c.Header = ctx, procedure, (*header)(c)
+func incoming(call *rpclimit.Call, ctx context.Context, procedure string) {
+	call.Context, call.Procedure, call.Header = ctx, procedure, (*header)(call)
 	if p, ok := peer.FromContext(ctx); ok {
-		c.Peer = rpclimit.PeerOf(p.Addr)
+		call.Peer = rpclimit.PeerOf(p.Addr)
 		if p.AuthInfo != nil {
-			c.Identity = p.AuthInfo
+			call.Identity = p.AuthInfo
 		}
 	}
 }
@@ -41,7 +41,7 @@ func (h *header) Values(lower, _ string) []string {
 }
 
 // refusal returns the error that refuses a call, and its trailer, which may be nil.
-func refusal(v *rpclimit.Verdict) (metadata.MD, error) {
+func refusal(verdict *rpclimit.Verdict) (metadata.MD, error) {
 	var trailer metadata.MD
 	// told is one allocation.
 	told := &struct {
@@ -51,13 +51,13 @@ func refusal(v *rpclimit.Verdict) (metadata.MD, error) {
 		// Most values of ratelimit fit into buffer.
 		buffer [72]byte
 	}{}
-	if ms, ok := v.Pushback(); ok {
+	if ms, ok := verdict.Pushback(); ok {
 		told.pushback[0] = text(strconv.AppendInt(told.digits[:0], ms, 10))
 		trailer = metadata.MD{pushbackKey: told.pushback[:]}
 	}
-	policies, standing := v.AppendRateLimit(told.buffer[:0])
+	policies, standing := verdict.AppendRateLimit(told.buffer[:0])
 	told.fields[0], told.fields[1] = policies, text(standing)
-	return withFields(trailer, &told.fields), status.ErrorProto(rpcstatus.Of(v))
+	return withFields(trailer, &told.fields), status.ErrorProto(rpcstatus.Of(verdict))
 }
 
 // text returns bytes that are not written again as a string.

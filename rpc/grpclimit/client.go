@@ -173,12 +173,12 @@ func (s *clientStream[K]) RecvMsg(m any) error {
 }
 
 // settle tells the line of an answer. An error without metadata is local unless it is a refusal.
-func settle[K comparable](turn *outgoing.Turn[K], a outgoing.Answer, err error, header, trailer metadata.MD) {
-	if err != nil && !errors.Is(err, io.EOF) && !a.Refused && len(header)+len(trailer) == 0 {
+func settle[K comparable](turn *outgoing.Turn[K], answer outgoing.Answer, err error, header, trailer metadata.MD) {
+	if err != nil && !errors.Is(err, io.EOF) && !answer.Refused && len(header)+len(trailer) == 0 {
 		turn.Abandon()
 		return
 	}
-	turn.Obey(a)
+	turn.Obey(answer)
 }
 
 // answerOf reads the answer to a call that ended with err, io.EOF or nil. hook may be nil.

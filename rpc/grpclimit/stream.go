@@ -20,22 +20,22 @@ import (
 func StreamServerInterceptor(guard *rpclimit.Guard) grpc.StreamServerInterceptor {
 	mustHave(guard, "StreamServerInterceptor")
 	taps := guard.Taps()
-	return func(server any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+	return func(server any, serverStream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 		call := &rpclimit.Call{Stream: true}
-		incoming(call, ss.Context(), info.FullMethod)
+		incoming(call, serverStream.Context(), info.FullMethod)
 		if taps {
-			call.Tapped = tapped(ss.Context(), guard)
+			call.Tapped = tapped(serverStream.Context(), guard)
 		}
 		verdict, session := guard.Begin(call)
 		if verdict.Refused() {
 			trailer, err := refusal(&verdict)
-			ss.SetTrailer(trailer)
+			serverStream.SetTrailer(trailer)
 			return err
 		}
 		policies, standing := verdict.AppendRateLimit(nil)
-		s := &stream{ServerStream: ss, session: session, ctx: session.Context(ss.Context()), fields: withFields(nil, &[2]string{policies, string(standing)})}
+		s := &stream{ServerStream: serverStream, session: session, ctx: session.Context(serverStream.Context()), fields: withFields(nil, &[2]string{policies, string(standing)})}
 		if session == nil && s.fields == nil {
-			return handler(server, ss)
+			return handler(server, serverStream)
 		}
 		return s.run(server, handler)
 	}
@@ -102,11 +102,11 @@ func (s *stream) SendHeader(md metadata.MD) error {
 }
 
 // decide keeps the first refusal of a message, and returns it.
-func (s *stream) decide(v rpclimit.Verdict) error {
-	if !v.Refused() {
+func (s *stream) decide(verdict rpclimit.Verdict) error {
+	if !verdict.Refused() {
 		return nil
 	}
-	trailer, err := refusal(&v)
+	trailer, err := refusal(&verdict)
 	s.refused.CompareAndSwap(nil, &refusedMessage{err, trailer})
 	return s.refused.Load().err
 }

@@ -55,14 +55,14 @@ func (c *cache) one(violated *rpclimit.Violation) string {
 }
 
 func violation(violated *rpclimit.Violation) *errdetails.QuotaFailure_Violation {
-	v := &errdetails.QuotaFailure_Violation{
+	quotaFailure_Violation := &errdetails.QuotaFailure_Violation{
 		Subject: violated.By, QuotaId: violated.Limit, QuotaValue: violated.Max, Description: fmt.Sprintf("the limit %q is exceeded", violated.Limit),
 	}
 	if violated.Policy != "" {
-		v.Description = fmt.Sprintf("the limit %q allows %s", violated.Limit, violated.Policy)
+		quotaFailure_Violation.Description = fmt.Sprintf("the limit %q allows %s", violated.Limit, violated.Policy)
 	}
 	if violated.By != "" {
-		v.QuotaDimensions = map[string]string{"by": violated.By}
+		quotaFailure_Violation.QuotaDimensions = map[string]string{"by": violated.By}
 	}
-	return v
+	return quotaFailure_Violation
 }

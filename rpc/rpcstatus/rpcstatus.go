@@ -13,13 +13,13 @@ import (
 )
 
 // Of returns the status of a refused call: the verdict's Code and Message, and its Details.
-func Of(v *rpclimit.Verdict) *status.Status {
+func Of(verdict *rpclimit.Verdict) *status.Status {
 	// A single allocation holds all.
 	r := &struct {
 		status status.Status
 		parts  parts
 	}{}
-	r.status.Code, r.status.Message, r.status.Details = int32(v.Code()), v.Message(), r.parts.details(v) //nolint:gosec // a code is at most 16
+	r.status.Code, r.status.Message, r.status.Details = int32(verdict.Code()), verdict.Message(), r.parts.details(verdict) //nolint:gosec // a code is at most 16
 	return &r.status
 }
 
@@ -52,9 +52,9 @@ type parts struct {
 	buffer [24]byte
 }
 
-func (p *parts) details(v *rpclimit.Verdict) []*anypb.Any {
+func (p *parts) details(verdict *rpclimit.Verdict) []*anypb.Any {
 	all := p.all[:0]
-	if ms, ok := v.Pushback(); ok && ms > 0 {
+	if ms, ok := verdict.Pushback(); ok && ms > 0 {
 		if value, err := p.retryInfo(ms); err == nil {
 			p.retry.TypeUrl, p.retry.Value = retryURL, value
 			all = append(all, &p.retry)
@@ -62,7 +62,7 @@ func (p *parts) details(v *rpclimit.Verdict) []*anypb.Any {
 	}
 	// No call has more limits.
 	var buffer [8]rpclimit.Violation
-	if value := failures.marshal(v.AppendViolations(buffer[:0])); len(value) > 0 {
+	if value := failures.marshal(verdict.AppendViolations(buffer[:0])); len(value) > 0 {
 		p.quota.TypeUrl, p.quota.Value = quotaURL, value
 		all = append(all, &p.quota)
 	}

@@ -35,17 +35,17 @@ func subjects() []subject {
 
 func draw() (map[string][]byte, error) {
 	pictures := map[string][]byte{}
-	for _, s := range subjects() {
+	for _, subject := range subjects() {
 		var svg bytes.Buffer
-		if err := picture(&svg, s.policy.String(), play(s.policy, traffic())); err != nil {
-			return nil, fmt.Errorf("%s: %w", s.name, err)
+		if err := picture(&svg, subject.policy.String(), play(subject.policy, traffic())); err != nil {
+			return nil, fmt.Errorf("%s: %w", subject.name, err)
 		}
-		pictures[s.name+".svg"] = svg.Bytes()
+		pictures[subject.name+".svg"] = svg.Bytes()
 	}
-	for i, s := range scenes() {
-		svg, err := s.picture()
+	for i, scene := range scenes() {
+		svg, err := scene.picture()
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", s.name, err)
+			return nil, fmt.Errorf("%s: %w", scene.name, err)
 		}
 		pictures[fmt.Sprintf("shares-%d.svg", i+1)] = svg
 	}

@@ -24,7 +24,7 @@ var (
 )
 
 // picture draws calls and their starts as bars, and the starts within the last second as a line.
-func picture(w io.Writer, title string, p played) error {
+func picture(w io.Writer, title string, played played) error {
 	plot.DefaultFont.Variant, plotter.DefaultFont.Variant = "Sans", "Sans"
 	chart := plot.New()
 	chart.BackgroundColor = color.White
@@ -41,9 +41,9 @@ func picture(w io.Writer, title string, p played) error {
 	chart.Legend.XOffs = vg.Points(130)
 	chart.Legend.ThumbnailWidth = vg.Points(14)
 
-	asked := bars(p.asked, pale)
-	started := bars(p.started, blue)
-	within, err := plotter.NewLine(lastSecond(p.started))
+	asked := bars(played.asked, pale)
+	started := bars(played.started, blue)
+	within, err := plotter.NewLine(lastSecond(played.started))
 	if err != nil {
 		return err
 	}
@@ -73,7 +73,7 @@ func marks(at ...float64) plot.ConstantTicks {
 }
 
 func bars(starts []time.Duration, fill color.Color) *plotter.Histogram {
-	h := &plotter.Histogram{FillColor: fill, LineStyle: vgdraw.LineStyle{Color: fill, Width: 0}}
+	histogram := &plotter.Histogram{FillColor: fill, LineStyle: vgdraw.LineStyle{Color: fill, Width: 0}}
 	for b := time.Duration(0); b < length; b += bin {
 		var n float64
 		for _, t := range starts {
@@ -81,10 +81,10 @@ func bars(starts []time.Duration, fill color.Color) *plotter.Histogram {
 				n++
 			}
 		}
-		h.Bins = append(h.Bins, plotter.HistogramBin{Min: b.Seconds(), Max: (b + bin).Seconds(), Weight: n})
+		histogram.Bins = append(histogram.Bins, plotter.HistogramBin{Min: b.Seconds(), Max: (b + bin).Seconds(), Weight: n})
 	}
-	h.Width = bin.Seconds()
-	return h
+	histogram.Width = bin.Seconds()
+	return histogram
 }
 
 // lastSecond counts the starts in the second before each hundredth.

@@ -145,15 +145,15 @@ type outcome struct {
 
 func (s sharing) play(requests []request) (out outcome) {
 	level, last := 0.0, time.Duration(0)
-	for _, r := range requests {
-		level = max(level-float64(r.instant-last)/float64(second)*groupRate, 0)
-		last = r.instant
-		if s.take(r.tenant, 1+policy.Instant(r.instant)) {
+	for _, request := range requests {
+		level = max(level-float64(request.instant-last)/float64(second)*groupRate, 0)
+		last = request.instant
+		if s.take(request.tenant, 1+policy.Instant(request.instant)) {
 			level++
 			out.level = max(out.level, level)
-			out.admitted[r.tenant] = append(out.admitted[r.tenant], r.instant)
+			out.admitted[request.tenant] = append(out.admitted[request.tenant], request.instant)
 		} else {
-			out.refused[r.tenant] = append(out.refused[r.tenant], r.instant)
+			out.refused[request.tenant] = append(out.refused[request.tenant], request.instant)
 		}
 	}
 	return out

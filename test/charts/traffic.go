@@ -33,14 +33,14 @@ func traffic() (calls []time.Duration) {
 type played struct{ asked, started []time.Duration }
 
 // play takes a unit of the same new key at each instant. Calls wait only as the policy makes them.
-func play(p policy.Policy, calls []time.Duration) played {
+func play(limit policy.Policy, calls []time.Duration) played {
 	out := played{asked: calls}
 	var word uint64
 	for _, call := range calls {
-		next, d := p.Take(word, 1+policy.Instant(call), 1, 0)
+		next, decision := limit.Take(word, 1+policy.Instant(call), 1, 0)
 		word = next
-		if d.Allowed {
-			out.started = append(out.started, call+d.Wait)
+		if decision.Allowed {
+			out.started = append(out.started, call+decision.Wait)
 		}
 	}
 	return out

@@ -128,7 +128,7 @@ func (r runner) tryAll(ctx context.Context, chosen []mutant, jobs int, end time.
 	finished := 0
 	places := make(chan struct{}, jobs)
 	begun := 0
-	for i, m := range chosen {
+	for i, mutant := range chosen {
 		places <- struct{}{}
 		if !end.IsZero() && time.Now().After(end) {
 			break
@@ -136,7 +136,7 @@ func (r runner) tryAll(ctx context.Context, chosen []mutant, jobs int, end time.
 		begun++
 		done.Go(func() {
 			defer func() { <-places }()
-			results[i] = r.try(ctx, i, m)
+			results[i] = r.try(ctx, i, mutant)
 			mu.Lock()
 			defer mu.Unlock()
 			finished++

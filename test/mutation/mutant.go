@@ -39,66 +39,66 @@ func readMutants(root string) (all []mutant, err error) {
 		if err != nil {
 			return err
 		}
-		m, err := parse(string(text))
+		mutant, err := parse(string(text))
 		if err != nil {
 			return fmt.Errorf("%s: %w", path, err)
 		}
-		if other, taken := names[m.name]; taken {
-			return fmt.Errorf("%s: %s has the name %q, too", path, other, m.name)
+		if other, taken := names[mutant.name]; taken {
+			return fmt.Errorf("%s: %s has the name %q, too", path, other, mutant.name)
 		}
-		names[m.name] = path
-		m.patch = path
-		if m.path, err = filepath.Rel(folder, path); err != nil {
+		names[mutant.name] = path
+		mutant.patch = path
+		if mutant.path, err = filepath.Rel(folder, path); err != nil {
 			return err
 		}
-		m.path = filepath.ToSlash(m.path)
-		all = append(all, m)
+		mutant.path = filepath.ToSlash(mutant.path)
+		all = append(all, mutant)
 		return nil
 	})
 	return all, err
 }
 
 // parse reads a patch's heading, up to an empty line, and the files that it changes.
-func parse(text string) (m mutant, err error) {
+func parse(text string) (mutant mutant, err error) {
 	heading, patch, ok := strings.Cut(text, "\n\n")
 	if !ok {
-		return m, errors.New("no empty line between the heading and the patch")
+		return mutant, errors.New("no empty line between the heading and the patch")
 	}
 	for line := range strings.SplitSeq(heading, "\n") {
 		field, value, _ := strings.Cut(line, ": ")
 		switch field {
 		case "Mechanism":
-			m.name = value
+			mutant.name = value
 		case "Without it":
-			m.without = value
+			mutant.without = value
 		case "Package":
-			m.pkg = value
+			mutant.pkg = value
 		case "Tests":
-			m.tests = value
+			mutant.tests = value
 		case "Limit":
-			if m.limit, err = time.ParseDuration(value); err != nil {
-				return m, fmt.Errorf("Limit: %w", err)
+			if mutant.limit, err = time.ParseDuration(value); err != nil {
+				return mutant, fmt.Errorf("Limit: %w", err)
 			}
 		default:
-			return m, fmt.Errorf("the heading has %q, want Mechanism, Without it, Package, Tests or Limit", line)
+			return mutant, fmt.Errorf("the heading has %q, want Mechanism, Without it, Package, Tests or Limit", line)
 		}
 	}
 	for field, value := range map[string]string{
-		"Mechanism": m.name, "Without it": m.without, "Package": m.pkg, "Tests": m.tests,
+		"Mechanism": mutant.name, "Without it": mutant.without, "Package": mutant.pkg, "Tests": mutant.tests,
 	} {
 		if value == "" {
-			return m, fmt.Errorf("the heading has no %q", field)
+			return mutant, fmt.Errorf("the heading has no %q", field)
 		}
 	}
 	for line := range strings.Lines(patch) {
 		if file, ok := strings.CutPrefix(line, "+++ b/"); ok {
-			m.changes = append(m.changes, strings.TrimSpace(file))
+			mutant.changes = append(mutant.changes, strings.TrimSpace(file))
 		}
 	}
-	if len(m.changes) == 0 {
-		return m, errors.New("the patch changes no file")
+	if len(mutant.changes) == 0 {
+		return mutant, errors.New("the patch changes no file")
 	}
-	return m, nil
+	return mutant, nil
 }
 
 // apply copies the patched files from root to folder.

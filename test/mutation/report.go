@@ -7,21 +7,21 @@ import (
 )
 
 func table(results []result, left []mutant) string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "%d mutants; the seconds include compiling. %s %s/%s.\n\n", len(results), runtime.Version(), runtime.GOOS, runtime.GOARCH)
-	b.WriteString("| Taken out | Of | Without it | Noticed by | Seconds |\n|---|---|---|---|---|\n")
-	for _, r := range results {
+	var builder strings.Builder
+	fmt.Fprintf(&builder, "%d mutants; the seconds include compiling. %s %s/%s.\n\n", len(results), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	builder.WriteString("| Taken out | Of | Without it | Noticed by | Seconds |\n|---|---|---|---|---|\n")
+	for _, result := range results {
 		noticed := "**nothing**"
-		if r.killer != "" {
-			noticed = fmt.Sprintf("`%s.%s`", r.pkg, r.killer)
+		if result.killer != "" {
+			noticed = fmt.Sprintf("`%s.%s`", result.pkg, result.killer)
 		}
-		fmt.Fprintf(&b, "| %s | %s | %s | %s | %.1f |\n", r.name, strings.Join(r.changes, ", "), r.without, noticed, r.took.Seconds())
+		fmt.Fprintf(&builder, "| %s | %s | %s | %s | %.1f |\n", result.name, strings.Join(result.changes, ", "), result.without, noticed, result.took.Seconds())
 	}
 	if len(left) > 0 {
-		fmt.Fprintf(&b, "\n%d left out:\n\n", len(left))
+		fmt.Fprintf(&builder, "\n%d left out:\n\n", len(left))
 		for _, m := range left {
-			fmt.Fprintf(&b, "- %s (%s)\n", m.name, strings.Join(m.changes, ", "))
+			fmt.Fprintf(&builder, "- %s (%s)\n", m.name, strings.Join(m.changes, ", "))
 		}
 	}
-	return b.String()
+	return builder.String()
 }

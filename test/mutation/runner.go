@@ -57,36 +57,36 @@ func (r runner) sound(ctx context.Context, chosen []mutant) error {
 	return nil
 }
 
-func (r runner) try(ctx context.Context, number int, m mutant) result {
+func (r runner) try(ctx context.Context, number int, mutant mutant) result {
 	begin := time.Now()
-	overlay, err := r.overlay(number, m)
+	overlay, err := r.overlay(number, mutant)
 	if err != nil {
-		return result{mutant: m, why: err.Error()}
+		return result{mutant: mutant, why: err.Error()}
 	}
-	ran, failed, out, err := r.test(ctx, m.pkg, m.tests, overlay, cmp.Or(m.limit, r.limit))
+	ran, failed, out, err := r.test(ctx, mutant.pkg, mutant.tests, overlay, cmp.Or(mutant.limit, r.limit))
 	took := time.Since(begin)
 	switch {
 	case err != nil:
-		return result{mutant: m, why: err.Error() + "\n" + out}
+		return result{mutant: mutant, why: err.Error() + "\n" + out}
 	case ran == 0:
-		return result{mutant: m, why: "no test has run\n" + out}
+		return result{mutant: mutant, why: "no test has run\n" + out}
 	case failed == "":
-		return result{mutant: m, why: fmt.Sprintf("%d tests passed", ran)}
+		return result{mutant: mutant, why: fmt.Sprintf("%d tests passed", ran)}
 	}
-	return result{mutant: m, killer: failed, took: took}
+	return result{mutant: mutant, killer: failed, took: took}
 }
 
 // overlay writes the changed files, and the file that has the go command read them.
-func (r runner) overlay(number int, m mutant) (name string, err error) {
+func (r runner) overlay(number int, mutant mutant) (name string, err error) {
 	folder := filepath.Join(r.folder, fmt.Sprint(number))
 	if err := os.Mkdir(folder, 0o700); err != nil {
 		return "", err
 	}
-	if err := m.apply(r.root, folder); err != nil {
+	if err := mutant.apply(r.root, folder); err != nil {
 		return "", err
 	}
 	replace := map[string]string{}
-	for _, file := range m.changes {
+	for _, file := range mutant.changes {
 		file = filepath.FromSlash(file)
 		replace[filepath.Join(r.root, file)] = filepath.Join(folder, file)
 	}

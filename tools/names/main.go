@@ -72,18 +72,18 @@ func run(w io.Writer, root, bounds string, list bool) error {
 			float64(f[letters])/float64(max(f[declared], 1)))
 	}
 	fmt.Fprintf(w, "%-36s%8s%10s%8s%5s%8s%14s%9s\n", "package", "users'", "commands'", "arrows", "up", "of, at", "superlatives", "letters")
-	for _, p := range packages {
-		f := measure(p, func(position token.Position, name string) {
+	for _, pkg := range packages {
+		f := measure(pkg, func(position token.Position, name string) {
 			if list {
 				fmt.Fprintf(w, "%s: %s\n", position, name)
 			}
 		})
-		row(p.folder, &f)
+		row(pkg.folder, &f)
 		for i := range f {
 			sum[i] += f[i]
 		}
-		sums["up "+p.folder] += f[up]
-		if strings.HasPrefix(p.folder, "fleet/") { // also bounded together
+		sums["up "+pkg.folder] += f[up]
+		if strings.HasPrefix(pkg.folder, "fleet/") { // also bounded together
 			sums["up fleet"] += f[up]
 		}
 	}

@@ -18,13 +18,13 @@ const users, commands, arrows, up, longOfAt, superlatives, declared, letters = 0
 
 // measure returns the figures of a package, and calls report with the position of each long-lived of
 // or at, of each superlative, and of the first use of each arrow that runs up.
-func measure(p *pkg, report func(position token.Position, name string)) (f figures) {
-	if readers := p.readers(); readers >= 0 {
-		f[readers] = p.exported()
+func measure(pkg *pkg, report func(position token.Position, name string)) (figures figures) {
+	if readers := pkg.readers(); readers >= 0 {
+		figures[readers] = pkg.exported()
 	}
-	f[arrows], f[up] = p.arrows(report)
-	p.words(&f, report)
-	return f
+	figures[arrows], figures[up] = pkg.arrows(report)
+	pkg.words(&figures, report)
+	return figures
 }
 
 // parts are packages at the root that serve engine: programs do not import them.
@@ -129,7 +129,7 @@ func walk(uses map[[2]int]token.Pos, start, files int) map[int]int {
 var superlative = regexp.MustCompile(`^([mM]ost|[lL]ongest|[lL]east|[fF]ew(est)?)[A-Z0-9]`)
 
 // words counts the declared names by their words.
-func (p *pkg) words(f *figures, report func(position token.Position, name string)) {
+func (p *pkg) words(figures *figures, report func(position token.Position, name string)) {
 	last := map[types.Object]int{}
 	for ident, object := range p.info.Uses {
 		last[object] = max(last[object], p.set.Position(ident.Pos()).Line)
@@ -138,14 +138,14 @@ func (p *pkg) words(f *figures, report func(position token.Position, name string
 		if ident.Name == "_" || object == nil {
 			continue
 		}
-		f[declared]++
-		f[letters] += utf8.RuneCountInString(ident.Name)
+		figures[declared]++
+		figures[letters] += utf8.RuneCountInString(ident.Name)
 		position := p.set.Position(ident.Pos())
 		switch {
 		case superlative.MatchString(ident.Name):
-			f[superlatives]++
+			figures[superlatives]++
 		case (ident.Name == "of" || ident.Name == "at") && (lasting(object) || last[object] > position.Line+2):
-			f[longOfAt]++
+			figures[longOfAt]++
 		default:
 			continue
 		}

@@ -27,11 +27,11 @@ type pkg struct {
 func packagesIn(root string) ([]*pkg, error) {
 	all := map[string]*pkg{}
 	set := token.NewFileSet()
-	err := fs.WalkDir(os.DirFS(root), ".", func(name string, d fs.DirEntry, err error) error {
+	err := fs.WalkDir(os.DirFS(root), ".", func(name string, dirEntry fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
-		if base := d.Name(); d.IsDir() && name != "." && (base[0] == '.' || base == "testdata") {
+		if base := dirEntry.Name(); dirEntry.IsDir() && name != "." && (base[0] == '.' || base == "testdata") {
 			return fs.SkipDir
 		}
 		if !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") {

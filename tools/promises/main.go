@@ -45,11 +45,11 @@ func main() {
 func write(w io.Writer, root string) error {
 	type place struct{ title, inner string }
 	rows := map[place][]string{}
-	err := filepath.WalkDir(root, func(name string, d fs.DirEntry, err error) error {
+	err := filepath.WalkDir(root, func(name string, dirEntry fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
-		if base := d.Name(); d.IsDir() && name != root && (base[0] == '.' || base == "testdata") {
+		if base := dirEntry.Name(); dirEntry.IsDir() && name != root && (base[0] == '.' || base == "testdata") {
 			return filepath.SkipDir
 		}
 		if !strings.HasSuffix(name, "_test.go") {

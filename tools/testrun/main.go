@@ -133,7 +133,7 @@ func (s step) alone(pkg, test string) string {
 }
 
 // runSteps runs the steps in order, up to atOnce at a time, and reports whether all passed.
-func runSteps(ctx context.Context, r *report, steps []step, atOnce int) bool {
+func runSteps(ctx context.Context, report *report, steps []step, atOnce int) bool {
 	silent := time.NewTicker(time.Second)
 	defer silent.Stop()
 	done := make(chan struct{})
@@ -141,7 +141,7 @@ func runSteps(ctx context.Context, r *report, steps []step, atOnce int) bool {
 		for {
 			select {
 			case <-silent.C:
-				r.alive()
+				report.alive()
 			case <-done:
 				return
 			}
@@ -149,22 +149,22 @@ func runSteps(ctx context.Context, r *report, steps []step, atOnce int) bool {
 	}()
 	var running sync.WaitGroup
 	places := make(chan struct{}, atOnce)
-	for _, s := range steps {
+	for _, step := range steps {
 		places <- struct{}{}
 		running.Go(func() {
 			defer func() { <-places }()
-			r.begin(s)
-			r.end(s, run(ctx, r, s))
+			report.begin(step)
+			report.end(step, run(ctx, report, step))
 		})
 	}
 	running.Wait()
 	close(done)
-	return r.close()
+	return report.close()
 }
 
 // run runs a step and hands its output to the report. When ctx ends it interrupts the command, as
 // Ctrl-C does, and then kills it.
-func run(ctx context.Context, r *report, s step) error {
+func run(ctx context.Context, report *report, s step) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
@@ -195,16 +195,16 @@ func run(ctx context.Context, r *report, s step) error {
 	errs, writeErrs := io.Pipe()
 	cmd.Stdout, cmd.Stderr = write, writeErrs
 	if s.tests() {
-		read(out, r.event)
+		read(out, report.event)
 	} else {
-		read(out, r.line)
+		read(out, report.line)
 	}
-	read(errs, r.line)
+	read(errs, report.line)
 	err := cmd.Run()
 	_, _ = write.Close(), writeErrs.Close()
 	reading.Wait()
 	if ended := cmd.ProcessState; ended != nil {
-		r.used(s, ended.UserTime()+ended.SystemTime())
+		report.used(s, ended.UserTime()+ended.SystemTime())
 	}
 	return err
 }

@@ -77,10 +77,10 @@ func newReport(to io.Writer, module string, nameSteps bool) *report {
 }
 
 // say prints a line with the elapsed time, and the step's name if there are several.
-func (r *report) say(s step, format string, args ...any) {
+func (r *report) say(step step, format string, args ...any) {
 	name := ""
-	if r.nameSteps && s.name != "" {
-		name = s.name + ": "
+	if r.nameSteps && step.name != "" {
+		name = step.name + ": "
 	}
 	r.said = time.Now()
 	_, _ = fmt.Fprintf(r.to, "%5.0fs  %s%s\n", r.said.Sub(r.began).Seconds(), name, fmt.Sprintf(format, args...))
@@ -115,43 +115,43 @@ func (r *report) short(pkg string) string {
 	return pkg
 }
 
-func (r *report) begin(s step) {
+func (r *report) begin(step step) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.running[s.name] = &progress{builds: map[string][]string{}, suites: map[string]*suite{}}
-	r.say(s, "%s", s.command())
+	r.running[step.name] = &progress{builds: map[string][]string{}, suites: map[string]*suite{}}
+	r.say(step, "%s", step.command())
 }
 
 // line prints a line of a step's output other than an event.
-func (r *report) line(s step, text string) {
+func (r *report) line(step step, text string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.running[s.name].lines = append(r.running[s.name].lines, text)
-	r.say(s, "%s", strings.TrimSuffix(text, "\n"))
+	r.running[step.name].lines = append(r.running[step.name].lines, text)
+	r.say(step, "%s", strings.TrimSuffix(text, "\n"))
 }
 
-func (r *report) event(s step, text string) {
+func (r *report) event(step step, text string) {
 	var e event
 	if json.Unmarshal([]byte(text), &e) != nil {
-		r.line(s, text)
+		r.line(step, text)
 		return
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	p := r.running[s.name]
+	progress := r.running[step.name]
 	switch e.Action {
 	case "build-output":
-		p.builds[e.ImportPath] = append(p.builds[e.ImportPath], e.Output)
+		progress.builds[e.ImportPath] = append(progress.builds[e.ImportPath], e.Output)
 		return
 	case "build-fail":
 		pkg, _, _ := strings.Cut(e.ImportPath, " ")
-		r.fail(s, failure{r.short(pkg) + " (build or vet)", s.alone(r.short(pkg), ""), p.builds[e.ImportPath]})
+		r.fail(step, failure{r.short(pkg) + " (build or vet)", step.alone(r.short(pkg), ""), progress.builds[e.ImportPath]})
 		return
 	}
-	u := p.suites[e.Package]
+	u := progress.suites[e.Package]
 	if u == nil {
 		u = &suite{name: r.short(e.Package), began: time.Now(), lines: map[string][]string{}, open: map[string]bool{}}
-		p.suites[e.Package] = u
+		progress.suites[e.Package] = u
 	}
 	switch e.Action {
 	case "run", "cont":
@@ -168,60 +168,60 @@ func (r *report) event(s step, text string) {
 		u.lines[e.Test] = append(u.lines[e.Test], e.Output)
 	case "pass", "fail", "skip":
 		if e.Test == "" {
-			r.endSuite(s, u, e)
-			delete(p.suites, e.Package)
+			r.endSuite(step, u, e)
+			delete(progress.suites, e.Package)
 			return
 		}
-		r.endTest(p, u, e)
+		r.endTest(progress, u, e)
 	}
 }
 
 // endTest notes the result of a test or subtest. Subtests count as part of their test.
-func (r *report) endTest(p *progress, u *suite, e event) {
-	delete(u.open, e.Test)
-	isTop := !strings.Contains(e.Test, "/")
+func (r *report) endTest(progress *progress, suite *suite, event event) {
+	delete(suite.open, event.Test)
+	isTop := !strings.Contains(event.Test, "/")
 	if isTop {
-		p.tests++
-		r.tests = append(r.tests, took{u.name + " " + e.Test, e.Elapsed})
+		progress.tests++
+		r.tests = append(r.tests, took{suite.name + " " + event.Test, event.Elapsed})
 	}
-	switch e.Action {
+	switch event.Action {
 	case "skip":
 		reason := ""
-		if len(u.lines[e.Test]) > 0 {
-			reason = ": " + strings.TrimSpace(u.lines[e.Test][0])
+		if len(suite.lines[event.Test]) > 0 {
+			reason = ": " + strings.TrimSpace(suite.lines[event.Test][0])
 		}
-		r.skipped = append(r.skipped, u.name+" "+e.Test+reason)
+		r.skipped = append(r.skipped, suite.name+" "+event.Test+reason)
 	case "pass":
 		if isTop {
-			u.passed++
+			suite.passed++
 		}
 	case "fail":
 		if isTop {
-			u.failed = append(u.failed, e.Test)
+			suite.failed = append(suite.failed, event.Test)
 		}
 		return
 	}
-	delete(u.lines, e.Test)
+	delete(suite.lines, event.Test)
 }
 
 // endSuite notes the end of a package. Beside its tests, the package fails if its process ended
 // before a test, or for another reason except a failed build, noted before.
-func (r *report) endSuite(s step, u *suite, e event) {
-	r.passed += u.passed
-	if e.Action == "skip" { // it has no test files
+func (r *report) endSuite(step step, suite *suite, event event) {
+	r.passed += suite.passed
+	if event.Action == "skip" { // it has no test files
 		return
 	}
 	r.packages++
-	if e.Action == "pass" {
-		r.say(s, "ok    %s  %.1fs, %d tests", u.name, e.Elapsed, u.passed)
+	if event.Action == "pass" {
+		r.say(step, "ok    %s  %.1fs, %d tests", suite.name, event.Elapsed, suite.passed)
 		return
 	}
-	r.say(s, "FAIL  %s  %.1fs, %d tests passed", u.name, e.Elapsed, u.passed)
-	for _, name := range u.failed {
-		r.fail(s, failure{u.name + " " + name, s.alone(u.name, name), u.output(name)})
+	r.say(step, "FAIL  %s  %.1fs, %d tests passed", suite.name, event.Elapsed, suite.passed)
+	for _, name := range suite.failed {
+		r.fail(step, failure{suite.name + " " + name, step.alone(suite.name, name), suite.output(name)})
 	}
 	var ended []string
-	for name := range u.open {
+	for name := range suite.open {
 		top, _, _ := strings.Cut(name, "/")
 		ended = append(ended, top)
 	}
@@ -229,12 +229,12 @@ func (r *report) endSuite(s step, u *suite, e event) {
 	ended = slices.Compact(ended)
 	switch {
 	case len(ended) == 1:
-		r.fail(s, failure{u.name + " " + ended[0] + " (did not end)", s.alone(u.name, ended[0]), u.output(append(ended, "")...)})
+		r.fail(step, failure{suite.name + " " + ended[0] + " (did not end)", step.alone(suite.name, ended[0]), suite.output(append(ended, "")...)})
 	case len(ended) > 1:
-		r.fail(s, failure{u.name + " (tests that did not end: " + strings.Join(ended, ", ") + ")",
-			s.alone(u.name, "("+strings.Join(ended, "|")+")"), u.output(append(ended, "")...)})
-	case len(u.failed) == 0 && e.FailedBuild == "":
-		r.fail(s, failure{u.name, s.alone(u.name, ""), u.output("")})
+		r.fail(step, failure{suite.name + " (tests that did not end: " + strings.Join(ended, ", ") + ")",
+			step.alone(suite.name, "("+strings.Join(ended, "|")+")"), suite.output(append(ended, "")...)})
+	case len(suite.failed) == 0 && event.FailedBuild == "":
+		r.fail(step, failure{suite.name, step.alone(suite.name, ""), suite.output("")})
 	}
 }
 
@@ -250,14 +250,14 @@ func (u *suite) output(tests ...string) []string {
 	return all
 }
 
-func (r *report) fail(s step, f failure) {
+func (r *report) fail(s step, failure failure) {
 	if r.nameSteps {
-		f.name = s.name + ": " + f.name
+		failure.name = s.name + ": " + failure.name
 	}
 	r.running[s.name].failures++
-	r.failures = append(r.failures, f)
-	r.say(step{}, "FAIL  %s", f.name)
-	r.print(f.lines)
+	r.failures = append(r.failures, failure)
+	r.say(step{}, "FAIL  %s", failure.name)
+	r.print(failure.lines)
 }
 
 func (r *report) print(lines []string) {
@@ -267,27 +267,27 @@ func (r *report) print(lines []string) {
 }
 
 // used notes the processor time of a step's command, the compilers and tests that it ran included.
-func (r *report) used(s step, processor time.Duration) {
+func (r *report) used(step step, processor time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.steps = append(r.steps, took{s.name, processor.Seconds()})
+	r.steps = append(r.steps, took{step.name, processor.Seconds()})
 }
 
 // end notes the end of a step. A test run without a test fails: its pattern is wrong.
-func (r *report) end(s step, err error) {
+func (r *report) end(step step, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	p := r.running[s.name]
+	progress := r.running[step.name]
 	switch {
-	case err != nil && p.failures == 0:
-		r.fail(s, failure{err.Error(), s.command(), p.lines})
-	case err == nil && s.tests() && p.tests == 0:
-		r.fail(s, failure{"no test ran", s.command(), nil})
-	case err == nil && !s.tests():
+	case err != nil && progress.failures == 0:
+		r.fail(step, failure{err.Error(), step.command(), progress.lines})
+	case err == nil && step.tests() && progress.tests == 0:
+		r.fail(step, failure{"no test ran", step.command(), nil})
+	case err == nil && !step.tests():
 		r.passed++
-		r.say(s, "ok")
+		r.say(step, "ok")
 	}
-	delete(r.running, s.name)
+	delete(r.running, step.name)
 }
 
 // longest prints up to count entries, the longest first.
@@ -313,15 +313,15 @@ func (r *report) close() bool {
 	}
 	r.longest("processor time", r.steps, len(r.steps))
 	r.longest("slowest", r.tests, slowest)
-	for _, f := range r.failures {
-		_, _ = fmt.Fprintf(r.to, "\nFAIL  %s\n", f.name)
-		if over := len(f.lines) - repeated; over > 0 {
-			r.print(f.lines[:repeated/2])
+	for _, failure := range r.failures {
+		_, _ = fmt.Fprintf(r.to, "\nFAIL  %s\n", failure.name)
+		if over := len(failure.lines) - repeated; over > 0 {
+			r.print(failure.lines[:repeated/2])
 			_, _ = fmt.Fprintf(r.to, "        ... %d lines more, printed above\n", over)
-			f.lines = f.lines[over+repeated/2:]
+			failure.lines = failure.lines[over+repeated/2:]
 		}
-		r.print(f.lines)
-		_, _ = fmt.Fprintf(r.to, "      run it alone: %s\n", f.command)
+		r.print(failure.lines)
+		_, _ = fmt.Fprintf(r.to, "      run it alone: %s\n", failure.command)
 	}
 	_, _ = fmt.Fprintf(r.to, "\n%d packages in %.0fs\n%d passed, %d failed\n", r.packages, time.Since(r.began).Seconds(), r.passed, len(r.failures))
 	return len(r.failures) == 0

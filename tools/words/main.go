@@ -53,13 +53,13 @@ type count struct {
 	kinds                            [len(kinds)]int
 }
 
-func (c *count) add(o count) {
-	c.words += o.words
-	c.sentences += o.sentences
-	c.long += o.long
-	c.lineEnds += o.lineEnds
+func (c *count) add(count count) {
+	c.words += count.words
+	c.sentences += count.sentences
+	c.long += count.long
+	c.lineEnds += count.lineEnds
 	for i := range c.kinds {
-		c.kinds[i] += o.kinds[i]
+		c.kinds[i] += count.kinds[i]
 	}
 }
 
@@ -128,11 +128,11 @@ func sentences(text string) []sentence {
 // comments calls f with each comment in the Go files below root. atLineEnd reports whether code stands before
 // the comment on its line.
 func comments(root string, f func(position token.Position, text string, atLineEnd bool)) error {
-	return filepath.WalkDir(root, func(name string, d fs.DirEntry, err error) error {
+	return filepath.WalkDir(root, func(name string, dirEntry fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
-		if base := d.Name(); d.IsDir() && name != root && (base[0] == '.' || base == "testdata") {
+		if base := dirEntry.Name(); dirEntry.IsDir() && name != root && (base[0] == '.' || base == "testdata") {
 			return filepath.SkipDir
 		}
 		if !strings.HasSuffix(name, ".go") {
@@ -161,15 +161,15 @@ func comments(root string, f func(position token.Position, text string, atLineEn
 // countOf counts a comment, and calls longs with its long sentences.
 func countOf(text string, longs func(sentence)) count {
 	var c count
-	for _, s := range sentences(text) {
-		c.words += s.words
+	for _, sentence := range sentences(text) {
+		c.words += sentence.words
 		c.sentences++
-		if s.words > long {
+		if sentence.words > long {
 			c.long++
-			longs(s)
+			longs(sentence)
 		}
 		for i, k := range kinds {
-			c.kinds[i] += len(k.FindAllString(s.text, -1))
+			c.kinds[i] += len(k.FindAllString(sentence.text, -1))
 		}
 	}
 	return c
@@ -202,33 +202,33 @@ func table(w io.Writer, root string) error {
 	slices.SortFunc(names, func(a, b string) int {
 		return cmp.Or(cmp.Compare(folders[b].long, folders[a].long), cmp.Compare(a, b))
 	})
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprint(t, "words\t")
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprint(table, "words\t")
 	for _, b := range bounds {
-		fmt.Fprintf(t, "%s\t", b.name)
+		fmt.Fprintf(table, "%s\t", b.name)
 	}
-	fmt.Fprint(t, " \n")
+	fmt.Fprint(table, " \n")
 	row := func(c *count, name string) {
-		fmt.Fprintf(t, "%d\t", c.words)
+		fmt.Fprintf(table, "%d\t", c.words)
 		for _, x := range c.figures() {
-			fmt.Fprintf(t, "%s\t", figure(x))
+			fmt.Fprintf(table, "%s\t", figure(x))
 		}
-		fmt.Fprintf(t, " %s\n", name)
+		fmt.Fprintf(table, " %s\n", name)
 	}
 	for _, name := range names {
 		row(folders[name], name)
 	}
 	row(&sum, "all")
-	fmt.Fprint(t, "at most\t")
+	fmt.Fprint(table, "at most\t")
 	for _, b := range bounds {
-		fmt.Fprintf(t, "%s\t", figure(b.max))
+		fmt.Fprintf(table, "%s\t", figure(b.max))
 	}
-	fmt.Fprint(t, " \ngoal\t")
+	fmt.Fprint(table, " \ngoal\t")
 	for _, b := range bounds {
-		fmt.Fprintf(t, "%s\t", figure(b.goal))
+		fmt.Fprintf(table, "%s\t", figure(b.goal))
 	}
-	fmt.Fprint(t, " \n")
-	if err := t.Flush(); err != nil {
+	fmt.Fprint(table, " \n")
+	if err := table.Flush(); err != nil {
 		return err
 	}
 	return sum.fault()

@@ -39,12 +39,12 @@ func line(command string, info *debug.BuildInfo) string {
 // Revision returns the revision of a build, "" if unknown. changed reports local changes.
 func Revision(info *debug.BuildInfo) (name string, changed bool) {
 	name = revision
-	for _, s := range info.Settings {
-		switch s.Key {
+	for _, buildSetting := range info.Settings {
+		switch buildSetting.Key {
 		case "vcs.revision":
-			name = s.Value
+			name = buildSetting.Value
 		case "vcs.modified":
-			changed = s.Value == "true"
+			changed = buildSetting.Value == "true"
 		}
 	}
 	return name, changed

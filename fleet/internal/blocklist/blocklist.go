@@ -44,13 +44,13 @@ const (
 // New returns a list of at most maxKeys keys, at least 1. name returns a short text for a key, unique
 // to it. If more keys are blocked, some are missing, mostly those with the soonest ends.
 func New(maxKeys int, name func(key string) string) *List {
-	l := &List{name: name, begun: time.Now(), seed: maphash.MakeSeed()}
-	l.shards = make([]shard, min(maxShards, maxKeys))
-	l.maxPerShard = maxKeys / len(l.shards)
-	for i := range l.shards {
-		l.shards[i].entries = map[string]entry{}
+	list := &List{name: name, begun: time.Now(), seed: maphash.MakeSeed()}
+	list.shards = make([]shard, min(maxShards, maxKeys))
+	list.maxPerShard = maxKeys / len(list.shards)
+	for i := range list.shards {
+		list.shards[i].entries = map[string]entry{}
 	}
-	return l
+	return list
 }
 
 // Empty reports whether no key is in the list. It is cheap.
@@ -67,42 +67,42 @@ func (l *List) Heard(key string, left time.Duration, instant policy.Instant) {
 		return
 	}
 	name, now := l.name(key), time.Since(l.begun)
-	s := l.shard(name)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	old, there := s.entries[name]
+	shard := l.shard(name)
+	shard.mu.Lock()
+	defer shard.mu.Unlock()
+	old, there := shard.entries[name]
 	switch {
 	case there && instant < old.instant:
 	case left > 0:
-		l.put(s, name, entry{until: now + left, heard: now, instant: instant}, now)
+		l.put(shard, name, entry{until: now + left, heard: now, instant: instant}, now)
 	case there:
-		l.remove(s, name)
+		l.remove(shard, name)
 	}
 }
 
 // Block records a block for d here, until Redis is heard. It does not shorten a block.
 func (l *List) Block(key string, d time.Duration) {
 	name, now := l.name(key), time.Since(l.begun)
-	s := l.shard(name)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	e := s.entries[name]
+	shard := l.shard(name)
+	shard.mu.Lock()
+	defer shard.mu.Unlock()
+	e := shard.entries[name]
 	e.until, e.heard = max(e.until, now+d), now
-	l.put(s, name, e, now)
+	l.put(shard, name, e, now)
 }
 
 // put stores an entry, if there is room or it ends later than another. The caller locks the shard.
-func (l *List) put(s *shard, name string, e entry, now time.Duration) {
-	if _, there := s.entries[name]; there {
-		s.entries[name] = e
+func (l *List) put(shard *shard, name string, e entry, now time.Duration) {
+	if _, there := shard.entries[name]; there {
+		shard.entries[name] = e
 		return
 	}
 	var first string
 	earliest := e.until
 	seen := 0
-	for other, o := range s.entries {
+	for other, o := range shard.entries {
 		if o.until <= now {
-			l.remove(s, other)
+			l.remove(shard, other)
 		} else if o.until < earliest {
 			first, earliest = other, o.until
 		}
@@ -110,13 +110,13 @@ func (l *List) put(s *shard, name string, e entry, now time.Duration) {
 			break
 		}
 	}
-	if len(s.entries) >= l.maxPerShard {
+	if len(shard.entries) >= l.maxPerShard {
 		if earliest == e.until {
 			return
 		}
-		l.remove(s, first)
+		l.remove(shard, first)
 	}
-	s.entries[name] = e
+	shard.entries[name] = e
 	l.count.Add(1)
 }
 
@@ -132,20 +132,20 @@ func (l *List) Left(key string, within time.Duration) time.Duration {
 		return 0
 	}
 	name := l.name(key)
-	s := l.shard(name)
-	s.mu.RLock()
-	e, there := s.entries[name]
-	s.mu.RUnlock()
+	shard := l.shard(name)
+	shard.mu.RLock()
+	entry, there := shard.entries[name]
+	shard.mu.RUnlock()
 	now := time.Since(l.begun)
 	switch {
 	case !there:
-	case now < e.until && now-e.heard < within:
-		return e.until - now
-	case now >= e.until:
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if s.entries[name] == e {
-			l.remove(s, name)
+	case now < entry.until && now-entry.heard < within:
+		return entry.until - now
+	case now >= entry.until:
+		shard.mu.Lock()
+		defer shard.mu.Unlock()
+		if shard.entries[name] == entry {
+			l.remove(shard, name)
 		}
 	}
 	return 0
@@ -154,10 +154,10 @@ func (l *List) Left(key string, within time.Duration) time.Duration {
 // Forget removes the key.
 func (l *List) Forget(key string) {
 	name := l.name(key)
-	s := l.shard(name)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if _, there := s.entries[name]; there {
-		l.remove(s, name)
+	shard := l.shard(name)
+	shard.mu.Lock()
+	defer shard.mu.Unlock()
+	if _, there := shard.entries[name]; there {
+		l.remove(shard, name)
 	}
 }

@@ -81,33 +81,33 @@ type batch[Q comparable, A any] struct {
 // spent. A call not sent within the budget is dropped, with ErrBusy.
 func (b *Batch[Q, A]) Do(ctx context.Context, ask Q) (A, error) {
 	var none A
-	g := b.guard
-	p, err := g.enter(ctx)
+	guard := b.guard
+	pass, err := guard.enter(ctx)
 	if err != nil {
 		return none, err
 	}
-	timer := g.timer(g.config.Budget)
-	defer g.timers.Put(timer)
+	timer := guard.timer(guard.config.Budget)
+	defer guard.timers.Put(timer)
 	defer timer.Stop()
 
 	t := b.tickets.Get().(*ticket[Q, A])
-	t.ask, t.pass = ask, p
+	t.ask, t.pass = ask, pass
 	for {
 		if err = b.join(ctx, t, timer.C); err != nil {
-			g.breaker.leave(p, unsure, nil)
+			guard.breaker.leave(pass, unsure, nil)
 			return none, err
 		}
 		select {
 		case <-t.done:
 		case <-timer.C:
-			if !g.arrived(t.done) || errors.Is(t.err, errOrphaned) {
+			if !guard.arrived(t.done) || errors.Is(t.err, errOrphaned) {
 				return b.late(t)
 			}
 		case <-ctx.Done():
-			t.giveUp(g)
+			t.giveUp(guard)
 			return none, context.Cause(ctx)
-		case <-g.base.Done():
-			t.giveUp(g)
+		case <-guard.base.Done():
+			t.giveUp(guard)
 			return none, ErrClosed
 		}
 		if errors.Is(t.err, errOrphaned) {
@@ -118,38 +118,38 @@ func (b *Batch[Q, A]) Do(ctx context.Context, ask Q) (A, error) {
 }
 
 // answer returns a ticket's reply and frees the ticket.
-func (b *Batch[Q, A]) answer(t *ticket[Q, A]) (A, error) {
+func (b *Batch[Q, A]) answer(ticket *ticket[Q, A]) (A, error) {
 	var none A
-	value, err := t.value, t.err
-	t.value, t.err = none, nil
-	b.tickets.Put(t)
+	value, err := ticket.value, ticket.err
+	ticket.value, ticket.err = none, nil
+	b.tickets.Put(ticket)
 	if err != nil && b.guard.config.Failed(err) {
 		return none, err
 	}
 	return value, err
 }
 
-func (b *Batch[Q, A]) late(t *ticket[Q, A]) (A, error) {
-	g := b.guard
-	state := t.giveUp(g)
+func (b *Batch[Q, A]) late(ticket *ticket[Q, A]) (A, error) {
+	guard := b.guard
+	state := ticket.giveUp(guard)
 	// The answer came just now.
 	if state == answered {
-		<-t.done
-		return b.answer(t)
+		<-ticket.done
+		return b.answer(ticket)
 	}
 	var none A
-	err := fmt.Errorf("%w of %v", ErrBudget, g.config.Budget)
+	err := fmt.Errorf("%w of %v", ErrBudget, guard.config.Budget)
 	if state == waiting {
-		err = fmt.Errorf("%w: %w (%d)", err, ErrBusy, g.config.MaxInFlight)
+		err = fmt.Errorf("%w: %w (%d)", err, ErrBusy, guard.config.MaxInFlight)
 	}
 	return none, err
 }
 
 // giveUp leaves a sent ticket to its worker, and a waiting ticket unsent. It returns the old state.
-func (t *ticket[Q, A]) giveUp(g *Guard) (before int32) {
+func (t *ticket[Q, A]) giveUp(guard *Guard) (before int32) {
 	switch {
 	case t.state.CompareAndSwap(waiting, abandoned):
-		g.breaker.leave(t.pass, unsure, nil)
+		guard.breaker.leave(t.pass, unsure, nil)
 		return waiting
 	case t.state.CompareAndSwap(sent, abandoned):
 		return sent
@@ -158,15 +158,15 @@ func (t *ticket[Q, A]) giveUp(g *Guard) (before int32) {
 }
 
 // join adds the ticket to the open batch. The first of a batch starts it.
-func (b *Batch[Q, A]) join(ctx context.Context, t *ticket[Q, A], expired <-chan time.Time) error {
-	t.state.Store(waiting)
+func (b *Batch[Q, A]) join(ctx context.Context, ticket *ticket[Q, A], expired <-chan time.Time) error {
+	ticket.state.Store(waiting)
 	b.mu.Lock()
 	all, first := b.open, false
 	if all == nil {
 		all, first = b.batches.Get().(*batch[Q, A]), true
 		b.open = all
 	}
-	all.tickets = append(all.tickets, t)
+	all.tickets = append(all.tickets, ticket)
 	if len(all.tickets) == maxBatch {
 		b.open = nil
 	}
@@ -199,10 +199,10 @@ func (all *batch[Q, A]) run(base context.Context) {
 	runtime.Gosched()
 	all.close()
 	tickets := all.tickets[:0]
-	for _, t := range all.tickets {
-		if t.state.CompareAndSwap(waiting, sent) {
-			tickets = append(tickets, t)
-			all.asks = append(all.asks, t.ask)
+	for _, ticket := range all.tickets {
+		if ticket.state.CompareAndSwap(waiting, sent) {
+			tickets = append(tickets, ticket)
+			all.asks = append(all.asks, ticket.ask)
 		}
 	}
 	if len(tickets) > 0 {
@@ -215,27 +215,27 @@ func (all *batch[Q, A]) run(base context.Context) {
 }
 
 func (all *batch[Q, A]) send(base context.Context, tickets []*ticket[Q, A]) {
-	b, g := all.parent, all.parent.guard
-	ctx, cancel := context.WithTimeout(base, g.config.CallTimeout)
+	batch, guard := all.parent, all.parent.guard
+	ctx, cancel := context.WithTimeout(base, guard.config.CallTimeout)
 	defer cancel()
-	s := g.send(g.config.Budget)
+	sending := guard.send(guard.config.Budget)
 	var heard atomic.Bool
-	b.call(ctx, all.asks, func(i int, value A, err error) {
-		t := tickets[i]
-		o := g.outcome(s, err)
-		if o < bad && heard.CompareAndSwap(false, true) {
-			g.watch.hear(s)
+	batch.call(ctx, all.asks, func(i int, value A, err error) {
+		ticket := tickets[i]
+		outcome := guard.outcome(sending, err)
+		if outcome < bad && heard.CompareAndSwap(false, true) {
+			guard.watch.hear(sending)
 		}
-		g.breaker.leave(t.pass, o, err)
-		t.value, t.err = value, err
-		if t.state.CompareAndSwap(sent, answered) {
-			t.done <- struct{}{}
+		guard.breaker.leave(ticket.pass, outcome, err)
+		ticket.value, ticket.err = value, err
+		if ticket.state.CompareAndSwap(sent, answered) {
+			ticket.done <- struct{}{}
 		} else if err == nil {
-			b.keepUnused(t.ask, value)
+			batch.keepUnused(ticket.ask, value)
 		}
 	})
-	g.watch.receive(s)
-	g.count(s, heard.Load())
+	guard.watch.receive(sending)
+	guard.count(sending, heard.Load())
 }
 
 // Unused passes to use each late answer received since the previous call of Unused, at most 4,096.

@@ -94,14 +94,14 @@ func (b *breaker) enter() (pass, error) {
 	return p, nil
 }
 
-func (b *breaker) leave(p pass, o outcome, err error) {
-	if p.probe {
+func (b *breaker) leave(pass pass, outcome outcome, err error) {
+	if pass.probe {
 		b.probes.Add(-1)
 	}
-	if o <= late && !p.probe && b.row.Load() == 0 && b.era.Load()%2 == 0 {
+	if outcome <= late && !pass.probe && b.row.Load() == 0 && b.era.Load()%2 == 0 {
 		return
 	}
-	if b.judge(p, o, err) {
+	if b.judge(pass, outcome, err) {
 		b.changed()
 	}
 }
@@ -121,35 +121,35 @@ func (b *breaker) trip(err error, strict bool) {
 }
 
 // judge reports whether the outcome opened or closed the breaker.
-func (b *breaker) judge(p pass, o outcome, err error) bool {
+func (b *breaker) judge(pass pass, outcome outcome, err error) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	era := b.era.Load()
 	open := era%2 == 1
-	probe := open && p.probe && p.era == era
-	if o == late {
-		if o = good; open && b.mu.strict {
-			o = stale
+	probe := open && pass.probe && pass.era == era
+	if outcome == late {
+		if outcome = good; open && b.mu.strict {
+			outcome = stale
 		}
 	}
 	switch {
-	case o == good && open:
+	case outcome == good && open:
 		b.row.Store(0)
 		b.era.Add(1)
 		b.next.Store(never)
 		return true
-	case o == good:
+	case outcome == good:
 		b.row.Store(0)
 	// The next call is the probe.
-	case probe && o == unsure:
+	case probe && outcome == unsure:
 		b.next.Store(b.now())
-	case probe && o == bad:
+	case probe && outcome == bad:
 		b.fail(err)
 	// A very late answer lets the next probe pass now.
-	case open && !probe && o == stale:
+	case open && !probe && outcome == stale:
 		next := b.next.Load()
 		b.next.CompareAndSwap(next, min(next, b.now()))
-	case !open && o == bad && p.counted == b.counted.Load():
+	case !open && outcome == bad && pass.counted == b.counted.Load():
 		// Calls that fail together, as when their connection is lost, are a single failure.
 		b.counted.Add(1)
 		if int(b.row.Add(1)) >= b.failures {

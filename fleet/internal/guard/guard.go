@@ -84,14 +84,14 @@ func (t *Trips) Read() (answered uint64, took time.Duration, failed uint64) {
 }
 
 // count counts a call that returned, unless Close ended it.
-func (g *Guard) count(s sending, answered bool) {
-	switch t := g.config.Trips; {
-	case t == nil:
+func (g *Guard) count(sending sending, answered bool) {
+	switch trips := g.config.Trips; {
+	case trips == nil:
 	case answered:
-		t.took.Add(uint64(time.Since(s.sentAt)))
-		t.answered.Add(1)
+		trips.took.Add(uint64(time.Since(sending.sentAt)))
+		trips.answered.Add(1)
 	case g.base.Err() == nil:
-		t.failed.Add(1)
+		trips.failed.Add(1)
 	}
 }
 
@@ -99,20 +99,20 @@ func (g *Guard) count(s sending, answered bool) {
 type job interface{ run(context.Context) }
 
 // New returns a guard. Call Close to end its goroutines.
-func New(c Config) *Guard {
-	if c.OnChange == nil {
-		c.OnChange = func() {}
+func New(config Config) *Guard {
+	if config.OnChange == nil {
+		config.OnChange = func() {}
 	}
-	g := &Guard{
-		config:  c,
-		breaker: newBreaker(c.Failures, c.Pause, c.MaxPause, c.OnChange),
-		watch:   newWatch(c.Silence, c.Budget),
+	guard := &Guard{
+		config:  config,
+		breaker: newBreaker(config.Failures, config.Pause, config.MaxPause, config.OnChange),
+		watch:   newWatch(config.Silence, config.Budget),
 		jobs:    make(chan job),
-		slots:   make(chan struct{}, c.MaxInFlight),
-		idle:    make(chan struct{}, min(idlers, c.MaxInFlight)),
+		slots:   make(chan struct{}, config.MaxInFlight),
+		idle:    make(chan struct{}, min(idlers, config.MaxInFlight)),
 	}
-	g.base, g.cancel = context.WithCancel(context.Background())
-	return g
+	guard.base, guard.cancel = context.WithCancel(context.Background())
+	return guard
 }
 
 // Open reports whether the breaker is open; why is then an ErrOpen.
@@ -158,25 +158,25 @@ func (g *Guard) Close() {
 }
 
 func (g *Guard) send(budget time.Duration) sending {
-	s := g.watch.send(budget)
+	sending := g.watch.send(budget)
 	if !g.watch.running.Load() && g.watch.running.CompareAndSwap(false, true) {
 		g.watcher.Go(func() {
 			g.watch.run(g.base, func(err error) { g.breaker.trip(err, errors.Is(err, ErrSlow)) })
 		})
 	}
-	return s
+	return sending
 }
 
-func (g *Guard) outcome(s sending, err error) outcome {
+func (g *Guard) outcome(sending sending, err error) outcome {
 	switch {
 	case err != nil && g.config.Failed(err):
 		if g.base.Err() != nil {
 			return unsure
 		}
 		return bad
-	case g.watch.stale(s):
+	case g.watch.stale(sending):
 		return stale
-	case !s.within():
+	case !sending.within():
 		return late
 	}
 	return good
@@ -198,15 +198,15 @@ type flight[T any] struct {
 func (f *flight[T]) run(base context.Context) {
 	ctx, cancel := context.WithTimeout(base, f.guard.config.CallTimeout)
 	defer cancel()
-	s := f.guard.send(f.judged)
+	sending := f.guard.send(f.judged)
 	f.value, f.err = f.call(ctx)
-	o := f.guard.outcome(s, f.err)
-	if o < bad {
-		f.guard.watch.hear(s)
+	outcome := f.guard.outcome(sending, f.err)
+	if outcome < bad {
+		f.guard.watch.hear(sending)
 	}
-	f.guard.watch.receive(s)
-	f.guard.count(s, o < bad)
-	f.guard.breaker.leave(f.pass, o, f.err)
+	f.guard.watch.receive(sending)
+	f.guard.count(sending, outcome < bad)
+	f.guard.breaker.leave(f.pass, outcome, f.err)
 	f.done <- struct{}{}
 }
 
@@ -228,33 +228,33 @@ func DoPatiently[T any](ctx context.Context, g *Guard, wait time.Duration, call 
 	return do(ctx, g, wait, g.config.Budget, call)
 }
 
-func do[T any](ctx context.Context, g *Guard, budget, judged time.Duration, call func(context.Context) (T, error)) (T, error) {
+func do[T any](ctx context.Context, guard *Guard, budget, judged time.Duration, call func(context.Context) (T, error)) (T, error) {
 	var none T
-	p, err := g.enter(ctx)
+	pass, err := guard.enter(ctx)
 	if err != nil {
 		return none, err
 	}
-	timer := g.timer(budget)
-	defer g.timers.Put(timer)
+	timer := guard.timer(budget)
+	defer guard.timers.Put(timer)
 	defer timer.Stop()
 
-	f := &flight[T]{guard: g, pass: p, judged: judged, call: call, done: make(chan struct{}, 1)}
-	if err = g.start(ctx, f, budget, timer.C); err != nil {
-		g.breaker.leave(p, unsure, nil)
+	f := &flight[T]{guard: guard, pass: pass, judged: judged, call: call, done: make(chan struct{}, 1)}
+	if err = guard.start(ctx, f, budget, timer.C); err != nil {
+		guard.breaker.leave(pass, unsure, nil)
 		return none, err
 	}
 	select {
 	case <-f.done:
 	case <-timer.C:
-		if !g.arrived(f.done) {
+		if !guard.arrived(f.done) {
 			return none, fmt.Errorf("%w of %v", ErrBudget, budget)
 		}
 	case <-ctx.Done():
 		return none, context.Cause(ctx)
-	case <-g.base.Done():
+	case <-guard.base.Done():
 		return none, ErrClosed
 	}
-	if f.err != nil && g.config.Failed(f.err) {
+	if f.err != nil && guard.config.Failed(f.err) {
 		return none, f.err
 	}
 	return f.value, f.err

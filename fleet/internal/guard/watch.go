@@ -85,12 +85,12 @@ func (w *watch) receive(s sending) {
 	w.under.Add(-1)
 }
 
-func (w *watch) hear(s sending) {
-	for newest := w.newest.Load(); s.tick > newest && !w.newest.CompareAndSwap(newest, s.tick); {
+func (w *watch) hear(sending sending) {
+	for newest := w.newest.Load(); sending.tick > newest && !w.newest.CompareAndSwap(newest, sending.tick); {
 		newest = w.newest.Load()
 	}
 	seen := &w.late
-	if s.within() {
+	if sending.within() {
 		seen = &w.inTime
 	}
 	// Most calls find it set, and write nothing.

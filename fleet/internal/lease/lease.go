@@ -132,47 +132,47 @@ type Leases struct {
 const queued = 8192
 
 // New returns leases without keys.
-func New(c Config) (*Leases, error) {
+func New(config Config) (*Leases, error) {
 	// The default is that of package engine.
-	c.MaxKeys = cmp.Or(c.MaxKeys, 1<<20)
+	config.MaxKeys = cmp.Or(config.MaxKeys, 1<<20)
 	words, err := engine.New[string](engine.Config{
 		Policy:  word.Policy{},
-		MaxKeys: c.MaxKeys,
+		MaxKeys: config.MaxKeys,
 		// An ended word may have units to reclaim.
-		Idle:            4 * c.Plan.Term,
+		Idle:            4 * config.Plan.Term,
 		WhenUnavailable: engine.Refuse,
 		OpenTimeout:     time.Millisecond,
-		OnEvent:         c.OnEvent,
+		OnEvent:         config.OnEvent,
 	})
 	if err != nil {
 		return nil, err
 	}
-	l := &Leases{
-		plan: c.Plan, bank: c.Bank, name: c.Name, words: words, epoch: time.Now(),
-		work: make(chan question, queued), timeout: cmp.Or(c.Timeout, time.Second), servers: c.Servers, blocked: c.Blocked, fault: c.fault, always: c.always,
-		book: newBook(c.MaxKeys), random: rand.New(rand.NewPCG(cmp.Or(c.seed, rand.Uint64()), 0)),
+	leases := &Leases{
+		plan: config.Plan, bank: config.Bank, name: config.Name, words: words, epoch: time.Now(),
+		work: make(chan question, queued), timeout: cmp.Or(config.Timeout, time.Second), servers: config.Servers, blocked: config.Blocked, fault: config.fault, always: config.always,
+		book: newBook(config.MaxKeys), random: rand.New(rand.NewPCG(cmp.Or(config.seed, rand.Uint64()), 0)),
 	}
-	if l.name == nil {
-		l.name = func(key string) string { return key }
+	if leases.name == nil {
+		leases.name = func(key string) string { return key }
 	}
-	if l.servers == nil {
-		l.servers = func() int { return 1 }
+	if leases.servers == nil {
+		leases.servers = func() int { return 1 }
 	}
 	s, err := supervisor.New(supervisor.Config{
 		Name: "ral/fleet leases",
 		// An engine also has 20 restarts in 10 seconds.
 		Intensity: 20,
 		Period:    10 * time.Second,
-		OnEvent:   c.OnEvent,
-	}, supervisor.Child{Name: "owner", Run: l.runOwner, Shutdown: l.timeout + supervisor.DefaultShutdown})
+		OnEvent:   config.OnEvent,
+	}, supervisor.Child{Name: "owner", Run: leases.runOwner, Shutdown: leases.timeout + supervisor.DefaultShutdown})
 	if err != nil {
 		return nil, errors.Join(err, words.Close())
 	}
 	ctx, stop := context.WithCancel(context.Background())
-	l.stop = stop
-	l.base, l.abort = context.WithCancel(context.Background())
-	l.running = s.Start(ctx)
-	return l, nil
+	leases.stop = stop
+	leases.base, leases.abort = context.WithCancel(context.Background())
+	leases.running = s.Start(ctx)
+	return leases, nil
 }
 
 // Try takes n units for the key if this server can decide without the bank. It never waits. If ok
@@ -201,11 +201,11 @@ func (l *Leases) answered(key, name string, n int64, said policy.Decision) (d po
 }
 
 // Reserve is Try for a call that may give units back: they return to their lease while that lasts.
-func (l *Leases) Reserve(key string, n int64) (d policy.Decision, reservation engine.Reservation[string], ok bool) {
+func (l *Leases) Reserve(key string, n int64) (decision policy.Decision, reservation engine.Reservation[string], ok bool) {
 	name := l.name(key)
 	reservation = l.words.Reserve(name, n, 0)
-	d, ok = l.answered(key, name, n, reservation.Decision)
-	return d, reservation, ok
+	decision, ok = l.answered(key, name, n, reservation.Decision)
+	return decision, reservation, ok
 }
 
 // Choke is Try for one unit without details. It costs less.
@@ -226,24 +226,24 @@ func (l *Leases) Choke(key string) (allowed, ok bool) {
 func (l *Leases) renew(key, name string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	a, now := l.book.accounts[name], time.Now()
-	if a == nil || a.pending || l.closed || a.Next.Live(now) {
+	account, now := l.book.accounts[name], time.Now()
+	if account == nil || account.pending || l.closed || account.Next.Live(now) {
 		return
 	}
-	if _, refused := a.Refused(math.MaxInt64, now); refused {
+	if _, refused := account.Refused(math.MaxInt64, now); refused {
 		return
 	}
-	l.send(a, key)
+	l.send(account, key)
 }
 
 // send puts the account into the channel. l.mu is held.
-func (l *Leases) send(a *account, key string) bool {
-	if a.pending {
+func (l *Leases) send(account *account, key string) bool {
+	if account.pending {
 		return true
 	}
 	select {
-	case l.work <- question{a, key}:
-		a.pending = true
+	case l.work <- question{account, key}:
+		account.pending = true
 		return true
 	default:
 		return false
@@ -264,24 +264,24 @@ func (l *Leases) Ask(key string, n int64, budget time.Duration, done <-chan stru
 		l.count(key, d)
 		return d, nil
 	}
-	c, d, err := l.begin(key, n)
-	if c == nil {
-		return d, err
+	call, decision, err := l.begin(key, n)
+	if call == nil {
+		return decision, err
 	}
-	d, err = l.await(c, budget, done)
+	decision, err = l.await(call, budget, done)
 	if err == nil {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		l.count(key, d)
+		l.count(key, decision)
 	}
-	return d, err
+	return decision, err
 }
 
-func (l *Leases) await(c *call, budget time.Duration, done <-chan struct{}) (policy.Decision, error) {
+func (l *Leases) await(call *call, budget time.Duration, done <-chan struct{}) (policy.Decision, error) {
 	timer := time.NewTimer(budget)
 	defer timer.Stop()
 	select {
-	case x := <-c.answer:
+	case x := <-call.answer:
 		return x.Decision, x.err
 	case <-timer.C:
 	case <-done:
@@ -289,12 +289,12 @@ func (l *Leases) await(c *call, budget time.Duration, done <-chan struct{}) (pol
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if c.gone {
+	if call.gone {
 		// The answer came meanwhile.
-		x := <-c.answer
+		x := <-call.answer
 		return x.Decision, x.err
 	}
-	c.gone = true
+	call.gone = true
 	switch {
 	case l.closed:
 		return policy.Decision{}, ErrClosed
@@ -317,8 +317,8 @@ func (l *Leases) begin(key string, n int64) (*call, policy.Decision, error) {
 	default:
 	}
 	now, name := time.Now(), l.name(key)
-	a, old := l.book.open(name, now)
-	if a == nil {
+	account, old := l.book.open(name, now)
+	if account == nil {
 		return nil, policy.Decision{}, ErrBusy
 	}
 	if old != nil {
@@ -326,44 +326,44 @@ func (l *Leases) begin(key string, n int64) (*call, policy.Decision, error) {
 	}
 	// The word may have changed since Try.
 	if x := word.Unwrap(l.words.Take(name, n)); x.Answers() {
-		if x.Verdict == word.TakenLow && !a.Next.Live(now) {
-			l.send(a, key)
+		if x.Verdict == word.TakenLow && !account.Next.Live(now) {
+			l.send(account, key)
 		}
 		if x.Verdict == word.Refused {
 			l.refusals.CountRefused()
 		}
 		return nil, x.Answer(l.plan.Limit()), nil
 	}
-	if a.Next.Live(now) && a.Next.Units >= n {
-		h := a.Next
-		a.Next = plan.Hold{}
-		a.CountAnswered()
-		h.Units -= n
-		if h.Units > 0 {
-			l.install(a, h)
+	if account.Next.Live(now) && account.Next.Units >= n {
+		hold := account.Next
+		account.Next = plan.Hold{}
+		account.CountAnswered()
+		hold.Units -= n
+		if hold.Units > 0 {
+			l.install(account, hold)
 		}
-		d := policy.Decision{Allowed: true, Limit: l.plan.Limit(), Remaining: h.Units, ResetAfter: h.End.Sub(now)}
+		d := policy.Decision{Allowed: true, Limit: l.plan.Limit(), Remaining: hold.Units, ResetAfter: hold.End.Sub(now)}
 		l.count(key, d)
 		return nil, d, nil
 	}
-	if until, refused := a.Refused(n, now); refused {
-		if _, all := a.Refused(1, now); all {
+	if until, refused := account.Refused(n, now); refused {
+		if _, all := account.Refused(1, now); all {
 			l.write(name, word.Refusal{Until: l.instant(until)})
 		}
 		d := l.refusedFor(until.Sub(now))
 		l.count(key, d)
 		return nil, d, nil
 	}
-	if !l.always && !a.Worthwhile(n, l.inventory(a), now, l.term()) && !a.busy() {
-		l.book.touch(a, now)
+	if !l.always && !account.Worthwhile(n, l.inventory(account), now, l.term()) && !account.busy() {
+		l.book.touch(account, now)
 		return nil, policy.Decision{}, ErrFew
 	}
-	if !l.send(a, key) {
+	if !l.send(account, key) {
 		return nil, policy.Decision{}, ErrBusy
 	}
 	c := &call{n: n, answer: make(chan answer, 1)}
-	a.calls = append(a.calls, c)
-	a.CountAnswered()
+	account.calls = append(account.calls, c)
+	account.CountAnswered()
 	return c, policy.Decision{}, nil
 }
 
@@ -381,12 +381,12 @@ func (l *Leases) earned(a *account) bool { return l.always || a.Earned() }
 // write changes a key's word by a policy of this package, and returns the units that it reports. ok
 // is false if the engine has no room for the key. l.mu is held.
 func (l *Leases) write(name string, p policy.Policy) (units int64, ok bool) {
-	d := l.words.TakeWith(p, name, 1)
-	if !d.Allowed {
+	decision := l.words.TakeWith(p, name, 1)
+	if !decision.Allowed {
 		return 0, false
 	}
 	l.leaseWrites++
-	return d.Remaining, true
+	return decision.Remaining, true
 }
 
 func (l *Leases) left(name string) int64 { return word.Unwrap(l.words.Peek(name, 0)).Units }
@@ -449,11 +449,11 @@ func (l *Leases) instant(t time.Time) policy.Instant { return policy.Instant(t.S
 func (l *Leases) Stats() Stats {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	s := l.stats
-	s.Keys = len(l.book.accounts)
-	s.Admitted += l.words.Stats().Admitted - l.leaseWrites
-	s.Refused += l.refusals.Refused()
-	return s
+	stats := l.stats
+	stats.Keys = len(l.book.accounts)
+	stats.Admitted += l.words.Stats().Admitted - l.leaseWrites
+	stats.Refused += l.refusals.Refused()
+	return stats
 }
 
 // Health returns nil while all is in order, restarts included, and ErrClosed after Close. Other

@@ -76,12 +76,12 @@ func (l *Leases) exchange(questions []question) {
 	defer l.mu.Unlock()
 	l.stats.Exchanges++
 	l.measure(time.Since(sent), grants)
-	for i, q := range questions {
+	for i, question := range questions {
 		if i >= len(grants) {
-			l.fail(q.account, errors.New("the bank gave no answer"))
+			l.fail(question.account, errors.New("the bank gave no answer"))
 			continue
 		}
-		l.answer(q.account, sent, asks[i], grants[i])
+		l.answer(question.account, sent, asks[i], grants[i])
 	}
 }
 
@@ -111,89 +111,89 @@ func (l *Leases) asks(questions []question) []Ask {
 	now := time.Now()
 	servers := l.servers()
 	asks := make([]Ask, 0, len(questions))
-	for _, q := range questions {
-		a := q.account
+	for _, question := range questions {
+		account := question.account
 		need, smallest := int64(0), int64(0)
-		for _, c := range a.calls {
-			if c.gone {
+		for _, call := range account.calls {
+			if call.gone {
 				continue
 			}
-			if need += c.n; smallest == 0 || c.n < smallest {
-				smallest = c.n
+			if need += call.n; smallest == 0 || call.n < smallest {
+				smallest = call.n
 			}
 		}
-		left := l.left(a.name)
-		if a.Next.Live(now) {
-			left += a.Next.Units
+		left := l.left(account.name)
+		if account.Next.Live(now) {
+			left += account.Next.Units
 		}
-		extra := a.Size(l.plan, now, left, need, servers, time.Duration(l.roundTrip.Load()))
+		extra := account.Size(l.plan, now, left, need, servers, time.Duration(l.roundTrip.Load()))
 		if !l.always {
-			extra = min(extra, a.Afford(l.inventory(a)))
+			extra = min(extra, account.Afford(l.inventory(account)))
 		}
 		most := max(need+extra, 1)
-		asks = append(asks, Ask{Key: q.key, Need: max(smallest, 1), Most: min(most, max(l.plan.Limit(), 1))})
+		asks = append(asks, Ask{Key: question.key, Need: max(smallest, 1), Most: min(most, max(l.plan.Limit(), 1))})
 	}
 	return asks
 }
 
 // answer handles the bank's answer on an account. l.mu is held.
-func (l *Leases) answer(a *account, sent time.Time, ask Ask, g Grant) {
-	if g.Err != nil {
-		l.fail(a, g.Err)
+func (l *Leases) answer(account *account, sent time.Time, ask Ask, leaseReply Grant) {
+	if leaseReply.Err != nil {
+		l.fail(account, leaseReply.Err)
 		return
 	}
-	a.pending = false
+	account.pending = false
 	now := time.Now()
-	l.book.touch(a, now)
-	a.Learn(l.plan, g, now)
-	if g.Block.Left > 0 {
+	l.book.touch(account, now)
+	account.Learn(l.plan, leaseReply, now)
+	if leaseReply.Block.Left > 0 {
 		// The block may be lifted early: ask again after a term.
-		a.ForgetRefusals()
-		l.refuse(a, ask.Key, now, 1, min(g.Block.Left, l.term()))
+		account.ForgetRefusals()
+		l.refuse(account, ask.Key, now, 1, min(leaseReply.Block.Left, l.term()))
 		return
 	}
-	if g.Granted <= 0 {
-		l.refuse(a, ask.Key, now, ask.Need, g.Decision.RetryAfter)
+	if leaseReply.Granted <= 0 {
+		l.refuse(account, ask.Key, now, ask.Need, leaseReply.Decision.RetryAfter)
 		return
 	}
 	l.stats.Leases++
-	l.stats.Leased += uint64(g.Granted)
-	h := a.Granted(l.plan, g, sent, l.term())
-	if g.Granted < ask.Most {
-		a.Exhausted(now.Add(l.soon()))
+	l.stats.Leased += uint64(leaseReply.Granted)
+	hold := account.Granted(l.plan, leaseReply, sent, l.term())
+	if leaseReply.Granted < ask.Most {
+		account.Exhausted(now.Add(l.soon()))
 	}
-	h.Units -= l.serve(a, ask.Key, h, now)
-	if h.Units > 0 && !a.Queue(h, l.left(a.name), now) {
-		l.install(a, h)
+	hold.Units -= l.serve(account, ask.Key, hold, now)
+	if hold.Units > 0 && !account.Queue(hold, l.left(account.name), now) {
+		l.install(account, hold)
 	}
 }
 
-// serve gives units of h to the waiting calls in their order, and returns how many. The others are
+// serve gives units of hold to the waiting calls in their order, and returns how many. The others are
 // refused if the bank had no more, or asked for again. l.mu is held.
-func (l *Leases) serve(a *account, key string, h plan.Hold, now time.Time) (given int64) {
-	if !now.Before(h.End) {
+func (l *Leases) serve(account *account, key string, hold plan.Hold, now time.Time) (given int64) {
+	if !now.Before(hold.End) {
 		// The units came too late. Waiting calls may have time for another ask.
-		l.stats.Lapsed += uint64(h.Units)
-		l.again(a, key)
-		return h.Units
+		l.stats.Lapsed += uint64(hold.Units)
+		l.again(account, key)
+		return hold.Units
 	}
-	until, exhausted := a.Refused(math.MaxInt64, now)
-	rest := a.calls[:0]
-	for _, c := range a.calls {
+	until, exhausted := account.Refused(math.MaxInt64, now)
+	rest := account.calls[:0]
+	for _, call := range account.calls {
 		switch {
-		case c.gone:
-		case c.n <= h.Units-given:
-			given += c.n
-			c.reply(answer{Decision: policy.Decision{Allowed: true, Limit: l.plan.Limit(), ResetAfter: h.End.Sub(now)}})
+		case call.gone:
+		case call.n <= hold.Units-given:
+			given += call.n
+			call.reply(answer{Decision: policy.Decision{Allowed: true, Limit: l.plan.Limit(), ResetAfter: hold.End.Sub(now)}})
 		case exhausted:
-			c.reply(answer{Decision: l.refusedFor(until.Sub(now))})
+			call.reply(answer{Decision: l.refusedFor(until.Sub(now))})
 		default:
-			rest = append(rest, c)
+			rest = append(rest, call)
 		}
 	}
-	clear(a.calls[len(rest):])
-	if a.calls = rest; len(rest) > 0 {
-		l.again(a, key)
+	clear(account.calls[len(rest):])
+	if account.calls = rest; len(rest) > 0 {
+		l.again(account, key)
 	}
 	return given
 }
@@ -207,24 +207,24 @@ func (l *Leases) again(a *account, key string) {
 
 // refuse remembers a refusal and answers waiting calls. The next call writes it into the key's
 // word. l.mu is held.
-func (l *Leases) refuse(a *account, key string, now time.Time, need int64, retry time.Duration) {
-	wait := a.Refuse(need, retry, l.term(), l.soon(), now)
+func (l *Leases) refuse(account *account, key string, now time.Time, need int64, retry time.Duration) {
+	wait := account.Refuse(need, retry, l.term(), l.soon(), now)
 	l.stats.Refusals++
-	rest := a.calls[:0]
-	for _, c := range a.calls {
-		if c.gone {
+	rest := account.calls[:0]
+	for _, call := range account.calls {
+		if call.gone {
 			continue
 		}
-		if c.n >= need {
-			c.reply(answer{Decision: l.refusedFor(wait)})
+		if call.n >= need {
+			call.reply(answer{Decision: l.refusedFor(wait)})
 		} else {
 			// The call came later and needs less.
-			rest = append(rest, c)
+			rest = append(rest, call)
 		}
 	}
-	clear(a.calls[len(rest):])
-	a.calls = rest
-	l.again(a, key)
+	clear(account.calls[len(rest):])
+	account.calls = rest
+	l.again(account, key)
 }
 
 // soon returns a refused key's shortest pause, random to spread the servers. l.mu is held.
@@ -238,48 +238,48 @@ func (l *Leases) refusedFor(wait time.Duration) policy.Decision {
 }
 
 // fail answers the waiting calls with an error. l.mu is held.
-func (l *Leases) fail(a *account, err error) {
-	a.pending = false
+func (l *Leases) fail(account *account, err error) {
+	account.pending = false
 	switch {
 	case l.closed:
 		err = ErrClosed
 	case !errors.Is(err, ErrBusy):
 		err = fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
-	for _, c := range a.calls {
+	for _, c := range account.calls {
 		if !c.gone {
 			c.reply(answer{err: err})
 		}
 	}
-	clear(a.calls)
-	a.calls = a.calls[:0]
+	clear(account.calls)
+	account.calls = account.calls[:0]
 }
 
-func (c *call) reply(x answer) {
+func (c *call) reply(answer answer) {
 	c.gone = true
 	// The answer has a free slot, as it is the only answer.
-	c.answer <- x
+	c.answer <- answer
 }
 
 // install writes a hold into the key's word. l.mu is held.
-func (l *Leases) install(a *account, h plan.Hold) {
-	p := word.Grant{Until: l.instant(h.End), Units: h.Units, Add: a.Adds(h)}
-	if h.Units > 1 {
-		p.Mark = word.MarkFor(a.Low(h.Units))
+func (l *Leases) install(account *account, hold plan.Hold) {
+	grant := word.Grant{Until: l.instant(hold.End), Units: hold.Units, Add: account.Adds(hold)}
+	if hold.Units > 1 {
+		grant.Mark = word.MarkFor(account.Low(hold.Units))
 	}
-	a.Use(l.inventory(a))
-	lost, ok := l.write(a.name, p)
+	account.Use(l.inventory(account))
+	lost, ok := l.write(account.name, grant)
 	if !ok {
 		// The engine has no room: each call of this key asks the bank.
-		l.stats.Lapsed += uint64(h.Units)
-		a.Current = plan.Hold{}
+		l.stats.Lapsed += uint64(hold.Units)
+		account.Current = plan.Hold{}
 		return
 	}
 	l.stats.Lapsed += uint64(lost)
-	if p.Add {
-		h.Units += a.Current.Units
+	if grant.Add {
+		hold.Units += account.Current.Units
 	}
-	a.Current = h
+	account.Current = hold
 }
 
 // reclaim gives back long unused units and forgets keys without recent calls, in batches.
@@ -301,42 +301,42 @@ func (l *Leases) idle() (backs []Back, more bool) {
 	defer l.mu.Unlock()
 	now := time.Now()
 	for range batch {
-		a := l.book.first()
-		if a == nil || now.Sub(a.touched) < l.term()/2 {
+		account := l.book.first()
+		if account == nil || now.Sub(account.touched) < l.term()/2 {
 			return backs, false
 		}
 		// Calls that the key's word answers do not touch the account.
-		if a.Use(l.inventory(a)) > 0 || a.busy() || a.RefusedLately(now, l.term()) {
-			l.book.touch(a, now)
+		if account.Use(l.inventory(account)) > 0 || account.busy() || account.RefusedLately(now, l.term()) {
+			l.book.touch(account, now)
 			continue
 		}
-		backs = l.close(a, now, backs, l.earned)
+		backs = l.close(account, now, backs, l.earned)
 	}
 	return backs, true
 }
 
 // close takes an account out of the book, and adds its holds to backs if worthIt. l.mu is held.
-func (l *Leases) close(a *account, now time.Time, backs []Back, worthIt func(*account) bool) []Back {
-	h := a.Current
+func (l *Leases) close(account *account, now time.Time, backs []Back, worthIt func(*account) bool) []Back {
+	hold := account.Current
 	// A key without a word gets no units.
-	if h.Units > 0 {
+	if hold.Units > 0 {
 		// The units are of this lease, or of its window.
-		h.Units, _ = l.write(a.name, word.Seizure{Ended: h.Window != 0})
+		hold.Units, _ = l.write(account.name, word.Seizure{Ended: hold.Window != 0})
 	}
-	for _, h := range [...]plan.Hold{h, a.Next} {
-		if h.Units == 0 {
+	for _, hold := range [...]plan.Hold{hold, account.Next} {
+		if hold.Units == 0 {
 			continue
 		}
-		b := Back{Name: a.name, Units: h.Units, Word: h.Word, At: h.Instant, Age: now.Sub(h.Sent)}
-		if h.Window == 0 && l.plan.Worth(b.Units, b.Age) == 0 || !worthIt(a) {
-			l.stats.Lapsed += uint64(h.Units)
+		back := Back{Name: account.name, Units: hold.Units, Word: hold.Word, At: hold.Instant, Age: now.Sub(hold.Sent)}
+		if hold.Window == 0 && l.plan.Worth(back.Units, back.Age) == 0 || !worthIt(account) {
+			l.stats.Lapsed += uint64(hold.Units)
 			continue
 		}
-		l.stats.Returned += uint64(h.Units)
-		backs = append(backs, b)
+		l.stats.Returned += uint64(hold.Units)
+		backs = append(backs, back)
 	}
-	a.Current, a.Next = plan.Hold{}, plan.Hold{}
-	l.book.remove(a)
+	account.Current, account.Next = plan.Hold{}, plan.Hold{}
+	l.book.remove(account)
 	return backs
 }
 

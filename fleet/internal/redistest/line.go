@@ -65,13 +65,13 @@ func Option(lines ...*Line) rueidis.ClientOption {
 }
 
 // Set changes the weather.
-func (l *Line) Set(w Weather) {
+func (l *Line) Set(weather Weather) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.mu.weather = w
+	l.mu.weather = weather
 	close(l.mu.changed)
 	l.mu.changed = make(chan struct{})
-	if w.Gone {
+	if weather.Gone {
 		for c := range l.mu.conns {
 			c.end()
 		}
@@ -156,7 +156,7 @@ func (c *carrier) receive(asks chan<- parcel) {
 
 func (c *carrier) ask(asks <-chan parcel, answers chan<- parcel) {
 	defer c.end()
-	for r, lost := bufio.NewReader(c.redis), false; ; {
+	for reader, lost := bufio.NewReader(c.redis), false; ; {
 		p, ok := c.next(asks, func(w Weather) (bool, time.Duration) { return w.Deaf, w.Asks })
 		if !ok {
 			return
@@ -170,7 +170,7 @@ func (c *carrier) ask(asks <-chan parcel, answers chan<- parcel) {
 		if _, err := c.redis.Write(p.text); err != nil {
 			return
 		}
-		text, err := value(r, nil)
+		text, err := value(reader, nil)
 		if err != nil {
 			return
 		}
@@ -181,39 +181,39 @@ func (c *carrier) ask(asks <-chan parcel, answers chan<- parcel) {
 func (c *carrier) deliver(answers <-chan parcel) {
 	defer c.end()
 	for delivered := 0; ; {
-		p, ok := c.next(answers, func(w Weather) (bool, time.Duration) { return w.Mute, w.Answers })
+		parcel, ok := c.next(answers, func(w Weather) (bool, time.Duration) { return w.Mute, w.Answers })
 		if !ok {
 			return
 		}
-		w, _ := c.line.now()
-		if w.Short > 0 && delivered+len(p.text) > w.Short {
-			_, _ = c.far.Write(p.text[:max(w.Short-delivered, 0)])
+		weather, _ := c.line.now()
+		if weather.Short > 0 && delivered+len(parcel.text) > weather.Short {
+			_, _ = c.far.Write(parcel.text[:max(weather.Short-delivered, 0)])
 			return
 		}
-		if delivered += len(p.text); w.Short == 0 {
+		if delivered += len(parcel.text); weather.Short == 0 {
 			delivered = 0
 		}
-		if _, err := c.far.Write(p.text); err != nil {
+		if _, err := c.far.Write(parcel.text); err != nil {
 			return
 		}
 	}
 }
 
 // next returns the next parcel on arrival, unless the connection ends. held reads the weather.
-func (c *carrier) next(parcels <-chan parcel, held func(Weather) (bool, time.Duration)) (p parcel, ok bool) {
+func (c *carrier) next(parcels <-chan parcel, held func(Weather) (bool, time.Duration)) (parcel parcel, ok bool) {
 	select {
-	case p = <-parcels:
+	case parcel = <-parcels:
 	case <-c.done:
-		return p, false
+		return parcel, false
 	}
 	for {
 		w, changed := c.line.now()
 		stays, takes := held(w)
 		var arrives <-chan time.Time
 		if !stays {
-			rest := time.Until(p.sent.Add(takes))
+			rest := time.Until(parcel.sent.Add(takes))
 			if rest <= 0 {
-				return p, true
+				return parcel, true
 			}
 			arrives = time.After(rest)
 		}
@@ -221,14 +221,14 @@ func (c *carrier) next(parcels <-chan parcel, held func(Weather) (bool, time.Dur
 		case <-arrives:
 		case <-changed:
 		case <-c.done:
-			return p, false
+			return parcel, false
 		}
 	}
 }
 
 // value reads a value of Redis's protocol and appends its bytes to text.
-func value(r *bufio.Reader, text []byte) ([]byte, error) {
-	line, err := r.ReadBytes('\n')
+func value(reader *bufio.Reader, text []byte) ([]byte, error) {
+	line, err := reader.ReadBytes('\n')
 	if text = append(text, line...); err != nil || len(line) < 3 {
 		return text, err
 	}
@@ -238,7 +238,7 @@ func value(r *bufio.Reader, text []byte) ([]byte, error) {
 		if n >= 0 {
 			begin := len(text)
 			text = append(text, make([]byte, n+2)...)
-			_, err = io.ReadFull(r, text[begin:])
+			_, err = io.ReadFull(reader, text[begin:])
 		}
 		return text, err
 	case '%', '|':
@@ -250,7 +250,7 @@ func value(r *bufio.Reader, text []byte) ([]byte, error) {
 		return text, fmt.Errorf("no value of Redis's: %q", line)
 	}
 	for range n {
-		if text, err = value(r, text); err != nil {
+		if text, err = value(reader, text); err != nil {
 			return text, err
 		}
 	}

@@ -45,30 +45,30 @@ func Start(t testing.TB, o Options) *Server {
 
 func start(t testing.TB, c child.RedisConfig) *Server {
 	t.Helper()
-	s, err := open(c)
+	server, err := open(c)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Logf("redis-server at %s said:\n%s", s.Addr(), s.Said())
+			t.Logf("redis-server at %s said:\n%s", server.Addr(), server.Said())
 		}
-		if err := s.Close(); err != nil {
+		if err := server.Close(); err != nil {
 			t.Errorf("ending redis-server: %v", err)
 		}
 	})
-	return s
+	return server
 }
 
 // Open starts a server and waits until it answers. Call Close to end it.
 func Open(o Options) (*Server, error) { return open(child.RedisConfig{Args: o.args()}) }
 
 func open(c child.RedisConfig) (*Server, error) {
-	s, err := child.OpenRedis(c)
+	redis, err := child.OpenRedis(c)
 	if err != nil {
 		return nil, err
 	}
-	return &Server{s}, nil
+	return &Server{redis}, nil
 }
 
 func (s *Server) port() string {

@@ -15,16 +15,16 @@ func (s *Server) Replica(t testing.TB) *Server {
 	t.Helper()
 	// With a delay, a new replica's copy would wait for others.
 	s.Do(t, "CONFIG", "SET", "repl-diskless-sync-delay", "0")
-	r := Start(t, Options{Args: []string{"--replicaof", "127.0.0.1 " + s.port()}})
+	server := Start(t, Options{Args: []string{"--replicaof", "127.0.0.1 " + s.port()}})
 	await(t, "the replica's link", func() bool {
-		said, err := r.ask("INFO", "replication")
+		said, err := server.ask("INFO", "replication")
 		if err != nil {
 			return false
 		}
 		info, err := said.ToString()
 		return err == nil && strings.Contains(info, "master_link_status:up")
 	})
-	return r
+	return server
 }
 
 // Sentinel starts a sentinel for a test, and waits until it knows so many replicas. It watches the
@@ -49,7 +49,7 @@ const nodes = 3
 
 // StartCluster starts three masters for a test, each with a third of the slots, and waits until the
 // cluster is in order.
-func StartCluster(t testing.TB, o Options) []*Server {
+func StartCluster(t testing.TB, options Options) []*Server {
 	t.Helper()
 	cluster := make([]*Server, nodes)
 	const slots = 1 << 14
@@ -58,10 +58,10 @@ func StartCluster(t testing.TB, o Options) []*Server {
 		if err != nil {
 			t.Fatal(err)
 		}
-		with := o
+		with := options
 		with.Args = append([]string{
 			"--cluster-enabled", "yes", "--cluster-port", strconv.Itoa(bus), "--cluster-node-timeout", "2000",
-		}, o.Args...)
+		}, options.Args...)
 		cluster[i] = Start(t, with)
 		cluster[i].Do(t, "CLUSTER", "SET-CONFIG-EPOCH", strconv.Itoa(i+1))
 		cluster[i].Do(t, "CLUSTER", "ADDSLOTSRANGE", strconv.Itoa(slots*i/nodes), strconv.Itoa(slots*(i+1)/nodes-1))

@@ -47,18 +47,18 @@ func TakeAll(claims ...Claim) (all []Reservation, allowed bool) {
 	}
 	all, allowed = make([]Reservation, len(claims)), true
 	var undos []undo
-	for i, c := range claims {
-		s := &c.Local.shards[places[i].shard]
-		e, there := s.entries[hashes[i]]
-		r := c.Local.take(s, hashes[i], c.Key, c.N, 0)
-		if r.Allowed && c.N > 0 {
-			undos = append(undos, undo{s, hashes[i], e, there})
+	for i, claim := range claims {
+		shard := &claim.Local.shards[places[i].shard]
+		entry, there := shard.entries[hashes[i]]
+		reservation := claim.Local.take(shard, hashes[i], claim.Key, claim.N, 0)
+		if reservation.Allowed && claim.N > 0 {
+			undos = append(undos, undo{shard, hashes[i], entry, there})
 		}
-		if r.Allowed && r.Wait > 0 {
-			r.Decision = policy.Decision{Limit: r.Limit, RetryAfter: r.Wait, ResetAfter: r.ResetAfter}
+		if reservation.Allowed && reservation.Wait > 0 {
+			reservation.Decision = policy.Decision{Limit: reservation.Limit, RetryAfter: reservation.Wait, ResetAfter: reservation.ResetAfter}
 		}
-		all[i] = r
-		allowed = allowed && r.Allowed
+		all[i] = reservation
+		allowed = allowed && reservation.Allowed
 	}
 	if allowed {
 		return all, allowed

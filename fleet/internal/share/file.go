@@ -78,15 +78,15 @@ func (s *shard) unpaid(now policy.Instant, some []loaded) []loaded {
 
 // appendKey appends the number of servers (0: no word), the units to charge, unknownSince and
 // the name.
-func appendKey(dst []byte, l loaded) []byte {
+func appendKey(dst []byte, loaded loaded) []byte {
 	servers := 0
-	if l.from != nil {
-		servers = l.from.Servers
+	if loaded.from != nil {
+		servers = loaded.from.Servers
 	}
 	dst = binary.AppendUvarint(dst, uint64(servers))
-	dst = binary.AppendUvarint(dst, uint64(l.entry.Unpaid))
-	dst = binary.AppendVarint(dst, int64(l.entry.Unknown))
-	return append(dst, l.entry.name...)
+	dst = binary.AppendUvarint(dst, uint64(loaded.entry.Unpaid))
+	dst = binary.AppendVarint(dst, int64(loaded.entry.Unknown))
+	return append(dst, loaded.entry.name...)
 }
 
 func cutKey(key []byte) (servers int, e entry, err error) {
@@ -132,12 +132,12 @@ func (l *Local) Load(r io.Reader, limit string) error {
 		if err != nil {
 			return err
 		}
-		servers, e, err := cutKey(record.Key)
+		servers, entry, err := cutKey(record.Key)
 		if err != nil {
 			return err
 		}
 		if len(all) == room {
-			lapsed += e.Unpaid
+			lapsed += entry.Unpaid
 			continue
 		}
 		p, known := parts[servers]
@@ -147,8 +147,8 @@ func (l *Local) Load(r io.Reader, limit string) error {
 			}
 			parts[servers] = p
 		}
-		e.Word = record.Word
-		all = append(all, loaded{l.hash.sum(e.name), e, p})
+		entry.Word = record.Word
+		all = append(all, loaded{l.hash.sum(entry.name), entry, p})
 	}
 	last, now := from.Last(), policy.Instant(time.Since(header.Epoch))
 	// A wall clock that went back drains nothing.
@@ -166,12 +166,12 @@ func (l *Local) Load(r io.Reader, limit string) error {
 		s.loaded = append(s.loaded, e)
 	}
 	for i := range l.shards {
-		s := &l.shards[i]
-		s.mu.Lock()
-		if s.part != nil {
-			lapsed += s.enter(l.now())
+		shard := &l.shards[i]
+		shard.mu.Lock()
+		if shard.part != nil {
+			lapsed += shard.enter(l.now())
 		}
-		s.mu.Unlock()
+		shard.mu.Unlock()
 	}
 	l.lapsed.Add(uint64(lapsed))
 	l.noted.Store(true)
@@ -184,13 +184,13 @@ func (l *Local) begin(all []loaded, same bool, now, last policy.Instant) (kept [
 	if time.Duration(now-last) >= l.whole.Load().Memory {
 		return nil
 	}
-	for _, e := range all {
-		if same && e.from != nil {
-			e.entry.Unpaid = e.from.Owed(e.entry.State, now)
+	for _, loaded := range all {
+		if same && loaded.from != nil {
+			loaded.entry.Unpaid = loaded.from.Owed(loaded.entry.State, now)
 		}
-		if e.entry.Unpaid > 0 {
-			e.from, e.entry.State = nil, part.State{Unpaid: e.entry.Unpaid}
-			kept = append(kept, e)
+		if loaded.entry.Unpaid > 0 {
+			loaded.from, loaded.entry.State = nil, part.State{Unpaid: loaded.entry.Unpaid}
+			kept = append(kept, loaded)
 		}
 	}
 	return kept
@@ -198,16 +198,16 @@ func (l *Local) begin(all []loaded, same bool, now, last policy.Instant) (kept [
 
 // enter moves a file's entries into the locked shard's table. It returns the units without room.
 func (s *shard) enter(now policy.Instant) (lapsed int64) {
-	for _, l := range s.loaded {
-		e := l.entry
-		if l.from == nil || l.from.Servers != s.part.Servers {
-			e.State = s.part.Carry(l.from, e.State, now)
+	for _, loaded := range s.loaded {
+		entry := loaded.entry
+		if loaded.from == nil || loaded.from.Servers != s.part.Servers {
+			entry.State = s.part.Carry(loaded.from, entry.State, now)
 		}
 		if len(s.entries) >= s.maxEntries {
-			lapsed += e.Unpaid
+			lapsed += entry.Unpaid
 			continue
 		}
-		s.entries[l.hash] = e
+		s.entries[loaded.hash] = entry
 	}
 	s.loaded = nil
 	return lapsed

@@ -65,23 +65,23 @@ type Config struct {
 var made atomic.Uint64
 
 // New returns a server's share, or an error if the limit has no shares.
-func New(c Config) (*Local, error) {
-	if _, err := part.Of(c.Policy, max(c.Servers, 1)); err != nil {
+func New(config Config) (*Local, error) {
+	if _, err := part.Of(config.Policy, max(config.Servers, 1)); err != nil {
 		return nil, err
 	}
-	l := &Local{
-		name: c.Name, full: c.Full, begun: time.Now(), id: made.Add(1), hash: newHasher(),
-		shards: newShards(c.MaxKeys),
+	local := &Local{
+		name: config.Name, full: config.Full, begun: time.Now(), id: made.Add(1), hash: newHasher(),
+		shards: newShards(config.MaxKeys),
 	}
-	w := part.NewWhole(c.Policy)
-	l.whole.Store(w)
-	l.base = w.Start()
-	if c.Servers > 0 {
-		if err := l.Serve(c.Servers); err != nil {
+	w := part.NewWhole(config.Policy)
+	local.whole.Store(w)
+	local.base = w.Start()
+	if config.Servers > 0 {
+		if err := local.Serve(config.Servers); err != nil {
 			return nil, err
 		}
 	}
-	return l, nil
+	return local, nil
 }
 
 // now is the share's time, not Redis's.
@@ -109,17 +109,17 @@ func (l *Local) Serve(servers int) error {
 }
 
 // SetPolicy divides another limit of the same family. Used units still count, as in Serve.
-func (l *Local) SetPolicy(p policy.Policy) error {
-	if _, err := part.Of(p, 1); err != nil {
+func (l *Local) SetPolicy(limit policy.Policy) error {
+	if _, err := part.Of(limit, 1); err != nil {
 		return err
 	}
 	l.dividing.Lock()
 	defer l.dividing.Unlock()
-	w := part.NewWhole(p)
-	l.whole.Store(w)
+	whole := part.NewWhole(limit)
+	l.whole.Store(whole)
 	l.change()
 	if servers := l.Servers(); servers > 0 {
-		return l.divide(w, servers)
+		return l.divide(whole, servers)
 	}
 	return nil
 }
@@ -167,10 +167,10 @@ func (l *Local) Learn(key string, word uint64, instant policy.Instant) {
 
 // LearnLate is Learn for an old answer: it says nothing of Redis's clock, and newer words stay.
 func (l *Local) LearnLate(key string, word uint64, instant policy.Instant) {
-	h, s := l.lock(key)
-	defer s.mu.Unlock()
-	if old, there := s.known[h]; !there || instant >= old.instant {
-		s.learn(h, known{word, instant})
+	hash, shard := l.lock(key)
+	defer shard.mu.Unlock()
+	if old, there := shard.known[hash]; !there || instant >= old.instant {
+		shard.learn(hash, known{word, instant})
 	}
 }
 
@@ -210,26 +210,26 @@ func (l *Local) hashOf(key string) hash { return l.hash.sum(l.name(key)) }
 
 func (l *Local) index(h hash) int { return int(h.low % uint64(len(l.shards))) }
 
-func (l *Local) take(s *shard, h hash, key string, n int64, patience time.Duration) Reservation {
-	r, e, there := l.decide(s, h, n, patience)
-	if r.Allowed && n != 0 {
-		l.put(s, h, e, there, key)
+func (l *Local) take(shard *shard, hash hash, key string, n int64, patience time.Duration) Reservation {
+	reservation, e, there := l.decide(shard, hash, n, patience)
+	if reservation.Allowed && n != 0 {
+		l.put(shard, hash, e, there, key)
 	}
-	return r
+	return reservation
 }
 
-// decide decides a take. e is the key's entry after it, and there reports whether the table has an
+// decide decides a take. entry is the key's entry after it, and there reports whether the table has an
 // entry. The shard is locked.
-func (l *Local) decide(s *shard, h hash, n int64, patience time.Duration) (r Reservation, e entry, there bool) {
-	if s.part == nil {
-		r.Decision = policy.Decision{Limit: l.whole.Load().Policy.Limit(), Allowed: n == 0, RetryAfter: never(n)}
-		return r, e, false
+func (l *Local) decide(shard *shard, hash hash, n int64, patience time.Duration) (reservation Reservation, entry entry, there bool) {
+	if shard.part == nil {
+		reservation.Decision = policy.Decision{Limit: l.whole.Load().Policy.Limit(), Allowed: n == 0, RetryAfter: never(n)}
+		return reservation, entry, false
 	}
 	now := l.now()
-	e, there = l.entry(s, h, n, now)
-	r = Reservation{local: l, hash: h, part: s.part}
-	e.State, r.Taken = s.part.Take(e.State, n, patience, now)
-	return r, e, there
+	entry, there = l.entry(shard, hash, n, now)
+	reservation = Reservation{local: l, hash: hash, part: shard.part}
+	entry.State, reservation.Taken = shard.part.Take(entry.State, n, patience, now)
+	return reservation, entry, there
 }
 
 func never(n int64) time.Duration {
@@ -240,18 +240,18 @@ func never(n int64) time.Duration {
 }
 
 // put stores an entry of a key. The shard is locked.
-func (l *Local) put(s *shard, h hash, e entry, there bool, key string) {
+func (l *Local) put(shard *shard, hash hash, entry entry, there bool, key string) {
 	switch {
-	case e.Unpaid == 0:
-		e.name = ""
-	case e.name == "":
+	case entry.Unpaid == 0:
+		entry.name = ""
+	case entry.name == "":
 		// The name may be a part of a long text.
-		e.name = strings.Clone(l.name(key))
+		entry.name = strings.Clone(l.name(key))
 	}
-	if !there && len(s.entries) >= s.maxEntries {
-		l.lapsed.Add(uint64(s.evict(l.now())))
+	if !there && len(shard.entries) >= shard.maxEntries {
+		l.lapsed.Add(uint64(shard.evict(l.now())))
 	}
-	s.entries[h] = e
+	shard.entries[hash] = entry
 	if !l.noted.Load() {
 		l.noted.Store(true)
 	}
@@ -266,14 +266,14 @@ func (l *Local) change() {
 }
 
 // entry returns a key's entry for a call of n units, and whether the table has it.
-func (l *Local) entry(s *shard, h hash, n int64, now policy.Instant) (e entry, there bool) {
-	e, there = s.entries[h]
-	word, hasWord := s.known[h]
-	e.State = s.part.Begin(e.State, there, n, part.Known{
+func (l *Local) entry(shard *shard, h hash, n int64, now policy.Instant) (entry entry, there bool) {
+	entry, there = shard.entries[h]
+	word, hasWord := shard.known[h]
+	entry.State = shard.part.Begin(entry.State, there, n, part.Known{
 		HasWord: hasWord, Word: word.word, Said: word.instant, RedisNow: l.redisTime(now),
-		Heard: policy.Instant(l.heard.Load()), Lost: s.lost, Start: l.base, Full: l.full,
+		Heard: policy.Instant(l.heard.Load()), Lost: shard.lost, Start: l.base, Full: l.full,
 	}, now)
-	return e, there
+	return entry, there
 }
 
 // redisTime returns Redis's time at an instant of the share.
@@ -284,33 +284,33 @@ func (l *Local) redisTime(now policy.Instant) policy.Instant {
 // Refund gives n units back, or charges -n. Units that Redis counts come back to this server's
 // share.
 func (l *Local) Refund(key string, n int64) policy.Decision {
-	h, s := l.lock(key)
-	defer s.mu.Unlock()
-	if s.part == nil {
+	hash, shard := l.lock(key)
+	defer shard.mu.Unlock()
+	if shard.part == nil {
 		return policy.Decision{Limit: l.whole.Load().Policy.Limit()}
 	}
 	now := l.now()
-	e, there := l.entry(s, h, 0, now)
-	e.State = s.part.Refund(e.State, n, now)
-	if k, told := s.known[h]; told && n > 0 {
+	entry, there := l.entry(shard, hash, 0, now)
+	entry.State = shard.part.Refund(entry.State, n, now)
+	if k, told := shard.known[hash]; told && n > 0 {
 		k.word = l.whole.Load().Refund(k.word, l.redisTime(now), n, l.Servers())
-		s.known[h] = k
+		shard.known[hash] = k
 	}
-	l.put(s, h, e, there, key)
-	_, d := s.part.Policy.Take(e.Word, now, 0, 0)
+	l.put(shard, hash, entry, there, key)
+	_, d := shard.part.Policy.Take(entry.Word, now, 0, 0)
 	return d
 }
 
 // Reset forgets the key's use, here and from Redis, and reports whether there was any here.
 func (l *Local) Reset(key string) bool {
-	h, s := l.lock(key)
-	defer s.mu.Unlock()
+	hash, shard := l.lock(key)
+	defer shard.mu.Unlock()
 	now := l.now()
-	e, there := s.entries[h]
-	delete(s.entries, h)
+	entry, there := shard.entries[hash]
+	delete(shard.entries, hash)
 	l.change()
-	s.learn(h, known{0, l.redisTime(now)})
-	return there && s.part.Used(e.Word, now) > 0
+	shard.learn(hash, known{0, l.redisTime(now)})
+	return there && shard.part.Used(entry.Word, now) > 0
 }
 
 // Debt is units to charge to Redis.
@@ -342,36 +342,36 @@ func (l *Local) Owed() iter.Seq[Debt] {
 }
 
 // Paid records that a debt from Owed was charged, or may have been.
-func (l *Local) Paid(d Debt) {
-	s := l.lockOf(d.hash)
-	defer s.mu.Unlock()
-	if e, there := s.entries[d.hash]; there {
-		e.Unpaid = max(e.Unpaid-d.Units, 0)
-		l.owe(s, d.hash, e)
+func (l *Local) Paid(debt Debt) {
+	shard := l.lockOf(debt.hash)
+	defer shard.mu.Unlock()
+	if e, there := shard.entries[debt.hash]; there {
+		e.Unpaid = max(e.Unpaid-debt.Units, 0)
+		l.owe(shard, debt.hash, e)
 	}
 }
 
 // owe stores an existing entry whose debt has changed. The shard is locked.
-func (l *Local) owe(s *shard, h hash, e entry) {
-	if e.Unpaid == 0 {
-		e.name = ""
+func (l *Local) owe(shard *shard, hash hash, entry entry) {
+	if entry.Unpaid == 0 {
+		entry.name = ""
 	}
-	s.entries[h] = e
+	shard.entries[hash] = entry
 	l.change()
 }
 
 // Credit forgives n admitted units that count in Redis already. It returns how many were still
 // owed.
 func (l *Local) Credit(key string, n int64) (credited int64) {
-	h, s := l.lock(key)
-	defer s.mu.Unlock()
-	e, there := s.entries[h]
+	hash, shard := l.lock(key)
+	defer shard.mu.Unlock()
+	entry, there := shard.entries[hash]
 	if !there {
 		return 0
 	}
-	credited = min(max(n, 0), e.Unpaid)
-	e.Unpaid -= credited
-	l.owe(s, h, e)
+	credited = min(max(n, 0), entry.Unpaid)
+	entry.Unpaid -= credited
+	l.owe(shard, hash, entry)
 	return credited
 }
 
@@ -402,12 +402,12 @@ func (r *Reservation) Cancel() { r.Keep(0) }
 // Keep leaves n of the units used and gives the others back, as far as later calls keep what they
 // were promised. n below 0 is 0; n at or above the units gives nothing back. Call it at most once.
 func (r *Reservation) Keep(n int64) {
-	r.change(r.N-max(n, 0), func(p *part.Part, s part.State, now policy.Instant) part.State {
+	r.change(r.N-max(n, 0), func(p *part.Part, state part.State, now policy.Instant) part.State {
 		if p != r.part {
 			// The state was carried to another share.
-			return s
+			return state
 		}
-		return p.Keep(s, r.Taken, n, now)
+		return p.Keep(state, r.Taken, n, now)
 	})
 }
 
@@ -415,10 +415,10 @@ func (r *Reservation) Keep(n int64) {
 // Owed. It returns how many were charged already. Units of an evicted key do not come back. Call it
 // at most once, and not after Keep.
 func (r *Reservation) Refund(n int64) (charged int64) {
-	r.change(n, func(p *part.Part, s part.State, now policy.Instant) part.State {
-		owed := min(n, p.Owed(s, now))
+	r.change(n, func(p *part.Part, state part.State, now policy.Instant) part.State {
+		owed := min(n, p.Owed(state, now))
 		charged = n - owed
-		return p.Refund(s, owed, now)
+		return p.Refund(state, owed, now)
 	})
 	return charged
 }
@@ -428,10 +428,10 @@ func (r *Reservation) change(give int64, change func(p *part.Part, s part.State,
 	if r.local == nil || !r.Allowed || give <= 0 {
 		return
 	}
-	s := r.local.lockOf(r.hash)
-	defer s.mu.Unlock()
-	if e, there := s.entries[r.hash]; there {
-		e.State = change(s.part, e.State, r.local.now())
-		r.local.owe(s, r.hash, e)
+	shard := r.local.lockOf(r.hash)
+	defer shard.mu.Unlock()
+	if e, there := shard.entries[r.hash]; there {
+		e.State = change(shard.part, e.State, r.local.now())
+		r.local.owe(shard, r.hash, e)
 	}
 }

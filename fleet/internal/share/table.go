@@ -69,9 +69,9 @@ func newShards(maxKeys int) []shard {
 
 // learn records Redis's word, unless it has a later word. A clock back by a second or more is
 // later.
-func (s *shard) learn(h hash, k known) {
+func (s *shard) learn(hash hash, k known) {
 	const second = 1e9
-	old, there := s.known[h]
+	old, there := s.known[hash]
 	switch {
 	case !there && len(s.known) >= s.maxEntries:
 		s.forget()
@@ -81,7 +81,7 @@ func (s *shard) learn(h hash, k known) {
 	case there && k.instant < old.instant && old.instant-k.instant < second:
 		return
 	}
-	s.known[h] = k
+	s.known[hash] = k
 }
 
 // forget drops one of the oldest words.
@@ -149,16 +149,16 @@ func (s *shard) owed(now policy.Instant, noted bool, debts []Debt) []Debt {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	left := tidied
-	for h, e := range s.entries {
+	for hash, entry := range s.entries {
 		if left--; left < 0 && !noted {
 			break
 		}
 		switch {
-		case s.part.Fresh(e.State, now):
-			delete(s.entries, h)
+		case s.part.Fresh(entry.State, now):
+			delete(s.entries, hash)
 		case noted:
-			if n := s.part.Owed(e.State, now); n > 0 {
-				debts = append(debts, Debt{e.name, n, h})
+			if n := s.part.Owed(entry.State, now); n > 0 {
+				debts = append(debts, Debt{entry.name, n, hash})
 			}
 		}
 	}

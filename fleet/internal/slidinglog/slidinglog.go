@@ -53,11 +53,11 @@ func (l *Log) Carry(from policy.Policy, word uint64, now policy.Instant) (uint64
 	return l.atMost.Carry(words(from), word, now)
 }
 
-func words(p policy.Policy) policy.Policy {
-	if l, ok := p.(*Log); ok {
+func words(limit policy.Policy) policy.Policy {
+	if l, ok := limit.(*Log); ok {
 		return l.atMost
 	}
-	return p
+	return limit
 }
 
 // String describes the limit for people.

@@ -105,12 +105,12 @@ func (b *Book) EnterLocally(key, id string, n, share int64, now Time, longest ti
 	return b.add(&Slot{Key: key, ID: id, N: n, ends: ends, until: ends})
 }
 
-func (b *Book) add(s *Slot) *Slot {
-	s.Lost = make(chan struct{})
-	b.slots[s.ID] = s
-	b.perKey[s.Key] += s.N
-	b.due = min(b.due, s.until)
-	return s
+func (b *Book) add(slot *Slot) *Slot {
+	slot.Lost = make(chan struct{})
+	b.slots[slot.ID] = slot
+	b.perKey[slot.Key] += slot.N
+	b.due = min(b.due, slot.until)
+	return slot
 }
 
 // Held returns the units of the key that calls of this server hold, lost or not.
@@ -133,18 +133,18 @@ func (b *Book) Until(s *Slot) Time { return s.until }
 
 // Leave forgets a slot. held reports whether the server still had it, lost or not, and counted whether
 // Redis has ever counted its units.
-func (b *Book) Leave(s *Slot) (held, counted bool) {
-	if b.slots[s.ID] != s {
-		return false, s.counted
+func (b *Book) Leave(slot *Slot) (held, counted bool) {
+	if b.slots[slot.ID] != slot {
+		return false, slot.counted
 	}
-	delete(b.slots, s.ID)
-	if b.perKey[s.Key] -= s.N; b.perKey[s.Key] == 0 {
-		delete(b.perKey, s.Key)
+	delete(b.slots, slot.ID)
+	if b.perKey[slot.Key] -= slot.N; b.perKey[slot.Key] == 0 {
+		delete(b.perKey, slot.Key)
 	}
-	if !s.counted {
+	if !slot.counted {
 		b.uncounted--
 	}
-	return true, s.counted
+	return true, slot.counted
 }
 
 // LeaveKey forgets the slots of a key.
@@ -164,30 +164,30 @@ func (b *Book) Fence(now Time) (lost []*Slot) {
 		return nil
 	}
 	b.due = Never
-	for _, s := range b.slots {
+	for _, slot := range b.slots {
 		switch {
-		case now >= s.ends:
-			b.Leave(s)
+		case now >= slot.ends:
+			b.Leave(slot)
 			continue
-		case !s.lost && now < s.until:
-			b.due = min(b.due, s.until)
+		case !slot.lost && now < slot.until:
+			b.due = min(b.due, slot.until)
 			continue
-		case !s.lost:
-			s.lost = true
-			lost = append(lost, s)
+		case !slot.lost:
+			slot.lost = true
+			lost = append(lost, slot)
 		}
-		b.due = min(b.due, s.ends)
+		b.due = min(b.due, slot.ends)
 	}
 	return lost
 }
 
 // GiveUp returns all slots that are not lost yet, and forgets all.
 func (b *Book) GiveUp() (all []*Slot) {
-	for _, s := range b.slots {
-		if !s.lost {
-			all = append(all, s)
+	for _, slot := range b.slots {
+		if !slot.lost {
+			all = append(all, slot)
 		}
-		b.Leave(s)
+		b.Leave(slot)
 	}
 	return all
 }
@@ -226,16 +226,16 @@ func (b *Book) Beat(now Time) Beat {
 
 // Extend lets the slot last until longest from now, and returns what to confirm in Redis. ok is false if its
 // units no longer count. Units that Redis has counted are extended once it has confirmed that.
-func (b *Book) Extend(s *Slot, now Time, longest time.Duration) (beat Beat, ok bool) {
+func (b *Book) Extend(slot *Slot, now Time, longest time.Duration) (beat Beat, ok bool) {
 	beat.Sent = now
-	if b.slots[s.ID] != s || s.lost || now >= s.until {
+	if b.slots[slot.ID] != slot || slot.lost || now >= slot.until {
 		return beat, false
 	}
-	s.ends = now + Time(longest)
-	if !s.counted {
-		s.until = s.ends
+	slot.ends = now + Time(longest)
+	if !slot.counted {
+		slot.until = slot.ends
 	}
-	beat.add(s)
+	beat.add(slot)
 	return beat, true
 }
 
@@ -254,16 +254,16 @@ func (b *Book) Beaten(beat Beat, now Time, link uint64, run string, there []bool
 func (b *Book) Confirmed(beat Beat, now Time, run string, there []bool) {
 	for i, c := range beat.Confirms {
 		until := b.lasts(beat.Sent, beat.Sent+Time(c.Left))
-		switch s := c.Slot; {
-		case b.slots[s.ID] != s || s.lost || now >= b.lasts(beat.Sent, Never):
+		switch slot := c.Slot; {
+		case b.slots[slot.ID] != slot || slot.lost || now >= b.lasts(beat.Sent, Never):
 		case !there[i]:
-			b.Leave(s)
-		case !s.counted || until >= s.until:
-			if !s.counted {
-				s.counted = true
+			b.Leave(slot)
+		case !slot.counted || until >= slot.until:
+			if !slot.counted {
+				slot.counted = true
 				b.uncounted--
 			}
-			s.until, s.run = until, run
+			slot.until, slot.run = until, run
 			b.due = min(b.due, until)
 		}
 	}

@@ -33,12 +33,12 @@ func takeFunctions(letters ...string) string {
 	var head strings.Builder
 	head.WriteString("local take, format = {}, {}\n")
 	for _, letter := range letters {
-		a, more := byLetter[letter], ""
+		algorithm, more := byLetter[letter], ""
 		if letter == notingKind {
 			more = ", sh, sl, ah, al"
 		}
 		fmt.Fprintf(&head, "format.%s = '<%s'\nfunction take.%s(us, h, l, %s)\nlocal ms, sh, sl\n%s\nreturn ms, h, l%s\nend\n",
-			letter, strings.Repeat("d", a.count), letter, a.params, a.body, more)
+			letter, strings.Repeat("d", algorithm.count), letter, algorithm.params, algorithm.body, more)
 	}
 	return head.String()
 }
@@ -66,21 +66,21 @@ func (s *Store) TakeAll(ctx context.Context, asks []Ask) ([]Taken, error) {
 	logs := map[string]int64{}
 	// more has the names that the limits need beside these.
 	more := make([]string, len(asks))
-	for i, a := range asks {
+	for i, takeAsk := range asks {
 		var err error
-		if keys[i], err = nameIn(a.Limit.prefix, a.Key); err != nil {
+		if keys[i], err = nameIn(takeAsk.Limit.prefix, takeAsk.Key); err != nil {
 			return nil, err
 		}
-		keys[len(asks)+i] = a.Limit.blockName(keys[i])
+		keys[len(asks)+i] = takeAsk.Limit.blockName(keys[i])
 		// A log is asked for the units of earlier asks too; the script takes the sum.
-		ask := a.N
-		if a.Limit.log != nil && a.Limit.canTake(a.N) {
-			logs[keys[i]] += a.N
+		ask := takeAsk.N
+		if takeAsk.Limit.log != nil && takeAsk.Limit.canTake(takeAsk.N) {
+			logs[keys[i]] += takeAsk.N
 			ask = logs[keys[i]]
 		}
-		penalty := a.Limit.rule.figures()
+		penalty := takeAsk.Limit.rule.figures()
 		// The ask is a look, or a refusal that the key did not cause.
-		if !a.Limit.canTake(ask) {
+		if !takeAsk.Limit.canTake(ask) {
 			if ask != 0 {
 				args[len(asks)] = "0"
 			}
@@ -88,17 +88,17 @@ func (s *Store) TakeAll(ctx context.Context, asks []Ask) ([]Taken, error) {
 		}
 		args[len(asks)+1+i] = packed(penalty)
 		switch {
-		case a.Limit.inFlight != nil:
-			more[i], args[i] = a.Limit.inFlight.mark, "i"+a.Limit.inFlightFigures(ask)+a.ID
-		case a.Limit.log != nil:
-			args[i] = "l" + packed(a.Limit.logFigures(ask, 0))
+		case takeAsk.Limit.inFlight != nil:
+			more[i], args[i] = takeAsk.Limit.inFlight.mark, "i"+takeAsk.Limit.inFlightFigures(ask)+takeAsk.ID
+		case takeAsk.Limit.log != nil:
+			args[i] = "l" + packed(takeAsk.Limit.logFigures(ask, 0))
 		case ask == 0:
 			args[i] = "-"
-		case a.noted():
+		case takeAsk.noted():
 			more[i] = logName(keys[i])
-			args[i] = notingKind + packed(a.Limit.notingFigures(ask, 0))
+			args[i] = notingKind + packed(takeAsk.Limit.notingFigures(ask, 0))
 		default:
-			args[i] = kinds[a.Limit.shape.Kind] + packed(a.Limit.atOnce(ask))
+			args[i] = kinds[takeAsk.Limit.shape.Kind] + packed(takeAsk.Limit.atOnce(ask))
 		}
 	}
 	if err := s.together(keys[:len(asks)]); err != nil {
@@ -151,73 +151,73 @@ func decideAll(asks []Ask, keys []string, reply []rueidis.RedisMessage) ([]Taken
 	fits := map[string]int64{}
 	// obey applies a key's block, as it was read, to the decision of a limit without words.
 	obey := func(i int, read uint64) {
-		a, blockName := asks[i], keys[len(asks)+i]
+		takeAsk, blockName := asks[i], keys[len(asks)+i]
 		b, twice := blocks[blockName]
 		if !twice {
 			b.word = read
 		}
-		b.word = a.Limit.rule.obey(&taken[i], b.word, a.N, !b.counted, func() policy.Decision { return standing[i].Decision })
+		b.word = takeAsk.Limit.rule.obey(&taken[i], b.word, takeAsk.N, !b.counted, func() policy.Decision { return standing[i].Decision })
 		b.counted = b.counted || counts(&taken[i])
 		blocks[blockName] = b
 		if taken[i].Allowed {
-			fits[keys[i]] += a.N
+			fits[keys[i]] += takeAsk.N
 		}
 	}
-	for i, a := range asks {
+	for i, takeAsk := range asks {
 		blockName := keys[len(asks)+i]
 		parts, err := reply[i].ToArray()
 		if err != nil {
 			return nil, explain(err, keys[i])
 		}
 		r := &answer{parts: parts, name: keys[i]}
-		if a.Limit.inFlight != nil {
-			f := a.Limit.readInFlight(r)
+		if takeAsk.Limit.inFlight != nil {
+			foundInFlight := takeAsk.Limit.readInFlight(r)
 			if r.err != nil {
 				return nil, r.err
 			}
-			taken[i] = a.Limit.decideInFlight(f, a.N)
+			taken[i] = takeAsk.Limit.decideInFlight(foundInFlight, takeAsk.N)
 			// The earlier asks have not taken these units if any ask is refused.
-			f.used -= fits[keys[i]]
-			standing[i] = a.Limit.decideInFlight(f, 0)
-			obey(i, f.block)
-		} else if a.Limit.log != nil {
-			f := a.Limit.readLog(r)
+			foundInFlight.used -= fits[keys[i]]
+			standing[i] = takeAsk.Limit.decideInFlight(foundInFlight, 0)
+			obey(i, foundInFlight.block)
+		} else if takeAsk.Limit.log != nil {
+			foundLog := takeAsk.Limit.readLog(r)
 			if r.err != nil {
 				return nil, r.err
 			}
-			ask := a.N
-			standing[i] = a.Limit.decideLog(f, 0, 0)
+			ask := takeAsk.N
+			standing[i] = takeAsk.Limit.decideLog(foundLog, 0, 0)
 			// The look comes after the earlier asks.
-			if earlier := fits[keys[i]]; a.N == 0 && earlier > 0 {
-				f.used, f.newest = f.used+earlier, max(f.newest, logTime(f.us))
-			} else if a.Limit.canTake(a.N) {
-				logs[keys[i]] += a.N
+			if earlier := fits[keys[i]]; takeAsk.N == 0 && earlier > 0 {
+				foundLog.used, foundLog.newest = foundLog.used+earlier, max(foundLog.newest, logTime(foundLog.us))
+			} else if takeAsk.Limit.canTake(takeAsk.N) {
+				logs[keys[i]] += takeAsk.N
 				ask = logs[keys[i]]
 			}
-			taken[i] = a.Limit.decideLog(f, ask, 0)
-			obey(i, f.block)
+			taken[i] = takeAsk.Limit.decideLog(foundLog, ask, 0)
+			obey(i, foundLog.block)
 		} else {
-			f, err := r.found(a.Limit)
+			found, err := r.found(takeAsk.Limit)
 			if err != nil {
 				return nil, err
 			}
 			b, twice := blocks[blockName]
 			if twice {
-				f.block = b.word
+				found.block = b.word
 			}
-			f.counted = b.counted
+			found.counted = b.counted
 			word, there := seen[keys[i]]
 			if !there {
-				word = words{f.word, f.word}
+				word = words{found.word, found.word}
 			}
-			f.word = word.now
-			if taken[i], err = a.Limit.decideAtOnce(keys[i], &f, a.N); err != nil {
+			found.word = word.now
+			if taken[i], err = takeAsk.Limit.decideAtOnce(keys[i], &found, takeAsk.N); err != nil {
 				return nil, err
 			}
-			blocks[blockName] = block{f.block, b.counted || counts(&taken[i])}
+			blocks[blockName] = block{found.block, b.counted || counts(&taken[i])}
 			word.now = taken[i].After
 			seen[keys[i]] = word
-			standing[i] = a.Limit.standing(word.before, f.now)
+			standing[i] = takeAsk.Limit.standing(word.before, found.now)
 		}
 		allowed = allowed && taken[i].Allowed
 	}
@@ -243,15 +243,15 @@ func (l *Limit) atOnce(n int64) []float64 {
 	return figures
 }
 
-func (l *Limit) decideAtOnce(name string, f *found, n int64) (Taken, error) {
-	f.taken = f.taken && l.canTake(n)
-	if _, d := l.policy.Take(f.word, f.now, n, 0); d.Wait > 0 && !f.taken {
-		t := l.standing(f.word, f.now)
-		t.Allowed, t.RetryAfter = false, d.Wait
-		l.obey(&t, f, n)
-		return t, nil
+func (l *Limit) decideAtOnce(name string, found *found, n int64) (Taken, error) {
+	found.taken = found.taken && l.canTake(n)
+	if _, d := l.policy.Take(found.word, found.now, n, 0); d.Wait > 0 && !found.taken {
+		taken := l.standing(found.word, found.now)
+		taken.Allowed, taken.RetryAfter = false, d.Wait
+		l.obey(&taken, found, n)
+		return taken, nil
 	}
-	return l.decide(name, f, n, 0)
+	return l.decide(name, found, n, 0)
 }
 
 // together returns an error if names in a cluster have different hash tags.

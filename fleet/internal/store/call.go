@@ -189,15 +189,15 @@ func (s *Store) newScript(parts ...string) *script {
 
 // newScriptFrom is newScript with time from epoch, in seconds of Unix time.
 func (s *Store) newScriptFrom(epoch int64, parts ...string) *script {
-	var b strings.Builder
+	var builder strings.Builder
 	for line := range strings.Lines(s.options.clocked(epoch).Replace(strings.Join(parts, ""))) {
 		line, _, _ = strings.Cut(line, "--")
 		if line = strings.TrimSpace(line); line != "" {
-			b.WriteString(line + "\n")
+			builder.WriteString(line + "\n")
 		}
 	}
-	sum := sha1.Sum([]byte(b.String()))
-	return &script{source: b.String(), sha: hex.EncodeToString(sum[:])}
+	sum := sha1.Sum([]byte(builder.String()))
+	return &script{source: builder.String(), sha: hex.EncodeToString(sum[:])}
 }
 
 // parseWord reads Redis's form of a word, nil for 0. foreign says that a script found no word.

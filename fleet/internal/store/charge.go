@@ -24,56 +24,56 @@ type Debt struct {
 // ChargeEach charges each debt like a negative Refund, in a round trip, and returns the error of
 // each or nil. A script charges all; in a cluster, and for a log, each has its own. A script
 // blocks Redis for some microseconds a debt: callers bound the number.
-func (s *Store) ChargeEach(ctx context.Context, l *Limit, debts []Debt) []error {
-	if s.apart.Load() || l.wordless() || s.client.Mode() == rueidis.ClientModeCluster {
-		return s.chargeApart(ctx, l, debts)
+func (s *Store) ChargeEach(ctx context.Context, limit *Limit, debts []Debt) []error {
+	if s.apart.Load() || limit.wordless() || s.client.Mode() == rueidis.ClientModeCluster {
+		return s.chargeApart(ctx, limit, debts)
 	}
 	if len(debts) == 0 {
 		return nil
 	}
 	errs := make([]error, len(debts))
-	all := call{script: l.charge}
-	for i, d := range debts {
+	all := call{script: limit.charge}
+	for i, debt := range debts {
 		// figures are the previous debt's.
 		figures := ""
-		if i == 0 || d.Units != debts[i-1].Units {
-			figures = packed(l.backFigures(-d.Units, take{}))
+		if i == 0 || debt.Units != debts[i-1].Units {
+			figures = packed(limit.backFigures(-debt.Units, take{}))
 		}
-		all.keys, all.args = append(all.keys, l.prefix+d.Tail), append(all.args, figures)
+		all.keys, all.args = append(all.keys, limit.prefix+debt.Tail), append(all.args, figures)
 	}
 	res := s.run(ctx, []call{all})[0]
 	if err := res.Error(); err != nil && len(debts) > 1 && errors.Is(explain(err, ""), ErrCrossSlot) {
 		// A proxy hides a cluster. Nothing was done.
 		s.apart.Store(true)
-		return s.chargeApart(ctx, l, debts)
+		return s.chargeApart(ctx, limit, debts)
 	}
-	r := read(res, all.keys[0], 1+2*len(debts))
-	us := r.number()
+	answer := read(res, all.keys[0], 1+2*len(debts))
+	us := answer.number()
 	for i, name := range all.keys {
-		before, after := r.next(), r.next()
-		if errs[i] = r.err; r.err == nil {
-			errs[i] = l.understandCharge(instant(us), before, after, name, &debts[i])
+		before, after := answer.next(), answer.next()
+		if errs[i] = answer.err; answer.err == nil {
+			errs[i] = limit.understandCharge(instant(us), before, after, name, &debts[i])
 		}
 	}
 	return errs
 }
 
 // chargeApart charges each debt by a script of its own.
-func (s *Store) chargeApart(ctx context.Context, l *Limit, debts []Debt) []error {
+func (s *Store) chargeApart(ctx context.Context, limit *Limit, debts []Debt) []error {
 	errs, calls := make([]error, len(debts)), make([]call, len(debts))
 	for i, d := range debts {
-		calls[i] = call{script: l.back, keys: l.backNames(l.prefix + d.Tail), args: []string{packed(l.backFigures(-d.Units, take{}))}}
+		calls[i] = call{script: limit.back, keys: limit.backNames(limit.prefix + d.Tail), args: []string{packed(limit.backFigures(-d.Units, take{}))}}
 	}
 	for i, res := range s.run(ctx, calls) {
-		d := &debts[i]
-		if l.log != nil {
+		debt := &debts[i]
+		if limit.log != nil {
 			r := read(res, calls[i].keys[0], 3, 6, 7)
-			d.Excess, errs[i] = min(max(l.readLog(r).used-l.limit, 0), d.Units), r.err
+			debt.Excess, errs[i] = min(max(limit.readLog(r).used-limit.limit, 0), debt.Units), r.err
 			continue
 		}
 		var t Taken
-		if t, errs[i] = l.understandChange(res, calls[i].keys[0], -d.Units, take{}); errs[i] == nil {
-			d.Excess = Excess(l.policy, t.After, t.At, d.Units)
+		if t, errs[i] = limit.understandChange(res, calls[i].keys[0], -debt.Units, take{}); errs[i] == nil {
+			debt.Excess = Excess(limit.policy, t.After, t.At, debt.Units)
 		}
 	}
 	return errs
@@ -94,7 +94,7 @@ func Excess(limit policy.Policy, word uint64, now policy.Instant, units int64) i
 }
 
 // understandCharge sets the excess of a debt. It returns an error unless the policy makes after from before.
-func (l *Limit) understandCharge(now policy.Instant, before, after rueidis.RedisMessage, name string, d *Debt) error {
+func (l *Limit) understandCharge(now policy.Instant, before, after rueidis.RedisMessage, name string, debt *Debt) error {
 	word, err := parseWord(before, after.IsNil(), name)
 	if err != nil {
 		return err
@@ -103,15 +103,15 @@ func (l *Limit) understandCharge(now policy.Instant, before, after rueidis.Redis
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrDisagrees, err)
 	}
-	d.Excess = Excess(l.policy, did, now, d.Units)
-	return l.agrees(name, found{word: word, now: now}, -d.Units, take{}, did, false)
+	debt.Excess = Excess(l.policy, did, now, debt.Units)
+	return l.agrees(name, found{word: word, now: now}, -debt.Units, take{}, did, false)
 }
 
-func (s *Store) chargeScript(a algorithm) *script {
+func (s *Store) chargeScript(algorithm algorithm) *script {
 	format, _, _ := strings.Cut(writeLua, "redis.call")
 	return s.newScript(timeLua, strings.NewReplacer(
-		"PARAMS", a.params, "UNPACK", strings.NewReplacer("ARGV[1]", "ARGV[i]", "local ", "").Replace(a.unpack()),
+		"PARAMS", algorithm.params, "UNPACK", strings.NewReplacer("ARGV[1]", "ARGV[i]", "local ", "").Replace(algorithm.unpack()),
 		"READ", strings.NewReplacer("local w = redis.call('GET', key)\n", "", "local h", "h").Replace(readLua),
-		"BODY", a.body, "FORMAT", strings.Replace(format, "local word", "word", 1),
+		"BODY", algorithm.body, "FORMAT", strings.Replace(format, "local word", "word", 1),
 	).Replace(lua("charge")))
 }

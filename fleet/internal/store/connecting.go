@@ -24,10 +24,10 @@ const (
 
 // Connecting wraps why a client could not be made. If err does not say, it listens like WhyRefused,
 // for at most firstWords + handshake.
-func Connecting(ctx context.Context, o rueidis.ClientOption, err error) error {
+func Connecting(ctx context.Context, clientOption rueidis.ClientOption, err error) error {
 	why := named(err)
 	if why == nil && (lost(err) || mute(err)) {
-		why = listen(ctx, o)
+		why = listen(ctx, clientOption)
 	}
 	if why == nil {
 		why = ErrAsking
@@ -38,11 +38,11 @@ func Connecting(ctx context.Context, o rueidis.ClientOption, err error) error {
 // WhyRefused returns why Redis takes no connection, or nil if err is no lost connection or Redis
 // does not say. It connects to the first address and listens: for a refusal, for a mismatch of TLS,
 // and for an untrusted certificate.
-func WhyRefused(ctx context.Context, o rueidis.ClientOption, err error) error {
+func WhyRefused(ctx context.Context, clientOption rueidis.ClientOption, err error) error {
 	if named(err) != nil || !lost(err) {
 		return nil
 	}
-	if why := listen(ctx, o); why != nil {
+	if why := listen(ctx, clientOption); why != nil {
 		return fmt.Errorf("%w (%w)", why, err)
 	}
 	return nil
@@ -61,12 +61,12 @@ func mute(err error) bool {
 }
 
 // listen returns why Redis refuses clients, or nil.
-func listen(ctx context.Context, o rueidis.ClientOption) error {
+func listen(ctx context.Context, clientOption rueidis.ClientOption) error {
 	ctx, cancel := context.WithTimeout(ctx, firstWords+handshake)
 	defer cancel()
-	byTLS := o.TLSConfig
-	o.TLSConfig = nil
-	conn, err := Dial(ctx, o)
+	byTLS := clientOption.TLSConfig
+	clientOption.TLSConfig = nil
+	conn, err := Dial(ctx, clientOption)
 	if err != nil {
 		return nil
 	}
@@ -82,8 +82,8 @@ func listen(ctx context.Context, o rueidis.ClientOption) error {
 		if _, err := io.WriteString(conn, "PING\r\n"); err == nil && hear(conn) != "" {
 			return ErrPlain
 		}
-		o.TLSConfig = byTLS
-		trusted, err := Dial(ctx, o)
+		clientOption.TLSConfig = byTLS
+		trusted, err := Dial(ctx, clientOption)
 		if err == nil {
 			_ = trusted.Close()
 		}
@@ -102,18 +102,18 @@ func listen(ctx context.Context, o rueidis.ClientOption) error {
 	return nil
 }
 
-// Dial connects to the first address like a client of o.
-func Dial(ctx context.Context, o rueidis.ClientOption) (net.Conn, error) {
-	addr := o.InitAddress[0]
+// Dial connects to the first address like a client of clientOption.
+func Dial(ctx context.Context, clientOption rueidis.ClientOption) (net.Conn, error) {
+	addr := clientOption.InitAddress[0]
 	switch {
-	case o.DialCtxFn != nil:
-		return o.DialCtxFn(ctx, addr, &o.Dialer, o.TLSConfig)
-	case o.DialFn != nil:
-		return o.DialFn(addr, &o.Dialer, o.TLSConfig)
-	case o.TLSConfig != nil:
-		return (&tls.Dialer{NetDialer: &o.Dialer, Config: o.TLSConfig}).DialContext(ctx, "tcp", addr)
+	case clientOption.DialCtxFn != nil:
+		return clientOption.DialCtxFn(ctx, addr, &clientOption.Dialer, clientOption.TLSConfig)
+	case clientOption.DialFn != nil:
+		return clientOption.DialFn(addr, &clientOption.Dialer, clientOption.TLSConfig)
+	case clientOption.TLSConfig != nil:
+		return (&tls.Dialer{NetDialer: &clientOption.Dialer, Config: clientOption.TLSConfig}).DialContext(ctx, "tcp", addr)
 	}
-	return o.Dialer.DialContext(ctx, "tcp", addr)
+	return clientOption.Dialer.DialContext(ctx, "tcp", addr)
 }
 
 // hear returns the first line that Redis says, without its sign, or "".

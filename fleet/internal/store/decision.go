@@ -60,19 +60,19 @@ type found struct {
 	counted bool
 }
 
-// decide has the policy decide, which must agree with the script, and updates f.block.
-func (l *Limit) decide(name string, f *found, n int64, patience time.Duration) (Taken, error) {
-	next, d := l.policy.Take(f.word, f.now, n, patience)
-	blocked := l.rule.blockedFor(f.block, f.now) > 0
-	if (d.Allowed && !blocked) != f.taken && n != 0 {
+// decide has the policy decide, which must agree with the script, and updates found.block.
+func (l *Limit) decide(name string, found *found, n int64, patience time.Duration) (Taken, error) {
+	next, decision := l.policy.Take(found.word, found.now, n, patience)
+	blocked := l.rule.blockedFor(found.block, found.now) > 0
+	if (decision.Allowed && !blocked) != found.taken && n != 0 {
 		return Taken{}, fmt.Errorf("%w (%v, %s: word %d at %d, %d units, patience %v: the script says %t)",
-			ErrDisagrees, l.policy, shown(name), f.word, f.now, n, patience, f.taken)
+			ErrDisagrees, l.policy, shown(name), found.word, found.now, n, patience, found.taken)
 	}
-	t := Taken{Decision: d, Before: f.word, After: next, At: f.now}
-	if f.block != 0 || !d.Allowed && l.rule.Refusals > 0 {
-		l.obey(&t, f, n)
+	taken := Taken{Decision: decision, Before: found.word, After: next, At: found.now}
+	if found.block != 0 || !decision.Allowed && l.rule.Refusals > 0 {
+		l.obey(&taken, found, n)
 	}
-	return t, nil
+	return taken, nil
 }
 
 func (l *Limit) obey(t *Taken, f *found, n int64) {
@@ -85,37 +85,37 @@ func (l *Limit) standing(word uint64, now policy.Instant) Taken {
 }
 
 // found reads {word, time, taken}, and the word of the key's block if that follows.
-func (r *answer) found(l *Limit) (f found, err error) {
+func (r *answer) found(limit *Limit) (f found, err error) {
 	r.expect(3, 4)
 	word, us, taken := r.word()
 	f = found{word: word, now: instant(us), taken: taken > 0, count: taken}
 	if r.err == nil && len(r.parts) > 0 {
-		f.block = r.block(l.blockName(r.name))
+		f.block = r.block(limit.blockName(r.name))
 	}
 	return f, r.err
 }
 
-// obey applies a key's block to the limit's decision t, and returns the next word of the block.
+// obey applies a key's block to the limit's decision taken, and returns the next word of the block.
 // standing returns the key's state. With counts false a refusal does not count.
-func (r rule) obey(t *Taken, block uint64, n int64, counts bool, standing func() policy.Decision) uint64 {
-	if left := r.blockedFor(block, t.At); left > 0 {
-		retry := t.RetryAfter
-		if t.Allowed && n != 0 {
+func (r rule) obey(taken *Taken, block uint64, n int64, counts bool, standing func() policy.Decision) uint64 {
+	if left := r.blockedFor(block, taken.At); left > 0 {
+		retry := taken.RetryAfter
+		if taken.Allowed && n != 0 {
 			// The call took nothing.
-			t.Decision = standing()
+			taken.Decision = standing()
 		}
-		t.Allowed, t.Remaining, t.Wait, t.After = false, 0, 0, t.Before
-		t.RetryAfter, t.ResetAfter = max(retry, left), max(t.ResetAfter, left)
-		t.Block = Block{Refused: true, Left: left}
+		taken.Allowed, taken.Remaining, taken.Wait, taken.After = false, 0, 0, taken.Before
+		taken.RetryAfter, taken.ResetAfter = max(retry, left), max(taken.ResetAfter, left)
+		taken.Block = Block{Refused: true, Left: left}
 		return block
 	}
-	if r.Refusals == 0 || !counts || t.Allowed || n == 0 || t.RetryAfter == policy.Never || t.Emptied {
+	if r.Refusals == 0 || !counts || taken.Allowed || n == 0 || taken.RetryAfter == policy.Never || taken.Emptied {
 		return block
 	}
-	next, d := r.Take(block, t.At, 1, 0)
-	if d.ResetAfter > 0 {
-		t.Block = Block{Made: true, Left: d.ResetAfter}
-		t.RetryAfter, t.ResetAfter = max(t.RetryAfter, d.ResetAfter), max(t.ResetAfter, d.ResetAfter)
+	next, decision := r.Take(block, taken.At, 1, 0)
+	if decision.ResetAfter > 0 {
+		taken.Block = Block{Made: true, Left: decision.ResetAfter}
+		taken.RetryAfter, taken.ResetAfter = max(taken.RetryAfter, decision.ResetAfter), max(taken.ResetAfter, decision.ResetAfter)
 	}
 	return next
 }

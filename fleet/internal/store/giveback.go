@@ -32,14 +32,14 @@ func (l *Limit) replay(undo take, back int64) (word uint64, ok bool) {
 
 // agrees returns an error unless the policy changes the word as the script did. If the script made
 // later takes again, which only it knows, the word must not have risen.
-func (l *Limit) agrees(name string, f found, back int64, undo take, did uint64, again bool) error {
-	next := l.changed(f, back, undo)
+func (l *Limit) agrees(name string, found found, back int64, undo take, did uint64, again bool) error {
+	next := l.changed(found, back, undo)
 	if again {
-		next = min(did, f.word)
+		next = min(did, found.word)
 	}
 	if did != next && !l.beyond(did, next) {
 		return fmt.Errorf("%w (%v, %s: word %d at %d, %d units back, of %+v: the script makes it %d)",
-			ErrDisagrees, l.policy, shown(name), f.word, f.now, back, undo, did)
+			ErrDisagrees, l.policy, shown(name), found.word, found.now, back, undo, did)
 	}
 	return nil
 }
@@ -50,30 +50,30 @@ func (l *Limit) beyond(did, next uint64) bool {
 }
 
 // changed is the next word by the policy.
-func (l *Limit) changed(f found, back int64, undo take) uint64 {
+func (l *Limit) changed(found found, back int64, undo take) uint64 {
 	refunder := l.policy.(policy.Refunder)
 	switch {
 	case undo.After == 0:
-		return refunder.Refund(f.word, f.now, back)
-	case undo.After == f.word:
+		return refunder.Refund(found.word, found.now, back)
+	case undo.After == found.word:
 		if word, ok := l.replay(undo, back); ok {
 			return word
 		}
-		return refunder.Cancel(f.word, undo.After, undo.At, f.now, back, 0)
+		return refunder.Cancel(found.word, undo.After, undo.At, found.now, back, 0)
 	// Other returns are unknown.
 	case l.shape.Interval == 0:
-		return refunder.Cancel(f.word, undo.After, undo.At, f.now, back, math.MaxInt64)
+		return refunder.Cancel(found.word, undo.After, undo.At, found.now, back, math.MaxInt64)
 	}
 	full, from := l.ticks(back), uint64(0)
 	drains, reach := l.undrained(back, undo)
 	if l.shape.Kind == shape.Bursty {
 		from = firstTick + l.shape.Depth
 	}
-	now := l.tick(f.now)
-	if f.word > now+reach || drains <= now {
-		return f.word
+	now := l.tick(found.now)
+	if found.word > now+reach || drains <= now {
+		return found.word
 	}
-	return f.word - min(full, drains-now, f.word-min(max(now, from), f.word))
+	return found.word - min(full, drains-now, found.word-min(max(now, from), found.word))
 }
 
 // undrained returns the tick at which the last back units of a take would have drained, had the

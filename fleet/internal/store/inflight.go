@@ -50,13 +50,13 @@ func Wordless(p policy.Policy) bool {
 }
 
 // inFlightLimit prepares a limit in flight.
-func (s *Store) inFlightLimit(p policy.Policy, longest time.Duration) (*Limit, error) {
-	if p.Limit() > MaxInFlight {
-		return nil, &policy.FieldError{Of: "fleet.Config", Field: "Policy", Value: p, Want: fmt.Sprintf(
+func (s *Store) inFlightLimit(limit policy.Policy, longest time.Duration) (*Limit, error) {
+	if limit.Limit() > MaxInFlight {
+		return nil, &policy.FieldError{Of: "fleet.Config", Field: "Policy", Value: limit, Want: fmt.Sprintf(
 			"at most %d in flight: Redis keeps an entry for each unit", MaxInFlight)}
 	}
 	return &Limit{
-		policy: p, blocks: s.blocks, rule: s.rule, limit: p.Limit(), prefix: prefix(s.options, "i"), take: s.enterScript(),
+		policy: limit, blocks: s.blocks, rule: s.rule, limit: limit.Limit(), prefix: prefix(s.options, "i"), take: s.enterScript(),
 		inFlight: &inFlight{longest: wholeMicros(longest), term: wholeMicros(s.options.Term), mark: s.markName()},
 	}, nil
 }
@@ -101,32 +101,32 @@ type foundInFlight struct {
 	block                 uint64
 }
 
-func (l *Limit) readInFlight(r *answer) (f foundInFlight) {
-	r.expect(6, 7)
-	f.used, f.us, f.taken, f.rest, f.reset, f.emptied = r.number(), r.number(), r.number() == 1, r.number(), r.number(), r.number() == 1
-	f.block = l.readBlock(r)
-	return f
+func (l *Limit) readInFlight(answer *answer) (foundInFlight foundInFlight) {
+	answer.expect(6, 7)
+	foundInFlight.used, foundInFlight.us, foundInFlight.taken, foundInFlight.rest, foundInFlight.reset, foundInFlight.emptied = answer.number(), answer.number(), answer.number() == 1, answer.number(), answer.number(), answer.number() == 1
+	foundInFlight.block = l.readBlock(answer)
+	return foundInFlight
 }
 
-func (l *Limit) decideInFlight(f foundInFlight, n int64) Taken {
-	t := Taken{At: instant(f.us), Decision: policy.Decision{Limit: l.limit}, Emptied: f.emptied}
-	used, reset := f.used, f.reset
+func (l *Limit) decideInFlight(foundInFlight foundInFlight, n int64) Taken {
+	taken := Taken{At: instant(foundInFlight.us), Decision: policy.Decision{Limit: l.limit}, Emptied: foundInFlight.emptied}
+	used, reset := foundInFlight.used, foundInFlight.reset
 	switch {
 	case n < 0 || n > l.limit:
-		t.RetryAfter = policy.Never
+		taken.RetryAfter = policy.Never
 	case n == 0:
-		t.Allowed = true
-	case f.taken:
-		t.Allowed = true
+		taken.Allowed = true
+	case foundInFlight.taken:
+		taken.Allowed = true
 		used, reset = used+n, max(reset, int64(min(l.inFlight.term, l.inFlight.longest)/time.Microsecond))
 	default:
-		t.RetryAfter = time.Duration(max(f.rest, 1)) * time.Microsecond
+		taken.RetryAfter = time.Duration(max(foundInFlight.rest, 1)) * time.Microsecond
 	}
-	if !f.emptied {
-		t.Remaining = max(l.limit-used, 0)
+	if !foundInFlight.emptied {
+		taken.Remaining = max(l.limit-used, 0)
 	}
-	t.ResetAfter = time.Duration(reset) * time.Microsecond
-	return t
+	taken.ResetAfter = time.Duration(reset) * time.Microsecond
+	return taken
 }
 
 // Confirm is a slot, units of a key that a call of a server has in use.
@@ -154,39 +154,39 @@ const maxConfirms = 64
 
 // Confirm has units stay in use for another term, in a round trip. Slots of a key and a Run should stand
 // together: a script confirms these.
-func (s *Store) Confirm(ctx context.Context, l *Limit, slots []Confirm) (c Confirmed, err error) {
+func (s *Store) Confirm(ctx context.Context, limit *Limit, slots []Confirm) (confirmed Confirmed, err error) {
 	us := func(d time.Duration) string { return strconv.FormatInt(max(d.Microseconds(), 1), 10) }
-	mark := l.inFlight.mark
-	calls := []call{{script: s.scripts.beat, keys: []string{mark}, args: []string{us(l.inFlight.term)}}}
+	mark := limit.inFlight.mark
+	calls := []call{{script: s.scripts.beat, keys: []string{mark}, args: []string{us(limit.inFlight.term)}}}
 	for i, slot := range slots {
 		last := &calls[len(calls)-1]
 		if i == 0 || slot.Key != slots[i-1].Key || slot.Run != slots[i-1].Run || i-last.index >= maxConfirms {
-			name, err := nameIn(l.prefix, slot.Key)
+			name, err := nameIn(limit.prefix, slot.Key)
 			if err != nil {
-				return c, err
+				return confirmed, err
 			}
-			calls = append(calls, call{index: i, script: s.scripts.confirm, keys: []string{name}, args: []string{us(l.inFlight.term), slot.Run}})
+			calls = append(calls, call{index: i, script: s.scripts.confirm, keys: []string{name}, args: []string{us(limit.inFlight.term), slot.Run}})
 			last = &calls[len(calls)-1]
 		}
 		last.args = append(last.args, slot.ID, strconv.FormatInt(slot.N, 10), us(slot.Left))
 	}
 	results := s.run(ctx, calls)
-	if c.Run, err = results[0].ToString(); err != nil {
-		return c, explain(err, mark)
+	if confirmed.Run, err = results[0].ToString(); err != nil {
+		return confirmed, explain(err, mark)
 	}
 	for i, res := range results[1:] {
 		there, err := res.AsIntSlice()
 		if err != nil {
-			return c, explain(err, calls[i+1].keys[0])
+			return confirmed, explain(err, calls[i+1].keys[0])
 		}
 		for _, one := range there {
-			c.There = append(c.There, one == 1)
+			confirmed.There = append(confirmed.There, one == 1)
 		}
 	}
-	if len(c.There) != len(slots) {
-		return c, fmt.Errorf("%w (%d replies for %d slots)", ErrDisagrees, len(c.There), len(slots))
+	if len(confirmed.There) != len(slots) {
+		return confirmed, fmt.Errorf("%w (%d replies for %d slots)", ErrDisagrees, len(confirmed.There), len(slots))
 	}
-	return c, nil
+	return confirmed, nil
 }
 
 // Release gives the n units of a slot back, and returns how many still counted.

@@ -34,19 +34,19 @@ const maxLeased = 1 << 22
 const leaseParams = "need, most, ih, il, dh, dl, fh, fl, e, x"
 
 func (s *Store) leaseScript(kind shape.Kind) *script {
-	a := algorithms[kind]
-	body := a.body
+	algorithm := algorithms[kind]
+	body := algorithm.body
 	if kind == shape.Funnel {
-		a, body = newAlgorithm(a.body, leaseParams), lua("leaseask")+a.body
+		algorithm, body = newAlgorithm(algorithm.body, leaseParams), lua("leaseask")+algorithm.body
 	} else {
-		a = newAlgorithm(a.body, "need, most, "+strings.TrimPrefix(a.params, "n, "))
+		algorithm = newAlgorithm(algorithm.body, "need, most, "+strings.TrimPrefix(algorithm.params, "n, "))
 		body = "local rest = rest\n" + body
 	}
 	return s.newScript(
 		"local key = KEYS[1]\n", timeLua, readLua,
 		"if h < 0 then return {w, us, -1} end\n",
 		"local b = redis.call('GET', KEYS[2])\n", s.rule.local(), blockLua,
-		"if blocked or level < 0 then return {w, us, 0, b} end\n", a.unpack(),
+		"if blocked or level < 0 then return {w, us, 0, b} end\n", algorithm.unpack(),
 		strings.Replace(lua("lease"), "BODY", body, 1), writeLua,
 		"return {w, us, granted}\n")
 }
@@ -66,18 +66,18 @@ func (s *Store) Lease(ctx context.Context, asks []LeaseAsk) []LeaseReply {
 	names := make([]string, len(asks))
 	var calls []call
 	for i := range asks {
-		a := &asks[i]
-		if a.Limit.lease == nil {
-			replies[i].Err = &policy.FieldError{Of: "store.Lease", Field: "Limit", Value: a.Limit.policy, Want: "a Funnel, FixedWindow or SlidingWindow"}
+		leaseAsk := &asks[i]
+		if leaseAsk.Limit.lease == nil {
+			replies[i].Err = &policy.FieldError{Of: "store.Lease", Field: "Limit", Value: leaseAsk.Limit.policy, Want: "a Funnel, FixedWindow or SlidingWindow"}
 			continue
 		}
-		a.Most = min(a.Most, a.Limit.limit, maxLeased)
-		if a.Need < 1 || a.Need > a.Most {
-			replies[i].Err = &policy.FieldError{Of: "store.Lease", Field: "Need", Value: a.Need, Want: fmt.Sprintf("between 1 and %d", a.Most)}
+		leaseAsk.Most = min(leaseAsk.Most, leaseAsk.Limit.limit, maxLeased)
+		if leaseAsk.Need < 1 || leaseAsk.Need > leaseAsk.Most {
+			replies[i].Err = &policy.FieldError{Of: "store.Lease", Field: "Need", Value: leaseAsk.Need, Want: fmt.Sprintf("between 1 and %d", leaseAsk.Most)}
 			continue
 		}
-		if names[i], replies[i].Err = nameIn(a.Limit.prefix, a.Key); replies[i].Err == nil {
-			calls = append(calls, call{i, a.Limit.lease, []string{names[i], a.Limit.blockName(names[i])}, []string{packed(a.Limit.leaseFigures(a.Need, a.Most))}})
+		if names[i], replies[i].Err = nameIn(leaseAsk.Limit.prefix, leaseAsk.Key); replies[i].Err == nil {
+			calls = append(calls, call{i, leaseAsk.Limit.lease, []string{names[i], leaseAsk.Limit.blockName(names[i])}, []string{packed(leaseAsk.Limit.leaseFigures(leaseAsk.Need, leaseAsk.Most))}})
 		}
 	}
 	for i, res := range s.run(ctx, calls) {
@@ -87,24 +87,24 @@ func (s *Store) Lease(ctx context.Context, asks []LeaseAsk) []LeaseReply {
 	return replies
 }
 
-func (a *LeaseAsk) parse(res rueidis.RedisResult, name string) (r LeaseReply) {
+func (a *LeaseAsk) parse(res rueidis.RedisResult, name string) (leaseReply LeaseReply) {
 	said := read(res, name, 3, 4)
-	f, err := said.found(a.Limit)
+	found, err := said.found(a.Limit)
 	if err != nil {
 		return LeaseReply{Err: err}
 	}
-	r.Granted = f.count
+	leaseReply.Granted = found.count
 	// One unit more must not fit.
-	if r.Granted < a.Most && a.Limit.rule.blockedFor(f.block, f.now) == 0 {
-		more := max(r.Granted+1, a.Need)
-		if _, d := a.Limit.policy.Take(f.word, f.now, more, 0); d.Allowed {
-			return LeaseReply{Err: fmt.Errorf("%w (%v, %s: %d units are left to lease, the script takes %d)", ErrDisagrees, a.Limit.policy, shown(name), more, r.Granted)}
+	if leaseReply.Granted < a.Most && a.Limit.rule.blockedFor(found.block, found.now) == 0 {
+		more := max(leaseReply.Granted+1, a.Need)
+		if _, d := a.Limit.policy.Take(found.word, found.now, more, 0); d.Allowed {
+			return LeaseReply{Err: fmt.Errorf("%w (%v, %s: %d units are left to lease, the script takes %d)", ErrDisagrees, a.Limit.policy, shown(name), more, leaseReply.Granted)}
 		}
 	}
-	n := r.Granted
+	n := leaseReply.Granted
 	if n == 0 {
 		n = a.Need
 	}
-	r.Taken, r.Err = a.Limit.decide(name, &f, n, 0)
-	return r
+	leaseReply.Taken, leaseReply.Err = a.Limit.decide(name, &found, n, 0)
+	return leaseReply
 }

@@ -45,48 +45,48 @@ type foundLog struct {
 	block                          uint64
 }
 
-func (l *Limit) readLog(r *answer) (f foundLog) {
+func (l *Limit) readLog(answer *answer) (foundLog foundLog) {
 	// Any other answer is not of a log.
-	if r.err == nil && len(r.parts) == 3 {
-		member := r.next()
+	if answer.err == nil && len(answer.parts) == 3 {
+		member := answer.next()
 		text, _ := member.ToString()
-		r.err = notAWord(r.name, text)
+		answer.err = notAWord(answer.name, text)
 	}
-	r.expect(6, 7)
-	f.used, f.us, f.taken, f.start, f.newest, f.first = r.number(), r.number(), r.number() == 1, r.number(), r.number(), r.number()
-	f.block = l.readBlock(r)
-	return f
+	answer.expect(6, 7)
+	foundLog.used, foundLog.us, foundLog.taken, foundLog.start, foundLog.newest, foundLog.first = answer.number(), answer.number(), answer.number() == 1, answer.number(), answer.number(), answer.number()
+	foundLog.block = l.readBlock(answer)
+	return foundLog
 }
 
 // readBlock reads the key's block at the end of a reply, if it is there.
-func (l *Limit) readBlock(r *answer) uint64 {
-	if r.err != nil || len(r.parts) == 0 {
+func (l *Limit) readBlock(answer *answer) uint64 {
+	if answer.err != nil || len(answer.parts) == 0 {
 		return 0
 	}
-	return r.block(l.blockName(r.name))
+	return answer.block(l.blockName(answer.name))
 }
 
-func (l *Limit) decideLog(f foundLog, n int64, patience time.Duration) Taken {
-	t := Taken{At: instant(f.us), Decision: policy.Decision{Limit: l.limit}}
-	now := logTime(f.us)
-	switch wait := time.Duration(f.start-now) * time.Microsecond; {
+func (l *Limit) decideLog(foundLog foundLog, n int64, patience time.Duration) Taken {
+	taken := Taken{At: instant(foundLog.us), Decision: policy.Decision{Limit: l.limit}}
+	now := logTime(foundLog.us)
+	switch wait := time.Duration(foundLog.start-now) * time.Microsecond; {
 	case n < 0 || n > l.limit:
-		t.RetryAfter = policy.Never
+		taken.RetryAfter = policy.Never
 	case n == 0:
-		t.Allowed = true
-	case f.taken:
-		t.Allowed, t.Wait, t.After = true, wait, uint64(f.first)
-		f.used, f.newest = f.used+n, f.start
+		taken.Allowed = true
+	case foundLog.taken:
+		taken.Allowed, taken.Wait, taken.After = true, wait, uint64(foundLog.first)
+		foundLog.used, foundLog.newest = foundLog.used+n, foundLog.start
 	default:
-		t.RetryAfter = wait - bounded(patience)
+		taken.RetryAfter = wait - bounded(patience)
 	}
-	if f.newest <= now {
-		t.Remaining = max(l.limit-f.used, 0)
+	if foundLog.newest <= now {
+		taken.Remaining = max(l.limit-foundLog.used, 0)
 	}
-	if f.newest >= 0 {
-		t.ResetAfter = time.Duration(max(f.newest+l.logPer()-now, 0)) * time.Microsecond
+	if foundLog.newest >= 0 {
+		taken.ResetAfter = time.Duration(max(foundLog.newest+l.logPer()-now, 0)) * time.Microsecond
 	}
-	return t
+	return taken
 }
 
 func logTime(us int64) int64 { return min(max(us, 0), endLog) }

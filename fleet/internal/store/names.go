@@ -54,10 +54,10 @@ func TailOf(short string) string {
 }
 
 // prefix begins the names of a family of keys.
-func prefix(o Options, family string) string {
-	p := "ral:" + o.Name + ":" + family + ":"
-	if o.Tag != "" {
-		p += "{" + o.Tag + "}"
+func prefix(options Options, family string) string {
+	p := "ral:" + options.Name + ":" + family + ":"
+	if options.Tag != "" {
+		p += "{" + options.Tag + "}"
 	}
 	return p
 }

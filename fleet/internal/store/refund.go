@@ -21,35 +21,35 @@ func (s *Store) Refund(ctx context.Context, l *Limit, key string, n int64) (Take
 // exactly the returned ticks; time that passes makes that unlikely. Then Keep returns the units as
 // if nothing had followed. Otherwise the newest units come back, like policy.Refunder without
 // knowledge of other returns, plus the units of undrained.
-func (s *Store) Keep(ctx context.Context, l *Limit, key string, t Taken, n, kept int64) (Taken, error) {
+func (s *Store) Keep(ctx context.Context, limit *Limit, key string, taken Taken, n, kept int64) (Taken, error) {
 	kept = max(kept, 0)
 	// Nothing was taken, or all units are kept.
-	if n <= kept || t.After == 0 {
-		return s.TakeOne(ctx, TakeAsk{Limit: l, Key: key})
+	if n <= kept || taken.After == 0 {
+		return s.TakeOne(ctx, TakeAsk{Limit: limit, Key: key})
 	}
-	return s.change(ctx, l, key, n-kept, take{t, n})
+	return s.change(ctx, limit, key, n-kept, take{taken, n})
 }
 
 // change gives back units of a take or, if it is zero, of any calls. For back < 0 it charges -back.
-func (s *Store) change(ctx context.Context, l *Limit, key string, back int64, undo take) (Taken, error) {
-	name, err := nameIn(l.prefix, key)
+func (s *Store) change(ctx context.Context, limit *Limit, key string, back int64, undo take) (Taken, error) {
+	name, err := nameIn(limit.prefix, key)
 	if err != nil {
 		return Taken{}, err
 	}
-	figures := l.backFigures(back, undo)
-	return l.understandChange(s.runOne(ctx, l.back, l.backNames(name), packed(figures)), name, back, undo)
+	figures := limit.backFigures(back, undo)
+	return limit.understandChange(s.runOne(ctx, limit.back, limit.backNames(name), packed(figures)), name, back, undo)
 }
 
 func (l *Limit) understandChange(res rueidis.RedisResult, name string, back int64, undo take) (Taken, error) {
-	r := read(res, name, 3, 6, 7)
+	answer := read(res, name, 3, 6, 7)
 	if l.log != nil {
-		f := l.readLog(r)
-		return l.decideLog(f, 0, 0), r.err
+		f := l.readLog(answer)
+		return l.decideLog(f, 0, 0), answer.err
 	}
-	word, us, _ := r.word()
-	did, again := r.expect(3).pair(), r.number()
-	if r.err != nil {
-		return Taken{}, r.err
+	word, us, _ := answer.word()
+	did, again := answer.expect(3).pair(), answer.number()
+	if answer.err != nil {
+		return Taken{}, answer.err
 	}
 	f := found{word: word, now: instant(us)}
 	if err := l.agrees(name, f, back, undo, did, again == 1); err != nil {
@@ -62,12 +62,12 @@ func (l *Limit) understandChange(res rueidis.RedisResult, name string, back int6
 
 // backScript returns or charges units of a word. It replies the old word, the time, 0, the next word
 // as a pair, and 1 if it made the later takes again. For a foreign value it replies like a read.
-func (s *Store) backScript(a algorithm, notes bool) *script {
-	body, again, function := a.body, "", ""
+func (s *Store) backScript(algorithm algorithm, notes bool) *script {
+	body, again, function := algorithm.body, "", ""
 	if notes {
 		body, again, function = body+lua("backnote"), lua("again"), noteLua
 	}
-	return s.newScript(function, "local key = KEYS[1]\n", timeLua, a.unpack(), strings.NewReplacer(
+	return s.newScript(function, "local key = KEYS[1]\n", timeLua, algorithm.unpack(), strings.NewReplacer(
 		"READ", readLua, "AGAIN", again, "BODY", body, "WRITE", writeLua,
 	).Replace(lua("back")))
 }

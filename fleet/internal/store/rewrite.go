@@ -21,7 +21,7 @@ const maxRewrites = 4
 // RewriteAll rewrites many words in two round trips, each once or not at all. A word that others
 // keep writing stays. Without an answer it stays or is rewritten unconfirmed. Redis rewrites it no
 // later than within after the now passed to Next. The first error is returned.
-func (s *Store) RewriteAll(ctx context.Context, l *Limit, all []Rewrite, within time.Duration) (first error) {
+func (s *Store) RewriteAll(ctx context.Context, limit *Limit, all []Rewrite, within time.Duration) (first error) {
 	failed := func(err error) {
 		if first == nil {
 			first = err
@@ -30,11 +30,11 @@ func (s *Store) RewriteAll(ctx context.Context, l *Limit, all []Rewrite, within 
 	names := make([]string, len(all))
 	left := make([]int, 0, len(all))
 	for i, r := range all {
-		names[i] = l.prefix + r.Tail
+		names[i] = limit.prefix + r.Tail
 		left = append(left, i)
 	}
-	if l.wordless() {
-		return &policy.FieldError{Of: "store.RewriteAll", Field: "Limit", Value: l.policy, Want: "a limit that has words"}
+	if limit.wordless() {
+		return &policy.FieldError{Of: "store.RewriteAll", Field: "Limit", Value: limit.policy, Want: "a limit that has words"}
 	}
 	for range maxRewrites {
 		reads := make([]call, len(left))
@@ -44,14 +44,14 @@ func (s *Store) RewriteAll(ctx context.Context, l *Limit, all []Rewrite, within 
 		var swaps []call
 		for i, res := range s.run(ctx, reads) {
 			index := reads[i].index
-			f, err := read(res, names[index], 3).found(l)
+			found, err := read(res, names[index], 3).found(limit)
 			if err != nil {
 				failed(err)
 				continue
 			}
-			if next := all[index].Next(f.word, f.now); next != f.word {
-				latest := strconv.FormatInt((int64(f.now)+int64(within))/1000, 10)
-				swaps = append(swaps, call{index, s.scripts.soon, names[index : index+1], append(l.swapArgs(f.word, next, f.now), latest)})
+			if next := all[index].Next(found.word, found.now); next != found.word {
+				latest := strconv.FormatInt((int64(found.now)+int64(within))/1000, 10)
+				swaps = append(swaps, call{index, s.scripts.soon, names[index : index+1], append(limit.swapArgs(found.word, next, found.now), latest)})
 			}
 		}
 		left = left[:0]

@@ -66,28 +66,28 @@ type KeptLimit struct {
 
 // Heartbeat tells Redis that a server is there, and returns the others, by Redis's clock. The error
 // is ErrNoRoll if the names hold something else.
-func (s *Store) Heartbeat(ctx context.Context, b Beat) (Roll, error) {
+func (s *Store) Heartbeat(ctx context.Context, beat Beat) (Roll, error) {
 	names := []string{s.serversName(), s.limitsName()}
 	us := func(d time.Duration) string { return strconv.FormatInt(d.Microseconds(), 10) }
-	reply, err := s.runOne(ctx, s.scripts.heartbeat, names, b.ID, us(b.TTL), us(b.Keep), b.Limit, us(rollLife)).ToArray()
+	reply, err := s.runOne(ctx, s.scripts.heartbeat, names, beat.ID, us(beat.TTL), us(beat.Keep), beat.Limit, us(rollLife)).ToArray()
 	if errors.Is(named(err), ErrForeignValue) {
 		return Roll{}, fmt.Errorf("%w (%s or %s: %w)", ErrNoRoll, shown(names[0]), shown(names[1]), err)
 	}
 	if err != nil {
 		return Roll{}, explain(err, names[0])
 	}
-	r, err := s.parseRoll(reply)
+	roll, err := s.parseRoll(reply)
 	if errors.Is(err, ErrNoRoll) {
 		return Roll{}, err
 	}
 	if err != nil {
 		return Roll{}, fmt.Errorf("%w (%s: %w)", ErrDisagrees, shown(names[0]), err)
 	}
-	return r, nil
+	return roll, nil
 }
 
 // parseRoll reads a reply in Unix time. The error is ErrNoRoll for a limit that no Heartbeat wrote.
-func (s *Store) parseRoll(reply []rueidis.RedisMessage) (r Roll, err error) {
+func (s *Store) parseRoll(reply []rueidis.RedisMessage) (roll Roll, err error) {
 	epoch := s.options.Epoch.Unix() * 1e6
 	if len(reply) != 4 {
 		return Roll{}, fmt.Errorf("a reply of %d parts", len(reply))
@@ -98,7 +98,7 @@ func (s *Store) parseRoll(reply []rueidis.RedisMessage) (r Roll, err error) {
 			return Roll{}, err
 		}
 	}
-	r.Now, r.Present, r.Remembered = instant(numbers[0]-epoch), int(numbers[1]), int(numbers[2])
+	roll.Now, roll.Present, roll.Remembered = instant(numbers[0]-epoch), int(numbers[1]), int(numbers[2])
 	limits, err := reply[3].AsStrSlice()
 	if err != nil {
 		return Roll{}, err
@@ -109,9 +109,9 @@ func (s *Store) parseRoll(reply []rueidis.RedisMessage) (r Roll, err error) {
 		if err != nil || !separated {
 			return Roll{}, fmt.Errorf("%w (%s has the member %s)", ErrNoRoll, shown(s.limitsName()), quoted(member))
 		}
-		r.Limits = append(r.Limits, KeptLimit{text, instant(us - epoch)})
+		roll.Limits = append(roll.Limits, KeptLimit{text, instant(us - epoch)})
 	}
-	return r, nil
+	return roll, nil
 }
 
 // Leave tells Redis that the server is gone.

@@ -13,28 +13,28 @@ import (
 )
 
 // New returns a store on the client. It sends nothing yet.
-func New(client rueidis.Client, o Options) *Store {
-	if o.Epoch.IsZero() {
-		o.Epoch = DefaultEpoch
+func New(client rueidis.Client, options Options) *Store {
+	if options.Epoch.IsZero() {
+		options.Epoch = DefaultEpoch
 	}
-	s := &Store{client: client, options: o, rule: newRule(o.Penalty)}
-	s.blocks = prefix(o, "block")
-	s.scripts.read = s.newScript("local key = KEYS[1]\n", timeLua, readLua,
+	store := &Store{client: client, options: options, rule: newRule(options.Penalty)}
+	store.blocks = prefix(options, "block")
+	store.scripts.read = store.newScript("local key = KEYS[1]\n", timeLua, readLua,
 		"return {w, us, h < 0 and -1 or 0}\n")
-	s.scripts.look = s.newScript("local key = KEYS[1]\n", timeLua, readLua,
+	store.scripts.look = store.newScript("local key = KEYS[1]\n", timeLua, readLua,
 		"return {w, us, h < 0 and -1 or 0, redis.call('GET', KEYS[2])}\n")
-	s.scripts.lock = s.newScript("local key = KEYS[1]\n", timeLua, s.rule.local(),
+	store.scripts.lock = store.newScript("local key = KEYS[1]\n", timeLua, store.rule.local(),
 		strings.Replace(lua("lock"), "BLOCK", blockLua, 1))
-	s.scripts.soon = s.newScript("local key = KEYS[1]\n", timeLua,
+	store.scripts.soon = store.newScript("local key = KEYS[1]\n", timeLua,
 		"if us > ARGV[4] + 0 then return -1 end\n", lua("swap"))
-	s.scripts.all = s.allScript()
-	s.scripts.tenant = s.tenantScript()
-	s.scripts.relog = s.relogScript()
-	s.scripts.beat = s.newScript(timeLua, fill(lua("inflightbeat")))
-	s.scripts.confirm = s.newScript(timeLua, fill(lua("inflightconfirm")))
-	s.scripts.leave = s.newScript(timeLua, lua("inflightleave"))
-	s.scripts.heartbeat = s.newScriptFrom(0, "local key = KEYS[1]\n", timeLua, lua("heartbeat"))
-	return s
+	store.scripts.all = store.allScript()
+	store.scripts.tenant = store.tenantScript()
+	store.scripts.relog = store.relogScript()
+	store.scripts.beat = store.newScript(timeLua, fill(lua("inflightbeat")))
+	store.scripts.confirm = store.newScript(timeLua, fill(lua("inflightconfirm")))
+	store.scripts.leave = store.newScript(timeLua, lua("inflightleave"))
+	store.scripts.heartbeat = store.newScriptFrom(0, "local key = KEYS[1]\n", timeLua, lua("heartbeat"))
+	return store
 }
 
 // Limit prepares a policy, or returns a *policy.FieldError. Redis can decide Funnel, Queue, Bursty,

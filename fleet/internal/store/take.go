@@ -82,12 +82,12 @@ type takes struct {
 }
 
 // like reports whether the ask for the name may join them.
-func (g *takes) like(a *TakeAsk, name string) bool {
+func (g *takes) like(takeAsk *TakeAsk, name string) bool {
 	if index, there := g.index[name]; there && g.counts[index] == math.MaxUint8 {
 		// A script reads each word once.
 		return false
 	}
-	return g.Limit == a.Limit && g.N == a.N && g.Patience == a.Patience && g.noted() == a.noted() && !a.Limit.wordless() && a.Limit.canTake(a.N)
+	return g.Limit == takeAsk.Limit && g.N == takeAsk.N && g.Patience == takeAsk.Patience && g.noted() == takeAsk.noted() && !takeAsk.Limit.wordless() && takeAsk.Limit.canTake(takeAsk.N)
 }
 
 func (g *takes) add(ask int, name string) {
@@ -102,30 +102,30 @@ func (g *takes) add(ask int, name string) {
 }
 
 // asking returns the script for the calls, and its arguments.
-func (s *Store) asking(g *takes) (*script, []string) {
-	l, n := g.Limit, g.N
-	if !l.canTake(n) {
+func (s *Store) asking(takes *takes) (*script, []string) {
+	limit, n := takes.Limit, takes.N
+	if !limit.canTake(n) {
 		n = 0
 	}
 	switch {
-	case l.inFlight != nil:
-		return l.take, []string{l.inFlightFigures(n), g.ID}
-	case l.log != nil:
-		return l.take, []string{packed(l.logFigures(n, g.Patience))}
+	case limit.inFlight != nil:
+		return limit.take, []string{limit.inFlightFigures(n), takes.ID}
+	case limit.log != nil:
+		return limit.take, []string{packed(limit.logFigures(n, takes.Patience))}
 	case n == 0:
 		return s.scripts.look, nil
-	case g.noted():
-		return l.noting, []string{packed(l.notingFigures(g.N, g.Patience)), string(g.counts)}
-	case g.N == 1 && g.Patience <= 0:
-		return l.take, []string{l.one, string(g.counts)}
+	case takes.noted():
+		return limit.noting, []string{packed(limit.notingFigures(takes.N, takes.Patience)), string(takes.counts)}
+	case takes.N == 1 && takes.Patience <= 0:
+		return limit.take, []string{limit.one, string(takes.counts)}
 	}
-	return l.take, []string{packed(l.figures(g.N, g.Patience)), string(g.counts)}
+	return limit.take, []string{packed(limit.figures(takes.N, takes.Patience)), string(takes.counts)}
 }
 
 func (g *takes) understand(res rueidis.RedisResult, reply func(i int, t Taken, err error)) {
-	l := g.Limit
+	limit := g.Limit
 	parts, err := res.ToArray()
-	if err == nil && !l.wordless() && l.canTake(g.N) && len(parts) < 1+2*len(g.names) {
+	if err == nil && !limit.wordless() && limit.canTake(g.N) && len(parts) < 1+2*len(g.names) {
 		err = fmt.Errorf("%w (a reply of %d parts)", ErrDisagrees, len(parts))
 	}
 	first := &answer{parts: parts, name: g.names[0]}
@@ -135,17 +135,17 @@ func (g *takes) understand(res rueidis.RedisResult, reply func(i int, t Taken, e
 			reply(c.ask, Taken{}, explain(err, g.names[c.name]))
 		}
 		return
-	case l.wordless():
-		t, err := l.understandSet(first, g)
+	case limit.wordless():
+		t, err := limit.understandSet(first, g)
 		reply(g.calls[0].ask, t, err)
 		return
-	case !l.canTake(g.N):
-		f, err := first.found(l)
-		var t Taken
+	case !limit.canTake(g.N):
+		found, err := first.found(limit)
+		var taken Taken
 		if err == nil {
-			t, err = l.decide(g.names[0], &f, g.N, g.Patience)
+			taken, err = limit.decide(g.names[0], &found, g.N, g.Patience)
 		}
-		reply(g.calls[0].ask, t, err)
+		reply(g.calls[0].ask, taken, err)
 		return
 	}
 	type key struct {
@@ -173,45 +173,45 @@ func (g *takes) understand(res rueidis.RedisResult, reply func(i int, t Taken, e
 	}
 	for _, c := range g.calls {
 		k := &keys[c.name]
-		var t Taken
+		var taken Taken
 		if k.err == nil {
 			k.found.taken = k.taken > 0
-			t, k.err = l.decide(g.names[c.name], &k.found, g.N, g.Patience)
-			k.word = t.After
+			taken, k.err = limit.decide(g.names[c.name], &k.found, g.N, g.Patience)
+			k.word = taken.After
 			k.taken--
 		}
-		reply(c.ask, t, k.err)
+		reply(c.ask, taken, k.err)
 	}
 }
 
 // understandSet reads the reply of a limit without words.
-func (l *Limit) understandSet(r *answer, g *takes) (Taken, error) {
-	var t, standing Taken
+func (l *Limit) understandSet(answer *answer, takes *takes) (Taken, error) {
+	var taken, standing Taken
 	var block uint64
 	if l.inFlight != nil {
-		f := l.readInFlight(r)
-		t, standing, block = l.decideInFlight(f, g.N), l.decideInFlight(f, 0), f.block
+		f := l.readInFlight(answer)
+		taken, standing, block = l.decideInFlight(f, takes.N), l.decideInFlight(f, 0), f.block
 	} else {
-		f := l.readLog(r)
-		t, standing, block = l.decideLog(f, g.N, g.Patience), l.decideLog(f, 0, 0), f.block
+		f := l.readLog(answer)
+		taken, standing, block = l.decideLog(f, takes.N, takes.Patience), l.decideLog(f, 0, 0), f.block
 	}
-	if r.err != nil {
-		return Taken{}, r.err
+	if answer.err != nil {
+		return Taken{}, answer.err
 	}
-	l.rule.obey(&t, block, g.N, true, func() policy.Decision { return standing.Decision })
-	return t, nil
+	l.rule.obey(&taken, block, takes.N, true, func() policy.Decision { return standing.Decision })
+	return taken, nil
 }
 
 // takeScript decides calls on words. It replies the time; for each key the old word or Redis's
 // error, and the number of calls that took, -1 for a foreign value; then the blocks that it found.
 // Before it, parts may define functions.
-func (s *Store) takeScript(a algorithm, parts ...string) *script {
-	body := a.body
-	if strings.HasSuffix(a.params, "rest") {
+func (s *Store) takeScript(algorithm algorithm, parts ...string) *script {
+	body := algorithm.body
+	if strings.HasSuffix(algorithm.params, "rest") {
 		body = "local rest = rest\n" + body
 	}
 	format, _, _ := strings.Cut(writeLua, "redis.call")
-	return s.newScript(strings.Join(parts, ""), timeLua, a.unpack(), s.rule.local(), strings.NewReplacer(
+	return s.newScript(strings.Join(parts, ""), timeLua, algorithm.unpack(), s.rule.local(), strings.NewReplacer(
 		"READ", strings.Replace(readLua, "local w = redis.call('GET', key)\n", "", 1), "BODY", body, "FORMAT", format,
 		"BLOCK", blockLua, "PUNISH", punishLua,
 	).Replace(lua("takes")))

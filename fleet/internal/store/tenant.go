@@ -62,104 +62,104 @@ type TenantTaken struct {
 
 // Decide returns the answer that the limits have for the words of the group, the tenant's own funnel and
 // its ceiling.
-func (a *TenantAsk) Decide(words [3]uint64, now policy.Instant) (t TenantTaken) {
-	decide := func(l *Limit, word uint64, patience time.Duration) Taken {
-		if l == nil {
+func (a *TenantAsk) Decide(words [3]uint64, now policy.Instant) (tenantTaken TenantTaken) {
+	decide := func(limit *Limit, word uint64, patience time.Duration) Taken {
+		if limit == nil {
 			return Taken{At: now}
 		}
-		next, d := l.policy.Take(word, now, a.N, patience)
+		next, d := limit.policy.Take(word, now, a.N, patience)
 		return Taken{Decision: d, Before: word, After: next, At: now}
 	}
-	t.Own = decide(a.Own.Limit, words[1], 0)
-	t.Group, t.Ceiling = decide(a.Group.Limit, words[0], 0), decide(a.Ceiling.Limit, words[2], 0)
-	mayLend := !a.Barred && t.Group.Allowed && (a.Ceiling.Limit == nil || t.Ceiling.Allowed)
+	tenantTaken.Own = decide(a.Own.Limit, words[1], 0)
+	tenantTaken.Group, tenantTaken.Ceiling = decide(a.Group.Limit, words[0], 0), decide(a.Ceiling.Limit, words[2], 0)
+	mayLend := !a.Barred && tenantTaken.Group.Allowed && (a.Ceiling.Limit == nil || tenantTaken.Ceiling.Allowed)
 	switch {
-	case t.Own.Allowed:
-		t.Way = Guaranteed
+	case tenantTaken.Own.Allowed:
+		tenantTaken.Way = Guaranteed
 	case mayLend && a.N != 0:
-		t.Way = Lent
+		tenantTaken.Way = Lent
 	case a.Patience > 0 && !a.Looks && a.Own.Limit != nil:
-		if t.Own = decide(a.Own.Limit, words[1], a.Patience); t.Own.Allowed {
-			t.Way = Ahead
+		if tenantTaken.Own = decide(a.Own.Limit, words[1], a.Patience); tenantTaken.Own.Allowed {
+			tenantTaken.Way = Ahead
 		}
 	}
-	if t.Way == Guaranteed || t.Way == Ahead {
-		t.Group = decide(a.Charge, words[0], 0)
+	if tenantTaken.Way == Guaranteed || tenantTaken.Way == Ahead {
+		tenantTaken.Group = decide(a.Charge, words[0], 0)
 	}
-	if t.Way != Lent || a.Looks {
-		t.Ceiling.After = t.Ceiling.Before
+	if tenantTaken.Way != Lent || a.Looks {
+		tenantTaken.Ceiling.After = tenantTaken.Ceiling.Before
 	}
-	if t.Way == Refused || a.Looks {
-		t.Group.After, t.Own.After = t.Group.Before, t.Own.Before
+	if tenantTaken.Way == Refused || a.Looks {
+		tenantTaken.Group.After, tenantTaken.Own.After = tenantTaken.Group.Before, tenantTaken.Own.Before
 	}
-	return t
+	return tenantTaken
 }
 
 // TakeTenant takes all units of an ask or none, in an atomic call of Redis. The tenant's own funnel comes
 // first, and the group is charged with its units in any case. Otherwise the units are lent: the group
 // must have room for them under the limit of loans, and so must the tenant's ceiling. Otherwise the own funnel is
 // taken ahead, within the patience. In a cluster the names must share a hash tag.
-func (s *Store) TakeTenant(ctx context.Context, a TenantAsk) (t TenantTaken, err error) {
+func (s *Store) TakeTenant(ctx context.Context, tenantAsk TenantAsk) (tenantTaken TenantTaken, err error) {
 	names := make([]string, 3)
-	for i, k := range []TenantKey{a.Group, a.Own, a.Ceiling} {
+	for i, k := range []TenantKey{tenantAsk.Group, tenantAsk.Own, tenantAsk.Ceiling} {
 		if k.Limit == nil {
 			names[i] = names[0] // which is not used under this number
 		} else if names[i], err = nameIn(k.Limit.prefix, k.Key); err != nil {
-			return t, err
+			return tenantTaken, err
 		}
 	}
 	if err := s.together(names); err != nil {
-		return t, err
+		return tenantTaken, err
 	}
 	args := make([]string, 6)
-	if !a.Looks && a.Own.Limit != nil && a.Own.Limit.canTake(a.N) {
-		args[0], args[1] = a.part('2', a.Own.Limit, 0), a.part('1', a.Charge, 0)
-		if a.Patience > 0 {
-			args[4], args[5] = a.part('2', a.Own.Limit, a.Patience), args[1]
+	if !tenantAsk.Looks && tenantAsk.Own.Limit != nil && tenantAsk.Own.Limit.canTake(tenantAsk.N) {
+		args[0], args[1] = tenantAsk.part('2', tenantAsk.Own.Limit, 0), tenantAsk.part('1', tenantAsk.Charge, 0)
+		if tenantAsk.Patience > 0 {
+			args[4], args[5] = tenantAsk.part('2', tenantAsk.Own.Limit, tenantAsk.Patience), args[1]
 		}
 	}
-	if mayLend := !a.Looks && !a.Barred && a.Group.Limit.canTake(a.N); mayLend && a.Ceiling.Limit == nil {
-		args[3] = a.part('1', a.Group.Limit, 0)
-	} else if mayLend && a.Ceiling.Limit.canTake(a.N) {
-		args[2], args[3] = a.part('3', a.Ceiling.Limit, 0), a.part('1', a.Group.Limit, 0)
+	if mayLend := !tenantAsk.Looks && !tenantAsk.Barred && tenantAsk.Group.Limit.canTake(tenantAsk.N); mayLend && tenantAsk.Ceiling.Limit == nil {
+		args[3] = tenantAsk.part('1', tenantAsk.Group.Limit, 0)
+	} else if mayLend && tenantAsk.Ceiling.Limit.canTake(tenantAsk.N) {
+		args[2], args[3] = tenantAsk.part('3', tenantAsk.Ceiling.Limit, 0), tenantAsk.part('1', tenantAsk.Group.Limit, 0)
 	}
-	r := read(s.runOne(ctx, s.scripts.tenant, logNames(names, names), args...), names[0], 2, 5)
-	if r.err == nil && len(r.parts) == 2 { // the key of that number holds something else
-		i := r.number()
-		part := r.next()
-		if value, _ := part.ToString(); r.err == nil && i >= 1 && i <= 3 {
-			return t, notAWord(names[i-1], value)
+	answer := read(s.runOne(ctx, s.scripts.tenant, logNames(names, names), args...), names[0], 2, 5)
+	if answer.err == nil && len(answer.parts) == 2 { // the key of that number holds something else
+		i := answer.number()
+		part := answer.next()
+		if value, _ := part.ToString(); answer.err == nil && i >= 1 && i <= 3 {
+			return tenantTaken, notAWord(names[i-1], value)
 		}
-		return t, fmt.Errorf("%w (a reply about key %d)", ErrDisagrees, i)
+		return tenantTaken, fmt.Errorf("%w (a reply about key %d)", ErrDisagrees, i)
 	}
-	us, way := r.number(), Way(r.number())
+	us, way := answer.number(), Way(answer.number())
 	var words [3]uint64
 	for i := range words {
-		if part := r.next(); r.err == nil {
-			words[i], r.err = parseWord(part, false, names[i])
+		if part := answer.next(); answer.err == nil {
+			words[i], answer.err = parseWord(part, false, names[i])
 		}
 	}
-	if r.err != nil {
-		return t, r.err
+	if answer.err != nil {
+		return tenantTaken, answer.err
 	}
-	for i, k := range []TenantKey{a.Group, a.Own, a.Ceiling} {
+	for i, k := range []TenantKey{tenantAsk.Group, tenantAsk.Own, tenantAsk.Ceiling} {
 		if k.Limit == nil {
 			words[i] = 0
 		}
 	}
-	if t = a.Decide(words, instant(us)); t.Way != way && a.N != 0 && !a.Looks {
+	if tenantTaken = tenantAsk.Decide(words, instant(us)); tenantTaken.Way != way && tenantAsk.N != 0 && !tenantAsk.Looks {
 		return TenantTaken{}, fmt.Errorf("%w (%s: words %v at %d, %d units, patience %v: the script says %d)",
-			ErrDisagrees, shown(names[0]), words, instant(us), a.N, a.Patience, way)
+			ErrDisagrees, shown(names[0]), words, instant(us), tenantAsk.N, tenantAsk.Patience, way)
 	}
-	return t, nil
+	return tenantTaken, nil
 }
 
 // part returns the argument for the word of a number under a limit.
-func (a *TenantAsk) part(number byte, l *Limit, patience time.Duration) string {
+func (a *TenantAsk) part(number byte, limit *Limit, patience time.Duration) string {
 	if a.Returns {
-		return string(number) + notingKind + packed(l.notingFigures(a.N, patience))
+		return string(number) + notingKind + packed(limit.notingFigures(a.N, patience))
 	}
-	return string(number) + kinds[shape.Funnel] + packed(l.figures(a.N, patience))
+	return string(number) + kinds[shape.Funnel] + packed(limit.figures(a.N, patience))
 }
 
 func (s *Store) tenantScript() *script {

@@ -23,11 +23,11 @@ func (r *Redis) Restart(emptied bool) {
 }
 
 // InFlight returns how many units of a key are in use.
-func (r *Redis) InFlight(s *Store, l *store.Limit, key string) int {
+func (r *Redis) InFlight(s *Store, limit *store.Limit, key string) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	n := 0
-	for _, end := range r.value(l, store.Tail(key)).units.ends {
+	for _, end := range r.value(limit, store.Tail(key)).units.ends {
 		if end > int64(s.now()) {
 			n++
 		}
@@ -36,36 +36,36 @@ func (r *Redis) InFlight(s *Store, l *store.Limit, key string) int {
 }
 
 // LoseUnits forgets the units in use of a key, as a Redis does that comes back with older data.
-func (r *Redis) LoseUnits(l *store.Limit, key string) {
+func (r *Redis) LoseUnits(limit *store.Limit, key string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.value(l, store.Tail(key)).units.ends = nil
+	r.value(limit, store.Tail(key)).units.ends = nil
 }
 
 // Confirm implements store.Store.
-func (s *Store) Confirm(ctx context.Context, l *store.Limit, slots []store.Confirm) (c store.Confirmed, err error) {
+func (s *Store) Confirm(ctx context.Context, limit *store.Limit, slots []store.Confirm) (confirmed store.Confirmed, err error) {
 	slots = slices.Clone(slots)
 	failed := s.redis.call(ctx, func() {
 		now := int64(s.now())
-		name, term, _, _ := l.InFlight()
-		m := s.redis.markFor(l, true, now)
+		name, term, _, _ := limit.InFlight()
+		m := s.redis.markFor(limit, true, now)
 		m.till = now + 2*int64(term)
 		s.redis.marks[name] = m
-		c.Run = fmt.Sprint("run ", s.redis.run)
+		confirmed.Run = fmt.Sprint("run ", s.redis.run)
 		for _, slot := range slots {
-			v := s.redis.value(l, store.Tail(slot.Key))
-			if fault := v.fault(slot.Key); fault != nil {
+			value := s.redis.value(limit, store.Tail(slot.Key))
+			if fault := value.fault(slot.Key); fault != nil {
 				err = fault
 				return
 			}
-			there := slot.Run == "" || slot.Run != c.Run || v.units.counting(slot.ID, slot.N, now) == slot.N
-			c.There = append(c.There, there)
-			if there && v.units.ends == nil {
-				v.units.ends = map[string]int64{}
+			there := slot.Run == "" || slot.Run != confirmed.Run || value.units.counting(slot.ID, slot.N, now) == slot.N
+			confirmed.There = append(confirmed.There, there)
+			if there && value.units.ends == nil {
+				value.units.ends = map[string]int64{}
 			}
 			for i := range slot.N {
 				if there {
-					v.units.ends[unitName(slot.ID, i)] = now + int64(min(term, max(slot.Left.Truncate(time.Microsecond), time.Microsecond)))
+					value.units.ends[unitName(slot.ID, i)] = now + int64(min(term, max(slot.Left.Truncate(time.Microsecond), time.Microsecond)))
 				}
 			}
 		}
@@ -73,19 +73,19 @@ func (s *Store) Confirm(ctx context.Context, l *store.Limit, slots []store.Confi
 	if failed != nil || err != nil {
 		return store.Confirmed{}, errorOf(failed, err)
 	}
-	return c, nil
+	return confirmed, nil
 }
 
 // Release implements store.Store.
 func (s *Store) Release(ctx context.Context, l *store.Limit, key, id string, n int64) (left int64, err error) {
 	failed := s.redis.call(ctx, func() {
-		v := s.redis.value(l, store.Tail(key))
-		if err = v.fault(key); err != nil {
+		value := s.redis.value(l, store.Tail(key))
+		if err = value.fault(key); err != nil {
 			return
 		}
-		left = v.units.counting(id, n, int64(s.now()))
+		left = value.units.counting(id, n, int64(s.now()))
 		for i := range n {
-			delete(v.units.ends, unitName(id, i))
+			delete(value.units.ends, unitName(id, i))
 		}
 	})
 	return left, errorOf(failed, err)

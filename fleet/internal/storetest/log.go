@@ -43,33 +43,33 @@ func (m *log) counting(instant int64) int64 {
 
 // take finds the first instant, from now and the newest unit on, at which n more fit into every
 // period, and records them there if a call may wait for it.
-func (m *log) take(instant policy.Instant, n int64, patience time.Duration) (d policy.Decision, first uint64) {
+func (m *log) take(instant policy.Instant, n int64, patience time.Duration) (decision policy.Decision, first uint64) {
 	// A patience above 9 years counts as 9 years.
 	now, waits := logNow(instant), int64(min(max(patience, 0), 1<<58))
 	earliest := max(now, m.newest())
 	start := earliest
 	// n units can begin to fit only when a unit leaves.
-	for _, u := range m.units {
+	for _, unit := range m.units {
 		if m.counting(start)+n <= m.limit {
 			break
 		}
-		start = max(earliest, u.instant+m.per)
+		start = max(earliest, unit.instant+m.per)
 	}
 	switch wait := start - now; {
 	case n < 0 || n > m.limit:
-		d.RetryAfter = policy.Never
+		decision.RetryAfter = policy.Never
 	case n == 0:
-		d.Allowed = true
+		decision.Allowed = true
 	case wait > waits:
-		d.RetryAfter = time.Duration(wait - waits)
+		decision.RetryAfter = time.Duration(wait - waits)
 	default:
-		d.Allowed, d.Wait = true, time.Duration(wait)
+		decision.Allowed, decision.Wait = true, time.Duration(wait)
 		first = m.made + 1
 		m.add(now, start, n)
 	}
 	standing := m.standing(instant)
-	d.Limit, d.Remaining, d.ResetAfter = standing.Limit, standing.Remaining, standing.ResetAfter
-	return d, first
+	decision.Limit, decision.Remaining, decision.ResetAfter = standing.Limit, standing.Remaining, standing.ResetAfter
+	return decision, first
 }
 
 // add forgets what has left by now, and adds n units.
@@ -82,14 +82,14 @@ func (m *log) add(now, start, n int64) {
 }
 
 func (m *log) standing(instant policy.Instant) policy.Decision {
-	now, d := logNow(instant), policy.Decision{Allowed: true, Limit: m.limit}
+	now, decision := logNow(instant), policy.Decision{Allowed: true, Limit: m.limit}
 	if newest := m.newest(); newest >= 0 {
-		d.ResetAfter = time.Duration(max(newest+m.per-now, 0))
+		decision.ResetAfter = time.Duration(max(newest+m.per-now, 0))
 	}
 	if m.newest() <= now {
-		d.Remaining = max(m.limit-m.counting(now), 0)
+		decision.Remaining = max(m.limit-m.counting(now), 0)
 	}
-	return d
+	return decision
 }
 
 // refund removes the n newest units, at most twice the limit, or charges -n for n < 0, up to twice the limit.

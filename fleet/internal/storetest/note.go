@@ -67,14 +67,14 @@ func (v *value) noteTake(l *store.Limit, t store.Taken, n int64) {
 	}
 }
 
-func (v *value) note(n note, after uint64) {
-	if v.notes.word != n.before || n.back && n.before <= n.empty+n.ticks || !n.back && n.before <= n.empty {
+func (v *value) note(note note, after uint64) {
+	if v.notes.word != note.before || note.back && note.before <= note.empty+note.ticks || !note.back && note.before <= note.empty {
 		v.notes.all = nil
 	}
 	if len(v.notes.all) >= maxNotes {
 		v.notes.all = slices.Delete(v.notes.all, 0, forgottenNotes)
 	}
-	v.notes.all, v.notes.word = append(v.notes.all, n), after
+	v.notes.all, v.notes.word = append(v.notes.all, note), after
 }
 
 // noteReturn notes a return of n units, or a charge of -n, that has changed the word.

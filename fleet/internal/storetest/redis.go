@@ -57,23 +57,23 @@ func New() *Redis {
 }
 
 // Store returns a store with the Redis.
-func (r *Redis) Store(o store.Options) *Store {
-	if o.Epoch.IsZero() {
-		o.Epoch = store.DefaultEpoch
+func (r *Redis) Store(options store.Options) *Store {
+	if options.Epoch.IsZero() {
+		options.Epoch = store.DefaultEpoch
 	}
-	s := &Store{redis: r, options: o, rule: o.Penalty, blocks: "ral:" + o.Name + ":block:"}
-	if o.Tag != "" {
-		s.blocks += "{" + o.Tag + "}"
+	s := &Store{redis: r, options: options, rule: options.Penalty, blocks: "ral:" + options.Name + ":block:"}
+	if options.Tag != "" {
+		s.blocks += "{" + options.Tag + "}"
 	}
 	return s
 }
 
 // Set changes the way to the Redis. Connections do not count: Gone fails calls, and Short loses
 // their answers.
-func (r *Redis) Set(w redistest.Weather) {
+func (r *Redis) Set(weather redistest.Weather) {
 	r.weather.Lock()
 	defer r.weather.Unlock()
-	r.weather.Weather = w
+	r.weather.Weather = weather
 	close(r.weather.changed)
 	r.weather.changed = make(chan struct{})
 }
@@ -93,55 +93,55 @@ func (r *Redis) Calls() int {
 }
 
 // Word returns a key's word.
-func (r *Redis) Word(l *store.Limit, key string) uint64 {
+func (r *Redis) Word(limit *store.Limit, key string) uint64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.value(l, store.Tail(key)).word
+	return r.value(limit, store.Tail(key)).word
 }
 
 // Notes returns how many changes are noted beside a key's word.
-func (r *Redis) Notes(l *store.Limit, key string) int {
+func (r *Redis) Notes(limit *store.Limit, key string) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return len(r.value(l, store.Tail(key)).notes.all)
+	return len(r.value(limit, store.Tail(key)).notes.all)
 }
 
 // SetWord replaces a key's word.
-func (r *Redis) SetWord(l *store.Limit, key string, word uint64) {
+func (r *Redis) SetWord(limit *store.Limit, key string, word uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.value(l, store.Tail(key)).word = word
+	r.value(limit, store.Tail(key)).word = word
 }
 
 // SetBlock replaces the word of a key's block: see package penalty.
-func (r *Redis) SetBlock(l *store.Limit, key string, word uint64) {
+func (r *Redis) SetBlock(limit *store.Limit, key string, word uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	_, name := l.Names(store.Tail(key))
+	_, name := limit.Names(store.Tail(key))
 	r.blocks[name] = word
 }
 
 // SetForeign puts the text of another program under a key's name. The empty text removes it.
-func (r *Redis) SetForeign(l *store.Limit, key, text string) {
+func (r *Redis) SetForeign(limit *store.Limit, key, text string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.value(l, store.Tail(key)).foreign = text
+	r.value(limit, store.Tail(key)).foreign = text
 }
 
 // value returns a key's value. r.mu is held.
-func (r *Redis) value(l *store.Limit, tail string) *value {
-	name, _ := l.Names(tail)
+func (r *Redis) value(limit *store.Limit, tail string) *value {
+	name, _ := limit.Names(tail)
 	v := r.keys[name]
 	if v == nil {
 		v = &value{}
-		if of, ok := l.Policy().(*slidinglog.Log); ok {
+		if of, ok := limit.Policy().(*slidinglog.Log); ok {
 			v.log = &log{per: int64(wholeMicros(of.Per))}
 		}
 		r.keys[name] = v
 	}
 	// Limits of one period share a log.
 	if v.log != nil {
-		v.log.limit = l.Policy().Limit()
+		v.log.limit = limit.Policy().Limit()
 	}
 	return v
 }
@@ -215,21 +215,21 @@ func (r *Redis) now() (redistest.Weather, <-chan struct{}) {
 // travel waits until a request or answer has arrived.
 func (r *Redis) travel(request bool) error {
 	for begun := time.Now(); ; {
-		w, changed := r.now()
-		held, takes := w.Mute || w.Hole, w.Answers
+		weather, changed := r.now()
+		held, takes := weather.Mute || weather.Hole, weather.Answers
 		if request {
-			held, takes = w.Deaf || w.Hole, w.Asks
+			held, takes = weather.Deaf || weather.Hole, weather.Asks
 		}
 		rest := takes - time.Since(begun)
 		switch {
-		case w.Gone, w.Short > 0 && !request:
+		case weather.Gone, weather.Short > 0 && !request:
 			return fmt.Errorf("%w: %w", store.ErrAsking, errLost)
 		case !held && rest <= 0:
 			return nil
 		case held:
 			<-changed
 			// A message that is lost in the hole does not arrive.
-			if w.Hole {
+			if weather.Hole {
 				return fmt.Errorf("%w: %w", store.ErrAsking, errLost)
 			}
 		default:

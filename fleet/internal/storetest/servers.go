@@ -19,22 +19,22 @@ type roll struct {
 type keptUntil struct{ since, until int64 }
 
 // Heartbeat implements store.Store.
-func (s *Store) Heartbeat(ctx context.Context, b store.Beat) (r store.Roll, err error) {
-	failed := s.redis.call(ctx, func() { r = s.beat(b) })
+func (s *Store) Heartbeat(ctx context.Context, b store.Beat) (roll store.Roll, err error) {
+	failed := s.redis.call(ctx, func() { roll = s.beat(b) })
 	if failed != nil {
 		return store.Roll{}, failed
 	}
-	return r, nil
+	return roll, nil
 }
 
-func (s *Store) beat(b store.Beat) store.Roll {
+func (s *Store) beat(beat store.Beat) store.Roll {
 	all := s.redis.rolls[s.blocks]
 	if all == nil {
 		all = &roll{servers: map[string]int64{}, limits: map[string]keptUntil{}}
 		s.redis.rolls[s.blocks] = all
 	}
 	epoch := s.options.Epoch.UnixMicro()
-	now, ttl := int64(s.now()/1000)+epoch, b.TTL.Microseconds()
+	now, ttl := int64(s.now()/1000)+epoch, beat.TTL.Microseconds()
 	// The time in which no server could beat does not count.
 	away, newest := int64(0), int64(0)
 	for _, until := range all.servers {
@@ -44,23 +44,23 @@ func (s *Store) beat(b store.Beat) store.Roll {
 		away = now + ttl - newest
 	}
 	for id := range all.servers {
-		if all.servers[id] += away; all.servers[id] <= now-b.Keep.Microseconds() {
+		if all.servers[id] += away; all.servers[id] <= now-beat.Keep.Microseconds() {
 			delete(all.servers, id)
 		}
 	}
 	for text, kept := range all.limits {
-		if kept.until += away; kept.until <= now-b.Keep.Microseconds() {
+		if kept.until += away; kept.until <= now-beat.Keep.Microseconds() {
 			delete(all.limits, text)
 			continue
 		}
 		all.limits[text] = kept
 	}
-	all.servers[b.ID] = now + ttl
+	all.servers[beat.ID] = now + ttl
 	own := keptUntil{now, now + ttl}
-	if kept, there := all.limits[b.Limit]; there {
+	if kept, there := all.limits[beat.Limit]; there {
 		own.since = kept.since
 	}
-	all.limits[b.Limit] = own
+	all.limits[beat.Limit] = own
 
 	r := store.Roll{Remembered: len(all.servers), Now: s.now()}
 	for _, until := range all.servers {

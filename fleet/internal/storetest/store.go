@@ -69,45 +69,45 @@ func (s *Store) TakeEach(ctx context.Context, asks []store.TakeAsk, reply func(i
 }
 
 // take decides a call. The methods below that return no error hold redis.mu.
-func (s *Store) take(a store.TakeAsk) (store.Taken, error) {
-	v := s.redis.value(a.Limit, store.Tail(a.Key))
-	if err := v.fault(a.Key); err != nil {
+func (s *Store) take(takeAsk store.TakeAsk) (store.Taken, error) {
+	v := s.redis.value(takeAsk.Limit, store.Tail(takeAsk.Key))
+	if err := v.fault(takeAsk.Key); err != nil {
 		return store.Taken{}, err
 	}
-	d := s.begin()
-	t := d.decide(a.Limit, a.Key, a.N, func(v *value, now policy.Instant) store.Taken { return v.take(a, now) })
-	if t.Allowed {
-		d.write()
+	decision := s.begin()
+	taken := decision.decide(takeAsk.Limit, takeAsk.Key, takeAsk.N, func(v *value, now policy.Instant) store.Taken { return v.take(takeAsk, now) })
+	if taken.Allowed {
+		decision.write()
 	}
-	return t, nil
+	return taken, nil
 }
 
 // take takes the units of an ask.
-func (v *value) take(a store.TakeAsk, now policy.Instant) store.Taken {
-	if _, _, _, ok := a.Limit.InFlight(); ok {
-		return v.units.enter(a, now)
+func (v *value) take(takeAsk store.TakeAsk, now policy.Instant) store.Taken {
+	if _, _, _, ok := takeAsk.Limit.InFlight(); ok {
+		return v.units.enter(takeAsk, now)
 	}
 	if v.log != nil {
-		d, first := v.log.take(now, a.N, a.Patience)
+		d, first := v.log.take(now, takeAsk.N, takeAsk.Patience)
 		return store.Taken{Decision: d, After: first, At: now}
 	}
-	next, d := a.Limit.Policy().Take(v.word, now, a.N, a.Patience)
-	t := store.Taken{Decision: d, Before: v.word, After: next, At: now}
+	next, d := takeAsk.Limit.Policy().Take(v.word, now, takeAsk.N, takeAsk.Patience)
+	taken := store.Taken{Decision: d, Before: v.word, After: next, At: now}
 	v.word = next
-	if a.Returns {
-		v.noteTake(a.Limit, t, a.N)
+	if takeAsk.Returns {
+		v.noteTake(takeAsk.Limit, taken, takeAsk.N)
 	}
-	return t
+	return taken
 }
 
-func (v *value) standing(l *store.Limit, now policy.Instant) store.Taken {
-	if _, _, _, ok := l.InFlight(); ok {
-		return v.units.enter(store.TakeAsk{Limit: l}, now)
+func (v *value) standing(limit *store.Limit, now policy.Instant) store.Taken {
+	if _, _, _, ok := limit.InFlight(); ok {
+		return v.units.enter(store.TakeAsk{Limit: limit}, now)
 	}
 	if v.log != nil {
 		return store.Taken{Decision: v.log.standing(now), At: now}
 	}
-	_, d := l.Policy().Take(v.word, now, 0, 0)
+	_, d := limit.Policy().Take(v.word, now, 0, 0)
 	return store.Taken{Decision: d, Before: v.word, After: v.word, At: now}
 }
 
@@ -144,49 +144,49 @@ func (d *decision) write() {
 }
 
 // decide has take decide on a copy of the key's value, and the key's block.
-func (d *decision) decide(l *store.Limit, key string, n int64, take func(v *value, now policy.Instant) store.Taken) store.Taken {
-	v := d.redis.value(l, store.Tail(key))
-	if d.copies[v] == nil {
-		d.copies[v] = v.clone()
-		d.values = append(d.values, v)
+func (d *decision) decide(limit *store.Limit, key string, n int64, take func(v *value, now policy.Instant) store.Taken) store.Taken {
+	value := d.redis.value(limit, store.Tail(key))
+	if d.copies[value] == nil {
+		d.copies[value] = value.clone()
+		d.values = append(d.values, value)
 	}
-	if v.log != nil {
-		d.copies[v].log.limit = v.log.limit
+	if value.log != nil {
+		d.copies[value].log.limit = value.log.limit
 	}
-	if _, _, _, ok := l.InFlight(); ok {
-		d.copies[v].units.mark = d.redis.markFor(l, 0 < n && n <= l.Policy().Limit(), int64(d.now))
-		v.units.mark = d.copies[v].units.mark
+	if _, _, _, ok := limit.InFlight(); ok {
+		d.copies[value].units.mark = d.redis.markFor(limit, 0 < n && n <= limit.Policy().Limit(), int64(d.now))
+		value.units.mark = d.copies[value].units.mark
 	}
-	before := d.copies[v].clone()
-	t := take(d.copies[v], d.now)
-	_, block := l.Names(store.Tail(key))
-	rule := l.Rule()
+	before := d.copies[value].clone()
+	taken := take(d.copies[value], d.now)
+	_, block := limit.Names(store.Tail(key))
+	rule := limit.Rule()
 	_, look := rule.Take(d.redis.blocks[block], d.now, 0, 0)
 	if left := look.ResetAfter; left > 0 {
-		retry := t.RetryAfter
-		if t.Allowed && n != 0 {
-			t = before.standing(l, d.now)
+		retry := taken.RetryAfter
+		if taken.Allowed && n != 0 {
+			taken = before.standing(limit, d.now)
 		}
-		*d.copies[v] = *before
-		t.Allowed, t.Remaining, t.Wait, t.After = false, 0, 0, t.Before
-		t.RetryAfter, t.ResetAfter = max(retry, left), max(t.ResetAfter, left)
-		t.Block = store.Block{Refused: true, Left: left}
-		return t
+		*d.copies[value] = *before
+		taken.Allowed, taken.Remaining, taken.Wait, taken.After = false, 0, 0, taken.Before
+		taken.RetryAfter, taken.ResetAfter = max(retry, left), max(taken.ResetAfter, left)
+		taken.Block = store.Block{Refused: true, Left: left}
+		return taken
 	}
-	if t.Allowed || n == 0 || t.RetryAfter == policy.Never || t.Emptied || d.counted[block] {
-		return t
+	if taken.Allowed || n == 0 || taken.RetryAfter == policy.Never || taken.Emptied || d.counted[block] {
+		return taken
 	}
 	d.counted[block] = true
 	if rule.Refusals == 0 {
-		return t
+		return taken
 	}
 	next, made := rule.Take(d.redis.blocks[block], d.now, 1, 0)
 	d.redis.blocks[block] = next
 	if made.ResetAfter > 0 {
-		t.Block = store.Block{Made: true, Left: made.ResetAfter}
-		t.RetryAfter, t.ResetAfter = max(t.RetryAfter, made.ResetAfter), max(t.ResetAfter, made.ResetAfter)
+		taken.Block = store.Block{Made: true, Left: made.ResetAfter}
+		taken.RetryAfter, taken.ResetAfter = max(taken.RetryAfter, made.ResetAfter), max(taken.ResetAfter, made.ResetAfter)
 	}
-	return t
+	return taken
 }
 
 // TakeAll implements store.Store.
@@ -212,71 +212,71 @@ func (s *Store) takeAll(asks []store.Ask) ([]store.Taken, error) {
 			return nil, err
 		}
 	}
-	d, allowed := s.begin(), true
+	decision, allowed := s.begin(), true
 	taken := make([]store.Taken, len(asks))
 	// sums has the units asked of each log.
 	sums := map[*value]int64{}
-	for i, a := range asks {
-		a.Patience = 0
-		taken[i] = d.decide(a.Limit, a.Key, a.N, func(v *value, now policy.Instant) store.Taken {
-			if v.log != nil && a.N != 0 {
-				n := a.N
+	for i, takeAsk := range asks {
+		takeAsk.Patience = 0
+		taken[i] = decision.decide(takeAsk.Limit, takeAsk.Key, takeAsk.N, func(v *value, now policy.Instant) store.Taken {
+			if v.log != nil && takeAsk.N != 0 {
+				n := takeAsk.N
 				// All units must fit together.
 				if n > 0 && n <= v.log.limit {
 					sums[v] += n
 					n = sums[v]
 				}
-				before := s.redis.value(a.Limit, store.Tail(a.Key)).clone()
-				if t := before.take(store.TakeAsk{Limit: a.Limit, N: n}, now); !t.Allowed {
+				before := s.redis.value(takeAsk.Limit, store.Tail(takeAsk.Key)).clone()
+				if t := before.take(store.TakeAsk{Limit: takeAsk.Limit, N: n}, now); !t.Allowed {
 					return t
 				}
-				return v.take(a, now)
+				return v.take(takeAsk, now)
 			}
 			// The call would have to wait.
-			if _, refused := a.Limit.Policy().Take(v.word, now, a.N, 0); refused.Wait > 0 {
-				t := v.standing(a.Limit, now)
+			if _, refused := takeAsk.Limit.Policy().Take(v.word, now, takeAsk.N, 0); refused.Wait > 0 {
+				t := v.standing(takeAsk.Limit, now)
 				t.Allowed, t.RetryAfter = false, refused.Wait
 				return t
 			}
-			return v.take(a, now)
+			return v.take(takeAsk, now)
 		})
 		allowed = allowed && taken[i].Allowed
 	}
 	if allowed {
-		d.write()
+		decision.write()
 		return taken, nil
 	}
 	for i, a := range asks {
 		if taken[i].Allowed {
-			taken[i] = s.redis.value(a.Limit, store.Tail(a.Key)).standing(a.Limit, d.now)
+			taken[i] = s.redis.value(a.Limit, store.Tail(a.Key)).standing(a.Limit, decision.now)
 		}
 	}
 	return taken, nil
 }
 
 // Refund implements store.Store.
-func (s *Store) Refund(ctx context.Context, l *store.Limit, key string, n int64) (store.Taken, error) {
-	return s.change(ctx, l, key, func(v *value, now policy.Instant) {
+func (s *Store) Refund(ctx context.Context, limit *store.Limit, key string, n int64) (store.Taken, error) {
+	return s.change(ctx, limit, key, func(v *value, now policy.Instant) {
 		before := v.word
-		if v.refund(l, now, n); v.word != before {
-			v.noteReturn(l, before, now, n)
+		if v.refund(limit, now, n); v.word != before {
+			v.noteReturn(limit, before, now, n)
 		}
 	})
 }
 
-func (v *value) refund(l *store.Limit, now policy.Instant, n int64) {
+func (v *value) refund(limit *store.Limit, now policy.Instant, n int64) {
 	if v.log != nil {
 		v.log.refund(now, n)
 		return
 	}
-	v.word = l.Policy().(policy.Refunder).Refund(v.word, now, n)
+	v.word = limit.Policy().(policy.Refunder).Refund(v.word, now, n)
 }
 
-func (v *value) excess(l *store.Limit, now policy.Instant, units int64) int64 {
+func (v *value) excess(limit *store.Limit, now policy.Instant, units int64) int64 {
 	if v.log != nil {
-		return min(max(v.log.counting(max(logNow(now), v.log.newest()))-l.Policy().Limit(), 0), units)
+		return min(max(v.log.counting(max(logNow(now), v.log.newest()))-limit.Policy().Limit(), 0), units)
 	}
-	return store.Excess(l.Policy(), v.word, now, units)
+	return store.Excess(limit.Policy(), v.word, now, units)
 }
 
 // forgetVoid forgets a word that means nothing.
@@ -287,29 +287,29 @@ func (v *value) forgetVoid(l *store.Limit, now policy.Instant) {
 }
 
 // Keep implements store.Store.
-func (s *Store) Keep(ctx context.Context, l *store.Limit, key string, undo store.Taken, n, kept int64) (store.Taken, error) {
+func (s *Store) Keep(ctx context.Context, limit *store.Limit, key string, undo store.Taken, n, kept int64) (store.Taken, error) {
 	kept = max(kept, 0)
 	if n <= kept || undo.After == 0 {
-		return s.Peek(ctx, l, key)
+		return s.Peek(ctx, limit, key)
 	}
 	exact := false
-	t, err := s.change(ctx, l, key, func(v *value, now policy.Instant) {
+	taken, err := s.change(ctx, limit, key, func(v *value, now policy.Instant) {
 		if v.log != nil {
 			v.log.remove(undo.After+uint64(kept), undo.After+uint64(n)-1)
 			return
 		}
 		before := v.word
-		exact = v.again(l, undo, n, kept)
+		exact = v.again(limit, undo, n, kept)
 		if !exact {
-			v.word = wordKept(l.Policy(), v.word, now, undo, n, kept)
+			v.word = wordKept(limit.Policy(), v.word, now, undo, n, kept)
 			exact = before == undo.After
 			if !exact && v.word != before {
-				v.noteReturn(l, before, now, 1)
+				v.noteReturn(limit, before, now, 1)
 			}
 		}
 	})
-	t.Exact = exact
-	return t, err
+	taken.Exact = exact
+	return taken, err
 }
 
 // Cancel implements store.Store.
@@ -317,41 +317,41 @@ func (s *Store) Cancel(ctx context.Context, l *store.Limit, key string, undo sto
 	return s.Keep(ctx, l, key, undo, n, 0)
 }
 
-func (s *Store) change(ctx context.Context, l *store.Limit, key string, change func(v *value, now policy.Instant)) (t store.Taken, err error) {
+func (s *Store) change(ctx context.Context, limit *store.Limit, key string, change func(v *value, now policy.Instant)) (taken store.Taken, err error) {
 	if err := store.CheckKey(key); err != nil {
-		return t, err
+		return taken, err
 	}
 	failed := s.redis.call(ctx, func() {
-		v := s.redis.value(l, store.Tail(key))
-		if err = v.fault(key); err != nil {
+		value := s.redis.value(limit, store.Tail(key))
+		if err = value.fault(key); err != nil {
 			return
 		}
-		now, before := s.now(), v.word
-		change(v, now)
-		t = v.standing(l, now)
-		t.Before = before
-		v.forgetNotes()
-		v.forgetVoid(l, now)
+		now, before := s.now(), value.word
+		change(value, now)
+		taken = value.standing(limit, now)
+		taken.Before = before
+		value.forgetNotes()
+		value.forgetVoid(limit, now)
 	})
 	if failed != nil {
 		return store.Taken{}, failed
 	}
-	return t, err
+	return taken, err
 }
 
 // wordKept returns the word after a take of n units gave all back except kept.
-func wordKept(p policy.Policy, word uint64, now policy.Instant, undo store.Taken, n, kept int64) uint64 {
-	refunder := p.(policy.Refunder)
-	sooner, d := p.Take(undo.Before, undo.At, kept, math.MaxInt64)
+func wordKept(limit policy.Policy, word uint64, now policy.Instant, undo store.Taken, n, kept int64) uint64 {
+	refunder := limit.(policy.Refunder)
+	sooner, decision := limit.Take(undo.Before, undo.At, kept, math.MaxInt64)
 	switch {
 	case undo.After != word:
-		return min(refunder.Cancel(word, undo.After, undo.At, now, n-kept, math.MaxInt64), without(p, word, undo, now, n-kept))
+		return min(refunder.Cancel(word, undo.After, undo.At, now, n-kept, math.MaxInt64), without(limit, word, undo, now, n-kept))
 	case kept == 0:
 		sooner = undo.Before
-	case !d.Allowed || d.Wait != undo.Wait:
+	case !decision.Allowed || decision.Wait != undo.Wait:
 		return refunder.Cancel(word, undo.After, undo.At, now, n-kept, 0)
 	}
-	if restorer, ok := p.(policy.Restorer); ok && undo.Wait == 0 {
+	if restorer, ok := limit.(policy.Restorer); ok && undo.Wait == 0 {
 		return restorer.Restore(word, sooner, undo.At)
 	}
 	return sooner
@@ -399,16 +399,16 @@ func without(p policy.Policy, word uint64, undo store.Taken, now policy.Instant,
 }
 
 // ChargeEach implements store.Store.
-func (s *Store) ChargeEach(ctx context.Context, l *store.Limit, debts []store.Debt) []error {
+func (s *Store) ChargeEach(ctx context.Context, limit *store.Limit, debts []store.Debt) []error {
 	errs := make([]error, len(debts))
 	failed := s.redis.call(ctx, func() {
 		now := s.now()
-		for i, d := range debts {
-			v := s.redis.value(l, d.Tail)
-			if errs[i] = v.fault(d.Tail); errs[i] == nil {
-				v.refund(l, now, -d.Units)
-				debts[i].Excess = v.excess(l, now, d.Units)
-				v.forgetVoid(l, now)
+		for i, debt := range debts {
+			value := s.redis.value(limit, debt.Tail)
+			if errs[i] = value.fault(debt.Tail); errs[i] == nil {
+				value.refund(limit, now, -debt.Units)
+				debts[i].Excess = value.excess(limit, now, debt.Units)
+				value.forgetVoid(limit, now)
 			}
 		}
 	})
@@ -421,7 +421,7 @@ func (s *Store) ChargeEach(ctx context.Context, l *store.Limit, debts []store.De
 }
 
 // Delete implements store.Store.
-func (s *Store) Delete(ctx context.Context, l *store.Limit, key string) (there bool, err error) {
+func (s *Store) Delete(ctx context.Context, limit *store.Limit, key string) (there bool, err error) {
 	if err := store.CheckKey(key); err != nil {
 		return false, err
 	}
@@ -429,40 +429,40 @@ func (s *Store) Delete(ctx context.Context, l *store.Limit, key string) (there b
 		block := s.blocks + store.Tail(key)
 		there = s.redis.blocks[block] != 0
 		delete(s.redis.blocks, block)
-		if l == nil {
+		if limit == nil {
 			return
 		}
-		v := s.redis.value(l, store.Tail(key))
-		there = there || v.word != 0 || v.foreign != "" || len(v.units.ends) > 0 || v.log != nil && len(v.log.units) > 0
-		v.word, v.foreign, v.units.ends = 0, "", nil
-		if v.log != nil {
-			v.log.units = nil
+		value := s.redis.value(limit, store.Tail(key))
+		there = there || value.word != 0 || value.foreign != "" || len(value.units.ends) > 0 || value.log != nil && len(value.log.units) > 0
+		value.word, value.foreign, value.units.ends = 0, "", nil
+		if value.log != nil {
+			value.log.units = nil
 		}
 	})
 	return there && err == nil, err
 }
 
 // Block implements store.Store.
-func (s *Store) Block(ctx context.Context, key string, d time.Duration) (b store.Standing, err error) {
+func (s *Store) Block(ctx context.Context, key string, d time.Duration) (standing store.Standing, err error) {
 	if err := store.CheckKey(key); err != nil {
-		return b, err
+		return standing, err
 	}
 	err = s.redis.call(ctx, func() {
 		block := s.blocks + store.Tail(key)
-		b.At = s.now()
+		standing.At = s.now()
 		if d > 0 {
-			next, did := penalty.Lock{Rule: &s.rule, For: wholeMicros(d)}.Take(s.redis.blocks[block], b.At, 1, 0)
-			if b.TooLate = !did.Allowed; did.Allowed {
+			next, did := penalty.Lock{Rule: &s.rule, For: wholeMicros(d)}.Take(s.redis.blocks[block], standing.At, 1, 0)
+			if standing.TooLate = !did.Allowed; did.Allowed {
 				s.redis.blocks[block] = next
 			}
 		}
-		_, look := s.rule.Take(s.redis.blocks[block], b.At, 0, 0)
-		b.Left = look.ResetAfter
+		_, look := s.rule.Take(s.redis.blocks[block], standing.At, 0, 0)
+		standing.Left = look.ResetAfter
 	})
 	if err != nil {
 		return store.Standing{}, err
 	}
-	return b, nil
+	return standing, nil
 }
 
 // Lease implements store.Store.
@@ -485,64 +485,64 @@ func (s *Store) Lease(ctx context.Context, asks []store.LeaseAsk) []store.LeaseR
 	return replies
 }
 
-func (s *Store) lease(a store.LeaseAsk) (r store.LeaseReply) {
-	v := s.redis.value(a.Limit, store.Tail(a.Key))
-	if err := v.fault(a.Key); err != nil {
+func (s *Store) lease(leaseAsk store.LeaseAsk) (leaseReply store.LeaseReply) {
+	value := s.redis.value(leaseAsk.Limit, store.Tail(leaseAsk.Key))
+	if err := value.fault(leaseAsk.Key); err != nil {
 		return store.LeaseReply{Err: err}
 	}
-	_, d := a.Limit.Policy().Take(v.word, s.now(), 0, 0)
-	r.Granted = min(d.Remaining, a.Most, a.Limit.Policy().Limit())
-	n := r.Granted
-	_, block := a.Limit.Names(store.Tail(a.Key))
+	_, d := leaseAsk.Limit.Policy().Take(value.word, s.now(), 0, 0)
+	leaseReply.Granted = min(d.Remaining, leaseAsk.Most, leaseAsk.Limit.Policy().Limit())
+	n := leaseReply.Granted
+	_, block := leaseAsk.Limit.Names(store.Tail(leaseAsk.Key))
 	_, look := s.rule.Take(s.redis.blocks[block], s.now(), 0, 0)
-	if r.Granted < a.Need || look.ResetAfter > 0 {
-		r.Granted, n = 0, a.Need
+	if leaseReply.Granted < leaseAsk.Need || look.ResetAfter > 0 {
+		leaseReply.Granted, n = 0, leaseAsk.Need
 	}
-	r.Taken, r.Err = s.take(store.TakeAsk{Limit: a.Limit, Key: a.Key, N: n})
-	return r
+	leaseReply.Taken, leaseReply.Err = s.take(store.TakeAsk{Limit: leaseAsk.Limit, Key: leaseAsk.Key, N: n})
+	return leaseReply
 }
 
 // maxRewrites bounds how often a word that others change meanwhile is rewritten.
 const maxRewrites = 4
 
 // RewriteAll implements store.Store.
-func (s *Store) RewriteAll(ctx context.Context, l *store.Limit, all []store.Rewrite, within time.Duration) (first error) {
-	if _, isLog := l.Policy().(*slidinglog.Log); isLog {
-		return &policy.FieldError{Of: "store.RewriteAll", Field: "Limit", Value: l.Policy(), Want: "a limit that has words"}
+func (s *Store) RewriteAll(ctx context.Context, limit *store.Limit, all []store.Rewrite, within time.Duration) (first error) {
+	if _, isLog := limit.Policy().(*slidinglog.Log); isLog {
+		return &policy.FieldError{Of: "store.RewriteAll", Field: "Limit", Value: limit.Policy(), Want: "a limit that has words"}
 	}
 	for _, r := range all {
-		if err := s.rewrite(ctx, l, r, within); err != nil && first == nil {
+		if err := s.rewrite(ctx, limit, r, within); err != nil && first == nil {
 			first = err
 		}
 	}
 	return first
 }
 
-func (s *Store) rewrite(ctx context.Context, l *store.Limit, r store.Rewrite, within time.Duration) (err error) {
+func (s *Store) rewrite(ctx context.Context, limit *store.Limit, rewrite store.Rewrite, within time.Duration) (err error) {
 	for range maxRewrites {
 		var word, next uint64
 		var now policy.Instant
 		if failed := s.redis.call(ctx, func() {
-			v := s.redis.value(l, r.Tail)
-			err, word, now = v.fault(r.Tail), v.word, s.now()
+			v := s.redis.value(limit, rewrite.Tail)
+			err, word, now = v.fault(rewrite.Tail), v.word, s.now()
 		}); failed != nil || err != nil {
 			return errors.Join(failed, err)
 		}
-		if next = r.Next(word, now); next == word {
+		if next = rewrite.Next(word, now); next == word {
 			return nil
 		}
 		done := false
 		if failed := s.redis.call(ctx, func() {
-			v := s.redis.value(l, r.Tail)
-			if done = v.word == word && s.now() <= now+policy.Instant(within); done {
-				v.word = next
-				v.forgetVoid(l, now)
+			value := s.redis.value(limit, rewrite.Tail)
+			if done = value.word == word && s.now() <= now+policy.Instant(within); done {
+				value.word = next
+				value.forgetVoid(limit, now)
 			}
 		}); failed != nil || done {
 			return failed
 		}
 	}
-	return fmt.Errorf("%w (key %s)", store.ErrContended, store.Fingerprint(r.Tail))
+	return fmt.Errorf("%w (key %s)", store.ErrContended, store.Fingerprint(rewrite.Tail))
 }
 
 // Check implements store.Store.

@@ -7,11 +7,11 @@ import (
 )
 
 // TakeTenant implements store.Store.
-func (s *Store) TakeTenant(ctx context.Context, a store.TenantAsk) (t store.TenantTaken, err error) {
-	asks := []store.TenantKey{a.Group, a.Own, a.Ceiling}
+func (s *Store) TakeTenant(ctx context.Context, tenantAsk store.TenantAsk) (tenantTaken store.TenantTaken, err error) {
+	asks := []store.TenantKey{tenantAsk.Group, tenantAsk.Own, tenantAsk.Ceiling}
 	for _, k := range asks {
 		if err := store.CheckKey(k.Key); err != nil {
-			return t, err
+			return tenantTaken, err
 		}
 	}
 	failed := s.redis.call(ctx, func() {
@@ -27,18 +27,18 @@ func (s *Store) TakeTenant(ctx context.Context, a store.TenantAsk) (t store.Tena
 			}
 			words[i] = values[i].word
 		}
-		t = a.Decide(words, s.now())
-		for i, taken := range []store.Taken{t.Group, t.Own, t.Ceiling} {
+		tenantTaken = tenantAsk.Decide(words, s.now())
+		for i, taken := range []store.Taken{tenantTaken.Group, tenantTaken.Own, tenantTaken.Ceiling} {
 			if taken.After == taken.Before {
 				continue
 			}
-			if values[i].word = taken.After; a.Returns {
-				values[i].noteTake(asks[i].Limit, taken, a.N)
+			if values[i].word = taken.After; tenantAsk.Returns {
+				values[i].noteTake(asks[i].Limit, taken, tenantAsk.N)
 			}
 		}
 	})
 	if failed != nil {
 		return store.TenantTaken{}, failed
 	}
-	return t, err
+	return tenantTaken, err
 }

@@ -20,9 +20,9 @@ type units struct {
 type mark struct{ from, till int64 }
 
 // enter takes units in flight.
-func (u *units) enter(a store.TakeAsk, instant policy.Instant) store.Taken {
-	_, term, longest, _ := a.Limit.InFlight()
-	now, limit := int64(instant), a.Limit.Policy().Limit()
+func (u *units) enter(takeAsk store.TakeAsk, instant policy.Instant) store.Taken {
+	_, term, longest, _ := takeAsk.Limit.InFlight()
+	now, limit := int64(instant), takeAsk.Limit.Policy().Limit()
 	var ends []int64
 	last := now
 	for _, end := range u.ends {
@@ -32,32 +32,32 @@ func (u *units) enter(a store.TakeAsk, instant policy.Instant) store.Taken {
 	}
 	slices.Sort(ends)
 	used := int64(len(ends))
-	t := store.Taken{At: instant, Decision: policy.Decision{Limit: limit}, Emptied: u.mark.from > now}
+	taken := store.Taken{At: instant, Decision: policy.Decision{Limit: limit}, Emptied: u.mark.from > now}
 	switch {
-	case a.N < 0 || a.N > limit:
-		t.RetryAfter = policy.Never
-	case a.N == 0:
-		t.Allowed = true
-	case t.Emptied:
-		t.RetryAfter = time.Duration(u.mark.from - now)
-	case used+a.N > limit:
-		t.RetryAfter = time.Duration(ends[used+a.N-limit-1] - now)
+	case takeAsk.N < 0 || takeAsk.N > limit:
+		taken.RetryAfter = policy.Never
+	case takeAsk.N == 0:
+		taken.Allowed = true
+	case taken.Emptied:
+		taken.RetryAfter = time.Duration(u.mark.from - now)
+	case used+takeAsk.N > limit:
+		taken.RetryAfter = time.Duration(ends[used+takeAsk.N-limit-1] - now)
 	default:
-		t.Allowed = true
+		taken.Allowed = true
 		end := now + int64(min(term, longest))
 		if u.ends == nil {
 			u.ends = map[string]int64{}
 		}
-		for i := range a.N {
-			u.ends[unitName(a.ID, i)] = end
+		for i := range takeAsk.N {
+			u.ends[unitName(takeAsk.ID, i)] = end
 		}
-		used, last = used+a.N, max(last, end)
+		used, last = used+takeAsk.N, max(last, end)
 	}
-	if !t.Emptied {
-		t.Remaining = max(limit-used, 0)
+	if !taken.Emptied {
+		taken.Remaining = max(limit-used, 0)
 	}
-	t.ResetAfter = time.Duration(last - now)
-	return t
+	taken.ResetAfter = time.Duration(last - now)
+	return taken
 }
 
 func unitName(id string, i int64) string { return id + ":" + strconv.FormatInt(i+1, 10) }

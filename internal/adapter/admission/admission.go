@@ -68,48 +68,48 @@ type Controller[R, S any] struct {
 // New returns a controller for the limiters for which has returns true (nil: all). Indices are into
 // limiters, at most 8. If every limit has Shadow, config.Shadow is implied.
 func New[R, S any](config Config[R, S], limiters []Any[R, S], has func(at int) bool) *Controller[R, S] {
-	d := &Controller[R, S]{
+	controller := &Controller[R, S]{
 		config:  config,
 		single:  -1,
 		engines: true, charges: config.Charge != nil || config.Keep,
 		log: config.Log, counters: config.Counters,
 	}
-	d.config.RetryGuess = cmp.Or(config.RetryGuess, time.Second)
+	controller.config.RetryGuess = cmp.Or(config.RetryGuess, time.Second)
 	enforced, liveEngines, own := 0, true, 0
 	for i, l := range limiters {
-		p := l.Of()
-		if !p.Shadow {
+		parts := l.Of()
+		if !parts.Shadow {
 			enforced++
 		}
 		if has != nil && !has(i) {
-			d.limiters, d.parts = append(d.limiters, nil), append(d.parts, nil)
+			controller.limiters, controller.parts = append(controller.limiters, nil), append(controller.parts, nil)
 			continue
 		}
-		d.limiters, d.parts = append(d.limiters, l), append(d.parts, p)
+		controller.limiters, controller.parts = append(controller.limiters, l), append(controller.parts, parts)
 		own++
-		d.single = i
-		d.hides = d.hides || p.Hidden
-		d.engines, d.charges, d.shadows = d.engines && p.plain, d.charges || p.Charge != nil, d.shadows || p.Shadow
-		if !p.Shadow {
-			d.live = true
-			liveEngines = liveEngines && p.plain
+		controller.single = i
+		controller.hides = controller.hides || parts.Hidden
+		controller.engines, controller.charges, controller.shadows = controller.engines && parts.plain, controller.charges || parts.Charge != nil, controller.shadows || parts.Shadow
+		if !parts.Shadow {
+			controller.live = true
+			liveEngines = liveEngines && parts.plain
 		}
 	}
-	d.shadow = config.Shadow || enforced == 0
-	d.live = d.live || d.shadow
-	if d.shadow {
+	controller.shadow = config.Shadow || enforced == 0
+	controller.live = controller.live || controller.shadow
+	if controller.shadow {
 		// No request comes back.
-		d.config.Turns = nil
+		controller.config.Turns = nil
 	}
-	if d.shadows = d.shadows && !d.shadow; d.shadows {
+	if controller.shadows = controller.shadows && !controller.shadow; controller.shadows {
 		// Limits on trial are asked apart.
-		d.engines = liveEngines
+		controller.engines = liveEngines
 	}
-	if own != 1 || d.shadows {
-		d.single = -1
+	if own != 1 || controller.shadows {
+		controller.single = -1
 	}
-	d.logApart()
-	return d
+	controller.logApart()
+	return controller
 }
 
 // Shadow reports whether no limit is enforced.
@@ -122,22 +122,22 @@ func (d *Controller[R, S]) Charges() bool { return d.charges }
 // Tried reports whether the limit at that index is tried beside others.
 func (d *Controller[R, S]) Tried(at int) bool { return d.shadows && d.parts[at].Shadow }
 
-// Begin finds a request's cost. If it reports false, the limits do not decide: v has the reason. A
+// Begin finds a request's cost. If it reports false, the limits do not decide: result has the reason. A
 // request whose context has ended takes nothing. A nil Controller admits the others.
-func (d *Controller[R, S]) Begin(ctx context.Context, r R, v *Result) bool {
+func (d *Controller[R, S]) Begin(ctx context.Context, r R, result *Result) bool {
 	if ctx.Err() != nil {
-		v.Reason = limits.Cancelled
+		result.Reason = limits.Cancelled
 		return false
 	}
 	if d == nil {
 		return false
 	}
-	v.Cost = 1
+	result.Cost = 1
 	if d.config.Cost != nil {
-		v.Cost = d.config.Cost(r)
+		result.Cost = d.config.Cost(r)
 	}
-	if v.common = v.Cost; v.Cost < 0 {
-		v.Reason = limits.Misconfigured
+	if result.common = result.Cost; result.Cost < 0 {
+		result.Reason = limits.Misconfigured
 		return false
 	}
 	return true
@@ -146,47 +146,47 @@ func (d *Controller[R, S]) Begin(ctx context.Context, r R, v *Result) bool {
 // Decide decides a request whose Begin reports true. It takes from all limits or none, and may wait
 // for the request's turn. quotas, by limit, are apart from the result so that they stay on the
 // stack. The Settlement is nil unless the request is admitted, and charged afterwards or held to units in use.
-func (d *Controller[R, S]) Decide(ctx context.Context, r R, v *Result, quotas []Quota) (s Settlement) {
-	s = d.takeAll(ctx, r, v, quotas)
+func (d *Controller[R, S]) Decide(ctx context.Context, r R, result *Result, quotas []Quota) (settlement Settlement) {
+	settlement = d.takeAll(ctx, r, result, quotas)
 	switch {
-	case v.Reason == limits.OverLimit && d.config.Turns != nil:
-		d.tellTurn(r, v, quotas)
-	case v.Reason == limits.OverLimit && quotas[v.Binding].lasts && v.RetryAfter-v.Decision.RetryAfter <= whole.Own:
+	case result.Reason == limits.OverLimit && d.config.Turns != nil:
+		d.tellTurn(r, result, quotas)
+	case result.Reason == limits.OverLimit && quotas[result.Binding].lasts && result.RetryAfter-result.Decision.RetryAfter <= whole.Own:
 		// A hidden limit may refuse for longer.
-		v.RetryAfter = v.Decision.RetryAfter
-	case d.shadows && v.Reason == limits.Admitted:
-		s = d.askShadows(ctx, r, v, s)
+		result.RetryAfter = result.Decision.RetryAfter
+	case d.shadows && result.Reason == limits.Admitted:
+		settlement = d.askShadows(ctx, r, result, settlement)
 	}
-	if quotas[v.Binding].InUse {
-		v.boundReset(d.config.RetryGuess)
+	if quotas[result.Binding].InUse {
+		result.boundReset(d.config.RetryGuess)
 	}
-	return s
+	return settlement
 }
 
 // tellTurn tells a refused request a turn of all limits that refused it.
-func (d *Controller[R, S]) tellTurn(r R, v *Result, quotas []Quota) {
-	turn := v.RetryAfter
+func (d *Controller[R, S]) tellTurn(r R, result *Result, quotas []Quota) {
+	turn := result.RetryAfter
 	for i, l := range d.limiters {
 		quota := quotas[i]
-		if v.Violated&(1<<i) == 0 || quota.InUse {
+		if result.Violated&(1<<i) == 0 || quota.InUse {
 			continue
 		}
-		n, ok := d.parts[i].costs(r, &Result{common: v.common})
-		if !ok || !v.keepsTurn(&quota) {
+		n, ok := d.parts[i].costs(r, &Result{common: result.common})
+		if !ok || !result.keepsTurn(&quota) {
 			return
 		}
-		turn = max(turn, l.turn(r, turn, n, quota, d.config.Turns, v.Provenance.Guess()))
+		turn = max(turn, l.turn(r, turn, n, quota, d.config.Turns, result.Provenance.Guess()))
 	}
-	v.told(turn)
+	result.told(turn)
 }
 
 // Lost returns the channels that are closed if units in use of a request are lost, as for EndWhenLost. There is none
 // unless an enforced limit can lose units.
-func (d *Controller[R, S]) Lost(s Settlement) []<-chan struct{} {
+func (d *Controller[R, S]) Lost(settlement Settlement) []<-chan struct{} {
 	if d.shadow {
 		return nil
 	}
-	return s.lost()
+	return settlement.lost()
 }
 
 // Single returns the only limit, or nil. Its Take is Decide at less cost.
@@ -198,10 +198,10 @@ func (d *Controller[R, S]) Single() Any[R, S] {
 }
 
 // Settle ends a request's take, by its use, and counts uncertain charges. If a Charge panics it is Release.
-func (d *Controller[R, S]) Settle(ctx context.Context, s Settlement, r R, served S) {
+func (d *Controller[R, S]) Settle(ctx context.Context, settlement Settlement, r R, served S) {
 	used := allAsTaken
-	defer func() { d.end(ctx, s, used) }()
-	used = d.used(ctx, s.holds(), r, served)
+	defer func() { d.end(ctx, settlement, used) }()
+	used = d.used(ctx, settlement.holds(), r, served)
 }
 
 // Release ends a request's take without a Charge. Units in use come back, and others stay taken.
@@ -224,13 +224,13 @@ func (d *Controller[R, S]) used(ctx context.Context, held uint8, r R, served S) 
 	if d.config.Charge != nil {
 		common = max(0, d.config.Charge(r, served))
 	}
-	for i, p := range d.parts {
+	for i, parts := range d.parts {
 		switch used[i] = common; {
-		case p == nil || p.Charge == nil || held&(1<<i) == 0:
-		case p.Shadow && d.shadows:
+		case parts == nil || parts.Charge == nil || held&(1<<i) == 0:
+		case parts.Shadow && d.shadows:
 			used[i] = d.shadowCharge(ctx, r, i, served)
 		default:
-			used[i] = max(0, p.Charge(r, served))
+			used[i] = max(0, parts.Charge(r, served))
 		}
 	}
 	return used

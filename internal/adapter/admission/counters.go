@@ -18,11 +18,11 @@ type Counters struct {
 }
 
 // Count counts a request.
-func (c *Counters) Count(v *limits.Verdict) {
-	c.by[v.Reason].Add(1)
-	if v.Waited > 0 {
+func (c *Counters) Count(verdict *limits.Verdict) {
+	c.by[verdict.Reason].Add(1)
+	if verdict.Waited > 0 {
 		c.delayed.Add(1)
-		c.delayTime.Add(int64(v.Waited))
+		c.delayTime.Add(int64(verdict.Waited))
 	}
 }
 

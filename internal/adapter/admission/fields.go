@@ -38,20 +38,20 @@ func quotaOf(limit policy.Policy) Quota {
 	if limit == nil {
 		return Quota{}
 	}
-	q := Quota{Applies: true, limit: limit.Limit(), Most: shape.AtOnce(limit)}
+	quota := Quota{Applies: true, limit: limit.Limit(), Most: shape.AtOnce(limit)}
 	switch p := limit.(type) {
 	case policy.Occupier:
-		q.InUse = true
+		quota.InUse = true
 	case policy.Windowed:
-		q.Window = p.Window()
+		quota.Window = p.Window()
 	}
 	// The window is for limit units.
-	if 0 <= q.Most && q.Most < q.limit {
-		hi, lo := bits.Mul64(uint64(q.Window), uint64(q.Most))
-		window, _ := bits.Div64(hi, lo, uint64(q.limit))
-		q.Window = time.Duration(window)
+	if 0 <= quota.Most && quota.Most < quota.limit {
+		hi, lo := bits.Mul64(uint64(quota.Window), uint64(quota.Most))
+		window, _ := bits.Div64(hi, lo, uint64(quota.limit))
+		quota.Window = time.Duration(window)
 	}
-	return q
+	return quota
 }
 
 // claimed is quotaOf with lasts.
@@ -69,15 +69,15 @@ func lasts(limit policy.Policy) bool {
 // bound bounds the times of a window that begins with its first unit. A call that read the clock
 // before another opened the window would tell more than the period, and so would a refusal at its
 // begin, by the limit's own rounding: a client is farther away than that.
-func (v *Result) bound(q *Quota) {
-	if !q.lasts {
+func (v *Result) bound(quota *Quota) {
+	if !quota.lasts {
 		return
 	}
-	d := &v.Decision
-	d.ResetAfter = min(d.ResetAfter, q.Window)
+	decision := &v.Decision
+	decision.ResetAfter = min(decision.ResetAfter, quota.Window)
 	// A later RetryAfter is of a block.
-	if d.RetryAfter <= q.Window+whole.Own && v.Provenance.Err() == nil {
-		d.RetryAfter = min(d.RetryAfter, q.Window)
+	if decision.RetryAfter <= quota.Window+whole.Own && v.Provenance.Err() == nil {
+		decision.RetryAfter = min(decision.RetryAfter, quota.Window)
 	}
 }
 
@@ -168,20 +168,20 @@ func (f *Fields) Policy(quotas []Quota) string {
 func (f *Fields) format(quotas []Quota) string {
 	var buffer [256]byte
 	b := buffer[:0]
-	for i, q := range quotas {
-		if !q.Applies {
+	for i, quota := range quotas {
+		if !quota.Applies {
 			continue
 		}
 		if len(b) > 0 {
 			b = append(b, ", "...)
 		}
 		b = append(b, f.quoted[i]...)
-		b = appendInteger(append(b, ";q="...), q.Most)
-		if q.InUse {
+		b = appendInteger(append(b, ";q="...), quota.Most)
+		if quota.InUse {
 			b = append(b, `;qu="concurrent-requests"`...)
 		}
-		if q.Window >= time.Second {
-			b = appendInteger(append(b, ";w="...), whole.Up(q.Window, time.Second))
+		if quota.Window >= time.Second {
+			b = appendInteger(append(b, ";w="...), whole.Up(quota.Window, time.Second))
 		}
 	}
 	return string(b)

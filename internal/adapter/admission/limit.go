@@ -141,11 +141,11 @@ func (p *Parts[R, S]) Of() *Parts[R, S] { return p }
 func (p *Parts[R, S]) HasUnitsInUse() bool { return p.occupies }
 
 // costs returns the units that a request takes of the limit. ok is false if they are below 0.
-func (p *Parts[R, S]) costs(r R, v *Result) (n int64, ok bool) {
+func (p *Parts[R, S]) costs(r R, result *Result) (n int64, ok bool) {
 	if p.Cost == nil {
-		return v.common, true
+		return result.common, true
 	}
-	return p.ownCosts(r, v)
+	return p.ownCosts(r, result)
 }
 
 func (p *Parts[R, S]) ownCosts(r R, v *Result) (n int64, ok bool) {
@@ -263,15 +263,15 @@ func (l *Limit[R, K, S]) claimOfAny(r R, n int64, brief bool) (claim limits.Clai
 	return limits.NewClaim(l.Limiter, limits.Call[K]{Key: key, N: n, Limit: plan, Brief: brief}), limit, true
 }
 
-func (l *Limit[R, K, S]) hold(ctx context.Context, r R, n int64) (g limits.Grant, inUse, ok bool, err error) {
+func (l *Limit[R, K, S]) hold(ctx context.Context, r R, n int64) (grant limits.Grant, inUse, ok bool, err error) {
 	key, ok := l.find(r)
 	if !ok {
-		return g, false, false, nil
+		return grant, false, false, nil
 	}
 	plan := l.plan(r)
 	inUse = l.occupies || isOccupier(l.limit(key, plan))
-	g, err = l.Limiter.Hold(ctx, limits.Call[K]{Key: key, N: n, NoWait: true, Limit: plan})
-	return g, inUse, true, err
+	grant, err = l.Limiter.Hold(ctx, limits.Call[K]{Key: key, N: n, NoWait: true, Limit: plan})
+	return grant, inUse, true, err
 }
 
 func (l *Limit[R, K, S]) stepper(r R, noWait bool) func(ctx context.Context, n int64) (limits.Grant, error) {
@@ -323,7 +323,7 @@ func (l *Limit[R, K, S]) turn(r R, after time.Duration, n int64, of Quota, t *Tu
 	return after
 }
 
-func (l *Limit[R, K, S]) turnOf(key K, limit policy.Policy, after time.Duration, n int64, quota Quota, t *Turns, guess bool) time.Duration {
+func (l *Limit[R, K, S]) turnOf(key K, limit policy.Policy, after time.Duration, n int64, quota Quota, turns *Turns, guess bool) time.Duration {
 	if l.tiers {
 		// The deciding limit is unknown.
 		return after
@@ -332,18 +332,18 @@ func (l *Limit[R, K, S]) turnOf(key K, limit policy.Policy, after time.Duration,
 	if l.servers != nil {
 		servers = max(1, l.servers.Servers(guess))
 	}
-	hash := maphash.Comparable(t.seed, key) + uint64(l.index) //nolint:gosec // an index
-	return t.after(hash, after, t.pace(limit, quota, n), servers)
+	hash := maphash.Comparable(turns.seed, key) + uint64(l.index) //nolint:gosec // an index
+	return turns.after(hash, after, turns.pace(limit, quota, n), servers)
 }
 
-// tellInUse replaces the times of v, which are upper bounds under a limit of units in use: any request that ends
+// tellInUse replaces the times of result, which are upper bounds under a limit of units in use: any request that ends
 // makes room.
-func (l *Limit[R, K, S]) tellInUse(key K, v *Result, guess time.Duration) {
-	if v.Reason == limits.OverLimit && v.keepsTurn(&v.Quota) {
-		v.told(l.comesBack(key, v.Cost, v.RetryAfter, guess))
+func (l *Limit[R, K, S]) tellInUse(key K, result *Result, guess time.Duration) {
+	if result.Reason == limits.OverLimit && result.keepsTurn(&result.Quota) {
+		result.told(l.comesBack(key, result.Cost, result.RetryAfter, guess))
 	}
-	if v.Quota.InUse {
-		v.boundReset(guess)
+	if result.Quota.InUse {
+		result.boundReset(guess)
 	}
 }
 
@@ -406,82 +406,82 @@ func (l *Limit[R, K, S]) Take(ctx context.Context, r R, d *Controller[R, S], v R
 
 // TakeOne takes under this limit alone, and may wait for the request's turn. The settlement is as for
 // Controller.Decide.
-func (l *Limit[R, K, S]) TakeOne(ctx context.Context, r R, v *Result, d *Controller[R, S]) Settlement {
+func (l *Limit[R, K, S]) TakeOne(ctx context.Context, r R, result *Result, controller *Controller[R, S]) Settlement {
 	var ok bool
-	v.Binding = l.index
-	if v.Cost, ok = l.costs(r, v); !ok {
+	result.Binding = l.index
+	if result.Cost, ok = l.costs(r, result); !ok {
 		return nil
 	}
 	key, ok := l.find(r)
 	if !ok {
-		v.keyless(l.WhenNoKey, l.Name)
+		result.keyless(l.WhenNoKey, l.Name)
 		return nil
 	}
 	// The limit may change. It is looked up before the take, as engine.PolicyFor may panic.
 	plan := l.plan(r)
 	limit := l.limit(key, plan)
-	upTo := d.patience(ctx, limit)
-	v.Limit, v.Quota = l.Name, l.quotaOf(limit)
-	holds := d.charges || v.Quota.InUse || l.occupies
-	if upTo <= 0 && !holds && !d.shadow && plan == nil {
-		a, err := l.Limiter.Admit(ctx, key, v.Cost)
-		v.conclude(ctx, limit, &a, err)
-		if v.Reason == limits.OverLimit && d.config.Turns != nil {
-			l.tellTurn(d.config.Turns, key, limit, a.RetryAfter, v)
+	upTo := controller.patience(ctx, limit)
+	result.Limit, result.Quota = l.Name, l.quotaOf(limit)
+	holds := controller.charges || result.Quota.InUse || l.occupies
+	if upTo <= 0 && !holds && !controller.shadow && plan == nil {
+		answer, err := l.Limiter.Admit(ctx, key, result.Cost)
+		result.conclude(ctx, limit, &answer, err)
+		if result.Reason == limits.OverLimit && controller.config.Turns != nil {
+			l.tellTurn(controller.config.Turns, key, limit, answer.RetryAfter, result)
 		}
 		return nil
 	}
-	g, err := l.Limiter.Hold(ctx, limits.Call[K]{
-		Key: key, N: v.Cost, Patience: upTo, NoWait: d.shadow, Limit: plan, Brief: !holds,
+	grant, err := l.Limiter.Hold(ctx, limits.Call[K]{
+		Key: key, N: result.Cost, Patience: upTo, NoWait: controller.shadow, Limit: plan, Brief: !holds,
 	})
-	if g.Wait > 0 && g.Allowed && !d.shadow && plan == nil {
-		l.describeAgain(ctx, v, key, &g)
+	if grant.Wait > 0 && grant.Allowed && !controller.shadow && plan == nil {
+		l.describeAgain(ctx, result, key, &grant)
 	}
-	v.conclude(ctx, limit, &g.Answer, err)
+	result.conclude(ctx, limit, &grant.Answer, err)
 	switch {
-	case v.Quota.InUse || l.tiers && l.occupies:
-		l.tellInUse(key, v, d.config.RetryGuess)
-	case v.Reason == limits.OverLimit && d.config.Turns != nil:
-		l.tellTurn(d.config.Turns, key, limit, g.RetryAfter, v)
+	case result.Quota.InUse || l.tiers && l.occupies:
+		l.tellInUse(key, result, controller.config.RetryGuess)
+	case result.Reason == limits.OverLimit && controller.config.Turns != nil:
+		l.tellTurn(controller.config.Turns, key, limit, grant.RetryAfter, result)
 	}
-	if !holds || v.Reason != limits.Admitted {
+	if !holds || result.Reason != limits.Admitted {
 		return nil
 	}
-	return &grantTaken[R, S]{Grant: g, index: l.index, n: v.Cost}
+	return &grantTaken[R, S]{Grant: grant, index: l.index, n: result.Cost}
 }
 
 // describeAgain looks up the limit after a wait. If engine.PolicyFor panics, units are given back.
-func (l *Limit[R, K, S]) describeAgain(ctx context.Context, v *Result, key K, g *limits.Grant) {
+func (l *Limit[R, K, S]) describeAgain(ctx context.Context, result *Result, key K, grant *limits.Grant) {
 	described := false
 	defer func() {
 		if !described {
-			_ = g.Cancel(context.WithoutCancel(ctx))
+			_ = grant.Cancel(context.WithoutCancel(ctx))
 		}
 	}()
 	// A limit of another family refuses later requests.
-	if q := l.quotaOf(l.Limiter.LimitFor(key)); q.limit == g.Limit {
-		v.Quota = q
+	if q := l.quotaOf(l.Limiter.LimitFor(key)); q.limit == grant.Limit {
+		result.Quota = q
 	}
 	described = true
 }
 
 // conclude completes the result of a limit that has decided alone.
-func (v *Result) conclude(ctx context.Context, limit policy.Policy, a *limits.Answer, err error) {
-	v.Decision, v.Provenance, v.Waited = a.Decision, a.Provenance, a.Wait
+func (v *Result) conclude(ctx context.Context, limit policy.Policy, answer *limits.Answer, err error) {
+	v.Decision, v.Provenance, v.Waited = answer.Decision, answer.Provenance, answer.Wait
 	switch {
 	case err != nil:
 		v.failed(ctx, err)
-	case !a.Allowed:
-		v.Reason, v.Violated = v.Quota.reasonOf(a), 1<<v.Binding
+	case !answer.Allowed:
+		v.Reason, v.Violated = v.Quota.reasonOf(answer), 1<<v.Binding
 	}
-	if a.ResetAfter > v.Quota.Window && a.Limit == v.Quota.limit {
+	if answer.ResetAfter > v.Quota.Window && answer.Limit == v.Quota.limit {
 		v.Quota.lasts = lasts(limit)
 		v.bound(&v.Quota)
 	}
 	if v.Violated != 0 {
 		v.RetryAfter = v.Decision.RetryAfter
 	}
-	v.Quota.follow(a)
+	v.Quota.follow(answer)
 }
 
 func (v *Result) failed(ctx context.Context, err error) {

@@ -52,16 +52,16 @@ func (l *Log) may() (left uint64, ok bool) {
 // NewLog returns a log that writes to a logger, or nothing if it is nil.
 func NewLog(to *slog.Logger) *Log { return &Log{to: to, epoch: time.Now()} }
 
-// LogRefused logs a request that v refuses, unless the level or the rate of lines forbid it.
-// binding is the index of v.Limit. asked returns attributes to write before the key and after it.
-func (d *Controller[R, S]) LogRefused(ctx context.Context, r R, v *limits.Verdict, binding int, asked func(r R) (before, after []slog.Attr)) {
+// LogRefused logs a request that verdict refuses, unless the level or the rate of lines forbid it.
+// binding is the index of verdict.Limit. asked returns attributes to write before the key and after it.
+func (d *Controller[R, S]) LogRefused(ctx context.Context, r R, verdict *limits.Verdict, binding int, asked func(r R) (before, after []slog.Attr)) {
 	to := d.log.to
-	if to == nil || v.Reason.Passes() {
+	if to == nil || verdict.Reason.Passes() {
 		return
 	}
 	key := ""
-	if v.Reason == limits.Misconfigured {
-		key = d.logMisconfigured(ctx, r, v, binding)
+	if verdict.Reason == limits.Misconfigured {
+		key = d.logMisconfigured(ctx, r, verdict, binding)
 	}
 	if !to.Enabled(ctx, slog.LevelInfo) {
 		return
@@ -70,43 +70,43 @@ func (d *Controller[R, S]) LogRefused(ctx context.Context, r R, v *limits.Verdic
 	if !ok {
 		return
 	}
-	if key == "" && v.Limit != "" && v.Reason != limits.NoKey {
+	if key == "" && verdict.Limit != "" && verdict.Reason != limits.NoKey {
 		key, _ = d.limiters[binding].KeyOf(r, false)
 	}
 	before, after := asked(r)
-	attrs := append([]slog.Attr{slog.String("limit", v.Limit), causeOf(v)}, before...)
+	attrs := append([]slog.Attr{slog.String("limit", verdict.Limit), causeOf(verdict)}, before...)
 	attrs = append(append(attrs, slog.String("key", key)), after...)
-	to.LogAttrs(ctx, slog.LevelInfo, "rate limit: "+v.Reason.String(), append(attrs,
-		slog.Int64("cost", v.Cost),
-		slog.Duration("retry_after", v.RetryAfter),
-		slog.Bool("shadow", v.Shadow),
+	to.LogAttrs(ctx, slog.LevelInfo, "rate limit: "+verdict.Reason.String(), append(attrs,
+		slog.Int64("cost", verdict.Cost),
+		slog.Duration("retry_after", verdict.RetryAfter),
+		slog.Bool("shadow", verdict.Shadow),
 		slog.Uint64("left_out", left),
 	)...)
 }
 
 // logMisconfigured writes a line for each limit in error, and for Options.Cost. It returns the
 // key's fingerprint if it found the key.
-func (d *Controller[R, S]) logMisconfigured(ctx context.Context, r R, v *limits.Verdict, binding int) (key string) {
+func (d *Controller[R, S]) logMisconfigured(ctx context.Context, r R, verdict *limits.Verdict, binding int) (key string) {
 	place := MaxLimits
-	if v.Limit != "" {
+	if verdict.Limit != "" {
 		place = binding
 	}
 	if d.log.reported[place].Swap(true) {
 		return ""
 	}
-	if v.Limit == "" {
+	if verdict.Limit == "" {
 		d.log.to.LogAttrs(ctx, slog.LevelError, "rate limit: Options.Cost or Limit.Cost returned less than 0",
-			slog.Int64("cost", v.Cost))
+			slog.Int64("cost", verdict.Cost))
 		return ""
 	}
 	key, limit := d.limiters[binding].KeyOf(r, true)
 	message := "rate limit: Limit.PolicyFor or engine.PolicyFor chose a policy of another family than Config.Policy; its keys are refused"
-	if v.Provenance.Err() != nil {
+	if verdict.Provenance.Err() != nil {
 		message = "rate limit: the limiter takes no policy that Limit.PolicyFor chooses, or not this one; its keys are refused"
 	}
 	d.log.to.LogAttrs(ctx, slog.LevelError, message,
-		slog.String("limit", v.Limit),
-		causeOf(v),
+		slog.String("limit", verdict.Limit),
+		causeOf(verdict),
 		slog.String("policy", limit),
 		slog.String("key", key))
 	return key

@@ -37,13 +37,13 @@ func (v *Result) boundReset(guess time.Duration) {
 }
 
 // reasonOf returns the reason of a refusal by the limit of q.
-func (q *Quota) reasonOf(a *limits.Answer) limits.Reason {
+func (q *Quota) reasonOf(answer *limits.Answer) limits.Reason {
 	switch {
-	case q.ofAnotherFamily(&a.Decision):
+	case q.ofAnotherFamily(&answer.Decision):
 		return limits.Misconfigured
-	case a.RetryAfter == policy.Never:
+	case answer.RetryAfter == policy.Never:
 		return limits.NeverAdmitted
-	case a.Source() == limits.SourceClosed:
+	case answer.Source() == limits.SourceClosed:
 		return limits.Unavailable
 	}
 	return limits.OverLimit

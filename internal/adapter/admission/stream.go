@@ -36,11 +36,11 @@ func (d *Controller[R, S]) Streams() bool {
 	return false
 }
 
-// Stream returns the Stream of an admitted request whose units s holds.
-func (d *Controller[R, S]) Stream(ctx context.Context, r R, s Settlement) *Stream[R, S] {
-	all := &Stream[R, S]{Settlement: s, by: d, r: r}
-	for i, p := range d.parts {
-		if p == nil || p.Stream == nil || s.holds()&(1<<i) == 0 {
+// Stream returns the Stream of an admitted request whose units settlement holds.
+func (d *Controller[R, S]) Stream(ctx context.Context, r R, settlement Settlement) *Stream[R, S] {
+	all := &Stream[R, S]{Settlement: settlement, by: d, r: r}
+	for i, parts := range d.parts {
+		if parts == nil || parts.Stream == nil || settlement.holds()&(1<<i) == 0 {
 			continue
 		}
 		func() {
@@ -48,7 +48,7 @@ func (d *Controller[R, S]) Stream(ctx context.Context, r R, s Settlement) *Strea
 				defer d.endShadow(ctx, i)
 			}
 			if take := d.limiters[i].stepper(r, d.shadow || d.Tried(i)); take != nil {
-				all.limits = append(all.limits, streamed[R, S]{parts: p, take: take, taken: s.cost(i), cost: s.cost(i)})
+				all.limits = append(all.limits, streamed[R, S]{parts: parts, take: take, taken: settlement.cost(i), cost: settlement.cost(i)})
 			}
 		}()
 	}
@@ -62,10 +62,10 @@ func (s *Stream[R, S]) Pay(ctx context.Context, soFar S) (after time.Duration, o
 	for i := range s.limits {
 		if after, ok = s.payOne(ctx, &s.limits[i], soFar); !ok {
 			for j := range s.limits[:i] {
-				l := &s.limits[j]
-				l.taken -= l.step
+				streamed := &s.limits[j]
+				streamed.taken -= streamed.step
 				// Units that cannot be given back count.
-				_ = l.grant.Cancel(context.WithoutCancel(ctx))
+				_ = streamed.grant.Cancel(context.WithoutCancel(ctx))
 			}
 			return after, false
 		}
@@ -73,24 +73,24 @@ func (s *Stream[R, S]) Pay(ctx context.Context, soFar S) (after time.Duration, o
 	return 0, true
 }
 
-func (s *Stream[R, S]) payOne(ctx context.Context, l *streamed[R, S], soFar S) (after time.Duration, ok bool) {
-	if s.by.Tried(l.parts.index) {
-		defer s.by.endShadow(ctx, l.parts.index)
+func (s *Stream[R, S]) payOne(ctx context.Context, streamed *streamed[R, S], soFar S) (after time.Duration, ok bool) {
+	if s.by.Tried(streamed.parts.index) {
+		defer s.by.endShadow(ctx, streamed.parts.index)
 	}
-	passes := s.by.shadow || s.by.Tried(l.parts.index)
-	ok, l.step, l.grant = passes, 0, limits.Grant{}
-	n := l.parts.Stream(s.r, soFar) - l.taken
+	passes := s.by.shadow || s.by.Tried(streamed.parts.index)
+	ok, streamed.step, streamed.grant = passes, 0, limits.Grant{}
+	n := streamed.parts.Stream(s.r, soFar) - streamed.taken
 	if n <= 0 {
 		return 0, true
 	}
-	g, err := l.take(ctx, n)
+	grant, err := streamed.take(ctx, n)
 	switch {
-	case err == nil && g.Allowed:
-		l.grant, l.step = g, n
-		l.taken += n
+	case err == nil && grant.Allowed:
+		streamed.grant, streamed.step = grant, n
+		streamed.taken += n
 		return 0, true
-	case err == nil && g.TellsRetry():
-		after = g.RetryAfter
+	case err == nil && grant.TellsRetry():
+		after = grant.RetryAfter
 	}
 	return after, passes
 }

@@ -26,49 +26,49 @@ type claims struct {
 	inUse bool
 }
 
-// addClaims calls add for each limit with its cost. If nothing is to be taken, v has the reason.
+// addClaims calls add for each limit with its cost. If nothing is to be taken, result has the reason.
 func (d *Controller[R, S]) addClaims(
-	r R, v *Result, quotas []Quota, c *claims, add func(l Any[R, S], n int64) (limit policy.Policy, ok bool),
+	r R, result *Result, quotas []Quota, claims *claims, add func(l Any[R, S], n int64) (limit policy.Policy, ok bool),
 ) {
 	for i, l := range d.limiters {
-		p := d.parts[i]
-		if p == nil || p.Shadow && d.shadows {
+		parts := d.parts[i]
+		if parts == nil || parts.Shadow && d.shadows {
 			continue
 		}
-		cost, ok := p.costs(r, v)
+		cost, ok := parts.costs(r, result)
 		if !ok {
-			c.n = 0
+			claims.n = 0
 			return
 		}
 		limit, ok := add(l, cost)
 		switch {
 		case ok:
-			c.limits[c.n], c.costs[i], quotas[i] = i, cost, p.quotaOf(limit)
-			c.inUse = c.inUse || quotas[i].InUse || p.occupies
-			c.n++
-		case p.WhenNoKey != limits.Skip:
-			v.keyless(limits.Refuse, p.Name)
-			c.n = 0
+			claims.limits[claims.n], claims.costs[i], quotas[i] = i, cost, parts.quotaOf(limit)
+			claims.inUse = claims.inUse || quotas[i].InUse || parts.occupies
+			claims.n++
+		case parts.WhenNoKey != limits.Skip:
+			result.keyless(limits.Refuse, parts.Name)
+			claims.n = 0
 			return
 		}
 	}
-	if c.n == 0 && d.live {
-		v.keyless(limits.Skip, "")
+	if claims.n == 0 && d.live {
+		result.keyless(limits.Skip, "")
 	}
 }
 
 // takeAll holds a request to several limits, and describes them in quotas.
-func (d *Controller[R, S]) takeAll(ctx context.Context, r R, v *Result, quotas []Quota) (s Settlement) {
+func (d *Controller[R, S]) takeAll(ctx context.Context, r R, result *Result, quotas []Quota) (settlement Settlement) {
 	patience := d.patience(ctx, nil)
 	if d.shadow {
 		patience = 0
 	}
 	if d.engines {
-		return d.takeEngines(ctx, patience, r, v, quotas)
+		return d.takeEngines(ctx, patience, r, result, quotas)
 	}
 	all := make([]limits.Claim, 0, len(d.limiters))
 	var c claims
-	d.addClaims(r, v, quotas, &c, func(l Any[R, S], n int64) (limit policy.Policy, ok bool) {
+	d.addClaims(r, result, quotas, &c, func(l Any[R, S], n int64) (limit policy.Policy, ok bool) {
 		claim, limit, ok := l.claimOfAny(r, n, !d.charges)
 		if ok {
 			all = append(all, claim)
@@ -79,7 +79,7 @@ func (d *Controller[R, S]) takeAll(ctx context.Context, r R, v *Result, quotas [
 		return nil
 	}
 	out, err := limits.AskAll(ctx, patience, all...)
-	v.Waited = out.Waited
+	result.Waited = out.Waited
 	if c.inUse && !out.Allowed && err == nil {
 		last := deciding.New(false)
 		for i := range out.Answers {
@@ -91,60 +91,60 @@ func (d *Controller[R, S]) takeAll(ctx context.Context, r R, v *Result, quotas [
 	// guess is the provenance of a refusal that is not exact.
 	var guess *limits.Provenance
 	for i := range out.Answers {
-		a := &out.Answers[i]
-		if out.Allowed || a.Allowed || a.Source() == limits.SourceNone {
+		answer := &out.Answers[i]
+		if out.Allowed || answer.Allowed || answer.Source() == limits.SourceNone {
 			continue
 		}
-		v.Violated |= 1 << c.limits[i]
-		if quotas[c.limits[i]].ofAnotherFamily(&a.Decision) {
+		result.Violated |= 1 << c.limits[i]
+		if quotas[c.limits[i]].ofAnotherFamily(&answer.Decision) {
 			// The program's error is reported first.
 			binding = i
 		}
-		if !a.Exact() {
-			guess = a.Provenance
+		if !answer.Exact() {
+			guess = answer.Provenance
 		}
 	}
 	if d.hides {
 		binding = d.visible(binding, out.Allowed, quotas, &c, func(i int) *policy.Decision { return &out.Answers[i].Decision })
 	}
 	if binding >= 0 {
-		a := &out.Answers[binding]
-		v.Binding = c.limits[binding]
-		v.Limit, v.Decision, v.Cost = d.parts[v.Binding].Name, a.Decision, c.costs[v.Binding]
-		if v.Provenance = guess; guess == nil {
-			v.Provenance = a.Provenance
+		answer := &out.Answers[binding]
+		result.Binding = c.limits[binding]
+		result.Limit, result.Decision, result.Cost = d.parts[result.Binding].Name, answer.Decision, c.costs[result.Binding]
+		if result.Provenance = guess; guess == nil {
+			result.Provenance = answer.Provenance
 		}
 	}
 	switch {
 	case err != nil:
-		v.failed(ctx, err)
+		result.failed(ctx, err)
 	case !out.Allowed && binding < 0:
-		v.failed(ctx, errors.New("ral: a limiter refused without a reason"))
+		result.failed(ctx, errors.New("ral: a limiter refused without a reason"))
 	case !out.Allowed:
-		v.Reason, v.RetryAfter = quotas[v.Binding].reasonOf(&out.Answers[binding]), out.RetryAfter
+		result.Reason, result.RetryAfter = quotas[result.Binding].reasonOf(&out.Answers[binding]), out.RetryAfter
 	case d.charges || c.inUse:
-		s = &taken{out, c}
+		settlement = &taken{out, c}
 	}
 	for i := range out.Answers {
 		// reasonOf needs the earlier quota.
 		quotas[c.limits[i]].follow(&out.Answers[i])
 	}
-	v.bound(&quotas[v.Binding])
-	return s
+	result.bound(&quotas[result.Binding])
+	return settlement
 }
 
 // tellInUse is Limit.tellInUse for a claim that one of several limits refuses. It adds the claim to last.
-func (d *Controller[R, S]) tellInUse(r R, c *claims, quotas []Quota, claim int, decision *policy.Decision, basis *limits.Provenance, last *deciding.Claim) {
-	index := c.limits[claim]
+func (d *Controller[R, S]) tellInUse(r R, claims *claims, quotas []Quota, claim int, decision *policy.Decision, basis *limits.Provenance, last *deciding.Claim) {
+	index := claims.limits[claim]
 	if !decision.Allowed && basis.Err() == nil && (quotas[index].InUse || d.parts[index].occupies) {
-		decision.RetryAfter = d.limiters[index].comesBackAfter(r, c.costs[index], decision.RetryAfter, d.config.RetryGuess)
+		decision.RetryAfter = d.limiters[index].comesBackAfter(r, claims.costs[index], decision.RetryAfter, d.config.RetryGuess)
 	}
 	last.See(claim, decision, 0)
 }
 
 // takeEngines is takeAll for limits of engines. It and conclude repeat takeAll's steps for speed. With conclude's
 // steps shared, a request under two limits took 440 ns, not 409, and AskAll allocates.
-func (d *Controller[R, S]) takeEngines(ctx context.Context, patience time.Duration, r R, v *Result, quotas []Quota) (s Settlement) {
+func (d *Controller[R, S]) takeEngines(ctx context.Context, patience time.Duration, r R, result *Result, quotas []Quota) (settlement Settlement) {
 	// Clearing room for more would cost each request.
 	var room [3]engine.Claim
 	all := room[:]
@@ -156,7 +156,7 @@ func (d *Controller[R, S]) takeEngines(ctx context.Context, patience time.Durati
 		charges = make([]func(used int64), len(d.limiters))
 	}
 	var c claims
-	d.addClaims(r, v, quotas, &c, func(l Any[R, S], n int64) (limit policy.Policy, ok bool) {
+	d.addClaims(r, result, quotas, &c, func(l Any[R, S], n int64) (limit policy.Policy, ok bool) {
 		var charge *func(used int64)
 		if charges != nil {
 			charge = &charges[c.n]
@@ -171,7 +171,7 @@ func (d *Controller[R, S]) takeEngines(ctx context.Context, patience time.Durati
 	if patience <= 0 && charges == nil && !c.inUse {
 		// out stays on the stack.
 		out := engine.TakeAll(all...)
-		d.conclude(r, v, quotas, &c, &out, false)
+		d.conclude(r, result, quotas, &c, &out, false)
 		return nil
 	}
 	var out engine.Outcome
@@ -185,15 +185,15 @@ func (d *Controller[R, S]) takeEngines(ctx context.Context, patience time.Durati
 		out = engine.TakeAll(all...)
 		out.Waited = waited
 	}
-	d.conclude(r, v, quotas, &c, &out, errors.Is(err, engine.ErrCancelled))
+	d.conclude(r, result, quotas, &c, &out, errors.Is(err, engine.ErrCancelled))
 	switch {
 	case !out.Allowed:
 	case charges != nil:
-		s = &enginesTaken{out, c, charges[:c.n]}
+		settlement = &enginesTaken{out, c, charges[:c.n]}
 	case c.inUse:
-		s = &enginesTaken{out: out}
+		settlement = &enginesTaken{out: out}
 	}
-	return s
+	return settlement
 }
 
 // enginesTaken holds the units of a request under several limits of engines.
@@ -231,12 +231,12 @@ func (t *enginesTaken) settle(_ context.Context, used [MaxLimits]int64) bool {
 }
 
 // conclude completes the result of limits of engines that have decided together.
-func (d *Controller[R, S]) conclude(r R, v *Result, quotas []Quota, c *claims, out *engine.Outcome, cancelled bool) {
-	v.Waited = out.Waited
-	if c.inUse && !out.Allowed && !cancelled {
+func (d *Controller[R, S]) conclude(r R, result *Result, quotas []Quota, claims *claims, out *engine.Outcome, cancelled bool) {
+	result.Waited = out.Waited
+	if claims.inUse && !out.Allowed && !cancelled {
 		last := deciding.New(false)
 		for i := range out.Decisions {
-			d.tellInUse(r, c, quotas, i, &out.Decisions[i], out.Provenance(i), &last)
+			d.tellInUse(r, claims, quotas, i, &out.Decisions[i], out.Provenance(i), &last)
 		}
 		out.Binding, out.RetryAfter = last.Index, last.RetryAfter
 	}
@@ -248,8 +248,8 @@ func (d *Controller[R, S]) conclude(r R, v *Result, quotas []Quota, c *claims, o
 			if decision.Allowed {
 				continue
 			}
-			v.Violated |= 1 << c.limits[i]
-			if quotas[c.limits[i]].ofAnotherFamily(&decision) {
+			result.Violated |= 1 << claims.limits[i]
+			if quotas[claims.limits[i]].ofAnotherFamily(&decision) {
 				// The program's error is reported first.
 				binding = i
 			}
@@ -259,36 +259,36 @@ func (d *Controller[R, S]) conclude(r R, v *Result, quotas []Quota, c *claims, o
 		}
 	}
 	if d.hides {
-		binding = d.visible(binding, out.Allowed, quotas, c, func(i int) *policy.Decision { return &out.Decisions[i] })
+		binding = d.visible(binding, out.Allowed, quotas, claims, func(i int) *policy.Decision { return &out.Decisions[i] })
 	}
-	if v.Provenance = guess; guess == nil {
-		v.Provenance = out.Provenance(binding)
+	if result.Provenance = guess; guess == nil {
+		result.Provenance = out.Provenance(binding)
 	}
 	if binding >= 0 {
-		v.Binding = c.limits[binding]
-		v.Limit, v.Decision, v.Cost = d.parts[v.Binding].Name, out.Decisions[binding], c.costs[v.Binding]
+		result.Binding = claims.limits[binding]
+		result.Limit, result.Decision, result.Cost = d.parts[result.Binding].Name, out.Decisions[binding], claims.costs[result.Binding]
 	}
 	switch {
 	case cancelled:
-		v.Reason = limits.Cancelled
+		result.Reason = limits.Cancelled
 	case !out.Allowed:
-		v.Reason, v.RetryAfter = quotas[v.Binding].reasonOf(&limits.Answer{Decision: v.Decision}), out.RetryAfter
+		result.Reason, result.RetryAfter = quotas[result.Binding].reasonOf(&limits.Answer{Decision: result.Decision}), out.RetryAfter
 	}
 	for i := range out.Decisions {
 		// reasonOf needs the earlier quota.
-		quotas[c.limits[i]].followDecision(&out.Decisions[i])
+		quotas[claims.limits[i]].followDecision(&out.Decisions[i])
 	}
-	v.bound(&quotas[v.Binding])
+	result.bound(&quotas[result.Binding])
 }
 
 // visible returns the claim that decided among those that clients may know, or binding if there is none or
 // if it refuses for ever.
-func (d *Controller[R, S]) visible(binding int, allowed bool, quotas []Quota, c *claims, decision func(claim int) *policy.Decision) int {
-	if binding < 0 || !d.parts[c.limits[binding]].Hidden || decision(binding).RetryAfter == policy.Never {
+func (d *Controller[R, S]) visible(binding int, allowed bool, quotas []Quota, claims *claims, decision func(claim int) *policy.Decision) int {
+	if binding < 0 || !d.parts[claims.limits[binding]].Hidden || decision(binding).RetryAfter == policy.Never {
 		return binding
 	}
 	shown := deciding.New(allowed)
-	for i, limit := range c.limits[:c.n] {
+	for i, limit := range claims.limits[:claims.n] {
 		if !d.parts[limit].Hidden {
 			shown.See(i, decision(i), quotas[limit].Most)
 		}
@@ -323,43 +323,43 @@ func (t *taken) settle(ctx context.Context, used [MaxLimits]int64) bool {
 }
 
 // askShadows asks the limits with Shadow about a request that the others admit. Their units are
-// settled with s, if the request is charged afterwards or the units are in use.
-func (d *Controller[R, S]) askShadows(ctx context.Context, r R, v *Result, s Settlement) Settlement {
+// settled with settlement, if the request is charged afterwards or the units are in use.
+func (d *Controller[R, S]) askShadows(ctx context.Context, r R, result *Result, settlement Settlement) Settlement {
 	for i, l := range d.limiters {
-		p := d.parts[i]
-		if p == nil || !p.Shadow {
+		parts := d.parts[i]
+		if parts == nil || !parts.Shadow {
 			continue
 		}
-		grant, n, inUse, refused := d.askShadow(ctx, r, l, i, v.common)
+		grant, n, inUse, refused := d.askShadow(ctx, r, l, i, result.common)
 		if refused {
-			v.Shadowed = append(v.Shadowed, p.Name)
+			result.Shadowed = append(result.Shadowed, parts.Name)
 			d.counters.shadowed[i].Add(1)
 		}
 		if (d.charges || inUse) && grant.State.Settler != nil {
-			s = &grantTaken[R, S]{grant, i, n, d, s}
+			settlement = &grantTaken[R, S]{grant, i, n, d, settlement}
 		}
 	}
-	return s
+	return settlement
 }
 
 // askShadow reports whether a limit with Shadow refuses. Panics, errors and a bad cost only count.
-func (d *Controller[R, S]) askShadow(ctx context.Context, r R, l Any[R, S], index int, common int64) (g limits.Grant, n int64, inUse, refused bool) {
+func (d *Controller[R, S]) askShadow(ctx context.Context, r R, l Any[R, S], index int, common int64) (grant limits.Grant, n int64, inUse, refused bool) {
 	defer d.endShadow(ctx, index)
 	of := Result{common: common}
 	n, ok := l.Of().costs(r, &of)
 	if !ok {
 		d.shadowFailed(ctx, index, fmt.Sprintf("Limit.Cost returned %d", n))
-		return g, 0, false, false
+		return grant, 0, false, false
 	}
-	g, inUse, ok, err := l.hold(ctx, r, n)
+	grant, inUse, ok, err := l.hold(ctx, r, n)
 	switch {
 	case err != nil:
 		d.shadowFailed(ctx, index, err)
 		return limits.Grant{}, 0, false, false
 	case !ok:
-		return g, 0, false, l.Of().WhenNoKey != limits.Skip
+		return grant, 0, false, l.Of().WhenNoKey != limits.Skip
 	}
-	return g, n, inUse, !g.Allowed
+	return grant, n, inUse, !grant.Allowed
 }
 
 // shadowCharge returns a request's used units of a limit with Shadow, or asTaken if Charge panics.

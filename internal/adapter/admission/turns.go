@@ -76,21 +76,21 @@ type pace struct {
 }
 
 // pace returns the pace of the turns of n units.
-func (t *Turns) pace(limit policy.Policy, q Quota, n int64) (p pace) {
+func (t *Turns) pace(limit policy.Policy, quota Quota, n int64) (pace pace) {
 	unit := time.Duration(t.unit)
 	spaced, ok := limit.(shape.Spaced)
 	switch {
 	case n < 1:
 	case ok:
-		p.Spacing = spaced.Spacing(n, unit)
-	case q.Window > 0 && q.Most > 0:
-		p.Spacing = shape.SpacingInWindows(q.Window, q.Most, n, unit)
+		pace.Spacing = spaced.Spacing(n, unit)
+	case quota.Window > 0 && quota.Most > 0:
+		pace.Spacing = shape.SpacingInWindows(quota.Window, quota.Most, n, unit)
 	}
-	if calls := q.Most / max(n, 1); q.lasts && n > 0 && calls > 1 && q.Window < manyUnits*unit && grid(int64(q.Window), calls) > 0 {
-		p.window, p.calls = int64(q.Window), calls
-		p.Phases = max(1, t.unit/(p.window+p.window/8))
+	if calls := quota.Most / max(n, 1); quota.lasts && n > 0 && calls > 1 && quota.Window < manyUnits*unit && grid(int64(quota.Window), calls) > 0 {
+		pace.window, pace.calls = int64(quota.Window), calls
+		pace.Phases = max(1, t.unit/(pace.window+pace.window/8))
 	}
-	return p
+	return pace
 }
 
 // grid returns the distance of the turns of a window, as tell keeps them.
@@ -98,25 +98,25 @@ func grid(window, calls int64) int64 { return window / 64 / calls >> turnUnit <<
 
 // after returns the time until the turn of a call that would be admitted after that time. Each of
 // several servers tells turns as many times further apart, at a phase of its own.
-func (t *Turns) after(hash uint64, after time.Duration, p pace, servers int) time.Duration {
+func (t *Turns) after(hash uint64, after time.Duration, pace pace, servers int) time.Duration {
 	now, phase := t.now(), int64(0)
-	if p.Step *= time.Duration(servers); servers > 1 {
-		phase, p.window = int64(t.phase*float64(min(int64(p.Step), t.spread))), 0
+	if pace.Step *= time.Duration(servers); servers > 1 {
+		phase, pace.window = int64(t.phase*float64(min(int64(pace.Step), t.spread))), 0
 	}
 	// The sum leads to another set, and to another tag.
-	hash += uint64(now%t.unit*p.Phases/t.unit) * 0x9e3779b97f4a7c15
-	return time.Duration(t.tell(hash, now, now+int64(after), phase, p) - now)
+	hash += uint64(now%t.unit*pace.Phases/t.unit) * 0x9e3779b97f4a7c15
+	return time.Duration(t.tell(hash, now, now+int64(after), phase, pace) - now)
 }
 
 // tell returns a turn phase after the instant earliest, or later, at the pace from the last turn of the
 // key with that hash. A last turn too late for any present call is of another time: the key was
 // blocked then, its limit was lower, or the call took more units. Other keys of its set of slots replace
 // the earliest turn.
-func (t *Turns) tell(hash uint64, now, earliest, phase int64, p pace) int64 {
+func (t *Turns) tell(hash uint64, now, earliest, phase int64, pace pace) int64 {
 	tag := hash >> turnBits << turnBits
 	set := t.slots[hash%uint64(len(t.slots)/slotsOfSet)*slotsOfSet:][:slotsOfSet]
 	latest := earliest + t.spread
-	if p.Step < 0 || latest > lastTurn || latest < 0 {
+	if pace.Step < 0 || latest > lastTurn || latest < 0 {
 		return earliest
 	}
 	for {
@@ -131,10 +131,10 @@ func (t *Turns) tell(hash uint64, now, earliest, phase int64, p pace) int64 {
 			// The slot has no turn of the key.
 			last = math.MinInt64 / 2
 		}
-		turn := max(earliest+phase, last+int64(p.Step))
+		turn := max(earliest+phase, last+int64(pace.Step))
 		kept := turn
-		if p.window > 0 {
-			turn, kept = t.inWindow(now, earliest, last, p)
+		if pace.window > 0 {
+			turn, kept = t.inWindow(now, earliest, last, pace)
 		}
 		if turn > latest {
 			// Nothing is written, so a flood does not contend for the slot.
@@ -150,14 +150,14 @@ func (t *Turns) tell(hash uint64, now, earliest, phase int64, p pace) int64 {
 // turn lies in the window of the last turn, or is so late that it opens another. What is kept is the
 // window's begin, rounded down to a multiple of a 64th of its length, and a grid step for each
 // other call that has a turn there.
-func (t *Turns) inWindow(now, earliest, last int64, p pace) (turn, kept int64) {
-	step := grid(p.window, p.calls)
-	length := step * p.calls
+func (t *Turns) inWindow(now, earliest, last int64, pace pace) (turn, kept int64) {
+	step := grid(pace.window, pace.calls)
+	length := step * pace.calls
 	begin := last - last%length
 	back := func(from int64) int64 { return now + (max(from-now, 1)+t.unit-1)/t.unit*t.unit }
-	if turn = back(max(earliest, begin)); turn < begin+p.window && last+step < begin+length {
+	if turn = back(max(earliest, begin)); turn < begin+pace.window && last+step < begin+length {
 		return turn, last + step
 	}
-	turn = back(max(earliest, begin+p.window+length))
+	turn = back(max(earliest, begin+pace.window+length))
 	return turn, turn - turn%length
 }

@@ -18,18 +18,18 @@ type wording struct {
 	text   string
 }
 
-// text returns p.String(), or "" if p is nil.
-func (w *words) text(p policy.Policy) string {
-	if p == nil {
+// text returns limit.String(), or "" if limit is nil.
+func (w *words) text(limit policy.Policy) string {
+	if limit == nil {
 		return ""
 	}
 	// Policies of the same type as a comparable policy may be compared with it.
-	if last := w.last.Load(); last != nil && last.policy == p {
+	if last := w.last.Load(); last != nil && last.policy == limit {
 		return last.text
 	}
-	text := p.String()
-	if reflect.ValueOf(p).Comparable() {
-		w.last.Store(&wording{p, text})
+	text := limit.String()
+	if reflect.ValueOf(limit).Comparable() {
+		w.last.Store(&wording{limit, text})
 	}
 	return text
 }

@@ -28,17 +28,17 @@ func New(allowed bool) Claim {
 	return Claim{Index: -1, allowed: allowed, left: 1}
 }
 
-// See adds the decision on the claim at index. atOnce is the most that d.Remaining can be: see
+// See adds the decision on the claim at index. atOnce is the most that decision.Remaining can be: see
 // shape.AtOnce. It matters only if all claims are met.
-func (c *Claim) See(index int, d *policy.Decision, atOnce int64) {
+func (c *Claim) See(index int, decision *policy.Decision, atOnce int64) {
 	switch {
 	case c.allowed:
 		// Shares are compared without a division, which waits.
-		if left, most := float64(d.Remaining), float64(max(atOnce, 1)); left*c.atOnce < c.left*most {
+		if left, most := float64(decision.Remaining), float64(max(atOnce, 1)); left*c.atOnce < c.left*most {
 			c.left, c.atOnce, c.Index = left, most, index
 		}
-	case !d.Allowed && d.RetryAfter > c.RetryAfter:
-		c.RetryAfter, c.Index = d.RetryAfter, index
+	case !decision.Allowed && decision.RetryAfter > c.RetryAfter:
+		c.RetryAfter, c.Index = decision.RetryAfter, index
 	}
 }
 

@@ -17,13 +17,13 @@ func Bounded(value string) string {
 func Hashed(value string) string {
 	// The first byte stays 0.
 	var hashed [1 + sha256.Size]byte
-	h := sha256.New()
+	hash := sha256.New()
 	// In pieces, so that a long value is not copied as a whole.
 	for piece := make([]byte, 512); value != ""; {
 		n := copy(piece, value)
-		h.Write(piece[:n])
+		hash.Write(piece[:n])
 		value = value[n:]
 	}
-	h.Sum(hashed[:1])
+	hash.Sum(hashed[:1])
 	return string(hashed[:])
 }

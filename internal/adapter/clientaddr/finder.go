@@ -82,7 +82,7 @@ func New(pkg string, config Config) (*Finder, error) {
 		return nil, bad(fmt.Sprintf("NAT64[%d]", wrongNAT64), config.NAT64[wrongNAT64],
 			"an IPv6 prefix of 32, 40, 48, 56, 64 or 96 bits")
 	}
-	f := &Finder{
+	finder := &Finder{
 		header:  http.CanonicalHeaderKey(config.Header),
 		last:    lastOf,
 		parse:   Parse,
@@ -92,11 +92,11 @@ func New(pkg string, config Config) (*Finder, error) {
 		v6:      cmp.Or(config.IPv6Prefix, DefaultIPv6Prefix),
 		nat64:   longestFirst(config.NAT64),
 	}
-	if f.header == forwarded {
-		f.last = lastForwarded
-		f.parse = func(element string) netip.Addr { return Parse(nodeOf(element)) }
+	if finder.header == forwarded {
+		finder.last = lastForwarded
+		finder.parse = func(element string) netip.Addr { return Parse(nodeOf(element)) }
 	}
-	return f, nil
+	return finder, nil
 }
 
 // Valid reports whether New made f.

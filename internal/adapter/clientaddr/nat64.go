@@ -28,12 +28,12 @@ var notPublic, _ = NewPrefixes("", "", []netip.Prefix{
 	netip.MustParsePrefix("240.0.0.0/4"),
 })
 
-// isTranslation reports whether p has a length that RFC 6052 defines for translators.
-func isTranslation(p netip.Prefix) bool {
-	if !p.IsValid() || !p.Addr().Is6() || p.Addr().Is4In6() {
+// isTranslation reports whether prefix has a length that RFC 6052 defines for translators.
+func isTranslation(prefix netip.Prefix) bool {
+	if !prefix.IsValid() || !prefix.Addr().Is6() || prefix.Addr().Is4In6() {
 		return false
 	}
-	switch p.Bits() {
+	switch prefix.Bits() {
 	case 32, 40, 48, 56, 64, 96:
 		return true
 	}

@@ -20,7 +20,7 @@ func NewPrefixes(owner, field string, list []netip.Prefix) (*Prefixes, error) {
 	if len(list) == 0 {
 		return nil, nil
 	}
-	p := &Prefixes{all: map[netip.Prefix]struct{}{}}
+	prefixes := &Prefixes{all: map[netip.Prefix]struct{}{}}
 	for i, prefix := range list {
 		if addr := prefix.Addr(); addr.Is4In6() && prefix.Bits() >= 96 {
 			prefix = netip.PrefixFrom(addr.Unmap(), prefix.Bits()-96)
@@ -31,16 +31,16 @@ func NewPrefixes(owner, field string, list []netip.Prefix) (*Prefixes, error) {
 				Want: "a valid prefix, such as netip.MustParsePrefix returns",
 			}
 		}
-		lengths := &p.v6
+		lengths := &prefixes.v6
 		if prefix.Addr().Is4() {
-			lengths = &p.v4
+			lengths = &prefixes.v4
 		}
 		if !slices.Contains(*lengths, prefix.Bits()) {
 			*lengths = append(*lengths, prefix.Bits())
 		}
-		p.all[prefix.Masked()] = struct{}{}
+		prefixes.all[prefix.Masked()] = struct{}{}
 	}
-	return p, nil
+	return prefixes, nil
 }
 
 // minTrusted is the least number of bits of a prefix of proxies. The widest private network is fc00::/7.

@@ -79,25 +79,25 @@ func New() *Clock {
 	if !ok || inBubble() {
 		return nil
 	}
-	c := newClock(perCount, count())
-	c.epoch = time.Now()
-	if c.begin(count, c.PackageTime); !c.Counts() {
+	clock := newClock(perCount, count())
+	clock.epoch = time.Now()
+	if clock.begin(count, clock.PackageTime); !clock.Counts() {
 		return nil
 	}
-	return c
+	return clock
 }
 
 // newClock returns a clock without an anchor, for a counter at first.
 func newClock(perCount float64, first uint64) *Clock {
-	c := &Clock{first: first}
+	clock := &Clock{first: first}
 	scaled := perCount * slope
 	for scaled >= 1 {
 		scaled /= 2
-		c.shift++
+		clock.shift++
 	}
-	c.mult = uint64(scaled * (1 << 64))
-	c.width.Store(c.counts(hold))
-	return c
+	clock.mult = uint64(scaled * (1 << 64))
+	clock.width.Store(clock.counts(hold))
+	return clock
 }
 
 // counts returns the number of counts in d, at most: exactly for a line.

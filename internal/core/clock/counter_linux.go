@@ -83,9 +83,9 @@ func readRaw() reading {
 // rawClock returns CLOCK_MONOTONIC_RAW in nanoseconds, or -1.
 func rawClock() int64 {
 	const clockMonotonicRaw = 4
-	var t syscall.Timespec
-	if _, _, errno := syscall.RawSyscall(syscall.SYS_CLOCK_GETTIME, clockMonotonicRaw, uintptr(unsafe.Pointer(&t)), 0); errno != 0 {
+	var timespec syscall.Timespec
+	if _, _, errno := syscall.RawSyscall(syscall.SYS_CLOCK_GETTIME, clockMonotonicRaw, uintptr(unsafe.Pointer(&timespec)), 0); errno != 0 {
 		return -1
 	}
-	return t.Nano()
+	return timespec.Nano()
 }

@@ -13,43 +13,43 @@ import (
 // NoDelay is the patience of a call that must start at once if allowed, also under a Queue.
 const NoDelay = time.Duration(-1)
 
-// Take puts the answer to a call of n units into d. It returns the word to record if it is
+// Take puts the answer to a call of n units into decision. It returns the word to record if it is
 // allowed. patience may be [NoDelay]. A call that would start before notBefore is refused.
 func Take(
-	p policy.Policy, word uint64, now policy.Instant, n int64, patience time.Duration, notBefore policy.Instant,
-	d *policy.Decision,
+	limit policy.Policy, word uint64, now policy.Instant, n int64, patience time.Duration, notBefore policy.Instant,
+	decision *policy.Decision,
 ) (next uint64) {
-	next, *d = p.Take(word, now, n, max(patience, 0))
+	next, *decision = limit.Take(word, now, n, max(patience, 0))
 	switch {
-	case notBefore != 0 && d.Allowed && now+policy.Instant(d.Wait) < notBefore:
-		*d = policy.Decision{Limit: d.Limit, RetryAfter: time.Duration(notBefore - now)}
+	case notBefore != 0 && decision.Allowed && now+policy.Instant(decision.Wait) < notBefore:
+		*decision = policy.Decision{Limit: decision.Limit, RetryAfter: time.Duration(notBefore - now)}
 		return word
 	case patience != NoDelay:
-	case d.Allowed && d.Wait > 0:
-		retry := d.Wait
-		next, *d = p.Take(word, now, 0, 0)
-		d.Allowed, d.RetryAfter = false, retry
-	case !d.Allowed && d.RetryAfter < policy.Never-time.Duration(max(now, 0)):
+	case decision.Allowed && decision.Wait > 0:
+		retry := decision.Wait
+		next, *decision = limit.Take(word, now, 0, 0)
+		decision.Allowed, decision.RetryAfter = false, retry
+	case !decision.Allowed && decision.RetryAfter < policy.Never-time.Duration(max(now, 0)):
 		// After RetryAfter the call could join a queue, but would wait there too.
-		_, then := p.Take(word, now+policy.Instant(d.RetryAfter), n, 0)
-		d.RetryAfter += then.Wait
+		_, then := limit.Take(word, now+policy.Instant(decision.RetryAfter), n, 0)
+		decision.RetryAfter += then.Wait
 	}
 	return next
 }
 
 // UpTo takes as many of n units as remain, and returns how many. take takes a number of units, or
-// none, and puts the answer into d. The last answer is left there: a refusal of one unit if none
+// none, and puts the answer into decision. The last answer is left there: a refusal of one unit if none
 // remain.
-func UpTo(n int64, d *policy.Decision, take func(n int64)) int64 {
+func UpTo(n int64, decision *policy.Decision, take func(n int64)) int64 {
 	for {
 		take(n)
 		switch {
-		case d.Allowed:
+		case decision.Allowed:
 			return n
 		case n <= 1:
 			return 0
 		}
-		n = max(min(n-1, d.Remaining), 1)
+		n = max(min(n-1, decision.Remaining), 1)
 	}
 }
 
@@ -67,11 +67,11 @@ func KeepsShare[K ~int](keep []K) (share bool, err error) {
 }
 
 // Anchor returns a limit of the wall clock by the wall time of instant 0, and any other as it is.
-func Anchor(p policy.Policy, zero time.Time) policy.Policy {
-	if a, ok := p.(policy.Anchored); ok {
+func Anchor(limit policy.Policy, zero time.Time) policy.Policy {
+	if a, ok := limit.(policy.Anchored); ok {
 		return a.Anchor(zero)
 	}
-	return p
+	return limit
 }
 
 // Related returns the limit to if words can be carried to it from the limit from. Otherwise ok is false.
@@ -95,24 +95,24 @@ func Carry(from policy.Policy, word uint64, to policy.Policy, now policy.Instant
 // limit used that was used of from, rounded up to a unit. A key at its limit stays at it.
 func inProportion(from policy.Policy, word uint64, to policy.Policy, now policy.Instant) (next uint64, ok bool) {
 	relative := to.(policy.Relative)
-	_, d := from.Take(word, now, 0, 0)
-	used, most := d.Limit-d.Remaining, to.Limit()
-	if d.Limit <= 0 {
+	_, decision := from.Take(word, now, 0, 0)
+	used, most := decision.Limit-decision.Remaining, to.Limit()
+	if decision.Limit <= 0 {
 		return relative.Carry(from, word, now)
 	}
 	hi, lo := bits.Mul64(uint64(used), uint64(most))
-	quotient, rest := bits.Div64(hi, lo, uint64(d.Limit))
+	quotient, rest := bits.Div64(hi, lo, uint64(decision.Limit))
 	share := int64(quotient)
 	if rest > 0 {
 		share++
 	}
-	if r, can := from.(policy.Refunder); can && share < used && used < d.Limit {
+	if r, can := from.(policy.Refunder); can && share < used && used < decision.Limit {
 		word = r.Refund(word, now, used-share)
 	}
 	next, ok = relative.Carry(from, word, now)
 	if r, can := to.(policy.Refunder); ok && can && share > used {
-		_, d = to.Take(next, now, 0, 0)
-		next = r.Refund(next, now, min(d.Limit-d.Remaining-share, 0))
+		_, decision = to.Take(next, now, 0, 0)
+		next = r.Refund(next, now, min(decision.Limit-decision.Remaining-share, 0))
 	}
 	return next, ok
 }
@@ -122,17 +122,17 @@ const maxDebt = 31 * 24 * time.Hour
 // MostCharge returns the most units that a call may charge: as many as pass in 31 days, or as the
 // limit admits at once if that is more. For a limit that is no policy.Windowed it is 1,000 times
 // the latter. A charge of an aligned window has no bound, as it ends with the window.
-func MostCharge(p policy.Policy) int64 {
-	if s, ok := p.(shape.Shaped); ok && s.Shape().Kind == shape.AlignedWindow {
+func MostCharge(limit policy.Policy) int64 {
+	if s, ok := limit.(shape.Shaped); ok && s.Shape().Kind == shape.AlignedWindow {
 		return math.MaxInt64
 	}
-	atOnce := max(shape.AtOnce(p), 0)
-	w, ok := p.(policy.Windowed)
+	atOnce := max(shape.AtOnce(limit), 0)
+	windowed, ok := limit.(policy.Windowed)
 	if !ok {
 		return min(atOnce, math.MaxInt64/1000) * 1000
 	}
-	window := uint64(max(w.Window(), 1))
-	hi, lo := bits.Mul64(uint64(max(p.Limit(), 0)), uint64(maxDebt))
+	window := uint64(max(windowed.Window(), 1))
+	hi, lo := bits.Mul64(uint64(max(limit.Limit(), 0)), uint64(maxDebt))
 	if hi >= window {
 		return math.MaxInt64
 	}
@@ -141,16 +141,16 @@ func MostCharge(p policy.Policy) int64 {
 }
 
 // Refund returns the word after n units are given back, or -n charged, and puts the decision then
-// into d. It refuses a charge above MostCharge, and any call if refunder is nil. The refusal has
+// into decision. It refuses a charge above MostCharge, and any call if refunder is nil. The refusal has
 // a Limit, unlike a refusal for another family.
 func Refund(
-	p policy.Policy, refunder policy.Refunder, word uint64, now policy.Instant, n int64, d *policy.Decision,
+	limit policy.Policy, refunder policy.Refunder, word uint64, now policy.Instant, n int64, decision *policy.Decision,
 ) (next uint64) {
-	if refunder == nil || n < 0 && n < -MostCharge(p) {
-		*d = policy.Decision{Limit: p.Limit(), RetryAfter: policy.Never}
+	if refunder == nil || n < 0 && n < -MostCharge(limit) {
+		*decision = policy.Decision{Limit: limit.Limit(), RetryAfter: policy.Never}
 		return word
 	}
 	next = refunder.Refund(word, now, n)
-	_, *d = p.Take(next, now, 0, 0)
+	_, *decision = limit.Take(next, now, 0, 0)
 	return next
 }

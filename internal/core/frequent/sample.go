@@ -67,18 +67,18 @@ func (s *Sample[K]) Draw() (weight uint64) {
 func (s *Sample[K]) Add(hash uint64, key K, weight uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	w := &s.now
-	if weight > w.weight {
+	window := &s.now
+	if weight > window.weight {
 		// The call was drawn before this window began.
-		w = &s.earlier
+		window = &s.earlier
 	}
-	if w.keys == nil {
-		w.keys = New[K](s.counters)
+	if window.keys == nil {
+		window.keys = New[K](s.counters)
 	}
-	w.keys.Add(hash, key, weight, s.latest)
-	if w.samples++; w == &s.now && w.samples%samplesPerHalving == 0 && w.weight < MaxWeight {
-		w.weight *= 2
-		s.weight.Store(w.weight)
+	window.keys.Add(hash, key, weight, s.latest)
+	if window.samples++; window == &s.now && window.samples%samplesPerHalving == 0 && window.weight < MaxWeight {
+		window.weight *= 2
+		s.weight.Store(window.weight)
 	}
 }
 

@@ -34,14 +34,14 @@ const maxName = 4 << 10
 // int64 or uint64. On 32-bit machines Decode fails if it is too large.
 func For[K comparable]() (Codec[K], error) {
 	typ := reflect.TypeFor[K]()
-	w, err := wireOf(typ, nil)
+	wire, err := wireOf(typ, nil)
 	if err != nil {
 		return nil, fmt.Errorf("keys of type %s cannot be written to a file: %w", typ, err)
 	}
-	if n := len(w.name()); n > maxName {
+	if n := len(wire.name()); n > maxName {
 		return nil, fmt.Errorf("keys of type %s cannot be written to a file: the description of the type has %d bytes, want at most %d", typ, n, maxName)
 	}
-	return &codec[K]{w.name(), w}, nil
+	return &codec[K]{wire.name(), wire}, nil
 }
 
 type codec[K comparable] struct {

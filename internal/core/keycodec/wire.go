@@ -73,16 +73,16 @@ func structWireOf(typ reflect.Type, path []string) (wire, error) {
 	s := &structWire{}
 	var names []string
 	for i := range typ.NumField() {
-		f := typ.Field(i)
-		if !f.IsExported() {
-			return nil, fmt.Errorf("field %s of type %s is not exported: export it, or give the type MarshalBinary and UnmarshalBinary", f.Name, typ)
+		structField := typ.Field(i)
+		if !structField.IsExported() {
+			return nil, fmt.Errorf("field %s of type %s is not exported: export it, or give the type MarshalBinary and UnmarshalBinary", structField.Name, typ)
 		}
-		w, err := wireOf(f.Type, append(path, "."+f.Name))
+		wire, err := wireOf(structField.Type, append(path, "."+structField.Name))
 		if err != nil {
 			return nil, err
 		}
-		s.fields = append(s.fields, field{w, f.Offset})
-		names = append(names, f.Name+" "+w.name())
+		s.fields = append(s.fields, field{wire, structField.Offset})
+		names = append(names, structField.Name+" "+wire.name())
 	}
 	s.text = "struct{" + strings.Join(names, "; ") + "}"
 	return s, nil
@@ -244,43 +244,43 @@ func (addrWire) decode(src []byte, value unsafe.Pointer, alone bool) (rest []byt
 	return rest, err
 }
 
-func appendAddr(dst []byte, a netip.Addr, alone bool) []byte {
+func appendAddr(dst []byte, address netip.Addr, alone bool) []byte {
 	switch {
-	case !a.IsValid():
+	case !address.IsValid():
 		return append(dst, noAddr)
-	case a.Is4():
-		b := a.As4()
+	case address.Is4():
+		b := address.As4()
 		return append(append(dst, addr4), b[:]...)
 	}
-	b, zone := a.As16(), a.Zone()
+	b, zone := address.As16(), address.Zone()
 	if zone == "" {
 		return append(append(dst, addr6), b[:]...)
 	}
 	return appendBytes(append(append(dst, zoned6), b[:]...), zone, alone)
 }
 
-func cutAddr(src []byte, alone bool) (a netip.Addr, rest []byte, err error) {
+func cutAddr(src []byte, alone bool) (address netip.Addr, rest []byte, err error) {
 	if len(src) == 0 {
-		return a, nil, tooShort(0, 1)
+		return address, nil, tooShort(0, 1)
 	}
 	kind, src := src[0], src[1:]
 	size := 16
 	switch kind {
 	case noAddr:
-		return a, src, nil
+		return address, src, nil
 	case addr4:
 		size = 4
 	case addr6, zoned6:
 	default:
-		return a, nil, fmt.Errorf("%w: an address is of kind %d, want %d, %d, %d or %d", ErrNotAKey, kind, noAddr, addr4, addr6, zoned6)
+		return address, nil, fmt.Errorf("%w: an address is of kind %d, want %d, %d, %d or %d", ErrNotAKey, kind, noAddr, addr4, addr6, zoned6)
 	}
 	if len(src) < size {
-		return a, nil, tooShort(len(src), uint64(size))
+		return address, nil, tooShort(len(src), uint64(size))
 	}
-	a, _ = netip.AddrFromSlice(src[:size])
+	address, _ = netip.AddrFromSlice(src[:size])
 	src = src[size:]
 	if kind != zoned6 {
-		return a, src, nil
+		return address, src, nil
 	}
 	zone, rest, err := cutBytes(src, alone)
 	if err != nil {
@@ -289,7 +289,7 @@ func cutAddr(src []byte, alone bool) (a netip.Addr, rest []byte, err error) {
 	if len(zone) == 0 {
 		return netip.Addr{}, nil, fmt.Errorf("%w: an address has an empty zone", ErrNotAKey)
 	}
-	return a.WithZone(string(zone)), rest, nil
+	return address.WithZone(string(zone)), rest, nil
 }
 
 // prefixWire writes the address and the number of its bits, 255 if invalid.
@@ -303,7 +303,7 @@ func (prefixWire) append(dst []byte, value unsafe.Pointer, _ bool) ([]byte, erro
 }
 
 func (prefixWire) decode(src []byte, value unsafe.Pointer, _ bool) ([]byte, error) {
-	a, rest, err := cutAddr(src, false)
+	address, rest, err := cutAddr(src, false)
 	if err != nil {
 		return nil, err
 	}
@@ -314,12 +314,12 @@ func (prefixWire) decode(src []byte, value unsafe.Pointer, _ bool) ([]byte, erro
 	if rest[0] == 255 {
 		bits = -1
 	}
-	p := netip.PrefixFrom(a, bits)
+	prefix := netip.PrefixFrom(address, bits)
 	// A prefix has no zone, and no bits unless it is valid.
-	if p.Addr() != a || p.Bits() != bits {
-		return nil, fmt.Errorf("%w: %v and %d bits are not a prefix", ErrNotAKey, a, bits)
+	if prefix.Addr() != address || prefix.Bits() != bits {
+		return nil, fmt.Errorf("%w: %v and %d bits are not a prefix", ErrNotAKey, address, bits)
 	}
-	*(*netip.Prefix)(value) = p
+	*(*netip.Prefix)(value) = prefix
 	return rest[1:], nil
 }
 
@@ -333,7 +333,7 @@ func (addrPortWire) append(dst []byte, value unsafe.Pointer, _ bool) ([]byte, er
 }
 
 func (addrPortWire) decode(src []byte, value unsafe.Pointer, _ bool) ([]byte, error) {
-	a, rest, err := cutAddr(src, false)
+	address, rest, err := cutAddr(src, false)
 	if err != nil {
 		return nil, err
 	}
@@ -341,7 +341,7 @@ func (addrPortWire) decode(src []byte, value unsafe.Pointer, _ bool) ([]byte, er
 	if err != nil {
 		return nil, err
 	}
-	*(*netip.AddrPort)(value) = netip.AddrPortFrom(a, uint16(port))
+	*(*netip.AddrPort)(value) = netip.AddrPortFrom(address, uint16(port))
 	return rest, nil
 }
 

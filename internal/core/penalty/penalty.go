@@ -98,15 +98,15 @@ type state struct {
 	opened policy.Instant
 }
 
-func read(word uint64) (s state) {
-	s.level = int64(word >> levelShift & (1<<levelBits - 1))
+func read(word uint64) (state state) {
+	state.level = int64(word >> levelShift & (1<<levelBits - 1))
 	if word&kindBit == 0 {
-		s.until = policy.Instant(word & timeMask)
-		return s
+		state.until = policy.Instant(word & timeMask)
+		return state
 	}
-	s.count = int64(word >> countShift & (1<<countBits - 1))
-	s.opened = policy.Instant(word&openedMask) * Step
-	return s
+	state.count = int64(word >> countShift & (1<<countBits - 1))
+	state.opened = policy.Instant(word&openedMask) * Step
+	return state
 }
 
 func (s state) word() uint64 {
@@ -149,40 +149,40 @@ func (r *Rule) counting(s state, now policy.Instant) state {
 
 // Take implements policy.Policy: it counts n refusals, unless the key is blocked. Remaining is
 // the refusals left until it is, ResetAfter the time until the block ends, or 0.
-func (r *Rule) Take(word uint64, now policy.Instant, n int64, _ time.Duration) (next uint64, d policy.Decision) {
+func (r *Rule) Take(word uint64, now policy.Instant, n int64, _ time.Duration) (next uint64, decision policy.Decision) {
 	now = min(max(now, 0), end)
-	d.Limit = r.Limit()
+	decision.Limit = r.Limit()
 	s := r.counting(read(word), now)
 	if left := time.Duration(s.until - now); left > 0 {
-		d.Allowed = n == 0
-		d.ResetAfter = left
-		if d.RetryAfter = left; d.Allowed {
-			d.RetryAfter = 0
+		decision.Allowed = n == 0
+		decision.ResetAfter = left
+		if decision.RetryAfter = left; decision.Allowed {
+			decision.RetryAfter = 0
 		}
-		if n < 0 || n > d.Limit {
-			d.RetryAfter = policy.Never
+		if n < 0 || n > decision.Limit {
+			decision.RetryAfter = policy.Never
 		}
-		return word, d
+		return word, decision
 	}
 	switch {
-	case n < 0 || n > d.Limit:
-		d.RetryAfter = policy.Never
-		return word, d
+	case n < 0 || n > decision.Limit:
+		decision.RetryAfter = policy.Never
+		return word, decision
 	case n == 0 || r.Refusals == 0:
-		d.Allowed, d.Remaining = true, max(d.Limit-s.count, 0)
-		return word, d
+		decision.Allowed, decision.Remaining = true, max(decision.Limit-s.count, 0)
+		return word, decision
 	}
 	if s.count == 0 {
 		s.opened = (now + Step - 1) / Step * Step
 	}
-	d.Allowed = true
+	decision.Allowed = true
 	if s.count += n; s.count < r.Refusals {
-		d.Remaining = r.Refusals - s.count
-		return s.word(), d
+		decision.Remaining = r.Refusals - s.count
+		return s.word(), decision
 	}
-	d.ResetAfter = min(r.length(s.level), time.Duration(end-now))
-	s = state{until: now + policy.Instant(d.ResetAfter), level: min(s.level+1, MostDoublings)}
-	return s.word(), d
+	decision.ResetAfter = min(r.length(s.level), time.Duration(end-now))
+	s = state{until: now + policy.Instant(decision.ResetAfter), level: min(s.level+1, MostDoublings)}
+	return s.word(), decision
 }
 
 // length returns the length of a block after level in a row.
@@ -195,15 +195,15 @@ func (r *Rule) length(level int64) time.Duration {
 
 // FreshAt implements policy.Policy. It is over Firm from now exactly while the key is blocked.
 func (r *Rule) FreshAt(word uint64) policy.Instant {
-	switch s := read(word); {
+	switch state := read(word); {
 	case word == 0:
 		return 0
-	case s.count == 0:
-		return s.until + policy.Instant(r.Firm())
-	case s.level == 0:
-		return s.opened + policy.Instant(r.Within)
+	case state.count == 0:
+		return state.until + policy.Instant(r.Firm())
+	case state.level == 0:
+		return state.opened + policy.Instant(r.Within)
 	default:
-		return s.opened + policy.Instant(r.Forget)
+		return state.opened + policy.Instant(r.Forget)
 	}
 }
 
@@ -243,21 +243,21 @@ type Lock struct {
 }
 
 // Take implements policy.Policy. It is refused if time ends before the block would.
-func (l Lock) Take(word uint64, now policy.Instant, n int64, _ time.Duration) (next uint64, d policy.Decision) {
+func (l Lock) Take(word uint64, now policy.Instant, n int64, _ time.Duration) (next uint64, decision policy.Decision) {
 	now = min(max(now, 0), end)
-	d.Limit = l.Limit()
+	decision.Limit = l.Limit()
 	s := l.counting(read(word), now)
 	until := now + policy.Instant(l.For)
 	switch {
 	case n == 0:
-		d.Allowed = true
-		return word, d
+		decision.Allowed = true
+		return word, decision
 	case n != 1 || until > end:
-		d.RetryAfter = policy.Never
-		return word, d
+		decision.RetryAfter = policy.Never
+		return word, decision
 	}
-	d.Allowed = true
-	return state{until: max(s.until, until), level: s.level}.word(), d
+	decision.Allowed = true
+	return state{until: max(s.until, until), level: s.level}.word(), decision
 }
 
 var (

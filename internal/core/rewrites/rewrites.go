@@ -35,14 +35,14 @@ func (l Log) Carried(word, epoch uint64) uint64 {
 		return 0
 	}
 	for i, first := 0, true; i < len(l) && word != 0; i++ {
-		r := &l[i]
-		if r.epoch <= epoch {
+		rewrite := &l[i]
+		if rewrite.epoch <= epoch {
 			continue
 		}
 		if first {
-			word, first = alone(r.before, word), false
+			word, first = alone(rewrite.before, word), false
 		}
-		word, _ = r.to.Carry(r.before, word, r.since)
+		word, _ = rewrite.to.Carry(rewrite.before, word, rewrite.since)
 	}
 	return word
 }

@@ -52,47 +52,47 @@ func (l *Line[K]) Next() *Tenant[K] {
 
 // Enter has the tenant's first call wait for a turn, with a cost above 0. If another call of the tenant waited,
 // this call is in its place.
-func (l *Line[K]) Enter(t *Tenant[K], cost float64) {
-	if t.index > 0 && t.cost == cost && t.quantum == t.Quantum {
+func (l *Line[K]) Enter(tenant *Tenant[K], cost float64) {
+	if tenant.index > 0 && tenant.cost == cost && tenant.quantum == tenant.Quantum {
 		return
 	}
-	if t.index > 0 {
-		t.credit, t.since = t.credit+(l.round-t.since)*t.quantum, l.round
+	if tenant.index > 0 {
+		tenant.credit, tenant.since = tenant.credit+(l.round-tenant.since)*tenant.quantum, l.round
 	} else {
-		t.since = l.round
-		if t.place == 0 {
+		tenant.since = l.round
+		if tenant.place == 0 {
 			l.places++
-			t.place = l.places
+			tenant.place = l.places
 		}
 	}
-	t.cost, t.quantum = cost, t.Quantum
-	t.due = t.since + max(math.Ceil((cost-t.credit)/t.quantum), 0)
-	if t.index > 0 {
-		heap.Fix(&l.active, t.index-1)
+	tenant.cost, tenant.quantum = cost, tenant.Quantum
+	tenant.due = tenant.since + max(math.Ceil((cost-tenant.credit)/tenant.quantum), 0)
+	if tenant.index > 0 {
+		heap.Fix(&l.active, tenant.index-1)
 	} else {
-		heap.Push(&l.active, t)
+		heap.Push(&l.active, tenant)
 	}
 }
 
 // Leave has no call of the tenant wait for a turn, and takes back what was granted to the tenant.
-func (l *Line[K]) Leave(t *Tenant[K]) {
-	if t.index > 0 {
-		heap.Remove(&l.active, t.index-1)
+func (l *Line[K]) Leave(tenant *Tenant[K]) {
+	if tenant.index > 0 {
+		heap.Remove(&l.active, tenant.index-1)
 	}
-	t.credit, t.place = 0, 0
+	tenant.credit, tenant.place = 0, 0
 }
 
 // Serve ends the wait of the tenant's first call, which has its turn. If the tenant's next call enters now, it
 // enters in the same place. If the tenant is not next, no round passes.
-func (l *Line[K]) Serve(t *Tenant[K]) {
-	if t.index == 0 {
+func (l *Line[K]) Serve(tenant *Tenant[K]) {
+	if tenant.index == 0 {
 		return
 	}
-	if l.Next() == t {
-		l.round = max(l.round, t.due)
+	if l.Next() == tenant {
+		l.round = max(l.round, tenant.due)
 	}
-	heap.Remove(&l.active, t.index-1)
-	t.credit = max(t.credit+(l.round-t.since)*t.quantum-t.cost, 0)
+	heap.Remove(&l.active, tenant.index-1)
+	tenant.credit = max(tenant.credit+(l.round-tenant.since)*tenant.quantum-tenant.cost, 0)
 }
 
 // maxLooks bounds the tenants that Ahead looks at.
@@ -100,16 +100,16 @@ const maxLooks = 64
 
 // Ahead returns a lower bound of the units that are served, if no call gives up, before a call of the tenant
 // that comes behind before units of its own.
-func (l *Line[K]) Ahead(t *Tenant[K], before, cost float64) float64 {
-	credit, quantum := t.credit, t.Quantum
-	if t.index > 0 {
-		credit, quantum = t.credit+(l.round-t.since)*t.quantum, t.quantum
+func (l *Line[K]) Ahead(tenant *Tenant[K], before, cost float64) float64 {
+	credit, quantum := tenant.credit, tenant.Quantum
+	if tenant.index > 0 {
+		credit, quantum = tenant.credit+(l.round-tenant.since)*tenant.quantum, tenant.quantum
 	}
 	due := l.round + max(math.Ceil((before+cost-credit)/quantum), 0)
 	units := before
 	for _, other := range l.active[:min(len(l.active), maxLooks)] {
 		granted := other.credit + (due-1-other.since)*other.quantum
-		if other == t || granted < other.cost {
+		if other == tenant || granted < other.cost {
 			continue
 		}
 		served := granted - other.Largest // the call behind is not larger
@@ -149,9 +149,9 @@ func (o *order[K]) Push(x any) {
 
 func (o *order[K]) Pop() any {
 	last := len(*o) - 1
-	t := (*o)[last]
+	tenant := (*o)[last]
 	(*o)[last] = nil
 	*o = (*o)[:last]
-	t.index = 0
-	return t
+	tenant.index = 0
+	return tenant
 }

@@ -131,10 +131,10 @@ const (
 // patience. A nil c, ctx or done is never ready. If several are ready, any of them ends the wait.
 // No other goroutine may receive from c meanwhile, and c must not be closed.
 func Receive[T any](
-	s Seam, point string, patience time.Duration, c <-chan T, ctx context.Context, done <-chan struct{},
+	seam Seam, point string, patience time.Duration, c <-chan T, ctx context.Context, done <-chan struct{},
 ) (value T, event Event) {
-	if s.Scheduler != nil {
-		return receiveUnder(s.Scheduler, point, patience, c, ctx, done)
+	if seam.Scheduler != nil {
+		return receiveUnder(seam.Scheduler, point, patience, c, ctx, done)
 	}
 	late, stop := alarm(patience)
 	defer stop()
@@ -156,10 +156,10 @@ func Receive[T any](
 
 // receiveUnder asks ctx.Err rather than ctx.Done, as a simulated context has no channel.
 func receiveUnder[T any](
-	s Scheduler, point string, patience time.Duration, c <-chan T, ctx context.Context, done <-chan struct{},
+	scheduler Scheduler, point string, patience time.Duration, c <-chan T, ctx context.Context, done <-chan struct{},
 ) (value T, event Event) {
 	ended := func() bool { return ctx != nil && ctx.Err() != nil }
-	s.Await(point, patience, func() bool { return len(c) > 0 || ended() || IsClosed(done) })
+	scheduler.Await(point, patience, func() bool { return len(c) > 0 || ended() || IsClosed(done) })
 	switch {
 	case ended():
 		return value, Ended
@@ -220,10 +220,10 @@ var setters []func(part any, s Seam) bool
 // Accept registers set to give a Seam to parts of type P, or that implement it, from init
 // functions. An interface with an unexported method stands for all instances of a generic type.
 func Accept[P any](set func(part P, s Seam)) {
-	setters = append(setters, func(part any, s Seam) bool {
+	setters = append(setters, func(part any, seam Seam) bool {
 		p, ok := part.(P)
 		if ok {
-			set(p, s)
+			set(p, seam)
 		}
 		return ok
 	})

@@ -33,7 +33,7 @@ func Lock(path string) (unlock func() error, err error) {
 		return nil, fmt.Errorf("state file: %w", err)
 	}
 	name := path + ".lock"
-	f, err := tryLock(name)
+	file, err := tryLock(name)
 	if errors.Is(err, errHeld) {
 		return nil, fmt.Errorf("state file: %w: %s belongs to %s, or use another path for each", ErrLocked, path, holder(name))
 	}
@@ -41,11 +41,11 @@ func Lock(path string) (unlock func() error, err error) {
 		return nil, fmt.Errorf("state file: cannot lock %s: %w", name, err)
 	}
 	// The process ID is for the text of ErrLocked; the lock holds without it.
-	if f.Truncate(0) == nil {
-		_, _ = f.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)
+	if file.Truncate(0) == nil {
+		_, _ = file.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)
 	}
 	removeTemporaries(path)
-	return sync.OnceValue(func() error { return release(f) }), nil
+	return sync.OnceValue(func() error { return release(file) }), nil
 }
 
 // holder names the process that wrote the lock file, and a remedy.
@@ -62,12 +62,12 @@ func holder(name string) string {
 
 // readPID returns the number in a lock file, or 0.
 func readPID(name string) int {
-	f, err := os.Open(name)
+	file, err := os.Open(name)
 	if err != nil {
 		return 0
 	}
-	defer func() { _ = f.Close() }()
-	text, err := io.ReadAll(io.LimitReader(f, 20))
+	defer func() { _ = file.Close() }()
+	text, err := io.ReadAll(io.LimitReader(file, 20))
 	if err != nil {
 		return 0
 	}

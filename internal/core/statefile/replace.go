@@ -40,7 +40,7 @@ func (d disk) replace(path string, write func(io.Writer) error) (err error) {
 		dir = "."
 	}
 	// CreateTemp sets mode 0600.
-	f, err := os.CreateTemp(dir, temporaryPrefix(name)+"*")
+	file, err := os.CreateTemp(dir, temporaryPrefix(name)+"*")
 	if err != nil {
 		return fmt.Errorf("state file: %w", err)
 	}
@@ -49,24 +49,24 @@ func (d disk) replace(path string, write func(io.Writer) error) (err error) {
 		// Runs also if write panics.
 		if open {
 			// err says more than an error of Close.
-			_ = f.Close()
+			_ = file.Close()
 		}
 		if !inPlace {
-			err = errors.Join(err, os.Remove(f.Name()))
+			err = errors.Join(err, os.Remove(file.Name()))
 		}
 	}()
-	if err := write(f); err != nil {
+	if err := write(file); err != nil {
 		return err
 	}
 	// Otherwise a loss of power could leave an empty file under the name.
-	if err := d.sync(f); err != nil {
+	if err := d.sync(file); err != nil {
 		return fmt.Errorf("state file: %w", err)
 	}
 	open = false
-	if err := f.Close(); err != nil {
+	if err := file.Close(); err != nil {
 		return fmt.Errorf("state file: %w", err)
 	}
-	if err := d.rename(f.Name(), path); err != nil {
+	if err := d.rename(file.Name(), path); err != nil {
 		return fmt.Errorf("state file: %w", err)
 	}
 	inPlace = true

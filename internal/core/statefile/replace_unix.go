@@ -10,13 +10,13 @@ import (
 
 // syncDir syncs a directory's names, unless the file system cannot (EINVAL or ENOTSUP).
 func syncDir(dir string) error {
-	f, err := os.Open(dir)
+	file, err := os.Open(dir)
 	if err != nil {
 		return err
 	}
-	err = f.Sync()
+	err = file.Sync()
 	if errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.ENOTSUP) {
 		err = nil
 	}
-	return errors.Join(err, f.Close())
+	return errors.Join(err, file.Close())
 }

@@ -25,8 +25,8 @@ type Writer struct {
 }
 
 // NewWriter writes the header of a file to w. It fails with ErrUnfit if the header does not fit.
-func NewWriter(w io.Writer, h Header) (*Writer, error) {
-	if err := h.check(); err != nil {
+func NewWriter(w io.Writer, header Header) (*Writer, error) {
+	if err := header.check(); err != nil {
 		return nil, fmt.Errorf("state file: header: %w: %w", ErrUnfit, err)
 	}
 	to := &Writer{w: w, block: make([]byte, blockHead, blockHead+blockSize+sumSize)}
@@ -35,8 +35,8 @@ func NewWriter(w io.Writer, h Header) (*Writer, error) {
 	if _, err := w.Write(start); err != nil {
 		return nil, fmt.Errorf("state file: %w", err)
 	}
-	to.block = h.append(to.block)
-	to.limits.define(h.Limit)
+	to.block = header.append(to.block)
+	to.limits.define(header.Limit)
 	if err := to.flush(headerBlock); err != nil {
 		return nil, err
 	}

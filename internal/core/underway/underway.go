@@ -58,18 +58,18 @@ type take struct {
 }
 
 // Add records a take of n units under limit that was allowed at once, at an instant, and brought
-// the word from before to m.Word. n < 0 is a charge of -n units by policy.Refunder. It returns the
+// the word from before to mark.Word. n < 0 is a charge of -n units by policy.Refunder. It returns the
 // take's ID, for Settle. Do not add a take that waits for its turn: only the policy knows the room
 // that a give-back must leave to the turn.
 //
-// m has the count of returned units from before the take. So if another call gives back meanwhile,
+// mark has the count of returned units from before the take. So if another call gives back meanwhile,
 // the Log is of no word.
 //
 // A take counts as no earlier than its predecessor. Its own instant may be from before its key was
 // last forgotten, and a take at that instant alone would be free.
-func (l *Log) Add(limit policy.Policy, before uint64, m Mark, now policy.Instant, n int64) (id uint64) {
+func (l *Log) Add(limit policy.Policy, before uint64, mark Mark, now policy.Instant, n int64) (id uint64) {
 	was := l.mark
-	if was.Word != before || was.Epoch != m.Epoch || was.Returned != m.Returned {
+	if was.Word != before || was.Epoch != mark.Epoch || was.Returned != mark.Returned {
 		l.Drop()
 	}
 	if n < 0 && len(l.takes) == 0 {
@@ -84,7 +84,7 @@ func (l *Log) Add(limit policy.Policy, before uint64, m Mark, now policy.Instant
 	}
 	l.last++
 	l.takes = append(l.takes, take{l.last, limit, before, now, n})
-	l.mark = m
+	l.mark = mark
 	return l.last
 }
 
@@ -92,13 +92,13 @@ func (l *Log) Add(limit policy.Policy, before uint64, m Mark, now policy.Instant
 // made if n is 0. ok is false if the Log cannot tell: see Correct. Otherwise the caller changes
 // Returned, swaps the word, and calls Settled if the swap succeeds. Until then the Log is of no
 // word.
-func (l *Log) Settle(id uint64, m Mark, n int64) (next uint64, ok bool) {
+func (l *Log) Settle(id uint64, mark Mark, n int64) (next uint64, ok bool) {
 	// Most takes end soon, so the search begins with the last.
 	i := len(l.takes) - 1
 	for i >= 0 && l.takes[i].id != id {
 		i--
 	}
-	if i < 0 || m != l.mark {
+	if i < 0 || mark != l.mark {
 		return 0, false
 	}
 	rest := l.takes[i:]
@@ -109,7 +109,7 @@ func (l *Log) Settle(id uint64, m Mark, n int64) (next uint64, ok bool) {
 		}
 	}
 	// A settled take never raises a word under a policy of package policy. Another may.
-	if next, ok = again(rest[1:], word, false); !ok || next > m.Word {
+	if next, ok = again(rest[1:], word, false); !ok || next > mark.Word {
 		return 0, false
 	}
 	l.mark.Word = math.MaxUint64
@@ -124,12 +124,12 @@ func (l *Log) Settle(id uint64, m Mark, n int64) (next uint64, ok bool) {
 // later takes are still settled exactly. The units that come back were in the word before its
 // first take. If the Log is of another word it starts anew. ok is false if it cannot be corrected:
 // then nothing may come back. Otherwise the caller goes on as after Settle.
-func (l *Log) Correct(m Mark, next uint64) (ok bool) {
-	if m != l.mark || len(l.takes) == 0 {
+func (l *Log) Correct(mark Mark, next uint64) (ok bool) {
+	if mark != l.mark || len(l.takes) == 0 {
 		l.Drop()
 		return true
 	}
-	first, lowered := l.takes[0].before, m.Word-next
+	first, lowered := l.takes[0].before, mark.Word-next
 	if lowered > first {
 		return false
 	}
@@ -189,7 +189,7 @@ type Taken struct {
 	ID uint64
 }
 
-// GiveBack lowers a word as if the take had been of used units, fewer than it was. p is the limit of
+// GiveBack lowers a word as if the take had been of used units, fewer than it was. limit is the limit of
 // the take. returned counts the units that were given back to the word: it grows before the word is
 // lowered, by at least as many. l may be nil.
 //
@@ -199,37 +199,37 @@ type Taken struct {
 // GiveBack returns by how much it lowered the word. exact reports whether the word is now as if the
 // take had been of used units from the beginning. Otherwise less came back.
 func (l *Log) GiveBack(
-	word, returned *atomic.Uint64, p policy.Policy, t *Taken, used int64, now func() policy.Instant,
+	word, returned *atomic.Uint64, limit policy.Policy, taken *Taken, used int64, now func() policy.Instant,
 ) (lowered uint64, exact bool) {
-	others := returned.Load() - t.Returned
+	others := returned.Load() - taken.Returned
 	if others >= ResetUnits {
 		return 0, false
 	}
 	if l == nil {
 		l = &Log{}
 	}
-	back := t.N - used
+	back := taken.N - used
 	for {
 		present := word.Load()
 		if present > policy.MaxWord {
 			// The word is of an entry that has left.
 			return 0, false
 		}
-		untouched := present == t.After && others == 0
-		m := Mark{Word: present, Returned: returned.Load()}
-		next, settled := l.Settle(t.ID, m, used)
+		untouched := present == taken.After && others == 0
+		mark := Mark{Word: present, Returned: returned.Load()}
+		next, settled := l.Settle(taken.ID, mark, used)
 		exact, logged := settled, settled
 		if !exact && untouched {
-			if next, exact = t.again(p, used); exact {
-				if restorer, ok := p.(policy.Restorer); ok {
+			if next, exact = taken.again(limit, used); exact {
+				if restorer, ok := limit.(policy.Restorer); ok {
 					next = min(restorer.Restore(present, next, now()), policy.MaxWord)
 				}
 			}
 		}
 		if !exact {
 			// The clock is read after the word: some units may have drained since the take.
-			next = t.cancelLater(p, present, now(), back, others)
-			if logged = l.Correct(m, next); next == present || !logged {
+			next = taken.cancelLater(limit, present, now(), back, others)
+			if logged = l.Correct(mark, next); next == present || !logged {
 				return 0, false
 			}
 		}
@@ -247,11 +247,11 @@ func (l *Log) GiveBack(
 
 // again returns the word as if the take had been of n units. ok is false if its turn would have been
 // at another time: its units might lie in another window.
-func (t *Taken) again(p policy.Policy, n int64) (next uint64, ok bool) {
+func (t *Taken) again(limit policy.Policy, n int64) (next uint64, ok bool) {
 	if n == 0 {
 		return t.Before, true
 	}
-	next, d := p.Take(t.Before, t.At, n, policy.Never)
+	next, d := limit.Take(t.Before, t.At, n, policy.Never)
 	return next, d.Allowed && d.Wait == t.Wait && next <= policy.MaxWord
 }
 
@@ -360,15 +360,15 @@ func (l *Logs[E]) open(hash uint64, entry *E) *EntryLog[E] {
 		l.sets.CompareAndSwap(nil, l.newSets())
 	}
 	sets := *l.sets.Load()
-	s := &sets[setOf(hash, len(sets))]
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	log := s.find(hash, entry)
+	set := &sets[setOf(hash, len(sets))]
+	set.mu.Lock()
+	defer set.mu.Unlock()
+	log := set.find(hash, entry)
 	if log == nil {
 		log = &EntryLog[E]{Entry: entry}
-		s.put(hash, log)
+		set.put(hash, log)
 	}
-	s.latest.Store(log)
+	set.latest.Store(log)
 	return log
 }
 

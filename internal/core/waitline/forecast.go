@@ -53,19 +53,19 @@ func (l *line[K, S]) forget() { l.fromNow, l.fromTurn = outlook[S]{}, outlook[S]
 // headTook keeps the remembered forecast after its first call has taken, if the key's state is as
 // forecast.
 func (l *line[K, S]) headTook(call Call[S]) {
-	o := l.fromNow
+	outlook := l.fromNow
 	l.forget()
-	if len(o.steps) != l.queue.Len()+1 {
+	if len(outlook.steps) != l.queue.Len()+1 {
 		return
 	}
-	if state, _ := call.State(); state == o.steps[0].state {
-		o.base, o.steps = state, o.steps[1:]
-		l.fromNow = o
+	if state, _ := call.State(); state == outlook.steps[0].state {
+		outlook.base, outlook.steps = state, outlook.steps[1:]
+		l.fromNow = outlook
 	}
 }
 
 // canJoin returns the reason why a call may not join. If nil, the call is counted as waiting.
-func (l *line[K, S]) canJoin(ctx context.Context, w *waiter[S], patience time.Duration) error {
+func (l *line[K, S]) canJoin(ctx context.Context, waiter *waiter[S], patience time.Duration) error {
 	if n := l.queue.Len() + l.promised.Len(); n >= l.lines.MaxPerKey {
 		return fmt.Errorf("%w: %d for this key, of at most %d", ErrCrowded, n, l.lines.MaxPerKey)
 	}
@@ -74,7 +74,7 @@ func (l *line[K, S]) canJoin(ctx context.Context, w *waiter[S], patience time.Du
 	}
 	inTime := func(wait time.Duration, verdict Verdict) error {
 		if verdict != Fits {
-			return w.call.Refusal(verdict)
+			return waiter.call.Refusal(verdict)
 		}
 		if wait > patience {
 			return fmt.Errorf("%w: %v to wait, %v at the most", ErrDeadline, wait, patience)
@@ -86,22 +86,22 @@ func (l *line[K, S]) canJoin(ctx context.Context, w *waiter[S], patience time.Du
 		}
 		return nil
 	}
-	if awaitsRelease(w.call) {
-		state, now := w.call.State()
-		switch _, _, verdict := w.call.Forecast(state, now); {
+	if awaitsRelease(waiter.call) {
+		state, now := waiter.call.State()
+		switch _, _, verdict := waiter.call.Forecast(state, now); {
 		case verdict == Never:
-			return w.call.Refusal(verdict)
+			return waiter.call.Refusal(verdict)
 		case !l.lines.enter():
 			return l.lines.full()
 		}
 		return nil
 	}
-	if wait, verdict, ok := l.forecast(w, true); ok {
+	if wait, verdict, ok := l.forecast(waiter, true); ok {
 		if err := inTime(wait, verdict); err != nil {
 			return err
 		}
 	}
-	wait, verdict, _ := l.forecast(w, false)
+	wait, verdict, _ := l.forecast(waiter, false)
 	err := inTime(wait, verdict)
 	if err == nil && !l.lines.enter() {
 		err = l.lines.full()
@@ -114,30 +114,30 @@ func (l *line[K, S]) canJoin(ctx context.Context, w *waiter[S], patience time.Du
 
 // forecast returns the wait of a call that comes now, remembered or by a walk. ok is false if the
 // remembered forecast does not hold.
-func (l *line[K, S]) forecast(w *waiter[S], remembered bool) (wait time.Duration, verdict Verdict, ok bool) {
+func (l *line[K, S]) forecast(waiter *waiter[S], remembered bool) (wait time.Duration, verdict Verdict, ok bool) {
 	run := l.walk
 	if remembered {
 		run = l.recall
 	}
 	last := l.last()
 	left := untilTurn(last)
-	state, now := w.call.State()
+	state, now := waiter.call.State()
 	if !remembered {
 		// The clocks are read in this order, and above in the other. So now+left is not later in a
 		// remembered forecast than in its recall.
 		left = untilTurn(last)
 	}
-	if wait, verdict, ok = run(&l.fromNow, w, state, now); !ok || verdict != Fits || last == nil {
+	if wait, verdict, ok = run(&l.fromNow, waiter, state, now); !ok || verdict != Fits || last == nil {
 		return wait, verdict, ok
 	}
 	// Returned units may have made room before the last promised turn. Calls in line must not start
 	// before that turn. So the queue is forecast again from that turn on, and the later result holds.
-	head := w
+	head := waiter
 	if first := l.head(); first != nil {
 		head = first
 	}
 	if _, soon, _ := head.call.Forecast(state, now); now+int64(soon) < last.start {
-		if wait, verdict, ok = run(&l.fromTurn, w, state, now+int64(left)); !ok {
+		if wait, verdict, ok = run(&l.fromTurn, waiter, state, now+int64(left)); !ok {
 			return 0, verdict, false
 		}
 		wait += left
@@ -146,47 +146,47 @@ func (l *line[K, S]) forecast(w *waiter[S], remembered bool) (wait time.Duration
 	return max(wait, left), verdict, true
 }
 
-func untilTurn[S comparable](w *waiter[S]) time.Duration {
-	if w == nil {
+func untilTurn[S comparable](waiter *waiter[S]) time.Duration {
+	if waiter == nil {
 		return 0
 	}
-	return max(time.Until(w.turn), 0)
+	return max(time.Until(waiter.turn), 0)
 }
 
-// walk forecasts the queue and then w, step by step, and remembers it.
-func (l *line[K, S]) walk(o *outlook[S], w *waiter[S], state S, from int64) (time.Duration, Verdict, bool) {
-	o.base, o.from, o.steps = state, from, o.steps[:0]
+// walk forecasts the queue and then waiter, step by step, and remembers it.
+func (l *line[K, S]) walk(outlook *outlook[S], waiter *waiter[S], state S, from int64) (time.Duration, Verdict, bool) {
+	outlook.base, outlook.from, outlook.steps = state, from, outlook.steps[:0]
 	alike := true
 	for at := l.queue.Front(); at != nil; at = at.Next() {
 		call := valueOf[S](at).call
 		next, wait, _ := call.Forecast(state, from)
-		o.add(next, wait)
-		state, alike = next, alike && call.Alike(w.call)
+		outlook.add(next, wait)
+		state, alike = next, alike && call.Alike(waiter.call)
 	}
-	next, wait, verdict := w.call.Forecast(state, from)
-	wait = o.add(next, wait)
+	next, wait, verdict := waiter.call.Forecast(state, from)
+	wait = outlook.add(next, wait)
 	if !alike {
-		o.steps = nil
+		outlook.steps = nil
 	}
 	return wait, verdict, true
 }
 
-// recall forecasts w behind the remembered queue, in two steps. ok is false if that no longer holds.
-func (l *line[K, S]) recall(o *outlook[S], w *waiter[S], state S, from int64) (wait time.Duration, verdict Verdict, ok bool) {
-	n := len(o.steps)
-	if n == 0 || n != l.queue.Len() || o.base != state || from < o.from || !w.call.Alike(l.head().call) {
+// recall forecasts waiter behind the remembered queue, in two steps. ok is false if that no longer holds.
+func (l *line[K, S]) recall(outlook *outlook[S], waiter *waiter[S], state S, from int64) (wait time.Duration, verdict Verdict, ok bool) {
+	n := len(outlook.steps)
+	if n == 0 || n != l.queue.Len() || outlook.base != state || from < outlook.from || !waiter.call.Alike(l.head().call) {
 		return 0, Fits, false
 	}
-	first := o.steps[0]
-	if first.wait > 0 && from > o.from+int64(first.wait) {
+	first := outlook.steps[0]
+	if first.wait > 0 && from > outlook.from+int64(first.wait) {
 		return 0, Fits, false
 	}
 	if next, _, _ := l.head().call.Forecast(state, from); next != first.state {
 		return 0, Fits, false
 	}
-	behind := o.steps[n-1]
-	_, wait, verdict = w.call.Forecast(behind.state, from)
-	return max(wait, behind.wait-time.Duration(from-o.from)), verdict, true
+	behind := outlook.steps[n-1]
+	_, wait, verdict = waiter.call.Forecast(behind.state, from)
+	return max(wait, behind.wait-time.Duration(from-outlook.from)), verdict, true
 }
 
 func (l *line[K, S]) trim() {

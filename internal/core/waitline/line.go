@@ -106,40 +106,40 @@ func valueOf[S comparable](element *list.Element) *waiter[S] {
 
 func (l *line[K, S]) advance() {
 	for !seam.IsClosed(l.lines.Done) {
-		w := l.head()
-		if w == nil {
+		waiter := l.head()
+		if waiter == nil {
 			return
 		}
 		if l.lines.paused.Load() > 0 {
-			l.retryIn(w, pausedRetry)
+			l.retryIn(waiter, pausedRetry)
 			return
 		}
 		patience, notBefore, last := Forever, int64(0), l.last()
 		if last != nil {
 			// First come, first served, whatever is given back meanwhile.
-			if time.Until(last.turn) > lookahead && !neverAdmitted(w.call) {
+			if time.Until(last.turn) > lookahead && !neverAdmitted(waiter.call) {
 				return
 			}
 			patience = lookahead
 			// There will be room at that instant, too.
 			notBefore = last.start
 		}
-		answer := w.call.Take(patience, notBefore)
+		answer := waiter.call.Take(patience, notBefore)
 		switch {
 		case answer.Taken:
-			w.turn, w.start = time.Now().Add(answer.Wait), answer.Start
-			if last != nil && w.turn.Before(last.turn) {
+			waiter.turn, waiter.start = time.Now().Add(answer.Wait), answer.Start
+			if last != nil && waiter.turn.Before(last.turn) {
 				// This goroutine was held up, or the clock jumps.
-				w.turn = last.turn
+				waiter.turn = last.turn
 			}
-			l.queue.Remove(w.element)
-			w.element, w.took = l.promised.PushBack(w), true
-			w.wake()
-			l.headTook(w.call)
+			l.queue.Remove(waiter.element)
+			waiter.element, waiter.took = l.promised.PushBack(waiter), true
+			waiter.wake()
+			l.headTook(waiter.call)
 		case answer.Err != nil:
-			l.fail(w, answer.Err)
+			l.fail(waiter, answer.Err)
 		default:
-			l.retryIn(w, answer.RetryIn)
+			l.retryIn(waiter, answer.RetryIn)
 			return
 		}
 	}
@@ -153,18 +153,18 @@ func neverAdmitted[S comparable](call Call[S]) bool {
 }
 
 // retryIn has the head try again later, unless a promised turn will wake it.
-func (l *line[K, S]) retryIn(w *waiter[S], pause time.Duration) {
+func (l *line[K, S]) retryIn(waiter *waiter[S], pause time.Duration) {
 	if l.promised.Len() == 0 {
 		l.retry = time.Now().Add(pause)
-		w.wake()
+		waiter.wake()
 	}
 }
 
-func (l *line[K, S]) fail(w *waiter[S], err error) {
+func (l *line[K, S]) fail(waiter *waiter[S], err error) {
 	l.forget()
-	l.queue.Remove(w.element)
-	w.over, w.err = true, err
-	w.wake()
+	l.queue.Remove(waiter.element)
+	waiter.over, waiter.err = true, err
+	waiter.wake()
 }
 
 // poll reports whether a call is done, and otherwise how long it may sleep unless woken.
@@ -209,21 +209,21 @@ func (l *line[K, S]) leads(w *waiter[S]) bool {
 }
 
 // leave takes a call that was not served out of the line.
-func (l *line[K, S]) leave(w *waiter[S]) {
-	if w.over {
+func (l *line[K, S]) leave(waiter *waiter[S]) {
+	if waiter.over {
 		return
 	}
 	l.forget()
-	if w.took {
+	if waiter.took {
 		// The turn leaves the list even if a Call panics.
-		defer l.promised.Remove(w.element)
-		l.revokeTurns(w)
-		l.promised.Remove(w.element)
-		w.call.GiveBack()
+		defer l.promised.Remove(waiter.element)
+		l.revokeTurns(waiter)
+		l.promised.Remove(waiter.element)
+		waiter.call.GiveBack()
 	} else {
-		l.queue.Remove(w.element)
+		l.queue.Remove(waiter.element)
 	}
-	w.over = true
+	waiter.over = true
 	l.advance()
 }
 

@@ -125,11 +125,11 @@ type Lines[K, S comparable] struct {
 	epoch time.Time
 }
 
-func New[K, S comparable](o Options[K]) *Lines[K, S] {
+func New[K, S comparable](options Options[K]) *Lines[K, S] {
 	// The map's own seed is not mixed in: Hash is seeded, in simulations always alike.
-	return &Lines[K, S]{Options: o, epoch: time.Now(), lines: xsync.NewMapOfWithHasher[K, *line[K, S]](func(key K, _ uint64) uint64 {
+	return &Lines[K, S]{Options: options, epoch: time.Now(), lines: xsync.NewMapOfWithHasher[K, *line[K, S]](func(key K, _ uint64) uint64 {
 		// See findable for keys without a hash.
-		hash, _ := o.Hash(key)
+		hash, _ := options.Hash(key)
 		return hash
 	})}
 }
@@ -153,17 +153,17 @@ func (ls *Lines[K, S]) Has(key K) bool {
 // which does not join. The wait is 0 if none waits, if there is no room, or if the call awaits a release. Keys that cannot be
 // found again do not count.
 func (ls *Lines[K, S]) Behind(key K, call Call[S]) (waiting int, wait time.Duration) {
-	l := ls.find(key)
-	if l == nil {
+	line := ls.find(key)
+	if line == nil {
 		return 0, 0
 	}
-	defer l.unlock()
-	waiting = l.queue.Len() + l.promised.Len()
+	defer line.unlock()
+	waiting = line.queue.Len() + line.promised.Len()
 	if awaitsRelease(call) {
 		return waiting, 0
 	}
-	wait, verdict, _ := l.forecast(&waiter[S]{call: call}, false)
-	l.trim()
+	wait, verdict, _ := line.forecast(&waiter[S]{call: call}, false)
+	line.trim()
 	if verdict != Fits {
 		wait = 0
 	}
@@ -184,24 +184,24 @@ func (ls *Lines[K, S]) Wait(
 	w := &waiter[S]{call: call, joined: began.Sub(ls.epoch) + 1, signal: make(chan struct{}, 1)}
 	// The line is locked except while the call sleeps: any end, even a panic of a Call, leaves it
 	// to others.
-	l := ls.join(key)
-	defer l.release()
+	line := ls.join(key)
+	defer line.release()
 	if r, ok := call.(Renewer); ok {
 		// The line is locked, so that a later Change finds the call in it.
 		r.Renew()
 	}
-	if err := l.canJoin(ctx, w, patience); err != nil {
+	if err := line.canJoin(ctx, w, patience); err != nil {
 		return 0, err
 	}
 	defer ls.exit(&waited)
-	w.element = l.queue.PushBack(w)
-	l.publish()
-	defer l.leave(w)
+	w.element = line.queue.PushBack(w)
+	line.publish()
+	defer line.leave(w)
 	defer func() { waited = time.Since(began) }()
 	ls.seam.Step("wait: joined")
-	l.advance()
+	line.advance()
 	for {
-		pause, done := l.poll(w)
+		pause, done := line.poll(w)
 		if done {
 			return 0, w.err
 		}
@@ -212,12 +212,12 @@ func (ls *Lines[K, S]) Wait(
 		if left <= 0 {
 			return 0, fmt.Errorf("%w: it did not come within %v", ErrDeadline, patience)
 		}
-		l.unlock()
+		line.unlock()
 		if u, ok := call.(Unlocker); ok {
 			u.Unlocked()
 		}
 		_, event := seam.Receive(ls.seam, "wait: sleeps", min(pause, left), w.signal, ctx, ls.Done)
-		l.lock()
+		line.lock()
 		switch event {
 		case seam.Ended:
 			return 0, Cancelled(ctx)
@@ -267,19 +267,19 @@ func (ls *Lines[K, S]) Pause() (resume func()) {
 // their line locked. Calls whose turn has not come give back before it. After it renew runs for
 // each call without a turn, and they take again in order. change and renew must not call Lines.
 func (ls *Lines[K, S]) Change(key K, change func(), renew func(Call[S])) {
-	l := ls.find(key)
-	if l == nil {
+	line := ls.find(key)
+	if line == nil {
 		change()
 		return
 	}
-	defer l.release()
-	l.forget()
-	l.revokeTurns(nil)
+	defer line.release()
+	line.forget()
+	line.revokeTurns(nil)
 	change()
-	for at := l.queue.Front(); at != nil; at = at.Next() {
+	for at := line.queue.Front(); at != nil; at = at.Next() {
 		renew(valueOf[S](at).call)
 	}
-	l.advance()
+	line.advance()
 }
 
 // Empty reports whether no call waits at all. It is one atomic load.
@@ -288,29 +288,29 @@ func (ls *Lines[K, S]) Empty() bool { return ls.count.Load() == 0 }
 // Wake has the first of the key's waiting calls look again, after BlockedFor may have changed, or after a
 // release.
 func (ls *Lines[K, S]) Wake(key K) {
-	l := ls.find(key)
-	if l == nil {
+	line := ls.find(key)
+	if line == nil {
 		return
 	}
 	// The release wakes the head.
-	defer l.release()
-	l.retry = time.Time{}
+	defer line.release()
+	line.retry = time.Time{}
 }
 
 // find returns the key's line, locked, or nil if no call waits.
 func (ls *Lines[K, S]) find(key K) *line[K, S] {
 	for ls.Has(key) {
-		l, ok := ls.lines.Load(key)
+		line, ok := ls.lines.Load(key)
 		if !ok {
 			break
 		}
-		l.lock()
+		line.lock()
 		// The line has left the map, so look again.
-		if l.gone {
-			l.unlock()
+		if line.gone {
+			line.unlock()
 			continue
 		}
-		return l
+		return line
 	}
 	return nil
 }
@@ -319,38 +319,38 @@ func (ls *Lines[K, S]) find(key K) *line[K, S] {
 // hidden line of its own.
 func (ls *Lines[K, S]) join(key K) *line[K, S] {
 	if !ls.findable(key) {
-		l := newLine(ls, key)
-		l.hidden = true
-		l.lock()
-		return l
+		line := newLine(ls, key)
+		line.hidden = true
+		line.lock()
+		return line
 	}
 	for {
-		l, ok := ls.lines.Load(key)
+		line, ok := ls.lines.Load(key)
 		if !ok {
 			// The count rises before the line is stored, so that Has looks.
 			ls.count.Add(1)
-			if l, ok = ls.lines.LoadOrStore(key, newLine(ls, key)); ok {
+			if line, ok = ls.lines.LoadOrStore(key, newLine(ls, key)); ok {
 				ls.count.Add(-1)
 			}
 		}
-		l.lock()
-		if !l.gone {
-			return l
+		line.lock()
+		if !line.gone {
+			return line
 		}
 		// The line has left the map, so look again.
-		l.unlock()
+		line.unlock()
 	}
 }
 
 // remove takes the empty, locked line out of the map, unless it has left: calls that are over may
 // still be about to release it. It is marked first, under its lock, so that no call joins it
 // afterwards.
-func (ls *Lines[K, S]) remove(l *line[K, S]) {
-	if l.hidden || l.gone {
+func (ls *Lines[K, S]) remove(line *line[K, S]) {
+	if line.hidden || line.gone {
 		return
 	}
-	l.gone = true
-	ls.lines.Delete(l.key)
+	line.gone = true
+	ls.lines.Delete(line.key)
 	ls.count.Add(-1)
 }
 

@@ -23,15 +23,15 @@ func NewTexts() *Texts { return &Texts{begun: time.Now(), seed: maphash.MakeSeed
 // Fresh iterates over the shares that a call of the key passed, by its decision, and that were not warned of
 // since the key was last unused under the limit. limit is what names the limit, such as a pointer: another
 // warns anew. The error is the Notice of the share.
-func (t *Texts) Fresh(shares Shares, passed Set, limit any, key string, d *policy.Decision) iter.Seq2[float64, error] {
+func (t *Texts) Fresh(shares Shares, passed Set, limit any, key string, decision *policy.Decision) iter.Seq2[float64, error] {
 	return func(yield func(float64, error) bool) {
 		now := int64(time.Since(t.begun))
 		hash := maphash.Comparable(t.seed, struct {
 			limit any
 			key   string
 		}{limit, key})
-		for share := range t.table.Fresh(shares, passed, hash, now, now+int64(d.ResetAfter)) {
-			if !yield(share, Notice(maphash.String(t.seed, key), share, *d)) {
+		for share := range t.table.Fresh(shares, passed, hash, now, now+int64(decision.ResetAfter)) {
+			if !yield(share, Notice(maphash.String(t.seed, key), share, *decision)) {
 				return
 			}
 		}

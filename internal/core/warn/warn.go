@@ -81,28 +81,28 @@ type Levels struct {
 }
 
 // NewLevels returns the levels of a limit, of most units that can remain.
-func NewLevels(s Shares, limit policy.Policy, most int64) (l Levels) {
+func NewLevels(s Shares, limit policy.Policy, most int64) (levels Levels) {
 	for _, share := range s {
-		l.Bounds = append(l.Bounds, left(share, most))
+		levels.Bounds = append(levels.Bounds, left(share, most))
 	}
-	l.mask = math.MaxUint64
+	levels.mask = math.MaxUint64
 	shaped, _ := limit.(shape.Shaped)
 	if shaped == nil {
-		return l
+		return levels
 	}
 	f := shaped.Shape()
 	switch f.Kind {
 	case shape.Funnel, shape.Queue, shape.Bursty:
-		l.scale, l.mask, l.step = 16, math.MaxUint64, f.Interval
+		levels.scale, levels.mask, levels.step = 16, math.MaxUint64, f.Interval
 	case shape.FixedWindow, shape.AlignedWindow:
-		l.mask, l.step = 1<<f.Bits-1, 1
+		levels.mask, levels.step = 1<<f.Bits-1, 1
 	case shape.SlidingWindow:
-		l.shift = f.Bits
+		levels.shift = f.Bits
 	default:
-		return l
+		return levels
 	}
-	l.byWord = true
-	for _, bound := range l.Bounds {
+	levels.byWord = true
+	for _, bound := range levels.Bounds {
 		// low is a count.
 		low := uint64(most-bound) - 1
 		switch f.Kind {
@@ -113,16 +113,16 @@ func NewLevels(s Shares, limit policy.Policy, most int64) (l Levels) {
 		case shape.Queue, shape.Bursty:
 			low = f.Depth - uint64(bound)*f.Interval
 		}
-		l.lows = append(l.lows, low)
+		levels.lows = append(levels.lows, low)
 	}
-	l.low = l.lows[0]
-	if l.shift > 0 {
-		full := uint64(1)<<l.shift - 1
+	levels.low = levels.lows[0]
+	if levels.shift > 0 {
+		full := uint64(1)<<levels.shift - 1
 		// Two counts without these bits add up to low at most.
-		high := full &^ (1<<(max(bits.Len64(l.low+1), 2)-2) - 1)
-		l.mask, l.low = high<<l.shift|high, 0
+		high := full &^ (1<<(max(bits.Len64(levels.low+1), 2)-2) - 1)
+		levels.mask, levels.low = high<<levels.shift|high, 0
 	}
-	return l
+	return levels
 }
 
 // Below reports whether a key with that word has certainly not used the first share.

@@ -131,7 +131,7 @@ type door struct {
 	by map[limits.Reason]uint64
 }
 
-func newDoor(t testing.TB, open Open, o Options, all ...Limit) *door {
+func newDoor(t testing.TB, open Open, options Options, all ...Limit) *door {
 	for i := range all {
 		if all[i].Name == "" {
 			all[i].Name = "limit"
@@ -140,19 +140,19 @@ func newDoor(t testing.TB, open Open, o Options, all ...Limit) *door {
 			all[i].Key = func(r *Request) string { return r.Key }
 		}
 	}
-	return &door{t: t, Door: open(t, o, all), by: map[limits.Reason]uint64{}}
+	return &door{t: t, Door: open(t, options, all), by: map[limits.Reason]uint64{}}
 }
 
 // serve serves a request, and checks that it reaches the handler if its verdict says so.
-func (d *door) serve(ctx context.Context, r Request) limits.Verdict {
+func (d *door) serve(ctx context.Context, request Request) limits.Verdict {
 	d.t.Helper()
-	d.Serve(context.WithValue(ctx, inContext{}, &r))
-	assert.True(d.t, r.decided, "the request has a verdict")
-	assert.Equal(d.t, !r.verdict.Refused(), r.served, "%v: the request reaches the handler", r.verdict.Reason)
+	d.Serve(context.WithValue(ctx, inContext{}, &request))
+	assert.True(d.t, request.decided, "the request has a verdict")
+	assert.Equal(d.t, !request.verdict.Refused(), request.served, "%v: the request reaches the handler", request.verdict.Reason)
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.by[r.verdict.Reason]++
-	return r.verdict
+	d.by[request.verdict.Reason]++
+	return request.verdict
 }
 
 // ask serves a request of a key that costs so much.
@@ -164,11 +164,11 @@ func (d *door) ask(key string, cost int64) limits.Verdict {
 // stats returns the counters, after it has compared them with the verdicts.
 func (d *door) stats() Stats {
 	d.t.Helper()
-	s := d.Stats()
+	stats := d.Stats()
 	for reason := limits.Admitted; reason <= limits.Unavailable; reason++ {
-		assert.Equal(d.t, d.by[reason], s.By[reason], "%v: as many as verdicts", reason)
+		assert.Equal(d.t, d.by[reason], stats.By[reason], "%v: as many as verdicts", reason)
 	}
-	return s
+	return stats
 }
 
 // timed is the reason of a request that began at 0, and the time when it was decided.
@@ -178,13 +178,13 @@ type timed struct {
 }
 
 // atOnce serves requests that come at the same instant, in line.
-func (d *door) atOnce(n int, r Request) []timed {
+func (d *door) atOnce(n int, request Request) []timed {
 	d.t.Helper()
 	began := time.Now()
 	all := make([]timed, n)
 	var wg sync.WaitGroup
 	for i := range all {
-		wg.Go(func() { all[i] = timed{d.serve(context.Background(), r).Reason, time.Since(began)} })
+		wg.Go(func() { all[i] = timed{d.serve(context.Background(), request).Reason, time.Since(began)} })
 		// The call has its place now.
 		synctest.Wait()
 	}

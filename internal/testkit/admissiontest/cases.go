@@ -65,18 +65,18 @@ func charge(r *Request) int64 { return r.Charge }
 func eachKeyHasItsLimit(t *testing.T, open Open) {
 	for _, way := range ways {
 		synctest.Test(t, func(t *testing.T) {
-			d := newDoor(t, open, Options{}, inWay(t, way, Limit{Limiter: NewEngine[string](t, policy.Must(policy.FixedWindow(2, time.Second)))})...)
+			door := newDoor(t, open, Options{}, inWay(t, way, Limit{Limiter: NewEngine[string](t, policy.Must(policy.FixedWindow(2, time.Second)))})...)
 			for i, want := range []limits.Reason{limits.Admitted, limits.Admitted, limits.OverLimit, limits.OverLimit} {
-				v := d.ask("alice", 7)
-				assert.Equal(t, want, v.Reason, "%s, request %d", way, i)
-				assert.Equal(t, []any{"limit", int64(1)}, []any{v.Limit, v.Cost}, "%s, request %d", way, i)
-				assert.Equal(t, want == limits.OverLimit, v.RetryAfter > 0, "%s, request %d", way, i)
-				assert.True(t, v.Provenance.Exact(), "%s, request %d", way, i)
+				verdict := door.ask("alice", 7)
+				assert.Equal(t, want, verdict.Reason, "%s, request %d", way, i)
+				assert.Equal(t, []any{"limit", int64(1)}, []any{verdict.Limit, verdict.Cost}, "%s, request %d", way, i)
+				assert.Equal(t, want == limits.OverLimit, verdict.RetryAfter > 0, "%s, request %d", way, i)
+				assert.True(t, verdict.Provenance.Exact(), "%s, request %d", way, i)
 			}
-			assert.Equal(t, limits.Admitted, d.ask("bob", 1).Reason, way)
+			assert.Equal(t, limits.Admitted, door.ask("bob", 1).Reason, way)
 			time.Sleep(time.Second)
-			assert.Equal(t, limits.Admitted, d.ask("alice", 1).Reason, way)
-			assert.Zero(t, d.stats().Delayed)
+			assert.Equal(t, limits.Admitted, door.ask("alice", 1).Reason, way)
+			assert.Zero(t, door.stats().Delayed)
 		})
 	}
 }
@@ -95,13 +95,13 @@ func withoutKey(t *testing.T, open Open) {
 					return plan
 				}))
 				all := inWay(t, way, Limit{Limiter: e, WhenNoKey: when})
-				d := newDoor(t, open, Options{}, all...)
+				door := newDoor(t, open, Options{}, all...)
 				for i, reason := range want {
 					if reason == limits.Exempt && way != "alone" {
 						// The other limit admits the request.
 						reason = limits.Admitted
 					}
-					v := d.ask("", 1)
+					v := door.ask("", 1)
 					assert.Equal(t, reason, v.Reason, "%v, %s, request %d", when, way, i)
 					assert.Equal(t, reason == limits.NoKey, when == limits.Refuse && v.Limit == "limit")
 				}
@@ -109,8 +109,8 @@ func withoutKey(t *testing.T, open Open) {
 					other := all[0].Limiter.(*engine.Engine[string])
 					assert.Equal(t, int64(1_000_000), left(other, "all"), "%s: a refused request takes nothing", way)
 				}
-				assert.Equal(t, limits.Admitted, d.ask("key", 1).Reason, "%v: a key is apart from the shared one", when)
-				d.stats()
+				assert.Equal(t, limits.Admitted, door.ask("key", 1).Reason, "%v: a key is apart from the shared one", when)
+				door.stats()
 			})
 		}
 	}
@@ -120,7 +120,7 @@ func takesItsCost(t *testing.T, open Open) {
 	for _, way := range ways {
 		synctest.Test(t, func(t *testing.T) {
 			e := Hourly[string](t, 10)
-			d := newDoor(t, open, Options{Cost: cost}, inWay(t, way, Limit{Limiter: e})...)
+			door := newDoor(t, open, Options{Cost: cost}, inWay(t, way, Limit{Limiter: e})...)
 			for _, c := range []struct {
 				cost   int64
 				reason limits.Reason
@@ -135,13 +135,13 @@ func takesItsCost(t *testing.T, open Open) {
 				{3, limits.Admitted, 0},
 				{0, limits.Admitted, 0},
 			} {
-				v := d.ask("key", c.cost)
-				assert.Equal(t, c.reason, v.Reason, "%s: %d units", way, c.cost)
-				assert.Equal(t, c.cost, v.Cost, "%s: %d units", way, c.cost)
+				verdict := door.ask("key", c.cost)
+				assert.Equal(t, c.reason, verdict.Reason, "%s: %d units", way, c.cost)
+				assert.Equal(t, c.cost, verdict.Cost, "%s: %d units", way, c.cost)
 				assert.Equal(t, c.left, left(e, "key"), "%s: after %d units", way, c.cost)
-				assert.Equal(t, c.reason == limits.NeverAdmitted, v.RetryAfter == policy.Never, "%s: %d units", way, c.cost)
+				assert.Equal(t, c.reason == limits.NeverAdmitted, verdict.RetryAfter == policy.Never, "%s: %d units", way, c.cost)
 			}
-			d.stats()
+			door.stats()
 		})
 	}
 }
@@ -157,13 +157,13 @@ func chargedByUse(t *testing.T, open Open) {
 				synctest.Test(t, func(t *testing.T) {
 					e := NewEngine[string](t, policy.Must(policy.Funnel(15, 1, time.Hour)))
 					e.Take("key", 5)
-					d := newDoor(t, open, Options{Cost: cost, Charge: charge}, inWay(t, way, Limit{Limiter: e})...)
-					v := d.serve(t.Context(), Request{Key: "key", Cost: n, Charge: used, Serve: func() {
+					door := newDoor(t, open, Options{Cost: cost, Charge: charge}, inWay(t, way, Limit{Limiter: e})...)
+					verdict := door.serve(t.Context(), Request{Key: "key", Cost: n, Charge: used, Serve: func() {
 						assert.Equal(t, 10-n, left(e, "key"), "the cost counts while the request is under way")
 					}})
-					assert.Equal(t, limits.Admitted, v.Reason)
+					assert.Equal(t, limits.Admitted, verdict.Reason)
 					assert.Equal(t, want, left(e, "key"), "%s: cost %d, charge %d", way, n, used)
-					assert.Zero(t, d.stats().Unsettled)
+					assert.Zero(t, door.stats().Unsettled)
 				})
 			}
 		}
@@ -181,7 +181,7 @@ func chargedIfHeld(t *testing.T, open Open) {
 					return func(r *Request) int64 { *n++; return r.Cost }
 				}
 				e := Hourly[string](t, 10)
-				d := newDoor(t, open, Options{Cost: cost, Charge: count(&common), Shadow: shadow == "all"},
+				door := newDoor(t, open, Options{Cost: cost, Charge: count(&common), Shadow: shadow == "all"},
 					inWay(t, way, Limit{Limiter: e, WhenNoKey: limits.Skip, Charge: count(&own), Shadow: shadow == "one"})...)
 				both, above := 0, 0
 				if way != "alone" {
@@ -199,11 +199,11 @@ func chargedIfHeld(t *testing.T, open Open) {
 					{"key", 7, 1, 1}, {"key", 0, 1, 1}, {"", 7, both, 0}, {"key", 4, above, 0}, {"key", -1, 0, 0}, {"key", 3, 1, 1},
 				} {
 					common, own = 0, 0
-					d.ask(c.key, c.cost)
+					door.ask(c.key, c.cost)
 					assert.Equal(t, [2]int{c.common, c.own}, [2]int{common, own}, "%s, shadow %s, request %d", way, shadow, i)
 				}
 				assert.Zero(t, left(e, "key"))
-				d.stats()
+				door.stats()
 			})
 		}
 	}
@@ -212,7 +212,7 @@ func chargedIfHeld(t *testing.T, open Open) {
 // A limiter in process is asked for the units in each way: all or some kept, alone or beside another,
 // with a limit chosen for the key, and after a wait.
 func chargedWhereTaken(t *testing.T, open Open) {
-	for name, p := range map[string]policy.Policy{
+	for name, limit := range map[string]policy.Policy{
 		"funnel":         policy.Must(policy.Funnel(10, 10, 6*time.Second)),
 		"fixed window":   policy.Must(policy.FixedWindow(10, 6*time.Second)),
 		"sliding window": policy.Must(policy.SlidingWindow(10, 6*time.Second)),
@@ -222,27 +222,27 @@ func chargedWhereTaken(t *testing.T, open Open) {
 			for _, way := range append([]string{"chosen"}, ways...) {
 				for _, waits := range []bool{false, true} {
 					synctest.Test(t, func(t *testing.T) {
-						e := NewEngine[string](t, p)
+						e := NewEngine[string](t, limit)
 						if way == "chosen" {
-							e = NewEngine(t, p, engine.PolicyFor(func(string) policy.Policy { return p }))
+							e = NewEngine(t, limit, engine.PolicyFor(func(string) policy.Policy { return limit }))
 						}
 						all := []Limit{{Limiter: e}}
 						if way != "chosen" {
 							all = inWay(t, way, all[0])
 						}
-						o := Options{Cost: cost, Charge: charge}
+						options := Options{Cost: cost, Charge: charge}
 						if waits {
-							o.WaitUpTo = time.Hour
+							options.WaitUpTo = time.Hour
 							require.True(t, e.Take("key", 10).Allowed)
 						}
-						d := newDoor(t, open, o, all...)
-						v := d.serve(t.Context(), Request{Key: "key", Cost: 8, Charge: kept, Serve: func() {
+						d := newDoor(t, open, options, all...)
+						verdict := d.serve(t.Context(), Request{Key: "key", Cost: 8, Charge: kept, Serve: func() {
 							assert.Less(t, left(e, "key"), int64(3), "the cost counts while the request is under way")
 							time.Sleep(10 * 6 * time.Second)
 							require.True(t, e.Take("key", 9).Allowed, "by others, in another window")
 						}})
-						assert.Equal(t, limits.Admitted, v.Reason)
-						assert.Equal(t, waits, v.Waited > 0)
+						assert.Equal(t, limits.Admitted, verdict.Reason)
+						assert.Equal(t, waits, verdict.Waited > 0)
 						assert.Equal(t, int64(1), left(e, "key"), "%s, %d kept, %s, waits: %v", name, kept, way, waits)
 					})
 				}
@@ -263,7 +263,7 @@ func ownKeyCostAndCharge(t *testing.T, open Open) {
 				far = Remote[string](bytes)
 			}
 			var now use
-			d := newDoor(t, open, Options{Cost: func(*Request) int64 { return 2 }, Charge: func(*Request) int64 { return 1 }},
+			door := newDoor(t, open, Options{Cost: func(*Request) int64 { return 2 }, Charge: func(*Request) int64 { return 1 }},
 				Limit{Name: "requests", Limiter: requests},
 				Limit{
 					Name: "tokens", Limiter: tokens, Key: func(*Request) string { return "tenant" },
@@ -291,23 +291,23 @@ func ownKeyCostAndCharge(t *testing.T, open Open) {
 				{use{1, 1, 0}, limits.OverLimit, "requests", 2, [3]int64{1, 399, 0}},
 			} {
 				now = c.use
-				v := d.ask("key", 0)
+				verdict := door.ask("key", 0)
 				got := [3]int64{left(requests, "key"), left(tokens, "tenant"), left(bytes, "key")}
-				assert.Equal(t, c.reason, v.Reason, "mixed: %v, request %d", mixed, i)
-				assert.Equal(t, c.cost, v.Cost, "mixed: %v, request %d", mixed, i)
+				assert.Equal(t, c.reason, verdict.Reason, "mixed: %v, request %d", mixed, i)
+				assert.Equal(t, c.cost, verdict.Cost, "mixed: %v, request %d", mixed, i)
 				// The least share of several limits has a test of its own.
 				if c.reason != limits.Admitted {
-					assert.Equal(t, c.limit, v.Limit, "mixed: %v, request %d", mixed, i)
+					assert.Equal(t, c.limit, verdict.Limit, "mixed: %v, request %d", mixed, i)
 				}
 				assert.Equal(t, c.left, got, "mixed: %v, request %d", mixed, i)
 			}
-			assert.Zero(t, d.stats().Unsettled)
+			assert.Zero(t, door.stats().Unsettled)
 
 			// One limit may have a cost only, and the other a charge.
-			d = newDoor(t, open, Options{},
+			door = newDoor(t, open, Options{},
 				Limit{Name: "requests", Limiter: Remote[string](requests), Key: func(*Request) string { return "b" }, Cost: func(*Request) int64 { return 3 }},
 				Limit{Name: "bytes", Limiter: far, Key: func(*Request) string { return "b" }, Charge: func(*Request) int64 { return 0 }})
-			assert.Equal(t, limits.Admitted, d.ask("", 0).Reason)
+			assert.Equal(t, limits.Admitted, door.ask("", 0).Reason)
 			assert.Equal(t, [2]int64{2, 1000}, [2]int64{left(requests, "b"), left(bytes, "b")}, "mixed: %v", mixed)
 		})
 	}
@@ -322,7 +322,7 @@ func allOrNothing(t *testing.T, open Open) {
 			if mixed {
 				second = Remote[string](slow)
 			}
-			d := newDoor(t, open, Options{},
+			door := newDoor(t, open, Options{},
 				Limit{Name: "fast", Limiter: fast, Key: func(*Request) string { return "all" }}, Limit{Name: "slow", Limiter: second})
 			for i, c := range []struct {
 				key    string
@@ -338,23 +338,23 @@ func allOrNothing(t *testing.T, open Open) {
 				// 6 of 10 units are left of the slow limit, and 2 of 3 of the fast limit.
 				{"b", limits.Admitted, "fast", 0},
 			} {
-				v := d.ask(c.key, 0)
-				assert.Equal(t, c.reason, v.Reason, "mixed: %v, request %d", mixed, i)
-				assert.Equal(t, c.limit, v.Limit, "mixed: %v, request %d", mixed, i)
-				assert.Equal(t, c.retry, v.RetryAfter.Round(time.Second), "mixed: %v, request %d", mixed, i)
+				verdict := door.ask(c.key, 0)
+				assert.Equal(t, c.reason, verdict.Reason, "mixed: %v, request %d", mixed, i)
+				assert.Equal(t, c.limit, verdict.Limit, "mixed: %v, request %d", mixed, i)
+				assert.Equal(t, c.retry, verdict.RetryAfter.Round(time.Second), "mixed: %v, request %d", mixed, i)
 			}
 			assert.Equal(t, int64(6), left(fast, "all"), "refused requests took nothing")
 			fast.Take("all", 6)
-			v := d.ask("c", 0)
-			assert.Equal(t, []any{limits.OverLimit, "fast", time.Second}, []any{v.Reason, v.Limit, v.RetryAfter.Round(time.Second)})
-			v = d.ask("a", 0)
+			verdict := door.ask("c", 0)
+			assert.Equal(t, []any{limits.OverLimit, "fast", time.Second}, []any{verdict.Reason, verdict.Limit, verdict.RetryAfter.Round(time.Second)})
+			verdict = door.ask("a", 0)
 			want := []any{"slow", time.Minute}
 			// The slow limit was not asked.
 			if mixed {
 				want = []any{"fast", time.Second}
 			}
-			assert.Equal(t, want, []any{v.Limit, v.RetryAfter.Round(time.Second)}, "both refuse, the later tells")
-			d.stats()
+			assert.Equal(t, want, []any{verdict.Limit, verdict.RetryAfter.Round(time.Second)}, "both refuse, the later tells")
+			door.stats()
 
 			// Two limits of one limiter and one key take twice.
 			twice := Hourly[string](t, 10)
@@ -362,11 +362,11 @@ func allOrNothing(t *testing.T, open Open) {
 			if mixed {
 				second = Remote[string](twice)
 			}
-			d = newDoor(t, open, Options{Cost: cost}, Limit{Name: "a", Limiter: second}, Limit{Name: "b", Limiter: second})
-			assert.Equal(t, limits.Admitted, d.ask("key", 2).Reason)
+			door = newDoor(t, open, Options{Cost: cost}, Limit{Name: "a", Limiter: second}, Limit{Name: "b", Limiter: second})
+			assert.Equal(t, limits.Admitted, door.ask("key", 2).Reason)
 			assert.Equal(t, int64(6), left(twice, "key"))
 			if !mixed {
-				assert.Equal(t, limits.NeverAdmitted, d.ask("key", 6).Reason)
+				assert.Equal(t, limits.NeverAdmitted, door.ask("key", 6).Reason)
 			}
 		})
 	}
@@ -377,13 +377,13 @@ func nearBeforeFar(t *testing.T, open Open) {
 	synctest.Test(t, func(t *testing.T) {
 		far := NewFake[string](t, 10, policy.Decision{Limit: 10, RetryAfter: 90 * time.Second}, limits.SourceRedis, true)
 		near := Hourly[string](t, 2)
-		d := newDoor(t, open, Options{}, Limit{Name: "far", Limiter: far}, Limit{Name: "near", Limiter: near})
-		v := d.ask("key", 0)
-		assert.Equal(t, []any{limits.OverLimit, "far", 90 * time.Second}, []any{v.Reason, v.Limit, v.RetryAfter.Round(time.Second)})
+		door := newDoor(t, open, Options{}, Limit{Name: "far", Limiter: far}, Limit{Name: "near", Limiter: near})
+		verdict := door.ask("key", 0)
+		assert.Equal(t, []any{limits.OverLimit, "far", 90 * time.Second}, []any{verdict.Reason, verdict.Limit, verdict.RetryAfter.Round(time.Second)})
 		assert.Equal(t, int64(2), left(near, "key"), "it is given back")
 		near.Take("key", 2)
-		v = d.ask("key", 0)
-		assert.Equal(t, []any{limits.OverLimit, "near", time.Hour}, []any{v.Reason, v.Limit, v.RetryAfter.Round(time.Second)})
+		verdict = door.ask("key", 0)
+		assert.Equal(t, []any{limits.OverLimit, "near", time.Hour}, []any{verdict.Reason, verdict.Limit, verdict.RetryAfter.Round(time.Second)})
 	})
 }
 
@@ -392,13 +392,13 @@ func exactWhenRacing(t *testing.T, open Open) {
 	const most = 2000
 	for _, way := range ways {
 		e := Hourly[string](t, most)
-		d := newDoor(t, open, Options{Charge: charge}, inWay(t, way, Limit{Limiter: e})...)
+		door := newDoor(t, open, Options{Charge: charge}, inWay(t, way, Limit{Limiter: e})...)
 		var kept atomic.Int64
 		var all sync.WaitGroup
 		for range 16 {
 			all.Go(func() {
 				for n := int64(0); ; n++ {
-					v := d.serve(context.Background(), Request{Key: "key", Charge: n % 2})
+					v := door.serve(context.Background(), Request{Key: "key", Charge: n % 2})
 					if v.Refused() {
 						return
 					}
@@ -409,7 +409,7 @@ func exactWhenRacing(t *testing.T, open Open) {
 		all.Wait()
 		assert.LessOrEqual(t, kept.Load(), int64(most), way)
 		assert.Equal(t, most-kept.Load(), left(e, "key"), "%s: all returned units are there", way)
-		d.stats()
+		door.stats()
 	}
 }
 
@@ -420,11 +420,11 @@ func endedContext(t *testing.T, open Open) {
 		for _, shadow := range []bool{false, true} {
 			synctest.Test(t, func(t *testing.T) {
 				e := Hourly[string](t, 5)
-				d := newDoor(t, open, Options{Shadow: shadow, WaitUpTo: time.Second, Charge: charge}, inWay(t, way, Limit{Limiter: e})...)
-				v := d.serve(ctx, Request{Key: "key", Charge: 3})
+				door := newDoor(t, open, Options{Shadow: shadow, WaitUpTo: time.Second, Charge: charge}, inWay(t, way, Limit{Limiter: e})...)
+				v := door.serve(ctx, Request{Key: "key", Charge: 3})
 				assert.Equal(t, limits.Cancelled, v.Reason, way)
 				assert.Equal(t, int64(5), left(e, "key"), way)
-				d.stats()
+				door.stats()
 			})
 		}
 	}
@@ -449,22 +449,22 @@ func cannotDecide(t *testing.T, open Open) {
 		"a refusal without a cause": {&Fake[string]{Limiter: fails.Limiter}, limits.OverLimit},
 	} {
 		for _, several := range []bool{false, true} {
-			for _, o := range []Options{{}, {Charge: charge}} {
+			for _, options := range []Options{{}, {Charge: charge}} {
 				near := Hourly[string](t, 10)
 				all := []Limit{{Name: "far", Limiter: c.far}}
 				if several {
 					all = append(all, Limit{Name: "near", Limiter: near})
 				}
-				d := newDoor(t, open, o, all...)
-				v := d.ask("key", 0)
+				door := newDoor(t, open, options, all...)
+				verdict := door.ask("key", 0)
 				if c.far.Answer.Provenance != nil || c.far.Err != nil {
-					assert.Equal(t, c.reason, v.Reason, "%s, several: %v", name, several)
-					assert.ErrorIs(t, v.Provenance.Err(), down, "%s, several: %v", name, several)
+					assert.Equal(t, c.reason, verdict.Reason, "%s, several: %v", name, several)
+					assert.ErrorIs(t, verdict.Provenance.Err(), down, "%s, several: %v", name, several)
 				}
-				assert.True(t, v.Refused(), "%s, several: %v", name, several)
-				assert.False(t, v.Provenance.Exact(), "%s, several: %v", name, several)
+				assert.True(t, verdict.Refused(), "%s, several: %v", name, several)
+				assert.False(t, verdict.Provenance.Exact(), "%s, several: %v", name, several)
 				assert.Equal(t, int64(10), left(near, "key"), "%s: units in process are given back", name)
-				d.stats()
+				door.stats()
 			}
 		}
 	}
@@ -498,16 +498,16 @@ func unrecorded(t *testing.T, open Open) {
 					defer func() { assert.NoError(t, full.Close()) }()
 					full.Choke("known")
 					synctest.Wait()
-					d := newDoor(t, open, Options{WaitUpTo: upTo}, inWay(t, way, Limit{Limiter: full})...)
-					v := d.ask("new", 0)
-					assert.Equal(t, when == engine.RefuseNew, v.Reason == limits.OverLimit, way)
-					if v.Limit == "limit" {
-						assert.False(t, v.Provenance.Exact(), way)
-						assert.Equal(t, limits.SourceUnrecorded, v.Provenance.Source(), way)
+					door := newDoor(t, open, Options{WaitUpTo: upTo}, inWay(t, way, Limit{Limiter: full})...)
+					verdict := door.ask("new", 0)
+					assert.Equal(t, when == engine.RefuseNew, verdict.Reason == limits.OverLimit, way)
+					if verdict.Limit == "limit" {
+						assert.False(t, verdict.Provenance.Exact(), way)
+						assert.Equal(t, limits.SourceUnrecorded, verdict.Provenance.Source(), way)
 					}
-					v = d.ask("known", 0)
-					assert.Equal(t, limits.Admitted, v.Reason, way)
-					assert.True(t, v.Provenance.Exact(), way)
+					verdict = door.ask("known", 0)
+					assert.Equal(t, limits.Admitted, verdict.Reason, way)
+					assert.True(t, verdict.Provenance.Exact(), way)
 					if when == engine.AdmitNew {
 						return
 					}
@@ -535,15 +535,15 @@ func blocked(t *testing.T, open Open) {
 	for _, way := range ways {
 		synctest.Test(t, func(t *testing.T) {
 			e := Hourly[string](t, 10)
-			d := newDoor(t, open, Options{}, inWay(t, way, Limit{Limiter: e})...)
+			door := newDoor(t, open, Options{}, inWay(t, way, Limit{Limiter: e})...)
 			e.Block("key", 5*time.Second)
 			for range 2 {
-				v := d.ask("key", 0)
+				v := door.ask("key", 0)
 				assert.Equal(t, []any{limits.OverLimit, "limit", 5 * time.Second}, []any{v.Reason, v.Limit, v.RetryAfter.Round(time.Second)}, way)
 			}
-			assert.Equal(t, limits.Admitted, d.ask("other", 0).Reason, way)
+			assert.Equal(t, limits.Admitted, door.ask("other", 0).Reason, way)
 			time.Sleep(5 * time.Second)
-			assert.Equal(t, limits.Admitted, d.ask("key", 0).Reason, way)
+			assert.Equal(t, limits.Admitted, door.ask("key", 0).Reason, way)
 		})
 	}
 }

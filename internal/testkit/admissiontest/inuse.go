@@ -26,18 +26,18 @@ func (d *door) within(during func()) limits.Verdict {
 
 func unitsInUse(t *testing.T, open Open) {
 	for _, way := range ways {
-		for name, o := range map[string]Options{
+		for name, options := range map[string]Options{
 			"alone": {}, "charged": {Charge: chargeOf}, "shadow": {Shadow: true}, "waits": {WaitUpTo: time.Nanosecond},
 		} {
 			synctest.Test(t, func(t *testing.T) {
 				e := NewEngine[string](t, inFlight(2))
-				d := newDoor(t, open, o, inWay(t, way, Limit{Limiter: e})...)
+				door := newDoor(t, open, options, inWay(t, way, Limit{Limiter: e})...)
 				for range 3 {
-					first := d.within(func() {
+					first := door.within(func() {
 						assert.EqualValues(t, 1, left(e, "all"), "%s, %s", way, name)
-						d.within(func() {
+						door.within(func() {
 							assert.EqualValues(t, 0, left(e, "all"), "%s, %s", way, name)
-							third := d.within(nil)
+							third := door.within(nil)
 							assert.Equal(t, limits.OverLimit, third.Reason, "%s, %s", way, name)
 							assert.Equal(t, "limit", third.Limit)
 						})
@@ -61,11 +61,11 @@ func unitsInUse(t *testing.T, open Open) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, charged := range []func(r *Request) int64{nil, chargeOf} {
 			e := NewEngine[string](t, inFlight(1))
-			d := newDoor(t, open, Options{Charge: charged}, Limit{Name: "live", Limiter: Hourly[string](t, 100)}, Limit{Limiter: e, Shadow: true})
+			door := newDoor(t, open, Options{Charge: charged}, Limit{Name: "live", Limiter: Hourly[string](t, 100)}, Limit{Limiter: e, Shadow: true})
 			for range 2 {
-				first := d.within(func() {
+				first := door.within(func() {
 					assert.Zero(t, left(e, "all"))
-					second := d.within(nil)
+					second := door.within(nil)
 					assert.Equal(t, []string{"limit"}, second.Shadowed)
 				})
 				assert.Empty(t, first.Shadowed)
@@ -88,7 +88,7 @@ func unitsInUseOfEveryLimiter(t *testing.T, open Open) {
 		tried, err := limits.NewTrial(limits.TrialConfig[string]{Live: rate, Candidate: candidate})
 		require.NoError(t, err)
 		plan := func(r *Request) policy.Policy { return r.Plan }
-		for name, l := range map[string]Limit{
+		for name, limit := range map[string]Limit{
 			"live":     {Limiter: live},
 			"hidden":   {Limiter: Remote[string](e)},
 			"any key":  {Limiter: limits.ForAnyKey[string](NewEngine[struct{}](t, inFlight(1)))},
@@ -96,11 +96,11 @@ func unitsInUseOfEveryLimiter(t *testing.T, open Open) {
 			"Brief":    {Limiter: e, PolicyFor: plan},
 			"two keys": {Limiter: e, Key: func(*Request) string { return "other" }},
 		} {
-			for _, all := range [][]Limit{{l}, {{Name: "rate", Limiter: rate}, l}} {
-				d := newDoor(t, open, Options{}, all...)
+			for _, all := range [][]Limit{{limit}, {{Name: "rate", Limiter: rate}, limit}} {
+				door := newDoor(t, open, Options{}, all...)
 				for range 2 {
-					first := d.within(func() {
-						second := d.within(nil)
+					first := door.within(func() {
+						second := door.within(nil)
 						assert.Equal(t, limits.OverLimit, second.Reason, name)
 						assert.LessOrEqual(t, second.RetryAfter, time.Second, name)
 						assert.GreaterOrEqual(t, second.RetryAfter, time.Second/2, name)
@@ -109,16 +109,16 @@ func unitsInUseOfEveryLimiter(t *testing.T, open Open) {
 				}
 			}
 		}
-		d := newDoor(t, open, Options{}, Limit{Limiter: tried})
-		d.within(func() { assert.Zero(t, left(candidate, "all")) })
+		door := newDoor(t, open, Options{}, Limit{Limiter: tried})
+		door.within(func() { assert.Zero(t, left(candidate, "all")) })
 		assert.EqualValues(t, 1, left(candidate, "all"), "a candidate")
 
 		e = NewEngine[string](t, inFlight(3))
-		d = newDoor(t, open, Options{}, Limit{Limiter: e, PolicyFor: plan})
-		d.serve(context.Background(), Request{Key: "all", Plan: inFlight(1), Serve: func() {
-			v := d.serve(context.Background(), Request{Key: "all", Plan: inFlight(1)})
+		door = newDoor(t, open, Options{}, Limit{Limiter: e, PolicyFor: plan})
+		door.serve(context.Background(), Request{Key: "all", Plan: inFlight(1), Serve: func() {
+			v := door.serve(context.Background(), Request{Key: "all", Plan: inFlight(1)})
 			assert.Equal(t, limits.OverLimit, v.Reason)
-			assert.Equal(t, limits.Admitted, d.within(nil).Reason)
+			assert.Equal(t, limits.Admitted, door.within(nil).Reason)
 		}})
 		assert.EqualValues(t, 3, left(e, "all"), "a plan")
 	})
@@ -128,26 +128,26 @@ func unitsInUseTellGuess(t *testing.T, open Open) {
 	for _, way := range ways {
 		synctest.Test(t, func(t *testing.T) {
 			e := NewEngine[string](t, inFlight(1))
-			d := newDoor(t, open, Options{Spread: time.Hour}, inWay(t, way, Limit{Limiter: e})...)
+			door := newDoor(t, open, Options{Spread: time.Hour}, inWay(t, way, Limit{Limiter: e})...)
 			told := map[time.Duration]bool{}
-			d.within(func() {
+			door.within(func() {
 				for range 100 {
-					v := d.within(nil)
-					assert.GreaterOrEqual(t, v.RetryAfter, time.Second/2, way)
-					assert.LessOrEqual(t, v.RetryAfter, time.Second, way)
-					assert.LessOrEqual(t, v.Decision.ResetAfter, time.Second, way)
-					told[v.RetryAfter] = true
+					verdict := door.within(nil)
+					assert.GreaterOrEqual(t, verdict.RetryAfter, time.Second/2, way)
+					assert.LessOrEqual(t, verdict.RetryAfter, time.Second, way)
+					assert.LessOrEqual(t, verdict.Decision.ResetAfter, time.Second, way)
+					told[verdict.RetryAfter] = true
 				}
 				assert.Greater(t, len(told), 50, "%s: they come back at different times", way)
 				time.Sleep(time.Minute + time.Minute/8 - 10*time.Millisecond)
-				assert.LessOrEqual(t, d.within(nil).RetryAfter, 10*time.Millisecond, "%s: the unit ends by itself", way)
+				assert.LessOrEqual(t, door.within(nil).RetryAfter, 10*time.Millisecond, "%s: the unit ends by itself", way)
 
 				require.NoError(t, e.Block("all", time.Hour))
-				v := d.within(nil)
-				assert.Equal(t, limits.OverLimit, v.Reason, way)
+				verdict := door.within(nil)
+				assert.Equal(t, limits.OverLimit, verdict.Reason, way)
 				// A mixed list hides that a block refuses.
 				if way != "mixed" {
-					assert.Greater(t, v.RetryAfter, 59*time.Minute, "%s: a block is no guess", way)
+					assert.Greater(t, verdict.RetryAfter, 59*time.Minute, "%s: a block is no guess", way)
 				}
 			})
 		})

@@ -91,11 +91,11 @@ func (l *Losing) Asked() int64 { return l.asked.Load() }
 
 // Hold implements limits.Limiter.
 func (l *Losing) Hold(ctx context.Context, call limits.Call[string]) (limits.Grant, error) {
-	g, err := l.Engine.Hold(ctx, call)
-	if g.Allowed && err == nil {
-		g.State = limits.GrantState{Settler: l, Ref: g.State}
+	grant, err := l.Engine.Hold(ctx, call)
+	if grant.Allowed && err == nil {
+		grant.State = limits.GrantState{Settler: l, Ref: grant.State}
 	}
-	return g, err
+	return grant, err
 }
 
 // Settle implements limits.Settler.
@@ -115,15 +115,15 @@ func (l *Losing) Lost(limits.GrantState) <-chan struct{} {
 var ways = []string{"alone", "two engines", "mixed"}
 
 // inWay returns the limits for a limit that decides in that way. The other limit has room.
-func inWay(t testing.TB, way string, l Limit) []Limit {
+func inWay(t testing.TB, way string, limit Limit) []Limit {
 	other := Limit{Name: "other", Limiter: Hourly[string](t, 1_000_000), Key: func(*Request) string { return "all" }}
 	switch way {
 	case "alone":
-		return []Limit{l}
+		return []Limit{limit}
 	case "mixed":
-		l.Limiter = Remote[string](l.Limiter)
+		limit.Limiter = Remote[string](limit.Limiter)
 	}
-	return []Limit{other, l}
+	return []Limit{other, limit}
 }
 
 func left(e *engine.Engine[string], key string) int64 { return e.Peek(key, 0).Remaining }

@@ -57,13 +57,13 @@ func misconfigured(t *testing.T, open Open) {
 						if several {
 							all = []Limit{narrow(t), all[0]}
 						}
-						d := newDoor(t, open, Options{Cost: cost, WaitUpTo: upTo, Logger: slog.New(slog.NewTextHandler(&log, nil))}, all...)
+						door := newDoor(t, open, Options{Cost: cost, WaitUpTo: upTo, Logger: slog.New(slog.NewTextHandler(&log, nil))}, all...)
 						for _, key := range []string{"wrong", "wrong", "wrong too"} {
-							v := d.ask(key, n)
+							v := door.ask(key, n)
 							assert.Equal(t, []any{limits.Misconfigured, "limit"}, []any{v.Reason, v.Limit}, "%s, several: %v, cost %d", name, several, n)
 						}
-						assert.Equal(t, limits.Admitted, d.ask("right", 1).Reason, name)
-						d.stats()
+						assert.Equal(t, limits.Admitted, door.ask("right", 1).Reason, name)
+						door.stats()
 						assert.Equal(t, 1, strings.Count(log.String(), "level=ERROR"), log.String())
 						assert.Contains(t, log.String(), "another family", name)
 						assert.Contains(t, log.String(), `policy="`+window.String()+`"`, name)
@@ -81,13 +81,13 @@ func misconfigured(t *testing.T, open Open) {
 			if several {
 				all = append(all, narrow(t))
 			}
-			d := newDoor(t, open, Options{Cost: cost, Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelError}))}, all...)
+			door := newDoor(t, open, Options{Cost: cost, Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelError}))}, all...)
 			for range 3 {
-				assert.Equal(t, limits.Misconfigured, d.ask("key", -1).Reason)
+				assert.Equal(t, limits.Misconfigured, door.ask("key", -1).Reason)
 			}
 			assert.Equal(t, 1, strings.Count(log.String(), "\n"), log.String())
 			assert.Zero(t, e.Len())
-			d.stats()
+			door.stats()
 		})
 	}
 	synctest.Test(t, func(t *testing.T) {
@@ -135,20 +135,20 @@ func planOfRequest(t *testing.T, open Open) {
 	for _, way := range ways {
 		for _, o := range []Options{{}, {WaitUpTo: time.Millisecond}, {Charge: func(*Request) int64 { return 1 }}} {
 			synctest.Test(t, func(t *testing.T) {
-				d := newDoor(t, open, o, inWay(t, way, Limit{Limiter: Hourly[string](t, 10), PolicyFor: planOf})...)
+				door := newDoor(t, open, o, inWay(t, way, Limit{Limiter: Hourly[string](t, 10), PolicyFor: planOf})...)
 				for i, c := range []struct {
 					plan  policy.Policy
 					pass  int
 					limit int64
 				}{{small, 5, 5}, {nil, 5, 10}, {large, 40, 50}, {small, 0, 5}} {
 					for range c.pass {
-						assert.Equal(t, limits.Admitted, d.serve(t.Context(), Request{Key: "key", Plan: c.plan}).Reason, "%s, step %d", way, i)
+						assert.Equal(t, limits.Admitted, door.serve(t.Context(), Request{Key: "key", Plan: c.plan}).Reason, "%s, step %d", way, i)
 					}
-					v := d.serve(t.Context(), Request{Key: "key", Plan: c.plan})
+					v := door.serve(t.Context(), Request{Key: "key", Plan: c.plan})
 					assert.Equal(t, limits.OverLimit, v.Reason, "%s, step %d", way, i)
 					assert.Equal(t, c.limit, v.Decision.Limit, "%s, step %d", way, i)
 				}
-				d.stats()
+				door.stats()
 			})
 		}
 	}
@@ -159,12 +159,12 @@ func planChanges(t *testing.T, open Open) {
 	small, large := policy.Must(policy.FixedWindow(100, time.Hour)), policy.Must(policy.FixedWindow(300, time.Hour))
 	var plan atomic.Pointer[policy.Policy]
 	plan.Store(&small)
-	d := newDoor(t, open, Options{}, Limit{Limiter: Hourly[string](t, 10), PolicyFor: func(*Request) policy.Policy { return *plan.Load() }})
+	door := newDoor(t, open, Options{}, Limit{Limiter: Hourly[string](t, 10), PolicyFor: func(*Request) policy.Policy { return *plan.Load() }})
 	var wg sync.WaitGroup
 	for range 4 {
 		wg.Go(func() {
 			for range 500 {
-				d.ask("key", 0)
+				door.ask("key", 0)
 			}
 		})
 	}
@@ -177,11 +177,11 @@ func planChanges(t *testing.T, open Open) {
 	})
 	wg.Wait()
 	for range 300 {
-		d.ask("key", 0)
+		door.ask("key", 0)
 	}
-	assert.Equal(t, uint64(300), d.stats().By[limits.Admitted])
+	assert.Equal(t, uint64(300), door.stats().By[limits.Admitted])
 	plan.Store(&small)
-	assert.Equal(t, limits.OverLimit, d.ask("key", 0).Reason, "what was used is not forgotten")
+	assert.Equal(t, limits.OverLimit, door.ask("key", 0).Reason, "what was used is not forgotten")
 }
 
 // panicOfPlan lets engine.PolicyFor panic in each call that a request makes of it, one after another.
@@ -214,7 +214,7 @@ func panicOfPlan(t *testing.T, open Open) {
 					if several {
 						all = append(all, Limit{Name: "roomy", Limiter: NewEngine[string](t, policy.Must(policy.Funnel(100, 100, time.Second)))})
 					}
-					d := newDoor(t, open, c.o, all...)
+					door := newDoor(t, open, c.o, all...)
 					if c.waits {
 						require.True(t, e.Choke("key"))
 					}
@@ -222,7 +222,7 @@ func panicOfPlan(t *testing.T, open Open) {
 					began := time.Now()
 					func() {
 						defer func() { passed = recover() == nil }()
-						d.ask("key", 0)
+						door.ask("key", 0)
 					}()
 					left = math.MaxInt
 					if passed {
@@ -249,52 +249,52 @@ func panicOfPlan(t *testing.T, open Open) {
 func shadowReports(t *testing.T, open Open) {
 	for _, way := range ways {
 		synctest.Test(t, func(t *testing.T) {
-			d := newDoor(t, open, Options{Shadow: true, Cost: cost, Charge: charge}, inWay(t, way, Limit{Limiter: Hourly[string](t, 1)})...)
+			door := newDoor(t, open, Options{Shadow: true, Cost: cost, Charge: charge}, inWay(t, way, Limit{Limiter: Hourly[string](t, 1)})...)
 			for i, c := range []struct {
 				cost   int64
 				reason limits.Reason
 			}{{1, limits.Admitted}, {1, limits.OverLimit}, {2, limits.NeverAdmitted}} {
-				v := d.serve(t.Context(), Request{Key: "key", Cost: c.cost, Charge: 1})
-				assert.Equal(t, c.reason, v.Reason, "%s, request %d", way, i)
-				assert.True(t, v.Shadow)
-				assert.False(t, v.Refused())
+				verdict := door.serve(t.Context(), Request{Key: "key", Cost: c.cost, Charge: 1})
+				assert.Equal(t, c.reason, verdict.Reason, "%s, request %d", way, i)
+				assert.True(t, verdict.Shadow)
+				assert.False(t, verdict.Refused())
 			}
-			s := d.stats()
+			s := door.stats()
 			assert.True(t, s.Shadow)
 			assert.Nil(t, s.Shadowed, "none is tried beside others")
 		})
 	}
 	// If all limits have Shadow, so have the options.
 	synctest.Test(t, func(t *testing.T) {
-		d := newDoor(t, open, Options{}, Limit{Limiter: Hourly[string](t, 1), Shadow: true})
+		door := newDoor(t, open, Options{}, Limit{Limiter: Hourly[string](t, 1), Shadow: true})
 		for _, want := range []limits.Reason{limits.Admitted, limits.OverLimit} {
-			assert.Equal(t, want, d.ask("key", 0).Reason)
+			assert.Equal(t, want, door.ask("key", 0).Reason)
 		}
-		assert.True(t, d.stats().Shadow)
+		assert.True(t, door.stats().Shadow)
 	})
 	// Delays are reported, but not made.
 	funnel, queue := policy.Must(policy.Funnel(1, 1, time.Second)), policy.Must(policy.Queue(5, 1, time.Second))
-	for _, p := range []policy.Policy{funnel, queue} {
+	for _, limit := range []policy.Policy{funnel, queue} {
 		for _, becomes := range []bool{false, true} {
 			synctest.Test(t, func(t *testing.T) {
-				e := NewEngine[string](t, p)
-				d := newDoor(t, open, Options{Shadow: true, WaitUpTo: 2500 * time.Millisecond}, Limit{Limiter: e})
+				e := NewEngine[string](t, limit)
+				door := newDoor(t, open, Options{Shadow: true, WaitUpTo: 2500 * time.Millisecond}, Limit{Limiter: e})
 				// The limit becomes a queue after the first request.
 				if becomes {
 					e = NewEngine[string](t, policy.Must(policy.Queue(0, 1, time.Second)))
-					d = newDoor(t, open, Options{Shadow: true, WaitUpTo: 2500 * time.Millisecond}, Limit{Limiter: e})
-					d.ask("key", 0)
+					door = newDoor(t, open, Options{Shadow: true, WaitUpTo: 2500 * time.Millisecond}, Limit{Limiter: e})
+					door.ask("key", 0)
 					require.NoError(t, e.SetPolicy(queue))
 					time.Sleep(time.Second)
 				}
 				began := time.Now()
 				for i, waited := range []time.Duration{0, time.Second, 2 * time.Second, 0, 0} {
-					v := d.ask("key", 0)
-					assert.Equal(t, waited, v.Waited, "%v, request %d", p, i)
-					assert.Equal(t, i > 2, v.Reason == limits.OverLimit, "%v, request %d", p, i)
+					v := door.ask("key", 0)
+					assert.Equal(t, waited, v.Waited, "%v, request %d", limit, i)
+					assert.Equal(t, i > 2, v.Reason == limits.OverLimit, "%v, request %d", limit, i)
 				}
 				assert.Zero(t, time.Since(began), "a request was delayed")
-				s := d.stats()
+				s := door.stats()
 				assert.Equal(t, uint64(2), s.Delayed)
 				assert.Equal(t, 3*time.Second, s.DelayTime)
 			})
@@ -314,14 +314,14 @@ func limitOnTrial(t *testing.T, open Open) {
 			if mixed {
 				enforced = Remote[string](live)
 			}
-			d := newDoor(t, open, Options{},
+			door := newDoor(t, open, Options{},
 				Limit{Name: "tried", Limiter: tried, Shadow: true},
 				Limit{Name: "live", Limiter: enforced},
-				Limit{Name: "keyless", Limiter: Hourly[string](t, 9), Shadow: true, Key: func(r *Request) string {
-					if r.Key == "bob" {
+				Limit{Name: "keyless", Limiter: Hourly[string](t, 9), Shadow: true, Key: func(request *Request) string {
+					if request.Key == "bob" {
 						return ""
 					}
-					return r.Key
+					return request.Key
 				}})
 			for i, c := range []struct {
 				key      string
@@ -335,13 +335,13 @@ func limitOnTrial(t *testing.T, open Open) {
 				{"alice", limits.OverLimit, nil},
 				{"bob", limits.Admitted, []string{"keyless"}},
 			} {
-				v := d.ask(c.key, 0)
-				assert.Equal(t, c.reason, v.Reason, "mixed: %v, request %d", mixed, i)
-				assert.Equal(t, c.shadowed, v.Shadowed, "mixed: %v, request %d", mixed, i)
-				assert.False(t, v.Shadow)
-				assert.Equal(t, "live", v.Limit)
+				verdict := door.ask(c.key, 0)
+				assert.Equal(t, c.reason, verdict.Reason, "mixed: %v, request %d", mixed, i)
+				assert.Equal(t, c.shadowed, verdict.Shadowed, "mixed: %v, request %d", mixed, i)
+				assert.False(t, verdict.Shadow)
+				assert.Equal(t, "live", verdict.Limit)
 			}
-			s := d.stats()
+			s := door.stats()
 			assert.Equal(t, map[string]uint64{"tried": 2, "keyless": 1}, s.Shadowed)
 			assert.False(t, s.Shadow)
 		})
@@ -397,20 +397,20 @@ func failingTrial(t *testing.T, open Open) {
 				if mixed {
 					enforced = Remote[string](live)
 				}
-				d := newDoor(t, open, Options{
+				door := newDoor(t, open, Options{
 					Cost: func(*Request) int64 { return 20 }, Charge: func(*Request) int64 { return 10 },
 					Logger: slog.New(slog.NewTextHandler(&log, nil)),
 				}, tried, Limit{Name: "live", Limiter: enforced})
 				for i := range 5 {
-					v := d.ask("key", 0)
+					v := door.ask("key", 0)
 					assert.Equal(t, i > 2, v.Reason == limits.OverLimit, "%s, request %d", name, i)
 					assert.Equal(t, "live", v.Limit, name)
 				}
 				assert.Equal(t, int64(10), left(live, "key"), "%s: 3 requests are charged 10 each", name)
-				s := d.stats()
-				assert.Zero(t, s.Unsettled, name)
-				assert.Equal(t, map[string]uint64{"tried": 0}, s.Shadowed, name)
-				assert.Equal(t, map[string]uint64{"tried": 3}, s.ShadowFailed, name)
+				stats := door.stats()
+				assert.Zero(t, stats.Unsettled, name)
+				assert.Equal(t, map[string]uint64{"tried": 0}, stats.Shadowed, name)
+				assert.Equal(t, map[string]uint64{"tried": 3}, stats.ShadowFailed, name)
 				assert.Equal(t, 1, strings.Count(log.String(), "level=ERROR"), log.String())
 				assert.Contains(t, log.String(), "limit=tried", name)
 			})

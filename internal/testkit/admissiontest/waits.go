@@ -40,35 +40,35 @@ func retryIsExact(t *testing.T, open Open) {
 				if way != "alone" {
 					all = append(all, Limit{Name: "other", Limiter: NewEngine[string](t, policy.Must(policy.Funnel(4, 3, 1100*time.Millisecond)))})
 				}
-				d := newDoor(t, open, Options{Cost: cost}, all...)
+				door := newDoor(t, open, Options{Cost: cost}, all...)
 				refusals := 0
 				for i := range 60 {
 					n := int64(1 + i%3/2)
-					v := d.ask("key", n)
-					if !v.Refused() {
+					verdict := door.ask("key", n)
+					if !verdict.Refused() {
 						continue
 					}
 					refusals++
-					after, limit := v.RetryAfter, v.Limit
-					require.Equal(t, limits.OverLimit, v.Reason)
+					after, limit := verdict.RetryAfter, verdict.Limit
+					require.Equal(t, limits.OverLimit, verdict.Reason)
 					require.Positive(t, after)
 					if after > 1 {
 						time.Sleep(after - 1)
-						v = d.ask("key", n)
-						assert.True(t, v.Refused(), "%s, %s: a nanosecond before %v", name, way, after)
-						assert.Equal(t, time.Duration(1), v.RetryAfter, "%s, %s", name, way)
+						verdict = door.ask("key", n)
+						assert.True(t, verdict.Refused(), "%s, %s: a nanosecond before %v", name, way, after)
+						assert.Equal(t, time.Duration(1), verdict.RetryAfter, "%s, %s", name, way)
 					}
 					time.Sleep(1)
-					v = d.ask("key", n)
-					if way == "mixed" && v.Refused() {
+					verdict = door.ask("key", n)
+					if way == "mixed" && verdict.Refused() {
 						// A limiter elsewhere was not asked, and has its own RetryAfter.
-						assert.NotEqual(t, limit, v.Limit, "%s after %v", name, after)
+						assert.NotEqual(t, limit, verdict.Limit, "%s after %v", name, after)
 						continue
 					}
-					assert.False(t, v.Refused(), "%s, %s: after %v: %+v", name, way, after, v.Decision)
+					assert.False(t, verdict.Refused(), "%s, %s: after %v: %+v", name, way, after, verdict.Decision)
 				}
 				assert.Greater(t, refusals, 3, "%s, %s: too few refusals to say anything", name, way)
-				d.stats()
+				door.stats()
 			})
 		}
 	}
@@ -100,10 +100,10 @@ func spreadTellsTurns(t *testing.T, open Open) {
 		} {
 			d := newDoor(t, open, c.o, c.all...)
 			for i, want := range c.want {
-				v := d.ask("key", 0)
-				assert.Equal(t, limits.OverLimit, v.Reason, c.name)
-				assert.InDelta(t, want, v.RetryAfter.Seconds()*1000, 1, "%s, request %d", c.name, i)
-				assert.Equal(t, v.RetryAfter, v.Decision.RetryAfter, "%s, request %d", c.name, i)
+				verdict := d.ask("key", 0)
+				assert.Equal(t, limits.OverLimit, verdict.Reason, c.name)
+				assert.InDelta(t, want, verdict.RetryAfter.Seconds()*1000, 1, "%s, request %d", c.name, i)
+				assert.Equal(t, verdict.RetryAfter, verdict.Decision.RetryAfter, "%s, request %d", c.name, i)
 			}
 		}
 	})
@@ -113,8 +113,8 @@ func waitsForItsTurn(t *testing.T, open Open) {
 	for _, way := range ways {
 		synctest.Test(t, func(t *testing.T) {
 			e := NewEngine[string](t, policy.Must(policy.Funnel(2, 1, time.Second)))
-			d := newDoor(t, open, Options{WaitUpTo: 2500 * time.Millisecond}, inWay(t, way, Limit{Limiter: e})...)
-			got := d.atOnce(6, Request{Key: "key"})
+			door := newDoor(t, open, Options{WaitUpTo: 2500 * time.Millisecond}, inWay(t, way, Limit{Limiter: e})...)
+			got := door.atOnce(6, Request{Key: "key"})
 			want := []timed{
 				{limits.Admitted, 0}, {limits.Admitted, 0}, {limits.Admitted, time.Second}, {limits.Admitted, 2 * time.Second},
 				{limits.OverLimit, 0}, {limits.OverLimit, 0},
@@ -125,7 +125,7 @@ func waitsForItsTurn(t *testing.T, open Open) {
 				return
 			}
 			assert.Equal(t, want, got, way)
-			s := d.stats()
+			s := door.stats()
 			assert.Equal(t, uint64(2), s.Delayed)
 			assert.Equal(t, 3*time.Second, s.DelayTime)
 		})
@@ -150,15 +150,15 @@ func waitsForItsTurn(t *testing.T, open Open) {
 
 func waitsForSeveral(t *testing.T, open Open) {
 	synctest.Test(t, func(t *testing.T) {
-		d := newDoor(t, open, Options{WaitUpTo: 5 * time.Second},
+		door := newDoor(t, open, Options{WaitUpTo: 5 * time.Second},
 			Limit{Name: "a", Limiter: NewEngine[string](t, policy.Must(policy.Funnel(1, 1, time.Second)))},
 			Limit{Name: "b", Limiter: NewEngine[string](t, policy.Must(policy.Funnel(3, 1, 4*time.Second)))})
 		for i, at := range []time.Duration{0, time.Second, time.Second, 2 * time.Second, 4 * time.Second} {
-			assert.Equal(t, []timed{{limits.Admitted, at}}, d.atOnce(1, Request{Key: "key"}), "request %d", i)
+			assert.Equal(t, []timed{{limits.Admitted, at}}, door.atOnce(1, Request{Key: "key"}), "request %d", i)
 		}
-		got := d.atOnce(2, Request{Key: "key"})
+		got := door.atOnce(2, Request{Key: "key"})
 		assert.Equal(t, []timed{{limits.Admitted, 4 * time.Second}, {limits.OverLimit, 0}}, got, "the second would wait too long")
-		assert.Equal(t, uint64(5), d.stats().Delayed)
+		assert.Equal(t, uint64(5), door.stats().Delayed)
 	})
 }
 
@@ -166,32 +166,32 @@ func waitsForSeveral(t *testing.T, open Open) {
 func waitEndsWithContext(t *testing.T, open Open) {
 	for _, way := range append([]string{"charged"}, ways...) {
 		synctest.Test(t, func(t *testing.T) {
-			o := Options{WaitUpTo: time.Hour}
+			options := Options{WaitUpTo: time.Hour}
 			all := []Limit{{Limiter: NewEngine[string](t, policy.Must(policy.Funnel(1, 1, time.Minute)))}}
 			if way == "charged" {
-				o.Charge = func(*Request) int64 { return 1 }
+				options.Charge = func(*Request) int64 { return 1 }
 			} else {
 				all = inWay(t, way, all[0])
 			}
-			d := newDoor(t, open, o, all...)
-			assert.Equal(t, limits.Admitted, d.ask("key", 0).Reason)
+			door := newDoor(t, open, options, all...)
+			assert.Equal(t, limits.Admitted, door.ask("key", 0).Reason)
 
 			late, cancel := context.WithTimeout(context.Background(), time.Second)
 			defer cancel()
 			began := time.Now()
-			v := d.serve(late, Request{Key: "key"})
-			assert.Equal(t, []any{limits.OverLimit, time.Minute}, []any{v.Reason, v.RetryAfter}, way)
+			verdict := door.serve(late, Request{Key: "key"})
+			assert.Equal(t, []any{limits.OverLimit, time.Minute}, []any{verdict.Reason, verdict.RetryAfter}, way)
 			assert.Zero(t, time.Since(began), "%s: it was not refused at once", way)
 
 			ctx, cancel := context.WithCancel(context.Background())
 			time.AfterFunc(10*time.Second, cancel)
-			assert.Equal(t, limits.Cancelled, d.serve(ctx, Request{Key: "key"}).Reason, way)
+			assert.Equal(t, limits.Cancelled, door.serve(ctx, Request{Key: "key"}).Reason, way)
 			assert.Equal(t, 10*time.Second, time.Since(began), way)
 			time.Sleep(50 * time.Second)
-			v = d.ask("key", 0)
-			assert.Equal(t, limits.Admitted, v.Reason, "%s: the cancelled request has taken nothing", way)
-			assert.Zero(t, v.Waited, way)
-			d.stats()
+			verdict = door.ask("key", 0)
+			assert.Equal(t, limits.Admitted, verdict.Reason, "%s: the cancelled request has taken nothing", way)
+			assert.Zero(t, verdict.Waited, way)
+			door.stats()
 		})
 	}
 }
@@ -200,7 +200,7 @@ func arrivalOrder(t *testing.T, open Open) {
 	for _, way := range []string{"alone", "two engines"} {
 		synctest.Test(t, func(t *testing.T) {
 			e := NewEngine[string](t, policy.Must(policy.Funnel(10, 1, time.Second)))
-			d := newDoor(t, open, Options{WaitUpTo: time.Hour, Cost: cost}, inWay(t, way, Limit{Limiter: e})...)
+			door := newDoor(t, open, Options{WaitUpTo: time.Hour, Cost: cost}, inWay(t, way, Limit{Limiter: e})...)
 			require.True(t, e.Take("key", 10).Allowed)
 			time.AfterFunc(time.Second, func() { e.Refund("key", 9) })
 			var ends [3]time.Duration
@@ -212,7 +212,7 @@ func arrivalOrder(t *testing.T, open Open) {
 					require.Positive(t, left(e, "key"), "there is room for the last request")
 				}
 				wg.Go(func() {
-					assert.Equal(t, limits.Admitted, d.ask("key", n).Reason)
+					assert.Equal(t, limits.Admitted, door.ask("key", n).Reason)
 					ends[i] = time.Since(began)
 				})
 				synctest.Wait()
@@ -230,15 +230,15 @@ func closedEngine(t *testing.T, open Open) {
 			synctest.Test(t, func(t *testing.T) {
 				e, err := engine.New[string](engine.Config{Policy: policy.Must(policy.Funnel(1, 1, time.Second)), WhenUnavailable: when})
 				require.NoError(t, err)
-				d := newDoor(t, open, Options{WaitUpTo: time.Hour}, inWay(t, way, Limit{Limiter: e})...)
+				door := newDoor(t, open, Options{WaitUpTo: time.Hour}, inWay(t, way, Limit{Limiter: e})...)
 				require.True(t, e.Choke("key"))
 				time.AfterFunc(100*time.Millisecond, func() { assert.NoError(t, e.Close()) })
-				v := d.ask("key", 0)
+				v := door.ask("key", 0)
 				assert.Contains(t, []limits.Reason{want, limits.OverLimit}, v.Reason, "the engine may still know the key")
 				assert.Equal(t, 100*time.Millisecond, v.Waited, way)
 				// Close has returned now.
 				synctest.Wait()
-				assert.Equal(t, []timed{{want, 0}, {want, 0}}, d.atOnce(2, Request{Key: "key"}), "%v, %s", when, way)
+				assert.Equal(t, []timed{{want, 0}, {want, 0}}, door.atOnce(2, Request{Key: "key"}), "%v, %s", when, way)
 			})
 		}
 	}
@@ -265,16 +265,16 @@ func queueDelays(t *testing.T, open Open) {
 		})
 	}
 	synctest.Test(t, func(t *testing.T) {
-		d := newDoor(t, open, Options{}, Limit{Limiter: NewEngine[string](t, queue)})
-		assert.Equal(t, admittedAt(0), d.atOnce(1, Request{Key: "key"}))
+		door := newDoor(t, open, Options{}, Limit{Limiter: NewEngine[string](t, queue)})
+		assert.Equal(t, admittedAt(0), door.atOnce(1, Request{Key: "key"}))
 		var wg sync.WaitGroup
-		wg.Go(func() { assert.Equal(t, time.Second, d.ask("key", 0).Waited) })
+		wg.Go(func() { assert.Equal(t, time.Second, door.ask("key", 0).Waited) })
 		synctest.Wait()
 		ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
 		time.AfterFunc(100*time.Millisecond, cancel)
-		assert.Equal(t, limits.Cancelled, d.serve(ctx, Request{Key: "key"}).Reason)
+		assert.Equal(t, limits.Cancelled, door.serve(ctx, Request{Key: "key"}).Reason)
 		wg.Wait()
-		assert.Equal(t, admittedAt(time.Second), d.atOnce(1, Request{Key: "key"}), "the cancelled request gives its place back")
+		assert.Equal(t, admittedAt(time.Second), door.atOnce(1, Request{Key: "key"}), "the cancelled request gives its place back")
 	})
 }
 
@@ -293,14 +293,14 @@ func becomesQueue(t *testing.T, open Open) {
 			}
 			synctest.Test(t, func(t *testing.T) {
 				e := NewEngine[string](t, spaced(0))
-				d := newDoor(t, open, Options{WaitUpTo: upTo}, inWay(t, way, Limit{Limiter: e})...)
-				require.Equal(t, limits.Admitted, d.ask("key", 0).Reason)
+				door := newDoor(t, open, Options{WaitUpTo: upTo}, inWay(t, way, Limit{Limiter: e})...)
+				require.Equal(t, limits.Admitted, door.ask("key", 0).Reason)
 				require.NoError(t, e.SetPolicy(spaced(20)))
 				time.Sleep(time.Second)
-				assert.Equal(t, each, d.atOnce(4, Request{Key: "key"}), "%s, up to %v", way, upTo)
+				assert.Equal(t, each, door.atOnce(4, Request{Key: "key"}), "%s, up to %v", way, upTo)
 				require.NoError(t, e.SetPolicy(spaced(0)))
 				time.Sleep(time.Second)
-				assert.Equal(t, []timed{{limits.Admitted, 0}, {limits.OverLimit, 0}}, d.atOnce(2, Request{Key: "key"}), "%s, up to %v", way, upTo)
+				assert.Equal(t, []timed{{limits.Admitted, 0}, {limits.OverLimit, 0}}, door.atOnce(2, Request{Key: "key"}), "%s, up to %v", way, upTo)
 			})
 		}
 		synctest.Test(t, func(t *testing.T) {
@@ -313,13 +313,13 @@ func becomesQueue(t *testing.T, open Open) {
 				p, _ := plan.(policy.Policy)
 				return p
 			}))
-			d := newDoor(t, open, Options{WaitUpTo: upTo}, Limit{Limiter: e})
-			require.Equal(t, limits.Admitted, d.ask("plain", 0).Reason)
-			assert.Equal(t, each, d.atOnce(4, Request{Key: "queue"}), "up to %v", upTo)
-			assert.Equal(t, each, d.atOnce(4, Request{Key: "of no plan"}), "up to %v", upTo)
+			door := newDoor(t, open, Options{WaitUpTo: upTo}, Limit{Limiter: e})
+			require.Equal(t, limits.Admitted, door.ask("plain", 0).Reason)
+			assert.Equal(t, each, door.atOnce(4, Request{Key: "queue"}), "up to %v", upTo)
+			assert.Equal(t, each, door.atOnce(4, Request{Key: "of no plan"}), "up to %v", upTo)
 			plans.Store("plain", spaced(20))
 			time.Sleep(time.Second)
-			assert.Equal(t, each, d.atOnce(4, Request{Key: "plain"}), "up to %v", upTo)
+			assert.Equal(t, each, door.atOnce(4, Request{Key: "plain"}), "up to %v", upTo)
 		})
 	}
 	// The limit after the wait is told, unless it is of another family, which refuses later requests.

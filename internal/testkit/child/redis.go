@@ -54,44 +54,44 @@ func FindRedis(program string) (path string, err error) {
 
 // OpenRedis starts a Redis on a free port and waits until it answers. Call Close to end the server.
 // If it cannot be started nothing is left of it, and the error contains the output of Redis.
-func OpenRedis(c RedisConfig) (s *Redis, err error) {
-	program, err := FindRedis(c.Program)
+func OpenRedis(redisConfig RedisConfig) (redis *Redis, err error) {
+	program, err := FindRedis(redisConfig.Program)
 	if err != nil {
 		return nil, err
 	}
 	for range 5 {
-		if s, err = openRedis(program, c); !errors.Is(err, errTaken) {
+		if redis, err = openRedis(program, redisConfig); !errors.Is(err, errTaken) {
 			break
 		}
 	}
-	return s, err
+	return redis, err
 }
 
-func openRedis(program string, c RedisConfig) (*Redis, error) {
+func openRedis(program string, redisConfig RedisConfig) (*Redis, error) {
 	folder, err := os.MkdirTemp("", "ral-redis-")
 	if err != nil {
 		return nil, err
 	}
-	s := &Redis{program: program, folder: folder}
-	if err = s.configure(c); err == nil {
-		err = s.Restart()
+	redis := &Redis{program: program, folder: folder}
+	if err = redis.configure(redisConfig); err == nil {
+		err = redis.Restart()
 	}
 	if err != nil {
-		return nil, errors.Join(err, s.Close())
+		return nil, errors.Join(err, redis.Close())
 	}
-	return s, nil
+	return redis, nil
 }
 
 // configure chooses the address of the server and the command that starts it.
-func (s *Redis) configure(c RedisConfig) error {
-	if c.Settings != "" {
+func (s *Redis) configure(redisConfig RedisConfig) error {
+	if redisConfig.Settings != "" {
 		file := filepath.Join(s.folder, "settings")
-		if err := os.WriteFile(file, []byte(c.Settings), 0o600); err != nil {
+		if err := os.WriteFile(file, []byte(redisConfig.Settings), 0o600); err != nil {
 			return err
 		}
 		s.args = append(s.args, file)
 	}
-	if c.Socket {
+	if redisConfig.Socket {
 		s.network, s.addr = "unix", filepath.Join(s.folder, "socket")
 		s.args = append(s.args, "--port", "0", "--unixsocket", s.addr, "--unixsocketperm", "700")
 	} else {
@@ -103,7 +103,7 @@ func (s *Redis) configure(c RedisConfig) error {
 		s.args = append(s.args, "--bind", "127.0.0.1", "--port", strconv.Itoa(port))
 	}
 	s.args = append(s.args, "--dir", s.folder, "--daemonize", "no", "--save", "", "--appendonly", "no")
-	s.args = append(s.args, c.Args...)
+	s.args = append(s.args, redisConfig.Args...)
 	return nil
 }
 
@@ -145,13 +145,13 @@ func (s *Redis) Restart() error {
 	defer func() { _ = log.Close() }()
 	cmd := exec.Command(s.program, s.args...)
 	cmd.Stdout, cmd.Stderr = log, log
-	p, err := Start(cmd)
+	process, err := Start(cmd)
 	if err != nil {
 		return fmt.Errorf("starting %s: %w", s.program, err)
 	}
-	s.process.Store(p)
-	if err := s.await(p); err != nil {
-		p.Kill()
+	s.process.Store(process)
+	if err := s.await(process); err != nil {
+		process.Kill()
 		return err
 	}
 	return nil
@@ -161,13 +161,13 @@ var errTaken = errors.New("the port is taken")
 
 // await waits until the process answers with its data loaded. If another process has the port, this
 // process has ended or soon will.
-func (s *Redis) await(p *Process) (err error) {
+func (s *Redis) await(process *Process) (err error) {
 	for began := time.Now(); time.Since(began) < redisStartingTime; {
 		if err = s.Ping(time.Second); err == nil {
-			return s.identify(p)
+			return s.identify(process)
 		}
 		select {
-		case <-p.Ended():
+		case <-process.Ended():
 			err := fmt.Errorf("%s ended as soon as it was started: %s", s.program, s.Said())
 			if strings.Contains(s.Said(), "in use") {
 				err = errors.Join(errTaken, err)
@@ -197,18 +197,18 @@ func (s *Redis) Ping(within time.Duration) error {
 // ask sends a command on a connection of its own. It returns the rest of the answer's first line
 // that begins with line.
 func (s *Redis) ask(command, line string, within time.Duration) (rest string, err error) {
-	c, err := net.DialTimeout(s.network, s.addr, within)
+	conn, err := net.DialTimeout(s.network, s.addr, within)
 	if err != nil {
 		return "", err
 	}
-	defer func() { _ = c.Close() }()
-	if err := c.SetDeadline(time.Now().Add(within)); err != nil {
+	defer func() { _ = conn.Close() }()
+	if err := conn.SetDeadline(time.Now().Add(within)); err != nil {
 		return "", err
 	}
-	if _, err := fmt.Fprintf(c, "%s\r\n", command); err != nil {
+	if _, err := fmt.Fprintf(conn, "%s\r\n", command); err != nil {
 		return "", err
 	}
-	answer := bufio.NewScanner(c)
+	answer := bufio.NewScanner(conn)
 	for answer.Scan() {
 		if rest, found := strings.CutPrefix(answer.Text(), line); found {
 			return rest, nil

@@ -43,19 +43,19 @@ func ask(t *testing.T, l limits.Limiter[string], n int64) limits.Answer {
 	return a
 }
 
-func hold(t *testing.T, l limits.Limiter[string], call limits.Call[string]) limits.Grant {
+func hold(t *testing.T, limiter limits.Limiter[string], call limits.Call[string]) limits.Grant {
 	t.Helper()
 	call.Key = key
-	g, err := l.Hold(t.Context(), call)
+	g, err := limiter.Hold(t.Context(), call)
 	require.NoError(t, err)
 	return g
 }
 
 // has checks that n units are left, and no more, by taking them.
-func has(t *testing.T, l limits.Limiter[string], n int64, about string) {
+func has(t *testing.T, limiter limits.Limiter[string], n int64, about string) {
 	t.Helper()
-	assert.False(t, ask(t, l, n+1).Allowed, "%s: more than %d units are left", about, n)
-	assert.True(t, ask(t, l, n).Allowed, "%s: fewer than %d units are left", about, n)
+	assert.False(t, ask(t, limiter, n+1).Allowed, "%s: more than %d units are left", about, n)
+	assert.True(t, ask(t, limiter, n).Allowed, "%s: fewer than %d units are left", about, n)
 }
 
 // Cases are the tests.

@@ -46,16 +46,16 @@ func MetricRows(t *testing.T) (rows []MetricRow) {
 		}
 		cells := strings.Split(strings.Trim(strings.TrimSpace(line), "| "), " | ")
 		require.Len(t, cells, 6, line)
-		r := MetricRow{Metric: metrics.Metric{Name: strings.Trim(cells[1], "`"), Gauge: cells[2] == "gauge", Unit: cells[3], Help: cells[5]}}
-		if r.Unit == "0 or 1" {
-			r.Unit = ""
+		metricRow := MetricRow{Metric: metrics.Metric{Name: strings.Trim(cells[1], "`"), Gauge: cells[2] == "gauge", Unit: cells[3], Help: cells[5]}}
+		if metricRow.Unit == "0 or 1" {
+			metricRow.Unit = ""
 		}
 		if _, label, ok := strings.Cut(cells[4], ", "); ok {
 			label, values, _ := strings.Cut(label, ": ")
-			r.Label, r.Values = strings.Trim(label, "`"), strings.Split(values, ", ")
+			metricRow.Label, metricRow.Values = strings.Trim(label, "`"), strings.Split(values, ", ")
 		}
-		require.Equal(t, strings.TrimSpace(line), r.String())
-		rows = append(rows, r)
+		require.Equal(t, strings.TrimSpace(line), metricRow.String())
+		rows = append(rows, metricRow)
 	}
 	require.NotEmpty(t, rows)
 	return rows
@@ -80,36 +80,36 @@ func PageHolds(t *testing.T, whole string, sources ...*metrics.Source) {
 	var own []MetricRow
 	for _, source := range sources {
 		require.NoError(t, source.Err())
-		for _, s := range source.Series() {
-			i := slices.IndexFunc(own, func(r MetricRow) bool { return r.Name == s.Metric.Name })
+		for _, series := range source.Series() {
+			i := slices.IndexFunc(own, func(r MetricRow) bool { return r.Name == series.Metric.Name })
 			if i < 0 {
 				i = len(own)
-				own = append(own, MetricRow{Metric: *s.Metric})
+				own = append(own, MetricRow{Metric: *series.Metric})
 			}
-			if s.Value != "" && !slices.Contains(own[i].Values, s.Value) {
-				own[i].Values = append(own[i].Values, s.Value)
+			if series.Value != "" && !slices.Contains(own[i].Values, series.Value) {
+				own[i].Values = append(own[i].Values, series.Value)
 			}
 		}
 	}
 	var want, got []string
 	page := map[string]MetricRow{}
-	for _, r := range MetricRows(t) {
-		page[r.Name] = r
-		if names.MatchString(r.Name) {
-			want = append(want, r.String())
+	for _, metricRow := range MetricRows(t) {
+		page[metricRow.Name] = metricRow
+		if names.MatchString(metricRow.Name) {
+			want = append(want, metricRow.String())
 		}
 	}
-	for _, r := range own {
-		row, ok := page[r.Name]
-		if r.Label == "shadow" {
-			r.Values = []string{"names of limits"}
+	for _, metricRow := range own {
+		row, ok := page[metricRow.Name]
+		if metricRow.Label == "shadow" {
+			metricRow.Values = []string{"names of limits"}
 		}
-		if names.MatchString(r.Name) {
-			got = append(got, r.String())
-		} else if assert.True(t, ok, "docs/metrics.md has no %s", r.Name) {
-			assert.Subset(t, row.Values, r.Values, r.Name)
-			r.Values = row.Values
-			assert.Equal(t, row.String(), r.String())
+		if names.MatchString(metricRow.Name) {
+			got = append(got, metricRow.String())
+		} else if assert.True(t, ok, "docs/metrics.md has no %s", metricRow.Name) {
+			assert.Subset(t, row.Values, metricRow.Values, metricRow.Name)
+			metricRow.Values = row.Values
+			assert.Equal(t, row.String(), metricRow.String())
 		}
 	}
 	assert.Equal(t, want, got, "docs/metrics.md is to have:\n%s", strings.Join(got, "\n"))
@@ -119,9 +119,9 @@ func PageHolds(t *testing.T, whole string, sources ...*metrics.Source) {
 // number.
 func EveryMetric(t *testing.T, name string) *metrics.Source {
 	var table []metrics.Reading[int]
-	for _, r := range MetricRows(t) {
-		values := r.Values
-		switch r.Label {
+	for _, metricRow := range MetricRows(t) {
+		values := metricRow.Values
+		switch metricRow.Label {
 		case "":
 			values = []string{""}
 		case "shadow":
@@ -129,7 +129,7 @@ func EveryMetric(t *testing.T, name string) *metrics.Source {
 		}
 		for _, v := range values {
 			n := len(table) + 1
-			table = append(table, metrics.Reading[int]{Metric: r.Metric, Value: v, Of: func(*int) any { return n }})
+			table = append(table, metrics.Reading[int]{Metric: metricRow.Metric, Value: v, Of: func(*int) any { return n }})
 		}
 	}
 	return metrics.New(name, func() int { return 0 }, table)

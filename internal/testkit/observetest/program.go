@@ -38,22 +38,22 @@ func Start(t *testing.T, config inspect.Config) Program {
 		t.Cleanup(func() { require.NoError(t, e.Close()) })
 		return e
 	}
-	p := Program{API: open("api", 10), Logins: open("logins", 10)}
+	program := Program{API: open("api", 10), Logins: open("logins", 10)}
 	var err error
-	p.Trial, err = limits.NewTrial(limits.TrialConfig[string]{Live: p.Logins, Candidate: open("", 1)})
+	program.Trial, err = limits.NewTrial(limits.TrialConfig[string]{Live: program.Logins, Candidate: open("", 1)})
 	require.NoError(t, err)
 	config.Logger = slog.New(slog.DiscardHandler)
-	h, err := inspect.New(config,
+	handler, err := inspect.New(config,
 		inspect.Limit[struct{}]{Name: "all", Limiter: single.MustNew(policy.Funnel(10, 1, time.Hour))},
-		inspect.Limit[string]{Limiter: p.API}, inspect.Limit[string]{Limiter: p.Logins}, inspect.Limit[string]{Name: "tried", Limiter: p.Trial})
+		inspect.Limit[string]{Limiter: program.API}, inspect.Limit[string]{Limiter: program.Logins}, inspect.Limit[string]{Name: "tried", Limiter: program.Trial})
 	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, h.Close()) })
+	t.Cleanup(func() { require.NoError(t, handler.Close()) })
 	mux := http.NewServeMux()
-	mux.Handle("/debug/ral/", h)
+	mux.Handle("/debug/ral/", handler)
 	server := httptest.NewServer(mux)
 	t.Cleanup(server.Close)
-	p.URL = server.URL + "/debug/ral/"
-	return p
+	program.URL = server.URL + "/debug/ral/"
+	return program
 }
 
 // Load has clients call: "glutton" is refused 300 times, "modest" and "root" owe some units.

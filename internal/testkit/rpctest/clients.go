@@ -87,23 +87,23 @@ func refusalHoldsAllCalls(t *testing.T, open OpenClient) {
 	for _, streamed := range []bool{false, true} {
 		l, arrived := hourly(t, 2)
 		line := Line(t, outgoing.Config{Policy: fast()})
-		c := open(t, Calls{Guard: l, Line: line})
-		require.NoError(t, c.Unary(t.Context()))
-		require.NoError(t, c.Stream(t.Context()))
-		assert.Zero(t, line.BackoffLeft(c.Key))
-		refused := c.Unary
+		client := open(t, Calls{Guard: l, Line: line})
+		require.NoError(t, client.Unary(t.Context()))
+		require.NoError(t, client.Stream(t.Context()))
+		assert.Zero(t, line.BackoffLeft(client.Key))
+		refused := client.Unary
 		if streamed {
-			refused = c.Stream
+			refused = client.Stream
 		}
-		require.Equal(t, rpclimit.CodeResourceExhausted, c.Code(refused(t.Context())))
-		held := line.BackoffLeft(c.Key)
+		require.Equal(t, rpclimit.CodeResourceExhausted, client.Code(refused(t.Context())))
+		held := line.BackoffLeft(client.Key)
 		assert.Greater(t, held, 29*time.Minute)
 		assert.LessOrEqual(t, held, 30*time.Minute)
 		assert.EqualValues(t, 1, line.Stats().Refusals)
 
 		late, cancel := context.WithTimeout(t.Context(), time.Minute)
-		for _, call := range []func(context.Context) error{c.Unary, c.Stream} {
-			assert.Equal(t, rpclimit.CodeDeadlineExceeded, c.Code(call(late)))
+		for _, call := range []func(context.Context) error{client.Unary, client.Stream} {
+			assert.Equal(t, rpclimit.CodeDeadlineExceeded, client.Code(call(late)))
 		}
 		cancel()
 		assert.EqualValues(t, 3, arrived.Load(), "nothing more was sent")
@@ -138,7 +138,7 @@ func repeatsAsAllowed(t *testing.T, open OpenClient) {
 				Clock:  func() policy.Instant { return policy.Instant(now.Load()) },
 			})
 			arrived := int64(0)
-			l := ByAddr(e, rpclimit.Options{Cost: func(*rpclimit.Call) int64 { return c.cost }, OnVerdict: func(_ *rpclimit.Call, v rpclimit.Verdict) {
+			guard := ByAddr(e, rpclimit.Options{Cost: func(*rpclimit.Call) int64 { return c.cost }, OnVerdict: func(_ *rpclimit.Call, v rpclimit.Verdict) {
 				arrived++
 				if c.recovers && v.Refused() {
 					now.Add(int64(c.period))
@@ -146,7 +146,7 @@ func repeatsAsAllowed(t *testing.T, open OpenClient) {
 			}})
 			e.Take(Local, 1)
 			line := Line(t, outgoing.Config{Patience: time.Minute, Policy: fast()})
-			client := open(t, Calls{Guard: l, Line: line, Retries: c.retries, Repeatable: c.repeatable})
+			client := open(t, Calls{Guard: guard, Line: line, Retries: c.retries, Repeatable: c.repeatable})
 			assert.Equal(t, c.code, client.Code(client.Unary(t.Context())))
 			assert.Equal(t, c.sent, arrived)
 			assert.Equal(t, uint64(c.sent-1), line.Stats().Retries)
@@ -160,12 +160,12 @@ func repeatsAsAllowed(t *testing.T, open OpenClient) {
 func withoutTurn(t *testing.T, open OpenClient) {
 	l, arrived := hourly(t, 100)
 	line := Line(t, outgoing.Config{MaxWaiting: 1, Policy: policy.Must(policy.Funnel(1, 1, time.Hour))})
-	c := open(t, Calls{Guard: l, Line: line})
-	require.NoError(t, c.Unary(t.Context()))
-	for _, call := range []func(context.Context) error{c.Unary, c.Stream} {
+	client := open(t, Calls{Guard: l, Line: line})
+	require.NoError(t, client.Unary(t.Context()))
+	for _, call := range []func(context.Context) error{client.Unary, client.Stream} {
 		failsWith := func(err error, code rpclimit.Code, cause error) {
 			t.Helper()
-			assert.Equal(t, code, c.Code(err))
+			assert.Equal(t, code, client.Code(err))
 			assert.ErrorIs(t, err, cause)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
@@ -180,9 +180,9 @@ func withoutTurn(t *testing.T, open OpenClient) {
 		stop()
 	}
 	require.NoError(t, line.Close())
-	for _, call := range []func(context.Context) error{c.Unary, c.Stream} {
+	for _, call := range []func(context.Context) error{client.Unary, client.Stream} {
 		err := call(t.Context())
-		assert.Equal(t, rpclimit.CodeUnavailable, c.Code(err))
+		assert.Equal(t, rpclimit.CodeUnavailable, client.Code(err))
 		assert.ErrorIs(t, err, engine.ErrClosed)
 	}
 	assert.EqualValues(t, 1, arrived.Load())
@@ -190,25 +190,25 @@ func withoutTurn(t *testing.T, open OpenClient) {
 
 func abandonedStream(t *testing.T, open OpenClient) {
 	l, _ := hourly(t, 100)
-	c := open(t, Calls{Guard: l, Line: Line(t, outgoing.Config{Probe: time.Hour})})
+	client := open(t, Calls{Guard: l, Line: Line(t, outgoing.Config{Probe: time.Hour})})
 	ctx, cancel := context.WithCancel(t.Context())
-	c.Open(ctx)
+	client.Open(ctx)
 	late, stop := context.WithTimeout(t.Context(), time.Minute)
 	defer stop()
-	assert.Equal(t, rpclimit.CodeDeadlineExceeded, c.Code(c.Unary(late)), "it waits for the answer")
+	assert.Equal(t, rpclimit.CodeDeadlineExceeded, client.Code(client.Unary(late)), "it waits for the answer")
 	cancel()
-	require.Eventually(t, func() bool { return c.Unary(late) == nil }, time.Minute, time.Millisecond)
+	require.Eventually(t, func() bool { return client.Unary(late) == nil }, time.Minute, time.Millisecond)
 }
 
 func tooLargeMessages(t *testing.T, open OpenClient) {
 	l, _ := hourly(t, 100)
 	line := Line(t, outgoing.Config{})
-	c := open(t, Calls{Guard: l, Line: line})
+	client := open(t, Calls{Guard: l, Line: line})
 	for range 2 {
-		for i, call := range c.TooLarge {
-			require.Equal(t, rpclimit.CodeResourceExhausted, c.Code(call(t.Context())), i)
+		for i, call := range client.TooLarge {
+			require.Equal(t, rpclimit.CodeResourceExhausted, client.Code(call(t.Context())), i)
 			// A backoff would make the next call wait.
-			require.Zero(t, line.BackoffLeft(c.Key), i)
+			require.Zero(t, line.BackoffLeft(client.Key), i)
 		}
 	}
 	assert.Zero(t, line.Stats().Refusals)
@@ -217,25 +217,25 @@ func tooLargeMessages(t *testing.T, open OpenClient) {
 func callsInFlight(t *testing.T, open OpenClient) {
 	l, arrived := hourly(t, 100)
 	line := Line(t, outgoing.Config{Policy: fast(), Patience: time.Minute, InFlight: policy.Must(policy.InFlight(1, time.Hour))})
-	c := open(t, Calls{Guard: l, Line: line})
+	client := open(t, Calls{Guard: l, Line: line})
 	for range 2 {
-		require.NoError(t, c.Unary(t.Context()))
-		require.NoError(t, c.Stream(t.Context()))
-		for i, call := range c.TooLarge {
+		require.NoError(t, client.Unary(t.Context()))
+		require.NoError(t, client.Stream(t.Context()))
+		for i, call := range client.TooLarge {
 			require.Error(t, call(t.Context()), i)
 		}
 	}
-	for _, begin := range []func(context.Context){c.Open, c.Exchange} {
+	for _, begin := range []func(context.Context){client.Open, client.Exchange} {
 		ctx, cancel := context.WithCancel(t.Context())
 		begin(ctx)
 		late, stop := context.WithTimeout(t.Context(), 20*time.Millisecond)
-		for _, call := range []func(context.Context) error{c.Unary, c.Stream} {
-			assert.Equal(t, rpclimit.CodeDeadlineExceeded, c.Code(call(late)), "the stream is in flight")
+		for _, call := range []func(context.Context) error{client.Unary, client.Stream} {
+			assert.Equal(t, rpclimit.CodeDeadlineExceeded, client.Code(call(late)), "the stream is in flight")
 		}
 		stop()
 		cancel()
 		before := arrived.Load()
-		require.NoError(t, c.Unary(t.Context()), "the stream was left")
+		require.NoError(t, client.Unary(t.Context()), "the stream was left")
 		assert.Greater(t, arrived.Load(), before)
 	}
 	assert.Zero(t, line.Stats().Overstayed)

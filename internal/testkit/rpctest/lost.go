@@ -17,7 +17,7 @@ type During func(ctx context.Context, send func() error) error
 // RunLost checks that calls end whose units in use are lost, over connections. open serves calls whose handler is
 // during, and returns functions that make a unary call, and a stream's that ends with the answer.
 func RunLost(t *testing.T, code func(error) rpclimit.Code, open func(t *testing.T, l *rpclimit.Guard, during During) (unary, stream func(context.Context) error)) {
-	l := admissiontest.NewLosing(t)
+	losing := admissiontest.NewLosing(t)
 	key := rpclimit.Key[string]{Of: func(*rpclimit.Call) string { return "key" }}
 	ofMessage := key
 	ofMessage.OfMessage = true
@@ -26,14 +26,14 @@ func RunLost(t *testing.T, code func(error) rpclimit.Code, open func(t *testing.
 		shadow bool
 	}{"a call": {key: key}, "by a message": {key: ofMessage}, "in shadow": {key: key, shadow: true}} {
 		var during During
-		guard := rpclimit.Must(rpclimit.New(rpclimit.Options{Shadow: c.shadow}, rpclimit.Limit[string]{Limiter: l, Key: c.key}))
+		guard := rpclimit.Must(rpclimit.New(rpclimit.Options{Shadow: c.shadow}, rpclimit.Limit[string]{Limiter: losing, Key: c.key}))
 		unary, stream := open(t, guard, func(ctx context.Context, send func() error) error { return during(ctx, send) })
 		for way, call := range map[string]func(context.Context) error{"unary": unary, "stream": stream} {
 			lost := make(chan struct{})
-			l.Lose(lost)
+			losing.Lose(lost)
 			ended := make(chan context.Context, 1)
 			loses := func() {
-				assert.Zero(t, l.Peek("key", 0).Remaining, "%s, %s", name, way)
+				assert.Zero(t, losing.Peek("key", 0).Remaining, "%s, %s", name, way)
 				close(lost)
 			}
 			during = func(ctx context.Context, _ func() error) error { // of a call that loses its unit
@@ -45,28 +45,28 @@ func RunLost(t *testing.T, code func(error) rpclimit.Code, open func(t *testing.
 				ended <- ctx
 				return ctx.Err()
 			}
-			before := l.Asked()
+			before := losing.Asked()
 			err := call(t.Context())
 			if c.shadow {
 				assert.NoError(t, err, way)
-				assert.Equal(t, before, l.Asked(), "%s: a limit in shadow ends no call", way)
+				assert.Equal(t, before, losing.Asked(), "%s: a limit in shadow ends no call", way)
 				continue
 			}
 			assert.Equal(t, rpclimit.CodeUnavailable, code(err), "%s, %s: %v", name, way, err)
 			assert.ErrorIs(t, context.Cause(<-ended), limits.ErrLost, "%s, %s", name, way)
-			assert.EqualValues(t, 1, l.Peek("key", 0).Remaining, "%s, %s", name, way)
+			assert.EqualValues(t, 1, losing.Peek("key", 0).Remaining, "%s, %s", name, way)
 
-			l.Lose(make(chan struct{}))
+			losing.Lose(make(chan struct{}))
 			during = func(ctx context.Context, _ func() error) error { // of a call that does not
 				ended <- ctx
 				return ctx.Err()
 			}
 			assert.NoError(t, call(t.Context()), "%s, %s", name, way)
 			<-(<-ended).Done() // so that no goroutine of it is left
-			assert.EqualValues(t, 1, l.Peek("key", 0).Remaining, "%s, %s", name, way)
+			assert.EqualValues(t, 1, losing.Peek("key", 0).Remaining, "%s, %s", name, way)
 
 			lost = make(chan struct{})
-			l.Lose(lost)
+			losing.Lose(lost)
 			during = func(ctx context.Context, send func() error) error { // that ignores its context
 				loses()
 				<-ctx.Done()
@@ -81,7 +81,7 @@ func RunLost(t *testing.T, code func(error) rpclimit.Code, open func(t *testing.
 				want = rpclimit.CodeUnavailable
 			}
 			assert.Equal(t, want, code(call(t.Context())), "%s, %s", name, way)
-			assert.EqualValues(t, 1, l.Peek("key", 0).Remaining, "%s, %s", name, way)
+			assert.EqualValues(t, 1, losing.Peek("key", 0).Remaining, "%s, %s", name, way)
 		}
 	}
 }

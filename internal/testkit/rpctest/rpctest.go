@@ -15,22 +15,22 @@ import (
 func contextOf(c *rpclimit.Call) context.Context { return c.Context }
 
 // New returns limits whose calls have the context of an admissiontest.Request.
-func New(t testing.TB, o admissiontest.Options, all []admissiontest.Limit) *rpclimit.Guard {
+func New(t testing.TB, options admissiontest.Options, all []admissiontest.Limit) *rpclimit.Guard {
 	t.Helper()
 	var given []rpclimit.AnyLimit
-	for _, l := range all {
+	for _, limit := range all {
 		given = append(given, rpclimit.Limit[string]{
-			Name: l.Name, Limiter: l.Limiter, WhenNoKey: l.WhenNoKey, Shadow: l.Shadow,
-			Key:       rpclimit.ByContext(func(ctx context.Context) string { return l.Key(admissiontest.Of(ctx)) }),
-			Cost:      admissiontest.Number(l.Cost, contextOf),
-			Charge:    admissiontest.Charge[*rpclimit.Call, rpclimit.Served](l.Charge, contextOf),
-			PolicyFor: admissiontest.Plan(l.PolicyFor, contextOf),
+			Name: limit.Name, Limiter: limit.Limiter, WhenNoKey: limit.WhenNoKey, Shadow: limit.Shadow,
+			Key:       rpclimit.ByContext(func(ctx context.Context) string { return limit.Key(admissiontest.Of(ctx)) }),
+			Cost:      admissiontest.Number(limit.Cost, contextOf),
+			Charge:    admissiontest.Charge[*rpclimit.Call, rpclimit.Served](limit.Charge, contextOf),
+			PolicyFor: admissiontest.Plan(limit.PolicyFor, contextOf),
 		})
 	}
 	made, err := rpclimit.New(rpclimit.Options{
-		Cost:     admissiontest.Number(o.Cost, contextOf),
-		Charge:   admissiontest.Charge[*rpclimit.Call, rpclimit.Served](o.Charge, contextOf),
-		WaitUpTo: o.WaitUpTo, Spread: o.Spread, Shadow: o.Shadow, Logger: o.Logger,
+		Cost:     admissiontest.Number(options.Cost, contextOf),
+		Charge:   admissiontest.Charge[*rpclimit.Call, rpclimit.Served](options.Charge, contextOf),
+		WaitUpTo: options.WaitUpTo, Spread: options.Spread, Shadow: options.Shadow, Logger: options.Logger,
 		OnVerdict: func(c *rpclimit.Call, v rpclimit.Verdict) { admissiontest.Of(c.Context).Decided(v.Verdict) },
 	}, given...)
 	require.NoError(t, err)
@@ -40,15 +40,15 @@ func New(t testing.TB, o admissiontest.Options, all []admissiontest.Limit) *rpcl
 // StatsOf returns a function that returns the counters of limits.
 func StatsOf(l *rpclimit.Guard) func() admissiontest.Stats {
 	return func() admissiontest.Stats {
-		s := l.Stats()
+		stats := l.Stats()
 		return admissiontest.Stats{
 			By: map[limits.Reason]uint64{
-				limits.Admitted: s.Admitted, limits.Exempt: s.Exempt, limits.OverLimit: s.OverLimit, limits.NoKey: s.NoKey,
-				limits.Cancelled: s.Cancelled, limits.NeverAdmitted: s.NeverAdmitted, limits.Misconfigured: s.Misconfigured,
-				limits.Unavailable: s.Unavailable,
+				limits.Admitted: stats.Admitted, limits.Exempt: stats.Exempt, limits.OverLimit: stats.OverLimit, limits.NoKey: stats.NoKey,
+				limits.Cancelled: stats.Cancelled, limits.NeverAdmitted: stats.NeverAdmitted, limits.Misconfigured: stats.Misconfigured,
+				limits.Unavailable: stats.Unavailable,
 			},
-			Delayed: s.Delayed, DelayTime: s.DelayTime, Unsettled: s.Unsettled,
-			Shadow: s.Shadow, Shadowed: s.Shadowed, ShadowFailed: s.ShadowFailed,
+			Delayed: stats.Delayed, DelayTime: stats.DelayTime, Unsettled: stats.Unsettled,
+			Shadow: stats.Shadow, Shadowed: stats.Shadowed, ShadowFailed: stats.ShadowFailed,
 		}
 	}
 }

@@ -49,19 +49,19 @@ type Server struct {
 type Messages struct{ Received, Sent int }
 
 // RunServer checks that calls are settled by how they end, and that a refused message ends its stream.
-func RunServer(t *testing.T, s Server) {
-	t.Run("calls are settled by how they end", s.settles)
-	t.Run("a refused message ends its stream", s.endsAtRefusal)
-	t.Run("units in use end with the call", s.unitsInUse)
+func RunServer(t *testing.T, server Server) {
+	t.Run("calls are settled by how they end", server.settles)
+	t.Run("a refused message ends its stream", server.endsAtRefusal)
+	t.Run("units in use end with the call", server.unitsInUse)
 }
 
 func (s Server) unitsInUse(t *testing.T) {
 	e := admissiontest.NewEngine[string](t, policy.Must(policy.InFlight(1, time.Hour)))
-	l := forAnyCall(e, rpclimit.Options{})
+	guard := forAnyCall(e, rpclimit.Options{})
 	ways := map[string]func(handler func() error) error{
-		"unary": func(handler func() error) error { return s.Unary(l, handler) },
+		"unary": func(handler func() error) error { return s.Unary(guard, handler) },
 		"stream": func(handler func() error) error {
-			_, err := s.Stream(l, func(receive, send func() error) error {
+			_, err := s.Stream(guard, func(receive, send func() error) error {
 				return errors.Join(receive(), send(), handler(), send())
 			})
 			return err
@@ -97,7 +97,7 @@ func (s Server) settles(t *testing.T) {
 	const notFound, unknown rpclimit.Code = 5, 2
 	e := admissiontest.Hourly[string](t, 100)
 	var served rpclimit.Served
-	l := forAnyCall(e, rpclimit.Options{
+	guard := forAnyCall(e, rpclimit.Options{
 		Cost: func(*rpclimit.Call) int64 { return 50 },
 		Charge: func(_ *rpclimit.Call, s rpclimit.Served) int64 {
 			served = s
@@ -105,9 +105,9 @@ func (s Server) settles(t *testing.T) {
 		},
 	})
 	ways := map[string]func(handler func() error) error{
-		"unary": func(handler func() error) error { return s.Unary(l, handler) },
+		"unary": func(handler func() error) error { return s.Unary(guard, handler) },
 		"stream": func(handler func() error) error {
-			_, err := s.Stream(l, func(receive, send func() error) error {
+			_, err := s.Stream(guard, func(receive, send func() error) error {
 				return errors.Join(receive(), send(), send(), handler())
 			})
 			return err
@@ -142,7 +142,7 @@ func (s Server) endsAtRefusal(t *testing.T) {
 	one := func(*rpclimit.Call) int64 { return 1 }
 	for first, others := range map[string]int{"a received message": 0, "a sent message": 1} {
 		l := forAnyCall(admissiontest.Hourly[string](t, 3), rpclimit.Options{CostReceived: one, CostSent: one})
-		n, err := s.Stream(l, func(receive, send func() error) error {
+		messages, err := s.Stream(l, func(receive, send func() error) error {
 			last := receive
 			if others == 1 {
 				last = send
@@ -156,7 +156,7 @@ func (s Server) endsAtRefusal(t *testing.T) {
 			return nil
 		})
 		assert.Equal(t, rpclimit.CodeResourceExhausted, s.Code(err), first)
-		assert.Equal(t, Messages{Received: 2 - others, Sent: 1}, n, "%s: nothing is read or sent after it", first)
+		assert.Equal(t, Messages{Received: 2 - others, Sent: 1}, messages, "%s: nothing is read or sent after it", first)
 	}
 }
 
@@ -164,13 +164,13 @@ func (s Server) endsAtRefusal(t *testing.T) {
 // exchanges n messages each way. What it returns is called when the context has ended.
 func StreamEnds(t *testing.T, open func(t *testing.T, ctx context.Context, l *rpclimit.Guard, n int) (leave func())) {
 	e := admissiontest.Hourly[netip.Addr](t, 100)
-	l := ByAddr(e, rpclimit.Options{
+	guard := ByAddr(e, rpclimit.Options{
 		Cost:   func(*rpclimit.Call) int64 { return 50 },
 		Charge: func(_ *rpclimit.Call, served rpclimit.Served) int64 { return served.Received + served.Sent },
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	leave := open(t, ctx, l, 3)
+	leave := open(t, ctx, guard, 3)
 	assert.EqualValues(t, 50, Taken(e, Local, 100), "while the stream is open")
 	cancel()
 	leave()

@@ -118,12 +118,12 @@ func IsFinal(a *Answer) bool { return a.Refused && a.RetryAfter == policy.Never 
 func Describes(a *Answer) bool { return a.Limit > 0 && a.Window > 0 }
 
 // Part returns what the answer tells of a limit: of calls at index 0, and then of the units.
-func Part(a *Answer, index int) (part Answer) {
+func Part(answer *Answer, index int) (part Answer) {
 	switch {
 	case index == 0:
-		return *a
-	case index <= len(a.Units):
-		return a.Units[index-1]
+		return *answer
+	case index <= len(answer.Units):
+		return answer.Units[index-1]
 	}
 	return part
 }
@@ -135,44 +135,44 @@ func LimitField(a *Answer) string { return a.limitField }
 func IsPast(a *Answer) bool { return a.past }
 
 // CapacityOf returns the cost above which the server admits no call, 0 if the answer tells none.
-func CapacityOf(a *Answer) int64 {
-	capacity := a.Limit
-	if a.Burst > 0 {
-		capacity = min(capacity, a.Burst)
+func CapacityOf(answer *Answer) int64 {
+	capacity := answer.Limit
+	if answer.Burst > 0 {
+		capacity = min(capacity, answer.Burst)
 	}
 	if capacity <= 0 {
 		return 0
 	}
-	return max(capacity, a.Remaining)
+	return max(capacity, answer.Remaining)
 }
 
 // LeaveReserve takes a fraction out of the limit, if the answer tells it with its window.
-func LeaveReserve(a *Answer, fraction float64) {
-	if fraction == 0 || !Describes(a) || a.Limit == 1 {
+func LeaveReserve(answer *Answer, fraction float64) {
+	if fraction == 0 || !Describes(answer) || answer.Limit == 1 {
 		return
 	}
-	reserve := min(int64(math.Ceil(float64(a.Limit)*fraction)), a.Limit-1)
-	a.spacing /= 1 - fraction
-	a.Limit -= reserve
-	a.Remaining = max(a.Remaining-reserve, 0)
-	if a.Burst > 0 {
-		a.Burst = min(a.Burst, a.Limit)
+	reserve := min(int64(math.Ceil(float64(answer.Limit)*fraction)), answer.Limit-1)
+	answer.spacing /= 1 - fraction
+	answer.Limit -= reserve
+	answer.Remaining = max(answer.Remaining-reserve, 0)
+	if answer.Burst > 0 {
+		answer.Burst = min(answer.Burst, answer.Limit)
 	}
 }
 
 // TermsOf returns what the limits of the answer demand.
-func TermsOf(a *Answer) Terms {
-	if b := a.binds; b.Limit > 0 {
+func TermsOf(answer *Answer) Terms {
+	if b := answer.binds; b.Limit > 0 {
 		return Terms{b.Limit, b.Window, b.Limit, spacing(b.Limit, b.Window)}
 	}
-	t := Terms{a.Limit, a.Window, a.Limit, a.spacing}
-	if a.Burst > 0 {
-		t.Burst = min(t.Burst, a.Burst)
+	terms := Terms{answer.Limit, answer.Window, answer.Limit, answer.spacing}
+	if answer.Burst > 0 {
+		terms.Burst = min(terms.Burst, answer.Burst)
 	}
-	if t.Spacing == 0 {
-		t.Spacing = spacing(a.Limit, a.Window)
+	if terms.Spacing == 0 {
+		terms.Spacing = spacing(answer.Limit, answer.Window)
 	}
-	return t
+	return terms
 }
 
 // spacing returns the distance of calls in nanoseconds that a limit counted in two windows admits: it

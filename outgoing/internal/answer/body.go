@@ -25,10 +25,10 @@ func SetAside(ctx context.Context, resp *http.Response) bool {
 	if resp.Body == nil {
 		return true
 	}
-	b, whole := readAside(ctx, resp.Body, maxAside)
-	if resp.Body = b; whole {
-		_ = b.from.Close()
-		resp.Body = io.NopCloser(&b.read)
+	aside, whole := readAside(ctx, resp.Body, maxAside)
+	if resp.Body = aside; whole {
+		_ = aside.from.Close()
+		resp.Body = io.NopCloser(&aside.read)
 	}
 	return whole
 }
@@ -111,11 +111,11 @@ func PeekJSON(resp *http.Response, v any) bool {
 	if resp.Request != nil {
 		ctx = resp.Request.Context()
 	}
-	b, whole := readAside(ctx, resp.Body, maxPeek)
-	if resp.Body = b; !whole {
+	aside, whole := readAside(ctx, resp.Body, maxPeek)
+	if resp.Body = aside; !whole {
 		return false
 	}
-	err := json.Unmarshal(b.read.Bytes(), v)
+	err := json.Unmarshal(aside.read.Bytes(), v)
 	var otherType *json.UnmarshalTypeError
 	return err == nil || errors.As(err, &otherType)
 }

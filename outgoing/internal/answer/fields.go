@@ -46,42 +46,42 @@ func FieldsOf(h http.Header, now time.Time, units ...string) Answer {
 }
 
 // read also returns the name of the field of RetryAfter.
-func read(h http.Header, now time.Time, units []string) (a Answer, retryField string) {
+func read(header http.Header, now time.Time, units []string) (answer Answer, retryField string) {
 	if len(units) > 0 {
-		a.Units = make([]Answer, len(units))
+		answer.Units = make([]Answer, len(units))
 	}
-	if date := first(h, "Date"); date != "" {
+	if date := first(header, "Date"); date != "" {
 		if sent, err := http.ParseTime(date); err == nil {
 			now = sent
 		}
 	}
 	retryField = retryAfterField
-	lines := h[retryAfterField]
+	lines := header[retryAfterField]
 	for _, line := range lines[:min(len(lines), maxItems)] {
 		if len(line) <= maxLength {
-			a.RetryAfter = max(a.RetryAfter, retryAfter(strings.TrimSpace(line), now))
+			answer.RetryAfter = max(answer.RetryAfter, retryAfter(strings.TrimSpace(line), now))
 		}
 	}
 	for _, name := range [...]string{"Retry-After-Ms", "X-Ms-Retry-After-Ms"} {
-		if _, d, ok := decimal(first(h, name)); ok && d > 0 {
-			a.RetryAfter, retryField = min(d/1000, MaxTime), name
+		if _, d, ok := decimal(first(header, name)); ok && d > 0 {
+			answer.RetryAfter, retryField = min(d/1000, MaxTime), name
 			break
 		}
 	}
 	switch {
-	case a.readQuotas(h[policyField], h[limitField], units):
-		a.Field, a.limitField = limitField, policyField
-		return a, retryField
-	case a.readWindows(first(h, policyField)):
-		a.limitField = policyField
+	case answer.readQuotas(header[policyField], header[limitField], units):
+		answer.Field, answer.limitField = limitField, policyField
+		return answer, retryField
+	case answer.readWindows(first(header, policyField)):
+		answer.limitField = policyField
 	}
-	if a.readDraft7(first(h, limitField)) {
-		a.Field = limitField
+	if answer.readDraft7(first(header, limitField)) {
+		answer.Field = limitField
 	} else {
-		a.readSets(h, now, units)
+		answer.readSets(header, now, units)
 	}
-	a.ResetsLate = Describes(&a) && a.Reset > a.Window
-	return a, retryField
+	answer.ResetsLate = Describes(&answer) && answer.Reset > answer.Window
+	return answer, retryField
 }
 
 func first(h http.Header, name string) string {
@@ -177,12 +177,12 @@ func until(value string, now time.Time) (d time.Duration, ok bool) {
 }
 
 // readSets reads the first group of older sets that is present.
-func (a *Answer) readSets(h http.Header, now time.Time, units []string) {
+func (a *Answer) readSets(header http.Header, now time.Time, units []string) {
 	for _, sets := range older {
 		told := false
 		for i := range sets {
 			part := cmp.Or(a.unit(sets[i].unit, units), a)
-			part.readOlder(h, &sets[i], now)
+			part.readOlder(header, &sets[i], now)
 			told = told || part.HasRemaining
 		}
 		if told {
@@ -192,16 +192,16 @@ func (a *Answer) readSets(h http.Header, now time.Time, units []string) {
 }
 
 // readOlder reads a set of older fields if it has the least left so far.
-func (a *Answer) readOlder(h http.Header, s *set, now time.Time) {
-	remaining, ok := number(first(h, s.remaining))
+func (a *Answer) readOlder(header http.Header, set *set, now time.Time) {
+	remaining, ok := number(first(header, set.remaining))
 	if !ok {
 		return
 	}
-	name := s.after
-	reset, ok := until(first(h, name), now)
+	name := set.after
+	reset, ok := until(first(header, name), now)
 	if !ok {
-		name = s.reset
-		reset, ok = until(first(h, name), now)
+		name = set.reset
+		reset, ok = until(first(header, name), now)
 	}
 	// A Unix time in whole seconds may be the present second.
 	if past := ok && reset <= -time.Second; a.recordRest(remaining, min(max(reset, 0), MaxTime)) {
@@ -209,12 +209,12 @@ func (a *Answer) readOlder(h http.Header, s *set, now time.Time) {
 			a.Field = name
 		}
 		if !Describes(a) {
-			a.Limit, _ = number(first(h, s.limit))
+			a.Limit, _ = number(first(header, set.limit))
 		}
 	}
 	// Some versions of the draft put the window here: 100, 100;w=60
-	if !Describes(a) && a.readWindows(first(h, s.limit)) {
-		a.limitField = s.limit
+	if !Describes(a) && a.readWindows(first(header, set.limit)) {
+		a.limitField = set.limit
 	}
 }
 

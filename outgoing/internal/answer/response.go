@@ -10,30 +10,30 @@ import (
 
 // Of reads the answer from a response: see outgoing.AnswerOf. hook is outgoing.Options.Answer, and may be nil.
 // units are the names of outgoing.Config.Units.
-func Of(resp *http.Response, hook func(*http.Response) (Answer, bool), units []string) (a Answer) {
+func Of(resp *http.Response, hook func(*http.Response) (Answer, bool), units []string) (answer Answer) {
 	fields, retryField := read(resp.Header, time.Now(), units)
 	known := false
 	if hook != nil {
-		a, known = hook(resp)
+		answer, known = hook(resp)
 	}
-	if a = fields.With(a); !known {
-		a = fields
-		a.decide(resp)
+	if answer = fields.With(answer); !known {
+		answer = fields
+		answer.decide(resp)
 	}
-	if !a.Refused {
-		a.RetryAfter = 0
-		return a
+	if !answer.Refused {
+		answer.RetryAfter = 0
+		return answer
 	}
-	if a.RetryAfter > 0 && a.RetryAfter == fields.RetryAfter {
-		a.Field = retryField
+	if answer.RetryAfter > 0 && answer.RetryAfter == fields.RetryAfter {
+		answer.Field = retryField
 	}
 	if forbidsRetry(resp) {
-		a.NoRetry = true
-		if a.RetryAfter <= 0 && !(a.HasRemaining && a.Remaining <= 0 && a.Reset > 0) {
-			a.RetryAfter = policy.Never
+		answer.NoRetry = true
+		if answer.RetryAfter <= 0 && !(answer.HasRemaining && answer.Remaining <= 0 && answer.Reset > 0) {
+			answer.RetryAfter = policy.Never
 		}
 	}
-	return a
+	return answer
 }
 
 // decide sets Refused by the rules of AnswerOf. The answer has what the header fields tell.

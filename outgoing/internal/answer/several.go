@@ -38,11 +38,11 @@ func (a *Answer) slowest() Quota { return Quota{a.Limit, a.Window} }
 func SmallestOf(a *Answer) Quota { return a.smallest }
 
 // TightestOf returns the limit with the least left, and without several limits the only one.
-func TightestOf(a *Answer) Quota {
-	if t := a.tightest; t.Limit > 0 && t.Window > 0 {
+func TightestOf(answer *Answer) Quota {
+	if t := answer.tightest; t.Limit > 0 && t.Window > 0 {
 		return t
 	}
-	return a.slowest()
+	return answer.slowest()
 }
 
 // TellsSeveral reports whether the answer tells several limits, and what one of them has left.
@@ -53,15 +53,15 @@ func TellsSeveral(a *Answer) bool {
 // RestOf returns the units that the slowest of several limits has left, from those before the answer
 // to a call of n units. underWay is the number of units of calls whose answers are still to come, in any
 // order. The limit has begun anew if it has more than was counted for it.
-func RestOf(a *Answer, before, n, underWay int64) int64 {
+func RestOf(answer *Answer, before, n, underWay int64) int64 {
 	rest := before - n
 	switch {
-	case a.tightest == a.slowest():
-		rest = a.Remaining
-	case a.others > 0:
-		rest = a.others - 1
-	case rest < a.Remaining:
-		return a.Limit
+	case answer.tightest == answer.slowest():
+		rest = answer.Remaining
+	case answer.others > 0:
+		rest = answer.others - 1
+	case rest < answer.Remaining:
+		return answer.Limit
 	}
 	if before <= 0 || rest > before+underWay {
 		return rest
@@ -72,16 +72,16 @@ func RestOf(a *Answer, before, n, underWay int64) int64 {
 // BindSlowest chooses the limit that binds calls that spend the units left, of several: the slowest binds
 // only when its rest does. ours is the number of units that the key has left of the smallest limit, and
 // rest that of the slowest. The result bounds the calls of a further period.
-func BindSlowest(a *Answer, ours, rest int64) (bound int64) {
-	a.binds = a.tightest
+func BindSlowest(answer *Answer, ours, rest int64) (bound int64) {
+	answer.binds = answer.tightest
 	switch {
-	case a.tightest != a.slowest():
-		return max(rest-a.Remaining, 1)
-	case a.others > 0 || a.Remaining <= ours:
-		return a.Burst
+	case answer.tightest != answer.slowest():
+		return max(rest-answer.Remaining, 1)
+	case answer.others > 0 || answer.Remaining <= ours:
+		return answer.Burst
 	}
 	// The answer does not tell what the smallest limit has left.
-	a.binds, a.HasRemaining = a.smallest, false
+	answer.binds, answer.HasRemaining = answer.smallest, false
 	return max(rest-ours, 1)
 }
 

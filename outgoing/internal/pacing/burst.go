@@ -26,19 +26,19 @@ type Burst struct {
 func BurstOf(limit policy.Policy) Burst {
 	const now = policy.Instant(answer.MaxTime)
 	_, unused := limit.Take(0, now, 0, 0)
-	b := Burst{Spaced: limit.Delays(), Max: max(min(unused.Remaining, math.MaxInt64/8), 1)}
+	burst := Burst{Spaced: limit.Delays(), Max: max(min(unused.Remaining, math.MaxInt64/8), 1)}
 	books, ok := limit.(policy.Refunder)
 	if !ok {
-		return b
+		return burst
 	}
-	_, full := limit.Take(books.Refund(0, now, -b.Max), now, 0, 0)
-	_, owing := limit.Take(books.Refund(0, now, -8*b.Max), now, 0, 0)
+	_, full := limit.Take(books.Refund(0, now, -burst.Max), now, 0, 0)
+	_, owing := limit.Take(books.Refund(0, now, -8*burst.Max), now, 0, 0)
 	// Windowed limits count at most two windows at a time.
-	if b.Lasts = owing.ResetAfter > 4*full.ResetAfter && full.ResetAfter > 0; b.Lasts {
-		b.Unit = float64(full.ResetAfter) / float64(b.Max)
-		b.Left = full.ResetAfter - time.Duration(b.Unit)
+	if burst.Lasts = owing.ResetAfter > 4*full.ResetAfter && full.ResetAfter > 0; burst.Lasts {
+		burst.Unit = float64(full.ResetAfter) / float64(burst.Max)
+		burst.Left = full.ResetAfter - time.Duration(burst.Unit)
 	}
-	return b
+	return burst
 }
 
 // Excess returns how many units a key may have after a time, except the last. have is what it has now.

@@ -64,23 +64,23 @@ func Evenly(burst, count int64, per time.Duration) *Limit {
 	if per < time.Microsecond {
 		count, per = 1000*count, 1000*per
 	}
-	p, err := policy.Funnel(burst, count, per)
+	limit, err := policy.Funnel(burst, count, per)
 	if err != nil {
 		return nil
 	}
-	return &Limit{funnel: p.(funnel), each: per / time.Duration(count)}
+	return &Limit{funnel: limit.(funnel), each: per / time.Duration(count)}
 }
 
 // InSteps returns a limit of count calls in each period, where a period ends at until, since the line began.
 // It returns nil if the limit cannot be enforced.
 func InSteps(count int64, period, until time.Duration, known Known) *Limit {
 	// The unit is rounded down, so that a period drains the limit.
-	p := Evenly(count, 1, period/time.Duration(count))
-	if p == nil {
+	limit := Evenly(count, 1, period/time.Duration(count))
+	if limit == nil {
 		return nil
 	}
-	p.period, p.until, p.known = period, Instant(until)+clockOffset, known
-	return p
+	limit.period, limit.until, limit.known = period, Instant(until)+clockOffset, known
+	return limit
 }
 
 // ProbePause is the distance of the calls of a key of which nothing is known.
@@ -116,31 +116,31 @@ func (p *Limit) next(instant policy.Instant) policy.Instant {
 	return began
 }
 
-func (p *Limit) Take(word uint64, now policy.Instant, n int64, patience time.Duration) (next uint64, d policy.Decision) {
+func (p *Limit) Take(word uint64, now policy.Instant, n int64, patience time.Duration) (next uint64, decision policy.Decision) {
 	now += clockOffset
 	if p.period == 0 {
-		next, d = p.funnel.Take(word, now, n, patience)
-		if d.Allowed && n > 0 && word == 0 && p.first > 0 {
+		next, decision = p.funnel.Take(word, now, n, patience)
+		if decision.Allowed && n > 0 && word == 0 && p.first > 0 {
 			next = p.funnel.Refund(next, now, -int64(p.first/ProbePause))
 		}
-		return next, d
+		return next, decision
 	}
 	from := p.began(now)
-	next, d = p.funnel.Take(word, from, n, 0)
-	if !d.Allowed && d.RetryAfter != policy.Never {
-		turn := p.next(from + policy.Instant(d.RetryAfter))
+	next, decision = p.funnel.Take(word, from, n, 0)
+	if !decision.Allowed && decision.RetryAfter != policy.Never {
+		turn := p.next(from + policy.Instant(decision.RetryAfter))
 		wait := time.Duration(turn - now)
 		if wait <= patience {
-			next, d = p.funnel.Take(word, turn, n, 0)
-			d.Wait, d.Remaining, from = wait, 0, turn
+			next, decision = p.funnel.Take(word, turn, n, 0)
+			decision.Wait, decision.Remaining, from = wait, 0, turn
 		} else {
-			d.RetryAfter = wait - max(patience, 0)
+			decision.RetryAfter = wait - max(patience, 0)
 		}
 	}
-	if d.ResetAfter > 0 {
-		d.ResetAfter = time.Duration(p.next(from+policy.Instant(d.ResetAfter)) - now)
+	if decision.ResetAfter > 0 {
+		decision.ResetAfter = time.Duration(p.next(from+policy.Instant(decision.ResetAfter)) - now)
 	}
-	return next, d
+	return next, decision
 }
 
 func (p *Limit) FreshAt(word uint64) policy.Instant {

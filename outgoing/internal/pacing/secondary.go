@@ -32,7 +32,7 @@ type trial struct {
 
 // Try begins to count for a secondary limit under a pace, after a refusal of a call that holds the key for a
 // time. It reports false if the told limit may have refused the call.
-func (b *secondary) Try(p *Pace, g *guess, a *answer.Answer, n int64, sent, now, hold time.Duration) bool {
+func (b *secondary) Try(pace *Pace, guess *guess, a *answer.Answer, n int64, sent, now, hold time.Duration) bool {
 	switch {
 	case a.RetryAfter <= 0 || !a.HasRemaining || a.Remaining < n:
 		return false
@@ -40,20 +40,20 @@ func (b *secondary) Try(p *Pace, g *guess, a *answer.Answer, n int64, sent, now,
 		// The answer is of the same refusal.
 		return true
 	}
-	units := g.served
+	units := guess.served
 	// Calls of the minute before may count, too. The next refusal corrects an excess.
 	if b.Limit == 0 {
-		units += g.before
+		units += guess.before
 		b.served = 0
 	}
 	// The time is the window's length or its rest.
 	window := hold + hold/100 + now - sent
-	if used := now - g.since; used > hold {
+	if used := now - guess.since; used > hold {
 		window += used
 	}
 	b.Quota, b.until, b.refused = answer.Quota{Limit: units, Window: window}, now+hold, b.refused+n
-	b.trial = &trial{p, a.Remaining, a.Reset}
-	g.Begin(now + hold)
+	b.trial = &trial{pace, a.Remaining, a.Reset}
+	guess.Begin(now + hold)
 	return true
 }
 

@@ -9,11 +9,11 @@ import (
 // Spend returns the pace that follows p by an answer: calls have at once the units that the server has left,
 // until its reset. next has the new limit. Spend returns p if it stays, and nil if such a limit cannot be
 // enforced.
-func (p *Pace) Spend(a *answer.Answer, next Pace, t *Call, now time.Duration, config *Config) *Pace {
+func (p *Pace) Spend(a *answer.Answer, next Pace, call *Call, now time.Duration, config *Config) *Pace {
 	count, period := min(next.Count, answer.MaxCount), min(next.Window, answer.MaxWindow)
-	known := Known{max(count-t.Units, 0), t.Later, t.Later + t.Waiting}
-	next.Opened = t.Sent
-	until := t.Sent + period
+	known := Known{max(count-call.Units, 0), call.Later, call.Later + call.Waiting}
+	next.Opened = call.Sent
+	until := call.Sent + period
 	var old *Limit
 	if p.Spends() && (a.HasRemaining || p.Terms == next.Terms) {
 		if next.Opened = p.Opened; p.Terms == next.Terms || next.Expires > 0 {
@@ -24,7 +24,7 @@ func (p *Pace) Spend(a *answer.Answer, next Pace, t *Call, now time.Duration, co
 			if next.Max == 0 || next.Max >= old.Limit() {
 				return p
 			}
-			known.Left = t.Ours
+			known.Left = call.Ours
 		}
 	}
 	if a.HasRemaining {
@@ -36,7 +36,7 @@ func (p *Pace) Spend(a *answer.Answer, next Pace, t *Call, now time.Duration, co
 		// A bucket tells a later reset with each call: those under way, and those that go now.
 		next.whole = max(next.whole, now+a.Reset)
 		until = next.whole
-		if t.UnderWay > 0 || t.Waiting > 0 && known.Left > t.Later {
+		if call.UnderWay > 0 || call.Waiting > 0 && known.Left > call.Later {
 			until = max(until, now+config.Probe)
 		}
 	default:
@@ -44,11 +44,11 @@ func (p *Pace) Spend(a *answer.Answer, next Pace, t *Call, now time.Duration, co
 		// come in any order.
 		used := known.Left
 		// Calls above the burst do not use what is left.
-		if used < t.Units {
+		if used < call.Units {
 			used = 0
 		}
 		whole := now + a.Reset + time.Duration(used)*each
-		if t.Sent < next.answered {
+		if call.Sent < next.answered {
 			whole = min(whole, next.whole)
 		} else {
 			next.answered = now
@@ -56,7 +56,7 @@ func (p *Pace) Spend(a *answer.Answer, next Pace, t *Call, now time.Duration, co
 		next.whole = whole
 		// The limit's units come back sooner.
 		if until = min(whole, now+2*period); a.ResetsLate {
-			until = whole - time.Duration(known.certain(old, t.Ours))*each
+			until = whole - time.Duration(known.certain(old, call.Ours))*each
 		}
 	}
 	// A bucket that is not emptied is whole sooner.

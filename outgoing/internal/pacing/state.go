@@ -52,10 +52,10 @@ type Change struct {
 
 // Start returns the state of a key that is new to a line.
 func Start(config *Config, now, delay time.Duration) State {
-	s := State{Config: config, Delay: delay}
-	s.Pace = s.unlearned()
-	s.guess.Begin(now)
-	return s
+	state := State{Config: config, Delay: delay}
+	state.Pace = state.unlearned()
+	state.guess.Begin(now)
+	return state
 }
 
 // unlearned returns the pace of a key before anything is learned about it.
@@ -67,7 +67,7 @@ func (s *State) unlearned() *Pace {
 }
 
 // Answered returns the change after an answer to a call.
-func (s *State) Answered(call Call, now time.Duration, a answer.Answer) (c Change) {
+func (s *State) Answered(call Call, now time.Duration, a answer.Answer) (change Change) {
 	answer.LeaveReserve(&a, s.Reserve)
 	// A final refusal's fields tell the limit as the fields of a served call do.
 	if answer.IsFinal(&a) {
@@ -79,7 +79,7 @@ func (s *State) Answered(call Call, now time.Duration, a answer.Answer) (c Chang
 	newest := call.Number > s.newest
 	s.newest = max(s.newest, call.Number)
 	if call.Probe && call.First && !a.Refused && !call.Forgotten && s.overlong.until != 0 {
-		s.endOverlong(&c)
+		s.endOverlong(&change)
 	}
 	learns := s.Learns && !call.Forgotten && s.overlong.until == 0
 	switch {
@@ -96,19 +96,19 @@ func (s *State) Answered(call Call, now time.Duration, a answer.Answer) (c Chang
 	}
 	switch {
 	case a.Refused:
-		s.refuse(&call, now, &a, learns, &c)
+		s.refuse(&call, now, &a, learns, &change)
 	case newest:
 		if call.First {
 			s.strikes = 0
 		}
 		if learns || s.Learns && s.Unrecorded {
-			s.lower(&call, now, &a, &c)
+			s.lower(&call, now, &a, &change)
 		}
 	}
 	if learns && call.UnderWay == 0 {
 		s.endTrial(&call)
 	}
-	return s.changed(c)
+	return s.changed(change)
 }
 
 // Abandoned returns the change after a call that gets no answer. The calls behind a first call go on.
@@ -139,17 +139,17 @@ func (s *State) Begin(sent time.Duration, underWay int64) Change {
 
 // Enter returns the change as a call comes in an overlong time. fails reports whether the call must fail at
 // once, and probes whether it becomes the probe. A call becomes the probe only if it claims.
-func (s *State) Enter(now time.Duration, claims bool) (c Change, fails, probes bool) {
+func (s *State) Enter(now time.Duration, claims bool) (change Change, fails, probes bool) {
 	left := s.overlong.until - now
 	switch {
 	case s.overlong.until == 0:
 	case left <= s.MaxBackoff:
-		s.endOverlong(&c)
-		c.Hold = max(left, 1)
+		s.endOverlong(&change)
+		change.Hold = max(left, 1)
 	default:
 		fails, probes = s.overlong.enter(now, claims)
 	}
-	return s.changed(c), fails, probes
+	return s.changed(change), fails, probes
 }
 
 // Unsent makes the next call the probe, as the last probe was not sent.
@@ -161,11 +161,11 @@ func (s *State) changed(c Change) Change {
 }
 
 // set sets the pace, nil for the probe.
-func (s *State) set(p *Pace, call *Call) {
-	if s.Delay > 0 && p != nil {
-		p = p.Delayed(s.Delay)
+func (s *State) set(pace *Pace, call *Call) {
+	if s.Delay > 0 && pace != nil {
+		pace = pace.Delayed(s.Delay)
 	}
-	s.Pace, s.pacedTurn = p, call.Turns
+	s.Pace, s.pacedTurn = pace, call.Turns
 }
 
 // endProbe lets the calls behind the first go if no pace was learned, as after Config.Probe.
@@ -201,31 +201,31 @@ func (s *State) serve(call *Call, now time.Duration) {
 
 // learn sets the pace by what an answer tells of the limit.
 func (s *State) learn(call *Call, now time.Duration, a *answer.Answer, newest bool) {
-	p := s.Pace
+	pace := s.Pace
 	// bound is the bound of a further period.
 	var bound int64
 	if s.Spends && s.Reserve == 0 && answer.TellsSeveral(a) {
 		left := a.Burst
-		if p.Spends() && p.Quota() == answer.SmallestOf(a) {
+		if pace.Spends() && pace.Quota() == answer.SmallestOf(a) {
 			left = call.Ours
 		}
 		s.rest = answer.RestOf(a, s.rest, call.Units, call.UnderWay)
 		bound = answer.BindSlowest(a, left, s.rest)
 	}
-	if p.Spends() {
-		if a.Refused || call.Sent < p.Opened && !p.Lasts(now, a) {
+	if pace.Spends() {
+		if a.Refused || call.Sent < pace.Opened && !pace.Lasts(now, a) {
 			// refuse uses a refusal, and any other answer is of a window that is over.
 			return
 		}
-		if p.IsShared(a, call) {
-			s.spacedUntil = now + Forgiving*min(p.Window, answer.MaxTime/Forgiving)
+		if pace.IsShared(a, call) {
+			s.spacedUntil = now + Forgiving*min(pace.Window, answer.MaxTime/Forgiving)
 		}
 	} else if !newest {
 		return
 	}
 	spends := s.Spends && !a.Refused && now >= s.spacedUntil && s.Delay == 0
 	if spends {
-		bound = max(bound, s.secondary.Bind(p, a, call.Ours))
+		bound = max(bound, s.secondary.Bind(pace, a, call.Ours))
 	}
 	switch {
 	case answer.Describes(a):
@@ -233,22 +233,22 @@ func (s *State) learn(call *Call, now time.Duration, a *answer.Answer, newest bo
 	case a.HasRemaining && a.Reset > 0:
 		s.followRest(call, now, a, spends)
 	// A held key's call was sent before the refusal.
-	case !a.Refused && p.IsUnknown() && !call.Blocked:
+	case !a.Refused && pace.IsUnknown() && !call.Blocked:
 		s.set(Unlimited, call)
 	}
 }
 
 // follow sets the pace by an answer that tells the limit with its window.
 func (s *State) follow(call *Call, now time.Duration, a *answer.Answer, bound int64, spends bool) {
-	p, next := s.Pace, Pace{Terms: answer.TermsOf(a), Max: bound}
-	if p != nil && p.Terms == next.Terms {
-		next.Sliding, next.Slowed = p.Sliding, p.Slowed
+	pace, next := s.Pace, Pace{Terms: answer.TermsOf(a), Max: bound}
+	if pace != nil && pace.Terms == next.Terms {
+		next.Sliding, next.Slowed = pace.Sliding, pace.Slowed
 	} else {
-		p, s.late = nil, 0
+		pace, s.late = nil, 0
 	}
 	next.Sliding = next.Sliding || s.slides(now, a)
 	switch quiet := now - s.refused; {
-	case a.Refused && p != nil && call.Number > s.pacedTurn:
+	case a.Refused && pace != nil && call.Number > s.pacedTurn:
 		next.Slowed = min(next.Slowed+1, MaxSlowed)
 	case !a.Refused && next.Slowed > 0 && quiet/Forgiving > a.Window:
 		next.Slowed--
@@ -258,22 +258,22 @@ func (s *State) follow(call *Call, now time.Duration, a *answer.Answer, bound in
 	if spends && !next.Sliding && next.Slowed == 0 && !several && s.spend(call, now, a, next) {
 		return
 	}
-	if p == nil || p.Spends() || p.Sliding != next.Sliding || p.Slowed != next.Slowed {
+	if pace == nil || pace.Spends() || pace.Sliding != next.Sliding || pace.Slowed != next.Slowed {
 		s.set(next.Spaced(s.Spends), call)
 	}
 }
 
 // followRest sets the pace by an answer that tells only the units left until a reset.
 func (s *State) followRest(call *Call, now time.Duration, a *answer.Answer, spends bool) {
-	p, reset := s.Pace, min(a.Reset, s.MaxBackoff)
-	over := p.IsUnknown() || p.Guesses() || p.Expires > 0 && (now >= p.Expires || !p.Spends() && now+reset > p.Expires+reset/16)
-	if !over && !p.Spends() {
+	pace, reset := s.Pace, min(a.Reset, s.MaxBackoff)
+	over := pace.IsUnknown() || pace.Guesses() || pace.Expires > 0 && (now >= pace.Expires || !pace.Spends() && now+reset > pace.Expires+reset/16)
+	if !over && !pace.Spends() {
 		return
 	}
 	left := min(max(a.Remaining, 0), answer.MaxCount)
 	next := Pace{Terms: answer.Terms{Count: left + 1, Window: reset}, Expires: now + reset}
 	if !over {
-		next.Count, next.Window = max(p.Count, next.Count), max(p.Window, reset)
+		next.Count, next.Window = max(pace.Count, next.Count), max(pace.Window, reset)
 	}
 	if spends && s.spend(call, now, a, next) {
 		return
@@ -283,7 +283,7 @@ func (s *State) followRest(call *Call, now time.Duration, a *answer.Answer, spen
 	if left == 0 {
 		// The next call goes at the reset.
 		window = reset / 100 * SharePercent
-	} else if p.IsUnknown() {
+	} else if pace.IsUnknown() {
 		// A bucket tells a later reset with each call.
 		window = max(window, s.Probe)
 	}
@@ -293,11 +293,11 @@ func (s *State) followRest(call *Call, now time.Duration, a *answer.Answer, spen
 
 // spend has calls spend the units left under the limit of next, and reports false if it cannot be enforced.
 func (s *State) spend(call *Call, now time.Duration, a *answer.Answer, next Pace) bool {
-	p := s.Pace.Spend(a, next, call, now, s.Config)
-	if p != nil && p != s.Pace {
-		s.set(p, call)
+	pace := s.Pace.Spend(a, next, call, now, s.Config)
+	if pace != nil && pace != s.Pace {
+		s.set(pace, call)
 	}
-	return p != nil
+	return pace != nil
 }
 
 // slides reports whether an answer shows a limit counted in two windows. Rounding may show a fixed
@@ -312,11 +312,11 @@ func (s *State) slides(now time.Duration, a *answer.Answer) bool {
 }
 
 // lower lowers the key's units to those that the server reports.
-func (s *State) lower(call *Call, now time.Duration, a *answer.Answer, c *Change) {
+func (s *State) lower(call *Call, now time.Duration, a *answer.Answer, change *Change) {
 	if !a.HasRemaining || s.Pace.Spends() {
 		return
 	}
-	c.Lowers, c.Left = true, max(a.Remaining, 0)
+	change.Lowers, change.Left = true, max(a.Remaining, 0)
 	tightest := answer.TightestOf(a)
 	var own int64
 	if answer.Describes(a) {
@@ -329,14 +329,14 @@ func (s *State) lower(call *Call, now time.Duration, a *answer.Answer, c *Change
 	// others use it too, or calls cost several units: only the reset is certain.
 	switch {
 	case !answer.Describes(a):
-		s.hold(call, now, a.Reset, c)
+		s.hold(call, now, a.Reset, change)
 	case own < tightest.Limit/2:
-		s.hold(call, now, min(a.Reset, tightest.Window), c)
+		s.hold(call, now, min(a.Reset, tightest.Window), change)
 	}
 }
 
 // refuse holds a key for the stated time, or for the back-off due, and slows its pace.
-func (s *State) refuse(call *Call, now time.Duration, a *answer.Answer, learns bool, c *Change) {
+func (s *State) refuse(call *Call, now time.Duration, a *answer.Answer, learns bool, change *Change) {
 	if learns {
 		s.endProbe(call)
 	}
@@ -361,34 +361,34 @@ func (s *State) refuse(call *Call, now time.Duration, a *answer.Answer, learns b
 			d = time.Duration(doubled)
 		}
 	}
-	s.hold(call, now, d, c)
+	s.hold(call, now, d, change)
 	if !learns || s.overlong.until != 0 {
 		return
 	}
-	switch p := s.Pace; {
-	case p.Guesses() && isNew:
+	switch pace := s.Pace; {
+	case pace.Guesses() && isNew:
 		s.guess.SlowDown(now, d)
 		s.set(s.guess.Pace(s.MaxBackoff), call)
-	case p.Guesses():
-	case p.Spends() && s.Spends && s.secondary.Try(p, &s.guess, a, call.Units, call.Sent, now, d):
+	case pace.Guesses():
+	case pace.Spends() && s.Spends && s.secondary.Try(pace, &s.guess, a, call.Units, call.Sent, now, d):
 		// The used units are the told limit's.
-		s.Pace, c.Restart = Probed, true
-	case p.Spends():
-		s.set(p.Slower(), call)
+		s.Pace, change.Restart = Probed, true
+	case pace.Spends():
+		s.set(pace.Slower(), call)
 	}
 }
 
 // hold makes all calls of a key wait for d, or fail if d begins or changes an overlong time.
-func (s *State) hold(call *Call, now, d time.Duration, c *Change) {
+func (s *State) hold(call *Call, now, d time.Duration, change *Change) {
 	d = min(d, answer.MaxTime)
 	if call.Forgotten || s.overlong.until == 0 && d <= s.MaxBackoff {
-		c.Hold = max(min(d, s.MaxBackoff), 1)
-		s.heldUntil = max(s.heldUntil, now+c.Hold)
+		change.Hold = max(min(d, s.MaxBackoff), 1)
+		s.heldUntil = max(s.heldUntil, now+change.Hold)
 		return
 	}
 	if s.overlong.extend(now, now+d, s.MaxBackoff, call.Probe) {
 		// Calls in line get their turns at once, and fail.
-		c.Restart = true
+		change.Restart = true
 		if s.Learns {
 			s.Pace = Unlimited
 		}

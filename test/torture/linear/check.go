@@ -34,7 +34,7 @@ type search struct {
 
 // Check checks the history of an engine that counted taken liberties, several keys in parallel.
 // limit bounds the time for a key and number of liberties.
-func Check(s *Scenario, history []Op, taken uint64, limit time.Duration) Verdict {
+func Check(scenario *Scenario, history []Op, taken uint64, limit time.Duration) Verdict {
 	byKey := map[int][]*Op{}
 	for i := range history {
 		byKey[history[i].Key] = append(byKey[history[i].Key], &history[i])
@@ -42,7 +42,7 @@ func Check(s *Scenario, history []Op, taken uint64, limit time.Duration) Verdict
 	var all []*search
 	for key, ops := range byKey {
 		all = append(all, &search{
-			key: key, m: &model{s: s, spread: spreads(ops)}, history: operations(ops), fewest: plain(s, ops),
+			key: key, m: &model{s: scenario, spread: spreads(ops)}, history: operations(ops), fewest: plain(scenario, ops),
 		})
 	}
 	next := make(chan *search)
@@ -67,29 +67,29 @@ func Check(s *Scenario, history []Op, taken uint64, limit time.Duration) Verdict
 	close(next)
 	checkers.Wait()
 
-	var v Verdict
+	var verdict Verdict
 	for _, k := range all {
 		if k.result == porcupine.Ok {
-			v.Liberties += uint64(k.enough)
+			verdict.Liberties += uint64(k.enough)
 		}
 	}
 	for _, k := range all {
 		// If these are more than were taken, fewer may be enough.
-		for k.result == porcupine.Ok && k.fewest < k.enough && v.Liberties > taken {
-			v.Liberties -= uint64(k.enough)
+		for k.result == porcupine.Ok && k.fewest < k.enough && verdict.Liberties > taken {
+			verdict.Liberties -= uint64(k.enough)
 			k.narrow(limit)
-			v.Liberties += uint64(k.enough)
+			verdict.Liberties += uint64(k.enough)
 		}
 		switch k.result {
 		case porcupine.Illegal:
-			v.Illegal = append(v.Illegal, k.key)
+			verdict.Illegal = append(verdict.Illegal, k.key)
 		case porcupine.Unknown:
-			v.Undecided = append(v.Undecided, k.key)
+			verdict.Undecided = append(verdict.Undecided, k.key)
 		}
 	}
-	slices.Sort(v.Illegal)
-	slices.Sort(v.Undecided)
-	return v
+	slices.Sort(verdict.Illegal)
+	slices.Sort(verdict.Undecided)
+	return verdict
 }
 
 // run tries to explain the calls, doubling the number of liberties. Proofs that a number is too
@@ -142,11 +142,11 @@ func (k *search) try(liberties int, limit time.Duration) porcupine.CheckResult {
 }
 
 // plain counts refusals that no word gives: within the limit, of a key that owes nothing.
-func plain(s *Scenario, ops []*Op) (n int) {
+func plain(scenario *Scenario, ops []*Op) (n int) {
 	for _, op := range ops {
 		d := op.Decision
-		if s.Liberty() == Refuses && op.Verb != Choke && op.Verb != Reset && !d.Allowed && d.Limit > 0 &&
-			d.ResetAfter == 0 && d.RetryAfter == s.Idle {
+		if scenario.Liberty() == Refuses && op.Verb != Choke && op.Verb != Reset && !d.Allowed && d.Limit > 0 &&
+			d.ResetAfter == 0 && d.RetryAfter == scenario.Idle {
 			n++
 		}
 	}

@@ -11,14 +11,14 @@ import (
 
 // explain tells how far the calls on a key can be explained: the longest ordered row that gives
 // their answers, and the calls that should come next.
-func explain(s *Scenario, history []Op, taken uint64, key int, limit time.Duration) string {
+func explain(scenario *Scenario, history []Op, taken uint64, key int, limit time.Duration) string {
 	var ops []*Op
 	for i := range history {
 		if history[i].Key == key {
 			ops = append(ops, &history[i])
 		}
 	}
-	m := &model{s: s, spread: spreads(ops)}
+	m := &model{s: scenario, spread: spreads(ops)}
 	spec := m.spec(int(min(taken, most)))
 	_, info := porcupine.CheckOperationsVerbose(spec, operations(ops), limit)
 	var longest []porcupine.Operation
@@ -27,16 +27,16 @@ func explain(s *Scenario, history []Op, taken uint64, key int, limit time.Durati
 			longest = partial
 		}
 	}
-	var b strings.Builder
+	var builder strings.Builder
 	explained := map[*Op]bool{}
 	state := spec.Init()
 	for _, o := range longest {
 		op := o.Input.(*Op)
 		explained[op] = true
 		_, state = spec.Step(state, op, nil)
-		fmt.Fprintf(&b, "  %v\n", op)
+		fmt.Fprintf(&builder, "  %v\n", op)
 	}
-	fmt.Fprintf(&b, "leaves %s, and none of these can come next:\n", spec.DescribeState(state))
+	fmt.Fprintf(&builder, "leaves %s, and none of these can come next:\n", spec.DescribeState(state))
 	rest := slices.DeleteFunc(ops, func(op *Op) bool { return explained[op] })
 	slices.SortStableFunc(rest, func(a, b *Op) int { return int(a.Call - b.Call) })
 	first := int64(1<<63 - 1) // to return, of those that are left
@@ -45,7 +45,7 @@ func explain(s *Scenario, history []Op, taken uint64, key int, limit time.Durati
 			break
 		}
 		first = min(first, op.Return)
-		fmt.Fprintf(&b, "  %v\n", op)
+		fmt.Fprintf(&builder, "  %v\n", op)
 	}
-	return b.String()
+	return builder.String()
 }

@@ -16,15 +16,15 @@ type History struct {
 
 // Save writes a history to a new file in dir, "" for the default, and returns its name.
 func (h *History) Save(dir string) (string, error) {
-	f, err := os.CreateTemp(dir, "ral-history-*.json")
+	file, err := os.CreateTemp(dir, "ral-history-*.json")
 	if err != nil {
 		return "", err
 	}
-	err = json.NewEncoder(f).Encode(h)
-	if closed := f.Close(); err == nil {
+	err = json.NewEncoder(file).Encode(h)
+	if closed := file.Close(); err == nil {
 		err = closed
 	}
-	return f.Name(), err
+	return file.Name(), err
 }
 
 func Load(name string) (*History, error) {
@@ -32,9 +32,9 @@ func Load(name string) (*History, error) {
 	if err != nil {
 		return nil, err
 	}
-	var h History
-	if err := json.Unmarshal(data, &h); err != nil {
+	var history History
+	if err := json.Unmarshal(data, &history); err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
-	return &h, nil
+	return &history, nil
 }

@@ -134,22 +134,22 @@ func (s *state) alike(o *state) bool {
 }
 
 // step returns the states that a call may leave behind, given its answer.
-func (m *model) step(s *state, op *Op) []*state {
-	if m.forgettable(s, op) {
-		s = s.aged()
+func (m *model) step(state *state, op *Op) []*state {
+	if m.forgettable(state, op) {
+		state = state.aged()
 	}
-	next := m.recorded(s, op)
-	if s.grace == 0 {
+	next := m.recorded(state, op)
+	if state.grace == 0 {
 		return next
 	}
 	switch m.s.Liberty() {
 	case Forgives:
-		if s.word != 0 {
-			next = append(next, m.recorded(s.forgiven(), op)...)
+		if state.word != 0 {
+			next = append(next, m.recorded(state.forgiven(), op)...)
 		}
 	case Refuses, Passes:
-		if m.forgettable(s, op) {
-			next = append(next, m.unrecorded(s, op)...)
+		if m.forgettable(state, op) {
+			next = append(next, m.unrecorded(state, op)...)
 		}
 	}
 	return next
@@ -165,12 +165,12 @@ func (s *state) aged() *state {
 	if !slices.ContainsFunc(s.held, func(h held) bool { return h.n > 0 && !h.stale }) {
 		return s
 	}
-	n := *s
-	n.held = slices.Clone(s.held)
-	for i := range n.held {
-		n.held[i].stale = n.held[i].n > 0
+	state := *s
+	state.held = slices.Clone(s.held)
+	for i := range state.held {
+		state.held[i].stale = state.held[i].n > 0
 	}
-	return &n
+	return &state
 }
 
 // forgiven returns the state after the key was given up. Its reservations cannot be given back.
@@ -195,31 +195,31 @@ func (s *state) holding(h held) *state {
 	if h.id == 0 {
 		return s
 	}
-	n := *s
-	n.held = append(slices.Clone(s.held), h)
+	state := *s
+	state.held = append(slices.Clone(s.held), h)
 	// In a fixed order, so that the order of the calls does not matter.
-	slices.SortFunc(n.held, func(a, b held) int { return int(a.id - b.id) })
-	return &n
+	slices.SortFunc(state.held, func(a, b held) int { return int(a.id - b.id) })
+	return &state
 }
 
 // without drops a reservation. Only differences between counts of returned units matter.
 func (s *state) without(i int) *state {
-	n := *s
-	n.held = slices.Delete(slices.Clone(s.held), i, i+1)
-	least := n.undone
-	for _, h := range n.held {
+	state := *s
+	state.held = slices.Delete(slices.Clone(s.held), i, i+1)
+	least := state.undone
+	for _, h := range state.held {
 		if h.n > 0 {
 			least = min(least, h.undone)
 		}
 	}
-	n.undone -= least
-	n.mark.undone -= least
-	for i := range n.held {
-		if n.held[i].n > 0 {
-			n.held[i].undone -= least
+	state.undone -= least
+	state.mark.undone -= least
+	for i := range state.held {
+		if state.held[i].n > 0 {
+			state.held[i].undone -= least
 		}
 	}
-	return n.forgetting()
+	return state.forgetting()
 }
 
 // forgetting drops reservations before the first that a later call gives back, except the last of
@@ -234,9 +234,9 @@ func (s *state) forgetting() *state {
 	return s
 }
 
-// logging logs a reservation that changed the word of s, in n, if takes under p are logged.
-func (s *state) logging(n *state, p policy.Policy, op *Op, now policy.Instant, d policy.Decision) *state {
-	logging := *n
+// logging logs a reservation that changed the word of s, in state, if takes under p are logged.
+func (s *state) logging(state *state, p policy.Policy, op *Op, now policy.Instant, d policy.Decision) *state {
+	logging := *state
 	if _, exact := p.(policy.Restorer); exact || d.Wait > 0 || op.N == 0 {
 		return logging.forgetting()
 	}
@@ -247,13 +247,13 @@ func (s *state) logging(n *state, p policy.Policy, op *Op, now policy.Instant, d
 		now = max(now, logging.log[last].takenAt)
 	}
 	logging.log = append(slices.Clone(logging.log), logged{op.ID, s.word, now, op.N})
-	logging.mark = mark{n.word, n.undone}
+	logging.mark = mark{state.word, state.undone}
 	return logging.forgetting()
 }
 
 // unlogged undoes a reservation of the log as if never made. ok is false if it is not in the log.
-func (s *state) unlogged(p policy.Policy, h held) (n *state, ok bool) {
-	i := slices.IndexFunc(s.log, func(l logged) bool { return l.id == h.id })
+func (s *state) unlogged(limit policy.Policy, held held) (n *state, ok bool) {
+	i := slices.IndexFunc(s.log, func(l logged) bool { return l.id == held.id })
 	if i < 0 || s.mark != (mark{s.word, s.undone}) {
 		return nil, false
 	}
@@ -261,54 +261,54 @@ func (s *state) unlogged(p policy.Policy, h held) (n *state, ok bool) {
 	word := log[i].before
 	for j := i + 1; j < len(log); j++ {
 		log[j].before = word
-		if word, ok = log[j].again(p, word); !ok {
+		if word, ok = log[j].again(limit, word); !ok {
 			return nil, false
 		}
 	}
 	after := *s
 	after.word, after.log = word, slices.Delete(log, i, i+1)
-	if s.word != h.after || s.undone != h.undone {
-		after.undone += uint64(h.n)
+	if s.word != held.after || s.undone != held.undone {
+		after.undone += uint64(held.n)
 	}
 	after.mark = mark{after.word, after.undone}
 	return &after, true
 }
 
 // again repeats a reservation, or a charge, from a word.
-func (l logged) again(p policy.Policy, word uint64) (next uint64, ok bool) {
+func (l logged) again(limit policy.Policy, word uint64) (next uint64, ok bool) {
 	if l.n < 0 {
-		return p.(policy.Refunder).Refund(word, l.takenAt, l.n), true
+		return limit.(policy.Refunder).Refund(word, l.takenAt, l.n), true
 	}
-	next, d := p.Take(word, l.takenAt, l.n, 0)
+	next, d := limit.Take(word, l.takenAt, l.n, 0)
 	return next, d.Allowed && d.Wait == 0
 }
 
 // corrected returns s with a lower word, which its log leaves if the units that came back were in
 // the word before the log. ok is false if there is no such word.
-func (s *state) corrected(p policy.Policy, word uint64) (n *state, ok bool) {
-	n = s.with(word)
+func (s *state) corrected(limit policy.Policy, word uint64) (state *state, ok bool) {
+	state = s.with(word)
 	if len(s.log) == 0 || s.mark != (mark{s.word, s.undone}) {
-		return n, true
+		return state, true
 	}
 	log := slices.Clone(s.log)
 	before := log[0].before - (s.word - word)
 	for i := range log {
 		log[i].before = before
-		if before, ok = log[i].again(p, before); !ok {
+		if before, ok = log[i].again(limit, before); !ok {
 			return nil, false
 		}
 	}
 	if before != word {
 		return nil, false
 	}
-	corrected := *n
+	corrected := *state
 	corrected.log = log
 	return &corrected, true
 }
 
 // recorded returns the states that follow if the key's word answers the call.
 func (m *model) recorded(s *state, op *Op) (next []*state) {
-	p := m.s.Policy
+	limit := m.s.Policy
 	add := func(n *state) { next = append(next, n) }
 	if op.Verb == Grab {
 		add(s.holding(held{id: op.ID})) // it came to nothing
@@ -316,42 +316,42 @@ func (m *model) recorded(s *state, op *Op) (next []*state) {
 	for now := op.From; now <= op.To; now += policy.Instant(m.s.Step) {
 		switch op.Verb {
 		case Choke:
-			if word, d := p.Take(s.word, now, 1, 0); d.Allowed == op.Allowed {
+			if word, d := limit.Take(s.word, now, 1, 0); d.Allowed == op.Allowed {
 				add(s.with(word))
 			}
 		case Take:
-			if word, d := p.Take(s.word, now, op.N, 0); d == op.Decision {
+			if word, d := limit.Take(s.word, now, op.N, 0); d == op.Decision {
 				add(s.with(word))
 			}
 		case Peek:
-			if _, d := p.Take(s.word, now, 0, 0); d == op.Decision {
+			if _, d := limit.Take(s.word, now, 0, 0); d == op.Decision {
 				add(s)
 			}
 		case Refund:
-			word := p.(policy.Refunder).Refund(s.word, now, op.N)
-			if _, d := p.Take(word, now, 0, 0); d == op.Decision {
+			word := limit.(policy.Refunder).Refund(s.word, now, op.N)
+			if _, d := limit.Take(word, now, 0, 0); d == op.Decision {
 				n := s.with(word)
 				if op.N > 0 && word != s.word {
 					n.undone += uint64(op.N)
 				}
 				if op.N < 0 && len(s.log) > 0 && s.mark == (mark{s.word, s.undone}) {
-					n = s.logging(n, p, op, now, policy.Decision{})
+					n = s.logging(n, limit, op, now, policy.Decision{})
 				}
 				add(n)
 			}
 		case Reserve:
-			if word, d := p.Take(s.word, now, op.N, op.Patience); d == op.Decision {
-				if n := s.with(word); !d.Allowed {
+			if word, decision := limit.Take(s.word, now, op.N, op.Patience); decision == op.Decision {
+				if n := s.with(word); !decision.Allowed {
 					add(n)
 				} else {
 					n = n.holding(held{id: op.ID, before: s.word, after: word, takenAt: now, n: op.N, undone: s.undone})
-					add(s.logging(n, p, op, now, d))
+					add(s.logging(n, limit, op, now, decision))
 				}
 			}
 		case Cancel, Release:
 			m.cancelled(s, op, now, add)
 		case Reset:
-			if (p.FreshAt(s.word) > now) != op.Allowed {
+			if (limit.FreshAt(s.word) > now) != op.Allowed {
 				break
 			}
 			n := s.with(0)
@@ -360,9 +360,9 @@ func (m *model) recorded(s *state, op *Op) (next []*state) {
 			}
 			add(n)
 		case All:
-			if word, d := p.Take(s.word, now, op.N, 0); d == op.Decision && d.Wait == 0 {
+			if word, d := limit.Take(s.word, now, op.N, 0); d == op.Decision && d.Wait == 0 {
 				if n := s.with(word); d.Allowed {
-					add(s.logging(n, p, op, now, d))
+					add(s.logging(n, limit, op, now, d))
 				} else {
 					add(n)
 				}
@@ -372,9 +372,9 @@ func (m *model) recorded(s *state, op *Op) (next []*state) {
 				add(s)
 			}
 		case Grab:
-			if word, d := p.Take(s.word, now, op.N, 0); d.Allowed && d.Wait == 0 {
+			if word, d := limit.Take(s.word, now, op.N, 0); d.Allowed && d.Wait == 0 {
 				n := s.with(word).holding(held{id: op.ID, before: s.word, after: word, takenAt: now, n: op.N, undone: s.undone})
-				add(s.logging(n, p, op, now, d))
+				add(s.logging(n, limit, op, now, d))
 			}
 		}
 	}
@@ -432,16 +432,16 @@ func (m *model) cancelled(s *state, op *Op, now policy.Instant, add func(*state)
 
 // glance reports whether a key is as a refused TakeAll says, which looks twice at other keys.
 func (m *model) glance(word uint64, now policy.Instant, op *Op) bool {
-	_, d := m.s.Policy.Take(word, now, 0, 0)
+	_, decision := m.s.Policy.Take(word, now, 0, 0)
 	if op.Decision.Allowed {
-		return d == op.Decision
+		return decision == op.Decision
 	}
 	_, take := m.s.Policy.Take(word, now, op.N, 0)
 	if take.Allowed && take.Wait == 0 {
 		return false
 	}
-	d.Allowed, d.RetryAfter = false, take.RetryAfter
-	return m.s.glanced(d) == m.s.glanced(op.Decision)
+	decision.Allowed, decision.RetryAfter = false, take.RetryAfter
+	return m.s.glanced(decision) == m.s.glanced(op.Decision)
 }
 
 // unrecorded returns the states after an answer without a record from a full table.
@@ -457,18 +457,18 @@ func (m *model) unrecorded(s *state, op *Op) (next []*state) {
 		return nil // they open no key
 	}
 	for now := op.From; now <= op.To; now += policy.Instant(m.s.Step) {
-		_, d := m.s.Policy.Take(0, now, units, op.Patience)
-		if !d.Allowed {
+		_, decision := m.s.Policy.Take(0, now, units, op.Patience)
+		if !decision.Allowed {
 			continue // which needs no record
 		}
 		if m.s.Liberty() == Refuses {
-			d = policy.Decision{Limit: d.Limit, RetryAfter: m.s.Idle}
+			decision = policy.Decision{Limit: decision.Limit, RetryAfter: m.s.Idle}
 		}
 		got := op.Decision
 		if op.Verb == Choke {
-			d, got = policy.Decision{Allowed: d.Allowed}, policy.Decision{Allowed: op.Allowed}
+			decision, got = policy.Decision{Allowed: decision.Allowed}, policy.Decision{Allowed: op.Allowed}
 		}
-		if d == got {
+		if decision == got {
 			return []*state{n.holding(held{id: op.ID})}
 		}
 	}
@@ -524,14 +524,14 @@ func (m *model) unrecordedSlots(s *slots, op *Op) []*slots {
 	after := *s
 	after.grace--
 	for now := op.From; now <= op.To; now += policy.Instant(m.s.Step) {
-		_, d := new(slots).asOf(m.s, now).take(max(op.N, 1), 0)
+		_, decision := new(slots).asOf(m.s, now).take(max(op.N, 1), 0)
 		switch {
-		case !d.Allowed:
+		case !decision.Allowed:
 			continue // which needs no record
 		case m.s.Liberty() == Refuses:
-			d = policy.Decision{Limit: d.Limit, RetryAfter: m.s.Idle}
+			decision = policy.Decision{Limit: decision.Limit, RetryAfter: m.s.Idle}
 		}
-		if d == op.Decision || op.Verb == Choke && d.Allowed == op.Allowed {
+		if decision == op.Decision || op.Verb == Choke && decision.Allowed == op.Allowed {
 			return []*slots{&after}
 		}
 	}

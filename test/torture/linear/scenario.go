@@ -51,11 +51,11 @@ func (s *Scenario) Taken(stats engine.Stats) uint64 {
 
 // glanced drops a part of a refusal unknown to the model: when a call without patience could be
 // made again while all others wait.
-func (s *Scenario) glanced(d policy.Decision) policy.Decision {
+func (s *Scenario) glanced(decision policy.Decision) policy.Decision {
 	if s.Waits {
-		d.RetryAfter = 0
+		decision.RetryAfter = 0
 	}
-	return d
+	return decision
 }
 
 // Scenarios returns each policy in a table with room for all keys, and in a small table by each

@@ -75,16 +75,16 @@ func (i instant) take(n, id int64) (*slots, policy.Decision) {
 	for _, u := range i.units {
 		used += u.n
 	}
-	d := policy.Decision{Limit: i.s.Policy.Limit(), Allowed: n == 0 || used+n <= i.s.Policy.Limit()}
+	decision := policy.Decision{Limit: i.s.Policy.Limit(), Allowed: n == 0 || used+n <= i.s.Policy.Limit()}
 	next := i.slots
 	switch {
-	case n > d.Limit:
-		d.RetryAfter = policy.Never
-	case !d.Allowed:
-		short := used + n - d.Limit
+	case n > decision.Limit:
+		decision.RetryAfter = policy.Never
+	case !decision.Allowed:
+		short := used + n - decision.Limit
 		for _, u := range i.units {
 			if short > 0 {
-				d.RetryAfter = i.ends(u.part)
+				decision.RetryAfter = i.ends(u.part)
 			}
 			short -= u.n
 		}
@@ -92,15 +92,15 @@ func (i instant) take(n, id int64) (*slots, policy.Decision) {
 		used += n
 		next = i.with(unit{i.part, id, n})
 	}
-	d.Remaining = max(d.Limit-used, 0)
+	decision.Remaining = max(decision.Limit-used, 0)
 	switch after := next.asOf(i.s, i.now); {
 	case len(after.units) > 0:
-		d.ResetAfter = i.ends(after.units[len(after.units)-1].part)
+		decision.ResetAfter = i.ends(after.units[len(after.units)-1].part)
 	default:
 		length, _ := i.s.partitionOf()
-		d.ResetAfter = time.Duration(max(i.part*int64(length)-int64(i.now), 0))
+		decision.ResetAfter = time.Duration(max(i.part*int64(length)-int64(i.now), 0))
 	}
-	return next, d
+	return next, decision
 }
 
 // with returns the state with units more in the present part.

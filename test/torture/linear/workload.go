@@ -29,9 +29,9 @@ const (
 	groups       = 4
 	visits       = 3
 
-	ticks    = 32 // calls between two moves of the clock
-	lag      = 2  // by so many steps at the most while a call is under way
-	yields   = 16 // a call in so many yields between its steps
+	ticks   = 32 // calls between two moves of the clock
+	lag     = 2  // by so many steps at the most while a call is under way
+	yields  = 16 // a call in so many yields between its steps
 	maxHeld = 2  // reservations of a client at a time
 
 	// Clients rest now and then, or the janitor's time would never come.
@@ -40,12 +40,12 @@ const (
 )
 
 // Run runs the workload on a new engine, and returns the calls and the engine's counts.
-func (w Workload) Run(s *Scenario) ([]Op, engine.Stats, error) {
+func (w Workload) Run(scenario *Scenario) ([]Op, engine.Stats, error) {
 	sabotage := &fault.Switch{Yield: yields}
-	clock := &clock{step: int64(s.Step), began: make([]began, w.Clients)}
+	clock := &clock{step: int64(scenario.Step), began: make([]began, w.Clients)}
 	clock.now.Store(1)
 	config := engine.Config{
-		Policy: sabotage.Wrap(s.Policy), Idle: s.Idle, MaxKeys: s.MaxKeys, WhenFull: s.WhenFull,
+		Policy: sabotage.Wrap(scenario.Policy), Idle: scenario.Idle, MaxKeys: scenario.MaxKeys, WhenFull: scenario.WhenFull,
 		OpenTimeout: time.Minute, Clock: clock.read, Restarts: 1 << 30,
 	}
 	e, err := engine.New[int](config)
@@ -53,7 +53,7 @@ func (w Workload) Run(s *Scenario) ([]Op, engine.Stats, error) {
 		return nil, engine.Stats{}, err
 	}
 	l := limiter(e)
-	if s.Queued {
+	if scenario.Queued {
 		l = newQueued(e)
 	}
 	var events, calls atomic.Int64
@@ -61,7 +61,7 @@ func (w Workload) Run(s *Scenario) ([]Op, engine.Stats, error) {
 	var done sync.WaitGroup
 	for i := range clients {
 		c := &client{
-			id: i, l: l, e: e, s: s, clock: clock, events: &events,
+			id: i, l: l, e: e, s: scenario, clock: clock, events: &events,
 			dice: rand.New(rand.NewPCG(w.Seed, uint64(i))), ops: make([]Op, 0, w.Ops/w.Clients*3/2),
 		}
 		clients[i] = c
@@ -74,7 +74,7 @@ func (w Workload) Run(s *Scenario) ([]Op, engine.Stats, error) {
 				c.call(n)
 				// A full table that gives up no key gets room from the janitor, met often enough by
 				// then.
-				full := s.Liberty() != Forgives && l.Len() >= s.MaxKeys
+				full := scenario.Liberty() != Forgives && l.Len() >= scenario.MaxKeys
 				if c.dice.IntN(rests) == 0 || full && c.dice.IntN(8) > 0 {
 					time.Sleep(rest)
 				}
@@ -314,25 +314,25 @@ func (c *client) newID() int64 {
 
 func (c *client) reserve(key int, units int64) {
 	patience := time.Duration(c.dice.IntN(3)) * 200 * time.Millisecond
-	var r engine.Reservation[int]
+	var reservation engine.Reservation[int]
 	op := c.note(Op{Key: key, Verb: Reserve, N: units, Patience: patience}, func(o *Op) {
-		r = c.e.Reserve(key, units, patience)
-		o.Decision = r.Decision
+		reservation = c.e.Reserve(key, units, patience)
+		o.Decision = reservation.Decision
 	})
-	if r.Allowed && c.dice.IntN(8) > 0 {
+	if reservation.Allowed && c.dice.IntN(8) > 0 {
 		op.ID = c.newID()
-		c.held = append(c.held, reserved{key, op.ID, r})
+		c.held = append(c.held, reserved{key, op.ID, reservation})
 	}
 }
 
 func (c *client) cancel() {
-	h := c.held[0]
+	reserved := c.held[0]
 	c.held = c.held[1:]
-	end := h.r.Cancel
+	end := reserved.r.Cancel
 	if c.s.InUse() {
-		end = h.r.Release
+		end = reserved.r.Release
 	}
-	c.note(Op{Key: h.key, Verb: Cancel, ID: h.id}, func(*Op) { end() })
+	c.note(Op{Key: reserved.key, Verb: Cancel, ID: reserved.id}, func(*Op) { end() })
 }
 
 func (c *client) takeAll(key int, units int64) {

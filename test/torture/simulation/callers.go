@@ -40,24 +40,24 @@ var inLine = [verbs]int{choke: 2, take: 1, wait: 6, sweep: 1}
 const maxAtOnce = 3
 
 // newPlan plans the callers' calls. Half of the runs use the plainest verbs alone.
-func newPlan(r *random) plan {
-	p := plan{calls: 3 + r.n(10)}
+func newPlan(random *random) plan {
+	p := plan{calls: 3 + random.n(10)}
 	p.verbs = plain
-	if r.one(2) {
-		p.verbs[reserve], p.verbs[cancel] = 2*r.n(2), r.n(2)
-		p.verbs[refund], p.verbs[reset] = r.n(2), r.n(2)
-		p.verbs[wait], p.verbs[takeAll], p.verbs[all] = 3*r.n(2), 2*r.n(2), r.n(2)
+	if random.one(2) {
+		p.verbs[reserve], p.verbs[cancel] = 2*random.n(2), random.n(2)
+		p.verbs[refund], p.verbs[reset] = random.n(2), random.n(2)
+		p.verbs[wait], p.verbs[takeAll], p.verbs[all] = 3*random.n(2), 2*random.n(2), random.n(2)
 	}
-	if r.one(5) {
-		p.changes = 1 + r.n(3)
+	if random.one(5) {
+		p.changes = 1 + random.n(3)
 	}
-	p.close = r.one(12)
-	p.with = r.one(4)
-	if !p.close && r.one(6) {
-		p.restart = uint64(4 + r.n(8))
-		p.verbs[save] = 1 + r.n(3)
+	p.close = random.one(12)
+	p.with = random.one(4)
+	if !p.close && random.one(6) {
+		p.restart = uint64(4 + random.n(8))
+		p.verbs[save] = 1 + random.n(3)
 	}
-	if p.chosen = r.one(8); p.chosen {
+	if p.chosen = random.one(8); p.chosen {
 		p.changes = 0 // SetPolicy is refused
 	}
 	return p
@@ -144,14 +144,14 @@ func (w *world) call() {
 
 // begin notes that a call begins, and how long it may take.
 func (c *caller) begin(verb, number int, most time.Duration) {
-	w := c.w
-	c.busy, c.verb, c.number, c.since, c.excuse, c.most = true, verb, number, w.elapsed, 0, int64(most)
-	c.lo, c.hi = w.rawClock(), w.rawClock()
-	c.regime = w.regime
-	a := w.accounts[number]
+	world := c.w
+	c.busy, c.verb, c.number, c.since, c.excuse, c.most = true, verb, number, world.elapsed, 0, int64(most)
+	c.lo, c.hi = world.rawClock(), world.rawClock()
+	c.regime = world.regime
+	a := world.accounts[number]
 	c.epoch, c.known = a.epoch, a.known
-	c.step, c.open, c.waits = w.steps, a.open, a.waits
-	w.note(c.actor, names[verb])
+	c.step, c.open, c.waits = world.steps, a.open, a.waits
+	world.note(c.actor, names[verb])
 }
 
 var names = [verbs]string{"choke", "take", "peek", "reserve", "cancel", "refund", "reset", "wait", "take all", "sweep", "all", "save", "release", "extend"}
@@ -176,95 +176,95 @@ func (c *caller) clock(now int64) {
 func (c *caller) latest() int64 { return int64(max(c.w.instant(c.hi), c.w.table.View().Horizon())) }
 
 func (c *caller) once() {
-	w := c.w
+	world := c.w
 	sum := 0
-	for _, often := range w.plan.verbs {
+	for _, often := range world.plan.verbs {
 		sum += often
 	}
-	verb, pick := 0, w.random.n(sum)
-	for pick >= w.plan.verbs[verb] {
-		pick -= w.plan.verbs[verb]
+	verb, pick := 0, world.random.n(sum)
+	for pick >= world.plan.verbs[verb] {
+		pick -= world.plan.verbs[verb]
 		verb++
 	}
-	number := w.random.n(len(w.keys))
-	if w.random.one(2) {
+	number := world.random.n(len(world.keys))
+	if world.random.one(2) {
 		number = 0 // a hot key
 	}
-	k, a := w.keys[number], w.accounts[number]
-	timeout := w.config.OpenTimeout
+	k, account := world.keys[number], world.accounts[number]
+	timeout := world.config.OpenTimeout
 	switch verb {
 	case choke:
 		c.begin(verb, number, timeout)
-		c.answered(a, 1, 0, w.engine.Choke(k), nil)
+		c.answered(account, 1, 0, world.engine.Choke(k), nil)
 	case take:
-		n := int64(1 + w.random.n(maxAtOnce))
-		with := w.plan.with && w.random.one(2)
+		n := int64(1 + world.random.n(maxAtOnce))
+		with := world.plan.with && world.random.one(2)
 		c.begin(verb, number, timeout)
-		var d policy.Decision
+		var decision policy.Decision
 		if with {
-			d = w.engine.TakeWith(w.like(), k, n)
+			decision = world.engine.TakeWith(world.like(), k, n)
 		} else {
-			d = w.engine.Take(k, n)
+			decision = world.engine.Take(k, n)
 		}
-		c.answered(a, n, 0, d.Allowed, nil)
+		c.answered(account, n, 0, decision.Allowed, nil)
 	case peek:
 		c.begin(verb, number, 0)
-		if d := w.engine.Take(k, 0); !d.Allowed || d.Remaining < 0 || d.Remaining > d.Limit {
-			w.fail("Peek answers %+v", d)
+		if d := world.engine.Take(k, 0); !d.Allowed || d.Remaining < 0 || d.Remaining > d.Limit {
+			world.fail("Peek answers %+v", d)
 		}
 	case reserve:
-		n := int64(1 + w.random.n(2))
-		patience := time.Duration(w.random.n(3)) * perUnit
+		n := int64(1 + world.random.n(2))
+		patience := time.Duration(world.random.n(3)) * perUnit
 		c.begin(verb, number, timeout)
-		r := w.engine.Reserve(k, n, patience)
-		c.answered(a, n, patience, r.Allowed, &r)
+		r := world.engine.Reserve(k, n, patience)
+		c.answered(account, n, patience, r.Allowed, &r)
 	case cancel:
 		if len(c.held) == 0 {
 			return
 		}
-		i := w.random.n(len(c.held))
-		h := c.held[i]
+		i := world.random.n(len(c.held))
+		held := c.held[i]
 		c.held = slices.Delete(c.held, i, i+1)
-		c.begin(verb, h.key, 0)
-		h.r.Cancel()
-		if a := w.accounts[h.key]; c.regime == w.regime {
-			w.cancelled(a, h.epoch, h.index)
+		c.begin(verb, held.key, 0)
+		held.r.Cancel()
+		if account := world.accounts[held.key]; c.regime == world.regime {
+			world.cancelled(account, held.epoch, held.index)
 		} else {
-			a.known = false
+			account.known = false
 		}
 	case refund:
-		n := int64(1 + w.random.n(2))
+		n := int64(1 + world.random.n(2))
 		c.begin(verb, number, timeout)
-		d := w.engine.Refund(k, n)
+		decision := world.engine.Refund(k, n)
 		switch {
-		case d.Allowed && w.limit.longest > 0:
-			w.fail("%s is given back %d units in use of key %s without a take", c.name, n, a.name)
-		case d.Allowed:
-			w.refunded(a, n)
+		case decision.Allowed && world.limit.longest > 0:
+			world.fail("%s is given back %d units in use of key %s without a take", c.name, n, account.name)
+		case decision.Allowed:
+			world.refunded(account, n)
 		}
-		a.known = a.known && !w.closing
+		account.known = account.known && !world.closing
 	case reset:
-		if w.limit.longest > 0 {
+		if world.limit.longest > 0 {
 			c.resetUse(number)
 			return
 		}
 		c.begin(verb, number, 0)
-		done := w.engine.Reset(k)
-		a.anew(done && !w.closing)
-		a.loose = a.loose || !done || w.closing
+		done := world.engine.Reset(k)
+		account.anew(done && !world.closing)
+		account.loose = account.loose || !done || world.closing
 	case wait:
 		c.wait(number)
 	case takeAll:
 		c.takeAll(number)
 	case sweep:
 		c.begin(verb, number, 0)
-		w.queue.TrySend(table.SweepCommand[key](w.now(), 1+w.random.n(3), nil))
+		world.queue.TrySend(table.SweepCommand[key](world.now(), 1+world.random.n(3), nil))
 	case all:
 		c.begin(verb, number, 0)
 		seen := map[key]int{}
-		for k, d := range w.engine.All() {
+		for k, d := range world.engine.All() {
 			if seen[k]++; d.Remaining > d.Limit {
-				w.fail("All answers %+v", d)
+				world.fail("All answers %+v", d)
 			}
 		}
 	case save:
@@ -274,15 +274,15 @@ func (c *caller) once() {
 		if len(c.held) == 0 {
 			return
 		}
-		i := w.random.n(len(c.held))
-		h := &c.held[i]
+		i := world.random.n(len(c.held))
+		held := &c.held[i]
 		switch {
 		case verb == release:
-			ended := *h
+			ended := *held
 			c.held = slices.Delete(c.held, i, i+1)
 			c.release(ended)
-		case h.out == nil:
-			c.extend(h)
+		case held.out == nil:
+			c.extend(held)
 		}
 		return
 	}
@@ -290,70 +290,70 @@ func (c *caller) once() {
 }
 
 // answered checks the answer to a call. The call's swap, if any, was the last event.
-func (c *caller) answered(a *account, n int64, patience time.Duration, allowed bool, r *engine.Reservation[key]) {
-	w := c.w
-	without := w.answers(allowed)
+func (c *caller) answered(account *account, n int64, patience time.Duration, allowed bool, reservation *engine.Reservation[key]) {
+	world := c.w
+	without := world.answers(allowed)
 	if !allowed {
-		if w.closing && without {
-			a.known, a.loose = false, true // its units may have been taken
+		if world.closing && without {
+			account.known, account.loose = false, true // its units may have been taken
 		}
 		switch {
-		case w.limit.longest > 0 && without:
-			c.unknownUse(a)
-		case w.limit.longest > 0:
-			c.refusedUse(a, n)
+		case world.limit.longest > 0 && without:
+			c.unknownUse(account)
+		case world.limit.longest > 0:
+			c.refusedUse(account, n)
 		case !without:
-			c.refused(a, n, patience)
+			c.refused(account, n, patience)
 		}
 		return
 	}
 	if without {
-		if w.limit.longest > 0 {
-			c.unknownUse(a)
+		if world.limit.longest > 0 {
+			c.unknownUse(account)
 		}
 		return
 	}
 	j := c.actor.judged
 	if j.n != n {
-		w.fail("%s is allowed %d units, where the policy last allowed %d", c.name, n, j.n)
+		world.fail("%s is allowed %d units, where the policy last allowed %d", c.name, n, j.n)
 		return
 	}
-	if n := len(w.changes); n > 1 && j.read < w.changes[n-2] {
-		w.fail("%s is allowed by a word that it read before the limit was changed twice", c.name)
+	if n := len(world.changes); n > 1 && j.read < world.changes[n-2] {
+		world.fail("%s is allowed by a word that it read before the limit was changed twice", c.name)
 	}
 	index := -1
 	var in []*units
 	switch {
-	case w.over():
+	case world.over():
 		return
-	case w.limit.longest > 0:
-		u := w.enters(a, n)
-		c.uses(a, u, int64(j.now))
+	case world.limit.longest > 0:
+		u := world.enters(account, n)
+		c.uses(account, u, int64(j.now))
 		in = append(in, u)
-	case c.regime != w.regime:
-		a.known = false // it may have been judged under the limit before
+	case c.regime != world.regime:
+		account.known = false // it may have been judged under the limit before
 	default:
-		index = w.took(a, j)
+		index = world.took(account, j)
 	}
-	if r != nil {
-		if int64(r.Wait) != int64(j.turn-j.now) {
-			w.fail("%s is told to wait %v, where the policy said %v", c.name, r.Wait, j.turn-j.now)
+	if reservation != nil {
+		if int64(reservation.Wait) != int64(j.turn-j.now) {
+			world.fail("%s is told to wait %v, where the policy said %v", c.name, reservation.Wait, j.turn-j.now)
 		}
-		c.held = append(c.held, held{r: *r, key: slices.Index(w.accounts, a), epoch: a.epoch, index: index, units: in})
+		c.held = append(c.held, held{r: *reservation, key: slices.Index(world.accounts, account), epoch: account.epoch, index: index, units: in})
 	}
 }
 
 // refused checks that the key owed too much at the earliest instant of the decision.
-func (c *caller) refused(a *account, n int64, patience time.Duration) {
-	w, l := c.w, c.w.limit
-	if w.closing || l.interval == 0 || n > l.capacity || c.regime != w.regime || w.regime&1 != 0 ||
-		!c.known || !a.known || c.epoch != a.epoch {
+func (c *caller) refused(account *account, n int64, patience time.Duration) {
+	world, limit := c.w, c.w.limit
+	if world.closing || limit.interval == 0 || n > limit.capacity || c.regime != world.regime || world.regime&1 != 0 ||
+		!c.known || !account.known || c.epoch != account.epoch {
 		return
 	}
-	now := int64(w.instant(c.lo))
-	if wait := max(a.word, now) + n*l.interval - l.capacity*l.interval - now; wait <= int64(patience) {
-		w.fail("%s is refused %d units on key %s after %v, which would have to wait %v at most, by the reference",
-			c.name, n, a.name, time.Duration(now), time.Duration(wait))
+	now := int64(world.instant(c.lo))
+	if wait := max(account.word, now) + n*limit.interval - limit.capacity*limit.interval - now; wait <= int64(patience) {
+		world.fail("%s is refused %d units on key %s after %v, which would have to wait %v at most, by the reference",
+			c.name, n, account.name, time.Duration(now), time.Duration(wait))
 	}
 }
 
@@ -375,9 +375,9 @@ func (w *world) answers(allowed bool) (without bool) {
 }
 
 func (c *caller) takeAll(number int) {
-	w := c.w
-	other := (number + 1) % len(w.keys)
-	claims := []engine.Claim{w.engine.Claim(w.keys[number], 1), w.engine.Claim(w.keys[other], 1)}
+	world := c.w
+	other := (number + 1) % len(world.keys)
+	claims := []engine.Claim{world.engine.Claim(world.keys[number], 1), world.engine.Claim(world.keys[other], 1)}
 	involved := []int{number, other}
 	if other == number {
 		claims, involved = claims[:1], involved[:1]
@@ -385,102 +385,102 @@ func (c *caller) takeAll(number int) {
 	var epochs [2]int
 	var in []*units
 	for i, x := range involved {
-		a := w.accounts[x]
-		in = append(in, w.enters(a, 1))
-		a.open++
-		a.known = false
-		epochs[i] = a.epoch
+		account := world.accounts[x]
+		in = append(in, world.enters(account, 1))
+		account.open++
+		account.known = false
+		epochs[i] = account.epoch
 	}
-	regime := w.regime
+	regime := world.regime
 	c.counts = counts{}
-	c.begin(takeAll, number, 2*w.config.OpenTimeout)
+	c.begin(takeAll, number, 2*world.config.OpenTimeout)
 	out := engine.TakeAll(claims...)
 	var admitted, refused uint64
-	for _, d := range out.Decisions {
+	for _, decision := range out.Decisions {
 		switch {
 		case out.Allowed:
 			admitted++
-		case !d.Allowed:
+		case !decision.Allowed:
 			refused++
 		}
 	}
-	c.counts.add(w.counts())
+	c.counts.add(world.counts())
 	got := c.counts
 	if got.admitted != admitted || got.refused != refused {
-		w.fail("TakeAll is counted as %d admitted and %d refused, and was answered %d and %d: %+v",
+		world.fail("TakeAll is counted as %d admitted and %d refused, and was answered %d and %d: %+v",
 			got.admitted, got.refused, admitted, refused, out)
 	}
 	without := got.unavailable + got.full
 	for i, x := range involved {
-		a := w.accounts[x]
-		a.open--
-		a.known = false
+		account := world.accounts[x]
+		account.open--
+		account.known = false
 		// Which key was answered without its word is unknown. A key taken from before the other
 		// refused may not get all back: see Reservation.Cancel.
-		a.loose = a.loose || without > 0 || !out.Allowed
+		account.loose = account.loose || without > 0 || !out.Allowed
 		if !out.Allowed {
-			a.lowered++ // nor need a state that was saved meanwhile be without it
+			account.lowered++ // nor need a state that was saved meanwhile be without it
 		}
 		switch u := in[i]; {
-		case w.limit.longest == 0:
+		case world.limit.longest == 0:
 		case !out.Allowed:
-			u.end(w.steps)
-			w.overstays++
+			u.end(world.steps)
+			world.overstays++
 		case without > 0:
-			u.certain, u.possible, u.taken, u.changed = 0, w.latestNow()+2*int64(maxLongest), w.steps, true
+			u.certain, u.possible, u.taken, u.changed = 0, world.latestNow()+2*int64(maxLongest), world.steps, true
 		default:
-			c.uses(a, u, int64(w.instant(c.lo)))
+			c.uses(account, u, int64(world.instant(c.lo)))
 		}
-		if w.over() {
+		if world.over() {
 			continue
 		}
 		n := int64(0) // it may have taken all the same, and so moved a window on
-		if out.Allowed && without == 0 && epochs[i] == a.epoch && regime == w.regime {
+		if out.Allowed && without == 0 && epochs[i] == account.epoch && regime == world.regime {
 			n = 1
 		}
-		w.record(a, admission{n, int64(w.instant(c.lo)), c.latest(), true})
+		world.record(account, admission{n, int64(world.instant(c.lo)), c.latest(), true})
 	}
-	if w.limit.longest > 0 && out.Allowed && !w.over() {
+	if world.limit.longest > 0 && out.Allowed && !world.over() {
 		c.held = append(c.held, held{out: &out, key: number, units: in})
 	}
 }
 
 // change replaces the limit: by its like, so that nothing changes, or by another of the family.
 func (c *caller) change() {
-	w := c.w
-	before := w.limit
+	world := c.w
+	before := world.limit
 	if before.interval == 0 && before.longest == 0 {
 		return
 	}
-	next, like := *before, !w.random.one(3)
+	next, like := *before, !world.random.one(3)
 	if !like {
 		if before.longest > 0 {
-			next = *inFlight(&w.scheduler, int64(1+w.random.n(3)), before.longest<<w.random.n(2))
+			next = *inFlight(&world.scheduler, int64(1+world.random.n(3)), before.longest<<world.random.n(2))
 			if next.longest > maxLongest {
-				next = *inFlight(&w.scheduler, next.capacity, perUnit)
+				next = *inFlight(&world.scheduler, next.capacity, perUnit)
 			}
 		} else {
-			next = *funnel(&w.scheduler, int64(1+w.random.n(3)), perUnit<<w.random.n(2))
+			next = *funnel(&world.scheduler, int64(1+world.random.n(3)), perUnit<<world.random.n(2))
 		}
-		w.regime |= 1 // it may be, if a change was asked for while the engine closed
+		world.regime |= 1 // it may be, if a change was asked for while the engine closed
 	}
 	c.begin(all, 0, seamForever)
-	err := w.engine.SetPolicy(next.whole())
+	err := world.engine.SetPolicy(next.whole())
 	if like {
 		c.end()
 		return
 	}
 	switch {
 	case err == nil:
-		w.limit = &next
+		world.limit = &next
 		c.carried(before)
 	case !errors.Is(err, engine.ErrClosed) && !errors.Is(err, engine.ErrUnavailable):
-		w.fail("SetPolicy: %v", err)
+		world.fail("SetPolicy: %v", err)
 	default:
-		w.vague = true // it may have been made
+		world.vague = true // it may have been made
 	}
-	if !errors.Is(err, engine.ErrClosed) || !w.restarting {
-		w.settled()
+	if !errors.Is(err, engine.ErrClosed) || !world.restarting {
+		world.settled()
 	} // otherwise the change may have been made, and it is over with the engine
 	c.end()
 }

@@ -20,24 +20,24 @@ func (w *world) enters(a *account, n int64) *units {
 
 // uses notes that the call of the units has been admitted, or has extended them, no earlier than at the
 // instant lo. After an admission it checks that no more units are in use than the limit says.
-func (c *caller) uses(a *account, u *units, lo int64) {
-	w := c.w
-	u.reset = u.reset || a.resets > 0
-	if w.stableSince(c) && !u.reset {
-		u.certain, u.possible = lo+int64(w.limit.longest), w.latestNow()+int64(w.limit.longest+w.limit.part)
-		if w.plan.changes > 0 {
-			u.possible += int64(w.limit.longest) // another layout has longer parts
+func (c *caller) uses(account *account, units *units, lo int64) {
+	world := c.w
+	units.reset = units.reset || account.resets > 0
+	if world.stableSince(c) && !units.reset {
+		units.certain, units.possible = lo+int64(world.limit.longest), world.latestNow()+int64(world.limit.longest+world.limit.part)
+		if world.plan.changes > 0 {
+			units.possible += int64(world.limit.longest) // another layout has longer parts
 		}
 	} else {
-		u.certain, u.possible = 0, never
-		if w.regime&1 == 0 {
-			u.possible = w.latestNow() + 2*int64(maxLongest)
+		units.certain, units.possible = 0, never
+		if world.regime&1 == 0 {
+			units.possible = world.latestNow() + 2*int64(maxLongest)
 		}
 	}
-	admitted := u.taken == 0
-	u.taken = w.steps
-	if inUse := a.certain(w); admitted && w.stableSince(c) && !w.unsure() && inUse > w.limit.capacity {
-		w.fail("key %s has %d units in use, where %v allows %d", a.name, inUse, w.limit, w.limit.capacity)
+	admitted := units.taken == 0
+	units.taken = world.steps
+	if inUse := account.certain(world); admitted && world.stableSince(c) && !world.unsure() && inUse > world.limit.capacity {
+		world.fail("key %s has %d units in use, where %v allows %d", account.name, inUse, world.limit, world.limit.capacity)
 	}
 }
 
@@ -69,60 +69,60 @@ func (a *account) perhaps(step int, instant int64) (n int64) {
 }
 
 // refusedUse checks that units in use explain a refusal.
-func (c *caller) refusedUse(a *account, n int64) {
-	w := c.w
-	if w.unsure() || n > w.limit.capacity || !w.stableSince(c) || c.open+a.open > 0 || a.waits != c.waits {
+func (c *caller) refusedUse(account *account, n int64) {
+	world := c.w
+	if world.unsure() || n > world.limit.capacity || !world.stableSince(c) || c.open+account.open > 0 || account.waits != c.waits {
 		return
 	}
-	if used := a.perhaps(c.step, int64(w.instant(c.lo))); used+n <= w.limit.capacity {
-		w.fail("%s is refused %d units on key %s, and at most %d are in use under %v", c.name, n, a.name, used, w.limit)
+	if used := account.perhaps(c.step, int64(world.instant(c.lo))); used+n <= world.limit.capacity {
+		world.fail("%s is refused %d units on key %s, and at most %d are in use under %v", c.name, n, account.name, used, world.limit)
 	}
 }
 
 // unknownUse checks a key that was answered without its word: a key in use is never given up.
-func (c *caller) unknownUse(a *account) {
-	w := c.w
-	if w.unsure() || !w.stableSince(c) {
+func (c *caller) unknownUse(account *account) {
+	world := c.w
+	if world.unsure() || !world.stableSince(c) {
 		return
 	}
-	now := w.latestNow()
-	for _, u := range a.units {
+	now := world.latestNow()
+	for _, u := range account.units {
 		if u.taken > 0 && u.taken < c.step && now < u.certain {
-			w.fail("key %s is answered without its word, and has %d units in use", a.name, a.certain(w))
+			world.fail("key %s is answered without its word, and has %d units in use", account.name, account.certain(world))
 		}
 	}
 }
 
 // release ends the units of a call on one or several keys by one of the verbs that do.
-func (c *caller) release(h held) {
-	w := c.w
-	c.begin(release, h.key, 0)
+func (c *caller) release(held held) {
+	world := c.w
+	c.begin(release, held.key, 0)
 	var certain []int64
-	for _, u := range h.units {
+	for _, u := range held.units {
 		certain = append(certain, u.certain)
 		u.certain = 0
 	}
-	switch verb := w.random.n(4); {
-	case h.out != nil && verb == 0:
-		h.out.Cancel()
-	case h.out != nil:
-		h.out.Release()
+	switch verb := world.random.n(4); {
+	case held.out != nil && verb == 0:
+		held.out.Cancel()
+	case held.out != nil:
+		held.out.Release()
 	case verb == 0:
-		h.r.Cancel()
+		held.r.Cancel()
 	case verb == 1:
-		h.r.Keep(int64(w.random.n(3)))
+		held.r.Keep(int64(world.random.n(3)))
 	default:
-		h.r.Release()
-		h.r.Release()
+		held.r.Release()
+		held.r.Release()
 	}
-	now := w.latestNow()
-	for i, u := range h.units {
-		inTime := now < certain[i] && w.stableSince(c) && !u.reset
-		c.overstays(u, inTime)
+	now := world.latestNow()
+	for i, units := range held.units {
+		inTime := now < certain[i] && world.stableSince(c) && !units.reset
+		c.overstays(units, inTime)
 		// A change of the limit may have merged parts. Then it may be uncertain where units of a part that has
 		// left count, and they stay.
-		if inTime || w.plan.changes == 0 && !u.changed || u.gone > 0 {
-			u.end(w.steps)
+		if inTime || world.plan.changes == 0 && !units.changed || units.gone > 0 {
+			units.end(world.steps)
 		}
 	}
 	c.end()
@@ -130,56 +130,56 @@ func (c *caller) release(h held) {
 
 // overstays notes what a release, or an extension in vain, may add to Stats.Overstayed.
 func (c *caller) overstays(u *units, inTime bool) {
-	w := c.w
+	world := c.w
 	if inTime || u.taken == 0 {
 		return
 	}
-	w.overstays++
+	world.overstays++
 }
 
 // extend extends units of one call.
-func (c *caller) extend(h *held) {
-	w, u, a := c.w, h.units[0], c.w.accounts[h.key]
-	c.begin(extend, h.key, 0)
-	possible := u.possible
-	u.possible = never
-	ok := h.r.Extend()
-	switch lo := int64(w.instant(c.lo)); {
-	case ok && !w.unsure() && (u.gone > 0 && u.gone < c.step || w.stableSince(c) && lo >= possible):
-		w.fail("%s extends units on key %s that have ended", c.name, a.name)
+func (c *caller) extend(held *held) {
+	world, units, account := c.w, held.units[0], c.w.accounts[held.key]
+	c.begin(extend, held.key, 0)
+	possible := units.possible
+	units.possible = never
+	ok := held.r.Extend()
+	switch lo := int64(world.instant(c.lo)); {
+	case ok && !world.unsure() && (units.gone > 0 && units.gone < c.step || world.stableSince(c) && lo >= possible):
+		world.fail("%s extends units on key %s that have ended", c.name, account.name)
 	case ok:
-		c.uses(a, u, lo)
+		c.uses(account, units, lo)
 	default:
-		inTime := w.latestNow() < u.certain && w.stableSince(c) && !u.reset && u.taken > 0
-		if inTime && !w.unsure() {
-			w.fail("%s cannot extend units on key %s, which are in use", c.name, a.name)
+		inTime := world.latestNow() < units.certain && world.stableSince(c) && !units.reset && units.taken > 0
+		if inTime && !world.unsure() {
+			world.fail("%s cannot extend units on key %s, which are in use", c.name, account.name)
 		}
-		if u.possible = possible; !w.stableSince(c) {
-			u.possible = w.latestNow() + 2*int64(maxLongest)
+		if units.possible = possible; !world.stableSince(c) {
+			units.possible = world.latestNow() + 2*int64(maxLongest)
 		}
-		c.overstays(u, inTime)
-		u.certain = 0
+		c.overstays(units, inTime)
+		units.certain = 0
 	}
 	c.end()
 }
 
 // resetUse resets a key, and notes which units do not count any more.
 func (c *caller) resetUse(number int) {
-	w, a := c.w, c.w.accounts[number]
+	world, account := c.w, c.w.accounts[number]
 	c.begin(reset, number, 0)
-	before := slices.Clone(a.units)
+	before := slices.Clone(account.units)
 	for _, u := range before {
 		u.reset, u.certain = true, 0
 	}
-	a.resets++
-	w.engine.Reset(w.keys[number])
-	a.resets--
+	account.resets++
+	world.engine.Reset(world.keys[number])
+	account.resets--
 	for _, u := range before {
-		if u.taken > 0 && u.taken < c.step && !w.unsure() {
-			u.end(w.steps)
+		if u.taken > 0 && u.taken < c.step && !world.unsure() {
+			u.end(world.steps)
 		}
 	}
-	for _, u := range a.units[len(before):] {
+	for _, u := range account.units[len(before):] {
 		u.reset, u.certain = true, 0 // the reset may have come before the take, or after
 	}
 	c.end()
@@ -187,20 +187,20 @@ func (c *caller) resetUse(number int) {
 
 // carried notes that units in use count from the change of the longest time on, which the call has made.
 func (c *caller) carried(from *limit) {
-	w, to := c.w, c.w.limit
+	world, to := c.w, c.w.limit
 	if from.longest == to.longest {
 		return
 	}
-	lo, hi := int64(w.instant(c.lo)), w.latestNow()
-	for _, a := range w.accounts {
-		for _, u := range a.units {
-			if u.changed = true; hi < u.certain {
-				u.certain = lo + int64(to.longest)
+	lo, hi := int64(world.instant(c.lo)), world.latestNow()
+	for _, a := range world.accounts {
+		for _, units := range a.units {
+			if units.changed = true; hi < units.certain {
+				units.certain = lo + int64(to.longest)
 			} else {
-				u.certain = 0
+				units.certain = 0
 			}
-			if lo < u.possible && (u.possible != never || u.taken > 0) {
-				u.possible = hi + 2*int64(maxLongest)
+			if lo < units.possible && (units.possible != never || units.taken > 0) {
+				units.possible = hi + 2*int64(maxLongest)
 			}
 		}
 	}
@@ -208,15 +208,15 @@ func (c *caller) carried(from *limit) {
 
 // checkUse compares a key at rest with the units that its callers have in use.
 func (w *world) checkUse(i int) {
-	a := w.accounts[i]
+	account := w.accounts[i]
 	if w.unsure() || w.regime&1 != 0 {
 		return
 	}
 	d := w.engine.Take(w.keys[i], 0)
-	used, most := d.Limit-d.Remaining, a.perhaps(w.steps+1, int64(w.now()))
-	if least := min(a.certain(w), d.Limit); used < least || used > most {
+	used, most := d.Limit-d.Remaining, account.perhaps(w.steps+1, int64(w.now()))
+	if least := min(account.certain(w), d.Limit); used < least || used > most {
 		w.fail("at rest, at %v, key %s counts %d units in use, where callers have from %d to %d",
-			time.Duration(w.now()), a.name, used, least, most)
+			time.Duration(w.now()), account.name, used, least, most)
 	}
 	if over := w.engine.Stats().Overstayed; over > w.overstays {
 		w.fail("at rest, %d calls have overstayed by Stats, where callers know of %d", over, w.overstays)
@@ -241,18 +241,18 @@ func (w *world) releaseAll() {
 const maxLongest = 16 * perUnit
 
 // useUnits chooses the verbs of callers of units in use.
-func (p *plan) useUnits(r *random) {
+func (p *plan) useUnits(random *random) {
 	if p.verbs == inLine {
 		p.verbs[release] = 4
 		return
 	}
 	p.verbs = [verbs]int{choke: 2, take: 1, peek: 1, sweep: 2, reserve: 7, release: 6, extend: 2}
-	p.verbs[refund], p.verbs[reset], p.verbs[all] = r.n(2), 2*r.n(2), r.n(2)
-	p.verbs[wait], p.verbs[takeAll] = 3*r.n(2), 3*r.n(2)
+	p.verbs[refund], p.verbs[reset], p.verbs[all] = random.n(2), 2*random.n(2), random.n(2)
+	p.verbs[wait], p.verbs[takeAll] = 3*random.n(2), 3*random.n(2)
 	if p.restart > 0 {
 		p.verbs[save] = 1
 	}
-	if !p.chosen && r.one(3) {
-		p.changes = 1 + r.n(3)
+	if !p.chosen && random.one(3) {
+		p.changes = 1 + random.n(3)
 	}
 }

@@ -101,12 +101,12 @@ func warmingUp(s *scheduler, warmup, interval time.Duration) *limit {
 func (l *limit) Take(word uint64, now policy.Instant, n int64, patience time.Duration) (uint64, policy.Decision) {
 	read := l.s.steps
 	l.s.Step("policy: take")
-	next, d := l.Policy.Take(word, now, n, patience)
-	l.s.tell("take %d of %x at %d with patience %v: %x, %+v", n, word, now, patience, next, d)
-	if a := l.s.current; a != nil && d.Allowed && n > 0 {
-		a.judged = judged{n, now + policy.Instant(d.Wait), now, read}
+	next, decision := l.Policy.Take(word, now, n, patience)
+	l.s.tell("take %d of %x at %d with patience %v: %x, %+v", n, word, now, patience, next, decision)
+	if a := l.s.current; a != nil && decision.Allowed && n > 0 {
+		a.judged = judged{n, now + policy.Instant(decision.Wait), now, read}
 	}
-	return next, d
+	return next, decision
 }
 
 func (l *limit) Choke(word uint64, now policy.Instant) (uint64, bool) {
@@ -120,11 +120,11 @@ func (l *limit) Choke(word uint64, now policy.Instant) (uint64, bool) {
 		}
 		return next, allowed
 	}
-	next, d := l.Policy.Take(word, now, 1, 0)
-	if a := l.s.current; a != nil && d.Allowed {
-		a.judged = judged{1, now + policy.Instant(d.Wait), now, read}
+	next, decision := l.Policy.Take(word, now, 1, 0)
+	if a := l.s.current; a != nil && decision.Allowed {
+		a.judged = judged{1, now + policy.Instant(decision.Wait), now, read}
 	}
-	return next, d.Allowed
+	return next, decision.Allowed
 }
 
 // refunder is a limit whose units can be given back without their take.
@@ -165,8 +165,8 @@ func (l *limit) whole() policy.Policy {
 }
 
 // bare returns the policy of a limit, and other policies as they are: a saved policy is bare.
-func bare(p policy.Policy) policy.Policy {
-	switch l := p.(type) {
+func bare(limit policy.Policy) policy.Policy {
+	switch l := limit.(type) {
 	case refunder:
 		return l.Policy
 	case exact:
@@ -174,7 +174,7 @@ func bare(p policy.Policy) policy.Policy {
 	case occupied:
 		return l.Policy
 	}
-	return p
+	return limit
 }
 
 func (l *limit) Anchor(zero time.Time) policy.Policy {

@@ -46,46 +46,46 @@ func (a *account) anew(known bool) {
 
 // took checks and records an admission whose swap was the last event. It returns its place in
 // a.takes for the reservation, or -1.
-func (w *world) took(a *account, j judged) (at int) {
+func (w *world) took(account *account, j judged) (at int) {
 	turn := int64(j.turn)
-	a.known = a.known && w.regime&1 == 0
-	if l := w.limit; a.known && l.interval > 0 {
+	account.known = account.known && w.regime&1 == 0
+	if limit := w.limit; account.known && limit.interval > 0 {
 		now := int64(j.now)
-		drained := max(a.word, now) + j.n*l.interval
-		wait := max(drained-l.capacity*l.interval-now, 0)
+		drained := max(account.word, now) + j.n*limit.interval
+		wait := max(drained-limit.capacity*limit.interval-now, 0)
 		if wait != turn-now {
 			w.fail("key %s is admitted %d units at %v to start %v later, where the reference says %v",
-				a.name, j.n, time.Duration(now), time.Duration(turn-now), time.Duration(wait))
+				account.name, j.n, time.Duration(now), time.Duration(turn-now), time.Duration(wait))
 		}
-		a.word = drained
+		account.word = drained
 	}
-	return w.record(a, admission{j.n, turn, turn, false})
+	return w.record(account, admission{j.n, turn, turn, false})
 }
 
 // record adds an admission, and checks all windows that end with it.
-func (w *world) record(a *account, t admission) (index int) {
+func (w *world) record(account *account, admission admission) (index int) {
 	if w.limit.longest > 0 {
 		return -1 // see units
 	}
 	if w.regime&1 != 0 {
 		return -1 // the limit that judged it is unknown
 	}
-	if a.open > 0 && !t.late {
+	if account.open > 0 && !admission.late {
 		// Another call may have taken before, and not have returned yet.
-		t.late, t.hi = true, max(t.hi, int64(w.now()))
+		admission.late, admission.hi = true, max(admission.hi, int64(w.now()))
 	}
-	index = len(a.takes)
-	a.takes = append(a.takes, t)
-	if !a.known || w.limit.interval == 0 {
-		w.windows(a)
+	index = len(account.takes)
+	account.takes = append(account.takes, admission)
+	if !account.known || w.limit.interval == 0 {
+		w.windows(account)
 	}
 	return index
 }
 
 // windows checks all windows that end with the newest admission or with the latest instant of any.
-func (w *world) windows(a *account) {
+func (w *world) windows(account *account) {
 	var buffer [64]admission
-	takes := append(buffer[:0], a.takes...)
+	takes := append(buffer[:0], account.takes...)
 	latest, unsure := int64(0), int64(0)
 	for i := range takes {
 		if !w.limit.monotone {
@@ -109,7 +109,7 @@ func (w *world) windows(a *account) {
 			if first.n == 0 || first.lo > newest.lo {
 				continue
 			}
-			sum, begun := -a.back, first.lo
+			sum, begun := -account.back, first.lo
 			for _, t := range takes {
 				if t.n > 0 && t.lo >= first.lo && t.hi <= end { // skip cancelled
 					sum += t.n
@@ -121,7 +121,7 @@ func (w *world) windows(a *account) {
 			}
 			if most := w.limit.most(end - first.lo); sum > most {
 				w.fail("key %s is admitted %d units from %v to %v, where %v allows %d: %v",
-					a.name, sum, time.Duration(first.lo), time.Duration(end), w.limit, most, takes)
+					account.name, sum, time.Duration(first.lo), time.Duration(end), w.limit, most, takes)
 			}
 		}
 		for _, t := range takes {
@@ -142,19 +142,19 @@ func last(takes []admission, from, to, begun int64) (n int64) {
 }
 
 // cancelled takes back the admission of a reservation, by its index in a.takes.
-func (w *world) cancelled(a *account, epoch, index int) {
-	a.known = false
-	a.lowered++
-	if epoch == a.epoch && index >= 0 && index < len(a.takes) {
-		a.takes[index].n = 0
+func (w *world) cancelled(account *account, epoch, index int) {
+	account.known = false
+	account.lowered++
+	if epoch == account.epoch && index >= 0 && index < len(account.takes) {
+		account.takes[index].n = 0
 	}
 }
 
 // refunded notes units given back or charged.
-func (w *world) refunded(a *account, n int64) {
-	a.known = false
-	a.lowered++
-	a.back += max(n, 0)
+func (w *world) refunded(account *account, n int64) {
+	account.known = false
+	account.lowered++
+	account.back += max(n, 0)
 }
 
 // observe is called just before each point at which the writer may die.
@@ -176,11 +176,11 @@ func (w *world) observe(point string) {
 	case "evict: dead":
 		view := w.table.View()
 		forgiven := view.Counters().Forgiven.Load()
-		for i, e := range w.filed {
-			if e == nil || e.Word() != ^uint64(0) || w.dead[i] == e {
+		for i, entry := range w.filed {
+			if entry == nil || entry.Word() != ^uint64(0) || w.dead[i] == entry {
 				continue
 			}
-			w.dead[i] = e
+			w.dead[i] = entry
 			if forgiven == w.forgiven {
 				continue
 			}
@@ -202,30 +202,30 @@ type hand struct {
 
 // given checks that a command on which two writers died is not given to a third.
 func (w *world) given() {
-	h := &w.hand
-	if h.done && !slices.ContainsFunc(w.deaths[h.deaths:], func(d Death) bool { return d.Point == "writer: done" }) {
-		h.attempts = 0
+	hand := &w.hand
+	if hand.done && !slices.ContainsFunc(w.deaths[hand.deaths:], func(d Death) bool { return d.Point == "writer: done" }) {
+		hand.attempts = 0
 	}
-	if h.done = false; h.attempts > 0 {
+	if hand.done = false; hand.attempts > 0 {
 		if dropped := w.engine.Stats().Dropped; dropped > w.dropped {
-			w.dropped, h.attempts = dropped, 0
+			w.dropped, hand.attempts = dropped, 0
 		}
 	}
-	if h.attempts++; h.attempts > 2 {
-		w.fail("a command is given out %d times", h.attempts)
+	if hand.attempts++; hand.attempts > 2 {
+		w.fail("a command is given out %d times", hand.attempts)
 	}
 }
 
-func (w *world) mayForgive(a *account) {
+func (w *world) mayForgive(account *account) {
 	switch {
 	case w.limit.longest > 0:
-		w.fail("key %s is forgiven, and has units in use", a.name)
+		w.fail("key %s is forgiven, and has units in use", account.name)
 	case w.doing != "room: begin":
-		w.fail("key %s is forgiven in %q", a.name, w.doing)
+		w.fail("key %s is forgiven in %q", account.name, w.doing)
 	case w.roomy:
-		w.fail("key %s is forgiven, and there is room for all", a.name)
+		w.fail("key %s is forgiven, and there is room for all", account.name)
 	case w.config.WhenFull != 0:
-		w.fail("key %s is forgiven under %v", a.name, w.config.WhenFull)
+		w.fail("key %s is forgiven under %v", account.name, w.config.WhenFull)
 	}
 }
 
@@ -239,30 +239,30 @@ func (w *world) atRest() {
 		return
 	}
 	now := w.now()
-	for i, a := range w.accounts {
+	for i, account := range w.accounts {
 		if w.limit.longest > 0 {
 			w.checkUse(i)
 		}
-		if w.limit.interval == 0 || w.regime&1 != 0 || a.open > 0 || w.wentBack {
+		if w.limit.interval == 0 || w.regime&1 != 0 || account.open > 0 || w.wentBack {
 			continue
 		}
-		d := w.engine.Take(w.keys[i], 0)
-		word := int64(now) + int64(d.ResetAfter)
-		if a.known && max(a.word-int64(now), 0) != int64(d.ResetAfter) {
+		decision := w.engine.Take(w.keys[i], 0)
+		word := int64(now) + int64(decision.ResetAfter)
+		if account.known && max(account.word-int64(now), 0) != int64(decision.ResetAfter) {
 			w.fail("at rest, at %v, key %s owes for %v, where the reference says until %v",
-				time.Duration(now), a.name, d.ResetAfter, time.Duration(a.word))
+				time.Duration(now), account.name, decision.ResetAfter, time.Duration(account.word))
 		}
-		if v := w.plan.verbs; v[wait]+v[cancel]+w.plan.changes == 0 && !a.loose {
+		if v := w.plan.verbs; v[wait]+v[cancel]+w.plan.changes == 0 && !account.loose {
 			admitted := int64(0)
-			for _, t := range a.takes {
+			for _, t := range account.takes {
 				admitted += t.n
 			}
-			if int64(d.ResetAfter) > admitted*w.limit.interval {
-				w.fail("at rest, key %s owes for %v, and %d units were admitted", a.name, d.ResetAfter, admitted)
+			if int64(decision.ResetAfter) > admitted*w.limit.interval {
+				w.fail("at rest, key %s owes for %v, and %d units were admitted", account.name, decision.ResetAfter, admitted)
 			}
 		}
-		if !a.known && d.ResetAfter > 0 {
-			a.word, a.known = word, true
+		if !account.known && decision.ResetAfter > 0 {
+			account.word, account.known = word, true
 		}
 	}
 }

@@ -38,64 +38,64 @@ func (w *world) marks() []mark {
 
 // saves notes the known content of the save that c has just ended.
 func (c *caller) saves(state []byte, marks []mark) *saved {
-	w, regime := c.w, c.regime
-	if regime != w.regime || regime&1 != 0 {
+	world, regime := c.w, c.regime
+	if regime != world.regime || regime&1 != 0 {
 		regime = -1
 	}
 	return &saved{
-		state: state, marks: marks, began: c.since, ended: w.elapsed,
-		read: w.instant(c.read), lo: w.instant(c.lo), hi: w.instant(c.hi), regime: regime,
+		state: state, marks: marks, began: c.since, ended: world.elapsed,
+		read: world.instant(c.read), lo: world.instant(c.lo), hi: world.instant(c.hi), regime: regime,
 	}
 }
 
 func (c *caller) save() {
-	w := c.w
+	world := c.w
 	var state bytes.Buffer
-	marks := w.marks()
-	switch err := w.engine.Save(&state); {
+	marks := world.marks()
+	switch err := world.engine.Save(&state); {
 	case err == nil:
-		w.saved = c.saves(state.Bytes(), marks)
-	case !errors.Is(err, engine.ErrClosed) || !w.closing:
-		w.fail("Save: %v", err)
+		world.saved = c.saves(state.Bytes(), marks)
+	case !errors.Is(err, engine.ErrClosed) || !world.closing:
+		world.fail("Save: %v", err)
 	}
 }
 
 // restart ends the engine, with calls under way, and starts another. It loads the state of Close,
 // or, after a kill, an earlier state. After a kill answers do not count.
 func (c *caller) restart() {
-	w := c.w
-	kill := w.saved != nil && w.random.one(2)
-	w.closing, w.restarting = true, true
-	w.final.Reset()
+	world := c.w
+	kill := world.saved != nil && world.random.one(2)
+	world.closing, world.restarting = true, true
+	world.final.Reset()
 	c.begin(all, 0, time.Minute)
-	err := w.engine.Close()
+	err := world.engine.Close()
 	abandoned := errors.Is(err, engine.ErrAbandoned)
 	if err != nil && !abandoned {
-		w.fail("Close: %v", err)
+		world.fail("Close: %v", err)
 	}
-	from := c.saves(slices.Clone(w.final.Bytes()), nil)
+	from := c.saves(slices.Clone(world.final.Bytes()), nil)
 	c.end()
 
-	w.gate = true
-	w.Await("restart: calls end", seamForever, func() bool {
-		return !slices.ContainsFunc(w.actors, func(a *actor) bool { return a.own || a.caller != nil && a.caller.busy })
+	world.gate = true
+	world.Await("restart: calls end", seamForever, func() bool {
+		return !slices.ContainsFunc(world.actors, func(a *actor) bool { return a.own || a.caller != nil && a.caller.busy })
 	})
 	if abandoned {
 		// The writer may have made keys leave while their last states were read.
-		for _, a := range w.accounts {
+		for _, a := range world.accounts {
 			a.known, a.loose = false, true
 		}
 	}
-	if w.regime&1 != 0 {
-		w.settled()
+	if world.regime&1 != 0 {
+		world.settled()
 	}
 	if kill {
-		from = w.saved
+		from = world.saved
 	} else {
-		from.marks = w.marks()
+		from.marks = world.marks()
 	}
-	w.load(from, kill)
-	w.saved, w.gate = from, false
+	world.load(from, kill)
+	world.saved, world.gate = from, false
 }
 
 // load begins another engine with a state, and checks the result.
@@ -172,47 +172,47 @@ func (w *world) load(from *saved, kill bool) {
 // compare checks the debt of a key after a load and continues its account. A clean stop forgives
 // nothing, a kill at most the units taken since the save began. A state of another limit is
 // replaced as of the load, not as of the change: less or more of it may have drained.
-func (w *world) compare(i int, m mark, kill, translated bool) {
-	a := w.accounts[i]
+func (w *world) compare(i int, mark mark, kill, translated bool) {
+	account := w.accounts[i]
 	owes, now := int64(0), int64(w.now())
 	exact := w.limit.interval > 0 && w.regime&1 == 0 && !w.wentBack
 	if exact {
 		owes = int64(w.engine.Take(w.keys[i], 0).ResetAfter)
 	}
-	since := a.epoch == m.epoch && a.lowered == m.lowered
+	since := account.epoch == mark.epoch && account.lowered == mark.lowered
 	floor, most := int64(0), never
-	if a.known {
-		most = max(a.word-now, 0)
+	if account.known {
+		most = max(account.word-now, 0)
 	}
 	switch {
 	case !kill:
-		if a.known {
+		if account.known {
 			floor = most
 		}
 	case translated:
 		most = never
 	case !since:
 		most = never // it may be loaded as before it was reset
-	case m.known:
-		floor = max(m.word-now, 0)
+	case mark.known:
+		floor = max(mark.word-now, 0)
 	}
 	if exact && (owes < floor || owes > most) {
 		w.fail("after a restart (a kill: %v), at %v, key %s owes for %v, where the reference says from %v to %v",
-			kill, time.Duration(now), a.name, time.Duration(owes), time.Duration(floor), time.Duration(most))
+			kill, time.Duration(now), account.name, time.Duration(owes), time.Duration(floor), time.Duration(most))
 	}
 	// A take of several keys that was answered without one of their words is not in takes.
-	if !kill || since && !translated && len(a.takes) == m.takes && m.known && a.known && a.word == m.word {
+	if !kill || since && !translated && len(account.takes) == mark.takes && mark.known && account.known && account.word == mark.word {
 		return
 	}
-	first := m.takes
-	if a.epoch != m.epoch {
+	first := mark.takes
+	if account.epoch != mark.epoch {
 		first = 0
 	}
-	for j := first; j < len(a.takes); j++ {
-		a.takes[j].n = 0 // it may be forgiven
+	for j := first; j < len(account.takes); j++ {
+		account.takes[j].n = 0 // it may be forgiven
 	}
-	a.known, a.loose = false, true
+	account.known, account.loose = false, true
 	if exact && owes > 0 {
-		a.word, a.known = now+owes, true
+		account.word, account.known = now+owes, true
 	}
 }

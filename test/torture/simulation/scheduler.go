@@ -109,10 +109,10 @@ func (s *scheduler) start(name string, f func()) *actor {
 func (s *scheduler) Go(f func()) { s.start("engine", f).own = true }
 
 // exit removes an actor that has ended and hands the baton on.
-func (s *scheduler) exit(a *actor) {
-	s.note(a, "end")
+func (s *scheduler) exit(actor *actor) {
+	s.note(actor, "end")
 	for i, other := range s.actors {
-		if other == a {
+		if other == actor {
 			s.actors = append(s.actors[:i], s.actors[i+1:]...)
 			break
 		}
@@ -139,13 +139,13 @@ func (s *scheduler) run() {
 }
 
 // yield gives the baton away, and returns when it has come back.
-func (s *scheduler) yield(a *actor) {
+func (s *scheduler) yield(actor *actor) {
 	next := s.pick()
-	if next == a {
+	if next == actor {
 		return
 	}
 	s.hand(next)
-	<-a.wake
+	<-actor.wake
 }
 
 // pick chooses the actor that goes on, or nil if none can.
@@ -183,11 +183,11 @@ func (s *scheduler) pick() *actor {
 	return stalled
 }
 
-func (s *scheduler) enabled(a *actor) bool {
-	if a.asleep > s.elapsed && !s.quiet {
+func (s *scheduler) enabled(actor *actor) bool {
+	if actor.asleep > s.elapsed && !s.quiet {
 		return false
 	}
-	return !a.waits || a.early || a.deadline <= s.elapsed || a.ready != nil && a.ready()
+	return !actor.waits || actor.early || actor.deadline <= s.elapsed || actor.ready != nil && actor.ready()
 }
 
 func (s *scheduler) passes(d int64) {
@@ -199,27 +199,27 @@ func (s *scheduler) passes(d int64) {
 
 func (s *scheduler) next() int64 {
 	next := never
-	for _, a := range s.actors {
+	for _, actor := range s.actors {
 		switch {
-		case a.asleep > s.elapsed && !s.quiet:
-			next = min(next, a.asleep)
-		case a.waits:
-			next = min(next, a.deadline)
+		case actor.asleep > s.elapsed && !s.quiet:
+			next = min(next, actor.asleep)
+		case actor.waits:
+			next = min(next, actor.deadline)
 		}
-		if a.caller != nil && a.caller.until > s.elapsed {
-			next = min(next, a.caller.until)
+		if actor.caller != nil && actor.caller.until > s.elapsed {
+			next = min(next, actor.caller.until)
 		}
 	}
 	return next
 }
 
-func (s *scheduler) note(a *actor, point string) {
+func (s *scheduler) note(actor *actor, point string) {
 	s.steps++
 	if s.log != nil {
-		s.log(fmt.Sprintf("%6d %10v %s %d: %s", s.steps, time.Duration(s.elapsed), a.name, a.id, point))
+		s.log(fmt.Sprintf("%6d %10v %s %d: %s", s.steps, time.Duration(s.elapsed), actor.name, actor.id, point))
 	}
-	s.recent[s.steps%len(s.recent)] = event{a, point}
-	h := s.hash ^ uint64(a.id)
+	s.recent[s.steps%len(s.recent)] = event{actor, point}
+	h := s.hash ^ uint64(actor.id)
 	for i := range len(point) {
 		h = (h ^ uint64(point[i])) * 0x100000001b3
 	}
@@ -242,51 +242,51 @@ func (s *scheduler) fail(format string, args ...any) {
 }
 
 func (s *scheduler) story() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "\nafter %d steps and %v, of which the last:", s.steps, time.Duration(s.elapsed))
+	var builder strings.Builder
+	fmt.Fprintf(&builder, "\nafter %d steps and %v, of which the last:", s.steps, time.Duration(s.elapsed))
 	var last *actor
 	for i := max(s.steps-len(s.recent)+1, 1); i <= s.steps; i++ {
-		e := s.recent[i%len(s.recent)]
-		if e.actor != last {
-			fmt.Fprintf(&b, "\n  %s %d:", e.actor.name, e.actor.id)
-			last = e.actor
+		event := s.recent[i%len(s.recent)]
+		if event.actor != last {
+			fmt.Fprintf(&builder, "\n  %s %d:", event.actor.name, event.actor.id)
+			last = event.actor
 		}
-		fmt.Fprintf(&b, " %s;", e.point)
+		fmt.Fprintf(&builder, " %s;", event.point)
 	}
-	return b.String()
+	return builder.String()
 }
 
 func (s *scheduler) Step(point string) {
-	a := s.current
-	if a == nil {
+	actor := s.current
+	if actor == nil {
 		return // the world is being built or looked at
 	}
-	s.note(a, point)
+	s.note(actor, point)
 	s.each()
 	if point == "wait: joined" {
-		s.joined(a.caller)
+		s.joined(actor.caller)
 	}
 	if !s.quiet {
-		s.disturb(a)
+		s.disturb(actor)
 	}
-	s.yield(a)
+	s.yield(actor)
 }
 
-func (s *scheduler) disturb(a *actor) {
-	c := &s.chaos
-	if s.random.one(c.stall) {
-		a.stalled = 1 << s.random.n(11)
+func (s *scheduler) disturb(actor *actor) {
+	chaos := &s.chaos
+	if s.random.one(chaos.stall) {
+		actor.stalled = 1 << s.random.n(11)
 	}
-	if a.own && s.random.one(c.sleep) {
-		a.asleep = s.elapsed + 1<<s.random.n(25) // up to 17 ms
+	if actor.own && s.random.one(chaos.sleep) {
+		actor.asleep = s.elapsed + 1<<s.random.n(25) // up to 17 ms
 	}
-	if s.random.one(c.jump) {
+	if s.random.one(chaos.jump) {
 		s.jump = int64(1) << s.random.n(26) // up to 67 ms
 	}
-	if s.random.one(c.leap) && s.closing {
-		s.jump, c.leap = int64(6*time.Second), 0 // longer than Close waits for a goroutine
+	if s.random.one(chaos.leap) && s.closing {
+		s.jump, chaos.leap = int64(6*time.Second), 0 // longer than Close waits for a goroutine
 	}
-	if s.random.one(c.early) {
+	if s.random.one(chaos.early) {
 		for _, other := range s.actors {
 			if other.own && other.waits && other.deadline != never {
 				other.early = true
@@ -296,8 +296,8 @@ func (s *scheduler) disturb(a *actor) {
 }
 
 func (s *scheduler) Fault(point string) {
-	a := s.current
-	if a == nil {
+	actor := s.current
+	if actor == nil {
 		return
 	}
 	s.death(point)
@@ -305,18 +305,18 @@ func (s *scheduler) Fault(point string) {
 	if point == "change: made" {
 		s.changes = append(s.changes, s.steps)
 	}
-	c := &s.chaos
-	if s.quiet || !a.own || len(s.deaths) >= c.deaths {
+	chaos := &s.chaos
+	if s.quiet || !actor.own || len(s.deaths) >= chaos.deaths {
 		return
 	}
-	if s.random.one(c.die) || point == c.point && s.random.one(2) {
-		exit := c.kinds == 2 || c.kinds == 3 && s.random.one(2)
+	if s.random.one(chaos.die) || point == chaos.point && s.random.one(2) {
+		exit := chaos.kinds == 2 || chaos.kinds == 3 && s.random.one(2)
 		how := "panic"
 		if exit {
 			how = "Goexit"
 		}
 		s.deaths = append(s.deaths, Death{point, how})
-		s.note(a, how)
+		s.note(actor, how)
 		if exit {
 			runtime.Goexit()
 		}
@@ -325,18 +325,18 @@ func (s *scheduler) Fault(point string) {
 }
 
 func (s *scheduler) Await(point string, patience time.Duration, ready func() bool) bool {
-	a := s.current
-	if a == nil {
+	actor := s.current
+	if actor == nil {
 		panic("the world waits for itself")
 	}
-	a.waits, a.ready, a.deadline, a.point = true, ready, never, point
+	actor.waits, actor.ready, actor.deadline, actor.point = true, ready, never, point
 	if left := never - s.elapsed; int64(patience) < left {
-		a.deadline = s.elapsed + int64(patience)
+		actor.deadline = s.elapsed + int64(patience)
 	}
 	s.Step(point)
-	a.waits, a.early = false, false
+	actor.waits, actor.early = false, false
 	ok := ready != nil && ready()
-	a.ready = nil
+	actor.ready = nil
 	if ok {
 		s.hash++
 	}

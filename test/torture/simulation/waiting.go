@@ -12,74 +12,74 @@ import (
 
 // wait makes a call of Wait and checks its place in line.
 func (c *caller) wait(number int) {
-	w, a := c.w, c.w.accounts[number]
+	world, account := c.w, c.w.accounts[number]
 	ctx := &waitContext{c: c}
 	c.cancel = never
-	if w.random.one(2) || !w.roomy { // a place in a full table may take long
-		c.cancel = w.elapsed + int64(w.random.n(int(6*perUnit)))
+	if world.random.one(2) || !world.roomy { // a place in a full table may take long
+		c.cancel = world.elapsed + int64(world.random.n(int(6*perUnit)))
 	}
-	ctx.deadline = c.cancel != never && w.random.one(2)
-	n := int64(1 + w.random.n(2))
+	ctx.deadline = c.cancel != never && world.random.one(2)
+	n := int64(1 + world.random.n(2))
 	c.begin(wait, number, seamForever)
 	c.until, c.overtaken = c.cancel, never
-	a.open++
-	a.known = false
-	epoch, regime := a.epoch, w.regime
-	u := w.enters(a, n)
-	a.waits++
+	account.open++
+	account.known = false
+	epoch, regime := account.epoch, world.regime
+	u := world.enters(account, n)
+	account.waits++
 	var err error
-	var r engine.Reservation[key]
-	if w.limit.longest > 0 && w.random.one(4) {
-		r, err = w.engine.Acquire(ctx, w.keys[number], n, time.Duration(w.random.n(4))*perUnit)
-	} else if w.limit.longest > 0 {
-		r, err = w.engine.Acquire(ctx, w.keys[number], n, policy.Never)
+	var reservation engine.Reservation[key]
+	if world.limit.longest > 0 && world.random.one(4) {
+		reservation, err = world.engine.Acquire(ctx, world.keys[number], n, time.Duration(world.random.n(4))*perUnit)
+	} else if world.limit.longest > 0 {
+		reservation, err = world.engine.Acquire(ctx, world.keys[number], n, policy.Never)
 	} else {
-		err = w.engine.Wait(ctx, w.keys[number], n)
+		err = world.engine.Wait(ctx, world.keys[number], n)
 	}
-	a.open--
-	a.known = false
+	account.open--
+	account.known = false
 	if err != nil {
-		a.lowered++ // units of a waiting call came back, and may be in a state
+		account.lowered++ // units of a waiting call came back, and may be in a state
 	}
 	c.until = never
-	if i := slices.Index(w.lines[number], c); i >= 0 {
+	if i := slices.Index(world.lines[number], c); i >= 0 {
 		// While the engine closes, time leaps. A call that was served before may return after.
-		if err == nil && c.overtaken < w.elapsed && w.inOrder() && !w.closing {
-			w.fail("%s is served on key %s at %v, and a later call was at %v",
-				c.name, a.name, time.Duration(w.elapsed), time.Duration(c.overtaken))
+		if err == nil && c.overtaken < world.elapsed && world.inOrder() && !world.closing {
+			world.fail("%s is served on key %s at %v, and a later call was at %v",
+				c.name, account.name, time.Duration(world.elapsed), time.Duration(c.overtaken))
 		}
-		for _, earlier := range w.lines[number][:i] {
+		for _, earlier := range world.lines[number][:i] {
 			if err == nil {
-				earlier.overtaken = min(earlier.overtaken, w.elapsed)
+				earlier.overtaken = min(earlier.overtaken, world.elapsed)
 			}
 		}
-		w.lines[number] = slices.Delete(w.lines[number], i, i+1)
+		world.lines[number] = slices.Delete(world.lines[number], i, i+1)
 	}
 	if err != nil && !slices.ContainsFunc([]error{
 		engine.ErrNever, engine.ErrDeadline, engine.ErrCrowded, engine.ErrCancelled, engine.ErrClosed, engine.ErrUnavailable,
 	}, func(known error) bool { return errors.Is(err, known) }) {
-		w.fail("Wait returns %v", err)
+		world.fail("Wait returns %v", err)
 	}
-	without := w.answers(err == nil)
+	without := world.answers(err == nil)
 	switch {
-	case w.limit.longest == 0:
+	case world.limit.longest == 0:
 	case err != nil || without:
-		u.end(w.steps)
-		w.overstays++ // units of a call whose wait has ended come back
-	case !w.over():
+		u.end(world.steps)
+		world.overstays++ // units of a call whose wait has ended come back
+	case !world.over():
 		// Another call in line may have taken the units for this one, at any time since.
-		c.uses(a, u, int64(w.instant(c.lo)))
-		c.held = append(c.held, held{r: r, key: number, units: []*units{u}})
+		c.uses(account, u, int64(world.instant(c.lo)))
+		c.held = append(c.held, held{r: reservation, key: number, units: []*units{u}})
 	}
-	if !w.over() {
-		if err != nil || without || epoch != a.epoch || regime != w.regime {
+	if !world.over() {
+		if err != nil || without || epoch != account.epoch || regime != world.regime {
 			n = 0 // it may have taken all the same, and so moved a window on
 		}
 		hi := c.latest()
-		if w.ownClock && (w.wentBack || w.chaos.clock > 0) {
-			hi += w.elapsed - c.since
+		if world.ownClock && (world.wentBack || world.chaos.clock > 0) {
+			hi += world.elapsed - c.since
 		}
-		w.record(a, admission{n, int64(w.instant(c.lo)), hi, true})
+		world.record(account, admission{n, int64(world.instant(c.lo)), hi, true})
 	}
 }
 

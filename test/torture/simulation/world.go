@@ -92,16 +92,16 @@ type Death struct{ Point, How string }
 // Run runs the world of a seed in a bubble of testing/synctest, moving its clock. log, if not nil,
 // gets each event.
 func Run(seed uint64, log func(line string)) Result {
-	w := newWorld(seed)
-	w.log = log
-	w.play()
-	w.end()
-	if w.failure != "" {
-		w.failure = fmt.Sprintf("seed %d: %s\n  world: %s", seed, w.failure, w.describe())
+	world := newWorld(seed)
+	world.log = log
+	world.play()
+	world.end()
+	if world.failure != "" {
+		world.failure = fmt.Sprintf("seed %d: %s\n  world: %s", seed, world.failure, world.describe())
 	}
 	return Result{
-		Seed: seed, Failure: w.failure, Hash: w.hash ^ w.total.admitted<<32 ^ w.total.refused<<48,
-		Steps: w.steps, Deaths: w.deaths, Stuck: len(w.actors) > 0,
+		Seed: seed, Failure: world.failure, Hash: world.hash ^ world.total.admitted<<32 ^ world.total.refused<<48,
+		Steps: world.steps, Deaths: world.deaths, Stuck: len(world.actors) > 0,
 	}
 }
 
@@ -129,17 +129,17 @@ func newWorld(seed uint64) *world {
 	w.filed = make([]*table.Entry[key], n)
 	w.lines = make([][]*caller, n)
 
-	c := &w.config
-	c.MaxKeys = 1 + r.n(5)
-	c.WhenFull = engine.WhenFull([]int{0, 0, 0, 1, 2}[r.n(5)])
-	c.WhenUnavailable = engine.WhenUnavailable(r.n(2))
-	c.QueueDepth = 1 + r.n(4)
-	c.Idle = []time.Duration{1, time.Millisecond, 40 * time.Millisecond}[r.n(3)]
-	c.OpenTimeout = []time.Duration{100 * time.Microsecond, time.Millisecond, 10 * time.Millisecond}[r.n(3)]
-	c.MaxWaiting = 1 + r.n(4)
-	c.Restarts = 1000
+	config := &w.config
+	config.MaxKeys = 1 + r.n(5)
+	config.WhenFull = engine.WhenFull([]int{0, 0, 0, 1, 2}[r.n(5)])
+	config.WhenUnavailable = engine.WhenUnavailable(r.n(2))
+	config.QueueDepth = 1 + r.n(4)
+	config.Idle = []time.Duration{1, time.Millisecond, 40 * time.Millisecond}[r.n(3)]
+	config.OpenTimeout = []time.Duration{100 * time.Microsecond, time.Millisecond, 10 * time.Millisecond}[r.n(3)]
+	config.MaxWaiting = 1 + r.n(4)
+	config.Restarts = 1000
 	if r.one(10) {
-		c.Restarts = 1 + r.n(2)
+		config.Restarts = 1 + r.n(2)
 	}
 	w.plan = newPlan(r)
 	callers := 1 + r.n(4)
@@ -147,10 +147,10 @@ func newWorld(seed uint64) *world {
 		// Many calls wait, and nothing may change their order.
 		w.plan.verbs, w.plan.changes = inLine, 0
 		w.chaos.jump, w.chaos.clock = 0, 0
-		c.MaxKeys, c.MaxWaiting = 5, 4
+		config.MaxKeys, config.MaxWaiting = 5, 4
 		callers = 2 + r.n(3)
 	}
-	w.roomy = n <= c.MaxKeys
+	w.roomy = n <= config.MaxKeys
 
 	capacity := int64(1 + r.n(3))
 	switch r.n(15) {
@@ -175,9 +175,9 @@ func newWorld(seed uint64) *world {
 		w.limit = inFlight(&w.scheduler, capacity, perUnit<<r.n(5))
 		w.plan.useUnits(r)
 	}
-	c.Policy = w.limit.whole()
+	config.Policy = w.limit.whole()
 	if w.ownClock = !r.one(4); w.ownClock {
-		c.Clock = w.readClock
+		config.Clock = w.readClock
 	} else {
 		w.chaos.clock = 0
 	}
@@ -186,9 +186,9 @@ func newWorld(seed uint64) *world {
 	second := time.Now().Truncate(time.Second).Add(time.Second)
 	time.Sleep(time.Until(second) + time.Duration(r.n(int(perUnit))))
 	w.keeps = w.plan.restart > 0
-	seam.Give(c, &w.scheduler)
+	seam.Give(config, &w.scheduler)
 	var err error
-	if w.engine, err = engine.New(*c, w.options()...); err != nil {
+	if w.engine, err = engine.New(*config, w.options()...); err != nil {
 		panic(err)
 	}
 	for range callers {
@@ -197,11 +197,11 @@ func newWorld(seed uint64) *world {
 	return w
 }
 
-func (w *world) options() (o []engine.Option[key]) {
+func (w *world) options() (options []engine.Option[key]) {
 	if w.plan.chosen {
-		o = append(o, engine.PolicyFor(func(key) policy.Policy { return w.like() }))
+		options = append(options, engine.PolicyFor(func(key) policy.Policy { return w.like() }))
 	}
-	return o
+	return options
 }
 
 func (w *world) like() policy.Policy {
@@ -210,15 +210,15 @@ func (w *world) like() policy.Policy {
 }
 
 // newChaos chooses the faults of a run. Some runs are nearly quiet, to make single faults visible.
-func newChaos(r *random) chaos {
+func newChaos(random *random) chaos {
 	some := func(often uint64) uint64 {
-		if r.one(3) {
+		if random.one(3) {
 			return 0
 		}
-		return often << r.n(4)
+		return often << random.n(4)
 	}
 	return chaos{
-		stay:   []int{0, 8, 12, 15}[r.n(4)],
+		stay:   []int{0, 8, 12, 15}[random.n(4)],
 		stall:  some(20),
 		sleep:  some(50),
 		jump:   some(100),
@@ -226,9 +226,9 @@ func newChaos(r *random) chaos {
 		early:  some(20),
 		refuse: some(2),
 		die:    some(10),
-		point:  points[r.n(len(points))],
-		deaths: r.n(8),
-		kinds:  uint64(1 + r.n(3)),
+		point:  points[random.n(len(points))],
+		deaths: random.n(8),
+		kinds:  uint64(1 + random.n(3)),
 		leap:   some(5),
 	}
 }
@@ -440,9 +440,9 @@ func (w *world) leave() {
 }
 
 func (w *world) describe() string {
-	c := w.config
+	config := w.config
 	return fmt.Sprintf("%d callers, %d keys of at most %d, %v, %v, %v, queue of %d, idle %v, open timeout %v, "+
 		"%d waiting, %d restarts, own clock %v; chaos %+v; plan %+v; %d deaths",
-		len(w.callers), len(w.keys), c.MaxKeys, w.limit, c.WhenFull, c.WhenUnavailable, c.QueueDepth, c.Idle,
-		c.OpenTimeout, c.MaxWaiting, c.Restarts, w.ownClock, w.chaos, w.plan, len(w.deaths))
+		len(w.callers), len(w.keys), config.MaxKeys, w.limit, config.WhenFull, config.WhenUnavailable, config.QueueDepth, config.Idle,
+		config.OpenTimeout, config.MaxWaiting, config.Restarts, w.ownClock, w.chaos, w.plan, len(w.deaths))
 }

@@ -58,21 +58,21 @@ type Soak struct {
 }
 
 func Start(load Load) (*Soak, error) {
-	s := &Soak{load: load, sabotage: &fault.Switch{Stall: stall}, begin: time.Now()}
+	soak := &Soak{load: load, sabotage: &fault.Switch{Stall: stall}, begin: time.Now()}
 	e, err := engine.New[uint64](engine.Config{
-		Policy: s.sabotage.Wrap(policy.Must(policy.Funnel(capacity, rate, time.Second))),
+		Policy: soak.sabotage.Wrap(policy.Must(policy.Funnel(capacity, rate, time.Second))),
 		Idle:   idle, MaxKeys: 4 * load.Keys, Restarts: 1 << 30,
-		Clock: func() policy.Instant { return policy.Instant(int64(time.Since(s.begin)) - s.behind.Load()) },
+		Clock: func() policy.Instant { return policy.Instant(int64(time.Since(soak.begin)) - soak.behind.Load()) },
 	})
 	if err != nil {
 		return nil, err
 	}
-	s.engine = e
-	s.fresh.Store(1 << 32)
+	soak.engine = e
+	soak.fresh.Store(1 << 32)
 	for key := range load.Keys {
-		s.choke(uint64(key))
+		soak.choke(uint64(key))
 	}
-	return s, nil
+	return soak, nil
 }
 
 func (s *Soak) choke(key uint64) {
@@ -83,7 +83,7 @@ func (s *Soak) choke(key uint64) {
 
 // Run lets all callers call for a period and returns the measurements.
 func (s *Soak) Run(faulty bool) Period {
-	p := Period{Faulty: faulty}
+	period := Period{Faulty: faulty}
 	var over atomic.Bool
 	var calls atomic.Uint64
 	var longest atomic.Int64
@@ -115,13 +115,13 @@ func (s *Soak) Run(faulty bool) Period {
 			}
 		})
 	}
-	p.Faults = s.breaking(faulty, begin)
+	period.Faults = s.breaking(faulty, begin)
 	over.Store(true)
 	callers.Wait()
-	p.Calls = uint64(float64(calls.Load()) / time.Since(begin).Seconds())
-	p.Longest = time.Duration(longest.Load())
-	p.memory(s)
-	return p
+	period.Calls = uint64(float64(calls.Load()) / time.Since(begin).Seconds())
+	period.Longest = time.Duration(longest.Load())
+	period.memory(s)
+	return period
 }
 
 func (p *Period) memory(s *Soak) {
@@ -218,11 +218,11 @@ func (s *Soak) Watched() (n int64) {
 // Ratio returns the median throughput with faults, divided by the median without.
 func Ratio(periods []Period) float64 {
 	var with, without []uint64
-	for _, p := range periods {
-		if p.Faulty {
-			with = append(with, p.Calls)
+	for _, period := range periods {
+		if period.Faulty {
+			with = append(with, period.Calls)
 		} else {
-			without = append(without, p.Calls)
+			without = append(without, period.Calls)
 		}
 	}
 	return median(with) / median(without)

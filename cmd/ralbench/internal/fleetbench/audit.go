@@ -23,7 +23,7 @@ type span struct{ begin, end time.Duration }
 //
 // A tree over the calls keeps the greatest excess. Each node holds the number of its ended calls,
 // and the greatest excess of its part without the calls after it.
-func over(l bench.Limit, passed []span) int64 {
+func over(limit bench.Limit, passed []span) int64 {
 	calls := slices.Clone(passed)
 	slices.SortFunc(calls, func(a, b span) int { return cmp.Compare(a.begin, b.begin) })
 	byEnd := make([]int, len(calls))
@@ -46,12 +46,12 @@ func over(l bench.Limit, passed []span) int64 {
 	worst := int64(0)
 	for _, i := range byEnd {
 		index := leaves + i
-		tree[index] = node{int64(l.Per), int64(l.Per) + l.Count*int64(calls[i].begin)}
+		tree[index] = node{int64(limit.Per), int64(limit.Per) + limit.Count*int64(calls[i].begin)}
 		for index /= 2; index > 0; index /= 2 {
 			left, right := tree[2*index], tree[2*index+1]
 			tree[index] = node{left.sum + right.sum, max(left.best+right.sum, right.best)}
 		}
-		worst = max(worst, tree[1].best-l.Count*int64(calls[i].end)-l.Capacity*int64(l.Per))
+		worst = max(worst, tree[1].best-limit.Count*int64(calls[i].end)-limit.Capacity*int64(limit.Per))
 	}
-	return (worst + int64(l.Per) - 1) / int64(l.Per)
+	return (worst + int64(limit.Per) - 1) / int64(limit.Per)
 }

@@ -28,31 +28,31 @@ const (
 // Contenders returns the contenders on a Redis, and the engine in this process.
 func Contenders() []bench.Contender { return contenders(&server{}, nil) }
 
-func contenders(s *server, workloads []bench.Workload) []bench.Contender {
-	rate := peers.RedisAt(s.network, s.addr)
+func contenders(server *server, workloads []bench.Workload) []bench.Contender {
+	rate := peers.RedisAt(server.network, server.addr)
 	rate.About += ", its client and pool as they are by default"
-	rate.New = s.watched(rate.New)
-	exact := remote(Exact, "package fleet in exact mode, asked by Take: each call is decided in Redis", fleet.Exact, patience, s)
-	leased := remote(Leased, "package fleet in leased mode, asked by Take: decided here, on units taken ahead", fleet.Leased, patience, s)
+	rate.New = server.watched(rate.New)
+	exact := remote(Exact, "package fleet in exact mode, asked by Take: each call is decided in Redis", fleet.Exact, patience, server)
+	leased := remote(Leased, "package fleet in leased mode, asked by Take: decided here, on units taken ahead", fleet.Leased, patience, server)
 	all := []bench.Contender{
 		rate, exact, leased,
-		remote(ExactByDefault, "the same with the default budget of 5 ms, after which a call is refused", fleet.Exact, 0, s),
-		remote(LeasedByDefault, "the same with the default budget of 5 ms, after which a call is refused", fleet.Leased, 0, s),
+		remote(ExactByDefault, "the same with the default budget of 5 ms, after which a call is refused", fleet.Exact, 0, server),
+		remote(LeasedByDefault, "the same with the default budget of 5 ms, after which a call is refused", fleet.Leased, 0, server),
 		inProcess(EngineTake, "the engine in this process, asked by Take: the yardstick of leased mode", bench.RalTake()),
 		inProcess(EngineChoke, "the engine in this process, asked by Choke: yes or no", bench.Ral()),
 	}
-	shares := &shares{addr: s.addr, workloads: workloads}
+	shares := &shares{addr: server.addr, workloads: workloads}
 	for _, c := range []bench.Contender{rate, exact, leased} {
-		all = append(all, s.memoryOf(c))
+		all = append(all, server.memoryOf(c))
 	}
 	return append(all, shares.contender(exact, fleet.Exact), shares.contender(leased, fleet.Leased))
 }
 
-func inProcess(name, about string, c bench.Contender) bench.Contender {
+func inProcess(name, about string, contender bench.Contender) bench.Contender {
 	return bench.Contender{
-		Name: name, About: about, Promise: c.Promise, Exact: true, Idles: true,
+		Name: name, About: about, Promise: contender.Promise, Exact: true, Idles: true,
 		New: func(s bench.Setup) (bench.Limiter, error) {
-			l, err := c.New(s)
+			l, err := contender.New(s)
 			return yielding(l), err
 		},
 	}
@@ -62,7 +62,7 @@ func inProcess(name, about string, c bench.Contender) bench.Contender {
 // calls on a busy machine may be answered cheaply without Redis; the audit counts them.
 const patience = 3 * time.Second
 
-func remote(name, about string, mode fleet.Mode, budget time.Duration, on *server) bench.Contender {
+func remote(name, about string, mode fleet.Mode, budget time.Duration, server *server) bench.Contender {
 	// Names of the same length, for they are part of each key in Redis.
 	limit := map[fleet.Mode]string{fleet.Exact: "exact", fleet.Leased: "lease"}[mode]
 	if budget != patience {
@@ -72,8 +72,8 @@ func remote(name, about string, mode fleet.Mode, budget time.Duration, on *serve
 		Name: name, About: about,
 		Note:    "Redis's part of a call is in Redis ns/op, not in ns/op",
 		Promise: bench.LeakyBucket, Exact: true, Slow: mode == fleet.Exact, Elsewhere: true,
-		New: on.watched(func(s bench.Setup) (bench.Limiter, error) {
-			l, err := newFleet(on.addr, s.Limit, fleet.Config{Name: limit, Mode: mode, MaxKeys: s.MaxKeys, Budget: budget})
+		New: server.watched(func(s bench.Setup) (bench.Limiter, error) {
+			limiter, err := newFleet(server.addr, s.Limit, fleet.Config{Name: limit, Mode: mode, MaxKeys: s.MaxKeys, Budget: budget})
 			if err != nil {
 				return bench.Limiter{}, err
 			}
@@ -81,42 +81,42 @@ func remote(name, about string, mode fleet.Mode, budget time.Duration, on *serve
 			return yielding(bench.Limiter{
 				Ask: func(keys []string) int {
 					return bench.AskEach(keys, func(key string) bool {
-						a, err := l.Take(context.Background(), key, 1)
+						answer, err := limiter.Take(context.Background(), key, 1)
 						if err != nil {
 							failed.Add(1)
 						}
-						return a.Allowed
+						return answer.Allowed
 					})
 				},
 				// Calls answered neither by Redis nor on a lease count as unavailable.
 				Counts: func() bench.Counts {
-					s := l.Stats()
+					s := limiter.Stats()
 					return bench.Counts{
 						Unavailable: int64(s.Local+s.Open+s.Closed) + failed.Load(), ByRedis: int64(s.Exact), ByLease: int64(s.Leased),
 					}
 				},
-				Free: l.Close,
+				Free: limiter.Close,
 			}), nil
 		}),
 	}
 }
 
 // newFleet returns a limiter that refuses calls in an outage. The configuration says the rest.
-func newFleet(addr string, l bench.Limit, c fleet.Config) (_ *fleet.Limiter, err error) {
-	c.Redis, c.Outage = rueidis.ClientOption{InitAddress: []string{addr}}, fleet.FallbackClosed
-	if c.Policy, err = policy.Funnel(l.Capacity, l.Count, l.Per); err != nil {
+func newFleet(addr string, l bench.Limit, config fleet.Config) (_ *fleet.Limiter, err error) {
+	config.Redis, config.Outage = rueidis.ClientOption{InitAddress: []string{addr}}, fleet.FallbackClosed
+	if config.Policy, err = policy.Funnel(l.Capacity, l.Count, l.Per); err != nil {
 		return nil, err
 	}
-	return fleet.New(c)
+	return fleet.New(config)
 }
 
 // yielding makes callers take turns on the processors, as callers in a server do when they wait.
 // Callers that never wait stop others, such as the renewal of leases, for a third of a second.
-func yielding(l bench.Limiter) bench.Limiter {
+func yielding(limiter bench.Limiter) bench.Limiter {
 	// Yielding this seldom costs less than a nanosecond a call.
 	const often = 16
-	ask, batches := l.Ask, new(atomic.Uint32)
-	l.Ask = func(keys []string) int {
+	ask, batches := limiter.Ask, new(atomic.Uint32)
+	limiter.Ask = func(keys []string) int {
 		passed := ask(keys)
 		if batches.Add(1)%often == 0 {
 			runtime.Gosched()
@@ -124,6 +124,6 @@ func yielding(l bench.Limiter) bench.Limiter {
 		return passed
 	}
 	// No pass waits for work in the background.
-	l.Settle = nil
-	return l
+	limiter.Settle = nil
+	return limiter
 }

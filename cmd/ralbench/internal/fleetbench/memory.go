@@ -18,55 +18,55 @@ import (
 var owing = bench.Limit{Capacity: 1000, Count: 1, Per: time.Hour}
 
 // memoryOf measures the memory of a contender's keys in Redis, each asked for once.
-func (s *server) memoryOf(c bench.Contender) bench.Contender {
-	made := c.New
-	c.For = []string{MemoryInRedis}
-	c.Measure = func(ctx context.Context, w bench.Workload, _ time.Duration) (bench.Measured, error) {
-		return s.measureMemory(ctx, c.Name, made, w.Keys)
+func (s *server) memoryOf(contender bench.Contender) bench.Contender {
+	made := contender.New
+	contender.For = []string{MemoryInRedis}
+	contender.Measure = func(ctx context.Context, w bench.Workload, _ time.Duration) (bench.Measured, error) {
+		return s.measureMemory(ctx, contender.Name, made, w.Keys)
 	}
-	return c
+	return contender
 }
 
-func (s *server) measureMemory(ctx context.Context, name string, make func(bench.Setup) (bench.Limiter, error), n int) (m bench.Measured, err error) {
+func (s *server) measureMemory(ctx context.Context, name string, make func(bench.Setup) (bench.Limiter, error), n int) (measured bench.Measured, err error) {
 	if err := s.forget(); err != nil {
-		return m, err
+		return measured, err
 	}
-	l, err := make(bench.Setup{Limit: owing, Keys: n, MaxKeys: 2*n + 1024})
+	limiter, err := make(bench.Setup{Limit: owing, Keys: n, MaxKeys: 2*n + 1024})
 	if err != nil {
-		return m, err
+		return measured, err
 	}
-	defer func() { err = errors.Join(err, l.Close()) }()
+	defer func() { err = errors.Join(err, limiter.Close()) }()
 	const mark = "tok_"
-	if passed := choke(l, mark, n); passed < n {
-		return m, fmt.Errorf("%s: %d of %d keys were refused, or not answered for", name, n-passed, n)
+	if passed := choke(limiter, mark, n); passed < n {
+		return measured, fmt.Errorf("%s: %d of %d keys were refused, or not answered for", name, n-passed, n)
 	}
 	sum, keys, err := s.usage(ctx, mark)
 	if err != nil {
-		return m, err
+		return measured, err
 	}
 	if keys != n {
-		return m, fmt.Errorf("%s: Redis has %d of %d keys", name, keys, n)
+		return measured, fmt.Errorf("%s: Redis has %d of %d keys", name, keys, n)
 	}
 	// The fall is measured, since by then connections and their buffers no longer grow.
 	with := s.steadyMemory(ctx)
 	if err := s.forget(); err != nil {
-		return m, err
+		return measured, err
 	}
 	used := with - s.info("Memory", "used_memory")
-	m.Pass = bench.Pass{Calls: int64(n), Passed: int64(n)}
-	m.Memory = &bench.Memory{Keys: n, BytesPerKey: used / float64(n), Usage: float64(sum) / float64(n), IdleUnknown: true}
-	return m, s.failure()
+	measured.Pass = bench.Pass{Calls: int64(n), Passed: int64(n)}
+	measured.Memory = &bench.Memory{Keys: n, BytesPerKey: used / float64(n), Usage: float64(sum) / float64(n), IdleUnknown: true}
+	return measured, s.failure()
 }
 
 // choke asks for n keys, each once, by all callers, and returns how many passed.
-func choke(l bench.Limiter, prefix string, n int) int {
+func choke(limiter bench.Limiter, prefix string, n int) int {
 	var done sync.WaitGroup
 	var passed atomic.Int64
 	for c := range Callers {
 		done.Go(func() {
 			for i := c; i < n; i += Callers {
 				// The names are as long as in package bench.
-				if l.Choke(fmt.Sprintf("%s%016x", prefix, uint64(i+1)*0x9E3779B97F4A7C15)) {
+				if limiter.Choke(fmt.Sprintf("%s%016x", prefix, uint64(i+1)*0x9E3779B97F4A7C15)) {
 					passed.Add(1)
 				}
 			}

@@ -28,17 +28,17 @@ var ErrOver = errors.New("more was admitted than the limit allows")
 // Run measures on a Redis that it starts and stops, until done or the context ends, which is no
 // error. With an error, the report holds the measurements before it. It is ErrOver if a mode of
 // package fleet admitted more than its limit.
-func Run(ctx context.Context, o Options) (report bench.Report, redis string, err error) {
-	s, err := startServer(o.Server)
+func Run(ctx context.Context, options Options) (report bench.Report, redis string, err error) {
+	server, err := startServer(options.Server)
 	if err != nil {
 		return report, "", err
 	}
-	defer func() { err = errors.Join(err, s.stop()) }()
-	if o.contenders == nil {
-		o.contenders = contenders
+	defer func() { err = errors.Join(err, server.stop()) }()
+	if options.contenders == nil {
+		options.contenders = contenders
 	}
-	report, err = bench.Run(ctx, withShare(o.Workloads, o.Share), o.contenders(s, o.Workloads), o.Bench)
-	return report, s.version, errors.Join(err, s.failure(), audit(report))
+	report, err = bench.Run(ctx, withShare(options.Workloads, options.Share), options.contenders(server, options.Workloads), options.Bench)
+	return report, server.version, errors.Join(err, server.failure(), audit(report))
 }
 
 // withShare has the first usable share take all of the time, as all are measured together.
@@ -54,10 +54,10 @@ func withShare(workloads []bench.Workload, share time.Duration) []bench.Workload
 
 // audit returns ErrOver if a mode of package fleet admitted too many.
 func audit(report bench.Report) (err error) {
-	for _, w := range report.Workloads {
-		for _, r := range w.Results {
+	for _, workloadReport := range report.Workloads {
+		for _, r := range workloadReport.Results {
 			if strings.HasPrefix(r.Name, "Ral fleet") && r.Audit != nil && !r.Audit.Clean() {
-				err = errors.Join(err, fmt.Errorf("%w: %s in %s: %d too many of %d", ErrOver, r.Name, w.Name, r.Audit.Over, r.Audit.Admitted))
+				err = errors.Join(err, fmt.Errorf("%w: %s in %s: %d too many of %d", ErrOver, r.Name, workloadReport.Name, r.Audit.Over, r.Audit.Admitted))
 			}
 		}
 	}

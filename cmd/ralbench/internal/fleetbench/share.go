@@ -58,22 +58,22 @@ type shares struct {
 }
 
 // contender returns the servers of a mode as a contender.
-func (s *shares) contender(c bench.Contender, mode fleet.Mode) bench.Contender {
+func (s *shares) contender(contender bench.Contender, mode fleet.Mode) bench.Contender {
 	for _, w := range Workloads(1) {
 		if isShare(w) {
-			c.For = append(c.For, w.Name)
+			contender.For = append(contender.For, w.Name)
 		}
 	}
-	c.Measure = func(ctx context.Context, w bench.Workload, d time.Duration) (bench.Measured, error) {
+	contender.Measure = func(ctx context.Context, workload bench.Workload, d time.Duration) (bench.Measured, error) {
 		s.once.Do(func() { s.err = s.measure(ctx, d) })
 		for _, one := range s.cases {
-			if one.workload == w.Name && one.mode == mode {
+			if one.workload == workload.Name && one.mode == mode {
 				return one.measured, s.err
 			}
 		}
 		return bench.Measured{}, s.err
 	}
-	return c
+	return contender
 }
 
 func (s *shares) measure(ctx context.Context, length time.Duration) error {
@@ -82,16 +82,16 @@ func (s *shares) measure(ctx context.Context, length time.Duration) error {
 			c.close()
 		}
 	}()
-	for _, w := range s.workloads {
+	for _, workload := range s.workloads {
 		for _, mode := range []fleet.Mode{fleet.Exact, fleet.Leased} {
-			if !isShare(w) {
+			if !isShare(workload) {
 				continue
 			}
-			c, err := newShareCase(s.addr, mode, w)
+			shareCase, err := newShareCase(s.addr, mode, workload)
 			if err != nil {
 				return fmt.Errorf("usable share: %w", err)
 			}
-			s.cases = append(s.cases, c)
+			s.cases = append(s.cases, shareCase)
 		}
 	}
 	var done sync.WaitGroup
@@ -112,21 +112,21 @@ type shareCase struct {
 	measured bench.Measured
 }
 
-func newShareCase(addr string, mode fleet.Mode, w bench.Workload) (*shareCase, error) {
-	c := &shareCase{workload: w.Name, mode: mode, limit: w.Limit}
+func newShareCase(addr string, mode fleet.Mode, workload bench.Workload) (*shareCase, error) {
+	c := &shareCase{workload: workload.Name, mode: mode, limit: workload.Limit}
 	for _, l := range loads {
-		if shareName(l, w.Limit) == w.Name {
+		if shareName(l, workload.Limit) == workload.Name {
 			c.load = l
 		}
 	}
 	for range Servers {
-		l, err := newFleet(addr, w.Limit, fleet.Config{Name: fmt.Sprintf("%s-%d", w.Name, mode), Mode: mode, Budget: patience})
+		limiter, err := newFleet(addr, workload.Limit, fleet.Config{Name: fmt.Sprintf("%s-%d", workload.Name, mode), Mode: mode, Budget: patience})
 		if err != nil {
 			c.close()
 			return nil, err
 		}
-		c.askers = append(c.askers, l)
-		c.closers = append(c.closers, l.Close)
+		c.askers = append(c.askers, limiter)
+		c.closers = append(c.closers, limiter.Close)
 	}
 	return c, nil
 }
@@ -163,25 +163,25 @@ func (c *shareCase) drive(ctx context.Context, length time.Duration) {
 }
 
 func (c *shareCase) sum(all []shareCaller, callers int, elapsed, gained time.Duration) {
-	a := &bench.Audit{
+	audit := &bench.Audit{
 		Promise: bench.LeakyBucket, Asked: elapsed + gained, Binds: true, Passes: 1,
 		Limiters: Servers, Each: make([]int64, Servers), Own: new(bench.Counts),
 	}
 	var passed []span
 	for i, caller := range all {
-		a.Calls += caller.calls
-		a.Own.Unavailable += caller.neither
-		a.Each[i/callers] += int64(len(caller.passed))
+		audit.Calls += caller.calls
+		audit.Own.Unavailable += caller.neither
+		audit.Each[i/callers] += int64(len(caller.passed))
 		for _, p := range caller.passed {
 			p.end += gained
 			passed = append(passed, p)
 		}
 	}
-	a.Admitted, a.Allowed = int64(len(passed)), c.limit.Most(a.Asked)
-	a.BucketAllowed, a.Possible = a.Allowed, a.Allowed
-	a.Over = max(over(c.limit, passed), a.Admitted-a.Allowed, 0)
+	audit.Admitted, audit.Allowed = int64(len(passed)), c.limit.Most(audit.Asked)
+	audit.BucketAllowed, audit.Possible = audit.Allowed, audit.Allowed
+	audit.Over = max(over(c.limit, passed), audit.Admitted-audit.Allowed, 0)
 	c.measured = bench.Measured{
-		Pass: bench.Pass{Calls: a.Calls, Passed: a.Admitted}, Audit: a, Share: float64(a.Admitted) / float64(a.Allowed),
+		Pass: bench.Pass{Calls: audit.Calls, Passed: audit.Admitted}, Audit: audit, Share: float64(audit.Admitted) / float64(audit.Allowed),
 	}
 }
 
@@ -206,12 +206,12 @@ func (c *shareCaller) work(ctx context.Context, start time.Time, length time.Dur
 		}
 		time.Sleep(next - time.Since(start))
 		begin := time.Since(start)
-		a, err := c.asker.Take(ctx, "key", 1)
+		answer, err := c.asker.Take(ctx, "key", 1)
 		c.calls++
-		if err != nil || a.Source() != limits.SourceRedis && a.Source() != limits.SourceLease {
+		if err != nil || answer.Source() != limits.SourceRedis && answer.Source() != limits.SourceLease {
 			c.neither++
 		}
-		if a.Allowed {
+		if answer.Allowed {
 			c.passed = append(c.passed, span{begin, time.Since(start)})
 		}
 	}

@@ -77,19 +77,19 @@ func Ratio(x float64) string {
 }
 
 // Spread writes a median, with the distance of the farthest value from it: 0.46 ±3%.
-func Spread(s bench.Spread, show func(float64) string) string {
-	if s.Min == s.Max {
-		return show(s.Median)
+func Spread(spread bench.Spread, show func(float64) string) string {
+	if spread.Min == spread.Max {
+		return show(spread.Median)
 	}
-	return fmt.Sprintf("%s ±%.0f%%", show(s.Median), 100*s.Relative())
+	return fmt.Sprintf("%s ±%.0f%%", show(spread.Median), 100*spread.Relative())
 }
 
 // Range writes the least and the greatest ratio: 0.44 to 0.48.
-func Range(s bench.Spread) string {
-	if s.Min == s.Max {
-		return Ratio(s.Median)
+func Range(spread bench.Spread) string {
+	if spread.Min == spread.Max {
+		return Ratio(spread.Median)
 	}
-	return Ratio(s.Min) + " to " + Ratio(s.Max)
+	return Ratio(spread.Min) + " to " + Ratio(spread.Max)
 }
 
 // Part writes a ratio in words that come before a genitive: two fifths of, 1.30 times.

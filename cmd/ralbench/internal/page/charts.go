@@ -60,11 +60,11 @@ type point struct {
 	Text      string   `json:"text"` // the figure in words
 }
 
-func spreadPoint(r bench.Result, s bench.Spread, format func(float64) string) point {
-	p := point{Contender: r.Name, Value: s.Median, Text: format(s.Median)}
+func spreadPoint(r bench.Result, spread bench.Spread, format func(float64) string) point {
+	p := point{Contender: r.Name, Value: spread.Median, Text: format(spread.Median)}
 	if len(r.Rounds) > 1 {
-		p.Min, p.Max = &s.Min, &s.Max
-		p.Text += fmt.Sprintf(" (%s to %s)", format(s.Min), format(s.Max))
+		p.Min, p.Max = &spread.Min, &spread.Max
+		p.Text += fmt.Sprintf(" (%s to %s)", format(spread.Min), format(spread.Max))
 	}
 	return p
 }
@@ -77,13 +77,13 @@ type byName struct {
 
 // grouped groups the reports by workload, in the order of their first appearance.
 func grouped(workloads []bench.WorkloadReport) (groups []byName) {
-	for _, w := range workloads {
-		i := slices.IndexFunc(groups, func(g byName) bool { return g.name == w.Name })
+	for _, workloadReport := range workloads {
+		i := slices.IndexFunc(groups, func(g byName) bool { return g.name == workloadReport.Name })
 		if i < 0 {
 			i = len(groups)
-			groups = append(groups, byName{name: w.Name})
+			groups = append(groups, byName{name: workloadReport.Name})
 		}
-		groups[i].cpus = append(groups[i].cpus, w)
+		groups[i].cpus = append(groups[i].cpus, workloadReport)
 	}
 	return groups
 }
@@ -101,26 +101,26 @@ func (g byName) main(cores int) bench.WorkloadReport {
 
 // overview shows the cost of a call in all workloads, relative to the xsync map, which takes part
 // in more of them than the floor. Fleet mode has throughputs relative to redis_rate's.
-func overview(d report.Document, groups []byName) chart {
+func overview(document report.Document, groups []byName) chart {
 	c := chart{
 		ID: "overview", Kind: kindDots, Title: "Cost of a call in all workloads", Axis: "processor time of a call, as a multiple of the xsync map's",
 		Better: "lower is better", Unit: report.UnitTimes, Log: true, Lines: []line{{"xsync map", 1, ""}},
 	}
 	figure := bench.Pass.NsPerOp
-	if d.Settings.Fleet {
+	if document.Settings.Fleet {
 		c.Title, c.Axis, c.Better = "Throughput beside redis_rate", "calls a second, as a multiple of redis_rate's", "higher is better"
 		c.Lines[0].Name, figure = fleetbench.RedisRate, bench.Pass.OpsPerSecond
 	}
-	for _, g := range groups {
-		w := g.main(d.Machine.Cores)
+	for _, byName := range groups {
+		w := byName.main(document.Machine.Cores)
 		base := w.Result(c.Lines[0].Name)
-		for _, r := range w.Results {
-			if base == nil || r.Name == base.Name {
+		for _, result := range w.Results {
+			if base == nil || result.Name == base.Name {
 				continue
 			}
-			if s, ok := bench.Ratios(r.Rounds, base.Rounds, figure); ok && s.Min > 0 {
-				p := spreadPoint(r, s, func(x float64) string { return format.Digits(x) + " x" })
-				p.Group = g.name
+			if s, ok := bench.Ratios(result.Rounds, base.Rounds, figure); ok && s.Min > 0 {
+				p := spreadPoint(result, s, func(x float64) string { return format.Digits(x) + " x" })
+				p.Group = byName.name
 				c.Points = append(c.Points, p)
 			}
 		}
@@ -129,9 +129,9 @@ func overview(d report.Document, groups []byName) chart {
 }
 
 // charts returns the charts of a workload that have points.
-func (g byName) charts(d report.Document) (charts []chart) {
-	w := g.main(d.Machine.Cores)
-	with := " with " + format.Plural(w.CPU, "CPU")
+func (g byName) charts(document report.Document) (charts []chart) {
+	workloadReport := g.main(document.Machine.Cores)
+	with := " with " + format.Plural(workloadReport.CPU, "CPU")
 	add := func(c chart) {
 		if len(c.Points) > 0 {
 			c.ID = g.name + "-" + c.ID
@@ -140,39 +140,39 @@ func (g byName) charts(d report.Document) (charts []chart) {
 		}
 	}
 	for _, column := range report.Columns {
-		add(bars(d, w, column))
+		add(bars(document, workloadReport, column))
 	}
-	add(curves(w, "latency", "Latency of single calls", func(r bench.Result) *bench.Latency { return r.Latency }))
-	add(curves(w, "known", "Latency on known keys meanwhile", func(r bench.Result) *bench.Latency { return r.Known }))
+	add(curves(workloadReport, "latency", "Latency of single calls", func(r bench.Result) *bench.Latency { return r.Latency }))
+	add(curves(workloadReport, "known", "Latency on known keys meanwhile", func(r bench.Result) *bench.Latency { return r.Known }))
 	if len(g.cpus) > 1 {
 		with = ""
-		add(g.scaling(d))
+		add(g.scaling(document))
 	}
 	for _, column := range report.MemoryColumns {
-		add(bars(d, w, column))
+		add(bars(document, workloadReport, column))
 	}
 	return charts
 }
 
 // bars has a bar for each contender with the column's figure. Yardsticks and goals are lines.
-func bars(d report.Document, w bench.WorkloadReport, column report.Column) (c chart) {
+func bars(document report.Document, workloadReport bench.WorkloadReport, column report.Column) (c chart) {
 	if column.Chart == nil {
 		return c
 	}
 	source := column.Chart
 	c = chart{ID: source.ID, Kind: kindBars, Title: source.Title, Axis: source.Axis, Better: better(column), Unit: source.Unit}
-	for _, r := range w.Results {
-		s, ok := column.Value(r)
+	for _, result := range workloadReport.Results {
+		spread, ok := column.Value(result)
 		switch {
 		case !ok:
-		case !r.IsLimiter():
-			c.Lines = append(c.Lines, line{r.Name, s.Median, formats[c.Unit](s.Median)})
+		case !result.IsLimiter():
+			c.Lines = append(c.Lines, line{result.Name, spread.Median, formats[c.Unit](spread.Median)})
 		default:
-			c.Points = append(c.Points, spreadPoint(r, s, formats[c.Unit]))
+			c.Points = append(c.Points, spreadPoint(result, spread, formats[c.Unit]))
 		}
 	}
-	for _, g := range report.Goals(d) {
-		if g.Workload == w.Name && g.Figure.Name == column.Name && g.Of == "" {
+	for _, g := range report.Goals(document) {
+		if g.Workload == workloadReport.Name && g.Figure.Name == column.Name && g.Of == "" {
 			c.Lines = append(c.Lines, line{"goal of " + g.Contender, g.Goal, formats[c.Unit](g.Goal)})
 		}
 	}
@@ -181,17 +181,17 @@ func bars(d report.Document, w bench.WorkloadReport, column report.Column) (c ch
 
 func curves(w bench.WorkloadReport, id, title string, source func(bench.Result) *bench.Latency) chart {
 	c := chart{ID: id, Kind: kindCurves, Title: title, Axis: "latency", Better: "lower is better", Unit: report.UnitTime, Log: true}
-	for _, r := range w.Results {
-		l := source(r)
-		if l == nil {
+	for _, result := range w.Results {
+		latency := source(result)
+		if latency == nil {
 			continue
 		}
 		for _, p := range []struct {
 			name string
 			d    time.Duration
-		}{{"p50", l.P50}, {"p90", l.P90}, {"p99", l.P99}, {"p99.9", l.P999}, {"worst", l.Worst}} {
+		}{{"p50", latency.P50}, {"p90", latency.P90}, {"p99", latency.P99}, {"p99.9", latency.P999}, {"worst", latency.Worst}} {
 			if p.d > 0 { // a logarithm has no zero; older reports have no p90
-				c.Points = append(c.Points, point{Contender: r.Name, Group: p.name, Value: float64(p.d), Text: format.Duration(p.d)})
+				c.Points = append(c.Points, point{Contender: result.Name, Group: p.name, Value: float64(p.d), Text: format.Duration(p.d)})
 			}
 		}
 	}
@@ -199,22 +199,22 @@ func curves(w bench.WorkloadReport, id, title string, source func(bench.Result) 
 }
 
 // scaling has the speeds by processors, and the speed of Ral by the model in a run with -cores.
-func (g byName) scaling(d report.Document) chart {
+func (g byName) scaling(document report.Document) chart {
 	c := chart{
 		ID: "scaling", Kind: kindScaling, Title: "Throughput over processors", Axis: "calls a second",
 		Better: "higher is better", Unit: report.UnitRate,
 	}
-	for _, w := range g.cpus {
-		for _, r := range w.Results {
+	for _, workloadReport := range g.cpus {
+		for _, r := range workloadReport.Results {
 			if len(r.Rounds) > 0 {
 				p := spreadPoint(r, r.OpsPerSecond, format.Count)
-				p.X = w.CPU
+				p.X = workloadReport.CPU
 				c.Points = append(c.Points, p)
 			}
 		}
-		if ns, ok := d.Model(g.name, report.Transfer{Cores: w.CPU, Time: d.Transfer}); ok {
-			speed := 1e9 * float64(w.CPU) / ns
-			c.Points = append(c.Points, point{Contender: "Ral by the model", X: w.CPU, Value: speed, Text: format.Count(speed)})
+		if ns, ok := document.Model(g.name, report.Transfer{Cores: workloadReport.CPU, Time: document.Transfer}); ok {
+			speed := 1e9 * float64(workloadReport.CPU) / ns
+			c.Points = append(c.Points, point{Contender: "Ral by the model", X: workloadReport.CPU, Value: speed, Text: format.Count(speed)})
 		}
 	}
 	return c
@@ -228,12 +228,12 @@ func (c chart) Summary() string {
 			parts = append(parts, format.Sentence(l.Name)[:len(l.Name)]+": "+l.Text)
 		}
 	}
-	for _, p := range c.Points {
-		name := strings.TrimPrefix(p.Group+", "+p.Contender, ", ")
-		if p.X > 0 {
-			name += ", " + format.Plural(p.X, "CPU")
+	for _, point := range c.Points {
+		name := strings.TrimPrefix(point.Group+", "+point.Contender, ", ")
+		if point.X > 0 {
+			name += ", " + format.Plural(point.X, "CPU")
 		}
-		parts = append(parts, name+": "+p.Text)
+		parts = append(parts, name+": "+point.Text)
 	}
 	return strings.Join(parts, ". ") + "."
 }

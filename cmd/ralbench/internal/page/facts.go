@@ -12,22 +12,22 @@ import (
 var plain = regexp.MustCompile(`^[-\w./:=,+@%]+$`)
 
 // again returns the commands that repeat the run.
-func again(d report.Document) (commands []string) {
+func again(document report.Document) (commands []string) {
 	run := "go run ./cmd/ralbench"
-	switch m := d.Machine.Commit; {
-	case d.Machine.Build() == m:
+	switch m := document.Machine.Commit; {
+	case document.Machine.Build() == m:
 		run = "go run github.com/ral-limiter/ral/cmd/ralbench@" + m
 	case m != report.Unknown:
 		commands = append(commands, "git checkout "+strings.TrimSuffix(m, "+changes"))
 	}
-	for _, arg := range d.Settings.Args {
+	for _, arg := range document.Settings.Args {
 		if !plain.MatchString(arg) {
 			arg = strconv.Quote(arg)
 		}
 		run += " " + arg
 	}
-	if d.Machine.GOGC != "" {
-		run = "GOGC=" + d.Machine.GOGC + " " + run
+	if document.Machine.GOGC != "" {
+		run = "GOGC=" + document.Machine.GOGC + " " + run
 	}
 	return append(commands, run)
 }

@@ -75,24 +75,24 @@ type section struct {
 // Write writes the document as a page.
 func Write(w io.Writer, d report.Document) error { return pageTemplate.Execute(w, newView(d)) }
 
-func newView(d report.Document) view {
+func newView(document report.Document) view {
 	v := view{
 		Style: template.CSS(pageStyle), Script: template.JS(pageScript),
 		Libraries: []template.JS{template.JS(d3), template.JS(plot)},
-		Doc:       d, Time: d.Time.Format("2 January 2006, 15:04 MST"),
-		Again: again(d), Glossary: report.Glossary, Legend: styles(d.Workloads),
+		Doc:       document, Time: document.Time.Format("2 January 2006, 15:04 MST"),
+		Again: again(document), Glossary: report.Glossary, Legend: styles(document.Workloads),
 	}
 	v.Data.Contenders = v.Legend
-	groups := grouped(d.Workloads)
-	if c := overview(d, groups); len(c.Points) > 0 {
+	groups := grouped(document.Workloads)
+	if c := overview(document, groups); len(c.Points) > 0 {
 		v.Overview = &c
 		v.Data.Charts = append(v.Data.Charts, c)
 	}
-	for _, g := range groups {
-		s := section{Name: g.name, About: format.Sentence(g.cpus[0].About), Why: format.Sentence(g.cpus[0].Why), Charts: g.charts(d)}
+	for _, byName := range groups {
+		s := section{Name: byName.name, About: format.Sentence(byName.cpus[0].About), Why: format.Sentence(byName.cpus[0].Why), Charts: byName.charts(document)}
 		v.Data.Charts = append(v.Data.Charts, s.Charts...)
-		for _, w := range g.cpus {
-			s.Tables = append(s.Tables, tablesOf(d, w)...)
+		for _, w := range byName.cpus {
+			s.Tables = append(s.Tables, tablesOf(document, w)...)
 			s.Audits = append(s.Audits, report.AuditRows(w)...)
 		}
 		v.Audited = v.Audited || len(s.Audits) > 0
@@ -102,14 +102,14 @@ func newView(d report.Document) view {
 }
 
 // tablesOf returns the tables of a workload, the first with how it was measured.
-func tablesOf(d report.Document, w bench.WorkloadReport) []report.Table {
-	tables := report.Tables(w)
+func tablesOf(document report.Document, workloadReport bench.WorkloadReport) []report.Table {
+	tables := report.Tables(workloadReport)
 	for i := range tables {
 		tables[i].About = format.Sentence(tables[i].About)
 	}
 	if len(tables) > 0 {
 		var facts []string
-		for _, fact := range append(report.Facts(d, w), format.Medians(report.Rounds(w))) {
+		for _, fact := range append(report.Facts(document, workloadReport), format.Medians(report.Rounds(workloadReport))) {
 			facts = append(facts, format.Sentence(fact))
 		}
 		tables[0].About = strings.Join(facts, " ")
@@ -121,12 +121,12 @@ func tablesOf(d report.Document, w bench.WorkloadReport) []report.Table {
 func styles(workloads []bench.WorkloadReport) (all []style) {
 	n := make(map[string]int)
 	for _, w := range workloads {
-		for _, r := range w.Results {
-			if slices.ContainsFunc(all, func(s style) bool { return s.Name == r.Name }) {
+		for _, result := range w.Results {
+			if slices.ContainsFunc(all, func(s style) bool { return s.Name == result.Name }) {
 				continue
 			}
-			kind := report.KindOf(r)
-			all = append(all, style{Name: r.Name, About: r.About, Promise: r.Promise, Kind: kind, Index: n[kind]})
+			kind := report.KindOf(result)
+			all = append(all, style{Name: result.Name, About: result.About, Promise: result.Promise, Kind: kind, Index: n[kind]})
 			n[kind]++
 		}
 	}

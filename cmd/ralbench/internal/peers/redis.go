@@ -24,19 +24,19 @@ import (
 // microsecond. A failed call is refused and counted as unavailable. Keys expire when they owe
 // nothing.
 func Redis(server string) bench.Contender {
-	c := RedisAt("", "")
-	c.About += " on a Redis on this machine"
-	c.New = func(s bench.Setup) (bench.Limiter, error) {
+	contender := RedisAt("", "")
+	contender.About += " on a Redis on this machine"
+	contender.New = func(setup bench.Setup) (bench.Limiter, error) {
 		running, err := child.OpenRedis(child.RedisConfig{Program: server, Socket: true})
 		if err != nil {
 			return bench.Limiter{}, err
 		}
-		l := redisRate(running.Network(), running.Addr(), s.Limit)
-		leave := l.Free
-		l.Free = func() error { return errors.Join(leave(), running.Close()) }
-		return l, nil
+		limiter := redisRate(running.Network(), running.Addr(), setup.Limit)
+		leave := limiter.Free
+		limiter.Free = func() error { return errors.Join(leave(), running.Close()) }
+		return limiter, nil
 	}
-	return c
+	return contender
 }
 
 // RedisAt is Redis on a running server, which may have other clients, with the client's defaults.

@@ -50,24 +50,24 @@ var goLimiter = bench.Contender{
 }
 
 // halfIdle returns a sweep interval that removes keys soon after their idle time; 0 if it has none.
-func halfIdle(s bench.Setup) time.Duration {
-	if s.Idle == 0 {
+func halfIdle(setup bench.Setup) time.Duration {
+	if setup.Idle == 0 {
 		return 0
 	}
-	return max(s.Idle/2, 1)
+	return max(setup.Idle/2, 1)
 }
 
 // longWindows gives go-limiter windows so long that each gives all of its tokens, for limits of
 // more than a million a second. They refuse no call.
-func longWindows(c bench.Contender) bench.Contender {
-	made := c.New
-	c.New = func(s bench.Setup) (bench.Limiter, error) {
-		if s.Limit.Count > 1_000_000 {
-			s.Limit.Count = 1
+func longWindows(contender bench.Contender) bench.Contender {
+	made := contender.New
+	contender.New = func(setup bench.Setup) (bench.Limiter, error) {
+		if setup.Limit.Count > 1_000_000 {
+			setup.Limit.Count = 1
 		}
-		return made(s)
+		return made(setup)
 	}
-	return c
+	return contender
 }
 
 // ululeWindow is github.com/ulule/limiter/v3 with its memory store, made by New and asked by Get,

@@ -26,33 +26,33 @@ type AuditSummary struct {
 	Broken, Peers, Inexact []AuditRow // audits that found too much admitted: by Ral, by exact peers, by others
 }
 
-func Audits(d Document) (s AuditSummary) {
+func Audits(d Document) (auditSummary AuditSummary) {
 	for _, w := range d.Workloads {
 		for _, row := range AuditRows(w) {
-			s.add(row)
+			auditSummary.add(row)
 		}
 	}
-	return s
+	return auditSummary
 }
 
-func AuditRows(w bench.WorkloadReport) (rows []AuditRow) {
-	for _, r := range w.Results {
+func AuditRows(workloadReport bench.WorkloadReport) (rows []AuditRow) {
+	for _, r := range workloadReport.Results {
 		if r.Audit != nil {
-			rows = append(rows, AuditRow{r.Name, format.Task(w.Name, w.CPU), AuditLine(*r.Audit), r.Audit.Clean(), r.Audit.Binds, r.Exact, overPasses(*r.Audit)})
+			rows = append(rows, AuditRow{r.Name, format.Task(workloadReport.Name, workloadReport.CPU), AuditLine(*r.Audit), r.Audit.Clean(), r.Audit.Binds, r.Exact, overPasses(*r.Audit)})
 		}
 	}
 	return rows
 }
 
-func (s *AuditSummary) add(r AuditRow) {
+func (s *AuditSummary) add(auditRow AuditRow) {
 	switch {
-	case r.Broken() && KindNamed(r.Contender) == KindRal:
-		s.Broken = append(s.Broken, r)
-	case r.Broken():
-		s.Peers = append(s.Peers, r)
-	case !r.Clean:
-		s.Inexact = append(s.Inexact, r)
-	case r.Binds:
+	case auditRow.Broken() && KindNamed(auditRow.Contender) == KindRal:
+		s.Broken = append(s.Broken, auditRow)
+	case auditRow.Broken():
+		s.Peers = append(s.Peers, auditRow)
+	case !auditRow.Clean:
+		s.Inexact = append(s.Inexact, auditRow)
+	case auditRow.Binds:
 		s.Clean++
 	default:
 		s.CannotBind++
@@ -62,22 +62,22 @@ func (s *AuditSummary) add(r AuditRow) {
 // Breaches names the limiters, and where each admitted more than its limit.
 func Breaches(rows []AuditRow) string {
 	var names, texts []string
-	for _, r := range rows {
-		where := r.Task + r.In
-		if i := slices.Index(names, r.Contender); i >= 0 {
+	for _, auditRow := range rows {
+		where := auditRow.Task + auditRow.In
+		if i := slices.Index(names, auditRow.Contender); i >= 0 {
 			texts[i] += "; " + where
 			continue
 		}
-		names, texts = append(names, r.Contender), append(texts, r.Contender+" admits more than its limit: "+where)
+		names, texts = append(names, auditRow.Contender), append(texts, auditRow.Contender+" admits more than its limit: "+where)
 	}
 	return strings.Join(texts, ". ")
 }
 
-func overPasses(a bench.Audit) string {
-	if a.OverPasses == 0 {
+func overPasses(audit bench.Audit) string {
+	if audit.OverPasses == 0 {
 		return ""
 	}
-	return fmt.Sprintf(", %d of %s", a.OverPasses, format.Plural(a.Passes, "pass"))
+	return fmt.Sprintf(", %d of %s", audit.OverPasses, format.Plural(audit.Passes, "pass"))
 }
 
 // minPossible is the share of the possible calls below which a limiter is said to miss some.
@@ -85,31 +85,31 @@ func overPasses(a bench.Audit) string {
 const minPossible = 0.95
 
 // AuditLine tells the admitted, allowed and possible calls.
-func AuditLine(a bench.Audit) string {
-	var b strings.Builder
-	if a.Promise != "" {
-		fmt.Fprintf(&b, "%s: ", a.Promise)
+func AuditLine(audit bench.Audit) string {
+	var builder strings.Builder
+	if audit.Promise != "" {
+		fmt.Fprintf(&builder, "%s: ", audit.Promise)
 	}
-	fmt.Fprintf(&b, "admitted %s of %s calls; at most %s allowed, %s possible",
-		format.Thousands(a.Admitted), format.Thousands(a.Calls), format.Thousands(a.Allowed), format.Thousands(a.Possible))
-	if a.Limiters > 1 {
-		fmt.Fprintf(&b, " (%s)", strings.TrimSuffix(fmt.Sprintf("%d limiters: %s", a.Limiters, strings.Trim(fmt.Sprint(a.Each), "[]")), ": "))
+	fmt.Fprintf(&builder, "admitted %s of %s calls; at most %s allowed, %s possible",
+		format.Thousands(audit.Admitted), format.Thousands(audit.Calls), format.Thousands(audit.Allowed), format.Thousands(audit.Possible))
+	if audit.Limiters > 1 {
+		fmt.Fprintf(&builder, " (%s)", strings.TrimSuffix(fmt.Sprintf("%d limiters: %s", audit.Limiters, strings.Trim(fmt.Sprint(audit.Each), "[]")), ": "))
 	}
 	switch {
-	case a.Over > 0:
-		fmt.Fprintf(&b, ": %s TOO MANY%s", format.Thousands(a.Over), overPasses(a))
-	case !a.Binds:
-		b.WriteString(": cannot bind, no key was asked beyond its limit")
+	case audit.Over > 0:
+		fmt.Fprintf(&builder, ": %s TOO MANY%s", format.Thousands(audit.Over), overPasses(audit))
+	case !audit.Binds:
+		builder.WriteString(": cannot bind, no key was asked beyond its limit")
 	default:
-		b.WriteString(": promise kept")
+		builder.WriteString(": promise kept")
 	}
-	if share := a.OfPossible(); share < minPossible {
-		fmt.Fprintf(&b, ", but ONLY %s of what was possible", format.Percent(share))
+	if share := audit.OfPossible(); share < minPossible {
+		fmt.Fprintf(&builder, ", but ONLY %s of what was possible", format.Percent(share))
 	}
-	if more := a.OverBucket(); more > 0 && a.Clean() {
-		fmt.Fprintf(&b, "; %s more than a bucket would admit, around the ends of windows", format.Thousands(more))
+	if more := audit.OverBucket(); more > 0 && audit.Clean() {
+		fmt.Fprintf(&builder, "; %s more than a bucket would admit, around the ends of windows", format.Thousands(more))
 	}
-	if own := a.Own; own != nil {
+	if own := audit.Own; own != nil {
 		for _, c := range []struct {
 			n    int64
 			what string
@@ -118,11 +118,11 @@ func AuditLine(a bench.Audit) string {
 			{own.ByRedis, "answered by Redis"}, {own.ByLease, "on a lease"}, {own.Evicted, "keys evicted"}, {own.Forgiven, "of them still owing"}, {own.Restarts, "restarts"},
 		} {
 			if c.n > 0 {
-				fmt.Fprintf(&b, "; %s %s", format.Thousands(c.n), c.what)
+				fmt.Fprintf(&builder, "; %s %s", format.Thousands(c.n), c.what)
 			}
 		}
 	}
-	return b.String()
+	return builder.String()
 }
 
 // IsTelling reports whether an audit has found anything, or could have.

@@ -138,26 +138,26 @@ func latency(name, unit string, figure func(bench.Latency) time.Duration) Column
 
 func single(x float64) bench.Spread { return bench.SpreadOf([]float64{x}) }
 
-func orNone(s *bench.Spread) bench.Spread {
-	if s == nil {
+func orNone(spread *bench.Spread) bench.Spread {
+	if spread == nil {
 		return bench.Spread{}
 	}
-	return *s
+	return *spread
 }
 
-func spread(r bench.Result) bench.Spread {
-	if len(r.Rounds) < 2 {
+func spread(result bench.Result) bench.Spread {
+	if len(result.Rounds) < 2 {
 		return single(math.NaN())
 	}
-	return single(r.NsPerOp.Relative())
+	return single(result.NsPerOp.Relative())
 }
 
 // together is the processor time of a call in this process and in another, 0 without the other.
-func together(p bench.Pass) float64 {
-	if p.Behind == 0 {
+func together(pass bench.Pass) float64 {
+	if pass.Behind == 0 {
 		return 0
 	}
-	return p.BehindNsPerOp() + p.NsPerOp()
+	return pass.BehindNsPerOp() + pass.NsPerOp()
 }
 
 func allocations(p bench.Pass) float64 { return float64(p.Allocs) / float64(max(p.Calls, 1)) }
@@ -173,11 +173,11 @@ func known(x float64) float64 {
 }
 
 func ifIdle(figure func(bench.Memory) float64) func(bench.Memory) float64 {
-	return func(m bench.Memory) float64 {
-		if m.IdleUnknown {
+	return func(memory bench.Memory) float64 {
+		if memory.IdleUnknown {
 			return unknown
 		}
-		return figure(m)
+		return figure(memory)
 	}
 }
 
@@ -189,34 +189,34 @@ func keptShare(x float64) string {
 }
 
 // Value returns the figure, and false if the result has none.
-func (c Column) Value(r bench.Result) (bench.Spread, bool) {
+func (c Column) Value(result bench.Result) (bench.Spread, bool) {
 	switch {
-	case c.Latency != nil && r.Latency != nil:
-		x := float64(c.Latency(*r.Latency))
+	case c.Latency != nil && result.Latency != nil:
+		x := float64(c.Latency(*result.Latency))
 		return single(x), x > 0
-	case c.Memory != nil && r.Memory != nil:
-		x := c.Memory(*r.Memory)
+	case c.Memory != nil && result.Memory != nil:
+		x := c.Memory(*result.Memory)
 		return single(x), x >= 0
 	case c.Of != nil || c.Pass != nil:
 		figure := c.Of
 		if figure == nil {
 			figure = func(r bench.Result) bench.Spread { return r.Over(c.Pass) }
 		}
-		s := figure(r)
-		return s, s.Median > 0 || c.Zero && s.Median == 0 && !r.Outside
+		s := figure(result)
+		return s, s.Median > 0 || c.Zero && s.Median == 0 && !result.Outside
 	}
 	return bench.Spread{}, false
 }
 
 // round returns the figure of a round. Memory is the first's.
-func (c Column) round(r bench.Result, i int) (float64, bool) {
+func (c Column) round(result bench.Result, i int) (float64, bool) {
 	switch {
 	case c.Pass != nil:
-		return c.Pass(r.Rounds[i]), !c.Zero || !r.Outside
-	case c.Latency != nil && i < len(r.LatencyRounds):
-		return float64(c.Latency(r.LatencyRounds[i])), true
+		return c.Pass(result.Rounds[i]), !c.Zero || !result.Outside
+	case c.Latency != nil && i < len(result.LatencyRounds):
+		return float64(c.Latency(result.LatencyRounds[i])), true
 	case c.Memory != nil && i == 0:
-		s, ok := c.Value(r)
+		s, ok := c.Value(result)
 		return s.Median, ok
 	}
 	return 0, false
@@ -268,16 +268,16 @@ const (
 )
 
 // Label returns a contender's name with its signs.
-func Label(r bench.Result) string {
+func Label(result bench.Result) string {
 	signs := ""
-	if r.IsLimiter() && !r.Exact {
+	if result.IsLimiter() && !result.Exact {
 		signs += InexactSign
 	}
-	if r.Audit != nil && !r.Audit.Clean() {
+	if result.Audit != nil && !result.Audit.Clean() {
 		signs += BrokenSign
 	}
 	if signs == "" {
-		return r.Name
+		return result.Name
 	}
-	return r.Name + " " + signs
+	return result.Name + " " + signs
 }

@@ -71,11 +71,11 @@ func (p path) cost(alone, transfer float64, cores int, share float64) float64 {
 
 // Model returns the nanoseconds of a call of Ral in a workload with this transfer, by its measured
 // cost on one core. It reports false if the run or the model has none.
-func (d Document) Model(workload string, t Transfer) (float64, bool) {
+func (d Document) Model(workload string, transfer Transfer) (float64, bool) {
 	alone := d.on(workload, 1)
 	for _, w := range coreWorkloads {
-		if w.name == workload && w.path != nil && t.Time > 0 && alone != nil {
-			return w.path.cost(alone.NsPerOp.Median, t.Time, t.Cores, w.share), true
+		if w.name == workload && w.path != nil && transfer.Time > 0 && alone != nil {
+			return w.path.cost(alone.NsPerOp.Median, transfer.Time, transfer.Cores, w.share), true
 		}
 	}
 	return 0, false
@@ -93,39 +93,39 @@ func (d Document) on(workload string, cores int) *bench.Result {
 
 // CoresTable returns the costs of a call of Ral by number of cores, without rows unless the run was
 // one with -cores.
-func CoresTable(d Document) Table {
-	t := Table{Title: "Ral by cores", Columns: words("workload", "cost"), About: fmt.Sprintf(
+func CoresTable(document Document) Table {
+	table := Table{Title: "Ral by cores", Columns: words("workload", "cost"), About: fmt.Sprintf(
 		"processor time of a call in ns, with as many callers. The model adds to the cost on one core the moves of cache lines: %s each here, "+
 			"and for more cores than here the times of a larger machine. It takes a hot key's line from a core after each call, which may "+
-			"keep it for several, and leaves out misses of memory.", format.Nanoseconds(d.Transfer))}
-	if d.Transfer == 0 {
-		return t
+			"keep it for several, and leaves out misses of memory.", format.Nanoseconds(document.Transfer))}
+	if document.Transfer == 0 {
+		return table
 	}
 	var columns []Transfer
-	for _, cpu := range d.Settings.CPUs {
-		columns = append(columns, Transfer{cpu, d.Transfer})
+	for _, cpu := range document.Settings.CPUs {
+		columns = append(columns, Transfer{cpu, document.Transfer})
 	}
 	for _, larger := range Transfers {
-		if larger.Cores > slices.Max(d.Settings.CPUs) {
+		if larger.Cores > slices.Max(document.Settings.CPUs) {
 			columns = append(columns, larger)
 		}
 	}
 	for _, c := range columns {
-		t.Columns = append(t.Columns, figures(strconv.Itoa(c.Cores))...)
+		table.Columns = append(table.Columns, figures(strconv.Itoa(c.Cores))...)
 	}
 	for _, w := range coreWorkloads {
 		measured, model := []string{w.name, "measured"}, []string{w.name, "by the model"}
-		for _, c := range columns {
+		for _, transfer := range columns {
 			figure, cost := nothing, nothing
-			if r := d.on(w.name, c.Cores); r != nil {
+			if r := document.on(w.name, transfer.Cores); r != nil {
 				figure = costs.Show(*r)
 			}
-			if x, ok := d.Model(w.name, c); ok {
+			if x, ok := document.Model(w.name, transfer); ok {
 				cost = format.Digits(x)
 			}
 			measured, model = append(measured, figure), append(model, cost)
 		}
-		t.Rows = append(t.Rows, Row{KindRal, measured}, Row{KindYardstick, model})
+		table.Rows = append(table.Rows, Row{KindRal, measured}, Row{KindYardstick, model})
 	}
-	return t
+	return table
 }

@@ -49,10 +49,10 @@ type Settings struct {
 
 // WriteJSON writes the document, indented.
 func (d Document) WriteJSON(w io.Writer) error {
-	e := json.NewEncoder(w)
-	e.SetIndent("", "  ")
-	e.SetEscapeHTML(false)
-	return e.Encode(d)
+	encoder := json.NewEncoder(w)
+	encoder.SetIndent("", "  ")
+	encoder.SetEscapeHTML(false)
+	return encoder.Encode(d)
 }
 
 const (
@@ -63,11 +63,11 @@ const (
 )
 
 // KindOf returns the kind of a result's contender.
-func KindOf(r bench.Result) string {
-	if !r.IsLimiter() {
+func KindOf(result bench.Result) string {
+	if !result.IsLimiter() {
 		return KindYardstick
 	}
-	return KindNamed(r.Name)
+	return KindNamed(result.Name)
 }
 
 // Rounds returns the number of rounds that all contenders have.

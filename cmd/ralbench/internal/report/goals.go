@@ -164,14 +164,14 @@ func HasGoal(workload string) bool {
 }
 
 // Goals returns the goals that the run measured. The last value of GOMAXPROCS counts.
-func Goals(d Document) (all []Goal) {
+func Goals(document Document) (all []Goal) {
 	for _, row := range goals {
-		w := lastOf(d, row.Workload)
-		if w == nil || w.Result(row.Contender) == nil {
+		workloadReport := lastOf(document, row.Workload)
+		if workloadReport == nil || workloadReport.Result(row.Contender) == nil {
 			continue
 		}
 		g := Goal{GoalRow: row, Show: row.Figure.Format}
-		if g.measure(d, *w.Result(row.Contender)) {
+		if g.measure(document, *workloadReport.Result(row.Contender)) {
 			all = append(all, g)
 		}
 	}
@@ -179,25 +179,25 @@ func Goals(d Document) (all []Goal) {
 }
 
 // measure sets the value. It reports whether the run has it.
-func (g *Goal) measure(d Document, mine bench.Result) (ok bool) {
+func (g *Goal) measure(document Document, mine bench.Result) (ok bool) {
 	if g.other == "" {
 		g.Value, g.Unjudged, ok = g.Figure.judged(mine, nil)
 		return ok
 	}
-	w := lastOf(d, cmp.Or(g.otherIn, g.Workload))
-	if w == nil {
+	workloadReport := lastOf(document, cmp.Or(g.otherIn, g.Workload))
+	if workloadReport == nil {
 		return false
 	}
-	other := w.Result(g.other)
+	other := workloadReport.Result(g.other)
 	if g.other == bestPeer {
-		other = g.Figure.best(peersIn(*w))
+		other = g.Figure.best(peersIn(*workloadReport))
 	}
 	if other == nil {
 		return false
 	}
 	g.Of, g.Show = other.Name, format.Ratio
 	g.Value, g.Unjudged, ok = g.Figure.judged(mine, other)
-	if floor := w.Yardstick(bench.YardstickFloor); floor != nil {
+	if floor := workloadReport.Yardstick(bench.YardstickFloor); floor != nil {
 		if x, why, known := g.Figure.judged(*floor, other); known && why == "" {
 			g.Floor = format.Ratio(x.Median)
 		}
@@ -206,10 +206,10 @@ func (g *Goal) measure(d Document, mine bench.Result) (ok bool) {
 }
 
 // lastOf returns the last report of a workload, nil if there is none.
-func lastOf(d Document, workload string) *bench.WorkloadReport {
-	for i := len(d.Workloads) - 1; i >= 0; i-- {
-		if d.Workloads[i].Name == workload {
-			return &d.Workloads[i]
+func lastOf(document Document, workload string) *bench.WorkloadReport {
+	for i := len(document.Workloads) - 1; i >= 0; i-- {
+		if document.Workloads[i].Name == workload {
+			return &document.Workloads[i]
 		}
 	}
 	return nil
@@ -222,48 +222,48 @@ func peersIn(w bench.WorkloadReport) []bench.Result {
 	})
 }
 
-func GoalTable(d Document) Table {
-	t := Table{
+func GoalTable(document Document) Table {
+	table := Table{
 		Title:   "Goals of Ral",
 		About:   "The figures, beside the goals of Ral. A multiple of Ral's is one of Choke under a funnel.",
 		Columns: slices.Concat(words("workload", "call", "figure"), figures("measured", "goal", "floor"), words("reached")),
 	}
-	for _, g := range Goals(d) {
-		figure := g.Figure.Name
-		if g.Of != "" {
-			figure += ", times " + g.Of + "'s"
+	for _, goal := range Goals(document) {
+		figure := goal.Figure.Name
+		if goal.Of != "" {
+			figure += ", times " + goal.Of + "'s"
 		}
-		value, reached := format.Spread(g.Value, g.Show), "NO"
+		value, reached := format.Spread(goal.Value, goal.Show), "NO"
 		switch {
-		case g.Unjudged != "":
-			value, reached = nothing, g.Unjudged
-		case g.IsReached():
+		case goal.Unjudged != "":
+			value, reached = nothing, goal.Unjudged
+		case goal.IsReached():
 			reached = "yes"
 		}
-		t.Rows = append(t.Rows, Row{KindNamed(g.Contender), []string{
-			g.Workload, g.Contender, figure, value, g.Bound(), cmp.Or(g.Floor, nothing), reached,
+		table.Rows = append(table.Rows, Row{KindNamed(goal.Contender), []string{
+			goal.Workload, goal.Contender, figure, value, goal.Bound(), cmp.Or(goal.Floor, nothing), reached,
 		}})
 	}
-	return t
+	return table
 }
 
 // GoalSummary says how many goals were reached, and how many a run that ended early left out.
-func GoalSummary(d Document) string {
-	n, missed, unjudged := measuredGoals(d)
+func GoalSummary(document Document) string {
+	n, missed, unjudged := measuredGoals(document)
 	text := fmt.Sprintf("%d of %d reached", n-len(missed), n)
 	if unjudged > 0 {
 		text += fmt.Sprintf("; %s not judged, for want of %d undisturbed rounds", format.Plural(unjudged, "other"), minJudged)
 	}
 	left := -n - unjudged
 	for _, g := range goals {
-		if g.isOf(d) {
+		if g.isOf(document) {
 			left++
 		}
 	}
-	if left > 0 && (d.Interrupted || len(d.LeftOut) > 0) {
+	if left > 0 && (document.Interrupted || len(document.LeftOut) > 0) {
 		text += fmt.Sprintf("; %d others NOT MEASURED", left)
 	}
-	if d.Interrupted {
+	if document.Interrupted {
 		text += "; the run was INTERRUPTED"
 	}
 	return text + "."
@@ -271,13 +271,13 @@ func GoalSummary(d Document) string {
 
 // measuredGoals counts the judged goals and the goals that cannot be judged, and tells the missed.
 func measuredGoals(d Document) (n int, missed []string, unjudged int) {
-	for _, g := range Goals(d) {
+	for _, goal := range Goals(d) {
 		switch {
-		case g.Unjudged != "":
+		case goal.Unjudged != "":
 			unjudged++
 			continue
-		case !g.IsReached():
-			missed = append(missed, fmt.Sprintf("%s, %s (goal %s)", g.Workload, g.Text(), g.Show(g.Goal)))
+		case !goal.IsReached():
+			missed = append(missed, fmt.Sprintf("%s, %s (goal %s)", goal.Workload, goal.Text(), goal.Show(goal.Goal)))
 		}
 		n++
 	}

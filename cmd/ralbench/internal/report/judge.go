@@ -14,24 +14,24 @@ const minJudged = 3
 const notJudged = "not judged: "
 
 // judged returns the spread of a figure over the undisturbed rounds, as a multiple of another
-// result's in the same rounds unless by is nil. It reports false without a figure. why is empty, or
+// result's in the same rounds unless result is nil. It reports false without a figure. why is empty, or
 // says that there are too few rounds. Figures of other kinds than speeds and latencies have one
 // value, which other load does not change.
-func (c Column) judged(mine bench.Result, by *bench.Result) (s bench.Spread, why string, ok bool) {
+func (c Column) judged(mine bench.Result, result *bench.Result) (spread bench.Spread, why string, ok bool) {
 	if c.Pass == nil && c.Latency == nil {
-		s, ok = c.Value(mine)
-		if by != nil {
-			other, known := c.Value(*by)
-			s, ok = single(s.Median/other.Median), ok && known && other.Median != 0
+		spread, ok = c.Value(mine)
+		if result != nil {
+			other, known := c.Value(*result)
+			spread, ok = single(spread.Median/other.Median), ok && known && other.Median != 0
 		}
-		return s, "", ok
+		return spread, "", ok
 	}
 	var values []float64
 	rounds := 0
 	for i := range mine.Rounds {
 		x, disturbed, known := c.pass(mine, i)
-		if by != nil && known {
-			divisor, alsoDisturbed, also := c.pass(*by, i)
+		if result != nil && known {
+			divisor, alsoDisturbed, also := c.pass(*result, i)
 			x, disturbed, known = x/divisor, disturbed || alsoDisturbed, also && divisor > 0
 		}
 		if !known {
@@ -52,13 +52,13 @@ func (c Column) judged(mine bench.Result, by *bench.Result) (s bench.Spread, why
 }
 
 // pass returns the figure of a round, false if there is none, and whether other load disturbed it.
-func (c Column) pass(r bench.Result, round int) (x float64, disturbed, known bool) {
-	if round >= len(r.Rounds) {
+func (c Column) pass(result bench.Result, round int) (x float64, disturbed, known bool) {
+	if round >= len(result.Rounds) {
 		return 0, false, false
 	}
-	x, known = c.round(r, round)
+	x, known = c.round(result, round)
 	if c.Latency == nil {
-		return x, r.Rounds[round].Disturbed, known
+		return x, result.Rounds[round].Disturbed, known
 	}
-	return x, known && r.LatencyRounds[round].Disturbed, known
+	return x, known && result.LatencyRounds[round].Disturbed, known
 }

@@ -71,25 +71,25 @@ func redisBenchmark(ctx context.Context, network, addr string, pipeline, keys, r
 }
 
 // readCSV reads the output of redis-benchmark: a row of names and a row of figures.
-func readCSV(text string) (r Round, err error) {
+func readCSV(text string) (round Round, err error) {
 	rows, err := csv.NewReader(strings.NewReader(text)).ReadAll()
 	if err != nil || len(rows) != 2 {
-		return r, fmt.Errorf("redis-benchmark wrote %q: %w", text, err)
+		return round, fmt.Errorf("redis-benchmark wrote %q: %w", text, err)
 	}
 	found := map[string]float64{}
 	for i, name := range rows[0] {
 		if i > 0 && i < len(rows[1]) {
 			if found[name], err = strconv.ParseFloat(rows[1][i], 64); err != nil {
-				return r, fmt.Errorf("%s of redis-benchmark: %w", name, err)
+				return round, fmt.Errorf("%s of redis-benchmark: %w", name, err)
 			}
 		}
 	}
 	ms := func(name string) time.Duration { return time.Duration(found[name] * float64(time.Millisecond)) }
-	r = Round{PerSecond: found["rps"], P50: ms("p50_latency_ms"), P99: ms("p99_latency_ms")}
-	if r.PerSecond <= 0 {
-		return r, fmt.Errorf("redis-benchmark wrote no rate: %q", text)
+	round = Round{PerSecond: found["rps"], P50: ms("p50_latency_ms"), P99: ms("p99_latency_ms")}
+	if round.PerSecond <= 0 {
+		return round, fmt.Errorf("redis-benchmark wrote no rate: %q", text)
 	}
-	return r, nil
+	return round, nil
 }
 
 var (
@@ -113,13 +113,13 @@ func (l *lab) h2load(ctx context.Context, addr string, requests, rate int) (Roun
 	return readH2load(out, requests)
 }
 
-func readH2load(text string, requests int) (r Round, err error) {
+func readH2load(text string, requests int) (round Round, err error) {
 	rate, ok := finished.FindStringSubmatch(text), succeeded.FindStringSubmatch(text)
 	if rate == nil || ok == nil || ok[1] != strconv.Itoa(requests) {
-		return r, fmt.Errorf("h2load got other answers than %d times 200: %s", requests, text)
+		return round, fmt.Errorf("h2load got other answers than %d times 200: %s", requests, text)
 	}
-	r.PerSecond, err = strconv.ParseFloat(rate[1], 64)
-	return r, err
+	round.PerSecond, err = strconv.ParseFloat(rate[1], 64)
+	return round, err
 }
 
 // ghz sends so many requests at a rate.
@@ -153,16 +153,16 @@ func (l *lab) atRate(ctx context.Context, addr string, requests int) (Round, err
 			others <- result{r, err}
 		}()
 	}
-	r, err := l.ghz(ctx, addr, timed, sampled)
+	round, err := l.ghz(ctx, addr, timed, sampled)
 	for range senders {
 		other := <-others
-		r.PerSecond += other.PerSecond
+		round.PerSecond += other.PerSecond
 		err = errors.Join(err, other.err)
 	}
-	return r, err
+	return round, err
 }
 
-func readGhz(text string, requests int) (r Round, err error) {
+func readGhz(text string, requests int) (round Round, err error) {
 	var report struct {
 		PerSecond float64        `json:"rps"`
 		Codes     map[string]int `json:"statusCodeDistribution"`
@@ -172,19 +172,19 @@ func readGhz(text string, requests int) (r Round, err error) {
 		} `json:"latencyDistribution"`
 	}
 	if err := json.Unmarshal([]byte(text), &report); err != nil {
-		return r, fmt.Errorf("ghz wrote %.200q: %w", text, err)
+		return round, fmt.Errorf("ghz wrote %.200q: %w", text, err)
 	}
 	if report.Codes["OK"] != requests {
-		return r, fmt.Errorf("ghz got other codes than %d times OK: %v", requests, report.Codes)
+		return round, fmt.Errorf("ghz got other codes than %d times OK: %v", requests, report.Codes)
 	}
-	r.PerSecond = report.PerSecond
+	round.PerSecond = report.PerSecond
 	for _, l := range report.Latencies {
 		switch l.Percentage {
 		case 50:
-			r.P50 = l.Latency
+			round.P50 = l.Latency
 		case 99:
-			r.P99 = l.Latency
+			round.P99 = l.Latency
 		}
 	}
-	return r, nil
+	return round, nil
 }

@@ -14,7 +14,7 @@ import (
 
 // Run builds the servers and measures them until done or the context ends, which is no error. With
 // an error, the report holds the measurements before it. redis is the version of the Redis.
-func Run(ctx context.Context, workloads []bench.Workload, o bench.Options) (report bench.Report, redis string, err error) {
+func Run(ctx context.Context, workloads []bench.Workload, options bench.Options) (report bench.Report, redis string, err error) {
 	dir, err := os.MkdirTemp("", "ralbench")
 	if err != nil {
 		return report, "", err
@@ -31,7 +31,7 @@ func Run(ctx context.Context, workloads []bench.Workload, o bench.Options) (repo
 	if err := l.writeInputs(); err != nil {
 		return report, "", err
 	}
-	report, err = bench.Run(ctx, workloads, l.contenders(), o)
+	report, err = bench.Run(ctx, workloads, l.contenders(), options)
 	return report, l.redis, err
 }
 
@@ -45,19 +45,19 @@ type Round struct {
 func Contenders() []bench.Contender { return new(lab).contenders() }
 
 func (l *lab) contenders() (all []bench.Contender) {
-	for _, s := range sources {
+	for _, source := range sources {
 		requests := map[string]int{} // by workload, for all of a round's time
 		all = append(all, bench.Contender{
-			Name: s.name, About: s.about, Yardstick: s.yardstick, Exact: true, Elsewhere: true, For: s.workloads,
-			Measure: func(ctx context.Context, w bench.Workload, d time.Duration) (m bench.Measured, err error) {
-				server, err := l.get(s, kindOf(w.Name).network)
-				if err == nil && requests[w.Name] == 0 {
-					requests[w.Name], err = l.warmUp(ctx, w, server, d)
+			Name: source.name, About: source.about, Yardstick: source.yardstick, Exact: true, Elsewhere: true, For: source.workloads,
+			Measure: func(ctx context.Context, workload bench.Workload, d time.Duration) (measured bench.Measured, err error) {
+				server, err := l.get(source, kindOf(workload.Name).network)
+				if err == nil && requests[workload.Name] == 0 {
+					requests[workload.Name], err = l.warmUp(ctx, workload, server, d)
 				}
 				if err != nil {
-					return m, err
+					return measured, err
 				}
-				return l.measure(ctx, w, server, requests[w.Name])
+				return l.measure(ctx, workload, server, requests[workload.Name])
 			},
 		})
 	}
@@ -65,40 +65,40 @@ func (l *lab) contenders() (all []bench.Contender) {
 }
 
 // load sends so many requests to a server by the workload's generator.
-func (l *lab) load(ctx context.Context, w bench.Workload, s *server, requests int) (Round, error) {
+func (l *lab) load(ctx context.Context, workload bench.Workload, server *server, requests int) (Round, error) {
 	switch {
-	case w.Name == EnvoyRate:
-		return l.atRate(ctx, s.addr, requests)
-	case isEnvoy(w.Name):
-		return l.h2load(ctx, s.addr, requests, 0)
+	case workload.Name == EnvoyRate:
+		return l.atRate(ctx, server.addr, requests)
+	case isEnvoy(workload.Name):
+		return l.h2load(ctx, server.addr, requests, 0)
 	}
-	k := kindOf(w.Name)
-	return redisBenchmark(ctx, k.network, s.addr, k.pipeline, w.Keys, requests, s.command)
+	k := kindOf(workload.Name)
+	return redisBenchmark(ctx, k.network, server.addr, k.pipeline, workload.Keys, requests, server.command)
 }
 
-func (l *lab) measure(ctx context.Context, w bench.Workload, s *server, requests int) (m bench.Measured, err error) {
-	before, known := processorTime(s.pids)
-	r, err := l.load(ctx, w, s, requests)
+func (l *lab) measure(ctx context.Context, w bench.Workload, server *server, requests int) (measured bench.Measured, err error) {
+	before, known := processorTime(server.pids)
+	round, err := l.load(ctx, w, server, requests)
 	if err != nil {
-		return m, err
+		return measured, err
 	}
-	m.Pass = bench.Pass{Calls: int64(requests), Passed: int64(requests), Elapsed: time.Duration(float64(requests) / r.PerSecond * float64(time.Second))}
-	if after, ok := processorTime(s.pids); ok && known {
-		m.Pass.CPU = after - before
+	measured.Pass = bench.Pass{Calls: int64(requests), Passed: int64(requests), Elapsed: time.Duration(float64(requests) / round.PerSecond * float64(time.Second))}
+	if after, ok := processorTime(server.pids); ok && known {
+		measured.Pass.CPU = after - before
 	}
-	m.Latency = bench.Latency{P50: r.P50, P99: r.P99}
-	return m, nil
+	measured.Latency = bench.Latency{P50: round.P50, P99: round.P99}
+	return measured, nil
 }
 
 // warmUp asks a server for a part of the time, and returns the requests for all of it.
-func (l *lab) warmUp(ctx context.Context, w bench.Workload, s *server, d time.Duration) (requests int, err error) {
-	if w.Name == EnvoyRate {
+func (l *lab) warmUp(ctx context.Context, workload bench.Workload, server *server, d time.Duration) (requests int, err error) {
+	if workload.Name == EnvoyRate {
 		return max(int(Rate*d.Seconds()), 1), nil
 	}
 	const part = 4
-	for requests = connections * kindOf(w.Name).pipeline; ; requests *= 4 {
+	for requests = connections * kindOf(workload.Name).pipeline; ; requests *= 4 {
 		begun := time.Now()
-		r, err := l.load(ctx, w, s, requests)
+		r, err := l.load(ctx, workload, server, requests)
 		if err != nil || time.Since(begun) > d/part {
 			return max(int(r.PerSecond*d.Seconds()), requests), err
 		}

@@ -127,8 +127,8 @@ var (
 )
 
 // get returns the server of a source on a network.
-func (l *lab) get(s source, network string) (*server, error) {
-	key := s.name + " " + s.workloads[0] + " " + network
+func (l *lab) get(source source, network string) (*server, error) {
+	key := source.name + " " + source.workloads[0] + " " + network
 	if l.running[key] != nil {
 		return l.running[key], nil
 	}
@@ -139,7 +139,7 @@ func (l *lab) get(s source, network string) (*server, error) {
 	if network == "unix" {
 		addr = l.file(fmt.Sprint(len(l.running), ".sock"))
 	}
-	started, err := s.start(l, network, addr)
+	started, err := source.start(l, network, addr)
 	if err != nil {
 		return nil, err
 	}
@@ -153,20 +153,20 @@ func (l *lab) startRedis(network string) (*redis.Client, *server, error) {
 	if err != nil {
 		return nil, new(server), err
 	}
-	c := redis.NewClient(&redis.Options{Network: running.Network(), Addr: running.Addr(), PoolSize: 1})
-	l.closes = append(l.closes, c.Close, running.Close)
-	about := c.InfoMap(context.Background(), "server")
+	client := redis.NewClient(&redis.Options{Network: running.Network(), Addr: running.Addr(), PoolSize: 1})
+	l.closes = append(l.closes, client.Close, running.Close)
+	about := client.InfoMap(context.Background(), "server")
 	l.redis = about.Item("Server", "redis_version")
-	return c, &server{addr: running.Addr(), pids: []int{running.PID()}}, about.Err()
+	return client, &server{addr: running.Addr(), pids: []int{running.PID()}}, about.Err()
 }
 
 // startFloor starts a floor that answers as a rald does.
 func (l *lab) startFloor(rald source, network, kind, addr string, ask func(network, addr string) ([]byte, error)) (*server, error) {
-	s, err := l.get(rald, network)
+	server, err := l.get(rald, network)
 	if err != nil {
 		return nil, err
 	}
-	answer, err := ask(network, s.addr)
+	answer, err := ask(network, server.addr)
 	if err != nil {
 		return nil, err
 	}
@@ -178,30 +178,30 @@ func (l *lab) startFloor(rald source, network, kind, addr string, ask func(netwo
 
 // redisAnswer returns rald's answer to the first command of a key.
 func redisAnswer(network, addr string) ([]byte, error) {
-	c, err := net.Dial(network, addr)
+	conn, err := net.Dial(network, addr)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = c.Close() }()
-	if _, err := fmt.Fprintf(c, "%s answer %s\r\n", throttle[0], strings.Join(throttle[2:], " ")); err != nil {
+	defer func() { _ = conn.Close() }()
+	if _, err := fmt.Fprintf(conn, "%s answer %s\r\n", throttle[0], strings.Join(throttle[2:], " ")); err != nil {
 		return nil, err
 	}
 	answer := make([]byte, 1<<10)
-	n, err := c.Read(answer)
+	n, err := conn.Read(answer)
 	return answer[:n], err
 }
 
 // grpcAnswer returns the bytes of rald's answer to the generators' request.
 func grpcAnswer(_, addr string) ([]byte, error) {
-	c, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	clientConn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = c.Close() }()
+	defer func() { _ = clientConn.Close() }()
 	request := new(emptypb.Empty)
 	request.ProtoReflect().SetUnknown([]byte(message))
 	answer := new(emptypb.Empty)
-	if err := c.Invoke(context.Background(), "/"+method, request, answer); err != nil {
+	if err := clientConn.Invoke(context.Background(), "/"+method, request, answer); err != nil {
 		return nil, err
 	}
 	return answer.ProtoReflect().GetUnknown(), nil

@@ -58,15 +58,15 @@ const Rate, sampled = 20_000, 1000
 // Workloads returns all workloads. scale multiplies the numbers of keys.
 func Workloads(scale float64) (all []bench.Workload) {
 	for _, k := range kinds {
-		w := bench.Workload{
+		workload := bench.Workload{
 			Name: k.workload, About: k.about, Why: "rald beside servers that keep limits for programs in any language, on the cores that the generator uses too.",
 			Draw: bench.DrawElsewhere, Apart: true, Base: Rald, Keys: max(int(keys*scale), 1), Callers: connections,
 			Limit: bench.Limit{Capacity: 16, Count: 30, Per: time.Minute},
 		}
 		if isEnvoy(k.workload) {
-			w.Keys, w.Callers, w.Limit = 1, envoyConnections*eachAtATime, bench.Limit{Capacity: perHour, Count: perHour, Per: time.Hour}
+			workload.Keys, workload.Callers, workload.Limit = 1, envoyConnections*eachAtATime, bench.Limit{Capacity: perHour, Count: perHour, Per: time.Hour}
 		}
-		all = append(all, w)
+		all = append(all, workload)
 	}
 	return all
 }

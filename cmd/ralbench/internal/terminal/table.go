@@ -59,25 +59,25 @@ func (p printer) Rows(t report.Table) (text string) {
 		var heads table.Row
 		var configs []table.ColumnConfig
 		for n, i := range part {
-			c := table.ColumnConfig{Number: n + 1, WidthMax: limits[i], WidthMaxEnforcer: layout.WrapSoft, Align: layout.AlignRight, AlignHeader: layout.AlignRight}
+			columnConfig := table.ColumnConfig{Number: n + 1, WidthMax: limits[i], WidthMaxEnforcer: layout.WrapSoft, Align: layout.AlignRight, AlignHeader: layout.AlignRight}
 			if end != "" && limits[i] == 0 {
-				c.WidthMin = widths[i]
+				columnConfig.WidthMin = widths[i]
 			}
 			head := t.Columns[i].Name + end
 			if t.Columns[i].Words {
-				c.Align, c.AlignHeader, head = layout.AlignLeft, layout.AlignLeft, t.Columns[i].Name
+				columnConfig.Align, columnConfig.AlignHeader, head = layout.AlignLeft, layout.AlignLeft, t.Columns[i].Name
 			}
-			heads, configs = append(heads, head), append(configs, c)
+			heads, configs = append(heads, head), append(configs, columnConfig)
 		}
 		shown.AppendHeader(heads)
 		shown.SetColumnConfigs(configs)
-		for n, r := range t.Rows {
-			if n > 0 && r.Kind != report.KindYardstick && r.Kind != report.KindKnown && isYardstick(t.Rows[:n]) {
+		for n, row := range t.Rows {
+			if n > 0 && row.Kind != report.KindYardstick && row.Kind != report.KindKnown && isYardstick(t.Rows[:n]) {
 				shown.AppendSeparator()
 			}
 			var cells table.Row
 			for _, i := range part {
-				cell := r.Cells[i]
+				cell := row.Cells[i]
 				if !t.Columns[i].Words && !strings.HasSuffix(cell, report.Mark) {
 					cell += end
 				}

@@ -58,13 +58,13 @@ func (p printer) Lines(title, lead string, lines []report.Verdict) string {
 // Audits returns a paragraph for each audit, and one for all that could not find anything.
 func (p printer) Audits(results []bench.Result) (text string) {
 	var silent []string
-	for _, r := range results {
+	for _, result := range results {
 		switch {
-		case r.Audit == nil:
-		case report.IsTelling(*r.Audit):
-			text += p.Line(fmt.Sprintf("  audit %-15s ", r.Name), report.AuditLine(*r.Audit))
+		case result.Audit == nil:
+		case report.IsTelling(*result.Audit):
+			text += p.Line(fmt.Sprintf("  audit %-15s ", result.Name), report.AuditLine(*result.Audit))
 		default:
-			silent = append(silent, r.Name)
+			silent = append(silent, result.Name)
 		}
 	}
 	if len(silent) > 0 {
@@ -78,18 +78,18 @@ func (p printer) Notes() (lines string) {
 	var texts []string
 	names := map[string][]string{} // by text
 	for _, w := range p.Workloads {
-		for _, r := range w.Results {
-			text := r.Note
-			if r.Promise != "" {
-				text = strings.TrimSuffix(fmt.Sprintf("audited as %s; %s", r.Promise, r.Note), "; ")
+		for _, result := range w.Results {
+			text := result.Note
+			if result.Promise != "" {
+				text = strings.TrimSuffix(fmt.Sprintf("audited as %s; %s", result.Promise, result.Note), "; ")
 			}
-			if text == "" || slices.Contains(names[text], r.Name) {
+			if text == "" || slices.Contains(names[text], result.Name) {
 				continue
 			}
 			if names[text] == nil {
 				texts = append(texts, text)
 			}
-			names[text] = append(names[text], r.Name)
+			names[text] = append(names[text], result.Name)
 		}
 	}
 	for _, text := range texts {

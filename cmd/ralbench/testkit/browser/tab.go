@@ -39,25 +39,25 @@ type Tab struct {
 
 // Open opens a page until the test ends. It waits until its root has data-drawn="yes", unless
 // NoScript.
-func (b Browser) Open(t testing.TB, url string, v View) *Tab {
+func (b Browser) Open(t testing.TB, url string, view View) *Tab {
 	t.Helper()
 	ctx, cancel := chromedp.NewContext(b.ctx)
 	t.Cleanup(cancel)
-	o := &Tab{t: t, ctx: ctx}
-	require.NoError(t, chromedp.Listen(ctx, func(event any) { o.listen(url, event) }))
-	call(o, network.Enable, network.EnableParams{})
-	call(o, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
-		Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: v.Scheme}},
+	tab := &Tab{t: t, ctx: ctx}
+	require.NoError(t, chromedp.Listen(ctx, func(event any) { tab.listen(url, event) }))
+	call(tab, network.Enable, network.EnableParams{})
+	call(tab, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
+		Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: view.Scheme}},
 	})
-	call(o, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{
-		Width: v.Width, Height: v.Height, DeviceScaleFactor: 1, Mobile: v.Width < 600,
+	call(tab, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{
+		Width: view.Width, Height: view.Height, DeviceScaleFactor: 1, Mobile: view.Width < 600,
 	})
-	call(o, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: v.NoScript})
-	o.Do(chromedp.Navigate(url))
-	if !v.NoScript {
-		o.Until(`document.documentElement.dataset.drawn === "yes"`)
+	call(tab, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: view.NoScript})
+	tab.Do(chromedp.Navigate(url))
+	if !view.NoScript {
+		tab.Until(`document.documentElement.dataset.drawn === "yes"`)
 	}
-	return o
+	return tab
 }
 
 func (o *Tab) listen(url string, event any) {
@@ -90,10 +90,10 @@ func (o *Tab) listen(url string, event any) {
 	}
 }
 
-func call[P, R any](o *Tab, command cdp.Command[P, R], params P) {
-	o.t.Helper()
-	_, err := chromedp.Call(o.ctx, command, params)
-	require.NoError(o.t, err)
+func call[P, R any](tab *Tab, command cdp.Command[P, R], params P) {
+	tab.t.Helper()
+	_, err := chromedp.Call(tab.ctx, command, params)
+	require.NoError(tab.t, err)
 }
 
 // Do runs the steps. If they fail, it reports the problems of the page.
@@ -117,10 +117,10 @@ func (o *Tab) Click(id string) {
 }
 
 // Eval evaluates a script in the page.
-func Eval[T any](o *Tab, script string) T {
-	o.t.Helper()
-	v, err := chromedp.Run(o.ctx, chromedp.Evaluate[T](script))
-	require.NoError(o.t, err)
+func Eval[T any](tab *Tab, script string) T {
+	tab.t.Helper()
+	v, err := chromedp.Run(tab.ctx, chromedp.Evaluate[T](script))
+	require.NoError(tab.t, err)
 	return v
 }
 

@@ -83,10 +83,10 @@ func (i *inspection) list() (list []inspect.AnyLimit, id string) {
 	var text strings.Builder
 	limits := maps.Collect(i.limits.All())
 	for _, name := range slices.Sorted(maps.Keys(limits)) {
-		u := limits[name]
-		shown := inspect.Limit[string]{Name: name, Limiter: &configuredLimit{u}}
-		counts, trial := u.Counts()
-		if shares := u.Shares(); shares != nil {
+		use := limits[name]
+		shown := inspect.Limit[string]{Name: name, Limiter: &configuredLimit{use}}
+		counts, trial := use.Counts()
+		if shares := use.Shares(); shares != nil {
 			shown.Limiter, shown.Stats = shares, func() any { return shares.Counts() }
 		}
 		if counts != nil {
@@ -94,7 +94,7 @@ func (i *inspection) list() (list []inspect.AnyLimit, id string) {
 		}
 		list = append(list, shown)
 		// A family that ended may begin again.
-		fmt.Fprintf(&text, "%s\x00%s %p %p\n", name, u.Limit, u.Family, u.Limiter())
+		fmt.Fprintf(&text, "%s\x00%s %p %p\n", name, use.Limit, use.Family, use.Limiter())
 	}
 	for _, keep := range i.all {
 		for family := range keep.All() {

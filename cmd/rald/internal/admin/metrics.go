@@ -75,19 +75,19 @@ func (c *collector) collectDoors(to chan<- prometheus.Metric) {
 	counter(redis.Reservations.Forgotten, "rald_forgotten_reservations_total", "Ended reservations that were forgotten early, as there were -reserve-ids of them.")
 	counter(redis.Reservations.Full, "rald_refused_reservations_total", "Reservations that were refused, as there were -reserve-ids of them.")
 	gauge(float64(c.config.Limits.Len()), "rald_limits", "Limits that are configured by name.")
-	for name, u := range c.config.Limits.All() {
-		if shares := u.Shares(); shares != nil {
+	for name, use := range c.config.Limits.All() {
+		if shares := use.Shares(); shares != nil {
 			stats := shares.Counts()
 			for result, n := range map[string]uint64{"guaranteed": stats.Guaranteed, "borrowed": stats.Borrowed, "refused": stats.Refused} {
 				counter(n, "rald_share_calls_total", "Calls of the tenants of a limit with shares.", "limit", name, "result", result)
 			}
 		}
-		n, trial := u.Counts()
-		if n == nil {
+		counts, trial := use.Counts()
+		if counts == nil {
 			continue
 		}
-		counter(n.Warnings.Load(), "ral_warnings_total", "Warnings of keys that passed a share of their limit.", "limit", name)
-		counter(n.Passed.Load(), "rald_shadow_passes_total", "Calls that passed in shadow although their limit refused them.", "limit", name)
+		counter(counts.Warnings.Load(), "ral_warnings_total", "Warnings of keys that passed a share of their limit.", "limit", name)
+		counter(counts.Passed.Load(), "rald_shadow_passes_total", "Calls that passed in shadow although their limit refused them.", "limit", name)
 		if trial != nil {
 			ralprom.New(metrics.Trial(name, trial)).Collect(to)
 		}
@@ -117,13 +117,13 @@ func (c *collector) collectDoors(to chan<- prometheus.Metric) {
 	}
 	rules, all := countRules(c.config.Envoy)
 	gauge(float64(rules), "rald_envoy_rules", "Rules of Envoy's rate limit service that are in force.")
-	for rule, n := range all {
-		for result, n := range map[string]uint64{"passed": n.passed, "refused": n.refused} {
+	for rule, ruleCounts := range all {
+		for result, n := range map[string]uint64{"passed": ruleCounts.passed, "refused": ruleCounts.refused} {
 			counter(n, "rald_envoy_descriptors_total", "Descriptors that met a rule, by whether its limit had room.", "rule", rule, "result", result)
 		}
-		counter(n.returned, "rald_envoy_returned_hits_total", "Hits that requests gave back to a rule.", "rule", rule)
-		if n.tried {
-			for result, n := range map[string]uint64{"would_pass": n.wouldPass, "would_refuse": n.wouldRefuse} {
+		counter(ruleCounts.returned, "rald_envoy_returned_hits_total", "Hits that requests gave back to a rule.", "rule", rule)
+		if ruleCounts.tried {
+			for result, n := range map[string]uint64{"would_pass": ruleCounts.wouldPass, "would_refuse": ruleCounts.wouldRefuse} {
 				counter(n, "rald_envoy_candidate_descriptors_total", "Descriptors that the candidate of a rule would have decided otherwise.", "rule", rule, "result", result)
 			}
 		}

@@ -44,41 +44,41 @@ func (rules *Rules) original(r *http.Request) (o *http.Request, others []*url.UR
 	if !rules.trusted.Contains(clientaddr.Parse(peer)) {
 		return nil, nil, errPeer
 	}
-	p := &rules.proxy
-	uri, err := single(r, p.uri)
+	proxy := &rules.proxy
+	uri, err := single(r, proxy.uri)
 	if err != nil {
 		return nil, nil, err
 	}
 	// o is a copy.
 	o = r.WithContext(r.Context())
 	o.Body, o.ContentLength, o.RemoteAddr = http.NoBody, 0, peer
-	if o.Method, err = single(r, p.method); err != nil {
+	if o.Method, err = single(r, proxy.method); err != nil {
 		return nil, nil, err
 	}
 	// Some backends take "post" for POST.
 	o.Method = strings.ToUpper(o.Method)
-	if o.Host, err = hostOf(r, p.host); err != nil {
+	if o.Host, err = hostOf(r, proxy.host); err != nil {
 		return nil, nil, err
 	}
-	if p.address != "" && len(r.Header[p.address]) == 0 {
-		return nil, nil, fmt.Errorf("%w: there is no field %s", errProxy, p.address)
+	if proxy.address != "" && len(r.Header[proxy.address]) == 0 {
+		return nil, nil, fmt.Errorf("%w: there is no field %s", errProxy, proxy.address)
 	}
 	path, query, err := splitURI(uri)
 	if err != nil {
 		return nil, nil, err
 	}
 	for i, as := range rules.readings(path) {
-		u, err := as.clean(path)
+		address, err := as.clean(path)
 		if err != nil {
 			return nil, nil, err
 		}
-		endWithSlash(u)
+		endWithSlash(address)
 		if i > 0 {
-			others = append(others, u)
+			others = append(others, address)
 			continue
 		}
-		u.RawQuery = query
-		o.URL = u
+		address.RawQuery = query
+		o.URL = address
 	}
 	return o, others, nil
 }

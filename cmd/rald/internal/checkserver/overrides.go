@@ -43,7 +43,7 @@ func (l *limit) policyFor(r *http.Request) policy.Policy {
 }
 
 // override reads the overrides of a limit. find finds its keys, and text tells their kind.
-func (p *parser) override(m map[string]configfile.Place, l *limit, match string, find keyFunc, text string) {
+func (p *parser) override(m map[string]configfile.Place, limit *limit, match string, find keyFunc, text string) {
 	place, ok := m["overrides"]
 	by, chosen := m["override_by"]
 	switch {
@@ -53,12 +53,12 @@ func (p *parser) override(m map[string]configfile.Place, l *limit, match string,
 	case !ok:
 		return
 	case chosen:
-		l.value, text = p.part(by, by.Text(), match)
+		limit.value, text = p.part(by, by.Text(), match)
 	case !m["key"].IsScalar() || text == "everybody":
 		p.Fault(place, "override_by is required, as the key is no single value: a part of a key is accepted, such as header X-Plan")
 		return
 	default:
-		l.value = find
+		limit.value = find
 	}
 	if place.IsScalar() {
 		name := place.Text()
@@ -68,30 +68,30 @@ func (p *parser) override(m map[string]configfile.Place, l *limit, match string,
 			return
 		}
 	}
-	l.overrides = map[string]*override{}
+	limit.overrides = map[string]*override{}
 	for _, place := range p.Pairs(place, "from values to limits, such as partner-7: window 5000/h") {
 		if want := valueOf(text, place.Name); want != "" {
 			p.Fault(place, "no request has this value of %s: %s is accepted", text, want)
 			continue
 		}
-		o := &override{id: fmt.Sprintf("%q", []string{match, l.name, "override", place.Name})}
+		o := &override{id: fmt.Sprintf("%q", []string{match, limit.name, "override", place.Name})}
 		known, isConfigured := p.named(place.Text())
 		if isConfigured {
 			o.id, o.limit = place.Text(), known
-			p.sameKind(place, o.id, l.kind)
+			p.sameKind(place, o.id, limit.kind)
 		} else if o.limit, isConfigured = p.parsed(place); !isConfigured {
 			continue
 		}
 		p.overTime(place, o.limit)
-		if l.cost > o.limit.Limit() {
-			p.Fault(place, "the cost of a request is %d, and %q admits at most %d at once", l.cost, o.limit, o.limit.Limit())
+		if limit.cost > o.limit.Limit() {
+			p.Fault(place, "the cost of a request is %d, and %q admits at most %d at once", limit.cost, o.limit, o.limit.Limit())
 		}
 		o.prefix = configured.Prefix(o.id)
-		l.overrides[clientaddr.Bounded(place.Name)] = o
+		limit.overrides[clientaddr.Bounded(place.Name)] = o
 	}
-	key := l.key
-	l.key = func(r *http.Request) string {
-		o := l.overrideFor(r)
+	key := limit.key
+	limit.key = func(r *http.Request) string {
+		o := limit.overrideFor(r)
 		if o == nil {
 			return key(r)
 		}

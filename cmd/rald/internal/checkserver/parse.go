@@ -59,11 +59,11 @@ func (of *Rules) Len() int { return len(of.rules) }
 
 // AddTo adds the rules' limits to the configured limits. Clients cannot call unnamed limits.
 func (of *Rules) AddTo(file *limitfile.File) {
-	for _, r := range of.rules {
+	for _, rule := range of.rules {
 		add := func(id string, limit policy.Policy) {
-			file.Add(limitfile.Named{Name: id, Policy: limit, Place: r.place})
+			file.Add(limitfile.Named{Name: id, Policy: limit, Place: rule.place})
 		}
-		for _, l := range r.limits {
+		for _, l := range rule.limits {
 			add(l.id, l.limit)
 			if l.without != "" {
 				add(l.without, l.limit)
@@ -294,50 +294,50 @@ func (p *parser) status(place configfile.Place) int {
 // locations are net/http's notes about registrations.
 var locations = regexp.MustCompile(` \(registered at [^)]*\)`)
 
-func (p *parser) rule(place configfile.Place) (r rule, ok bool) {
+func (p *parser) rule(place configfile.Place) (rule rule, ok bool) {
 	before := len(p.Faults())
 	m := p.Fields(place, append([]string{"match", "unlimited", "inform", "limits"}, keysOfLimits...)...)
 	if m == nil {
-		return r, false
+		return rule, false
 	}
-	r.place = place
+	rule.place = place
 	match, ok := m["match"]
 	if !ok {
 		p.Fault(place, "match is required: a pattern such as POST /login")
-		return r, false
+		return rule, false
 	}
-	r.match = match.Text()
-	p.checkMatch(match, r.match)
+	rule.match = match.Text()
+	p.checkMatch(match, rule.match)
 	if inform, ok := m["inform"]; ok {
-		if r.inform = http.CanonicalHeaderKey(inform.Text()); !clientaddr.IsFree(r.inform) {
+		if rule.inform = http.CanonicalHeaderKey(inform.Text()); !clientaddr.IsFree(rule.inform) {
 			p.Fault(inform, "%.80q: the name of a header field that HTTP itself does not need is accepted, such as X-Over-Limit", inform.Text())
 		}
 	}
 	_, several := m["limits"]
 	told := len(p.Faults())
-	r.unlimited = p.Bool(m, "unlimited")
+	rule.unlimited = p.Bool(m, "unlimited")
 	switch {
 	// It is unknown whether the rule has limits.
 	case len(p.Faults()) > told:
-	case r.unlimited && len(m) > 2:
+	case rule.unlimited && len(m) > 2:
 		p.Fault(m["unlimited"], "a rule without limits has no other keys than match")
-	case r.unlimited:
+	case rule.unlimited:
 	case several:
 		for _, key := range keysOfLimits {
 			if at, ok := m[key]; ok {
 				p.Fault(at, "it stands in each limit of the list limits")
 			}
 		}
-		r.limits = p.limits(m["limits"], r.match)
+		rule.limits = p.limits(m["limits"], rule.match)
 	default:
-		r.limits = []limit{p.limit(place, m, r.match)}
+		rule.limits = []limit{p.limit(place, m, rule.match)}
 	}
 	if len(p.Faults()) == before {
-		if err := p.seen.add(withSlash(r.match), pass); err != nil {
+		if err := p.seen.add(withSlash(rule.match), pass); err != nil {
 			p.Fault(match, "with a slash at the end of each path, %s", locations.ReplaceAllString(strings.ReplaceAll(err.Error(), "\n", " "), ""))
 		}
 	}
-	return r, true
+	return rule, true
 }
 
 // checkMatch refuses patterns that match no request of these proxies.
@@ -390,22 +390,22 @@ func (p *parser) limits(place configfile.Place, match string) (all []limit) {
 		if m == nil {
 			continue
 		}
-		l := p.limit(place, m, match)
-		if l.limit != nil && names[l.name] {
-			p.Fault(place, "there are two limits named %q in this rule: a name of its own is accepted as name", l.name)
+		limit := p.limit(place, m, match)
+		if limit.limit != nil && names[limit.name] {
+			p.Fault(place, "there are two limits named %q in this rule: a name of its own is accepted as name", limit.name)
 		}
-		names[l.name] = true
-		all = append(all, l)
+		names[limit.name] = true
+		all = append(all, limit)
 	}
 	return all
 }
 
-func (p *parser) limit(place configfile.Place, m map[string]configfile.Place, match string) (l limit) {
-	l.cost, l.shadow, l.hidden = 1, p.Bool(m, "shadow"), p.Bool(m, "hidden")
+func (p *parser) limit(place configfile.Place, m map[string]configfile.Place, match string) (limit limit) {
+	limit.cost, limit.shadow, limit.hidden = 1, p.Bool(m, "shadow"), p.Bool(m, "hidden")
 	named, ok := m["limit"]
 	if !ok {
 		p.Fault(place, "limit is required: the name of a limit of limits.yaml, or the text of one")
-		return l
+		return limit
 	}
 	// Prefixes of keys, and for requests without a key. Configured names have no brackets and
 	// quotes.
@@ -413,44 +413,44 @@ func (p *parser) limit(place configfile.Place, m map[string]configfile.Place, ma
 	text := named.Text()
 	known, isConfigured := p.named(text)
 	if isConfigured {
-		l.name, l.limit, l.id = text, known, text
+		limit.name, limit.limit, limit.id = text, known, text
 		without = fmt.Sprintf("%q", []string{text, "address"})
 		if name, has := m["name"]; has {
 			p.Fault(name, "a limit of limits.yaml has its name already")
 		}
 	} else {
-		l.limit, _ = p.parsed(named)
-		l.name = "default"
+		limit.limit, _ = p.parsed(named)
+		limit.name = "default"
 		if name, has := m["name"]; has {
-			l.name = name.Text()
-			if want := admission.WrongName(l.name); l.name == "" || want != "" {
-				p.Fault(name, "%.80q: 1 to 64 characters of ASCII are accepted", l.name)
+			limit.name = name.Text()
+			if want := admission.WrongName(limit.name); limit.name == "" || want != "" {
+				p.Fault(name, "%.80q: 1 to 64 characters of ASCII are accepted", limit.name)
 			}
 		}
-		l.id = fmt.Sprintf("%q", []string{match, l.name})
-		without = fmt.Sprintf("%q", []string{match, l.name, "address"})
+		limit.id = fmt.Sprintf("%q", []string{match, limit.name})
+		without = fmt.Sprintf("%q", []string{match, limit.name, "address"})
 	}
-	p.overTime(named, l.limit)
+	p.overTime(named, limit.limit)
 	if cost, ok := m["cost"]; ok {
-		p.cost(cost, &l)
+		p.cost(cost, &limit)
 	}
 	key, ok := m["key"]
 	if !ok {
 		p.Fault(place, "key is required: requests are counted by it, such as address, header X-Api-Key or everybody")
-		return l
+		return limit
 	}
 	find, text := p.key(key, match)
 	if isConfigured && find != nil {
-		p.sameKind(key, l.name, text)
+		p.sameKind(key, limit.name, text)
 	}
-	l.key, l.kind = prefixed(configured.Prefix(l.id), find), text
-	if find != nil && l.limit != nil {
-		p.override(m, &l, match, find, text)
+	limit.key, limit.kind = prefixed(configured.Prefix(limit.id), find), text
+	if find != nil && limit.limit != nil {
+		p.override(m, &limit, match, find, text)
 	}
 	if at, ok := m["without_key"]; ok {
-		p.withoutKey(at, &l, without)
+		p.withoutKey(at, &limit, without)
 	}
-	return l
+	return limit
 }
 
 // parsed reads the text of a limit that has no name.
@@ -469,12 +469,12 @@ func (p *parser) overTime(place configfile.Place, limit policy.Policy) {
 	}
 }
 
-func (p *parser) cost(place configfile.Place, l *limit) {
+func (p *parser) cost(place configfile.Place, limit *limit) {
 	var err error
-	if l.cost, err = strconv.ParseInt(place.Text(), 10, 64); err != nil || l.cost < 1 {
+	if limit.cost, err = strconv.ParseInt(place.Text(), 10, 64); err != nil || limit.cost < 1 {
 		p.Fault(place, "%.80q: 1 or more is accepted", place.Text())
-	} else if l.limit != nil && l.cost > l.limit.Limit() {
-		p.Fault(place, "%d: at most %d is accepted, which is all that %q admits at once", l.cost, l.limit.Limit(), l.limit)
+	} else if limit.limit != nil && limit.cost > limit.limit.Limit() {
+		p.Fault(place, "%d: at most %d is accepted, which is all that %q admits at once", limit.cost, limit.limit.Limit(), limit.limit)
 	}
 }
 
@@ -488,19 +488,19 @@ func (p *parser) sameKind(place configfile.Place, name, text string) {
 	}
 }
 
-func (p *parser) withoutKey(place configfile.Place, l *limit, id string) {
+func (p *parser) withoutKey(place configfile.Place, limit *limit, id string) {
 	switch choice := place.Text(); choice {
 	case "refuse":
 	case "pass":
-		l.noKey = limits.Skip
+		limit.noKey = limits.Skip
 	case "address":
-		find, key := p.address(place, ""), l.key
+		find, key := p.address(place, ""), limit.key
 		if find == nil || key == nil {
 			return
 		}
-		l.without = id
+		limit.without = id
 		instead := prefixed(configured.Prefix(id), find)
-		l.key = func(r *http.Request) string {
+		limit.key = func(r *http.Request) string {
 			if key := key(r); key != "" {
 				return key
 			}

@@ -150,9 +150,9 @@ func hasControl(text string) bool {
 	return false
 }
 
-func endWithSlash(u *url.URL) {
-	if u.Path != "/" {
-		u.Path += "/"
-		u.RawPath += "/"
+func endWithSlash(address *url.URL) {
+	if address.Path != "/" {
+		address.Path += "/"
+		address.RawPath += "/"
 	}
 }

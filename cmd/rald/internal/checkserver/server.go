@@ -48,26 +48,26 @@ func New(config Config, rules *Rules) (*Door, error) {
 	if config.Log == nil {
 		config.Log = slog.Default()
 	}
-	d := &Door{config: config}
-	d.paths.HandleFunc("/check", d.check)
-	d.paths.HandleFunc("GET /healthz", d.health)
-	commit, err := d.Prepare(rules)
+	door := &Door{config: config}
+	door.paths.HandleFunc("/check", door.check)
+	door.paths.HandleFunc("GET /healthz", door.health)
+	commit, err := door.Prepare(rules)
 	if err != nil {
 		return nil, err
 	}
 	commit()
-	return d, nil
+	return door, nil
 }
 
 // Prepare returns a function that puts rules in force, all at once. A request keeps the rules at
 // its beginning. Keys keep their usage under a limit of the same name and family. The error joins a
 // *configfile.Error for each rule at fault.
 func (d *Door) Prepare(to *Rules) (commit func(), err error) {
-	t, err := newTable(to, d.config.Limits, &d.stats)
+	table, err := newTable(to, d.config.Limits, &d.stats)
 	if err != nil {
 		return nil, err
 	}
-	return func() { d.table.Store(t) }, nil
+	return func() { d.table.Store(table) }, nil
 }
 
 // ServeHTTP implements http.Handler.
@@ -89,18 +89,18 @@ func (d *Door) check(w http.ResponseWriter, r *http.Request) {
 		// The server would wait for a body that a proxy need not send.
 		w.Header().Set("Connection", "close")
 	}
-	t := d.table.Load()
-	original, others, err := t.rules.original(r)
+	table := d.table.Load()
+	original, others, err := table.rules.original(r)
 	if err == nil {
-		err = t.haveOneRule(original, others)
+		err = table.haveOneRule(original, others)
 	}
 	id := ""
 	if err == nil {
-		id, err = t.rules.id(r, original)
+		id, err = table.rules.id(r, original)
 	}
 	if err != nil {
 		d.stats.Undecided.Add(1)
-		t.refuse(w, r, err, d.config.Log)
+		table.refuse(w, r, err, d.config.Log)
 		return
 	}
 	if id != "" {
@@ -110,8 +110,8 @@ func (d *Door) check(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	answer := &refusal{ResponseWriter: w, instead: t.rules.status}
-	switch limited := t.serve(answer, original); {
+	answer := &refusal{ResponseWriter: w, instead: table.rules.status}
+	switch limited := table.serve(answer, original); {
 	case !limited:
 		d.stats.Unlimited.Add(1)
 	case id != "" && answer.status == http.StatusNoContent:
@@ -135,39 +135,39 @@ type held struct {
 
 var pass = held{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })}
 
-func newTable(rules *Rules, in *configured.Limits, c *Stats) (*table, error) {
+func newTable(rules *Rules, limits *configured.Limits, stats *Stats) (*table, error) {
 	t := &table{rules: rules}
 	var faults []error
 	for i := range rules.rules {
-		r := &rules.rules[i]
-		h, err := r.handler(in, rules.spread, c)
+		rule := &rules.rules[i]
+		h, err := rule.handler(limits, rules.spread, stats)
 		if err == nil {
-			err = t.routes.add(withSlash(r.match), h)
+			err = t.routes.add(withSlash(rule.match), h)
 		}
 		if err != nil {
-			faults = append(faults, r.place.Error(err))
+			faults = append(faults, rule.place.Error(err))
 		}
 	}
 	return t, errors.Join(faults...)
 }
 
-func (r *rule) handler(in *configured.Limits, spread time.Duration, c *Stats) (held, error) {
+func (r *rule) handler(limits *configured.Limits, spread time.Duration, stats *Stats) (held, error) {
 	if r.unlimited {
 		return pass, nil
 	}
 	var all []httplimit.AnyLimit
-	for _, l := range r.limits {
+	for _, limit := range r.limits {
 		all = append(all, httplimit.Limit[string]{
-			Name: l.name, Limiter: in, Key: l.key, WhenNoKey: l.noKey, Shadow: l.shadow, Hidden: l.hidden,
-			Cost:      func(*http.Request) int64 { return l.cost },
-			PolicyFor: l.policyFor,
+			Name: limit.name, Limiter: limits, Key: limit.key, WhenNoKey: limit.noKey, Shadow: limit.shadow, Hidden: limit.hidden,
+			Cost:      func(*http.Request) int64 { return limit.cost },
+			PolicyFor: limit.policyFor,
 		})
 	}
-	m, err := httplimit.NewAll(httplimit.Options{Spread: spread, OnVerdict: c.count, Inform: r.inform}, all...)
+	middleware, err := httplimit.NewAll(httplimit.Options{Spread: spread, OnVerdict: stats.count, Inform: r.inform}, all...)
 	if err != nil {
 		return held{}, err
 	}
-	limited := m.Handler(http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
+	limited := middleware.Handler(http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
 		if value := request.Header[r.inform]; value != nil && r.inform != "" {
 			// The proxy copies the field to the request.
 			w.Header()[r.inform] = value

@@ -31,13 +31,13 @@ func (d *Door) Rules() *Rules { return d.table.Load().rules }
 type answerKey struct{}
 
 // count counts a decision, and tells it in a field for access logs, like nginx's $limit_req_status.
-func (c *Stats) count(r *http.Request, v limits.Verdict) {
+func (c *Stats) count(r *http.Request, verdict limits.Verdict) {
 	status := "passed"
 	switch {
-	case v.Refused():
+	case verdict.Refused():
 		status = "limited"
 		c.Refused.Add(1)
-	case len(v.Shadowed) > 0 || v.Shadow && v.Reason != limits.Admitted && v.Reason != limits.Exempt:
+	case len(verdict.Shadowed) > 0 || verdict.Shadow && verdict.Reason != limits.Admitted && verdict.Reason != limits.Exempt:
 		status = "shadow"
 		c.WouldRefuse.Add(1)
 		fallthrough

@@ -31,14 +31,14 @@ type Dirs struct {
 
 // Under returns the directories with Envoy's elsewhere, or if that is "" in dir/envoy if present.
 func Under(dir, elsewhere string) Dirs {
-	d := Dirs{Dir: dir, Envoy: elsewhere}
+	dirs := Dirs{Dir: dir, Envoy: elsewhere}
 	if dir != "" && elsewhere == "" {
 		envoy := filepath.Join(dir, "envoy")
 		if info, err := os.Stat(envoy); err == nil && info.IsDir() {
-			d.Envoy = envoy
+			dirs.Envoy = envoy
 		}
 	}
-	return d
+	return dirs
 }
 
 // Config is the contents of the directories.
@@ -61,20 +61,20 @@ var anyLimit = policy.Must(policy.Funnel(1, 1, time.Second))
 // Read reads all files. Without any file it fails. A faulty file refuses all; the error joins a *configfile.Error for each
 // fault. While limits.yaml has faults, check.yaml may name any limit.
 func (d Dirs) Read() (*Config, error) {
-	c := &Config{Limits: &limitfile.File{}, stamp: d.stamp()}
+	config := &Config{Limits: &limitfile.File{}, stamp: d.stamp()}
 	var faults []error
 	var inDir, inFile error
 	if d.Dir != "" {
-		if c.Limits, inDir = limitfile.Read(d.Dir); inDir != nil {
-			c.Limits = &limitfile.File{}
+		if config.Limits, inDir = limitfile.Read(d.Dir); inDir != nil {
+			config.Limits = &limitfile.File{}
 		}
 	}
 	if d.File != "" {
-		inFile = c.Limits.AddFile(d.File)
+		inFile = config.Limits.AddFile(d.File)
 	}
 	faults = append(faults, inDir, inFile)
 	if d.Dir != "" {
-		named := c.Limits.Find
+		named := config.Limits.Find
 		if inDir != nil || inFile != nil {
 			// To find the other faults of the checks: a name may be a limit of that file.
 			named = func(name string) (policy.Policy, bool) {
@@ -84,26 +84,26 @@ func (d Dirs) Read() (*Config, error) {
 		}
 		if !errors.Is(inDir, os.ErrNotExist) {
 			var err error
-			c.Checks, err = checkserver.Read(d.Dir, named)
+			config.Checks, err = checkserver.Read(d.Dir, named)
 			faults = append(faults, err)
 		}
 	}
 	if d.Envoy != "" {
 		var err error
-		c.Rules, err = rules.Read(d.Envoy, d.Rules)
+		config.Rules, err = rules.Read(d.Envoy, d.Rules)
 		faults = append(faults, err)
 	}
 	if err := errors.Join(faults...); err != nil {
 		return nil, err
 	}
-	if d.Dir != "" && d.File == "" && c.Limits.IsMissing && c.Checks == nil && c.Rules == nil {
+	if d.Dir != "" && d.File == "" && config.Limits.IsMissing && config.Checks == nil && config.Rules == nil {
 		return nil, fmt.Errorf("%s has neither %s nor %s nor a directory envoy", d.Dir, limitfile.Name, checkserver.Name)
 	}
-	c.Named = c.Limits.Len()
-	if c.Checks != nil {
-		c.Checks.AddTo(c.Limits)
+	config.Named = config.Limits.Len()
+	if config.Checks != nil {
+		config.Checks.AddTo(config.Limits)
 	}
-	return c, nil
+	return config, nil
 }
 
 // Succeeds returns an error if the limits of an earlier configuration are gone with their file.

@@ -18,13 +18,13 @@ import (
 // now. It calls put with files that were the same at two looks and after the reading, so that none
 // is taken while a program writes it, unless that pauses for longer. If put asks for it, it is called again at a later look.
 func (d Dirs) Watch(ctx context.Context, since *Config, every time.Duration, now <-chan os.Signal, put func(*Config, error) (again bool)) {
-	w := filewatch.Watch[*Config]{Read: d.Read, Stamp: d.stamp, Known: since.stamp, Last: since.stamp}
-	w.Put = func(c *Config, err error) {
+	watch := filewatch.Watch[*Config]{Read: d.Read, Stamp: d.stamp, Known: since.stamp, Last: since.stamp}
+	watch.Put = func(c *Config, err error) {
 		if put(c, err) {
-			w.Force()
+			watch.Force()
 		}
 	}
-	w.Run(ctx, every, now)
+	watch.Run(ctx, every, now)
 }
 
 // stamp returns a text that changes with the files for Read, or with their errors.

@@ -82,15 +82,15 @@ func document(file string, text []byte) (top *yaml.Node, faults []error) {
 	return first.Content[0], append(faults, repeated(file, "", first.Content[0])...)
 }
 
-func repeated(file, path string, n *yaml.Node) (faults []error) {
+func repeated(file, path string, node *yaml.Node) (faults []error) {
 	seen := map[string]bool{}
-	for i, value := range n.Content {
+	for i, value := range node.Content {
 		here := fmt.Sprintf("%s[%d]", path, i)
-		if n.Kind == yaml.MappingNode {
+		if node.Kind == yaml.MappingNode {
 			if i%2 == 0 {
 				continue
 			}
-			key := n.Content[i-1]
+			key := node.Content[i-1]
 			here = strings.TrimPrefix(path+"."+key.Value, ".")
 			if seen[key.Value] {
 				faults = append(faults, &Error{
@@ -121,19 +121,19 @@ func unreadable(file string, text []byte, wrong string) *Error {
 		return &Error{File: file, Line: line, Err: errors.New("this is not UTF-8, which alone is accepted")}
 	}
 	wrong = strings.TrimPrefix(wrong, "yaml: ")
-	e := &Error{File: file}
+	fault := &Error{File: file}
 	if line := lineOf.FindStringSubmatch(wrong); line != nil {
-		e.Line, _ = strconv.Atoi(line[1])
+		fault.Line, _ = strconv.Atoi(line[1])
 		wrong = wrong[len(line[0]):]
 	} else if anchor := anchorOf.FindStringSubmatch(wrong); anchor != nil {
-		e.Line = lineAt(text, bytes.Index(text, []byte("*"+anchor[1])))
+		fault.Line = lineAt(text, bytes.Index(text, []byte("*"+anchor[1])))
 	} else if strings.HasPrefix(wrong, "control characters") {
-		e.Line = lineAt(text, bytes.IndexFunc(text, isControl))
+		fault.Line = lineAt(text, bytes.IndexFunc(text, isControl))
 	} else if firstLine.MatchString(wrong) {
-		e.Line = 1
+		fault.Line = 1
 	}
-	e.Err = errors.New(wrong)
-	return e
+	fault.Err = errors.New(wrong)
+	return fault
 }
 
 func notUTF8(text []byte) int {

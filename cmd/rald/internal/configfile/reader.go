@@ -82,18 +82,18 @@ const spare = 1 << 20
 // NewReader returns a reader for the text of a file, and its top value, an empty map if there are
 // only comments. Misplaced keys in the list unused are ErrUnused.
 func NewReader(file string, text []byte, unused ...string) (*Reader, Place) {
-	r := &Reader{file: file, unused: unused, room: len(text) + spare}
+	reader := &Reader{file: file, unused: unused, room: len(text) + spare}
 	top, faults := document(file, text)
-	r.faults = faults
+	reader.faults = faults
 	switch {
 	case top != nil && isCircular(top, map[*yaml.Node]bool{}):
-		r.faults = append(r.faults, &Error{File: file, Line: top.Line, Err: errors.New("an anchor here has an alias of itself")})
+		reader.faults = append(reader.faults, &Error{File: file, Line: top.Line, Err: errors.New("an anchor here has an alias of itself")})
 	case top != nil:
-		return r, Place{File: file, Line: top.Line, node: resolved(top)}
+		return reader, Place{File: file, Line: top.Line, node: resolved(top)}
 	case len(faults) == 0:
-		return r, Place{File: file, node: &yaml.Node{Kind: yaml.MappingNode}}
+		return reader, Place{File: file, node: &yaml.Node{Kind: yaml.MappingNode}}
 	}
-	return r, Place{File: file}
+	return reader, Place{File: file}
 }
 
 // Beside returns the top value of another file in the same directory. ok is false without the file,
@@ -112,30 +112,30 @@ func (r *Reader) Beside(name string) (top Place, ok bool) {
 	return top, len(other.faults) == 0
 }
 
-// isCircular reports whether a node has an alias of itself. done[n] is true while visiting n.
-func isCircular(n *yaml.Node, done map[*yaml.Node]bool) bool {
-	if under, known := done[n]; known {
+// isCircular reports whether a node has an alias of itself. done[n] is true while visiting node.
+func isCircular(node *yaml.Node, done map[*yaml.Node]bool) bool {
+	if under, known := done[node]; known {
 		return under
 	}
-	done[n] = true
-	if n.Kind == yaml.AliasNode && isCircular(n.Alias, done) {
+	done[node] = true
+	if node.Kind == yaml.AliasNode && isCircular(node.Alias, done) {
 		return true
 	}
-	for _, inner := range n.Content {
+	for _, inner := range node.Content {
 		if isCircular(inner, done) {
 			return true
 		}
 	}
-	done[n] = false
+	done[node] = false
 	return false
 }
 
-func resolved(n *yaml.Node) *yaml.Node {
-	if n.Kind == yaml.AliasNode {
+func resolved(node *yaml.Node) *yaml.Node {
+	if node.Kind == yaml.AliasNode {
 		// An alias leads to no alias.
-		return n.Alias
+		return node.Alias
 	}
-	return n
+	return node
 }
 
 // Fault adds an Error at a place.
@@ -194,13 +194,13 @@ func (r *Reader) merge(all []Place, known map[string]int, place Place) []Place {
 				from = value.Content
 			}
 			// The first map wins.
-			for _, n := range slices.Backward(from) {
-				if n = resolved(n); n.Kind != yaml.MappingNode {
+			for _, node := range slices.Backward(from) {
+				if node = resolved(node); node.Kind != yaml.MappingNode {
 					r.Fault(inner, "a map is accepted, or a list of maps")
 					continue
 				}
 				from := place
-				from.node, from.covered = n, nil
+				from.node, from.covered = node, nil
 				all = r.merge(all, known, from)
 			}
 			continue

@@ -28,11 +28,11 @@ func leasedFaults(fleet *families.Fleet, file *limitfile.File) (err error) {
 		return nil
 	}
 	for _, named := range file.All() {
-		switch l := named.Of; {
+		switch limit := named.Of; {
 		case named.IsShared():
-			err = errors.Join(err, l.Fault("", errors.New("shares are accepted without -fleet leased: a lease is units taken ahead, which are not there for the tenant that they are guaranteed to")))
-		case l != nil && len(l.WarnAt) > 0 && named.Name == l.Name:
-			err = errors.Join(err, l.Fault("warn-at", errors.New("it is accepted without -fleet leased: a server knows its leases, not what remains of a limit")))
+			err = errors.Join(err, limit.Fault("", errors.New("shares are accepted without -fleet leased: a lease is units taken ahead, which are not there for the tenant that they are guaranteed to")))
+		case limit != nil && len(limit.WarnAt) > 0 && named.Name == limit.Name:
+			err = errors.Join(err, limit.Fault("warn-at", errors.New("it is accepted without -fleet leased: a server knows its leases, not what remains of a limit")))
 		}
 	}
 	return err

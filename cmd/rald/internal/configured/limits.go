@@ -178,11 +178,11 @@ type Use struct {
 }
 
 func (l *limit) use(of *Limits, key string) Use {
-	u := Use{Family: l.family, Limit: l.Policy, Key: key, Of: of}
+	use := Use{Family: l.family, Limit: l.Policy, Key: key, Of: of}
 	if l.watch != nil {
-		u.by = l
+		use.by = l
 	}
-	return u
+	return use
 }
 
 // Limiter returns the limiter for calls on the key under the limit.
@@ -204,11 +204,11 @@ func (u *Use) Take(ctx context.Context, n int64) (policy.Decision, error) {
 
 // Refund gives n units back, or below 0 charges -n.
 func (u *Use) Refund(ctx context.Context, n int64) (policy.Decision, error) {
-	d, err := u.Family.RefundWith(ctx, u.Limit, u.Key, n)
+	decision, err := u.Family.RefundWith(ctx, u.Limit, u.Key, n)
 	if u.by != nil && err == nil {
-		u.by.refunded(ctx, u.Key, n, &d)
+		u.by.refunded(ctx, u.Key, n, &decision)
 	}
-	return d, err
+	return decision, err
 }
 
 // Reset forgets the key's usage, and reports whether there was any.
@@ -220,14 +220,14 @@ func (u *Use) Reset(ctx context.Context) (bool, error) {
 }
 
 // Find returns the key under the named limit. ok is false if there is none.
-func (c *Call) Find(name, key []byte) (u Use, ok bool) {
+func (c *Call) Find(name, key []byte) (use Use, ok bool) {
 	one := (*c.limits.table.Load())[string(name)]
 	if one != nil && !c.holds {
 		c.hold()
 		one = (*c.limits.table.Load())[string(name)]
 	}
 	if one == nil || one.gone || one.hidden {
-		return u, false
+		return use, false
 	}
 	return one.use(c.limits, one.translated(one.prefix+string(key))), true
 }

@@ -67,11 +67,11 @@ func (u *Use) Counts() (*Counts, *limits.Trial[string]) {
 }
 
 // settings returns a text that tells a limit and its settings.
-func settings(n limitfile.Named) string {
-	if n.Of == nil {
-		return n.Policy.String()
+func settings(named limitfile.Named) string {
+	if named.Of == nil {
+		return named.Policy.String()
 	}
-	return fmt.Sprint(n.Policy, n.Of.WarnAt, n.Of.Penalty, n.Of.Shadow, n.Of.Candidate, n.IsShared())
+	return fmt.Sprint(named.Policy, named.Of.WarnAt, named.Of.Penalty, named.Of.Shadow, named.Of.Candidate, named.IsShared())
 }
 
 // watch has next heed its settings. It goes on with the counts and the Trial of the limit before, which may be nil.
@@ -123,32 +123,32 @@ func (l *limit) Admit(ctx context.Context, key string, n int64) (limits.Answer, 
 }
 
 // Hold implements limits.Limiter, for a call with its key and limit as the family has them.
-func (l *limit) Hold(ctx context.Context, call limits.Call[string]) (g limits.Grant, err error) {
-	w := l.watch
-	if w == nil {
+func (l *limit) Hold(ctx context.Context, call limits.Call[string]) (grant limits.Grant, err error) {
+	watch := l.watch
+	if watch == nil {
 		return l.family.ByCall().Hold(ctx, call)
 	}
-	call.NoWait = call.NoWait || w.shadow
-	if g, err = w.asked.Hold(ctx, call); err != nil {
-		return g, err
+	call.NoWait = call.NoWait || watch.shadow
+	if grant, err = watch.asked.Hold(ctx, call); err != nil {
+		return grant, err
 	}
-	l.warn(call.Key, call.N, &g.Decision)
-	l.punish(ctx, &call, &g.Answer)
-	if w.shadow && call.N >= 0 {
-		if call.N > 0 && (!g.Allowed || g.Wait > 0) {
+	l.warn(call.Key, call.N, &grant.Decision)
+	l.punish(ctx, &call, &grant.Answer)
+	if watch.shadow && call.N >= 0 {
+		if call.N > 0 && (!grant.Allowed || grant.Wait > 0) {
 			l.counts.Passed.Add(1)
 		}
-		g.Allowed, g.Wait, g.RetryAfter = true, 0, 0
+		grant.Allowed, grant.Wait, grant.RetryAfter = true, 0, 0
 	}
-	return g, nil
+	return grant, nil
 }
 
 // Look returns the answer that Hold would give now without waiting, for limits.AskAll.
-func (l *limit) Look(call limits.Call[string]) (a limits.Answer, ok bool) {
+func (l *limit) Look(call limits.Call[string]) (answer limits.Answer, ok bool) {
 	if e := families.EngineOf(l.family); e != nil && !l.shadow {
 		return e.Look(call)
 	}
-	return a, false
+	return answer, false
 }
 
 // LimitFor implements limits.Limiter.
@@ -163,17 +163,17 @@ func (l *limit) Remote() bool {
 // warn warns of the shares that an admitted take of n units passed. At most Remaining and n units remained
 // before it, so no passed share is missed. A limit that grants units on credit had fewer, and may warn of
 // a key that was past the share.
-func (l *limit) warn(key string, n int64, d *policy.Decision) {
-	if len(l.warnAt) == 0 || !d.Allowed || n <= 0 {
+func (l *limit) warn(key string, n int64, decision *policy.Decision) {
+	if len(l.warnAt) == 0 || !decision.Allowed || n <= 0 {
 		return
 	}
 	// A share of an outage has a lower limit.
-	most := min(shape.AtOnce(l.Policy), d.Limit)
-	passed := l.warnAt.Passed(most, d.Remaining+n, d.Remaining)
+	most := min(shape.AtOnce(l.Policy), decision.Limit)
+	passed := l.warnAt.Passed(most, decision.Remaining+n, decision.Remaining)
 	if passed == 0 {
 		return
 	}
-	for _, text := range l.keys.Fresh(l.warnAt, passed, l, key, d) {
+	for _, text := range l.keys.Fresh(l.warnAt, passed, l, key, decision) {
 		l.counts.Warnings.Add(1)
 		l.log.Post(notice{"ral: a key has passed a share of its limit", l.Name, slog.String("warning", text.Error())})
 	}
@@ -187,11 +187,11 @@ func (l *limit) punish(ctx context.Context, call *limits.Call[string], a *limits
 	if e := families.EngineOf(l.family); e != nil && e.Blocked(call.Key) > 0 {
 		return
 	}
-	d := l.refusals.TakeWith(l.rule, call.Key, 1)
-	if !d.Allowed || d.ResetAfter == 0 {
+	decision := l.refusals.TakeWith(l.rule, call.Key, 1)
+	if !decision.Allowed || decision.ResetAfter == 0 {
 		return
 	}
-	if err := l.family.Block(ctx, call.Key, d.ResetAfter); err != nil {
+	if err := l.family.Block(ctx, call.Key, decision.ResetAfter); err != nil {
 		l.log.Post(notice{"ral: a key could not be blocked", l.Name, slog.Any("error", err)})
 	}
 }

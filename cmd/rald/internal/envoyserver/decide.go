@@ -26,12 +26,12 @@ func (a *ask) passed() bool { return a.status.Code != pb.RateLimitResponse_OVER_
 func decide(ctx context.Context, asks []ask) error {
 	for i := range asks {
 		var err error
-		switch a := &asks[i]; {
-		case !a.isHeld() || a.status != nil:
-		case a.group != nil && a.takes():
-			err = takeGroup(ctx, asks, a.group)
+		switch ask := &asks[i]; {
+		case !ask.isHeld() || ask.status != nil:
+		case ask.group != nil && ask.takes():
+			err = takeGroup(ctx, asks, ask.group)
 		default:
-			err = a.decide(ctx)
+			err = ask.decide(ctx)
 		}
 		if err != nil {
 			return err
@@ -62,12 +62,12 @@ func (a *ask) decide(ctx context.Context) error {
 	case a.window != nil:
 		return a.countHits(ctx)
 	default:
-		d, err := a.family.TakeWith(ctx, a.exact, a.key, a.n)
+		decision, err := a.family.TakeWith(ctx, a.exact, a.key, a.n)
 		if err != nil {
 			return err
 		}
-		a.try(ctx, d.Allowed)
-		a.decided(d)
+		a.try(ctx, decision.Allowed)
+		a.decided(decision)
 	}
 	return nil
 }
@@ -100,12 +100,12 @@ func (a *ask) giveBack(ctx context.Context) error {
 	if a.window != nil {
 		return a.giveHitsBack(ctx)
 	}
-	d, err := a.family.RefundWith(ctx, a.exact, a.key, a.n)
+	decision, err := a.family.RefundWith(ctx, a.exact, a.key, a.n)
 	if err != nil {
 		return err
 	}
-	d.Allowed = true
-	a.decided(d)
+	decision.Allowed = true
+	a.decided(decision)
 	return nil
 }
 
@@ -116,16 +116,16 @@ func (a *ask) counted(over bool, count int64, ends time.Duration) {
 // decided sets the status by a decision. A refusal reports when the call would pass. If it never
 // would, the status has the limit's window, since the reference never reports 0 and clients would
 // retry at once.
-func (a *ask) decided(d policy.Decision) {
-	until := d.ResetAfter
+func (a *ask) decided(decision policy.Decision) {
+	until := decision.ResetAfter
 	switch limit, ok := a.exact.(policy.Windowed); {
-	case d.Allowed:
-	case d.RetryAfter < policy.Never:
-		until = d.RetryAfter
+	case decision.Allowed:
+	case decision.RetryAfter < policy.Never:
+		until = decision.RetryAfter
 	case ok:
 		until = max(until, limit.Window())
 	}
-	a.report(!d.Allowed, clip(d.Remaining), &durationpb.Duration{Seconds: seconds(until)})
+	a.report(!decision.Allowed, clip(decision.Remaining), &durationpb.Duration{Seconds: seconds(until)})
 }
 
 func (a *ask) report(over bool, remaining uint32, until *durationpb.Duration) {
@@ -147,20 +147,20 @@ func decideTogether(ctx context.Context, asks []ask, allQuota bool) (err error) 
 	var quotas [][]int
 	never, needsQuota, hasQuota := false, false, false
 	for i := range asks {
-		a := &asks[i]
-		if a.further {
+		ask := &asks[i]
+		if ask.further {
 			continue
 		}
-		group := a.group
+		group := ask.group
 		if group == nil {
 			group = []int{i}
 		}
-		isQuota := a.isQuota(allQuota)
+		isQuota := ask.isQuota(allQuota)
 		needsQuota = needsQuota || isQuota
 		switch {
-		case !a.isHeld() || a.refund || a.Shadow:
+		case !ask.isHeld() || ask.refund || ask.Shadow:
 			hasQuota = hasQuota || isQuota
-		case a.n == 0:
+		case ask.n == 0:
 			passed := isQuota
 			for _, j := range group {
 				if err := asks[j].decideBeside(ctx, false); err != nil {
@@ -169,7 +169,7 @@ func decideTogether(ctx context.Context, asks []ask, allQuota bool) (err error) 
 				passed = passed && asks[j].passed()
 			}
 			hasQuota = hasQuota || passed
-		case a.exact == nil:
+		case ask.exact == nil:
 			never = never || !isQuota
 		case isQuota:
 			quotas = append(quotas, group)
@@ -199,14 +199,14 @@ func decideTogether(ctx context.Context, asks []ask, allQuota bool) (err error) 
 		}
 	}
 	for i := range asks {
-		switch a := &asks[i]; {
-		case !a.isHeld() || a.status != nil:
-		case a.group == nil || !a.takes():
-			err = a.decideBeside(ctx, admitted)
-		case admitted && !decided(a.group):
-			err = takeGroup(ctx, asks, a.group)
+		switch ask := &asks[i]; {
+		case !ask.isHeld() || ask.status != nil:
+		case ask.group == nil || !ask.takes():
+			err = ask.decideBeside(ctx, admitted)
+		case admitted && !decided(ask.group):
+			err = takeGroup(ctx, asks, ask.group)
 		default:
-			err = a.decideBeside(ctx, false)
+			err = ask.decideBeside(ctx, false)
 		}
 		if err != nil {
 			return err
@@ -228,12 +228,12 @@ func take(ctx context.Context, asks []ask, these []int) (admitted bool, err erro
 	}
 	for i, at := range these {
 		if answer := outcome.Answers[i]; outcome.Allowed || !answer.Allowed {
-			a := &asks[at]
-			a.decidedExactly(answer.Decision)
-			if a.further {
-				a = &asks[a.main]
+			ask := &asks[at]
+			ask.decidedExactly(answer.Decision)
+			if ask.further {
+				ask = &asks[ask.main]
 			}
-			a.try(ctx, answer.Allowed)
+			ask.try(ctx, answer.Allowed)
 		}
 	}
 	return outcome.Allowed, nil
@@ -255,21 +255,21 @@ func (a *ask) decideBeside(ctx context.Context, admitted bool) error {
 	if !admitted {
 		n = 0
 	}
-	d, err := a.family.TakeWith(ctx, a.exact, a.key, n)
+	decision, err := a.family.TakeWith(ctx, a.exact, a.key, n)
 	if err != nil {
 		return err
 	}
 	if admitted {
-		a.try(ctx, d.Allowed)
+		a.try(ctx, decision.Allowed)
 	}
-	a.decidedExactly(d)
+	a.decidedExactly(decision)
 	return nil
 }
 
-func (a *ask) decidedExactly(d policy.Decision) {
+func (a *ask) decidedExactly(decision policy.Decision) {
 	if a.window == nil {
-		a.decided(d)
+		a.decided(decision)
 		return
 	}
-	a.report(!d.Allowed, clip(d.Remaining), untilReset(a.Unit, d.ResetAfter))
+	a.report(!decision.Allowed, clip(decision.Remaining), untilReset(a.Unit, decision.ResetAfter))
 }

@@ -15,14 +15,14 @@ const maxKey = 512
 
 // appendKey appends the key for a descriptor's hits: "domain|key=value|key=value". A pattern
 // replaces the values that share its limit. Escaped separators keep keys distinct.
-func appendKey(to []byte, domain string, entries []*common.RateLimitDescriptor_Entry, m rules.Match) []byte {
+func appendKey(to []byte, domain string, entries []*common.RateLimitDescriptor_Entry, match rules.Match) []byte {
 	to = appendEscaped(to, domain)
-	for i, e := range entries {
-		value := e.GetValue()
-		if m.Shared != nil && m.Shared[i] != "" {
-			value = m.Shared[i]
+	for i, rateLimitDescriptor_Entry := range entries {
+		value := rateLimitDescriptor_Entry.GetValue()
+		if match.Shared != nil && match.Shared[i] != "" {
+			value = match.Shared[i]
 		}
-		to = appendEscaped(append(to, '|'), e.GetKey())
+		to = appendEscaped(append(to, '|'), rateLimitDescriptor_Entry.GetKey())
 		to = appendEscaped(append(to, '='), value)
 	}
 	return to

@@ -52,17 +52,17 @@ func merge(to, from map[string]any) {
 	}
 }
 
-func describeRequest(d *common.RateLimitDescriptor) *structpb.Struct {
+func describeRequest(rateLimitDescriptor *common.RateLimitDescriptor) *structpb.Struct {
 	var entries []*structpb.Value
-	for _, e := range d.Entries {
+	for _, e := range rateLimitDescriptor.Entries {
 		entries = append(entries, structpb.NewStringValue(e.GetKey()+"="+e.GetValue()))
 	}
 	fields := map[string]*structpb.Value{"entries": list(entries)}
-	if d.Limit != nil {
-		fields["limit"] = structpb.NewStringValue(d.Limit.String())
+	if rateLimitDescriptor.Limit != nil {
+		fields["limit"] = structpb.NewStringValue(rateLimitDescriptor.Limit.String())
 	}
-	if d.HitsAddend != nil {
-		fields["hitsAddend"] = structpb.NewNumberValue(float64(d.HitsAddend.Value))
+	if rateLimitDescriptor.HitsAddend != nil {
+		fields["hitsAddend"] = structpb.NewNumberValue(float64(rateLimitDescriptor.HitsAddend.Value))
 	}
 	return &structpb.Struct{Fields: fields}
 }

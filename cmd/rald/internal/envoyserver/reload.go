@@ -17,12 +17,12 @@ func (s *Service) Prepare(set *rules.Set) (commit func(), err error) {
 			counts[rule.Path] = of
 		}
 	}
-	t, err := newTable(set, s.config, counts)
+	table, err := newTable(set, s.config, counts)
 	if err != nil {
 		return nil, err
 	}
 	return func() {
-		if old := s.table.Swap(t); old != nil {
+		if old := s.table.Swap(table); old != nil {
 			s.replaced = append(s.replaced, old)
 		}
 		s.tellHealth(healthpb.HealthCheckResponse_SERVING)
@@ -49,12 +49,12 @@ func (s *Service) Release() error {
 // begin returns the rules in force. The request must call done when it has been decided.
 func (s *Service) begin() (t *table, done func()) {
 	for {
-		t := s.table.Load()
-		t.calls.RLock()
-		if s.table.Load() == t {
-			return t, t.calls.RUnlock
+		table := s.table.Load()
+		table.calls.RLock()
+		if s.table.Load() == table {
+			return table, table.calls.RUnlock
 		}
 		// The table was replaced, and its engines may have ended.
-		t.calls.RUnlock()
+		table.calls.RUnlock()
 	}
 }

@@ -51,21 +51,21 @@ type Service struct {
 // New returns a Service with the given rules, or the error of an engine. Without rules, nil, it is
 // not healthy, and requests are Unavailable, until Prepare has put some in force.
 func New(config Config, set *rules.Set) (*Service, error) {
-	s := &Service{config: config, health: health.NewServer(), reading: newBudget()}
+	service := &Service{config: config, health: health.NewServer(), reading: newBudget()}
 	waits := set == nil
 	if waits {
 		set = &rules.Set{}
 	}
-	commit, err := s.Prepare(set)
+	commit, err := service.Prepare(set)
 	if err != nil {
 		return nil, err
 	}
 	commit()
 	if waits {
-		s.table.Load().waits = true
-		s.tellHealth(healthpb.HealthCheckResponse_NOT_SERVING)
+		service.table.Load().waits = true
+		service.tellHealth(healthpb.HealthCheckResponse_NOT_SERVING)
 	}
-	return s, s.Release()
+	return service, service.Release()
 }
 
 type ask struct {
@@ -101,16 +101,16 @@ func (s *Service) ShouldRateLimit(ctx context.Context, request *pb.RateLimitRequ
 	if len(request.GetDescriptors()) == 0 {
 		return nil, status.Error(codes.InvalidArgument, "rate limit descriptor list must not be empty")
 	}
-	t, done := s.begin()
+	table, done := s.begin()
 	defer done()
-	if t.waits {
+	if table.waits {
 		return nil, status.Error(codes.Unavailable, "the rules have not come yet: ask again later")
 	}
-	domain := t.set.Domain(request.Domain)
+	domain := table.set.Domain(request.Domain)
 	asks := make([]ask, len(request.Descriptors))
 	if domain != nil {
 		var err error
-		if asks, err = t.find(asks, domain, request); err != nil {
+		if asks, err = table.find(asks, domain, request); err != nil {
 			return nil, err
 		}
 		replace(asks)
@@ -140,26 +140,26 @@ func failed(ctx context.Context, err error) error {
 
 func (t *table) find(asks []ask, domain *rules.Domain, request *pb.RateLimitRequest) ([]ask, error) {
 	var room [256]byte
-	for i, d := range request.Descriptors {
+	for i, rateLimitDescriptor := range request.Descriptors {
 		a := &asks[i]
-		var m rules.Match
-		if limit := d.GetLimit(); limit != nil {
+		var match rules.Match
+		if limit := rateLimitDescriptor.GetLimit(); limit != nil {
 			unit := unitOf(limit.Unit)
 			if unit == 0 {
 				return nil, status.Errorf(codes.InvalidArgument,
 					"descriptors[%d].limit.unit is %v: SECOND, MINUTE, HOUR, DAY, MONTH and YEAR are accepted", i, limit.Unit)
 			}
 			a.held = t.override(limit.RequestsPerUnit, unit)
-		} else if m = rules.Find(domain, d.GetEntries()); m.Rule != nil {
-			a.held = t.held[m.Rule]
+		} else if match = rules.Find(domain, rateLimitDescriptor.GetEntries()); match.Rule != nil {
+			a.held = t.held[match.Rule]
 		} else {
 			continue
 		}
-		a.n, a.refund = hits(request, d), d.GetIsNegativeHits()
+		a.n, a.refund = hits(request, rateLimitDescriptor), rateLimitDescriptor.GetIsNegativeHits()
 		if a.free = a.Unlimited; a.free {
 			continue
 		}
-		a.key = bounded(appendKey(room[:0], request.Domain, d.GetEntries(), m))
+		a.key = bounded(appendKey(room[:0], request.Domain, rateLimitDescriptor.GetEntries(), match))
 		if a.more == nil {
 			continue
 		}
@@ -196,12 +196,12 @@ func replace(asks []ask) {
 		return
 	}
 	for i := range asks {
-		h := asks[i].held
-		if h == nil || h.Name == "" {
+		held := asks[i].held
+		if held == nil || held.Name == "" {
 			continue
 		}
 		for _, name := range names {
-			if name == h.Name {
+			if name == held.Name {
 				asks[i].held = nil
 			}
 		}
@@ -218,32 +218,32 @@ func (s *Service) answer(asks []ask, descriptors int) *pb.RateLimitResponse {
 	minRemaining := uint32(math.MaxUint32)
 	quotas, exceeded := 0, 0
 	for i := range response.Statuses {
-		a := &asks[i]
-		for _, j := range a.group {
-			a.status = closer(a.status, asks[j].status)
+		ask := &asks[i]
+		for _, j := range ask.group {
+			ask.status = closer(ask.status, asks[j].status)
 		}
 		switch {
-		case a.free:
-			a.status = &pb.RateLimitResponse_DescriptorStatus{Code: pb.RateLimitResponse_OK, LimitRemaining: math.MaxUint32}
-		case a.held == nil:
-			a.status = &pb.RateLimitResponse_DescriptorStatus{Code: pb.RateLimitResponse_OK}
+		case ask.free:
+			ask.status = &pb.RateLimitResponse_DescriptorStatus{Code: pb.RateLimitResponse_OK, LimitRemaining: math.MaxUint32}
+		case ask.held == nil:
+			ask.status = &pb.RateLimitResponse_DescriptorStatus{Code: pb.RateLimitResponse_OK}
 		}
-		if a.status.CurrentLimit != nil && a.status.LimitRemaining < minRemaining {
-			closest, minRemaining = a.status, a.status.LimitRemaining
+		if ask.status.CurrentLimit != nil && ask.status.LimitRemaining < minRemaining {
+			closest, minRemaining = ask.status, ask.status.LimitRemaining
 		}
-		isQuota := a.isQuota(s.config.Quota)
+		isQuota := ask.isQuota(s.config.Quota)
 		if isQuota {
 			quotas++
 		}
 		switch {
-		case a.passed():
+		case ask.passed():
 		case isQuota:
 			exceeded++
 		default:
 			response.OverallCode = pb.RateLimitResponse_OVER_LIMIT
-			closest, minRemaining = a.status, 0
+			closest, minRemaining = ask.status, 0
 		}
-		response.Statuses[i] = a.status
+		response.Statuses[i] = ask.status
 	}
 	if quotas > 0 && exceeded == quotas {
 		response.OverallCode = pb.RateLimitResponse_OVER_LIMIT

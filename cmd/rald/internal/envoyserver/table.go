@@ -94,7 +94,7 @@ func build(set *rules.Set, quota bool) (t *table, needs []families.Need, engines
 
 // newTable returns the table of a set. Rules take the counts of their path out of the map.
 func newTable(set *rules.Set, config Config, counts map[string]*Counts) (*table, error) {
-	t, needs, engines := build(set, config.Quota)
+	table, needs, engines := build(set, config.Quota)
 	kept, err := config.Families.Keep(needs...)
 	if err != nil {
 		return nil, err
@@ -102,21 +102,21 @@ func newTable(set *rules.Set, config Config, counts map[string]*Counts) (*table,
 	for i, engine := range engines {
 		*engine = kept[i]
 	}
-	for _, r := range set.Rules() {
-		h := t.held[r]
-		if r.Unlimited {
+	for _, rule := range set.Rules() {
+		held := table.held[rule]
+		if rule.Unlimited {
 			continue
 		}
-		if r.Limit == nil {
-			h.fixed(t.windows[r.Unit])
+		if rule.Limit == nil {
+			held.fixed(table.windows[rule.Unit])
 		}
-		if h.counts = counts[r.Path]; h.counts == nil {
-			h.counts = new(Counts)
+		if held.counts = counts[rule.Path]; held.counts == nil {
+			held.counts = new(Counts)
 		}
-		delete(counts, r.Path)
+		delete(counts, rule.Path)
 	}
-	t.families = kept
-	return t, nil
+	table.families = kept
+	return table, nil
 }
 
 // Room returns nil if Families of that configuration have room for the limits of a set. The error
@@ -126,16 +126,16 @@ func Room(in families.Config, set *rules.Set) error {
 	return in.Room(needs...)
 }
 
-func (h *held) fixed(w *window) {
-	h.window, h.family = w, w.family
+func (h *held) fixed(window *window) {
+	h.window, h.family = window, window.family
 	unit := pb.RateLimitResponse_RateLimit_Unit_value[h.Unit.String()]
 	h.shown = &pb.RateLimitResponse_RateLimit{
 		Name: h.Name, RequestsPerUnit: h.Requests, Unit: pb.RateLimitResponse_RateLimit_Unit(unit),
 	}
 	if h.Requests > 0 {
-		h.exact = w.policyFor(int64(h.Requests), h.Unit)
+		h.exact = window.policyFor(int64(h.Requests), h.Unit)
 	}
-	h.next = w.policyFor(int64(h.Requests)+1, h.Unit)
+	h.next = window.policyFor(int64(h.Requests)+1, h.Unit)
 }
 
 // override returns the limit that came with a request, with a known unit.

@@ -54,19 +54,19 @@ func fields(message []byte) iter.Seq[field] {
 
 // withText returns a message with every text escaped, and leaves the rest as it is.
 func withText(wire []byte, message protoreflect.MessageDescriptor) (all []byte) {
-	for f := range fields(wire) {
-		known := message.Fields().ByNumber(f.number)
-		if f.value == nil || known == nil {
-			all = append(all, f.whole...)
+	for field := range fields(wire) {
+		known := message.Fields().ByNumber(field.number)
+		if field.value == nil || known == nil {
+			all = append(all, field.whole...)
 			continue
 		}
 		switch known.Kind() {
 		case protoreflect.StringKind:
-			f.value = escaped(f.value)
+			field.value = escaped(field.value)
 		case protoreflect.MessageKind:
-			f.value = withText(f.value, known.Message())
+			field.value = withText(field.value, known.Message())
 		}
-		all = protowire.AppendBytes(append(all, f.tag...), f.value)
+		all = protowire.AppendBytes(append(all, field.tag...), field.value)
 	}
 	return all
 }

@@ -41,39 +41,39 @@ func (w *window) policyFor(hits int64, unit rules.Unit) policy.Policy {
 // between the two find less counted than in the reference, and no more is admitted than the limit.
 
 func (a *ask) countHits(ctx context.Context) error {
-	over, d, err := a.takeHits(ctx)
+	over, decision, err := a.takeHits(ctx)
 	if err != nil {
 		return err
 	}
 	a.try(ctx, !over)
-	a.countedHits(over, d)
+	a.countedHits(over, decision)
 	return nil
 }
 
-// takeHits counts the hits. over reports more than the rule allows, d the key's state.
-func (a *ask) takeHits(ctx context.Context) (over bool, d policy.Decision, err error) {
+// takeHits counts the hits. over reports more than the rule allows, decision the key's state.
+func (a *ask) takeHits(ctx context.Context) (over bool, decision policy.Decision, err error) {
 	if a.exact != nil && a.n > 0 {
-		if d, err = a.family.TakeWith(ctx, a.exact, a.key, a.n); err != nil || d.Allowed {
-			return false, d, err
+		if decision, err = a.family.TakeWith(ctx, a.exact, a.key, a.n); err != nil || decision.Allowed {
+			return false, decision, err
 		}
 		// Without Redis refused hits do not count.
 		if after, err := a.family.RefundWith(ctx, a.exact, a.key, -a.n); err == nil {
-			d = after
+			decision = after
 		}
-		return true, d, ctx.Err()
+		return true, decision, ctx.Err()
 	}
 	if a.n == 0 {
 		// The limit itself does not distinguish a full window from an exceeded window.
-		d, err = a.family.TakeWith(ctx, a.next, a.key, 0)
-		over = d.Remaining == 0
-		d.Remaining = max(d.Remaining-1, 0)
-		return over, d, err
+		decision, err = a.family.TakeWith(ctx, a.next, a.key, 0)
+		over = decision.Remaining == 0
+		decision.Remaining = max(decision.Remaining-1, 0)
+		return over, decision, err
 	}
-	if d, err = a.family.RefundWith(ctx, a.next, a.key, -a.n); err != nil {
+	if decision, err = a.family.RefundWith(ctx, a.next, a.key, -a.n); err != nil {
 		// Nothing is admitted in any case.
 		err = ctx.Err()
 	}
-	return true, d, err
+	return true, decision, err
 }
 
 func (a *ask) giveHitsBack(ctx context.Context) error {
@@ -81,18 +81,18 @@ func (a *ask) giveHitsBack(ctx context.Context) error {
 	if limit == nil {
 		limit = a.next
 	}
-	d, err := a.family.RefundWith(ctx, limit, a.key, a.n)
+	decision, err := a.family.RefundWith(ctx, limit, a.key, a.n)
 	if err != nil {
 		return err
 	}
-	a.countedHits(false, d)
+	a.countedHits(false, decision)
 	return nil
 }
 
-func (a *ask) countedHits(over bool, d policy.Decision) {
+func (a *ask) countedHits(over bool, decision policy.Decision) {
 	count := int64(a.Requests)
 	if a.exact != nil && !over {
-		count = a.exact.Limit() - d.Remaining
+		count = a.exact.Limit() - decision.Remaining
 	}
-	a.counted(over, count, d.ResetAfter)
+	a.counted(over, count, decision.ResetAfter)
 }

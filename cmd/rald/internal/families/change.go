@@ -58,17 +58,17 @@ func giveBack(ctx context.Context, claim Claim) (used int64, err error) {
 		return 0, fmt.Errorf("%v grants units on credit: the key can change only to another such limit, by text", claim.Limit)
 	}
 	capacity := claim.Limit.Limit()
-	d, err := claim.Family.TakeWith(ctx, claim.Limit, claim.Key, 0)
-	if err == nil && !d.Allowed {
+	decision, err := claim.Family.TakeWith(ctx, claim.Limit, claim.Key, 0)
+	if err == nil && !decision.Allowed {
 		return 0, errors.New("the key is blocked: its limit can change afterwards")
 	}
 	for range maxMoved {
 		// More units are owed if none remain.
-		n := capacity - d.Remaining
-		if n <= 0 || d.ResetAfter == 0 || err != nil {
+		n := capacity - decision.Remaining
+		if n <= 0 || decision.ResetAfter == 0 || err != nil {
 			return used, err
 		}
-		if d, err = claim.Family.RefundWith(ctx, claim.Limit, claim.Key, n); err == nil {
+		if decision, err = claim.Family.RefundWith(ctx, claim.Limit, claim.Key, n); err == nil {
 			used += n
 		}
 	}

@@ -73,24 +73,24 @@ var ErrTooMany = errors.New("no room for another family of limits")
 func New(config Config) (*Families, error) {
 	config.Max = config.max()
 	config.Name = cmp.Or(config.Name, "rald")
-	s := &Families{config: config, known: NewKnown[policy.Policy, Family]()}
-	s.all.Store(new([]Family))
+	families := &Families{config: config, known: NewKnown[policy.Policy, Family]()}
+	families.all.Store(new([]Family))
 	if config.Fleet != nil {
-		return s, s.connect()
+		return families, families.connect()
 	}
 	if config.Dir == "" {
-		return s, nil
+		return families, nil
 	}
 	if err := os.MkdirAll(config.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("the directory of the saved state: %w", err)
 	}
 	var err error
-	if s.unlock, err = statefile.Lock(filepath.Join(config.Dir, lockName)); err != nil {
+	if families.unlock, err = statefile.Lock(filepath.Join(config.Dir, lockName)); err != nil {
 		return nil, fmt.Errorf("the directory of the saved state: %w", err)
 	}
 	files, err := filepath.Glob(filepath.Join(config.Dir, "*"+suffix))
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("the directory of the saved state: %w", err), s.Close())
+		return nil, errors.Join(fmt.Errorf("the directory of the saved state: %w", err), families.Close())
 	}
 	for _, file := range files {
 		limit, err := limitOf(file)
@@ -98,13 +98,13 @@ func New(config Config) (*Families, error) {
 			err = fmt.Errorf("a file of these keys is named %s", fileOf(representative(limit)))
 		}
 		if err == nil {
-			_, err = s.add(limit)
+			_, err = families.add(limit)
 		}
 		if err != nil {
-			return nil, errors.Join(fmt.Errorf("the saved state %s: %w", file, err), s.Close())
+			return nil, errors.Join(fmt.Errorf("the saved state %s: %w", file, err), families.Close())
 		}
 	}
-	return s, nil
+	return families, nil
 }
 
 // Of returns the engine for a call's limit, making it if needed. Release then never ends it. The

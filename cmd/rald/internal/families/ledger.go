@@ -46,10 +46,10 @@ func (l *Ledger) part(key string) *part { return &l.parts[maphash.String(l.seed,
 // the noted limit, or from the given one if none is noted, unless both are equal. Both must be of
 // the engine's family. If engine.Engine.ChangeLimit fails, Carry returns its error and has changed nothing.
 func (l *Ledger) Carry(key string, from, to policy.Policy) error {
-	p := l.part(key)
-	p.Lock()
-	defer p.Unlock()
-	noted, ok := p.noted[key]
+	part := l.part(key)
+	part.Lock()
+	defer part.Unlock()
+	noted, ok := part.noted[key]
 	if noted == to {
 		return nil
 	}
@@ -62,29 +62,29 @@ func (l *Ledger) Carry(key string, from, to policy.Policy) error {
 			return err
 		}
 	}
-	p.note(key, to)
+	part.note(key, to)
 	return nil
 }
 
 // Each calls do with each noted key.
 func (l *Ledger) Each(do func(key string)) {
 	for i := range l.parts {
-		p := &l.parts[i]
-		p.Lock()
-		for key := range p.noted {
+		part := &l.parts[i]
+		part.Lock()
+		for key := range part.noted {
 			do(key)
 		}
-		p.Unlock()
+		part.Unlock()
 	}
 }
 
 // Clear forgets all notes: the owner knows the limits of all words.
 func (l *Ledger) Clear() {
 	for i := range l.parts {
-		p := &l.parts[i]
-		p.Lock()
-		p.noted = nil
-		p.Unlock()
+		part := &l.parts[i]
+		part.Lock()
+		part.noted = nil
+		part.Unlock()
 	}
 }
 
@@ -94,10 +94,10 @@ const noteMark = "\x00\x01"
 
 // encode and decode are for engine.KeyCodec.
 func (l *Ledger) encode(dst []byte, key string) ([]byte, error) {
-	p := l.part(key)
-	p.Lock()
-	limit, ok := p.noted[key]
-	p.Unlock()
+	part := l.part(key)
+	part.Lock()
+	limit, ok := part.noted[key]
+	part.Unlock()
 	if ok || strings.HasPrefix(key, noteMark) {
 		dst = append(dst, noteMark...)
 		if ok {

@@ -163,16 +163,16 @@ func (f *remote) shared(limit policy.Policy) (policy.Policy, error) {
 }
 
 func (f *remote) TakeWith(ctx context.Context, limit policy.Policy, key string, n int64) (policy.Decision, error) {
-	var a limits.Answer
+	var answer limits.Answer
 	limit, err := f.shared(limit)
 	switch {
 	case err != nil:
 	case f.leased:
-		a, err = f.Limiter.Take(ctx, key, n)
+		answer, err = f.Limiter.Take(ctx, key, n)
 	default:
-		a, err = f.Limiter.TakeWith(ctx, limit, key, n)
+		answer, err = f.Limiter.TakeWith(ctx, limit, key, n)
 	}
-	return a.Decision, err
+	return answer.Decision, err
 }
 
 // ExplainWith implements Family. It names the limit that Redis keeps: a log for an AtMost.
@@ -190,23 +190,23 @@ func (f *remote) RefundWith(ctx context.Context, limit policy.Policy, key string
 	if err != nil {
 		return policy.Decision{}, err
 	}
-	a, err := f.Limiter.RefundWith(ctx, limit, key, n)
-	if err == nil && !a.Allowed && n != 0 && a.Err() != nil && !errors.Is(a.Err(), limits.ErrBlocked) {
-		err = a.Err()
+	answer, err := f.Limiter.RefundWith(ctx, limit, key, n)
+	if err == nil && !answer.Allowed && n != 0 && answer.Err() != nil && !errors.Is(answer.Err(), limits.ErrBlocked) {
+		err = answer.Err()
 	}
-	return a.Decision, err
+	return answer.Decision, err
 }
 
-func (f *remote) Hold(ctx context.Context, call limits.Call[string]) (g limits.Grant, err error) {
+func (f *remote) Hold(ctx context.Context, call limits.Call[string]) (grant limits.Grant, err error) {
 	if call.Limit, err = f.shared(call.Limit); err != nil {
-		return g, err
+		return grant, err
 	}
-	if g, err = f.Limiter.Hold(ctx, call); err == nil && !g.Allowed {
-		if cause := g.Err(); errors.Is(cause, fleet.ErrTooManyLimits) || errors.Is(cause, fleet.ErrMisfit) {
+	if grant, err = f.Limiter.Hold(ctx, call); err == nil && !grant.Allowed {
+		if cause := grant.Err(); errors.Is(cause, fleet.ErrTooManyLimits) || errors.Is(cause, fleet.ErrMisfit) {
 			err = cause
 		}
 	}
-	return g, err
+	return grant, err
 }
 
 // Join implements the optional interface of limits.AskAll. Leased limits are asked separately, and so is a limit

@@ -71,13 +71,13 @@ func (f *File) Find(name string) (policy.Policy, bool) {
 func Candidate(name string) string { return "[candidate] " + name }
 
 // Add adds a limit unless there is one of its name.
-func (f *File) Add(n Named) {
+func (f *File) Add(named Named) {
 	if f.known == nil {
 		f.known = map[string]int{}
 	}
-	if _, twice := f.known[n.Name]; !twice {
-		f.known[n.Name] = len(f.all)
-		f.all = append(f.all, n)
+	if _, twice := f.known[named.Name]; !twice {
+		f.known[named.Name] = len(f.all)
+		f.all = append(f.all, named)
 	}
 }
 
@@ -103,28 +103,28 @@ func Read(dir string) (*File, error) {
 
 // Parse reads the text of a file, named for errors, with Read's error.
 func Parse(file string, text []byte) (*File, error) {
-	r, top := configfile.NewReader(file, text)
-	fields := r.Fields(top, "limits")
+	reader, top := configfile.NewReader(file, text)
+	fields := reader.Fields(top, "limits")
 	limits, ok := fields["limits"]
 	if fields != nil && !ok {
-		r.Fault(top, "limits is required, such as limits: {} for none")
+		reader.Fault(top, "limits is required, such as limits: {} for none")
 	}
-	all, err := limitfile.Parse(file, lines(r, r.Pairs(limits, "from names to limits, such as api: funnel 100, 10/s")))
+	all, err := limitfile.Parse(file, lines(reader, reader.Pairs(limits, "from names to limits, such as api: funnel 100, 10/s")))
 	f := &File{}
-	if err := errors.Join(r.Err(), err, f.add(file, all)); err != nil {
+	if err := errors.Join(reader.Err(), err, f.add(file, all)); err != nil {
 		return nil, err
 	}
 	return f, nil
 }
 
 // lines iterates over the lines of a file of limits that say what a map says.
-func lines(r *configfile.Reader, limits []configfile.Place) iter.Seq2[int, string] {
+func lines(reader *configfile.Reader, limits []configfile.Place) iter.Seq2[int, string] {
 	return func(yield func(int, string) bool) {
 		for _, place := range limits {
 			limit, settings := place, []configfile.Place(nil)
 			if place.IsMap() {
 				limit = place.Missing("limit")
-				for _, setting := range r.Pairs(place, "") {
+				for _, setting := range reader.Pairs(place, "") {
 					if setting.Name == "limit" {
 						limit = setting
 					} else {
@@ -132,11 +132,11 @@ func lines(r *configfile.Reader, limits []configfile.Place) iter.Seq2[int, strin
 					}
 				}
 			}
-			if !yield(limit.Line, line(r, "", place.Name, limit)) {
+			if !yield(limit.Line, line(reader, "", place.Name, limit)) {
 				return
 			}
 			for _, setting := range settings {
-				if !yield(setting.Line, line(r, "  ", setting.Name, setting)) {
+				if !yield(setting.Line, line(reader, "  ", setting.Name, setting)) {
 					return
 				}
 			}
@@ -145,20 +145,20 @@ func lines(r *configfile.Reader, limits []configfile.Place) iter.Seq2[int, strin
 }
 
 // line returns the line for a key and its value. Nothing in either begins a comment or another key.
-func line(r *configfile.Reader, indent, key string, value configfile.Place) string {
+func line(reader *configfile.Reader, indent, key string, value configfile.Place) string {
 	var texts []string
 	switch {
 	case value.IsScalar():
 		texts = append(texts, value.Text())
 	case value.IsList():
-		for _, one := range r.List(value) {
+		for _, one := range reader.List(value) {
 			texts = append(texts, one.Text())
 		}
 		if texts == nil {
 			return "" // no value
 		}
 	default:
-		r.Fault(value, "a text is accepted, such as funnel 100, 10/s for a limit, or a map with limit and the settings of one")
+		reader.Fault(value, "a text is accepted, such as funnel 100, 10/s for a limit, or a map with limit and the settings of one")
 		return ""
 	}
 	if strings.Contains(key, ":") || strings.TrimSpace(key) != key {
@@ -166,7 +166,7 @@ func line(r *configfile.Reader, indent, key string, value configfile.Place) stri
 	}
 	text := key + ": " + strings.Join(texts, ", ")
 	if strings.Contains(text, "#") {
-		r.Fault(value, "a # is not accepted")
+		reader.Fault(value, "a # is not accepted")
 		return ""
 	}
 	return indent + text

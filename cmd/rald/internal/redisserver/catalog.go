@@ -18,17 +18,17 @@ func (c *catalog) bucket(args [3]int64) (policy.Policy, error) {
 	return c.buckets.Get(args, func() (policy.Policy, error) { return newBucket(args[0], args[1], args[2]) })
 }
 
-func (c *catalog) find(call *configured.Call, limit, key []byte) (u configured.Use, err error) {
+func (c *catalog) find(call *configured.Call, limit, key []byte) (use configured.Use, err error) {
 	key = bounded(key)
 	if u, ok := call.Find(limit, key); ok {
 		return u, nil
 	}
-	if u.Limit, err = c.parse(limit); err != nil {
-		return u, err
+	if use.Limit, err = c.parse(limit); err != nil {
+		return use, err
 	}
-	u.Key = stored(key)
-	u.Family, err = c.families.Of(u.Limit)
-	return u, err
+	use.Key = stored(key)
+	use.Family, err = c.families.Of(use.Limit)
+	return use, err
 }
 
 func (c *catalog) parse(text []byte) (policy.Policy, error) {

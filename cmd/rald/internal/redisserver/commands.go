@@ -102,36 +102,36 @@ func (c *conn) do(args [][]byte) {
 		c.named = append(c.named[:0], args[0][:min(len(args[0]), maxCommandName+1)]...)
 		c.last = lookUp(args[0])
 	}
-	do := c.last
+	command := c.last
 	errors := c.out.Errors()
-	if c.multi.refused && !c.multi.open && (do == nil || do.name != "multi") {
+	if c.multi.refused && !c.multi.open && (command == nil || command.name != "multi") {
 		// CLIENT CACHING is for the next command.
 		c.multi.refused = false
 	}
 	switch {
-	case do == nil && isHTTP(args[0]):
+	case command == nil && isHTTP(args[0]):
 		// A browser posts here. The rest is not for this server.
 		c.out.Error("ERR this is not an HTTP server")
 		c.ending = true
-	case !c.known && (do == nil || !do.greeting):
+	case !c.known && (command == nil || !command.greeting):
 		c.out.Error("NOAUTH Authentication required.")
-	case do == nil:
+	case command == nil:
 		c.out.Error("ERR unknown command " + quoted(args[0]) + ": rald has " + strings.Join(names(), ", "))
-	case len(args) < do.minArgs || do.maxArgs >= 0 && len(args) > do.maxArgs:
-		c.out.Error("ERR wrong number of arguments for '" + do.name + "' command")
-	case c.multi.open && do.queues():
-		if c.queue(do, args); c.out.Errors() == errors {
+	case len(args) < command.minArgs || command.maxArgs >= 0 && len(args) > command.maxArgs:
+		c.out.Error("ERR wrong number of arguments for '" + command.name + "' command")
+	case c.multi.open && command.queues():
+		if c.queue(command, args); c.out.Errors() == errors {
 			// The command is counted when it is executed.
 			return
 		}
 	default:
-		do.run(c, args)
+		command.run(c, args)
 	}
 	failed := c.out.Errors() > errors
-	if failed && c.multi.open && (do == nil || do.queues()) {
+	if failed && c.multi.open && (command == nil || command.queues()) {
 		c.multi.refused = true
 	}
-	c.server.count(do, failed)
+	c.server.count(command, failed)
 }
 
 // isHTTP reports whether every HTTP request with a body from a page has such a line.

@@ -295,40 +295,40 @@ func (c *conn) configGet(args [][]byte) {
 
 // info is INFO [section ...], always with all sections.
 func (c *conn) info([][]byte) {
-	s := c.server
-	var b strings.Builder
-	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\r\n", args...) }
+	server := c.server
+	var builder strings.Builder
+	line := func(format string, args ...any) { fmt.Fprintf(&builder, format+"\r\n", args...) }
 	line("# Server")
 	line("redis_version:%s", version)
 	line("server_name:rald")
 	line("redis_mode:standalone")
 	line("go_version:%s", runtime.Version())
-	line("uptime_in_seconds:%d", int64(time.Since(s.started).Seconds()))
+	line("uptime_in_seconds:%d", int64(time.Since(server.started).Seconds()))
 	line("")
 	line("# Clients")
-	line("connected_clients:%d", s.clients.Load())
-	line("maxclients:%d", s.config.Clients)
+	line("connected_clients:%d", server.clients.Load())
+	line("maxclients:%d", server.config.Clients)
 	line("")
 	line("# Stats")
-	line("total_connections_received:%d", s.total.Load())
-	line("total_commands_processed:%d", s.Stats().total())
-	line("rejected_connections:%d", s.refused.Load())
+	line("total_connections_received:%d", server.total.Load())
+	line("total_commands_processed:%d", server.Stats().total())
+	line("rejected_connections:%d", server.refused.Load())
 	line("")
 	line("# Replication")
 	line("role:master")
 	line("connected_slaves:0")
 	line("")
 	line("# Backend")
-	if s.config.Families.Fleet() != nil {
-		infoShared(s.config.Families, line)
-		c.out.Bulk(b.String())
+	if server.config.Families.Fleet() != nil {
+		infoShared(server.config.Families, line)
+		c.out.Bulk(builder.String())
 		return
 	}
 	line("backend:engine")
 	line("")
 	line("# Limits")
 	keys := 0
-	for family := range s.config.Families.All() {
+	for family := range server.config.Families.All() {
 		stats := families.EngineOf(family).Stats()
 		keys += stats.Keys
 		line("%s:keys=%d,admitted=%d,refused=%d,evicted=%d,forgiven=%d", strings.ReplaceAll(family.Limit().String(), " ", "_"),
@@ -337,5 +337,5 @@ func (c *conn) info([][]byte) {
 	line("")
 	line("# Keyspace")
 	line("db0:keys=%d,expires=0,avg_ttl=0", keys)
-	c.out.Bulk(b.String())
+	c.out.Bulk(builder.String())
 }

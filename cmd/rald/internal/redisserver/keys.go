@@ -77,12 +77,12 @@ func (c *conn) del(args [][]byte) {
 // DEL knows. ok is false after an error, which it writes.
 func (c *conn) drains(key []byte) (after time.Duration, ok bool) {
 	for family := range c.server.config.Families.All() {
-		d, err := family.TakeWith(c.background(), family.Limit(), stored(key), 0)
+		decision, err := family.TakeWith(c.background(), family.Limit(), stored(key), 0)
 		if err != nil {
 			c.fail(err)
 			return 0, false
 		}
-		after = max(after, d.ResetAfter)
+		after = max(after, decision.ResetAfter)
 	}
 	return after, true
 }

@@ -183,7 +183,7 @@ func (p *part) unlocked(v *holding, f func()) {
 
 // reserve takes n units, unless the ID is known: then it answers as the call that was first.
 func (r *reservations) reserve(
-	ctx context.Context, u configured.Use, id reservation.ID, n int64, ttl time.Duration, action reservation.Action,
+	ctx context.Context, use configured.Use, id reservation.ID, n int64, ttl time.Duration, action reservation.Action,
 ) (time.Duration, policy.Decision, error) {
 	home, entry, now := r.find(ctx, id)
 	defer home.mu.Unlock()
@@ -191,17 +191,17 @@ func (r *reservations) reserve(
 		return entry.TimeToLive, entry.Value.decision, nil
 	}
 	fresh := &holding{}
-	longest, _ := maxTimeInFlight(u.Limit)
+	longest, _ := maxTimeInFlight(use.Limit)
 	entry = home.book.Reserve(id, n, ttl, longest, action, fresh)
 	if entry == nil {
 		r.full.Add(1)
 		retry := max(min(home.book.FirstDeadline()-now, r.config.Longest), time.Millisecond)
-		home.unlocked(fresh, func() { fresh.decision, fresh.err = u.Family.TakeWith(ctx, u.Limit, u.Key, 0) })
+		home.unlocked(fresh, func() { fresh.decision, fresh.err = use.Family.TakeWith(ctx, use.Limit, use.Key, 0) })
 		fresh.decision.Allowed, fresh.decision.RetryAfter = false, retry
 		return 0, fresh.decision, fresh.err
 	}
 	home.unlocked(fresh, func() {
-		fresh.grant, fresh.err = u.Limiter().Hold(ctx, limits.Call[string]{Key: u.Key, N: n, Limit: u.Limit, NoWait: true})
+		fresh.grant, fresh.err = use.Limiter().Hold(ctx, limits.Call[string]{Key: use.Key, N: n, Limit: use.Limit, NoWait: true})
 		fresh.decision, fresh.lost = fresh.grant.Decision, fresh.grant.Lost()
 	})
 	if fresh.err != nil || !fresh.decision.Allowed {
@@ -215,11 +215,11 @@ func (r *reservations) reserve(
 }
 
 // commit ends a reservation with the actual units. It charges them all if the ID is unknown.
-func (r *reservations) commit(ctx context.Context, u configured.Use, id reservation.ID, actual int64) (standing, error) {
+func (r *reservations) commit(ctx context.Context, use configured.Use, id reservation.ID, actual int64) (standing, error) {
 	home, entry, now := r.find(ctx, id)
 	defer home.mu.Unlock()
 	if entry != nil {
-		return r.change(ctx, home, entry, &u, func() int64 { return home.book.Commit(entry, now, actual) })
+		return r.change(ctx, home, entry, &use, func() int64 { return home.book.Commit(entry, now, actual) })
 	}
 	if r.config.RefuseUnknown {
 		return standing{}, nil
@@ -229,7 +229,7 @@ func (r *reservations) commit(ctx context.Context, u configured.Use, id reservat
 	if home.book.Charge(id, now, actual, fresh) != nil {
 		r.nudge(home)
 	}
-	home.unlocked(fresh, func() { fresh.decision, fresh.err = u.Refund(ctx, -actual) })
+	home.unlocked(fresh, func() { fresh.decision, fresh.err = use.Refund(ctx, -actual) })
 	return standing{units: actual}, fresh.err
 }
 
@@ -254,31 +254,31 @@ func (r *reservations) release(ctx context.Context, id reservation.ID) (standing
 }
 
 // change changes a record by f, which returns the units that counted before, and applies the difference to
-// the key. The caller holds the lock of the part. u is needed where the units may become more.
-func (r *reservations) change(ctx context.Context, home *part, entry *record, u *configured.Use, f func() int64) (standing, error) {
+// the key. The caller holds the lock of the part. use is needed where the units may become more.
+func (r *reservations) change(ctx context.Context, home *part, entry *record, use *configured.Use, f func() int64) (standing, error) {
 	state := entry.State
 	before := f()
 	if entry.State != state {
 		r.came[entry.State].Add(1)
 		r.nudge(home)
 	}
-	v, counted := entry.Value, entry.Counted
+	holding, counted := entry.Value, entry.Counted
 	if counted != before {
-		home.unlocked(v, func() { v.settle(ctx, u, before, counted) })
+		home.unlocked(holding, func() { holding.settle(ctx, use, before, counted) })
 	}
 	if entry.State != reservation.Held && entry.State != reservation.Expired {
-		v.grant = limits.Grant{}
+		holding.grant = limits.Grant{}
 	}
-	return standing{entry.State, counted, entry.Left(r.now())}, v.err
+	return standing{entry.State, counted, entry.Left(r.now())}, holding.err
 }
 
 // settle makes counted units count where before did.
-func (v *holding) settle(ctx context.Context, u *configured.Use, before, counted int64) {
+func (v *holding) settle(ctx context.Context, use *configured.Use, before, counted int64) {
 	if counted < before {
 		v.err = v.grant.Settle(ctx, counted)
 		return
 	}
-	_, v.err = u.Refund(ctx, before-counted)
+	_, v.err = use.Refund(ctx, before-counted)
 }
 
 // nudge has run look again if the part is due before the instant that run waits for.
@@ -368,17 +368,17 @@ type ReservationStats struct {
 	Forgotten, Full uint64
 }
 
-func (r *reservations) stats() (s ReservationStats) {
+func (r *reservations) stats() (reservationStats ReservationStats) {
 	for i := range r.parts {
 		home := &r.parts[i]
 		home.mu.Lock()
 		all, held := home.book.Len()
-		s.Held, s.Ended, s.Forgotten = s.Held+held, s.Ended+all-held, s.Forgotten+home.book.Forgotten()
+		reservationStats.Held, reservationStats.Ended, reservationStats.Forgotten = reservationStats.Held+held, reservationStats.Ended+all-held, reservationStats.Forgotten+home.book.Forgotten()
 		home.mu.Unlock()
 	}
 	for state := range r.came {
-		s.Came[state] = r.came[state].Load()
+		reservationStats.Came[state] = r.came[state].Load()
 	}
-	s.Full = r.full.Load()
-	return s
+	reservationStats.Full = r.full.Load()
+	return reservationStats
 }

@@ -15,7 +15,7 @@ import (
 // reserve is RAL.RESERVE limit key n ttl spend|release [id]: it takes n units, which a commit corrects. The
 // units are spent or released at the deadline, ttl milliseconds later.
 func (c *conn) reserve(args [][]byte) {
-	u, ok := c.find(args[1], args[2])
+	use, ok := c.find(args[1], args[2])
 	if !ok {
 		return
 	}
@@ -32,13 +32,13 @@ func (c *conn) reserve(args [][]byte) {
 		c.out.Error("ERR the action at the deadline is " + quoted(args[5]) + ": spend or release is accepted")
 		return
 	}
-	if _, inFlight := maxTimeInFlight(u.Limit); inFlight && action == reservation.Spend {
+	if _, inFlight := maxTimeInFlight(use.Limit); inFlight && action == reservation.Spend {
 		c.out.Error("ERR the action at the deadline is " + quoted(args[5]) + ": release is accepted under " + quoted(args[1]) +
 			", as units in flight are in use until they are released, and are never spent")
 		return
 	}
-	if n > c.server.config.Reserve.maxUnits(u.Limit) {
-		d, err := u.Family.TakeWith(c.background(), u.Limit, u.Key, 0)
+	if n > c.server.config.Reserve.maxUnits(use.Limit) {
+		d, err := use.Family.TakeWith(c.background(), use.Limit, use.Key, 0)
 		d.Allowed, d.RetryAfter = false, policy.Never
 		c.reserved("", 0, d, err)
 		return
@@ -47,17 +47,17 @@ func (c *conn) reserve(args [][]byte) {
 	if len(args) == 7 && len(args[6]) > 0 {
 		name = args[6]
 	}
-	id := idOf(u, name)
-	ttl, d, err := c.server.holdings().reserve(c.background(), u, id, n, ttl, action)
-	if !d.Allowed {
+	id := idOf(use, name)
+	ttl, decision, err := c.server.holdings().reserve(c.background(), use, id, n, ttl, action)
+	if !decision.Allowed {
 		id.Name = ""
 	}
-	c.reserved(id.Name, ttl, d, err)
+	c.reserved(id.Name, ttl, decision, err)
 }
 
 // reserved writes the reply to RAL.RESERVE: the ID, empty if the call was refused, the time to the
 // deadline, and the decision.
-func (c *conn) reserved(name string, ttl time.Duration, d policy.Decision, err error) {
+func (c *conn) reserved(name string, ttl time.Duration, decision policy.Decision, err error) {
 	if err != nil {
 		c.fail(err)
 		return
@@ -70,12 +70,12 @@ func (c *conn) reserved(name string, ttl time.Duration, d policy.Decision, err e
 		c.out.Bulk(name)
 	}
 	c.out.Pair("ttl", ms(ttl))
-	c.decisionPairs(&d)
+	c.decisionPairs(&decision)
 }
 
 // commit is RAL.COMMIT limit key id actual: it ends the reservation with the actual units.
 func (c *conn) commit(args [][]byte) {
-	u, ok := c.find(args[1], args[2])
+	use, ok := c.find(args[1], args[2])
 	if !ok {
 		return
 	}
@@ -83,17 +83,17 @@ func (c *conn) commit(args [][]byte) {
 	if !ok {
 		return
 	}
-	actual = min(actual, decide.MostCharge(u.Limit))
-	if _, inFlight := maxTimeInFlight(u.Limit); inFlight {
+	actual = min(actual, decide.MostCharge(use.Limit))
+	if _, inFlight := maxTimeInFlight(use.Limit); inFlight {
 		// The call is over, and has no cost.
 		actual = 0
 	}
-	c.changed(c.server.holdings().commit(c.background(), u, idOf(u, args[3]), actual))
+	c.changed(c.server.holdings().commit(c.background(), use, idOf(use, args[3]), actual))
 }
 
 // extend is RAL.EXTEND limit key id ttl: it moves the deadline to ttl milliseconds from now.
 func (c *conn) extend(args [][]byte) {
-	u, ok := c.find(args[1], args[2])
+	use, ok := c.find(args[1], args[2])
 	if !ok {
 		return
 	}
@@ -101,7 +101,7 @@ func (c *conn) extend(args [][]byte) {
 	if !ok {
 		return
 	}
-	c.changed(c.server.holdings().extend(c.background(), idOf(u, args[3]), ttl))
+	c.changed(c.server.holdings().extend(c.background(), idOf(use, args[3]), ttl))
 }
 
 // release is RAL.RELEASE limit key id: it gives the units back.
@@ -113,24 +113,24 @@ func (c *conn) release(args [][]byte) {
 
 // changed writes the reply to a command that names a reservation: its state, the units that count for it
 // now, and the time to its deadline.
-func (c *conn) changed(s standing, err error) {
+func (c *conn) changed(standing standing, err error) {
 	if err != nil {
 		c.fail(err)
 		return
 	}
 	c.out.Map(3)
 	c.out.Bulk("state")
-	c.out.Bulk(s.state.String())
-	c.out.Pair("units", s.units)
-	c.out.Pair("ttl", ms(s.left))
+	c.out.Bulk(standing.state.String())
+	c.out.Pair("units", standing.units)
+	c.out.Pair("ttl", ms(standing.left))
 }
 
 // idOf returns the ID of a client's name for a reservation. The key of a configured limit names the limit, whatever its present
 // figures.
-func idOf(u configured.Use, name []byte) reservation.ID {
-	id := reservation.ID{Key: u.Key, Name: string(bounded(name))}
-	if u.Of == nil {
-		id.Limit = u.Limit.String()
+func idOf(use configured.Use, name []byte) reservation.ID {
+	id := reservation.ID{Key: use.Key, Name: string(bounded(name))}
+	if use.Of == nil {
+		id.Limit = use.Limit.String()
 	}
 	return id
 }

@@ -101,7 +101,7 @@ func New(config Config) (*Server, error) {
 	config.Command.Command = cmp.Or(config.Command.Command, 64<<10)
 	config.Command.Argument = cmp.Or(config.Command.Argument, config.Command.Command)
 	config.Log = cmp.Or(config.Log, slog.Default())
-	s := &Server{
+	server := &Server{
 		config: config, catalog: catalog{config.Families, families.NewKnown[string, policy.Policy](), families.NewKnown[[3]int64, policy.Policy]()}, started: time.Now(),
 		reservations: newReservations(config.Reserve),
 		commands:     make([]commandCounts, len(commands)+1),
@@ -109,27 +109,27 @@ func New(config Config) (*Server, error) {
 	}
 	if config.Password != "" {
 		var err error
-		if s.guesses, err = newGuesses(config.Log); err != nil {
+		if server.guesses, err = newGuesses(config.Log); err != nil {
 			return nil, err
 		}
 	}
-	s.closing, s.close = context.WithCancel(context.Background())
-	return s, nil
+	server.closing, server.close = context.WithCancel(context.Background())
+	return server, nil
 }
 
 // Serve accepts connections until the listener fails, or returns nil after Shutdown. Several
 // listeners may be served.
-func (s *Server) Serve(l net.Listener) error {
-	if !s.listen(l) {
-		return l.Close()
+func (s *Server) Serve(listener net.Listener) error {
+	if !s.listen(listener) {
+		return listener.Close()
 	}
 	var pause time.Duration
 	for {
-		c, err := l.Accept()
+		conn, err := listener.Accept()
 		switch {
 		case err == nil:
 			pause = 0
-			s.serve(c)
+			s.serve(conn)
 		case s.closing.Err() != nil:
 			return nil
 		case isTemporary(err):
@@ -150,13 +150,13 @@ func isTemporary(err error) bool {
 	return errors.As(err, &temporary) && temporary.Temporary()
 }
 
-func (s *Server) listen(l net.Listener) bool {
+func (s *Server) listen(listener net.Listener) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closing.Err() != nil {
 		return false
 	}
-	s.listeners[l] = true
+	s.listeners[listener] = true
 	return true
 }
 
@@ -185,12 +185,12 @@ func (s *Server) serve(nc net.Conn) {
 	})
 }
 
-func (s *Server) forget(c *conn) {
-	_ = c.net.Close()
+func (s *Server) forget(conn *conn) {
+	_ = conn.net.Close()
 	s.clients.Add(-1)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.conns, c)
+	delete(s.conns, conn)
 }
 
 // Shutdown accepts no more connections, ends waiting calls, lets each connection answer the

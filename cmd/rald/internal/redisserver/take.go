@@ -27,13 +27,13 @@ func (c *conn) take(args [][]byte) {
 		c.takeAll(args)
 		return
 	}
-	u, ok := c.find(args[1], args[0])
+	use, ok := c.find(args[1], args[0])
 	n := int64(1)
 	if ok && len(args) == 3 {
 		n, ok = c.units("n", args[2], 0)
 	}
 	if ok {
-		c.decided(u.Take(c.background(), n))
+		c.decided(use.Take(c.background(), n))
 	}
 }
 
@@ -47,7 +47,7 @@ func (c *conn) takeAll(args [][]byte) {
 	}
 	claims := make([]limits.Claim, 0, len(args)/3)
 	for ; len(args) > 0; args = args[3:] {
-		u, ok := c.find(args[1], args[0])
+		use, ok := c.find(args[1], args[0])
 		if !ok {
 			return
 		}
@@ -55,7 +55,7 @@ func (c *conn) takeAll(args [][]byte) {
 		if !ok {
 			return
 		}
-		claims = append(claims, limits.NewClaim(u.Limiter(), limits.Call[string]{Key: u.Key, N: n, Limit: u.Limit, Brief: true}))
+		claims = append(claims, limits.NewClaim(use.Limiter(), limits.Call[string]{Key: use.Key, N: n, Limit: use.Limit, Brief: true}))
 	}
 	out, err := limits.AskAll(c.background(), 0, claims...)
 	if err != nil {
@@ -87,38 +87,38 @@ func (c *conn) peek(args [][]byte) {
 
 // explain is RAL.EXPLAIN limit key. It says why a call for one unit is admitted or refused, and takes nothing.
 func (c *conn) explain(args [][]byte) {
-	u, ok := c.find(args[1], args[2])
+	use, ok := c.find(args[1], args[2])
 	if !ok {
 		return
 	}
-	x, err := u.Family.ExplainWith(c.background(), u.Limit, u.Key)
+	explanation, err := use.Family.ExplainWith(c.background(), use.Limit, use.Key)
 	if err != nil {
 		c.fail(err)
 		return
 	}
-	if x.Name = ""; u.Of != nil {
-		x.Name = string(args[1])
+	if explanation.Name = ""; use.Of != nil {
+		explanation.Name = string(args[1])
 	}
 	c.out.Map(12)
 	c.out.Bulk("text")
-	c.out.Bulk(x.String())
-	c.decisionPairs(&x.Decision)
-	c.out.Pair("used", x.Used)
-	c.out.Pair("of", x.Of)
-	c.out.Pair("blocked", ms(x.Blocked))
-	c.out.Pair("waiting", int64(x.Waiting))
+	c.out.Bulk(explanation.String())
+	c.decisionPairs(&explanation.Decision)
+	c.out.Pair("used", explanation.Used)
+	c.out.Pair("of", explanation.Of)
+	c.out.Pair("blocked", ms(explanation.Blocked))
+	c.out.Pair("waiting", int64(explanation.Waiting))
 	c.out.Bulk("source")
-	c.out.Bulk(x.Source().String())
+	c.out.Bulk(explanation.Source().String())
 }
 
 // refund is RAL.REFUND key limit n: it gives n units back, or charges -n more.
 func (c *conn) refund(args [][]byte) {
-	u, ok := c.find(args[2], args[1])
+	use, ok := c.find(args[2], args[1])
 	if !ok {
 		return
 	}
 	if n, ok := c.units("n", args[3], -1<<63); ok {
-		c.decided(u.Refund(c.background(), n))
+		c.decided(use.Refund(c.background(), n))
 	}
 }
 
@@ -127,7 +127,7 @@ const maxWait = time.Minute
 
 // wait is RAL.WAIT key limit n milliseconds: it waits up to so long for its turn.
 func (c *conn) wait(args [][]byte) {
-	u, ok := c.find(args[2], args[1])
+	use, ok := c.find(args[2], args[1])
 	if !ok {
 		return
 	}
@@ -140,17 +140,17 @@ func (c *conn) wait(args [][]byte) {
 		c.out.Error("ERR milliseconds is " + quoted(args[4]) + ": 0 to " + itoa(maxWait.Milliseconds()) + " is accepted")
 		return
 	}
-	call := limits.Call[string]{Key: u.Key, N: n, Limit: u.Limit, Patience: time.Duration(patience) * time.Millisecond}
-	hold := u.Limiter().Hold
-	if patience == 0 && !u.Limit.Delays() {
+	call := limits.Call[string]{Key: use.Key, N: n, Limit: use.Limit, Patience: time.Duration(patience) * time.Millisecond}
+	hold := use.Limiter().Hold
+	if patience == 0 && !use.Limit.Delays() {
 		grant, err := hold(c.background(), call)
 		c.decided(grant.Decision, err)
 		return
 	}
-	if u.Of != nil {
+	if use.Of != nil {
 		// A limit may change while a call waits.
 		c.call.End()
-		hold = u.Of.Hold
+		hold = use.Of.Hold
 	}
 	c.waiting(func(ctx context.Context) error {
 		grant, err := hold(ctx, call)
@@ -161,11 +161,11 @@ func (c *conn) wait(args [][]byte) {
 
 // reset is RAL.RESET key limit: it forgets the key's usage.
 func (c *conn) reset(args [][]byte) {
-	u, ok := c.find(args[2], args[1])
+	use, ok := c.find(args[2], args[1])
 	if !ok {
 		return
 	}
-	had, err := u.Reset(c.background())
+	had, err := use.Reset(c.background())
 	if err != nil {
 		c.fail(err)
 		return
@@ -195,11 +195,11 @@ func claim(u configured.Use) families.Claim {
 }
 
 func (c *conn) find(limit, key []byte) (configured.Use, bool) {
-	u, err := c.server.catalog.find(&c.call, limit, key)
+	use, err := c.server.catalog.find(&c.call, limit, key)
 	if err != nil {
 		c.fail(err)
 	}
-	return u, err == nil
+	return use, err == nil
 }
 
 func (c *conn) units(what string, arg []byte, lowest int64) (int64, bool) {
@@ -238,12 +238,12 @@ func (c *conn) told(err error) string {
 	return err.Error()
 }
 
-func (c *conn) decided(d policy.Decision, err error) {
+func (c *conn) decided(decision policy.Decision, err error) {
 	if err != nil {
 		c.fail(err)
 		return
 	}
-	c.decision(d)
+	c.decision(decision)
 }
 
 // decision writes a decision. Times are milliseconds, rounded up, and -1 is never.
@@ -253,14 +253,14 @@ func (c *conn) decision(d policy.Decision) {
 }
 
 // decisionPairs writes the pairs of a decision's map.
-func (c *conn) decisionPairs(d *policy.Decision) {
+func (c *conn) decisionPairs(decision *policy.Decision) {
 	c.out.Bulk("allowed")
-	c.out.Bool(d.Allowed)
-	c.out.Pair("limit", d.Limit)
-	c.out.Pair("remaining", d.Remaining)
-	c.out.Pair("wait", ms(d.Wait))
-	c.out.Pair("retry_after", ms(d.RetryAfter))
-	c.out.Pair("reset_after", whole.UntilReset(d.ResetAfter, time.Millisecond))
+	c.out.Bool(decision.Allowed)
+	c.out.Pair("limit", decision.Limit)
+	c.out.Pair("remaining", decision.Remaining)
+	c.out.Pair("wait", ms(decision.Wait))
+	c.out.Pair("retry_after", ms(decision.RetryAfter))
+	c.out.Pair("reset_after", whole.UntilReset(decision.ResetAfter, time.Millisecond))
 }
 
 func ms(d time.Duration) int64 {

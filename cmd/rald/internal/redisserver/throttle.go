@@ -37,15 +37,15 @@ func ParseRounding(name string) (Rounding, error) {
 	return 0, fmt.Errorf("rounding is %q: true, redis-cell or dragonfly is accepted", name)
 }
 
-func (r Rounding) reply(d policy.Decision) [5]int64 {
-	five := d.RedisCell()
+func (r Rounding) reply(decision policy.Decision) [5]int64 {
+	five := decision.RedisCell()
 	if r == RoundTrue {
 		return five
 	}
 	if five[3] >= 0 {
-		five[3] = r.seconds(d.RetryAfter)
+		five[3] = r.seconds(decision.RetryAfter)
 	}
-	five[4] = r.seconds(d.ResetAfter)
+	five[4] = r.seconds(decision.ResetAfter)
 	return five
 }
 
@@ -95,20 +95,20 @@ func (c *conn) clThrottle(args [][]byte) {
 	if c.throttle.family == nil {
 		c.throttle.family, err = c.server.catalog.families.Of(limit)
 	}
-	var d policy.Decision
+	var decision policy.Decision
 	if err == nil {
-		d, err = c.throttle.family.TakeWith(c.background(), limit, stored(args[1]), numbers[3])
+		decision, err = c.throttle.family.TakeWith(c.background(), limit, stored(args[1]), numbers[3])
 	}
 	if err != nil {
 		c.out.Error("Cell error: " + c.told(err))
 		return
 	}
-	if over := d.ResetAfter - limit.(policy.Windowed).Window(); numbers[3] == 0 && over > 0 {
+	if over := decision.ResetAfter - limit.(policy.Windowed).Window(); numbers[3] == 0 && over > 0 {
 		// redis-cell also tells a debt beyond a lower limit so.
-		d.Allowed, d.RetryAfter = false, over
+		decision.Allowed, decision.RetryAfter = false, over
 	}
 	c.out.Array(5)
-	for _, n := range c.server.config.Rounding.reply(d) {
+	for _, n := range c.server.config.Rounding.reply(decision) {
 		c.out.Int(n)
 	}
 }

@@ -51,9 +51,9 @@ func (c *command) bounded(args [][]byte) (_ [][]byte, keys int) {
 // queue keeps the command for EXEC. All commands together have at most the bytes of one, and
 // maxQueued times its arguments. Keys are bounded apart, with room for as many of any length as a
 // command has arguments: no choice of keys by clients is an error for a whole transaction.
-func (c *conn) queue(do *command, args [][]byte) {
+func (c *conn) queue(command *command, args [][]byte) {
 	bounds, size := &c.server.config.Command, 0
-	args, keys := do.bounded(args)
+	args, keys := command.bounded(args)
 	for _, arg := range args {
 		size += len(arg)
 	}
@@ -61,8 +61,8 @@ func (c *conn) queue(do *command, args [][]byte) {
 	next.size, next.keys, next.number = next.size+size-keys, next.keys+keys, next.number+len(args)
 	maxKeys, maxNumber := bounds.Arguments*maxKey, maxQueued*bounds.Arguments
 	switch {
-	case do.greeting || do.name == "ral.wait":
-		c.out.Error("ERR '" + do.name + "' is not executed in a transaction")
+	case command.greeting || command.name == "ral.wait":
+		c.out.Error("ERR '" + command.name + "' is not executed in a transaction")
 		return
 	case len(next.queued) == bounds.Arguments || next.size > bounds.Command || next.keys > maxKeys || next.number > maxNumber:
 		c.out.Error(fmt.Sprintf("ERR a transaction has at most %d commands and %d bytes, in %d arguments, besides %d bytes of keys",
@@ -75,7 +75,7 @@ func (c *conn) queue(do *command, args [][]byte) {
 		bytes = append(bytes, arg...)
 		args[i] = bytes[len(bytes)-len(arg):]
 	}
-	next.queued = append(next.queued, queuedCommand{do, args})
+	next.queued = append(next.queued, queuedCommand{command, args})
 	c.multi = next
 	c.out.Status("QUEUED")
 }
@@ -102,11 +102,11 @@ func (c *conn) exec([][]byte) {
 		return
 	}
 	c.out.Array(len(was.queued))
-	for _, q := range was.queued {
+	for _, queuedCommand := range was.queued {
 		errors := c.out.Errors()
-		q.do.run(c, q.args)
+		queuedCommand.do.run(c, queuedCommand.args)
 		c.call.End()
-		c.server.count(q.do, c.out.Errors() > errors)
+		c.server.count(queuedCommand.do, c.out.Errors() > errors)
 		// The connection ends after EXEC.
 		_ = c.full()
 	}

@@ -17,19 +17,19 @@ import (
 // Start starts a Redis that ends with the test.
 func Start(t testing.TB) *child.Redis {
 	t.Helper()
-	r, err := child.OpenRedis(child.RedisConfig{})
+	redis, err := child.OpenRedis(child.RedisConfig{})
 	require.NoError(t, err)
-	t.Cleanup(func() { assert.NoError(t, r.Close()) })
-	return r
+	t.Cleanup(func() { assert.NoError(t, redis.Close()) })
+	return redis
 }
 
 // Open starts a Redis for the test, and returns the configuration of its one server. Only an outage
 // spends the budget.
 func Open(t testing.TB, outage fleet.Fallback) (families.Config, *child.Redis) {
 	t.Helper()
-	r := Start(t)
+	redis := Start(t)
 	return families.Config{Fleet: &families.Fleet{
-		Redis: rueidis.ClientOption{InitAddress: []string{r.Addr()}, ForceSingleClient: true},
+		Redis: rueidis.ClientOption{InitAddress: []string{redis.Addr()}, ForceSingleClient: true},
 		Name:  "test", Budget: time.Minute, Servers: 1, Outage: outage,
-	}}, r
+	}}, redis
 }

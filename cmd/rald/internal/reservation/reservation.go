@@ -111,12 +111,12 @@ func New[V any](max int, longest time.Duration) *Book[V] {
 
 // Find returns the record of an ID, or nil if there is none.
 func (b *Book[V]) Find(id ID, now time.Duration) *Record[V] {
-	r := b.all[id]
-	if r != nil && r.State != Held && now >= r.until && r.place >= 0 {
-		b.Drop(r)
+	record := b.all[id]
+	if record != nil && record.State != Held && now >= record.until && record.place >= 0 {
+		b.Drop(record)
 		return nil
 	}
-	return r
+	return record
 }
 
 // Reserve adds a reservation under an ID that has no record. longest, above 0, bounds its time to its last
@@ -133,15 +133,15 @@ func (b *Book[V]) Reserve(id ID, units int64, ttl, longest time.Duration, action
 // Charge adds the record of a commit under an ID that has none, which is a plain charge of the actual
 // units. It returns nil if there is no room: the charge is then not known when it is repeated.
 func (b *Book[V]) Charge(id ID, now time.Duration, actual int64, value V) *Record[V] {
-	r := b.add(&Record[V]{ID: id, Value: value, Counted: actual, State: Unknown, place: -1})
-	if r != nil {
-		b.end(r, now, Unknown, actual)
+	record := b.add(&Record[V]{ID: id, Value: value, Counted: actual, State: Unknown, place: -1})
+	if record != nil {
+		b.end(record, now, Unknown, actual)
 	}
-	return r
+	return record
 }
 
 // add adds a record. It forgets the reservation that would be forgotten next if there is no room.
-func (b *Book[V]) add(r *Record[V]) *Record[V] {
+func (b *Book[V]) add(record *Record[V]) *Record[V] {
 	if len(b.all) >= b.max {
 		if len(b.ended) == 0 {
 			return nil
@@ -149,8 +149,8 @@ func (b *Book[V]) add(r *Record[V]) *Record[V] {
 		b.Drop(b.ended[0])
 		b.forgotten++
 	}
-	b.all[r.ID] = r
-	return r
+	b.all[record.ID] = record
+	return record
 }
 
 // Begin starts the time of a reservation.
@@ -160,22 +160,22 @@ func (b *Book[V]) Begin(r *Record[V], now time.Duration) {
 }
 
 // Drop forgets a record, whatever its state.
-func (b *Book[V]) Drop(r *Record[V]) {
-	if b.all[r.ID] == r {
-		delete(b.all, r.ID)
+func (b *Book[V]) Drop(record *Record[V]) {
+	if b.all[record.ID] == record {
+		delete(b.all, record.ID)
 	}
-	b.leave(r)
+	b.leave(record)
 }
 
-func (b *Book[V]) leave(r *Record[V]) {
-	if r.place < 0 {
+func (b *Book[V]) leave(record *Record[V]) {
+	if record.place < 0 {
 		return
 	}
 	from := &b.ended
-	if r.State == Held {
+	if record.State == Held {
 		from = &b.held
 	}
-	heap.Remove(from, r.place)
+	heap.Remove(from, record.place)
 }
 
 // IsDue reports whether the deadline of a reservation that is Held has passed. Then Expire must come before
@@ -185,50 +185,50 @@ func (b *Book[V]) IsDue(r *Record[V], now time.Duration) bool {
 }
 
 // Expire ends a reservation that is due. before is Counted before the call.
-func (b *Book[V]) Expire(r *Record[V], now time.Duration) (before int64) {
-	if r.Action == Release {
-		return b.end(r, now, Expired, 0)
+func (b *Book[V]) Expire(record *Record[V], now time.Duration) (before int64) {
+	if record.Action == Release {
+		return b.end(record, now, Expired, 0)
 	}
-	return b.end(r, now, Expired, r.Units)
+	return b.end(record, now, Expired, record.Units)
 }
 
 // Commit ends a reservation with the actual units. After the deadline it corrects what the deadline left,
 // once. A reservation that has ended otherwise stays as it is. before is Counted before the call.
-func (b *Book[V]) Commit(r *Record[V], now time.Duration, actual int64) (before int64) {
-	switch r.State {
+func (b *Book[V]) Commit(record *Record[V], now time.Duration, actual int64) (before int64) {
+	switch record.State {
 	case Held:
-		return b.end(r, now, Committed, actual)
+		return b.end(record, now, Committed, actual)
 	case Expired:
-		return b.end(r, now, Late, actual)
+		return b.end(record, now, Late, actual)
 	}
-	return r.Counted
+	return record.Counted
 }
 
 // Release ends a reservation without any units. After its end it changes nothing. before is Counted before
 // the call.
-func (b *Book[V]) Release(r *Record[V], now time.Duration) (before int64) {
-	if r.State != Held {
-		return r.Counted
+func (b *Book[V]) Release(record *Record[V], now time.Duration) (before int64) {
+	if record.State != Held {
+		return record.Counted
 	}
-	return b.end(r, now, Released, 0)
+	return b.end(record, now, Released, 0)
 }
 
 // Extend moves the deadline of a reservation to ttl from now, but never to an earlier instant or beyond
 // the longest time from its beginning. After its end it changes nothing. It returns Counted, which stays.
-func (b *Book[V]) Extend(r *Record[V], now, ttl time.Duration) (before int64) {
-	if r.State == Held {
-		r.until = max(r.until, min(now+min(ttl, r.Longest), r.begun+r.Longest))
-		heap.Fix(&b.held, r.place)
+func (b *Book[V]) Extend(record *Record[V], now, ttl time.Duration) (before int64) {
+	if record.State == Held {
+		record.until = max(record.until, min(now+min(ttl, record.Longest), record.begun+record.Longest))
+		heap.Fix(&b.held, record.place)
 	}
-	return r.Counted
+	return record.Counted
 }
 
 // end ends a reservation that Begin has started. Its record stays for the longest time from now on.
-func (b *Book[V]) end(r *Record[V], now time.Duration, state State, counted int64) (before int64) {
-	before = r.Counted
-	b.leave(r)
-	r.State, r.Counted, r.until = state, counted, now+b.longest
-	heap.Push(&b.ended, r)
+func (b *Book[V]) end(record *Record[V], now time.Duration, state State, counted int64) (before int64) {
+	before = record.Counted
+	b.leave(record)
+	record.State, record.Counted, record.until = state, counted, now+b.longest
+	heap.Push(&b.ended, record)
 	return before
 }
 
@@ -288,8 +288,8 @@ func (q *queue[V]) Push(r any) {
 // Pop implements heap.Interface.
 func (q *queue[V]) Pop() any {
 	last := len(*q) - 1
-	r := (*q)[last]
+	record := (*q)[last]
 	(*q)[last] = nil
-	*q, r.place = (*q)[:last], -1
-	return r
+	*q, record.place = (*q)[:last], -1
+	return record
 }

@@ -73,40 +73,40 @@ func place(in configfile.Place, m map[string]configfile.Place, key string) confi
 // Types are as in the reference's parser: text may be a number or true, and null is a missing key.
 
 // text returns a text, a whole number, true or false.
-func (r *reading) text(p configfile.Place) string {
-	if p.IsNull() {
+func (r *reading) text(place configfile.Place) string {
+	if place.IsNull() {
 		return ""
 	}
 	var value any
-	if !p.IsScalar() {
-		r.Fault(p, "a text is accepted")
+	if !place.IsScalar() {
+		r.Fault(place, "a text is accepted")
 		return ""
-	} else if err := p.Decode(&value); err != nil {
-		r.Fault(p, "%w", err)
+	} else if err := place.Decode(&value); err != nil {
+		r.Fault(place, "%w", err)
 		return ""
 	}
 	switch value.(type) {
 	case string, int, bool, time.Time:
 	default:
-		r.Fault(p, "%s is neither text, whole number, true nor false: text goes in quotes", p.Text())
+		r.Fault(place, "%s is neither text, whole number, true nor false: text goes in quotes", place.Text())
 	}
-	return p.Text()
+	return place.Text()
 }
 
 // isTrue returns a bool by any of its names in YAML 1.1.
-func (r *reading) isTrue(p configfile.Place) bool {
-	is, ok := boolOf(p)
-	if !ok && !p.IsNull() {
-		r.Fault(p, "%.80q: true or false is accepted", p.Text())
+func (r *reading) isTrue(place configfile.Place) bool {
+	is, ok := boolOf(place)
+	if !ok && !place.IsNull() {
+		r.Fault(place, "%.80q: true or false is accepted", place.Text())
 	}
 	return is
 }
 
-func boolOf(p configfile.Place) (is, ok bool) {
-	if p.IsNull() || p.IsQuoted() {
+func boolOf(place configfile.Place) (is, ok bool) {
+	if place.IsNull() || place.IsQuoted() {
 		return false, false
 	}
-	switch p.Text() {
+	switch place.Text() {
 	case "y", "Y", "yes", "Yes", "YES", "true", "True", "TRUE", "on", "On", "ON":
 		return true, true
 	case "n", "N", "no", "No", "NO", "false", "False", "FALSE", "off", "Off", "OFF":
@@ -129,11 +129,11 @@ func (r *reading) metric(p configfile.Place) {
 	}
 }
 
-func (r *reading) metadata(p configfile.Place) map[string]any {
-	if p.IsNull() {
+func (r *reading) metadata(place configfile.Place) map[string]any {
+	if place.IsNull() {
 		return nil
 	}
-	fields, _ := r.value(p, true).(map[string]any)
+	fields, _ := r.value(place, true).(map[string]any)
 	if len(fields) == 0 {
 		return nil
 	}
@@ -141,32 +141,32 @@ func (r *reading) metadata(p configfile.Place) map[string]any {
 }
 
 // value returns any value in the types of JSON.
-func (r *reading) value(p configfile.Place, isMap bool) any {
+func (r *reading) value(place configfile.Place, isMap bool) any {
 	switch {
-	case isMap || p.IsMap():
+	case isMap || place.IsMap():
 		all := map[string]any{}
-		for _, inner := range r.Pairs(p, "with any keys") {
+		for _, inner := range r.Pairs(place, "with any keys") {
 			all[inner.Name] = r.value(inner, false)
 		}
 		return all
-	case p.IsNull():
+	case place.IsNull():
 		return nil
-	case !p.IsScalar():
+	case !place.IsScalar():
 		all := []any{}
-		for _, inner := range r.List(p) {
+		for _, inner := range r.List(place) {
 			all = append(all, r.value(inner, false))
 		}
 		return all
 	}
-	if is, ok := boolOf(p); ok {
+	if is, ok := boolOf(place); ok {
 		return is
 	}
 	var number float64
-	if p.Decode(&number) != nil {
-		return p.Text()
+	if place.Decode(&number) != nil {
+		return place.Text()
 	}
 	if math.IsInf(number, 0) || math.IsNaN(number) {
-		r.Fault(p, "%s: a finite number is accepted", p.Text())
+		r.Fault(place, "%s: a finite number is accepted", place.Text())
 	}
 	return number
 }
@@ -178,11 +178,11 @@ func (r *reading) requests(p configfile.Place) (n uint32) {
 	return n
 }
 
-func (r *reading) list(p configfile.Place) []configfile.Place {
-	if p.IsNull() {
+func (r *reading) list(place configfile.Place) []configfile.Place {
+	if place.IsNull() {
 		return nil
 	}
-	return r.List(p)
+	return r.List(place)
 }
 
 func (r *reading) descriptors(to *node, domain, path string, list configfile.Place) {
@@ -301,17 +301,17 @@ const maxLimits = 8
 
 // policy parses a limit. The service answers at once, so limits that delay calls are refused.
 func (r *reading) policy(place configfile.Place, text string) policy.Policy {
-	p, err := policy.Parse(text)
-	_, inUse := p.(policy.Occupier)
+	limit, err := policy.Parse(text)
+	_, inUse := limit.(policy.Occupier)
 	switch {
 	case err != nil:
 		r.Fault(place, "%w", err)
 	case inUse:
 		r.Fault(place, "%q counts requests until they end, and Envoy tells this service no end of a request: a limit of units over time is accepted", text)
-		p = nil
-	case p.Delays():
+		limit = nil
+	case limit.Delays():
 		r.Fault(place, "%q delays calls, which this service does not: any other limit is accepted, or a queue 0", text)
-		p = nil
+		limit = nil
 	}
-	return p
+	return limit
 }

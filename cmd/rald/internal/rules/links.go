@@ -29,14 +29,14 @@ type replaced struct {
 }
 
 func (l *links) faults() (all []error) {
-	for _, p := range l.patterns {
-		for i := range p.level.wildcards {
-			w := &p.level.wildcards[i]
-			if w.node == p.node {
+	for _, pattern := range l.patterns {
+		for i := range pattern.level.wildcards {
+			wildcard := &pattern.level.wildcards[i]
+			if wildcard.node == pattern.node {
 				break
 			}
-			if w.covers(p.text) {
-				all = append(all, p.place.Error(fmt.Errorf("%q comes first and matches all that this descriptor does: %w", w.text, configfile.ErrUnused)))
+			if wildcard.covers(pattern.text) {
+				all = append(all, pattern.place.Error(fmt.Errorf("%q comes first and matches all that this descriptor does: %w", wildcard.text, configfile.ErrUnused)))
 				break
 			}
 		}

@@ -100,7 +100,7 @@ type Match struct {
 // Find follows the entries through the domain's tree and returns the last rule. Each level looks up
 // key and value together, then the wildcards in order, then the key alone. There is no match if the
 // tree ends before the entries, or has no rule for the last.
-func Find[E Entry](d *Domain, entries []E) (m Match) {
+func Find[E Entry](d *Domain, entries []E) (match Match) {
 	level := &d.root
 	var room [128]byte
 	text := room[:0]
@@ -108,13 +108,13 @@ func Find[E Entry](d *Domain, entries []E) (m Match) {
 		text = append(append(append(text[:0], e.GetKey()...), '_'), e.GetValue()...)
 		next := level.children[string(text)]
 		if next == nil {
-			if w := level.wildcard(text); w != nil {
-				next = w.node
+			if wildcard := level.wildcard(text); wildcard != nil {
+				next = wildcard.node
 				if next.shared {
-					if m.Shared == nil {
-						m.Shared = make([]string, len(entries))
+					if match.Shared == nil {
+						match.Shared = make([]string, len(entries))
 					}
-					m.Shared[i] = strings.TrimPrefix(w.text, e.GetKey()+"_")
+					match.Shared[i] = strings.TrimPrefix(wildcard.text, e.GetKey()+"_")
 				}
 			}
 		}
@@ -128,11 +128,11 @@ func Find[E Entry](d *Domain, entries []E) (m Match) {
 			if next.rule == nil {
 				return Match{}
 			}
-			m.Rule = next.rule
+			match.Rule = next.rule
 		}
 		level = next
 	}
-	return m
+	return match
 }
 
 // wildcard returns the first wildcard that matches a key and value, or nil.

@@ -146,17 +146,17 @@ func (a *Account) Earned() bool {
 // Size returns how many units to ask for beyond need, the waiting calls' units. It covers a round
 // trip and a part of a term at the recent pace, and is at most twice the use. left, the units still
 // held, is subtracted. At most half of the limit's rest is spread over the servers.
-func (a *Account) Size(p *Plan, now time.Time, left, need int64, servers int, roundTrip time.Duration) int64 {
+func (a *Account) Size(plan *Plan, now time.Time, left, need int64, servers int, roundTrip time.Duration) int64 {
 	d := &a.demand
 	used := max(d.had+d.got-left, 0) + need
 	span := now.Sub(d.since).Seconds()
 	// The pace within a round trip is unknown. The shortest believed span is a pause.
-	rate := float64(used) / max(span, p.Pause.Seconds())
+	rate := float64(used) / max(span, plan.Pause.Seconds())
 	d.since, d.had, d.got = now, left, 0
 
-	term := p.TermAt(roundTrip)
+	term := plan.TermAt(roundTrip)
 	roundTrip = min(roundTrip, term/PartsOfTerm)
-	extra := int64(math.Ceil(1.25 * rate * (max(p.near/PartsOfTerm, roundTrip) + roundTrip).Seconds()))
+	extra := int64(math.Ceil(1.25 * rate * (max(plan.near/PartsOfTerm, roundTrip) + roundTrip).Seconds()))
 	d.low = int64(math.Ceil(1.5 * rate * roundTrip.Seconds()))
 	if extra = min(extra, 2*used); !d.known {
 		// The key's first ask may be its only ask.
@@ -164,39 +164,39 @@ func (a *Account) Size(p *Plan, now time.Time, left, need int64, servers int, ro
 	}
 	d.known = true
 	n := int64(max(servers, 1))
-	share := a.remains(p, now) / (2 * n)
-	share = max(share, int64(p.rate*max(p.Pause, roundTrip).Seconds())/n)
-	return max(min(extra, share, p.Most)-left, 0)
+	share := a.remains(plan, now) / (2 * n)
+	share = max(share, int64(plan.rate*max(plan.Pause, roundTrip).Seconds())/n)
+	return max(min(extra, share, plan.Most)-left, 0)
 }
 
-func (a *Account) remains(p *Plan, now time.Time) int64 {
+func (a *Account) remains(plan *Plan, now time.Time) int64 {
 	switch {
 	case a.left.since.IsZero():
-		return p.Limit()
+		return plan.Limit()
 	case !a.left.window.IsZero():
 		if now.Before(a.left.window) {
 			return a.left.units
 		}
-		return p.Limit()
+		return plan.Limit()
 	}
-	return min(a.left.units+int64(p.rate*now.Sub(a.left.since).Seconds()), p.Limit())
+	return min(a.left.units+int64(plan.rate*now.Sub(a.left.since).Seconds()), plan.Limit())
 }
 
 // Learn records the bank's answer: how many units it has left.
-func (a *Account) Learn(p *Plan, g store.LeaseReply, now time.Time) {
-	a.left.units, a.left.since = g.Decision.Remaining, now
-	if end := p.window(g); end != 0 {
-		a.left.window = now.Add(time.Duration(end - g.At))
+func (a *Account) Learn(p *Plan, leaseReply store.LeaseReply, now time.Time) {
+	a.left.units, a.left.since = leaseReply.Decision.Remaining, now
+	if end := p.window(leaseReply); end != 0 {
+		a.left.window = now.Add(time.Duration(end - leaseReply.At))
 	}
 }
 
 // Granted returns the units of a grant that was asked for at sent, and forgets refusals.
-func (a *Account) Granted(p *Plan, g store.LeaseReply, sent time.Time, term time.Duration) Hold {
+func (a *Account) Granted(plan *Plan, leaseReply store.LeaseReply, sent time.Time, term time.Duration) Hold {
 	a.ForgetRefusals()
-	a.demand.got += g.Granted
+	a.demand.got += leaseReply.Granted
 	return Hold{
-		Units: g.Granted, Sent: sent, End: sent.Add(p.lasts(g, term)),
-		Window: p.window(g), Word: g.After, Instant: g.At,
+		Units: leaseReply.Granted, Sent: sent, End: sent.Add(plan.lasts(leaseReply, term)),
+		Window: plan.window(leaseReply), Word: leaseReply.After, Instant: leaseReply.At,
 	}
 }
 
@@ -230,14 +230,14 @@ func (a *Account) RefusedLately(now time.Time, term time.Duration) bool {
 
 // Queue keeps units as Next and reports true, if the key's word has units left that they cannot be
 // added to.
-func (a *Account) Queue(h Hold, left int64, now time.Time) bool {
-	if left == 0 || a.Adds(h) {
+func (a *Account) Queue(hold Hold, left int64, now time.Time) bool {
+	if left == 0 || a.Adds(hold) {
 		return false
 	}
 	if a.Next.Live(now) {
-		h = h.with(a.Next)
+		hold = hold.with(a.Next)
 	}
-	a.Next = h
+	a.Next = hold
 	return true
 }
 

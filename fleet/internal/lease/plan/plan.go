@@ -59,7 +59,7 @@ type Plan struct {
 
 // New returns how to lease a Funnel, FixedWindow or SlidingWindow, for at most term: 0 is
 // DefaultTerm. The error, if any, is a *policy.FieldError.
-func New(p policy.Policy, term time.Duration) (*Plan, error) {
+func New(limit policy.Policy, term time.Duration) (*Plan, error) {
 	bad := func(field string, value any, want string) (*Plan, error) {
 		return nil, &policy.FieldError{Of: "fleet.Config", Field: field, Value: value, Want: want}
 	}
@@ -70,20 +70,20 @@ func New(p policy.Policy, term time.Duration) (*Plan, error) {
 	if term < ShortestTerm || term > time.Minute {
 		return bad("Term", term, "between 10ms and 1m, or 0 for the default")
 	}
-	if shape.IsNil(p) {
+	if shape.IsNil(limit) {
 		return bad("Policy", "nil", "a policy, such as policy.Funnel returns")
 	}
-	shaped, ok := p.(shape.Shaped)
+	shaped, ok := limit.(shape.Shaped)
 	if !ok {
-		return bad("Policy", p, unleased)
+		return bad("Policy", limit, unleased)
 	}
-	plan := &Plan{Policy: p, Term: term, shape: shaped.Shape()}
+	plan := &Plan{Policy: limit, Term: term, shape: shaped.Shape()}
 	switch s := plan.shape; s.Kind {
 	case shape.Funnel:
 		// At most half of the capacity may be out in leases.
 		half := time.Duration(s.Depth / tick / 2)
 		if plan.Term = min(term, half); plan.Term < ShortestTerm {
-			return bad("Policy", p, fmt.Sprintf(
+			return bad("Policy", limit, fmt.Sprintf(
 				"a Funnel that drains in 20ms or more (this one does in %v), or Mode Exact", 2*half))
 		}
 		near = min(near, half)
@@ -94,7 +94,7 @@ func New(p policy.Policy, term time.Duration) (*Plan, error) {
 		ticks := uint64(plan.Term) * tick
 		less := int64((ticks + s.Interval - 1) / s.Interval)
 		if less >= s.Capacity {
-			return bad("Policy", p, "a Funnel of capacity 2 or more, or Mode Exact: of less nothing can be leased ahead")
+			return bad("Policy", limit, "a Funnel of capacity 2 or more, or Mode Exact: of less nothing can be leased ahead")
 		}
 		smaller, err := policy.Funnel(s.Capacity-less, s.Count, s.Per)
 		if err != nil {
@@ -105,13 +105,13 @@ func New(p policy.Policy, term time.Duration) (*Plan, error) {
 		plan.rate = float64(time.Second) * tick / float64(s.Interval)
 	case shape.FixedWindow, shape.SlidingWindow:
 		if plan.Term = min(term, s.Per); plan.Term < ShortestTerm {
-			return bad("Policy", p, "a window of 10ms or more, or Mode Exact")
+			return bad("Policy", limit, "a window of 10ms or more, or Mode Exact")
 		}
 		plan.Pause = min(near, s.Per) / pauses
 		plan.Most = s.Limit
 		plan.rate = float64(s.Limit) * float64(time.Second) / float64(s.Per)
 	default:
-		return bad("Policy", p, unleased)
+		return bad("Policy", limit, unleased)
 	}
 	plan.Most, plan.near = min(plan.Most, word.MaxUnits), min(near, plan.Term)
 	return plan, nil
@@ -124,13 +124,13 @@ func (p *Plan) Limit() int64 { return p.shape.Limit }
 func (p *Plan) Drains() bool { return p.shape.Kind == shape.Funnel }
 
 // window returns the end of the window that paid a grant, by the bank's clock; 0 without windows.
-func (p *Plan) window(g store.LeaseReply) policy.Instant {
+func (p *Plan) window(leaseReply store.LeaseReply) policy.Instant {
 	switch p.shape.Kind {
 	case shape.FixedWindow:
-		return g.At + policy.Instant(g.Decision.ResetAfter)
+		return leaseReply.At + policy.Instant(leaseReply.Decision.ResetAfter)
 	case shape.SlidingWindow:
 		per := policy.Instant(p.shape.Per)
-		return (g.At/per + 1) * per
+		return (leaseReply.At/per + 1) * per
 	}
 	return 0
 }
@@ -141,10 +141,10 @@ func (p *Plan) TermAt(trip time.Duration) time.Duration {
 }
 
 // lasts returns how long after its request was sent a grant may be used.
-func (p *Plan) lasts(g store.LeaseReply, term time.Duration) time.Duration {
+func (p *Plan) lasts(leaseReply store.LeaseReply, term time.Duration) time.Duration {
 	rest := min(p.Term, term)
-	if end := p.window(g); end != 0 {
-		rest = min(rest, time.Duration(end-g.At))
+	if end := p.window(leaseReply); end != 0 {
+		rest = min(rest, time.Duration(end-leaseReply.At))
 	}
 	// The bank's clock may count whole microseconds.
 	return max(rest-(rest+drift-1)/drift-time.Microsecond, 0)
@@ -165,12 +165,12 @@ type Back struct {
 // GiveBack returns the bank's word, which was before, after units were given back at now, or up to
 // late after it.
 // Funnel units drain meanwhile, and count as older by late.
-func (p *Plan) GiveBack(before uint64, now policy.Instant, late time.Duration, b Back) uint64 {
+func (p *Plan) GiveBack(before uint64, now policy.Instant, late time.Duration, back Back) uint64 {
 	refunder := p.Policy.(policy.Refunder)
 	if !p.Drains() {
-		return refunder.Cancel(before, b.Word, b.At, now, b.Units, 0)
+		return refunder.Cancel(before, back.Word, back.At, now, back.Units, 0)
 	}
-	return refunder.Refund(before, now, p.Worth(b.Units, max(time.Duration(now-b.At), b.Age)+late))
+	return refunder.Refund(before, now, p.Worth(back.Units, max(time.Duration(now-back.At), back.Age)+late))
 }
 
 // Worth returns the units of a funnel's lease of that age that have not drained, had it been empty

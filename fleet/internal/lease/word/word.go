@@ -51,16 +51,16 @@ type Decision struct {
 
 // wrap encodes d as a policy.Decision for the engine only: allowed with a Wait is TakenLow.
 func (d Decision) wrap() policy.Decision {
-	w := policy.Decision{Limit: MaxUnits, Remaining: d.Units, ResetAfter: d.Holds}
+	decision := policy.Decision{Limit: MaxUnits, Remaining: d.Units, ResetAfter: d.Holds}
 	switch d.Verdict {
 	case TakenLow:
-		w.Allowed, w.Wait = true, 1
+		decision.Allowed, decision.Wait = true, 1
 	case Taken:
-		w.Allowed = true
+		decision.Allowed = true
 	case Refused:
-		w.RetryAfter = d.Holds
+		decision.RetryAfter = d.Holds
 	}
-	return w
+	return decision
 }
 
 // Unwrap decodes the engine's decision. The refusal of an engine without room has no ResetAfter: it is short.
@@ -140,40 +140,40 @@ func step(t policy.Instant) uint64 { return min(uint64(max(t, 0))>>stepBits, las
 
 // take takes n units. For n == 0 it looks: it is refused only if the word refuses every call.
 func (w *word) take(now policy.Instant, n int64) Decision {
-	var d Decision
+	var decision Decision
 	if n == 0 {
-		d.Verdict = Taken
+		decision.Verdict = Taken
 	}
 	if !w.holds(now) {
-		return d
+		return decision
 	}
 	left := int64(w.units)
-	d.Units, d.Holds = left, time.Duration(w.ends()-now)
+	decision.Units, decision.Holds = left, time.Duration(w.ends()-now)
 	switch {
 	case w.mark == refusing:
 		// Choke goes by the verdict, also for n == 0.
-		d.Verdict = Refused
+		decision.Verdict = Refused
 	case n == 0:
 	case n > 0 && n <= left:
-		d.Verdict, d.Units = Taken, left-n
+		decision.Verdict, decision.Units = Taken, left-n
 		if low := w.low(); left > low && left-n <= low {
-			d.Verdict = TakenLow
+			decision.Verdict = TakenLow
 		}
 		w.units = uint64(left - n)
 	}
-	return d
+	return decision
 }
 
 // Policy is the engine's policy: a call takes from the word of its key.
 type Policy struct{}
 
 func (Policy) Take(state uint64, now policy.Instant, n int64, _ time.Duration) (uint64, policy.Decision) {
-	w := split(state)
-	d := w.take(now, n)
-	if n == 0 || d.Verdict < Taken {
-		return state, d.wrap()
+	word := split(state)
+	decision := word.take(now, n)
+	if n == 0 || decision.Verdict < Taken {
+		return state, decision.wrap()
 	}
-	return w.join(), d.wrap()
+	return word.join(), decision.wrap()
 }
 
 // Choke does not allow the call that leaves few units: Take does, and tells.
@@ -191,12 +191,12 @@ func (Policy) Refund(state uint64, _ policy.Instant, _ int64) uint64 { return st
 // Cancel returns units to the lease that they are from, or another with the same end, while it
 // lasts.
 func (Policy) Cancel(state, left uint64, _, now policy.Instant, n, _ int64) uint64 {
-	w := split(state)
-	if n <= 0 || w.mark == refusing || w.until != split(left).until || !w.holds(now) {
+	word := split(state)
+	if n <= 0 || word.mark == refusing || word.until != split(left).until || !word.holds(now) {
 		return state
 	}
-	w.units = min(w.units+uint64(n), MaxUnits)
-	return w.join()
+	word.units = min(word.units+uint64(n), MaxUnits)
+	return word.join()
 }
 
 func (Policy) Limit() int64 { return MaxUnits }
@@ -268,11 +268,11 @@ type Seizure struct {
 }
 
 func (s Seizure) Take(state uint64, now policy.Instant, _ int64, _ time.Duration) (uint64, policy.Decision) {
-	w, seized := split(state), int64(0)
-	if w.units > 0 && (s.Ended || w.holds(now)) {
-		seized = int64(w.units)
-		w.units, w.mark = 0, 0
-		state = w.join()
+	word, seized := split(state), int64(0)
+	if word.units > 0 && (s.Ended || word.holds(now)) {
+		seized = int64(word.units)
+		word.units, word.mark = 0, 0
+		state = word.join()
 	}
 	return state, changed(seized)
 }

@@ -34,13 +34,13 @@ func Of(p policy.Policy, servers int) (policy.Policy, error) {
 }
 
 // divider returns a function for the share of one of n servers.
-func divider(p policy.Policy) (func(n int64) (policy.Policy, error), error) {
-	if log, ok := p.(*slidinglog.Log); ok {
+func divider(limit policy.Policy) (func(n int64) (policy.Policy, error), error) {
+	if log, ok := limit.(*slidinglog.Log); ok {
 		return windows(log.Limit(), log.Per, policy.AtMost), nil
 	}
-	shaped, ok := p.(shape.Shaped)
+	shaped, ok := limit.(shape.Shaped)
 	if !ok {
-		return nil, fmt.Errorf("ral: a %T has no shares", p)
+		return nil, fmt.Errorf("ral: a %T has no shares", limit)
 	}
 	switch s := shaped.Shape(); s.Kind {
 	case shape.Funnel:
@@ -62,7 +62,7 @@ func divider(p policy.Policy) (func(n int64) (policy.Policy, error), error) {
 	case shape.AlignedWindow:
 		return windows(s.Limit, s.Per, policy.AlignedWindow), nil
 	}
-	return nil, fmt.Errorf("ral: a %T has no shares", p)
+	return nil, fmt.Errorf("ral: a %T has no shares", limit)
 }
 
 // windows divides limit units in a period.

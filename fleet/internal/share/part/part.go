@@ -25,15 +25,15 @@ type Whole struct {
 }
 
 // NewWhole returns the whole of a limit.
-func NewWhole(p policy.Policy) *Whole {
-	w := &Whole{Policy: p, shape: shapeOf(p)}
-	if w.shape.Kind == shape.AlignedWindow {
-		w.Memory = w.shape.Per
-		return w
+func NewWhole(limit policy.Policy) *Whole {
+	whole := &Whole{Policy: limit, shape: shapeOf(limit)}
+	if whole.shape.Kind == shape.AlignedWindow {
+		whole.Memory = whole.shape.Per
+		return whole
 	}
-	start := w.Start()
-	w.Memory = time.Duration(p.FreshAt(charged(p, 0, start, full(p))) - start)
-	return w
+	start := whole.Start()
+	whole.Memory = time.Duration(limit.FreshAt(charged(limit, 0, start, full(limit))) - start)
+	return whole
 }
 
 func shapeOf(p policy.Policy) (s shape.Shape) {
@@ -78,19 +78,19 @@ type Part struct {
 }
 
 // New returns a server's part, with windows bound to the wall clock counted from zero.
-func New(w *Whole, servers int, zero time.Time) (*Part, error) {
-	divided, err := Of(w.Policy, servers)
+func New(whole *Whole, servers int, zero time.Time) (*Part, error) {
+	divided, err := Of(whole.Policy, servers)
 	if err != nil {
 		return nil, err
 	}
 	if a, ok := divided.(policy.Anchored); ok {
 		divided = a.Anchor(zero)
 	}
-	p := &Part{Policy: divided, Servers: servers, whole: w, shape: shapeOf(divided)}
-	if p.shape.Kind == shape.FixedWindow {
-		p.per = time.Duration(p.shape.Length * p.shape.Step)
+	part := &Part{Policy: divided, Servers: servers, whole: whole, shape: shapeOf(divided)}
+	if part.shape.Kind == shape.FixedWindow {
+		part.per = time.Duration(part.shape.Length * part.shape.Step)
 	}
-	return p, nil
+	return part, nil
 }
 
 // State is a key's part. The zero State is unused.
@@ -128,19 +128,19 @@ type Known struct {
 
 // Begin returns the state by which a call of n units is decided, which is no less used than Redis
 // said. kept reports whether the key has a state.
-func (p *Part) Begin(s State, kept bool, n int64, k Known, now policy.Instant) State {
+func (p *Part) Begin(state State, kept bool, n int64, k Known, now policy.Instant) State {
 	// Drained units are not owed, whatever is added below.
-	s.Unpaid = p.Owed(s, now)
+	state.Unpaid = p.Owed(state, now)
 	memory := policy.Instant(p.whole.Memory)
 	switch {
 	case k.HasWord && k.RedisNow < k.Said+memory:
-		s.Word, s.Unknown = p.raise(s.Word, k.Word, k.RedisNow, now), 0
+		state.Word, state.Unknown = p.raise(state.Word, k.Word, k.RedisNow, now), 0
 	case kept:
 	case k.Full && k.Heard != 0 && (k.Lost == 0 || now >= k.Lost+memory):
 	default:
-		s.Word, s.Unknown = p.usedUp(n, k.Heard, k.Lost, k.Start)
+		state.Word, state.Unknown = p.usedUp(n, k.Heard, k.Lost, k.Start)
 	}
-	return s
+	return state
 }
 
 // Taken is the result of a take.
@@ -156,96 +156,96 @@ type Taken struct {
 }
 
 // Take takes n units of a state that Begin returned. Units withheld from the key count as used.
-func (p *Part) Take(s State, n int64, patience time.Duration, now policy.Instant) (State, Taken) {
-	t := Taken{N: n, Instant: now, before: s.Word}
-	withheld := p.withheld(n, s.Unknown, now)
-	t.Basis = charged(p.Policy, s.Word, now, withheld)
-	t.after, t.Decision = p.Policy.Take(t.Basis, now, n, patience)
+func (p *Part) Take(state State, n int64, patience time.Duration, now policy.Instant) (State, Taken) {
+	taken := Taken{N: n, Instant: now, before: state.Word}
+	withheld := p.withheld(n, state.Unknown, now)
+	taken.Basis = charged(p.Policy, state.Word, now, withheld)
+	taken.after, taken.Decision = p.Policy.Take(taken.Basis, now, n, patience)
 	switch {
-	case !t.Allowed || n == 0:
-		return s, t
-	case withheld > 0 && t.Wait == 0:
-		t.after, t.charged = charged(p.Policy, s.Word, now, n), true
+	case !taken.Allowed || n == 0:
+		return state, taken
+	case withheld > 0 && taken.Wait == 0:
+		taken.after, taken.charged = charged(p.Policy, state.Word, now, n), true
 	default:
-		s.Unknown = 0
+		state.Unknown = 0
 	}
-	s.Word = t.after
-	s.Unpaid += n
-	return s, t
+	state.Word = taken.after
+	state.Unpaid += n
+	return state, taken
 }
 
 // Keep leaves n units of a take used and gives the others back, as far as later calls keep what they
 // were promised.
-func (p *Part) Keep(s State, t Taken, n int64, now policy.Instant) State {
-	used := p.Used(s.Word, now)
-	s.Word = p.without(s.Word, t, t.N-max(n, 0), now)
-	back := used - p.Used(s.Word, now)
-	s.Unpaid = max(min(s.Unpaid, used)-back, 0)
-	return s
+func (p *Part) Keep(state State, t Taken, n int64, now policy.Instant) State {
+	used := p.Used(state.Word, now)
+	state.Word = p.without(state.Word, t, t.N-max(n, 0), now)
+	back := used - p.Used(state.Word, now)
+	state.Unpaid = max(min(state.Unpaid, used)-back, 0)
+	return state
 }
 
 // without returns a word without the last give units of the take.
-func (p *Part) without(word uint64, t Taken, give int64, now policy.Instant) uint64 {
+func (p *Part) without(word uint64, taken Taken, give int64, now policy.Instant) uint64 {
 	// Other returns are unknown.
 	undone := int64(math.MaxInt64)
-	if word == t.after {
-		if give == t.N {
-			return t.before
+	if word == taken.after {
+		if give == taken.N {
+			return taken.before
 		}
-		next, d := p.Policy.Take(t.before, t.Instant, t.N-give, math.MaxInt64)
-		if d.Allowed && d.Wait == t.Wait && !t.charged {
+		next, d := p.Policy.Take(taken.before, taken.Instant, taken.N-give, math.MaxInt64)
+		if d.Allowed && d.Wait == taken.Wait && !taken.charged {
 			// The word is as after a take of fewer units.
 			return next
 		}
 		undone = 0
 	}
-	return p.Policy.(policy.Refunder).Cancel(word, t.after, t.Instant, now, give, undone)
+	return p.Policy.(policy.Refunder).Cancel(word, taken.after, taken.Instant, now, give, undone)
 }
 
 // Refund gives n units back, or charges -n.
-func (p *Part) Refund(s State, n int64, now policy.Instant) State {
-	s.Word = p.Policy.(policy.Refunder).Refund(s.Word, now, n)
-	s.Unpaid = max(s.Unpaid-max(n, -math.MaxInt64/2), 0)
-	return s
+func (p *Part) Refund(state State, n int64, now policy.Instant) State {
+	state.Word = p.Policy.(policy.Refunder).Refund(state.Word, now, n)
+	state.Unpaid = max(state.Unpaid-max(n, -math.MaxInt64/2), 0)
+	return state
 }
 
 // Carry converts the state of another part. The larger stays used: as many units, or as large a part.
 // Without the other part the unpaid units count from now on.
-func (p *Part) Carry(from *Part, s State, now policy.Instant) State {
+func (p *Part) Carry(from *Part, state State, now policy.Instant) State {
 	if from == nil {
-		s.Word = charged(p.Policy, 0, now, s.Unpaid)
-		return s
+		state.Word = charged(p.Policy, 0, now, state.Unpaid)
+		return state
 	}
-	s.Unpaid = from.Owed(s, now)
-	next, ok := p.Policy.(policy.Relative).Carry(from.Policy, s.Word, now)
+	state.Unpaid = from.Owed(state, now)
+	next, ok := p.Policy.(policy.Relative).Carry(from.Policy, state.Word, now)
 	switch {
 	case !ok:
 		next = charged(p.Policy, 0, now, full(p.Policy))
 	case paced(p.shape):
-		next = max(next, s.Word)
+		next = max(next, state.Word)
 	default:
-		used, limit := from.Used(s.Word, now), from.Policy.Limit()
+		used, limit := from.Used(state.Word, now), from.Policy.Limit()
 		next = charged(p.Policy, next, now, portion(p.Policy.Limit(), used, limit)-p.Used(next, now))
 	}
-	s.Word = next
-	return s
+	state.Word = next
+	return state
 }
 
 // Used returns the units that count, rounded up, with debts as far as the policy tells.
 func (p *Part) Used(word uint64, now policy.Instant) int64 {
-	_, d := p.Policy.Take(word, now, 0, 0)
+	_, decision := p.Policy.Take(word, now, 0, 0)
 	if !paced(p.shape) {
-		return d.Limit - d.Remaining
+		return decision.Limit - decision.Remaining
 	}
-	return portion(ticks, int64(max(d.ResetAfter, 0)), int64(p.shape.Interval))
+	return portion(ticks, int64(max(decision.ResetAfter, 0)), int64(p.shape.Interval))
 }
 
 // Owed returns the unpaid units that still count.
-func (p *Part) Owed(s State, now policy.Instant) int64 {
-	if s.Unpaid == 0 {
+func (p *Part) Owed(state State, now policy.Instant) int64 {
+	if state.Unpaid == 0 {
 		return 0
 	}
-	return min(s.Unpaid, p.Used(s.Word, now))
+	return min(state.Unpaid, p.Used(state.Word, now))
 }
 
 // Fresh reports whether the state means nothing any more.
@@ -296,15 +296,15 @@ func (p *Part) withheld(n int64, unknown UnknownSince, now policy.Instant) int64
 // word is a debt of time, the same part of the share as of the limit. Of a window each server counts
 // its part, rounded up.
 func (p *Part) raise(word, redisWord uint64, redisNow, now policy.Instant) uint64 {
-	_, d := p.whole.Policy.Take(redisWord, redisNow, 0, 0)
+	_, decision := p.whole.Policy.Take(redisWord, redisNow, 0, 0)
 	if paced(p.whole.shape) {
-		if d.ResetAfter <= 0 {
+		if decision.ResetAfter <= 0 {
 			return word
 		}
-		drained := min(uint64(now)+uint64(d.ResetAfter), policy.MaxWord/ticks)
+		drained := min(uint64(now)+uint64(decision.ResetAfter), policy.MaxWord/ticks)
 		return max(word, drained*ticks)
 	}
-	more := portion(p.Policy.Limit(), d.Limit-d.Remaining, d.Limit) - p.Used(word, now)
+	more := portion(p.Policy.Limit(), decision.Limit-decision.Remaining, decision.Limit) - p.Used(word, now)
 	if more <= 0 {
 		return word
 	}
@@ -312,7 +312,7 @@ func (p *Part) raise(word, redisWord uint64, redisNow, now policy.Instant) uint6
 	if p.per > 0 && p.Policy.FreshAt(word) <= now {
 		word = 0
 		// The window ends with Redis's.
-		opened = min(now, max(now+policy.Instant(d.ResetAfter-p.per), 1))
+		opened = min(now, max(now+policy.Instant(decision.ResetAfter-p.per), 1))
 	}
 	return charged(p.Policy, word, opened, more)
 }
@@ -333,17 +333,17 @@ func portion(whole, some, all int64) int64 {
 }
 
 // full is the least number of units after which no call is admitted.
-func full(p policy.Policy) int64 {
-	if s := shapeOf(p); s.Kind == shape.Bursty {
+func full(limit policy.Policy) int64 {
+	if s := shapeOf(limit); s.Kind == shape.Bursty {
 		// A call passes while nothing is owed.
 		return s.Capacity + 1
 	}
-	return p.Limit()
+	return limit.Limit()
 }
 
-func charged(p policy.Policy, word uint64, now policy.Instant, n int64) uint64 {
+func charged(limit policy.Policy, word uint64, now policy.Instant, n int64) uint64 {
 	if n <= 0 {
 		return word
 	}
-	return p.(policy.Refunder).Refund(word, now, -n)
+	return limit.(policy.Refunder).Refund(word, now, -n)
 }

@@ -77,22 +77,22 @@ func (s *Switch) yield() {
 	}
 }
 
-// Wrap returns a policy that answers like p, of package policy, and fails as s says.
-func (s *Switch) Wrap(p policy.Policy) policy.Policy {
-	if inUse, ok := p.(occupied); ok {
+// Wrap returns a policy that answers like limit, of package policy, and fails as s says.
+func (s *Switch) Wrap(limit policy.Policy) policy.Policy {
+	if inUse, ok := limit.(occupied); ok {
 		return faultyInUse{inUse, s}
 	}
-	w := faulty{p.(whole), s}
-	c, isFast := p.(policy.Choker)
-	r, isExact := p.(policy.Restorer)
+	w := faulty{limit.(whole), s}
+	choker, isFast := limit.(policy.Choker)
+	restorer, isExact := limit.(policy.Restorer)
 	switch {
 	case isFast && isExact:
 		return struct {
 			fast
 			policy.Restorer
-		}{fast{w, c}, r}
+		}{fast{w, choker}, restorer}
 	case isFast:
-		return fast{w, c}
+		return fast{w, choker}
 	}
 	return w
 }

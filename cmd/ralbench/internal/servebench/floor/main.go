@@ -34,28 +34,28 @@ func run(args []string) error {
 	if network == "grpc" {
 		network = "tcp"
 	}
-	l, err := net.Listen(network, args[1])
+	listener, err := net.Listen(network, args[1])
 	if err != nil {
 		return err
 	}
 	if args[0] == "grpc" {
-		return serveGRPC(l, answer)
+		return serveGRPC(listener, answer)
 	}
 	for {
-		c, err := l.Accept()
+		conn, err := listener.Accept()
 		if err != nil {
 			return err
 		}
-		go serveRedis(c, answer)
+		go serveRedis(conn, answer)
 	}
 }
 
 // serveRedis answers each command. Commands have one asterisk, at their beginning.
-func serveRedis(c net.Conn, answer []byte) {
-	defer func() { _ = c.Close() }()
+func serveRedis(conn net.Conn, answer []byte) {
+	defer func() { _ = conn.Close() }()
 	in, out := make([]byte, 16<<10), []byte(nil)
 	for {
-		n, err := c.Read(in)
+		n, err := conn.Read(in)
 		if err != nil {
 			return
 		}
@@ -63,7 +63,7 @@ func serveRedis(c net.Conn, answer []byte) {
 		for range bytes.Count(in[:n], []byte("*")) {
 			out = append(out, answer...)
 		}
-		if _, err := c.Write(out); err != nil {
+		if _, err := conn.Write(out); err != nil {
 			return
 		}
 	}
@@ -72,7 +72,7 @@ func serveRedis(c net.Conn, answer []byte) {
 // streamWorkers are as many as rald's.
 const streamWorkers = 64
 
-func serveGRPC(l net.Listener, answer []byte) error {
+func serveGRPC(listener net.Listener, answer []byte) error {
 	server := grpc.NewServer(grpc.ForceServerCodecV2(raw{}), grpc.NumStreamWorkers(streamWorkers))
 	server.RegisterService(&grpc.ServiceDesc{
 		ServiceName: "envoy.service.ratelimit.v3.RateLimitService", HandlerType: (*any)(nil),
@@ -80,7 +80,7 @@ func serveGRPC(l net.Listener, answer []byte) error {
 			return answer, decode(nil)
 		}}},
 	}, nil)
-	return server.Serve(l)
+	return server.Serve(listener)
 }
 
 // raw reads nothing of a message, and writes bytes.

@@ -47,11 +47,11 @@ func Made(base, ral []float64) report.Document {
 		}
 		return r
 	}
-	w := bench.WorkloadReport{Workload: bench.Workload{Name: "hot-pass", Keys: 1}, CPU: 2, Results: []bench.Result{result("Ral", "", ral)}}
+	workloadReport := bench.WorkloadReport{Workload: bench.Workload{Name: "hot-pass", Keys: 1}, CPU: 2, Results: []bench.Result{result("Ral", "", ral)}}
 	if base != nil {
-		w.Results = append(w.Results, result("xsync map", bench.YardstickMap, base))
+		workloadReport.Results = append(workloadReport.Results, result("xsync map", bench.YardstickMap, base))
 	}
-	return report.Document{Schema: report.Schema, Report: bench.Report{Workloads: []bench.WorkloadReport{w}}}
+	return report.Document{Schema: report.Schema, Report: bench.Report{Workloads: []bench.WorkloadReport{workloadReport}}}
 }
 
 // Tables returns a run of fleet mode with each of its figures. A share exceeds its limit.
@@ -73,14 +73,14 @@ func Tables() report.Document {
 	}
 	slices.SortFunc(memory.Results, func(a, b bench.Result) int { return strings.Compare(b.Name, a.Name) })
 	shares := bench.WorkloadReport{Workload: bench.Workload{Name: fleetbench.Shares("even")[0], About: "usable share: evenly", Keys: 1, Callers: 4, Rounds: 1, Limit: limit}, CPU: 2}
-	for name, a := range map[string]bench.Audit{
+	for name, audit := range map[string]bench.Audit{
 		fleetbench.Exact:  {Calls: 4000, Admitted: 2001, Allowed: 2000, Possible: 2000, Binds: true, Limiters: 4, Each: []int64{1, 2000, 0, 0}, Over: 1, Own: &bench.Counts{Unavailable: 7}},
 		fleetbench.Leased: {Calls: 4000, Admitted: 1900, Allowed: 2000, Possible: 2000, Binds: true, Limiters: 4, Each: []int64{900, 1000, 0, 0}},
 	} {
-		a.BucketAllowed = a.Allowed
+		audit.BucketAllowed = audit.Allowed
 		shares.Results = append(shares.Results, bench.Result{
-			Contender: bench.Contender{Name: name, Exact: true, Elsewhere: true}, Outside: true, Apart: true, Rounds: []bench.Pass{{Calls: 4000, Passed: a.Admitted}}, Audit: &a,
-			Share: float64(a.Admitted) / float64(a.Allowed),
+			Contender: bench.Contender{Name: name, Exact: true, Elsewhere: true}, Outside: true, Apart: true, Rounds: []bench.Pass{{Calls: 4000, Passed: audit.Admitted}}, Audit: &audit,
+			Share: float64(audit.Admitted) / float64(audit.Allowed),
 		})
 	}
 	slices.SortFunc(shares.Results, func(a, b bench.Result) int { return strings.Compare(a.Name, b.Name) })
@@ -117,11 +117,11 @@ func passes(calls, ns, redis int64) (rounds []bench.Pass) {
 	return rounds
 }
 
-func made(s report.Settings, workloads ...bench.WorkloadReport) report.Document {
+func made(settings report.Settings, workloads ...bench.WorkloadReport) report.Document {
 	for i := range workloads {
 		workloads[i].Summarize()
 	}
-	return report.Document{Schema: report.Schema, Redis: "7.0.15", Settings: s, Report: bench.Report{Workloads: workloads}}
+	return report.Document{Schema: report.Schema, Redis: "7.0.15", Settings: settings, Report: bench.Report{Workloads: workloads}}
 }
 
 // Calls returns different calls: Choke for 50 ns, Peek for 75, Wait for 100, and a peer's for 80.
