@@ -188,7 +188,7 @@ func (r *reserve) mayFit(g grant) bool {
 func (r *reserve) rest() string {
 	text := fmt.Sprintf("a limit within the rest of the reserve: a capacity of at most %d", r.units)
 	if ticks := r.minInterval.Load(); ticks > unlimitedTicks {
-		text += fmt.Sprintf(", and at most a unit every %v ns", float64(ticks)/ticksPerNano)
+		text += fmt.Sprintf(", and at most a unit every %v", time.Duration((ticks+ticksPerNano-1)/ticksPerNano))
 	}
 	return text
 }

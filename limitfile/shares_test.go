@@ -126,7 +126,7 @@ func TestSharesFollowTheFile(t *testing.T) {
 		grown := strings.NewReplacer("share gold: funnel 30, 30/s", "share gold: funnel 20, 20/s", "share silver: funnel 10, 10/s", "share silver: funnel 30, 30/s").Replace(upstream) + "other: window 6/h"
 		require.True(t, shares.Take("gold", 40).Allowed || shares.Take("gold", 9).Allowed)
 		err = reload(grown)
-		require.ErrorContains(t, err, "upstream: share silver: limit is funnel 30, 30/s: a funnel within the rest of the reserve")
+		require.ErrorContains(t, err, "upstream: share silver: limit is funnel 30, 30/s: a limit within the rest of the reserve: a capacity of at most 10, and at most a unit every 52.631579ms is accepted")
 		require.ErrorIs(t, file.Health(), err)
 		assert.EqualValues(t, 20, limit("gold"))
 		assert.EqualValues(t, 10, limit("silver"))
