@@ -263,10 +263,13 @@ func (x *Explanation) sentences() (all []string) {
 	if x.Name != "" {
 		all = append(all, x.Name+":")
 	}
-	if n := len(x.Each); n > 0 {
-		say("%d limits", n)
-	} else {
+	switch n := len(x.Each); n {
+	case 0:
 		say("%s", capital(policy.Describe(x.Limit)))
+	case 1:
+		say("1 limit")
+	default:
+		say("%d limits", n)
 	}
 	_, occupies := x.Limit.(policy.Occupier)
 	switch {

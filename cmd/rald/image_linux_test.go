@@ -123,6 +123,7 @@ func (i *image) command(env []string, args ...string) *exec.Cmd {
 
 // Promise: The image needs nothing but its own files: it serves, is healthy, and knows every time zone and its version.
 func TestImageRunsAloneWithProcesses(t *testing.T) {
+	needs(t, "the steps of a Dockerfile, which compile rald anew")
 	if os.Geteuid() != 0 {
 		t.Skip("only root can run rald in another root directory")
 	}

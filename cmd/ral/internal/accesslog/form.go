@@ -12,26 +12,6 @@ import (
 	"time"
 )
 
-// The wanted fields have these places. The fields of the key follow from roles on.
-const (
-	atTime = iota
-	atDuration
-	atStatus
-	atCost
-	atPlan
-	atVerb
-	atGrant
-	roles
-)
-
-// flagFor returns the flag that names the field of a place.
-func flagFor(place int) string {
-	if place >= roles {
-		return "--key"
-	}
-	return [roles]string{"--time", "--duration", "--status", "--cost", "--plan"}[place]
-}
-
 // form reads a line's fields.
 type form interface {
 	// read puts the wanted fields of a line into values, and leaves out those that the line has not. It

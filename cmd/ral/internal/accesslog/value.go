@@ -7,6 +7,26 @@ import (
 	"time"
 )
 
+// The wanted fields have these places. The fields of the key follow from roles on.
+const (
+	atTime = iota
+	atDuration
+	atStatus
+	atCost
+	atPlan
+	atVerb
+	atGrant
+	roles
+)
+
+// flagFor returns the flag that names the field of a place.
+func flagFor(place int) string {
+	if place >= roles {
+		return "--key"
+	}
+	return [roles]string{"--time", "--duration", "--status", "--cost", "--plan"}[place]
+}
+
 const (
 	oldest      = int64(365 * 24 * time.Hour) // Unix nanoseconds
 	latest      = 229 * oldest
