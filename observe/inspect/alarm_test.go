@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/observe/inspect"
@@ -25,10 +26,14 @@ type traffic struct {
 func newTraffic(t *testing.T) *traffic {
 	c := &traffic{t: t, e: newEngine[string](t, engine.Config{Name: "api"})}
 	c.e.Take("flood", 10)
-	c.h = newHandler(t, inspect.Config{ShowKeys: true}, inspect.Limit[string]{Limiter: c.e, Stats: func() any { return c.counters }})
+	c.h = newHandler(t, inspect.Config{ShowKeys: true}, c.limit())
 	// No call comes with a point.
 	time.Sleep(time.Second / 2)
 	return c
+}
+
+func (c *traffic) limit() inspect.AnyLimit {
+	return inspect.Limit[string]{Limiter: c.e, Stats: func() any { return c.counters }}
 }
 
 func (c *traffic) act(d time.Duration, admitted, refused uint64) {
@@ -86,6 +91,33 @@ func TestAlarmOfUnusualRefusals(t *testing.T) {
 		assert.InDelta(t, 4, c.usual(), .1, "a day later it is forgotten")
 		c.act(40*time.Second, 20, 60)
 		assert.Equal(t, attack, c.alarms())
+	})
+}
+
+// Promise: A Handler with Config.Before goes on with the charts, the usual and the alarms of limits of the same names.
+func TestHandlerGoesOnWithTheAlarmsOfAnEarlierHandler(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newTraffic(t)
+		c.act(30*time.Minute, 20, 4)
+		c.act(40*time.Second, 20, 60)
+		attack := []string{"60 calls a second are refused, and 4 is usual"}
+		require.Equal(t, attack, c.alarms())
+		before := c.h
+		points := len(overview(t, before, "limits").Limits[0].Points)
+		other := inspect.Limit[string]{Limiter: newEngine[string](t, engine.Config{Name: "other"})}
+		c.h = newHandler(t, inspect.Config{ShowKeys: true, Before: before}, c.limit(), other)
+		require.NoError(t, before.Close())
+		// No call comes with a point.
+		time.Sleep(time.Second / 2)
+		for range 10 {
+			assert.Equal(t, attack, c.alarms())
+			assert.InDelta(t, 4, c.usual(), .1)
+			c.act(time.Minute, 20, 60)
+		}
+		limits := overview(t, c.h, "limits").Limits
+		assert.Len(t, limits[0].Points, points, "the chart of ten minutes stays full")
+		assert.Len(t, limits[1].Points, 300, "the new limit has points of its own time")
+		assert.Empty(t, limits[1].Alarms)
 	})
 }
 

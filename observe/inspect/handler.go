@@ -48,6 +48,10 @@ type Config struct {
 	// AcceptNone has New accept no limits, for a program that makes a new Handler once it has some.
 	AcceptNone bool
 
+	// Before, if not nil, is an earlier Handler of the program. The charts and alarms of its limits go on in the
+	// new Handler under the same names. Close it after New has returned.
+	Before *Handler
+
 	// Logger gets a record of each change made or failed, with the operator and the hash of the
 	// key, even with ShowKeys. It also gets requests for changes without a valid token: one a
 	// second, after 10 at once. The default is slog.Default.
@@ -116,7 +120,11 @@ func New(config Config, limits ...AnyLimit) (*Handler, error) {
 			return nil, err
 		}
 	}
-	handler.history = newHistory(handler.limits, handler.trouble)
+	var before *history
+	if config.Before != nil {
+		before, handler.config.Before = config.Before.history, nil
+	}
+	handler.history = newHistory(handler.limits, handler.trouble, before)
 	children := []supervisor.Child{{Name: "history", Run: handler.history.run}}
 	for _, l := range handler.limits {
 		if run := l.background(); run != nil {

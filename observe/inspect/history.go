@@ -33,10 +33,8 @@ type history struct {
 	mu     sync.Mutex
 	// tick is the number of each limit's last point, from 1.
 	tick uint64
-	// points has a ring for each limit.
-	points []ring
-	// coarse has a ring for each limit.
-	coarse []ring
+	// points and coarse have the last points of each limit, oldest first.
+	points, coarse [][]pagejson.Point
 
 	// refused has the refusals of each limit beside the usual.
 	refused []refusals
@@ -51,47 +49,43 @@ type history struct {
 	trouble func(limit string, err error)
 }
 
-// ring keeps the last points, as many as its capacity.
-type ring struct {
-	points []pagejson.Point
-	// next is the index of the oldest point once the ring is full.
-	next int
-}
-
-func (r *ring) add(point pagejson.Point) {
-	if len(r.points) < cap(r.points) {
-		r.points = append(r.points, point)
-		return
+// push adds the newest point, in place of the oldest if there are as many as the capacity.
+func push(points []pagejson.Point, point pagejson.Point) []pagejson.Point {
+	if len(points) == cap(points) {
+		points = points[:copy(points, points[1:])]
 	}
-	r.points[r.next] = point
-	r.next = (r.next + 1) % len(r.points)
+	return append(points, point)
 }
 
 // newest returns the last n points or all if they are fewer, oldest first.
-func (r *ring) newest(n int) []pagejson.Point {
-	all := make([]pagejson.Point, min(n, len(r.points)))
-	for i := range all {
-		all[i] = r.points[(r.next+len(r.points)-len(all)+i)%len(r.points)]
-	}
-	return all
+func newest(points []pagejson.Point, n int) []pagejson.Point {
+	return slices.Clone(points[max(0, len(points)-n):])
 }
 
-func newHistory(limits []limit, trouble func(limit string, err error)) *history {
-	h := &history{limits: limits, last: make([]load, len(limits)), lost: make([]bool, len(limits)), trouble: trouble}
-	for range limits {
-		h.refused = append(h.refused, refusals{usual: -1})
-		h.points = append(h.points, ring{points: make([]pagejson.Point, 0, maxPoints)})
-		h.coarse = append(h.coarse, ring{points: make([]pagejson.Point, 0, maxCoarse)})
-	}
-	h.begin(time.Now())
-	return h
-}
-
-func (h *history) begin(now time.Time) {
-	h.noted = now
-	for i := range h.limits {
+// newHistory returns a history that goes on with the points and refusals of limits that before, unless it
+// is nil, has under the same names.
+func newHistory(limits []limit, trouble func(limit string, err error), before *history) *history {
+	h := &history{limits: limits, last: make([]load, len(limits)), lost: make([]bool, len(limits)), trouble: trouble, noted: time.Now()}
+	for i := range limits {
 		h.last[i], _ = h.read(i)
 	}
+	if before == nil {
+		before = &history{}
+	}
+	before.mu.Lock()
+	defer before.mu.Unlock()
+	h.tick = before.tick
+	for i, l := range limits {
+		h.points = append(h.points, make([]pagejson.Point, 0, maxPoints))
+		h.coarse = append(h.coarse, make([]pagejson.Point, 0, maxCoarse))
+		h.refused = append(h.refused, refusals{usual: -1})
+		if j := slices.IndexFunc(before.limits, func(b limit) bool { return b.name() == l.name() }); j >= 0 {
+			h.points[i], h.coarse[i] = append(h.points[i], before.points[j]...), append(h.coarse[i], before.coarse[j]...)
+			h.refused[i] = before.refused[j]
+			h.refused[i].calm = slices.Clone(h.refused[i].calm)
+		}
+	}
+	return h
 }
 
 // read reads the counters of a limit. ok reports that they could be read now and before.
@@ -139,13 +133,13 @@ func (h *history) note(now time.Time) {
 	defer h.mu.Unlock()
 	h.tick++
 	for i := range points {
-		h.points[i].add(points[i])
+		h.points[i] = push(h.points[i], points[i])
 		if h.tick%coarse == 0 {
-			h.coarse[i].add(mean(h.points[i].newest(coarse)))
+			h.coarse[i] = push(h.coarse[i], mean(newest(h.points[i], coarse)))
 		}
-		h.refused[i].compare(h.points[i].newest(recent))
+		h.refused[i].compare(newest(h.points[i], recent))
 		if h.tick%minute == 0 {
-			h.refused[i].learn(mean(h.points[i].newest(minute)).Refused, h.coarse[i].newest(maxCoarse))
+			h.refused[i].learn(mean(newest(h.points[i], minute)).Refused, newest(h.coarse[i], maxCoarse))
 		}
 	}
 }
@@ -177,7 +171,7 @@ func (h *history) since(tick uint64) (points [][]pagejson.Point, refused []refus
 	}
 	points = make([][]pagejson.Point, len(h.limits))
 	for i := range points {
-		points[i] = h.points[i].newest(int(min(h.tick-tick, maxPoints)))
+		points[i] = newest(h.points[i], int(min(h.tick-tick, maxPoints)))
 	}
 	return points, slices.Clone(h.refused), h.tick
 }
@@ -187,7 +181,7 @@ func (h *history) day(name string) []pagejson.Point {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	i := slices.IndexFunc(h.limits, func(l limit) bool { return l.name() == name })
-	return h.coarse[i].newest(maxCoarse)
+	return newest(h.coarse[i], maxCoarse)
 }
 
 // refusals compares a limit's refusals a second with the usual.

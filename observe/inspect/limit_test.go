@@ -37,11 +37,11 @@ func TestRememberedIDsAreBounded(t *testing.T) {
 
 // Promise: The points of a limit take at most 32 KiB.
 func TestPointsAreBoundedInBytes(t *testing.T) {
-	h := newHistory([]limit{&keyed[string]{}}, nil)
+	h := newHistory([]limit{&keyed[string]{}}, nil, nil)
 	for i := range 3 * coarse * maxCoarse {
 		h.note(h.noted.Add(time.Duration(i+1) * time.Millisecond))
 	}
-	points := cap(h.points[0].points) + cap(h.coarse[0].points)
+	points := cap(h.points[0]) + cap(h.coarse[0])
 	assert.Equal(t, maxPoints+maxCoarse, points)
 	assert.LessOrEqual(t, points*int(unsafe.Sizeof(pagejson.Point{})), 32<<10)
 }

@@ -20,7 +20,7 @@ import (
 const followEvery = 2 * time.Second
 
 // inspection is the page of package inspect. Engines and configured limits change while the server
-// runs. A handler has a fixed list, so a new handler replaces it, and its charts begin anew.
+// runs. A handler has a fixed list, so a new handler replaces it, and goes on with its charts and alarms.
 type inspection struct {
 	config inspect.Config
 	limits *configured.Limits
@@ -67,7 +67,9 @@ func (i *inspection) follow() (*inspect.Handler, error) {
 	if i.now != nil && shown == i.shown {
 		return i.now, nil
 	}
-	next, err := inspect.New(i.config, list...)
+	config := i.config
+	config.Before = i.now
+	next, err := inspect.New(config, list...)
 	if err != nil {
 		return nil, err
 	}
