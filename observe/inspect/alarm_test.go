@@ -3,6 +3,7 @@ package inspect_test
 import (
 	"errors"
 	"fmt"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,6 +20,7 @@ type traffic struct {
 	t        *testing.T
 	e        *engine.Engine[string]
 	h        *inspect.Handler
+	mu       sync.Mutex
 	counters struct{ Admitted, Refused uint64 }
 }
 
@@ -33,13 +35,19 @@ func newTraffic(t *testing.T) *traffic {
 }
 
 func (c *traffic) limit() inspect.AnyLimit {
-	return inspect.Limit[string]{Limiter: c.e, Stats: func() any { return c.counters }}
+	return inspect.Limit[string]{Limiter: c.e, Stats: func() any {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return c.counters
+	}}
 }
 
 func (c *traffic) act(d time.Duration, admitted, refused uint64) {
 	for range d / (2 * time.Second) {
+		c.mu.Lock()
 		c.counters.Admitted += 2 * admitted
 		c.counters.Refused += 2 * refused
+		c.mu.Unlock()
 		time.Sleep(2 * time.Second)
 	}
 	// One of them is refused.

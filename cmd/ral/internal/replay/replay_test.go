@@ -383,7 +383,7 @@ func TestEndsAndChangesNeedNoRoom(t *testing.T) {
 	assert.EqualValues(t, sample+3, result.Requests)
 	assert.EqualValues(t, 1, result.Followed)
 	assert.EqualValues(t, 1+2*maxChanges, result.LimitChanges)
-	assert.EqualValues(t, 1<<63-1, result.LostByRecorder)
+	assert.EqualValues(t, int64(1<<63-1), result.LostByRecorder)
 }
 
 func TestGrantsOfAnEarlierEngineKeepNoKey(t *testing.T) {
