@@ -158,7 +158,7 @@ release:
 # The long parts of docs/torture.md, one after the other: FOR seconds in all, after the
 # core's tests under the race detector on few and many processors.
 torture:
-	$(GO) test -race -count=1 -cpu 1,2,4,16 -timeout 0 $(CORE)
+	$(RACE) -count=1 -cpu 1,2,4,16 -timeout 0 $(CORE)
 	cd test/torture && $(GO) test ./simulation -run TestLong -for $$(($(FOR)/6))s -timeout 0 -v
 	cd test/torture && $(GO) test ./linear -run TestLinearizable -seed 0 -for $$(($(FOR)/6))s -timeout 0 -v
 	cd test/torture && $(GO) test ./soak -run TestSoak -seed 0 -for $$(($(FOR)/6))s -timeout 0 -v
