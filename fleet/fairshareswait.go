@@ -27,7 +27,8 @@ import (
 // no other call took. A call is counted once.
 func (s *Shares) Acquire(ctx context.Context, tenant string, n int64, patience time.Duration) (ShareReservation, error) {
 	shareReservation, err := s.acquire(ctx, tenant, n, max(patience, 0))
-	if shareReservation.Provenance.Source() != limits.SourceNone { // it was decided
+	// Only a call that was decided is counted.
+	if shareReservation.Provenance.Source() != limits.SourceNone {
 		s.count(n, &shareReservation.ShareAnswer, nil)
 	}
 	return shareReservation, err
@@ -49,7 +50,11 @@ func (s *Shares) acquire(ctx context.Context, tenant string, n int64, patience t
 	waitForGroup := func(wants bool) {
 		if wants != waits {
 			waits = wants
-			s.waiting.Add(map[bool]int64{true: 1, false: -1}[wants])
+			if wants {
+				s.waiting.Add(1)
+			} else {
+				s.waiting.Add(-1)
+			}
 		}
 	}
 	defer waitForGroup(false)

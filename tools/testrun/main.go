@@ -2,12 +2,11 @@
 //
 //	testrun [-j n] 'name: command' ...
 //
-// A step is a command and its arguments, split at spaces; NAME=value before them sets a variable of its
-// environment. Up to n steps run at once. For "go test"
-// the output names each package as it ends. The last lines are the processor time of each step, the ten
-// slowest tests, the failures with the commands that run them alone, and the number of tests that passed
-// and failed. Any other command counts as a test. The exit status is 0 if all passed, 1 if a test or a step failed, and 2
-// for wrong arguments.
+// A step is a command and its arguments, split at spaces. NAME=value before them sets a variable of the
+// command's environment. Up to n steps run at once. For "go test" the output names each package as it ends.
+// The last lines are the processor time of each step, the ten slowest tests, the failures with the commands
+// that run them alone, and the number of tests that passed and failed. Any other command counts as a test.
+// The exit status is 0 if all passed, 1 if a test or a step failed, and 2 for wrong arguments.
 package main
 
 import (

@@ -47,7 +47,7 @@ type Result struct {
 	Blocked      int64 `json:"blocked"`
 	LimitChanges int64 `json:"limit_changes"`
 	Followed     int64 `json:"limit_changes_followed"`
-	// Loaded counts the keys that began as Config.States say, and LoadedMet those of them with requests.
+	// Loaded counts the keys that began as Config.States say, and LoadedMet counts such keys with requests.
 	Loaded    int64 `json:"keys_of_states"`
 	LoadedMet int64 `json:"keys_of_states_with_requests"`
 	// LostByRecorder counts the lines that a record lacks since its Recorder lost them.

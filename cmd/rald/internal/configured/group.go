@@ -16,9 +16,10 @@ import (
 
 // group is a limit that tenants share, as a Family of its own. A key is a tenant, after the prefix of the limit.
 type group struct {
-	families.Family // nil: a group has no lifetime
-	shares          families.Shares
-	prefix          string
+	// Family is nil, since a group has no lifetime.
+	families.Family
+	shares families.Shares
+	prefix string
 	// limit has the shares in the file.
 	limit atomic.Pointer[tenants]
 	// inForce is guarded by Limits.changing.

@@ -293,7 +293,8 @@ func (l *Limits) Set(ctx context.Context, to *limitfile.File, also func()) error
 			if was == nil {
 				fresh = append(fresh, g)
 			} else {
-				named.Policy = was.Policy // until the next start
+				// The earlier limit holds until the next start.
+				named.Policy = was.Policy
 			}
 			family = g
 		} else {
@@ -403,7 +404,8 @@ func (l *Limits) newGroup(named limitfile.Named) (*group, error) {
 	return g, err
 }
 
-// groupFor returns the group of a limit: that of the limit before, if there is one. Its Total and Reserved stay.
+// groupFor returns the group of a limit. The group of the limit before serves on, if there is one, with its Total and
+// Reserved.
 func (l *Limits) groupFor(named limitfile.Named, was *limit) (*group, error) {
 	if was == nil {
 		return l.newGroup(named)

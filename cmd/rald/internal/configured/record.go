@@ -29,7 +29,8 @@ func (l *Limits) remember(table map[string]*limit, translated bool) error {
 	all := make(map[string]kept, len(table))
 	for name, one := range table {
 		if _, isGroup := one.family.(*group); isGroup {
-			continue // its units are not kept
+			// The units of such a limit are not kept.
+			continue
 		}
 		if from := one.from.Load(); from != nil && !translated {
 			one = from

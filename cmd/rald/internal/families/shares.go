@@ -9,7 +9,7 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Shares are the tenants of a limit, in this process or in Redis. Ceilings in Redis are those of their function.
+// Shares are the tenants of a limit, in this process or in Redis. Ceilings in Redis are read from their function.
 type Shares interface {
 	limits.Limiter[string]
 	SetGuarantee(tenant string, guarantee policy.Policy) error
