@@ -54,18 +54,10 @@ func StartCluster(t testing.TB, options Options) []*Server {
 	cluster := make([]*Server, nodes)
 	const slots = 1 << 14
 	for i := range cluster {
-		bus, err := child.FreePort()
-		if err != nil {
-			t.Fatal(err)
-		}
-		with := options
-		with.Args = append([]string{
-			"--cluster-enabled", "yes", "--cluster-port", strconv.Itoa(bus), "--cluster-node-timeout", "2000",
-		}, options.Args...)
-		cluster[i] = Start(t, with)
+		cluster[i] = start(t, child.RedisConfig{Cluster: true, Args: append([]string{"--cluster-node-timeout", "2000"}, options.args()...)})
 		cluster[i].Do(t, "CLUSTER", "SET-CONFIG-EPOCH", strconv.Itoa(i+1))
 		cluster[i].Do(t, "CLUSTER", "ADDSLOTSRANGE", strconv.Itoa(slots*i/nodes), strconv.Itoa(slots*(i+1)/nodes-1))
-		cluster[0].Do(t, "CLUSTER", "MEET", "127.0.0.1", cluster[i].port(), strconv.Itoa(bus))
+		cluster[0].Do(t, "CLUSTER", "MEET", "127.0.0.1", cluster[i].port(), strconv.Itoa(cluster[i].BusPort()))
 	}
 	for _, s := range cluster {
 		await(t, "the cluster", func() bool {

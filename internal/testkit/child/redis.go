@@ -18,12 +18,17 @@ import (
 // redisStartingTime bounds the time that a Redis takes to answer and to load its data.
 const redisStartingTime = 2 * time.Minute
 
+// maxPorts bounds how often OpenRedis tries other ports.
+const maxPorts = 5
+
 // RedisConfig configures a Redis. The zero value listens on a port and keeps everything in memory.
 type RedisConfig struct {
 	// Program is the redis-server to start, as exec.LookPath takes it, "" for "redis-server".
 	Program string
 	// Socket makes it listen on a Unix socket in its folder and on no port.
 	Socket bool
+	// Cluster makes it a node of a cluster, with a port of its own for the other nodes: see BusPort.
+	Cluster bool
 	// Args are further arguments. They override the defaults here: only the log is written.
 	Args []string
 	// Settings is the content of its configuration file, which Redis may write; "" is no file.
@@ -38,6 +43,7 @@ type Redis struct {
 	folder        string
 	args          []string
 	process       atomic.Pointer[Process]
+	busPort       int
 }
 
 // FindRedis returns the path of program, "" for "redis-server". The error says how to install Redis.
@@ -52,14 +58,15 @@ func FindRedis(program string) (path string, err error) {
 	return path, nil
 }
 
-// OpenRedis starts a Redis on a free port and waits until it answers. Call Close to end the server.
+// OpenRedis starts a Redis on a free port and waits until it answers. If another process takes a port
+// meanwhile, OpenRedis tries other ports. Call Close to end the server.
 // If it cannot be started nothing is left of it, and the error contains the output of Redis.
 func OpenRedis(redisConfig RedisConfig) (redis *Redis, err error) {
 	program, err := FindRedis(redisConfig.Program)
 	if err != nil {
 		return nil, err
 	}
-	for range 5 {
+	for range maxPorts {
 		if redis, err = openRedis(program, redisConfig); !errors.Is(err, errTaken) {
 			break
 		}
@@ -102,6 +109,13 @@ func (s *Redis) configure(redisConfig RedisConfig) error {
 		s.network, s.addr = "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
 		s.args = append(s.args, "--bind", "127.0.0.1", "--port", strconv.Itoa(port))
 	}
+	if redisConfig.Cluster {
+		var err error
+		if s.busPort, err = FreePort(); err != nil {
+			return err
+		}
+		s.args = append(s.args, "--cluster-enabled", "yes", "--cluster-port", strconv.Itoa(s.busPort))
+	}
 	s.args = append(s.args, "--dir", s.folder, "--daemonize", "no", "--save", "", "--appendonly", "no")
 	s.args = append(s.args, redisConfig.Args...)
 	return nil
@@ -130,6 +144,9 @@ func (s *Redis) Network() string { return s.network }
 
 // Addr returns a host and port, or the path of a socket: see Network.
 func (s *Redis) Addr() string { return s.addr }
+
+// BusPort returns the port at which a node of a cluster meets others, and 0 without a cluster.
+func (s *Redis) BusPort() int { return s.busPort }
 
 // PID returns the process ID, or 0 if the server does not run.
 func (s *Redis) PID() int { return s.process.Load().PID() }

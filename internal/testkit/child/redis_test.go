@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -151,18 +152,33 @@ func TestPortOfAnotherServer(t *testing.T) {
 }
 
 func TestOtherPortsAreTried(t *testing.T) {
+	t.Run("where clients connect", func(t *testing.T) { triesOtherPorts(t, RedisConfig{}, "--port") })
+	t.Run("where nodes of a cluster connect", func(t *testing.T) { triesOtherPorts(t, RedisConfig{Cluster: true}, "--cluster-port") })
+}
+
+// triesOtherPorts has another process hold the port after the option until the third try. Redis itself
+// notices that the port is taken.
+func triesOtherPorts(t *testing.T, c RedisConfig, option string) {
+	held := must.Get(net.Listen("tcp", "127.0.0.1:0"))
+	defer held.Close()
 	folder := t.TempDir()
 	program := filepath.Join(folder, "redis")
 	require.NoError(t, os.WriteFile(program, []byte(`#!/bin/sh
 echo "$@" >>"`+folder+`/tries"
-test $(wc -l <"`+folder+`/tries") -gt 2 && exec redis-server "$@"
-echo bind: Address already in use
-exit 1
+test $(wc -l <"`+folder+`/tries") -gt 2 || exec redis-server "$@" `+option+` `+strconv.Itoa(held.Addr().(*net.TCPAddr).Port)+`
+exec redis-server "$@"
 `), 0o700))
-	s := start(t, RedisConfig{Program: program})
+	c.Program = program
+	s := start(t, c)
 	assert.NoError(t, s.Ping(patience))
+	assert.Equal(t, c.Cluster, s.BusPort() != 0)
 	tries := must.Get(os.ReadFile(filepath.Join(folder, "tries")))
-	lines := strings.Split(strings.TrimSpace(string(tries)), "\n")
-	require.Len(t, lines, 3)
-	assert.NotEqual(t, lines[0], lines[1])
+	var ports []string
+	for line := range strings.Lines(string(tries)) {
+		words := strings.Fields(line)
+		ports = append(ports, words[slices.Index(words, option)+1])
+	}
+	require.Len(t, ports, 3)
+	assert.NotEqual(t, ports[0], ports[1])
+	assert.NotEqual(t, ports[1], ports[2])
 }
