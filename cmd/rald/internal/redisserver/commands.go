@@ -104,6 +104,7 @@ func (c *conn) do(args [][]byte) {
 	}
 	command := c.last
 	errors := c.out.Errors()
+	c.errors = errors
 	if c.multi.refused && !c.multi.open && (command == nil || command.name != "multi") {
 		// CLIENT CACHING is for the next command.
 		c.multi.refused = false
@@ -141,6 +142,5 @@ func isHTTP(name []byte) bool {
 
 func quoted(arg []byte) string { return fmt.Sprintf("%.64q", arg) }
 
-func (c *conn) wantInt(what string, arg []byte) {
-	c.out.Error("ERR " + what + " is " + quoted(arg) + ": an integer of 64 bits is accepted")
-}
+// failed reports whether the present command has been answered by an error.
+func (c *conn) failed() bool { return c.out.Errors() > c.errors }

@@ -26,6 +26,8 @@ type conn struct {
 
 	// call is the present command, on configured limits.
 	call configured.Call
+	// errors is the number of errors written before the present command.
+	errors uint64
 
 	multi transaction
 	name  string

@@ -60,8 +60,7 @@ func (c *conn) del(args [][]byte) {
 		key, had := stored(arg), false
 		for family := range c.server.config.Families.All() {
 			here, err := family.Reset(c.background(), key)
-			if err != nil {
-				c.fail(err)
+			if c.fail(err) {
 				return
 			}
 			had = here || had
@@ -74,28 +73,27 @@ func (c *conn) del(args [][]byte) {
 }
 
 // drains returns the time until the key owes nothing, 0 if it owes nothing now, under the limits that
-// DEL knows. ok is false after an error, which it writes.
-func (c *conn) drains(key []byte) (after time.Duration, ok bool) {
+// DEL knows. It writes an error.
+func (c *conn) drains(key []byte) (after time.Duration) {
 	for family := range c.server.config.Families.All() {
 		decision, err := family.TakeWith(c.background(), family.Limit(), stored(key), 0)
-		if err != nil {
-			c.fail(err)
-			return 0, false
+		if c.fail(err) {
+			break
 		}
 		after = max(after, decision.ResetAfter)
 	}
-	return after, true
+	return after
 }
 
 // exists is EXISTS key ...: how many of the keys owe.
 func (c *conn) exists(args [][]byte) {
 	n := int64(0)
 	for _, key := range args[1:] {
-		switch d, ok := c.drains(key); {
-		case !ok:
-			return
-		case d > 0:
+		if c.drains(key) > 0 {
 			n++
+		}
+		if c.failed() {
+			return
 		}
 	}
 	c.out.Int(n)
@@ -107,20 +105,22 @@ func (c *conn) ttl(args [][]byte) { c.timeToLive(args[1], time.Second) }
 func (c *conn) pttl(args [][]byte) { c.timeToLive(args[1], time.Millisecond) }
 
 func (c *conn) timeToLive(key []byte, unit time.Duration) {
-	switch d, ok := c.drains(key); {
-	case ok && d == 0:
+	switch d := c.drains(key); {
+	case c.failed():
+	case d == 0:
 		c.out.Int(-2)
-	case ok:
+	default:
 		c.out.Int(whole.UntilReset(d, unit))
 	}
 }
 
 // kind is TYPE key.
 func (c *conn) kind(args [][]byte) {
-	switch d, ok := c.drains(args[1]); {
-	case ok && d == 0:
+	switch d := c.drains(args[1]); {
+	case c.failed():
+	case d == 0:
 		c.out.Status("none")
-	case ok:
+	default:
 		c.out.Status("string")
 	}
 }

@@ -7,7 +7,6 @@ import (
 
 	"github.com/ral-limiter/ral/cmd/rald/internal/configured"
 	"github.com/ral-limiter/ral/cmd/rald/internal/reservation"
-	"github.com/ral-limiter/ral/cmd/rald/internal/resp"
 	"github.com/ral-limiter/ral/internal/core/decide"
 	"github.com/ral-limiter/ral/policy"
 )
@@ -15,26 +14,17 @@ import (
 // reserve is RAL.RESERVE limit key n ttl spend|release [id]: it takes n units, which a commit corrects. The
 // units are spent or released at the deadline, ttl milliseconds later.
 func (c *conn) reserve(args [][]byte) {
-	use, ok := c.find(args[1], args[2])
-	if !ok {
-		return
-	}
-	n, ok := c.units("n", args[3], 1)
-	if !ok {
-		return
-	}
-	ttl, ok := c.timeToLiveOf(args[4])
-	if !ok {
-		return
-	}
+	use, n := c.find(args[1], args[2]), c.units("n", args[3], 1)
+	ttl := c.timeToLiveOf(args[4])
 	action, ok := reservation.ParseAction(args[5])
-	if !ok {
+	if !c.failed() && !ok {
 		c.out.Error("ERR the action at the deadline is " + quoted(args[5]) + ": spend or release is accepted")
-		return
 	}
-	if _, inFlight := maxTimeInFlight(use.Limit); inFlight && action == reservation.Spend {
+	if _, inFlight := maxTimeInFlight(use.Limit); !c.failed() && inFlight && action == reservation.Spend {
 		c.out.Error("ERR the action at the deadline is " + quoted(args[5]) + ": release is accepted under " + quoted(args[1]) +
 			", as units in flight are in use until they are released, and are never spent")
+	}
+	if c.failed() {
 		return
 	}
 	if n > c.server.config.Reserve.maxUnits(use.Limit) {
@@ -58,8 +48,7 @@ func (c *conn) reserve(args [][]byte) {
 // reserved writes the reply to RAL.RESERVE: the ID, empty if the call was refused, the time to the
 // deadline, and the decision.
 func (c *conn) reserved(name string, ttl time.Duration, decision policy.Decision, err error) {
-	if err != nil {
-		c.fail(err)
+	if c.fail(err) {
 		return
 	}
 	c.out.Map(8)
@@ -75,12 +64,8 @@ func (c *conn) reserved(name string, ttl time.Duration, decision policy.Decision
 
 // commit is RAL.COMMIT limit key id actual: it ends the reservation with the actual units.
 func (c *conn) commit(args [][]byte) {
-	use, ok := c.find(args[1], args[2])
-	if !ok {
-		return
-	}
-	actual, ok := c.units("actual", args[4], 0)
-	if !ok {
+	use, actual := c.find(args[1], args[2]), c.units("actual", args[4], 0)
+	if c.failed() {
 		return
 	}
 	actual = min(actual, decide.MostCharge(use.Limit))
@@ -93,29 +78,23 @@ func (c *conn) commit(args [][]byte) {
 
 // extend is RAL.EXTEND limit key id ttl: it moves the deadline to ttl milliseconds from now.
 func (c *conn) extend(args [][]byte) {
-	use, ok := c.find(args[1], args[2])
-	if !ok {
-		return
+	use, ttl := c.find(args[1], args[2]), c.timeToLiveOf(args[4])
+	if !c.failed() {
+		c.changed(c.server.holdings().extend(c.background(), idOf(use, args[3]), ttl))
 	}
-	ttl, ok := c.timeToLiveOf(args[4])
-	if !ok {
-		return
-	}
-	c.changed(c.server.holdings().extend(c.background(), idOf(use, args[3]), ttl))
 }
 
 // release is RAL.RELEASE limit key id: it gives the units back.
 func (c *conn) release(args [][]byte) {
-	if u, ok := c.find(args[1], args[2]); ok {
-		c.changed(c.server.holdings().release(c.background(), idOf(u, args[3])))
+	if use := c.find(args[1], args[2]); !c.failed() {
+		c.changed(c.server.holdings().release(c.background(), idOf(use, args[3])))
 	}
 }
 
 // changed writes the reply to a command that names a reservation: its state, the units that count for it
 // now, and the time to its deadline.
 func (c *conn) changed(standing standing, err error) {
-	if err != nil {
-		c.fail(err)
+	if c.fail(err) {
 		return
 	}
 	c.out.Map(3)
@@ -136,17 +115,9 @@ func idOf(use configured.Use, name []byte) reservation.ID {
 }
 
 // timeToLiveOf parses milliseconds, 1 or more. A time beyond Reserve.Longest is cut to it.
-func (c *conn) timeToLiveOf(arg []byte) (time.Duration, bool) {
-	milliseconds, ok := resp.Int(arg)
-	if !ok || milliseconds < 1 {
-		c.out.Error("ERR ttl is " + quoted(arg) + ": 1 or more milliseconds are accepted")
-		return 0, false
-	}
-	longest := c.server.config.Reserve.Longest
-	if milliseconds > longest.Milliseconds() {
-		return longest, true
-	}
-	return time.Duration(milliseconds) * time.Millisecond, true
+func (c *conn) timeToLiveOf(arg []byte) time.Duration {
+	ttl := c.milliseconds("ttl", arg, 1, math.MaxInt64, "1 or more milliseconds are")
+	return min(ttl, c.server.config.Reserve.Longest)
 }
 
 // maxTimeInFlight returns how long units of a limit may be in use, if they are until they are released. A commit

@@ -27,12 +27,11 @@ func (c *conn) take(args [][]byte) {
 		c.takeAll(args)
 		return
 	}
-	use, ok := c.find(args[1], args[0])
-	n := int64(1)
-	if ok && len(args) == 3 {
-		n, ok = c.units("n", args[2], 0)
+	use, n := c.find(args[1], args[0]), int64(1)
+	if len(args) == 3 {
+		n = c.units("n", args[2], 0)
 	}
-	if ok {
+	if !c.failed() {
 		c.decided(use.Take(c.background(), n))
 	}
 }
@@ -47,19 +46,14 @@ func (c *conn) takeAll(args [][]byte) {
 	}
 	claims := make([]limits.Claim, 0, len(args)/3)
 	for ; len(args) > 0; args = args[3:] {
-		use, ok := c.find(args[1], args[0])
-		if !ok {
-			return
-		}
-		n, ok := c.units("n", args[2], 0)
-		if !ok {
+		use, n := c.find(args[1], args[0]), c.units("n", args[2], 0)
+		if c.failed() {
 			return
 		}
 		claims = append(claims, limits.NewClaim(use.Limiter(), limits.Call[string]{Key: use.Key, N: n, Limit: use.Limit, Brief: true}))
 	}
 	out, err := limits.AskAll(c.background(), 0, claims...)
-	if err != nil {
-		c.fail(err)
+	if c.fail(err) {
 		return
 	}
 	c.out.Map(4)
@@ -80,20 +74,24 @@ func (c *conn) takeAll(args [][]byte) {
 
 // peek is RAL.PEEK key limit. It takes nothing.
 func (c *conn) peek(args [][]byte) {
-	if u, ok := c.find(args[2], args[1]); ok {
-		c.decided(u.Family.TakeWith(c.background(), u.Limit, u.Key, 0))
+	if use := c.find(args[2], args[1]); !c.failed() {
+		c.look(use)
 	}
+}
+
+// look writes the present decision about a key.
+func (c *conn) look(use configured.Use) {
+	c.decided(use.Family.TakeWith(c.background(), use.Limit, use.Key, 0))
 }
 
 // explain is RAL.EXPLAIN limit key. It says why a call for one unit is admitted or refused, and takes nothing.
 func (c *conn) explain(args [][]byte) {
-	use, ok := c.find(args[1], args[2])
-	if !ok {
+	use := c.find(args[1], args[2])
+	if c.failed() {
 		return
 	}
 	explanation, err := use.Family.ExplainWith(c.background(), use.Limit, use.Key)
-	if err != nil {
-		c.fail(err)
+	if c.fail(err) {
 		return
 	}
 	if explanation.Name = ""; use.Of != nil {
@@ -113,34 +111,23 @@ func (c *conn) explain(args [][]byte) {
 
 // refund is RAL.REFUND key limit n: it gives n units back, or charges -n more.
 func (c *conn) refund(args [][]byte) {
-	use, ok := c.find(args[2], args[1])
-	if !ok {
-		return
-	}
-	if n, ok := c.units("n", args[3], -1<<63); ok {
+	use, n := c.find(args[2], args[1]), c.units("n", args[3], -1<<63)
+	if !c.failed() {
 		c.decided(use.Refund(c.background(), n))
 	}
 }
 
-// maxWait bounds the patience of RAL.WAIT.
-const maxWait = time.Minute
+// maxWait bounds the patience of RAL.WAIT, in milliseconds.
+const maxWait = 60_000
 
 // wait is RAL.WAIT key limit n milliseconds: it waits up to so long for its turn.
 func (c *conn) wait(args [][]byte) {
-	use, ok := c.find(args[2], args[1])
-	if !ok {
+	use, n := c.find(args[2], args[1]), c.units("n", args[3], 0)
+	patience := c.milliseconds("milliseconds", args[4], 0, maxWait, "0 to "+itoa(maxWait)+" is")
+	if c.failed() {
 		return
 	}
-	n, ok := c.units("n", args[3], 0)
-	if !ok {
-		return
-	}
-	patience, ok := resp.Int(args[4])
-	if !ok || patience < 0 || patience > maxWait.Milliseconds() {
-		c.out.Error("ERR milliseconds is " + quoted(args[4]) + ": 0 to " + itoa(maxWait.Milliseconds()) + " is accepted")
-		return
-	}
-	call := limits.Call[string]{Key: use.Key, N: n, Limit: use.Limit, Patience: time.Duration(patience) * time.Millisecond}
+	call := limits.Call[string]{Key: use.Key, N: n, Limit: use.Limit, Patience: patience}
 	hold := use.Limiter().Hold
 	if patience == 0 && !use.Limit.Delays() {
 		grant, err := hold(c.background(), call)
@@ -161,63 +148,69 @@ func (c *conn) wait(args [][]byte) {
 
 // reset is RAL.RESET key limit: it forgets the key's usage.
 func (c *conn) reset(args [][]byte) {
-	use, ok := c.find(args[2], args[1])
-	if !ok {
+	use := c.find(args[2], args[1])
+	if c.failed() {
 		return
 	}
-	had, err := use.Reset(c.background())
-	if err != nil {
-		c.fail(err)
-		return
+	if had, err := use.Reset(c.background()); !c.fail(err) {
+		c.out.Bool(had)
 	}
-	c.out.Bool(had)
 }
 
 // change is RAL.CHANGE key from to: the units used under a limit count under another.
 func (c *conn) change(args [][]byte) {
-	from, ok := c.find(args[2], args[1])
-	if !ok {
-		return
+	from, to := c.find(args[2], args[1]), c.find(args[3], args[1])
+	if !c.failed() && !c.fail(families.Change(c.background(), claim(from), claim(to))) {
+		c.look(to)
 	}
-	to, ok := c.find(args[3], args[1])
-	if !ok {
-		return
-	}
-	if err := families.Change(c.background(), claim(from), claim(to)); err != nil {
-		c.fail(err)
-		return
-	}
-	c.decided(to.Family.TakeWith(c.background(), to.Limit, to.Key, 0))
 }
 
 func claim(u configured.Use) families.Claim {
 	return families.Claim{Family: u.Family, Limit: u.Limit, Key: u.Key}
 }
 
-func (c *conn) find(limit, key []byte) (configured.Use, bool) {
-	use, err := c.server.catalog.find(&c.call, limit, key)
-	if err != nil {
+// find, units and milliseconds read an argument each, unless an earlier one of the command is at fault. Of
+// several faulty arguments the first is answered: see failed.
+func (c *conn) find(limit, key []byte) (use configured.Use) {
+	if !c.failed() {
+		var err error
+		use, err = c.server.catalog.find(&c.call, limit, key)
 		c.fail(err)
 	}
-	return use, err == nil
+	return use
 }
 
-func (c *conn) units(what string, arg []byte, lowest int64) (int64, bool) {
+func (c *conn) units(what string, arg []byte, lowest int64) int64 {
 	n, ok := resp.Int(arg)
 	switch {
+	case c.failed():
 	case !ok:
-		c.wantInt(what, arg)
+		c.out.Error("ERR " + what + " is " + quoted(arg) + ": an integer of 64 bits is accepted")
 	case n < lowest:
 		c.out.Error("ERR " + what + " is " + quoted(arg) + ": " + itoa(lowest) + " or more is accepted")
-		ok = false
 	}
-	return n, ok
+	return n
+}
+
+// milliseconds reads a number of milliseconds between two bounds, which want tells.
+func (c *conn) milliseconds(what string, arg []byte, lowest, highest int64, want string) time.Duration {
+	n, ok := resp.Int(arg)
+	if !c.failed() && (!ok || n < lowest || n > highest) {
+		c.out.Error("ERR " + what + " is " + quoted(arg) + ": " + want + " accepted")
+	}
+	return time.Duration(min(n, policy.Never.Milliseconds())) * time.Millisecond
 }
 
 // background is the context of calls that do not wait. Shutdown lets them end.
 func (*conn) background() context.Context { return context.Background() }
 
-func (c *conn) fail(err error) { c.out.Error("ERR " + c.told(err)) }
+// fail reports whether there is an error, and writes it.
+func (c *conn) fail(err error) bool {
+	if err != nil {
+		c.out.Error("ERR " + c.told(err))
+	}
+	return err != nil
+}
 
 // told returns the text of a limiter's error, without rald's engines and addresses.
 func (c *conn) told(err error) string {
@@ -239,11 +232,9 @@ func (c *conn) told(err error) string {
 }
 
 func (c *conn) decided(decision policy.Decision, err error) {
-	if err != nil {
-		c.fail(err)
-		return
+	if !c.fail(err) {
+		c.decision(decision)
 	}
-	c.decision(decision)
 }
 
 // decision writes a decision. Times are milliseconds, rounded up, and -1 is never.

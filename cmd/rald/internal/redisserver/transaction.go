@@ -103,10 +103,10 @@ func (c *conn) exec([][]byte) {
 	}
 	c.out.Array(len(was.queued))
 	for _, queuedCommand := range was.queued {
-		errors := c.out.Errors()
+		c.errors = c.out.Errors()
 		queuedCommand.do.run(c, queuedCommand.args)
 		c.call.End()
-		c.server.count(queuedCommand.do, c.out.Errors() > errors)
+		c.server.count(queuedCommand.do, c.failed())
 		// The connection ends after EXEC.
 		_ = c.full()
 	}
