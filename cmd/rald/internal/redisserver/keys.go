@@ -154,26 +154,22 @@ func (c *conn) scan(args [][]byte) {
 	}
 	count, match, kind := int64(10), "", "string"
 	for rest := args[2:]; len(rest) > 0; rest = rest[2:] {
-		if len(rest) == 1 {
-			c.out.Error("ERR syntax error")
-			return
-		}
-		switch strings.ToLower(string(rest[0])) {
-		case "match":
+		switch option := strings.ToLower(string(rest[0])); {
+		case len(rest) > 1 && option == "match":
 			match = string(rest[1])
 			if _, err := path.Match(match, ""); err != nil {
 				c.out.Error("ERR the pattern " + quoted(rest[1]) + " is not complete")
-				return
 			}
-		case "count":
+		case len(rest) > 1 && option == "count":
 			if count, ok = resp.Int(rest[1]); !ok || count < 1 {
 				c.out.Error("ERR COUNT is " + quoted(rest[1]) + ": 1 or more is accepted")
-				return
 			}
-		case "type":
+		case len(rest) > 1 && option == "type":
 			kind = strings.ToLower(string(rest[1]))
 		default:
 			c.out.Error("ERR syntax error")
+		}
+		if c.failed() {
 			return
 		}
 	}
@@ -188,13 +184,10 @@ func (c *conn) scan(args [][]byte) {
 	}
 	if match != "" && match != "*" {
 		// The scan keeps the keys.
-		all := found
-		found = nil
-		for _, key := range all {
-			if ok, _ := path.Match(unslashed(match), unslashed(key)); ok {
-				found = append(found, key)
-			}
-		}
+		found = slices.DeleteFunc(slices.Clone(found), func(key string) bool {
+			ok, _ := path.Match(unslashed(match), unslashed(key))
+			return !ok
+		})
 	}
 	c.out.Array(2)
 	c.out.Bulk(itoa(next))

@@ -89,10 +89,13 @@ type reservations struct {
 // part has the reservations of some of the keys.
 type part struct {
 	mu   sync.Mutex
-	book *reservation.Book[*holding]
+	book *book
 }
 
-type record = reservation.Record[*holding]
+type (
+	book   = reservation.Book[*holding]
+	record = reservation.Record[*holding]
+)
 
 // holding is the units of a reservation. It is guarded by part.mu, and while busy is set by the goroutine
 // that has set it.
@@ -233,24 +236,14 @@ func (r *reservations) commit(ctx context.Context, use configured.Use, id reserv
 	return standing{units: actual}, fresh.err
 }
 
-// extend moves the deadline of a reservation, if the ID is known.
-func (r *reservations) extend(ctx context.Context, id reservation.ID, ttl time.Duration) (standing, error) {
+// changeKnown changes a reservation by f, if the ID is known: see change.
+func (r *reservations) changeKnown(ctx context.Context, id reservation.ID, f func(book *book, entry *record, now time.Duration) int64) (standing, error) {
 	home, entry, now := r.find(ctx, id)
 	defer home.mu.Unlock()
 	if entry == nil {
 		return standing{}, nil
 	}
-	return r.change(ctx, home, entry, nil, func() int64 { return home.book.Extend(entry, now, ttl) })
-}
-
-// release gives the units of a reservation back, if the ID is known.
-func (r *reservations) release(ctx context.Context, id reservation.ID) (standing, error) {
-	home, entry, now := r.find(ctx, id)
-	defer home.mu.Unlock()
-	if entry == nil {
-		return standing{}, nil
-	}
-	return r.change(ctx, home, entry, nil, func() int64 { return home.book.Release(entry, now) })
+	return r.change(ctx, home, entry, nil, func() int64 { return f(home.book, entry, now) })
 }
 
 // change changes a record by f, which returns the units that counted before, and applies the difference to

@@ -80,14 +80,16 @@ func (c *conn) commit(args [][]byte) {
 func (c *conn) extend(args [][]byte) {
 	use, ttl := c.find(args[1], args[2]), c.timeToLiveOf(args[4])
 	if !c.failed() {
-		c.changed(c.server.holdings().extend(c.background(), idOf(use, args[3]), ttl))
+		c.changed(c.server.holdings().changeKnown(c.background(), idOf(use, args[3]), func(book *book, entry *record, now time.Duration) int64 {
+			return book.Extend(entry, now, ttl)
+		}))
 	}
 }
 
 // release is RAL.RELEASE limit key id: it gives the units back.
 func (c *conn) release(args [][]byte) {
 	if use := c.find(args[1], args[2]); !c.failed() {
-		c.changed(c.server.holdings().release(c.background(), idOf(use, args[3])))
+		c.changed(c.server.holdings().changeKnown(c.background(), idOf(use, args[3]), (*book).Release))
 	}
 }
 

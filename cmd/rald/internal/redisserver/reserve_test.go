@@ -208,6 +208,9 @@ func TestUnitsInFlightAreReserved(t *testing.T) {
 	})
 }
 
+// extend moves a deadline to a second from now.
+func extend(book *book, entry *record, now time.Duration) int64 { return book.Extend(entry, now, time.Second) }
+
 // A server that is cut off from Redis gives up the units in flight. So the reservation has ended.
 func TestLostUnitsEndTheirReservation(t *testing.T) {
 	r, u, _ := newDesk(t, limitsFile)
@@ -219,10 +222,10 @@ func TestLostUnitsEndTheirReservation(t *testing.T) {
 	id, ctx := idOf(u, []byte("r")), context.Background()
 	_, d, err := r.reserve(ctx, u, id, 1, time.Minute, reservation.Release)
 	require.True(t, err == nil && d.Allowed)
-	s, err := r.extend(ctx, id, time.Second)
+	s, err := r.changeKnown(ctx, id, extend)
 	assert.Equal(t, reservation.Held, s.state, err)
 	close(lost)
-	s, err = r.extend(ctx, id, time.Second)
+	s, err = r.changeKnown(ctx, id, extend)
 	assert.Equal(t, standing{state: reservation.Expired}, s, err)
 	assert.EqualValues(t, 1, losing.Peek(u.Key, 0).Remaining)
 }
@@ -442,9 +445,9 @@ func raceReservation(t *testing.T, action reservation.Action, calls []string) st
 			case "commit 6":
 				s, err = r.commit(ctx, u, id, charged[1])
 			case "release":
-				s, err = r.release(ctx, id)
+				s, err = r.changeKnown(ctx, id, (*book).Release)
 			case "extend":
-				s, err = r.extend(ctx, id, time.Second)
+				s, err = r.changeKnown(ctx, id, extend)
 			case "deadline":
 				now.Store(int64(time.Second))
 				r.expire()
@@ -682,7 +685,7 @@ func TestCommandsOnAReservationComeOneAfterAnother(t *testing.T) {
 		assert.Equal(t, decisions[0], decisions[1])
 		assert.True(t, decisions[0].Allowed)
 		assert.Equal(t, standing{reservation.Committed, 3, 0}, committed)
-		extended, err := r.extend(ctx, id, time.Second)
+		extended, err := r.changeKnown(ctx, id, extend)
 		assert.NoError(t, err)
 		assert.Equal(t, committed, extended)
 		left, err := u.Family.TakeWith(ctx, u.Limit, u.Key, 0)
@@ -701,8 +704,8 @@ func TestDeadlineIsAppliedByTheNextCommand(t *testing.T) {
 		return d.Remaining
 	}
 	for i, command := range []func() (standing, error){
-		func() (standing, error) { return r.release(ctx, id) },
-		func() (standing, error) { return r.extend(ctx, id, time.Second) },
+		func() (standing, error) { return r.changeKnown(ctx, id, (*book).Release) },
+		func() (standing, error) { return r.changeKnown(ctx, id, extend) },
 		func() (standing, error) { return r.commit(ctx, u, id, 6) },
 		func() (standing, error) {
 			_, _, err := r.reserve(ctx, u, id, 4, time.Second, reservation.Release)

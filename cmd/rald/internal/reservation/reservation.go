@@ -5,9 +5,10 @@
 package reservation
 
 import (
-	"container/heap"
 	"math"
 	"time"
+
+	"github.com/google/btree"
 )
 
 // ID identifies a reservation. Different keys and limits may have reservations of one name.
@@ -76,10 +77,10 @@ type Record[V any] struct {
 
 	// begun is when its time began.
 	begun time.Duration
-	// until is the deadline, or when the book forgets it.
+	// until is the deadline, or when the book forgets it. It is math.MaxInt64 before Begin.
 	until time.Duration
-	// place is its place in its queue, or -1.
-	place int
+	// serial is its number in its book, so that two records of a queue differ.
+	serial uint64
 }
 
 // Left returns the time until the deadline of a reservation that is Held, and otherwise 0.
@@ -97,22 +98,25 @@ type Book[V any] struct {
 	longest time.Duration
 	all     map[ID]*Record[V]
 	// held is ordered by deadline.
-	held queue[V]
+	held *btree.BTreeG[*Record[V]]
 	// ended is ordered by the instant at which the reservations are forgotten.
-	ended     queue[V]
+	ended     *btree.BTreeG[*Record[V]]
 	forgotten uint64
+	// added is the number of records so far.
+	added uint64
 }
 
 // New returns a Book of at most max reservations, 1 or more. longest, above 0, bounds the time from the
 // beginning of a reservation to its last deadline. An ended reservation is known for as long.
 func New[V any](max int, longest time.Duration) *Book[V] {
-	return &Book[V]{max: max, longest: longest, all: map[ID]*Record[V]{}}
+	sooner := func(a, b *Record[V]) bool { return a.until < b.until || a.until == b.until && a.serial < b.serial }
+	return &Book[V]{max: max, longest: longest, all: map[ID]*Record[V]{}, held: btree.NewG(16, sooner), ended: btree.NewG(16, sooner)}
 }
 
 // Find returns the record of an ID, or nil if there is none.
 func (b *Book[V]) Find(id ID, now time.Duration) *Record[V] {
 	record := b.all[id]
-	if record != nil && record.State != Held && now >= record.until && record.place >= 0 {
+	if record != nil && record.State != Held && now >= record.until {
 		b.Drop(record)
 		return nil
 	}
@@ -126,14 +130,14 @@ func (b *Book[V]) Reserve(id ID, units int64, ttl, longest time.Duration, action
 	longest = min(longest, b.longest)
 	return b.add(&Record[V]{
 		ID: id, Value: value, Units: units, Counted: units, TimeToLive: min(ttl, longest), Longest: longest,
-		Action: action, State: Held, place: -1,
+		Action: action, State: Held, until: math.MaxInt64,
 	})
 }
 
 // Charge adds the record of a commit under an ID that has none, which is a plain charge of the actual
 // units. It returns nil if there is no room: the charge is then not known when it is repeated.
 func (b *Book[V]) Charge(id ID, now time.Duration, actual int64, value V) *Record[V] {
-	record := b.add(&Record[V]{ID: id, Value: value, Counted: actual, State: Unknown, place: -1})
+	record := b.add(&Record[V]{ID: id, Value: value, Counted: actual, State: Unknown})
 	if record != nil {
 		b.end(record, now, Unknown, actual)
 	}
@@ -143,12 +147,15 @@ func (b *Book[V]) Charge(id ID, now time.Duration, actual int64, value V) *Recor
 // add adds a record. It forgets the reservation that would be forgotten next if there is no room.
 func (b *Book[V]) add(record *Record[V]) *Record[V] {
 	if len(b.all) >= b.max {
-		if len(b.ended) == 0 {
+		first, ok := b.ended.Min()
+		if !ok {
 			return nil
 		}
-		b.Drop(b.ended[0])
+		b.Drop(first)
 		b.forgotten++
 	}
+	b.added++
+	record.serial = b.added
 	b.all[record.ID] = record
 	return record
 }
@@ -156,7 +163,7 @@ func (b *Book[V]) add(record *Record[V]) *Record[V] {
 // Begin starts the time of a reservation.
 func (b *Book[V]) Begin(r *Record[V], now time.Duration) {
 	r.begun, r.until = now, now+r.TimeToLive
-	heap.Push(&b.held, r)
+	b.held.ReplaceOrInsert(r)
 }
 
 // Drop forgets a record, whatever its state.
@@ -167,21 +174,19 @@ func (b *Book[V]) Drop(record *Record[V]) {
 	b.leave(record)
 }
 
+// leave takes a record out of its queue, before its instant changes.
 func (b *Book[V]) leave(record *Record[V]) {
-	if record.place < 0 {
-		return
-	}
-	from := &b.ended
 	if record.State == Held {
-		from = &b.held
+		b.held.Delete(record)
+	} else {
+		b.ended.Delete(record)
 	}
-	heap.Remove(from, record.place)
 }
 
 // IsDue reports whether the deadline of a reservation that is Held has passed. Then Expire must come before
 // any other change at this instant.
 func (b *Book[V]) IsDue(r *Record[V], now time.Duration) bool {
-	return r.State == Held && r.place >= 0 && r.until <= now
+	return r.State == Held && r.until <= now
 }
 
 // Expire ends a reservation that is due. before is Counted before the call.
@@ -217,8 +222,9 @@ func (b *Book[V]) Release(record *Record[V], now time.Duration) (before int64) {
 // the longest time from its beginning. After its end it changes nothing. It returns Counted, which stays.
 func (b *Book[V]) Extend(record *Record[V], now, ttl time.Duration) (before int64) {
 	if record.State == Held {
+		b.leave(record)
 		record.until = max(record.until, min(now+min(ttl, record.Longest), record.begun+record.Longest))
-		heap.Fix(&b.held, record.place)
+		b.held.ReplaceOrInsert(record)
 	}
 	return record.Counted
 }
@@ -228,18 +234,18 @@ func (b *Book[V]) end(record *Record[V], now time.Duration, state State, counted
 	before = record.Counted
 	b.leave(record)
 	record.State, record.Counted, record.until = state, counted, now+b.longest
-	heap.Push(&b.ended, record)
+	b.ended.ReplaceOrInsert(record)
 	return before
 }
 
 // Due returns a reservation that is due, or nil. It also forgets a record whose time is over, if there is
 // one. The caller repeats it until Next is later than now: each call takes a bounded time.
 func (b *Book[V]) Due(now time.Duration) *Record[V] {
-	if len(b.ended) > 0 && b.ended[0].until <= now {
-		b.Drop(b.ended[0])
+	if first, ok := b.ended.Min(); ok && first.until <= now {
+		b.Drop(first)
 	}
-	if len(b.held) > 0 && b.held[0].until <= now {
-		return b.held[0]
+	if first, ok := b.held.Min(); ok && first.until <= now {
+		return first
 	}
 	return nil
 }
@@ -247,49 +253,22 @@ func (b *Book[V]) Due(now time.Duration) *Record[V] {
 // Next returns the instant at which Due has something to do, or math.MaxInt64 if there is nothing.
 func (b *Book[V]) Next() time.Duration {
 	next := b.FirstDeadline()
-	if len(b.ended) > 0 {
-		next = min(next, b.ended[0].until)
+	if first, ok := b.ended.Min(); ok {
+		next = min(next, first.until)
 	}
 	return next
 }
 
 // FirstDeadline returns the earliest deadline, or math.MaxInt64 if there is none.
 func (b *Book[V]) FirstDeadline() time.Duration {
-	if len(b.held) == 0 {
-		return math.MaxInt64
+	if first, ok := b.held.Min(); ok {
+		return first.until
 	}
-	return b.held[0].until
+	return math.MaxInt64
 }
 
 // Len returns the number of records, and how many of them have not ended.
-func (b *Book[V]) Len() (all, held int) { return len(b.all), len(b.all) - len(b.ended) }
+func (b *Book[V]) Len() (all, held int) { return len(b.all), len(b.all) - b.ended.Len() }
 
 // Forgotten returns how many ended reservations were forgotten early, to make room.
 func (b *Book[V]) Forgotten() uint64 { return b.forgotten }
-
-// queue is a heap of records, the earliest instant first.
-type queue[V any] []*Record[V]
-
-func (q queue[V]) Len() int           { return len(q) }
-func (q queue[V]) Less(i, j int) bool { return q[i].until < q[j].until }
-
-func (q queue[V]) Swap(i, j int) {
-	q[i], q[j] = q[j], q[i]
-	q[i].place, q[j].place = i, j
-}
-
-// Push implements heap.Interface.
-func (q *queue[V]) Push(r any) {
-	record := r.(*Record[V])
-	record.place = len(*q)
-	*q = append(*q, record)
-}
-
-// Pop implements heap.Interface.
-func (q *queue[V]) Pop() any {
-	last := len(*q) - 1
-	record := (*q)[last]
-	(*q)[last] = nil
-	*q, record.place = (*q)[:last], -1
-	return record
-}
