@@ -1,7 +1,9 @@
 package redisserver
 
 import (
+	"errors"
 	"fmt"
+	"time"
 
 	"github.com/ral-limiter/ral/cmd/rald/internal/configured"
 	"github.com/ral-limiter/ral/cmd/rald/internal/families"
@@ -40,3 +42,24 @@ func (c *catalog) parse(text []byte) (policy.Policy, error) {
 		return limit, nil
 	})
 }
+
+// redis-cell overflows if they are too large
+func newBucket(burst, count, period int64) (policy.Policy, error) {
+	switch {
+	case burst < 0 || burst == 1<<63-1:
+		return nil, fmt.Errorf("max_burst is %d: 0 to %d is accepted", burst, int64(1<<63-2))
+	case count < 1:
+		return nil, fmt.Errorf("count is %d: 1 or more is accepted", count)
+	case period < 1 || period > maxSeconds:
+		return nil, fmt.Errorf("period is %d: 1 to %d seconds are accepted", period, maxSeconds)
+	}
+	limit, err := policy.Funnel(burst+1, count, time.Duration(period)*time.Second)
+	var field *policy.FieldError
+	if errors.As(err, &field) {
+		return nil, fmt.Errorf("max_burst %d, count %d and period %d make no limit: %s of %v, %s is accepted",
+			burst, count, period, field.Field, field.Value, field.Want)
+	}
+	return limit, err
+}
+
+const maxSeconds = int64(1<<63-1) / int64(time.Second)

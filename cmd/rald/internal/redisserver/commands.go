@@ -2,32 +2,8 @@ package redisserver
 
 import (
 	"bytes"
-	"fmt"
-	"slices"
 	"strings"
 )
-
-type command struct {
-	// name is in lower case.
-	name string
-	// minArgs and maxArgs count the name, too. maxArgs is -1 for any number.
-	minArgs, maxArgs int
-	// first, last and step are keys among the arguments, as COMMAND tells cluster clients.
-	first, last, step int
-	flags             []string
-	// greeting means that the command may come before the password.
-	greeting bool
-	run      func(c *conn, args [][]byte)
-
-	// index is the place in Server.commands.
-	index int
-}
-
-// maxCommandName bounds the bytes of a command's name.
-const maxCommandName = 32
-
-// commands are by name in lower case.
-var commands map[string]*command
 
 func init() {
 	commands = map[string]*command{}
@@ -74,29 +50,6 @@ func init() {
 	}
 }
 
-func names() []string {
-	all := make([]string, 0, len(commands))
-	for name := range commands {
-		all = append(all, name)
-	}
-	slices.Sort(all)
-	return all
-}
-
-func lookUp(name []byte) *command {
-	if len(name) > maxCommandName {
-		return nil
-	}
-	var lower [maxCommandName]byte
-	for i, b := range name {
-		if 'A' <= b && b <= 'Z' {
-			b += 'a' - 'A'
-		}
-		lower[i] = b
-	}
-	return commands[string(lower[:len(name)])]
-}
-
 func (c *conn) do(args [][]byte) {
 	if !bytes.Equal(args[0], c.named) {
 		c.named = append(c.named[:0], args[0][:min(len(args[0]), maxCommandName+1)]...)
@@ -139,8 +92,3 @@ func (c *conn) do(args [][]byte) {
 func isHTTP(name []byte) bool {
 	return strings.EqualFold(string(name), "POST") || strings.EqualFold(string(name), "Host:")
 }
-
-func quoted(arg []byte) string { return fmt.Sprintf("%.64q", arg) }
-
-// failed reports whether the present command has been answered by an error.
-func (c *conn) failed() bool { return c.out.Errors() > c.errors }

@@ -5,5 +5,5 @@
 // whole command is left: a pipeline costs one read and one write, and a slow reader delays only
 // itself.
 //
-// Start reading at [Server.Serve], then conn.answer, do in commands.go, take.go and catalog.go.
+// Start reading at [Server.Serve], then conn.answer in loop.go, do in commands.go, take.go, reply.go and catalog.go.
 package redisserver

@@ -236,17 +236,15 @@ func (c *conn) command(args [][]byte) {
 	if len(args) > 1 {
 		sub = strings.ToLower(string(args[1]))
 	}
-	switch sub {
+	switch all := names(); sub {
 	case "":
-		all := names()
 		c.out.Array(len(all))
 		for _, name := range all {
 			c.describe(commands[name])
 		}
 	case "count":
-		c.out.Int(int64(len(commands)))
+		c.out.Int(int64(len(all)))
 	case "list":
-		all := names()
 		c.out.Array(len(all))
 		for _, name := range all {
 			c.out.Bulk(name)
@@ -254,11 +252,7 @@ func (c *conn) command(args [][]byte) {
 	case "info":
 		c.out.Array(len(args) - 2)
 		for _, name := range args[2:] {
-			if one := lookUp(name); one != nil {
-				c.describe(one)
-			} else {
-				c.out.Null()
-			}
+			c.describe(lookUp(name))
 		}
 	case "docs":
 		c.out.Map(0)
@@ -267,14 +261,19 @@ func (c *conn) command(args [][]byte) {
 	}
 }
 
+// describe describes a command, or writes null for nil.
 func (c *conn) describe(one *command) {
+	if one == nil {
+		c.out.Null()
+		return
+	}
 	c.out.Array(6)
 	c.out.Bulk(one.name)
-	if one.minArgs == one.maxArgs {
-		c.out.Int(int64(one.minArgs))
-	} else {
-		c.out.Int(int64(-one.minArgs))
+	arity := one.minArgs
+	if arity != one.maxArgs {
+		arity = -arity
 	}
+	c.out.Int(int64(arity))
 	c.out.Array(len(one.flags))
 	for _, flag := range one.flags {
 		c.out.Status(flag)

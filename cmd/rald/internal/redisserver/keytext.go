@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/ral-limiter/ral/cmd/rald/internal/configured"
+	"github.com/ral-limiter/ral/internal/adapter/clientaddr"
 )
 
 // KeyText returns an engine's key as text for operators: the key itself, or the name of its
@@ -43,4 +44,37 @@ func ParseKey(text string) (key string, err error) {
 		return "", fmt.Errorf("%.80q is not the text of a key: the name of a limit, a space and a key in quotes is accepted", text)
 	}
 	return configured.Prefix(name) + string(bounded([]byte(key))), nil
+}
+
+// mark begins the keys of configured limits: see configured.Prefix. Any other key is itself, with
+// another mark before a leading mark: no key can be a configured limit's.
+const mark = configured.Mark
+
+// maxKey bounds clients' keys that stay in memory, in bytes.
+const maxKey = 512
+
+// bounded returns a client's key, or its hash if it is above maxKey. The hash is a key that clients
+// may send, too.
+func bounded(key []byte) []byte {
+	if len(key) > maxKey {
+		return []byte(clientaddr.Hashed(string(key)))
+	}
+	return key
+}
+
+// stored returns an engine's key for a key under no configured limit.
+func stored(key []byte) string {
+	key = bounded(key)
+	if len(key) > 0 && key[0] == mark[0] {
+		return mark + string(key)
+	}
+	return string(key)
+}
+
+// shown returns the client's key, or false for a configured limit's.
+func shown(key string) (string, bool) {
+	if !strings.HasPrefix(key, mark) {
+		return key, true
+	}
+	return key[1:], strings.HasPrefix(key[1:], mark)
 }

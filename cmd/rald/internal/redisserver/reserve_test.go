@@ -209,7 +209,9 @@ func TestUnitsInFlightAreReserved(t *testing.T) {
 }
 
 // extend moves a deadline to a second from now.
-func extend(book *book, entry *record, now time.Duration) int64 { return book.Extend(entry, now, time.Second) }
+func extend(book *book, entry *record, now time.Duration) int64 {
+	return book.Extend(entry, now, time.Second)
+}
 
 // A server that is cut off from Redis gives up the units in flight. So the reservation has ended.
 func TestLostUnitsEndTheirReservation(t *testing.T) {

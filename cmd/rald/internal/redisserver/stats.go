@@ -1,7 +1,5 @@
 package redisserver
 
-import "sync/atomic"
-
 // Stats are the figures of a Server since New.
 type Stats struct {
 	// Clients is the number of present connections.
@@ -24,8 +22,6 @@ type CommandStats struct {
 	// OK and Errors count the commands by the reply.
 	OK, Errors uint64
 }
-
-type commandCounts struct{ ok, errors atomic.Uint64 }
 
 // count counts a reply. A nil command is unknown.
 func (s *Server) count(command *command, isError bool) {

@@ -1,52 +1,10 @@
 package redisserver
 
-import (
-	"fmt"
-	"slices"
-)
-
-// transaction is the state between MULTI and EXEC or DISCARD.
-type transaction struct {
-	open bool
-	// refused means that a command cannot be executed, so EXEC executes none.
-	refused bool
-	queued  []queuedCommand
-	// size is the bytes of arguments that are no keys.
-	size int
-	// keys is the bytes of keys.
-	keys int
-	// number is the number of arguments.
-	number int
-}
+import "fmt"
 
 // maxQueued bounds the arguments of a transaction, in multiples of a command's. An empty argument has
 // no bytes, and takes memory.
 const maxQueued = 8
-
-type queuedCommand struct {
-	do   *command
-	args [][]byte
-}
-
-// queues reports whether a transaction executes the command later.
-func (c *command) queues() bool {
-	switch c.name {
-	case "multi", "exec", "discard", "watch", "reset", "quit":
-		return false
-	}
-	return true
-}
-
-// bounded returns a copy of the arguments with hashes in place of long keys, and the bytes of all
-// keys.
-func (c *command) bounded(args [][]byte) (_ [][]byte, keys int) {
-	args = slices.Clone(args)
-	for i := c.first; c.first > 0 && i < len(args) && (c.last < 0 || i <= c.last); i += c.step {
-		args[i] = bounded(args[i])
-		keys += len(args[i])
-	}
-	return args, keys
-}
 
 // queue keeps the command for EXEC. All commands together have at most the bytes of one, and
 // maxQueued times its arguments. Keys are bounded apart, with room for as many of any length as a
