@@ -144,7 +144,7 @@ func pick[V any](r *rand.Rand, of map[string]V, names ...string) V {
 
 // In random histories of calls that take, wait, charge and give back, in any order.
 //
-// Promise: A give-back never refuses anybody: at no instant, now or later, does less remain than without it.
+// Promise: A give-back never refuses a call: at no instant, now or later, does less remain than without it.
 func TestGiveBackRefusesNobody(t *testing.T) { synctest.Test(t, giveBackRefusesNobody) }
 
 func giveBackRefusesNobody(t *testing.T) {
