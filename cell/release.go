@@ -43,8 +43,8 @@ func (h *Held[K]) release(level *table.Level) {
 // change is Occupier.Release or Occupier.Extend.
 type change func(o policy.Occupier, word, taken uint64, now policy.Instant, n int64) (next uint64, ok bool)
 
-// swap makes a change of the key's word. It returns false, and counts the take as overstayed, if the units no
-// longer count. After a reset it returns false alone.
+// swap makes a change of the key's word. It returns false if the units no longer count, and counts the take as
+// overstayed if they have ended by themselves. After a reset it returns false alone.
 func (h *Held[K]) swap(level *table.Level, change change, holds bool) bool {
 	cell, entry := h.cell, table.EntryOf[K](level)
 	for entry != nil {
@@ -55,11 +55,12 @@ func (h *Held[K]) swap(level *table.Level, change change, holds bool) bool {
 			}
 			return false
 		}
-		done, ok := h.trySwap(entry, change, holds)
-		switch {
+		switch done, ok, hasEnded := h.trySwap(entry, change, holds); {
 		case done && ok:
 			cell.view.NoteReleased()
 			return true
+		case done && !hasEnded:
+			return false
 		case done:
 			entry = nil
 		case entry.Moved():
@@ -73,39 +74,40 @@ func (h *Held[K]) swap(level *table.Level, change change, holds bool) bool {
 }
 
 // trySwap attempts a swap. done is false if another call was faster, or if the entry has moved. ok reports
-// whether the units counted.
-func (h *Held[K]) trySwap(entry *table.Entry[K], change change, holds bool) (done, ok bool) {
+// whether the units counted. hasEnded is false for units that did not count although their time had not passed:
+// they were released before, by a copy of this Held, or the cell was closed.
+func (h *Held[K]) trySwap(entry *table.Entry[K], change change, holds bool) (done, ok, hasEnded bool) {
 	cell := h.cell
 	if h.returned != 0 {
 		cell.lockReturn(entry)
 		defer entry.UnlockReturn()
 		if entry.Returned() != h.returned {
 			// swap finds out that the units do not count any more.
-			return false, false
+			return false, false, false
 		}
 	}
 	word, terms := cell.view.Read(entry)
 	if entry.Moved() {
-		return false, false
+		return false, false, false
 	}
 	state, alive := terms.State(word)
 	taken := terms.Rewrites.Carried(h.after&^epochBit, h.epoch)
-	if !alive || taken == 0 {
-		return true, false
+	if taken == 0 {
+		return true, false, true
 	}
 	now := cell.now()
 	next, ok := change(terms.Occupier, state, taken, now, h.n)
-	if !ok {
-		return true, false
+	if !alive || !ok {
+		return true, false, terms.Policy.FreshAt(taken) <= now
 	}
 	cell.seam.Step("release: judged")
 	if !entry.Advance(word, next|terms.EpochBit) {
-		return false, false
+		return false, false, false
 	}
 	if holds {
 		h.level, h.epoch, h.after, h.takenAt = &entry.Level, terms.Epoch, next|terms.EpochBit, now
 	}
-	return true, true
+	return true, true, false
 }
 
 // epochBit is the bit of a word that table.Terms.EpochBit may have.

@@ -51,22 +51,36 @@ func (c *Cell[K]) Standing(limit policy.Policy, key K, n int64) Standing {
 	if blocks := c.blocks.Load(); blocks != nil {
 		standing.Blocked = blocks.Blocked(key)
 	}
-	standing.Unrecorded = c.unrecorded(key, standing.Known)
+	standing.Unrecorded = c.unrecorded(key, standing.Known, standing.Now)
 	return standing
 }
 
-// unrecorded returns Standing.Unrecorded. A full table that evicts makes room.
-func (c *Cell[K]) unrecorded(key K, known bool) *Unrecorded {
+// unrecorded returns Standing.Unrecorded. A full table that evicts makes room, unless every key is in use.
+func (c *Cell[K]) unrecorded(key K, known bool, now policy.Instant) *Unrecorded {
 	isFull := false
 	var o outcome
 	switch entry := c.known(key); {
 	case c.unrecordable(key) || !known && !c.writing():
 		o = c.unavailableAnswer(&request{}, policy.Decision{Allowed: true}, true)
-	case entry == nil && c.whenFull != EvictLeastDebt && c.view.Full():
+	case entry == nil && c.view.Full() && (c.whenFull != EvictLeastDebt || c.allInUse(now)):
 		isFull = true
 		o = c.withoutWord(&request{}, policy.Decision{Allowed: true}, c.whenFull == AdmitNew, c.idle, full)
 	default:
 		return nil
 	}
 	return &Unrecorded{isFull, o.Allowed, o.RetryAfter}
+}
+
+// allInUse reports whether every key of the table has units in use, so that none gives up its place. It reads
+// keys until one has none, unless the writer has found that all have.
+func (c *Cell[K]) allInUse(now policy.Instant) bool {
+	if isOccupier := c.view.Terms().Occupier != nil; !isOccupier || c.view.Firm(now) {
+		return isOccupier
+	}
+	for _, reading := range c.view.All() {
+		if reading.Terms.Policy.FreshAt(reading.State) <= now {
+			return false
+		}
+	}
+	return true
 }

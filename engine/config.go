@@ -24,7 +24,8 @@ const (
 	// EvictLeastDebt, the default, evicts the key that will soonest owe nothing, and counts it as
 	// forgiven if it still owed. Under a bucket a flood evicts its own keys. Under limits that
 	// count in windows, the key whose window ends first is evicted, whatever it used. A new key may
-	// wait for room, up to Config.OpenTimeout.
+	// wait for room, up to Config.OpenTimeout. Under policy.InFlight no key with units in use is evicted:
+	// while all keys have some, new keys are refused as by RefuseNew.
 	EvictLeastDebt WhenFull = iota
 	// RefuseNew refuses new keys until others have left. RetryAfter is then a guess, Config.Idle.
 	RefuseNew

@@ -1,6 +1,7 @@
 package engine_test
 
 import (
+	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -112,6 +113,32 @@ func TestUnitEndsByItself(t *testing.T) {
 	assert.True(t, e.Choke("a"))
 }
 
+// Promise: A second release of a unit, as of a copy of its reservation, is not counted as one that comes after the unit's end.
+func TestSecondReleaseIsNotCountedAsLate(t *testing.T) {
+	e, clock := newInFlight(t, engine.Config{
+		Policy: inFlight(2, time.Minute), State: engine.State{Path: filepath.Join(t.TempDir(), "state")},
+	})
+	for range 2 {
+		r := e.Reserve("a", 1, 0)
+		same, third := r, r
+		r.Release()
+		same.Release()
+		assert.False(t, third.Extend())
+		assert.Zero(t, e.Stats().Overstayed)
+		assert.EqualValues(t, 2, e.Peek("a", 0).Remaining)
+		clock.pass(50 * time.Second)
+		require.NoError(t, e.SetPolicy(inFlight(3, time.Minute)))
+		require.NoError(t, e.SetPolicy(inFlight(2, time.Minute)))
+	}
+	last, late := e.Reserve("a", 1, 0), e.Reserve("a", 1, 0)
+	require.NoError(t, e.Close())
+	last.Release()
+	assert.Zero(t, e.Stats().Overstayed, "Close, not time, has ended the unit")
+	clock.pass(2 * time.Minute)
+	late.Release()
+	assert.EqualValues(t, 1, e.Stats().Overstayed)
+}
+
 // Promise: `Extend` lets a unit begin its longest time anew, and fails after its end.
 func TestExtendBeginsTheLongestTimeAnew(t *testing.T) {
 	e, clock := newInFlight(t, engine.Config{Policy: inFlight(1, time.Minute)})
@@ -174,6 +201,39 @@ func TestReleaseAfterSetPolicy(t *testing.T) {
 	assert.Zero(t, e.Stats().Overstayed)
 }
 
+// Promise: A release finds its unit after as many as 64 changes of the longest time; after more, the unit ends by itself.
+func TestReleaseAfterManyChanges(t *testing.T) {
+	for changes := 63; changes <= 66; changes++ {
+		e, clock := newInFlight(t, engine.Config{Policy: inFlight(1, time.Minute)})
+		r := e.Reserve("a", 1, 0)
+		for i := range changes {
+			require.NoError(t, e.SetPolicy(inFlight(1, time.Minute+time.Duration(i+1)%2*time.Second)))
+		}
+		assert.Equal(t, changes <= 64, r.Extend(), changes)
+		r.Release()
+		require.Equal(t, changes <= 64, e.Peek("a", 1).Allowed, changes)
+		clock.pass(2 * time.Minute)
+		assert.True(t, e.Choke("a"))
+	}
+}
+
+// Promise: A limit of a key that is lowered and raised by `ChangeLimit` forgets no unit in use, and each is released as before.
+func TestChangeLimitForgetsNoUnitInUse(t *testing.T) {
+	e, _ := newInFlight(t, engine.Config{Policy: inFlight(10, time.Minute)})
+	low, high := inFlight(2, time.Minute), inFlight(20, time.Minute)
+	held := []engine.Reservation[string]{e.Reserve("a", 5, 0), e.Reserve("a", 3, 0)}
+	require.NoError(t, e.ChangeLimit("a", nil, low, engine.KeepShare))
+	assert.EqualValues(t, 8, e.ExplainWith(low, "a").Used, "KeepShare is KeepUsed")
+	require.NoError(t, e.ChangeLimit("a", low, high, engine.KeepShare))
+	assert.EqualValues(t, 12, e.ExplainWith(high, "a").Remaining)
+	for i := range held {
+		assert.True(t, held[i].Extend())
+		held[i].Release()
+	}
+	assert.EqualValues(t, 20, e.ExplainWith(high, "a").Remaining)
+	assert.Zero(t, e.Stats().Overstayed)
+}
+
 // Promise: A full table gives up no key in use; a released key's place is free at once.
 func TestKeyInUseIsNeverGone(t *testing.T) {
 	// The keys are idle before and after the units would end.
@@ -200,6 +260,38 @@ func TestKeyInUseIsNeverGone(t *testing.T) {
 		clock.pass(2 * time.Hour)
 		assert.True(t, e.Choke("e"), "the units have ended by themselves")
 		assert.Zero(t, e.Stats().Forgiven)
+	}
+}
+
+// Promise: `Explain` of a new key agrees with the next call, also if every key of a full table is in use.
+func TestExplainOfANewKeyWhileAllPlacesAreInUse(t *testing.T) {
+	for _, whenFull := range []engine.WhenFull{engine.EvictLeastDebt, engine.RefuseNew, engine.AdmitNew} {
+		e, clock := newInFlight(t, engine.Config{Policy: inFlight(2, time.Hour), MaxKeys: 2, Idle: time.Second, WhenFull: whenFull})
+		agrees := func(allowed bool) {
+			t.Helper()
+			x := e.Explain("new")
+			assert.Equal(t, allowed, x.Allowed, x.String())
+			assert.Equal(t, limits.SourceUnrecorded, x.Source())
+			if !allowed {
+				assert.Equal(t, time.Second, x.RetryAfter)
+				assert.Contains(t, x.String(), "A call is refused")
+			}
+			d := e.Take("new", 1)
+			assert.Equal(t, []any{d.Allowed, d.RetryAfter}, []any{x.Allowed, x.RetryAfter})
+		}
+		held := []engine.Reservation[string]{e.Reserve("a", 1, 0), e.Reserve("b", 1, 0)}
+		// The second time the writer has found that every key is in use.
+		agrees(whenFull == engine.AdmitNew)
+		agrees(whenFull == engine.AdmitNew)
+		if whenFull == engine.EvictLeastDebt {
+			held[1].Release()
+			assert.True(t, e.Explain("new").Allowed)
+			assert.Equal(t, 2, e.Len(), "an explanation made room")
+			assert.True(t, e.Allow("new"))
+			assert.False(t, e.Explain("b").Allowed)
+			clock.pass(2 * time.Hour)
+			assert.True(t, e.Explain("b").Allowed, "the units have ended by themselves")
+		}
 	}
 }
 

@@ -107,7 +107,8 @@ func (e *Engine[K]) Reserve(key K, n int64, patience time.Duration) (r Reservati
 
 // Reservation holds the units that Reserve or Acquire took. If it is Allowed, act after Wait, and
 // call Keep if less was needed, or Cancel; the first call ends it. Its methods are for one
-// goroutine at a time. Do not end a copy as well. The zero Reservation is a refusal.
+// goroutine at a time. Do not end a copy as well: that may give back units of other calls. The zero
+// Reservation is a refusal.
 type Reservation[K comparable] struct {
 	policy.Decision
 	// Waited is the time that Acquire stood in line; 0 if it did not.
@@ -214,7 +215,8 @@ const (
 	// KeepUsed keeps the used units: 5 of 10 become 5 of 100.
 	KeepUsed Keep = iota
 	// KeepShare keeps the used share, rounded up to a unit: 5 of 10 become 50 of 100. Under a
-	// Bursty or a WarmingUp, which grant units on credit, it is KeepUsed.
+	// Bursty or a WarmingUp, which grant units on credit, it is KeepUsed. So it is under an InFlight,
+	// whose units in use end with their own calls.
 	KeepShare
 )
 
@@ -222,8 +224,8 @@ const (
 // upgrades. The key's used units count under the limit to, as by SetPolicy for this key alone.
 // After 10 of 10 an hour, 990 of 1,000 an hour remain. Without it the limits share time, as under
 // TakeWith, and nothing remains until the time of the old limit has passed. Use that the new limit
-// cannot count is forgotten, also if the limit is raised again. nil stands for the engine's own
-// limit.
+// cannot count is forgotten, also if the limit is raised again. Units in use of an InFlight are not
+// forgotten: all count until they are released or end. nil stands for the engine's own limit.
 //
 // Call it once for each change, as soon as PolicyFor returns the new limit or TakeWith is called
 // with it. The engine does not remember a key's limit: a repeated call translates again, and
@@ -240,7 +242,7 @@ const (
 // Promised turns are kept: no other call is admitted before the last of them. Calls in line give up
 // theirs, as far as Cancel allows, and get new turns in order under PolicyFor's present limit.
 // Reservations from before give nothing back, unless the translation changed nothing, as between
-// limits that count in windows of the same period.
+// limits that count in windows of the same period. Units in use of an InFlight are released as before.
 //
 // For a key that is not in the table ChangeLimit does nothing. The error is ErrClosed, or a
 // *policy.FieldError if a limit is of another family or no policy.Relative; nothing has changed
@@ -279,8 +281,9 @@ func (e *Engine[K]) changeLimit(key K, from, to policy.Policy, publish func(), k
 // SetPolicy replaces the engine's own policy, for all keys, from the next call on. The two must be
 // of one family, as their constructors say. For one key there is ChangeLimit. Nothing is forgiven:
 // a key's use counts under the new policy too, up to as much as that can count. Use above that is
-// forgotten, also if the limit is raised again. No key is refused for longer than the new policy
-// would refuse it, except:
+// forgotten, also if the limit is raised again. Units in use of an InFlight are not forgotten: all
+// count until they are released or end. No key is refused for longer than the new policy would refuse
+// it, except:
 //
 //   - Promised turns are kept: no other call is admitted before the last of them.
 //   - A debt keeps its duration under a Funnel, a Queue and a Bursty.
@@ -298,7 +301,9 @@ func (e *Engine[K]) changeLimit(key K, from, to policy.Policy, publish func(), k
 // The limit that holds already changes nothing. After another, reservations from before give
 // nothing back: a translated word does not tell how much of their units is left. Settle them first,
 // or use Refund. A reservation made while keys are translated may give nothing back once keys have
-// left the table.
+// left the table. Units in use of an InFlight are released and extended as before, as long as they
+// count. Only after 64 further changes of its longest time they are not found any more, and end by
+// themselves.
 //
 // The error is a *policy.FieldError if the policy is nil or of another family, or if PolicyFor
 // chooses the limits. Otherwise it is ErrClosed or ErrUnavailable. The old policy holds then.

@@ -11,12 +11,12 @@ import (
 
 // ChangeLimit tells Redis that the key's own limit has changed, as for a customer that upgrades: see
 // engine.Engine.ChangeLimit. After 10 of 10 an hour, 990 of 1,000 an hour remain. nil stands for the
-// limiter's own limit. keep is engine.KeepUsed unless given; the last counts. Under a SlidingLog a unit
-// counts as one under every limit: nothing changes, and engine.KeepShare is KeepUsed.
+// limiter's own limit. keep is engine.KeepUsed unless given; the last counts. Under a SlidingLog or an
+// InFlight a unit counts as one under every limit: nothing changes, and engine.KeepShare is KeepUsed.
 //
 // One server calls it, once for each change, at the time from which all use the new limit: a
-// repeated call translates again. Promised turns are kept. Settle reservations first: Keep and Cancel
-// give back a unit's time under the limit that it was taken by. Units that a server's share let
+// repeated call translates again. Promised turns are kept. Settle reservations first, except those of
+// units in use: Keep and Cancel give back a unit's time under the limit that it was taken by. Units that a server's share let
 // pass meanwhile count as of that limit, too.
 //
 // The error is ErrMisfit for a limit of another family, a *policy.FieldError for another keep,

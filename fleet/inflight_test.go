@@ -477,6 +477,13 @@ func TestInFlightEndsByItself(t *testing.T) {
 		require.False(t, isLost(&kept), "it ended by itself")
 		require.NoError(t, kept.Release(t.Context()))
 		require.EqualValues(t, 1, l.Stats().OverstayedUnits)
+
+		other := reserve(t, l, "a", 1)
+		same := other
+		require.NoError(t, other.Release(t.Context()))
+		require.NoError(t, same.Release(t.Context()))
+		require.EqualValues(t, 1, l.Stats().OverstayedUnits, "a copy was released in time")
+		require.EqualValues(t, 2, take(t, l, "a", 0).Remaining)
 	})
 }
 
@@ -623,18 +630,22 @@ func TestWaitInFlightEnds(t *testing.T) {
 	})
 }
 
-// Promise: A lower limit in flight clips no unit in use, over a fleet, too.
+// Promise: A lower limit in flight clips no unit in use, over a fleet, too, and each unit ends after the longest time under which it was taken.
 func TestSetPolicyInFlight(t *testing.T) {
 	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
 		l := openInFlight(t, on(redis, inFlightOf(4, time.Hour)), 1)[0]
 		held := []Reservation{reserve(t, l, "a", 1), reserve(t, l, "a", 3)}
 		require.NoError(t, l.SetPolicy(inFlightOf(2, time.Minute)))
+		time.Sleep(5 * time.Minute)
 		require.False(t, reserve(t, l, "a", 1).Allowed)
 		require.NoError(t, held[0].Release(t.Context()))
 		require.False(t, reserve(t, l, "a", 1).Allowed, "three are in use")
 		require.NoError(t, held[1].Release(t.Context()))
 		require.True(t, reserve(t, l, "a", 2).Allowed)
+		require.NoError(t, l.SetPolicy(inFlightOf(2, time.Hour)))
 		require.True(t, must.Get(l.TakeWith(t.Context(), inFlightOf(3, time.Minute), "a", 1)).Allowed)
+		time.Sleep(2 * time.Minute)
+		require.EqualValues(t, 2, take(t, l, "a", 0).Remaining)
 	})
 }
 
@@ -656,7 +667,8 @@ func TestOtherVerbsInFlight(t *testing.T) {
 		units, _, err := l.TakeUpTo(t.Context(), "a", 5)
 		require.NoError(t, err)
 		require.EqualValues(t, 1, units)
-		require.NoError(t, l.ChangeLimit(t.Context(), "a", nil, inFlightOf(5, time.Hour)))
+		require.NoError(t, l.ChangeLimit(t.Context(), "a", nil, inFlightOf(6, time.Hour), engine.KeepShare))
+		require.EqualValues(t, 3, must.Get(l.TakeWith(t.Context(), inFlightOf(6, time.Hour), "a", 0)).Remaining)
 
 		require.True(t, must.Get(l.Reset(t.Context(), "a")))
 		require.True(t, reserve(t, l, "a", 3).Allowed)

@@ -14,7 +14,8 @@ import (
 
 // Reservation is the units that Reserve or Acquire took, with the answer. If Allowed, act after
 // Wait, and call Keep if less was needed, or Cancel. Its methods are for one goroutine at a time.
-// The first call ends it, and must not be repeated on a copy. The zero Reservation is a refusal.
+// The first call ends it, and must not be repeated on a copy: that may give back units of other calls. The
+// zero Reservation is a refusal.
 type Reservation struct {
 	limits.Answer
 	// Waited is how long Acquire waited for the turn.

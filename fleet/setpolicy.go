@@ -11,10 +11,11 @@ import (
 
 // SetPolicy replaces this server's own policy, for all keys, from the next call on. Every server of
 // the fleet must call it, in any order and at any time. The new policy must read the words of the
-// old. It is a Funnel or Queue of any figures, a Bursty of the same count and per, or a window or
-// SlidingLog of the same period.
+// old. It is a Funnel, Queue or InFlight of any figures, a Bursty of the same count and per, or a window
+// or SlidingLog of the same period.
 //
-// Used units are kept. In a window or log a unit still counts as one. A Funnel, Queue or Bursty
+// Used units are kept. In a window or log a unit still counts as one. Units in use of an InFlight count
+// until they are released, or end after the longest time under which they were taken. A Funnel, Queue or Bursty
 // keeps its time to drain. A key that was full under 10 an hour is full for the rest of that hour
 // under 1,000 an hour; a half full key has about half of the new units left. Nothing is forgiven,
 // and promised turns are kept.

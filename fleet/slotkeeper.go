@@ -162,9 +162,11 @@ func (s *slotKeeper) giveBack(ctx context.Context, ask ask, link link) (taken, e
 // since this server confirms them no more.
 func (s *slotKeeper) release(ctx context.Context, ask *ask, slot *slots.Slot) (err error) {
 	held, counted := s.leave(slot)
-	if !held {
+	wasReleased := slot.Released.Swap(true)
+	switch {
+	case !held && !wasReleased:
 		s.overstayed.Add(uint64(slot.N))
-	} else if counted {
+	case held && counted:
 		_, err = s.releaseInRedis(ctx, ask.terms, slot.Key, slot.ID, slot.N)
 	}
 	s.waiters.wake(slot.Key)

@@ -163,7 +163,7 @@ func (s Source) String() string {
 
 // Grant has the units that Hold has taken, with its Answer. The zero Grant and a refused Grant hold
 // nothing. Its methods must not be called at the same time. The first call of Settle, Release or Cancel
-// ends a Grant, and a copy of it must not be ended as well.
+// ends a Grant. A copy must not be ended as well: that may give back units of other calls.
 //
 // Settle corrects the units to those that the call used. Release ends a call that used all of them:
 // units in flight come back, and units of rates stay spent. Cancel leaves the key as if the call had

@@ -43,7 +43,8 @@ func (l *Limiter) takeLogged(request *request, decision *policy.Decision, receip
 
 // Reservation holds the units of Reserve or Acquire, with the decision. If Allowed, act after Wait
 // and call Keep if less was needed; or call Cancel. The first call ends it; do not end a copy as
-// well. Its methods are for a single goroutine at a time. The zero Reservation is a refusal.
+// well, since that may give back units of other calls. Its methods are for a single goroutine at a time.
+// The zero Reservation is a refusal.
 type Reservation struct {
 	policy.Decision
 	// Waited is the time that Acquire waited in line.

@@ -85,6 +85,24 @@ func TestReleaseCountsAfterChangesOfTheLimit(t *testing.T) {
 	})
 }
 
+// Promise: A release finds its unit after as many as 64 changes of the longest time; after more, the unit ends by itself.
+func TestReleaseAfterManyChanges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for changes := 63; changes <= 66; changes++ {
+			l := MustNew(policy.InFlight(1, time.Minute))
+			r := l.Reserve(1, 0)
+			for i := range changes {
+				require.NoError(t, l.SetPolicy(inFlight(1, time.Minute+time.Duration(i+1)%2*time.Second)))
+			}
+			assert.Equal(t, changes <= 64, r.Extend(), changes)
+			r.Release()
+			require.Equal(t, changes <= 64, l.Peek(1).Allowed, changes)
+			time.Sleep(2 * time.Minute)
+			assert.True(t, l.Choke())
+		}
+	})
+}
+
 // Promise: Calls wait for units in use in the order of arrival, and a call that does not wait passes none.
 func TestLineForUnitsInUse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -9,7 +9,8 @@ import (
 // SetPolicy replaces the policy and returns when the new policy applies to the next call. Each call
 // meanwhile is decided by one of the two, on everything admitted before it. The two must be of one
 // family, as their constructors say. Usage counts under the new policy too, up to as much as that
-// can count: a limit that is lowered and raised again has forgotten the rest.
+// can count: a limit that is lowered and raised again has forgotten the rest. Units in use of an
+// InFlight are not forgotten: all count until they are released or end.
 //
 // No call is refused for longer than the new policy would refuse it, with these exceptions:
 //
@@ -21,7 +22,9 @@ import (
 //
 // Windows of another length count from the change. Calls in line get turns under the new policy. An
 // equal limit changes nothing. After another limit, earlier reservations give nothing back: settle
-// them first, or use Refund.
+// them first, or use Refund. Units in use of an InFlight are released and extended as before, as long
+// as they count. Only after 64 further changes of its longest time they are not found any more, and end
+// by themselves.
 //
 // The error is a *policy.FieldError for a nil policy, another family or the zero Limiter. The old
 // policy then stays.

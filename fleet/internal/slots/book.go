@@ -6,6 +6,7 @@
 package slots
 
 import (
+	"sync/atomic"
 	"time"
 )
 
@@ -15,12 +16,14 @@ type Time time.Duration
 // Never is after all times.
 const Never = Time(1<<63 - 1)
 
-// Slot is units of a key that a call holds together. Only the Book changes it, except for Lost.
+// Slot is units of a key that a call holds together. Only the Book changes it, except for Lost and Released.
 type Slot struct {
 	Key, ID string
 	N       int64
 	// Lost is closed by the caller of Fence, and is not used here.
 	Lost chan struct{}
+	// Released is set by the caller of Leave once the call has given the units back, and is not used here.
+	Released atomic.Bool
 
 	// ends is when the units end by themselves. They certainly count until the time until, which is ends for
 	// units that Redis has not counted yet.
