@@ -105,7 +105,7 @@ func (c *Claim) sameKey(other *Claim) (key, limit bool) {
 }
 
 // join merges the claims on a key under the same limit. parts has the index of each claim's merged
-// claim; it is nil if none were merged.
+// claim; parts is nil if none were merged.
 func join(claims []Claim) (joined []Claim, parts []int) {
 	joined = claims
 	for i := range claims {
@@ -131,16 +131,17 @@ func join(claims []Claim) (joined []Claim, parts []int) {
 	return joined, parts
 }
 
-// Outcome is the answer of AskAll. Its methods are for a single goroutine at a time. The first call
-// of Settle or Cancel ends it.
+// Outcome is the answer of AskAll. A single goroutine at a time may call its methods. The first
+// call of Settle or Cancel ends the Outcome.
 type Outcome struct {
 	// Allowed reports whether all claims were met. Otherwise nothing is held.
 	Allowed bool
 	// RetryAfter is 0 if Allowed, and otherwise the longest of the claims that refused. A claim
-	// that was not asked may refuse then. It is policy.Never if an asked claim never will be met.
+	// that was not asked may refuse then. RetryAfter is policy.Never if an asked claim never will
+	// be met.
 	RetryAfter time.Duration
-	// Binding is the index of the claim that decided, -1 if none. It is the refused claim with the
-	// longest wait, or the allowed claim with the least share left.
+	// Binding is the index of the claim that decided, -1 if none. Binding is the refused claim with
+	// the longest wait, or the allowed claim with the least share left.
 	Binding int
 	// Answers are in the order of the claims, with SourceNone if another's refusal came first.
 	// Those Allowed of a refused outcome are from before their units were given back.
@@ -150,7 +151,7 @@ type Outcome struct {
 
 	// grants is nil if nothing is held.
 	grants []Grant
-	// parts has the grant of each claim. It is nil if each claim has its own.
+	// parts has the grant of each claim. parts is nil if each claim has its own.
 	parts []int
 	// units returns the units of each claim.
 	units func(i int) int64
@@ -165,27 +166,28 @@ func (o *Outcome) Hold(grants []Grant, parts []int, units func(i int) int64) {
 	o.grants, o.parts, o.units = grants, parts, units
 }
 
-// maxFutile bounds the consecutive attempts at which a call gets its turn on one key and another key refuses
-// it. Claims that share state without telling, as a Tiered and its engine, would loop for ever.
+// maxFutile bounds the consecutive attempts at which a call gets its turn on one key and is refused
+// by another key. Claims that share state without telling, as a Tiered and its engine, would loop
+// for ever.
 const maxFutile = 16
 
 const none = -1
 
 // AskAll takes the units of every claim or of none: by address in process, and by tenant over a
-// fleet. It looks at claims in process first: if any refuses, nothing is taken and no round trip
-// made. Then it takes from the remote claims, and from those in process last. Remote claims of one
-// client are taken in a single exchange, others in their order, up to the first
+// fleet. AskAll looks at claims in process first: if any refuses, nothing is taken and no round
+// trip made. Then AskAll takes from the remote claims, and from those in process last. Remote
+// claims of one client are taken in a single exchange, others in their order, up to the first
 // refusal. No limit is ever exceeded. Without claims the call is allowed.
 //
 // Claims on a key of the same limiter are met together, by the sum of their units, and share their
-// answer. They must not bring different limits: they are then asked in turn, and a refusal promises
-// nothing.
+// answer. Such claims must not bring different limits: the claims are then asked in turn, and a
+// refusal promises nothing.
 //
-// With patience the call waits at most that long, in the line of the claim that refuses it longest,
-// while it holds nothing else. At its turn it takes from the others at once. Without patience a
-// limit that would delay it refuses.
+// With patience the call waits at most that long, in the line of the claim that refuses longest,
+// while it holds nothing else. At its turn the call takes from the others at once. Without patience
+// a limit that would delay the call refuses.
 //
-// If a claim refuses, fails or panics after others were taken, those are given back as by
+// If a claim refuses, fails or panics after others were taken, AskAll gives these back as by
 // Grant.Cancel; another call may be refused meanwhile. This happens if a call takes between look
 // and take, if remote claims of several clients disagree, and with limiters in process without
 // Look, which are taken first. A process that dies in between leaves charged only the units that
@@ -227,16 +229,18 @@ func AskAll(ctx context.Context, patience time.Duration, claims ...Claim) (Outco
 // joiner is an optional interface of limiters whose calls can be decided together: engines in process, and
 // fleet.Limiters in one exchange with Redis.
 type joiner[K comparable] interface {
-	// Join adds a call to a decision, or begins one if all is nil. It returns nil, and changes nothing, if the
-	// calls cannot be decided together. Patience and NoWait are ignored. The result is a joint.
+	// Join adds a call to a decision, or begins one if all is nil. Join returns nil, and changes
+	// nothing, if the calls cannot be decided together. Patience and NoWait are ignored. The result
+	// is a joint.
 	Join(all any, call Call[K]) any
 }
 
-// joint is a decision about several calls. It is for one goroutine at a time.
+// joint is a decision about several calls. Only one goroutine at a time may use a joint.
 type joint interface {
-	// HoldAll takes the units of every call or of none. In process it waits up to patience, as AskAll does. There
-	// is a grant for each call, in order. If not all are Allowed nothing is held. If it returns neither grants nor an
-	// error, the calls cannot be decided together, and nothing was asked. The error is as of Limiter.Hold.
+	// HoldAll takes the units of every call or of none. In process HoldAll waits up to patience, as AskAll
+	// does. There is a grant for each call, in order. If not all are Allowed nothing is held. If HoldAll
+	// returns neither grants nor an error, the calls cannot be decided together, and nothing was asked. The
+	// error is as of Limiter.Hold.
 	HoldAll(ctx context.Context, patience time.Duration) (grants []Grant, waited time.Duration, err error)
 }
 
@@ -311,7 +315,8 @@ func (m *mixed) take(ctx context.Context, has int) (allowed bool, err error) {
 
 // lookNear looks at all claims in process, so that the answer has all refusals, and returns those
 // left to take. A claim that a look refuses, or cannot answer, is held all the same: its limiter
-// counts the refusal, or has room by now. If it has room within the patience, its line counts it.
+// counts the refusal, or has room by now. If the limiter has room within the patience, its line
+// counts it.
 func (m *mixed) lookNear(ctx context.Context, has int) (looked []int, met bool, err error) {
 	met = true
 	for i := range m.claims {
@@ -363,7 +368,7 @@ func (m *mixed) takeFar(ctx context.Context, has int) (met bool, err error) {
 // a limit that delays calls by itself from doing so.
 const atOnce = 1
 
-// hold takes from a claim at once. Without patience it ignores the line, as Take does.
+// hold takes from a claim at once. Without patience hold ignores the line, as Take does.
 func (m *mixed) hold(ctx context.Context, i int) (allowed bool, err error) {
 	c := &m.claims[i]
 	m.grants[i], err = c.call.hold(ctx, c.n, atOnce, !m.patient)
@@ -463,8 +468,8 @@ func (o *Outcome) sums(used []int64) []int64 {
 	return sums
 }
 
-// Lost returns the channels of its grants that can lose units in use: see Grant.Lost. Call it before the outcome
-// ends.
+// Lost returns the channels of its grants that can lose units in use: see Grant.Lost. A caller must
+// call Lost before the outcome ends.
 func (o *Outcome) Lost() (all []<-chan struct{}) {
 	for i := range o.grants {
 		if lost := o.grants[i].Lost(); lost != nil {

@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// far is a limiter elsewhere: it counts the round trips to it, and does something on each.
+// far is a limiter elsewhere: it counts the round trips, and does something on each.
 type far struct {
 	limits.Limiter[string]
 	trips int
@@ -221,7 +221,7 @@ func (e exchange) HoldAll(ctx context.Context, _ time.Duration) (grants []limits
 	return grants, 0, nil
 }
 
-// If they cannot be asked at once, they are asked in turn.
+// Limiters that cannot be asked at once are asked in turn.
 //
 // Promise: Claims of one Redis client take one exchange.
 func TestClaimsElsewhereAreAskedAtOnce(t *testing.T) {

@@ -7,7 +7,7 @@ import (
 )
 
 // ForAnyKey returns a limiter that holds the calls of all keys together to the limit of l, such as
-// a single.Limiter. It is a [Remote] if l is.
+// a single.Limiter. The limiter is a [Remote] if l is.
 func ForAnyKey[K comparable](l Limiter[struct{}]) Limiter[K] { return keyless[K]{l} }
 
 type keyless[K comparable] struct{ only Limiter[struct{}] }

@@ -11,7 +11,7 @@ import (
 	"github.com/ral-limiter/ral/single"
 )
 
-// serve is an adapter: it takes any limiter.
+// serve is an adapter for any limiter.
 func serve(ctx context.Context, limiter limits.Limiter[string], user string) string {
 	answer, err := limiter.Admit(ctx, user, 1)
 	switch {

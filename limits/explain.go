@@ -16,8 +16,8 @@ import (
 // explainer is implemented by limiters that can explain a key from this process's state:
 // engine.Engine and engine.Tiered.
 type explainer[K comparable] interface {
-	// Explain returns why a call for the key is admitted or refused now. It takes nothing, opens no
-	// key, never waits for the limit, and is not counted.
+	// Explain returns why a call for the key is admitted or refused now. Explain takes nothing,
+	// opens no key, never waits for the limit, and is not counted.
 	Explain(key K) Explanation
 }
 
@@ -33,15 +33,15 @@ type remoteExplainer[K comparable] interface {
 type Explanation struct {
 	// Name is the limiter's, as Config.Name of an engine, or "".
 	Name string
-	// Limit is the limit that holds for the key. It is nil if Each has several.
+	// Limit is the limit that holds for the key. Limit is nil if Each has several.
 	Limit policy.Policy
 	// Known is false if it is certain that nothing is recorded for the key, neither use nor block.
 	Known bool
 
 	// The Decision is on a call for one unit now, behind the calls that wait in this process. Wait
 	// is the delay of an allowed call, RetryAfter the delay of a refused call, 0 if unknown.
-	// Remaining and ResetAfter are from before it. Unless Exact, they do not describe the whole
-	// limit. Several limits are taken together, as by engine.Tiered.Take.
+	// Remaining and ResetAfter are from before that call. Unless Exact, the figures do not describe
+	// the whole limit. Several limits are taken together, as by engine.Tiered.Take.
 	policy.Decision
 	*Provenance
 
@@ -52,7 +52,7 @@ type Explanation struct {
 	// use, which is counted by parts of the longest time. Both are 0 if none is, and under other limits.
 	OldestMin, OldestMax time.Duration
 	// Returns says when units come back if no call takes meanwhile, after any block: the first,
-	// some between and the last, 16 at the most. It is empty if unknown.
+	// some between and the last, 16 at the most. Returns is empty if unknown.
 	Returns []Return
 	// Blocked is the rest of the key's block, without Redis as this server was told.
 	Blocked time.Duration
@@ -63,8 +63,8 @@ type Explanation struct {
 	// decides, or -1: the longest wait if any refuses a unit now, otherwise the least share left.
 	Each    []Explanation
 	Binding int
-	// Candidate explains the key under a Trial's candidate. It is nil without a candidate, if the
-	// key is not tried, or if it failed. Several candidates form a list.
+	// Candidate explains the key under a Trial's candidate. Candidate is nil without a candidate,
+	// if the key is not tried, or if the candidate failed. Several candidates form a list.
 	Candidate *Explanation
 }
 
@@ -72,8 +72,8 @@ type Explanation struct {
 type Return struct {
 	// After is the time from the moment of the Explanation.
 	After time.Duration
-	// Remaining is a look's result then; a nanosecond earlier it is less. Under a Bursty or a
-	// WarmingUp, a single call may take more units than Remaining.
+	// Remaining is a look's result then; a nanosecond earlier Remaining is less. Under a Bursty or
+	// a WarmingUp, a single call may take more units than Remaining.
 	Remaining int64
 }
 
@@ -108,8 +108,9 @@ func Explain[K comparable](ctx context.Context, limiter Limiter[K], key K) (Expl
 	return explanation, nil
 }
 
-// ExplainWord, for limiters, explains a key by its word under a limit, for a call of n units. It
-// sets Limit, the Decision, Used, Of, Returns and Blocked. blocked is the rest of the block, or 0.
+// ExplainWord, for limiters, explains a key by its word under a limit, for a call of n units.
+// ExplainWord sets Limit, the Decision, Used, Of, Returns and Blocked. blocked is the rest of the
+// block, or 0.
 func ExplainWord(limit policy.Policy, word uint64, now policy.Instant, n int64, blocked time.Duration) Explanation {
 	explanation := Explanation{Limit: limit, Binding: none, Of: shape.AtOnce(limit)}
 	_, explanation.Decision = limit.Take(word, now, 0, 0)
@@ -126,7 +127,8 @@ func ExplainWord(limit policy.Policy, word uint64, now policy.Instant, n int64, 
 	return explanation
 }
 
-// Block, for limiters, marks the key as blocked for so much longer. It does nothing if that is 0.
+// Block, for limiters, marks the key as blocked for so much longer. Block does nothing if blocked
+// is 0.
 func (x *Explanation) Block(blocked time.Duration) {
 	if blocked <= 0 {
 		return
@@ -175,7 +177,7 @@ func returns(limit policy.Policy, word uint64, now policy.Instant, capacity int6
 }
 
 // Together explains a key that several limits hold. A call on several limits never waits: a limit
-// that would delay it refuses it, and Each reports the delay as RetryAfter.
+// that would delay the call refuses, and Each reports the delay as RetryAfter.
 func Together(each ...Explanation) Explanation {
 	each = slices.Clone(each)
 	explanation := Explanation{Each: each}
@@ -205,7 +207,7 @@ func Together(each ...Explanation) Explanation {
 }
 
 // Explain implements RemoteExplainer by the live limiter. Candidate explains the key by the
-// candidate, if it is tried. Nested trials give a list of candidates, the outermost first.
+// candidate, if the key is tried. Nested trials give a list of candidates, the outermost first.
 func (t *Trial[K]) Explain(ctx context.Context, key K) (Explanation, error) {
 	explanation, err := Explain(ctx, t.config.Live, key)
 	if err != nil {

@@ -20,7 +20,7 @@ import (
 
 // For any word:
 //
-//  1. After each time in Returns, so many remain as it says, and a nanosecond before fewer.
+//  1. After each time in Returns, as many remain as it says, and a nanosecond before fewer.
 //  2. The first is when the next unit comes back, and the last leaves nothing used.
 //  3. There are 16 at the most, in order.
 //  4. On a blocked key nothing comes back before the end of the block, which is the first if

@@ -23,7 +23,7 @@ type giver struct {
 	choke  func() bool
 	remain func() int64
 	// take has a way to take units that may be given back for each name. settle ends it: fewer
-	// units give back, more are charged. It is nil if the take was refused.
+	// units give back, more are charged. settle is nil if the take was refused.
 	take map[string]func(n int64, patience time.Duration) (settle func(used int64))
 }
 
@@ -198,7 +198,7 @@ func giveBackRefusesNobody(t *testing.T) {
 
 // All limiters of a bubble place aligned windows alike. In random histories of grants that are used in part, in whole or not at all, or cost more than
 // they took, in any order. What remains is as if each had asked for what it used. A fixed window
-// stays where it opened: here it stays open. WarmingUp stays as warm, which another test checks.
+// stays where it opened: here it stays open. A WarmingUp stays as warm, which another test checks.
 //
 // Promise: A grant settled with 0 leaves the key as if it had never been, by `Reserve`, `Hold`, `TakeAll` and `Tiered.Hold`.
 func TestSettledGrantsLeaveNoTrace(t *testing.T) { synctest.Test(t, settledGrantsLeaveNoTrace) }
@@ -267,7 +267,8 @@ func whatAGiveBackLeaves(t *testing.T) {
 				if !strings.HasPrefix(text, "window") {
 					continue
 				}
-				// The window is over a second after it opened. Otherwise it would end later.
+				// The window is over a second after it opened. Otherwise the window would end
+				// later.
 				g.now += policy.Instant(900 * time.Millisecond)
 				require.NotNil(t, take(10, 0))
 				require.Nil(t, take(1, 0))

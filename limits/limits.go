@@ -8,26 +8,27 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Limiter holds each key to a limit. Its methods are safe for concurrent use. engine.Engine,
+// Limiter holds each key to a limit. A Limiter's methods are safe for concurrent use. engine.Engine,
 // engine.Tiered, engine.Shares and fleet.Limiter are Limiters, and single.Limiter is one with the only key
-// struct{}{}: [ForAnyKey] makes it one for any key. A Limiter with calls that may leave the process
-// is also a [Remote].
+// struct{}{}: [ForAnyKey] makes a Limiter for any key of it. A Limiter with calls that may leave the
+// process is also a [Remote].
 type Limiter[K comparable] interface {
 	// Admit takes n units of the key now, all or none. n == 0 looks without taking. n below 0 or
-	// above the limit is refused with policy.Never. It waits only under a limit that delays calls
-	// by itself, as a policy.Queue does up to its own length. The units are used for good.
+	// above the limit is refused with policy.Never. Admit waits only under a limit that delays
+	// calls by itself, as a policy.Queue does up to its own length. The units are used for good.
 	//
 	// A refusal is no error. An error means no decision: the context ended, the limiter is closed,
-	// or it cannot keep such a key. Then nothing was taken in process, but a remote limiter may
-	// have taken. A call that is decided in process without waiting ignores its context.
+	// or the limiter cannot keep such a key. Then nothing was taken in process, but a remote
+	// limiter may have taken. A call that is decided in process without waiting ignores its
+	// context.
 	Admit(ctx context.Context, key K, n int64) (Answer, error)
 
-	// Hold takes units that can be returned or corrected. It can also wait, and apply Call.Limit.
+	// Hold takes units that can be returned or corrected. Hold can also wait, and apply Call.Limit.
 	Hold(ctx context.Context, call Call[K]) (Grant, error)
 
 	// LimitFor returns the limit that holds for the key now, of several the one with the smallest
-	// Limit. It takes nothing and never waits. It is nil if there is none, as of a zero
-	// engine.Tiered.
+	// Limit. LimitFor takes nothing and never waits. The limit is nil if there is none, as of a
+	// zero engine.Tiered.
 	LimitFor(key K) policy.Policy
 }
 
@@ -39,7 +40,7 @@ type Remote interface {
 
 // looker is an optional interface of limiters in process, for AskAll.
 type looker[K comparable] interface {
-	// Look returns the answer that Hold would give now without waiting. It takes nothing, counts
+	// Look returns the answer that Hold would give now without waiting. Look takes nothing, counts
 	// nothing and never waits. ok is false if only Hold can tell, as with calls in line before it.
 	Look(call Call[K]) (a Answer, ok bool)
 }
@@ -55,9 +56,9 @@ type Call[K comparable] struct {
 	// Decision.Wait is the delay before their use. Limiters that cannot promise a turn (several
 	// limits, or a fleet in Leased mode) refuse unless the units are available now.
 	NoWait bool
-	// Limit, if not nil, holds for this call, as for a plan that comes with the request. It must be
-	// of the family of the limiter's own: see engine.Engine.TakeWith. A limiter that cannot apply
-	// it takes nothing, and refuses with policy.Never and a Decision.Limit of 0.
+	// Limit, if not nil, holds for this call, as for a plan that comes with the request. The limit
+	// must be of the family of the limiter's own: see engine.Engine.TakeWith. A limiter that cannot
+	// apply Limit takes nothing, and refuses with policy.Never and a Decision.Limit of 0.
 	Limit policy.Policy
 	// Brief reports that the grant is settled at once or never. A limiter may then spare itself a
 	// record of the take: over a fleet, units settled later come back less the part that drained.
@@ -75,13 +76,13 @@ type Answer struct {
 	// Decision is as in package policy, after any wait. Wait is how long the call has waited, or
 	// under Call.NoWait the delay still to come.
 	policy.Decision
-	// Provenance says how the answer was reached. It is a pointer, so that Answers are returned in
-	// registers.
+	// Provenance says how the answer was reached. Provenance is a pointer, so that Answers are
+	// returned in registers.
 	*Provenance
 }
 
-// Provenance tells how answers were reached. It is immutable and shared by many answers. A nil
-// Provenance means no decision: SourceNone, not exact. Its methods may be called.
+// Provenance tells how answers were reached. A Provenance is immutable and shared by many answers.
+// A nil Provenance means no decision: SourceNone, not exact. Its methods may be called.
 type Provenance struct {
 	source Source
 	exact  bool
@@ -102,7 +103,7 @@ func (p *Provenance) Source() Source {
 }
 
 // Exact reports whether Remaining, RetryAfter and ResetAfter are the limit's. Otherwise they are
-// this process's part, or guesses: do not tell them to clients, except as TellsRetry allows. A
+// this process's part, or guesses: do not tell these to clients, except as TellsRetry allows. A
 // RetryAfter of policy.Never always means that the call asks for more than the limit allows.
 func (p *Provenance) Exact() bool { return p != nil && p.exact }
 
@@ -132,7 +133,7 @@ var ErrBlocked = errors.New("ral: the key is blocked")
 type Source uint8
 
 const (
-	// SourceNone: no decision. The zero Answer has it.
+	// SourceNone: no decision. The zero Answer has SourceNone.
 	SourceNone Source = iota
 	// SourceProcess: this process decided, which keeps the whole limit.
 	SourceProcess
@@ -203,8 +204,8 @@ func (g *Grant) Cancel(ctx context.Context) error { return g.Settle(ctx, 0) }
 func (g *Grant) Release(ctx context.Context) error { return g.end(ctx, AllUsed) }
 
 // Lost returns a channel that is closed if the limiter gives up the grant's units in use before they are
-// released, since it may have admitted another call in their place: the call should end. It is nil for a grant
-// that cannot lose its units. Call it before the grant ends.
+// released, since it may have admitted another call in their place: the call should end. The channel is
+// nil for a grant that cannot lose its units. A caller must call Lost before the grant ends.
 func (g *Grant) Lost() <-chan struct{} {
 	if loser, ok := g.State.Settler.(interface {
 		Lost(state GrantState) <-chan struct{}
@@ -238,7 +239,7 @@ type GrantState struct {
 // Settler is implemented by limiters, for [Grant.Settle].
 type Settler interface {
 	// Settle ends the grant with so many units used: 0 or more, or AllUsed. Units in use are released in any
-	// case, and never charged. It is called once.
+	// case, and never charged. Settle is called once.
 	//
 	// A Settler whose units in use can be lost also has Lost(state GrantState) <-chan struct{}, for Grant.Lost.
 	Settle(ctx context.Context, state GrantState, used int64) error

@@ -16,7 +16,7 @@ import (
 
 // RecordConfig configures Record. Path is required.
 type RecordConfig struct {
-	// Path is the file to which lines are appended. It is made with mode 0600, also if it exists.
+	// Path is the file to which lines are appended. The file gets mode 0600, also if it exists.
 	Path string
 	// MaxBytes bounds a file. A full file gets .1 appended to its name, and .1 becomes .2. 0 is 64 MiB, and
 	// the minimum is 64 KiB.
@@ -134,7 +134,7 @@ func openRecord(config RecordConfig, epoch time.Time, limit string) (*record, er
 // now returns the time since the epoch by the monotonic clock.
 func (r *record) now() time.Duration { return time.Since(r.epoch) }
 
-// add appends a line. It never waits for the disk, and allocates nothing.
+// add appends a line. add never waits for the disk, and allocates nothing.
 func (r *record) add(line recordLine) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -226,7 +226,7 @@ func (r *record) note(err error) {
 	}
 }
 
-// noteLoss writes how many lines were lost since it last did.
+// noteLoss writes how many lines were lost since the last note.
 func (r *record) noteLoss() {
 	lost := r.lost.Load()
 	line := recordLine{since: r.now(), verb: "lost", units: int64(lost - r.lossNoted), key: "0"}

@@ -23,11 +23,12 @@ import (
 //
 // The instant is read before the call or, if the call waited for its turn, is that of the turn. So calls of a key that
 // overlap may stand in another order than they were decided in. A call during which SetPolicy changed the limit stands
-// behind the change, although the limit before may have decided. No call waits for the disk: if that is too slow, lines
-// are lost and counted.
+// behind the change, although the limit before may have decided. No call waits for the disk: if the disk is too slow,
+// lines are lost and counted.
 //
-// Refund, Reset, Block and SetPolicy are those of an engine. If they are called on the engine itself, the record lacks
-// them. They do nothing, or return an error, if the limiter has no such method.
+// Refund, Reset, Block and SetPolicy are those of an engine. If a program calls these on the engine
+// itself, the record lacks the calls. These methods do nothing, or return an error, if the limiter
+// has no such method.
 type Recorder[K comparable] struct {
 	limiter Limiter[K]
 	manual  manual[K]
@@ -54,8 +55,8 @@ type settable interface {
 	Limit() policy.Policy
 }
 
-// manual is implemented by engine.Engine and engine.Tiered, which this package cannot import. It has the
-// methods by which an operator changes a key.
+// manual is implemented by engine.Engine and engine.Tiered, which this package cannot import.
+// manual has the methods by which an operator changes a key.
 type manual[K comparable] interface {
 	Refund(key K, n int64) policy.Decision
 	Reset(key K) bool
@@ -131,7 +132,7 @@ func (r *Recorder[K]) took(since time.Duration, version uint64, key K, n int64, 
 	}
 }
 
-// Admit implements Limiter. It allocates no more than the limiter's.
+// Admit implements Limiter. Admit allocates no more than the limiter's.
 func (r *Recorder[K]) Admit(ctx context.Context, key K, n int64) (Answer, error) {
 	version, since := r.version.Load(), r.record.now()
 	a, err := r.limiter.Admit(ctx, key, n)
@@ -141,7 +142,7 @@ func (r *Recorder[K]) Admit(ctx context.Context, key K, n int64) (Answer, error)
 	return a, err
 }
 
-// Hold implements Limiter. It allocates no more than the limiter's.
+// Hold implements Limiter. Hold allocates no more than the limiter's.
 func (r *Recorder[K]) Hold(ctx context.Context, call Call[K]) (Grant, error) {
 	version, since := r.version.Load(), r.record.now()
 	g, err := r.limiter.Hold(ctx, call)
@@ -166,7 +167,7 @@ func (r *Recorder[K]) Hold(ctx context.Context, call Call[K]) (Grant, error) {
 // LimitFor implements Limiter.
 func (r *Recorder[K]) LimitFor(key K) policy.Policy { return r.limiter.LimitFor(key) }
 
-// Look returns the limiter's look, for AskAll. It is not written.
+// Look returns the limiter's look, for AskAll. The look is not written.
 func (r *Recorder[K]) Look(call Call[K]) (a Answer, ok bool) {
 	if l, ok := r.limiter.(looker[K]); ok {
 		return l.Look(call)

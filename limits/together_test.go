@@ -34,8 +34,8 @@ func anyPolicy(r *rand.Rand) policy.Policy {
 	return policy.Must(policy.Funnel(n, 1+r.Int64N(n), period))
 }
 
-// A nanosecond sooner it is refused. Near and far limiters are asked for few keys, so that claims
-// share limiters and keys.
+// A nanosecond sooner the call is refused. Near and far limiters are asked for few keys, so that
+// claims share limiters and keys.
 //
 // Promise: `RetryAfter` on several limiters is true, to the nanosecond.
 func TestRetryAfterOfAskAllIsTrue(t *testing.T) {
@@ -108,7 +108,7 @@ func TestRetryAfterOfAskAllIsTrue(t *testing.T) {
 	assert.Greater(t, never, 50)
 }
 
-// They are settled each by its own units. Different keys or limiters are met apart.
+// Each claim is settled by its own units. Different keys or limiters are met apart.
 func TestClaimsOnOneKey(t *testing.T) {
 	e, other, one := window(t, 10), window(t, 10), single.MustNew(policy.FixedWindow(10, time.Hour))
 	of := func(l limits.Limiter[string], key string, n int64) limits.Claim {
@@ -162,7 +162,8 @@ type uncomparable struct {
 	_ []int
 }
 
-// A refusal promises nothing, as it is unknown when both would be met. Equal limits do not differ.
+// A refusal promises nothing, as the instant at which both would be met is unknown. Equal limits do
+// not differ.
 func TestClaimsOnOneKeyUnderTwoLimits(t *testing.T) {
 	e := window(t, 10)
 	small, large := policy.Must(policy.FixedWindow(5, time.Hour)), policy.Must(policy.FixedWindow(20, time.Hour))

@@ -15,19 +15,19 @@ type TrialConfig[K comparable] struct {
 	// Live decides.
 	Live Limiter[K]
 	// Candidate is asked about the same calls, as another engine with the policy to be tried. A
-	// Remote candidate costs each call a round trip. The caller closes it.
+	// Remote candidate costs each call a round trip. The caller must close Candidate.
 	Candidate Limiter[K]
 	// OneIn tries a key in so many, chosen by hash, at all of its calls. 0 and 1 are every key.
 	OneIn int
-	// OnDifference, if not nil, is called when a limiter admits a call and the other does not. It
-	// runs on the call's goroutine, after both have decided.
+	// OnDifference, if not nil, is called when a limiter admits a call and the other does not.
+	// OnDifference runs on the call's goroutine, after both have decided.
 	OnDifference func(key K, n int64, live, candidate Answer)
 }
 
 // Trial is a limiter that tries a candidate on the same calls. The candidate's answers are counted
-// and have no effect, nor have its errors or panics. It takes as if it were live, also for calls
-// that the live limiter refuses. Call NewTrial to make one. Its methods are safe for concurrent
-// use.
+// and have no effect, nor have its errors or panics. The candidate takes as if it were live, also
+// for calls that the live limiter refuses. Call NewTrial to make one. Its methods are safe for
+// concurrent use.
 type Trial[K comparable] struct {
 	config TrialConfig[K]
 	seed   maphash.Seed
@@ -94,7 +94,7 @@ func (t *Trial[K]) LimitFor(key K) policy.Policy { return t.config.Live.LimitFor
 // Remote reports whether either limiter is Remote.
 func (t *Trial[K]) Remote() bool { return isRemote(t.config.Live) || isRemote(t.config.Candidate) }
 
-// Admit implements Limiter. It allocates nothing in addition to the two limiters.
+// Admit implements Limiter. Admit allocates nothing in addition to the two limiters.
 func (t *Trial[K]) Admit(ctx context.Context, key K, n int64) (Answer, error) {
 	var tried verdict
 	if n != 0 {
@@ -124,13 +124,13 @@ func (t *Trial[K]) Look(call Call[K]) (answer Answer, ok bool) {
 	return answer, false
 }
 
-// verdict is the candidate's answer, if it was asked.
+// verdict is the candidate's answer, if the candidate was asked.
 type verdict struct {
 	asked, failed bool
 	grant         Grant
 }
 
-// ask asks the candidate, which delays no call: it takes for a turn within the patience.
+// ask asks the candidate, which delays no call, but takes for a turn within the patience.
 func (t *Trial[K]) ask(ctx context.Context, call Call[K]) (verdict verdict) {
 	// This also recovers the panic of a key that cannot be hashed, which is not tried.
 	defer t.recovers(&verdict.failed)
@@ -143,7 +143,7 @@ func (t *Trial[K]) ask(ctx context.Context, call Call[K]) (verdict verdict) {
 	return verdict
 }
 
-// tries reports whether the key is tried. It panics if the key cannot be hashed.
+// tries reports whether the key is tried. tries panics if the key cannot be hashed.
 func (t *Trial[K]) tries(key K) bool {
 	return t.config.OneIn <= 1 || maphash.Comparable(t.seed, key)%uint64(t.config.OneIn) == 0
 }
@@ -190,7 +190,7 @@ func (t *Trial[K]) tell(key K, n int64, live, candidate *Answer, failed *bool) {
 	t.config.OnDifference(key, n, *live, *candidate)
 }
 
-// settle settles a grant of the candidate, and reports whether it could.
+// settle settles a grant of the candidate, and reports whether that succeeded.
 func (t *Trial[K]) settle(ctx context.Context, grant *Grant, used int64) (ok bool) {
 	var failed bool
 	defer func() { ok = ok && !failed }()

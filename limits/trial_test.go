@@ -68,7 +68,7 @@ func (b broken) Hold(context.Context, limits.Call[string]) (limits.Grant, error)
 	return limits.Grant{}, b.err
 }
 
-// They are told with both answers. The candidate counts as if it were live.
+// The hook gets both answers. The candidate counts as if it were live.
 //
 // Promise: A trial counts differences exactly.
 func TestTrialCountsDifferences(t *testing.T) {
@@ -192,7 +192,7 @@ func TestTrialConfigIsChecked(t *testing.T) {
 		"Live":      {{Candidate: good}},
 		"Candidate": {{Live: good, Candidate: none}, {Live: good, Candidate: good}},
 		"OneIn":     {{Live: good, Candidate: window(t, 1), OneIn: -1}},
-		// It cannot be told that the two are one limiter.
+		// NewTrial cannot see that the two are one limiter.
 		"": {{Live: odd, Candidate: odd}},
 	} {
 		for _, config := range configs {

@@ -21,7 +21,7 @@ const (
 	Denied
 	// NoKey: a limit's key is missing, or the address for httplimit.Options.Deny.
 	NoKey
-	// Cancelled: the request's context ended before it was decided, or while it waited.
+	// Cancelled: the request's context ended before the decision, or during the wait.
 	Cancelled
 	// NeverAdmitted: the request costs more than a limit ever allows at once.
 	NeverAdmitted
@@ -29,8 +29,8 @@ const (
 	// than Config.Policy, or a policy that the limiter does not take. Or a Cost returned less than
 	// 0, or a function panicked at a tap. Each such limit is logged once at level Error.
 	Misconfigured
-	// Unavailable: a limiter cannot decide, and refuses: it is closed, or cannot reach its limit's
-	// keeper, as a fleet of FallbackClosed. Verdict.Provenance has the cause.
+	// Unavailable: a limiter cannot decide, and refuses: the limiter is closed, or cannot reach its
+	// limit's keeper, as a fleet of FallbackClosed. Verdict.Provenance has the cause.
 	Unavailable
 
 	reasons = int(Unavailable) + 1
@@ -53,9 +53,9 @@ func (r Reason) Passes() bool { return r == Admitted || r == Exempt }
 type WhenNoKey int
 
 const (
-	// Refuse refuses it with the reason NoKey. The default.
+	// Refuse refuses the request with the reason NoKey. It is the default.
 	Refuse WhenNoKey = iota
-	// Skip does not apply the limit to it. Others may apply.
+	// Skip does not apply the limit to the request. Other limits may apply.
 	Skip
 	// Share counts all such requests as the same client.
 	Share
@@ -64,18 +64,18 @@ const (
 // Verdict is the decision about a request or a remote call under all its limits.
 type Verdict struct {
 	Reason Reason
-	// Limit is the name of the limit that decided, or "". It is the refusing limit with the longest
-	// wait, or the admitting limit with the least share left.
+	// Limit is the name of the limit that decided, or "". Limit is the refusing limit with the
+	// longest wait, or the admitting limit with the least share left.
 	Limit string
 	// Decision is the decision of that limit.
 	Decision policy.Decision
 	// RetryAfter is the time until all limits would admit the request, if the Reason is OverLimit
-	// and no other request takes meanwhile, or until its turn (Spread). It is policy.Never if they
-	// never will. After a refusal in process, limits over a fleet were not asked. Unless Provenance
-	// is Exact it is a guess: do not tell clients.
+	// and no other request takes meanwhile, or until its turn (Spread). RetryAfter is policy.Never
+	// if some limit never will. After a refusal in process, limits over a fleet were not asked.
+	// Unless Provenance is Exact RetryAfter is a guess, which clients must not be told.
 	RetryAfter time.Duration
 	// Provenance tells how that decision was reached, nil if no limit decided. If several limits
-	// refused, it is of a limit that is not exact, if any.
+	// refused, Provenance is of a limit that is not exact, if any.
 	Provenance *Provenance
 	// Cost is the units asked of that limit, or of limits without a cost of their own.
 	Cost int64

@@ -6,7 +6,7 @@
 //		rpclimit.Limit[string]{Name: "tenant", Limiter: byTenant, Key: rpclimit.ByMetadata("x-tenant")})
 //
 // A call passes, and is charged, only if all limits admit it. A stream takes units as it opens and,
-// by Options.CostReceived and Options.CostSent, for each message.
+// with Options.CostReceived and Options.CostSent, for each message.
 //
 // # Writing an adapter
 //

@@ -98,7 +98,7 @@ func New(options Options, limits ...AnyLimit) (*Guard, error) {
 	return guard, nil
 }
 
-// Must returns guard, and panics if err is not nil. Use it for settings that are constants.
+// Must returns guard, and panics if err is not nil. Use Must for settings that are constants.
 func Must(guard *Guard, err error) *Guard {
 	if err != nil {
 		panic(err)
@@ -146,9 +146,10 @@ func (g *Guard) entry(config admission.Config[*Call, Served], part func(c *check
 	return admission.New(config, all, func(at int) bool { return has(&g.limits[at]) })
 }
 
-// Begin decides a call. It may wait for the call's turn, and takes from all limits or none. Run the
-// call if the verdict is not Refused, and end the Session when it is done. The Session may be nil,
-// and may be used all the same. Limits of Key.OfMessage are decided with a stream's first message.
+// Begin decides a call. Begin may wait for the call's turn, and takes from all limits or none. Run
+// the call if the verdict is not Refused, and end the Session when the call is done. The Session
+// may be nil, and may be used all the same. Limits of Key.OfMessage are decided with a stream's
+// first message.
 func (g *Guard) Begin(call *Call) (Verdict, *Session) {
 	if g.exempt.has(call.Procedure) {
 		return g.pass(call), nil
@@ -224,8 +225,9 @@ func (g *Guard) Tap(call *Call) (Verdict, *Session) {
 }
 
 // TapPanicked refuses a call for which Tap panicked as Misconfigured, also under Shadow. Adapters
-// call it as they recover. The call is counted, the first panic logged, and OnVerdict, which may
-// have panicked, not called. Nothing is taken: Tap calls no function of the program after a take.
+// call TapPanicked as they recover. The call is counted, the first panic logged, and OnVerdict,
+// which may have panicked, not called. Nothing is taken: Tap calls no function of the program after
+// a take.
 func (g *Guard) TapPanicked(call *Call, cause any) Verdict {
 	verdict := g.verdict(call, admission.Result{Verdict: limits.Verdict{Reason: limits.Misconfigured}}, nil)
 	verdict.Shadow, verdict.panicked = false, true
@@ -247,7 +249,7 @@ func (g *Guard) pass(call *Call) Verdict {
 	return verdict
 }
 
-// decide decides a call by the limits of a controller. A nil controller admits it.
+// decide decides a call by the limits of a controller. A nil controller admits the call.
 func (g *Guard) decide(controller *entry, call *Call) (Verdict, admission.Settlement) {
 	var result admission.Result
 	switch {

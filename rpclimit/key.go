@@ -16,11 +16,11 @@ import (
 type Key[K comparable] struct {
 	// By tells clients the kind of key, such as "address", "metadata x-tenant" or "", not the key.
 	By string
-	// Of returns the key, or the zero value of K if there is none. It runs on the call's goroutine,
+	// Of returns the key, or the zero value of K if there is none. Of runs on the call's goroutine,
 	// and once more for a line of Options.Logger, and must be safe for concurrent use.
 	Of func(c *Call) K
 	// OfMessage means that Of, or the Limit's Cost or PolicyFor, reads Call.Message. Such a limit
-	// takes its Cost with a stream's first received message. ByMessage sets it.
+	// takes its Cost with a stream's first received message. ByMessage sets OfMessage.
 	OfMessage bool
 }
 
@@ -29,7 +29,7 @@ type Key[K comparable] struct {
 var ByAddr = connection.Key()
 
 // ByProcedure finds the called method, such as "/package.Service/Method". All clients share its
-// key: combine it with another by [Both]. With a tap handle, clients can invent methods.
+// key: combine that key with another by [Both]. With a tap handle, clients can invent methods.
 var ByProcedure = Key[string]{By: "method", Of: func(c *Call) string { return c.Procedure }}
 
 // ByService finds the called service, such as "package.Service".
@@ -71,7 +71,7 @@ func ByIdentity[K comparable](find func(identity any) K) Key[K] {
 	}}
 }
 
-// ByContext finds a key in the call's context, where an earlier interceptor has put it.
+// ByContext finds a key in the call's context, where an earlier interceptor has put the key.
 func ByContext[K comparable](find func(ctx context.Context) K) Key[K] {
 	if find == nil {
 		return Key[K]{}
@@ -149,7 +149,7 @@ func (c *ClientAddr) Key() Key[netip.Addr] {
 	return Key[netip.Addr]{By: "address", Of: func(call *Call) netip.Addr { return c.finder.Cut(c.Addr(call)) }}
 }
 
-// Addr returns the client's address, uncut, or the zero Addr if it is unknown.
+// Addr returns the client's address, uncut, or the zero Addr if the address is unknown.
 func (c *ClientAddr) Addr(call *Call) netip.Addr {
 	if !c.finder.Trusts(call.Peer) {
 		return call.Peer

@@ -11,8 +11,8 @@ import (
 
 // Limit is a limiter and the key that it limits calls by. Limiter and Key are required.
 type Limit[K comparable] struct {
-	// Name tells clients which limit refused. It must be printable ASCII of at most 64 bytes, and
-	// different for each limit. The default is Options.Name, and "default" without that. So at
+	// Name tells clients which limit refused. The name must be printable ASCII of at most 64 bytes,
+	// and different for each limit. The default is Options.Name, and "default" without that. So at
 	// most one limit of a Guard may go without a name.
 	Name string
 	// Limiter decides: an *engine.Engine, an *engine.Tiered, a *fleet.Limiter, a *single.Limiter by
@@ -34,9 +34,9 @@ type Limit[K comparable] struct {
 	// PolicyFor returns the call's limit, of the limiter's family, or nil for the limiter's own.
 	PolicyFor func(c *Call) policy.Policy
 
-	// Shadow tries this limit beside the others. It decides calls that the others admit and takes
-	// from its keys, but refuses and delays none. Verdict.Shadowed and Stats.Shadowed tell its
-	// refusals. Stats.ShadowFailed counts its panics and errors. If all limits have
+	// Shadow tries this limit beside the others. The limit decides calls that the others admit and
+	// takes from its keys, but refuses and delays none. Verdict.Shadowed and Stats.Shadowed tell
+	// its refusals. Stats.ShadowFailed counts its panics and errors. If all limits have
 	// Shadow, Options.Shadow is set.
 	Shadow bool
 
@@ -45,9 +45,9 @@ type Limit[K comparable] struct {
 
 	// AtTap decides this limit in Guard.Tap, if the adapter has a tap, before the server has made
 	// anything for the call. Its functions run before any interceptor, and see a Call without
-	// Message and Stream. The limiter must be in process; it refuses instead of delaying, also a
-	// policy.Queue. New refuses AtTap with Key.OfMessage, with Shadow, under a policy.InFlight, or if
-	// only some limits of a Limiter have it.
+	// Message and Stream. The limiter must be in process; it refuses calls instead of delaying
+	// them, also under a policy.Queue. New refuses AtTap with Key.OfMessage, with Shadow, under a
+	// policy.InFlight, or if only some limits of a Limiter have it.
 	AtTap bool
 }
 
@@ -65,12 +65,12 @@ const wantKey = "a key, such as rpclimit.ByAddr, with its function: ByMetadata r
 type checked struct {
 	// limiter is for calls.
 	limiter
-	// received and sent are for messages of streams, and nil if they take nothing.
+	// received and sent are for messages of streams, and nil if messages take nothing.
 	received, sent limiter
 	by             string
 	ofMessage      bool
 	atTap          bool
-	// same is the Limiter, or nil if it cannot be compared.
+	// same is the Limiter, or nil for a Limiter that cannot be compared.
 	same any
 }
 

@@ -18,8 +18,8 @@ type Options struct {
 	// WaitUpTo, if not 0, delays a call or message that has no room now but can be admitted within
 	// that time and before its deadline. Others are refused at once. Calls wait in order of
 	// arrival; if cancelled they take nothing. A policy.Queue delays calls by itself, up to its own
-	// length and the deadline. A call that it refuses may come back after RetryAfter with as much
-	// time left.
+	// length and the deadline. A call that the queue refuses may come back after RetryAfter with as
+	// much time left.
 	WaitUpTo time.Duration
 
 	// Spread, if not 0, tells the refused calls of a key a turn each, to the millisecond: see
@@ -37,21 +37,22 @@ type Options struct {
 	Cost func(c *Call) int64
 
 	// CostReceived and CostSent return the units, never given back, of a stream's Call.Message. nil
-	// means 0. If a limit refuses a message the stream is to end. They do not hold for a policy.InFlight,
-	// whose units are in use by the whole call.
+	// means 0. If a limit refuses a message the stream is to end. These costs do not hold for a
+	// policy.InFlight, whose units are in use by the whole call.
 	CostReceived, CostSent func(c *Call) int64
 
-	// Charge returns the units that an admitted call should have taken for its Cost. It runs
+	// Charge returns the units that an admitted call should have taken for its Cost. Charge runs
 	// however the call has ended. The difference is charged even if the limit is exceeded, or given
 	// back on the terms of engine.Reservation.Keep. So a stream may pay as it opens, and get unused
 	// units back. Less than 0 counts as 0.
 	//
-	// It does not run for a call of which no limit holds units, as it is refused, exempt, or passes above
-	// its limit by Shadow, nor does Limit.Charge if that limit holds none. A Cost of 0 holds 0 units.
+	// Charge does not run for a call of which no limit holds units, since the call is refused,
+	// exempt, or passes above its limit by Shadow, nor does Limit.Charge if that limit holds none. A
+	// Cost of 0 holds 0 units.
 	//
-	// It must have no side effects: it runs once for the limits decided at the tap, at the start
-	// and at the first message. Call.Message of a stream is set only in the last case. If it panics
-	// those units stay taken, and the panic goes on.
+	// Charge must have no side effects: it runs once for the limits decided at the tap, at the
+	// start and at the first message. Call.Message of a stream is set only in the last case. If
+	// Charge panics those units stay taken, and the panic goes on.
 	Charge func(c *Call, served Served) int64
 
 	// Exempt lists procedures without limits, as "/package.Service/Method", or "/package.Service/"
@@ -67,8 +68,9 @@ type Options struct {
 	Shadow bool
 
 	// OnVerdict, if not nil, is called with each verdict on a call, and on a message that takes
-	// units. A first message may have two, of the limits of Key.OfMessage and of CostReceived. It
-	// runs on the call's goroutine, or at gRPC's tap, where it and Logger hold up the connection.
+	// units. A first message may have two, of the limits of Key.OfMessage and of CostReceived.
+	// OnVerdict runs on the call's goroutine, or at gRPC's tap, where it and Logger hold up the
+	// connection.
 	OnVerdict func(c *Call, v Verdict)
 
 	// Logger, if not nil, receives a line of level Info for calls that are refused, or would be

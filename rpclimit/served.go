@@ -6,7 +6,7 @@ import "strconv"
 type Served struct {
 	Code Code
 	// Received and Sent count the messages of a stream that passed Session.Received and
-	// Session.Sent. Otherwise they are 1, but Sent is 0 unless the Code is CodeOK. End sets them.
+	// Session.Sent. Otherwise both are 1, but Sent is 0 unless the Code is CodeOK. End sets both.
 	Received, Sent int64
 	Panicked       bool
 }
@@ -14,7 +14,7 @@ type Served struct {
 // Code is a status of gRPC and of Connect, with the same numbers.
 type Code uint32
 
-// The codes of verdicts. Handlers return others too: convert them, as in
+// The codes of verdicts. Handlers return others too: convert such a code, as in
 // rpclimit.Code(codes.Unauthenticated). Connect has no CodeOK.
 const (
 	CodeOK                Code = 0

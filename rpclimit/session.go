@@ -29,7 +29,8 @@ type Session struct {
 		received, sent int64
 		ended          bool
 		served         Served
-		// until is the context of Context, and end ends it. They are nil if no units in use can be lost.
+		// until is the context of Context, and end ends it. Both are nil if no units in use can be
+		// lost.
 		until context.Context
 		end   context.CancelCauseFunc
 	}
@@ -56,7 +57,7 @@ func (s *Session) begin(call *Call, controller *entry, taken admission.Settlemen
 	}
 }
 
-// hold keeps held until the call ends. If it has ended, held is settled at once.
+// hold keeps held until the call ends. If the call has ended, held is settled at once.
 func (s *Session) hold(held held) {
 	s.mu.Lock()
 	ended, served := s.mu.ended, s.mu.served
@@ -73,10 +74,10 @@ func (s *Session) hold(held held) {
 	}
 }
 
-// Context returns the context to run the call with, made of the call's own. It ends with limits.ErrLost as its cause
-// if a fleet's server loses units in use of the call, since another call may use them: see limits.Grant.Lost. From
-// then on Received and Sent refuse messages as limits.Unavailable. It ends with the Session, too. Without units that
-// can be lost it is ctx. Call it once, before the handler.
+// Context returns the context to run the call with, made of the call's own. That context ends with limits.ErrLost
+// as its cause if a fleet's server loses units in use of the call, since another call may use them: see
+// limits.Grant.Lost. From then on Received and Sent refuse messages as limits.Unavailable. The context also ends
+// with the Session. Without units that can be lost it is ctx. A caller must call Context once, before the handler.
 func (s *Session) Context(ctx context.Context) context.Context {
 	if s == nil {
 		return ctx
@@ -107,8 +108,8 @@ func (s *Session) lost(call *Call) (verdict Verdict, ok bool) {
 	return verdict, true
 }
 
-// Received decides a message that a stream received, before the handler sees it. It waits as Begin
-// does. If the verdict is Refused, end the stream with its Code.
+// Received decides a message that a stream received, before the handler sees it. Received waits as
+// Begin does. If the verdict is Refused, end the stream with its Code.
 func (s *Session) Received(message any) Verdict {
 	if s == nil {
 		return Verdict{}
@@ -157,8 +158,8 @@ func (s *Session) Sent(message any) Verdict {
 	return s.message(s.guard.sent, &s.sending, &s.mu.sent, nil)
 }
 
-// message decides one message of a stream and counts it in n. A nil entry admits it. first is the
-// result of the first-message limits, or nil. A message that passes is not kept in memory.
+// message decides one message of a stream and counts it in n. A nil entry admits the message. first
+// is the result of the first-message limits, or nil. A message that passes is not kept in memory.
 func (s *Session) message(controller *entry, call *Call, n *int64, first *limits.Verdict) Verdict {
 	if controller == nil {
 		call.Message = nil
@@ -195,8 +196,8 @@ func (s *Session) add(n *int64) {
 	s.mu.Unlock()
 }
 
-// End settles the call: it calls Charge, and gives back or charges the difference. Call it once,
-// when the handler has returned or panicked. Further calls do nothing.
+// End settles the call: it calls Charge, and gives back or charges the difference. An adapter must
+// call End once, when the handler has returned or panicked. Further calls do nothing.
 func (s *Session) End(served Served) {
 	if s == nil {
 		return

@@ -9,7 +9,7 @@ import (
 )
 
 // Stats is a snapshot of the counters of a Guard, not taken at one instant. Under
-// Options.Shadow they count the decisions without their effect.
+// Options.Shadow the counters count the decisions without their effect.
 type Stats struct {
 	// Admitted counts the calls within their limits.
 	Admitted uint64
@@ -19,9 +19,9 @@ type Stats struct {
 	OverLimit uint64
 	// NoKey counts the calls refused because they had no key.
 	NoKey uint64
-	// Cancelled counts the calls that ended while they waited for their turn, or before.
+	// Cancelled counts the calls that ended during the wait for their turn, or before.
 	Cancelled uint64
-	// NeverAdmitted counts the calls refused because a limit never admits them.
+	// NeverAdmitted counts the calls refused that a limit never admits.
 	NeverAdmitted uint64
 	// Misconfigured counts the calls refused because of an error of the program: see limits.Misconfigured.
 	Misconfigured uint64
@@ -39,7 +39,7 @@ type Stats struct {
 	Shadow bool
 
 	// Shadowed counts the calls and messages that each limit with Limit.Shadow beside others would
-	// have refused. It is nil if there are no such limits.
+	// have refused. Shadowed is nil if there are no such limits.
 	Shadowed map[string]uint64
 	// ShadowFailed counts the calls and messages that such a limit could not decide or charge.
 	ShadowFailed map[string]uint64
@@ -50,7 +50,7 @@ type Stats struct {
 
 // MessageStats counts messages of streams.
 type MessageStats struct {
-	// Admitted counts the messages within the limits, or exempt from them.
+	// Admitted counts the messages that are within the limits, or exempt.
 	Admitted uint64
 	// Refused counts the messages refused for any reason.
 	Refused uint64

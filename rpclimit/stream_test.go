@@ -127,7 +127,7 @@ func TestLimitByMessageWaitsForTheMessage(t *testing.T) {
 	assert.Equal(t, MessageStats{Admitted: 3, Refused: 2}, g.Stats().Messages, "a first message is counted once")
 }
 
-// It waits up to the deadline of the stream.
+// A message waits up to the deadline of the stream.
 func TestMessagesWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := open[netip.Addr](t, policy.Must(policy.Funnel(1, 1, time.Second)))

@@ -109,7 +109,7 @@ func TestPanicsOfChargeSettleTheRest(t *testing.T) {
 	assert.Equal(t, int64(9), byProcedure.Peek(place, 0).Remaining)
 }
 
-// It is counted as that, also under Shadow.
+// Such a call is counted as Cancelled, also under Shadow.
 func TestCancelledAfterTheTap(t *testing.T) {
 	for _, shadow := range []bool{false, true} {
 		byAddr := admissiontest.Hourly[netip.Addr](t, 3)

@@ -82,8 +82,8 @@ func (v *Verdict) quotaList() []admission.Quota {
 	return list
 }
 
-// Code returns the status for a refused call, or CodeOK. It is CodeResourceExhausted for OverLimit
-// and NeverAdmitted, CodeInvalidArgument for NoKey, CodeInternal for Misconfigured, and
+// Code returns the status for a refused call, or CodeOK. The code is CodeResourceExhausted for
+// OverLimit and NeverAdmitted, CodeInvalidArgument for NoKey, CodeInternal for Misconfigured, and
 // CodeUnavailable for Unavailable. Cancelled is CodeCanceled or CodeDeadlineExceeded.
 func (v *Verdict) Code() Code {
 	switch v.Reason {
@@ -104,7 +104,7 @@ func (v *Verdict) Code() Code {
 	return CodeOK
 }
 
-// Message returns the text of the status that refuses a call. It names the limit, and no key.
+// Message returns the text of the status that refuses a call. The text names the limit, and no key.
 func (v *Verdict) Message() string {
 	// The limit is the frequent reason.
 	if v.Reason == limits.OverLimit {
@@ -174,8 +174,8 @@ func (v *Verdict) Retry() (after time.Duration, ok bool) {
 	return v.RetryAfter, true
 }
 
-// Pushback returns the value of grpc-retry-pushback-ms, milliseconds rounded up. It is -1 if the
-// limit never admits the call. ok is false if there is no value.
+// Pushback returns the value of grpc-retry-pushback-ms, milliseconds rounded up. The value is -1 if
+// the limit never admits the call. ok is false if there is no value.
 func (v *Verdict) Pushback() (ms int64, ok bool) {
 	if v.Reason == limits.NeverAdmitted {
 		return -1, true
@@ -211,7 +211,8 @@ type Violation struct {
 }
 
 // AppendViolations appends the limits that refused a call that is OverLimit or NeverAdmitted, in
-// their order, without those that are Hidden. It runs their Key and PolicyFor once more, on the caller's goroutine.
+// their order, without those that are Hidden. AppendViolations runs their Key and PolicyFor once
+// more, on the caller's goroutine.
 func (v *Verdict) AppendViolations(all []Violation) []Violation {
 	if v.Reason != limits.OverLimit && v.Reason != limits.NeverAdmitted {
 		return all

@@ -22,7 +22,8 @@ var inProcess = limits.NewProvenance(limits.SourceProcess, true, nil)
 var ownLimit = limits.NewProvenance(limits.SourceProcess, true, errors.New(
 	"ral: a single.Limiter has one limit, and takes none that comes with the call: use an engine.Engine with one key, or SetPolicy"))
 
-// Admit is Take for adapters. It waits for the delay of a policy.Queue, when ErrCancelled may end it.
+// Admit is Take for adapters. Admit waits for the delay of a policy.Queue, and ErrCancelled may end
+// that wait.
 func (l *Limiter) Admit(ctx context.Context, _ struct{}, n int64) (limits.Answer, error) {
 	if limit := l.Limit(); limit == nil || limit.Delays() {
 		g, err := l.Hold(ctx, limits.Call[struct{}]{N: n})
@@ -93,7 +94,7 @@ func (l *Limiter) acquireFor(ctx context.Context, call *limits.Call[struct{}], a
 // LimitFor is Limit, for adapters.
 func (l *Limiter) LimitFor(struct{}) policy.Policy { return l.Limit() }
 
-// turn waits for a promised turn. If the context ends first, it refuses and gives back.
+// turn waits for a promised turn. If the context ends first, turn refuses and gives back.
 func turn(ctx context.Context, decision *policy.Decision, held *held) error {
 	began := time.Now()
 	_, event := seam.Receive[struct{}](seam.Seam{}, "", decision.Wait, nil, ctx, nil)

@@ -5,8 +5,8 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Explain returns why a call is admitted or refused now: usage, when it comes back, and how many
-// calls wait. Its String says so in sentences. It takes nothing.
+// Explain returns why a call is admitted or refused now: usage, its return, and how many
+// calls wait. Its String says so in sentences. Explain takes nothing.
 func (l *Limiter) Explain() limits.Explanation {
 	explanation := limits.Explanation{Binding: -1}
 	if terms := l.terms.Load(); terms != nil {

@@ -10,12 +10,13 @@ import (
 )
 
 // This file lowers the word (as does SetPolicy). Each call holds Limiter.mu while it reads the word
-// and swaps it, so the terms do not change meanwhile. Takes go on: see underway.Log.GiveBack.
+// and swaps the word, so the terms do not change meanwhile. Takes go on: see underway.Log.GiveBack.
 
-// Reserve takes n units if they can be used within patience. Use them after the decision's Wait.
-// With zero patience that is at once, except under a policy.Queue, which delays calls by up to its
-// own length. Unlike Take it serves calls that can come later or may be given up: the units are
-// taken now, so no other call is promised the turn. It allocates nothing.
+// Reserve takes n units if they can be used within patience. A caller may use the units after the
+// decision's Wait. With zero patience that is at once, except under a policy.Queue, which delays
+// calls by up to its own length. Unlike Take, Reserve serves calls that can come later or may be
+// given up: the units are taken now, so no other call is promised the turn. Reserve allocates
+// nothing.
 func (l *Limiter) Reserve(n int64, patience time.Duration) (r Reservation) {
 	l.reserve(&request{n: n, patience: max(patience, 0)}, &r.Decision, &r.held)
 	return r
@@ -42,8 +43,8 @@ func (l *Limiter) takeLogged(request *request, decision *policy.Decision, receip
 }
 
 // Reservation holds the units of Reserve or Acquire, with the decision. If Allowed, act after Wait
-// and call Keep if less was needed; or call Cancel. The first call ends it; do not end a copy as
-// well, since that may give back units of other calls. Its methods are for a single goroutine at a time.
+// and call Keep if less was needed; or call Cancel. The first call ends the Reservation. A copy must not be
+// ended as well: that may give back units of other calls. A single goroutine at a time may call its methods.
 // The zero Reservation is a refusal.
 type Reservation struct {
 	policy.Decision
@@ -57,7 +58,7 @@ type Reservation struct {
 // limit:
 //
 //   - If all calls since took by Reserve, Acquire or Hold, it is as if the call had never been
-//     made, except that promised turns stand. That holds for the latest 128 of them. Windows need
+//     made, except that promised turns stand. That holds for the latest 128 calls. Windows need
 //     neither condition. A policy.FixedWindow stays where it opened, and a policy.WarmingUp as warm
 //     as it was.
 //   - If other calls took since, their turns stand. The rest comes back, as each policy's
@@ -75,13 +76,13 @@ func (r *Reservation) Cancel() { r.held.end(0) }
 func (r *Reservation) Keep(n int64) { r.held.end(n) }
 
 // Release ends the reservation and gives back its units in use, those of a policy.InFlight. Units of other
-// limits stay spent. Call it when the work is over, also if it failed. After the units' longest time, or after
-// a Reset, it does nothing. Cancel and Keep release the same units, all of them.
+// limits stay spent. Call Release when the work is over, also if the work failed. After the units' longest
+// time, or after a Reset, Release does nothing. Cancel and Keep release the same units, all of them.
 func (r *Reservation) Release() { r.held.end(math.MaxInt64) }
 
 // Extend lets the units in use of a policy.InFlight begin their longest time anew, for work that takes longer.
-// It does not end the reservation. It returns false, and changes nothing, if the units no longer count, or if
-// they are of another limit.
+// Extend does not end the reservation. Extend returns false, and changes nothing, if the units no longer
+// count, or if they are of another limit.
 func (r *Reservation) Extend() bool {
 	t := r.held.receipt.terms
 	return t != nil && t.inUse != nil && r.held.swap(policy.Occupier.Extend)
@@ -122,16 +123,16 @@ func (h *held) keep(n int64) {
 // Refund gives n units back, for costs known only afterwards: take an estimate, then refund the
 // rest. No more comes back than was taken and still counts, and no more than the current window
 // has. n < 0 charges -n more even if the limit does not allow it, which may leave a debt: calls are
-// refused until it has drained. One call charges at most as many units as pass in 31 days, or as
-// the limit admits at once if that is more.
+// refused until the debt has drained. One call charges at most as many units as pass in 31 days, or
+// as the limit admits at once if that is more.
 //
-// The decision is the state afterwards. It is not Allowed, and nothing was recorded, if the charge
-// is above that bound or the policy is not a policy.Refunder.
+// The decision is the state afterwards. The decision is not Allowed, and nothing was recorded, if
+// the charge is above that bound or the policy is not a policy.Refunder.
 //
 // Refund does not know when the units were taken or which turns were promised since: it assumes
-// that they still count and that no call waits. Promised turns do not move, so the next call may
-// start too early by the refund. If the last promised turn lies in a window that has not opened,
-// that window gets the room. Use Reservation.Cancel or Keep if this matters.
+// that the units still count and that no call waits. Promised turns do not move, so the next call
+// may start too early by the refund. If the last promised turn lies in a window that has not
+// opened, that window gets the room. Use Reservation.Cancel or Keep if this matters.
 func (l *Limiter) Refund(n int64) (decision policy.Decision) {
 	if n < 0 || l.terms.Load() == nil {
 		l.takeLogged(&request{n: n, charge: true}, &decision, &receipt{})

@@ -36,12 +36,12 @@ type Limiter struct {
 
 // terms are a policy and its word. SetPolicy makes new terms; only word, returned and next change.
 //
-// To use the word, load the terms, then their word. If it is moved, go on with the successor.
+// To use the word, load the terms, then their word. If the word is moved, go on with the successor.
 type terms struct {
 	word atomic.Uint64
-	// returned counts units given back. It grows before the word is lowered, by at least as many,
-	// so that earlier takers notice that theirs may have moved. A caller that may give units back
-	// reads it before the word.
+	// returned counts units given back. The count grows before the word is lowered, by at least as
+	// many, so that earlier takers notice that theirs may have moved. A caller that may give units
+	// back reads the count before the word.
 	returned atomic.Uint64
 
 	policy policy.Policy
@@ -52,7 +52,7 @@ type terms struct {
 	// remembered is set if takes have to be remembered, to be given back.
 	remembered bool
 
-	// inUse is nil unless units are in use until they are released.
+	// inUse is nil unless units are in use until a release.
 	inUse *inUse
 
 	// log is of reservations and charges. Limiter.mu guards it.
@@ -122,8 +122,8 @@ func nilPolicy(of string) error {
 	return &policy.FieldError{Of: of, Field: "policy", Value: "nil", Want: "a policy, such as policy.Funnel returns"}
 }
 
-// Choke reports whether the caller may act now, and takes a unit if so. It is Take(1).Allowed and
-// the fastest call. It never waits and never allocates.
+// Choke reports whether the caller may act now, and takes a unit if so. Choke is Take(1).Allowed
+// and the fastest call. Choke never waits and never allocates.
 func (l *Limiter) Choke() bool {
 	terms := l.terms.Load()
 	if terms != nil && terms.choker != nil {
@@ -165,7 +165,7 @@ func (l *Limiter) Take(n int64) (d policy.Decision) {
 }
 
 // TakeUpTo takes n units if Take would, as a Bursty does on credit, and otherwise as many as remain.
-// It returns how many, and the decision on these: a Take of one unit, refused, if none remain.
+// TakeUpTo returns how many, and the decision on these: a Take of one unit, refused, if none remain.
 func (l *Limiter) TakeUpTo(n int64) (taken int64, decision policy.Decision) {
 	var q request
 	taken = decide.UpTo(n, &decision, func(n int64) {
@@ -176,7 +176,8 @@ func (l *Limiter) TakeUpTo(n int64) (taken int64, decision policy.Decision) {
 }
 
 // Peek returns the decision of Take(n) now: whether n units would pass, or how long until they do.
-// It takes nothing. Under n == 0 it is the state of the limit: only the zero Limiter's is not Allowed.
+// Peek takes nothing. With n == 0 the decision is the state of the limit: only the zero Limiter's
+// is not Allowed.
 func (l *Limiter) Peek(n int64) policy.Decision { return l.probe(n, 0) }
 
 // Limit returns the policy of New or the last SetPolicy, nil for the zero Limiter.

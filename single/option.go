@@ -33,10 +33,10 @@ func MaxWaiting(n int) Option {
 
 // Clock sets the Limiter's clock, as engine.Config.Clock does: nanoseconds from any beginning. The
 // time that it returns in New becomes instant 1, so set the clock before. While it returns an
-// earlier time, or one more than 9 years later, time may stand still: usage stays. If it goes
-// backwards no call gains units. Any goroutine may call it at any time, once for a decision. The
-// default is package time's monotonic clock, read from the processor's counter where that can be
-// trusted: see PackageTime.
+// earlier time, or one more than 9 years later, time may stand still: usage stays. If the clock
+// goes backwards no call gains units. Any goroutine may call now at any time, once for a decision.
+// The default is package time's monotonic clock, read from the processor's counter where that can
+// be trusted: see PackageTime.
 func Clock(now func() policy.Instant) Option {
 	return func(o *options) error {
 		if now == nil {
@@ -48,8 +48,8 @@ func Clock(now func() policy.Instant) Option {
 }
 
 // PackageTime makes every decision read package time's clock, not the processor's counter, which
-// may be off by up to a microsecond: see engine.Config.PackageTime. It is the default in a bubble
-// of testing/synctest. Clock takes precedence.
+// may be off by up to a microsecond: see engine.Config.PackageTime. PackageTime is the default in a
+// bubble of testing/synctest. Clock takes precedence.
 func PackageTime() Option {
 	return func(o *options) error {
 		o.packageTime = true
@@ -58,7 +58,7 @@ func PackageTime() Option {
 }
 
 type timeSource struct {
-	// counter is nil if it is not used.
+	// counter is nil if the Limiter does not use the processor's counter.
 	counter *clock.Clock
 	// base is instant 0 by the counter.
 	base int64
@@ -68,7 +68,7 @@ type timeSource struct {
 	begun policy.Instant
 	// epoch is package time at instant 1.
 	epoch time.Time
-	// zero is the wall time of instant 0, for limits that need it.
+	// zero is the wall time of instant 0, for limits tied to wall time.
 	zero time.Time
 }
 

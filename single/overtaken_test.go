@@ -17,7 +17,7 @@ import (
 // Here a call overtakes another between its read of the word and its swap, whatever the scheduler
 // does.
 
-// overtaken is a limit that runs meanwhile, once, after it has decided on a word.
+// overtaken is a limit that runs meanwhile, once, after its decision on a word.
 type overtaken struct {
 	policy.Policy
 	meanwhile func()

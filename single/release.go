@@ -5,7 +5,7 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// This file releases units in use, of a policy.Occupier, and extends them.
+// This file releases units in use, of a policy.Occupier, and extends their use.
 
 // inUse is the part of terms for units in use.
 type inUse struct {
@@ -19,7 +19,8 @@ type inUse struct {
 // change is Occupier.Release or Occupier.Extend.
 type change func(o policy.Occupier, word, taken uint64, now policy.Instant, n int64) (next uint64, ok bool)
 
-// swap makes a change of the word. It returns false, and changes nothing, if the units no longer count.
+// swap makes a change of the word. swap returns false, and changes nothing, if the units no longer
+// count.
 func (h *held) swap(change change) (ok bool) {
 	limiter, receipt := h.limiter, h.receipt
 	limiter.mu.Lock()
@@ -45,8 +46,8 @@ func (h *held) swap(change change) (ok bool) {
 
 // vacate is Reset for units in use. terms.returned counts the resets, and so names the generation of the
 // word: a release of another generation takes nothing. A take that comes between the count and the swap makes
-// the swap fail, so that it is of a generation before the last count. After a reset the word may come back, so a
-// take that may be released holds the lock from the first reset on.
+// the swap fail, so that the take is of a generation before the last count. After a reset the word may come
+// back, so a take that may be released holds the lock from the first reset on.
 func (l *Limiter) vacate() (used bool) {
 	defer l.wake()
 	l.mu.Lock()
@@ -64,7 +65,7 @@ func (l *Limiter) vacate() (used bool) {
 	}
 }
 
-// wake has the first call in line look again. Call it without Limiter.mu.
+// wake has the first call in line look again. A caller must not hold Limiter.mu.
 func (l *Limiter) wake() {
 	if lines := l.lines.Load(); lines != nil {
 		lines.Wake(struct{}{})

@@ -60,7 +60,7 @@ func (t *terms) successor(limit policy.Policy) (policy.Relative, error) {
 
 // replace puts new terms in place. Swapping the old word for moved gives all calls the new terms
 // and their first word in a single step. A faster call makes the swap fail; a later call finds the
-// new terms by terms.next until the Limiter has them. No call waits for that.
+// new terms by terms.next until the Limiter has these. No call waits for that.
 func (l *Limiter) replace(limit policy.Policy) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -12,7 +12,8 @@ type standing struct {
 	word  uint64
 }
 
-// standing returns the present standing, without terms if zero, and an instant before it was read.
+// standing returns the present standing, without terms if zero, and an instant before the standing
+// was read.
 func (l *Limiter) standing() (standing, policy.Instant) {
 	now := l.time.now()
 	terms := l.terms.Load()
@@ -33,7 +34,7 @@ func (l *Limiter) refusal(n int64) policy.Decision {
 	if decision.Allowed {
 		// The look takes nothing.
 		decision = l.probe(0, noDelay)
-		// Other calls are before it.
+		// Other calls are before this call.
 		decision.RetryAfter = 1
 		if l.terms.Load().inUse != nil {
 			decision.RetryAfter = max(decision.ResetAfter, 1)

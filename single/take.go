@@ -18,8 +18,8 @@ type held struct {
 	receipt receipt
 }
 
-// take answers request in decision, records allowed units, and fills a non-nil r. It is the only loop that
-// raises the word, except Choke's.
+// take answers request in decision, records allowed units, and fills a non-nil r. take has the only
+// loop that raises the word, except Choke's.
 func (l *Limiter) take(request *request, decision *policy.Decision, r *receipt) {
 	terms := l.terms.Load()
 	if terms == nil {
@@ -68,7 +68,8 @@ func (l *Limiter) take(request *request, decision *policy.Decision, r *receipt) 
 	}
 }
 
-// advanceIn swaps the word for a take that may be released. It fails if a reset came since the count was read.
+// advanceIn swaps the word for a take that may be released. advanceIn fails if a reset came since
+// the count was read.
 func (l *Limiter) advanceIn(terms *terms, returned, word, next uint64) bool {
 	if returned == 0 {
 		// No word from before the first reset comes back.
@@ -81,7 +82,7 @@ func (l *Limiter) advanceIn(terms *terms, returned, word, next uint64) bool {
 	return terms.returned.Load() == returned && terms.word.CompareAndSwap(word, next)
 }
 
-// tryLock locks mu if it is free soon. With the lock, takes are logged in the order of their swaps.
+// tryLock locks mu if mu is free soon. With the lock, takes are logged in the order of their swaps.
 func (l *Limiter) tryLock() bool {
 	return l.mu.TryLock() || seam.Seam{}.TryLock("", l.mu.TryLock, l.mu.Unlock)
 }

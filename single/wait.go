@@ -9,8 +9,8 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Errors of Wait and Acquire, wrapped, for errors.Is. They are package engine's too. Nothing was
-// taken, or it was given back as by Reservation.Cancel.
+// Errors of Wait and Acquire, wrapped, for errors.Is. Package engine has the same errors. Nothing
+// was taken, or the units were given back as by Reservation.Cancel.
 var (
 	// ErrNever reports more units than the limit ever allows at once, or less than none.
 	ErrNever = waitline.ErrNever
@@ -20,8 +20,8 @@ var (
 	// ErrCrowded reports that no further call may wait, by MaxWaiting or by the policy: see its
 	// text.
 	ErrCrowded = waitline.ErrCrowded
-	// ErrCancelled reports that the context ended before the turn. It wraps the context's cause
-	// too.
+	// ErrCancelled reports that the context ended before the turn. The error also wraps the
+	// context's cause.
 	ErrCancelled = waitline.ErrCancelled
 )
 

@@ -23,7 +23,7 @@ func (r *run) observe() {
 	}
 }
 
-// halt stops the children, last child first. It returns true when none is left; otherwise
+// halt stops the children, last child first. halt returns true when none is left; otherwise
 // r.deadline bounds the wait.
 func (r *run) halt() bool {
 	r.deadline = time.Time{}

@@ -19,12 +19,12 @@ const (
 
 // A Child describes a goroutine to keep running. New copies it.
 type Child struct {
-	// Name identifies the child in events and errors. It must be unique and not empty.
+	// Name identifies the child in events and errors. The name must be unique and not empty.
 	Name string
 
-	// Run does the child's work until it is done or its context is. It must not be nil. The context
-	// has the values of Supervisor.Run's context, but not its cancellation: it is cancelled in the
-	// child's own turn to stop, and when the child has ended.
+	// Run does the child's work until it is done or its context is. Run must not be nil. The
+	// context has the values of Supervisor.Run's context, but not its cancellation: the context is
+	// cancelled in the child's own turn to stop, and when the child has ended.
 	Run func(context.Context) error
 
 	// Shutdown limits the wait for the child's end once its context is cancelled. Zero means
@@ -50,7 +50,7 @@ type Config struct {
 	OnEvent func(Event)
 
 	// Fault, if not nil, is called at each of Points, on the goroutine of the supervisor's
-	// bookkeeping. In tests a panic or Goexit in it simulates a bug there. It must not block.
+	// bookkeeping. In tests a panic or Goexit in it simulates a bug there. Fault must not block.
 	Fault func(point string)
 
 	seam seam.Seam

@@ -1,9 +1,9 @@
-// Package supervisor is a part of package engine that may change in any release: it keeps
+// Package supervisor is a part of package engine that may change in any release, and keeps
 // goroutines running, in the manner of Erlang/OTP.
 //
 // A [Supervisor] starts a list of children in order, restarts each alone whenever it ends, and
-// stops all in reverse order. A child is a function of a context. It ends by nil, an error, a panic
-// or a [runtime.Goexit]. When children end more often than [Config.Intensity] allows, the
+// stops all in reverse order. A child is a function of a context. A child ends by nil, an error, a
+// panic or a [runtime.Goexit]. When children end more often than [Config.Intensity] allows, the
 // supervisor stops everything and returns an error, as the fault is not local. Three properties
 // matter more than features:
 //
@@ -15,14 +15,15 @@
 //     compare what should run with what does, and act. If a bug panics there, a new goroutine tries
 //     the step again with the same state, and the fault counts like a restart.
 //
-// It cannot survive [os.Exit], a fatal error of the runtime such as a concurrent map write, or a
-// panic on a goroutine that a child started. A child owns the goroutines that it starts.
+// A supervisor cannot survive [os.Exit], a fatal error of the runtime such as a concurrent map
+// write, or a panic on a goroutine that a child started. A child owns the goroutines that it
+// starts.
 //
-// # What it must not know
+// # What the package must not know
 //
-// This package knows nothing of its children's work: limits, keys or tables. It reads package time,
-// so that it runs under testing/synctest. Outside the standard library it imports only the package
-// for steps of a simulation, which imports nothing of Ral.
+// This package knows nothing of its children's work: limits, keys or tables. The package reads
+// package time, and so runs under testing/synctest. Outside the standard library it imports only
+// the package for steps of a simulation, which imports nothing of Ral.
 //
 // # Differences from OTP
 //

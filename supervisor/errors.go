@@ -17,7 +17,7 @@ var (
 )
 
 // ErrIntensity is returned by a Run that gave up: there were more than Config.Intensity restarts
-// within Config.Period. It is wrapped with the cause, for errors.Is and errors.As.
+// within Config.Period. The error is wrapped with the cause, for errors.Is and errors.As.
 var ErrIntensity = errors.New("restart intensity exceeded")
 
 // ErrGoexit is the reason when runtime.Goexit ended a child, as by testing's FailNow and SkipNow.
@@ -35,7 +35,7 @@ type PanicError struct {
 // Error returns the panic's value without the stack, to fit a line of a log.
 func (e *PanicError) Error() string { return fmt.Sprintf("panic: %v", e.Value) }
 
-// Unwrap returns Value if it is an error, and nil otherwise.
+// Unwrap returns Value if Value is an error, and nil otherwise.
 func (e *PanicError) Unwrap() error {
 	err, _ := e.Value.(error)
 	return err

@@ -12,7 +12,8 @@ import (
 type Kind int
 
 const (
-	// ChildStarted says that Run is called. It comes before each of the following events of a child.
+	// ChildStarted says that Run is called. ChildStarted comes before each of the following events
+	// of a child.
 	ChildStarted Kind = iota
 	// ChildExited says that the child ended unasked. Err is the reason, nil if Run returned nil.
 	ChildExited
@@ -51,18 +52,19 @@ func (k Kind) String() string {
 	return names[k]
 }
 
-// An Event describes a fact. It goes to Config.OnEvent, which is called on its own goroutine:
+// An Event describes a fact. An Event goes to Config.OnEvent, which is called on its own goroutine:
 // serially, in order, but later than the fact.
 //
-// The hook may call any method of the Supervisor except Run. It should not block: supervision goes
-// on, but up to 1024 events wait meanwhile and more are lost (see Missed). A Run about to return
-// waits for the hook, a second at most. A panic or Goexit in the hook ends that call only, and a
-// HookFault event follows.
+// The hook may call any method of the Supervisor except Run. The hook should not block: supervision
+// goes on, but up to 1024 events wait meanwhile and more are lost (see Missed). A Run about to
+// return waits for the hook, a second at most. A panic or Goexit in the hook ends that call only,
+// and a HookFault event follows.
 type Event struct {
 	Kind Kind
 	// Supervisor is Config.Name.
 	Supervisor string
-	// Child is the child's name. It is empty for Escalated, OwnFault, HookFault, Notice and Misuse.
+	// Child is the child's name. Child is empty for Escalated, OwnFault, HookFault, Notice and
+	// Misuse.
 	Child string
 	// Err is the reason, depending on Kind.
 	Err error
@@ -144,7 +146,7 @@ func NewEventMailbox(hook func(Event)) (mailbox *Mailbox[Event]) {
 	return mailbox
 }
 
-// Post appends a value. It never blocks and never calls the hook itself.
+// Post appends a value. Post never blocks and never calls the hook itself.
 func (m *Mailbox[E]) Post(value E) {
 	if m == nil {
 		return
@@ -163,8 +165,8 @@ func (m *Mailbox[E]) Post(value E) {
 	}
 }
 
-// drain starts the goroutine that calls the hook until nothing is pending. If the hook kills it,
-// another continues with the next value.
+// drain starts the goroutine that calls the hook until nothing is pending. If the hook kills that
+// goroutine, another continues with the next value.
 func (m *Mailbox[E]) drain() {
 	var current letter[E]
 	spawn(seam.Seam{}, func() error {
@@ -184,7 +186,7 @@ func (m *Mailbox[E]) drain() {
 	})
 }
 
-// next takes the oldest value. If there is none it ends the draining: the caller must return.
+// next takes the oldest value. If there is none, next ends the draining: the caller must return.
 func (m *Mailbox[E]) next() (letter[E], bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -8,7 +8,7 @@ import (
 
 // spawn runs f on its own goroutine and passes the reason for its end to done, once, on the same
 // goroutine. The reason is nil or f's error, a *PanicError, or ErrGoexit. Every goroutine of this
-// package starts here. Under a scheduler, that starts it.
+// package starts here. Under a scheduler, the scheduler starts the goroutine.
 //
 // returned tells a Goexit from a normal return: recover returns nil for both.
 func spawn(s seam.Seam, f func() error, done func(reason error)) {

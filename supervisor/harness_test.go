@@ -25,7 +25,7 @@ var (
 )
 
 // An actor is a child that follows orders. Its journal has "-a" when its context is cancelled and
-// "!a" when it is told to end. The rig adds "+a" for each ChildStarted.
+// "!a" when the actor is told to end. The rig adds "+a" for each ChildStarted.
 type actor struct {
 	Child
 	// deaf actors ignore their context.
@@ -58,8 +58,8 @@ type rig struct {
 	events  []Event
 }
 
-// build makes a supervisor without running it. At the end of the test it ends everything, and every
-// actor and every other goroutine must be gone.
+// build makes a supervisor without running it. At the end of the test build ends everything, and
+// every actor and every other goroutine must be gone.
 func build(t *testing.T, cfg Config, actors ...*actor) *rig {
 	t.Helper()
 	before := runtime.NumGoroutine()

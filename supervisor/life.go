@@ -36,7 +36,7 @@ func (l *life) launch() {
 	spawn(l.s.cfg.seam, func() error { return l.s.children[l.index].Run(l.ctx) }, l.end)
 }
 
-// end records the end, on the child's goroutine. It also reports an abandoned life, perhaps long
+// end records the end, on the child's goroutine. end also reports an abandoned life, perhaps long
 // after Run.
 func (l *life) end(reason error) {
 	// The child may have left work behind under its context.
@@ -52,8 +52,8 @@ func (l *life) end(reason error) {
 	poke(l.wake)
 }
 
-// abandon gives up on a late life. It returns false and does nothing if the life has ended. The
-// lock ensures that exactly one of abandon and end sees the other.
+// abandon gives up on a late life. abandon returns false and does nothing if the life has ended.
+// The lock ensures that exactly one of abandon and end sees the other.
 func (l *life) abandon() bool {
 	l.s.mu.Lock()
 	defer l.s.mu.Unlock()
@@ -87,7 +87,8 @@ func patience(t time.Time) time.Duration {
 	return time.Until(t)
 }
 
-// poke wakes the goroutine at a one-slot channel. More pokes are harmless: it looks at the state.
+// poke wakes the goroutine at a one-slot channel. More pokes are harmless: the goroutine looks at
+// the state.
 func poke(wake chan<- struct{}) {
 	select {
 	case wake <- struct{}{}:

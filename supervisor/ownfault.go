@@ -41,7 +41,7 @@ var points = []string{
 func Points() []string { return slices.Clone(points) }
 
 // maxFaults own faults in a row, without a completed step, are too many at any intensity: the step
-// is going to fail again. It keeps an Intensity of a million from spinning for long.
+// is going to fail again. The bound keeps an Intensity of a million from spinning for long.
 const maxFaults = 100
 
 func (r *run) fault(point string) {
@@ -50,10 +50,10 @@ func (r *run) fault(point string) {
 	}
 }
 
-// faulted records that loop has died. Within the intensity it returns false, and the caller starts
-// another loop. Beyond the intensity it stops the run, or returns true if that was under way: the
-// bookkeeping cannot be trusted even with stopping. It runs on the goroutine of Run, without fault
-// points.
+// faulted records that loop has died. Within the intensity faulted returns false, and the caller
+// starts another loop. Beyond the intensity faulted stops the run, or returns true if the run was
+// stopping: the bookkeeping cannot be trusted even with stopping. faulted runs on the goroutine of
+// Run, without fault points.
 func (r *run) faulted(reason error) (hopeless bool) {
 	now := time.Now()
 	r.faults++
@@ -75,7 +75,7 @@ func (r *run) ownFault(reason error) error {
 }
 
 // lastResort stops the children without the bookkeeping that has failed: last child first, each
-// within the rest of its limit. It runs on the goroutine of Run, without fault points.
+// within the rest of its limit. lastResort runs on the goroutine of Run, without fault points.
 func (r *run) lastResort(reason error) {
 	if r.verdict == nil {
 		r.verdict = r.ownFault(reason)

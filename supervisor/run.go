@@ -41,7 +41,7 @@ type run struct {
 	s *Supervisor
 	// ctx is the context of Run. Children do not get its cancellation.
 	ctx context.Context
-	// wake has one slot. It is poked when some child's life has news.
+	// wake has one slot. wake is poked when some child's life has news.
 	wake chan struct{}
 	// slots are in the order of start.
 	slots []*slot
@@ -77,8 +77,8 @@ func (r *run) loop() {
 }
 
 // step compares what should run with what does, does what can be done now, and reports whether all
-// is over. It may die half-way and be repeated: its parts (act.go) look at state alone. Each change
-// of state is a function without fault points, called between them.
+// is over. The step may die half-way and be repeated: its parts (act.go) look at state alone. Each
+// change of state is a function without fault points, called between the parts.
 func (r *run) step() (over bool) {
 	r.fault(pointStep)
 	if !r.stopping && r.ctx.Err() != nil {

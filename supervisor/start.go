@@ -22,7 +22,7 @@ func (s *Supervisor) Start(ctx context.Context) *Handle {
 // Done returns a channel that is closed when Run has returned.
 func (r *Handle) Done() <-chan struct{} { return r.done }
 
-// Err returns the result of Run, or nil before it returns.
+// Err returns the result of Run, or nil before Run returns.
 func (r *Handle) Err() error {
 	select {
 	case <-r.done:

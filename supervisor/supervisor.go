@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// A Supervisor runs children. Call New to make one; the zero value is not usable. It runs once. All
-// methods may be called concurrently.
+// A Supervisor runs children. Call New to make one; the zero value is not usable. A Supervisor runs
+// once. All methods may be called concurrently.
 type Supervisor struct {
 	cfg      Config
 	children []Child
@@ -48,8 +48,8 @@ func New(cfg Config, children ...Child) (*Supervisor, error) {
 // up. Then it stops them in reverse order, each after the last, so that their Shutdown limits add
 // up.
 //
-// It returns nil if ctx was the reason. Otherwise the error wraps ErrIntensity together with the
-// cause; or no child was started, and it wraps ErrRunning or, for a nil ctx, ErrConfig. No
+// Run returns nil if ctx was the reason. Otherwise the error wraps ErrIntensity together with the
+// cause; or no child was started, and the error wraps ErrRunning or, for a nil ctx, ErrConfig. No
 // goroutine of the supervisor or of a child is left, except for abandoned children and a blocking
 // OnEvent.
 func (s *Supervisor) Run(ctx context.Context) error {
@@ -91,8 +91,8 @@ func (s *Supervisor) begin(ctx context.Context) (*run, error) {
 // intensity.
 func (s *Supervisor) Restarts() uint64 { return s.restarts.Load() }
 
-// Abandoned returns the number of children that are running past their Shutdown limit. Above zero
-// for long, it means leaking goroutines.
+// Abandoned returns the number of children that are running past their Shutdown limit. A number
+// above zero for long means leaking goroutines.
 func (s *Supervisor) Abandoned() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

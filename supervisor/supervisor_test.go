@@ -129,7 +129,8 @@ func TestEveryEndIsRestarted(t *testing.T) {
 	}
 }
 
-// TestRunGivesUpPastTheIntensity: the intensity's restarts take place, the next ends it all.
+// TestRunGivesUpPastTheIntensity: the intensity's restarts take place, and the next restart ends
+// all.
 //
 // Promise: A restart is immediate; more than `Intensity` within `Period` gives up.
 func TestRunGivesUpPastTheIntensity(t *testing.T) {
@@ -272,8 +273,8 @@ func TestSpawnTellsEndsApart(t *testing.T) {
 	}
 }
 
-// TestLateChildIsAbandoned: the limit holds, an abandoned child is counted and reported, also when
-// it ends, and the others are still stopped.
+// TestLateChildIsAbandoned: the limit holds, an abandoned child is counted and reported, also at
+// its end, and the others are still stopped.
 //
 // Promise: `Run` always ends: late children are abandoned and reported.
 func TestLateChildIsAbandoned(t *testing.T) {
@@ -309,8 +310,8 @@ func TestContextIsCancelledBefore(t *testing.T) {
 	})
 }
 
-// TestChildContextHasValuesAndNoDeadline: it has the values of Run's, without cancellation or deadline, and is cancelled
-// when the child has ended.
+// TestChildContextHasValuesAndNoDeadline: the context has the values of Run's, without cancellation
+// or deadline, and is cancelled when the child has ended.
 func TestChildContextHasValuesAndNoDeadline(t *testing.T) {
 	in(t, func(t *testing.T) {
 		type key struct{}

@@ -3,10 +3,10 @@ package table
 import "fmt"
 
 // Check compares the map with the index and the nursery, and returns an error for the first
-// disagreement. It is for tests, when the writer has ended and no goroutine opens keys. Its time
-// grows with the table. docs/decisions/0012 says why it is a method. While recovery is unfinished,
-// it compares only the recovered shards with the index; the others may have dead entries. Unless a
-// change of policy is under way, all words must be the present policy's.
+// disagreement. Tests call it when the writer has ended and no goroutine opens keys. Its running
+// time grows with the table. docs/decisions/0012 says why it is a method. While recovery is
+// unfinished, Check compares only the recovered shards with the index; the others may have dead
+// entries. Unless a change of policy is under way, all words must be the present policy's.
 func (t *Table[K]) Check() error {
 	terms := t.terms.Load()
 	stale := func(e *Entry[K]) bool {

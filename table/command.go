@@ -2,8 +2,8 @@ package table
 
 import "github.com/ral-limiter/ral/policy"
 
-// Command asks the writer to change the table. Functions such as FileCommand make it. The zero
-// Command does nothing. Applying a command twice does no harm.
+// Command asks the writer to change the table. Functions such as FileCommand make commands. The
+// zero Command does nothing. Applying a command twice does no harm.
 type Command[K comparable] struct {
 	op    op
 	entry *Entry[K]
@@ -42,8 +42,9 @@ func SweepCommand[K comparable](now policy.Instant, budget int, reply chan<- Swe
 // ChangeCommand asks for another policy. Change.Answer returns the result.
 func ChangeCommand[K comparable](c *Change) Command[K] { return Command[K]{op: opChange, change: c} }
 
-// Begin is called by the writer just before it carries the command out. A change takes effect then,
-// not at its request: units taken while it was on its way count under the policy before.
+// Begin is called by the writer just before it carries the command out. A change of policy takes
+// effect then, not when it was requested: units taken while the command was on its way count under
+// the policy before.
 func (c Command[K]) Begin(clock func() policy.Instant) {
 	if c.op == opChange {
 		c.change.now = max(c.change.now, clock())

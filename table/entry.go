@@ -39,16 +39,16 @@ func EntryOf[K comparable](l *Level) *Entry[K] { return (*Entry[K])(unsafe.Point
 // Word returns the current word. View.Read returns it with the terms to advance it.
 func (l *Level) Word() uint64 { return l.word.Load() }
 
-// Advance swaps a word that a caller has read for its next. It returns false if another caller was
-// faster. Success hands the units to the caller; nothing else has to agree.
+// Advance swaps a word that a caller has read for its next. Advance returns false if another caller
+// was faster. Success hands the units to the caller; nothing else has to agree.
 func (l *Level) Advance(old, next uint64) bool {
 	return l.word.CompareAndSwap(old, next)
 }
 
-// LockReturn acquires the right to lower the word, until UnlockReturn. It returns false while
-// another goroutine has it. Takes go on meanwhile. A take never recreates an earlier word, so with
-// one goroutine at a time that lowers it, an unchanged word is an untouched word. Without the lock,
-// units given back, and taken again by other calls, could be given back twice.
+// LockReturn acquires the right to lower the word, until UnlockReturn. LockReturn returns false
+// while another goroutine has that right. Takes go on meanwhile. A take never recreates an earlier
+// word, so with one goroutine at a time that lowers it, an unchanged word is an untouched word.
+// Without the lock, units given back, and taken again by other calls, could be given back twice.
 func (l *Level) LockReturn() bool {
 	returned := l.returned.Load()
 	return returned&returning == 0 && l.returned.CompareAndSwap(returned, returned|returning)
@@ -62,17 +62,17 @@ func (l *Level) LockReturnOf(units uint64) bool {
 
 func (l *Level) UnlockReturn() { l.returned.Add(^uint64(returning - 1)) }
 
-// AddReturned announces that the caller is about to lower the word. Call it under LockReturn, after
-// reading the word and before each attempt to swap it. Returned grows by at least the units given
-// back, so that earlier takers notice that their units may have moved.
+// AddReturned announces that the caller is about to lower the word. A caller must hold LockReturn,
+// must have read the word, and must announce before each attempt to swap the word. Returned grows
+// by at least the units given back, so that earlier takers notice that their units may have moved.
 func (l *Level) AddReturned(units uint64) { l.returned.Add(units << returnedShift) }
 
-// Returned returns the number of units given back. It wraps to 0 after ReturnedMask. A caller that
-// may give its units back reads it before the word.
+// Returned returns the number of units given back. The count wraps to 0 after ReturnedMask. A
+// caller that may give its units back must read the count before the word.
 func (l *Level) Returned() uint64 { return l.returned.Load() >> returnedShift }
 
-// MarkForeignTurn records that a turn was promised under another limit than the table's. Call it
-// before the swap of the word.
+// MarkForeignTurn records that a turn was promised under another limit than the table's. A caller
+// must call it before the swap of the word.
 func (l *Level) MarkForeignTurn() {
 	if !l.HasForeignTurn() {
 		l.returned.Or(foreignTurn)
@@ -80,7 +80,7 @@ func (l *Level) MarkForeignTurn() {
 }
 
 // HasForeignTurn reports whether a turn in the word may have been promised under another limit.
-// Call it after reading the word.
+// A caller must have read the word.
 func (l *Level) HasForeignTurn() bool { return l.returned.Load()&foreignTurn != 0 }
 
 const (

@@ -9,10 +9,10 @@ import (
 	"time"
 )
 
-// An explorer runs a few processes one at a time and decides at each step which goes on. It repeats
-// a scenario with every schedule that has a bounded number of preemptions: switches away from a
-// process that could have gone on. Other switches are free. Few preemptions find nearly every fault
-// (Musuvathi and Qadeer, "Iterative context bounding", 2007).
+// An explorer runs a few processes one at a time and decides at each step which goes on. The
+// explorer repeats a scenario with every schedule that has a bounded number of preemptions:
+// switches away from a process that could have gone on. Other switches are free. Few preemptions
+// find nearly every fault (Musuvathi and Qadeer, "Iterative context bounding", 2007).
 //
 // Nothing else runs between two steps, so its decisions reproduce a schedule.
 type explorer struct {
@@ -94,7 +94,7 @@ func (x *explorer) spawn(name string, body func()) {
 	x.processes = append(x.processes, p)
 }
 
-// step lets others run. Outside of processes it does nothing.
+// step lets others run. Outside of processes step does nothing.
 func (x *explorer) step(point string) { x.await(point, nil) }
 
 // await lets others run until ready returns true. Nil is always ready.

@@ -18,10 +18,10 @@ type filing[K comparable] struct {
 	entry *Entry[K]
 }
 
-// An index orders the filings by instant. It belongs to the writer. It is a btree of leaves with up
-// to leafSize filings each, of which only the first is sorted. Keys are mostly filed in order of
-// time, and so appended to the same leaf. A btree of the filings themselves took 300 ns for each
-// instead of 50, and 33 bytes instead of 16 to 23.
+// An index orders the filings by instant. The index belongs to the writer, and is a btree of leaves
+// with up to leafSize filings each, of which only the first is sorted. Keys are mostly filed in
+// order of time, and so appended to the same leaf. A btree of the filings themselves took 300 ns
+// for each instead of 50, and 33 bytes instead of 16 to 23.
 type index[K comparable] struct {
 	leaves *btree.BTreeG[*leaf[K]]
 	// last is the leaf of the last added filing, or nil.
@@ -127,7 +127,7 @@ func (x *index[K]) leafOf(fresh policy.Instant) (l *leaf[K]) {
 	if l != nil {
 		return l
 	}
-	// It is earlier than all. Extend the first leaf.
+	// The filing is earlier than all others. Extend the first leaf.
 	if first, ok := x.leaves.Min(); ok {
 		first.low = fresh
 		return first

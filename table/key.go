@@ -5,10 +5,10 @@ import (
 	"unsafe"
 )
 
-// A short text stands in the entry itself, in place of the key and behind it. A lookup compares it
-// in the memory that it loads for the word. A text elsewhere would be one more miss of the cache: a
-// server builds its keys anew, so nothing else has read the stored text lately. Such an entry has no
-// pointer for the collector to follow, and keeps no memory of the caller's alive.
+// A short text stands in the entry itself, in place of the key and behind it. A lookup compares the
+// text in the memory that it loads for the word. A text elsewhere would be one more miss of the
+// cache: a server builds its keys anew, so nothing else has read the stored text lately. Such an
+// entry has no pointer for the collector to follow, and keeps no memory of the caller's alive.
 
 // texted is an Entry of a text of at most len(T) bytes.
 type texted[T any] struct {

@@ -6,8 +6,8 @@ type move[K comparable] struct{ from, to *Entry[K] }
 
 // Successor returns the entry that has replaced a moved entry, for a reservation of the same terms.
 // Its Returned continues the moved entry's count. Successor returns nil if the successor has left,
-// or might have: another entry of the key lacks that count. It might have left once any key of the
-// same slot has left under these terms.
+// or might have: another entry of the key lacks that count. The successor might have left once any
+// key of the same slot has left under these terms.
 func (v View[K]) Successor(e *Entry[K], terms *Terms) *Entry[K] {
 	hash := v.t.hash(e.Key())
 	to := v.t.find(hash, e.Key())
@@ -21,8 +21,9 @@ func (v View[K]) Successor(e *Entry[K], terms *Terms) *Entry[K] {
 // Moved reports whether a change of policy has replaced the entry.
 func (e *Entry[K]) Moved() bool { return e.word.Load() == moved }
 
-// follow returns the entry, its successor if a change of policy has replaced it, or nil if that has
-// left. The result may be replaced at any time: call it again for a word that is moved.
+// follow returns the entry, its successor if a change of policy has replaced it, or nil if the
+// successor has left. The result may be replaced at any time: call follow again for a word that is
+// moved.
 func (t *Table[K]) follow(entry *Entry[K]) *Entry[K] {
 	if entry.Moved() {
 		return t.find(t.hash(entry.Key()), entry.Key())
@@ -33,9 +34,9 @@ func (t *Table[K]) follow(entry *Entry[K]) *Entry[K] {
 
 // Only the writer calls the methods below.
 
-// move replaces a filed entry by another with a word of the present policy, and returns that. It is
-// announced first: calls that meet the old entry after the swap find the new entry in t.moving
-// until the map has it. If the writer dies in between, the next calls endMove.
+// move replaces a filed entry by another with a word of the present policy, and returns the other
+// entry, which is announced first: calls that meet the old entry after the swap find the new entry
+// in t.moving until the map has it. If the writer dies in between, the next calls endMove.
 func (t *Table[K]) move(hash uint64, e *Entry[K]) *Entry[K] {
 	to := newEntry(e.Key(), t.texts)
 	t.moving.Store(&move[K]{e, to})

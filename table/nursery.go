@@ -19,7 +19,7 @@ type node[K comparable] struct {
 
 // hashes are the number of hashes in a list, above hashBits, and a bit for each. A caller of a new
 // key reads them in the first node, and need not load the others, which other processors have
-// written: it saved a twentieth of a new key's processor time.
+// written. That saved a twentieth of a new key's processor time.
 type hashes uint64
 
 const (

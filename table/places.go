@@ -21,7 +21,7 @@ const (
 // placeTaken is returned by places.take alone: a place was taken.
 const placeTaken Status = -1
 
-// take takes an uncertain place, and returns placeTaken, if any of most is free. Otherwise it
+// take takes an uncertain place, and returns placeTaken, if any of most is free. Otherwise take
 // returns Full or Undecided. The count never overshoots, not even for a moment.
 func (p *places) take(most int64) Status {
 	for {
@@ -48,7 +48,7 @@ func (p *places) markUncertain() { p.word.Add(uncertain) }
 
 func (p *places) confirm() { p.word.Add(-uncertain) }
 
-// release returns a place. If it is uncertain, the caller that took it settles that count.
+// release returns a place. The caller that took an uncertain place settles that count.
 func (p *places) release() { p.word.Add(-1) }
 
 func (p *places) taken() int64 { return p.word.Load() & certain }

@@ -27,8 +27,8 @@ import (
 //
 // A call that finds the table full fails, unless there are more keys than places.
 //
-// In some scenarios the policy changes. All takes are admitted, and a word says which policy left
-// it (see tally). In place of (4) to (6) these hold after each step:
+// In some scenarios the policy changes. All takes are admitted, and each word names the policy that
+// left it (see tally). In place of (4) to (6) these hold after each step:
 //
 //  8. No policy gets a word of another, except to Carry it. The epoch bit says truly whether a word
 //     is of the present policy or the last.

@@ -54,7 +54,7 @@ func (s *shard[K]) place(hash, rest uint64) place {
 	return place{bucket, max(hash&0xff, 1)}
 }
 
-// find returns the key's entry, or nil. It may have moved, or die at any time.
+// find returns the key's entry, or nil. The entry may have moved, and may die at any time.
 func (s *shard[K]) find(place place, key K) *Entry[K] {
 	for range s.buckets {
 		bucket := &s.buckets[place.bucket]

@@ -14,8 +14,8 @@ type Reading struct {
 	Foreign bool
 }
 
-// State reads the state of an entry's key, in the entry or its successor. ok is false if it is
-// dead.
+// State reads the state of an entry's key, in the entry or its successor. ok is false if the key
+// has no live entry.
 func (v View[K]) State(entry *Entry[K]) (r Reading, ok bool) {
 	for {
 		if entry = v.t.follow(entry); entry == nil {
@@ -30,8 +30,8 @@ func (v View[K]) State(entry *Entry[K]) (r Reading, ok bool) {
 }
 
 // Drain ends all keys and calls each with every key's last state. No call can advance such a word
-// from then on. Drain ends the keys that landed before it began, and perhaps later keys. It is for
-// the end of a table, when the writer has stopped; Clear comes after it.
+// from then on. Drain ends the keys that landed before it began, and perhaps later keys. A table is
+// drained at its end, when the writer has stopped, and then cleared.
 func (t *Table[K]) Drain(each func(*Entry[K], Reading)) {
 	// The nursery first: a writer that could not be stopped may move entries from there to the map.
 	for i := range t.nursery {
@@ -76,8 +76,8 @@ func (t *Table[K]) drain(entry *Entry[K], each func(*Entry[K], Reading)) {
 	}
 }
 
-// Loader fills a new table with saved keys. Table.Loader makes it. One goroutine uses it, before
-// the table has a writer or a caller. The writer indexes the loaded keys.
+// Loader fills a new table with saved keys. Table.Loader makes a Loader. One goroutine must use it,
+// before the table has a writer or a caller. The writer indexes the loaded keys.
 type Loader[K comparable] struct {
 	t *Table[K]
 	// least orders the entries by debt once the table is full. Some may be out of the map.
@@ -87,8 +87,8 @@ type Loader[K comparable] struct {
 func (t *Table[K]) Loader() *Loader[K] { return &Loader[K]{t: t} }
 
 // Add puts a key into the map, with a state of the table's policy and the mark of
-// Entry.HasForeignTurn. It replaces a key that was added before. If the table is full, the key that
-// owes least is left out, perhaps this key, and its debt is forgiven.
+// Entry.HasForeignTurn. Add replaces a key that was added before. If the table is full, the key
+// that owes least is left out, perhaps this key, and its debt is forgiven.
 func (l *Loader[K]) Add(key K, state uint64, foreign bool) {
 	table := l.t
 	hash := table.hash(key)

@@ -193,7 +193,7 @@ func stress(t *testing.T, hasher func(key int) uint64) {
 	require.NotZero(t, deaths)
 }
 
-// takeOnce is cell.Choke without patience. It passes the state that it leaves to tell.
+// takeOnce is cell.Choke without patience. takeOnce passes the state that it leaves to tell.
 func takeOnce(r rig[int], key int, now *atomic.Int64, queue chan Command[int], tell func(e *Entry[int], state uint64)) {
 	hash := r.hash(key)
 	for {

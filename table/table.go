@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// keysPerShard is the number of keys in a shard of a full table. Copying it takes less than 1
-	// ms.
+	// keysPerShard is the number of keys in a shard of a full table. Copying such a shard takes
+	// less than 1 ms.
 	keysPerShard = 6400
 	// maxShards bounds the memory of an empty table. Above maxShards*keysPerShard, 26 million keys,
 	// shards become larger, and so do the writer's pauses when they grow.
@@ -22,8 +22,8 @@ const (
 	// 1<<maxNurseryBits is the number of slots in the nursery of a large table. A slot that is not
 	// empty has a command under way: more slots than the queue holds commands would lose some.
 	// Behind longSlot entries a caller of a new key lets the writer run, unless the writer runs
-	// already: of 250,000 callers 38,000 yielded to each other. Behind maxSlot it always does,
-	// in case the writer was preempted.
+	// already: of 250,000 callers 38,000 yielded to each other. Behind maxSlot the caller always
+	// does, in case the writer was preempted.
 	maxNurseryBits = 10
 	longSlot       = 16
 	maxSlot        = 64
@@ -51,7 +51,7 @@ type Options struct {
 	// Seed makes the hashes of keys. Zero means a seed of the table's own.
 	Seed maphash.Seed
 
-	// Fault is called by the writer at each of Points. Tests panic in it. Nil does nothing.
+	// Fault is called by the writer at each of Points. Tests let Fault panic. Nil does nothing.
 	Fault func(point string)
 }
 
@@ -84,7 +84,7 @@ type Table[K comparable] struct {
 
 	// places counts the tentative, landed and filed entries, at most maxKeys.
 	places places
-	// moving is the replacement under way, or nil. It is written by the writer alone.
+	// moving is the replacement under way, or nil. The writer alone writes it.
 	moving atomic.Pointer[move[K]]
 	// lostFiling is set when a command to file was lost: the writer searches the nursery.
 	lostFiling atomic.Bool
@@ -195,7 +195,7 @@ func (t *Table[K]) shardOf(hash uint64) (i int, rest uint64) {
 	return int(high), rest
 }
 
-// find returns the live entry of the key in the map, or nil. It may die at any time.
+// find returns the live entry of the key in the map, or nil. The entry may die at any time.
 func (t *Table[K]) find(hash uint64, key K) *Entry[K] {
 	for {
 		entry := t.filedEntry(hash, key)
@@ -210,7 +210,8 @@ func (t *Table[K]) find(hash uint64, key K) *Entry[K] {
 	}
 }
 
-// filedEntry returns the key's entry in the map, or nil. It may have moved: find follows it.
+// filedEntry returns the key's entry in the map, or nil. The entry may have moved, and find follows
+// it.
 func (t *Table[K]) filedEntry(hash uint64, key K) *Entry[K] {
 	i, rest := t.shardOf(hash)
 	shard := t.shards[i].Load()

@@ -8,8 +8,8 @@ import (
 )
 
 // A tally is a policy that admits everything, for tests of changes. Its words record the tally's
-// id, the units taken, and when the key is fresh, an hour after the last take. It panics on a word
-// of another tally. Carry keeps the count, so that lost or doubled units show.
+// id, the units taken, and when the key is fresh, an hour after the last take. The tally panics on
+// a word of another tally. Carry keeps the count, so that lost or doubled units show.
 type tally struct{ id uint64 }
 
 const (

@@ -19,8 +19,8 @@ const epochBit = 1 << 63
 //
 // To use a word: find the entry, load the terms, load the word, and check that the word was written
 // under them or that they have not changed. View.Read does all except the first, in this order, on
-// which the package comment's argument rests. The word was then left under these terms or the ones
-// before, and a swap of it succeeds only while that is so.
+// which the package comment's argument rests. The word was then left under these terms or the terms
+// before, and a swap of the word succeeds only while that is so.
 type Terms struct {
 	Policy policy.Policy
 	// Choker, Refunder and Restorer are nil if the policy is none.
@@ -87,7 +87,7 @@ func (t *Terms) Take(state uint64, now policy.Instant, n int64, patience time.Du
 
 // State translates a word of an entry into a word of the policy. A word of the policy before is
 // translated as it stood when that policy was replaced, whenever it is read. ok is false for the
-// tombstone: look the key up again.
+// tombstone: the key must be looked up again.
 func (t *Terms) State(word uint64) (state uint64, ok bool) {
 	state = word &^ epochBit
 	switch {
@@ -131,7 +131,7 @@ const (
 	ChangeRefused
 )
 
-// NewChange returns a change to p. It takes effect at the later of now and Command.Begin.
+// NewChange returns a change to p. The change takes effect at the later of now and Command.Begin.
 func NewChange(p policy.Policy, now policy.Instant) *Change {
 	return &Change{policy: p, now: now, answer: make(chan ChangeResult, 1)}
 }

@@ -68,7 +68,8 @@ func (excessive) Carry(policy.Policy, uint64, policy.Instant) (uint64, bool) {
 	return tombstone, true
 }
 
-// A policy that breaks its contract does not break the table. It never sees a key's first word, 0.
+// A policy that breaks its contract does not break the table. Such a policy never sees a key's
+// first word, 0.
 func TestStateCutsValuesThatAreTooLarge(t *testing.T) {
 	plain := policy.Must(policy.Funnel(1, 1, time.Hour))
 	terms := newTerms(excessive{plain}, epochBit, plain, nil)
@@ -409,7 +410,7 @@ func TestAllYieldsEachKeyOnce(t *testing.T) {
 	r.View().Load(r.hash(2), 2).word.Store(tombstone)
 	delete(want, 2)
 	for _, key := range []int{4, 9, 14, 19} {
-		// The entry was adopted: it was never used, but is there.
+		// The entry was adopted. It is there although it was never used.
 		want[key] = 1
 	}
 	require.Equal(t, want, all(toTheEnd))

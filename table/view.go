@@ -8,7 +8,7 @@ import (
 )
 
 // View is a table without the writer's methods. Table.View makes one; the zero value is not usable.
-// It may be copied, and used by any number of goroutines.
+// A View may be copied, and any number of goroutines may use it.
 type View[K comparable] struct{ t *Table[K] }
 
 // Status is the result of opening a key.
@@ -48,11 +48,12 @@ func (v View[K]) Read(entry *Entry[K]) (word uint64, terms *Terms) {
 	}
 }
 
-// Load returns the filed entry of the key, or nil. It never waits and writes nothing. The entry may
-// be dead, or die at any time: Terms.State reports that, and Look and Open return the live entry.
+// Load returns the filed entry of the key, or nil. Load never waits and writes nothing. The entry
+// may be dead, or die at any time: Terms.State reports that, and Look and Open return the live
+// entry.
 func (v View[K]) Load(hash uint64, key K) *Entry[K] { return v.t.filedEntry(hash, key) }
 
-// Look returns the key's filed or landed entry, or nil. It never waits.
+// Look returns the key's filed or landed entry, or nil. Look never waits.
 func (v View[K]) Look(hash uint64, key K) *Entry[K] {
 	if e := v.t.find(hash, key); e != nil {
 		return e
@@ -67,7 +68,7 @@ func (v View[K]) Look(hash uint64, key K) *Entry[K] {
 	return v.t.find(hash, key)
 }
 
-// Seek is Look for keys that mostly have no entry: it searches the map once. Once is enough after
+// Seek is Look for keys that mostly have no entry: Seek searches the map once. Once is enough after
 // the slot, because an entry is put into the map before it leaves its slot.
 func (v View[K]) Seek(hash uint64, key K) *Entry[K] {
 	if p := waiting(v.t.slotOf(hash).Load(), hash, key); p != nil && p.word.Load() < tentative {
@@ -77,9 +78,9 @@ func (v View[K]) Seek(hash uint64, key K) *Entry[K] {
 	return v.t.find(hash, key)
 }
 
-// Open returns the key's entry, landing a new entry if there is none. It never waits. If the status
-// is Full, the writer has to make room first. A returned tentative entry has had its second look:
-// it may be advanced from its tentative word.
+// Open returns the key's entry, landing a new entry if there is none. Open never waits. If the
+// status is Full, the writer has to make room first. A returned tentative entry has had its second
+// look: the caller may advance it from its tentative word.
 func (v View[K]) Open(hash uint64, key K) (e *Entry[K], status Status) {
 	table := v.t
 	slot := table.slotOf(hash)
@@ -177,9 +178,9 @@ func (t *Table[K]) secondLook(hash uint64, entry *Entry[K]) bool {
 	return false
 }
 
-// All iterates over the landed and filed entries with their states, in no order. It blocks no other
-// goroutine. Entries that come or go meanwhile may be missed, and returned entries may die at any
-// time. An entry that stays is returned once, even if a change of policy replaces it.
+// All iterates over the landed and filed entries with their states, in no order. All blocks no
+// other goroutine. Entries that come or go meanwhile may be missed, and returned entries may die at
+// any time. An entry that stays is returned once, even if a change of policy replaces it.
 func (v View[K]) All() iter.Seq2[*Entry[K], Reading] {
 	return func(yield func(*Entry[K], Reading) bool) {
 		// The nursery first, so that no entry is missed that moves to the map.
@@ -210,7 +211,7 @@ func (v View[K]) All() iter.Seq2[*Entry[K], Reading] {
 	}
 }
 
-// Shards returns the number of parts of the map. It never changes.
+// Shards returns the number of parts of the map. The number never changes.
 func (v View[K]) Shards() int { return len(v.t.shards) }
 
 // Filed is All for a part of the map, without the nursery. A key stays in its part.
@@ -240,28 +241,30 @@ func (v View[K]) Full() bool { return v.t.places.full(v.t.maxKeys) }
 func (v View[K]) Counters() *Counters { return &v.t.counters }
 
 // Horizon returns the latest instant at which a key was, or might have been, forgotten. A caller
-// that opens a key anew takes from it at this instant at the earliest. Otherwise, if it read the
-// clock before the key was forgotten, or the clock went back, the key would be fresh too early.
+// that opens a key anew takes from it at this instant at the earliest. Otherwise, if the caller
+// read the clock before the key was forgotten, or the clock went back, the key would be fresh too
+// early.
 func (v View[K]) Horizon() policy.Instant { return policy.Instant(v.t.horizon.Load()) }
 
 // Firm reports whether every key of a full table is firm at now, as the writer last saw it. A
-// request for room is then in vain, so a caller need not wait for the answer. After NoteReset it
+// request for room is then in vain, so a caller need not wait for the answer. After NoteReset Firm
 // reports false until the writer has looked again.
 func (v View[K]) Firm(now policy.Instant) bool {
 	// The writer clears firmUntil before reset.
 	return !v.t.reset.Load() && now < policy.Instant(v.t.firmUntil.Load())
 }
 
-// NoteReleased tells the writer that a key may be in use no more, if all keys of a full table were, or if the
-// writer is looking whether they are. Call it after the word has changed: the writer sees either the word or the note.
+// NoteReleased tells the writer that a key may be in use no more, if all keys of a full table were,
+// or if the writer is looking whether they are. A caller must call it after the word has changed:
+// the writer sees either the word or the note.
 func (v View[K]) NoteReleased() {
 	if (v.t.firmUntil.Load() != 0 || v.t.looking.Load()) && !v.t.reset.Load() {
 		v.t.reset.Store(true)
 	}
 }
 
-// NoteReset tells the writer that a key will owe nothing. Call it before the word changes: with
-// Options.Firm the index takes the key for a firm key.
+// NoteReset tells the writer that a key will owe nothing. A caller must call it before the word
+// changes: with Options.Firm the index takes the key for a firm key.
 func (v View[K]) NoteReset() {
 	if v.t.terms.Load().Occupier != nil {
 		v.t.resets.Add(1)
@@ -274,7 +277,7 @@ func (v View[K]) NoteReset() {
 // NoteLostFiling tells the writer that a command to file was lost.
 func (v View[K]) NoteLostFiling() { v.t.lostFiling.Store(true) }
 
-// Landed returns the number of live entries in the nursery. It looks at every slot.
+// Landed returns the number of live entries in the nursery. Landed looks at every slot.
 func (v View[K]) Landed() (n int) {
 	for i := range v.t.nursery {
 		for at := v.t.nursery[i].Load(); at != nil; at = at.next.Load() {

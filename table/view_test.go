@@ -37,8 +37,8 @@ func TestFileEmptiesTheSlot(t *testing.T) {
 	require.Zero(t, r.File(7, 1))
 }
 
-// A caller puts an entry into an empty slot and then finds its key in the map. It still sends the
-// command: another entry may have landed behind the dead entry.
+// A caller puts an entry into an empty slot and then finds its key in the map. The caller still
+// sends the command: another entry may have landed behind the dead entry.
 func TestOpenAsksForTheSlotThatItBegan(t *testing.T) {
 	r := newRig[string](t, Options{})
 	r.hasher = oneHash[string]
@@ -189,8 +189,8 @@ func TestShardsAreFilledEvenly(t *testing.T) {
 	require.Equal(t, len(r.shards)-1, last)
 }
 
-// A writer that Close could not stop goes on in a cleared table, where callers land entries. It
-// finds no known entry, and ends.
+// A writer that Close could not stop goes on in a cleared table, where callers land entries. The
+// writer finds no known entry, and ends.
 func TestClearForgetsAll(t *testing.T) {
 	r := rig[string]{New[string](Options{Policy: policy.Must(policy.Funnel(1, 1, time.Hour)), Idle: 1, MaxKeys: 9}), t}
 	r.hasher = oneHash[string]

@@ -23,7 +23,7 @@ func Points() []string {
 func (t *Table[K]) Running(running bool) { t.running.Store(running) }
 
 // File moves the entries in the nursery's slot of the hash to the map and the index, and returns
-// their number. It leaves none behind, except to Settle: callers that land behind another send no
+// their number. File leaves none behind, except to Settle: callers that land behind another send no
 // command.
 func (t *Table[K]) File(hash uint64, now policy.Instant) (filed int) {
 	slot := t.slotOf(hash)
@@ -44,8 +44,8 @@ func (t *Table[K]) File(hash uint64, now policy.Instant) (filed int) {
 const touchStep = 8
 
 // touch loads the memory that file needs of the next touchStep nodes. Every atomic store of file
-// waits for the loads before it; here their cache misses overlap. It saved an eighth of File's
-// time.
+// waits for the loads before it; here their cache misses overlap. The overlap saved an eighth of
+// File's time.
 func (t *Table[K]) touch(node *node[K]) {
 	for left := touchStep; left > 0 && node != nil; left-- {
 		node.entry.word.Load()
@@ -61,8 +61,8 @@ func (t *Table[K]) file(slot *slot[K], node *node[K], now policy.Instant) {
 	t.fault("file: begin")
 	entry, hash := node.entry, node.hash
 	t.stepPoint("file: in the slot")
-	// It may still be tentative, with its caller stopped at any point. That caller will find the
-	// word changed, and go on from there.
+	// The entry may still be tentative, with its caller stopped at any point. That caller will find
+	// the word changed, and go on from there.
 	t.secondLook(hash, entry)
 	t.stepPoint("file: confirmed")
 	t.land(entry)
@@ -129,9 +129,9 @@ func (t *Table[K]) Settle(now policy.Instant) {
 	}
 }
 
-// Recover begins the work of a new writer. It discards the index, which may be in any state; Settle
-// rebuilds it from the map. It starts after the last writer's shard. So even if every writer dies
-// early, each shard's idle keys are found once a writer lives through that shard.
+// Recover begins the work of a new writer. Recover discards the index, which may be in any state;
+// Settle rebuilds it from the map. Recover starts after the last writer's shard. So even if every
+// writer dies early, each shard's idle keys are found once a writer lives through that shard.
 func (t *Table[K]) Recover() {
 	t.endMove()
 	t.index = newIndex[K]()
@@ -157,8 +157,8 @@ func (t *Table[K]) isIndexed(shard int) bool {
 }
 
 // reindex indexes some pending entries, collecting the next shard's first if there are none.
-// Entries filed in a collected shard are indexed at once. It evicts due entries: if writers keep
-// dying before the index is complete, hardly any sweep reaches them.
+// Entries filed in a collected shard are indexed at once. reindex evicts due entries: if writers
+// keep dying before the index is complete, hardly any sweep reaches them.
 func (t *Table[K]) reindex(now policy.Instant) {
 	t.fault("recover: shard")
 	if len(t.pending) == 0 {
@@ -205,8 +205,9 @@ type SweepResult struct {
 	More bool
 }
 
-// Sweep looks at due entries, oldest first, at most budget. It evicts those that owed nothing for
-// the idle time, and files the others under the instant from which they will owe nothing.
+// Sweep looks at due entries, oldest first, at most budget. Sweep evicts the entries that owed
+// nothing for the idle time, and files the others under the instant from which they will owe
+// nothing.
 func (t *Table[K]) Sweep(now policy.Instant, budget int) (sweepResult SweepResult) {
 	t.fault("sweep: begin")
 	t.nearlyFull = t.nearlyFull && t.places.taken() > t.maxKeys-t.maxKeys/8
@@ -229,8 +230,8 @@ func (t *Table[K]) Sweep(now policy.Instant, budget int) (sweepResult SweepResul
 func (t *Table[K]) headroom() int64 { return min(roomStep, t.maxKeys/roomShare) }
 
 // MakeRoom evicts keys until want places are free, those with the least debt first, looking at most
-// at budget entries. It evicts none while the index is being rebuilt, because the least debt is not
-// known.
+// at budget entries. MakeRoom evicts none while the index is being rebuilt, because the least debt
+// is not known.
 func (t *Table[K]) MakeRoom(now policy.Instant, want int64, budget int) {
 	t.fault("room: begin")
 	if !t.recovered() {
@@ -286,8 +287,9 @@ func (t *Table[K]) MakeRoom(now policy.Instant, want int64, budget int) {
 	}
 }
 
-// lookAgain begins a pass of MakeRoom at keys in use, because a key may be in use no more. It forgets what the
-// pass before has found first: a caller must not be refused for that once reset is cleared.
+// lookAgain begins a pass of MakeRoom at keys in use, because a key may be in use no more. It first
+// forgets the result of the pass before: a caller must not be refused for that once reset is
+// cleared.
 func (t *Table[K]) lookAgain() {
 	t.firmUntil.Store(0)
 	t.reset.Store(false)
@@ -320,7 +322,8 @@ func (t *Table[K]) evictIf(oldest filing[K], due, now policy.Instant) bool {
 	return gone
 }
 
-// evict evicts an entry if it is fresh at due, and returns the instant from which it is fresh.
+// evict evicts an entry if the entry is fresh at due, and returns the instant from which the entry
+// is fresh.
 func (t *Table[K]) evict(entry *Entry[K], due, now policy.Instant) (fresh policy.Instant, gone bool) {
 	word := entry.word.Load()
 	fresh = t.freshAt(word)
@@ -356,8 +359,9 @@ func (t *Table[K]) forgetAt(now policy.Instant) {
 	}
 }
 
-// Clear forgets all keys. It is the last operation on a table; the places taken are not given back.
-// It leaves the writer's fields alone, since a writer that could not be stopped may be at work.
+// Clear forgets all keys. Clear is the last operation on a table, and the places taken are not
+// given back. It leaves the writer's fields alone, since a writer that could not be stopped may be
+// at work.
 func (t *Table[K]) Clear() {
 	for i := range t.shards {
 		t.shards[i].Store(nil)

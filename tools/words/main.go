@@ -34,7 +34,7 @@ var bounds = []struct {
 	name      string
 	max, goal float64
 }{
-	{"what", 1.5, 1.5}, {"that of", 0.3, 0.3}, {"of which", 1.5, 1.5}, {"one", 4, 4}, {"it", 15.1, 14}, {"they, them", 4.2, 4.2},
+	{"what", 1.5, 1.5}, {"that of", 0.3, 0.3}, {"of which", 1.5, 1.5}, {"one", 4, 4}, {"it", 14, 14}, {"they, them", 4.2, 4.2},
 	{"mean", 14, 14}, {"% long", 4, 4}, {"at line ends", 700, 700},
 }
 

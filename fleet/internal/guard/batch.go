@@ -13,7 +13,7 @@ import (
 // Batch makes simultaneous calls as a single call, which costs less. Each has its own budget and
 // outcome. No call waits for others to come, nor for those under way while there is a worker. An
 // answer that comes when its caller has gone serves no other call: see Unused. Any number of
-// goroutines may use a Batch. NewBatch makes it; the zero value is of no use.
+// goroutines may use a Batch. NewBatch makes a Batch; the zero value is of no use.
 type Batch[Q comparable, A any] struct {
 	guard *Guard
 	call  func(ctx context.Context, asks []Q, reply func(i int, value A, err error))
@@ -23,9 +23,9 @@ type Batch[Q comparable, A any] struct {
 	open *batch[Q, A]
 
 	batches, tickets sync.Pool
-	// unused are answers that came too late for their callers. They serve no other call: the server
-	// decided them before it began, and their units may not be used in a later window, or closer to
-	// another turn. mu guards it.
+	// unused are answers that came too late for their callers. Such an answer serves no other call:
+	// the server decided it before it began, and its units may not be used in a later window, or
+	// closer to another turn. mu guards it.
 	unused []unused[Q, A]
 }
 
@@ -41,7 +41,7 @@ const maxUnused = 4096
 const maxBatch = 64
 
 // NewBatch returns a batch of the guard's. call gets the asks of some calls, and replies to each
-// once before it returns. It keeps neither argument.
+// once before it returns. call must keep neither argument.
 func NewBatch[Q comparable, A any](g *Guard, call func(ctx context.Context, asks []Q, reply func(i int, value A, err error))) *Batch[Q, A] {
 	b := &Batch[Q, A]{guard: g, call: call}
 	b.batches.New = func() any { return &batch[Q, A]{parent: b} }
@@ -49,8 +49,9 @@ func NewBatch[Q comparable, A any](g *Guard, call func(ctx context.Context, asks
 	return b
 }
 
-// ticket is a call. Once it is sent, value and err are the worker's until its last act, the send on
-// done. A caller that received from done may reuse the ticket. An abandoned ticket is not reused.
+// ticket is a call. Once the ticket is sent, value and err are the worker's until its last act, the
+// send on done. A caller that received from done may reuse the ticket. An abandoned ticket is not
+// reused.
 type ticket[Q comparable, A any] struct {
 	state atomic.Int32
 	pass  pass
@@ -64,7 +65,7 @@ const (
 	waiting int32 = iota
 	sent
 	answered
-	// An abandoned ticket was given up by its caller before it was answered.
+	// An abandoned ticket was given up by its caller before the answer came.
 	abandoned
 )
 
@@ -77,7 +78,7 @@ type batch[Q comparable, A any] struct {
 	asks    []Q
 }
 
-// Do asks, and returns the reply, or an error like the function Do. It returns when the budget is
+// Do asks, and returns the reply, or an error like the function Do. Do returns when the budget is
 // spent. A call not sent within the budget is dropped, with ErrBusy.
 func (b *Batch[Q, A]) Do(ctx context.Context, ask Q) (A, error) {
 	var none A
@@ -145,7 +146,8 @@ func (b *Batch[Q, A]) late(ticket *ticket[Q, A]) (A, error) {
 	return none, err
 }
 
-// giveUp leaves a sent ticket to its worker, and a waiting ticket unsent. It returns the old state.
+// giveUp leaves a sent ticket to its worker, and a waiting ticket unsent. giveUp returns the old
+// state.
 func (t *ticket[Q, A]) giveUp(guard *Guard) (before int32) {
 	switch {
 	case t.state.CompareAndSwap(waiting, abandoned):

@@ -104,8 +104,8 @@ func TestCallsThatWaitAreSentAsOne(t *testing.T) {
 	})
 }
 
-// Of ten calls that wait for a worker, some are given up. They are not made, and are no failures.
-// The others are sent as one, even if the first was given up.
+// Of ten calls that wait for a worker, some are given up. The calls given up are not made, and are
+// no failures. The others are sent as one, even if the first was given up.
 func TestCallsThatWereGivenUpAreNotSent(t *testing.T) {
 	for _, c := range []struct {
 		givenUp func(i int) bool

@@ -9,10 +9,11 @@ import (
 )
 
 // breaker opens after some failures in a row, or if a watch trips it. While it is open only a probe
-// passes after each pause. An answer in good time, of a probe or any other call, closes it. After a
-// failed probe the next pause is twice as long, up to a bound. (Nygard, Release It!, 2007.)
+// passes after each pause. An answer in good time, of a probe or any other call, closes the
+// breaker. After a failed probe the next pause is twice as long, up to a bound. (Nygard, Release
+// It!, 2007.)
 //
-// Its methods may be called by any number of goroutines. A call that passes while it is closed
+// Any number of goroutines may call its methods. A call that passes while the breaker is closed
 // writes nothing.
 type breaker struct {
 	failures        int
@@ -24,7 +25,7 @@ type breaker struct {
 	// era is odd while the breaker is open, and counts openings and closings.
 	era atomic.Uint64
 	// next is when the next probe may pass, in nanoseconds since epoch; never while closed. The
-	// call that moves it on is the probe. A probe that hangs does not keep the next from passing.
+	// call that moves next on is the probe. A probe that hangs does not keep the next from passing.
 	next atomic.Int64
 	// wait is the pause after the next probe.
 	wait atomic.Int64
@@ -67,7 +68,7 @@ const (
 	stale
 	// A bad error is one that opens the breaker.
 	bad
-	// unsure says nothing about the server, for example because it was not asked.
+	// unsure says nothing about the server, for example because the server was not asked.
 	unsure
 )
 

@@ -11,13 +11,13 @@ import (
 )
 
 var (
-	// ErrOpen: the breaker is open, and the server was not asked. It is wrapped together with the
-	// failure that opened the breaker, or the last probe's.
+	// ErrOpen: the breaker is open, and the server was not asked. ErrOpen is wrapped together with
+	// the failure that opened the breaker, or the last probe's.
 	ErrOpen = errors.New("the last calls failed")
 	// ErrBudget: the budget was spent before the answer. The request may still be done.
 	ErrBudget = errors.New("no answer within the budget")
 	// ErrBusy: the budget was spent before the call's turn, with MaxInFlight calls under way. The
-	// server was not asked, which is no failure. It is wrapped together with ErrBudget.
+	// server was not asked, which is no failure. ErrBusy is wrapped together with ErrBudget.
 	ErrBusy = errors.New("too many calls under way")
 	// ErrClosed: the guard is closed.
 	ErrClosed = errors.New("closed")
@@ -27,7 +27,7 @@ var (
 type Config struct {
 	// Budget is the longest that a caller waits.
 	Budget time.Duration
-	// CallTimeout ends a call that goes on without its caller. It should suffice to connect.
+	// CallTimeout ends a call that goes on without its caller. The time should suffice to connect.
 	CallTimeout time.Duration
 	// MaxInFlight bounds the calls under way, and so the goroutines. A Batch's joint call counts
 	// once.
@@ -41,14 +41,14 @@ type Config struct {
 	Pause, MaxPause time.Duration
 	// Failed reports whether an error is a failure: no answer of the server's.
 	Failed func(error) bool
-	// Trips counts the calls, perhaps of several guards. It may be nil.
+	// Trips counts the calls, perhaps of several guards. Trips may be nil.
 	Trips *Trips
-	// OnChange is called when the breaker opened or closed. It should return at once.
+	// OnChange is called when the breaker opened or closed. OnChange must return soon.
 	OnChange func()
 }
 
 // Guard keeps calls to a server within a budget. Its methods, and Do, may be called by any number
-// of goroutines. New makes it; the zero value is of no use.
+// of goroutines. New makes a Guard; the zero value is of no use.
 type Guard struct {
 	config  Config
 	breaker *breaker
@@ -130,7 +130,7 @@ func (g *Guard) Probing() bool {
 }
 
 // Failure returns the error that opened the breaker or failed the last probe; nil while the breaker
-// is closed. It never returns an explanation.
+// is closed. Failure never returns an explanation.
 func (g *Guard) Failure() error { return g.breaker.failure() }
 
 // Explain sets the error that calls are told while the breaker is open. nil restores the failure of
@@ -143,8 +143,8 @@ func (g *Guard) Openings() uint64 {
 	return n
 }
 
-// Close ends the guard: calls under way and later get ErrClosed. It ends the contexts of calls that
-// go on and waits for them, at most CallTimeout if they heed it.
+// Close ends the guard: calls under way and later get ErrClosed. Close ends the contexts of the
+// calls that go on, and waits for these calls, at most CallTimeout if they heed their contexts.
 func (g *Guard) Close() {
 	g.closing.Do(func() {
 		g.cancel()
@@ -211,7 +211,7 @@ func (f *flight[T]) run(base context.Context) {
 }
 
 // Do runs call on another goroutine and returns its results, or why there was no answer: ErrOpen,
-// ErrBudget, ErrBusy, ErrClosed, or the cause of ctx if that ended first. It returns when the
+// ErrBudget, ErrBusy, ErrClosed, or the cause of ctx if that ended first. Do returns when the
 // budget is spent. call does not end with ctx and may go on for CallTimeout. Its results are then
 // dropped, but tell how the server is.
 func Do[T any](ctx context.Context, g *Guard, call func(context.Context) (T, error)) (T, error) {
@@ -283,7 +283,8 @@ func (g *Guard) enter(ctx context.Context) (pass, error) {
 }
 
 // arrived reports whether an answer is there for a caller whose budget is spent. On a busy machine
-// its reader may lack a processor; it has a turn first, if others were answered a moment ago.
+// the answer's reader may lack a processor; the reader has a turn first, if others were answered a
+// moment ago.
 func (g *Guard) arrived(done <-chan struct{}) bool {
 	if g.watch.heardLately() {
 		runtime.Gosched()

@@ -113,8 +113,8 @@ func (s *server) ask(t *testing.T, g guarded) error {
 	return err
 }
 
-// A call is given up when the budget is spent, and goes on by itself. Only Close waits for a call
-// that does not heed its context; other calls end with it.
+// A caller gives its call up when the budget is spent, and the call goes on by itself. Only Close
+// waits for a call that does not heed its context; other calls end with it.
 func TestCallIsGivenUpAtItsBudget(t *testing.T) {
 	inBubble(t, func(t *testing.T, g guarded) {
 		ended := make(chan time.Duration, 1)
@@ -239,7 +239,7 @@ func TestThreeFailuresOpenTheBreaker(t *testing.T) {
 			asked++
 		}
 
-		// It closes by itself, and the pauses start anew.
+		// The breaker closes by itself, and the pauses start anew.
 		for _, rest := range []time.Duration{8 * pause, pause} {
 			time.Sleep(rest)
 			s.err = nil

@@ -18,9 +18,10 @@ var (
 
 // watch judges a server by when its answers arrive.
 //
-// It counts time in ticks of its own goroutine, since a process short of processors reads answers
-// late. Each tick, however late, counts once. It ends with a turn through the scheduler's queue,
-// which also holds the goroutines that read answers. So the count stops while they cannot run.
+// A watch counts time in ticks of its own goroutine, since a process short of processors reads
+// answers late. Each tick, however late, counts once. A tick ends with a turn through the
+// scheduler's queue, which also holds the goroutines that read answers. So the count stops while
+// these goroutines cannot run.
 //
 // Its methods may be called by any number of goroutines, except run and step.
 type watch struct {
@@ -93,7 +94,7 @@ func (w *watch) hear(sending sending) {
 	if sending.within() {
 		seen = &w.inTime
 	}
-	// Most calls find it set, and write nothing.
+	// Most calls find seen set, and write nothing.
 	if !seen.Load() {
 		seen.Store(true)
 	}
@@ -156,7 +157,7 @@ func (w *watch) run(base context.Context, judged func(error)) {
 		if w.idle >= idleTicks {
 			w.idle = 0
 			w.running.Store(false)
-			// A call may have come that found it running.
+			// A call may have come that found the watch running.
 			if w.under.Load() == 0 || !w.running.CompareAndSwap(false, true) {
 				return
 			}

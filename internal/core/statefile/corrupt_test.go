@@ -107,7 +107,7 @@ func TestEveryTruncationIsNoticed(t *testing.T) {
 	}
 }
 
-// A checksum is of all that comes before it, too.
+// A checksum also covers everything before its block.
 func TestEveryOtherOrderOfBlocksIsNoticed(t *testing.T) {
 	c, file := several(t)
 	blocks, rest := [][]byte{}, file[len(start):]
@@ -269,7 +269,7 @@ func readers(file []byte, err error) io.Reader {
 	return io.MultiReader(bytes.NewReader(file), iotest.ErrReader(err))
 }
 
-// check reads a file, and if it is whole writes and reads it again.
+// check reads a file, and writes and reads a whole file again.
 func check(t *testing.T, file []byte) {
 	c, err := read(bytes.NewReader(file))
 	if err != nil {

@@ -1,5 +1,5 @@
 // Package statefile writes and reads files of keys and their words, and replaces an older file by a
-// new one. It does not interpret words.
+// new one. The package does not interpret words.
 //
 // # The format
 //
@@ -25,10 +25,10 @@
 // are known at a time: number 16 replaces number 0, and so on. So a reader keeps one block and 16
 // limits in memory.
 //
-// A checksum is the CRC-32C of everything before it in the file, except other checksums. It reveals
-// a missing, repeated, misplaced or foreign block. A block has up to 64 KiB, or more for a single
-// long key. A file that ends early has no end block; bytes behind the end block are refused. A
-// program must not rely on a file before it has read all of it: see [Reader.Next].
+// A checksum is the CRC-32C of everything before it in the file, except other checksums. The
+// checksum reveals a missing, repeated, misplaced or foreign block. A block has up to 64 KiB, or
+// more for a single long key. A file that ends early has no end block; bytes behind the end block
+// are refused. A program must not rely on a file before it has read all of it: see [Reader.Next].
 //
 // Start reading at [Writer] and [Reader]; replace.go and lock.go handle the file itself.
 package statefile

@@ -7,7 +7,8 @@ import (
 
 const BlockSize = blockSize
 
-// ReplaceNoting is Replace. It calls before with each step of syncing, which fails if that fails.
+// ReplaceNoting is Replace. ReplaceNoting calls before with each step of syncing, and the step
+// fails if before fails.
 func ReplaceNoting(before func(step string) error, path string, write func(io.Writer) error) error {
 	return disk{
 		sync: func(f *os.File) error {

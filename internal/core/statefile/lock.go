@@ -17,13 +17,13 @@ var ErrLocked = errors.New("the file is in use")
 var errHeld = errors.New("held")
 
 // Lock reserves the file at path for this process, until unlock or the end of the process, however
-// it ends. It fails at once with ErrLocked if the file is in use; the text names the process if
+// it ends. Lock fails at once with ErrLocked if the file is in use; the text names the process if
 // known. A symbolic link is locked as its target.
 //
-// The lock is on a file with ".lock" appended to the name. It holds the process ID, stays, and must
-// not be removed while a process runs. A lock is valid on one machine, or on a network file system
-// that passes locks on. Plan 9, wasm, Solaris and AIX have no such lock: only this process cannot
-// lock a file twice.
+// The lock is on a file with ".lock" appended to the name. The file holds the process ID, stays,
+// and must not be removed while a process runs. A lock is valid on one machine, or on a network
+// file system that passes locks on. Plan 9, wasm, Solaris and AIX have no such lock: only this
+// process cannot lock a file twice.
 //
 // Lock removes temporary files of killed calls of Replace. The caller must keep unlock as long as
 // the lock should last, and may call it more than once.

@@ -67,7 +67,7 @@ func TestOneHasTheFile(t *testing.T) {
 	assert.Error(t, err)
 }
 
-// It holds the file and is about to replace it.
+// The process holds the file and is about to replace it.
 func TestKilledProcessLeavesTheFile(t *testing.T) {
 	switch runtime.GOOS {
 	case "js", "wasip1", "plan9", "solaris", "illumos", "aix":

@@ -35,8 +35,8 @@ type Reader struct {
 	start int64
 }
 
-// NewReader reads the header. It fails with ErrCorrupt, ErrVersion or an error of r, and reads
-// ahead in r.
+// NewReader reads the header. NewReader fails with ErrCorrupt, ErrVersion or an error of r, and
+// reads ahead in r.
 func NewReader(r io.Reader) (*Reader, error) {
 	from := &Reader{r: bufio.NewReaderSize(r, blockSize)}
 	if err := from.readHeader(); err != nil {
@@ -225,7 +225,7 @@ func (r *Reader) readPayload() (kind byte, err error) {
 	return kind, nil
 }
 
-// readBlock reads the next block of entries. After the end block it returns io.EOF.
+// readBlock reads the next block of entries. After the end block readBlock returns io.EOF.
 func (r *Reader) readBlock() error {
 	kind, err := r.readPayload()
 	if err != nil {

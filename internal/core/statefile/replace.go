@@ -21,8 +21,8 @@ type disk struct {
 var realDisk = disk{sync: (*os.File).Sync, rename: os.Rename, syncDir: syncDir}
 
 // Replace replaces the file at path by the bytes of write, with mode 0600. At any moment path has
-// the whole old or new file, even if the process is killed or the machine loses power. For a
-// symbolic link it replaces the target.
+// the whole old or new file, even if the process is killed or the machine loses power. Replace
+// replaces the target of a symbolic link.
 //
 // If write or anything else fails, the old file stays and no temporary file is left. If only the
 // sync of the directory fails, the new file is in place, but a loss of power may undo that. A
@@ -78,7 +78,7 @@ func (d disk) replace(path string, write func(io.Writer) error) (err error) {
 
 func temporaryPrefix(name string) string { return "." + name + ".new-" }
 
-// removeTemporaries removes temporary files of killed processes, unless it cannot.
+// removeTemporaries removes temporary files of killed processes, as far as possible.
 func removeTemporaries(path string) {
 	dir, name := filepath.Split(path)
 	if dir == "" {
@@ -94,7 +94,8 @@ func removeTemporaries(path string) {
 
 // Resolve returns the present target of path, existing or not, as an absolute path without symbolic
 // links. A program that keeps a file for long resolves its path once: a changed link or working
-// directory would lead to a file that it has not locked. It fails if the target is no regular file.
+// directory would lead to a file that it has not locked. Resolve fails if the target is no regular
+// file.
 func Resolve(path string) (string, error) {
 	path, err := target(path)
 	if err != nil {

@@ -184,8 +184,8 @@ func TestErrorOfTheWriterStays(t *testing.T) {
 
 func golden(name string) string { return filepath.Join("testdata", name+".v1.state") }
 
-// goldens are the contents of the golden files of version 1. They never change: another format is a
-// new version with its own files.
+// goldens are the contents of the golden files of version 1. The golden files never change: another
+// format is a new version with its own files.
 func goldens() map[string]content {
 	blocks := content{Header: statefile.Header{Epoch: epoch, Limit: funnel, Codec: "uint64"}, Last: 3_600_000_000_000}
 	for i := range 5000 {

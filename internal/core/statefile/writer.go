@@ -24,7 +24,8 @@ type Writer struct {
 	err error
 }
 
-// NewWriter writes the header of a file to w. It fails with ErrUnfit if the header does not fit.
+// NewWriter writes the header of a file to w. NewWriter fails with ErrUnfit if the header does not
+// fit.
 func NewWriter(w io.Writer, header Header) (*Writer, error) {
 	if err := header.check(); err != nil {
 		return nil, fmt.Errorf("state file: header: %w: %w", ErrUnfit, err)
@@ -43,7 +44,8 @@ func NewWriter(w io.Writer, header Header) (*Writer, error) {
 	return to, nil
 }
 
-// SetLimit sets the limit of the next words. It fails with ErrUnfit for a text longer than MaxText.
+// SetLimit sets the limit of the next words. SetLimit fails with ErrUnfit for a text longer than
+// MaxText.
 func (w *Writer) SetLimit(text string) error {
 	switch {
 	case w.err != nil:
@@ -66,7 +68,7 @@ func (w *Writer) SetLimit(text string) error {
 	return nil
 }
 
-// Add adds a key, not checked for repetition, and its word. flags is 0 or ForeignTurn. It fails
+// Add adds a key, not checked for repetition, and its word. flags is 0 or ForeignTurn. Add fails
 // with ErrUnfit for a key longer than MaxKey, a word above policy.MaxWord, or another flag. The key
 // may be changed after the call.
 func (w *Writer) Add(key []byte, word uint64, flags uint8) error {

@@ -26,7 +26,7 @@ type state struct {
 	word   uint64
 }
 
-// desk is a key with a limit. It counts its calls' actions.
+// desk is a key with a limit. A desk counts its calls' actions.
 type desk struct {
 	mu        sync.Mutex
 	policy    policy.Policy

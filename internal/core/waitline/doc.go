@@ -1,9 +1,9 @@
 // Package waitline keeps the calls that wait for a key in a line: first come, first served.
 //
 // A call that may not start at once joins the line of its key. The head of a line takes ahead of
-// its turn, so that calls that do not wait cannot keep it from its turn for ever. It then holds a
-// promised turn and sleeps until that comes. The calls behind it are queued, and take when they are
-// about to be the head. So a call that gives up almost never costs the others.
+// its turn, so that calls that do not wait cannot keep it from its turn for ever. The head then
+// holds a promised turn and sleeps until the turn comes. The calls behind it are queued, and take
+// when they are about to be the head. So a call that gives up almost never costs the others.
 //
 //	join      a call forecasts its turn, and joins only if that comes in time
 //	forecast  all calls ahead take in thought, one after the other

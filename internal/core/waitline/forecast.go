@@ -11,8 +11,8 @@ import (
 //
 // A forecast takes a step for each queued call. Most calls that ask for it are refused, as the
 // queue has grown to their patience. So a call is judged by the remembered forecast first, with a
-// few steps, and by a new forecast only if that does not refuse it. The remembered forecast may be
-// too early but never too late, as long as it holds:
+// few steps, and by a new forecast only if the remembered one does not refuse the call. The
+// remembered forecast may be too early but never too late, as long as all this holds:
 //
 //   - The state is base, or as expected of the calls that left the queue by taking. Units that are
 //     taken or given back otherwise change the state; so does another policy.
@@ -24,7 +24,8 @@ import (
 //     the state decides. An at most whose units have all left counts in shorter parts, which would
 //     bring turns forward.
 //
-// So it refuses no call that a new forecast would let join, and lets none join.
+// So the remembered forecast refuses no call that a new forecast would let join, and lets none
+// join.
 type outlook[S comparable] struct {
 	base S
 	from int64
@@ -142,7 +143,7 @@ func (l *line[K, S]) forecast(waiter *waiter[S], remembered bool) (wait time.Dur
 		}
 		wait += left
 	}
-	// No call overtakes those ahead of it.
+	// No call overtakes the calls ahead in line.
 	return max(wait, left), verdict, true
 }
 
@@ -153,7 +154,7 @@ func untilTurn[S comparable](waiter *waiter[S]) time.Duration {
 	return max(time.Until(waiter.turn), 0)
 }
 
-// walk forecasts the queue and then waiter, step by step, and remembers it.
+// walk forecasts the queue and then waiter, step by step, and remembers the forecast.
 func (l *line[K, S]) walk(outlook *outlook[S], waiter *waiter[S], state S, from int64) (time.Duration, Verdict, bool) {
 	outlook.base, outlook.from, outlook.steps = state, from, outlook.steps[:0]
 	alike := true

@@ -14,8 +14,8 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Calls that a crowded line refuses do not walk it, counted in forecasts. This holds under each
-// limit, as turns and time pass, and when units came back while the head's turn is far off.
+// Calls that a crowded line refuses do not walk the line, counted in forecasts. This holds under
+// each limit, as turns and time pass, and when units came back while the head's turn is far off.
 //
 // Promise: A refusal by a crowded line does not walk it.
 func TestRefusalsDoNotWalkTheLine(t *testing.T) {
@@ -82,10 +82,10 @@ func TestForecastFollowsTheTurns(t *testing.T) {
 	})
 }
 
-// The remembered forecast is never too late: it refuses no call that a walk would let join. Checked
-// under each limit, while calls come and leave, others take and give back, the policy changes, the
-// clock jumps and time passes. The calls in line use the key's limit, a chosen limit while others
-// use another, or random limits of a family.
+// The remembered forecast is never too late: the forecast refuses no call that a walk would let
+// join. Checked under each limit, while calls come and leave, others take and give back, the policy
+// changes, the clock jumps and time passes. The calls in line use the key's limit, a chosen limit
+// while others use another, or random limits of a family.
 func TestRememberedForecastIsNeverTooLate(t *testing.T) {
 	for i, pair := range families() {
 		for _, limits := range []string{"own", "chosen", "mixed"} {
@@ -141,8 +141,8 @@ func TestForecastIsForgottenWithTheKeysParts(t *testing.T) {
 	})
 }
 
-// compare forecasts some calls that come now, both ways. It returns how many were remembered, and
-// how many of those equal the walk.
+// compare forecasts some calls that come now, both ways. compare returns how many were remembered,
+// and how many of those equal the walk.
 func compare(
 	t *testing.T, dice *rand.Rand, d *desk, h hall[string], pair [2]policy.Policy, limits string,
 ) (recalled, exact int) {

@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	// lookahead is how long before its turn a call behind another takes. It is longer than
+	// lookahead is how long before its turn a call behind another takes. That is longer than
 	// goroutines take to wake up, so that fast turns follow without a gap. A call that gives up may
 	// cost the calls behind it this much.
 	lookahead = 10 * time.Millisecond
@@ -67,8 +67,8 @@ func newLine[K, S comparable](ls *Lines[K, S], key K) *line[K, S] {
 func (l *line[K, S]) lock()   { l.lines.seam.Lock("line: lock", &l.mu) }
 func (l *line[K, S]) unlock() { l.mu.Unlock() }
 
-// release unlocks the line and removes it if it is empty. If calls remain but none holds a turn, it
-// wakes the head: a Call that panicked may have skipped the usual wake-up.
+// release unlocks the line and removes an empty line. If calls remain but none holds a turn,
+// release wakes the head: a Call that panicked may have skipped the usual wake-up.
 func (l *line[K, S]) release() {
 	if head := l.head(); head != nil && l.promised.Len() == 0 {
 		head.wake()
@@ -228,7 +228,7 @@ func (l *line[K, S]) leave(waiter *waiter[S]) {
 }
 
 // revokeTurns returns the promised calls behind w, or all if w is nil, to the queue, except those
-// whose turn has come. They give back in reverse, so that each finds the key as it left it.
+// whose turn has come. The calls give back in reverse, so that each finds the key as it left it.
 func (l *line[K, S]) revokeTurns(w *waiter[S]) {
 	now := time.Now()
 	l.revoke(func(last *waiter[S]) bool { return last != w && last.turn.After(now) })

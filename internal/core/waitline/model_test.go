@@ -25,7 +25,7 @@ import (
 //  1. calls are served in the order of their arrival;
 //  2. the limit holds in every window;
 //  3. nothing is wasted: each call is served as soon as the limit allows, those before it are gone,
-//     and it is there (if no call barges in);
+//     and the call is there (if no call barges in);
 //  4. every call returns, with the right error.
 //
 // Promise: Calls wait first come, first served, at most `MaxWaiting`.

@@ -34,7 +34,7 @@ type Call[S comparable] interface {
 	// jump.
 	State() (state S, now int64)
 	// Forecast returns the state after the call takes at the instant at, and how much later its
-	// turn is. It is a pure function.
+	// turn is. Forecast must be a pure function.
 	Forecast(state S, at int64) (next S, wait time.Duration, verdict Verdict)
 	// Alike reports whether both calls go by the same limit. Other forecasts are not remembered: if
 	// limits alternate, a turn may come forward as time passes.
@@ -48,9 +48,9 @@ type Call[S comparable] interface {
 }
 
 // Blocker is an optional interface of a Call. BlockedFor returns for how much longer the key must
-// not be used, whatever turns were promised. If it is not 0 when a turn has come, the line gives back
-// all promised turns, and promises new turns when the time is over, or after Wake. Take refuses until
-// then.
+// not be used, whatever turns were promised. If the time is not 0 when a turn has come, the line
+// gives back all promised turns, and promises new turns when the time is over, or after Wake. Take
+// refuses until then.
 type Blocker interface{ BlockedFor() time.Duration }
 
 // Renewer is an optional interface of a Call. Renew reads the key's limit again as the call joins a
@@ -58,9 +58,9 @@ type Blocker interface{ BlockedFor() time.Duration }
 type Renewer interface{ Renew() }
 
 // Releaser is an optional interface of a Call. AwaitsRelease reports whether releases make room for the call,
-// rather than the passing of time. No turn of such a call can be foreseen: it joins its line unless it is Never
-// admitted, takes when Wake finds it at the head, or else after RetryIn, and holds no turn ahead. All calls of
-// a key are alike in this.
+// rather than the passing of time. No turn of such a call can be foreseen: the call joins its line unless it
+// is Never admitted, takes when Wake finds it at the head, or else after RetryIn, and holds no turn ahead.
+// All calls of a key are alike in this.
 type Releaser interface{ AwaitsRelease() bool }
 
 func awaitsRelease[S comparable](call Call[S]) bool {
@@ -69,7 +69,7 @@ func awaitsRelease[S comparable](call Call[S]) bool {
 }
 
 // Unlocker is an optional interface of a Call. Unlocked runs each time that the goroutine of the call has unlocked
-// the line, with which it may have run Calls, before it sleeps. It may call Lines.
+// the line, with which it may have run Calls, before it sleeps. Unlocked may call Lines.
 type Unlocker interface{ Unlocked() }
 
 type Verdict int
@@ -119,7 +119,7 @@ type Lines[K, S comparable] struct {
 	waits atomic.Uint64
 	// waited is the total time in line of these calls, in nanoseconds.
 	waited atomic.Int64
-	// paused counts the pauses in force. While it is positive no call in line takes.
+	// paused counts the pauses in force. While paused is positive no call in line takes.
 	paused atomic.Int64
 	// epoch is when New made the lines.
 	epoch time.Time
@@ -140,7 +140,7 @@ func init() {
 
 func (ls *Lines[K, S]) under(s seam.Seam) { ls.seam = s }
 
-// Has reports whether calls wait for the key. It is one atomic load while no calls wait at all.
+// Has reports whether calls wait for the key. Has is one atomic load while no calls wait at all.
 func (ls *Lines[K, S]) Has(key K) bool {
 	if ls.count.Load() == 0 || !ls.findable(key) {
 		return false
@@ -171,23 +171,23 @@ func (ls *Lines[K, S]) Behind(key K, call Call[S]) (waiting int, wait time.Durat
 }
 
 // Wait waits in the key's line until the call has taken and its turn has come, and returns nil.
-// With an error nothing was taken, or it was given back. waited is the whole time, or 0 if the call
-// did not join.
+// With an error nothing was taken, or the units were given back. waited is the whole time, or 0 if
+// the call did not join.
 //
 // ErrCrowded, ErrDeadline and the Call's refusals come at once if foreseeable. A turn may come
 // later than forecast, because other calls may take first. If patience ends before the turn, the
-// error is ErrDeadline; if the context does, it is ErrCancelled.
+// error is ErrDeadline; if the context ends, the error is ErrCancelled.
 func (ls *Lines[K, S]) Wait(
 	ctx context.Context, key K, call Call[S], patience time.Duration,
 ) (waited time.Duration, err error) {
 	began := time.Now()
 	w := &waiter[S]{call: call, joined: began.Sub(ls.epoch) + 1, signal: make(chan struct{}, 1)}
-	// The line is locked except while the call sleeps: any end, even a panic of a Call, leaves it
-	// to others.
+	// The line is locked except while the call sleeps: any end, even a panic of a Call, leaves the
+	// line to others.
 	line := ls.join(key)
 	defer line.release()
 	if r, ok := call.(Renewer); ok {
-		// The line is locked, so that a later Change finds the call in it.
+		// The line is locked, so that a later Change finds the call in line.
 		r.Renew()
 	}
 	if err := line.canJoin(ctx, w, patience); err != nil {
@@ -263,9 +263,10 @@ func (ls *Lines[K, S]) Pause() (resume func()) {
 	return func() { ls.paused.Add(-1) }
 }
 
-// Change runs change, which gives the key another limit. If calls wait for the key, it does so with
-// their line locked. Calls whose turn has not come give back before it. After it renew runs for
-// each call without a turn, and they take again in order. change and renew must not call Lines.
+// Change runs change, which gives the key another limit. If calls wait for the key, Change does so
+// with their line locked. Calls whose turn has not come give back before change. After change renew
+// runs for each call without a turn, and the calls take again in order. change and renew must not
+// call Lines.
 func (ls *Lines[K, S]) Change(key K, change func(), renew func(Call[S])) {
 	line := ls.find(key)
 	if line == nil {
@@ -282,7 +283,7 @@ func (ls *Lines[K, S]) Change(key K, change func(), renew func(Call[S])) {
 	line.advance()
 }
 
-// Empty reports whether no call waits at all. It is one atomic load.
+// Empty reports whether no call waits at all. Empty is one atomic load.
 func (ls *Lines[K, S]) Empty() bool { return ls.count.Load() == 0 }
 
 // Wake has the first of the key's waiting calls look again, after BlockedFor may have changed, or after a
@@ -342,9 +343,9 @@ func (ls *Lines[K, S]) join(key K) *line[K, S] {
 	}
 }
 
-// remove takes the empty, locked line out of the map, unless it has left: calls that are over may
-// still be about to release it. It is marked first, under its lock, so that no call joins it
-// afterwards.
+// remove takes the empty, locked line out of the map, unless the line has left: calls that are over
+// may still be about to release it. The line is marked first, under its lock, so that no call joins
+// it afterwards.
 func (ls *Lines[K, S]) remove(line *line[K, S]) {
 	if line.hidden || line.gone {
 		return
@@ -386,8 +387,8 @@ func (ls *Lines[K, S]) Count() (waiting int, waits uint64, waited time.Duration)
 }
 
 // LongestWait returns for how long the call has waited that has waited longest of those in line, and 0 if none
-// waits. It locks no line. Its cost grows with the number of lines. Lines of keys that cannot be found again do not
-// count.
+// waits. LongestWait locks no line. The cost grows with the number of lines. Lines of keys that cannot be
+// found again do not count.
 func (ls *Lines[K, S]) LongestWait() (longest time.Duration) {
 	if ls.waiting.Load() == 0 {
 		return 0

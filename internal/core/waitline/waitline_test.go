@@ -40,8 +40,8 @@ func TestNoTakeIsForBeforeTheLastPromisedTurn(t *testing.T) {
 	})
 }
 
-// A clock that jumps ahead has room for the calls behind the head. They are served behind it, and a
-// call that comes too late for that is told at once.
+// A clock that jumps ahead has room for the calls behind the head. These calls are served behind
+// the head, and a call that comes too late for that is told at once.
 func TestClockThatJumpsKeepsTheOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, d := newHall[string](t, 10, 10), newDesk(funnel(10, 1, time.Millisecond))
@@ -404,7 +404,7 @@ func TestLinesDoNotHoldUpEachOther(t *testing.T) {
 }
 
 // Another limit gives all calls new turns in order, and wakes those with an earlier turn. Calls
-// that it never admits leave.
+// that the other limit never admits leave.
 func TestChangeGivesTurnsAnew(t *testing.T) {
 	slow, fast, small := funnel(10, 1, time.Second), funnel(10, 10, time.Second), funnel(4, 1, time.Second)
 	for _, c := range []struct {
@@ -506,7 +506,7 @@ func (b blockedCall) Alike(other Call[state]) bool {
 }
 
 // A held call waits past its turn, with the calls behind it in order, until the time is over or it
-// is woken. It may be woken too early. A call that gives up gives back.
+// is woken. The call may be woken too early. A call that gives up gives back.
 func TestHeldCallsWaitPastTheirTurn(t *testing.T) {
 	for _, wake := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {

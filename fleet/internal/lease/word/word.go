@@ -40,7 +40,7 @@ const (
 	TakenLow
 )
 
-// Decision is a word's answer to a call. The engine passes it on inside a policy.Decision.
+// Decision is a word's answer to a call. The engine passes a Decision on inside a policy.Decision.
 type Decision struct {
 	Verdict Verdict
 	// Units is the units left after the call.
@@ -63,7 +63,8 @@ func (d Decision) wrap() policy.Decision {
 	return decision
 }
 
-// Unwrap decodes the engine's decision. The refusal of an engine without room has no ResetAfter: it is short.
+// Unwrap decodes the engine's decision. The refusal of an engine without room has no ResetAfter, as
+// such a refusal is short.
 func Unwrap(w policy.Decision) Decision {
 	d := Decision{Units: w.Remaining, Holds: w.ResetAfter}
 	switch {
@@ -88,7 +89,7 @@ func (d Decision) Answer(limit int64) policy.Decision {
 	return policy.Decision{Allowed: true, Limit: limit, Remaining: d.Units, ResetAfter: d.Holds}
 }
 
-// changed is the decision of a policy that changes a word. It reports units.
+// changed is the decision of a policy that changes a word. The decision reports units.
 func changed(units int64) policy.Decision {
 	return policy.Decision{Limit: MaxUnits, Allowed: true, Remaining: units}
 }
@@ -138,7 +139,7 @@ func MarkFor(units int64) uint64 {
 // step returns the last step that begins at or before t.
 func step(t policy.Instant) uint64 { return min(uint64(max(t, 0))>>stepBits, lastStep) }
 
-// take takes n units. For n == 0 it looks: it is refused only if the word refuses every call.
+// take takes n units. For n == 0 take looks, and refuses only if the word refuses every call.
 func (w *word) take(now policy.Instant, n int64) Decision {
 	var decision Decision
 	if n == 0 {
@@ -188,7 +189,7 @@ func (Policy) Choke(state uint64, now policy.Instant) (uint64, bool) {
 // Refund does nothing: only a take can be cancelled.
 func (Policy) Refund(state uint64, _ policy.Instant, _ int64) uint64 { return state }
 
-// Cancel returns units to the lease that they are from, or another with the same end, while it
+// Cancel returns units to their lease, or to another with the same end, while it
 // lasts.
 func (Policy) Cancel(state, left uint64, _, now policy.Instant, n, _ int64) uint64 {
 	word := split(state)
@@ -220,7 +221,7 @@ func (l Policy) Carry(from policy.Policy, state uint64, _ policy.Instant) (uint6
 func (Policy) String() string { return "leases" }
 
 // Grant writes a lease into a word. The old rest is lost, or added if paid in the same window,
-// ended or not. It reports the lost units.
+// ended or not. A Grant reports the lost units.
 type Grant struct {
 	Policy
 	Until policy.Instant
@@ -241,7 +242,7 @@ func (g Grant) Take(state uint64, _ policy.Instant, _ int64, _ time.Duration) (u
 	return next.join(), changed(lost)
 }
 
-// Refusal writes a refusal into a word without units. It reports 0.
+// Refusal writes a refusal into a word without units. A Refusal reports 0.
 type Refusal struct {
 	Policy
 	Until policy.Instant
@@ -254,14 +255,15 @@ func (r Refusal) Take(state uint64, now policy.Instant, _ int64, _ time.Duration
 	return state, changed(0)
 }
 
-// Inventory changes nothing. It reports the units of a word, ended or not.
+// Inventory changes nothing. An Inventory reports the units of a word, ended or not.
 type Inventory struct{ Policy }
 
 func (Inventory) Take(state uint64, _ policy.Instant, _ int64, _ time.Duration) (uint64, policy.Decision) {
 	return state, changed(int64(split(state).units))
 }
 
-// Seizure takes all units out of a word, or only if they have not ended. It reports how many.
+// Seizure takes all units out of a word, or only if they have not ended. A Seizure reports how
+// many.
 type Seizure struct {
 	Policy
 	Ended bool
