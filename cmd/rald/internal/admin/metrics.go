@@ -2,7 +2,6 @@ package admin
 
 import (
 	"sync"
-	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -57,15 +56,19 @@ func (c *collector) collectDoors(to chan<- prometheus.Metric) {
 	counter := func(value uint64, name, help string, labels ...string) {
 		send(prometheus.CounterValue, float64(value), name, help, labels)
 	}
+	results := func(all map[string]uint64, name, help string, labels ...string) {
+		for result, n := range all {
+			counter(n, name, help, append(labels, "result", result)...)
+		}
+	}
 	redis := c.config.Redis.Stats()
 	gauge(float64(redis.Clients), "rald_resp_connections", "Connections of clients of Redis now.")
 	counter(redis.Accepted, "rald_resp_accepted_connections_total", "Connections of clients of Redis that were accepted.")
 	counter(redis.Refused, "rald_resp_refused_connections_total", "Connections that were refused as there were -max-clients of them.")
 	counter(redis.Garbled, "rald_resp_garbled_connections_total", "Connections that ended because they sent no command.")
 	for _, command := range redis.Commands {
-		for result, n := range map[string]uint64{"ok": command.OK, "error": command.Errors} {
-			counter(n, "rald_resp_commands_total", "Commands, by name and by reply; a refusal by a limit is ok.", "command", command.Name, "result", result)
-		}
+		results(map[string]uint64{"ok": command.OK, "error": command.Errors},
+			"rald_resp_commands_total", "Commands, by name and by reply; a refusal by a limit is ok.", "command", command.Name)
 	}
 	gauge(float64(redis.Reservations.Held), "rald_reservations", "Reservations that are known.", "state", "held")
 	gauge(float64(redis.Reservations.Ended), "rald_reservations", "Reservations that are known.", "state", "ended")
@@ -78,9 +81,8 @@ func (c *collector) collectDoors(to chan<- prometheus.Metric) {
 	for name, use := range c.config.Limits.All() {
 		if shares := use.Shares(); shares != nil {
 			stats := shares.Counts()
-			for result, n := range map[string]uint64{"guaranteed": stats.Guaranteed, "borrowed": stats.Borrowed, "refused": stats.Refused} {
-				counter(n, "rald_share_calls_total", "Calls of the tenants of a limit with shares.", "limit", name, "result", result)
-			}
+			results(map[string]uint64{"guaranteed": stats.Guaranteed, "borrowed": stats.Borrowed, "refused": stats.Refused},
+				"rald_share_calls_total", "Calls of the tenants of a limit with shares.", "limit", name)
 		}
 		counts, trial := use.Counts()
 		if counts == nil {
@@ -93,9 +95,8 @@ func (c *collector) collectDoors(to chan<- prometheus.Metric) {
 		}
 	}
 	for part, reads := range c.config.Reloads {
-		for result, n := range map[string]*atomic.Uint64{"good": &reads.Good, "bad": &reads.Bad} {
-			counter(n.Load(), "rald_reloads_total", "Reads of the configuration, by its part and result.", "of", part, "result", result)
-		}
+		results(map[string]uint64{"good": reads.Good.Load(), "bad": reads.Bad.Load()},
+			"rald_reloads_total", "Reads of the configuration, by its part and result.", "of", part)
 		failing := 0.0
 		if reads.Failing.Load() {
 			failing = 1
@@ -105,11 +106,9 @@ func (c *collector) collectDoors(to chan<- prometheus.Metric) {
 	if c.config.Check != nil {
 		check := c.config.Check.Stats()
 		gauge(float64(c.config.Check.Rules().Len()), "rald_check_rules", "Rules of the HTTP check that are in force.")
-		for result, n := range map[string]*atomic.Uint64{
-			"passed": &check.Passed, "refused": &check.Refused, "unlimited": &check.Unlimited, "undecided": &check.Undecided,
-		} {
-			counter(n.Load(), "rald_check_requests_total", "HTTP checks, by the fate of the request; undecided are those whose path or proxy is at fault.", "result", result)
-		}
+		results(map[string]uint64{
+			"passed": check.Passed.Load(), "refused": check.Refused.Load(), "unlimited": check.Unlimited.Load(), "undecided": check.Undecided.Load(),
+		}, "rald_check_requests_total", "HTTP checks, by the fate of the request; undecided are those whose path or proxy is at fault.")
 		counter(check.WouldRefuse.Load(), "rald_check_shadow_refusals_total", "HTTP checks of requests that passed and that a limit in shadow would have refused.")
 	}
 	if c.config.Envoy == nil {
@@ -117,15 +116,13 @@ func (c *collector) collectDoors(to chan<- prometheus.Metric) {
 	}
 	rules, all := countRules(c.config.Envoy)
 	gauge(float64(rules), "rald_envoy_rules", "Rules of Envoy's rate limit service that are in force.")
-	for rule, ruleCounts := range all {
-		for result, n := range map[string]uint64{"passed": ruleCounts.passed, "refused": ruleCounts.refused} {
-			counter(n, "rald_envoy_descriptors_total", "Descriptors that met a rule, by whether its limit had room.", "rule", rule, "result", result)
-		}
-		counter(ruleCounts.returned, "rald_envoy_returned_hits_total", "Hits that requests gave back to a rule.", "rule", rule)
-		if ruleCounts.tried {
-			for result, n := range map[string]uint64{"would_pass": ruleCounts.wouldPass, "would_refuse": ruleCounts.wouldRefuse} {
-				counter(n, "rald_envoy_candidate_descriptors_total", "Descriptors that the candidate of a rule would have decided otherwise.", "rule", rule, "result", result)
-			}
+	for rule, n := range all {
+		results(map[string]uint64{"passed": n.Passed.Load(), "refused": n.Refused.Load()},
+			"rald_envoy_descriptors_total", "Descriptors that met a rule, by whether its limit had room.", "rule", rule)
+		counter(n.Returned.Load(), "rald_envoy_returned_hits_total", "Hits that requests gave back to a rule.", "rule", rule)
+		if n.tried {
+			results(map[string]uint64{"would_pass": n.WouldPass.Load(), "would_refuse": n.WouldRefuse.Load()},
+				"rald_envoy_candidate_descriptors_total", "Descriptors that the candidate of a rule would have decided otherwise.", "rule", rule)
 		}
 	}
 }
@@ -140,10 +137,9 @@ const (
 )
 
 type ruleCounts struct {
+	envoyserver.Counts
 	// tried means that there is a candidate.
-	tried                                   bool
-	passed, refused, wouldPass, wouldRefuse uint64
-	returned                                uint64
+	tried bool
 }
 
 func countRules(service *envoyserver.Service) (rules int, all map[string]*ruleCounts) {
@@ -164,11 +160,7 @@ func countRules(service *envoyserver.Service) (rules int, all map[string]*ruleCo
 			}
 		}
 		n.tried = n.tried || rule.Candidate != nil
-		n.passed += counts.Passed.Load()
-		n.refused += counts.Refused.Load()
-		n.wouldPass += counts.WouldPass.Load()
-		n.wouldRefuse += counts.WouldRefuse.Load()
-		n.returned += counts.Returned.Load()
+		n.Add(counts)
 	}
 	return rules, all
 }

@@ -35,6 +35,15 @@ func (c *Counts) count(passed, would bool) {
 	}
 }
 
+// Add adds other counts.
+func (c *Counts) Add(other *Counts) {
+	c.Passed.Add(other.Passed.Load())
+	c.Refused.Add(other.Refused.Load())
+	c.WouldPass.Add(other.WouldPass.Load())
+	c.WouldRefuse.Add(other.WouldRefuse.Load())
+	c.Returned.Add(other.Returned.Load())
+}
+
 // Counts iterates over the rules in force with their counts, which continue over a reload for rules
 // of the same path. Unlimited rules have none.
 func (s *Service) Counts() iter.Seq2[*rules.Rule, *Counts] {

@@ -3,25 +3,9 @@ package envoyserver
 import (
 	"context"
 	"slices"
-	"time"
-
-	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
-	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/ral-limiter/ral/cmd/rald/internal/families"
-	"github.com/ral-limiter/ral/policy"
 )
-
-func (a *ask) isHeld() bool { return a.held != nil && !a.free }
-
-// isQuota reports whether the descriptor is in quota mode: one such descriptor with room admits the
-// request, unless another limit refuses. With all in quota mode, a descriptor without a limit always
-// has room.
-func (a *ask) isQuota(all bool) bool { return !a.free && (all || a.held != nil && a.quota) }
-
-// passed reports whether the descriptor is within its limit, or the limit is in shadow mode. It must
-// have been decided.
-func (a *ask) passed() bool { return a.status.Code != pb.RateLimitResponse_OVER_LIMIT }
 
 func decide(ctx context.Context, asks []ask) error {
 	for i := range asks {
@@ -40,9 +24,6 @@ func decide(ctx context.Context, asks []ask) error {
 	return nil
 }
 
-// takes reports whether the ask takes hits, in shadow too.
-func (a *ask) takes() bool { return a.n > 0 && !a.refund }
-
 // takeGroup decides on a descriptor's limits, all or none.
 func takeGroup(ctx context.Context, asks []ask, group []int) error {
 	admitted, err := take(ctx, asks, group)
@@ -56,37 +37,10 @@ func takeGroup(ctx context.Context, asks []ask, group []int) error {
 
 // decide asks a single limit. A rule of requests per unit counts all hits, others no refused hits.
 func (a *ask) decide(ctx context.Context) error {
-	switch {
-	case a.refund:
-		return a.giveBack(ctx)
-	case a.window != nil:
+	if a.window != nil && !a.refund {
 		return a.countHits(ctx)
-	default:
-		decision, err := a.family.TakeWith(ctx, a.exact, a.key, a.n)
-		if err != nil {
-			return err
-		}
-		a.try(ctx, decision.Allowed)
-		a.decided(decision)
 	}
-	return nil
-}
-
-// try counts the verdict on the hits in the rule's metrics, once, beside the verdict of the rule's
-// candidate. It takes the hits from the candidate.
-func (a *ask) try(ctx context.Context, passed bool) {
-	if a.n == 0 || a.tried {
-		return
-	}
-	a.tried = true
-	would := passed
-	if a.candidate != nil {
-		// A candidate that cannot decide does not matter.
-		if d, err := a.candidate.TakeWith(ctx, a.Candidate, candidateKey(a.key), a.n); err == nil {
-			would = d.Allowed
-		}
-	}
-	a.counts.count(passed, would)
+	return a.decideBeside(ctx, true)
 }
 
 // giveBack gives back the hits of the present window, or those that still count.
@@ -97,44 +51,20 @@ func (a *ask) giveBack(ctx context.Context) error {
 	if a.candidate != nil {
 		_, _ = a.candidate.RefundWith(ctx, a.Candidate, candidateKey(a.key), a.n)
 	}
-	if a.window != nil {
-		return a.giveHitsBack(ctx)
+	limit := a.exact
+	if limit == nil {
+		limit = a.next
 	}
-	decision, err := a.family.RefundWith(ctx, a.exact, a.key, a.n)
-	if err != nil {
-		return err
+	decision, err := a.family.RefundWith(ctx, limit, a.key, a.n)
+	switch {
+	case err != nil:
+	case a.window != nil:
+		a.countedHits(false, decision)
+	default:
+		decision.Allowed = true
+		a.decided(decision)
 	}
-	decision.Allowed = true
-	a.decided(decision)
-	return nil
-}
-
-func (a *ask) counted(over bool, count int64, ends time.Duration) {
-	a.report(over, clip(int64(a.Requests)-count), untilReset(a.Unit, ends))
-}
-
-// decided sets the status by a decision. A refusal reports when the call would pass. If it never
-// would, the status has the limit's window, since the reference never reports 0 and clients would
-// retry at once.
-func (a *ask) decided(decision policy.Decision) {
-	until := decision.ResetAfter
-	switch limit, ok := a.exact.(policy.Windowed); {
-	case decision.Allowed:
-	case decision.RetryAfter < policy.Never:
-		until = decision.RetryAfter
-	case ok:
-		until = max(until, limit.Window())
-	}
-	a.report(!decision.Allowed, clip(decision.Remaining), &durationpb.Duration{Seconds: seconds(until)})
-}
-
-func (a *ask) report(over bool, remaining uint32, until *durationpb.Duration) {
-	a.status = &pb.RateLimitResponse_DescriptorStatus{
-		Code: pb.RateLimitResponse_OK, CurrentLimit: a.shown, LimitRemaining: remaining, DurationUntilReset: until,
-	}
-	if over && !a.Shadow {
-		a.status.Code = pb.RateLimitResponse_OVER_LIMIT
-	}
+	return err
 }
 
 // decideTogether takes from the limits of all descriptors, or from none. If there are quotas, it needs
@@ -264,12 +194,4 @@ func (a *ask) decideBeside(ctx context.Context, admitted bool) error {
 	}
 	a.decidedExactly(decision)
 	return nil
-}
-
-func (a *ask) decidedExactly(decision policy.Decision) {
-	if a.window == nil {
-		a.decided(decision)
-		return
-	}
-	a.report(!decision.Allowed, clip(decision.Remaining), untilReset(a.Unit, decision.ResetAfter))
 }

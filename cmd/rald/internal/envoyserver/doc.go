@@ -8,5 +8,5 @@
 // its counts. Rules with a limit of package policy, and all rules of a domain with all_or_nothing,
 // count no refused hits.
 //
-// Begin with ShouldRateLimit in service.go, and go on with decide.go and window.go.
+// Begin with ShouldRateLimit in service.go, and go on with decide.go, window.go and ask.go.
 package envoyserver

@@ -11,28 +11,26 @@ import (
 // metadata returns the reference's metadata: the request itself, and the metadata of the rules that
 // it passed. The first rule wins, but maps are merged.
 func metadata(request *pb.RateLimitRequest, asks []ask) *structpb.Struct {
-	var descriptors []*structpb.Value
+	var descriptors []any
 	passed := map[string]any{}
 	for i, d := range request.Descriptors {
 		if d != nil {
-			descriptors = append(descriptors, structpb.NewStructValue(describeRequest(d)))
+			descriptors = append(descriptors, describeRequest(d))
 		}
 		if a := &asks[i]; a.isHeld() && a.passed() {
 			merge(passed, a.Metadata)
 		}
 	}
-	fields := map[string]*structpb.Value{
-		"domain":      structpb.NewStringValue(request.Domain),
-		"descriptors": list(descriptors),
-	}
+	fields := map[string]any{"domain": request.Domain, "descriptors": descriptors}
 	if request.HitsAddend != 0 {
-		fields["hitsAddend"] = structpb.NewNumberValue(float64(request.HitsAddend))
+		fields["hitsAddend"] = request.HitsAddend
 	}
 	if len(passed) > 0 {
-		// Values of other types do not occur: see rules.Rule.
-		fields["metadata"], _ = structpb.NewValue(passed)
+		fields["metadata"] = passed
 	}
-	return &structpb.Struct{Fields: fields}
+	// Values of other types and texts that are no UTF-8 do not occur: see rules.Rule and unmarshal.
+	all, _ := structpb.NewStruct(fields)
+	return all
 }
 
 // merge changes no inner map of from.
@@ -52,21 +50,17 @@ func merge(to, from map[string]any) {
 	}
 }
 
-func describeRequest(rateLimitDescriptor *common.RateLimitDescriptor) *structpb.Struct {
-	var entries []*structpb.Value
+func describeRequest(rateLimitDescriptor *common.RateLimitDescriptor) map[string]any {
+	var entries []any
 	for _, e := range rateLimitDescriptor.Entries {
-		entries = append(entries, structpb.NewStringValue(e.GetKey()+"="+e.GetValue()))
+		entries = append(entries, e.GetKey()+"="+e.GetValue())
 	}
-	fields := map[string]*structpb.Value{"entries": list(entries)}
+	fields := map[string]any{"entries": entries}
 	if rateLimitDescriptor.Limit != nil {
-		fields["limit"] = structpb.NewStringValue(rateLimitDescriptor.Limit.String())
+		fields["limit"] = rateLimitDescriptor.Limit.String()
 	}
 	if rateLimitDescriptor.HitsAddend != nil {
-		fields["hitsAddend"] = structpb.NewNumberValue(float64(rateLimitDescriptor.HitsAddend.Value))
+		fields["hitsAddend"] = rateLimitDescriptor.HitsAddend.Value
 	}
-	return &structpb.Struct{Fields: fields}
-}
-
-func list(values []*structpb.Value) *structpb.Value {
-	return structpb.NewListValue(&structpb.ListValue{Values: values})
+	return fields
 }

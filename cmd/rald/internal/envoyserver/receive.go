@@ -180,3 +180,25 @@ func (b budget) giveBack(parts int) {
 		<-b.taken
 	}
 }
+
+// partsOf counts the descriptors and entries of a request that is not decoded yet, up to one more
+// than maxParts.
+func partsOf(request []byte) (n int) {
+	for descriptor := range fields(request) {
+		if descriptor.number != 2 {
+			continue
+		}
+		for entry := range fields(descriptor.value) {
+			if entry.number == 1 {
+				n++
+			}
+			if n > maxParts {
+				return n
+			}
+		}
+		if n++; n > maxParts {
+			return n
+		}
+	}
+	return n
+}

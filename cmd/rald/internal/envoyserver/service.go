@@ -4,49 +4,16 @@ import (
 	"context"
 	"math"
 	"strconv"
-	"sync/atomic"
-	"time"
 
 	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"github.com/ral-limiter/ral/cmd/rald/internal/rules"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/types/known/durationpb"
-
-	"github.com/ral-limiter/ral/cmd/rald/internal/families"
-	"github.com/ral-limiter/ral/cmd/rald/internal/rules"
 )
-
-// Config configures a Service. Families are required.
-type Config struct {
-	// Families keep only this service's counts. The caller closes them after the last request.
-	Families *families.Families
-	// Shadow admits every request, like SHADOW_MODE in the reference.
-	Shadow bool
-	// Quota treats every rule as if it had quota_mode, like QUOTA_MODE in the reference.
-	Quota bool
-	// Metadata puts the request, and the metadata of rules that it passed, in the dynamic metadata of
-	// responses, like RESPONSE_DYNAMIC_METADATA in the reference.
-	Metadata bool
-	// Headers adds RateLimit-Limit, RateLimit-Remaining and RateLimit-Reset to responses, like
-	// LIMIT_RESPONSE_HEADERS_ENABLED in the reference.
-	Headers bool
-}
-
-// Service is the rate limit service. New makes it. It is safe for concurrent use.
-type Service struct {
-	pb.UnimplementedRateLimitServiceServer
-	config Config
-	table  atomic.Pointer[table]
-	// replaced has the tables since the last Release.
-	replaced []*table
-	health   *health.Server
-	drained  atomic.Bool
-	reading  budget
-}
 
 // New returns a Service with the given rules, or the error of an engine. Without rules, nil, it is
 // not healthy, and requests are Unavailable, until Prepare has put some in force.
@@ -66,29 +33,6 @@ func New(config Config, set *rules.Set) (*Service, error) {
 		service.tellHealth(healthpb.HealthCheckResponse_NOT_SERVING)
 	}
 	return service, service.Release()
-}
-
-type ask struct {
-	// held is nil if no limit applies.
-	*held
-	// key is for its hits.
-	key string
-	// n is the hits, from 0 on.
-	n int64
-	// refund gives the hits back.
-	refund bool
-	// free means that the rule is unlimited.
-	free   bool
-	status *pb.RateLimitResponse_DescriptorStatus
-
-	// group has the indexes of the asks for the rule's limits. Those for further limits follow the
-	// asks of all descriptors. It is nil with a single limit.
-	group []int
-	// further means that this is an ask for a further limit of asks[main].
-	further bool
-	main    int
-	// tried means that its hits are counted in metrics.
-	tried bool
 }
 
 // ShouldRateLimit implements pb.RateLimitServiceServer. InvalidArgument reports a request that the
@@ -286,13 +230,4 @@ func headers(status *pb.RateLimitResponse_DescriptorStatus) []*core.HeaderValue 
 		number("RateLimit-Remaining", int64(status.LimitRemaining)),
 		number("RateLimit-Reset", status.DurationUntilReset.GetSeconds()),
 	}
-}
-
-// untilReset returns the time left in a window of the unit, by the wall clock if nothing counted.
-func untilReset(unit rules.Unit, left time.Duration) *durationpb.Duration {
-	if left > 0 {
-		return &durationpb.Duration{Seconds: seconds(left)}
-	}
-	length := int64(unit.Length() / time.Second)
-	return &durationpb.Duration{Seconds: length - time.Now().Unix()%length}
 }

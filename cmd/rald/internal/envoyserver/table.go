@@ -7,7 +7,6 @@ import (
 	"time"
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
-
 	"github.com/ral-limiter/ral/cmd/rald/internal/configfile"
 	"github.com/ral-limiter/ral/cmd/rald/internal/families"
 	"github.com/ral-limiter/ral/cmd/rald/internal/rules"
@@ -172,4 +171,32 @@ func unitOf[U fmt.Stringer](u U) rules.Unit {
 		}
 	}
 	return 0
+}
+
+// Bounds of a window's hits: a word's room for a second, otherwise more than any rule allows.
+const (
+	maxInSecond = 1<<29 - 1
+	maxInOther  = 1<<34 - 1
+)
+
+// window counts the hits of the rules of requests per unit. Each rule counts under its own limit, and
+// all of a unit are of one family: a rule with a changed number keeps its counts.
+type window struct {
+	max int64
+	// limit is the limit of max hits.
+	limit  policy.Policy
+	family families.Family
+}
+
+func newWindow(unit rules.Unit) *window {
+	w := &window{max: maxInOther}
+	if unit == rules.Second {
+		w.max = maxInSecond
+	}
+	w.limit = w.policyFor(w.max, unit)
+	return w
+}
+
+func (w *window) policyFor(hits int64, unit rules.Unit) policy.Policy {
+	return policy.Must(policy.AlignedWindow(min(hits, w.max), unit.Length()))
 }

@@ -71,28 +71,6 @@ func withText(wire []byte, message protoreflect.MessageDescriptor) (all []byte) 
 	return all
 }
 
-// partsOf counts the descriptors and entries of a request that is not decoded yet, up to one more
-// than maxParts.
-func partsOf(request []byte) (n int) {
-	for descriptor := range fields(request) {
-		if descriptor.number != 2 {
-			continue
-		}
-		for entry := range fields(descriptor.value) {
-			if entry.number == 1 {
-				n++
-			}
-			if n > maxParts {
-				return n
-			}
-		}
-		if n++; n > maxParts {
-			return n
-		}
-	}
-	return n
-}
-
 // escapes is the character for byte 0 of a text that is no UTF-8: the first of Unicode's last 256,
 // which have no meaning of their own.
 const escapes = 0x10ff00

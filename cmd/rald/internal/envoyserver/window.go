@@ -3,38 +3,8 @@ package envoyserver
 import (
 	"context"
 
-	"github.com/ral-limiter/ral/cmd/rald/internal/families"
-	"github.com/ral-limiter/ral/cmd/rald/internal/rules"
 	"github.com/ral-limiter/ral/policy"
 )
-
-// Bounds of a window's hits: a word's room for a second, otherwise more than any rule allows.
-const (
-	maxInSecond = 1<<29 - 1
-	maxInOther  = 1<<34 - 1
-)
-
-// window counts the hits of the rules of requests per unit. Each rule counts under its own limit, and
-// all of a unit are of one family: a rule with a changed number keeps its counts.
-type window struct {
-	max int64
-	// limit is the limit of max hits.
-	limit  policy.Policy
-	family families.Family
-}
-
-func newWindow(unit rules.Unit) *window {
-	w := &window{max: maxInOther}
-	if unit == rules.Second {
-		w.max = maxInSecond
-	}
-	w.limit = w.policyFor(w.max, unit)
-	return w
-}
-
-func (w *window) policyFor(hits int64, unit rules.Unit) policy.Policy {
-	return policy.Must(policy.AlignedWindow(min(hits, w.max), unit.Length()))
-}
 
 // A rule of requests per unit takes hits under its own limit, and then charges refused hits, since
 // they count too. So over a fleet each server has a share of the rule's limit in an outage. Calls
@@ -74,19 +44,6 @@ func (a *ask) takeHits(ctx context.Context) (over bool, decision policy.Decision
 		err = ctx.Err()
 	}
 	return true, decision, err
-}
-
-func (a *ask) giveHitsBack(ctx context.Context) error {
-	limit := a.exact
-	if limit == nil {
-		limit = a.next
-	}
-	decision, err := a.family.RefundWith(ctx, limit, a.key, a.n)
-	if err != nil {
-		return err
-	}
-	a.countedHits(false, decision)
-	return nil
 }
 
 func (a *ask) countedHits(over bool, decision policy.Decision) {
