@@ -5,17 +5,14 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"strconv"
 	"sync"
 	"time"
 
 	"connectrpc.com/connect"
-	"google.golang.org/genproto/googleapis/rpc/errdetails"
 
-	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/outgoing"
-	"github.com/ral-limiter/ral/policy"
-	"github.com/ral-limiter/ral/rpc/rpcstatus"
+	"github.com/ral-limiter/ral/rpc/internal/calls"
+	"github.com/ral-limiter/ral/rpclimit"
 )
 
 // ClientOptions configures [NewClientInterceptor]. The zero ClientOptions is a good choice.
@@ -56,16 +53,9 @@ func ByServer(_ connect.Spec, server connect.Peer) string { return server.Addr }
 func NewClientInterceptor[K comparable](
 	line *outgoing.Line[K], key func(spec connect.Spec, server connect.Peer) K, options ClientOptions,
 ) (connect.Interceptor, error) {
-	bad := func(field string, value any, want string) error {
-		return &policy.FieldError{Of: "connectlimit.NewClientInterceptor", Field: field, Value: value, Want: want}
-	}
-	switch {
-	case line == nil:
-		return nil, bad("line", "nil", "a Line from outgoing.New")
-	case key == nil:
-		return nil, bad("key", "nil", "a function, such as connectlimit.ByServer")
-	case options.Retries < 0:
-		return nil, bad("options.Retries", options.Retries, "0 or more")
+	err := calls.CheckClient("connectlimit.NewClientInterceptor", "connectlimit.ByServer", line != nil, key != nil, options.Retries)
+	if err != nil {
+		return nil, err
 	}
 	if options.Repeatable == nil {
 		options.Repeatable = repeatable
@@ -114,18 +104,7 @@ func (w *waiting[K]) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 	}
 }
 
-func notSent(err error) error {
-	code := connect.CodeUnavailable
-	switch {
-	case errors.Is(err, engine.ErrDeadline) || errors.Is(err, context.DeadlineExceeded):
-		code = connect.CodeDeadlineExceeded
-	case errors.Is(err, engine.ErrCancelled):
-		code = connect.CodeCanceled
-	case errors.Is(err, engine.ErrCrowded):
-		code = connect.CodeResourceExhausted
-	}
-	return connect.NewError(code, err)
-}
+func notSent(err error) error { return connect.NewError(connect.Code(calls.Unsent(err)), err) }
 
 // answerOf returns a server's answer to a call. told is false if the error is the client's own. The
 // header belongs to a call without an error. hook may be nil.
@@ -143,50 +122,28 @@ func answerOf(hook func(error) (outgoing.Answer, bool), header http.Header, err 
 	if d := delayOf(refusal); d != 0 {
 		a.RetryAfter = d
 	}
-	switch refusal.Code() {
-	case connect.CodeResourceExhausted:
-		a.Refused = a.RetryAfter > 0 || !rpcstatus.TooLarge(refusal.Message())
-	case connect.CodeUnavailable:
-		a.Refused = a.RetryAfter > 0
-	}
-	if hook != nil {
-		if by, known := hook(err); known {
-			a = a.With(by)
-		}
-	}
-	if !a.Refused {
-		a.RetryAfter = 0
-	}
-	return a, true
+	return calls.Judge(a, rpclimit.Code(refusal.Code()), refusal.Message(), a.RetryAfter > 0, hook, err), true
 }
 
 // delayOf returns a refusal's pushback or RetryInfo. 0 is none, and policy.Never forbids a retry.
 func delayOf(refusal *connect.Error) time.Duration {
-	if pushback := refusal.Meta()[pushbackField]; len(pushback) == 1 {
-		if ms, err := strconv.ParseInt(pushback[0], 10, 64); err == nil { // as grpclimit does, others are left out
-			if ms < 0 {
-				return policy.Never
-			}
-			return max(1, time.Duration(min(ms, maxMS))*time.Millisecond)
-		}
+	if pushback, ok := calls.Pushback(refusal.Meta()[pushbackField]); ok {
+		return max(1, pushback)
 	}
 	for _, detail := range refusal.Details() {
 		if detail.Type() != retryInfoType {
 			continue
 		}
-		if m, err := detail.Value(); err == nil {
-			if info, ok := m.(*errdetails.RetryInfo); ok && info.GetRetryDelay() != nil {
-				return min(max(0, info.GetRetryDelay().AsDuration()), policy.Never-1)
+		if message, err := detail.Value(); err == nil {
+			if delay, ok := calls.RetryInfo(message); ok {
+				return delay
 			}
 		}
 	}
 	return 0
 }
 
-const (
-	retryInfoType = "google.rpc.RetryInfo"
-	maxMS         = int64(1<<63-1) / int64(time.Millisecond)
-)
+const retryInfoType = "google.rpc.RetryInfo"
 
 func (w *waiting[K]) WrapStreamingClient(next connect.StreamingClientFunc) connect.StreamingClientFunc {
 	return func(ctx context.Context, spec connect.Spec) connect.StreamingClientConn {

@@ -1,15 +1,13 @@
 package connectlimit
 
 import (
-	"context"
 	"io"
 	"net/http"
-	"sync/atomic"
 	"time"
 
 	"connectrpc.com/connect"
 
-	"github.com/ral-limiter/ral/policy"
+	"github.com/ral-limiter/ral/rpc/internal/calls"
 	"github.com/ral-limiter/ral/rpclimit"
 )
 
@@ -24,14 +22,11 @@ type Gate struct {
 // *policy.FieldError. Give it the handlers' options: connect.WithRequireConnectProtocolHeader and
 // WithCodec matter for refusals.
 func NewGate(guard *rpclimit.Guard, options ...connect.HandlerOption) (*Gate, error) {
-	bad := func(value, want string) error {
-		return &policy.FieldError{Of: "connectlimit.NewGate", Field: "guard", Value: value, Want: want}
-	}
 	switch {
 	case guard == nil:
-		return nil, bad("nil", "the result of rpclimit.New")
+		return nil, calls.FieldFault("connectlimit.NewGate", "guard", "nil", "the result of rpclimit.New")
 	case !guard.Taps():
-		return nil, bad("without AtTap", "at least one limit with rpclimit.Limit.AtTap, which a gate can decide")
+		return nil, calls.FieldFault("connectlimit.NewGate", "guard", "without AtTap", "at least one limit with rpclimit.Limit.AtTap, which a gate can decide")
 	}
 	return &Gate{guard, connect.NewErrorWriter(options...)}, nil
 }
@@ -60,34 +55,11 @@ func (g *Gate) Handler(next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
-		pass := &pass{guard: g.guard}
-		pass.session.Store(session)
-		defer func() {
-			if session := pass.session.Swap(nil); session != nil {
-				session.End(rpclimit.Served{Code: rpclimit.Code(connect.CodeUnimplemented)})
-			}
-		}()
-		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), passKey{g.guard}, pass)))
+		ctx, pass := calls.Carry(r.Context(), g.guard, session)
+		// End does nothing with a session that an interceptor has taken over.
+		defer func() { pass.Take().End(rpclimit.Served{Code: rpclimit.Code(connect.CodeUnimplemented)}) }()
+		next.ServeHTTP(w, r.WithContext(ctx))
 	})
-}
-
-// pass is a request's session at a gate, until an interceptor takes it over.
-type pass struct {
-	guard   *rpclimit.Guard
-	session atomic.Pointer[rpclimit.Session]
-}
-
-type passKey struct{ guard *rpclimit.Guard }
-
-// tapped returns the call's session at a gate of the same limits, once.
-func (i *interceptor) tapped(ctx context.Context) *rpclimit.Session {
-	if !i.taps {
-		return nil
-	}
-	if pass, ok := ctx.Value(passKey{i.guard}).(*pass); ok {
-		return pass.session.Swap(nil)
-	}
-	return nil
 }
 
 // requestHeader is metadata before connect.Handler, which adds the host.

@@ -8,6 +8,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/ral-limiter/ral/limits"
+	"github.com/ral-limiter/ral/rpc/internal/calls"
 	"github.com/ral-limiter/ral/rpclimit"
 )
 
@@ -25,13 +26,10 @@ func NewInterceptor(guard *rpclimit.Guard) connect.Interceptor {
 	if guard == nil {
 		panic("connectlimit.NewInterceptor: guard is nil: want a Guard from rpclimit.New")
 	}
-	return &interceptor{guard, guard.Taps()}
+	return &interceptor{guard}
 }
 
-type interceptor struct {
-	guard *rpclimit.Guard
-	taps  bool // whether a gate may have decided some limits
-}
+type interceptor struct{ guard *rpclimit.Guard }
 
 // unary is one heap allocation for a unary call.
 type unary struct {
@@ -51,7 +49,7 @@ func (i *interceptor) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 			Peer:      rpclimit.ParsePeer(request.Peer().Addr),
 			Header:    header(request.Header()),
 			Message:   request.Any(),
-			Tapped:    i.tapped(ctx),
+			Tapped:    calls.Tapped(ctx, i.guard),
 		}}
 		verdict, session := i.guard.Begin(&u.call)
 		if verdict.Refused() {

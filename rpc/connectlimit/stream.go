@@ -6,6 +6,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/ral-limiter/ral/rpc/internal/calls"
 	"github.com/ral-limiter/ral/rpclimit"
 )
 
@@ -17,7 +18,7 @@ func (i *interceptor) WrapStreamingHandler(next connect.StreamingHandlerFunc) co
 			Peer:      rpclimit.ParsePeer(conn.Peer().Addr),
 			Header:    header(conn.RequestHeader()),
 			Stream:    true,
-			Tapped:    i.tapped(ctx),
+			Tapped:    calls.Tapped(ctx, i.guard),
 		})
 		if verdict.Refused() {
 			return refusal(&verdict)

@@ -7,20 +7,17 @@ import (
 	"io"
 	"net/http"
 	"slices"
-	"strconv"
 	"sync"
 	"time"
 
-	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
-	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/outgoing"
-	"github.com/ral-limiter/ral/policy"
-	"github.com/ral-limiter/ral/rpc/rpcstatus"
+	"github.com/ral-limiter/ral/rpc/internal/calls"
+	"github.com/ral-limiter/ral/rpclimit"
 )
 
 // ClientOptions configures a [Client]. The zero ClientOptions is a good choice.
@@ -64,18 +61,12 @@ type Client[K comparable] struct {
 func NewClient[K comparable](
 	line *outgoing.Line[K], key func(ctx context.Context, method string, conn *grpc.ClientConn) K, options ClientOptions,
 ) (*Client[K], error) {
-	bad := func(field string, value any, want string) error {
-		return &policy.FieldError{Of: "grpclimit.NewClient", Field: field, Value: value, Want: want}
+	err := calls.CheckClient("grpclimit.NewClient", "grpclimit.ByTarget", line != nil, key != nil, options.Retries)
+	if err == nil && options.Retries > 0 && options.Repeatable == nil {
+		err = calls.FieldFault("grpclimit.NewClient", "options.Repeatable", "nil", "a function, as options.Retries is not 0")
 	}
-	switch {
-	case line == nil:
-		return nil, bad("line", "nil", "a Line from outgoing.New")
-	case key == nil:
-		return nil, bad("key", "nil", "a function, such as grpclimit.ByTarget")
-	case options.Retries < 0:
-		return nil, bad("options.Retries", options.Retries, "0 or more")
-	case options.Retries > 0 && options.Repeatable == nil:
-		return nil, bad("options.Repeatable", "nil", "a function, as options.Retries is not 0")
+	if err != nil {
+		return nil, err
 	}
 	return &Client[K]{line, key, options}, nil
 }
@@ -188,38 +179,18 @@ func answerOf(hook func(error) (outgoing.Answer, bool), err error, header, trail
 	s := status.Convert(err)
 	told := false
 	for _, detail := range s.Details() {
-		if info, ok := detail.(*errdetails.RetryInfo); ok && info.GetRetryDelay().CheckValid() == nil {
-			told, a.RetryAfter = true, max(a.RetryAfter, min(info.GetRetryDelay().AsDuration(), policy.Never-1))
+		if delay, ok := calls.RetryInfo(detail); ok {
+			told, a.RetryAfter = true, max(a.RetryAfter, delay)
 		}
 	}
-	if values := trailer[pushbackKey]; len(values) == 1 {
-		if ms, err := strconv.ParseInt(values[0], 10, 64); err == nil {
-			told = true
-			if ms < 0 {
-				a.RetryAfter = policy.Never
-			} else {
-				a.RetryAfter = max(a.RetryAfter, time.Duration(min(ms, maxPushback))*time.Millisecond)
-			}
-		}
+	if pushback, ok := calls.Pushback(trailer[pushbackKey]); ok {
+		told, a.RetryAfter = true, max(a.RetryAfter, pushback)
 	}
-	switch s.Code() {
-	case codes.ResourceExhausted:
-		a.Refused = told || !rpcstatus.TooLarge(s.Message())
-	case codes.Unavailable:
-		a.Refused = told
+	if err == nil || errors.Is(err, io.EOF) {
+		hook = nil
 	}
-	if hook != nil && err != nil && !errors.Is(err, io.EOF) {
-		if by, known := hook(err); known {
-			a = a.With(by)
-		}
-	}
-	if !a.Refused {
-		a.RetryAfter = 0
-	}
-	return a
+	return calls.Judge(a, rpclimit.Code(s.Code()), s.Message(), told, hook, err)
 }
-
-const maxPushback = int64(1<<63-1) / int64(time.Millisecond)
 
 // limitKeys are the metadata that outgoing.FieldsOf reads, except retry-after.
 var limitKeys = [...]string{
@@ -258,14 +229,5 @@ func (e *turnError) Unwrap() error { return e.error }
 func (e *turnError) GRPCStatus() *status.Status { return status.New(e.code, e.Error()) }
 
 func noTurn(err error) error {
-	code := codes.Unavailable
-	switch {
-	case errors.Is(err, engine.ErrDeadline) || errors.Is(err, context.DeadlineExceeded):
-		code = codes.DeadlineExceeded
-	case errors.Is(err, engine.ErrCancelled):
-		code = codes.Canceled
-	case errors.Is(err, engine.ErrCrowded):
-		code = codes.ResourceExhausted
-	}
-	return &turnError{fmt.Errorf("grpclimit: %w", err), code}
+	return &turnError{fmt.Errorf("grpclimit: %w", err), codes.Code(calls.Unsent(err))}
 }

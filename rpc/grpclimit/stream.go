@@ -7,6 +7,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 
+	"github.com/ral-limiter/ral/rpc/internal/calls"
 	"github.com/ral-limiter/ral/rpclimit"
 )
 
@@ -19,13 +20,10 @@ import (
 // waits for a message then does not return by itself, so a handler should heed the context.
 func StreamServerInterceptor(guard *rpclimit.Guard) grpc.StreamServerInterceptor {
 	mustHave(guard, "StreamServerInterceptor")
-	taps := guard.Taps()
 	return func(server any, serverStream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 		call := &rpclimit.Call{Stream: true}
 		incoming(call, serverStream.Context(), info.FullMethod)
-		if taps {
-			call.Tapped = tapped(serverStream.Context(), guard)
-		}
+		call.Tapped = calls.Tapped(serverStream.Context(), guard)
 		verdict, session := guard.Begin(call)
 		if verdict.Refused() {
 			trailer, err := refusal(&verdict)

@@ -2,11 +2,11 @@ package grpclimit
 
 import (
 	"context"
-	"sync/atomic"
 
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/tap"
 
+	"github.com/ral-limiter/ral/rpc/internal/calls"
 	"github.com/ral-limiter/ral/rpclimit"
 )
 
@@ -44,27 +44,11 @@ func TapHandle(guard *rpclimit.Guard) tap.ServerInHandle {
 		if session == nil {
 			return ctx, nil
 		}
-		p := &pass{}
-		p.session.Store(session)
-		return context.WithValue(ctx, passKey{guard}, p), nil
+		ctx, _ = calls.Carry(ctx, guard, session)
+		return ctx, nil
 	}
 }
 
 type tapHeader metadata.MD
 
 func (h tapHeader) Values(lower, _ string) []string { return h[lower] }
-
-// pass is a call's session at the tap, until an interceptor takes it over.
-type pass struct {
-	session atomic.Pointer[rpclimit.Session]
-}
-
-type passKey struct{ guard *rpclimit.Guard }
-
-// tapped returns the call's session at a tap of the same limits, once.
-func tapped(ctx context.Context, guard *rpclimit.Guard) *rpclimit.Session {
-	if p, ok := ctx.Value(passKey{guard}).(*pass); ok {
-		return p.session.Swap(nil)
-	}
-	return nil
-}

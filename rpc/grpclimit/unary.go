@@ -5,6 +5,7 @@ import (
 
 	"google.golang.org/grpc"
 
+	"github.com/ral-limiter/ral/rpc/internal/calls"
 	"github.com/ral-limiter/ral/rpclimit"
 )
 
@@ -14,14 +15,11 @@ import (
 // if guard is nil.
 func UnaryServerInterceptor(guard *rpclimit.Guard) grpc.UnaryServerInterceptor {
 	mustHave(guard, "UnaryServerInterceptor")
-	taps := guard.Taps()
 	return func(ctx context.Context, request any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 		u := &unary{}
 		incoming(&u.call, ctx, info.FullMethod)
 		u.call.Message = request
-		if taps {
-			u.call.Tapped = tapped(ctx, guard)
-		}
+		u.call.Tapped = calls.Tapped(ctx, guard)
 		verdict, session := guard.Begin(&u.call)
 		if verdict.Refused() {
 			trailer, err := refusal(&verdict)
