@@ -67,7 +67,9 @@ type auditor struct {
 	ideal []idealLimiter
 
 	// admitted counts the calls admitted by all windows.
-	admitted   int64
+	admitted int64
+	// maxOver is the greatest excess so far, and overPasses counts the windows in which it grew.
+	maxOver    int64
 	overPasses int
 }
 
@@ -104,11 +106,18 @@ func (a *auditor) add(window Window, asked []int64) {
 	}
 }
 
-func (a *auditor) calls() (n int64) {
-	for _, asked := range a.asked {
-		n += asked
+// addAll adds windows of callers that loop over their streams.
+func (a *auditor) addAll(windows []askedWindow) {
+	times := make([]int64, len(a.asked))
+	for _, window := range windows {
+		clear(times)
+		a.admitted += window.count(times)
+		a.add(window.Window, times)
+		if over := a.admitted - a.allowed(); over > a.maxOver {
+			a.maxOver = over
+			a.overPasses++
+		}
 	}
-	return n
 }
 
 func (a *auditor) allowed() int64 { return a.allowedBy(a.promise) }
@@ -142,17 +151,22 @@ func (a *auditor) possible() int64 {
 // add adds the audit of one limiter, with its own counts unless own is nil. Refusals of another
 // limiter do not offset an excess.
 func (a *Audit) add(one *auditor, own func() Counts) {
-	calls, allowed := one.calls(), one.allowed()
+	calls, allowed := int64(0), one.allowed()
+	for _, n := range one.asked {
+		calls += n
+	}
 	a.Promise = one.promise
 	a.Calls += calls
 	a.Admitted += one.admitted
 	a.Allowed += allowed
 	a.BucketAllowed += one.allowedBy(LeakyBucket)
 	a.Possible += one.possible()
-	a.Over += max(one.admitted-allowed, 0)
+	if over := one.admitted - allowed; over > 0 {
+		a.Over += over
+		a.OverPasses += one.overPasses
+	}
 	a.Binds = a.Binds || allowed < calls
 	a.Passes += len(one.windows)
-	a.OverPasses += one.overPasses
 	a.Limiters++
 	for _, w := range one.windows {
 		a.Asked += w.End - w.Start

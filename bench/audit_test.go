@@ -74,17 +74,24 @@ func TestAuditCountsThePassesInWhichTheExcessGrew(t *testing.T) {
 	one := &caller{stream: newStream([]uint32{0})}
 	var windows []askedWindow
 	for i, passed := range []int64{9, 3, 0, 2} {
-		w := beginWindow([]*caller{one})
+		w := askedWindow{Window: Window{time.Duration(i) * time.Second, time.Duration(i+1) * time.Second}, callers: []*caller{one}}
+		w.before = tallies(w.callers)
 		one.asked += 20
 		one.passed += passed
-		windows = append(windows, w.end(Window{time.Duration(i) * time.Second, time.Duration(i+1) * time.Second}))
+		w.after = tallies(w.callers)
+		windows = append(windows, w)
 	}
 	var a Audit
-	a.add(auditOf(GCRA, limit, 1, windows), nil)
+	audited := func(windows []askedWindow) *auditor {
+		auditor := newAuditor(GCRA, limit, 1)
+		auditor.addAll(windows)
+		return auditor
+	}
+	a.add(audited(windows), nil)
 	assert.EqualValues(t, 4, a.Over)
 	assert.Equal(t, 2, a.OverPasses, "12, then 14 of 10")
 	assert.Equal(t, 4, a.Passes)
-	a.add(auditOf(GCRA, limit, 1, windows[:1]), nil)
+	a.add(audited(windows[:1]), nil)
 	assert.Equal(t, 2, a.OverPasses)
 	assert.Equal(t, 5, a.Passes)
 }

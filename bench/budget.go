@@ -2,7 +2,6 @@ package bench
 
 import (
 	"context"
-	"math"
 	"time"
 )
 
@@ -16,22 +15,15 @@ type budget struct {
 	later []cost
 }
 
-// cost is the estimated time of a workload: until its first round is over, and of each later round,
-// both without the spare contenders, and of these.
+// cost is the estimated time of a workload: until its first round is over, and of each later round.
 type cost struct {
-	first, round, spare time.Duration
-	rounds              int
-	isLong              bool
+	first, round time.Duration
+	rounds       int
+	isLong       bool
 }
-
-// allRounds stands for all rounds of each workload, by all contenders.
-const allRounds = math.MaxInt
 
 // until returns the time until so many rounds are over, or all if there are fewer.
 func (c cost) until(rounds int) time.Duration {
-	if rounds == allRounds {
-		rounds, c.first = c.rounds, c.first+c.spare
-	}
 	return c.first + c.round*time.Duration(max(min(rounds, c.rounds)-1, 0))
 }
 
@@ -39,8 +31,6 @@ func (s *schedule) cost() cost {
 	c := cost{rounds: s.Rounds, isLong: s.isLong()}
 	for _, step := range s.steps() {
 		switch {
-		case step.spare:
-			c.spare += step.cost
 		case step.round <= 1:
 			c.first += step.cost
 		case step.round == 2:

@@ -108,47 +108,10 @@ func TestBudgetHasThreeRoundsOfEachWorkload(t *testing.T) {
 	})
 }
 
-// Promise: When time is short, `Ral package time` is left out before any round.
-func TestSpareContendersAreGivenUpBeforeRounds(t *testing.T) {
-	assert.True(t, RalPackageTime().Spare)
-	synctest.Test(t, func(t *testing.T) {
-		// Two callers ask, so that a pass takes as long as estimated.
-		spare := sleeping("spare", 2*newKeyCost)
-		spare.Spare = true
-		o, kept := quick(), sleeping("kept", 2*newKeyCost)
-		var workloads []Workload
-		for _, name := range []string{"first", "second"} {
-			workloads = append(workloads, Workload{Name: name, Limit: Loose, Keys: 100_000, Draw: DrawOnce, AuditOnly: true})
-		}
-		for _, all := range []bool{true, false} {
-			names := []string{"kept"}
-			if o.Budget = 2 * Estimate(workloads, []Contender{kept, spare}, o); all {
-				names = append(names, "spare")
-			} else {
-				o.Budget = 6 * Estimate(workloads, []Contender{kept}, o) / 5
-			}
-			report := ran(t, o, workloads, kept, spare)
-			assert.LessOrEqual(t, report.Took, o.Budget)
-			assert.Equal(t, all, len(report.LeftOut) == 0, "%v", report.LeftOut)
-			for i, w := range report.Workloads {
-				var got []string
-				for _, r := range w.Results {
-					got = append(got, r.Name)
-					assert.Len(t, r.Rounds, 3, "%s, %s", w.Name, r.Name)
-				}
-				assert.Equal(t, names, got)
-				if !all && assert.Len(t, report.LeftOut, 2) {
-					assert.Equal(t, []string{"spare"}, report.LeftOut[i].Contenders)
-				}
-			}
-		}
-	})
-}
-
 func TestRoundFitsIfEachLaterWorkloadCanHaveIt(t *testing.T) {
-	b := budget{most: 10_527 * time.Millisecond, later: []cost{{first: time.Second, round: time.Second, spare: time.Second, rounds: 3}}}
-	assert.True(t, b.fits(5*time.Second, time.Second, allRounds))
-	assert.False(t, b.fits(5*time.Second, time.Second+time.Millisecond, allRounds), "a later round would be left out")
+	b := budget{most: 10_527 * time.Millisecond, later: []cost{{first: time.Second, round: time.Second, rounds: 3}}}
+	assert.True(t, b.fits(5*time.Second, 2*time.Second, 3))
+	assert.False(t, b.fits(5*time.Second, 2*time.Second+time.Millisecond, 3), "a later round would be left out")
 	assert.True(t, b.fits(5*time.Second, 3*time.Second, 2), "the second rounds fit")
 	b.done = time.Second
 	assert.False(t, b.fits(5*time.Second, time.Second, 2), "the run takes five times as long as estimated")

@@ -8,9 +8,9 @@ import (
 // caller is a goroutine that asks a limiter. It writes its counters when it has stopped.
 type caller struct {
 	stream
-	// asked and passed count over all passes.
-	asked, passed int64
-	recorder      Recorder
+	// tally counts over all passes.
+	tally
+	recorder Recorder
 	// slow calls take milliseconds: once then checks after each whether to stop.
 	slow bool
 }
@@ -98,94 +98,13 @@ func jobsOf(callers []*caller, limiter Limiter, how callerJob, timed bool) []job
 	return jobs
 }
 
-func sumAsked(callers []*caller) (n int64) {
-	for _, c := range callers {
-		n += c.asked
-	}
-	return n
-}
+// tally counts the calls of a caller so far.
+type tally struct{ asked, passed int64 }
 
-func sumPassed(callers []*caller) (n int64) {
-	for _, c := range callers {
-		n += c.passed
-	}
-	return n
-}
-
-// askedWindow is a window and the calls in it.
-type askedWindow struct {
-	Window
-	callers []*caller
-	// from and to are the calls of each caller before and after.
-	from, to []int64
-	// passed counts the calls in the window that passed.
-	passed int64
-}
-
-func beginWindow(callers []*caller) askedWindow {
-	return askedWindow{callers: callers, from: askedSoFar(callers), passed: -sumPassed(callers)}
-}
-
-func (s askedWindow) end(w Window) askedWindow {
-	s.Window, s.to, s.passed = w, askedSoFar(s.callers), s.passed+sumPassed(s.callers)
-	return s
-}
-
-func askedSoFar(callers []*caller) []int64 {
-	asked := make([]int64, len(callers))
+func tallies(callers []*caller) []tally {
+	counts := make([]tally, len(callers))
 	for i, c := range callers {
-		asked[i] = c.asked
+		counts[i] = c.tally
 	}
-	return asked
-}
-
-// count adds the calls for each key to times, for callers that loop over their streams.
-func (s askedWindow) count(times []int64) {
-	for i, caller := range s.callers {
-		n := int64(len(caller.order))
-		if n == 0 || s.from[i] == s.to[i] {
-			continue
-		}
-		upTo := func(asked int64, index int64) int64 {
-			if index < asked%n {
-				return asked/n + 1
-			}
-			return asked / n
-		}
-		for index, key := range caller.order {
-			times[key] += upTo(s.to[i], int64(index)) - upTo(s.from[i], int64(index))
-		}
-	}
-}
-
-// auditOf sums up the windows of a limiter, in order.
-func auditOf(promise Promise, limit Limit, keys int, windows []askedWindow) *auditor {
-	auditor := newAuditor(promise, limit, keys)
-	auditor.addAll(windows, func() {})
-	if auditor.admitted <= auditor.allowed() {
-		return auditor
-	}
-	// Where it grew takes a look at all keys after each window.
-	// maxOver is the largest excess so far.
-	var maxOver int64
-	again := newAuditor(promise, limit, keys)
-	again.addAll(windows, func() {
-		if over := again.admitted - again.allowed(); over > maxOver {
-			maxOver = over
-			auditor.overPasses++
-		}
-	})
-	return auditor
-}
-
-// addAll adds the windows, and calls added after each.
-func (a *auditor) addAll(windows []askedWindow, added func()) {
-	times := make([]int64, len(a.asked))
-	for _, askedWindow := range windows {
-		askedWindow.count(times)
-		a.add(askedWindow.Window, times)
-		clear(times)
-		a.admitted += askedWindow.passed
-		added()
-	}
+	return counts
 }

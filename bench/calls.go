@@ -102,11 +102,11 @@ func All(scale float64) []Workload {
 // RalCalls returns Ral's other limits and verbs as contenders for [Calls]. The first, named as Ral
 // is elsewhere, is Choke under a funnel.
 func RalCalls() []Contender {
-	all := []Contender{ralCall("", "Choke under a funnel", onEngine(funnel, choke), LimitsWorkload, LimitsTakeWorkload, LimitsAuditWorkload,
+	all := []Contender{ralCall("", "Choke under a funnel", onEngine(funnel, choke, nil), LimitsWorkload, LimitsTakeWorkload, LimitsAuditWorkload,
 		VerbsWorkload, SeveralWorkload, SeveralRefusedWorkload, InFlightWorkload, InFlightKeysWorkload, HTTPWorkload)}
 	for _, k := range limitKinds {
-		by := func(name string, verb func(*engine.Engine[string]) Limiter, workloads ...string) {
-			c := ralCall(k.name, name+k.about, onEngine(k.limit, verb), workloads...)
+		by := func(name string, ask verb, workloads ...string) {
+			c := ralCall(k.name, name+k.about, onEngine(k.limit, ask, nil), workloads...)
 			c.Promise, c.Note = k.promise, k.note
 			all = append(all, c)
 		}
@@ -116,13 +116,13 @@ func RalCalls() []Contender {
 		by("Take under ", take, LimitsTakeWorkload)
 	}
 	for _, v := range verbs {
-		all = append(all, ralCall(v.name, v.about, onEngine(funnel, v.verb), VerbsWorkload))
+		all = append(all, ralCall(v.name, v.about, onEngine(funnel, v.ask, v.prepare), VerbsWorkload))
 	}
-	all = append(all, ralCall("PolicyFor", "Choke with one of three funnels by key", newPolicyFor, VerbsWorkload))
+	all = append(all, ralCall("PolicyFor", "Choke with one of three funnels by key", onEngine(funnel, choke, nil, engine.PolicyFor(oneOfThree)), VerbsWorkload))
 	for _, m := range severalLimits {
 		all = append(all, ralCall(m.name, m.about, m.new, SeveralWorkload, SeveralRefusedWorkload))
 	}
-	all = append(all, ralCall("Release", "Reserve and Release under policy.InFlight", onEngine(inFlight, reserve(true)),
+	all = append(all, ralCall("Release", "Reserve and Release under policy.InFlight", onEngine(inFlight, release, nil),
 		InFlightWorkload, InFlightKeysWorkload))
 	change := ralCall("SetPolicy", "SetPolicy, while 8 goroutines call Choke", newSetPolicy, SetPolicyWorkload)
 	change.Note = "ns/op has the other callers in it; p50 to worst are single changes"
@@ -171,87 +171,68 @@ var limitKinds = []struct {
 	}, TokenBucket, "stores no burst: idle keys are slower at first, as Guava's are"},
 }
 
+// verbs are the calls beside Choke. A call that needs known keys has a function to prepare them.
 var verbs = []struct {
-	name, about string
-	verb        func(*engine.Engine[string]) Limiter
+	name, about  string
+	ask, prepare verb
 }{
-	{"Peek", "Peek", func(e *engine.Engine[string]) Limiter {
-		// No Peek makes a key known.
-		return Limiter{Prepare: func(keys []string) { choke(e).Ask(keys) },
-			Ask: func(keys []string) int {
-				return AskEach(keys, func(key string) bool { return e.Peek(key, 0).Allowed })
-			}}
-	}},
-	{"Reserve", "Reserve and Cancel", reserve(false)},
-	{"Acquire", "Acquire that need not wait, and Cancel", func(e *engine.Engine[string]) Limiter {
-		ctx := context.Background()
-		return Limiter{Ask: func(keys []string) int {
-			return AskEach(keys, func(key string) bool {
-				r, err := e.Acquire(ctx, key, 1, 0)
-				r.Cancel()
-				return err == nil
-			})
-		}}
-	}},
-	{"Refund", "Refund to a key that owes", func(e *engine.Engine[string]) Limiter {
+	{"Peek", "Peek", func(e *engine.Engine[string], keys []string) int {
+		return AskEach(keys, func(key string) bool { return e.Peek(key, 0).Allowed })
+	}, choke},
+	{"Reserve", "Reserve and Cancel", func(e *engine.Engine[string], keys []string) int {
+		return AskEach(keys, func(key string) bool {
+			reservation := e.Reserve(key, 1, 0)
+			reservation.Cancel()
+			return reservation.Allowed
+		})
+	}, nil},
+	{"Acquire", "Acquire that need not wait, and Cancel", func(e *engine.Engine[string], keys []string) int {
+		return AskEach(keys, func(key string) bool {
+			r, err := e.Acquire(context.Background(), key, 1, 0)
+			r.Cancel()
+			return err == nil
+		})
+	}, nil},
+	{"Refund", "Refund to a key that owes", func(e *engine.Engine[string], keys []string) int {
+		return AskEach(keys, func(key string) bool { e.Refund(key, 1); return true })
+	}, func(e *engine.Engine[string], keys []string) int {
 		const owed = 86_400 * 1_000_000_000
-		return Limiter{
-			Ask: func(keys []string) int {
-				return AskEach(keys, func(key string) bool { e.Refund(key, 1); return true })
-			},
-			Prepare: func(keys []string) {
-				for _, key := range keys {
-					e.Choke(key)
-					e.Refund(key, -owed)
-				}
-			},
+		for _, key := range keys {
+			e.Choke(key)
+			e.Refund(key, -owed)
 		}
+		return 0
 	}},
-	{"Wait", "Wait that need not wait", func(e *engine.Engine[string]) Limiter {
-		ctx := context.Background()
-		return Limiter{Ask: func(keys []string) int {
-			return AskEach(keys, func(key string) bool { return e.Wait(ctx, key, 1) == nil })
-		}}
-	}},
-	{"TakeWith", "TakeWith another funnel", func(e *engine.Engine[string]) Limiter {
-		other := policy.Must(policy.Funnel(roomy.Capacity/2, roomy.Count, roomy.Per))
-		return Limiter{Ask: func(keys []string) int {
-			return AskEach(keys, func(key string) bool { return e.TakeWith(other, key, 1).Allowed })
-		}}
-	}},
+	{"Wait", "Wait that need not wait", func(e *engine.Engine[string], keys []string) int {
+		return AskEach(keys, func(key string) bool { return e.Wait(context.Background(), key, 1) == nil })
+	}, nil},
+	{"TakeWith", "TakeWith another funnel", func(e *engine.Engine[string], keys []string) int {
+		return AskEach(keys, func(key string) bool { return e.TakeWith(otherFunnel, key, 1).Allowed })
+	}, nil},
 }
 
-// reserve returns calls of Reserve, followed by Release or Cancel.
-func reserve(release bool) func(*engine.Engine[string]) Limiter {
-	return func(e *engine.Engine[string]) Limiter {
-		return Limiter{Ask: func(keys []string) int {
-			return AskEach(keys, func(key string) bool {
-				reservation := e.Reserve(key, 1, 0)
-				allowed := reservation.Allowed
-				if release {
-					reservation.Release()
-				} else {
-					reservation.Cancel()
-				}
-				return allowed
-			})
-		}}
-	}
+var otherFunnel = policy.Must(policy.Funnel(roomy.Capacity/2, roomy.Count, roomy.Per))
+
+// release reserves a unit and releases the reservation.
+func release(e *engine.Engine[string], keys []string) int {
+	return AskEach(keys, func(key string) bool {
+		reservation := e.Reserve(key, 1, 0)
+		reservation.Release()
+		return reservation.Allowed
+	})
 }
 
 // inFlight returns a limit of slots that no workload uses up.
 func inFlight(Limit) (policy.Policy, error) { return policy.InFlight(100, time.Minute) }
 
-func newPolicyFor(setup Setup) (Limiter, error) {
-	var three [3]policy.Policy
-	for i := range three {
-		three[i] = policy.Must(policy.Funnel(setup.Limit.Capacity-int64(i), setup.Limit.Count, setup.Limit.Per))
-	}
-	e, err := newEngine(setup, funnel, engine.PolicyFor(func(key string) policy.Policy { return three[key[len(key)-1]%3] }))
-	if err != nil {
-		return Limiter{}, err
-	}
-	return counted(choke(e), e, e.Close), nil
+// oneOfThree returns one of three funnels by the key's last letter.
+func oneOfThree(key string) policy.Policy { return threeFunnels[key[len(key)-1]%3] }
+
+var threeFunnels = [3]policy.Policy{funnelBelow(0), funnelBelow(1), funnelBelow(2)}
+
+// funnelBelow returns the roomy limit as a funnel, with a capacity that is n units less.
+func funnelBelow(n int64) policy.Policy {
+	return policy.Must(policy.Funnel(roomy.Capacity-n, roomy.Count, roomy.Per))
 }
 
 // severalLimits are the calls under two limits: the workload's own, and roomy.
@@ -268,43 +249,37 @@ var severalLimits = []struct {
 		if err != nil {
 			return Limiter{}, err
 		}
-		return counted(Limiter{Ask: func(keys []string) int {
+		return counted(t.Engines()[0], t.Close, func(keys []string) int {
 			return AskEach(keys, func(key string) bool { return t.Choke(key) })
-		}}, t.Engines()[0], t.Close), nil
+		}), nil
 	}},
-	{"TakeAll", "TakeAll of two claims: one of the key, one that all keys share", func(s Setup) (Limiter, error) {
-		return newClaims(s, func(own, shared *engine.Engine[string]) askFunc {
-			return func(keys []string) int {
-				return AskEach(keys, func(key string) bool { return engine.TakeAll(own.Claim(key, 1), shared.Claim(sharedKey, 1)).Allowed })
-			}
+	{"TakeAll", "TakeAll of two claims: one of the key, one that all keys share", newClaims(func(own, shared *engine.Engine[string], keys []string) int {
+		return AskEach(keys, func(key string) bool { return engine.TakeAll(own.Claim(key, 1), shared.Claim(sharedKey, 1)).Allowed })
+	})},
+	{"AcquireAll", "AcquireAll of the same, without patience", newClaims(func(own, shared *engine.Engine[string], keys []string) int {
+		return AskEach(keys, func(key string) bool {
+			_, err := engine.AcquireAll(context.Background(), 0, own.Claim(key, 1), shared.Claim(sharedKey, 1))
+			return err == nil
 		})
-	}},
-	{"AcquireAll", "AcquireAll of the same, without patience", func(s Setup) (Limiter, error) {
-		return newClaims(s, func(own, shared *engine.Engine[string]) askFunc {
-			ctx := context.Background()
-			return func(keys []string) int {
-				return AskEach(keys, func(key string) bool {
-					_, err := engine.AcquireAll(ctx, 0, own.Claim(key, 1), shared.Claim(sharedKey, 1))
-					return err == nil
-				})
-			}
-		})
-	}},
+	})},
 }
 
 const sharedKey = "all"
 
-// newClaims returns calls on two engines, under the workload's limit and roomy.
-func newClaims(s Setup, calls func(own, shared *engine.Engine[string]) askFunc) (Limiter, error) {
-	own, err := newEngine(s, funnel)
-	if err != nil {
-		return Limiter{}, err
+// newClaims makes calls on two engines, under the workload's limit and roomy.
+func newClaims(ask func(own, shared *engine.Engine[string], keys []string) int) func(Setup) (Limiter, error) {
+	return func(s Setup) (Limiter, error) {
+		own, err := newEngine(s, funnel)
+		if err != nil {
+			return Limiter{}, err
+		}
+		shared, err := newEngine(Setup{Limit: roomy}, funnel)
+		if err != nil {
+			return Limiter{}, errors.Join(err, own.Close())
+		}
+		free := func() error { return errors.Join(own.Close(), shared.Close()) }
+		return counted(own, free, func(keys []string) int { return ask(own, shared, keys) }), nil
 	}
-	shared, err := newEngine(Setup{Limit: roomy}, funnel)
-	if err != nil {
-		return Limiter{}, errors.Join(err, own.Close())
-	}
-	return counted(Limiter{Ask: calls(own, shared)}, own, func() error { return errors.Join(own.Close(), shared.Close()) }), nil
 }
 
 // newSetPolicy alternates an engine's limit, by a single caller at a time. A key passes if the limit

@@ -51,18 +51,18 @@ func TestWindowCountsItsOwnCalls(t *testing.T) {
 		w.count(times)
 		return times
 	}
-	first := beginWindow(callers)
-	// The caller has gone through two loops, and asks the first two keys.
-	c.asked = 10
-	first = first.end(Window{})
-	assert.Equal(t, []int64{5, 2, 3}, count(first))
-
-	second := beginWindow(callers)
-	// The caller asks the last two keys, and the first.
-	c.asked = 13
-	assert.Equal(t, []int64{2, 1, 0}, count(second.end(Window{})))
+	// window asks this many calls.
+	window := func(asked int64) askedWindow {
+		w := askedWindow{callers: callers, before: tallies(callers)}
+		c.asked += asked
+		w.after = tallies(callers)
+		return w
+	}
+	first := window(10)
+	assert.Equal(t, []int64{5, 2, 3}, count(first), "two loops, and the first two keys")
+	assert.Equal(t, []int64{2, 1, 0}, count(window(3)), "the last two keys, and the first")
 	assert.Equal(t, []int64{5, 2, 3}, count(first), "the first is what it was")
-	assert.Equal(t, []int64{0, 0, 0}, count(beginWindow(callers).end(Window{})))
+	assert.Equal(t, []int64{0, 0, 0}, count(window(0)))
 }
 
 // Promise: Each call of a workload has a text of its own, as in a server, and never the text that a limiter keeps.

@@ -26,8 +26,6 @@ type Contender struct {
 	Elsewhere bool `json:"elsewhere,omitempty"`
 	// Idles says that the limiter forgets keys idle for Setup.Idle.
 	Idles bool `json:"-"`
-	// Spare says that the contender is the first to be left out when time is short.
-	Spare bool `json:"-"`
 	// For names the workloads that the contender is made for; nil means all that are not Apart.
 	For []string `json:"-"`
 	// Like names the contender with the same kind of call in a workload that is Apart, or is empty.

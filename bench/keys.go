@@ -2,6 +2,8 @@ package bench
 
 import (
 	"cmp"
+	"encoding/binary"
+	"encoding/hex"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -13,16 +15,8 @@ const keyLength = 20
 // appendKey appends the i-th key's name: "tok_" and 16 hexadecimal digits. Names are distinct;
 // consecutive names share only their beginning.
 func appendKey(b []byte, i uint32) []byte {
-	return appendDigits(append(b, "tok_"...), mix(uint64(i)), 16)
-}
-
-// appendDigits appends the last n hexadecimal digits of x.
-func appendDigits(b []byte, x uint64, n int) []byte {
-	const digits = "0123456789abcdef"
-	for shift := 4 * (n - 1); shift >= 0; shift -= 4 {
-		b = append(b, digits[x>>shift&15])
-	}
-	return b
+	number := binary.BigEndian.AppendUint64(make([]byte, 0, 8), mix(uint64(i)))
+	return hex.AppendEncode(append(b, "tok_"...), number)
 }
 
 // addressLength is the length of most IPv4 addresses, the usual keys of servers without accounts.
@@ -30,8 +24,9 @@ const addressLength = 13
 
 // newAddress returns another name of the i-th key, as long as an address, in memory of its own.
 func newAddress(i uint32) string {
-	name := make([]byte, 0, addressLength)
-	return string(appendDigits(append(name, "addr_"...), uint64(i)*0x9E3779B1, 8))
+	name := append(make([]byte, 0, addressLength), "addr_"...)
+	number := binary.BigEndian.AppendUint32(make([]byte, 0, 4), i*0x9E3779B1)
+	return string(hex.AppendEncode(name, number))
 }
 
 // mix is the finalizer of SplitMix64, a bijection on 64 bits.

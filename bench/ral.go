@@ -12,21 +12,19 @@ const ralName = "Ral"
 
 // Ral returns Ral as a contender, with the engine's defaults.
 func Ral() Contender {
-	return ralCall("", "callers advance a key's word in place", onEngine(funnel, choke))
+	return ralCall("", "callers advance a key's word in place", onEngine(funnel, choke, nil))
 }
 
 // RalPackageTime returns Ral with package time's clock, if the default is the processor's counter.
 func RalPackageTime() Contender {
-	contender := ralCall("package time", "the same without the processor's counter", func(s Setup) (Limiter, error) {
+	return ralCall("package time", "the same without the processor's counter", func(s Setup) (Limiter, error) {
 		s.packageTime = true
-		return onEngine(funnel, choke)(s)
+		return onEngine(funnel, choke, nil)(s)
 	})
-	contender.Spare = true
-	return contender
 }
 
 // RalTake returns the engine's Take under a funnel.
-func RalTake() Contender { return ralCall("Take", "Take under a funnel", onEngine(funnel, take)) }
+func RalTake() Contender { return ralCall("Take", "Take under a funnel", onEngine(funnel, take, nil)) }
 
 // ralCall returns a call of Ral as a contender, for these workloads only unless there are none.
 func ralCall(name, about string, open func(Setup) (Limiter, error), workloads ...string) Contender {
@@ -54,14 +52,29 @@ func newEngine(setup Setup, limit policyOf, options ...engine.Option[string]) (*
 	return engine.New(engine.Config{Policy: p, MaxKeys: setup.MaxKeys, Idle: setup.Idle, PackageTime: setup.packageTime}, options...)
 }
 
-// onEngine makes the calls of a verb on a new engine.
-func onEngine(limit policyOf, verb func(*engine.Engine[string]) Limiter) func(Setup) (Limiter, error) {
+// verb asks an engine for each key in order and returns how many passed.
+type verb func(e *engine.Engine[string], keys []string) (passed int)
+
+func choke(e *engine.Engine[string], keys []string) int {
+	return AskEach(keys, func(key string) bool { return e.Choke(key) })
+}
+
+func take(e *engine.Engine[string], keys []string) int {
+	return AskEach(keys, func(key string) bool { return e.Take(key, 1).Allowed })
+}
+
+// onEngine makes the calls of a verb on a new engine. prepare, unless nil, gets all keys first.
+func onEngine(limit policyOf, ask, prepare verb, options ...engine.Option[string]) func(Setup) (Limiter, error) {
 	return func(s Setup) (Limiter, error) {
-		e, err := newEngine(s, limit)
+		e, err := newEngine(s, limit, options...)
 		if err != nil {
 			return Limiter{}, err
 		}
-		return counted(verb(e), e, e.Close), nil
+		limiter := counted(e, e.Close, func(keys []string) int { return ask(e, keys) })
+		if prepare != nil {
+			limiter.Prepare = func(keys []string) { prepare(e, keys) }
+		}
+		return limiter, nil
 	}
 }
 
@@ -70,21 +83,9 @@ type policyOf func(Limit) (policy.Policy, error)
 
 func funnel(l Limit) (policy.Policy, error) { return policy.Funnel(l.Capacity, l.Count, l.Per) }
 
-func choke(e *engine.Engine[string]) Limiter {
-	return Limiter{Ask: func(keys []string) int {
-		return AskEach(keys, func(key string) bool { return e.Choke(key) })
-	}}
-}
-
-func take(e *engine.Engine[string]) Limiter {
-	return Limiter{Ask: func(keys []string) int {
-		return AskEach(keys, func(key string) bool { return e.Take(key, 1).Allowed })
-	}}
-}
-
-// counted returns the limiter with the counts of its engine, whose queue it settles.
-func counted(limiter Limiter, e *engine.Engine[string], free func() error) Limiter {
-	limiter.Free = free
+// counted returns a limiter with the counts of an engine, whose queue it settles.
+func counted(e *engine.Engine[string], free func() error, ask func(keys []string) int) Limiter {
+	limiter := Limiter{Ask: ask, Free: free}
 	// Settle waits until the queue is empty for three looks, while the writer files the nursery.
 	limiter.Settle = func() {
 		const pause = 100 * time.Microsecond

@@ -104,11 +104,6 @@ func (r *runner) follow(plan *schedule, total time.Duration) {
 	runtime.GOMAXPROCS(plan.cpu)
 	now := r.budget.later[0]
 	r.budget.later = r.budget.later[1:]
-	var spared []string
-	if !r.budget.fits(time.Since(r.epoch), now.until(allRounds), allRounds) {
-		spared = plan.dropSpare()
-		now.spare = 0
-	}
 	ctx, cancel := r.budget.bound(r.ctx, time.Since(r.epoch), now)
 	defer cancel()
 	if plan.Draw != DrawElsewhere {
@@ -133,7 +128,7 @@ func (r *runner) follow(plan *schedule, total time.Duration) {
 	if err != nil {
 		r.failure = errors.Join(r.failure, fmt.Errorf("bench: workload %s: %w", plan.Name, err))
 	}
-	if names := append(spared, plan.unmeasured()...); len(names) > 0 && r.ctx.Err() == nil && r.failure == nil {
+	if names := plan.unmeasured(); len(names) > 0 && r.ctx.Err() == nil && r.failure == nil {
 		r.report.LeftOut = append(r.report.LeftOut, LeftOut{Workload: plan.Name, CPU: plan.cpu, Contenders: names})
 	}
 	if len(result.Results) > 0 {

@@ -1,9 +1,6 @@
 package bench
 
-import (
-	"slices"
-	"time"
-)
+import "time"
 
 // schedule is a workload with the keys and turns that its steps use. steps.go makes the steps. The steps in
 // knownkeys.go ask limiters that are kept for all rounds. The steps in newkeys.go make one for each pass.
@@ -26,8 +23,6 @@ type step struct {
 	// cost is the estimated time of the step.
 	cost time.Duration
 	do   func() error
-	// spare is set if the contender is a spare one.
-	spare bool
 	// round is counted from 1. It is 0 before the rounds.
 	round int
 	// first is set in the first step of each round after the first round.
@@ -101,17 +96,6 @@ func (s *schedule) allKeys() []*caller {
 	return callers
 }
 
-// dropSpare leaves out the spare contenders, and returns their names.
-func (s *schedule) dropSpare() (names []string) {
-	s.turns = slices.DeleteFunc(s.turns, func(t *turn) bool {
-		if t.Spare {
-			names = append(names, t.Name)
-		}
-		return t.Spare
-	})
-	return names
-}
-
 func (s *schedule) unmeasured() (names []string) {
 	for _, t := range s.turns {
 		if len(t.Rounds) == 0 {
@@ -138,7 +122,9 @@ func (t *turn) close(session *session, limit Limit, keys int) error {
 		if t.Audit == nil {
 			t.Audit = new(Audit)
 		}
-		t.Audit.add(auditOf(t.Promise, limit, keys, session.windows), session.limiter.Counts)
+		auditor := newAuditor(t.Promise, limit, keys)
+		auditor.addAll(session.windows)
+		t.Audit.add(auditor, session.limiter.Counts)
 	}
 	return session.limiter.Close()
 }

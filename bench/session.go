@@ -11,15 +11,45 @@ type session struct {
 	windows []askedWindow
 }
 
+// askedWindow is a window, with the callers' counts before and after.
+type askedWindow struct {
+	Window
+	callers       []*caller
+	before, after []tally
+}
+
+// count adds the calls for each key to times, for callers that loop over their streams. It returns how many passed.
+func (w askedWindow) count(times []int64) (passed int64) {
+	for i, caller := range w.callers {
+		n := int64(len(caller.order))
+		upTo := func(asked int64, index int) int64 {
+			if int64(index) < asked%n {
+				return asked/n + 1
+			}
+			return asked / n
+		}
+		for index, key := range caller.order {
+			times[key] += upTo(w.after[i].asked, index) - upTo(w.before[i].asked, index)
+		}
+		passed += w.after[i].passed - w.before[i].passed
+	}
+	return passed
+}
+
 // ask has the callers ask at the same time, by these jobs, and others beside them, whose calls are
 // only audited. See workers.run.
-func (x *session) ask(workers workers, d time.Duration, finish func(), jobs []job, callers []*caller, others ...*caller) Pass {
-	asked, passed := sumAsked(callers), sumPassed(callers)
-	begun, spent := beginWindow(slices.Concat(callers, others)), x.limiter.spent()
-	pass, window := workers.run(d, finish, jobs...)
+func (x *session) ask(workers workers, d time.Duration, finish func(), jobs []job, callers []*caller, others ...*caller) (pass Pass) {
+	asked := askedWindow{callers: slices.Concat(callers, others)}
+	asked.before = tallies(asked.callers)
+	spent := x.limiter.spent()
+	pass, asked.Window = workers.run(d, finish, jobs...)
 	pass.Behind = x.limiter.spent() - spent
-	pass.Calls, pass.Passed = sumAsked(callers)-asked, sumPassed(callers)-passed
-	x.windows = append(x.windows, begun.end(window))
+	asked.after = tallies(asked.callers)
+	for i := range callers {
+		pass.Calls += asked.after[i].asked - asked.before[i].asked
+		pass.Passed += asked.after[i].passed - asked.before[i].passed
+	}
+	x.windows = append(x.windows, asked)
 	return pass
 }
 

@@ -13,20 +13,16 @@ func (s *schedule) steps() (steps []step) {
 	if s.Draw != DrawElsewhere {
 		steps = append(steps, step{cost: s.prepareTime(), do: s.prepare})
 	}
-	if s.Draw.KeepsLimiter() {
-		for i, turn := range s.turns {
-			if turn.Measure == nil {
-				steps = append(steps, step{
-					contender: turn.Name, spare: turn.Spare,
-					cost: s.keyCost(turn) + s.o.Duration/2, do: func() error { return s.open(i) },
-				})
-			}
+	for i, turn := range s.turns {
+		if s.Draw.KeepsLimiter() && turn.Measure == nil {
+			open := func() error { return s.open(i) }
+			steps = append(steps, step{contender: turn.Name, cost: s.keyCost(turn) + s.o.Duration/2, do: open})
 		}
 	}
 	for round := range s.Rounds {
 		for place, i := range Order(round, len(s.turns)) {
 			for n, next := range s.stepsOf(s.turns[i], place == 0) {
-				next.contender, next.spare, next.round = s.turns[i].Name, s.turns[i].Spare, round+1
+				next.contender, next.round = s.turns[i].Name, round+1
 				next.first = round > 0 && place == 0 && n == 0 && s.Draw != DrawElsewhere
 				steps = append(steps, next)
 			}
