@@ -26,8 +26,6 @@ type Options struct {
 	NewRecorder func() Recorder
 	// Progress, if not nil, is called before each step and at the end, unmeasured.
 	Progress func(Progress)
-	// Finished, if not nil, is called with the outcome of each workload.
-	Finished func(WorkloadReport)
 
 	// busy is for tests. Nil means machineBusy.
 	busy busyTime

@@ -15,7 +15,7 @@ func Ral() Contender {
 	return ralCall("", "callers advance a key's word in place", onEngine(funnel, choke, nil))
 }
 
-// RalPackageTime returns Ral with package time's clock, if the default is the processor's counter.
+// RalPackageTime returns Ral with package time's clock. Elsewhere Ral reads the processor's counter, if it may.
 func RalPackageTime() Contender {
 	return ralCall("package time", "the same without the processor's counter", func(s Setup) (Limiter, error) {
 		s.packageTime = true
@@ -32,16 +32,6 @@ func ralCall(name, about string, open func(Setup) (Limiter, error), workloads ..
 		Name: strings.TrimSpace(ralName + " " + name), About: about, For: workloads, New: open,
 		Promise: LeakyBucket, Exact: true, Idles: true,
 	}
-}
-
-// ReadsCounter reports whether engines read the processor's counter by default.
-func ReadsCounter() bool {
-	e, err := newEngine(Setup{Limit: Limit{Capacity: 1, Count: 1, Per: time.Second}, MaxKeys: 1}, funnel)
-	if err != nil {
-		return false
-	}
-	defer func() { _ = e.Close() }()
-	return e.Stats().Clock == "counter"
 }
 
 func newEngine(setup Setup, limit policyOf, options ...engine.Option[string]) (*engine.Engine[string], error) {

@@ -133,8 +133,5 @@ func (r *runner) follow(plan *schedule, total time.Duration) {
 	}
 	if len(result.Results) > 0 {
 		r.report.Workloads = append(r.report.Workloads, result)
-		if r.Finished != nil {
-			r.Finished(result)
-		}
 	}
 }

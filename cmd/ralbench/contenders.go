@@ -26,17 +26,11 @@ func peerNames() (names []string) {
 }
 
 // candidates returns the peers, the nearest first, with Redis even if not installed, and Ral by
-// package time's clock if that is not the default.
+// package time's clock.
 func candidates() []bench.Contender {
 	server, _ := child.FindRedis("")
-	all := append(peers.All(), bench.RalQueued(), peers.Redis(server))
-	if bench.ReadsCounter() {
-		all = append(all, bench.RalPackageTime())
-	}
-	return all
+	return append(peers.All(), bench.RalQueued(), peers.Redis(server), bench.RalPackageTime())
 }
-
-func contenders() []bench.Contender { return append(always(), candidates()...) }
 
 // flagName returns a contender's name for the command line.
 func flagName(name string) string {
@@ -52,39 +46,36 @@ const (
 // calls. Without names the peers are the nearest, or all with full. The error lists an unknown peer
 // and the known ones, or a peer not installed. missing are peers not installed and left out.
 func choose(names []string, full bool, workloads []bench.Workload) (chosen []bench.Contender, missing []string, err error) {
-	given := map[string]bool{}
-	for _, name := range names {
-		given[flagName(name)] = true
-	}
 	known := append([]string{allPeers, noPeers}, peerNames()...)
 	for _, c := range always() {
 		known = append(known, flagName(c.Name))
 	}
+	var given []string
 	for _, name := range names {
-		if !slices.Contains(known, flagName(name)) {
+		if given = append(given, flagName(name)); !slices.Contains(known, flagName(name)) {
 			return nil, nil, fmt.Errorf("unknown peer %q; known are %s, and %s and %s", name, strings.Join(peerNames(), ", "), allPeers, noPeers)
 		}
 	}
-	full = full && names == nil || given[allPeers]
+	isNamed := func(c bench.Contender) bool { return slices.Contains(given, flagName(c.Name)) }
+	full = full && names == nil || slices.Contains(given, allPeers)
 
 	_, noRedis := child.FindRedis("")
 	chosen = always()
 	for i, contender := range candidates() {
-		named := given[flagName(contender.Name)]
 		switch {
-		case !named && !full && (names != nil || i >= peers.Nearest):
+		case !isNamed(contender) && !full && (names != nil || i >= peers.Nearest):
 		case !contender.Elsewhere || noRedis == nil:
 			chosen = append(chosen, contender)
-		case named:
+		case isNamed(contender):
 			return nil, nil, fmt.Errorf("%s needs redis-server, which is not installed here", contender.Name)
 		default:
 			missing = append(missing, contender.Name)
 		}
 	}
-	for _, contender := range append(bench.RalCalls(), peers.Calls()...) {
-		wanted := contender.Like == "" || full || names == nil || given[flagName(contender.Name)]
-		if wanted && slices.ContainsFunc(workloads, func(w bench.Workload) bool { return slices.Contains(contender.For, w.Name) }) {
-			chosen = append(chosen, contender)
+	for _, c := range append(bench.RalCalls(), peers.Calls()...) {
+		isWanted := c.Like == "" || full || names == nil || isNamed(c)
+		if isWanted && slices.ContainsFunc(workloads, func(w bench.Workload) bool { return slices.Contains(c.For, w.Name) }) {
+			chosen = append(chosen, c)
 		}
 	}
 	return chosen, missing, nil

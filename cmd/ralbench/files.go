@@ -11,18 +11,6 @@ import (
 	"github.com/ral-limiter/ral/cmd/ralbench/internal/terminal"
 )
 
-// read reads the earlier run to show instead of measuring, nil if there is none.
-func (s settings) read() (*report.Document, error) {
-	if s.shown == "" {
-		return nil, nil
-	}
-	document, err := report.Read(s.shown)
-	if err != nil {
-		return nil, fmt.Errorf("the run to show: %w", err)
-	}
-	return &document, nil
-}
-
 // output is a target of a run other than the terminal.
 type output struct {
 	*os.File

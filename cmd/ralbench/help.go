@@ -6,11 +6,9 @@ import (
 	"io"
 	"slices"
 	"text/template"
-	"time"
 
 	"github.com/ral-limiter/ral/bench"
 	"github.com/ral-limiter/ral/cmd/ralbench/internal/fleetbench"
-	"github.com/ral-limiter/ral/cmd/ralbench/internal/format"
 	"github.com/ral-limiter/ral/cmd/ralbench/internal/peers"
 	"github.com/ral-limiter/ral/cmd/ralbench/internal/report"
 	"github.com/ral-limiter/ral/cmd/ralbench/internal/servebench"
@@ -27,8 +25,8 @@ var helpTemplate = template.Must(template.New("").Funcs(template.FuncMap{"conten
 func help(w io.Writer, all bool) error {
 	others := func(w bench.Workload) bool { return w.Apart }
 	data := map[string]any{
-		"Budget": defaultBudget, "FullTime": fullTime(), "Rounds": defaultRounds, "Duration": defaultDuration,
-		"FullRounds": fullRounds, "FullDuration": fullDuration, "Share": fleetShare, "FullShare": fleetFullShare,
+		"Budget": defaultBudget, "Rounds": defaultRounds, "Duration": defaultDuration,
+		"FullRounds": fullRounds, "FullDuration": fullDuration,
 		"Always": always(), "Nearest": candidates()[:peers.Nearest], "Others": candidates()[peers.Nearest:],
 		"Workloads": slices.DeleteFunc(bench.All(1), others), "Calls": bench.Calls(1), "Peers": peers.Calls(),
 		"Fleet": fleetbench.Contenders(), "FleetWorkloads": fleetbench.Workloads(1),
@@ -49,7 +47,7 @@ func contenderList(columns int, all []bench.Contender) (text string) {
 			contender.About = "beside " + contender.Like + ": " + contender.About
 		}
 		if contender.Measure == nil || contender.New == nil { // otherwise it stands there already
-			text += listed(columns, contender.Name, contender.About)
+			text += entry(columns, contender.Name, contender.About)
 		}
 	}
 	return text
@@ -57,20 +55,12 @@ func contenderList(columns int, all []bench.Contender) (text string) {
 
 func workloadList(columns int, all []bench.Workload) (text string) {
 	for _, w := range all {
-		text += listed(columns, w.Name, w.About)
+		text += entry(columns, w.Name, w.About)
 	}
 	return text
 }
 
-// listed returns a padded name and its description, in 80 columns.
-func listed(columns int, name, about string) string {
+// entry returns a padded name and its description, in 80 columns.
+func entry(columns int, name, about string) string {
 	return terminal.Wrapped(fmt.Sprintf("  %-*s  ", columns, name), about, 80)
-}
-
-func fullTime() string {
-	settings, err := parse([]string{"-full"})
-	if err != nil {
-		return "long"
-	}
-	return format.Minutes(max(bench.Estimate(settings.workloads, settings.contenders, settings.options(settings.progress(io.Discard))), time.Second))
 }

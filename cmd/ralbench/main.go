@@ -17,16 +17,10 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"slices"
 	"syscall"
-	"time"
 
-	"github.com/ral-limiter/ral/bench"
 	"github.com/ral-limiter/ral/cmd/internal/version"
-	"github.com/ral-limiter/ral/cmd/ralbench/internal/peers"
 	"github.com/ral-limiter/ral/cmd/ralbench/internal/report"
-	"github.com/ral-limiter/ral/cmd/ralbench/internal/servebench"
-	"github.com/ral-limiter/ral/internal/testkit/child"
 )
 
 const (
@@ -58,71 +52,39 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintf(stderr, "ralbench: %v\nRun ralbench -h all for all flags and workloads.\n", err)
 		return exitUsage
 	}
-	code, err := settings.run(ctx, stdout, stderr)
+	code, err := settings.execute(ctx, stdout, stderr)
 	if err != nil {
 		fmt.Fprintf(stderr, "ralbench: %v\n", err)
 	}
 	return code
 }
 
-// run measures, or shows an earlier run, and returns the exit code.
-func (s settings) run(ctx context.Context, stdout, stderr io.Writer) (code int, err error) {
-	redis := ""
-	switch {
-	case s.shown != "":
-	case s.Fleet:
-		if redis, err = child.FindRedis(""); err != nil {
-			return exitFailed, fmt.Errorf("-fleet measures on a Redis that it starts: %w", err)
-		}
-	case s.Serve:
-		if err := servebench.Missing(s.workloads); err != nil {
-			return exitFailed, fmt.Errorf("-serve: %w", err)
+// execute measures, or shows an earlier run, and returns the exit code.
+func (s settings) execute(ctx context.Context, stdout, stderr io.Writer) (code int, err error) {
+	if s.shown == "" && s.needs != nil {
+		if err := s.needs(s.workloads); err != nil {
+			return exitFailed, fmt.Errorf("%s: %w", s.name, err)
 		}
 	}
-
 	// Read and opened first: a useless file should not cost a run.
-	shown, err := s.read()
-	if err != nil {
-		return exitUsage, err
+	var document report.Document
+	if s.shown != "" {
+		if document, err = report.Read(s.shown); err != nil {
+			return exitUsage, fmt.Errorf("the run to show: %w", err)
+		}
 	}
 	files, err := s.create()
 	if err != nil {
 		return exitUsage, err
 	}
-	if shown != nil {
-		return failed(s.write(files, *shown, stdout, stderr))
+	if s.shown == "" {
+		document, err = s.measure(ctx, stderr)
 	}
-
-	if isCFloor := func(c bench.Contender) bool { return c.Name == bench.CFloorName }; slices.ContainsFunc(s.contenders, isCFloor) {
-		if err := peers.BuildCFloor(); err != nil {
-			fmt.Fprintf(stderr, "ralbench: %s is left out: %v\n", bench.CFloorName, err)
-			s.contenders = slices.DeleteFunc(s.contenders, isCFloor)
-		}
-	}
-	for _, name := range s.missing {
-		fmt.Fprintf(stderr, "ralbench: %s is left out: redis-server is not installed\n", name)
-	}
-	document := report.Document{Schema: report.Schema, Time: time.Now().UTC().Truncate(time.Second), Machine: report.ThisMachine(), Settings: s.record()}
-	if s.Cores {
-		document.Transfer = transferTime()
-		fmt.Fprintf(stderr, "ralbench: %s and %s will have the run: a file to send, and a page\n", s.json, s.html)
-	}
-	show := s.progress(stderr)
-	err = s.measure(ctx, &document, redis, show)
-	if document.Interrupted {
-		fmt.Fprintln(stderr, "ralbench: interrupted; these are the figures so far")
-	}
-	code, err = failed(errors.Join(err, s.write(files, document, stdout, stderr)))
-	if document.Interrupted && err == nil {
-		code = exitInterrupted
-	}
-	return code, err
-}
-
-// failed returns the exit code for what a run ended with.
-func failed(err error) (int, error) {
-	if err != nil {
+	if err = errors.Join(err, s.write(files, document, stdout, stderr)); err != nil {
 		return exitFailed, err
+	}
+	if s.shown == "" && document.Interrupted {
+		return exitInterrupted, nil
 	}
 	return exitOK, nil
 }

@@ -2,27 +2,44 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"slices"
+	"time"
 
 	"github.com/ral-limiter/ral/bench"
-	"github.com/ral-limiter/ral/cmd/ralbench/internal/fleetbench"
+	"github.com/ral-limiter/ral/cmd/ralbench/internal/peers"
 	"github.com/ral-limiter/ral/cmd/ralbench/internal/report"
-	"github.com/ral-limiter/ral/cmd/ralbench/internal/servebench"
 	"github.com/ral-limiter/ral/cmd/ralbench/internal/terminal"
 )
 
-// measure adds the measurements to the document. redis is the server that fleet mode starts.
-func (s settings) measure(ctx context.Context, document *report.Document, redis string, show *terminal.Progress) (err error) {
-	switch {
-	case s.Fleet:
-		document.Report, document.Redis, err = fleetbench.Run(ctx, fleetbench.Options{Server: redis, Workloads: s.workloads, Bench: s.options(show), Share: s.Share})
-	case s.Serve:
-		document.Report, document.Redis, err = servebench.Run(ctx, s.workloads, s.options(show))
-	default:
-		document.Report, err = bench.Run(ctx, s.workloads, s.contenders, s.options(show))
+// measure measures, and tells its progress.
+func (s settings) measure(ctx context.Context, out io.Writer) (document report.Document, err error) {
+	isCFloor := func(c bench.Contender) bool { return c.Name == bench.CFloorName }
+	if slices.ContainsFunc(s.contenders, isCFloor) {
+		if err := peers.BuildCFloor(); err != nil {
+			fmt.Fprintf(out, "ralbench: %s is left out: %v\n", bench.CFloorName, err)
+			s.contenders = slices.DeleteFunc(s.contenders, isCFloor)
+		}
 	}
-	return err
+	for _, name := range s.missing {
+		fmt.Fprintf(out, "ralbench: %s is left out: redis-server is not installed\n", name)
+	}
+	document = report.Document{Schema: report.Schema, Time: time.Now().UTC().Truncate(time.Second), Machine: report.ThisMachine(), Settings: s.record()}
+	if s.Cores {
+		document.Transfer = transferTime()
+		fmt.Fprintf(out, "ralbench: %s and %s will have the run: a file to send, and a page\n", s.json, s.html)
+	}
+	options := s.options(s.progress(out))
+	if s.run == nil {
+		document.Report, err = bench.Run(ctx, s.workloads, s.contenders, options)
+	} else {
+		document.Report, document.Redis, err = s.run(ctx, s.workloads, options)
+	}
+	if document.Interrupted {
+		fmt.Fprintln(out, "ralbench: interrupted; these are the figures so far")
+	}
+	return document, err
 }
 
 // record returns the settings with the names of the workloads and of the contenders.
@@ -61,6 +78,5 @@ func (s settings) options(show *terminal.Progress) bench.Options {
 		Budget:      s.Budget,
 		NewRecorder: newHistogram,
 		Progress:    show.Step,
-		Finished:    show.Finished,
 	}
 }

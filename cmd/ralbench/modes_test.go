@@ -27,27 +27,24 @@ func TestFlagsOfFleetMode(t *testing.T) {
 	assert.Equal(t, []string{fleetbench.RedisRate, fleetbench.Exact, fleetbench.Leased, fleetbench.ExactByDefault, fleetbench.LeasedByDefault, fleetbench.EngineTake, fleetbench.EngineChoke}, s.record().Contenders)
 	assert.True(t, s.record().Fleet)
 	for _, c := range []struct {
-		flags           string
-		duration, share time.Duration
-		rounds          int
-		budget          time.Duration
-		workloads       int
+		flags     string
+		duration  time.Duration
+		rounds    int
+		budget    time.Duration
+		workloads int
 	}{
-		{"", fleetDuration, fleetShare, defaultRounds, fleetBudget, 8},
-		{" -share 0", fleetDuration, 0, defaultRounds, fleetBudget, 5},
-		{" -full", fleetFullDuration, fleetFullShare, fullRounds, 0, 11},
-		{" -full -duration 3ms -rounds 2 -share 0 -scale 0.01 -workloads fleet-keys", 3 * time.Millisecond, 0, 2, 0, 1},
+		{"", fleetDuration, defaultRounds, fleetBudget, 8},
+		{" -full", fleetFullDuration, fullRounds, 0, 11},
+		{" -full -duration 3ms -rounds 2 -scale 0.01 -workloads fleet-keys", 3 * time.Millisecond, 2, 0, 1},
 	} {
 		s := parsed(t, strings.Fields("-fleet"+c.flags)...)
 		assert.Equal(t, c.duration, s.Duration, c.flags)
-		assert.Equal(t, c.share, s.Share, c.flags)
 		assert.Equal(t, c.rounds, s.Rounds, c.flags)
 		assert.Equal(t, c.budget, s.Budget, c.flags)
 		assert.Len(t, s.workloads, c.workloads, c.flags)
 	}
 	s = parsed(t)
 	assert.False(t, s.record().Fleet)
-	assert.Zero(t, s.Share)
 }
 
 func TestRunOfManyCores(t *testing.T) {
@@ -58,7 +55,7 @@ func TestRunOfManyCores(t *testing.T) {
 	assert.Equal(t, powersOfTwo(runtime.GOMAXPROCS(0)), s.CPUs)
 	assert.Equal(t, []string{coresJSON, coresHTML}, []string{s.json, s.html})
 	assert.Equal(t, withAlways(), general(s))
-	for _, flag := range []string{"-fleet", "-serve", "-goals", "-peers=none", "-share=5s"} {
+	for _, flag := range []string{"-fleet", "-serve", "-goals", "-peers=none"} {
 		_, err := parse([]string{"-cores", flag})
 		assert.Error(t, err, flag)
 	}
@@ -110,7 +107,7 @@ func TestMissingProgramsAreNamed(t *testing.T) {
 
 func TestRunOfFleetMode(t *testing.T) {
 	file, page := filepath.Join(t.TempDir(), "out.json"), filepath.Join(t.TempDir(), "out.html")
-	table, progress := mustRun(t, "-fleet", "-workloads", "fleet-hot,fleet-memory,fleet-share-even-1000", "-rounds", "1", "-duration", "2ms", "-share", "200ms", "-scale", "0.01", "-json", file, "-html", page)
+	table, progress := mustRun(t, "-fleet", "-workloads", "fleet-hot,fleet-memory,fleet-share-even-1000", "-rounds", "1", "-duration", "2ms", "-scale", "0.01", "-json", file, "-html", page)
 	for _, part := range []string{"fleet-hot (1 of 3)", "fleet-memory (2 of 3)", "fleet-share-even-1000 (3 of 3)", "fleet-share-even-1000 took"} {
 		assert.Contains(t, progress, "ralbench: "+part)
 	}
@@ -149,7 +146,7 @@ func TestServeRefusesFlagsOfOtherModes(t *testing.T) {
 	s = parsed(t, "-serve", "-full", "-rounds", "2", "-workloads", servebench.TCP)
 	assert.Equal(t, serveFullDuration, s.Duration)
 	assert.Equal(t, []string{servebench.TCP}, bench.Names(s.workloads))
-	for _, flag := range []string{"-fleet", "-goals", "-peers=none", "-cpu=1", "-budget=1s", "-share=5s", "-workloads=fleet-hot"} {
+	for _, flag := range []string{"-fleet", "-goals", "-peers=none", "-cpu=1", "-budget=1s", "-workloads=fleet-hot"} {
 		_, err := parse([]string{"-serve", flag})
 		assert.Error(t, err, flag)
 	}

@@ -38,7 +38,7 @@ func mustRun(t *testing.T, args ...string) (stdout, stderr string) {
 
 // With -json alone standard output is a document, and the table goes where the progress goes.
 func TestRunOfAllPeersAndSomeValuesOfGOMAXPROCS(t *testing.T) {
-	stdout, shown := mustRun(t, slices.Concat(quick, []string{"-peers", "all", "-cpu", "1,2", "-rounds", "1", "-workloads", "hot-pass,flood-full,verbs,memory", "-json"})...)
+	stdout, shown := mustRun(t, slices.Concat(quick, []string{"-peers", "all", "-cpu", "1,2", "-rounds", "1", "-workloads", "hot-pass,flood-full,verbs,memory", "-json", "-"})...)
 	var d report.Document
 	require.NoError(t, json.Unmarshal([]byte(stdout), &d))
 	assert.Equal(t, report.Schema, d.Schema)

@@ -74,7 +74,7 @@ func TestFullMeansEverythingUnlessOtherFlagsSayLess(t *testing.T) {
 	assert.Equal(t, fullDuration, s.Duration)
 	assert.Zero(t, s.Budget)
 	assert.Equal(t, bench.All(1), s.workloads, "nothing is cut short")
-	assert.Len(t, general(s), len(contenders())-1)
+	assert.Len(t, general(s), len(slices.Concat(always(), candidates()))-1)
 	assert.Equal(t, []string{"redis_rate"}, s.missing)
 
 	s = parsed(t, "-full", "-rounds", "3", "-duration", "5ms", "-peers", "juju+xsync", "-workloads", "zipf", "-budget", "1m")
@@ -123,21 +123,19 @@ func TestPeersByTheirNames(t *testing.T) {
 		assert.Equal(t, withAlways(c.want...), general(s), c.names)
 	}
 	s := parsed(t, "-peers", "all")
-	assert.Len(t, general(s), len(contenders()))
+	assert.Len(t, general(s), len(slices.Concat(always(), candidates())))
 	assert.Empty(t, s.missing)
 
 	withoutRedis(t)
 	s = parsed(t, "-peers", "all")
-	assert.Len(t, general(s), len(contenders())-1)
+	assert.Len(t, general(s), len(slices.Concat(always(), candidates()))-1)
 	assert.Equal(t, []string{"redis_rate"}, s.missing)
 	_, err := parse([]string{"-peers", "ulule,redis_rate"})
 	assert.ErrorContains(t, err, "not installed")
 }
 
-func TestJSONWithAndWithoutAFile(t *testing.T) {
-	for line, want := range map[string]string{
-		"-json": "-", "--json -cpu 1": "-", "-json out.json": "out.json", "-json out.json -cpu 1": "out.json", "-json=out.json": "out.json",
-	} {
+func TestJSONGoesToAFileOrToStandardOutput(t *testing.T) {
+	for line, want := range map[string]string{"-json -": "-", "--json - -cpu 1": "-", "-json out.json -cpu 1": "out.json", "-json=out.json": "out.json"} {
 		assert.Equal(t, want, parsed(t, strings.Fields(line)...).json, line)
 	}
 }
@@ -163,8 +161,7 @@ func TestBadFlagsSayTheAcceptedValues(t *testing.T) {
 		{[]string{"-cpu", "1", "one.json"}, []string{"-cpu", `"one.json"`, "nothing is measured"}},
 		{[]string{"-goals", "-fleet"}, []string{"-goals", "-fleet"}},
 		{[]string{"-fleet", "-peers", "ulule"}, []string{"-peers", "-fleet"}},
-		{[]string{"-share", "5s"}, []string{"-share", "give -fleet"}},
-		{[]string{"-fleet", "-share", "1ms"}, []string{"-share", `"1ms"`, "100ms to 1h"}},
+		{[]string{"-json"}, []string{"-json"}},
 		{[]string{"-fleet", "-workloads", "hot-pass"}, []string{"-workloads", `"hot-pass"`, "fleet-hot, fleet-some, fleet-keys"}},
 		{[]string{"-workloads", "fleet-hot"}, []string{"-workloads", `"fleet-hot"`, "known are hot-pass"}},
 		{[]string{"-fleet", "one.json"}, []string{"-fleet", "nothing is measured"}},
@@ -199,10 +196,10 @@ func TestHelpFitsATerminalAndExplainsAll(t *testing.T) {
 	for _, w := range slices.Concat(bench.All(1), fleetbench.Workloads(1)) {
 		assert.Contains(t, text, "  "+w.Name+" ")
 	}
-	for _, c := range slices.Concat(contenders(), peers.Calls(), fleetbench.Contenders()) {
+	for _, c := range slices.Concat(slices.Concat(always(), candidates()), peers.Calls(), fleetbench.Contenders()) {
 		assert.Contains(t, text, "  "+c.Name+" ")
 	}
-	for _, f := range []string{"-full", "-peers", "-workloads", "-duration", "-rounds", "-cpu", "-scale", "-budget", "-json", "-html", "-o", "-goals", "-fleet", "-share", "-h"} {
+	for _, f := range []string{"-full", "-peers", "-workloads", "-duration", "-rounds", "-cpu", "-scale", "-budget", "-json", "-html", "-o", "-goals", "-fleet", "-h"} {
 		assert.Contains(t, text, "\n  "+f+" ")
 	}
 	assert.Contains(t, text, report.Glossary, "it explains the columns")

@@ -26,10 +26,10 @@ const (
 )
 
 // Contenders returns the contenders on a Redis, and the engine in this process.
-func Contenders() []bench.Contender { return contenders(&server{}, nil) }
+func Contenders() []bench.Contender { return contenders(new(server), nil) }
 
 func contenders(server *server, workloads []bench.Workload) []bench.Contender {
-	rate := peers.RedisAt(server.network, server.addr)
+	rate := peers.RedisAt("tcp", server.addr)
 	rate.About += ", its client and pool as they are by default"
 	rate.New = server.watched(rate.New)
 	exact := remote(Exact, "package fleet in exact mode, asked by Take: each call is decided in Redis", fleet.Exact, patience, server)

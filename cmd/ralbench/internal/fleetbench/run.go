@@ -6,47 +6,41 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/ral-limiter/ral/bench"
+	"github.com/ral-limiter/ral/cmd/ralbench/internal/lab"
 )
-
-// Options say what to measure, and with which Redis.
-type Options struct {
-	Server    string // the redis-server to start
-	Workloads []bench.Workload
-	Bench     bench.Options
-	// Share is the time for which usable shares are measured.
-	Share time.Duration
-
-	contenders func(*server, []bench.Workload) []bench.Contender // for tests
-}
 
 // ErrOver says that more was admitted than the limit allows.
 var ErrOver = errors.New("more was admitted than the limit allows")
 
-// Run measures on a Redis that it starts and stops, until done or the context ends, which is no
-// error. With an error, the report holds the measurements before it. It is ErrOver if a mode of
-// package fleet admitted more than its limit.
-func Run(ctx context.Context, options Options) (report bench.Report, redis string, err error) {
-	server, err := startServer(options.Server)
-	if err != nil {
-		return report, "", err
-	}
-	defer func() { err = errors.Join(err, server.stop()) }()
-	if options.contenders == nil {
-		options.contenders = contenders
-	}
-	report, err = bench.Run(ctx, withShare(options.Workloads, options.Share), options.contenders(server, options.Workloads), options.Bench)
-	return report, server.version, errors.Join(err, server.failure(), audit(report))
+// Run measures on a Redis of its own: see [lab.Run]. The error is ErrOver if a mode of package fleet
+// admitted more than its limit.
+func Run(ctx context.Context, workloads []bench.Workload, options bench.Options) (bench.Report, string, error) {
+	return run(ctx, workloads, options, contenders)
 }
 
+// run is Run with contenders that a test may replace.
+func run(ctx context.Context, workloads []bench.Workload, options bench.Options, contenders func(*server, []bench.Workload) []bench.Contender) (bench.Report, string, error) {
+	report, redis, err := lab.Run(ctx, withShare(workloads, options), options, func(l *lab.Lab) ([]bench.Contender, error) {
+		server, err := startServer(l)
+		if err != nil {
+			return nil, err
+		}
+		return contenders(server, workloads), nil
+	})
+	return report, redis, errors.Join(err, audit(report))
+}
+
+// shareTurns is the time for which usable shares are measured, in turns of other workloads.
+const shareTurns = 75
+
 // withShare has the first usable share take all of the time, as all are measured together.
-func withShare(workloads []bench.Workload, share time.Duration) []bench.Workload {
-	timed := slices.Clone(workloads)
+func withShare(workloads []bench.Workload, options bench.Options) []bench.Workload {
+	timed, length := slices.Clone(workloads), shareTurns*options.Duration
 	for i := range timed {
 		if isShare(timed[i]) {
-			timed[i].Duration, share = max(share, 1), 0
+			timed[i].Duration, length = length, 1
 		}
 	}
 	return timed

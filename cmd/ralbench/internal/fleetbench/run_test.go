@@ -3,6 +3,7 @@ package fleetbench
 import (
 	"context"
 	"os"
+	"slices"
 	"testing"
 	"time"
 
@@ -10,21 +11,22 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/bench"
+	"github.com/ral-limiter/ral/cmd/ralbench/internal/lab"
 	"github.com/ral-limiter/ral/internal/testkit/child"
 	"github.com/ral-limiter/ral/internal/testkit/must"
 )
 
 const testCallers = 4
 
-// options are of a short run, whose Redis and its folder are gone when the test ends.
-func options(t *testing.T) Options {
-	binary := must.Get(child.FindRedis(""))
+// short are the workloads and options of a short run, whose Redis and its folder are gone when the test ends.
+func short(t *testing.T) ([]bench.Workload, bench.Options) {
+	must.Get(child.FindRedis(""))
 	folder := t.TempDir()
 	t.Setenv("TMPDIR", folder)
 	t.Cleanup(func() {
 		assert.Empty(t, must.Get(os.ReadDir(folder)))
 	})
-	workloads := Chosen(Workloads(0.02), false, time.Second)
+	workloads := slices.DeleteFunc(Workloads(0.02), IsLong)
 	for i := range workloads {
 		if w := &workloads[i]; w.Draw != bench.DrawElsewhere {
 			assert.Equal(t, Callers, w.Callers)
@@ -32,19 +34,17 @@ func options(t *testing.T) Options {
 			w.Callers = testCallers
 		}
 	}
-	return Options{
-		Server: binary, Workloads: workloads, Bench: bench.Options{Duration: 5 * ms, Rounds: 2}, Share: 300 * ms,
-	}
+	return workloads, bench.Options{Duration: 5 * ms, Rounds: 2}
 }
 
 func TestRunMeasuresEverything(t *testing.T) {
-	o := options(t)
+	workloads, o := short(t)
 	parts := map[string]bool{}
-	o.Bench.Finished = func(w bench.WorkloadReport) { parts[w.Name] = true }
-	report, redis, err := Run(t.Context(), o)
+	o.Progress = func(p bench.Progress) { parts[p.Workload] = true }
+	report, redis, err := Run(t.Context(), workloads, o)
 	require.NoError(t, err)
 	assert.False(t, report.Interrupted)
-	assert.Len(t, parts, len(o.Workloads))
+	assert.Len(t, parts, len(workloads)+1, "all, and the end")
 	assert.NotEmpty(t, redis)
 
 	const speeds = 4
@@ -55,7 +55,7 @@ func TestRunMeasuresEverything(t *testing.T) {
 		for _, r := range w.Results {
 			about := r.Name + " in " + w.Name
 			names = append(names, r.Name)
-			assert.Len(t, r.Rounds, o.Bench.Rounds, about)
+			assert.Len(t, r.Rounds, o.Rounds, about)
 			assert.Positive(t, r.OpsPerSecond.Median, about)
 			require.NotNil(t, r.Audit, about)
 			assert.True(t, r.Audit.Clean(), "%s: %+v", about, r.Audit)
@@ -109,16 +109,16 @@ func TestRunMeasuresEverything(t *testing.T) {
 func TestInterruptedRunStopsItsRedis(t *testing.T) {
 	for name, doing := range map[string]string{"speed": Hot, "memory": MemoryInRedis, "shares": "fleet-share-even-1000"} {
 		t.Run(name, func(t *testing.T) {
-			o := options(t)
-			o.Workloads, o.Share = append(o.Workloads[:1:1], o.Workloads[4:]...), time.Hour
+			workloads, o := short(t)
+			workloads = append(workloads[:1:1], workloads[4:]...)
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			o.Bench.Progress = func(p bench.Progress) {
+			o.Progress = func(p bench.Progress) {
 				if p.Workload == doing {
 					cancel()
 				}
 			}
-			report, _, err := Run(ctx, o)
+			report, _, err := Run(ctx, workloads, o)
 			assert.NoError(t, err)
 			assert.True(t, report.Interrupted)
 			measured := map[string]bool{}
@@ -146,18 +146,18 @@ func answering(a always) bench.Contender {
 }
 
 func TestRunThatOverAdmitsIsAFailure(t *testing.T) {
-	o := options(t)
-	o.Workloads = o.Workloads[3:4]
-	o.contenders = func(*server, []bench.Workload) []bench.Contender { return []bench.Contender{answering(true)} }
-	report, _, err := Run(t.Context(), o)
+	workloads, o := short(t)
+	report, _, err := run(t.Context(), workloads[3:4], o, func(*server, []bench.Workload) []bench.Contender { return []bench.Contender{answering(true)} })
 	require.ErrorIs(t, err, ErrOver)
 	assert.ErrorContains(t, err, Exact+" in "+Refused)
 	assert.Len(t, report.Workloads, 1, "it is told all the same")
 }
 
 func TestUnansweredCallsAreCounted(t *testing.T) {
-	s := must.Get(startServer(options(t).Server))
-	defer func() { assert.NoError(t, s.stop()) }()
+	short(t)
+	l := must.Get(lab.Open())
+	defer func() { assert.NoError(t, l.Close()) }()
+	s := must.Get(startServer(l))
 	for answer, want := range map[always]string{true: ": Redis has 0 of 5 keys", false: ": 5 of 5 keys were refused"} {
 		_, err := s.measureMemory(t.Context(), Exact, answering(answer).New, 5)
 		assert.ErrorContains(t, err, Exact+want, "keys that are not there are no figure")

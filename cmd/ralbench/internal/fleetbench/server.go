@@ -3,7 +3,6 @@ package fleetbench
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
 	"sync"
@@ -12,37 +11,27 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/ral-limiter/ral/bench"
-	"github.com/ral-limiter/ral/internal/testkit/child"
+	"github.com/ral-limiter/ral/cmd/ralbench/internal/lab"
 )
 
 // server is the Redis of all contenders, with a connection to inspect it.
 type server struct {
-	*child.Redis
-	network, addr string
-	client        *redis.Client
-	version       string
+	addr   string
+	client *redis.Client
 
-	mu     sync.Mutex
-	failed error // of the last look that failed
+	mu sync.Mutex
+	// failed is the error of the last look that failed.
+	failed error
 }
 
-func startServer(binary string) (*server, error) {
-	running, err := child.OpenRedis(child.RedisConfig{Program: binary})
+func startServer(l *lab.Lab) (*server, error) {
+	running, client, err := l.Redis(false)
 	if err != nil {
 		return nil, err
 	}
-	s := &server{Redis: running, network: running.Network(), addr: running.Addr(), client: redis.NewClient(&redis.Options{Network: running.Network(), Addr: running.Addr(), PoolSize: 1})}
-	about := s.client.InfoMap(context.Background(), "server")
-	if about.Err() != nil {
-		return nil, errors.Join(about.Err(), s.stop())
-	}
-	s.version = about.Item("Server", "redis_version")
+	s := &server{addr: running.Addr(), client: client}
+	l.AtEnd(s.failure)
 	return s, nil
-}
-
-func (s *server) stop() error {
-	_ = s.client.Close()
-	return s.Close()
 }
 
 // forget removes all keys from Redis, and keeps its scripts.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -53,45 +54,42 @@ type shares struct {
 	addr      string
 	workloads []bench.Workload
 	once      sync.Once
-	cases     []*shareCase
+	cases     map[string]*shareCase // by workload and mode
 	err       error
 }
 
 // contender returns the servers of a mode as a contender.
 func (s *shares) contender(contender bench.Contender, mode fleet.Mode) bench.Contender {
-	for _, w := range Workloads(1) {
-		if isShare(w) {
-			contender.For = append(contender.For, w.Name)
-		}
-	}
+	contender.For = Shares("")
 	contender.Measure = func(ctx context.Context, workload bench.Workload, d time.Duration) (bench.Measured, error) {
 		s.once.Do(func() { s.err = s.measure(ctx, d) })
-		for _, one := range s.cases {
-			if one.workload == workload.Name && one.mode == mode {
-				return one.measured, s.err
-			}
+		if s.err != nil {
+			return bench.Measured{}, fmt.Errorf("usable share: %w", s.err)
 		}
-		return bench.Measured{}, s.err
+		return s.cases[caseName(workload, mode)].measured, nil
 	}
 	return contender
 }
 
+func caseName(w bench.Workload, mode fleet.Mode) string { return fmt.Sprintf("%s-%d", w.Name, mode) }
+
 func (s *shares) measure(ctx context.Context, length time.Duration) error {
-	defer func() {
-		for _, c := range s.cases {
-			c.close()
-		}
-	}()
-	for _, workload := range s.workloads {
+	s.cases = map[string]*shareCase{}
+	for _, workload := range slices.DeleteFunc(slices.Clone(s.workloads), func(w bench.Workload) bool { return !isShare(w) }) {
 		for _, mode := range []fleet.Mode{fleet.Exact, fleet.Leased} {
-			if !isShare(workload) {
-				continue
+			name := caseName(workload, mode)
+			c := &shareCase{limit: workload.Limit}
+			c.load = loads[slices.IndexFunc(loads, func(l load) bool { return shareName(l, workload.Limit) == workload.Name })]
+			for range Servers {
+				limiter, err := newFleet(s.addr, workload.Limit, fleet.Config{Name: name, Mode: mode, Budget: patience})
+				if err != nil {
+					return err
+				}
+				// The share was measured when they close.
+				defer func() { _ = limiter.Close() }()
+				c.askers = append(c.askers, limiter)
 			}
-			shareCase, err := newShareCase(s.addr, mode, workload)
-			if err != nil {
-				return fmt.Errorf("usable share: %w", err)
-			}
-			s.cases = append(s.cases, shareCase)
+			s.cases[name] = c
 		}
 	}
 	var done sync.WaitGroup
@@ -103,38 +101,10 @@ func (s *shares) measure(ctx context.Context, length time.Duration) error {
 }
 
 type shareCase struct {
-	workload string
-	mode     fleet.Mode
 	limit    bench.Limit
 	load     load
 	askers   []asker
-	closers  []func() error
 	measured bench.Measured
-}
-
-func newShareCase(addr string, mode fleet.Mode, workload bench.Workload) (*shareCase, error) {
-	c := &shareCase{workload: workload.Name, mode: mode, limit: workload.Limit}
-	for _, l := range loads {
-		if shareName(l, workload.Limit) == workload.Name {
-			c.load = l
-		}
-	}
-	for range Servers {
-		limiter, err := newFleet(addr, workload.Limit, fleet.Config{Name: fmt.Sprintf("%s-%d", workload.Name, mode), Mode: mode, Budget: patience})
-		if err != nil {
-			c.close()
-			return nil, err
-		}
-		c.askers = append(c.askers, limiter)
-		c.closers = append(c.closers, limiter.Close)
-	}
-	return c, nil
-}
-
-func (c *shareCase) close() {
-	for _, do := range c.closers {
-		_ = do() // the share was measured already
-	}
 }
 
 // drive asks the servers for a key and fills in what was measured. Calls come at random, independently of

@@ -3,7 +3,6 @@ package fleetbench
 import (
 	"fmt"
 	"math"
-	"slices"
 	"strings"
 	"time"
 
@@ -76,12 +75,8 @@ const sharePrefix = "fleet-share-"
 
 func isShare(w bench.Workload) bool { return strings.HasPrefix(w.Name, sharePrefix) }
 
-// Chosen leaves out the workloads of shares if share is 0, and the small limit's unless full.
-func Chosen(workloads []bench.Workload, full bool, share time.Duration) []bench.Workload {
-	return slices.DeleteFunc(slices.Clone(workloads), func(w bench.Workload) bool {
-		return isShare(w) && (share == 0 || !full && w.Limit == shareLimits[1])
-	})
-}
+// IsLong reports whether a workload is measured in long runs only: a share of the small limit.
+func IsLong(w bench.Workload) bool { return isShare(w) && w.Limit == shareLimits[1] }
 
 func keys(n, scale float64) int { return max(int(math.Round(n*scale)), 1) }
 

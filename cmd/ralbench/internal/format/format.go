@@ -2,11 +2,9 @@
 package format
 
 import (
-	"cmp"
 	"fmt"
-	"maps"
 	"math"
-	"slices"
+	"regexp"
 	"strings"
 	"time"
 
@@ -19,15 +17,11 @@ import (
 
 // Count writes a rate with three digits: 12.3M.
 func Count(x float64) string {
-	switch {
-	case x >= 999.5e6:
-		return Digits(x/1e9) + "G"
-	case x >= 999.5e3:
-		return Digits(x/1e6) + "M"
-	case x >= 999.5:
-		return Digits(x/1e3) + "k"
+	unit, steps := 0, []string{"", "k", "M", "G"}
+	for ; x >= 999.5 && unit < len(steps)-1; unit++ {
+		x /= 1e3
 	}
-	return Digits(x)
+	return Digits(x) + steps[unit]
 }
 
 // Digits writes a number with three digits, or all before the point.
@@ -43,15 +37,14 @@ func Digits(x float64) string {
 
 // Duration writes a latency with its unit: 1.50µs.
 func Duration(d time.Duration) string {
-	switch {
-	case d < time.Microsecond:
-		return fmt.Sprintf("%dns", d.Nanoseconds())
-	case d < time.Millisecond:
-		return Digits(float64(d)/1e3) + "µs"
-	case d < time.Second:
-		return Digits(float64(d)/1e6) + "ms"
+	unit := time.Nanosecond
+	for unit < time.Second && d >= 1000*unit {
+		unit *= 1000
 	}
-	return Digits(d.Seconds()) + "s"
+	if unit == time.Nanosecond {
+		return d.String()
+	}
+	return Digits(float64(d)/float64(unit)) + unit.String()[1:]
 }
 
 // Nanoseconds is Duration of a number of nanoseconds. Small fractions have three digits.
@@ -92,20 +85,6 @@ func Range(spread bench.Spread) string {
 	return Ratio(spread.Min) + " to " + Ratio(spread.Max)
 }
 
-// Part writes a ratio in words that come before a genitive: two fifths of, 1.30 times.
-func Part(x float64) string {
-	names := map[float64]string{
-		1. / 10: "a tenth", 1. / 5: "a fifth", 1. / 4: "a quarter", 3. / 10: "three tenths", 1. / 3: "a third", 2. / 5: "two fifths", 1. / 2: "half",
-		3. / 5: "three fifths", 2. / 3: "two thirds", 3. / 4: "three quarters", 4. / 5: "four fifths", 9. / 10: "nine tenths",
-	}
-	parts := slices.Collect(maps.Keys(names))
-	nearest := slices.MinFunc(parts, func(a, b float64) int { return cmp.Compare(math.Abs(a-x), math.Abs(b-x)) })
-	if math.Abs(nearest-x) > 0.05 {
-		return Ratio(x) + " times"
-	}
-	return names[nearest] + " of"
-}
-
 func Thousands(n int64) string { return humanize.Comma(n) }
 
 // Numbers writes whole numbers with a separator between them.
@@ -124,15 +103,10 @@ func Limit(l bench.Limit) string {
 
 // Short writes a duration without the zeros at its end: 1h, not 1h0m0s.
 func Short(d time.Duration) string {
-	s := d.String()
-	if strings.HasSuffix(s, "m0s") {
-		s = strings.TrimSuffix(s, "0s")
-	}
-	if strings.HasSuffix(s, "h0m") {
-		s = strings.TrimSuffix(s, "0m")
-	}
-	return s
+	return zeros.ReplaceAllString(d.String(), "$1")
 }
+
+var zeros = regexp.MustCompile(`([hm])(0m)?0s$`)
 
 // Minutes writes a long duration roughly.
 func Minutes(d time.Duration) string {

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/ral-limiter/ral/bench"
 	"github.com/ral-limiter/ral/cmd/ralbench/internal/fleetbench"
@@ -182,16 +181,10 @@ func bars(document report.Document, workloadReport bench.WorkloadReport, column 
 func curves(w bench.WorkloadReport, id, title string, source func(bench.Result) *bench.Latency) chart {
 	c := chart{ID: id, Kind: kindCurves, Title: title, Axis: "latency", Better: "lower is better", Unit: report.UnitTime, Log: true}
 	for _, result := range w.Results {
-		latency := source(result)
-		if latency == nil {
-			continue
-		}
-		for _, p := range []struct {
-			name string
-			d    time.Duration
-		}{{"p50", latency.P50}, {"p90", latency.P90}, {"p99", latency.P99}, {"p99.9", latency.P999}, {"worst", latency.Worst}} {
-			if p.d > 0 { // a logarithm has no zero; older reports have no p90
-				c.Points = append(c.Points, point{Contender: result.Name, Group: p.name, Value: float64(p.d), Text: format.Duration(p.d)})
+		for _, column := range report.Percentiles {
+			// A logarithm has no zero, and older reports have no p90.
+			if x, ok := column.Value(bench.Result{Latency: source(result)}); ok {
+				c.Points = append(c.Points, point{Contender: result.Name, Group: column.Name, Value: x.Median, Text: column.Format(x.Median)})
 			}
 		}
 	}

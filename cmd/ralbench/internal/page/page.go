@@ -32,7 +32,7 @@ var (
 	plot string
 )
 
-var pageTemplate = template.Must(template.New("page").Funcs(report.Funcs).Parse(pageText))
+var pageTemplate = template.Must(template.New("page").Funcs(report.Funcs).Funcs(template.FuncMap{"again": again}).Parse(pageText))
 
 type view struct {
 	Style     template.CSS
@@ -42,13 +42,8 @@ type view struct {
 	Data data
 
 	Doc      report.Document
-	Time     string
-	Again    []string // commands
-	Audited  bool
-	Legend   []style
 	Overview *chart
 	Sections []section
-	Glossary string
 }
 
 type data struct {
@@ -79,10 +74,9 @@ func newView(document report.Document) view {
 	v := view{
 		Style: template.CSS(pageStyle), Script: template.JS(pageScript),
 		Libraries: []template.JS{template.JS(d3), template.JS(plot)},
-		Doc:       document, Time: document.Time.Format("2 January 2006, 15:04 MST"),
-		Again: again(document), Glossary: report.Glossary, Legend: styles(document.Workloads),
+		Doc:       document,
 	}
-	v.Data.Contenders = v.Legend
+	v.Data.Contenders = styles(document.Workloads)
 	groups := grouped(document.Workloads)
 	if c := overview(document, groups); len(c.Points) > 0 {
 		v.Overview = &c
@@ -95,7 +89,6 @@ func newView(document report.Document) view {
 			s.Tables = append(s.Tables, tablesOf(document, w)...)
 			s.Audits = append(s.Audits, report.AuditRows(w)...)
 		}
-		v.Audited = v.Audited || len(s.Audits) > 0
 		v.Sections = append(v.Sections, s)
 	}
 	return v

@@ -172,8 +172,8 @@ func TestCallsAreShownBesideChoke(t *testing.T) {
 	assert.Contains(t, section, ">x Choke<")
 	assert.Contains(t, section, ">1.50<")
 	assert.NotContains(t, section, report.Mark+"<", "no row is the best")
-	peek := slices.IndexFunc(newView(d).Legend, func(s style) bool { return s.Name == "Ral Peek" })
-	assert.Equal(t, report.KindRal, newView(d).Legend[peek].Kind)
+	peek := slices.IndexFunc(newView(d).Data.Contenders, func(s style) bool { return s.Name == "Ral Peek" })
+	assert.Equal(t, report.KindRal, newView(d).Data.Contenders[peek].Kind)
 }
 
 func chartOf(t *testing.T, charts []chart, id string) chart {

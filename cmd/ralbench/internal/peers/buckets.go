@@ -34,16 +34,16 @@ func newXTime(l bench.Limit) *rate.Limiter {
 }
 
 // xtime returns a contender that keeps limiters of x/time/rate in a map.
-func xtime(name, note, about string, open func(bench.Limit) func(names []string) int) bench.Contender {
+func xtime(name, note, about string, open opener) bench.Contender {
 	return bench.Contender{
 		Name: name, About: "golang.org/x/time/rate, one a key in " + about, Note: note,
-		Promise: bench.TokenBucket, Exact: true, Needs: keepsAll, New: inMemory(open),
+		Promise: bench.TokenBucket, Exact: true, Needs: keepsAll, New: open,
 	}
 }
 
 // xtimeXsync is x/time/rate by key in an xsync MapOf. Known keys are loaded without a lock;
 // LoadOrStore gives all callers of a new key the same limiter.
-var xtimeXsync = xtime("x/time+xsync", xtimeNote, "an xsync MapOf", func(limit bench.Limit) func([]string) int {
+var xtimeXsync = xtime("x/time+xsync", xtimeNote, "an xsync MapOf", inMemory(func(limit bench.Limit) func([]string) int {
 	keys := xsync.NewMapOf[string, *rate.Limiter]()
 	return func(names []string) int {
 		return bench.AskEach(names, func(key string) bool {
@@ -54,11 +54,11 @@ var xtimeXsync = xtime("x/time+xsync", xtimeNote, "an xsync MapOf", func(limit b
 			return l.Allow()
 		})
 	}
-})
+}))
 
 // xtimeSyncMap is x/time/rate by key in a sync.Map: Load, which needs no new limiter, then
 // LoadOrStore.
-var xtimeSyncMap = xtime("x/time+sync.Map", xtimeNote, "a sync.Map", func(limit bench.Limit) func([]string) int {
+var xtimeSyncMap = xtime("x/time+sync.Map", xtimeNote, "a sync.Map", inMemory(func(limit bench.Limit) func([]string) int {
 	keys := new(sync.Map) // of *rate.Limiter
 	return func(names []string) int {
 		return bench.AskEach(names, func(key string) bool {
@@ -69,11 +69,11 @@ var xtimeSyncMap = xtime("x/time+sync.Map", xtimeNote, "a sync.Map", func(limit 
 			return l.(*rate.Limiter).Allow()
 		})
 	}
-})
+}))
 
 // xtimeMutex is x/time/rate by key in a map under a mutex, as in tutorials. The mutex is held only
 // for the map; each limiter has its own.
-var xtimeMutex = xtime("x/time+mutex", xtimeNote, "a map under a mutex", func(limit bench.Limit) func([]string) int {
+var xtimeMutex = xtime("x/time+mutex", xtimeNote, "a map under a mutex", inMemory(func(limit bench.Limit) func([]string) int {
 	mu, keys := new(sync.Mutex), map[string]*rate.Limiter{}
 	return func(names []string) int {
 		return bench.AskEach(names, func(key string) bool {
@@ -87,41 +87,32 @@ var xtimeMutex = xtime("x/time+mutex", xtimeNote, "a map under a mutex", func(li
 			return l.Allow()
 		})
 	}
-})
+}))
 
 // xtimeReserve uses Reserve and Cancel. After a reservation's time, Cancel gives nothing back.
 var xtimeReserve = xtime("x/time Reserve", "gives nothing back once the time of a reservation has come",
-	"an xsync MapOf, by Reserve and Cancel", func(limit bench.Limit) func([]string) int {
-		keys := newByKey(func() *rate.Limiter { return newXTime(limit) })
-		return func(names []string) int {
-			return bench.AskEach(names, func(key string) bool {
-				r := keys.get(key).Reserve()
-				ok := r.OK()
-				r.Cancel()
-				return ok
-			})
-		}
-	})
+	"an xsync MapOf, by Reserve and Cancel", perKey(newXTime, func(keys byKey[*rate.Limiter], names []string) int {
+		return bench.AskEach(names, func(key string) bool {
+			r := keys.get(key).Reserve()
+			ok := r.OK()
+			r.Cancel()
+			return ok
+		})
+	}))
 
-var xtimeWait = xtime("x/time Wait", "", "an xsync MapOf, by Wait that need not wait", func(limit bench.Limit) func([]string) int {
-	keys := newByKey(func() *rate.Limiter { return newXTime(limit) })
-	return func(names []string) int {
-		return bench.AskEach(names, func(key string) bool { return keys.get(key).Wait(context.Background()) == nil })
-	}
-})
+var xtimeWait = xtime("x/time Wait", "", "an xsync MapOf, by Wait that need not wait", perKey(newXTime, func(keys byKey[*rate.Limiter], names []string) int {
+	return bench.AskEach(names, func(key string) bool { return keys.get(key).Wait(context.Background()) == nil })
+}))
 
 // xtimeTwice is two limiters by key under one lock: the workload's, and a limit that never refuses.
 // It checks both before it takes, because Allow cannot give back.
 var xtimeTwice = bench.Contender{
 	Name: "x/time twice", About: "two golang.org/x/time/rate under one mutex, a pair a key in an xsync MapOf",
 	Promise: bench.TokenBucket, Exact: true,
-	New: inMemory(func(limit bench.Limit) func([]string) int {
-		keys := newByKey(func() *xtimePair {
-			return &xtimePair{first: rate.NewLimiter(rate.Every(time.Nanosecond), 1<<20), second: newXTime(limit)}
-		})
-		return func(names []string) int {
-			return bench.AskEach(names, func(key string) bool { return keys.get(key).allow() })
-		}
+	New: perKey(func(limit bench.Limit) *xtimePair {
+		return &xtimePair{first: rate.NewLimiter(rate.Every(time.Nanosecond), 1<<20), second: newXTime(limit)}
+	}, func(keys byKey[*xtimePair], names []string) int {
+		return bench.AskEach(names, func(key string) bool { return keys.get(key).allow() })
 	}),
 }
 
@@ -148,11 +139,10 @@ func (p *xtimePair) allow() bool {
 var jujuBucket = bench.Contender{
 	Name: "juju+xsync", About: "github.com/juju/ratelimit, one a key in an xsync MapOf",
 	Promise: bench.TokenBucket, Exact: true, Needs: keepsAll,
-	New: inMemory(func(limit bench.Limit) func([]string) int {
-		keys := newByKey(func() *ratelimit.Bucket { return ratelimit.NewBucket(interval(limit), limit.Capacity) })
-		return func(names []string) int {
-			return bench.AskEach(names, func(key string) bool { return keys.get(key).TakeAvailable(1) == 1 })
-		}
+	New: perKey(func(limit bench.Limit) *ratelimit.Bucket {
+		return ratelimit.NewBucket(interval(limit), limit.Capacity)
+	}, func(keys byKey[*ratelimit.Bucket], names []string) int {
+		return bench.AskEach(names, func(key string) bool { return keys.get(key).TakeAvailable(1) == 1 })
 	}),
 }
 
@@ -225,33 +215,30 @@ const fastest = int(time.Second / time.Nanosecond)
 // releases is lost, and no key is given up.
 
 // ofSlots returns a contender that takes and releases slots.
-func ofSlots(name, about string, open func(bench.Limit) func(names []string) int) bench.Contender {
+func ofSlots(name, about string, open opener) bench.Contender {
 	return bench.Contender{
 		Name: name, About: about, Note: "loses a slot that no call releases, and keeps its keys for ever",
-		Promise: bench.LeakyBucket, Exact: true, Needs: keepsAll, New: inMemory(open),
+		Promise: bench.LeakyBucket, Exact: true, Needs: keepsAll, New: open,
 	}
 }
 
 // semaphoreXsync is golang.org/x/sync/semaphore, one for each key in an xsync MapOf, asked by TryAcquire.
 var semaphoreXsync = ofSlots("semaphore+xsync", "golang.org/x/sync/semaphore, one a key in an xsync MapOf, by TryAcquire and Release",
-	func(limit bench.Limit) func([]string) int {
-		keys := newByKey(func() *semaphore.Weighted { return semaphore.NewWeighted(limit.Capacity) })
-		return func(names []string) int {
-			return bench.AskEach(names, func(key string) bool {
-				s := keys.get(key)
-				if !s.TryAcquire(1) {
-					return false
-				}
-				s.Release(1)
-				return true
-			})
-		}
-	})
+	perKey(func(limit bench.Limit) *semaphore.Weighted { return semaphore.NewWeighted(limit.Capacity) }, func(keys byKey[*semaphore.Weighted], names []string) int {
+		return bench.AskEach(names, func(key string) bool {
+			s := keys.get(key)
+			if !s.TryAcquire(1) {
+				return false
+			}
+			s.Release(1)
+			return true
+		})
+	}))
 
 // bulkheadSyncMap is the bulkhead of github.com/failsafe-go/failsafe-go, one for each key in a sync.Map, asked by
 // TryAcquirePermit.
 var bulkheadSyncMap = ofSlots("bulkhead+sync", "github.com/failsafe-go/failsafe-go, a bulkhead a key in a sync.Map",
-	func(limit bench.Limit) func([]string) int {
+	inMemory(func(limit bench.Limit) func([]string) int {
 		// It holds a bulkhead.Bulkhead[any] for each key.
 		keys := new(sync.Map)
 		return func(names []string) int {
@@ -268,7 +255,7 @@ var bulkheadSyncMap = ofSlots("bulkhead+sync", "github.com/failsafe-go/failsafe-
 				return true
 			})
 		}
-	})
+	}))
 
 // maxSlots bounds the slots of a bulkhead, which are the buffer of a channel.
 const maxSlots = 1000

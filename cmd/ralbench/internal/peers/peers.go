@@ -64,25 +64,33 @@ func interval(l bench.Limit) time.Duration {
 	return time.Duration((int64(l.Per)-1)/l.Count + 1)
 }
 
+// opener makes a limiter.
+type opener = func(bench.Setup) (bench.Limiter, error)
+
 // inMemory makes limiters in memory, with nothing to free. open returns a limiter's Ask.
-func inMemory(open func(bench.Limit) func(names []string) (passed int)) func(bench.Setup) (bench.Limiter, error) {
+func inMemory(open func(bench.Limit) func(names []string) (passed int)) opener {
 	return func(s bench.Setup) (bench.Limiter, error) { return bench.Limiter{Ask: open(s.Limit)}, nil }
 }
 
 // byKey keeps an L for each key in an xsync MapOf, as xtimeXsync does.
 type byKey[L any] struct {
-	keys *xsync.MapOf[string, L]
-	make func() L
-}
-
-func newByKey[L any](make func() L) byKey[L] {
-	return byKey[L]{keys: xsync.NewMapOf[string, L](), make: make}
+	*xsync.MapOf[string, L]
+	limit bench.Limit
+	open  func(bench.Limit) L
 }
 
 func (b byKey[L]) get(key string) L {
-	l, known := b.keys.Load(key)
+	l, known := b.Load(key)
 	if !known {
-		l, _ = b.keys.LoadOrStore(key, b.make())
+		l, _ = b.LoadOrStore(key, b.open(b.limit))
 	}
 	return l
+}
+
+// perKey makes limiters of an L for each key. ask asks for all names in order.
+func perKey[L any](open func(bench.Limit) L, ask func(keys byKey[L], names []string) (passed int)) opener {
+	return inMemory(func(limit bench.Limit) func([]string) int {
+		keys := byKey[L]{xsync.NewMapOf[string, L](), limit, open}
+		return func(names []string) int { return ask(keys, names) }
+	})
 }

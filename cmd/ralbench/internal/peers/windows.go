@@ -105,13 +105,10 @@ var ululeWindow = bench.Contender{
 var failsafeWindow = bench.Contender{
 	Name: "failsafe+xsync", About: "github.com/failsafe-go/failsafe-go, bursty, one a key in an xsync MapOf", Note: edge,
 	Promise: bench.FixedWindow, Exact: true, Needs: keepsAll,
-	New: inMemory(func(limit bench.Limit) func([]string) int {
-		keys := newByKey(func() ratelimiter.RateLimiter[any] {
-			return ratelimiter.NewBursty[any](uint(whole(limit.Capacity)), limit.Refill())
-		})
-		return func(names []string) int {
-			return bench.AskEach(names, func(key string) bool { return keys.get(key).TryAcquirePermit() })
-		}
+	New: perKey(func(limit bench.Limit) ratelimiter.RateLimiter[any] {
+		return ratelimiter.NewBursty[any](uint(whole(limit.Capacity)), limit.Refill())
+	}, func(keys byKey[ratelimiter.RateLimiter[any]], names []string) int {
+		return bench.AskEach(names, func(key string) bool { return keys.get(key).TryAcquirePermit() })
 	}),
 }
 
@@ -172,16 +169,13 @@ var slidingWindow = bench.Contender{
 	Name: "slidingwindow", About: "github.com/RussellLuo/slidingwindow, one a key in an xsync MapOf",
 	Note:    "estimates a sliding window from two fixed ones",
 	Promise: bench.SlidingWindow,
-	New: inMemory(func(limit bench.Limit) func([]string) int {
-		keys := newByKey(func() *slidingwindow.Limiter {
-			// Windows in memory have nothing to stop.
-			l, _ := slidingwindow.NewLimiter(limit.Refill(), limit.Capacity, func() (slidingwindow.Window, slidingwindow.StopFunc) {
-				return slidingwindow.NewLocalWindow()
-			})
-			return l
+	New: perKey(func(limit bench.Limit) *slidingwindow.Limiter {
+		// Windows in memory have nothing to stop.
+		l, _ := slidingwindow.NewLimiter(limit.Refill(), limit.Capacity, func() (slidingwindow.Window, slidingwindow.StopFunc) {
+			return slidingwindow.NewLocalWindow()
 		})
-		return func(names []string) int {
-			return bench.AskEach(names, func(key string) bool { return keys.get(key).Allow() })
-		}
+		return l
+	}, func(keys byKey[*slidingwindow.Limiter], names []string) int {
+		return bench.AskEach(names, func(key string) bool { return keys.get(key).Allow() })
 	}),
 }

@@ -26,6 +26,11 @@ type AuditSummary struct {
 	Broken, Peers, Inexact []AuditRow // audits that found too much admitted: by Ral, by exact peers, by others
 }
 
+// Any reports whether a limiter was audited.
+func (s AuditSummary) Any() bool {
+	return s.Clean+s.CannotBind+len(s.Broken)+len(s.Peers)+len(s.Inexact) > 0
+}
+
 func Audits(d Document) (auditSummary AuditSummary) {
 	for _, w := range d.Workloads {
 		for _, row := range AuditRows(w) {

@@ -48,7 +48,7 @@ func Beside(document Document) (table Table, sentence string) {
 			switch {
 			case result.Name != least.Name:
 			case why == "":
-				best = append(best, fmt.Sprintf("%s %s's time in %s (%s)", format.Part(times.Median), name, task, format.Range(times)))
+				best = append(best, fmt.Sprintf("%s of %s's time in %s", format.Spread(times, format.Ratio), name, task))
 			default:
 				unjudged = append(unjudged, fmt.Sprintf("%s (%s)", task, strings.TrimPrefix(why, notJudged)))
 			}

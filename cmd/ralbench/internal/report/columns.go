@@ -68,6 +68,7 @@ var (
 	share = Column{Name: "share", Better: +1, Format: format.Percent, Width: 7,
 		Of:    func(r bench.Result) bench.Spread { return single(r.Share) },
 		Chart: &Chart{"share", "Usable share", "admitted part of capacity + rate × time", UnitShare}}
+	half   = latency("p50", "p50-ns", func(l bench.Latency) time.Duration { return l.P50 })
 	middle = latency("p99", "p99-ns", func(l bench.Latency) time.Duration { return l.P99 })
 	tails  = latency("p99.9", "p99.9-ns", func(l bench.Latency) time.Duration { return l.P999 })
 	worst  = latency("worst", "", func(l bench.Latency) time.Duration { return l.Worst })
@@ -101,7 +102,7 @@ var Columns = []Column{
 	{Name: "B/op", Unit: "B/op", Better: -1, Format: format.Digits, Width: 5, Group: groupCalls, Zero: true,
 		Pass: func(p bench.Pass) float64 { return float64(p.Bytes) / float64(max(p.Calls, 1)) }},
 	{Name: "refused", Format: format.Percent, Width: 8, Group: groupCalls, Zero: true, Of: func(r bench.Result) bench.Spread { return single(r.RefusedShare) }},
-	latency("p50", "p50-ns", func(l bench.Latency) time.Duration { return l.P50 }),
+	half,
 	middle,
 	tails,
 	worst,
@@ -120,6 +121,9 @@ var MemoryColumns = []Column{
 	{Name: "idle", Unit: "idle-B", Format: format.Bytes, Memory: ifIdle(func(m bench.Memory) float64 { return float64(m.IdleHeap) }),
 		Chart: &Chart{"idle", "Heap after an idle time", "bytes in the heap", UnitBytes}},
 }
+
+// Percentiles are the columns of latencies, with another for charts.
+var Percentiles = []Column{half, latency("p90", "", func(l bench.Latency) time.Duration { return l.P90 }), middle, tails, worst}
 
 // xBase is the name of the ratio to the base of most workloads.
 const xBase = "x Choke"

@@ -41,7 +41,6 @@ type Settings struct {
 	Fleet      bool          `json:"fleet,omitempty"`
 	Serve      bool          `json:"serve,omitempty"`
 	Cores      bool          `json:"cores,omitempty"`
-	Share      time.Duration `json:"share_ns,omitempty"`
 	Workloads  []string      `json:"workloads"`
 	Contenders []string      `json:"contenders"`
 	Args       []string      `json:"args,omitempty"` // of the command

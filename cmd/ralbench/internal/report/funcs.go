@@ -6,8 +6,9 @@ import "github.com/ral-limiter/ral/cmd/ralbench/internal/format"
 var Funcs = map[string]any{
 	"rounds": RoundsText, "intro": Intro, "facts": Facts, "tables": Tables, "audits": Audits, "breaches": Breaches,
 	"firstScreen": FirstScreen, "verdict": VerdictOf, "outcome": Outcome, "shortfalls": Shortfalls, "goalTable": GoalTable, "goalSummary": GoalSummary,
-	"cores":   CoresTable,
-	"beside":  func(d Document) Table { t, _ := Beside(d); return t },
-	"signs":   func() []string { return []string{Mark, InexactSign, BrokenSign} },
-	"numbers": format.Numbers, "plural": format.Plural, "sentence": format.Sentence, "short": format.Short,
+	"cores":    CoresTable,
+	"glossary": func() string { return Glossary },
+	"beside":   func(d Document) Table { t, _ := Beside(d); return t },
+	"signs":    func() []string { return []string{Mark, InexactSign, BrokenSign} },
+	"numbers":  format.Numbers, "plural": format.Plural, "sentence": format.Sentence, "short": format.Short,
 }

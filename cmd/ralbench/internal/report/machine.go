@@ -2,14 +2,12 @@ package report
 
 import (
 	"cmp"
-	"context"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
 	"strings"
-	"time"
 
 	"github.com/klauspost/cpuid/v2"
 
@@ -62,33 +60,26 @@ func (m Machine) Build() string {
 // installed, or the commit of the repository here.
 func commit(build *debug.BuildInfo) string {
 	revision, modified := version.Revision(build)
-	if revision == "" && strings.HasPrefix(build.Main.Version, "v") {
+	switch {
+	case revision != "" && modified:
+		return revision[:min(len(revision), 12)] + "+changes"
+	case revision != "":
+		return revision[:min(len(revision), 12)]
+	case strings.HasPrefix(build.Main.Version, "v"):
 		return build.Main.Version
 	}
-	if revision == "" {
-		root := output("git", "rev-parse", "--show-toplevel")
-		mod, _ := os.ReadFile(filepath.Join(root, "go.mod"))
-		if !strings.Contains(string(mod), "module github.com/ral-limiter/ral\n") {
-			return Unknown
-		}
-		revision = output("git", "rev-parse", "HEAD")
-		modified = output("git", "status", "--porcelain") != ""
+	mod, _ := os.ReadFile(filepath.Join(git("rev-parse", "--show-toplevel"), "go.mod"))
+	if !strings.Contains(string(mod), "module github.com/ral-limiter/ral\n") {
+		return Unknown
 	}
-	revision = revision[:min(len(revision), 12)]
-	if modified {
-		revision += "+changes"
-	}
-	return revision
+	return git("describe", "--always", "--exclude=*", "--abbrev=12", "--dirty=+changes")
 }
 
-// output returns the first line that a command prints, or Unknown.
-func output(name string, args ...string) string {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
-	defer cancel()
-	out, err := exec.CommandContext(ctx, name, args...).Output()
+// git returns the line that git prints, or Unknown.
+func git(args ...string) string {
+	out, err := exec.Command("git", args...).Output()
 	if err != nil {
 		return Unknown
 	}
-	line, _, _ := strings.Cut(string(out), "\n")
-	return strings.TrimSpace(line)
+	return strings.TrimSpace(string(out))
 }

@@ -6,6 +6,9 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
+
+	"github.com/ral-limiter/ral/bench"
 )
 
 const readable = "want a file that ralbench -json has written"
@@ -25,27 +28,28 @@ func Read(name string) (Document, error) {
 }
 
 // Decode reads a document. It skips unknown fields: newer versions may add some within the schema.
-func Decode(r io.Reader) (Document, error) {
-	var document Document
+func Decode(r io.Reader) (document Document, err error) {
 	decoder := json.NewDecoder(r)
-	switch err := decoder.Decode(&document); {
+	err = decoder.Decode(&document)
+	isNameless := func(w bench.WorkloadReport) bool { return w.Name == "" }
+	problem := ""
+	switch {
 	case errors.Is(err, io.EOF):
-		return document, fmt.Errorf("is empty; %s", readable)
+		problem = "is empty"
 	case err != nil:
-		return document, fmt.Errorf("cannot be read as JSON of ralbench: %w; %s", err, readable)
+		problem = fmt.Sprintf("cannot be read as JSON of ralbench: %v", err)
 	case decoder.More():
-		return document, fmt.Errorf("goes on behind the first JSON value; %s", readable)
+		problem = "goes on behind the first JSON value"
 	case document.Schema == 0:
-		return document, fmt.Errorf("is JSON, but not of ralbench: it has no schema; %s", readable)
+		problem = "is JSON, but not of ralbench: it has no schema"
 	case document.Schema != Schema:
-		return document, fmt.Errorf("has schema %d, but this ralbench reads schema %d only; write it again with this version", document.Schema, Schema)
+		problem = fmt.Sprintf("has schema %d, but this ralbench reads schema %d only", document.Schema, Schema)
 	case len(document.Workloads) == 0:
-		return document, fmt.Errorf("has no workloads: nothing was measured; %s", readable)
+		problem = "has no workloads: nothing was measured"
+	case slices.ContainsFunc(document.Workloads, isNameless):
+		problem = "has a workload without a name"
+	default:
+		return document, nil
 	}
-	for i := range document.Workloads {
-		if document.Workloads[i].Name == "" {
-			return document, fmt.Errorf("has a workload without a name; %s", readable)
-		}
-	}
-	return document, nil
+	return document, fmt.Errorf("%s; %s", problem, readable)
 }

@@ -76,11 +76,14 @@ func Tables(workloadReport bench.WorkloadReport) []Table {
 
 // tableOf returns a table of results. The best comparable results of a column are marked, unless
 // all look the same or there is a single result. Latencies of known keys have rows of their own.
-func tableOf(title, about string, columns []Column, workloadReport bench.WorkloadReport, results []bench.Result) Table {
+func tableOf(title, about string, columns []Column, workloadReport bench.WorkloadReport, measured []bench.Result) Table {
 	table := Table{Title: title, About: about, Columns: words("contender")}
-	for _, r := range results {
+	var results []bench.Result
+	for _, r := range measured {
+		results = append(results, r)
 		table.Rows = append(table.Rows, Row{KindOf(r), []string{Label(r)}})
 		if r.Known != nil {
+			results = append(results, bench.Result{Latency: r.Known, Outside: true})
 			table.Rows = append(table.Rows, Row{KindKnown, []string{"  known keys"}})
 		}
 	}
@@ -93,19 +96,9 @@ func tableOf(title, about string, columns []Column, workloadReport bench.Workloa
 			continue
 		}
 		table.Columns = append(table.Columns, Head{column.nameIn(workloadReport), false, column.Width, column.Group})
-		row := 0
 		for i, cell := range column.marked(results, texts) {
 			table.Marked = table.Marked || strings.HasSuffix(cell, Mark)
-			table.Rows[row].Cells = append(table.Rows[row].Cells, cell)
-			row++
-			if known := results[i].Known; known != nil {
-				cell := ""
-				if column.Latency != nil {
-					cell = column.Show(bench.Result{Latency: known})
-				}
-				table.Rows[row].Cells = append(table.Rows[row].Cells, cell)
-				row++
-			}
+			table.Rows[i].Cells = append(table.Rows[i].Cells, cell)
 		}
 	}
 	return table

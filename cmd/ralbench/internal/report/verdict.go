@@ -62,7 +62,7 @@ const maxMissed = 8
 // promises says which limiters exact by design kept their promises, if any was audited.
 func promises(d Document) []Verdict {
 	auditSummary := Audits(d)
-	if auditSummary.Clean+auditSummary.CannotBind+len(auditSummary.Broken)+len(auditSummary.Peers)+len(auditSummary.Inexact) == 0 {
+	if !auditSummary.Any() {
 		return nil
 	}
 	verdict := Verdict{Title: "Promises", Bad: len(auditSummary.Broken) > 0, Good: len(auditSummary.Broken) == 0 && auditSummary.Clean > 0}
@@ -193,18 +193,8 @@ func cuts(document Document) (text string) {
 		}
 		text = fmt.Sprintf(" The budget of %v CUT ROUNDS in %s: -budget 0, or -full, measures them all.", document.Settings.Budget, where)
 	}
-	var whole []string
 	for _, leftOut := range document.LeftOut {
-		task := taskName(document, leftOut.Workload, leftOut.CPU)
-		some := slices.ContainsFunc(document.Workloads, func(w bench.WorkloadReport) bool { return w.Name == leftOut.Workload && w.CPU == leftOut.CPU })
-		if !some {
-			whole = append(whole, task)
-			continue
-		}
-		text += fmt.Sprintf(" NO TIME was left in %s for %s.", task, format.And(leftOut.Contenders))
-	}
-	if len(whole) > 0 {
-		text += fmt.Sprintf(" NO TIME was left for %s.", format.And(whole))
+		text += fmt.Sprintf(" NO TIME was left in %s for %s.", taskName(document, leftOut.Workload, leftOut.CPU), format.And(leftOut.Contenders))
 	}
 	return text
 }

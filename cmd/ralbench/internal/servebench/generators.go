@@ -41,13 +41,14 @@ const (
 	bodyFile    = "body"
 )
 
-func (l *lab) file(name string) string { return filepath.Join(l.dir, name) }
+func (l *servers) file(name string) string { return filepath.Join(l.Dir, name) }
 
-func (l *lab) writeInputs() (err error) {
+// writeInputs writes the files of the generators and of the rate limit services to a folder.
+func writeInputs(dir string) (err error) {
 	body := "\x00\x00\x00\x00" + string(rune(len(message))) + message // of gRPC: not compressed, and the length
-	err = os.MkdirAll(l.file("rules/config"), 0o700)
+	err = os.MkdirAll(filepath.Join(dir, "rules/config"), 0o700)
 	for name, text := range map[string]string{protoFile: proto, messageFile: message, bodyFile: body, "rules/config/bench.yaml": rules} {
-		err = errors.Join(err, os.WriteFile(l.file(name), []byte(text), 0o600))
+		err = errors.Join(err, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
 	return err
 }
@@ -98,7 +99,7 @@ var (
 )
 
 // h2load sends so many requests as fast as it can, or at a rate, if not 0, on a single connection.
-func (l *lab) h2load(ctx context.Context, addr string, requests, rate int) (Round, error) {
+func (l *servers) h2load(ctx context.Context, addr string, requests, rate int) (Round, error) {
 	args := []string{"-n", strconv.Itoa(requests), "-m", strconv.Itoa(eachAtATime), "-d", l.file(bodyFile),
 		"-H", "content-type: application/grpc", "-H", "te: trailers"}
 	if rate > 0 {
@@ -123,7 +124,7 @@ func readH2load(text string, requests int) (round Round, err error) {
 }
 
 // ghz sends so many requests at a rate.
-func (l *lab) ghz(ctx context.Context, addr string, requests, rate int) (Round, error) {
+func (l *servers) ghz(ctx context.Context, addr string, requests, rate int) (Round, error) {
 	out, err := outputOf(exec.CommandContext(ctx, l.file("ghz"), "--insecure", "--proto", l.file(protoFile), "--call", method, "-B", l.file(messageFile),
 		"--connections", strconv.Itoa(envoyConnections), "-c", strconv.Itoa(eachAtATime), "-n", strconv.Itoa(requests), "--rps", strconv.Itoa(rate), "-O", "json", addr))
 	if err != nil {
@@ -139,7 +140,7 @@ const (
 )
 
 // atRate sends so many requests in all, some of them timed by ghz.
-func (l *lab) atRate(ctx context.Context, addr string, requests int) (Round, error) {
+func (l *servers) atRate(ctx context.Context, addr string, requests int) (Round, error) {
 	timed := max(requests*sampled/Rate, eachAtATime)
 	type result struct {
 		Round

@@ -7,10 +7,7 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 	"google.golang.org/grpc"
@@ -18,6 +15,7 @@ import (
 	"google.golang.org/protobuf/types/known/emptypb"
 
 	"github.com/ral-limiter/ral/bench"
+	"github.com/ral-limiter/ral/cmd/ralbench/internal/lab"
 	"github.com/ral-limiter/ral/internal/testkit/child"
 )
 
@@ -29,15 +27,11 @@ var rules = fmt.Sprintf("domain: bench\ndescriptors:\n  - key: user\n    rate_li
 
 const perHour = 4_000_000_000
 
-// startingTime bounds the time that a server takes to listen.
-const startingTime = 20 * time.Second
-
-// lab holds the servers of a run, each started at its first use.
-type lab struct {
-	dir     string
-	running map[string]*server // by name and network
-	closes  []func() error
-	redis   string // version of the Redis
+// servers are the servers of a run, each started at its first use.
+type servers struct {
+	*lab.Lab
+	// running has them by name and network.
+	running map[string]*server
 }
 
 // server is a running server, with another behind it perhaps.
@@ -47,50 +41,43 @@ type server struct {
 	command []string // of a client of Redis
 }
 
-func (l *lab) close() (err error) {
-	for _, end := range l.closes {
-		err = errors.Join(err, end())
-	}
-	return err
-}
-
 // source is a contender: a server for some workloads.
 type source struct {
 	name, about string
 	yardstick   bench.Yardstick
 	workloads   []string
 	// start starts the server at a free address.
-	start func(l *lab, network, addr string) (*server, error)
+	start func(l *servers, network, addr string) (*server, error)
 }
 
 var (
-	ralds = source{Rald, "rald, asked by CL.THROTTLE", "", redisWorkloads, func(l *lab, network, addr string) (*server, error) {
+	ralds = source{Rald, "rald, asked by CL.THROTTLE", "", redisWorkloads, func(l *servers, network, addr string) (*server, error) {
 		listen := addr
 		if network == "unix" {
 			listen = "unix:" + addr
 		}
-		return l.start(network, addr, nil, l.file("rald"), "-state", "none", "-listen", listen)
+		return l.start(network, addr, nil, "rald", "-state", "none", "-listen", listen)
 	}}
-	envoyRalds = source{Rald, "rald, asked by ShouldRateLimit", "", envoyWorkloads, func(l *lab, _, addr string) (*server, error) {
+	envoyRalds = source{Rald, "rald, asked by ShouldRateLimit", "", envoyWorkloads, func(l *servers, _, addr string) (*server, error) {
 		other, err := child.FreeAddr()
 		if err != nil {
 			return nil, err
 		}
-		return l.start("tcp", addr, nil, l.file("rald"), "-state", "none", "-listen", other, "-envoy", l.file("rules/config"), "-envoy-listen", addr)
+		return l.start("tcp", addr, nil, "rald", "-state", "none", "-listen", other, "-envoy", l.file("rules/config"), "-envoy-listen", addr)
 	}}
 
 	// sources are all servers. A server stands beside the others that have its workloads.
 	sources = []source{
-		{GoFloor, "a Go server that answers the same bytes and decides nothing", bench.YardstickFloor, redisWorkloads, func(l *lab, network, addr string) (*server, error) {
+		{GoFloor, "a Go server that answers the same bytes and decides nothing", bench.YardstickFloor, redisWorkloads, func(l *servers, network, addr string) (*server, error) {
 			return l.startFloor(ralds, network, network, addr, redisAnswer)
 		}},
-		{Ping, "Redis, asked by PING", yardstickPing, redisWorkloads, func(l *lab, network, _ string) (*server, error) {
+		{Ping, "Redis, asked by PING", yardstickPing, redisWorkloads, func(l *servers, network, _ string) (*server, error) {
 			_, s, err := l.startRedis(network)
 			s.command = []string{"PING"}
 			return s, err
 		}},
 		ralds,
-		{Script, "a Redis with a short script of the same limit", "", redisWorkloads, func(l *lab, network, _ string) (*server, error) {
+		{Script, "a Redis with a short script of the same limit", "", redisWorkloads, func(l *servers, network, _ string) (*server, error) {
 			c, s, err := l.startRedis(network)
 			if err != nil {
 				return nil, err
@@ -99,11 +86,11 @@ var (
 			s.command = []string{"EVALSHA", hash, "1", "key:__rand_int__", "15", "30", "60", "1"}
 			return s, err
 		}},
-		{GRPCFloor, "a grpc-go server that answers the same bytes and decides nothing", bench.YardstickFloor, envoyWorkloads, func(l *lab, network, addr string) (*server, error) {
+		{GRPCFloor, "a grpc-go server that answers the same bytes and decides nothing", bench.YardstickFloor, envoyWorkloads, func(l *servers, network, addr string) (*server, error) {
 			return l.startFloor(envoyRalds, network, "grpc", addr, grpcAnswer)
 		}},
 		envoyRalds,
-		{Reference, "Envoy's rate limit service with its Redis", "", envoyWorkloads, func(l *lab, _, addr string) (*server, error) {
+		{Reference, "Envoy's rate limit service with its Redis", "", envoyWorkloads, func(l *servers, _, addr string) (*server, error) {
 			_, redis, err := l.startRedis("tcp")
 			if err != nil {
 				return nil, err
@@ -114,10 +101,10 @@ var (
 				return nil, err
 			}
 			s, err := l.start("tcp", addr, []string{
-				"RUNTIME_ROOT=" + l.dir, "RUNTIME_SUBDIRECTORY=rules", "RUNTIME_WATCH_ROOT=false", "LOG_LEVEL=error", "DISABLE_STATS=true", "USE_STATSD=false",
+				"RUNTIME_ROOT=" + l.Dir, "RUNTIME_SUBDIRECTORY=rules", "RUNTIME_WATCH_ROOT=false", "LOG_LEVEL=error", "DISABLE_STATS=true", "USE_STATSD=false",
 				"LIMIT_RESPONSE_HEADERS_ENABLED=true", "REDIS_SOCKET_TYPE=tcp", "REDIS_URL=" + redis.addr,
 				"HOST=127.0.0.1", "GRPC_HOST=127.0.0.1", "DEBUG_HOST=127.0.0.1", "GRPC_PORT=" + port(addr), fmt.Sprint("PORT=", http), fmt.Sprint("DEBUG_PORT=", debug),
-			}, l.file("service_cmd"))
+			}, "service_cmd")
 			if err == nil {
 				s.pids = append(s.pids, redis.pids...)
 			}
@@ -127,7 +114,7 @@ var (
 )
 
 // get returns the server of a source on a network.
-func (l *lab) get(source source, network string) (*server, error) {
+func (l *servers) get(source source, network string) (*server, error) {
 	key := source.name + " " + source.workloads[0] + " " + network
 	if l.running[key] != nil {
 		return l.running[key], nil
@@ -148,20 +135,16 @@ func (l *lab) get(source source, network string) (*server, error) {
 }
 
 // startRedis starts a Redis, with a client.
-func (l *lab) startRedis(network string) (*redis.Client, *server, error) {
-	running, err := child.OpenRedis(child.RedisConfig{Socket: network == "unix"})
+func (l *servers) startRedis(network string) (*redis.Client, *server, error) {
+	running, client, err := l.Redis(network == "unix")
 	if err != nil {
 		return nil, new(server), err
 	}
-	client := redis.NewClient(&redis.Options{Network: running.Network(), Addr: running.Addr(), PoolSize: 1})
-	l.closes = append(l.closes, client.Close, running.Close)
-	about := client.InfoMap(context.Background(), "server")
-	l.redis = about.Item("Server", "redis_version")
-	return client, &server{addr: running.Addr(), pids: []int{running.PID()}}, about.Err()
+	return client, &server{addr: running.Addr(), pids: []int{running.PID()}}, nil
 }
 
 // startFloor starts a floor that answers as a rald does.
-func (l *lab) startFloor(rald source, network, kind, addr string, ask func(network, addr string) ([]byte, error)) (*server, error) {
+func (l *servers) startFloor(rald source, network, kind, addr string, ask func(network, addr string) ([]byte, error)) (*server, error) {
 	server, err := l.get(rald, network)
 	if err != nil {
 		return nil, err
@@ -173,7 +156,7 @@ func (l *lab) startFloor(rald source, network, kind, addr string, ask func(netwo
 	if err := os.WriteFile(l.file("answer."+kind), answer, 0o600); err != nil {
 		return nil, err
 	}
-	return l.start(network, addr, nil, l.file("floor"), kind, addr, l.file("answer."+kind))
+	return l.start(network, addr, nil, "floor", kind, addr, l.file("answer."+kind))
 }
 
 // redisAnswer returns rald's answer to the first command of a key.
@@ -207,26 +190,10 @@ func grpcAnswer(_, addr string) ([]byte, error) {
 	return answer.ProtoReflect().GetUnknown(), nil
 }
 
-// start starts a server and waits until it listens.
-func (l *lab) start(network, addr string, env []string, program string, args ...string) (*server, error) {
-	log, err := os.CreateTemp(l.dir, "log")
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = log.Close() }()
-	cmd := exec.Command(program, args...)
-	cmd.Env = append(os.Environ(), env...)
-	cmd.Stdout, cmd.Stderr = log, log
-	process, err := child.Start(cmd)
-	if err != nil {
-		return nil, err
-	}
-	l.closes = append(l.closes, func() error { process.Kill(); return nil })
-	if err := process.AwaitListener(network, addr, startingTime); err != nil {
-		said, _ := os.ReadFile(log.Name())
-		return nil, fmt.Errorf("%s: %w\n%s", filepath.Base(program), err, said)
-	}
-	return &server{addr, []int{process.PID()}, throttle}, nil
+// start starts a server of CL.THROTTLE, or of Envoy.
+func (l *servers) start(network, addr string, env []string, program string, args ...string) (*server, error) {
+	pid, err := l.Start(network, addr, env, l.file(program), args...)
+	return &server{addr, []int{pid}, throttle}, err
 }
 
 func port(addr string) string {

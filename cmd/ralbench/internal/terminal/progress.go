@@ -24,14 +24,13 @@ func Width(w io.Writer) int {
 
 // Progress tells each workload of a run in a line, and how long it took.
 type Progress struct {
-	out      io.Writer
-	parts    int           // number of workloads, counted once for each value of GOMAXPROCS
-	sweeps   bool          // there are several values of GOMAXPROCS
-	most     time.Duration // the budget of the run, 0 for none
-	begun    int
-	workload string
-	cpu      int
-	since    time.Time // the beginning of the workload
+	out    io.Writer
+	parts  int           // number of workloads, counted once for each value of GOMAXPROCS
+	sweeps bool          // there are several values of GOMAXPROCS
+	most   time.Duration // the budget of the run, 0 for none
+	begun  int
+	name   string    // of the workload, with GOMAXPROCS if there are several values
+	since  time.Time // the beginning of the workload
 }
 
 // NewProgress returns the progress of a run of so many workloads, bounded by most unless 0.
@@ -41,17 +40,23 @@ func NewProgress(out io.Writer, parts int, sweeps bool, most time.Duration) *Pro
 
 // Step is called before each step, and at the end.
 func (p *Progress) Step(step bench.Progress) {
-	if step.Workload == p.workload && step.CPU == p.cpu {
+	name := step.Workload
+	if p.sweeps && name != "" {
+		name = fmt.Sprintf("%s/%d", name, step.CPU)
+	}
+	if name == p.name {
 		return
 	}
-	p.workload, p.cpu, p.since = step.Workload, step.CPU, time.Now()
-	if step.Workload == "" {
+	if p.name != "" {
+		fmt.Fprintf(p.out, "ralbench: %s took %v\n", p.name, time.Since(p.since).Round(100*time.Millisecond))
+	}
+	if p.name, p.since = name, time.Now(); name == "" {
 		return
 	}
 	if p.begun++; p.begun == 1 && step.Total > 0 {
 		fmt.Fprintln(p.out, p.estimate(step.Total))
 	}
-	fmt.Fprintf(p.out, "ralbench: %s (%d of %d) ...\n", p.name(step.Workload, step.CPU), p.begun, p.parts)
+	fmt.Fprintf(p.out, "ralbench: %s (%d of %d) ...\n", name, p.begun, p.parts)
 }
 
 func (p *Progress) estimate(quiet time.Duration) string {
@@ -63,17 +68,4 @@ func (p *Progress) estimate(quiet time.Duration) string {
 		text += ", and at most " + format.Minutes(p.most)
 	}
 	return text
-}
-
-// Finished shows that a workload is over.
-func (p *Progress) Finished(w bench.WorkloadReport) {
-	fmt.Fprintf(p.out, "ralbench: %s took %v\n", p.name(w.Name, w.CPU), time.Since(p.since).Round(100*time.Millisecond))
-}
-
-// name returns a workload's name, with GOMAXPROCS if there are several values.
-func (p *Progress) name(workload string, cpu int) string {
-	if p.sweeps && workload != "" && cpu > 0 {
-		return fmt.Sprintf("%s/%d", workload, cpu)
-	}
-	return workload
 }

@@ -78,7 +78,6 @@ func TestProgressIsALineForEachWorkload(t *testing.T) {
 	p := NewProgress(&b, 2, true, 0)
 	p.Step(bench.Progress{Workload: "zipf", CPU: 2, Total: 90 * time.Second})
 	p.Step(bench.Progress{Workload: "zipf", CPU: 2, Contender: "Ral", Total: 90 * time.Second})
-	p.Finished(bench.WorkloadReport{Workload: bench.Workload{Name: "zipf"}, CPU: 2})
 	p.Step(bench.Progress{Total: time.Second})
 	assert.Regexp(t, `^ralbench: 90 seconds by estimate, if the machine is quiet\nralbench: zipf/2 \(1 of 2\) \.\.\.\nralbench: zipf/2 took \S+\n$`, b.String())
 }
