@@ -73,6 +73,7 @@ type auditor struct {
 	overPasses int
 }
 
+// idealLimiter counts the calls that a faultless limiter would admit, for each kind of promise.
 type idealLimiter interface {
 	// take asks n times for a key in window w. Windows come in order; first is the key's first.
 	take(key int, n int64, w, first Window)

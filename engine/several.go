@@ -288,8 +288,11 @@ const maxFutile = 16
 
 // Tiered holds several limits on each key at once, such as 10 a second and 1,000 an hour. A call
 // passes if all of them let it pass, and then counts for all. A refused call counts for none, as
-// with TakeAll. Call NewTiered to make one; the zero value has no limits, and lets everything pass.
-// Its methods are safe for concurrent use. Each limit has its own engine and keys.
+// with TakeAll. Call NewTiered to make a Tiered; the zero Tiered has no limits, and lets everything
+// pass. Its methods are safe for concurrent use. Each limit has its own engine and keys.
+//
+// Choke, Take, Wait and Acquire do as those of an Engine. Claims adds the limits to a TakeAll.
+// Engines returns the engine of each limit, for the other verbs.
 type Tiered[K comparable] struct{ engines []*Engine[K] }
 
 // maxTiers bounds the limits of a Tiered, so that a call on them needs no allocation.

@@ -254,8 +254,8 @@ func (c *claimer) record(key anyKey, decision policy.Decision, basis cell.Basis)
 	return decision
 }
 
-// anyEngine has the methods of a claimer by the type of the keys, which are in the engine's own
-// form. Only countOne counts.
+// anyEngine is an engine with the type of its keys hidden, since TakeAll takes claims on keys of different
+// types. The keys are in the engine's own form. Only countOne counts.
 type anyEngine interface {
 	// known is cell.Known.
 	known(key anyKey, hash uint64, now policy.Instant) (level *table.Level, terms *table.Terms, word, returned uint64)

@@ -11,7 +11,8 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// bucket is a policy.Funnel, or a policy.InFlight.
+// bucket is a policy.Funnel or a policy.InFlight. Shares need policy.Relative of a limit, to compare it with
+// other limits.
 type bucket interface {
 	policy.Policy
 	policy.Relative

@@ -64,7 +64,7 @@ type remote struct {
 	bank *lease.OnStore
 }
 
-// decider is a *store.Store, whose methods it has, or a fake in tests.
+// decider is a *store.Store, whose methods it has. It is an interface so that tests decide without a Redis.
 type decider interface {
 	lease.Store
 	TakeOne(ctx context.Context, ask store.TakeAsk) (store.Taken, error)

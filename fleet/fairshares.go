@@ -23,8 +23,8 @@ import (
 )
 
 // Shares are an engine.Shares over all servers with the same Config.Name: a group of tenants with one limit,
-// which each tenant's guarantee is a part of. NewShares makes them; the zero value is of no use. Their methods
-// may be called by any number of goroutines.
+// which each tenant's guarantee is a part of. NewShares makes Shares; the zero value is of no use. Any number
+// of goroutines may call the methods.
 //
 // One script in Redis reads and writes the words of the tenant and of the group, at one instant. So the
 // group never holds more than Total's capacity C, and C + G*p if Reserve is called with patience p, where

@@ -13,11 +13,13 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Limiter limits how often each key may act, over all servers with the same Name. New makes it; the
-// zero value is of no use. Its methods may be called by any number of goroutines.
+// Limiter limits how often each key may act, over all servers with the same Name. New makes a
+// Limiter; the zero value is of no use. Any number of goroutines may call its methods. A Limiter
+// must be closed.
 //
 // Use Choke for yes or no, Take for several units or the time to wait, and Peek to look. Wait and
-// Reserve are for calls that may come later, TakeAll for several keys at once.
+// Reserve are for calls that may come later, TakeAll for several keys at once. Admit, Hold and
+// LimitFor make a Limiter usable for package limits and the adapters on it.
 //
 // A key is any string of up to 64 KiB. Redis knows the empty key, keys longer than 128 bytes and
 // keys with a closing brace by their SHA-256. The Answer tells of an outage of Redis, which is no

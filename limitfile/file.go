@@ -28,7 +28,11 @@ type Options struct {
 	OnReload func(changes []Change, err error)
 }
 
-// File is a file of limits that is watched. Open makes one. Its methods are safe for concurrent use.
+// File is a file of limits that is watched. Open makes a File; the zero File is not usable. Its methods are safe for
+// concurrent use. A File must be closed.
+//
+// Engine, With and Shares make limiters that follow a limit of the file. Limits returns the limits in force, Health
+// the reason that a file was refused, and Reload reads the file anew.
 type File struct {
 	path    string
 	options Options
@@ -61,7 +65,8 @@ type File struct {
 	}
 }
 
-// member is a Limiter with keys of any type.
+// member is a Limiter with the type of its keys hidden, since a File changes limiters with keys of different
+// types together.
 type member interface {
 	prepare(next *Limit) (update, error)
 }

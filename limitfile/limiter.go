@@ -267,7 +267,7 @@ type carrier[K comparable] interface {
 	Refund(key K, n int64) policy.Decision
 }
 
-// lister is a limiter that can list its keys.
+// lister is a limiter that can list its keys, so that their use can be carried to another limiter.
 type lister[K comparable] interface {
 	All() iter.Seq2[K, policy.Decision]
 }

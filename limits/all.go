@@ -20,7 +20,8 @@ type Claim struct {
 	remote bool
 }
 
-// claimed is a call of a limiter with the type of its keys hidden.
+// claimed is a call of a limiter with the type of its keys hidden, since AskAll takes claims on keys of
+// different types.
 type claimed interface {
 	look(n int64, patience time.Duration, noWait bool) (a Answer, ok bool)
 	// join is joiner.Join for n units.
@@ -235,7 +236,8 @@ type joiner[K comparable] interface {
 	Join(all any, call Call[K]) any
 }
 
-// joint is a decision about several calls. Only one goroutine at a time may use a joint.
+// joint is a decision about several calls, so that AskAll need not know the limiter that decides them together.
+// Only one goroutine at a time may use a joint.
 type joint interface {
 	// HoldAll takes the units of every call or of none. In process HoldAll waits up to patience, as AskAll
 	// does. There is a grant for each call, in order. If not all are Allowed nothing is held. If HoldAll

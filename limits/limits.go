@@ -38,7 +38,8 @@ type Remote interface {
 	Remote() bool
 }
 
-// looker is an optional interface of limiters in process, for AskAll.
+// looker is an optional interface of limiters in process, by which AskAll sees a refusal before it takes from
+// any limiter.
 type looker[K comparable] interface {
 	// Look returns the answer that Hold would give now without waiting. Look takes nothing, counts
 	// nothing and never waits. ok is false if only Hold can tell, as with calls in line before it.

@@ -67,7 +67,7 @@ type AnyLimit interface {
 
 type fieldFault = func(field string, value any, want string) error
 
-// limit is a Limit without the type of its keys.
+// limit is a Limit with the type of its keys hidden, since a page shows limits with keys of different types.
 type limit interface {
 	name() string
 	summary() pagejson.LimitSummary

@@ -95,7 +95,8 @@ func (g *Guard) count(sending sending, answered bool) {
 	}
 }
 
-// job is one call, or a batch of calls, that is sent to the server on a goroutine of the guard.
+// job is one call, or a batch of calls, that is sent to the server on a goroutine of the guard. It is an
+// interface because calls have results of different types.
 type job interface{ run(context.Context) }
 
 // New returns a guard. Call Close to end its goroutines.

@@ -112,8 +112,9 @@ func (d *Controller[R, S]) logMisconfigured(ctx context.Context, r R, verdict *l
 	return key
 }
 
-// logApart warns, once, of enforced limits over a fleet that cannot be asked together, since they
-// have several clients. It writes to the default logger if there is none.
+// logApart warns once of enforced limits over a fleet that cannot be asked together, since they have several
+// clients. shares is implemented by limiters of a fleet. logApart writes to the default logger if there is no
+// logger.
 func (d *Controller[R, S]) logApart() {
 	type shares interface{ SharesClient(other any) bool }
 	var first shares

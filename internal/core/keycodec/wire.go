@@ -155,6 +155,7 @@ func (boolWire) decode(src []byte, value unsafe.Pointer, _ bool) ([]byte, error)
 	return src[1:], nil
 }
 
+// integer is a constraint: the types that integerWire converts.
 type integer interface {
 	int | int8 | int16 | int32 | int64 | uint | uint8 | uint16 | uint32 | uint64
 }

@@ -67,7 +67,8 @@ func (m *model) spec(grace int) porcupine.Model {
 	return specOf(&state{grace: grace}, m.step)
 }
 
-// possible is a possible state of a key, of type S.
+// possible is a possible state of a key, of type S. It is an interface because rates and units in use have
+// different states.
 type possible[S any] interface {
 	alike(other S) bool
 	liberties() int

@@ -104,6 +104,7 @@ func (w Workload) Run(scenario *Scenario) ([]Op, engine.Stats, error) {
 	return history, stats, nil
 }
 
+// limiter is an engine, or queued, whose histories the checker must refuse.
 type limiter interface {
 	Choke(key int) bool
 	Take(key int, n int64) policy.Decision

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// form reads a line's fields.
+// form reads the fields of a line, so that formats of logs differ in nothing else.
 type form interface {
 	// read puts the wanted fields of a line into values, and leaves out those that the line has not. It
 	// reports whether the line is in this form.

@@ -44,6 +44,7 @@ func partOf(isBusy bool) float64 {
 	return (1 - busy) / (Servers - 1)
 }
 
+// asker is a fleet.Limiter whose share is measured, or a fake in tests.
 type asker interface {
 	Take(ctx context.Context, key string, n int64) (limits.Answer, error)
 }

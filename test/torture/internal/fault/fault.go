@@ -97,7 +97,7 @@ func (s *Switch) Wrap(limit policy.Policy) policy.Policy {
 	return w
 }
 
-// whole has all interfaces of the policies of package policy.
+// whole has all interfaces of the policies of package policy, so that a wrapped policy loses none of them.
 type whole interface {
 	policy.Policy
 	policy.Refunder
@@ -130,7 +130,7 @@ func (f faulty) FreshAt(word uint64) policy.Instant {
 	return f.whole.FreshAt(word)
 }
 
-// occupied has all interfaces of a limit of units in use.
+// occupied has all interfaces of a limit of units in use, so that a wrapped limit loses none of them.
 type occupied interface {
 	policy.Policy
 	policy.Choker
