@@ -1,12 +1,14 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -74,26 +76,24 @@ type view struct {
 	owed, refused pagejson.List
 }
 
-// look asks for all limits, and for the keys of a limit: by default the first with lists that is wrong, or else
-// the first with lists.
+// look asks for all limits, puts those that are wrong first, and asks for the keys of a limit: by default the first
+// with lists.
 func (c *client) look(ctx context.Context, limit string, rows int) (v view, err error) {
 	if err := c.get(ctx, "limits", nil, &v.overview); err != nil {
 		return v, err
 	}
-	var chosen *pagejson.LimitSummary
-	for i := range v.overview.Limits {
-		l := &v.overview.Limits[i]
-		if limit == l.Name || limit == "" && l.Lists && (chosen == nil || health(chosen) == "" && health(l) != "") {
-			chosen = l
-		}
-	}
+	all := v.overview.Limits
+	slices.SortStableFunc(all, func(a, b pagejson.LimitSummary) int {
+		return cmp.Compare(min(len(health(&b)), 1), min(len(health(&a)), 1))
+	})
+	i := slices.IndexFunc(all, func(l pagejson.LimitSummary) bool { return limit == l.Name || limit == "" && l.Lists })
 	switch {
-	case chosen == nil && limit != "":
+	case i < 0 && limit != "":
 		return v, fmt.Errorf("there is no limit %q", limit)
-	case chosen == nil:
+	case i < 0:
 		return v, nil
 	}
-	if v.chosen = chosen.Name; !chosen.Lists {
+	if v.chosen = all[i].Name; !all[i].Lists {
 		return v, nil
 	}
 	query := url.Values{"limit": {v.chosen}, "by": {"owed"}, "n": {strconv.Itoa(rows)}}

@@ -350,7 +350,7 @@ func TestFaultsAreWholeInANarrowTerminal(t *testing.T) {
 	assert.True(t, strings.HasPrefix(v.text(50, 0), "Nothing is wrong."))
 }
 
-// Promise: `ral top` lists the keys of the first limit that is wrong, unless another one is chosen.
+// Promise: `ral top` lists the limits that are wrong first, and the keys of the first of them, unless another one is chosen.
 func TestListsAreOfTheLimitInTrouble(t *testing.T) {
 	wrong := []pagejson.Alarm{{Words: "refuses"}}
 	overview := pagejson.Overview{Limits: []pagejson.LimitSummary{
@@ -372,6 +372,11 @@ func TestListsAreOfTheLimitInTrouble(t *testing.T) {
 	assert.Equal(t, "api api api", listed(""))
 	assert.Equal(t, "calm calm calm", listed("calm"))
 	assert.Equal(t, "remote  ", listed("remote"), "it has no lists")
+	var names []string
+	for _, l := range must.Get(c.look(t.Context(), "", 10)).overview.Limits {
+		names = append(names, l.Name)
+	}
+	assert.Equal(t, []string{"remote", "api", "other", "calm"}, names)
 	overview.Limits[2].Alarms, overview.Limits[3].Alarms = nil, nil
 	assert.Equal(t, "calm calm calm", listed(""))
 }

@@ -7,6 +7,7 @@ package accesslog
 import (
 	"bytes"
 	"cmp"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -155,8 +156,9 @@ func NewReader(config Config, stdin io.Reader, names ...string) (*Reader, error)
 	case len(config.Key) == 0 || slices.Contains(config.Key, ""):
 		return nil, fmt.Errorf("--key is %.60q, want the names of fields, such as addr or addr,user", strings.Join(config.Key, ","))
 	}
-	if len(names) > 1 {
-		names = oldestFirst(config, names)
+	names, err := oldestFirst(config, names)
+	if err != nil {
+		return nil, err
 	}
 	r := &Reader{Summary: Summary{Files: names}, config: config, values: make([][]byte, roles+len(config.Key))}
 	r.files = &files{names: names, stdin: stdin, broken: &r.Broken}
@@ -167,17 +169,37 @@ func NewReader(config Config, stdin io.Reader, names ...string) (*Reader, error)
 }
 
 // oldestFirst sorts files by the times of their first entries, since rotated logs are listed in any order. Files that
-// cannot be read twice stay in their order, as standard input and pipes cannot.
-func oldestFirst(config Config, names []string) []string {
+// cannot be read twice stay in their order, as standard input and pipes cannot. The error names two files that begin at
+// the same time and have the same bytes, as inOrder cannot find a copy of a log within one stamp.
+func oldestFirst(config Config, names []string) ([]string, error) {
+	if len(names) < 2 {
+		return names, nil
+	}
 	begins := map[string]int64{}
 	for _, name := range names {
 		info, err := os.Stat(name)
 		if err != nil || !info.Mode().IsRegular() {
-			return names
+			return names, nil
 		}
 		begins[name] = begin(config, name)
 	}
-	return slices.SortedStableFunc(slices.Values(names), func(a, b string) int { return cmp.Compare(begins[a], begins[b]) })
+	names = slices.SortedStableFunc(slices.Values(names), func(a, b string) int { return cmp.Compare(begins[a], begins[b]) })
+	for i, name := range names[1:] {
+		if before := names[i]; begins[name] == begins[before] && begins[name] != math.MaxInt64 && bytes.Equal(digest(name), digest(before)) {
+			return nil, fmt.Errorf("%s and %s have the same bytes: want each log once", before, name)
+		}
+	}
+	return names, nil
+}
+
+// digest returns a hash of a file's bytes.
+func digest(name string) []byte {
+	hash := sha256.New()
+	if file, err := os.Open(name); err == nil {
+		defer file.Close()
+		_, _ = io.Copy(hash, file)
+	}
+	return hash.Sum(nil)
 }
 
 // begin returns when the first request of a file ended, or the latest instant for a file without requests.

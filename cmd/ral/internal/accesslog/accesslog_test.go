@@ -221,7 +221,7 @@ func TestOldestFileIsReadFirst(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, errors.Join(r.Next(&e), r.Next(&e)))
 	assert.ErrorContains(t, r.Next(&e), oldest+" begins at 2026-11-03T06:37:01Z, and the file in front of it has 2026-11-20T06:37:01Z to 2026-11-21T06:37:01Z: want files")
-	r, err = NewReader(Config{Key: []string{"addr"}}, nil, path("server1", line(3)+line(4)), path("server2", line(3)+line(4)))
+	r, err = NewReader(Config{Key: []string{"addr"}}, nil, path("server1", line(3)+line(4)), path("server2", line(3)+line(5)))
 	require.NoError(t, err)
 	require.NoError(t, errors.Join(r.Next(&e), r.Next(&e)))
 	assert.ErrorContains(t, r.Next(&e), "and the logs of several servers merged by time")
@@ -239,7 +239,7 @@ func TestOldestFileIsReadFirst(t *testing.T) {
 func TestBeginningOfAFileIsNoKey(t *testing.T) {
 	dir := t.TempDir()
 	for form, lines := range map[string]string{"": nginxLine + "\n", "csv": "addr,at\n192.0.2.1,1795930621\n"} {
-		a, b := writeFile(t, filepath.Join(dir, "a"), "\ufeff"+lines), writeFile(t, filepath.Join(dir, "b"), "\ufeff"+lines)
+		a, b := writeFile(t, filepath.Join(dir, "a"), "\ufeff"+lines), writeFile(t, filepath.Join(dir, "b"), "\ufeff"+lines+"\n")
 		c := Config{Form: form, Key: []string{"addr"}}
 		if form == "csv" {
 			c.Time = "at"
@@ -283,6 +283,16 @@ func TestCopyOfAFileIsAnError(t *testing.T) {
 	}
 	assert.ErrorContains(t, read(line(3)+line(4)), "b.gz begins at 2026-11-03T06:37:03Z, and the file in front of it has 2026-11-03T06:37:03Z to 2026-11-03T06:37:04Z: want files")
 	assert.ErrorIs(t, read(line(4)+line(5)), io.EOF, "a second is in both files")
+
+	brief := writeFile(t, filepath.Join(dir, "brief"), line(3)+line(3))
+	again := writeFile(t, filepath.Join(dir, "again"), line(3)+line(3))
+	more := writeFile(t, filepath.Join(dir, "more"), line(3)+line(3)+line(3))
+	for _, copied := range []string{brief, again} {
+		_, err := NewReader(Config{Key: []string{"addr"}}, nil, brief, copied)
+		assert.ErrorContains(t, err, brief+" and "+copied+" have the same bytes: want each log once")
+	}
+	_, err := NewReader(Config{Key: []string{"addr"}}, nil, brief, more)
+	assert.NoError(t, err, "a second is in both files")
 }
 
 // Promise: `ral replay` names a packed file that is truncated or damaged, and how many lines of it were read.

@@ -101,6 +101,10 @@ func (r *Replay) Add(e *accesslog.Entry) {
 	}
 	r.lines++
 	r.window.Advance(e.Arrival + int64(e.Duration))
+	if r.keys.Len() >= r.keys.Max {
+		// Keys can leave once their requests have run, also before the sample is complete.
+		r.drain(false)
+	}
 	q := traffic.Request{
 		Arrival: e.Arrival, Duration: e.Duration, Cost: e.Cost, Verb: e.Verb, Grant: e.Grant, WasRefused: slices.Contains(r.config.Statuses, e.Status),
 	}

@@ -259,6 +259,19 @@ func TestForgottenKeysChangeNoAnswer(t *testing.T) {
 	assert.Equal(t, int64(len(calls)), full.Requests+full.Unknown)
 }
 
+func TestKeysOfABriefLogAreForgottenToo(t *testing.T) {
+	var calls []call
+	for i := range sample / 2 {
+		calls = append(calls, call{fmt.Sprint("key ", i), time.Unix(1e9+10*int64(i), 1), 1})
+	}
+	result := play(t, Config{Limits: limits("funnel 2, 1/s"), MaxKeys: 20}, calls)
+	assert.EqualValues(t, len(calls), result.Requests)
+	assert.Zero(t, result.Unknown)
+	assert.Zero(t, result.Late)
+	assert.Greater(t, result.Forgotten, int64(len(calls)-30))
+	assert.Len(t, result.Scenarios, 1, "the stamps are exact")
+}
+
 func TestChartKeepsItsCounts(t *testing.T) {
 	var calls []call
 	for i := range 10_000 {
