@@ -31,7 +31,8 @@ const (
 	// StateSaved: Config.StateFile was written again.
 	StateSaved
 	// SharePassed: a key has passed a share of its limit. Err names the share and the key's hash: see
-	// Config.WarnAt. Of more than 64 of this kind and HookFailed at once the rest are not told;
+	// Config.WarnAt. Of Shares: nothing is left of the reserve for a tenant, as Err says; only the first is
+	// told. Of more than 64 of this kind and HookFailed at once the rest are not told;
 	// Stats.Warnings counts all.
 	SharePassed
 	// HookFailed: Config.OnWarn panicked or ended its goroutine. Err is why.

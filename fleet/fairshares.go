@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"maps"
+	"math/big"
 	"reflect"
 	"slices"
 	"strings"
@@ -31,6 +32,9 @@ import (
 // G is the rate of Reserved. The argument is in the comment of engine.Shares. It needs the same guarantees on all
 // servers; Health returns ErrLimits if they differ for long.
 //
+// The same script grants guarantees to tenants that were not known in advance, out of what is left of the reserve, and
+// Redis keeps the grants. So no part of the reserve has two tenants, whichever servers they call.
+//
 // # Without Redis
 //
 // Config.Outage says how calls are answered. Under FallbackShare each server divides every limit by the
@@ -41,9 +45,10 @@ import (
 // not asked Redis about while its guarantee drains begins with its part used up, except for one call: see
 // Config.FullShares. Once Redis is back, it is charged with the units. The group may hold C more until they have drained.
 // Loans wait for that, and guarantees do not. Under FallbackOpen the group has no bound, and under FallbackClosed it
-// admits nothing.
+// admits nothing. A tenant that was not known in advance only borrows without Redis.
 type Shares struct {
-	limiter *Limiter // of the group, under the limit of loans
+	// limiter is of the group, under the limit of loans.
+	limiter *Limiter
 	config  SharesConfig
 	// whole is the limit under which the group is charged.
 	whole *store.Limit
@@ -51,18 +56,33 @@ type Shares struct {
 	ledger *engine.Shares[string]
 
 	changing sync.Mutex
-	tenants  atomic.Pointer[map[string]guarantee]
+	book     atomic.Pointer[book]
 
-	guaranteed, borrowed, refused, used atomic.Uint64
+	guaranteed, borrowed, refused, unguaranteed, used atomic.Uint64
+	// given is the capacity that Redis last said to have granted out of the reserve.
+	given atomic.Int64
 	// waiting counts the calls that wait for the group on this server.
 	waiting atomic.Int64
 }
 
-// guarantee is a tenant's. before has the guarantees that other servers may still keep.
+// book has the guarantees that are known in advance or were set. It does not change.
+type book struct {
+	tenants map[string]guarantee
+	// rest is what they leave of the reserve, for tenants that come by themselves.
+	rest store.Grant
+	// agreed reports whether all servers have this book. If some guarantee has others before it, these hold until Redis
+	// has granted no more than rest.
+	agreed bool
+}
+
+// guarantee is a tenant's. before has the guarantees that other servers may still keep, nil for none.
 type guarantee struct {
 	limit  policy.Policy
 	before []policy.Policy
-	terms  *terms // of a limit that admits only calls that all of them admit
+	// grant is what the guarantee, and those that it has replaced, need of the reserve.
+	grant store.Grant
+	// terms are of a limit that admits only calls that all of them admit. They are nil if one of them is.
+	terms *terms
 }
 
 // SharesConfig configures Shares. Total and Config.Name are required, and so is a Redis. All servers must
@@ -76,14 +96,19 @@ type SharesConfig struct {
 	// Total and Reserved are as in engine.SharesConfig.
 	Total, Reserved policy.Policy
 
-	// Tenants have guarantees. All other tenants only borrow.
+	// Tenants are as in engine.SharesConfig.
 	Tenants []string
 
-	// Guarantee returns the guarantee of one of Tenants, a policy.Funnel, or nil for none. NewShares calls it. At most
-	// 1,024 guarantees and ceilings of different text are accepted.
+	// Guarantee returns a tenant's guarantee, a policy.Funnel, or nil for none. NewShares calls it for Tenants. Every
+	// call of another tenant calls it, and Redis grants the guarantee out of what Tenants leave of Reserved. If too
+	// little is left the tenant only borrows: see SharesStats.Unguaranteed. OnEvent receives SharePassed when
+	// that begins. Redis takes a grant back if another tenant needs it, and the tenant has owed nothing for five
+	// minutes. A result that is no funnel counts as a guarantee for which nothing is left. At most 1,024 guarantees and
+	// ceilings of different text are accepted.
 	Guarantee func(tenant string) policy.Policy
 
-	// Ceiling is as in engine.SharesConfig: a tenant borrows nothing if the result is no funnel.
+	// Ceiling is as in engine.SharesConfig: a tenant borrows nothing if the result is no funnel. Every call calls it, so
+	// a new ceiling holds once the function returns it.
 	Ceiling func(tenant string) policy.Policy
 }
 
@@ -121,7 +146,7 @@ func NewShares(config SharesConfig) (*Shares, error) {
 		return nil, err
 	}
 	shares := &Shares{config: config, ledger: ledger}
-	shares.tenants.Store(&tenants)
+	shares.book.Store(&book{tenants: tenants, rest: reservedGrant(config.Reserved)})
 	total := config.Total.(shape.Shaped).Shape()
 	if config.Config.Policy, err = policy.Funnel(total.Capacity-ledger.Stats().Reserved, total.Count, total.Per); err != nil {
 		return nil, err
@@ -154,7 +179,7 @@ func (s *Shares) prepare(total shape.Shape) error {
 	}
 	s.changing.Lock()
 	defer s.changing.Unlock()
-	for tenant, g := range *s.tenants.Load() {
+	for tenant, g := range s.book.Load().tenants {
 		if err := s.put(tenant, g); err != nil {
 			return err
 		}
@@ -174,6 +199,21 @@ func unshared(config Config) string {
 	return ""
 }
 
+// reservedGrant returns all of a reserve, whose rate is as it was given.
+func reservedGrant(reserved policy.Policy) (g store.Grant) {
+	if !shape.IsNil(reserved) {
+		s := reserved.(shape.Shaped).Shape()
+		g = store.NewGrant(s.Capacity, big.NewInt(s.Count), new(big.Int).Mul(big.NewInt(int64(s.Per)), big.NewInt(ticks)))
+	}
+	return g
+}
+
+// needOf returns the part of a reserve that a guarantee needs.
+func needOf(guarantee policy.Policy) store.Grant {
+	s := guarantee.(shape.Shaped).Shape()
+	return store.NewGrant(s.Capacity, big.NewInt(1), new(big.Int).SetUint64(s.Interval))
+}
+
 func isFunnel(p policy.Policy) bool {
 	shaped, ok := p.(shape.Shaped)
 	return ok && !shape.IsNil(p) && shaped.Shape().Kind == shape.Funnel
@@ -181,22 +221,36 @@ func isFunnel(p policy.Policy) bool {
 
 // put puts a tenant's guarantee in force. The caller locks changing.
 func (s *Shares) put(tenant string, guarantee guarantee) error {
-	kept, err := strictest(guarantee.limit, guarantee.before)
-	if err != nil {
-		return err
+	if guarantee.terms = nil; !slices.ContainsFunc(guarantee.before, func(p policy.Policy) bool { return shape.IsNil(p) }) {
+		kept, err := strictest(guarantee.limit, guarantee.before)
+		if err != nil {
+			return err
+		}
+		for _, before := range guarantee.before {
+			// Of one rate, the larger burst may have been granted to tenants that came by themselves.
+			if s.grants() && before.Limit() < kept.Limit() {
+				kept = before
+			}
+		}
+		if guarantee.terms, err = s.limiter.under(kept, ownKey(tenant)); err != nil {
+			return err
+		}
 	}
-	if guarantee.terms, err = s.limiter.under(kept, ownKey(tenant)); err != nil {
-		return err
-	}
-	all := maps.Clone(*s.tenants.Load())
-	all[tenant] = guarantee
-	s.tenants.Store(&all)
+	old := s.book.Load()
+	before := old.tenants[tenant].grant
+	guarantee.grant = before.Max(needOf(guarantee.limit))
+	next := &book{tenants: maps.Clone(old.tenants), rest: old.rest.Plus(before, 1).Plus(guarantee.grant, -1)}
+	next.tenants[tenant] = guarantee
+	s.book.Store(next)
 	return nil
 }
 
+// grants reports whether tenants that come by themselves may have guarantees.
+func (s *Shares) grants() bool { return s.config.Guarantee != nil && !shape.IsNil(s.config.Reserved) }
+
 // text returns a text that tells the guarantees, for servers to compare.
 func (s *Shares) text() string {
-	all := *s.tenants.Load()
+	all := s.book.Load().tenants
 	sum := fnv.New64a()
 	for _, tenant := range slices.Sorted(maps.Keys(all)) {
 		fmt.Fprintf(sum, "%q %v\n", tenant, all[tenant].limit)
@@ -204,10 +258,11 @@ func (s *Shares) text() string {
 	return fmt.Sprintf(", reserved %d, guarantees %016x", s.ledger.Stats().Reserved, sum.Sum64())
 }
 
-// SetGuarantee replaces a tenant's guarantee on this server. Every server must call it. What a larger
-// guarantee needs comes out of what is left of the reserve. What a smaller one leaves returns to the reserve when the
-// server starts again. Until all servers have changed, this server admits only guaranteed calls that both
-// guarantees allow, as after Limiter.SetPolicy. Units that were used stay used for the same time. So after
+// SetGuarantee replaces a tenant's guarantee on this server, and keeps it in the reserve as one of Tenants. Every server must
+// call it. What a larger guarantee needs comes out of what Tenants leave of the reserve. What a smaller one leaves
+// returns to the reserve when the server starts again. Until all servers have changed, this server admits only guaranteed
+// calls that both guarantees allow, as after Limiter.SetPolicy. If tenants that came by themselves have more of the reserve
+// than the change leaves for them, that lasts until they have left. A tenant without a guarantee is one of them until then. Units that were used stay used for the same time. So after
 // a change to a lower rate the group may hold more once, by at most the old capacity.
 //
 // The error is a *policy.FieldError if the guarantee is no funnel, too little is left for it, or 1,024 limits of
@@ -222,7 +277,7 @@ func (s *Shares) SetGuarantee(tenant string, limit policy.Policy) error {
 	s.changing.Lock()
 	defer s.changing.Unlock()
 	g := guarantee{limit: limit}
-	if old, had := (*s.tenants.Load())[tenant]; had {
+	if old, had := s.book.Load().tenants[tenant]; had || s.grants() {
 		g.before = slices.Concat(old.before, []policy.Policy{old.limit})
 	}
 	if _, err := s.limiter.under(limit, ownKey(tenant)); err != nil {
@@ -244,7 +299,17 @@ func (s *Shares) agreed(text string) {
 	if !strings.HasSuffix(text, s.text()) {
 		return // a guarantee has changed meanwhile
 	}
-	for tenant, guarantee := range *s.tenants.Load() {
+	book := *s.book.Load()
+	if !s.grants() {
+		s.settle(&book)
+	} else if book.agreed = slices.ContainsFunc(slices.Collect(maps.Values(book.tenants)), func(g guarantee) bool { return len(g.before) > 0 }); book.agreed {
+		s.book.Store(&book)
+	}
+}
+
+// settle has the guarantees of a book hold alone. The caller locks changing.
+func (s *Shares) settle(book *book) {
+	for tenant, guarantee := range book.tenants {
 		if len(guarantee.before) > 0 {
 			guarantee.before = nil
 			_ = s.put(tenant, guarantee) // its limit was made before
@@ -252,8 +317,24 @@ func (s *Shares) agreed(text string) {
 	}
 }
 
+// reserved notes the sum of Redis's grants, which were read after a call had loaded the book.
+func (s *Shares) reserved(book *book, given store.Grant) {
+	s.given.Store(given.Units)
+	if !book.agreed || !given.Within(book.rest) {
+		return
+	}
+	s.changing.Lock()
+	defer s.changing.Unlock()
+	if s.book.Load() == book {
+		s.settle(book)
+	}
+}
+
 // The keys of a group.
-const groupKey = "group"
+const (
+	groupKey   = "group"
+	reserveKey = "reserve"
+)
 
 func ownKey(tenant string) string     { return "own:" + tenant }
 func ceilingKey(tenant string) string { return "ceiling:" + tenant }
@@ -333,8 +414,8 @@ func (r *ShareReservation) Keep(ctx context.Context, n int64) error {
 		return err
 	}
 	if tenantTaken.Way == store.Lent {
-		if tenantTaken.ceiling.Limit != nil {
-			_, err = shares.giveBack(ctx, tenantTaken.ceiling, tenantTaken.Ceiling, r.n, n)
+		if tenantTaken.ask.Ceiling.Limit != nil {
+			_, err = shares.giveBack(ctx, tenantTaken.ask.Ceiling, tenantTaken.Ceiling, r.n, n)
 		}
 		return err
 	}
@@ -344,37 +425,64 @@ func (r *ShareReservation) Keep(ctx context.Context, n int64) error {
 		n = max(n, r.n-int64((group.Before-group.After)/interval))
 	}
 	if n < r.n {
-		_, err = shares.giveBack(ctx, tenantTaken.own, tenantTaken.Own, r.n, n)
+		_, err = shares.giveBack(ctx, tenantTaken.ask.Own, tenantTaken.Own, r.n, n)
 	}
 	return err
 }
 
 func (s *Shares) giveBack(ctx context.Context, k store.TenantKey, taken store.Taken, n, kept int64) (store.Taken, error) {
-	l := s.limiter
-	got, err := askWithin(ctx, &l.access, l.guardOf(l.own.Load(), groupKey), l.budget, func(ctx context.Context, d decider) (store.Taken, error) {
+	return changeWord(ctx, s, func(ctx context.Context, d decider) (store.Taken, error) {
 		return d.Keep(ctx, k.Limit, k.Key, taken, n, kept)
 	})
-	err, _ = forCaller(err)
-	return got, err
 }
 
-// tenantTaken is Redis's answer, with the keys that it is about.
+// changeWord has Redis change the group's words within the budget.
+func changeWord[T any](ctx context.Context, shares *Shares, do func(context.Context, decider) (T, error)) (value T, err error) {
+	l := shares.limiter
+	value, err = askWithin(ctx, &l.access, l.guardOf(l.own.Load(), groupKey), l.budget, do)
+	err, _ = forCaller(err)
+	return value, err
+}
+
+// tenantTaken is Redis's answer, with the ask that it is about, without the own funnel if that was not granted.
 type tenantTaken struct {
 	store.TenantTaken
-	own, ceiling store.TenantKey
+	ask store.TenantAsk
+}
+
+// guaranteeOf returns a tenant's guarantee. wanted reports whether the tenant has none in the book, and should have one.
+// Then its grant comes out of the reserve, and terms are nil if it cannot have one.
+func (s *Shares) guaranteeOf(book *book, tenant string) (terms *terms, wanted bool) {
+	if terms = book.tenants[tenant].terms; terms != nil || s.config.Guarantee == nil {
+		return terms, false
+	}
+	limit := s.config.Guarantee(tenant)
+	if shape.IsNil(limit) {
+		return nil, false
+	}
+	if s.grants() && isFunnel(limit) {
+		terms, _ = s.limiter.under(limit, ownKey(tenant))
+	}
+	return terms, true
 }
 
 // ask has Redis answer a call, or otherwise the fallback, and returns Redis's answer if there is one. waits
 // reports whether the call waits for the group. While any does, other calls do not borrow.
 func (s *Shares) ask(ctx context.Context, tenant string, tenantAsk store.TenantAsk, waits bool) (*tenantTaken, ShareAnswer, error) {
 	limiter := s.limiter
-	group := limiter.own.Load()
-	own := (*s.tenants.Load())[tenant].terms
+	group, book := limiter.own.Load(), s.book.Load()
+	own, wanted := s.guaranteeOf(book, tenant)
 	ceiling, barred := s.ceilingOf(tenant)
 	behind := !waits && tenantAsk.N > 0 && s.waiting.Load() > 0
 	tenantAsk.Charge, tenantAsk.Barred, tenantAsk.Group = s.whole, barred || behind, store.TenantKey{Limit: group.limit, Key: groupKey}
 	if own != nil {
 		tenantAsk.Own = store.TenantKey{Limit: own.limit, Key: ownKey(tenant)}
+	}
+	if own != nil && wanted || book.agreed {
+		tenantAsk.Reserve = &store.Reserve{Key: reserveKey, Rest: book.rest}
+		if wanted && own != nil {
+			tenantAsk.Reserve.Grant = needOf(own.policy)
+		}
 	}
 	if ceiling != nil {
 		tenantAsk.Ceiling = store.TenantKey{Limit: ceiling.limit, Key: ceilingKey(tenant)}
@@ -383,7 +491,14 @@ func (s *Shares) ask(ctx context.Context, tenant string, tenantAsk store.TenantA
 	t, err := askWithin(ctx, &limiter.access, limiter.guardOf(group, groupKey), limiter.budget, func(ctx context.Context, d decider) (store.TenantTaken, error) {
 		t, err := d.TakeTenant(ctx, tenantAsk)
 		if err == nil {
-			s.learn(&tenantAsk, &t, []*terms{group, own, ceiling}, passed.Load())
+			all := []*terms{group, own, ceiling}
+			if !t.Granted {
+				all[1] = nil
+			}
+			s.learn(&tenantAsk, &t, all, passed.Load())
+			if tenantAsk.Reserve != nil {
+				s.reserved(book, t.Given)
+			}
 		}
 		return t, err
 	})
@@ -391,6 +506,10 @@ func (s *Shares) ask(ctx context.Context, tenant string, tenantAsk store.TenantA
 	switch {
 	case passes:
 		passed.Store(true)
+		if wanted {
+			// Only Redis knows whether it was granted.
+			own, tenantAsk.Own = nil, store.TenantKey{}
+		}
 		shareAnswer := s.without(&tenantAsk, why, barred, group, own, ceiling)
 		shareAnswer.stand(behind)
 		if limiter.closed.Load() {
@@ -400,13 +519,27 @@ func (s *Shares) ask(ctx context.Context, tenant string, tenantAsk store.TenantA
 	case err != nil:
 		return nil, ShareAnswer{}, err
 	}
+	if wanted && (own == nil || !t.Granted) {
+		if tenantAsk.Own = (store.TenantKey{}); !tenantAsk.Looks {
+			s.noteUnguaranteed()
+		}
+	}
 	shareAnswer := ShareAnswer{Answer: limits.Answer{Provenance: byRedis}}
 	shareAnswer.compose(&tenantAsk, barred, t.Own.Decision, t.Group.Decision, t.Ceiling.Decision, group.maxTake)
 	shareAnswer.Borrowed = t.Way == store.Lent
 	shareAnswer.Allowed = t.Way != store.Refused || tenantAsk.N == 0
 	shareAnswer.stand(behind)
-	return &tenantTaken{t, tenantAsk.Own, tenantAsk.Ceiling}, shareAnswer, nil
+	return &tenantTaken{t, tenantAsk}, shareAnswer, nil
 }
+
+// noteUnguaranteed counts a call of a tenant that has to do without its guarantee, and has the first told.
+func (s *Shares) noteUnguaranteed() {
+	if s.unguaranteed.Add(1) == 1 {
+		s.limiter.warned.post(Event{Kind: SharePassed, Err: errUnguaranteed})
+	}
+}
+
+var errUnguaranteed = errors.New("nothing is left of the reserve for the guarantee of a tenant, which only borrows: see SharesStats.Unguaranteed")
 
 // stand tells a call that may not borrow while others wait for the group when to come again.
 func (a *ShareAnswer) stand(behind bool) {
@@ -546,14 +679,14 @@ func (s *Shares) Explain(ctx context.Context, tenant string) (limits.Explanation
 			each = append(each, x)
 		}
 	}
-	explain("/guarantee", tenantTaken.own.Limit, tenantTaken.Own)
+	explain("/guarantee", tenantTaken.ask.Own.Limit, tenantTaken.Own)
 	explain("/group", s.limiter.own.Load().limit, tenantTaken.Group)
-	explain("/ceiling", tenantTaken.ceiling.Limit, tenantTaken.Ceiling)
+	explain("/ceiling", tenantTaken.ask.Ceiling.Limit, tenantTaken.Ceiling)
 	explanation := limits.Together(each...)
 	explanation.Name, explanation.Provenance, explanation.Decision = name, byRedis, shareAnswer.Decision
-	if explanation.Binding = 0; tenantTaken.own.Limit == nil || !each[0].Allowed {
+	if explanation.Binding = 0; tenantTaken.ask.Own.Limit == nil || !each[0].Allowed {
 		loan := 1
-		if tenantTaken.own.Limit == nil {
+		if tenantTaken.ask.Own.Limit == nil {
 			loan = 0
 		}
 		explanation.Binding = loan + limits.Together(each[loan:]...).Binding
@@ -561,7 +694,8 @@ func (s *Shares) Explain(ctx context.Context, tenant string) (limits.Explanation
 	return explanation, nil
 }
 
-// SharesStats are the counters of this server. Its Used is of the group as Redis last told this server.
+// SharesStats are the counters of this server. Its Used and Unreserved are as Redis last told this server. Its Tenants are those
+// whose guarantees were known in advance or set.
 type SharesStats struct {
 	engine.SharesStats
 	// Fleet has the counters of Limiter.Stats: how calls were answered, and Redis.
@@ -572,7 +706,8 @@ type SharesStats struct {
 func (s *Shares) Stats() SharesStats {
 	sharesStats := SharesStats{s.ledger.Stats(), s.limiter.Stats()}
 	sharesStats.Guaranteed, sharesStats.Borrowed, sharesStats.Refused = s.guaranteed.Load(), s.borrowed.Load(), s.refused.Load()
-	sharesStats.Used = int64(s.used.Load())
+	sharesStats.Used, sharesStats.Unguaranteed = int64(s.used.Load()), s.unguaranteed.Load()
+	sharesStats.Unreserved -= s.given.Load()
 	return sharesStats
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/fleet/internal/redistest"
+	"github.com/ral-limiter/ral/fleet/internal/store"
 	"github.com/ral-limiter/ral/fleet/internal/storetest"
 	"github.com/ral-limiter/ral/internal/testkit/must"
 	"github.com/ral-limiter/ral/internal/testkit/testenv"
@@ -56,12 +58,15 @@ type sharesOracle struct {
 }
 
 func newSharesOracle(t *testing.T) *sharesOracle {
+	return newOracleOf(t, tenantsOf(at(shared.Addr(), nil)))
+}
+
+func newOracleOf(t *testing.T, c SharesConfig) *sharesOracle {
 	o := &sharesOracle{T: t, random: rand.New(rand.NewPCG(testenv.Seed(t), 1))}
 	o.micros.Store(1e12)
-	c := tenantsOf(at(shared.Addr(), nil))
 	c.Config.clock = o.micros.Load
 	o.near = must.Get(engine.NewShares(engine.SharesConfig[string]{
-		Config: engine.Config{Clock: func() policy.Instant { return policy.Instant(o.micros.Load() * 1000) }},
+		Config: engine.Config{Idle: store.ReserveIdle, Clock: func() policy.Instant { return policy.Instant(o.micros.Load() * 1000) }},
 		Total:  c.Total, Reserved: c.Reserved, Tenants: c.Tenants, Guarantee: c.Guarantee, Ceiling: c.Ceiling,
 	}))
 	o.far = openShares(t, c)
@@ -174,6 +179,184 @@ func TestSharesInRedisGiveBackAsInProcess(t *testing.T) {
 	assert.Less(o, less, settled/50)
 }
 
+// comersOf has tenants that come by themselves, beside "a" with (10, 1/s) and out of (40, 4/s): "x0", "x1" and
+// so on with (10, 1/s), "y0" and so on with (15, 2/s), and "window", whose guarantee is no funnel.
+func comersOf(c Config) SharesConfig {
+	sharesConfig := tenantsOf(c)
+	sharesConfig.Reserved, sharesConfig.Tenants = funnel(40, 4, time.Second), []string{"a"}
+	sharesConfig.Guarantee = func(tenant string) policy.Policy {
+		switch {
+		case tenant == "a", strings.HasPrefix(tenant, "x"):
+			return funnel(10, 1, time.Second)
+		case strings.HasPrefix(tenant, "y"):
+			return funnel(15, 2, time.Second)
+		case tenant == "window":
+			return policy.Must(policy.FixedWindow(5, time.Second))
+		}
+		return nil
+	}
+	return sharesConfig
+}
+
+// Redis grants guarantees as an engine does, which looks for tenants that have left at most a sixteenth of the idle
+// time later. The clock moves by less than that, or by much more.
+// Promise: Over a fleet, tenants that come by themselves get and lose their guarantees as in process.
+func TestGuaranteesInRedisAreGrantedAsInProcess(t *testing.T) {
+	for name, config := range map[string]Config{"redis": at(shared.Addr(), nil), "storetest": on(storetest.New(), nil)} {
+		t.Run(name, func(t *testing.T) {
+			config.Budget = generous
+			o := newOracleOf(t, comersOf(config))
+			seen := map[string]int{}
+			for i := range 3000 {
+				o.micros.Add(o.random.Int64N(200_000))
+				if o.random.IntN(40) == 0 {
+					o.micros.Add(store.ReserveIdle.Microseconds() * 2)
+				}
+				tenant, n := []string{"a", "x0", "x1", "x2", "x3", "y0", "y1", "window", "stranger"}[o.random.IntN(9)], o.units()
+				o.step = fmt.Sprintf("step %d at %d: %d of %q", i, o.micros.Load(), n, tenant)
+				want := o.near.Peek(tenant, n)
+				got, err := o.far.Peek(o.Context(), tenant, n)
+				o.same(want, got, err)
+				wait := time.Duration(o.random.IntN(2) * o.random.IntN(int(5*time.Second)))
+				if n < 1 || n > 10 {
+					// An engine keeps an entry from which nothing was taken for no certain time.
+					n = 1 + o.random.Int64N(10)
+				}
+				r, err := o.far.Reserve(o.Context(), tenant, n, wait)
+				want = o.near.Reserve(tenant, n, wait).ShareDecision
+				o.same(want, r.ShareAnswer, err)
+				if tenant[0] == 'x' || tenant[0] == 'y' {
+					seen[fmt.Sprintf("%c %v %v %d", tenant[0], want.Allowed, want.Borrowed, want.Limit)]++
+				}
+				near, far := o.near.Stats(), o.far.Stats()
+				require.Equal(o, near.Unguaranteed, far.Unguaranteed, o.step)
+			}
+			for _, kind := range []string{"x true false 10", "x true true 60", "x false false 10", "y true false 15", "y true true 60"} {
+				assert.Greater(o, seen[kind], 3, "%s of %v", kind, seen)
+			}
+			assert.GreaterOrEqual(o, o.far.Stats().Unreserved, int64(0))
+		})
+	}
+}
+
+// The rates of three guarantees are together the reserve's exactly, in fractions that no float has.
+func TestGrantsAreExact(t *testing.T) {
+	for name, config := range map[string]Config{"redis": at(shared.Addr(), nil), "storetest": on(storetest.New(), nil)} {
+		t.Run(name, func(t *testing.T) {
+			config.Budget = generous
+			const capacity = 1<<40 + 1
+			guarantee := funnel(capacity, 1, 7*time.Microsecond)
+			s := openShares(t, SharesConfig{
+				Config: config, Total: funnel(1<<43, 4, 7*time.Microsecond), Reserved: funnel(3*capacity+1, 3, 7*time.Microsecond),
+				Guarantee: func(tenant string) policy.Policy {
+					if tenant == "slow" {
+						return funnel(1, 1, 24*time.Hour)
+					}
+					return guarantee
+				},
+			})
+			for _, tenant := range []string{"a", "b", "c"} {
+				require.False(t, must.Get(s.Take(t.Context(), tenant, capacity)).Borrowed)
+			}
+			require.True(t, must.Get(s.Take(t.Context(), "slow", 1)).Borrowed, "a unit is left, and no rate")
+			require.EqualValues(t, 1, s.Stats().Unreserved)
+		})
+	}
+}
+
+// Promise: A guarantee over a fleet goes back to the reserve when its tenant has owed nothing for five minutes and
+// another needs it, and not while the tenant owes.
+func TestGuaranteesComeOutOfTheReserveOfAFleet(t *testing.T) {
+	t.Run("storetest", func(t *testing.T) {
+		inBubble(t, func(t *testing.T, redis *storetest.Redis) {
+			losesGuarantees(t, on(redis, nil), func() { redis.Restart(true) }, func() { redis.Set(gone) })
+		})
+	})
+	t.Run("redis", func(t *testing.T) {
+		redis := redistest.Start(t, redistest.Options{})
+		inBubbleOf(t, redis, func(t *testing.T, line *redistest.Line) {
+			losesGuarantees(t, over(line, nil), func() { redis.Do(t, "FLUSHDB") }, func() { line.Set(gone) })
+		})
+	})
+}
+
+// losesGuarantees has tenants come and leave in a bubble. empty empties Redis, and end has it gone.
+func losesGuarantees(t *testing.T, config Config, empty, end func()) {
+	t.Helper()
+	events := log{}
+	c := comersOf(config)
+	c.Config.OnEvent = events.add
+	one, other := openShares(t, c), openShares(t, c)
+	borrows := func(s *Shares, tenant string) bool {
+		t.Helper()
+		a := must.Get(s.Take(t.Context(), tenant, 1))
+		require.True(t, a.Allowed)
+		return a.Borrowed
+	}
+	for i, s := range []*Shares{one, other, one} {
+		require.False(t, borrows(s, fmt.Sprint("x", i)))
+		require.False(t, borrows(other, fmt.Sprint("x", i)), "all servers know")
+	}
+	require.NotContains(t, events.kinds(), SharePassed)
+	require.True(t, borrows(one, "x3"))
+	require.True(t, borrows(other, "window"))
+	require.True(t, borrows(other, "window"))
+	assert.Equal(t, []uint64{1, 2}, []uint64{one.Stats().Unguaranteed, other.Stats().Unguaranteed})
+	assert.Zero(t, one.Stats().Unreserved)
+	time.Sleep(time.Second)
+	assert.Equal(t, []EventKind{SharePassed, SharePassed}, events.kinds(), "each server tells of the first")
+	require.ErrorContains(t, events.events()[0].Err, "SharesStats.Unguaranteed")
+
+	// All of x0 and x1 drains, and x2 owes for longer: its grant was settled with more.
+	g := must.Get(one.Hold(t.Context(), limits.Call[string]{Key: "x2", N: 1, NoWait: true}))
+	require.NoError(t, g.Settle(t.Context(), 100))
+	time.Sleep(store.ReserveIdle - 5*time.Second)
+	require.True(t, borrows(one, "x3"))
+	time.Sleep(10 * time.Second)
+	require.True(t, must.Get(one.Peek(t.Context(), "window", 1)).Borrowed)
+	require.False(t, borrows(one, "x3"), "x0 has left")
+	require.Zero(t, must.Get(one.Take(t.Context(), "x4", 0)).RetryAfter, "x1 has left")
+	time.Sleep(time.Minute)
+	require.True(t, borrows(one, "x5"), "x4 has a grant, though it took nothing")
+	require.True(t, borrows(other, "x0"))
+	require.False(t, borrows(other, "x2"), "it owed for 100 seconds")
+	require.False(t, borrows(other, "x4"))
+
+	// What Redis loses, it grants again, and the group has lost its units, too.
+	empty()
+	require.False(t, borrows(one, "x5"))
+	assert.EqualValues(t, 20, one.Stats().Unreserved)
+	end()
+	a := must.Get(one.Take(t.Context(), "x5", 1))
+	assert.True(t, a.Borrowed, "only Redis knows that it was granted")
+	assert.Equal(t, limits.SourceShare, a.Source())
+}
+
+// Promise: A guarantee over a fleet that is set holds once Redis has granted no more than it leaves of the reserve.
+func TestSetGuaranteeWaitsForTheReserve(t *testing.T) {
+	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
+		s := openShares(t, comersOf(on(redis, nil)))
+		limitOf := func(tenant string) int64 {
+			must.Get(s.Peek(t.Context(), tenant, 0))
+			return must.Get(s.Take(t.Context(), tenant, 1)).Limit
+		}
+		for i := range 3 {
+			require.EqualValues(t, 10, limitOf(fmt.Sprint("x", i)))
+		}
+		require.NoError(t, s.SetGuarantee("a", funnel(20, 1, time.Second)))
+		require.NoError(t, s.SetGuarantee("x0", funnel(12, 1, time.Second)))
+		require.Error(t, s.SetGuarantee("y0", funnel(15, 2, time.Second)), "Tenants leave less")
+		time.Sleep(5 * time.Second)
+		require.EqualValues(t, 20-10, limitOf("a"), "the others have 30 units of 18")
+		require.EqualValues(t, 10, limitOf("x0"), "it is a tenant that came by itself")
+		require.EqualValues(t, 60, limitOf("x3"))
+		time.Sleep(store.ReserveIdle + 20*time.Second)
+		require.EqualValues(t, 20, limitOf("a"), "x1 and x2 have left")
+		require.EqualValues(t, 12, limitOf("x0"))
+		require.EqualValues(t, 60, limitOf("x1"), "18 units less x0's old grant are left")
+	})
+}
+
 func TestNewSharesNamesWhatItRefuses(t *testing.T) {
 	for _, c := range []struct {
 		change func(*SharesConfig)
@@ -208,15 +391,15 @@ func TestSharesInAClusterNeedATag(t *testing.T) {
 	_, err := NewShares(tenantsOf(c))
 	require.ErrorContains(t, err, `Config.Tag is ""`)
 	c.Tag = "group"
-	s := openShares(t, tenantsOf(c))
-	for _, tenant := range []string{"a", "c", "stranger"} {
+	s := openShares(t, comersOf(c))
+	for _, tenant := range []string{"a", "c", "stranger", "x0"} {
 		r := must.Get(s.Reserve(t.Context(), tenant, 3, 0))
 		require.True(t, r.Allowed)
 		require.Equal(t, limits.SourceRedis, r.Source(), "%v", r.Err())
 		require.NoError(t, r.Cancel(t.Context()))
 	}
-	require.Zero(t, must.Get(s.Peek(t.Context(), "b", 20)).RetryAfter)
-	must.Get(s.Take(t.Context(), "b", 0))
+	require.Zero(t, must.Get(s.Peek(t.Context(), "x1", 10)).RetryAfter)
+	must.Get(s.Take(t.Context(), "x1", 0))
 	require.Zero(t, s.Stats().Used, "all came back")
 }
 
@@ -335,8 +518,10 @@ func TestSetGuaranteeOverAFleet(t *testing.T) {
 		assert.EqualValues(t, 10, limitOf(other))
 		require.NoError(t, other.SetGuarantee("a", funnel(20, 4, time.Second)))
 		time.Sleep(5 * time.Second)
-		assert.EqualValues(t, 20, limitOf(one))
-		assert.EqualValues(t, 20, limitOf(other))
+		for _, s := range []*Shares{one, other} {
+			limitOf(s) // tells the server how much Redis has granted
+			assert.EqualValues(t, 20, limitOf(s))
+		}
 
 		for _, s := range []struct {
 			p   policy.Policy

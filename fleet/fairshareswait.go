@@ -146,8 +146,12 @@ var sharesHaveLimits = limits.NewProvenance(limits.SourceRedis, true, errors.New
 
 // LimitFor returns the tenant's guarantee or, if it has none, the part of the group that is lent.
 func (s *Shares) LimitFor(tenant string) policy.Policy {
-	if g, ok := (*s.tenants.Load())[tenant]; ok {
+	book := s.book.Load()
+	if g, ok := book.tenants[tenant]; ok {
 		return g.limit
+	}
+	if terms, _ := s.guaranteeOf(book, tenant); terms != nil {
+		return terms.policy
 	}
 	return s.limiter.own.Load().policy
 }
@@ -160,12 +164,18 @@ func (shareSettler) Settle(ctx context.Context, state limits.GrantState, used in
 	if used <= shareReservation.n || shareReservation.taken == nil {
 		return shareReservation.Keep(ctx, used)
 	}
-	k := shareReservation.taken.own
+	shares, ask := shareReservation.shares, shareReservation.taken.ask
+	more := min(used-shareReservation.n, decide.MostCharge(shares.config.Total))
+	key := ask.Own
 	if shareReservation.Borrowed {
-		k = shareReservation.taken.ceiling
+		key = ask.Ceiling
+	} else if ask.Reserve != nil && ask.Reserve.Grant.Rate != nil {
+		// The grant lasts until the tenant owes nothing. If the charge fails it lasts longer.
+		if err := shares.extend(ctx, ask, more); err != nil {
+			return err
+		}
 	}
-	more := min(used-shareReservation.n, decide.MostCharge(shareReservation.shares.config.Total))
-	return errors.Join(shareReservation.shares.charge(ctx, store.TenantKey{Limit: shareReservation.shares.whole, Key: groupKey}, more), shareReservation.shares.charge(ctx, k, more))
+	return errors.Join(shares.charge(ctx, store.TenantKey{Limit: shares.whole, Key: groupKey}, more), shares.charge(ctx, key, more))
 }
 
 // charge charges n units to a key, if it has a limit.
@@ -173,10 +183,17 @@ func (s *Shares) charge(ctx context.Context, k store.TenantKey, n int64) error {
 	if k.Limit == nil {
 		return nil
 	}
-	l := s.limiter
-	_, err := askWithin(ctx, &l.access, l.guardOf(l.own.Load(), groupKey), l.budget, func(ctx context.Context, d decider) (store.Taken, error) {
+	_, err := changeWord(ctx, s, func(ctx context.Context, d decider) (store.Taken, error) {
 		return d.Refund(ctx, k.Limit, k.Key, -n)
 	})
-	err, _ = forCaller(err)
+	return err
+}
+
+// extend has Redis keep the grant of an ask's tenant, whose own funnel is about to be charged with n units.
+func (s *Shares) extend(ctx context.Context, ask store.TenantAsk, n int64) error {
+	own, reserve := ask.Own.Limit.Policy(), *ask.Reserve
+	reserve.More = time.Duration(own.FreshAt(own.(policy.Refunder).Refund(0, 0, -n)))
+	ask.N, ask.Patience, ask.Reserve = 0, 0, &reserve
+	_, err := changeWord(ctx, s, func(ctx context.Context, d decider) (store.TenantTaken, error) { return d.TakeTenant(ctx, ask) })
 	return err
 }

@@ -38,7 +38,7 @@ type Limiter struct {
 	known   *blocklist.List
 	waiters waiters
 	tally   tally
-	// warned is nil without Config.WarnAt.
+	// warned is nil without Config.WarnAt, except for Shares.
 	warned *warnings
 
 	// state is nil without Config.StateFile.

@@ -52,7 +52,10 @@ const taking, returning = "take", "return"
 type serverReply struct {
 	Source  limits.Source
 	Allowed bool
-	Calm    bool // the call is of a tenant that stays below its guarantee
+	// Calm reports whether the call is of a tenant that stays below its guarantee.
+	Calm bool
+	// Granted is the tenant that came by itself, if the units are of its guarantee.
+	Granted string
 }
 
 func serve() error {
@@ -95,13 +98,13 @@ func serve() error {
 }
 
 // serveTenants is serve for the tenants of a group. All are greedy except "calm", for which this server
-// calls once in calmPause.
+// calls once in calmPause. The reserve has room for grantedTenants of those that come by themselves.
 func serveTenants(c Config) error {
 	const calmPause = time.Second
 	total := c.Policy
 	c.Policy = nil
 	s, err := NewShares(SharesConfig{
-		Config: c, Total: total, Tenants: []string{"calm", "greedy"},
+		Config: c, Total: total, Reserved: policy.Must(policy.Funnel(16+8*grantedTenants, 20+10*grantedTenants, time.Second)), Tenants: []string{"calm", "greedy"},
 		Guarantee: func(tenant string) policy.Policy { return policy.Must(policy.Funnel(8, 10, time.Second)) },
 	})
 	if err != nil {
@@ -111,7 +114,7 @@ func serveTenants(c Config) error {
 	var calmAt time.Time
 	replies := json.NewEncoder(os.Stdout)
 	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
-		tenant := []string{"greedy", "stranger"}[rand.IntN(2)]
+		tenant := []string{"greedy", "one", "two", "three", "four"}[rand.IntN(5)]
 		if time.Since(calmAt) > calmPause { // wall: its pace, which is not judged
 			tenant, calmAt = "calm", time.Now()
 		}
@@ -123,12 +126,18 @@ func serveTenants(c Config) error {
 		if lines.Text() == returning {
 			_ = r.Cancel(context.Background())
 		}
-		if err := replies.Encode(serverReply{r.Source(), r.Allowed, tenant == "calm"}); err != nil {
+		reply := serverReply{Source: r.Source(), Allowed: r.Allowed, Calm: tenant == "calm"}
+		if r.Allowed && !r.Borrowed && r.Source() == limits.SourceRedis && tenant != "calm" && tenant != "greedy" {
+			reply.Granted = tenant
+		}
+		if err := replies.Encode(reply); err != nil {
 			return err
 		}
 	}
 	return nil
 }
+
+const grantedTenants = 2
 
 // process is this test as a server, and its caller. It ends if this process dies, as its input ends.
 type process struct {
@@ -336,10 +345,13 @@ func TestProcessesKeepTheLimit(t *testing.T) {
 			close(ended)
 			calling.Wait()
 
-			calm, calmRefused := 0, 0
+			calm, calmRefused, granted := 0, 0, map[string]bool{}
 			admitted, refused := map[limits.Source][]answered{}, map[limits.Source]int{}
 			for _, p := range all {
 				for _, a := range p.answers {
+					if a.Granted != "" {
+						granted[a.Granted] = true
+					}
 					if a.Calm && a.Source == limits.SourceRedis {
 						calm++
 						if !a.Allowed {
@@ -361,6 +373,7 @@ func TestProcessesKeepTheLimit(t *testing.T) {
 				t.Logf("%d guaranteed calls", calm)
 				assert.NotZero(t, calm)
 				assert.Zero(t, calmRefused, "below its guarantee")
+				assert.Len(t, granted, grantedTenants, "the reserve has no room for more, and Redis forgot none")
 			}
 			// Redis and leases are one limit, and the shares are another.
 			byRedis := slices.Concat(admitted[limits.SourceRedis], admitted[limits.SourceLease])

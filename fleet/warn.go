@@ -13,7 +13,8 @@ import (
 	"github.com/ral-limiter/ral/supervisor"
 )
 
-// warnings finds, remembers and delivers the warnings of a limiter. The nil warnings has none.
+// warnings finds, remembers and delivers the warnings of a limiter. The nil warnings has none. Those of Shares
+// have no shares of a limit, and only post.
 type warnings struct {
 	shares warn.Shares
 	keys   *warn.Texts
@@ -32,7 +33,7 @@ type warnings struct {
 }
 
 func newWarnings(config Config, nudge func()) *warnings {
-	if len(config.WarnAt) == 0 {
+	if len(config.WarnAt) == 0 && config.also == nil {
 		return nil
 	}
 	w := &warnings{shares: config.WarnAt, keys: warn.NewTexts(), nudge: nudge}
@@ -50,7 +51,7 @@ func newWarnings(config Config, nudge func()) *warnings {
 // passed returns the shares of a limit that a take of n units passed. word is the key's at the take,
 // and decision the decision. A wordless limit has no word, and its Remaining is n less after a take.
 func (w *warnings) passed(limit policy.Policy, word uint64, now policy.Instant, n int64, decision *policy.Decision) warn.Set {
-	if w == nil || !decision.Allowed {
+	if w == nil || len(w.shares) == 0 || !decision.Allowed {
 		return 0
 	}
 	most, before := shape.AtOnce(limit), decision.Remaining+n

@@ -2,7 +2,11 @@ package store
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
+	"math"
+	"math/big"
+	"strconv"
 	"strings"
 	"time"
 
@@ -28,6 +32,93 @@ type TenantAsk struct {
 	Returns bool
 	// Looks reports whether only the decision is wanted: nothing is taken.
 	Looks bool
+	// Reserve is nil for a tenant whose guarantee was known in advance.
+	Reserve *Reserve
+}
+
+// ReserveIdle is how long a tenant that owes nothing keeps its grant at least.
+const ReserveIdle = 5 * time.Minute
+
+// Reserve has a tenant's own funnel depend on a grant out of the group's reserve, which Redis keeps. A tenant
+// keeps its grant until it has owed nothing for ReserveIdle, and another tenant needs the room.
+type Reserve struct {
+	Key string
+	// Rest is what all grants of the reserve may be together.
+	Rest Grant
+	// Grant is what the own funnel needs. Without a rate nothing is granted.
+	Grant Grant
+	// More is the time for which the tenant is about to owe beyond what its word says.
+	More time.Duration
+}
+
+// Grant is a part of a reserve: units of a capacity, and a rate as a multiple of 2^-160 units a tick, rounded
+// down. So grants whose exact rates fit a reserve always fit. Fewer than 2^30 grants exceed its rate by less
+// than 2^-130 units a tick. That never comes to a tick of a word: words end at 2^63 ticks, and a unit has at most 2^62.
+type Grant struct {
+	Units int64
+	Rate  *big.Int
+}
+
+const rateBits, limbBits = 160, 40
+
+// NewGrant returns the grant of units, and of the rate of count units in so many ticks.
+func NewGrant(units int64, count, ticks *big.Int) Grant {
+	rate := new(big.Int).Lsh(count, rateBits)
+	return Grant{units, rate.Div(rate, ticks)}
+}
+
+// Plus returns the sum of g and of times as much as other.
+func (g Grant) Plus(other Grant, times int64) Grant {
+	return Grant{g.Units + times*other.Units, new(big.Int).Add(g.rate(), new(big.Int).Mul(big.NewInt(times), other.rate()))}
+}
+
+// Max returns the smallest grant that both fit.
+func (g Grant) Max(other Grant) Grant {
+	if g.rate().Cmp(other.rate()) < 0 {
+		return Grant{max(g.Units, other.Units), other.Rate}
+	}
+	return Grant{max(g.Units, other.Units), g.Rate}
+}
+
+// Within reports whether the grant is a part of limit.
+func (g Grant) Within(limit Grant) bool {
+	return g.Units <= limit.Units && g.rate().Cmp(limit.rate()) <= 0
+}
+
+func (g Grant) rate() *big.Int {
+	if g.Rate == nil {
+		return new(big.Int)
+	}
+	return g.Rate
+}
+
+// figures are the limbs of lua/reserve.lua.
+func (g Grant) figures() string {
+	limbs := []float64{float64(g.Units >> limbBits), float64(g.Units & (1<<limbBits - 1))}
+	for shift := uint(rateBits - limbBits); ; shift -= limbBits {
+		limb := new(big.Int).Rsh(g.rate(), shift)
+		if len(limbs) > 2 {
+			limb.And(limb, big.NewInt(1<<limbBits-1))
+		}
+		limbs = append(limbs, float64(limb.Int64()))
+		if shift == 0 {
+			return packed(limbs)
+		}
+	}
+}
+
+// granted returns the grant of such limbs.
+func granted(figures string) Grant {
+	g := Grant{Rate: new(big.Int)}
+	for i := 0; i < len(figures)/8; i++ {
+		limb := int64(math.Float64frombits(binary.LittleEndian.Uint64([]byte(figures[8*i:]))))
+		if i < 2 {
+			g.Units = g.Units<<limbBits + limb
+		} else {
+			g.Rate.Add(g.Rate.Lsh(g.Rate, limbBits), big.NewInt(limb))
+		}
+	}
+	return g
 }
 
 // TenantKey is a key and its limit, a policy.Funnel.
@@ -58,11 +149,18 @@ type TenantTaken struct {
 	// units are guaranteed. A decision is zero without a limit. The words After are those before unless
 	// units were taken.
 	Group, Own, Ceiling Taken
+	// Granted reports whether the tenant has the grant of the Reserve, or would have it if the call did not look.
+	// Otherwise it has no own funnel. Given is the sum of all grants.
+	Granted bool
+	Given   Grant
 }
 
 // Decide returns the answer that the limits have for the words of the group, the tenant's own funnel and
-// its ceiling.
-func (a *TenantAsk) Decide(words [3]uint64, now policy.Instant) (tenantTaken TenantTaken) {
+// its ceiling. isGranted is for Reserve.
+func (a TenantAsk) Decide(words [3]uint64, now policy.Instant, isGranted bool) (tenantTaken TenantTaken) {
+	if tenantTaken.Granted = a.Reserve == nil || a.Reserve.Grant.Rate == nil || isGranted; !tenantTaken.Granted {
+		a.Own = TenantKey{}
+	}
 	decide := func(limit *Limit, word uint64, patience time.Duration) Taken {
 		if limit == nil {
 			return Taken{At: now}
@@ -123,7 +221,23 @@ func (s *Store) TakeTenant(ctx context.Context, tenantAsk TenantAsk) (tenantTake
 	} else if mayLend && tenantAsk.Ceiling.Limit.canTake(tenantAsk.N) {
 		args[2], args[3] = tenantAsk.part('3', tenantAsk.Ceiling.Limit, 0), tenantAsk.part('1', tenantAsk.Group.Limit, 0)
 	}
-	answer := read(s.runOne(ctx, s.scripts.tenant, logNames(names, names), args...), names[0], 2, 5)
+	keys := logNames(names, names)
+	if reserve := tenantAsk.Reserve; reserve != nil {
+		name, err := nameIn(tenantAsk.Group.Limit.prefix, reserve.Key)
+		if err != nil {
+			return tenantTaken, err
+		}
+		member, looks := "", "0"
+		if reserve.Grant.Rate != nil {
+			member = reserve.Grant.figures() + Tail(tenantAsk.Own.Key)
+		}
+		if tenantAsk.Looks {
+			looks = "1"
+		}
+		keys = append(keys, name)
+		args = append(args, member, reserve.Rest.figures(), looks, strconv.FormatInt(ends(policy.Instant(reserve.More)), 10))
+	}
+	answer := read(s.runOne(ctx, s.scripts.tenant, keys, args...), names[0], 2, 5, 7)
 	if answer.err == nil && len(answer.parts) == 2 { // the key of that number holds something else
 		i := answer.number()
 		part := answer.next()
@@ -139,6 +253,16 @@ func (s *Store) TakeTenant(ctx context.Context, tenantAsk TenantAsk) (tenantTake
 			words[i], answer.err = parseWord(part, false, names[i])
 		}
 	}
+	isGranted, given := false, Grant{}
+	if tenantAsk.Reserve != nil {
+		isGranted = answer.number() == 1
+		part := answer.next()
+		figures, _ := part.ToString()
+		if len(figures) != len(given.figures()) && answer.err == nil {
+			answer.err = fmt.Errorf("%w (a reserve of %d bytes)", ErrDisagrees, len(figures))
+		}
+		given = granted(figures)
+	}
 	if answer.err != nil {
 		return tenantTaken, answer.err
 	}
@@ -147,10 +271,11 @@ func (s *Store) TakeTenant(ctx context.Context, tenantAsk TenantAsk) (tenantTake
 			words[i] = 0
 		}
 	}
-	if tenantTaken = tenantAsk.Decide(words, instant(us)); tenantTaken.Way != way && tenantAsk.N != 0 && !tenantAsk.Looks {
+	if tenantTaken = tenantAsk.Decide(words, instant(us), isGranted); tenantTaken.Way != way && tenantAsk.N != 0 && !tenantAsk.Looks {
 		return TenantTaken{}, fmt.Errorf("%w (%s: words %v at %d, %d units, patience %v: the script says %d)",
 			ErrDisagrees, shown(names[0]), words, instant(us), tenantAsk.N, tenantAsk.Patience, way)
 	}
+	tenantTaken.Given = given
 	return tenantTaken, nil
 }
 
@@ -165,5 +290,6 @@ func (a *TenantAsk) part(number byte, limit *Limit, patience time.Duration) stri
 func (s *Store) tenantScript() *script {
 	return s.newScript(timeLua, noteLua, takeFunctions(kinds[shape.Funnel], notingKind), strings.NewReplacer(
 		"READ", strings.Replace(readLua, "local w = redis.call('GET', key)\n", "", 1), "WRITE", writeLua,
+		"RESERVE", strings.ReplaceAll(lua("reserve"), "IDLE", strconv.FormatInt(ReserveIdle.Milliseconds(), 10)),
 	).Replace(lua("tenant")))
 }

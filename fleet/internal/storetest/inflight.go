@@ -16,6 +16,7 @@ func (r *Redis) Restart(emptied bool) {
 	r.run++
 	if emptied {
 		clear(r.keys)
+		clear(r.reserves)
 		clear(r.blocks)
 		clear(r.rolls)
 		clear(r.marks)

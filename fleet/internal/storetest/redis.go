@@ -34,6 +34,8 @@ type Redis struct {
 	rolls map[string]*roll
 	// marks are by name.
 	marks map[string]mark
+	// reserves have the grants of groups' tenants, by name.
+	reserves map[string]map[string]*grant
 	// run counts restarts.
 	run   int
 	calls int
@@ -49,9 +51,15 @@ type value struct {
 	foreign string
 }
 
+// grant is a tenant's of a group's reserve, until it has owed nothing for a while.
+type grant struct {
+	store.Grant
+	until policy.Instant
+}
+
 // New returns a Redis without keys. It must be called in the bubble of its callers.
 func New() *Redis {
-	r := &Redis{keys: map[string]*value{}, blocks: map[string]uint64{}, rolls: map[string]*roll{}, marks: map[string]mark{}}
+	r := &Redis{keys: map[string]*value{}, blocks: map[string]uint64{}, rolls: map[string]*roll{}, marks: map[string]mark{}, reserves: map[string]map[string]*grant{}}
 	r.weather.changed = make(chan struct{})
 	return r
 }

@@ -2,9 +2,66 @@ package storetest
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/ral-limiter/ral/fleet/internal/store"
+	"github.com/ral-limiter/ral/policy"
 )
+
+// grant returns the grant of the ask's tenant, or nil, and the sum of all grants.
+func (s *Store) grant(tenantAsk *store.TenantAsk) (granted *grant, given store.Grant) {
+	reserve := tenantAsk.Reserve
+	if reserve == nil {
+		return nil, given
+	}
+	_, name := tenantAsk.Group.Limit.Names(store.Tail(reserve.Key))
+	all := s.redis.reserves[name]
+	if all == nil {
+		all = map[string]*grant{}
+		s.redis.reserves[name] = all
+	}
+	for _, g := range all {
+		given = given.Plus(g.Grant, 1)
+	}
+	tenant := fmt.Sprint(tenantAsk.Own.Key, reserve.Grant)
+	if granted = all[tenant]; granted != nil {
+		return granted, given
+	}
+	given = given.Plus(reserve.Grant, 1)
+	for !given.Within(reserve.Rest) {
+		first := ""
+		for tenant, g := range all {
+			if first == "" || g.until < all[first].until {
+				first = tenant
+			}
+		}
+		if first == "" || all[first].until+policy.Instant(store.ReserveIdle) > s.now() {
+			return nil, given.Plus(reserve.Grant, -1)
+		}
+		given = given.Plus(all[first].Grant, -1)
+		delete(all, first)
+	}
+	granted = &grant{Grant: reserve.Grant, until: s.now()}
+	switch {
+	case reserve.Grant.Rate == nil:
+	case tenantAsk.Looks:
+		given = given.Plus(reserve.Grant, -1)
+	default:
+		all[tenant] = granted
+	}
+	return granted, given
+}
+
+// owesUntil returns the instant from which the ask's tenant owes nothing.
+func (s *Store) owesUntil(tenantAsk *store.TenantAsk, word uint64) (until policy.Instant) {
+	if limit := tenantAsk.Own.Limit; limit != nil {
+		until = limit.Policy().FreshAt(word)
+	}
+	if more := tenantAsk.Reserve.More; more > 0 {
+		until = max(until, s.now()) + policy.Instant(more)
+	}
+	return until
+}
 
 // TakeTenant implements store.Store.
 func (s *Store) TakeTenant(ctx context.Context, tenantAsk store.TenantAsk) (tenantTaken store.TenantTaken, err error) {
@@ -27,7 +84,11 @@ func (s *Store) TakeTenant(ctx context.Context, tenantAsk store.TenantAsk) (tena
 			}
 			words[i] = values[i].word
 		}
-		tenantTaken = tenantAsk.Decide(words, s.now())
+		granted, given := s.grant(&tenantAsk)
+		tenantTaken = tenantAsk.Decide(words, s.now(), granted != nil)
+		if tenantTaken.Given = given; granted != nil && !tenantAsk.Looks {
+			granted.until = max(granted.until, s.owesUntil(&tenantAsk, tenantTaken.Own.After))
+		}
 		for i, taken := range []store.Taken{tenantTaken.Group, tenantTaken.Own, tenantTaken.Ceiling} {
 			if taken.After == taken.Before {
 				continue

@@ -2,6 +2,7 @@
 -- is charged in any case; from its ceiling and the group, as a loan; from its own funnel, ahead. KEYS has the
 -- words of the group, the funnel and the ceiling, and then their logs. ARGV has two parts for each way: the
 -- number of a word, the letter of its take, and the take's figures. A way without its second part is closed.
+-- With KEYS[7] the tenant has its own funnel only by a grant: see reserve.lua.
 local words = redis.call('MGET', KEYS[1], KEYS[2], KEYS[3])
 local before = {}
 for i = 1, 3 do
@@ -9,6 +10,10 @@ for i = 1, 3 do
   READ
   if h < 0 then return {i, w} end
   before[i] = {h, l}
+end
+local granted, sums, owes
+if KEYS[7] then
+  RESERVE
 end
 local way, made = 0, {}
 for i = 1, 5, 2 do
@@ -35,4 +40,8 @@ for number = 1, way > 0 and 3 or 0 do
     end
   end
 end
-return {us, way, words[1], words[2], words[3]}
+if owes then
+  local own = way % 2 == 1 and made[2] or {0, before[2][1], before[2][2]}
+  owes(own[2], own[3])
+end
+return {us, way, words[1], words[2], words[3], granted, sums}
