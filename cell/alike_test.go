@@ -60,34 +60,34 @@ func TestKnownKeysAreDecidedAlike(t *testing.T) {
 				d.Cell.Peek(key("general"), n, &looked)
 				d.Probe(nil, key("general"), n, &probed)
 				d.takeCounted(key("general"), &request{n: n}, &general)
-				require.Equal(t, general, looked, "Peek")
-				require.Equal(t, general, probed, "Probe")
-				require.Equal(t, general, d.Take(key("Take"), n), "Take")
+				require.Equal(t, general, looked, "Peek answers otherwise than the general way")
+				require.Equal(t, general, probed, "Probe answers otherwise than the general way")
+				require.Equal(t, general, d.Take(key("Take"), n), "Take answers otherwise than the general way")
 				require.Equal(t, word("general"), word("Take"))
 
 				reserved := d.Reserve(key("Reserve"), n, 0)
-				require.Equal(t, general, reserved.Decision, "Reserve")
+				require.Equal(t, general, reserved.Decision, "Reserve answers otherwise than the general way")
 				require.Equal(t, word("general"), word("Reserve"))
 				acquired, err := d.Acquire(t.Context(), key("Acquire"), n, 0)
-				require.Equal(t, general, acquired.Decision, "Acquire")
-				require.Equal(t, general.Allowed, err == nil, "Acquire")
+				require.Equal(t, general, acquired.Decision, "Acquire answers otherwise than the general way")
+				require.Equal(t, general.Allowed, err == nil, "Acquire returns an error and a decision that do not agree")
 				require.Equal(t, word("general"), word("Acquire"))
 
 				var offered policy.Decision
 				if o := d.offer(key("offer")); o.Level != nil {
 					decided["offered"]++
 					require.True(t, o.Take(n, &offered))
-					require.Equal(t, general, offered, "an offer")
+					require.Equal(t, general, offered, "an offer answers otherwise than the general way")
 					require.Equal(t, offered.Allowed, offered.Allowed && o.Accept())
 					require.Equal(t, word("general"), word("offer"))
 				}
 				if n == 1 {
-					require.Equal(t, general.Allowed, d.Choke(key("Choke")), "Choke")
+					require.Equal(t, general.Allowed, d.Choke(key("Choke")), "Choke answers otherwise than the general way")
 					require.Equal(t, word("general"), word("Choke"))
 					if o := d.offer(key("one")); o.Level != nil {
 						allowed, sure := o.TakeOne()
 						require.True(t, sure)
-						require.Equal(t, general.Allowed, allowed, "an offer of one")
+						require.Equal(t, general.Allowed, allowed, "an offer of one unit answers otherwise than the general way")
 						require.Equal(t, allowed, allowed && o.Accept())
 						require.Equal(t, word("general"), word("one"))
 					}

@@ -89,9 +89,9 @@ func compareBlocks(t *testing.T, r *rand.Rand, limit policy.Policy) {
 			want = policy.Decision{Limit: want.Limit, RetryAfter: max(want.RetryAfter, left), ResetAfter: max(want.ResetAfter, left)}
 			var look policy.Decision
 			d.Cell.Peek(key, n, &look)
-			require.Equal(t, want, look, "%v: a look at %d units", limit, n)
+			require.Equal(t, want, look, "%v: a look at %d units answers otherwise than a take", limit, n)
 			level, _, _, _ := d.Known(key, d.hashOf(key), now)
-			require.Nil(t, level, "it is no offer")
+			require.Nil(t, level, "an offer was made on a blocked key")
 			if n > 0 {
 				blocked++
 			}
@@ -146,7 +146,7 @@ func TestBlockedKeyIsCharged(t *testing.T) {
 		require.True(t, got.Allowed, key)
 		require.True(t, d.Unblock(key))
 	}
-	require.EqualValues(t, 5, d.Peek("a").Remaining, "1, 3 and 2 of a limit that is twice as fast are used")
+	require.EqualValues(t, 5, d.Peek("a").Remaining, "1, 3 and 2 units must count under a limit that is twice as fast")
 	require.EqualValues(t, 6, d.Peek("new").Remaining)
 }
 
@@ -171,10 +171,10 @@ func TestRefusalsAreCountedExactly(t *testing.T) {
 		}
 		require.True(t, d.Choke("k"))
 		refuse(each / 2)
-		require.Zero(t, blocks.Blocked("k"), "round %d", round)
+		require.Zero(t, blocks.Blocked("k"), "round %d: the key is blocked before its last refusal", round)
 		refuse(each * 2)
-		require.Equal(t, time.Hour, blocks.Blocked("k"), "round %d", round)
-		require.EqualValues(t, 1, blocks.refusals.Blocks.Load(), "excess refusals make a single block")
+		require.Equal(t, time.Hour, blocks.Blocked("k"), "round %d: the key must be blocked for an hour", round)
+		require.EqualValues(t, 1, blocks.refusals.Blocks.Load(), "excess refusals must make a single block")
 		require.Zero(t, blocks.refusals.Uncounted.Load())
 	}
 }

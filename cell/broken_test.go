@@ -48,7 +48,7 @@ func TestPolicyThatReturnsReservedWordsIsRefused(t *testing.T) {
 	}
 	r.Keep(1)
 	limit.broken = false
-	assert.EqualValues(t, 9, d.Peek("key").Remaining, "the reservation gave back what it could")
+	assert.EqualValues(t, 9, d.Peek("key").Remaining, "the reservation must give back all units that it can")
 	assert.True(t, d.Take("key", 9).Allowed)
 	assert.False(t, d.Choke("key"))
 }

@@ -82,7 +82,7 @@ func TestSetPolicyOfTheSameLimitChangesNothing(t *testing.T) {
 		require.True(t, r.Allowed)
 		d.settle()
 		d.gone = true
-		require.NoError(t, d.SetPolicy(make()), "no writer is asked")
+		require.NoError(t, d.SetPolicy(make()), "SetPolicy must not ask the writer")
 		r.Keep(1)
 		assert.Equal(t, want, d.Peek("key").Remaining, "%v", make())
 	}

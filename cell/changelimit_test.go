@@ -51,7 +51,7 @@ func TestChangeLimitCountsUsedUnits(t *testing.T) {
 		d := newDesk(t, small, nil)
 		require.True(t, d.TakeWith(c.under, "k", c.used).Allowed, c.name)
 		if c.under == small && c.used == 10 {
-			require.False(t, d.TakeWith(large, "k", 1).Allowed, "%s: the limits share time until then", c.name)
+			require.False(t, d.TakeWith(large, "k", 1).Allowed, "%s: until then the limits must share time", c.name)
 		}
 		for _, change := range c.changes {
 			require.NoError(t, d.ChangeLimit("k", change.from, change.to, false), c.name)
@@ -175,7 +175,7 @@ func TestChangeLimitEndsReservations(t *testing.T) {
 	assert.EqualValues(t, 990, d.Peek("k").Remaining)
 	r = d.Reserve("k", 10, 0)
 	r.Cancel()
-	assert.EqualValues(t, 990, d.Peek("k").Remaining, "a later one does")
+	assert.EqualValues(t, 990, d.Peek("k").Remaining, "a reservation made after the change must give its units back")
 	r = d.Reserve("k", 10, 0)
 	change(d, small)
 	change(d, large)
@@ -278,9 +278,9 @@ func TestChangeLimitIsOvertakenByATake(t *testing.T) {
 		})
 	}})
 	require.NoError(t, d.ChangeLimit("k", small, own, false))
-	assert.EqualValues(t, 1000-10, d.Peek("k").Remaining, "9 units of the one and one, of 36 s, of the other")
+	assert.EqualValues(t, 1000-10, d.Peek("k").Remaining, "9 units of one limit and 1 unit of 36 s of the other must be used")
 	r.Cancel()
-	assert.EqualValues(t, 1000-10, d.Peek("k").Remaining, "it is from before the swap")
+	assert.EqualValues(t, 1000-10, d.Peek("k").Remaining, "a reservation from before the swap must give nothing back")
 }
 
 // The state saved at the end is then the old limit's.
@@ -373,7 +373,7 @@ func TestChangeLimitUnderRaces(t *testing.T) {
 			})
 		}
 		all.Wait()
-		assert.LessOrEqual(t, before.Load(), 2*int64(1100), "both limits together, before and after the swap")
+		assert.LessOrEqual(t, before.Load(), 2*int64(1100), "both limits together admitted too many units before the swap")
 		assert.LessOrEqual(t, after.Load(), int64(1100))
 		assert.GreaterOrEqual(t, before.Load()+after.Load(), int64(100))
 		assert.False(t, d.TakeWith(to, "k", 1).Allowed)
@@ -511,12 +511,12 @@ func TestCallWaitsWhileItsLimitIsSwitched(t *testing.T) {
 			go func() { d <- s.Take("k", 1) }()
 			synctest.Wait()
 			assert.Empty(t, d)
-			assert.True(t, s.Choke("other"), "other keys do not wait")
+			assert.True(t, s.Choke("other"), "a call on another key must not wait")
 			s.present = 1
 		}))
 		assert.EqualValues(t, 1000-6-1, (<-d).Remaining)
 		assert.Error(t, s.SwitchLimit("k", s.limits[1], policy.Must(policy.FixedWindow(1, time.Hour)), false, func() { s.present = 0 }))
-		assert.Equal(t, 1, s.present, "a refused change publishes nothing")
+		assert.Equal(t, 1, s.present, "a refused change must publish nothing")
 	})
 }
 

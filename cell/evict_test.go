@@ -27,7 +27,7 @@ func TestTakeIsNotDatedBackBeyondEviction(t *testing.T) {
 				require.True(t, d.Choke("key"))
 				d.advance(time.Second + idle)
 				d.forget()
-				require.Zero(t, d.Len(), "forgotten")
+				require.Zero(t, d.Len(), "the key was not forgotten")
 				if filed {
 					hash := d.hashOf("key")
 					entry, status := d.table.View().Open(hash, "key")
@@ -38,7 +38,7 @@ func TestTakeIsNotDatedBackBeyondEviction(t *testing.T) {
 				}
 			}
 			assert.True(t, take(d), "%s, %v", name, filed)
-			assert.False(t, d.Choke("key"), "%s, %v: twice at one instant", name, filed)
+			assert.False(t, d.Choke("key"), "%s, %v: the key was admitted twice at one instant", name, filed)
 		}
 	}
 }
@@ -82,7 +82,7 @@ func TestClockGoingBackMintsNothing(t *testing.T) {
 			d.advance(-time.Second*10 - idle)
 		}
 		if forgotten {
-			assert.LessOrEqual(t, admitted, 10+10+300, "what the time until then allows")
+			assert.LessOrEqual(t, admitted, 10+10+300, "more calls were admitted than the time until then allows")
 			assert.Positive(t, d.table.View().Counters().Evicted.Load())
 		} else {
 			assert.Equal(t, 10, admitted)

@@ -64,9 +64,9 @@ func TestKeepAtTheEdges(t *testing.T) {
 	for kept, remaining := range map[int64]int64{math.MinInt64: 10, -1: 10, 0: 10, 3: 7, 4: 6, 5: 6, math.MaxInt64: 6} {
 		r := d.Reserve("key", 4, 0)
 		r.Keep(kept)
-		assert.Equal(t, remaining, d.Peek("key").Remaining, "%d kept", kept)
+		assert.Equal(t, remaining, d.Peek("key").Remaining, "%d kept: other units remain than expected", kept)
 		r.Cancel()
-		assert.Equal(t, remaining, d.Peek("key").Remaining, "%d kept: it is over", kept)
+		assert.Equal(t, remaining, d.Peek("key").Remaining, "%d kept: a reservation that is over gave back again", kept)
 		d.Reset("key")
 	}
 	refused, nothing := d.Reserve("key", 11, 0), Held[string]{}
@@ -86,7 +86,7 @@ func TestKeepOfATurnInALaterWindow(t *testing.T) {
 		require.Positive(t, r.Wait)
 		r.Keep(2)
 		d.advance(r.Wait)
-		assert.Less(t, d.Peek("key").Remaining, int64(10), "%v: the two that are kept start now", p)
+		assert.Less(t, d.Peek("key").Remaining, int64(10), "%v: the two units that are kept must start to drain now", p)
 		assert.False(t, d.Take("key", 9).Allowed, "%v", p)
 	}
 }
@@ -156,7 +156,7 @@ func TestCancelWhenAnotherLimitIsChosen(t *testing.T) {
 		limit = small
 		d.advance(95 * time.Millisecond)
 		third := d.Reserve("key", 10, time.Minute)
-		assert.Equal(t, 15*time.Millisecond, third.Wait, "10 ms after the second, which begins in 5")
+		assert.Equal(t, 15*time.Millisecond, third.Wait, "the third call must wait 10 ms behind the second, which begins in 5")
 	}
 }
 
@@ -351,15 +351,15 @@ func TestGiveBackLosesUnitsTakenBeyondTheBucket(t *testing.T) {
 				second.Cancel()
 			}
 			left := capacity - d.Peek("key").Remaining
-			require.EqualValues(t, units, left, "after %d pairs the others have left nothing", pairs)
+			require.EqualValues(t, units, left, "after %d pairs the other calls must have left nothing", pairs)
 			if remembered {
 				late.Cancel()
-				assert.EqualValues(t, capacity, d.Peek("key").Remaining, "after %d pairs", pairs)
+				assert.EqualValues(t, capacity, d.Peek("key").Remaining, "after %d pairs the key is not empty", pairs)
 				continue
 			}
 			require.True(t, d.Choke("key"))
 			late.Cancel()
-			assert.Equal(t, want, capacity-d.Peek("key").Remaining-1, "after %d pairs", pairs)
+			assert.Equal(t, want, capacity-d.Peek("key").Remaining-1, "after %d pairs another number of units is used than taken", pairs)
 		}
 	}
 }
@@ -377,7 +377,7 @@ func TestKeepDoesNotCountItsOwnReturn(t *testing.T) {
 	}})
 	r.Keep(0)
 	assert.Equal(t, 3, overtaken)
-	assert.EqualValues(t, 7, d.Peek("key").Remaining, "others have three")
+	assert.EqualValues(t, 7, d.Peek("key").Remaining, "the other calls must keep their three units")
 }
 
 // 64 goroutines reserve and cancel on a key while the clock stands still. Kept units stay taken.
@@ -442,7 +442,7 @@ func TestWaitIsRememberedBesideAReservation(t *testing.T) {
 		require.NoError(t, d.Wait(t.Context(), "key", 1))
 		d.advance(3 * time.Second)
 		r.Cancel()
-		assert.EqualValues(t, 10, d.Peek("key").Remaining, "the wait's unit has drained")
+		assert.EqualValues(t, 10, d.Peek("key").Remaining, "the unit of the waiting call must have drained")
 	}
 }
 
@@ -494,7 +494,7 @@ func TestRefundIsSeenByReservations(t *testing.T) {
 	d.advance(5 * time.Second)
 	require.EqualValues(t, 10, d.Refund("key", 5).Remaining)
 	require.True(t, d.Take("key", 5).Allowed)
-	require.Equal(t, r.after, d.view.Look(d.hashOf("key"), "key").Word(), "the word is as the reservation left it")
+	require.Equal(t, r.after, d.view.Look(d.hashOf("key"), "key").Word(), "the word must be as the reservation left it")
 	r.Cancel()
 	require.EqualValues(t, 5, d.Peek("key").Remaining)
 }

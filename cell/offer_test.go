@@ -44,7 +44,7 @@ func TestAnOfferIsOfAPlainWord(t *testing.T) {
 	d.table.Apply(table.ChangeCommand[string](table.NewChange(funnel(7, 7, time.Hour), d.instant())))
 	assert.EqualValues(t, 7, d.Limit().Limit())
 	assert.False(t, offers(), "an offer of the limit before stands")
-	assert.EqualValues(t, 5, d.Take("key", 1).Remaining, "its word is carried over")
+	assert.EqualValues(t, 5, d.Take("key", 1).Remaining, "the key's word was not carried over")
 	d.settle()
 	assert.True(t, offers())
 }

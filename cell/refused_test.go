@@ -43,18 +43,18 @@ func TestBoundsOfASample(t *testing.T) {
 			require.LessOrEqual(t, least, count)
 			require.GreaterOrEqual(t, most, count)
 			atMost, _ := tails(float64(most+1)/float64(weight), samples)
-			assert.LessOrEqual(t, atMost, errorChance*1.01, "%d of weight %d: %d at most", samples, weight, most)
+			assert.LessOrEqual(t, atMost, errorChance*1.01, "%d refusals of weight %d: %d is too low as an upper bound", samples, weight, most)
 			assert.Greater(t, atMost, errorChance/1000)
 			// Otherwise the bound is certain.
 			if least > uint64(samples) {
 				_, atLeast := tails(float64(least-1)/float64(weight), samples)
-				assert.LessOrEqual(t, atLeast, errorChance*1.01, "%d of weight %d: %d at least", samples, weight, least)
+				assert.LessOrEqual(t, atLeast, errorChance*1.01, "%d refusals of weight %d: %d is too high as a lower bound", samples, weight, least)
 				assert.Greater(t, atLeast, errorChance/1000)
 			}
-			assert.GreaterOrEqual(t, least, uint64(samples), "each sample is a refusal")
+			assert.GreaterOrEqual(t, least, uint64(samples), "each sample must be a refusal")
 		}
 	}
-	assert.EqualValues(t, []uint64{0, 7}, []uint64{lowerBound(0, 1), lowerBound(7, 1)}, "a count of all is exact")
+	assert.EqualValues(t, []uint64{0, 7}, []uint64{lowerBound(0, 1), lowerBound(7, 1)}, "the bound is not exact although all refusals were counted")
 	assert.EqualValues(t, []uint64{0, 7}, []uint64{upperBound(0, 1), upperBound(7, 1)})
 	assert.Zero(t, lowerBound(0, 64))
 }
@@ -93,7 +93,7 @@ func within(t testing.TB, list RefusedList[string], exact map[string]uint64) {
 	assert.Equal(t, total, list.Total)
 	listed := map[string]bool{}
 	for i, k := range list.Keys {
-		require.False(t, listed[k.Key], "%s is in the list once", k.Key)
+		require.False(t, listed[k.Key], "%s must be in the list once", k.Key)
 		listed[k.Key] = true
 		require.LessOrEqual(t, k.Least, exact[k.Key], "%+v", k)
 		require.LessOrEqual(t, exact[k.Key], k.Most, "%+v", k)
@@ -141,7 +141,7 @@ func TestRefusedListOfFewIsExact(t *testing.T) {
 
 			short := c.RefusedMost(7)
 			require.Len(t, short.Keys, 7)
-			assert.Equal(t, list.Keys[7].Count, short.Others, "the count of the first key that is cut off")
+			assert.Equal(t, list.Keys[7].Count, short.Others, "the list must end with the count of the first key that is cut off")
 			within(t, short, exact)
 			assert.Empty(t, c.RefusedMost(0).Keys)
 			assert.Empty(t, c.RefusedMost(-1).Keys)
@@ -195,7 +195,7 @@ func TestRefusedFiguresAreWithinTheirBounds(t *testing.T) {
 				list := c.RefusedMost(10)
 				within(t, list, exact)
 				if exact["offender"] > 0 {
-					assert.Equal(t, "offender", list.Keys[0].Key, "no flood washes it out")
+					assert.Equal(t, "offender", list.Keys[0].Key, "a flood washed the offender out of the list")
 					// TestBoundsOfASample tests the tightness of Least.
 					assert.NotZero(t, list.Keys[0].Least)
 				}
@@ -262,9 +262,9 @@ func TestRefusedListIsOfTheLastMinutes(t *testing.T) {
 			assert.EqualValues(t, 70*time.Second, list.To-list.From)
 
 			list = pass(time.Minute)
-			require.Len(t, list.Keys, 1, "the first minute is over for a minute")
+			require.Len(t, list.Keys, 1, "the first minute must count until a minute after its end")
 			assert.Equal(t, "late", list.Keys[0].Key)
-			assert.EqualValues(t, 3, list.Keys[0].Least, "a flood in an earlier minute costs no accuracy")
+			assert.EqualValues(t, 3, list.Keys[0].Least, "a flood in an earlier minute must cost no accuracy")
 			assert.EqualValues(t, 3, list.Keys[0].Most)
 			assert.EqualValues(t, 3, list.Total)
 

@@ -99,7 +99,7 @@ func TestReleaseWaitsForAReset(t *testing.T) {
 			},
 		})
 		assert.True(t, d.Reset("key"))
-		assert.Equal(t, 1, waits, "the release has not waited")
+		assert.Equal(t, 1, waits, "the release must not wait")
 		assert.EqualValues(t, 2, d.Peek("key").Remaining)
 	}
 }
@@ -134,8 +134,8 @@ func TestReleaseIsNotLost(t *testing.T) {
 				used = 1
 			}
 			now := d.Peek("key")
-			assert.Equal(t, used, now.Limit-now.Remaining, "%s at %q", point, step)
-			assert.Zero(t, d.control.Stats().Overstayed, "%s at %q", point, step)
+			assert.Equal(t, used, now.Limit-now.Remaining, "%s at %q: another number of units is used than expected", point, step)
+			assert.Zero(t, d.control.Stats().Overstayed, "%s at %q: a release in time counted as too late", point, step)
 		}
 	}
 }
@@ -264,7 +264,7 @@ func TestResetWithinATakeMayBringTheWordBack(t *testing.T) {
 		require.True(t, taken.Allowed)
 		require.Nil(t, m.meanwhile)
 		require.EqualValues(t, 3-inUse, d.Peek("key").Remaining)
-		assert.True(t, taken.Extend(), "the units of a take after the reset do not count")
+		assert.True(t, taken.Extend(), "the units of a take after the reset must count")
 		taken.Keep(0)
 		assert.EqualValues(t, 4-inUse, d.Peek("key").Remaining, "the release is lost")
 	}

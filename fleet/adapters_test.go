@@ -135,7 +135,7 @@ func TestUnitsThatStillCountAreSettled(t *testing.T) {
 			c.Mode = mode
 			drains := &granted{began: time.Now().Add(-600 * time.Millisecond)}
 			drains.ask.terms = open(t, c).own.Load()
-			assert.LessOrEqual(t, drains.counting(15), int64(5), "10 have drained")
+			assert.LessOrEqual(t, drains.counting(15), int64(5), "10 units must have drained")
 			assert.Zero(t, drains.counting(5))
 			c = on(redis, policy.Must(policy.FixedWindow(100, time.Minute)))
 			c.Mode = mode
@@ -144,7 +144,7 @@ func TestUnitsThatStillCountAreSettled(t *testing.T) {
 			counts.Answer.ResetAfter = time.Hour
 			assert.Equal(t, int64(15), counts.counting(15))
 			counts.began = counts.began.Add(-time.Minute)
-			assert.Zero(t, counts.counting(15), "the window is over")
+			assert.Zero(t, counts.counting(15), "no unit must count, as the window is over")
 		}
 	})
 }
@@ -234,7 +234,7 @@ func TestUnitsOfAShareAreSettled(t *testing.T) {
 				g := must.Get(l.Hold(t.Context(), limits.Call[string]{Key: "a", N: 10}))
 				require.True(t, g.Allowed)
 				require.Equal(t, limits.SourceShare, g.Source())
-				require.True(t, take(t, l, "a", 1).Allowed, "the key is busy")
+				require.True(t, take(t, l, "a", 1).Allowed, "the call that keeps the key busy was refused")
 				redis.Set(well)
 				<-ended
 				charge := func() {
@@ -246,10 +246,10 @@ func TestUnitsOfAShareAreSettled(t *testing.T) {
 				}
 				require.NoError(t, g.Settle(t.Context(), 4))
 				if !charged {
-					assert.Equal(t, int64(13), inRedis(t, l, "a"), "7 were used by Redis's count, and nothing else is known there")
+					assert.Equal(t, int64(13), inRedis(t, l, "a"), "Redis must know the 7 units of its own count, and nothing else")
 					charge()
 				}
-				assert.Contains(t, []int64{20 - 7 - 4 - 1, 20 - 7 - 4 - 1 - 1}, inRedis(t, l, "a"), "a unit may have drained meanwhile")
+				assert.Contains(t, []int64{20 - 7 - 4 - 1, 20 - 7 - 4 - 1 - 1}, inRedis(t, l, "a"), "7 and 4 units must be used, of which one may have drained meanwhile")
 			})
 		})
 	}
@@ -291,7 +291,7 @@ func TestOutageInWebServer(t *testing.T) {
 				w := served(t, h, request())
 				assert.Equal(t, code, w.Code, "%v, %d", outage, i)
 				assert.NotContains(t, w.Header(), "Ratelimit")
-				assert.Equal(t, code == 429, w.Header().Get("Retry-After") != "", "a guess")
+				assert.Equal(t, code == 429, w.Header().Get("Retry-After") != "", "a 429 must have a Retry-After, which is a guess")
 				if code >= 429 {
 					assert.Contains(t, w.Body.String(), "#temporary-reduced-capacity")
 				}

@@ -202,8 +202,8 @@ func TestBlocksHoldWhileRedisIsAway(t *testing.T) {
 				assert.Equal(t, n > 100, got.RetryAfter == policy.Never)
 			}
 			assert.Equal(t, f.outage != FallbackClosed, take(t, b, "free", 1).Allowed)
-			assert.Equal(t, f.outage != FallbackClosed, take(t, b, "untold", 2).Allowed, "nothing is known of it")
-			assert.Equal(t, f.outage == FallbackOpen, take(t, b, "untold", 1).Allowed, "and one call passes")
+			assert.Equal(t, f.outage != FallbackClosed, take(t, b, "untold", 2).Allowed, "only FallbackClosed must refuse a key of which nothing is known")
+			assert.Equal(t, f.outage == FallbackOpen, take(t, b, "untold", 1).Allowed, "only FallbackOpen must admit a second call")
 			out := must.Get(TakeAll(t.Context(), b.Claim("free", 1), b.Claim("told", 1)))
 			assert.False(t, out.Allowed)
 			assert.ErrorIs(t, out.Answers[1].Err(), limits.ErrBlocked)
@@ -218,14 +218,14 @@ func TestBlocksHoldWhileRedisIsAway(t *testing.T) {
 			require.ErrorIs(t, err, ErrOutage)
 			require.ErrorIs(t, a.Block(t.Context(), "untold", 0), ErrOutage)
 			for l, key := range map[*Limiter]string{a: "untold", b: "told"} {
-				assert.NotErrorIs(t, take(t, l, key, 1).Err(), limits.ErrBlocked, "it is lifted here")
+				assert.NotErrorIs(t, take(t, l, key, 1).Err(), limits.ErrBlocked, "the block was not lifted on this server")
 			}
 
 			redis.Set(well)
 			for _, l := range []*Limiter{a, b, open(t, c)} {
 				for _, key := range []string{"told", "untold"} {
 					eventually(t, func() bool { return take(t, l, key, 1).Source() == limits.SourceRedis }, "Redis is back")
-					assert.ErrorIs(t, take(t, l, key, 1).Err(), limits.ErrBlocked, "the block outlasts all")
+					assert.ErrorIs(t, take(t, l, key, 1).Err(), limits.ErrBlocked, "the block must outlast all of this")
 				}
 				eventually(t, func() bool { return take(t, l, "here", 1).Allowed }, "Redis knows nothing of it")
 			}
@@ -308,7 +308,7 @@ func TestResetWakesCallsThatWaitForABlock(t *testing.T) {
 				require.NoError(t, a.Block(t.Context(), key, 0))
 			}
 			all.Wait()
-			assert.LessOrEqual(t, a.Stats().Blocked+b.Stats().Blocked, uint64(5*3), "looks are not counted")
+			assert.LessOrEqual(t, a.Stats().Blocked+b.Stats().Blocked, uint64(5*3), "looks must not be counted")
 		})
 	}
 }
@@ -325,7 +325,7 @@ func TestChargeTakesWhateverTheLimitSays(t *testing.T) {
 		charge(0)
 		assert.Equal(t, int64(9), take(t, l, "k", 0).Remaining)
 		charge(12)
-		assert.Greater(t, take(t, l, "k", 1).RetryAfter, 3*time.Hour, "it owes more than its limit")
+		assert.Greater(t, take(t, l, "k", 1).RetryAfter, 3*time.Hour, "the key must owe more than its limit")
 		charge(-10)
 		require.NoError(t, l.Block(t.Context(), "k", time.Hour))
 		charge(2)
@@ -337,7 +337,7 @@ func TestChargeTakesWhateverTheLimitSays(t *testing.T) {
 
 		redis.Set(gone)
 		eventually(t, func() bool { return errors.Is(l.Health(), ErrOutage) }, "an outage")
-		require.ErrorIs(t, l.Charge(t.Context(), "k", 1), ErrOutage, "it counts nowhere")
+		require.ErrorIs(t, l.Charge(t.Context(), "k", 1), ErrOutage, "a charge that counts nowhere must be an error")
 	})
 }
 

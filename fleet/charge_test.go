@@ -47,12 +47,12 @@ func TestChargingIsBatched(t *testing.T) {
 		}
 		eventually(t, func() bool { return l.Stats().Charged == units }, "all is charged")
 		require.GreaterOrEqual(t, redis.Calls()-before, keys/chargeBatch)
-		require.Less(t, redis.Calls()-before, keys/10, "beats are among them")
+		require.Less(t, redis.Calls()-before, keys/10, "too many calls of Redis charged the keys, even with the beats among them")
 		for i := range 3 {
 			require.EqualValues(t, 1000-i-1, take(t, l, strconv.Itoa(i), 0).Remaining)
 		}
 		time.Sleep(2 * beat)
-		require.Equal(t, units, l.Stats().Charged, "once")
+		require.Equal(t, units, l.Stats().Charged, "each unit must be charged once")
 	})
 }
 
@@ -141,13 +141,13 @@ func TestChargingLeavesRedisToCalls(t *testing.T) {
 					var n int64
 					n, more = charger.chargeAll(local)
 					charged += n
-					require.LessOrEqual(t, time.Since(slice), 2*chargeSlice+time.Millisecond, "the keeper has other duties")
+					require.LessOrEqual(t, time.Since(slice), 2*chargeSlice+time.Millisecond, "a slice of charging took long, although the keeper has other duties")
 				}
 				took := time.Since(begun)
 				require.Equal(t, want, charged)
 				require.Len(t, redis.charged, keys)
 				require.EqualValues(t, 2, redis.charged[store.Tail("1")])
-				require.LessOrEqual(t, redis.scripts, keys/chargeBatch+slices, "they are full")
+				require.LessOrEqual(t, redis.scripts, keys/chargeBatch+slices, "batches of charges must be full")
 				part := redis.worked.Seconds() / took.Seconds()
 				t.Logf("%v for %v of Redis's time", took, redis.worked)
 				require.GreaterOrEqual(t, part, c.least)
@@ -165,7 +165,7 @@ func TestExcessAfterAnOutageIsCounted(t *testing.T) {
 		take(t, l, "b", 9)
 		require.True(t, letPass(l, "a", 1)) // as if this server had not heard of the others' units
 		eventually(t, func() bool { return l.Stats().Charged == 1 }, "it is charged")
-		require.Zero(t, l.Stats().Excess, "it was within the limit")
+		require.Zero(t, l.Stats().Excess, "a charge within the limit counted as excess")
 		require.True(t, letPass(l, "b", 4))
 		eventually(t, func() bool { return l.Stats().Charged == 5 }, "all is charged")
 		require.EqualValues(t, 3, l.Stats().Excess)

@@ -186,7 +186,7 @@ func partOfAClusterIsAway(t *testing.T, cluster []*redistest.Server, lines []*re
 	require.Equal(t, before, opened())
 	for i, l := range all {
 		require.Equal(t, limits.SourceRedis, take(t, l, key, 1).Source())
-		require.Equal(t, []int{1, 1, 0}[i], l.Stats().Servers, "the last one could not count")
+		require.Equal(t, []int{1, 1, 0}[i], l.Stats().Servers, "the last limiter must count no server, as the roll was out of reach")
 	}
 	lines[0].Set(gone)
 	lines[1].Set(gone)
@@ -207,7 +207,7 @@ func blocksInACluster(t *testing.T, _ []*redistest.Server, lines []*redistest.Li
 			require.ErrorIs(t, take(t, b, key, 1).Err(), limits.ErrBlocked)
 			must.Get(b.Reset(t.Context(), key))
 			require.True(t, take(t, a, key, 2).Allowed)
-			require.NotErrorIs(t, take(t, b, key, 1).Err(), limits.ErrBlocked, "this refusal blocks")
+			require.NotErrorIs(t, take(t, b, key, 1).Err(), limits.ErrBlocked, "the refusal that begins the block must not be one by the block")
 			require.ErrorIs(t, take(t, a, key, 1).Err(), limits.ErrBlocked)
 		}
 		if tag != "" {
@@ -237,11 +237,11 @@ func inFlightInACluster(t *testing.T, lines []*redistest.Line, keys [][]string) 
 		}
 		time.Sleep(3 * all[0].config.Term)
 		for key, r := range held {
-			require.EqualValues(t, 1, take(t, all[1], key, 0).Remaining, "it is confirmed")
+			require.EqualValues(t, 1, take(t, all[1], key, 0).Remaining, "the unit must be confirmed")
 			out, err := TakeAll(t.Context(), rate.Claim(key, 1), all[1].Claim(key, 1))
 			if tag == "" {
 				require.ErrorIs(t, err, ErrCrossSlot)
-				require.EqualValues(t, 1, take(t, all[1], key, 0).Remaining, "no unit entered")
+				require.EqualValues(t, 1, take(t, all[1], key, 0).Remaining, "a unit entered although its call was refused")
 				continue
 			}
 			require.NoError(t, err)
@@ -275,7 +275,7 @@ func TestNodesThatComeAndGo(t *testing.T) {
 		for _, n := range []*node{a, b} {
 			probe := *n.probe.Load()
 			_, tag, _ := strings.Cut(probe, "{")
-			require.Same(t, n.guard, other.guardOf(own, strings.TrimSuffix(tag, "}")), "its probe is a key of its own")
+			require.Same(t, n.guard, other.guardOf(own, strings.TrimSuffix(tag, "}")), "the probe's key must have the guard of its node")
 		}
 		for i := 0; ; i++ {
 			if _, why := other.openNodes(); why != nil {
@@ -296,7 +296,7 @@ func TestNodesThatComeAndGo(t *testing.T) {
 		for i := range 100 {
 			require.Same(t, a.guard, other.guardOf(own, fmt.Sprint(i)))
 		}
-		require.Same(t, other.guard, other.guardAt(other.nodes.Load(), own, tailIn(store.SlotCount-1, own)), "no node has that slot")
+		require.Same(t, other.guard, other.guardAt(other.nodes.Load(), own, tailIn(store.SlotCount-1, own)), "a slot that no node has must have the guard of the client")
 		require.Same(t, other.guard, other.guardOf(own, strings.Repeat("x", 1<<16+1)))
 	})
 }

@@ -94,7 +94,7 @@ func TestEqualOptionsShareAClient(t *testing.T) {
 	client := second.remote.Load().client
 	require.NoError(t, first.Close())
 	require.NoError(t, first.Close())
-	require.Equal(t, limits.SourceRedis, take(t, second, "a", 1).Source(), "the other is open")
+	require.Equal(t, limits.SourceRedis, take(t, second, "a", 1).Source(), "the second limiter must still be connected")
 	require.NoError(t, second.Close())
 	require.ErrorIs(t, client.Do(t.Context(), client.B().Ping().Build()).Error(), rueidis.ErrClosing)
 
@@ -126,9 +126,9 @@ func TestCloseLeavesOthersConnecting(t *testing.T) {
 	first, second := must.Get(New(c)), must.Get(New(c))
 	require.ErrorIs(t, first.Health(), errConnecting)
 	require.NoError(t, first.Close())
-	require.EqualValues(t, 1, second.conn.dials.Load(), "they share an attempt")
+	require.EqualValues(t, 1, second.conn.dials.Load(), "both limiters must share an attempt to connect")
 	require.NoError(t, (<-accepted).Close())
-	require.NoError(t, (<-accepted).Close(), "the other dials again")
+	require.NoError(t, (<-accepted).Close(), "the other limiter must connect again")
 	require.NoError(t, listener.Close())
 	for conn := range accepted {
 		require.NoError(t, conn.Close())
@@ -161,7 +161,7 @@ func TestNewAllWarnsOfSeveralClients(t *testing.T) {
 	}
 	before := len(logged.Lines())
 	both(t, first, other, httplimit.Options{})
-	require.Contains(t, logged.Lines()[before], "have different clients", "without a logger it is told to the default")
+	require.Contains(t, logged.Lines()[before], "have different clients", "without a logger the warning must go to the default logger")
 }
 
 // Promise: A single Redis is not asked for the slots of a cluster, which its ACL may forbid.

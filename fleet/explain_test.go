@@ -114,7 +114,7 @@ func TestErrorsSayTheNextStep(t *testing.T) {
 				require.Equal(t, limits.SourceRedis, take(t, l, "a", 1).Source())
 				client := must.Get(rueidis.NewClient(l.config.Redis))
 				defer client.Close()
-				require.NoError(t, client.Do(t.Context(), client.B().Ping().Build()).Error(), "clients send it by themselves")
+				require.NoError(t, client.Do(t.Context(), client.B().Ping().Build()).Error(), "clients send PING by themselves, so Redis must accept it")
 				return
 			}
 			eventually(t, func() bool {
@@ -196,5 +196,5 @@ func TestEvictionIsNoticedAtConnect(t *testing.T) {
 	behind.Store(evicts)
 	first.Kill()
 	eventually(t, func() bool { return errors.Is(l.Health(), ErrEvictionPolicy) }, "it is noticed")
-	require.LessOrEqual(t, scripts(t, evicts)-before, int64(3), "after a beat or two, and what Redis did not know")
+	require.LessOrEqual(t, scripts(t, evicts)-before, int64(3), "more scripts ran than the beats and the keys that Redis did not know need")
 }

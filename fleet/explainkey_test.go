@@ -46,7 +46,7 @@ func TestExplainCountsTheUseOfALog(t *testing.T) {
 
 		require.NoError(t, l.Block(t.Context(), "a", time.Minute))
 		x = explain(t, l, "a")
-		assert.Equal(t, []any{int64(0), int64(0), false}, []any{x.Used, x.Of, x.Allowed}, "Redis told the end of the block")
+		assert.Equal(t, []any{int64(0), int64(0), false}, []any{x.Used, x.Of, x.Allowed}, "the figures must be unknown, as Redis told only the end of the block")
 		assert.InDelta(t, time.Minute, x.Blocked, float64(30*time.Second))
 		assert.GreaterOrEqual(t, x.RetryAfter, x.Blocked)
 		assert.NotContains(t, x.String(), "used.")
@@ -69,7 +69,7 @@ func TestExplainWithAgreesWithTakeWith(t *testing.T) {
 			x := must.Get(l.ExplainWith(t.Context(), policy.Must(policy.FixedWindow(1, time.Second)), "a"))
 			assert.Equal(t, []any{false, policy.Never}, []any{x.Allowed, x.RetryAfter})
 			require.ErrorIs(t, x.Err(), ErrMisfit)
-			assert.Zero(t, l.Stats().Misfits, "an explanation is not counted")
+			assert.Zero(t, l.Stats().Misfits, "an explanation must not be counted")
 		}
 	})
 }
@@ -88,9 +88,9 @@ func TestExplainLeavesOutLeasedUnits(t *testing.T) {
 		assert.Empty(t, x.Returns)
 		held := l.leased.leases.Held("a")
 		for _, n := range []int64{0, 1, held, held + 1} {
-			assert.True(t, peek(t, l, "a", n).Allowed, "%d units of %d", n, held)
+			assert.True(t, peek(t, l, "a", n).Allowed, "%d units must pass beside a lease of %d", n, held)
 		}
-		assert.Equal(t, held, l.leased.leases.Held("a"), "a look takes nothing")
+		assert.Equal(t, held, l.leased.leases.Held("a"), "a look must take nothing")
 		assert.Equal(t, policy.Never, peek(t, l, "a", 10_001).RetryAfter)
 		assert.Contains(t, x.String(), "How much is used is not known, as servers may hold units on lease. A call is admitted.")
 		x = explain(t, other, "a")
@@ -139,9 +139,9 @@ func TestExplainInAnOutage(t *testing.T) {
 				for _, n := range []int64{4, 3, 0, 2, 1, 1, 1} {
 					first, second := peek(t, l, "a", n), peek(t, l, "a", n)
 					taken := take(t, l, "a", n)
-					assert.Equal(t, first.Allowed, second.Allowed, "%d units: a look takes nothing", n)
-					assert.Equal(t, taken.Allowed, first.Allowed, "%d units", n)
-					assert.Equal(t, taken.RetryAfter == policy.Never, first.RetryAfter == policy.Never, "%d units", n)
+					assert.Equal(t, first.Allowed, second.Allowed, "%d units: two looks differ, though a look takes nothing", n)
+					assert.Equal(t, taken.Allowed, first.Allowed, "%d units: the look and the take differ", n)
+					assert.Equal(t, taken.RetryAfter == policy.Never, first.RetryAfter == policy.Never, "%d units: the look and the take differ in whether a call may ever pass", n)
 				}
 				// The share is used up.
 				if f.outage == FallbackShare {

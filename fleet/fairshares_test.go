@@ -400,7 +400,7 @@ func TestSharesInAClusterNeedATag(t *testing.T) {
 	}
 	require.Zero(t, must.Get(s.Peek(t.Context(), "x1", 10)).RetryAfter)
 	must.Get(s.Take(t.Context(), "x1", 0))
-	require.Zero(t, s.Stats().Used, "all came back")
+	require.Zero(t, s.Stats().Used, "units did not come back")
 }
 
 // An outage begins while all servers know the tenants. Each server has its part of all guarantees and
@@ -445,11 +445,11 @@ func TestSharesWithoutRedisKeepTheGroup(t *testing.T) {
 			return admitted
 		}
 		used = drain()
-		assert.Equal(t, map[string]int64{"a": 4 * (10 / 4), "b": 20}, own, "their parts, although others borrowed all before")
+		assert.Equal(t, map[string]int64{"a": 4 * (10 / 4), "b": 20}, own, "tenants must have their parts, although others borrowed all before")
 		assert.EqualValues(t, 4*(70/4), lent["stranger"])
 		assert.LessOrEqual(t, used, int64(100))
 		time.Sleep(4 * time.Second)
-		assert.LessOrEqual(t, drain(), int64(4*10+servers), "what drained at the rate of the group")
+		assert.LessOrEqual(t, drain(), int64(4*10+servers), "more passed than drained at the rate of the group")
 		s := all[0]
 		assert.False(t, must.Get(s.Take(t.Context(), "barred", 1)).Allowed)
 		x := must.Get(s.Explain(t.Context(), "a"))
@@ -481,7 +481,7 @@ func TestSharesAreChargedAfterAnOutage(t *testing.T) {
 		synctest.Wait()
 		d := must.Get(s.Take(t.Context(), "a", 0))
 		require.Equal(t, limits.SourceRedis, d.Source())
-		assert.InDelta(t, 2+3, d.Remaining, 1.1, "8 were charged, and drain")
+		assert.InDelta(t, 2+3, d.Remaining, 1.1, "8 units must be charged, and drain")
 		assert.InDelta(t, 13-3, s.Stats().Used, 1.1)
 	})
 }
@@ -514,7 +514,7 @@ func TestSetGuaranteeOverAFleet(t *testing.T) {
 		require.True(t, must.Get(one.Take(t.Context(), "a", 4)).Allowed)
 		require.NoError(t, one.SetGuarantee("a", funnel(20, 4, time.Second)))
 		time.Sleep(3 * time.Second)
-		assert.EqualValues(t, 5, limitOf(one), "at the lower rate, which the other server still keeps, a burst that both allow")
+		assert.EqualValues(t, 5, limitOf(one), "the burst must be the one that both limits allow at the lower rate, which the other server still keeps")
 		assert.EqualValues(t, 10, limitOf(other))
 		require.NoError(t, other.SetGuarantee("a", funnel(20, 4, time.Second)))
 		time.Sleep(5 * time.Second)
@@ -536,7 +536,7 @@ func TestSetGuaranteeOverAFleet(t *testing.T) {
 			require.ErrorContains(t, err, s.say)
 		}
 		require.NoError(t, one.SetGuarantee("a", funnel(1, 1, time.Second)))
-		require.Error(t, one.SetGuarantee("new", funnel(1, 1, time.Second)), "the larger may still be in use")
+		require.Error(t, one.SetGuarantee("new", funnel(1, 1, time.Second)), "a guarantee must be refused while the larger one may still be in use")
 		require.NoError(t, one.Close())
 		require.ErrorIs(t, one.SetGuarantee("b", funnel(1, 1, time.Second)), engine.ErrClosed)
 		_, err := one.Take(t.Context(), "a", 1)
@@ -556,8 +556,8 @@ func TestGuaranteeGetsBackAtMostWhatTheGroupDoes(t *testing.T) {
 		require.NoError(t, r.Cancel(t.Context()))
 		d := must.Get(s.Peek(t.Context(), "a", 0))
 		assert.EqualValues(t, 5, d.Remaining)
-		assert.EqualValues(t, 20, s.Stats().Used, "of 30 units 5 drained and 5 came back")
-		require.NoError(t, r.Cancel(t.Context()), "nothing more")
+		assert.EqualValues(t, 20, s.Stats().Used, "of 30 units 5 must have drained and 5 come back")
+		require.NoError(t, r.Cancel(t.Context()), "a second Cancel must be no error")
 		require.EqualValues(t, 5, must.Get(s.Peek(t.Context(), "a", 0)).Remaining)
 	})
 }

@@ -49,10 +49,10 @@ func TestSharesOverAFleetWait(t *testing.T) {
 		first, second := <-results, <-results
 		require.NoError(t, first.err)
 		require.NoError(t, second.err)
-		assert.GreaterOrEqual(t, first.at, time.Second, "its guarantee drains a unit a second")
+		assert.GreaterOrEqual(t, first.at, time.Second, "the tenant's guarantee drains a unit a second, so its call must wait for a second")
 		assert.Less(t, first.at, 1200*time.Millisecond)
 		assert.False(t, first.Borrowed)
-		assert.GreaterOrEqual(t, second.at, 1100*time.Millisecond, "80 are in the group, so a loan comes after 1.2 s")
+		assert.GreaterOrEqual(t, second.at, 1100*time.Millisecond, "80 units are in the group, so a loan must wait for 1.2 s")
 		assert.Less(t, second.at, 1500*time.Millisecond)
 
 		require.True(t, must.Get(s.Take(t.Context(), "b", 20)).Allowed)
@@ -67,7 +67,7 @@ func TestSharesOverAFleetWait(t *testing.T) {
 			assert.False(t, r.Allowed)
 		}
 		stats := s.Stats()
-		assert.EqualValues(t, 5, stats.Refused, "each call is counted once")
+		assert.EqualValues(t, 5, stats.Refused, "each call must be counted once")
 		assert.EqualValues(t, 5, stats.Guaranteed+stats.Borrowed)
 	})
 }
@@ -81,7 +81,7 @@ func TestNoLoanPassesTheLineOfAServer(t *testing.T) {
 		require.True(t, must.Get(s.Take(t.Context(), "stranger", 40)).Allowed)
 		results := acquireAll(t, s, 50, "stranger")
 		look := must.Get(s.Take(t.Context(), "other", 1))
-		assert.False(t, look.Allowed, "30 are left")
+		assert.False(t, look.Allowed, "a call that does not wait must not borrow, although 30 units are left")
 		assert.Equal(t, askAgain, look.RetryAfter)
 		assert.False(t, look.Exact())
 		assert.Equal(t, policy.Never, must.Get(s.Take(t.Context(), "other", 71)).RetryAfter)
@@ -120,7 +120,7 @@ func TestWaitForSharesEnds(t *testing.T) {
 		assert.ErrorIs(t, err, engine.ErrCrowded)
 		cancel()
 		assert.ErrorIs(t, <-errs, engine.ErrCancelled)
-		assert.Zero(t, s.waiting.Load(), "others borrow again")
+		assert.Zero(t, s.waiting.Load(), "others must borrow again")
 		go wait(t.Context())
 		synctest.Wait()
 		assert.EqualValues(t, 1, s.waiting.Load())
@@ -151,7 +151,7 @@ func TestSharesOverAFleetAreALimiter(t *testing.T) {
 		hold("a", 1, 4)
 		assert.EqualValues(t, 1, must.Get(s.Take(t.Context(), "a", 0)).Remaining)
 		hold("c", 2, 4)
-		assert.Equal(t, time.Second, must.Get(s.Take(t.Context(), "c", 2)).RetryAfter, "the ceiling has 1 left")
+		assert.Equal(t, time.Second, must.Get(s.Take(t.Context(), "c", 2)).RetryAfter, "the ceiling has 1 unit left, so 2 must wait for a second")
 		assert.EqualValues(t, 13, s.Stats().Used)
 		g, err := l.Hold(t.Context(), limits.Call[string]{Key: "a", N: 1, Limit: funnel(1, 1, time.Second)})
 		require.NoError(t, err)

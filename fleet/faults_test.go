@@ -68,7 +68,7 @@ func TestNoCallWaitsBeyondItsBudget(t *testing.T) {
 					require.LessOrEqual(t, took, c.Budget, fault.name)
 					switch {
 					case errors.Is(a.Err(), ErrBreakerOpen):
-						require.Zero(t, took, "%s: it is not asked", fault.name)
+						require.Zero(t, took, "%s: a call must not wait for a server that is not asked", fault.name)
 						tripped++
 						time.Sleep(time.Millisecond)
 					case tripped == 0:
@@ -77,12 +77,12 @@ func TestNoCallWaitsBeyondItsBudget(t *testing.T) {
 				}
 				// Three failures open it. The client sees a late ping first, then late
 				// dials.
-				require.LessOrEqual(t, failed, int((failures+2)*dead/c.Budget), "%s: calls that asked in vain before the breaker opened", fault.name)
+				require.LessOrEqual(t, failed, int((failures+2)*dead/c.Budget), "%s: too many calls asked in vain before the breaker opened", fault.name)
 				require.ErrorIs(t, l.Health(), ErrOutage, fault.name)
 				line.Set(well)
 				mended := time.Now()
 				eventually(t, func() bool { return l.Health() == nil }, fault.name)
-				require.LessOrEqual(t, time.Since(mended), time.Second, "%s: it closes by itself", fault.name)
+				require.LessOrEqual(t, time.Since(mended), time.Second, "%s: the breaker must close by itself within a second", fault.name)
 				for range 3 {
 					a, _ := call()
 					require.Equal(t, limits.SourceRedis, a.Source(), "%s: %v", fault.name, a.Err())
@@ -102,7 +102,7 @@ func TestRedisIsAwayAtTheStart(t *testing.T) {
 		c.OnEvent = events.add
 		begun := time.Now()
 		l := launch(t, c)
-		require.Zero(t, time.Since(begun), "a Redis that is not there is not waited for")
+		require.Zero(t, time.Since(begun), "New must not wait for a Redis that is not there")
 		a := take(t, l, "a", 1)
 		for _, err := range []error{a.Err(), l.Health()} {
 			require.ErrorIs(t, err, ErrOutage)

@@ -64,7 +64,7 @@ func TestInFlightOverAFleet(t *testing.T) {
 		refused := reserve(t, all[1], "a", 1)
 		require.False(t, refused.Allowed)
 		require.Equal(t, limits.SourceRedis, refused.Source())
-		require.False(t, refused.Exact(), "when units leave is not known")
+		require.False(t, refused.Exact(), "the refusal must not be exact, as the return of units is unknown")
 		require.Empty(t, refused.ID())
 		require.Nil(t, refused.Lost())
 		require.True(t, reserve(t, all[1], "b", 1).Allowed)
@@ -76,7 +76,7 @@ func TestInFlightOverAFleet(t *testing.T) {
 		require.NoError(t, first.Release(t.Context()), "a second Release is an error")
 		last := reserve(t, all[1], "a", 2)
 		require.True(t, last.Allowed)
-		require.NoError(t, last.Keep(t.Context(), 2), "the call is over whatever it used")
+		require.NoError(t, last.Keep(t.Context(), 2), "Keep must end the call, whatever the call used")
 		require.NoError(t, second.Cancel(t.Context()))
 		require.EqualValues(t, 3, take(t, all[0], "a", 0).Remaining)
 		require.False(t, isLost(&first) || isLost(&second))
@@ -167,15 +167,15 @@ func TestCutOffServerGivesUpItsUnits(t *testing.T) {
 					notLost += held[i].ask.n
 				}
 			}
-			require.LessOrEqual(t, notLost, int64(3), "after %v", time.Since(begun))
-			require.False(t, isLost(&held[1]), "it is not cut off")
-			require.False(t, reserve(t, all[0], "a", 1).Allowed, "it admits nothing")
+			require.LessOrEqual(t, notLost, int64(3), "after %v too many units count as in use", time.Since(begun))
+			require.False(t, isLost(&held[1]), "a unit of a server that is not cut off is lost")
+			require.False(t, reserve(t, all[0], "a", 1).Allowed, "a server that is cut off admits a call")
 			if time.Since(begun) < term/2 {
-				require.False(t, isLost(&held[0]), "the last beat holds for a while")
+				require.False(t, isLost(&held[0]), "a unit is lost although the last beat still holds")
 			}
 		}
 		require.True(t, isLost(&held[0]))
-		require.Len(t, held, 4, "Redis gave the places to the other server")
+		require.Len(t, held, 4, "Redis must give the places to the other server")
 		require.EqualValues(t, 2, all[0].Stats().LostUnits)
 
 		cut[0].Store(false)
@@ -225,7 +225,7 @@ func TestLostUnitsEndARequest(t *testing.T) {
 			synctest.Wait()
 			require.EqualValues(t, 1, all[0].Stats().HeldUnits, name)
 			cancel()
-			require.ErrorIs(t, <-ended, context.Canceled, "%s: its client went", name)
+			require.ErrorIs(t, <-ended, context.Canceled, "%s: a call whose client went must end", name)
 			synctest.Wait()
 			require.Zero(t, all[0].Stats().HeldUnits, name)
 		}
@@ -268,24 +268,24 @@ func TestShareInFlightIsLessUnitsHeld(t *testing.T) {
 			one := reserve(t, all[0], "a", 1)
 			require.True(t, one.Allowed)
 			require.Equal(t, limits.SourceShare, one.Source())
-			require.EqualValues(t, 4, one.Limit, "floor(9 / 2)")
+			require.EqualValues(t, 4, one.Limit, "a share must have floor(9 / 2) units")
 			require.EqualValues(t, 0, one.Remaining)
 			refused := reserve(t, all[0], "a", 1)
 			require.False(t, refused.Allowed)
 			require.ErrorIs(t, refused.Err(), ErrOutage)
 			require.NoError(t, one.Release(t.Context()))
 		}
-		require.False(t, reserve(t, all[0], "b", 5).Allowed, "more than the share")
+		require.False(t, reserve(t, all[0], "b", 5).Allowed, "a call for more than the share must be refused")
 		require.ErrorIs(t, mine.Release(t.Context()), ErrOutage)
 		share := reserve(t, all[0], "a", 4)
 		require.True(t, share.Allowed)
 		others := reserve(t, all[1], "a", 9)
-		require.True(t, others.Allowed, "the share comes on top of the limit")
+		require.True(t, others.Allowed, "the share must come on top of the limit")
 
 		cut[0].Store(false)
 		eventually(t, func() bool { return all[0].Health() == nil }, "it is back")
 		require.False(t, isLost(&share))
-		require.Equal(t, 13, inFlightInRedis(redis, all[0], "a"), "the units of the share enter, even above the limit")
+		require.Equal(t, 13, inFlightInRedis(redis, all[0], "a"), "the units of the share must enter, even above the limit")
 		require.False(t, reserve(t, all[0], "a", 1).Allowed)
 		require.NoError(t, others.Release(t.Context()))
 		require.EqualValues(t, 5, take(t, all[1], "a", 0).Remaining)
@@ -317,7 +317,7 @@ func TestOpenFallbackInFlight(t *testing.T) {
 		require.True(t, reserve(t, all[1], "a", 2).Allowed)
 		cut[0].Store(false)
 		eventually(t, func() bool { return all[0].Health() == nil }, "it is back")
-		require.Equal(t, 2, inFlightInRedis(redis, all[0], "a"), "what passed never enters")
+		require.Equal(t, 2, inFlightInRedis(redis, all[0], "a"), "calls that passed without units must never enter")
 		require.NoError(t, passed.Release(t.Context()))
 		require.Equal(t, 2, inFlightInRedis(redis, all[0], "a"))
 	})
@@ -343,7 +343,7 @@ func TestRedisComesBackWithOlderUnits(t *testing.T) {
 			require.False(t, reserve(t, l, "a", 1).Allowed)
 			time.Sleep(time.Millisecond)
 		}
-		require.False(t, isLost(&held), "the outage was short")
+		require.False(t, isLost(&held), "the unit is lost although the outage was short")
 		require.Equal(t, 3, inFlightInRedis(redis, l, "a"))
 		require.False(t, reserve(t, l, "a", 1).Allowed)
 		require.NoError(t, held.Release(t.Context()))
@@ -366,7 +366,7 @@ func TestNewConnectionEntersUnitsFirst(t *testing.T) {
 		require.False(t, refused.Allowed)
 		require.Equal(t, limits.SourceClosed, refused.Source())
 		synctest.Wait()
-		require.NoError(t, l.Health(), "the refused call had it beat at once")
+		require.NoError(t, l.Health(), "the refused call must have caused a beat at once")
 		require.Equal(t, 3, inFlightInRedis(redis, l, "a"))
 		require.False(t, isLost(&held))
 	})
@@ -391,7 +391,7 @@ func TestRedisComesBackEmpty(t *testing.T) {
 			require.LessOrEqual(t, a.RetryAfter, term)
 			time.Sleep(term / 40)
 		}
-		require.Equal(t, 4, inFlightInRedis(redis, all[0], "a"), "all have entered")
+		require.Equal(t, 4, inFlightInRedis(redis, all[0], "a"), "all units must have entered")
 		require.True(t, reserve(t, all[0], "a", 1).Allowed)
 		require.False(t, reserve(t, all[0], "a", 1).Allowed)
 		for i := range held {
@@ -431,7 +431,7 @@ func TestBeatOverlapsAnEmptyRestart(t *testing.T) {
 		require.True(t, second.Allowed)
 		time.Sleep(l.config.Term)
 		require.False(t, isLost(&first) || isLost(&second))
-		require.Equal(t, 2, inFlightInRedis(redis, l, "a"), "both have entered again")
+		require.Equal(t, 2, inFlightInRedis(redis, l, "a"), "both units must have entered again")
 		require.False(t, reserve(t, l, "a", 1).Allowed)
 	})
 }
@@ -442,13 +442,13 @@ func TestReleaseByID(t *testing.T) {
 		all := openInFlight(t, on(redis, inFlightOf(2, time.Hour)), 2)
 		begun := reserve(t, all[0], "a", 2)
 		require.True(t, must.Get(all[1].Release(t.Context(), "a", begun.ID())))
-		require.False(t, must.Get(all[1].Release(t.Context(), "a", begun.ID())), "again")
+		require.False(t, must.Get(all[1].Release(t.Context(), "a", begun.ID())), "a second Release must report that nothing was released")
 		require.True(t, reserve(t, all[1], "a", 2).Allowed)
 		time.Sleep(2 * all[0].config.Term)
-		require.False(t, isLost(&begun), "the call has ended, and was not cut off")
-		require.Equal(t, 2, inFlightInRedis(redis, all[0], "a"), "no beat brings it back")
+		require.False(t, isLost(&begun), "the call has ended by its release, so its unit must not be lost")
+		require.Equal(t, 2, inFlightInRedis(redis, all[0], "a"), "a beat brought the released unit back")
 		require.NoError(t, begun.Release(t.Context()))
-		require.Equal(t, 2, inFlightInRedis(redis, all[0], "a"), "nor does its end take others' units")
+		require.Equal(t, 2, inFlightInRedis(redis, all[0], "a"), "the end of the call took units of others")
 		ok, err := begun.Extend(t.Context())
 		require.False(t, ok)
 		require.NoError(t, err)
@@ -463,7 +463,7 @@ func TestReleaseByID(t *testing.T) {
 func TestInFlightEndsByItself(t *testing.T) {
 	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
 		l := openInFlight(t, on(redis, inFlightOf(2, time.Minute)), 1)[0]
-		require.True(t, take(t, l, "a", 1).Allowed, "without a handle")
+		require.True(t, take(t, l, "a", 1).Allowed, "a call without a handle must be admitted")
 		kept := reserve(t, l, "a", 1)
 		time.Sleep(50 * time.Second)
 		require.False(t, take(t, l, "a", 1).Allowed)
@@ -471,10 +471,10 @@ func TestInFlightEndsByItself(t *testing.T) {
 		require.True(t, ok)
 		require.NoError(t, err)
 		time.Sleep(11 * time.Second)
-		require.EqualValues(t, 1, take(t, l, "a", 0).Remaining, "one was extended")
+		require.EqualValues(t, 1, take(t, l, "a", 0).Remaining, "only the extended unit must still be in use")
 		time.Sleep(50 * time.Second)
 		require.EqualValues(t, 2, take(t, l, "a", 0).Remaining)
-		require.False(t, isLost(&kept), "it ended by itself")
+		require.False(t, isLost(&kept), "a unit that ended by itself must not be lost")
 		require.NoError(t, kept.Release(t.Context()))
 		require.EqualValues(t, 1, l.Stats().OverstayedUnits)
 
@@ -482,7 +482,7 @@ func TestInFlightEndsByItself(t *testing.T) {
 		same := other
 		require.NoError(t, other.Release(t.Context()))
 		require.NoError(t, same.Release(t.Context()))
-		require.EqualValues(t, 1, l.Stats().OverstayedUnits, "a copy was released in time")
+		require.EqualValues(t, 1, l.Stats().OverstayedUnits, "only the unit that was not released in time must count as overstayed")
 		require.EqualValues(t, 2, take(t, l, "a", 0).Remaining)
 	})
 }
@@ -502,7 +502,7 @@ func TestTakeAllInFlight(t *testing.T) {
 		before := redis.Calls()
 		out := must.Get(TakeAll(t.Context(), rate.Claim("a", 3), l.Claim("a", 1), l.Claim("a", 1)))
 		require.True(t, out.Allowed)
-		require.Equal(t, before+1, redis.Calls(), "one exchange")
+		require.Equal(t, before+1, redis.Calls(), "both claims must take one exchange")
 		require.False(t, take(t, l, "a", 1).Allowed)
 		require.NoError(t, out.Settle(t.Context(), 2, 1, 1))
 		require.EqualValues(t, 3, take(t, rate, "a", 0).Remaining)
@@ -511,18 +511,18 @@ func TestTakeAllInFlight(t *testing.T) {
 		out = all(1)
 		require.True(t, out.Allowed)
 		require.NoError(t, out.Release(t.Context()))
-		require.EqualValues(t, 2, take(t, rate, "a", 0).Remaining, "units of the rate stay spent")
+		require.EqualValues(t, 2, take(t, rate, "a", 0).Remaining, "units of the rate must stay spent")
 		require.EqualValues(t, 2, take(t, l, "a", 0).Remaining)
 		require.True(t, must.Get(rate.Refund(t.Context(), "a", 1)).Allowed)
 
 		out = all(3)
 		require.True(t, out.Allowed)
 		require.NoError(t, out.Cancel(t.Context()))
-		require.EqualValues(t, 3, take(t, rate, "a", 0).Remaining, "as if it had never been")
+		require.EqualValues(t, 3, take(t, rate, "a", 0).Remaining, "Cancel must leave the rate as if the call had never been")
 		require.EqualValues(t, 2, take(t, l, "a", 0).Remaining)
 
 		require.False(t, all(4).Allowed)
-		require.EqualValues(t, 2, take(t, l, "a", 0).Remaining, "a call that the rate refuses has no slot")
+		require.EqualValues(t, 2, take(t, l, "a", 0).Remaining, "a call that the rate refuses must have no slot")
 		held := reserve(t, l, "a", 1)
 		require.False(t, all(1).Allowed)
 		require.EqualValues(t, 3, take(t, rate, "a", 0).Remaining)
@@ -534,10 +534,10 @@ func TestTakeAllInFlight(t *testing.T) {
 		out = all(1)
 		require.True(t, out.Allowed)
 		require.Equal(t, limits.SourceShare, out.Answers[1].Source())
-		require.False(t, all(1).Allowed, "the share is in use")
+		require.False(t, all(1).Allowed, "a call must be refused while the share is in use")
 		require.NoError(t, out.Cancel(t.Context()))
 		require.False(t, all(6).Allowed)
-		require.True(t, all(1).Allowed, "a refused call has no slot of the share")
+		require.True(t, all(1).Allowed, "a refused call must have no slot of the share")
 	})
 }
 
@@ -568,10 +568,10 @@ func TestCallsWaitingForRoomStartInOrder(t *testing.T) {
 		begun := time.Now()
 		first := <-started
 		require.Equal(t, 0, first.number)
-		require.Zero(t, time.Since(begun), "at once")
+		require.Zero(t, time.Since(begun), "a call must start at once after a release on its server")
 		require.GreaterOrEqual(t, first.Waited, time.Minute)
 
-		require.True(t, must.Get(all[1].Release(t.Context(), "a", first.ID())), "elsewhere")
+		require.True(t, must.Get(all[1].Release(t.Context(), "a", first.ID())), "a release on another server must end the call")
 		begun = time.Now()
 		second := <-started
 		require.Equal(t, 1, second.number)
@@ -593,7 +593,7 @@ func TestWaitInFlightEnds(t *testing.T) {
 		begun := time.Now()
 		_, err := l.Acquire(t.Context(), "a", 2, 10*time.Second)
 		require.ErrorIs(t, err, engine.ErrDeadline)
-		require.Equal(t, 10*time.Second, time.Since(begun), "RetryAfter refuses no call that has patience left")
+		require.Equal(t, 10*time.Second, time.Since(begun), "RetryAfter must refuse no call that has patience left")
 		_, err = l.Acquire(t.Context(), "a", 3, time.Hour)
 		require.ErrorIs(t, err, engine.ErrNever)
 
@@ -607,12 +607,12 @@ func TestWaitInFlightEnds(t *testing.T) {
 			synctest.Wait()
 		}
 		refused := reserve(t, l, "a", 1)
-		require.False(t, refused.Allowed, "others wait")
+		require.False(t, refused.Allowed, "a call that does not wait must be refused while others wait")
 		require.EqualValues(t, 1, refused.Remaining)
 		cancel()
 		require.ErrorIs(t, <-ended, engine.ErrCancelled)
 		require.ErrorIs(t, <-ended, engine.ErrCancelled)
-		require.True(t, reserve(t, l, "a", 1).Allowed, "none waits any more")
+		require.True(t, reserve(t, l, "a", 1).Allowed, "a call must pass when none waits any more")
 
 		go func() { ended <- l.Wait(t.Context(), "a", 1) }()
 		synctest.Wait()
@@ -621,7 +621,7 @@ func TestWaitInFlightEnds(t *testing.T) {
 
 		g := must.Get(l.Hold(t.Context(), limits.Call[string]{Key: "b", N: 2, Patience: time.Second}))
 		require.True(t, g.Allowed)
-		require.NoError(t, g.Settle(t.Context(), 5), "whatever was used")
+		require.NoError(t, g.Settle(t.Context(), 5), "Settle must end the call, whatever the call used")
 		require.EqualValues(t, 2, take(t, l, "b", 0).Remaining)
 		g = must.Get(l.Hold(t.Context(), limits.Call[string]{Key: "b", N: 2}))
 		require.True(t, g.Allowed)
@@ -639,7 +639,7 @@ func TestSetPolicyInFlight(t *testing.T) {
 		time.Sleep(5 * time.Minute)
 		require.False(t, reserve(t, l, "a", 1).Allowed)
 		require.NoError(t, held[0].Release(t.Context()))
-		require.False(t, reserve(t, l, "a", 1).Allowed, "three are in use")
+		require.False(t, reserve(t, l, "a", 1).Allowed, "a call must be refused while three units are in use")
 		require.NoError(t, held[1].Release(t.Context()))
 		require.True(t, reserve(t, l, "a", 2).Allowed)
 		require.NoError(t, l.SetPolicy(inFlightOf(2, time.Hour)))
@@ -673,7 +673,7 @@ func TestOtherVerbsInFlight(t *testing.T) {
 		require.True(t, must.Get(l.Reset(t.Context(), "a")))
 		require.True(t, reserve(t, l, "a", 3).Allowed)
 		time.Sleep(2 * l.config.Term)
-		require.NoError(t, held.Release(t.Context()), "a slot from before Reset frees nothing")
+		require.NoError(t, held.Release(t.Context()), "a release of a slot from before Reset must free nothing")
 		require.False(t, reserve(t, l, "a", 1).Allowed)
 
 		require.NoError(t, l.Block(t.Context(), "b", time.Hour))

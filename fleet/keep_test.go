@@ -55,7 +55,7 @@ func TestKeepReturnsTheUnusedUnits(t *testing.T) {
 				require.EqualValues(t, min(max(kept, 0), 5), used(t, other, key), "%v, %d kept", p, kept)
 				require.NoError(t, r.Keep(ctx, 0))
 				require.NoError(t, r.Cancel(ctx))
-				require.EqualValues(t, min(max(kept, 0), 5), used(t, other, key), "%v: the first call ended it", p)
+				require.EqualValues(t, min(max(kept, 0), 5), used(t, other, key), "%v: a second call changed the units of a reservation that was over", p)
 			}
 			r := reserve("both")
 			require.True(t, other.Choke(ctx, "both"))
@@ -80,9 +80,9 @@ func TestAcquireThatFailsTakesNothing(t *testing.T) {
 			before := l.Stats().Exact
 			r, err := l.Acquire(soon, "a", 2, patience)
 			cancel()
-			require.Equal(t, before+1, l.Stats().Exact, "the deadline is foreseen")
+			require.Equal(t, before+1, l.Stats().Exact, "one call of Redis must foresee the deadline")
 			require.ErrorIs(t, err, engine.ErrDeadline)
-			require.Equal(t, wrapped, errors.Is(err, context.DeadlineExceeded), "patience of %v", patience)
+			require.Equal(t, wrapped, errors.Is(err, context.DeadlineExceeded), "patience of %v: the error must wrap the context's if and only if its deadline was too early", patience)
 			require.False(t, r.Allowed)
 			require.Positive(t, r.RetryAfter)
 			require.NoError(t, r.Cancel(ctx))
@@ -101,7 +101,7 @@ func TestAcquireThatFailsTakesNothing(t *testing.T) {
 		r = must.Get(fast.Acquire(ctx, "a", 2, time.Hour))
 		require.Positive(t, r.Waited)
 		require.Equal(t, r.Waited, time.Since(begun))
-		require.Positive(t, r.Wait, "as of when it asked")
+		require.Positive(t, r.Wait, "the wait must count from the moment of the request")
 		require.NoError(t, r.Cancel(ctx))
 
 		mine := errors.New("mine")

@@ -149,7 +149,7 @@ func TestFlappingIsToldSeldom(t *testing.T) {
 		require.NoError(t, l.Health())
 		time.Sleep(flapping)
 		told := outages()
-		require.Equal(t, []EventKind{OutageBegan, OutageEnded}, told[:2], "the first end is told at once")
+		require.Equal(t, []EventKind{OutageBegan, OutageEnded}, told[:2], "the first end of an outage must be told at once")
 		require.Equal(t, OutageEnded, told[len(told)-1])
 	})
 }

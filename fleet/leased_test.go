@@ -36,7 +36,7 @@ func TestLeasedAllocatesNothing(t *testing.T) {
 		for range 10_000 {
 			require.True(t, l.Choke(ctx, "a"))
 		}
-		require.InDelta(t, 0, testing.AllocsPerRun(1000, func() { l.Choke(ctx, "a") }), 0.2, "a lease is renewed now and then")
+		require.InDelta(t, 0, testing.AllocsPerRun(1000, func() { l.Choke(ctx, "a") }), 0.2, "a call allocates more often than a lease is renewed")
 	})
 }
 
@@ -101,7 +101,7 @@ func TestLeasedVerbsOfAWindow(t *testing.T) {
 		used := int64(206)
 		require.LessOrEqual(t, peek(t, l, "a", 0).Remaining, limit-used)
 		eventually(t, func() bool { return peek(t, l, "a", 0).Remaining == limit-used }, "what this server holds remains")
-		require.Greater(t, l.Stats().LeasedUnits+l.Stats().Exact, uint64(used), "nothing was leased ahead")
+		require.Greater(t, l.Stats().LeasedUnits+l.Stats().Exact, uint64(used), "nothing was leased ahead of need")
 		require.Positive(t, l.leased.leases.Held("a"))
 		for _, n := range []int64{-3, 3} {
 			used -= n
@@ -136,7 +136,7 @@ func TestLeasedVerbsOfAWindow(t *testing.T) {
 		s := l.Stats()
 		require.Equal(t, []uint64{200 + 1 + 1 + 1, 3}, []uint64{s.Admitted, s.Refused})
 		require.Equal(t, s.Admitted+s.Refused, s.Leased+s.Exact)
-		require.Less(t, s.Exact, uint64(10), "a key with many calls is leased")
+		require.Less(t, s.Exact, uint64(10), "a key with many calls must be leased")
 
 		// Close returns held units to others.
 		warm(t, l, "c", 200)
@@ -173,7 +173,7 @@ func TestHeldLeasesAreUsedWithoutRedis(t *testing.T) {
 				require.ErrorIs(t, a.Err(), ErrOutage)
 				require.Equal(t, f.outage != FallbackClosed, a.Allowed)
 				if f.outage == FallbackShare {
-					require.InDelta(t, 100_000-300, a.Remaining, 2000, "Redis said how much is left")
+					require.InDelta(t, 100_000-300, a.Remaining, 2000, "the answer must follow the figure that Redis told")
 				}
 				eventually(t, func() bool {
 					take(t, l, "b", 1)
@@ -181,7 +181,7 @@ func TestHeldLeasesAreUsedWithoutRedis(t *testing.T) {
 				}, "the breaker opens")
 				begun := time.Now()
 				require.Equal(t, f.source, take(t, l, "c", 1).Source())
-				require.Zero(t, time.Since(begun), "the call waited, as if Redis were asked")
+				require.Zero(t, time.Since(begun), "the call waited as if Redis had been asked")
 
 				redis.Set(well)
 				eventually(t, func() bool {

@@ -48,7 +48,7 @@ func TestTakeAllTakesAllOrNothing(t *testing.T) {
 		bursts := open(t, via(byAddress, policy.Must(policy.Bursty(1, time.Hour, 9))))
 		out = all(byAddress.Claim("d", 2), bursts.Claim("d", 2))
 		require.EqualValues(t, 8, out.Answers[1].Remaining)
-		require.Equal(t, 0, out.Binding, "1 of 3 is less than 8 of 10")
+		require.Equal(t, 0, out.Binding, "the binding limit must be the one with 1 of 3 left, not 8 of 10")
 		require.Equal(t, limits.Outcome{Allowed: true, Binding: -1, Answers: []limits.Answer{}}, all())
 		require.Equal(t, policy.Never, all(byAddress.Claim("c", 4), byUser.Claim("c", 4)).RetryAfter)
 
@@ -117,7 +117,7 @@ func TestContextOfTheCaller(t *testing.T) {
 		outages := []error{reset, r.Cancel(t.Context()), take(t, down, "a", 1).Err(), down.Health()}
 		for _, cause := range outages {
 			require.ErrorIs(t, cause, ErrOutage)
-			require.False(t, errors.As(cause, new(noAnswer)), "it stays inside: %v", cause)
+			require.False(t, errors.As(cause, new(noAnswer)), "the internal error noAnswer got out: %v", cause)
 		}
 		for _, cause := range append(outages, errors.New("mine")) {
 			ctx, cancel := context.WithCancelCause(t.Context())

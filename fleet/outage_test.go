@@ -87,7 +87,7 @@ func TestOutageIsAnsweredByTheFallback(t *testing.T) {
 					used++
 					require.EqualValues(t, 1, inRedis(t, l, "b"))
 				}
-				require.EqualValues(t, 10-used, inRedis(t, l, canary), "Redis knows it still")
+				require.EqualValues(t, 10-used, inRedis(t, l, canary), "Redis must still know the units")
 				require.EqualValues(t, 10, inRedis(t, l, "d"))
 				eventually(t, func() bool { return len(events.events()) >= 2 }, "events")
 				require.Equal(t, []EventKind{OutageBegan, OutageEnded}, events.kinds()[:2])
@@ -207,7 +207,7 @@ func TestLateCallsKeepTheLimit(t *testing.T) {
 		charged := func() bool { return l.Stats().Charged == uint64(admitted[limits.SourceShare]) }
 		eventually(t, charged, "what the share let pass is charged")
 		require.NotZero(t, admitted[limits.SourceShare])
-		require.LessOrEqual(t, admitted[limits.SourceRedis]+admitted[limits.SourceShare], capacity+2, "the share goes on from what Redis said")
+		require.LessOrEqual(t, admitted[limits.SourceRedis]+admitted[limits.SourceShare], capacity+2, "the share must go on from the figure that Redis told")
 		time.Sleep(2 * beat)
 		require.True(t, charged(), "the units were not charged exactly once")
 	})
@@ -267,7 +267,7 @@ func TestTakeAllInAnOutage(t *testing.T) {
 		}
 		require.Equal(t, 1, all(false, 1, five, two, opened).Binding)
 		require.Equal(t, limits.SourceClosed, all(false, 1, five, closed).Answers[1].Source())
-		require.EqualValues(t, 3, five.local.Peek("a", 0).Remaining, "nothing was taken by those refused")
+		require.EqualValues(t, 3, five.local.Peek("a", 0).Remaining, "refused calls must take nothing")
 		redis.Set(well)
 		eventually(t, func() bool { return five.Stats().Charged == 2 && two.Stats().Charged == 2 }, "charged")
 	})
@@ -411,7 +411,7 @@ func TestLateAnswerTellsOfABlock(t *testing.T) {
 			require.NoError(t, other.Block(t.Context(), canary, time.Hour))
 			// The answers come after the budget.
 			redis.Set(redistest.Weather{Answers: 20 * time.Millisecond})
-			require.True(t, take(t, l, canary, 1).Allowed, "not told yet")
+			require.True(t, take(t, l, canary, 1).Allowed, "the limiter knew of the outage too early")
 			time.Sleep(50 * time.Millisecond)
 			redis.Set(well)
 			time.Sleep(2 * beat)

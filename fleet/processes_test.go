@@ -372,15 +372,15 @@ func TestProcessesKeepTheLimit(t *testing.T) {
 			if c.tenants {
 				t.Logf("%d guaranteed calls", calm)
 				assert.NotZero(t, calm)
-				assert.Zero(t, calmRefused, "below its guarantee")
+				assert.Zero(t, calmRefused, "tenants below their guarantee were refused")
 				assert.Len(t, granted, grantedTenants, "the reserve has no room for more, and Redis forgot none")
 			}
 			// Redis and leases are one limit, and the shares are another.
 			byRedis := slices.Concat(admitted[limits.SourceRedis], admitted[limits.SourceLease])
 			byShares := admitted[limits.SourceShare]
 			t.Logf("%d admitted by Redis and leases, %d by shares; refused %v", len(byRedis), len(byShares), refused)
-			assert.LessOrEqual(t, j.mostInAStretch(byRedis), int64(0), "admitted by Redis and leases")
-			assert.LessOrEqual(t, j.mostInAStretch(byShares), int64(0), "admitted by shares")
+			assert.LessOrEqual(t, j.mostInAStretch(byRedis), int64(0), "Redis and leases admitted more than the limit")
+			assert.LessOrEqual(t, j.mostInAStretch(byShares), int64(0), "shares admitted more than the limit")
 			assert.NotEmpty(t, byRedis)
 			switch c.outage {
 			case FallbackShare:

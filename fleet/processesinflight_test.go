@@ -277,10 +277,10 @@ func TestProcessesKeepTheLimitInFlight(t *testing.T) {
 					}
 				}
 				count += len(shares)
-				assert.LessOrEqual(t, maxAtOnce(shares), limit/servers, "admitted by a share")
+				assert.LessOrEqual(t, maxAtOnce(shares), limit/servers, "a share had more units in use than its part")
 			}
 			t.Logf("%d admitted by Redis, %d by shares; %d refused by an empty Redis", len(redisSlots), count, emptied)
-			assert.LessOrEqual(t, maxAtOnce(redisSlots), limit, "admitted by Redis")
+			assert.LessOrEqual(t, maxAtOnce(redisSlots), limit, "Redis had more units in use than the limit")
 			if outage == FallbackClosed {
 				assert.Zero(t, count)
 			}

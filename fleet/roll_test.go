@@ -50,7 +50,7 @@ func TestDifferentLimitsBecomeAnError(t *testing.T) {
 			}
 		}
 		for _, l := range []*Limiter{old, other} {
-			require.NoError(t, l.Health(), "a deploy is no error")
+			require.NoError(t, l.Health(), "a deploy must be no error")
 			require.Equal(t, limits.SourceRedis, take(t, l, "a", 1).Source())
 		}
 
@@ -61,7 +61,7 @@ func TestDifferentLimitsBecomeAnError(t *testing.T) {
 			require.NotErrorIs(t, l.Health(), ErrOutage)
 			require.ErrorContains(t, l.Health(), old.config.Policy.String())
 			require.ErrorContains(t, l.Health(), other.config.Policy.String())
-			require.Equal(t, limits.SourceRedis, take(t, l, "a", 1).Source(), "calls go on")
+			require.Equal(t, limits.SourceRedis, take(t, l, "a", 1).Source(), "calls must go on in Redis")
 		}
 		require.ErrorIs(t, told(&first, LimitConflict).Err, ErrLimits)
 
@@ -90,7 +90,7 @@ func TestDifferentEpochsAreAnError(t *testing.T) {
 			for _, part := range []string{"different epochs", "epoch 2026-01-01T00:00:00Z", "epoch 2026-01-01T01:00:00Z"} {
 				require.ErrorContains(t, l.Health(), part)
 			}
-			require.NotContains(t, l.Health().Error(), "newer", "no deploy makes it right")
+			require.NotContains(t, l.Health().Error(), "newer", "the error must not hope for a newer version, as no deploy mends the limit")
 		}
 		require.NoError(t, servers[0].Close())
 		eventually(t, func() bool { return servers[1].Health() == nil }, "the other epoch is gone")
@@ -135,6 +135,6 @@ func TestDifferentLimitsAreFound(t *testing.T) {
 		}
 		require.ErrorIs(t, err, ErrLimits)
 		require.ErrorContains(t, err, step.say)
-		require.Equal(t, 2, strings.Count(err.Error(), c.Policy.String()), "both are named: %v", err)
+		require.Equal(t, 2, strings.Count(err.Error(), c.Policy.String()), "the error must name both limits: %v", err)
 	}
 }

@@ -39,7 +39,7 @@ func TestSetPolicyKeepsUsedUnits(t *testing.T) {
 				before := take(t, l, "a", 0)
 				require.LessOrEqual(t, before.Remaining, shape.AtOnce(large)-4, "used units were forgotten by the change")
 				if strings.Contains(small.String(), "funnel") {
-					require.Equal(t, small.Limit(), before.Limit, "of two rates, both allow the lower")
+					require.Equal(t, small.Limit(), before.Limit, "of two rates, the answer must tell the lower")
 				} else {
 					require.Equal(t, large.Limit(), before.Limit)
 				}

@@ -104,7 +104,7 @@ func TestFlappingRedisKeepsTheLimit(t *testing.T) {
 				exact, local, bound := s.finish(t, rate)
 				assert.LessOrEqual(t, exact+local, bound+capacity)
 				assert.GreaterOrEqual(t, exact+local, bound-capacity)
-				assert.Greater(t, local, rate*3.3, "and shares are used")
+				assert.Greater(t, local, rate*3.3, "shares must admit more than Redis alone would")
 			})
 		})
 	}
@@ -122,7 +122,7 @@ func TestOutageIsNoSecondBurst(t *testing.T) {
 		exact, local, bound := s.finish(t, rate)
 		assert.LessOrEqual(t, exact+local, bound+servers)
 		assert.GreaterOrEqual(t, exact+local, bound-2*servers)
-		assert.NotZero(t, local, "and shares are used")
+		assert.NotZero(t, local, "shares were not used")
 	})
 }
 
@@ -198,13 +198,13 @@ func TestGuessesGoByTheirDivisor(t *testing.T) {
 		c := on(redis, funnel(10, 10, time.Second))
 		c.Servers = 4
 		l := open(t, c)
-		assert.Equal(t, 1, l.Servers(false), "Redis decides")
-		assert.Equal(t, 4, l.Servers(true), "a share decided before Redis is known to be away")
+		assert.Equal(t, 1, l.Servers(false), "one server must tell turns while Redis decides")
+		assert.Equal(t, 4, l.Servers(true), "four servers must tell turns if a share decided before Redis is known to be away")
 		redis.Set(gone)
 		eventually(t, func() bool { return l.Health() != nil }, "an outage")
-		assert.Equal(t, 4, l.Servers(false), "other calls are decided by shares")
+		assert.Equal(t, 4, l.Servers(false), "four servers must tell turns while shares decide")
 		redis.Set(well)
 		eventually(t, func() bool { return l.Health() == nil }, "well")
-		assert.Equal(t, 1, l.Servers(false), "Redis decides again")
+		assert.Equal(t, 1, l.Servers(false), "one server must tell turns once Redis decides again")
 	})
 }

@@ -154,7 +154,7 @@ func TestStateFileThatCannotBeUsed(t *testing.T) {
 		require.ErrorIs(t, err, statefile.ErrLocked)
 		require.ErrorContains(t, err, c.StateFile)
 		require.NoError(t, l.Close())
-		require.NoError(t, l.Close(), "twice is once")
+		require.NoError(t, l.Close(), "a second Close must be no error")
 
 		whole := must.Get(os.ReadFile(c.StateFile))
 		for _, change := range []func(*Config){func(c *Config) { c.Name = name() }, func(c *Config) { c.Tag = "tag" }} {
@@ -226,6 +226,6 @@ func TestFailedSaveIsTold(t *testing.T) {
 		require.Equal(t, Event{Kind: StateSaved}, told()[1])
 		require.NoError(t, os.RemoveAll(dir))
 		require.ErrorIs(t, l.Close(), ErrStateFile)
-		require.Len(t, told(), 2, "each is told once")
+		require.Len(t, told(), 2, "each event must be told once")
 	})
 }

@@ -27,7 +27,7 @@ func TestStatsTellOfRedis(t *testing.T) {
 			require.Equal(t, limits.SourceRedis, take(t, l, "a", 1).Source())
 		}
 		s := l.Stats()
-		require.GreaterOrEqual(t, s.RoundTrips, before.RoundTrips+4, "the last may be counted later")
+		require.GreaterOrEqual(t, s.RoundTrips, before.RoundTrips+4, "fewer round trips are counted than were made, except the last")
 		require.Equal(t, time.Duration(s.RoundTrips-before.RoundTrips)*time.Millisecond, s.RedisTime-before.RedisTime)
 		require.Equal(t, []any{false, 1, 0, 0}, []any{s.Outage, s.Breakers, s.OpenBreakers, s.HalfOpenBreakers})
 		redis.Set(gone)
@@ -37,7 +37,7 @@ func TestStatsTellOfRedis(t *testing.T) {
 		require.Equal(t, []any{true, 1}, []any{s.Outage, s.Breakers})
 		require.Positive(t, s.FailedTrips)
 		require.NoError(t, l.Close())
-		require.False(t, l.Stats().Outage, "calls are not answered any more")
+		require.False(t, l.Stats().Outage, "the outage must end with the limiter, as calls are not answered any more")
 	})
 }
 
@@ -86,7 +86,7 @@ func TestRefusalsAreCountedByReason(t *testing.T) {
 			for range 2 {
 				require.False(t, l.Choke(t.Context(), "b"))
 			}
-			require.False(t, take(t, l, "a", 3).Allowed, "more than the limit")
+			require.False(t, take(t, l, "a", 3).Allowed, "a call for more than the limit must be refused")
 			require.Equal(t, [4]uint64{4, 2, 0, 6}, refusals(l), mode)
 		}
 		redis.Set(gone)
@@ -129,10 +129,10 @@ func TestEachCounterOfALimiterHasASeries(t *testing.T) {
 		for j, got := range metrics.New("a", func() snapshot { return s }, table).Read(nil) {
 			if got != before[j] {
 				changed++
-				assert.InDelta(t, want, max(got, -got), 0, "table[%d] of Stats.%s", j, of.Field(i).Name)
+				assert.InDelta(t, want, max(got, -got), 0, "table[%d] of Stats.%s has another value than the metric", j, of.Field(i).Name)
 			}
 		}
-		assert.Equal(t, max(1, breakers[of.Field(i).Name]), changed, "series of Stats.%s", of.Field(i).Name)
+		assert.Equal(t, max(1, breakers[of.Field(i).Name]), changed, "Stats.%s has another number of series than expected", of.Field(i).Name)
 	}
 }
 

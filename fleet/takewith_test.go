@@ -53,10 +53,10 @@ func TestLimitsOfCallsShareAWord(t *testing.T) {
 			require.True(t, same.Allowed)
 			require.EqualValues(t, take(t, l, "b", 0).Remaining, same.Remaining)
 			if _, log := small.(interface{ Window() time.Duration }); log && strings.Contains(small.String(), "funnel") {
-				require.True(t, half.Allowed, "half of the time is left, and so half of the units")
+				require.True(t, half.Allowed, "half of the time is left, so half of the units must be")
 				require.EqualValues(t, 4, half.Remaining)
 			} else if !strings.Contains(small.String(), "bursty") {
-				require.False(t, half.Allowed, "%v: 50 units are more than 10", small)
+				require.False(t, half.Allowed, "%v: 50 units must be refused under a limit of 10", small)
 			}
 
 			// The units of a Bursty cost as the limit says.
@@ -66,12 +66,12 @@ func TestLimitsOfCallsShareAWord(t *testing.T) {
 				require.Equal(t, []int64{90, 0}, []int64{out.Answers[0].Remaining, out.Answers[1].Remaining})
 				require.NotEqual(t, out.Answers[2].Limit, out.Answers[3].Limit)
 				a = must.Get(l.TakeWith(ctx, large, "c", 0))
-				require.LessOrEqual(t, a.Remaining, int64(98), "%v: it was charged under both", small)
+				require.LessOrEqual(t, a.Remaining, int64(98), "%v: the call must be charged under both limits", small)
 			}
 
 			must.Get(l.RefundWith(ctx, large, "a", 50))
 			a = must.Get(other.TakeWith(ctx, large, "a", 0))
-			require.LessOrEqual(t, shape.AtOnce(large)-a.Remaining, int64(10), "%v: they came back", large)
+			require.LessOrEqual(t, shape.AtOnce(large)-a.Remaining, int64(10), "%v: the units must come back", large)
 			a = must.Get(l.RefundWith(ctx, nil, "b", 2))
 			require.EqualValues(t, small.Limit(), a.Limit)
 			a = must.Get(l.TakeWith(ctx, nil, "b", 0))
@@ -153,12 +153,12 @@ func TestPolicyForDecidesEveryVerb(t *testing.T) {
 		require.True(t, must.Get(l.Reset(ctx, "big")))
 		require.False(t, must.Get(l.Reset(ctx, "big")))
 		require.EqualValues(t, 100, take(t, l, "big", 0).Remaining)
-		require.False(t, take(t, l, "any", 3).Allowed, "Policy holds for the others")
+		require.False(t, take(t, l, "any", 3).Allowed, "Policy must hold for the other keys")
 
 		require.EqualValues(t, 40, must.Get(l.Admit(ctx, "big", 60)).Remaining)
 		g := must.Get(l.Hold(ctx, limits.Call[string]{Key: "new", N: 50, Limit: plans["big"]}))
 		require.NoError(t, g.Settle(ctx, 70))
-		require.EqualValues(t, 30, must.Get(l.TakeWith(ctx, plans["big"], "new", 0)).Remaining, "it is settled in its own measure")
+		require.EqualValues(t, 30, must.Get(l.TakeWith(ctx, plans["big"], "new", 0)).Remaining, "the units must be settled in the measure of their own limit")
 
 		_, err := l.Take(ctx, "odd", 1)
 		require.ErrorIs(t, err, ErrMisfit)
@@ -189,8 +189,8 @@ func TestLimitsOfCallsHaveShares(t *testing.T) {
 			require.True(t, with(limits.SourceRedis, f[1], "a", 60).Allowed)
 			redis.Set(gone)
 			a := with(limits.SourceShare, f[1], "a", 0)
-			require.Equal(t, []int64{50, 20}, []int64{a.Limit, a.Remaining}, "of 50, the part that Redis said is used")
-			require.Equal(t, retry, with(limits.SourceShare, f[1], "a", 51).RetryAfter, "the limit allows it, the share never does")
+			require.Equal(t, []int64{50, 20}, []int64{a.Limit, a.Remaining}, "of 50 units, the part that Redis told must be used")
+			require.Equal(t, retry, with(limits.SourceShare, f[1], "a", 51).RetryAfter, "RetryAfter must be that of a call that the limit allows and the share never does")
 			require.True(t, with(limits.SourceShare, f[1], "a", 5).Allowed)
 			require.True(t, must.Get(TakeAll(t.Context(), l.ClaimWith(f[1], "a", 5))).Allowed)
 			// A limit that is new in the outage knows the servers.
@@ -231,6 +231,6 @@ func TestRememberedLimitsAreBounded(t *testing.T) {
 		_, err := l.TakeWith(ctx, policy.Must(policy.FixedWindow(99_999, time.Hour)), "a", 0)
 		require.ErrorIs(t, err, ErrTooManyLimits)
 		_, err = l.TakeWith(ctx, policy.Must(policy.FixedWindow(2, time.Hour)), "a", 0)
-		require.NoError(t, err, "a known limit is refused")
+		require.NoError(t, err, "a known limit must be accepted")
 	})
 }

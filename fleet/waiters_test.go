@@ -38,13 +38,13 @@ func TestWaitersAreBounded(t *testing.T) {
 			r, err := l.Acquire(t.Context(), step.key, 1, 100*time.Hour)
 			require.ErrorIs(t, err, engine.ErrCrowded)
 			require.False(t, r.Allowed)
-			require.LessOrEqual(t, take(t, l, step.key, 0).ResetAfter, before, "no turn was promised")
+			require.LessOrEqual(t, take(t, l, step.key, 0).ResetAfter, before, "a call that gave up was promised a turn")
 		}
-		require.NoError(t, l.Wait(t.Context(), "new", 1), "it need not wait")
+		require.NoError(t, l.Wait(t.Context(), "new", 1), "a call on a new key must not wait")
 		require.NoError(t, l.Wait(t.Context(), "a", 0))
 		require.ErrorIs(t, l.Wait(t.Context(), "a", 3), engine.ErrNever)
 		_, err := l.Acquire(t.Context(), "a", 1, 0)
-		require.ErrorIs(t, err, engine.ErrDeadline, "it does not want to wait")
+		require.ErrorIs(t, err, engine.ErrDeadline, "a call without patience must be refused at once")
 
 		leave()
 		for range 3 {
@@ -54,6 +54,6 @@ func TestWaitersAreBounded(t *testing.T) {
 		require.Zero(t, l.waiters.total)
 		soon, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		require.ErrorIs(t, l.Wait(soon, "a", 1), engine.ErrDeadline, "another may wait")
+		require.ErrorIs(t, l.Wait(soon, "a", 1), engine.ErrDeadline, "another call must have a place in line, and be too late there")
 	})
 }

@@ -100,7 +100,7 @@ func TestExactWarns(t *testing.T) {
 				require.Equal(t, []float64{0.8, 0.5}, warned("k"))
 				require.False(t, call(t.Context(), l, "k", 1))
 				require.True(t, call(t.Context(), l, "j", 10))
-				require.Equal(t, []float64{0.8, 0.5}, warned("j"), "a call that passes both")
+				require.Equal(t, []float64{0.8, 0.5}, warned("j"), "a call that passes both shares must cause both warnings")
 				must.Get(l.Refund(t.Context(), "k", 5))
 				require.True(t, call(t.Context(), l, "k", 5))
 				require.EqualValues(t, 4, l.Stats().Warnings)
@@ -199,7 +199,7 @@ func TestLogWarnsByItsCalls(t *testing.T) {
 		less := must.Get(SlidingLog(15, time.Hour))
 		require.True(t, must.Get(l.TakeWith(t.Context(), less, "k", 1)).Allowed)
 		require.False(t, must.Get(TakeAll(t.Context(), l.Claim("k", 1), other.Claim("k", 2))).Allowed)
-		require.Empty(t, warningsOf(l), "half of 15 were used before, and a refused call takes nothing")
+		require.Empty(t, warningsOf(l), "half of 15 units were used before, and a refused call takes nothing, so there must be no warning")
 		take(t, l, "j", 9)
 		take(t, l, "j", 1)
 		require.Equal(t, []string{"j 0.5 10"}, warningsOf(l))
@@ -226,13 +226,13 @@ func TestLeasedWarns(t *testing.T) {
 					all := append(warningsOf(servers[0]), warningsOf(servers[1])...)
 					for j, bound := range bounds {
 						if admitted >= most-bound {
-							require.GreaterOrEqual(t, len(all), j+1, "%d of %d", admitted, most)
+							require.GreaterOrEqual(t, len(all), j+1, "warning %d of %d is missing", admitted, most)
 						}
 					}
-					require.True(t, len(all) == 0 || admitted > 4*most/10, "a lease early at most: %d: %v", admitted, all)
+					require.True(t, len(all) == 0 || admitted > 4*most/10, "a warning came more than a lease early, at call %d: %v", admitted, all)
 				}
 				require.Greater(t, servers[0].Stats().Leased, servers[0].Stats().Exact)
-				require.Len(t, append(warningsOf(servers[0]), warningsOf(servers[1])...), 2, "one for each share")
+				require.Len(t, append(warningsOf(servers[0]), warningsOf(servers[1])...), 2, "there must be one warning for each share")
 			})
 		}
 	}
@@ -302,7 +302,7 @@ func TestFleetWarningsReachHookAndEvents(t *testing.T) {
 			require.True(t, take(t, l, fmt.Sprint("k", i), 9).Allowed)
 			if i == 0 {
 				time.Sleep(time.Second)
-				require.Len(t, slices.DeleteFunc(events.events(), func(e Event) bool { return e.Kind != SharePassed && e.Kind != HookFailed }), 2, "they are told at once")
+				require.Len(t, slices.DeleteFunc(events.events(), func(e Event) bool { return e.Kind != SharePassed && e.Kind != HookFailed }), 2, "the hook must be called at once")
 			}
 		}
 		close(block)

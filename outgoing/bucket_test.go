@@ -65,7 +65,7 @@ func TestKeysOfOneBucketShareItsLimit(t *testing.T) {
 			}
 		}
 		all.Wait()
-		assert.LessOrEqual(t, far.refused+far.early, 8, "until a call of each key was served")
+		assert.LessOrEqual(t, far.refused+far.early, 8, "more calls were refused or early than until a call of each key was served")
 		assert.GreaterOrEqual(t, len(far.admitted), 2*limit*during*90/100)
 		assert.Zero(t, rt.line.Stats().Waiting)
 	})

@@ -136,7 +136,7 @@ func TestNextTurnByAPI(t *testing.T) {
 				content := must.Get(io.ReadAll(resp.Body))
 				assert.Equal(t, c.body, string(content))
 				require.NoError(t, resp.Body.Close())
-				assert.Equal(t, c.refused, rt.line.Stats().Refusals == 1, "refused")
+				assert.Equal(t, c.refused, rt.line.Stats().Refusals == 1, "the line and the server disagree about the refusal")
 				_, err = rt.RoundTrip(request(t, "GET", nil)) //nolint:bodyclose // it is empty
 				if c.turn > time.Hour {
 					var late *TurnError
@@ -146,7 +146,7 @@ func TestNextTurnByAPI(t *testing.T) {
 					return
 				}
 				require.NoError(t, err)
-				assert.Equal(t, c.turn, ((at[1].Sub(at[0]) + ms - 1) / ms * ms), "turn")
+				assert.Equal(t, c.turn, ((at[1].Sub(at[0]) + ms - 1) / ms * ms), "the call had another turn than the answer allows")
 			})
 		})
 	}

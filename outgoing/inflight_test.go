@@ -62,7 +62,7 @@ func TestRequestIsInFlightUntilItsEnd(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				l := newLine(t, Config{InFlight: atOnce(1)})
 				transport := must.Get(NewTransport(l, ByHost, Options{Used: used, Base: &base{answer: func(r *http.Request) (*http.Response, error) {
-					assert.Zero(t, l.left("there"), "%s: while it is sent", name)
+					assert.Zero(t, l.left("there"), "%s: a request that is under way must count", name)
 					return c.server(r)
 				}}}))
 				var resp *http.Response
@@ -76,7 +76,7 @@ func TestRequestIsInFlightUntilItsEnd(t *testing.T) {
 				if resp != nil && resp.Body != nil {
 					_ = resp.Body.Close()
 				}
-				assert.EqualValues(t, 1, l.left("there"), "%s: a request ends once", name)
+				assert.EqualValues(t, 1, l.left("there"), "%s: a request must end once", name)
 			})
 		}
 	}
@@ -95,7 +95,7 @@ func TestForgottenBodyEndsByItself(t *testing.T) {
 		assert.GreaterOrEqual(t, time.Since(began), time.Minute)
 		assert.Less(t, time.Since(began), 2*time.Minute)
 		_ = forgotten.Body.Close()
-		assert.Zero(t, l.left("there"), "a late end ends no other request")
+		assert.Zero(t, l.left("there"), "a late end must end no other request")
 		assert.EqualValues(t, 1, l.Stats().Overstayed)
 		_ = resp.Body.Close()
 		assert.EqualValues(t, 1, l.left("there"))
@@ -139,10 +139,10 @@ func TestCallsInFlightAreExact(t *testing.T) {
 				})
 				synctest.Wait()
 			}
-			assert.EqualValues(t, calls, l.Stats().Waiting+len(order), "%s: the others wait", name)
+			assert.EqualValues(t, calls, l.Stats().Waiting+len(order), "%s: the other calls must wait", name)
 			all.Wait()
 			for i := range order {
-				require.InDelta(t, i, order[i], 2, "%s: three may be sent at one instant", name)
+				require.InDelta(t, i, order[i], 2, "%s: only three calls may be sent at one instant", name)
 			}
 			assert.EqualValues(t, 3, l.left("there"), name)
 		})
@@ -175,7 +175,7 @@ func TestWhatEndsAWaitForAFlight(t *testing.T) {
 			}()
 			synctest.Wait()
 		}
-		assert.ErrorIs(t, <-ended, engine.ErrCrowded, "one waits for the flight, and one behind it")
+		assert.ErrorIs(t, <-ended, engine.ErrCrowded, "one call waits for the flight and one behind it, so a third must be refused")
 		cancel()
 		assert.ErrorIs(t, <-ended, engine.ErrCancelled)
 		assert.ErrorIs(t, <-ended, engine.ErrCancelled)
@@ -190,13 +190,13 @@ func TestWhatEndsAWaitForAFlight(t *testing.T) {
 		late, stop := context.WithCancel(t.Context())
 		time.AfterFunc(time.Second, stop)
 		_, err = slow.Wait(late, "there")
-		assert.ErrorIs(t, err, engine.ErrCancelled, "it waited for its turn")
+		assert.ErrorIs(t, err, engine.ErrCancelled, "a call that waits for its turn must end with its context")
 		assert.EqualValues(t, 1, slow.left("there"))
 
 		other, err := l.Wait(t.Context(), "other")
-		require.NoError(t, err, "keys do not share it")
+		require.NoError(t, err, "another key must not share the limit")
 		l.Reset("other")
-		assert.Zero(t, l.left("other"), "a call in flight counts after Reset")
+		assert.Zero(t, l.left("other"), "a call in flight must count after Reset")
 		other.Release()
 		assert.EqualValues(t, 1, l.left("other"))
 		require.NoError(t, l.Close())
@@ -241,7 +241,7 @@ func TestRepeatedRequestIsInFlightOnce(t *testing.T) {
 		return true
 	}))
 	assert.Equal(t, 4, retries)
-	assert.EqualValues(t, 1, l.left("there"), "Send ends the call")
+	assert.EqualValues(t, 1, l.left("there"), "Send must end the call")
 }
 
 // Promise: A server gets at most as many requests of a key at once as Config.InFlight says, over real connections.

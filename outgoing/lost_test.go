@@ -159,7 +159,7 @@ func TestSendRepeatsInNewTurns(t *testing.T) {
 			assert.PanicsWithValue(t, "send", func() {
 				_ = l.Send(t.Context(), "other", 0, func(*Turn[string]) bool { panic("send") })
 			})
-			assert.NoError(t, l.Send(t.Context(), "other", 0, func(turn *Turn[string]) bool { return false }), "no answer is awaited")
+			assert.NoError(t, l.Send(t.Context(), "other", 0, func(turn *Turn[string]) bool { return false }), "Send must return without an answer")
 			assert.NoError(t, l.Close())
 			assert.ErrorIs(t, l.Send(t.Context(), "key", 0, func(*Turn[string]) bool { panic("not sent") }), engine.ErrClosed)
 		})

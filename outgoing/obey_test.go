@@ -77,13 +77,13 @@ func TestCrowdUsesTheLimitWithoutARefusal(t *testing.T) {
 					crowd(t, c.during, rt)
 					// TestLongLimitBindsWhenItsRestDoes tests this case.
 					if pace == Spend && c.second != nil {
-						assert.LessOrEqual(t, far.refused, far.sent/100+int(c.limit.Limit()), "refused after the first answer")
+						assert.LessOrEqual(t, far.refused, far.sent/100+int(c.limit.Limit()), "calls were refused after the first answer")
 					} else {
-						assert.Zero(t, far.refused, "refused after the first answer")
+						assert.Zero(t, far.refused, "calls were refused after the first answer")
 					}
-					assert.Zero(t, far.early, "refused before it")
+					assert.Zero(t, far.early, "calls were early before the first answer")
 					used := 100 * float64(len(far.admitted)) / c.during.Seconds() / c.rate
-					assert.GreaterOrEqual(t, used, c.percent, "%d admitted", len(far.admitted))
+					assert.GreaterOrEqual(t, used, c.percent, "only %d calls were admitted", len(far.admitted))
 					t.Logf("%d admitted, %.1f%%", len(far.admitted), used)
 				})
 			})
@@ -114,13 +114,13 @@ func TestRefusalsSlowThePaceDown(t *testing.T) {
 		assert.LessOrEqual(t, far.refused, pacing.MaxSlowed)
 		early := far.refused
 		crowd(t, 2*time.Minute, rt)
-		assert.Equal(t, early, far.refused, "the pace that was found holds")
+		assert.Equal(t, early, far.refused, "the pace that was found must hold")
 		slow := line.Limit("there").(policy.Windowed).Window()
 		time.Sleep(400 * time.Second)
 		turn, err := line.Wait(t.Context(), "there")
 		require.NoError(t, err)
 		turn.Obey(Answer{Limit: 100, Window: 10 * time.Second, HasRemaining: true, Remaining: 50, Reset: time.Second})
-		assert.Less(t, line.Limit("there").(policy.Windowed).Window(), slow, "it is as much faster again later")
+		assert.Less(t, line.Limit("there").(policy.Windowed).Window(), slow, "the pace must rise again later")
 	})
 }
 
@@ -204,7 +204,7 @@ func TestOneCallGoesAfterABackoff(t *testing.T) {
 				second, _ := got.Load(1)
 				assert.GreaterOrEqual(t, first, time.Minute)
 				assert.LessOrEqual(t, first, time.Minute+200*time.Millisecond)
-				assert.True(t, second.(time.Duration) > first.(time.Duration) || second == first && answer.Limit == 0, "the second goes once the first is answered")
+				assert.True(t, second.(time.Duration) > first.(time.Duration) || second == first && answer.Limit == 0, "the second call must go once the first is answered")
 				assert.LessOrEqual(t, second, time.Minute+1200*time.Millisecond)
 				assert.Equal(t, uint64(50), l.Stats().Refusals)
 			})
@@ -335,7 +335,7 @@ func TestBackoffDoubles(t *testing.T) {
 		turnOf(t, l).Obey(Answer{})
 		assert.Equal(t, time.Second, refuse())
 		turnOf(t, l).Obey(Answer{Refused: true, RetryAfter: policy.Never})
-		assert.Equal(t, 2*time.Second, refuse(), "a final refusal serves no call")
+		assert.Equal(t, 2*time.Second, refuse(), "a final refusal must serve no call")
 	})
 }
 
@@ -388,7 +388,7 @@ func TestNothingRemainsWaitsForTheReset(t *testing.T) {
 		assert.Equal(t, 20*time.Second, l.BackoffLeft("key"))
 		l.Reset("key")
 		turnOf(t, l).Obey(Answer{Limit: 1, Window: time.Minute, HasRemaining: true, Remaining: 0, Reset: time.Minute})
-		assert.Zero(t, l.BackoffLeft("key"), "its own call was all of the limit")
+		assert.Zero(t, l.BackoffLeft("key"), "the key must not be held back, as the call alone used all of the limit")
 		l.Reset("key")
 		turnOf(t, l).Obey(Answer{HasRemaining: true, Remaining: 0, Reset: 30 * time.Second})
 		assert.Equal(t, 30*time.Second, l.BackoffLeft("key"))
@@ -587,10 +587,10 @@ func TestManyKeysCostFewSteps(t *testing.T) {
 					}
 				}
 				if held {
-					assert.LessOrEqual(t, line.keys.steps, uint64(places), "a held key is examined once")
+					assert.LessOrEqual(t, line.keys.steps, uint64(places), "a key that is held back must be examined once")
 					assert.Equal(t, places, line.Stats().Keys)
 				} else {
-					assert.LessOrEqual(t, line.keys.steps, uint64(hosts), "a key is examined when it leaves")
+					assert.LessOrEqual(t, line.keys.steps, uint64(hosts), "a key must be examined only when it leaves")
 					assert.Less(t, line.Stats().Keys, places)
 				}
 			})
@@ -621,9 +621,9 @@ func TestHeldKeysDelayNoFurtherKey(t *testing.T) {
 				l.keys.steps = 0
 				for i := range calls {
 					// The writer may have to give up another key's word, as for any key in a full table.
-					require.Less(t, call("further "+strconv.Itoa(i), further), time.Millisecond, "call %d", i)
+					require.Less(t, call("further "+strconv.Itoa(i), further), time.Millisecond, "call %d took long", i)
 				}
-				require.LessOrEqual(t, l.keys.steps, uint64(calls), "keys that were examined for leaving")
+				require.LessOrEqual(t, l.keys.steps, uint64(calls), "too many keys were examined for leaving")
 				if further.Refused {
 					require.EqualValues(t, calls+1, l.Stats().Unheld)
 				}
@@ -680,11 +680,11 @@ func TestHeldKeyKeepsItsPace(t *testing.T) {
 				time.Sleep(2 * time.Minute)
 				sweep()
 				assert.Equal(t, pace, l.Limit("key"))
-				assert.LessOrEqual(t, l.Stats().Keys, minKept+1, "the others are forgotten")
+				assert.LessOrEqual(t, l.Stats().Keys, minKept+1, "the other keys must be forgotten")
 				if !wait {
 					time.Sleep(9 * time.Minute)
 					sweep()
-					assert.NotEqual(t, pace, l.Limit("key"), "idle since the end of the back-off")
+					assert.NotEqual(t, pace, l.Limit("key"), "a key that was idle since the end of the back-off must be forgotten")
 				}
 			})
 		})

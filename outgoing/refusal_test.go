@@ -78,7 +78,7 @@ func TestFinalRefusalHoldsNoCall(t *testing.T) {
 					})
 				}
 				all.Wait()
-				assert.Equal(t, 25, final, "each is sent once")
+				assert.Equal(t, 25, final, "each call must be sent once")
 				assert.Zero(t, time.Since(began))
 				assert.Zero(t, rt.line.BackoffLeft("there"))
 				assert.Equal(t, Stats{Waits: rt.line.Stats().Waits, Turns: 50, Refusals: 25, Keys: 1}, rt.line.Stats())
@@ -138,7 +138,7 @@ func TestFinalRefusalGivesItsUnitsBack(t *testing.T) {
 		assert.Zero(t, waited)
 		turn.Obey(tokens())
 		_, waited = take(1, 900)
-		assert.Greater(t, waited, 50*time.Second, "a served call keeps its tokens")
+		assert.Greater(t, waited, 50*time.Second, "a served call must keep its tokens")
 	})
 }
 

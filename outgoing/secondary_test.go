@@ -94,7 +94,7 @@ func TestSecondaryLimitIsLearnedFromRefusals(t *testing.T) {
 				took := time.Since(began)
 				t.Logf("3000 in %v, %d refused", took, far.refused)
 				assert.LessOrEqual(t, took.Seconds()/c.least.Seconds(), 1.1)
-				assert.LessOrEqual(t, far.refused, 2*c.goroutines, "until the limit is known, the calls under way")
+				assert.LessOrEqual(t, far.refused, 2*c.goroutines, "more calls were refused than were under way before the limit was known")
 				send(t, far, rt, c.goroutines, 5000)
 				// The told limit begins anew.
 				time.Sleep(time.Hour)
@@ -103,7 +103,7 @@ func TestSecondaryLimitIsLearnedFromRefusals(t *testing.T) {
 				send(t, far, rt, c.goroutines, 8000)
 				took = time.Since(began)
 				t.Logf("3000 in %v, %d refused", took, far.refused-refused)
-				assert.LessOrEqual(t, took.Seconds()/c.least.Seconds(), 1.1, "the limit is remembered")
+				assert.LessOrEqual(t, took.Seconds()/c.least.Seconds(), 1.1, "the limit must be remembered")
 				assert.LessOrEqual(t, far.refused-refused, 30)
 			})
 		})
@@ -177,9 +177,9 @@ func TestSecondaryLimitCountsCallsUnderWay(t *testing.T) {
 				if p := line.keys.find("key").pace.Load(); c.want > 0 {
 					assert.True(t, p.Spends())
 					assert.Equal(t, c.want, p.Count)
-					assert.InDelta(t, 1020*time.Millisecond, p.Window, float64(time.Millisecond), "the hold, and the time under way")
+					assert.InDelta(t, 1020*time.Millisecond, p.Window, float64(time.Millisecond), "the window must be the hold and the time under way")
 				} else {
-					assert.False(t, p.Spends(), "spaced by the limit that is told")
+					assert.False(t, p.Spends(), "calls must be spaced by the limit that the server told")
 					spacing, word := p.Limit, uint64(0)
 					word, _ = spacing.Take(word, 1, 1, 0)
 					_, d := spacing.Take(word, 1, 1, 0)

@@ -95,7 +95,7 @@ func TestOnlyRequestsThatMayBeRepeatedAreRetried(t *testing.T) {
 						assert.Equal(t, "body", string(content))
 					}
 					if last != nil {
-						assert.Equal(t, int64(1), last.closed.Load(), "the refusal's body is closed before")
+						assert.Equal(t, int64(1), last.closed.Load(), "the body of the refusal must be closed before the request is repeated")
 						assert.GreaterOrEqual(t, time.Since(began), time.Duration(sent)*5*time.Second)
 					}
 					if sent++; sent <= c.refuse {
@@ -117,7 +117,7 @@ func TestOnlyRequestsThatMayBeRepeatedAreRetried(t *testing.T) {
 				assert.NoError(t, resp.Body.Close())
 				assert.Equal(t, map[int]string{200: "served", 429: "slow down"}[c.status], string(content))
 				assert.Equal(t, before.Header, r.Header)
-				assert.Equal(t, before.Body, r.Body, "the request is not changed")
+				assert.Equal(t, before.Body, r.Body, "the request must not be changed")
 			})
 		})
 	}

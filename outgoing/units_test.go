@@ -256,11 +256,11 @@ func TestCancelGivesBackTheCost(t *testing.T) {
 				old := turn
 				turn.Cancel()
 				turn.Cancel()
-				assert.Equal(t, c.left, left(), "%s, told %v", name, told)
+				assert.Equal(t, c.left, left(), "%s, told %v: another number of units is left than the answer says", name, told)
 				l.Reset("key")
 				whole := left()
 				old.Settle(1000)
-				assert.Equal(t, whole, left(), "a key that was forgotten")
+				assert.Equal(t, whole, left(), "a forgotten key must have its whole limit")
 			})
 		}
 	}
@@ -303,7 +303,7 @@ func TestEndOfACallForUnits(t *testing.T) {
 			})
 			time.Sleep(time.Second)
 			_, err = l.Wait(ctx, "key")
-			assert.ErrorIs(t, err, context.DeadlineExceeded, "at the gate")
+			assert.ErrorIs(t, err, context.DeadlineExceeded, "a call at the gate must end with its deadline")
 			assert.Equal(t, 1, late)
 			turn.Obey(unitsLeft(58, 1000, 0))
 			all.Wait()
@@ -379,7 +379,7 @@ func TestUnitsKeepTheOrder(t *testing.T) {
 			}
 			all.Wait()
 			// A round takes 5,530 tokens.
-			assert.GreaterOrEqual(t, slices.Min(turns[:]), 55, "%v in an hour", turns)
+			assert.GreaterOrEqual(t, slices.Min(turns[:]), 55, "%v calls in an hour are too few", turns)
 		})
 	}
 }

@@ -31,7 +31,7 @@ func TestFilingTwiceDoesNothing(t *testing.T) {
 	require.Zero(t, r.View().Len())
 	require.True(t, r.take(r.open("a"), 2*hour))
 	r.Apply(command)
-	require.Equal(t, 1, r.index.Len(), "the entry in the slot is filed")
+	require.Equal(t, 1, r.index.Len(), "the entry in the slot was not filed")
 }
 
 // A flood does not wake the writer for each key, and a small table is not emptied at once.

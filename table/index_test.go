@@ -17,7 +17,7 @@ func whole(t *testing.T, x *index[int]) {
 	x.leaves.Ascend(func(l *leaf[int]) bool {
 		require.NotEmpty(t, l.filings)
 		require.LessOrEqual(t, len(l.filings), leafSize)
-		require.LessOrEqual(t, cap(l.filings), leafSize, "no room to spare")
+		require.LessOrEqual(t, cap(l.filings), leafSize, "a leaf must keep no room to spare")
 		if before != nil {
 			require.LessOrEqual(t, before.high, l.low)
 			require.LessOrEqual(t, slices.MaxFunc(before.filings, latestLast).fresh, slices.MinFunc(l.filings, latestLast).fresh)

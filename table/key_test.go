@@ -113,7 +113,7 @@ func TestLengthOfATextStaysWithItsLevel(t *testing.T) {
 	require.True(t, e.HasForeignTurn())
 	e.AddReturned(2)
 	e.UnlockReturn()
-	require.EqualValues(t, 1, e.Returned(), "it wraps")
+	require.EqualValues(t, 1, e.Returned(), "the count must wrap")
 	require.Equal(t, key, e.Key())
 	require.True(t, e.HasForeignTurn())
 	require.True(t, e.LockReturn())

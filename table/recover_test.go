@@ -26,7 +26,7 @@ func TestRecoverIndexesInSteps(t *testing.T) {
 		before := r.index.Len()
 		r.Settle(2 * hour)
 		require.LessOrEqual(t, r.index.Len()-before, settleStep)
-		require.NoError(t, r.Check(), "the part that is done is right")
+		require.NoError(t, r.Check(), "the part of the index that is rebuilt must agree with the map")
 	}
 	// Settle the rest of the nursery.
 	r.settle(2 * hour)
@@ -89,15 +89,15 @@ func TestRecoverFromDeathAtEachPoint(t *testing.T) {
 				}
 				require.NoError(t, r.Check())
 			}
-			require.NotZero(t, deaths, "the point is never come by")
+			require.NotZero(t, deaths, "no schedule came by the point")
 			require.Equal(t, ChangeMade, <-change.Answer())
 			require.Equal(t, slower, r.terms.Load().Policy)
 			require.False(t, r.changing)
 			for e := range r.View().All() {
-				require.False(t, r.take(e, 4*hour-1), "%s has its debt, and for as long as the new policy has it", e.Key())
+				require.False(t, r.take(e, 4*hour-1), "%s must have its debt, for as long as the new policy keeps it", e.Key())
 			}
-			require.Equal(t, 2, r.View().Len(), "three, less the one that made room")
-			require.EqualValues(t, 2, r.counters.Evicted.Load(), "idle, and the least of the others")
+			require.Equal(t, 2, r.View().Len(), "three keys less the key that made room must remain")
+			require.EqualValues(t, 2, r.counters.Evicted.Load(), "the idle key and the key with the least debt must be evicted")
 		})
 	}
 }

@@ -40,7 +40,7 @@ func TestRoomIsMadeByTheLeastDebt(t *testing.T) {
 	r.MakeRoom(102*second, 2, 10)
 	require.False(t, r.has("new"))
 	require.False(t, r.has("regular"))
-	require.True(t, r.has("offender"), "never a key at its limit while a lesser one is there")
+	require.True(t, r.has("offender"), "a key at its limit left although a key with less debt was there")
 	require.False(t, r.take(offender, 100*second))
 }
 
@@ -66,7 +66,7 @@ func TestRoomGivesUpLooking(t *testing.T) {
 	r.MakeRoom(second, 1, 3)
 	require.Equal(t, 8, r.View().Len())
 	r.MakeRoom(second, 1, 8)
-	require.Equal(t, 7, r.View().Len(), "all know the truth by now; the next is the least")
+	require.Equal(t, 7, r.View().Len(), "the next key to leave must be the key with the least debt, as all are filed truly by now")
 }
 
 // Promise: Rebuilding the index gives up no key.
@@ -93,7 +93,7 @@ func TestRoomIsMadeAheadOfNeed(t *testing.T) {
 	for key := range maxKeys {
 		r.add(key, 1)
 	}
-	require.Zero(t, r.counters.Forgiven.Load(), "full, but no key has been turned away")
+	require.Zero(t, r.counters.Forgiven.Load(), "a full table must forgive no key before it turns a key away")
 
 	r.Apply(RoomCommand(maxKeys, 1))
 	require.Equal(t, maxKeys-4, r.View().Len())
@@ -104,7 +104,7 @@ func TestRoomIsMadeAheadOfNeed(t *testing.T) {
 
 	r.Sweep(2*hour, maxKeys/8-5)
 	r.Sweep(2*hour, 1)
-	require.True(t, r.nearlyFull, "not empty enough yet")
+	require.True(t, r.nearlyFull, "the table is not empty enough yet to stop making room ahead")
 	r.Sweep(2*hour, 1)
 	require.False(t, r.nearlyFull)
 }
@@ -141,7 +141,7 @@ func TestFirmKeysMakeNoRoom(t *testing.T) {
 
 	r.MakeRoom(100*second, 4, 100)
 	require.False(t, r.has("lesser"))
-	require.False(t, r.has("edge"), "it is fresh just as late as others may be")
+	require.False(t, r.has("edge"), "a key that is fresh as late as others may be must make room")
 	require.True(t, r.has("stale"))
 	require.True(t, r.has("firm"))
 	r.MakeRoom(101*second-1, 4, 100)
@@ -166,7 +166,7 @@ func TestResetKeysMakeRoomAmongFirmOnes(t *testing.T) {
 	r.MakeRoom(100*second, 1, 100)
 	require.EqualValues(t, 3, r.places.taken())
 	r.MakeRoom(100*second, 1, 100)
-	require.False(t, r.Unsettled(), "there is nothing to find")
+	require.False(t, r.Unsettled(), "nothing must be left to settle")
 
 	r.View().NoteReset()
 	require.True(t, entries[1].Advance(entries[1].Word(), 0))
@@ -190,23 +190,23 @@ func TestFullTableOfFirmKeysSaysSo(t *testing.T) {
 		entries = append(entries, e)
 	}
 	firm := r.View().Firm
-	require.False(t, firm(100*second), "the writer has not looked yet")
+	require.False(t, firm(100*second), "Firm must be false before the writer has looked")
 	r.MakeRoom(100*second, 1, 100)
 	require.True(t, firm(100*second))
 	require.True(t, firm(109*second-1))
-	require.False(t, firm(109*second), "a key is fresh after the time Firm from now")
+	require.False(t, firm(109*second), "Firm must be false if a key is fresh within the time of Options.Firm")
 
 	r.View().NoteReset()
-	require.False(t, firm(100*second), "a key was reset")
+	require.False(t, firm(100*second), "Firm must be false after a reset")
 	require.True(t, entries[1].Advance(entries[1].Word(), 0))
 	r.MakeRoom(100*second, 1, 100)
-	require.False(t, firm(100*second), "the index is being rebuilt")
+	require.False(t, firm(100*second), "Firm must be false while the index is being rebuilt")
 	r.settle(100 * second)
 	r.MakeRoom(100*second, 2, 100)
 	require.False(t, r.has("b"))
-	require.True(t, firm(100*second), "both other keys are firm")
+	require.True(t, firm(100*second), "Firm must be true if both other keys are firm")
 	r.add("lesser", 100*second)
-	require.False(t, firm(100*second), "the new key makes room")
+	require.False(t, firm(100*second), "Firm must be false if the new key makes room")
 }
 
 // Promise: The place of a key that is released while the writer looks for room is found by the next look.
@@ -223,7 +223,7 @@ func TestReleaseWhileTheWriterLooksIsNoted(t *testing.T) {
 		}
 		if late {
 			r.MakeRoom(100*second, 1, 100)
-			require.True(t, r.View().Firm(100*second), "both keys are in use")
+			require.True(t, r.View().Firm(100*second), "Firm must be true while both keys are in use")
 		}
 		looks := 0
 		r.step = func(point string) {
@@ -242,10 +242,10 @@ func TestReleaseWhileTheWriterLooksIsNoted(t *testing.T) {
 		r.step = nil
 		require.GreaterOrEqual(t, looks, 2)
 		if r.has("a") {
-			require.False(t, r.View().Firm(100*second), "the writer has not looked since")
+			require.False(t, r.View().Firm(100*second), "Firm must be false until the writer has looked again")
 			r.MakeRoom(100*second, 1, 100)
 		}
-		require.False(t, r.has("a"), "late: %v", late)
+		require.False(t, r.has("a"), "late: %v: the released key must make room", late)
 		require.True(t, r.has("b"))
 	}
 }

@@ -64,7 +64,7 @@ func TestMapHoldsTheEntriesOfAPlainMap(t *testing.T) {
 					}
 				}
 				for key := range most {
-					require.Same(t, is[key], r.find(r.hash(key), key), "key %d of %d", key, len(is))
+					require.Same(t, is[key], r.find(r.hash(key), key), "key %d of %d was not found", key, len(is))
 				}
 				r.passed()
 				require.Equal(t, len(is), r.filed[0])
@@ -81,7 +81,7 @@ func TestMapHoldsTheEntriesOfAPlainMap(t *testing.T) {
 					}
 				}
 			}
-			require.Nil(t, r.shards[0].Load(), "no entry is left")
+			require.Nil(t, r.shards[0].Load(), "no entry must be left")
 		})
 	}
 }
@@ -138,7 +138,7 @@ func (r rig[K]) passed() {
 	}
 	for i := range s.buckets {
 		if n := s.buckets[i].tags.Load() >> 56; n != manyPassed {
-			require.Equal(r.t, want[i], n, "bucket %d", i)
+			require.Equal(r.t, want[i], n, "bucket %d has another number of entries than expected", i)
 		}
 	}
 }
@@ -192,7 +192,7 @@ func TestAllKeysOfAHashAreHeld(t *testing.T) {
 		e := r.View().Load(7, key)
 		require.NotNil(t, e, key)
 		require.Equal(t, key, e.Key())
-		require.False(t, r.take(e, 2), "its own word is kept")
+		require.False(t, r.take(e, 2), "the entry must keep its own word")
 	}
 	require.Nil(t, r.View().Load(7, "d"))
 	require.Equal(t, 3, r.View().Len())

@@ -94,7 +94,7 @@ func TestDrainEndsEveryEntry(t *testing.T) {
 	}
 	seen := map[int]bool{}
 	table.Drain(func(e *Entry[int], r Reading) {
-		require.False(t, seen[e.Key()], "drained twice")
+		require.False(t, seen[e.Key()], "a key was drained twice")
 		seen[e.Key()] = true
 		require.Equal(t, e.Key()%3 > 0, r.State != 0)
 	})
@@ -104,7 +104,7 @@ func TestDrainEndsEveryEntry(t *testing.T) {
 		_, ok := table.View().State(e)
 		require.False(t, ok)
 	}
-	table.Drain(func(*Entry[int], Reading) { t.Error("an entry that is dead") })
+	table.Drain(func(*Entry[int], Reading) { t.Error("a dead entry was drained") })
 }
 
 // A loader keeps the keys with the most debt, in any order, each with its last word.

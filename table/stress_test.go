@@ -76,7 +76,7 @@ func stress(t *testing.T, hasher func(key int) uint64) {
 			for n := 1; !done.Load(); n++ {
 				takeOnce(r, random.IntN(keys), &now, queue, tell)
 				if n := r.View().Len(); n > keys+8 {
-					t.Errorf("%d entries", n)
+					t.Errorf("the table has %d entries, more than MaxKeys", n)
 				}
 				if n%16 == 0 {
 					runtime.Gosched()
@@ -184,7 +184,7 @@ func stress(t *testing.T, hasher func(key int) uint64) {
 		if all, ok := ledger.Load(first(e)); ok {
 			n = all.(*numbers).takes.Load()
 		}
-		require.Equal(t, n, tallied(e.Word()), "key %d", e.Key())
+		require.Equal(t, n, tallied(e.Word()), "key %d has another number of takes than its word says", e.Key())
 	}
 	t.Logf("%d takes, %d changes, %d evictions, %d deaths", takes, made, r.counters.Evicted.Load(), deaths)
 	require.Zero(t, r.counters.Forgiven.Load())

@@ -18,7 +18,7 @@ func TestSweepNeverEvictsOwingKeys(t *testing.T) {
 		require.Same(t, e, r.open("a"))
 		require.False(t, r.take(e, now))
 	}
-	require.Zero(t, r.sweep(1+hour), "a nanosecond early")
+	require.Zero(t, r.sweep(1+hour), "a key left a nanosecond early")
 	require.Equal(t, 1, r.sweep(1+hour+1))
 }
 
@@ -27,13 +27,13 @@ func TestSweepFilesKeysInUseAgain(t *testing.T) {
 	r := newRig[string](t, Options{})
 	e := r.add("a", 1)
 	r.add("b", 2)
-	require.True(t, r.take(e, 2*hour), "drained, and taken again")
+	require.True(t, r.take(e, 2*hour), "a drained key must admit a take")
 
 	require.Equal(t, SweepResult{Evicted: 1}, r.Sweep(2*hour, 10))
 	require.True(t, r.has("a"))
 	require.False(t, r.has("b"))
 	first, _ := r.index.Min()
-	require.Equal(t, 3*hour, first.fresh, "filed under the instant from which it owes nothing")
+	require.Equal(t, 3*hour, first.fresh, "the key must be filed under the instant from which it owes nothing")
 	require.Equal(t, 1, r.sweep(3*hour+61*second))
 }
 
@@ -67,7 +67,7 @@ func TestSweepGoesByBudgetAndOrder(t *testing.T) {
 	}
 	r.add("x", 3*hour)
 	require.Equal(t, SweepResult{}, r.Sweep(3*hour, 0))
-	require.Equal(t, SweepResult{More: true}, r.Sweep(9*hour, 0), "more, although it might do nothing")
+	require.Equal(t, SweepResult{More: true}, r.Sweep(9*hour, 0), "Sweep must report more, although more work might do nothing")
 	require.Equal(t, SweepResult{More: true}, r.Sweep(9*hour, -1))
 }
 
@@ -75,7 +75,7 @@ func TestSweepGivesUntakenKeysTheirIdleTime(t *testing.T) {
 	r := newRig[string](t, Options{})
 	e := r.open("a")
 	r.fileOne(e, hour)
-	require.Zero(t, e.Word(), "landed by the writer")
+	require.Zero(t, e.Word(), "the entry was not landed by the writer")
 	require.Zero(t, r.sweep(hour+59*second))
 	require.Equal(t, 1, r.sweep(hour+60*second))
 }

@@ -19,7 +19,7 @@ func (r rig[K]) change(p policy.Policy, now policy.Instant) ChangeResult {
 	r.t.Helper()
 	c := NewChange(p, now)
 	r.Apply(ChangeCommand[K](c))
-	require.Len(r.t, c.Answer(), 1, "the request is answered at once")
+	require.Len(r.t, c.Answer(), 1, "the request was not answered at once")
 	return <-c.Answer()
 }
 
@@ -88,13 +88,13 @@ func TestTermsOfPoliciesThatOfferLess(t *testing.T) {
 	require.True(t, full.ReadsWordsOf(other))
 	require.True(t, full.CanReplace(other))
 	require.False(t, full.ReadsWordsOf(tally{1}))
-	require.False(t, full.CanReplace(tally{1}), "of another family")
+	require.False(t, full.CanReplace(tally{1}), "a policy of another family must not replace the table's")
 
 	plain := newTerms(struct{ policy.Policy }{funnel}, 0, nil, nil)
 	require.Nil(t, plain.Choker)
 	require.False(t, plain.ReadsWordsOf(funnel))
-	require.False(t, full.CanReplace(plain.Policy), "related to no policy")
-	require.False(t, plain.CanReplace(funnel), "nor is any related to it")
+	require.False(t, full.CanReplace(plain.Policy), "a policy that is not policy.Relative must not be replaced")
+	require.False(t, plain.CanReplace(funnel), "a policy that is not policy.Relative must replace no other")
 }
 
 // Filed, landed, tentative and unused keys keep their counts, are carried over once, and end with
@@ -109,9 +109,9 @@ func TestChangeReachesAllKeys(t *testing.T) {
 	require.True(t, r.take(landed, 1))
 
 	require.Equal(t, ChangeMade, r.change(tally{2}, 1))
-	require.Equal(t, policy.Policy(tally{2}), r.View().Terms().Policy, "from the next call on")
+	require.Equal(t, policy.Policy(tally{2}), r.View().Terms().Policy, "the change must hold from the next call on")
 	require.True(t, r.Unsettled())
-	require.True(t, r.take(filed, 1), "a caller is there before the writer")
+	require.True(t, r.take(filed, 1), "the caller must reach the entry before the writer")
 	late := r.open("late")
 	require.True(t, r.take(late, 1))
 	r.settle(1)
@@ -119,7 +119,7 @@ func TestChangeReachesAllKeys(t *testing.T) {
 		e := r.now(old)
 		require.True(t, r.terms.Load().Current(e.Word()), e.Key())
 		require.Equal(t, count, tallied(e.Word()), e.Key())
-		require.Same(t, e, r.View().Load(r.hash(e.Key()), e.Key()), "adopted, if its command was lost")
+		require.Same(t, e, r.View().Load(r.hash(e.Key()), e.Key()), "an entry whose command was lost must be adopted")
 	}
 	require.False(t, r.changing)
 	r.mustChange(tally{3}, 1)
@@ -163,7 +163,7 @@ func TestStalledTakeFailsIfTheKeyIsInUse(t *testing.T) {
 	word := e.Word()
 	require.NoError(t, r.Check())
 	r.settle(1)
-	require.False(t, e.Advance(word, word+1), "it was left under two policies, and must not see a third one")
+	require.False(t, e.Advance(word, word+1), "an entry that was left under two policies must not see a third")
 	require.EqualValues(t, 1, tallied(r.View().Load(r.hash("a"), "a").Word()))
 }
 
@@ -176,8 +176,8 @@ func TestChangeKeepsTheMarkOfForeignTurns(t *testing.T) {
 	r.mustChange(tally{2}, 1)
 	require.True(t, r.now(marked).HasForeignTurn())
 	require.False(t, r.now(plain).HasForeignTurn())
-	require.True(t, r.now(plain).LockReturn(), "what is given back to the old entry comes too late")
-	require.EqualValues(t, 3, r.now(plain).Returned(), "reservations of the new policy may be older than the successor")
+	require.True(t, r.now(plain).LockReturn(), "a give-back to the old entry must not hold the lock of its successor")
+	require.EqualValues(t, 3, r.now(plain).Returned(), "the successor must continue the count, as reservations of the new policy may be older")
 }
 
 // A reservation finds its units in the entry's successor, and in no other entry of the key.
@@ -201,7 +201,7 @@ func TestSuccessorHasTheReturnedUnits(t *testing.T) {
 	require.NotNil(t, r.add("a", 1))
 	require.Nil(t, r.View().Successor(e, terms), "another entry of the key is taken for the successor")
 	r.mustChange(tally{3}, 1)
-	require.NotNil(t, r.View().Successor(e, r.View().Terms()), "none has left since")
+	require.NotNil(t, r.View().Successor(e, r.View().Terms()), "a key must have its successor if no key of the slot has left since")
 }
 
 // A writer that could not be stopped may move an entry after Drain has ended it.
@@ -244,7 +244,7 @@ func TestMovedEntryLeadsToItsSuccessor(t *testing.T) {
 			successor := r.moving.Load().to
 			r.once("find: moved", func() { later(r) })
 			require.Same(t, successor, r.View().Look(r.hash("a"), "a"))
-			require.Nil(t, r.step, "the call met the old entry")
+			require.Nil(t, r.step, "the call did not meet the old entry")
 			r.Recover()
 			r.settle(1)
 			require.EqualValues(t, 1, tallied(r.View().Load(r.hash("a"), "a").Word()))
@@ -283,11 +283,11 @@ func TestChangeIsAnsweredOnce(t *testing.T) {
 	require.True(t, r.terms.Load().MadeBy(second))
 	r.Apply(ChangeCommand[string](second))
 	require.Empty(t, second.Answer())
-	require.False(t, r.Unsettled(), "nor is it made again")
+	require.False(t, r.Unsettled(), "a change that was answered must not be made again")
 	require.Equal(t, ChangeMade, r.change(tally{3}, 1))
 	r.settle(1)
 	r.Apply(ChangeCommand[string](second))
-	require.Equal(t, policy.Policy(tally{3}), r.terms.Load().Policy, "those that came after it hold")
+	require.Equal(t, policy.Policy(tally{3}), r.terms.Load().Policy, "changes that came after the refused change must hold")
 	require.EqualValues(t, 1, tallied(r.now(e).Word()))
 
 	r.Abandon(ChangeCommand[string](second))
@@ -319,7 +319,7 @@ func TestChangeOfADyingWriterIsMade(t *testing.T) {
 			r.Recover()
 			tell(r, c)
 			require.Equal(t, ChangeMade, <-c.Answer())
-			require.True(t, r.changing, "all words are yet to be carried over")
+			require.True(t, r.changing, "all words must wait to be carried over")
 			r.settle(1)
 			require.False(t, r.changing)
 			require.Equal(t, uint64(epochBit|2<<tallyID|1<<tallyCount|3601), r.now(e).Word())
@@ -341,7 +341,7 @@ func TestChangeOrdersAnew(t *testing.T) {
 	r.settle(3 * hour)
 	for f := range r.index.All() {
 		require.Equal(t, f.fresh, r.freshAt(f.entry.Word()))
-		require.InDelta(t, float64(13*hour), float64(f.fresh), float64(second), "one unit, which is ten hours now")
+		require.InDelta(t, float64(13*hour), float64(f.fresh), float64(second), "one unit must take ten hours to drain now")
 	}
 	r.MakeRoom(3*hour, 1, 10)
 	require.Equal(t, 1, r.View().Len())
@@ -361,7 +361,7 @@ func TestChangeBeginsTheLookAtTheNurseryAnew(t *testing.T) {
 	require.Equal(t, ChangeMade, r.change(tally{2}, 1))
 	r.settle(1)
 	next, _ := terms.Policy.Take(0, 1, 1, 0)
-	require.False(t, e.Advance(word, next|terms.EpochBit), "the caller took it for tentative under the policy before")
+	require.False(t, e.Advance(word, next|terms.EpochBit), "a caller that took the entry for tentative under the policy before must fail")
 	require.Equal(t, uint64(epochBit), r.now(e).Word())
 }
 
@@ -487,7 +487,7 @@ func TestStateIsOfTheInstantOfTheChange(t *testing.T) {
 	terms.since = 1
 	state, alive := terms.State(full)
 	require.True(t, alive)
-	require.Equal(t, 1+10*second, flat.FreshAt(state), "as full as a key of the new limit can be, from then on")
+	require.Equal(t, 1+10*second, flat.FreshAt(state), "from then on the key must be as full as a key of the new limit can be")
 
 	const asked = 50 * second
 	r := newRig[string](t, Options{Policy: deep})

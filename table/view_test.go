@@ -30,7 +30,7 @@ func TestFileEmptiesTheSlot(t *testing.T) {
 	}
 	require.Equal(t, fileBudget, r.File(7, 1))
 	require.Equal(t, fileBudget+1, r.View().Landed())
-	require.True(t, r.Unsettled(), "the next one to land there sends no command")
+	require.True(t, r.Unsettled(), "the next entry that lands there must send no command")
 	r.settle(1)
 	require.Zero(t, r.View().Landed())
 	require.Equal(t, 2*fileBudget+1, r.index.Len())
@@ -92,10 +92,10 @@ func TestOpenSkipsDeadEntries(t *testing.T) {
 	require.NotSame(t, a, again)
 	require.True(t, r.take(again, 2*hour))
 	require.Equal(t, 1, r.View().Len())
-	require.Equal(t, 1, r.View().Landed(), "the dead one does not count")
+	require.Equal(t, 1, r.View().Landed(), "the dead entry must not count")
 	r.View().NoteLostFiling()
 	r.settle(2 * hour)
-	require.Nil(t, slot.Load(), "and is taken out")
+	require.Nil(t, slot.Load(), "the dead entry was not taken out")
 }
 
 func TestOpenIsFull(t *testing.T) {
@@ -106,7 +106,7 @@ func TestOpenIsFull(t *testing.T) {
 	require.Equal(t, Full, status)
 	require.Nil(t, e)
 	_, status = r.View().Open(r.hash("a"), "a")
-	require.Equal(t, Found, status, "known keys are served")
+	require.Equal(t, Found, status, "a known key must be found")
 	require.Equal(t, 1, r.sweep(hour+61*second)-1)
 	_, status = r.View().Open(r.hash("c"), "c")
 	require.Equal(t, Landed, status)
@@ -142,7 +142,7 @@ func TestDeadEntryOfATurnedAwayCallerIsTakenOut(t *testing.T) {
 	require.Nil(t, e)
 	require.Equal(t, Full, status)
 	r.step = nil
-	require.NotNil(t, r.nursery[1].Load(), "the dead one is in the slot")
+	require.NotNil(t, r.nursery[1].Load(), "the dead entry must be in the slot")
 	require.True(t, r.Unsettled())
 	r.settle(3 * hour)
 	require.Nil(t, r.nursery[1].Load())
@@ -170,7 +170,7 @@ func TestTableOfAnyNumberOfKeys(t *testing.T) {
 	}
 	most.MakeRoom(2, 64, 512)
 	require.Equal(t, 3, most.View().Len())
-	require.Zero(t, most.sweep(1<<59), "kept for ever")
+	require.Zero(t, most.sweep(1<<59), "a key that never owes nothing must stay for ever")
 }
 
 func TestShardsAreFilledEvenly(t *testing.T) {
@@ -199,7 +199,7 @@ func TestClearForgetsAll(t *testing.T) {
 	r.Clear()
 	require.False(t, r.has("filed"))
 	require.False(t, r.has("landed"))
-	require.Equal(t, 2, r.View().Len(), "the places taken are not given back")
+	require.Equal(t, 2, r.View().Len(), "Clear must not give back the places taken")
 	r.add("after", 2)
 	r.sweep(9 * hour)
 	require.Zero(t, r.View().Landed())
