@@ -50,9 +50,9 @@ func TestAcquireAllTakesAllOrNothing(t *testing.T) {
 		}
 		for _, late := range ends[3:] {
 			assert.ErrorIs(t, late.err, ErrDeadline)
-			assert.Zero(t, late.at, "it was refused at once")
+			assert.Zero(t, late.at, "the late call must be refused at once")
 		}
-		assert.Equal(t, time.Second, wide.Peek(1, 0).ResetAfter, "three, of which two have drained")
+		assert.Equal(t, time.Second, wide.Peek(1, 0).ResetAfter, "three units must be taken, of which two have drained")
 
 		// These wait for nothing.
 		for _, c := range []struct {
@@ -83,9 +83,9 @@ func TestAcquireAllGoesFromLineToLine(t *testing.T) {
 		require.NoError(t, err)
 		assert.True(t, out.Allowed)
 		assert.Equal(t, 7*time.Second, time.Since(began))
-		assert.Equal(t, 7*time.Second, out.Waited, "in both lines")
-		assert.Equal(t, []policy.Decision{a.Peek("key", 0), b.Peek("key", 0)}, out.Decisions, "now, not when it took")
-		assert.Equal(t, 8*time.Second, a.Peek("key", 0).ResetAfter, "it waited for both, and took once")
+		assert.Equal(t, 7*time.Second, out.Waited, "the call must wait in both lines")
+		assert.Equal(t, []policy.Decision{a.Peek("key", 0), b.Peek("key", 0)}, out.Decisions, "the decisions must be those of now, not of the take")
+		assert.Equal(t, 8*time.Second, a.Peek("key", 0).ResetAfter, "the call must wait for both keys, and take once")
 		assert.Equal(t, 10*time.Second, b.Peek("key", 0).ResetAfter)
 
 		// Too long for one: it does not wait for the other.
@@ -154,7 +154,7 @@ func TestAcquireAllStandsWhereItIsRefused(t *testing.T) {
 		for range 20 {
 			go func() {
 				_, err := AcquireAll(t.Context(), 2*time.Hour, everybody.Claim("all", 1), own.Claim("greedy", 1))
-				assert.Error(t, err, "the test is over before")
+				assert.Error(t, err, "the call that waits must end before the test")
 			}()
 		}
 		synctest.Wait()
@@ -196,7 +196,7 @@ func TestAcquireAllOfAClosedEngine(t *testing.T) {
 			assert.Equal(t, 100*time.Millisecond, time.Since(began))
 			assert.Equal(t, 100*time.Millisecond, single.Waited)
 			assert.Equal(t, 100*time.Millisecond, out.Waited)
-			assert.False(t, out.Provenance(0).Exact(), "RetryAfter is a guess")
+			assert.False(t, out.Provenance(0).Exact(), "RetryAfter must be a guess")
 			assert.True(t, out.Provenance(1).Exact())
 			assert.Zero(t, good.Peek("other", 0).ResetAfter)
 		})
@@ -220,7 +220,7 @@ func TestAcquireAllThatPanicsHoldsNothing(t *testing.T) {
 			_, _ = AcquireAll(background, time.Minute, other.Claim("key", 4), e.Claim("key", 1))
 		})
 		healed.Store(true)
-		assert.EqualValues(t, time.Second, time.Since(began), "it has waited for its turn")
+		assert.EqualValues(t, time.Second, time.Since(began), "the call must wait for its turn")
 		assert.EqualValues(t, 1, e.Peek("key", 0).Remaining)
 		assert.EqualValues(t, 10, other.Peek("key", 0).Remaining)
 	})

@@ -40,8 +40,8 @@ func TestAcquireAllWhenTheContextIsOver(t *testing.T) {
 		before := a.Stats().Refused + b.Stats().Refused
 		out, err := AcquireAll(ended, time.Hour, units(of.n, of.claims...)...)
 		assert.ErrorIs(t, err, ErrCancelled)
-		assert.Equal(t, of.binding, out.Binding, "%+v", of)
-		assert.Equal(t, of.retry, out.RetryAfter, "%+v", of)
+		assert.Equal(t, of.binding, out.Binding, "%+v: another claim decided", of)
+		assert.Equal(t, of.retry, out.RetryAfter, "%+v: RetryAfter is not that of the deciding claim", of)
 		assert.False(t, out.Allowed)
 		require.Len(t, out.Decisions, len(of.claims))
 		for i, claim := range of.claims {
@@ -50,7 +50,7 @@ func TestAcquireAllWhenTheContextIsOver(t *testing.T) {
 			assert.Equal(t, d.ResetAfter, out.Decisions[i].ResetAfter)
 			assert.Equal(t, out.Decisions[i].Allowed, out.Decisions[i].RetryAfter == 0)
 		}
-		assert.EqualValues(t, of.refusing, a.Stats().Refused+b.Stats().Refused-before, "%+v", of)
+		assert.EqualValues(t, of.refusing, a.Stats().Refused+b.Stats().Refused-before, "%+v: another number of refusals was counted", of)
 		out.Keep(0)
 	}
 	assert.Equal(t, 2, a.Len()+b.Len())

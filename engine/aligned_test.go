@@ -55,7 +55,7 @@ func TestAlignedWindowsFollowTheWallClock(t *testing.T) {
 				require.Equal(t, policy.Decision{Allowed: true, Limit: 30, Remaining: 24, ResetAfter: 23 * 60 * minute}, e.Peek("k", 0))
 				require.NoError(t, e.ChangeLimit("k", parsed(t, "window 7/day in UTC"), nil))
 				require.ErrorContains(t, e.ChangeLimit("k", nil, parsed(t, "window 7/h aligned")), "reads the words of window 30/day in UTC")
-				require.Error(t, e.SetPolicy(parsed(t, "window 30/d")), "fixed windows are of another")
+				require.Error(t, e.SetPolicy(parsed(t, "window 30/d")), "a fixed window must be of another family")
 				require.Zero(t, e.Stats().Misfits)
 			})
 		})
@@ -79,7 +79,7 @@ func TestAlignedWindowsByKey(t *testing.T) {
 		}
 		sleepUntil(t, 23*time.Hour)
 		for key := range limits {
-			require.True(t, e.Choke(key), "it is midnight in Berlin")
+			require.True(t, e.Choke(key), "a call must pass at midnight in Berlin")
 		}
 		require.Zero(t, e.Stats().Misfits)
 	})

@@ -52,12 +52,12 @@ func TestHoldUnderAnotherLimit(t *testing.T) {
 		call.N = 61
 		refused, err := e.Hold(t.Context(), call)
 		require.NoError(t, err)
-		require.False(t, refused.Allowed, "40 of 100 are used")
+		require.False(t, refused.Allowed, "a call for more than the 60 units left must be refused")
 		call.Patience = time.Minute
 		waited, err := e.Hold(t.Context(), call)
 		require.NoError(t, err)
 		require.True(t, waited.Allowed)
-		assert.Equal(t, 600*time.Millisecond, waited.Wait, "one of 100 a minute")
+		assert.Equal(t, 600*time.Millisecond, waited.Wait, "the wait must be for one unit of 100 a minute")
 		assert.Equal(t, int64(100), waited.Limit)
 	})
 }
@@ -94,7 +94,7 @@ func TestHoldGivesBackAfterPanic(t *testing.T) {
 			time.Sleep(time.Until(began.Add(time.Second)))
 			assert.True(t, e.Peek("key", 0).Remaining == 1, "the call that panicked at %d took", panicAt)
 		}
-		assert.Greater(t, panicAt, 3, "PolicyFor is asked after the wait")
+		assert.Greater(t, panicAt, 3, "PolicyFor must be asked again after the wait")
 	})
 }
 
@@ -114,6 +114,6 @@ func TestAskUnderChosenQueue(t *testing.T) {
 		a, err := e.Admit(t.Context(), "key", 1)
 		require.NoError(t, err)
 		assert.True(t, a.Allowed)
-		assert.Equal(t, 997*time.Millisecond, a.Wait, "the next turn was free")
+		assert.Equal(t, 997*time.Millisecond, a.Wait, "the next turn must be free")
 	})
 }

@@ -138,16 +138,16 @@ func TestBlockOfZeroLiftsABlockAlone(t *testing.T) {
 		assert.True(t, lift(e, "k"))
 		assert.Empty(t, maps.Collect(e.AllBlocked()))
 		require.True(t, e.Take("k", 7).Allowed)
-		assert.True(t, lift(e, "k"), "a key that is not blocked")
+		assert.True(t, lift(e, "k"), "a key that is not blocked must be lifted, too")
 		require.NoError(t, e.Block("k", time.Hour))
 		assert.Equal(t, map[string]time.Duration{"k": time.Hour}, maps.Collect(e.AllBlocked()))
 		want := policy.Decision{Limit: 10, RetryAfter: time.Hour, ResetAfter: 7 * time.Hour}
 		assert.Equal(t, map[string]policy.Decision{"k": want}, maps.Collect(e.All()))
 		assert.Equal(t, want, e.Take("k", 1))
 		assert.True(t, lift(e, "k"))
-		assert.True(t, lift(e, "k"), "a key that is not blocked")
+		assert.True(t, lift(e, "k"), "a key that is not blocked must be lifted, too")
 		assert.Zero(t, e.Blocked("k"))
-		assert.Equal(t, int64(3), e.Peek("k", 0).Remaining, "what it has used goes on counting")
+		assert.Equal(t, int64(3), e.Peek("k", 0).Remaining, "units used before must go on counting")
 		require.True(t, e.Take("k", 3).Allowed)
 
 		// There are two refusals each time, and the first block's length.
@@ -159,7 +159,7 @@ func TestBlockOfZeroLiftsABlockAlone(t *testing.T) {
 			assert.True(t, lift(e, "k"))
 		}
 		e.Take("k", 1)
-		assert.True(t, lift(e, "k"), "a refusal that counts is something")
+		assert.True(t, lift(e, "k"), "a refusal that counts must be lifted")
 		e.Take("k", 1)
 		assert.Zero(t, e.Blocked("k"))
 	})
@@ -172,7 +172,7 @@ func TestBlockRefusesBadTimes(t *testing.T) {
 		require.ErrorAs(t, e.Block("k", d), &bad)
 		assert.Equal(t, &policy.FieldError{Of: "engine.Block", Field: "d", Value: d, Want: "0 to 35040h0m0s"}, bad)
 	}
-	assert.Nil(t, e.blocks.Load(), "nothing was started for them")
+	assert.Nil(t, e.blocks.Load(), "blocks were made although no key is blocked")
 	require.NoError(t, e.Block("k", penalty.Longest))
 	assert.False(t, e.Choke("k"))
 	of := open[any](t, Config{Policy: funnel(10, 1, time.Second)})
@@ -333,14 +333,14 @@ func TestTieredBlocks(t *testing.T) {
 		assert.Equal(t, policy.Decision{Limit: 2, RetryAfter: time.Minute, ResetAfter: 2 * time.Hour}, tiers.Take("k", 1))
 		time.Sleep(time.Minute)
 		require.True(t, tiers.Choke("k"))
-		assert.False(t, tiers.Choke("k"), "by the second limit, its first refusal")
+		assert.False(t, tiers.Choke("k"), "the second limit must refuse the call, as its first refusal")
 		assert.Equal(t, time.Hour-time.Minute, tiers.Take("k", 1).RetryAfter)
 		assert.Equal(t, time.Minute, second.Blocked("k"))
 		assert.True(t, tiers.Reset("k"))
 		require.NoError(t, tiers.Block("k", time.Hour))
 		out := TakeAll(tiers.Claims("k", 1)...)
 		assert.Equal(t, []any{time.Hour, 0}, []any{out.RetryAfter, out.Binding})
-		require.NoError(t, tiers.Block("k", 0), "under each limit")
+		require.NoError(t, tiers.Block("k", 0), "Block must lift the key under each limit")
 		assert.True(t, tiers.Choke("k"))
 		require.ErrorIs(t, (&Tiered[string]{}).Block("k", 1), ErrUnavailable)
 	})
@@ -382,11 +382,11 @@ func blockedKeysAreNeverGone(t *testing.T) {
 	}
 	require.Equal(t, most, e.Stats().BlockedKeys)
 	require.NotZero(t, e.Stats().Unpunished)
-	require.NoError(t, e.Block(3, 2*time.Hour), "one that is blocked needs no room")
+	require.NoError(t, e.Block(3, 2*time.Hour), "a blocked key must need no room for another block")
 
 	require.True(t, e.Reset(7))
 	for e.Block(most, time.Hour) != nil {
-		require.Greater(t, e.Blocked(0), 50*time.Minute, "no room was made")
+		require.Greater(t, e.Blocked(0), 50*time.Minute, "no room was made for another blocked key before long")
 	}
 	require.NotZero(t, e.Blocked(most))
 	require.Zero(t, e.Blocked(7))
@@ -413,10 +413,10 @@ func TestBlocksSurviveARestart(t *testing.T) {
 		assert.Equal(t, time.Hour-50*time.Second, e.Blocked("blocked"))
 		assert.Equal(t, 10*time.Second, e.Blocked("twice"))
 		assert.Zero(t, e.Blocked("short"))
-		assert.Equal(t, 4, e.blocks.Load().Len(), "what is over stays for Forget")
+		assert.Equal(t, 4, e.blocks.Load().Len(), "a block that is over must stay for Forget")
 		assert.Equal(t, 2, e.Stats().BlockedKeys)
 		assert.True(t, e.Choke("counting"))
-		assert.Equal(t, time.Minute, e.Take("counting", 1).RetryAfter, "its second refusal within a minute")
+		assert.Equal(t, time.Minute, e.Take("counting", 1).RetryAfter, "the key's second refusal within a minute must block it")
 		time.Sleep(10 * time.Second)
 		for range 3 {
 			e.Choke("twice")
@@ -440,10 +440,10 @@ func TestBlocksSurviveARestart(t *testing.T) {
 		assert.False(t, other.Choke("blocked"))
 		time.Sleep(2 * time.Minute)
 		late := load(Config{Policy: config.Policy, MaxKeys: 1})
-		assert.Equal(t, 2*time.Hour-2*time.Minute, late.Blocked("blocked"), "the one that is blocked longest")
+		assert.Equal(t, 2*time.Hour-2*time.Minute, late.Blocked("blocked"), "the key that is blocked longest must keep its block")
 		assert.NotZero(t, late.Stats().Forgiven)
 		time.Sleep(2 * time.Hour)
-		assert.Nil(t, load(none).blocks.Load(), "there is nothing to keep")
+		assert.Nil(t, load(none).blocks.Load(), "an engine must keep no blocks that are over")
 	})
 }
 

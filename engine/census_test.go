@@ -50,7 +50,7 @@ func TestKeysAreCountedByUse(t *testing.T) {
 		t.Run(p.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				e := open[int64](t, Config{Policy: p})
-				assert.Zero(t, e.Stats().KeysByUse, "nothing is counted yet")
+				assert.Zero(t, e.Stats().KeysByUse, "the keys must not be counted yet")
 				limit, step := p.Limit(), max(p.Limit()/10, 1)
 				for used := int64(0); used <= limit; used += step {
 					if used > 0 {
@@ -73,7 +73,7 @@ func TestKeysAreCountedByUse(t *testing.T) {
 				assert.Equal(t, e.Len(), got.inAll())
 				assert.Zero(t, time.Since(got.At))
 				time.Sleep(janitorSecond / 2)
-				assert.Equal(t, got, e.Stats().KeysByUse, "it stays until the next")
+				assert.Equal(t, got, e.Stats().KeysByUse, "the count must stay until the next one")
 				assert.Equal(t, janitorSecond, nextCount(e).At.Sub(got.At))
 			})
 		})
@@ -146,7 +146,7 @@ func TestPolicyForHoldsUpTheCountAlone(t *testing.T) {
 			fault.Store(&do)
 			require.True(t, e.Take("other", 1).Allowed)
 			time.Sleep(5 * janitorSecond)
-			require.Equal(t, 1, e.Len(), "the idle key left")
+			require.Equal(t, 1, e.Len(), "the idle key must leave")
 			require.Equal(t, first, e.Stats().KeysByUse)
 			require.NoError(t, e.Health())
 			fault.Store(nil)
@@ -215,16 +215,16 @@ func TestManyBlockedKeysAreCounted(t *testing.T) {
 			require.NoError(t, e.Block(strconv.Itoa(i), time.Minute+time.Duration(i%2)*time.Hour))
 		}
 		synctest.Wait()
-		assert.Equal(t, censusNow, e.Stats().BlockedKeys, "as of now")
+		assert.Equal(t, censusNow, e.Stats().BlockedKeys, "blocked keys must be counted as of now")
 		require.True(t, e.Take("refused", 2).Allowed)
 		require.False(t, e.Choke("refused"))
 		synctest.Wait()
-		assert.Zero(t, e.Stats().BlockedKeys, "one more has refusals that count, and none was counted yet")
+		assert.Zero(t, e.Stats().BlockedKeys, "keys must not be counted as blocked for refusals alone")
 		nextCount(e)
 		assert.Equal(t, censusNow, e.Stats().BlockedKeys)
 		time.Sleep(time.Minute)
 		nextCount(e)
 		assert.Equal(t, censusNow/2, e.Stats().BlockedKeys)
-		assert.Equal(t, KeysByUse{All: 1}, e.Stats().KeysByUse.withoutTime(), "those of the other table are not among them")
+		assert.Equal(t, KeysByUse{All: 1}, e.Stats().KeysByUse.withoutTime(), "keys of the other table must not be counted")
 	})
 }

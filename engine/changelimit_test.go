@@ -39,5 +39,5 @@ func TestChangeLimitRefusesOtherFamilies(t *testing.T) {
 
 	odd := open[string](t, Config{Policy: pacer{time.Second, time.Minute}})
 	var refused *policy.FieldError
-	assert.ErrorAs(t, odd.ChangeLimit("key", nil, nil), &refused, "the engine's own limit has no family")
+	assert.ErrorAs(t, odd.ChangeLimit("key", nil, nil), &refused, "a limit without a family must be refused")
 }

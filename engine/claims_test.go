@@ -88,7 +88,7 @@ func TestShareLeftIsNotMeasuredByCredit(t *testing.T) {
 			clock.Advance(time.Minute)
 			out, err := AcquireAll(background, time.Minute, e.Claim("a", 0), hours.Claim("a", 0))
 			require.NoError(t, err)
-			assert.Equal(t, 1, out.Binding, "%v, %s: the store is full again", c.limit, name)
+			assert.Equal(t, 1, out.Binding, "%v, %s: the store must be full again", c.limit, name)
 		}
 	}
 }
@@ -107,9 +107,9 @@ func TestTakeAllOfTheOrdinary(t *testing.T) {
 	out = TakeAll(e.Claim("a", 1), e.Claim("a", 1))
 	assert.Equal(t, time.Second, out.RetryAfter)
 	out = TakeAll(e.Claim("c", 3), e.Claim("c", 3))
-	assert.Equal(t, policy.Never, out.RetryAfter, "six of five")
+	assert.Equal(t, policy.Never, out.RetryAfter, "six units of a capacity of five must never pass")
 	out = TakeAll(e.Claim("c", 1<<62+1), e.Claim("c", 1<<62+1), e.Claim("c", 1<<62+1), e.Claim("c", 1<<62+1))
-	assert.Equal(t, policy.Never, out.RetryAfter, "which would be four, with 64 bits")
+	assert.Equal(t, policy.Never, out.RetryAfter, "a sum that overflows 64 bits to four units must never pass")
 	// Otherwise the depth of the queue differs.
 	settled(t, e)
 	before := e.Stats()
@@ -119,7 +119,7 @@ func TestTakeAllOfTheOrdinary(t *testing.T) {
 	assert.EqualValues(t, 1, out.Decisions[0].Remaining)
 	assert.EqualValues(t, 5, out.Decisions[1].Remaining)
 	assert.Equal(t, before, e.Stats())
-	assert.Equal(t, 2, e.Len(), "nor is a key opened")
+	assert.Equal(t, 2, e.Len(), "a refused call opened a key")
 
 	for _, n := range []int64{-1, math.MinInt64, 6} {
 		out = TakeAll(e.Claim("b", n), e.Claim("b", n), e.Claim("c", n))
@@ -176,7 +176,7 @@ func TestTakeAllGivesEverythingBack(t *testing.T) {
 			}
 			for _, a := range set {
 				if admitted[a.engine][a.key].Add(n) > capacity<<a.engine {
-					t.Errorf("more than the limit of %v", a)
+					t.Errorf("more units passed than the limit %v allows", a)
 				}
 			}
 		}

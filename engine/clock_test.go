@@ -98,7 +98,7 @@ func TestCounterBeginsElsewhere(t *testing.T) {
 		require.LessOrEqual(t, now, first+passed+off)
 		require.GreaterOrEqual(t, source.first, first-off)
 		require.Equal(t, first, newTimeSource(config, first, first).first)
-		require.GreaterOrEqual(t, newTimeSource(config, 1, 1).now(), policy.Instant(2), "it had to be raised")
+		require.GreaterOrEqual(t, newTimeSource(config, 1, 1).now(), policy.Instant(2), "an instant below 2 must be raised")
 	}
 }
 
@@ -120,12 +120,12 @@ func TestRetryAfterByTheCounterIsExactToAMicrosecond(t *testing.T) {
 		if i%2 == 0 {
 			for packageTime()-after < d.RetryAfter+off {
 			}
-			require.True(t, e.Choke("k"), "it came late enough")
+			require.True(t, e.Choke("k"), "a call after RetryAfter must pass")
 			continue
 		}
 		for !e.Choke("k") {
 		}
-		require.GreaterOrEqual(t, packageTime()-before, d.RetryAfter-off, "it was admitted too early")
+		require.GreaterOrEqual(t, packageTime()-before, d.RetryAfter-off, "a call was admitted too early")
 	}
 }
 

@@ -56,7 +56,7 @@ func TestClosedEngineAnswers(t *testing.T) {
 					assert.True(t, e.Take(key, 0).Allowed)
 					assert.True(t, e.Peek(key, 0).Allowed)
 				}
-				assert.Equal(t, closed, time.Now(), "a call has waited")
+				assert.Equal(t, closed, time.Now(), "a call waited for the closed engine")
 				assert.Zero(t, e.Len())
 				s := e.Stats()
 				assert.EqualValues(t, before.Unavailable+4, s.Unavailable)
@@ -86,6 +86,6 @@ func TestCloseReportsAStuckWriter(t *testing.T) {
 		assert.Equal(t, 1, e.Stats().Abandoned)
 		close(release)
 		synctest.Wait()
-		require.NoError(t, e.Close(), "it has ended after all")
+		require.NoError(t, e.Close(), "Close must return nil once the goroutine has ended")
 	})
 }

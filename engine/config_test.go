@@ -62,7 +62,7 @@ func TestZeroTakesTheDefault(t *testing.T) {
 		Name: "api", Idle: 1, MaxKeys: 2, WhenFull: AdmitNew, OpenTimeout: 3, WhenUnavailable: Refuse,
 		QueueDepth: 4, MaxWaiting: 5, MaxWaitingTotal: 8, Restarts: 6, RestartPeriod: 7,
 	}
-	assert.Equal(t, own, own.withDefaults(), "what is given stays")
+	assert.Equal(t, own, own.withDefaults(), "a value that is given must stay")
 }
 
 // The cell has its own constants for the same choices.

@@ -111,7 +111,7 @@ func TestDeathAtEveryPoint(t *testing.T) {
 					f.arm(point, 1)
 					next := int64(1)
 					for rounds := 0; f.count(point) == 0 && !slices.Contains(closing, point); rounds++ {
-						require.Less(t, rounds, 1000, "the point was never passed")
+						require.Less(t, rounds, 1000, "no round came by the point")
 						// Some points are passed only after some restarts: a table that is empty
 						// just then has nothing to recover.
 						switch {
@@ -146,7 +146,7 @@ func TestDeathAtEveryPoint(t *testing.T) {
 					}
 					require.NoError(t, l.e.Health())
 					if strings.HasPrefix(point, "change") {
-						require.NoError(t, l.e.SetPolicy(funnel(1, 2, 2*time.Second)), "as if nothing had been")
+						require.NoError(t, l.e.SetPolicy(funnel(1, 2, 2*time.Second)), "the engine must go on as if nothing had happened")
 						require.EqualValues(t, loadKeys, l.round())
 					}
 					s := l.e.Stats()
@@ -187,13 +187,13 @@ func TestCommandIsTriedAgainOnceThenDropped(t *testing.T) {
 				require.True(t, e.Choke("before"))
 				synctest.Wait()
 				f.arm("change: begin", deaths)
-				require.NoError(t, e.SetPolicy(funnel(20, 1, time.Hour)), "it asks again")
+				require.NoError(t, e.SetPolicy(funnel(20, 1, time.Hour)), "SetPolicy must ask again after the writer died")
 				require.True(t, e.Choke("behind"))
 				synctest.Wait()
 				s := e.Stats()
 				assert.Equal(t, dropped, s.Dropped)
 				assert.EqualValues(t, deaths, s.Restarts)
-				assert.Zero(t, e.table.View().Landed(), "all are filed")
+				assert.Zero(t, e.table.View().Landed(), "all keys must be filed")
 				assert.EqualValues(t, 19, e.Peek("before", 0).Remaining)
 				assert.EqualValues(t, 19, e.Peek("behind", 0).Remaining)
 			})
@@ -253,7 +253,7 @@ func TestPastTheIntensityTheEngineDegrades(t *testing.T) {
 					assert.Equal(t, when == Admit, e.Choke("unknown"))
 				}
 				assert.EqualValues(t, 3, e.Stats().Unavailable)
-				assert.Equal(t, begin, time.Now(), "a call has waited")
+				assert.Equal(t, begin, time.Now(), "a call waited for the writer")
 			})
 		})
 	}
@@ -296,7 +296,7 @@ func TestFaultsAreLoggedByDefault(t *testing.T) {
 		e.Choke("a")
 		synctest.Wait()
 		require.EqualValues(t, 1, e.Stats().Restarts)
-		assert.Empty(t, log.Lines(), "it is not degraded")
+		assert.Empty(t, log.Lines(), "an engine that is not degraded wrote to the log")
 		f.arm("writer: received", -1)
 		e.Choke("b")
 		synctest.Wait()
@@ -309,7 +309,7 @@ func TestFaultsAreLoggedByDefault(t *testing.T) {
 		e.Choke("a")
 		synctest.Wait()
 		require.Error(t, e.Health())
-		assert.Empty(t, log.Lines(), "OnEvent takes the events")
+		assert.Empty(t, log.Lines(), "an engine with OnEvent wrote to the log")
 	})
 }
 
@@ -326,7 +326,7 @@ func TestRoomIsAskedForAgainWhenTheCommandIsLost(t *testing.T) {
 		synctest.Wait()
 		s := e.Stats()
 		assert.EqualValues(t, 1, s.Dropped)
-		assert.Zero(t, s.Unavailable, "it was recorded")
+		assert.Zero(t, s.Unavailable, "the call must be recorded")
 		assert.EqualValues(t, 1, s.Forgiven)
 	})
 }

@@ -139,7 +139,7 @@ func TestCoarseClockCostsATick(t *testing.T) {
 			passed = append(passed, at)
 		} else if random.IntN(10) == 0 {
 			advance(d.RetryAfter + tick)
-			require.True(t, e.Choke("key"), "a tick after RetryAfter")
+			require.True(t, e.Choke("key"), "a call must pass a tick after RetryAfter")
 			passed = append(passed, at)
 		}
 		advance(time.Duration(random.Int64N(int64(every))))
@@ -147,9 +147,9 @@ func TestCoarseClockCostsATick(t *testing.T) {
 	for first := range passed {
 		for n := 2; n <= 4*capacity && first+n <= len(passed); n++ {
 			window := passed[first+n-1] - passed[first]
-			require.LessOrEqual(t, n, capacity+int((window+tick)/every), "in %v", window)
+			require.LessOrEqual(t, n, capacity+int((window+tick)/every), "more calls passed in %v than a tick more allows", window)
 			worst = max(worst, n-capacity-int(window/every))
 		}
 	}
-	require.Positive(t, worst, "an exact clock would not let that pass")
+	require.Positive(t, worst, "no window had more calls than an exact clock allows, so the test tests nothing")
 }

@@ -31,10 +31,10 @@ func TestIdleAndDrainedKeyIsGoneSoon(t *testing.T) {
 		require.True(t, e.Choke("one"))
 		time.Sleep(idle + time.Second - time.Nanosecond)
 		synctest.Wait()
-		assert.Equal(t, 2, e.Len(), "too soon for either")
+		assert.Equal(t, 2, e.Len(), "both keys must stay, as it is too soon for either")
 
 		time.Sleep(soon(idle))
-		assert.Equal(t, 1, e.Len(), "only the one that had drained sooner")
+		assert.Equal(t, 1, e.Len(), "only the key that had drained sooner must leave")
 		time.Sleep(2*time.Second - time.Millisecond)
 		assert.Equal(t, 0, e.Len())
 
@@ -84,7 +84,7 @@ func TestFloodNeitherGrowsTheTableNorForgivesTheVictim(t *testing.T) {
 	assert.False(t, e.Choke("victim"), "the flood has washed the victim out")
 	assert.LessOrEqual(t, e.Len(), maxKeys)
 	after := heapInUse()
-	assert.LessOrEqual(t, float64(after), 1.2*float64(full), "heap: %d full, %d after the flood", full, after)
+	assert.LessOrEqual(t, float64(after), 1.2*float64(full), "the heap grew from %d in a full table to %d after the flood", full, after)
 	s := e.Stats()
 	assert.Zero(t, s.Unavailable)
 	assert.GreaterOrEqual(t, s.Forgiven, uint64(flood))
@@ -111,8 +111,8 @@ func TestWhenFullDecidesForNewKeys(t *testing.T) {
 				assert.Equal(t, retry, d.RetryAfter)
 				assert.Equal(t, int64(2), d.Limit)
 			}
-			assert.Equal(t, policy.Never, e.Take("c", 3).RetryAfter, "what the limit refuses is refused")
-			assert.True(t, e.Choke("a"), "known keys go on")
+			assert.Equal(t, policy.Never, e.Take("c", 3).RetryAfter, "a call above the limit must be refused for ever")
+			assert.True(t, e.Choke("a"), "a known key must go on")
 			assert.False(t, e.Choke("a"))
 			s := e.Stats()
 			assert.Equal(t, 2, s.Keys)
@@ -120,7 +120,7 @@ func TestWhenFullDecidesForNewKeys(t *testing.T) {
 			assert.Zero(t, s.Forgiven)
 
 			time.Sleep(2*time.Second + time.Minute + soon(time.Minute))
-			require.True(t, e.Choke("c"), "the others have left")
+			require.True(t, e.Choke("c"), "a new key must pass once the others have left")
 			assert.Equal(t, 1, e.Len())
 			assert.EqualValues(t, 3, e.Stats().Full)
 		})

@@ -41,7 +41,7 @@ func TestExplainChangesAndCountsNothing(t *testing.T) {
 	require.NoError(t, e.Block("own", time.Minute))
 	x = e.Explain("own")
 	assert.Equal(t, []any{time.Minute, false, time.Minute, int64(0)}, []any{x.Blocked, x.Allowed, x.RetryAfter, x.Remaining})
-	assert.Equal(t, []limits.Return{{After: time.Minute, Remaining: 10}}, x.Returns, "the limit goes on")
+	assert.Equal(t, []limits.Return{{After: time.Minute, Remaining: 10}}, x.Returns, "the returns must be those of the limit")
 	require.NoError(t, e.Block("misfit", time.Minute))
 	x = e.Explain("misfit")
 	assert.Equal(t, []any{time.Minute, policy.Never}, []any{x.Blocked, x.RetryAfter})
@@ -118,10 +118,10 @@ func TestExplainClaimsNamesTheBindingKey(t *testing.T) {
 	users.Take("u", 9)
 	tokens.Take(7, 100)
 	x := ExplainClaims(users.Claim("u", 1), tokens.Claim(7, 5000))
-	assert.Equal(t, []any{false, 1, 100 * time.Second}, []any{x.Allowed, x.Binding, x.RetryAfter}, "5,000 tokens are too many")
+	assert.Equal(t, []any{false, 1, 100 * time.Second}, []any{x.Allowed, x.Binding, x.RetryAfter}, "5,000 tokens must be refused as too many")
 	assert.Equal(t, []string{"users", "tokens"}, []string{x.Each[0].Name, x.Each[1].Name})
 	x = ExplainClaims(users.Claim("u", 1), tokens.Claim(7, 1))
-	assert.Equal(t, []any{true, 0}, []any{x.Allowed, x.Binding}, "the user has the least left")
+	assert.Equal(t, []any{true, 0}, []any{x.Allowed, x.Binding}, "the user's limit must decide, as it has the least left")
 	x = ExplainClaims(users.Claim("u", 1), Claim{})
 	assert.Equal(t, []any{false, 1, policy.Never}, []any{x.Allowed, x.Binding, x.RetryAfter})
 }
@@ -167,7 +167,7 @@ func TestExplanationOfSeveralLimitsAgreesWithTheNextCall(t *testing.T) {
 			}
 			assert.Positive(t, refused)
 			var none Tiered[string]
-			assert.True(t, none.Explain("a").Allowed, "no limit refuses nothing")
+			assert.True(t, none.Explain("a").Allowed, "an engine without limits must refuse nothing")
 		})
 	}
 }

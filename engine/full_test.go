@@ -83,7 +83,7 @@ func TestTakeAfterWaitingForRoomBeginsThen(t *testing.T) {
 		begun := time.Now()
 		first := e.Take(1, 10)
 		require.True(t, first.Allowed)
-		require.GreaterOrEqual(t, time.Since(begun), 8*time.Millisecond, "it had to wait")
-		assert.False(t, e.Choke(1), "11 within 5 ms")
+		require.GreaterOrEqual(t, time.Since(begun), 8*time.Millisecond, "the call must have waited for room")
+		assert.False(t, e.Choke(1), "the key must be at its limit, as 11 calls within 5 ms have used its units")
 	})
 }

@@ -74,7 +74,7 @@ func (c *crew) took(key string, n int64, allowed bool, r *Reservation[string], b
 	if !allowed {
 		c.count.refused++
 		if s := c.e.Stats(); s.Full+s.Unavailable > before.Full+before.Unavailable {
-			require.Zero(c.t, least, "a key in use is not known")
+			require.Zero(c.t, least, "a key with units in use must be known")
 			c.count.full++
 			return
 		}
@@ -119,7 +119,7 @@ func (c *crew) release(u *usedUnits) {
 	c.count.released++
 	over := c.e.Stats().Overstayed - before
 	if c.count.overstayed += over; now < u.certain {
-		require.Zero(c.t, over, "units in use are not found")
+		require.Zero(c.t, over, "units in use must be found")
 	}
 	if now < u.certain {
 		u.possible = now
@@ -133,10 +133,10 @@ func (c *crew) extend(u *usedUnits) {
 	c.count.extended++
 	switch {
 	case ok:
-		require.Less(c.t, now, u.possible, "units that have ended are extended")
+		require.Less(c.t, now, u.possible, "a unit that has ended must not be extended")
 		u.begin(c)
 	default:
-		require.GreaterOrEqual(c.t, now, u.certain, "units in use are not extended")
+		require.GreaterOrEqual(c.t, now, u.certain, "a unit in use must be extended")
 		u.certain, u.r = min(u.certain, now), nil
 	}
 }
@@ -267,7 +267,7 @@ func TestInFlightByOutsideAudit(t *testing.T) {
 		"overstayed": all.overstayed, "reset": all.resets, "changed": all.changes, "refused by a full table": all.full,
 		"killed": all.killed, "evicted": all.evicted,
 	} {
-		assert.Positive(t, n, "none was %s", name)
+		assert.Positive(t, n, "no call was %s, so the test tests nothing", name)
 	}
 }
 
@@ -399,7 +399,7 @@ func TestInFlightByOutsideAuditOfGoroutines(t *testing.T) {
 						continue
 					}
 					taken.Add(1)
-					assert.LessOrEqual(t, s.put(c, clock.Now), int64(most), "units of %s in use", key)
+					assert.LessOrEqual(t, s.put(c, clock.Now), int64(most), "more units of %s are in use than the limit", key)
 					own = append(own, held{r, c, s})
 				}
 				for i := range own {

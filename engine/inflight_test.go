@@ -94,7 +94,7 @@ func TestReleaseLeavesRatesSpent(t *testing.T) {
 	g, err := tiers.Hold(t.Context(), limits.Call[string]{Key: "a", N: 1})
 	require.NoError(t, err)
 	assert.NoError(t, g.Release(t.Context()))
-	assert.EqualValues(t, 2, tiers.Engines()[0].Peek("a", 0).Remaining, "of five, three are spent and one was cancelled")
+	assert.EqualValues(t, 2, tiers.Engines()[0].Peek("a", 0).Remaining, "of five units, three must be spent and one given back")
 }
 
 // Promise: A unit that nobody releases ends by itself; its late release takes no other unit, and is counted.
@@ -133,7 +133,7 @@ func TestSecondReleaseIsNotCountedAsLate(t *testing.T) {
 	last, late := e.Reserve("a", 1, 0), e.Reserve("a", 1, 0)
 	require.NoError(t, e.Close())
 	last.Release()
-	assert.Zero(t, e.Stats().Overstayed, "Close, not time, has ended the unit")
+	assert.Zero(t, e.Stats().Overstayed, "the unit must be ended by Close, and not count as overstayed")
 	clock.pass(2 * time.Minute)
 	late.Release()
 	assert.EqualValues(t, 1, e.Stats().Overstayed)
@@ -223,7 +223,7 @@ func TestChangeLimitForgetsNoUnitInUse(t *testing.T) {
 	low, high := inFlight(2, time.Minute), inFlight(20, time.Minute)
 	held := []engine.Reservation[string]{e.Reserve("a", 5, 0), e.Reserve("a", 3, 0)}
 	require.NoError(t, e.ChangeLimit("a", nil, low, engine.KeepShare))
-	assert.EqualValues(t, 8, e.ExplainWith(low, "a").Used, "KeepShare is KeepUsed")
+	assert.EqualValues(t, 8, e.ExplainWith(low, "a").Used, "KeepShare must do as KeepUsed")
 	require.NoError(t, e.ChangeLimit("a", low, high, engine.KeepShare))
 	assert.EqualValues(t, 12, e.ExplainWith(high, "a").Remaining)
 	for i := range held {
@@ -248,7 +248,7 @@ func TestKeyInUseIsNeverGone(t *testing.T) {
 		for range 10 {
 			d := e.Take("d", 1)
 			require.False(t, d.Allowed, "%v", e.Stats())
-			assert.Equal(t, idle, d.RetryAfter, "as under RefuseNew")
+			assert.Equal(t, idle, d.RetryAfter, "the call must be refused as under RefuseNew")
 		}
 		for _, key := range []string{"a", "b", "c"} {
 			assert.False(t, e.Choke(key))
@@ -258,7 +258,7 @@ func TestKeyInUseIsNeverGone(t *testing.T) {
 		assert.False(t, e.Choke("d"))
 		assert.False(t, e.Choke("a"))
 		clock.pass(2 * time.Hour)
-		assert.True(t, e.Choke("e"), "the units have ended by themselves")
+		assert.True(t, e.Choke("e"), "a call must pass once the units have ended by themselves")
 		assert.Zero(t, e.Stats().Forgiven)
 	}
 }
@@ -290,7 +290,7 @@ func TestExplainOfANewKeyWhileAllPlacesAreInUse(t *testing.T) {
 			assert.True(t, e.Allow("new"))
 			assert.False(t, e.Explain("b").Allowed)
 			clock.pass(2 * time.Hour)
-			assert.True(t, e.Explain("b").Allowed, "the units have ended by themselves")
+			assert.True(t, e.Explain("b").Allowed, "a call must be explained as admitted once the units have ended by themselves")
 		}
 	}
 }
@@ -331,7 +331,7 @@ func TestInFlightIsExact(t *testing.T) {
 					continue
 				}
 				if now := used.Add(1); now > 7 {
-					t.Errorf("%d in use", now)
+					t.Errorf("%d units are in use, more than 7", now)
 				}
 				if i%5 == 0 && !r.Extend() {
 					t.Error("a unit in use was not extended")
@@ -396,7 +396,7 @@ func TestReleaseAfterAChangeAndAReset(t *testing.T) {
 		require.NoError(t, e.SetPolicy(inFlight(1+n%2, time.Hour)))
 		require.True(t, e.Reset("a"))
 		other := e.Reserve("b", 1, 0)
-		require.True(t, other.Allowed, "the key that was reset has left")
+		require.True(t, other.Allowed, "a call must pass once the key that was reset has left")
 		other.Release()
 		again := e.Reserve("a", 1+n%2, 0)
 		require.True(t, again.Allowed)

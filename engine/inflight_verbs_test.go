@@ -42,7 +42,7 @@ func TestOverstayIsAnEvent(t *testing.T) {
 			require.True(t, late.Allowed && later.Allowed)
 			time.Sleep(2 * time.Minute)
 			in := e.Reserve("secret", 2, 0)
-			require.True(t, in.Allowed, "they have ended")
+			require.True(t, in.Allowed, "a call must pass once the units have ended")
 			late.Release()
 			assert.False(t, later.Extend())
 			in.Release()
@@ -131,11 +131,11 @@ func TestInFlightBesideEverything(t *testing.T) {
 	assert.False(t, e.Reserve("held", 1, 0).Allowed)
 	r.Release()
 	assert.True(t, e.Reset("held"))
-	assert.EqualValues(t, 2, e.Peek("held", 0).Remaining, "a release during a block counts")
+	assert.EqualValues(t, 2, e.Peek("held", 0).Remaining, "a release during a block must count")
 	for range 2 {
 		assert.False(t, e.Choke("a"))
 	}
-	assert.NotZero(t, e.Blocked("a"), "three refusals are punished")
+	assert.NotZero(t, e.Blocked("a"), "three refusals must block the key")
 	require.Error(t, func() error { _, err := e.Acquire(t.Context(), "a", 1, 0); return err }())
 
 	plans, err := engine.New(engine.Config{Policy: inFlight(5, time.Minute)}, engine.PolicyFor(func(key string) policy.Policy {

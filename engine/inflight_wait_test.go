@@ -68,8 +68,8 @@ func TestReleaseWakesTheFirstCallInLine(t *testing.T) {
 		assert.Equal(t, 2, e.Explain("a").Waiting)
 		time.Sleep(time.Millisecond)
 		first.Release()
-		assert.False(t, third.isOver(), "one unit is free, and it waits for two")
-		assert.False(t, fourth.isOver(), "it would overtake the call before it")
+		assert.False(t, third.isOver(), "a call for two units must wait while one is free")
+		assert.False(t, fourth.isOver(), "a call must not overtake the call before it")
 		second.Release()
 		require.True(t, third.isOver())
 		assert.True(t, third.Allowed)
@@ -135,7 +135,7 @@ func TestNoCallPassesTheLine(t *testing.T) {
 		} {
 			assert.False(t, passes(), "%s took a unit that a call waits for", verb)
 		}
-		assert.True(t, e.Choke("b"), "another key")
+		assert.True(t, e.Choke("b"), "a call on another key must pass")
 		assert.Positive(t, e.Take("a", 1).RetryAfter)
 		held.Release()
 		require.True(t, waiting.isOver())

@@ -26,7 +26,7 @@ func TestKeysThatCannotBeRecorded(t *testing.T) {
 				assert.Equal(t, admitted, floats.Choke(math.NaN()))
 			}
 			assert.True(t, floats.Choke(0))
-			assert.False(t, floats.Choke(math.Copysign(0, -1)), "0 and -0 are equal")
+			assert.False(t, floats.Choke(math.Copysign(0, -1)), "0 and -0 must be one key, as they are equal")
 			assert.Equal(t, 1, floats.Len())
 			assert.EqualValues(t, 3, floats.Stats().Unavailable)
 

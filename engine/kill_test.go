@@ -105,7 +105,7 @@ func tookOf(t *testing.T, path string) (saved, all [killedKeys]int64) {
 			last = max(last, at)
 		}
 	})
-	require.Positive(t, last, "nothing was saved")
+	require.Positive(t, last, "no state was saved, so the test tests nothing")
 	each(func(key, at int64) {
 		if key >= 0 {
 			all[key]++

@@ -47,7 +47,7 @@ func TestTakeAllDecidesAgainIfOvertaken(t *testing.T) {
 		if c.room == 3 {
 			stand(3, 2, 0)
 			if out.Cancel(); !c.tiered {
-				assert.EqualValues(t, 1, b.Peek("key", 0).Remaining, "its own unit, and not the other's")
+				assert.EqualValues(t, 1, b.Peek("key", 0).Remaining, "a refused call must give back its own unit, and not the other's")
 			}
 			continue
 		}
@@ -95,7 +95,7 @@ func TestOutcomeOfKnownKeys(t *testing.T) {
 		hosts.Take(2, 1)
 		out := take()
 		require.True(t, out.Allowed)
-		require.Nil(t, out.held, "it was taken by offers")
+		require.Nil(t, out.held, "the claims must be taken by offers")
 		// Only the outcome's own units come back.
 		users.Refund("u", 1)
 		hosts.Refund(1, 1)
@@ -148,7 +148,7 @@ func TestMomentIsOneInstant(t *testing.T) {
 		assert.EqualValues(t, 1+time.Second+time.Millisecond, a)
 		assert.EqualValues(t, 1+time.Second, b)
 		time.Sleep(time.Millisecond)
-		assert.Equal(t, a, first.read(&now), "it is read once")
+		assert.Equal(t, a, first.read(&now), "the clock must be read once")
 		assert.EqualValues(t, a+policy.Instant(time.Millisecond), first.read(new(moment)))
 	})
 
@@ -159,10 +159,10 @@ func TestMomentIsOneInstant(t *testing.T) {
 	own := newTimeSource(Config{Clock: clock.Now}, 1, 1)
 	then := own.read(&now)
 	clock.Advance(time.Second)
-	assert.EqualValues(t, time.Second, own.read(&now)-then, "a Config.Clock is read for each engine")
+	assert.EqualValues(t, time.Second, own.read(&now)-then, "a Config.Clock must be read for each engine")
 
 	counted := newTimeSource(byCounter(t, Config{}), 1, 1)
-	assert.NotEqual(t, a, counted.read(&now), "of another clock the moment has not been read")
+	assert.NotEqual(t, a, counted.read(&now), "a moment must be read anew for another clock")
 	c := counted.read(&now)
 	assert.Equal(t, c, counted.read(&now))
 	assert.GreaterOrEqual(t, counted.now(), c)

@@ -47,11 +47,11 @@ func TestNoTakeIsForBeforeTheHeadsTurn(t *testing.T) {
 			l.wait(t, 0, 8)
 			l.e.Reset("key")
 			l.wait(t, 1, 2)
-			assert.Zero(t, l.e.Peek("key", 0).ResetAfter, "%v: it has taken ahead", p)
+			assert.Zero(t, l.e.Peek("key", 0).ResetAfter, "%v: the head must have taken ahead", p)
 			l.all.Wait()
 			assert.Positive(t, l.ends[0])
 			assert.Equal(t, l.ends[0], l.ends[1])
-			assert.EqualValues(t, 8, l.e.Peek("key", 0).Remaining, "two of them now")
+			assert.EqualValues(t, 8, l.e.Peek("key", 0).Remaining, "two units must be taken now")
 			noLines(t, l.e)
 		})
 	}
@@ -133,7 +133,7 @@ func TestOrderIsKeptDuringOtherVerbs(t *testing.T) {
 				last := time.Duration(0)
 				for _, end := range ends[key] {
 					if end > 0 {
-						require.GreaterOrEqual(t, end, last, "%v: it has overtaken", p)
+						require.GreaterOrEqual(t, end, last, "%v: a call overtook another", p)
 						last = end
 					}
 				}

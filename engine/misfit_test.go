@@ -48,7 +48,7 @@ func TestMisfitsAreCountedAndReported(t *testing.T) {
 		assert.EqualValues(t, []int{counted, counted}, []int{int(s.Misfits), int(s.Refused)}, name)
 	}
 	assert.Equal(t, never, e.Peek("misfit", 0))
-	assert.EqualValues(t, counted, e.Stats().Misfits, "a look is not counted")
+	assert.EqualValues(t, counted, e.Stats().Misfits, "a look must not be counted")
 	assert.Equal(t, []policy.Policy{fixed}, reported)
 
 	// More than the limit is another refusal for good.
@@ -99,9 +99,9 @@ func TestBudgetsOfMillionsAreExact(t *testing.T) {
 	require.NoError(t, plain.SetPolicy(parsed(t, "window 4000M/30d")))
 	assert.Equal(t, int64(3_520_000_000), plain.Peek("key", 0).Remaining)
 	require.NoError(t, plain.SetPolicy(parsed(t, "window 2M/30d")))
-	assert.Zero(t, plain.Peek("key", 0).Remaining, "as full as its word can tell")
+	assert.Zero(t, plain.Peek("key", 0).Remaining, "the key must be as full as its word can tell")
 	assert.True(t, plain.Take("another", 2_000_000).Allowed)
-	assert.Equal(t, never, plain.TakeWith(config.Policy, "key", 1), "it was none before")
+	assert.Equal(t, never, plain.TakeWith(config.Policy, "key", 1), "a policy that fitted before must be a misfit now")
 }
 
 // ever is a limit outside of package policy: so many units for ever, which cannot be given back.
@@ -122,11 +122,11 @@ func (ever) String() string                     { return "for ever" }
 
 func TestOwnLimitIsNoMisfit(t *testing.T) {
 	for _, limit := range []ever{0, 5} {
-		config := Config{Policy: limit, OnMisfit: func(p policy.Policy) { t.Errorf("limit %d: told of %v", limit, p) }}
+		config := Config{Policy: limit, OnMisfit: func(p policy.Policy) { t.Errorf("limit %d: the hook was told of %v", limit, p) }}
 		e := open[string](t, config)
 		e.Choke("key")
 		d := e.Refund("key", -1)
-		assert.Equal(t, policy.Decision{Limit: int64(limit), RetryAfter: policy.Never}, d, "it cannot charge")
+		assert.Equal(t, policy.Decision{Limit: int64(limit), RetryAfter: policy.Never}, d, "a charge under a misfit must be refused")
 		assert.Equal(t, d, e.Refund("key", 1))
 		assert.False(t, e.Take("key", 6).Allowed)
 		assert.False(t, TakeAll(e.Claim("key", 6)).Allowed)
@@ -158,7 +158,7 @@ func TestRefusedLookIsAnError(t *testing.T) {
 			assert.Equal(t, claim.engine != nil, strings.Contains(err.Error(), "another family"), "%v", err)
 		}
 	}
-	assert.Zero(t, e.Stats().Misfits, "looks are not counted")
+	assert.Zero(t, e.Stats().Misfits, "looks must not be counted")
 	assert.EqualValues(t, 10, good.Peek("key", 0).Remaining)
 }
 
@@ -175,6 +175,6 @@ func TestChokeUnderALimitOfAnotherFamily(t *testing.T) {
 	}
 	assert.EqualValues(t, 3, e.Stats().Misfits)
 	chosen = own
-	assert.EqualValues(t, 3, e.Peek("key", 0).Remaining, "nothing was taken by the calls between")
+	assert.EqualValues(t, 3, e.Peek("key", 0).Remaining, "the calls in between must take nothing")
 	assert.Zero(t, testing.AllocsPerRun(100, func() { e.Choke("key") }))
 }

@@ -77,7 +77,7 @@ func TestCancelOfUnitsTakenDuringReset(t *testing.T) {
 		require.True(t, e.Reset("key"))
 		require.True(t, e.Take("key", 3).Allowed)
 		during.Cancel()
-		assert.EqualValues(t, 2, e.Peek("key", 0).Remaining, "what the later call left")
+		assert.EqualValues(t, 2, e.Peek("key", 0).Remaining, "the call must take from the units that the later call left")
 	})
 }
 
@@ -106,15 +106,15 @@ func TestCancelIsNotDatedBack(t *testing.T) {
 		} {
 			r := e.Reserve(name, 2, 0)
 			require.True(t, r.Allowed)
-			require.True(t, e.Choke(name), "so that the clock matters to the cancel")
+			require.True(t, e.Choke(name), "a first take must pass, so that the clock matters to the cancel")
 			synctest.Wait()
 			heldUp = func() {
 				now += policy.Instant(3 * interval)
 				require.True(t, e.Choke(name))
 			}
 			giveBack(&r)
-			require.Nil(t, heldUp, "the clock is read")
-			require.EqualValues(t, 2, e.Peek(name, 0).Remaining, "%s: one was just taken", name)
+			require.Nil(t, heldUp, "giving back must read the clock")
+			require.EqualValues(t, 2, e.Peek(name, 0).Remaining, "%s: one unit must be taken", name)
 		}
 	})
 }

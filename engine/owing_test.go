@@ -161,8 +161,8 @@ func TestOwingTellsAgeAndBlocks(t *testing.T) {
 	clock.Advance(700 * time.Millisecond)
 	page = e.MostUsed(1, page.Next)
 	assert.Equal(t, 700*time.Millisecond, page.Age)
-	assert.Equal(t, time.Second, page.Keys[0].Next, "from the instant of the list")
-	assert.Equal(t, time.Minute-700*time.Millisecond, page.Keys[0].Blocked, "from now on")
+	assert.Equal(t, time.Second, page.Keys[0].Next, "the next unit must be timed from the instant of the list")
+	assert.Equal(t, time.Minute-700*time.Millisecond, page.Keys[0].Blocked, "the block must be timed from now on")
 	assert.Zero(t, e.MostUsed(1, OwingCursor{}).Age)
 	require.NoError(t, e.Close())
 	page = e.MostUsed(10, OwingCursor{})
@@ -208,7 +208,7 @@ func TestOwingCursorAsText(t *testing.T) {
 		if assert.ErrorAs(t, err, &field, "%q", bad) {
 			assert.Equal(t, "text", field.Field)
 		}
-		assert.Equal(t, next, was, "it is as before")
+		assert.Equal(t, next, was, "a cursor that is refused must stay as before")
 	}
 }
 
@@ -225,7 +225,7 @@ func FuzzOwingCursor(f *testing.F) {
 		assert.Equal(t, text, string(again))
 		var other OwingCursor
 		require.NoError(t, other.UnmarshalText([]byte(text)))
-		assert.True(t, c == other, "equal texts are equal cursors") //nolint:testifylint // == is what callers use
+		assert.True(t, c == other, "equal texts must be equal cursors") //nolint:testifylint // == is what callers use
 		e := open[string](t, Config{Policy: funnel(10, 1, time.Second)})
 		e.Choke("a")
 		assert.LessOrEqual(t, len(e.MostUsed(10, c).Keys), 1)

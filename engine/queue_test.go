@@ -53,7 +53,7 @@ func TestStandingWriterAndFullQueue(t *testing.T) {
 					assert.True(t, e.Choke(key))
 					assert.False(t, e.Choke(key))
 				}
-				assert.Equal(t, begin, time.Now(), "a key that lands waits for nothing")
+				assert.Equal(t, begin, time.Now(), "a key that lands must wait for nothing")
 				assert.Equal(t, maxKeys, e.Len())
 				assert.Equal(t, 1, e.Stats().QueueDepth, "the queue is not full")
 

@@ -23,7 +23,7 @@ func TestRefundReturnsOnlyCountedUnits(t *testing.T) {
 	}
 	stands(e.Refund("key", 5), 10, 0)
 	stands(e.Refund("key", 0), 10, 0)
-	assert.Zero(t, e.Len(), "a key that has nothing to get back is not opened")
+	assert.Zero(t, e.Len(), "a refund must not open a key that has nothing to get back")
 
 	// The reservation is exact in either mode.
 	r := e.Reserve("key", 8, 0)
@@ -51,7 +51,7 @@ func TestRefundReturnsOnlyCountedUnits(t *testing.T) {
 	assert.Equal(t, 2, e.Len())
 	s := e.Stats()
 	assert.EqualValues(t, 1, s.Admitted)
-	assert.EqualValues(t, 2, s.Refused, "of the calls, and none of the refunds")
+	assert.EqualValues(t, 2, s.Refused, "the refused calls must be counted, and no refund")
 }
 
 // Promise: A refund that cannot be recorded says so.

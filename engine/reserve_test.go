@@ -23,7 +23,7 @@ func TestCancelUndoesTheLastTake(t *testing.T) {
 	assert.Equal(t, policy.Decision{Allowed: true, Limit: 3, Wait: 2 * time.Second, ResetAfter: 5 * time.Second}, second.Decision)
 	refused := e.Reserve("key", 3, 5*time.Second-1)
 	assert.Equal(t, policy.Decision{Limit: 3, RetryAfter: 1, ResetAfter: 5 * time.Second}, refused.Decision)
-	assert.False(t, e.Choke("key"), "a turn that is promised is not given to others")
+	assert.False(t, e.Choke("key"), "a promised turn must not be given to others")
 
 	refused.Cancel()
 	assert.Equal(t, 5*time.Second, e.Peek("key", 0).ResetAfter)
@@ -48,7 +48,7 @@ func TestCancelUndoesTheLastTake(t *testing.T) {
 	var nothing Reservation[string]
 	nothing.Cancel()
 	s := e.Stats()
-	assert.EqualValues(t, 3, s.Admitted, "each call once, and Cancel not at all")
+	assert.EqualValues(t, 3, s.Admitted, "each call must be counted once, and Cancel not at all")
 	assert.EqualValues(t, 1+1+4+1, s.Refused)
 }
 

@@ -20,7 +20,7 @@ func TestResetForgetsAllUsedUnits(t *testing.T) {
 		e := open[string](t, Config{Policy: funnel(3, 1, time.Second), Clock: clock.Now})
 		assert.False(t, e.Reset("key"))
 		require.True(t, e.Take("key", 3).Allowed)
-		assert.True(t, e.Reset("key"), "in the nursery, or filed")
+		assert.True(t, e.Reset("key"), "a key must be reset in the nursery and when it is filed")
 		assert.EqualValues(t, 3, e.Peek("key", 0).Remaining)
 		assert.False(t, e.Reset("key"), "a key without used units was reset")
 		synctest.Wait()
@@ -31,7 +31,7 @@ func TestResetForgetsAllUsedUnits(t *testing.T) {
 		assert.Equal(t, policy.Decision{Allowed: true, Limit: 3, Remaining: 3}, e.Peek("key", 0))
 		require.True(t, e.Take("key", 2).Allowed)
 		r.Cancel()
-		assert.EqualValues(t, 1, e.Peek("key", 0).Remaining, "given back already")
+		assert.EqualValues(t, 1, e.Peek("key", 0).Remaining, "units that were given back already must not come back again")
 
 		clock.Advance(2 * time.Second)
 		assert.False(t, e.Reset("key"), "a drained key was reset")
@@ -109,6 +109,6 @@ func TestAllShowsEachKeyOnce(t *testing.T) {
 	}
 	require.NoError(t, e.Close())
 	for range e.All() {
-		t.Fatal("there is no key any more")
+		t.Fatal("All returned a key that was reset")
 	}
 }

@@ -41,7 +41,7 @@ func TestSavePairsBytesWithTheState(t *testing.T) {
 			require.NoError(t, err)
 			require.True(t, e.TakeWith(slow, "key", 40).Allowed)
 			require.NoError(t, e.Sync())
-			require.LessOrEqual(t, calls, 4, "one change costs one more reading")
+			require.LessOrEqual(t, calls, 4, "a change during the save must cost one more reading")
 			require.NoError(t, e.keeper.abandon())
 
 			again, err := New(config, codec)
@@ -52,7 +52,7 @@ func TestSavePairsBytesWithTheState(t *testing.T) {
 			}
 			assert.EqualValues(t, 60, again.TakeWith(fast, "key", 0).Remaining, "changed in call %d, after its answer: %t", call, after)
 			require.NoError(t, again.Close())
-			assert.Error(t, e.Close(), "the file is no longer its own")
+			assert.Error(t, e.Close(), "Close must fail, as the file is no longer the engine's own")
 		}
 	}
 }

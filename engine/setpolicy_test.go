@@ -36,7 +36,7 @@ func TestSetPolicyForgivesNothing(t *testing.T) {
 			require.Equal(t, next.capacity-used, d.Remaining)
 		}
 		if next.count == 7 {
-			assert.GreaterOrEqual(t, e.Peek("late", 0).ResetAfter, 50*time.Second, "the promised turn is kept free")
+			assert.GreaterOrEqual(t, e.Peek("late", 0).ResetAfter, 50*time.Second, "the promised turn must be kept free")
 		}
 		settled(t, e)
 	}
@@ -47,7 +47,7 @@ func TestSetPolicyForgivesNothing(t *testing.T) {
 		require.EqualValues(t, max(10-used, 0), d.Remaining)
 		require.LessOrEqual(t, d.ResetAfter, time.Second)
 	}
-	require.NoError(t, e.SetPolicy(funnel(10, 10, time.Second)), "which waits until all keys are the other's")
+	require.NoError(t, e.SetPolicy(funnel(10, 10, time.Second)), "SetPolicy must wait until all keys are under the other policy")
 	clock.Advance(time.Second)
 	assert.True(t, e.Take("100", 10).Allowed)
 }
@@ -179,7 +179,7 @@ func TestSetPolicyCountsTakesDuringTheChange(t *testing.T) {
 			require.True(t, e.Take("key", 9).Allowed)
 			close(release)
 			require.NoError(t, <-changed)
-			assert.False(t, e.Take("key", 5).Allowed, "%v: 9 this moment, and 5 more", c.after)
+			assert.False(t, e.Take("key", 5).Allowed, "%v: 5 units more than the 9 of this moment must be refused", c.after)
 		})
 	}
 }

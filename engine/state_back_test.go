@@ -55,7 +55,7 @@ func TestWallClockThatWentBackMintsNothing(t *testing.T) {
 			require.EqualValues(t, c.left, e.Peek("a", 0).Remaining, "%v", c.passed)
 			require.GreaterOrEqual(t, e.control.Now(), last)
 			time.Sleep(time.Hour)
-			require.EqualValues(t, c.left+1, e.Peek("a", 0).Remaining, "it drains from then on")
+			require.EqualValues(t, c.left+1, e.Peek("a", 0).Remaining, "the key must drain from then on")
 			require.NoError(t, e.Close())
 		}
 	})
@@ -146,7 +146,7 @@ func TestClockThatGoesBackDuringASave(t *testing.T) {
 		var file bytes.Buffer
 		require.NoError(t, e.Save(&file))
 		loaded := loadState(t, &file, config)
-		require.Equal(t, time.Minute, loaded.Peek("b", 0).ResetAfter, "a has another window")
+		require.Equal(t, time.Minute, loaded.Peek("b", 0).ResetAfter, "key a must have another window")
 	})
 }
 
@@ -170,7 +170,7 @@ func TestWallClockThatGoesBackDuringALoad(t *testing.T) {
 					return zero.Add(time.Duration(last))
 				}})
 				require.Greater(t, reads, 1)
-				require.Zero(t, e.Len(), "a was fresh")
+				require.Zero(t, e.Len(), "key a was fresh, so it must not be loaded")
 				require.GreaterOrEqual(t, e.control.Now(), judged)
 			}
 		}
@@ -214,6 +214,6 @@ func TestSaveThatIsHeldUpMovesNoWindow(t *testing.T) {
 		heldUp.Store(int64(40 * time.Second))
 		loaded := restart(t, e, config, func() {})
 		defer check(t, loaded)
-		require.False(t, loaded.Choke("a"), "the minute is not over")
+		require.False(t, loaded.Choke("a"), "a call must be refused, as the minute is not over")
 	})
 }

@@ -36,7 +36,7 @@ func TestStateHasNoUnitsInUse(t *testing.T) {
 				require.NoError(t, e.Block("c", time.Hour))
 				n, err := e.save(&bytes.Buffer{})
 				require.NoError(t, err)
-				assert.Equal(t, 1, n.keys, "the blocked key alone")
+				assert.Equal(t, 1, n.keys, "only the blocked key must be saved")
 				require.NoError(t, e.Close())
 
 				e, err = New(config, more...)

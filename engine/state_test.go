@@ -282,7 +282,7 @@ func TestSaveThatHangsIsTold(t *testing.T) {
 		<-hangs
 		require.Equal(t, time.Minute, time.Since(opened))
 		time.Sleep(3 * time.Minute)
-		require.NoError(t, e.Health(), "not for long yet")
+		require.NoError(t, e.Health(), "saves do not fail for long yet, so Health must be nil")
 		time.Sleep(1)
 		require.ErrorIs(t, e.Health(), ErrUnsaved)
 		require.ErrorContains(t, e.Health(), "a save has been under way for 3m0s")
@@ -318,7 +318,7 @@ func TestAgeOfASaveCountsFromItsBegin(t *testing.T) {
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		require.Error(t, e.Stats().SaveError)
-		require.NoError(t, e.Health(), "not for long yet")
+		require.NoError(t, e.Health(), "saves do not fail for long yet, so Health must be nil")
 		time.Sleep(1)
 		require.ErrorIs(t, e.Health(), ErrUnsaved)
 	})
@@ -399,7 +399,7 @@ func TestFileStaysLockedUntilASaveThatWasGivenUpHasEnded(t *testing.T) {
 			require.ErrorIs(t, err, ErrLocked)
 			close(release)
 			synctest.Wait()
-			require.NoFileExists(t, config.State.Path, "the engine was closed before that save had ended")
+			require.NoFileExists(t, config.State.Path, "the engine was closed before that save ended, so there must be no file")
 			next, err := New[string](config)
 			require.NoError(t, err)
 			require.NoError(t, next.Close())
@@ -473,7 +473,7 @@ func TestFailedLoadChangesNothing(t *testing.T) {
 				require.ErrorContains(t, err, says)
 			}
 			_, err = New[string](config)
-			require.ErrorIs(t, err, ErrState, "it is not locked any more")
+			require.ErrorIs(t, err, ErrState, "the file must not be locked any more")
 			left := must.Get(os.ReadFile(config.State.Path))
 			require.True(t, bytes.Equal(c.file, left), "the file was changed")
 
@@ -525,7 +525,7 @@ func TestFreshSetsTheFileAside(t *testing.T) {
 	_, err = os.Stat(path + ".old.2")
 	require.NoError(t, err)
 	old = must.Get(os.ReadFile(path + ".old"))
-	require.Equal(t, funnels, old, "the first one is still there")
+	require.Equal(t, funnels, old, "the first file must still be there")
 
 	require.NoError(t, os.WriteFile(path, []byte("something else"), 0o600))
 	_, err = New[int](config)
@@ -590,7 +590,7 @@ func TestFailingSavesAreTold(t *testing.T) {
 		time.Sleep(3 * time.Minute)
 		synctest.Wait()
 		require.ErrorIs(t, e.Stats().SaveError, os.ErrNotExist)
-		require.NoError(t, e.Health(), "not for long yet")
+		require.NoError(t, e.Health(), "saves do not fail for long yet, so Health must be nil")
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		require.ErrorIs(t, e.Health(), ErrUnsaved)
@@ -612,10 +612,10 @@ func TestFailingSavesAreTold(t *testing.T) {
 		err = e.Close()
 		require.ErrorIs(t, err, os.ErrNotExist)
 		require.ErrorContains(t, err, config.State.Path)
-		require.ErrorIs(t, e.Close(), os.ErrNotExist, "also the second time")
+		require.ErrorIs(t, e.Close(), os.ErrNotExist, "a second Close must return the same error")
 		require.NoError(t, os.Rename(away, folder))
 		e = open[string](t, config)
-		require.EqualValues(t, 8, e.Peek("a", 0).Remaining, "the last save is still there")
+		require.EqualValues(t, 8, e.Peek("a", 0).Remaining, "the last save must still be there")
 	})
 }
 

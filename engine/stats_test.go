@@ -111,7 +111,7 @@ func TestRefusalsAreCountedByReason(t *testing.T) {
 		} {
 			before, began := c.of.Stats(), time.Now()
 			assert.Equal(t, c.reason == "", c.call(), "case %d", i)
-			assert.Equal(t, began, time.Now(), "case %d has waited", i)
+			assert.Equal(t, began, time.Now(), "case %d: the call waited", i)
 			after := c.of.Stats()
 			want := refusalsOf(before)
 			refused := uint64(0)
@@ -131,7 +131,7 @@ func TestRefusalsAreCountedByReason(t *testing.T) {
 		leave()
 		require.ErrorIs(t, <-left, ErrCancelled)
 		after := e.Stats()
-		assert.EqualValues(t, []uint64{2, 1}, []uint64{after.Cancelled, after.Waits}, "the call in line, too")
+		assert.EqualValues(t, []uint64{2, 1}, []uint64{after.Cancelled, after.Waits}, "the call in line must be counted, too")
 		assert.Zero(t, after.Waiting)
 	})
 }
