@@ -121,11 +121,7 @@ func (l *Limiter) reserve(ctx context.Context, call *limits.Call[string]) (Reser
 		return Reservation{Answer: misfit}, err
 	}
 	a := ask{terms: terms, key: call.Key, n: call.N, patience: max(call.Patience, 0), returns: !call.Brief}
-	taken, err := l.take(context.WithoutCancel(ctx), a)
-	if err != nil {
-		return Reservation{}, err
-	}
-	reservation := l.reserved(a, taken)
+	reservation, _, err := l.takeFor(ctx, a)
 	switch {
 	case !reservation.Allowed:
 	case ctx.Err() != nil:

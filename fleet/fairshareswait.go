@@ -3,7 +3,6 @@ package fleet
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"time"
 
@@ -35,68 +34,29 @@ func (s *Shares) Acquire(ctx context.Context, tenant string, n int64, patience t
 }
 
 func (s *Shares) acquire(ctx context.Context, tenant string, n int64, patience time.Duration) (shareReservation ShareReservation, err error) {
-	limiter := s.limiter
-	begun := time.Now()
-	var first <-chan struct{}
-	var crowded error
-	if patience > 0 && n != 0 {
-		var place *turn
-		if place, crowded = limiter.waiters.enter(ownKey(tenant)); crowded == nil {
-			defer limiter.waiters.leave(ownKey(tenant), place)
-			first = place.first
-		}
-	}
-	waits := false
-	waitForGroup := func(wants bool) {
-		if wants != waits {
-			waits = wants
-			if wants {
-				s.waiting.Add(1)
-			} else {
-				s.waiting.Add(-1)
-			}
-		}
-	}
-	defer waitForGroup(false)
-	for tries := 0; ; tries++ {
-		if ctx.Err() != nil {
-			return shareReservation, cell.Cancelled(ctx)
-		}
-		left, _ := patienceLeft(ctx, patience, begun)
-		if first != nil {
-			if err := limiter.sleepUntil(ctx, first, left, errNotFirst); err != nil {
-				return shareReservation, err
-			}
-			left, _ = patienceLeft(ctx, patience, begun)
-		}
+	limiter, waits := s.limiter, int64(0)
+	waitForGroup := func(wants int64) { s.waiting.Add(wants - waits); waits = wants }
+	defer waitForGroup(0)
+	w := waiting{Limiter: limiter, key: ownKey(tenant), n: n, patience: patience, inLine: true}
+	err = w.acquire(ctx, func(left time.Duration) (trial, error) {
 		// A call that ends meanwhile still learns its units, to give them back.
-		if shareReservation, err = s.reserve(context.WithoutCancel(ctx), tenant, store.TenantAsk{N: n, Returns: true}, waits); err != nil {
-			return ShareReservation{}, err
-		}
-		switch {
-		case shareReservation.Allowed && ctx.Err() != nil:
+		shareReservation, err = s.reserve(context.WithoutCancel(ctx), tenant, store.TenantAsk{N: n, Returns: true}, waits > 0)
+		if err == nil && shareReservation.Allowed && ctx.Err() != nil {
 			// Units that cannot be given back count.
 			_ = shareReservation.Cancel(context.WithoutCancel(ctx))
-			shareReservation.Allowed, shareReservation.Borrowed = false, false
-			return shareReservation, cell.Cancelled(ctx)
-		case shareReservation.Allowed:
-			if tries > 0 {
-				limiter.waiters.waited(time.Since(begun))
+			shareReservation.Allowed, shareReservation.Borrowed, err = false, false, cell.Cancelled(ctx)
+		}
+		most := limiter.own.Load().maxTake
+		return trial{Answer: &shareReservation.Answer, most: max(shareReservation.Limit, most), sleep: func(ctx context.Context, d time.Duration) error {
+			if _, barred := s.ceilingOf(tenant); !barred && n <= most && (shareReservation.taken == nil || !shareReservation.taken.Group.Allowed) {
+				waitForGroup(1)
+			} else {
+				waitForGroup(0)
 			}
-			return shareReservation, nil
-		case shareReservation.RetryAfter == policy.Never:
-			return shareReservation, fmt.Errorf("%w: %d of at most %d", engine.ErrNever, n, max(shareReservation.Limit, limiter.own.Load().maxTake))
-		case crowded != nil:
-			return shareReservation, crowded
-		case n == 0, shareReservation.RetryAfter > left:
-			return shareReservation, fmt.Errorf("%w: at least %v to wait, %v at the most", engine.ErrDeadline, shareReservation.RetryAfter, left)
-		}
-		_, barred := s.ceilingOf(tenant)
-		waitForGroup(!barred && n <= limiter.own.Load().maxTake && (shareReservation.taken == nil || !shareReservation.taken.Group.Allowed))
-		if err := limiter.sleep(ctx, min(shareReservation.RetryAfter+rand.N(min(shareReservation.RetryAfter, askAgain)+1), left, blockPoll)); err != nil {
-			return shareReservation, err
-		}
-	}
+			return limiter.sleep(ctx, min(d+rand.N(min(d, askAgain)+1), left, blockPoll))
+		}}, err
+	})
+	return shareReservation, err
 }
 
 var _ limits.Remote = (*Shares)(nil)

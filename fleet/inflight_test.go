@@ -838,3 +838,24 @@ func TestNewRefusesBadSettingsInFlight(t *testing.T) {
 		require.ErrorContains(t, err, bad.says)
 	}
 }
+
+// Promise: A call that waits for units in flight tells its whole wait, also if it was behind another call and
+// admitted as soon as it was the first.
+func TestWaitBehindAnotherCallCounts(t *testing.T) {
+	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
+		l := openInFlight(t, on(redis, inFlightOf(3, time.Minute)), 1)[0]
+		held := reserve(t, l, "k", 3)
+		ended := make(chan Reservation)
+		for range 2 {
+			go func() { ended <- must.Get(l.Acquire(t.Context(), "k", 1, time.Minute)) }()
+			synctest.Wait()
+		}
+		time.Sleep(10 * time.Second)
+		require.NoError(t, held.Release(t.Context()))
+		for range 2 {
+			r := <-ended
+			require.GreaterOrEqual(t, r.Waited, 10*time.Second)
+		}
+		require.EqualValues(t, 2, l.Stats().Waits)
+	})
+}

@@ -120,105 +120,150 @@ func (l *Limiter) Acquire(ctx context.Context, key string, n int64, patience tim
 }
 
 // acquire is Acquire in any mode, under the call's limit as by TakeWith.
-func (l *Limiter) acquire(ctx context.Context, call *limits.Call[string]) (Reservation, error) {
-	key, n, patience := call.Key, call.N, call.Patience
+func (l *Limiter) acquire(ctx context.Context, call *limits.Call[string]) (reservation Reservation, err error) {
+	terms, err := l.under(call.Limit, call.Key)
+	if err != nil {
+		return Reservation{Answer: misfit}, err
+	}
+	w := waiting{Limiter: l, key: call.Key, n: call.N, patience: call.Patience, inLine: l.slots != nil && call.N > 0}
+	reservation.Limit = terms.maxTake
+	err = w.acquire(ctx, func(left time.Duration) (trial, error) {
+		if terms, err = l.under(call.Limit, call.Key); err != nil {
+			reservation = Reservation{Answer: misfit}
+			return trial{}, err
+		}
+		var taken taken
+		a := ask{terms: terms, key: call.Key, n: call.N, patience: terms.orAtOnce(left), returns: !call.Brief, isHead: w.place != nil && w.inLine}
+		if reservation, taken, err = l.takeFor(ctx, a); err != nil {
+			return trial{}, err
+		}
+		promised := reservation.Allowed && reservation.Wait > 0 && call.N != 0
+		if reservation.Allowed {
+			w.slept = w.slept || reservation.Wait > 0
+			err = l.await(ctx, &reservation)
+			if w.slept {
+				reservation.Waited = time.Since(w.begun)
+			}
+		}
+		if promised && err == nil {
+			if blocked := l.known.Left(call.Key, policy.Never); blocked > 0 {
+				// Give the turn back, so that waiting calls do not all start when the block ends.
+				// Units that cannot be given back count.
+				_ = reservation.Cancel(context.WithoutCancel(ctx))
+				reservation.Answer = limits.Answer{Decision: policy.Decision{Limit: reservation.Limit}, Provenance: limits.NewProvenance(reservation.Source(), false, nil)}
+				refuseBlocked(&reservation.Answer, blocked)
+			}
+		}
+		// A decision about turns is final: there is no use in asking again.
+		try := trial{Answer: &reservation.Answer, most: terms.maxTake, sleep: l.sleep, final: !taken.guess && l.leased == nil && !isBlocked(&reservation.Answer)}
+		switch {
+		case isBlocked(&reservation.Answer):
+			try.sleep = func(ctx context.Context, d time.Duration) error { return l.sleepBlocked(ctx, call.Key, d) }
+		case try.final && terms.crowds(left):
+			try.full = fmt.Errorf("%w: %v has no room for more", engine.ErrCrowded, terms.policy)
+		case a.isHead && !reservation.Allowed && reservation.RetryAfter != policy.Never:
+			reservation.RetryAfter = pollAfter(reservation.RetryAfter, left)
+			try.sleep = func(ctx context.Context, d time.Duration) error { return l.sleepUntil(ctx, w.place.woken, d, nil) }
+		}
+		return try, err
+	})
+	return reservation, err
+}
+
+// takeFor takes units that may come back. A call that ends meanwhile still learns its units, to give them back.
+func (l *Limiter) takeFor(ctx context.Context, a ask) (Reservation, taken, error) {
+	taken, err := l.take(context.WithoutCancel(ctx), a)
+	if err != nil {
+		return Reservation{}, taken, err
+	}
+	return l.reserved(a, taken), taken, nil
+}
+
+// waiting is a call that waits on this server until it is admitted.
+type waiting struct {
+	*Limiter
+	key      string
+	n        int64
+	patience time.Duration
+	// inLine reports whether only the first of the calls that wait for the key asks.
+	inLine bool
+
+	begun time.Time
+	// place is nil if the call does not wait.
+	place *turn
+	slept bool
+}
+
+// trial is the answer to a call that waits.
+type trial struct {
+	*limits.Answer
+	// most is the most units that can ever be admitted at once.
+	most int64
+	// final reports whether there is no use in asking again.
+	final bool
+	// full is the error if the limit has no room for more calls that wait.
+	full error
+	// sleep sleeps for RetryAfter, or less.
+	sleep func(context.Context, time.Duration) error
+}
+
+// acquire asks until the call is admitted, cannot be, or its patience is over.
+func (w *waiting) acquire(ctx context.Context, ask func(left time.Duration) (trial, error)) error {
 	// crowded is the error if no more calls may wait.
 	var crowded error
-	// place is the place in the line for units in flight.
-	var place *turn
-	if patience > 0 && n != 0 {
-		var t *turn
-		if t, crowded = l.waiters.enter(key); crowded == nil {
-			defer l.waiters.leave(key, t)
-		}
-		if l.slots != nil && n > 0 {
-			place = t
+	if w.patience > 0 && w.n != 0 {
+		if w.place, crowded = w.waiters.enter(w.key); crowded == nil {
+			defer w.waiters.leave(w.key, w.place)
 		}
 	}
-	begun := time.Now()
-	slept := false
+	w.begun = time.Now()
 	defer func() {
-		if slept {
-			l.waiters.waited(time.Since(begun))
+		if w.slept {
+			w.waiters.waited(time.Since(w.begun))
 		}
 	}()
-	for tries := 0; ; tries++ {
+	for {
 		if ctx.Err() != nil {
-			return Reservation{}, cell.Cancelled(ctx)
+			return cell.Cancelled(ctx)
 		}
-		left, byDeadline := patienceLeft(ctx, patience, begun)
+		left, _ := w.left(ctx)
+		if w.inLine && w.place != nil {
+			w.slept = w.slept || w.place.waits
+			if err := w.sleepUntil(ctx, w.place.first, left, errNotFirst); err != nil {
+				return err
+			}
+			left, _ = w.left(ctx)
+		}
 		if crowded != nil {
 			left = 0
 		}
-		terms, err := l.under(call.Limit, key)
-		if err != nil {
-			return Reservation{Answer: misfit}, err
+		answer, err := ask(left)
+		if err != nil || answer.Allowed {
+			return err
 		}
-		if place != nil {
-			if err := l.sleepUntil(ctx, place.first, left, errNotFirst); err != nil {
-				return Reservation{Answer: limits.Answer{Decision: policy.Decision{Limit: terms.maxTake}}}, err
-			}
-		}
-		// A call that ends meanwhile still learns its units, to give them back.
-		a := ask{terms: terms, key: key, n: n, patience: terms.orAtOnce(left), returns: !call.Brief, isHead: place != nil}
-		taken, err := l.take(context.WithoutCancel(ctx), a)
-		if err != nil {
-			return Reservation{}, err
-		}
-		reservation := l.reserved(a, taken)
-		if reservation.Allowed {
-			promised := reservation.Wait > 0 && n != 0
-			slept = slept || reservation.Wait > 0
-			err := l.await(ctx, &reservation)
-			if reservation.Wait > 0 || tries > 0 {
-				reservation.Waited = time.Since(begun)
-			}
-			blocked := time.Duration(0)
-			if promised && err == nil {
-				blocked = l.known.Left(key, policy.Never)
-			}
-			if blocked == 0 {
-				return reservation, err
-			}
-			// Give the turn back, so that waiting calls do not all start when the block ends.
-			// Units that cannot be given back count.
-			_ = reservation.Cancel(context.WithoutCancel(ctx))
-			reservation.Answer = limits.Answer{Decision: policy.Decision{Limit: reservation.Limit}, Provenance: limits.NewProvenance(reservation.Source(), false, nil)}
-			refuseBlocked(&reservation.Answer, blocked)
-			left, byDeadline = patienceLeft(ctx, patience, begun)
-		}
-		if place != nil && !reservation.Allowed && !isBlocked(&reservation.Answer) && reservation.RetryAfter != policy.Never {
-			reservation.RetryAfter = pollAfter(reservation.RetryAfter, left)
-		}
-		// A decision about turns is final: there is no use in asking again.
-		turns := !taken.guess && l.leased == nil && !isBlocked(&reservation.Answer)
+		left, byDeadline := w.left(ctx)
 		switch {
-		case reservation.RetryAfter == policy.Never:
-			return reservation, fmt.Errorf("%w: %d of at most %d", engine.ErrNever, n, terms.maxTake)
+		case answer.RetryAfter == policy.Never:
+			return fmt.Errorf("%w: %d of at most %d", engine.ErrNever, w.n, answer.most)
 		case crowded != nil:
-			return reservation, crowded
-		case n == 0:
-			return reservation, late(&reservation.Answer)
-		case turns && terms.crowds(left):
-			return reservation, fmt.Errorf("%w: %v has no room for more", engine.ErrCrowded, terms.policy)
-		case reservation.RetryAfter > left && isBlocked(&reservation.Answer) && byDeadline:
-			return reservation, fmt.Errorf("%w: %w", late(&reservation.Answer), context.DeadlineExceeded)
-		case reservation.RetryAfter > left && isBlocked(&reservation.Answer):
-			return reservation, fmt.Errorf("%w, longer than %v", late(&reservation.Answer), patience)
-		case (turns || reservation.RetryAfter > left) && byDeadline:
-			return reservation, fmt.Errorf("%w: %w", engine.ErrDeadline, context.DeadlineExceeded)
-		case turns || reservation.RetryAfter > left:
-			return reservation, fmt.Errorf("%w: more than %v to wait", engine.ErrDeadline, patience)
+			return crowded
+		case w.n == 0:
+			return late(answer.Answer)
+		case answer.full != nil:
+			return answer.full
+		case !answer.final && answer.RetryAfter <= left:
+		case isBlocked(answer.Answer) && byDeadline:
+			return fmt.Errorf("%w: %w", late(answer.Answer), context.DeadlineExceeded)
+		case isBlocked(answer.Answer):
+			return fmt.Errorf("%w, longer than %v", late(answer.Answer), w.patience)
+		case byDeadline:
+			return fmt.Errorf("%w: %w", engine.ErrDeadline, context.DeadlineExceeded)
+		default:
+			return fmt.Errorf("%w: more than %v to wait", engine.ErrDeadline, w.patience)
 		}
-		slept = true
-		sleep := l.sleep
-		if isBlocked(&reservation.Answer) {
-			sleep = func(ctx context.Context, d time.Duration) error { return l.sleepBlocked(ctx, key, d) }
-		} else if place != nil {
-			sleep = func(ctx context.Context, d time.Duration) error { return l.sleepUntil(ctx, place.woken, d, nil) }
-		}
-		if err := sleep(ctx, reservation.RetryAfter); err != nil {
-			return reservation, err
+		w.slept = true
+		if err := answer.sleep(ctx, answer.RetryAfter); err != nil {
+			return err
 		}
 	}
 }
@@ -226,11 +271,11 @@ func (l *Limiter) acquire(ctx context.Context, call *limits.Call[string]) (Reser
 // errNotFirst is why a call got no units in flight that waited in its line until its patience was over.
 var errNotFirst = fmt.Errorf("%w: others have waited longer", engine.ErrDeadline)
 
-// patienceLeft returns how long a call may still wait, and whether its deadline bounds that.
-func patienceLeft(ctx context.Context, patience time.Duration, begun time.Time) (left time.Duration, byDeadline bool) {
-	left = patience
-	if patience != policy.Never {
-		left = max(patience-time.Since(begun), 0)
+// left returns how long the call may still wait, and whether its deadline bounds that.
+func (w *waiting) left(ctx context.Context) (left time.Duration, byDeadline bool) {
+	left = w.patience
+	if left != policy.Never {
+		left = max(left-time.Since(w.begun), 0)
 	}
 	if deadline, ends := ctx.Deadline(); ends && time.Until(deadline) < left {
 		return time.Until(deadline), true

@@ -29,6 +29,8 @@ type waiters struct {
 type turn struct {
 	// first is closed when the call is the first.
 	first chan struct{}
+	// waits reports whether others were before the call.
+	waits bool
 	// woken has a slot: units in flight came back here.
 	woken chan struct{}
 }
@@ -67,8 +69,8 @@ func (w *waiters) enter(key string) (*turn, error) {
 	if w.perKey == nil {
 		w.perKey = map[string][]*turn{}
 	}
-	t := &turn{first: make(chan struct{}), woken: make(chan struct{}, 1)}
-	if len(line) == 0 {
+	t := &turn{first: make(chan struct{}), waits: len(line) > 0, woken: make(chan struct{}, 1)}
+	if !t.waits {
 		close(t.first)
 	}
 	w.perKey[key] = append(line, t)
