@@ -59,9 +59,9 @@ var mayImport = []struct {
 	{"engine", []string{"internal/core/warn", "internal/core/clock", "internal/core/escape", "internal/core/seam", "internal/core/shape", "policy", "internal/core/decide", "internal/core/statefile", "internal/core/keycodec", "internal/core/penalty", "internal/core/underway", "internal/core/rounds", "internal/core/frequent", "cmdqueue", "supervisor", "table", "janitor", "internal/core/waitline", "internal/adapter/binding", "cell", "limits", "github.com/puzpuzpuz/xsync/v3"}},
 	{"single", []string{"internal/core/seam", "internal/core/rewrites", "internal/core/clock", "internal/core/shape", "internal/core/waitline", "internal/core/underway", "internal/core/decide", "policy", "limits"}},
 	{"observe/metrics", []string{"internal/core/shape", "limits", "engine", "single"}},
-	{"observe/eventlog", []string{"policy", "supervisor", "engine"}},
+	{"observe/eventlog", []string{"policy", "supervisor", "engine", "single"}},
 	{"internal/adapter/clientaddr", []string{"policy"}},
-	{"internal/adapter/admission", []string{"internal/core/escape", "internal/core/clock", "internal/core/decide", "internal/core/shape", "internal/core/whole", "policy", "internal/adapter/binding", "limits", "engine"}},
+	{"internal/adapter/admission", []string{"internal/core/escape", "internal/core/clock", "internal/core/decide", "internal/core/shape", "internal/core/whole", "policy", "internal/adapter/binding", "limits", "engine", "single"}},
 	{"internal/testkit/admissiontest", []string{"policy", "limits", "engine", "single", "github.com/stretchr/testify/assert", "github.com/stretchr/testify/require"}},
 	// It imports neither gRPC nor Connect.
 	{"rpclimit", []string{"internal/adapter/binding", "internal/adapter/clientaddr", "internal/adapter/admission", "internal/core/shape", "policy", "limits", "engine", "observe/metrics"}},

@@ -121,7 +121,7 @@ func (m *Middleware) sentence(r *http.Request, result *result) []byte {
 }
 
 func (m *Middleware) detail(r *http.Request, result *result) string {
-	if m.hidden[result.Limit] {
+	if m.fields.Hides(result.Limit) {
 		return ""
 	}
 	switch result.Reason {

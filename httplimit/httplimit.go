@@ -37,8 +37,6 @@ type Middleware struct {
 	allow  *clientaddr.Prefixes
 	deny   *clientaddr.Prefixes
 	fields fieldWriter
-	// hidden has the names of limits that clients are not told of.
-	hidden map[string]bool
 	// exceeded has the answers to a refusal by a single limit, by its index.
 	exceeded []body
 	counters admission.Counters
@@ -101,7 +99,6 @@ func assemble(of string, name func(i int, field string) string, options Options,
 	if middleware.addr == nil {
 		middleware.addr = connection
 	}
-	names := map[string]bool{}
 	for i, limit := range each {
 		bad := func(field string, value any, want string) error {
 			return bad(name(from[i], field), value, want)
@@ -110,22 +107,13 @@ func assemble(of string, name func(i int, field string) string, options Options,
 		if err != nil {
 			return nil, err
 		}
-		title := l.Of().Name
-		if names[title] {
-			return nil, bad("Name", fmt.Sprintf("%q", title), "a name that no other limit has")
-		}
-		names[title] = true
-		if l.Of().Hidden {
-			if middleware.hidden == nil {
-				middleware.hidden = map[string]bool{}
-			}
-			middleware.hidden[title] = true
+		if err := middleware.fields.Add(l.Of().Name, l.Of().Hidden, bad); err != nil {
+			return nil, err
 		}
 		middleware.limiters = append(middleware.limiters, l)
 		if len(each) == 1 {
 			middleware.single = alone
 		}
-		middleware.fields.Add(title)
 	}
 	unit := time.Second
 	if options.Headers&RetryHeaders != 0 {
@@ -325,7 +313,7 @@ func (m *Middleware) informed(r *http.Request, result *result, over bool) *http.
 // tell sets the header fields of a request that passes.
 func (m *Middleware) tell(w http.ResponseWriter, result *result, quotas []quota) {
 	if m.fields.headers != NoHeaders {
-		m.fields.write(w.Header(), result, quotas, result.Provenance.Exact() && !m.hidden[result.Limit])
+		m.fields.write(w.Header(), result, quotas, result.Provenance.Exact() && !m.fields.Hides(result.Limit))
 	}
 	if m.options.Header != nil {
 		m.options.Header(w.Header(), result.Verdict)
@@ -342,7 +330,7 @@ func (m *Middleware) refuse(w http.ResponseWriter, r *http.Request, result *resu
 	}
 	retry := ""
 	if result.Reason == limits.OverLimit {
-		m.fields.write(header, result, quotas, result.Provenance.Exact() && !m.hidden[result.Limit])
+		m.fields.write(header, result, quotas, result.Provenance.Exact() && !m.fields.Hides(result.Limit))
 		if result.Provenance.TellsRetry() {
 			retry = strconv.FormatInt(retrySeconds(result.RetryAfter), 10)
 		}

@@ -69,16 +69,10 @@ func (m *Middleware) Stats() Stats {
 		Limits:        make(map[string]engine.Stats, len(m.limiters)),
 	}
 	s.Delayed, s.DelayTime = counters.Delayed()
-	for i, l := range m.limiters {
-		name := l.Of().Name
+	s.Shadowed, s.ShadowFailed = m.control.Shadowed(counters)
+	for _, l := range m.limiters {
 		if of, ok := l.Stats(); ok {
-			s.Limits[name] = of
-		}
-		if m.control.Tried(i) {
-			if s.Shadowed == nil {
-				s.Shadowed, s.ShadowFailed = map[string]uint64{}, map[string]uint64{}
-			}
-			s.Shadowed[name], s.ShadowFailed[name] = counters.Shadowed(i)
+			s.Limits[l.Of().Name] = of
 		}
 	}
 	return s

@@ -21,9 +21,7 @@ type Guard struct {
 	options Options
 	exempt  exemptions
 	limits  []checked
-	// hidden has the names of limits that clients are not told of.
-	hidden map[string]bool
-	fields admission.Fields
+	fields  admission.Fields
 
 	// Each controller decides some limits together, or is nil.
 	// whole decides about a call, and opening about a stream as it opens.
@@ -62,28 +60,18 @@ func New(options Options, limits ...AnyLimit) (*Guard, error) {
 	if guard.options.ClientAddr == nil {
 		guard.options.ClientAddr = connection
 	}
-	names := map[string]bool{}
 	for i, limit := range limits {
 		if shape.IsNil(limit) {
 			return nil, bad(fmt.Sprintf("limits[%d]", i), "nil", "a rpclimit.Limit")
 		}
 		field := func(name string) string { return fmt.Sprintf("limits[%d].%s", i, name) }
-		checked, err := limit.check(i, &guard.options, func(name string, value any, want string) error {
-			return bad(field(name), value, want)
-		})
+		faulty := func(name string, value any, want string) error { return bad(field(name), value, want) }
+		checked, err := limit.check(i, &guard.options, faulty)
+		if err == nil {
+			err = guard.fields.Add(checked.Of().Name, checked.Of().Hidden, faulty)
+		}
 		if err != nil {
 			return nil, err
-		}
-		title := checked.Of().Name
-		if names[title] {
-			return nil, bad(field("Name"), fmt.Sprintf("%q", title), "a name that no other limit has")
-		}
-		names[title] = true
-		if checked.Of().Hidden {
-			if guard.hidden == nil {
-				guard.hidden = map[string]bool{}
-			}
-			guard.hidden[title] = true
 		}
 		for j, other := range guard.limits {
 			// If the other limit refused, RetryAfter would be too long by the units taken at the tap.
@@ -92,7 +80,6 @@ func New(options Options, limits ...AnyLimit) (*Guard, error) {
 			}
 		}
 		guard.limits = append(guard.limits, checked)
-		guard.fields.Add(title)
 	}
 	guard.open()
 	return guard, nil

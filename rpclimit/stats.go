@@ -83,22 +83,10 @@ func (g *Guard) Stats() Stats {
 		n, all := c.Delayed()
 		s.Delayed, s.DelayTime = s.Delayed+n, s.DelayTime+all
 	}
+	s.Shadowed, s.ShadowFailed = g.whole.Shadowed(&g.calls, &g.messages)
 	for i := range g.limits {
-		of := &g.limits[i]
-		name := of.Of().Name
-		if stats, ok := of.Stats(); ok {
-			s.Limits[name] = stats
-		}
-		if !g.whole.Tried(i) {
-			continue
-		}
-		if s.Shadowed == nil {
-			s.Shadowed, s.ShadowFailed = map[string]uint64{}, map[string]uint64{}
-		}
-		for _, c := range []*admission.Counters{&g.calls, &g.messages} {
-			refused, failed := c.Shadowed(i)
-			s.Shadowed[name] += refused
-			s.ShadowFailed[name] += failed
+		if stats, ok := g.limits[i].Stats(); ok {
+			s.Limits[g.limits[i].Of().Name] = stats
 		}
 	}
 	return s

@@ -163,7 +163,7 @@ func (v *Verdict) Message() string {
 }
 
 // hidden reports whether clients are not told of the limit that decided.
-func (v *Verdict) hidden() bool { return v.guard != nil && v.guard.hidden[v.Limit] }
+func (v *Verdict) hidden() bool { return v.guard != nil && v.guard.fields.Hides(v.Limit) }
 
 // Retry returns RetryAfter, the time until the call would be admitted or has its turn, or a guess of
 // it (see limits.Provenance.Guess). ok is false if there is none.

@@ -20,10 +20,9 @@ import (
 
 	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/policy"
+	"github.com/ral-limiter/ral/single"
 	"github.com/ral-limiter/ral/supervisor"
 )
-
-var rate = policy.Must(policy.Funnel(10, 10, time.Minute))
 
 // Log writes at most 10 errors at once and 10 a minute in the long run, and as many other records.
 // The next record tells how many were left out, as left_out. New makes a Log; the zero Log writes
@@ -31,7 +30,6 @@ var rate = policy.Must(policy.Funnel(10, 10, time.Minute))
 type Log struct {
 	to    *slog.Logger
 	begun sync.Once
-	epoch time.Time
 	other level
 	// fault is the level of errors, which other floods must not hide.
 	fault level
@@ -39,8 +37,8 @@ type Log struct {
 }
 
 type level struct {
-	// word has the state of rate.
-	word atomic.Uint64
+	// rate bounds the records. begin makes it.
+	rate *single.Limiter
 	// owed counts the pending records of topics, which precede all others.
 	owed atomic.Int64
 	// left counts the records left out since the last.
@@ -85,11 +83,12 @@ func (l *Log) level(at slog.Level) *level {
 // write writes a record with the omitted of its topic, or returns the time until the rate admits
 // it.
 func (l *Log) write(record record, omitted uint64) (after time.Duration) {
-	l.begun.Do(func() { l.epoch = time.Now() })
-	left, after := l.level(record.level).may(policy.Instant(time.Since(l.epoch)) + 1)
-	if after > 0 {
-		return after
+	l.begun.Do(l.begin)
+	level := l.level(record.level)
+	if d := level.rate.Take(1); !d.Allowed {
+		return d.RetryAfter
 	}
+	left := level.left.Swap(0)
 	attributes := slices.Clip(record.attributes)
 	if omitted > 0 {
 		attributes = append(attributes, slog.Uint64("more_of_this", omitted))
@@ -101,17 +100,9 @@ func (l *Log) write(record record, omitted uint64) (after time.Duration) {
 	return 0
 }
 
-// may takes the right to write, and returns the records left out before; or the time to wait.
-func (l *level) may(now policy.Instant) (left uint64, after time.Duration) {
-	for {
-		word := l.word.Load()
-		next, d := rate.Take(word, now, 1, 0)
-		if !d.Allowed {
-			return 0, d.RetryAfter
-		}
-		if l.word.CompareAndSwap(word, next) {
-			return l.left.Swap(0), 0
-		}
+func (l *Log) begin() {
+	for _, level := range []*level{&l.other, &l.fault} {
+		level.rate = single.MustNew(policy.Funnel(10, 10, time.Minute))
 	}
 }
 

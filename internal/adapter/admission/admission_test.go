@@ -67,15 +67,7 @@ func adapter(t testing.TB, o admissiontest.Options, all []admissiontest.Limit) a
 			s.By[r] = counters.By(r)
 		}
 		s.Delayed, s.DelayTime = counters.Delayed()
-		for i, l := range all {
-			if !c.Tried(i) {
-				continue
-			}
-			if s.Shadowed == nil {
-				s.Shadowed, s.ShadowFailed = map[string]uint64{}, map[string]uint64{}
-			}
-			s.Shadowed[l.Name], s.ShadowFailed[l.Name] = counters.Shadowed(i)
-		}
+		s.Shadowed, s.ShadowFailed = c.Shadowed(&counters)
 		return s
 	}
 	return admissiontest.Door{Serve: serve, Stats: stats}

@@ -1,6 +1,7 @@
 package admission
 
 import (
+	"fmt"
 	"math/bits"
 	"slices"
 	"strconv"
@@ -101,6 +102,8 @@ type Fields struct {
 	quoted []string
 	// left has the beginning of RateLimit for each limit, up to the remaining number.
 	left []string
+	// hidden has the names of limits that clients are not told of.
+	hidden map[string]bool
 	// policies caches up to MaxPolicies values of RateLimit-Policy.
 	policies atomic.Pointer[[]policyValue]
 }
@@ -114,11 +117,24 @@ type policyValue struct {
 // MaxPolicies is the most values of RateLimit-Policy that are kept.
 const MaxPolicies = 16
 
-// Add adds the name of the next limit.
-func (f *Fields) Add(name string) {
+// Add adds the name of the next limit. It returns the error of bad if another limit has the name.
+func (f *Fields) Add(name string, hidden bool, bad FieldFault) error {
 	quoted := string(AppendString(nil, name))
+	if slices.Contains(f.quoted, quoted) {
+		return bad("Name", fmt.Sprintf("%q", name), "a name that no other limit has")
+	}
 	f.quoted, f.left = append(f.quoted, quoted), append(f.left, quoted+";r=")
+	if hidden && f.hidden == nil {
+		f.hidden = map[string]bool{}
+	}
+	if hidden {
+		f.hidden[name] = true
+	}
+	return nil
 }
+
+// Hides reports whether clients are not told of the limit of that name.
+func (f *Fields) Hides(name string) bool { return f.hidden[name] }
 
 // Quoted returns the names of the limits as structured-field strings.
 func (f *Fields) Quoted() []string { return f.quoted }

@@ -11,17 +11,14 @@ import (
 
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
+	"github.com/ral-limiter/ral/single"
 )
-
-// logRate keeps a flood of requests from becoming a flood of lines.
-var logRate = policy.Must(policy.Funnel(10, 10, time.Second))
 
 // Log writes lines about refused requests at a bounded rate.
 type Log struct {
-	to    *slog.Logger
-	epoch time.Time
-	// word is the state of logRate.
-	word atomic.Uint64
+	to *slog.Logger
+	// rate keeps a flood of requests from becoming a flood of lines.
+	rate *single.Limiter
 	// left counts the lines left out since the last line.
 	left atomic.Uint64
 	// reported is set for each limit whose misconfiguration was logged, the last for Options.Cost.
@@ -36,21 +33,17 @@ type Log struct {
 
 // may reports whether a line may be written now, and how many were left out before it.
 func (l *Log) may() (left uint64, ok bool) {
-	for {
-		word := l.word.Load()
-		next, d := logRate.Take(word, policy.Instant(time.Since(l.epoch))+1, 1, 0)
-		if !d.Allowed {
-			l.left.Add(1)
-			return 0, false
-		}
-		if l.word.CompareAndSwap(word, next) {
-			return l.left.Swap(0), true
-		}
+	if !l.rate.Choke() {
+		l.left.Add(1)
+		return 0, false
 	}
+	return l.left.Swap(0), true
 }
 
 // NewLog returns a log that writes to a logger, or nothing if it is nil.
-func NewLog(to *slog.Logger) *Log { return &Log{to: to, epoch: time.Now()} }
+func NewLog(to *slog.Logger) *Log {
+	return &Log{to: to, rate: single.MustNew(policy.Funnel(10, 10, time.Second))}
+}
 
 // LogRefused logs a request that verdict refuses, unless the level or the rate of lines forbid it.
 // binding is the index of verdict.Limit. asked returns attributes to write before the key and after it.
