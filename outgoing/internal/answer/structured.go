@@ -1,6 +1,8 @@
 package answer
 
 import (
+	"net/url"
+	"regexp"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -81,7 +83,7 @@ func (p *parser) while(ok func(c byte) bool) (s string) {
 func (p *parser) item() (it item, ok bool) {
 	it.q, it.w, it.r, it.t, it.a = -1, -1, -1, -1, -1
 	v, ok := p.value()
-	if !ok || v.kind != isText {
+	if !ok || !v.isText {
 		return it, false
 	}
 	it.name = v.text
@@ -90,30 +92,26 @@ func (p *parser) item() (it item, ok bool) {
 		if p.rest == "" || !isLower(p.rest[0]) && p.rest[0] != '*' {
 			return it, false
 		}
-		key, v := p.while(isKey), value{}
+		key, v := p.while(isKey), value{n: -1}
 		if p.take('=') {
 			if v, ok = p.value(); !ok {
 				return it, false
 			}
 		}
-		number := int64(-1)
-		if v.kind == isInteger && v.n >= 0 {
-			number = v.n
-		}
 		// The last of equal parameters counts.
 		switch key {
 		case "q":
-			it.q = number
+			it.q = v.n
 		case "w":
-			it.w = number
+			it.w = v.n
 		case "r":
-			it.r = number
+			it.r = v.n
 		case "t":
-			it.t = number
+			it.t = v.n
 		case "a":
-			it.a = number
+			it.a = v.n
 		case "qu":
-			if it.unit = v.text; v.kind != isText {
+			if it.unit = v.text; !v.isText {
 				it.unit = "unknown"
 			}
 		}
@@ -121,72 +119,45 @@ func (p *parser) item() (it item, ok bool) {
 	return it, true
 }
 
-type kind int
-
-const (
-	// An isOther is a decimal, a boolean, bytes, a date or a display string.
-	isOther kind = iota
-	// An isText is a string or a token.
-	isText
-	isInteger
-)
-
+// value is a string or a token, a natural number n, or any other value with an n below 0.
 type value struct {
-	kind kind
-	text string
-	n    int64
+	isText bool
+	text   string
+	n      int64
 }
 
 func (p *parser) value() (v value, ok bool) {
+	v.n = -1
 	if p.rest == "" {
 		return v, false
 	}
 	switch c := p.rest[0]; {
 	case c == '"':
 		return p.quoted()
-	case c == '-' || isDigit(c):
-		return p.numeral()
 	case isLower(c) || 'A' <= c && c <= 'Z' || c == '*':
-		return value{kind: isText, text: p.while(isToken)}, true
-	case c == '?':
-		p.take('?')
-		return v, p.take('0') || p.take('1')
-	case c == ':':
-		p.take(':')
-		p.while(isBase64)
-		p.skip("=")
-		return v, p.take(':')
-	case c == '@':
-		p.take('@')
-		v, ok = p.numeral()
-		return value{}, ok && v.kind == isInteger
-	case c == '%':
-		p.take('%')
-		return v, p.display()
+		return value{isText: true, text: p.while(isToken), n: -1}, true
 	}
-	return v, false
+	before := p.rest
+	negative := p.take('-')
+	if digits := p.while(isDigit); 0 < len(digits) && len(digits) <= 15 && (p.rest == "" || p.rest[0] != '.') {
+		if v.n, _ = strconv.ParseInt(digits, 10, 64); negative {
+			v.n = -v.n
+		}
+		return v, true
+	}
+	p.rest = before
+	other := others.FindString(p.rest)
+	p.rest = p.rest[len(other):]
+	text, err := url.PathUnescape(strings.TrimPrefix(other, "%"))
+	return v, other != "" && err == nil && utf8.ValidString(text)
 }
 
-// numeral parses an integer of up to 15 digits, or a decimal of up to 12 and 3.
-func (p *parser) numeral() (v value, ok bool) {
-	negative := p.take('-')
-	digits := p.while(isDigit)
-	if p.take('.') {
-		fraction := p.while(isDigit)
-		return v, 0 < len(digits) && len(digits) <= 12 && 0 < len(fraction) && len(fraction) <= 3
-	}
-	if len(digits) == 0 || len(digits) > 15 {
-		return v, false
-	}
-	n, err := strconv.ParseInt(digits, 10, 64)
-	if negative {
-		n = -n
-	}
-	return value{kind: isInteger, n: n}, err == nil
-}
+// others are the values that no limit has: decimals, booleans, bytes, dates and display strings.
+var others = regexp.MustCompile(`^(-?\d{1,12}\.\d{1,3}|\?[01]|:[A-Za-z0-9+/]*=*:|@-?\d{1,15}|%"([ !#$&-~]|%[0-9a-f]{2})*")`)
 
 // quoted parses a string of printable ASCII.
 func (p *parser) quoted() (v value, ok bool) {
+	v.n = -1
 	for i, escaped := 1, false; i < len(p.rest); i++ {
 		switch c := p.rest[i]; {
 		case c < ' ' || c > '~':
@@ -197,7 +168,7 @@ func (p *parser) quoted() (v value, ok bool) {
 			}
 			escaped = true
 		case c == '"':
-			v = value{kind: isText, text: p.rest[1:i]}
+			v.isText, v.text = true, p.rest[1:i]
 			if escaped {
 				v.text = strings.NewReplacer(`\"`, `"`, `\\`, `\`).Replace(v.text)
 			}
@@ -206,35 +177,6 @@ func (p *parser) quoted() (v value, ok bool) {
 		}
 	}
 	return v, false
-}
-
-// display parses a display string in UTF-8, with bytes other than printable ASCII, % and "
-// written as % and two lower-case hexadecimal digits.
-func (p *parser) display() (ok bool) {
-	if !p.take('"') {
-		return false
-	}
-	var text []byte
-	for p.rest != "" {
-		c := p.rest[0]
-		switch p.rest = p.rest[1:]; {
-		case c == '"':
-			return utf8.Valid(text)
-		case c < ' ' || c > '~':
-			return false
-		case c == '%':
-			if len(p.rest) < 2 || strings.ToLower(p.rest[:2]) != p.rest[:2] {
-				return false
-			}
-			n, err := strconv.ParseUint(p.rest[:2], 16, 8)
-			if err != nil {
-				return false
-			}
-			c, p.rest = byte(n), p.rest[2:]
-		}
-		text = append(text, c)
-	}
-	return false
 }
 
 func isDigit(c byte) bool { return '0' <= c && c <= '9' }
@@ -246,8 +188,4 @@ func isKey(c byte) bool {
 
 func isToken(c byte) bool {
 	return isKey(c) || 'A' <= c && c <= 'Z' || strings.IndexByte("!#$%&'+^`|~:/", c) >= 0
-}
-
-func isBase64(c byte) bool {
-	return isDigit(c) || isLower(c) || 'A' <= c && c <= 'Z' || c == '+' || c == '/'
 }
