@@ -179,33 +179,30 @@ func wantsProblem(accept []string) bool {
 				continue
 			}
 			kind, q := mediaRange(one)
-			switch {
-			case strings.EqualFold(kind, "application/problem+json"):
-				problem.add(4, q)
-			case strings.EqualFold(kind, "application/json"):
-				problem.add(3, q)
-			case strings.EqualFold(kind, "application/*"):
-				problem.add(2, q)
-			case strings.EqualFold(kind, "text/plain"):
-				text.add(4, q)
-			case strings.EqualFold(kind, "text/html"):
-				text.add(3, q)
-			case strings.EqualFold(kind, "text/*"):
-				text.add(2, q)
-			case kind == "*/*":
-				problem.add(1, q)
-				text.add(1, q)
-			}
+			specific := specifics[strings.ToLower(kind)]
+			problem.add(specific.problem, q)
+			text.add(specific.text, q)
 		}
 	}
 	return problem.q > 0 && problem.q >= text.q
+}
+
+// specifics tells how specific a range is for problem details and for text, 0 if it does not cover them.
+var specifics = map[string]struct{ problem, text int }{
+	"application/problem+json": {problem: 4},
+	"application/json":         {problem: 3},
+	"application/*":            {problem: 2},
+	"text/plain":               {text: 4},
+	"text/html":                {text: 3},
+	"text/*":                   {text: 2},
+	"*/*":                      {1, 1},
 }
 
 // preference is a media type's weight, by the most specific range that covers it.
 type preference struct{ specific, q int }
 
 func (p *preference) add(specific, q int) {
-	if q >= 0 && specific >= p.specific {
+	if q >= 0 && specific > 0 && specific >= p.specific {
 		p.specific, p.q = specific, q
 	}
 }
@@ -226,18 +223,10 @@ func mediaRange(s string) (kind string, q int) {
 
 // weight returns a qvalue (RFC 9110, section 12.4.2) in thousandths, or -1 if malformed.
 func weight(s string) int {
-	if s == "" || len(s) > len("0.000") || s[0] != '0' && s[0] != '1' || len(s) > 1 && s[1] != '.' {
+	whole, fraction, _ := strings.Cut(s, ".")
+	q, err := strconv.ParseUint(whole+(fraction + "000")[:3], 10, 64)
+	if err != nil || len(whole) != 1 || len(fraction) > 3 || q > 1000 {
 		return -1
 	}
-	q := int(s[0]-'0') * 1000
-	for i, unit := 2, 100; i < len(s); i, unit = i+1, unit/10 {
-		if s[i] < '0' || s[i] > '9' {
-			return -1
-		}
-		q += int(s[i]-'0') * unit
-	}
-	if q > 1000 {
-		return -1
-	}
-	return q
+	return int(q)
 }

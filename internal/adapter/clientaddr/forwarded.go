@@ -82,7 +82,7 @@ func nodeOf(element string) (node string) {
 func valueOf(s string) (value, rest string, ok bool) {
 	if s == "" || s[0] != '"' {
 		end := 0
-		for end < len(s) && isTokenByte(s[end]) {
+		for end < len(s) && tokenBytes[s[end]] {
 			end++
 		}
 		return s[:end], s[end:], end > 0
@@ -125,7 +125,7 @@ func isQuotable(c byte) bool { return c == '\t' || c >= ' ' && c != 0x7f }
 // IsToken reports whether s is a token (RFC 9110, section 5.6.2), as a field name is.
 func IsToken(s string) bool {
 	for i := range len(s) {
-		if !isTokenByte(s[i]) {
+		if !tokenBytes[s[i]] {
 			return false
 		}
 	}
@@ -139,10 +139,6 @@ func IsFree(name string) bool {
 		return false
 	}
 	return IsToken(name)
-}
-
-func isTokenByte(c byte) bool {
-	return tokenBytes[c]
 }
 
 var tokenBytes = func() (table [256]bool) {
