@@ -106,8 +106,9 @@ type keyed[K comparable] struct {
 	limiter limits.Limiter[K]
 	// trials are the trials around live, the outermost first.
 	trials []*limits.Trial[K]
-	// live is the limiter inside the trials.
+	// live is the limiter inside the trials, and methods are its own.
 	live limits.Limiter[K]
+	methods[K]
 	// engine is for lists and counters, or nil.
 	engine *engine.Engine[K]
 	// walks go through its keys.
@@ -162,7 +163,7 @@ func (l Limit[K]) limits(handler *Handler, bad fieldFault) ([]limit, error) {
 			}
 		}
 		shown := &keyed[K]{
-			called: name, limiter: l.Limiter, trials: trials, live: live, engine: e,
+			called: name, limiter: l.Limiter, trials: trials, live: live, methods: methodsOf(live), engine: e,
 			text: form, counts: counts, secret: handler.secret, open: handler.config.ShowKeys, unwritable: handler.unwritable,
 		}
 		if e != nil {
@@ -495,38 +496,42 @@ const (
 	verbLift   = "lift"
 )
 
-// Optional methods of limiters: in process, and remote.
-type (
-	resetter[K comparable]       interface{ Reset(key K) bool }
-	keylessResetter              interface{ Reset() bool }
-	remoteResetter[K comparable] interface {
-		Reset(ctx context.Context, key K) (bool, error)
-	}
-	blocker[K comparable] interface {
-		Block(key K, d time.Duration) error
-	}
-	remoteBlocker[K comparable] interface {
-		Block(ctx context.Context, key K, d time.Duration) error
-	}
-	remoteCharger[K comparable] interface {
-		Charge(ctx context.Context, key K, n int64) error
-	}
-	blockedTeller[K comparable]       interface{ Blocked(key K) time.Duration }
-	remoteBlockedTeller[K comparable] interface {
-		Blocked(ctx context.Context, key K) (time.Duration, error)
-	}
-)
+// methods are the optional methods of a limiter, in process or remote. Each is nil if the limiter does not have it.
+type methods[K comparable] struct {
+	reset func(ctx context.Context, key K) (bool, error)
+	block func(ctx context.Context, key K, d time.Duration) error
+}
 
-var _ keylessResetter = (*single.Limiter)(nil)
+func methodsOf[K comparable](limiter limits.Limiter[K]) (m methods[K]) {
+	switch of := any(limiter).(type) {
+	case interface{ Reset(key K) bool }:
+		m.reset = func(_ context.Context, key K) (bool, error) { return of.Reset(key), nil }
+	case *single.Limiter:
+		m.reset = func(context.Context, K) (bool, error) { return of.Reset(), nil }
+	case interface {
+		Reset(ctx context.Context, key K) (bool, error)
+	}:
+		m.reset = of.Reset
+	}
+	switch of := any(limiter).(type) {
+	case interface {
+		Block(key K, d time.Duration) error
+	}:
+		m.block = func(_ context.Context, key K, d time.Duration) error { return of.Block(key, d) }
+	case interface {
+		Block(ctx context.Context, key K, d time.Duration) error
+	}:
+		m.block = of.Block
+	}
+	return m
+}
 
 func (l *keyed[K]) verbs() (all []string) {
-	switch any(l.live).(type) {
-	case resetter[K], keylessResetter, remoteResetter[K]:
+	if l.reset != nil {
 		all = append(all, verbReset)
 	}
 	all = append(all, verbCharge)
-	switch any(l.live).(type) {
-	case blocker[K], remoteBlocker[K]:
+	if l.block != nil {
 		all = append(all, verbBlock, verbLift)
 	}
 	return all
@@ -540,12 +545,16 @@ func (l *keyed[K]) change(ctx context.Context, changeRequest pagejson.ChangeRequ
 	if changeRequest.Do != verbCharge && changeRequest.Units != 0 || changeRequest.Do != verbBlock && changeRequest.For != "" {
 		return fmt.Errorf("%w: units belong to %q, and for to %q", errRequest, verbCharge, verbBlock)
 	}
-	switch changeRequest.Do {
-	case verbReset:
-		err = l.reset(ctx, key)
-	case verbCharge:
+	switch do := changeRequest.Do; {
+	case do == verbReset && l.reset == nil:
+		err = fmt.Errorf("%w: this limiter has no Reset", errVerb)
+	case do == verbReset:
+		_, err = l.reset(ctx, key)
+	case do == verbCharge:
 		err = l.charge(ctx, key, changeRequest.Units)
-	case verbBlock:
+	case (do == verbBlock || do == verbLift) && l.block == nil:
+		err = fmt.Errorf("%w: this limiter blocks no keys", errVerb)
+	case do == verbBlock:
 		var d time.Duration
 		if d, err = time.ParseDuration(changeRequest.For); err != nil || d <= 0 {
 			return fmt.Errorf("%w: for is %.40q, want how long the block lasts, such as \"10m\"", errRequest, changeRequest.For)
@@ -554,24 +563,10 @@ func (l *keyed[K]) change(ctx context.Context, changeRequest pagejson.ChangeRequ
 			return fmt.Errorf("%w: for is %.40q, want at most 4 years, which are \"35040h\"", errRequest, changeRequest.For)
 		}
 		err = l.block(ctx, key, d)
-	case verbLift:
+	case do == verbLift:
 		err = l.block(ctx, key, 0)
 	default:
 		err = fmt.Errorf("%w: do is %.40q, want %q, %q, %q or %q", errRequest, changeRequest.Do, verbReset, verbCharge, verbBlock, verbLift)
-	}
-	return err
-}
-
-func (l *keyed[K]) reset(ctx context.Context, key K) (err error) {
-	switch limiter := any(l.live).(type) {
-	case resetter[K]:
-		limiter.Reset(key)
-	case keylessResetter:
-		limiter.Reset()
-	case remoteResetter[K]:
-		_, err = limiter.Reset(ctx, key)
-	default:
-		err = fmt.Errorf("%w: this limiter has no Reset", errVerb)
 	}
 	return err
 }
@@ -588,7 +583,9 @@ func (l *keyed[K]) charge(ctx context.Context, key K, n int64) error {
 		return recorded(limiter.Refund(key, -n).Allowed || l.blocked(ctx, key) > 0)
 	case *single.Limiter:
 		return recorded(limiter.Refund(-n).Allowed)
-	case remoteCharger[K]:
+	case interface {
+		Charge(ctx context.Context, key K, n int64) error
+	}:
 		return limiter.Charge(ctx, key, n)
 	}
 	if n < 0 {
@@ -614,25 +611,17 @@ func recorded(ok bool) error {
 	return nil
 }
 
-func (l *keyed[K]) block(ctx context.Context, key K, d time.Duration) error {
-	switch limiter := any(l.live).(type) {
-	case blocker[K]:
-		return limiter.Block(key, d)
-	case remoteBlocker[K]:
-		return limiter.Block(ctx, key, d)
-	}
-	return fmt.Errorf("%w: this limiter blocks no keys", errVerb)
-}
-
 func (l *keyed[K]) blocked(ctx context.Context, key K) (longest time.Duration) {
 	switch limiter := any(l.live).(type) {
 	case *engine.Tiered[K]:
 		for _, e := range limiter.Engines() {
 			longest = max(longest, e.Blocked(key))
 		}
-	case blockedTeller[K]:
+	case interface{ Blocked(key K) time.Duration }:
 		longest = limiter.Blocked(key)
-	case remoteBlockedTeller[K]:
+	case interface {
+		Blocked(ctx context.Context, key K) (time.Duration, error)
+	}:
 		longest, _ = limiter.Blocked(ctx, key)
 	}
 	return longest

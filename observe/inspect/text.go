@@ -76,14 +76,10 @@ func parseUnmarshaler[K comparable](text string) (key K, err error) {
 
 // formatNumber goes by the kind: a derived type may have its own String.
 func formatNumber[K comparable](key K) string {
-	v := reflect.ValueOf(key)
-	switch {
-	case v.CanInt():
-		return strconv.FormatInt(v.Int(), 10)
-	case v.CanUint():
-		return strconv.FormatUint(v.Uint(), 10)
+	if reflect.TypeFor[K]().Kind() == reflect.Bool {
+		return fmt.Sprintf("%t", any(key))
 	}
-	return strconv.FormatBool(v.Bool())
+	return fmt.Sprintf("%d", any(key))
 }
 
 func parseNumber[K comparable](text string) (key K, err error) {

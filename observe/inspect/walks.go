@@ -40,17 +40,27 @@ type walks[K comparable] struct {
 	closed chan struct{}
 
 	mu sync.Mutex
-	// first is a walk from the beginning of the list.
-	first *walk[K]
-	// deep is a walk from the last place requested further on.
-	deep  *walk[K]
-	ended chan struct{}
+	// first is from the beginning of the list, and deep from the last place requested further on.
+	first, deep kept[K]
+	ended       chan struct{}
 	// No walk begins before rest.
 	rest time.Time
+}
 
-	wantFirst, wantDeep bool
-	// deepFrom is the start of the wanted walk.
-	deepFrom engine.OwingCursor
+// kept is a walk that is kept, or nil, and whether another is wanted.
+type kept[K comparable] struct {
+	walk   *walk[K]
+	wanted bool
+	// from is the start of the wanted walk.
+	from engine.OwingCursor
+}
+
+// at returns the walk that is kept for a cursor.
+func (w *walks[K]) at(from engine.OwingCursor) *kept[K] {
+	if from.IsZero() {
+		return &w.first
+	}
+	return &w.deep
 }
 
 type walk[K comparable] struct {
@@ -91,12 +101,10 @@ func (w *walks[K]) run(ctx context.Context) {
 func (w *walks[K]) next() (from engine.OwingCursor, rest time.Duration, ok bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	rest = time.Until(w.rest)
-	switch {
-	case w.wantFirst:
-		return from, rest, true
-	case w.wantDeep:
-		return w.deepFrom, rest, true
+	for _, kept := range []*kept[K]{&w.first, &w.deep} {
+		if kept.wanted {
+			return kept.from, time.Until(w.rest), true
+		}
 	}
 	return from, 0, false
 }
@@ -121,12 +129,10 @@ func (w *walks[K]) walk(from engine.OwingCursor) {
 func (w *walks[K]) keep(made *walk[K]) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if made.from.IsZero() {
-		w.first, w.wantFirst = made, false
-	} else {
-		w.deep = made
-		w.wantDeep = w.wantDeep && !same(w.deepFrom, made.from) // unless another is wanted by now
-	}
+	kept := w.at(made.from)
+	kept.walk = made
+	// Another walk may be wanted by now.
+	kept.wanted = kept.wanted && !same(kept.from, made.from)
 	w.rest = made.until
 	close(w.ended)
 	w.ended = make(chan struct{})
@@ -180,7 +186,7 @@ func (w *walk[K]) served(first int) (of *walk[K], i int, err error) {
 
 // find returns the newest walk with the page after a cursor, and its index there.
 func (w *walks[K]) find(after engine.OwingCursor) (found *walk[K], i int) {
-	for _, other := range []*walk[K]{w.first, w.deep} {
+	for _, other := range []*walk[K]{w.first.walk, w.deep.walk} {
 		if other == nil || found != nil && found.until.After(other.until) {
 			continue
 		}
@@ -217,11 +223,8 @@ func same(a, b engine.OwingCursor) bool {
 
 // want asks for a walk. Further on in the list only the last place asked for counts.
 func (w *walks[K]) want(after engine.OwingCursor) {
-	if after.IsZero() {
-		w.wantFirst = true
-	} else {
-		w.wantDeep, w.deepFrom = true, after
-	}
+	kept := w.at(after)
+	kept.wanted, kept.from = true, after
 	select {
 	case w.wake <- struct{}{}:
 	default:
