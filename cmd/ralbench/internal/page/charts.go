@@ -89,13 +89,13 @@ func grouped(workloads []bench.WorkloadReport) (groups []byName) {
 
 // main returns the report with the most processors that the machine has.
 func (g byName) main(cores int) bench.WorkloadReport {
-	best := g.cpus[0]
-	for _, w := range g.cpus[1:] {
-		if fits := w.CPU <= cores; fits && (w.CPU > best.CPU || best.CPU > cores) {
-			best = w
+	rank := func(w bench.WorkloadReport) int {
+		if w.CPU > cores {
+			return -w.CPU
 		}
+		return w.CPU
 	}
-	return best
+	return slices.MaxFunc(g.cpus, func(a, b bench.WorkloadReport) int { return rank(a) - rank(b) })
 }
 
 // overview shows the cost of a call in all workloads, relative to the xsync map, which takes part

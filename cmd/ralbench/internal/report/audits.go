@@ -31,13 +31,24 @@ func (s AuditSummary) Any() bool {
 	return s.Clean+s.CannotBind+len(s.Broken)+len(s.Peers)+len(s.Inexact) > 0
 }
 
-func Audits(d Document) (auditSummary AuditSummary) {
+func Audits(d Document) (s AuditSummary) {
 	for _, w := range d.Workloads {
 		for _, row := range AuditRows(w) {
-			auditSummary.add(row)
+			switch {
+			case row.Broken() && KindNamed(row.Contender) == KindRal:
+				s.Broken = append(s.Broken, row)
+			case row.Broken():
+				s.Peers = append(s.Peers, row)
+			case !row.Clean:
+				s.Inexact = append(s.Inexact, row)
+			case row.Binds:
+				s.Clean++
+			default:
+				s.CannotBind++
+			}
 		}
 	}
-	return auditSummary
+	return s
 }
 
 func AuditRows(workloadReport bench.WorkloadReport) (rows []AuditRow) {
@@ -47,21 +58,6 @@ func AuditRows(workloadReport bench.WorkloadReport) (rows []AuditRow) {
 		}
 	}
 	return rows
-}
-
-func (s *AuditSummary) add(auditRow AuditRow) {
-	switch {
-	case auditRow.Broken() && KindNamed(auditRow.Contender) == KindRal:
-		s.Broken = append(s.Broken, auditRow)
-	case auditRow.Broken():
-		s.Peers = append(s.Peers, auditRow)
-	case !auditRow.Clean:
-		s.Inexact = append(s.Inexact, auditRow)
-	case auditRow.Binds:
-		s.Clean++
-	default:
-		s.CannotBind++
-	}
 }
 
 // Breaches names the limiters, and where each admitted more than its limit.

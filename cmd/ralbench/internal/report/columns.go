@@ -84,6 +84,9 @@ var (
 	}}
 )
 
+// goalFigures are the figures that goals are about.
+var goalFigures = []Column{speed, costs, share, middle, tails, worst, bytesPerKey, usage, roundAllocations}
+
 // Columns are the columns of each workload's table, after the contender's.
 var Columns = []Column{
 	speed,

@@ -72,13 +72,11 @@ func (p path) cost(alone, transfer float64, cores int, share float64) float64 {
 // Model returns the nanoseconds of a call of Ral in a workload with this transfer, by its measured
 // cost on one core. It reports false if the run or the model has none.
 func (d Document) Model(workload string, transfer Transfer) (float64, bool) {
-	alone := d.on(workload, 1)
-	for _, w := range coreWorkloads {
-		if w.name == workload && w.path != nil && transfer.Time > 0 && alone != nil {
-			return w.path.cost(alone.NsPerOp.Median, transfer.Time, transfer.Cores, w.share), true
-		}
+	alone, i := d.on(workload, 1), slices.Index(CoreWorkloads(), workload)
+	if alone == nil || i < 0 || coreWorkloads[i].path == nil || transfer.Time <= 0 {
+		return 0, false
 	}
-	return 0, false
+	return coreWorkloads[i].path.cost(alone.NsPerOp.Median, transfer.Time, transfer.Cores, coreWorkloads[i].share), true
 }
 
 // on returns the result of Ral in a workload on so many cores, nil if there is none.

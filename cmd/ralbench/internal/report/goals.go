@@ -2,15 +2,15 @@ package report
 
 import (
 	"cmp"
+	_ "embed"
+	"encoding/csv"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
-	"time"
 
 	"github.com/ral-limiter/ral/bench"
-	"github.com/ral-limiter/ral/cmd/ralbench/internal/fleetbench"
 	"github.com/ral-limiter/ral/cmd/ralbench/internal/format"
-	"github.com/ral-limiter/ral/cmd/ralbench/internal/servebench"
 )
 
 // ral is the name of the contender that goals and verdict are about.
@@ -76,86 +76,30 @@ func (g GoalRow) isOf(d Document) bool {
 	return strings.HasPrefix(g.Workload, "fleet-") == d.Settings.Fleet && strings.HasPrefix(g.Workload, "serve-") == d.Settings.Serve
 }
 
-// goals are the goals of Ral; docs/performance.md explains the missed goals. For other limits and
-// verbs they are multiples of a funnel's Choke, the row Ral of their workloads.
-var goals = slices.Concat([]GoalRow{
-	{"hot-pass", ral, bench.CFloorName, costs, 2.2, ""},
-	{"hot-pass", ral, bestPeer, costs, 0.5, ""},
-	{"hot-refused", ral, bench.CFloorName, costs, 1.9, ""},
-	{"hot-refused", ral, bestPeer, costs, 0.4, ""},
-	{"uniform", ral, bestPeer, costs, 0.35, ""},
-	{"uniform", ral, bestPeer, tails, 0.6, ""},
-	{"million", ral, bestPeer, costs, 0.65, ""},
-	{"zipf", ral, bestPeer, costs, 0.5, ""},
-	{"flood", ral, bestPeer, costs, 0.75, ""},
-	{"flood", ral, bestPeer, tails, 0.8, ""},
-	{"memory", ral, "", bytesPerKey, 85, ""},
-	{bench.MemoryHalfWorkload, ral, "", bytesPerKey, 95, ""},
-	{"growth", ral, bestPeer, worst, 1, ""},
-	{bench.SetPolicyWorkload, "Ral SetPolicy", "", worst, float64(50 * time.Millisecond), ""},
-},
-	ofLimits(bench.LimitsWorkload, 1.3, 2),
-	[]GoalRow{{bench.LimitsTakeWorkload, "Ral Take", ral, costs, 1.15, ""}},
-	ofLimits(bench.LimitsTakeWorkload, 1.8, 1.8),
-	[]GoalRow{
-		{bench.VerbsWorkload, "Ral Peek", ral, costs, 1.1, ""},
-		{bench.VerbsWorkload, "Ral Reserve", ral, costs, 2, ""},
-		{bench.VerbsWorkload, "Ral Refund", ral, costs, 1.4, ""},
-		{bench.VerbsWorkload, "Ral Wait", ral, costs, 1.6, ""},
-		{bench.VerbsWorkload, "Ral PolicyFor", ral, costs, 1.4, ""},
-		{bench.SeveralWorkload, "Ral Tiered", ral, costs, 1.8, ""},
-		{bench.SeveralRefusedWorkload, "Ral Tiered", ral, costs, 2.2, bench.SeveralWorkload},
-		{bench.SeveralWorkload, "Ral TakeAll", ral, costs, 3.5, ""},
-		{bench.SeveralWorkload, "Ral TakeAll", "", roundAllocations, 1, ""}, // the Decisions of the Outcome
-		{bench.InFlightWorkload, "Ral Release", ral, costs, 1.4, ""},
-		{bench.InFlightKeysWorkload, "Ral Release", ral, costs, 1.5, ""},
-		{bench.HTTPWorkload, "Ral two limits", "Ral one limit", costs, 1.6, ""},
-		{bench.HTTPWorkload, "Ral two limits with fields", "Ral one limit with fields", costs, 1.6, ""},
-	},
-	inEach([]string{fleetbench.Hot, fleetbench.Keys}, GoalRow{"", fleetbench.Exact, fleetbench.RedisRate, speed, 2, ""}),
-	inEach([]string{fleetbench.Hot, fleetbench.Some},
-		GoalRow{"", fleetbench.Leased, fleetbench.RedisRate, speed, 100, ""},
-		GoalRow{"", fleetbench.Leased, fleetbench.EngineTake, speed, 0.5, ""},
-		GoalRow{"", fleetbench.Leased, fleetbench.EngineChoke, speed, 0.5, ""},
-		GoalRow{"", fleetbench.Leased, fleetbench.EngineTake, costs, 2, ""}),
-	[]GoalRow{
-		{fleetbench.MemoryInRedis, fleetbench.Exact, fleetbench.RedisRate, usage, 0.99, ""},
-		{fleetbench.MemoryInRedis, fleetbench.Exact, fleetbench.RedisRate, bytesPerKey, 0.99, ""},
-	},
-	inEach(fleetbench.Shares("even"), GoalRow{"", fleetbench.Leased, "", share, 0.95, ""}),
-	inEach(fleetbench.Shares("skewed"), GoalRow{"", fleetbench.Leased, "", share, 0.9, ""}),
-	inEach(fleetbench.Shares("shifting"), GoalRow{"", fleetbench.Leased, "", share, 0.85, ""}),
-	inEach([]string{servebench.TCPPipeline, servebench.SocketLong},
-		GoalRow{"", servebench.Rald, servebench.Script, speed, 3, ""},
-		GoalRow{"", servebench.Rald, servebench.GoFloor, speed, 0.75, ""},
-		GoalRow{"", servebench.Rald, servebench.GoFloor, costs, 1.7, ""}),
-	inEach([]string{servebench.TCP, servebench.Socket},
-		GoalRow{"", servebench.Rald, servebench.GoFloor, speed, 0.9, ""},
-		GoalRow{"", servebench.Rald, servebench.GoFloor, costs, 1.15, ""}),
-	[]GoalRow{
-		{servebench.Envoy, servebench.Rald, servebench.Reference, speed, 6, ""},
-		{servebench.EnvoyRate, servebench.Rald, servebench.GRPCFloor, middle, 1.3, ""},
-		{servebench.EnvoyRate, servebench.Rald, "", speed, 0.98 * servebench.Rate, ""},
-	},
-)
+// goalText has the goals of Ral; docs/performance.md explains the missed goals. For other limits and
+// verbs they are multiples of a funnel's Choke, the row Ral of their workloads. The last column is
+// the workload that measures the other, if not the same.
+//
+//go:embed goals.csv
+var goalText string
 
-// inEach returns the goals in each of the workloads.
-func inEach(workloads []string, goals ...GoalRow) (all []GoalRow) {
-	for _, workload := range workloads {
-		for _, g := range goals {
-			g.Workload = workload
-			all = append(all, g)
+var goals = readGoals(goalText)
+
+// readGoals returns the rows of a table of goals. It panics if the table is no table of goals.
+func readGoals(text string) (all []GoalRow) {
+	rows, err := csv.NewReader(strings.NewReader(text)).ReadAll()
+	if err != nil {
+		panic(err)
+	}
+	for _, row := range rows[1:] {
+		goal, err := strconv.ParseFloat(row[4], 64)
+		i := slices.IndexFunc(goalFigures, func(c Column) bool { return c.Name == row[3] })
+		if err != nil || i < 0 {
+			panic(fmt.Sprintf("goals.csv: %q: %v", row, err))
 		}
+		all = append(all, GoalRow{row[0], row[1], row[2], goalFigures[i], goal, row[5]})
 	}
 	return all
-}
-
-// ofLimits returns the goals of all limits but the funnel in a workload.
-func ofLimits(workload string, most, warmingUp float64) (all []GoalRow) {
-	for _, name := range []string{"AtMost", "Bursty", "FixedWindow", "Queue", "SlidingWindow"} {
-		all = append(all, GoalRow{workload, ral + " " + name, ral, costs, most, ""})
-	}
-	return append(all, GoalRow{workload, ral + " WarmingUp", ral, costs, warmingUp, ""})
 }
 
 // HasGoal reports whether a workload is needed for a goal.

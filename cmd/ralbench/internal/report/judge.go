@@ -51,14 +51,15 @@ func (c Column) judged(mine bench.Result, result *bench.Result) (spread bench.Sp
 	return bench.SpreadOf(values), why, rounds > 0
 }
 
-// pass returns the figure of a round, false if there is none, and whether other load disturbed it.
+// pass is round, false also if there is no such round, and whether other load disturbed it.
 func (c Column) pass(result bench.Result, round int) (x float64, disturbed, known bool) {
 	if round >= len(result.Rounds) {
 		return 0, false, false
 	}
 	x, known = c.round(result, round)
-	if c.Latency == nil {
-		return x, result.Rounds[round].Disturbed, known
+	disturbed = result.Rounds[round].Disturbed
+	if c.Latency != nil && known {
+		disturbed = result.LatencyRounds[round].Disturbed
 	}
-	return x, known && result.LatencyRounds[round].Disturbed, known
+	return x, disturbed, known
 }

@@ -207,7 +207,10 @@ func TestGoalsAreOfContendersThatThereAre(t *testing.T) {
 		}
 	}
 	all := append(fleetbench.Contenders(), servebench.Contenders()...)
+	known := bench.Names(slices.Concat(bench.All(1), fleetbench.Workloads(1), servebench.Workloads(1)))
 	for _, g := range goals {
+		assert.Contains(t, known, g.Workload)
+		assert.Contains(t, known, max(g.otherIn, g.Workload))
 		for _, w := range append(fleetbench.Workloads(1), servebench.Workloads(1)...) {
 			for _, contender := range []string{g.Contender, g.other} {
 				assert.True(t, g.Workload != w.Name || contender == "" || slices.ContainsFunc(all, func(c bench.Contender) bool {
