@@ -129,7 +129,8 @@ func RalCalls() []Contender {
 	return append(append(all, ralHTTP()...), change)
 }
 
-// limitKinds are the policies. The first is the funnel's Take; its Choke is the base.
+// limitKinds are the policies. The first is the funnel's Take; its Choke is the base. Some kinds have
+// no limit as high as roomy, and a cold unit of a warming up costs 750 ns.
 var limitKinds = []struct {
 	name, about string
 	limit       policyOf
@@ -137,38 +138,25 @@ var limitKinds = []struct {
 	note        string
 }{
 	{"Take", "a funnel", funnel, LeakyBucket, ""},
-	{"AtMost", "policy.AtMost", func(l Limit) (policy.Policy, error) {
+	{"AtMost", "policy.AtMost", parsed("at most 4194303/h", "at most 1000/s"), SlidingWindow,
+		"counts whole parts of its window, and refuses a part of what a log of all calls would admit"},
+	{"Bursty", "policy.Bursty", parsed("bursty 1000000000/s, 999999", "bursty 1000/s, 999"), TokenBucket, "starts with an empty store, as Guava's does"},
+	{"FixedWindow", "policy.FixedWindow", parsed("window 1M/ms", "window 1000/s"), FixedWindow, "admits up to two bursts around the end of a window, by design"},
+	{"Queue", "policy.Queue", parsed("queue 999999, 1000000000/s", "queue 999, 1000/s"), LeakyBucket, "admits to a queue; its callers are told how long to wait"},
+	{"SlidingWindow", "policy.SlidingWindow", parsed("sliding 8388607/h", "sliding 1000/s"), TokenBucket,
+		"estimates a sliding window from two fixed ones, and promises no more than a bucket"},
+	{"WarmingUp", "policy.WarmingUp", parsed("warming up 4M/s over 3750ns, cold 3", "warming up 1000/s over 1s, cold 3"), TokenBucket,
+		"stores no burst: idle keys are slower at first, as Guava's are"},
+}
+
+// parsed returns one policy for the roomy limit, and another for the tight limit.
+func parsed(atRoomy, atTight string) policyOf {
+	return func(l Limit) (policy.Policy, error) {
 		if l == roomy {
-			// A higher limit is refused.
-			return policy.AtMost(1<<22-1, time.Hour)
+			return policy.Parse(atRoomy)
 		}
-		return policy.AtMost(l.Capacity, l.Refill())
-	}, SlidingWindow, "counts whole parts of its window, and refuses a part of what a log of all calls would admit"},
-	{"Bursty", "policy.Bursty", func(l Limit) (policy.Policy, error) {
-		return policy.Bursty(l.Count, l.Per, l.Capacity-1)
-	}, TokenBucket, "starts with an empty store, as Guava's does"},
-	{"FixedWindow", "policy.FixedWindow", func(l Limit) (policy.Policy, error) {
-		return policy.FixedWindow(l.Capacity, l.Refill())
-	}, FixedWindow, "admits up to two bursts around the end of a window, by design"},
-	{"Queue", "policy.Queue", func(l Limit) (policy.Policy, error) {
-		return policy.Queue(l.Capacity-1, l.Count, l.Per)
-	}, LeakyBucket, "admits to a queue; its callers are told how long to wait"},
-	{"SlidingWindow", "policy.SlidingWindow", func(l Limit) (policy.Policy, error) {
-		if l == roomy {
-			// A higher limit is refused.
-			return policy.SlidingWindow(1<<23-1, time.Hour)
-		}
-		return policy.SlidingWindow(l.Capacity, l.Refill())
-	}, TokenBucket, "estimates a sliding window from two fixed ones, and promises no more than a bucket"},
-	{"WarmingUp", "policy.WarmingUp", func(l Limit) (policy.Policy, error) {
-		// coldFactor is Guava's.
-		const coldFactor = 3
-		if l == roomy {
-			// A cold unit costs 750 ns: each key is asked less often.
-			return policy.WarmingUp(4_000_000, time.Second, 3750*time.Nanosecond, coldFactor)
-		}
-		return policy.WarmingUp(l.Count, l.Per, l.Refill(), coldFactor)
-	}, TokenBucket, "stores no burst: idle keys are slower at first, as Guava's are"},
+		return policy.Parse(atTight)
+	}
 }
 
 // verbs are the calls beside Choke. A call that needs known keys has a function to prepare them.
@@ -222,8 +210,8 @@ func release(e *engine.Engine[string], keys []string) int {
 	})
 }
 
-// inFlight returns a limit of slots that no workload uses up.
-func inFlight(Limit) (policy.Policy, error) { return policy.InFlight(100, time.Minute) }
+// inFlight is a limit of slots that no workload uses up.
+var inFlight = parsed("in flight 100, 1m at most", "in flight 100, 1m at most")
 
 // oneOfThree returns one of three funnels by the key's last letter.
 func oneOfThree(key string) policy.Policy { return threeFunnels[key[len(key)-1]%3] }
@@ -241,11 +229,7 @@ var severalLimits = []struct {
 	new         func(Setup) (Limiter, error)
 }{
 	{"Tiered", "Choke of a Tiered of two funnels", func(s Setup) (Limiter, error) {
-		limit, err := funnel(s.Limit)
-		if err != nil {
-			return Limiter{}, err
-		}
-		t, err := engine.NewTiered[string](engine.Config{Policy: policy.Must(funnel(roomy)), MaxKeys: s.MaxKeys}, limit)
+		t, err := engine.NewTiered[string](engine.Config{Policy: policy.Must(funnel(roomy)), MaxKeys: s.MaxKeys}, policy.Must(funnel(s.Limit)))
 		if err != nil {
 			return Limiter{}, err
 		}

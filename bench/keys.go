@@ -126,24 +126,17 @@ func drawStreams(workload Workload, callers int) []stream {
 	return streams
 }
 
-// countKeys returns how often each key is asked for, and the number of calls.
-func countKeys(streams []stream, keys int) (times []float64, calls float64) {
-	times = make([]float64, keys)
+// frequentKeys returns the names of the most asked keys that make up this share of all calls.
+func frequentKeys(streams []stream, keys int, share float64) map[string]struct{} {
+	times, calls := make([]float64, keys), 0.0
 	for _, s := range streams {
 		for _, i := range s.order {
 			times[i]++
 			calls++
 		}
 	}
-	return times, calls
-}
-
-// frequentKeys returns the names of the most asked keys that make up this share of all calls.
-func frequentKeys(streams []stream, keys int, share float64) map[string]struct{} {
-	times, calls := countKeys(streams, keys)
 	byTimes := upTo(0, keys)
 	slices.SortStableFunc(byTimes, func(a, b uint32) int { return cmp.Compare(times[b], times[a]) })
-
 	names := make(map[string]struct{})
 	for _, i := range byTimes {
 		if left := share * calls; left <= 0.5 {

@@ -14,8 +14,7 @@ type schedule struct {
 	// pool has all keys, and known the further keys of Workload.Known.
 	pool, known stream
 	// streams have the order in which each caller asks for known keys.
-	streams   []stream
-	findLimit bool
+	streams []stream
 }
 
 type step struct {

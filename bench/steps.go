@@ -83,9 +83,6 @@ func (s *schedule) prepare() error {
 	s.known = newStream(upTo(s.Keys, s.Known))
 	if s.Draw.KeepsLimiter() {
 		s.streams = drawStreams(s.Workload, s.Callers)
-		if s.findLimit = s.Limit == (Limit{}); s.findLimit {
-			s.Limit = s.limitAt(guessedSpeed * float64(s.Callers))
-		}
 	}
 	return nil
 }

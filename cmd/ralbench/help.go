@@ -18,7 +18,7 @@ import (
 //go:embed help.txt
 var helpText string
 
-var helpTemplate = template.Must(template.New("").Funcs(template.FuncMap{"contenders": contenderList, "workloads": workloadList}).Parse(helpText))
+var helpTemplate = template.Must(template.New("").Funcs(template.FuncMap{"entry": entry}).Parse(helpText))
 
 // help writes the most used flags, which fit a small terminal's screen, or all flags, workloads,
 // contenders and columns.
@@ -38,26 +38,6 @@ func help(w io.Writer, all bool) error {
 		name = "all"
 	}
 	return helpTemplate.ExecuteTemplate(w, name, data)
-}
-
-// contenderList returns names and descriptions, padded to columns.
-func contenderList(columns int, all []bench.Contender) (text string) {
-	for _, contender := range all {
-		if contender.Like != "" {
-			contender.About = "beside " + contender.Like + ": " + contender.About
-		}
-		if contender.Measure == nil || contender.New == nil { // otherwise it stands there already
-			text += entry(columns, contender.Name, contender.About)
-		}
-	}
-	return text
-}
-
-func workloadList(columns int, all []bench.Workload) (text string) {
-	for _, w := range all {
-		text += entry(columns, w.Name, w.About)
-	}
-	return text
 }
 
 // entry returns a padded name and its description, in 80 columns.

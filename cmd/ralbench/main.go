@@ -79,6 +79,7 @@ func (s settings) execute(ctx context.Context, stdout, stderr io.Writer) (code i
 	}
 	if s.shown == "" {
 		document, err = s.measure(ctx, stderr)
+		err = errors.Join(err, s.breach(document))
 	}
 	if err = errors.Join(err, s.write(files, document, stdout, stderr)); err != nil {
 		return exitFailed, err
@@ -87,4 +88,12 @@ func (s settings) execute(ctx context.Context, stdout, stderr io.Writer) (code i
 		return exitInterrupted, nil
 	}
 	return exitOK, nil
+}
+
+// breach returns an error if a mode of package fleet admitted more than its limit.
+func (s settings) breach(document report.Document) error {
+	if broken := report.Audits(document).Broken; s.Fleet && len(broken) > 0 {
+		return errors.New(report.Breaches(broken))
+	}
+	return nil
 }

@@ -137,6 +137,22 @@ func TestRunOfFleetMode(t *testing.T) {
 	assert.Contains(t, later, goals)
 }
 
+func TestBreachesOfFleetModeAreFailures(t *testing.T) {
+	over := &bench.Audit{Over: 3, Admitted: 10, Passes: 2, OverPasses: 1}
+	result := func(name string, audit *bench.Audit) bench.Result {
+		return bench.Result{Contender: bench.Contender{Name: name, Exact: true}, Audit: audit}
+	}
+	refused := bench.WorkloadReport{Workload: bench.Workload{Name: fleetbench.Refused}, CPU: 2, Results: []bench.Result{
+		result(fleetbench.RedisRate, over), result(fleetbench.Exact, new(bench.Audit)),
+	}}
+	d := report.Document{Report: bench.Report{Workloads: []bench.WorkloadReport{refused}}}
+	s := parsed(t, "-fleet")
+	assert.NoError(t, s.breach(d), "a peer's own concern")
+	refused.Results[1].Audit = over
+	assert.ErrorContains(t, s.breach(d), "Ral fleet exact admits more than its limit: fleet-refused (2 CPUs), 1 of 2 passes")
+	assert.NoError(t, parsed(t).breach(d), "the verdict says so, and the exit code does not")
+}
+
 func TestServeRefusesFlagsOfOtherModes(t *testing.T) {
 	s := parsed(t, "-serve")
 	assert.Equal(t, bench.Names(servebench.Workloads(1)), bench.Names(s.workloads))

@@ -6,25 +6,9 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/bench"
 )
-
-func TestAuditsOfFleetModeAreFailures(t *testing.T) {
-	over := &bench.Audit{Over: 3, Admitted: 10}
-	report := bench.Report{Workloads: []bench.WorkloadReport{
-		{Workload: bench.Workload{Name: Refused}, Results: []bench.Result{{Contender: bench.Contender{Name: RedisRate}, Audit: over}, {Contender: bench.Contender{Name: Exact}, Audit: new(bench.Audit)}}},
-		{Workload: bench.Workload{Name: "fleet-share-even-1000"}, Results: []bench.Result{{Contender: bench.Contender{Name: Leased}}}},
-	}}
-	require.NoError(t, audit(report), "a peer's own concern")
-	report.Workloads[0].Results[1].Audit = over
-	report.Workloads[1].Results[0].Audit = over
-	err := audit(report)
-	require.ErrorIs(t, err, ErrOver)
-	assert.ErrorContains(t, err, "Ral fleet exact in fleet-refused: 3 too many of 10")
-	assert.ErrorContains(t, err, "Ral fleet leased in fleet-share-even-1000: 3 too many of 10")
-}
 
 const ms = time.Millisecond
 

@@ -145,14 +145,6 @@ func answering(a always) bench.Contender {
 	return bench.Contender{Name: Exact, New: func(bench.Setup) (bench.Limiter, error) { return bench.Limiter{Ask: a.ask}, nil }}
 }
 
-func TestRunThatOverAdmitsIsAFailure(t *testing.T) {
-	workloads, o := short(t)
-	report, _, err := run(t.Context(), workloads[3:4], o, func(*server, []bench.Workload) []bench.Contender { return []bench.Contender{answering(true)} })
-	require.ErrorIs(t, err, ErrOver)
-	assert.ErrorContains(t, err, Exact+" in "+Refused)
-	assert.Len(t, report.Workloads, 1, "it is told all the same")
-}
-
 func TestUnansweredCallsAreCounted(t *testing.T) {
 	short(t)
 	l := must.Get(lab.Open())

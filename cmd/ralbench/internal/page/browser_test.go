@@ -294,7 +294,7 @@ func assertTables(t *testing.T, o *browser.Tab, d report.Document) {
 	hints := browser.Eval[int](o, `[...document.querySelectorAll("noscript")].filter((f) => f.innerText.includes("tables")).length`)
 	assert.Equal(t, 1, hints)
 	for _, w := range d.Workloads {
-		for _, table := range tablesOf(d, w) {
+		for _, table := range report.Tables(w) {
 			rows := browser.Eval[[][]string](o, `[...document.querySelectorAll('[aria-label="`+table.Title+`"] tbody tr')].map((r) => [...r.cells].map((c) => c.innerText.trim()))`)
 			var want [][]string
 			for _, r := range table.Rows {

@@ -8,10 +8,8 @@ import (
 	"html/template"
 	"io"
 	"slices"
-	"strings"
 
 	"github.com/ral-limiter/ral/bench"
-	"github.com/ral-limiter/ral/cmd/ralbench/internal/format"
 	"github.com/ral-limiter/ral/cmd/ralbench/internal/report"
 )
 
@@ -60,11 +58,11 @@ type style struct {
 	Index   int           `json:"index"` // within its kind
 }
 
+// section is a workload, by GOMAXPROCS.
 type section struct {
-	Name, About, Why string
-	Charts           []chart
-	Tables           []report.Table
-	Audits           []report.AuditRow
+	bench.Workload
+	Reports []bench.WorkloadReport
+	Charts  []chart
 }
 
 // Write writes the document as a page.
@@ -83,31 +81,11 @@ func newView(document report.Document) view {
 		v.Data.Charts = append(v.Data.Charts, c)
 	}
 	for _, byName := range groups {
-		s := section{Name: byName.name, About: format.Sentence(byName.cpus[0].About), Why: format.Sentence(byName.cpus[0].Why), Charts: byName.charts(document)}
+		s := section{byName.cpus[0].Workload, byName.cpus, byName.charts(document)}
 		v.Data.Charts = append(v.Data.Charts, s.Charts...)
-		for _, w := range byName.cpus {
-			s.Tables = append(s.Tables, tablesOf(document, w)...)
-			s.Audits = append(s.Audits, report.AuditRows(w)...)
-		}
 		v.Sections = append(v.Sections, s)
 	}
 	return v
-}
-
-// tablesOf returns the tables of a workload, the first with how it was measured.
-func tablesOf(document report.Document, workloadReport bench.WorkloadReport) []report.Table {
-	tables := report.Tables(workloadReport)
-	for i := range tables {
-		tables[i].About = format.Sentence(tables[i].About)
-	}
-	if len(tables) > 0 {
-		var facts []string
-		for _, fact := range append(report.Facts(document, workloadReport), format.Medians(report.Rounds(workloadReport))) {
-			facts = append(facts, format.Sentence(fact))
-		}
-		tables[0].About = strings.Join(facts, " ")
-	}
-	return tables
 }
 
 // styles gives each contender its look, in the order of their first appearance.

@@ -148,11 +148,11 @@ func TestDisturbedAndMissingRoundsAreSaid(t *testing.T) {
 	d := reporttest.Made(nil, []float64{1, 2})
 	d.Workloads[0].Rounds = 5
 	d.Workloads[0].Results[0].NsPerOp, d.Workloads[0].Results[0].Disturbed = bench.Spread{Median: 1}, 1
-	facts := tablesOf(d, d.Workloads[0])[0].About
+	facts := withoutScripts(pageOf(t, d))
 	assert.Contains(t, facts, "2 of 5 rounds")
 	assert.Contains(t, facts, "Other load DISTURBED 1 of 2 passes. Medians of 2 rounds.")
 	d.Workloads[0].Results[0].Rounds = d.Workloads[0].Results[0].Rounds[:1]
-	assert.Contains(t, tablesOf(d, d.Workloads[0])[0].About, "One round.")
+	assert.Contains(t, withoutScripts(pageOf(t, d)), "One round.")
 }
 
 func TestLicencesStandBesideTheLibraries(t *testing.T) {

@@ -1,12 +1,16 @@
 package report
 
-import "github.com/ral-limiter/ral/cmd/ralbench/internal/format"
+import (
+	"github.com/ral-limiter/ral/bench"
+	"github.com/ral-limiter/ral/cmd/ralbench/internal/format"
+)
 
 // Funcs are the functions that the templates of the terminal and of the page call.
 var Funcs = map[string]any{
 	"rounds": RoundsText, "intro": Intro, "facts": Facts, "tables": Tables, "audits": Audits, "breaches": Breaches,
 	"firstScreen": FirstScreen, "verdict": VerdictOf, "outcome": Outcome, "shortfalls": Shortfalls, "goalTable": GoalTable, "goalSummary": GoalSummary,
-	"cores":    CoresTable,
+	"cores": CoresTable, "auditRows": AuditRows, "auditLine": AuditLine, "telling": IsTelling,
+	"medians":  func(w bench.WorkloadReport) string { return format.Medians(Rounds(w)) },
 	"glossary": func() string { return Glossary },
 	"beside":   func(d Document) Table { t, _ := Beside(d); return t },
 	"signs":    func() []string { return []string{Mark, InexactSign, BrokenSign} },

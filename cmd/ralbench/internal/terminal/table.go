@@ -30,73 +30,72 @@ func (p printer) Table(t report.Table) string {
 
 // Rows returns a table, in as many parts as the width requires. Yardsticks stand apart.
 func (p printer) Rows(t report.Table) (text string) {
-	end := ""
-	if t.Columns[len(t.Columns)-1].Width > 0 { // room for marks
-		end = " "
+	// Cells of figures end with a mark or with room for one, unless the columns have no least width.
+	end, least := "", 0
+	if t.Columns[len(t.Columns)-1].Width > 0 {
+		end, least = " ", nameWidth
 	}
+	cell := func(row report.Row, i int) string {
+		if t.Columns[i].Words || strings.HasSuffix(row.Cells[i], report.Mark) {
+			return row.Cells[i]
+		}
+		return row.Cells[i] + end
+	}
+	head := report.Row{}
 	widths := make([]int, len(t.Columns))
-	for i, head := range t.Columns {
-		widths[i] = max(head.Width, utf8.RuneCountInString(head.Name+end))
-		if end != "" && i == 0 {
-			widths[i] = nameWidth
-		}
-		for _, r := range t.Rows {
-			cell := r.Cells[i]
-			if !head.Words {
-				cell = strings.TrimSuffix(cell, report.Mark) + end
-			}
-			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
+	for i, column := range t.Columns {
+		head.Cells = append(head.Cells, column.Name)
+		for _, row := range append(t.Rows, head) {
+			widths[i] = max(widths[i], column.Width, utf8.RuneCountInString(cell(row, i)))
 		}
 	}
+	widths[0] = max(widths[0], least)
 	for _, part := range split(t.Columns, widths, max(p.width, minWidth)) {
 		limits := fit(t.Columns, part, widths, max(p.width, minWidth))
 		shown := table.NewWriter()
-		shown.SetStyle(table.StyleLight)
-		shown.Style().Options.DrawBorder = false
-		shown.Style().Options.SeparateColumns = false
-		shown.Style().Box.PaddingRight = ""
-		shown.Style().Format.Header = layout.FormatDefault
-		var heads table.Row
+		shown.SetStyle(style)
+		cells := func(row report.Row) (cells table.Row) {
+			for _, i := range part {
+				cells = append(cells, cell(row, i))
+			}
+			return cells
+		}
 		var configs []table.ColumnConfig
 		for n, i := range part {
-			columnConfig := table.ColumnConfig{Number: n + 1, WidthMax: limits[i], WidthMaxEnforcer: layout.WrapSoft, Align: layout.AlignRight, AlignHeader: layout.AlignRight}
+			config := table.ColumnConfig{Number: n + 1, WidthMax: limits[i], WidthMaxEnforcer: layout.WrapSoft, Align: layout.AlignRight, AlignHeader: layout.AlignRight}
 			if end != "" && limits[i] == 0 {
-				columnConfig.WidthMin = widths[i]
+				config.WidthMin = widths[i]
 			}
-			head := t.Columns[i].Name + end
 			if t.Columns[i].Words {
-				columnConfig.Align, columnConfig.AlignHeader, head = layout.AlignLeft, layout.AlignLeft, t.Columns[i].Name
+				config.Align, config.AlignHeader = layout.AlignLeft, layout.AlignLeft
 			}
-			heads, configs = append(heads, head), append(configs, columnConfig)
+			configs = append(configs, config)
 		}
-		shown.AppendHeader(heads)
+		shown.AppendHeader(cells(head))
 		shown.SetColumnConfigs(configs)
-		for n, row := range t.Rows {
-			if n > 0 && row.Kind != report.KindYardstick && row.Kind != report.KindKnown && isYardstick(t.Rows[:n]) {
+		// last is the kind of the last contender above.
+		last := ""
+		for _, row := range t.Rows {
+			if last == report.KindYardstick && row.Kind != report.KindYardstick && row.Kind != report.KindKnown {
 				shown.AppendSeparator()
 			}
-			var cells table.Row
-			for _, i := range part {
-				cell := row.Cells[i]
-				if !t.Columns[i].Words && !strings.HasSuffix(cell, report.Mark) {
-					cell += end
-				}
-				cells = append(cells, cell)
+			if row.Kind != report.KindKnown {
+				last = row.Kind
 			}
-			shown.AppendRow(cells)
+			shown.AppendRow(cells(row))
 		}
 		text += shown.Render() + "\n"
 	}
 	return text
 }
 
-// isYardstick reports whether the last contender of the rows is a yardstick.
-func isYardstick(rows []report.Row) bool {
-	i := len(rows) - 1
-	for ; rows[i].Kind == report.KindKnown; i-- {
-	}
-	return rows[i].Kind == report.KindYardstick
-}
+// style has a line below the heads and no others.
+var style = func() table.Style {
+	style := table.StyleLight
+	style.Options.DrawBorder, style.Options.SeparateColumns = false, false
+	style.Box.PaddingRight, style.Format.Header = "", layout.FormatDefault
+	return style
+}()
 
 // split cuts columns into parts that fit the width beside the first. It cuts between groups, and
 // within a group only if that is too wide.

@@ -11,7 +11,6 @@ import (
 	"strings"
 	"text/template"
 
-	"github.com/ral-limiter/ral/bench"
 	"github.com/ral-limiter/ral/cmd/ralbench/internal/report"
 )
 
@@ -53,24 +52,6 @@ func (p printer) Lines(title, lead string, lines []report.Verdict) string {
 		title += p.Line(lead, v.Title+": "+v.Text)
 	}
 	return title
-}
-
-// Audits returns a paragraph for each audit, and one for all that could not find anything.
-func (p printer) Audits(results []bench.Result) (text string) {
-	var silent []string
-	for _, result := range results {
-		switch {
-		case result.Audit == nil:
-		case report.IsTelling(*result.Audit):
-			text += p.Line(fmt.Sprintf("  audit %-15s ", result.Name), report.AuditLine(*result.Audit))
-		default:
-			silent = append(silent, result.Name)
-		}
-	}
-	if len(silent) > 0 {
-		text += p.Line("  audit ", "cannot bind, no key was asked beyond its limit, and all calls passed: "+strings.Join(silent, ", "))
-	}
-	return text
 }
 
 // Notes returns each promise and note once, with its contenders.
