@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/ral-limiter/ral/cell"
 	"github.com/ral-limiter/ral/policy"
 	"github.com/ral-limiter/ral/supervisor"
 )
@@ -21,7 +22,11 @@ func (e *keyEvents[K]) post(kind supervisor.Kind, err error) {
 	e.box.Post(Event{Kind: kind, Supervisor: e.name, Time: time.Now(), Err: err})
 }
 
-func (e *keyEvents[K]) hash(key K) uint64 { return maphash.Comparable(e.seed, key) }
+// hash returns the key's hash, or 0 if the key has none.
+func (e *keyEvents[K]) hash(key K) uint64 {
+	hash, _ := cell.GuardedHash(e.seed, key)
+	return hash
+}
 
 // misuse reports units in use that no call releases in time. The nil misuse reports none.
 type misuse[K comparable] struct {
@@ -43,8 +48,12 @@ func (e *Engine[K]) watchUnitsInUse() (onOverstay, onUnheld func(K)) {
 	if _, ok := e.config.Policy.(policy.Occupier); !ok {
 		return nil, nil
 	}
-	e.misuse = &misuse[K]{keyEvents: e.events, begun: time.Now()}
+	e.misuse = newMisuse(e.events)
 	return e.misuse.overstayed, e.misuse.unheldUnits
+}
+
+func newMisuse[K comparable](events *keyEvents[K]) *misuse[K] {
+	return &misuse[K]{keyEvents: events, begun: time.Now()}
 }
 
 func (m *misuse[K]) overstayed(key K) {

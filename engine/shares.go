@@ -2,7 +2,6 @@ package engine
 
 import (
 	"fmt"
-	"math"
 	"math/big"
 	"reflect"
 	"slices"
@@ -109,6 +108,10 @@ type Shares[K comparable] struct {
 	unguaranteedSeen     atomic.Bool
 	// lentBy and refusedBy are for Tenants.
 	lentBy, refusedBy frequent.Sample[K]
+
+	// misuse is nil without units in use.
+	misuse     *misuse[K]
+	overstayed atomic.Uint64
 }
 
 // SharesConfig configures Shares. Total is required.
@@ -132,7 +135,8 @@ type SharesConfig[K comparable] struct {
 	Tenants []K
 
 	// Guarantee returns a tenant's guarantee, or nil for none. It is asked when a
-	// tenant without an entry calls, so it should be fast and safe for concurrent use. A tenant that is not
+	// tenant without an entry calls, so it should be fast and safe for concurrent use. A tenant with an entry keeps its
+	// guarantee, whatever the function would return now: see SetGuarantee. A tenant that is not
 	// in Tenants gets its guarantee out of what is left of the reserve: that is, the capacity and
 	// the rate, rounded as its constructor says. Otherwise it has none, and only borrows: see
 	// SharesStats.Unguaranteed. OnEvent receives a supervisor.Notice when that begins. The guarantee returns
@@ -197,12 +201,15 @@ func NewShares[K comparable](config SharesConfig[K], more ...Option[K]) (*Shares
 	now := int64(shares.now())
 	shares.lentBy.Start(maxTenantUses, int64(time.Minute), now)
 	shares.refusedBy.Start(maxTenantUses, int64(time.Minute), now)
+	if longest > 0 {
+		shares.misuse = newMisuse(&keyEvents[K]{config.Config.Name, shares.own.seed, shares.events})
+	}
 	shares.logs.MaxKeys = config.Config.MaxKeys
 	shares.groupLog.Entry = &shares.group
 
 	// The rate of units in use is not limited: a unit a tick.
 	rate := new(big.Rat).SetFrac(big.NewInt(1), unsigned(max(t.Interval, 1)))
-	shares.reserve.init(math.MaxInt64, rate.Num(), rate.Denom())
+	shares.reserve.init(capacity-1, rate.Num(), rate.Denom())
 	reserved := int64(0)
 	if config.Reserved != nil {
 		bucket, ok := bucketOf(config.Reserved, longest)
@@ -217,14 +224,14 @@ func NewShares[K comparable](config SharesConfig[K], more ...Option[K]) (*Shares
 		}
 		shares.reserve.init(reserved, count, ticks)
 		if shares.reserve.limit.Cmp(rate) > 0 {
-			return nil, bad("Reserved", bucket, fmt.Sprintf("at most the rate of Total, which is rounded to a unit every %v ns", float64(t.Interval)/ticksPerNano))
+			return nil, bad("Reserved", bucket, "at most the rate of Total, which is rounded to "+paceText(t.Interval, 0))
 		}
 	}
 	if err := shares.admitTenants(bad); err != nil {
 		return nil, err
 	}
 	if config.Reserved == nil {
-		reserved = math.MaxInt64 - shares.reserve.units
+		reserved = capacity - 1 - shares.reserve.units
 		// Nothing is left for other tenants.
 		shares.reserve.units = 0
 		shares.reserve.publish()
@@ -320,6 +327,9 @@ type SharesStats struct {
 	// MaxKeys tenants had entries, or the key cannot be kept. They are counted above, too.
 	Unguaranteed uint64
 
+	// Overstayed and Unheld are as in Stats.
+	Overstayed, Unheld uint64
+
 	// Tenants is the number of tenants with a guarantee, and Waiting of calls that wait now.
 	Tenants, Waiting int
 
@@ -338,17 +348,18 @@ func (s *Shares[K]) Stats() SharesStats {
 	waiting, _, _ := s.turns.lines.Count()
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.own.returnAllOwed(s.now())
 	return SharesStats{
 		Name: s.config.Config.Name, Guaranteed: guaranteed, Borrowed: borrowed, Refused: refused, Unguaranteed: unguaranteed,
-		Tenants: s.own.all.Size(), Waiting: waiting, Used: look.Limit - look.Remaining,
+		Overstayed: s.overstayed.Load(), Unheld: s.misuse.count(), Tenants: s.own.all.Size(), Waiting: waiting, Used: look.Limit - look.Remaining,
 		Reserved: s.total.Limit() - s.lend.Limit(), Unreserved: s.reserve.units,
 	}
 }
 
 // SetGuarantee replaces a tenant's guarantee, and gives the tenant an entry that does not leave. Its used units
 // count under the new guarantee, also above its capacity. What a larger guarantee needs comes out of
-// what is left of the reserve. What a smaller one leaves returns to the reserve once the tenant has
-// owed nothing. nil leaves the tenant its guarantee until its entry leaves, as if the tenant had come
+// what is left of the reserve. What a smaller one leaves returns to the reserve once the tenant owes nothing, in
+// the first call that needs it, at most a millisecond later. nil leaves the tenant its guarantee until its entry leaves, as if the tenant had come
 // by itself; after that SharesConfig.Guarantee is asked. Total and Reserved are fixed: make new Shares.
 //
 // The error is a *policy.FieldError if the guarantee is of another kind than Total, too little is left for it, or the
@@ -419,5 +430,8 @@ func (s *Shares[K]) set(accounts *accounts[K], function string, tenant K, p poli
 	}
 	accounts.pinned[a] = struct{}{}
 	accounts.add(tenant, a, now)
+	if accounts.returnOwed(a, now); len(accounts.owed) > 0 {
+		accounts.owedDue.Store(min(accounts.owedDue.Load(), int64(now+owedPause)))
+	}
 	return nil
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/ral-limiter/ral/internal/testkit/must"
 	"github.com/ral-limiter/ral/internal/testkit/testenv"
+	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 	"github.com/ral-limiter/ral/supervisor"
 )
@@ -480,6 +481,98 @@ func TestSetGuaranteeKeepsUsedUnits(t *testing.T) {
 	require.ErrorIs(t, s.SetGuarantee("a", nil), ErrClosed)
 }
 
+// Promise: What a smaller guarantee leaves returns to the reserve of `Shares` as soon as its tenant owes nothing.
+func TestSmallerGuaranteeReturnsOnceNothingIsOwed(t *testing.T) {
+	for name, fits := range map[string]func(s *Shares[string]) bool{
+		"a larger guarantee": func(s *Shares[string]) bool { return s.SetGuarantee("b", funnel(5, 1, 2*time.Second)) == nil },
+		"a new tenant":       func(s *Shares[string]) bool { return !s.Take("c", 1).Borrowed },
+		"a look":             func(s *Shares[string]) bool { return !s.Peek("c", 1).Borrowed },
+		"Stats":              func(s *Shares[string]) bool { return s.Stats().Unreserved == 5 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			clock := newHandClock()
+			s := newShares(t, SharesConfig[string]{
+				Config: Config{Clock: clock.Now, Idle: 24 * time.Hour},
+				Total:  funnel(100, 10, time.Second), Reserved: funnel(10, 1, time.Second),
+				Guarantee: func(tenant string) policy.Policy {
+					return map[string]policy.Policy{"a": funnel(10, 1, time.Second), "c": funnel(5, 1, 2*time.Second)}[tenant]
+				},
+			})
+			require.False(t, s.Take("a", 4).Borrowed)
+			require.False(t, fits(s))
+			require.NoError(t, s.SetGuarantee("a", funnel(5, 1, 2*time.Second)))
+			require.False(t, fits(s), "a owes 4 units")
+			clock.Advance(8*time.Second - 1)
+			require.False(t, fits(s), "a owes a part of a unit")
+			clock.Advance(time.Duration(owedPause))
+			assert.True(t, fits(s))
+			assert.NotNil(t, s.own.load("a"))
+			assert.Empty(t, s.own.owed)
+		})
+	}
+	// It returns at once from a tenant that owes nothing.
+	s := newShares(t, twoTenants(newHandClock()))
+	require.True(t, s.Take("a", 0).Allowed)
+	require.NoError(t, s.SetGuarantee("a", funnel(2, 1, time.Second)))
+	assert.EqualValues(t, 28, s.Stats().Unreserved)
+}
+
+// A give-back may let a tenant owe nothing long before a look expected it.
+func TestGiveBackLetsTheTenantLeave(t *testing.T) {
+	clock := newHandClock()
+	config := twoTenants(clock)
+	config.Ceiling = func(string) policy.Policy { return inFlight(1) } // It bars loans.
+	s := newShares(t, config)
+	var ahead []ShareReservation[string]
+	for range 5 {
+		ahead = append(ahead, s.Reserve("a", 10, time.Hour))
+	}
+	s.mu.Lock()
+	s.own.nextDue.Store(0)
+	s.own.leave(clock.Now())
+	s.mu.Unlock()
+	for _, r := range slices.Backward(ahead) {
+		require.True(t, r.Allowed)
+		r.Cancel()
+	}
+	require.EqualValues(t, 10, s.Peek("a", 0).Remaining)
+	clock.Advance(time.Minute - 1)
+	assert.NotNil(t, s.own.load("a"))
+	clock.Advance(1)
+	require.True(t, s.Take("b", 1).Allowed)
+	assert.Nil(t, s.own.load("a"))
+}
+
+// Guarantee is asked for tenants without an entry. So a known tenant keeps its guarantee until SetGuarantee gives it up, and its
+// entry leaves.
+func TestGuaranteeOfAnEntryIsNotAskedAgain(t *testing.T) {
+	clock := newHandClock()
+	config, gone := twoTenants(clock), false
+	guarantee := config.Guarantee
+	config.Tenants = []string{"a"}
+	config.Guarantee = func(tenant string) policy.Policy {
+		if gone {
+			return nil
+		}
+		return guarantee(tenant)
+	}
+	s := newShares(t, config)
+	require.False(t, s.Take("b", 1).Borrowed)
+	gone = true
+	for _, tenant := range []string{"a", "b"} {
+		d := s.Take(tenant, 10)
+		assert.True(t, d.Allowed && !d.Borrowed, tenant)
+	}
+	clock.Advance(time.Hour)
+	assert.False(t, s.Take("a", 10).Borrowed)
+	require.NoError(t, s.SetGuarantee("c", funnel(20, 2, time.Second)), "b has left")
+	assert.True(t, s.Take("b", 1).Borrowed)
+	require.NoError(t, s.SetGuarantee("a", nil))
+	clock.Advance(time.Hour)
+	require.NoError(t, s.SetGuarantee("c", funnel(30, 3, time.Second)), "a has left")
+	assert.True(t, s.Take("a", 1).Borrowed)
+}
+
 // A guarantee that is replaced again and again admits no more than the largest of them.
 func TestGuaranteesThatChangeAdmitNoMore(t *testing.T) {
 	clock := newHandClock()
@@ -510,14 +603,32 @@ func TestSharesConfigIsChecked(t *testing.T) {
 		"Reserved is funnel 30, 10/s, want a policy.InFlight with the longest time of Total, 1m0s": func(c *SharesConfig[string]) {
 			c.Total = policy.Must(policy.InFlight(10, time.Minute))
 		},
-		"Total is funnel 1, 1/10y":                                         func(c *SharesConfig[string]) { c.Total = funnel(2, 1, 3*365*24*time.Hour) },
-		"Reserved is window 10/s, want a policy.Funnel":                    func(c *SharesConfig[string]) { c.Reserved = window },
-		"Reserved is 100, want a capacity below Total's, which is 100":     func(c *SharesConfig[string]) { c.Reserved = funnel(100, 10, time.Second) },
-		"Reserved is funnel 30, 11/s, want at most the rate of Total":      func(c *SharesConfig[string]) { c.Reserved = funnel(30, 11, time.Second) },
-		"Reserved is nil, want a funnel":                                   func(c *SharesConfig[string]) { c.Reserved = nil },
-		"Guarantee is nil, want a function":                                func(c *SharesConfig[string]) { c.Tenants, c.Guarantee = []string{"x"}, nil },
-		"Guarantee(Tenants[3]) is funnel 10, 1/s, want a limit within the": func(c *SharesConfig[string]) { c.Tenants = []string{"a", "b", "c", "d"} },
-		"Guarantee(Tenants[1]) is funnel 10, 1/s, want each tenant once":   func(c *SharesConfig[string]) { c.Tenants = []string{"a", "a"} },
+		"Total is funnel 1, 1/10y":                                                              func(c *SharesConfig[string]) { c.Total = funnel(2, 1, 3*365*24*time.Hour) },
+		"Reserved is window 10/s, want a policy.Funnel":                                         func(c *SharesConfig[string]) { c.Reserved = window },
+		"Reserved is 100, want a capacity below Total's, which is 100":                          func(c *SharesConfig[string]) { c.Reserved = funnel(100, 10, time.Second) },
+		"Reserved is funnel 30, 11/s, want at most the rate of Total, which is rounded to 10/s": func(c *SharesConfig[string]) { c.Reserved = funnel(30, 11, time.Second) },
+		"Reserved is funnel 30, 11/d, want at most the rate of Total, which is rounded to a unit every 2h24m0s": func(c *SharesConfig[string]) {
+			c.Total, c.Reserved = funnel(100, 10, 24*time.Hour), funnel(30, 11, 24*time.Hour)
+		},
+		"Reserved is nil, want a funnel":    func(c *SharesConfig[string]) { c.Reserved = nil },
+		"Guarantee is nil, want a function": func(c *SharesConfig[string]) { c.Tenants, c.Guarantee = []string{"x"}, nil },
+		"Guarantee(Tenants[3]) is funnel 10, 1/s, want a limit within the rest of the reserve: a capacity of at most 0, and a rate of at most 7/s": func(c *SharesConfig[string]) {
+			c.Tenants = []string{"a", "b", "c", "d"}
+		},
+		// Without Reserved, all capacity but a unit and all of the rate can be guaranteed.
+		"Guarantee(Tenants[1]) is funnel 3000000000000, 600000/s, want a limit within the rest of the reserve: a capacity of at most 999999999999, and a rate of at most 400000/s": func(c *SharesConfig[string]) {
+			c.Total, c.Reserved, c.Tenants = funnel(4e12, 1e6, time.Second), nil, []string{"a", "b"}
+			c.Guarantee = func(string) policy.Policy { return funnel(3e12, 600_000, time.Second) }
+		},
+		"Guarantee(Tenants[1]) is funnel 10, 10/s, want a limit within the rest of the reserve: a capacity of at most 89, and nothing of the rate is left": func(c *SharesConfig[string]) {
+			c.Reserved, c.Tenants = nil, []string{"a", "b"}
+			c.Guarantee = func(string) policy.Policy { return funnel(10, 10, time.Second) }
+		},
+		"Guarantee(Tenants[1]) is in flight 6, 1m at most, want a limit within the rest of the reserve: a capacity of at most 3": func(c *SharesConfig[string]) {
+			c.Total, c.Reserved, c.Tenants = inFlight(10), nil, []string{"a", "b"}
+			c.Guarantee = func(string) policy.Policy { return inFlight(6) }
+		},
+		"Guarantee(Tenants[1]) is funnel 10, 1/s, want each tenant once": func(c *SharesConfig[string]) { c.Tenants = []string{"a", "a"} },
 		"Guarantee(Tenants[0]) is window 10/s, want a policy.Funnel": func(c *SharesConfig[string]) {
 			c.Tenants, c.Guarantee = []string{"a"}, func(string) policy.Policy { return window }
 		},
@@ -622,6 +733,49 @@ func TestExplainSharesNamesTheBindingPart(t *testing.T) {
 	x = s.Explain("b")
 	assert.Equal(t, []any{false, 1}, []any{x.Allowed, x.Binding}, "the group refuses the loan")
 	assert.Contains(t, x.String(), "ral/group: At most 70 at once")
+}
+
+// An Explanation of a tenant without a guarantee has the figures of the group and of its ceiling, and their decision.
+func TestExplanationWithoutGuaranteeAgreesWithTheGroup(t *testing.T) {
+	clock := newHandClock()
+	config := twoTenants(clock)
+	config.Ceiling = func(tenant string) policy.Policy {
+		switch tenant {
+		case "bounded":
+			return funnel(50, 1, time.Second)
+		case "barred":
+			return inFlight(3)
+		}
+		return nil
+	}
+	s := newShares(t, config)
+	require.True(t, s.Take("bounded", 5).Borrowed)
+	x := s.Explain("stranger")
+	assert.Equal(t, policy.Decision{Allowed: true, Limit: 70, Remaining: 65, ResetAfter: 500 * time.Millisecond}, x.Decision)
+	assert.Equal(t, []int64{5, 70}, []int64{x.Each[0].Used, x.Each[0].Of})
+	x = s.Explain("bounded")
+	assert.Equal(t, policy.Decision{Allowed: true, Limit: 50, Remaining: 45, ResetAfter: 5 * time.Second}, x.Decision)
+	x = ExplainClaims(s.Claim("bounded", 46)).Each[0]
+	assert.Equal(t, []any{false, time.Second, 1}, []any{x.Allowed, x.RetryAfter, x.Binding})
+	x = s.Explain("barred")
+	assert.Equal(t, []any{false, time.Minute, 1}, []any{x.Allowed, x.RetryAfter, x.Binding}, "the ceiling bars loans")
+	assert.Contains(t, x.String(), "ral/ceiling: At most 3 at a time, each for no longer than 1m. A call cannot be recorded: the ceiling is of another kind")
+}
+
+func TestExplainSaysThatSharesAreClosed(t *testing.T) {
+	for _, total := range []policy.Policy{funnel(10, 1, time.Second), inFlight(10)} {
+		s := newShares(t, SharesConfig[string]{
+			Config: Config{Clock: newHandClock().Now}, Total: total, Ceiling: func(string) policy.Policy { return total },
+		})
+		require.True(t, s.Explain("a").Allowed)
+		require.NoError(t, s.Close())
+		x := s.Explain("a")
+		assert.Equal(t, []any{s.Peek("a", 1).Decision, limits.SourceUnrecorded, -1}, []any{x.Decision, x.Source(), x.Binding})
+		require.Len(t, x.Each, 2)
+		for _, each := range x.Each {
+			assert.Contains(t, each.String(), "A call cannot be recorded: the shares are closed. A call is refused for 10ms.")
+		}
+	}
 }
 
 // The exact sums are compared with fractions, near the limit and with many intervals.

@@ -130,8 +130,8 @@ type accounts[K comparable] struct {
 	// its limit needs. In maps they need memory for few accounts.
 	pinned map[*account]struct{}
 	owed   map[*account]grant
-	// nextDue is the first instant at which leave looks for accounts.
-	nextDue atomic.Int64
+	// nextDue is the first instant at which leave looks for accounts, and owedDue at which it looks at those in owed.
+	nextDue, owedDue atomic.Int64
 	// horizon is the last instant at which an account left. A new account takes from it at this
 	// instant at the earliest: an earlier take would be of units that the account had given out.
 	horizon atomic.Int64
@@ -144,6 +144,7 @@ func (s *accounts[K]) init(config Config, choose func(K) policy.Policy, mu *sync
 	s.choose, s.mu = choose, mu
 	s.pinned, s.owed = map[*account]struct{}{}, map[*account]grant{}
 	s.nextDue.Store(math.MaxInt64)
+	s.owedDue.Store(math.MaxInt64)
 }
 
 // maxIdle keeps instants from overflowing: 36 years.
@@ -186,7 +187,7 @@ func (s *accounts[K]) open(key K, now policy.Instant) (a *account, limited bool)
 		return a, true
 	}
 	limit, limited := s.limitOf(key)
-	if limit == nil || s.nextDue.Load() > int64(now) && !s.mayHaveRoom(limit) {
+	if limit == nil || min(s.nextDue.Load(), s.owedDue.Load()) > int64(now) && !s.mayHaveRoom(limit) {
 		return nil, limited
 	}
 	s.mu.Lock()
@@ -296,10 +297,41 @@ func (s *accounts[K]) file(now policy.Instant) {
 	s.nextDue.Store(min(s.nextDue.Load(), int64(now+s.idle)))
 }
 
+// returnOwed returns to the reserve what an account that owes nothing at now has taken out of it beyond its limit.
+func (s *accounts[K]) returnOwed(account *account, now policy.Instant) {
+	owed, owes := s.owed[account]
+	if !owes || account.limit.FreshAt(account.word.Load()) > now {
+		return
+	}
+	s.horizon.Store(max(s.horizon.Load(), int64(now)))
+	s.reserve.release(owed)
+	// The limit needs less.
+	s.reserve.take(grantOf(account.limit))
+	delete(s.owed, account)
+}
+
+// owedPause is the time between two looks at accounts in owed. It is longer with more than 1,000 of them.
+const owedPause = policy.Instant(time.Millisecond)
+
+// returnAllOwed is returnOwed for all accounts, except in the pause after a look.
+func (s *accounts[K]) returnAllOwed(now policy.Instant) {
+	if int64(now) < s.owedDue.Load() {
+		return
+	}
+	for account := range s.owed {
+		s.returnOwed(account, now)
+	}
+	s.owedDue.Store(math.MaxInt64)
+	if n := len(s.owed); n > 0 {
+		s.owedDue.Store(int64(now + max(owedPause, policy.Instant(n)*policy.Instant(time.Microsecond))))
+	}
+}
+
 // leave lets accounts leave that have owed nothing for the idle time at now, and returns their grants to
 // the reserve. It looks at all accounts, at about 0.1 microseconds each, so calls of it that look are apart by a
 // sixteenth of the idle time, or by ten times as long as a look takes.
 func (s *accounts[K]) leave(now policy.Instant) {
+	s.returnAllOwed(now)
 	if int64(now) < s.nextDue.Load() {
 		return
 	}
@@ -307,18 +339,11 @@ func (s *accounts[K]) leave(now policy.Instant) {
 	s.all.Range(func(key K, a *account) bool {
 		word := a.word.Load()
 		fresh := a.limit.FreshAt(word)
-		owed, owes := s.owed[a]
-		if owes && fresh <= now {
-			s.reserve.release(owed)
-			// The new grant is less.
-			s.reserve.take(grantOf(a.limit))
-			delete(s.owed, a)
-			owes = false
-		}
 		switch _, pinned := s.pinned[a]; {
-		case pinned && !owes:
-		case pinned || fresh > now-s.idle || !a.word.CompareAndSwap(word, gone):
-			next = min(next, fresh+s.idle)
+		case pinned:
+		case fresh > now-s.idle || !a.word.CompareAndSwap(word, gone):
+			// A give-back may let an account owe nothing from now on.
+			next = min(next, min(fresh, now)+s.idle)
 		default:
 			s.horizon.Store(max(s.horizon.Load(), int64(now)))
 			s.all.Delete(key)

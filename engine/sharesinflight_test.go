@@ -212,6 +212,108 @@ func TestSharesInFlightAreExactUnderContention(t *testing.T) {
 	assert.Zero(t, s.usedInFlight(), "all units were released")
 }
 
+// Units that end by themselves before their release, and units that nothing can release, are counted and reported.
+//
+// Promise: `Shares` of units in use count and report calls that overstay, and calls that hold nothing to release.
+func TestSharesReportMisusedUnits(t *testing.T) {
+	var mu sync.Mutex
+	var events []string
+	config := SharesConfig[any]{
+		Config: Config{Name: "jobs", OnEvent: func(e Event) {
+			mu.Lock()
+			defer mu.Unlock()
+			events = append(events, e.String())
+		}},
+		Total: inFlight(10), Tenants: []any{"a"},
+		Guarantee: func(tenant any) policy.Policy {
+			if tenant == "a" {
+				return inFlight(4)
+			}
+			return nil
+		},
+		Ceiling: func(tenant any) policy.Policy {
+			if tenant == "a" {
+				return inFlight(6)
+			}
+			return nil
+		},
+	}
+	inBubble(t, config, func(t *testing.T, s *Shares[any]) {
+		counts := func(overstayed, unheld uint64) {
+			t.Helper()
+			stats := s.Stats()
+			assert.Equal(t, []uint64{overstayed, unheld}, []uint64{stats.Overstayed, stats.Unheld})
+		}
+		own, loan := s.Reserve("a", 4, 0), s.Reserve("a", 6, 0)
+		require.True(t, loan.Borrowed && !own.Borrowed && own.Allowed)
+		assert.True(t, own.Extend() && loan.Extend())
+		time.Sleep(2 * time.Minute)
+		counts(0, 0)
+		laterOwn, laterLoan := s.Reserve("a", 4, 0), s.Reserve("a", 6, 0)
+		require.True(t, laterLoan.Borrowed && laterOwn.Allowed, "the units have ended")
+		assert.False(t, own.Extend())
+		own.Cancel()
+		loan.Cancel()
+		loan.Cancel()
+		counts(3, 0)
+		laterOwn.Cancel()
+		laterLoan.Cancel()
+		counts(3, 0)
+		for i, verb := range []func() bool{
+			func() bool { return s.Choke("a") },
+			func() bool { return s.Take("a", 3).Allowed },
+			func() bool { return s.Take("a", 1).Borrowed },
+			func() bool { return s.Wait(t.Context(), "x", 1) == nil },
+			func() bool { a, err := s.Admit(t.Context(), "x", 1); return err == nil && a.Allowed },
+		} {
+			require.True(t, verb(), "verb %d", i)
+			counts(3, uint64(i+1))
+		}
+		assert.False(t, s.Take("x", 7).Allowed)
+		assert.True(t, s.Take("x", 0).Allowed)
+		require.NoError(t, s.Wait(t.Context(), "x", 0))
+		r := s.Reserve("x", 1, 0)
+		require.True(t, r.Allowed)
+		r.Cancel()
+		counts(3, 5)
+		require.NoError(t, s.Close())
+	})
+	require.Len(t, events, 2)
+	assert.Regexp(t, `^jobs: misuse: key [0-9a-f]{16}: a call lasted longer`, events[0])
+	assert.Regexp(t, `^jobs: misuse: key [0-9a-f]{16}: a call took units in use and returned nothing to release`, events[1])
+
+	// A tenant without a hash borrows, and is reported, too.
+	s := newShares(t, SharesConfig[any]{Total: inFlight(10)})
+	assert.True(t, s.Choke([]int{1}))
+	assert.EqualValues(t, 1, s.Stats().Unheld)
+	assert.Zero(t, newShares(t, SharesConfig[any]{Total: funnel(1, 1, time.Second)}).Stats().Unheld)
+}
+
+func TestExplainHasTheCeilingOfUnitsInUse(t *testing.T) {
+	s := sharesInFlight(t, newHandClock().Now)
+	require.True(t, s.Reserve(0, 3, 0).Allowed)
+	require.True(t, s.Reserve(0, 9, 0).Borrowed)
+	x := s.Explain(0)
+	require.Len(t, x.Each, 3)
+	assert.Equal(t, []any{false, 2, "ral/ceiling"}, []any{x.Allowed, x.Binding, x.Each[2].Name})
+	assert.Equal(t, []int64{3, 9, 9}, []int64{x.Each[0].Used, x.Each[1].Used, x.Each[2].Used})
+	assert.Contains(t, x.String(), "ral/ceiling: At most 9 at a time, each for no longer than 1m. 9 of 9 in use")
+}
+
+// Units in use that are released early let what a smaller guarantee leaves return early.
+func TestReleasedUnitsLetAGuaranteeReturn(t *testing.T) {
+	clock := newHandClock()
+	s := sharesInFlight(t, clock.Now)
+	r := s.Reserve(2, 7, 0)
+	require.NoError(t, s.SetGuarantee(2, inFlight(3)))
+	require.EqualValues(t, 5, s.Stats().Unreserved)
+	require.Error(t, s.SetGuarantee(1, inFlight(11)))
+	clock.Advance(time.Second)
+	r.Cancel()
+	require.NoError(t, s.SetGuarantee(1, inFlight(14)))
+	assert.Zero(t, s.Stats().Unreserved)
+}
+
 // Unused guaranteed units stay idle, a guarantee does not wait, and a release lets the next waiting call borrow.
 func TestReleaseOfSharesWakesCallsInLine(t *testing.T) {
 	config := SharesConfig[string]{

@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"errors"
+
 	"github.com/ral-limiter/ral/limits"
 )
 
@@ -36,15 +38,27 @@ func (s *Shares[K]) Peek(tenant K, n int64) (shareDecision ShareDecision) {
 
 // Explain returns why a unit of the tenant is admitted or refused now. Each explains the tenant's guarantee, if it has
 // one, then the group as far as it lends, and then the tenant's ceiling, if it has one. A unit is admitted
-// if the guarantee admits it, or if all the others do. Otherwise Binding is what refuses the loan for longest. Explain takes nothing, gives no tenant an entry
-// and is not counted.
+// if the guarantee admits it, or if all the others do. Otherwise Binding is what refuses the loan for longest.
+//
+// Unlike a ShareDecision, which clients may see, an Explanation has figures of the group: Remaining of a tenant without a
+// guarantee is the room for loans. Explain takes nothing, gives no tenant an entry and is not counted. After Close it says that the
+// shares are closed.
 func (s *Shares[K]) Explain(tenant K) limits.Explanation { return s.explain(tenant, 1) }
+
+var (
+	sharesClosed  = limits.NewProvenance(limits.SourceUnrecorded, false, errors.New("the shares are closed"))
+	ceilingBarred = limits.NewProvenance(limits.SourceUnrecorded, false, errors.New(
+		"the ceiling is of another kind than the limit of the group, Config.MaxKeys others have one, or the tenant cannot be found again"))
+)
 
 func (s *Shares[K]) explain(tenant K, n int64) limits.Explanation {
 	now := s.now()
 	explain := func(name string, w accountWord) limits.Explanation {
 		x := limits.ExplainWord(w.limit, w.word, w.now, n, 0)
 		x.Name, x.Provenance, x.Known = s.config.Config.Name+name, inProcess, true
+		if s.closed.Load() {
+			x.Provenance, x.Allowed, x.Remaining, x.RetryAfter = sharesClosed, false, 0, s.config.Config.OpenTimeout
+		}
 		return x
 	}
 	var each []limits.Explanation
@@ -53,17 +67,24 @@ func (s *Shares[K]) explain(tenant K, n int64) limits.Explanation {
 		each = append(each, explain("/guarantee", own))
 	}
 	each = append(each, explain("/group", s.lendWord(now)))
-	if ceiling, _ := s.ceilings.peek(tenant, now); ceiling.limit != nil {
+	if ceiling, limited := s.ceilings.peek(tenant, now); ceiling.limit != nil {
 		each = append(each, explain("/ceiling", ceiling))
+	} else if limited {
+		each = append(each, limits.Explanation{
+			Name: s.config.Config.Name + "/ceiling", Limit: s.config.Ceiling(tenant), Binding: none, Decision: s.barred(), Provenance: ceilingBarred,
+		})
 	}
-	explanation := limits.Together(each...)
-	explanation.Name, explanation.Provenance, explanation.Decision = s.config.Config.Name, inProcess, s.Peek(tenant, n).Decision
-	if explanation.Binding = 0; own.limit == nil || !each[0].Allowed {
-		loan := 1
-		if own.limit == nil {
-			loan = 0
-		}
-		explanation.Binding = loan + limits.Together(each[loan:]...).Binding
+	explanation, decision := limits.Together(each...), s.Peek(tenant, n).Decision
+	explanation.Name, explanation.Provenance = s.config.Config.Name, inProcess
+	switch {
+	case s.closed.Load():
+		explanation.Decision, explanation.Binding, explanation.Provenance = decision, none, sharesClosed
+	case own.limit == nil:
+		explanation.Allowed, explanation.RetryAfter = decision.Allowed, decision.RetryAfter
+	case each[0].Allowed:
+		explanation.Decision, explanation.Binding = decision, 0
+	default:
+		explanation.Decision, explanation.Binding = decision, 1+limits.Together(each[1:]...).Binding
 	}
 	return explanation
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/big"
+	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -188,8 +189,27 @@ func (r *reserve) mayFit(g grant) bool {
 // rest says what a grant may have, for an error.
 func (r *reserve) rest() string {
 	text := fmt.Sprintf("a limit within the rest of the reserve: a capacity of at most %d", r.units)
-	if ticks := r.minInterval.Load(); ticks > unlimitedTicks {
-		text += fmt.Sprintf(", and at most a unit every %v", time.Duration((ticks+ticksPerNano-1)/ticksPerNano))
+	switch ticks := r.minInterval.Load(); {
+	case ticks == math.MaxUint64:
+		text += ", and nothing of the rate is left"
+	case ticks > unlimitedTicks:
+		text += ", and a rate of at most " + paceText(ticks, 1)
 	}
 	return text
+}
+
+// paceText writes the rate of a unit every so many ticks, rounded down to at most three decimals: as units a second, or
+// below 1/s as the time from a unit to the next. With a slack of 1 tick the rate may be any that a constructor rounds to the ticks.
+func paceText(ticks, slack uint64) string {
+	const second = uint64(time.Second) * ticksPerNano
+	if ticks > second {
+		return fmt.Sprintf("a unit every %v", time.Duration((ticks-1)/ticksPerNano+1))
+	}
+	scale, n := uint64(1), uint64(0)
+	for ; scale <= 1000; scale *= 10 {
+		if n = (second*scale + ticks - 1) / ticks; n*(ticks-slack)+slack <= second*scale {
+			return strconv.FormatFloat(float64(n)/float64(scale), 'f', -1, 64) + "/s"
+		}
+	}
+	return strconv.FormatFloat(float64(n-1)/1000, 'f', -1, 64) + "/s"
 }

@@ -113,6 +113,16 @@ func (c *shareCall[K]) count(shareDecision *ShareDecision) {
 	default:
 		shares.guaranteed.CountAdmitted()
 	}
+	if c.held == nil && shareDecision.Allowed {
+		shares.countUnheld(c.tenant, c.n)
+	}
+}
+
+// countUnheld counts an admitted call whose units in use, if it took any, nothing releases.
+func (s *Shares[K]) countUnheld(tenant K, n int64) {
+	if s.misuse != nil && n > 0 {
+		s.misuse.unheldUnits(tenant)
+	}
 }
 
 // decide is take, without a count.
@@ -339,9 +349,17 @@ func (h *shareHeld[K]) keep(used int64) {
 	shares.giveBack(h.account, log, &h.first, used)
 }
 
-// change releases or extends the units of a reservation, which are in use, where they were taken. It returns false if any no longer
-// count.
+// change releases or extends the units of a reservation, which are in use, where they were taken. It returns false, and counts
+// the call, if any no longer count.
 func (h *shareHeld[K]) change(change occupierChange) (ok bool) {
+	if ok = h.changeWords(change); !ok {
+		h.shares.overstayed.Add(1)
+		h.shares.misuse.overstayed(h.tenant)
+	}
+	return ok
+}
+
+func (h *shareHeld[K]) changeWords(change occupierChange) (ok bool) {
 	shares := h.shares
 	if ok = true; h.group.N > 0 {
 		ok, _ = shares.group.change(change, &h.group, shares.now)
@@ -399,7 +417,7 @@ func (s *Shares[K]) noteUnguaranteed() {
 	}
 }
 
-var errUnguaranteed = errors.New("a tenant has to do without its guarantee: nothing is left of the reserve, too many tenants have an entry, its key cannot be kept, or the guarantee is no funnel. See SharesStats.Unguaranteed")
+var errUnguaranteed = errors.New("a tenant has to do without its guarantee: nothing is left of the reserve, too many tenants have an entry, its key cannot be kept, or the guarantee is of another kind than Total. See SharesStats.Unguaranteed")
 
 // sampleIn counts the call for Tenants.
 func (c *shareCall[K]) sampleIn(sample *frequent.Sample[K]) {

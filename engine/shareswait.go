@@ -15,6 +15,9 @@ import (
 // patience, and without a reservation.
 func (s *Shares[K]) Wait(ctx context.Context, tenant K, n int64) error {
 	_, err := s.Acquire(ctx, tenant, n, policy.Never)
+	if err == nil {
+		s.countUnheld(tenant, n)
+	}
 	return err
 }
 
