@@ -316,6 +316,76 @@ func TestResetsLoseNoRelease(t *testing.T) {
 	assert.EqualValues(t, 7, e.Peek("a", 0).Remaining)
 }
 
+// Promise: Of 16 callers at once, exactly one passes a limit of one in flight, by whichever verb.
+func TestOneOf16CallersPassesALimitOfOneInFlight(t *testing.T) {
+	for name, take := range map[string]func(e *engine.Engine[string]) (allowed bool){
+		"Choke":   func(e *engine.Engine[string]) bool { return e.Choke("a") },
+		"Reserve": func(e *engine.Engine[string]) bool { r := e.Reserve("a", 1, 0); return r.Allowed },
+		"Acquire": func(e *engine.Engine[string]) bool { _, err := e.Acquire(t.Context(), "a", 1, 0); return err == nil },
+		"TakeAll": func(e *engine.Engine[string]) bool { return engine.TakeAll(e.Claim("a", 1), e.Claim("b", 1)).Allowed },
+		"Hold": func(e *engine.Engine[string]) bool {
+			g, err := e.Hold(t.Context(), limits.Call[string]{Key: "a", N: 1})
+			return err == nil && g.Allowed
+		},
+	} {
+		for range 50 {
+			e, _ := newInFlight(t, engine.Config{Policy: inFlight(1, time.Hour)})
+			var passed atomic.Int64
+			var all sync.WaitGroup
+			start := make(chan bool)
+			for range 16 {
+				all.Go(func() {
+					<-start
+					if take(e) {
+						passed.Add(1)
+					}
+				})
+			}
+			close(start)
+			all.Wait()
+			require.EqualValues(t, 1, passed.Load(), name)
+		}
+	}
+}
+
+// Promise: A call that one limit refuses holds no unit in use of another, in whatever order the limits are listed.
+func TestRefusedCallHoldsNoUnitInUse(t *testing.T) {
+	e, _ := newInFlight(t, engine.Config{Policy: inFlight(1, time.Hour)})
+	rate, _ := newInFlight(t, engine.Config{Policy: policy.Must(policy.FixedWindow(1, time.Hour))})
+	require.True(t, rate.Choke("a"))
+	for _, claims := range [][]engine.Claim{{e.Claim("a", 1), rate.Claim("a", 1)}, {rate.Claim("a", 1), e.Claim("a", 1)}} {
+		out := engine.TakeAll(claims...)
+		assert.False(t, out.Allowed)
+		_, err := engine.AcquireAll(t.Context(), 0, claims...)
+		assert.Error(t, err)
+		assert.EqualValues(t, 1, e.Peek("a", 0).Remaining)
+	}
+	for _, policies := range [][]policy.Policy{{inFlight(1, time.Hour), funnelOf(1)}, {funnelOf(1), inFlight(1, time.Hour)}} {
+		tiers, err := engine.NewTiered[string](engine.Config{Policy: policies[0]}, policies[1])
+		require.NoError(t, err)
+		defer func() { assert.NoError(t, tiers.Close()) }()
+		out, err := tiers.Acquire(t.Context(), "a", 1, 0)
+		require.NoError(t, err)
+		out.Release()
+		assert.False(t, tiers.Choke("a"), "the rate is spent")
+		for _, tier := range tiers.Engines() {
+			if _, ok := tier.Limit().(policy.Occupier); ok {
+				assert.EqualValues(t, 1, tier.Peek("a", 0).Remaining)
+			}
+		}
+	}
+	unit := limits.NewClaim[string](e, limits.Call[string]{Key: "a", N: 1})
+	spent := limits.NewClaim[string](rate, limits.Call[string]{Key: "a", N: 1})
+	for _, claims := range [][]limits.Claim{{unit, spent}, {spent, unit}} {
+		out, err := limits.AskAll(t.Context(), 0, claims...)
+		require.NoError(t, err)
+		assert.False(t, out.Allowed)
+		assert.EqualValues(t, 1, e.Peek("a", 0).Remaining)
+	}
+}
+
+func funnelOf(n int64) policy.Policy { return policy.Must(policy.Funnel(n, n, time.Hour)) }
+
 // Promise: Never more units are in use than the limit, and none at the end, whatever calls overlap.
 func TestInFlightIsExact(t *testing.T) {
 	e, err := engine.New[string](engine.Config{Policy: inFlight(7, time.Hour)})

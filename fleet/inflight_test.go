@@ -6,11 +6,13 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/ral-limiter/ral/engine"
@@ -54,7 +56,7 @@ func isLost(r *Reservation) bool {
 }
 
 // Promise: Over a fleet, at most the limit of calls of a key are in flight at once, and a released call makes room at once.
-func TestInFlightOverAFleet(t *testing.T) {
+func TestServersShareOneLimitInFlight(t *testing.T) {
 	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
 		c := on(redis, inFlightOf(3, time.Minute))
 		all := openInFlight(t, c, 2)
@@ -80,6 +82,32 @@ func TestInFlightOverAFleet(t *testing.T) {
 		require.NoError(t, second.Cancel(t.Context()))
 		require.EqualValues(t, 3, take(t, all[0], "a", 0).Remaining)
 		require.False(t, isLost(&first) || isLost(&second))
+	})
+}
+
+// Promise: Of 16 callers at once on several servers, exactly one passes a limit of one in flight.
+func TestOneOf16CallersPassesALimitOfOneInFlight(t *testing.T) {
+	inBubble(t, func(t *testing.T, redis *storetest.Redis) {
+		all := openInFlight(t, on(redis, inFlightOf(1, time.Minute)), 4)
+		for range 20 {
+			var mu sync.Mutex
+			var passed []Reservation
+			var callers sync.WaitGroup
+			for i := range 16 {
+				callers.Go(func() {
+					r, err := all[i%len(all)].Reserve(t.Context(), "a", 1, 0)
+					assert.NoError(t, err)
+					mu.Lock()
+					defer mu.Unlock()
+					if r.Allowed {
+						passed = append(passed, r)
+					}
+				})
+			}
+			callers.Wait()
+			require.Len(t, passed, 1)
+			require.NoError(t, passed[0].Release(t.Context()))
+		}
 	})
 }
 

@@ -5,9 +5,12 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -124,31 +127,61 @@ func TestStreamIsInUseUntilItsEnd(t *testing.T) {
 	}
 }
 
-// Over HTTP/1 the client cuts the connection, and over HTTP/2 it resets the stream.
-//
+// vanish has the client of a request go, by the end of the request's context or by a cut of its connections. Over
+// HTTP/1 the context's end cuts the connection, and over HTTP/2 it resets the stream.
+type vanish func(end context.CancelFunc, cut func())
+
+var vanishing = map[string]vanish{
+	"the request ends":      func(end context.CancelFunc, _ func()) { end() },
+	"the connection is cut": func(_ context.CancelFunc, cut func()) { cut() },
+}
+
+// cutter returns a function that cuts the connections of the server's client, which has made no request.
+func (a *atOnce) cutter() (cut func()) {
+	var mu sync.Mutex
+	var conns []net.Conn
+	a.server.Client().Transport.(*http.Transport).DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := (&net.Dialer{}).DialContext(ctx, network, addr)
+		mu.Lock()
+		defer mu.Unlock()
+		conns = append(conns, conn)
+		return conn, err
+	}
+	return func() {
+		mu.Lock()
+		defer mu.Unlock()
+		for _, conn := range conns {
+			_ = conn.Close()
+		}
+	}
+}
+
 // Promise: A request whose client vanished is in use until its handler returns.
 func TestVanishedClientIsInUseUntilItsHandlerReturns(t *testing.T) {
 	for _, http2 := range []bool{false, true} {
-		bothWays(t, func(t *testing.T, o Options, _ func() []Served) {
-			a, gone, goOn := oneAtOnce(t, o), make(chan bool), make(chan bool)
-			a.serve(t, http2, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				// The client may have gone before the flush returns.
-				_ = http.NewResponseController(w).Flush()
-				<-r.Context().Done()
-				gone <- true
-				<-goOn
-			}), nil)
-			ctx, cancel := context.WithCancel(t.Context())
-			resp, err := a.get(ctx)
-			require.NoError(t, err)
-			cancel()
-			<-gone
-			assert.Zero(t, a.left(), "its handler goes on")
-			goOn <- true
-			<-a.returned
-			assert.EqualValues(t, 1, a.left())
-			resp.Body.Close()
-		})
+		for _, vanish := range vanishing {
+			bothWays(t, func(t *testing.T, o Options, _ func() []Served) {
+				a, gone, goOn := oneAtOnce(t, o), make(chan bool), make(chan bool)
+				a.serve(t, http2, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					// The client may have gone before the flush returns.
+					_ = http.NewResponseController(w).Flush()
+					<-r.Context().Done()
+					gone <- true
+					<-goOn
+				}), nil)
+				cut := a.cutter()
+				ctx, cancel := context.WithCancel(t.Context())
+				resp, err := a.get(ctx)
+				require.NoError(t, err)
+				vanish(cancel, cut)
+				<-gone
+				assert.Zero(t, a.left(), "its handler goes on")
+				goOn <- true
+				<-a.returned
+				assert.EqualValues(t, 1, a.left())
+				resp.Body.Close()
+			})
+		}
 	}
 }
 
@@ -187,47 +220,88 @@ func TestHijackedRequestIsInUseUntilItsHandlerReturns(t *testing.T) {
 // Inside, the limit counts the handler as long as it runs. Outside, it counts the request as long as its client
 // waits.
 //
-// Promise: Inside `http.TimeoutHandler` a request is in use until its handler returns; outside, until the timeout.
+// Promise: Inside `http.TimeoutHandler` a request is in use until its handler returns; outside, until the timeout or until its client vanishes.
 func TestUnitsInUseAndTimeoutHandler(t *testing.T) {
-	for _, inside := range []bool{false, true} {
-		a, runs, goOn, ended := oneAtOnce(t, Options{}), make(chan bool), make(chan bool), make(chan bool, 1)
-		handler := http.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
-			runs <- true
-			<-goOn
-			ended <- true
-		}))
-		// The timeout comes once the handler runs.
-		timeout := func(next http.Handler) http.Handler {
-			limited := http.TimeoutHandler(next, time.Hour, "")
-			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				ctx, cancel := context.WithCancel(r.Context())
-				go func() {
-					<-runs
-					cancel()
-				}()
-				limited.ServeHTTP(w, r.WithContext(ctx))
-			})
+	ends := map[string]vanish{"a timeout": nil}
+	maps.Copy(ends, vanishing)
+	for name, vanish := range ends {
+		for _, http2 := range []bool{false, true} {
+			for _, inside := range []bool{false, true} {
+				t.Run(fmt.Sprintf("%s, HTTP/2 %v, inside %v", name, http2, inside), func(t *testing.T) {
+					a, runs, goOn, ended := oneAtOnce(t, Options{}), make(chan bool), make(chan bool), make(chan bool, 1)
+					over := make(chan bool, 1)
+					handler := http.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+						runs <- true
+						<-goOn
+						ended <- true
+					}))
+					timeouts := make(chan context.CancelFunc, 1)
+					timeout := func(next http.Handler) http.Handler {
+						limited := http.TimeoutHandler(next, time.Hour, "")
+						return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+							ctx, cancel := context.WithCancel(r.Context())
+							timeouts <- cancel
+							limited.ServeHTTP(w, r.WithContext(ctx))
+							over <- true
+						})
+					}
+					if inside {
+						a.serve(t, http2, handler, timeout)
+					} else {
+						a.serve(t, http2, timeout(handler), nil)
+					}
+					cut := a.cutter()
+					ctx, end := context.WithCancel(t.Context())
+					defer end()
+					go func() {
+						<-runs
+						// A timeout comes once the handler runs.
+						if cancel := <-timeouts; vanish == nil {
+							cancel()
+						} else {
+							vanish(end, cut)
+						}
+					}()
+					resp, err := a.get(ctx)
+					if vanish == nil {
+						require.NoError(t, err)
+						assert.Equal(t, http.StatusServiceUnavailable, resp.StatusCode)
+						resp.Body.Close()
+					} else {
+						require.Error(t, err)
+					}
+					<-over
+					if !inside {
+						<-a.returned
+					}
+					want := map[bool]int64{true: 0, false: 1}[inside]
+					assert.Equal(t, want, a.left(), "the handler still runs")
+					goOn <- true
+					<-ended
+					if inside {
+						<-a.returned
+					}
+					assert.EqualValues(t, 1, a.left())
+				})
+			}
 		}
-		if inside {
-			a.serve(t, false, handler, timeout)
-		} else {
-			a.serve(t, false, timeout(handler), nil)
+	}
+}
+
+// Promise: A request that one limit refuses holds no unit in use of another, in whatever order the limits are listed.
+func TestRefusedRequestHoldsNoUnitInUse(t *testing.T) {
+	for first := range 2 {
+		a := oneAtOnce(t, Options{})
+		key := func(*http.Request) string { return "all" }
+		all := []AnyLimit{
+			Limit[string]{Name: "streams", Limiter: a.Engine, Key: key},
+			Limit[string]{Name: "requests", Limiter: open[string](t, policy.Must(policy.FixedWindow(1, time.Hour))), Key: key},
 		}
-		resp, err := a.get(t.Context())
-		require.NoError(t, err)
-		assert.Equal(t, http.StatusServiceUnavailable, resp.StatusCode)
-		resp.Body.Close()
-		if inside {
-			assert.Zero(t, a.left(), "the handler still runs")
-			goOn <- true
-			<-a.returned
-			assert.EqualValues(t, 1, a.left())
-			continue
-		}
-		<-a.returned
-		assert.EqualValues(t, 1, a.left(), "the handler still runs")
-		goOn <- true
-		<-ended
+		all[0], all[first] = all[first], all[0]
+		h := Must(NewAll(Options{}, all...)).Handler(done)
+		assert.Equal(t, http.StatusOK, ask(h, from(alice)).Code)
+		assert.Equal(t, http.StatusTooManyRequests, ask(h, from(alice)).Code)
+		assert.EqualValues(t, 1, a.left())
 	}
 }
 

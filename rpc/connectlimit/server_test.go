@@ -262,38 +262,64 @@ func TestAdmittedPathAllocatesLittle(t *testing.T) {
 	}
 }
 
-func TestLostUnitsEndACall(t *testing.T) {
-	for _, p := range streams {
-		rpctest.RunLost(t, codeOf, func(t *testing.T, l *rpclimit.Guard, during rpctest.During) (unary, stream func(context.Context) error) {
-			guarded := connect.WithInterceptors(NewInterceptor(l))
-			mux := http.NewServeMux()
-			mux.Handle(echo, connect.NewUnaryHandler(echo, func(ctx context.Context, r *connect.Request[text]) (*connect.Response[text], error) {
-				return connect.NewResponse(r.Msg), during(ctx, nil)
-			}, guarded))
-			mux.Handle(talk, connect.NewBidiStreamHandler(talk, func(ctx context.Context, s *connect.BidiStream[text, text]) error {
-				m, err := s.Receive()
-				if err != nil {
-					return err
-				}
-				return during(ctx, func() error { return s.Send(m) })
-			}, guarded))
-			url := serve(t, mux).URL
-			unary = func(ctx context.Context) error {
-				_, err := p.client(t, url, echo).CallUnary(ctx, connect.NewRequest(wrapperspb.String("")))
+// serveDuring serves calls of a protocol by a function of the test: see rpctest.Open.
+func (p protocol) serveDuring(t *testing.T, l *rpclimit.Guard, during rpctest.During) map[string]func(context.Context) error {
+	guarded := connect.WithInterceptors(NewInterceptor(l))
+	mux := http.NewServeMux()
+	mux.Handle(echo, connect.NewUnaryHandler(echo, func(ctx context.Context, r *connect.Request[text]) (*connect.Response[text], error) {
+		return connect.NewResponse(r.Msg), during(ctx, nil)
+	}, guarded))
+	mux.Handle(talk, connect.NewBidiStreamHandler(talk, func(ctx context.Context, s *connect.BidiStream[text, text]) error {
+		m, err := s.Receive()
+		if err != nil {
+			return err
+		}
+		return during(ctx, func() error { return s.Send(m) })
+	}, guarded))
+	mux.Handle(split, connect.NewServerStreamHandler(split, func(ctx context.Context, r *connect.Request[text], s *connect.ServerStream[text]) error {
+		return during(ctx, func() error { return s.Send(r.Msg) })
+	}, guarded))
+	url := serve(t, mux).URL
+	return map[string]func(context.Context) error{
+		"unary": func(ctx context.Context) error {
+			_, err := p.client(t, url, echo).CallUnary(ctx, connect.NewRequest(wrapperspb.String("")))
+			return err
+		},
+		"stream": func(ctx context.Context) error {
+			s := p.client(t, url, talk).CallBidiStream(ctx)
+			// Receive has the reason if Send meets the end.
+			err := s.Send(wrapperspb.String(""))
+			if err = errors.Join(err, s.CloseRequest()); errors.Is(err, io.EOF) {
+				err = nil
+			}
+			for err == nil {
+				_, err = s.Receive()
+			}
+			if errors.Is(err, io.EOF) {
+				err = nil
+			}
+			return errors.Join(err, s.CloseResponse())
+		},
+		"server stream": func(ctx context.Context) error {
+			s, err := p.client(t, url, split).CallServerStream(ctx, connect.NewRequest(wrapperspb.String("")))
+			if err != nil {
 				return err
 			}
-			stream = func(ctx context.Context) error {
-				s := p.client(t, url, talk).CallBidiStream(ctx)
-				if err := s.Send(wrapperspb.String("")); err != nil {
-					return err
-				}
-				_, err := s.Receive()
-				if errors.Is(err, io.EOF) {
-					err = nil
-				}
-				return errors.Join(err, s.CloseRequest(), s.CloseResponse())
+			for s.Receive() {
 			}
-			return unary, stream
-		})
+			return errors.Join(s.Err(), s.Close())
+		},
+	}
+}
+
+func TestLostUnitsEndACall(t *testing.T) {
+	for _, p := range streams {
+		rpctest.RunLost(t, codeOf, p.serveDuring)
+	}
+}
+
+func TestCallIsInUseUntilItsHandlerReturns(t *testing.T) {
+	for _, p := range streams {
+		rpctest.RunInUse(t, codeOf, p.serveDuring)
 	}
 }

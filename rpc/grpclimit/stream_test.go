@@ -127,29 +127,47 @@ func TestFieldsOfAStream(t *testing.T) {
 	}
 }
 
-// lostService serves calls by a function of the test.
-type lostService struct {
+// duringService serves calls by a function of the test.
+type duringService struct {
 	pb.UnimplementedTestServiceServer
 	during rpctest.During
 }
 
-func (s *lostService) UnaryCall(ctx context.Context, _ *pb.SimpleRequest) (*pb.SimpleResponse, error) {
+func (s *duringService) UnaryCall(ctx context.Context, _ *pb.SimpleRequest) (*pb.SimpleResponse, error) {
 	return &pb.SimpleResponse{}, s.during(ctx, nil)
 }
 
-func (s *lostService) FullDuplexCall(stream grpc.BidiStreamingServer[pb.StreamingOutputCallRequest, pb.StreamingOutputCallResponse]) error {
+func (s *duringService) FullDuplexCall(stream grpc.BidiStreamingServer[pb.StreamingOutputCallRequest, pb.StreamingOutputCallResponse]) error {
 	if _, err := stream.Recv(); err != nil {
 		return err
 	}
 	return s.during(stream.Context(), func() error { return stream.Send(&pb.StreamingOutputCallResponse{}) })
 }
 
-// Promise: The context of a call of gRPC or Connect ends if its server loses the call's units in flight.
-func TestLostUnitsEndACall(t *testing.T) {
-	rpctest.RunLost(t, codeOf, func(t *testing.T, l *rpclimit.Guard, during rpctest.During) (unary, stream func(context.Context) error) {
-		conn := serveAs(t, &server{}, &lostService{during: during}, l).client(t)
-		unary = func(ctx context.Context) error { return call(ctx, conn, "") }
-		stream = func(ctx context.Context) error { return talk(t, ctx, conn, "") }
-		return unary, stream
-	})
+func (s *duringService) StreamingOutputCall(_ *pb.StreamingOutputCallRequest, stream grpc.ServerStreamingServer[pb.StreamingOutputCallResponse]) error {
+	return s.during(stream.Context(), func() error { return stream.Send(&pb.StreamingOutputCallResponse{}) })
 }
+
+func serveDuring(t *testing.T, l *rpclimit.Guard, during rpctest.During) map[string]func(context.Context) error {
+	conn := serveAs(t, &server{}, &duringService{during: during}, l).client(t)
+	return map[string]func(context.Context) error{
+		"unary":  func(ctx context.Context) error { return call(ctx, conn, "") },
+		"stream": func(ctx context.Context) error { return talk(t, ctx, conn, "") },
+		"server stream": func(ctx context.Context) error {
+			stream, err := pb.NewTestServiceClient(conn).StreamingOutputCall(ctx, &pb.StreamingOutputCallRequest{})
+			for err == nil {
+				_, err = stream.Recv()
+			}
+			if errors.Is(err, io.EOF) {
+				return nil
+			}
+			return err
+		},
+	}
+}
+
+// Promise: The context of a call of gRPC or Connect ends if its server loses the call's units in flight.
+func TestLostUnitsEndACall(t *testing.T) { rpctest.RunLost(t, codeOf, serveDuring) }
+
+// Promise: A call of gRPC or Connect, unary or a stream, is in use until its handler returns, also if its client cancels it.
+func TestCallIsInUseUntilItsHandlerReturns(t *testing.T) { rpctest.RunInUse(t, codeOf, serveDuring) }

@@ -2,21 +2,73 @@ package rpctest
 
 import (
 	"context"
+	"io"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 
 	"github.com/ral-limiter/ral/internal/testkit/admissiontest"
+	"github.com/ral-limiter/ral/internal/testkit/must"
 	"github.com/ral-limiter/ral/limits"
+	"github.com/ral-limiter/ral/policy"
 	"github.com/ral-limiter/ral/rpclimit"
 )
 
 // During is a handler. sent sends a message of a stream, and is nil for a unary call.
 type During func(ctx context.Context, send func() error) error
 
-// RunLost checks that calls end whose units in use are lost, over connections. open serves calls whose handler is
-// during, and returns functions that make a unary call, and a stream's that ends with the answer.
-func RunLost(t *testing.T, code func(error) rpclimit.Code, open func(t *testing.T, l *rpclimit.Guard, during During) (unary, stream func(context.Context) error)) {
+// Open serves calls whose handler is during, over connections. It returns functions by the kind of the call, such
+// as a unary call or a stream in both directions, which make a call and return when it has ended.
+type Open func(t *testing.T, l *rpclimit.Guard, during During) map[string]func(context.Context) error
+
+// RunInUse checks until when calls have units in use, over connections.
+func RunInUse(t *testing.T, code func(error) rpclimit.Code, open Open) {
+	e := admissiontest.NewEngine[string](t, policy.Must(policy.InFlight(1, time.Hour)))
+	left := func() int64 { return e.Peek("key", 0).Remaining }
+	var during During
+	guard := rpclimit.Must(rpclimit.New(rpclimit.Options{}, rpclimit.Limit[string]{
+		Limiter: e, Key: rpclimit.Key[string]{Of: func(*rpclimit.Call) string { return "key" }},
+	}))
+	calls := open(t, guard, func(ctx context.Context, send func() error) error { return during(ctx, send) })
+	for kind, call := range calls {
+		for _, result := range []error{nil, io.ErrUnexpectedEOF} {
+			during = func(ctx context.Context, send func() error) error { // of a call that ends by itself
+				assert.Zero(t, left(), kind)
+				if send != nil {
+					assert.NoError(t, send(), kind)
+				}
+				for other, refused := range calls {
+					assert.Equal(t, rpclimit.CodeResourceExhausted, code(refused(t.Context())), "%s beside %s", other, kind)
+				}
+				return result
+			}
+			assert.Equal(t, result == nil, call(t.Context()) == nil, kind)
+			assert.EqualValues(t, 1, left(), kind)
+		}
+
+		ctx, cancel := context.WithCancel(t.Context())
+		gone, goOn := make(chan bool), make(chan bool)
+		during = func(ctx context.Context, send func() error) error { // of a call that its client cancels
+			if send != nil {
+				assert.NoError(t, send(), kind)
+			}
+			cancel()
+			<-ctx.Done()
+			gone <- true
+			<-goOn
+			return nil
+		}
+		assert.Equal(t, rpclimit.CodeCanceled, code(call(ctx)), kind)
+		<-gone
+		assert.Zero(t, left(), "%s: its handler goes on", kind)
+		goOn <- true
+		must.Await(t, func() bool { return left() == 1 }, kind+": its handler has returned")
+	}
+}
+
+// RunLost checks that calls end whose units in use are lost, over connections.
+func RunLost(t *testing.T, code func(error) rpclimit.Code, open Open) {
 	losing := admissiontest.NewLosing(t)
 	key := rpclimit.Key[string]{Of: func(*rpclimit.Call) string { return "key" }}
 	ofMessage := key
@@ -27,8 +79,7 @@ func RunLost(t *testing.T, code func(error) rpclimit.Code, open func(t *testing.
 	}{"a call": {key: key}, "by a message": {key: ofMessage}, "in shadow": {key: key, shadow: true}} {
 		var during During
 		guard := rpclimit.Must(rpclimit.New(rpclimit.Options{Shadow: c.shadow}, rpclimit.Limit[string]{Limiter: losing, Key: c.key}))
-		unary, stream := open(t, guard, func(ctx context.Context, send func() error) error { return during(ctx, send) })
-		for way, call := range map[string]func(context.Context) error{"unary": unary, "stream": stream} {
+		for way, call := range open(t, guard, func(ctx context.Context, send func() error) error { return during(ctx, send) }) {
 			lost := make(chan struct{})
 			losing.Lose(lost)
 			ended := make(chan context.Context, 1)
@@ -77,7 +128,7 @@ func RunLost(t *testing.T, code func(error) rpclimit.Code, open func(t *testing.
 				return nil
 			}
 			want := rpclimit.CodeOK
-			if way == "stream" {
+			if way != "unary" {
 				want = rpclimit.CodeUnavailable
 			}
 			assert.Equal(t, want, code(call(t.Context())), "%s, %s", name, way)
