@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/ral-limiter/ral/cell"
-	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/limits"
 )
 
@@ -24,11 +23,7 @@ func (l *Limiter) Admit(ctx context.Context, key string, n int64) (limits.Answer
 		g, err := l.Hold(ctx, limits.Call[string]{Key: key, N: n})
 		return g.Answer, err
 	}
-	answer, err := l.Take(ctx, key, n)
-	if err != nil {
-		return noAnswerFor(err)
-	}
-	return forAdapters(answer), nil
+	return answerFor(l.Take(ctx, key, n))
 }
 
 // Hold is Reserve, or Acquire if the call waits, for adapters: see Admit. In Leased mode, without
@@ -45,15 +40,7 @@ func (l *Limiter) Hold(ctx context.Context, call limits.Call[string]) (grant lim
 	} else {
 		r.Reservation, err = l.reserve(ctx, &call)
 	}
-	switch {
-	case err == nil, errors.Is(err, engine.ErrNever), errors.Is(err, engine.ErrDeadline):
-		grant.Answer, err = forAdapters(r.Answer), nil
-	case errors.Is(err, engine.ErrCrowded):
-		grant.Answer = limits.Answer{Decision: r.Decision, Provenance: limits.NewProvenance(r.Source(), r.Exact(), err)}
-		err = nil
-	default:
-		grant.Answer, err = noAnswerFor(err)
-	}
+	grant.Answer, err = answerFor(r.Answer, err)
 	if !call.NoWait {
 		grant.Wait = r.Waited
 	}

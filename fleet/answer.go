@@ -40,6 +40,18 @@ func noAnswerFor(err error) (limits.Answer, error) {
 	return limits.Answer{}, err
 }
 
+// answerFor returns the answer to a call of an adapter that ended with the error. The refusal of a call that
+// waits in vain is an answer.
+func answerFor(answer limits.Answer, err error) (limits.Answer, error) {
+	switch {
+	case err == nil, errors.Is(err, engine.ErrNever), errors.Is(err, engine.ErrDeadline):
+		return forAdapters(answer), nil
+	case errors.Is(err, engine.ErrCrowded):
+		return limits.Answer{Decision: answer.Decision, Provenance: limits.NewProvenance(answer.Source(), answer.Exact(), err)}, nil
+	}
+	return noAnswerFor(err)
+}
+
 // forAdapters shows a refusal for lack of a share as an outage.
 func forAdapters(answer limits.Answer) limits.Answer {
 	if !answer.Allowed && lacksShare(&answer) {

@@ -255,23 +255,16 @@ func withoutTogether(parts []part, why noAnswer) ([]taken, error) {
 	// indices are the indexes of their parts.
 	var indices []int
 	for i, part := range parts {
-		f := fallback{part.limiter}
-		part.why, part.blocked = why, part.limiter.known.Left(part.key, f.trusts())
-		if part.limiter.slots != nil {
-			share := slotShare{f}
-			// The call waits for nothing.
-			out[i], _ = share.take(context.Background(), part.ask)
-			out[i].by, out[i].blocked = share, part.blocked
-			allowed = allowed && out[i].answer.Allowed && part.blocked == 0
-			continue
-		}
+		last := part.limiter.chain[len(part.limiter.chain)-1]
+		part.why, part.blocked = why, part.limiter.known.Left(part.key, last.trusts())
 		if part.terms.local != nil {
 			claims, indices = append(claims, share.Claim{Local: part.terms.local, Key: part.key, N: part.units()}), append(indices, i)
 		} else {
-			out[i] = f.without(&part.ask, part.n)
+			// The call waits for nothing.
+			out[i], _ = last.take(context.Background(), part.ask)
 			allowed = allowed && out[i].answer.Allowed
 		}
-		out[i].by, out[i].blocked = f, part.blocked
+		out[i].by, out[i].blocked = last, part.blocked
 		allowed = allowed && part.blocked == 0
 	}
 	// Nothing is charged for a refused call.

@@ -322,6 +322,7 @@ func (c Config) connected() bool {
 
 // validate returns a *policy.FieldError for the first bad field. New checks the policy.
 func (c Config) validate() error {
+	_, anchored := c.Policy.(policy.Anchored)
 	for _, fault := range []struct {
 		is    bool
 		field string
@@ -344,7 +345,7 @@ func (c Config) validate() error {
 		{c.Budget < 0 || c.Budget > maxBudget, "Budget", c.Budget, "a positive duration of up to a minute, or 0 for 5ms"},
 		{c.Outage > FallbackClosed, "Outage", int(c.Outage), "FallbackShare, FallbackOpen or FallbackClosed"},
 		{c.StateFile != "" && c.Outage != FallbackShare, "StateFile", fmt.Sprintf("%q", c.StateFile), "none, unless Outage is FallbackShare: nothing else is charged later"},
-		{c.StateFile != "" && isAnchored(c.Policy), "StateFile", fmt.Sprintf("%q", c.StateFile), "none with an AlignedWindow: the window of the units that a share let pass is not known afterwards"},
+		{c.StateFile != "" && anchored, "StateFile", fmt.Sprintf("%q", c.StateFile), "none with an AlignedWindow: the window of the units that a share let pass is not known afterwards"},
 		{c.Servers < 0, "Servers", c.Servers, "how many servers share the limit, or 0 to count them"},
 		{c.MaxKeys < 0, "MaxKeys", c.MaxKeys, "1 or more, or 0 for 1048576"},
 		{c.MaxWaiting < 0, "MaxWaiting", c.MaxWaiting, "1 or more, or 0 for 1024"},
@@ -391,11 +392,6 @@ func checkAddresses(clientOption rueidis.ClientOption) error {
 		}
 	}
 	return nil
-}
-
-func isAnchored(p policy.Policy) bool {
-	_, ok := p.(policy.Anchored)
-	return ok
 }
 
 // lasting returns an error if time, which stops that long after the epoch, has at most a year left.

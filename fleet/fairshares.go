@@ -171,10 +171,7 @@ func (s *Shares) prepare(total shape.Shape) error {
 	if err != nil {
 		return err
 	}
-	if s.whole, err = s.limiter.maker.Limit(whole); err != nil {
-		return err
-	}
-	if err := lasting(s.limiter.config, s.whole.Lasts()); err != nil {
+	if s.whole, err = s.limiter.newLimit(whole); err != nil {
 		return err
 	}
 	s.changing.Lock()

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/ral-limiter/ral/cell"
-	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/fleet/internal/store"
 	"github.com/ral-limiter/ral/internal/core/decide"
 	"github.com/ral-limiter/ral/limits"
@@ -67,10 +66,7 @@ func (s *Shares) Remote() bool { return true }
 // Admit is Take for adapters, with the errors of Limiter.Admit.
 func (s *Shares) Admit(ctx context.Context, tenant string, n int64) (limits.Answer, error) {
 	shareAnswer, err := s.Take(ctx, tenant, n)
-	if err != nil {
-		return noAnswerFor(err)
-	}
-	return forAdapters(shareAnswer.Answer), nil
+	return answerFor(shareAnswer.Answer, err)
 }
 
 // Hold is Reserve or, if the call waits, Acquire, for adapters. No limit can come with the call. A grant that
@@ -88,14 +84,7 @@ func (s *Shares) Hold(ctx context.Context, call limits.Call[string]) (grant limi
 		shareReservation, err = s.Acquire(ctx, call.Key, call.N, call.Patience)
 		shareReservation.Wait = time.Since(begun)
 	}
-	switch grant.Answer = forAdapters(shareReservation.Answer); {
-	case errors.Is(err, engine.ErrCrowded):
-		grant.Provenance, err = limits.NewProvenance(shareReservation.Source(), shareReservation.Exact(), err), nil
-	case errors.Is(err, engine.ErrNever), errors.Is(err, engine.ErrDeadline):
-		err = nil
-	case err != nil:
-		grant.Answer, err = noAnswerFor(err)
-	case grant.Allowed:
+	if grant.Answer, err = answerFor(shareReservation.Answer, err); grant.Allowed {
 		grant.State = limits.GrantState{Settler: shareSettler{}, Ref: &shareReservation}
 	}
 	return grant, err

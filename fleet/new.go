@@ -50,11 +50,8 @@ func New(config Config) (*Limiter, error) {
 	}
 	// The check of the policy does not depend on Redis.
 	limiter.maker = store.New(nil, limiter.storeOptions())
-	limit, err := limiter.maker.Limit(kept)
+	limit, err := limiter.newLimit(kept)
 	if err != nil {
-		return nil, err
-	}
-	if err := lasting(config, limit.Lasts()); err != nil {
 		return nil, err
 	}
 	if isInFlight(config.Policy) {
@@ -98,9 +95,7 @@ func New(config Config) (*Limiter, error) {
 			Blocked: func(key string) bool { return limiter.known.Left(key, policy.Never) > 0 },
 		})
 		if err != nil {
-			limiter.stop()
-			limiter.guard.Close()
-			return nil, err
+			return nil, limiter.abandon(err)
 		}
 		limiter.leased.leases = leases
 	}
@@ -110,9 +105,7 @@ func New(config Config) (*Limiter, error) {
 			if limiter.leased != nil {
 				err = errors.Join(err, limiter.leased.leases.Close(limiter.ctx))
 			}
-			limiter.stop()
-			limiter.guard.Close()
-			return nil, err
+			return nil, limiter.abandon(err)
 		}
 		limiter.state = state
 		go state.keep(limiter.ctx, limiter.nudge)
@@ -132,6 +125,13 @@ func New(config Config) (*Limiter, error) {
 		}
 	}
 	return limiter, nil
+}
+
+// abandon ends a limiter that could not be started, and returns why.
+func (l *Limiter) abandon(why error) error {
+	l.stop()
+	l.guard.Close()
+	return why
 }
 
 func (l *Limiter) storeOptions() store.Options {

@@ -45,10 +45,7 @@ func (l *Limiter) SetPolicy(p policy.Policy) error {
 	case l.closed.Load():
 		return engine.ErrClosed
 	}
-	limit, err := l.maker.Limit(p)
-	if err == nil {
-		err = lasting(l.config, limit.Lasts())
-	}
+	limit, err := l.newLimit(p)
 	if field := (*policy.FieldError)(nil); errors.As(err, &field) {
 		return bad(p, field.Want)
 	}

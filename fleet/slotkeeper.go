@@ -190,7 +190,7 @@ func (s *slotKeeper) extend(ctx context.Context, ask *ask, slot *slots.Slot) (ok
 		return false, nil
 	}
 	confirmed, err := about(ctx, s.access, ask.terms, slot.Key, func(ctx context.Context, to decider) (store.Confirmed, error) {
-		return to.Confirm(ctx, ask.terms.limit, asConfirms(&beat))
+		return to.Confirm(ctx, ask.terms.limit, beat.Confirms)
 	})
 	if err != nil {
 		err, _ = forCaller(err)
@@ -212,24 +212,16 @@ func (s *slotKeeper) beat(ctx context.Context) bool {
 	slices.SortFunc(beat.Confirms, func(a, b slots.Confirm) int {
 		return cmp.Or(cmp.Compare(a.Key, b.Key), cmp.Compare(a.Run, b.Run))
 	})
-	own, asks := s.own.Load(), asConfirms(&beat)
+	own := s.own.Load()
 	budget := max(s.budget, min(s.term/beatsPerTerm, callTimeout))
 	confirmed, err := guard.DoPatiently(ctx, s.guardOf(own, ""), budget, func(ctx context.Context) (store.Confirmed, error) {
-		return remote.store.Confirm(ctx, own.limit, asks)
+		return remote.store.Confirm(ctx, own.limit, beat.Confirms)
 	})
 	if s.classify(ctx, err) != nil {
 		return false
 	}
 	s.do(func(book *slots.Book, now slots.Time) { book.Beaten(beat, now, link, confirmed.Run, confirmed.There) })
 	return true
-}
-
-func asConfirms(beat *slots.Beat) []store.Confirm {
-	asks := make([]store.Confirm, len(beat.Confirms))
-	for i, c := range beat.Confirms {
-		asks[i] = store.Confirm{Key: c.Key, ID: c.ID, N: c.N, Left: c.Left, Run: c.Run}
-	}
-	return asks
 }
 
 // start begins to confirm slots and to give them up, until the context ends.

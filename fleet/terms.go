@@ -144,10 +144,7 @@ func (c *catalog) learnLimit(p policy.Policy) (*terms, error) {
 		if len(otherTerms.made) >= maxLimits {
 			return nil, fmt.Errorf("%w: %v would be one more than %d", ErrTooManyLimits, p, maxLimits)
 		}
-		limit, err := c.maker.Limit(p)
-		if err == nil {
-			err = lasting(c.config, limit.Lasts())
-		}
+		limit, err := c.newLimit(p)
 		if field := (*policy.FieldError)(nil); errors.As(err, &field) {
 			return nil, fmt.Errorf("%w: %v cannot be kept: want %s", ErrMisfit, p, field.Want)
 		}
@@ -170,6 +167,15 @@ func (c *catalog) learnLimit(p policy.Policy) (*terms, error) {
 		otherTerms.known.Store(p, t)
 	}
 	return t, nil
+}
+
+// newLimit prepares a policy for Redis, unless time ends for it soon.
+func (c *catalog) newLimit(p policy.Policy) (*store.Limit, error) {
+	limit, err := c.maker.Limit(p)
+	if err == nil {
+		err = lasting(c.config, limit.Lasts())
+	}
+	return limit, err
 }
 
 // newShare returns another limit's share, which follows the limiter's own; nil if that is nil.

@@ -56,6 +56,14 @@ func New(maxKeys int, name func(key string) string) *List {
 // Empty reports whether no key is in the list. It is cheap.
 func (l *List) Empty() bool { return l.count.Load() == 0 }
 
+// lock returns a key's name, and its shard locked.
+func (l *List) lock(key string) (name string, locked *shard) {
+	name = l.name(key)
+	locked = l.shard(name)
+	locked.mu.Lock()
+	return name, locked
+}
+
 func (l *List) shard(name string) *shard {
 	return &l.shards[maphash.String(l.seed, name)%uint64(len(l.shards))]
 }
@@ -66,10 +74,9 @@ func (l *List) Heard(key string, left time.Duration, instant policy.Instant) {
 	if left <= 0 && l.Empty() {
 		return
 	}
-	name, now := l.name(key), time.Since(l.begun)
-	shard := l.shard(name)
-	shard.mu.Lock()
+	name, shard := l.lock(key)
 	defer shard.mu.Unlock()
+	now := time.Since(l.begun)
 	old, there := shard.entries[name]
 	switch {
 	case there && instant < old.instant:
@@ -82,10 +89,9 @@ func (l *List) Heard(key string, left time.Duration, instant policy.Instant) {
 
 // Block records a block for d here, until Redis is heard. It does not shorten a block.
 func (l *List) Block(key string, d time.Duration) {
-	name, now := l.name(key), time.Since(l.begun)
-	shard := l.shard(name)
-	shard.mu.Lock()
+	name, shard := l.lock(key)
 	defer shard.mu.Unlock()
+	now := time.Since(l.begun)
 	e := shard.entries[name]
 	e.until, e.heard = max(e.until, now+d), now
 	l.put(shard, name, e, now)
@@ -153,9 +159,7 @@ func (l *List) Left(key string, within time.Duration) time.Duration {
 
 // Forget removes the key.
 func (l *List) Forget(key string) {
-	name := l.name(key)
-	shard := l.shard(name)
-	shard.mu.Lock()
+	name, shard := l.lock(key)
 	defer shard.mu.Unlock()
 	if _, there := shard.entries[name]; there {
 		l.remove(shard, name)

@@ -89,7 +89,7 @@ func takeFrom(l *Leases, key string, n int64, budget time.Duration) (policy.Deci
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), budget) // wall: how long a caller waits is its own matter
 	defer cancel()
-	g := l.bank.Lease(ctx, []Ask{{Key: key, Need: n, Most: n}})[0]
+	g := l.config.Bank.Lease(ctx, []Ask{{Key: key, Need: n, Most: n}})[0]
 	return g.Decision, g.Err
 }
 

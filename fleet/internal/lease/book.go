@@ -71,6 +71,25 @@ func (b *book) open(name string, now time.Time) (a, old *account) {
 	return a, old
 }
 
+// reply answers the waiting calls for which decide returns true. The others go on waiting.
+func (a *account) reply(decide func(n int64) (answer, bool)) {
+	rest := a.calls[:0]
+	for _, call := range a.calls {
+		if call.gone {
+			continue
+		}
+		if answer, ok := decide(call.n); !ok {
+			rest = append(rest, call)
+		} else {
+			call.gone = true
+			// The answer has a free slot, as it is the only answer.
+			call.answer <- answer
+		}
+	}
+	clear(a.calls[len(rest):])
+	a.calls = rest
+}
+
 func (a *account) busy() bool { return a.pending || len(a.calls) > 0 }
 
 func (b *book) first() *account {

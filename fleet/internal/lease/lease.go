@@ -87,17 +87,12 @@ type Stats struct {
 // Leases answers calls from leases, and renews them. [New] makes it; Close gives the unused units
 // back. Any number of goroutines may call its methods.
 type Leases struct {
-	plan  *plan.Plan
-	bank  Bank
-	name  func(key string) string
-	words *engine.Engine[string]
+	config Config
+	plan   *plan.Plan
+	words  *engine.Engine[string]
 	// epoch is not before the epoch of words.
-	epoch   time.Time
-	work    chan question
-	timeout time.Duration
-	servers func() int
-	fault   func(string)
-	always  bool
+	epoch time.Time
+	work  chan question
 
 	// lives counts the lives of the owner, the only reader.
 	lives int
@@ -112,14 +107,13 @@ type Leases struct {
 	abort context.CancelFunc
 	once  sync.Once
 
-	// mu is held while callers' code runs only in servers and blocked.
+	// mu is held while callers' code runs only in Config.Servers and Config.Blocked.
 	mu     sync.Mutex
 	closed bool
 	book   book
 	random *rand.Rand
 	// stats lacks the engine's count in Admitted, and the tally in Refused.
-	stats   Stats
-	blocked func(key string) bool
+	stats Stats
 	// leaseWrites counts changes of words. The engine counts them as admitted.
 	leaseWrites uint64
 
@@ -147,16 +141,16 @@ func New(config Config) (*Leases, error) {
 	if err != nil {
 		return nil, err
 	}
+	config.Timeout = cmp.Or(config.Timeout, time.Second)
+	if config.Name == nil {
+		config.Name = func(key string) string { return key }
+	}
+	if config.Servers == nil {
+		config.Servers = func() int { return 1 }
+	}
 	leases := &Leases{
-		plan: config.Plan, bank: config.Bank, name: config.Name, words: words, epoch: time.Now(),
-		work: make(chan question, queued), timeout: cmp.Or(config.Timeout, time.Second), servers: config.Servers, blocked: config.Blocked, fault: config.fault, always: config.always,
+		config: config, plan: config.Plan, words: words, epoch: time.Now(), work: make(chan question, queued),
 		book: newBook(config.MaxKeys), random: rand.New(rand.NewPCG(cmp.Or(config.seed, rand.Uint64()), 0)),
-	}
-	if leases.name == nil {
-		leases.name = func(key string) string { return key }
-	}
-	if leases.servers == nil {
-		leases.servers = func() int { return 1 }
 	}
 	s, err := supervisor.New(supervisor.Config{
 		Name: "ral/fleet leases",
@@ -164,7 +158,7 @@ func New(config Config) (*Leases, error) {
 		Intensity: 20,
 		Period:    10 * time.Second,
 		OnEvent:   config.OnEvent,
-	}, supervisor.Child{Name: "owner", Run: leases.runOwner, Shutdown: leases.timeout + supervisor.DefaultShutdown})
+	}, supervisor.Child{Name: "owner", Run: leases.runOwner, Shutdown: config.Timeout + supervisor.DefaultShutdown})
 	if err != nil {
 		return nil, errors.Join(err, words.Close())
 	}
@@ -181,7 +175,7 @@ func New(config Config) (*Leases, error) {
 // Remaining is the rest of this server's own lease, and ResetAfter its end. RetryAfter of a refused
 // call is when this server asks the bank again. It is no promise: others may be faster.
 func (l *Leases) Try(key string, n int64) (d policy.Decision, ok bool) {
-	name := l.name(key)
+	name := l.config.Name(key)
 	return l.answered(key, name, n, l.words.Take(name, n))
 }
 
@@ -202,7 +196,7 @@ func (l *Leases) answered(key, name string, n int64, said policy.Decision) (d po
 
 // Reserve is Try for a call that may give units back: they return to their lease while that lasts.
 func (l *Leases) Reserve(key string, n int64) (decision policy.Decision, reservation engine.Reservation[string], ok bool) {
-	name := l.name(key)
+	name := l.config.Name(key)
 	reservation = l.words.Reserve(name, n, 0)
 	decision, ok = l.answered(key, name, n, reservation.Decision)
 	return decision, reservation, ok
@@ -210,7 +204,7 @@ func (l *Leases) Reserve(key string, n int64) (decision policy.Decision, reserva
 
 // Choke is Try for one unit without details. It costs less.
 func (l *Leases) Choke(key string) (allowed, ok bool) {
-	name := l.name(key)
+	name := l.config.Name(key)
 	if l.words.Choke(name) {
 		return true, true
 	}
@@ -316,7 +310,7 @@ func (l *Leases) begin(key string, n int64) (*call, policy.Decision, error) {
 		return nil, policy.Decision{}, ErrUnavailable
 	default:
 	}
-	now, name := time.Now(), l.name(key)
+	now, name := time.Now(), l.config.Name(key)
 	account, old := l.book.open(name, now)
 	if account == nil {
 		return nil, policy.Decision{}, ErrBusy
@@ -354,7 +348,7 @@ func (l *Leases) begin(key string, n int64) (*call, policy.Decision, error) {
 		l.count(key, d)
 		return nil, d, nil
 	}
-	if !l.always && !account.Worthwhile(n, l.inventory(account), now, l.term()) && !account.busy() {
+	if !l.config.always && !account.Worthwhile(n, l.inventory(account), now, l.term()) && !account.busy() {
 		l.book.touch(account, now)
 		return nil, policy.Decision{}, ErrFew
 	}
@@ -376,7 +370,7 @@ func (l *Leases) inventory(a *account) (units int64) {
 }
 
 // earned reports whether leases saved the commands of a return, and spends them. l.mu is held.
-func (l *Leases) earned(a *account) bool { return l.always || a.Earned() }
+func (l *Leases) earned(a *account) bool { return l.config.always || a.Earned() }
 
 // write changes a key's word by a policy of this package, and returns the units that it reports. ok
 // is false if the engine has no room for the key. l.mu is held.
@@ -398,7 +392,7 @@ func (l *Leases) count(key string, d policy.Decision) {
 		return
 	}
 	l.stats.Refused++
-	if l.blocked != nil && l.blocked(key) {
+	if l.config.Blocked != nil && l.config.Blocked(key) {
 		l.stats.Blocked++
 	}
 }
@@ -407,7 +401,7 @@ func (l *Leases) count(key string, d policy.Decision) {
 func (l *Leases) Held(key string) int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	name := l.name(key)
+	name := l.config.Name(key)
 	units := l.left(name)
 	if a := l.book.accounts[name]; a != nil && a.Next.Live(time.Now()) {
 		units += a.Next.Units
@@ -417,7 +411,7 @@ func (l *Leases) Held(key string) int64 {
 
 // Refused returns how much longer one unit of the key is refused without asking the bank, or 0.
 func (l *Leases) Refused(key string) time.Duration {
-	name := l.name(key)
+	name := l.config.Name(key)
 	if x := word.Unwrap(l.words.Peek(name, 0)); x.Verdict == word.Refused {
 		return x.Holds
 	}
@@ -435,7 +429,7 @@ func (l *Leases) Refused(key string) time.Duration {
 func (l *Leases) Forget(key string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	name := l.name(key)
+	name := l.config.Name(key)
 	l.words.Reset(name)
 	if a := l.book.accounts[name]; a != nil {
 		a.Forget()

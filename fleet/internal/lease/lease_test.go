@@ -136,7 +136,7 @@ func TestHeldLeasesOutliveAFailedBank(t *testing.T) {
 		assert.ErrorIs(t, err, ErrLate)
 
 		w.change(time.Millisecond, nil)
-		time.Sleep(l.timeout)
+		time.Sleep(l.config.Timeout)
 		warm(t, l, 1000)
 	})
 }

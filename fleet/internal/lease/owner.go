@@ -67,10 +67,10 @@ var errDied = errors.New("the goroutine that talks to the bank died and was rest
 func (l *Leases) exchange(questions []question) {
 	l.faultAt("exchange: begin")
 	asks := l.asks(questions)
-	ctx, cancel := context.WithTimeout(l.base, l.timeout)
+	ctx, cancel := context.WithTimeout(l.base, l.config.Timeout)
 	defer cancel()
 	sent := time.Now()
-	grants := l.bank.Lease(ctx, asks)
+	grants := l.config.Bank.Lease(ctx, asks)
 	l.faultAt("exchange: answered")
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -109,7 +109,7 @@ func (l *Leases) asks(questions []question) []Ask {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := time.Now()
-	servers := l.servers()
+	servers := l.config.Servers()
 	asks := make([]Ask, 0, len(questions))
 	for _, question := range questions {
 		account := question.account
@@ -127,7 +127,7 @@ func (l *Leases) asks(questions []question) []Ask {
 			left += account.Next.Units
 		}
 		extra := account.Size(l.plan, now, left, need, servers, time.Duration(l.roundTrip.Load()))
-		if !l.always {
+		if !l.config.always {
 			extra = min(extra, account.Afford(l.inventory(account)))
 		}
 		most := max(need+extra, 1)
@@ -178,23 +178,14 @@ func (l *Leases) serve(account *account, key string, hold plan.Hold, now time.Ti
 		return hold.Units
 	}
 	until, exhausted := account.Refused(math.MaxInt64, now)
-	rest := account.calls[:0]
-	for _, call := range account.calls {
-		switch {
-		case call.gone:
-		case call.n <= hold.Units-given:
-			given += call.n
-			call.reply(answer{Decision: policy.Decision{Allowed: true, Limit: l.plan.Limit(), ResetAfter: hold.End.Sub(now)}})
-		case exhausted:
-			call.reply(answer{Decision: l.refusedFor(until.Sub(now))})
-		default:
-			rest = append(rest, call)
+	account.reply(func(n int64) (answer, bool) {
+		if n <= hold.Units-given {
+			given += n
+			return answer{Decision: policy.Decision{Allowed: true, Limit: l.plan.Limit(), ResetAfter: hold.End.Sub(now)}}, true
 		}
-	}
-	clear(account.calls[len(rest):])
-	if account.calls = rest; len(rest) > 0 {
-		l.again(account, key)
-	}
+		return answer{Decision: l.refusedFor(until.Sub(now))}, exhausted
+	})
+	l.again(account, key)
 	return given
 }
 
@@ -210,20 +201,8 @@ func (l *Leases) again(a *account, key string) {
 func (l *Leases) refuse(account *account, key string, now time.Time, need int64, retry time.Duration) {
 	wait := account.Refuse(need, retry, l.term(), l.soon(), now)
 	l.stats.Refusals++
-	rest := account.calls[:0]
-	for _, call := range account.calls {
-		if call.gone {
-			continue
-		}
-		if call.n >= need {
-			call.reply(answer{Decision: l.refusedFor(wait)})
-		} else {
-			// The call came later and needs less.
-			rest = append(rest, call)
-		}
-	}
-	clear(account.calls[len(rest):])
-	account.calls = rest
+	// A call that needs less came later.
+	account.reply(func(n int64) (answer, bool) { return answer{Decision: l.refusedFor(wait)}, n >= need })
 	l.again(account, key)
 }
 
@@ -246,19 +225,7 @@ func (l *Leases) fail(account *account, err error) {
 	case !errors.Is(err, ErrBusy):
 		err = fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
-	for _, c := range account.calls {
-		if !c.gone {
-			c.reply(answer{err: err})
-		}
-	}
-	clear(account.calls)
-	account.calls = account.calls[:0]
-}
-
-func (c *call) reply(answer answer) {
-	c.gone = true
-	// The answer has a free slot, as it is the only answer.
-	c.answer <- answer
+	account.reply(func(int64) (answer, bool) { return answer{err: err}, true })
 }
 
 // install writes a hold into the key's word. l.mu is held.
@@ -341,14 +308,14 @@ func (l *Leases) close(account *account, now time.Time, backs []Back, worthIt fu
 }
 
 func (l *Leases) giveBack(ctx context.Context, backs []Back) {
-	ctx, cancel := context.WithTimeout(ctx, l.timeout)
+	ctx, cancel := context.WithTimeout(ctx, l.config.Timeout)
 	defer cancel()
 	// Units that do not come back are lost, and were paid.
-	_ = l.bank.Return(ctx, backs)
+	_ = l.config.Bank.Return(ctx, backs)
 }
 
 func (l *Leases) faultAt(point string) {
-	if l.fault != nil {
-		l.fault(point)
+	if l.config.fault != nil {
+		l.config.fault(point)
 	}
 }

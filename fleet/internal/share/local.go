@@ -241,21 +241,17 @@ func never(n int64) time.Duration {
 
 // put stores an entry of a key. The shard is locked.
 func (l *Local) put(shard *shard, hash hash, entry entry, there bool, key string) {
-	switch {
-	case entry.Unpaid == 0:
-		entry.name = ""
-	case entry.name == "":
+	if entry.name == "" && entry.Unpaid > 0 {
 		// The name may be a part of a long text.
 		entry.name = strings.Clone(l.name(key))
 	}
 	if !there && len(shard.entries) >= shard.maxEntries {
 		l.lapsed.Add(uint64(shard.evict(l.now())))
 	}
-	shard.entries[hash] = entry
 	if !l.noted.Load() {
 		l.noted.Store(true)
 	}
-	l.change()
+	l.owe(shard, hash, entry)
 }
 
 // change records a change of debts, after it and with the shard locked.

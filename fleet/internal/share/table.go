@@ -86,43 +86,38 @@ func (s *shard) learn(hash hash, k known) {
 
 // forget drops one of the oldest words.
 func (s *shard) forget() {
-	var oldest hash
-	first, left := policy.Instant(0), sampled
+	oldest, _ := firstOf(s.known, func(a, b known) bool { return a.instant < b.instant })
+	delete(s.known, oldest)
+}
+
+// firstOf returns the key of which the value is first in an order, out of some random keys.
+func firstOf[V any](all map[hash]V, less func(a, b V) bool) (first hash, value V) {
+	left := sampled
 	// The order is random.
-	for h, k := range s.known {
-		if left == sampled || k.instant < first {
-			oldest, first = h, k.instant
+	for h, v := range all {
+		if left == sampled || less(v, value) {
+			first, value = h, v
 		}
 		if left--; left == 0 {
 			break
 		}
 	}
-	delete(s.known, oldest)
+	return first, value
 }
 
 // evict makes room for an entry, and returns the units that will not be charged. It prefers keys
 // without debts, then the key that drains first. Unknown keys begin used up as of then, if the
 // evicted key still counted.
 func (s *shard) evict(now policy.Instant) (lapsed int64) {
-	var victimHash hash
-	var victim entry
-	left := sampled
-	// The order is random.
-	for h, e := range s.entries {
-		first := left == sampled
-		e.Unpaid = s.part.Owed(e.State, now)
-		if first || s.less(e, victim) {
-			victimHash, victim = h, e
-		}
-		if left--; left == 0 {
-			break
-		}
-	}
-	delete(s.entries, victimHash)
+	hash, victim := firstOf(s.entries, func(a, b entry) bool {
+		a.Unpaid, b.Unpaid = s.part.Owed(a.State, now), s.part.Owed(b.State, now)
+		return s.less(a, b)
+	})
+	delete(s.entries, hash)
 	if !s.part.Fresh(victim.State, now) {
 		s.lost = now
 	}
-	return victim.Unpaid
+	return s.part.Owed(victim.State, now)
 }
 
 func (s *shard) less(a, b entry) bool {

@@ -201,8 +201,8 @@ type Confirm struct {
 	// Left is how long until the units end by themselves.
 	Left time.Duration
 	// Run names a process of Redis that has counted the units, or one before it. If they are missing in
-	// this process, another server gave them back; another process may have lost them. It is empty if
-	// Redis has not counted them, or if no name is known.
+	// this process, another server gave them back. Another process may have lost them, so that they enter
+	// again, even above the limit. It is empty if Redis has not counted them, or if no name is known.
 	Run string
 }
 

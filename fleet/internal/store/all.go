@@ -170,32 +170,25 @@ func decideAll(asks []Ask, keys []string, reply []rueidis.RedisMessage) ([]Taken
 			return nil, explain(err, keys[i])
 		}
 		r := &answer{parts: parts, name: keys[i]}
-		if takeAsk.Limit.inFlight != nil {
-			foundInFlight := takeAsk.Limit.readInFlight(r)
+		if takeAsk.Limit.wordless() {
+			found := takeAsk.Limit.readSet(r)
 			if r.err != nil {
 				return nil, r.err
 			}
-			taken[i] = takeAsk.Limit.decideInFlight(foundInFlight, takeAsk.N)
-			// The earlier asks have not taken these units if any ask is refused.
-			foundInFlight.used -= fits[keys[i]]
-			standing[i] = takeAsk.Limit.decideInFlight(foundInFlight, 0)
-			obey(i, foundInFlight.block)
-		} else if takeAsk.Limit.log != nil {
-			foundLog := takeAsk.Limit.readLog(r)
-			if r.err != nil {
-				return nil, r.err
-			}
-			ask := takeAsk.N
-			standing[i] = takeAsk.Limit.decideLog(foundLog, 0, 0)
-			// The look comes after the earlier asks.
-			if earlier := fits[keys[i]]; takeAsk.N == 0 && earlier > 0 {
-				foundLog.used, foundLog.newest = foundLog.used+earlier, max(foundLog.newest, logTime(foundLog.us))
-			} else if takeAsk.Limit.canTake(takeAsk.N) {
-				logs[keys[i]] += takeAsk.N
+			still, ask, earlier := found, takeAsk.N, fits[keys[i]]
+			switch {
+			case takeAsk.Limit.inFlight != nil:
+				// The earlier asks have not taken these units if any ask is refused.
+				still.used -= earlier
+			case ask == 0 && earlier > 0:
+				// The look comes after the earlier asks.
+				found.used, found.newest = found.used+earlier, max(found.newest, logTime(found.us))
+			case takeAsk.Limit.canTake(ask):
+				logs[keys[i]] += ask
 				ask = logs[keys[i]]
 			}
-			taken[i] = takeAsk.Limit.decideLog(foundLog, ask, 0)
-			obey(i, foundLog.block)
+			taken[i], standing[i] = takeAsk.Limit.decideSet(found, ask, 0), takeAsk.Limit.decideSet(still, 0, 0)
+			obey(i, found.block)
 		} else {
 			found, err := r.found(takeAsk.Limit)
 			if err != nil {

@@ -68,7 +68,7 @@ func (s *Store) chargeApart(ctx context.Context, limit *Limit, debts []Debt) []e
 		debt := &debts[i]
 		if limit.log != nil {
 			r := read(res, calls[i].keys[0], 3, 6, 7)
-			debt.Excess, errs[i] = min(max(limit.readLog(r).used-limit.limit, 0), debt.Units), r.err
+			debt.Excess, errs[i] = min(max(limit.readSet(r).used-limit.limit, 0), debt.Units), r.err
 			continue
 		}
 		var t Taken

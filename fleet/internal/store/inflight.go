@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ral-limiter/ral/fleet/internal/slidinglog"
+	"github.com/ral-limiter/ral/fleet/internal/slots"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -56,18 +57,9 @@ func (s *Store) inFlightLimit(limit policy.Policy, longest time.Duration) (*Limi
 			"at most %d in flight: Redis keeps an entry for each unit", MaxInFlight)}
 	}
 	return &Limit{
-		policy: limit, blocks: s.blocks, rule: s.rule, limit: limit.Limit(), prefix: prefix(s.options, "i"), take: s.enterScript(),
-		inFlight: &inFlight{longest: wholeMicros(longest), term: wholeMicros(s.options.Term), mark: s.markName()},
+		policy: limit, blocks: s.blocks, rule: s.rule, limit: limit.Limit(), prefix: s.options.name("i:"), take: s.enterScript(),
+		inFlight: &inFlight{longest: wholeMicros(longest), term: wholeMicros(s.options.Term), mark: s.options.name("inflight")},
 	}, nil
-}
-
-// markName names the mark beside the sets of units in use. It has the hash tag of their names.
-func (s *Store) markName() string {
-	name := "ral:" + s.options.Name + ":inflight"
-	if s.options.Tag != "" {
-		name += "{" + s.options.Tag + "}"
-	}
-	return name
 }
 
 // fill puts the parts of scripts into a script for limits in flight.
@@ -94,35 +86,21 @@ func (l *Limit) inFlightFigures(n int64) string {
 	return packed([]float64{float64(n), float64(l.limit), us(l.inFlight.term), us(l.inFlight.longest)})
 }
 
-// foundInFlight is a parsed inFlightReply, in microseconds.
-type foundInFlight struct {
-	used, us, rest, reset int64
-	taken, emptied        bool
-	block                 uint64
-}
-
-func (l *Limit) readInFlight(answer *answer) (foundInFlight foundInFlight) {
-	answer.expect(6, 7)
-	foundInFlight.used, foundInFlight.us, foundInFlight.taken, foundInFlight.rest, foundInFlight.reset, foundInFlight.emptied = answer.number(), answer.number(), answer.number() == 1, answer.number(), answer.number(), answer.number() == 1
-	foundInFlight.block = l.readBlock(answer)
-	return foundInFlight
-}
-
-func (l *Limit) decideInFlight(foundInFlight foundInFlight, n int64) Taken {
-	taken := Taken{At: instant(foundInFlight.us), Decision: policy.Decision{Limit: l.limit}, Emptied: foundInFlight.emptied}
-	used, reset := foundInFlight.used, foundInFlight.reset
+func (l *Limit) decideInFlight(found foundSet, n int64) Taken {
+	taken := Taken{At: instant(found.us), Decision: policy.Decision{Limit: l.limit}, Emptied: found.emptied}
+	used, reset := found.used, found.reset
 	switch {
 	case n < 0 || n > l.limit:
 		taken.RetryAfter = policy.Never
 	case n == 0:
 		taken.Allowed = true
-	case foundInFlight.taken:
+	case found.taken:
 		taken.Allowed = true
 		used, reset = used+n, max(reset, int64(min(l.inFlight.term, l.inFlight.longest)/time.Microsecond))
 	default:
-		taken.RetryAfter = time.Duration(max(foundInFlight.rest, 1)) * time.Microsecond
+		taken.RetryAfter = time.Duration(max(found.rest, 1)) * time.Microsecond
 	}
-	if !foundInFlight.emptied {
+	if !found.emptied {
 		taken.Remaining = max(l.limit-used, 0)
 	}
 	taken.ResetAfter = time.Duration(reset) * time.Microsecond
@@ -130,16 +108,7 @@ func (l *Limit) decideInFlight(foundInFlight foundInFlight, n int64) Taken {
 }
 
 // Confirm is a slot, units of a key that a call of a server has in use.
-type Confirm struct {
-	Key, ID string
-	N       int64
-	// Left is the time until the units end by themselves.
-	Left time.Duration
-	// Run is a Confirmed.Run of a process of Redis that has counted the units, or of one before it. If units
-	// are missing in this process, another server gave them back. Another process may have lost them, so
-	// that they enter again, even above the limit. It is empty if it is not known.
-	Run string
-}
+type Confirm = slots.Confirm
 
 // Confirmed is the answer to Confirm.
 type Confirmed struct {

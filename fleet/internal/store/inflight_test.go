@@ -10,6 +10,7 @@ import (
 	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
 
+	"github.com/ral-limiter/ral/fleet/internal/slots"
 	"github.com/ral-limiter/ral/fleet/internal/store"
 	"github.com/ral-limiter/ral/fleet/internal/storetest"
 	"github.com/ral-limiter/ral/internal/core/penalty"
@@ -75,7 +76,7 @@ func (c *inFlightContract) enter() {
 
 func (c *inFlightContract) entered(a store.TakeAsk, t store.Taken) {
 	if t.Allowed && a.N > 0 {
-		c.slots = append(c.slots, store.Confirm{Key: a.Key, ID: a.ID, N: a.N, Left: time.Minute})
+		c.slots = append(c.slots, store.Confirm{Slot: &slots.Slot{Key: a.Key, ID: a.ID, N: a.N}, Left: time.Minute})
 	}
 }
 
@@ -197,7 +198,7 @@ func TestInFlightSetsExpire(t *testing.T) {
 	first := must.Get(s.TakeOne(t.Context(), store.TakeAsk{Limit: l, Key: "k", N: 1, ID: "x"}))
 	require.False(t, first.Allowed, "a Redis without a mark may have lost units")
 	require.True(t, first.Emptied)
-	c := must.Get(s.Confirm(t.Context(), l, []store.Confirm{{Key: "k", ID: "x", N: 2, Left: time.Hour}}))
+	c := must.Get(s.Confirm(t.Context(), l, []store.Confirm{{Slot: &slots.Slot{Key: "k", ID: "x", N: 2}, Left: time.Hour}}))
 	require.Equal(t, []bool{true}, c.There)
 	require.EqualValues(t, 2, integer(t, client, "ZCARD", name(t, s, l, "k")))
 	left := integer(t, client, "PTTL", name(t, s, l, "k"))

@@ -38,53 +38,62 @@ func (l *Limit) logPer() int64 {
 	return int64((l.log.Per + time.Microsecond - 1) / time.Microsecond)
 }
 
-// foundLog is a parsed logReply, in microseconds.
-type foundLog struct {
-	used, us, start, newest, first int64
-	taken                          bool
-	block                          uint64
+// foundSet is a parsed logReply or inFlightReply, in microseconds.
+type foundSet struct {
+	used, us int64
+	taken    bool
+	block    uint64
+	// start, newest and first are a log's.
+	start, newest, first int64
+	// rest, reset and emptied are of units in flight.
+	rest, reset int64
+	emptied     bool
 }
 
-func (l *Limit) readLog(answer *answer) (foundLog foundLog) {
+func (l *Limit) readSet(answer *answer) (found foundSet) {
 	// Any other answer is not of a log.
-	if answer.err == nil && len(answer.parts) == 3 {
+	if l.log != nil && answer.err == nil && len(answer.parts) == 3 {
 		member := answer.next()
 		text, _ := member.ToString()
 		answer.err = notAWord(answer.name, text)
 	}
 	answer.expect(6, 7)
-	foundLog.used, foundLog.us, foundLog.taken, foundLog.start, foundLog.newest, foundLog.first = answer.number(), answer.number(), answer.number() == 1, answer.number(), answer.number(), answer.number()
-	foundLog.block = l.readBlock(answer)
-	return foundLog
-}
-
-// readBlock reads the key's block at the end of a reply, if it is there.
-func (l *Limit) readBlock(answer *answer) uint64 {
-	if answer.err != nil || len(answer.parts) == 0 {
-		return 0
+	found.used, found.us, found.taken = answer.number(), answer.number(), answer.number() == 1
+	found.start, found.newest, found.first = answer.number(), answer.number(), answer.number()
+	found.rest, found.reset, found.emptied = found.start, found.newest, found.first == 1
+	if answer.err == nil && len(answer.parts) > 0 {
+		found.block = answer.block(l.blockName(answer.name))
 	}
-	return answer.block(l.blockName(answer.name))
+	return found
 }
 
-func (l *Limit) decideLog(foundLog foundLog, n int64, patience time.Duration) Taken {
-	taken := Taken{At: instant(foundLog.us), Decision: policy.Decision{Limit: l.limit}}
-	now := logTime(foundLog.us)
-	switch wait := time.Duration(foundLog.start-now) * time.Microsecond; {
+// decideSet decides a call of a limit without words.
+func (l *Limit) decideSet(found foundSet, n int64, patience time.Duration) Taken {
+	if l.inFlight != nil {
+		return l.decideInFlight(found, n)
+	}
+	return l.decideLog(found, n, patience)
+}
+
+func (l *Limit) decideLog(found foundSet, n int64, patience time.Duration) Taken {
+	taken := Taken{At: instant(found.us), Decision: policy.Decision{Limit: l.limit}}
+	now := logTime(found.us)
+	switch wait := time.Duration(found.start-now) * time.Microsecond; {
 	case n < 0 || n > l.limit:
 		taken.RetryAfter = policy.Never
 	case n == 0:
 		taken.Allowed = true
-	case foundLog.taken:
-		taken.Allowed, taken.Wait, taken.After = true, wait, uint64(foundLog.first)
-		foundLog.used, foundLog.newest = foundLog.used+n, foundLog.start
+	case found.taken:
+		taken.Allowed, taken.Wait, taken.After = true, wait, uint64(found.first)
+		found.used, found.newest = found.used+n, found.start
 	default:
 		taken.RetryAfter = wait - bounded(patience)
 	}
-	if foundLog.newest <= now {
-		taken.Remaining = max(l.limit-foundLog.used, 0)
+	if found.newest <= now {
+		taken.Remaining = max(l.limit-found.used, 0)
 	}
-	if foundLog.newest >= 0 {
-		taken.ResetAfter = time.Duration(max(foundLog.newest+l.logPer()-now, 0)) * time.Microsecond
+	if found.newest >= 0 {
+		taken.ResetAfter = time.Duration(max(found.newest+l.logPer()-now, 0)) * time.Microsecond
 	}
 	return taken
 }

@@ -53,13 +53,14 @@ func TailOf(short string) string {
 	return short
 }
 
-// prefix begins the names of a family of keys.
-func prefix(options Options, family string) string {
-	p := "ral:" + options.Name + ":" + family + ":"
-	if options.Tag != "" {
-		p += "{" + options.Tag + "}"
+// name names what a limit keeps beside its keys, in the slot of its tag. With a colon at the end of what it
+// begins the names of a family of keys.
+func (o Options) name(what string) string {
+	name := "ral:" + o.Name + ":" + what
+	if o.Tag != "" {
+		name += "{" + o.Tag + "}"
 	}
-	return p
+	return name
 }
 
 func hashTag(name string) string {

@@ -43,8 +43,8 @@ func (s *Store) change(ctx context.Context, limit *Limit, key string, back int64
 func (l *Limit) understandChange(res rueidis.RedisResult, name string, back int64, undo take) (Taken, error) {
 	answer := read(res, name, 3, 6, 7)
 	if l.log != nil {
-		f := l.readLog(answer)
-		return l.decideLog(f, 0, 0), answer.err
+		found := l.readSet(answer)
+		return l.decideLog(found, 0, 0), answer.err
 	}
 	word, us, _ := answer.word()
 	did, again := answer.expect(3).pair(), answer.number()

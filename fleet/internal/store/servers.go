@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,29 +9,17 @@ import (
 	"strings"
 	"time"
 
-	"github.com/redis/rueidis"
-
 	"github.com/ral-limiter/ral/policy"
 )
 
 // serversName names the roll: the sorted set of a limit's servers, scored by when each will be
 // gone. Times are microseconds of Unix time, so servers of different epochs count each other.
-func (s *Store) serversName() string {
-	name := "ral:" + s.options.Name + ":servers"
-	if s.options.Tag != "" {
-		name += "{" + s.options.Tag + "}"
-	}
-	return name
-}
+func (s *Store) serversName() string { return s.options.name("servers") }
 
 // limitsName names the sorted set of limits that servers of this Name keep: first time and text,
 // scored by when it will be gone, in microseconds of Unix time. A cluster keeps it with the roll.
 func (s *Store) limitsName() string {
-	tag := s.options.Tag
-	if tag == "" {
-		tag = s.serversName()
-	}
-	return "ral:" + s.options.Name + ":limits{" + tag + "}"
+	return "ral:" + s.options.Name + ":limits{" + cmp.Or(s.options.Tag, s.serversName()) + "}"
 }
 
 // rollLife is how long the roll stays without a beat: after longer outages servers are forgotten.
@@ -69,39 +58,24 @@ type KeptLimit struct {
 func (s *Store) Heartbeat(ctx context.Context, beat Beat) (Roll, error) {
 	names := []string{s.serversName(), s.limitsName()}
 	us := func(d time.Duration) string { return strconv.FormatInt(d.Microseconds(), 10) }
-	reply, err := s.runOne(ctx, s.scripts.heartbeat, names, beat.ID, us(beat.TTL), us(beat.Keep), beat.Limit, us(rollLife)).ToArray()
-	if errors.Is(named(err), ErrForeignValue) {
+	res := s.runOne(ctx, s.scripts.heartbeat, names, beat.ID, us(beat.TTL), us(beat.Keep), beat.Limit, us(rollLife))
+	if err := res.Error(); errors.Is(named(err), ErrForeignValue) {
 		return Roll{}, fmt.Errorf("%w (%s or %s: %w)", ErrNoRoll, shown(names[0]), shown(names[1]), err)
 	}
-	if err != nil {
-		return Roll{}, explain(err, names[0])
-	}
-	roll, err := s.parseRoll(reply)
-	if errors.Is(err, ErrNoRoll) {
-		return Roll{}, err
-	}
-	if err != nil {
-		return Roll{}, fmt.Errorf("%w (%s: %w)", ErrDisagrees, shown(names[0]), err)
-	}
-	return roll, nil
+	return s.parseRoll(read(res, names[0], 4))
 }
 
 // parseRoll reads a reply in Unix time. The error is ErrNoRoll for a limit that no Heartbeat wrote.
-func (s *Store) parseRoll(reply []rueidis.RedisMessage) (roll Roll, err error) {
+func (s *Store) parseRoll(answer *answer) (roll Roll, err error) {
 	epoch := s.options.Epoch.Unix() * 1e6
-	if len(reply) != 4 {
-		return Roll{}, fmt.Errorf("a reply of %d parts", len(reply))
+	roll.Now, roll.Present, roll.Remembered = instant(answer.number()-epoch), int(answer.number()), int(answer.number())
+	part := answer.next()
+	limits, err := part.AsStrSlice()
+	if answer.err != nil {
+		return Roll{}, answer.err
 	}
-	var numbers [3]int64
-	for i := range numbers {
-		if numbers[i], err = reply[i].AsInt64(); err != nil {
-			return Roll{}, err
-		}
-	}
-	roll.Now, roll.Present, roll.Remembered = instant(numbers[0]-epoch), int(numbers[1]), int(numbers[2])
-	limits, err := reply[3].AsStrSlice()
 	if err != nil {
-		return Roll{}, err
+		return Roll{}, fmt.Errorf("%w (%s: %w)", ErrDisagrees, shown(answer.name), err)
 	}
 	for _, member := range limits {
 		since, text, separated := strings.Cut(member, " ")

@@ -18,7 +18,7 @@ func New(client rueidis.Client, options Options) *Store {
 		options.Epoch = DefaultEpoch
 	}
 	store := &Store{client: client, options: options, rule: newRule(options.Penalty)}
-	store.blocks = prefix(options, "block")
+	store.blocks = options.name("block:")
 	store.scripts.read = store.newScript("local key = KEYS[1]\n", timeLua, readLua,
 		"return {w, us, h < 0 and -1 or 0}\n")
 	store.scripts.look = store.newScript("local key = KEYS[1]\n", timeLua, readLua,
@@ -50,7 +50,7 @@ func (s *Store) Limit(p policy.Policy) (*Limit, error) {
 	if log, ok := p.(*slidinglog.Log); ok {
 		return &Limit{
 			policy: p, blocks: s.blocks, rule: s.rule, log: log, limit: log.Limit(), take: s.logTakeScript(), back: s.scripts.relog,
-			prefix: prefix(s.options, fmt.Sprintf("l%d", log.Per)),
+			prefix: s.options.name(fmt.Sprintf("l%d:", log.Per)),
 		}, nil
 	}
 	if longest, ok := InFlightFor(p); ok {
@@ -64,14 +64,8 @@ func (s *Store) Limit(p policy.Policy) (*Limit, error) {
 		return refuse("a Funnel, Queue, Bursty, FixedWindow, SlidingWindow or AlignedWindow or InFlight of package policy, or a fleet.SlidingLog (which keeps the promise of AtMost, at the full rate)")
 	}
 	l := &Limit{policy: p, blocks: s.blocks, rule: s.rule, shape: shaped.Shape()}
-	family := ""
+	family := map[shape.Kind]string{shape.Funnel: "f", shape.Queue: "q", shape.Bursty: "b"}[l.shape.Kind]
 	switch l.shape.Kind {
-	case shape.Funnel:
-		family = "f"
-	case shape.Queue:
-		family = "q"
-	case shape.Bursty:
-		family = "b"
 	case shape.FixedWindow:
 		if l.shape.Bits > maxFixedBits {
 			return refuse("a FixedWindow of at most 1000000 units, or an AlignedWindow of more")
@@ -92,7 +86,7 @@ func (s *Store) Limit(p policy.Policy) (*Limit, error) {
 		family = fmt.Sprintf("a%d", l.shape.Per)
 	}
 	l.limit = l.shape.Limit
-	l.prefix = prefix(s.options, family)
+	l.prefix = s.options.name(family + ":")
 	l.take = s.takeScript(algorithms[l.shape.Kind])
 	l.back = s.backScript(givers[l.shape.Kind], l.notes())
 	if l.notes() {

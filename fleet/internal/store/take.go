@@ -186,19 +186,12 @@ func (g *takes) understand(res rueidis.RedisResult, reply func(i int, t Taken, e
 
 // understandSet reads the reply of a limit without words.
 func (l *Limit) understandSet(answer *answer, takes *takes) (Taken, error) {
-	var taken, standing Taken
-	var block uint64
-	if l.inFlight != nil {
-		f := l.readInFlight(answer)
-		taken, standing, block = l.decideInFlight(f, takes.N), l.decideInFlight(f, 0), f.block
-	} else {
-		f := l.readLog(answer)
-		taken, standing, block = l.decideLog(f, takes.N, takes.Patience), l.decideLog(f, 0, 0), f.block
-	}
+	found := l.readSet(answer)
 	if answer.err != nil {
 		return Taken{}, answer.err
 	}
-	l.rule.obey(&taken, block, takes.N, true, func() policy.Decision { return standing.Decision })
+	taken := l.decideSet(found, takes.N, takes.Patience)
+	l.rule.obey(&taken, found.block, takes.N, true, func() policy.Decision { return l.decideSet(found, 0, 0).Decision })
 	return taken, nil
 }
 

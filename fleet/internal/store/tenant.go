@@ -74,10 +74,10 @@ func (g Grant) Plus(other Grant, times int64) Grant {
 
 // Max returns the smallest grant that both fit.
 func (g Grant) Max(other Grant) Grant {
-	if g.rate().Cmp(other.rate()) < 0 {
-		return Grant{max(g.Units, other.Units), other.Rate}
+	if g.Units = max(g.Units, other.Units); g.rate().Cmp(other.rate()) < 0 {
+		g.Rate = other.Rate
 	}
-	return Grant{max(g.Units, other.Units), g.Rate}
+	return g
 }
 
 // Within reports whether the grant is a part of limit.
