@@ -2,13 +2,14 @@ package outgoing
 
 import "sync"
 
-// maxBucketName bounds the bytes of a name.
+// maxBucketName is the longest name of a limit that is remembered, in bytes.
 const maxBucketName = 256
 
 // buckets maps keys to the first key whose answers named the same limit. The first answer of a key
-// may come while others of its calls wait; they move to the limit's line once they have their turn.
+// may come while other calls of that key wait. Those calls move to the line of the shared limit when
+// they get their turn.
 type buckets[K comparable] struct {
-	// max bounds the names and keys. Beyond it all are learned anew.
+	// max bounds the names, and also the keys. When either is full, all are forgotten and learned anew.
 	max int
 
 	mu      sync.RWMutex
@@ -16,7 +17,7 @@ type buckets[K comparable] struct {
 	targets map[K]K
 }
 
-// key returns the key in whose line a key's calls wait.
+// key returns the key in whose line the calls of the given key wait: the first key of the same limit.
 func (b *buckets[K]) key(key K) K {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
@@ -26,7 +27,7 @@ func (b *buckets[K]) key(key K) K {
 	return key
 }
 
-// learn records the name of the limit of a key.
+// learn records that a key's calls count in the limit of that name.
 func (b *buckets[K]) learn(key K, name string) {
 	if name == "" || len(name) > maxBucketName {
 		return

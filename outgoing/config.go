@@ -15,26 +15,27 @@ import (
 )
 
 const (
-	// defaultMaxWaiting is package engine's.
+	// defaultMaxWaiting is the default of engine.Config.MaxWaiting.
 	defaultMaxWaiting = 1024
 	maxUnits          = 7
 )
 
-// Config configures a Line. The zero Config learns each limit. Negative values are errors.
+// Config configures a Line. A Line with the zero Config learns each key's limit from the answers.
+// Negative values are errors.
 type Config struct {
 	// Name is the name of the line's engine in errors and metrics. The default is "outgoing".
 	Name string
 
-	// Policy is the limit of each key, for servers that advertise none; advertised limits are then
-	// ignored, refusals still obeyed. Choose a policy that spaces calls, such as policy.Funnel:
-	// windows release all their calls at once, even after a refusal. Nil learns the limit: see
-	// docs/outgoing.md.
+	// Policy is the limit of each key, for servers that advertise none. The line
+	// then ignores advertised limits, and still obeys refusals. Choose a policy that spaces calls, such
+	// as policy.Funnel: windows release all their calls at once, even after a refusal. If Policy is nil,
+	// the line learns the limit: see docs/outgoing.md.
 	Policy policy.Policy
 
 	// InFlight is the limit of each key's calls at once, for servers that admit only so many, such as
-	// policy.Must(policy.InFlight(4, time.Minute)). It holds beside the limit of calls. A call is in flight from
-	// its turn until [Turn.Release], Cancel or Abandon, or for the policy's longest time. The requests of a
-	// Transport are released by themselves. Nil is no limit. While MaxKeys keys have calls in flight, calls of
+	// policy.Must(policy.InFlight(4, time.Minute)). It holds in addition to the key's rate. A call is in flight
+	// from its turn until [Turn.Release], Cancel or Abandon, or for the policy's longest time. A Transport
+	// releases its own requests. The default, nil, is no limit. While MaxKeys keys have calls in flight, calls of
 	// other keys get engine.ErrUnavailable.
 	InFlight policy.Policy
 
@@ -45,43 +46,43 @@ type Config struct {
 	// MaxWaiting bounds the waiting calls per key. More get engine.ErrCrowded. The default is 1024.
 	MaxWaiting int
 
-	// MaxKeys bounds the remembered keys. Nothing is learned for more. The default is 65536.
+	// MaxKeys bounds the remembered keys. The line learns nothing about keys beyond MaxKeys. The default is 65536.
 	MaxKeys int
 
-	// Idle is how long a key without waiting calls is remembered after its last call and back-off,
-	// or longer until other keys join. The default is 5 minutes.
+	// Idle is how long a key without waiting calls is remembered after its last call and back-off.
+	// It may be remembered longer, since keys are forgotten when other keys join. The default is 5 minutes.
 	Idle time.Duration
 
 	// Probe is how long the calls of an unknown key wait for the answer to its first call. After
 	// that they go, 10 milliseconds apart. The default is 5 seconds.
 	Probe time.Duration
 
-	// Backoff is how long a refusal without a time holds a key. It doubles with each refusal in a
+	// Backoff is how long all calls of a key wait after a refusal that states no time. It doubles with each refusal in a
 	// row, up to MaxBackoff. The default is a second.
 	Backoff time.Duration
 
-	// MaxBackoff is the longest time stated by an answer for which a call sleeps, at most 4 years
-	// (35040h). While the rest of that time is longer, each call of the key fails at once with a
-	// *TurnError that names the server's time. As a server may err, one call is sent after MaxBackoff,
-	// and others after 2, 4, 8 and so on times as long. If it is served the others go on. Line.Reset
-	// lifts the time. Waits for other calls and for a learned limit are bounded by Patience alone. The
-	// default is an hour.
+	// MaxBackoff is the longest time stated by an answer for which a call waits, at most 4 years
+	// (35040h). While more than MaxBackoff is left of a stated time, each call of the key fails at once
+	// with a *TurnError that names the server's time. As a server may err, one call is sent as a probe
+	// after MaxBackoff, and the next probes after 2, 4, 8 and so on times MaxBackoff. If a probe is
+	// served, the stated time is over. Line.Reset also ends it. Patience alone bounds waits for other
+	// calls and for a learned limit. The default is an hour.
 	MaxBackoff time.Duration
 
-	// Pace is how calls use a learned limit. The default is Spend.
+	// Pace says how calls use a learned limit. The default is Spend.
 	Pace Pace
 
 	// Units names further limits of each key, in units that calls cost, as header fields name them,
-	// such as "tokens": see [Line.Wait]. They are learned, beside a limit of calls by Policy too.
+	// such as "tokens": see [Line.Wait]. The line learns these limits, even if Policy sets the limit of calls.
 	Units []string
 
-	// Debts reports whether servers admit a call that costs more than they tell as the limit, and let
-	// it owe the rest. Without it such a call gets engine.ErrNever at once, and its refusal holds no
-	// other call.
+	// Debts reports whether servers admit a call that costs more than the limit they state, and let
+	// it owe the excess. If Debts is false, such a call gets engine.ErrNever at once, and its refusal
+	// makes no other call wait.
 	Debts bool
 
-	// Reserve is the fraction, from 0 to below 1, that this line leaves to others of each limit that is
-	// told with its window.
+	// Reserve is the fraction, from 0 to below 1, that this line leaves to other clients of each limit
+	// that answers state with its window.
 	Reserve float64
 
 	// Jitter is the longest random extension of a back-off, so that processes do not return
@@ -89,23 +90,23 @@ type Config struct {
 	// 0.
 	Jitter time.Duration
 
-	// OnTurn, if not nil, is told each turn after Wait, and each call whose turn would come too late.
+	// OnTurn, if not nil, is called for each turn before Wait returns, and for each call whose turn would come too late.
 	// Decision.Wait is how long the call waited. limit is Name, and for one of Units also the unit.
 	// Set it to ralotel.TraceDecision to have waits in traces.
 	OnTurn func(ctx context.Context, limit string, d policy.Decision)
 
-	// Logger gets a warning about the first reset that is not believed: see Stats.BadResets. The
+	// Logger gets a warning about the first reset that is ignored: see Stats.BadResets. The
 	// default is slog.Default().
 	Logger *slog.Logger
 }
 
-// Pace is how calls use a limit.
+// Pace says how calls use a limit.
 type Pace int
 
 const (
 	// Spend sends calls at once while the server has units left, and then waits for its reset. Calls
-	// are spaced instead after a refusal, if others use up the limit, and under a limit counted in two
-	// windows. Of several limits the one with the least left binds.
+	// are spaced instead after a refusal, if other clients use up the limit, and under a limit counted
+	// in two windows. If there are several limits, the limit with the least left applies.
 	Spend Pace = iota
 	// Even spaces calls over the limit's time.
 	Even

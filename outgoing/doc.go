@@ -9,11 +9,11 @@
 // line, wait for the time that the server gave, or for a back-off.
 //
 // [Transport] is an http.RoundTripper over a Line. It reads the fields listed at [FieldsOf], and
-// takes a response for a refusal by Options.Answer or else [AnswerOf]. Limits of tokens beside calls are
-// Config.Units, and that of calls at once is Config.InFlight. Adapters for other protocols call [Line.Wait], send, and call [Turn.Obey] with an
-// [Answer].
+// decides by Options.Answer, or else by [AnswerOf], whether a response is a refusal. Config.Units adds
+// limits of tokens and other units to the limit of calls, and Config.InFlight limits the calls in
+// flight. Adapters for other protocols call [Line.Wait], send, and call [Turn.Obey] with an [Answer].
 //
 // The engine enforces the limits, package internal/answer reads responses, and package internal/pacing decides
-// how fast calls are sent. Start reading at [Transport.RoundTrip], or at [Line.Wait] in turn.go. Then part.go shows
-// how a turn and its answer meet the engine and the decisions.
+// how fast calls are sent. Start reading at [Transport.RoundTrip], or at [Line.Wait] in turn.go. Then read
+// part.go, which takes a turn's units of the engine, and applies the decisions of package pacing to it.
 package outgoing

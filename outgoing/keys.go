@@ -13,9 +13,9 @@ import (
 )
 
 const (
-	// Below minKept keys, or Config.MaxKeys if that is fewer, no key leaves.
+	// No key is forgotten while there are fewer than minKept keys, or than Config.MaxKeys if that is less.
 	minKept = 1024
-	// maxSteps is the number of keys examined when one joins.
+	// maxSteps is the most keys that are examined when a key is added.
 	maxSteps = 16
 )
 
@@ -25,55 +25,56 @@ type keys[K comparable] struct {
 	// max is Config.MaxKeys.
 	max  int
 	idle time.Duration
-	// delay is DelayFor. It may be nil.
+	// delay is the function of DelayFor, or nil.
 	delay func(key K) time.Duration
-	// The times of all keys are since began.
+	// All times of keys are durations since began.
 	began time.Time
 	// failing is counters.failing.
 	failing *atomic.Int64
 
 	mu     sync.RWMutex
 	states map[K]*state[K]
-	// leaving has the states, by the time from which they may leave.
+	// leaving has all states in the order of the times at which they may be forgotten (state.due).
 	leaving *btree.BTreeG[*state[K]]
-	// added is the number of keys so far.
+	// added is the number of keys added since the line was made.
 	added uint64
-	// steps is the number of states examined for leaving.
+	// steps is the number of states that forgetIdle has examined.
 	steps uint64
 }
 
 // state is a key's state outside the engine.
 type state[K comparable] struct {
 	key K
-	// unrecorded means that the key is not in the full map: nothing is learned.
+	// unrecorded reports whether the key is not in the map because the map is full. Nothing is then learned.
 	unrecorded bool
 	// delay is the result of DelayFor.
 	delay time.Duration
-	gate  chan struct{} // with Config.Units or InFlight: see Turn.enter
+	// gate admits one call at a time. It is nil without Config.Units and InFlight: see Turn.enter.
+	gate chan struct{}
 	// gated is the number of calls that wait for the gate.
 	gated atomic.Int64
 
 	// turns is the number of the last turn.
 	turns atomic.Uint64
-	// taken is the units of all turns.
+	// taken is the sum of the units of all turns.
 	taken atomic.Int64
-	// ended is the units of turns that have ended.
+	// ended is the sum of the units of the turns that have ended.
 	ended atomic.Int64
-	// waiting is the units of calls that wait for their turn.
+	// waiting is the sum of the units of the calls that wait for their turn.
 	waiting atomic.Int64
-	// used is when the last turn was given.
+	// used is the time of the last turn.
 	used atomic.Int64
 
-	// Calls read pace and failsUntil, which the latest Change has set, without the lock. heldUntil is the end of
-	// the latest back-off or overlong time.
+	// pace and failsUntil are set by the latest Change, and read without the lock. An overlong time is a time
+	// stated by an answer of which more than Config.MaxBackoff is left: calls fail until failsUntil, its end, 0
+	// for none. heldUntil is the end of the latest back-off or overlong time.
 	pace                  atomic.Pointer[pacing.Pace]
 	failsUntil, heldUntil atomic.Int64
-	// capacity is the cost above which the server admits no call, 0 if unknown. It is believed until
-	// capacityUntil.
+	// capacity is the highest cost that the server admits, 0 if unknown. It holds until capacityUntil.
 	capacity, capacityUntil atomic.Int64
 
-	// due is when the key may leave, or later if it was used meanwhile. serial is its number, from 1, so that two
-	// states of keys.leaving differ. They need keys.mu locked.
+	// due is the time at which forgetIdle examines the key. serial is the key's number, from 1, so that the order
+	// of keys.leaving is strict. Both need keys.mu locked.
 	due    time.Duration
 	serial uint64
 
@@ -84,10 +85,10 @@ type state[K comparable] struct {
 	}
 }
 
-// origin is the answer behind a back-off or a pace.
+// origin tells which answer set a back-off or a pace: the call, its header fields and the time.
 type origin struct {
 	call uint64
-	// limitField is the field behind a pace.
+	// field is the header field of a back-off, and limitField that of a pace.
 	field, limitField string
 	came              time.Time
 }
@@ -101,7 +102,7 @@ func (ks *keys[K]) find(key K) *state[K] {
 	return ks.states[key]
 }
 
-// has reports whether the state is still the key's. It is false for a key for which there was no place.
+// has reports whether the state is still the key's. It is false for a key that did not fit into the map.
 func (ks *keys[K]) has(s *state[K]) bool { return !s.unrecorded && ks.find(s.key) == s }
 
 func (ks *keys[K]) len() int {
@@ -110,8 +111,8 @@ func (ks *keys[K]) len() int {
 	return len(ks.states)
 }
 
-// join returns the state of a key for a waiting call of n units and keeps it until they are taken out of
-// waiting. With gates it has a gate.
+// join returns the state of a key for a waiting call of n units. The state is not forgotten until the caller
+// subtracts the n units from state.waiting. gates reports whether a new state gets a gate.
 func (ks *keys[K]) join(key K, n int64, gates bool) *state[K] {
 	ks.mu.RLock()
 	state := ks.states[key]
@@ -132,7 +133,7 @@ func (ks *keys[K]) join(key K, n int64, gates bool) *state[K] {
 	return state
 }
 
-// add adds a key, if there is a place for it, and returns its state. It needs mu locked.
+// add returns a new state for a key, and puts it in the map unless the map is full. It needs mu locked.
 func (ks *keys[K]) add(key K, delay time.Duration, gates bool) *state[K] {
 	now := ks.now()
 	ks.added++
@@ -161,7 +162,8 @@ func (ks *keys[K]) delayOf(key K) time.Duration {
 	return min(max(ks.delay(key), 0), answer.MaxWindow)
 }
 
-// limit is the engine's PolicyFor: the learned limit of a key, nil for the probe.
+// limit is the engine's PolicyFor. It returns the learned limit of a key, or nil for the engine's own policy, the
+// probe. A key that does not fit into the map has no limit except the delay of DelayFor.
 func (ks *keys[K]) limit(key K) policy.Policy {
 	ks.mu.RLock()
 	state, full := ks.states[key], len(ks.states) >= ks.max
@@ -179,7 +181,7 @@ func (ks *keys[K]) limit(key K) policy.Policy {
 }
 
 // forgetIdle forgets keys idle for Config.Idle. It examines at most maxSteps keys, the earliest due
-// first. A key in use is due later, and is not examined until then. It needs mu locked, so that no
+// first. If a key was used since, it becomes due later instead. forgetIdle needs mu locked, so that no
 // call joins meanwhile.
 func (ks *keys[K]) forgetIdle(now time.Duration) {
 	for range maxSteps {
@@ -222,7 +224,7 @@ func (s *state[K]) failsFor(now time.Duration) time.Duration {
 	return max(until-now, 1)
 }
 
-// sooner reports whether a state may leave before another.
+// sooner reports whether a state is due before another.
 func sooner[K comparable](s, other *state[K]) bool {
 	return s.due < other.due || s.due == other.due && s.serial < other.serial
 }

@@ -14,12 +14,13 @@ import (
 type TurnError struct {
 	// Key is the call's key, also in the message: do not show it where it is secret.
 	Key any
-	// At is when the key's next turn comes, and In the time until then. Calls in line go first.
+	// At is the instant of the key's next turn, and In the time until then. Calls already in line get their
+	// turns first.
 	At time.Time
 	In time.Duration
 
-	// Call is the number, from 1, of the key's call whose answer set the turn. Answered is when that
-	// answer came, and Field its header field. Call is 0 without such an answer; Field may be empty.
+	// Call is the number, from 1, of the key's call whose answer set the turn. Answered is the time of that
+	// answer, and Field its header field. Call is 0 if no answer set the turn. Field may be empty.
 	Call     uint64
 	Answered time.Time
 	Field    string
@@ -45,7 +46,7 @@ func (e *TurnError) Error() string {
 // Unwrap returns Err.
 func (e *TurnError) Unwrap() error { return e.Err }
 
-// late returns the error of a call that got no turn, and tells Config.OnTurn that its turn came too late.
+// late returns the error of a call that got no turn, and calls Config.OnTurn if its turn would come too late.
 func (p *part[K]) late(ctx context.Context, err error) error {
 	line, state := p.line, p.state
 	if !errors.Is(err, engine.ErrDeadline) {

@@ -19,31 +19,32 @@ import (
 // it.
 //
 // For an http.Client, make a Transport of the Line, which calls the methods. For another client, Wait
-// before each call returns a Turn, which must be told how the call ended. Send does both, and repeats
-// calls that the server refused. BackoffLeft, Limit and Stats only look. Reset forgets a key, with all
-// that its server has told.
+// before each call returns a Turn, and the caller must tell the Turn how the call ended. Send waits,
+// calls a function that sends, and repeats calls that the server refused. BackoffLeft, Limit and Stats
+// change nothing. Reset forgets a key and everything that its server stated.
 type Line[K comparable] struct {
 	engine *engine.Engine[K]
 	config Config
 	pacing pacing.Config
 	// burst is the burst of Config.Policy.
 	burst pacing.Burst
-	// units are the lines of Config.Units.
+	// units has a line for each of Config.Units.
 	units []*Line[K]
-	// inFlight counts calls by Config.InFlight, or is nil.
+	// inFlight counts the calls in flight. It is nil without Config.InFlight.
 	inFlight *engine.Engine[K]
 	keys     keys[K]
 
-	// The units have the same counters.
+	// The lines in units share these counters.
 	*counters
 }
 
 // Option is an option of New.
 type Option[K comparable] func(*Line[K])
 
-// DelayFor spaces a key's calls by a time or more, such as a host's crawl delay. 0 is none; a cost of
-// n takes it n times. delay is called by first calls of a key, from any goroutine, and beyond
-// Config.MaxKeys by each call. It needs a learned limit.
+// DelayFor sets the least time between two calls of a key, such as a host's crawl delay. delay returns
+// that time, or 0 for none. A call that costs n delays the next call by n times as long. delay is called
+// for the first call of a key, and for each call of a key beyond Config.MaxKeys, from any goroutine.
+// Config.Policy must be nil.
 func DelayFor[K comparable](delay func(key K) time.Duration) Option[K] {
 	return func(l *Line[K]) { l.keys.delay = delay }
 }
@@ -112,8 +113,8 @@ func build[K comparable](config Config, counters *counters, with []Option[K]) (*
 	return line, nil
 }
 
-// BackoffLeft returns how much longer an answer keeps all calls of the key waiting, or lets them fail at
-// once: see Config.MaxBackoff. It is 0 if no answer does.
+// BackoffLeft returns how much longer all calls of the key wait because of an answer, or fail at once:
+// see Config.MaxBackoff. It is 0 if there is no such answer.
 func (l *Line[K]) BackoffLeft(key K) (left time.Duration) {
 	for line := range l.each() {
 		left = max(left, line.engine.Blocked(key))
@@ -124,10 +125,11 @@ func (l *Line[K]) BackoffLeft(key K) (left time.Duration) {
 	return left
 }
 
-// Limit returns the present limit of the key, in calls.
+// Limit returns the present limit of the key in calls, not in one of Config.Units.
 func (l *Line[K]) Limit(key K) policy.Policy { return l.engine.LimitFor(key) }
 
-// Reset forgets everything learned about the key, and lets calls go on. Calls in flight still count.
+// Reset forgets everything learned about the key, and lets its calls go on. Calls in flight still count
+// for Config.InFlight.
 func (l *Line[K]) Reset(key K) {
 	for line := range l.each() {
 		line.keys.mu.Lock()
@@ -162,9 +164,11 @@ func (l *Line[K]) each() iter.Seq[*Line[K]] {
 
 type counters struct {
 	turns, refusals, retries, unheld, badResets atomic.Uint64
-	// gated is the number of calls that wait for a gate, and gateTime is the time of all.
+	// gated is the number of calls that wait for a gate. gateTime is the total time of all waits for gates, in
+	// nanoseconds.
 	gated, gateTime atomic.Int64
-	// failing is the number of keys with an overlong time, for each of Config.Units too.
+	// failing is the number of keys with an overlong time: see state.failsUntil. The limit of calls and each of
+	// Config.Units count separately.
 	failing atomic.Int64
 }
 
@@ -174,7 +178,7 @@ type Stats struct {
 	Waiting int
 	// Waits counts the calls that left the line, served or not.
 	Waits uint64
-	// WaitTime is the total time these calls waited.
+	// WaitTime is the total time that the calls of Waits have waited.
 	WaitTime time.Duration
 	// Turns counts the calls that got their turn.
 	Turns uint64
@@ -182,8 +186,8 @@ type Stats struct {
 	Refusals uint64
 	// Retries counts the calls sent again by a Transport or an interceptor.
 	Retries uint64
-	// Held is the number of keys with all calls waiting or failing because of an answer, for each of
-	// Config.Units too.
+	// Held is the number of keys all of whose calls wait or fail because of an answer. The limit of
+	// calls and each of Config.Units count separately.
 	Held int
 	// Unheld counts the refusals that were not recorded because MaxKeys keys were held.
 	Unheld uint64
@@ -198,7 +202,7 @@ type Stats struct {
 	BadResets uint64
 }
 
-// Stats returns the line's counters. They may be a moment apart.
+// Stats returns the line's counters. They are not read at one instant.
 func (l *Line[K]) Stats() Stats {
 	s := Stats{
 		Waiting:   int(l.counters.gated.Load()),
@@ -237,5 +241,5 @@ func (l *Line[K]) countInFlight() (err error) {
 	return err
 }
 
-// hasGates reports whether calls meet several limits, one after the other.
+// hasGates reports whether a key has several limits, so that its calls pass a gate: see Turn.enter.
 func (l *Line[K]) hasGates() bool { return len(l.units) > 0 || l.inFlight != nil }

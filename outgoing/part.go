@@ -15,35 +15,37 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// part is a turn under one limit. It is where the engine and the decisions of package pacing meet. A turn takes
-// units of the engine, and its answer goes to pacing.State.Answered. Line.apply does the Change to the engine
-// while the key's state is locked.
+// part is the part of a turn that one limit decides. A part takes units of the limit's engine, and passes the answer
+// to pacing.State.Answered. Line.apply applies the resulting pacing.Change to the engine while the key's state is
+// locked.
 type part[K comparable] struct {
 	// line is nil in the zero Turn.
 	line  *Line[K]
 	state *state[K]
-	// index is the index in the costs of Wait.
+	// index is the index of the part's cost in the costs of Wait.
 	index int
-	// n is the units taken or owed.
+	// n is the cost of the call, in units, which are taken or owed.
 	n int64
-	// fits is as many of them as the limit allows at once.
+	// fits is n, or the burst of the limit if that is less. These units are waited for.
 	fits int64
 	// cost is n as corrected by Settle.
 	cost  int64
 	grant engine.Reservation[K]
-	// early means that the units were taken before there was a limit.
+	// early reports whether the units were taken before a limit was known.
 	early bool
 
+	// number is the number of the turn for its key, from 1. sent is the time of the turn.
 	number uint64
 	sent   time.Duration
-	// ended is the units of calls that had ended before this one was sent.
-	ended  int64
+	// ended is the sum of the units of the calls that had ended before this call was sent.
+	ended int64
+	// obeyed reports whether an answer, or Abandon, has ended the part.
 	obeyed bool
-	// probes means that the call is sent in an overlong time, without units.
+	// probes reports whether the call is a probe of Config.MaxBackoff. A probe takes no units.
 	probes bool
 }
 
-// part returns the part of a call of n units. They count as waiting until Turn.leave.
+// part returns the part of a call of n units. The units count as waiting until Turn.leave.
 func (l *Line[K]) part(key K, n int64) part[K] {
 	n = min(n, answer.MaxCount)
 	p := part[K]{line: l, state: l.keys.join(key, n, l.hasGates()), n: n, fits: n, cost: n}
@@ -53,16 +55,16 @@ func (l *Line[K]) part(key K, n int64) part[K] {
 	return p
 }
 
-// fitAgain fits the units to the present limit, and reports whether that changes them.
+// fitAgain computes fits by the present limit, and reports whether it changed.
 func (p *part[K]) fitAgain() bool {
 	before := p.fits
 	p.fits = min(p.n, max(p.line.Limit(p.state.key).Limit(), 1))
 	return p.fits != before
 }
 
-// acquire waits for the units that fit. If the limit changes meanwhile, so that more or fewer fit, it
-// gives the units back and waits again. So do calls of several units that waited, for a unit each, behind a
-// first call.
+// acquire waits for the units that fit. If the limit changes meanwhile, so that more or fewer fit, acquire
+// gives the units back and waits again. For example, while a key's first call probes the limit, each call behind
+// it waits for one unit, and a call of several units waits again once the limit is known.
 func (p *part[K]) acquire(ctx context.Context, patience time.Duration) (err error) {
 	for {
 		if err := p.admit(true); err != nil || p.probes {
@@ -89,8 +91,8 @@ func (p *part[K]) acquire(ctx context.Context, patience time.Duration) (err erro
 	}
 }
 
-// admit returns an error if the call must fail at once. Its cost is then above what the server admits, or the key
-// has an overlong time and no probe is due. A call that claims becomes the probe.
+// admit returns an error if the call must fail at once: either its cost is above the capacity of the server, or the
+// key has an overlong time and no probe is due. claims reports whether the call becomes the probe if one is due.
 func (p *part[K]) admit(claims bool) error {
 	line, state := p.line, p.state
 	if capacity := state.capacity.Load(); capacity > 0 && p.n > capacity && !line.config.Debts && int64(line.keys.now()) < state.capacityUntil.Load() {
@@ -114,14 +116,14 @@ func (p *part[K]) admit(claims bool) error {
 	return nil
 }
 
-// tell tells Config.OnTurn.
+// tell calls Config.OnTurn, if there is one.
 func (p *part[K]) tell(ctx context.Context, d policy.Decision) {
 	if c := &p.line.config; c.OnTurn != nil {
 		c.OnTurn(ctx, c.Name, d)
 	}
 }
 
-// begin begins the call in its turn.
+// begin counts the call as sent, charges the units beyond the burst, and reports the turn to Config.OnTurn.
 func (p *part[K]) begin(ctx context.Context, waited time.Duration) {
 	d := p.grant.Decision
 	d.Wait = waited
@@ -138,7 +140,7 @@ func (p *part[K]) begin(ctx context.Context, waited time.Duration) {
 	}
 }
 
-// open begins a window with the first call that was sent after the last one.
+// open begins the next window. The call is the first one that is sent after the end of the last window.
 func (p *part[K]) open() {
 	state := p.state
 	state.mu.Lock()
@@ -148,16 +150,17 @@ func (p *part[K]) open() {
 	}
 }
 
-// charge takes n units more, or gives units back below 0.
+// charge takes n more units. If n is negative, charge gives -n units back.
 func (p *part[K]) charge(n int64) {
 	line, key := p.line, p.state.key
-	// Otherwise the key was forgotten.
+	// The engine no longer has the units of a key that was forgotten.
 	if p.state.unrecorded || line.keys.has(p.state) {
 		line.engine.Refund(key, -min(p.state.pace.Load().Charge(n, p.sent, p.early), decide.MostCharge(line.Limit(key))))
 	}
 }
 
-// settle corrects the units that the call took, unless calls spend the units that the server says are left.
+// settle corrects the units that the call took. An excess is always charged. Unused units do not come back if the
+// calls of the key spend the units that the server says are left.
 func (p *part[K]) settle(used int64) {
 	s := p.state
 	if more := used - p.cost; more > 0 || !p.line.pacing.Learns || s.delay == 0 && !s.pace.Load().Spends() {
@@ -166,7 +169,7 @@ func (p *part[K]) settle(used int64) {
 	}
 }
 
-// giveBack gives back n units of a call that is not sent.
+// giveBack gives back n units of a call that was not sent. If the call is the probe, the next call becomes it.
 func (p *part[K]) giveBack(n int64) {
 	switch {
 	case p.probes:
@@ -180,8 +183,8 @@ func (p *part[K]) giveBack(n int64) {
 	}
 }
 
-// end counts the call as ended, once, and returns it with the figures of its key. It needs state.mu locked, so that all calls
-// that have ended were also counted by their answers.
+// end counts the call as ended, once, and returns the call and the figures of its key for package pacing. It needs
+// state.mu locked, so that the answers of all ended calls have been counted.
 func (p *part[K]) end() pacing.Call {
 	line, state := p.line, p.state
 	if !p.obeyed {
@@ -198,14 +201,14 @@ func (p *part[K]) end() pacing.Call {
 	case pace.IsUnknown():
 		call.Blocked = line.engine.Blocked(state.key) > 0
 	}
-	// Waiting is read before taken: a call that gets its turn in between is counted once or twice, never missed.
+	// Waiting is read before taken, so that a call that gets its turn in between is counted once or twice, and never missed.
 	call.Waiting = state.waiting.Load()
 	taken := state.taken.Load()
 	call.Later, call.UnderWay = taken-p.ended-p.n, taken-state.ended.Load()
 	return call
 }
 
-// lost ends a call that gets no answer.
+// lost ends a call that gets no answer, as by Turn.Abandon.
 func (p *part[K]) lost() {
 	state := p.state
 	state.mu.Lock()
@@ -213,13 +216,13 @@ func (p *part[K]) lost() {
 	p.line.apply(state, state.mu.learned.Abandoned(p.end()), state.mu.pacedBy)
 }
 
-// obey uses an answer. decided reports whether the limit has decided the call.
+// obey applies an answer to the key. decided is false if another limit refused the call.
 func (p *part[K]) obey(a Answer, decided bool) {
 	line, state := p.line, p.state
-	// The lock is not held, as the log may wait for a turn.
+	// believe is called without the lock, since its Logger may itself send calls by this line.
 	line.believe(&a)
 	if capacity := answer.CapacityOf(&a); capacity > 0 && line.pacing.Learns {
-		// The capacity may change while no call is sent.
+		// The server may raise its capacity, and no answer tells so while no call is sent.
 		state.capacity.Store(capacity)
 		state.capacityUntil.Store(int64(line.keys.now() + line.config.MaxBackoff))
 	}
@@ -234,7 +237,7 @@ func (p *part[K]) obey(a Answer, decided bool) {
 	line.apply(state, state.mu.learned.Answered(call, line.keys.now(), a), origin{p.number, a.Field, answer.LimitField(&a), time.Now()})
 }
 
-// believe drops a reset that has passed or is too far ahead.
+// believe sets Reset to 0 if the reset has passed or is too far ahead, and logs the first such reset.
 func (l *Line[K]) believe(a *Answer) {
 	latest := l.pacing.MaxReset(a)
 	if !answer.IsPast(a) && a.Reset <= latest {
@@ -247,7 +250,8 @@ func (l *Line[K]) believe(a *Answer) {
 	a.Reset = 0
 }
 
-// apply does a change of a key, by an answer. It needs state.mu locked.
+// apply applies a change of a key to its state and to the engine. origin is the answer behind the change. It needs
+// state.mu locked.
 func (l *Line[K]) apply(state *state[K], change pacing.Change, origin origin) {
 	if change.Restart {
 		l.engine.Reset(state.key)
@@ -279,14 +283,13 @@ func (l *Line[K]) apply(state *state[K], change pacing.Change, origin origin) {
 	}
 }
 
-// hold makes all calls of a key wait for d, and leaves a unit: the server promised room for a call.
-// A windowed Config.Policy keeps a unit in the present window, and all of a later window. It needs
-// state.mu locked.
+// hold makes all calls of a key wait for d, and takes all units that the key has after d except one, since the
+// server promised room for one call. Under a windowed Config.Policy, one unit is left in the present window, and
+// later windows lose none. It needs state.mu locked.
 func (l *Line[K]) hold(state *state[K], d time.Duration, origin origin) {
 	if l.config.Jitter > 0 {
 		d = min(d+rand.N(l.config.Jitter), answer.MaxTime)
 	}
-	// state.mu is locked.
 	if until := int64(l.keys.now() + d); until > state.heldUntil.Load() {
 		state.heldUntil.Store(until)
 		state.mu.heldBy = origin

@@ -16,7 +16,8 @@ type RefusalError struct {
 	// Answer is the answer that the line obeyed. Its RetryAfter is policy.Never if the refusal is final.
 	Answer
 
-	// resp is the response. Its request may be sent again, and another response then has it.
+	// resp is the refused response. If the marked request is sent again, the next response has the same
+	// request, and only resp tells the two apart.
 	resp *http.Response
 }
 

@@ -18,12 +18,13 @@ type Options struct {
 	// Base sends the requests. The default is http.DefaultTransport.
 	Base http.RoundTripper
 
-	// Retries is how often a refused request is sent again, at most. Each retry waits in line
-	// again, and after the back-off. Repeatable must allow it, and the body must be absent or have
-	// GetBody. The default is 0, never. A final refusal, or one with Answer.NoRetry, is not repeated.
+	// Retries is how often a refused request is sent again, at most. Each retry waits for the back-off
+	// and then for its turn in line. Repeatable must allow the retry, and the request's body must be absent
+	// or have GetBody. The default is 0, never. A request is not sent again after a final refusal, or a
+	// refusal with Answer.NoRetry.
 	//
-	// The refusal is returned if the next turn comes later than the context or Config.Patience
-	// allows, or its body is longer than 64 KiB or takes over a second.
+	// RoundTrip returns the refusal if the next turn comes later than the context or Config.Patience
+	// allows, or if the refusal's body is longer than 64 KiB or takes over a second.
 	Retries int
 
 	// Repeatable reports whether a request may be sent more than once. The default is net/http's
@@ -32,13 +33,13 @@ type Options struct {
 	Repeatable func(r *http.Request) bool
 
 	// Cost returns the units that a request takes of its key's limits, as in [Line.Wait]. The default
-	// is a call. Of a repeated request it is asked once.
+	// is one call and no other units. Cost is called once for a request that is repeated.
 	Cost func(r *http.Request) []int64
 
 	// Used lists, for each cost in order, the names of the numbers in the response's JSON or events that
-	// add up to the true cost: {nil, {"total_tokens"}}. [Turn.Settle] then corrects the cost. They are
-	// names, no paths; the last number of a name counts. They are read as the caller reads the body,
-	// which is not kept. Without such numbers the cost stays.
+	// add up to the true cost: {nil, {"total_tokens"}}. [Turn.Settle] then corrects the cost. Each is a
+	// name and not a path, and the last number with that name counts. The numbers are read while the
+	// caller reads the body, which is not kept. If no such number is found, the cost stays.
 	Used [][]string
 
 	// Bucket returns the name of the limit that a served response counts in, up to 256 bytes, or "".
@@ -46,10 +47,10 @@ type Options struct {
 	// request's channel or guild. The default is a limit for each key.
 	Bucket func(resp *http.Response) string
 
-	// Answer, if not nil, is asked first whether a response refuses its call, and when the next call
-	// may be sent. If known is false, the rules of [AnswerOf] decide. Otherwise what the answer leaves
-	// 0 is read from the header fields: RetryAfter, and the limits if the answer tells none. With
-	// RetryAfter policy.Never the refusal is final. [GitHub], [Anthropic], [Shopify] and [Slack] are
+	// Answer, if not nil, decides first whether a response refuses its call, and when the next call
+	// may be sent. If known is false, the rules of [AnswerOf] decide. Otherwise a RetryAfter of 0 is
+	// read from the header fields, and so are the limits if the answer has none. With RetryAfter
+	// policy.Never the refusal is final. [GitHub], [Anthropic], [Shopify] and [Slack] are
 	// such functions. Answer runs on the request's goroutine and must leave the body whole, as
 	// [PeekJSON] does.
 	Answer func(resp *http.Response) (a Answer, known bool)
@@ -136,7 +137,7 @@ func (t *Transport[K]) RoundTrip(r *http.Request) (*http.Response, error) {
 		if a.Refused {
 			markRefusal(resp, r, a)
 		}
-		// After a refusal the retry waits for the held key.
+		// A refusal teaches no bucket: the key whose calls wait after it must stay the key of the retry.
 		if t.options.Bucket != nil && !a.Refused {
 			t.buckets.learn(key, t.options.Bucket(resp))
 		}
@@ -150,9 +151,9 @@ func (t *Transport[K]) RoundTrip(r *http.Request) (*http.Response, error) {
 			}
 			return resp, nil
 		}
-		turn.Abandon() // so that a request is in flight once
+		turn.Abandon() // so that the request is not in flight twice
 		if turn, err = t.wait(r.Context(), key, cost); err != nil {
-			return resp, nil //nolint:nilerr // the refusal is the answer
+			return resp, nil //nolint:nilerr // the caller gets the refusal
 		}
 		if r, err = again(r); err != nil {
 			turn.Cancel()
@@ -162,7 +163,8 @@ func (t *Transport[K]) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 }
 
-// wait takes a turn of the key's limit.
+// wait takes a turn in the line of the key. If the key's bucket is learned while the call waits, wait moves to
+// the line of the bucket.
 func (t *Transport[K]) wait(ctx context.Context, key K, cost []int64) (turn Turn[K], err error) {
 	if t.options.Bucket == nil {
 		return t.line.Wait(ctx, key, cost...)
@@ -183,7 +185,8 @@ func (t *Transport[K]) CloseIdleConnections() {
 	}
 }
 
-// unsent reports whether an error is from another Transport, of whose Line the request got no turn.
+// unsent reports whether the request was not sent because Options.Base is another Transport, whose Line gave it no
+// turn.
 func unsent(err error) bool {
 	return errors.Is(err, engine.ErrDeadline) || errors.Is(err, engine.ErrCancelled) || errors.Is(err, engine.ErrCrowded) || errors.Is(err, engine.ErrClosed)
 }

@@ -16,17 +16,19 @@ import (
 // Wait blocks until a call for the key may be sent, and takes its turn. A key's calls are served in
 // order of arrival. A call whose context ends takes nothing.
 //
-// cost has the units that the call takes of the key's limit, 1 if it is absent or less, and of each
-// of Config.Units, 0 if it is absent or less. Estimate units known only afterwards, and correct them
-// by [Turn.Settle]. All limits are met together. If a cost exceeds what Config.Policy allows at once,
-// or what a server with Config.Debts tells, the excess is owed until an answer tells what is left, if
-// the limit keeps debts. Costs are cut to a billion.
+// cost[0] is the number of calls that the call counts as, at least and by default 1. cost[1:] has the
+// units that it takes of each of Config.Units, by default 0. Estimate units known only afterwards, and
+// correct them by [Turn.Settle]. The call takes the units of all limits, or of none. If a cost exceeds
+// the burst of Config.Policy, or the limit that a server with Config.Debts states, the excess is owed
+// until an answer states the remaining units. Windows keep no debt. Costs above a billion count as a
+// billion.
 //
-// The error wraps an error of package engine: ErrCancelled with the context's error, ErrDeadline at
-// once if the turn comes after the context's deadline or Config.Patience, or behind a time longer than
-// Config.MaxBackoff (a *[TurnError]), ErrNever if the cost exceeds the limit that the server told,
-// ErrCrowded or ErrClosed. With Units or InFlight a call behind others may learn later that its turn is too
-// late. Without waiting, a call of a known key allocates nothing, unless there are Units.
+// The error wraps an error of package engine: ErrCancelled with the context's error, ErrDeadline in a
+// *[TurnError], ErrNever if the cost exceeds the limit that the server stated, ErrCrowded or ErrClosed.
+// A call gets ErrDeadline at once if its turn would come after the context's deadline or
+// Config.Patience, or if the server stated a time longer than Config.MaxBackoff. With Units or InFlight
+// a call behind others may learn only later that its turn is too late. A call of a known key that does
+// not wait allocates nothing, unless there are Units.
 func (l *Line[K]) Wait(ctx context.Context, key K, cost ...int64) (Turn[K], error) {
 	calls := int64(1)
 	if len(cost) > 0 {
@@ -48,10 +50,10 @@ func (l *Line[K]) Wait(ctx context.Context, key K, cost ...int64) (Turn[K], erro
 	return turn, nil
 }
 
-// Send waits for a turn and calls send, and again in a new turn as long as send reports that the call may be
-// repeated, up to retries times. send must tell the turn the answer. The error is that of [Line.Wait] for the
-// first turn. If there is no turn for a repetition, Send returns nil as if send had reported false. A turn
-// that send leaves open, also by a panic, is abandoned.
+// Send waits for a turn and calls send. While send returns true, Send waits for another turn and calls send again, up
+// to retries times. send must call Turn.Obey with the answer. Send returns the error of [Line.Wait] for the first
+// turn. If there is no turn for a repetition, Send returns nil, as if send had returned false. A turn that send
+// does not end, for example because of a panic, is abandoned.
 func (l *Line[K]) Send(ctx context.Context, key K, retries int, send func(turn *Turn[K]) (again bool)) error {
 	turn, err := l.Wait(ctx, key)
 	if err != nil {
@@ -59,10 +61,10 @@ func (l *Line[K]) Send(ctx context.Context, key K, retries int, send func(turn *
 	}
 	defer func() { turn.Abandon() }()
 	for ; send(&turn) && retries > 0; retries-- {
-		turn.Abandon() // so that a call is in flight once
+		turn.Abandon() // so that the call is not in flight twice
 		next, err := l.Wait(ctx, key)
 		if err != nil {
-			return nil //nolint:nilerr // the answer of the last attempt is the call's
+			return nil //nolint:nilerr // send has the answer of the last attempt
 		}
 		turn = next
 		l.retries.Add(1)
@@ -70,7 +72,7 @@ func (l *Line[K]) Send(ctx context.Context, key K, retries int, send func(turn *
 	return nil
 }
 
-// leave ends the wait of a call.
+// leave stops counting the call's units as waiting.
 func (t *Turn[K]) leave() {
 	for i := range 1 + len(t.units) {
 		p := t.nth(i)
@@ -79,9 +81,9 @@ func (t *Turn[K]) leave() {
 }
 
 // acquire waits for the units of all limits, and begins the call. Under several limits a key's calls pass a gate
-// one at a time. So only one call has units of some limits and waits for others, and none is passed for ever by
-// calls that take less. A call is in flight before it takes its turn under the others, which would be lost if it
-// was sent later.
+// one at a time. So only one call at a time holds units of some limits while it waits for others, and no call is
+// overtaken for ever by calls that cost less. A call first enters the limit in flight: if it waited for that limit
+// last, the units that it took of the other limits would be used up before it is sent.
 func (t *Turn[K]) acquire(ctx context.Context) error {
 	patience := t.line.config.Patience
 	if !t.line.hasGates() {
@@ -108,7 +110,7 @@ func (t *Turn[K]) acquire(ctx context.Context) error {
 	}
 	for i := range 1 + len(t.units) {
 		part := t.nth(i)
-		// The call has waited for other parts.
+		// An overlong time may have begun while the call waited for other parts.
 		if err := part.admit(false); err != nil {
 			return t.undo(1+len(t.units), part.late(ctx, err))
 		}
@@ -123,7 +125,7 @@ func (t *Turn[K]) acquire(ctx context.Context) error {
 	return nil
 }
 
-// undo gives back the units of the first parts, and returns the error.
+// undo gives back the units of the first parts, releases the call in flight, and returns err.
 func (t *Turn[K]) undo(parts int, err error) error {
 	for i := range parts {
 		p := t.nth(i)
@@ -133,7 +135,7 @@ func (t *Turn[K]) undo(parts int, err error) error {
 	return err
 }
 
-// enter waits for the key's gate. A turn that is too late already is an error at once.
+// enter waits for the key's gate. If the call's turn is known to come too late, enter returns an error at once.
 func (t *Turn[K]) enter(ctx context.Context, patience time.Duration) error {
 	line, state, late := t.line, t.state, engine.ErrDeadline
 	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < patience {
@@ -176,7 +178,7 @@ func (t *Turn[K]) enter(ctx context.Context, patience time.Duration) error {
 	}
 }
 
-// last returns the part whose turn comes last, and the time until then.
+// last returns the part whose turn would come last now, and the time until that turn.
 func (t *Turn[K]) last() (last *part[K], in time.Duration) {
 	last = &t.part
 	for i := range 1 + len(t.units) {
@@ -189,21 +191,23 @@ func (t *Turn[K]) last() (last *part[K], in time.Duration) {
 }
 
 // Turn allows a call to be sent. The caller must call Obey with the answer, Cancel if the call was not
-// sent, or Abandon if no answer will come. A Turn without any of them counts as sent, and the windows
-// after it have a call less. With Config.InFlight, Release must also be called once the answer is read.
-// The methods must not be called at the same time, and a copy must not be used as well. The zero Turn
-// does nothing.
+// sent, or Abandon if no answer will come. If the caller calls none of them, the call stays under way for
+// ever, and each later window admits one call less. With Config.InFlight, the caller must also call Release
+// once the answer is read. The methods must not be called at the same time. Only one copy of a Turn
+// may be used. The methods of the zero Turn do nothing.
 type Turn[K comparable] struct {
 	// Waited is how long the call waited for its turn.
 	Waited time.Duration
 
 	part[K]
-	units    []part[K]             // of Config.Units, if the call takes units of them
-	inFlight engine.Reservation[K] // by Config.InFlight
+	// units has a part for each of Config.Units of which the call takes units.
+	units []part[K]
+	// inFlight holds the call's place in flight, by Config.InFlight.
+	inFlight engine.Reservation[K]
 }
 
-// nth returns the part at an index: first the calls' part, and then a part for each of Config.Units. It is no
-// iterator, as a Turn would then be allocated.
+// nth returns a part of the turn: at index 0 the part of the limit of calls, and then the parts in t.units. An iterator
+// over the parts would allocate the Turn.
 func (t *Turn[K]) nth(index int) *part[K] {
 	if index == 0 {
 		return &t.part
@@ -211,11 +215,13 @@ func (t *Turn[K]) nth(index int) *part[K] {
 	return &t.units[index-1]
 }
 
-// Cancel returns the turn of a call that was not sent. After Obey it is Release.
+// Cancel returns the turn of a call that was not sent. After Obey, Cancel only
+// releases the call in flight.
 func (t *Turn[K]) Cancel() { t.finish(true) }
 
 // Abandon ends the turn of a call without an answer, such as a failed connection. The call counts as
-// sent; a first call no longer delays those behind it. After Obey it is Release.
+// sent. If it was the first call of its key, the calls behind it no longer wait for its answer. After Obey,
+// Abandon only releases the call in flight.
 func (t *Turn[K]) Abandon() { t.finish(false) }
 
 func (t *Turn[K]) finish(unsent bool) {
@@ -232,11 +238,12 @@ func (t *Turn[K]) finish(unsent bool) {
 	t.line = nil
 }
 
-// Obey tells the line the answer. A refusal holds the key before Obey returns. Answers may come in
-// any order: an answer does not set the pace after a call sent later was answered. No answer
-// shortens a back-off.
+// Obey tells the line the answer. If the answer is a refusal, all calls of the key wait before Obey
+// returns. Answers may come in any order: once a call that was sent later is answered, an earlier
+// call's answer no longer sets the pace. No answer shortens a back-off.
 //
-// A call answered in parts, such as a stream, may call Obey again: only refusals are then used.
+// A caller whose call is answered in parts, such as a stream, may call Obey for each. Of the later
+// answers only refusals are used.
 func (t *Turn[K]) Obey(a Answer) {
 	if t.line == nil {
 		return
@@ -253,15 +260,15 @@ func (t *Turn[K]) Obey(a Answer) {
 		}
 		part.obey(told, !a.Refused || i == refused)
 	}
-	// The server counts the call at most, and none of its units.
+	// A call that is refused for good counts at the server as one call at most, without its other units.
 	if isFinal && isFirst {
 		used := [1 + maxUnits]int64{1}
 		t.Settle(used[:]...)
 	}
 }
 
-// refusedBy returns the index, for nth, of the part whose limit has refused the call: of Config.Units one with less left
-// than the call's units.
+// refusedBy returns the index, for nth, of the part whose limit refused the call. That is the first of Config.Units
+// with less left than the call costs. It is 0, the limit of calls, if there is none, or if no calls remain.
 func (t *Turn[K]) refusedBy(a *Answer) int {
 	if a.Refused && !(a.HasRemaining && a.Remaining <= 0) {
 		for i := range t.units {
@@ -276,8 +283,9 @@ func (t *Turn[K]) refusedBy(a *Answer) int {
 
 // Settle corrects the units that Wait took, in the order of its costs, once they are known. It may
 // be called before Obey and after it, and again. A number below 0, or absent, leaves a cost as it
-// is, and a cost of 0 stays 0. An excess is charged. The rest comes back, unless calls spend the
-// units that the server says are left: then its answers correct the cost.
+// is, and a cost of 0 stays 0. An excess over the cost is charged. Unused units come back, unless
+// calls spend the units that the server says are left. In that case the server's answers correct the
+// count.
 func (t *Turn[K]) Settle(used ...int64) {
 	if t.line == nil {
 		return
@@ -289,7 +297,7 @@ func (t *Turn[K]) Settle(used ...int64) {
 	}
 }
 
-// enterFlight waits until fewer calls of the key are in flight than may be, and counts the call.
+// enterFlight waits until Config.InFlight has room for another call of the key, and counts the call as in flight.
 func (t *Turn[K]) enterFlight(ctx context.Context, patience time.Duration) (err error) {
 	line := t.line
 	if line.inFlight == nil {
@@ -306,8 +314,8 @@ func (t *Turn[K]) enterFlight(ctx context.Context, patience time.Duration) (err 
 	return fmt.Errorf("outgoing: %w", err)
 }
 
-// stayInFlight begins the call's longest time in flight with its turn. A call that waited for its turn for longer
-// than that enters again.
+// stayInFlight lets the longest time of Config.InFlight begin anew, at the call's turn. If that time ended while the
+// call waited for its turn, the call enters again.
 func (t *Turn[K]) stayInFlight(ctx context.Context, patience time.Duration) error {
 	if t.line.inFlight == nil || t.inFlight.Extend() {
 		return nil
@@ -315,8 +323,9 @@ func (t *Turn[K]) stayInFlight(ctx context.Context, patience time.Duration) erro
 	return t.enterFlight(ctx, patience)
 }
 
-// Release ends a call in flight by Config.InFlight, so that the next one may be sent. Call it once the answer is
-// read to its end. The second time it does nothing. Obey does not release: a stream's first answer is not its end.
+// Release ends a call in flight by Config.InFlight, so that the next one may be sent. The caller must call
+// Release once the answer is read to its end. Another call of Release does nothing. Obey does not release, since the
+// first answer of a stream is not its end.
 func (t *Turn[K]) Release() {
 	t.inFlight.Release()
 	t.inFlight = engine.Reservation[K]{}

@@ -8,8 +8,8 @@ import (
 	"github.com/ral-limiter/ral/outgoing/internal/answer"
 )
 
-// usage is a body that settles its call's turn by numbers in its JSON, if it has names, and releases the turn, once
-// it is read or closed.
+// usage is a response's body that ends its call's turn once the body is read or closed. It settles the turn by the
+// numbers of Options.Used in the body's JSON, if there are any, and releases it.
 type usage[K comparable] struct {
 	io.ReadCloser
 
@@ -44,14 +44,15 @@ func (u *usage[K]) Read(p []byte) (n int, err error) {
 
 // Close implements io.Closer.
 func (u *usage[K]) Close() error {
-	err := u.ReadCloser.Close() // before another call is sent
+	// The body is closed before another call may be sent.
+	err := u.ReadCloser.Close()
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.settle()
 	return err
 }
 
-// settle settles and releases the turn the first time.
+// settle settles and releases the turn. Another call of settle does nothing.
 func (u *usage[K]) settle() {
 	used := [1 + maxUnits]int64{}
 	for i := range used {
@@ -67,23 +68,23 @@ func (u *usage[K]) settle() {
 	u.turn = Turn[K]{}
 }
 
-// counted is a number in JSON by its name, below 0 until it is read.
+// counted is a number in JSON with that name. value is below 0 until the number is read.
 type counted struct {
 	name string
-	// cost is the index in the costs of Wait.
+	// cost is the index of the number's cost in the costs of Wait.
 	cost  int
 	value int64
 }
 
-// scanner finds numbers by name in JSON that comes in pieces, in events too. A name quoted within a
-// text is not found: its quotes are escaped.
+// scanner finds numbers by name in JSON that comes in pieces, also in server-sent events. A name
+// inside of a JSON string is not taken for a name, since its quotes are escaped.
 type scanner struct {
 	numbers []counted
 
 	in position
-	// text is the present or last text, cut to more than any name.
+	// text is the present or last JSON string, cut to a length that no name of Options.Used has.
 	text []byte
-	// value is the value of the digits so far, below 0 before them.
+	// value is the number made of the digits so far, or below 0 before the first digit.
 	value int64
 }
 
@@ -92,20 +93,21 @@ type position uint8
 const (
 	betweenTexts position = iota
 	inText
-	// escaped is in a text, behind a backslash.
+	// escaped is in a JSON string, behind a backslash.
 	escaped
-	// afterText is behind a text, which a colon makes a name.
+	// afterText is behind a JSON string. If a colon follows, the string is a name.
 	afterText
-	// inValue is in the value of a name.
+	// inValue is behind a name and its colon, or in the digits that follow.
 	inValue
 )
 
+// maxName is the longest name in Options.Used, in bytes.
 const maxName = 64
 
 func (s *scanner) read(p []byte) {
 	for _, c := range p {
 		switch space := c == ' ' || c == '\t' || c == '\r'; {
-		// No text has a line break, so that other lines end here.
+		// No JSON string has a line break, so a string that began in this line was none.
 		case c == '\n' && s.in <= escaped:
 			s.in = betweenTexts
 		case s.in == escaped:
@@ -135,7 +137,7 @@ func (s *scanner) read(p []byte) {
 	}
 }
 
-// found records the value of a name.
+// found records the number that was read for each entry with its name.
 func (s *scanner) found() {
 	for i := range s.numbers {
 		if n := &s.numbers[i]; n.name == string(s.text) {
@@ -144,14 +146,15 @@ func (s *scanner) found() {
 	}
 }
 
-// handOver returns a turn to a response's body, and leaves none.
+// handOver returns the turn, for a response's body, and makes t the zero Turn.
 func (t *Turn[K]) handOver() Turn[K] {
 	given := *t
 	*t = Turn[K]{}
 	return given
 }
 
-// endWith has a response's body end the turn of its call. An empty body ends it at once.
+// endWith replaces the response's body by a usage, which ends the turn. If there is no body, endWith releases the turn
+// at once.
 func endWith[K comparable](resp *http.Response, names [][]string, turn *Turn[K]) {
 	if resp.Body == nil || resp.Body == http.NoBody {
 		turn.Release()
