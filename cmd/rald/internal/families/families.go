@@ -81,14 +81,14 @@ func New(config Config) (*Families, error) {
 	if config.Dir == "" {
 		return families, nil
 	}
-	if err := os.MkdirAll(config.Dir, 0o700); err != nil {
-		return nil, fmt.Errorf("the directory of the saved state: %w", err)
+	err := os.MkdirAll(config.Dir, 0o700)
+	if err == nil {
+		families.unlock, err = statefile.Lock(filepath.Join(config.Dir, lockName))
 	}
-	var err error
-	if families.unlock, err = statefile.Lock(filepath.Join(config.Dir, lockName)); err != nil {
-		return nil, fmt.Errorf("the directory of the saved state: %w", err)
+	var files []string
+	if err == nil {
+		files, err = filepath.Glob(filepath.Join(config.Dir, "*"+suffix))
 	}
-	files, err := filepath.Glob(filepath.Join(config.Dir, "*"+suffix))
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("the directory of the saved state: %w", err), families.Close())
 	}
@@ -273,20 +273,10 @@ var counted = regexp.MustCompile(`^(window|sliding|at most) [^/]+(/.*)$`)
 
 // representative returns the limit that names a family's saved state, whatever the limit's units.
 func representative(limit policy.Policy) policy.Policy {
-	var texts []string
 	text := limit.String()
-	switch kind, _, _ := strings.Cut(text, " "); kind {
-	case "funnel":
-		texts = []string{"funnel 1, 1/s"}
-	case "queue":
-		texts = []string{"queue 1, 1/s"}
-	case "bursty":
-		texts = []string{"bursty 1/s, 1"}
-	default:
-		// Short windows of many units are a different family.
-		texts = []string{counted.ReplaceAllString(text, "$1 1$2"), counted.ReplaceAllString(text, "$1 1000000$2")}
-	}
-	for _, text := range texts {
+	// Short windows of many units are a different family.
+	windows := []string{counted.ReplaceAllString(text, "$1 1$2"), counted.ReplaceAllString(text, "$1 1000000$2")}
+	for _, text := range append([]string{"funnel 1, 1/s", "queue 1, 1/s", "bursty 1/s, 1"}, windows...) {
 		of, err := policy.Parse(text)
 		if relative, ok := limit.(policy.Relative); err == nil && ok && relative.Reads(of) {
 			return of

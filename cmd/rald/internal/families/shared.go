@@ -61,34 +61,22 @@ func (s *Families) connect() error {
 }
 
 func (s *Families) addShared(limit policy.Policy, leased bool) (Family, error) {
-	f := s.config.Fleet
-	all := *s.all.Load()
+	name := "leased:" + limit.String()
 	if !leased {
 		limit = representative(limit)
+		name = familyName(limit)
 	}
 	family := &remote{limit: limit, leased: leased, known: NewKnown[policy.Policy, policy.Policy]()}
-	config := fleet.Config{
-		Name: f.Name + ":" + strings.ReplaceAll(familyName(limit), " ", "_"), Policy: limit, MaxKeys: s.config.MaxKeys,
-		Budget: f.Budget, Outage: f.Outage, Servers: f.Servers,
-	}
+	config := s.fleetConfig(strings.ReplaceAll(name, " ", "_"))
 	if _, inFlight := limit.(policy.Occupier); inFlight {
-		config.Term = f.Term
+		config.Term = s.config.Fleet.Term
+	}
+	var err error
+	if config.Policy, err = family.shared(limit); err != nil {
+		return nil, err
 	}
 	if leased {
-		config.Name = f.Name + ":leased:" + strings.ReplaceAll(limit.String(), " ", "_")
-		config.Mode = fleet.Leased
-	} else if shared, err := family.shared(limit); err != nil {
-		return nil, err
-	} else {
-		config.Policy = shared
-	}
-	if len(all) == 0 {
-		config.Redis = f.Redis
-	} else {
-		config.Via = all[0].(InRedis).Fleet()
-	}
-	if f.OnEvent != nil {
-		config.OnEvent = f.OnEvent(config.Name)
+		config.Policy, config.Mode = limit, fleet.Leased
 	}
 	limiter, err := fleet.New(config)
 	if err != nil {
@@ -97,6 +85,21 @@ func (s *Families) addShared(limit policy.Policy, leased bool) (Family, error) {
 	family.Limiter, family.name, family.life.close = limiter, config.Name, limiter.Close
 	s.append(family)
 	return family, nil
+}
+
+// fleetConfig configures a limiter or shares of that name among the servers. All use the first limiter's client.
+func (s *Families) fleetConfig(name string) fleet.Config {
+	f := s.config.Fleet
+	config := fleet.Config{
+		Redis: f.Redis, Name: f.Name + ":" + name, MaxKeys: s.config.MaxKeys, Budget: f.Budget, Outage: f.Outage, Servers: f.Servers,
+	}
+	if all := *s.all.Load(); len(all) > 0 {
+		config.Redis, config.Via = rueidis.ClientOption{}, all[0].(InRedis).Fleet()
+	}
+	if f.OnEvent != nil {
+		config.OnEvent = f.OnEvent(config.Name)
+	}
+	return config
 }
 
 // isLeased reports whether a limit is leased, unless it is too small.

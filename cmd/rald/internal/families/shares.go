@@ -23,20 +23,13 @@ type Shares interface {
 
 // NewShares returns shares, over the fleet if Redis keeps the keys. Config has no other settings than the Name.
 func (s *Families) NewShares(config engine.SharesConfig[string]) (Shares, error) {
-	f := s.config.Fleet
-	if f == nil {
+	if s.config.Fleet == nil {
 		config.Config.MaxKeys = s.config.MaxKeys
 		shares, err := engine.NewShares(config)
 		return near{shares}, err
 	}
-	name := f.Name + ":shares:" + config.Config.Name
-	c := fleet.Config{
-		Via: (*s.all.Load())[0].(InRedis).Fleet(), Name: name, Tag: config.Config.Name, MaxKeys: s.config.MaxKeys,
-		Budget: f.Budget, Outage: f.Outage, Servers: f.Servers,
-	}
-	if f.OnEvent != nil {
-		c.OnEvent = f.OnEvent(name)
-	}
+	c := s.fleetConfig("shares:" + config.Config.Name)
+	c.Tag = config.Config.Name
 	shares, err := fleet.NewShares(fleet.SharesConfig{
 		Config: c, Total: config.Total, Reserved: config.Reserved, Tenants: config.Tenants, Guarantee: config.Guarantee, Ceiling: config.Ceiling,
 	})
