@@ -64,7 +64,7 @@ var mayImport = []struct {
 	{"internal/adapter/admission", []string{"internal/core/escape", "internal/core/clock", "internal/core/decide", "internal/core/shape", "internal/core/whole", "policy", "internal/adapter/binding", "limits", "engine", "single"}},
 	{"internal/testkit/admissiontest", []string{"policy", "limits", "engine", "single", "github.com/stretchr/testify/assert", "github.com/stretchr/testify/require"}},
 	// It imports neither gRPC nor Connect.
-	{"rpclimit", []string{"internal/adapter/binding", "internal/adapter/clientaddr", "internal/adapter/admission", "internal/core/shape", "policy", "limits", "engine", "observe/metrics"}},
+	{"rpclimit", []string{"internal/adapter/binding", "internal/adapter/clientaddr", "internal/adapter/admission", "internal/core/shape", "internal/core/whole", "policy", "limits", "engine", "observe/metrics"}},
 	{"internal/testkit/rpctest", []string{"policy", "engine", "limits", "rpclimit", "outgoing", "internal/testkit/must", "internal/testkit/admissiontest", "github.com/stretchr/testify/assert", "github.com/stretchr/testify/require"}},
 	{"httplimit", []string{"internal/adapter/clientaddr", "internal/adapter/admission", "internal/core/shape", "internal/core/whole", "policy", "limits", "engine", "observe/metrics"}},
 	{"outgoing/internal/answer", []string{"policy"}},

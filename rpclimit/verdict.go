@@ -9,6 +9,7 @@ import (
 
 	"github.com/ral-limiter/ral/internal/adapter/admission"
 	"github.com/ral-limiter/ral/internal/adapter/binding"
+	"github.com/ral-limiter/ral/internal/core/whole"
 	"github.com/ral-limiter/ral/limits"
 )
 
@@ -188,13 +189,7 @@ func (v *Verdict) Pushback() (ms int64, ok bool) {
 }
 
 // milliseconds returns whole milliseconds, rounded up, at least 1.
-func milliseconds(d time.Duration) int64 {
-	whole := int64(d / time.Millisecond)
-	if d%time.Millisecond > 0 {
-		whole++
-	}
-	return max(1, whole)
-}
+func milliseconds(d time.Duration) int64 { return max(1, whole.Up(d, time.Millisecond)) }
 
 // Violation is a limit that refused a call.
 type Violation struct {

@@ -107,12 +107,13 @@ func (d *doors) openEnvoy(ctx context.Context, set *rules.Set) (*families.Famili
 		}
 		d.openHTTP(ctx, d.drain, pages, service.HTTP())
 	}
+	from := slog.String("rules_from", d.envoy.xds.server)
 	if set == nil {
-		d.log.Info("rald answers Envoy's rate limit service", "address", listener.Addr().String(), "rules_from", d.envoy.xds.server)
 		d.follow(ctx, service)
-		return keep, service, nil
+	} else {
+		from = slog.Int("rules", len(set.Rules()))
 	}
-	d.log.Info("rald answers Envoy's rate limit service", "address", listener.Addr().String(), "rules", len(set.Rules()))
+	d.log.Info("rald answers Envoy's rate limit service", "address", listener.Addr().String(), from)
 	return keep, service, nil
 }
 

@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -164,14 +165,20 @@ func parse(args []string, env environment, problems io.Writer) (settings setting
 	given := map[string]bool{}
 	flags.Visit(func(f *flag.Flag) { given[f.Name] = true })
 	settings.check.wanted = given["check-listen"]
-	for _, name := range []string{"envoy-listen", "envoy-clients", "envoy-http", "envoy-merge", "envoy-shadow", "envoy-quota", "envoy-metadata"} {
-		if given[name] && !settings.envoy.isOn() {
-			return settings, fmt.Errorf("-%s needs -envoy, the directory envoy in DIR, or -envoy-xds", name)
-		}
-	}
-	for _, name := range []string{"envoy-xds-node", "envoy-xds-ca"} {
-		if given[name] && settings.envoy.xds.server == "" {
-			return settings, fmt.Errorf("-%s needs -envoy-xds", name)
+	for _, need := range []struct {
+		met   bool
+		flags []string
+		what  string
+	}{
+		{settings.envoy.isOn(), []string{"envoy-listen", "envoy-clients", "envoy-http", "envoy-merge", "envoy-shadow", "envoy-quota", "envoy-metadata"},
+			"-envoy, the directory envoy in DIR, or -envoy-xds"},
+		{settings.envoy.xds.server != "", []string{"envoy-xds-node", "envoy-xds-ca"}, "-envoy-xds"},
+		{settings.fleet.url != "", []string{"fleet", "fleet-name", "outage", "fleet-servers", "redis-budget"},
+			"-redis, which says where the Redis is that keeps the keys"},
+	} {
+		i := slices.IndexFunc(need.flags, func(name string) bool { return given[name] })
+		if i >= 0 && !need.met {
+			return settings, fmt.Errorf("-%s needs %s", need.flags[i], need.what)
 		}
 	}
 	// A lost variable must not turn TLS's checks off.

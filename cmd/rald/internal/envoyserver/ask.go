@@ -6,6 +6,7 @@ import (
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"github.com/ral-limiter/ral/cmd/rald/internal/rules"
+	"github.com/ral-limiter/ral/internal/core/whole"
 	"github.com/ral-limiter/ral/policy"
 	"google.golang.org/protobuf/types/known/durationpb"
 )
@@ -63,7 +64,7 @@ func (a *ask) decided(decision policy.Decision) {
 	case ok:
 		until = max(until, limit.Window())
 	}
-	a.report(!decision.Allowed, clip(decision.Remaining), &durationpb.Duration{Seconds: seconds(until)})
+	a.report(!decision.Allowed, clip(decision.Remaining), &durationpb.Duration{Seconds: whole.Up(until, time.Second)})
 }
 
 func (a *ask) decidedExactly(decision policy.Decision) {
@@ -103,7 +104,7 @@ func (a *ask) try(ctx context.Context, passed bool) {
 // untilReset returns the time left in a window of the unit, by the wall clock if nothing counted.
 func untilReset(unit rules.Unit, left time.Duration) *durationpb.Duration {
 	if left > 0 {
-		return &durationpb.Duration{Seconds: seconds(left)}
+		return &durationpb.Duration{Seconds: whole.Up(left, time.Second)}
 	}
 	length := int64(unit.Length() / time.Second)
 	return &durationpb.Duration{Seconds: length - time.Now().Unix()%length}

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 	"sync"
-	"time"
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"github.com/ral-limiter/ral/cmd/rald/internal/configfile"
@@ -158,11 +157,6 @@ func describe(r *rules.Rule) *pb.RateLimitResponse_RateLimit {
 }
 
 func clip(n int64) uint32 { return uint32(min(max(n, 0), math.MaxUint32)) }
-
-// seconds rounds up.
-func seconds(d time.Duration) int64 {
-	return int64(d/time.Second) + int64(min(d%time.Second, 1))
-}
 
 func unitOf[U fmt.Stringer](u U) rules.Unit {
 	for _, unit := range rules.Units {
