@@ -121,13 +121,13 @@ func TestImportsPointDown(t *testing.T) {
 			continue
 		}
 		seen = append(seen, name)
-		at := slices.IndexFunc(mayImport, func(m struct {
+		index := slices.IndexFunc(mayImport, func(m struct {
 			pkg   string
 			other []string
 		}) bool {
 			return m.pkg == name
 		})
-		if !assert.GreaterOrEqual(t, at, 0, "package %s has no place in the order of imports: give it one here", name) {
+		if !assert.GreaterOrEqual(t, index, 0, "package %s has no place in the order of imports: give it one here", name) {
 			continue
 		}
 		for _, path := range p.Imports {
@@ -135,7 +135,7 @@ func TestImportsPointDown(t *testing.T) {
 				continue // the standard library
 			}
 			own := strings.TrimPrefix(path, module+"/")
-			assert.Contains(t, mayImport[at].other, own, "package %s may not import %s", name, path)
+			assert.Contains(t, mayImport[index].other, own, "package %s may not import %s", name, path)
 		}
 	}
 	for _, m := range mayImport {

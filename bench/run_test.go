@@ -47,15 +47,15 @@ func TestEveryWorkloadRuns(t *testing.T) {
 	workloads := fewer(append(Standard(0.002), Calls(0.1)...))
 	o := quick()
 	o.Rounds, o.busy = 2, nil
-	var told []string
+	var reports []string
 	o.Progress = func(p Progress) {
 		assert.Positive(t, p.Total)
-		if told = append(told, p.Workload); len(told) > 1 && told[len(told)-2] == p.Workload {
-			told = told[1:]
+		if reports = append(reports, p.Workload); len(reports) > 1 && reports[len(reports)-2] == p.Workload {
+			reports = reports[1:]
 		}
 	}
 	report := ran(t, o, workloads, append(RalCalls(), Floor(), XsyncMap(), Ral(), RalQueued())...)
-	assert.Empty(t, told[len(told)-1], "the end of the run was not reported")
+	assert.Empty(t, reports[len(reports)-1], "the end of the run was not reported")
 	require.Len(t, report.Workloads, len(workloads))
 	for i, w := range report.Workloads {
 		assert.Equal(t, workloads[i].Name, w.Name)

@@ -26,16 +26,16 @@ func TestAcquireIsPatientForSoLong(t *testing.T) {
 		}
 		require.True(t, d.Take("key", 2).Allowed)
 		for _, patience := range []time.Duration{-time.Hour, 0, time.Second - 1} {
-			r, at, err := acquire(patience)
+			r, end, err := acquire(patience)
 			assert.ErrorIs(t, err, ErrDeadline)
 			assert.NotErrorIs(t, err, context.DeadlineExceeded)
 			assert.Equal(t, policy.Decision{Limit: 2, RetryAfter: time.Second, ResetAfter: 2 * time.Second}, r.Decision)
-			assert.Zero(t, at)
+			assert.Zero(t, end)
 			r.Cancel()
 		}
-		_, at, err := acquire(time.Second)
+		_, end, err := acquire(time.Second)
 		require.NoError(t, err)
-		assert.Equal(t, time.Second, at)
+		assert.Equal(t, time.Second, end)
 
 		// In a line of two, in turn; the third is refused at once.
 		var line sync.WaitGroup
@@ -52,22 +52,22 @@ func TestAcquireIsPatientForSoLong(t *testing.T) {
 			assert.NoError(t, err)
 			assert.Equal(t, time.Duration(2+i)*time.Second, at)
 		})
-		r, at, err := acquire(3*time.Second - 1)
+		r, end, err := acquire(3*time.Second - 1)
 		assert.ErrorIs(t, err, ErrDeadline)
 		assert.False(t, r.Allowed)
 		assert.Positive(t, r.RetryAfter)
-		assert.Equal(t, time.Second, at)
+		assert.Equal(t, time.Second, end)
 		line.Wait()
 
 		// Charged during the wait, the turn comes too late: the first has taken, the second not.
 		began = time.Now()
-		inLine(func(i int, r reservation, at time.Duration, err error) {
+		inLine(func(i int, r reservation, end time.Duration, err error) {
 			if i == 1 {
 				assert.ErrorIs(t, err, ErrDeadline)
 			} else {
 				assert.NoError(t, err)
 			}
-			assert.Equal(t, []time.Duration{time.Duration(1+i) * time.Second, at}, []time.Duration{at, r.Waited})
+			assert.Equal(t, []time.Duration{time.Duration(1+i) * time.Second, end}, []time.Duration{end, r.Waited})
 		})
 		d.Refund("key", -5)
 		line.Wait()

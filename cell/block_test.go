@@ -220,10 +220,10 @@ func TestCallsInLineWaitForTheEndOfABlock(t *testing.T) {
 			}
 			last := ends
 			for i := range served {
-				at := <-served[i]
-				assert.False(t, at.Before(last), "call %d came before the one ahead of it", i)
-				assert.True(t, i == 0 || at.Sub(last) >= time.Second, "call %d came sooner than the limit allows", i)
-				last = at
+				start := <-served[i]
+				assert.False(t, start.Before(last), "call %d came before the one ahead of it", i)
+				assert.True(t, i == 0 || start.Sub(last) >= time.Second, "call %d came sooner than the limit allows", i)
+				last = start
 			}
 			assert.Less(t, last.Sub(ends), 6*time.Second)
 		})

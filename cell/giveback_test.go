@@ -275,11 +275,11 @@ func TestCancelNeverExceedsTheLimit(t *testing.T) {
 							add(n, r.Wait, &r)
 						}
 					default:
-						of := rows[dice.IntN(len(limits))]
-						if len(of) == 0 {
+						row := rows[dice.IntN(len(limits))]
+						if len(row) == 0 {
 							continue
 						}
-						r := &of[dice.IntN(len(of))]
+						r := &row[dice.IntN(len(row))]
 						if r.reservation == nil || name == "one limit" && r.start < now {
 							continue
 						}

@@ -72,13 +72,13 @@ func (d *desk) blockBy(rule *penalty.Rule) *desk {
 	return b
 }
 
-func (d *desk) set(of table.Options, o Options[string]) {
-	of.Idle, of.MaxKeys = idle, 1<<16
-	d.table = table.New[string](of)
+func (d *desk) set(tableOptions table.Options, o Options[string]) {
+	tableOptions.Idle, tableOptions.MaxKeys = idle, 1<<16
+	d.table = table.New[string](tableOptions)
 	d.queue = cmdqueue.New[table.Command[string]](1024)
 	o.View, o.Queue, o.First = d.table.View(), d.queue, 1
 	o.OpenTimeout, o.Idle, o.MaxWaiting, o.MaxWaitingTotal = time.Minute, idle, 1024, 1<<16
-	o.MaxKeys = of.MaxKeys
+	o.MaxKeys = tableOptions.MaxKeys
 	o.Writing = func() bool { return !d.gone }
 	d.Cell, d.control = New(o)
 	d.t.Cleanup(func() {

@@ -23,7 +23,7 @@ func TestAcquireAllWhenTheContextIsOver(t *testing.T) {
 	a, b, c := open[string](t, config), open[string](t, config), open[string](t, config)
 	require.True(t, a.Take("used", 1).Allowed)
 	require.True(t, b.Take("empty", 3).Allowed)
-	for _, of := range []struct {
+	for _, refused := range []struct {
 		n        int64
 		claims   []Claim
 		binding  int
@@ -38,19 +38,19 @@ func TestAcquireAllWhenTheContextIsOver(t *testing.T) {
 		{1, nil, -1, 0, 0},
 	} {
 		before := a.Stats().Refused + b.Stats().Refused
-		out, err := AcquireAll(ended, time.Hour, units(of.n, of.claims...)...)
+		out, err := AcquireAll(ended, time.Hour, units(refused.n, refused.claims...)...)
 		assert.ErrorIs(t, err, ErrCancelled)
-		assert.Equal(t, of.binding, out.Binding, "%+v: another claim decided", of)
-		assert.Equal(t, of.retry, out.RetryAfter, "%+v: RetryAfter is not that of the deciding claim", of)
+		assert.Equal(t, refused.binding, out.Binding, "%+v: another claim decided", refused)
+		assert.Equal(t, refused.retry, out.RetryAfter, "%+v: RetryAfter is not that of the deciding claim", refused)
 		assert.False(t, out.Allowed)
-		require.Len(t, out.Decisions, len(of.claims))
-		for i, claim := range of.claims {
+		require.Len(t, out.Decisions, len(refused.claims))
+		for i, claim := range refused.claims {
 			d := TakeAll(units(0, claim)...).Decisions[0]
 			assert.Equal(t, d.Remaining, out.Decisions[i].Remaining)
 			assert.Equal(t, d.ResetAfter, out.Decisions[i].ResetAfter)
 			assert.Equal(t, out.Decisions[i].Allowed, out.Decisions[i].RetryAfter == 0)
 		}
-		assert.EqualValues(t, of.refusing, a.Stats().Refused+b.Stats().Refused-before, "%+v: another number of refusals was counted", of)
+		assert.EqualValues(t, refused.refusing, a.Stats().Refused+b.Stats().Refused-before, "%+v: another number of refusals was counted", refused)
 		out.Keep(0)
 	}
 	assert.Equal(t, 2, a.Len()+b.Len())

@@ -107,14 +107,14 @@ func TestBlockedKeyIsRefusedByEveryVerb(t *testing.T) {
 			settled(t, e)
 			require.NoError(t, e.Block("k", time.Minute))
 			began := time.Now()
-			for _, at := range []time.Duration{time.Second, time.Minute - 1, c.ends - 1} {
-				time.Sleep(time.Until(began.Add(at)))
+			for _, after := range []time.Duration{time.Second, time.Minute - 1, c.ends - 1} {
+				time.Sleep(time.Until(began.Add(after)))
 				d, allowed := call("k", c.n)
-				require.False(t, allowed, "%+v, after %v", c, at)
+				require.False(t, allowed, "%+v, after %v", c, after)
 				if d != (policy.Decision{}) {
-					require.Equal(t, c.ends-at, d.RetryAfter)
+					require.Equal(t, c.ends-after, d.RetryAfter)
 					require.EqualValues(t, 100, d.Limit)
-					if at < time.Minute {
+					if after < time.Minute {
 						require.Zero(t, d.Remaining)
 					}
 				}

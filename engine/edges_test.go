@@ -131,16 +131,16 @@ func TestCoarseClockCostsATick(t *testing.T) {
 	}})
 	random := rand.New(rand.NewPCG(1, 2))
 	var passed []time.Duration
-	at, worst := time.Duration(0), 0
-	advance := func(by time.Duration) { exact.Advance(by); at += by }
+	instant, worst := time.Duration(0), 0
+	advance := func(by time.Duration) { exact.Advance(by); instant += by }
 	for range 20_000 {
 		d := e.Take("key", 1)
 		if d.Allowed {
-			passed = append(passed, at)
+			passed = append(passed, instant)
 		} else if random.IntN(10) == 0 {
 			advance(d.RetryAfter + tick)
 			require.True(t, e.Choke("key"), "a call must pass a tick after RetryAfter")
-			passed = append(passed, at)
+			passed = append(passed, instant)
 		}
 		advance(time.Duration(random.Int64N(int64(every))))
 	}

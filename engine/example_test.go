@@ -228,13 +228,13 @@ func ExampleEngine_MostUsed() {
 	e.Take("alice", 9)
 	e.Take("bob", 2)
 	e.Take("carol", 5)
-	var at engine.OwingCursor
-	for more := true; more; more = !at.IsZero() {
-		page := e.MostUsed(2, at)
+	var cursor engine.OwingCursor
+	for more := true; more; more = !cursor.IsZero() {
+		page := e.MostUsed(2, cursor)
 		for _, k := range page.Keys {
 			fmt.Printf("%s has used %.0f%%\n", k.Key, 100*k.Share)
 		}
-		at = page.Next
+		cursor = page.Next
 	}
 	// Output:
 	// alice has used 90%

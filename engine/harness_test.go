@@ -134,11 +134,11 @@ func (h *hooked) Refund(word uint64, now policy.Instant, n int64) uint64 {
 	return h.Policy.(policy.Refunder).Refund(word, now, n)
 }
 
-func (h *hooked) Cancel(word, taken uint64, at, now policy.Instant, n, undone int64) uint64 {
+func (h *hooked) Cancel(word, taken uint64, takenAt, now policy.Instant, n, undone int64) uint64 {
 	if h.cancel != nil {
 		h.cancel(undone)
 	}
-	next := h.Policy.(policy.Refunder).Cancel(word, taken, at, now, n, undone)
+	next := h.Policy.(policy.Refunder).Cancel(word, taken, takenAt, now, n, undone)
 	if h.undone != nil {
 		h.undone()
 	}

@@ -16,27 +16,27 @@ import (
 )
 
 // toldOf runs a test on an engine of two units in use for a minute, and returns its events about misuse.
-func toldOf(t *testing.T, test func(t *testing.T, e *engine.Engine[string])) (told []string) {
+func toldOf(t *testing.T, test func(t *testing.T, e *engine.Engine[string])) (events []string) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		e, err := engine.New[string](engine.Config{Policy: inFlight(2, time.Minute), Name: "jobs", OnEvent: func(e engine.Event) {
 			if e.Kind == supervisor.Misuse {
-				told = append(told, e.String())
+				events = append(events, e.String())
 			}
 		}})
 		require.NoError(t, err)
 		test(t, e)
 		require.NoError(t, e.Close())
 	})
-	for _, line := range told {
+	for _, line := range events {
 		assert.NotContains(t, line, "secret")
 	}
-	return told
+	return events
 }
 
 // Promise: A unit in use that is released after its end is an event without the key itself, at most one in ten seconds.
 func TestOverstayIsAnEvent(t *testing.T) {
-	told := toldOf(t, func(t *testing.T, e *engine.Engine[string]) {
+	events := toldOf(t, func(t *testing.T, e *engine.Engine[string]) {
 		for range 3 {
 			late, later := e.Reserve("secret", 1, 0), e.Reserve("secret", 1, 0)
 			require.True(t, late.Allowed && later.Allowed)
@@ -49,14 +49,14 @@ func TestOverstayIsAnEvent(t *testing.T) {
 		}
 		assert.EqualValues(t, 6, e.Stats().Overstayed)
 	})
-	require.Len(t, told, 3)
-	assert.Regexp(t, `^jobs: misuse: key [0-9a-f]{16}: .* as did 0 others`, told[0])
-	assert.Contains(t, told[2], "as did 1 others")
+	require.Len(t, events, 3)
+	assert.Regexp(t, `^jobs: misuse: key [0-9a-f]{16}: .* as did 0 others`, events[0])
+	assert.Contains(t, events[2], "as did 1 others")
 }
 
 // Promise: Units in use of verbs that return nothing to release are counted, and told once.
 func TestUnheldUnitsAreToldOnce(t *testing.T) {
-	told := toldOf(t, func(t *testing.T, e *engine.Engine[string]) {
+	events := toldOf(t, func(t *testing.T, e *engine.Engine[string]) {
 		for count, verb := range []func() bool{
 			func() bool { return e.Choke("secret") },
 			func() bool { return e.Allow("secret") },
@@ -79,8 +79,8 @@ func TestUnheldUnitsAreToldOnce(t *testing.T) {
 		held.Release()
 		assert.EqualValues(t, 7, e.Stats().Unheld)
 	})
-	require.Len(t, told, 1)
-	assert.Regexp(t, `^jobs: misuse: key [0-9a-f]{16}: a call took units in use and returned nothing to release`, told[0])
+	require.Len(t, events, 1)
+	assert.Regexp(t, `^jobs: misuse: key [0-9a-f]{16}: a call took units in use and returned nothing to release`, events[0])
 }
 
 // Promise: `Explain` tells how many units are in use, and for how long the oldest has been.

@@ -106,10 +106,10 @@ func tookOf(t *testing.T, path string) (saved, all [killedKeys]int64) {
 		}
 	})
 	require.Positive(t, last, "no state was saved, so the test tests nothing")
-	each(func(key, at int64) {
+	each(func(key, instant int64) {
 		if key >= 0 {
 			all[key]++
-			if at < last {
+			if instant < last {
 				saved[key]++
 			}
 		}
@@ -123,10 +123,10 @@ func takeUntilKilled(t *testing.T, folder string) {
 	require.NoError(t, err)
 	file, err := os.OpenFile(filepath.Join(folder, "took"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	require.NoError(t, err)
-	note := func(key int64, at time.Time) {
+	note := func(key int64, instant time.Time) {
 		var record [tookRecord]byte
 		binary.LittleEndian.PutUint64(record[:], uint64(key))
-		binary.LittleEndian.PutUint64(record[8:], uint64(at.UnixNano()))
+		binary.LittleEndian.PutUint64(record[8:], uint64(instant.UnixNano()))
 		_, _ = file.Write(record[:])
 	}
 	for range 4 {

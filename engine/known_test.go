@@ -123,12 +123,12 @@ func TestKnownKeysOfOneEngine(t *testing.T) {
 	assert.EqualValues(t, []int64{3, 3}, []int64{e.Peek("a", 0).Remaining, e.Peek("b", 0).Remaining})
 	one, two := &claimer{id: 1}, &claimer{id: 2}
 	low, middle, high := Claim{engine: one, hashedKey: hashedKey{hash: 7}}, Claim{engine: two, hashedKey: hashedKey{hash: 3}}, Claim{engine: two, hashedKey: hashedKey{hash: 5}}
-	for _, of := range [][]Claim{
+	for _, claims := range [][]Claim{
 		{low, middle, high}, {low, high, middle}, {middle, low, high}, {middle, high, low}, {high, low, middle}, {high, middle, low},
 	} {
 		var c knownCall
-		require.True(t, c.sort(of))
-		assert.Equal(t, []Claim{low, middle, high}, []Claim{of[c.order[0]], of[c.order[1]], of[c.order[2]]})
+		require.True(t, c.sort(claims))
+		assert.Equal(t, []Claim{low, middle, high}, []Claim{claims[c.order[0]], claims[c.order[1]], claims[c.order[2]]})
 	}
 	for _, of := range [][]Claim{{low, low, high}, {low, high, low}, {high, low, low}} {
 		assert.False(t, new(knownCall).sort(of))

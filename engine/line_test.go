@@ -90,7 +90,7 @@ func TestOrderIsKeptDuringOtherVerbs(t *testing.T) {
 					patience = upTo(50)
 				}
 				mu.Lock()
-				at := len(ends[key])
+				number := len(ends[key])
 				ends[key] = append(ends[key], 0)
 				mu.Unlock()
 				calls++
@@ -102,7 +102,7 @@ func TestOrderIsKeptDuringOtherVerbs(t *testing.T) {
 						failed++
 						assert.True(t, !r.Allowed && r.RetryAfter > 0, "%v: %+v", err, r.Decision)
 					} else {
-						ends[key][at] = time.Since(began)
+						ends[key][number] = time.Since(began)
 					}
 					mu.Unlock()
 					r.Keep(keep)
@@ -169,15 +169,15 @@ func TestTurnsAreToldRightAfterRoomCameBack(t *testing.T) {
 				case "Keep":
 					r.Keep(1)
 				}
-				var told [len(l.ends)]time.Duration
+				var forecasts [len(l.ends)]time.Duration
 				for i, n := range units {
 					if n > 0 {
-						told[i] = time.Since(l.began) + toWait(t, l.e, n)
+						forecasts[i] = time.Since(l.began) + toWait(t, l.e, n)
 						l.wait(t, i, n)
 					}
 				}
 				l.all.Wait()
-				assert.Equal(t, told[1:], l.ends[1:], "%v, %s", p, back)
+				assert.Equal(t, forecasts[1:], l.ends[1:], "%v, %s", p, back)
 			})
 		}
 	}

@@ -18,12 +18,12 @@ import (
 // owingAll returns the whole list in pages of n, calling between for each page.
 func owingAll[K comparable](t testing.TB, e *Engine[K], n int, between func()) (all []OwingKey[K]) {
 	t.Helper()
-	var at OwingCursor
-	for first := true; first || !at.IsZero(); first = false {
-		page := e.MostUsed(n, at)
+	var cursor OwingCursor
+	for first := true; first || !cursor.IsZero(); first = false {
+		page := e.MostUsed(n, cursor)
 		require.LessOrEqual(t, len(page.Keys), n)
 		all = append(all, page.Keys...)
-		at = page.Next
+		cursor = page.Next
 		if between != nil {
 			between()
 		}

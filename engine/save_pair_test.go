@@ -16,7 +16,7 @@ func TestSavePairsBytesWithTheState(t *testing.T) {
 	slow, fast := funnel(100, 1, time.Hour), funnel(100, 4, time.Hour)
 	for call := range 6 {
 		for _, after := range []bool{false, true} {
-			calls, limit, told := 0, "slow", map[string]string{}
+			calls, limit, saved := 0, "slow", map[string]string{}
 			var e *Engine[string]
 			change := func(now bool) {
 				if now && calls == call {
@@ -32,7 +32,7 @@ func TestSavePairsBytesWithTheState(t *testing.T) {
 				return dst, nil
 			}, func(src []byte) (string, error) {
 				key, limit, _ := strings.Cut(string(src), " ")
-				told[key] = limit
+				saved[key] = limit
 				return key, nil
 			})
 			config := inFile(t, Config{Policy: slow, State: State{Every: time.Hour}})
@@ -46,8 +46,8 @@ func TestSavePairsBytesWithTheState(t *testing.T) {
 
 			again, err := New(config, codec)
 			require.NoError(t, err)
-			require.Contains(t, told, "key")
-			if told["key"] == "slow" {
+			require.Contains(t, saved, "key")
+			if saved["key"] == "slow" {
 				require.NoError(t, again.ChangeLimit("key", slow, fast))
 			}
 			assert.EqualValues(t, 60, again.TakeWith(fast, "key", 0).Remaining, "changed in call %d, after its answer: %t", call, after)

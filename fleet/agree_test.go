@@ -48,7 +48,7 @@ func TestAgreesWithAnEngine(t *testing.T) {
 			ctx := t.Context()
 			for step := range 200 {
 				key, l := fmt.Sprint(r.IntN(3)), servers[r.IntN(len(servers))]
-				at := fmt.Sprintf("%v %+v seed %d step %d", p, rule, seed, step)
+				where := fmt.Sprintf("%v %+v seed %d step %d", p, rule, seed, step)
 				switch r.IntN(14) {
 				case 0, 1:
 					clock.Add(r.Int64N(3e6))
@@ -69,37 +69,37 @@ func TestAgreesWithAnEngine(t *testing.T) {
 					}
 				case 5:
 					n := 1 + r.Int64N(3)
-					require.Equal(t, e.Refund(key, n), must.Get(l.Refund(ctx, key, n)).Decision, at)
+					require.Equal(t, e.Refund(key, n), must.Get(l.Refund(ctx, key, n)).Decision, where)
 				case 6, 7:
 					var claims []Claim
-					var of []engine.Claim
+					var inProcess []engine.Claim
 					// The units of one key add up, too.
 					for range 1 + r.IntN(4) {
 						key, n := fmt.Sprint(r.IntN(3)), []int64{0, 1, 1, 2, 3, -1, math.MaxInt64}[r.IntN(7)]
-						claims, of = append(claims, l.Claim(key, n)), append(of, e.Claim(key, n))
+						claims, inProcess = append(claims, l.Claim(key, n)), append(inProcess, e.Claim(key, n))
 					}
-					want := engine.TakeAll(of...)
+					want := engine.TakeAll(inProcess...)
 					got := must.Get(TakeAll(ctx, claims...))
-					require.Equal(t, want.Allowed, got.Allowed, at)
+					require.Equal(t, want.Allowed, got.Allowed, where)
 					// Of a queue, the two tell when another unit than the last can leave.
 					if p == all[4] {
 						break
 					}
-					require.Equal(t, []any{want.RetryAfter, want.Binding}, []any{got.RetryAfter, got.Binding}, at)
+					require.Equal(t, []any{want.RetryAfter, want.Binding}, []any{got.RetryAfter, got.Binding}, where)
 					for i := range claims {
-						require.Equal(t, want.Decisions[i], got.Answers[i].Decision, at)
+						require.Equal(t, want.Decisions[i], got.Answers[i].Decision, where)
 					}
 				default:
 					// n may exceed each limit.
 					n := r.Int64N(8) - 1
-					require.Equal(t, e.Peek(key, n), must.Get(l.Peek(ctx, key, n)).Decision, at)
+					require.Equal(t, e.Peek(key, n), must.Get(l.Peek(ctx, key, n)).Decision, where)
 					was, want, got := e.Blocked(key) > 0, e.Take(key, n), take(t, l, key, n)
-					require.Equal(t, want, got.Decision, at)
-					require.Equal(t, was, errors.Is(got.Err(), limits.ErrBlocked), at)
+					require.Equal(t, want, got.Decision, where)
+					require.Equal(t, was, errors.Is(got.Err(), limits.ErrBlocked), where)
 					require.True(t, got.Exact())
 				}
-				require.Equal(t, e.Blocked(key), must.Get(servers[r.IntN(len(servers))].Blocked(ctx, key)), at)
-				requireSameExplanation(t, e.Explain(key), explain(t, l, key), at)
+				require.Equal(t, e.Blocked(key), must.Get(servers[r.IntN(len(servers))].Blocked(ctx, key)), where)
+				requireSameExplanation(t, e.Explain(key), explain(t, l, key), where)
 			}
 			counted, sum := e.Stats(), [4]uint64{}
 			for _, l := range servers {
@@ -126,15 +126,15 @@ func anyPenalty(r *rand.Rand) (rule engine.Penalty) {
 	return rule
 }
 
-func requireSameExplanation(t *testing.T, want, got limits.Explanation, at string) {
+func requireSameExplanation(t *testing.T, want, got limits.Explanation, where string) {
 	t.Helper()
 	require.Equal(t, limits.SourceRedis, got.Source())
 	require.True(t, got.Exact())
 	require.Equal(t, want.Blocked > 0, errors.Is(got.Err(), limits.ErrBlocked))
 	if want.Used > 0 || want.Blocked > 0 {
-		require.True(t, got.Known, at)
+		require.True(t, got.Known, where)
 	}
 	got.Provenance, want.Provenance, got.Known, want.Known = nil, nil, false, false
-	require.Equal(t, want, got, at)
+	require.Equal(t, want, got, where)
 	require.Equal(t, want.String(), got.String())
 }

@@ -46,7 +46,7 @@ func TestNoKeyIsTold(t *testing.T) {
 	} {
 		for _, mode := range []Mode{Exact, Leased} {
 			t.Run(fmt.Sprintf("%s %d", fault.name, mode), func(t *testing.T) {
-				var told, log bytes.Buffer
+				var answers, log bytes.Buffer
 				logger := slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 				c := at(redis.Addr(), funnel(1000, 1, time.Hour))
 				c.Mode, c.OnEvent = mode, LogEvents(c.Name, eventlog.New(logger))
@@ -66,7 +66,7 @@ func TestNoKeyIsTold(t *testing.T) {
 					}
 				}
 				do(fault.begin)
-				tell := func(err error) { fmt.Fprintln(&told, err, l.Health()) }
+				tell := func(err error) { fmt.Fprintln(&answers, err, l.Health()) }
 				// The loop goes on until a lease is asked for.
 				for range 10 {
 					a, err := l.Take(t.Context(), canary, 1)
@@ -101,7 +101,7 @@ func TestNoKeyIsTold(t *testing.T) {
 				do(fault.ends)
 				eventually(t, func() bool { return l.Health() == nil }, "it is well")
 				require.NoError(t, l.Close())
-				all := told.String() + log.String() + shown.Body.String()
+				all := answers.String() + log.String() + shown.Body.String()
 				require.NotContains(t, all, canary)
 				require.Contains(t, all, "key "+store.Fingerprint(store.Tail(canary)))
 			})

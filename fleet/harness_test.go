@@ -57,11 +57,11 @@ func withRedis(m *testing.M) int {
 		return 1
 	}
 	code := m.Run()
-	var told error
+	var cause error
 	if slices.ContainsFunc(logged.Lines(), tells) {
-		told = errors.New("a log has a key")
+		cause = errors.New("a log has a key")
 	}
-	if err := errors.Join(told, shared.Close(), goleak.Find(others...)); err != nil && code == 0 {
+	if err := errors.Join(cause, shared.Close(), goleak.Find(others...)); err != nil && code == 0 {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}

@@ -812,8 +812,8 @@ func auditInFlight(t *testing.T, redis *storetest.Redis, random *rand.Rand) {
 				}
 			case len(slots) == 0:
 			default:
-				at := random.IntN(len(slots))
-				s := &slots[at]
+				chosen := random.IntN(len(slots))
+				s := &slots[chosen]
 				switch {
 				case n < 8:
 					// Without Redis the units leave later.
@@ -828,7 +828,7 @@ func auditInFlight(t *testing.T, redis *storetest.Redis, random *rand.Rand) {
 						continue
 					}
 				}
-				slots = append(slots[:at], slots[at+1:]...)
+				slots = append(slots[:chosen], slots[chosen+1:]...)
 			}
 		}
 	}

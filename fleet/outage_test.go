@@ -250,10 +250,10 @@ func TestTakeAllInAnOutage(t *testing.T) {
 		}
 		five, two, opened, closed := with(5, FallbackShare), with(2, FallbackShare), with(5, FallbackOpen), with(5, FallbackClosed)
 		redis.Set(gone)
-		all := func(allowed bool, n int64, of ...*Limiter) limits.Outcome {
+		all := func(allowed bool, n int64, limiters ...*Limiter) limits.Outcome {
 			t.Helper()
 			var claims []Claim
-			for _, l := range of {
+			for _, l := range limiters {
 				claims = append(claims, l.Claim("a", n))
 			}
 			out := must.Get(TakeAll(t.Context(), claims...))

@@ -26,7 +26,7 @@ func TestDifferentLimitsBecomeAnError(t *testing.T) {
 		time.Sleep(time.Second)
 		c.Policy, c.OnEvent = policy.Must(policy.FixedWindow(50, time.Minute)), second.add
 		other := launch(t, c)
-		told := func(l *log, kind EventKind) Event {
+		eventOf := func(l *log, kind EventKind) Event {
 			t.Helper()
 			var found Event
 			eventually(t, func() bool {
@@ -43,7 +43,7 @@ func TestDifferentLimitsBecomeAnError(t *testing.T) {
 			log *log
 			say string
 		}{{&first, "a newer limit is being deployed"}, {&second, "this server's limit is the newer one"}} {
-			e := told(c.log, LimitDeploying)
+			e := eventOf(c.log, LimitDeploying)
 			require.ErrorIs(t, e.Err, ErrLimits)
 			for _, part := range []string{c.say, old.config.Policy.String(), other.config.Policy.String()} {
 				require.ErrorContains(t, e.Err, part)
@@ -63,11 +63,11 @@ func TestDifferentLimitsBecomeAnError(t *testing.T) {
 			require.ErrorContains(t, l.Health(), other.config.Policy.String())
 			require.Equal(t, limits.SourceRedis, take(t, l, "a", 1).Source(), "calls must go on in Redis")
 		}
-		require.ErrorIs(t, told(&first, LimitConflict).Err, ErrLimits)
+		require.ErrorIs(t, eventOf(&first, LimitConflict).Err, ErrLimits)
 
 		require.NoError(t, other.Close())
 		eventually(t, func() bool { return old.Health() == nil }, "the other limit is gone")
-		told(&first, LimitAgreed)
+		eventOf(&first, LimitAgreed)
 		require.NotContains(t, first.kinds(), OutageBegan)
 	})
 }

@@ -39,7 +39,7 @@ func startSharing(t *testing.T, c Config, servers int) *sharing {
 	return s
 }
 
-func (s *sharing) enlist(t *testing.T, at int) {
+func (s *sharing) enlist(t *testing.T, index int) {
 	t.Helper()
 	l, err := New(s.config)
 	require.NoError(t, err)
@@ -60,14 +60,14 @@ func (s *sharing) enlist(t *testing.T, at int) {
 			}
 		}
 	})
-	s.servers[at] = server
+	s.servers[index] = server
 }
 
-func (s *sharing) leave(t *testing.T, at int) {
+func (s *sharing) leave(t *testing.T, index int) {
 	t.Helper()
-	s.servers[at].stop()
-	s.servers[at].caller.Wait()
-	require.NoError(t, s.servers[at].limiter.Close())
+	s.servers[index].stop()
+	s.servers[index].caller.Wait()
+	require.NoError(t, s.servers[index].limiter.Close())
 }
 
 // finish ends all servers, and returns the units let pass by Redis and shares, and the limit's.
@@ -88,11 +88,11 @@ func (s *sharing) finish(t *testing.T, rate float64) (exact, local, bound float6
 // Promise: Outages make no server forget the others.
 func TestFlappingRedisKeepsTheLimit(t *testing.T) {
 	const servers, capacity, rate, cycles = 4, 100, 50, 4
-	for name, told := range map[string]int{"told": servers, "counted": 0} {
+	for name, count := range map[string]int{"told": servers, "counted": 0} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, redis *storetest.Redis) {
 				c := on(redis, funnel(capacity, rate, time.Second))
-				c.Servers = told
+				c.Servers = count
 				s := startSharing(t, c, servers)
 				time.Sleep(2 * beat)
 				for range cycles {
@@ -130,12 +130,12 @@ func TestOutageIsNoSecondBurst(t *testing.T) {
 // do not know of each other each admit all of them.
 // Promise: Restarts without Redis admit nothing at first, also with `FullShares`.
 func TestRestartsInAnOutage(t *testing.T) {
-	for name, told := range map[string]int{"told": 4, "told too few": 1, "not told": 0, "full shares": 4} {
+	for name, count := range map[string]int{"told": 4, "told too few": 1, "not told": 0, "full shares": 4} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, redis *storetest.Redis) {
 				const servers, restarts, capacity, rate = 2, 10, 400, 400. / 3600
 				c := on(redis, funnel(capacity, capacity, time.Hour))
-				c.Servers, c.FullShares = told, name == "full shares"
+				c.Servers, c.FullShares = count, name == "full shares"
 				s := startSharing(t, c, servers)
 				time.Sleep(3 * beat)
 				redis.Set(gone)

@@ -42,10 +42,10 @@ func inAnOutage(t *testing.T, redis *storetest.Redis) (c Config, l *Limiter) {
 	return c, l
 }
 
-func units(t *testing.T, c Config, of string, file []byte) (n int64) {
+func units(t *testing.T, c Config, owner string, file []byte) (n int64) {
 	t.Helper()
 	local := must.Get(share.New(share.Config{Policy: c.Policy, Servers: c.Servers, MaxKeys: 100, Name: store.Short}))
-	require.NoError(t, local.Load(bytes.NewReader(file), of))
+	require.NoError(t, local.Load(bytes.NewReader(file), owner))
 	for d := range local.Owed() {
 		n += d.Units
 	}
@@ -209,7 +209,7 @@ func TestFailedSaveIsTold(t *testing.T) {
 		require.ErrorIs(t, l.Health(), ErrStateFile)
 		require.ErrorIs(t, l.Health(), os.ErrNotExist)
 		require.True(t, take(t, l, "b", 1).Allowed)
-		told := func() (all []Event) {
+		restored := func() (all []Event) {
 			for _, e := range events.events() {
 				if e.Kind == StateUnsaved || e.Kind == StateSaved {
 					all = append(all, e)
@@ -217,15 +217,15 @@ func TestFailedSaveIsTold(t *testing.T) {
 			}
 			return all
 		}
-		eventually(t, func() bool { return len(told()) == 1 }, "it is told")
-		require.Equal(t, StateUnsaved, told()[0].Kind)
-		require.ErrorIs(t, told()[0].Err, ErrStateFile)
+		eventually(t, func() bool { return len(restored()) == 1 }, "it is told")
+		require.Equal(t, StateUnsaved, restored()[0].Kind)
+		require.ErrorIs(t, restored()[0].Err, ErrStateFile)
 
 		require.NoError(t, os.Mkdir(dir, 0o700))
-		eventually(t, func() bool { return l.Health() == nil && len(told()) == 2 }, "a save succeeds")
-		require.Equal(t, Event{Kind: StateSaved}, told()[1])
+		eventually(t, func() bool { return l.Health() == nil && len(restored()) == 2 }, "a save succeeds")
+		require.Equal(t, Event{Kind: StateSaved}, restored()[1])
 		require.NoError(t, os.RemoveAll(dir))
 		require.ErrorIs(t, l.Close(), ErrStateFile)
-		require.Len(t, told(), 2, "each event must be told once")
+		require.Len(t, restored(), 2, "each event must be told once")
 	})
 }

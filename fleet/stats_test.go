@@ -106,15 +106,15 @@ func TestRefusalsAreCountedByReason(t *testing.T) {
 // Each counter of Stats changes a single series or, of the breakers, as many as it is in.
 func TestEachCounterOfALimiterHasASeries(t *testing.T) {
 	breakers := map[string]int{"Breakers": 1, "OpenBreakers": 2, "HalfOpenBreakers": 2}
-	of := reflect.TypeFor[Stats]()
-	for i := range of.NumField() {
+	stats := reflect.TypeFor[Stats]()
+	for i := range stats.NumField() {
 		var s snapshot
 		field := reflect.ValueOf(&s.Stats).Elem().Field(i)
 		want := 7.0
 		switch {
 		case field.CanInt():
 			field.SetInt(7)
-			if of.Field(i).Type == reflect.TypeFor[time.Duration]() {
+			if stats.Field(i).Type == reflect.TypeFor[time.Duration]() {
 				field.SetInt(int64(7 * time.Second))
 			}
 		case field.CanUint():
@@ -129,10 +129,10 @@ func TestEachCounterOfALimiterHasASeries(t *testing.T) {
 		for j, got := range metrics.New("a", func() snapshot { return s }, table).Read(nil) {
 			if got != before[j] {
 				changed++
-				assert.InDelta(t, want, max(got, -got), 0, "table[%d] of Stats.%s has another value than the metric", j, of.Field(i).Name)
+				assert.InDelta(t, want, max(got, -got), 0, "table[%d] of Stats.%s has another value than the metric", j, stats.Field(i).Name)
 			}
 		}
-		assert.Equal(t, max(1, breakers[of.Field(i).Name]), changed, "Stats.%s has another number of series than expected", of.Field(i).Name)
+		assert.Equal(t, max(1, breakers[stats.Field(i).Name]), changed, "Stats.%s has another number of series than expected", stats.Field(i).Name)
 	}
 }
 

@@ -59,7 +59,7 @@ func TestHeaderSetSendsItsFields(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			limiter := open[netip.Addr](t, policy.Must(policy.Funnel(3, 1, 5*time.Second)))
 			h := Must(New(limiter, ByAddr, Options{Headers: set, Spread: 1})).Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
-			told := func() map[string]string {
+			fields := func() map[string]string {
 				got := map[string]string{}
 				for name, values := range ask(h, from(alice)).Header() {
 					if strings.Contains(name, "imit") || strings.Contains(name, "etry") {
@@ -69,10 +69,10 @@ func TestHeaderSetSendsItsFields(t *testing.T) {
 				}
 				return got
 			}
-			told()
-			assert.Equal(t, want[0], told(), "header set %d, admitted", set)
-			told()
-			assert.Equal(t, want[1], told(), "header set %d, refused", set)
+			fields()
+			assert.Equal(t, want[0], fields(), "header set %d, admitted", set)
+			fields()
+			assert.Equal(t, want[1], fields(), "header set %d, refused", set)
 		})
 	}
 }
@@ -277,7 +277,7 @@ func TestCreditIsNotAdvertised(t *testing.T) {
 }
 
 func TestFreshWindowIsToldAsItsLength(t *testing.T) {
-	for set, told := range map[HeaderSet]func(http.Header) string{
+	for set, read := range map[HeaderSet]func(http.Header) string{
 		RateLimitHeaders: func(h http.Header) string {
 			_, t, _ := strings.Cut(h.Get("RateLimit"), ";t=")
 			return t
@@ -290,8 +290,8 @@ func TestFreshWindowIsToldAsItsLength(t *testing.T) {
 			for i := range 1000 {
 				time.Sleep(time.Duration(12_345*i + 1))
 				client := from(netip.AddrFrom4([4]byte{192, 0, byte(i >> 8), byte(i)}).String() + ":1")
-				require.Equal(t, "60", told(ask(h, client).Header()), "admitted, client %d", i)
-				require.Equal(t, "60", told(ask(h, client).Header()), "refused, client %d", i)
+				require.Equal(t, "60", read(ask(h, client).Header()), "admitted, client %d", i)
+				require.Equal(t, "60", read(ask(h, client).Header()), "refused, client %d", i)
 			}
 		})
 	}

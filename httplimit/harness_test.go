@@ -64,11 +64,11 @@ func clientAddr(t testing.TB, config AddrConfig) *ClientAddr {
 }
 
 // refusedBy checks that an error is a *policy.FieldError about a field.
-func refusedBy(t *testing.T, err error, of, field string) {
+func refusedBy(t *testing.T, err error, owner, field string) {
 	t.Helper()
 	var fault *policy.FieldError
 	if assert.ErrorAs(t, err, &fault) {
-		assert.Equal(t, of, fault.Of)
+		assert.Equal(t, owner, fault.Of)
 		assert.Equal(t, field, fault.Field)
 		assert.NotEmpty(t, fault.Want)
 	}

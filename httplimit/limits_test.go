@@ -119,9 +119,9 @@ func TestTiersAreToldApart(t *testing.T) {
 func TestInformServesRequestsOverLimit(t *testing.T) {
 	for _, shadow := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
-			var told []string
+			var reports []string
 			next := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-				told = append(told, strings.Join(r.Header["X-Over"], ""))
+				reports = append(reports, strings.Join(r.Header["X-Over"], ""))
 			})
 			var verdicts []limits.Verdict
 			m := Must(New(open[netip.Addr](t, policy.Must(policy.Funnel(1, 1, 5*time.Second))), ByAddr, Options{
@@ -139,12 +139,12 @@ func TestInformServesRequestsOverLimit(t *testing.T) {
 			}
 			if shadow {
 				assert.Equal(t, []int{200, 200, 200, 200}, codes)
-				assert.Equal(t, []string{"", "", "", `"default";r=0;t=5`}, told)
+				assert.Equal(t, []string{"", "", "", `"default";r=0;t=5`}, reports)
 				assert.NotContains(t, last, "Ratelimit")
 				return
 			}
 			assert.Equal(t, []int{403, 200, 200, 200}, codes)
-			assert.Equal(t, []string{"", "", `"default";r=0;t=5`}, told)
+			assert.Equal(t, []string{"", "", `"default";r=0;t=5`}, reports)
 			assert.Equal(t, `"default";r=0;t=5`, last.Get("RateLimit"))
 			assert.NotContains(t, last, "Retry-After", "the request was served")
 			assert.Equal(t, limits.OverLimit, verdicts[3].Reason)
@@ -152,7 +152,7 @@ func TestInformServesRequestsOverLimit(t *testing.T) {
 			assert.Equal(t, uint64(1), m.Stats().OverLimit)
 			time.Sleep(5 * time.Second)
 			ask(m.Handler(next), from(alice))
-			assert.Empty(t, told[3], "the request that was over its limit has taken units")
+			assert.Empty(t, reports[3], "the request that was over its limit has taken units")
 		})
 	}
 	ask(Must(New(guess(t, false, limits.SourceShare), ByAddr, Options{Inform: "X-Over"})).Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -165,19 +165,19 @@ func TestMiddlewareKeepsTheAdmissionContract(t *testing.T) { admissiontest.Run(t
 
 func adapter(t testing.TB, o admissiontest.Options, all []admissiontest.Limit) admissiontest.Door {
 	t.Helper()
-	of := (*http.Request).Context
+	contextOf := (*http.Request).Context
 	var given []AnyLimit
 	for _, l := range all {
 		given = append(given, Limit[string]{
 			Name: l.Name, Limiter: l.Limiter, WhenNoKey: l.WhenNoKey, Shadow: l.Shadow,
 			Key:       func(r *http.Request) string { return l.Key(admissiontest.Of(r.Context())) },
-			Cost:      admissiontest.Number(l.Cost, of),
-			Charge:    admissiontest.Charge[*http.Request, Served](l.Charge, of),
-			PolicyFor: admissiontest.Plan(l.PolicyFor, of),
+			Cost:      admissiontest.Number(l.Cost, contextOf),
+			Charge:    admissiontest.Charge[*http.Request, Served](l.Charge, contextOf),
+			PolicyFor: admissiontest.Plan(l.PolicyFor, contextOf),
 		})
 	}
 	m, err := NewAll(Options{
-		Cost: admissiontest.Number(o.Cost, of), Charge: admissiontest.Charge[*http.Request, Served](o.Charge, of),
+		Cost: admissiontest.Number(o.Cost, contextOf), Charge: admissiontest.Charge[*http.Request, Served](o.Charge, contextOf),
 		WaitUpTo: o.WaitUpTo, Spread: o.Spread, Shadow: o.Shadow, Logger: o.Logger, Headers: RateLimitHeaders | RetryHeaders,
 		OnVerdict: func(r *http.Request, v limits.Verdict) { admissiontest.Of(r.Context()).Decided(v) },
 	}, given...)

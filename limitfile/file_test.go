@@ -606,7 +606,7 @@ func (e endless) Close() error {
 // Promise: File.Close interrupts a reload, also in the middle of a limit.
 func TestCloseInterruptsAReload(t *testing.T) {
 	const before = "a: window 1/h\n plan gold: window 1/h\nb: window 1/h"
-	for at, after := range map[string]string{
+	for place, after := range map[string]string{
 		"change": strings.ReplaceAll(before, "1/h", "2/h"),
 		"count":  strings.ReplaceAll(before, "1/h", "2/h"),
 		"carry":  "a: window 1/h\nb: window 1/h",
@@ -617,7 +617,7 @@ func TestCloseInterruptsAReload(t *testing.T) {
 			f, err := Open(path, Options{OnReload: func([]Change, error) { t.Error("the reload has not ended") }})
 			require.NoError(t, err)
 			change := make(chan struct{})
-			if at != "change" {
+			if place != "change" {
 				close(change)
 			}
 			for _, name := range []string{"a", "b"} {
@@ -629,7 +629,7 @@ func TestCloseInterruptsAReload(t *testing.T) {
 			}
 			require.NoError(t, os.WriteFile(path, []byte(after), 0o600))
 			time.Sleep(time.Minute)
-			require.NoError(t, f.Close(), at)
+			require.NoError(t, f.Close(), place)
 			require.NoError(t, f.Close(), "a second Close does nothing")
 		})
 	}

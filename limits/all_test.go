@@ -227,12 +227,12 @@ func (e exchange) HoldAll(ctx context.Context, _ time.Duration) (grants []limits
 func TestClaimsElsewhereAreAskedAtOnce(t *testing.T) {
 	for _, alone := range []bool{false, true} {
 		exchanges := 0
-		of := func(n int64) (*batch, *engine.Engine[string]) {
+		batchOf := func(n int64) (*batch, *engine.Engine[string]) {
 			e := window(t, n)
 			return &batch{far: far{Limiter: e}, alone: alone, exchanges: &exchanges}, e
 		}
-		requests, left1 := of(9)
-		tokens, left2 := of(5)
+		requests, left1 := batchOf(9)
+		tokens, left2 := batchOf(5)
 		address := window(t, 100)
 		ask := func() limits.Outcome {
 			return must.Get(limits.AskAll(t.Context(), 0, claim(requests, 1), claim(address, 1), claim(tokens, 3)))

@@ -36,12 +36,12 @@ func TestReturnsAreExact(t *testing.T) {
 	} {
 		t.Run(limit.String(), func(t *testing.T) {
 			r := rand.New(rand.NewPCG(1, 2))
-			of := shape.AtOnce(limit)
+			atOnce := shape.AtOnce(limit)
 			for range 30 {
 				var word uint64
 				now := policy.Instant(1 + r.Int64N(int64(10*time.Minute)))
 				for range r.IntN(8) {
-					word, _ = limit.Take(word, now, 1+r.Int64N(min(limit.Limit(), 2*of)), 0)
+					word, _ = limit.Take(word, now, 1+r.Int64N(min(limit.Limit(), 2*atOnce)), 0)
 					now += policy.Instant(r.Int64N(int64(20 * time.Second)))
 				}
 				remaining := func(after time.Duration) int64 {
@@ -49,16 +49,16 @@ func TestReturnsAreExact(t *testing.T) {
 					return d.Remaining
 				}
 				blocked := limits.ExplainWord(limit, word, now, 1, 7*time.Second)
-				assert.Equal(t, []any{false, 7 * time.Second, of - remaining(0)}, []any{blocked.Allowed, blocked.Blocked, blocked.Used})
+				assert.Equal(t, []any{false, 7 * time.Second, atOnce - remaining(0)}, []any{blocked.Allowed, blocked.Blocked, blocked.Used})
 				assert.GreaterOrEqual(t, blocked.RetryAfter, 7*time.Second)
 				first := limits.Return{After: 7 * time.Second, Remaining: remaining(7 * time.Second)}
 				require.Equal(t, first.Remaining > 0, first == blocked.Returns[0])
 				require.GreaterOrEqual(t, blocked.Returns[0].After, first.After)
-				require.Equal(t, of, blocked.Returns[len(blocked.Returns)-1].Remaining)
+				require.Equal(t, atOnce, blocked.Returns[len(blocked.Returns)-1].Remaining)
 				x := limits.ExplainWord(limit, word, now, 1, 0)
 				_, call := limit.Take(word, now, 1, 0)
 				assert.Equal(t, []any{call.Allowed, call.RetryAfter, call.Wait}, []any{x.Allowed, x.RetryAfter, x.Wait})
-				assert.Equal(t, []int64{of, of - remaining(0), remaining(0)}, []int64{x.Of, x.Used, x.Remaining})
+				assert.Equal(t, []int64{atOnce, atOnce - remaining(0), remaining(0)}, []int64{x.Of, x.Used, x.Remaining})
 				require.LessOrEqual(t, len(x.Returns), 16)
 				before := limits.Return{Remaining: remaining(0)}
 				for i, back := range x.Returns {
@@ -71,11 +71,11 @@ func TestReturnsAreExact(t *testing.T) {
 					}
 					before = back
 				}
-				require.Equal(t, of, before.Remaining, "and all come back")
+				require.Equal(t, atOnce, before.Remaining, "and all come back")
 			}
 			// end is the end of time: nothing comes back, and nothing overflows.
 			const end = policy.Instant(1<<63 - 1)
-			word, _ := limit.Take(0, end, min(limit.Limit(), of), 0)
+			word, _ := limit.Take(0, end, min(limit.Limit(), atOnce), 0)
 			assert.Empty(t, limits.ExplainWord(limit, word, end, 1, 0).Returns)
 		})
 	}

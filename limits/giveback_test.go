@@ -131,15 +131,15 @@ type grant struct {
 	settle func(used int64)
 }
 
-func pick[V any](r *rand.Rand, of map[string]V, names ...string) V {
+func pick[V any](r *rand.Rand, all map[string]V, names ...string) V {
 	if len(names) == 0 {
 		for _, name := range []string{"Hold", "Reserve", "TakeAll", "Tiered.Hold"} {
-			if _, ok := of[name]; ok {
+			if _, ok := all[name]; ok {
 				names = append(names, name)
 			}
 		}
 	}
-	return of[names[r.IntN(len(names))]]
+	return all[names[r.IntN(len(names))]]
 }
 
 // In random histories of calls that take, wait, charge and give back, in any order.

@@ -82,9 +82,9 @@ func TestRecordHasEachCall(t *testing.T) {
 		key := strings.Fields(strings.Split(text, "\n")[1])[6]
 		other := strings.Fields(strings.Split(text, "\n")[7])[6]
 		assert.NotEqual(t, key, other)
-		at := func(d time.Duration) int64 { return begun.Add(d).UnixNano() }
+		unixAfter := func(d time.Duration) int64 { return begun.Add(d).UnixNano() }
 		var want strings.Builder
-		fmt.Fprintf(&want, "ral %d start 0 0 0 \"funnel 5, 1/s\"\n", at(0))
+		fmt.Fprintf(&want, "ral %d start 0 0 0 \"funnel 5, 1/s\"\n", unixAfter(0))
 		for _, line := range []struct {
 			since time.Duration
 			rest  string
@@ -92,7 +92,7 @@ func TestRecordHasEachCall(t *testing.T) {
 			{1, "take 200 3 0 " + key}, {1, "take 200 2 1 " + key}, {1, "take 429 4 0 " + key}, {2, "take 200 1 2 " + key}, {2, "end 200 1 1 0"}, {2, "release 200 0 2 0"},
 			{2, "refund 200 2 0 " + other}, {2, "charge 200 2 0 " + other}, {2, "reset 200 0 0 " + key}, {2, "block 200 3600000000000 0 " + key}, {2, `limit 0 0 0 "funnel 5, 1/s -> funnel 6, 1/s"`},
 		} {
-			fmt.Fprintf(&want, "ral %d %s\n", at(line.since*time.Second), line.rest)
+			fmt.Fprintf(&want, "ral %d %s\n", unixAfter(line.since*time.Second), line.rest)
 		}
 		assert.Equal(t, want.String(), text)
 	})

@@ -44,7 +44,7 @@ func TestRetryAfterOfAskAllIsTrue(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 1))
 			var all []limits.Limiter[string]
-			var of []policy.Policy
+			var policies []policy.Policy
 			for i := range 1 + r.IntN(3) {
 				p := anyPolicy(r)
 				e := under(t, p)
@@ -61,7 +61,7 @@ func TestRetryAfterOfAskAllIsTrue(t *testing.T) {
 						l = tiers
 					}
 				}
-				all, of = append(all, l), append(of, p)
+				all, policies = append(all, l), append(policies, p)
 			}
 			for range r.IntN(12) {
 				_, _ = all[r.IntN(len(all))].Hold(t.Context(), limits.Call[string]{Key: "ab"[:1+r.IntN(2)], N: r.Int64N(8), NoWait: true})
@@ -73,7 +73,7 @@ func TestRetryAfterOfAskAllIsTrue(t *testing.T) {
 			for range 1 + r.IntN(4) {
 				at, key, n := r.IntN(len(all)), "ab"[:1+r.IntN(2)], r.Int64N(6)
 				claims = append(claims, limits.NewClaim(all[at], limits.Call[string]{Key: key, N: n}))
-				what := fmt.Sprintf("%v %s", of[at], key)
+				what := fmt.Sprintf("%v %s", policies[at], key)
 				shared[what] = true
 				about += fmt.Sprintf("%s: %d; ", what, n)
 			}
@@ -111,11 +111,11 @@ func TestRetryAfterOfAskAllIsTrue(t *testing.T) {
 // Each claim is settled by its own units. Different keys or limiters are met apart.
 func TestClaimsOnOneKey(t *testing.T) {
 	e, other, one := window(t, 10), window(t, 10), single.MustNew(policy.FixedWindow(10, time.Hour))
-	of := func(l limits.Limiter[string], key string, n int64) limits.Claim {
+	claimOf := func(l limits.Limiter[string], key string, n int64) limits.Claim {
 		return limits.NewClaim(l, limits.Call[string]{Key: key, N: n})
 	}
 	far := &far{Limiter: e}
-	out := must.Get(limits.AskAll(t.Context(), 0, of(far, "key", 3), of(other, "key", 9), of(far, "key", 4), of(far, "b", 9)))
+	out := must.Get(limits.AskAll(t.Context(), 0, claimOf(far, "key", 3), claimOf(other, "key", 9), claimOf(far, "key", 4), claimOf(far, "b", 9)))
 	require.True(t, out.Allowed)
 	assert.Equal(t, []int64{3, 1, 3, 1}, []int64{
 		out.Answers[0].Remaining, out.Answers[1].Remaining, out.Answers[2].Remaining, out.Answers[3].Remaining,
@@ -124,34 +124,34 @@ func TestClaimsOnOneKey(t *testing.T) {
 	assert.Equal(t, 2, far.trips, "one for each key")
 	require.NoError(t, out.Settle(t.Context(), 1, 2, 2))
 	assert.Equal(t, []int64{7, 8, 1}, []int64{left(e), left(other), e.Peek("b", 0).Remaining})
-	out = must.Get(limits.AskAll(t.Context(), 0, of(far, "key", 3), of(far, "key", 4)))
+	out = must.Get(limits.AskAll(t.Context(), 0, claimOf(far, "key", 3), claimOf(far, "key", 4)))
 	require.NoError(t, out.Settle(t.Context(), 6), "the second is charged as taken")
 	assert.Equal(t, int64(0), left(e), "6 and 4")
-	out = must.Get(limits.AskAll(t.Context(), 0, of(other, "key", 3), of(other, "key", 4)))
+	out = must.Get(limits.AskAll(t.Context(), 0, claimOf(other, "key", 3), claimOf(other, "key", 4)))
 	require.NoError(t, out.Cancel(t.Context()))
 	assert.Equal(t, int64(8), left(other))
 
 	// More than the limit together is refused for ever, and so is less than 0.
 	for _, n := range []int64{6, -1, 1 << 62} {
-		out = must.Get(limits.AskAll(t.Context(), 0, of(other, "key", 5), of(other, "key", n), of(other, "key", 1<<62)))
+		out = must.Get(limits.AskAll(t.Context(), 0, claimOf(other, "key", 5), claimOf(other, "key", n), claimOf(other, "key", 1<<62)))
 		assert.Equal(t, policy.Never, out.RetryAfter, n)
 	}
 	for _, n := range [][2]int64{{-1, 2}, {2, -1}, {-1, 1}, {-3, 3}} {
-		out = must.Get(limits.AskAll(t.Context(), 0, of(other, "key", n[0]), of(other, "key", n[1])))
+		out = must.Get(limits.AskAll(t.Context(), 0, claimOf(other, "key", n[0]), claimOf(other, "key", n[1])))
 		assert.False(t, out.Allowed, n)
 		assert.Equal(t, policy.Never, out.RetryAfter, n)
 		assert.Equal(t, int64(8), left(other), n)
 	}
 	// All keys of a limit without keys are the same, whatever their type.
-	out = must.Get(limits.AskAll(t.Context(), 0, of(limits.ForAnyKey[string](one), "a", 6),
-		limits.NewClaim(limits.ForAnyKey[int](one), limits.Call[int]{Key: 1, N: 3}), of(limits.ForAnyKey[string](one), "b", 1)))
+	out = must.Get(limits.AskAll(t.Context(), 0, claimOf(limits.ForAnyKey[string](one), "a", 6),
+		limits.NewClaim(limits.ForAnyKey[int](one), limits.Call[int]{Key: 1, N: 3}), claimOf(limits.ForAnyKey[string](one), "b", 1)))
 	require.True(t, out.Allowed)
 	assert.Equal(t, []int64{0, 0, 0}, []int64{out.Answers[0].Remaining, out.Answers[1].Remaining, out.Answers[2].Remaining})
 	require.NoError(t, out.Cancel(t.Context()))
 	assert.Equal(t, int64(10), one.Peek(0).Remaining)
 	// Limiters that cannot be compared are asked in turn.
 	odd := uncomparable{window(t, 10), nil}
-	out = must.Get(limits.AskAll(t.Context(), 0, of(odd, "key", 6), of(odd, "key", 4)))
+	out = must.Get(limits.AskAll(t.Context(), 0, claimOf(odd, "key", 6), claimOf(odd, "key", 4)))
 	require.True(t, out.Allowed)
 	assert.Equal(t, int64(4), out.Answers[0].Remaining)
 	require.NoError(t, out.Cancel(t.Context()))

@@ -81,15 +81,15 @@ func TestTrialCountsDifferences(t *testing.T) {
 		{4, 10, limits.TrialStats{Admitted: 4, Refused: 5, WouldAdmit: 6}},
 		{7, 7, limits.TrialStats{Admitted: 7, Refused: 8}},
 	} {
-		var told limits.TrialStats
+		var stats limits.TrialStats
 		tr := trial(t, limits.TrialConfig[string]{
 			Live: window(t, c.live), Candidate: window(t, c.candidate),
 			OnDifference: func(key string, n int64, live, candidate limits.Answer) {
 				assert.Equal(t, []any{"key", int64(1), !live.Allowed}, []any{key, n, candidate.Allowed})
 				if live.Allowed {
-					told.WouldRefuse++
+					stats.WouldRefuse++
 				} else {
-					told.WouldAdmit++
+					stats.WouldAdmit++
 				}
 			},
 		})
@@ -108,7 +108,7 @@ func TestTrialCountsDifferences(t *testing.T) {
 			require.NoError(t, err)
 		}
 		assert.Equal(t, c.want, tr.Stats())
-		assert.Equal(t, limits.TrialStats{WouldRefuse: c.want.WouldRefuse, WouldAdmit: c.want.WouldAdmit}, told)
+		assert.Equal(t, limits.TrialStats{WouldRefuse: c.want.WouldRefuse, WouldAdmit: c.want.WouldAdmit}, stats)
 	}
 }
 

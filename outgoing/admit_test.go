@@ -177,7 +177,7 @@ func TestCostAboveTheToldLimit(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					l := newLine(t, Config{Units: []string{"tokens"}, Debts: debts})
-					told := func(status int) Answer {
+					answerOf := func(status int) Answer {
 						return answer.Of(response(status, nil, strings.Split(fields, "|")...), nil, l.config.Units)
 					}
 					// While the limit is unknown the call is sent, and others wait behind it.
@@ -191,7 +191,7 @@ func TestCostAboveTheToldLimit(t *testing.T) {
 							if cost == big && !debts {
 								assert.ErrorIs(t, err, engine.ErrNever)
 							} else if assert.NoError(t, err) {
-								turn.Obey(told(http.StatusOK))
+								turn.Obey(answerOf(http.StatusOK))
 							}
 							if !debts {
 								assert.Less(t, time.Since(began), 10*time.Second)
@@ -199,7 +199,7 @@ func TestCostAboveTheToldLimit(t *testing.T) {
 						})
 						synctest.Wait()
 					}
-					first.Obey(told(http.StatusTooManyRequests))
+					first.Obey(answerOf(http.StatusTooManyRequests))
 					all.Wait()
 					if debts {
 						return
@@ -208,7 +208,7 @@ func TestCostAboveTheToldLimit(t *testing.T) {
 					assert.Zero(t, l.BackoffLeft("key"))
 					turn, err := l.Wait(t.Context(), "key", 1, small)
 					require.NoError(t, err)
-					turn.Obey(told(http.StatusOK))
+					turn.Obey(answerOf(http.StatusOK))
 					began = time.Now()
 					_, err = l.Wait(t.Context(), "key", 1, big)
 					require.ErrorIs(t, err, engine.ErrNever)

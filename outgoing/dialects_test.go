@@ -124,9 +124,9 @@ func TestNextTurnByAPI(t *testing.T) {
 	} {
 		t.Run(c.api+", "+c.situation, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				var at []time.Time
+				var sent []time.Time
 				rt := transport(t, Config{Logger: slog.New(slog.DiscardHandler), Probe: time.Hour}, Options{Answer: c.hook, Base: &base{answer: func(*http.Request) (*http.Response, error) {
-					if at = append(at, time.Now()); len(at) > 1 {
+					if sent = append(sent, time.Now()); len(sent) > 1 {
 						return response(200, strings.NewReader("")), nil
 					}
 					return response(c.status, strings.NewReader(c.body), strings.Split(c.fields, "|")...), nil
@@ -142,11 +142,11 @@ func TestNextTurnByAPI(t *testing.T) {
 					var late *TurnError
 					require.ErrorAs(t, err, &late)
 					assert.Equal(t, c.turn, late.In)
-					assert.Equal(t, at[0], time.Now(), "no call sleeps so long")
+					assert.Equal(t, sent[0], time.Now(), "no call sleeps so long")
 					return
 				}
 				require.NoError(t, err)
-				assert.Equal(t, c.turn, ((at[1].Sub(at[0]) + ms - 1) / ms * ms), "the call had another turn than the answer allows")
+				assert.Equal(t, c.turn, ((sent[1].Sub(sent[0]) + ms - 1) / ms * ms), "the call had another turn than the answer allows")
 			})
 		})
 	}

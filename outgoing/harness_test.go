@@ -58,7 +58,7 @@ func (a *away) RoundTrip(r *http.Request) (*http.Response, error) {
 	pause(0, a.rtt/2)
 	w := httptest.NewRecorder()
 	in := httptest.NewRequestWithContext(context.WithoutCancel(r.Context()), r.Method, r.URL.Path, nil)
-	at := time.Now()
+	now := time.Now()
 	a.handler.ServeHTTP(w, in)
 	pause(a.slow/2, a.slow+a.rtt/2)
 	a.mu.Lock()
@@ -66,7 +66,7 @@ func (a *away) RoundTrip(r *http.Request) (*http.Response, error) {
 	a.answered = true
 	switch {
 	case w.Code == http.StatusOK:
-		a.admitted = append(a.admitted, at.Sub(a.began))
+		a.admitted = append(a.admitted, now.Sub(a.began))
 	case late:
 		a.refused++
 	default:

@@ -152,10 +152,10 @@ func TestCallsInFlightAreExact(t *testing.T) {
 // Promise: A call that ends its wait for Config.InFlight takes nothing.
 func TestWhatEndsAWaitForAFlight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var told []string
+		var answers []string
 		l := newLine(t, Config{InFlight: atOnce(1), Patience: 10 * time.Second, MaxWaiting: 1, OnTurn: func(_ context.Context, limit string, d policy.Decision) {
 			if !d.Allowed {
-				told = append(told, limit)
+				answers = append(answers, limit)
 			}
 		}})
 		first, err := l.Wait(t.Context(), "there")
@@ -164,7 +164,7 @@ func TestWhatEndsAWaitForAFlight(t *testing.T) {
 		_, err = l.Wait(t.Context(), "there")
 		assert.ErrorIs(t, err, engine.ErrDeadline)
 		assert.Equal(t, 10*time.Second, time.Since(began))
-		assert.Equal(t, []string{"outgoing in flight"}, told)
+		assert.Equal(t, []string{"outgoing in flight"}, answers)
 
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 3)

@@ -73,12 +73,12 @@ func TestCallsUnderWayCountInTheNextWindow(t *testing.T) {
 			return resp, err
 		}}})
 		var all sync.WaitGroup
-		for _, at := range []struct {
+		for _, step := range []struct {
 			after time.Duration
 			calls int
 		}{{0, 1}, {1290 * time.Millisecond, 5}, {20 * time.Millisecond, 10}} {
-			time.Sleep(at.after)
-			for range at.calls {
+			time.Sleep(step.after)
+			for range step.calls {
 				all.Go(func() {
 					resp, err := rt.RoundTrip(request(t, "GET", nil))
 					if assert.NoError(t, err) {

@@ -30,10 +30,10 @@ func TestLostFirstCallHoldsNoOther(t *testing.T) {
 				first.Obey(Answer{Refused: true, RetryAfter: time.Hour})
 				all.Wait()
 				for i := range 3 {
-					at, ok := got.Load(i)
+					instant, ok := got.Load(i)
 					require.True(t, ok)
-					assert.GreaterOrEqual(t, at, 100*time.Millisecond)
-					assert.LessOrEqual(t, at, 100*time.Millisecond+time.Duration(i+1)*pacing.ProbePause)
+					assert.GreaterOrEqual(t, instant, 100*time.Millisecond)
+					assert.LessOrEqual(t, instant, 100*time.Millisecond+time.Duration(i+1)*pacing.ProbePause)
 				}
 			})
 		})

@@ -170,10 +170,10 @@ func TestNoCallWakesEarly(t *testing.T) {
 		all.Wait()
 		lateAll.Wait()
 		for i := range 5 {
-			at, ok := got.Load(i)
+			instant, ok := got.Load(i)
 			require.True(t, ok)
-			assert.GreaterOrEqual(t, at, 10500*time.Millisecond+time.Duration(i)*time.Second)
-			assert.LessOrEqual(t, at, 12500*time.Millisecond+time.Duration(i)*time.Second)
+			assert.GreaterOrEqual(t, instant, 10500*time.Millisecond+time.Duration(i)*time.Second)
+			assert.LessOrEqual(t, instant, 12500*time.Millisecond+time.Duration(i)*time.Second)
 		}
 		for i := range 3 {
 			at, _ := late.Load(i)
@@ -242,15 +242,15 @@ func TestOneCallGoesAfterABackoffUnderAPolicy(t *testing.T) {
 					got, all := waiting(ctx, l, 10)
 					all.Wait()
 					for i := range 10 {
-						at, ok := got.Load(i)
+						instant, ok := got.Load(i)
 						if c.window && i > 0 {
 							assert.False(t, ok, i)
 							continue
 						}
 						require.True(t, ok, i)
-						assert.GreaterOrEqual(t, at, 30*time.Second+time.Duration(i)*apart)
+						assert.GreaterOrEqual(t, instant, 30*time.Second+time.Duration(i)*apart)
 						if name != "warming up" {
-							assert.LessOrEqual(t, at, 30*time.Second+time.Duration(i+1)*apart)
+							assert.LessOrEqual(t, instant, 30*time.Second+time.Duration(i+1)*apart)
 						}
 					}
 				})
@@ -414,10 +414,10 @@ func TestFirstCallGoesAlone(t *testing.T) {
 				}
 				all.Wait()
 				for i := range 20 {
-					at, ok := got.Load(i)
+					instant, ok := got.Load(i)
 					require.True(t, ok)
-					assert.GreaterOrEqual(t, at, want)
-					assert.LessOrEqual(t, at, want+time.Duration(i+1)*pacing.ProbePause)
+					assert.GreaterOrEqual(t, instant, want)
+					assert.LessOrEqual(t, instant, want+time.Duration(i+1)*pacing.ProbePause)
 				}
 			})
 		})

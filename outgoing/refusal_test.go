@@ -89,14 +89,14 @@ func TestFinalRefusalHoldsNoCall(t *testing.T) {
 
 // The fields beside a final refusal tell the limit as those of a served call do.
 func TestFinalRefusalSlowsNoPace(t *testing.T) {
-	told := Answer{Limit: 100, Window: time.Minute, HasRemaining: true, Remaining: 50, Reset: time.Minute}
-	final := told
+	answer := Answer{Limit: 100, Window: time.Minute, HasRemaining: true, Remaining: 50, Reset: time.Minute}
+	final := answer
 	final.Refused, final.RetryAfter = true, policy.Never
 	for _, pace := range []Pace{Spend, Even} {
 		synctest.Test(t, func(t *testing.T) {
 			served, refused := newLine(t, Config{Pace: pace}), newLine(t, Config{Pace: pace})
 			for range 3 {
-				turnOf(t, served).Obey(told)
+				turnOf(t, served).Obey(answer)
 				turnOf(t, refused).Obey(final)
 				assert.Equal(t, served.Limit("key").String(), refused.Limit("key").String())
 				assert.Equal(t, served.Engine().Peek("key", 0), refused.Engine().Peek("key", 0))

@@ -21,12 +21,12 @@ import (
 // withSecondary returns a handler that tells 5,000 an hour, as GitHub does, and refuses by another limit
 // beside it. retryAfter has the field of such a refusal, from the time until the limit admits a call.
 func withSecondary(t *testing.T, beside policy.Policy, retryAfter func(time.Duration) time.Duration) http.Handler {
-	told := must.Get(engine.New[string](engine.Config{Policy: policy.Must(policy.FixedWindow(5000, time.Hour))}))
+	primary := must.Get(engine.New[string](engine.Config{Policy: policy.Must(policy.FixedWindow(5000, time.Hour))}))
 	silent := must.Get(engine.New[string](engine.Config{Policy: beside}))
-	t.Cleanup(func() { assert.NoError(t, told.Close()); assert.NoError(t, silent.Close()) })
+	t.Cleanup(func() { assert.NoError(t, primary.Close()); assert.NoError(t, silent.Close()) })
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		outcome := engine.TakeAll(told.Claim("all", 1), silent.Claim("all", 1))
-		d, s := told.Peek("all", 0), silent.Peek("all", 1)
+		outcome := engine.TakeAll(primary.Claim("all", 1), silent.Claim("all", 1))
+		d, s := primary.Peek("all", 0), silent.Peek("all", 1)
 		w.Header().Set("X-RateLimit-Limit", "5000")
 		w.Header().Set("X-RateLimit-Remaining", strconv.FormatInt(d.Remaining, 10))
 		w.Header().Set("X-RateLimit-Reset", strconv.FormatInt(time.Now().Add(d.ResetAfter+time.Second-1).Unix(), 10))

@@ -203,7 +203,7 @@ func TestSettleChargesTheTrueCost(t *testing.T) {
 	// The server tells the limit of units.
 	synctest.Test(t, func(t *testing.T) {
 		l := newLine(t, Config{Units: []string{"tokens"}})
-		told := Answer{Limit: 10, Window: time.Minute, HasRemaining: true, Remaining: 9, Reset: time.Minute, Units: []Answer{
+		answer := Answer{Limit: 10, Window: time.Minute, HasRemaining: true, Remaining: 9, Reset: time.Minute, Units: []Answer{
 			{Limit: 1000, Window: time.Minute, HasRemaining: true, Remaining: 900, Reset: time.Minute},
 		}}
 		left := func() string {
@@ -211,7 +211,7 @@ func TestSettleChargesTheTrueCost(t *testing.T) {
 		}
 		turn, err := l.Wait(t.Context(), "key", 1, 500)
 		require.NoError(t, err)
-		turn.Obey(told)
+		turn.Obey(answer)
 		assert.Equal(t, "9 900", left())
 		turn.Settle(1, 100)
 		assert.Equal(t, "9 900", left())
@@ -232,14 +232,14 @@ func TestCancelGivesBackTheCost(t *testing.T) {
 	}{
 		"owed": {0, 150, 150, 100}, "settled lower": {30, 60, 10, 70}, "settled higher": {80, 10, 60, 20}, "as taken": {30, 60, 60, 70},
 	} {
-		for _, told := range []bool{false, true} {
+		for _, answered := range []bool{false, true} {
 			synctest.Test(t, func(t *testing.T) {
 				config := Config{Policy: policy.Must(policy.Funnel(100, 1, time.Hour)), Debts: true}
-				if told {
+				if answered {
 					config.Policy = nil
 				}
 				l := newLine(t, config)
-				if told {
+				if answered {
 					turn, err := l.Wait(t.Context(), "key")
 					require.NoError(t, err)
 					turn.Obey(Answer{Limit: 100, Window: 100 * time.Hour, HasRemaining: true, Remaining: 100, Reset: 100 * time.Hour})
@@ -256,7 +256,7 @@ func TestCancelGivesBackTheCost(t *testing.T) {
 				old := turn
 				turn.Cancel()
 				turn.Cancel()
-				assert.Equal(t, c.left, left(), "%s, told %v: another number of units is left than the answer says", name, told)
+				assert.Equal(t, c.left, left(), "%s, told %v: another number of units is left than the answer says", name, answered)
 				l.Reset("key")
 				whole := left()
 				old.Settle(1000)
@@ -271,21 +271,21 @@ func TestCancelGivesBackTheCost(t *testing.T) {
 func TestEndOfACallForUnits(t *testing.T) {
 	for _, pace := range []Pace{Spend, Even} {
 		synctest.Test(t, func(t *testing.T) {
-			var told time.Duration
+			var reset time.Duration
 			late := 0
 			l := newLine(t, Config{Units: []string{"in", "out"}, Pace: pace, OnTurn: func(_ context.Context, limit string, d policy.Decision) {
 				if !d.Allowed {
 					late++
 				} else if limit == "outgoing" {
-					told += d.Wait
+					reset += d.Wait
 				}
 			}})
 			unitsLeft := func(calls, in, out int64) Answer {
-				of := func(limit, left int64) Answer {
+				answerOf := func(limit, left int64) Answer {
 					return Answer{Limit: limit, Window: time.Minute, HasRemaining: true, Remaining: left, Reset: time.Minute - time.Since(l.keys.began)%time.Minute}
 				}
-				a := of(60, calls)
-				a.Units = []Answer{of(1000, in), of(100, out)}
+				a := answerOf(60, calls)
+				a.Units = []Answer{answerOf(1000, in), answerOf(100, out)}
 				return a
 			}
 			turn, err := l.Wait(t.Context(), "key", 1, 1, 1)
@@ -307,7 +307,7 @@ func TestEndOfACallForUnits(t *testing.T) {
 			assert.Equal(t, 1, late)
 			turn.Obey(unitsLeft(58, 1000, 0))
 			all.Wait()
-			assert.Equal(t, told+4*time.Second, l.Stats().WaitTime)
+			assert.Equal(t, reset+4*time.Second, l.Stats().WaitTime)
 			assert.Zero(t, l.Stats().Waiting)
 
 			turn, err = l.Wait(t.Context(), "key", 1, 0, 100)

@@ -46,24 +46,24 @@ func newGuavaBursty(count int64, per time.Duration, maxBurst int64) *guavaBursty
 }
 
 // at returns the stored units and the instant at which the next take is free, as seen at at.
-func (g *guavaBursty) at(at *big.Rat) (stored, free *big.Rat) {
-	if at.Cmp(g.free) <= 0 {
+func (g *guavaBursty) at(instant *big.Rat) (stored, free *big.Rat) {
+	if instant.Cmp(g.free) <= 0 {
 		// If the clock went back, less is stored, by the accrual since. (Guava would make every
 		// call wait for the clock.)
-		gone := least(sub(g.free, at), mul(g.stored, g.unit))
+		gone := least(sub(g.free, instant), mul(g.stored, g.unit))
 		return sub(g.stored, new(big.Rat).Quo(gone, g.unit)), sub(g.free, gone)
 	}
-	idle := sub(at, g.free)
-	return least(g.most, add(g.stored, idle.Quo(idle, g.unit))), at
+	idle := sub(instant, g.free)
+	return least(g.most, add(g.stored, idle.Quo(idle, g.unit))), instant
 }
 
 func (g *guavaBursty) full() *big.Rat { return add(g.free, mul(sub(g.most, g.stored), g.unit)) }
 
 func (g *guavaBursty) take(now policy.Instant, n int64, patience time.Duration) policy.Decision {
-	at := whole(int64(held(now, g.end)))
-	stored, free := g.at(at)
+	instant := whole(int64(held(now, g.end)))
+	stored, free := g.at(instant)
 	decision := policy.Decision{Limit: g.limit}
-	late := sub(free, at)
+	late := sub(free, instant)
 	willing := whole(int64(min(max(patience, 0), longestPatience)))
 	switch {
 	case n < 0 || n > g.limit:
@@ -85,12 +85,12 @@ func (g *guavaBursty) take(now policy.Instant, n int64, patience time.Duration) 
 		g.stored = sub(stored, fromStore)
 		g.free = add(free, mul(sub(whole(n), fromStore), g.unit))
 	}
-	if _, free := g.at(at); free.Cmp(at) <= 0 {
-		stored, _ := g.at(at)
+	if _, free := g.at(instant); free.Cmp(instant) <= 0 {
+		stored, _ := g.at(instant)
 		decision.Remaining = min(floor(stored)+1, g.limit)
 	}
 	if g.used {
-		decision.ResetAfter = ceil(positive(sub(g.full(), at)))
+		decision.ResetAfter = ceil(positive(sub(g.full(), instant)))
 	}
 	return decision
 }
@@ -98,10 +98,10 @@ func (g *guavaBursty) take(now policy.Instant, n int64, patience time.Duration) 
 func (g *guavaBursty) turn() *big.Rat { return g.start }
 
 // missing returns by how many units a key has fewer than a key never used.
-func (g *guavaBursty) missing(at *big.Rat) *big.Rat {
+func (g *guavaBursty) missing(instant *big.Rat) *big.Rat {
 	never := &guavaBursty{unit: g.unit, most: g.most, stored: new(big.Rat), free: whole(1)}
-	stored, free := g.at(at)
-	all, free0 := never.at(at)
+	stored, free := g.at(instant)
+	all, free0 := never.at(instant)
 	gap := sub(free, free0)
 	return add(sub(all, stored), gap.Quo(gap, g.unit))
 }
@@ -121,9 +121,9 @@ func (g *guavaBursty) restock(at, units *big.Rat) {
 }
 
 func (g *guavaBursty) refund(now policy.Instant, n int64) *big.Rat {
-	at := whole(int64(held(now, g.end)))
+	instant := whole(int64(held(now, g.end)))
 	if n < 0 {
-		stored, free := g.at(at)
+		stored, free := g.at(instant)
 		more := new(big.Rat).Neg(whole(n))
 		fromStore := least(more, stored)
 		g.stored, g.used = sub(stored, fromStore), true
@@ -134,9 +134,9 @@ func (g *guavaBursty) refund(now policy.Instant, n int64) *big.Rat {
 		}
 		return new(big.Rat)
 	}
-	back := least(whole(n), g.missing(at))
+	back := least(whole(n), g.missing(instant))
 	if back.Sign() > 0 {
-		g.restock(at, back)
+		g.restock(instant, back)
 	}
 	return back
 }
@@ -144,25 +144,25 @@ func (g *guavaBursty) refund(now policy.Instant, n int64) *big.Rat {
 func (g *guavaBursty) mark() any { return g.full() }
 
 func (g *guavaBursty) cancel(now policy.Instant, taken any, n int64) *big.Rat {
-	at := whole(int64(held(now, g.end)))
+	instant := whole(int64(held(now, g.end)))
 	then := taken.(*big.Rat)
 	if g.full().Cmp(then) < 0 || !g.used {
 		// Units came back since.
 		return new(big.Rat)
 	}
-	still := positive(sub(then, at))
+	still := positive(sub(then, instant))
 	back := least(whole(n), still.Quo(still, g.unit))
 	if g.full().Cmp(then) > 0 {
 		// Another call paid for the rest.
 		room := g.most
-		if sub(sub(g.full(), at), new(big.Rat).Mul(g.most, g.unit)).Sign() > 0 {
+		if sub(sub(g.full(), instant), new(big.Rat).Mul(g.most, g.unit)).Sign() > 0 {
 			// A call may be waiting, and starts before the next unit.
 			room = least(room, whole(1))
 		}
 		back = least(back, room)
 	}
-	if back = least(back, g.missing(at)); back.Sign() > 0 {
-		g.restock(at, back)
+	if back = least(back, g.missing(instant)); back.Sign() > 0 {
+		g.restock(instant, back)
 	}
 	return back
 }

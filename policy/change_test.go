@@ -73,11 +73,11 @@ func allOf(p policy.Policy, at policy.Instant) uint64 {
 	return word
 }
 
-func windowsOf(of func(int64, time.Duration) (policy.Policy, error), shortest time.Duration) func(*rand.Rand, int64) policy.Policy {
+func windowsOf(construct func(int64, time.Duration) (policy.Policy, error), shortest time.Duration) func(*rand.Rand, int64) policy.Policy {
 	pers := []time.Duration{1009, 20_000, time.Millisecond, 7 * time.Millisecond, 600 * time.Millisecond, time.Second, 2 * time.Second, time.Minute}
 	return func(rng *rand.Rand, least int64) policy.Policy {
 		for {
-			p, err := of(least+rng.Int64N(9)*rng.Int64N(9), max(shortest, pers[rng.IntN(len(pers))]))
+			p, err := construct(least+rng.Int64N(9)*rng.Int64N(9), max(shortest, pers[rng.IntN(len(pers))]))
 			if err == nil {
 				return p
 			}

@@ -58,10 +58,10 @@ func TestConformsToSpringGateway(t *testing.T) {
 			require.Len(t, c.Reply, len(c.Seconds))
 			p := policy.Must(policy.Funnel(c.Capacity, c.Rate, time.Second))
 			var word uint64
-			for i, at := range c.Seconds {
-				next, d := p.Take(word, engineStart+policy.Instant(at)*policy.Instant(time.Second), c.Requested, 0)
+			for i, second := range c.Seconds {
+				next, d := p.Take(word, engineStart+policy.Instant(second)*policy.Instant(time.Second), c.Requested, 0)
 				word = next
-				assert.Equal(t, c.Reply[i], [2]int64{oneIf(d.Allowed), d.Remaining}, "at %d s", at)
+				assert.Equal(t, c.Reply[i], [2]int64{oneIf(d.Allowed), d.Remaining}, "at %d s", second)
 			}
 		})
 	}

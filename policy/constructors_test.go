@@ -102,7 +102,7 @@ func TestConstructorsSayWhatFits(t *testing.T) {
 
 // keeps checks the result of a constructor that must refuse the field want, if any, with an error
 // that helps. It reports whether the limit was kept.
-func keeps(t *testing.T, limit policy.Policy, err error, of, want string, value any) bool {
+func keeps(t *testing.T, limit policy.Policy, err error, constructor, want string, value any) bool {
 	t.Helper()
 	if err == nil {
 		if want != "" {
@@ -114,7 +114,7 @@ func keeps(t *testing.T, limit policy.Policy, err error, of, want string, value 
 	if !errors.As(err, &field) || limit != nil {
 		t.Fatalf("%v, %v", limit, err)
 	}
-	if field.Of != of || field.Field != want || field.Value != value || field.Want == "" || !strings.Contains(err.Error(), field.Want) {
+	if field.Of != constructor || field.Field != want || field.Value != value || field.Want == "" || !strings.Contains(err.Error(), field.Want) {
 		t.Fatalf("the error is %v, want one about %s = %v", err, want, value)
 	}
 	return false
@@ -314,21 +314,21 @@ func checkWarmingUpBounds(t *testing.T, field *policy.FieldError, count int64, p
 	t.Helper()
 	bound, stated := strings.CutPrefix(field.Want, "at most ")
 	bound = strings.Fields(strings.ReplaceAll(bound, ":", " "))[0]
-	var at, above error
+	var within, above error
 	switch longest, err := time.ParseDuration(bound); {
 	case stated && field.Field == "warmup" && err == nil:
-		at, above = errorOf(policy.WarmingUp(count, per, longest, coldFactor)), errorOf(policy.WarmingUp(count, per, longest+1, coldFactor))
+		within, above = errorOf(policy.WarmingUp(count, per, longest, coldFactor)), errorOf(policy.WarmingUp(count, per, longest+1, coldFactor))
 	case stated && field.Field == "coldFactor":
 		most, err := strconv.ParseFloat(bound, 64)
 		if err != nil {
 			t.Fatalf("%v: %v", field, err)
 		}
-		at, above = errorOf(policy.WarmingUp(count, per, 1, most)), errorOf(policy.WarmingUp(count, per, 1, math.Nextafter(most, math.Inf(1))))
+		within, above = errorOf(policy.WarmingUp(count, per, 1, most)), errorOf(policy.WarmingUp(count, per, 1, math.Nextafter(most, math.Inf(1))))
 	default:
 		return
 	}
-	if at != nil || above == nil {
-		t.Fatalf("%v: at this bound %v, and above it %v", field, at, above)
+	if within != nil || above == nil {
+		t.Fatalf("%v: at this bound %v, and above it %v", field, within, above)
 	}
 }
 

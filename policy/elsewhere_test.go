@@ -25,15 +25,15 @@ type limitReq struct {
 	excess, last int64
 }
 
-func (q *limitReq) call(at time.Duration) (ok bool, wait time.Duration, left int64) {
+func (q *limitReq) call(instant time.Duration) (ok bool, wait time.Duration, left int64) {
 	excess := int64(0)
 	if q.used {
-		excess = max(0, q.excess-q.rate*(at.Milliseconds()-q.last)/1000+1000)
+		excess = max(0, q.excess-q.rate*(instant.Milliseconds()-q.last)/1000+1000)
 	}
 	if excess > q.burst {
 		return false, 0, untold
 	}
-	q.excess, q.last, q.used = excess, at.Milliseconds(), true
+	q.excess, q.last, q.used = excess, instant.Milliseconds(), true
 	return true, time.Duration(max(0, excess-q.delay)*1000/q.rate) * time.Millisecond, untold
 }
 
@@ -63,12 +63,12 @@ type incr struct {
 	per, expires time.Duration
 }
 
-func (c *incr) call(at time.Duration) (ok bool, wait time.Duration, left int64) {
-	if at >= c.expires {
+func (c *incr) call(instant time.Duration) (ok bool, wait time.Duration, left int64) {
+	if instant >= c.expires {
 		c.count = 0
 	}
 	if c.count++; c.count == 1 {
-		c.expires = at + c.per
+		c.expires = instant + c.per
 	}
 	return c.count <= c.limit, 0, max(0, c.limit-c.count)
 }
@@ -100,15 +100,15 @@ func TestLimitsOfOthersHoldAsTheirsDo(t *testing.T) {
 			here := policy.Must(policy.Parse(row.here))
 			for seed := range uint64(50) {
 				random := rand.New(rand.NewPCG(seed, 1))
-				there, word, at := row.there(), uint64(0), s
+				there, word, instant := row.there(), uint64(0), s
 				for range 500 {
 					// About twice the rate, in bursts and pauses, in whole milliseconds.
-					at += time.Duration(random.Int64N(int64(row.mean))) * time.Duration(random.IntN(3)) / 1e6 * 1e6
-					ok, wait, left := there.call(at)
-					next, d := here.Take(word, policy.Instant(at), 1, row.patience)
+					instant += time.Duration(random.Int64N(int64(row.mean))) * time.Duration(random.IntN(3)) / 1e6 * 1e6
+					ok, wait, left := there.call(instant)
+					next, d := here.Take(word, policy.Instant(instant), 1, row.patience)
 					word = next
 					if d.Allowed != ok || d.Wait != wait || left != untold && d.Remaining != left {
-						t.Fatalf("seed %d, at %v: the other limiter says %v, wait %v, %d left; the limit here says %+v", seed, at, ok, wait, left, d)
+						t.Fatalf("seed %d, at %v: the other limiter says %v, wait %v, %d left; the limit here says %+v", seed, instant, ok, wait, left, d)
 					}
 				}
 			}

@@ -72,9 +72,9 @@ type cooldown struct{ pause time.Duration }
 
 func (c cooldown) Take(word uint64, now policy.Instant, n int64, patience time.Duration) (uint64, policy.Decision) {
 	const end, year = policy.MaxWord / 2, 365 * 24 * time.Hour
-	at := uint64(max(0, min(now, end)))
+	instant := uint64(max(0, min(now, end)))
 	patience = max(0, min(patience, year))
-	busy := time.Duration(max(word, at) - at)
+	busy := time.Duration(max(word, instant) - instant)
 	decision := policy.Decision{Limit: 1, ResetAfter: busy}
 	if busy == 0 {
 		decision.Remaining = 1
@@ -88,7 +88,7 @@ func (c cooldown) Take(word uint64, now policy.Instant, n int64, patience time.D
 		decision.RetryAfter = busy - patience
 	default:
 		decision = policy.Decision{Allowed: true, Limit: 1, Wait: busy, ResetAfter: busy + c.pause}
-		return at + uint64(decision.ResetAfter), decision
+		return instant + uint64(decision.ResetAfter), decision
 	}
 	return word, decision
 }

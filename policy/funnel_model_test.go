@@ -58,8 +58,8 @@ func newBucket(capacity, count int64, per time.Duration) *bucket {
 }
 
 func (b *bucket) take(now policy.Instant, n int64, patience time.Duration) policy.Decision {
-	at := whole(int64(held(now, b.end)))
-	level := b.levelAt(at)
+	instant := whole(int64(held(now, b.end)))
+	level := b.levelAt(instant)
 	decision := policy.Decision{Limit: b.limit}
 	switch {
 	case n < 0 || n > b.limit:
@@ -68,7 +68,7 @@ func (b *bucket) take(now policy.Instant, n int64, patience time.Duration) polic
 		decision.Allowed = true
 	default:
 		poured := add(level, whole(n))
-		empty := add(at, b.timeFor(poured))
+		empty := add(instant, b.timeFor(poured))
 		// late is the time until all units fit.
 		late := b.timeFor(positive(sub(poured, b.capacity)))
 		willing := whole(int64(min(max(patience, 0), longestPatience)))
@@ -84,7 +84,7 @@ func (b *bucket) take(now policy.Instant, n int64, patience time.Duration) polic
 			}
 		default:
 			decision.Allowed, decision.Wait = true, ceil(late)
-			b.empty, b.start, level = empty, add(at, late), poured
+			b.empty, b.start, level = empty, add(instant, late), poured
 		}
 	}
 	decision.Remaining = floor(positive(sub(b.capacity, level)))
@@ -95,29 +95,29 @@ func (b *bucket) take(now policy.Instant, n int64, patience time.Duration) polic
 func (b *bucket) turn() *big.Rat { return b.start }
 
 func (b *bucket) refund(now policy.Instant, n int64) *big.Rat {
-	at := whole(int64(held(now, b.end)))
-	level := b.levelAt(at)
+	instant := whole(int64(held(now, b.end)))
+	level := b.levelAt(instant)
 	if n < 0 {
 		poured := sub(level, whole(n))
-		b.empty = least(lastEmpty, add(at, b.timeFor(poured)))
+		b.empty = least(lastEmpty, add(instant, b.timeFor(poured)))
 		return new(big.Rat)
 	}
-	return b.drain(at, least(whole(n), level))
+	return b.drain(instant, least(whole(n), level))
 }
 
 func (b *bucket) mark() any { return b.empty }
 
 // cancel takes out the units of the take that are certainly still in; see Cancel.
 func (b *bucket) cancel(now policy.Instant, taken any, n int64) *big.Rat {
-	at := whole(int64(held(now, b.end)))
-	level := b.levelAt(at)
+	instant := whole(int64(held(now, b.end)))
+	level := b.levelAt(instant)
 	then := taken.(*big.Rat)
-	still := positive(sub(then, at))
+	still := positive(sub(then, instant))
 	back := least(whole(n), still.Quo(still, b.unit))
 	if later := sub(b.empty, then); later.Sign() > 0 && level.Cmp(b.capacity) > 0 {
 		back = least(back, positive(sub(b.capacity, later.Quo(later, b.unit))))
 	}
-	return b.drain(at, least(back, level))
+	return b.drain(instant, least(back, level))
 }
 
 func (b *bucket) drain(at, units *big.Rat) *big.Rat {
@@ -190,9 +190,9 @@ func (l *line) waiting(at *big.Rat) *big.Rat {
 }
 
 func (l *line) take(now policy.Instant, n int64, patience time.Duration) policy.Decision {
-	at := whole(int64(held(now, l.end)))
+	instant := whole(int64(held(now, l.end)))
 	decision := policy.Decision{Limit: l.capacity + 1}
-	before := l.waiting(at)
+	before := l.waiting(instant)
 	switch {
 	case n < 0 || n > l.capacity+1:
 		decision.RetryAfter = policy.Never
@@ -214,10 +214,10 @@ func (l *line) take(now policy.Instant, n int64, patience time.Duration) policy.
 			break
 		}
 		decision.Allowed, decision.Wait = true, ceil(turn)
-		l.start, l.last = add(at, turn), n
+		l.start, l.last = add(instant, turn), n
 		l.free = add(l.start, mul(whole(n), l.unit))
 	}
-	after := l.waiting(at)
+	after := l.waiting(instant)
 	if fit := sub(whole(l.capacity+1), after); fit.Cmp(whole(1)) >= 0 {
 		decision.Remaining = floor(fit)
 	}
@@ -228,10 +228,10 @@ func (l *line) take(now policy.Instant, n int64, patience time.Duration) policy.
 func (l *line) turn() *big.Rat { return l.start }
 
 func (l *line) refund(now policy.Instant, n int64) *big.Rat {
-	at := whole(int64(held(now, l.end)))
-	inLine := l.waiting(at)
+	instant := whole(int64(held(now, l.end)))
+	inLine := l.waiting(instant)
 	if n < 0 {
-		l.free = least(lastEmpty, add(at, mul(sub(inLine, whole(n)), l.unit)))
+		l.free = least(lastEmpty, add(instant, mul(sub(inLine, whole(n)), l.unit)))
 		return new(big.Rat)
 	}
 	back := least(whole(n), inLine)

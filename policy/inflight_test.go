@@ -291,15 +291,15 @@ func TestUncountableUnitsFillTheKeyUntilTheyEnd(t *testing.T) {
 // Promise: A release after its unit's longest time takes no other unit of an `InFlight`, whatever happened to the word.
 func TestEndedUnitFreesNoOther(t *testing.T) {
 	few, many := policy.Must(policy.InFlight(6, 80*time.Second)), policy.Must(policy.InFlight(1000, 80*time.Second))
-	at := func(seconds int) policy.Instant { return policy.Instant(seconds) * policy.Instant(time.Second) }
+	instantAt := func(seconds int) policy.Instant { return policy.Instant(seconds) * policy.Instant(time.Second) }
 	// The unit is in the part from 80 s, which ends at 170 s.
-	first, _ := few.Take(0, at(81), 1, 0)
-	second, _ := few.Take(first, at(91), 1, 0)
+	first, _ := few.Take(0, instantAt(81), 1, 0)
+	second, _ := few.Take(first, instantAt(91), 1, 0)
 	for _, c := range []struct {
 		now policy.Instant
 		// ended reports whether the first unit has ended.
 		ended bool
-	}{{at(170) - 1, false}, {at(170), true}} {
+	}{{instantAt(170) - 1, false}, {instantAt(170), true}} {
 		word, decision := many.Take(second, c.now, 900, 0)
 		assert.True(t, decision.Allowed)
 		_, ok := many.(policy.Occupier).Release(word, first, math.MaxInt64, 1)

@@ -40,10 +40,10 @@ func newWarmingModel(count int64, per, warmup time.Duration, coldFactor float64)
 }
 
 // take takes n units at an instant and returns when the caller may start.
-func (m *warmingModel) take(at *big.Rat, n int64) (start *big.Rat) {
-	if idle := sub(at, m.free); idle.Sign() > 0 {
+func (m *warmingModel) take(instant *big.Rat, n int64) (start *big.Rat) {
+	if idle := sub(instant, m.free); idle.Sign() > 0 {
 		m.stored = least(m.max, add(m.stored, new(big.Rat).Quo(idle, m.growth)))
-		m.free = at
+		m.free = instant
 	}
 	start = m.free
 	m.free = add(m.free, m.price(n))

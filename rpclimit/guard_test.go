@@ -331,7 +331,7 @@ func TestHiddenLimitStaysHidden(t *testing.T) {
 	g := must.Get(New(Options{Cost: func(*Call) int64 { return cost }},
 		Limit[string]{Name: "flood", Limiter: flood, Key: ByMetadata("x-tenant"), Hidden: true},
 		Limit[string]{Name: "quota", Limiter: quota, Key: ByMetadata("x-tenant")}))
-	told := func() (v Verdict, text string) {
+	answer := func() (v Verdict, text string) {
 		v, _ = g.Begin(from(alice, "x-tenant", "a"))
 		policies, standing := v.AppendRateLimit(nil)
 		text = fmt.Sprint(v.Message(), policies, string(standing), v.AppendViolations(nil))
@@ -339,18 +339,18 @@ func TestHiddenLimitStaysHidden(t *testing.T) {
 		assert.NotContains(t, text, "654")
 		return v, text
 	}
-	_, text := told()
+	_, text := answer()
 	assert.Contains(t, text, `"quota";r=2999`)
 	cost = 1000
-	v, text := told()
+	v, text := answer()
 	assert.Equal(t, "flood", v.Limit)
 	assert.Contains(t, text, "the limit is exceeded: try again in 1h0m0s")
 	cost = 8000
-	v, text = told()
+	v, text = answer()
 	assert.Equal(t, limits.NeverAdmitted, v.Reason)
 	assert.Contains(t, text, "the limit never admits this call[")
 	cost = 5000
-	v, text = told()
+	v, text = answer()
 	assert.Equal(t, "quota", v.Limit)
 	assert.Contains(t, text, "window 9999/h")
 }

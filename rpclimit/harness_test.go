@@ -52,11 +52,11 @@ func within(t testing.TB, c *Call, d time.Duration) *Call {
 }
 
 // refusedBy checks that an error is a *policy.FieldError about a field.
-func refusedBy(t *testing.T, err error, of, field string) {
+func refusedBy(t *testing.T, err error, owner, field string) {
 	t.Helper()
 	var fault *policy.FieldError
 	if assert.ErrorAs(t, err, &fault, field) {
-		assert.Equal(t, of, fault.Of)
+		assert.Equal(t, owner, fault.Of)
 		assert.Equal(t, field, fault.Field)
 		assert.NotEmpty(t, fault.Want)
 	}

@@ -55,8 +55,8 @@ func TestShadowedRefusalAtTapIsTheVerdict(t *testing.T) {
 }
 
 func TestExemptCallIsCountedOnce(t *testing.T) {
-	told := 0
-	g := Must(New(Options{OnVerdict: func(*Call, Verdict) { told++ }},
+	calls := 0
+	g := Must(New(Options{OnVerdict: func(*Call, Verdict) { calls++ }},
 		Limit[netip.Addr]{Limiter: admissiontest.Hourly[netip.Addr](t, 1), Key: ByAddr, AtTap: true}))
 	c := from(alice)
 	c.Procedure = "/grpc.health.v1.Health/Check"
@@ -64,7 +64,7 @@ func TestExemptCallIsCountedOnce(t *testing.T) {
 	assert.Equal(t, limits.Exempt, v.Reason)
 	assert.Nil(t, s)
 	assert.Equal(t, uint64(1), g.Stats().Exempt)
-	assert.Equal(t, 1, told)
+	assert.Equal(t, 1, calls)
 }
 
 func TestTapWithTheLeastShareLeft(t *testing.T) {

@@ -311,13 +311,13 @@ func TestWaitsAsAnEngine(t *testing.T) {
 			for round := range rounds {
 				dice := rand.New(rand.NewPCG(uint64(round), 19))
 				var script []arrival
-				for at := time.Duration(0); len(script) < 60; at += time.Duration(dice.Int64N(int64(150 * time.Millisecond))) {
+				for instant := time.Duration(0); len(script) < 60; instant += time.Duration(dice.Int64N(int64(150 * time.Millisecond))) {
 					patience := time.Duration(dice.Int64N(int64(2 * time.Second)))
 					if dice.IntN(2) == 0 {
 						patience = -1
 					}
 					script = append(script, arrival{
-						at, dice.IntN(16), 1 + dice.Int64N(4), patience, dice.Int64N(5) - 1, family[dice.IntN(len(family))],
+						instant, dice.IntN(16), 1 + dice.Int64N(4), patience, dice.Int64N(5) - 1, family[dice.IntN(len(family))],
 					})
 				}
 				var logs [2][]string

@@ -47,7 +47,7 @@ func TestOneOwnFaultAnywhere(t *testing.T) {
 		require.Equal(t, point != pointEscalate, slices.Contains(moments, point), point)
 	}
 	for way, die := range deaths {
-		for k, at := range moments {
+		for k, instant := range moments {
 			in(t, func(t *testing.T) {
 				n := 0
 				got, events := play(t, func(point string) {
@@ -55,7 +55,7 @@ func TestOneOwnFaultAnywhere(t *testing.T) {
 						die()
 					}
 				})
-				require.Equal(t, want, got, "%s at about %s, call %d", way, at, k)
+				require.Equal(t, want, got, "%s at about %s, call %d", way, instant, k)
 				// The number of steps may vary by a few.
 				if n > k {
 					require.Equal(t, 1, kinds(events, OwnFault))

@@ -162,7 +162,7 @@ func FuzzIndex(f *testing.F) {
 	f.Fuzz(func(t *testing.T, steps []byte) {
 		x := newIndex[int]()
 		var list []policy.Instant
-		at := policy.Instant(0)
+		instant := policy.Instant(0)
 		for step := range slices.Chunk(steps[:min(len(steps), 64)], 2) {
 			times := int(step[len(step)-1])
 			for range times {
@@ -176,10 +176,10 @@ func FuzzIndex(f *testing.F) {
 					list = list[min(1, len(list)):]
 					continue
 				}
-				at += policy.Instant(int8(step[0]) / 2)
-				x.Add(filing[int]{at, &Entry[int]{}})
-				place, _ := slices.BinarySearch(list, at)
-				list = slices.Insert(list, place, at)
+				instant += policy.Instant(int8(step[0]) / 2)
+				x.Add(filing[int]{instant, &Entry[int]{}})
+				place, _ := slices.BinarySearch(list, instant)
+				list = slices.Insert(list, place, instant)
 			}
 			whole(t, x)
 			if x.Len() != len(list) {

@@ -443,15 +443,15 @@ func misfit(t *Table[string], terms *Terms, e *Entry[string]) string {
 	if word >= tentative {
 		return ""
 	}
-	of := terms.Policy
+	present := terms.Policy
 	if word&epochBit != terms.EpochBit {
 		if !t.changing {
 			return fmt.Sprintf("the change is over, and key %s has word %#x of mark %#x", e.Key(), word, terms.EpochBit)
 		}
-		of = terms.before
+		present = terms.before
 	}
-	if id := word &^ epochBit >> tallyID; id != 0 && of != policy.Policy(tally{id}) {
-		return fmt.Sprintf("key %s has word %#x, which is not of %v as its mark says", e.Key(), word, of)
+	if id := word &^ epochBit >> tallyID; id != 0 && present != policy.Policy(tally{id}) {
+		return fmt.Sprintf("key %s has word %#x, which is not of %v as its mark says", e.Key(), word, present)
 	}
 	return ""
 }

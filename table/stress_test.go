@@ -203,14 +203,14 @@ func takeOnce(r rig[int], key int, now *atomic.Int64, queue chan Command[int], t
 			return
 		}
 		// After finding the entry, so that no take predates its birth: see cell.takeFrom.
-		at := policy.Instant(now.Load())
+		instant := policy.Instant(now.Load())
 		taken := false
 		for alive := true; alive && !taken; {
 			var word, state uint64
 			var terms *Terms
 			word, terms = r.View().Read(e)
 			if state, alive = terms.State(word); alive {
-				next, d := terms.Policy.Take(state, at, 1, 0)
+				next, d := terms.Policy.Take(state, instant, 1, 0)
 				if taken = !d.Allowed || e.Advance(word, next|terms.EpochBit); taken {
 					tell(e, next)
 				}
@@ -218,7 +218,7 @@ func takeOnce(r rig[int], key int, now *atomic.Int64, queue chan Command[int], t
 		}
 		if status == Landed {
 			select {
-			case queue <- FileCommand[int](hash, at):
+			case queue <- FileCommand[int](hash, instant):
 			default:
 				r.View().NoteLostFiling()
 			}

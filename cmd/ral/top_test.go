@@ -156,11 +156,11 @@ func TestURLHasADefaultAndMayComeFirst(t *testing.T) {
 }
 
 // screenOf returns a screen of a program's page.
-func screenOf(t *testing.T, p observetest.Program, of settings) *screen {
+func screenOf(t *testing.T, p observetest.Program, options settings) *screen {
 	t.Helper()
 	c := must.Get(newClient(p.URL))
-	of.every = time.Second
-	return &screen{ctx: t.Context(), client: c, settings: of}
+	options.every = time.Second
+	return &screen{ctx: t.Context(), client: c, settings: options}
 }
 
 // do runs a command of the screen and its consequences, except pauses.

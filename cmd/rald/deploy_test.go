@@ -49,12 +49,12 @@ func documents(t *testing.T, name string) (all []any) {
 // missing.
 func at(value any, path string) any {
 	for step := range strings.SplitSeq(path, ".") {
-		switch of := value.(type) {
+		switch node := value.(type) {
 		case map[string]any:
-			value = of[step]
+			value = node[step]
 		case []any:
 			i, _ := strconv.Atoi(step)
-			value = of[i]
+			value = node[i]
 		default:
 			return nil
 		}

@@ -289,7 +289,7 @@ func TestSocketActivationWithProcesses(t *testing.T) {
 	notify, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: filepath.Join(t.TempDir(), "notify")})
 	require.NoError(t, err)
 	defer notify.Close()
-	told := func() string {
+	output := func() string {
 		text := make([]byte, 100)
 		require.NoError(t, notify.SetReadDeadline(time.Now().Add(time.Minute)))
 		n, err := notify.Read(text)
@@ -304,7 +304,7 @@ func TestSocketActivationWithProcesses(t *testing.T) {
 	s := activate(t, notify.LocalAddr().String(), "resp:admin:envoy", []*os.File{respFile, adminFile, envoyFile},
 		"-state", "none", "-listen", "0.0.0.0:1", "-admin", "0.0.0.0:1", "-envoy-listen", "0.0.0.0:1", dir)
 	s.addr = resp
-	assert.Equal(t, "READY=1", told(), "%s", &s.log)
+	assert.Equal(t, "READY=1", output(), "%s", &s.log)
 	assert.NoError(t, s.client(t, redis.Options{}).Ping(t.Context()).Err())
 	c := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", admin)
@@ -319,7 +319,7 @@ func TestSocketActivationWithProcesses(t *testing.T) {
 	assert.NoError(t, err)
 	_ = conn.Close()
 	s.end(t)
-	assert.Equal(t, "STOPPING=1", told())
+	assert.Equal(t, "STOPPING=1", output())
 }
 
 // Sockets that other machines reach end rald at start.

@@ -60,16 +60,16 @@ func TestPatternsOfBackendsBehindProxies(t *testing.T) {
 	rules := "rules:\n  - {match: POST /login, limit: 'funnel 2, 1/365d', name: login, key: everybody}\n"
 	for name, b := range patterns {
 		t.Run(name, func(t *testing.T) {
-			at := freeAddr(t)
-			_, port, _ := strings.Cut(at, ":")
+			checkAddr := freeAddr(t)
+			_, port, _ := strings.Cut(checkAddr, ":")
 			args := b.program(filepath.Join(directory(t, b.file, b.text), b.file), port)
-			backend := &server{addr: at}
+			backend := &server{addr: checkAddr}
 			backend.run(t, exec.Command(args[0], args[1:]...))
 			backend.untilListens(t)
-			status, _ := (&site{addr: at}).post(t, "/login%0a")
+			status, _ := (&site{addr: checkAddr}).post(t, "/login%0a")
 			require.Equal(t, http.StatusOK, status, "the backend itself")
 
-			to := strings.NewReplacer("app:80", at, "127.0.0.1:3000", at)
+			to := strings.NewReplacer("app:80", checkAddr, "127.0.0.1:3000", checkAddr)
 			for kind, open := range map[string]func(check string) *site{
 				"nginx": func(check string) *site { return nginx(t, check, to.Replace(deployedText(t, "nginx.conf"))) },
 				"caddy": func(check string) *site { return caddy(t, check, to.Replace(deployedText(t, "Caddyfile"))) },

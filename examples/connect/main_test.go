@@ -43,12 +43,12 @@ func TestPiecesAreLimitedInEveryProtocol(t *testing.T) {
 	addr := start(t)
 	c := client()
 	defer c.CloseIdleConnections()
-	of := func(item string, pieces float64) *structpb.Struct {
+	orderOf := func(item string, pieces float64) *structpb.Struct {
 		return &structpb.Struct{Fields: map[string]*structpb.Value{"item": structpb.NewStringValue(item), "pieces": structpb.NewNumberValue(pieces)}}
 	}
 	call := func(pieces float64, options ...connect.ClientOption) error {
 		shop := connect.NewClient[structpb.Struct, structpb.Struct](c, "http://"+addr+order, options...)
-		_, err := shop.CallUnary(t.Context(), connect.NewRequest(of("tea", pieces)))
+		_, err := shop.CallUnary(t.Context(), connect.NewRequest(orderOf("tea", pieces)))
 		return err
 	}
 	require.NoError(t, call(2))
@@ -61,7 +61,7 @@ func TestPiecesAreLimitedInEveryProtocol(t *testing.T) {
 	require.NoError(t, err)
 	defer conn.Close()
 	byGRPC := func(item string, pieces float64) error {
-		return conn.Invoke(t.Context(), order, of(item, pieces), &structpb.Struct{})
+		return conn.Invoke(t.Context(), order, orderOf(item, pieces), &structpb.Struct{})
 	}
 	assert.Equal(t, codes.ResourceExhausted, status.Code(byGRPC("tea", 3)))
 	assert.Equal(t, codes.ResourceExhausted, status.Code(byGRPC("milk", 6)), "never admitted")

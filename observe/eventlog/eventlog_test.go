@@ -101,21 +101,21 @@ func (h *health) Health() error { return h.err }
 
 func TestHealthIsWrittenWhenItChanges(t *testing.T) {
 	logger, to := plain(slog.LevelInfo)
-	var of health
-	check := eventlog.New(logger).Health("api", &of)
+	var state health
+	check := eventlog.New(logger).Health("api", &state)
 	require.NoError(t, check())
 	assert.Empty(t, to.Drain())
-	of.err = engine.ErrUnhealthy
+	state.err = engine.ErrUnhealthy
 	for range 3 {
 		require.ErrorIs(t, check(), engine.ErrUnhealthy)
 	}
 	got := to.Drain()
 	require.Len(t, got, 1)
 	assert.Contains(t, got[0], `level=ERROR msg="ral: the limiter is not healthy" limit=api error="ral: the engine is unhealthy`)
-	of.err = engine.ErrUnsaved
+	state.err = engine.ErrUnsaved
 	require.ErrorIs(t, check(), engine.ErrUnsaved)
 	assert.Len(t, to.Drain(), 1, "another error")
-	of.err = nil
+	state.err = nil
 	require.NoError(t, check())
 	require.NoError(t, check())
 	assert.Equal(t, []string{`level=INFO msg="ral: the limiter is healthy again" limit=api`}, to.Drain())

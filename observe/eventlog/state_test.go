@@ -102,10 +102,10 @@ func TestHealthIsWrittenInOrder(t *testing.T) {
 		require.NotEmpty(t, got)
 		was := 0
 		for i, line := range got {
-			at := 0
-			if _, found := fmt.Sscanf(line[max(strings.Index(line, "at call"), 0):], "at call %d", &at); found == nil {
-				assert.Greater(t, at, was, "record %d", i)
-				was = at
+			index := 0
+			if _, found := fmt.Sscanf(line[max(strings.Index(line, "at call"), 0):], "at call %d", &index); found == nil {
+				assert.Greater(t, index, was, "record %d", i)
+				was = index
 			}
 		}
 		assert.Contains(t, got[len(got)-1], `error="at call 201" more_of_this=`)

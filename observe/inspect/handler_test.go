@@ -135,12 +135,12 @@ func TestListOfOwingKeys(t *testing.T) {
 			for _, row := range list.Rows {
 				keys = append(keys, row.Key)
 				used := row.Key[3] - '0'
-				of := 10.0
+				total := 10.0
 				if limit == "plan.2" {
-					of = 20
+					total = 20
 				}
-				assert.InDelta(t, float64(used)/of, row.Share, 1e-9)
-				assert.Equal(t, int64(of)-int64(used), row.Remaining)
+				assert.InDelta(t, float64(used)/total, row.Share, 1e-9)
+				assert.Equal(t, int64(total)-int64(used), row.Remaining)
 				assert.Positive(t, row.Full)
 				assert.Equal(t, limit == "api" && used == 7, row.Blocked > 3000, row.Key)
 			}
@@ -211,14 +211,14 @@ func TestChangesTakeEffectOnTheirKey(t *testing.T) {
 	}
 	for _, limit := range []string{"api", "plan", "plan.2", "fleet"} {
 		t.Run(limit, func(t *testing.T) {
-			of := 0
+			total := 0
 			if limit == "plan.2" {
-				of = 1
+				total = 1
 			}
-			before := k.explains("key", key(limit, limit)).Parts[of].Remaining
+			before := k.explains("key", key(limit, limit)).Parts[total].Remaining
 			x := k.explains("change", charge(limit, limit, 8))
-			assert.Equal(t, before-8, x.Parts[of].Remaining)
-			assert.Equal(t, before-5, k.explains("change", charge(limit, limit, -3)).Parts[of].Remaining)
+			assert.Equal(t, before-8, x.Parts[total].Remaining)
+			assert.Equal(t, before-5, k.explains("change", charge(limit, limit, -3)).Parts[total].Remaining)
 			// Beyond the limit, too.
 			x = k.explains("change", charge(limit, limit, 9))
 			assert.False(t, x.Allowed)
@@ -231,12 +231,12 @@ func TestChangesTakeEffectOnTheirKey(t *testing.T) {
 			x = k.explains("change", do(limit, limit, "lift", ""))
 			assert.True(t, x.Allowed)
 			assert.Zero(t, x.Blocked)
-			assert.Equal(t, before-1, x.Parts[of].Remaining, "what was used goes on counting")
+			assert.Equal(t, before-1, x.Parts[total].Remaining, "what was used goes on counting")
 			k.explains("change", do(limit, limit, "block", "10m"))
 			x = k.explains("change", do(limit, limit, "reset", ""))
 			assert.True(t, x.Allowed)
 			assert.Zero(t, x.Blocked)
-			assert.Equal(t, before, x.Parts[of].Remaining)
+			assert.Equal(t, before, x.Parts[total].Remaining)
 		})
 	}
 	assert.True(t, k.tiered.Choke("plan"))

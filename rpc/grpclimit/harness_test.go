@@ -157,12 +157,12 @@ func newClock() *clock {
 func (c *clock) now() policy.Instant { return policy.Instant(c.Load()) }
 
 // open opens an engine for a test. Its clock is real if at is nil.
-func open[K comparable](t testing.TB, p policy.Policy, at *clock) *engine.Engine[K] {
+func open[K comparable](t testing.TB, p policy.Policy, hand *clock) *engine.Engine[K] {
 	t.Helper()
-	if at == nil {
+	if hand == nil {
 		return admissiontest.NewEngine[K](t, p)
 	}
-	e := must.Get(engine.New[K](engine.Config{Policy: p, Clock: at.now}))
+	e := must.Get(engine.New[K](engine.Config{Policy: p, Clock: hand.now}))
 	t.Cleanup(func() { assert.NoError(t, e.Close()) })
 	return e
 }

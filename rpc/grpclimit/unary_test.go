@@ -23,8 +23,8 @@ import (
 
 // Promise: A refusal has the limit, a rounded-up delay and no key.
 func TestRefusalTellsTheClientAll(t *testing.T) {
-	at := newClock()
-	s := serve(t, rpctest.ByAddr(open[netip.Addr](t, policy.Must(policy.Funnel(2, 7, time.Second)), at), rpclimit.Options{}))
+	now := newClock()
+	s := serve(t, rpctest.ByAddr(open[netip.Addr](t, policy.Must(policy.Funnel(2, 7, time.Second)), now), rpclimit.Options{}))
 	conn := s.client(t)
 
 	var header, trailer metadata.MD
@@ -46,9 +46,9 @@ func TestRefusalTellsTheClientAll(t *testing.T) {
 	assert.Equal(t, int64(2), s.calls.Load())
 
 	// True, and rounded up by less than a millisecond.
-	at.Add(int64(142 * time.Millisecond))
+	now.Add(int64(142 * time.Millisecond))
 	assert.Equal(t, codes.ResourceExhausted, status.Code(call(t.Context(), conn, "")))
-	at.Add(int64(time.Millisecond))
+	now.Add(int64(time.Millisecond))
 	assert.NoError(t, call(t.Context(), conn, ""))
 }
 
@@ -115,12 +115,12 @@ func TestFieldsOfACall(t *testing.T) {
 }
 
 func TestLimitsAreRequired(t *testing.T) {
-	for function, of := range map[string]func(){
+	for function, call := range map[string]func(){
 		"UnaryServerInterceptor":  func() { UnaryServerInterceptor(nil) },
 		"StreamServerInterceptor": func() { StreamServerInterceptor(nil) },
 		"TapHandle":               func() { TapHandle(nil) },
 	} {
-		assert.PanicsWithValue(t, "grpclimit."+function+": guard is nil: want a Guard from rpclimit.New", of)
+		assert.PanicsWithValue(t, "grpclimit."+function+": guard is nil: want a Guard from rpclimit.New", call)
 	}
 	withoutTap := rpctest.ByAddr(open[netip.Addr](t, hourly(1), nil), rpclimit.Options{})
 	assert.Panics(t, func() { TapHandle(withoutTap) })

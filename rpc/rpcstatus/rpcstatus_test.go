@@ -73,12 +73,12 @@ func TestDelayIsRoundedUpToMilliseconds(t *testing.T) {
 
 // Package anypb would make the same details, cached or not. Keys are not told.
 func TestEachLimitThatRefusedIsNamed(t *testing.T) {
-	of := func(name string, n int64, key rpclimit.Key[string]) rpclimit.Limit[string] {
+	limitOf := func(name string, n int64, key rpclimit.Key[string]) rpclimit.Limit[string] {
 		return rpclimit.Limit[string]{Name: name, Limiter: open(t, policy.Must(policy.FixedWindow(n, time.Minute))), Key: key}
 	}
 	l := rpclimit.Must(rpclimit.New(rpclimit.Options{Cost: cost},
-		of("small", 1, rpclimit.ByProcedure), of("large", 100, rpclimit.ByService),
-		of("secret", 1, rpclimit.Key[string]{Of: func(*rpclimit.Call) string { return "s3cret" }})))
+		limitOf("small", 1, rpclimit.ByProcedure), limitOf("large", 100, rpclimit.ByService),
+		limitOf("secret", 1, rpclimit.Key[string]{Of: func(*rpclimit.Call) string { return "s3cret" }})))
 	v, _ := l.Begin(call(1))
 	require.False(t, v.Refused())
 	failure := &errdetails.QuotaFailure{Violations: []*errdetails.QuotaFailure_Violation{
@@ -114,15 +114,15 @@ func TestEachLimitThatRefusedIsNamed(t *testing.T) {
 func made(t *testing.T, m proto.Message) *anypb.Any { return must.Get(anypb.New(m)) }
 
 func TestDelayIsLeftOutIfItIsAGuess(t *testing.T) {
-	for source, told := range map[limits.Source]bool{limits.SourceProcess: true, limits.SourceClosed: false} {
+	for source, tells := range map[limits.Source]bool{limits.SourceProcess: true, limits.SourceClosed: false} {
 		for _, after := range []time.Duration{time.Second, math.MaxInt64 - 1} {
-			limiter := admissiontest.NewFake[string](t, 1, policy.Decision{Limit: 1, RetryAfter: after}, source, told)
+			limiter := admissiontest.NewFake[string](t, 1, policy.Decision{Limit: 1, RetryAfter: after}, source, tells)
 			l := rpclimit.Must(rpclimit.New(rpclimit.Options{}, rpclimit.Limit[string]{Key: rpclimit.ByProcedure, Limiter: limiter}))
 			v, _ := l.Begin(call(1))
 			require.True(t, v.Refused())
 			delay, _ := details(t, Details(&v))
-			assert.Equal(t, told, delay != nil)
-			if told {
+			assert.Equal(t, tells, delay != nil)
+			if tells {
 				assert.GreaterOrEqual(t, *delay, after, "it is rounded down")
 			} else {
 				assert.Equal(t, int32(rpclimit.CodeUnavailable), Of(&v).GetCode())
@@ -139,7 +139,7 @@ func TestDetailsFollowThePolicy(t *testing.T) {
 	l := rpclimit.Must(rpclimit.New(rpclimit.Options{Cost: cost}, rpclimit.Limit[string]{
 		Limiter: e, Key: rpclimit.ByProcedure, PolicyFor: func(*rpclimit.Call) policy.Policy { return plan },
 	}))
-	told := func() *errdetails.QuotaFailure_Violation {
+	violation := func() *errdetails.QuotaFailure_Violation {
 		v, _ := l.Begin(call(100))
 		require.True(t, v.Refused())
 		_, all := details(t, Details(&v))
@@ -148,15 +148,15 @@ func TestDetailsFollowThePolicy(t *testing.T) {
 	}
 	for range 2 {
 		plan = nil
-		assert.Equal(t, `the limit "default" allows window 1/h`, told().GetDescription())
+		assert.Equal(t, `the limit "default" allows window 1/h`, violation().GetDescription())
 		plan = policy.Must(policy.FixedWindow(2, time.Hour))
-		assert.Equal(t, `the limit "default" allows window 2/h`, told().GetDescription())
-		assert.Equal(t, int64(2), told().GetQuotaValue())
+		assert.Equal(t, `the limit "default" allows window 2/h`, violation().GetDescription())
+		assert.Equal(t, int64(2), violation().GetQuotaValue())
 	}
 	plan = nil
 	require.NoError(t, e.SetPolicy(policy.Must(policy.FixedWindow(3, time.Hour))))
-	assert.Equal(t, `the limit "default" allows window 3/h`, told().GetDescription())
-	assert.Equal(t, int64(3), told().GetQuotaValue())
+	assert.Equal(t, `the limit "default" allows window 3/h`, violation().GetDescription())
+	assert.Equal(t, int64(3), violation().GetQuotaValue())
 }
 
 // Promise: At most 256 refusals' details are kept.
@@ -164,12 +164,12 @@ func TestFailuresAreBounded(t *testing.T) {
 	var c cache
 	for range 2 {
 		for i := range 2 * maxFailures {
-			of := rpclimit.Violation{Limit: fmt.Sprint("limit", i), Max: int64(i)}
+			violation := rpclimit.Violation{Limit: fmt.Sprint("limit", i), Max: int64(i)}
 			got := &errdetails.QuotaFailure{}
-			require.NoError(t, proto.Unmarshal(c.marshal([]rpclimit.Violation{of}), got))
+			require.NoError(t, proto.Unmarshal(c.marshal([]rpclimit.Violation{violation}), got))
 			require.Len(t, got.GetViolations(), 1)
-			assert.Equal(t, of.Limit, got.GetViolations()[0].GetQuotaId())
-			assert.Equal(t, of.Max, got.GetViolations()[0].GetQuotaValue())
+			assert.Equal(t, violation.Limit, got.GetViolations()[0].GetQuotaId())
+			assert.Equal(t, violation.Max, got.GetViolations()[0].GetQuotaValue())
 		}
 		assert.Len(t, *c.known.Load(), maxFailures)
 	}

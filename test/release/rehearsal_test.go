@@ -55,26 +55,26 @@ func (u users) bin(command string) string {
 func (u users) publish(c clone, folder, version string) {
 	u.t.Helper()
 	m := module.Version{Path: pathOf(folder), Version: version}
-	at := filepath.Join(u.proxy, m.Path, "@v")
-	require.NoError(u.t, os.MkdirAll(at, 0o755))
+	versions := filepath.Join(u.proxy, m.Path, "@v")
+	require.NoError(u.t, os.MkdirAll(versions, 0o755))
 	put := func(name string, content []byte) {
 		u.t.Helper()
-		require.NoError(u.t, os.WriteFile(filepath.Join(at, name), content, 0o644))
+		require.NoError(u.t, os.WriteFile(filepath.Join(versions, name), content, 0o644))
 	}
-	tag, of := version, ""
+	tag, subfolder := version, ""
 	if folder != "." {
-		tag, of = folder+"/"+version, folder
+		tag, subfolder = folder+"/"+version, folder
 	}
 	info := must.Get(json.Marshal(map[string]any{"Version": version, "Time": time.Now()}))
 	put(version+".info", info)
-	put(version+".mod", []byte(c.git("show", tag+":./"+filepath.Join(of, "go.mod"))))
-	before, err := os.ReadFile(filepath.Join(at, "list"))
+	put(version+".mod", []byte(c.git("show", tag+":./"+filepath.Join(subfolder, "go.mod"))))
+	before, err := os.ReadFile(filepath.Join(versions, "list"))
 	if !os.IsNotExist(err) {
 		require.NoError(u.t, err)
 	}
 	put("list", append(before, version+"\n"...))
-	file := must.Get(os.Create(filepath.Join(at, version+".zip")))
-	require.NoError(u.t, zip.CreateFromVCS(file, m, c.root, tag, of))
+	file := must.Get(os.Create(filepath.Join(versions, version+".zip")))
+	require.NoError(u.t, zip.CreateFromVCS(file, m, c.root, tag, subfolder))
 	require.NoError(u.t, file.Close())
 }
 

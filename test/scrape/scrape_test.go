@@ -174,11 +174,11 @@ func TestEveryExpressionReturnsDataByPrometheus(t *testing.T) {
 	assert.Greater(t, len(expressions), 50)
 	for deadline := time.Now().Add(patience); len(expressions) > 0 && !t.Failed(); {
 		time.Sleep(200 * time.Millisecond) // wall: between two looks
-		for expr, of := range expressions {
+		for expr, alert := range expressions {
 			if err := s.query(expr); err == nil {
 				delete(expressions, expr)
 			} else if time.Now().After(deadline) {
-				t.Errorf("%s: %s: %v", of, expr, err)
+				t.Errorf("%s: %s: %v", alert, expr, err)
 			}
 		}
 	}

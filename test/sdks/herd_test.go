@@ -77,7 +77,7 @@ func run(t *testing.T, dir string, options httplimit.Options) herd {
 
 	var mu sync.Mutex
 	h := herd{refused: map[string]int{}}
-	told := map[string]time.Time{} // by call
+	turns := map[string]time.Time{} // by call
 	limited := limit.Handler(http.HandlerFunc(answer))
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		client := r.Header.Get("X-Client")
@@ -86,12 +86,12 @@ func run(t *testing.T, dir string, options httplimit.Options) herd {
 		limited.ServeHTTP(w, r)
 		mu.Lock()
 		defer mu.Unlock()
-		if at, ok := told[call]; ok {
+		if at, ok := turns[call]; ok {
 			h.late = max(h.late, now.Sub(at))
 		}
 		if after := w.Header().Get("Retry-After"); after != "" {
 			seconds := must.Get(strconv.Atoi(after))
-			told[call] = now.Add(time.Duration(seconds) * time.Second)
+			turns[call] = now.Add(time.Duration(seconds) * time.Second)
 			h.refused[client]++
 		}
 	}))

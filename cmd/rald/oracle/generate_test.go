@@ -67,14 +67,14 @@ func (g *generator) descriptors(indent string, depth int, before [][2]string) st
 		if g.percent(60) && (!strings.HasSuffix(key, "*") || g.percent(g.wild/20)) {
 			value = g.pick(g.values...)
 		}
-		at := key + "_" + value
+		path := key + "_" + value
 		if value == "" {
-			at = key
+			path = key
 		}
-		if met[at] && !g.percent(g.wild) {
+		if met[path] && !g.percent(g.wild) {
 			continue
 		}
-		met[at] = true
+		met[path] = true
 		here := append(slices.Clone(before), [2]string{key, value})
 		g.ways = append(g.ways, way{g.domain, here})
 		fmt.Fprintf(&text, "%s- key: %q\n", indent, key)
@@ -93,7 +93,7 @@ func (g *generator) descriptors(indent string, depth int, before [][2]string) st
 				fmt.Fprintf(&text, "%s%s: %s\n", inner, flag.name, g.pick("true", "true", "true", "false"))
 			}
 		}
-		if strings.HasSuffix(at, "*") && g.percent(50) || g.percent(g.wild/20) {
+		if strings.HasSuffix(path, "*") && g.percent(50) || g.percent(g.wild/20) {
 			fmt.Fprintf(&text, "%sshare_threshold: true\n", inner)
 		}
 		if depth > 1 && g.percent(40) {
@@ -141,8 +141,8 @@ func (g *generator) requests() uint32 {
 // spoil replaces or adds a line, so that most files are refused for some reason.
 func (g *generator) spoil(text string) string {
 	lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
-	at := g.IntN(len(lines))
-	line := lines[at]
+	index := g.IntN(len(lines))
+	line := lines[index]
 	indent := line[:len(line)-len(strings.TrimLeft(line, " -"))]
 	indent = strings.ReplaceAll(indent, "-", " ")
 	scalar := g.pick("3", "-1", "1.5", "1e3", "0x10", "0b11", "0o7", "017", "1_000", "4294967295", "4294967296", "9223372036854775807",
@@ -157,22 +157,22 @@ func (g *generator) spoil(text string) string {
 	// The line gets another value.
 	case 0, 1, 2:
 		if i := strings.Index(line, ":"); i >= 0 {
-			lines[at] = line[:i+1] + " " + scalar
+			lines[index] = line[:i+1] + " " + scalar
 		}
 	// The line gets a further key.
 	case 3, 4:
-		lines[at] = line + "\n" + indent + key + ": " + scalar
+		lines[index] = line + "\n" + indent + key + ": " + scalar
 	// The line gets another key.
 	case 5:
 		if i := strings.Index(line, ":"); i >= 0 {
-			lines[at] = line[:len(line)-len(strings.TrimLeft(line, " -"))] + key + line[i:]
+			lines[index] = line[:len(line)-len(strings.TrimLeft(line, " -"))] + key + line[i:]
 		}
 	// The line is left out.
 	case 6:
-		lines = append(lines[:at], lines[at+1:]...)
+		lines = append(lines[:index], lines[index+1:]...)
 	// Something comes between two lines.
 	case 7:
-		lines[at] = line + "\n" + g.pick("---", "...", "# comment", "\t", "  ", "%YAML 1.1", "? x", "- x", ":", "&a", "!!map", "\x00", "\xff", "\ufeff", "\u0085")
+		lines[index] = line + "\n" + g.pick("---", "...", "# comment", "\t", "  ", "%YAML 1.1", "? x", "- x", ":", "&a", "!!map", "\x00", "\xff", "\ufeff", "\u0085")
 	// The text is cut.
 	case 8:
 		cut := []rune(strings.Join(lines, "\n"))

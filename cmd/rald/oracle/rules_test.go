@@ -210,10 +210,10 @@ func TestDeployedEnvoyConfigurationIsValid(t *testing.T) {
 	for _, c := range config.GetStaticResources().GetClusters() {
 		clusters[c.GetName()] = false
 		for _, option := range c.GetTypedExtensionProtocolOptions() {
-			var of upstream.HttpProtocolOptions
-			require.NoError(t, option.UnmarshalTo(&of))
-			require.NoError(t, of.ValidateAll())
-			clusters[c.GetName()] = of.GetExplicitHttpConfig().GetHttp2ProtocolOptions() != nil
+			var options upstream.HttpProtocolOptions
+			require.NoError(t, option.UnmarshalTo(&options))
+			require.NoError(t, options.ValidateAll())
+			clusters[c.GetName()] = options.GetExplicitHttpConfig().GetHttp2ProtocolOptions() != nil
 		}
 	}
 	assert.True(t, clusters[limit.GetRateLimitService().GetGrpcService().GetEnvoyGrpc().GetClusterName()], "gRPC needs HTTP/2")

@@ -45,7 +45,7 @@ const (
 // Promise: Envoy gets the verdicts of envoyproxy/ratelimit: code, remaining hits, reset.
 func TestVerdictsAreThoseOfTheReference(t *testing.T) {
 	t.Setenv("LIMIT_RESPONSE_HEADERS_ENABLED", "true")
-	of := newReference()
+	reference := newReference()
 	var seen outcomes
 	configurations := max(*pairs/requestsEach, 1)
 	for begin := 0; begin < configurations; begin += together {
@@ -53,9 +53,9 @@ func TestVerdictsAreThoseOfTheReference(t *testing.T) {
 			apart(*seed + uint64(begin)).begin()
 			keep := must.Get(families.New(families.Config{}))
 			defer func() { require.NoError(t, keep.Close()) }()
-			clear(of.counts)
+			clear(reference.counts)
 			for i := begin; i < min(begin+together, configurations); i++ {
-				compareVerdicts(t, of, keep, apart(*seed+uint64(i)), &seen)
+				compareVerdicts(t, reference, keep, apart(*seed+uint64(i)), &seen)
 			}
 		})
 	}
@@ -93,7 +93,7 @@ func (o *outcomes) see(r *pb.RateLimitResponse) {
 	}
 }
 
-func compareVerdicts(t *testing.T, of *reference, keep *families.Families, g *generator, seen *outcomes) {
+func compareVerdicts(t *testing.T, upstream *reference, keep *families.Families, g *generator, seen *outcomes) {
 	var files []rules.Source
 	var set *rules.Set
 	var merge bool
@@ -115,7 +115,7 @@ func compareVerdicts(t *testing.T, of *reference, keep *families.Families, g *ge
 	} {
 		t.Setenv(name, strconv.FormatBool(on))
 	}
-	of.use(want)
+	upstream.use(want)
 	door := must.Get(envoyserver.New(modes, set))
 
 	// some has the requests so far, so that descriptors come again.
@@ -129,7 +129,7 @@ func compareVerdicts(t *testing.T, of *reference, keep *families.Families, g *ge
 		if g.percent(30) {
 			g.addend(request)
 		}
-		want, wantErr := of.ShouldRateLimit(context.Background(), request)
+		want, wantErr := upstream.ShouldRateLimit(context.Background(), request)
 		got, err := door.ShouldRateLimit(context.Background(), request)
 		text := func() string {
 			return fmt.Sprintf("the reference says %v %v\n\nrald says %v %v\n\nto %v at %v, of seed %s, merge %t, %+v\n%s",

@@ -121,10 +121,10 @@ func TestHeldLeasesOutliveAFailedBank(t *testing.T) {
 		for range held {
 			require.True(t, must.Get(l.Take("key", 1, 0, nil)).Allowed, "it was paid")
 		}
-		at := time.Now()
+		begun := time.Now()
 		_, err := l.Take("key", 1, budget, nil)
 		assert.ErrorIs(t, err, ErrLate)
-		assert.Equal(t, budget, time.Since(at))
+		assert.Equal(t, budget, time.Since(begun))
 		_, err = l.Take("key", 1, time.Second, nil)
 		assert.ErrorIs(t, err, ErrUnavailable)
 		assert.ErrorIs(t, err, errWire)
@@ -253,10 +253,10 @@ func TestDeadOwnerFailsWaitingCalls(t *testing.T) {
 				require.ErrorIs(t, err, ErrUnavailable)
 			}
 			require.Error(t, l.Health())
-			at := time.Now()
+			begun := time.Now()
 			_, err = l.Take("third", 1, time.Hour, nil)
 			require.ErrorIs(t, err, ErrUnavailable)
-			require.Zero(t, time.Since(at))
+			require.Zero(t, time.Since(begun))
 		}, func(c *Config) {
 			c.fault = func(p string) {
 				if p == point && armed.Add(-1) >= 0 {

@@ -100,11 +100,11 @@ func (r loadRun) run(t *testing.T) (out loadOutcome) {
 					}
 					time.Sleep(next - time.Since(start))
 					calls.Go(func() {
-						at := time.Now()
+						begun := time.Now()
 						d, err := takeFrom(l, "key", 1, r.budget)
 						mu.Lock()
 						defer mu.Unlock()
-						waits = append(waits, time.Since(at))
+						waits = append(waits, time.Since(begun))
 						switch {
 						case errors.Is(err, ErrLate), errors.Is(err, errWire):
 							out.late++

@@ -37,10 +37,10 @@ type audit struct {
 	all []admission
 }
 
-func (a *audit) add(key string, at policy.Instant, n int64) {
+func (a *audit) add(key string, instant policy.Instant, n int64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.all = append(a.all, admission{key, at, n})
+	a.all = append(a.all, admission{key, instant, n})
 }
 
 // fault returns an error if the admissions break the limit. s is the shape of the whole limit.

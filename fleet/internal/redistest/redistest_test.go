@@ -31,14 +31,14 @@ func TestRestartKeepsAddressAndDataOnDisk(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			s := Start(t, c.o)
 			s.Do(t, "SET", "key", "1")
-			at := s.Addr()
+			addr := s.Addr()
 
 			s.Kill()
-			_, err := net.Dial("tcp", at)
+			_, err := net.Dial("tcp", addr)
 			require.Error(t, err, "the killed server accepts connections")
 
 			require.NoError(t, s.Restart())
-			require.Equal(t, at, s.Addr())
+			require.Equal(t, addr, s.Addr())
 			require.Equal(t, c.left, text(t, s.Do(t, "EXISTS", "key")))
 		})
 	}

@@ -21,10 +21,10 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-func saved(t testing.TB, l *Local, of string) []byte {
+func saved(t testing.TB, l *Local, owner string) []byte {
 	t.Helper()
 	var file bytes.Buffer
-	require.NoError(t, l.Save(&file, of))
+	require.NoError(t, l.Save(&file, owner))
 	return file.Bytes()
 }
 

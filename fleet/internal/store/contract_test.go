@@ -225,7 +225,7 @@ func (c *contract) takeEach() {
 		return group{a.Limit, a.N, paced && a.Returns}
 	}
 	var order []store.TakeAsk
-	var at []int
+	var indexes []int
 	seen := map[group]bool{}
 	for i, a := range asks {
 		_, isLog := a.Limit.Policy().(*slidinglog.Log)
@@ -236,12 +236,12 @@ func (c *contract) takeEach() {
 		seen[groupOf(a)] = true
 		for j, b := range asks[i:] {
 			if j == 0 || !alone && groupOf(b) == groupOf(a) {
-				order, at = append(order, b), append(at, i+j)
+				order, indexes = append(order, b), append(indexes, i+j)
 			}
 		}
 	}
 	wants, gots, errs := make([]store.Taken, len(asks)), make([]store.Taken, len(asks)), make([]error, len(asks))
-	c.fake.TakeEach(c.Context(), order, func(i int, t store.Taken, err error) { wants[at[i]], errs[at[i]] = t, err })
+	c.fake.TakeEach(c.Context(), order, func(i int, t store.Taken, err error) { wants[indexes[i]], errs[indexes[i]] = t, err })
 	replies := 0
 	c.real.TakeEach(c.Context(), asks, func(i int, t store.Taken, err error) {
 		replies++
@@ -287,19 +287,19 @@ func (c *contract) keep() {
 		return
 	}
 	at := len(c.takes) - 1 - c.random.IntN(min(len(c.takes), 5))
-	of := c.takes[at]
+	take := c.takes[at]
 	c.takes = append(c.takes[:at], c.takes[at+1:]...)
-	p := of.limit.Policy()
+	p := take.limit.Policy()
 	// The take may have left any word.
 	if _, isLog := p.(*slidinglog.Log); !isLog && c.random.IntN(8) == 0 {
-		of.real.After = anyWord(c.random, p, p.(policy.Refunder), c.redis.Word(of.limit, of.key), c.clock) | 1
-		of.fake.After = of.real.After
+		take.real.After = anyWord(c.random, p, p.(policy.Refunder), c.redis.Word(take.limit, take.key), c.clock) | 1
+		take.fake.After = take.real.After
 	}
-	kept := c.random.Int64N(2*of.n+1) - of.n
-	c.step += fmt.Sprintf(", kept %d of %+v", kept, of)
-	want, wantErr := c.fake.Keep(c.Context(), of.limit, of.key, of.fake, of.n, kept)
-	got, err := c.real.Keep(c.Context(), of.limit, of.key, of.real, of.n, kept)
-	c.same(of.limit, want, wantErr, got, err)
+	kept := c.random.Int64N(2*take.n+1) - take.n
+	c.step += fmt.Sprintf(", kept %d of %+v", kept, take)
+	want, wantErr := c.fake.Keep(c.Context(), take.limit, take.key, take.fake, take.n, kept)
+	got, err := c.real.Keep(c.Context(), take.limit, take.key, take.real, take.n, kept)
+	c.same(take.limit, want, wantErr, got, err)
 }
 
 func (c *contract) charge(l *store.Limit) {

@@ -521,21 +521,21 @@ func TestTakeEachOfOneKey(t *testing.T) {
 				asks[i] = store.TakeAsk{Limit: l, Key: "k", N: 1}
 			}
 			var word uint64
-			at, refused := 0, 0
+			second, refused := 0, 0
 			s.TakeEach(t.Context(), asks, func(i int, got store.Taken, err error) {
 				require.NoError(t, err)
-				require.Equal(t, at, i)
+				require.Equal(t, second, i)
 				next, want := p.Take(word, policy.Instant(clock)*1000, 1, 0)
 				require.Equal(t, want, got.Decision)
 				require.Equal(t, word, got.Before)
 				require.Equal(t, next, got.After)
 				word = next
-				at++
+				second++
 				if !got.Allowed {
 					refused++
 				}
 			})
-			require.Equal(t, calls, at)
+			require.Equal(t, calls, second)
 			require.Positive(t, refused)
 			require.Equal(t, word, must.Get(s.Peek(t.Context(), l, "k")).Before)
 		})

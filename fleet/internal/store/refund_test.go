@@ -36,7 +36,7 @@ func TestGivenBackInAnyOrderAdmitsNoMore(t *testing.T) {
 	for i := range 4 * len(policies) {
 		group.Go(func() {
 			p, random := policies[i/4], rand.New(rand.NewPCG(seed, uint64(i)+1))
-			of := p.(shape.Shaped).Shape()
+			form := p.(shape.Shaped).Shape()
 			var clock int64 = 1_000_000
 			s := clocked(t, client, &clock)
 			l, key := limit(t, s, p), fmt.Sprint(i)
@@ -57,8 +57,8 @@ func TestGivenBackInAnyOrderAdmitsNoMore(t *testing.T) {
 					clock += random.Int64N(2000)
 				}
 				// The use is recent.
-				if at := len(open) - 1 - random.IntN(30); at >= max(len(open)-8, 0) {
-					u := &uses[open[at]]
+				if index := len(open) - 1 - random.IntN(30); index >= max(len(open)-8, 0) {
+					u := &uses[open[index]]
 					// Redis's clock advances between scripts.
 					clock++
 					u.units = max(random.Int64N(2*u.n)-u.n, 0)
@@ -66,10 +66,10 @@ func TestGivenBackInAnyOrderAdmitsNoMore(t *testing.T) {
 					if !assert.NoError(t, err) {
 						return
 					}
-					open = append(open[:at], open[at+1:]...)
+					open = append(open[:index], open[index+1:]...)
 					continue
 				}
-				n := 1 + random.Int64N(min(of.Capacity+1, 5))
+				n := 1 + random.Int64N(min(form.Capacity+1, 5))
 				took, err := s.TakeOne(context.Background(), store.TakeAsk{
 					Limit: l, Key: key, N: n, Patience: time.Duration(max(random.Int64N(30)-20, 0)) * time.Millisecond,
 					Returns: random.IntN(4) > 0,
@@ -88,15 +88,15 @@ func TestGivenBackInAnyOrderAdmitsNoMore(t *testing.T) {
 			for _, u := range uses {
 				drained = max(drained, u.start)
 				before := drained
-				if drained += uint64(u.units) * of.Interval; u.units == 0 {
+				if drained += uint64(u.units) * form.Interval; u.units == 0 {
 					continue
 				}
 				most := drained
 				// The last use may be owed.
-				if of.Kind == shape.Bursty {
+				if form.Kind == shape.Bursty {
 					most = before
 				}
-				if !assert.LessOrEqual(t, most-u.start, of.Depth, "%v, seed %d of %d, at %d", p, seed, i, u.start) {
+				if !assert.LessOrEqual(t, most-u.start, form.Depth, "%v, seed %d of %d, at %d", p, seed, i, u.start) {
 					return
 				}
 			}

@@ -118,7 +118,7 @@ func (h herd) run(t testing.TB) (out outcome) {
 		}
 	}
 	ended := func(ev event, v *Result) {
-		switch told := v.RetryAfter; {
+		switch after := v.RetryAfter; {
 		case v.Reason == limits.Admitted && ev.tries < 0:
 			out.others++
 		case v.Reason == limits.Admitted:
@@ -132,7 +132,7 @@ func (h herd) run(t testing.TB) (out outcome) {
 				return
 			}
 			// The wait includes the way to the server and back.
-			wait := time.Duration(whole.Up(told, h.unit))*h.unit + whole.Own
+			wait := time.Duration(whole.Up(after, h.unit))*h.unit + whole.Own
 			if h.late > 0 {
 				wait += time.Duration(random.Float64() * h.late * float64(out.pace))
 			}
@@ -360,17 +360,17 @@ func TestTurnsOfGuessesGoByTheirDivisor(t *testing.T) {
 // Concurrent calls have turns of their own.
 func TestTurnsAreDistinct(t *testing.T) {
 	turns := NewTurns(time.Hour, time.Second)
-	told := make(chan int64, 1000)
+	retries := make(chan int64, 1000)
 	for range 10 {
 		go func() {
 			for range 100 {
-				told <- turns.tell(1, 0, 1, 0, pace{Spacing: shape.Spacing{Step: 1 << turnUnit}})
+				retries <- turns.tell(1, 0, 1, 0, pace{Spacing: shape.Spacing{Step: 1 << turnUnit}})
 			}
 		}()
 	}
 	seen := map[int64]bool{}
 	for range 1000 {
-		seen[<-told>>turnUnit] = true
+		seen[<-retries>>turnUnit] = true
 	}
 	assert.Len(t, seen, 1000)
 }

@@ -186,12 +186,12 @@ func FuzzAnyWord(f *testing.F) {
 	f.Add(uint64(0), int64(0), int64(1), int64(1))
 	f.Add(uint64(policy.MaxWord), int64(math.MaxInt64), int64(-1), int64(Longest))
 	f.Add(uint64(kindBit), int64(-5), int64(math.MaxInt64), int64(Longest))
-	f.Fuzz(func(t *testing.T, word uint64, at, n, d int64) {
+	f.Fuzz(func(t *testing.T, word uint64, instant, n, d int64) {
 		word %= policy.MaxWord + 1
 		d = max(min(d, int64(Longest)), 1)
 		for _, rule := range []*Rule{{}, {Refusals: 3, Within: 5, For: time.Duration(d), Max: Longest, Forget: Longest}, {Refusals: MostRefusals, Within: Longest, For: 1, Max: 1, Forget: Longest}} {
 			for _, p := range []policy.Policy{rule, Lock{rule, time.Duration(d)}} {
-				next, decision := p.Take(word, policy.Instant(at), n, 0)
+				next, decision := p.Take(word, policy.Instant(instant), n, 0)
 				assert.LessOrEqual(t, next, uint64(policy.MaxWord))
 				assert.GreaterOrEqual(t, p.FreshAt(word), policy.Instant(0))
 				assert.True(t, decision.Allowed == (decision.RetryAfter == 0), "%+v", decision)

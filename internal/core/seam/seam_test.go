@@ -39,7 +39,7 @@ func seams() map[string]Seam { return map[string]Seam{"real": {}, "simulated": {
 // Each wait ends alike with a scheduler and without, and no earlier.
 func TestWaitsEndAlikeWithAndWithoutAScheduler(t *testing.T) {
 	for name, s := range seams() {
-		for _, of := range []struct {
+		for _, ending := range []struct {
 			what string
 			then func(c chan int, end, closing func())
 			want Event
@@ -49,21 +49,21 @@ func TestWaitsEndAlikeWithAndWithoutAScheduler(t *testing.T) {
 			{"context", func(_ chan int, end, _ func()) { end() }, Ended},
 			{"closed", func(_ chan int, _, closing func()) { closing() }, Closed},
 		} {
-			t.Run(name+", "+of.what, func(t *testing.T) {
+			t.Run(name+", "+ending.what, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					c, done := make(chan int, 1), make(chan struct{})
 					ctx, end := context.WithCancel(t.Context())
 					defer end()
-					time.AfterFunc(3*time.Second, func() { of.then(c, end, func() { close(done) }) })
+					time.AfterFunc(3*time.Second, func() { ending.then(c, end, func() { close(done) }) })
 					began := time.Now()
 					value, event := Receive(s, "point", 5*time.Second, c, ctx, done)
-					assert.Equal(t, of.want, event)
+					assert.Equal(t, ending.want, event)
 					want := 3 * time.Second
-					if of.want == Elapsed {
+					if ending.want == Elapsed {
 						want = 5 * time.Second
 					}
 					assert.Equal(t, want, time.Since(began).Truncate(time.Second))
-					assert.Equal(t, of.want == Received, value == 7)
+					assert.Equal(t, ending.want == Received, value == 7)
 				})
 			})
 		}

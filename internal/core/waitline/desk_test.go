@@ -109,12 +109,12 @@ func (c *customer) State() (state, int64) {
 	return state{c.policy, c.word}, c.now()
 }
 
-func (c *customer) Forecast(s state, at int64) (state, time.Duration, Verdict) {
+func (c *customer) Forecast(s state, instant int64) (state, time.Duration, Verdict) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.panicIn("Forecast")
 	c.forecasts++
-	next, d := c.policyOf(s).Take(s.word, policy.Instant(at), c.n, Forever)
+	next, d := c.policyOf(s).Take(s.word, policy.Instant(instant), c.n, Forever)
 	verdict := NoRoom
 	switch {
 	case d.Allowed:

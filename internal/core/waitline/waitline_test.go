@@ -193,7 +193,7 @@ func TestMaxTotalIsNeverExceeded(t *testing.T) {
 // Promise: A call that panics leaves its line to the others.
 func TestCallThatPanicsLeavesTheLine(t *testing.T) {
 	for _, method := range []string{"State", "Forecast", "Take", "GiveBack"} {
-		for at := range 3 {
+		for index := range 3 {
 			synctest.Test(t, func(t *testing.T) {
 				h, d := newHall[string](t, 10, 10), newDesk(funnel(10, 1, time.Millisecond))
 				require.True(t, d.take(10))
@@ -201,7 +201,7 @@ func TestCallThatPanicsLeavesTheLine(t *testing.T) {
 				defer leave()
 				var all []*ends
 				for i, ctx := range []context.Context{first, t.Context(), t.Context()} {
-					if i == at && method != "GiveBack" {
+					if i == index && method != "GiveBack" {
 						d.panics = method
 					}
 					all = append(all, h.send(ctx, "key", d, 2, Forever))
@@ -221,7 +221,7 @@ func TestCallThatPanicsLeavesTheLine(t *testing.T) {
 						assert.LessOrEqual(t, e.after, 10*time.Millisecond)
 					}
 				}
-				assert.Equal(t, 1, panicked, "%s at %d", method, at)
+				assert.Equal(t, 1, panicked, "%s at %d", method, index)
 				h.empty(t)
 			})
 		}
@@ -369,10 +369,10 @@ type blocking struct {
 	entered, release chan struct{}
 }
 
-func (b *blocking) Forecast(s state, at int64) (state, time.Duration, Verdict) {
+func (b *blocking) Forecast(s state, instant int64) (state, time.Duration, Verdict) {
 	close(b.entered)
 	<-b.release
-	return b.customer.Forecast(s, at)
+	return b.customer.Forecast(s, instant)
 }
 
 // A call that stands still in a key's line holds up calls for that key alone.

@@ -92,13 +92,13 @@ func TestRestartKeepsTheDataOnDisk(t *testing.T) {
 				"--key-load-delay", "50",
 			}})
 			must.Get(s.ask(`EVAL "for i = 1, ARGV[1] do redis.call('SET', i, i) end return redis.status_reply('done')" 0 `+strconv.Itoa(keys), "+done", patience))
-			at, pid := s.Addr(), s.PID()
+			addr, pid := s.Addr(), s.PID()
 			s.Kill()
 			assert.Error(t, s.Ping(patience))
 			assert.Zero(t, s.PID())
 
 			require.NoError(t, s.Restart())
-			assert.Equal(t, at, s.Addr())
+			assert.Equal(t, addr, s.Addr())
 			assert.NotEqual(t, pid, s.PID())
 			assert.Equal(t, 2, strings.Count(s.Said(), "Ready to accept connections"), s.Said())
 			assert.Equal(t, map[string]string{"no": "0", "yes": strconv.Itoa(keys)}[onDisk], must.Get(s.ask("DBSIZE", ":", patience)))

@@ -106,10 +106,10 @@ func table(turns []*turn) string {
 	var s strings.Builder
 	s.WriteString("| | ns | allocations |\n|---|---|---|\n")
 	for _, t := range turns {
-		median := func(of func(cost) float64) float64 {
+		median := func(figure func(cost) float64) float64 {
 			var all []float64
 			for _, c := range t.costs {
-				all = append(all, of(c))
+				all = append(all, figure(c))
 			}
 			slices.Sort(all)
 			return all[len(all)/2]

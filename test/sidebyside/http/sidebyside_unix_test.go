@@ -153,10 +153,10 @@ func table(turns []*turn) string {
 	s.WriteString("| | requests/s | processor time, ns | to ral's | Redis's, ns | bytes | allocations |\n|---|---|---|---|---|---|---|\n")
 	base := turns[slices.IndexFunc(turns, func(t *turn) bool { return t.name == "ral" })]
 	for _, t := range turns {
-		median := func(of func(i int, c cost) float64) float64 {
+		median := func(figure func(i int, c cost) float64) float64 {
 			var all []float64
 			for i, c := range t.costs {
-				all = append(all, of(i, c))
+				all = append(all, figure(i, c))
 			}
 			slices.Sort(all)
 			return all[len(all)/2]

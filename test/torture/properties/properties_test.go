@@ -299,10 +299,10 @@ func (m *machine) takeAll(t *rapid.T) {
 	if m.most < keys {
 		t.Skip("a full table may refuse one of them")
 	}
-	of := rapid.SliceOfN(rapid.IntRange(0, keys-1), 1, 4).Draw(t, "keys")
+	drawn := rapid.SliceOfN(rapid.IntRange(0, keys-1), 1, 4).Draw(t, "keys")
 	n := rapid.Int64Range(1, 6).Draw(t, "n")
-	claims, units := make([]engine.Claim, len(of)), map[int]int64{}
-	for i, key := range of {
+	claims, units := make([]engine.Claim, len(drawn)), map[int]int64{}
+	for i, key := range drawn {
 		claims[i] = m.e.Claim(key, n)
 		units[key] += n
 	}
@@ -331,7 +331,7 @@ func (m *machine) takeAll(t *rapid.T) {
 			m.count(out.Allowed)
 		}
 	}
-	for i, key := range of {
+	for i, key := range drawn {
 		d := m.keys[key].take(m.now(), 0, 0)
 		if got := out.Decisions[i]; got.Allowed == refused[key] || got.Remaining != d.Remaining || got.ResetAfter != d.ResetAfter {
 			t.Fatalf("claim %d is %+v, and key %d stands at %+v", i, got, key, d)

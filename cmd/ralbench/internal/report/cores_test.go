@@ -49,12 +49,12 @@ func TestModelCountsQueuesAndHandovers(t *testing.T) {
 }
 
 func TestCoresHaveTheModelBesideTheMeasuredCosts(t *testing.T) {
-	at := func(workload string, cpu int, ns float64) bench.WorkloadReport {
+	reportAt := func(workload string, cpu int, ns float64) bench.WorkloadReport {
 		w := in(workload, limiter("Ral", ns))
 		w.CPU = cpu
 		return w
 	}
-	d := run(at("hot-pass", 1, 30), at("hot-pass", 2, 60), at("hot-refused", 1, 20), at("hot-refused", 2, 25), at("flood", 1, 600), at("flood", 2, 700))
+	d := run(reportAt("hot-pass", 1, 30), reportAt("hot-pass", 2, 60), reportAt("hot-refused", 1, 20), reportAt("hot-refused", 2, 25), reportAt("flood", 1, 600), reportAt("flood", 2, 700))
 	d.Settings.CPUs = []int{1, 2}
 	assert.Empty(t, CoresTable(d).Rows, "no run with -cores")
 	d.Transfer = 40

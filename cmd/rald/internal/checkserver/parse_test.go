@@ -116,11 +116,11 @@ func FuzzParse(f *testing.F) {
 	require.NoError(f, err)
 	f.Cleanup(func() { _ = in.Close() })
 	f.Fuzz(func(t *testing.T, text, uri string) {
-		of, err := Parse("check.yaml", []byte(text), limitNamed)
+		parsed, err := Parse("check.yaml", []byte(text), limitNamed)
 		if err != nil {
 			return
 		}
-		d, err := openIn(in, of)
+		d, err := openIn(in, parsed)
 		if errors.Is(err, families.ErrTooMany) {
 			return
 		}

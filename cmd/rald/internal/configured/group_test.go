@@ -123,8 +123,8 @@ func TestCommandsOfTenants(t *testing.T) {
 
 // Promise: With `-redis` tenants share a limit over all servers; leased limits refuse shares.
 func TestTenantsShareALimitInRedis(t *testing.T) {
-	of, _ := redistest.Open(t, fleet.FallbackShare)
-	o, other := openIn(t, of, ""), openIn(t, of, "")
+	database, _ := redistest.Open(t, fleet.FallbackShare)
+	o, other := openIn(t, database, ""), openIn(t, database, "")
 	for _, one := range []*opened{o, other} {
 		one.set(`{limit: 'funnel 100, 1/h', reserved: 'funnel 30, 1/2h', share gold: 'funnel 20, 1/4h', ceiling silver: 'funnel 5, 1/h'}`)
 		defer func() { require.NoError(t, one.Limits.Close()) }()
@@ -136,7 +136,7 @@ func TestTenantsShareALimitInRedis(t *testing.T) {
 	file := warnFile(t, "limits:\n  api: "+`{limit: 'funnel 100, 1/h', reserved: 'funnel 30, 1/2h', ceiling silver: 'funnel 5, 1/h'}`+"\n")
 	require.NoError(t, o.Set(t.Context(), file, nil))
 	require.ErrorContains(t, o.Share(), "api: share gold: with -redis the guarantee holds until all servers have started again")
-	leased := *of.Fleet
+	leased := *database.Fleet
 	leased.Leased = true
 	require.ErrorContains(t, Room(families.Config{Fleet: &leased}, file), "limits.yaml:2: api: shares are accepted without -fleet leased")
 }

@@ -99,8 +99,8 @@ func TestConfiguredWaitWarns(t *testing.T) {
 
 // Promise: With `-redis` a limit warns as well; leased limits refuse `warn-at`.
 func TestLimitsInRedisWarn(t *testing.T) {
-	of, _ := redistest.Open(t, fleet.FallbackShare)
-	o := openIn(t, of, "")
+	database, _ := redistest.Open(t, fleet.FallbackShare)
+	o := openIn(t, database, "")
 	file := warnFile(t, "limits:\n  api: {limit: window 10/300d, warn-at: [0.8]}\n")
 	require.NoError(t, o.Set(t.Context(), file, nil))
 	for used := range int64(10) {
@@ -109,7 +109,7 @@ func TestLimitsInRedisWarn(t *testing.T) {
 		require.True(t, a.Allowed)
 		require.Equal(t, used >= 7, warningsOf(o.Limits)["api"] == 1)
 	}
-	leased := *of.Fleet
+	leased := *database.Fleet
 	leased.Leased = true
 	want := "limits.yaml:2: api: warn-at: it is accepted without -fleet leased: a server knows its leases, not what remains of a limit"
 	require.EqualError(t, Room(families.Config{Fleet: &leased}, file), want)

@@ -178,7 +178,7 @@ func FuzzKeys(f *testing.F) {
 	f.Add("d", "a|b", "c", "d|a", "b", "c")
 	f.Add("d", "a", "x|b=y", "d", "a", `x\|b\=y`)
 	f.Fuzz(func(t *testing.T, domain, key, value, otherDomain, otherKey, otherValue string) {
-		of := func(domain string, pairs ...string) string {
+		statusOf := func(domain string, pairs ...string) string {
 			d := &common.RateLimitDescriptor{}
 			for i := 0; i < len(pairs); i += 2 {
 				d.Entries = append(d.Entries, &common.RateLimitDescriptor_Entry{Key: pairs[i], Value: pairs[i+1]})
@@ -186,11 +186,11 @@ func FuzzKeys(f *testing.F) {
 			return string(appendKey(nil, domain, d.Entries, rules.Match{}))
 		}
 		same := domain == otherDomain && key == otherKey && value == otherValue
-		if got := of(domain, key, value) == of(otherDomain, otherKey, otherValue); got != same {
-			t.Errorf("%q", of(domain, key, value))
+		if got := statusOf(domain, key, value) == statusOf(otherDomain, otherKey, otherValue); got != same {
+			t.Errorf("%q", statusOf(domain, key, value))
 		}
-		if of(domain, key, value, otherKey, otherValue) == of(otherDomain, key, value) || of(domain) == candidateKey(of(otherDomain)) {
-			t.Errorf("%q", of(domain, key, value, otherKey, otherValue))
+		if statusOf(domain, key, value, otherKey, otherValue) == statusOf(otherDomain, key, value) || statusOf(domain) == candidateKey(statusOf(otherDomain)) {
+			t.Errorf("%q", statusOf(domain, key, value, otherKey, otherValue))
 		}
 	})
 }
@@ -309,10 +309,10 @@ descriptors:
 		require.NoError(t, err)
 		assert.Equal(t, want.all, response.OverallCode)
 		assert.Equal(t, []pb.RateLimitResponse_Code{want.a, want.b, ok}, []pb.RateLimitResponse_Code{response.Statuses[0].Code, response.Statuses[1].Code, response.Statuses[2].Code})
-		told := response.DynamicMetadata.AsMap()
-		assert.Equal(t, want.metadata, told["metadata"])
-		assert.Equal(t, []any{map[string]any{"entries": []any{"a=x"}}, map[string]any{"entries": []any{"b=x"}}, map[string]any{"entries": []any{"c=x"}}}, told["descriptors"])
-		assert.Equal(t, []any{"d", 1.}, []any{told["domain"], told["hitsAddend"]})
+		fields := response.DynamicMetadata.AsMap()
+		assert.Equal(t, want.metadata, fields["metadata"])
+		assert.Equal(t, []any{map[string]any{"entries": []any{"a=x"}}, map[string]any{"entries": []any{"b=x"}}, map[string]any{"entries": []any{"c=x"}}}, fields["descriptors"])
+		assert.Equal(t, []any{"d", 1.}, []any{fields["domain"], fields["hitsAddend"]})
 	}
 	code, _ := d.ask(entries("a=x"), entries("b=x"))
 	assert.Equal(t, over, code)

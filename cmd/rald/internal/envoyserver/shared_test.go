@@ -84,10 +84,10 @@ func compareShared(t *testing.T, config string, allOrNothing bool) {
 		require.Equal(t, fmt.Sprint(want), fmt.Sprint(got), "seed %d, step %d: %v", seed, step, request)
 	}
 	for rule, counts := range in.Counts() {
-		for other, of := range over.Counts() {
+		for other, count := range over.Counts() {
 			if other.Path == rule.Path {
 				assert.Equal(t, [3]uint64{counts.Passed.Load(), counts.Refused.Load(), counts.WouldRefuse.Load()},
-					[3]uint64{of.Passed.Load(), of.Refused.Load(), of.WouldRefuse.Load()}, rule.Path)
+					[3]uint64{count.Passed.Load(), count.Refused.Load(), count.WouldRefuse.Load()}, rule.Path)
 			}
 		}
 	}

@@ -131,17 +131,17 @@ func TestFamiliesKeepToDocumentedSizes(t *testing.T) {
 // Promise: Clients' own limits leave room for configured limits.
 func TestConfiguredLimitsHaveRoomOfTheirOwn(t *testing.T) {
 	s := open(t, Config{Max: 2})
-	of := func(text string) error { _, err := s.Of(parse(text)); return err }
+	openLimit := func(text string) error { _, err := s.Of(parse(text)); return err }
 	keep := func(texts ...string) error { _, err := s.Keep(needs(parseAll(texts)...)...); return err }
-	require.NoError(t, of("sliding 1/1s"))
-	require.NoError(t, of("sliding 1/2s"))
-	require.ErrorIs(t, of("sliding 1/3s"), ErrTooMany)
-	assert.EqualError(t, of("sliding 1/3s"), "no room for another family of limits: there are already 2 that are not configured")
+	require.NoError(t, openLimit("sliding 1/1s"))
+	require.NoError(t, openLimit("sliding 1/2s"))
+	require.ErrorIs(t, openLimit("sliding 1/3s"), ErrTooMany)
+	assert.EqualError(t, openLimit("sliding 1/3s"), "no room for another family of limits: there are already 2 that are not configured")
 	require.NoError(t, keep("sliding 1/3s"))
-	require.NoError(t, of("sliding 5/3s"), "clients may use its engine")
+	require.NoError(t, openLimit("sliding 5/3s"), "clients may use its engine")
 	require.NoError(t, keep("sliding 1/3s", "sliding 1/1s"), "an engine of clients may become a configured one")
-	require.NoError(t, of("sliding 1/4s"), "which leaves them another")
-	require.ErrorIs(t, of("sliding 1/5s"), ErrTooMany)
+	require.NoError(t, openLimit("sliding 1/4s"), "which leaves them another")
+	require.ErrorIs(t, openLimit("sliding 1/5s"), ErrTooMany)
 	assert.EqualError(t, keep("sliding 1/3s", "sliding 1/1s", "sliding 1/5s"),
 		"no room for another family of limits: there are already 2 that are configured")
 	assert.Equal(t, 4, count(s))
@@ -246,13 +246,13 @@ func TestRefusedConfigurationTakesNoRoom(t *testing.T) {
 		all[i].At.Key = fmt.Sprint(i)
 	}
 	kept, err := s.Keep(all...)
-	var at []string
+	var order []string
 	for _, fault := range err.(interface{ Unwrap() []error }).Unwrap() {
 		var here *configfile.Error
 		require.ErrorAs(t, fault, &here)
-		at = append(at, here.Key)
+		order = append(order, here.Key)
 	}
-	assert.Equal(t, []string{"2", "4"}, at)
+	assert.Equal(t, []string{"2", "4"}, order)
 	assert.Equal(t, make([]Family, 5), kept)
 	require.ErrorIs(t, err, ErrTooMany)
 	assert.Zero(t, count(s))

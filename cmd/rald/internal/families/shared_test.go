@@ -27,11 +27,11 @@ func openRedis(t *testing.T) *child.Redis {
 }
 
 // openShared is open for a server of a fleet. Only an outage spends its budget.
-func openShared(t *testing.T, r *child.Redis, config Config, of Fleet) *Families {
+func openShared(t *testing.T, r *child.Redis, config Config, fleetConfig Fleet) *Families {
 	t.Helper()
-	of.Redis = rueidis.ClientOption{InitAddress: []string{r.Addr()}, ForceSingleClient: true}
-	of.Name, of.Budget, of.Servers = "test", time.Minute, max(of.Servers, 1)
-	config.Fleet = &of
+	fleetConfig.Redis = rueidis.ClientOption{InitAddress: []string{r.Addr()}, ForceSingleClient: true}
+	fleetConfig.Name, fleetConfig.Budget, fleetConfig.Servers = "test", time.Minute, max(fleetConfig.Servers, 1)
+	config.Fleet = &fleetConfig
 	return open(t, config)
 }
 
@@ -52,7 +52,7 @@ func TestServersShareLimits(t *testing.T) {
 		for i := range servers {
 			servers[i] = openShared(t, r, Config{}, Fleet{Servers: len(servers), Leased: leased})
 		}
-		for at, c := range []struct {
+		for number, c := range []struct {
 			// claims has the units by limit.
 			claims   map[string]int64
 			want     int64
@@ -71,7 +71,7 @@ func TestServersShareLimits(t *testing.T) {
 			for i := range 8 {
 				var claims []Claim
 				for limit, n := range c.claims {
-					claims = append(claims, claim(t, servers[i%2], limit, fmt.Sprint("key", at), n))
+					claims = append(claims, claim(t, servers[i%2], limit, fmt.Sprint("key", number), n))
 				}
 				group.Go(func() {
 					for range 40 {
@@ -101,21 +101,21 @@ func TestOutageIsAnsweredAsConfigured(t *testing.T) {
 	for outage, want := range map[fleet.Fallback]int{fleet.FallbackShare: 4, fleet.FallbackOpen: 20, fleet.FallbackClosed: 0} {
 		r := openRedis(t)
 		s := openShared(t, r, Config{}, Fleet{Outage: outage})
-		of := claim(t, s, "window 10/300d", "key", 1)
+		claimed := claim(t, s, "window 10/300d", "key", 1)
 		take := func(n int) (admitted int) {
 			for range n {
-				if out, err := TakeAll(t.Context(), of); assert.NoError(t, err) && out.Allowed {
+				if out, err := TakeAll(t.Context(), claimed); assert.NoError(t, err) && out.Allowed {
 					admitted++
 				}
 			}
 			return admitted
 		}
 		assert.Equal(t, 6, take(6))
-		assert.NoError(t, of.Family.Health())
+		assert.NoError(t, claimed.Family.Health())
 		r.Kill()
 		must.Await(t, func() bool {
-			_, err := of.Family.TakeWith(t.Context(), of.Limit, "another", 0)
-			return assert.NoError(t, err) && of.Family.Health() != nil
+			_, err := claimed.Family.TakeWith(t.Context(), claimed.Limit, "another", 0)
+			return assert.NoError(t, err) && claimed.Family.Health() != nil
 		}, "the breaker opens")
 		assert.Equal(t, want, take(20), s.config.Fleet.OutageName())
 	}
@@ -129,12 +129,12 @@ func TestLimitsOverRedisAreBounded(t *testing.T) {
 		_, err := TakeAll(t.Context(), claim(t, s, fmt.Sprintf("window %d/300d", i+2), "a", 0))
 		require.NoError(t, err)
 	}
-	of := claim(t, s, "window 2000/300d", "a", 1)
-	_, err := TakeAll(t.Context(), of)
+	claimed := claim(t, s, "window 2000/300d", "a", 1)
+	_, err := TakeAll(t.Context(), claimed)
 	assert.ErrorIs(t, err, fleet.ErrTooManyLimits)
-	_, err = of.Family.ByCall().Hold(t.Context(), limits.Call[string]{Key: "a", N: 1, Limit: of.Limit, Patience: time.Millisecond})
+	_, err = claimed.Family.ByCall().Hold(t.Context(), limits.Call[string]{Key: "a", N: 1, Limit: claimed.Limit, Patience: time.Millisecond})
 	assert.ErrorIs(t, err, fleet.ErrTooManyLimits)
-	_, err = TakeAll(t.Context(), of, claim(t, s, "window 2/300d", "b", 1))
+	_, err = TakeAll(t.Context(), claimed, claim(t, s, "window 2/300d", "b", 1))
 	assert.ErrorIs(t, err, fleet.ErrTooManyLimits)
 	_, err = s.Of(parse("sliding 1/m"))
 	require.ErrorIs(t, err, ErrTooMany)
@@ -144,7 +144,7 @@ func TestLimitsOverRedisAreBounded(t *testing.T) {
 	require.NoError(t, err)
 
 	require.NoError(t, s.Close())
-	_, err = of.Family.TakeWith(t.Context(), parse("window 2/300d"), "a", 1)
+	_, err = claimed.Family.TakeWith(t.Context(), parse("window 2/300d"), "a", 1)
 	assert.ErrorIs(t, err, engine.ErrClosed, "with an error, not with an answer")
 	_, err = s.Of(parse("at most 5/s"))
 	assert.Error(t, err)

@@ -275,11 +275,11 @@ func TestFilesAreFoundBehindLinksOnce(t *testing.T) {
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "folder.yaml"), 0o755))
 	top := dir + ".link"
 	require.NoError(t, os.Symlink(dir, top))
-	for _, at := range []string{dir, top} {
-		names, err := Files(at)
+	for _, folder := range []string{dir, top} {
+		names, err := Files(folder)
 		require.NoError(t, err)
 		assert.Equal(t, []string{"a.yaml", "b.yaml", filepath.Join("below", "c.yml")}, names)
-		set, err := Read(at, Options{})
+		set, err := Read(folder, Options{})
 		require.NoError(t, err)
 		assert.Len(t, set.domains, 3)
 		for _, domain := range []string{"b", "c", "readme"} {

@@ -199,7 +199,7 @@ func TestRepeatedRefusalsWaitLonger(t *testing.T) {
 
 // Everything of the message becomes the same as in a file.
 func TestResourcesAreReadAsFiles(t *testing.T) {
-	of := &config.RateLimitConfig{Name: "web", Domain: `a"b`, Descriptors: []*config.RateLimitDescriptor{{
+	rateLimit := &config.RateLimitConfig{Name: "web", Domain: `a"b`, Descriptors: []*config.RateLimitDescriptor{{
 		Key: "user", Value: "1\u2028é", DetailedMetric: true, ShadowMode: true,
 		RateLimit: &config.RateLimitPolicy{
 			Name: "own", Unit: config.RateLimitUnit_YEAR, RequestsPerUnit: 1<<32 - 1, Replaces: []*config.RateLimitReplace{{Name: "other"}},
@@ -208,7 +208,7 @@ func TestResourcesAreReadAsFiles(t *testing.T) {
 		Key: "team", RateLimit: &config.RateLimitPolicy{Name: "other", Unit: config.RateLimitUnit_SECOND},
 		Descriptors: []*config.RateLimitDescriptor{{Key: "free", RateLimit: &config.RateLimitPolicy{Unlimited: true}}},
 	}}}
-	packed, err := cache.MarshalResource(of)
+	packed, err := cache.MarshalResource(rateLimit)
 	require.NoError(t, err)
 	resource := &anypb.Any{TypeUrl: TypeURL, Value: packed}
 	got, err := parse([]*anypb.Any{resource}, rules.Options{})

@@ -15,18 +15,18 @@ import (
 // The sum has the earlier end, and the rest of the hold that was sent earlier, in either order.
 func TestSumOfHoldsHasTheEarlierEnd(t *testing.T) {
 	begun := time.Now()
-	at := func(sent, end time.Duration, units int64) Hold {
+	holdOf := func(sent, end time.Duration, units int64) Hold {
 		return Hold{Units: units, Sent: begun.Add(sent), End: begun.Add(end), Window: 7, Word: uint64(units), Instant: 10}
 	}
 	for _, c := range []struct{ old, young, want Hold }{
-		{at(0, 5, 3), at(1, 6, 4), Hold{Units: 7, Sent: begun, End: begun.Add(5), Window: 7, Word: 3, Instant: 10}},
-		{at(0, 6, 3), at(1, 5, 4), Hold{Units: 7, Sent: begun, End: begun.Add(5), Window: 7, Word: 3, Instant: 10}},
-		{at(0, 5, 3), at(1, 5, 0), Hold{Units: 3, Sent: begun, End: begun.Add(5), Window: 7, Word: 3, Instant: 10}},
+		{holdOf(0, 5, 3), holdOf(1, 6, 4), Hold{Units: 7, Sent: begun, End: begun.Add(5), Window: 7, Word: 3, Instant: 10}},
+		{holdOf(0, 6, 3), holdOf(1, 5, 4), Hold{Units: 7, Sent: begun, End: begun.Add(5), Window: 7, Word: 3, Instant: 10}},
+		{holdOf(0, 5, 3), holdOf(1, 5, 0), Hold{Units: 3, Sent: begun, End: begun.Add(5), Window: 7, Word: 3, Instant: 10}},
 	} {
 		assert.Equal(t, c.want, c.old.with(c.young))
 		assert.Equal(t, c.want, c.young.with(c.old))
 	}
-	same := at(0, 5, 3)
+	same := holdOf(0, 5, 3)
 	assert.EqualValues(t, 6, same.with(same).Units)
 }
 

@@ -186,13 +186,13 @@ func TestGiveBackIsNoMoreThanWasTaken(t *testing.T) {
 			}
 			word = next
 			// The same story without these units.
-			told := uint64(0)
+			reported := uint64(0)
 			for _, e := range story {
-				next, d := plan.Policy.Take(told, e.at, e.units, 0)
+				next, d := plan.Policy.Take(reported, e.at, e.units, 0)
 				require.True(t, d.Allowed, "seed %d", seed)
-				told = next
+				reported = next
 			}
-			require.GreaterOrEqual(t, max(word, uint64(now)*tick), told, "seed %d at %v: more was given back than was taken", seed, now)
+			require.GreaterOrEqual(t, max(word, uint64(now)*tick), reported, "seed %d at %v: more was given back than was taken", seed, now)
 		}
 	}
 	require.Greater(t, backs, 2000, "hardly anything was given back")
@@ -225,13 +225,13 @@ func TestLateReturnCountsAsOlder(t *testing.T) {
 		// The units are of another window.
 		{window, 61 * second, 0, 0, 0},
 	} {
-		at := policy.Instant(time.Hour)
-		word, d := c.plan.Policy.Take(0, at, 80, 0)
+		instant := policy.Instant(time.Hour)
+		word, d := c.plan.Policy.Take(0, instant, 80, 0)
 		require.True(t, d.Allowed)
-		now, leased := at+c.passed, word
+		now, leased := instant+c.passed, word
 		// Another server takes 5 units.
 		word, before := c.plan.Policy.Take(word, now, 5, 0)
-		word = c.plan.GiveBack(word, now, c.late, Back{Units: 50, Word: leased, At: at, Age: c.age})
+		word = c.plan.GiveBack(word, now, c.late, Back{Units: 50, Word: leased, At: instant, Age: c.age})
 		_, after := c.plan.Policy.Take(word, now, 0, 0)
 		assert.Equal(t, c.back, after.Remaining-before.Remaining, "%+v", c)
 	}
