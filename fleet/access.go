@@ -23,7 +23,7 @@ const (
 	// silence is how long Redis may be silent. A busy scheduler leaves answers unread for less.
 	silence = 200 * time.Millisecond
 	// A breaker opens at the third failure in a row, and probes first after 50 ms, later every half
-	// second. So it closes within a second of the end of an outage.
+	// second. So a breaker closes within a second of the end of an outage.
 	failures = 3
 	pause    = 50 * time.Millisecond
 	maxPause = 500 * time.Millisecond
@@ -37,13 +37,13 @@ type access struct {
 	budget time.Duration
 	conn   *connection
 	remote atomic.Pointer[remote]
-	// trouble is why not to ask Redis although it answers, or nil.
+	// trouble is the reason not to ask Redis although Redis answers, or nil.
 	trouble atomic.Pointer[error]
 	closed  atomic.Bool
 	// wake has a slot: the keeper has something to look at.
 	wake chan struct{}
 
-	// guard is a cluster's, for all of it.
+	// guard is that of the whole cluster.
 	guard *guard.Guard
 	// guarded is the configuration of all guards.
 	guarded guard.Config
@@ -93,7 +93,8 @@ func (r *remote) clustered() bool {
 // nudge wakes the keeper, without waiting.
 func (a *access) nudge() { wake(a.wake) }
 
-// wake wakes the goroutine that reads from a channel with one slot. If the slot is taken, it is about to look.
+// wake wakes the goroutine that reads from a channel with one slot. If the slot is taken, the
+// goroutine is about to look.
 func wake(slot chan<- struct{}) {
 	select {
 	case slot <- struct{}{}:
@@ -101,7 +102,7 @@ func wake(slot chan<- struct{}) {
 	}
 }
 
-// reach returns Redis, or why it is not to be asked.
+// reach returns Redis, or the reason not to ask it.
 func (a *access) reach() (*remote, error) {
 	if why := a.trouble.Load(); why != nil {
 		return nil, *why
@@ -127,8 +128,8 @@ func askWithin[T any](ctx context.Context, access *access, g *guard.Guard, budge
 	return value, access.classify(ctx, err)
 }
 
-// askOnce is askWithin for a change that the fallback makes otherwise. An unsent request never is
-// sent. If it was sent and may be done, the error says so: see noAnswer.
+// askOnce is askWithin for a change that the fallback makes otherwise. An unsent request is never
+// sent later. If the request was sent and may be done, the error says so: see noAnswer.
 func askOnce[T any](ctx context.Context, access *access, g *guard.Guard, budget time.Duration, do func(context.Context, decider) (T, error)) (T, error) {
 	// The first swap decides: by the goroutine that sends, or by the call that gives up.
 	const sent, dropped = 1, 2
@@ -150,8 +151,8 @@ func askOnce[T any](ctx context.Context, access *access, g *guard.Guard, budget 
 	return value, err
 }
 
-// askTake asks Redis for a take. a.batch sends it with others. In a cluster it goes alone, so that it
-// cannot wait for a node without its key that is away.
+// askTake asks Redis for a take. a.batch sends it with others. In a cluster the take goes alone, so
+// that it cannot wait for an absent node without its key.
 func (a *access) askTake(ctx context.Context, terms *terms, ask store.TakeAsk) (taken store.Taken, err error) {
 	ask.Limit = terms.limit
 	remote, err := a.mayAsk(ctx)
@@ -196,7 +197,7 @@ func (a *access) classify(ctx context.Context, err error) error {
 	return noAnswer{cause: a.noteUnfit(err)}
 }
 
-// noteUnfit stops calls to a Redis that answered that it is unfit, and returns the cause that
+// noteUnfit stops calls to a Redis that said it is unfit, and returns the cause that
 // callers are told. If Redis is known to be in trouble, the answer is no news. The cause must be an
 // answer of Redis: reach's error may be of a trouble that has ended since.
 func (a *access) noteUnfit(cause error) error {

@@ -16,8 +16,8 @@ var (
 // Remote reports that a call may wait for another process: true.
 func (l *Limiter) Remote() bool { return true }
 
-// Admit is Take for adapters: see limits.Limiter. It waits for the delay of a policy.Queue. In an
-// outage FallbackClosed refuses at once, and so does an unknown share: see ErrUncounted.
+// Admit is Take for adapters: see limits.Limiter. Admit waits for the delay of a policy.Queue. In
+// an outage FallbackClosed refuses at once, and so does an unknown share: see ErrUncounted.
 func (l *Limiter) Admit(ctx context.Context, key string, n int64) (limits.Answer, error) {
 	if l.LimitFor(key).Delays() {
 		g, err := l.Hold(ctx, limits.Call[string]{Key: key, N: n})
@@ -27,11 +27,11 @@ func (l *Limiter) Admit(ctx context.Context, key string, n int64) (limits.Answer
 }
 
 // Hold is Reserve, or Acquire if the call waits, for adapters: see Admit. In Leased mode, without
-// promised turns, it is Take or waits like Wait. Under FallbackClosed a call waits for Redis up to
-// its patience. If ctx ends while Redis decides, it waits for the answer, up to Config.Budget, and
-// gives back. A grant is settled as by Reservation.Keep. Units of an ended lease come back like a
-// Refund, without those that may have drained; of limits that count in windows none do. A part of a
-// share's units under a Funnel or Bursty comes back likewise, to the share while Redis is not
+// promised turns, Hold is Take or waits like Wait. Under FallbackClosed a call waits for Redis up
+// to its patience. If ctx ends while Redis decides, Hold waits for the answer, up to Config.Budget,
+// and gives back. A grant is settled as by Reservation.Keep. Units of an ended lease come back like
+// a Refund, without those that may have drained; of limits that count in windows none do. A part of
+// a share's units under a Funnel or Bursty comes back likewise, to the share while Redis is not
 // charged.
 func (l *Limiter) Hold(ctx context.Context, call limits.Call[string]) (grant limits.Grant, err error) {
 	r := &granted{began: time.Now()}
@@ -53,8 +53,8 @@ func (l *Limiter) Hold(ctx context.Context, call limits.Call[string]) (grant lim
 // joint is a call of several limiters, for limits.AskAll.
 type joint struct{ claims []Claim }
 
-// Join adds a call to those that limits.AskAll decides together, or begins them if all is nil. It returns nil if
-// the other calls are not of fleet.Limiters.
+// Join adds a call to those that limits.AskAll decides together, or begins such calls if all is
+// nil. Join returns nil if the other calls are not of fleet.Limiters.
 func (l *Limiter) Join(all any, call limits.Call[string]) any {
 	j, ok := all.(*joint)
 	switch {
@@ -69,8 +69,9 @@ func (l *Limiter) Join(all any, call limits.Call[string]) any {
 	return j
 }
 
-// HoldAll takes like TakeAll, which must be able to ask the limiters together, with different keys or limits. It
-// never waits. If ctx ends while Redis decides, it returns the grants with the error.
+// HoldAll takes like TakeAll, which must be able to ask the limiters together, with different keys
+// or limits. HoldAll never waits. If ctx ends while Redis decides, HoldAll returns the grants with
+// the error.
 func (j *joint) HoldAll(ctx context.Context, _ time.Duration) (grants []limits.Grant, waited time.Duration, err error) {
 	asks, _, err := join(j.claims)
 	if err != nil {
@@ -98,7 +99,8 @@ func (j *joint) HoldAll(ctx context.Context, _ time.Duration) (grants []limits.G
 	return grantsOf(asks, all, began), 0, err
 }
 
-// reserve is acquire out of line: it only waits out the delay of its limit, unless NoWait is set.
+// reserve is acquire out of line: reserve only waits out the delay of its limit, unless NoWait is
+// set.
 func (l *Limiter) reserve(ctx context.Context, call *limits.Call[string]) (Reservation, error) {
 	if ctx.Err() != nil {
 		return Reservation{}, cell.Cancelled(ctx)

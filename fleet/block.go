@@ -26,8 +26,8 @@ import (
 // Calls of Wait and Acquire wait for the end of a block, or notice within a second that it is
 // lifted. If patience or deadline do not allow that, or for no units, they get engine.ErrDeadline
 // at once, which then wraps limits.ErrBlocked. A call that Redis promised a turn before Block keeps
-// it, unless this server hears of the block first. It then gives the turn back, and asks again
-// after the block. A turn that Reserve promised stands, and so do units taken.
+// the turn, unless this server hears of the block first. The call then gives the turn back, and
+// asks again after the block. A turn that Reserve promised stands, and so do units taken.
 //
 // The limit goes on: units drain, and Refund, SetPolicy and charging work as ever. Of several
 // blocks of a key, the last to end holds. Blocks are in Redis beside the key's word, and outlive
@@ -37,9 +37,9 @@ import (
 // block refuses the key for up to Config.Term more.
 //
 // The error is a *policy.FieldError unless d is 0 to 4 years (35040h), or as from Take. If Redis
-// could not be asked it wraps ErrOutage, and the block may be made or not. This server then refuses
-// the key until Redis says more of it or, if d is 0, no longer refuses it. Blocks end 9 years after
-// Config.Epoch.
+// could not be asked, the error wraps ErrOutage, and the block may be made or not. This server then
+// refuses the key until Redis says more of it or, if d is 0, no longer refuses it. Blocks end 9
+// years after Config.Epoch.
 func (l *Limiter) Block(ctx context.Context, key string, d time.Duration) error {
 	bad := &policy.FieldError{Of: "fleet.Block", Field: "d", Value: d, Want: fmt.Sprintf("0 to %v", penalty.Longest)}
 	if d < 0 || d > penalty.Longest {
@@ -75,7 +75,8 @@ func (l *Limiter) Blocked(ctx context.Context, key string) (time.Duration, error
 	return standing.Left, err
 }
 
-// askBlock has Redis block the key for d, or only tell of its block if d is 0. The list learns of it.
+// askBlock has Redis block the key for d, or only tell of its block if d is 0. The list learns the
+// answer.
 func (l *Limiter) askBlock(ctx context.Context, key string, d time.Duration) (store.Standing, error) {
 	standing, err := about(ctx, &l.access, l.own.Load(), key, func(ctx context.Context, s decider) (store.Standing, error) {
 		return s.Block(ctx, key, d)
@@ -106,9 +107,9 @@ func (l *Limiter) learnBlock(key string, t *store.Taken) {
 // blockPoll is how often a call that waits for a block checks whether it was lifted.
 const blockPoll = 500 * time.Millisecond
 
-// sleepBlocked is sleep for a call that waits for the end of a block. It also returns nil once the
-// block is lifted, at most 1.5 times blockPoll and the time to ask later. Redis is not asked again
-// within half of blockPoll, so many calls waiting for a key cost about four a second.
+// sleepBlocked is sleep for a call that waits for the end of a block. sleepBlocked also returns nil
+// once the block is lifted, at most 1.5 times blockPoll and the time to ask later. Redis is not
+// asked again within half of blockPoll, so many calls waiting for a key cost about four a second.
 func (l *Limiter) sleepBlocked(ctx context.Context, key string, d time.Duration) error {
 	for begun := time.Now(); ; {
 		if err := l.sleep(ctx, min(d-time.Since(begun), blockPoll)); err != nil {

@@ -32,9 +32,9 @@ func (l *Limiter) look(ctx context.Context, a ask) (taken, error) {
 	return l.decide(ctx, a, link.look)
 }
 
-// decide asks the links in order. It looks up the key's block before it asks a link, and applies the block
-// to the link's answer. After a refusal by a lease it looks the block up again, because Redis may have
-// told of the block only as it answered for the lease.
+// decide asks the links in order. decide looks up the key's block before it asks a link, and applies the
+// block to the link's answer. After a refusal by a lease decide looks up the block again, because Redis
+// may have told of the block only when it answered for the lease.
 func (l *Limiter) decide(ctx context.Context, ask ask, verb func(link, context.Context, ask) (taken, error)) (taken, error) {
 	for _, next := range l.chain {
 		ask.blocked = l.known.Left(ask.key, next.trusts())

@@ -14,14 +14,14 @@ import (
 // limiter's own limit. keep is engine.KeepUsed unless given; the last counts. Under a SlidingLog or an
 // InFlight a unit counts as one under every limit: nothing changes, and engine.KeepShare is KeepUsed.
 //
-// One server calls it, once for each change, at the time from which all use the new limit: a
+// One server must call ChangeLimit, once for each change, at the time from which all use the new limit: a
 // repeated call translates again. Promised turns are kept. Settle reservations first, except those of
 // units in use: Keep and Cancel give back a unit's time under the limit that it was taken by. Units that a server's share let
 // pass meanwhile count as of that limit, too.
 //
 // The error is ErrMisfit for a limit of another family, a *policy.FieldError for another keep,
-// ErrModeUnsupported in Leased mode, or as from Take. If Redis could not be asked it wraps ErrOutage.
-// Nothing has changed then, unless an answer was lost, as with ErrBudget.
+// ErrModeUnsupported in Leased mode, or as from Take. If Redis could not be asked, the error wraps
+// ErrOutage. Nothing has changed then, unless an answer was lost, as with ErrBudget.
 func (l *Limiter) ChangeLimit(ctx context.Context, key string, from, to policy.Policy, keep ...engine.Keep) error {
 	share, err := decide.KeepsShare(keep)
 	if err != nil {

@@ -13,9 +13,10 @@ import (
 const (
 	// chargeSlice bounds charging between the keeper's other duties, and separately each rest.
 	chargeSlice = beat / 2
-	// chargeBudget bounds a script that charges. Only the keeper waits for it.
+	// chargeBudget bounds a script that charges. Only the keeper waits for such a script.
 	chargeBudget = chargeSlice / 2
-	// chargeBatch is how many keys a script charges. Calls wait for it, some 4 µs a key.
+	// chargeBatch is the number of keys that a script charges. Calls wait for the script, some 4 µs
+	// a key.
 	chargeBatch = 64
 	// chargesInFlight bounds scripts under way without calls; with 1 charging takes 1.4 times as
 	// long.
@@ -26,7 +27,7 @@ const (
 	lively = 100 * time.Millisecond
 )
 
-// settle charges the units let pass without Redis, while it answers.
+// settle charges the units let pass without Redis, while Redis answers.
 func (k *keeper) settle() {
 	if k.away() != nil {
 		return
@@ -70,10 +71,10 @@ func (k *keeper) answered() uint64 {
 	return s.Admitted + s.Refused
 }
 
-// charger charges a share's debts, a script at a time. Only the keeper uses it. While no calls
-// come, the next script is sent before the last is answered. While calls come, a rest follows each
-// script, so that the scripts of all servers take 1/chargePart of Redis's time. A script's round
-// trip counts as its time, which is more than Redis needs.
+// charger charges a share's debts, a script at a time. Only the keeper uses a charger. While no
+// calls come, the next script is sent before the last is answered. While calls come, a rest follows
+// each script, so that the scripts of all servers take 1/chargePart of Redis's time. A script's
+// round trip counts as its time, which is more than Redis needs.
 type charger struct {
 	// charge charges the debts by one script.
 	charge func([]share.Debt) []fate
@@ -84,9 +85,9 @@ type charger struct {
 	// sleep reports whether charging may go on.
 	sleep func(time.Duration) bool
 
-	// answered is the number of calls when they were counted last.
+	// answered is the number of calls at the last count.
 	answered uint64
-	// came is when they had become more.
+	// came is the time at which that number had grown.
 	came time.Time
 	// rested is when the rest after the last script ends.
 	rested time.Time
@@ -179,7 +180,8 @@ type fate struct {
 	stop bool
 }
 
-// charge charges keys in one round trip. An unanswered charge counts as charged, since it may be.
+// charge charges keys in one round trip. An unanswered charge counts as charged, since Redis may
+// have charged it.
 func (k *keeper) charge(terms *terms, debts []share.Debt) []fate {
 	// Otherwise debts may be on another node.
 	alone := k.nodes.Load() == nil

@@ -16,7 +16,7 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Claim is a number of units of a key, for TakeAll. Limiter.Claim makes it.
+// Claim is a number of units of a key, for TakeAll. Limiter.Claim makes a Claim.
 type Claim struct {
 	limiter *Limiter
 	limit   policy.Policy
@@ -41,7 +41,7 @@ func (l *Limiter) ClaimWith(limit policy.Policy, key string, n int64) Claim {
 // The limiters must share a client, as those with equal Config.Redis do, and the same Config.Epoch (or
 // the error is ErrDifferentClients). They must be in Exact mode (ErrModeUnsupported), and in a cluster have the
 // same Config.Tag (ErrCrossSlot). A limit of ClaimWith must be of its limiter's family (ErrMisfit).
-// The first limiter's Budget holds. If it cannot ask Redis, each answers by its Outage:
+// The first limiter's Budget holds. If that limiter cannot ask Redis, each answers by its Outage:
 // FallbackClosed refuses all claims, FallbackOpen none.
 //
 // Claims on one key are met together, by the sum of their units, with the same answer. Claims on
@@ -84,7 +84,8 @@ func TakeAll(ctx context.Context, claims ...Claim) (limits.Outcome, error) {
 	return out, nil
 }
 
-// grantsOf returns the grants of parts that were asked for at that time. They hold nothing if any is refused.
+// grantsOf returns the grants of parts that were asked for at that time. The grants hold nothing if
+// any part is refused.
 func grantsOf(parts []part, all []taken, began time.Time) []limits.Grant {
 	grants, allowed := make([]limits.Grant, len(parts)), true
 	for i, p := range parts {

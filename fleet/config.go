@@ -35,12 +35,12 @@ const (
 	// Exact: a script in Redis decides each call.
 	Exact Mode = iota
 	// Leased: each server decides by itself, on units taken from Redis ahead of need, for at most
-	// Config.Term. They are paid in advance, so the fleet never admits more than the limit,
-	// whatever dies or is late. A dead server's units in a window are lost until it ends. Under a
-	// Funnel they have drained after a term, and its capacity is smaller by a term's drain.
-	// RetryAfter is when this server asks Redis again, and no promise: the first to ask has the
-	// units. A key with fewer than 8 calls a term is decided as in Exact mode, so no key costs
-	// Redis more commands than there.
+	// Config.Term. Leased units are paid in advance, so the fleet never admits more than the limit,
+	// whatever dies or is late. A dead server's units in a window are lost until the window ends.
+	// Under a Funnel a dead server's units have drained after a term, and its capacity is smaller
+	// by a term's drain. RetryAfter is when this server asks Redis again, and no promise: the first
+	// to ask has the units. A key with fewer than 8 calls a term is decided as in Exact mode, so no
+	// key costs Redis more commands than there.
 	Leased
 )
 
@@ -54,16 +54,16 @@ const (
 	// together admit the limit once, plus other servers' takes of a key after this server last
 	// asked about it.
 	//
-	// A key not asked about for as long as a full key takes to drain is unknown. Its share begins
-	// used up at the time when Redis was last heard, and comes back evenly over that time. One call
-	// of at most the share passes all the same; dearer calls are refused. With Config.FullShares
-	// the share begins unused instead. Neither holds if this server has not reached Redis since it
-	// started, or forgot a key that owed for want of room (see Config.MaxKeys): an unknown key's
-	// share then begins used up.
+	// A key that this server has not asked about for as long as a full key takes to drain is
+	// unknown. Its share begins used up at the time when Redis was last heard, and comes back
+	// evenly over that time. One call of at most the share passes all the same; dearer calls are
+	// refused. With Config.FullShares the share begins unused instead. Neither holds if this server
+	// has not reached Redis since it started, or forgot a key that owed for want of room (see
+	// Config.MaxKeys): an unknown key's share then begins used up.
 	//
-	// When Redis is back, it is charged for units that a share let pass and that still count; they
-	// go on counting here. Until then it admits as if they were free, so an outage adds at most one
-	// capacity.
+	// When Redis is back, Redis is charged for units that a share let pass and that still count;
+	// they go on counting here. Until then Redis admits as if these units were free, so an outage
+	// adds at most one capacity.
 	//
 	// Under a limit in flight the share is the limit divided by the number of servers, rounded down, less
 	// the units that this server has, lost or not. Redis counts its units once it is back.
@@ -125,9 +125,9 @@ type Config struct {
 	// PolicyFor, if not nil, returns the limit of a key, which may change at any time; nil is
 	// Policy. Limits must be of Policy's family, as for Limiter.TakeWith. PolicyFor and TakeWith
 	// together may use 1,024 limits of different text; further limits get ErrTooManyLimits. All
-	// servers must choose alike. It runs on each call's goroutine: make it fast and safe for
-	// concurrent use, and return policies made beforehand. SetPolicy is then refused. Leased mode
-	// refuses PolicyFor.
+	// servers must choose alike. PolicyFor runs on each call's goroutine. It must be fast and safe
+	// for concurrent use, and should return policies made beforehand. SetPolicy is then refused.
+	// Leased mode refuses PolicyFor.
 	PolicyFor func(key string) policy.Policy
 
 	// Penalty blocks keys that go on calling although refused; the zero value blocks none. Its
@@ -149,15 +149,15 @@ type Config struct {
 	//
 	// Under a limit in flight, Term is how long Redis counts a unit that its server does not confirm:
 	// 100 ms to a minute, 10 s by default. The server confirms all its units five times a term. After
-	// 0.9 terms without an answer it gives them up: see Reservation.Lost. So a dead server's units are
-	// free after a term. The tenth that is left covers clocks that differ in speed, and the time in which
-	// a call ends.
+	// 0.9 terms without an answer the server gives its units up: see Reservation.Lost. So a dead server's
+	// units are free after a term. The tenth that is left covers clocks that differ in speed, and the
+	// time in which a call ends.
 	//
 	// All servers must have the same Term.
 	Term time.Duration
 
 	// Budget bounds a call's wait for Redis, up to a minute; 5 ms by default. Then Outage answers.
-	// It includes delays in this server, such as a want of processor time.
+	// The budget includes delays in this server, such as a want of processor time.
 	Budget time.Duration
 	// Outage is FallbackShare by default.
 	Outage Fallback
@@ -185,13 +185,13 @@ type Config struct {
 	// counts from when it asks, so the bound is never exceeded. Further calls ask without patience,
 	// and get engine.ErrCrowded if they would wait. Calls of Reserve do not count.
 	MaxWaiting int
-	// MaxWaitingTotal bounds the calls for all keys together. It is 65536 by default.
+	// MaxWaitingTotal bounds the calls for all keys together. The default is 65536.
 	MaxWaitingTotal int
 
 	// StateFile, if not empty, is the path of a file that keeps uncharged units of FallbackShare
-	// over restarts. New reads it. It is written within about a second of a change, and by Close,
-	// with mode 0600: it holds keys. A second limiter gets ErrStateFile. A file that New cannot
-	// read is an error, and is left as it is.
+	// over restarts. New reads it. The file is written within about a second of a change, and by
+	// Close, with mode 0600: it holds keys. A second limiter gets ErrStateFile. A file that New
+	// cannot read is an error, and is left as it is.
 	//
 	// A Close loses nothing and charges nothing twice. A killed server loses at most the units let
 	// pass since the last save, and charges again at most those charged since. Saved keys go on
@@ -201,8 +201,8 @@ type Config struct {
 	// are not kept. An AlignedWindow has no StateFile.
 	//
 	// A file beside it, with ".id" appended to the name, keeps this server's identity, so that the
-	// successor of a killed server does not count beside it. It must not be copied to another server:
-	// both would count as one server, and their shares would exceed the limit.
+	// successor of a killed server does not count beside it. That file must not be copied to
+	// another server: both would count as one server, and their shares would exceed the limit.
 	StateFile string
 
 	// Epoch is the origin of Redis's time, in whole seconds; 2026-01-01 UTC by default. Limits in
@@ -234,22 +234,22 @@ type Config struct {
 	// A server forgets its warnings when it ends, and when SetPolicy or a deploy of another server
 	// changes the limit that it keeps to.
 	WarnAt []float64
-	// OnWarn receives each warning of this server, on a goroutine of its own; it needs WarnAt. As
+	// OnWarn receives each warning of this server, on a goroutine of its own. WarnAt must be set. As
 	// described at engine.OnWarn, warnings may be lost behind a slow hook (engine.Warning.Missed), a
 	// panic ends that call only and is the event HookFailed, and the hook must not call Close.
 	OnWarn func(engine.Warning[string])
 
 	// OnEvent is told of outages and other events for a log; nil is LogEvents to slog.Default. One
-	// goroutine calls it and does nothing else meanwhile. It must not call Close, which waits for
-	// it.
+	// goroutine calls it and does nothing else meanwhile. OnEvent must not call Close, which waits
+	// for that goroutine.
 	OnEvent func(Event)
 
 	// clock is in place of Redis's, for tests: see store.Options.
 	clock func() int64
 	// fake is in place of Redis, for tests. The origin's counts.
 	fake func(store.Options) decider
-	// also returns more on which servers must agree, and onAgreed is called after each beat that finds that
-	// they do, with the text on which they agree. Both may be nil.
+	// also returns more on which servers must agree, and onAgreed is called after each beat that
+	// finds that all servers agree, with the text on which they agree. Both may be nil.
 	also     func() string
 	onAgreed func(text string)
 }
@@ -261,7 +261,7 @@ const (
 	maxInFlightTerm     = time.Minute
 )
 
-// isInFlight reports whether units of the policy are in use until they are released.
+// isInFlight reports whether units of the policy are in use until a release.
 func isInFlight(p policy.Policy) bool {
 	_, ok := store.InFlightFor(p)
 	return ok

@@ -17,16 +17,17 @@ import (
 )
 
 // connection is one client of Redis and the limiters that use it: those of equal options, of one
-// Config.Client, or by Config.Via. A client that it made is closed with its last limiter.
+// Config.Client, or by Config.Via. A client that the connection made is closed with its last
+// limiter.
 type connection struct {
 	endpoint
 	// dials counts the connections that the client made.
 	dials atomic.Int64
 
 	// The lock of connections guards the rest.
-	// users are the ways of the limiters that use it.
+	// users are the ways of the limiters that use the connection.
 	users map[*access]bool
-	// client is nil until it is made.
+	// client is nil until dial has made it.
 	client rueidis.Client
 	// attempt is under way, or nil.
 	attempt *attempt
@@ -77,8 +78,8 @@ func (e endpoint) equal(other endpoint) bool {
 	return equalValues(reflect.ValueOf(e), reflect.ValueOf(other))
 }
 
-// equalValues compares two values of one type. Functions are equal only if none is set, and pointers
-// only if they are the same.
+// equalValues compares two values of one type. Functions are equal only if none is set, and
+// pointers only if both are the same.
 func equalValues(a, b reflect.Value) bool {
 	switch a.Kind() {
 	case reflect.Func:
@@ -124,8 +125,8 @@ func (c *connection) leave(a *access) {
 	}
 }
 
-// open returns the client, or why there is none yet. Limiters that ask at once share an attempt to
-// make it. It calls late if that takes longer than connectBudget.
+// open returns the client, or the reason that there is none yet. Limiters that ask at once share an
+// attempt to make one. open calls late if that takes longer than connectBudget.
 func (c *connection) open(ctx context.Context, late func()) (rueidis.Client, error) {
 	if c.given != nil || c.fake != nil {
 		return c.given, nil
@@ -156,7 +157,7 @@ func (c *connection) open(ctx context.Context, late func()) (rueidis.Client, err
 	}
 }
 
-// dial makes the client. ctx is of the limiters that want it.
+// dial makes the client. ctx is of the limiters that want the client.
 func (c *connection) dial(ctx context.Context, attempt *attempt) {
 	defer close(attempt.done)
 	client, err := newClient(ctx, c.counted())
@@ -178,8 +179,8 @@ func (c *connection) dial(ctx context.Context, attempt *attempt) {
 	}
 }
 
-// newClient makes a client, and does not ask a Redis for slots that says it is no cluster: its ACL may
-// forbid that.
+// newClient makes a client, and does not ask a Redis for slots if that says it is no cluster: its
+// ACL may forbid that.
 func newClient(ctx context.Context, clientOption rueidis.ClientOption) (rueidis.Client, error) {
 	single := clientOption
 	single.ForceSingleClient = true

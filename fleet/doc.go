@@ -10,9 +10,9 @@
 //	})
 //	answer, err := limiter.Take(ctx, client, 1)
 //
-// Redis may be slow, or gone. No call waits for it longer than [Config.Budget]. After a few
-// failures only an occasional probe asks it, and calls are answered as [Config.Outage] says. By
+// Redis may be slow, or gone. No call waits for Redis longer than [Config.Budget]. After a few
+// failures only an occasional probe asks Redis, and calls are answered as [Config.Outage] says. By
 // default each server keeps its share of the limit, and charges Redis later for the units it let
-// pass. Every answer tells how it was reached, and [Limiter.Stats] counts them. Start reading at
+// pass. Every answer names its source, and [Limiter.Stats] counts the answers. Start reading at
 // [Limiter].
 package fleet

@@ -34,9 +34,9 @@ func unsupported(what string) error {
 	return fmt.Errorf("%w: %s; use Exact mode", ErrModeUnsupported, what)
 }
 
-// ErrStateFile reports that Config.StateFile cannot be used. New returns it if the file, left as it
-// is, is in use, damaged or of another limit, or its folder is missing. Health and Close return it
-// if units to be charged could not be saved.
+// ErrStateFile reports that Config.StateFile cannot be used. New returns the error if the file,
+// left as it is, is in use, damaged or of another limit, or its folder is missing. Health and Close
+// return the error if units to be charged could not be saved.
 var ErrStateFile = errors.New("ral: fleet.Config: StateFile: uncharged units cannot be kept")
 
 // Answer.Err wraps one of these, or the error of Redis or the network. It also wraps ErrOutage,
@@ -52,10 +52,10 @@ var (
 	ErrSilent = guard.ErrSilent
 	// ErrSlow: the breaker is open. For a while all answers came late: raise Config.Budget.
 	ErrSlow = guard.ErrSlow
-	// ErrUnfit: Redis answers, but cannot keep limits, and is not asked until it can. The text says
-	// why, and what to do. ErrReadOnly, ErrFull and ErrEvictionPolicy wrap it. So do unnamed
-	// errors: Redis is older than 6.2, refuses writes for want of replicas or a save, or holds
-	// something else under the name by which servers are counted.
+	// ErrUnfit: Redis answers, but cannot keep limits, and is not asked until that changes. The
+	// text says why, and what to do. ErrReadOnly, ErrFull and ErrEvictionPolicy wrap it. So do
+	// unnamed errors: Redis is older than 6.2, refuses writes for want of replicas or a save, or
+	// holds something else under the name by which servers are counted.
 	ErrUnfit = store.ErrUnfit
 	// ErrReadOnly: the Redis asked is a replica.
 	ErrReadOnly = store.ErrReadOnly
@@ -64,10 +64,10 @@ var (
 	// ErrEvictionPolicy: Redis may drop keys when its memory is full, which would forgive debts.
 	ErrEvictionPolicy = store.ErrEvictionPolicy
 	// ErrEmptied: under a limit in flight, Redis has lost its data, or no server of this Name has asked it for
-	// two terms. It admits no call for a term, in which all servers confirm the units that they have.
+	// two terms. Redis admits no call for a term, in which all servers confirm the units that they have.
 	ErrEmptied = errors.New("ral: Redis had no record of units in flight, and admits no call until all servers have confirmed theirs, for a Config.Term")
 	// ErrUncounted: FallbackShare refuses, since the number of servers is unknown. Config.Servers
-	// is 0, and this server has not reached Redis since it started.
+	// is 0, and this server has not reached Redis since its start.
 	ErrUncounted = errors.New("ral: fleet.Config: Servers is 0 and servers were not counted yet, so that there is no share to go by; " +
 		"set Servers to how many there are, or see to it that Redis can be reached when a server starts")
 	// ErrLimits: servers of one Name keep different limits, or count time from different epochs.
@@ -77,17 +77,18 @@ var (
 
 var errConnecting = errors.New("not connected yet")
 
-// errCutOff is why a server asks Redis for no units in flight: it may have forgotten units that this server
-// has.
+// errCutOff is why a server asks Redis for no units in flight: Redis may have forgotten units that
+// this server has.
 var errCutOff = errors.New("this server has not confirmed its units in flight since it was cut off from Redis")
 
 // noAnswer is the error of a link that passes a call on, and of an exchange with Redis that the next
-// link is to answer instead. It is never wrapped, and never told to callers: their contexts may end
-// with an error of another call. Any other error ends the call.
+// link is to answer instead. noAnswer is never wrapped, and never told to callers: their contexts
+// may end with an error of another call. Any other error ends the call.
 type noAnswer struct {
 	// cause is Answer.Err of the fallback, or nil if Redis was not asked yet.
 	cause error
-	// mayBeDone reports that Redis may have made the change asked for, or make it yet. askOnce sets it.
+	// mayBeDone reports that Redis may have made the change asked for, or may still make that
+	// change. askOnce sets mayBeDone.
 	mayBeDone bool
 }
 
@@ -111,16 +112,16 @@ func isCallerError(err error) bool {
 	return errors.Is(err, store.ErrKeyTooLong) || errors.Is(err, store.ErrCrossSlot)
 }
 
-// isUnfit reports whether Redis cannot keep limits now. Until it can, only the keeper asks it.
+// isUnfit reports whether Redis cannot keep limits now. Until then, only the keeper asks Redis.
 func isUnfit(err error) bool {
 	return errors.Is(err, store.ErrUnfit)
 }
 
-// countsAsFailure reports whether an error counts for the breaker: it is the network's, or a reply
-// that means nothing here.
+// countsAsFailure reports whether an error counts for the breaker: the error is the network's, or a
+// reply that means nothing here.
 func countsAsFailure(err error) bool { return errors.Is(err, store.ErrAsking) }
 
-// notExecuted reports whether Redis did not do its task: it said so, or was not asked.
+// notExecuted reports whether Redis did not do its task: Redis said so, or was not asked.
 func notExecuted(cause error) bool {
 	var said *rueidis.RedisError
 	return errors.As(cause, &said) || !countsAsFailure(cause) && !errors.Is(cause, ErrBudget) && !errors.Is(cause, store.ErrDisagrees)

@@ -12,8 +12,8 @@ type EventKind uint8
 const (
 	// OutageBegan: only probes ask Redis from now on. Err is why, and names a cluster's node.
 	OutageBegan EventKind = iota
-	// OutageEnded: Redis is asked again, with all its nodes. It is told at most once in ten seconds,
-	// so an outage that begins sooner after the last end may have ended before.
+	// OutageEnded: Redis is asked again, with all its nodes. The event comes at most once in ten
+	// seconds, so an outage that begins sooner after the last end may have ended before.
 	OutageEnded
 	// ChargedLocal: Units let pass without Redis that still count were charged there.
 	ChargedLocal
@@ -26,7 +26,8 @@ const (
 	LimitConflict
 	// LimitAgreed: all servers keep the same limit again.
 	LimitAgreed
-	// StateUnsaved: Config.StateFile could not be written; told once until it is. Err is why.
+	// StateUnsaved: Config.StateFile could not be written; told once until a save succeeds. Err is
+	// the reason.
 	StateUnsaved
 	// StateSaved: Config.StateFile was written again.
 	StateSaved

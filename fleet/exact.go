@@ -9,8 +9,8 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// exact is the link that has Redis decide each call. It passes a call on if Redis does not answer, or
-// was already asked for a lease in vain.
+// exact is the link that has Redis decide each call. exact passes a call on if Redis does not
+// answer, or was already asked for a lease in vain.
 type exact struct {
 	*Limiter
 	by *limits.Provenance
@@ -34,7 +34,7 @@ func (e exact) take(ctx context.Context, ask ask) (taken, error) {
 	return t, nil
 }
 
-// answer learns from what Redis said about the key, and tells it.
+// answer learns from Redis's word about the key, and returns that.
 func (e exact) answer(ask *ask, got store.Taken) taken {
 	ask.terms.remember(ask.key, got, false)
 	e.learnBlock(ask.key, &got)
@@ -108,8 +108,8 @@ func (e exact) giveBack(ctx context.Context, ask ask) (taken taken, err error) {
 	return taken, nil
 }
 
-// unspent returns the units of a key that this server could use without Redis. Ask for it before
-// Redis, so that no unit counts twice.
+// unspent returns the units of a key that this server could use without Redis. The caller must ask
+// for it before Redis, so that no unit counts twice.
 func (e exact) unspent(key string) int64 {
 	if e.leased == nil {
 		return 0

@@ -9,9 +9,10 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Explain returns why a call for the key is admitted or refused now. It tells the key's limit, its
-// used units on all servers and their return, its block, and this server's waiting calls. Its
-// String says so in sentences. Like Peek it asks Redis, takes nothing and is not counted.
+// Explain returns why a call for the key is admitted or refused now. The Explanation has the key's
+// limit, its used units on all servers and their return, its block, and this server's waiting
+// calls. Its String says so in sentences. Like Peek it asks Redis, takes nothing and is not
+// counted.
 //
 // The Explanation leaves out unknown figures:
 //
@@ -26,8 +27,8 @@ func (l *Limiter) Explain(ctx context.Context, key string) (limits.Explanation, 
 	return l.ExplainWith(ctx, nil, key)
 }
 
-// ExplainWith is Explain for a call under a limit that comes with it: see TakeWith. nil is the limit
-// that holds for the key anyway.
+// ExplainWith is Explain for a call under a limit that comes with the call: see TakeWith. nil is
+// the limit that holds for the key anyway.
 func (l *Limiter) ExplainWith(ctx context.Context, limit policy.Policy, key string) (limits.Explanation, error) {
 	explanation := limits.Explanation{Binding: -1}
 	terms, err := l.find(limit, key)

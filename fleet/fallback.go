@@ -10,8 +10,9 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// fallback is the last link. It answers every call without Redis, by the share of the call's limit or,
-// if that has none, by FallbackOpen or FallbackClosed. The answer's Err is a.why.
+// fallback is the last link. fallback answers every call without Redis, by the share of the call's
+// limit or, if the limit has no share, by FallbackOpen or FallbackClosed. The answer's Err is
+// a.why.
 type fallback struct{ *Limiter }
 
 // trusts is for ever: a key stays blocked until the end that Redis said.

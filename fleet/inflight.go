@@ -44,8 +44,8 @@ func (f inFlight) behindLine(ctx context.Context, a ask) (taken, error) {
 	return taken, err
 }
 
-// entered tells Redis's answer to a call, which asked by the request, and records the slot of its units. An
-// answer that is so late that Redis may have forgotten them is none.
+// entered tells Redis's answer to a call, which asked by the request, and records the slot of its
+// units. An answer so late that Redis may have forgotten the units is none.
 func (f inFlight) entered(ask *ask, got store.Taken, request slots.Request) (taken, error) {
 	t := f.answer(ask, got)
 	t.guess = true
@@ -69,7 +69,8 @@ func (f inFlight) giveBack(ctx context.Context, a ask) (taken, error) {
 }
 
 // slotShare is the last link under a limit in flight, in place of fallback. Under FallbackShare a server has
-// the limit divided by the number of servers, rounded down, less the units that it has already, lost or not.
+// the limit divided by the number of servers, rounded down, less the units that the server has already, lost
+// or not.
 type slotShare struct{ fallback }
 
 func (f slotShare) take(ctx context.Context, ask ask) (taken, error) {
@@ -106,7 +107,7 @@ func (f slotShare) look(ctx context.Context, ask ask) (taken, error) {
 	return taken, err
 }
 
-// retryFor returns when a share may have n units, which it has not now.
+// retryFor returns the time until a share that lacks n units may have them.
 func retryFor(t *terms, n int64) time.Duration {
 	if n < 0 || n > t.maxTake {
 		return policy.Never
@@ -119,7 +120,7 @@ func (f slotShare) giveBack(ctx context.Context, a ask) (t taken, err error) {
 }
 
 // Release ends the call: its units in flight come back, and units of other limits stay used. If Redis cannot
-// be asked, which is the error, the units leave it within Config.Term. A second call does nothing.
+// be asked, which is the error, the units leave Redis within Config.Term. A second call does nothing.
 func (r *Reservation) Release(ctx context.Context) error {
 	if r.slot() == nil {
 		r.by = nil
@@ -128,9 +129,10 @@ func (r *Reservation) Release(ctx context.Context) error {
 	return r.Keep(ctx, 0)
 }
 
-// Extend lets units in flight last for another longest time from now. It reports whether they still count:
-// not if they have ended, are lost or were given back. If Redis cannot be asked, the error says so, and
-// the units are extended if it answers before they would have ended or are lost.
+// Extend lets units in flight last for another longest time from now. Extend reports whether the
+// units still count: not if they have ended, are lost or were given back. If Redis cannot be asked,
+// the error says so, and the units are extended if it answers before they would have ended or are
+// lost.
 func (r *Reservation) Extend(ctx context.Context) (bool, error) {
 	if r.slot() == nil || r.by == nil {
 		return false, nil
@@ -139,9 +141,9 @@ func (r *Reservation) Extend(ctx context.Context) (bool, error) {
 }
 
 // Lost returns a channel that is closed if this server gives up the reservation's units in flight before they
-// were released: it could not confirm them in Redis, which may give their place to another call within a
-// twentieth of Config.Term. The call should end. The channel is nil for units of other limits, and of a
-// refused call.
+// were released: the server could not confirm these units in Redis, which may give their place to another
+// call within a twentieth of Config.Term. The call should end. The channel is nil for units of other limits,
+// and of a refused call.
 func (r *Reservation) Lost() <-chan struct{} {
 	if s := r.slot(); s != nil {
 		return s.Lost
@@ -149,8 +151,8 @@ func (r *Reservation) Lost() <-chan struct{} {
 	return nil
 }
 
-// ID names the reservation's units in flight, for Limiter.Release on any server. It is empty if there are
-// none.
+// ID names the reservation's units in flight, for Limiter.Release on any server. ID is empty if
+// there are none.
 func (r *Reservation) ID() string {
 	if s := r.slot(); s != nil {
 		return s.ID
@@ -159,10 +161,10 @@ func (r *Reservation) ID() string {
 }
 
 // Release gives back units in flight by the ID of their reservation, on any server: a worker ends a call
-// that a gateway began. It reports whether they still counted. The server that took them learns of it when it
-// confirms them next, within a fifth of Config.Term; it does not close Reservation.Lost. The error
-// is a *policy.FieldError for an ID that no reservation has, or as from Take; without Redis it wraps
-// ErrOutage.
+// that a gateway began. Release reports whether the units still counted. The server that took them
+// learns of the release when it next confirms its units, within a fifth of Config.Term; this does not
+// close Reservation.Lost. The error is a *policy.FieldError for an ID that no reservation has, or as
+// from Take; without Redis it wraps ErrOutage.
 func (l *Limiter) Release(ctx context.Context, key, id string) (bool, error) {
 	terms := l.own.Load()
 	_, count, _ := strings.Cut(id, ".")

@@ -21,12 +21,12 @@ const (
 	// flapping bounds how often the end of an outage is told. A Redis that is nearly full changes
 	// between fit and unfit several times a second.
 	flapping = 10 * time.Second
-	// beatBudget is a beat's longest wait for Redis. No call waits for it.
+	// beatBudget is a beat's longest wait for Redis. No call waits for a beat.
 	beatBudget = beat / 4
 )
 
-// keeper is a limiter's goroutine for the work that no call waits for: it connects, says that the
-// server is there, charges units let pass without Redis, and tells of outages.
+// keeper is a limiter's goroutine for the work that no call waits for: the keeper connects, says
+// that the server is there, charges units let pass without Redis, and tells of outages.
 type keeper struct {
 	*Limiter
 	id    string
@@ -38,7 +38,7 @@ type keeper struct {
 	outage bool
 	// ended is when the end of an outage was last told.
 	ended time.Time
-	// unchecked means that it was told that Redis's settings are not known.
+	// unchecked reports whether the program was told that Redis's settings are not known.
 	unchecked bool
 	// differs is the difference of limits told last.
 	differs string
@@ -167,8 +167,8 @@ type changes struct {
 
 func (k *keeper) changes() changes { return changes{k.conn.dials.Load(), k.guard.Openings()} }
 
-// pulse checks whether Redis is fit for limits, and takes heartbeats. Its settings are checked
-// after each of changes until Redis answers, and every few beats, since they may change.
+// pulse checks whether Redis is fit for limits, and takes heartbeats. Redis's settings are checked
+// after each of changes until Redis answers, and every few beats, since settings may change.
 func (k *keeper) pulse() {
 	troubled := k.trouble.Load() != nil
 	budget := max(k.config.Budget, beatBudget)
@@ -263,7 +263,7 @@ func (k *keeper) learn(budget time.Duration) {
 	}
 }
 
-// probeNodes probes each node with an open breaker, so that it closes without a caller.
+// probeNodes probes each node with an open breaker, so that the breaker closes without a caller.
 func (k *keeper) probeNodes() {
 	open, _ := k.openNodes()
 	remote := k.remote.Load()

@@ -16,9 +16,10 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// leased is the first link in Leased mode. It decides calls by this server's leases, and asks Redis
-// for more. It passes on looks and give-backs, and takes of a key that is not worth a lease: Redis
-// decides these by the same policy, and they are paid before they pass, like a lease's units.
+// leased is the first link in Leased mode. leased decides calls by this server's leases, and asks
+// Redis for more. leased passes on looks and give-backs, and takes of a key that is not worth a
+// lease: Redis decides these by the same policy, and they are paid before they pass, like a lease's
+// units.
 type leased struct {
 	leases *lease.Leases
 	plan   *plan.Plan
@@ -26,7 +27,8 @@ type leased struct {
 	budget time.Duration
 }
 
-// trusts is a term. After it this server's leases of a key have ended, and it asks Redis again.
+// trusts is a term. After a term this server's leases of a key have ended, and the server asks
+// Redis again.
 func (l *leased) trusts() time.Duration { return l.plan.Term }
 
 func (l *leased) take(ctx context.Context, ask ask) (taken taken, err error) {
@@ -98,7 +100,7 @@ const (
 	exchangeBudgets = 4
 	// perKeyBudget extends that for each further key: several times a healthy Redis's need.
 	perKeyBudget = 50 * time.Microsecond
-	// returnBudget bounds giving back. Only Close waits for it.
+	// returnBudget bounds giving back. Only Close waits for that.
 	returnBudget = 100 * time.Millisecond
 )
 
@@ -131,7 +133,7 @@ func failedGrants(count int, err error) []lease.Grant {
 }
 
 // learnGrants has the share learn Redis's answers, with others' leases as used, and the list
-// blocks. It warns of shares that were leased.
+// blocks. learnGrants warns of shares that were leased.
 func (b bank) learnGrants(asks []lease.Ask, grants []lease.Grant) {
 	own := b.own.Load()
 	for i, leaseReply := range grants {

@@ -59,7 +59,7 @@ type Limiter struct {
 func (l *Limiter) Limit() policy.Policy { return l.own.Load().policy }
 
 // LimitFor returns the key's limit now: Config.PolicyFor's choice, or otherwise Limit. In Leased
-// mode a Funnel has a smaller burst. It does not ask Redis.
+// mode a Funnel has a smaller burst. LimitFor does not ask Redis.
 func (l *Limiter) LimitFor(key string) policy.Policy {
 	if l.config.PolicyFor != nil {
 		if p := l.config.PolicyFor(key); p != nil && !shape.IsNil(p) {
@@ -74,8 +74,8 @@ func (l *Limiter) LimitFor(key string) policy.Policy {
 
 // Health returns nil while Redis is asked and all servers keep the same limit. Otherwise it returns
 // ErrOutage with the cause, and the remedy if Redis told it. If a node of a cluster is away, the
-// error names it, and Redis still answers for other nodes. ErrLimits names the limits, and Redis
-// still answers. Other errors are ErrStateFile, if units to be charged cannot be saved, and
+// error names the node, and Redis still answers for other nodes. ErrLimits names the limits, and
+// Redis still answers. Other errors are ErrStateFile, if units to be charged cannot be saved, and
 // engine.ErrClosed.
 func (l *Limiter) Health() error {
 	if err := l.away(); err != nil {

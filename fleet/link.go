@@ -15,10 +15,10 @@ type link interface {
 	trusts() time.Duration
 	// take takes a.n units, which are not 0.
 	take(ctx context.Context, a ask) (taken, error)
-	// look answers as take would, and takes nothing. For 0 units it answers with the key's state.
+	// look answers as take would, and takes nothing. For 0 units look answers with the key's state.
 	look(ctx context.Context, a ask) (taken, error)
 	// giveBack gives units back: all of a.receipt's except a.kept or, without a receipt, any a.n.
-	// It charges -a.n units if a.n is below 0.
+	// giveBack charges -a.n units if a.n is below 0.
 	giveBack(ctx context.Context, a ask) (taken, error)
 }
 
@@ -54,8 +54,9 @@ type taken struct {
 	receipt any
 	// guess reports that RetryAfter is a guess, not a limit's decision.
 	guess bool
-	// blocked is for how long the key is blocked, if it is refused for that.
+	// blocked is for how long the key is blocked, if the call is refused for that.
 	blocked time.Duration
-	// passed has the shares of Config.WarnAt that the call passed, to be warned of if it is admitted.
+	// passed has the shares of Config.WarnAt that the call passed, to be warned of if the call is
+	// admitted.
 	passed warn.Set
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// New checks the configuration and starts a limiter. It waits up to a second for Redis. The error
+// New checks the configuration and starts a limiter. New waits up to a second for Redis. The error
 // is a *policy.FieldError that names the field, or ErrStateFile. If Redis does not answer, the
 // limiter starts all the same and tells Config.OnEvent, unless Config.RequireRedis makes New fail.
 // Call Close to end the limiter's goroutines.
@@ -146,8 +146,8 @@ func (l *Limiter) storeOptions() store.Options {
 
 // Close ends the limiter's goroutines and waits for them, some seconds at most, or until OnEvent
 // returns. Uncharged units are saved to Config.StateFile, if set, and otherwise stay uncharged.
-// Calls under way and later get engine.ErrClosed. Close may be called again. It returns nil unless
-// a goroutine did not end in time, or ErrStateFile if saving failed.
+// Calls under way and later get engine.ErrClosed. Close may be called again. Close returns nil
+// unless a goroutine did not end in time, or ErrStateFile if saving failed.
 func (l *Limiter) Close() error {
 	var err error
 	l.closing.Do(func() {

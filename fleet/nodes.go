@@ -16,11 +16,11 @@ type node struct {
 	guard *guard.Guard
 	// probe is a key that the node has.
 	probe atomic.Pointer[string]
-	// gone counts how often in a row it was no primary. The keeper alone looks at it.
+	// gone counts how often in a row the node was no primary. The keeper alone uses gone.
 	gone int
 }
 
-// nodes are a cluster's, by slot. They do not change.
+// nodes are a cluster's, by slot. A nodes does not change.
 type nodes struct {
 	all []*node
 	// bySlot is nil where no node is known.

@@ -14,15 +14,15 @@ import (
 
 // Reservation is the units that Reserve or Acquire took, with the answer. If Allowed, act after
 // Wait, and call Keep if less was needed, or Cancel. Its methods are for one goroutine at a time.
-// The first call ends it, and must not be repeated on a copy: that may give back units of other calls. The
-// zero Reservation is a refusal.
+// The first call ends the Reservation, and must not be repeated on a copy: that may give back units
+// of other calls. The zero Reservation is a refusal.
 type Reservation struct {
 	limits.Answer
 	// Waited is how long Acquire waited for the turn.
 	Waited time.Duration
 
 	limiter *Limiter
-	// by is the link that took the units. It is nil once they are settled.
+	// by is the link that took the units. by is nil once the units are settled.
 	by link
 	// ask has the receipt.
 	ask ask
@@ -59,9 +59,10 @@ func (r *Reservation) slot() *slots.Slot {
 // Cancel gives all units back, on the terms of Keep.
 func (r *Reservation) Cancel(ctx context.Context) error { return r.Keep(ctx, 0) }
 
-// Keep ends the reservation with n of its units used, for costs known only afterwards. Others come
-// back as far as later reservations keep their promises and the limit holds. They go to their
-// source: Redis, this server's share, or a lease that lasts and that the call did not wait for.
+// Keep ends the reservation with n of its units used, for costs known only afterwards. Other units
+// come back as far as later reservations keep their promises and the limit holds. These units go to
+// their source: Redis, this server's share, or a lease that lasts and that the call did not wait
+// for.
 //
 //   - If the key's word has not changed since, all come back. It is as if the call had asked for n,
 //     unless that would have had its turn earlier.
@@ -94,23 +95,23 @@ func (r *Reservation) Keep(ctx context.Context, n int64) error {
 // servers. Calls for the same number of units are served in order of arrival.
 //
 // The error wraps engine.ErrNever, engine.ErrDeadline, engine.ErrCrowded, engine.ErrCancelled,
-// engine.ErrClosed or an error of Take. Nothing was taken then, or it was given back as by
+// engine.ErrClosed or an error of Take. Nothing was taken then, or the units were given back as by
 // Reservation.Cancel. engine.ErrDeadline comes at once if the turn is after the deadline. So does
 // engine.ErrCrowded if as many calls wait here as Config.MaxWaiting and MaxWaitingTotal allow, or a
 // policy.Queue is full.
 //
 // While the key is blocked the call waits, and notices within a second when Reset lifts the block,
-// on any server. Without Redis it waits for this server's share; under FallbackClosed, for Redis.
-// Without a deadline a call is promised a turn however far away, and all later calls wait for it,
-// even if they do not Wait. In Leased mode there are no turns: the call asks again when this server
-// does.
+// on any server. Without Redis the call waits for this server's share; under FallbackClosed, for
+// Redis. Without a deadline a call is promised a turn however far away, and all later calls wait
+// for it, even if they do not Wait. In Leased mode there are no turns: the call asks again when
+// this server does.
 func (l *Limiter) Wait(ctx context.Context, key string, n int64) error {
 	_, err := l.acquire(ctx, &limits.Call[string]{Key: key, N: n, Patience: policy.Never, Brief: true})
 	return err
 }
 
-// Acquire is Wait for calls that may need less in the end, or wait no longer than patience. It
-// returns the units it took, to be given back by Keep or Cancel. Zero patience does not wait, not
+// Acquire is Wait for calls that may need less in the end, or wait no longer than patience. Acquire
+// returns the units that it took, which Keep or Cancel gives back. Zero patience does not wait, not
 // even under a policy.Queue. The answer is of the moment at which the units were taken: its Wait is
 // over when Acquire returns. On an error the reservation is a refusal. A turn too late for patience
 // is engine.ErrDeadline as well. RetryAfter is then the time after which the same call would be

@@ -18,21 +18,21 @@ import (
 )
 
 const (
-	// beat is how often a server says that it is there. It is then counted for lifetime.
+	// beat is how often a server says that it is there. Redis then counts the server for lifetime.
 	beat     = time.Second
 	lifetime = 3 * beat
 	// remembered is how many beats a server that is gone still counts for shares. A share too small
-	// for a minute costs part of the limit in an outage; too large, it exceeds the limit. A
+	// for a minute costs part of the limit in an outage; too large, shares exceed the limit. A
 	// restarted or cut off server is back within a minute. A server that left is forgotten after
-	// it; after a death the roll remembers it for a minute, and then each server the roll's count.
-	// Only beats count, so an outage makes no server forget.
+	// that minute; after a death the roll remembers it for a minute, and then each server the
+	// roll's count. Only beats count, so an outage makes no server forget.
 	remembered = 60
 	// deploying is how long servers of one Name may keep different limits, for a rolling deploy.
 	deploying = 10 * time.Minute
 )
 
-// heartbeat says that the server is there, and counts the servers. It shows the breaker how Redis
-// is while no calls come; of a cluster, not by the node of the roll alone.
+// heartbeat says that the server is there, and counts the servers. heartbeat shows the breaker how
+// Redis is while no calls come; of a cluster, not by the node of the roll alone.
 func (k *keeper) heartbeat(budget time.Duration) error {
 	remote, config := k.remote.Load(), k.config
 	config.Policy = k.Limit()
@@ -53,7 +53,7 @@ func (k *keeper) heartbeat(budget time.Duration) error {
 		k.divisor.Store(int64(servers))
 		for _, terms := range k.shares() {
 			terms.local.Heard(roll.Now)
-			// It fails only for limits without shares.
+			// Serve fails only for limits without shares.
 			_ = terms.local.Serve(servers)
 		}
 	}
@@ -64,7 +64,7 @@ func (k *keeper) heartbeat(budget time.Duration) error {
 // errNoRoll: of a cluster only the node of the roll is away. The last count holds.
 var errNoRoll = errors.New("the node of the cluster that counts servers is away")
 
-// leave takes the server off the roll. If that does not arrive, it counts as dead.
+// leave takes the server off the roll. If that does not arrive, the server counts as dead.
 func (k *keeper) leave() {
 	_, _ = guard.Do(context.Background(), k.guard, func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, k.remote.Load().store.Leave(ctx, k.id)
@@ -144,7 +144,8 @@ func (k *keeper) compare(config Config, roll store.Roll) {
 }
 
 // differing returns how the servers' limits differ, or nil, and whether that is an error rather
-// than a deploy. agreed is when they last agreed, or 0: alternating limits may each be old.
+// than a deploy. agreed is the time at which they last agreed, or 0: alternating limits may each be
+// old.
 func differing(config Config, roll store.Roll, agreed policy.Instant) (err error, wrong bool) {
 	own := slices.IndexFunc(roll.Limits, func(l store.KeptLimit) bool { return l.Text == config.text() })
 	if own < 0 || len(roll.Limits) == 1 {

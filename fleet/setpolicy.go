@@ -11,11 +11,11 @@ import (
 
 // SetPolicy replaces this server's own policy, for all keys, from the next call on. Every server of
 // the fleet must call it, in any order and at any time. The new policy must read the words of the
-// old. It is a Funnel, Queue or InFlight of any figures, a Bursty of the same count and per, or a window
-// or SlidingLog of the same period.
+// old. The new policy is a Funnel, Queue or InFlight of any figures, a Bursty of the same count and
+// per, or a window or SlidingLog of the same period.
 //
 // Used units are kept. In a window or log a unit still counts as one. Units in use of an InFlight count
-// until they are released, or end after the longest time under which they were taken. A Funnel, Queue or Bursty
+// until a release, or end after the longest time under which they were taken. A Funnel, Queue or Bursty
 // keeps its time to drain. A key that was full under 10 an hour is full for the rest of that hour
 // under 1,000 an hour; a half full key has about half of the new units left. Nothing is forgiven,
 // and promised turns are kept.
@@ -27,10 +27,10 @@ import (
 // are counted. A server that takes from Redis uncounted for three seconds is not seen.
 //
 // Different limits are told as in a deploy: see LimitDeploying and LimitConflict. The share of
-// FallbackShare changes at once; the units it let pass still count. Start further servers with the
-// new policy. The error is a *policy.FieldError if the policy is nil or does not read the words, or
-// if Config.PolicyFor chooses the limits. It is ErrModeUnsupported in Leased mode, or
-// engine.ErrClosed. The old policy holds then.
+// FallbackShare changes at once; the units that the share let pass still count. Start further
+// servers with the new policy. The error is a *policy.FieldError if the policy is nil or does not
+// read the words, or if Config.PolicyFor chooses the limits. The error is ErrModeUnsupported in
+// Leased mode, or engine.ErrClosed. The old policy holds then.
 func (l *Limiter) SetPolicy(p policy.Policy) error {
 	bad := func(value any, want string) error {
 		return &policy.FieldError{Of: "SetPolicy", Field: "policy", Value: value, Want: want}
