@@ -15,7 +15,7 @@ import (
 type Claim struct {
 	call claimed
 	n    int64
-	// atOnce is the most units that can remain under its limit.
+	// atOnce is the highest Remaining that the limit can have.
 	atOnce int64
 	remote bool
 }
@@ -24,11 +24,11 @@ type Claim struct {
 // different types.
 type claimed interface {
 	look(n int64, patience time.Duration, noWait bool) (a Answer, ok bool)
-	// join is joiner.Join for n units.
+	// join adds the call, for n units, to a joint decision: see joiner.Join.
 	join(all any, n int64) any
 	hold(ctx context.Context, n int64, patience time.Duration, noWait bool) (Grant, error)
-	// limiter returns the limiter that keeps the key, whether all its keys are the same, and
-	// Call.Limit.
+	// limiter returns the limiter that keeps the key, whether that limiter counts all keys together, and
+	// Call.Limit. It tells whether two claims are on the same key: see Claim.sameKey.
 	limiter() (of any, keyless bool, limit policy.Policy)
 	equalKey(other claimed) bool
 }
@@ -89,8 +89,8 @@ func (c *claimOf[K]) equalKey(other claimed) bool {
 	return ok && c.call.Key == o.call.Key
 }
 
-// sameKey reports whether two claims are on the same key and limiter, and whether under the same
-// limit. Values that cannot be compared, such as a structure with a slice, differ.
+// sameKey reports whether two claims are on the same key and limiter, and whether they are under the
+// same limit. Values that cannot be compared, such as a structure with a slice, differ.
 func (c *Claim) sameKey(other *Claim) (key, limit bool) {
 	defer func() {
 		if recover() != nil {
@@ -105,8 +105,8 @@ func (c *Claim) sameKey(other *Claim) (key, limit bool) {
 	return true, under == otherUnder
 }
 
-// join merges the claims on a key under the same limit. parts has the index of each claim's merged
-// claim; parts is nil if none were merged.
+// join merges claims on the same key under the same limit. parts has, for each claim, the index of its
+// merged claim in joined. parts is nil if none were merged.
 func join(claims []Claim) (joined []Claim, parts []int) {
 	joined = claims
 	for i := range claims {
@@ -137,22 +137,23 @@ func join(claims []Claim) (joined []Claim, parts []int) {
 type Outcome struct {
 	// Allowed reports whether all claims were met. Otherwise nothing is held.
 	Allowed bool
-	// RetryAfter is 0 if Allowed, and otherwise the longest of the claims that refused. A claim
-	// that was not asked may refuse then. RetryAfter is policy.Never if an asked claim never will
-	// be met.
+	// RetryAfter is 0 if Allowed, and otherwise the longest RetryAfter of the claims that refused. A
+	// claim that was not asked may still refuse at that time. RetryAfter is policy.Never if a claim
+	// that was asked can never be met.
 	RetryAfter time.Duration
 	// Binding is the index of the claim that decided, -1 if none. Binding is the refused claim with
 	// the longest wait, or the allowed claim with the least share left.
 	Binding int
-	// Answers are in the order of the claims, with SourceNone if another's refusal came first.
-	// Those Allowed of a refused outcome are from before their units were given back.
+	// Answers has an answer for each claim, in order. A claim that was not asked, because another
+	// claim refused first, has SourceNone. If the outcome is refused, an allowed answer tells the
+	// state before its units were given back.
 	Answers []Answer
 	// Waited is how long the call waited.
 	Waited time.Duration
 
 	// grants is nil if nothing is held.
 	grants []Grant
-	// parts has the grant of each claim. parts is nil if each claim has its own.
+	// parts has the index of each claim's grant. parts is nil if each claim has its own grant.
 	parts []int
 	// units returns the units of each claim.
 	units func(i int) int64
@@ -161,41 +162,42 @@ type Outcome struct {
 // String says, for example, "refused for 3s by claim 1". Claims are counted from 0.
 func (o Outcome) String() string { return binding.Text(o.Allowed, o.Binding, o.RetryAfter, o.Waited) }
 
-// Hold, for limiters, has an allowed outcome hold grants, which its methods end. parts has the index of each
+// Hold is for limiters. It gives an allowed outcome its grants, which the outcome's methods then end. parts has the index of each
 // answer's grant, or is nil if each answer has a grant of its own. units returns the units of each answer.
 func (o *Outcome) Hold(grants []Grant, parts []int, units func(i int) int64) {
 	o.grants, o.parts, o.units = grants, parts, units
 }
 
 // maxFutile bounds the consecutive attempts at which a call gets its turn on one key and is refused
-// by another key. Claims that share state without telling, as a Tiered and its engine, would loop
-// for ever.
+// by another key. Without it, claims on limiters that share state unknown to AskAll, such as a Tiered
+// and its own engine, could loop for ever.
 const maxFutile = 16
 
+// none is the index of no claim.
 const none = -1
 
-// AskAll takes the units of every claim or of none: by address in process, and by tenant over a
-// fleet. AskAll looks at claims in process first: if any refuses, nothing is taken and no round
-// trip made. Then AskAll takes from the remote claims, and from those in process last. Remote
-// claims of one client are taken in a single exchange, others in their order, up to the first
-// refusal. No limit is ever exceeded. Without claims the call is allowed.
+// AskAll takes the units of every claim, or of none. For example, one claim is on the address in
+// process, and another on the tenant over a fleet. AskAll looks at claims in process first: if any refuses, nothing is taken and no round
+// trip is made. Then AskAll takes from the remote claims, and last from the claims in process. Remote
+// claims of one client are taken in a single exchange. Other remote claims are taken in their order, up
+// to the first refusal. No limit is ever exceeded. Without claims the call is allowed.
 //
 // Claims on a key of the same limiter are met together, by the sum of their units, and share their
-// answer. Such claims must not bring different limits: the claims are then asked in turn, and a
-// refusal promises nothing.
+// answer. Such claims should not have different values of Call.Limit. If they do, AskAll asks them
+// one after the other, and the RetryAfter of a refusal is not exact.
 //
 // With patience the call waits at most that long, in the line of the claim that refuses longest,
 // while it holds nothing else. At its turn the call takes from the others at once. Without patience
 // a limit that would delay the call refuses.
 //
 // If a claim refuses, fails or panics after others were taken, AskAll gives these back as by
-// Grant.Cancel; another call may be refused meanwhile. This happens if a call takes between look
-// and take, if remote claims of several clients disagree, and with limiters in process without
-// Look, which are taken first. A process that dies in between leaves charged only the units that
-// its calls took elsewhere.
+// Grant.Cancel; another call may be refused meanwhile. This happens if another call takes units
+// between the look and the take, if remote claims of several clients disagree, or with a limiter in
+// process that has no method Look, which is taken first. If the process dies in between, only units
+// that were taken from remote limiters stay charged.
 //
-// The error is of the first claim that failed, as of Limiter.Hold. The Outcome is then not Allowed,
-// and has the answers so far. engine.TakeAll, and fleet.TakeAll for limiters of one Redis, are
+// The error is the error of Limiter.Hold for the first claim that failed. The Outcome is then not
+// Allowed, and has the answers up to the failure. engine.TakeAll, and fleet.TakeAll for limiters of one Redis, are
 // faster.
 func AskAll(ctx context.Context, patience time.Duration, claims ...Claim) (Outcome, error) {
 	joined, parts := join(claims)
@@ -241,8 +243,8 @@ type joiner[K comparable] interface {
 type joint interface {
 	// HoldAll takes the units of every call or of none. In process HoldAll waits up to patience, as AskAll
 	// does. There is a grant for each call, in order. If not all are Allowed nothing is held. If HoldAll
-	// returns neither grants nor an error, the calls cannot be decided together, and nothing was asked. The
-	// error is as of Limiter.Hold.
+	// returns neither grants nor an error, the calls cannot be decided together, and no limiter was asked. The
+	// error is as for Limiter.Hold.
 	HoldAll(ctx context.Context, patience time.Duration) (grants []Grant, waited time.Duration, err error)
 }
 
@@ -251,12 +253,13 @@ type mixed struct {
 	claims  []Claim
 	grants  []Grant
 	patient bool
-	// left is the patience left when take is called.
-	left   time.Duration
+	// left is the patience that is left when take is called.
+	left time.Duration
+	// waited is the time that the call has waited so far.
 	waited time.Duration
 }
 
-// indices returns the indices of the claims for which is returns true.
+// indices returns the indices of the claims for which the function is returns true.
 func (m *mixed) indices(is func(i int) bool) (indices []int) {
 	for i := range m.claims {
 		if is(i) {
@@ -288,7 +291,8 @@ func (m *mixed) holdAll(ctx context.Context, indices []int, patience time.Durati
 	return allowed, grants != nil || err != nil, err
 }
 
-// take takes from each claim except has, which is held. If any refuses or fails, nothing is held.
+// take takes from each claim except the claim has, whose grant is held already. If any claim refuses or fails, take
+// gives all grants back, also that of has.
 func (m *mixed) take(ctx context.Context, has int) (allowed bool, err error) {
 	defer func() {
 		if !allowed {
@@ -315,10 +319,11 @@ func (m *mixed) take(ctx context.Context, has int) (allowed bool, err error) {
 	return allowed, err
 }
 
-// lookNear looks at all claims in process, so that the answer has all refusals, and returns those
-// left to take. A claim that a look refuses, or cannot answer, is held all the same: its limiter
-// counts the refusal, or has room by now. If the limiter has room within the patience, its line
-// counts it.
+// lookNear looks at all claims in process, so that the outcome has all refusals. It returns the claims
+// that a look allows, which are still to be taken. A claim that a look refuses, or cannot answer, is
+// taken at once: the limiter then counts the refusal, or has room by now. A refused claim that has room
+// within the patience is not taken, since AskAll lets the call wait in that limiter's line, which counts
+// the refusal if there is one.
 func (m *mixed) lookNear(ctx context.Context, has int) (looked []int, met bool, err error) {
 	met = true
 	for i := range m.claims {
@@ -347,6 +352,7 @@ func (m *mixed) lookNear(ctx context.Context, has int) (looked []int, met bool, 
 	return looked, met, nil
 }
 
+// takeFar takes the remote claims, together if that is possible, and reports whether all were met.
 func (m *mixed) takeFar(ctx context.Context, has int) (met bool, err error) {
 	asks := m.indices(func(i int) bool { return m.claims[i].remote && i != has && m.claims[i].n > 0 })
 	together := false
@@ -366,8 +372,9 @@ func (m *mixed) takeFar(ctx context.Context, has int) (met bool, err error) {
 	return true, nil
 }
 
-// atOnce is the patience of a call that holds something already. A nanosecond is no wait, and keeps
-// a limit that delays calls by itself from doing so.
+// atOnce is the patience of a call that already holds units of other claims. A nanosecond is no wait,
+// and unlike 0 it also keeps a limit that delays calls by itself, such as a policy.Queue, from delaying
+// the call.
 const atOnce = 1
 
 // hold takes from a claim at once. Without patience hold ignores the line, as Take does.
@@ -377,7 +384,7 @@ func (m *mixed) hold(ctx context.Context, i int) (allowed bool, err error) {
 	return m.grants[i].Allowed, err
 }
 
-// giveBack gives all back, also if a limiter panics. An unreachable limiter keeps its charge.
+// giveBack gives all grants back, even if a limiter panics. A remote limiter that cannot be reached keeps its charge.
 func (m *mixed) giveBack(ctx context.Context) {
 	ctx = context.WithoutCancel(ctx)
 	for i := range m.grants {
@@ -422,7 +429,7 @@ func (m *mixed) outcome(allowed bool, claims []Claim, parts []int) Outcome {
 
 var errTwoLimits = errors.New("ral: limits: two claims on one key bring different limits, and when both would be met is unknown")
 
-// markInexact marks answers about a key under different limits as not exact.
+// markInexact marks the answers of claims on the same key under different limits as not exact.
 func (m *mixed) markInexact() {
 	for i := range m.claims {
 		for j := range i {
@@ -437,8 +444,9 @@ func (m *mixed) markInexact() {
 	}
 }
 
-// Settle ends the outcome with the units used of each claim, in their order: see Grant.Settle. A
-// claim without a number used all its units. All are settled; the error is the first failure.
+// Settle ends the outcome. used has the units used of each claim, in the order of the claims: see
+// Grant.Settle. A claim without a number used all its units. Settle settles all claims, and returns the
+// first error.
 func (o *Outcome) Settle(ctx context.Context, used ...int64) (err error) {
 	grants := o.grants
 	o.grants = nil
@@ -458,6 +466,7 @@ func (o *Outcome) Settle(ctx context.Context, used ...int64) (err error) {
 	return nil
 }
 
+// sums returns the units used of each grant, as the sum over the claims that share the grant.
 func (o *Outcome) sums(used []int64) []int64 {
 	sums := make([]int64, len(o.parts))
 	for i, part := range o.parts {
@@ -470,7 +479,7 @@ func (o *Outcome) sums(used []int64) []int64 {
 	return sums
 }
 
-// Lost returns the channels of its grants that can lose units in use: see Grant.Lost. A caller must
+// Lost returns a channel for each grant that can lose units in use: see Grant.Lost. A caller must
 // call Lost before the outcome ends.
 func (o *Outcome) Lost() (all []<-chan struct{}) {
 	for i := range o.grants {
@@ -481,8 +490,8 @@ func (o *Outcome) Lost() (all []<-chan struct{}) {
 	return all
 }
 
-// Release ends the outcome and gives back its units in use, those of a policy.InFlight: see Grant.Release. All
-// grants are released; the error is the first failure.
+// Release ends the outcome and gives back its units in use, those of a policy.InFlight: see Grant.Release. Release
+// releases all grants, and returns the first error.
 func (o *Outcome) Release(ctx context.Context) (err error) {
 	grants := o.grants
 	o.grants = nil

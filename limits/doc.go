@@ -8,5 +8,7 @@
 //	}
 //
 // [Limiter.Admit] takes units for good. [Limiter.Hold] takes units that can be returned or corrected,
-// and waits for them. [AskAll] asks several limiters, all or nothing. [Func] answers by a function, in tests.
+// and waits for them. [AskAll] takes units of several limiters, or of none. A [Func] is a
+// limiter for tests, which answers by a function. A [Recorder] writes the calls of a limiter to a file, a
+// [Trial] tries a second limiter on the same calls, and [Explain] tells why a key is admitted or refused.
 package limits

@@ -21,46 +21,49 @@ type explainer[K comparable] interface {
 	Explain(key K) Explanation
 }
 
-// remoteExplainer is explainer for limiters that may ask another process, as a fleet or Trial.
+// remoteExplainer is the explainer of limiters that may ask another process, such as a fleet or a Trial.
 type remoteExplainer[K comparable] interface {
-	// Explain is as in explainer. The context bounds how long another process is asked. If that is
-	// away there is no error; otherwise the error is as of Limiter.Admit.
+	// Explain is as in explainer. The context bounds the time for which another process is asked. If that
+	// process does not answer, there is no error. Any error is as for Limiter.Admit.
 	Explain(ctx context.Context, key K) (Explanation, error)
 }
 
-// Explanation is a copy of a key's state, and why a call for it is admitted or refused. String
-// omits unknown facts. The zero Explanation is of a limiter without a limit.
+// Explanation is a copy of a key's state, and tells why a call for the key is admitted or refused.
+// String omits unknown facts. The zero Explanation describes a limiter without a limit.
 type Explanation struct {
-	// Name is the limiter's, as Config.Name of an engine, or "".
+	// Name is the name of the limiter, such as Config.Name of an engine, or "".
 	Name string
 	// Limit is the limit that holds for the key. Limit is nil if Each has several.
 	Limit policy.Policy
 	// Known is false if it is certain that nothing is recorded for the key, neither use nor block.
 	Known bool
 
-	// The Decision is on a call for one unit now, behind the calls that wait in this process. Wait
-	// is the delay of an allowed call, RetryAfter the delay of a refused call, 0 if unknown.
-	// Remaining and ResetAfter are from before that call. Unless Exact, the figures do not describe
-	// the whole limit. Several limits are taken together, as by engine.Tiered.Take.
+	// Decision is the decision on a call for one unit now, behind the calls that wait in this process.
+	// Wait is the delay of an allowed call. RetryAfter is the delay of a refused call, or 0 if it is
+	// unknown. Remaining and ResetAfter describe the key before that call. Unless Exact, the figures do
+	// not describe the whole limit. Under several limits the call takes of all or none, as by
+	// engine.Tiered.Take.
 	policy.Decision
 	*Provenance
 
 	// Used is the number of units in use, and Of the highest possible Remaining. Both are 0 if
-	// unknown, as of a fleet while servers hold leases or Redis is away, and with several limits.
+	// unknown, for example for a fleet while servers hold leases or Redis is away, and with several limits.
 	Used, Of int64
 	// OldestMin and OldestMax bound the time for which the oldest unit in use of a policy.InFlight has been in
-	// use, which is counted by parts of the longest time. Both are 0 if none is, and under other limits.
+	// use. They differ because the policy counts that time in parts of its longest time. Both are 0 if no unit is
+	// in use, and under other limits.
 	OldestMin, OldestMax time.Duration
-	// Returns says when units come back if no call takes meanwhile, after any block: the first,
-	// some between and the last, 16 at the most. Returns is empty if unknown.
+	// Returns tells when units come back if no call takes meanwhile, but not before the end of a block.
+	// It has at most 16 entries: the first return, the last, and some between. Returns is empty if unknown.
 	Returns []Return
-	// Blocked is the rest of the key's block, without Redis as this server was told.
+	// Blocked is the time left of the key's block. Without Redis it is the block that this server last knew of.
 	Blocked time.Duration
 	// Waiting is the number of calls in the key's line in this process.
 	Waiting int
 
 	// Each explains the key under each of several limits. Binding is the index of the limit that
-	// decides, or -1: the longest wait if any refuses a unit now, otherwise the least share left.
+	// decides, or -1. If limits refuse a unit now, that is the refusing limit with the longest wait, and
+	// otherwise the limit with the least share left.
 	Each    []Explanation
 	Binding int
 	// Candidate explains the key under a Trial's candidate. Candidate is nil without a candidate,
@@ -68,20 +71,22 @@ type Explanation struct {
 	Candidate *Explanation
 }
 
-// Return tells when units come back, and how many are there then.
+// Return tells when units come back, and how many units there are then.
 type Return struct {
 	// After is the time from the moment of the Explanation.
 	After time.Duration
-	// Remaining is a look's result then; a nanosecond earlier Remaining is less. Under a Bursty or
+	// Remaining is the Remaining of a look at that time. A nanosecond earlier it is less. Under a Bursty or
 	// a WarmingUp, a single call may take more units than Remaining.
 	Remaining int64
 }
 
+// maxReturns is the most entries of Explanation.Returns.
 const maxReturns = 16
 
-// Explain explains a key of any limiter, by its own method Explain if it is an engine.Engine, an engine.Tiered, a
-// fleet.Limiter, a [Trial] or a single.Limiter, also in a [ForAnyKey]. Otherwise a look, which may leave the process, tells without Returns, and with
-// a RetryAfter of 0 unless the limiter says more. The error is the limiter's.
+// Explain explains a key of any limiter. An engine.Engine, an engine.Tiered, a fleet.Limiter, a [Trial] and a
+// single.Limiter, also inside of a [ForAnyKey], have a method Explain of their own. For any other limiter, Explain
+// looks at the key, and the look may leave the process. Such an Explanation has no Returns, and often a RetryAfter
+// of 0. The error is the limiter's.
 func Explain[K comparable](ctx context.Context, limiter Limiter[K], key K) (Explanation, error) {
 	switch e := limiter.(type) {
 	case explainer[K]:
@@ -102,15 +107,15 @@ func Explain[K comparable](ctx context.Context, limiter Limiter[K], key K) (Expl
 	if explanation.Limit != nil {
 		explanation.Of = shape.AtOnce(explanation.Limit)
 		explanation.Used = max(explanation.Of-explanation.Remaining, 0)
-		// A look is allowed without a unit left.
+		// A look is allowed even if no unit is left.
 		explanation.Allowed = explanation.Allowed && (explanation.Remaining > 0 || explanation.Limit.Delays())
 	}
 	return explanation, nil
 }
 
-// ExplainWord, for limiters, explains a key by its word under a limit, for a call of n units.
-// ExplainWord sets Limit, the Decision, Used, Of, Returns and Blocked. blocked is the rest of the
-// block, or 0.
+// ExplainWord is for limiters. It explains a key by its word under a limit, for a call of n units.
+// ExplainWord sets Limit, the Decision, Used, Of, Returns and Blocked. blocked is the time left of the
+// key's block, or 0.
 func ExplainWord(limit policy.Policy, word uint64, now policy.Instant, n int64, blocked time.Duration) Explanation {
 	explanation := Explanation{Limit: limit, Binding: none, Of: shape.AtOnce(limit)}
 	_, explanation.Decision = limit.Take(word, now, 0, 0)
@@ -127,7 +132,7 @@ func ExplainWord(limit policy.Policy, word uint64, now policy.Instant, n int64, 
 	return explanation
 }
 
-// Block, for limiters, marks the key as blocked for so much longer. Block does nothing if blocked
+// Block is for limiters. It marks the key as blocked for that much longer. Block does nothing if blocked
 // is 0.
 func (x *Explanation) Block(blocked time.Duration) {
 	if blocked <= 0 {
@@ -137,8 +142,8 @@ func (x *Explanation) Block(blocked time.Duration) {
 	x.RetryAfter, x.ResetAfter = max(x.RetryAfter, blocked), max(x.ResetAfter, blocked)
 }
 
-// Line, for limiters, sets the number of waiting calls, and how long a new call would wait behind
-// them: a refusal lasts at least as long.
+// Line is for limiters. It sets the number of waiting calls. turn is the time that a new call would wait
+// behind them, and a refusal lasts at least that long.
 func (x *Explanation) Line(waiting int, turn time.Duration) {
 	x.Waiting = waiting
 	if !x.Allowed {
@@ -146,7 +151,8 @@ func (x *Explanation) Line(waiting int, turn time.Duration) {
 	}
 }
 
-// returns computes Explanation.Returns of a key that is blocked so long.
+// returns computes Explanation.Returns of a key. reset is the ResetAfter of a look now, and blocked the time left of
+// the key's block.
 func returns(limit policy.Policy, word uint64, now policy.Instant, capacity int64, reset, blocked time.Duration) (all []Return) {
 	last := min(int64(reset), math.MaxInt64-int64(now))
 	look := func(after int64) int64 {
@@ -159,7 +165,7 @@ func returns(limit policy.Policy, word uint64, now policy.Instant, capacity int6
 	remaining := look(0)
 	missing, from := capacity-remaining, int64(0)
 	for len(all) < maxReturns && remaining < capacity {
-		// The next unit first, and then equal parts of the rest.
+		// The first entry is the next unit. The others divide the rest into equal parts.
 		want := remaining + 1
 		if len(all) > 0 {
 			want = max(want, capacity-missing+int64(float64(missing)*float64(len(all))/(maxReturns-1)))
@@ -176,7 +182,7 @@ func returns(limit policy.Policy, word uint64, now policy.Instant, capacity int6
 	return all
 }
 
-// Together explains a key that several limits hold. A call on several limits never waits: a limit
+// Together explains a key under several limits, from its explanation under each. A call on several limits never waits: a limit
 // that would delay the call refuses, and Each reports the delay as RetryAfter.
 func Together(each ...Explanation) Explanation {
 	each = slices.Clone(each)
@@ -206,8 +212,9 @@ func Together(each ...Explanation) Explanation {
 	return explanation
 }
 
-// Explain implements RemoteExplainer by the live limiter. Candidate explains the key by the
-// candidate, if the key is tried. Nested trials give a list of candidates, the outermost first.
+// Explain explains the key by the live limiter. Explanation.Candidate explains the key by the
+// candidate, if the key is tried. If the live limiter is itself a Trial, the candidates form a list,
+// the outermost first.
 func (t *Trial[K]) Explain(ctx context.Context, key K) (Explanation, error) {
 	explanation, err := Explain(ctx, t.config.Live, key)
 	if err != nil {
@@ -229,7 +236,8 @@ func (t *Trial[K]) explainCandidate(ctx context.Context, key K) (x *Explanation)
 	return x
 }
 
-// addCandidate puts a candidate and its list, which may be nil, before the explanation's own.
+// addCandidate puts a candidate, and the candidates in its own list, before those of the explanation. A nil
+// candidate changes nothing.
 func (x *Explanation) addCandidate(candidate *Explanation) {
 	if candidate == nil {
 		return
@@ -328,7 +336,7 @@ func (x *Explanation) sentences() (all []string) {
 	return all
 }
 
-// provenanceWords says why the figures are not for the whole limit, or "".
+// provenanceWords says why the figures do not describe the whole limit, or returns "".
 func provenanceWords(provenance *Provenance) string {
 	switch provenance.Source() {
 	case SourceRedis, SourceLease:
@@ -364,7 +372,8 @@ func capital(text string) string {
 	return strings.ToUpper(text[:1]) + text[1:]
 }
 
-// brief writes a time with four digits, rounded up: "1h30m" and not "1h30m0s".
+// brief formats a time, rounded up to four digits, or to whole seconds if that is finer. It omits zero seconds and
+// minutes at the end: "1h30m" and not "1h30m0s".
 func brief(d time.Duration) string {
 	unit := time.Duration(1)
 	for unit < time.Second && d/unit >= 10000 {

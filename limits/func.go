@@ -8,9 +8,9 @@ import (
 )
 
 // Func is a [Limiter] that answers each call by a function, for tests of code that asks a limiter. The
-// function has the key and the number of units, and must be safe for concurrent use. [NewAllowance] and
-// [NewRefusal] return answers, and an error is an outage. A grant of Hold takes nothing, so Settle and Cancel do
-// nothing; Hold ignores Patience and Limit, and LimitFor is nil.
+// function gets the key and the number of units, and must be safe for concurrent use. It may return an answer of
+// [NewAllowance] or [NewRefusal], or an error for an outage. A grant of Hold holds no units, so Settle and Cancel
+// do nothing. Hold ignores Patience and Limit, and LimitFor returns nil.
 type Func[K comparable] func(ctx context.Context, key K, n int64) (Answer, error)
 
 // Admit calls f.

@@ -9,9 +9,9 @@ import (
 )
 
 // Limiter holds each key to a limit. A Limiter's methods are safe for concurrent use. engine.Engine,
-// engine.Tiered, engine.Shares and fleet.Limiter are Limiters, and single.Limiter is one with the only key
-// struct{}{}: [ForAnyKey] makes a Limiter for any key of it. A Limiter with calls that may leave the
-// process is also a [Remote].
+// engine.Tiered, engine.Shares and fleet.Limiter are Limiters. So is single.Limiter, whose only key is
+// struct{}{}: [ForAnyKey] adapts it to keys of any type. A Limiter whose calls may leave the process
+// is also a [Remote].
 type Limiter[K comparable] interface {
 	// Admit takes n units of the key now, all or none. n == 0 looks without taking. n below 0 or
 	// above the limit is refused with policy.Never. Admit waits only under a limit that delays
@@ -26,13 +26,13 @@ type Limiter[K comparable] interface {
 	// Hold takes units that can be returned or corrected. Hold can also wait, and apply Call.Limit.
 	Hold(ctx context.Context, call Call[K]) (Grant, error)
 
-	// LimitFor returns the limit that holds for the key now, of several the one with the smallest
-	// Limit. LimitFor takes nothing and never waits. The limit is nil if there is none, as of a
-	// zero engine.Tiered.
+	// LimitFor returns the limit that holds for the key now. If there are several, it returns the
+	// limit with the smallest Limit. LimitFor takes nothing and never waits. The limit is nil if
+	// there is none, for example for a zero engine.Tiered.
 	LimitFor(key K) policy.Policy
 }
 
-// Remote is implemented by limiters with calls that may leave the process.
+// Remote is implemented by limiters whose calls may leave the process.
 type Remote interface {
 	// Remote reports whether a call may have to wait for another process.
 	Remote() bool
@@ -51,22 +51,23 @@ type Call[K comparable] struct {
 	Key K
 	// N is the number of units: see Limiter.Admit.
 	N int64
-	// Patience is the longest time that the call waits for its turn. 0 or less: it waits as in Admit.
+	// Patience is the longest time that the call waits for its turn. At 0 or less, the call waits only
+	// where Admit does.
 	Patience time.Duration
 	// NoWait makes the call return at once. The units are taken for a turn within Patience;
 	// Decision.Wait is the delay before their use. Limiters that cannot promise a turn (several
 	// limits, or a fleet in Leased mode) refuse unless the units are available now.
 	NoWait bool
-	// Limit, if not nil, holds for this call, as for a plan that comes with the request. The limit
+	// Limit, if not nil, is the limit for this call, for example of a plan that comes with the request. The limit
 	// must be of the family of the limiter's own: see engine.Engine.TakeWith. A limiter that cannot
 	// apply Limit takes nothing, and refuses with policy.Never and a Decision.Limit of 0.
 	Limit policy.Policy
-	// Brief reports that the grant is settled at once or never. A limiter may then spare itself a
-	// record of the take: over a fleet, units settled later come back less the part that drained.
+	// Brief reports that the grant is settled at once or never. A limiter may then keep no
+	// record of the take. Without that record, a fleet gives units back less the part that drained meanwhile.
 	Brief bool
 }
 
-// Pair is a key made of two keys, as by httplimit.Both and rpclimit.Both.
+// Pair is a key made of two keys, for example by httplimit.Both or rpclimit.Both.
 type Pair[A, B comparable] struct {
 	A A
 	B B
@@ -103,13 +104,14 @@ func (p *Provenance) Source() Source {
 	return p.source
 }
 
-// Exact reports whether Remaining, RetryAfter and ResetAfter are the limit's. Otherwise they are
-// this process's part, or guesses: do not tell these to clients, except as TellsRetry allows. A
+// Exact reports whether Remaining, RetryAfter and ResetAfter describe the whole limit. Otherwise they
+// describe this process's part of it, or are guesses. These must not be told to clients, except as
+// TellsRetry allows. A
 // RetryAfter of policy.Never always means that the call asks for more than the limit allows.
 func (p *Provenance) Exact() bool { return p != nil && p.exact }
 
-// Guess reports whether a refusal's RetryAfter may be told to clients as a guess: without Redis,
-// this process's share of the limit, which is less than the limit, has room then.
+// Guess reports whether a refusal's RetryAfter may be told to clients as a guess. It is then the time
+// until this process's share of the limit has room, since Redis could not be asked.
 func (p *Provenance) Guess() bool {
 	return p.Source() == SourceShare && !errors.Is(p.err, ErrBlocked)
 }
@@ -130,16 +132,16 @@ func (p *Provenance) Err() error {
 // engine's answers do not tell a block from the limit.
 var ErrBlocked = errors.New("ral: the key is blocked")
 
-// Source tells which process decided, and by which state.
+// Source says which process decided, and by which state.
 type Source uint8
 
 const (
 	// SourceNone: no decision. The zero Answer has SourceNone.
 	SourceNone Source = iota
-	// SourceProcess: this process decided, which keeps the whole limit.
+	// SourceProcess: this process decided, and it keeps the whole limit.
 	SourceProcess
 	// SourceUnrecorded: this process decided as configured for keys that it cannot record now.
-	// Allowed units are not counted, or not under all of several limits.
+	// The units of an allowed call are not counted, or are counted under some of several limits only.
 	SourceUnrecorded
 	// SourceRedis: Redis decided.
 	SourceRedis
@@ -169,18 +171,18 @@ func (s Source) String() string {
 //
 // Settle corrects the units to those that the call used. Release ends a call that used all of them:
 // units in flight come back, and units of rates stay spent. Cancel leaves the key as if the call had
-// not come. Lost tells that the units no longer count, while the call goes on.
+// not come. Lost tells a call that still runs that its units in use no longer count.
 type Grant struct {
 	Answer
 	// State is set by the limiter. Callers use Settle and Cancel.
 	State GrantState
 }
 
-// Settle ends the grant with so many units used in all. Unused units go back, as far as promises to
+// Settle ends the grant. used is the total number of units that the call used. Unused units go back, as far as promises to
 // later calls allow: see engine.Reservation.Keep. An excess is charged even beyond the limit, as
-// far as one call may: see engine.Engine.Refund. used below 0 is 0. A limiter in process returns
-// nil. A remote limiter's error says that the difference may not have been applied. The context
-// bounds how long it is asked.
+// far as one call may: see engine.Engine.Refund. A used below 0 is taken for 0. A limiter in process
+// returns nil. A remote limiter's error says that the difference may not have been applied. The
+// context bounds the time for which a remote limiter is asked.
 func (g *Grant) Settle(ctx context.Context, used int64) error {
 	return g.end(ctx, max(used, 0))
 }
@@ -232,15 +234,15 @@ type GrantState struct {
 	Limit policy.Policy
 	Words [8]int64
 
-	// Of a Recorder: the file, and the number of the grant in it.
+	// record and number are set by a Recorder: its file, and the number of the grant in the file.
 	record *record
 	number uint64
 }
 
 // Settler is implemented by limiters, for [Grant.Settle].
 type Settler interface {
-	// Settle ends the grant with so many units used: 0 or more, or AllUsed. Units in use are released in any
-	// case, and never charged. Settle is called once.
+	// Settle ends the grant. used is the number of units that the call used, 0 or more, or AllUsed. Units of a
+	// policy.InFlight are released in any case, and never charged. Settle is called once.
 	//
 	// A Settler whose units in use can be lost also has Lost(state GrantState) <-chan struct{}, for Grant.Lost.
 	Settle(ctx context.Context, state GrantState, used int64) error

@@ -14,24 +14,25 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// RecordConfig configures Record. Path is required.
+// RecordConfig configures Record. Path is required, and each other field has a default.
 type RecordConfig struct {
 	// Path is the file to which lines are appended. The file gets mode 0600, also if it exists.
 	Path string
-	// MaxBytes bounds a file. A full file gets .1 appended to its name, and .1 becomes .2. 0 is 64 MiB, and
-	// the minimum is 64 KiB.
+	// MaxBytes bounds the size of a file. A full file is renamed: .1 is appended to its name, and the file .1
+	// before it becomes .2. The default is 64 MiB, and the minimum is 64 KiB.
 	MaxBytes int64
-	// MaxFiles bounds the files with a number. The last is overwritten. 0 is 4.
+	// MaxFiles bounds the number of renamed files. The oldest is overwritten. The default is 4.
 	MaxFiles int
-	// ShowKeys writes keys as package fmt prints them, which allocates. A key of more than 1 KiB is left out.
-	// Otherwise keys are hashed with a secret of this Recorder, which is in no file.
+	// ShowKeys reports whether keys are written as package fmt prints them, which allocates. A key of more than
+	// 1 KiB is then left out. If ShowKeys is false, keys are hashed with a secret of this Recorder, and no file
+	// has the secret.
 	ShowKeys bool
 }
 
 // RecordStats tells how much of a record is missing.
 type RecordStats struct {
-	// Lost counts lines that were not written: the disk was slower than the calls, or failed. The file has the number of
-	// those lost before Close, once it can be written again.
+	// Lost counts lines that were not written: the disk was slower than the calls, or failed. Once the file can be
+	// written again, it gets a line with the number of lines lost.
 	Lost uint64
 	// Err is the last error of the disk, or nil.
 	Err error
@@ -39,32 +40,36 @@ type RecordStats struct {
 
 const (
 	recordBuffers = 8
-	recordLines   = 1 << 10  // lines of a buffer
-	recordText    = 32 << 10 // bytes that are written at once, and a line
-	recordKey     = 1 << 10  // bytes of a key, as `ral replay` reads
+	// recordLines is the number of lines in a buffer.
+	recordLines = 1 << 10
+	// recordText is the number of bytes that are written at once. The last line may exceed it.
+	recordText = 32 << 10
+	// recordKey is the longest text of a key, in bytes. `ral replay` reads no longer keys.
+	recordKey = 1 << 10
 )
 
 // limitArrow stands between the limits before and after a change.
 const limitArrow = " -> "
 
-// The statuses of lines, as access logs have them.
+// The statuses of lines are HTTP status codes, as in access logs.
 const (
 	statusAdmitted = 200
 	statusRefused  = 429
 )
 
 // record is the file of a Recorder. Calls append lines to a buffer. A goroutine writes full buffers as text, and each
-// second the buffer in use. A call costs some 90 ns more than the limiter's, of which the clock is a third, and a line
-// costs the goroutine some 40 ns (BenchmarkRecord, on an EPYC).
+// second also the buffer in use. A recorded call takes some 90 ns more than the limiter's, a third of them for the
+// clock. Each line takes the goroutine some 40 ns (BenchmarkRecord, on an EPYC).
 type record struct {
 	config RecordConfig
-	epoch  time.Time
-	// numbers is the number of grants.
+	// epoch is the instant from which the lines' times count.
+	epoch time.Time
+	// numbers is the number of grants so far.
 	numbers atomic.Uint64
 	lost    atomic.Uint64
-	full    chan []recordLine // to the goroutine, with room for every buffer
-	free    chan []recordLine // from the goroutine
-	done    chan struct{}
+	// full passes buffers to the goroutine, and has room for every buffer. free passes empty buffers back.
+	full, free chan []recordLine
+	done       chan struct{}
 
 	mu struct {
 		sync.Mutex
@@ -72,25 +77,29 @@ type record struct {
 		closed bool
 	}
 
-	// The goroutine's own, until done.
+	// The goroutine alone uses file, size, text, limit and lossNoted, until done is closed.
 	file *os.File
 	size int64
 	text []byte
-	// limit is the text of the limit in force at the last line that was written, in quotes, or "start".
+	// limit is the quoted text of the limit in force at the last line that was written. It is "start" if the
+	// limiter has no limit that can be set.
 	limit string
-	// lossNoted is the part of lost that the file has.
+	// lossNoted is the part of lost of which the file has a line.
 	lossNoted uint64
 	err       atomic.Pointer[error]
 }
 
 // recordLine is a line of a record.
 type recordLine struct {
-	since  time.Duration // since the epoch
+	// since is the time since the record's epoch.
+	since  time.Duration
 	verb   string
 	status int
 	units  int64
-	number uint64 // of a grant
-	// key stands for itself, and hash for the key without it. A line with neither has no key.
+	// number is the number of a grant, or 0.
+	number uint64
+	// key is the text of the key, if keys are shown, and otherwise "". hash is the hash of the key, if they are not.
+	// A line with neither has no key.
 	key  string
 	hash uint64
 }
@@ -163,7 +172,8 @@ func (l *recordLine) appendTo(b []byte, epoch time.Time) []byte {
 	return append(b, '\n')
 }
 
-// ended writes the line of the end of a grant, with the units used in all. Below 0 these are not told, as of AllUsed.
+// ended writes the line of the end of a grant. used is the number of units used, or AllUsed, of which the line says
+// no number.
 func (r *record) ended(number uint64, used int64) {
 	verb := "end"
 	if used < 0 {
@@ -172,7 +182,8 @@ func (r *record) ended(number uint64, used int64) {
 	r.add(recordLine{since: r.now(), verb: verb, status: statusAdmitted, units: used, number: number, key: "0"})
 }
 
-// hand passes the lines to the goroutine, or loses them if every other buffer is full. The caller holds mu.
+// hand passes the buffer in use to the goroutine. If every other buffer is full, the lines are lost. It needs mu
+// locked.
 func (r *record) hand() {
 	select {
 	case next := <-r.free:
@@ -184,6 +195,7 @@ func (r *record) hand() {
 	}
 }
 
+// run is the goroutine that writes full buffers, until full is closed.
 func (r *record) run() {
 	defer close(r.done)
 	second := time.NewTicker(time.Second)
@@ -208,7 +220,7 @@ func (r *record) run() {
 				}
 			}
 			r.noteLoss()
-			clear(lines) // of the keys
+			clear(lines) // so that the keys can be collected
 			r.free <- lines[:0]
 		case <-second.C:
 			r.mu.Lock()
@@ -220,6 +232,7 @@ func (r *record) run() {
 	}
 }
 
+// note keeps an error of the disk for stats.
 func (r *record) note(err error) {
 	if err != nil {
 		r.err.Store(&err)
@@ -237,7 +250,8 @@ func (r *record) noteLoss() {
 
 // write writes lines, and returns how many could not be written.
 func (r *record) write(lines []byte) (lost uint64) {
-	if r.file == nil { // it could not be opened before
+	// The file is nil if it could not be opened before.
+	if r.file == nil {
 		r.note(r.open())
 	}
 	if r.file != nil && r.size > 0 && r.size+int64(len(lines)) > r.config.MaxBytes {
@@ -261,7 +275,8 @@ func (r *record) rotate() {
 	r.note(r.open())
 }
 
-// open opens the file, and writes the line of the epoch, from which a replay counts instants, and of the limit.
+// open opens the file, and writes the first line, which has the epoch and the limit. A replay counts instants from the
+// epoch.
 func (r *record) open() (err error) {
 	if r.file, err = os.OpenFile(r.config.Path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600); err != nil {
 		return err

@@ -16,31 +16,32 @@ import (
 
 // Recorder is a limiter that writes each call to a file, for `ral replay` and `ral suggest`. A line has the instant,
 // the verb, the verdict, the units and the key, hashed unless RecordConfig.ShowKeys. The end of a grant is a line of its
-// own. Looks, and calls that return an error, are not written. Call Record to make one, and Close to end it. Its
-// methods are safe for concurrent use.
+// own. Looks, and calls that return an error, are not written. Call Record to make a Recorder, and Close to end it.
+// Its methods are safe for concurrent use.
 //
 // A line has no key if the key does not equal itself or cannot be hashed, as limiters do not record such keys either.
 //
-// The instant is read before the call or, if the call waited for its turn, is that of the turn. So calls of a key that
-// overlap may stand in another order than they were decided in. A call during which SetPolicy changed the limit stands
-// behind the change, although the limit before may have decided. No call waits for the disk: if the disk is too slow,
+// The instant of a line is the begin of the call or, if the call waited, its turn. So calls of a key that overlap may
+// be written in another order than they were decided in. If SetPolicy changes the limit during a call, the call's line
+// is behind the line of the change, although the earlier limit may have decided. No call waits for the disk: if the disk is too slow,
 // lines are lost and counted.
 //
-// Refund, Reset, Block and SetPolicy are those of an engine. If a program calls these on the engine
-// itself, the record lacks the calls. These methods do nothing, or return an error, if the limiter
-// has no such method.
+// Refund, Reset, Block and SetPolicy call the methods of an engine and record the calls. A program must
+// not call them on the engine itself, or the record lacks the calls. If the limiter has no such method,
+// they do nothing, or return an error.
 type Recorder[K comparable] struct {
 	limiter Limiter[K]
-	manual  manual[K]
+	// manual is nil if the limiter is neither an engine nor an engine.Tiered.
+	manual manual[K]
 	// settable is nil if the limiter has no limit that can be set.
 	settable settable
 	seed     maphash.Seed
 	record   *record
 
-	// setting is held by SetPolicy, and version is odd meanwhile.
+	// SetPolicy locks setting. version is odd while SetPolicy runs, and each run makes it greater by 2.
 	setting sync.Mutex
 	version atomic.Uint64
-	// known is the limit by the record, and when it was first seen.
+	// known has the limit of the record's last line about the limit, and the time of that line.
 	known struct {
 		sync.Mutex
 		limit policy.Policy
@@ -48,8 +49,8 @@ type Recorder[K comparable] struct {
 	}
 }
 
-// settable is implemented by engine.Engine, which this package cannot import. Only such a limiter can
-// change its limit while it is recorded.
+// settable is implemented by engine.Engine, which this package cannot import. Only a settable limiter
+// can change its limit while it is recorded.
 type settable interface {
 	SetPolicy(p policy.Policy) error
 	Limit() policy.Policy
@@ -63,7 +64,7 @@ type manual[K comparable] interface {
 	Block(key K, d time.Duration) error
 }
 
-// Record returns a Recorder of a limiter. The error is a *policy.FieldError, or of the file.
+// Record returns a Recorder of a limiter. The error is a *policy.FieldError, or an error of the file.
 func Record[K comparable](l Limiter[K], config RecordConfig) (*Recorder[K], error) {
 	if shape.IsNil(l) {
 		return nil, &policy.FieldError{Of: "limits.Record", Field: "l", Value: "nil", Want: "a limiter, such as engine.New returns"}
@@ -86,6 +87,7 @@ func Record[K comparable](l Limiter[K], config RecordConfig) (*Recorder[K], erro
 	return r, nil
 }
 
+// add writes a line with the key, as its text or its hash.
 func (r *Recorder[K]) add(verb string, since time.Duration, status int, units int64, number uint64, key K) {
 	line := recordLine{since: since, verb: verb, status: status, units: units, number: number, hash: r.hash(key)}
 	if r.record.config.ShowKeys && line.hash != 0 {
@@ -96,7 +98,7 @@ func (r *Recorder[K]) add(verb string, since time.Duration, status int, units in
 	r.record.add(line)
 }
 
-// hash returns 0 for a key that does not equal itself or cannot be hashed.
+// hash returns the hash of a key. It is 0 for a key that does not equal itself or cannot be hashed.
 func (r *Recorder[K]) hash(key K) (hash uint64) {
 	defer func() { _ = recover() }() // comparing a slice inside of an interface panics, as hashing does
 	if key == key {                  //nolint:gocritic // false for NaN
@@ -105,7 +107,8 @@ func (r *Recorder[K]) hash(key K) (hash uint64) {
 	return hash
 }
 
-// noteLimit writes the line of a change of the limit that has taken effect, and returns since when the limit is known.
+// noteLimit writes a line if the limit has changed since the last such line. It returns the time of the last line
+// about the limit.
 func (r *Recorder[K]) noteLimit() time.Duration {
 	r.known.Lock()
 	defer r.known.Unlock()
@@ -117,8 +120,9 @@ func (r *Recorder[K]) noteLimit() time.Duration {
 	return r.known.since
 }
 
-// took writes the line of a call, unless it was a look. version is of the call's beginning. If SetPolicy ran during the
-// call, the limit in force now is taken for the one that decided, since a call on a new key is decided at its end.
+// took writes the line of a call, unless the call was a look. since and version were read when the call began. If
+// SetPolicy ran during the call, took assumes that the limit in force now decided, since a call on a new key is decided
+// at its end. The line then stands behind that limit's line.
 func (r *Recorder[K]) took(since time.Duration, version uint64, key K, n int64, a *Answer, number uint64) {
 	if version%2 > 0 || version != r.version.Load() {
 		since = max(since, r.noteLimit())
@@ -132,7 +136,7 @@ func (r *Recorder[K]) took(since time.Duration, version uint64, key K, n int64, 
 	}
 }
 
-// Admit implements Limiter. Admit allocates no more than the limiter's.
+// Admit implements Limiter. It allocates no more than the Admit of the recorded limiter.
 func (r *Recorder[K]) Admit(ctx context.Context, key K, n int64) (Answer, error) {
 	version, since := r.version.Load(), r.record.now()
 	a, err := r.limiter.Admit(ctx, key, n)
@@ -142,7 +146,7 @@ func (r *Recorder[K]) Admit(ctx context.Context, key K, n int64) (Answer, error)
 	return a, err
 }
 
-// Hold implements Limiter. Hold allocates no more than the limiter's.
+// Hold implements Limiter. It allocates no more than the Hold of the recorded limiter.
 func (r *Recorder[K]) Hold(ctx context.Context, call Call[K]) (Grant, error) {
 	version, since := r.version.Load(), r.record.now()
 	g, err := r.limiter.Hold(ctx, call)
@@ -155,7 +159,8 @@ func (r *Recorder[K]) Hold(ctx context.Context, call Call[K]) (Grant, error) {
 		g.State.record, g.State.number = r.record, number
 	}
 	if g.Wait > 0 && call.Patience > 0 && !call.NoWait {
-		// The units were taken at the call's turn, unless a queue had promised it.
+		// The units were taken at the call's turn, unless a limit such as a policy.Queue promised the turn
+		// at the call's begin.
 		if limit := r.limiter.LimitFor(call.Key); limit == nil || !limit.Delays() {
 			since += g.Wait
 		}
@@ -215,8 +220,9 @@ func (r *Recorder[K]) Block(key K, d time.Duration) error {
 	return err
 }
 
-// SetPolicy is engine.Engine.SetPolicy. Each file begins with a line that has the limit. The line of a change has the limits before and after, and stands where the change took effect.
-// There is no line if the limit is the same as before. A call waits for other calls of SetPolicy.
+// SetPolicy is engine.Engine.SetPolicy. Each file begins with a line that has the limit. The line of a change has
+// the limits before and after the change, and stands where the change took effect. There is no line if the limit
+// is the same as before. SetPolicy waits for other calls of SetPolicy.
 func (r *Recorder[K]) SetPolicy(p policy.Policy) error {
 	if r.settable == nil {
 		return errNotRecorded

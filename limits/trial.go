@@ -12,12 +12,13 @@ import (
 
 // TrialConfig configures a Trial. Live and Candidate are required.
 type TrialConfig[K comparable] struct {
-	// Live decides.
+	// Live is the limiter that decides.
 	Live Limiter[K]
-	// Candidate is asked about the same calls, as another engine with the policy to be tried. A
+	// Candidate is asked about the same calls, for example an engine with the policy to be tried. A
 	// Remote candidate costs each call a round trip. The caller must close Candidate.
 	Candidate Limiter[K]
-	// OneIn tries a key in so many, chosen by hash, at all of its calls. 0 and 1 are every key.
+	// OneIn chooses the keys that are tried: one in OneIn keys, by hash, and all calls of such a key. At
+	// 0 and 1 every key is tried.
 	OneIn int
 	// OnDifference, if not nil, is called when a limiter admits a call and the other does not.
 	// OnDifference runs on the call's goroutine, after both have decided.
@@ -31,14 +32,14 @@ type TrialConfig[K comparable] struct {
 type Trial[K comparable] struct {
 	config TrialConfig[K]
 	seed   maphash.Seed
-	// same counts the calls refused and admitted by both limiters.
-	same   [2]atomic.Uint64
-	refuse atomic.Uint64
-	admit  atomic.Uint64
-	failed atomic.Uint64
+	// same counts the calls refused by both limiters at 0, and those admitted by both at 1.
+	same [2]atomic.Uint64
+	// refuse, admit and failed are the counters WouldRefuse, WouldAdmit and Failed of TrialStats.
+	refuse, admit, failed atomic.Uint64
 }
 
-// TrialStats counts the calls with tried keys, except looks and errors of the live limiter.
+// TrialStats counts the calls on tried keys. It does not count looks, nor calls on which the live limiter returned an
+// error.
 type TrialStats struct {
 	// Admitted counts the calls admitted by both limiters.
 	Admitted uint64
@@ -70,11 +71,12 @@ func NewTrial[K comparable](config TrialConfig[K]) (*Trial[K], error) {
 	return &Trial[K]{config: config, seed: maphash.MakeSeed()}, nil
 }
 
+// same reports whether both are the same limiter.
 func same[K comparable](a, b Limiter[K]) bool {
 	return reflect.ValueOf(a).Comparable() && reflect.ValueOf(b).Comparable() && a == b
 }
 
-// Stats returns the counters, not taken at one instant.
+// Stats returns the counters. They are not read at one instant.
 func (t *Trial[K]) Stats() TrialStats {
 	return TrialStats{
 		Admitted: t.same[1].Load(), Refused: t.same[0].Load(),
@@ -94,7 +96,7 @@ func (t *Trial[K]) LimitFor(key K) policy.Policy { return t.config.Live.LimitFor
 // Remote reports whether either limiter is Remote.
 func (t *Trial[K]) Remote() bool { return isRemote(t.config.Live) || isRemote(t.config.Candidate) }
 
-// Admit implements Limiter. Admit allocates nothing in addition to the two limiters.
+// Admit implements Limiter. It allocates nothing in addition to what the two limiters allocate.
 func (t *Trial[K]) Admit(ctx context.Context, key K, n int64) (Answer, error) {
 	var tried verdict
 	if n != 0 {
@@ -116,7 +118,8 @@ func (t *Trial[K]) Hold(ctx context.Context, call Call[K]) (Grant, error) {
 	return grant, err
 }
 
-// Look returns the answer that Hold would give now without waiting, for AskAll, by the live limiter. The candidate is asked by Hold.
+// Look is for AskAll. It returns the answer that the live limiter's Hold would give now without waiting. Only Hold
+// asks the candidate.
 func (t *Trial[K]) Look(call Call[K]) (answer Answer, ok bool) {
 	if live, ok := t.config.Live.(looker[K]); ok {
 		return live.Look(call)
@@ -130,9 +133,10 @@ type verdict struct {
 	grant         Grant
 }
 
-// ask asks the candidate, which delays no call, but takes for a turn within the patience.
+// ask asks the candidate, if the key is tried. The candidate delays no call, but may take units for a turn within the
+// call's patience.
 func (t *Trial[K]) ask(ctx context.Context, call Call[K]) (verdict verdict) {
-	// This also recovers the panic of a key that cannot be hashed, which is not tried.
+	// recovers also ends the panic of a key that cannot be hashed. Such a key is not tried.
 	defer t.recovers(&verdict.failed)
 	if !t.tries(call.Key) {
 		return verdict
@@ -148,14 +152,14 @@ func (t *Trial[K]) tries(key K) bool {
 	return t.config.OneIn <= 1 || maphash.Comparable(t.seed, key)%uint64(t.config.OneIn) == 0
 }
 
-// recovers ends a panic of the candidate or of OnDifference.
+// recovers ends a panic of the candidate or of OnDifference, and sets failed. It must be deferred.
 func (t *Trial[K]) recovers(failed *bool) {
 	if recover() != nil {
 		*failed = true
 	}
 }
 
-// compare counts both answers. If the live limiter failed, the candidate gives back.
+// compare counts a call by both answers. If the live limiter returned an error, the candidate's grant is given back.
 func (t *Trial[K]) compare(ctx context.Context, key K, n int64, verdict *verdict, live *Answer, err error) {
 	failed := verdict.failed
 	switch {
@@ -198,6 +202,7 @@ func (t *Trial[K]) settle(ctx context.Context, grant *Grant, used int64) (ok boo
 	return grant.end(ctx, used) == nil
 }
 
+// trialSettler settles the units of both limiters.
 type trialSettler[K comparable] struct{ *Trial[K] }
 
 type trialHeld struct{ live, candidate Grant }
@@ -210,7 +215,7 @@ func (t trialSettler[K]) Settle(ctx context.Context, state GrantState, used int6
 	return both.live.end(ctx, used)
 }
 
-// Lost is of the live limiter's units.
+// Lost returns the channel of the live limiter's grant, and ignores the candidate's.
 func (t trialSettler[K]) Lost(state GrantState) <-chan struct{} {
 	return state.Ref.(*trialHeld).live.Lost()
 }

@@ -6,7 +6,7 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Reason is why a request or remote call passes or is refused: see httplimit.Status and
+// Reason says why a request or remote call passes or is refused: see httplimit.Status and
 // rpclimit.Verdict.Code.
 type Reason int
 
@@ -19,18 +19,19 @@ const (
 	OverLimit
 	// Denied: the client is in httplimit.Options.Deny.
 	Denied
-	// NoKey: a limit's key is missing, or the address for httplimit.Options.Deny.
+	// NoKey: the request lacks the key of a limit, or the address that httplimit.Options.Deny needs.
 	NoKey
 	// Cancelled: the request's context ended before the decision, or during the wait.
 	Cancelled
 	// NeverAdmitted: the request costs more than a limit ever allows at once.
 	NeverAdmitted
-	// Misconfigured: the program is in error. A PolicyFor of limit or engine chose another family
-	// than Config.Policy, or a policy that the limiter does not take. Or a Cost returned less than
-	// 0, or a function panicked at a tap. Each such limit is logged once at level Error.
+	// Misconfigured: the program is in error. A PolicyFor, of the limit or of the engine, may have
+	// returned a policy of another family than Config.Policy, or one that the limiter does not take. Or
+	// a Cost returned less than 0, or a function panicked at a gRPC tap. Each such limit is logged once
+	// at level Error.
 	Misconfigured
-	// Unavailable: a limiter cannot decide, and refuses: the limiter is closed, or cannot reach its
-	// limit's keeper, as a fleet of FallbackClosed. Verdict.Provenance has the cause.
+	// Unavailable: a limiter cannot decide, and refuses. It is closed, or it cannot reach Redis or
+	// another keeper of its limit, as a fleet with FallbackClosed. Verdict.Provenance has the cause.
 	Unavailable
 
 	reasons = int(Unavailable) + 1
@@ -64,22 +65,22 @@ const (
 // Verdict is the decision about a request or a remote call under all its limits.
 type Verdict struct {
 	Reason Reason
-	// Limit is the name of the limit that decided, or "". Limit is the refusing limit with the
-	// longest wait, or the admitting limit with the least share left.
+	// Limit is the name of the limit that decided, or "". If limits refuse, that is the refusing limit
+	// with the longest wait, and otherwise the limit with the least share left.
 	Limit string
 	// Decision is the decision of that limit.
 	Decision policy.Decision
 	// RetryAfter is the time until all limits would admit the request, if the Reason is OverLimit
-	// and no other request takes meanwhile, or until its turn (Spread). RetryAfter is policy.Never
+	// and no other request takes meanwhile. Under Spread it is the time until the turn of the request. RetryAfter is policy.Never
 	// if some limit never will. After a refusal in process, limits over a fleet were not asked.
-	// Unless Provenance is Exact RetryAfter is a guess, which clients must not be told.
+	// Unless Provenance is Exact, RetryAfter is a guess, and must not be told to clients.
 	RetryAfter time.Duration
-	// Provenance tells how that decision was reached, nil if no limit decided. If several limits
-	// refused, Provenance is of a limit that is not exact, if any.
+	// Provenance tells how the decision was reached. It is nil if no limit decided. If several limits
+	// refused and one of them is not exact, Provenance is that limit's.
 	Provenance *Provenance
-	// Cost is the units asked of that limit, or of limits without a cost of their own.
+	// Cost is the number of units asked of the limit that decided, or of the limits without a cost of their own.
 	Cost int64
-	// Waited is how long the request was delayed, or would have been without Shadow.
+	// Waited is the delay of the request, or the delay that it would have had without Shadow.
 	Waited time.Duration
 	// Shadow reports whether the request passes in any case.
 	Shadow bool
