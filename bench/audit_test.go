@@ -134,7 +134,7 @@ func TestPossibleEqualsAnIdealLimiter(t *testing.T) {
 func TestAuditShowsALimiterThatRefusesTooMuch(t *testing.T) {
 	var a Audit
 	assert.InDelta(t, 1, a.OfPossible(), 1e-9, "nothing was possible, and nothing was missed")
-	for _, p := range Promises() {
+	for _, p := range everyPromise {
 		a = Audit{}
 		a.add(admitting(5, auditorOf(p, Limit{Capacity: 10, Count: 1, Per: time.Hour}, []Window{{0, time.Second}}, []int64{100, 100})), nil)
 		assert.EqualValues(t, 20, a.Possible, p)

@@ -2,13 +2,25 @@ package bench
 
 import (
 	"cmp"
+	"context"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/ral-limiter/ral/internal/testkit/must"
 )
+
+// estimate returns the estimated time of a run, which tells it also if it ends before it begins.
+func estimate(workloads []Workload, contenders []Contender, o Options) (total time.Duration) {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	o.Progress = func(p Progress) { total = p.Total }
+	must.Get(Run(ctx, workloads, contenders, o))
+	return total
+}
 
 // Promise: A run keeps within its budget of time.
 func TestBudgetBoundsFirstRoundsToo(t *testing.T) {
@@ -65,7 +77,7 @@ func TestRoundsAreLeftOutEvenly(t *testing.T) {
 		workloads = append(workloads, Workload{Name: "hot", Limit: Loose, Keys: 1, AuditOnly: true})
 		// Each takes ten times as long as estimated.
 		c := sleeping("slow", 10*newKeyCost)
-		o.Budget = 5 * Estimate(workloads, []Contender{c}, o)
+		o.Budget = 5 * estimate(workloads, []Contender{c}, o)
 		report := ran(t, o, workloads, c)
 		assert.LessOrEqual(t, report.Took, o.Budget)
 		require.Len(t, report.Workloads, len(workloads))
@@ -96,7 +108,7 @@ func TestBudgetHasThreeRoundsOfEachWorkload(t *testing.T) {
 		contenders := []Contender{sleeping("a", 3*newKeyCost), sleeping("b", 3*newKeyCost)}
 		three := o
 		three.Rounds = 3
-		o.Budget = 8 * Estimate(workloads, contenders, three) / 5
+		o.Budget = 8 * estimate(workloads, contenders, three) / 5
 		report := ran(t, o, workloads, contenders...)
 		assert.LessOrEqual(t, report.Took, o.Budget)
 		assert.Empty(t, report.LeftOut)

@@ -22,7 +22,6 @@ const (
 	SeveralRefusedWorkload = "several-refused"
 	InFlightWorkload       = "inflight"
 	InFlightKeysWorkload   = "inflight-keys"
-	HTTPWorkload           = "http"
 	SetPolicyWorkload      = "setpolicy"
 )
 

@@ -29,11 +29,11 @@ func TestBriefShortensCallsAndIdling(t *testing.T) {
 func TestWorkloadMayHaveADurationOfItsOwn(t *testing.T) {
 	o := quick()
 	w := Workload{Name: "short", Limit: Loose, Keys: 1}
-	long := Estimate([]Workload{w}, []Contender{Floor()}, o)
+	long := estimate([]Workload{w}, []Contender{Floor()}, o)
 	w.Duration = o.Duration / 2
-	assert.Less(t, Estimate([]Workload{w}, []Contender{Floor()}, o), long)
+	assert.Less(t, estimate([]Workload{w}, []Contender{Floor()}, o), long)
 	w.Duration, w.Draw, w.CallCost = 0, DrawOnce, time.Hour
-	assert.GreaterOrEqual(t, Estimate([]Workload{w}, []Contender{Floor()}, o), time.Hour)
+	assert.GreaterOrEqual(t, estimate([]Workload{w}, []Contender{Floor()}, o), time.Hour)
 }
 
 func TestLimitersAreToldTheirKeysFirst(t *testing.T) {

@@ -144,32 +144,3 @@ func AskEach(keys []string, choke func(key string) bool) (passed int) {
 	}
 	return passed
 }
-
-// Counts are a limiter's own counters.
-type Counts struct {
-	// Overadmitted counts the calls admitted beyond the limit, by the limiter's own count.
-	Overadmitted int64 `json:"overadmitted"`
-	// Unavailable counts the calls answered without the key's state.
-	Unavailable int64 `json:"unavailable"`
-	ByRedis     int64 `json:"by_redis,omitempty"`
-	ByLease     int64 `json:"by_lease,omitempty"`
-	// Evicted counts the keys that were given up.
-	Evicted int64 `json:"evicted"`
-	// Forgiven counts the evicted keys that still owed.
-	Forgiven int64 `json:"forgiven"`
-	// Restarts counts the background goroutines that were restarted.
-	Restarts int64 `json:"restarts"`
-
-	// clock is the clock of an engine.
-	clock string
-}
-
-func (c *Counts) add(counts Counts) {
-	c.Overadmitted += counts.Overadmitted
-	c.Unavailable += counts.Unavailable
-	c.ByRedis += counts.ByRedis
-	c.ByLease += counts.ByLease
-	c.Evicted += counts.Evicted
-	c.Forgiven += counts.Forgiven
-	c.Restarts += counts.Restarts
-}

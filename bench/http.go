@@ -5,9 +5,10 @@ import (
 	"net/http"
 	"net/url"
 
-	"github.com/ral-limiter/ral/engine"
 	"github.com/ral-limiter/ral/httplimit"
 )
+
+const HTTPWorkload = "http"
 
 // ralHTTP returns package httplimit as contenders: a handler under one limit and under two, without
 // and with RateLimit fields. Each has one caller.
@@ -25,25 +26,20 @@ func ralHTTP() (all []Contender) {
 }
 
 func newHTTP(setup Setup, limits int, set httplimit.HeaderSet) (limiter Limiter, err error) {
-	var engines []*engine.Engine[string]
-	limiter.Free = func() (err error) {
-		for _, e := range engines {
-			err = errors.Join(err, e.Close())
-		}
-		return err
-	}
 	var all []httplimit.AnyLimit
+	limiter.Free = func() error { return nil }
 	for _, name := range []string{"first", "second"}[:limits] {
 		e, err := newEngine(setup, funnel)
 		if err != nil {
-			return limiter, errors.Join(err, limiter.Close())
+			return limiter, errors.Join(err, limiter.Free())
 		}
-		engines = append(engines, e)
+		free := limiter.Free
+		limiter.Free = func() error { return errors.Join(e.Close(), free()) }
 		all = append(all, httplimit.Limit[string]{Name: name, Limiter: e, Key: func(r *http.Request) string { return r.Host }})
 	}
 	middleware, err := httplimit.NewAll(httplimit.Options{Headers: set}, all...)
 	if err != nil {
-		return limiter, errors.Join(err, limiter.Close())
+		return limiter, errors.Join(err, limiter.Free())
 	}
 	h := &handled{request: &http.Request{Method: http.MethodGet, URL: &url.URL{Path: "/"}, Header: http.Header{}}, fields: http.Header{}}
 	h.handler = middleware.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { h.passed = true }))

@@ -17,7 +17,7 @@ func (s *schedule) open(i int) error {
 	}
 	turn.session = &session{limiter: limiter}
 	for j, stream := range s.streams {
-		turn.callers = append(turn.callers, &caller{stream: stream, recorder: turn.recorders.get(j)})
+		turn.callers = append(turn.callers, &caller{stream: stream, recorder: turn.recorders.each[j]})
 	}
 	if limiter.Prepare != nil {
 		limiter.Prepare(s.pool.keys)

@@ -53,11 +53,11 @@ func (s *schedule) pass(turn *turn, timed bool) error {
 
 	callers := s.allKeys()
 	for i, c := range callers {
-		c.recorder = turn.recorders.get(i)
+		c.recorder = turn.recorders.each[i]
 	}
 	jobs := jobsOf(callers, limiter, (*caller).once, timed)
 	if timed && s.Known > 0 {
-		prober.recorder = turn.known.get(0)
+		prober.recorder = turn.known.each[0]
 		stopAfterLast(jobs)
 		jobs = append(jobs, jobsOf([]*caller{prober}, limiter, (*caller).probe, true)...)
 	}

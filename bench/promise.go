@@ -28,11 +28,6 @@ const (
 	Pacing        Promise = "pacing"
 )
 
-// Promises returns all promises.
-func Promises() []Promise {
-	return []Promise{TokenBucket, LeakyBucket, GCRA, FixedWindow, SlidingWindow, Pacing}
-}
-
 func (p Promise) windowed() bool { return p == FixedWindow || p == SlidingWindow }
 
 func (p Promise) About() string {

@@ -27,7 +27,7 @@ type Latency struct {
 
 // recorders keep the latencies of a contender in a workload. The zero value keeps none.
 type recorders struct {
-	// each has a Recorder for each goroutine, for the current round.
+	// each has a Recorder for each goroutine, for the current round, or nil if nothing is kept.
 	each []Recorder
 	// all has the earlier rounds.
 	all Recorder
@@ -36,23 +36,14 @@ type recorders struct {
 }
 
 func newRecorders(n int, newRecorder func() Recorder) *recorders {
-	r := new(recorders)
-	if newRecorder == nil || n == 0 {
-		return r
-	}
-	r.all = newRecorder()
-	for range n {
-		r.each = append(r.each, newRecorder())
+	r := &recorders{each: make([]Recorder, n)}
+	if newRecorder != nil && n > 0 {
+		r.all = newRecorder()
+		for i := range r.each {
+			r.each[i] = newRecorder()
+		}
 	}
 	return r
-}
-
-// get returns the recorder of a goroutine, nil if nothing is kept.
-func (r *recorders) get(i int) Recorder {
-	if r.all == nil {
-		return nil
-	}
-	return r.each[i]
 }
 
 // endRound ends the round of a timed pass while no goroutine records. An incomplete round counts
@@ -84,3 +75,34 @@ func (r *recorders) latency() *Latency {
 	}
 	return nil
 }
+
+// Pass is a contender's turn in a round, of untimed calls unless Timed.
+type Pass struct {
+	Calls   int64         `json:"calls"`
+	Passed  int64         `json:"passed"`
+	Elapsed time.Duration `json:"elapsed_ns"`
+	// CPU is the process's CPU time, or if unknown, Elapsed × the callers that can run at once.
+	CPU time.Duration `json:"cpu_ns"`
+	// Behind is the CPU time of another process that works for the contender.
+	Behind time.Duration `json:"behind_ns,omitempty"`
+	Allocs uint64        `json:"allocs"`
+	Bytes  uint64        `json:"bytes"`
+	// Others is the processor time of other processes on this process's processors. Disturbed
+	// reports whether it matters. Both are zero if unknown.
+	Others    time.Duration `json:"others_ns,omitempty"`
+	Disturbed bool          `json:"disturbed,omitempty"`
+}
+
+// OpsPerSecond returns the calls of all callers together, by the clock, 0 if their time is unknown.
+func (p Pass) OpsPerSecond() float64 {
+	if p.Elapsed <= 0 {
+		return 0
+	}
+	return float64(p.Calls) / p.Elapsed.Seconds()
+}
+
+// NsPerOp returns the processor time of a call.
+func (p Pass) NsPerOp() float64 { return float64(p.CPU) / float64(max(p.Calls, 1)) }
+
+// BehindNsPerOp returns the processor time of a call in another process, 0 if unknown.
+func (p Pass) BehindNsPerOp() float64 { return float64(p.Behind) / float64(max(p.Calls, 1)) }

@@ -99,37 +99,6 @@ func (r Result) KeptPromise() bool {
 	return r.Exact && r.IsLimiter() && !r.Elsewhere && (r.Audit == nil || r.Audit.Clean())
 }
 
-// Pass is a contender's turn in a round, of untimed calls unless Timed.
-type Pass struct {
-	Calls   int64         `json:"calls"`
-	Passed  int64         `json:"passed"`
-	Elapsed time.Duration `json:"elapsed_ns"`
-	// CPU is the process's CPU time, or if unknown, Elapsed × the callers that can run at once.
-	CPU time.Duration `json:"cpu_ns"`
-	// Behind is the CPU time of another process that works for the contender.
-	Behind time.Duration `json:"behind_ns,omitempty"`
-	Allocs uint64        `json:"allocs"`
-	Bytes  uint64        `json:"bytes"`
-	// Others is the processor time of other processes on this process's processors. Disturbed
-	// reports whether it matters. Both are zero if unknown.
-	Others    time.Duration `json:"others_ns,omitempty"`
-	Disturbed bool          `json:"disturbed,omitempty"`
-}
-
-// OpsPerSecond returns the calls of all callers together, by the clock, 0 if their time is unknown.
-func (p Pass) OpsPerSecond() float64 {
-	if p.Elapsed <= 0 {
-		return 0
-	}
-	return float64(p.Calls) / p.Elapsed.Seconds()
-}
-
-// NsPerOp returns the processor time of a call.
-func (p Pass) NsPerOp() float64 { return float64(p.CPU) / float64(max(p.Calls, 1)) }
-
-// BehindNsPerOp returns the processor time of a call in another process, 0 if unknown.
-func (p Pass) BehindNsPerOp() float64 { return float64(p.Behind) / float64(max(p.Calls, 1)) }
-
 // Over returns the spread of a figure over the rounds.
 func (r Result) Over(figure func(Pass) float64) Spread {
 	values := make([]float64, len(r.Rounds))

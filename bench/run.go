@@ -40,16 +40,6 @@ func Run(ctx context.Context, workloads []Workload, contenders []Contender, opti
 	return r.report, r.failure
 }
 
-// Estimate returns the rough time of a run on a quiet machine, ignoring the budget.
-func Estimate(workloads []Workload, contenders []Contender, options Options) time.Duration {
-	options, err := options.complete()
-	if err != nil {
-		return 0
-	}
-	_, total := plan(workloads, contenders, workers{}, options)
-	return total
-}
-
 func plan(workloads []Workload, contenders []Contender, workers workers, options Options) (schedules []*schedule, total time.Duration) {
 	for _, workload := range workloads {
 		cpus := options.CPUs

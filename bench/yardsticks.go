@@ -19,9 +19,8 @@ const refusedBit = 1 << 63
 // It limits nothing. On known keys it answers like a limiter that knew which calls to refuse.
 func Floor() Contender {
 	return Contender{
-		Name:      "floor",
-		About:     "hash + clock + compare-and-swap in an array made beforehand; no map, no limiter",
-		Yardstick: YardstickFloor,
+		Name: "floor", Yardstick: YardstickFloor,
+		About: "hash + clock + compare-and-swap in an array made beforehand; no map, no limiter",
 		Needs: func(w Workload) bool {
 			return w.MaxKeys == 0 && w.Draw != DrawSameOrder && !w.AuditOnly && !w.OneTimedPass
 		},
@@ -67,10 +66,8 @@ func (f *floor) choke(key string) bool {
 // It limits nothing and is no lower bound: a limiter with its own map may cost less.
 func XsyncMap() Contender {
 	return Contender{
-		Name:      "xsync map",
-		About:     "xsync map load + clock + compare-and-swap; no limiter",
-		Yardstick: YardstickMap,
-		Needs:     func(w Workload) bool { return w.MaxKeys == 0 && w.Draw != DrawSameOrder },
+		Name: "xsync map", Yardstick: YardstickMap, About: "xsync map load + clock + compare-and-swap; no limiter",
+		Needs: func(w Workload) bool { return w.MaxKeys == 0 && w.Draw != DrawSameOrder },
 		New: func(setup Setup) (Limiter, error) {
 			// xsync grows at three quarters of its size.
 			words := xsync.NewMapOf[string, *atomic.Uint64](xsync.WithPresize(setup.Keys * 4 / 3))

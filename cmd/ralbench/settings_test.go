@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"flag"
 	"io"
 	"os"
@@ -20,6 +21,7 @@ import (
 	"github.com/ral-limiter/ral/cmd/ralbench/internal/fleetbench"
 	"github.com/ral-limiter/ral/cmd/ralbench/internal/peers"
 	"github.com/ral-limiter/ral/cmd/ralbench/internal/report"
+	"github.com/ral-limiter/ral/internal/testkit/must"
 )
 
 func parsed(t *testing.T, args ...string) settings {
@@ -58,7 +60,13 @@ func TestFlagsAndTheirDefaults(t *testing.T) {
 func TestDefaultRunHasTimeForItsRounds(t *testing.T) {
 	s := parsed(t)
 	takes := func() time.Duration {
-		return bench.Estimate(s.workloads, s.contenders, s.options(s.progress(io.Discard)))
+		var total time.Duration
+		options := s.options(s.progress(io.Discard))
+		options.Progress = func(p bench.Progress) { total = p.Total }
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		must.Get(bench.Run(ended, s.workloads, s.contenders, options))
+		return total
 	}
 	assert.Less(t, takes(), s.Budget*19/20)
 	for i := range s.workloads {

@@ -6,12 +6,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/redis/rueidis"
-
 	"github.com/ral-limiter/ral/bench"
 	"github.com/ral-limiter/ral/cmd/ralbench/internal/peers"
 	"github.com/ral-limiter/ral/fleet"
-	"github.com/ral-limiter/ral/policy"
 )
 
 const (
@@ -58,10 +55,6 @@ func inProcess(name, about string, contender bench.Contender) bench.Contender {
 	}
 }
 
-// patience is the wait for Redis, the default of redis_rate's client. By fleet's default budget,
-// calls on a busy machine may be answered cheaply without Redis; the audit counts them.
-const patience = 3 * time.Second
-
 func remote(name, about string, mode fleet.Mode, budget time.Duration, server *server) bench.Contender {
 	// Names of the same length, for they are part of each key in Redis.
 	limit := map[fleet.Mode]string{fleet.Exact: "exact", fleet.Leased: "lease"}[mode]
@@ -99,15 +92,6 @@ func remote(name, about string, mode fleet.Mode, budget time.Duration, server *s
 			}), nil
 		}),
 	}
-}
-
-// newFleet returns a limiter that refuses calls in an outage. The configuration says the rest.
-func newFleet(addr string, l bench.Limit, config fleet.Config) (_ *fleet.Limiter, err error) {
-	config.Redis, config.Outage = rueidis.ClientOption{InitAddress: []string{addr}}, fleet.FallbackClosed
-	if config.Policy, err = policy.Funnel(l.Capacity, l.Count, l.Per); err != nil {
-		return nil, err
-	}
-	return fleet.New(config)
 }
 
 // yielding makes callers take turns on the processors, as callers in a server do when they wait.

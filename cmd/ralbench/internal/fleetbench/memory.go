@@ -14,9 +14,6 @@ import (
 	"github.com/ral-limiter/ral/bench"
 )
 
-// owing is a limit under which a key owes for an hour, so that none expires while counted.
-var owing = bench.Limit{Capacity: 1000, Count: 1, Per: time.Hour}
-
 // memoryOf measures the memory of a contender's keys in Redis, each asked for once.
 func (s *server) memoryOf(contender bench.Contender) bench.Contender {
 	made := contender.New

@@ -9,9 +9,12 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/rueidis"
 
 	"github.com/ral-limiter/ral/bench"
 	"github.com/ral-limiter/ral/cmd/ralbench/internal/lab"
+	"github.com/ral-limiter/ral/fleet"
+	"github.com/ral-limiter/ral/policy"
 )
 
 // server is the Redis of all contenders, with a connection to inspect it.
@@ -68,4 +71,17 @@ func (s *server) failure() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.failed
+}
+
+// patience is the wait for Redis, the default of redis_rate's client. By fleet's default budget,
+// calls on a busy machine may be answered cheaply without Redis; the audit counts them.
+const patience = 3 * time.Second
+
+// newFleet returns a limiter that refuses calls in an outage. The configuration says the rest.
+func newFleet(addr string, l bench.Limit, config fleet.Config) (_ *fleet.Limiter, err error) {
+	config.Redis, config.Outage = rueidis.ClientOption{InitAddress: []string{addr}}, fleet.FallbackClosed
+	if config.Policy, err = policy.Funnel(l.Capacity, l.Count, l.Per); err != nil {
+		return nil, err
+	}
+	return fleet.New(config)
 }

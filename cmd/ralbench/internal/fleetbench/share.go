@@ -13,38 +13,9 @@ import (
 	"github.com/ral-limiter/ral/limits"
 )
 
-// Servers is the number of limiters that share a limit, each with its own client.
-const Servers = 4
-
 // times is the load on the servers, as a multiple of the limit's rate.
 const times = 3
 
-// load spreads calls over the servers: at each time the parts add up to 1.
-type load struct {
-	name, about string
-	part        func(server int, instant time.Duration) float64
-}
-
-// busy is the part of the load on the busy server.
-const busy = 0.85
-
-var loads = []load{
-	{"even", "evenly", func(int, time.Duration) float64 { return 1.0 / Servers }},
-	{"skewed", "one for 85% of it", func(server int, _ time.Duration) float64 { return partOf(server == 0) }},
-	// The busy server changes each second.
-	{"shifting", "each second another for 85% of it", func(server int, instant time.Duration) float64 {
-		return partOf(int(instant/time.Second)%Servers == server)
-	}},
-}
-
-func partOf(isBusy bool) float64 {
-	if isBusy {
-		return busy
-	}
-	return (1 - busy) / (Servers - 1)
-}
-
-// asker is a fleet.Limiter whose share is measured, or a fake in tests.
 type asker interface {
 	Take(ctx context.Context, key string, n int64) (limits.Answer, error)
 }

@@ -120,14 +120,6 @@ func Plural(n int, noun string) string {
 	return Thousands(int64(n)) + " " + english.PluralWord(n, noun, "")
 }
 
-// Medians says over how many rounds the medians are: "one round" has none.
-func Medians(rounds int) string {
-	if rounds == 1 {
-		return "one round"
-	}
-	return "medians of " + Plural(rounds, "round")
-}
-
 // Task writes the name of a workload with its value of GOMAXPROCS.
 func Task(workload string, cpu int) string {
 	return fmt.Sprintf("%s (%s)", workload, Plural(cpu, "CPU"))

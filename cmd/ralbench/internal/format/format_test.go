@@ -29,8 +29,6 @@ func TestTimesAndListsAreWords(t *testing.T) {
 	for d, want := range map[time.Duration]string{time.Millisecond: "1 second", 95 * time.Second: "95 seconds", 400 * time.Second: "7 minutes"} {
 		assert.Equal(t, want, Minutes(d))
 	}
-	assert.Equal(t, "one round", Medians(1))
-	assert.Equal(t, "medians of 9 rounds", Medians(9))
 	for _, c := range [][2]string{{"", ""}, {"one thing", "One thing."}, {"Really?", "Really?"}} {
 		assert.Equal(t, c[1], Sentence(c[0]))
 	}

@@ -132,7 +132,7 @@ func assertDrawn(t *testing.T, o *browser.Tab, want data) {
 		assert.Greater(t, got.Box.Width, 200.0, c.ID)
 		assert.Greater(t, got.Box.Height, 80.0, c.ID)
 		assert.Equal(t, "img", got.Role, c.ID)
-		assert.Equal(t, c.Summary(), got.Label, c.ID)
+		assert.Equal(t, summary(t, c), got.Label, c.ID)
 
 		var names []string
 		spreads := 0

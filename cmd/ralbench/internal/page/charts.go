@@ -3,7 +3,6 @@ package page
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/ral-limiter/ral/bench"
 	"github.com/ral-limiter/ral/cmd/ralbench/internal/fleetbench"
@@ -211,24 +210,6 @@ func (g byName) scaling(document report.Document) chart {
 		}
 	}
 	return c
-}
-
-// Summary returns the chart in words, for screen readers.
-func (c chart) Summary() string {
-	parts := []string{fmt.Sprintf("%s: %s, %s", c.Title, c.Axis, c.Better)}
-	for _, l := range c.Lines {
-		if l.Text != "" {
-			parts = append(parts, format.Sentence(l.Name)[:len(l.Name)]+": "+l.Text)
-		}
-	}
-	for _, point := range c.Points {
-		name := strings.TrimPrefix(point.Group+", "+point.Contender, ", ")
-		if point.X > 0 {
-			name += ", " + format.Plural(point.X, "CPU")
-		}
-		parts = append(parts, name+": "+point.Text)
-	}
-	return strings.Join(parts, ". ") + "."
 }
 
 // formats write figures by their unit.

@@ -7,7 +7,10 @@ import (
 	_ "embed"
 	"html/template"
 	"io"
+	"regexp"
 	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/ral-limiter/ral/bench"
 	"github.com/ral-limiter/ral/cmd/ralbench/internal/report"
@@ -30,7 +33,17 @@ var (
 	plot string
 )
 
-var pageTemplate = template.Must(template.New("page").Funcs(report.Funcs).Funcs(template.FuncMap{"again": again}).Parse(pageText))
+var pageTemplate = template.Must(template.New("page").Funcs(report.Funcs).Funcs(template.FuncMap{"quoted": quoted, "without": strings.TrimSuffix}).Parse(pageText))
+
+var plain = regexp.MustCompile(`^[-\w./:=,+@%]+$`)
+
+// quoted returns an argument as a shell takes it.
+func quoted(arg string) string {
+	if plain.MatchString(arg) {
+		return arg
+	}
+	return strconv.Quote(arg)
+}
 
 type view struct {
 	Style     template.CSS

@@ -1,8 +1,10 @@
 package peers
 
 import (
+	"bytes"
 	"context"
 	_ "embed"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -46,28 +48,23 @@ func BuildCFloor() error {
 }
 
 // startCFloor builds and starts the program, which ends with this process, as its input ends then.
-var startCFloor = sync.OnceValues(func() (conn struct {
-	io.Reader
-	io.Writer
-}, err error) {
+var startCFloor = sync.OnceValues(func() (conn io.ReadWriter, err error) {
 	folder, err := os.MkdirTemp("", "ralbench")
 	if err != nil {
-		return conn, err
+		return nil, err
 	}
 	defer func() { _ = os.RemoveAll(folder) }()
-	source, program := filepath.Join(folder, "floor.c"), filepath.Join(folder, "floor")
-	if err := os.WriteFile(source, cFloorSource, 0o600); err != nil {
-		return conn, err
+	program := filepath.Join(folder, "floor")
+	build := exec.Command("cc", "-O2", "-pthread", "-x", "c", "-o", program, "-")
+	build.Stdin = bytes.NewReader(cFloorSource)
+	if out, err := build.CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("it needs a C compiler: %w %s", err, out)
 	}
-	if out, err := exec.Command("cc", "-O2", "-pthread", "-o", program, source).CombinedOutput(); err != nil {
-		return conn, fmt.Errorf("it needs a C compiler: %w %s", err, out)
-	}
-	c := exec.Command(program)
-	if conn.Writer, err = c.StdinPipe(); err != nil {
-		return conn, err
-	}
-	if conn.Reader, err = c.StdoutPipe(); err != nil {
-		return conn, err
-	}
-	return conn, c.Start()
+	floor := exec.Command(program)
+	in, err1 := floor.StdinPipe()
+	out, err2 := floor.StdoutPipe()
+	return struct {
+		io.Reader
+		io.Writer
+	}{out, in}, errors.Join(err1, err2, floor.Start())
 })

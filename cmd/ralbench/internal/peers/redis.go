@@ -42,17 +42,10 @@ func Redis(server string) bench.Contender {
 // RedisAt is Redis on a running server, which may have other clients, with the client's defaults.
 func RedisAt(network, addr string) bench.Contender {
 	return bench.Contender{
-		Name:      "redis_rate",
-		About:     "github.com/go-redis/redis_rate/v10",
-		Note:      "asks another process, whose processor time and memory are not in its figures",
-		Promise:   bench.GCRA,
-		Exact:     true,
-		Slow:      true,
-		Elsewhere: true,
-		Needs:     keepsAll,
-		New: func(s bench.Setup) (bench.Limiter, error) {
-			return redisRate(network, addr, s.Limit), nil
-		},
+		Name: "redis_rate", About: "github.com/go-redis/redis_rate/v10",
+		Note:    "asks another process, whose processor time and memory are not in its figures",
+		Promise: bench.GCRA, Exact: true, Slow: true, Elsewhere: true, Needs: keepsAll,
+		New: func(s bench.Setup) (bench.Limiter, error) { return redisRate(network, addr, s.Limit), nil },
 	}
 }
 

@@ -1,11 +1,9 @@
 package report
 
 import (
-	_ "embed"
 	"fmt"
 	"slices"
 	"strings"
-	"text/template"
 
 	"github.com/ral-limiter/ral/bench"
 	"github.com/ral-limiter/ral/cmd/ralbench/internal/format"
@@ -83,22 +81,18 @@ func overPasses(audit bench.Audit) string {
 	return fmt.Sprintf(", %d of %s", audit.OverPasses, format.Plural(audit.Passes, "pass"))
 }
 
-// auditText tells the admitted, allowed and possible calls. Below 95% of what was possible, a limiter is
-// said to miss some: smaller gaps may be due to the instants of the calls.
-//
-//go:embed audit.txt
-var auditText string
+// AuditLine tells the admitted, allowed and possible calls in a line.
+func AuditLine(audit bench.Audit) string { return say("audit", audit) }
 
-var auditTemplate = template.Must(template.New("").Funcs(template.FuncMap{
-	"n": format.Thousands, "percent": format.Percent, "passes": overPasses,
-}).Parse(strings.ReplaceAll(auditText, "\n", "")))
-
-// AuditLine tells an audit in a line.
-func AuditLine(audit bench.Audit) string {
-	var line strings.Builder
-	// Executing fails only if the template is wrong, which tests would show.
-	_ = auditTemplate.Execute(&line, audit)
-	return line.String()
+// contendersOf joins the names of the rows' contenders, each once.
+func contendersOf(rows []AuditRow) string {
+	var names []string
+	for _, row := range rows {
+		if !slices.Contains(names, row.Contender) {
+			names = append(names, row.Contender)
+		}
+	}
+	return format.And(names)
 }
 
 // IsTelling reports whether an audit has found anything, or could have.

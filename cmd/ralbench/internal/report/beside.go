@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -17,25 +18,24 @@ func Beside(document Document) (table Table, sentence string) {
 		Title: "Ral beside its peers",
 		About: "Ral's processor time of a call as a multiple of each peer's. Below 1 Ral needs less. " +
 			"±: the farthest round. ?: rounds disagree whether it does. Without " + strconv.Itoa(minJudged) + " undisturbed rounds no peer is judged. " + InexactSign + ": inexact by design. " + BrokenSign + ": admitted more than its limit.",
-		Columns: words("peer"),
+		Columns: heads(true, "peer"),
 	}
-	var best, unjudged []string
+	var best, unjudged, names []string
+	// cells are by peer and workload.
+	cells := map[[2]string]string{}
 	for i := range document.Workloads {
-		workloadReport := &document.Workloads[i]
-		mine, least := workloadReport.Result(ral), costs.best(peersIn(*workloadReport))
-		if mine == nil || mine.Apart || mine.Latency == nil || least == nil || workloadReport != lastOf(document, workloadReport.Name) {
+		w := &document.Workloads[i]
+		mine, least := w.Result(ral), costs.best(peersIn(*w))
+		if mine == nil || mine.Apart || mine.Latency == nil || least == nil || w != lastOf(document, w.Name) {
 			continue
 		}
-		table.Columns = append(table.Columns, Head{Name: workloadReport.Name, Width: len(workloadReport.Name)})
-		for i := range table.Rows {
-			table.Rows[i].Cells = append(table.Rows[i].Cells, nothing)
-		}
-		for _, result := range workloadReport.Results {
+		table.Columns = append(table.Columns, Head{Name: w.Name, Width: len(w.Name)})
+		for _, result := range w.Results {
 			times, why, ok := costs.judged(*mine, &result)
 			if !ok || result.Elsewhere || KindOf(result) != KindPeer {
 				continue
 			}
-			name, cell, task := result.Name, nothing, taskName(document, workloadReport.Name, workloadReport.CPU)
+			name, cell, task := result.Name, nothing, taskName(document, w.Name, w.CPU)
 			if !result.Exact {
 				name += " " + InexactSign
 			}
@@ -55,13 +55,18 @@ func Beside(document Document) (table Table, sentence string) {
 			if result.Audit != nil && !result.Audit.Clean() {
 				cell += BrokenSign
 			}
-			index := slices.IndexFunc(table.Rows, func(row Row) bool { return row.Cells[0] == name })
-			if index < 0 {
-				index = len(table.Rows)
-				table.Rows = append(table.Rows, Row{KindPeer, append([]string{name}, slices.Repeat([]string{nothing}, len(table.Columns)-1)...)})
+			if !slices.Contains(names, name) {
+				names = append(names, name)
 			}
-			table.Rows[index].Cells[len(table.Columns)-1] = cell
+			cells[[2]string{name, w.Name}] = cell
 		}
+	}
+	for _, name := range names {
+		row := Row{KindPeer, []string{name}}
+		for _, head := range table.Columns[1:] {
+			row.Cells = append(row.Cells, cmp.Or(cells[[2]string{name, head.Name}], nothing))
+		}
+		table.Rows = append(table.Rows, row)
 	}
 	if len(best) > 0 {
 		sentence = "a call takes " + format.And(best) + "."

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/ral-limiter/ral/bench"
@@ -283,8 +284,5 @@ func Label(result bench.Result) string {
 	if result.Audit != nil && !result.Audit.Clean() {
 		signs += BrokenSign
 	}
-	if signs == "" {
-		return result.Name
-	}
-	return result.Name + " " + signs
+	return strings.TrimSpace(result.Name + " " + signs)
 }

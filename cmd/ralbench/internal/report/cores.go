@@ -92,7 +92,7 @@ func (d Document) on(workload string, cores int) *bench.Result {
 // CoresTable returns the costs of a call of Ral by number of cores, without rows unless the run was
 // one with -cores.
 func CoresTable(document Document) Table {
-	table := Table{Title: "Ral by cores", Columns: words("workload", "cost"), About: fmt.Sprintf(
+	table := Table{Title: "Ral by cores", Columns: heads(true, "workload", "cost"), About: fmt.Sprintf(
 		"processor time of a call in ns, with as many callers. The model adds to the cost on one core the moves of cache lines: %s each here, "+
 			"and for more cores than here the times of a larger machine. It takes a hot key's line from a core after each call, which may "+
 			"keep it for several, and leaves out misses of memory.", format.Nanoseconds(document.Transfer))}
@@ -103,13 +103,9 @@ func CoresTable(document Document) Table {
 	for _, cpu := range document.Settings.CPUs {
 		columns = append(columns, Transfer{cpu, document.Transfer})
 	}
-	for _, larger := range Transfers {
-		if larger.Cores > slices.Max(document.Settings.CPUs) {
-			columns = append(columns, larger)
-		}
-	}
+	columns = append(columns, slices.DeleteFunc(slices.Clone(Transfers), func(t Transfer) bool { return t.Cores <= slices.Max(document.Settings.CPUs) })...)
 	for _, c := range columns {
-		table.Columns = append(table.Columns, figures(strconv.Itoa(c.Cores))...)
+		table.Columns = append(table.Columns, Head{Name: strconv.Itoa(c.Cores)})
 	}
 	for _, w := range coreWorkloads {
 		measured, model := []string{w.name, "measured"}, []string{w.name, "by the model"}

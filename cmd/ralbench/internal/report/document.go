@@ -8,9 +8,12 @@ package report
 import (
 	"encoding/json"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/ral-limiter/ral/bench"
+	"github.com/ral-limiter/ral/cmd/ralbench/internal/format"
+	"github.com/ral-limiter/ral/cmd/ralbench/internal/servebench"
 )
 
 // Schema is the version of the JSON. It grows when a field that is read changes its meaning or goes, not
@@ -76,4 +79,30 @@ func Rounds(w bench.WorkloadReport) int {
 		n = min(n, len(r.Rounds))
 	}
 	return n
+}
+
+// cutShort names the workloads with fewer rounds than planned.
+func cutShort(document Document) (short []string) {
+	for _, w := range document.Workloads {
+		if Rounds(w) < w.Rounds {
+			short = append(short, taskName(document, w.Name, w.CPU))
+		}
+	}
+	return short
+}
+
+// taskName returns a workload's name, with GOMAXPROCS if there are several values.
+func taskName(d Document, workload string, cpu int) string {
+	if len(d.Settings.CPUs) > 1 {
+		return format.Task(workload, cpu)
+	}
+	return workload
+}
+
+// KindNamed is KindOf for a limiter's name.
+func KindNamed(contender string) string {
+	if contender == ral || contender == servebench.Rald || strings.HasPrefix(contender, ral+" ") {
+		return KindRal
+	}
+	return KindPeer
 }

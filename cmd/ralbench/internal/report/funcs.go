@@ -10,7 +10,7 @@ var Funcs = map[string]any{
 	"rounds": RoundsText, "intro": Intro, "facts": Facts, "tables": Tables, "audits": Audits, "breaches": Breaches,
 	"firstScreen": FirstScreen, "verdict": VerdictOf, "outcome": Outcome, "shortfalls": Shortfalls, "goalTable": GoalTable, "goalSummary": GoalSummary,
 	"cores": CoresTable, "auditRows": AuditRows, "auditLine": AuditLine, "telling": IsTelling,
-	"medians":  func(w bench.WorkloadReport) string { return format.Medians(Rounds(w)) },
+	"medians":  func(w bench.WorkloadReport) string { return say("medians", Rounds(w)) },
 	"glossary": func() string { return Glossary },
 	"beside":   func(d Document) Table { t, _ := Beside(d); return t },
 	"signs":    func() []string { return []string{Mark, InexactSign, BrokenSign} },

@@ -37,10 +37,11 @@ func (g Goal) IsReached() bool {
 
 // Bound tells the goal: "at most 0.45".
 func (g Goal) Bound() string {
+	bound := "at most "
 	if g.isLeast() {
-		return "at least " + g.Show(g.Goal)
+		bound = "at least "
 	}
-	return "at most " + g.Show(g.Goal)
+	return bound + g.Show(g.Goal)
 }
 
 // Text tells the value: "ns/op 0.45 of go-limiter's".
@@ -128,20 +129,20 @@ func (g *Goal) measure(document Document, mine bench.Result) (ok bool) {
 		g.Value, g.Unjudged, ok = g.Figure.judged(mine, nil)
 		return ok
 	}
-	workloadReport := lastOf(document, cmp.Or(g.otherIn, g.Workload))
-	if workloadReport == nil {
+	in := lastOf(document, cmp.Or(g.otherIn, g.Workload))
+	if in == nil {
 		return false
 	}
-	other := workloadReport.Result(g.other)
+	other := in.Result(g.other)
 	if g.other == bestPeer {
-		other = g.Figure.best(peersIn(*workloadReport))
+		other = g.Figure.best(peersIn(*in))
 	}
 	if other == nil {
 		return false
 	}
 	g.Of, g.Show = other.Name, format.Ratio
 	g.Value, g.Unjudged, ok = g.Figure.judged(mine, other)
-	if floor := workloadReport.Yardstick(bench.YardstickFloor); floor != nil {
+	if floor := in.Yardstick(bench.YardstickFloor); floor != nil {
 		if x, why, known := g.Figure.judged(*floor, other); known && why == "" {
 			g.Floor = format.Ratio(x.Median)
 		}
@@ -170,7 +171,7 @@ func GoalTable(document Document) Table {
 	table := Table{
 		Title:   "Goals of Ral",
 		About:   "The figures, beside the goals of Ral. A multiple of Ral's is one of Choke under a funnel.",
-		Columns: slices.Concat(words("workload", "call", "figure"), figures("measured", "goal", "floor"), words("reached")),
+		Columns: slices.Concat(heads(true, "workload", "call", "figure"), heads(false, "measured", "goal", "floor"), heads(true, "reached")),
 	}
 	for _, goal := range Goals(document) {
 		figure := goal.Figure.Name
@@ -194,23 +195,18 @@ func GoalTable(document Document) Table {
 // GoalSummary says how many goals were reached, and how many a run that ended early left out.
 func GoalSummary(document Document) string {
 	n, missed, unjudged := measuredGoals(document)
-	text := fmt.Sprintf("%d of %d reached", n-len(missed), n)
-	if unjudged > 0 {
-		text += fmt.Sprintf("; %s not judged, for want of %d undisturbed rounds", format.Plural(unjudged, "other"), minJudged)
-	}
-	left := -n - unjudged
-	for _, g := range goals {
-		if g.isOf(document) {
-			left++
+	left := 0
+	if document.Interrupted || len(document.LeftOut) > 0 {
+		left = -n - unjudged
+		for _, g := range goals {
+			if g.isOf(document) {
+				left++
+			}
 		}
 	}
-	if left > 0 && (document.Interrupted || len(document.LeftOut) > 0) {
-		text += fmt.Sprintf("; %d others NOT MEASURED", left)
-	}
-	if document.Interrupted {
-		text += "; the run was INTERRUPTED"
-	}
-	return text + "."
+	return say("goals", map[string]any{
+		"Reached": n - len(missed), "Judged": n, "Unjudged": unjudged, "MinJudged": minJudged, "Left": left, "Interrupted": document.Interrupted,
+	})
 }
 
 // measuredGoals counts the judged goals and the goals that cannot be judged, and tells the missed.

@@ -136,3 +136,8 @@ func TestInstalledProgramSaysItsVersion(t *testing.T) {
 		assert.NotEqual(t, version, commit(&debug.BuildInfo{Main: debug.Module{Version: version}}))
 	}
 }
+
+func TestOneRoundHasNoMedian(t *testing.T) {
+	assert.Equal(t, "one round", say("medians", 1))
+	assert.Equal(t, "medians of 9 rounds", say("medians", 9))
+}

@@ -34,18 +34,12 @@ type Row struct {
 	Cells []string
 }
 
-func words(names ...string) (heads []Head) {
+// heads returns the heads of columns of words, or of figures.
+func heads(areWords bool, names ...string) (all []Head) {
 	for _, name := range names {
-		heads = append(heads, Head{Name: name, Words: true})
+		all = append(all, Head{Name: name, Words: areWords})
 	}
-	return heads
-}
-
-func figures(names ...string) (heads []Head) {
-	for _, name := range names {
-		heads = append(heads, Head{Name: name})
-	}
-	return heads
+	return all
 }
 
 // Mark ends a cell that is the best of its column.
@@ -77,7 +71,7 @@ func Tables(workloadReport bench.WorkloadReport) []Table {
 // tableOf returns a table of results. The best comparable results of a column are marked, unless
 // all look the same or there is a single result. Latencies of known keys have rows of their own.
 func tableOf(title, about string, columns []Column, workloadReport bench.WorkloadReport, measured []bench.Result) Table {
-	table := Table{Title: title, About: about, Columns: words("contender")}
+	table := Table{Title: title, About: about, Columns: heads(true, "contender")}
 	var results []bench.Result
 	for _, r := range measured {
 		results = append(results, r)
@@ -105,33 +99,10 @@ func tableOf(title, about string, columns []Column, workloadReport bench.Workloa
 }
 
 // Facts says how a workload was measured, in lines.
-func Facts(d Document, workloadReport bench.WorkloadReport) (lines []string) {
-	first := fmt.Sprintf("each key has the limit %s; %s, %s", format.Limit(workloadReport.Limit), format.Plural(workloadReport.Keys, "key"), format.Plural(workloadReport.Callers, "caller"))
-	if n := Rounds(workloadReport); n < workloadReport.Rounds {
-		first += fmt.Sprintf("; %d of %d rounds", n, workloadReport.Rounds)
-	}
-	lines = append(lines, first)
-	all, disturbed := 0, 0
-	for _, r := range workloadReport.Results {
-		all += len(r.Rounds)
-		disturbed += r.Disturbed
-	}
-	if disturbed > 0 {
-		lines = append(lines, fmt.Sprintf("other load DISTURBED %d of %s", disturbed, format.Plural(all, "pass")))
-	}
-	if workloadReport.OneTimedPass {
-		lines = append(lines, "one pass of timed calls: the cost of timing is in ops/s and ns/op too")
-	}
-	return lines
+func Facts(w bench.WorkloadReport) []string {
+	lines := []string{say("limit", w), say("disturbed", w), say("timing", w)}
+	return slices.DeleteFunc(lines, func(line string) bool { return line == "" })
 }
 
 // Intro says what is special about a run's mode, empty for the usual one.
-func Intro(document Document) string {
-	switch {
-	case document.Settings.Fleet:
-		return fmt.Sprintf("fleet mode on Redis %s, started for this run and asked over TCP on this machine: by redis_rate, by package fleet in both its modes, and the engine in this process beside them", document.Redis)
-	case document.Settings.Serve:
-		return "rald beside other servers that keep limits for programs in any language; the generator and the servers share the cores of this machine"
-	}
-	return ""
-}
+func Intro(document Document) string { return say("intro", document) }

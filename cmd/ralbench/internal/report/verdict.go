@@ -2,12 +2,10 @@ package report
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/ral-limiter/ral/bench"
 	"github.com/ral-limiter/ral/cmd/ralbench/internal/format"
-	"github.com/ral-limiter/ral/cmd/ralbench/internal/servebench"
 )
 
 // Verdict is a line of a run's summary.
@@ -40,7 +38,7 @@ func FirstScreen(document Document) (lines []Verdict) {
 	if _, sentence := Beside(document); sentence != "" {
 		lines = append(lines, Verdict{Title: ral, Text: sentence})
 	}
-	return append(lines, trust(document))
+	return append(lines, Verdict{Title: "Trust", Text: say("trust", document)})
 }
 
 // Shortfalls lists missed goals, and where another limiter is clearly better than Ral.
@@ -61,34 +59,12 @@ const maxMissed = 8
 
 // promises says which limiters exact by design kept their promises, if any was audited.
 func promises(d Document) []Verdict {
-	auditSummary := Audits(d)
-	if !auditSummary.Any() {
+	audits := Audits(d)
+	if !audits.Any() {
 		return nil
 	}
-	verdict := Verdict{Title: "Promises", Bad: len(auditSummary.Broken) > 0, Good: len(auditSummary.Broken) == 0 && auditSummary.Clean > 0}
-	switch {
-	case verdict.Bad:
-		verdict.Text = "BROKEN by Ral: " + Breaches(auditSummary.Broken) + "."
-	case len(auditSummary.Peers) > 0:
-		verdict.Text = "Ral kept its own in all of its audits."
-	case verdict.Good:
-		verdict.Text = fmt.Sprintf("each limiter that is exact by its own design kept its promise, in all %s that could find a breach.", format.Plural(auditSummary.Clean, "audit"))
-	default:
-		verdict.Text = "no audit could find anything: no key was asked beyond its limit."
-	}
-	if len(auditSummary.Peers) > 0 {
-		verdict.Text += " Exact by design, " + Breaches(auditSummary.Peers) + "."
-	}
-	if len(auditSummary.Inexact) > 0 {
-		var names []string
-		for _, row := range auditSummary.Inexact {
-			if !slices.Contains(names, row.Contender) {
-				names = append(names, row.Contender)
-			}
-		}
-		verdict.Text += fmt.Sprintf(" Inexact by design, and above their limits: %s.", format.And(names))
-	}
-	return []Verdict{verdict}
+	isKept := len(audits.Broken) == 0
+	return []Verdict{{Title: "Promises", Text: say("promises", audits), Bad: !isKept, Good: isKept && audits.Clean > 0}}
 }
 
 // clearly is the factor behind from which Ral is said to lose.
@@ -135,82 +111,5 @@ func losses(document Document) (parts []string) {
 	return parts
 }
 
-func trust(document Document) Verdict {
-	passes, disturbed, rounds := 0, 0, 0
-	for _, w := range document.Workloads {
-		for _, result := range w.Results {
-			rounds = max(rounds, len(result.Rounds))
-			if !result.Outside {
-				passes += len(result.Rounds)
-				disturbed += result.Disturbed
-			}
-		}
-	}
-	verdict := Verdict{Title: "Trust"}
-	load := fmt.Sprintf("other load disturbed %d of %s", disturbed, format.Plural(passes, "pass"))
-	switch {
-	case !document.Watched || passes == 0:
-		verdict.Text = "other load was not watched: believe only what repeats."
-	case disturbed > passes/10:
-		verdict.Text = "the machine was TOO BUSY for these figures: " + load + ". Close other programs and run again."
-	default:
-		verdict.Text = "the machine was quiet enough for these figures: " + load + "."
-	}
-	if rounds == 1 {
-		verdict.Text += " There is one round only, and so no spread."
-	}
-	verdict.Text += cuts(document)
-	if document.Settings.Scale != 1 {
-		verdict.Text += fmt.Sprintf(" SCALED: workloads of many keys had %v times as many as they should.", document.Settings.Scale)
-	}
-	return verdict
-}
-
 // RoundsText says over how many rounds the medians are, and if some have fewer.
-func RoundsText(document Document) string {
-	if len(cutShort(document)) > 0 {
-		return "medians of up to " + format.Plural(document.Settings.Rounds, "round")
-	}
-	return format.Medians(document.Settings.Rounds)
-}
-
-// cutShort names the workloads with fewer rounds than planned.
-func cutShort(document Document) (short []string) {
-	for _, w := range document.Workloads {
-		if Rounds(w) < w.Rounds {
-			short = append(short, taskName(document, w.Name, w.CPU))
-		}
-	}
-	return short
-}
-
-// cuts tells the rounds and contenders cut by the budget.
-func cuts(document Document) (text string) {
-	if short := cutShort(document); len(short) > 0 && document.Settings.Budget > 0 && !document.Interrupted {
-		where := format.And(short)
-		if len(short) > 3 {
-			where = fmt.Sprintf("%d of %s", len(short), format.Plural(len(document.Workloads), "workload"))
-		}
-		text = fmt.Sprintf(" The budget of %v CUT ROUNDS in %s: -budget 0, or -full, measures them all.", document.Settings.Budget, where)
-	}
-	for _, leftOut := range document.LeftOut {
-		text += fmt.Sprintf(" NO TIME was left in %s for %s.", taskName(document, leftOut.Workload, leftOut.CPU), format.And(leftOut.Contenders))
-	}
-	return text
-}
-
-// taskName returns a workload's name, with GOMAXPROCS if there are several values.
-func taskName(d Document, workload string, cpu int) string {
-	if len(d.Settings.CPUs) > 1 {
-		return format.Task(workload, cpu)
-	}
-	return workload
-}
-
-// KindNamed is KindOf for a limiter's name.
-func KindNamed(contender string) string {
-	if contender == ral || contender == servebench.Rald || strings.HasPrefix(contender, ral+" ") {
-		return KindRal
-	}
-	return KindPeer
-}
+func RoundsText(document Document) string { return say("rounds", document) }

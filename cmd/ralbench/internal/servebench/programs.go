@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/ral-limiter/ral/bench"
@@ -20,16 +21,18 @@ const (
 
 // Missing returns an error if a needed program is not installed. Other programs are built.
 func Missing(workloads []bench.Workload) error {
-	need := map[string]string{"go": "Go", "redis-server": "redis-server"}
-	if has(workloads, func(name string) bool { return !isEnvoy(name) }) {
-		need["redis-benchmark"] = "redis-tools"
-	}
-	if has(workloads, func(name string) bool { return name == Envoy }) {
-		need["h2load"] = "nghttp2-client"
+	need := map[string]string{"go": "golang", "redis-server": "redis-server"}
+	for _, w := range workloads {
+		switch {
+		case !isEnvoy(w.Name):
+			need["redis-benchmark"] = "redis-tools"
+		case w.Name == Envoy:
+			need["h2load"] = "nghttp2-client"
+		}
 	}
 	for program, from := range need {
 		if _, err := exec.LookPath(program); err != nil {
-			return fmt.Errorf("there is no %s here: install %s (Debian, Ubuntu: apt-get install %s): %w", program, from, strings.ToLower(from), err)
+			return fmt.Errorf("there is no %s here (Debian, Ubuntu: apt-get install %s): %w", program, from, err)
 		}
 	}
 	return nil
@@ -45,7 +48,7 @@ func build(ctx context.Context, dir string, workloads []bench.Workload) error {
 	if _, err = goTool(ctx, source, nil, "build", "-o", dir+string(filepath.Separator), raldModule, floorPackage); err != nil {
 		return fmt.Errorf("rald and the floor cannot be built: %w", err)
 	}
-	if !has(workloads, isEnvoy) {
+	if !slices.ContainsFunc(workloads, func(w bench.Workload) bool { return isEnvoy(w.Name) }) {
 		return nil
 	}
 	version, err := goTool(ctx, source, nil, "list", "-m", "-f", "{{.Version}}", referenceModule)

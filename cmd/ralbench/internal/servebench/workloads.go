@@ -77,7 +77,3 @@ func kindOf(workload string) kind {
 }
 
 func isEnvoy(workload string) bool { return slices.Contains(envoyWorkloads, workload) }
-
-func has(all []bench.Workload, wanted func(name string) bool) bool {
-	return slices.ContainsFunc(all, func(w bench.Workload) bool { return wanted(w.Name) })
-}
