@@ -2,10 +2,11 @@ package main
 
 import (
 	"context"
+	_ "embed"
 	"errors"
 	"flag"
-	"fmt"
 	"io"
+	"text/template"
 )
 
 // command runs with the arguments that follow its name.
@@ -14,11 +15,16 @@ type command func(ctx context.Context, args []string, stdin io.Reader, out, prob
 // errUsage makes the exit status 2.
 var errUsage = errors.New("the command line is not accepted")
 
-func newFlags(command, usage string, problems io.Writer) *flag.FlagSet {
+//go:embed usage.txt
+var usageText string
+
+var usages = template.Must(template.New("").Parse(usageText))
+
+func newFlags(command string, problems io.Writer) *flag.FlagSet {
 	flags := flag.NewFlagSet("ral "+command, flag.ContinueOnError)
 	flags.SetOutput(problems)
 	flags.Usage = func() {
-		fmt.Fprint(problems, usage)
+		_ = usages.ExecuteTemplate(problems, command, defaultURL)
 		flags.PrintDefaults()
 	}
 	return flags

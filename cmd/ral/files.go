@@ -12,29 +12,10 @@ import (
 
 const maxFiles = 10_000 // of ral check
 
-const checkUsage = `Usage: ral check file ...
-
-Check reads files of limits, and lists all their faults, a line each, by file, line and name.
-
-    ral check limits.conf
-
-The exit status is 1 if there is a fault, and 2 without a file.
-`
-
-const diffUsage = `Usage: ral diff old new
-
-Diff lists the limits that change if a running program follows the new file, and the reasons that
-it would refuse the new file.
-
-    ral diff limits.conf limits.conf.new
-
-The exit status is 1 if there is a reason to refuse it, or a fault, and 2 without two files.
-`
-
 // onFiles returns a command about so many files of limits. run writes to out, and each fault to problems, which it counts.
-func onFiles(name, usage string, minFiles, maxFiles int, run func(files []string, out, problems io.Writer) (faults int)) command {
+func onFiles(name string, minFiles, maxFiles int, run func(files []string, out, problems io.Writer) (faults int)) command {
 	return func(_ context.Context, args []string, _ io.Reader, out, problems io.Writer) error {
-		flags := newFlags(name, usage, problems)
+		flags := newFlags(name, problems)
 		files, err := parseArgs(flags, args)
 		switch {
 		case errors.Is(err, flag.ErrHelp):

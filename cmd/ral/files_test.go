@@ -36,8 +36,8 @@ func TestFilesAreChecked(t *testing.T) {
 		{"check old", "old: 2 limits, no fault\n", "", "", 0},
 		{"check empty", "empty: 0 limits, no fault\n", "", "", 0},
 		{"check faulty other none", "other: 2 limits, no fault\n", faulty + "none: stat none: no such file or directory\n", "check: 3 faults", 1},
-		{"check", "", checkUsage, "check: the command line is not accepted: 0 files given", 2},
-		{"check -x", "", "flag provided but not defined: -x\n" + checkUsage, "check: the command line is not accepted: flag provided but not defined: -x", 2},
+		{"check", "", usageOf("check"), "check: the command line is not accepted: 0 files given", 2},
+		{"check -x", "", "flag provided but not defined: -x\n" + usageOf("check"), "check: the command line is not accepted: flag provided but not defined: -x", 2},
 		{"diff old new",
 			"per-user: window 100/h -> window 20/h; calls for 21 to 100 units are refused now\njobs: new, in flight 5, 1m at most\n", "", "", 0},
 		{"diff new old", "per-user: window 20/h -> window 100/h\njobs: in flight 5, 1m at most -> none; a program that uses it refuses the file\n", "", "", 0},
@@ -49,7 +49,7 @@ func TestFilesAreChecked(t *testing.T) {
 			"empty: it has no limits, and 2 limits were there\n", "diff: 1 fault", 1},
 		{"diff empty empty", "no limit changes\n", "", "", 0},
 		{"diff faulty old", "", faulty, "diff: 2 faults", 1},
-		{"diff old", "", diffUsage, "diff: the command line is not accepted: 1 file given", 2},
+		{"diff old", "", usageOf("diff"), "diff: the command line is not accepted: 1 file given", 2},
 	} {
 		var out, problems bytes.Buffer
 		err := run(t.Context(), strings.Fields(c.args), strings.NewReader(""), &out, &problems)
@@ -64,6 +64,13 @@ func TestFilesAreChecked(t *testing.T) {
 	}
 	var problems bytes.Buffer
 	require.ErrorIs(t, run(t.Context(), []string{"diff", "-h"}, nil, nil, &problems), flag.ErrHelp)
-	assert.Equal(t, diffUsage, problems.String())
+	assert.Equal(t, usageOf("diff"), problems.String())
 	assert.Equal(t, 3, exitStatus(errFailIf))
+}
+
+// usageOf returns the usage of a command.
+func usageOf(command string) string {
+	var b strings.Builder
+	_ = usages.ExecuteTemplate(&b, command, nil)
+	return b.String()
 }

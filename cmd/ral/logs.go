@@ -50,8 +50,8 @@ type source struct {
 	Interrupted  bool `json:"interrupted"`
 }
 
-func (l *logs) flags(command string, problems io.Writer, usage string) *flag.FlagSet {
-	flags := newFlags(command, usage, problems)
+func (l *logs) flags(command string, problems io.Writer) *flag.FlagSet {
+	flags := newFlags(command, problems)
 	flags.StringVar(&l.key, "key", "addr", "the `fields` that are the key, separated by commas: addr, user, or the log's own names")
 	flags.StringVar(&l.log.Form, "form", "", "the log's `form`: ral, combined, main, common, caddy, envoy, json or csv; default by the first line")
 	accept(flags, &l.log.Format, "log-format", "the `log_format` of nginx that wrote the log", "variables, such as '$remote_addr [$time_local] \"$request\" $status'", filled)
@@ -179,7 +179,7 @@ func (l *logs) replay(ctx context.Context, c replay.Config, stdin io.Reader, pro
 	}
 	result := run.Result()
 	if result.Requests == 0 {
-		return nil, errors.New(strings.Join(append([]string{"the log has no request that can be replayed: " + l.source.lead()}, l.source.unread()...), "\n"))
+		return nil, errors.New(strings.Join(append([]string{"the log has no request that can be replayed: " + l.source.lead()}, notesOf("unread", &l.source)...), "\n"))
 	}
 	return result, nil
 }
@@ -267,30 +267,7 @@ func (l *logs) show(out io.Writer, result any, r *report.Report) error {
 
 // lead says what was read.
 func (s *source) lead() string {
-	return fmt.Sprintf("%s: %s, %s", report.Printable(strings.Join(s.Files, ", ")), many(int(s.Lines), "line"), cmp.Or(s.Form, "of no form"))
-}
-
-// unread says which lines were not read.
-func (s *source) unread() (notes []string) {
-	for _, u := range s.Unreadable {
-		notes = append(notes, fmt.Sprintf("Not read: %s %s, the first at %s.", many(int(u.Lines), "line"), u.Kind, report.Printable(u.First)))
-	}
-	for _, b := range s.Broken {
-		notes = append(notes, fmt.Sprintf("Not read: the end of %s, after %s: %s.", report.Printable(b.File), many(b.Lines, "line"), b.Cause))
-	}
-	return notes
-}
-
-// notes say which lines were not read, and what the log does not tell.
-func (s *source) notes() (notes []string) {
-	if s.Interrupted {
-		notes = append(notes, "Interrupted: these are the figures so far.")
-	}
-	notes = append(notes, s.unread()...)
-	if !s.HasDurations {
-		notes = append(notes, "The log has no durations, so each request begins at the time of its line, and none is in flight.")
-	}
-	return notes
+	return fmt.Sprintf("%s: %s, %s", report.Printable(strings.Join(s.Files, ", ")), many(s.Lines, "line"), cmp.Or(s.Form, "of no form"))
 }
 
 // part returns a share as a percentage.

@@ -46,18 +46,6 @@ func exitStatus(err error) int {
 	return 1
 }
 
-const usage = `Usage: ral top [flags] [URL]
-       ral replay [flags] file ...
-       ral suggest [flags] file ...
-       ral check file ...
-       ral diff old new
-       ral version
-
-Top shows the limits of a program that mounts package inspect at the URL, by default
-` + defaultURL + `, the keys that owe most and the keys that are refused most.
-
-`
-
 // defaultURL is where ListenAndServe of package inspect serves by default.
 const defaultURL = "http://localhost:7725/"
 
@@ -72,7 +60,7 @@ type settings struct {
 
 var commands = map[string]command{
 	"top": runTop, "replay": runReplay, "suggest": runSuggest,
-	"check": onFiles("check", checkUsage, 1, maxFiles, check), "diff": onFiles("diff", diffUsage, 2, 2, diff),
+	"check": onFiles("check", 1, maxFiles, check), "diff": onFiles("diff", 2, 2, diff),
 }
 
 func run(ctx context.Context, args []string, stdin io.Reader, out, problems io.Writer) error {
@@ -140,7 +128,7 @@ func once(ctx context.Context, c *client, s settings, out io.Writer) error {
 }
 
 func topFlags(s *settings, problems io.Writer) *flag.FlagSet {
-	flags := newFlags("top", usage, problems)
+	flags := newFlags("top", problems)
 	flags.StringVar(&s.limit, "limit", "", "the `name` of the limit whose keys are shown; default the first that lists keys")
 	flags.IntVar(&s.rows, "n", 0, "the number of keys of each list, at most 200; 0 is as many as fit, or 10 with -once")
 	flags.DurationVar(&s.every, "every", 2*time.Second, "the time between two looks, 100ms or more")

@@ -18,16 +18,6 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-const replayUsage = `Usage: ral replay [flags] file ...
-
-Replay tells what limits would have done to the requests of access logs, with the code that decides in production.
-Files may be packed by gzip; - is standard input. The exit status is 3 if --fail-if holds.
-
-    ral replay access.log --limit 'funnel 100, 10/s' --limit 'window 1000/h'
-    ral replay access.log --limit 'funnel 50, 10/s' --against 'funnel 100, 10/s' --fail-if 'newly refused keys > 0.1%'
-
-`
-
 // errFailIf makes the exit status 3.
 var errFailIf = errors.New("--fail-if holds")
 
@@ -46,7 +36,7 @@ func runReplay(ctx context.Context, args []string, stdin io.Reader, out, problem
 		config replay.Config
 		checks []condition
 	)
-	flags := l.flags("replay", problems, replayUsage)
+	flags := l.flags("replay", problems)
 	var fileNotes []string
 	flags.Func("limit", "a `limit` as text, such as 'funnel 100, 10/s'; if it is given again, all hold", addLimit(&config.Limits))
 	flags.Func("file", "a `file` of limits, which all hold, or file:name for one of them", addFile(&config.Limits, &fileNotes))
@@ -89,7 +79,8 @@ func runReplay(ctx context.Context, args []string, stdin io.Reader, out, problem
 	for i := range d.Result.Top {
 		d.Result.Top[i].Key = l.name(d.Result.Top[i].Key)
 	}
-	d.Notes = slices.Concat(l.source.notes(), fileNotes, scenarioNotes(d.Result, config.Retries), resultNotes(d.Result))
+	d.Notes = slices.Concat(notesOf("source", &l.source), fileNotes,
+		notesOf("scenarios", map[string]any{"Result": result, "Retries": config.Retries, "MaxTries": replay.MaxTries}), notesOf("result", result))
 	if len(config.States) > 0 && result.Loaded == 0 {
 		d.Notes = append(d.Notes, "No key began as in the state, which has no limit with the text of one that is replayed.")
 	}
@@ -215,59 +206,6 @@ func (c *condition) holds(d *replayed) (holds bool, figure string) {
 	return have > c.bound || !c.isStrict && have == c.bound, fmt.Sprintf("%s: %d (%s), and the condition is %s", c.figure, n, part(n, all), c.text)
 }
 
-// scenarioNotes say what the scenarios assume.
-func scenarioNotes(r *replay.Result, retries bool) (notes []string) {
-	lost := int64(0)
-	for _, s := range r.Scenarios {
-		lost += s.Lost
-		switch s.Name {
-		case replay.AtMost:
-			notes = append(notes, `The log has whole seconds. The refusals lie between "at least" and "at most", whatever the fractions were.`)
-		case replay.SpreadEvenly:
-			notes = append(notes, `The log has whole seconds. "spread evenly" is another assumption about the fractions. The refusals may lie outside of both.`)
-		}
-	}
-	if retries {
-		notes = append(notes, fmt.Sprintf(`Refused clients may come again. "all come again" assumes that all do when they are told, up to %d times.`, replay.MaxTries))
-	} else {
-		notes = append(notes, "Refused clients may come again, which the figures leave out. See --retries.")
-	}
-	if lost > 0 {
-		notes = append(notes, fmt.Sprintf("%s were lost, since too many were awaited at once.", many(int(lost), "event")))
-	}
-	return notes
-}
-
-// resultNotes name the facts that a replay cannot know, and the keys that it gave up.
-func resultNotes(r *replay.Result) []string {
-	notes := []string{"The log's first requests find keys without debts, since older requests are unknown."}
-	if r.Loaded > 0 {
-		notes = []string{fmt.Sprintf("%s began as in the state, and the log has requests of %d of them. Other keys began without debts.", many(int(r.Loaded), "key"), r.LoadedMet)}
-		if r.LoadedMet == 0 {
-			notes[0] += " A record has the keys of a state only if it shows its keys (limits.RecordConfig.ShowKeys)."
-		}
-	}
-	note := func(n int64, format string, args ...any) {
-		if n != 0 {
-			notes = append(notes, fmt.Sprintf(format, args...))
-		}
-	}
-	note(r.WasRefused, "The log has %s itself, of %s. Their clients may have come less often because of that.",
-		many(int(r.WasRefused), "refusal"), many(int(r.WasRefusedKeys), "key"))
-	note(r.Late, "%s came too late for the window and ran later than logged: see --window.", many(int(r.Late), "request"))
-	note(r.Crowded, "%s left the window early, since it was full.", many(int(r.Crowded), "request"))
-	note(r.LostByRecorder, "The record lacks %s that its Recorder lost. Decisions after them may differ from the recorded decisions.", many(int(r.LostByRecorder), "line"))
-	note(r.Restarts, "The recorded engine began anew (%s). Keys go on here with what they owed, as in an engine that loads its state.", many(int(r.Restarts), "time"))
-	note(r.Unknown, "Not replayed: %s of new keys, since all known keys owed units or had requests in the window. See --max-keys.", many(int(r.Unknown), "request"))
-	note(r.Forgotten, "%s were forgotten while they owed nothing. They count again if they came back: see --max-keys.", many(int(r.Forgotten), "key"))
-	note(r.Blocked, "%s of keys that were blocked by hand, which refuses them under any limit.", many(int(r.Blocked), "request"))
-	note(r.Followed, "The limit here followed a change of the recorded limit (%s).", many(int(r.Followed), "time"))
-	note(r.LimitChanges-r.Followed, "The limits here did not follow the recorded limit (%s): none had its text, or its new limit is of another kind.", many(int(r.LimitChanges-r.Followed), "time"))
-	note(r.OtherPlans, "%s of other plans than the first 16 did not run.", many(int(r.OtherPlans), "request"))
-	note(r.TooFar, "%s had a time years after the others, and did not run.", many(int(r.TooFar), "request"))
-	return notes
-}
-
 const chartRows = 32
 
 // report returns the replay's tables and chart.
@@ -321,7 +259,7 @@ func (d *replayed) report() *report.Report {
 }
 
 func requestsLead(r *replay.Result) string {
-	return fmt.Sprintf("%s of %s, from %s to %s UTC", many(int(r.Requests), "request"), many(int(r.Keys), "key"), r.From.Format(time.DateTime), r.To.Format(time.DateTime))
+	return fmt.Sprintf("%s of %s, from %s to %s UTC", many(r.Requests, "request"), many(r.Keys, "key"), r.From.Format(time.DateTime), r.To.Format(time.DateTime))
 }
 
 // chart has a row for each slot.

@@ -14,16 +14,6 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-const suggestUsage = `Usage: ral suggest [flags] file ...
-
-Suggest finds limits of each kind that would have refused few keys of access logs, in one pass.
-Files may be packed by gzip; - is standard input.
-
-    ral suggest access.log --refuse-at-most '20 keys'
-    ral suggest access.log --key http_x_api_key --plan http_x_plan --rate 10/s --refuse-at-most 0.1%
-
-`
-
 type suggested struct {
 	Source source         `json:"source"`
 	Plans  []suggest.Plan `json:"plans"`
@@ -44,7 +34,7 @@ func runSuggest(ctx context.Context, args []string, stdin io.Reader, out, proble
 		}
 		return nil
 	}
-	flags := l.flags("suggest", problems, suggestUsage)
+	flags := l.flags("suggest", problems)
 	flags.Func("refuse-at-most", "how many `keys` may be refused, such as '20 keys' or '0.1%', the default", setBound)
 	// setting adds a flag with a part of limits.
 	setting := func(name, usage, format, want string, set func(text string)) {
@@ -89,7 +79,7 @@ func runSuggest(ctx context.Context, args []string, stdin io.Reader, out, proble
 	if err != nil {
 		return err
 	}
-	d := suggested{l.source, suggester.Result(result, l.source.HasDurations), result, append(l.source.notes(), resultNotes(result)...)}
+	d := suggested{l.source, suggester.Result(result, l.source.HasDurations), result, append(notesOf("source", &l.source), notesOf("result", result)...)}
 	if result.AreWhole {
 		d.Notes = append(d.Notes, "The log has whole seconds, and each request runs at the beginning of its second. "+
 			"With the true times a funnel needs at most a second's drain more or less, if each request costs a unit.")
@@ -116,7 +106,7 @@ func (d *suggested) report() *report.Report {
 			}
 			limits.Add(s.Limit, s.Refused, part(s.Refused, p.Keys), lower)
 		}
-		about := fmt.Sprintf("for %s, of which at most %d may be refused", many(int(p.Keys), "key"), p.MaxRefused)
+		about := fmt.Sprintf("for %s, of which at most %d may be refused", many(p.Keys, "key"), p.MaxRefused)
 		out.Parts = append(append(out.Parts, report.Part{Title: title, About: about, Table: limits}), curves(p)...)
 	}
 	return out

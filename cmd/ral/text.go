@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/charmbracelet/x/ansi"
 	"github.com/mattn/go-runewidth"
 
 	"github.com/ral-limiter/ral/cmd/ral/internal/report"
@@ -46,14 +47,14 @@ func (v view) text(width, height int) string {
 		if v.inFlight() {
 			title, owed = "has most in use", report.Table{{"KEY", ">IN USE", ">REMAINING", ">NEXT UNIT WITHIN", ">ALL FREE WITHIN", "BLOCKED"}}
 		}
-		fmt.Fprintf(&b, "\n%s: %s, of %s%s\n", report.Printable(v.chosen), title, many(int(v.owed.Total), "key"), age(&v.owed))
+		fmt.Fprintf(&b, "\n%s: %s, of %s%s\n", report.Printable(v.chosen), title, many(v.owed.Total, "key"), age(&v.owed))
 		for i := range v.owed.Rows {
 			r := &v.owed.Rows[i]
 			owed = append(owed, []string{named(r), percent(r.Share), strconv.FormatInt(r.Remaining, 10), returns(r), seconds(r.Full), blocked(r)})
 		}
 		owed.Write(&b, width)
 		fmt.Fprintf(&b, "\n%s: is refused most, of %s in %s; any other key %d times at most\n",
-			report.Printable(v.chosen), many(int(v.refused.Total), "refusal"), seconds(v.refused.For), v.refused.OthersMost)
+			report.Printable(v.chosen), many(v.refused.Total, "refusal"), seconds(v.refused.For), v.refused.OthersMost)
 		refused := report.Table{{"KEY", ">REFUSED", ">AT LEAST", ">AT MOST", "BLOCKED"}}
 		for i := range v.refused.Rows {
 			r := &v.refused.Rows[i]
@@ -110,7 +111,7 @@ func (v view) verdict(width int) (verdict string, causes []string) {
 		l := &v.overview.Limits[i]
 		if why := health(l); why != "" {
 			wrong = append(wrong, report.Printable(l.Name))
-			causes = append(causes, wrap(report.Printable(l.Name+": "+why), width)...)
+			causes = append(causes, strings.Split(ansi.Wrap(report.Printable(l.Name+": "+why), width, ""), "\n")...)
 		}
 	}
 	switch len(wrong) {
@@ -120,21 +121,6 @@ func (v view) verdict(width int) (verdict string, causes []string) {
 		return "Something is wrong with " + wrong[0] + ".", causes
 	}
 	return fmt.Sprintf("%d limits are in trouble.", len(wrong)), causes
-}
-
-// wrap breaks a text between its words, and within a word that is wider than the width, or 0.
-func wrap(text string, width int) (lines []string) {
-	if width <= 0 {
-		return []string{text}
-	}
-	line := ""
-	for _, word := range strings.Fields(text) {
-		if line != "" && runewidth.StringWidth(line+" "+word) > width {
-			lines, line = append(lines, line), ""
-		}
-		line = strings.TrimSpace(line + " " + word)
-	}
-	return strings.Split(runewidth.Wrap(strings.Join(append(lines, line), "\n"), width), "\n")
 }
 
 func (v view) limit(l *pagejson.LimitSummary) []string {
@@ -165,7 +151,7 @@ func named(r *pagejson.Row) string {
 	return runewidth.Truncate(report.Printable(r.Key), maxName, "…")
 }
 
-func many(n int, what string) string {
+func many[N int | int64 | uint64](n N, what string) string {
 	if n == 1 {
 		return "1 " + what
 	}

@@ -18,7 +18,7 @@ var errLong = errors.New("the line is too long")
 type Broken struct {
 	File string `json:"file"`
 	// Lines counts the lines before the end, which were read.
-	Lines int    `json:"lines_read"`
+	Lines int64  `json:"lines_read"`
 	Cause string `json:"cause"`
 }
 
@@ -88,7 +88,7 @@ func (f *files) stop(err error) error {
 	if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) {
 		cause = "the file is truncated, or other bytes follow its end"
 	}
-	*f.broken = append(*f.broken, Broken{f.name, max(f.line-1, 0), cause})
+	*f.broken = append(*f.broken, Broken{f.name, int64(max(f.line-1, 0)), cause})
 	return nil
 }
 

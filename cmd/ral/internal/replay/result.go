@@ -58,6 +58,9 @@ type Result struct {
 	OtherPlans int64 `json:"other_plans"`
 }
 
+// Unfollowed counts the changes of the recorded limit that no limit followed.
+func (r *Result) Unfollowed() int64 { return r.LimitChanges - r.Followed }
+
 // Change counts requests whose answer differs, and their keys.
 type Change struct {
 	Requests int64 `json:"requests"`
