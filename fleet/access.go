@@ -60,8 +60,6 @@ type access struct {
 type remote struct {
 	client rueidis.Client
 	store  decider
-	// bank is nil except in Leased mode.
-	bank *lease.OnStore
 }
 
 // decider is a *store.Store, whose methods it has. It is an interface so that tests decide without a Redis.

@@ -186,15 +186,12 @@ func (k *keeper) charge(terms *terms, debts []share.Debt) []fate {
 	// Otherwise debts may be on another node.
 	alone := k.nodes.Load() == nil
 	return byGuard(&k.access, terms, debts, func(d share.Debt) string { return store.TailOf(d.Name) }, func(g *guard.Guard, debts []share.Debt) []fate {
-		fates := k.chargeNode(terms, g, debts)
-		for i := range fates {
-			fates[i].stop = fates[i].stop && alone
-		}
-		return fates
+		return k.chargeNode(terms, g, debts, alone)
 	})
 }
 
-func (k *keeper) chargeNode(terms *terms, g *guard.Guard, debts []share.Debt) []fate {
+// chargeNode is charge for the keys of a node. alone reports whether there are no others.
+func (k *keeper) chargeNode(terms *terms, g *guard.Guard, debts []share.Debt, alone bool) []fate {
 	fates, asks := make([]fate, len(debts)), make([]store.Debt, len(debts))
 	for i, d := range debts {
 		asks[i] = store.Debt{Tail: store.TailOf(d.Name), Units: d.Units}
@@ -207,12 +204,12 @@ func (k *keeper) chargeNode(terms *terms, g *guard.Guard, debts []share.Debt) []
 		k.tally.excess.Add(uint64(asks[i].Excess))
 		switch why, _ := err.(noAnswer); { //nolint:errorlint // nothing wraps it
 		case err != nil:
-			fates[i] = fate{charged: why.mayBeDone, stop: true}
+			fates[i] = fate{charged: why.mayBeDone, stop: alone}
 		case errs[i] == nil:
 			fates[i] = fate{charged: true}
 		default:
 			cause := k.noteUnfit(errs[i])
-			fates[i] = fate{charged: !notExecuted(cause), stop: errors.Is(cause, ErrOutage)}
+			fates[i] = fate{charged: !notExecuted(cause), stop: alone && errors.Is(cause, ErrOutage)}
 		}
 	}
 	return fates

@@ -137,7 +137,7 @@ func leasesOfANode(t *testing.T, _ []*redistest.Server, lines []*redistest.Line,
 	after := l.Stats()
 	require.Greater(t, after.Leased, before.Leased)
 	require.EqualValues(t, 500, after.Closed-before.Closed)
-	grants := bank{&l.access, &l.catalog, l.known, l.warned}.Lease(t.Context(), []lease.Ask{{Key: keys[0][0], Need: 1, Most: 1}, {Key: keys[2][0], Need: 1, Most: 1}, {Key: keys[1][0], Need: 1, Most: 1}})
+	grants := bank{&l.access, &l.catalog, nil, l.known, l.warned}.Lease(t.Context(), []lease.Ask{{Key: keys[0][0], Need: 1, Most: 1}, {Key: keys[2][0], Need: 1, Most: 1}, {Key: keys[1][0], Need: 1, Most: 1}})
 	require.NoError(t, grants[0].Err)
 	require.ErrorIs(t, grants[1].Err, ErrOutage)
 	require.NoError(t, grants[2].Err)

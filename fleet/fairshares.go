@@ -1,7 +1,6 @@
 package fleet
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -52,8 +51,8 @@ type Shares struct {
 	config  SharesConfig
 	// whole is the limit under which the group is charged.
 	whole *store.Limit
-	// ledger keeps the reserve, and takes no calls.
-	ledger *engine.Shares[string]
+	// reservedUnits is the capacity of the reserve.
+	reservedUnits int64
 
 	changing sync.Mutex
 	book     atomic.Pointer[book]
@@ -93,7 +92,7 @@ type SharesConfig struct {
 	// a Tag is required: the group and its tenants are on one node.
 	Config Config
 
-	// Total and Reserved are as in engine.SharesConfig.
+	// Total and Reserved are as in engine.SharesConfig, and funnels.
 	Total, Reserved policy.Policy
 
 	// Tenants are as in engine.SharesConfig.
@@ -123,32 +122,34 @@ func NewShares(config SharesConfig) (*Shares, error) {
 	if field := unshared(config.Config); field != "" {
 		return nil, bad("Config."+field, "set", "it unset: shares have no such setting, and Total is their policy")
 	}
-	tenants := map[string]guarantee{}
-	sharesConfig := engine.SharesConfig[string]{
-		// What a smaller guarantee leaves must not be given out while other servers may still keep the larger.
-		Config: engine.Config{Name: config.Config.Name, Idle: 1 << 60, MaxKeys: config.Config.MaxKeys},
-		Total:  config.Total, Reserved: config.Reserved, Tenants: config.Tenants,
+	if policy.MaxTimeInUse(config.Total) > 0 {
+		return nil, bad("Total", config.Total, "a policy.Funnel: units in use are shared in process only")
 	}
-	if config.Guarantee != nil {
-		sharesConfig.Guarantee = func(tenant string) policy.Policy {
-			limit := config.Guarantee(tenant)
-			if !shape.IsNil(limit) {
-				tenants[tenant] = guarantee{limit: limit}
-			}
-			return limit
-		}
-	}
-	ledger, err := engine.NewShares(sharesConfig)
+	// An engine has the same rules, and takes no calls.
+	checked, err := engine.NewShares(engine.SharesConfig[string]{
+		Config: engine.Config{MaxKeys: config.Config.MaxKeys},
+		Total:  config.Total, Reserved: config.Reserved, Tenants: config.Tenants, Guarantee: config.Guarantee,
+	})
 	if err != nil {
 		if fault := (*policy.FieldError)(nil); errors.As(err, &fault) {
 			fault.Of = "fleet.SharesConfig"
 		}
 		return nil, err
 	}
-	shares := &Shares{config: config, ledger: ledger}
-	shares.book.Store(&book{tenants: tenants, rest: reservedGrant(config.Reserved)})
+	shares := &Shares{config: config, reservedUnits: checked.Stats().Reserved}
+	known := &book{tenants: map[string]guarantee{}, rest: reservedGrant(config.Reserved)}
+	for _, tenant := range config.Tenants {
+		if limit := config.Guarantee(tenant); !shape.IsNil(limit) {
+			g := guarantee{limit: limit, grant: needOf(limit)}
+			known.tenants[tenant] = g
+			if !shape.IsNil(config.Reserved) {
+				known.rest = known.rest.Plus(g.grant, -1)
+			}
+		}
+	}
+	shares.book.Store(known)
 	total := config.Total.(shape.Shaped).Shape()
-	if config.Config.Policy, err = policy.Funnel(total.Capacity-ledger.Stats().Reserved, total.Count, total.Per); err != nil {
+	if config.Config.Policy, err = policy.Funnel(total.Capacity-shares.reservedUnits, total.Count, total.Per); err != nil {
 		return nil, err
 	}
 	config.Config.also, config.Config.onAgreed = shares.text, shares.agreed
@@ -234,9 +235,7 @@ func (s *Shares) put(tenant string, guarantee guarantee) error {
 		}
 	}
 	old := s.book.Load()
-	before := old.tenants[tenant].grant
-	guarantee.grant = before.Max(needOf(guarantee.limit))
-	next := &book{tenants: maps.Clone(old.tenants), rest: old.rest.Plus(before, 1).Plus(guarantee.grant, -1)}
+	next := &book{tenants: maps.Clone(old.tenants), rest: old.rest.Plus(old.tenants[tenant].grant, 1).Plus(guarantee.grant, -1)}
 	next.tenants[tenant] = guarantee
 	s.book.Store(next)
 	return nil
@@ -252,7 +251,7 @@ func (s *Shares) text() string {
 	for _, tenant := range slices.Sorted(maps.Keys(all)) {
 		fmt.Fprintf(sum, "%q %v\n", tenant, all[tenant].limit)
 	}
-	return fmt.Sprintf(", reserved %d, guarantees %016x", s.ledger.Stats().Reserved, sum.Sum64())
+	return fmt.Sprintf(", reserved %d, guarantees %016x", s.reservedUnits, sum.Sum64())
 }
 
 // SetGuarantee replaces a tenant's guarantee on this server, and keeps it in the reserve as one of Tenants. Every server must
@@ -273,18 +272,20 @@ func (s *Shares) SetGuarantee(tenant string, limit policy.Policy) error {
 	}
 	s.changing.Lock()
 	defer s.changing.Unlock()
-	g := guarantee{limit: limit}
-	if old, had := s.book.Load().tenants[tenant]; had || s.grants() {
+	book := s.book.Load()
+	old, had := book.tenants[tenant]
+	g := guarantee{limit: limit, grant: old.grant.Max(needOf(limit))}
+	if had || s.grants() {
 		g.before = slices.Concat(old.before, []policy.Policy{old.limit})
+	}
+	if !g.grant.Plus(old.grant, -1).Within(book.rest) {
+		return bad(fmt.Sprintf("a limit within the rest of the reserve, whose capacity is %d", book.rest.Units))
 	}
 	if _, err := s.limiter.under(limit, ownKey(tenant)); err != nil {
 		return bad(err.Error())
 	}
 	if s.limiter.closed.Load() {
 		return engine.ErrClosed
-	}
-	if err := s.ledger.SetGuarantee(tenant, limit); err != nil {
-		return err
 	}
 	return s.put(tenant, g)
 }
@@ -656,8 +657,10 @@ func (s *Shares) count(n int64, shareAnswer *ShareAnswer, err error) {
 	}
 }
 
+var ceilingBarred = limits.NewProvenance(limits.SourceRedis, true, errors.New("the ceiling is no funnel, or one of more than 1,024 limits of different text"))
+
 // Explain returns why a unit of the tenant is admitted or refused now. Each explains the tenant's guarantee, if it has
-// one, then the group as far as it lends, and then the tenant's ceiling, if it has one. Binding is as in engine.Shares. Without Redis,
+// one, then the group as far as it lends, and then the tenant's ceiling, if it has one. Binding, and the figures of a tenant without a guarantee, are as in engine.Shares. Without Redis,
 // Each is empty. It takes nothing and is not counted. The errors are Take's.
 func (s *Shares) Explain(ctx context.Context, tenant string) (limits.Explanation, error) {
 	tenantTaken, shareAnswer, err := s.ask(ctx, tenant, store.TenantAsk{N: 1, Looks: true}, false)
@@ -679,14 +682,19 @@ func (s *Shares) Explain(ctx context.Context, tenant string) (limits.Explanation
 	explain("/guarantee", tenantTaken.ask.Own.Limit, tenantTaken.Own)
 	explain("/group", s.limiter.own.Load().limit, tenantTaken.Group)
 	explain("/ceiling", tenantTaken.ask.Ceiling.Limit, tenantTaken.Ceiling)
+	if _, barred := s.ceilingOf(tenant); barred {
+		refusal := policy.Decision{RetryAfter: policy.Never}
+		each = append(each, limits.Explanation{Name: name + "/ceiling", Limit: s.config.Ceiling(tenant), Binding: -1, Decision: refusal, Provenance: ceilingBarred})
+	}
 	explanation := limits.Together(each...)
-	explanation.Name, explanation.Provenance, explanation.Decision = name, byRedis, shareAnswer.Decision
-	if explanation.Binding = 0; tenantTaken.ask.Own.Limit == nil || !each[0].Allowed {
-		loan := 1
-		if tenantTaken.ask.Own.Limit == nil {
-			loan = 0
-		}
-		explanation.Binding = loan + limits.Together(each[loan:]...).Binding
+	explanation.Name, explanation.Provenance = name, byRedis
+	switch {
+	case tenantTaken.ask.Own.Limit == nil:
+		explanation.Allowed, explanation.RetryAfter = shareAnswer.Allowed, shareAnswer.RetryAfter
+	case each[0].Allowed:
+		explanation.Decision, explanation.Binding = shareAnswer.Decision, 0
+	default:
+		explanation.Decision, explanation.Binding = shareAnswer.Decision, 1+limits.Together(each[1:]...).Binding
 	}
 	return explanation, nil
 }
@@ -701,15 +709,15 @@ type SharesStats struct {
 
 // Stats returns the counters, read one by one while calls go on.
 func (s *Shares) Stats() SharesStats {
-	sharesStats := SharesStats{s.ledger.Stats(), s.limiter.Stats()}
-	sharesStats.Guaranteed, sharesStats.Borrowed, sharesStats.Refused = s.guaranteed.Load(), s.borrowed.Load(), s.refused.Load()
-	sharesStats.Used, sharesStats.Unguaranteed = int64(s.used.Load()), s.unguaranteed.Load()
-	sharesStats.Unreserved -= s.given.Load()
-	return sharesStats
+	book, stats := s.book.Load(), s.limiter.Stats()
+	return SharesStats{engine.SharesStats{
+		Name: s.config.Config.Name, Guaranteed: s.guaranteed.Load(), Borrowed: s.borrowed.Load(), Refused: s.refused.Load(), Unguaranteed: s.unguaranteed.Load(),
+		Tenants: len(book.tenants), Waiting: stats.Waiting, Used: int64(s.used.Load()), Reserved: s.reservedUnits, Unreserved: book.rest.Units - s.given.Load(),
+	}, stats}
 }
 
 // Health is Limiter.Health of the group.
 func (s *Shares) Health() error { return s.limiter.Health() }
 
 // Close ends the use of the shares as Limiter.Close does.
-func (s *Shares) Close() error { return cmp.Or(s.limiter.Close(), s.ledger.Close()) }
+func (s *Shares) Close() error { return s.limiter.Close() }

@@ -367,6 +367,8 @@ func TestNewSharesNamesWhatItRefuses(t *testing.T) {
 		{func(c *SharesConfig) { c.Config.StateFile = "x" }, "Config.StateFile is set"},
 		{func(c *SharesConfig) { c.Config.Policy = c.Total }, "Config.Policy is set"},
 		{func(c *SharesConfig) { c.Total = nil }, "fleet.SharesConfig: Total is <nil>, want a policy.Funnel"},
+		{func(c *SharesConfig) { c.Total = policy.Must(policy.InFlight(10, time.Minute)) }, "Total is in flight 10, 1m at most, want a policy.Funnel: units in use are shared in process only"},
+		{func(c *SharesConfig) { c.Reserved = policy.Must(policy.InFlight(10, time.Minute)) }, "fleet.SharesConfig: Reserved is"},
 		{func(c *SharesConfig) { c.Reserved = funnel(100, 5, time.Second) }, "fleet.SharesConfig: Reserved is 100, want a capacity below Total's"},
 		{func(c *SharesConfig) { c.Reserved = funnel(29, 5, time.Second) }, "fleet.SharesConfig: Guarantee(Tenants[1])"},
 		{func(c *SharesConfig) { c.Config.Name = "" }, "fleet.Config: Name"},
@@ -570,6 +572,12 @@ func TestTenantWithoutAFunnelAsCeilingBorrowsNothing(t *testing.T) {
 		require.False(t, a.Allowed)
 		require.Equal(t, policy.Never, a.RetryAfter)
 		require.Equal(t, a, must.Get(s.Peek(t.Context(), "barred", 1)))
+		x := must.Get(s.Explain(t.Context(), "barred"))
+		require.False(t, x.Allowed)
+		require.Equal(t, policy.Never, x.RetryAfter)
+		require.Len(t, x.Each, 2, "the group, and the ceiling")
+		require.Equal(t, 1, x.Binding)
+		require.ErrorContains(t, x.Each[1].Err(), "the ceiling is no funnel")
 	})
 }
 

@@ -124,6 +124,7 @@ func TestWaitForSharesEnds(t *testing.T) {
 		go wait(t.Context())
 		synctest.Wait()
 		assert.EqualValues(t, 1, s.waiting.Load())
+		assert.Equal(t, 1, s.Stats().Waiting)
 		require.NoError(t, s.Close())
 		assert.ErrorIs(t, <-errs, engine.ErrClosed)
 	})

@@ -10,7 +10,6 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/ral-limiter/ral/fleet/internal/guard"
-	"github.com/ral-limiter/ral/fleet/internal/lease"
 	"github.com/ral-limiter/ral/fleet/internal/store"
 	"github.com/ral-limiter/ral/policy"
 )
@@ -73,9 +72,6 @@ func (l *Limiter) newRemote(client rueidis.Client) *remote {
 		r.store = fake(l.storeOptions())
 	} else {
 		r.store = store.New(client, l.storeOptions())
-	}
-	if l.leased != nil {
-		r.bank = lease.NewOnStore(r.store, l.leased.plan, l.own.Load().limit)
 	}
 	return r
 }

@@ -86,10 +86,11 @@ func (*leased) giveBack(_ context.Context, ask ask) (taken, error) {
 	return taken{}, nil
 }
 
-// bank asks remote.bank for the leases, within a budget and behind the breaker.
+// bank asks Redis for the leases, within a budget and behind the breaker.
 type bank struct {
 	*access
 	*catalog
+	plan   *plan.Plan
 	known  *blocklist.List
 	warned *warnings
 }
@@ -103,6 +104,10 @@ const (
 	// returnBudget bounds giving back. Only Close waits for that.
 	returnBudget = 100 * time.Millisecond
 )
+
+func (b bank) on(redis *remote) *lease.OnStore {
+	return lease.NewOnStore(redis.store, b.plan, b.own.Load().limit)
+}
 
 // Lease implements lease.Bank.
 func (b bank) Lease(ctx context.Context, asks []lease.Ask) []lease.Grant {
@@ -118,7 +123,7 @@ func (b bank) leaseNode(ctx context.Context, g *guard.Guard, asks []lease.Ask) [
 	}
 	budget := exchangeBudgets*b.budget + time.Duration(len(asks)-1)*perKeyBudget
 	grants, err := guard.DoWithin(ctx, g, budget, func(ctx context.Context) ([]lease.Grant, error) {
-		grants := remote.bank.Lease(ctx, asks)
+		grants := b.on(remote).Lease(ctx, asks)
 		return grants, unanswered(grants)
 	})
 	if err != nil {
@@ -167,7 +172,7 @@ func (b bank) Return(ctx context.Context, backs []lease.Back) error {
 	}
 	return errors.Join(byGuard(b.access, b.own.Load(), backs, func(b lease.Back) string { return store.TailOf(b.Name) }, func(g *guard.Guard, backs []lease.Back) []error {
 		_, err := guard.DoWithin(ctx, g, max(b.budget, returnBudget), func(ctx context.Context) (struct{}, error) {
-			return struct{}{}, remote.bank.Return(ctx, backs)
+			return struct{}{}, b.on(remote).Return(ctx, backs)
 		})
 		return []error{err}
 	})...)

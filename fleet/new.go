@@ -88,7 +88,7 @@ func New(config Config) (*Limiter, error) {
 
 	if limiter.leased != nil {
 		leases, err := lease.New(lease.Config{
-			Plan: limiter.leased.plan, Bank: bank{&limiter.access, &limiter.catalog, limiter.known, limiter.warned}, Name: store.Short, MaxKeys: config.MaxKeys,
+			Plan: limiter.leased.plan, Bank: bank{&limiter.access, &limiter.catalog, limiter.leased.plan, limiter.known, limiter.warned}, Name: store.Short, MaxKeys: config.MaxKeys,
 			// The bank has a budget of its own.
 			Timeout: max(callTimeout, 2*exchangeBudgets*config.Budget),
 			Servers: func() int { return max(int(limiter.servers.Load()), 1) },

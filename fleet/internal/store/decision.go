@@ -95,6 +95,35 @@ func (r *answer) found(limit *Limit) (f found, err error) {
 	return f, r.err
 }
 
+// foundSet is a parsed logReply or inFlightReply, in microseconds.
+type foundSet struct {
+	used, us int64
+	taken    bool
+	block    uint64
+	// start, newest and first are a log's.
+	start, newest, first int64
+	// rest, reset and emptied are of units in flight.
+	rest, reset int64
+	emptied     bool
+}
+
+func (l *Limit) readSet(answer *answer) (found foundSet) {
+	// Any other answer is not of a log.
+	if l.log != nil && answer.err == nil && len(answer.parts) == 3 {
+		member := answer.next()
+		text, _ := member.ToString()
+		answer.err = notAWord(answer.name, text)
+	}
+	answer.expect(6, 7)
+	found.used, found.us, found.taken = answer.number(), answer.number(), answer.number() == 1
+	found.start, found.newest, found.first = answer.number(), answer.number(), answer.number()
+	found.rest, found.reset, found.emptied = found.start, found.newest, found.first == 1
+	if answer.err == nil && len(answer.parts) > 0 {
+		found.block = answer.block(l.blockName(answer.name))
+	}
+	return found
+}
+
 // obey applies a key's block to the limit's decision taken, and returns the next word of the block.
 // standing returns the key's state. With counts false a refusal does not count.
 func (r rule) obey(taken *Taken, block uint64, n int64, counts bool, standing func() policy.Decision) uint64 {

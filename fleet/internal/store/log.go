@@ -38,43 +38,6 @@ func (l *Limit) logPer() int64 {
 	return int64((l.log.Per + time.Microsecond - 1) / time.Microsecond)
 }
 
-// foundSet is a parsed logReply or inFlightReply, in microseconds.
-type foundSet struct {
-	used, us int64
-	taken    bool
-	block    uint64
-	// start, newest and first are a log's.
-	start, newest, first int64
-	// rest, reset and emptied are of units in flight.
-	rest, reset int64
-	emptied     bool
-}
-
-func (l *Limit) readSet(answer *answer) (found foundSet) {
-	// Any other answer is not of a log.
-	if l.log != nil && answer.err == nil && len(answer.parts) == 3 {
-		member := answer.next()
-		text, _ := member.ToString()
-		answer.err = notAWord(answer.name, text)
-	}
-	answer.expect(6, 7)
-	found.used, found.us, found.taken = answer.number(), answer.number(), answer.number() == 1
-	found.start, found.newest, found.first = answer.number(), answer.number(), answer.number()
-	found.rest, found.reset, found.emptied = found.start, found.newest, found.first == 1
-	if answer.err == nil && len(answer.parts) > 0 {
-		found.block = answer.block(l.blockName(answer.name))
-	}
-	return found
-}
-
-// decideSet decides a call of a limit without words.
-func (l *Limit) decideSet(found foundSet, n int64, patience time.Duration) Taken {
-	if l.inFlight != nil {
-		return l.decideInFlight(found, n)
-	}
-	return l.decideLog(found, n, patience)
-}
-
 func (l *Limit) decideLog(found foundSet, n int64, patience time.Duration) Taken {
 	taken := Taken{At: instant(found.us), Decision: policy.Decision{Limit: l.limit}}
 	now := logTime(found.us)

@@ -7,6 +7,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/redis/rueidis"
 
@@ -193,6 +194,14 @@ func (l *Limit) understandSet(answer *answer, takes *takes) (Taken, error) {
 	taken := l.decideSet(found, takes.N, takes.Patience)
 	l.rule.obey(&taken, found.block, takes.N, true, func() policy.Decision { return l.decideSet(found, 0, 0).Decision })
 	return taken, nil
+}
+
+// decideSet decides a call of a limit without words.
+func (l *Limit) decideSet(found foundSet, n int64, patience time.Duration) Taken {
+	if l.inFlight != nil {
+		return l.decideInFlight(found, n)
+	}
+	return l.decideLog(found, n, patience)
 }
 
 // takeScript decides calls on words. It replies the time; for each key the old word or Redis's
