@@ -3,6 +3,7 @@ package limitfile
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -71,7 +72,7 @@ type entry struct {
 	share policy.Policy
 }
 
-// entries returns the entries of a limit, in a fixed order.
+// entries returns the entries of a limit, in a fixed order, with the texts that limiters hold.
 func (l *Limit) entries() []entry {
 	all := l.policies()
 	for _, key := range []string{"shadow", "warn-at", "penalty"} {
@@ -85,10 +86,25 @@ func (l *Limit) entries() []entry {
 	}
 	for prefix, shares := range l.byTenant() {
 		for _, share := range shares {
-			all = append(all, entry{setting: prefix + share.Tenant, text: share.Policy.String(), share: share.Policy})
+			all = append(all, entry{setting: prefix + share.Name, text: share.Policy.String(), share: share.Policy})
 		}
 	}
-	return all
+	if l.held == nil {
+		return all
+	}
+	l.held.Lock()
+	held := maps.Clone(l.held.texts)
+	l.held.Unlock()
+	for i := range all {
+		if text, ok := held[all[i].setting]; ok {
+			all[i].text = text
+			delete(held, all[i].setting)
+		}
+	}
+	for _, setting := range slices.Sorted(maps.Keys(held)) {
+		all = append(all, entry{setting: setting, text: held[setting]})
+	}
+	return slices.DeleteFunc(all, func(e entry) bool { return e.text == "" })
 }
 
 // policies returns the entries that are limits: the limit itself, its plans and its candidate.
@@ -105,7 +121,8 @@ func (l *Limit) policies() []entry {
 
 // Compare returns the changes between the limits of two files: first in the order of the later file,
 // then the limits that it lacks. The error joins a *[Fault] for each reason that a running program
-// refuses the later file. A limit or plan must keep its kind and period, since keys count under it.
+// refuses the later file. A limit or plan must keep its kind and period, since keys count under it. A limit that
+// its limiter could not change counts as the limiter holds it.
 func Compare(before, after []Limit) (changes []Change, err error) {
 	var faults []error
 	gone := byName(before)
@@ -181,7 +198,8 @@ func (l *Limit) fits(later *Limit) bool {
 	}
 	changed := *later
 	changed.Policy, changed.Reserved = l.Policy, l.Reserved
-	_, err := changed.shares(engine.Config{}, func(tenant string) policy.Policy { return later.settings[sharePrefix+tenant].limit }, nil)
+	config, _ := changed.SharesConfig(func() *Limit { return later })
+	_, err := engine.NewShares(config)
 	return err == nil
 }
 
@@ -199,6 +217,11 @@ func (l *Limit) without(settings map[string]entry) (changes []Change) {
 // and period. Engines accept other periods, but a window whose length changes again and again would
 // never end. A WarmingUp follows only its equals.
 func follows(p, before policy.Policy) bool {
+	return reads(p, before) || shape.SameWindow(p, before)
+}
+
+// reads reports whether calls under either limit can come in any order.
+func reads(p, before policy.Policy) bool {
 	related, ok := p.(policy.Relative)
 	return ok && related.Reads(before)
 }

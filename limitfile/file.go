@@ -21,9 +21,9 @@ import (
 type Options struct {
 	// Every is the time between two looks at the file. The default is a second, the minimum 10 ms.
 	Every time.Duration
-	// OnReload receives each result of a later reading. The changes have taken force, if err does
-	// not name their limit. err is nil, or has the reasons that the file was refused or that a limit
-	// could not change. OnReload delays the next look. It must not panic, and must not call the
+	// OnReload receives each result of a later reading. The changes have taken force, or do at the next
+	// start. err is nil, or has the reasons that the file was refused or that a limit could not change,
+	// which is among the changes once it has. OnReload delays the next look. It must not panic, and must not call the
 	// file's Reload or Close. nil writes the changes and faults to slog.Default.
 	OnReload func(changes []Change, err error)
 }
@@ -244,7 +244,7 @@ func (f *File) log(changes []Change, err error) {
 		slog.Info("ral: a limit has changed", "file", f.path, "change", change.String())
 	}
 	if err != nil {
-		slog.Error("ral: a file of limits has faults", "file", f.path, "error", err)
+		slog.Error("ral: a file of limits is not in force, or not all of it", "file", f.path, "error", err)
 	} else {
 		slog.Info("ral: a file of limits is in force", "file", f.path)
 	}
@@ -256,10 +256,10 @@ func (f *File) change(limits []Limit) ([]Change, error) {
 	f.changing.Lock()
 	defer f.changing.Unlock()
 	if n := len(f.changing.limits); len(limits) == 0 && n > 0 {
-		return nil, &Fault{File: f.path, Err: fmt.Errorf("it has no limits, and %d limits were there", n)}
+		return nil, &Fault{File: f.path, Err: fmt.Errorf("it has no limits, and the file before had %d", n)}
 	}
-	changes, err := Compare(f.changing.limits, limits)
-	known := byName(limits)
+	before, known := f.changing.limits, byName(limits)
+	_, err := Compare(before, limits)
 	for _, name := range slices.Sorted(maps.Keys(f.changing.members)) {
 		if known[name] == nil {
 			err = errors.Join(err, &Fault{File: f.path, Key: name, Err: errors.New("a limiter of this name is in use: its limit is required")})
@@ -292,7 +292,10 @@ func (f *File) change(limits []Limit) ([]Change, error) {
 	if err != nil {
 		f.watch.Force()
 	}
+	// The limits of both files now know what their limiters hold.
+	changes, _ := Compare(before, limits)
 	for i, c := range changes {
+		changes[i].needsRoom = false
 		if n, ok := atLimit[c.Name][c.Setting]; ok {
 			changes[i].KeysAtLimit = n
 		}

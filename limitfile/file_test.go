@@ -111,6 +111,31 @@ func TestReloadKeepsUse(t *testing.T) {
 	})
 }
 
+// Counts above a million take more of a word.
+//
+// Promise: A reload carries what was used from a window of up to a million units to a larger one, and back.
+func TestReloadKeepsUseOfLargeCounts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := open(t, "a: window 1000000/h")
+		l := limiter(t, h, "a")
+		takes := func(n int64) bool {
+			answer, err := l.Admit(t.Context(), "ann", n)
+			require.NoError(t, err)
+			return answer.Allowed
+		}
+		require.True(t, takes(999_999))
+		for _, step := range []struct {
+			limit string
+			room  int64
+		}{{"1000001", 2}, {"20000000", 19_000_000 - 1}, {"20000001", 1}, {"1000000", 0}} {
+			_, err := h.reload("a: window " + step.limit + "/h")
+			require.NoError(t, err)
+			assert.False(t, takes(step.room+1), step.limit)
+			assert.True(t, takes(step.room), step.limit)
+		}
+	})
+}
+
 // Promise: A file of limits with a fault is refused whole. Health says so, and the last good file holds.
 func TestFaultyFileChangesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -121,8 +146,8 @@ func TestFaultyFileChangesNothing(t *testing.T) {
 			"a: window 20/h\nb: window 10/x":  "limits.conf:2: b: ral: limit",
 			"a: window 20/h\nb: sliding 10/h": "limits.conf:2: b: keys count under",
 			"a: window 20/h":                  "limits.conf: b: a limiter of this name is in use",
-			"":                                "limits.conf: it has no limits, and 2 limits were there",
-			"# all in a comment":              "limits.conf: it has no limits, and 2 limits were there",
+			"":                                "limits.conf: it has no limits, and the file before had 2",
+			"# all in a comment":              "limits.conf: it has no limits, and the file before had 2",
 			"a: window 20/h\n":                "b: a limiter of this name is in use",
 			"a: window 20/h\nb: window 10/h\n plan x: window /h": "limits.conf:3: b: plan x",
 		} {
@@ -505,6 +530,8 @@ func TestFailedChangeIsTriedAgain(t *testing.T) {
 			switch limit.Limit() {
 			case 666:
 				return nil, errors.New("no such engine")
+			case 667:
+				return nil, &policy.FieldError{Of: "fleet.Config", Field: "Policy", Value: limit, Want: "a funnel"}
 			case 777:
 				return nil, nil
 			}
@@ -522,21 +549,29 @@ func TestFailedChangeIsTriedAgain(t *testing.T) {
 		_, err = h.reload("a: window 2/h\nb: window 1/h\n plan gold: window 1/h\n plan new: window 1/h\n candidate: window 666/h")
 		assert.ErrorContains(t, err, "limits.conf:5: b: candidate: no such engine")
 		assert.EqualValues(t, 1, closed.Load(), "the new plan's limiter is closed again")
+		_, err = h.reload("a: window 2/h\nb: window 1/h\n plan gold: window 1/h\n candidate: window 667/h")
+		assert.EqualError(t, err, h.path+":4: b: candidate: the limit is window 667/h, want a funnel", "in the words of the file")
 		_, err = h.reload("a: window 2/h\nb: window 1/h\n plan gold: window 1/h\n plan new: window 777/h")
 		assert.ErrorContains(t, err, "limits.conf:4: b: plan new: its limiter is nil")
 		assert.Equal(t, "window 1/h", a.LimitFor("").String())
 
 		down := errors.New("it is down")
 		fault.Store(&down)
-		_, err = h.reload("a: window 2/h\nb: window 2/h\n plan gold: window 1/h")
+		changes, err := h.reload("a: window 2/h\nb: window 2/h\n plan gold: window 1/h")
 		assert.ErrorIs(t, err, down)
 		assert.ErrorContains(t, err, "limits.conf:2: b: it is down")
 		assert.Equal(t, "window 2/h", a.LimitFor("").String())
 		assert.Equal(t, "window 1/h", b.LimitFor("").String())
+		assert.Equal(t, "a: window 1/h -> window 2/h, 0 keys at their limit\n", changes, "the limits that have changed alone")
 		fault.Store(nil)
 		time.Sleep(5 * time.Second)
 		assert.NoError(t, h.Health())
 		assert.Equal(t, "window 2/h", b.LimitFor("").String())
+		require.Len(t, h.reports, 1)
+		later := <-h.reports
+		require.NoError(t, later.err)
+		require.Len(t, later.changes, 1)
+		assert.Equal(t, "b: window 1/h -> window 2/h, 0 keys at their limit", later.changes[0].String())
 	})
 }
 

@@ -1,12 +1,12 @@
 package limitfile
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"iter"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 	"unicode"
 	"unicode/utf8"
@@ -33,7 +33,7 @@ type Limit struct {
 	// Per is a note for people on what the keys are, such as "user".
 	Per string
 	// Plans have limits for keys of these plans, in the order of the file.
-	Plans []Plan
+	Plans []NamedLimit
 	// Candidate is tried on the keys without a plan, without effect. It is nil if there is none.
 	Candidate policy.Policy
 	// Shadow reports whether refused calls pass nevertheless.
@@ -45,11 +45,26 @@ type Limit struct {
 	// Shares are the guarantees of tenants that share the Policy, in the order of the file, and Ceilings
 	// bound the units that tenants borrow: see the function Shares. Reserved is the part of the Policy out of
 	// which guarantees come. It is nil for their sum.
-	Shares, Ceilings []Share
+	Shares, Ceilings []NamedLimit
 	Reserved         policy.Policy
 
-	file     string
-	settings map[string]setting // by key; the key of the limit itself is ""
+	file string
+	// settings are by their keys. The key of the limit itself is "".
+	settings map[string]setting
+	// held has the texts of limits that could not follow the file, by setting. Copies of the Limit have it too.
+	held *held
+}
+
+// held has texts of limits by setting.
+type held struct {
+	sync.Mutex
+	texts map[string]string
+}
+
+func (h *held) put(texts map[string]string) {
+	h.Lock()
+	defer h.Unlock()
+	h.texts = texts
 }
 
 // setting is a setting as the file has it.
@@ -60,15 +75,9 @@ type setting struct {
 	limit policy.Policy
 }
 
-// Plan is the limit of the keys of a plan.
-type Plan struct {
+// NamedLimit is the limit of the keys of a plan, or a limit of a tenant.
+type NamedLimit struct {
 	Name   string
-	Policy policy.Policy
-}
-
-// Share is a limit of a tenant.
-type Share struct {
-	Tenant string
 	Policy policy.Policy
 }
 
@@ -104,7 +113,9 @@ func (l *Limit) fault(key, format string, args ...any) *Fault {
 }
 
 // Fault returns a fault of a setting with its place, or of the limit itself if setting is "".
-func (l *Limit) Fault(setting string, err error) *Fault { return l.fault(setting, "%w", err) }
+func (l *Limit) Fault(setting string, err error) *Fault {
+	return l.fault(setting, "%w", fieldFault(err))
+}
 
 func keyOf(name, key string) string {
 	if key == "" {
@@ -145,11 +156,11 @@ var readers = map[string]func(l *Limit, value string) error{
 	reserved:  func(l *Limit, value string) (err error) { l.Reserved, err = policy.Parse(value); return err },
 }
 
-// adders add the limit of a name to a limit, by the beginning of the setting's key.
-var adders = map[string]func(l *Limit, name string, limit policy.Policy){
-	planPrefix:    func(l *Limit, name string, limit policy.Policy) { l.Plans = append(l.Plans, Plan{name, limit}) },
-	sharePrefix:   func(l *Limit, name string, limit policy.Policy) { l.Shares = append(l.Shares, Share{name, limit}) },
-	ceilingPrefix: func(l *Limit, name string, limit policy.Policy) { l.Ceilings = append(l.Ceilings, Share{name, limit}) },
+// lists have the limits with names of a limit, by the beginning of their settings.
+var lists = map[string]func(l *Limit) *[]NamedLimit{
+	planPrefix:    func(l *Limit) *[]NamedLimit { return &l.Plans },
+	sharePrefix:   func(l *Limit) *[]NamedLimit { return &l.Shares },
+	ceilingPrefix: func(l *Limit) *[]NamedLimit { return &l.Ceilings },
 }
 
 const (
@@ -245,11 +256,13 @@ func withoutComment(line string) string {
 
 func (p *parser) limit(name, value string) {
 	p.checkShares()
-	p.limits = append(p.limits, Limit{Name: name, file: p.file, settings: map[string]setting{"": {line: p.line, value: value}}})
+	p.limits = append(p.limits, Limit{
+		Name: name, file: p.file, settings: map[string]setting{"": {line: p.line, value: value}}, held: new(held),
+	})
 	p.current = &p.limits[len(p.limits)-1]
 	before, isTwice := p.lines[name]
 	switch {
-	case readers[name] != nil || adderOf(name) != nil:
+	case readers[name] != nil || listOf(name) != nil:
 		p.fault("", "%.80q is a setting: indent it below its limit", name)
 		return
 	case !isName(name):
@@ -271,13 +284,14 @@ func (p *parser) setting(key, value string) {
 	place := keyOf(l.Name, fmt.Sprintf("%.80s", key))
 	if before := l.settings[key].line; before > 0 {
 		p.fault(place, "line %d has this setting: each is accepted once", before)
-		return
+		// Other faults of the setting are found.
+		l = &Limit{settings: map[string]setting{}}
 	}
 	read := readers[key]
-	if add, named := adderOf(key), nameIn(key); add != nil && isName(named) {
+	if list, name := listOf(key), nameIn(key); list != nil && isName(name) {
 		read = func(l *Limit, value string) error {
 			limit, err := policy.Parse(value)
-			add(l, named, limit)
+			*list(l) = append(*list(l), NamedLimit{name, limit})
 			l.settings[key] = setting{p.line, value, limit}
 			return err
 		}
@@ -292,9 +306,9 @@ func (p *parser) setting(key, value string) {
 	}
 }
 
-// adderOf returns the adder of a key, or nil.
-func adderOf(key string) func(*Limit, string, policy.Policy) {
-	return adders[strings.TrimSuffix(key, nameIn(key))]
+// listOf returns the list with the limit of a key, or nil.
+func listOf(key string) func(*Limit) *[]NamedLimit {
+	return lists[strings.TrimSuffix(key, nameIn(key))]
 }
 
 // nameIn returns the name in a key such as "plan gold".
@@ -329,7 +343,10 @@ func readWarnAt(limit *Limit, value string) error {
 		}
 		limit.WarnAt = append(limit.WarnAt, share)
 	}
-	return fieldFault(warn.Shares(limit.WarnAt).Check("", "share"))
+	if n := len(limit.WarnAt); n > warn.MaxShares {
+		return fmt.Errorf("%d shares are given: at most %d are accepted", n, warn.MaxShares)
+	}
+	return fieldFault(warn.Shares(limit.WarnAt).Check("", "a share"))
 }
 
 func readPenalty(limit *Limit, value string) error {
@@ -367,12 +384,22 @@ func readTime(text string, to *time.Duration) bool {
 	return *to > 0
 }
 
-// fieldFault returns an error that names the field of a *policy.FieldError, its value and the
-// accepted values. The error of nil is nil.
+// fileWords has the words of a file for those of Go in a *policy.FieldError.
+var fileWords = strings.NewReplacer(
+	"Penalty.Refusals", "the number of refusals", "Penalty.Within", `the time after "in"`, "Penalty.Forget", `the time after "forget"`,
+	"Penalty.For", `the time after "block"`, "Penalty.Max", `the time after "at most"`,
+	"For, which", `that after "block", which`, ", or 0 for For", "", "Within, which", `that after "in", which`, ", or 0 for the longer of Max and Within", "",
+	"Total", "the limit", "Reserved", "what is reserved", "Guarantee(Tenants", "the share",
+	"Policy is", "the limit is", "policy is", "the limit is", "policy.Funnel", "funnel", "policy.InFlight if", "limit in flight if", "h0m0s", "h", "m0s", "m",
+)
+
+// fieldFault returns an error that says of a *policy.FieldError in the words of a file what is given and
+// what is accepted. The error of nil is nil.
 func fieldFault(err error) error {
 	var field *policy.FieldError
 	if errors.As(err, &field) {
-		return fmt.Errorf("%s is %v: %s is accepted", strings.TrimPrefix(field.Field, "Penalty."), field.Value, field.Want)
+		name, _, _ := strings.Cut(field.Field, "[")
+		return errors.New(fileWords.Replace(fmt.Sprintf("%s is %v, want %s", name, field.Value, field.Want)))
 	}
 	return err
 }
@@ -381,25 +408,39 @@ func fieldFault(err error) error {
 func (l *Limit) isShared() bool { return l.Reserved != nil || len(l.Shares)+len(l.Ceilings) > 0 }
 
 // byTenant iterates over the shares and the ceilings, with the beginning of their keys.
-func (l *Limit) byTenant() iter.Seq2[string, []Share] {
-	return func(yield func(string, []Share) bool) {
+func (l *Limit) byTenant() iter.Seq2[string, []NamedLimit] {
+	return func(yield func(string, []NamedLimit) bool) {
 		if yield(sharePrefix, l.Shares) {
 			yield(ceilingPrefix, l.Ceilings)
 		}
 	}
 }
 
-// shares returns the shares in process that the limit describes. The error is a *Fault.
-func (l *Limit) shares(config engine.Config, guarantee, ceiling func(tenant string) policy.Policy) (*engine.Shares[string], error) {
-	config.Name = cmp.Or(config.Name, l.Name)
-	sharesConfig := engine.SharesConfig[string]{Config: config, Total: l.Policy, Reserved: l.Reserved, Ceiling: ceiling}
+// SharesConfig returns the shares that the limit describes, and the texts of their limits in force for Share, for other
+// shares than those of the function Shares. present returns the limit as the file has it when a tenant gets an entry.
+func (l *Limit) SharesConfig(present func() *Limit) (config engine.SharesConfig[string], inForce map[string]string) {
+	limitsOf := func(prefix string) func(string) policy.Policy {
+		return func(tenant string) policy.Policy { return present().settings[prefix+tenant].limit }
+	}
+	config = engine.SharesConfig[string]{Total: l.Policy, Reserved: l.Reserved, Ceiling: limitsOf(ceilingPrefix)}
+	config.Config.Name, inForce = l.Name, map[string]string{}
+	for prefix, shares := range l.byTenant() {
+		for _, share := range shares {
+			inForce[prefix+share.Name] = share.Policy.String()
+		}
+	}
 	for _, share := range l.Shares {
-		sharesConfig.Tenants = append(sharesConfig.Tenants, share.Tenant)
+		config.Tenants = append(config.Tenants, share.Name)
 	}
-	if len(sharesConfig.Tenants) > 0 || l.Reserved != nil {
-		sharesConfig.Guarantee = guarantee
+	if len(config.Tenants) > 0 || l.Reserved != nil {
+		config.Guarantee = limitsOf(sharePrefix)
 	}
-	shares, err := engine.NewShares(sharesConfig)
+	return config, inForce
+}
+
+// newShares returns the shares of SharesConfig in process. The error is a *Fault.
+func (l *Limit) newShares(config engine.SharesConfig[string]) (*engine.Shares[string], error) {
+	shares, err := engine.NewShares(config)
 	if err == nil {
 		return shares, nil
 	}
@@ -409,11 +450,11 @@ func (l *Limit) shares(config engine.Config, guarantee, ceiling func(tenant stri
 	}
 	key, index := "", 0
 	if _, err := fmt.Sscanf(field.Field, "Guarantee(Tenants[%d])", &index); err == nil && index < len(l.Shares) {
-		key = sharePrefix + l.Shares[index].Tenant
+		key = sharePrefix + l.Shares[index].Name
 	} else if field.Field == "Reserved" && l.Reserved != nil {
 		key = reserved
 	}
-	return nil, l.fault(key, "%s is %v: %s is accepted", field.Field, field.Value, field.Want)
+	return nil, l.fault(key, "%w", fieldFault(err))
 }
 
 // checkShares finds the faults of the current limit's shares.
@@ -437,14 +478,16 @@ func (p *parser) checkShares() {
 			}
 		}
 	}
-	shares, err := limit.shares(engine.Config{}, func(tenant string) policy.Policy { return limit.settings[sharePrefix+tenant].limit }, nil)
+	config, _ := limit.SharesConfig(func() *Limit { return limit })
+	config.Ceiling = nil // for faults with their places
+	shares, err := limit.newShares(config)
 	if err != nil {
 		p.add(err)
 		return
 	}
 	for _, ceiling := range limit.Ceilings {
-		if err := shares.SetCeiling(ceiling.Tenant, ceiling.Policy); err != nil {
-			p.add(limit.fault(ceilingPrefix+ceiling.Tenant, "%w", fieldFault(err)))
+		if err := shares.SetCeiling(ceiling.Name, ceiling.Policy); err != nil {
+			p.add(limit.fault(ceilingPrefix+ceiling.Name, "%w", fieldFault(err)))
 		}
 	}
 }

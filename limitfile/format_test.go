@@ -113,8 +113,9 @@ func TestSettingsNeedALimitAbove(t *testing.T) {
 
 func TestPenaltiesAreChecked(t *testing.T) {
 	for text, want := range map[string]string{
-		"0 in 1m, block 1m":              "Refusals is 0: 1 to 1024 is accepted",
-		"5 in 1m, block 10m, at most 5m": "Max is 5m0s",
+		"0 in 1m, block 1m":              "the number of refusals is 0, want 1 to 1024",
+		"5 in 1m, block 10m, at most 5m": `the time after "at most" is 5m, want that after "block", which is 10m, to 32768 times as long, at most 35040h`,
+		"5 in 1h, block 1m, forget 1m":   `the time after "forget" is 1m, want that after "in"`,
 		"5 in 1m":                        "is given",
 		"5 in 1m, block 1m, block 2m":    "is given",
 		"5 in 1m aligned, block 1m":      "is given",

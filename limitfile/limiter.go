@@ -297,6 +297,9 @@ func (l *Limiter[K]) prepare(next *Limit) (update, error) {
 			fresh[entry.setting] = &part[K]{limiter, entry.policy}
 			err = l.file.own(fresh[entry.setting])
 		}
+		if field := (*policy.FieldError)(nil); errors.As(err, &field) && field.Field == "Policy" {
+			err = fieldFault(err)
+		}
 		if err != nil {
 			faults = append(faults, next.fault(entry.setting, "%w", err))
 		}
@@ -325,6 +328,8 @@ func nameOf(name, setting string) string {
 // of the limiter are in force, and another commit goes on.
 func (l *Limiter[K]) commit(ctx context.Context, next *Limit, fresh map[string]*part[K]) (atLimit map[string]int, err error) {
 	atLimit = map[string]int{}
+	held := map[string]string{}
+	defer next.held.put(held)
 	old := l.parts[candidate]
 	for setting, limiter := range fresh {
 		l.parts[setting] = limiter
@@ -335,7 +340,8 @@ func (l *Limiter[K]) commit(ctx context.Context, next *Limit, fresh map[string]*
 			continue
 		}
 		if failed := changed.SetPolicy(entry.policy); failed != nil {
-			err = errors.Join(err, next.fault(entry.setting, "%w", failed))
+			held[entry.setting] = changed.policy.String()
+			err = errors.Join(err, next.fault(entry.setting, "%w", fieldFault(failed)))
 			continue
 		}
 		changed.policy = entry.policy

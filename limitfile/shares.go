@@ -1,6 +1,7 @@
 package limitfile
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"strings"
@@ -41,11 +42,6 @@ type sharesMember struct {
 	next atomic.Pointer[Limit]
 }
 
-// limit returns a function for the limits of tenants without an entry, by the beginning of their settings.
-func (m *sharesMember) limit(prefix string) func(tenant string) policy.Policy {
-	return func(tenant string) policy.Policy { return m.next.Load().settings[prefix+tenant].limit }
-}
-
 // prepare implements member.
 func (m *sharesMember) prepare(next *Limit) (update, error) {
 	discard := func() error { return nil }
@@ -59,16 +55,14 @@ func (m *sharesMember) prepare(next *Limit) (update, error) {
 		}, discard: discard}, nil
 	}
 	m.next.Store(next)
-	shares, err := next.shares(m.config, m.limit(sharePrefix), m.limit(ceilingPrefix))
+	config, inForce := next.SharesConfig(m.next.Load)
+	m.config.Name = cmp.Or(m.config.Name, next.Name)
+	config.Config = m.config
+	shares, err := next.newShares(config)
 	if err != nil {
 		return update{discard: discard}, err
 	}
-	m.shares, m.inForce = shares, map[string]string{}
-	for prefix, all := range next.byTenant() {
-		for _, share := range all {
-			m.inForce[prefix+share.Tenant] = share.Policy.String()
-		}
-	}
+	m.shares, m.inForce = shares, inForce
 	return update{
 		commit:  func(context.Context) (map[string]int, error) { return nil, m.file.own(shares) },
 		discard: shares.Close,
@@ -77,13 +71,15 @@ func (m *sharesMember) prepare(next *Limit) (update, error) {
 
 // Share gives shares the guarantees and ceilings of the limit, for other shares than those of the function Shares. inForce
 // has the texts of those in force by setting, such as "share gold", and is updated. Those that are gone come
-// first: they leave room. The error joins a *[Fault] for each that could not follow: call Share again.
+// first: they leave room. The error joins a *[Fault] for each that could not follow, which [Compare] then knows: call
+// Share again.
 func (l *Limit) Share(
 	shares interface {
 		SetGuarantee(tenant string, guarantee policy.Policy) error
 		SetCeiling(tenant string, ceiling policy.Policy) error
 	}, inForce map[string]string,
 ) (err error) {
+	held := map[string]string{}
 	set := func(key string, limit policy.Policy) {
 		text, put := "", shares.SetGuarantee
 		if strings.HasPrefix(key, ceilingPrefix) {
@@ -92,10 +88,12 @@ func (l *Limit) Share(
 		if limit != nil {
 			text = limit.String()
 		}
+		delete(held, key)
 		if inForce[key] == text {
 			return
 		}
 		if failed := put(nameIn(key), limit); failed != nil {
+			held[key] = inForce[key]
 			err = errors.Join(err, l.fault(key, "%w", fieldFault(failed)))
 			return
 		}
@@ -113,9 +111,10 @@ func (l *Limit) Share(
 		err = nil
 		for prefix, all := range l.byTenant() {
 			for _, share := range all {
-				set(prefix+share.Tenant, share.Policy)
+				set(prefix+share.Name, share.Policy)
 			}
 		}
 	}
+	l.held.put(held)
 	return errors.Join(kept, err)
 }

@@ -22,14 +22,14 @@ const upstream = "upstream: funnel 100, 100/s\n reserved: funnel 60, 60/s\n shar
 // Promise: Every fault of a limit's shares is found by file, line and name.
 func TestFaultsOfSharesAreFound(t *testing.T) {
 	for text, want := range map[string]string{
-		"a: window 5/h\n share b: funnel 1, 1/h":                              "f:1: a: Total is window 5/h: a policy.Funnel",
-		"a: funnel 5, 5/h\n share b: window 1/h":                              "f:2: a: share b: Guarantee(Tenants[0]) is window 1/h: a policy.Funnel",
+		"a: window 5/h\n share b: funnel 1, 1/h":                              "f:1: a: the limit is window 5/h, want a funnel",
+		"a: funnel 5, 5/h\n share b: window 1/h":                              "f:2: a: share b: the share is window 1/h, want a funnel",
 		"a: funnel 5, 5/h\n share b: funnel 1, 1/h\n share c: gallon":         "f:3: a: share c: ",
-		"a: funnel 5, 5/h\n share b: funnel 5, 1/h":                           "f:1: a: Reserved is 5: a capacity below Total's",
-		"a: funnel 5, 5/h\n share b: funnel 1, 6/h":                           "f:2: a: share b: Guarantee(Tenants[0])",
-		"a: funnel 5, 5/h\n reserved: funnel 1, 1/h\n share b: funnel 2, 1/h": "f:3: a: share b: Guarantee(Tenants[0])",
-		"a: funnel 5, 5/h\n reserved: funnel 5, 1/h":                          "f:2: a: reserved: Reserved is 5",
-		"a: funnel 5, 5/h\n share b: funnel 1, 1/h\n\n ceiling c: window 1/h": "f:4: a: ceiling c: limit is window 1/h: a policy.Funnel",
+		"a: funnel 5, 5/h\n share b: funnel 5, 1/h":                           "f:1: a: what is reserved is 5, want a capacity below the limit's",
+		"a: funnel 5, 5/h\n share b: funnel 1, 6/h":                           "f:2: a: share b: the share is ",
+		"a: funnel 5, 5/h\n reserved: funnel 1, 1/h\n share b: funnel 2, 1/h": "f:3: a: share b: the share is ",
+		"a: funnel 5, 5/h\n reserved: funnel 5, 1/h":                          "f:2: a: reserved: what is reserved is 5",
+		"a: funnel 5, 5/h\n share b: funnel 1, 1/h\n\n ceiling c: window 1/h": "f:4: a: ceiling c: limit is window 1/h, want a funnel",
 		"a: funnel 5, 5/h\n share b: funnel 1, 1/h\n plan c: funnel 1, 1/h":   `f:3: a: plan c: a limit with shares has no plans: "share c" is accepted`,
 		"a: funnel 5, 5/h\n warn-at: 0.5\n share b: funnel 1, 1/h":            "f:2: a: warn-at: a limit with shares has no such setting",
 		"a: funnel 5, 5/h\n share b: funnel 1, 1/h\n share b: funnel 1, 1/h":  "f:3: a: share b: line 2 has this setting",
@@ -47,8 +47,8 @@ func TestFaultsOfSharesAreFound(t *testing.T) {
 	limits, err := parse("f", []byte("b: window 1/h\n"+upstream+"c: window 1/h"))
 	require.NoError(t, err)
 	assert.Equal(t, "funnel 30, 30/s", limits[1].Shares[0].Policy.String())
-	assert.Equal(t, "silver", limits[1].Shares[1].Tenant)
-	assert.Equal(t, "gold", limits[1].Ceilings[0].Tenant)
+	assert.Equal(t, "silver", limits[1].Shares[1].Name)
+	assert.Equal(t, "gold", limits[1].Ceilings[0].Name)
 	assert.Equal(t, "funnel 60, 60/s", limits[1].Reserved.String())
 }
 
@@ -94,7 +94,12 @@ func TestSharesFollowTheFile(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "limits.conf")
 		write := func(text string) { require.NoError(t, os.WriteFile(path, []byte(text), 0o600)) }
 		write(upstream + "other: window 5/h")
-		file := must.Get(Open(path, Options{}))
+		var reports []string
+		file := must.Get(Open(path, Options{OnReload: func(changes []Change, _ error) {
+			for _, change := range changes {
+				reports = append(reports, change.String())
+			}
+		}}))
 		defer func() { require.NoError(t, file.Close()) }()
 		shares := must.Get(Shares(file, "upstream", engine.Config{Idle: time.Minute, PackageTime: true}))
 		assert.Equal(t, "upstream", shares.Stats().Name)
@@ -125,13 +130,18 @@ func TestSharesFollowTheFile(t *testing.T) {
 		// Silver's larger guarantee comes out of what gold owes for a while.
 		grown := strings.NewReplacer("share gold: funnel 30, 30/s", "share gold: funnel 20, 20/s", "share silver: funnel 10, 10/s", "share silver: funnel 30, 30/s").Replace(upstream) + "other: window 6/h"
 		require.True(t, shares.Take("gold", 40).Allowed || shares.Take("gold", 9).Allowed)
+		reports = nil
 		err = reload(grown)
-		require.ErrorContains(t, err, "upstream: share silver: limit is funnel 30, 30/s: a limit within the rest of the reserve: a capacity of at most 10, and at most a unit every 52.631579ms is accepted")
+		require.ErrorContains(t, err, "upstream: share silver: limit is funnel 30, 30/s, want a limit within the rest of the reserve, a capacity of at most 10, at most a unit every 52.631579ms")
 		require.ErrorIs(t, file.Health(), err)
+		assert.Equal(t, "upstream: share gold: funnel 40, 40/s -> funnel 20, 20/s|upstream: ceiling gold: funnel 9, 1/s -> funnel 5, 1/s|upstream: share new: funnel 10, 1/s -> none",
+			strings.Join(reports, "|"), "silver's share has not changed")
+		reports = nil
 		assert.EqualValues(t, 20, limit("gold"))
 		assert.EqualValues(t, 10, limit("silver"))
 		time.Sleep(3 * time.Minute)
 		require.NoError(t, file.Health(), "it was tried again")
+		assert.Equal(t, "upstream: share silver: funnel 10, 10/s -> funnel 30, 30/s", strings.Join(reports, "|"))
 		assert.EqualValues(t, 30, limit("silver"))
 		assert.Zero(t, shares.Peek("new", 1).Limit-40, "it only borrows now")
 

@@ -325,8 +325,8 @@ func (s *Source[K]) read(text string) (*own, error) {
 		if limit.policy, err = policy.Parse(text); err != nil {
 			return nil, err
 		}
-		if base := s.config.Config.Policy; !follows(limit.policy, base) {
-			return nil, fmt.Errorf("ral: %q is of another family than %q: a limit of the same kind and period is accepted", text, base)
+		if base := s.config.Config.Policy; !reads(limit.policy, base) {
+			return nil, fmt.Errorf("ral: %q is of another family than %q: %s", text, base, shape.Followers(base, limit.policy))
 		}
 	}
 	if len(s.texts) >= maxTexts {

@@ -62,7 +62,7 @@ func diff(files []string, out, problems io.Writer) (faults int) {
 	}
 	faults = listFaults(problems, err)
 	if len(after) == 0 && len(before) > 0 {
-		fmt.Fprintf(problems, "%s: it has no limits, and %s were there\n", files[1], many(len(before), "limit"))
+		fmt.Fprintf(problems, "%s: it has no limits, and the file before had %d\n", files[1], len(before))
 		faults++
 	}
 	return faults

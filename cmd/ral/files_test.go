@@ -46,7 +46,7 @@ func TestFilesAreChecked(t *testing.T) {
 			`other:1: per-user: keys count under "window 100/h", of another family than "sliding 100/h": a limit of the same kind and period` + another +
 				`other:2: login: keys count under "at most 5/10m", of another family than "at most 5/d": a limit of the same kind and period` + another, "diff: 2 faults", 1},
 		{"diff old empty", "per-user: window 100/h -> none; a program that uses it refuses the file\nlogin: at most 5/10m -> none; a program that uses it refuses the file\n",
-			"empty: it has no limits, and 2 limits were there\n", "diff: 1 fault", 1},
+			"empty: it has no limits, and the file before had 2\n", "diff: 1 fault", 1},
 		{"diff empty empty", "no limit changes\n", "", "", 0},
 		{"diff faulty old", "", faulty, "diff: 2 faults", 1},
 		{"diff old", "", usageOf("diff"), "diff: the command line is not accepted: 1 file given", 2},

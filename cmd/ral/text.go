@@ -107,6 +107,10 @@ func (v view) inFlight() bool {
 // that say why, none of them wider than width, or 0.
 func (v view) verdict(width int) (verdict string, causes []string) {
 	var wrong []string
+	if why := v.overview.Health; why != "" {
+		wrong = append(wrong, "the configuration")
+		causes = wrap(report.Printable("configuration: "+why), width)
+	}
 	for i := range v.overview.Limits {
 		l := &v.overview.Limits[i]
 		if why := health(l); why != "" {
@@ -120,7 +124,7 @@ func (v view) verdict(width int) (verdict string, causes []string) {
 	case 1:
 		return "Something is wrong with " + wrong[0] + ".", causes
 	}
-	return fmt.Sprintf("%d limits are in trouble.", len(wrong)), causes
+	return fmt.Sprintf("%d things are wrong.", len(wrong)), causes
 }
 
 func (v view) limit(l *pagejson.LimitSummary) []string {

@@ -103,7 +103,7 @@ func TestTextHasNoControlCharacters(t *testing.T) {
 	clean(text)
 	assert.Contains(t, text, "日本語xxx")
 
-	hostile := view{chosen: "\x1b[31m", overview: pagejson.Overview{Limits: []pagejson.LimitSummary{{Name: "\x1b[31m", Policy: "\x9b", Health: "\r\n\x07"}}}}
+	hostile := view{chosen: "\x1b[31m", overview: pagejson.Overview{Health: "\x1b[31m", Limits: []pagejson.LimitSummary{{Name: "\x1b[31m", Policy: "\x9b", Health: "\r\n\x07"}}}}
 	hostile.owed = pagejson.List{Limit: "x", Rows: []pagejson.Row{{ID: "\x1b\x1b", Share: 1e300}, {Key: "\x1b[0m"}, {}}}
 	hostile.refused = pagejson.List{Rows: []pagejson.Row{{}}}
 	clean(hostile.text(0, 0))

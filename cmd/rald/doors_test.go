@@ -393,7 +393,7 @@ func TestLimitThatRedisCannotKeep(t *testing.T) {
 	dir := directory(t, "limits.yaml", "limits:\n  plan: window 5/month in UTC\n")
 	err := run(t.Context(), []string{"-admin", "none", "-redis", "redis://" + redistest.Start(t).Addr(), dir}, noEnv, io.Discard, io.Discard)
 	assert.ErrorContains(t, err, "limits.yaml:2: plan: ")
-	assert.ErrorContains(t, err, "want a Funnel, Queue")
+	assert.ErrorContains(t, err, "cannot be kept in Redis, want a funnel, queue")
 }
 
 // Redis knows them by the user of the URL. In an outage operators still see all. Packages fleet and

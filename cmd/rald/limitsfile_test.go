@@ -23,12 +23,13 @@ func takeOf(t *testing.T, c *redis.Client, key, limit string) (took, remaining i
 }
 
 // Promise: rald reads the file of limits that Go programs read, and follows it: what was used counts on.
+// Promise: `/healthz`, `INFO` and the operators' page of rald say that a file has faults while the one before holds, and `/healthz` stays 200.
 func TestRaldFollowsAFileOfLimits(t *testing.T) {
 	dir := directory(t, "limits.yaml", "limits:\n  api: window 10/365d\n", "limits.conf",
 		"per-user: window 10/365d\n  per: user\n  warn-at: 0.5\n  plan gold: window 100/365d\njobs: in flight 2, 1h at most\n",
 		"check.yaml", "proxy: traefik\nrules:\n  - {match: /, limit: per-user, key: everybody}\n")
-	file, check := filepath.Join(dir, "limits.conf"), freeAddr(t)
-	s := start(t, "-state", "none", "-check-listen", check, "-limits", file, dir)
+	file, check, admin := filepath.Join(dir, "limits.conf"), freeAddr(t), freeAddr(t)
+	s := start(t, "-state", "none", "-check-listen", check, "-admin", admin, "-limits", file, dir)
 	c := s.client(t, redis.Options{Protocol: 2})
 	for limit, want := range map[string]int64{"api": 9, "per-user": 9, "per-user/plan/gold": 99, "jobs": 1} {
 		took, remaining := takeOf(t, c, "ann", limit)
@@ -63,6 +64,23 @@ func TestRaldFollowsAFileOfLimits(t *testing.T) {
 		assert.Positive(t, remaining, text)
 	}
 	assert.Contains(t, s.log.String(), "limits.conf:1: per-user: keys count under")
+	operators := func() (healthz, page, info string) {
+		status, healthz := fetch(t, http.DefaultClient, "http://"+admin+"/healthz")
+		assert.Equal(t, http.StatusOK, status)
+		_, page = fetch(t, http.DefaultClient, "http://"+admin+"/debug/ral/limits")
+		info, err := c.Info(t.Context()).Result()
+		require.NoError(t, err)
+		return healthz, page, info
+	}
+	healthz, page, info := operators()
+	assert.Contains(t, healthz, "ok\nthe last configuration is not in force")
+	assert.NotContains(t, healthz, "per-user", "it needs no token")
+	assert.Contains(t, page, `"health":"configuration: `+file+`:1: per-user: `)
+	assert.Contains(t, info, "configuration_failing:1\r\nconfiguration_error:configuration: "+file+":1: per-user: ")
+	write(t, dir, "limits.conf", "per-user: window 15/365d\njobs: in flight 2, 1h at most\n")
+	s.until(t, func() bool { healthz, page, info = operators(); return healthz == "ok\n" })
+	assert.NotContains(t, page, `"health"`)
+	assert.Contains(t, info, "configuration_failing:0\r\nconfiguration_error:\r\n")
 	s.end(t)
 }
 
@@ -89,7 +107,9 @@ func TestRaldServesShares(t *testing.T) {
 	s.untilLogs(t, `limit=upstream setting="share silver" from="" to="funnel 10, 1/4h"`)
 	assert.EqualValues(t, 1, took("silver", 10))
 	write(t, dir, "limits.conf", "upstream: funnel 200, 1/h\n  reserved: funnel 30, 1/2h\n  share gold: funnel 10, 1/4h\n  share silver: funnel 20, 1/4h\n")
-	s.untilLogs(t, "shares hold as they were, until they can follow the file")
+	s.untilLogs(t, "some shares hold as they were, until they can follow the file")
+	assert.Contains(t, s.log.String(), `setting="share gold" from="funnel 20, 1/4h" to="funnel 10, 1/4h"`)
+	assert.NotContains(t, s.log.String(), `setting="share silver" from="funnel 10, 1/4h" to="funnel 20, 1/4h"`, "it has not changed")
 	assert.Contains(t, s.log.String(), "limits.conf:4: upstream: share silver: ")
 	assert.Contains(t, s.log.String(), `setting="" from="funnel 100, 1/h" to="funnel 200, 1/h" at_the_next_start=true`)
 	assert.EqualValues(t, 0, took("silver", 1))
@@ -122,5 +142,5 @@ func TestFaultsOfAllFilesAreInOneList(t *testing.T) {
 	write(t, dir, "limits.conf", "per-user: window 10/h\n  plan a: window 20/h\n")
 	var out bytes.Buffer
 	require.NoError(t, run(t.Context(), []string{"check", "-limits", file}, noEnv, &out, &out))
-	assert.Equal(t, file+": 2 limits\n", out.String())
+	assert.Equal(t, file+": 1 limit\n", out.String(), "as ral check counts")
 }

@@ -85,6 +85,14 @@ func warnings(of *rules.Set) (text string) {
 	return text
 }
 
+// many returns a count with its noun.
+func many(n int, noun string) string {
+	if n != 1 {
+		noun += "s"
+	}
+	return fmt.Sprintf("%d %s", n, noun)
+}
+
 // check says whether a directory's files, or with -envoy its rules, can be read and have room.
 func check(args []string, out, problems io.Writer) error {
 	flags := flag.NewFlagSet("rald check", flag.ContinueOnError)
@@ -116,17 +124,17 @@ func check(args []string, out, problems io.Writer) error {
 	err = configured.Room(families.Config{}, config.Limits)
 	text := fmt.Sprintf("%s%s: ", warnings(config.Rules), cmp.Or(dir, *file))
 	if !*envoy {
-		text += fmt.Sprintf("%d limits", config.Named)
+		text += many(len(config.Limits.Limits), "limit")
 	}
 	if config.Checks != nil {
-		text += fmt.Sprintf(", %d rules of the HTTP check", config.Checks.Len())
+		text += ", " + many(config.Checks.Len(), "rule") + " of the HTTP check"
 	}
 	if config.Rules != nil {
 		err = errors.Join(err, envoyserver.Room(families.Config{}, config.Rules))
 		if *envoy {
-			text += fmt.Sprintf("%d rules", len(config.Rules.Rules()))
+			text += many(len(config.Rules.Rules()), "rule")
 		} else {
-			text += fmt.Sprintf(", %d rules of Envoy's rate limit service", len(config.Rules.Rules()))
+			text += ", " + many(len(config.Rules.Rules()), "rule") + " of Envoy's rate limit service"
 		}
 	}
 	if err == nil {

@@ -97,13 +97,14 @@ func (r *reloader) put(ctx context.Context, config *configdir.Config, err error)
 	if err == nil {
 		err = r.set(ctx, config)
 	}
-	r.reads.Failing.Store(err != nil)
+	r.reads.Fail(err)
 	if err != nil {
 		r.reads.Bad.Add(1)
 		r.log.Error("the configuration stays as it was", "directory", r.dirs.Dir, "envoy", r.dirs.Envoy, "error", err)
 		return false
 	}
-	// The faults of a change have been found.
+	waiting := r.limits.Share()
+	// The faults of a change have been found, and the limits know which shares hold as they were.
 	changes, _ := limitfile.Compare(r.inForce.Limits.Limits, config.Limits.Limits)
 	for _, change := range changes {
 		// A warn-at and a penalty take force at once.
@@ -111,12 +112,11 @@ func (r *reloader) put(ctx context.Context, config *configdir.Config, err error)
 		r.log.Info("a limit has changed", "limit", change.Name, "setting", change.Setting, "from", change.From, "to", change.To, "at_the_next_start", isLater)
 	}
 	r.inForce = config
-	waiting := r.limits.Share()
-	if r.reads.Failing.Store(waiting != nil); waiting != nil && r.waiting != nil {
+	if r.reads.Fail(waiting); waiting != nil && r.waiting != nil {
 		return true
 	}
 	if r.waiting = waiting; waiting != nil {
-		r.log.Error("shares hold as they were, until they can follow the file", "error", waiting)
+		r.log.Error("some shares hold as they were, until they can follow the file", "error", waiting)
 	}
 	r.reads.Good.Add(1)
 	r.log.Info("the configuration is in force", "directory", r.dirs.Dir, "envoy", r.dirs.Envoy, "limits", r.limits.Len())

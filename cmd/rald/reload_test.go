@@ -89,7 +89,7 @@ func TestReloadOfOneDirectory(t *testing.T) {
 		}
 		reload()
 		assert.Equal(t, step.after, figures(), i)
-		assert.Equal(t, step.failing, r.reads.Failing.Load(), i)
+		assert.Equal(t, step.failing, r.reads.Fault() != nil, i)
 	}
 	assert.Equal(t, []uint64{5, 5}, []uint64{r.reads.Good.Load(), r.reads.Bad.Load()})
 

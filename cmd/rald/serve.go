@@ -60,7 +60,8 @@ func serve(asked context.Context, settings settings, log *slog.Logger) (err erro
 	if adminOn != nil {
 		defer func() { _ = adminOn.Close() }()
 	}
-	settings.redis.Families, settings.redis.Limits, settings.redis.Log = keep, limits, log
+	reads := configfile.Reloads{}
+	settings.redis.Families, settings.redis.Limits, settings.redis.Log, settings.redis.Reloads = keep, limits, log, reads
 	server, err := redisserver.New(settings.redis)
 	if err != nil {
 		return err
@@ -76,12 +77,12 @@ func serve(asked context.Context, settings settings, log *slog.Logger) (err erro
 	}()
 	told := admin.Config{
 		Redis: server, Keys: keep, Draining: func() bool { return ctx.Err() != nil },
-		Limits: limits,
+		Limits: limits, Reloads: reads,
 		Tokens: settings.admin.tokens, Guarded: settings.admin.guarded, ShowKeys: settings.admin.showKeys, Log: log,
 	}
 	follow := &reloader{dirs: dirs, limits: limits, log: log, inForce: config}
 	follow.reads.Good.Add(1)
-	told.Reloads = map[string]*configfile.Reads{"configuration": &follow.reads}
+	reads["configuration"] = &follow.reads
 	if settings.envoy.isOn() {
 		told.EnvoyKeys, told.Envoy, err = clients.openEnvoy(ctx, config.Rules)
 		if err != nil {
@@ -91,7 +92,7 @@ func serve(asked context.Context, settings settings, log *slog.Logger) (err erro
 	if clients.xds == nil {
 		follow.envoy = told.Envoy
 	} else {
-		told.Reloads["xds"] = &clients.xds.Reads
+		reads["xds"] = &clients.xds.Reads
 	}
 	follow.check, err = clients.openCheck(ctx, config.Checks, checkserver.Config{Families: keep, Limits: limits, Log: log})
 	if err != nil {

@@ -375,9 +375,9 @@ func TestCheckReportsTheFaultOfAStart(t *testing.T) {
 		says  string
 		files []string
 	}{
-		{": 1 limits\n", []string{"limits.yaml", limitsFile}},
-		{": 1 limits, 1 rules of the HTTP check\n", []string{"limits.yaml", limitsFile, "check.yaml", checkFile}},
-		{": 0 limits, 1 rules of Envoy's rate limit service\n", []string{"envoy/shop.yaml", rulesOf(2)}},
+		{": 1 limit\n", []string{"limits.yaml", limitsFile}},
+		{": 1 limit, 1 rule of the HTTP check\n", []string{"limits.yaml", limitsFile, "check.yaml", checkFile}},
+		{": 0 limits, 1 rule of Envoy's rate limit service\n", []string{"envoy/shop.yaml", rulesOf(2)}},
 		{": 32 limits, 20 rules of Envoy's rate limit service\n", []string{"limits.yaml", many, "envoy/d.yaml", manyRules(20)}},
 		{" has neither limits.yaml nor check.yaml nor a directory envoy", nil},
 		{"/limits.yml: this file is not read: the name limits.yaml is accepted", []string{"limits.yml", ""}},
@@ -420,7 +420,7 @@ func TestCheckReportsTheFaultOfAStart(t *testing.T) {
 	dir = directory(t, "envoy/a.yaml", "domain: d\ndescriptors:\n  - {key: k, detailed_metric: true, rate_limit: {unit: day}}\n")
 	require.NoError(t, run(t.Context(), []string{"check", dir}, noEnv, &out, io.Discard))
 	assert.Equal(t, "warning: "+dir+"/envoy/a.yaml:3: descriptors[0].detailed_metric: it has no effect: metrics are by rule\n"+
-		dir+": 0 limits, 1 rules of Envoy's rate limit service\n", out.String())
+		dir+": 0 limits, 1 rule of Envoy's rate limit service\n", out.String())
 }
 
 // The image has no system with zones.

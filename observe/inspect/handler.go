@@ -48,6 +48,10 @@ type Config struct {
 	// AcceptNone has New accept no limits, for a program that makes a new Handler once it has some.
 	AcceptNone bool
 
+	// Health, if not nil, returns what is wrong with the program's configuration, such as limitfile.File.Health. The
+	// first line of the error is shown above the limits. It must be safe for concurrent use.
+	Health func() error
+
 	// Before, if not nil, is an earlier Handler of the program. The charts and alarms of its limits go on in the
 	// new Handler under the same names. Close it after New has returned.
 	Before *Handler
@@ -71,9 +75,10 @@ type Handler struct {
 	// panics limits the records about panics, which wrong tokens must not hide.
 	panics *single.Limiter
 
-	limits  []limit
-	byName  map[string]limit
-	history *history
+	limits    []limit
+	byName    map[string]limit
+	history   *history
+	askHealth asker[string]
 
 	stop    context.CancelFunc
 	running *supervisor.Handle
@@ -423,6 +428,10 @@ func (h *Handler) overview(w http.ResponseWriter, r *http.Request) error {
 	}
 	points, refused, tick := h.history.since(since)
 	overview := pagejson.Overview{Now: time.Now(), Tick: tick, Every: every.Seconds(), Changes: len(h.tokens) > 0, Hashed: !h.config.ShowKeys, Limits: []pagejson.LimitSummary{}}
+	if h.config.Health != nil {
+		health, err := h.askHealth.ask("Health", func() string { return errorText(h.config.Health()) })
+		overview.Health = plain(firstFault(cmp.Or(errorText(err), health)))
+	}
 	for i, limit := range h.limits {
 		limitSummary := limit.summary()
 		limitSummary.Points = points[i]
@@ -430,6 +439,15 @@ func (h *Handler) overview(w http.ResponseWriter, r *http.Request) error {
 		overview.Limits = append(overview.Limits, limitSummary)
 	}
 	return answer(w, overview)
+}
+
+// firstFault returns the first line of a text, and the number of the others.
+func firstFault(text string) string {
+	first, rest, more := strings.Cut(text, "\n")
+	if more {
+		first += fmt.Sprintf(" (and %d more)", 1+strings.Count(rest, "\n"))
+	}
+	return first
 }
 
 func (h *Handler) list(w http.ResponseWriter, r *http.Request) error {

@@ -77,6 +77,18 @@ func allKinds(t *testing.T) kinds {
 	return k
 }
 
+// Promise: The page shows the first fault of the program's configuration, and how many there are more.
+func TestOverviewHasTheHealthOfTheConfiguration(t *testing.T) {
+	var health error
+	c := serve(t, newHandler(t, inspect.Config{Health: func() error { return health }}))
+	overview := func() string { return get[pagejson.Overview](c, "limits").Health }
+	assert.Empty(t, overview())
+	health = errors.New("ral: limits.conf:1: a: it is wrong")
+	assert.Equal(t, "limits.conf:1: a: it is wrong", overview())
+	health = errors.Join(health, health, health)
+	assert.Equal(t, "limits.conf:1: a: it is wrong (and 2 more)", overview())
+}
+
 func TestOverviewListsEveryLimit(t *testing.T) {
 	k := allKinds(t)
 	for range 12 {

@@ -61,27 +61,27 @@ func (s *Store) Limit(p policy.Policy) (*Limit, error) {
 	}
 	shaped, ok := p.(shape.Shaped)
 	if !ok || shaped.Shape().Kind == 0 {
-		return refuse("a Funnel, Queue, Bursty, FixedWindow, SlidingWindow or AlignedWindow or InFlight of package policy, or a fleet.SlidingLog (which keeps the promise of AtMost, at the full rate)")
+		return refuse("a funnel, queue, bursty, sliding, in flight, or a window without weeks, months and years; a fleet.SlidingLog keeps the promise of at most")
 	}
 	l := &Limit{policy: p, blocks: s.blocks, rule: s.rule, shape: shaped.Shape()}
 	family := map[shape.Kind]string{shape.Funnel: "f", shape.Queue: "q", shape.Bursty: "b"}[l.shape.Kind]
 	switch l.shape.Kind {
 	case shape.FixedWindow:
 		if l.shape.Bits > maxFixedBits {
-			return refuse("a FixedWindow of at most 1000000 units, or an AlignedWindow of more")
+			return refuse("a window of at most 1000000 units, or an aligned window of more")
 		}
 		family = fmt.Sprintf("w%d-%d", l.shape.Per, l.shape.Bits)
 	case shape.SlidingWindow:
 		if l.shape.Per < minSliding || l.shape.Per%time.Microsecond != 0 {
-			return refuse("a SlidingWindow with a period of a millisecond or more, in whole microseconds, the unit of Redis's clock")
+			return refuse("a sliding window with a period of a millisecond or more, in whole microseconds, the unit of Redis's clock")
 		}
 		family = fmt.Sprintf("s%d", l.shape.Per)
 	case shape.AlignedWindow:
 		switch {
 		case l.shape.Per%time.Microsecond != 0:
-			return refuse("an AlignedWindow with a period of whole microseconds, the unit of Redis's clock")
+			return refuse("an aligned window with a period of whole microseconds, the unit of Redis's clock")
 		case l.shape.Limit > maxAligned:
-			return refuse(fmt.Sprintf("an AlignedWindow of at most %d units", int64(maxAligned)))
+			return refuse(fmt.Sprintf("an aligned window of at most %d units", int64(maxAligned)))
 		}
 		family = fmt.Sprintf("a%d", l.shape.Per)
 	}

@@ -93,7 +93,7 @@ func TestLongestAlignedWindowIsCountedExactly(t *testing.T) {
 	_, err := s.Limit(aligned(most+1, 366*24*time.Hour))
 	assert.ErrorContains(t, err, "at most 4503599627370496 units")
 	_, err = s.Limit(policy.Must(policy.FixedWindow(1_000_001, time.Minute)))
-	assert.ErrorContains(t, err, "a FixedWindow of at most 1000000 units, or an AlignedWindow of more")
+	assert.ErrorContains(t, err, "a window of at most 1000000 units, or an aligned window of more")
 }
 
 func TestRewriteAllGoesOnPastForeignValues(t *testing.T) {

@@ -24,7 +24,9 @@ type Overview struct {
 	// Changes reports whether keys may be changed, with a token.
 	Changes bool `json:"changes"`
 	// Hashed reports whether keys are shown as hashes.
-	Hashed bool           `json:"hashed"`
+	Hashed bool `json:"hashed"`
+	// Health says what is wrong with the program's configuration, "" if nothing is.
+	Health string         `json:"health,omitempty"`
 	Limits []LimitSummary `json:"limits"`
 }
 

@@ -129,6 +129,22 @@ func Same(a, b any) bool {
 // Alike is implemented by policies that hold more than their parameters.
 type Alike interface{ Alike(other any) bool }
 
+// SameWindow reports whether two policies count in fixed windows of one period. Large counts take more of a word, so
+// that neither may read the other's words, but engine.SetPolicy carries them.
+func SameWindow(a, b any) bool {
+	x, ok := a.(Shaped)
+	y, both := b.(Shaped)
+	return ok && both && x.Shape().Kind == FixedWindow && y.Shape().Kind == FixedWindow && x.Shape().Per == y.Shape().Per
+}
+
+// Followers says which limits are accepted in place of a policy, when other does not read its words.
+func Followers(policy, other any) string {
+	if SameWindow(policy, other) {
+		return "a limit whose count takes as much of a key's word is accepted: up to 1,000,000, 16,777,215, 268,435,455 and 4,294,967,295 take more and more"
+	}
+	return "a limit of the same kind and period is accepted"
+}
+
 // Earliest returns the first of low+1 to high with remaining, which never falls and is less at low,
 // at want or more. ok is false if there is none.
 func Earliest(remaining func(at int64) int64, want, low, high int64) (at int64, ok bool) {

@@ -228,9 +228,10 @@ function place() {
   return all;
 }
 
-// drawStatus says in a line whether anything is wrong, and then where.
-function drawStatus(all) {
-  const wrong = all.flatMap((l) => (l.summary.alarms ?? []).map((a) => ({ limit: l.summary.name, ...a })));
+// drawStatus says in a line whether anything is wrong, and then where. health is of the configuration.
+function drawStatus(all, health) {
+  const wrong = (health ? [{ words: health }] : [])
+    .concat(all.flatMap((l) => (l.summary.alarms ?? []).map((a) => ({ limit: l.summary.name, ...a }))));
   const late = all.filter((l) => refusing(l).late).map((l) => l.summary.name);
   const young = all.some((l) => l.charted && !l.used && l.summary.usual < 0);
   $("status").hidden = false;
@@ -247,8 +248,8 @@ function drawStatus(all) {
   };
   keepChildren($("alarms"), wrong.length, item).forEach((e, i) => {
     const a = wrong[i], [where, words, most, key] = e.children;
-    write(where, a.limit);
-    write(words, ": " + a.words + ".");
+    write(where, a.limit ?? "");
+    write(words, (a.limit ? ": " : "Configuration: ") + a.words + ".");
     where.onclick = () => { choose(a.limit); $("chosen").scrollIntoView(); };
     most.hidden = key.hidden = !a.id;
     if (!a.id) return;
@@ -269,7 +270,7 @@ async function lookLimits() {
   }
   tick = o.tick;
   const all = place();
-  drawStatus(all);
+  drawStatus(all, o.health);
   write($("state"), `${many(o.limits.length, "limit")} at ${new Date(o.now).toLocaleTimeString([], { hourCycle: "h23" })}` +
     (o.hashed ? ", keys shown as hashes" : ""));
   if (chosen === null && all.length > 0) {

@@ -38,8 +38,7 @@ type Config struct {
 	// Check answers HTTP checks; nil for none.
 	Check *checkserver.Door
 
-	// Reloads counts readings by their subject, such as "configuration".
-	Reloads map[string]*configfile.Reads
+	Reloads configfile.Reloads
 
 	// Draining reports whether the server is about to end. nil is never.
 	Draining func() bool
@@ -150,14 +149,15 @@ func index(w http.ResponseWriter, _ *http.Request) {
 }
 
 // health answers whether clients should come here: not while the server ends, or if an engine
-// records no new keys. Without Redis they should: -outage says how they are answered.
+// records no new keys. Without Redis they should: -outage says how they are answered. So they should while files
+// have faults, since the configuration before holds.
 func (h *Handler) health(w http.ResponseWriter) {
 	w.Header().Set("Cache-Control", "no-store")
 	if h.config.Draining != nil && h.config.Draining() {
 		http.Error(w, "draining", http.StatusServiceUnavailable)
 		return
 	}
-	// without has the families without Redis.
+	// without has the families without Redis, and whether files have faults.
 	var without []string
 	for _, keep := range h.families() {
 		for family := range keep.All() {
@@ -171,6 +171,10 @@ func (h *Handler) health(w http.ResponseWriter) {
 				return
 			}
 		}
+	}
+	if h.config.Reloads.Fault() != nil {
+		// Requests without a token read this, and the faults have lines of files.
+		without = append(without, "the last configuration is not in force, or not all of it: INFO and the operators' page say why\n")
 	}
 	_, _ = io.WriteString(w, "ok\n"+strings.Join(without, ""))
 }

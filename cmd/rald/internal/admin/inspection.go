@@ -38,7 +38,7 @@ type inspection struct {
 
 func newInspection(config Config, all []*families.Families) (*inspection, error) {
 	i := &inspection{
-		config: inspect.Config{AcceptNone: true, ShowKeys: config.ShowKeys, Tokens: config.Tokens, Logger: config.Log},
+		config: inspect.Config{AcceptNone: true, ShowKeys: config.ShowKeys, Tokens: config.Tokens, Logger: config.Log, Health: config.Reloads.Fault},
 		limits: config.Limits, keys: config.Keys, all: all, stop: make(chan struct{}),
 	}
 	if _, err := i.follow(); err != nil {

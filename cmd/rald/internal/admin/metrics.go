@@ -98,7 +98,7 @@ func (c *collector) collectDoors(to chan<- prometheus.Metric) {
 		results(map[string]uint64{"good": reads.Good.Load(), "bad": reads.Bad.Load()},
 			"rald_reloads_total", "Reads of the configuration, by its part and result.", "of", part)
 		failing := 0.0
-		if reads.Failing.Load() {
+		if reads.Fault() != nil {
 			failing = 1
 		}
 		gauge(failing, "rald_reload_failing", "1 if the configuration could not be read the last time, and the one before is in force.", "of", part)

@@ -22,11 +22,11 @@ func one(lines ...string) string {
 func TestFaultNamesFileLineAndKey(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                                   "check.yaml: proxy is required",
-		"proxy: &rules caddy\n*rules : []\n": "check.yaml:2: caddy: the keys here are proxy",
+		"proxy: &rules caddy\n*rules : []\n": "check.yaml:2: caddy: this key is unknown here, known: proxy",
 		"proxy: {? [uri] : X}\nrules: []\n":  "check.yaml:1: proxy: a key here is no text",
 		"proxy: caddy\nrules: 5\n":           "check.yaml:2: rules: a list is accepted",
 		"proxy: caddy\n":                     "check.yaml:1: rules is required: a list of maps",
-		"proxy: caddy\nrule: []\n":           "check.yaml:2: rule: the keys here are proxy, trusted, allow, once, status, spread, rules, parameters, escaped_slashes, backslashes, escaped_backslashes, leading_slashes",
+		"proxy: caddy\nrule: []\n":           "check.yaml:2: rule: this key is unknown here, known: proxy, trusted, allow, once, status, spread, rules, parameters, escaped_slashes, backslashes, escaped_backslashes, leading_slashes",
 		one("limits: [{limit: 'in flight 10, 1m at most', key: address}]"):                              `check.yaml:4: rules[0].limits[0].limit: "in flight 10, 1m at most" counts requests until they end, and a check sees no end of a request: a limit of units over time is accepted`,
 		one("limits: [{limit: window 5/h, key: header X, overrides: {a: 'in flight 10, 1m at most'}}]"): `"in flight 10, 1m at most" counts requests until they end`,
 		"proxy: apache\nrules: []\n":                                                  `check.yaml:1: proxy: "apache" is not a known proxy: nginx, caddy, traefik`,

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/ral-limiter/ral/cmd/rald/internal/checkserver"
+	"github.com/ral-limiter/ral/cmd/rald/internal/configfile"
 	"github.com/ral-limiter/ral/cmd/rald/internal/limitfile"
 	"github.com/ral-limiter/ral/cmd/rald/internal/rules"
 	"github.com/ral-limiter/ral/policy"
@@ -49,8 +50,8 @@ type Config struct {
 	Checks *checkserver.Rules
 	// Rules is nil if Dirs.Envoy is "".
 	Rules *rules.Set
-	Named int // the number of limits that clients can call
 
+	dirs Dirs
 	// stamp is the stamp of the files before they were read.
 	stamp string
 }
@@ -61,7 +62,7 @@ var anyLimit = policy.Must(policy.Funnel(1, 1, time.Second))
 // Read reads all files. Without any file it fails. A faulty file refuses all; the error joins a *configfile.Error for each
 // fault. While limits.yaml has faults, check.yaml may name any limit.
 func (d Dirs) Read() (*Config, error) {
-	config := &Config{Limits: &limitfile.File{}, stamp: d.stamp()}
+	config := &Config{Limits: &limitfile.File{}, dirs: d, stamp: d.stamp()}
 	var faults []error
 	var inDir, inFile error
 	if d.Dir != "" {
@@ -99,7 +100,6 @@ func (d Dirs) Read() (*Config, error) {
 	if d.Dir != "" && d.File == "" && config.Limits.IsMissing && config.Checks == nil && config.Rules == nil {
 		return nil, fmt.Errorf("%s has neither %s nor %s nor a directory envoy", d.Dir, limitfile.Name, checkserver.Name)
 	}
-	config.Named = config.Limits.Len()
 	if config.Checks != nil {
 		config.Checks.AddTo(config.Limits)
 	}
@@ -109,12 +109,12 @@ func (d Dirs) Read() (*Config, error) {
 // Succeeds returns an error if the limits of an earlier configuration are gone with their file.
 func (c *Config) Succeeds(before *Config) error {
 	inFile := before.Limits.InFile
-	inYAML := before.Named - inFile
+	inYAML := len(before.Limits.Limits) - inFile
 	switch {
 	case inFile > 0 && c.Limits.InFile == 0:
-		return fmt.Errorf("the file of limits has none, and %d limits were there", inFile)
-	case inYAML == 0 || !c.Limits.IsMissing:
-		return nil
+		return &configfile.Error{File: c.dirs.File, Err: fmt.Errorf("it has no limits, and the file before had %d", inFile)}
+	case inYAML > 0 && c.Limits.IsMissing:
+		return &configfile.Error{File: filepath.Join(c.dirs.Dir, limitfile.Name), Err: fmt.Errorf("it is gone, and had %d: a file with limits: {} is accepted", inYAML)}
 	}
-	return fmt.Errorf("%s is gone, and %d limits were there: a file with limits: {} is accepted", limitfile.Name, inYAML)
+	return nil
 }

@@ -52,7 +52,7 @@ func TestReadTakesEachFileOfTheDirectory(t *testing.T) {
 	write(t, dir, "check.yaml", "proxy: caddy\nrules: []\n")
 	c, err = d.Read()
 	require.NoError(t, err)
-	assert.ErrorContains(t, c.Succeeds(before), "limits.yaml is gone, and 1 limits were there: a file with limits: {} is accepted")
+	assert.ErrorContains(t, c.Succeeds(before), "limits.yaml: it is gone, and had 1: a file with limits: {} is accepted")
 	assert.NoError(t, c.Succeeds(c))
 	write(t, dir, "limits.yaml", "limits: {}\n")
 	c, err = d.Read()
@@ -76,12 +76,12 @@ func TestFileOfLimitsIsAccepted(t *testing.T) {
 	before, err := d.Read()
 	require.NoError(t, err)
 	assert.Equal(t, []string{"a", "a/plan/gold"}, []string{before.Limits.All()[0].Name, before.Limits.All()[1].Name})
-	assert.Equal(t, 2, before.Named)
+	assert.Equal(t, 1, before.Limits.InFile, "a plan is a part of its limit")
 	stamp := before.stamp
 	write(t, dir, "limits.conf", "# a: window 1/h\n")
 	c, err := d.Read()
 	require.NoError(t, err)
-	assert.EqualError(t, c.Succeeds(before), "the file of limits has none, and 2 limits were there")
+	assert.EqualError(t, c.Succeeds(before), d.File+": it has no limits, and the file before had 1")
 	assert.NotEqual(t, stamp, c.stamp)
 	assert.NoError(t, c.Succeeds(c))
 	write(t, dir, "limits.conf", "10/h: window 1/h\nfunnel: window 1/h\n")
@@ -184,7 +184,7 @@ func TestHalfWrittenFileIsNotTaken(t *testing.T) {
 		now, put := make(chan os.Signal), make(chan int, 100)
 		go d.Watch(t.Context(), c, time.Second, now, func(c *Config, err error) bool {
 			assert.NoError(t, err)
-			put <- c.Limits.Len()
+			put <- len(c.Limits.Limits)
 			return false
 		})
 		time.Sleep(500 * time.Millisecond)

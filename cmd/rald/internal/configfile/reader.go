@@ -156,7 +156,8 @@ func (r *Reader) admit(at Place) bool {
 	return r.room > 0
 }
 
-// Pairs returns the values of a map. Others are a fault that shows accepted, and give nil.
+// Pairs returns the values of a map, and all values of a key that is there twice, which is a fault already. Others
+// are a fault that shows accepted, and give nil.
 func (r *Reader) Pairs(place Place, accepted string) []Place {
 	if place.node == nil {
 		return nil
@@ -177,6 +178,7 @@ func (r *Reader) merge(all []Place, known map[string]int, place Place) []Place {
 			all[i].isCovered = true
 		}
 	}
+	here := map[string]bool{}
 	for i := 0; i+1 < len(place.node.Content); i += 2 {
 		key, value := resolved(place.node.Content[i]), resolved(place.node.Content[i+1])
 		inner := place.Missing(key.Value)
@@ -206,15 +208,15 @@ func (r *Reader) merge(all []Place, known map[string]int, place Place) []Place {
 			continue
 		}
 		before, ok := known[inner.Name]
-		if !ok {
-			known[inner.Name] = len(all)
+		if isTwice := here[inner.Name]; !ok || isTwice {
+			known[inner.Name], here[inner.Name] = len(all), true
 			all = append(all, inner)
 			continue
 		}
 		if old := all[before]; old.node.Kind == yaml.MappingNode && value.Kind == yaml.MappingNode {
 			inner.covered = &old
 		}
-		all[before] = inner
+		all[before], here[inner.Name] = inner, true
 	}
 	return all
 }
@@ -232,9 +234,9 @@ func (r *Reader) Fields(at Place, accepted ...string) map[string]Place {
 		case slices.Contains(accepted, p.Name):
 			all[p.Name] = p
 		case p.isCovered || slices.Contains(r.unused, p.Name):
-			r.Fault(p, "%w: the keys here are %s", ErrUnused, keys)
+			r.Fault(p, "%w: this key is unknown here, known: %s", ErrUnused, keys)
 		default:
-			r.Fault(p, "the keys here are %s", keys)
+			r.Fault(p, "this key is unknown here, known: %s", keys)
 		}
 	}
 	return all

@@ -10,6 +10,7 @@ import (
 	"github.com/ral-limiter/ral/cmd/rald/internal/families"
 	"github.com/ral-limiter/ral/cmd/rald/internal/limitfile"
 	"github.com/ral-limiter/ral/engine"
+	root "github.com/ral-limiter/ral/limitfile"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 )
@@ -20,27 +21,10 @@ type group struct {
 	families.Family
 	shares families.Shares
 	prefix string
-	// limit has the shares in the file.
-	limit atomic.Pointer[tenants]
-	// inForce is guarded by Limits.changing.
+	// limit is the limit in the file.
+	limit atomic.Pointer[limitfile.Named]
+	// inForce has the texts of the shares in force, guarded by Limits.changing.
 	inForce map[string]string
-}
-
-// tenants are a limit with its guarantees and ceilings by tenant.
-type tenants struct {
-	limitfile.Named
-	guarantees, ceilings map[string]policy.Policy
-}
-
-func newTenants(named limitfile.Named) *tenants {
-	t := &tenants{named, map[string]policy.Policy{}, map[string]policy.Policy{}}
-	for _, share := range named.Of.Shares {
-		t.guarantees[share.Tenant] = share.Policy
-	}
-	for _, ceiling := range named.Of.Ceilings {
-		t.ceilings[ceiling.Tenant] = ceiling.Policy
-	}
-	return t
 }
 
 func closeAll(groups []*group) (err error) {
@@ -48,6 +32,28 @@ func closeAll(groups []*group) (err error) {
 		err = errors.Join(err, g.shares.Close())
 	}
 	return err
+}
+
+// newGroup returns the group of a limit with shares.
+func (l *Limits) newGroup(named limitfile.Named) (*group, error) {
+	g := &group{prefix: Prefix(named.Name)}
+	g.limit.Store(&named)
+	config, inForce := named.Of.SharesConfig(func() *root.Limit { return g.limit.Load().Of })
+	shares, err := l.config.Families.NewShares(config)
+	g.shares, g.inForce = shares, inForce
+	return g, err
+}
+
+// groupFor returns the group of a limit. The group of the limit before serves on, if there is one, with its Total and
+// Reserved.
+func (l *Limits) groupFor(named limitfile.Named, was *limit) (*group, error) {
+	if was == nil {
+		return l.newGroup(named)
+	}
+	if g, ok := was.family.(*group); ok {
+		return g, nil
+	}
+	return nil, errors.New("a limit with shares takes the place of one without: another name is accepted")
 }
 
 // Share has the tenants of limits with shares follow the last file. The error joins a fault for each share that cannot

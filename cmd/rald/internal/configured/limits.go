@@ -14,6 +14,7 @@ import (
 	"github.com/ral-limiter/ral/cmd/rald/internal/families"
 	"github.com/ral-limiter/ral/cmd/rald/internal/limitfile"
 	"github.com/ral-limiter/ral/engine"
+	"github.com/ral-limiter/ral/internal/core/shape"
 	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 )
@@ -146,10 +147,10 @@ func (l *Limits) All() iter.Seq2[string, Use] {
 	}
 }
 
-// Len counts the limits in force that clients can call.
+// Len counts the limits in force that clients can call. A plan counts with its limit.
 func (l *Limits) Len() (n int) {
 	for _, one := range *l.table.Load() {
-		if !one.gone && !one.hidden {
+		if !one.gone && !one.IsPart() {
 			n++
 		}
 	}
@@ -287,7 +288,7 @@ func (l *Limits) Set(ctx context.Context, to *limitfile.File, also func()) error
 		if named.IsShared() {
 			g, failed := l.groupFor(named, was)
 			if failed != nil {
-				err = errors.Join(err, named.Place.Error(failed))
+				err = errors.Join(err, named.Of.Fault("", failed))
 				continue
 			}
 			if was == nil {
@@ -308,8 +309,8 @@ func (l *Limits) Set(ctx context.Context, to *limitfile.File, also func()) error
 			next[name] = was
 			continue
 		case binding[name] && was.family != family && !strings.HasPrefix(name, limitfile.Candidate("")):
-			err = errors.Join(err, named.Place.Error(fmt.Errorf("keys count under %q, of another family than %q: a limit of the same kind "+
-				"and period is accepted, or another name", was.Policy, named.Policy)))
+			err = errors.Join(err, named.Place.Error(fmt.Errorf("keys count under %q, of another family than %q: %s, or another name",
+				was.Policy, named.Policy, shape.Followers(was.Policy, named.Policy))))
 			continue
 		}
 		next[name] = newLimit(named, family)
@@ -345,7 +346,7 @@ func (l *Limits) Set(ctx context.Context, to *limitfile.File, also func()) error
 	l.exchange(old, next, also)
 	for _, named := range all {
 		if g, ok := next[named.Name].family.(*group); ok {
-			g.limit.Store(newTenants(named))
+			g.limit.Store(&named)
 		}
 	}
 	for name, one := range old {
@@ -379,39 +380,4 @@ func (l *Limits) exchange(old, next map[string]*limit, also func()) {
 	if also != nil {
 		also()
 	}
-}
-
-// newGroup returns the group of a limit with shares.
-func (l *Limits) newGroup(named limitfile.Named) (*group, error) {
-	g := &group{prefix: Prefix(named.Name), inForce: map[string]string{}}
-	g.limit.Store(newTenants(named))
-	config := engine.SharesConfig[string]{
-		Config: engine.Config{Name: named.Name}, Total: named.Policy, Reserved: named.Of.Reserved,
-		Ceiling: func(tenant string) policy.Policy { return g.limit.Load().ceilings[tenant] },
-	}
-	for _, share := range named.Of.Shares {
-		config.Tenants = append(config.Tenants, share.Tenant)
-		g.inForce["share "+share.Tenant] = share.Policy.String()
-	}
-	for _, ceiling := range named.Of.Ceilings {
-		g.inForce["ceiling "+ceiling.Tenant] = ceiling.Policy.String()
-	}
-	if len(config.Tenants) > 0 {
-		config.Guarantee = func(tenant string) policy.Policy { return g.limit.Load().guarantees[tenant] }
-	}
-	var err error
-	g.shares, err = l.config.Families.NewShares(config)
-	return g, err
-}
-
-// groupFor returns the group of a limit. The group of the limit before serves on, if there is one, with its Total and
-// Reserved.
-func (l *Limits) groupFor(named limitfile.Named, was *limit) (*group, error) {
-	if was == nil {
-		return l.newGroup(named)
-	}
-	if g, ok := was.family.(*group); ok {
-		return g, nil
-	}
-	return nil, errors.New("a limit with shares takes the place of one without: another name is accepted")
 }

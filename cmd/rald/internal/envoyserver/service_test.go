@@ -462,7 +462,7 @@ func TestReloadKeepsUsedHits(t *testing.T) {
 	require.NoError(t, d.reload())
 	d.expect(ok, 10, entries("a=x"))
 	d.write("domain: d\nlimits: 1")
-	assert.ErrorContains(t, d.reload(), `rules.yaml:2: limits: the keys here are`)
+	assert.ErrorContains(t, d.reload(), `rules.yaml:2: limits: this key is unknown here, known: `)
 	d.expect(ok, 9, entries("a=x"))
 	for rule, c := range d.Counts() {
 		if rule.Path == "d.a" {

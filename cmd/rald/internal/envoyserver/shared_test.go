@@ -136,7 +136,7 @@ func TestVerdictsInAnOutage(t *testing.T) {
 	d.write(sharedRules + `  - {key: own, value: x, rate_limit: {limit: "window 5/month in UTC"}}` + "\n")
 	err := d.reload()
 	assert.ErrorContains(t, err, "rules.yaml:14")
-	assert.ErrorContains(t, err, "want a Funnel, Queue")
+	assert.ErrorContains(t, err, "in UTC cannot be kept in Redis, want a funnel, queue")
 	assert.Len(t, d.table.Load().set.Rules(), 10)
 	admitted := func(n int) (all int) {
 		for range n {

@@ -79,6 +79,9 @@ func (s *Families) addShared(limit policy.Policy, leased bool) (Family, error) {
 		config.Policy, config.Mode = limit, fleet.Leased
 	}
 	limiter, err := fleet.New(config)
+	if field := (*policy.FieldError)(nil); errors.As(err, &field) && field.Field == "Policy" {
+		return nil, fmt.Errorf("%v cannot be kept in Redis, want %s", limit, field.Want)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -31,6 +32,9 @@ func (n *Named) IsShared() bool {
 	return n.Of != nil && (n.Of.Reserved != nil || len(n.Of.Shares)+len(n.Of.Ceilings) > 0)
 }
 
+// IsPart reports whether the limit is of no line of its own in a file: a plan, a candidate or another file's.
+func (n *Named) IsPart() bool { return n.Of == nil || n.Name != n.Of.Name }
+
 // File has limits. The zero File has none.
 type File struct {
 	// Limits are those of limits.yaml and of AddFile, in order.
@@ -47,16 +51,6 @@ type File struct {
 // All returns the limits in the order of their adding. A plan is a limit NAME/plan/PLAN. A candidate has a name
 // that clients cannot call: see Candidate.
 func (f *File) All() []Named { return f.all }
-
-// Len counts the limits that clients can call.
-func (f *File) Len() (n int) {
-	for _, named := range f.all {
-		if named.Of != nil {
-			n++
-		}
-	}
-	return n
-}
 
 // Find returns the limit of a name.
 func (f *File) Find(name string) (policy.Policy, bool) {
@@ -158,7 +152,7 @@ func line(reader *configfile.Reader, indent, key string, value configfile.Place)
 			return "" // no value
 		}
 	default:
-		reader.Fault(value, "a text is accepted, such as funnel 100, 10/s for a limit, or a map with limit and the settings of one")
+		reader.Fault(value, "%s", example(reader, key, value))
 		return ""
 	}
 	if strings.Contains(key, ":") || strings.TrimSpace(key) != key {
@@ -172,14 +166,25 @@ func line(reader *configfile.Reader, indent, key string, value configfile.Place)
 	return indent + text
 }
 
+// example says what is accepted in place of a map under the key, or of a missing limit.
+func example(reader *configfile.Reader, key string, value configfile.Place) string {
+	if !value.IsMap() {
+		return "it is required, such as limit: funnel 100, 10/s"
+	}
+	for _, first := range reader.Pairs(value, "") {
+		if slices.Contains([]string{"plan", "share", "ceiling"}, key) && first.IsScalar() {
+			return fmt.Sprintf("a map is not accepted here: write %s %s: %s, a line for each", key, first.Name, first.Text())
+		}
+	}
+	return "a text is accepted, as in limit: funnel 100, 10/s or shadow: yes"
+}
+
 // AddFile adds the limits of a file that package limitfile of the root module reads. The error joins a
 // *configfile.Error for each fault.
 func (f *File) AddFile(file string) error {
-	before := f.Len()
 	limits, err := limitfile.Read(file)
-	err = errors.Join(err, f.add(file, limits))
-	f.InFile = f.Len() - before
-	return err
+	f.InFile = len(limits)
+	return errors.Join(err, f.add(file, limits))
 }
 
 // add adds the limits of a file of that name.
@@ -198,9 +203,7 @@ func (f *File) add(file string, limits []limitfile.Limit) error {
 		if l.Candidate != nil {
 			add(Candidate(l.Name), "candidate", l.Candidate, nil)
 		}
-		if _, err := policy.Parse(l.Name); err == nil {
-			faults = append(faults, l.Fault("", errors.New("this name is the text of a limit, which clients may send")))
-		} else if before := f.all[f.known[l.Name]].Place; before.File != file {
+		if before := f.all[f.known[l.Name]].Place; before.File != file {
 			faults = append(faults, l.Fault("", fmt.Errorf("%s has a limit of this name: another name is accepted", before.File)))
 		}
 	}

@@ -20,13 +20,13 @@ func TestFaultNamesFileLineAndKey(t *testing.T) {
 		"limits:\n  a: {limit: sliding 1/s}\n":                                      "",
 		"limits:\n  a: {limit: sliding 1/s, warn-at: [0.5]}\n":                      "",
 		"limits:\n  a: {limit: sliding 1/s, warn-at: []}\n":                         "",
-		"limits:\n  a: {warn-at: [0.5]}\n":                                          "f:2: limits.a.limit: a text is accepted, such as funnel 100, 10/s for a limit",
+		"limits:\n  a: {warn-at: [0.5]}\n":                                          "f:2: limits.a.limit: it is required, such as limit: funnel 100, 10/s",
 		"limits:\n  a:\n    limit: sliding 1/s\n    warn-at: 0.8\n":                 "",
 		"limits:\n  a:\n    limit: sliding 1/s\n    warn-at:\n":                     `f:4: a: warn-at: "" is given: shares such as 0.8, 0.95 are accepted`,
 		"limits:\n  a:\n    limit: sliding 1/s\n    warn-at: [x]\n":                 `f:4: a: warn-at: "x" is given: shares such as 0.8, 0.95 are accepted`,
 		"limits:\n  a:\n    limit: sliding 1/s\n    warn-at: [.nan]\n":              `f:4: a: warn-at: ".nan" is given: shares such as`,
-		"limits:\n  a:\n    limit: sliding 1/s\n    warn-at: [0.8, 0.5]\n":          "f:4: a: warn-at: share[1] is 0.5: a share above 0 and below 1, such as 0.8, each above the one before is accepted",
-		"limits:\n  a: {limit: sliding 1/s, warn-at: [.1,.2,.3,.4,.5,.6,.7,.8,.9]}": "f:2: a: warn-at: share is 9: at most 8 shares is accepted",
+		"limits:\n  a:\n    limit: sliding 1/s\n    warn-at: [0.8, 0.5]\n":          "f:4: a: warn-at: a share is 0.5, want a share above 0 and below 1, such as 0.8, each above the one before",
+		"limits:\n  a: {limit: sliding 1/s, warn-at: [.1,.2,.3,.4,.5,.6,.7,.8,.9]}": "f:2: a: warn-at: 9 shares are given: at most 8 are accepted",
 		"limits:\n  a: {limit: sliding 1/s, warnat: [0.5]}\n":                       "f:2: a: warnat: a setting is",
 		"":            "f: limits is required, such as limits: {} for none",
 		"# limits:\n": "f: limits is required",
@@ -38,7 +38,7 @@ func TestFaultNamesFileLineAndKey(t *testing.T) {
 		"limits:\n  a b: funnel 1, 1/s\n":                        "f:2: \"a b\": a name has 1 to 64 letters",
 		"limits:\n  funnel_1,_1/s: funnel 1, 1/s\n":              "f:2: \"funnel_1,_1/s\": a name has 1 to 64 letters",
 		"limits:\n  window_1-h: [1]\n":                           "f:2: window_1-h: ral: limit",
-		"limit:\n  api: funnel 1, 1/s\n":                         "f:1: limit: the keys here are limits",
+		"limit:\n  api: funnel 1, 1/s\n":                         "f:1: limit: this key is unknown here, known: limits",
 		"- a\n":                                                  "f:1: a map is accepted, with the keys limits",
 		"limits:\n  a: sliding 1/s\nlimits:\n  b: sliding 1/s\n": "f:3: limits: this key is there twice",
 		"limits:\n  a: sliding 1/s\n---\nlimits: {}\n":           "f:3: there is a second document after ---",
@@ -48,7 +48,10 @@ func TestFaultNamesFileLineAndKey(t *testing.T) {
 		"limits:\n  a: [\n":                                      "f:2: did not find expected node content",
 		"limits:\n  a: \xff\n":                                   "f:2: this is not UTF-8",
 		"limits:\n  a: &x funnel 1, 1/s\n  *x : funnel 2, 1/s\n": "f:3: \"funnel 1, 1/s\": a name has 1 to 64 letters",
-		"a: &limits 1\n*limits : {}\n":                           "f:2: 1: the keys here are limits",
+		"a: &limits 1\n*limits : {}\n":                           "f:2: 1: this key is unknown here, known: limits",
+		"limits:\n  a:\n    limit: funnel 9, 1/s\n    share: {b: 'funnel 2, 1/m', c: x}\n": "f:4: limits.a.share: a map is not accepted here: write share b: funnel 2, 1/m, a line for each",
+		"limits:\n  a:\n    limit: funnel 9, 1/s\n    plan: {}\n":                          "f:4: limits.a.plan: a text is accepted, as in limit: funnel 100, 10/s or shadow: yes",
+		"limits:\n  api: funnel 1, 1/x\n  api: at most 1/s\n":                              "f:2: api: ral: limit",
 		// Nothing in YAML adds a line, a setting or a comment.
 		"limits:\n  a: sliding 1/s\n  ' shadow': yes\n":                      `f:3: "\" shadow\"": a name has`,
 		"limits:\n  'a: sliding 1/s': b\n":                                   `f:2: "\"a": a name has`,
@@ -96,7 +99,7 @@ func TestYAMLHasTheSettingsOfAFileOfLimits(t *testing.T) {
 		names = append(names, named.Name)
 	}
 	assert.Equal(t, []string{"a", "a/plan/gold", Candidate("a")}, names)
-	assert.Equal(t, 2, f.Len())
+	assert.Len(t, f.Limits, 1)
 }
 
 // Any text gives limits, or faults of the file.

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/ral-limiter/ral/cmd/rald/internal/configfile"
 	"github.com/ral-limiter/ral/cmd/rald/internal/configured"
 	"github.com/ral-limiter/ral/cmd/rald/internal/families"
 	"github.com/ral-limiter/ral/cmd/rald/internal/resp"
@@ -34,6 +35,8 @@ type Config struct {
 	Within time.Duration
 	// Command bounds commands. The defaults are 1,024 arguments, and 64 KiB for each and in all.
 	Command resp.Limits
+	// Reloads have the faults of the configuration, for INFO.
+	Reloads configfile.Reloads
 	// Log is told of faults. The default is slog.Default().
 	Log *slog.Logger
 }

@@ -317,6 +317,14 @@ func (c *conn) info([][]byte) {
 	line("role:master")
 	line("connected_slaves:0")
 	line("")
+	line("# Configuration")
+	failing, why := 0, ""
+	if err := server.config.Reloads.Fault(); err != nil {
+		failing, why = 1, strings.ReplaceAll(err.Error(), "\n", "; ")
+	}
+	line("configuration_failing:%d", failing)
+	line("configuration_error:%s", why)
+	line("")
 	line("# Backend")
 	if server.config.Families.Fleet() != nil {
 		infoShared(server.config.Families, line)

@@ -115,7 +115,7 @@ func TestCommandsOverRedisAreThoseOfAnEngine(t *testing.T) {
 		name, _, _ := strings.Cut(command, " ")
 		assert.Equal(t, replyError("ERR "+name+" is not there, as Redis keeps the keys: there, their names begin with ral:test:"), over.do(command))
 	}
-	assert.Contains(t, over.do("RAL.TAKE a window_5/week_in_UTC"), "want a Funnel, Queue")
+	assert.Contains(t, over.do("RAL.TAKE a window_5/week_in_UTC"), "in UTC cannot be kept in Redis, want a funnel, queue")
 
 	info := func() []string { return strings.Split(over.do("INFO").(string), "\r\n") }
 	assert.Subset(t, info(), []string{"backend:redis", "backend_mode:exact", "backend_outage:closed", "backend_failing:0"})

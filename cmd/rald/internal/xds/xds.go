@@ -52,8 +52,8 @@ type Client struct {
 	// Dial replaces the network.
 	Dial func(ctx context.Context, addr string) (net.Conn, error)
 
-	// Reads counts the configurations that came into force, and those that were refused. Failing also
-	// reports that the server is away.
+	// Reads counts the configurations that came into force, and those that were refused. Fault also
+	// says that the server is away.
 	Reads configfile.Reads
 
 	// version is the version in force.
@@ -81,7 +81,7 @@ func (c *Client) Run(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		c.Reads.Failing.Store(true)
+		c.Reads.Fail(fmt.Errorf("the management server is away: %w", err))
 		if answered {
 			pause = firstPause
 		}
@@ -120,7 +120,14 @@ func (c *Client) follow(ctx context.Context) (answered bool, err error) {
 		return false, err
 	}
 	// A server that has nothing new does not respond.
-	c.Reads.Failing.Store(c.version == "" || c.refusal != "")
+	switch {
+	case c.refusal != "":
+		c.Reads.Fail(errors.New(c.refusal))
+	case c.version == "":
+		c.Reads.Fail(errors.New("the management server has sent no rules yet"))
+	default:
+		c.Reads.Fail(nil)
+	}
 	c.Log.Info("connected to the management server", "server", c.Server, "version", c.version)
 	node := &core.Node{Id: c.Node, UserAgentName: "rald"}
 	request := &discovery.DiscoveryRequest{}
@@ -160,7 +167,7 @@ func (c *Client) set(response *discovery.DiscoveryResponse) {
 	if err == nil {
 		err = c.Set(set)
 	}
-	c.Reads.Failing.Store(err != nil)
+	c.Reads.Fail(err)
 	if err != nil {
 		withoutLines(err)
 		text := err.Error()
