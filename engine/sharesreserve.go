@@ -188,10 +188,7 @@ func (r *reserve) mayFit(g grant) bool {
 
 // rest says what a grant may have, for an error.
 func (r *reserve) rest() string {
-	text := "a limit within the rest of the reserve"
-	if r.units < math.MaxInt64 {
-		text += fmt.Sprintf(": a capacity of at most %d", r.units)
-	}
+	text := fmt.Sprintf("a limit within the rest of the reserve: a capacity of at most %d", r.units)
 	switch ticks := r.minInterval.Load(); {
 	case ticks == math.MaxUint64:
 		text += ", and nothing of the rate is left"

@@ -55,6 +55,7 @@ func TestTenantsShareALimit(t *testing.T) {
 		time.Sleep(time.Minute)
 		require.True(t, o.share(t, "silver", 10).Allowed)
 		require.False(t, o.share(t, "silver", 6).Allowed, "its ceiling")
+		require.True(t, o.share(t, "gold", 20).Allowed)
 		o.set(`{limit: 'funnel 100, 10/s', reserved: 'funnel 30, 5/s', share gold: 'funnel 15, 2/s', share silver: 'funnel 10, 1/s', share new: 'funnel 5, 1/s', ceiling silver: 'funnel 9, 1/s'}`)
 		require.ErrorContains(t, o.Share(), "limits.yaml:2: api: share new: ", "what gold leaves is still owed")
 		err = o.Share()
