@@ -43,7 +43,7 @@ func formOf[K comparable]() keyForm {
 }
 
 // pointersIn returns the place of the last pointer in a value of the type at from, and the number
-// of pointers. It overcounts the pointers of an interface.
+// of pointers. pointersIn overcounts the pointers of an interface.
 func pointersIn(t reflect.Type, from uintptr) (offset uintptr, pointers int) {
 	add := func(t reflect.Type, from uintptr) {
 		if p, n := pointersIn(t, from); n > 0 {

@@ -29,9 +29,9 @@ func provenanceOf(b cell.Basis) *limits.Provenance {
 	return unrecorded
 }
 
-// Admit is Take for adapters: see limits.Limiter. It waits for the delay of a policy.Queue; the error
-// is then ErrCancelled. A closed engine answers as Config.WhenUnavailable says. It allocates no
-// more than Take does.
+// Admit is Take for adapters: see limits.Limiter. Admit waits for the delay of a policy.Queue; the
+// error is then ErrCancelled. A closed engine answers as Config.WhenUnavailable says. Admit
+// allocates no more than Take does.
 func (e *Engine[K]) Admit(ctx context.Context, key K, n int64) (limits.Answer, error) {
 	var decision policy.Decision
 	recorded, err := e.cell.Admit(key, n, &decision)
@@ -59,7 +59,7 @@ func (e *Engine[K]) admitOther(
 }
 
 // Hold is Reserve or, if the call waits, Acquire, for adapters: see limits.Limiter. For a known key
-// it allocates only to wait.
+// Hold allocates only to wait.
 func (e *Engine[K]) Hold(ctx context.Context, call limits.Call[K]) (grant limits.Grant, err error) {
 	var held cell.Held[K]
 	// Looked up before units are taken, as PolicyFor may panic.
@@ -77,7 +77,7 @@ func (e *Engine[K]) Hold(ctx context.Context, call limits.Call[K]) (grant limits
 	return grant, err
 }
 
-// Look returns the answer that Hold would give now without waiting, for limits.AskAll. It takes nothing, counts
+// Look returns the answer that Hold would give now without waiting, for limits.AskAll. Look takes nothing, counts
 // nothing and never waits. ok is false if only Hold can tell, which is so while calls wait for the key, and for a
 // new key in a full table.
 func (e *Engine[K]) Look(call limits.Call[K]) (answer limits.Answer, ok bool) {
@@ -183,8 +183,8 @@ type joint struct {
 	room [maxKnown]Claim
 }
 
-// Join adds a call to those that limits.AskAll decides together, or begins them if all is nil. It returns nil if
-// the call brings a limit, or if other calls are not of engines.
+// Join adds a call to those that limits.AskAll decides together, or begins such calls if all is
+// nil. Join returns nil if the call brings a limit, or if other calls are not of engines.
 func (e *Engine[K]) Join(all any, call limits.Call[K]) any {
 	j, ok := all.(*joint)
 	switch {
@@ -273,8 +273,8 @@ var manyLimits = limits.NewProvenance(limits.SourceProcess, true, errors.New(
 var unlimited = policy.Decision{Allowed: true, Limit: policy.MaxWord, Remaining: policy.MaxWord}
 
 // Hold is TakeAll of the key's claims or, if the call waits, Acquire, for adapters: see
-// limits.Limiter. It promises no turns, so NoWait means no patience. A call with a Limit is refused
-// with policy.Never, and the Err says how to ask instead. The error is ErrCancelled.
+// limits.Limiter. A Tiered promises no turns, so NoWait means no patience. A call with a Limit is
+// refused with policy.Never, and the Err says how to ask instead. The error is ErrCancelled.
 func (t *Tiered[K]) Hold(ctx context.Context, call limits.Call[K]) (grant limits.Grant, err error) {
 	grant.Provenance = inProcess
 	switch {

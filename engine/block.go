@@ -27,7 +27,7 @@ type Penalty struct {
 
 	// Within is the time for the refusals, from the first of them, and anew from the first after it
 	// has passed or after a block. So a key that is not blocked has at most 2*Refusals-2 of them in
-	// any such time. It is rounded up, by less than 1,024 ns. Required, at most 4 years.
+	// any such time. Within is rounded up, by less than 1,024 ns. Required, at most 4 years.
 	Within time.Duration
 
 	// For is the length of the first block. Required, at most 4 years.
@@ -36,9 +36,9 @@ type Penalty struct {
 	// Max bounds the doubling of blocks. The default is For, the most 32768 times For.
 	Max time.Duration
 
-	// Forget is the time after which For holds again. It begins at the end of the key's last block,
-	// or at the first refusal of its last Within if later. The default is the longer of Max and
-	// Within; at least Within, at most 4 years.
+	// Forget is the time after which For holds again. Forget begins at the end of the key's last
+	// block, or at the first refusal of its last Within if later. The default is the longer of Max
+	// and Within; at least Within, at most 4 years.
 	Forget time.Duration
 }
 
@@ -46,16 +46,16 @@ type Penalty struct {
 // within Config.OpenTimeout.
 var ErrFull = cell.ErrFull
 
-// Block refuses the key for d, whatever its limit says, by every verb. It holds for calls that
+// Block refuses the key for d, whatever its limit says, by every verb. A block holds for calls that
 // begin after Block has returned, until d has passed since Block was called. RetryAfter is the end
 // of the block, or of the limit's refusal if later, and is exact. Peek and Take for no units are
 // then not Allowed, and Remaining is 0. Of several blocks of a key, the last to end holds.
 //
 // Calls that wait (Wait, Acquire, AcquireAll) also wait for the end of a block, if their patience
-// and deadline allow; otherwise they get ErrDeadline at once. Calls for no units do not wait, and
-// get ErrDeadline. Calls in line already return no earlier than the block ends. Turns promised by
-// Reserve and units taken before stand. The limit goes on: units drain, and Refund, SetPolicy and
-// ChangeLimit work.
+// and deadline allow. Otherwise these calls get ErrDeadline at once. Calls for no units do not
+// wait, and get ErrDeadline. Calls in line already return no earlier than the block ends. Turns
+// promised by Reserve and units taken before stand. The limit goes on: units drain, and Refund,
+// SetPolicy and ChangeLimit work.
 //
 // A d of 0 lifts the key's block, and forgets its refusals for Config.Penalty. Calls that wait for
 // the end of the block go on. Reset does so, too, and also forgets the key's use. At most
@@ -96,7 +96,7 @@ func (e *Engine[K]) Block(key K, d time.Duration) error {
 	return e.named(err)
 }
 
-// Blocked returns the time until the key's block ends; 0 if it is not blocked. It never waits.
+// Blocked returns the time until the key's block ends; 0 if it is not blocked. Blocked never waits.
 func (e *Engine[K]) Blocked(key K) time.Duration {
 	if blocks := e.blocks.Load(); blocks != nil {
 		return blocks.cell.Blocked(key)
@@ -104,8 +104,8 @@ func (e *Engine[K]) Blocked(key K) time.Duration {
 	return 0
 }
 
-// AllBlocked yields the blocked keys with the time until their blocks end, in no order. It blocks
-// no call. Keys whose block begins or ends meanwhile may be missed.
+// AllBlocked yields the blocked keys with the time until their blocks end, in no order. AllBlocked
+// blocks no call. Keys whose block begins or ends meanwhile may be missed.
 func (e *Engine[K]) AllBlocked() iter.Seq2[K, time.Duration] {
 	if blocks := e.blocks.Load(); blocks != nil {
 		return blocks.cell.AllBlocked()

@@ -14,7 +14,7 @@ import (
 const (
 	// censusStep is about the number of keys in a step. The janitor, or run, takes a step a second.
 	// With a million keys a step takes 5 to 12 ms of its goroutine (on two busy cores), and others
-	// run meanwhile. The writer waits for none of it.
+	// run meanwhile. The writer waits for no step.
 	censusStep = 1 << 15
 	// censusPart is about the number of keys before other goroutines may run.
 	censusPart = 1 << 12
@@ -25,8 +25,8 @@ const (
 	censusNow = 1024
 )
 
-// census counts the keys of a table by use of their limit, a step at a time, again and again. It
-// calls no code of the user's except policies and PolicyFor.
+// census counts the keys of a table by use of their limit, a step at a time, again and again. A
+// census calls no code of the user's except policies and PolicyFor.
 type census[K comparable] struct {
 	view  table.View[K]
 	clock func() policy.Instant
@@ -91,7 +91,7 @@ func (c *census[K]) begin() { c.counts, c.shard = KeysByUse{}, 0 }
 
 func (c *census[K]) ended() bool { return c.shard == c.view.Shards() }
 
-// part counts some keys, by whole shards, and returns how many it looked at.
+// part counts some keys, by whole shards, and returns their number.
 func (c *census[K]) part() (n int) {
 	now := c.clock()
 	for ; n < censusPart && !c.ended(); c.shard++ {

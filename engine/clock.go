@@ -10,7 +10,7 @@ import (
 )
 
 type timeSource struct {
-	// first is the earliest instant that it returns: 1, or where a saved engine left off.
+	// first is the earliest instant that read returns: 1, or where a saved engine left off.
 	first policy.Instant
 	// epoch is package time at first.
 	epoch time.Time
@@ -34,8 +34,8 @@ var started = time.Now()
 // packageTime stands for package time in timeSource.reads.
 var packageTime = new(clock.Clock)
 
-// newTimeSource returns the clock of a configuration. It begins at the instant first; by the
-// counter up to a microsecond off, and not before least. It ties instants to wall time once;
+// newTimeSource returns the clock of a configuration. The clock begins at the instant first; by the
+// counter up to a microsecond off, and not before least. The clock ties instants to wall time once;
 // otherwise only saving and loading read that.
 func newTimeSource(config Config, first, least policy.Instant) timeSource {
 	timeSource := chooseClock(config, first, least)
@@ -86,7 +86,7 @@ type moment struct {
 	ticks int64
 }
 
-// read returns the instant of a moment. It reads the clock if the moment is of another, or a
+// read returns the instant of a moment. read reads the clock if the moment is of another, or a
 // Config.Clock.
 func (s *timeSource) read(moment *moment) policy.Instant {
 	if moment.clock != s.reads || moment.clock == nil {

@@ -66,8 +66,8 @@ type Config struct {
 	Name string
 
 	// Policy is the limit of each key. Required. Limits by the wall clock (policy.Anchored), also
-	// those set later, go by the wall clock as New read it: a step of the wall clock afterwards has
-	// no effect on them.
+	// those set later, go by the wall clock as New read it: a later step of the wall clock has no
+	// effect.
 	Policy policy.Policy
 
 	// Idle is how long a key stays in the table when none of its units count any more. A key with
@@ -107,15 +107,15 @@ type Config struct {
 	// The default is 65536, the least 1. A waiting call holds a goroutine and some hundred bytes.
 	MaxWaitingTotal int
 
-	// Clock returns the time by which the engine decides, in nanoseconds from any beginning. It
-	// must be safe for concurrent use. It is called once for a decision; a call on several keys or
-	// limits calls it each time that it looks at them. The default is package time's monotonic
-	// clock: see PackageTime. The janitor's ticks and OpenTimeout always use package time. So do the
-	// pauses of calls that wait: Wait sleeps for as long as its turn is ahead by Clock. To test code
-	// that waits, run it under testing/synctest instead.
+	// Clock returns the time by which the engine decides, in nanoseconds from any beginning. Clock
+	// must be safe for concurrent use. A decision calls it once; a call on several keys or limits
+	// calls it each time that it looks at them. The default is package time's monotonic clock: see
+	// PackageTime. The janitor's ticks and OpenTimeout always use package time. So do the pauses of
+	// calls that wait: Wait sleeps for as long as its turn is ahead by Clock. To test code that
+	// waits, run it under testing/synctest instead.
 	//
-	// The time that it returns in New becomes instant 1. While it returns an earlier time, or one
-	// more than 9 years later, time may stand still, and Health returns an error. If it goes
+	// The time that Clock returns in New becomes instant 1. While Clock returns an earlier time, or
+	// one more than 9 years later, time may stand still, and Health returns an error. If Clock goes
 	// backwards no call gains units. After a jump forward and back, keys may be refused for the
 	// length of the jump, new keys too. Refund and Cancel can then give back units that had
 	// drained. With a coarse clock, a window of length t admits as much as the limit allows in t
@@ -149,18 +149,19 @@ type Config struct {
 	State State
 
 	// OnEvent receives starts, panics and restarts, the beginning and end of failing saves
-	// (supervisor.ChildFailing, ChildRecovered), and warnings (see WarnAt). It runs on its own
-	// goroutine, one event after the other, a little later. An event has the engine's Name, with "/blocks" added for the
-	// goroutines of blocked keys, and the Child "writer", "janitor", "saver" or "census". Close
-	// waits up to a second for OnEvent, so it should not call Close itself.
+	// (supervisor.ChildFailing, ChildRecovered), and warnings (see WarnAt). OnEvent runs on its own
+	// goroutine, one event after the other, a little later. An event has the engine's Name, with
+	// "/blocks" added for the goroutines of blocked keys, and the Child "writer", "janitor",
+	// "saver" or "census". Close waits up to a second for OnEvent, so OnEvent must not call Close
+	// itself.
 	//
 	// nil writes to slog.Default if the engine degrades (see Health), and when saves begin to fail
 	// or succeed again, and nothing else.
 	OnEvent func(Event)
 
 	// OnMisfit, if not nil, is called once, with the first limit of PolicyFor or TakeWith that is
-	// of another family than Policy. Log it: such a limit refuses every call. It delays the call on
-	// its goroutine, and must not panic.
+	// of another family than Policy. Log it: such a limit refuses every call. OnMisfit delays the
+	// call on its goroutine, and must not panic.
 	OnMisfit func(limit policy.Policy)
 
 	// WarnAt has the shares of a key's limit, such as 0.8 and 0.95, at which a key is warned of: see

@@ -20,7 +20,7 @@ import (
 	"github.com/ral-limiter/ral/table"
 )
 
-// shutdown bounds Close's wait for each goroutine. They can stop about every millisecond.
+// shutdown bounds Close's wait for each goroutine. The goroutines can stop about every millisecond.
 const shutdown = 5 * time.Second
 
 // Engine limits how often each key may act. Call New to make one; the zero value is of no use. Its
@@ -138,7 +138,8 @@ func newTable[K comparable](config Config) *table.Table[K] {
 	return t
 }
 
-// start starts an engine with the loaded state, if any. It owns the keeper, if any, from then on.
+// start starts an engine with the loaded state, if any. The engine owns the keeper, if any, from
+// then on.
 func start[K comparable](config Config, options options[K], l *loaded[K], k *keeper) (*Engine[K], error) {
 	if l == nil {
 		l = &loaded[K]{first: 1, last: 1}
@@ -272,7 +273,8 @@ func simulate(s seam.Seam, parts ...any) {
 
 func (e *Engine[K]) writing() bool { return !seam.IsClosed(e.running.Done()) }
 
-// Health returns nil while the engine works, restarts included. After Close it returns ErrClosed.
+// Health returns nil while the engine works, restarts included. After Close Health returns
+// ErrClosed.
 //
 // If the writer or the janitor failed more often than Config.Restarts permits, the error wraps
 // ErrUnhealthy and the last failure. The engine is then degraded for good. It still limits known
@@ -281,7 +283,7 @@ func (e *Engine[K]) writing() bool { return !seam.IsClosed(e.running.Done()) }
 // goroutines for blocked keys failed, the error says so: blocks stay, further keys cannot be
 // blocked, and other keys are not affected.
 //
-// With Config.Clock, it returns an error while no time passes: the clock is before the engine's
+// With Config.Clock, Health returns an error while no time passes: the clock is before the engine's
 // first instant or more than 9 years after it. A key that has used its limit is then refused until
 // the clock is back. With Config.State, the error wraps ErrUnsaved if saves have failed for long.
 // Limiting goes on.
@@ -302,7 +304,7 @@ func (e *Engine[K]) Health() error {
 
 // Close ends the engine's goroutines, waits for them and forgets the keys. Later calls and those
 // under way do not wait and are answered as Config.WhenUnavailable says. Close may be called more
-// than once. It returns ErrAbandoned if a goroutine did not end within 5 seconds.
+// than once. Close returns ErrAbandoned if a goroutine did not end within 5 seconds.
 //
 // With Config.State those calls are refused, and the state is saved with all units that were
 // admitted. If that fails, the file stays as the last save left it, and Close returns the cause. A

@@ -10,10 +10,10 @@ import (
 )
 
 // Explain returns why a call for the key is admitted or refused now: its limit, use, block and
-// waiting calls. Its String says so in sentences. It takes nothing, opens no key, never waits for
-// the limit and is not counted. It allocates, and costs some microseconds. For a call that could
-// not be recorded, as in a full table or after Close, it explains the answer of Config.WhenFull or
-// WhenUnavailable.
+// waiting calls. Its String says so in sentences. Explain takes nothing, opens no key, never waits
+// for the limit and is not counted. Explain allocates, and costs some microseconds. For a call that
+// could not be recorded, as in a full table or after Close, Explain explains the answer of
+// Config.WhenFull or WhenUnavailable.
 func (e *Engine[K]) Explain(key K) limits.Explanation { return e.ExplainWith(nil, key) }
 
 // ExplainWith is Explain for a call under a limit that comes with it: see TakeWith. A limit of another
@@ -57,7 +57,7 @@ func explainUnrecorded(explanation *limits.Explanation, s cell.Standing, n int64
 	}
 }
 
-// explainBeside is explain for a call on several limits: a limit that would delay it refuses it.
+// explainBeside is explain for a call on several limits: a limit that would delay the call refuses.
 func (e *Engine[K]) explainBeside(key K, n int64) limits.Explanation {
 	explanation, standing := e.explain(nil, key, n)
 	if standing.Misfit || !standing.Limit.Delays() {

@@ -21,10 +21,10 @@ import (
 //
 // Units in use, those of a policy.InFlight, are left out as by Save.
 //
-// Config.Policy may be another of the saved engine's family. It takes over as by SetPolicy; with
-// PolicyFor, as if it came with the calls: see TakeWith. If there are more keys than
-// Config.MaxKeys, those that owe most are kept, and the others are counted in Stats.Forgiven. The
-// type of the keys and the codec must be the same; see KeyCodec. Config.State cannot be set as
+// Config.Policy may be another of the saved engine's family. That policy takes over as by
+// SetPolicy; with PolicyFor, as if it came with the calls: see TakeWith. If there are more keys
+// than Config.MaxKeys, those that owe most are kept, and the others are counted in Stats.Forgiven.
+// The type of the keys and the codec must be the same; see KeyCodec. Config.State cannot be set as
 // well: write r to its file instead, and call New.
 func Load[K comparable](r io.Reader, config Config, more ...Option[K]) (*Engine[K], error) {
 	config = config.withDefaults()
@@ -50,10 +50,10 @@ type loaded[K comparable] struct {
 	// first is the instant at which the engine begins, at or after last. last is the latest instant in
 	// the file: the saving engine's, or the one at which idle keys were left out.
 	first, last policy.Instant
-	// zero is the time of instant 0. It is zero if first is not of that clock.
+	// zero is the time of instant 0. zero is the zero time if first is not of that clock.
 	zero time.Time
 
-	// blocks has its table and keys alone. It is nil if no key is blocked.
+	// blocks has its table and keys alone. blocks is nil if no key is blocked.
 	blocks *loaded[K]
 }
 

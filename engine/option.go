@@ -20,13 +20,13 @@ type options[K comparable] struct {
 // PolicyFor gives different limits to different keys: every call asks choose for the limit of its
 // key. nil is Config.Policy. choose runs on the goroutine of each call, so it should be fast, safe
 // for concurrent use, and return policies made beforehand. Another goroutine calls it for the keys
-// in the table, to count Stats.KeysByUse. With it, SetPolicy is refused: let choose return another
-// policy instead.
+// in the table, to count Stats.KeysByUse. With PolicyFor, SetPolicy is refused: let choose return
+// another policy instead.
 //
 // Other limits must be of Config.Policy's family, and are treated as by Engine.TakeWith, so a key's
 // limit may change at any time. A change shares time, not units, until the caller calls
-// Engine.ChangeLimit. Without it a key that has used up 10 an hour is refused for as long under
-// 1,000 an hour; with it 990 remain.
+// Engine.ChangeLimit. Without ChangeLimit a key that has used up 10 an hour is refused for as long
+// under 1,000 an hour. With ChangeLimit 990 remain.
 //
 // A family are any Funnels, any Queues, or any Bursties. Fixed windows, sliding windows, AtMosts
 // and AlignedWindows are families by period, CalendarWindows by unit and zone. A WarmingUp is only

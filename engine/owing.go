@@ -40,7 +40,7 @@ type OwingKey[K comparable] struct {
 }
 
 // OwingCursor is a place in the list of Engine.MostUsed; zero for its beginning. Its text serves
-// the engine that made it, while that lives.
+// the engine that made the cursor, while that engine lives.
 type OwingCursor struct {
 	// instant is the instant of the list. 0 begins a new list.
 	instant policy.Instant
@@ -51,15 +51,15 @@ type OwingCursor struct {
 // MostUsed returns the n keys that owe most after a cursor. The key with the largest used share of
 // its own limit is first, then the key that will owe for longest. Beyond that the order is
 // arbitrary but the same on each page. Keys that owe nothing are not in the list. With n of 0 or
-// less it only counts. A closed engine has no keys.
+// less MostUsed only counts. A closed engine has no keys.
 //
 // The figures are exact, from the words of the keys, at the instant of the first page. So while no
 // calls come, pages continue exactly, however much time passes between them. A key that is used,
 // given back to or evicted meanwhile may be missing or twice.
 //
-// It goes through all keys, some tens of milliseconds for a million, and needs memory for one page.
-// It blocks neither calls nor the writer. PolicyFor is called for each used key, on this goroutine;
-// a limit of another family is taken for the engine's own.
+// MostUsed goes through all keys, some tens of milliseconds for a million, and needs memory for one
+// page. MostUsed blocks neither calls nor the writer. PolicyFor is called for each used key, on
+// this goroutine; a limit of another family is taken for the engine's own.
 func (e *Engine[K]) MostUsed(n int, after OwingCursor) (page OwingPage[K]) {
 	var place *cell.Rank
 	if after.instant != 0 {

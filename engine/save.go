@@ -16,12 +16,12 @@ import (
 // Otherwise a call might wait for the end of a time slice, 10 ms.
 const keysPerTurn = 256
 
-// Save writes the state of all keys to w, for Load. It blocks no call, and is safe for concurrent
-// use. Config.State does this by itself. Each key's state is from a moment during the call. So it
-// has all units that were taken before Save began, and perhaps later ones. Keys as good as new are
-// left out, and so are units in use, those of a policy.InFlight: the calls that would release them
-// are gone. Other units of waiting calls and of reservations count as taken: nothing gives them back
-// in an engine that is loaded.
+// Save writes the state of all keys to w, for Load. Save blocks no call, and is safe for concurrent
+// use. Config.State does this by itself. Each key's state is from a moment during the call. So the
+// state has all units that were taken before Save began, and perhaps later ones. Keys as good as new
+// are left out, and so are units in use, those of a policy.InFlight: the calls that would release
+// them are gone. Other units of waiting calls and of reservations count as taken: nothing gives them
+// back in an engine that is loaded.
 //
 // The error is ErrClosed if the engine was closed before or during the call, from w, or says why
 // keys cannot be written; see KeyCodec. Load then refuses the output. A key that its codec refuses,
@@ -32,9 +32,9 @@ func (e *Engine[K]) Save(w io.Writer) error {
 }
 
 // Sync saves the state to the file of Config.State now: when it returns nil, all that was taken
-// before the call is in the file. Without a file it does nothing. It is safe for concurrent use.
-// The error is ErrClosed if the engine was closed before or during the call. On another error the
-// file stays as it was, and the next save tries again.
+// before the call is in the file. Without a file Sync does nothing. Sync is safe for concurrent
+// use. The error is ErrClosed if the engine was closed before or during the call. On another error
+// the file stays as it was, and the next save tries again.
 func (e *Engine[K]) Sync() error {
 	if e.keeper == nil {
 		return nil
@@ -61,7 +61,7 @@ func (e *Engine[K]) save(w io.Writer) (saved saved, err error) {
 		saving.begin(b.table.View().Terms())
 		b.saveKeys(saving)
 	}
-	// Close ends the keys after it has set closed. If it is not set yet, none was missed.
+	// Close ends the keys after it has set closed. While closed is not set, none was missed.
 	if e.closed.Load() {
 		return saved, ErrClosed
 	}

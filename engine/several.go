@@ -65,14 +65,14 @@ func (c Claim) Brief() Claim {
 
 // Outcome is the answer of TakeAll or AcquireAll.
 type Outcome struct {
-	// Allowed reports whether all claims were met. Otherwise nothing was taken, or it was given
-	// back: see TakeAll.
+	// Allowed reports whether all claims were met. Otherwise nothing was taken, or the units were
+	// given back: see TakeAll.
 	Allowed bool
 	// RetryAfter is 0 if Allowed, and otherwise the time until all claims would be met, if no other
 	// call takes; policy.Never if a claim never will be.
 	RetryAfter time.Duration
 	// Binding is the index of the deciding claim: the refused claim with the longest wait, or the
-	// allowed claim with the least share left. It is -1 without claims.
+	// allowed claim with the least share left. Binding is -1 without claims.
 	Binding int
 	// Decisions has a decision for each claim, in order. Claims on the same key share theirs. Under
 	// a policy.Queue, Remaining counts the places in the queue, although TakeAll refuses to wait in
@@ -81,10 +81,10 @@ type Outcome struct {
 	// Waited is the time that AcquireAll stood in line; 0 if it did not.
 	Waited time.Duration
 
-	// held has an element for each claim. It is nil if there is nothing to know of any.
+	// held has an element for each claim. held is nil if there is nothing to know of any claim.
 	held []heldClaim
 
-	// known is used instead if every key was known. It is not allocated.
+	// known is used instead if every key was known. known is not allocated.
 	known [maxKnown]knownClaim
 }
 
@@ -132,9 +132,9 @@ type heldClaim struct {
 // Cancel ends the outcome.
 func (o *Outcome) Keep(used ...int64) { o.keep(used, math.MaxInt64) }
 
-// Cancel ends an outcome and gives all its units back: see Reservation.Cancel. It is as if nothing
-// had been taken, if no other call took since. It does nothing after a refusal or another Cancel or
-// Keep. Do not end a copy too: it would give the units back again.
+// Cancel ends an outcome and gives all its units back: see Reservation.Cancel. If no other call
+// took since, it is as if nothing had been taken. Cancel does nothing after a refusal or another
+// Cancel or Keep. A copy must not be ended as well: that would give the units back again.
 func (o *Outcome) Cancel() { o.keep(nil, 0) }
 
 // Release ends an outcome and gives back its units in use, those of a policy.InFlight. Units of other limits
@@ -181,17 +181,17 @@ func unitsUsed(used []int64, claim int, rest int64) int64 {
 }
 
 // TakeAll takes the units of all claims or of none, for example by address, by user and for the
-// whole service. No limit is ever exceeded, not for a moment. It looks at all keys before it takes,
-// so nearly always a refused call takes nothing. If another call takes in between, units already
-// taken are given back as by Reservation.Cancel. A call that comes at that moment may be refused
-// although there is room right after.
+// whole service. No limit is ever exceeded, not for a moment. TakeAll looks at all keys before it
+// takes, so nearly always a refused call takes nothing. If another call takes in between, units
+// already taken are given back as by Reservation.Cancel. A call that comes at that moment may be
+// refused although there is room right after.
 //
 // Claims on a key are met together, by the sum of their units. Without claims the call is allowed.
 // A key that cannot be recorded is answered as for Take. A policy that would make the call wait
 // refuses it. An allowed call is counted once for each key, a refused call once for each key that
 // refuses. A claim for no units is not counted. If there are up to three claims, on different keys
-// that their engines know, and no engine has PolicyFor, it allocates only the Decisions, and only
-// for a caller that keeps the Outcome.
+// that their engines know, and no engine has PolicyFor, TakeAll allocates only the Decisions, and
+// only for a caller that keeps the Outcome.
 //
 // Limits that count in windows get everything back. So does a funnel, unless other calls take by
 // Choke or Take in that moment. Then some units may stay charged, at most the claim's: as many as
@@ -217,10 +217,10 @@ func takeAny(claims []Claim) Outcome {
 }
 
 // AcquireAll is TakeAll that waits up to patience for all claims to be met. Zero patience does not
-// wait. It waits, as Acquire does, in the line of the key that refuses it longest or, if none does,
-// of a key for which calls wait already. At its turn it takes from the other keys at once. If one
-// of them has no room, it gives back all units and goes to that key's line. So calls that wait for
-// a key are served in order; calls that wait for several in turn may be overtaken.
+// wait. AcquireAll waits, as Acquire does, in the line of the key that refuses longest or, if none
+// does, of a key for which calls wait already. At its turn it takes from the other keys at once. If
+// one of them has no room, the call gives back all units and goes to that key's line. So calls that
+// wait for a key are served in order; calls that wait for several in turn may be overtaken.
 //
 // Units are given back on the way as by Reservation.Cancel. Under PolicyFor with a limit that does
 // not count in windows, none come back once others have taken. A call that is refused in the end
@@ -229,8 +229,9 @@ func takeAny(claims []Claim) Outcome {
 // The error is as for Acquire, and ErrClosed if any engine is closed when AcquireAll is called. The
 // Outcome is then not Allowed, and has the state of all claims. The claim that the call stood in
 // line for is refused, or the first if the context was over already while all had room. A call is
-// counted once, as for TakeAll. If no claim asks for units it never waits. It is then refused only
-// for a zero Claim or a limit of another family (ErrNever), or for a blocked key (ErrDeadline).
+// counted once, as for TakeAll. If no claim asks for units the call never waits. It is then refused
+// only for a zero Claim or a limit of another family (ErrNever), or for a blocked key
+// (ErrDeadline).
 func AcquireAll(ctx context.Context, patience time.Duration, claims ...Claim) (Outcome, error) {
 	var room claimRoom
 	claimsCall := join(claims, &room)
@@ -360,14 +361,14 @@ func (t *Tiered[K]) Choke(key K) bool {
 
 // Take asks every limit for n units, and records them if all allow it. Limit and Remaining are the
 // smallest of all limits, RetryAfter and ResetAfter the longest. n == 0 looks without taking. For a
-// known key it never waits and never allocates.
+// known key Take never waits and never allocates.
 func (t *Tiered[K]) Take(key K, n int64) (all policy.Decision) {
 	all, _ = t.take(key, n)
 	return all
 }
 
 // Wait blocks until n units can be used under every limit, takes them and returns nil. Errors are
-// as for Engine.Wait; nothing was then taken. It waits as AcquireAll does.
+// as for Engine.Wait; nothing was then taken. Wait waits as AcquireAll does.
 func (t *Tiered[K]) Wait(ctx context.Context, key K, n int64) error {
 	_, err := t.Acquire(ctx, key, n, policy.Never)
 	return err
@@ -391,7 +392,7 @@ func (t *Tiered[K]) Refund(key K, n int64) policy.Decision {
 	return d
 }
 
-// Reset is Engine.Reset under every limit. It reports whether there was anything.
+// Reset is Engine.Reset under every limit. Reset reports whether there was anything to forget.
 func (t *Tiered[K]) Reset(key K) bool {
 	used := false
 	for _, e := range t.engines {
@@ -422,7 +423,8 @@ func (t *Tiered[K]) Claims(key K, n int64) []Claim {
 	return claims
 }
 
-// Epoch returns the epoch of the engines, which share a clock: see Engine.Epoch. It is zero without engines.
+// Epoch returns the epoch of the engines, which share a clock: see Engine.Epoch. The epoch is zero
+// without engines.
 func (t *Tiered[K]) Epoch() (epoch time.Time) {
 	for _, e := range t.engines {
 		return e.Epoch()

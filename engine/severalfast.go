@@ -28,8 +28,8 @@ type knownCall struct {
 	atOnce [maxKnown]int64
 }
 
-// takeKnown is TakeAll for a knownCall. It returns false if nothing was decided or taken. What o
-// points to must not escape: see TakeAll.
+// takeKnown is TakeAll for a knownCall. takeKnown returns false if nothing was decided or taken.
+// The memory that o points to must not escape: see TakeAll.
 func (o *Outcome) takeKnown(claims []Claim) (sure bool) {
 	if len(claims) == 0 || len(claims) > maxKnown {
 		return false
@@ -76,7 +76,7 @@ func (c *knownCall) look(claims []Claim, outcome *Outcome) (allowed, sure bool) 
 			return false, false
 		}
 		if c.atOnce[i] = decision.Limit; offer.Terms.OnCredit != nil {
-			// The policy is asked before units are taken, as it may panic.
+			// The policy is asked before units are taken, as a policy may panic.
 			c.atOnce[i] = offer.Terms.OnCredit.AtOnce()
 		}
 		allowed = allowed && decision.Allowed
@@ -84,7 +84,7 @@ func (c *knownCall) look(claims []Claim, outcome *Outcome) (allowed, sure bool) 
 	return allowed, true
 }
 
-// sort puts the keys in order. It returns false if two may be the same.
+// sort puts the keys in order. sort returns false if two keys may be the same.
 func (c *knownCall) sort(claims []Claim) bool {
 	for i := 1; i < len(claims); i++ {
 		before := i

@@ -49,7 +49,7 @@ func (s *severalKeys) take(done int) bool {
 	return (done > 0 || s.probe()) && s.takeExcept(none)
 }
 
-// probe asks all keys, and reports whether all would allow it. It nearly always keeps a refused
+// probe asks all keys, and reports whether all would allow it. probe nearly always keeps a refused
 // call from writing.
 func (s *severalKeys) probe() bool {
 	all := true
@@ -83,8 +83,8 @@ func (s *severalKeys) takeExcept(has int) (all bool) {
 	for _, index := range s.order {
 		k := &s.keys[index]
 		if index == has {
-			// It may have taken ahead of its turn. A limit that became one of another family
-			// describes no key.
+			// The held call may have taken ahead of its turn. A limit that became one of another
+			// family describes no key.
 			var d policy.Decision
 			if _, atOnce := k.engine.probeKey(k.key, 0, escape.Hide(&d)); d.Allowed {
 				k.decision, k.atOnce = d, atOnce
@@ -365,8 +365,8 @@ func (e *Engine[K]) hasWaiters(key anyKey) bool { return e.cell.HasWaiters(unpac
 
 func (e *Engine[K]) isClosed() bool { return e.cell.Closed() }
 
-// noEngine has the key of the zero Claim: its limit is 0. It is asked nothing that follows a take,
-// so it lacks those methods.
+// noEngine has the key of the zero Claim: its limit is 0. No call asks it anything that follows a
+// take, so noEngine lacks those methods.
 type noEngine struct{ anyEngine }
 
 var noClaimer = &claimer{anyEngine: noEngine{}}

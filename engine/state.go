@@ -29,7 +29,7 @@ import (
 //
 // Two engines never have the same file, in one process or in several: New returns ErrLocked while
 // the first lives, by a file with ".lock" behind its name. If Close gives up a save that hangs, the
-// file stays locked until that has ended.
+// file stays locked until that save has ended.
 type State struct {
 	// Path is the file's name, in an existing directory. A Tiered adds ".2", ".3" and so on for the
 	// limits after the first.
@@ -45,14 +45,14 @@ type State struct {
 }
 
 var (
-	// ErrState reports that a saved state cannot be loaded: it is damaged, or of another kind of
-	// limit or keys. The file stays as it is.
+	// ErrState reports that a saved state cannot be loaded: the state is damaged, or of another
+	// kind of limit or keys. The file stays as it is.
 	ErrState = errors.New("ral: the saved state cannot be loaded")
 	// ErrLocked reports that another engine, in any process, has the file of Config.State.
 	ErrLocked = statefile.ErrLocked
 	// ErrUnsaved is returned by Health if saves have failed for longer than three times
-	// State.Every, with the last failure wrapped. It is also returned if a save takes as long, and
-	// at least a minute.
+	// State.Every, with the last failure wrapped. Health also returns ErrUnsaved if a save takes as
+	// long, and at least a minute.
 	ErrUnsaved = errors.New("ral: the state has not been saved for more than three times State.Every")
 )
 
@@ -75,9 +75,9 @@ const (
 // a state that it read between two calls of encode with the same bytes. Close reads each key's last
 // state before it calls encode.
 //
-// Without it, keys may be strings, bools, integers, netip.Addr, AddrPort and Prefix, arrays and
-// structs of these with exported fields. Other types need encoding.BinaryMarshaler and, by pointer,
-// encoding.BinaryUnmarshaler.
+// Without KeyCodec, keys may be strings, bools, integers, netip.Addr, AddrPort and Prefix, arrays
+// and structs of these with exported fields. Other types need encoding.BinaryMarshaler and, by
+// pointer, encoding.BinaryUnmarshaler.
 func KeyCodec[K comparable](
 	name string, encode func(dst []byte, key K) ([]byte, error), decode func(src []byte) (K, error),
 ) Option[K] {
@@ -205,9 +205,9 @@ var (
 	errDied   = errors.New("the save panicked")
 )
 
-// replace replaces the file by the output of save, and unlocks it after the last save. If another
-// save is under way, it returns errSaving. If this save was to be the last, the other save unlocks
-// the file when it ends, and may replace it until then.
+// replace replaces the file by the output of save, and unlocks the file after the last save. If
+// another save is under way, replace returns errSaving. If this save was to be the last, the other
+// save unlocks the file when it ends, and may replace it until then.
 func (k *keeper) replace(save func(io.Writer) (saved, error), last bool) (err error) {
 	begun := time.Now()
 	if !k.begin(begun, last) {
@@ -252,7 +252,7 @@ func (k *keeper) end(begun time.Time, saved saved, err error) error {
 	return nil
 }
 
-// sync saves the present state. A save under way may lack some of it, so it waits for that save
+// sync saves the present state. A save under way may lack some of it, so sync waits for that save
 // first.
 func (k *keeper) sync(save func(io.Writer) (saved, error)) error {
 	for {

@@ -55,8 +55,8 @@ type Stats struct {
 
 	// Waiting is the number of calls in line for a key now.
 	Waiting int
-	// LongestWait is for how long the call has waited that has waited longest of those in line now. It is 0 if none
-	// waits.
+	// LongestWait is for how long the call has waited that has waited longest of those in line now.
+	// LongestWait is 0 if no call waits.
 	LongestWait time.Duration
 	// Waits counts calls that have left the line of a key, with their units or without; WaitTime
 	// adds up their time in line.
@@ -89,7 +89,7 @@ type Stats struct {
 	Forgiven uint64
 	// Restarts counts the restarts of the writer and the janitor.
 	Restarts uint64
-	// Dropped counts the commands given up because the writer died of them twice.
+	// Dropped counts the commands given up on which the writer died twice.
 	Dropped uint64
 	// Abandoned is the number of goroutines that did not end in time.
 	Abandoned int
@@ -104,10 +104,11 @@ type Stats struct {
 	SaveTook time.Duration
 	Saved    int
 	Unsaved  uint64
-	// SaveError is why the last save failed, nil if it succeeded. The next comes after State.Every.
+	// SaveError is the reason that the last save failed, nil if that save succeeded. The next save
+	// comes after State.Every.
 	SaveError error
 	// UnsavedSince is SavedAt, or when New opened the file if no save has succeeded: later units
-	// are in no file. It is zero without Config.State.
+	// are in no file. UnsavedSince is zero without Config.State.
 	UnsavedSince time.Time
 }
 
@@ -135,12 +136,12 @@ func (s Stats) String() string {
 
 // KeysByUse counts the keys of a table by the share of their limit that they have used and that
 // still counts, each key once. The limit is PolicyFor's or Config.Policy; units of TakeWith count
-// as under it. Config.Policy stands in for a limit of another family. The engine looks at about
-// 32,768 keys a second, each at its own moment. So the counts of a million keys are up to about a
-// minute old, and of a small table up to 2 seconds. Keys that came or went meanwhile may be
+// as under that limit. Config.Policy stands in for a limit of another family. The engine looks at
+// about 32,768 keys a second, each at its own moment. So the counts of a million keys are up to
+// about a minute old, and of a small table up to 2 seconds. Keys that came or went meanwhile may be
 // missing. It is zero before the first count.
 type KeysByUse struct {
-	// At is the end of the count. It is zero before the first.
+	// At is the end of the count. At is zero before the first.
 	At time.Time
 
 	// Unused counts the keys that have used nothing.
@@ -154,7 +155,8 @@ type KeysByUse struct {
 	// All counts the keys that have used all: a call for one unit is refused now.
 	All int
 
-	// UnitsInUse adds up the units in use of these keys under a policy.InFlight. It is 0 under other limits.
+	// UnitsInUse adds up the units in use of these keys under a policy.InFlight. UnitsInUse is 0
+	// under other limits.
 	UnitsInUse uint64
 }
 

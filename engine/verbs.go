@@ -12,9 +12,9 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Choke reports whether the key may act now, and takes a unit if so. It is Take(key, 1).Allowed,
-// and the fastest call. For a known key it never waits and never allocates. For a new key it waits
-// only if the table is full, up to Config.OpenTimeout.
+// Choke reports whether the key may act now, and takes a unit if so. Choke is Take(key, 1).Allowed,
+// and the fastest call. For a known key Choke never waits and never allocates. For a new key Choke
+// waits only if the table is full, up to Config.OpenTimeout.
 func (e *Engine[K]) Choke(key K) bool { return e.cell.Choke(key) }
 
 // Allow is Choke under its name in golang.org/x/time/rate.
@@ -23,7 +23,7 @@ func (e *Engine[K]) Allow(key K) bool { return e.cell.Choke(key) }
 // Take asks for n units for the key now, and records them if they are allowed. n below 0 or above
 // the limit is refused with policy.Never. n == 0 looks without taking, and is not counted. Take
 // waits and allocates no more than Choke does. RetryAfter of a refusal is exact if the key is in
-// the table. If the key cannot be recorded it is a guess: Config.Idle under RefuseNew,
+// the table. If the key cannot be recorded RetryAfter is a guess: Config.Idle under RefuseNew,
 // Config.OpenTimeout under Refuse.
 func (e *Engine[K]) Take(key K, n int64) (d policy.Decision) {
 	e.cell.Take(key, n, &d)
@@ -43,17 +43,17 @@ func (e *Engine[K]) TakeWith(limit policy.Policy, key K, n int64) (d policy.Deci
 }
 
 // TakeUpTo takes n units if Take would, as a Bursty does on credit, and otherwise as many as remain
-// for the key. It returns how many, and the decision on these: a Take of one unit, refused, if none
-// remain. It is counted once. n == 0 looks.
+// for the key. TakeUpTo returns how many, and the decision on these: a Take of one unit, refused,
+// if none remain. The call is counted once. n == 0 looks.
 func (e *Engine[K]) TakeUpTo(key K, n int64) (taken int64, d policy.Decision) {
 	taken = e.cell.TakeUpTo(key, n, &d)
 	return taken, d
 }
 
 // Peek returns the decision of Take(key, n) now: whether n units would pass, or how long until they
-// do. It takes nothing, opens no key, never waits and is not counted. The decision leaves out that
-// a new key may find the table full. Under n == 0 it is the key's state: Allowed unless the key is
-// blocked or PolicyFor chose a limit of another family.
+// do. Peek takes nothing, opens no key, never waits and is not counted. The decision leaves out
+// that a new key may find the table full. With n == 0 the decision is the key's state: Allowed
+// unless the key is blocked or PolicyFor chose a limit of another family.
 func (e *Engine[K]) Peek(key K, n int64) (d policy.Decision) {
 	e.cell.Peek(key, n, &d)
 	return d
@@ -68,8 +68,8 @@ func (e *Engine[K]) Peek(key K, n int64) (d policy.Decision) {
 // Calls that do not wait may still delay that turn. If the deadline then passes first, the error is
 // ErrCancelled.
 //
-// n == 0 never waits. It fails only for a limit of another family (ErrNever), a blocked key
-// (ErrDeadline), an ended context or a closed engine. A key that can never be recorded does not
+// n == 0 never waits. Such a call fails only for a limit of another family (ErrNever), a blocked
+// key (ErrDeadline), an ended context or a closed engine. A key that can never be recorded does not
 // wait either: Config.WhenUnavailable decides between nil and ErrUnavailable. A call on a new key
 // waits for room in a full table up to Config.OpenTimeout, even if the context ends. Then it passes
 // unrecorded if Config.WhenFull or WhenUnavailable admits it, and otherwise waits in line.
@@ -87,8 +87,9 @@ func (e *Engine[K]) Wait(ctx context.Context, key K, n int64) error {
 }
 
 // Acquire is Wait for at most patience, and returns the units as a Reservation: Keep or Cancel
-// gives back those not needed. Zero patience does not wait. It allocates nothing if it need not
-// wait. The reservation's Decision is from the take: its Wait is over when Acquire returns.
+// gives back the units that are not needed. Zero patience does not wait. Acquire allocates nothing
+// if it need not wait. The reservation's Decision is from the take: its Wait is over when Acquire
+// returns.
 //
 // On an error, the reservation is a refusal: it has the key's state, and RetryAfter as if no call
 // were before this one. A turn that comes too late for patience is ErrDeadline.
@@ -97,18 +98,19 @@ func (e *Engine[K]) Acquire(ctx context.Context, key K, n int64, patience time.D
 	return r, e.named(err)
 }
 
-// Reserve takes n units now if they can be used within patience. Use them after Decision.Wait. With
-// zero patience that is at once, except under a policy.Queue, which delays calls by up to its own
-// length. No other call is promised the same turn. It allocates nothing for a known key.
+// Reserve takes n units now if they can be used within patience. The caller may use them after
+// Decision.Wait. With zero patience that is at once, except under a policy.Queue, which delays
+// calls by up to its own length. No other call is promised the same turn. Reserve allocates nothing
+// for a known key.
 func (e *Engine[K]) Reserve(key K, n int64, patience time.Duration) (r Reservation[K]) {
 	e.cell.Reserve(key, n, patience, &r.Decision, &r.held)
 	return r
 }
 
 // Reservation holds the units that Reserve or Acquire took. If it is Allowed, act after Wait, and
-// call Keep if less was needed, or Cancel; the first call ends it. Its methods are for one
-// goroutine at a time. Do not end a copy as well: that may give back units of other calls. The zero
-// Reservation is a refusal.
+// call Keep if less was needed, or Cancel. The first call ends the Reservation. One goroutine at a
+// time may call its methods. A copy must not be ended as well: that may give back units of other
+// calls. The zero Reservation is a refusal.
 type Reservation[K comparable] struct {
 	policy.Decision
 	// Waited is the time that Acquire stood in line; 0 if it did not.
@@ -118,11 +120,11 @@ type Reservation[K comparable] struct {
 }
 
 // Cancel gives the units back, as if the call had never been made, except that turns promised to
-// other calls stand. After the turn, it gives back the units that still count. It does nothing the
-// second time, or on a refusal. It never refuses a call: at no instant, now or later, does less
-// remain than without it. So a policy.FixedWindow stays where it opened, and a policy.WarmingUp as
-// warm as it was. Under a policy.Restorer, such as a window, Cancel is exact. Under a policy.Funnel
-// or Bursty it is exact under two conditions:
+// other calls stand. After the turn, it gives back the units that still count. Cancel does nothing
+// the second time, or on a refusal. Cancel never refuses a call: at no instant, now or later, does
+// less remain than without it. So a policy.FixedWindow stays where it opened, and a
+// policy.WarmingUp as warm as it was. Under a policy.Restorer, such as a window, Cancel is exact.
+// Under a policy.Funnel or Bursty it is exact under two conditions:
 //
 //   - The reservation is among the latest 128 of its key, and no other key has its place in a memory
 //     of 4,096 places. That is so for all of 1,000 keys, or a quarter of Config.MaxKeys if that is less,
@@ -143,14 +145,14 @@ func (r *Reservation[K]) Cancel() { r.held.Keep(0) }
 func (r *Reservation[K]) Keep(n int64) { r.held.Keep(n) }
 
 // Release ends the reservation and gives back its units in use, those of a policy.InFlight. Units of other
-// limits stay spent. Call it when the work is over, also if it failed. After the units' longest time it does
-// nothing, and counts in Stats.Overstayed; nor does it if the key was Reset since. It needs no lock, no clock
-// and no writer. Cancel and Keep release the same units, all of them.
+// limits stay spent. Call Release when the work is over, also if the work failed. After the units' longest
+// time Release does nothing, and counts in Stats.Overstayed; nor does it if the key was Reset since.
+// Release needs no lock, no clock and no writer. Cancel and Keep release the same units, all of them.
 func (r *Reservation[K]) Release() { r.held.Keep(math.MaxInt64) }
 
 // Extend lets the units in use of a policy.InFlight begin their longest time anew, for work that takes longer.
-// It does not end the reservation. It returns false, and changes nothing, if the units no longer count, or if
-// they are of another limit.
+// Extend does not end the reservation. Extend returns false, and changes nothing, if the units no longer
+// count, or if these are units of another limit.
 func (r *Reservation[K]) Extend() bool { return r.held.Extend() }
 
 // Refund gives n units back to the key, for costs known only afterwards: take the estimate, then
@@ -162,10 +164,10 @@ func (r *Reservation[K]) Extend() bool { return r.held.Extend() }
 // drained. A charge above the units that pass in 31 days, and above those that the limit admits at
 // once, is refused, so that a mistake does not lock a key for years.
 //
-// The decision is the key's state afterwards. It is not Allowed if nothing was recorded. RetryAfter
-// is then policy.Never if the charge is too large or the policy is not a policy.Refunder. Any other
-// RetryAfter means that the key is new, and the table full or without a writer. A Refund is not
-// counted in Stats.
+// The decision is the key's state afterwards. The decision is not Allowed if nothing was recorded.
+// RetryAfter is then policy.Never if the charge is too large or the policy is not a
+// policy.Refunder. Any other RetryAfter means that the key is new, and the table full or without a
+// writer. A Refund is not counted in Stats.
 //
 // Refund assumes that the units still count and that no call is waiting. Promised turns do not
 // move, so the next call may start too early by the refunded amount. If the last promised turn lies
@@ -184,12 +186,12 @@ func (e *Engine[K]) RefundWith(limit policy.Policy, key K, n int64) (d policy.De
 }
 
 // Reset forgets the key's use, debts and promised turns included, and reports whether any still
-// counted. It lifts a block of the key, forgets its refusals, and lets calls in line for the end of
-// the block go on. Calls in line keep their place. Reservations from before give nothing back any
-// more.
+// counted. Reset lifts a block of the key, forgets its refusals, and lets calls in line for the end
+// of the block go on. Calls in line keep their place. Reservations from before give nothing back
+// any more.
 func (e *Engine[K]) Reset(key K) bool { return e.cell.Reset(key) }
 
-// All yields the keys in the table with their states, as from Peek, in no order. It blocks no call.
+// All yields the keys in the table with their states, as from Peek, in no order. All blocks no call.
 // Keys that come or go meanwhile may be missed; a key that goes and comes back may be seen twice.
 // A yielded string of at most 80 bytes stands in the key's entry, and keeps its up to 96 bytes alive.
 func (e *Engine[K]) All() iter.Seq2[K, policy.Decision] { return e.cell.All() }
@@ -197,15 +199,15 @@ func (e *Engine[K]) All() iter.Seq2[K, policy.Decision] { return e.cell.All() }
 // Len returns the number of keys in the table, never above Config.MaxKeys.
 func (e *Engine[K]) Len() int { return e.cell.Len() }
 
-// Epoch returns the time of the policies' instant 1, within a microsecond, for limits.Record. It has a monotonic
-// reading. It means nothing with a Config.Clock that is not package time's.
+// Epoch returns the time of the policies' instant 1, within a microsecond, for limits.Record. The
+// time has a monotonic reading, and means nothing with a Config.Clock that is not package time's.
 func (e *Engine[K]) Epoch() time.Time { return e.time.epoch.Add(-time.Duration(e.time.first - 1)) }
 
 // Limit returns the engine's own limit: Config.Policy, or the last of SetPolicy.
 func (e *Engine[K]) Limit() policy.Policy { return e.cell.Limit() }
 
 // LimitFor returns the limit that holds for the key now: PolicyFor's choice, and otherwise Limit.
-// It looks nothing up, takes nothing and never waits.
+// LimitFor looks nothing up, takes nothing and never waits.
 func (e *Engine[K]) LimitFor(key K) policy.Policy { return e.cell.LimitFor(key) }
 
 // Keep says which part of a key's use a change of its limit keeps. To keep none, call Reset.
@@ -222,16 +224,17 @@ const (
 
 // ChangeLimit tells the engine that the key's own limit has changed, as for a customer that
 // upgrades. The key's used units count under the limit to, as by SetPolicy for this key alone.
-// After 10 of 10 an hour, 990 of 1,000 an hour remain. Without it the limits share time, as under
-// TakeWith, and nothing remains until the time of the old limit has passed. Use that the new limit
-// cannot count is forgotten, also if the limit is raised again. Units in use of an InFlight are not
-// forgotten: all count until they are released or end. nil stands for the engine's own limit.
+// After 10 of 10 an hour, 990 of 1,000 an hour remain. Without ChangeLimit the limits share time,
+// as under TakeWith, and nothing remains until the time of the old limit has passed. Use that the
+// new limit cannot count is forgotten, also if the limit is raised again. Units in use of an
+// InFlight are not forgotten: all count until they are released or end. nil stands for the engine's
+// own limit.
 //
-// Call it once for each change, as soon as PolicyFor returns the new limit or TakeWith is called
-// with it. The engine does not remember a key's limit: a repeated call translates again, and
-// forgives or charges by as much again. A call with the two exchanged undoes that only as far as
-// the lower limit can count. The engine's own limit does not change. Without PolicyFor, calls that
-// name no limit go on under it.
+// A program must call ChangeLimit once for each change, as soon as PolicyFor returns the new limit
+// or TakeWith is called with it. The engine does not remember a key's limit: a repeated call
+// translates again, and forgives or charges by as much again. A call with the two exchanged undoes
+// that only as far as the lower limit can count. The engine's own limit does not change. Without
+// PolicyFor, calls that name no limit go on under it.
 //
 // Units taken under the new limit before ChangeLimit are read as units of the old limit, and those
 // above the old limit are forgotten, so up to the whole of the new limit may pass once more. A call
@@ -253,13 +256,13 @@ func (e *Engine[K]) ChangeLimit(key K, from, to policy.Policy, keep ...Keep) err
 	return e.changeLimit(key, from, to, nil, keep)
 }
 
-// SwitchLimit is ChangeLimit in one step with PolicyFor. It calls publish, which must make PolicyFor's
-// choose return the limit to for this key, and must return soon. No call is decided by one limit on
-// the key's use under the other: a call on the key waits while the change is under way, a few
-// microseconds, and a call that began before is decided anew. So each used unit counts as a unit
-// before and after, and no more is admitted than the limits admit. Changes of an engine run one after
-// the other. publish runs also for a key that is not in the table. It must not call the engine. After
-// an error it has not run.
+// SwitchLimit is ChangeLimit in one step with PolicyFor. SwitchLimit calls publish, which must make
+// PolicyFor's choose return the limit to for this key, and must return soon. No call is decided by
+// one limit on the key's use under the other: a call on the key waits while the change is under way,
+// a few microseconds, and a call that began before is decided anew. So each used unit counts as a
+// unit before and after, and no more is admitted than the limits admit. Changes of an engine run one
+// after the other. publish runs also for a key that is not in the table. publish must not call the
+// engine. After an error publish has not run.
 func (e *Engine[K]) SwitchLimit(key K, from, to policy.Policy, publish func(), keep ...Keep) error {
 	return e.changeLimit(key, from, to, publish, keep)
 }
@@ -306,7 +309,8 @@ func (e *Engine[K]) changeLimit(key K, from, to policy.Policy, publish func(), k
 // themselves.
 //
 // The error is a *policy.FieldError if the policy is nil or of another family, or if PolicyFor
-// chooses the limits. Otherwise it is ErrClosed or ErrUnavailable. The old policy holds then.
+// chooses the limits. Otherwise the error is ErrClosed or ErrUnavailable. The old policy holds
+// then.
 func (e *Engine[K]) SetPolicy(limit policy.Policy) error {
 	if shape.IsNil(limit) {
 		return e.named(&policy.FieldError{

@@ -13,14 +13,15 @@ type Warning[K comparable] struct {
 	Key K
 	// Share is the passed share, of Config.WarnAt.
 	Share float64
-	// Decision is the key's state after the call that passed it. Remaining is what is left of Limit.
+	// Decision is the key's state after the call that passed the share. Remaining is what is left
+	// of Limit.
 	Decision policy.Decision
 	Time     time.Time
 	// Missed is the number of warnings that OnWarn did not receive before this one.
 	Missed int
 }
 
-// OnWarn calls hook when a key passes a share of its limit: see Config.WarnAt, which it needs.
+// OnWarn calls hook when a key passes a share of its limit: see Config.WarnAt, which must be set.
 //
 // An admitted call passes a share if it leaves that part of the limit used, or more, and less was
 // used before it. Every verb that takes units is such a call, and so is a charge by Refund. A call
@@ -30,7 +31,8 @@ type Warning[K comparable] struct {
 // A key is warned of once for each share, until the units that count after the passing call are gone
 // (Decision.ResetAfter). For a FixedWindow that is once a window. For a Funnel it is once in the time
 // in which the used part drains. If the key passes the share again before then, as after a Refund,
-// a Cancel or a Reset, it is not warned of again. After SetPolicy each key may be warned of anew.
+// a Cancel or a Reset, the engine does not warn of it again. After SetPolicy each key may be warned
+// of anew.
 //
 // The call's limit warns: TakeWith's, PolicyFor's or Config.Policy. Each engine of a Tiered, and of
 // claims in TakeAll, warns by its own. Under a Bursty the share is of the calls that a long unused
