@@ -327,7 +327,7 @@ func (c *Cell[K]) now() policy.Instant {
 func (c *Cell[K]) choose(key K) choice {
 	switching := c.switched.Load()
 	for switching.over != nil && c.isOf(switching, key) {
-		<-switching.over
+		seam.Receive[struct{}](c.seam, "choose: the limit changes", seam.Forever, nil, nil, switching.over)
 		switching = c.switched.Load()
 	}
 	return choice{c.policyFor(key), switching}

@@ -12,24 +12,6 @@ import (
 	"github.com/ral-limiter/ral/table"
 )
 
-const (
-	choke = iota
-	take
-	peek
-	reserve
-	cancel
-	refund
-	reset
-	wait
-	takeAll
-	sweep
-	all
-	save
-	release
-	extend
-	verbs
-)
-
 // plain lists the verbs that the reference follows exactly.
 var plain = [verbs]int{choke: 8, take: 3, peek: 1, sweep: 2}
 
@@ -61,47 +43,6 @@ func newPlan(random *random) plan {
 		p.changes = 0 // SetPolicy is refused
 	}
 	return p
-}
-
-type caller struct {
-	w     *world
-	actor *actor
-	name  string
-	ended bool
-
-	// Of the call under way.
-	busy   bool
-	verb   int
-	number int
-	since  int64 // instant at which it began
-	most   int64 // longest time that it may take; never if that is not known
-	excuse int64 // time that jumped meanwhile
-	lo, hi int64 // lowest and highest readings of the clock meanwhile
-	read   int64 // its own last reading of the clock
-	cancel int64 // instant at which its context ends, or never
-	until  int64 // equal to cancel while a Wait is under way
-	regime int   // at the beginning of the call, as are the next two
-	epoch  int
-	known  bool
-	step   int // at the beginning, as are the next two
-	open   int
-	waits  int
-	// overtaken is the instant at which a later call in line was served, or never.
-	overtaken int64
-
-	counts counts // of a TakeAll, so far
-
-	held []held
-}
-
-// held is a reservation that may be cancelled.
-type held struct {
-	r     engine.Reservation[key]
-	key   int
-	epoch int
-	index int
-	out   *engine.Outcome // of a TakeAll of units in use, instead of r
-	units []*units
 }
 
 func (w *world) call() {
@@ -142,39 +83,6 @@ func (w *world) call() {
 	c.actor.caller = c
 }
 
-// begin notes that a call begins, and how long it may take.
-func (c *caller) begin(verb, number int, most time.Duration) {
-	world := c.w
-	c.busy, c.verb, c.number, c.since, c.excuse, c.most = true, verb, number, world.elapsed, 0, int64(most)
-	c.lo, c.hi = world.rawClock(), world.rawClock()
-	c.regime = world.regime
-	a := world.accounts[number]
-	c.epoch, c.known = a.epoch, a.known
-	c.step, c.open, c.waits = world.steps, a.open, a.waits
-	world.note(c.actor, names[verb])
-}
-
-var names = [verbs]string{"choke", "take", "peek", "reserve", "cancel", "refund", "reset", "wait", "take all", "sweep", "all", "save", "release", "extend"}
-
-func (c *caller) end() {
-	c.late()
-	c.busy = false
-}
-
-func (c *caller) late() {
-	if c.busy && c.w.elapsed-c.since-c.excuse > c.most {
-		c.w.fail("%s is in %s for %v, where %v are allowed", c.name, names[c.verb],
-			time.Duration(c.w.elapsed-c.since-c.excuse), time.Duration(c.most))
-	}
-}
-
-func (c *caller) clock(now int64) {
-	c.lo, c.hi = min(c.lo, now), max(c.hi, now)
-}
-
-// latest is the latest instant at which the call can have been judged.
-func (c *caller) latest() int64 { return int64(max(c.w.instant(c.hi), c.w.table.View().Horizon())) }
-
 func (c *caller) once() {
 	world := c.w
 	sum := 0
@@ -202,7 +110,7 @@ func (c *caller) once() {
 		c.begin(verb, number, timeout)
 		var decision policy.Decision
 		if with {
-			decision = world.engine.TakeWith(world.like(), k, n)
+			decision = world.engine.TakeWith(world.like(account), k, n)
 		} else {
 			decision = world.engine.Take(k, n)
 		}
@@ -449,7 +357,11 @@ func (c *caller) takeAll(number int) {
 func (c *caller) change() {
 	world := c.w
 	before := world.limit
-	if before.interval == 0 && before.longest == 0 {
+	switch {
+	case before.longest > 0 && world.plan.chosen:
+		c.changeOwn(world.random.n(len(world.keys)))
+		return
+	case before.interval == 0 && before.longest == 0:
 		return
 	}
 	next, like := *before, !world.random.one(3)
@@ -479,9 +391,14 @@ func (c *caller) change() {
 	default:
 		world.vague = true // it may have been made
 	}
-	if !errors.Is(err, engine.ErrClosed) || !world.restarting {
-		world.settled()
-	} // otherwise the change may have been made, and it is over with the engine
+	c.changed(err)
+}
+
+// changed ends a change. If the engine is closing, the change may have been made, and is over with the engine.
+func (c *caller) changed(err error) {
+	if !errors.Is(err, engine.ErrClosed) || !c.w.restarting {
+		c.w.settled()
+	}
 	c.end()
 }
 

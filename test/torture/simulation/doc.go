@@ -28,8 +28,11 @@
 // name. Any goroutine stalls between any two steps. The queue refuses commands despite room, so
 // that its receiver is not woken. Timers of the janitor fire early. The clock of the limits stops,
 // jumps and goes back; time passes during calls. Tables are so small that keys are given up
-// constantly. In the middle of it the limit is replaced, and the engine closed or killed, and
-// restarted from its saved state.
+// constantly. In the middle of it the limit is replaced, for all keys or for a key in use, and the engine
+// closed or killed, and restarted from its saved state.
+//
+// Keys are not blocked: an engine that blocks keys has another engine inside, which the scheduler does
+// not know.
 //
 // Start reading at [Run].
 package simulation

@@ -1,8 +1,11 @@
 package simulation
 
 import (
+	"errors"
 	"slices"
 	"time"
+
+	"github.com/ral-limiter/ral/engine"
 )
 
 // latestNow is the latest instant at which a decision can have been made: the limit holds as if the clock, when
@@ -36,8 +39,13 @@ func (c *caller) uses(account *account, units *units, lo int64) {
 	}
 	admitted := units.taken == 0
 	units.taken = world.steps
-	if inUse := account.certain(world); admitted && world.stableSince(c) && !world.unsure() && inUse > world.limit.capacity {
-		world.fail("key %s has %d units in use, where %v allows %d", account.name, inUse, world.limit, world.limit.capacity)
+	inUse, isJudged := account.certain(world), world.stableSince(c)
+	if !isJudged && world.regime&1 == 0 && account.switched && !world.plan.with && c.verb < wait {
+		// The call's swap was the last event, so it is of the present limit.
+		inUse, isJudged = inUse+units.n, true
+	}
+	if admitted && isJudged && !world.unsure() && inUse > world.limitOf(account).capacity {
+		world.fail("key %s has %d units in use, where the limit is %v", account.name, inUse, world.limitOf(account))
 	}
 }
 
@@ -70,12 +78,12 @@ func (a *account) perhaps(step int, instant int64) (n int64) {
 
 // refusedUse checks that units in use explain a refusal.
 func (c *caller) refusedUse(account *account, n int64) {
-	world := c.w
-	if world.unsure() || n > world.limit.capacity || !world.stableSince(c) || c.open+account.open > 0 || account.waits != c.waits {
+	world, limit := c.w, c.w.limitOf(account)
+	if world.unsure() || n > limit.capacity || !world.stableSince(c) || c.open+account.open > 0 || account.waits != c.waits {
 		return
 	}
-	if used := account.perhaps(c.step, int64(world.instant(c.lo))); used+n <= world.limit.capacity {
-		world.fail("%s is refused %d units on key %s, and at most %d are in use under %v", c.name, n, account.name, used, world.limit)
+	if used := account.perhaps(c.step, int64(world.instant(c.lo))); used+n <= limit.capacity {
+		world.fail("%s is refused %d units on key %s, and at most %d are in use under %v", c.name, n, account.name, used, limit)
 	}
 }
 
@@ -185,6 +193,27 @@ func (c *caller) resetUse(number int) {
 	c.end()
 }
 
+// changeOwn changes the limit of a key that PolicyFor chooses, in one step or in two. No unit in use changes by that.
+func (c *caller) changeOwn(number int) {
+	world, account := c.w, c.w.accounts[number]
+	from, to := world.like(account), inFlight(&c.w.scheduler, int64(1+c.w.random.n(4)), c.w.limit.longest)
+	keep := engine.Keep(world.random.n(2))
+	publish := func() { account.own = to }
+	world.regime |= 1
+	c.begin(all, number, seamForever)
+	var err error
+	if account.switched = world.random.one(2); account.switched {
+		err = world.engine.SwitchLimit(world.keys[number], from, to.whole(), publish, keep)
+	} else {
+		publish()
+		err = world.engine.ChangeLimit(world.keys[number], from, to.whole(), keep)
+	}
+	if err != nil && !errors.Is(err, engine.ErrClosed) {
+		world.fail("ChangeLimit: %v", err)
+	}
+	c.changed(err)
+}
+
 // carried notes that units in use count from the change of the longest time on, which the call has made.
 func (c *caller) carried(from *limit) {
 	world, to := c.w, c.w.limit
@@ -252,7 +281,8 @@ func (p *plan) useUnits(random *random) {
 	if p.restart > 0 {
 		p.verbs[save] = 1
 	}
-	if !p.chosen && random.one(3) {
+	p.chosen = p.chosen || random.one(3)
+	if random.one(3) {
 		p.changes = 1 + random.n(3)
 	}
 }

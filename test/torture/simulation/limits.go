@@ -26,13 +26,6 @@ type limit struct {
 	longest, part time.Duration
 }
 
-type judged struct {
-	n    int64
-	turn policy.Instant // when it starts
-	now  policy.Instant
-	read int // the step before which the word was read
-}
-
 const perUnit = 4 * time.Millisecond
 
 func funnel(s *scheduler, capacity int64, interval time.Duration) *limit {

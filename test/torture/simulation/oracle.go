@@ -7,36 +7,6 @@ import (
 	"github.com/ral-limiter/ral/engine"
 )
 
-// account records the admissions on a key in its present epoch, since the key was last forgiven,
-// reset, or given another limit.
-type account struct {
-	name    string
-	epoch   int
-	takes   []admission
-	back    int64 // units given back in this epoch
-	lowered int
-
-	// word is the instant at which a funnel will have drained, by takes in the order of their
-	// swaps.
-	word  int64
-	known bool
-	open  int  // calls under way with takes of unknown order
-	loose bool // takes may lack some of this epoch
-
-	// The model of units in use: see units.
-	units  []*units
-	resets int // under way
-	waits  int // calls that waited so far
-}
-
-// admission is n units that start at an instant from lo to hi. It is late if admissions with later
-// swaps may have been recorded before it.
-type admission struct {
-	n      int64
-	lo, hi int64
-	late   bool
-}
-
 // anew begins another epoch. If known, the key owes nothing at its beginning.
 func (a *account) anew(known bool) {
 	a.epoch++
@@ -194,12 +164,6 @@ func (w *world) observe(point string) {
 	}
 }
 
-type hand struct {
-	attempts int  // number of times that it was given out
-	done     bool // it was carried out, unless the writer died then
-	deaths   int  // number of deaths before it was done
-}
-
 // given checks that a command on which two writers died is not given to a third.
 func (w *world) given() {
 	hand := &w.hand
@@ -305,8 +269,6 @@ func (w *world) counts() counts {
 	w.total = now
 	return since
 }
-
-type counts struct{ admitted, refused, unavailable, full uint64 }
 
 func (c *counts) add(more counts) {
 	c.admitted += more.admitted

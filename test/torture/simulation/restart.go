@@ -10,24 +10,6 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// saved is a state that an engine has saved, with its known properties.
-type saved struct {
-	state []byte
-	marks []mark
-	// Times of the save since the run began, its last reading of the clock, and the clock's bounds.
-	began, ended int64
-	read, lo, hi policy.Instant
-	// regime is the world's, or -1 if the limit was being replaced.
-	regime int
-}
-
-// mark is an account when a save began.
-type mark struct {
-	epoch, takes, lowered int
-	word                  int64
-	known                 bool
-}
-
 func (w *world) marks() []mark {
 	marks := make([]mark, len(w.accounts))
 	for i, a := range w.accounts {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/ral-limiter/ral/cmdqueue"
 	"github.com/ral-limiter/ral/internal/core/seam"
+	"github.com/ral-limiter/ral/policy"
 	"github.com/ral-limiter/ral/table"
 )
 
@@ -382,3 +383,15 @@ func (r *random) n(n int) int { return int(r.next() >> 33 % uint64(n)) }
 
 // one reports true once in so many times, and never if in is 0.
 func (r *random) one(in uint64) bool { return in != 0 && r.next()>>33%in == 0 }
+
+type judged struct {
+	n    int64
+	turn policy.Instant // when it starts
+	now  policy.Instant
+	read int // the step before which the word was read
+}
+
+// Death names the point at which a goroutine died, and the means: panic or Goexit.
+type Death struct{ Point, How string }
+
+const seamForever = time.Duration(never)

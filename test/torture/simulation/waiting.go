@@ -83,8 +83,6 @@ func (c *caller) wait(number int) {
 	}
 }
 
-const seamForever = time.Duration(never)
-
 // inOrder reports whether turns come in the order given: if no call returns units, no key is
 // forgiven and time does not leap over turns. Returned units do not advance promised turns.
 func (w *world) inOrder() bool {

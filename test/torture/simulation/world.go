@@ -14,68 +14,6 @@ import (
 	"github.com/ral-limiter/ral/table"
 )
 
-// world is an engine, its callers, and the answers that they should get.
-type world struct {
-	scheduler
-	seed   uint64
-	config engine.Config
-	engine *engine.Engine[key]
-	plan   plan
-
-	limit    *limit
-	regime   int // odd while the limit is being replaced
-	keys     []key
-	accounts []*account
-	filed    []*table.Entry[key] // the entries in the map when a sweep or making room began
-	dead     []*table.Entry[key] // the last entries that were seen to die
-	callers  []*caller
-	lines    [][]*caller // the calls in line for each key, in order of arrival
-
-	roomy bool // there is room for all keys
-
-	// The clock of the limits: package time's plus offset, or standing still.
-	offset   int64
-	stopped  bool
-	stoppage int64
-	wentBack bool
-	ownClock bool
-	// The engine's clock begins at first, never shows less, and is base more than the world's
-	// clock.
-	first policy.Instant
-	base  int64
-	tie   int64 // the engine's instant 0, since the run began
-
-	saved      *saved // the last state that was saved; nil if none was
-	restarting bool   // the engine is closing, and another is to follow
-	loading    bool   // the other is being made
-	gate       bool   // no call may begin
-	unread     bool   // the other has not read its clock yet
-	begun      int64  // the world's clock then
-
-	// latest is the engine's latest reading of the clock.
-	latest int64
-	// vague is set if it is unknown which limit holds.
-	vague bool
-	// overstays is the highest possible Stats.Overstayed.
-	overstays uint64
-
-	total    counts
-	forgiven uint64
-	dropped  uint64
-	hand     hand
-	doing    string // the writer's last step that may evict
-}
-
-type plan struct {
-	calls   int        // of each caller
-	with    bool       // some takes pass an equal limit
-	chosen  bool       // an equal limit is chosen for every call by its key
-	verbs   [verbs]int // weight of each
-	changes int
-	close   bool
-	restart uint64 // once in so many calls; 0 is never
-}
-
 type Result struct {
 	Seed    uint64
 	Failure string // "" if every promise was kept
@@ -85,9 +23,6 @@ type Result struct {
 	// Stuck goroutines are left behind, and the process should end.
 	Stuck bool
 }
-
-// Death names the point at which a goroutine died, and the means: panic or Goexit.
-type Death struct{ Point, How string }
 
 // Run runs the world of a seed in a bubble of testing/synctest, moving its clock. log, if not nil,
 // gets each event.
@@ -199,13 +134,24 @@ func newWorld(seed uint64) *world {
 
 func (w *world) options() (options []engine.Option[key]) {
 	if w.plan.chosen {
-		options = append(options, engine.PolicyFor(func(key) policy.Policy { return w.like() }))
+		options = append(options, engine.PolicyFor(func(k key) policy.Policy {
+			return w.like(w.accounts[slices.Index(w.keys, k)])
+		}))
 	}
 	return options
 }
 
-func (w *world) like() policy.Policy {
-	like := *w.limit
+// limitOf returns the limit of a key.
+func (w *world) limitOf(account *account) *limit {
+	if account.own != nil {
+		return account.own
+	}
+	return w.limit
+}
+
+// like returns a limit that is equal to the key's.
+func (w *world) like(account *account) policy.Policy {
+	like := *w.limitOf(account)
 	return like.whole()
 }
 
@@ -230,62 +176,6 @@ func newChaos(random *random) chaos {
 		deaths: random.n(8),
 		kinds:  uint64(1 + random.n(3)),
 		leap:   some(5),
-	}
-}
-
-func (w *world) now() policy.Instant {
-	if !w.ownClock || w.engine == nil {
-		return w.instant(w.elapsed)
-	}
-	return w.instant(w.rawClock())
-}
-
-// instant returns the engine's instant for a reading of the world's clock.
-func (w *world) instant(raw int64) policy.Instant { return max(policy.Instant(raw+w.base), w.first) }
-
-// over reports whether the engine is closing for good.
-func (w *world) over() bool { return w.closing && !w.restarting }
-
-func (w *world) rawClock() int64 {
-	if w.stopped {
-		return w.stoppage
-	}
-	return w.elapsed + w.offset
-}
-
-// readClock is the engine's clock. Other goroutines may run after it was read.
-func (w *world) readClock() policy.Instant {
-	if w.current != nil && !w.quiet && w.random.one(w.chaos.clock) {
-		w.disturbClock()
-	}
-	now := policy.Instant(w.rawClock())
-	if w.unread {
-		w.unread, w.begun = false, int64(now)
-	}
-	if a := w.current; a != nil && a.caller != nil {
-		a.caller.read = int64(now)
-	}
-	w.latest = max(w.latest, int64(w.instant(int64(now))))
-	w.Step("clock")
-	return now
-}
-
-func (w *world) disturbClock() {
-	before := w.rawClock()
-	switch w.random.n(4) {
-	case 0:
-		w.stopped, w.stoppage = true, before
-	case 1:
-		w.stopped = false
-	case 2:
-		w.offset += int64(1) << w.random.n(27)
-	case 3:
-		w.offset -= int64(1) << w.random.n(25)
-	}
-	now := w.rawClock()
-	w.wentBack = w.wentBack || now < before
-	for _, c := range w.callers {
-		c.clock(now)
 	}
 }
 
