@@ -55,8 +55,8 @@ type kept[K comparable] struct {
 	from engine.OwingCursor
 }
 
-// at returns the walk that is kept for a cursor.
-func (w *walks[K]) at(from engine.OwingCursor) *kept[K] {
+// slot returns the walk that is kept for a cursor.
+func (w *walks[K]) slot(from engine.OwingCursor) *kept[K] {
 	if from.IsZero() {
 		return &w.first
 	}
@@ -129,7 +129,7 @@ func (w *walks[K]) walk(from engine.OwingCursor) {
 func (w *walks[K]) keep(made *walk[K]) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	kept := w.at(made.from)
+	kept := w.slot(made.from)
 	kept.walk = made
 	// Another walk may be wanted by now.
 	kept.wanted = kept.wanted && !same(kept.from, made.from)
@@ -223,7 +223,7 @@ func same(a, b engine.OwingCursor) bool {
 
 // want asks for a walk. Further on in the list only the last place asked for counts.
 func (w *walks[K]) want(after engine.OwingCursor) {
-	kept := w.at(after)
+	kept := w.slot(after)
 	kept.wanted, kept.from = true, after
 	select {
 	case w.wake <- struct{}{}:

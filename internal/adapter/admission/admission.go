@@ -122,6 +122,24 @@ func (d *Controller[R, S]) Charges() bool { return d.charges }
 // Tried reports whether the limit at that index is tried beside others.
 func (d *Controller[R, S]) Tried(at int) bool { return d.shadows && d.parts[at].Shadow }
 
+// Shadowed returns, by the names of the tried limits, how many requests each would have refused, and how often it
+// could not be decided or charged. Both are nil if no limit is tried.
+func (d *Controller[R, S]) Shadowed(counters ...*Counters) (refused, failed map[string]uint64) {
+	for i, parts := range d.parts {
+		if parts == nil || !d.Tried(i) {
+			continue
+		}
+		if refused == nil {
+			refused, failed = map[string]uint64{}, map[string]uint64{}
+		}
+		for _, c := range counters {
+			refused[parts.Name] += c.shadowed[i].Load()
+			failed[parts.Name] += c.shadowFailed[i].Load()
+		}
+	}
+	return refused, failed
+}
+
 // Begin finds a request's cost. If it reports false, the limits do not decide: result has the reason. A
 // request whose context has ended takes nothing. A nil Controller admits the others.
 func (d *Controller[R, S]) Begin(ctx context.Context, r R, result *Result) bool {

@@ -36,21 +36,3 @@ func (c *Counters) Delayed() (n uint64, all time.Duration) {
 
 // Unsettled returns the number of requests with uncertain charges.
 func (c *Counters) Unsettled() uint64 { return c.unsettled.Load() }
-
-// Shadowed returns, by the names of the tried limits, how many requests each would have refused, and how often it
-// could not be decided or charged. Both are nil if no limit is tried.
-func (d *Controller[R, S]) Shadowed(counters ...*Counters) (refused, failed map[string]uint64) {
-	for i, parts := range d.parts {
-		if parts == nil || !d.Tried(i) {
-			continue
-		}
-		if refused == nil {
-			refused, failed = map[string]uint64{}, map[string]uint64{}
-		}
-		for _, c := range counters {
-			refused[parts.Name] += c.shadowed[i].Load()
-			failed[parts.Name] += c.shadowFailed[i].Load()
-		}
-	}
-	return refused, failed
-}

@@ -117,6 +117,9 @@ type policyValue struct {
 // MaxPolicies is the most values of RateLimit-Policy that are kept.
 const MaxPolicies = 16
 
+// FieldFault makes the error about a field of a limit.
+type FieldFault = func(field string, value any, want string) error
+
 // Add adds the name of the next limit. It returns the error of bad if another limit has the name.
 func (f *Fields) Add(name string, hidden bool, bad FieldFault) error {
 	quoted := string(AppendString(nil, name))

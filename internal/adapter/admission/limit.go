@@ -66,9 +66,6 @@ type Parts[R, S any] struct {
 	quota Quota
 }
 
-// FieldFault makes the error about a field of a limit.
-type FieldFault = func(field string, value any, want string) error
-
 // Any is a Limit with the type of its keys hidden.
 type Any[R, S any] interface {
 	Of() *Parts[R, S]

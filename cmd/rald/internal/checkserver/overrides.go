@@ -74,7 +74,7 @@ func (p *parser) override(m map[string]configfile.Place, limit *limit, match str
 			p.Fault(place, "no request has this value of %s: %s is accepted", text, want)
 			continue
 		}
-		o := &override{id: fmt.Sprintf("%q", []string{match, limit.name, "override", place.Name})}
+		o := &override{id: fmt.Sprintf("%q", []string{match, limit.Name, "override", place.Name})}
 		known, isConfigured := p.named(place.Text())
 		if isConfigured {
 			o.id, o.limit = place.Text(), known
@@ -89,8 +89,8 @@ func (p *parser) override(m map[string]configfile.Place, limit *limit, match str
 		o.prefix = configured.Prefix(o.id)
 		limit.overrides[clientaddr.Bounded(place.Name)] = o
 	}
-	key := limit.key
-	limit.key = func(r *http.Request) string {
+	key := limit.Key
+	limit.Key = func(r *http.Request) string {
 		o := limit.overrideFor(r)
 		if o == nil {
 			return key(r)

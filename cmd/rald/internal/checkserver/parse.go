@@ -13,6 +13,7 @@ import (
 	"github.com/ral-limiter/ral/cmd/rald/internal/configfile"
 	"github.com/ral-limiter/ral/cmd/rald/internal/configured"
 	"github.com/ral-limiter/ral/cmd/rald/internal/limitfile"
+	"github.com/ral-limiter/ral/httplimit"
 	"github.com/ral-limiter/ral/internal/adapter/admission"
 	"github.com/ral-limiter/ral/internal/adapter/clientaddr"
 	"github.com/ral-limiter/ral/limits"
@@ -85,19 +86,16 @@ type rule struct {
 }
 
 type limit struct {
-	name  string
+	// Limit has no Limiter, Cost and PolicyFor.
+	httplimit.Limit[string]
 	limit policy.Policy
 	// id names the limit in configured.Limits, and without, unless "", that for requests without a
 	// key.
 	id, without string
 
-	key func(*http.Request) string
 	// kind is the kind of key.
-	kind   string
-	noKey  limits.WhenNoKey
-	cost   int64
-	shadow bool
-	hidden bool
+	kind string
+	cost int64
 
 	// value is for overrides. It is nil if there are none.
 	value     keyFunc
@@ -391,17 +389,17 @@ func (p *parser) limits(place configfile.Place, match string) (all []limit) {
 			continue
 		}
 		limit := p.limit(place, m, match)
-		if limit.limit != nil && names[limit.name] {
-			p.Fault(place, "there are two limits named %q in this rule: a name of its own is accepted as name", limit.name)
+		if limit.limit != nil && names[limit.Name] {
+			p.Fault(place, "there are two limits named %q in this rule: a name of its own is accepted as name", limit.Name)
 		}
-		names[limit.name] = true
+		names[limit.Name] = true
 		all = append(all, limit)
 	}
 	return all
 }
 
 func (p *parser) limit(place configfile.Place, m map[string]configfile.Place, match string) (limit limit) {
-	limit.cost, limit.shadow, limit.hidden = 1, p.Bool(m, "shadow"), p.Bool(m, "hidden")
+	limit.cost, limit.Shadow, limit.Hidden = 1, p.Bool(m, "shadow"), p.Bool(m, "hidden")
 	named, ok := m["limit"]
 	if !ok {
 		p.Fault(place, "limit is required: the name of a limit of limits.yaml, or the text of one")
@@ -413,22 +411,22 @@ func (p *parser) limit(place configfile.Place, m map[string]configfile.Place, ma
 	text := named.Text()
 	known, isConfigured := p.named(text)
 	if isConfigured {
-		limit.name, limit.limit, limit.id = text, known, text
+		limit.Name, limit.limit, limit.id = text, known, text
 		without = fmt.Sprintf("%q", []string{text, "address"})
 		if name, has := m["name"]; has {
 			p.Fault(name, "a limit of limits.yaml has its name already")
 		}
 	} else {
 		limit.limit, _ = p.parsed(named)
-		limit.name = "default"
+		limit.Name = "default"
 		if name, has := m["name"]; has {
-			limit.name = name.Text()
-			if want := admission.WrongName(limit.name); limit.name == "" || want != "" {
-				p.Fault(name, "%.80q: 1 to 64 characters of ASCII are accepted", limit.name)
+			limit.Name = name.Text()
+			if want := admission.WrongName(limit.Name); limit.Name == "" || want != "" {
+				p.Fault(name, "%.80q: 1 to 64 characters of ASCII are accepted", limit.Name)
 			}
 		}
-		limit.id = fmt.Sprintf("%q", []string{match, limit.name})
-		without = fmt.Sprintf("%q", []string{match, limit.name, "address"})
+		limit.id = fmt.Sprintf("%q", []string{match, limit.Name})
+		without = fmt.Sprintf("%q", []string{match, limit.Name, "address"})
 	}
 	p.overTime(named, limit.limit)
 	if cost, ok := m["cost"]; ok {
@@ -441,9 +439,9 @@ func (p *parser) limit(place configfile.Place, m map[string]configfile.Place, ma
 	}
 	find, text := p.key(key, match)
 	if isConfigured && find != nil {
-		p.sameKind(key, limit.name, text)
+		p.sameKind(key, limit.Name, text)
 	}
-	limit.key, limit.kind = prefixed(configured.Prefix(limit.id), find), text
+	limit.Key, limit.kind = prefixed(configured.Prefix(limit.id), find), text
 	if find != nil && limit.limit != nil {
 		p.override(m, &limit, match, find, text)
 	}
@@ -492,15 +490,15 @@ func (p *parser) withoutKey(place configfile.Place, limit *limit, id string) {
 	switch choice := place.Text(); choice {
 	case "refuse":
 	case "pass":
-		limit.noKey = limits.Skip
+		limit.WhenNoKey = limits.Skip
 	case "address":
-		find, key := p.address(place, ""), limit.key
+		find, key := p.address(place, ""), limit.Key
 		if find == nil || key == nil {
 			return
 		}
 		limit.without = id
 		instead := prefixed(configured.Prefix(id), find)
-		limit.key = func(r *http.Request) string {
+		limit.Key = func(r *http.Request) string {
 			if key := key(r); key != "" {
 				return key
 			}

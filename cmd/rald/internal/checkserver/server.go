@@ -157,11 +157,9 @@ func (r *rule) handler(limits *configured.Limits, spread time.Duration, stats *S
 	}
 	var all []httplimit.AnyLimit
 	for _, limit := range r.limits {
-		all = append(all, httplimit.Limit[string]{
-			Name: limit.name, Limiter: limits, Key: limit.key, WhenNoKey: limit.noKey, Shadow: limit.shadow, Hidden: limit.hidden,
-			Cost:      func(*http.Request) int64 { return limit.cost },
-			PolicyFor: limit.policyFor,
-		})
+		limit.Limiter, limit.PolicyFor = limits, limit.policyFor
+		limit.Cost = func(*http.Request) int64 { return limit.cost }
+		all = append(all, limit.Limit)
 	}
 	middleware, err := httplimit.NewAll(httplimit.Options{Spread: spread, OnVerdict: stats.count, Inform: r.inform}, all...)
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -37,12 +38,11 @@ var outages = [...]string{fleet.FallbackShare: "share", fleet.FallbackOpen: "ope
 
 // ParseOutage returns the fallback of a name: share, open or closed.
 func ParseOutage(name string) (fleet.Fallback, error) {
-	for of, known := range outages {
-		if known == name {
-			return fleet.Fallback(of), nil
-		}
+	i := slices.Index(outages[:], name)
+	if i < 0 {
+		return 0, fmt.Errorf("outage is %q: share, open or closed is accepted", name)
 	}
-	return 0, fmt.Errorf("outage is %q: share, open or closed is accepted", name)
+	return fleet.Fallback(i), nil
 }
 
 // OutageName returns the name of Outage.

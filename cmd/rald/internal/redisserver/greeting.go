@@ -346,3 +346,32 @@ func (c *conn) info([][]byte) {
 	line("db0:keys=%d,expires=0,avg_ttl=0", keys)
 	c.out.Bulk(builder.String())
 }
+
+func infoShared(keep *families.Families, line func(format string, args ...any)) {
+	shared := keep.Fleet()
+	mode := "exact"
+	if shared.Leased {
+		mode = "leased"
+	}
+	away, why, servers := 0, "", 0
+	for family := range keep.All() {
+		if err := family.Health(); err != nil && away == 0 {
+			away, why = 1, strings.Join(strings.Fields(err.Error()), " ")
+		}
+		servers = max(servers, family.(families.InRedis).Fleet().Stats().Servers)
+	}
+	line("backend:redis")
+	line("backend_name:%s", shared.Name)
+	line("backend_mode:%s", mode)
+	line("backend_outage:%s", shared.OutageName())
+	line("backend_servers:%d", servers)
+	line("backend_failing:%d", away)
+	line("backend_error:%s", why)
+	line("")
+	line("# Limits")
+	for family := range keep.All() {
+		s := family.(families.InRedis).Fleet().Stats()
+		line("%s:admitted=%d,refused=%d,redis=%d,leased=%d,share=%d,open=%d,closed=%d", strings.ReplaceAll(family.Limit().String(), " ", "_"),
+			s.Admitted, s.Refused, s.Exact, s.Leased, s.Local, s.Open, s.Closed)
+	}
+}

@@ -159,3 +159,12 @@ func (c *conn) scan(args [][]byte) {
 
 // unslashed makes slashes ordinary characters, as in keys.
 func unslashed(text string) string { return strings.ReplaceAll(text, "/", "\x01") }
+
+// hasKeys reports whether the keys are in this process, or writes that they are not.
+func (c *conn) hasKeys(command string) bool {
+	shared := c.server.config.Families.Fleet()
+	if shared != nil {
+		c.out.Error("ERR " + command + " is not there, as Redis keeps the keys: there, their names begin with ral:" + shared.Name + ":")
+	}
+	return shared == nil
+}

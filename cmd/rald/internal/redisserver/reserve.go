@@ -16,7 +16,7 @@ import (
 func (c *conn) reserve(args [][]byte) {
 	use, n := c.find(args[1], args[2]), c.units("n", args[3], 1)
 	ttl := c.timeToLiveOf(args[4])
-	action, ok := reservation.ParseAction(args[5])
+	action, ok := reservation.Actions[string(args[5])]
 	if !c.failed() && !ok {
 		c.out.Error("ERR the action at the deadline is " + quoted(args[5]) + ": spend or release is accepted")
 	}

@@ -2,6 +2,7 @@ package redisserver
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -25,15 +26,11 @@ const (
 
 // ParseRounding returns the Rounding of a name: true, redis-cell or dragonfly.
 func ParseRounding(name string) (Rounding, error) {
-	switch name {
-	case "true":
-		return RoundTrue, nil
-	case "redis-cell":
-		return RoundRedisCell, nil
-	case "dragonfly":
-		return RoundDragonfly, nil
+	i := slices.Index([]string{RoundTrue: "true", RoundRedisCell: "redis-cell", RoundDragonfly: "dragonfly"}, name)
+	if i < 0 {
+		return 0, fmt.Errorf("rounding is %q: true, redis-cell or dragonfly is accepted", name)
 	}
-	return 0, fmt.Errorf("rounding is %q: true, redis-cell or dragonfly is accepted", name)
+	return Rounding(i), nil
 }
 
 func (r Rounding) reply(decision policy.Decision) [5]int64 {

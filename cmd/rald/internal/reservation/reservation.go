@@ -24,16 +24,8 @@ const (
 	Release
 )
 
-// ParseAction returns the Action of a word: spend or release. ok is false for any other word.
-func ParseAction(word []byte) (action Action, ok bool) {
-	switch string(word) {
-	case "spend":
-		return Spend, true
-	case "release":
-		return Release, true
-	}
-	return 0, false
-}
+// Actions has the Action of each word.
+var Actions = map[string]Action{"spend": Spend, "release": Release}
 
 // State says which of commit, release and deadline has ended a reservation, if one has.
 type State uint8
