@@ -107,15 +107,17 @@ func (v view) inFlight() bool {
 // that say why, none of them wider than width, or 0.
 func (v view) verdict(width int) (verdict string, causes []string) {
 	var wrong []string
-	if why := v.overview.Health; why != "" {
-		wrong = append(wrong, "the configuration")
-		causes = wrap(report.Printable("configuration: "+why), width)
+	add := func(name, why string) {
+		wrong = append(wrong, report.Printable(name))
+		causes = append(causes, strings.Split(ansi.Wrap(report.Printable(name+": "+why), width, ""), "\n")...)
+	}
+	if v.overview.Health != "" {
+		add("configuration", v.overview.Health)
 	}
 	for i := range v.overview.Limits {
 		l := &v.overview.Limits[i]
 		if why := health(l); why != "" {
-			wrong = append(wrong, report.Printable(l.Name))
-			causes = append(causes, strings.Split(ansi.Wrap(report.Printable(l.Name+": "+why), width, ""), "\n")...)
+			add(l.Name, why)
 		}
 	}
 	switch len(wrong) {

@@ -349,6 +349,8 @@ func TestFaultsAreWholeInANarrowTerminal(t *testing.T) {
 	assert.Contains(t, v.text(20, 8), "\nkeys: Redis could\n(More lines do not …\n", "a low terminal has room for limits")
 	v.overview.Limits[1].Health = ""
 	assert.True(t, strings.HasPrefix(v.text(50, 0), "Nothing is wrong."))
+	v.overview.Health = "limits.conf:1: a: " + cause
+	assert.Contains(t, v.text(0, 0), "\nconfiguration: limits.conf:1: a: "+cause+"\n", "before the limits")
 }
 
 // Promise: `ral top` lists the limits that are wrong first, and the keys of the first of them, unless another one is chosen.
