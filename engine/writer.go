@@ -28,7 +28,7 @@ func writerPoints() []string {
 }
 
 const (
-	// attempts is the number of times that a command is given to a writer before it is dropped.
+	// attempts is the number of times that a command is tried, if the writer dies each time.
 	attempts = 2
 	// workPerTurn is the number of commands and filed keys, about a millisecond, between two looks at
 	// other work, and two yields. In a flood with fewer, more than one call in 1,000 waits for the
