@@ -16,7 +16,7 @@ import (
 // Ask is N units of a key, for [Store.TakeAll]. Patience is ignored.
 type Ask = TakeAsk
 
-// kinds are the letters of algorithms in lua/all.lua.
+// kinds has the letter of each kind's algorithm in lua/all.lua.
 var kinds = map[shape.Kind]string{
 	shape.Funnel: "p", shape.Queue: "p", shape.Bursty: "p", shape.FixedWindow: "w", shape.SlidingWindow: "s",
 	shape.AlignedWindow: "a",
@@ -28,7 +28,8 @@ var byLetter = map[string]algorithm{
 	"a": algorithms[shape.AlignedWindow], notingKind: paceNoting,
 }
 
-// takeFunctions defines a function for the take of each letter, and the format of its figures.
+// takeFunctions returns the part of a script that defines, for each letter, the function which takes units and the format
+// of its parameters.
 func takeFunctions(letters ...string) string {
 	var head strings.Builder
 	head.WriteString("local take, format = {}, {}\n")
@@ -50,10 +51,10 @@ func (s *Store) allScript() *script {
 	).Replace(fill(lua("all"))))
 }
 
-// TakeAll takes the units of every ask, or none, in a call of Redis. No call waits: a Queue
-// allows it only if it may leave at once. If an ask is refused, the decisions of the others say
-// how their keys stand. A key asked for twice is charged twice; the second decision follows the
-// first. An ask for no units looks. In a cluster all keys must share a hash tag.
+// TakeAll takes the units of every ask, or of none, in a call of Redis. No ask waits: a Queue
+// allows an ask only if it may leave at once. If an ask is refused, the decisions of the others are
+// those of looks. A key that is asked for twice is charged twice, and the second decision is on the
+// word after the first. An ask for no units is a look. In a cluster all keys must share a hash tag.
 func (s *Store) TakeAll(ctx context.Context, asks []Ask) ([]Taken, error) {
 	if len(asks) == 0 {
 		return nil, nil
@@ -62,9 +63,9 @@ func (s *Store) TakeAll(ctx context.Context, asks []Ask) ([]Taken, error) {
 	keys, args := make([]string, 2*len(asks)), make([]string, 2*len(asks)+1)
 	// The last argument says whether to write.
 	args[len(asks)] = "1"
-	// logs has the units asked of each log.
+	// logs has the sum of the units asked of each SlidingLog so far.
 	logs := map[string]int64{}
-	// more has the names that the limits need beside these.
+	// more has, for each ask, the name of another key that its limit needs, or "".
 	more := make([]string, len(asks))
 	for i, takeAsk := range asks {
 		var err error
@@ -72,7 +73,7 @@ func (s *Store) TakeAll(ctx context.Context, asks []Ask) ([]Taken, error) {
 			return nil, err
 		}
 		keys[len(asks)+i] = takeAsk.Limit.blockName(keys[i])
-		// A log is asked for the units of earlier asks too; the script takes the sum.
+		// An ask of a SlidingLog includes the units of the log's earlier asks, so the script takes the sum once.
 		ask := takeAsk.N
 		if takeAsk.Limit.log != nil && takeAsk.Limit.canTake(takeAsk.N) {
 			logs[keys[i]] += takeAsk.N
@@ -111,7 +112,8 @@ func (s *Store) TakeAll(ctx context.Context, asks []Ask) ([]Taken, error) {
 	return decideAll(asks, keys, reply)
 }
 
-// withMore appends more names to the keys, if there are any. A place without a name has the ask's own.
+// withMore appends the names of more to the keys, unless all are "". In the place of a "" it appends the name of the
+// ask's key.
 func withMore(keys, more []string) []string {
 	if !slices.ContainsFunc(more, func(name string) bool { return name != "" }) {
 		return keys
@@ -123,9 +125,9 @@ func withMore(keys, more []string) []string {
 	return all
 }
 
-// decideAll has the policies decide what the script did.
+// decideAll reads the reply of TakeAll's script. The policies decide each ask again, and must agree with the script.
 func decideAll(asks []Ask, keys []string, reply []rueidis.RedisMessage) ([]Taken, error) {
-	// The key of that number holds something else.
+	// The script replies the number of a key, and its value, if the value is no word.
 	if len(reply) == 2 && reply[0].IsInt64() {
 		i, _ := reply[0].AsInt64()
 		value, _ := reply[1].ToString()
@@ -142,12 +144,12 @@ func decideAll(asks []Ask, keys []string, reply []rueidis.RedisMessage) ([]Taken
 	type words struct{ before, now uint64 }
 	type block struct {
 		word uint64
-		// counted means that a refusal of the key counted.
+		// counted reports whether a refusal of the key has counted for the penalty.
 		counted bool
 	}
-	// A name may occur twice.
+	// A name may occur twice, so these are by name.
 	seen, logs, blocks := map[string]words{}, map[string]int64{}, map[string]block{}
-	// fits has the units of asks without words.
+	// fits has, for each key without a word, the sum of the units of its allowed asks so far.
 	fits := map[string]int64{}
 	// obey applies a key's block, as it was read, to the decision of a limit without words.
 	obey := func(i int, read uint64) {
@@ -178,10 +180,10 @@ func decideAll(asks []Ask, keys []string, reply []rueidis.RedisMessage) ([]Taken
 			still, ask, earlier := found, takeAsk.N, fits[keys[i]]
 			switch {
 			case takeAsk.Limit.inFlight != nil:
-				// The earlier asks have not taken these units if any ask is refused.
+				// If any ask is refused, the earlier asks have taken nothing, and the look does not count them.
 				still.used -= earlier
 			case ask == 0 && earlier > 0:
-				// The look comes after the earlier asks.
+				// This look comes after the earlier asks, so their units count.
 				found.used, found.newest = found.used+earlier, max(found.newest, logTime(found.us))
 			case takeAsk.Limit.canTake(ask):
 				logs[keys[i]] += ask
@@ -222,12 +224,13 @@ func decideAll(asks []Ask, keys []string, reply []rueidis.RedisMessage) ([]Taken
 	return taken, nil
 }
 
-// counts reports whether this key's limit refused a call of several keys. That counts once for a
-// penalty.
+// counts reports whether a decision is a refusal by the key's own limit. Such refusals of one call count
+// once for the key's penalty.
 func counts(t *Taken) bool {
 	return !t.Allowed && !t.Block.Refused && t.RetryAfter != policy.Never && !t.Emptied
 }
 
+// atOnce returns the parameters of a take that must start at once.
 func (l *Limit) atOnce(n int64) []float64 {
 	figures := l.figures(n, 0)
 	if l.shape.Kind == shape.Queue {
@@ -236,6 +239,7 @@ func (l *Limit) atOnce(n int64) []float64 {
 	return figures
 }
 
+// decideAtOnce is decide for a take that must start at once: a call that would wait is refused.
 func (l *Limit) decideAtOnce(name string, found *found, n int64) (Taken, error) {
 	found.taken = found.taken && l.canTake(n)
 	if _, d := l.policy.Take(found.word, found.now, n, 0); d.Wait > 0 && !found.taken {

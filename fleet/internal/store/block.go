@@ -10,8 +10,8 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Block blocks the key for d, rounded up to a microsecond, unless it is blocked for longer. A d of 0
-// looks. A single call of Redis.
+// Block blocks the key for d, rounded up to a microsecond, unless it is blocked for longer already.
+// If d is 0, Block only looks. It makes a single call of Redis.
 func (s *Store) Block(ctx context.Context, key string, d time.Duration) (standing Standing, err error) {
 	name, err := nameIn(s.blocks, key)
 	if err != nil {

@@ -22,11 +22,11 @@ import (
 type Options struct {
 	// Name is the limit's name, and part of its keys' names. It must not contain braces.
 	Name string
-	// Tag is the hash tag of all keys, without braces; "": each key is its own tag.
+	// Tag is the hash tag of all keys, without braces. If it is "", each key is its own hash tag.
 	Tag string
-	// Epoch is the zero of time, to the second; the zero Epoch is DefaultEpoch.
+	// Epoch is the instant from which policies count time, a whole second. The default is DefaultEpoch.
 	Epoch time.Time
-	// Clock, in microseconds since the epoch, replaces Redis's in tests. Keys last an hour longer.
+	// Clock replaces Redis's clock in tests. It returns microseconds since the epoch. Keys then last an hour longer.
 	Clock func() int64
 	// Penalty is the rule by which refusals block a key. The zero rule counts none.
 	Penalty penalty.Rule
@@ -34,7 +34,8 @@ type Options struct {
 	Term time.Duration
 }
 
-// clocked returns the replacer of a script's clock, from epoch in seconds of Unix time.
+// clocked returns a replacer that puts the epoch, the clock and the expiry of keys into a script. epoch is in seconds of
+// Unix time.
 func (o Options) clocked(epoch int64) *strings.Replacer {
 	if o.Clock == nil {
 		expiry := strconv.FormatInt(epoch, 10) + "000 + ms"
@@ -57,23 +58,24 @@ type Store struct {
 	rule    rule
 	// blocks is the prefix of the names of blocks.
 	blocks string
-	// apart means that Redis refused a script on several keys.
+	// apart reports whether Redis has refused a script on several keys, as a cluster behind a proxy does.
 	apart   atomic.Bool
 	scripts struct {
 		read, look, soon, all, relog, lock, heartbeat, beat, confirm, leave, tenant *script
 	}
 }
 
-// call is a script to run: a verb makes some, runs them in a round trip, and reads the replies.
+// call is a script to run, with its keys and arguments. A verb makes calls, runs them in a round trip, and reads the
+// replies.
 type call struct {
-	// index is the index of its ask among the verb's.
+	// index is the index of the ask that the call is for.
 	index  int
 	script *script
 	keys   []string
 	args   []string
 }
 
-// run runs scripts in a round trip, and scripts that Redis has forgotten in another.
+// run runs the calls in a round trip, and those whose scripts Redis has forgotten in another.
 func (s *Store) run(ctx context.Context, calls []call) []rueidis.RedisResult {
 	if len(calls) == 0 {
 		return nil
@@ -110,15 +112,15 @@ func (s *Store) runOne(ctx context.Context, sc *script, keys []string, args ...s
 	return s.run(ctx, []call{{script: sc, keys: keys, args: args}})[0]
 }
 
-// answer reads the parts of a script's reply in their order. The first fault stays in err. name is of
-// the key that the reply is about, for errors.
+// answer reads the parts of a script's reply in order. The first error stays in err, and later reads do nothing. name
+// is the name of the key that the reply is about, for errors.
 type answer struct {
 	parts []rueidis.RedisMessage
 	name  string
 	err   error
 }
 
-// read returns the reply of one of these numbers of parts.
+// read returns an answer for a reply. The reply must have one of the given numbers of parts.
 func read(res rueidis.RedisResult, name string, parts ...int) *answer {
 	all, err := res.ToArray()
 	r := &answer{parts: all, name: name}
@@ -129,7 +131,7 @@ func read(res rueidis.RedisResult, name string, parts ...int) *answer {
 	return r.expect(parts...)
 }
 
-// expect makes another number of the parts left a fault.
+// expect sets an error unless the number of parts left is one of the given numbers.
 func (r *answer) expect(parts ...int) *answer {
 	if r.err == nil && !slices.Contains(parts, len(r.parts)) {
 		r.err = fmt.Errorf("%w (a reply of %d parts)", ErrDisagrees, len(r.parts))
@@ -157,13 +159,14 @@ func (r *answer) number() (n int64) {
 	return n
 }
 
-// pair reads a word as two numbers.
+// pair reads two numbers, which are a word: see pairs.
 func (r *answer) pair() uint64 {
 	high, low := r.number(), r.number()
 	return uint64(high)*1_000_000_000 + uint64(low)
 }
 
-// word reads a word, and the time and the sign of a take, which is negative for a foreign value.
+// word reads a word, the time of the decision in microseconds, and a number. The number is negative if the key has a
+// value that is not of this limit, and otherwise tells how many calls or units were taken.
 func (r *answer) word() (word uint64, us, sign int64) {
 	part := r.next()
 	us, sign = r.number(), r.number()
@@ -173,7 +176,7 @@ func (r *answer) word() (word uint64, us, sign int64) {
 	return word, us, sign
 }
 
-// block reads the word of a block, of a key of that name.
+// block reads the word of the block with that name.
 func (r *answer) block(name string) (word uint64) {
 	part := r.next()
 	if r.err == nil {
@@ -182,12 +185,12 @@ func (r *answer) block(name string) (word uint64) {
 	return word
 }
 
-// newScript builds a script without comments, with the epoch and the clock.
+// newScript joins parts to a script, puts the epoch and the clock in, and removes the comments.
 func (s *Store) newScript(parts ...string) *script {
 	return s.newScriptFrom(s.options.Epoch.Unix(), parts...)
 }
 
-// newScriptFrom is newScript with time from epoch, in seconds of Unix time.
+// newScriptFrom is newScript with another epoch, in seconds of Unix time.
 func (s *Store) newScriptFrom(epoch int64, parts ...string) *script {
 	var builder strings.Builder
 	for line := range strings.Lines(s.options.clocked(epoch).Replace(strings.Join(parts, ""))) {
@@ -200,7 +203,8 @@ func (s *Store) newScriptFrom(epoch int64, parts ...string) *script {
 	return &script{source: builder.String(), sha: hex.EncodeToString(sum[:])}
 }
 
-// parseWord reads Redis's form of a word, nil for 0. foreign says that a script found no word.
+// parseWord reads a word as Redis holds it, and 0 if Redis has no value. foreign reports whether a script found a value
+// that is no word.
 func parseWord(reply rueidis.RedisMessage, foreign bool, name string) (word uint64, err error) {
 	if reply.IsNil() {
 		return 0, nil
@@ -218,13 +222,14 @@ func parseWord(reply rueidis.RedisMessage, foreign bool, name string) (word uint
 	return word, nil
 }
 
-// instant converts microseconds since the epoch.
+// instant converts microseconds since the epoch to an instant of policies.
 func instant(us int64) policy.Instant {
 	const limit = math.MaxInt64 / 1000
 	return policy.Instant(min(max(us, -limit), limit) * 1000)
 }
 
-// ends is the millisecond from which a word that is fresh at that instant is void.
+// ends returns the first millisecond at which a word is void. fresh is the instant from which the word is like an
+// absent one.
 func ends(fresh policy.Instant) int64 {
 	const ms = policy.Instant(time.Millisecond)
 	end := fresh / ms

@@ -13,17 +13,18 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Debt is units to charge to the key of a [Tail].
+// Debt is a number of units to charge to the key with that [Tail].
 type Debt struct {
 	Tail  string
 	Units int64
-	// Excess is set by ChargeEach: how many of Units are above the key's limit after the charge.
+	// Excess is set by ChargeEach. It is the number of Units that are above the key's limit after the charge.
 	Excess int64
 }
 
-// ChargeEach charges each debt like a negative Refund, in a round trip, and returns the error of
-// each or nil. A script charges all; in a cluster, and for a log, each has its own. A script
-// blocks Redis for some microseconds a debt: callers bound the number.
+// ChargeEach charges each debt like a negative Refund, in a round trip. It returns an error or nil for
+// each debt. One script charges all debts. In a cluster, and for a limit without words, each debt has a
+// script of its own. A script blocks Redis for some microseconds a debt, so callers must bound the
+// number of debts.
 func (s *Store) ChargeEach(ctx context.Context, limit *Limit, debts []Debt) []error {
 	if s.apart.Load() || limit.wordless() || s.client.Mode() == rueidis.ClientModeCluster {
 		return s.chargeApart(ctx, limit, debts)
@@ -34,7 +35,7 @@ func (s *Store) ChargeEach(ctx context.Context, limit *Limit, debts []Debt) []er
 	errs := make([]error, len(debts))
 	all := call{script: limit.charge}
 	for i, debt := range debts {
-		// figures are the previous debt's.
+		// An empty argument stands for the figures of the previous debt.
 		figures := ""
 		if i == 0 || debt.Units != debts[i-1].Units {
 			figures = packed(limit.backFigures(-debt.Units, take{}))
@@ -79,21 +80,22 @@ func (s *Store) chargeApart(ctx context.Context, limit *Limit, debts []Debt) []e
 	return errs
 }
 
-// Excess returns how many of the last units of a word are above the limit at an instant, rounded up.
-// Under a limit that grants units on credit it returns 0.
+// Excess returns how many of the units last charged to a word are above the limit at an instant,
+// rounded up. Under a limit that grants units on credit it returns 0.
 func Excess(limit policy.Policy, word uint64, now policy.Instant, units int64) int64 {
 	_, credit := limit.(shape.OnCredit)
 	if _, d := limit.Take(word, now, 0, 0); credit || d.Remaining > 0 {
 		return 0
 	}
-	// A key has a unit left once the units above its limit, and another, are given back.
+	// A key has a unit left once the units above its limit, and one more, are given back.
 	return int64(sort.Search(int(min(units, maxBack)), func(n int) bool {
 		_, d := limit.Take(limit.(policy.Refunder).Refund(word, now, int64(n)+1), now, 0, 0)
 		return d.Remaining > 0
 	}))
 }
 
-// understandCharge sets the excess of a debt. It returns an error unless the policy makes after from before.
+// understandCharge sets the excess of a debt. before and after are the words around the charge. It returns an error if
+// the policy would charge the word otherwise.
 func (l *Limit) understandCharge(now policy.Instant, before, after rueidis.RedisMessage, name string, debt *Debt) error {
 	word, err := parseWord(before, after.IsNil(), name)
 	if err != nil {
@@ -107,6 +109,7 @@ func (l *Limit) understandCharge(now policy.Instant, before, after rueidis.Redis
 	return l.agrees(name, found{word: word, now: now}, -debt.Units, take{}, did, false)
 }
 
+// chargeScript returns the script of ChargeEach.
 func (s *Store) chargeScript(algorithm algorithm) *script {
 	format, _, _ := strings.Cut(writeLua, "redis.call")
 	return s.newScript(timeLua, strings.NewReplacer(

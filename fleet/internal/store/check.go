@@ -14,11 +14,11 @@ import (
 
 // Check asks Redis whether a limit is safe there. It returns ErrEvictionPolicy if Redis may drop
 // keys that still count, ErrFull, ErrReadOnly for a replica, ErrTooOld, or ErrUnchecked if Redis does
-// not let that be asked.
+// not allow the question.
 //
 // In a cluster it asks every node, and prefers a node's fault to ErrUnchecked of another. Nodes
-// that do not answer within wait are left out, since calls for the others go on; if none answers it
-// is ErrAsking.
+// that do not answer within wait are left out, since calls of keys on other nodes go on. If no node
+// answers, the error is ErrAsking.
 func (s *Store) Check(ctx context.Context, wait time.Duration) error {
 	if s.client.Mode() != rueidis.ClientModeCluster {
 		return check(ctx, s.client, true)
@@ -35,7 +35,7 @@ func (s *Store) Check(ctx context.Context, wait time.Duration) error {
 	}))
 }
 
-// worst returns the result of the answers of the nodes.
+// worst returns the result of Check from the answers of the nodes.
 func worst(answers iter.Seq2[struct{}, error]) error {
 	var unfit, unchecked error
 	away, answered := errNoNode, false
@@ -62,8 +62,8 @@ func worst(answers iter.Seq2[struct{}, error]) error {
 
 var errNoNode = fmt.Errorf("%w: no node of the cluster answers", ErrAsking)
 
-// askNodes asks all nodes of a cluster at once, and returns the answers as they come. When ctx ends
-// the error of all others is that: a client that connects ignores ctx.
+// askNodes asks all nodes of a cluster at once, and returns the answers as they come. When ctx ends,
+// each node that has not answered gets the error of ctx, since a client that connects ignores ctx.
 func askNodes[A any](ctx context.Context, nodes map[string]rueidis.Client, ask func(node string, client rueidis.Client) (A, error)) iter.Seq2[A, error] {
 	type answer struct {
 		value A
@@ -124,7 +124,7 @@ func check(ctx context.Context, client rueidis.Client, primary bool) error {
 	return errors.Join(faults...)
 }
 
-// isFull reports whether Redis has used more than its maxmemory, as it counts before a write.
+// isFull reports whether Redis uses more than its maxmemory. It counts the memory as Redis does before a write.
 func isFull(info map[string]string) bool {
 	number := func(name string) int64 {
 		n, _ := strconv.ParseInt(info[name], 10, 64)

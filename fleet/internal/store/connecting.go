@@ -15,15 +15,15 @@ import (
 )
 
 const (
-	// firstWords is how long a Redis may take to say that it refuses a client. It says so before it
-	// is asked. A client that writes at the same moment often sees only a lost connection.
+	// firstWords is the time for which listen waits for Redis to say that it refuses a client. Redis says so
+	// before the client writes anything. A client that writes at that moment often sees only a lost connection.
 	firstWords = 200 * time.Millisecond
-	// handshake bounds the test whether a Redis speaks TLS.
+	// handshake bounds the time of the test whether Redis speaks TLS.
 	handshake = time.Second
 )
 
-// Connecting wraps why a client could not be made. If err does not say, it listens like WhyRefused,
-// for at most firstWords + handshake.
+// Connecting returns an error that says why a client could not be made, and wraps err. If err does not
+// tell the reason, Connecting listens like WhyRefused, for at most firstWords + handshake.
 func Connecting(ctx context.Context, clientOption rueidis.ClientOption, err error) error {
 	why := named(err)
 	if why == nil && (lost(err) || mute(err)) {
@@ -35,8 +35,8 @@ func Connecting(ctx context.Context, clientOption rueidis.ClientOption, err erro
 	return fmt.Errorf("%w (connecting: %w)", why, err)
 }
 
-// WhyRefused returns why Redis takes no connection, or nil if err is no lost connection or Redis
-// does not say. It connects to the first address and listens: for a refusal, for a mismatch of TLS,
+// WhyRefused returns the reason that Redis takes no connection. It returns nil if err is not a lost
+// connection, or if Redis does not say. It connects to the first address and listens: for a refusal, for a mismatch of TLS,
 // and for an untrusted certificate.
 func WhyRefused(ctx context.Context, clientOption rueidis.ClientOption, err error) error {
 	if named(err) != nil || !lost(err) {
@@ -48,19 +48,19 @@ func WhyRefused(ctx context.Context, clientOption rueidis.ClientOption, err erro
 	return nil
 }
 
-// lost reports whether Redis may have said why and hung up.
+// lost reports whether the connection was lost, so that Redis may have said why before it closed it.
 func lost(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 }
 
-// mute reports whether Redis may not understand the client.
+// mute reports whether Redis gave no answer that the client understands, as with a mismatch of TLS.
 func mute(err error) bool {
 	var record tls.RecordHeaderError
 	var network net.Error
 	return errors.As(err, &record) || errors.Is(err, context.DeadlineExceeded) || errors.As(err, &network) && network.Timeout()
 }
 
-// listen returns why Redis refuses clients, or nil.
+// listen connects to Redis, and returns the reason that Redis refuses clients, or nil.
 func listen(ctx context.Context, clientOption rueidis.ClientOption) error {
 	ctx, cancel := context.WithTimeout(ctx, firstWords+handshake)
 	defer cancel()
@@ -93,7 +93,7 @@ func listen(ctx context.Context, clientOption rueidis.ClientOption) error {
 		}
 		return nil
 	}
-	// The certificate does not matter here.
+	// This only tests whether Redis speaks TLS, so the certificate does not matter.
 	err = tls.Client(conn, &tls.Config{InsecureSkipVerify: true}).HandshakeContext(ctx)
 	var alert tls.AlertError
 	if err == nil || errors.As(err, &alert) {
@@ -116,7 +116,7 @@ func Dial(ctx context.Context, clientOption rueidis.ClientOption) (net.Conn, err
 	return clientOption.Dialer.DialContext(ctx, "tcp", addr)
 }
 
-// hear returns the first line that Redis says, without its sign, or "".
+// hear returns the first line that Redis sends, without its leading + or -. It returns "" if there is no such line.
 func hear(conn net.Conn) string {
 	_ = conn.SetReadDeadline(time.Now().Add(firstWords))
 	defer func() { _ = conn.SetReadDeadline(time.Time{}) }()

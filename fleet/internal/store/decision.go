@@ -10,14 +10,14 @@ import (
 // Taken is the result of a call.
 type Taken struct {
 	policy.Decision
-	// Before and After are the key's words around the call, equal if nothing was taken. For a log
-	// Before is 0, and After the number of the first unit taken, or 0.
+	// Before and After are the key's words before and after the call. They are equal if nothing was taken. For a
+	// SlidingLog, Before is 0, and After is the number of the first unit taken, or 0.
 	Before, After uint64
 	// At is the time of the decision, by Redis's clock.
 	At policy.Instant
-	// Emptied reports that no unit in flight may enter yet, because Redis had lost its data.
+	// Emptied reports whether no unit in flight may enter yet, because Redis had lost its data.
 	Emptied bool
-	// Exact reports, of Keep, whether the word is as if the call had taken only the kept units.
+	// Exact is set by Keep. It reports whether the word is as if the call had taken only the kept units.
 	Exact bool
 	// Block is the effect of the key's block. RetryAfter and ResetAfter are not before its end.
 	Block Block
@@ -25,11 +25,11 @@ type Taken struct {
 
 // Block is the effect of a block on a call of its key.
 type Block struct {
-	// Refused reports a refusal because the key was blocked.
+	// Refused reports whether the call was refused because the key was blocked.
 	Refused bool
-	// Made reports a refusal by the limit that blocked the key.
+	// Made reports whether the limit refused the call, and this refusal blocked the key.
 	Made bool
-	// Left is how long the key is blocked from now, or 0.
+	// Left is the time for which the key is blocked from now on, or 0.
 	Left time.Duration
 }
 
@@ -39,15 +39,16 @@ type TakeAsk struct {
 	Key      string
 	N        int64
 	Patience time.Duration
-	// Returns reports whether the units may come back later by Keep. Then the take is noted.
+	// Returns reports whether the units may come back later by Keep. The take is then written to the log beside the
+	// word: see note.go.
 	Returns bool
-	// ID names units in flight, and is not empty for these.
+	// ID is the name of the units in flight. It must not be empty under a limit in flight.
 	ID string
 }
 
 func (a *TakeAsk) noted() bool { return a.Returns && a.Limit.notes() && a.Limit.canTake(a.N) }
 
-// found is a script's reply.
+// found is what a script found at a key, and what it decided.
 type found struct {
 	word  uint64
 	now   policy.Instant
@@ -56,11 +57,12 @@ type found struct {
 	count int64
 	// block is the word of the key's block.
 	block uint64
-	// counted reports that a refusal has counted: no other does.
+	// counted reports whether an earlier refusal of the same calls has counted for the penalty. A later one then does
+	// not count.
 	counted bool
 }
 
-// decide has the policy decide, which must agree with the script, and updates found.block.
+// decide decides by the policy, and returns ErrDisagrees if the script decided otherwise. It updates found.block.
 func (l *Limit) decide(name string, found *found, n int64, patience time.Duration) (Taken, error) {
 	next, decision := l.policy.Take(found.word, found.now, n, patience)
 	blocked := l.rule.blockedFor(found.block, found.now) > 0
@@ -75,10 +77,12 @@ func (l *Limit) decide(name string, found *found, n int64, patience time.Duratio
 	return taken, nil
 }
 
+// obey applies the key's block to a decision: see rule.obey.
 func (l *Limit) obey(t *Taken, f *found, n int64) {
 	f.block = l.rule.obey(t, f.block, n, !f.counted, func() policy.Decision { return l.standing(f.word, f.now).Decision })
 }
 
+// standing returns the decision of a look at a word.
 func (l *Limit) standing(word uint64, now policy.Instant) Taken {
 	_, d := l.policy.Take(word, now, 0, 0)
 	return Taken{Decision: d, Before: word, After: word, At: now}
@@ -100,7 +104,7 @@ type foundSet struct {
 	used, us int64
 	taken    bool
 	block    uint64
-	// start, newest and first are a log's.
+	// start, newest and first are of a SlidingLog.
 	start, newest, first int64
 	// rest, reset and emptied are of units in flight.
 	rest, reset int64
@@ -108,7 +112,7 @@ type foundSet struct {
 }
 
 func (l *Limit) readSet(answer *answer) (found foundSet) {
-	// Any other answer is not of a log.
+	// An answer of 3 parts means that the value is no log.
 	if l.log != nil && answer.err == nil && len(answer.parts) == 3 {
 		member := answer.next()
 		text, _ := member.ToString()
@@ -124,8 +128,8 @@ func (l *Limit) readSet(answer *answer) (found foundSet) {
 	return found
 }
 
-// obey applies a key's block to the limit's decision taken, and returns the next word of the block.
-// standing returns the key's state. With counts false a refusal does not count.
+// obey applies a key's block to the limit's decision, taken, and returns the next word of the block. block is the word
+// of the block, and standing returns the decision of a look. counts reports whether a refusal counts for the penalty.
 func (r rule) obey(taken *Taken, block uint64, n int64, counts bool, standing func() policy.Decision) uint64 {
 	if left := r.blockedFor(block, taken.At); left > 0 {
 		retry := taken.RetryAfter

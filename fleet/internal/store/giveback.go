@@ -8,14 +8,15 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// take is a take of n units, to be given back in whole or part. The zero take stands for any calls.
+// take is a take of n units, of which all or some are to be given back. The zero take is no particular take: a Refund
+// gives back units of any calls.
 type take struct {
 	Taken
 	n int64
 }
 
-// replay returns the word after a take of fewer units. ok is false if that take would have had
-// another turn, where its units might count elsewhere.
+// replay returns the word that the take would have left if it had taken back units fewer. ok is false if
+// that take would have had another turn, since its units might then count in another window.
 func (l *Limit) replay(undo take, back int64) (word uint64, ok bool) {
 	word, ok = undo.Before, true
 	if back < undo.n {
@@ -49,7 +50,7 @@ func (l *Limit) beyond(did, next uint64) bool {
 	return l.shape.Kind == shape.AlignedWindow && did < next && did == did>>l.shape.Bits<<l.shape.Bits|maxCounted
 }
 
-// changed is the next word by the policy.
+// changed returns the next word as the policy computes it.
 func (l *Limit) changed(found found, back int64, undo take) uint64 {
 	refunder := l.policy.(policy.Refunder)
 	switch {
@@ -60,7 +61,7 @@ func (l *Limit) changed(found found, back int64, undo take) uint64 {
 			return word
 		}
 		return refunder.Cancel(found.word, undo.After, undo.At, found.now, back, 0)
-	// Other returns are unknown.
+	// How many units other calls have given back is not known.
 	case l.shape.Interval == 0:
 		return refunder.Cancel(found.word, undo.After, undo.At, found.now, back, math.MaxInt64)
 	}
@@ -77,8 +78,8 @@ func (l *Limit) changed(found found, back int64, undo take) uint64 {
 }
 
 // undrained returns the tick at which the last back units of a take would have drained, had the
-// bucket been empty before it. Until then as much comes back as would drain from now on, whatever
-// other calls did, while the word is ahead of now by at most reach ticks.
+// bucket been empty before it. Until that tick the units that would drain from now on come back,
+// whatever other calls did, as long as the word is ahead of now by at most reach ticks.
 //
 // Compare the word with the word of a bucket without the units, which is lower by their fill. A
 // take or a charge raises both equally, and a return lowers both. The distance shrinks only while
@@ -87,8 +88,9 @@ func (l *Limit) changed(found found, back int64, undo take) uint64 {
 //
 // This holds for takes that start at once. While a call is promised a turn the next must not start
 // before it, so nothing comes back. Until the last turn a Funnel holds more than its capacity, and
-// a Bursty owes more than a unit. In a Queue calls behind a take start when it has drained. Units
-// come back twice if a Refund returned drained units, or a Reset these.
+// a Bursty owes more than a unit. In a Queue the calls behind a take start when the take has
+// drained. Units come back twice if a Refund has returned units that had drained, or if a Reset has
+// returned the units of this take.
 func (l *Limit) undrained(back int64, undo take) (drains, reach uint64) {
 	switch l.shape.Kind {
 	case shape.Funnel:
@@ -100,10 +102,11 @@ func (l *Limit) undrained(back int64, undo take) (drains, reach uint64) {
 	return min(at+min(l.ticks(back), policy.MaxWord-at), undo.After), reach
 }
 
-// maxBack exceeds any window's count, except the longest AlignedWindow's: see maxCounted.
+// maxBack is above any count of a window, except that of an AlignedWindow with the highest limits: see maxCounted.
 const maxBack = 1 << 53
 
-// backFigures are the parameters of a giver.
+// backFigures returns the parameters of the script back, which has the limit's giver: see givers. back is the number of
+// units to give back, or below 0 to charge.
 func (l *Limit) backFigures(back int64, undo take) []float64 {
 	if l.log != nil {
 		kept := int64(0)
@@ -114,7 +117,7 @@ func (l *Limit) backFigures(back int64, undo take) []float64 {
 		back = min(max(back, -2*l.limit), 2*l.limit)
 		return append(l.logFigures(0, 0), float64(back), float64(undo.After), float64(undo.turn()), float64(kept))
 	}
-	// No word matches -1.
+	// -1 in the place of the take's word matches no word.
 	figures, turn := []float64{-1, 0, 0, 0, 0}, float64(-1)
 	paced := l.shape.Interval > 0
 	var drains, reach uint64
@@ -124,7 +127,7 @@ func (l *Limit) backFigures(back int64, undo take) []float64 {
 		if word, ok := l.replay(undo, back); ok {
 			figures = append(pairs(undo.After, word), float64(ends(l.policy.FreshAt(word))))
 		} else if paced {
-			// Units of that word come back.
+			// The turn would be another, so the word is not replaced, and the newest units come back.
 			figures = append(pairs(undo.After), -1, 0, 0)
 		}
 	}
@@ -137,8 +140,8 @@ func (l *Limit) backFigures(back int64, undo take) []float64 {
 	return append(append(append(figures, pairs(l.ticks(back), drains, reach)...), one[4:]...), l.noted(back, undo)...)
 }
 
-// noted are the parameters of lua/again.lua: the record of a take, and the ticks that stay of it. No
-// record matches -1.
+// noted returns the parameters of lua/again.lua: the record of a take, and the ticks of it that stay. -1
+// matches no record.
 func (l *Limit) noted(back int64, undo take) []float64 {
 	if undo.After == 0 {
 		return []float64{-1, 0, 0, 0, 0, 0}
@@ -150,7 +153,7 @@ func (l *Limit) noted(back int64, undo take) []float64 {
 	return pairs(tick, l.ticks(undo.n), l.ticks(undo.n-min(back, undo.n)))
 }
 
-// turn returns the window of a word, like the givers of windows.
+// turn returns the number of a word's window, as the givers of windows compute it.
 func (l *Limit) turn(word uint64) float64 {
 	switch l.shape.Kind {
 	case shape.SlidingWindow:

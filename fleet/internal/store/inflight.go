@@ -18,9 +18,9 @@ const MaxInFlight = 10_000
 // inFlightParams are the parameters of a limit in flight and a call.
 var inFlightParams = newAlgorithm(lua("inflight"), "n, limit, term, longest")
 
-// inFlightReply is a script's reply on a limit in flight: the units in use before the call, the time, whether
-// the call took, how long until units leave unless they are confirmed, how long until all have left, and
-// whether no unit enters yet. Scripts that read the key's block add it.
+// inFlightReply is a script's reply about a limit in flight. It has the units in use before the call, the time, and
+// whether the call took units. Then it has the time until enough units leave, and until all units leave, unless they
+// are confirmed, and last whether no unit may enter yet. Scripts that read the key's block append it.
 const inFlightReply = "{used, us, taken, rest, reset, from > us and 1 or 0, b}"
 
 // InFlight returns the name of the mark beside the limit's sets, the time for which units count there without
@@ -62,7 +62,7 @@ func (s *Store) inFlightLimit(limit policy.Policy, longest time.Duration) (*Limi
 	}, nil
 }
 
-// fill puts the parts of scripts into a script for limits in flight.
+// fill puts the parts for limits in flight into a script.
 func fill(script string) string {
 	return strings.NewReplacer(
 		"INFLIGHTREPLY", inFlightReply, "INFLIGHT", lua("inflight"), "ENTER", lua("inflightenter"), "MARK", lua("inflightmark"),
@@ -70,7 +70,7 @@ func fill(script string) string {
 	).Replace(script)
 }
 
-// enterScript has the units of a call enter, or none.
+// enterScript returns the script by which all units of a call enter, or none.
 func (s *Store) enterScript() *script {
 	return s.newScript(
 		"local key, blockKey, markKey, id, held = KEYS[1], KEYS[2], KEYS[3], ARGV[2], 0\n", timeLua, inFlightParams.unpack(), s.rule.local(),
@@ -107,22 +107,22 @@ func (l *Limit) decideInFlight(found foundSet, n int64) Taken {
 	return taken
 }
 
-// Confirm is a slot, units of a key that a call of a server has in use.
+// Confirm describes a slot to confirm. A slot is the units of a key that one call has in use.
 type Confirm = slots.Confirm
 
 // Confirmed is the answer to Confirm.
 type Confirmed struct {
-	// Run names the process of Redis, or is empty if that may not be asked.
+	// Run is the ID of the Redis process. It is empty if Redis does not allow the question.
 	Run string
-	// There tells of each slot whether its units count.
+	// There has, for each slot, whether its units still count.
 	There []bool
 }
 
-// maxConfirms bounds the slots of a script, for which other calls wait.
+// maxConfirms bounds the slots that a script confirms, since other calls wait meanwhile.
 const maxConfirms = 64
 
-// Confirm has units stay in use for another term, in a round trip. Slots of a key and a Run should stand
-// together: a script confirms these.
+// Confirm keeps the units of slots in use for another term, in a round trip. The caller should put slots with the same
+// key and Run next to each other, since one script confirms them together.
 func (s *Store) Confirm(ctx context.Context, limit *Limit, slots []Confirm) (confirmed Confirmed, err error) {
 	us := func(d time.Duration) string { return strconv.FormatInt(max(d.Microseconds(), 1), 10) }
 	mark := limit.inFlight.mark

@@ -11,7 +11,8 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// LeaseAsk asks for units ahead of their use: as many as there are, between Need and Most.
+// LeaseAsk asks for units ahead of their use. It gets as many units as the key has, at most Most, or none if there are
+// fewer than Need.
 type LeaseAsk struct {
 	Limit      *Limit
 	Key        string
@@ -20,14 +21,14 @@ type LeaseAsk struct {
 
 // LeaseReply is the answer to a LeaseAsk.
 type LeaseReply struct {
-	// Granted is the units taken, 0 if fewer than Need fit.
+	// Granted is the number of units taken, 0 if fewer than Need fit.
 	Granted int64
-	// Taken is the take of Granted units or, if that is 0, of Need.
+	// Taken is the result of a take of Granted units. If Granted is 0, it is the refusal of Need units.
 	Taken
 	Err error
 }
 
-// maxLeased bounds the units of a lease, so that a script's numbers hold them.
+// maxLeased bounds the units of a lease, so that the doubles of a script hold them exactly.
 const maxLeased = 1 << 22
 
 // leaseParams has a funnel's interval and depth in place of a call's units and reach.
@@ -60,7 +61,8 @@ func (l *Limit) leaseFigures(need, most int64) []float64 {
 	return append(append(figures, pairs(l.shape.Interval, l.shape.Depth)...), rest[4:]...)
 }
 
-// Lease takes units for each ask by itself, in a round trip. Limits are funnels and windows.
+// Lease takes units for each ask by itself, in a round trip. The limits must be a Funnel, a FixedWindow or a
+// SlidingWindow.
 func (s *Store) Lease(ctx context.Context, asks []LeaseAsk) []LeaseReply {
 	replies := make([]LeaseReply, len(asks))
 	names := make([]string, len(asks))

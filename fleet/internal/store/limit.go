@@ -19,7 +19,7 @@ type Limit struct {
 	log *slidinglog.Log
 	// inFlight is nil except for a limit in flight, which has no shape.
 	inFlight *inFlight
-	// limit is the most that can be taken at once.
+	// limit is the most units that a call can take.
 	limit int64
 	// prefix is the prefix of the names of keys.
 	prefix string
@@ -27,24 +27,28 @@ type Limit struct {
 	blocks string
 	// rule is the rule of penalties.
 	rule rule
+	// take decides calls.
 	take *script
-	// noting is a take that notes calls which may give back. It is nil if none need it.
+	// noting is like take, and also writes the take to the log beside the word: see note.go. It is nil if the limit
+	// needs no such log.
 	noting *script
-	// one is take's argument for one unit without patience.
+	// one is the argument of take for one unit without patience.
 	one string
 	// lease is nil if the limit cannot be leased.
 	lease *script
-	// back returns or charges units.
+	// back gives units of a word back, or charges them.
 	back *script
-	// charge charges units of several words.
+	// charge charges units to several words.
 	charge *script
 }
 
-// inFlight is what a Limit has if it counts units in use.
+// inFlight is the part of a Limit that counts units in use.
 type inFlight struct {
-	// longest and term are in whole microseconds.
+	// longest is the longest time that a unit may be in use, and term the time for which it counts without being
+	// confirmed. Both are whole microseconds.
 	longest, term time.Duration
-	// mark is the name of the mark beside the sets.
+	// mark is the name of the limit's mark, a key with the time from which units may enter: see lua/inflightmark.lua.
+	// Redis has lost its data if there is no mark.
 	mark string
 }
 
@@ -54,7 +58,7 @@ func (l *Limit) Policy() policy.Policy { return l.policy }
 // Rule returns the rule by which refusals under the limit block a key.
 func (l *Limit) Rule() penalty.Rule { return *l.rule.Rule }
 
-// Names returns the names in Redis of the word of a tail's key, and of its block.
+// Names returns the names in Redis of a key's word, and of its block. tail is the Tail of the key.
 func (l *Limit) Names(tail string) (word, block string) { return l.prefix + tail, l.blocks + tail }
 
 func (l *Limit) blockName(name string) string { return l.blocks + name[len(l.prefix):] }
@@ -62,7 +66,7 @@ func (l *Limit) blockName(name string) string { return l.blocks + name[len(l.pre
 // Reads reports whether the limits share their words, and their names in Redis.
 func (l *Limit) Reads(other *Limit) bool { return l.prefix == other.prefix }
 
-// Lasts returns how long after the epoch time ends for the limit: words have no room for later.
+// Lasts returns the time from the epoch to the latest instant that the limit's words can hold.
 func (l *Limit) Lasts() time.Duration {
 	if l.wordless() {
 		// log.lua says why.
@@ -80,25 +84,25 @@ func (l *Limit) canTake(n int64) bool { return n > 0 && n <= l.limit }
 const (
 	minSliding = time.Millisecond
 	maxAligned = 1 << 52
-	// maxFixedBits holds counts up to a million. fixed.lua divides by twice the highest count, so its
-	// numbers are exact up to 22 bits.
+	// maxFixedBits is the number of bits for the count of a FixedWindow, up to a million. fixed.lua divides by twice
+	// the highest count, and its numbers are exact up to 22 bits.
 	maxFixedBits = 20
 	maxCounted   = 1<<53 - 1
 )
 
-// As in package policy.
+// These constants are the same as in package policy.
 const (
 	tickBits = 4
-	// A store is empty at firstTick.
+	// firstTick is the tick at which the store of a Bursty is empty.
 	firstTick = 1 << tickBits
 	// maxPatience is 9 years.
 	maxPatience = time.Duration(1) << (62 - tickBits)
 )
 
-// bounded limits patience to the range that counts.
+// bounded limits patience to the range from 0 to maxPatience.
 func bounded(patience time.Duration) time.Duration { return min(max(patience, 0), maxPatience) }
 
-// figures are the parameters of the limit's script.
+// figures returns the parameters of the limit's script take, for a call of n units.
 func (l *Limit) figures(n int64, patience time.Duration) []float64 {
 	s := &l.shape
 	waits := uint64(bounded(patience))
@@ -111,7 +115,7 @@ func (l *Limit) figures(n int64, patience time.Duration) []float64 {
 			float64(end), float64(waits / s.Step), float64(waits % s.Step),
 		}
 	case shape.SlidingWindow, shape.AlignedWindow:
-		// The bound keeps a remainder times a billion exact.
+		// The bound of 23 bits keeps a remainder times a billion exact in a double.
 		low := min(s.Bits, 23)
 		full, last := math.Ldexp(1, int(s.Bits)), waits%1000
 		if s.Kind == shape.AlignedWindow {
@@ -139,12 +143,12 @@ func (l *Limit) figures(n int64, patience time.Duration) []float64 {
 	return append(pairs(ask, reach, from), float64(end), float64(rest<<tickBits))
 }
 
-// tick converts an instant like paced policies.
+// tick converts an instant to ticks, as the policies do that keep a pace: Funnel, Queue and Bursty.
 func (l *Limit) tick(at policy.Instant) uint64 {
 	return uint64(min(max(at, 0), policy.Instant(l.shape.End))) << tickBits
 }
 
-// ticks returns the fill of |n| units, up to MaxWord.
+// ticks returns the number of ticks in which |n| units drain, at most MaxWord.
 func (l *Limit) ticks(n int64) uint64 {
 	if n < 0 {
 		n = -max(n, -math.MaxInt64)

@@ -6,12 +6,12 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// logParams are a log's and a call's parameters.
+// logParams are the parameters of a SlidingLog and of a call.
 var logParams = newAlgorithm(logLua, "n, limit, per, patience")
 
-// logReply is a script's reply on a log: the units that counted, the time, whether the call took,
-// when it may start, the newest unit's earlier time or -1, and the number of the first unit taken.
-// Scripts that read the key's block add it.
+// logReply is a script's reply about a SlidingLog. It has the number of units that counted, the time, whether
+// the call took units, and when the call may start. Then it has the time of the newest unit before the call,
+// or -1, and the number of the first unit taken. Scripts that read the key's block append it.
 const logReply = "{used, us, taken, start, at, first, b}"
 
 // endLog is the end of time for a log, in microseconds: 9 years after the epoch.
@@ -28,8 +28,8 @@ func (s *Store) logTakeScript() *script {
 		"return "+logReply+"\n")
 }
 
-// logFigures are the parameters of a log. Its instants are microseconds, so rounding periods up and
-// patience down changes nothing.
+// logFigures returns the parameters of a SlidingLog and a call. A log counts time in whole microseconds, so
+// rounding its period up and the patience down changes nothing.
 func (l *Limit) logFigures(n int64, patience time.Duration) []float64 {
 	return []float64{float64(n), float64(l.log.Limit()), float64(l.logPer()), float64(bounded(patience) / time.Microsecond)}
 }
@@ -63,7 +63,7 @@ func (l *Limit) decideLog(found foundSet, n int64, patience time.Duration) Taken
 
 func logTime(us int64) int64 { return min(max(us, 0), endLog) }
 
-// turn is the time that a log has recorded for the units, in microseconds.
+// turn returns the time that a SlidingLog has recorded for the units, in microseconds.
 func (t Taken) turn() int64 {
 	return logTime(int64(t.At/1000)) + int64(t.Wait/time.Microsecond)
 }

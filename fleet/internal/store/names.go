@@ -8,8 +8,9 @@ import (
 )
 
 const (
+	// maxKey is the longest key, in bytes.
 	maxKey = 1 << 16
-	// maxPlain is the longest key that is not hashed.
+	// maxPlain is the longest key that is not hashed, in bytes.
 	maxPlain = 128
 )
 
@@ -21,9 +22,10 @@ func CheckKey(key string) error {
 	return nil
 }
 
-// nameIn returns a key's name in Redis: prefix{key}, placed in a cluster by the part in braces. A key
-// with a closing brace would end early, an empty key has no tag, and a long key takes memory. These
-// are hashed, to prefix#{hash}, which is no other key's name. Any bytes are a key.
+// nameIn returns a key's name in Redis: prefix{key}. A cluster places the key by its hash tag, the part
+// in braces. A closing brace in a key would end the tag early, an empty key would have no tag, and a long
+// key would take memory. So these keys are hashed, to prefix#{hash}, which is no other key's name. A key
+// may have any bytes.
 func nameIn(prefix, key string) (string, error) {
 	if err := CheckKey(key); err != nil {
 		return "", err
@@ -53,8 +55,8 @@ func TailOf(short string) string {
 	return short
 }
 
-// name names what a limit keeps beside its keys, in the slot of its tag. With a colon at the end of what it
-// begins the names of a family of keys.
+// name returns the name of something that a limit keeps besides its keys, with the hash tag of Options.Tag. If what
+// ends with a colon, the result is the prefix of the names of many keys.
 func (o Options) name(what string) string {
 	name := "ral:" + o.Name + ":" + what
 	if o.Tag != "" {
@@ -63,6 +65,7 @@ func (o Options) name(what string) string {
 	return name
 }
 
+// hashTag returns the part of a name in braces, by which a cluster places it.
 func hashTag(name string) string {
 	_, rest, _ := strings.Cut(name, "{")
 	tag, _, _ := strings.Cut(rest, "}")

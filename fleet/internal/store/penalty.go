@@ -16,11 +16,11 @@ type Standing struct {
 	// Left is how long the key is blocked, or 0.
 	Left time.Duration
 	At   policy.Instant
-	// TooLate reports that a block was refused, since time ends before it.
+	// TooLate reports whether a block was refused because it would end after lastBlock.
 	TooLate bool
 }
 
-// rule is a penalty by Redis's clock.
+// rule is the rule of a penalty, in whole microseconds, the unit of Redis's clock.
 type rule struct{ *penalty.Rule }
 
 // newRule rounds the rule's times up to the microseconds of Redis's clock.
@@ -35,7 +35,7 @@ func wholeMicros(d time.Duration) time.Duration {
 	return (d + time.Microsecond - 1) / time.Microsecond * time.Microsecond
 }
 
-// figures are the rule's parameters of scripts.
+// figures returns the parameters of the rule in scripts.
 func (r rule) figures() []float64 {
 	return []float64{
 		float64(r.Refusals), float64(r.Within / time.Microsecond), float64(r.For / time.Microsecond),
@@ -43,7 +43,7 @@ func (r rule) figures() []float64 {
 	}
 }
 
-// local sets the figures in a line of a script.
+// local returns the line of a script that defines the figures as local variables.
 func (r rule) local() string {
 	var text []string
 	for _, f := range r.figures() {
@@ -88,5 +88,5 @@ func parseBlock(reply rueidis.RedisMessage, name string) (uint64, error) {
 	return penalty.CountWord(times, count, us), nil
 }
 
-// lastBlock is the end of time for blocks, in microseconds, as in lua/block.lua.
+// lastBlock is the latest end of a block, in microseconds since the epoch, as in lua/block.lua.
 const lastBlock = 288230376151678

@@ -8,19 +8,23 @@ import (
 )
 
 // Refund gives n units back, or charges -n for n < 0, like policy.Refunder, and returns the key's
-// state, in an atomic call of Redis. A log returns its newest units, and is charged up to twice the
-// limit.
+// state, in an atomic call of Redis. A SlidingLog gives its newest units back, and is charged at most
+// twice the limit.
 func (s *Store) Refund(ctx context.Context, l *Limit, key string, n int64) (Taken, error) {
 	return s.change(ctx, l, key, n, take{})
 }
 
-// Keep leaves kept of the n units of a take used, and gives the others back, in an atomic call of
-// Redis. If the take is noted beside the word, it is as if it had been of kept units: the later
-// changes are made again (see lua/note.lua). If the word is still the word that the take left, it
-// becomes the word of a take of kept units, unless that take would have had an earlier turn. A word recurs only if later takes fill
-// exactly the returned ticks; time that passes makes that unlikely. Then Keep returns the units as
-// if nothing had followed. Otherwise the newest units come back, like policy.Refunder without
-// knowledge of other returns, plus the units of undrained.
+// Keep leaves kept of the n units of a take used, and gives the other units back, in an atomic call of
+// Redis. There are three cases.
+//
+// If the log beside the word has the take, the word becomes as if the take had been of kept units: the
+// script makes the later changes again (see lua/note.lua). Otherwise, if the word is still the word that
+// the take left, it becomes the word of a take of kept units, unless that take would have had an earlier
+// turn. The same word may also have come about by later takes that fill exactly the returned ticks, which
+// is unlikely while time passes. Keep then returns the units as if no take had followed.
+//
+// In all other cases the newest units come back, like policy.Refunder without knowledge of other
+// returns, and also the units of undrained.
 func (s *Store) Keep(ctx context.Context, limit *Limit, key string, taken Taken, n, kept int64) (Taken, error) {
 	kept = max(kept, 0)
 	// Nothing was taken, or all units are kept.
@@ -30,7 +34,7 @@ func (s *Store) Keep(ctx context.Context, limit *Limit, key string, taken Taken,
 	return s.change(ctx, limit, key, n-kept, take{taken, n})
 }
 
-// change gives back units of a take or, if it is zero, of any calls. For back < 0 it charges -back.
+// change gives back units of the take undo, or of any calls if undo is zero. If back is below 0, change charges -back.
 func (s *Store) change(ctx context.Context, limit *Limit, key string, back int64, undo take) (Taken, error) {
 	name, err := nameIn(limit.prefix, key)
 	if err != nil {
@@ -60,8 +64,9 @@ func (l *Limit) understandChange(res rueidis.RedisResult, name string, back int6
 	return t, nil
 }
 
-// backScript returns or charges units of a word. It replies the old word, the time, 0, the next word
-// as a pair, and 1 if it made the later takes again. For a foreign value it replies like a read.
+// backScript returns the script that gives units of a word back or charges them. It replies the old word, the
+// time, 0, the next word as a pair, and 1 if it made the later takes again. If the value is no word, it
+// replies like the script read.
 func (s *Store) backScript(algorithm algorithm, notes bool) *script {
 	body, again, function := algorithm.body, "", ""
 	if notes {
@@ -72,7 +77,7 @@ func (s *Store) backScript(algorithm algorithm, notes bool) *script {
 	).Replace(lua("back")))
 }
 
-// relogParams are a log's parameters and the change.
+// relogParams are the parameters of a SlidingLog and of a change.
 var relogParams = newAlgorithm(lua("relog"), "n, limit, per, patience, count, unit, turn, keep")
 
 func (s *Store) relogScript() *script {

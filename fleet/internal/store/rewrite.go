@@ -11,16 +11,18 @@ import (
 
 // Rewrite replaces a key's word by Next(word, now).
 type Rewrite struct {
-	// Tail is the tail of the key's name.
+	// Tail is the Tail of the key.
 	Tail string
 	Next func(word uint64, now policy.Instant) uint64
 }
 
+// maxRewrites is the most attempts at a word that other calls write meanwhile.
 const maxRewrites = 4
 
-// RewriteAll rewrites many words in two round trips, each once or not at all. A word that others
-// keep writing stays. Without an answer it stays or is rewritten unconfirmed. Redis rewrites it no
-// later than within after the now passed to Next. The first error is returned.
+// RewriteAll rewrites many words, each once or not at all. It takes two round trips, and two more for each
+// further attempt at words that other calls wrote meanwhile. A word that others keep writing stays as it
+// is, with ErrContended. If Redis does not answer, the word may have been rewritten or not. Redis rewrites
+// a word at most the time within after the now that was passed to Next. RewriteAll returns the first error.
 func (s *Store) RewriteAll(ctx context.Context, limit *Limit, all []Rewrite, within time.Duration) (first error) {
 	failed := func(err error) {
 		if first == nil {
@@ -71,7 +73,7 @@ func (s *Store) RewriteAll(ctx context.Context, limit *Limit, all []Rewrite, wit
 	return first
 }
 
-// swapArgs are the script's arguments to replace word by next.
+// swapArgs returns the script's arguments to replace word by next.
 func (l *Limit) swapArgs(word, next uint64, now policy.Instant) []string {
 	text := func(word uint64) string {
 		if word == 0 {

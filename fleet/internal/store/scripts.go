@@ -14,7 +14,7 @@ import (
 //go:embed lua/*.lua
 var files embed.FS
 
-// lua returns a part of scripts. The parts share the names of their locals.
+// lua returns the text of a file in lua, which is a part of scripts. Parts in one script share their local variables.
 func lua(name string) string {
 	text, err := files.ReadFile("lua/" + name + ".lua")
 	if err != nil {
@@ -23,18 +23,19 @@ func lua(name string) string {
 	return string(text)
 }
 
-// The parts that several scripts have.
+// These parts are in several scripts.
 var (
 	timeLua, readLua, writeLua = lua("time"), lua("read"), lua("write")
 	blockLua, punishLua        = lua("block"), lua("punish")
 	logLua, recordLua, noteLua = lua("log"), lua("record"), lua("note")
 )
 
-// algorithm is a script's decision for a kind of limit. If the call is allowed it sets the pair h,
-// l, read at us, to the next word, and ms to its end.
+// algorithm is the part of a script that decides a call for a kind of limit. The pair h, l is the word, and us the time
+// at which it was read. If the call is allowed, the part sets h, l to the next word, and ms to the millisecond at which
+// that word is void.
 type algorithm struct {
 	body string
-	// params are the parameters of the limit and the call.
+	// params has the names of the parameters of the limit and the call, with commas between.
 	params string
 	// count is the number of params.
 	count int
@@ -47,9 +48,9 @@ var algorithms = kindsOf(
 	newAlgorithm(calling(lua("aligned"), lua("alignedtake")), "n, limit, full, d, over, per, last, e, patience, zero"),
 )
 
-// givers return or charge units. Unlike algorithms they leave ms nil to keep the word, and set gone
-// if the next word is void already. Their first parameters are the word that an undone take left,
-// and its replacement.
+// givers are the parts that give units back or charge units. Unlike algorithms they leave ms nil to keep the word, and
+// set gone if the next word is void already. Their first parameters are the word that a take left which is to be undone,
+// and the word that replaces it.
 var givers = kindsOf(
 	newAlgorithm(calling(lua("pace"), lua("paceback")), undone+"n, ah, al, dh, dl, rh, rl, fh, fl, e, x, gh, gl, nh, nl, kh, kl"),
 	newAlgorithm(calling(lua("fixed"), lua("fixedback")), undone+algorithms[shape.FixedWindow].params+", turn"),
@@ -57,6 +58,8 @@ var givers = kindsOf(
 	newAlgorithm(calling(lua("aligned"), lua("alignedback")), undone+algorithms[shape.AlignedWindow].params+", turn"),
 )
 
+// undone has the first parameters of the givers: the word of a take and its replacement, as pairs, and the end of the
+// replacement.
 const undone = "wh, wl, bh, bl, ends, "
 
 func kindsOf(pace, fixed, sliding, aligned algorithm) map[shape.Kind]algorithm {
@@ -66,19 +69,20 @@ func kindsOf(pace, fixed, sliding, aligned algorithm) map[shape.Kind]algorithm {
 	}
 }
 
-// calling inserts a call into the reading of a word.
+// calling inserts the decision of a call into the part that reads a word of its kind.
 func calling(body, call string) string { return strings.Replace(body, "CALL\n", call, 1) }
 
 func newAlgorithm(body, params string) algorithm {
 	return algorithm{body: body, params: params, count: strings.Count(params, ",") + 1}
 }
 
-// unpack reads a script's parameters: doubles in one argument are cheaper than decimals.
+// unpack returns the line of a script that reads the parameters. They are doubles in one argument, which is faster to
+// read than decimals.
 func (a algorithm) unpack() string {
 	return fmt.Sprintf("local %s = struct.unpack('<%s', ARGV[1])\n", a.params, strings.Repeat("d", a.count))
 }
 
-// pairs splits numbers like the scripts.
+// pairs splits each number into billions and the rest, as the scripts do: a double cannot hold a word.
 func pairs(numbers ...uint64) (all []float64) {
 	for _, n := range numbers {
 		hi, lo := bits.Div64(0, n, 1_000_000_000)

@@ -12,12 +12,14 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// serversName names the roll: the sorted set of a limit's servers, scored by when each will be
-// gone. Times are microseconds of Unix time, so servers of different epochs count each other.
+// serversName returns the name of the roll, the sorted set of a limit's servers. A server's score is the
+// time at which it will be gone, in microseconds of Unix time, so that servers with different epochs count
+// each other.
 func (s *Store) serversName() string { return s.options.name("servers") }
 
-// limitsName names the sorted set of limits that servers of this Name keep: first time and text,
-// scored by when it will be gone, in microseconds of Unix time. A cluster keeps it with the roll.
+// limitsName returns the name of the sorted set of the limits that servers of this Name keep. A member is the
+// time at which a server first had the limit, and the limit's text. Its score is the time at which the limit
+// will be gone, in microseconds of Unix time. In a cluster the set is in the slot of the roll.
 func (s *Store) limitsName() string {
 	return "ral:" + s.options.Name + ":limits{" + cmp.Or(s.options.Tag, s.serversName()) + "}"
 }
@@ -28,9 +30,10 @@ const rollLife = 24 * time.Hour
 // Beat is a server's message about itself.
 type Beat struct {
 	ID string
-	// TTL is how long it is present without another beat.
+	// TTL is the time for which the server is present without another beat.
 	TTL time.Duration
-	// Keep is how long it is remembered after that. Outages of Redis for all servers do not count.
+	// Keep is the time for which the server is remembered after that. Outages of Redis for all servers do
+	// not count.
 	Keep time.Duration
 	// Limit describes the server's limit.
 	Limit string
@@ -38,7 +41,8 @@ type Beat struct {
 
 // Roll is the answer to a beat.
 type Roll struct {
-	// Present counts servers, also this server; Remembered also those gone recently without Leave.
+	// Present is the number of servers, with this server. Remembered also counts servers that have gone recently
+	// without Leave.
 	Present, Remembered int
 	// Limits are the limits of present servers, also this server's.
 	Limits []KeptLimit
@@ -49,12 +53,12 @@ type Roll struct {
 // KeptLimit is a limit of present servers.
 type KeptLimit struct {
 	Text string
-	// Since is when a server first said so, by Redis's clock.
+	// Since is the time of the first beat with this limit, by Redis's clock.
 	Since policy.Instant
 }
 
-// Heartbeat tells Redis that a server is there, and returns the others, by Redis's clock. The error
-// is ErrNoRoll if the names hold something else.
+// Heartbeat tells Redis that a server is there, and returns the roll, by Redis's clock. The error is
+// ErrNoRoll if the names have values of something else.
 func (s *Store) Heartbeat(ctx context.Context, beat Beat) (Roll, error) {
 	names := []string{s.serversName(), s.limitsName()}
 	us := func(d time.Duration) string { return strconv.FormatInt(d.Microseconds(), 10) }

@@ -12,15 +12,15 @@ import (
 // SlotCount is the number of slots in a cluster.
 const SlotCount = 1 << 14
 
-// SlotRange is slots of a cluster's node.
+// SlotRange is a range of slots of a node of a cluster.
 type SlotRange struct {
 	First, Last int
 	// Node is the address of the primary.
 	Node string
 }
 
-// Slots asks all nodes of a cluster for its slots, and returns the first answer, or an error when
-// ctx ends.
+// Slots asks all nodes of a cluster for the cluster's slots, and returns the first answer. It returns an error if
+// no node answers before ctx ends.
 func (s *Store) Slots(ctx context.Context) ([]SlotRange, error) {
 	failure := errNoNode
 	for ranges, err := range askNodes(ctx, s.client.Nodes(), func(_ string, client rueidis.Client) ([]SlotRange, error) {
@@ -71,10 +71,11 @@ func parseSlots(reply []rueidis.RedisMessage) (ranges []SlotRange, err error) {
 	return ranges, nil
 }
 
-// Slot returns the slot of the key of a tail.
+// Slot returns the slot of the key with that Tail.
 func (l *Limit) Slot(tail string) int { return slot(hashTag(l.prefix + tail)) }
 
-// ProbeIn returns the name of a key without a value in a slot for which has is true, or "".
+// ProbeIn returns the name of a key that has no value, in a slot for which has returns true. It returns "" if it finds
+// none.
 func (s *Store) ProbeIn(has func(slot int) bool) string {
 	for i := range 64 * SlotCount {
 		if tag := strconv.Itoa(i); has(slot(tag)) {
@@ -84,7 +85,7 @@ func (s *Store) ProbeIn(has func(slot int) bool) string {
 	return ""
 }
 
-// Probe asks for a key of ProbeIn.
+// Probe reads a key of ProbeIn, to test whether the node of its slot answers.
 func (s *Store) Probe(ctx context.Context, name string) error {
 	err := s.client.Do(ctx, s.client.B().Get().Key(name).Build()).Error()
 	if err == nil || rueidis.IsRedisNil(err) {

@@ -12,7 +12,7 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// New returns a store on the client. It sends nothing yet.
+// New returns a store that uses the client. New sends nothing to Redis.
 func New(client rueidis.Client, options Options) *Store {
 	if options.Epoch.IsZero() {
 		options.Epoch = DefaultEpoch
@@ -101,5 +101,5 @@ func (s *Store) Limit(p policy.Policy) (*Limit, error) {
 	return l, nil
 }
 
-// DefaultEpoch is the zero of time by default.
+// DefaultEpoch is the instant from which policies count time, unless Options.Epoch is set.
 var DefaultEpoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)

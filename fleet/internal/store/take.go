@@ -20,9 +20,9 @@ func (s *Store) TakeOne(ctx context.Context, ask TakeAsk) (taken Taken, err erro
 	return taken, err
 }
 
-// TakeEach takes all units of an ask or none, for each ask by itself, in one round trip: see
-// policy.Policy.Take. It calls reply once for each ask before it returns. One script decides all asks
-// for equal units of a limit, at one instant. In a cluster each ask has a script of its own.
+// TakeEach decides each ask by itself, and takes all of its units or none: see policy.Policy.Take. It makes one
+// round trip, and calls reply once for each ask before it returns. Asks of a limit for the same number of units
+// are decided by one script, at one instant. In a cluster each ask has a script of its own.
 func (s *Store) TakeEach(ctx context.Context, asks []TakeAsk, reply func(i int, t Taken, err error)) {
 	var groups []*takes
 	apart := s.apart.Load() || s.client.Mode() == rueidis.ClientModeCluster
@@ -69,7 +69,7 @@ func (s *Store) TakeEach(ctx context.Context, asks []TakeAsk, reply func(i int, 
 	}
 }
 
-// takes are calls that differ only in the key.
+// takes is a group of asks that differ only in the key.
 type takes struct {
 	TakeAsk
 	names []string
@@ -77,12 +77,13 @@ type takes struct {
 	blocks []string
 	// counts has the number of calls for each name.
 	counts []byte
-	// index has the place of each name in names.
+	// index has the index in names of each name.
 	index map[string]int
+	// calls has, for each ask of the group, its index in the asks of TakeEach and the index of its name in names.
 	calls []struct{ ask, name int }
 }
 
-// like reports whether the ask for the name may join them.
+// like reports whether an ask may join the group. name is the name of the ask's key.
 func (g *takes) like(takeAsk *TakeAsk, name string) bool {
 	if index, there := g.index[name]; there && g.counts[index] == math.MaxUint8 {
 		// A script reads each word once.
@@ -102,7 +103,7 @@ func (g *takes) add(ask int, name string) {
 	g.calls = append(g.calls, struct{ ask, name int }{ask, index})
 }
 
-// asking returns the script for the calls, and its arguments.
+// asking returns the script for a group, and its arguments.
 func (s *Store) asking(takes *takes) (*script, []string) {
 	limit, n := takes.Limit, takes.N
 	if !limit.canTake(n) {
@@ -123,6 +124,7 @@ func (s *Store) asking(takes *takes) (*script, []string) {
 	return limit.take, []string{packed(limit.figures(takes.N, takes.Patience)), string(takes.counts)}
 }
 
+// understand reads the reply to a group, and calls reply for each of its asks.
 func (g *takes) understand(res rueidis.RedisResult, reply func(i int, t Taken, err error)) {
 	limit := g.Limit
 	parts, err := res.ToArray()
@@ -151,7 +153,7 @@ func (g *takes) understand(res rueidis.RedisResult, reply func(i int, t Taken, e
 	}
 	type key struct {
 		found
-		// taken is the number of calls left that took.
+		// taken is the number of calls that took units, less those that were replied to.
 		taken int64
 		err   error
 	}
@@ -185,7 +187,7 @@ func (g *takes) understand(res rueidis.RedisResult, reply func(i int, t Taken, e
 	}
 }
 
-// understandSet reads the reply of a limit without words.
+// understandSet reads the reply of a limit that keeps a set in place of words.
 func (l *Limit) understandSet(answer *answer, takes *takes) (Taken, error) {
 	found := l.readSet(answer)
 	if answer.err != nil {
@@ -196,7 +198,7 @@ func (l *Limit) understandSet(answer *answer, takes *takes) (Taken, error) {
 	return taken, nil
 }
 
-// decideSet decides a call of a limit without words.
+// decideSet decides a call of a limit that keeps a set in place of words.
 func (l *Limit) decideSet(found foundSet, n int64, patience time.Duration) Taken {
 	if l.inFlight != nil {
 		return l.decideInFlight(found, n)
@@ -204,9 +206,9 @@ func (l *Limit) decideSet(found foundSet, n int64, patience time.Duration) Taken
 	return l.decideLog(found, n, patience)
 }
 
-// takeScript decides calls on words. It replies the time; for each key the old word or Redis's
-// error, and the number of calls that took, -1 for a foreign value; then the blocks that it found.
-// Before it, parts may define functions.
+// takeScript returns the script that decides calls on words. The script replies the time, then two parts for each key,
+// and then the blocks that it found. The parts of a key are its old word or Redis's error, and the number of calls that
+// took units, or -1 for a value that is no word. parts stand before the script and may define functions.
 func (s *Store) takeScript(algorithm algorithm, parts ...string) *script {
 	body := algorithm.body
 	if strings.HasSuffix(algorithm.params, "rest") {

@@ -16,8 +16,8 @@ import (
 
 // TenantAsk asks for N units for a tenant of a group: see [Store.TakeTenant].
 type TenantAsk struct {
-	// Group has the limit of loans, and Charge is the limit of the same pace under which guaranteed units
-	// are charged to the group.
+	// Group is the group's key, with the limit for loans. Charge is a limit of the same pace, by which the group
+	// is charged for guaranteed units.
 	Group  TenantKey
 	Charge *Limit
 	// Own and Ceiling have no limit if the tenant has no guarantee or no ceiling.
@@ -36,23 +36,23 @@ type TenantAsk struct {
 	Reserve *Reserve
 }
 
-// ReserveIdle is how long a tenant that owes nothing keeps its grant at least.
+// ReserveIdle is the least time for which a tenant that owes nothing keeps its grant.
 const ReserveIdle = 5 * time.Minute
 
-// Reserve has a tenant's own funnel depend on a grant out of the group's reserve, which Redis keeps. A tenant
-// keeps its grant until it has owed nothing for ReserveIdle, and another tenant needs the room.
+// Reserve makes a tenant's own funnel depend on a grant out of the group's reserve, which Redis keeps. A tenant
+// keeps its grant until the tenant has owed nothing for ReserveIdle and another tenant needs the room.
 type Reserve struct {
 	Key string
-	// Rest is what all grants of the reserve may be together.
+	// Rest is the largest sum of all grants of the reserve.
 	Rest Grant
-	// Grant is what the own funnel needs. Without a rate nothing is granted.
+	// Grant is the grant that the tenant's own funnel needs. If it has no rate, nothing is granted.
 	Grant Grant
-	// More is the time for which the tenant is about to owe beyond what its word says.
+	// More is the time for which the tenant will owe beyond the debt in its word.
 	More time.Duration
 }
 
 // Grant is a part of a reserve: units of a capacity, and a rate as a multiple of 2^-160 units a tick, rounded
-// down. So grants whose exact rates fit a reserve always fit. Fewer than 2^30 grants exceed its rate by less
+// down. So grants whose exact rates fit a reserve always fit as rounded. Fewer than 2^30 grants exceed its rate by less
 // than 2^-130 units a tick. That never comes to a tick of a word: words end at 2^63 ticks, and a unit has at most 2^62.
 type Grant struct {
 	Units int64
@@ -61,7 +61,7 @@ type Grant struct {
 
 const rateBits, limbBits = 160, 40
 
-// NewGrant returns the grant of units, and of the rate of count units in so many ticks.
+// NewGrant returns the grant of a capacity of units, and of a rate of count units in that many ticks.
 func NewGrant(units int64, count, ticks *big.Int) Grant {
 	rate := new(big.Int).Lsh(count, rateBits)
 	return Grant{units, rate.Div(rate, ticks)}
@@ -72,7 +72,7 @@ func (g Grant) Plus(other Grant, times int64) Grant {
 	return Grant{g.Units + times*other.Units, new(big.Int).Add(g.rate(), new(big.Int).Mul(big.NewInt(times), other.rate()))}
 }
 
-// Max returns the smallest grant that both fit.
+// Max returns the smallest grant into which each of g and other fits.
 func (g Grant) Max(other Grant) Grant {
 	if g.Units = max(g.Units, other.Units); g.rate().Cmp(other.rate()) < 0 {
 		g.Rate = other.Rate
@@ -80,7 +80,7 @@ func (g Grant) Max(other Grant) Grant {
 	return g
 }
 
-// Within reports whether the grant is a part of limit.
+// Within reports whether the grant is at most limit, in units and in rate.
 func (g Grant) Within(limit Grant) bool {
 	return g.Units <= limit.Units && g.rate().Cmp(limit.rate()) <= 0
 }
@@ -92,7 +92,8 @@ func (g Grant) rate() *big.Int {
 	return g.Rate
 }
 
-// figures are the limbs of lua/reserve.lua.
+// figures returns the grant as lua/reserve.lua has it: limbs of 40 bits, first those of the units and then those of the
+// rate.
 func (g Grant) figures() string {
 	limbs := []float64{float64(g.Units >> limbBits), float64(g.Units & (1<<limbBits - 1))}
 	for shift := uint(rateBits - limbBits); ; shift -= limbBits {
@@ -107,7 +108,7 @@ func (g Grant) figures() string {
 	}
 }
 
-// granted returns the grant of such limbs.
+// granted returns the grant with those figures.
 func granted(figures string) Grant {
 	g := Grant{Rate: new(big.Int)}
 	for i := 0; i < len(figures)/8; i++ {
@@ -127,7 +128,7 @@ type TenantKey struct {
 	Key   string
 }
 
-// Way is how a tenant's units were taken.
+// Way says how a tenant's units were taken.
 type Way int
 
 const (
@@ -137,26 +138,26 @@ const (
 	Guaranteed
 	// Lent: the units are of the group, and of the tenant's ceiling if it has one.
 	Lent
-	// Ahead is Guaranteed for a turn within the patience.
+	// Ahead: as Guaranteed, but the units are taken for a later turn, within the patience.
 	Ahead
 )
 
 // TenantTaken is the answer to a TenantAsk.
 type TenantTaken struct {
-	// Way of a look is how the units would have been taken, except for Ahead.
+	// Way says how the units were taken. After a look it says how they would have been taken, but never Ahead.
 	Way Way
-	// Group, Own and Ceiling are the decisions of the limits on the units, Group's about a loan unless the
-	// units are guaranteed. A decision is zero without a limit. The words After are those before unless
-	// units were taken.
+	// Group, Own and Ceiling are the decisions of the limits on the units. Group is the decision about a loan,
+	// unless the units are guaranteed. Without a limit a decision is zero. After equals Before unless units
+	// were taken of that limit.
 	Group, Own, Ceiling Taken
-	// Granted reports whether the tenant has the grant of the Reserve, or would have it if the call did not look.
-	// Otherwise it has no own funnel. Given is the sum of all grants.
+	// Granted reports whether the tenant has the grant of the Reserve. After a look it reports whether a take would
+	// get the grant. A tenant without it has no own funnel. Given is the sum of all grants.
 	Granted bool
 	Given   Grant
 }
 
-// Decide returns the answer that the limits have for the words of the group, the tenant's own funnel and
-// its ceiling. isGranted is for Reserve.
+// Decide returns the answer by the limits. words has the words of the group, of the tenant's own funnel and
+// of its ceiling. isGranted reports whether the tenant has the grant of the Reserve, if there is one.
 func (a TenantAsk) Decide(words [3]uint64, now policy.Instant, isGranted bool) (tenantTaken TenantTaken) {
 	if tenantTaken.Granted = a.Reserve == nil || a.Reserve.Grant.Rate == nil || isGranted; !tenantTaken.Granted {
 		a.Own = TenantKey{}
@@ -193,15 +194,16 @@ func (a TenantAsk) Decide(words [3]uint64, now policy.Instant, isGranted bool) (
 	return tenantTaken
 }
 
-// TakeTenant takes all units of an ask or none, in an atomic call of Redis. The tenant's own funnel comes
-// first, and the group is charged with its units in any case. Otherwise the units are lent: the group
-// must have room for them under the limit of loans, and so must the tenant's ceiling. Otherwise the own funnel is
-// taken ahead, within the patience. In a cluster the names must share a hash tag.
+// TakeTenant takes all units of an ask or none, in an atomic call of Redis. It tries three ways
+// in order. First the units are taken of the tenant's own funnel, and the group is charged for them even if
+// it has no room. Second the units are lent, if the group has room under the limit of loans, and the ceiling
+// has room too. Third the units are taken of the own funnel ahead of time, within the patience, and the group
+// is charged. In a cluster the names must share a hash tag.
 func (s *Store) TakeTenant(ctx context.Context, tenantAsk TenantAsk) (tenantTaken TenantTaken, err error) {
 	names := make([]string, 3)
 	for i, k := range []TenantKey{tenantAsk.Group, tenantAsk.Own, tenantAsk.Ceiling} {
 		if k.Limit == nil {
-			names[i] = names[0] // which is not used under this number
+			names[i] = names[0] // the script does not use this name
 		} else if names[i], err = nameIn(k.Limit.prefix, k.Key); err != nil {
 			return tenantTaken, err
 		}
@@ -238,7 +240,7 @@ func (s *Store) TakeTenant(ctx context.Context, tenantAsk TenantAsk) (tenantTake
 		args = append(args, member, reserve.Rest.figures(), looks, strconv.FormatInt(ends(policy.Instant(reserve.More)), 10))
 	}
 	answer := read(s.runOne(ctx, s.scripts.tenant, keys, args...), names[0], 2, 5, 7)
-	if answer.err == nil && len(answer.parts) == 2 { // the key of that number holds something else
+	if answer.err == nil && len(answer.parts) == 2 { // the number of a key whose value is no word, and the value
 		i := answer.number()
 		part := answer.next()
 		if value, _ := part.ToString(); answer.err == nil && i >= 1 && i <= 3 {
@@ -279,7 +281,7 @@ func (s *Store) TakeTenant(ctx context.Context, tenantAsk TenantAsk) (tenantTake
 	return tenantTaken, nil
 }
 
-// part returns the argument for the word of a number under a limit.
+// part returns the script's argument for a take under a limit. number is the number of its key in the script.
 func (a *TenantAsk) part(number byte, limit *Limit, patience time.Duration) string {
 	if a.Returns {
 		return string(number) + notingKind + packed(limit.notingFigures(a.N, patience))
