@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -50,7 +49,7 @@ func (v view) text(width, height int) string {
 		fmt.Fprintf(&b, "\n%s: %s, of %s%s\n", report.Printable(v.chosen), title, many(v.owed.Total, "key"), age(&v.owed))
 		for i := range v.owed.Rows {
 			r := &v.owed.Rows[i]
-			owed = append(owed, []string{named(r), percent(r.Share), strconv.FormatInt(r.Remaining, 10), returns(r), seconds(r.Full), blocked(r)})
+			owed.Add(named(r), fmt.Sprintf("%.0f%%", 100*r.Share), r.Remaining, returns(r), seconds(r.Full), blocked(r))
 		}
 		owed.Write(&b, width)
 		fmt.Fprintf(&b, "\n%s: is refused most, of %s in %s; any other key %d times at most\n",
@@ -58,7 +57,7 @@ func (v view) text(width, height int) string {
 		refused := report.Table{{"KEY", ">REFUSED", ">AT LEAST", ">AT MOST", "BLOCKED"}}
 		for i := range v.refused.Rows {
 			r := &v.refused.Rows[i]
-			refused = append(refused, []string{named(r), count(r.Refused), count(r.Least), count(r.Most), blocked(r)})
+			refused.Add(named(r), r.Refused, r.Least, r.Most, blocked(r))
 		}
 		refused.Write(&b, width)
 	}
@@ -139,7 +138,7 @@ func (v view) limit(l *pagejson.LimitSummary) []string {
 		row[3], row[4] = rate(p.Admitted), rate(p.Refused)
 	}
 	if keys, ok := l.Figures["Keys"].(float64); ok {
-		row[5] = count(uint64(keys))
+		row[5] = fmt.Sprint(uint64(keys))
 	}
 	if health(l) != "" {
 		row[6] = "wrong"
@@ -163,9 +162,6 @@ func many[N int | int64 | uint64](n N, what string) string {
 	}
 	return fmt.Sprintf("%d %ss", n, what)
 }
-
-func count(n uint64) string        { return strconv.FormatUint(n, 10) }
-func percent(share float64) string { return fmt.Sprintf("%.0f%%", 100*share) }
 
 func rate(perSecond float64) string {
 	if perSecond < 10 && perSecond != float64(int(perSecond)) {
