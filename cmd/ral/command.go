@@ -15,6 +15,9 @@ type command func(ctx context.Context, args []string, stdin io.Reader, out, prob
 // errUsage makes the exit status 2.
 var errUsage = errors.New("the command line is not accepted")
 
+// defaultURL is where ListenAndServe of package inspect serves by default.
+const defaultURL = "http://localhost:7725/"
+
 //go:embed usage.txt
 var usageText string
 

@@ -46,9 +46,6 @@ func exitStatus(err error) int {
 	return 1
 }
 
-// defaultURL is where ListenAndServe of package inspect serves by default.
-const defaultURL = "http://localhost:7725/"
-
 type settings struct {
 	url   string
 	limit string

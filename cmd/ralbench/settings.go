@@ -133,8 +133,10 @@ func parse(args []string) (s settings, err error) {
 // mode is a kind of run: what it has in place of flags that were not given, and which flags it has
 // not.
 type mode struct {
-	name      string
-	durations [2]time.Duration // the second with -full
+	// name is the flag of the mode, empty for the usual one.
+	name string
+	// durations are those of a turn, the second with -full.
+	durations [2]time.Duration
 	budget    time.Duration
 	workloads func(scale float64) []bench.Workload
 	// contenders returns all, nil if -peers chooses.

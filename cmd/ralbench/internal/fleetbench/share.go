@@ -26,8 +26,9 @@ type shares struct {
 	addr      string
 	workloads []bench.Workload
 	once      sync.Once
-	cases     map[string]*shareCase // by workload and mode
-	err       error
+	// cases are by workload and mode: see caseName.
+	cases map[string]*shareCase
+	err   error
 }
 
 // contender returns the servers of a mode as a contender.

@@ -24,13 +24,17 @@ func Width(w io.Writer) int {
 
 // Progress tells each workload of a run in a line, and how long it took.
 type Progress struct {
-	out    io.Writer
-	parts  int           // number of workloads, counted once for each value of GOMAXPROCS
-	sweeps bool          // there are several values of GOMAXPROCS
-	most   time.Duration // the budget of the run, 0 for none
-	begun  int
-	name   string    // of the workload, with GOMAXPROCS if there are several values
-	since  time.Time // the beginning of the workload
+	out io.Writer
+	// parts is the number of workloads, counted once for each value of GOMAXPROCS.
+	parts int
+	// sweeps reports whether there are several values of GOMAXPROCS.
+	sweeps bool
+	// most is the budget of the run, 0 for none.
+	most  time.Duration
+	begun int
+	// name is the workload's, with GOMAXPROCS if there are several values, and since is its beginning.
+	name  string
+	since time.Time
 }
 
 // NewProgress returns the progress of a run of so many workloads, bounded by most unless 0.
