@@ -1,8 +1,8 @@
 // Package cmdqueue is a part of package engine that may change in any release: a bounded mailbox.
 // Many goroutines send commands; a single goroutine receives them in order and carries them out.
 //
-// Unlike a channel it keeps the command of a receiver that dies: the next receiver gets it again,
-// ahead of the rest. Start reading at [Queue].
+// Unlike a channel the queue keeps the command of a receiver that dies: the next receiver gets it
+// again, ahead of the rest. Start reading at [Queue].
 package cmdqueue
 
 import (
@@ -21,7 +21,7 @@ var (
 	ErrClosed = errors.New("cmdqueue: closed")
 )
 
-// Queue is a bounded mailbox of commands of type C. Call New to make it; its zero value is not
+// Queue is a bounded mailbox of commands of type C. Call New to make a Queue; the zero Queue is not
 // usable. Any number of goroutines may send. The receiving methods are for one goroutine at a time;
 // a new receiver may begin only when the last has ended.
 type Queue[C any] struct {
@@ -53,7 +53,7 @@ func init() {
 
 func (q *Queue[C]) under(s seam.Seam) { q.seam = s }
 
-// TrySend queues the command without waiting. It returns false if the queue is full or closed.
+// TrySend queues the command without waiting. TrySend returns false if the queue is full or closed.
 func (q *Queue[C]) TrySend(command C) bool {
 	if q.isClosed() || q.seam.Refuse("queue: try to send") {
 		return false
@@ -86,10 +86,10 @@ func (q *Queue[C]) Send(command C, patience time.Duration) error {
 	return ErrFull
 }
 
-// Receive waits for the next command. The receiver calls Done when it has carried the command out.
-// If it dies before, the next Receive or TryReceive returns the command again, ahead of all others.
-// attempt counts its receipts, from 1. ok is false when the context has ended or the queue is
-// closed; nothing is taken then.
+// Receive waits for the next command. The receiver calls Done when the command has been carried
+// out. If the receiver dies before, the next Receive or TryReceive returns the command again, ahead
+// of all others. attempt counts its receipts, from 1. ok is false when the context has ended or the
+// queue is closed; nothing is taken then.
 func (q *Queue[C]) Receive(ctx context.Context) (command C, attempt int, ok bool) {
 	if command, attempt, ok = q.again(); ok {
 		return command, attempt, true
@@ -139,7 +139,7 @@ func (q *Queue[C]) again() (command C, attempt int, ok bool) {
 func (q *Queue[C]) Len() int { return len(q.commands) }
 
 // Close wakes all goroutines that wait on the queue; later commands are refused. Queued commands
-// may be left behind. It may be called more than once.
+// may be left behind. Close may be called more than once.
 func (q *Queue[C]) Close() { q.once.Do(func() { close(q.closed) }) }
 
 func (q *Queue[C]) isClosed() bool {

@@ -1,6 +1,7 @@
-// Package janitor is a part of package engine that may change in any release. It decides when to
-// sweep idle keys out of the table, and how far at a time. It asks the writer through the command
-// queue, so that callers that open keys are served between steps. Start reading at [Janitor.Run].
+// Package janitor is a part of package engine that may change in any release. The package decides
+// when to sweep idle keys out of the table, and how far at a time. A janitor asks the writer
+// through the command queue, so that callers that open keys are served between steps. Start reading
+// at [Janitor.Run].
 package janitor
 
 import (
@@ -65,7 +66,8 @@ func New[K comparable](
 	}
 }
 
-// Also makes Run call do once a second, between sweeps, which wait for it. Call it before Run.
+// Also makes Run call do once a second, between sweeps, which wait for do. A caller must call Also
+// before Run.
 func (j *Janitor[K]) Also(do func()) { j.also = do }
 
 func init() {
@@ -80,7 +82,8 @@ func Every(idle time.Duration) time.Duration {
 	return min(max(idle/looksPerIdle, minEvery), maxEvery)
 }
 
-// Run asks for sweeps until ctx ends; then it returns nil. It may be run again, even after a panic.
+// Run asks for sweeps until ctx ends; then it returns nil. Run may be called again, even after a
+// panic.
 func (j *Janitor[K]) Run(ctx context.Context) error {
 	j.fault("janitor: begin")
 	for {
@@ -97,8 +100,8 @@ func (j *Janitor[K]) Run(ctx context.Context) error {
 	}
 }
 
-// sweep requests a step and reports whether there is more to do. It waits an interval at most: the
-// command may have been lost with the writer.
+// sweep requests a step and reports whether there is more to do. sweep waits an interval at most:
+// the command may have been lost with the writer.
 func (j *Janitor[K]) sweep(ctx context.Context) (more bool) {
 	select {
 	// The result is of a step that was given up.

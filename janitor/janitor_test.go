@@ -291,7 +291,7 @@ func TestAlsoIsDoneOnceASecond(t *testing.T) {
 }
 
 // The janitor notices a lost command at the next tick and asks again at the next. A late answer says
-// that there is more. It does not answer the next step.
+// that there is more. That answer does not answer the next step.
 //
 // Promise: The janitor gives up on a lost answer.
 func TestGivesUpALostCommand(t *testing.T) {

@@ -1,4 +1,4 @@
-// Package blocklist remembers which keys Redis said are blocked, for servers that do not ask it.
+// Package blocklist remembers which keys Redis said are blocked, for servers that do not ask Redis.
 package blocklist
 
 import (
@@ -10,7 +10,8 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// List is a bounded list of blocked keys. New makes it. Any number of goroutines may use it.
+// List is a bounded list of blocked keys. New makes a List. Any number of goroutines may use a
+// List.
 type List struct {
 	name  func(key string) string
 	begun time.Time
@@ -36,13 +37,14 @@ type entry struct {
 
 const (
 	maxShards = 64
-	// looked is how many entries an insertion checks: it removes ended blocks or, if the shard is
-	// full, the first to end.
+	// looked is the number of entries that an insertion checks: it removes ended blocks or, if the
+	// shard is full, the first to end.
 	looked = 8
 )
 
-// New returns a list of at most maxKeys keys, at least 1. name returns a short text for a key, unique
-// to it. If more keys are blocked, some are missing, mostly those with the soonest ends.
+// New returns a list of at most maxKeys keys, at least 1. name returns a short text for a key,
+// unique to the key. If more keys are blocked, some are missing, mostly those with the soonest
+// ends.
 func New(maxKeys int, name func(key string) string) *List {
 	list := &List{name: name, begun: time.Now(), seed: maphash.MakeSeed()}
 	list.shards = make([]shard, min(maxShards, maxKeys))
@@ -53,7 +55,7 @@ func New(maxKeys int, name func(key string) string) *List {
 	return list
 }
 
-// Empty reports whether no key is in the list. It is cheap.
+// Empty reports whether no key is in the list. Empty is cheap.
 func (l *List) Empty() bool { return l.count.Load() == 0 }
 
 // lock returns a key's name, and its shard locked.
@@ -87,7 +89,7 @@ func (l *List) Heard(key string, left time.Duration, instant policy.Instant) {
 	}
 }
 
-// Block records a block for d here, until Redis is heard. It does not shorten a block.
+// Block records a block for d here, until Redis is heard. Block does not shorten an earlier block.
 func (l *List) Block(key string, d time.Duration) {
 	name, shard := l.lock(key)
 	defer shard.mu.Unlock()
@@ -97,7 +99,8 @@ func (l *List) Block(key string, d time.Duration) {
 	l.put(shard, name, e, now)
 }
 
-// put stores an entry, if there is room or it ends later than another. The caller locks the shard.
+// put stores an entry, if there is room or the entry ends later than another. The caller locks the
+// shard.
 func (l *List) put(shard *shard, name string, e entry, now time.Duration) {
 	if _, there := shard.entries[name]; there {
 		shard.entries[name] = e

@@ -1,5 +1,5 @@
-// Package slidinglog is the exact log of timestamps, a limit of fleet mode alone. It stands apart
-// because package fleet offers it and package store keeps it.
+// Package slidinglog is the exact log of timestamps, a limit of fleet mode alone. The log stands
+// apart because package fleet offers it and package store keeps it.
 package slidinglog
 
 import (
@@ -14,7 +14,7 @@ import (
 const Most = 10_000
 
 // atMost has the methods of policy.AtMost's result that a log needs. Embedding them, rather than a
-// policy.Policy, keeps them methods of the log.
+// policy.Policy, keeps these methods of the log.
 type atMost interface {
 	policy.Policy
 	policy.Refunder

@@ -2,7 +2,8 @@
 // server did not confirm for a term, and gives its place to other servers. So the server must give up the
 // unit before that: see [Book.Fence].
 //
-// A [Book] is arithmetic on values: it has no lock, no clock and no connection. Package fleet has those.
+// A [Book] is arithmetic on values: a Book has no lock, no clock and no connection. Package fleet
+// has those.
 package slots
 
 import (
@@ -25,8 +26,8 @@ type Slot struct {
 	// Released is set by the caller of Leave once the call has given the units back, and is not used here.
 	Released atomic.Bool
 
-	// ends is when the units end by themselves. They certainly count until the time until, which is ends for
-	// units that Redis has not counted yet.
+	// ends is the time at which the units end by themselves. The units certainly count until the
+	// time until, which is ends for units that Redis has not counted yet.
 	ends, until Time
 	// run is a Confirm.Run.
 	run string
@@ -43,7 +44,8 @@ type Request struct {
 	Run string
 }
 
-// Book holds the slots of a server under one limit. The zero Book is of no use: make it with [New].
+// Book holds the slots of a server under one limit. The zero Book is of no use: make a Book with
+// [New].
 type Book struct {
 	term, margin time.Duration
 	// slots are the slots by ID.
@@ -64,8 +66,8 @@ type Book struct {
 	due Time
 }
 
-// marginPart is the part of a term by which a server gives up its units before Redis forgets them. It
-// covers clocks that do not run at one speed, and the time to act.
+// marginPart is the part of a term by which a server gives up its units before Redis forgets these.
+// The margin covers clocks that do not run at one speed, and the time to act.
 const marginPart = 10
 
 // New returns an empty book, under a term after which Redis forgets what was not confirmed.
@@ -77,8 +79,9 @@ func New(term time.Duration) *Book {
 // themselves at the time ends.
 func (b *Book) lasts(sent, ends Time) Time { return min(sent+Time(b.term-b.margin), ends) }
 
-// MayEnter reports whether the server may ask Redis for more units over this link. It must not while
-// units that it holds may be missing there: after it was cut off, and on a new link, it must beat first.
+// MayEnter reports whether the server may ask Redis for more units over this link. The server must
+// not while its units may be missing there: after being cut off, and on a new link, it must beat
+// first.
 func (b *Book) MayEnter(now Time, link uint64) bool {
 	return b.reached && b.uncounted == 0 && link == b.link && now < b.lasts(b.heard, Never)
 }
@@ -86,8 +89,8 @@ func (b *Book) MayEnter(now Time, link uint64) bool {
 // Ask returns the request that is sent now.
 func (b *Book) Ask(now Time) Request { return Request{Sent: now, Run: b.run} }
 
-// Enter records units that Redis has counted for a request, and returns their slot. It returns nil if
-// the answer came so late that Redis may have forgotten them.
+// Enter records units that Redis has counted for a request, and returns their slot. Enter returns
+// nil if the answer came so late that Redis may have forgotten the units.
 func (b *Book) Enter(key, id string, n int64, request Request, now Time, longest time.Duration) *Slot {
 	ends := request.Sent + Time(longest)
 	until := b.lasts(request.Sent, ends)
@@ -98,7 +101,7 @@ func (b *Book) Enter(key, id string, n int64, request Request, now Time, longest
 }
 
 // EnterLocally records units of this server's share, which Redis has not counted, and returns their
-// slot. It returns nil if the key would hold more than share units here, lost or not.
+// slot. EnterLocally returns nil if the key would hold more than share units here, lost or not.
 func (b *Book) EnterLocally(key, id string, n, share int64, now Time, longest time.Duration) *Slot {
 	if n > share-b.Held(key) {
 		return nil
@@ -130,8 +133,8 @@ func (b *Book) Len() (units int64) {
 // Find returns the slot of an ID, or nil.
 func (b *Book) Find(id string) *Slot { return b.slots[id] }
 
-// Until returns until when the units of a slot certainly count in Redis, as far as it has confirmed them. Units
-// that it has not counted yet, of a share, last until they end.
+// Until returns the time until which the units of a slot certainly count in Redis, as far as Redis
+// has confirmed them. Units of a share that Redis has not counted yet last until their end.
 func (b *Book) Until(s *Slot) Time { return s.until }
 
 // Leave forgets a slot. held reports whether the server still had it, lost or not, and counted whether
@@ -160,8 +163,8 @@ func (b *Book) LeaveKey(key string) {
 }
 
 // Fence returns the slots that are lost from now on: Redis may forget their units after the margin, and
-// admit others in their place. It also forgets slots that have ended by themselves. Call it before each
-// decision, and some times within a margin.
+// admit others in their place. Fence also forgets slots that have ended by themselves. A server must
+// call Fence before each decision, and some times within a margin.
 func (b *Book) Fence(now Time) (lost []*Slot) {
 	if now < b.due {
 		return nil
@@ -200,9 +203,10 @@ type Confirm struct {
 	*Slot
 	// Left is how long until the units end by themselves.
 	Left time.Duration
-	// Run names a process of Redis that has counted the units, or one before it. If they are missing in
-	// this process, another server gave them back. Another process may have lost them, so that they enter
-	// again, even above the limit. It is empty if Redis has not counted them, or if no name is known.
+	// Run names a process of Redis that has counted the units, or one before it. If the units are
+	// missing in this process, another server gave them back. Another process may have lost the units,
+	// so that they enter again, even above the limit. Run is empty if Redis has not counted the units,
+	// or if no name is known.
 	Run string
 }
 
@@ -228,7 +232,7 @@ func (b *Book) Beat(now Time) Beat {
 }
 
 // Extend lets the slot last until longest from now, and returns what to confirm in Redis. ok is false if its
-// units no longer count. Units that Redis has counted are extended once it has confirmed that.
+// units no longer count. Units that Redis has counted are extended once Redis has confirmed that.
 func (b *Book) Extend(slot *Slot, now Time, longest time.Duration) (beat Beat, ok bool) {
 	beat.Sent = now
 	if b.slots[slot.ID] != slot || slot.lost || now >= slot.until {

@@ -124,7 +124,7 @@ func confirmed(b *Book, now Time) (ids []string) {
 	return ids
 }
 
-// A beat confirms only what was sent with it, from the time at which it was sent.
+// A beat confirms only what was sent with it, from the time of its sending.
 func TestBeatConfirmsOnlyItsSlots(t *testing.T) {
 	b := reached()
 	first := enter(b, "a", "1", 1, 0, 0, longest)
@@ -203,7 +203,7 @@ func TestExtendFailsForALostSlot(t *testing.T) {
 	require.Zero(t, b.Held("b"))
 }
 
-// Redis lets units end at their earlier end if it does not learn that they were extended.
+// Redis lets units end at their earlier end if Redis does not learn of the extension.
 func TestUnansweredExtensionLosesUnits(t *testing.T) {
 	b := reached()
 	s := enter(b, "a", "1", 1, 0, 0, 20*time.Second)

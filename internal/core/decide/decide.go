@@ -13,8 +13,8 @@ import (
 // NoDelay is the patience of a call that must start at once if allowed, also under a Queue.
 const NoDelay = time.Duration(-1)
 
-// Take puts the answer to a call of n units into decision. It returns the word to record if it is
-// allowed. patience may be [NoDelay]. A call that would start before notBefore is refused.
+// Take puts the answer to a call of n units into decision. Take returns the word to record if the
+// call is allowed. patience may be [NoDelay]. A call that would start before notBefore is refused.
 func Take(
 	limit policy.Policy, word uint64, now policy.Instant, n int64, patience time.Duration, notBefore policy.Instant,
 	decision *policy.Decision,
@@ -120,8 +120,8 @@ func inProportion(from policy.Policy, word uint64, to policy.Policy, now policy.
 const maxDebt = 31 * 24 * time.Hour
 
 // MostCharge returns the most units that a call may charge: as many as pass in 31 days, or as the
-// limit admits at once if that is more. For a limit that is no policy.Windowed it is 1,000 times
-// the latter. A charge of an aligned window has no bound, as it ends with the window.
+// limit admits at once if that is more. For a limit that is no policy.Windowed the bound is 1,000
+// times the latter. A charge of an aligned window has no bound, as it ends with the window.
 func MostCharge(limit policy.Policy) int64 {
 	if s, ok := limit.(shape.Shaped); ok && s.Shape().Kind == shape.AlignedWindow {
 		return math.MaxInt64
@@ -141,8 +141,8 @@ func MostCharge(limit policy.Policy) int64 {
 }
 
 // Refund returns the word after n units are given back, or -n charged, and puts the decision then
-// into decision. It refuses a charge above MostCharge, and any call if refunder is nil. The refusal has
-// a Limit, unlike a refusal for another family.
+// into decision. Refund refuses a charge above MostCharge, and any call if refunder is nil. The
+// refusal has a Limit, unlike a refusal for another family.
 func Refund(
 	limit policy.Policy, refunder policy.Refunder, word uint64, now policy.Instant, n int64, decision *policy.Decision,
 ) (next uint64) {

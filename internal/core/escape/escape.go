@@ -3,11 +3,11 @@ package escape
 
 import "unsafe"
 
-// Hide returns p, and hides from the compiler where it goes, as through an interface. So p may point
-// to the stack. It must not be kept after its variable's function returns, nor may pointers to other
-// variables that it leads to.
+// Hide returns p, and hides from the compiler where p goes, as through an interface. So p may point
+// to the stack. A caller must not keep p after its variable's function returns, nor may pointers to
+// other variables that it leads to.
 //
-// It must not call anything, also when instrumented, as the stack could move.
+// Hide must not call anything, also when instrumented, as the stack could move.
 //
 //go:nosplit
 //go:norace

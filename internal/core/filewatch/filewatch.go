@@ -1,5 +1,6 @@
-// Package filewatch notices that files change, by looking at them. It takes no file while a program
-// writes it, unless the program pauses for longer than the time between two looks.
+// Package filewatch notices that files change, by looking at their names, sizes and times. The
+// package takes no file while a program writes it, unless the program pauses for longer than the
+// time between two looks.
 package filewatch
 
 import (
@@ -11,23 +12,23 @@ import (
 	"time"
 )
 
-// Watch reads files when they have changed. It is for a single goroutine.
+// Watch reads files when they have changed. Only a single goroutine may use a Watch.
 type Watch[T any] struct {
 	// Stamp returns a text that changes with the files: see Stamp.
 	Stamp func() string
 	// Read reads the files.
 	Read func() (T, error)
-	// Put takes the result of Read. It is called if the files were the same at two looks and after
+	// Put takes the result of Read. Put is called if the files were the same at two looks and after
 	// the reading.
 	Put func(T, error)
 	// Known is the stamp of the files that were put, and Last is the stamp at the last look.
 	Known, Last string
 
-	// forced reports whether the files are read although they are known.
+	// forced reports whether the files are read although their text is known.
 	forced bool
 }
 
-// Force makes a later Look read the files although they have not changed.
+// Force makes a later Look read the files although nothing has changed.
 func (w *Watch[T]) Force() { w.forced = true }
 
 // Look looks at the files once, and reports whether it has called Put.
@@ -63,8 +64,8 @@ func (w *Watch[T]) Run(ctx context.Context, every time.Duration, now <-chan os.S
 }
 
 // Stamp returns a text that changes with the files of these names, by name, size and time, or with
-// the errors of looking at them. Links are followed, since a link may come to lead to another file
-// of the same size and time.
+// the errors of looking at these files. Links are followed, since a link may come to lead to
+// another file of the same size and time.
 func Stamp(names ...string) string {
 	var text strings.Builder
 	for _, name := range names {

@@ -3,8 +3,8 @@ package rewrites
 
 import "github.com/ral-limiter/ral/policy"
 
-// Log holds the latest changes that rewrote words of a policy.Occupier, oldest first. It is immutable. The zero
-// Log holds no change.
+// Log holds the latest changes that rewrote words of a policy.Occupier, oldest first. A Log is
+// immutable. The zero Log holds no change.
 type Log []rewrite
 
 type rewrite struct {
@@ -29,7 +29,7 @@ func (l Log) Add(epoch uint64, since policy.Instant, before policy.Policy, to po
 }
 
 // Carried translates the word that a take left under the policy of that epoch, as the key's word has been
-// translated since. It returns 0 if the take's units no longer count, or if that is uncertain.
+// translated since. Carried returns 0 if the take's units no longer count, or if that is uncertain.
 func (l Log) Carried(word, epoch uint64) uint64 {
 	if len(l) == maxChanges && epoch < l[0].epoch-1 {
 		return 0
@@ -47,8 +47,8 @@ func (l Log) Carried(word, epoch uint64) uint64 {
 	return word
 }
 
-// alone returns a word for a take that has a unit of it and no other. A change may carry fewer units in finer
-// parts, and the key's word has fewer than the take's after other releases.
+// alone returns a word for a take that has a unit of that take and no other. A change may carry
+// fewer units in finer parts, and the key's word has fewer than the take's after other releases.
 func alone(limit policy.Policy, word uint64) uint64 {
 	if l, ok := limit.(interface{ Alone(word uint64) uint64 }); ok {
 		return l.Alone(word)

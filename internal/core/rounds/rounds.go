@@ -1,5 +1,5 @@
 // Package rounds decides which of the tenants that wait for a shared limit is next: deficit round robin
-// by weight. It knows no lock, clock or limit, and the units are those of the caller.
+// by weight. The package knows no lock, clock or limit, and the units are those of the caller.
 //
 // In each round a waiting tenant is granted a quantum of units. Its first call is due in the round in which
 // the grants reach its cost, and what is left counts for its next call. So a tenant whose only call waits is
@@ -24,10 +24,10 @@ type Line[K any] struct {
 }
 
 // Tenant is a tenant with waiting calls. Its owner makes it for the tenant's first call, changes its exported fields
-// before Enter, and drops it when the last call has left.
+// before Enter, and drops the Tenant when the last call has left.
 type Tenant[K any] struct {
 	Key K
-	// Quantum is above 0. It counts from the next Enter on.
+	// Quantum is above 0. A changed Quantum counts from the next Enter on.
 	Quantum float64
 	// Units of all its waiting calls, and of the largest: 0 if only the first call is sure to have a turn.
 	Units, Largest float64
@@ -82,8 +82,8 @@ func (l *Line[K]) Leave(tenant *Tenant[K]) {
 	tenant.credit, tenant.place = 0, 0
 }
 
-// Serve ends the wait of the tenant's first call, which has its turn. If the tenant's next call enters now, it
-// enters in the same place. If the tenant is not next, no round passes.
+// Serve ends the wait of the tenant's first call, which has its turn. If the tenant's next call
+// enters now, that call enters in the same place. If the tenant is not next, no round passes.
 func (l *Line[K]) Serve(tenant *Tenant[K]) {
 	if tenant.index == 0 {
 		return

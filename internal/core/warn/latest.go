@@ -5,8 +5,8 @@ import "sync"
 // MaxLatest is the number of warnings that a Latest keeps.
 const MaxLatest = 64
 
-// Latest counts the warnings of a limiter and keeps the last. The zero Latest has none. It is safe for
-// concurrent use.
+// Latest counts the warnings of a limiter and keeps the last. The zero Latest has none. A Latest is
+// safe for concurrent use.
 type Latest[W any] struct {
 	// mu is a leaf.
 	mu struct {

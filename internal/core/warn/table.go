@@ -6,7 +6,7 @@ import (
 )
 
 // Table remembers for which keys and shares a warning was given, and until when. The zero Table is
-// empty. It is safe for concurrent use. It has 32 KiB for 4,096 warnings, and forgets some
+// empty. A Table is safe for concurrent use. It has 32 KiB for 4,096 warnings, and forgets some
 // if there are more at a time: those that end first. A warning that is forgotten may be repeated.
 // A warning is lost, with a chance of 1 in 16,384, if a key of the same set has the same tag.
 type Table struct {
@@ -36,7 +36,7 @@ func (t *Table) Fresh(shares Shares, passed Set, hash uint64, now, end int64) it
 }
 
 // First reports whether no warning was given for the share of the key, or the last has ended. If so
-// it records one until the instant end, rounded down to a unit, so that a new period is never
+// First records one until the instant end, rounded down to a unit, so that a new period is never
 // silent. One of several calls at once gets true.
 func (t *Table) First(hash uint64, share int, now, end int64) bool {
 	// The sum leads to another set, and to another tag.

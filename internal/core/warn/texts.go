@@ -9,8 +9,8 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Texts is a Table of keys that are texts, with hashes and a clock of its own. Call NewTexts to make one. It
-// is safe for concurrent use.
+// Texts is a Table of keys that are texts, with hashes and a clock of its own. Call NewTexts to
+// make one. A Texts is safe for concurrent use.
 type Texts struct {
 	begun time.Time
 	seed  maphash.Seed

@@ -1,5 +1,5 @@
 // Package warn finds the calls that bring a key to a share of its limit, and remembers which keys
-// have been warned of. It knows no key, only hashes.
+// have been warned of. The package knows no key, only hashes.
 package warn
 
 import (
@@ -37,8 +37,8 @@ func (s Shares) Check(owner, field string) error {
 	return nil
 }
 
-// left returns the largest number of units that remain once the share is used, of most units. It
-// is below most, so that a take is needed to reach it.
+// left returns the largest number of units that remain once the share is used, of most units. That
+// number is below most, so that a take is needed to reach it.
 func left(share float64, most int64) int64 {
 	// The product of 0.07 and 100 is slightly above 7.
 	const inexact = 1e-12
@@ -51,7 +51,8 @@ func (s Shares) First(most int64) int64 { return left(s[0], most) }
 // Set is a set of shares. Bit i stands for Shares[i].
 type Set uint8
 
-// Passed returns the shares that a call passed: more units remained before it, and not after it.
+// Passed returns the shares that a call passed: more units remained before the call, and not after
+// it.
 func (s Shares) Passed(most, before, after int64) (passed Set) {
 	for i, share := range s {
 		if bound := left(share, most); after <= bound && bound < before {
@@ -62,7 +63,7 @@ func (s Shares) Passed(most, before, after int64) (passed Set) {
 }
 
 // Levels tell by the word alone whether a take of one unit may pass a share of a limit. Call
-// NewLevels to make them. They never change.
+// NewLevels to make Levels. Levels never change.
 type Levels struct {
 	// Bounds has, for each share, the largest number of units that remain once it is used.
 	Bounds []int64
@@ -75,8 +76,8 @@ type Levels struct {
 	low    uint64
 	byWord bool
 
-	// shift is the width of each of two counts in the word, whose sum is at least the used units. It
-	// is 0 if the used units are exact. mask is then of bits that are 0 in low counts.
+	// shift is the width of each of two counts in the word, whose sum is at least the used units.
+	// shift is 0 if the used units are exact. mask is then of bits that are 0 in low counts.
 	shift uint
 }
 
@@ -130,8 +131,9 @@ func (l *Levels) Below(word uint64, now policy.Instant) bool {
 	return (word-uint64(now)*l.scale)&l.mask <= l.low && l.byWord
 }
 
-// MayPass reports whether a take of one unit that left the word at now may have passed a share. It
-// misses none while time goes on for the limit. Any take may have, if only the limit reads its words.
+// MayPass reports whether a take of one unit that left the word at now may have passed a share.
+// MayPass misses none while time goes on for the limit. Any take may have, if only the limit reads
+// its words.
 func (l *Levels) MayPass(word uint64, now policy.Instant) bool {
 	used := (word - uint64(now)*l.scale) & l.mask
 	return used > l.low && l.passes(word, used)

@@ -7,7 +7,7 @@ import "time"
 // a unit.
 const Own = 100 * time.Microsecond
 
-// Up returns a time in whole units, rounded up: a caller that waits for it is not too early.
+// Up returns a time in whole units, rounded up: a caller that waits for that time is not too early.
 func Up(d, unit time.Duration) int64 {
 	whole := int64(d / unit)
 	if d%unit > 0 {
@@ -17,7 +17,7 @@ func Up(d, unit time.Duration) int64 {
 }
 
 // UntilReset rounds up too, but drops up to 100 µs above a whole unit. A fresh window of 60 s is
-// 60. It is 0 only for times up to 0.
+// 60. The result is 0 only for times up to 0.
 func UntilReset(d, unit time.Duration) int64 {
 	if d <= Own {
 		return Up(min(d, 1), unit)

@@ -59,8 +59,8 @@ type Config struct {
 // anyLimit stands for a limit in a faulty file.
 var anyLimit = policy.Must(policy.Funnel(1, 1, time.Second))
 
-// Read reads all files. Without any file it fails. A faulty file refuses all; the error joins a *configfile.Error for each
-// fault. While limits.yaml has faults, check.yaml may name any limit.
+// Read reads all files. Without any file Read fails. A faulty file refuses all; the error joins a
+// *configfile.Error for each fault. While limits.yaml has faults, check.yaml may name any limit.
 func (d Dirs) Read() (*Config, error) {
 	config := &Config{Limits: &limitfile.File{}, dirs: d, stamp: d.stamp()}
 	var faults []error

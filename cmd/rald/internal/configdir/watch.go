@@ -13,10 +13,11 @@ import (
 	"github.com/ral-limiter/ral/internal/core/filewatch"
 )
 
-// Watch looks at the files every so often, and compares them with those read, by name, size and
-// time, until the context ends. It reads them when they have changed, and once for each value of
-// now. It calls put with files that were the same at two looks and after the reading, so that none
-// is taken while a program writes it, unless that pauses for longer. If put asks for it, it is called again at a later look.
+// Watch looks at the files every so often, and compares these with the files read, by name, size
+// and time, until the context ends. Watch reads the files when they have changed, and once for each
+// value of now. Watch calls put with files that were the same at two looks and after the reading,
+// so that none is taken while a program writes it, unless that pauses for longer. If put asks for
+// another look, Watch calls it again at a later one.
 func (d Dirs) Watch(ctx context.Context, since *Config, every time.Duration, now <-chan os.Signal, put func(*Config, error) (again bool)) {
 	watch := filewatch.Watch[*Config]{Read: d.Read, Stamp: d.stamp, Known: since.stamp, Last: since.stamp}
 	watch.Put = func(c *Config, err error) {

@@ -1,5 +1,6 @@
-// Package reservation is the book of the units that clients of rald hold until a deadline. It knows no
-// limiter, lock or clock: calls bring the instant, and the caller applies to the limit what they return.
+// Package reservation is the book of the units that clients of rald hold until a deadline. The book
+// knows no limiter, lock or clock: calls bring the instant, and the caller applies to the limit
+// what they return.
 //
 // Start reading at [Record].
 package reservation
@@ -35,13 +36,13 @@ const (
 	Unknown State = iota
 	// Held says that nothing has ended the reservation.
 	Held
-	// Committed says that a commit has ended it.
+	// Committed says that a commit has ended the reservation.
 	Committed
-	// Released says that a release has ended it.
+	// Released says that a release has ended the reservation.
 	Released
-	// Expired says that its deadline has ended it.
+	// Expired says that the deadline has ended the reservation.
 	Expired
-	// Late says that its deadline has ended it, and a commit came after.
+	// Late says that the deadline has ended the reservation, and a commit came after.
 	Late
 	// States is the number of states.
 	States
@@ -69,7 +70,8 @@ type Record[V any] struct {
 
 	// begun is when its time began.
 	begun time.Duration
-	// until is the deadline, or when the book forgets it. It is math.MaxInt64 before Begin.
+	// until is the deadline, or the time at which the book forgets the record. until is
+	// math.MaxInt64 before Begin.
 	until time.Duration
 	// serial is its number in its book, so that two records of a queue differ.
 	serial uint64
@@ -83,8 +85,8 @@ func (r *Record[V]) Left(now time.Duration) time.Duration {
 	return max(r.until-now, 0)
 }
 
-// Book has the records of a bounded number of reservations. New makes it. It is for a single goroutine
-// at a time. Its instants are times since a fixed moment.
+// Book has the records of a bounded number of reservations. New makes a Book. A single goroutine at
+// a time may use a Book. Its instants are times since a fixed moment.
 type Book[V any] struct {
 	max     int
 	longest time.Duration
@@ -116,8 +118,8 @@ func (b *Book[V]) Find(id ID, now time.Duration) *Record[V] {
 }
 
 // Reserve adds a reservation under an ID that has no record. longest, above 0, bounds its time to its last
-// deadline if that is shorter than the book's. Its time does not pass before Begin. It returns nil if there is
-// no room, since nothing but reservations that are Held is in the book.
+// deadline if that is shorter than the book's. Its time does not pass before Begin. Reserve returns nil if
+// there is no room, since nothing but reservations that are Held is in the book.
 func (b *Book[V]) Reserve(id ID, units int64, ttl, longest time.Duration, action Action, value V) *Record[V] {
 	longest = min(longest, b.longest)
 	return b.add(&Record[V]{
@@ -127,7 +129,7 @@ func (b *Book[V]) Reserve(id ID, units int64, ttl, longest time.Duration, action
 }
 
 // Charge adds the record of a commit under an ID that has none, which is a plain charge of the actual
-// units. It returns nil if there is no room: the charge is then not known when it is repeated.
+// units. Charge returns nil if there is no room: a repeated charge is then not recognized.
 func (b *Book[V]) Charge(id ID, now time.Duration, actual int64, value V) *Record[V] {
 	record := b.add(&Record[V]{ID: id, Value: value, Counted: actual, State: Unknown})
 	if record != nil {
@@ -136,7 +138,8 @@ func (b *Book[V]) Charge(id ID, now time.Duration, actual int64, value V) *Recor
 	return record
 }
 
-// add adds a record. It forgets the reservation that would be forgotten next if there is no room.
+// add adds a record. If there is no room, add first forgets the reservation that would be forgotten
+// next.
 func (b *Book[V]) add(record *Record[V]) *Record[V] {
 	if len(b.all) >= b.max {
 		first, ok := b.ended.Min()
@@ -189,8 +192,9 @@ func (b *Book[V]) Expire(record *Record[V], now time.Duration) (before int64) {
 	return b.end(record, now, Expired, record.Units)
 }
 
-// Commit ends a reservation with the actual units. After the deadline it corrects what the deadline left,
-// once. A reservation that has ended otherwise stays as it is. before is Counted before the call.
+// Commit ends a reservation with the actual units. After the deadline Commit corrects the
+// deadline's result, once. A reservation that has ended otherwise stays as it is. before is Counted
+// before the call.
 func (b *Book[V]) Commit(record *Record[V], now time.Duration, actual int64) (before int64) {
 	switch record.State {
 	case Held:
@@ -201,8 +205,8 @@ func (b *Book[V]) Commit(record *Record[V], now time.Duration, actual int64) (be
 	return record.Counted
 }
 
-// Release ends a reservation without any units. After its end it changes nothing. before is Counted before
-// the call.
+// Release ends a reservation without any units. After its end Release changes nothing. before is
+// Counted before the call.
 func (b *Book[V]) Release(record *Record[V], now time.Duration) (before int64) {
 	if record.State != Held {
 		return record.Counted
@@ -211,7 +215,8 @@ func (b *Book[V]) Release(record *Record[V], now time.Duration) (before int64) {
 }
 
 // Extend moves the deadline of a reservation to ttl from now, but never to an earlier instant or beyond
-// the longest time from its beginning. After its end it changes nothing. It returns Counted, which stays.
+// the longest time from its beginning. After its end Extend changes nothing. Extend returns Counted,
+// which stays.
 func (b *Book[V]) Extend(record *Record[V], now, ttl time.Duration) (before int64) {
 	if record.State == Held {
 		b.leave(record)
@@ -230,8 +235,9 @@ func (b *Book[V]) end(record *Record[V], now time.Duration, state State, counted
 	return before
 }
 
-// Due returns a reservation that is due, or nil. It also forgets a record whose time is over, if there is
-// one. The caller repeats it until Next is later than now: each call takes a bounded time.
+// Due returns a reservation that is due, or nil. Due also forgets a record whose time is over, if
+// there is one. The caller must repeat Due until Next is later than now: each call takes a bounded
+// time.
 func (b *Book[V]) Due(now time.Duration) *Record[V] {
 	if first, ok := b.ended.Min(); ok && first.until <= now {
 		b.Drop(first)
@@ -259,7 +265,7 @@ func (b *Book[V]) FirstDeadline() time.Duration {
 	return math.MaxInt64
 }
 
-// Len returns the number of records, and how many of them have not ended.
+// Len returns the number of records, and the number of those that have not ended.
 func (b *Book[V]) Len() (all, held int) { return len(b.all), len(b.all) - b.ended.Len() }
 
 // Forgotten returns how many ended reservations were forgotten early, to make room.
