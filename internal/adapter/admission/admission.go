@@ -17,23 +17,24 @@ const MaxLimits = 8
 
 // Config configures a Controller.
 type Config[R, S any] struct {
-	// Cost and Charge are for limits without their own. They may be nil.
+	// Cost and Charge are for limits that have no Cost or Charge of their own. They may be nil.
 	Cost   func(r R) int64
 	Charge func(r R, served S) int64
 	// WaitUpTo is the longest time that a request waits for its turn.
 	WaitUpTo time.Duration
 	// ByDeadline refuses a request at once if its turn comes after its context's deadline.
 	ByDeadline bool
-	// AtOnce lets no request wait, also not under a policy.Queue. WaitUpTo is 0 then.
+	// AtOnce lets no request wait, not even under a policy.Queue. WaitUpTo must then be 0.
 	AtOnce bool
-	// Keep makes each request settleable, also without a Charge.
+	// Keep makes Decide return a Settlement for each admitted request, even without a Charge.
 	Keep bool
-	// RetryGuess bounds the time after which a request is told to come back that a limit of units in use
-	// refuses. 0 is a second.
+	// RetryGuess bounds the time after which a request is told to come back if a limit of units in use refused it.
+	// The default is a second.
 	RetryGuess time.Duration
-	// Shadow enforces no limit.
+	// Shadow reports whether no limit is enforced: limits are asked, and every request passes.
 	Shadow bool
-	// Turns, if not nil, tells refused requests their times. Controllers of the same limits share it.
+	// Turns, if not nil, computes the time at which a refused request is told to come back. Controllers of the same
+	// limits share it.
 	Turns *Turns
 	// Log and Counters are required. Controllers over the same limits may share them.
 	Log      *Log
@@ -43,30 +44,30 @@ type Config[R, S any] struct {
 // Controller holds requests to limits. Call New to make it. It is safe for concurrent use.
 type Controller[R, S any] struct {
 	config Config[R, S]
-	// A limit of another controller has no limiter here.
+	// limiters has nil in the place of a limit that only another controller has.
 	limiters []Any[R, S]
-	// parts are the parts of the limiters.
+	// parts has Any.Of for each of the limiters.
 	parts []*Parts[R, S]
 	// single is the index of the only limit, or -1.
 	single int
-	// engines reports whether all limits are Parts.plain.
+	// engines reports whether all limits are Parts.plain, except those that are tried: see shadows.
 	engines bool
-	// charges reports whether requests are charged afterwards.
+	// charges reports whether admitted requests are charged when they end.
 	charges bool
-	// live reports whether a limit is enforced.
+	// live reports whether the controller has a limit without Shadow, or none is enforced.
 	live bool
 	// shadow reports whether no limit is enforced.
 	shadow bool
 	// shadows reports whether some limits are enforced and some are not.
 	shadows bool
-	// hides reports whether clients are not told of some limits.
+	// hides reports whether some limits are hidden from clients.
 	hides    bool
 	log      *Log
 	counters *Counters
 }
 
-// New returns a controller for the limiters for which has returns true (nil: all). Indices are into
-// limiters, at most 8. If every limit has Shadow, config.Shadow is implied.
+// New returns a controller for the limiters for whose index has returns true, or for all if has is nil.
+// There must be at most MaxLimits limiters. If every limit has Shadow, config.Shadow is implied.
 func New[R, S any](config Config[R, S], limiters []Any[R, S], has func(at int) bool) *Controller[R, S] {
 	controller := &Controller[R, S]{
 		config:  config,
@@ -98,11 +99,11 @@ func New[R, S any](config Config[R, S], limiters []Any[R, S], has func(at int) b
 	controller.shadow = config.Shadow || enforced == 0
 	controller.live = controller.live || controller.shadow
 	if controller.shadow {
-		// No request comes back.
+		// No request is refused, so none has to come back.
 		controller.config.Turns = nil
 	}
 	if controller.shadows = controller.shadows && !controller.shadow; controller.shadows {
-		// Limits on trial are asked apart.
+		// Limits with Shadow are asked one by one after the others: see askShadows.
 		controller.engines = liveEngines
 	}
 	if own != 1 || controller.shadows {
@@ -119,7 +120,7 @@ func (d *Controller[R, S]) Shadow() bool { return d.shadow }
 // in use.
 func (d *Controller[R, S]) Charges() bool { return d.charges }
 
-// Tried reports whether the limit at that index is tried beside others.
+// Tried reports whether the limit at that index has Shadow while other limits are enforced. Such a limit is tried.
 func (d *Controller[R, S]) Tried(at int) bool { return d.shadows && d.parts[at].Shadow }
 
 // Shadowed returns, by the names of the tried limits, how many requests each would have refused, and how often it
@@ -140,8 +141,8 @@ func (d *Controller[R, S]) Shadowed(counters ...*Counters) (refused, failed map[
 	return refused, failed
 }
 
-// Begin finds a request's cost. If it reports false, the limits do not decide: result has the reason. A
-// request whose context has ended takes nothing. A nil Controller admits the others.
+// Begin computes the cost of a request. If Begin returns false, the limits do not decide, and result has the
+// reason: the context has ended, the cost is below 0, or d is nil, which admits the request.
 func (d *Controller[R, S]) Begin(ctx context.Context, r R, result *Result) bool {
 	if ctx.Err() != nil {
 		result.Reason = limits.Cancelled
@@ -161,9 +162,10 @@ func (d *Controller[R, S]) Begin(ctx context.Context, r R, result *Result) bool 
 	return true
 }
 
-// Decide decides a request whose Begin reports true. It takes from all limits or none, and may wait
-// for the request's turn. quotas, by limit, are apart from the result so that they stay on the
-// stack. The Settlement is nil unless the request is admitted, and charged afterwards or held to units in use.
+// Decide decides a request for which Begin returned true. It takes of all limits or of none, and may wait
+// for the request's turn. Decide sets the quota of each limit. quotas is not part of the result so that it
+// stays on the stack. The Settlement is nil unless the request is admitted, and is charged when it ends or
+// has units in use.
 func (d *Controller[R, S]) Decide(ctx context.Context, r R, result *Result, quotas []Quota) (settlement Settlement) {
 	settlement = d.takeAll(ctx, r, result, quotas)
 	switch {
@@ -181,7 +183,8 @@ func (d *Controller[R, S]) Decide(ctx context.Context, r R, result *Result, quot
 	return settlement
 }
 
-// tellTurn tells a refused request a turn of all limits that refused it.
+// tellTurn sets the time at which a refused request is told to come back: the latest of its turns under the limits that
+// refused it.
 func (d *Controller[R, S]) tellTurn(r R, result *Result, quotas []Quota) {
 	turn := result.RetryAfter
 	for i, l := range d.limiters {
@@ -198,8 +201,8 @@ func (d *Controller[R, S]) tellTurn(r R, result *Result, quotas []Quota) {
 	result.told(turn)
 }
 
-// Lost returns the channels that are closed if units in use of a request are lost, as for EndWhenLost. There is none
-// unless an enforced limit can lose units.
+// Lost returns the channels that are closed if units in use of a request are lost, for EndWhenLost. There are no
+// channels unless an enforced limit can lose units.
 func (d *Controller[R, S]) Lost(settlement Settlement) []<-chan struct{} {
 	if d.shadow {
 		return nil
@@ -207,7 +210,7 @@ func (d *Controller[R, S]) Lost(settlement Settlement) []<-chan struct{} {
 	return settlement.lost()
 }
 
-// Single returns the only limit, or nil. Its Take is Decide at less cost.
+// Single returns the limit of a controller with a single limit, or nil. Its Take does the same as Decide, faster.
 func (d *Controller[R, S]) Single() Any[R, S] {
 	if d.single < 0 {
 		return nil
@@ -215,7 +218,9 @@ func (d *Controller[R, S]) Single() Any[R, S] {
 	return d.limiters[d.single]
 }
 
-// Settle ends a request's take, by its use, and counts uncertain charges. If a Charge panics it is Release.
+// Settle ends a request's take. Each Charge returns the units that the request used, and served is its argument. Settle
+// counts the request as unsettled if it is not certain that a charge counts. If a Charge panics, Settle does what
+// Release does.
 func (d *Controller[R, S]) Settle(ctx context.Context, settlement Settlement, r R, served S) {
 	used := allAsTaken
 	defer func() { d.end(ctx, settlement, used) }()
@@ -254,7 +259,7 @@ func (d *Controller[R, S]) used(ctx context.Context, held uint8, r R, served S) 
 	return used
 }
 
-// endShadow is deferred around a limit with Shadow: its panic ends there.
+// endShadow recovers a panic of a limit with Shadow, and counts it as a failure. It must be deferred.
 func (d *Controller[R, S]) endShadow(ctx context.Context, at int) {
 	if cause := recover(); cause != nil {
 		d.shadowFailed(ctx, at, cause)
@@ -270,7 +275,8 @@ func (d *Controller[R, S]) shadowFailed(ctx context.Context, index int, cause an
 	}
 }
 
-// patience returns the longest wait under a limit, which may be nil. 0 waits only if that delays.
+// patience returns the longest wait under a limit, which may be nil. With 0, a call waits only if the limit itself delays
+// calls.
 func (d *Controller[R, S]) patience(ctx context.Context, limit policy.Policy) time.Duration {
 	upTo := d.config.WaitUpTo
 	if d.config.AtOnce {

@@ -7,7 +7,7 @@ import (
 	"github.com/ral-limiter/ral/limits"
 )
 
-// Counters count requests. The zero Counters are ready for use, also concurrently.
+// Counters counts requests. The zero Counters is ready for use, and safe for concurrent use.
 type Counters struct {
 	by           [reasons]atomic.Uint64
 	delayed      atomic.Uint64
@@ -29,10 +29,10 @@ func (c *Counters) Count(verdict *limits.Verdict) {
 // By returns the number of requests with that reason.
 func (c *Counters) By(r limits.Reason) uint64 { return c.by[r].Load() }
 
-// Delayed returns how many requests waited, and for how long in all.
+// Delayed returns the number of requests that waited, and the sum of their waits.
 func (c *Counters) Delayed() (n uint64, all time.Duration) {
 	return c.delayed.Load(), time.Duration(c.delayTime.Load())
 }
 
-// Unsettled returns the number of requests with uncertain charges.
+// Unsettled returns the number of requests for which it is not certain that a charge counts.
 func (c *Counters) Unsettled() uint64 { return c.unsettled.Load() }

@@ -17,20 +17,20 @@ import (
 // maxInteger is the largest integer of a structured field (RFC 9651, section 3.3.1).
 const maxInteger = 999_999_999_999_999
 
-// Quota describes a limit for clients. In 32 bytes, a list of one needs no allocation.
+// Quota describes a limit for clients. It has 32 bytes, so that a list of one Quota needs no allocation.
 type Quota struct {
 	// Applies reports whether the request has a key for the limit, and clients are told of the limit.
 	Applies bool
 	// lasts reports whether a window begins with its first unit, and lasts for Window.
 	lasts bool
-	// replaced reports whether limit is another limit's than Window.
+	// replaced reports whether the limit was replaced after Window was read, so that Window is of the earlier limit.
 	replaced bool
-	// InUse reports whether units are in use until a request ends, as of a policy.InFlight. Window is 0 then.
+	// InUse reports whether units are in use until a request ends, as under a policy.InFlight. Window is then 0.
 	InUse bool
 
-	// limit is the Limit of its decisions.
+	// limit is the Limit of the limit's decisions.
 	limit int64
-	// Most is the most units that can remain: fewer than limit if the limit counts credit.
+	// Most is the highest Remaining. It is below limit if the limit grants units on credit.
 	Most   int64
 	Window time.Duration
 }
@@ -46,7 +46,7 @@ func quotaOf(limit policy.Policy) Quota {
 	case policy.Windowed:
 		quota.Window = p.Window()
 	}
-	// The window is for limit units.
+	// The policy's window is for limit units, and the quota's for Most units.
 	if 0 <= quota.Most && quota.Most < quota.limit {
 		hi, lo := bits.Mul64(uint64(quota.Window), uint64(quota.Most))
 		window, _ := bits.Div64(hi, lo, uint64(quota.limit))
@@ -55,35 +55,37 @@ func quotaOf(limit policy.Policy) Quota {
 	return quota
 }
 
-// claimed is quotaOf with lasts.
+// claimed is quotaOf, and also sets lasts.
 func claimed(limit policy.Policy) Quota {
 	q := quotaOf(limit)
 	q.lasts = lasts(limit)
 	return q
 }
 
+// lasts reports whether a window of the limit begins with its first unit.
 func lasts(limit policy.Policy) bool {
 	p, ok := limit.(shape.Shaped)
 	return ok && p.Shape().Kind == shape.FixedWindow
 }
 
-// bound bounds the times of a window that begins with its first unit. A call that read the clock
-// before another opened the window would tell more than the period, and so would a refusal at its
-// begin, by the limit's own rounding: a client is farther away than that.
+// bound bounds the times of a window that begins with its first unit by the window's length. Two effects
+// would tell a client more than that: a call may have read the clock before another call opened the window,
+// and a limit rounds the time of a refusal at the window's begin up. Neither matters to a client, since a
+// message takes longer.
 func (v *Result) bound(quota *Quota) {
 	if !quota.lasts {
 		return
 	}
 	decision := &v.Decision
 	decision.ResetAfter = min(decision.ResetAfter, quota.Window)
-	// A later RetryAfter is of a block.
+	// A later RetryAfter comes from a block of the key.
 	if decision.RetryAfter <= quota.Window+whole.Own && v.Provenance.Err() == nil {
 		decision.RetryAfter = min(decision.RetryAfter, quota.Window)
 	}
 }
 
-// follow makes q the quota of the limit that decided, if it was replaced meanwhile. A share of a
-// limit is no quota.
+// follow makes q the quota of the limit that decided, if the limit was replaced meanwhile. An answer that
+// is not exact changes nothing, since it may tell of a server's share of the limit.
 func (q *Quota) follow(a *limits.Answer) {
 	if a.Exact() {
 		q.followDecision(&a.Decision)
@@ -100,9 +102,9 @@ func (q *Quota) followDecision(d *policy.Decision) {
 type Fields struct {
 	// quoted has the names of the limits as structured-field strings.
 	quoted []string
-	// left has the beginning of RateLimit for each limit, up to the remaining number.
+	// left has, for each limit, the text of RateLimit up to the number of remaining units.
 	left []string
-	// hidden has the names of limits that clients are not told of.
+	// hidden has the names of the limits that are hidden from clients.
 	hidden map[string]bool
 	// policies caches up to MaxPolicies values of RateLimit-Policy.
 	policies atomic.Pointer[[]policyValue]
@@ -120,7 +122,7 @@ const MaxPolicies = 16
 // FieldFault makes the error about a field of a limit.
 type FieldFault = func(field string, value any, want string) error
 
-// Add adds the name of the next limit. It returns the error of bad if another limit has the name.
+// Add adds the name of the next limit. If another limit has the name, Add returns the error of bad.
 func (f *Fields) Add(name string, hidden bool, bad FieldFault) error {
 	quoted := string(AppendString(nil, name))
 	if slices.Contains(f.quoted, quoted) {

@@ -8,11 +8,12 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// This file is about limits of units in use, such as policy.InFlight. Their requests are held until they end,
-// also without a Charge.
+// This file is about limits of units in use, such as policy.InFlight. A request under such a limit keeps its
+// units until it ends, even without a Charge.
 
-// occupies reports whether a limiter is known to have units in use. LimitFor tells it of any other limiter, but
-// only the smallest limit of an engine.Tiered, and nothing of a candidate.
+// occupies reports whether a limiter is known to have units in use. For a limiter of another type, only
+// LimitFor can tell. LimitFor does not suffice for an engine.Tiered, of which it returns only the smallest limit,
+// and for a Trial, whose candidate it ignores.
 func occupies[K comparable](l limits.Limiter[K]) bool {
 	switch l := l.(type) {
 	case *engine.Tiered[K]:
@@ -34,8 +35,8 @@ func isOccupier(limit policy.Policy) bool {
 	return ok
 }
 
-// guessIn returns the guess for an engine's refusal, or after if its limit has no units in use. A block of the
-// key ends when it says.
+// guessIn returns the time after which a request that an engine refused is told to come back. That is after, or
+// at most guess if the engine's limit is of units in use. It is never before the end of a block of the key.
 func guessIn[K comparable](e *engine.Engine[K], key K, after, guess time.Duration) time.Duration {
 	if !isOccupier(e.LimitFor(key)) {
 		return after

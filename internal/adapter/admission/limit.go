@@ -27,41 +27,44 @@ type Limit[R any, K comparable, S any] struct {
 	// PolicyFor may be nil.
 	PolicyFor func(r R) policy.Policy
 
-	// engine is nil if the Limiter is something else.
-	engine  *engine.Engine[K]
+	// engine is the Limiter if that is an engine, or nil.
+	engine *engine.Engine[K]
+	// servers is the Limiter, or the live limiter of a Trial, if it is of a fleet, or nil.
 	servers sharing
 	// tiers reports whether the limiter is an engine.Tiered.
 	tiers bool
 	words words
 }
 
-// sharing is implemented by limiters of a fleet. Servers returns how many servers tell turns of a refused
-// call's key. guess reports whether a share of the limit refused it.
+// sharing is implemented by limiters of a fleet. Servers returns the number of servers that tell turns to refused calls
+// of a key. guess reports whether a server's share of the limit refused the call.
 type sharing interface{ Servers(guess bool) int }
 
 // Parts are the fields of a limit that do not depend on the type of its keys.
 type Parts[R, S any] struct {
 	Name      string
 	WhenNoKey limits.WhenNoKey
-	// Cost is Config.Cost if it is nil.
+	// Cost may be nil. Config.Cost then holds.
 	Cost func(r R) int64
-	// Charge is Config.Charge if it is nil.
+	// Charge may be nil. Config.Charge then holds.
 	Charge func(r R, served S) int64
-	// Stream returns the units of an answer so far, and of the whole answer without a Charge.
+	// Stream returns the units of the part of an answer that soFar describes. It is also the Charge if Charge is
+	// nil.
 	Stream func(r R, soFar S) int64
-	// Shadow tries the limit beside the others.
+	// Shadow reports whether the limit is asked but not enforced.
 	Shadow bool
-	// Hidden keeps the limit from clients.
+	// Hidden reports whether clients are not told of the limit.
 	Hidden bool
 
 	// index is the index of the limit.
 	index int
-	// plain reports whether the limiter is an engine, and no plan comes with requests.
+	// plain reports whether the limiter is an engine, and no plan comes with requests by PolicyFor.
 	plain bool
-	// occupies reports whether the limiter is known to have units in use. Any other is asked by LimitFor.
+	// occupies reports whether the limiter is known to have units in use: see the function occupies.
 	occupies bool
 
-	// own is the engine's limit at first, and quota is its quota, as making one costs 50 ns.
+	// own is the engine's limit when Check ran. quota is the quota of own, which is kept since making a Quota takes
+	// 50 ns.
 	own   policy.Policy
 	quota Quota
 }
@@ -74,29 +77,31 @@ type Any[R, S any] interface {
 	Remote() bool
 	// limiter returns the limit's limiter.
 	limiter() any
-	// Take is TakeOne by value. A pointer passed through an interface would escape to the heap.
+	// Take is TakeOne with the Result by value, since a pointer passed through an interface would escape to the heap.
 	Take(ctx context.Context, r R, d *Controller[R, S], v Result) (Result, Settlement)
-	// KeyOf returns a short hash of the request's key, for logs, and if described its policy.
+	// KeyOf returns a short hash of the request's key, for logs. If described is true, it also returns the policy that
+	// holds for the key.
 	KeyOf(r R, described bool) (fingerprint, policy string)
 	// Describe returns the policy that holds for the request's key in words, or "".
 	Describe(r R) string
 
-	// claim stores a claim of n units of the request's key, and returns the key's limit, nil without
-	// a key. The limit must be Parts.plain. A returned claim would be copied four times, and waits for
-	// its stores each time. If charge is not nil, it is set to a function that charges the key for units used
+	// claim stores a claim of n units of the request's key in to, and returns the key's limit, or nil if there is
+	// no key. The limit must be Parts.plain. A returned claim would be copied four times, and each copy waits for
+	// the stores before it. If charge is not nil, claim sets it to a function that charges the key for units used
 	// beyond n.
 	claim(r R, n int64, to *engine.Claim, charge *func(used int64)) (limit policy.Policy)
-	// claimOfAny is claim for any limiter. ok is false without a key. brief is limits.Call.Brief, unless units
-	// are in use.
+	// claimOfAny is claim for any limiter. ok is false if there is no key. brief is passed as limits.Call.Brief,
+	// unless the limit has units in use.
 	claimOfAny(r R, n int64, brief bool) (claim limits.Claim, limit policy.Policy, ok bool)
-	// turn returns the time until the turn of a refused request of n units. guess reports whether a share
-	// refused it. Nothing is passed by a pointer, as it would escape to the heap.
+	// turn returns the time until the turn of a refused request of n units. guess reports whether a server's share of
+	// the limit refused it. Arguments are values, since pointers would escape to the heap.
 	turn(r R, after time.Duration, n int64, of Quota, t *Turns, guess bool) time.Duration
-	// comesBackAfter is comesBack for a request's key.
+	// comesBackAfter is Limit.comesBack for the key of a request.
 	comesBackAfter(r R, n int64, after, guess time.Duration) time.Duration
-	// stepper returns a function that takes units of the request's key, nil without a key.
+	// stepper returns a function that takes units of the request's key, or nil if there is no key.
 	stepper(r R, noWait bool) func(ctx context.Context, n int64) (limits.Grant, error)
-	// hold takes n units of the request's key, and does not wait. inUse reports whether they are in use.
+	// hold takes n units of the request's key, and does not wait. inUse reports whether the limit has units in use,
+	// and ok is false if there is no key.
 	hold(ctx context.Context, r R, n int64) (g limits.Grant, inUse, ok bool, err error)
 }
 
@@ -108,12 +113,13 @@ type Settlement interface {
 	cost(index int) int64
 	// lost returns the channels of units in use that can be lost: see limits.Grant.Lost.
 	lost() []<-chan struct{}
-	// settle charges each limit's used units, or asTaken. It reports whether that is sure to count.
+	// settle ends the take. used has the units used of each limit, or asTaken. It reports whether all charges are
+	// certain to count.
 	settle(ctx context.Context, used [MaxLimits]int64) bool
 }
 
-// EndWhenLost ends the context until by its function end, with limits.ErrLost, once one of the channels is closed.
-// end must be called when the request is done.
+// EndWhenLost calls end with limits.ErrLost once one of the channels is closed. end must be the cancel function of the
+// context until. The caller must call end when the request is done, or the goroutines of EndWhenLost stay.
 func EndWhenLost(until context.Context, end context.CancelCauseFunc, all []<-chan struct{}) {
 	for _, lost := range all {
 		go func() {
@@ -126,7 +132,7 @@ func EndWhenLost(until context.Context, end context.CancelCauseFunc, all []<-cha
 	}
 }
 
-// asTaken stands for the units taken, however many there are. Those in use come back.
+// asTaken is the number of used units of a request that used all units taken. Units in use then come back.
 const asTaken = limits.AllUsed
 
 var allAsTaken = [MaxLimits]int64{asTaken, asTaken, asTaken, asTaken, asTaken, asTaken, asTaken, asTaken}
@@ -153,8 +159,8 @@ func (p *Parts[R, S]) ownCosts(r R, v *Result) (n int64, ok bool) {
 	return n, true
 }
 
-// Check checks the fields. index is the limit's index, name its default name, wantKey the hint for a
-// missing Key, and bad makes the error about a field.
+// Check checks the fields, and completes the Limit. index is the limit's index, and name its default name.
+// wantKey is the hint for a missing Key, and bad makes the error about a field.
 func (l *Limit[R, K, S]) Check(index int, name, wantKey string, bad FieldFault) error {
 	if l.Name == "" {
 		l.Name = name
@@ -181,7 +187,7 @@ func (l *Limit[R, K, S]) Check(index int, name, wantKey string, bad FieldFault) 
 		decider = trial.Live()
 	}
 	l.servers, _ = decider.(sharing)
-	// A pointer is comparable.
+	// Only a pointer is kept, since quotaOf compares the limit, and a pointer is comparable.
 	if l.engine != nil && reflect.TypeOf(l.engine.Limit()).Kind() == reflect.Pointer {
 		l.own, l.quota = l.engine.Limit(), l.quotaOf(l.engine.Limit())
 	}
@@ -240,7 +246,8 @@ func (l *Limit[R, K, S]) claim(r R, n int64, to *engine.Claim, charge *func(used
 	return l.engine.LimitFor(key)
 }
 
-// charge is apart from claim so that only a request that is charged allocates the key.
+// charge returns the function that charges the key for units used beyond n. It is a function of its own so that only a
+// request that is charged allocates the key.
 func (l *Limit[R, K, S]) charge(key K, n int64) func(used int64) {
 	return func(used int64) {
 		if used > n {
@@ -306,7 +313,7 @@ func (p *Parts[R, S]) quotaOf(limit policy.Policy) Quota {
 	return q
 }
 
-// tellTurn is turn for the only limit.
+// tellTurn sets the time until the turn of a request that a single limit refused.
 func (l *Limit[R, K, S]) tellTurn(t *Turns, key K, limit policy.Policy, after time.Duration, v *Result) {
 	if v.keepsTurn(&v.Quota) {
 		v.told(l.turnOf(key, limit, after, v.Cost, v.Quota, t, v.Provenance.Guess()))
@@ -322,7 +329,7 @@ func (l *Limit[R, K, S]) turn(r R, after time.Duration, n int64, of Quota, t *Tu
 
 func (l *Limit[R, K, S]) turnOf(key K, limit policy.Policy, after time.Duration, n int64, quota Quota, turns *Turns, guess bool) time.Duration {
 	if l.tiers {
-		// The deciding limit is unknown.
+		// It is not known which of the tiers decided.
 		return after
 	}
 	servers := 1
@@ -333,7 +340,7 @@ func (l *Limit[R, K, S]) turnOf(key K, limit policy.Policy, after time.Duration,
 	return turns.after(hash, after, turns.pace(limit, quota, n), servers)
 }
 
-// tellInUse replaces the times of result, which are upper bounds under a limit of units in use: any request that ends
+// tellInUse replaces the times of result under a limit of units in use. They are upper bounds, since any request that ends
 // makes room.
 func (l *Limit[R, K, S]) tellInUse(key K, result *Result, guess time.Duration) {
 	if result.Reason == limits.OverLimit && result.keepsTurn(&result.Quota) {
@@ -351,14 +358,15 @@ func (l *Limit[R, K, S]) comesBackAfter(r R, n int64, after, guess time.Duration
 	return after
 }
 
-// comesBack returns the time after which a refused request of n units is told to come back, instead of after.
-// Requests that were refused together are told different times.
+// comesBack returns the time after which a refused request of n units is told to come back. after is the time that the
+// limit told, and guess bounds the time under a limit of units in use. The time is random, so that requests that were
+// refused together come back at different times.
 func (l *Limit[R, K, S]) comesBack(key K, n int64, after, guess time.Duration) time.Duration {
 	guess = guess/2 + rand.N(guess/2+1)
 	switch tiered, _ := l.Limiter.(*engine.Tiered[K]); {
 	case after == policy.Never:
 	case tiered != nil:
-		// A request may have ended since.
+		// A request may have ended since the refusal, so the tiers are asked again.
 		after = 1
 		for _, e := range tiered.Engines() {
 			if d := e.Peek(key, n); !d.Allowed {
@@ -414,7 +422,7 @@ func (l *Limit[R, K, S]) TakeOne(ctx context.Context, r R, result *Result, contr
 		result.keyless(l.WhenNoKey, l.Name)
 		return nil
 	}
-	// The limit may change. It is looked up before the take, as engine.PolicyFor may panic.
+	// The limit is looked up before the take, since engine.PolicyFor may panic. It may change until the take.
 	plan := l.plan(r)
 	limit := l.limit(key, plan)
 	upTo := controller.patience(ctx, limit)
@@ -447,7 +455,8 @@ func (l *Limit[R, K, S]) TakeOne(ctx context.Context, r R, result *Result, contr
 	return &grantTaken[R, S]{Grant: grant, index: l.index, n: result.Cost}
 }
 
-// describeAgain looks up the limit after a wait. If engine.PolicyFor panics, units are given back.
+// describeAgain looks up the limit again after a wait, and sets the quota. If engine.PolicyFor panics, describeAgain
+// gives the units back.
 func (l *Limit[R, K, S]) describeAgain(ctx context.Context, result *Result, key K, grant *limits.Grant) {
 	described := false
 	defer func() {
@@ -455,14 +464,14 @@ func (l *Limit[R, K, S]) describeAgain(ctx context.Context, result *Result, key 
 			_ = grant.Cancel(context.WithoutCancel(ctx))
 		}
 	}()
-	// A limit of another family refuses later requests.
+	// If the limit is not the one that decided, such as a limit of another family, the quota stays.
 	if q := l.quotaOf(l.Limiter.LimitFor(key)); q.limit == grant.Limit {
 		result.Quota = q
 	}
 	described = true
 }
 
-// conclude completes the result of a limit that has decided alone.
+// conclude completes the result of a request under a single limit.
 func (v *Result) conclude(ctx context.Context, limit policy.Policy, answer *limits.Answer, err error) {
 	v.Decision, v.Provenance, v.Waited = answer.Decision, answer.Provenance, answer.Wait
 	switch {
@@ -544,7 +553,7 @@ func (t *grantTaken[R, S]) settleOne(ctx context.Context, used int64) error {
 	if used == asTaken {
 		return t.Grant.Release(ctx)
 	}
-	// Settle gives units back to the window of the take.
+	// Settle gives unused units back to the window of the take.
 	return t.Settle(ctx, used)
 }
 

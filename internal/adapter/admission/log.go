@@ -17,17 +17,17 @@ import (
 // Log writes lines about refused requests at a bounded rate.
 type Log struct {
 	to *slog.Logger
-	// rate keeps a flood of requests from becoming a flood of lines.
+	// rate limits the lines about refused requests.
 	rate *single.Limiter
-	// left counts the lines left out since the last line.
+	// left is the number of lines left out since the last line.
 	left atomic.Uint64
-	// reported is set for each limit whose misconfiguration was logged, the last for Options.Cost.
+	// reported tells for each limit whether its misconfiguration was logged. Its last entry is for Options.Cost.
 	reported [MaxLimits + 1]atomic.Bool
-	// shadowFailed is the same for failures of limits with Shadow.
+	// shadowFailed tells for each limit with Shadow whether a failure was logged.
 	shadowFailed [MaxLimits]atomic.Bool
-	// panicked is the same for LogPanic.
+	// panicked reports whether LogPanic has logged a panic.
 	panicked atomic.Bool
-	// apart is the same for logApart.
+	// apart reports whether logApart has logged its warning.
 	apart atomic.Bool
 }
 
@@ -77,8 +77,8 @@ func (d *Controller[R, S]) LogRefused(ctx context.Context, r R, verdict *limits.
 	)...)
 }
 
-// logMisconfigured writes a line for each limit in error, and for Options.Cost. It returns the
-// key's fingerprint if it found the key.
+// logMisconfigured writes a line about a misconfigured limit, or about Options.Cost, once for each. It returns
+// the fingerprint of the key if it wrote the key.
 func (d *Controller[R, S]) logMisconfigured(ctx context.Context, r R, verdict *limits.Verdict, binding int) (key string) {
 	place := MaxLimits
 	if verdict.Limit != "" {
@@ -105,10 +105,10 @@ func (d *Controller[R, S]) logMisconfigured(ctx context.Context, r R, verdict *l
 	return key
 }
 
-// logApart warns once of enforced limits over a fleet that cannot be asked together, since they have several
-// clients. shares is implemented by limiters of a fleet. logApart writes to the default logger if there is no
-// logger.
+// logApart warns once if enforced limits over a fleet cannot be asked in one exchange, because they have different
+// clients of Redis. logApart writes to the default logger if there is no logger.
 func (d *Controller[R, S]) logApart() {
+	// shares is implemented by limiters of a fleet.
 	type shares interface{ SharesClient(other any) bool }
 	var first shares
 	var name string
@@ -129,10 +129,11 @@ func (d *Controller[R, S]) logApart() {
 	}
 }
 
+// maxStack is the most bytes of a stack in a line.
 const maxStack = 4 << 10
 
-// LogPanic logs the first panic of the program's functions. Call it from the function
-// that recovers, so that the stack shows the origin. A panic of the logger ends there.
+// LogPanic logs the first panic of a function that the program passed in. The function that recovers must
+// call LogPanic, so that the stack shows the origin. LogPanic recovers a panic of the logger.
 func (l *Log) LogPanic(ctx context.Context, cause any, attrs ...slog.Attr) {
 	if l.to == nil || l.panicked.Swap(true) {
 		return
@@ -143,8 +144,8 @@ func (l *Log) LogPanic(ctx context.Context, cause any, attrs ...slog.Attr) {
 		append(attrs, slog.String("cause", Cut(fmt.Sprint(cause))), slog.String("stack", string(stack[:min(len(stack), maxStack)])))...)
 }
 
-// causeOf returns why the limiter did not decide by its limit, such as a block or an outage,
-// or no attribute.
+// causeOf returns an attribute with the reason that the limiter did not decide by its limit, such as a block
+// or an outage. It returns an empty attribute if there is none.
 func causeOf(v *limits.Verdict) slog.Attr {
 	if cause := v.Provenance.Err(); cause != nil {
 		return slog.String("cause", Cut(cause.Error()))

@@ -16,22 +16,23 @@ type Result struct {
 	Binding int
 	// Violated has a bit for each limit that refused.
 	Violated uint8
-	// Quota is the quota of a single limit.
+	// Quota is the quota of the limit, if TakeOne decided under a single limit.
 	Quota Quota
-	// common is the Cost of limits without their own.
+	// common is the cost under limits that have no Cost of their own.
 	common int64
 }
 
-// keepsTurn reports whether the quota's limit, this server's share of it or an engine's block decided
-// the time of a refusal, and not a fleet's block or another fallback.
+// keepsTurn reports whether a refused request may be told a turn. It may if the quota's limit, this server's
+// share of the limit, or an engine's block decided the time of the refusal. It may not if a fleet's block or
+// another fallback did, or if the limit was replaced meanwhile.
 func (v *Result) keepsTurn(of *Quota) bool {
 	return (v.Provenance.Exact() && v.Provenance.Err() == nil || v.Provenance.Guess()) && !of.replaced
 }
 
-// told sets the time until a refused request's turn.
+// told sets the time after which a refused request is told to come back.
 func (v *Result) told(after time.Duration) { v.RetryAfter, v.Decision.RetryAfter = after, after }
 
-// boundReset bounds a time that is only an upper bound: that of units in use.
+// boundReset bounds ResetAfter by guess, under a limit of units in use. Such a limit knows only an upper bound.
 func (v *Result) boundReset(guess time.Duration) {
 	v.Decision.ResetAfter = min(v.Decision.ResetAfter, guess)
 }

@@ -8,7 +8,7 @@ import (
 )
 
 // Stream charges a request while its answer is written, by Parts.Stream. It is also the request's Settlement.
-// It is for one goroutine at a time.
+// Only one goroutine at a time may use it.
 type Stream[R, S any] struct {
 	Settlement
 	by     *Controller[R, S]
@@ -16,11 +16,12 @@ type Stream[R, S any] struct {
 	limits []streamed[R, S]
 }
 
-// streamed is a limit with its units of an answer.
+// streamed is a limit with a Stream, and the units that an answer has taken of it.
 type streamed[R, S any] struct {
 	parts *Parts[R, S]
 	take  func(ctx context.Context, n int64) (limits.Grant, error)
-	// taken are the units taken so far, of them cost before the answer, and step in the last Pay.
+	// taken is the number of units taken so far. cost of them were taken before the answer, and step by the last
+	// Pay.
 	taken, cost, step int64
 	// grant is the grant of step.
 	grant limits.Grant
@@ -55,16 +56,16 @@ func (d *Controller[R, S]) Stream(ctx context.Context, r R, settlement Settlemen
 	return all
 }
 
-// Pay takes the units that an answer uses beyond those taken before. soFar includes what is written next. If a
-// limit refuses, it takes nothing, and returns false and the time after which the limit has room, 0 if that may not
-// be told.
+// Pay takes the units that an answer uses beyond the units taken before. soFar describes the answer with the part that
+// is to be written next. If a limit refuses, Pay takes nothing and returns false. after is then the time until the
+// limit has room, or 0 if clients must not be told.
 func (s *Stream[R, S]) Pay(ctx context.Context, soFar S) (after time.Duration, ok bool) {
 	for i := range s.limits {
 		if after, ok = s.payOne(ctx, &s.limits[i], soFar); !ok {
 			for j := range s.limits[:i] {
 				streamed := &s.limits[j]
 				streamed.taken -= streamed.step
-				// Units that cannot be given back count.
+				// If units cannot be given back, they stay taken.
 				_ = streamed.grant.Cancel(context.WithoutCancel(ctx))
 			}
 			return after, false
@@ -95,7 +96,7 @@ func (s *Stream[R, S]) payOne(ctx context.Context, streamed *streamed[R, S], soF
 	return after, passes
 }
 
-// settle settles the units taken before the answer. Those of Pay stay taken.
+// settle settles the units taken before the answer. The units that Pay took stay taken.
 func (s *Stream[R, S]) settle(ctx context.Context, used [MaxLimits]int64) bool {
 	for i := range s.limits {
 		l := &s.limits[i]

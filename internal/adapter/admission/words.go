@@ -7,13 +7,14 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// words describes policies, and caches the last text. It is safe for concurrent use.
+// words returns the texts of policies, and caches the last text. It is safe for concurrent use.
 type words struct {
 	last atomic.Pointer[wording]
 }
 
+// wording is a policy and its text.
 type wording struct {
-	// policy is comparable.
+	// policy has a comparable value.
 	policy policy.Policy
 	text   string
 }
