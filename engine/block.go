@@ -134,31 +134,8 @@ func (b *blocksEngine[K]) blocked() (n int) {
 	return n
 }
 
-func blocksConfig(config Config) Config {
-	rule := config.Penalty.rule()
-	return Config{
-		Name:            config.Name + "/blocks",
-		Policy:          rule,
-		Idle:            config.Idle,
-		MaxKeys:         config.MaxKeys,
-		OpenTimeout:     config.OpenTimeout,
-		WhenUnavailable: Refuse,
-		QueueDepth:      config.QueueDepth,
-		MaxWaiting:      1,
-		MaxWaitingTotal: 1,
-		Restarts:        config.Restarts,
-		RestartPeriod:   config.RestartPeriod,
-		OnEvent:         config.OnEvent,
-		NoRefusedKeys:   true,
-		fault:           config.fault,
-		seam:            config.seam,
-		seed:            config.seed,
-		firm:            rule.Firm(),
-	}
-}
-
 func (e *Engine[K]) startBlocks(loaded *loaded[K]) error {
-	config := blocksConfig(e.config)
+	config := e.config.forBlocks()
 	config.seed, config.source = e.cell.Seed(), &e.time
 	b := &blocksEngine[K]{rule: config.Policy.(*penalty.Rule), refusals: &cell.Refusals{}}
 	if b.rule.Counts() {

@@ -215,6 +215,30 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
+// forBlocks returns the configuration of the blocksEngine of an engine.
+func (c Config) forBlocks() Config {
+	rule := c.Penalty.rule()
+	return Config{
+		Name:            c.Name + "/blocks",
+		Policy:          rule,
+		Idle:            c.Idle,
+		MaxKeys:         c.MaxKeys,
+		OpenTimeout:     c.OpenTimeout,
+		WhenUnavailable: Refuse,
+		QueueDepth:      c.QueueDepth,
+		MaxWaiting:      1,
+		MaxWaitingTotal: 1,
+		Restarts:        c.Restarts,
+		RestartPeriod:   c.RestartPeriod,
+		OnEvent:         c.OnEvent,
+		NoRefusedKeys:   true,
+		fault:           c.fault,
+		seam:            c.seam,
+		seed:            c.seed,
+		firm:            rule.Firm(),
+	}
+}
+
 func (c Config) validate() error {
 	bad := func(field string, value any, want string) error {
 		return &policy.FieldError{Of: "engine.Config", Field: field, Value: value, Want: want}
@@ -256,3 +280,11 @@ func (c Config) validate() error {
 
 // maxQueueDepth keeps the queue's memory, allocated at once, below 64 MiB.
 const maxQueueDepth = 1 << 20
+
+// namedBy adds Config.Name to an error, unless the name is the default.
+func namedBy(name string, err error) error {
+	if err == nil || name == defaultName {
+		return err
+	}
+	return fmt.Errorf("engine %q: %w", name, err)
+}

@@ -183,8 +183,14 @@ func start[K comparable](config Config, options options[K], l *loaded[K], k *kee
 		s.Built(engine.table, engine.queue)
 	}
 	engine.events = &keyEvents[K]{config.Name, maphash.MakeSeed(), supervisor.NewEventMailbox(config.OnEvent)}
-	engine.warned = newWarnings(config, options.onWarn, engine.events)
-	onOverstay, onUnheld := engine.watchUnitsInUse()
+	if len(config.WarnAt) > 0 {
+		engine.warned = newWarnings(options.onWarn, engine.events)
+	}
+	var onOverstay, onUnheld func(K)
+	if _, ok := config.Policy.(policy.Occupier); ok {
+		engine.misuse = newMisuse(engine.events)
+		onOverstay, onUnheld = engine.misuse.overstayed, engine.misuse.unheldUnits
+	}
 	engine.cell, engine.control = cell.New(cell.Options[K]{
 		View:              engine.table.View(),
 		PolicyFor:         options.policyFor,
@@ -272,6 +278,12 @@ func simulate(s seam.Seam, parts ...any) {
 }
 
 func (e *Engine[K]) writing() bool { return !seam.IsClosed(e.running.Done()) }
+
+// Epoch returns the time of the policies' instant 1, within a microsecond, for limits.Record. The
+// time has a monotonic reading, and means nothing with a Config.Clock that is not package time's.
+func (e *Engine[K]) Epoch() time.Time { return e.time.epoch.Add(-time.Duration(e.time.first - 1)) }
+
+func (e *Engine[K]) named(err error) error { return namedBy(e.name, err) }
 
 // Health returns nil while the engine works, restarts included. After Close Health returns
 // ErrClosed.

@@ -2,7 +2,6 @@ package engine
 
 import (
 	"errors"
-	"fmt"
 
 	"github.com/ral-limiter/ral/cell"
 )
@@ -40,12 +39,3 @@ var (
 	// run.
 	ErrAbandoned = errors.New("ral: a goroutine of the engine did not end in time")
 )
-
-func (e *Engine[K]) named(err error) error { return namedBy(e.name, err) }
-
-func namedBy(name string, err error) error {
-	if err == nil || name == defaultName {
-		return err
-	}
-	return fmt.Errorf("engine %q: %w", name, err)
-}

@@ -60,7 +60,7 @@ type loaded[K comparable] struct {
 // addBlock adds a key that is blocked, or has refusals that count under the configuration's
 // Penalty. Without a Penalty, only a block that has not ended counts.
 func (l *loaded[K]) addBlock(config Config, codec keycodec.Codec[K], record statefile.Record, now policy.Instant) error {
-	config = blocksConfig(config)
+	config = config.forBlocks()
 	if config.Policy.FreshAt(record.Word) <= now {
 		return nil
 	}

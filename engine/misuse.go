@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/ral-limiter/ral/cell"
-	"github.com/ral-limiter/ral/policy"
 	"github.com/ral-limiter/ral/supervisor"
 )
 
@@ -42,15 +41,6 @@ type misuse[K comparable] struct {
 
 // overstayPause is the time between two events about overstays.
 const overstayPause = 10 * time.Second
-
-// watchUnitsInUse returns functions for cell.Options, which are nil without units in use.
-func (e *Engine[K]) watchUnitsInUse() (onOverstay, onUnheld func(K)) {
-	if _, ok := e.config.Policy.(policy.Occupier); !ok {
-		return nil, nil
-	}
-	e.misuse = newMisuse(e.events)
-	return e.misuse.overstayed, e.misuse.unheldUnits
-}
 
 func newMisuse[K comparable](events *keyEvents[K]) *misuse[K] {
 	return &misuse[K]{keyEvents: events, begun: time.Now()}

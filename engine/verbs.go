@@ -199,10 +199,6 @@ func (e *Engine[K]) All() iter.Seq2[K, policy.Decision] { return e.cell.All() }
 // Len returns the number of keys in the table, never above Config.MaxKeys.
 func (e *Engine[K]) Len() int { return e.cell.Len() }
 
-// Epoch returns the time of the policies' instant 1, within a microsecond, for limits.Record. The
-// time has a monotonic reading, and means nothing with a Config.Clock that is not package time's.
-func (e *Engine[K]) Epoch() time.Time { return e.time.epoch.Add(-time.Duration(e.time.first - 1)) }
-
 // Limit returns the engine's own limit: Config.Policy, or the last of SetPolicy.
 func (e *Engine[K]) Limit() policy.Policy { return e.cell.Limit() }
 
