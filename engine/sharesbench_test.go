@@ -94,23 +94,13 @@ func TestTenantTakesLittleMoreThanAKey(t *testing.T) {
 	order, opens := sharesBesideChoke(t, names)
 	for _, name := range order {
 		var calls []func(string) bool
-		before := liveBytes()
+		before := heapInUse()
 		calls = append(calls, opens[name]())
-		bytes[name] = float64(liveBytes()-before) / benchTenants
+		bytes[name] = float64(heapInUse()-before) / benchTenants
 		runtime.KeepAlive(calls)
 	}
 	t.Log(bytes)
 	assert.LessOrEqual(t, bytes["guaranteed"], 1.2*bytes["Choke"])
 	assert.LessOrEqual(t, bytes["borrowed"], 1.2*bytes["Choke"])
 	assert.LessOrEqual(t, bytes["ceiling"], 2.2*bytes["Choke"])
-}
-
-func liveBytes() uint64 {
-	// Pools and finalizers keep memory for a cycle or two.
-	for range 3 {
-		runtime.GC()
-	}
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return m.HeapAlloc
 }
