@@ -143,9 +143,10 @@ func Must(middleware *Middleware, err error) *Middleware {
 	return middleware
 }
 
-// Handler returns a handler that passes admitted requests on to next. It answers the others with
-// their [Status] and problem details (RFC 9457) or, for clients that prefer it, text. Several
-// handlers may be wrapped; they share the limits. Handler panics if next is nil, as http.Handle does.
+// Handler returns a handler that passes admitted requests on to next. The handler answers the others
+// with their [Status] and problem details (RFC 9457) or, for clients that prefer text, as text.
+// Several handlers may be wrapped; they share the limits. Handler panics if next is nil, as
+// http.Handle does.
 func (m *Middleware) Handler(next http.Handler) http.Handler {
 	if next == nil {
 		panic("httplimit: Handler: next is nil, want a handler, such as http.DefaultServeMux")
@@ -269,8 +270,8 @@ func (m *Middleware) servedBy(c *recorder, r *http.Request) Served {
 	return served
 }
 
-// tellVerdict reports a verdict, and tells it to the client. It returns the request to pass on, or nil if it has
-// refused the request.
+// tellVerdict reports a verdict, and tells it to the client. tellVerdict returns the request to
+// pass on, or nil for a refused request.
 func (m *Middleware) tellVerdict(w http.ResponseWriter, r *http.Request, result *result, quotas []quota) *http.Request {
 	shadow := m.control.Shadow()
 	informs := m.inform != "" && result.Reason == limits.OverLimit

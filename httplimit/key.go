@@ -11,7 +11,7 @@ import (
 )
 
 // A key function, any func(*http.Request) K, finds the key of a request, or the zero value of K if
-// there is none. It must be safe for concurrent use. It runs on the request's goroutine, and once
+// there is none. A key function must be safe for concurrent use. It runs on the request's goroutine, and once
 // more for a line of Options.Logger, or a turn (Options.Spread) under several limits. New refuses a nil key function, and combining it with others
 // gives nil. The engine stores keys: bound their length if clients choose them.
 
@@ -25,7 +25,7 @@ import (
 // their SHA-256 hash, behind a byte that no header field can hold.
 //
 // "Host" is the host of Request.Host in lower case, without its port and a final dot. The client
-// chooses it: limit by it only if unknown hosts are refused before.
+// chooses it: limit by the host only if unknown hosts are refused before.
 func ByHeader(name string) func(*http.Request) string {
 	if !clientaddr.IsToken(name) {
 		return nil
@@ -76,11 +76,12 @@ func lower(s string) string {
 }
 
 // ByPattern returns a key function for the route: the pattern of http.ServeMux that the request
-// matches, such as "GET /users/{id}". Unlike a path, clients cannot invent it. All clients share a
-// route's key: combine it with another by [Both]. A request that matches no pattern has no key.
+// matches, such as "GET /users/{id}". Unlike a path, clients cannot invent a route. All clients
+// share a route's key: combine it with another by [Both]. A request that matches no pattern has no
+// key.
 //
-// Give it the mux that the request reaches next: limit.Handler(mux) takes ByPattern(mux). This
-// costs a second look for the route. That mux may itself be registered with an outer mux, also
+// ByPattern takes the mux that the request reaches next: limit.Handler(mux) takes ByPattern(mux).
+// This costs a second look for the route. That mux may itself be registered with an outer mux, also
 // behind http.StripPrefix. A request that it redirects has the pattern of its target. A CONNECT
 // request has no key, as the mux may answer with the path instead of a pattern.
 //

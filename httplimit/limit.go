@@ -38,9 +38,9 @@ type Limit[K comparable] struct {
 
 	// Stream, if not nil, returns the units that the response has used so far, and charges them while it is
 	// written: the tokens of a stream, by soFar.Events, soFar.Bytes, or a number that the handler keeps in the
-	// request's context. It runs before each write, with what is written next in soFar. Units beyond the Cost and
-	// those charged before are taken then. A Stream that rounds up charges in larger steps. Hold whole events in
-	// a write.
+	// request's context. Stream runs before each write, with the bytes of that write in soFar. Units beyond the
+	// Cost and those charged before are taken then. A Stream that rounds up charges in larger steps. Hold whole
+	// events in a write.
 	//
 	// If a limit has no room, nothing of the write is charged or sent, and the response ends: with [LastEvent],
 	// or as a 429 if it has not begun. The write returns [ErrUsedUp], and the request's context is cancelled.
@@ -49,14 +49,14 @@ type Limit[K comparable] struct {
 	Stream func(r *http.Request, soFar Served) int64
 
 	// PolicyFor returns the request's limit, as for a plan that its token names, or nil for the
-	// limiter's own. It must be of the same family: see limits.Call. It runs once for each request,
-	// and once more for a line of Options.Logger or a turn. A change between requests keeps the key's use:
-	// units under windows of the same period, and under a Funnel the time until they have drained.
-	// engine.Engine.ChangeLimit keeps units there too.
+	// limiter's own. The limit must be of the same family: see limits.Call. PolicyFor runs once for each
+	// request, and once more for a line of Options.Logger or a turn. A change between requests keeps the
+	// key's use: units under windows of the same period, and under a Funnel the time until they have
+	// drained. engine.Engine.ChangeLimit keeps units there too.
 	PolicyFor func(r *http.Request) policy.Policy
 
-	// Shadow tries this limit beside the others. It decides requests that the others admit and
-	// takes from its keys, but refuses and delays none. Clients are told nothing of it.
+	// Shadow tries this limit beside the others. The limit decides requests that the others admit
+	// and takes from its keys, but refuses and delays none. Clients are told nothing of this limit.
 	// limits.Verdict.Shadowed and Stats.Shadowed tell its refusals. If all limits have
 	// Shadow, Options.Shadow is set.
 	//

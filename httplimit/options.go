@@ -14,7 +14,8 @@ import (
 )
 
 // HeaderSet is a set of header fields that tell clients how they stand, such as RateLimitHeaders |
-// RetryHeaders. They are set before the handler runs, which may change them, and on answers with
+// RetryHeaders. The fields are set before the handler runs, which may change these, and on answers
+// with
 // 429. A 429 has Retry-After in any case. 0 is RateLimitHeaders.
 type HeaderSet int
 
@@ -56,9 +57,9 @@ type Options struct {
 	// Headers selects the header fields that tell clients how they stand.
 	Headers HeaderSet
 
-	// Header, if not nil, may add, rename or remove the fields of an answer. It runs after they are
-	// set, on the request's goroutine, for requests that are Admitted or refused, unless Shadow
-	// hides the limits from clients.
+	// Header, if not nil, may add, rename or remove the fields of an answer. Header runs after
+	// these are set, on the request's goroutine, for requests that are Admitted or refused, unless
+	// Shadow hides the limits from clients.
 	Header func(h http.Header, verdict limits.Verdict)
 
 	// Name is the name of limits that have no Limit.Name: printable ASCII of at most 64 bytes.
@@ -67,10 +68,10 @@ type Options struct {
 
 	// WaitUpTo, if not 0, delays a request that has no room now but can be admitted within that
 	// time. At most engine.Config.MaxWaiting requests wait for a key, in the order of arrival. With
-	// several limits it waits for the key that refuses it longest, as in engine.AcquireAll.
+	// several limits the request waits for the key that refuses longest, as in engine.AcquireAll.
 	//
 	// A wait ends with the request's context, and takes nothing if the client leaves. Over HTTP/1
-	// net/http notices that only for a request without a body, and only until another byte arrives
+	// net/http notices this only for a request without a body, and only until another byte arrives
 	// on the connection. Any other request of HTTP/1 waits on and takes its turn. So a client can
 	// keep up to MaxWaiting places in its key's line at little cost: keep WaitUpTo short.
 	//
@@ -83,11 +84,11 @@ type Options struct {
 	// the earliest, come back together, and nearly all are refused again. Turns follow each other at
 	// the limit's pace, up to Spread after the earliest; further requests are told the last.
 	//
-	// A turn reserves nothing, and a request may be admitted sooner. It is told in Retry-After, in
-	// the other fields and in Verdict.RetryAfter. Under several limits it is a turn of all that refuse,
-	// and their Key, Cost and PolicyFor run again. Outages, blocks of a fleet, Inform and limits with
-	// Shadow have no turns. The turns of a thousand keys are known, in 32 KiB; the latest are kept.
-	// Some clients ignore more than a minute. See "The herd" in docs/httplimit.md.
+	// A turn reserves nothing, and a request may be admitted sooner. A turn is told in Retry-After,
+	// in the other fields and in Verdict.RetryAfter. Under several limits a turn is one of all that
+	// refuse, and their Key, Cost and PolicyFor run again. Outages, blocks of a fleet, Inform and
+	// limits with Shadow have no turns. The turns of a thousand keys are known, in 32 KiB; the latest
+	// are kept. Some clients ignore more than a minute. See "The herd" in docs/httplimit.md.
 	Spread time.Duration
 
 	// RetryGuess bounds the time after which a request is told to come back that a limit of units in use
@@ -103,30 +104,31 @@ type Options struct {
 	// and a cost above what the limit ever allows as limits.NeverAdmitted.
 	Cost func(r *http.Request) int64
 
-	// Charge returns the units that an admitted request should have taken. It runs when the handler
-	// returns or panics; the panic then goes on. The answer may still be on its way to the client.
-	// The difference to the cost is given back, or charged even if the limit is exceeded.
+	// Charge returns the units that an admitted request should have taken. Charge runs when the
+	// handler returns or panics; the panic then goes on. The answer may still be on its way to the
+	// client. The difference to the cost is given back, or charged even if the limit is exceeded.
 	//
 	// To count failed log-ins only, return 1 if served.Status is 401 and 0 otherwise. Each attempt
 	// takes 1 first, so concurrent attempts count.
 	//
 	// Warning: behind a router that turns a returned error into an answer later, as echo, gin and fiber
 	// do, Charge takes the status for 200, and such log-ins are unlimited. The recipes in
-	// docs/httplimit.md show it the status. The first request without an answer is logged.
+	// docs/httplimit.md show Charge the status. The first request without an answer is logged.
 	//
-	// It does not run for a request of which no limit holds units: one that is refused or exempt, or
-	// that passes above its limit by Shadow or Inform. A Cost of 0 holds 0 units, so it runs then.
+	// Charge does not run for a request of which no limit holds units: one that is refused or
+	// exempt, or that passes above its limit by Shadow or Inform. A Cost of 0 holds 0 units, so
+	// Charge runs then.
 	//
-	// Units are given back to the window that they were taken from, or nowhere if it is over, on
-	// the terms of engine.Reservation.Keep. If engine.PolicyFor chose a limit that does not count
-	// in windows, nothing comes back once other requests of the key have taken. A key that owes is
-	// refused until the debt has drained. Returning math.MaxInt64 charges as much as one call may:
-	// see engine.Engine.Refund. That locks the key for about 31 days under a bucket, or as long as
-	// a full bucket takes to drain if longer, and until its windows have passed under a limit that
-	// counts in windows.
+	// Units are given back to the window that they were taken from, or nowhere if that window is
+	// over, on the terms of engine.Reservation.Keep. If engine.PolicyFor chose a limit that does
+	// not count in windows, nothing comes back once other requests of the key have taken. A key
+	// that owes is refused until the debt has drained. Returning math.MaxInt64 charges as much as
+	// one call may: see engine.Engine.Refund. That locks the key for about 31 days under a bucket,
+	// or as long as a full bucket takes to drain if longer, and until its windows have passed under
+	// a limit that counts in windows.
 	//
-	// Only with Charge the handler's ResponseWriter is a wrapper. It implements Flusher, Hijacker
-	// and Pusher if the wrapped does, and http.ResponseController sees through it.
+	// Only with Charge the handler's ResponseWriter is a wrapper. The wrapper implements Flusher,
+	// Hijacker and Pusher if the wrapped does, and http.ResponseController sees through it.
 	Charge func(r *http.Request, served Served) int64
 
 	// Allow lists prefixes whose requests pass uncounted; Deny lists those answered with 403. Deny
@@ -146,8 +148,8 @@ type Options struct {
 	// Inform, if not "", lets a request that is OverLimit pass, and tells the next handler by a
 	// request field of that name, as it may answer at less cost. The value is formed like RateLimit:
 	// the limit's name, and t unless it is a guess. The request takes nothing, and its Verdict has
-	// Shadow. Clients cannot send the field: it is removed from other requests. Under
-	// Options.Shadow the handler is told, too.
+	// Shadow. Clients cannot send the field: the middleware removes the field from other requests.
+	// Under Options.Shadow the handler is told, too.
 	Inform string
 
 	// Refuse, if not nil, answers a refused request. All header fields, also Retry-After, are set

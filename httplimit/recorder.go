@@ -67,8 +67,8 @@ func (c *recorder) ReadFrom(from io.Reader) (int64, error) {
 	return n, err
 }
 
-// pays charges for bytes of a Limit.Stream before they are written. If a limit refuses them, it ends the response
-// and returns false.
+// pays charges for bytes of a Limit.Stream before they are written. If a limit refuses these bytes,
+// pays ends the response and returns false.
 func (c *recorder) pays(b []byte) bool {
 	s := c.stream
 	switch {

@@ -22,7 +22,7 @@ type Stats struct {
 	Denied uint64
 	// NoKey counts the requests refused because they had no key.
 	NoKey uint64
-	// Cancelled counts the requests that ended before they were decided, or while they waited.
+	// Cancelled counts the requests that ended before the decision, or during their wait.
 	Cancelled uint64
 	// NeverAdmitted counts the requests refused because a limit never admits them.
 	NeverAdmitted uint64

@@ -14,7 +14,8 @@ import (
 var ErrUsedUp = errors.New("httplimit: the response has used up a limit with Stream")
 
 // LastEvent sets the last bytes of the response to r if a Limit.Stream ends it, such as a server-sent event that
-// says so. They are not charged. A later call replaces them. It does nothing for a request without such a limit.
+// says so. These bytes are not charged. A later call replaces them. LastEvent does nothing for a request without
+// such a limit.
 func LastEvent(r *http.Request, event []byte) {
 	s, _ := r.Context().Value(streamKey{}).(*stream)
 	for ; s != nil; s = s.outer {

@@ -6,9 +6,10 @@ import (
 	"github.com/ral-limiter/ral/limits"
 )
 
-// Status returns the status that answers a request refused for that reason, or 0 if it passes. It
-// is 429 for OverLimit, 403 for Denied and NeverAdmitted, 400 for NoKey, 500 for Misconfigured, and
-// 503 for Cancelled and Unavailable. A 403 asks clients not to repeat the request.
+// Status returns the status that answers a request refused for that reason, or 0 if the request
+// passes. The status is 429 for OverLimit, 403 for Denied and NeverAdmitted, 400 for NoKey, 500 for
+// Misconfigured, and 503 for Cancelled and Unavailable. A 403 asks clients not to repeat the
+// request.
 func Status(r limits.Reason) int {
 	switch r {
 	case limits.OverLimit:

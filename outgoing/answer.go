@@ -56,7 +56,7 @@ func FieldsOf(h http.Header, now time.Time, units ...string) Answer {
 }
 
 // GitHub is an [Options.Answer] for GitHub. It knows as refusals: status 403 with X-RateLimit-Remaining 0,
-// and GraphQL's status 200 with the error RATE_LIMITED or RATE_LIMIT. It peeks into the body of a
+// and GraphQL's status 200 with the error RATE_LIMITED or RATE_LIMIT. GitHub peeks into the body of a
 // response with status 200 only if nothing remains or the response has Retry-After.
 func GitHub(resp *http.Response) (a Answer, known bool) { return answer.GitHub(resp) }
 

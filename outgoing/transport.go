@@ -57,7 +57,8 @@ type Options struct {
 }
 
 // Transport is an http.RoundTripper. Its requests wait their turn in a [Line] and obey the answers.
-// It changes no request. It is safe for concurrent use; several Transports may share a Line.
+// A Transport changes no request, and is safe for concurrent use; several Transports may share a
+// Line.
 type Transport[K comparable] struct {
 	line    *Line[K]
 	key     func(r *http.Request) K

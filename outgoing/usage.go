@@ -8,8 +8,9 @@ import (
 	"github.com/ral-limiter/ral/outgoing/internal/answer"
 )
 
-// usage is a response's body that ends its call's turn once the body is read or closed. It settles the turn by the
-// numbers of Options.Used in the body's JSON, if there are any, and releases it.
+// usage is a response's body that ends its call's turn once the body is read or closed. usage
+// settles the turn by the numbers of Options.Used in the body's JSON, if there are any, and
+// releases it.
 type usage[K comparable] struct {
 	io.ReadCloser
 

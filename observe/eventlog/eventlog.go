@@ -26,7 +26,7 @@ import (
 
 // Log writes at most 10 errors at once and 10 a minute in the long run, and as many other records.
 // The next record tells how many were left out, as left_out. New makes a Log; the zero Log writes
-// to slog.Default. It is safe for concurrent use. Do not copy it after its first use.
+// to slog.Default. A Log is safe for concurrent use, and must not be copied after its first use.
 type Log struct {
 	to    *slog.Logger
 	begun sync.Once
@@ -157,10 +157,11 @@ func (l *Log) Engine(event engine.Event) {
 	l.Record(level, text, attributes...)
 }
 
-// Health returns a function that returns the limiter's Health. It writes an error when Health
-// becomes or changes an error, and Info when it is nil again. Call it periodically, such as in a
-// health check. It is safe for concurrent use and calls Health one at a time, so the records are in
-// order. The newest is always written in the end: see [Log.State].
+// Health returns a function that returns the limiter's Health. That function writes an error when
+// Health becomes or changes an error, and Info when Health is nil again. A program should call the
+// function periodically, such as in a health check. The function is safe for concurrent use and
+// calls Health one at a time, so the records are in order. The newest is always written in the end:
+// see [Log.State].
 func (l *Log) Health(name string, limiter interface{ Health() error }) func() error {
 	var mu sync.Mutex
 	last := ""

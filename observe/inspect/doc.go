@@ -8,8 +8,8 @@
 //	admin.Handle("/debug/ral/", handler)
 //
 // The page shows each limit with its load over the last minutes, the keys that owe most and the
-// most refused keys. It explains a key: its usage, when that comes back and which limit binds it.
-// Only with a token can an operator reset a key, charge it or block it.
+// most refused keys. The page explains a key: its usage, when that comes back and which limit binds
+// it. Only with a token can an operator reset a key, charge it or block it.
 //
 // # Access
 //

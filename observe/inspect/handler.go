@@ -62,7 +62,8 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// Handler shows limits over HTTP: see the package. New makes it. It is safe for concurrent use.
+// Handler shows limits over HTTP: see the package. New makes a Handler, which is safe for
+// concurrent use.
 type Handler struct {
 	config Config
 	hosts  map[string]bool
@@ -229,9 +230,9 @@ func (h *Handler) trouble(limit string, err error) {
 }
 
 // Close ends the handler's goroutines and the server of ListenAndServe. A mounted handler still
-// answers without new points and lists: earlier lists as they were, others with status 503. It may
-// be called more than once. A hanging function of the program, such as Limit.Stats, does not delay
-// it.
+// answers without new points and lists: earlier lists as they were, others with status 503. Close
+// may be called more than once. A hanging function of the program, such as Limit.Stats, does not
+// delay it.
 func (h *Handler) Close() error {
 	h.stop()
 	for _, l := range h.limits {
@@ -242,9 +243,9 @@ func (h *Handler) Close() error {
 }
 
 // ListenAndServe serves the page at http://ADDR/ until Close is called, for programs without a
-// server. addr is a host and a port; "" is "localhost:7725". Without a host it listens on
-// localhost, for this machine alone; "0.0.0.0:7725" is for all. The error is never nil: after Close
-// it is http.ErrServerClosed.
+// server. addr is a host and a port; "" is "localhost:7725". Without a host ListenAndServe listens
+// on localhost, for this machine alone; "0.0.0.0:7725" is for all. The error is never nil: after
+// Close the error is http.ErrServerClosed.
 func (h *Handler) ListenAndServe(addr string) error {
 	listener, err := Listen(addr)
 	if err != nil {

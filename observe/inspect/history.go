@@ -188,8 +188,8 @@ func (h *history) day(name string) []pagejson.Point {
 type refusals struct {
 	// now is the mean of the last half minute.
 	now float64
-	// usual is the median of calm or, if it is more, the mean of the same hour yesterday. It is -1 if
-	// neither is known.
+	// usual is the median of calm or, if it is more, the mean of the same hour yesterday. usual is
+	// -1 if neither is known.
 	usual float64
 	// alarm reports whether now is unusual.
 	alarm bool

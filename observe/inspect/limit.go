@@ -46,9 +46,9 @@ type Limit[K comparable] struct {
 	// Format returns the text of a key, Parse the key of a text. Both must be safe for concurrent
 	// use, and different keys need different texts. There is a default for strings, integers,
 	// bools, types derived from these, and types that implement encoding.TextMarshaler and
-	// encoding.TextUnmarshaler. It is the key itself, or quoted as in Go if it has characters that
-	// do not print. Other keys require both. Parse may also make keys of text that operators know,
-	// such as by httplimit.ByHeader.
+	// encoding.TextUnmarshaler. The default is the key itself, or quoted as in Go if it has
+	// characters that do not print. Other keys require both. Parse may also make keys of text that
+	// operators know, such as by httplimit.ByHeader.
 	Format func(key K) string
 	Parse  func(text string) (K, error)
 

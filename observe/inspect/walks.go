@@ -139,7 +139,7 @@ func (w *walks[K]) keep(made *walk[K]) {
 }
 
 // page returns the walk with the page after a cursor, nil if none yet, and the index of the page's
-// first key. It wants a new walk if that is old or missing, and waits for it briefly.
+// first key. If that walk is old or missing, page asks for a new one, and waits briefly.
 func (w *walks[K]) page(ctx context.Context, after engine.OwingCursor) (found *walk[K], i int, err error) {
 	began := time.Now()
 	for {
