@@ -298,9 +298,13 @@ func (s *Shares) agreed(text string) {
 		return // a guarantee has changed meanwhile
 	}
 	book := *s.book.Load()
-	if !s.grants() {
+	pending := slices.ContainsFunc(slices.Collect(maps.Values(book.tenants)), func(g guarantee) bool { return len(g.before) > 0 })
+	switch {
+	case !pending || book.agreed:
+	case !s.grants():
 		s.settle(&book)
-	} else if book.agreed = slices.ContainsFunc(slices.Collect(maps.Values(book.tenants)), func(g guarantee) bool { return len(g.before) > 0 }); book.agreed {
+	default:
+		book.agreed = true
 		s.book.Store(&book)
 	}
 }

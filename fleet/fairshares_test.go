@@ -260,6 +260,14 @@ func TestGrantsAreExact(t *testing.T) {
 			}
 			require.True(t, must.Get(s.Take(t.Context(), "slow", 1)).Borrowed, "a unit is left, and no rate")
 			require.EqualValues(t, 1, s.Stats().Unreserved)
+
+			config.Name += "-of-units"
+			s = openShares(t, SharesConfig{
+				Config: config, Total: funnel(100, 10, time.Second), Reserved: funnel(30, 9, time.Second),
+				Guarantee: func(string) policy.Policy { return funnel(20, 1, time.Second) },
+			})
+			require.False(t, must.Get(s.Take(t.Context(), "a", 1)).Borrowed)
+			require.True(t, must.Get(s.Take(t.Context(), "b", 1)).Borrowed, "a rate is left, and too few units")
 		})
 	}
 }
@@ -277,6 +285,11 @@ func TestGuaranteesComeOutOfTheReserveOfAFleet(t *testing.T) {
 		inBubbleOf(t, redis, func(t *testing.T, line *redistest.Line) {
 			losesGuarantees(t, over(line, nil), func() { redis.Do(t, "FLUSHDB") }, func() { line.Set(gone) })
 		})
+		reply := redis.Do(t, "KEYS", "*{reserve}")
+		keys := must.Get(reply.AsStrSlice())
+		require.Len(t, keys, 1)
+		reply = redis.Do(t, "PTTL", keys[0])
+		require.Positive(t, must.Get(reply.AsInt64()), "it expires once nobody owes anything")
 	})
 }
 
@@ -346,7 +359,7 @@ func TestSetGuaranteeWaitsForTheReserve(t *testing.T) {
 		require.NoError(t, s.SetGuarantee("a", funnel(20, 1, time.Second)))
 		require.NoError(t, s.SetGuarantee("x0", funnel(12, 1, time.Second)))
 		require.Error(t, s.SetGuarantee("y0", funnel(15, 2, time.Second)), "Tenants leave less")
-		time.Sleep(5 * time.Second)
+		time.Sleep(5*time.Second + beat/2)
 		require.EqualValues(t, 20-10, limitOf("a"), "the others have 30 units of 18")
 		require.EqualValues(t, 10, limitOf("x0"), "it is a tenant that came by itself")
 		require.EqualValues(t, 60, limitOf("x3"))
@@ -519,7 +532,7 @@ func TestSetGuaranteeOverAFleet(t *testing.T) {
 		assert.EqualValues(t, 5, limitOf(one), "the burst must be the one that both limits allow at the lower rate, which the other server still keeps")
 		assert.EqualValues(t, 10, limitOf(other))
 		require.NoError(t, other.SetGuarantee("a", funnel(20, 4, time.Second)))
-		time.Sleep(5 * time.Second)
+		time.Sleep(5*time.Second + beat/2)
 		for _, s := range []*Shares{one, other} {
 			limitOf(s) // tells the server how much Redis has granted
 			assert.EqualValues(t, 20, limitOf(s))

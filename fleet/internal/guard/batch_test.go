@@ -175,7 +175,7 @@ func TestBatchWhenAllAreBusy(t *testing.T) {
 func TestAnswersGoToTheirOwnCalls(t *testing.T) {
 	g := New(Config{
 		Budget: time.Millisecond, CallTimeout: time.Second, Silence: time.Second, MaxInFlight: 4, Failures: 3,
-		Pause: time.Microsecond, MaxPause: 10 * time.Microsecond, Failed: func(error) bool { return true },
+		Pause: time.Microsecond, MaxPause: 10 * time.Microsecond, Failed: func(error) bool { return true }, Trips: &Trips{}, OnChange: func() {},
 	})
 	defer g.Close()
 	var answered, late atomic.Int64

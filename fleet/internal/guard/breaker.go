@@ -16,11 +16,9 @@ import (
 // Any number of goroutines may call its methods. A call that passes while the breaker is closed
 // writes nothing.
 type breaker struct {
-	failures        int
-	pause, maxPause time.Duration
-	epoch           time.Time
-	// changed is called, outside mu, when the breaker opened or closed.
-	changed func()
+	// config.OnChange is called outside mu.
+	config *Config
+	epoch  time.Time
 
 	// era is odd while the breaker is open, and counts openings and closings.
 	era atomic.Uint64
@@ -72,9 +70,9 @@ const (
 	unsure
 )
 
-func newBreaker(failures int, pause, maxPause time.Duration, changed func()) *breaker {
-	b := &breaker{failures: failures, pause: pause, maxPause: maxPause, epoch: time.Now(), changed: changed}
-	b.wait.Store(int64(pause))
+func newBreaker(config *Config) *breaker {
+	b := &breaker{config: config, epoch: time.Now()}
+	b.wait.Store(int64(config.Pause))
 	b.next.Store(never)
 	return b
 }
@@ -89,7 +87,7 @@ func (b *breaker) enter() (pass, error) {
 	if now < next || !b.next.CompareAndSwap(next, now+wait) {
 		return pass{}, *b.cause.Load()
 	}
-	b.wait.CompareAndSwap(wait, min(2*wait, int64(b.maxPause)))
+	b.wait.CompareAndSwap(wait, min(2*wait, int64(b.config.MaxPause)))
 	p.probe = true
 	b.probes.Add(1)
 	return p, nil
@@ -103,7 +101,7 @@ func (b *breaker) leave(pass pass, outcome outcome, err error) {
 		return
 	}
 	if b.judge(pass, outcome, err) {
-		b.changed()
+		b.config.OnChange()
 	}
 }
 
@@ -117,7 +115,7 @@ func (b *breaker) trip(err error, strict bool) {
 	}
 	b.mu.Unlock()
 	if opens {
-		b.changed()
+		b.config.OnChange()
 	}
 }
 
@@ -153,7 +151,7 @@ func (b *breaker) judge(pass pass, outcome outcome, err error) bool {
 	case !open && outcome == bad && pass.counted == b.counted.Load():
 		// Calls that fail together, as when their connection is lost, are a single failure.
 		b.counted.Add(1)
-		if int(b.row.Add(1)) >= b.failures {
+		if int(b.row.Add(1)) >= b.config.Failures {
 			b.mu.strict = false
 			b.open(err)
 			return true
@@ -169,8 +167,8 @@ func (b *breaker) open(err error) {
 	b.fail(err)
 	// The era changes before a probe may pass, so that the probe passes in this era.
 	b.era.Add(1)
-	b.wait.Store(int64(min(2*b.pause, b.maxPause)))
-	b.next.Store(b.now() + int64(b.pause))
+	b.wait.Store(int64(min(2*b.config.Pause, b.config.MaxPause)))
+	b.next.Store(b.now() + int64(b.config.Pause))
 }
 
 // fail sets the failure, and the cause unless that is explained. The caller holds mu.

@@ -23,7 +23,7 @@ var (
 	ErrClosed = errors.New("closed")
 )
 
-// Config configures a guard. Every field is required except Trips and OnChange.
+// Config configures a guard. Every field is required.
 type Config struct {
 	// Budget is the longest that a caller waits.
 	Budget time.Duration
@@ -41,7 +41,7 @@ type Config struct {
 	Pause, MaxPause time.Duration
 	// Failed reports whether an error is a failure: no answer of the server's.
 	Failed func(error) bool
-	// Trips counts the calls, perhaps of several guards. Trips may be nil.
+	// Trips counts the calls, perhaps of several guards.
 	Trips *Trips
 	// OnChange is called when the breaker opened or closed. OnChange must return soon.
 	OnChange func()
@@ -86,7 +86,6 @@ func (t *Trips) Read() (answered uint64, took time.Duration, failed uint64) {
 // count counts a call that returned, unless Close ended it.
 func (g *Guard) count(sending sending, answered bool) {
 	switch trips := g.config.Trips; {
-	case trips == nil:
 	case answered:
 		trips.took.Add(uint64(time.Since(sending.sentAt)))
 		trips.answered.Add(1)
@@ -101,12 +100,9 @@ type job interface{ run(context.Context) }
 
 // New returns a guard. Call Close to end its goroutines.
 func New(config Config) *Guard {
-	if config.OnChange == nil {
-		config.OnChange = func() {}
-	}
 	guard := &Guard{
 		config:  config,
-		breaker: newBreaker(config.Failures, config.Pause, config.MaxPause, config.OnChange),
+		breaker: newBreaker(&config),
 		watch:   newWatch(config.Silence, config.Budget),
 		jobs:    make(chan job),
 		slots:   make(chan struct{}, config.MaxInFlight),

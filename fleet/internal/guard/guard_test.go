@@ -77,6 +77,12 @@ func inBubbleOf(t *testing.T, c Config, test func(t *testing.T, g *Guard)) {
 	if c.MaxInFlight == 0 {
 		c.MaxInFlight = 100
 	}
+	if c.OnChange == nil {
+		c.OnChange = func() {}
+	}
+	if c.Trips == nil {
+		c.Trips = &Trips{}
+	}
 	c.Failed = func(err error) bool { return !errors.Is(err, errKey) }
 	synctest.Test(t, func(t *testing.T) {
 		g := New(c)

@@ -182,7 +182,7 @@ func onStore(t *testing.T, limit policy.Policy) (l *Leases, bank *OnStore, remai
 	kept := must.Get(store.New(nil, store.Options{}).Limit(leasing.Policy))
 	redis := storetest.New().Store(store.Options{})
 	bank = NewOnStore(redis, leasing, kept)
-	l = must.Get(New(Config{Plan: leasing, Bank: bank, Name: store.Short, Timeout: time.Second}))
+	l = must.Get(newLeases(Config{Plan: leasing, Bank: bank, Name: store.Short, Timeout: time.Second}))
 	return l, bank, func(key string) int64 { return must.Get(redis.Peek(t.Context(), kept, key)).Remaining }
 }
 

@@ -48,10 +48,6 @@ type book struct {
 	maxAccounts int
 }
 
-func newBook(maxAccounts int) book {
-	return book{accounts: map[string]*account{}, order: list.New(), maxAccounts: maxAccounts}
-}
-
 // open returns the account of a name, and makes it if needed. It returns nil if there is no room,
 // and old if another account had to go.
 func (b *book) open(name string, now time.Time) (a, old *account) {

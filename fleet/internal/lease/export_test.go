@@ -7,6 +7,17 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
+// newLeases is New for a single server, which keeps keys as they are.
+func newLeases(config Config) (*Leases, error) {
+	if config.Name == nil {
+		config.Name = func(key string) string { return key }
+	}
+	if config.Servers == nil {
+		config.Servers = func() int { return 1 }
+	}
+	return New(config)
+}
+
 // Kill ends the leases like the death of the server: nothing is given back.
 func (l *Leases) Kill() {
 	l.abort()

@@ -45,7 +45,7 @@ func commandsOf(t *testing.T, limit policy.Policy, calls int, units int64, pause
 		leasing := must.Get(plan.New(limit, 0))
 		m := newMemory(leasing)
 		bank := &counting{Bank: sharp(m)}
-		l := must.Get(New(Config{Plan: leasing, Bank: bank, seed: 1, Timeout: 20 * time.Millisecond}))
+		l := must.Get(newLeases(Config{Plan: leasing, Bank: bank, seed: 1, Timeout: 20 * time.Millisecond}))
 		for range calls {
 			time.Sleep(pause())
 			if must.Get(takeFrom(l, "key", units, budget)).Allowed {

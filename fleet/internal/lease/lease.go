@@ -2,6 +2,7 @@ package lease
 
 import (
 	"cmp"
+	"container/list"
 	"context"
 	"errors"
 	"math"
@@ -32,17 +33,17 @@ var (
 	ErrClosed = errors.New("the leases are closed")
 )
 
-// Config configures [New]. Plan and Bank are required.
+// Config configures [New]. Plan, Bank, Name, Timeout and Servers are required.
 type Config struct {
 	Plan *plan.Plan
 	Bank Bank
-	// Name returns a unique text that is kept instead of the key; nil keeps the key.
+	// Name returns a unique text that is kept instead of the key.
 	Name func(key string) string
 	// MaxKeys bounds the keys that can hold a lease: as engine.Config.MaxKeys.
 	MaxKeys int
-	// Timeout bounds one exchange with the bank; 0 is a second.
+	// Timeout bounds one exchange with the bank.
 	Timeout time.Duration
-	// Servers returns about how many servers share the limit; nil is 1. It is called once an
+	// Servers returns about how many servers share the limit. It is called once an
 	// exchange and must not block. It only sizes leases: the limit holds whatever it returns.
 	Servers func() int
 	// Blocked, if not nil, reports whether a refusal of the key is by a block, for Stats. It must
@@ -141,16 +142,9 @@ func New(config Config) (*Leases, error) {
 	if err != nil {
 		return nil, err
 	}
-	config.Timeout = cmp.Or(config.Timeout, time.Second)
-	if config.Name == nil {
-		config.Name = func(key string) string { return key }
-	}
-	if config.Servers == nil {
-		config.Servers = func() int { return 1 }
-	}
 	leases := &Leases{
 		config: config, plan: config.Plan, words: words, epoch: time.Now(), work: make(chan question, queued),
-		book: newBook(config.MaxKeys), random: rand.New(rand.NewPCG(cmp.Or(config.seed, rand.Uint64()), 0)),
+		book: book{accounts: map[string]*account{}, order: list.New(), maxAccounts: config.MaxKeys}, random: rand.New(rand.NewPCG(cmp.Or(config.seed, rand.Uint64()), 0)),
 	}
 	s, err := supervisor.New(supervisor.Config{
 		Name: "ral/fleet leases",

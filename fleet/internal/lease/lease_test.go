@@ -40,7 +40,7 @@ func in(t *testing.T, limit policy.Policy, f func(t *testing.T, l *Leases, m *me
 		for _, f := range more {
 			f(&c)
 		}
-		l := must.Get(New(c))
+		l := must.Get(newLeases(c))
 		defer func() {
 			require.NoError(t, l.Close(context.Background()))
 			// The wires are empty by then.

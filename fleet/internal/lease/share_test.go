@@ -89,7 +89,7 @@ func (r loadRun) run(t *testing.T) (out loadOutcome) {
 			all.Go(func() {
 				var calls sync.WaitGroup
 				bank := &counting{Bank: &wire{bank: m, trip: func() time.Duration { return r.trip }}}
-				l := must.Get(New(Config{
+				l := must.Get(newLeases(Config{
 					Plan: leasing, Bank: bank, Servers: func() int { return servers }, seed: uint64(i + 1), Timeout: 8 * r.budget,
 				}))
 				rng := rand.New(rand.NewPCG(uint64(i), 7))
@@ -240,7 +240,7 @@ func hoard(t *testing.T, limit policy.Policy, terms float64) (used int64) {
 		for range servers {
 			w := sharp(m)
 			w.change(time.Minute, nil)
-			l := must.Get(New(Config{Plan: leasing, Bank: w, Timeout: time.Minute, seed: 1, always: true}))
+			l := must.Get(newLeases(Config{Plan: leasing, Bank: w, Timeout: time.Minute, seed: 1, always: true}))
 			go func() { _, _ = l.Take("other", 1, budget, nil) }()
 			all = append(all, l)
 		}

@@ -206,7 +206,7 @@ func (s *simulation) server(t require.TestingT, r chance) {
 	for time.Now().Before(s.end) {
 		var mu sync.Mutex
 		dice := chance{rand.New(rand.NewPCG(r.Uint64(), 3))}
-		l, err := New(Config{
+		l, err := newLeases(Config{
 			Plan: s.plan, Bank: s.wire(chance{rand.New(rand.NewPCG(r.Uint64(), 1))}), MaxKeys: s.maxKeys,
 			Timeout: r.between(time.Millisecond, 3*s.plan.Term),
 			Servers: func() int { return 3 }, seed: r.Uint64() | 1, always: r.in(0.5),

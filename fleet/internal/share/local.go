@@ -1,6 +1,7 @@
 package share
 
 import (
+	"hash/maphash"
 	"iter"
 	"strings"
 	"sync"
@@ -70,7 +71,7 @@ func New(config Config) (*Local, error) {
 		return nil, err
 	}
 	local := &Local{
-		name: config.Name, full: config.Full, begun: time.Now(), id: made.Add(1), hash: newHasher(),
+		name: config.Name, full: config.Full, begun: time.Now(), id: made.Add(1), hash: hasher{maphash.MakeSeed(), maphash.MakeSeed()},
 		shards: newShards(config.MaxKeys),
 	}
 	w := part.NewWhole(config.Policy)

@@ -14,8 +14,6 @@ type hash struct{ high, low uint64 }
 
 type hasher [2]maphash.Seed
 
-func newHasher() hasher { return hasher{maphash.MakeSeed(), maphash.MakeSeed()} }
-
 func (s hasher) sum(key string) hash {
 	return hash{maphash.String(s[0], key), maphash.String(s[1], key)}
 }

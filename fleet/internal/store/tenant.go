@@ -2,9 +2,7 @@ package store
 
 import (
 	"context"
-	"encoding/binary"
 	"fmt"
-	"math"
 	"math/big"
 	"strconv"
 	"strings"
@@ -59,7 +57,7 @@ type Grant struct {
 	Rate  *big.Int
 }
 
-const rateBits, limbBits = 160, 40
+const rateBits = 160
 
 // NewGrant returns the grant of a capacity of units, and of a rate of count units in that many ticks.
 func NewGrant(units int64, count, ticks *big.Int) Grant {
@@ -92,34 +90,23 @@ func (g Grant) rate() *big.Int {
 	return g.Rate
 }
 
-// figures returns the grant as lua/reserve.lua has it: limbs of 40 bits, first those of the units and then those of the
-// rate.
-func (g Grant) figures() string {
-	limbs := []float64{float64(g.Units >> limbBits), float64(g.Units & (1<<limbBits - 1))}
-	for shift := uint(rateBits - limbBits); ; shift -= limbBits {
-		limb := new(big.Int).Rsh(g.rate(), shift)
-		if len(limbs) > 2 {
-			limb.And(limb, big.NewInt(1<<limbBits-1))
-		}
-		limbs = append(limbs, float64(limb.Int64()))
-		if shift == 0 {
-			return packed(limbs)
-		}
-	}
+// unitDigits and rateDigits are the lengths of a grant's text, with seven digits for each limb of lua/reserve.lua.
+const unitDigits, rateDigits = 21, 49
+
+// text is the grant in hexadecimal.
+func (g Grant) text() string {
+	return fmt.Sprintf("%0*x%0*x", unitDigits, g.Units, rateDigits, g.rate())
 }
 
-// granted returns the grant with those figures.
-func granted(figures string) Grant {
-	g := Grant{Rate: new(big.Int)}
-	for i := 0; i < len(figures)/8; i++ {
-		limb := int64(math.Float64frombits(binary.LittleEndian.Uint64([]byte(figures[8*i:]))))
-		if i < 2 {
-			g.Units = g.Units<<limbBits + limb
-		} else {
-			g.Rate.Add(g.Rate.Lsh(g.Rate, limbBits), big.NewInt(limb))
-		}
+// parseGrant reads the text of a grant.
+func parseGrant(text string) (g Grant, err error) {
+	rate, ok := new(big.Int).SetString(text[min(unitDigits, len(text)):], 16)
+	if !ok || len(text) != unitDigits+rateDigits {
+		return g, fmt.Errorf("%w (a reserve of %d bytes)", ErrDisagrees, len(text))
 	}
-	return g
+	g.Rate = rate
+	g.Units, err = strconv.ParseInt(text[:unitDigits], 16, 64)
+	return g, err
 }
 
 // TenantKey is a key and its limit, a policy.Funnel.
@@ -231,13 +218,13 @@ func (s *Store) TakeTenant(ctx context.Context, tenantAsk TenantAsk) (tenantTake
 		}
 		member, looks := "", "0"
 		if reserve.Grant.Rate != nil {
-			member = reserve.Grant.figures() + Tail(tenantAsk.Own.Key)
+			member = reserve.Grant.text() + Tail(tenantAsk.Own.Key)
 		}
 		if tenantAsk.Looks {
 			looks = "1"
 		}
 		keys = append(keys, name)
-		args = append(args, member, reserve.Rest.figures(), looks, strconv.FormatInt(ends(policy.Instant(reserve.More)), 10))
+		args = append(args, member, reserve.Rest.text(), looks, strconv.FormatInt(ends(policy.Instant(reserve.More)), 10))
 	}
 	answer := read(s.runOne(ctx, s.scripts.tenant, keys, args...), names[0], 2, 5, 7)
 	if answer.err == nil && len(answer.parts) == 2 { // the number of a key whose value is no word, and the value
@@ -259,11 +246,9 @@ func (s *Store) TakeTenant(ctx context.Context, tenantAsk TenantAsk) (tenantTake
 	if tenantAsk.Reserve != nil {
 		isGranted = answer.number() == 1
 		part := answer.next()
-		figures, _ := part.ToString()
-		if len(figures) != len(given.figures()) && answer.err == nil {
-			answer.err = fmt.Errorf("%w (a reserve of %d bytes)", ErrDisagrees, len(figures))
+		if text, _ := part.ToString(); answer.err == nil {
+			given, answer.err = parseGrant(text)
 		}
-		given = granted(figures)
 	}
 	if answer.err != nil {
 		return tenantTaken, answer.err
