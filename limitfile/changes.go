@@ -20,15 +20,16 @@ type Change struct {
 	Setting string
 	// From and To are the texts in the two files. "" stands for none.
 	From, To string
-	// KeysAtLimit is the number of keys without a unit left under the new limit, counted after it
-	// took force. It is -1 if no limiter has counted them.
+	// KeysAtLimit is the number of keys without a unit left under the new limit, counted after the limit
+	// came into force. It is -1 if no limiter has counted them.
 	KeysAtLimit int
-	// AtStart reports whether the change takes force only when the program makes the limiter anew.
+	// AtStart reports whether the change comes into force only when the program makes the limiter anew.
 	AtStart bool
 
-	// maxBefore and maxAfter are the most units that a call can take, if a limit has changed.
+	// maxBefore and maxAfter are the most units that a call can take under the earlier and the later limit. Both are
+	// 0 unless a limit has changed.
 	maxBefore, maxAfter int64
-	// needsRoom reports whether a share grows although nothing may be left of the reserve.
+	// needsRoom reports whether a share grows while the reserve may have no room for it.
 	needsRoom bool
 }
 
@@ -119,8 +120,8 @@ func (l *Limit) policies() []entry {
 	return all
 }
 
-// Compare returns the changes between the limits of two files: first in the order of the later file,
-// then the limits that it lacks. The error joins a *[Fault] for each reason that a running program
+// Compare returns the changes between the limits of two files. The limits of the later file come first, in
+// its order, and then the limits that it lacks. The error joins a *[Fault] for each reason that a running program
 // refuses the later file. A limit or plan must keep its kind and period, since keys count under it. A limit that
 // its limiter could not change counts as the limiter holds it.
 func Compare(before, after []Limit) (changes []Change, err error) {
@@ -177,12 +178,12 @@ func byName(limits []Limit) map[string]*Limit {
 	return all
 }
 
-// isFixed reports whether the entry is fixed when a limiter is made.
+// isFixed reports whether the entry cannot change once a limiter is made.
 func (e entry) isFixed() bool {
 	return slices.Contains([]string{"warn-at", "penalty", reserved}, e.setting)
 }
 
-// grows reports whether a guarantee takes more out of a reserve than before, which may be nil.
+// grows reports whether a guarantee takes more out of a reserve than the earlier guarantee, before, which may be nil.
 func grows(guarantee, before policy.Policy) bool {
 	if before == nil {
 		return true
@@ -191,10 +192,10 @@ func grows(guarantee, before policy.Policy) bool {
 	return to.Capacity > from.Capacity || to.Interval < from.Interval
 }
 
-// fits reports whether the reserve of shares with the limit surely has room for the guarantees of a later limit.
+// fits reports whether the reserve of limit l certainly has room for the guarantees of a later limit.
 func (l *Limit) fits(later *Limit) bool {
 	if l.Reserved == nil {
-		return false // the reserve is the sum of the guarantees
+		return false // the reserve is just the sum of the guarantees of l
 	}
 	changed := *later
 	changed.Policy, changed.Reserved = l.Policy, l.Reserved
@@ -203,7 +204,7 @@ func (l *Limit) fits(later *Limit) bool {
 	return err == nil
 }
 
-// without returns the changes of a limit whose entries with these settings are gone.
+// without returns a change for each entry of the limit with one of the settings, which the later file lacks.
 func (l *Limit) without(settings map[string]entry) (changes []Change) {
 	for _, e := range l.entries() {
 		if _, ok := settings[e.setting]; ok {
@@ -213,9 +214,9 @@ func (l *Limit) without(settings map[string]entry) (changes []Change) {
 	return changes
 }
 
-// follows reports whether a limit can follow another one for keys in use: both are of the same kind
-// and period. Engines accept other periods, but a window whose length changes again and again would
-// never end. A WarmingUp follows only its equals.
+// follows reports whether limit p can take the place of limit before for keys in use. It can if both have
+// the same kind and period. Engines accept other periods, but a window whose length changes again and again
+// would never end. A WarmingUp can only follow an equal WarmingUp.
 func follows(p, before policy.Policy) bool {
 	return reads(p, before) || shape.SameWindow(p, before)
 }
@@ -226,6 +227,7 @@ func reads(p, before policy.Policy) bool {
 	return ok && related.Reads(before)
 }
 
+// otherFamily returns the fault of an entry whose limit cannot take the place of the earlier limit.
 func (l *Limit) otherFamily(e entry, before policy.Policy) *Fault {
 	return l.fault(e.setting, "keys count under %q, of another family than %q: a limit of the same kind and period is accepted, or another name", before, e.text)
 }

@@ -17,9 +17,9 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Options are for Open. The zero Options are accepted.
+// Options configures a File. The zero Options is ready to use.
 type Options struct {
-	// Every is the time between two looks at the file. The default is a second, the minimum 10 ms.
+	// Every is the time between two looks at the file. The default is a second, and the minimum is 10 ms.
 	Every time.Duration
 	// OnReload receives each result of a later reading. The changes have taken force, or do at the next
 	// start. err is nil, or has the reasons that the file was refused or that a limit could not change,
@@ -37,28 +37,30 @@ type File struct {
 	path    string
 	options Options
 	watch   filewatch.Watch[[]Limit]
-	// reloads has a channel for the answer of each Reload.
+	// reloads passes the channel for the answer of a Reload to run.
 	reloads chan chan error
 	ctx     context.Context
 	cancel  context.CancelFunc
 	// done is closed when the watching has ended.
 	done chan struct{}
 
-	// changing is held while limits change, and is locked before closing.
+	// changing is locked while limits change. It must be locked before closing.
 	changing struct {
 		sync.Mutex
-		// limits are of the last good file, and known has them by name.
-		limits  []Limit
-		known   map[string]*Limit
+		// limits has the limits of the last good file, and known has the same limits by name.
+		limits []Limit
+		known  map[string]*Limit
+		// members has the limiters that follow the file, by the name of their limit.
 		members map[string]member
 	}
-	// closing is a leaf, so that Close interrupts a change.
+	// closing is a leaf: no lock is taken while it is locked. So Close can interrupt a change.
 	closing struct {
 		sync.Mutex
 		closed bool
-		owned  map[io.Closer]bool
+		// owned has the limiters that Close closes.
+		owned map[io.Closer]bool
 	}
-	// health is a leaf.
+	// health is a leaf, and guards the error that Health returns.
 	health struct {
 		sync.Mutex
 		err error
@@ -71,7 +73,7 @@ type member interface {
 	prepare(next *Limit) (update, error)
 }
 
-// update is a change of a member that has been checked. Either of its functions is called, once.
+// update is a change of a member that has been checked. Exactly one of its functions must be called, once.
 type update struct {
 	commit  func(context.Context) (atLimit map[string]int, err error)
 	discard func() error
@@ -84,8 +86,8 @@ const (
 
 // Open reads a file of limits, and watches it until [File.Close]. The first reading takes the file
 // as it is. Later a changed file is read once it was the same at two looks. So a file that a program
-// is writing does not take force, unless the program pauses for longer than Options.Every. Only a
-// file that is written under another name and then renamed is certain to be read whole.
+// is still writing does not come into force, unless the program pauses for longer than Options.Every.
+// Only a file that is written under another name and then renamed is certain to be read whole.
 //
 // The error is from [Read], or a *policy.FieldError.
 func Open(path string, options Options) (*File, error) {
@@ -120,17 +122,18 @@ func (f *File) Limits() []Limit {
 }
 
 // Health returns nil if the file was good when it was last read, and all its limits are in force.
-// Otherwise the error has the reasons. Unless they name a limit that could not change, the limits
-// of the last good file hold.
+// Otherwise the error has the reasons. If a reason names a limit that could not change, the other
+// limits of the file are in force. If not, the file was refused, and the limits of the last good file
+// are in force.
 func (f *File) Health() error {
 	f.health.Lock()
 	defer f.health.Unlock()
 	return f.health.err
 }
 
-// Reload reads the file at one of the next looks, also if it has not changed, and returns Health
-// afterwards. Like any reading it waits until the file was the same at two looks. The error may also
-// be the context's, or engine.ErrClosed.
+// Reload reads the file at one of the next looks, even if the file has not changed, and returns Health
+// afterwards. Like any reading, it waits until the file was the same at two looks. The error may also be
+// the context's, or engine.ErrClosed.
 func (f *File) Reload(ctx context.Context) error {
 	answer := make(chan error, 1)
 	select {
@@ -150,8 +153,8 @@ func (f *File) Reload(ctx context.Context) error {
 	}
 }
 
-// Close ends the watching, and closes the limiters of the file. It interrupts a change that is under
-// way. A second Close does nothing. The error is from the limiters.
+// Close stops watching, and closes the limiters of the file. It interrupts a change that is under way. A
+// second Close does nothing. The error is from the limiters.
 func (f *File) Close() error {
 	f.cancel()
 	f.closing.Lock()
@@ -167,7 +170,7 @@ func (f *File) Close() error {
 	return err
 }
 
-// own makes Close close a limiter. After Close it closes the limiter, and returns engine.ErrClosed.
+// own records a limiter that Close is to close. After Close, own closes the limiter and returns engine.ErrClosed.
 func (f *File) own(limiter io.Closer) error {
 	f.closing.Lock()
 	defer f.closing.Unlock()
@@ -178,7 +181,7 @@ func (f *File) own(limiter io.Closer) error {
 	return nil
 }
 
-// release closes a limiter that own was called with, unless Close does.
+// release closes a limiter that own has recorded, unless Close has taken it over.
 func (f *File) release(limiter io.Closer) error {
 	f.closing.Lock()
 	owned := f.closing.owned[limiter]
@@ -250,8 +253,8 @@ func (f *File) log(changes []Change, err error) {
 	}
 }
 
-// change checks all limits, and then changes the members, one after the other. If a limiter fails to
-// change, the next look tries again.
+// change checks all limits, and then changes the members, one after the other. It returns the changes of the
+// file. If a member fails to change, the next look tries again.
 func (f *File) change(limits []Limit) ([]Change, error) {
 	f.changing.Lock()
 	defer f.changing.Unlock()
@@ -303,7 +306,7 @@ func (f *File) change(limits []Limit) ([]Change, error) {
 	return changes, err
 }
 
-// add adds a limiter of the limit of that name.
+// add makes a limiter follow the limit of that name, and puts the limit in force.
 func (f *File) add(name string, limiter member) error {
 	f.changing.Lock()
 	defer f.changing.Unlock()

@@ -19,22 +19,22 @@ import (
 )
 
 const (
-	// maxName is the most bytes of the name of a limit or plan.
+	// maxName is the longest name of a limit or plan, in bytes.
 	maxName = 64
-	// maxFaults is the most faults of a file before the rest is not read. One more says so.
+	// maxFaults is the number of faults after which the rest of a file is not read. A further fault says so.
 	maxFaults = 1000
 )
 
-// Limit is what a file says of a name. Read makes it.
+// Limit is a limit of a file with its settings. Read makes it.
 type Limit struct {
 	Name string
 	// Policy is the limit of each key without a plan of its own.
 	Policy policy.Policy
-	// Per is a note for people on what the keys are, such as "user".
+	// Per is a note for people that says what a key is, such as "user".
 	Per string
-	// Plans have limits for keys of these plans, in the order of the file.
+	// Plans has the limits for the keys of each plan, in the order of the file.
 	Plans []NamedLimit
-	// Candidate is tried on the keys without a plan, without effect. It is nil if there is none.
+	// Candidate is a limit that is tried on the keys without a plan, without effect. It is nil if there is none.
 	Candidate policy.Policy
 	// Shadow reports whether refused calls pass nevertheless.
 	Shadow bool
@@ -44,7 +44,7 @@ type Limit struct {
 	Penalty engine.Penalty
 	// Shares are the guarantees of tenants that share the Policy, in the order of the file, and Ceilings
 	// bound the units that tenants borrow: see the function Shares. Reserved is the part of the Policy out of
-	// which guarantees come. It is nil for their sum.
+	// which guarantees come. If it is nil, that part is the sum of the guarantees.
 	Shares, Ceilings []NamedLimit
 	Reserved         policy.Policy
 
@@ -87,7 +87,7 @@ type Fault struct {
 	// Line counts from 1. It is 0 for a fault of the whole file.
 	Line int
 	// Key is the limit's name and the setting, such as "per-user: candidate". It is "" if the fault
-	// is of no limit.
+	// belongs to no limit.
 	Key string
 	Err error
 }
@@ -112,7 +112,7 @@ func (l *Limit) fault(key, format string, args ...any) *Fault {
 	return &Fault{File: l.file, Line: l.settings[key].line, Key: keyOf(l.Name, key), Err: fmt.Errorf(format, args...)}
 }
 
-// Fault returns a fault of a setting with its place, or of the limit itself if setting is "".
+// Fault returns a fault of a setting, with the file and the line. If setting is "", it is a fault of the limit itself.
 func (l *Limit) Fault(setting string, err error) *Fault {
 	return l.fault(setting, "%w", fieldFault(err))
 }
@@ -134,7 +134,7 @@ func Read(path string) ([]Limit, error) {
 	return parse(path, text)
 }
 
-// parse reads the text of a file of that name, with the error of Read.
+// parse reads the text of a file. file is its name, and the error is as for Read.
 func parse(file string, text []byte) ([]Limit, error) {
 	return Parse(file, func(yield func(int, string) bool) {
 		number := 0
@@ -179,7 +179,7 @@ type parser struct {
 	file   string
 	line   int
 	limits []Limit
-	// lines has the lines of the limits, by name.
+	// lines has the number of the line of each limit, by name.
 	lines map[string]int
 	// current is the limit whose settings follow. It is nil before the first limit. A limit with a
 	// fault is current too, so that the faults of its settings are found.
@@ -187,8 +187,8 @@ type parser struct {
 	faults  []error
 }
 
-// Parse is Read for the lines of a file with their numbers, for limits that are kept in another form. A fault
-// has the number of its line, and numbers may repeat.
+// Parse is Read for limits that are kept in another form than a file. lines yields each line with its number. A
+// fault has the number of its line, and numbers may repeat.
 func Parse(file string, lines iter.Seq2[int, string]) ([]Limit, error) {
 	p := &parser{file: file, lines: map[string]int{}}
 	for number, line := range lines {
@@ -208,7 +208,7 @@ func (p *parser) fault(key, format string, args ...any) {
 	p.add(&Fault{File: p.file, Line: p.line, Key: key, Err: fmt.Errorf(format, args...)})
 }
 
-// add adds a fault, or after the last says that there may be more.
+// add adds a fault. After maxFaults it adds a last fault, which says that there may be more.
 func (p *parser) add(fault error) {
 	if len(p.faults) == maxFaults {
 		fault = &Fault{File: p.file, Line: p.line, Err: errors.New("there may be more faults")}
@@ -244,7 +244,7 @@ func (p *parser) read(line string) {
 	}
 }
 
-// withoutComment cuts a line at a # at its beginning or after a space.
+// withoutComment cuts a line at a # that is at its beginning or after a space or tab.
 func withoutComment(line string) string {
 	for i := range len(line) {
 		if line[i] == '#' && (i == 0 || line[i-1] == ' ' || line[i-1] == '\t') {
@@ -407,7 +407,7 @@ func fieldFault(err error) error {
 // isShared reports whether tenants share the limit.
 func (l *Limit) isShared() bool { return l.Reserved != nil || len(l.Shares)+len(l.Ceilings) > 0 }
 
-// byTenant iterates over the shares and the ceilings, with the beginning of their keys.
+// byTenant yields sharePrefix with the Shares, and then ceilingPrefix with the Ceilings.
 func (l *Limit) byTenant() iter.Seq2[string, []NamedLimit] {
 	return func(yield func(string, []NamedLimit) bool) {
 		if yield(sharePrefix, l.Shares) {
@@ -457,7 +457,7 @@ func (l *Limit) newShares(config engine.SharesConfig[string]) (*engine.Shares[st
 	return nil, l.fault(key, "%w", fieldFault(err))
 }
 
-// checkShares finds the faults of the current limit's shares.
+// checkShares adds the faults of the current limit's shares. The limit must have all its settings.
 func (p *parser) checkShares() {
 	limit := p.current
 	if limit == nil || !limit.isShared() || limit.Policy == nil {
@@ -474,7 +474,7 @@ func (p *parser) checkShares() {
 	for _, shares := range limit.byTenant() {
 		for _, share := range shares {
 			if share.Policy == nil {
-				return // which is a fault already
+				return // the parser has added a fault for this
 			}
 		}
 	}

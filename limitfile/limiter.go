@@ -23,21 +23,21 @@ type Changeable[K comparable] interface {
 // Keys says how a program counts the keys of a limit. The zero Keys is accepted.
 type Keys[K comparable] struct {
 	// PlanOf returns the plan of a key. Keys of a plan that the file does not have are held to the
-	// limit itself. It runs in each call, and for all keys in use when a plan comes or goes. So it
-	// must be fast, safe for concurrent use, and must not panic. When it returns another plan for a
-	// key, call Limiter.ChangePlan. nil means no plans.
+	// limit itself. PlanOf runs in each call, and for all keys in use when a plan comes or goes. So it
+	// must be fast and safe for concurrent use, and must not panic. When PlanOf begins to return another
+	// plan for a key, the program should call Limiter.ChangePlan. If PlanOf is nil, no key has a plan.
 	PlanOf func(key K) string
-	// Config is for the engines of Engine. The file has the Policy, WarnAt and Penalty, and the
-	// Name is the limit's. With a State.Path, each plan has a file of its own, and a candidate none.
+	// Config is for the engines of Engine. Its Policy, WarnAt and Penalty come from the file, and its
+	// Name is the limit's. With a State.Path, each plan has a file of its own, and a candidate has none.
 	Config engine.Config
 	// Options are for the engines of Engine. engine.PolicyFor is refused by every change.
 	Options []engine.Option[K]
 }
 
-// Engine returns a limiter in process with the limit of that name in the file. It has an
-// engine.Engine, and another one for each plan and for a candidate. They follow the file, and
-// [File.Close] closes them. The error names a limit that the file does not have or that has a
-// limiter already, or is from engine.New.
+// Engine returns a limiter in process with the limit of that name in the file. The limiter has an
+// engine.Engine for the limit, and another one for each plan and for a candidate. The engines follow the
+// file, and [File.Close] closes them. Engine returns an error if the file has no such limit, if the limit
+// has a limiter already, or from engine.New.
 func Engine[K comparable](file *File, name string, keys ...Keys[K]) (*Limiter[K], error) {
 	var use Keys[K]
 	if len(keys) > 0 {
@@ -59,8 +59,8 @@ func Engine[K comparable](file *File, name string, keys ...Keys[K]) (*Limiter[K]
 }
 
 // With is Engine for other limiters, such as a fleet.Limiter. It calls construct for the limit, for
-// each plan and for a candidate, also later when the file has more. The name is then that of the
-// limit, "per-user", or "per-user/plan/gold" or "per-user/candidate". [File.Close] closes the
+// each plan and for a candidate, also later when the file gets more of them. The name that construct gets
+// is, for example, "per-user", "per-user/plan/gold" or "per-user/candidate". [File.Close] closes the
 // limiters. construct must not call the file's methods. planOf is Keys.PlanOf.
 func With[K comparable](
 	file *File, name string, planOf func(key K) string,
@@ -80,14 +80,15 @@ type Limiter[K comparable] struct {
 	file      *File
 	planOf    func(K) string
 	construct func(string, policy.Policy, Limit) (Changeable[K], error)
-	rules     atomic.Pointer[rules[K]]
-	// passed counts refused calls that shadow mode let pass.
+	// rules has the limiters in force.
+	rules atomic.Pointer[rules[K]]
+	// passed counts the calls that shadow mode let pass although the limit refused or delayed them.
 	passed atomic.Uint64
 
-	// parts are the limiters by setting, guarded by File.changing. A plan that is gone keeps its
-	// part, since its keys may owe what no other plan can count.
+	// parts has the limiters by setting, guarded by File.changing. A plan that is gone keeps its part, since
+	// its keys may owe units that no other plan can count.
 	parts map[string]*part[K]
-	// trial is of the candidate. It is nil without a candidate, and guarded as parts.
+	// trial tries the candidate. It is nil without a candidate, and File.changing guards it.
 	trial *limits.Trial[K]
 }
 
@@ -97,7 +98,7 @@ type part[K comparable] struct {
 	policy policy.Policy
 }
 
-// rules are the limiters in force. They do not change.
+// rules has the limiters that are in force at the same time. It does not change.
 type rules[K comparable] struct {
 	// own is a Trial if there is a candidate.
 	own    limits.Limiter[K]
@@ -105,7 +106,7 @@ type rules[K comparable] struct {
 	shadow bool
 }
 
-// ofPlan returns the limiter that holds the keys of a plan.
+// ofPlan returns the limiter for the keys of a plan.
 func (r *rules[K]) ofPlan(plan string) limits.Limiter[K] {
 	if limiter := r.plans[plan]; limiter != nil {
 		return limiter
@@ -113,7 +114,7 @@ func (r *rules[K]) ofPlan(plan string) limits.Limiter[K] {
 	return r.own
 }
 
-// choose returns the limiter that holds the key, and reports whether it is in shadow mode.
+// choose returns the limiter for the key, and reports whether the limit is in shadow mode.
 func (l *Limiter[K]) choose(key K) (limiter limits.Limiter[K], shadow bool) {
 	rules := l.rules.Load()
 	if l.planOf != nil && len(rules.plans) > 0 {
@@ -172,8 +173,8 @@ func (l *Limiter[K]) Look(call limits.Call[K]) (answer limits.Answer, ok bool) {
 	return answer, ok
 }
 
-// Join adds a call to those that limits.AskAll decides together. It returns nil in shadow mode, with a
-// candidate, or if the limiter below decides alone.
+// Join adds a call to the calls that limits.AskAll decides together. It returns nil in shadow mode, with a
+// candidate, or if the limiter below cannot decide calls together.
 func (l *Limiter[K]) Join(all any, call limits.Call[K]) any {
 	limiter, shadow := l.choose(call.Key)
 	joiner, ok := limiter.(interface {
@@ -213,7 +214,7 @@ func (l *Limiter[K]) Limiters() iter.Seq2[string, limits.Limiter[K]] {
 	}
 }
 
-// live returns the limiter that decides.
+// live returns the limiter that decides: the live limiter of a Trial, or limiter itself.
 func live[K comparable](limiter limits.Limiter[K]) limits.Limiter[K] {
 	if trial, ok := limiter.(*limits.Trial[K]); ok {
 		return trial.Live()
@@ -234,8 +235,8 @@ func (l *Limiter[K]) Passed() uint64 { return l.passed.Load() }
 // were taken now. Call it once for each change, as soon as Keys.PlanOf returns the other plan. A
 // plan that the file does not have stands for the limit itself.
 //
-// It does so if both limiters are engines, and both limits have the same kind and period. Otherwise
-// the key begins anew, and owes its units when it comes back to the first plan. Units above the
+// ChangePlan moves the units only if both limiters are engines, and both limits have the same kind and
+// period. Otherwise the key begins anew, and still owes its units when it comes back to the first plan. Units above the
 // other limit are forgotten. Units in flight stay with the first plan until they are released, and
 // so does a block.
 func (l *Limiter[K]) ChangePlan(key K, from, to string) {
@@ -245,14 +246,14 @@ func (l *Limiter[K]) ChangePlan(key K, from, to string) {
 	}
 }
 
-// carry is ChangePlan for two limiters, which differ.
+// carry is ChangePlan for two different limiters.
 func carry[K comparable](from, to limits.Limiter[K], key K) {
 	source, ok := from.(carrier[K])
 	target, canCharge := to.(carrier[K])
 	if !ok || !canCharge || !follows(to.LimitFor(key), from.LimitFor(key)) {
 		return
 	}
-	// The units are given back and not reset, so that others taken meanwhile stay.
+	// The units are given back, since a reset would also forget units that other calls take meanwhile.
 	used := source.Explain(key).Used
 	if used > 0 && source.Refund(key, used).Allowed {
 		before := target.Explain(key)
@@ -261,19 +262,19 @@ func carry[K comparable](from, to limits.Limiter[K], key K) {
 }
 
 // carrier is implemented by engine.Engine. Limiters that other packages construct may lack its methods;
-// what was used is then not carried to another limiter.
+// the used units are then not carried to another limiter.
 type carrier[K comparable] interface {
 	Explain(key K) limits.Explanation
 	Refund(key K, n int64) policy.Decision
 }
 
-// lister is a limiter that can list its keys, so that their use can be carried to another limiter.
+// lister is a limiter that can list its keys, so that their used units can be carried to another limiter.
 type lister[K comparable] interface {
 	All() iter.Seq2[K, policy.Decision]
 }
 
-// prepare makes the limiters that a limit needs. It changes nothing. The error joins a *Fault for
-// each limit that cannot follow, and those from construct.
+// prepare implements member. It makes the further limiters that the limit needs, and puts nothing in force.
+// The error joins a *Fault for each limit that cannot change, and for each error of construct.
 func (l *Limiter[K]) prepare(next *Limit) (update, error) {
 	var faults []error
 	if next.isShared() {
@@ -323,9 +324,9 @@ func nameOf(name, setting string) string {
 	return name + "/" + strings.Replace(setting, " ", "/", 1)
 }
 
-// commit puts a limit in force, with the limiters that prepare made for it. atLimit counts, by
-// setting, the keys without a unit left under each changed limit. After an error the other limits
-// of the limiter are in force, and another commit goes on.
+// commit puts a limit in force, with the limiters that prepare made for it. atLimit has, by setting, the
+// number of keys without a unit left under each changed limit. After an error the settings without an error are
+// in force, and a later commit changes the others.
 func (l *Limiter[K]) commit(ctx context.Context, next *Limit, fresh map[string]*part[K]) (atLimit map[string]int, err error) {
 	atLimit = map[string]int{}
 	held := map[string]string{}
@@ -380,7 +381,7 @@ func (l *Limiter[K]) commit(ctx context.Context, next *Limit, fresh map[string]*
 }
 
 // keysAtLimit counts the keys without a unit left. ok is false if the limiter cannot list its keys, or
-// if the context ends before.
+// if the context ends first.
 func keysAtLimit[K comparable](ctx context.Context, limiter limits.Limiter[K]) (n int, ok bool) {
 	keys, ok := limiter.(lister[K])
 	if !ok {
@@ -397,7 +398,7 @@ func keysAtLimit[K comparable](ctx context.Context, limiter limits.Limiter[K]) (
 	return n, true
 }
 
-// resettle carries what keys have used to the limiters that hold them now, after plans came or went.
+// resettle carries the used units of keys to the limiters that decide on these keys now, after plans came or went.
 // It goes once through the keys of each plan that is gone, and of the limit itself if a plan is new.
 func (l *Limiter[K]) resettle(ctx context.Context, before, rules *rules[K]) {
 	left := map[string]limits.Limiter[K]{}

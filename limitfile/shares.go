@@ -12,13 +12,13 @@ import (
 )
 
 // Shares returns shares in process with the limit of that name, which has "share" settings in the file. Guarantees and
-// ceilings follow the file, as by SetGuarantee and SetCeiling of engine.Shares: one that cannot follow yet, as what
-// another tenant leaves is still owed, is named by [File.Health] and tried again at each look. A
-// setting that is gone holds until the tenant's entry leaves. The limit itself and "reserved" hold from
-// the next start. [File.Close] closes the shares.
+// ceilings follow the file, as by SetGuarantee and SetCeiling of engine.Shares. A guarantee may have to wait
+// while another tenant still owes the units that it leaves. [File.Health] then names the setting, and each look
+// tries again. A change of the limit itself or of "reserved" comes into force at the next start. A setting that is
+// gone holds until the tenant's entry leaves. [File.Close] closes the shares.
 //
-// config has the settings that engine.SharesConfig takes; the Name is the limit's by default. The error
-// names a limit that the file does not have, that has no shares, or that has a limiter already, or is from
+// config has the settings that engine.SharesConfig takes. Its Name is the limit's by default. Shares returns an
+// error if the file has no such limit, if the limit has no shares or has a limiter already, or from
 // engine.NewShares.
 func Shares(file *File, name string, config ...engine.Config) (*engine.Shares[string], error) {
 	m := &sharesMember{file: file}
@@ -31,14 +31,14 @@ func Shares(file *File, name string, config ...engine.Config) (*engine.Shares[st
 	return m.shares, nil
 }
 
-// sharesMember has the shares of a file's limit. File.changing guards it, except for next.
+// sharesMember is the member of a File for shares. File.changing guards all fields except next.
 type sharesMember struct {
 	file   *File
 	config engine.Config
 	shares *engine.Shares[string]
-	// inForce has the texts of the limits in force, by setting.
+	// inForce has the texts of the guarantees and ceilings in force, by setting.
 	inForce map[string]string
-	// next is the limit in the file, for tenants that get an entry.
+	// next is the limit in the file. A tenant that gets an entry has its guarantee and ceiling from it.
 	next atomic.Pointer[Limit]
 }
 
@@ -106,7 +106,7 @@ func (l *Limit) Share(
 		}
 	}
 	kept, err = err, nil
-	// What a smaller guarantee leaves may make room for a larger one.
+	// The second pass sets larger guarantees for which smaller ones have made room.
 	for range 2 {
 		err = nil
 		for prefix, all := range l.byTenant() {

@@ -17,21 +17,21 @@ import (
 
 // SourceConfig configures a Source. Find and Config.Policy are required.
 //
-// Find and Since have texts of policy.Parse as limits. "" stands for Config.Policy. A limit must be of
-// the family of Config.Policy: see engine.PolicyFor. One call of Find or Since runs at a time, in the
-// background. It must not panic, and its context ends after 10 s.
+// Find and Since return limits as texts for policy.Parse. "" stands for Config.Policy. A limit must be of
+// the family of Config.Policy: see engine.PolicyFor. At most one call of Find or Since runs at a time, in the
+// background. Neither may panic, and the context of a call ends after 10 s.
 type SourceConfig[K comparable] struct {
 	// Find returns the limits of up to 1,000 keys. A key that the result lacks has the limit
-	// Config.Policy. Find is called for keys that are new to the Source, and for those of Changed, at
+	// Config.Policy. Find is called for keys that are new to the Source, and for the keys of Changed, at
 	// most 100 times a second.
 	Find func(ctx context.Context, keys []K) (map[K]string, error)
 	// Since, if not nil, returns the limits that have changed after a mark, and the next mark. The first
-	// mark is "", which asks for all limits, as far as they are to be known before their keys come.
+	// mark is "". It asks for all limits that the Source should know before their keys come.
 	Since func(ctx context.Context, mark string) (limits map[K]string, next string, err error)
-	// Every is the time between two calls of Since, and after an error. The default is a second.
+	// Every is the time between two calls of Since, and the pause of Find after an error. The default is a second.
 	Every time.Duration
-	// Again is the time after which Find is called once more for all keys that the Source knows. 0
-	// means never.
+	// Again is the time between two rounds in which Find is called once more for all keys that the Source
+	// knows. 0 means never.
 	Again time.Duration
 	// Config and Options are for the engine. A State.Path requires Since, which must know the limits of
 	// the saved keys. engine.PolicyFor among the Options has no effect.
@@ -40,37 +40,49 @@ type SourceConfig[K comparable] struct {
 }
 
 // Source is an engine whose keys have limits of their own, from a database or another program. Each
-// call is decided by what the Source knows: it never waits for Find, and Find's errors change no limit.
+// call is decided by the limits that the Source knows. A call never waits for Find, and an error of Find
+// changes no limit.
 // A key is held to Config.Policy until its limit is known. When a limit comes or changes, the units
-// that the key has used count on: see engine.Engine.SwitchLimit.
+// that the key has used still count: see engine.Engine.SwitchLimit.
 //
-// The Source knows the limits of at most twice as many keys as its engine has room for. When it knows
-// so many, it forgets those whose keys have left the engine, and asks again when they come back.
+// The Source knows the limits of at most twice as many keys as its engine has room for. When it knows that
+// many, it forgets the limits of keys that have left the engine, and calls Find again when they come back.
 type Source[K comparable] struct {
 	*engine.Engine[K]
 	config SourceConfig[K]
-	max    int
-	known  *xsync.MapOf[K, *own]
-	// missing has keys that are not known. It is lossy: calls on the keys repeat it.
+	// max is the most keys whose limits are known.
+	max int
+	// known has the limits of keys. A key with the limit Config.Policy may be in it, too.
+	known *xsync.MapOf[K, *own]
+	// missing passes keys that are not known to run. A key that does not fit in is left out, since the next call on
+	// the key tries again.
 	missing chan K
 	wake    chan struct{}
 	ctx     context.Context
 	cancel  context.CancelFunc
 	done    chan struct{}
 
-	// These are of run alone.
-	texts  map[string]*own
-	mark   string
-	stale  []K  // keys to find for Again
-	failed bool // Find is not called before the next tick
+	// Only run uses texts, mark, stale and failed, after NewSource.
 
-	mu      sync.Mutex // a leaf
-	wanted  map[K]struct{}
-	refused map[K]error // of keys with a limit that is not accepted
-	errs    [2]error    // of Find and Since
+	// texts has parsed limits by their texts.
+	texts map[string]*own
+	mark  string
+	// stale has the keys that Again still has to find.
+	stale []K
+	// failed reports whether Find has failed since the last tick. It is not called until the next tick.
+	failed bool
+
+	// mu guards the fields below. No lock is taken while it is locked.
+	mu sync.Mutex
+	// wanted has the keys for which Find is to be called next.
+	wanted map[K]struct{}
+	// refused has the errors of keys whose limit was not accepted.
+	refused map[K]error
+	// errs has the last errors of Find and of Since.
+	errs [2]error
 }
 
-// own is a limit by its text. policy is nil for Config.Policy.
+// own is the limit of a key, with its text. policy is nil for Config.Policy.
 type own struct {
 	text   string
 	policy policy.Policy
@@ -84,8 +96,9 @@ const (
 	maxTexts  = 10_000
 	findPause = 10 * time.Millisecond
 	maxFind   = 10 * time.Second
-	ofFind    = 0 // of Source.errs
-	ofSince   = 1
+	// ofFind and ofSince are indices of Source.errs.
+	ofFind  = 0
+	ofSince = 1
 )
 
 // NewSource returns a Source, after a first call of Since. The error is a *policy.FieldError, or from
@@ -141,8 +154,8 @@ func (s *Source[K]) limitFor(key K) policy.Policy {
 	return nil
 }
 
-// Changed says that the limits of keys may have changed, as a notification from the database. Find is
-// called for them next. Changed does not wait.
+// Changed tells the Source that the limits of keys may have changed, for example after a notification from
+// the database. Find is called next for these keys. Changed does not wait.
 func (s *Source[K]) Changed(keys ...K) {
 	s.mu.Lock()
 	for _, key := range keys {
@@ -156,7 +169,7 @@ func (s *Source[K]) Changed(keys ...K) {
 }
 
 // Health returns nil if the engine is healthy, the last calls of Find and Since succeeded, and all
-// limits were accepted. Otherwise the last good limits hold. The error names no key.
+// limits were accepted. Otherwise the last good limits stay in force. The error names no key.
 func (s *Source[K]) Health() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -216,8 +229,8 @@ func (s *Source[K]) wakeAfter(pause time.Duration) {
 	}
 }
 
-// find calls Find for the next keys, and reports whether it had any and succeeded. Notified keys are
-// first, then unknown keys, and then those of Again.
+// find calls Find for the next keys. It reports whether there were any keys and Find succeeded. The keys of
+// Changed come first, then unknown keys, and then the keys of Again.
 func (s *Source[K]) find() bool {
 	keys := s.batch()
 	if len(keys) == 0 {
@@ -274,7 +287,7 @@ func (s *Source[K]) catchUp() error {
 		return err
 	}
 	for key, text := range limits {
-		// Find is called for other keys when they come.
+		// Only the first call adds keys. For other keys Find is called when they come.
 		s.put(key, text, s.mark == "" && s.known.Size() < s.max)
 	}
 	s.mark = next
@@ -292,7 +305,7 @@ func (s *Source[K]) note(call int, err error) error {
 	return err
 }
 
-// put gives a key its limit by the text, if the key is known or add is set.
+// put sets the limit of a key, if the key is known or add is set. If the text is not accepted, the earlier limit stays.
 func (s *Source[K]) put(key K, text string, add bool) {
 	to, err := s.read(text)
 	s.mu.Lock()
@@ -305,7 +318,7 @@ func (s *Source[K]) put(key K, text string, add bool) {
 	case !ok && (!add || s.Engine != nil && s.known.Size() >= s.max && !s.trim()):
 		return
 	case !ok:
-		// The map may grow here, for long, and not while SwitchLimit holds up calls.
+		// The map may grow here, which takes long. It must not grow while SwitchLimit holds up calls.
 		from = new(own)
 		s.known.Store(key, from)
 	}
@@ -314,7 +327,7 @@ func (s *Source[K]) put(key K, text string, add bool) {
 	}
 }
 
-// read returns the limit of a text.
+// read returns the limit of a text, and remembers it in texts.
 func (s *Source[K]) read(text string) (*own, error) {
 	if limit := s.texts[text]; limit != nil {
 		return limit, nil
@@ -336,7 +349,7 @@ func (s *Source[K]) read(text string) (*own, error) {
 	return limit, nil
 }
 
-// set gives a known key another limit. The key's use counts on.
+// set changes the limit of a known key. The units that the key has used still count.
 func (s *Source[K]) set(key K, from, to *own) {
 	publish := func() { s.known.Store(key, to) }
 	switch {
@@ -344,12 +357,12 @@ func (s *Source[K]) set(key K, from, to *own) {
 	case s.Engine == nil:
 		publish()
 	default:
-		// The limits are of one family. A closed engine has no further calls.
+		// The limits are of one family, so the change fails only if the engine is closed.
 		_ = s.SwitchLimit(key, from.policy, to.policy, publish)
 	}
 }
 
-// trim forgets the limits of keys that the engine has forgotten, and reports whether there is room.
+// trim forgets the limits of keys that the engine has forgotten, and reports whether there is room for another key.
 func (s *Source[K]) trim() bool {
 	inUse := make(map[K]struct{}, s.Len())
 	for key := range s.All() {
