@@ -6,39 +6,42 @@ import (
 	"time"
 )
 
-// outlook remembers a forecast of the queue: the result if all its calls take at the instant from,
-// in order, beginning with the state base.
+// outlook is a remembered forecast of the queue: the result if all its calls take at the instant from, in
+// order, beginning with the state base.
 //
-// A forecast takes a step for each queued call. Most calls that ask for it are refused, as the
-// queue has grown to their patience. So a call is judged by the remembered forecast first, with a
-// few steps, and by a new forecast only if the remembered one does not refuse the call. The
-// remembered forecast may be too early but never too late, as long as all this holds:
+// A forecast takes a step for each queued call. Most calls that need a forecast are refused, since a queue
+// grows until its wait is as long as their patience. So a call is judged by the remembered forecast first, in
+// a few steps, and by a new forecast only if the remembered one does not refuse the call. The remembered
+// forecast may be too early, but is never too late, as long as all of these conditions hold:
 //
-//   - The state is base, or as expected of the calls that left the queue by taking. Units that are
-//     taken or given back otherwise change the state; so does another policy.
+//   - The state is base, or the state forecast after the calls that have since taken and left the queue.
+//     Units that are taken or given back otherwise change the state, and so does another policy.
 //   - The queue is the same, except for calls that took or joined at the end.
 //   - All its calls, and the call to be judged, go by the same limit.
 //   - Time has not gone back to before from, nor passed the turn of the first call if that was to
 //     come.
-//   - The first call would leave the same state now as at from. Then so would the others, for which
-//     the state decides. An at most whose units have all left counts in shorter parts, which would
-//     bring turns forward.
+//   - The first call would leave the same state now as at from. Then the other calls would, too, since for
+//     them the state decides. This fails, for example, under an AtMost whose units have all left, since it
+//     then counts in shorter parts, which would bring turns forward.
 //
-// So the remembered forecast refuses no call that a new forecast would let join, and lets none
-// join.
+// So the remembered forecast refuses no call that a new forecast would let join. It never lets a call
+// join by itself.
 type outlook[S comparable] struct {
 	base S
 	from int64
-	// a step for each call of the queue, or the outlook is void
+	// steps has a step for each call of the queue. Otherwise the outlook is void.
 	steps []step[S]
 }
 
+// step is the forecast of a call in the queue.
 type step[S comparable] struct {
+	// state is the state after the call has taken.
 	state S
 	// wait is the time from outlook.from to the latest turn so far.
 	wait time.Duration
 }
 
+// add adds a step, and returns its wait.
 func (o *outlook[S]) add(state S, wait time.Duration) time.Duration {
 	if n := len(o.steps); n > 0 {
 		wait = max(wait, o.steps[n-1].wait)
@@ -47,8 +50,8 @@ func (o *outlook[S]) add(state S, wait time.Duration) time.Duration {
 	return wait
 }
 
-// forget drops the remembered forecasts and their states before each change of the queue except a
-// take at its head and a join at its end.
+// forget drops the remembered forecasts. It must be called before each change of the queue, except a take by
+// its head and a join at its end.
 func (l *line[K, S]) forget() { l.fromNow, l.fromTurn = outlook[S]{}, outlook[S]{} }
 
 // headTook keeps the remembered forecast after its first call has taken, if the key's state is as
@@ -65,7 +68,7 @@ func (l *line[K, S]) headTook(call Call[S]) {
 	}
 }
 
-// canJoin returns the reason why a call may not join. If nil, the call is counted as waiting.
+// canJoin returns the reason that a call may not join. If it returns nil, it has counted the call as waiting.
 func (l *line[K, S]) canJoin(ctx context.Context, waiter *waiter[S], patience time.Duration) error {
 	if n := l.queue.Len() + l.promised.Len(); n >= l.lines.MaxPerKey {
 		return fmt.Errorf("%w: %d for this key, of at most %d", ErrCrowded, n, l.lines.MaxPerKey)
@@ -113,8 +116,8 @@ func (l *line[K, S]) canJoin(ctx context.Context, waiter *waiter[S], patience ti
 	return err
 }
 
-// forecast returns the wait of a call that comes now, remembered or by a walk. ok is false if the
-// remembered forecast does not hold.
+// forecast returns the wait of a call that comes now. remembered reports whether it uses the remembered
+// forecast instead of a walk over the queue. ok is false if the remembered forecast does not hold.
 func (l *line[K, S]) forecast(waiter *waiter[S], remembered bool) (wait time.Duration, verdict Verdict, ok bool) {
 	run := l.walk
 	if remembered {
@@ -124,8 +127,8 @@ func (l *line[K, S]) forecast(waiter *waiter[S], remembered bool) (wait time.Dur
 	left := untilTurn(last)
 	state, now := waiter.call.State()
 	if !remembered {
-		// The clocks are read in this order, and above in the other. So now+left is not later in a
-		// remembered forecast than in its recall.
+		// A walk reads left after now, and a recall reads left before now. So now+left is not later in a
+		// walk, whose forecast is remembered, than in its recall.
 		left = untilTurn(last)
 	}
 	if wait, verdict, ok = run(&l.fromNow, waiter, state, now); !ok || verdict != Fits || last == nil {
@@ -147,6 +150,7 @@ func (l *line[K, S]) forecast(waiter *waiter[S], remembered bool) (wait time.Dur
 	return max(wait, left), verdict, true
 }
 
+// untilTurn returns the time until a promised turn, or 0 if waiter is nil.
 func untilTurn[S comparable](waiter *waiter[S]) time.Duration {
 	if waiter == nil {
 		return 0
@@ -190,6 +194,7 @@ func (l *line[K, S]) recall(outlook *outlook[S], waiter *waiter[S], state S, fro
 	return max(wait, behind.wait-time.Duration(from-outlook.from)), verdict, true
 }
 
+// trim removes the step of a call that was forecast and did not join.
 func (l *line[K, S]) trim() {
 	for _, o := range []*outlook[S]{&l.fromNow, &l.fromTurn} {
 		o.steps = o.steps[:min(len(o.steps), l.queue.Len())]

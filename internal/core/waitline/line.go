@@ -10,11 +10,11 @@ import (
 )
 
 const (
-	// lookahead is how long before its turn a call behind another takes. That is longer than
-	// goroutines take to wake up, so that fast turns follow without a gap. A call that gives up may
-	// cost the calls behind it this much.
+	// lookahead is the time before the last promised turn at which the next call takes. It is longer than
+	// goroutines take to wake up, so that turns in fast succession have no gap. A call that gives up may
+	// delay the calls behind it by this much.
 	lookahead = 10 * time.Millisecond
-	// pausedRetry is the time between looks of a paused line.
+	// pausedRetry is the time after which the head of a paused line looks again.
 	pausedRetry = time.Millisecond
 )
 
@@ -22,40 +22,42 @@ const (
 type line[K, S comparable] struct {
 	lines *Lines[K, S]
 	key   K
-	// A hidden line is not in the map, because the key cannot be found again.
+	// hidden reports whether the line is not in the map, because its key cannot be found again.
 	hidden bool
-	// oldest is waiter.joined of the line's first call, or 0. A call that another one has ended counts until its
-	// goroutine runs.
+	// oldest is waiter.joined of the line's first call, or 0 without one. After a call was ended by another call's
+	// goroutine, oldest may still count it until its own goroutine runs.
 	oldest atomic.Int64
 
 	mu sync.Mutex
 	// gone is set once the line has left the map.
 	gone bool
-	// queue holds the calls that have not taken, and promised those that wait for their turn, as
-	// *waiter[S] in order of arrival. All promised calls came before all queued calls.
+	// queue has the calls that have not taken units, and promised the calls that have, and wait for their turn.
+	// Both have *waiter[S] in order of arrival. All promised calls came before all queued calls.
 	queue    *list.List
 	promised *list.List
-	// retry is when the head tries again after a failed take, unless a promised turn wakes it.
+	// retry is the time at which the head tries again after a failed take, unless a promised turn wakes it.
 	retry time.Time
-	// fromNow and fromTurn remember the forecasts of the queue, from now and from the last promised turn.
+	// fromNow is the remembered forecast of the queue from now on, and fromTurn that from the last promised turn on.
 	fromNow, fromTurn outlook[S]
 }
 
+// waiter is a call in a line.
 type waiter[S comparable] struct {
 	call Call[S]
-	// joined is the time from Lines.epoch to the call, and a nanosecond.
+	// joined is the time from Lines.epoch to the call, plus a nanosecond, so that it is never 0.
 	joined time.Duration
-	// signal has one place. A value says that something has changed for this call.
+	// signal wakes the goroutine of the call. It has room for one value.
 	signal chan struct{}
 
-	// element is the waiter's place in queue, or in promised if it took.
+	// element is the waiter's place in queue, or in promised if the call has taken units.
 	element *list.Element
-	took    bool
-	turn    time.Time
+	// took reports whether the call has taken units. turn is then its turn.
+	took bool
+	turn time.Time
 	// start is the instant of the turn, by the Call's clock.
 	start int64
 
-	// over is set once the waiter is out of the line.
+	// over is set once the waiter is out of the line. err is then the error of Wait, or nil.
 	over bool
 	err  error
 }
@@ -104,6 +106,7 @@ func valueOf[S comparable](element *list.Element) *waiter[S] {
 	return element.Value.(*waiter[S])
 }
 
+// advance lets the head take, and then each next call, as long as a take is possible or fails with an error.
 func (l *line[K, S]) advance() {
 	for !seam.IsClosed(l.lines.Done) {
 		waiter := l.head()
@@ -129,7 +132,7 @@ func (l *line[K, S]) advance() {
 		case answer.Taken:
 			waiter.turn, waiter.start = time.Now().Add(answer.Wait), answer.Start
 			if last != nil && waiter.turn.Before(last.turn) {
-				// This goroutine was held up, or the clock jumps.
+				// This goroutine was held up, or the clock has jumped.
 				waiter.turn = last.turn
 			}
 			l.queue.Remove(waiter.element)
@@ -145,14 +148,14 @@ func (l *line[K, S]) advance() {
 	}
 }
 
-// neverAdmitted reports whether a changed limit can never admit the call.
+// neverAdmitted reports whether the key's limit, which may have changed, can never admit the call.
 func neverAdmitted[S comparable](call Call[S]) bool {
 	state, now := call.State()
 	_, _, verdict := call.Forecast(state, now)
 	return verdict == Never
 }
 
-// retryIn has the head try again later, unless a promised turn will wake it.
+// retryIn lets the head try again after pause. If there is a promised turn, that turn will wake the head instead.
 func (l *line[K, S]) retryIn(waiter *waiter[S], pause time.Duration) {
 	if l.promised.Len() == 0 {
 		l.retry = time.Now().Add(pause)
@@ -167,7 +170,8 @@ func (l *line[K, S]) fail(waiter *waiter[S], err error) {
 	waiter.wake()
 }
 
-// poll reports whether a call is done, and otherwise how long it may sleep unless woken.
+// poll reports whether a call is done. If it is not, pause is the time for which its goroutine may sleep, unless it is
+// woken.
 func (l *line[K, S]) poll(w *waiter[S]) (pause time.Duration, done bool) {
 	if l.leads(w) && !time.Now().Before(l.retry) {
 		l.advance()
@@ -203,7 +207,7 @@ func (l *line[K, S]) pauseOf(w *waiter[S]) time.Duration {
 	return Forever
 }
 
-// leads reports whether a call is the first of a line without promised turns.
+// leads reports whether a call is the head of a line without promised turns. Only its goroutine then retries.
 func (l *line[K, S]) leads(w *waiter[S]) bool {
 	return !w.over && !w.took && l.promised.Len() == 0 && l.queue.Front() == w.element
 }
@@ -227,13 +231,14 @@ func (l *line[K, S]) leave(waiter *waiter[S]) {
 	l.advance()
 }
 
-// revokeTurns returns the promised calls behind w, or all if w is nil, to the queue, except those
-// whose turn has come. The calls give back in reverse, so that each finds the key as it left it.
+// revokeTurns returns the promised calls behind w to the queue, or all promised calls if w is nil. Calls
+// whose turn has come stay. The calls give back in reverse order, so that each finds the key as it left it.
 func (l *line[K, S]) revokeTurns(w *waiter[S]) {
 	now := time.Now()
 	l.revoke(func(last *waiter[S]) bool { return last != w && last.turn.After(now) })
 }
 
+// revoke returns the last promised calls to the queue, as long as chosen reports true.
 func (l *line[K, S]) revoke(chosen func(*waiter[S]) bool) {
 	for last := l.last(); last != nil && chosen(last); last = l.last() {
 		l.forget()
@@ -243,7 +248,7 @@ func (l *line[K, S]) revoke(chosen func(*waiter[S]) bool) {
 	}
 }
 
-// pause revokes all turns. While Lines are paused, advance only has the head look again later.
+// pause revokes all turns. While Lines is paused, advance takes nothing, and lets the head look again later.
 func (l *line[K, S]) pause() {
 	l.lock()
 	defer l.unlock()

@@ -36,10 +36,10 @@ type Call[S comparable] interface {
 	// Forecast returns the state after the call takes at the instant at, and how much later its
 	// turn is. Forecast must be a pure function.
 	Forecast(state S, at int64) (next S, wait time.Duration, verdict Verdict)
-	// Alike reports whether both calls go by the same limit. Other forecasts are not remembered: if
-	// limits alternate, a turn may come forward as time passes.
+	// Alike reports whether both calls go by the same limit. A forecast of calls under different limits is
+	// not remembered, since a turn may then come forward as time passes.
 	Alike(other Call[S]) bool
-	// Take takes if the turn comes within patience and not before notBefore, if not 0.
+	// Take takes units if the turn comes within patience. If notBefore is not 0, the turn must not come before it.
 	Take(patience time.Duration, notBefore int64) Answer
 	// GiveBack gives back the units of the last Take.
 	GiveBack()
@@ -68,10 +68,11 @@ func awaitsRelease[S comparable](call Call[S]) bool {
 	return ok && r.AwaitsRelease()
 }
 
-// Unlocker is an optional interface of a Call. Unlocked runs each time that the goroutine of the call has unlocked
-// the line, with which it may have run Calls, before it sleeps. Unlocked may call Lines.
+// Unlocker is an optional interface of a Call. The goroutine of the call runs Unlocked each time that it has unlocked the
+// line, before it sleeps. Methods of other Calls may have run while it had the line locked. Unlocked may call Lines.
 type Unlocker interface{ Unlocked() }
 
+// Verdict is the result of a forecast.
 type Verdict int
 
 const (
@@ -83,14 +84,16 @@ const (
 	Never
 )
 
+// Answer is the result of Call.Take.
 type Answer struct {
+	// Taken reports whether units were taken.
 	Taken bool
 	// Wait is the time until the turn, if units were taken.
 	Wait time.Duration
 	// Start is the instant of the turn, if units were taken.
 	Start int64
 
-	// If nothing was taken, the call leaves with Err, or if that is nil tries again after RetryIn.
+	// If nothing was taken, the call leaves with Err. If Err is nil, it tries again after RetryIn.
 	Err     error
 	RetryIn time.Duration
 }
@@ -111,9 +114,10 @@ type Lines[K, S comparable] struct {
 	Options[K]
 	seam  seam.Seam
 	lines *xsync.MapOf[K, *line[K, S]]
-	// count counts the lines, and some lines about to be stored. Has looks for no line while it is 0.
+	// count is the number of lines, with some lines that are about to be stored. While it is 0, Has does not look for
+	// a line.
 	count atomic.Int64
-	// waiting counts the calls in all lines.
+	// waiting is the number of calls in all lines.
 	waiting atomic.Int64
 	// waits counts the calls that have left.
 	waits atomic.Uint64
@@ -121,10 +125,11 @@ type Lines[K, S comparable] struct {
 	waited atomic.Int64
 	// paused counts the pauses in force. While paused is positive no call in line takes.
 	paused atomic.Int64
-	// epoch is when New made the lines.
+	// epoch is the time at which New made the lines.
 	epoch time.Time
 }
 
+// New returns Lines without lines.
 func New[K, S comparable](options Options[K]) *Lines[K, S] {
 	// The map's own seed is not mixed in: Hash is seeded, in simulations always alike.
 	return &Lines[K, S]{Options: options, epoch: time.Now(), lines: xsync.NewMapOfWithHasher[K, *line[K, S]](func(key K, _ uint64) uint64 {
@@ -149,9 +154,9 @@ func (ls *Lines[K, S]) Has(key K) bool {
 	return ok
 }
 
-// Behind returns the number of calls that wait for the key, and the wait of a call behind them,
-// which does not join. The wait is 0 if none waits, if there is no room, or if the call awaits a release. Keys that cannot be
-// found again do not count.
+// Behind returns the number of calls that wait for the key, and the wait that the given call would have
+// behind them. The call does not join. The wait is 0 if no call waits, if the limit would refuse the call, or
+// if the call awaits a release. Keys that cannot be found again do not count.
 func (ls *Lines[K, S]) Behind(key K, call Call[S]) (waiting int, wait time.Duration) {
 	line := ls.find(key)
 	if line == nil {
@@ -171,10 +176,10 @@ func (ls *Lines[K, S]) Behind(key K, call Call[S]) (waiting int, wait time.Durat
 }
 
 // Wait waits in the key's line until the call has taken and its turn has come, and returns nil.
-// With an error nothing was taken, or the units were given back. waited is the whole time, or 0 if
-// the call did not join.
+// If Wait returns an error, nothing was taken, or the units were given back. waited is the time that the
+// call spent in line, or 0 if it did not join.
 //
-// ErrCrowded, ErrDeadline and the Call's refusals come at once if foreseeable. A turn may come
+// ErrCrowded, ErrDeadline and the Call's refusals come at once if they can be foreseen. A turn may come
 // later than forecast, because other calls may take first. If patience ends before the turn, the
 // error is ErrDeadline; if the context ends, the error is ErrCancelled.
 func (ls *Lines[K, S]) Wait(
@@ -236,8 +241,8 @@ func Cancelled(ctx context.Context) error {
 	return fmt.Errorf("%w: %w: %w", ErrCancelled, err, cause)
 }
 
-// Pause has all calls in line give back takes ahead of their turn, and take nothing until resume is
-// called once.
+// Pause makes all calls in line give back units that they took ahead of their turn. They take nothing until
+// resume is called, which must be called once.
 func (ls *Lines[K, S]) Pause() (resume func()) {
 	ls.paused.Add(1)
 	done := false
@@ -286,8 +291,8 @@ func (ls *Lines[K, S]) Change(key K, change func(), renew func(Call[S])) {
 // Empty reports whether no call waits at all. Empty is one atomic load.
 func (ls *Lines[K, S]) Empty() bool { return ls.count.Load() == 0 }
 
-// Wake has the first of the key's waiting calls look again, after BlockedFor may have changed, or after a
-// release.
+// Wake makes the first of the key's waiting calls look again. It must be called after BlockedFor may have changed,
+// and after a release.
 func (ls *Lines[K, S]) Wake(key K) {
 	line := ls.find(key)
 	if line == nil {
@@ -386,8 +391,8 @@ func (ls *Lines[K, S]) Count() (waiting int, waits uint64, waited time.Duration)
 	return int(ls.waiting.Load()), ls.waits.Load(), time.Duration(ls.waited.Load())
 }
 
-// LongestWait returns for how long the call has waited that has waited longest of those in line, and 0 if none
-// waits. LongestWait locks no line. The cost grows with the number of lines. Lines of keys that cannot be
+// LongestWait returns the longest time that a call now in line has waited, or 0 if no call waits. LongestWait locks
+// no line. The cost grows with the number of lines. Lines of keys that cannot be
 // found again do not count.
 func (ls *Lines[K, S]) LongestWait() (longest time.Duration) {
 	if ls.waiting.Load() == 0 {
