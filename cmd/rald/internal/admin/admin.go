@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"net/http/pprof"
 	"os"
-	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -157,24 +156,19 @@ func (h *Handler) health(w http.ResponseWriter) {
 		http.Error(w, "draining", http.StatusServiceUnavailable)
 		return
 	}
-	// without has the families without Redis, and whether files have faults.
-	var without []string
+	// text has the families without Redis, and whether files have faults.
+	text := "ok\n"
 	for _, keep := range h.families() {
-		for family := range keep.All() {
-			err := family.Health()
-			switch {
-			case err == nil:
-			case families.EngineOf(family) == nil:
-				without = append(without, family.Name()+": "+err.Error()+"\n")
-			default:
-				http.Error(w, family.Name()+": "+err.Error(), http.StatusServiceUnavailable)
-				return
-			}
+		without, err := keep.Health()
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+			return
 		}
+		text += without
 	}
 	if h.config.Reloads.Fault() != nil {
 		// Requests without a token read this, and the faults have lines of files.
-		without = append(without, "the last configuration is not in force, or not all of it: INFO and the operators' page say why\n")
+		text += "the last configuration is not in force, or not all of it: INFO and the operators' page say why\n"
 	}
-	_, _ = io.WriteString(w, "ok\n"+strings.Join(without, ""))
+	_, _ = io.WriteString(w, text)
 }

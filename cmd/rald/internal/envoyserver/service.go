@@ -88,7 +88,7 @@ func (t *table) find(asks []ask, domain *rules.Domain, request *pb.RateLimitRequ
 		a := &asks[i]
 		var match rules.Match
 		if limit := rateLimitDescriptor.GetLimit(); limit != nil {
-			unit := unitOf(limit.Unit)
+			unit := rules.ParseUnit(limit.Unit.String())
 			if unit == 0 {
 				return nil, status.Errorf(codes.InvalidArgument,
 					"descriptors[%d].limit.unit is %v: SECOND, MINUTE, HOUR, DAY, MONTH and YEAR are accepted", i, limit.Unit)

@@ -1,7 +1,6 @@
 package envoyserver
 
 import (
-	"fmt"
 	"math"
 	"sync"
 
@@ -157,15 +156,6 @@ func describe(r *rules.Rule) *pb.RateLimitResponse_RateLimit {
 }
 
 func clip(n int64) uint32 { return uint32(min(max(n, 0), math.MaxUint32)) }
-
-func unitOf[U fmt.Stringer](u U) rules.Unit {
-	for _, unit := range rules.Units {
-		if unit.String() == u.String() {
-			return unit
-		}
-	}
-	return 0
-}
 
 // Bounds of a window's hits: a word's room for a second, otherwise more than any rule allows.
 const (

@@ -241,6 +241,22 @@ func (s *Families) All() iter.Seq[Family] {
 // Fleet returns the Redis that keeps the keys, or nil for engines.
 func (s *Families) Fleet() *Fleet { return s.config.Fleet }
 
+// Health returns the fault of the first engine that has one. Without Redis it returns no error, and the names and
+// faults of the limiters in lines.
+func (s *Families) Health() (without string, err error) {
+	for family := range s.All() {
+		err := family.Health()
+		switch {
+		case err == nil:
+		case EngineOf(family) == nil:
+			without += family.Name() + ": " + err.Error() + "\n"
+		default:
+			return without, fmt.Errorf("%s: %w", family.Name(), err)
+		}
+	}
+	return without, nil
+}
+
 // Servers returns the number of servers that keep the keys in Redis, or 1 for engines. guess is as for
 // [fleet.Limiter.Servers].
 func (s *Families) Servers(guess bool) int {

@@ -258,7 +258,7 @@ func (r *reading) rule(rule *Rule, domain string, here configfile.Place) {
 	}
 	r.links.named[nameIn{domain, rule.Name}] = true
 	name, requests := r.text(m["unit"]), r.requests(m["requests_per_unit"])
-	unit := parseUnit(name)
+	unit := ParseUnit(strings.ToUpper(name))
 	switch limit := m["limit"]; {
 	case !limit.IsNull():
 		if name != "" || requests != 0 || rule.Unlimited {

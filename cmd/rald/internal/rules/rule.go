@@ -2,7 +2,6 @@ package rules
 
 import (
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/ral-limiter/ral/policy"
@@ -45,25 +44,17 @@ var Units = []Unit{Second, Minute, Hour, Day, Week, Month, Year}
 
 // String returns the name of the unit in capitals, as in Envoy's protocol.
 func (u Unit) String() string {
-	if !u.IsKnown() {
+	if u < Second || u > Year {
 		u = 0
 	}
 	return units[u].name
 }
 
-// IsKnown reports whether Units has it.
-func (u Unit) IsKnown() bool { return u >= Second && u <= Year }
-
 // Length returns the length of the unit's windows, 0 for no unit.
-func (u Unit) Length() time.Duration {
-	if !u.IsKnown() {
-		return 0
-	}
-	return units[u].length
-}
+func (u Unit) Length() time.Duration { return units[u].length }
 
-func parseUnit(name string) Unit {
-	name = strings.ToUpper(name)
+// ParseUnit returns the unit of a name in capitals, 0 for any other name.
+func ParseUnit(name string) Unit {
 	for _, u := range Units {
 		if units[u].name == name {
 			return u
