@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/ral-limiter/ral/internal/adapter/admission"
 	"github.com/ral-limiter/ral/internal/adapter/clientaddr"
 	"github.com/ral-limiter/ral/limits"
 )
@@ -117,14 +118,7 @@ func Both[A, B comparable](a func(*http.Request) A, b func(*http.Request) B) fun
 	if a == nil || b == nil {
 		return nil
 	}
-	return func(r *http.Request) limits.Pair[A, B] {
-		var zero limits.Pair[A, B]
-		pair := limits.Pair[A, B]{A: a(r), B: b(r)}
-		if pair.A == zero.A || pair.B == zero.B {
-			return zero
-		}
-		return pair
-	}
+	return admission.Both(a, b)
 }
 
 // Join combines key functions of strings. Each part is preceded by its length, so different parts

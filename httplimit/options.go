@@ -176,23 +176,15 @@ func (o *Options) validate() (allow, deny *clientaddr.Prefixes, err error) {
 	if allow, err = clientaddr.NewPrefixes(owner, "Allow", o.Allow); err == nil {
 		deny, err = clientaddr.NewPrefixes(owner, "Deny", o.Deny)
 	}
-	wrong := admission.WrongName(o.Name)
+	if err == nil {
+		err = admission.CheckOptions(o.Name, o.WaitUpTo, o.Spread, o.RetryGuess, o.ClientAddr != nil && !o.ClientAddr.finder.Valid(), bad)
+	}
 	switch {
 	case err != nil:
-	case wrong != "":
-		err = bad("Name", fmt.Sprintf("%.80q", o.Name), wrong)
 	case o.Headers != NoHeaders && o.Headers&^everyHeader != 0:
 		err = bad("Headers", int(o.Headers), "a set of RateLimitHeaders, LegacyHeaders, XRateLimitHeaders, SpringHeaders and RetryHeaders, or NoHeaders alone")
 	case o.Inform != "" && !clientaddr.IsFree(o.Inform):
 		err = bad("Inform", fmt.Sprintf("%.80q", o.Inform), `the name of a header field that HTTP itself does not need, or ""`)
-	case o.WaitUpTo < 0:
-		err = bad("WaitUpTo", o.WaitUpTo, "a positive duration, or 0 not to wait")
-	case o.Spread < 0:
-		err = bad("Spread", o.Spread, "a positive duration, or 0 to tell the earliest time")
-	case o.RetryGuess < 0:
-		err = bad("RetryGuess", o.RetryGuess, "a positive duration, or 0 for 1s")
-	case o.ClientAddr != nil && !o.ClientAddr.finder.Valid():
-		err = bad("ClientAddr", "a zero ClientAddr", "the result of NewClientAddr, or nil for the connection's address")
 	}
 	return allow, deny, err
 }

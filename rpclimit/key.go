@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"strings"
 
+	"github.com/ral-limiter/ral/internal/adapter/admission"
 	"github.com/ral-limiter/ral/internal/adapter/clientaddr"
 	"github.com/ral-limiter/ral/limits"
 )
@@ -101,14 +102,7 @@ func Both[A, B comparable](a Key[A], b Key[B]) Key[limits.Pair[A, B]] {
 	if a.Of == nil || b.Of == nil {
 		return Key[limits.Pair[A, B]]{}
 	}
-	return Key[limits.Pair[A, B]]{By: a.By + ", " + b.By, OfMessage: a.OfMessage || b.OfMessage, Of: func(c *Call) limits.Pair[A, B] {
-		var none limits.Pair[A, B]
-		pair := limits.Pair[A, B]{A: a.Of(c), B: b.Of(c)}
-		if pair.A == none.A || pair.B == none.B {
-			return none
-		}
-		return pair
-	}}
+	return Key[limits.Pair[A, B]]{By: a.By + ", " + b.By, OfMessage: a.OfMessage || b.OfMessage, Of: admission.Both(a.Of, b.Of)}
 }
 
 // AddrConfig is as httplimit.AddrConfig. The zero AddrConfig takes the connection's address.

@@ -98,18 +98,9 @@ func (o *Options) validate() (exempt exemptions, err error) {
 	bad := func(field string, value any, want string) error {
 		return &policy.FieldError{Of: "rpclimit.Options", Field: field, Value: value, Want: want}
 	}
-	if wrong := admission.WrongName(o.Name); wrong != "" {
-		return exempt, bad("Name", fmt.Sprintf("%.80q", o.Name), wrong)
-	}
-	switch {
-	case o.WaitUpTo < 0:
-		return exempt, bad("WaitUpTo", o.WaitUpTo, "a positive duration, or 0 not to wait")
-	case o.Spread < 0:
-		return exempt, bad("Spread", o.Spread, "a positive duration, or 0 to tell the earliest time")
-	case o.RetryGuess < 0:
-		return exempt, bad("RetryGuess", o.RetryGuess, "a positive duration, or 0 for 1s")
-	case o.ClientAddr != nil && o.ClientAddr.finder == nil:
-		return exempt, bad("ClientAddr", "a zero ClientAddr", "the result of NewClientAddr, or nil for the connection's address")
+	isZero := o.ClientAddr != nil && o.ClientAddr.finder == nil
+	if err := admission.CheckOptions(o.Name, o.WaitUpTo, o.Spread, o.RetryGuess, isZero, bad); err != nil {
+		return exempt, err
 	}
 	exempt = exemptions{map[string]bool{}, map[string]bool{}}
 	add := func(procedure string) bool {

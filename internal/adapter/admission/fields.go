@@ -122,6 +122,34 @@ const MaxPolicies = 16
 // FieldFault makes the error about a field of a limit.
 type FieldFault = func(field string, value any, want string) error
 
+// WrongName returns a hint for an invalid name, or "" for a valid name.
+func WrongName(name string) (want string) {
+	switch {
+	case shape.IsName(name):
+		return ""
+	case len(name) > shape.MaxName:
+		return "at most 64 bytes"
+	}
+	return "printable ASCII"
+}
+
+// CheckOptions checks the options that all middleware has. noFinder reports whether its finder of addresses is zero.
+func CheckOptions(name string, waitUpTo, spread, retryGuess time.Duration, noFinder bool, bad FieldFault) error {
+	switch want := WrongName(name); {
+	case want != "":
+		return bad("Name", fmt.Sprintf("%.80q", name), want)
+	case waitUpTo < 0:
+		return bad("WaitUpTo", waitUpTo, "a positive duration, or 0 not to wait")
+	case spread < 0:
+		return bad("Spread", spread, "a positive duration, or 0 to tell the earliest time")
+	case retryGuess < 0:
+		return bad("RetryGuess", retryGuess, "a positive duration, or 0 for 1s")
+	case noFinder:
+		return bad("ClientAddr", "a zero ClientAddr", "the result of NewClientAddr, or nil for the connection's address")
+	}
+	return nil
+}
+
 // Add adds the name of the next limit. If another limit has the name, Add returns the error of bad.
 func (f *Fields) Add(name string, hidden bool, bad FieldFault) error {
 	quoted := string(AppendString(nil, name))
@@ -223,4 +251,16 @@ func AppendString(b []byte, s string) []byte {
 		b = append(b, c)
 	}
 	return append(b, '"')
+}
+
+// Both returns a key function for pairs of two keys. If a part is missing, so is the key.
+func Both[R any, A, B comparable](a func(R) A, b func(R) B) func(R) limits.Pair[A, B] {
+	return func(r R) limits.Pair[A, B] {
+		var none limits.Pair[A, B]
+		pair := limits.Pair[A, B]{A: a(r), B: b(r)}
+		if pair.A == none.A || pair.B == none.B {
+			return none
+		}
+		return pair
+	}
 }

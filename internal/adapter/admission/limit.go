@@ -198,17 +198,6 @@ func (l *Limit[R, K, S]) Check(index int, name, wantKey string, bad FieldFault) 
 	return nil
 }
 
-// WrongName returns a hint for an invalid name, or "" for a valid name.
-func WrongName(name string) (want string) {
-	switch {
-	case shape.IsName(name):
-		return ""
-	case len(name) > shape.MaxName:
-		return "at most 64 bytes"
-	}
-	return "printable ASCII"
-}
-
 // Stats implements Any.
 func (l *Limit[R, K, S]) Stats() (s engine.Stats, ok bool) {
 	if l.engine == nil {
