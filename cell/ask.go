@@ -10,7 +10,8 @@ import (
 	"github.com/ral-limiter/ral/table"
 )
 
-// For calls that bring a limit, or pass held units on as words. A nil limit means the key's own.
+// This file has the calls that bring a limit, or pass held units on as words. A nil limit means the
+// key's own.
 
 // ErrDelays reports that the limit may delay calls, so that Admit decides nothing.
 var ErrDelays = errors.New("ral: the limit delays calls")

@@ -11,7 +11,8 @@ import (
 // Every call on a blocked key is refused, whatever its word says. Another cell keeps the blocked
 // keys: its policy refuses a blocked key, and a take there records a refusal. See BlockBy.
 
-// BlockBy makes the cell refuse the keys that blocks refuses; blocks has its seed and clock.
+// BlockBy makes the cell refuse the keys that blocks refuses. blocks must have the seed and the
+// clock of the cell.
 func (c *Cell[K]) BlockBy(blocks *Cell[K]) { c.blocks.Store(blocks) }
 
 // Block takes from the key under limit, of the family of the blocking cell c. It returns ErrClosed,
@@ -86,8 +87,8 @@ func (c *Cell[K]) blockLeft(hash uint64, key K, now policy.Instant) time.Duratio
 	}
 }
 
-// refuseBlocked refuses q in decision if the key is blocked at now. It takes nothing. RetryAfter is the
-// later end of the block and the limit, as exact as the limit's.
+// refuseBlocked refuses q in decision if the key is blocked at now. It takes nothing. RetryAfter is
+// the later of the end of the block and the limit's RetryAfter, and as exact as the latter.
 func (c *Cell[K]) refuseBlocked(hash uint64, key K, now policy.Instant, q *request, decision *policy.Decision) (b Basis, refused bool) {
 	blocks := c.blocks.Load()
 	if blocks == nil {
@@ -125,7 +126,7 @@ func (c *Cell[K]) Punish(key K, decision *policy.Decision) {
 	}
 	var counted policy.Decision
 	basis := blocks.take(key, &request{n: 1, noRoomWait: true}, &counted, nil)
-	// Another call's refusal was the last, or Block came first.
+	// If the key is blocked already, by another call's refusal or by Block, that block holds.
 	left := counted.RetryAfter
 	switch {
 	case basis.missing != 0:

@@ -39,13 +39,13 @@ type Cell[K comparable] struct {
 
 	policyFor func(K) policy.Policy
 	switched  atomic.Pointer[switching]
-	// switches is held while switched is of a change under way.
+	// switches is held by a change from before it stores itself in switched until it is over.
 	switches sync.Mutex
 	// anchor is nil if limits need none.
 	anchor   func(policy.Policy) policy.Policy
 	queue    *cmdqueue.Queue[table.Command[K]]
 	whenFull WhenFull
-	// blocks is the cell of BlockBy.
+	// blocks is the cell that holds the blocked keys, or nil without BlockBy.
 	blocks atomic.Pointer[Cell[K]]
 	// refusals is Options.Refusals.
 	refusals      *Refusals
@@ -156,8 +156,8 @@ func (c *Cell[K]) Choke(key K) bool {
 			if limit == nil {
 				choker = terms.Choker
 			}
-			// XOR and wrap-round leave 1 to MaxWord for used words of these terms only, which
-			// spares View.Read's second load of the terms.
+			// After the XOR, only a used word of these terms is 1 to MaxWord. A state of 0 wraps round in
+			// the comparison. So the second load of the terms in View.Read is not needed.
 			if state-1 >= policy.MaxWord || choker == nil {
 				// The word is unused, of other terms, or dead: evicted since it was loaded.
 				break
@@ -197,12 +197,13 @@ func (c *Cell[K]) Choke(key K) bool {
 	return decision.Allowed
 }
 
-// general reports whether the general steps of take have to decide.
+// general reports whether every call of the cell needs the steps of take, because keys may be
+// impossible to hash or the policy is a policy.Occupier.
 func (c *Cell[K]) general() bool { return c.guarded || c.occupied }
 
 // chokerOf returns the fast path of a limit other than the cell's own. It is nil if the limit is of
 // another family, or delays calls, since turns under another limit leave a mark. It is also nil if
-// keys are warned of, by the Decision.
+// the cell warns of keys, since a warning needs the Decision.
 func (c *Cell[K]) chokerOf(limit policy.Policy) policy.Choker {
 	if limit == nil || c.warns != nil || limit.Delays() || !c.view.Terms().ReadsWordsOf(limit) {
 		return nil
@@ -289,7 +290,8 @@ func (c *Cell[K]) takeCounted(key K, q *request, decision *policy.Decision) Basi
 	return basis
 }
 
-// noteUnheld tells of units that no call can release, if a call that returns nothing to release has taken any.
+// noteUnheld calls onUnheld if a call has taken units but returns nothing with which to release
+// them.
 func (c *Cell[K]) noteUnheld(key K, taken bool) {
 	if taken && c.onUnheld != nil {
 		c.onUnheld(key)
@@ -301,7 +303,8 @@ func (c *Cell[K]) TakeWith(limit policy.Policy, key K, n int64, d *policy.Decisi
 	c.takeCounted(key, &request{n: n, choice: c.orChosen(limit, key)}, d)
 }
 
-// TakeUpTo takes as many of n units as remain, answers for these in decision, and returns how many.
+// TakeUpTo takes as many of n units as remain, puts the answer for them into decision, and returns
+// their number.
 func (c *Cell[K]) TakeUpTo(key K, n int64, decision *policy.Decision) (taken int64) {
 	var basis Basis
 	q := request{choice: c.orChosen(nil, key)}

@@ -25,8 +25,8 @@ func (c *Cell[K]) ChangeLimit(key K, from, to policy.Policy, share bool) error {
 	return c.SwitchLimit(key, from, to, share, nil)
 }
 
-// SwitchLimit is ChangeLimit, in one step with publish, which makes PolicyFor choose the limit to. It
-// must not call the cell. nil is ChangeLimit alone.
+// SwitchLimit is ChangeLimit, in one step with publish, which makes PolicyFor choose the limit to.
+// publish must not call the cell. With a nil publish, SwitchLimit is ChangeLimit.
 func (c *Cell[K]) SwitchLimit(key K, from, to policy.Policy, share bool, publish func()) error {
 	if err := related(c.view.Terms(), from, to); err != nil {
 		return err
@@ -70,8 +70,8 @@ func (c *Cell[K]) changeLimit(key K, from, to policy.Policy, share, always bool)
 
 // carry translates an entry's word. alive is false if the entry is dead. Since it may lower the
 // word, it holds the return lock. A take under way makes the swap fail, or fails itself and decides
-// again by the translated word. always replaces also a word that means the same under both limits, if
-// they read a take from it differently.
+// again by the translated word. always also replaces the word of an unused key that the translation
+// leaves unchanged, so that a take under the earlier limit fails to swap.
 func (c *Cell[K]) carry(entry *table.Entry[K], from, to policy.Policy, share, always bool) (alive bool, err error) {
 	c.lockReturn(entry)
 	defer entry.UnlockReturn()
@@ -88,7 +88,7 @@ func (c *Cell[K]) carry(entry *table.Entry[K], from, to policy.Policy, share, al
 		if err != nil || next == state {
 			return true, err
 		}
-		// Reservations from before are of another word.
+		// Reservations made before this change are of another word, so they give nothing back.
 		entry.AddReturned(resetUnits)
 		c.seam.Step("limit: translated")
 		done := entry.Advance(word, next|terms.EpochBit)
@@ -98,7 +98,8 @@ func (c *Cell[K]) carry(entry *table.Entry[K], from, to policy.Policy, share, al
 	}
 }
 
-// unusedBeside returns another state of an unused key if that is such a state, and otherwise the state.
+// unusedBeside returns a neighbour of state if both are states of an unused key, and otherwise
+// state.
 func unusedBeside(limit policy.Policy, state uint64, now policy.Instant) uint64 {
 	next := state - 1
 	if state < 2 {

@@ -44,7 +44,7 @@ type Stats struct {
 
 	// Waiting is the number of calls in line now.
 	Waiting int
-	// LongestWait is for how long the call has waited that has waited longest of those in line now.
+	// LongestWait is the time in line of the call that has waited longest, of the calls in line now.
 	LongestWait time.Duration
 	// Waits counts the calls that have left their line.
 	Waits uint64
@@ -77,7 +77,8 @@ func (k Control[K]) Stats() Stats {
 // Now returns the instant by which the cell decides.
 func (k Control[K]) Now() policy.Instant { return k.c.now() }
 
-// Tick is Now, for about once a second: the list of refused keys advances without refusals.
+// Tick returns Now and advances the windows of the refused keys. Its owner calls it about once a
+// second, since the windows must advance without refusals too.
 func (k Control[K]) Tick() policy.Instant {
 	now := k.c.now()
 	k.c.refused.mu.Lock()
@@ -86,8 +87,8 @@ func (k Control[K]) Tick() policy.Instant {
 	return now
 }
 
-// Close makes the cell answer every call as for an unavailable table, for a known key only once it
-// is gone from the table. Calls in line end. Call Close once.
+// Close makes the cell answer every call as for an unavailable table. A call on a known key is
+// answered by its word until the key is gone from the table. Calls in line end. Call Close once.
 func (k Control[K]) Close() {
 	k.c.closed.Store(true)
 	close(k.c.done)

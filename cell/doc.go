@@ -1,6 +1,7 @@
-// Package cell is a part of package engine that may change in any release: it answers for one key,
-// by its one word, now. Package engine documents every verb for users, and composes calls on
-// several keys. The comments here are contracts between the two.
+// Package cell is a part of package engine that may change in any release: it decides a call on one
+// key at once. A key's state is one word of 64 bits, and the word is all that decides. Package
+// engine documents every verb for users, and composes calls on several keys. The comments here are
+// contracts between the two.
 //
 // A [Cell] finds the key's entry in the table, lets the policy decide by its word, and advances the
 // word by compare-and-swap. A known key needs no lock, no message and no allocation. A refused call

@@ -114,7 +114,7 @@ func lowerUnder(
 ) (next uint64) {
 	refunder := terms.Refunder
 	switch {
-	// This is decide.Refund, but by Terms.Take.
+	// This is decide.Refund, with Terms.Take in place of the policy's Take.
 	case limit == nil && refunder != nil && n >= 0:
 		next = refunder.Refund(state, now, n)
 		terms.Take(next, now, 0, 0, decision)
@@ -131,7 +131,7 @@ func lowerUnder(
 }
 
 // ownUnits returns how many units of the cell's own policy bring a word down from state to next, or
-// further. A unit of a slower limit is many of a faster limit.
+// further. One unit of a slower limit is worth many units of a faster limit.
 func ownUnits(terms *table.Terms, limit policy.Policy, state, next uint64, now policy.Instant, n int64) uint64 {
 	units := min(n, resetUnits)
 	own := terms.Refunder
@@ -154,7 +154,8 @@ func (h *Held[K]) Cancel() { h.Keep(0) }
 
 // Keep ends a take with n of its units used. It gives the others back as far as later takes keep
 // their promised turns and the limit holds. n below 0 counts as 0; with all units, or more, nothing
-// comes back. A second call does nothing. Units in use are released, all of them: the call is over.
+// comes back. A second call does nothing. Under a policy.Occupier all units are released, whatever
+// n is, since the call is over.
 func (h *Held[K]) Keep(n int64) {
 	level := h.level
 	switch {
@@ -187,7 +188,7 @@ func (h *Held[K]) keep(n int64) {
 		word, terms := h.cell.view.Read(e)
 		returned := (e.Returned() - h.returned - own) & table.ReturnedMask
 		if terms.Epoch != h.epoch || returned >= resetUnits {
-			// The words of then mean something else now.
+			// The word of the take has another meaning now, or the key was reset.
 			return
 		}
 		if e.Moved() {
@@ -246,7 +247,8 @@ func (h *Held[K]) cancelLatest(level *table.Level) bool {
 
 // settle attempts to swap a word for one without back units of the take. The caller holds the
 // entry's return lock. returned counts units that others gave back since the take, and announced
-// those that settle has added to Entry.Returned. done is false if another call was faster.
+// counts the units that settle has added to Entry.Returned. done is false if another call was
+// faster.
 func (h *Held[K]) settle(
 	entry *table.Entry[K], terms *table.Terms, word, returned uint64, back int64,
 ) (announced uint64, done bool) {

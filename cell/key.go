@@ -18,7 +18,8 @@ func (c *Cell[K]) guardedHash(key K) (hash uint64, ok bool) { return GuardedHash
 // GuardedHash returns the hash of a key of a type for which MayNotHash is true. ok is false if the key
 // has none.
 func GuardedHash[K comparable](seed maphash.Seed, key K) (hash uint64, ok bool) {
-	// A panic costs some microseconds. For most such keys the type tells without a panic.
+	// A panic costs some microseconds. The type of most such keys already shows that they have no
+	// hash.
 	if t := reflect.TypeOf(any(key)); t != nil && !t.Comparable() {
 		return 0, false
 	}
@@ -26,8 +27,8 @@ func GuardedHash[K comparable](seed maphash.Seed, key K) (hash uint64, ok bool) 
 	return maphash.Comparable(seed, key), true
 }
 
-// Hash returns the key's hash, for Offer and to order the keys of a call. If ok is false it has
-// none, and must not be compared with another key either.
+// Hash returns the key's hash, for Offer and to order the keys of a call. If ok is false, the key
+// has no hash, and must not be compared with another key either.
 func (c *Cell[K]) Hash(key K) (hash uint64, ok bool) { return c.hash(key) }
 
 // Seed returns the seed of Hash.

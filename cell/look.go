@@ -35,7 +35,8 @@ func (c *Cell[K]) probeAt(now policy.Instant, key K, request *request, decision 
 	return c.probeState(terms, state, now, key, request, decision)
 }
 
-// refuseBehind refuses a call because others are before it, unless the limit does.
+// refuseBehind refuses a call because other calls wait before it. If the limit refuses the call,
+// the limit's answer stays.
 func (c *Cell[K]) refuseBehind(key K, q *request, decision *policy.Decision) Basis {
 	basis := c.probe(key, q, decision)
 	if decision.Allowed {

@@ -95,8 +95,9 @@ func (o *Offer) Receipt(receipt Remembered, n int64) Receipt {
 	}
 }
 
-// Accept makes the take of an allowed Offer of n units, and remembers a take that has to be for its Receipt.
-// hash is the key's. The parameters are the Offer's fields, since a copied Offer waits for earlier stores.
+// Accept makes the take of an allowed Offer of n units, and remembers the take if its Receipt needs
+// that: see remembers. hash is the key's. The parameters are the Offer's fields, since a copied
+// Offer waits for earlier stores.
 func (c *Cell[K]) Accept(
 	level *table.Level, terms *table.Terms, before, after, returned uint64, now policy.Instant, n int64, hash uint64,
 ) (receipt Remembered, ok bool) {

@@ -9,9 +9,9 @@ import (
 	"github.com/ral-limiter/ral/table"
 )
 
-// takeNew takes for a key without a live entry in the map, or for a word that Choke leaves to
-// takeEntry. It decides whether there would be anything to record, opens an entry, and takes from
-// that.
+// takeNew decides a call on a key that has no live entry in the map, or has a word that Choke
+// leaves to takeEntry. It decides whether there would be anything to record, opens an entry, and
+// takes from that.
 func (c *Cell[K]) takeNew(hash uint64, hashed bool, key K, now policy.Instant, request *request, decision *policy.Decision, receipt *Receipt) Basis {
 	opening := c.newOpening(hash, hashed, key, now)
 	for {
@@ -58,7 +58,7 @@ type opening[K comparable] struct {
 func (c *Cell[K]) newOpening(hash uint64, hashed bool, key K, now policy.Instant) opening[K] {
 	return opening[K]{
 		cell: c, hash: hash, key: key, now: now,
-		// Every call would open a key anew that does not equal itself.
+		// A key that does not equal itself would be opened anew by every call.
 		recordable: hashed && key == key, //nolint:gocritic // false for NaN
 		room:       roomWait{seam: c.seam},
 	}
@@ -136,7 +136,7 @@ func (op *opening[K]) noRoom(request *request, decision policy.Decision, status 
 	case (firm || cell.whenFull == RefuseNew) && !request.noRoomWait:
 		return cell.withoutWord(request, decision, false, cell.idle, full), true
 	case firm || cell.whenFull == RefuseNew:
-	// Again from time to time: a command may be lost with a writer.
+	// The request is sent again from time to time, since a command may be lost with a writer.
 	case op.room.rounds%roomRounds == 0 || op.room.rounds > yields:
 		cell.queue.TrySend(table.RoomCommand(op.key, op.now))
 	}

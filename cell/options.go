@@ -58,10 +58,11 @@ type Options[K comparable] struct {
 	// not be recorded, whatever RefuseUnavailable says.
 	RefuseClosed bool
 
-	// Refusals, if not nil, is for a blocking cell that counts refusals of keys.
+	// Refusals, if not nil, makes this a blocking cell that counts refusals of keys and blocks them:
+	// see Cell.Punish.
 	Refusals *Refusals
 
-	// RefusedKeys is for RefusedMost.
+	// RefusedKeys turns on the sample of refusals that RefusedMost lists.
 	RefusedKeys bool
 
 	// WarnAt has the used shares of a limit at which OnWarn is called, on the goroutine of the call.
@@ -69,9 +70,10 @@ type Options[K comparable] struct {
 	WarnAt warn.Shares
 	OnWarn func(key K, share float64, d policy.Decision)
 
-	// OnOverstay and OnUnheld, if not nil, are called under a policy.Occupier, on the goroutine of the call, and must
-	// not block: OnOverstay when units are released or extended that have ended, OnUnheld when a call that
-	// returns nothing to release has taken units.
+	// OnOverstay and OnUnheld, if not nil, are called under a policy.Occupier, on the goroutine of the
+	// call, and must not block: OnOverstay is called when a call releases or extends units that have
+	// already ended. OnUnheld is called when a call has taken units but returns nothing with which to
+	// release them.
 	OnOverstay, OnUnheld func(key K)
 
 	// Epoch is the time of the instant First, with a monotonic reading. First is at least 1.

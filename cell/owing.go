@@ -26,12 +26,12 @@ func (r Rank) Compare(other Rank) int {
 	return cmp.Or(-cmp.Compare(r.Share, other.Share), -cmp.Compare(r.Fresh, other.Fresh), -cmp.Compare(r.Tie, other.Tie))
 }
 
-// Owing is a key that owes.
+// Owing is a key that owes: some of its used units still count against its limit.
 type Owing[K comparable] struct {
 	Rank
 	Key   K
 	Limit policy.Policy
-	// State is the key's debt, to Limit.
+	// State is the state of the key's word, which Limit reads.
 	State uint64
 	// Decision is the decision of a look at that instant.
 	Decision policy.Decision

@@ -13,8 +13,9 @@ import (
 )
 
 const (
-	// refusedCounters is the number of keys counted in a window. A key with more than 1 in so many
-	// refusals is always among them. Two windows of string keys take 75 KB.
+	// refusedCounters is the number of keys counted in a window. A key with more than 1 in
+	// refusedCounters refusals is always among the counted keys. Two windows of string keys take 75
+	// KB.
 	refusedCounters = 512
 	// refusedWindow is the length of each of a list's two windows.
 	refusedWindow = time.Minute
@@ -27,7 +28,8 @@ type refusedKeys[K comparable] struct {
 	sample frequent.Sample[K]
 	// mu guards the stripes' draws and the totals.
 	mu sync.Mutex
-	// total and before are the tally's number of refusals when the current window and the last began.
+	// total is the number of all refusals when the current window began. before is the number when the
+	// previous window began.
 	total, before uint64
 }
 
@@ -39,7 +41,8 @@ type refusedKeys[K comparable] struct {
 // drawRefusal then draws for it alone. Refusals for other reasons have no numbers, and are drawn alone.
 type stripeSample struct {
 	drawn, weight uint64
-	// late is a next of an earlier window whose refusal has not taken the lock yet.
+	// late is the number of a sampled refusal of an earlier window that has not taken the lock yet.
+	// lateWeight is its weight.
 	late, lateWeight uint64
 }
 
@@ -55,7 +58,8 @@ func (c *Cell[K]) startRefused(on bool) {
 	}
 }
 
-// draw draws the stripe's next sampled refusal, each with the chance 1 in weight.
+// draw chooses at random the stripe's next refusal to be sampled. Each refusal is sampled with the
+// chance 1 in weight.
 func (s *stripe) draw(weight uint64) {
 	further := uint64(1)
 	if weight > 1 {
@@ -158,7 +162,7 @@ func (c *Cell[K]) RefusedMost(n int) (list RefusedList[K]) {
 		// The list is off.
 		list.From, list.Total, weight = list.To, 0, 1
 	}
-	// Least is higher the more refusals of a key were counted for certain.
+	// The order is by Least: it grows with the refusals that were counted for certain.
 	slices.SortFunc(counted, func(a, b frequent.Counter[K]) int {
 		return cmp.Or(cmp.Compare(b.Count-b.Over, a.Count-a.Over), cmp.Compare(b.Count, a.Count), cmp.Compare(b.Last, a.Last))
 	})
@@ -197,8 +201,8 @@ func upperBound(count, weight uint64) uint64 {
 	return uint64(chernoff(x, x+2*far+2*math.Sqrt(2*x*far), x) * float64(weight))
 }
 
-// chernoff returns the mean, between the unlikely out and the likely in, that is just unlikely
-// enough for x.
+// chernoff returns the mean between out and in at which a count of x has about the chance
+// errorChance. Under the mean out, a count of x is less likely than that, and under in more likely.
 func chernoff(x, out, in float64) float64 {
 	for range 64 {
 		mean := (out + in) / 2

@@ -9,11 +9,12 @@ import (
 
 // This file releases units in use, of a policy.Occupier, and extends them.
 //
-// Until a key's first reset a release is one swap without a lock, since no word from before the reset comes
-// back after it (Occupier.Vacate). Entry.Returned counts the resets of such a key, so it names the generation
-// of its words. A take reads it after the word: a take on a word from after a reset then knows the reset. From
-// the first reset on, releases, resets and takes that may be released hold the return lock, since a word may come
-// back after a later reset. A release of another generation takes nothing.
+// Until a key's first reset a release is one swap without a lock, since no word from before the
+// reset comes back after it (Occupier.Vacate). Entry.Returned counts the resets of such a key, so
+// it names the generation of its words. A take reads it after the word: a take on a word from after
+// a reset then knows the reset. From the first reset on, releases, resets and takes that may be
+// released hold the return lock, since a word may come back after a later reset. A release of units
+// of another generation changes nothing.
 
 // Extend moves the units of a take into the present part, as if they had been taken now. It returns false if
 // they no longer count, or if nothing was recorded or the policy is no policy.Occupier.
@@ -43,8 +44,9 @@ func (h *Held[K]) release(level *table.Level) {
 // change is Occupier.Release or Occupier.Extend.
 type change func(o policy.Occupier, word, taken uint64, now policy.Instant, n int64) (next uint64, ok bool)
 
-// swap makes a change of the key's word. It returns false if the units no longer count, and counts the take as
-// overstayed if they have ended by themselves. After a reset it returns false alone.
+// swap makes a change of the key's word. It returns false if the units no longer count, and counts
+// the take as overstayed if they have ended by themselves. If the key was reset meanwhile, it only
+// returns false.
 func (h *Held[K]) swap(level *table.Level, change change, holds bool) bool {
 	cell, entry := h.cell, table.EntryOf[K](level)
 	for entry != nil {

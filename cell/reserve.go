@@ -10,7 +10,8 @@ import (
 )
 
 // Held is the record of a take, to be given back by Keep. Its methods are for one goroutine at a
-// time. The first call ends it; end no copy as well. The zero Held holds nothing.
+// time. The first call of Keep or Cancel ends it, and no copy of it may be ended too. The zero Held
+// holds nothing.
 type Held[K comparable] struct {
 	cell *Cell[K]
 	Receipt
@@ -82,14 +83,15 @@ func (c *Cell[K]) takeKnown(
 	}
 }
 
-// reserve takes as q asks, and counts nothing. h is zero before, and stays so if nothing was taken.
+// reserve takes the units of q, and counts nothing. h must be zero before. Its level stays nil if
+// nothing was taken.
 func (c *Cell[K]) reserve(key K, q *request, d *policy.Decision, h *Held[K]) Basis {
 	basis := c.take(key, q, d, &h.Receipt)
 	h.cell, h.limit, h.n, h.wait = c, q.limit, q.n, d.Wait
 	return basis
 }
 
-// Held returns the units of a receipt of the cell's, to be given back.
+// Held returns a Held for a receipt of this cell, so that its units can be given back.
 func (c *Cell[K]) Held(r Receipt) Held[K] { return Held[K]{c, r} }
 
 func (h *Held[K]) starts() policy.Instant { return h.takenAt + policy.Instant(h.wait) }

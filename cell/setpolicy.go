@@ -19,9 +19,9 @@ const (
 	maxLinePause = 100 * time.Millisecond
 )
 
-// SetPolicy replaces the cell's own policy for all keys, and returns when it holds. The same policy
-// changes nothing. The policy must not be nil. The error is a *policy.FieldError, ErrClosed or
-// ErrUnavailable; the old policy holds then.
+// SetPolicy replaces the cell's own policy for all keys, and returns once the new policy holds. The
+// same policy changes nothing. The policy must not be nil. The error is a *policy.FieldError,
+// ErrClosed or ErrUnavailable; the old policy holds then.
 func (c *Cell[K]) SetPolicy(limit policy.Policy) error {
 	bad := func(value any, want string) error {
 		return &policy.FieldError{Of: "SetPolicy", Field: "policy", Value: value, Want: want}
@@ -47,7 +47,7 @@ func (c *Cell[K]) SetPolicy(limit policy.Policy) error {
 			case !c.view.Terms().MadeBy(change):
 				return ErrUnavailable
 			}
-			// A writer that died before it could say so made the change.
+			// The change was made by a writer that died before it could report that.
 			return nil
 		}
 		c.seam.Sleep("sleep", pause)

@@ -26,6 +26,7 @@ type Standing struct {
 	Unrecorded *Unrecorded
 }
 
+// Unrecorded is the answer to a call that cannot be recorded.
 type Unrecorded struct {
 	// Full means that the table is full. Otherwise nothing can be recorded for the key.
 	Full    bool
@@ -34,8 +35,8 @@ type Unrecorded struct {
 	RetryAfter time.Duration
 }
 
-// Standing returns the standing of a key for a call of n units under a limit; nil is the limit that
-// holds for the key anyway. It takes nothing, opens no key and is not counted.
+// Standing returns the standing of a key for a call of n units under a limit; nil means the key's
+// own. It takes nothing, opens no key and is not counted.
 func (c *Cell[K]) Standing(limit policy.Policy, key K, n int64) Standing {
 	choice := c.orChosen(limit, key)
 	standing := Standing{Now: c.now()}

@@ -42,7 +42,8 @@ type outcome struct {
 	Basis
 }
 
-// Basis says why an answer rests on more than the key's word. Zero means that it does not.
+// Basis is the reason that an answer rests on more than the key's word. The zero Basis means that
+// the word alone decided.
 type Basis struct {
 	missing missing
 	// lost means that nothing can be recorded for the key, now or later.
@@ -78,8 +79,8 @@ const (
 	reasons = iota
 )
 
-// byWord reports whether an answer is the limit's, by the key's word or for an unused key. Only
-// such a refusal may block the key.
+// byWord reports whether the limit itself gave the answer, from the key's word or as for an unused
+// key. Only such a refusal may block the key.
 func (b Basis) byWord() bool { return (b.missing == 0 || b.missing >= crowded) && !b.lost }
 
 // Recorded reports whether an answer rests on the key's word, or needs none. Unlike byWord it
@@ -137,7 +138,8 @@ func (q *request) decideOther(terms *table.Terms, state uint64, now policy.Insta
 	return decide.Take(limit, state, now, q.n, q.patience, q.notBefore, decision)
 }
 
-// take answers request for the key in decision, and records what is allowed, in receipt too if not nil.
+// take decides request, puts the answer into decision, and takes the units that are allowed. A
+// receipt that is not nil records the take.
 //
 // Decisions are passed by pointer: a returned struct of more than four words is copied at each
 // return, and each copy waits for the stores before it.
@@ -185,9 +187,10 @@ func plain(terms *table.Terms, word uint64) (state uint64, ok bool) {
 	return state, state-1 < policy.MaxWord
 }
 
-// takeEntry answers request in decision by the entry's word, and advances the word by compare-and-swap. receipt, if
-// not nil, is the receipt. alive is false if the entry is dead: nothing was taken, and the key must
-// be looked up again. No other loop raises a word, except Choke's; Offer.Accept swaps once.
+// takeEntry answers request in decision by the entry's word, and advances the word by
+// compare-and-swap. receipt, if not nil, is the receipt. alive is false if the entry is dead:
+// nothing was taken, and the key must be looked up again. The loops of Choke, ask and takeKnown
+// also raise a word. Each Accept swaps once.
 //
 // A take that may be given back is remembered, and so is a charge beside remembered takes. The log of the entry is
 // locked from before the swap, so that takes are remembered in the order of their swaps.
@@ -212,7 +215,7 @@ func (c *Cell[K]) takeEntry(
 				return Basis{}, false
 			}
 			if state == 0 && request.switched != nil && word != terms.EpochBit {
-				// The entry lands first, as SwitchLimit finds no tentative entry.
+				// The entry must land first, since SwitchLimit does not find a tentative entry.
 				entry.Advance(word, terms.EpochBit)
 				continue
 			}
@@ -222,7 +225,7 @@ func (c *Cell[K]) takeEntry(
 				now = max(now, c.view.Horizon())
 			}
 		}
-		// decide, written out: Reserve and Cancel take 160 ns, not 177.
+		// These are the steps of decide, written out: Reserve and Cancel then take 160 ns, not 177.
 		var next uint64
 		plain := request.plain()
 		if plain {
@@ -296,8 +299,8 @@ func (c *Cell[K]) basis(limit policy.Policy, d *policy.Decision) Basis {
 	return Basis{missing: misfit}
 }
 
-// Count counts a call's final answer. A refusal by the key's word may block the key: d says so
-// then. A refusal for ever is not the key's doing.
+// Count counts a call's final answer. A refusal by the key's word may block the key, and d then
+// includes the time of the block. A refusal for ever does not count toward a block.
 func (c *Cell[K]) Count(key K, d *policy.Decision, b Basis) {
 	if due := c.CountOnly(d.Allowed, b); due != (Due{}) {
 		c.Finish(key, d, due)
@@ -315,7 +318,8 @@ type Due struct {
 	passed warn.Set
 }
 
-// CountOnly is Count for callers without key and decision. Unless due is zero, call Finish next.
+// CountOnly is Count for callers without key and decision. Unless due is zero, the caller must call
+// Finish next.
 func (c *Cell[K]) CountOnly(allowed bool, basis Basis) (due Due) {
 	switch {
 	case allowed:
@@ -340,7 +344,7 @@ func (c *Cell[K]) CountOnly(allowed bool, basis Basis) (due Due) {
 	return due
 }
 
-// Finish does the work left for an answer decision.
+// Finish does the work that CountOnly left for a key and its decision.
 func (c *Cell[K]) Finish(key K, decision *policy.Decision, due Due) {
 	if due.passed != 0 {
 		c.warn(key, due.passed, decision)
@@ -360,9 +364,9 @@ func (c *Cell[K]) countBlocked(key K) {
 	}
 }
 
-// advanceIn is Entry.Advance for a take that may be released, of a key that was reset. It fails if another reset
-// came since the count was read, after which the word may have come back.
-// A policy that calls the engine may hold the lock.
+// advanceIn is Entry.Advance for a take that may be released, on a key that was reset before. It
+// fails if another reset came since the count was read, after which the word may have come back. A
+// policy that calls the engine may hold the lock.
 func (c *Cell[K]) advanceIn(entry *table.Entry[K], returned, word, next uint64) bool {
 	if entry.LockReturn() || c.seam.TryLock("takes: locked", entry.LockReturn, entry.UnlockReturn) {
 		defer entry.UnlockReturn()

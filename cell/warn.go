@@ -9,8 +9,9 @@ import (
 	"github.com/ral-limiter/ral/table"
 )
 
-// warner warns of keys that pass a share of their limit. A call passes a share if more of the limit
-// remained before it. So most calls of a key make one comparison, and do not ask the table.
+// warner warns of keys that pass a share of their limit. A call passes a share if more units than
+// the share leaves remained before the call, and not after it. Most calls need one comparison for
+// that, and do not read the table of earlier warnings.
 type warner[K comparable] struct {
 	shares warn.Shares
 	hook   func(key K, share float64, d policy.Decision)
