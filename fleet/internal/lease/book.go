@@ -21,7 +21,7 @@ type account struct {
 	name string
 	// calls wait for the bank's answer.
 	calls []*call
-	// pending means that the account is in the channel, or not yet answered.
+	// pending means that the account is in the channel, or that the bank has not answered yet.
 	pending bool
 
 	touched time.Time
@@ -78,7 +78,7 @@ func (a *account) reply(decide func(n int64) (answer, bool)) {
 			rest = append(rest, call)
 		} else {
 			call.gone = true
-			// The answer has a free slot, as it is the only answer.
+			// The channel has a free slot, since a call gets only one answer.
 			call.answer <- answer
 		}
 	}

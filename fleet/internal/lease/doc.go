@@ -22,9 +22,9 @@
 //
 // Giving back: units of a funnel's lease may have drained meanwhile. Had they never been taken, the
 // word would be lower by their fill, less the time for which the funnel would have been empty. That
-// is at most the time passed. So units*interval - age may come back, in whole units, whatever
-// others took and gave back in between. Units of the current window come back whole, since they are
-// alike. A return is never repeated if its answer is lost.
+// time is at most the age of the lease. So units*interval - age may come back, in whole units,
+// whatever others took and gave back in between. Units of the current window come back whole, since
+// they are alike. A return is never repeated if its answer is lost.
 //
 // A key with few calls a term is not leased: Redis decides each call, under the same policy. The
 // bound holds: such a call takes its units from the word and uses them before it returns. It costs
@@ -39,7 +39,7 @@
 //
 // Package plan decides: how long a lease of the limit lasts, how much a key asks for, and what a
 // refusal means. Package word is a key's word in the engine, on which callers decide. Both are
-// arithmetic on values. Here are the lock, the clock and the bank: a caller that finds no units, or
-// leaves few, tells the goroutine that talks to the bank, over a channel (owner.go). The book has an
-// account of each key, and the calls that wait for it (book.go).
+// arithmetic on values. This package has the lock, the clock and the bank: a caller that finds no
+// units, or leaves few, tells the goroutine that talks to the bank, over a channel (owner.go). The
+// book has an account of each key, and the calls that wait for it (book.go).
 package lease

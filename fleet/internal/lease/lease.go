@@ -52,7 +52,7 @@ type Config struct {
 	// OnEvent receives starts, panics and restarts: see supervisor.Config.
 	OnEvent func(supervisor.Event)
 
-	// fault is where tests panic.
+	// fault, if not nil, is called at named points, at which tests panic.
 	fault func(point string)
 	// seed is 0 for any seed.
 	seed uint64
@@ -95,7 +95,7 @@ type Leases struct {
 	epoch time.Time
 	work  chan question
 
-	// lives counts the lives of the owner, the only reader.
+	// lives counts the starts of the owner. Only the owner uses it.
 	lives int
 	// roundTrip is the recent time of an exchange in nanoseconds, or 0 before the first.
 	roundTrip atomic.Int64
@@ -108,22 +108,25 @@ type Leases struct {
 	abort context.CancelFunc
 	once  sync.Once
 
-	// mu is held while callers' code runs only in Config.Servers and Config.Blocked.
+	// mu is held during the callers' functions Config.Servers and Config.Blocked, and during no other
+	// code of callers.
 	mu     sync.Mutex
 	closed bool
 	book   book
 	random *rand.Rand
-	// stats lacks the engine's count in Admitted, and the tally in Refused.
+	// stats.Admitted lacks the calls that the engine counts, and stats.Refused lacks the calls that
+	// refusals counts.
 	stats Stats
 	// leaseWrites counts changes of words. The engine counts them as admitted.
 	leaseWrites uint64
 
-	// refusals counts calls refused by their word. The engine's count has others that no word answered.
+	// refusals counts calls refused by their word. The engine also counts refused calls that no word
+	// answered.
 	refusals cell.Tally
 }
 
-// queued bounds the accounts that wait for the owner. One more is refused if a call waits for it,
-// and otherwise asked for later.
+// queued bounds the accounts that wait for the owner. For one more account, a call that would wait
+// gets ErrBusy, and a renewal is left to a later call.
 const queued = 8192
 
 // New returns leases without keys.
@@ -467,7 +470,8 @@ func (l *Leases) Close(ctx context.Context) error {
 	return l.words.Close()
 }
 
-// end ends the owner. give false is like the death of the server.
+// end ends the owner, and gives the unused units back if give is true. If give is false, it is like
+// the death of the server.
 func (l *Leases) end(ctx context.Context, give bool) {
 	l.mu.Lock()
 	l.closed = true
@@ -487,7 +491,8 @@ func (l *Leases) end(ctx context.Context, give bool) {
 	}
 }
 
-// remaining takes up to a batch of holds out of the book, or none if it is empty.
+// remaining takes accounts out of the book, until it has a batch of holds to give back or the book
+// is empty.
 func (l *Leases) remaining() (backs []Back) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

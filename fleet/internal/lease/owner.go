@@ -16,7 +16,8 @@ import (
 // batch is the most asks or returns in an exchange.
 const batch = 512
 
-// runOwner talks to the bank. Its state is in the book: the next one continues if it dies.
+// runOwner talks to the bank. Its state is in the book, so that the next owner continues if this
+// one dies.
 func (l *Leases) runOwner(ctx context.Context) error {
 	if l.lives++; l.lives > 1 {
 		l.recover()
@@ -201,7 +202,7 @@ func (l *Leases) again(a *account, key string) {
 func (l *Leases) refuse(account *account, key string, now time.Time, need int64, retry time.Duration) {
 	wait := account.Refuse(need, retry, l.term(), l.soon(), now)
 	l.stats.Refusals++
-	// A call that needs less came later.
+	// A waiting call that needs less came after the ask, so it goes on waiting.
 	account.reply(func(n int64) (answer, bool) { return answer{Decision: l.refusedFor(wait)}, n >= need })
 	l.again(account, key)
 }
@@ -285,7 +286,7 @@ func (l *Leases) idle() (backs []Back, more bool) {
 // close takes an account out of the book, and adds its holds to backs if worthIt. l.mu is held.
 func (l *Leases) close(account *account, now time.Time, backs []Back, worthIt func(*account) bool) []Back {
 	hold := account.Current
-	// A key without a word gets no units.
+	// A key without a word has no units: the write then reports 0.
 	if hold.Units > 0 {
 		// The units are of this lease, or of its window.
 		hold.Units, _ = l.write(account.name, word.Seizure{Ended: hold.Window != 0})

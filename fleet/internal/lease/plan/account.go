@@ -39,9 +39,11 @@ func (h Hold) with(other Hold) Hold {
 
 // Account is what a server knows of a key beside its word. NewAccount makes it.
 type Account struct {
-	// Current is written into the key's word. Its Units are as of then.
+	// Current is the hold in the key's word. Its Units are as of the last Use, or of the write if that
+	// was later.
 	Current Hold
-	// Next is paid too, and follows Current. Leases of a funnel end apart, so they cannot be added.
+	// Next is a paid hold that goes into the word after Current. Leases of a funnel end apart, so they
+	// cannot be added.
 	Next Hold
 
 	demand struct {
@@ -204,8 +206,8 @@ func (a *Account) Granted(plan *Plan, leaseReply store.LeaseReply, sent time.Tim
 // would be exact mode.
 func (a *Account) Exhausted(until time.Time) { a.refused.units, a.refused.until = 1, until }
 
-// Refuse records that the bank refused need units, and returns for how long to go by that: as long as
-// the bank says, between pause and the bound of maxDoublings.
+// Refuse records that the bank refused need units, and returns how long the refusal holds: as long
+// as the bank says, between pause and the bound of maxDoublings.
 func (a *Account) Refuse(need int64, retry, term, pause time.Duration, now time.Time) (wait time.Duration) {
 	r := &a.refused
 	r.times++
@@ -228,8 +230,8 @@ func (a *Account) RefusedLately(now time.Time, term time.Duration) bool {
 	return a.refused.times > 0 && now.Before(a.refused.until.Add(term))
 }
 
-// Queue keeps units as Next and reports true, if the key's word has units left that they cannot be
-// added to.
+// Queue keeps hold as Next and returns true if the key's word has units left and hold cannot be
+// added to them.
 func (a *Account) Queue(hold Hold, left int64, now time.Time) bool {
 	if left == 0 || a.Adds(hold) {
 		return false
@@ -244,7 +246,7 @@ func (a *Account) Queue(hold Hold, left int64, now time.Time) bool {
 // Adds reports whether units are added to those in the key's word: they are of one window.
 func (a *Account) Adds(h Hold) bool { return h.Window != 0 && h.Window == a.Current.Window }
 
-// Low returns how many of so many units are left when to ask for more.
+// Low returns the number of units left at which to ask for more, for a word of the given units.
 func (a *Account) Low(units int64) int64 {
 	return min(max(a.demand.low, units/4), units/2)
 }

@@ -26,11 +26,12 @@ const (
 	// ShortestTerm is the shortest permitted term: long compared with a round trip.
 	ShortestTerm = 10 * time.Millisecond
 
-	// A refused key is not asked for again before this part of a term has passed, since several
-	// servers may want more than there is. A default term counts before it is shortened.
+	// pauses is the number of pauses in a term. A refused key is not asked for again before a pause
+	// has passed, since several servers may want more than there is. A default term counts before it
+	// is shortened.
 	pauses = 16
 
-	// tick is the ticks in a nanosecond.
+	// tick is the number of a funnel's ticks in a nanosecond.
 	tick = 16
 
 	unleased = "a Funnel, a FixedWindow or a SlidingWindow, or Mode Exact: of others nothing can be leased"
@@ -44,9 +45,11 @@ const (
 type Plan struct {
 	// Policy is the bank's: for a Funnel, with less capacity.
 	Policy policy.Policy
-	// Term is the longest that a lease lasts, and near the same for a near bank.
+	// Term is the longest time that a lease lasts. near is the longest time if exchanges with the bank
+	// are short: see TermAt.
 	Term, near time.Duration
-	// Most bounds a lease beyond the waiting calls. A funnel drains as many units in a term.
+	// Most bounds the units of a lease beyond those of the waiting calls. A funnel drains Most units
+	// in a term.
 	Most int64
 
 	// Pause is a term divided by pauses.
@@ -162,9 +165,8 @@ type Back struct {
 	Age time.Duration
 }
 
-// GiveBack returns the bank's word, which was before, after units were given back at now, or up to
-// late after it.
-// Funnel units drain meanwhile, and count as older by late.
+// GiveBack returns the bank's word after units are given back to the word before. They are given
+// back at now, or up to late after it. Funnel units drain meanwhile, and count as older by late.
 func (p *Plan) GiveBack(before uint64, now policy.Instant, late time.Duration, back Back) uint64 {
 	refunder := p.Policy.(policy.Refunder)
 	if !p.Drains() {
@@ -173,8 +175,8 @@ func (p *Plan) GiveBack(before uint64, now policy.Instant, late time.Duration, b
 	return refunder.Refund(before, now, p.Worth(back.Units, max(time.Duration(now-back.At), back.Age)+late))
 }
 
-// Worth returns the units of a funnel's lease of that age that have not drained, had it been empty
-// otherwise.
+// Worth returns how many units of a funnel's lease of that age have not drained, if the funnel held
+// no other units.
 func (p *Plan) Worth(units int64, age time.Duration) int64 {
 	hi, ticks := bits.Mul64(uint64(max(age, 0)), tick)
 	if hi != 0 || ticks > 1<<62 {

@@ -11,16 +11,16 @@ import (
 )
 
 // A key's word has the end of its lease (in steps of 2^17 ns, rounded down), the units left, and
-// the mark at which to ask for more. Or the key is refused until then. The steps cost a lease of 10
-// ms, the shortest, at most 1.3% of its time, and last 4 years. Leases that would end later are not
-// kept.
+// the mark at which to ask for more. In a word with the mark refusing, the end is the time until
+// which the key is refused. The steps cost a lease of 10 ms, the shortest, at most 1.3% of its
+// time, and last 4 years. Leases that would end later are not kept.
 const (
 	stepBits = 17
 	markBits = 5
 	unitBits = 18
 
 	MaxUnits = 1<<unitBits - 1
-	// MaxWord is above all words of Policy.
+	// lastStep keeps every word of Policy below policy.MaxWord.
 	lastStep = 1<<(63-unitBits-markBits) - 2
 
 	// refusing stands in place of a mark.
@@ -33,7 +33,8 @@ type Verdict uint8
 const (
 	// Short says that there are too few units: ask the bank.
 	Short Verdict = iota
-	// Refused says that the bank refused a while ago: ask it again after that.
+	// Refused says that the bank refused the key, and need not be asked again before the time Holds
+	// has passed.
 	Refused
 	Taken
 	// TakenLow also says that it is time to ask for more.
@@ -242,7 +243,8 @@ func (g Grant) Take(state uint64, _ policy.Instant, _ int64, _ time.Duration) (u
 	return next.join(), changed(lost)
 }
 
-// Refusal writes a refusal into a word without units. A Refusal reports 0.
+// Refusal writes a refusal into a word, unless the word has units that have not ended. A Refusal
+// reports 0.
 type Refusal struct {
 	Policy
 	Until policy.Instant
@@ -262,8 +264,8 @@ func (Inventory) Take(state uint64, _ policy.Instant, _ int64, _ time.Duration) 
 	return state, changed(int64(split(state).units))
 }
 
-// Seizure takes all units out of a word, or only if they have not ended. A Seizure reports how
-// many.
+// Seizure takes all units out of a word. If Ended is false, it takes them only if they have not
+// ended. A Seizure reports how many.
 type Seizure struct {
 	Policy
 	Ended bool
