@@ -14,7 +14,8 @@ type Burst struct {
 	Spaced bool
 	// Max is the number of calls that a new key may send at once.
 	Max int64
-	// Lasts means that units beyond the limit count until drained. In windows they end with theirs.
+	// Lasts means that units beyond the limit count until drained. In windows such units end with
+	// their window.
 	Lasts bool
 	// Unit is the nanoseconds to drain a unit.
 	Unit float64
@@ -22,7 +23,7 @@ type Burst struct {
 	Left time.Duration
 }
 
-// BurstOf asks a limit about a long unused key.
+// BurstOf returns the Burst of a limit, found by its decisions on a long unused key.
 func BurstOf(limit policy.Policy) Burst {
 	const now = policy.Instant(answer.MaxTime)
 	_, unused := limit.Take(0, now, 0, 0)

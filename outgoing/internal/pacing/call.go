@@ -36,8 +36,8 @@ type Call struct {
 	// First reports whether this is the first answer to the call, by the limit that has decided it. Waited
 	// reports whether the call waited for its turn, and Probe whether it is the probe of an overlong time.
 	First, Waited, Probe bool
-	// Forgotten reports whether the state is not the key's: it was forgotten since the call has its turn, or there
-	// was no room for it. Nothing is learned then.
+	// Forgotten reports whether the state is not the key's: the state was forgotten after the call had
+	// its turn, or there was no room for it. Nothing is learned then.
 	Forgotten bool
 	// Later is the number of units of other calls that were not answered before this one was sent. UnderWay is the
 	// number of units of calls that are not answered yet, and Waiting of calls that wait for their turn.

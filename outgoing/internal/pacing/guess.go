@@ -5,8 +5,8 @@ import "time"
 const (
 	// Between two refusals a limit in use has passed as many calls as it allows in that time: enough
 	// calls tell its rate. Calls go on at guessShare of that, and faster by gain whenever stepCalls
-	// calls in a row waited and were served, and stepTime has passed. Farther than near from the
-	// known rate, the gain doubles with each step, up to maxGain.
+	// calls in a row waited and were served, and stepTime has passed. While the rate is off the known
+	// rate by more than the factor near, the gain doubles with each step, up to maxGain.
 	guessShare = 0.97
 	lastShare  = 0.95
 	enough     = 4
@@ -19,7 +19,7 @@ const (
 
 // guess counts a key's served calls, and has the rate that refusals have told if the server tells no limit.
 type guess struct {
-	// since is the last refusal behind served calls.
+	// since is when the count of served calls began, as at the last refusal that told a rate.
 	since time.Duration
 	// hold is how long that refusal makes calls wait.
 	hold time.Duration
@@ -98,7 +98,7 @@ func (g *guess) SpeedUp(now time.Duration) bool {
 	return true
 }
 
-// Pace returns the pace of the rate, with calls at most a time apart.
+// Pace returns the pace of the rate, with calls at most maxPause apart.
 func (g *guess) Pace(maxPause time.Duration) *Pace {
 	g.rate = min(max(g.rate, 1/maxPause.Seconds()), maxRate)
 	return &Pace{Guessed: true, Limit: Evenly(1, 1, time.Duration(float64(time.Second)/g.rate))}

@@ -11,7 +11,7 @@ import (
 // what remains, in steps: all at once whenever a period ends. Its words are the funnel's.
 type Limit struct {
 	funnel
-	// each is the distance at which units drain.
+	// each is the time in which a unit drains.
 	each time.Duration
 	// first is how long an unused key's first unit holds the others, 0 for not at all.
 	first time.Duration
@@ -94,8 +94,8 @@ func Probe(first time.Duration) *Limit {
 	return p
 }
 
-// began returns the beginning of the period that an instant is in. The period that ends at until
-// has no other before it. If the funnel drains evenly, began returns the instant itself.
+// began returns the beginning of the period that an instant is in. Every instant before until is in
+// the period that ends at until. If the funnel drains evenly, began returns the instant itself.
 func (p *Limit) began(instant policy.Instant) policy.Instant {
 	switch period := policy.Instant(p.period); {
 	case period == 0:

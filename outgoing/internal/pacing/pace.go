@@ -41,8 +41,9 @@ type Pace struct {
 	// Expires is when the limit is to be learned anew, 0 if never.
 	Expires time.Duration
 
-	// answered is when the first answer of the latest calls at once came. By these answers the limit is whole
-	// again at the time whole if all remaining units are used now.
+	// answered is when the first answer came to the latest calls that were sent at once. By the
+	// answers to these calls the limit is whole again at the time whole if all remaining units are
+	// used now.
 	answered, whole time.Duration
 }
 
@@ -76,8 +77,8 @@ func (p *Pace) Spends() bool { return p != nil && p.Limit.period > 0 }
 // Guesses reports whether the pace is for a server that tells no limit.
 func (p *Pace) Guesses() bool { return p == Unlimited || p != nil && p.Guessed }
 
-// Spaced returns the pace that spaces calls under the limit of Terms, nil if it cannot be enforced. spends
-// reports whether such calls otherwise spend at once what remains.
+// Spaced returns the pace that spaces calls under the limit of Terms, nil if it cannot be enforced.
+// spends reports whether the line's calls otherwise spend the remaining units at once.
 //
 // Calls spaced evenly, a little slower than count per window, never exceed a bucket, a fixed window
 // or a call log of that limit, wherever a window begins. A sliding window gets at most one call

@@ -16,7 +16,7 @@ type secondary struct {
 	// it are counted for the limit.
 	until time.Duration
 	// served and refused are the numbers of units that were served and refused since the limit was
-	// unknown.
+	// last unknown.
 	served, refused int64
 }
 
@@ -61,8 +61,8 @@ func (b *secondary) Try(pace *Pace, guess *guess, a *answer.Answer, n int64, sen
 // before the end of the refusal.
 func (b *secondary) Counts(sent time.Duration) bool { return sent < b.until && b.Window > 0 }
 
-// Count counts the answer to a call that was sent before the end of the refusal. early reports whether
-// it is the call's first answer, and came before calls spend the limit.
+// Count counts the answer to a call that was sent before the end of the refusal. early reports
+// whether it is the call's first answer, and came while the pace spends no units yet.
 func (b *secondary) Count(n int64, early, refused bool) {
 	switch {
 	case refused:
@@ -99,8 +99,8 @@ func (b *secondary) Bind(p *Pace, a *answer.Answer, ours int64) (bound int64) {
 	return a.Remaining - ours
 }
 
-// Expires reports whether the limit, which may have grown, is to be forgotten. It has then admitted so
-// much that learning it again has less than 1% refused.
+// Expires reports whether the limit, which may have grown, is to be forgotten. By then it has
+// admitted so many units that learning it again refuses less than 1% of them.
 func (b *secondary) Expires() bool {
 	return b.Limit > 0 && b.served >= max(Forgiving*b.Limit, 100*b.refused)
 }

@@ -54,7 +54,7 @@ func (p *Pace) Spend(a *answer.Answer, next Pace, call *Call, now time.Duration,
 			next.answered = now
 		}
 		next.whole = whole
-		// The limit's units come back sooner.
+		// If the answer states a late reset, the units come back before the limit is whole.
 		if until = min(whole, now+2*period); a.ResetsLate {
 			until = whole - time.Duration(known.certain(old, call.Ours))*each
 		}
@@ -78,7 +78,7 @@ func (p *Pace) Open(sent time.Duration, underWay int64) *Pace {
 	next := *p
 	next.Opened, next.answered, next.whole = sent, 0, 0
 	count, period := p.Limit.Limit(), p.Limit.period
-	// No more units are certain.
+	// No units beyond these are certain.
 	known := Known{Left: max(count-underWay, 0), Begun: count}
 	next.Limit = InSteps(count, period, sent+period, known)
 	return &next

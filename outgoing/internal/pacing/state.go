@@ -18,7 +18,8 @@ type State struct {
 	// Unrecorded reports whether there was no room to remember the key. All its calls are then Forgotten.
 	Unrecorded bool
 
-	// newest is the number of the newest answered turn, and pacedTurn of the last before the present pace.
+	// newest is the number of the newest answered turn. pacedTurn is the number of the last turn
+	// before the present pace.
 	newest, pacedTurn uint64
 	// strikes is the number of back-offs in a row without a stated length.
 	strikes int
@@ -124,7 +125,8 @@ func (s *State) Abandoned(call Call) Change {
 	return s.changed(Change{})
 }
 
-// Begin returns the change as a call is sent: the first one after a window begins the next.
+// Begin returns the change as a call is sent. The first call sent after a window begins the next
+// window.
 func (s *State) Begin(sent time.Duration, underWay int64) Change {
 	if s.Pace.IsOver(sent) {
 		if s.secondary.Expires() {
@@ -202,7 +204,7 @@ func (s *State) serve(call *Call, now time.Duration) {
 // learn sets the pace by what an answer tells of the limit.
 func (s *State) learn(call *Call, now time.Duration, a *answer.Answer, newest bool) {
 	pace := s.Pace
-	// bound is the bound of a further period.
+	// bound bounds the calls of each further period: see Pace.Max.
 	var bound int64
 	if s.Spends && s.Reserve == 0 && answer.TellsSeveral(a) {
 		left := a.Burst
@@ -214,7 +216,7 @@ func (s *State) learn(call *Call, now time.Duration, a *answer.Answer, newest bo
 	}
 	if pace.Spends() {
 		if a.Refused || call.Sent < pace.Opened && !pace.Lasts(now, a) {
-			// refuse uses a refusal, and any other answer is of a window that is over.
+			// A refusal is left to refuse. Any other answer here is of a window that is over.
 			return
 		}
 		if pace.IsShared(a, call) {
@@ -232,7 +234,8 @@ func (s *State) learn(call *Call, now time.Duration, a *answer.Answer, newest bo
 		s.follow(call, now, a, bound, spends)
 	case a.HasRemaining && a.Reset > 0:
 		s.followRest(call, now, a, spends)
-	// A held key's call was sent before the refusal.
+	// If the key is held, the call was sent before the refusal, so its answer does not show that there
+	// is no limit.
 	case !a.Refused && pace.IsUnknown() && !call.Blocked:
 		s.set(Unlimited, call)
 	}
@@ -301,7 +304,8 @@ func (s *State) spend(call *Call, now time.Duration, a *answer.Answer, next Pace
 }
 
 // slides reports whether an answer shows a limit counted in two windows. Rounding may show a fixed
-// window a second late in its first answer only; two late answers within a window tell.
+// window a second late in its first answer only; two late answers within a window show a limit
+// counted in two windows.
 func (s *State) slides(now time.Duration, a *answer.Answer) bool {
 	if !a.ResetsLate || a.Refused {
 		return false
@@ -340,8 +344,8 @@ func (s *State) refuse(call *Call, now time.Duration, a *answer.Answer, learns b
 	if learns {
 		s.endProbe(call)
 	}
-	// Refusals of calls that were sent before the end of a hold belong to it. Some are sent after its beginning,
-	// as they had their turn already.
+	// A refusal of a call that was sent before the end of a hold belongs to that hold. The call may
+	// have been sent after the hold began, if it had its turn already.
 	d, isNew := a.RetryAfter, call.Sent >= s.heldUntil
 	s.refused = now
 	switch {
@@ -371,7 +375,7 @@ func (s *State) refuse(call *Call, now time.Duration, a *answer.Answer, learns b
 		s.set(s.guess.Pace(s.MaxBackoff), call)
 	case pace.Guesses():
 	case pace.Spends() && s.Spends && s.secondary.Try(pace, &s.guess, a, call.Units, call.Sent, now, d):
-		// The used units are the told limit's.
+		// The used units belong to the told limit, so they are forgotten.
 		s.Pace, change.Restart = Probed, true
 	case pace.Spends():
 		s.set(pace.Slower(), call)
