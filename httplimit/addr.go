@@ -50,10 +50,11 @@ type AddrConfig struct {
 // ClientAddr finds the addresses of clients. Call [NewClientAddr] to make one. Its methods are safe
 // for concurrent use. Only malformed addresses and backslashes in Forwarded allocate.
 //
-// IPv4 addresses mapped into IPv6 are unmapped, and zones are cut off. A malformed element
-// ("unknown", an obfuscated identifier, 0.0.0.0, ::, an empty element) in the client's place, fewer elements
-// than Hops mean no address: addresses further left may be the client's own. So do more than 256 proxies, which bounds
-// the cost of reading a forged list.
+// IPv4 addresses mapped into IPv6 are unmapped, and zones are cut off. There is no address if the
+// element in the client's place is malformed ("unknown", an obfuscated identifier, 0.0.0.0, ::, an
+// empty element), or if there are fewer elements than Hops. Addresses further left may be the
+// client's own. There is none behind more than 256 proxies either, which bounds the cost of reading
+// a forged list.
 type ClientAddr struct{ finder clientaddr.Finder }
 
 var connection = &ClientAddr{*clientaddr.Connection}

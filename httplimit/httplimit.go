@@ -40,7 +40,7 @@ type Middleware struct {
 	// exceeded has the answers to a refusal by a single limit, by its index.
 	exceeded []body
 	counters admission.Counters
-	// unseen reports whether an answer that Charge did not see was logged.
+	// unseen reports whether logUnseen has logged a request.
 	unseen atomic.Bool
 }
 
@@ -73,7 +73,7 @@ func assemble(of string, name func(i int, field string) string, options Options,
 	}
 	common := cmp.Or(options.Name, "default")
 	var each []AnyLimit
-	// from has the indexes in given.
+	// from has the index in given for each element of each.
 	var from []int
 	for i, limit := range given {
 		if shape.IsNil(limit) {
@@ -122,7 +122,7 @@ func assemble(of string, name func(i int, field string) string, options Options,
 	}
 	turns := admission.NewTurns(options.Spread, unit)
 	if options.Inform != "" {
-		// Refused requests pass.
+		// With Inform refused requests pass, so they need no turns.
 		turns = nil
 	}
 	middleware.control = admission.New(admission.Config[*http.Request, Served]{
@@ -178,7 +178,8 @@ func (m *Middleware) serveAll(w http.ResponseWriter, r *http.Request, next http.
 	m.carryOut(w, r, next, &v, quotas, settlement)
 }
 
-// begin finds a request's cost. If it reports false, the limits do not decide: result has the reason.
+// begin compares the request's address with Options.Deny and Options.Allow, and finds the request's
+// cost. If it returns false, the limits do not decide, and result has the reason.
 func (m *Middleware) begin(r *http.Request, result *result) bool {
 	if m.deny != nil || m.allow != nil {
 		addr := m.addr.Addr(r)
@@ -212,9 +213,10 @@ func (m *Middleware) carryOut(
 	}
 }
 
-// serveHeld is carryOut for a request whose units are held. They are settled when next is done, hijacked or not.
-// Without a Charge, and if a function of the options panics before next is called, units in use come back alone.
-// If a fleet loses them meanwhile, the context of the request ends with limits.ErrLost.
+// serveHeld is carryOut for a request whose units are held. They are settled when next is done,
+// hijacked or not. Without a Charge, or if a function of the options panics before next is called,
+// only units in use come back. If a fleet loses them meanwhile, the context of the request ends
+// with limits.ErrLost.
 func (m *Middleware) serveHeld(
 	w http.ResponseWriter, r *http.Request, next http.Handler, result *result, quotas []quota, settlement admission.Settlement,
 ) {

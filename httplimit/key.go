@@ -12,9 +12,10 @@ import (
 )
 
 // A key function, any func(*http.Request) K, finds the key of a request, or the zero value of K if
-// there is none. A key function must be safe for concurrent use. It runs on the request's goroutine, and once
-// more for a line of Options.Logger, or a turn (Options.Spread) under several limits. New refuses a nil key function, and combining it with others
-// gives nil. The engine stores keys: bound their length if clients choose them.
+// there is none. A key function must be safe for concurrent use. It runs on the request's
+// goroutine, and once more for a line of Options.Logger, or a turn (Options.Spread) under several
+// limits. New refuses a nil key function. A combination with a nil key function is nil. The engine
+// stores keys: bound their length if clients choose them.
 
 // ByHeader returns a key function for the value of a header field, such as an API key, without
 // spaces and tabs at its ends. A missing or empty field is no key. The first value of a repeated

@@ -36,16 +36,17 @@ type Limit[K comparable] struct {
 	Cost   func(r *http.Request) int64
 	Charge func(r *http.Request, served Served) int64
 
-	// Stream, if not nil, returns the units that the response has used so far, and charges them while it is
-	// written: the tokens of a stream, by soFar.Events, soFar.Bytes, or a number that the handler keeps in the
-	// request's context. Stream runs before each write, with the bytes of that write in soFar. Units beyond the
-	// Cost and those charged before are taken then. A Stream that rounds up charges in larger steps. Hold whole
-	// events in a write.
+	// Stream, if not nil, returns the units that the response has used so far, and charges them while
+	// it is written: the tokens of a stream, by soFar.Events, soFar.Bytes, or a number that the
+	// handler keeps in the request's context. Stream runs before each write, with the bytes of that
+	// write in soFar. Units beyond the Cost and those charged before are taken then. A Stream that
+	// rounds up charges in larger steps. The handler should write whole events.
 	//
-	// If a limit has no room, nothing of the write is charged or sent, and the response ends: with [LastEvent],
-	// or as a 429 if it has not begun. The write returns [ErrUsedUp], and the request's context is cancelled.
-	// In the end Charge, if not nil, corrects the units, and otherwise Stream does: of units that were not used
-	// after all, up to the Cost comes back. With Shadow no response ends.
+	// If a limit has no room, nothing of the write is charged or sent, and the response ends: with
+	// [LastEvent], or as a 429 if it has not begun. The write returns [ErrUsedUp], and the request's
+	// context is cancelled. In the end Charge, if not nil, corrects the units, and otherwise Stream
+	// does. Units that were not used after all then come back, at most the Cost. With Shadow no
+	// response ends.
 	Stream func(r *http.Request, soFar Served) int64
 
 	// PolicyFor returns the request's limit, as for a plan that its token names, or nil for the

@@ -14,9 +14,9 @@ import (
 )
 
 // HeaderSet is a set of header fields that tell clients how they stand, such as RateLimitHeaders |
-// RetryHeaders. The fields are set before the handler runs, which may change these, and on answers
-// with
-// 429. A 429 has Retry-After in any case. 0 is RateLimitHeaders.
+// RetryHeaders. The fields are set before the handler runs, and the handler may change them.
+// Answers with 429 also have them, and always have Retry-After. A HeaderSet of 0 means
+// RateLimitHeaders.
 type HeaderSet int
 
 const (
@@ -40,13 +40,12 @@ const (
 	// cost, and -Replenish-Rate in units a second (Spring Cloud Gateway). A rate may have a fraction, in
 	// millionths.
 	SpringHeaders
-	// RetryHeaders, of refusals only, for clients such as the SDKs of OpenAI and Anthropic. Beside
-	// Retry-After, with Options.Spread retry-after-ms has the milliseconds, rounded up, and turns are
-	// told to the millisecond.
-	// x-should-retry is false if another try is refused too: Denied, NoKey, NeverAdmitted and
-	// Misconfigured.
+	// RetryHeaders, of refusals only, for clients such as the SDKs of OpenAI and Anthropic. With
+	// Options.Spread they also have retry-after-ms, the time of Retry-After in milliseconds, rounded
+	// up. Turns are then exact to the millisecond. x-should-retry is false if another try is refused
+	// too: Denied, NoKey, NeverAdmitted and Misconfigured.
 	RetryHeaders
-	// NoHeaders: none. It stands alone.
+	// NoHeaders sets none of these fields. It must not be combined with other sets.
 	NoHeaders
 
 	everyHeader = NoHeaders - 1
@@ -91,11 +90,11 @@ type Options struct {
 	// are kept. Some clients ignore more than a minute. See "The herd" in docs/httplimit.md.
 	Spread time.Duration
 
-	// RetryGuess bounds the time after which a request is told to come back that a limit of units in use
-	// (policy.InFlight) refuses. The limit knows only when the units end by themselves, and any request that
-	// ends makes room. Each refused request is told a time between half of RetryGuess and all of it, unless
-	// the limit has room sooner: no promise, also in Verdict.RetryAfter. Such a limit has no turns of Spread. 0
-	// is a second.
+	// RetryGuess bounds the time to wait that is told to a request refused by a limit of units in use
+	// (policy.InFlight). The limit knows only when the units end by themselves, and any request that
+	// ends makes room. Each refused request is told a time between half of RetryGuess and all of it,
+	// unless the limit has room sooner. This time is no promise, and Verdict.RetryAfter has it too.
+	// Such a limit has no turns of Spread. 0 is a second.
 	RetryGuess time.Duration
 
 	// Cost returns the units that a request takes, once for each request. If it is nil, every
@@ -127,7 +126,7 @@ type Options struct {
 	// or as long as a full bucket takes to drain if longer, and until its windows have passed under
 	// a limit that counts in windows.
 	//
-	// Only with Charge the handler's ResponseWriter is a wrapper. The wrapper implements Flusher,
+	// The handler's ResponseWriter is a wrapper only with Charge. The wrapper implements Flusher,
 	// Hijacker and Pusher if the wrapped does, and http.ResponseController sees through it.
 	Charge func(r *http.Request, served Served) int64
 

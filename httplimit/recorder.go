@@ -140,7 +140,8 @@ func (p pusher) Push(target string, o *http.PushOptions) error {
 	return p.ResponseWriter.(http.Pusher).Push(target, o)
 }
 
-// writer returns a ResponseWriter that implements Flusher, Hijacker and Pusher if the wrapped does.
+// writer returns a ResponseWriter that implements Flusher, Hijacker and Pusher if the wrapped
+// ResponseWriter does.
 func (c *recorder) writer() http.ResponseWriter {
 	_, canFlush := c.ResponseWriter.(http.Flusher)
 	_, canHijack := c.ResponseWriter.(http.Hijacker)

@@ -37,7 +37,8 @@ type stream struct {
 	ended  bool
 }
 
-// newStream returns the stream of a request, and the request to pass on. Its pays is missing.
+// newStream returns the stream of a request, and the request to pass on. The caller must set its
+// pays.
 func newStream(r *http.Request) (*stream, *http.Request) {
 	outer, _ := r.Context().Value(streamKey{}).(*stream)
 	s := &stream{outer: outer}
