@@ -11,9 +11,10 @@ import (
 // maxMoved bounds the units that Change moves, in multiples of the limit.
 const maxMoved = 1000
 
-// Change has the units used by a claim's key count for another claim's. Of one key and family it
-// translates the word. Otherwise it gives the units back and charges them, in two steps: a call
-// between them may be admitted. Turns promised to the first key are not the second's.
+// Change makes the used units of the key of from count for the key of to. If both claims have the
+// same key and family, it translates the word. Otherwise it gives the units back and charges them,
+// in two steps: a call between them may be admitted. Turns promised to the first key are not the
+// second's.
 func Change(ctx context.Context, from, to Claim) error {
 	switch {
 	case isLease(from.Family), isLease(to.Family):
@@ -63,7 +64,7 @@ func giveBack(ctx context.Context, claim Claim) (used int64, err error) {
 		return 0, errors.New("the key is blocked: its limit can change afterwards")
 	}
 	for range maxMoved {
-		// More units are owed if none remain.
+		// If none remain, the key may owe more than its capacity, and the next round gives that back.
 		n := capacity - decision.Remaining
 		if n <= 0 || decision.ResetAfter == 0 || err != nil {
 			return used, err

@@ -30,8 +30,9 @@ type Config struct {
 	Name string
 	// MaxKeys bounds the keys of each engine, by default as in engine.Config.
 	MaxKeys int
-	// Max bounds the families of configured limits: see Room. Clients may add as many, less those
-	// for saved states and former configurations. The default is 32, or 256 if Fleet is Leased.
+	// Max bounds the families of configured limits: see Room. Calls may add as many further families.
+	// Families of saved states and former configurations count among these. The default is 32, or 256
+	// if Fleet is Leased.
 	Max int
 	// Fleet, if not nil, keeps the keys in Redis, and Dir must be empty.
 	Fleet *Fleet
@@ -108,7 +109,8 @@ func New(config Config) (*Families, error) {
 }
 
 // Of returns the engine for a call's limit, making it if needed. Release then never ends it. The
-// error is ErrTooMany, engine.ErrClosed after Close, or a saved state's that cannot be loaded.
+// error is ErrTooMany, engine.ErrClosed after Close, or the error of a saved state that cannot be
+// loaded.
 func (s *Families) Of(limit policy.Policy) (Family, error) {
 	var family Family
 	if s.config.Fleet != nil {
@@ -150,7 +152,7 @@ func (s *Families) open(limit policy.Policy, kept bool) (family Family, err erro
 		if field := (*policy.FieldError)(nil); !errors.As(err, &field) || field.Field != "Policy" {
 			return family, err
 		}
-		// It is too small to be leased, on every server.
+		// The limit is too small to be leased, and is so on every server.
 	}
 	return s.openIn(limit, false, kept)
 }
@@ -168,7 +170,8 @@ func (s *Families) openIn(limit policy.Policy, leased, kept bool) (Family, error
 	return s.add(limit)
 }
 
-// find returns the limiter that leases a limit, or otherwise the family's limiter, nil for none.
+// find returns the limiter that leases the limit if leased is true, and otherwise the family of the
+// limit. It returns nil if there is none.
 func (s *Families) find(limit policy.Policy, leased bool) Family {
 	relative, _ := limit.(policy.Relative)
 	for _, family := range *s.all.Load() {
@@ -198,7 +201,8 @@ func (s *Families) add(limit policy.Policy) (Family, error) {
 	return family, nil
 }
 
-// isFull returns why no engine can be added. Room has checked kept engines. The caller holds mu.
+// isFull returns the reason that no engine can be added, or nil. Kept engines need no check, since
+// Room has checked them. The caller holds mu.
 func (s *Families) isFull(kept bool) error {
 	if s.closed {
 		return engine.ErrClosed
@@ -274,7 +278,7 @@ func (s *Families) Close() (err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = true
-	// The first family has the others' client.
+	// The first family owns the client that the others use, so it is closed last.
 	for _, family := range slices.Backward(*s.all.Load()) {
 		err = errors.Join(err, family.lifetime().close())
 	}
@@ -287,7 +291,8 @@ func (s *Families) Close() (err error) {
 // counted matches a windowed limit's text: its kind, the units, and the rest.
 var counted = regexp.MustCompile(`^(window|sliding|at most) [^/]+(/.*)$`)
 
-// representative returns the limit that names a family's saved state, whatever the limit's units.
+// representative returns the limit that stands for the family of a limit, whatever the limit's
+// units. It names the family's saved state.
 func representative(limit policy.Policy) policy.Policy {
 	text := limit.String()
 	// Short windows of many units are a different family.

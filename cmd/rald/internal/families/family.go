@@ -16,7 +16,8 @@ import (
 // bring their limit, for which Families.Of or Families.Keep must have returned the family. An error
 // says that there is no decision; an engine returns none. A Family is also InProcess or InRedis.
 type Family interface {
-	// Limit stands for the family. A lease has no other.
+	// Limit returns the limit that stands for the family. A leased limit is the only limit of its
+	// family.
 	Limit() policy.Policy
 	// Name is the name of the engine, or of the limiter in Redis.
 	Name() string
@@ -50,7 +51,7 @@ type Family interface {
 type InProcess interface {
 	Family
 	Engine() *engine.Engine[string]
-	// Ledger counts the keys' usage under other limits.
+	// Ledger returns the record of the limits under which the keys' usage counts.
 	Ledger() *Ledger
 	// Owing iterates over keys that owe or are blocked. A key may come twice.
 	Owing() iter.Seq[string]
@@ -140,7 +141,7 @@ func (f *local) Sync() error {
 
 func (f *local) Health() error { return f.life.health(f.engine.Health) }
 
-// Claim is a key of a family, for TakeAll.
+// Claim is a take of N units of a key under a limit, for TakeAll.
 type Claim struct {
 	Family Family
 	Limit  policy.Policy

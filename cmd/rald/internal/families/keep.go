@@ -35,8 +35,9 @@ func (c Config) max() int {
 	return defaultMax
 }
 
-// Room returns nil if the families of a configuration's limits do not exceed Max. Otherwise the error
-// joins the fault of each limit without room. It depends on nothing else, and makes no engine.
+// Room returns nil if the families of a configuration's limits do not exceed Max. Otherwise the
+// error joins the fault of each limit without room. The result depends only on c and needs. Room
+// makes no engine.
 func (c Config) Room(needs ...Need) error {
 	bound, n := c.max(), 0
 	var families []policy.Policy
@@ -91,8 +92,9 @@ func (s *Families) Keep(needs ...Need) ([]Family, error) {
 }
 
 // Release names the engines that the configuration in force needs. The others then count as engines
-// of calls. Each ends, with its saved state, unless it is remembered, keys owe in it, or Of has
-// returned it. No call of the configuration may be under way in it. Keys in Redis stay there.
+// of calls. Each of the others is closed, and its saved state is deleted, unless it is remembered,
+// keys owe in it, or Of has returned it. No call of the configuration may be under way in it. Keys
+// in Redis stay there.
 func (s *Families) Release(inForce, remembered map[Family]bool) (err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -102,7 +104,7 @@ func (s *Families) Release(inForce, remembered map[Family]bool) (err error) {
 	var stay, end []Family
 	for i, family := range *s.all.Load() {
 		family.lifetime().kept = inForce[family]
-		// The first family has the others' client of Redis.
+		// The first family owns the client of Redis that the others use, so it stays.
 		hasClient := i == 0 && s.config.Fleet != nil
 		if inForce[family] || remembered[family] || hasClient || owes(family) || !family.lifetime().retire() {
 			stay = append(stay, family)
@@ -126,7 +128,8 @@ func (s *Families) end(family Family) error {
 	if err != nil || s.config.Dir == "" {
 		return err
 	}
-	// Without its file a restart forgets the family. The locked directory replaces its lock.
+	// Without its file a restart forgets the family. The lock of the file is not needed, since the
+	// directory is locked.
 	for _, file := range []string{s.path(family.Limit()), s.path(family.Limit()) + ".lock"} {
 		if wrong := os.Remove(file); !errors.Is(wrong, fs.ErrNotExist) {
 			err = errors.Join(err, wrong)
@@ -150,7 +153,7 @@ type lifetime struct {
 	close func() error
 	// kept means that the configuration keeps the family. Families.mu guards it.
 	kept bool
-	// users has the state of claim.
+	// users is configured, clients or retired.
 	users atomic.Int32
 	// saving is held by Sync, and while Release ends the family.
 	saving sync.Mutex

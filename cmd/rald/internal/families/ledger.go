@@ -12,14 +12,15 @@ import (
 // A Ledger has parts, so that calls on different keys seldom wait.
 const parts = 256
 
-// Ledger knows under which limits an engine's words stand while limits change: the words of noted
-// keys under the limit of their last Carry, others under the limit that the owner knows. A saved
-// state tells the limit of each noted key, so a restart goes on with the change.
+// Ledger records under which limit each word of an engine counts while limits change. The word of a
+// noted key counts under the limit of the key's last Carry. Any other word counts under the limit
+// that the owner knows. A saved state tells the limit of each noted key, so a restart goes on with
+// the change.
 type Ledger struct {
 	engine *engine.Engine[string]
 	seed   maphash.Seed
 	parts  [parts]part
-	// texts has the limits in a saved state.
+	// texts has the limits of noted keys in a saved state, by their text.
 	texts map[string]policy.Policy
 }
 
@@ -88,8 +89,8 @@ func (l *Ledger) Clear() {
 	}
 }
 
-// A noted key's bytes are noteMark, the text of its limit, a zero byte and the key. Those of other
-// keys are the key, and before a noteMark in it noteMark and a zero byte.
+// A noted key's bytes are noteMark, the text of its limit, a zero byte and the key. The bytes of
+// any other key are the key, preceded by noteMark and a zero byte if the key begins with noteMark.
 const noteMark = "\x00\x01"
 
 // encode and decode are for engine.KeyCodec.

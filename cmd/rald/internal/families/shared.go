@@ -25,7 +25,8 @@ type Fleet struct {
 	// Leased makes servers decide on leases of units. Each limit that can be leased then has a
 	// limiter; others are kept as usual.
 	Leased bool
-	// Budget, Outage and Servers are as in fleet.Config, and Term for limits in flight.
+	// Budget, Outage and Servers are as in fleet.Config. So is Term, which is used only for limits in
+	// flight.
 	Budget  time.Duration
 	Term    time.Duration
 	Outage  fleet.Fallback
@@ -116,8 +117,8 @@ func isLeasable(limit policy.Policy) bool {
 	return !aligned && (kind == "funnel" || kind == "window" || kind == "sliding")
 }
 
-// sharedLimit returns Redis's limit for a limit. For an AtMost that is a fleet.SlidingLog, which keeps
-// its promise.
+// sharedLimit returns the limit that Redis keeps for a limit. For an AtMost that is a
+// fleet.SlidingLog, which keeps its promise.
 func sharedLimit(limit policy.Policy) (policy.Policy, error) {
 	if w, ok := limit.(policy.Windowed); ok && strings.HasPrefix(limit.String(), "at most ") {
 		return fleet.SlidingLog(limit.Limit(), w.Window())
@@ -125,7 +126,8 @@ func sharedLimit(limit policy.Policy) (policy.Policy, error) {
 	return limit, nil
 }
 
-// remote is also the limiter for calls that bring their limit.
+// remote is a Family whose keys are in Redis. It is also the limiter for calls that bring their
+// limit.
 type remote struct {
 	*fleet.Limiter
 	life  lifetime

@@ -9,7 +9,8 @@ import (
 	"github.com/ral-limiter/ral/policy"
 )
 
-// Shares are the tenants of a limit, in this process or in Redis. Ceilings in Redis are read from their function.
+// Shares are the tenants of a limit, in this process or in Redis. In Redis the ceilings come from
+// SharesConfig.Ceiling, so SetCeiling does nothing there.
 type Shares interface {
 	limits.Limiter[string]
 	SetGuarantee(tenant string, guarantee policy.Policy) error
@@ -21,7 +22,8 @@ type Shares interface {
 	Counts() engine.SharesStats
 }
 
-// NewShares returns shares, over the fleet if Redis keeps the keys. Config has no other settings than the Name.
+// NewShares returns shares, over the fleet if Redis keeps the keys. config.Config must have no
+// other setting than Name.
 func (s *Families) NewShares(config engine.SharesConfig[string]) (Shares, error) {
 	if s.config.Fleet == nil {
 		config.Config.MaxKeys = s.config.MaxKeys
