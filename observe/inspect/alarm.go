@@ -9,7 +9,7 @@ import (
 	"github.com/ral-limiter/ral/internal/adapter/pagejson"
 )
 
-// nearlyFull is a share of MaxKeys, as of the alert RalTableNearlyFull.
+// nearlyFull is a share of MaxKeys, as in the alert RalTableNearlyFull.
 const nearlyFull = 0.9
 
 // alarms returns the faults that an operator must look at, the gravest first.
@@ -46,7 +46,8 @@ func alarms(ctx context.Context, limit limit, limitSummary *pagejson.LimitSummar
 // plain returns an error's text without the names of packages.
 func plain(text string) string { return strings.ReplaceAll(text, "ral: ", "") }
 
-// rounded returns a number for people: whole from 10, and otherwise with at most one decimal.
+// rounded returns a number for people: without decimals from 10 on, and otherwise with at most one
+// decimal.
 func rounded(n float64) string {
 	if n < 10 {
 		return fmt.Sprint(math.Round(10*n) / 10)

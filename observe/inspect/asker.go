@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// answerTimeout is for a function of the program, such as Limit.Stats.
+// answerTimeout bounds the wait for a function of the program, such as Limit.Stats.
 const answerTimeout = time.Second
 
 var errHangs = errors.New("did not answer")
@@ -28,7 +28,8 @@ type asked[T any] struct {
 	err   error
 }
 
-// ask returns the function's value or panic, or errHangs answerTimeout after the call began.
+// ask returns the function's value, or its panic as an error. It returns errHangs once
+// answerTimeout has passed since the call began.
 func (a *asker[T]) ask(what string, f func() T) (value T, err error) {
 	a.mu.Lock()
 	call := a.under

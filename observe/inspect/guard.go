@@ -54,7 +54,7 @@ func (h *Handler) refusal(r *http.Request, route route) (status int, why string)
 func (h *Handler) knownHost(r *http.Request) bool {
 	host := hostOf(r.Host)
 	if _, err := netip.ParseAddr(host); err == nil {
-		// Another site's page has a name.
+		// A page of another site has a host name, not an address.
 		return true
 	}
 	if len(h.hosts) > 0 {

@@ -93,7 +93,7 @@ type token struct {
 }
 
 const (
-	// maxName is for a limit.
+	// maxName bounds the bytes of a limit's name.
 	maxName  = 64
 	minToken = 16
 	maxToken = 256

@@ -17,13 +17,15 @@ const (
 	// coarse is the number of points that make one coarse point, of three minutes.
 	coarse    = 90
 	maxCoarse = 480
-	// recent is the number of points that are now, against the usual.
+	// recent is the number of the last points, whose mean is compared with the usual. minute is the
+	// number of points in a minute.
 	recent = 15
 	minute = 30
-	// The usual is known from minCalm calm minutes on, and goes by the last maxCalm.
+	// The usual is known after minCalm calm minutes, and comes from the last maxCalm calm minutes.
 	minCalm = 10
 	maxCalm = 60
-	// yesterday is the number of coarse points that are an hour.
+	// yesterday is the number of coarse points in an hour: a day ago, that hour is compared with the
+	// present.
 	yesterday = 20
 )
 
@@ -39,13 +41,14 @@ type history struct {
 	// refused has the refusals of each limit beside the usual.
 	refused []refusals
 
-	// Of the last point, for the next. Only note uses them.
+	// noted and last are the time and the counters of the last point, from which the next is made.
+	// Only note changes them.
 	noted time.Time
 	last  []load
 	// lost means that the counters of a limit could not be read.
 	lost []bool
 
-	// trouble is told when a limit's trouble begins.
+	// trouble is called when the counters of a limit cannot be read any more.
 	trouble func(limit string, err error)
 }
 

@@ -75,7 +75,7 @@ type limit interface {
 	load() (load, error)
 	list(ctx context.Context, by string, n int, after string) (pagejson.List, error)
 	explain(ctx context.Context, key pagejson.KeyRequest) (pagejson.Explanation, error)
-	// The error of change is the change's alone.
+	// change returns an error only about the change itself.
 	change(ctx context.Context, change pagejson.ChangeRequest) error
 	// close ends the lists: see Handler.Close.
 	close()
@@ -106,12 +106,12 @@ type keyed[K comparable] struct {
 	limiter limits.Limiter[K]
 	// trials are the trials around live, the outermost first.
 	trials []*limits.Trial[K]
-	// live is the limiter inside the trials, and methods are its own.
+	// live is the limiter inside the trials, and methods are the optional methods of live.
 	live limits.Limiter[K]
 	methods[K]
 	// engine is for lists and counters, or nil.
 	engine *engine.Engine[K]
-	// walks go through its keys.
+	// walks goes through the keys of engine. It is nil without an engine.
 	walks *walks[K]
 	text  textForm[K]
 	// counts is nil if there are none.
@@ -120,7 +120,7 @@ type keyed[K comparable] struct {
 	// open means that keys are shown.
 	open bool
 
-	// unwritable is told that Format panicked.
+	// unwritable is called when Format panics.
 	unwritable func(limit string, err error)
 
 	askLimit  asker[policy.Policy]
@@ -222,8 +222,8 @@ func guarded(what string, f func()) (err error) {
 	return nil
 }
 
-// limitOf returns the limit of unknown keys, or nil; other limiters than engines know the zero
-// key's.
+// limitOf returns the limit of unknown keys, or nil. For limiters other than engines it returns the
+// limit of the zero key.
 func limitOf[K comparable](limiter limits.Limiter[K]) policy.Policy {
 	limiter, _ = trialsOf(limiter)
 	if e, ok := limiter.(*engine.Engine[K]); ok {
@@ -452,8 +452,8 @@ const (
 	maxShownBytes = 4 << 20
 )
 
-// shown remembers keys by their IDs: at least the last maxShown, or as many as have texts of
-// maxShownBytes, and at most twice as many. The zero shown is ready for use.
+// shown remembers keys by their IDs. It has at least the last maxShown keys, or as many as have
+// texts of maxShownBytes together, and at most twice as many. The zero shown is ready for use.
 type shown[K comparable] struct {
 	young, old map[string]shownKey[K]
 	// bytes is the bytes of young.

@@ -20,7 +20,8 @@ type textForm[K comparable] struct {
 
 var errText = errors.New("this is not the text of a key")
 
-// textOf returns the default text form of a type: see Limit.Format. struct{} has it too.
+// textOf returns the default text form of a type: see Limit.Format. struct{} has one too, the empty
+// text.
 func textOf[K comparable]() (form textForm[K], ok bool) {
 	kind := reflect.TypeFor[K]()
 	if kind.Kind() == reflect.Interface {

@@ -19,7 +19,8 @@ const (
 	// part of a processor for each limit.
 	restTimes = 10
 	minRest   = time.Second / 2
-	// A request waits so long for a walk if there is an older list, and firstPatience if not.
+	// patience is how long a request waits for a walk if there is an older list. If there is none, it
+	// waits for firstPatience.
 	patience      = 50 * time.Millisecond
 	firstPatience = 250 * time.Millisecond
 )
@@ -64,11 +65,14 @@ func (w *walks[K]) slot(from engine.OwingCursor) *kept[K] {
 }
 
 type walk[K comparable] struct {
-	from  engine.OwingCursor
-	page  engine.OwingPage[K]
-	fault error     // there is no page
-	end   time.Time // of its end
-	until time.Time // until then it serves without a new walk
+	from engine.OwingCursor
+	page engine.OwingPage[K]
+	// fault is the reason that there is no page, or nil.
+	fault error
+	// end is the time at which the walk ended.
+	end time.Time
+	// until is the time until which the walk serves pages without a new walk.
+	until time.Time
 }
 
 func newWalks[K comparable](e *engine.Engine[K]) *walks[K] {
@@ -221,7 +225,8 @@ func same(a, b engine.OwingCursor) bool {
 	return err == nil && otherErr == nil && string(one) == string(other)
 }
 
-// want asks for a walk. Further on in the list only the last place asked for counts.
+// want asks for a walk. Of the places further on in the list, only the last wanted place is walked
+// from.
 func (w *walks[K]) want(after engine.OwingCursor) {
 	kept := w.slot(after)
 	kept.wanted, kept.from = true, after
