@@ -28,7 +28,7 @@ func (l keyless[K]) Look(call Call[K]) (answer Answer, ok bool) {
 }
 
 func withoutKey[K comparable](call Call[K]) Call[struct{}] {
-	return Call[struct{}]{N: call.N, Patience: call.Patience, NoWait: call.NoWait, Limit: call.Limit}
+	return Call[struct{}]{N: call.N, Patience: call.Patience, NoWait: call.NoWait, Limit: call.Limit, Brief: call.Brief}
 }
 
 func (l keyless[K]) LimitFor(K) policy.Policy { return l.only.LimitFor(struct{}{}) }
