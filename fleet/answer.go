@@ -14,6 +14,7 @@ import (
 var (
 	byRedis        = limits.NewProvenance(limits.SourceRedis, true, nil)
 	besideLeases   = limits.NewProvenance(limits.SourceRedis, false, nil)
+	byEmptied      = limits.NewProvenance(limits.SourceRedis, false, ErrEmptied)
 	byLease        = limits.NewProvenance(limits.SourceLease, false, nil)
 	byLeaseBlocked = limits.NewProvenance(limits.SourceLease, false, limits.ErrBlocked)
 )

@@ -65,7 +65,7 @@ var (
 	ErrEvictionPolicy = store.ErrEvictionPolicy
 	// ErrEmptied: under a limit in flight, Redis has lost its data, or no server of this Name has asked it for
 	// two terms. Redis admits no call for a term, in which all servers confirm the units that they have.
-	ErrEmptied = errors.New("ral: Redis had no record of units in flight, and admits no call until all servers have confirmed theirs, for a Config.Term")
+	ErrEmptied = errors.New("ral: Redis had no record of units in flight, and admits no call until all servers have confirmed theirs, for Config.Term (10s by default)")
 	// ErrUncounted: FallbackShare refuses, since the number of servers is unknown. Config.Servers
 	// is 0, and this server has not reached Redis since its start.
 	ErrUncounted = errors.New("ral: fleet.Config: Servers is 0 and servers were not counted yet, so that there is no share to go by; " +

@@ -16,6 +16,7 @@ import (
 //
 // The Explanation leaves out unknown figures:
 //
+//   - While ErrEmptied is the reason that no unit in flight is admitted, Used and Of are left out.
 //   - Under a SlidingLog, Returns is empty, and RetryAfter of a key at its limit is 0.
 //   - In Leased mode Redis counts units on lease as used: Used, Of and Returns are left out. This
 //     server, which may hold units, says whether a call is allowed.
@@ -53,6 +54,11 @@ func (l *Limiter) ExplainWith(ctx context.Context, limit policy.Policy, key stri
 			explanation = l.explainWithout(terms, key, &taken)
 		case terms.wordless:
 			explanation = explainLog(terms, &taken)
+			if got.Emptied {
+				// How many units are in use is not known yet.
+				explanation.Used, explanation.Of, explanation.RetryAfter = 0, 0, max(explanation.RetryAfter, explanation.ResetAfter)
+				taken.answer.Provenance = byEmptied
+			}
 		default:
 			explanation = limits.ExplainWord(terms.limit.Policy(), got.After, got.At, 1, taken.blocked)
 			explanation.Known = explanation.Known || got.After != 0

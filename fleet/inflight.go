@@ -9,7 +9,6 @@ import (
 
 	"github.com/ral-limiter/ral/fleet/internal/slots"
 	"github.com/ral-limiter/ral/fleet/internal/store"
-	"github.com/ral-limiter/ral/limits"
 	"github.com/ral-limiter/ral/policy"
 )
 
@@ -51,7 +50,7 @@ func (f inFlight) entered(ask *ask, got store.Taken, request slots.Request) (tak
 	t.guess = true
 	switch {
 	case got.Emptied && !got.Allowed:
-		t.answer.Provenance = limits.NewProvenance(limits.SourceRedis, false, ErrEmptied)
+		t.answer.Provenance = byEmptied
 	case !got.Allowed:
 		t.answer.Provenance = besideLeases
 	case ask.n > 0:

@@ -412,6 +412,12 @@ func TestRedisComesBackEmpty(t *testing.T) {
 		redis.Restart(true)
 		begun := time.Now()
 		for time.Since(begun) < term {
+			x := must.Get(all[0].Explain(t.Context(), "a"))
+			require.False(t, x.Allowed)
+			require.Zero(t, x.Of, "how many are in use is not known")
+			require.GreaterOrEqual(t, x.RetryAfter, term-time.Since(begun), "the true reason lasts so long")
+			require.Contains(t, x.String(), "Redis had no record of units in flight, and admits no call")
+			require.NotContains(t, x.String(), "in use")
 			a := reserve(t, all[0], "a", 1)
 			require.False(t, a.Allowed)
 			require.ErrorIs(t, a.Err(), ErrEmptied)

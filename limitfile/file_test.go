@@ -441,6 +441,9 @@ func TestShadowRefusesNoCall(t *testing.T) {
 		a, q := limiter(t, h, "a"), limiter(t, h, "q")
 		assert.Equal(t, 5, take(t, a, "ann", 5))
 		assert.EqualValues(t, 3, a.Passed())
+		x, err := a.Explain(t.Context(), "ann")
+		require.NoError(t, err)
+		assert.Contains(t, x.String(), "2 of 2 used. A call is refused for 1h. The limit is in shadow: a call passes at once in any case.")
 		began := time.Now()
 		assert.Equal(t, 9, take(t, q, "ann", 9))
 		assert.Zero(t, time.Since(began), "no call is delayed")
@@ -451,6 +454,9 @@ func TestShadowRefusesNoCall(t *testing.T) {
 		_, err = h.reload("a: window 2/h\nq: queue 5, 1/h\n shadow: yes")
 		require.NoError(t, err)
 		assert.Zero(t, take(t, a, "ann", 1))
+		x, err = a.Explain(t.Context(), "ann")
+		require.NoError(t, err)
+		assert.False(t, x.Shadow)
 	})
 }
 

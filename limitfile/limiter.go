@@ -192,10 +192,12 @@ func (l *Limiter[K]) Remote() bool {
 	return ok && remote.Remote()
 }
 
-// Explain explains a key by the limit that holds for it, also in shadow mode: see limits.Explain.
+// Explain explains a key by the limit that holds for it, also in shadow mode, which it says: see limits.Explain.
 func (l *Limiter[K]) Explain(ctx context.Context, key K) (limits.Explanation, error) {
-	limiter, _ := l.choose(key)
-	return limits.Explain(ctx, limiter, key)
+	limiter, shadow := l.choose(key)
+	explanation, err := limits.Explain(ctx, limiter, key)
+	explanation.Shadow = shadow
+	return explanation, err
 }
 
 // Limiters iterates over the limiters in force, such as engines for metrics: the limit's own and then

@@ -2,6 +2,7 @@ package limits
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -60,6 +61,8 @@ type Explanation struct {
 	Blocked time.Duration
 	// Waiting is the number of calls in the key's line in this process.
 	Waiting int
+	// Shadow reports whether every call passes at once, whatever the limit decides.
+	Shadow bool
 
 	// Each explains the key under each of several limits. Binding is the index of the limit that
 	// decides, or -1. If limits refuse a unit now, that is the refusing limit with the longest wait, and
@@ -308,6 +311,9 @@ func (x *Explanation) sentences() (all []string) {
 	default:
 		say("A call is refused for %v", brief(x.RetryAfter))
 	}
+	if x.Shadow {
+		say("The limit is in shadow: a call passes at once in any case")
+	}
 	if x.Binding >= 0 && x.Binding < len(x.Each) {
 		say("Limit %d decides", x.Binding+1)
 	}
@@ -340,6 +346,9 @@ func (x *Explanation) sentences() (all []string) {
 func provenanceWords(provenance *Provenance) string {
 	switch provenance.Source() {
 	case SourceRedis, SourceLease:
+		if cause := provenance.Err(); cause != nil && !errors.Is(cause, ErrBlocked) {
+			return capital(strings.TrimPrefix(cause.Error(), "ral: "))
+		}
 		if !provenance.Exact() {
 			return "How much is used is not known, as servers may hold units on lease"
 		}

@@ -218,7 +218,7 @@ func TestHugeAndMalformedRequests(t *testing.T) {
 	}{
 		{``, 400, "body"},
 		{changeBody + changeBody, 400, "the body: it is not one JSON value: invalid character '{' after top-level value"},
-		{`{"limit":"api","key":"` + huge + `","do":"reset"}`, 413, "too large"},
+		{`{"limit":"api","key":"` + huge + `","do":"reset"}`, 413, "bad request: the body: it is too large: up to 128 KiB are accepted"},
 		{strings.Repeat(" ", 200<<10) + changeBody, 413, "too large"},
 		{strings.Repeat(`{"limit":`, 50<<8), 400, "body"},
 		{`{"limit":"api","key":"k","do":"reset","more":1}`, 400, `the name "more" is unknown or given twice, want each of do, for, id, key, limit, units once at most`},

@@ -389,9 +389,8 @@ func fail(w http.ResponseWriter, status int, why string) {
 
 func statusOf(err error) int {
 	var field *policy.FieldError
-	var tooLong *http.MaxBytesError
 	switch {
-	case errors.As(err, &tooLong):
+	case errors.Is(err, errTooLarge):
 		return http.StatusRequestEntityTooLarge
 	case errors.Is(err, errRequest), errors.As(err, &field):
 		return http.StatusBadRequest
@@ -578,6 +577,8 @@ func (h *Handler) read(w http.ResponseWriter, r *http.Request, to any, name *str
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	if err == nil {
 		err = readStrictly(body, to)
+	} else if errors.As(err, new(*http.MaxBytesError)) {
+		err = errTooLarge
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%w: the body: %w", errRequest, err)

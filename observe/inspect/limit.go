@@ -93,6 +93,8 @@ type load struct {
 var (
 	// errRequest is answered with 400.
 	errRequest = errors.New("bad request")
+	// errTooLarge is answered with 413.
+	errTooLarge = fmt.Errorf("it is too large: up to %d KiB are accepted, with the key in it", maxBody>>10)
 	// errUnknown is answered with 404.
 	errUnknown = errors.New("unknown")
 	// errVerb says that the limiter does not offer the verb, and is answered with 409.

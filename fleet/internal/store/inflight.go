@@ -100,7 +100,9 @@ func (l *Limit) decideInFlight(found foundSet, n int64) Taken {
 	default:
 		taken.RetryAfter = time.Duration(max(found.rest, 1)) * time.Microsecond
 	}
-	if !found.emptied {
+	if found.emptied {
+		reset = max(reset, found.rest)
+	} else {
 		taken.Remaining = max(l.limit-used, 0)
 	}
 	taken.ResetAfter = time.Duration(reset) * time.Microsecond

@@ -53,7 +53,9 @@ func (u *units) enter(takeAsk store.TakeAsk, instant policy.Instant) store.Taken
 		}
 		used, last = used+takeAsk.N, max(last, end)
 	}
-	if !taken.Emptied {
+	if taken.Emptied {
+		last = max(last, u.mark.from)
+	} else {
 		taken.Remaining = max(limit-used, 0)
 	}
 	taken.ResetAfter = time.Duration(last - now)

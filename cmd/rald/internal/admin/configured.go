@@ -36,7 +36,7 @@ func (n *configuredLimit) Hold(ctx context.Context, call limits.Call[string]) (l
 
 // Explain explains a call for one unit of the key: see limits.Explain.
 func (n *configuredLimit) Explain(ctx context.Context, key string) (limits.Explanation, error) {
-	x, err := n.Family.ExplainWith(ctx, n.Limit, n.Key+key)
+	x, err := n.useOf(key).Explain(ctx)
 	x.Name = "" // the family's
 	return x, err
 }

@@ -212,6 +212,13 @@ func (u *Use) Refund(ctx context.Context, n int64) (policy.Decision, error) {
 	return decision, err
 }
 
+// Explain explains a call for one unit of the key, by its limit without a candidate.
+func (u *Use) Explain(ctx context.Context) (limits.Explanation, error) {
+	explanation, err := u.Family.ExplainWith(ctx, u.Limit, u.Key)
+	explanation.Shadow = u.by != nil && u.by.shadow
+	return explanation, err
+}
+
 // Reset forgets the key's usage, and reports whether there was any.
 func (u *Use) Reset(ctx context.Context) (bool, error) {
 	if u.by != nil && u.by.refusals != nil {

@@ -112,7 +112,16 @@ func TestShadowRefusesNoCall(t *testing.T) {
 	passed, _ := o.tries()
 	assert.EqualValues(t, 4, passed, "the first had no wait")
 	assert.False(t, o.take("k", 0).Allowed && o.take("k", 0).Remaining > 0, "a look says what is left")
+	explains := func(want bool) {
+		o.use(t, "k", func(u Use) {
+			x, err := u.Explain(t.Context())
+			require.NoError(t, err)
+			assert.Equal(t, want, x.Shadow)
+		})
+	}
+	explains(true)
 	o.set("queue 2, 1/s")
+	explains(false)
 	assert.False(t, o.call("k"))
 }
 

@@ -2,6 +2,7 @@ package envoyserver
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 
@@ -87,7 +88,7 @@ func (s *Service) serveJSON(w http.ResponseWriter, r *http.Request) {
 		body, err = io.ReadAll(http.MaxBytesReader(w, r.Body, maxMessage))
 	}
 	if tooLong := new(http.MaxBytesError); errors.As(err, &tooLong) {
-		http.Error(w, err.Error(), http.StatusRequestEntityTooLarge)
+		http.Error(w, fmt.Sprintf("the body is too large: up to %d MiB are accepted", tooLong.Limit>>20), http.StatusRequestEntityTooLarge)
 		return
 	}
 	var request pb.RateLimitRequest

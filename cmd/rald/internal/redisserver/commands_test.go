@@ -81,7 +81,7 @@ func TestExplainSaysWhyACallIsRefused(t *testing.T) {
 		c.do("RAL.TAKE ann login 3")
 		want := state(false, 3, 0, 0, 600_000, 600_000)
 		for name, value := range map[string]any{
-			"used": int64(3), "of": int64(3), "blocked": int64(0), "waiting": int64(0), "source": "process",
+			"used": int64(3), "of": int64(3), "blocked": int64(0), "waiting": int64(0), "shadow": false, "source": "process",
 			"text": "login: At most 3 in each window of 10m, which begins with the first call. 3 of 3 used. A call is refused for 10m. In 10m 3 are left.",
 		} {
 			want[name] = value

@@ -78,14 +78,14 @@ func (c *conn) explain(args [][]byte) {
 	if c.failed() {
 		return
 	}
-	explanation, err := use.Family.ExplainWith(c.background(), use.Limit, use.Key)
+	explanation, err := use.Explain(c.background())
 	if c.fail(err) {
 		return
 	}
 	if explanation.Name = ""; use.Of != nil {
 		explanation.Name = string(args[1])
 	}
-	c.out.Map(12)
+	c.out.Map(13)
 	c.out.Bulk("text")
 	c.out.Bulk(explanation.String())
 	c.decisionPairs(&explanation.Decision)
@@ -93,6 +93,8 @@ func (c *conn) explain(args [][]byte) {
 	c.out.Pair("of", explanation.Of)
 	c.out.Pair("blocked", ms(explanation.Blocked))
 	c.out.Pair("waiting", int64(explanation.Waiting))
+	c.out.Bulk("shadow")
+	c.out.Bool(explanation.Shadow)
 	c.out.Bulk("source")
 	c.out.Bulk(explanation.Source().String())
 }
