@@ -12,4 +12,6 @@
 // Start reading at [Cell.Choke] in cell.go, for known keys. Then take.go raises a word, offer.go
 // prepares a take, giveback.go lowers a word, and open.go opens a key. setpolicy.go changes the
 // limit of all keys and changelimit.go of one key. line.go has the calls that wait in line.
+// block.go refuses and blocks keys, and refused.go samples the refused keys. look.go answers
+// without taking.
 package cell

@@ -112,5 +112,5 @@ func (h *Held[K]) trySwap(entry *table.Entry[K], change change, holds bool) (don
 	return true, true, false
 }
 
-// epochBit is the bit of a word that table.Terms.EpochBit may have.
+// epochBit is the one bit that table.Terms.EpochBit may set in a word.
 const epochBit = 1 << 63

@@ -126,8 +126,9 @@ type Options struct {
 	// or as long as a full bucket takes to drain if longer, and until its windows have passed under
 	// a limit that counts in windows.
 	//
-	// The handler's ResponseWriter is a wrapper only with Charge. The wrapper implements Flusher,
-	// Hijacker and Pusher if the wrapped does, and http.ResponseController sees through it.
+	// The handler's ResponseWriter is a wrapper only with a Charge, or with a Limit.Charge or
+	// Limit.Stream. The wrapper implements Flusher, Hijacker and Pusher if the wrapped does, and
+	// http.ResponseController sees through it.
 	Charge func(r *http.Request, served Served) int64
 
 	// Allow lists prefixes whose requests pass uncounted; Deny lists those answered with 403. Deny

@@ -1,7 +1,8 @@
 // Package families keeps the keys of any number of limits in a few engines, one for each family of
 // limits: see policy.Relative. A call finds the engine by its limit, so a thousand limits need no
 // more goroutines than ten. With Config.Fleet limiters of package fleet replace the engines, and
-// Redis keeps the keys. The package is a part of rald and may change in any release.
+// Redis keeps the keys. The package is a part of rald and may change in any release. Start reading
+// at Families.Of, for the limits of calls, and at Families.Keep, for the limits of a configuration.
 package families
 
 import (

@@ -89,8 +89,8 @@ func NewAccount(now time.Time) (a Account) {
 // The figures that size leases.
 const (
 	// New units should last for a term divided by PartsOfTerm at the recent pace, or for a round trip
-	// if that is longer. A larger part asks less often; a smaller part leaves fewer unused units on a
-	// server that lost its load.
+	// if that is longer. With a larger part of a term, a server asks less often. With a smaller part,
+	// fewer unused units stay on a server that lost its load.
 	PartsOfTerm = 4
 	// backCost is the number of commands to return units.
 	backCost = 2
@@ -105,8 +105,8 @@ const (
 )
 
 // Worthwhile counts a call of n units that needs the bank, and the calls that the key's word has
-// answered since: it has left units. It reports whether to lease the key: also from a refusal to the
-// next grant, since remembered refusals answer calls.
+// answered since: it has left units. It reports whether to lease the key. It returns true also from
+// a refusal to the next grant, since remembered refusals answer calls.
 func (a *Account) Worthwhile(n, left int64, now time.Time, term time.Duration) bool {
 	a.widest = max(a.widest, n)
 	return a.pace.add(1+a.Use(left), now, term) >= worthwhile || a.refused.times > 0
