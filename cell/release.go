@@ -29,6 +29,15 @@ func (h *Held[K]) release(level *table.Level) {
 	cell := h.cell
 	if terms := cell.view.Terms(); terms.Epoch == h.epoch && h.returned == 0 && level.Returned() == 0 {
 		word := level.Word()
+		if word == h.after && (word^h.before)&terms.LayoutMask == 0 && h.before&^epochBit != 0 {
+			// All calls since have released their units.
+			cell.seam.Step("release: read")
+			if level.Advance(word, h.before) {
+				cell.view.NoteReleased()
+				return
+			}
+			word = level.Word()
+		}
 		if state, ok := plain(terms, word); ok {
 			cell.seam.Step("release: read")
 			next, ok := terms.Occupier.Release(state, h.after^terms.EpochBit, math.MaxInt64, h.n)
@@ -108,6 +117,8 @@ func (h *Held[K]) trySwap(entry *table.Entry[K], change change, holds bool) (don
 	}
 	if holds {
 		h.level, h.epoch, h.after, h.takenAt = &entry.Level, terms.Epoch, next|terms.EpochBit, now
+		// The word before is of other units: see release.
+		h.before = 0
 	}
 	return true, true, false
 }

@@ -455,6 +455,35 @@ func TestReleaseAfterOthersAndAChange(t *testing.T) {
 	}
 }
 
+// A take may merge the parts of its key's word. The word before it must not come back if another call has taken from
+// the merged word since, also if the word is again what the take has left.
+//
+// Promise: A release loses no unit of a call that took after it, whatever others were released meanwhile.
+func TestReleaseOfATakeThatMergedParts(t *testing.T) {
+	for before := 1; before < 200; before++ {
+		e, _ := newInFlight(t, engine.Config{Policy: inFlight(5, time.Minute)})
+		first := e.Reserve("a", 1, 0)
+		require.NoError(t, e.SetPolicy(inFlight(1000, time.Minute)))
+		held := make([]engine.Reservation[string], before)
+		for i := range held {
+			held[i] = e.Reserve("a", 1, 0)
+		}
+		merging, later := e.Reserve("a", 1, 0), e.Reserve("a", 1, 0)
+		require.True(t, merging.Allowed && later.Allowed)
+		held[0].Release()
+		merging.Release()
+		require.True(t, later.Extend(), before)
+		later.Release()
+		for i := range held {
+			held[i].Release()
+		}
+		first.Release()
+		require.EqualValues(t, 1000, e.Peek("a", 0).Remaining, before)
+		require.Zero(t, e.Stats().Overstayed)
+		require.NoError(t, e.Close())
+	}
+}
+
 // The entry of the take was moved by the change. After its successor has left, the key has an entry without a past.
 //
 // Promise: A release from before a `Reset` frees no unit of a key that left and came again, also after a change of the limit.

@@ -287,6 +287,11 @@ func (f *inFlight) Alone(word uint64) uint64 {
 	return parts.join()
 }
 
+// LayoutMask returns the bits of a word that name its layout. Package table calls it. If no call has changed the word
+// that a take left, and the word before has the same layout, all other units in use are released as well from the
+// word before.
+func (f *inFlight) LayoutMask() uint64 { return codeMask }
+
 func (f *inFlight) Reads(other Policy) bool {
 	o, ok := other.(*inFlight)
 	return ok && o.per == f.per

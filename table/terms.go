@@ -1,6 +1,7 @@
 package table
 
 import (
+	"math"
 	"sync/atomic"
 	"time"
 
@@ -48,6 +49,10 @@ type Terms struct {
 	by *Change
 	// Occupier is nil if the policy is none. Here it moves no field that each call reads.
 	Occupier policy.Occupier
+	// LayoutMask has the bits in which two words of an Occupier must agree for a release to bring back the word
+	// before its take: those that name the layout, and the epoch's. They are all bits, which agree never, if the
+	// policy tells none.
+	LayoutMask uint64
 	// Rewrites are the changes that translated words of an Occupier.
 	Rewrites rewrites.Log
 	// left tells in which slots of the nursery a key has left since these terms were made: see
@@ -63,6 +68,11 @@ func newTerms(limit policy.Policy, bit uint64, before policy.Policy, by *Change)
 	terms.Refunder, _ = limit.(policy.Refunder)
 	terms.Restorer, _ = limit.(policy.Restorer)
 	terms.Occupier, _ = limit.(policy.Occupier)
+	if terms.LayoutMask = math.MaxUint64; terms.Occupier != nil {
+		if l, ok := limit.(interface{ LayoutMask() uint64 }); ok {
+			terms.LayoutMask = l.LayoutMask() | epochBit
+		}
+	}
 	terms.relative, _ = limit.(policy.Relative)
 	return terms
 }

@@ -215,6 +215,10 @@ func (l occupied) Vacate(word uint64, now policy.Instant) uint64 {
 	return next
 }
 
+func (l occupied) LayoutMask() uint64 {
+	return l.Policy.(interface{ LayoutMask() uint64 }).LayoutMask()
+}
+
 func (l occupied) Alone(word uint64) uint64 {
 	return l.Policy.(interface{ Alone(word uint64) uint64 }).Alone(word)
 }
