@@ -703,7 +703,7 @@ func TestClosedSharesTakeNothing(t *testing.T) {
 	clock := newHandClock()
 	s := newShares(t, twoTenants(clock))
 	require.NoError(t, s.Close())
-	assert.Equal(t, policy.Decision{Limit: 100, RetryAfter: 10 * time.Millisecond}, s.Take("a", 1).Decision)
+	assert.Equal(t, policy.Decision{Limit: 70, RetryAfter: 10 * time.Millisecond}, s.Take("a", 1).Decision)
 	assert.False(t, s.Reserve("a", 1, time.Hour).Allowed)
 	assert.Zero(t, s.Stats().Used)
 	require.NoError(t, s.Close())

@@ -147,7 +147,7 @@ func (c *shareCall[K]) decide(shareDecision *ShareDecision) {
 }
 
 func (s *Shares[K]) closedDecision() (d ShareDecision) {
-	d.Limit, d.RetryAfter = s.total.Limit(), s.config.Config.OpenTimeout
+	d.Limit, d.RetryAfter = s.lend.Limit(), s.config.Config.OpenTimeout
 	return d
 }
 

@@ -50,8 +50,13 @@ func (c Change) String() string {
 	case c.KeysAtLimit >= 0:
 		text += fmt.Sprintf(", %d keys at their limit", c.KeysAtLimit)
 	}
-	if c.maxAfter < c.maxBefore {
-		text += fmt.Sprintf("; calls for %d to %d units are refused now", c.maxAfter+1, c.maxBefore)
+	switch c.maxBefore - c.maxAfter {
+	case 1:
+		text += fmt.Sprintf("; calls for %d units are refused now", c.maxBefore)
+	default:
+		if c.maxAfter < c.maxBefore {
+			text += fmt.Sprintf("; calls for %d to %d units are refused now", c.maxAfter+1, c.maxBefore)
+		}
 	}
 	if c.needsRoom {
 		text += "; it waits until other tenants leave as much, or for the next start, as the limit before has no larger \"reserved\""
@@ -188,8 +193,12 @@ func grows(guarantee, before policy.Policy) bool {
 	if before == nil {
 		return true
 	}
-	to, from := guarantee.(shape.Shaped).Shape(), before.(shape.Shaped).Shape()
-	return to.Capacity > from.Capacity || to.Interval < from.Interval
+	to, isFunnel := guarantee.(shape.Shaped)
+	from, wasFunnel := before.(shape.Shaped)
+	if !isFunnel || !wasFunnel { // units in use, which have no rate
+		return guarantee.Limit() > before.Limit()
+	}
+	return to.Shape().Capacity > from.Shape().Capacity || to.Shape().Interval < from.Shape().Interval
 }
 
 // fits reports whether the reserve of limit l certainly has room for the guarantees of a later limit.

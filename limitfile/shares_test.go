@@ -1,6 +1,7 @@
 package limitfile
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -163,4 +164,32 @@ func TestLimitWithSharesHasNoEngine(t *testing.T) {
 	shares := must.Get(Shares(file, "upstream"))
 	require.NoError(t, file.Close())
 	assert.False(t, shares.Choke("gold"), "closed with the file")
+}
+
+func TestSharesInFlightFollowTheFile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "limits.conf")
+		write := func(guarantee string) {
+			text := "up: in flight 10, 1m at most\n  reserved: in flight 6, 1m at most\n  share a: " + guarantee + "\n  share b: in flight 1, 1m at most\n"
+			require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+		}
+		write("in flight 3, 1m at most")
+		file := must.Get(Open(path, Options{}))
+		defer func() { require.NoError(t, file.Close()) }()
+		shares := must.Get(Shares(file, "up", engine.Config{Idle: time.Minute}))
+		for _, limit := range []int64{5, 2, 4} {
+			write(fmt.Sprintf("in flight %d, 1m at most", limit))
+			require.NoError(t, file.Reload(t.Context()))
+			assert.Equal(t, limit, shares.Peek("a", 0).Limit)
+		}
+		before := file.Limits()
+		for text, ofOtherKind := range map[string]string{
+			"up: in flight 10, 1m at most\n  share a: in flight 3, 1m at most": "up: funnel 10, 10/s\n  share a: funnel 3, 3/s",
+			"up: funnel 10, 10/s\n  share a: funnel 3, 3/s":                    "up: in flight 10, 1m at most\n  share a: in flight 3, 1m at most",
+		} {
+			_, err := Compare(must.Get(parse("a", []byte(text))), must.Get(parse("b", []byte(ofOtherKind))))
+			require.Error(t, err, "Compare accepted that limit and shares change from %q to %q, want a fault for the other kind", text, ofOtherKind)
+		}
+		assert.Equal(t, before, file.Limits())
+	})
 }
