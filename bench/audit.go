@@ -191,9 +191,9 @@ type idealBuckets struct {
 	sum  float64
 }
 
-func newIdealBuckets(l Limit, keys int) *idealBuckets {
+func newIdealBuckets(limit Limit, keys int) *idealBuckets {
 	return &idealBuckets{
-		capacity: float64(l.Capacity), perNs: float64(l.Count) / float64(l.Per),
+		capacity: float64(limit.Capacity), perNs: float64(limit.Count) / float64(limit.Per),
 		left: make([]float64, keys), last: make([]time.Duration, keys),
 	}
 }
@@ -224,8 +224,8 @@ type idealWindows struct {
 	sum   float64
 }
 
-func newIdealWindows(l Limit, keys int, late bool) *idealWindows {
-	return &idealWindows{limit: l, late: late, index: make([]int64, keys), taken: make([]float64, keys)}
+func newIdealWindows(limit Limit, keys int, late bool) *idealWindows {
+	return &idealWindows{limit: limit, late: late, index: make([]int64, keys), taken: make([]float64, keys)}
 }
 
 func (i *idealWindows) take(key int, n int64, window, first Window) {

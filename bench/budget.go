@@ -46,8 +46,8 @@ const margin = 0.05
 // fits reports whether each later workload can have so many rounds after work of this cost. So a
 // workload has no round that others lack the time for.
 func (b budget) fits(elapsed, next time.Duration, rounds int) bool {
-	for _, c := range b.later {
-		next += c.until(rounds)
+	for _, cost := range b.later {
+		next += cost.until(rounds)
 	}
 	return b.most == 0 || float64(elapsed)+b.pace(elapsed)*float64(next) <= (1-margin)*float64(b.most)
 }
@@ -65,9 +65,9 @@ func (b budget) pace(elapsed time.Duration) float64 {
 // ones, which have the audits.
 func (b budget) share(elapsed time.Duration, now cost) time.Duration {
 	others := time.Duration(0)
-	for _, c := range b.later {
-		if now.isLong || !c.isLong {
-			others += c.first
+	for _, cost := range b.later {
+		if now.isLong || !cost.isLong {
+			others += cost.first
 		}
 	}
 	left := float64(max(b.most-elapsed, 0))

@@ -103,8 +103,8 @@ type tally struct{ asked, passed int64 }
 
 func tallies(callers []*caller) []tally {
 	counts := make([]tally, len(callers))
-	for i, c := range callers {
-		counts[i] = c.tally
+	for i, caller := range callers {
+		counts[i] = caller.tally
 	}
 	return counts
 }

@@ -105,9 +105,9 @@ func RalCalls() []Contender {
 		VerbsWorkload, SeveralWorkload, SeveralRefusedWorkload, InFlightWorkload, InFlightKeysWorkload, HTTPWorkload)}
 	for _, k := range limitKinds {
 		by := func(name string, ask verb, workloads ...string) {
-			c := ralCall(k.name, name+k.about, onEngine(k.limit, ask, nil), workloads...)
-			c.Promise, c.Note = k.promise, k.note
-			all = append(all, c)
+			contender := ralCall(k.name, name+k.about, onEngine(k.limit, ask, nil), workloads...)
+			contender.Promise, contender.Note = k.promise, k.note
+			all = append(all, contender)
 		}
 		if k.name != "Take" {
 			by("Choke under ", choke, LimitsWorkload, LimitsAuditWorkload)
@@ -150,8 +150,8 @@ var limitKinds = []struct {
 
 // parsed returns one policy for the roomy limit, and another for the tight limit.
 func parsed(atRoomy, atTight string) policyOf {
-	return func(l Limit) (policy.Policy, error) {
-		if l == roomy {
+	return func(limit Limit) (policy.Policy, error) {
+		if limit == roomy {
 			return policy.Parse(atRoomy)
 		}
 		return policy.Parse(atTight)
@@ -163,47 +163,47 @@ var verbs = []struct {
 	name, about  string
 	ask, prepare verb
 }{
-	{"Peek", "Peek", func(e *engine.Engine[string], keys []string) int {
-		return AskEach(keys, func(key string) bool { return e.Peek(key, 0).Allowed })
+	{"Peek", "Peek", func(limiter *engine.Engine[string], keys []string) int {
+		return AskEach(keys, func(key string) bool { return limiter.Peek(key, 0).Allowed })
 	}, choke},
-	{"Reserve", "Reserve and Cancel", func(e *engine.Engine[string], keys []string) int {
+	{"Reserve", "Reserve and Cancel", func(limiter *engine.Engine[string], keys []string) int {
 		return AskEach(keys, func(key string) bool {
-			reservation := e.Reserve(key, 1, 0)
+			reservation := limiter.Reserve(key, 1, 0)
 			reservation.Cancel()
 			return reservation.Allowed
 		})
 	}, nil},
-	{"Acquire", "Acquire that need not wait, and Cancel", func(e *engine.Engine[string], keys []string) int {
+	{"Acquire", "Acquire that need not wait, and Cancel", func(limiter *engine.Engine[string], keys []string) int {
 		return AskEach(keys, func(key string) bool {
-			r, err := e.Acquire(context.Background(), key, 1, 0)
-			r.Cancel()
+			reservation, err := limiter.Acquire(context.Background(), key, 1, 0)
+			reservation.Cancel()
 			return err == nil
 		})
 	}, nil},
-	{"Refund", "Refund to a key that owes", func(e *engine.Engine[string], keys []string) int {
-		return AskEach(keys, func(key string) bool { e.Refund(key, 1); return true })
-	}, func(e *engine.Engine[string], keys []string) int {
+	{"Refund", "Refund to a key that owes", func(limiter *engine.Engine[string], keys []string) int {
+		return AskEach(keys, func(key string) bool { limiter.Refund(key, 1); return true })
+	}, func(limiter *engine.Engine[string], keys []string) int {
 		const owed = 86_400 * 1_000_000_000
 		for _, key := range keys {
-			e.Choke(key)
-			e.Refund(key, -owed)
+			limiter.Choke(key)
+			limiter.Refund(key, -owed)
 		}
 		return 0
 	}},
-	{"Wait", "Wait that need not wait", func(e *engine.Engine[string], keys []string) int {
-		return AskEach(keys, func(key string) bool { return e.Wait(context.Background(), key, 1) == nil })
+	{"Wait", "Wait that need not wait", func(limiter *engine.Engine[string], keys []string) int {
+		return AskEach(keys, func(key string) bool { return limiter.Wait(context.Background(), key, 1) == nil })
 	}, nil},
-	{"TakeWith", "TakeWith another funnel", func(e *engine.Engine[string], keys []string) int {
-		return AskEach(keys, func(key string) bool { return e.TakeWith(otherFunnel, key, 1).Allowed })
+	{"TakeWith", "TakeWith another funnel", func(limiter *engine.Engine[string], keys []string) int {
+		return AskEach(keys, func(key string) bool { return limiter.TakeWith(otherFunnel, key, 1).Allowed })
 	}, nil},
 }
 
 var otherFunnel = policy.Must(policy.Funnel(roomy.Capacity/2, roomy.Count, roomy.Per))
 
 // release reserves a unit and releases the reservation.
-func release(e *engine.Engine[string], keys []string) int {
+func release(limiter *engine.Engine[string], keys []string) int {
 	return AskEach(keys, func(key string) bool {
-		reservation := e.Reserve(key, 1, 0)
+		reservation := limiter.Reserve(key, 1, 0)
 		reservation.Release()
 		return reservation.Allowed
 	})
@@ -227,8 +227,8 @@ var severalLimits = []struct {
 	name, about string
 	new         func(Setup) (Limiter, error)
 }{
-	{"Tiered", "Choke of a Tiered of two funnels", func(s Setup) (Limiter, error) {
-		t, err := engine.NewTiered[string](engine.Config{Policy: policy.Must(funnel(roomy)), MaxKeys: s.MaxKeys}, policy.Must(funnel(s.Limit)))
+	{"Tiered", "Choke of a Tiered of two funnels", func(setup Setup) (Limiter, error) {
+		t, err := engine.NewTiered[string](engine.Config{Policy: policy.Must(funnel(roomy)), MaxKeys: setup.MaxKeys}, policy.Must(funnel(setup.Limit)))
 		if err != nil {
 			return Limiter{}, err
 		}
@@ -251,8 +251,8 @@ const sharedKey = "all"
 
 // newClaims makes calls on two engines, under the workload's limit and roomy.
 func newClaims(ask func(own, shared *engine.Engine[string], keys []string) int) func(Setup) (Limiter, error) {
-	return func(s Setup) (Limiter, error) {
-		own, err := newEngine(s, funnel)
+	return func(setup Setup) (Limiter, error) {
+		own, err := newEngine(setup, funnel)
 		if err != nil {
 			return Limiter{}, err
 		}
@@ -268,7 +268,7 @@ func newClaims(ask func(own, shared *engine.Engine[string], keys []string) int) 
 // newSetPolicy alternates an engine's limit, by a single caller at a time. A key passes if the limit
 // was changed.
 func newSetPolicy(setup Setup) (Limiter, error) {
-	e, err := newEngine(setup, funnel)
+	limiter, err := newEngine(setup, funnel)
 	if err != nil {
 		return Limiter{}, err
 	}
@@ -283,7 +283,7 @@ func newSetPolicy(setup Setup) (Limiter, error) {
 		callers.Go(func() {
 			for !stop.Load() {
 				for range batch {
-					e.Choke(sharedKey)
+					limiter.Choke(sharedKey)
 				}
 			}
 		})
@@ -293,13 +293,13 @@ func newSetPolicy(setup Setup) (Limiter, error) {
 		Ask: func(keys []string) int {
 			return AskEach(keys, func(string) bool {
 				next = 1 - next
-				return e.SetPolicy(two[next]) == nil
+				return limiter.SetPolicy(two[next]) == nil
 			})
 		},
 		Free: func() error {
 			stop.Store(true)
 			callers.Wait()
-			return e.Close()
+			return limiter.Close()
 		},
 	}, nil
 }

@@ -18,7 +18,7 @@ func ralHTTP() (all []Contender) {
 		set  httplimit.HeaderSet
 	}{{"", httplimit.NoHeaders}, {" with fields", httplimit.RateLimitHeaders}} {
 		for limits, name := range []string{"one limit", "two limits"} {
-			open := func(s Setup) (Limiter, error) { return newHTTP(s, limits+1, fields.set) }
+			open := func(setup Setup) (Limiter, error) { return newHTTP(setup, limits+1, fields.set) }
 			all = append(all, ralCall(name+fields.name, "a handler of httplimit, "+name+fields.name, open, HTTPWorkload))
 		}
 	}
@@ -35,7 +35,7 @@ func newHTTP(setup Setup, limits int, set httplimit.HeaderSet) (limiter Limiter,
 		}
 		free := limiter.Free
 		limiter.Free = func() error { return errors.Join(e.Close(), free()) }
-		all = append(all, httplimit.Limit[string]{Name: name, Limiter: e, Key: func(r *http.Request) string { return r.Host }})
+		all = append(all, httplimit.Limit[string]{Name: name, Limiter: e, Key: func(request *http.Request) string { return request.Host }})
 	}
 	middleware, err := httplimit.NewAll(httplimit.Options{Headers: set}, all...)
 	if err != nil {

@@ -14,9 +14,9 @@ const keyLength = 20
 
 // appendKey appends the i-th key's name: "tok_" and 16 hexadecimal digits. Names are distinct;
 // consecutive names share only their beginning.
-func appendKey(b []byte, i uint32) []byte {
+func appendKey(buffer []byte, i uint32) []byte {
 	number := binary.BigEndian.AppendUint64(make([]byte, 0, 8), mix(uint64(i)))
-	return hex.AppendEncode(append(b, "tok_"...), number)
+	return hex.AppendEncode(append(buffer, "tok_"...), number)
 }
 
 // addressLength is the length of most IPv4 addresses, the usual keys of servers without accounts.
@@ -83,8 +83,8 @@ func upTo(first, n int) []uint32 {
 }
 
 // drawUniform draws n keys with equal probability.
-func drawUniform(n, keys int, r *rand.Rand) []uint32 {
-	return draw(n, func() uint32 { return r.Uint32N(uint32(keys)) })
+func drawUniform(n, keys int, rand *rand.Rand) []uint32 {
+	return draw(n, func() uint32 { return rand.Uint32N(uint32(keys)) })
 }
 
 // zipfExponent is close to 1, Zipf's law, which the generator does not accept.
@@ -92,8 +92,8 @@ const zipfExponent = 1.01
 
 // drawZipf draws n keys, key r with a probability proportional to 1/(r+1)^zipfExponent.
 func drawZipf(n, keys int, r *rand.Rand) []uint32 {
-	z := rand.NewZipf(r, zipfExponent, 1, uint64(keys-1))
-	return draw(n, func() uint32 { return uint32(z.Uint64()) })
+	zipf := rand.NewZipf(r, zipfExponent, 1, uint64(keys-1))
+	return draw(n, func() uint32 { return uint32(zipf.Uint64()) })
 }
 
 const (
@@ -129,8 +129,8 @@ func drawStreams(workload Workload, callers int) []stream {
 // frequentKeys returns the names of the most asked keys that make up this share of all calls.
 func frequentKeys(streams []stream, keys int, share float64) map[string]struct{} {
 	times, calls := make([]float64, keys), 0.0
-	for _, s := range streams {
-		for _, i := range s.order {
+	for _, stream := range streams {
+		for _, i := range stream.order {
 			times[i]++
 			calls++
 		}

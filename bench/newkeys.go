@@ -52,8 +52,8 @@ func (s *schedule) pass(turn *turn, timed bool) error {
 	}
 
 	callers := s.allKeys()
-	for i, c := range callers {
-		c.recorder = turn.recorders.each[i]
+	for i, caller := range callers {
+		caller.recorder = turn.recorders.each[i]
 	}
 	jobs := jobsOf(callers, limiter, (*caller).once, timed)
 	if timed && s.Known > 0 {

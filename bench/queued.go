@@ -19,8 +19,8 @@ func RalQueued() Contender {
 		Note:    "admits too many by design when callers meet at a key",
 		Promise: LeakyBucket,
 		Needs:   func(w Workload) bool { return w.MaxKeys == 0 },
-		New: func(s Setup) (Limiter, error) {
-			limit, err := funnel(s.Limit)
+		New: func(setup Setup) (Limiter, error) {
+			limit, err := funnel(setup.Limit)
 			if err != nil {
 				return Limiter{}, err
 			}
@@ -69,8 +69,8 @@ func (q *queued) write() {
 			continue
 		}
 		word, _ := q.words.LoadOrCompute(queuedTake.key, func() *atomic.Uint64 { return new(atomic.Uint64) })
-		next, d := q.limit.Take(word.Load(), queuedTake.now, 1, 0)
-		if !d.Allowed {
+		next, decision := q.limit.Take(word.Load(), queuedTake.now, 1, 0)
+		if !decision.Allowed {
 			q.overadmitted.Add(1)
 			continue
 		}
@@ -84,7 +84,7 @@ func (q *queued) choke(key string) bool {
 	if word, known := q.words.Load(key); known {
 		state = word.Load()
 	}
-	if _, d := q.limit.Take(state, now, 1, 0); !d.Allowed {
+	if _, decision := q.limit.Take(state, now, 1, 0); !decision.Allowed {
 		return false
 	}
 	q.takes <- queuedTake{key: key, now: now}

@@ -17,9 +17,9 @@ func Ral() Contender {
 
 // RalPackageTime returns Ral with package time's clock. Elsewhere Ral reads the processor's counter, if it may.
 func RalPackageTime() Contender {
-	return ralCall("package time", "the same without the processor's counter", func(s Setup) (Limiter, error) {
-		s.packageTime = true
-		return onEngine(funnel, choke, nil)(s)
+	return ralCall("package time", "the same without the processor's counter", func(setup Setup) (Limiter, error) {
+		setup.packageTime = true
+		return onEngine(funnel, choke, nil)(setup)
 	})
 }
 
@@ -45,18 +45,18 @@ func newEngine(setup Setup, limit policyOf, options ...engine.Option[string]) (*
 // verb asks an engine for each key in order and returns how many passed.
 type verb func(e *engine.Engine[string], keys []string) (passed int)
 
-func choke(e *engine.Engine[string], keys []string) int {
-	return AskEach(keys, func(key string) bool { return e.Choke(key) })
+func choke(limiter *engine.Engine[string], keys []string) int {
+	return AskEach(keys, func(key string) bool { return limiter.Choke(key) })
 }
 
-func take(e *engine.Engine[string], keys []string) int {
-	return AskEach(keys, func(key string) bool { return e.Take(key, 1).Allowed })
+func take(limiter *engine.Engine[string], keys []string) int {
+	return AskEach(keys, func(key string) bool { return limiter.Take(key, 1).Allowed })
 }
 
 // onEngine makes the calls of a verb on a new engine. prepare, unless nil, gets all keys first.
 func onEngine(limit policyOf, ask, prepare verb, options ...engine.Option[string]) func(Setup) (Limiter, error) {
-	return func(s Setup) (Limiter, error) {
-		e, err := newEngine(s, limit, options...)
+	return func(setup Setup) (Limiter, error) {
+		e, err := newEngine(setup, limit, options...)
 		if err != nil {
 			return Limiter{}, err
 		}
@@ -71,7 +71,9 @@ func onEngine(limit policyOf, ask, prepare verb, options ...engine.Option[string
 // policyOf returns the policy that comes nearest to a limit.
 type policyOf func(Limit) (policy.Policy, error)
 
-func funnel(l Limit) (policy.Policy, error) { return policy.Funnel(l.Capacity, l.Count, l.Per) }
+func funnel(limit Limit) (policy.Policy, error) {
+	return policy.Funnel(limit.Capacity, limit.Count, limit.Per)
+}
 
 // counted returns a limiter with the counts of an engine, whose queue it settles.
 func counted(e *engine.Engine[string], free func() error, ask func(keys []string) int) Limiter {
@@ -87,8 +89,8 @@ func counted(e *engine.Engine[string], free func() error, ask func(keys []string
 		}
 	}
 	limiter.Counts = func() Counts {
-		s := e.Stats()
-		return Counts{Unavailable: int64(s.Unavailable), Evicted: int64(s.Evicted), Forgiven: int64(s.Forgiven), Restarts: int64(s.Restarts), clock: s.Clock}
+		stats := e.Stats()
+		return Counts{Unavailable: int64(stats.Unavailable), Evicted: int64(stats.Evicted), Forgiven: int64(stats.Forgiven), Restarts: int64(stats.Restarts), clock: stats.Clock}
 	}
 	return limiter
 }

@@ -57,9 +57,9 @@ func (r *recorders) endRound(timed Pass, whole bool) {
 		round.Add(other)
 		other.Reset()
 	}
-	if l := round.Latency(); whole && l.Calls > 0 {
-		l.Disturbed = timed.Disturbed
-		r.rounds = append(r.rounds, l)
+	if latency := round.Latency(); whole && latency.Calls > 0 {
+		latency.Disturbed = timed.Disturbed
+		r.rounds = append(r.rounds, latency)
 	}
 	r.all.Add(round)
 	round.Reset()
@@ -70,8 +70,8 @@ func (r *recorders) latency() *Latency {
 	if r.all == nil {
 		return nil
 	}
-	if l := r.all.Latency(); l.Calls > 0 {
-		return &l
+	if latency := r.all.Latency(); latency.Calls > 0 {
+		return &latency
 	}
 	return nil
 }

@@ -33,13 +33,13 @@ type WorkloadReport struct {
 }
 
 // Yardstick returns the result of that yardstick, nil if it was not measured.
-func (w *WorkloadReport) Yardstick(y Yardstick) *Result {
-	return w.find(func(r Result) bool { return r.Yardstick == y })
+func (w *WorkloadReport) Yardstick(yardstick Yardstick) *Result {
+	return w.find(func(result Result) bool { return result.Yardstick == yardstick })
 }
 
 // Result returns the result of a contender, nil if there is none.
 func (w *WorkloadReport) Result(contender string) *Result {
-	return w.find(func(r Result) bool { return r.Name == contender })
+	return w.find(func(result Result) bool { return result.Name == contender })
 }
 
 func (w *WorkloadReport) find(wanted func(Result) bool) *Result {
@@ -102,8 +102,8 @@ func (r Result) KeptPromise() bool {
 // Over returns the spread of a figure over the rounds.
 func (r Result) Over(figure func(Pass) float64) Spread {
 	values := make([]float64, len(r.Rounds))
-	for i, p := range r.Rounds {
-		values[i] = figure(p)
+	for i, pass := range r.Rounds {
+		values[i] = figure(pass)
 	}
 	return SpreadOf(values)
 }
@@ -126,14 +126,14 @@ func (r *Result) summarize() {
 		// Contenders that measure themselves know percentiles of each round, and no others.
 		median := func(figure func(Latency) time.Duration) time.Duration {
 			values := make([]float64, len(r.LatencyRounds))
-			for i, l := range r.LatencyRounds {
-				values[i] = float64(figure(l))
+			for i, latency := range r.LatencyRounds {
+				values[i] = float64(figure(latency))
 			}
 			return time.Duration(SpreadOf(values).Median)
 		}
 		r.Latency = &Latency{
-			P50: median(func(l Latency) time.Duration { return l.P50 }),
-			P99: median(func(l Latency) time.Duration { return l.P99 }),
+			P50: median(func(latency Latency) time.Duration { return latency.P50 }),
+			P99: median(func(latency Latency) time.Duration { return latency.P99 }),
 		}
 	}
 }
@@ -170,8 +170,8 @@ func (r *Result) ratioTo(yardstick *Result) *Spread {
 func Ratios(rounds, by []Pass, figure func(Pass) float64) (Spread, bool) {
 	var ratios []float64
 	for i := range min(len(rounds), len(by)) {
-		if x := figure(by[i]); x > 0 {
-			ratios = append(ratios, figure(rounds[i])/x)
+		if value := figure(by[i]); value > 0 {
+			ratios = append(ratios, figure(rounds[i])/value)
 		}
 	}
 	return SpreadOf(ratios), len(ratios) > 0

@@ -22,8 +22,8 @@ func Run(ctx context.Context, workloads []Workload, contenders []Contender, opti
 
 	r := runner{Options: options, workers: workers{ctx: ctx, epoch: time.Now(), busy: options.busy}, budget: budget{most: options.Budget}}
 	schedules, total := plan(workloads, contenders, r.workers, options)
-	for _, s := range schedules {
-		r.budget.later = append(r.budget.later, s.cost())
+	for _, schedule := range schedules {
+		r.budget.later = append(r.budget.later, schedule.cost())
 	}
 	_, _, r.report.Watched = options.busy()
 	for i, schedule := range schedules {
@@ -49,8 +49,8 @@ func plan(workloads []Workload, contenders []Contender, workers workers, options
 		for _, cpu := range cpus {
 			next := newSchedule(workload, cpu, contenders, workers, options)
 			schedules = append(schedules, next)
-			for _, s := range next.steps() {
-				total += s.cost
+			for _, step := range next.steps() {
+				total += step.cost
 			}
 		}
 	}
@@ -84,9 +84,9 @@ type runner struct {
 	failure error
 }
 
-func (r *runner) tell(p Progress) {
+func (r *runner) tell(progress Progress) {
 	if r.Progress != nil {
-		r.Progress(p)
+		r.Progress(progress)
 	}
 }
 

@@ -38,11 +38,11 @@ func (w askedWindow) count(times []int64) (passed int64) {
 
 // ask has the callers ask at the same time, by these jobs, and others beside them, whose calls are
 // only audited. See workers.run.
-func (x *session) ask(workers workers, d time.Duration, finish func(), jobs []job, callers []*caller, others ...*caller) (pass Pass) {
+func (x *session) ask(workers workers, duration time.Duration, finish func(), jobs []job, callers []*caller, others ...*caller) (pass Pass) {
 	asked := askedWindow{callers: slices.Concat(callers, others)}
 	asked.before = tallies(asked.callers)
 	spent := x.limiter.spent()
-	pass, asked.Window = workers.run(d, finish, jobs...)
+	pass, asked.Window = workers.run(duration, finish, jobs...)
 	pass.Behind = x.limiter.spent() - spent
 	asked.after = tallies(asked.callers)
 	for i := range callers {
@@ -59,6 +59,6 @@ func (x *session) askOnce(w workers, finish func(), callers []*caller) {
 }
 
 // loop has each caller ask for its keys repeatedly.
-func (x *session) loop(w workers, d time.Duration, callers []*caller, timed bool) Pass {
-	return x.ask(w, d, nil, jobsOf(callers, x.limiter, (*caller).loop, timed), callers)
+func (x *session) loop(w workers, duration time.Duration, callers []*caller, timed bool) Pass {
+	return x.ask(w, duration, nil, jobsOf(callers, x.limiter, (*caller).loop, timed), callers)
 }

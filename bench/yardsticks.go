@@ -24,9 +24,9 @@ func Floor() Contender {
 		Needs: func(w Workload) bool {
 			return w.MaxKeys == 0 && w.Draw != DrawSameOrder && !w.AuditOnly && !w.OneTimedPass
 		},
-		New: func(s Setup) (Limiter, error) {
-			f := &floor{words: make([]atomic.Uint64, max(s.Keys, 1)), seed: maphash.MakeSeed(), epoch: time.Now()}
-			for key := range s.Refuse {
+		New: func(setup Setup) (Limiter, error) {
+			f := &floor{words: make([]atomic.Uint64, max(setup.Keys, 1)), seed: maphash.MakeSeed(), epoch: time.Now()}
+			for key := range setup.Refuse {
 				f.word(key).Store(refusedBit)
 			}
 			return Limiter{Ask: func(keys []string) int {

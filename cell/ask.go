@@ -37,9 +37,9 @@ func (c *Cell[K]) admitChosen(key K, n int64, decision *policy.Decision) (record
 
 // ReserveWith is Reserve, and returns the basis of the answer.
 func (c *Cell[K]) ReserveWith(
-	limit policy.Policy, key K, n int64, patience time.Duration, decision *policy.Decision, h *Held[K],
+	limit policy.Policy, key K, n int64, patience time.Duration, decision *policy.Decision, held *Held[K],
 ) Basis {
-	basis := c.reserve(key, &request{n: n, patience: max(patience, 0), choice: c.orChosen(limit, key)}, decision, h)
+	basis := c.reserve(key, &request{n: n, patience: max(patience, 0), choice: c.orChosen(limit, key)}, decision, held)
 	if n != 0 {
 		c.Count(key, decision, basis)
 	}
@@ -61,9 +61,9 @@ func (c *Cell[K]) LookWith(
 
 // AcquireWith is Acquire, and returns the basis of the answer.
 func (c *Cell[K]) AcquireWith(
-	ctx context.Context, limit policy.Policy, key K, n int64, patience time.Duration, decision *policy.Decision, h *Held[K],
+	ctx context.Context, limit policy.Policy, key K, n int64, patience time.Duration, decision *policy.Decision, held *Held[K],
 ) (waited time.Duration, basis Basis, err error) {
-	waited, basis, err = c.Await(ctx, limit, key, n, max(patience, 0), decision, h)
+	waited, basis, err = c.Await(ctx, limit, key, n, max(patience, 0), decision, held)
 	if n != 0 {
 		c.Count(key, decision, basis)
 	}

@@ -53,16 +53,16 @@ func (c *Cell[K]) Unblock(key K) bool {
 	return true
 }
 
-func blockIn(r table.Reading, now policy.Instant) time.Duration {
-	_, d := r.Terms.Policy.Take(r.State, now, 1, 0)
-	return d.RetryAfter
+func blockIn(reading table.Reading, now policy.Instant) time.Duration {
+	_, decision := reading.Terms.Policy.Take(reading.State, now, 1, 0)
+	return decision.RetryAfter
 }
 
 // AllBlocked iterates over the blocked keys, as All does, with the time left.
 func (c *Cell[K]) AllBlocked() iter.Seq2[K, time.Duration] {
 	return func(yield func(K, time.Duration) bool) {
-		for e, r := range c.view.All() {
-			if left := blockIn(r, c.now()); left > 0 && !yield(e.Key(), left) {
+		for entry, reading := range c.view.All() {
+			if left := blockIn(reading, c.now()); left > 0 && !yield(entry.Key(), left) {
 				return
 			}
 		}
@@ -78,8 +78,8 @@ func (c *Cell[K]) blockLeft(hash uint64, key K, now policy.Instant) time.Duratio
 		if entry == nil {
 			return 0
 		}
-		if r, alive := c.view.State(entry); alive {
-			return blockIn(r, now)
+		if reading, alive := c.view.State(entry); alive {
+			return blockIn(reading, now)
 		}
 		if c.closed.Load() {
 			return 0
@@ -89,7 +89,7 @@ func (c *Cell[K]) blockLeft(hash uint64, key K, now policy.Instant) time.Duratio
 
 // refuseBlocked refuses q in decision if the key is blocked at now. It takes nothing. RetryAfter is
 // the later of the end of the block and the limit's RetryAfter, and as exact as the latter.
-func (c *Cell[K]) refuseBlocked(hash uint64, key K, now policy.Instant, q *request, decision *policy.Decision) (b Basis, refused bool) {
+func (c *Cell[K]) refuseBlocked(hash uint64, key K, now policy.Instant, q *request, decision *policy.Decision) (basis Basis, refused bool) {
 	blocks := c.blocks.Load()
 	if blocks == nil {
 		return Basis{}, false
@@ -103,9 +103,9 @@ func (c *Cell[K]) refuseBlocked(hash uint64, key K, now policy.Instant, q *reque
 		now = max(now, c.view.Horizon())
 	}
 	q.decide(terms, state, now, decision)
-	if b := c.basis(q.limit, decision); b.missing != 0 {
+	if basis := c.basis(q.limit, decision); basis.missing != 0 {
 		// A limit of another family refuses for ever.
-		return b, true
+		return basis, true
 	}
 	retry := decision.RetryAfter
 	if decision.Allowed && q.n != 0 {

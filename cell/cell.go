@@ -129,9 +129,9 @@ func (c *Cell[K]) Choke(key K) bool {
 	}
 	limit := q.limit
 	if c.general() || limit != nil && choker == nil {
-		var d policy.Decision
-		c.takeCounted(key, &request{n: 1, choice: q}, &d)
-		return d.Allowed
+		var decision policy.Decision
+		c.takeCounted(key, &request{n: 1, choice: q}, &decision)
+		return decision.Allowed
 	}
 	// take for one unit, with hash, now and View.Read written out: sharing takeEntry's loop cost 4
 	// to 5 ns. The order is measured: reading the clock waits for all before it, and later work
@@ -281,9 +281,9 @@ func (c *Cell[K]) ask(key K, n int64, look bool, decision *policy.Decision) Basi
 	return basis
 }
 
-func (c *Cell[K]) takeCounted(key K, q *request, decision *policy.Decision) Basis {
-	basis := c.take(key, q, decision, nil)
-	if q.n != 0 {
+func (c *Cell[K]) takeCounted(key K, request *request, decision *policy.Decision) Basis {
+	basis := c.take(key, request, decision, nil)
+	if request.n != 0 {
 		c.Count(key, decision, basis)
 		c.noteUnheld(key, decision.Allowed && basis.Recorded())
 	}
@@ -299,8 +299,8 @@ func (c *Cell[K]) noteUnheld(key K, taken bool) {
 }
 
 // TakeWith is Take under another limit of the family; nil means the key's own.
-func (c *Cell[K]) TakeWith(limit policy.Policy, key K, n int64, d *policy.Decision) {
-	c.takeCounted(key, &request{n: n, choice: c.orChosen(limit, key)}, d)
+func (c *Cell[K]) TakeWith(limit policy.Policy, key K, n int64, decision *policy.Decision) {
+	c.takeCounted(key, &request{n: n, choice: c.orChosen(limit, key)}, decision)
 }
 
 // TakeUpTo takes as many of n units as remain, puts the answer for them into decision, and returns
@@ -336,9 +336,9 @@ func (c *Cell[K]) choose(key K) choice {
 	return choice{c.policyFor(key), switching}
 }
 
-func (c *Cell[K]) isOf(s *switching, key K) bool {
+func (c *Cell[K]) isOf(switching *switching, key K) bool {
 	hash, ok := c.hash(key)
-	return ok && hash == s.hash
+	return ok && hash == switching.hash
 }
 
 // Chosen returns the limit that engine.PolicyFor chooses for the key; nil means the cell's own.
@@ -358,6 +358,6 @@ func (c *Cell[K]) orChosen(limit policy.Policy, key K) (choice choice) {
 }
 
 // isOutdated reports whether a limit has changed since PolicyFor chose the call's.
-func (c *Cell[K]) isOutdated(q *choice) bool {
-	return q.switched != nil && c.switched.Load() != q.switched
+func (c *Cell[K]) isOutdated(choice *choice) bool {
+	return choice.switched != nil && c.switched.Load() != choice.switched
 }

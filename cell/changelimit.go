@@ -116,11 +116,11 @@ func (c *Cell[K]) carried(terms *table.Terms, state uint64, from, to policy.Poli
 		// SetPolicy changed the cell's own limit meanwhile.
 		return state, err
 	}
-	old, p, now := orOwn(from, terms), orOwn(to, terms), c.now()
-	next, ok := decide.Carry(old, state, p, now, share)
+	old, limit, now := orOwn(from, terms), orOwn(to, terms), c.now()
+	next, ok := decide.Carry(old, state, limit, now, share)
 	if !ok || next > policy.MaxWord {
 		// A policy that breaks its contract must not break the table.
-		return state, unrelated("to", p, terms)
+		return state, unrelated("to", limit, terms)
 	}
 	return next, nil
 }
@@ -135,15 +135,15 @@ func related(terms *table.Terms, from, to policy.Policy) error {
 			return unrelated(limit.field, limit.p, terms)
 		}
 	}
-	p := orOwn(to, terms)
-	if _, ok := decide.Related(orOwn(from, terms), p); !ok {
-		return unrelated("to", p, terms)
+	limit := orOwn(to, terms)
+	if _, ok := decide.Related(orOwn(from, terms), limit); !ok {
+		return unrelated("to", limit, terms)
 	}
 	return nil
 }
 
-func unrelated(field string, p policy.Policy, terms *table.Terms) error {
+func unrelated(field string, limit policy.Policy, terms *table.Terms) error {
 	return &policy.FieldError{
-		Of: "ChangeLimit", Field: field, Value: p, Want: "a policy.Relative that reads the words of " + terms.Policy.String(),
+		Of: "ChangeLimit", Field: field, Value: limit, Want: "a policy.Relative that reads the words of " + terms.Policy.String(),
 	}
 }

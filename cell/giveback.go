@@ -24,7 +24,7 @@ func (c *Cell[K]) Refund(key K, n int64, d *policy.Decision) { c.RefundWith(nil,
 // RefundWith is Refund in units of another limit of the family; nil means the key's own.
 func (c *Cell[K]) RefundWith(limit policy.Policy, key K, n int64, decision *policy.Decision) {
 	if limit == nil && n >= 0 {
-		if e, _, now := c.locate(key); e != nil && c.refundKnown(e, now, n, decision) {
+		if entry, _, now := c.locate(key); entry != nil && c.refundKnown(entry, now, n, decision) {
 			return
 		}
 	}
@@ -181,28 +181,28 @@ func (h *Held[K]) keep(n int64) {
 	if level == nil || back <= 0 || back == h.n && h.cancelLatest(level) {
 		return
 	}
-	e := table.EntryOf[K](level)
-	h.cell.lockReturn(e)
-	defer func() { e.UnlockReturn() }()
+	entry := table.EntryOf[K](level)
+	h.cell.lockReturn(entry)
+	defer func() { entry.UnlockReturn() }()
 	for own := uint64(0); ; {
-		word, terms := h.cell.view.Read(e)
-		returned := (e.Returned() - h.returned - own) & table.ReturnedMask
+		word, terms := h.cell.view.Read(entry)
+		returned := (entry.Returned() - h.returned - own) & table.ReturnedMask
 		if terms.Epoch != h.epoch || returned >= resetUnits {
 			// The word of the take has another meaning now, or the key was reset.
 			return
 		}
-		if e.Moved() {
-			to := h.cell.view.Successor(e, terms)
+		if entry.Moved() {
+			to := h.cell.view.Successor(entry, terms)
 			if to == nil {
 				return
 			}
-			e.UnlockReturn()
+			entry.UnlockReturn()
 			// Units of this call may be counted in the successor or not.
-			e, own = to, 0
-			h.cell.lockReturn(e)
+			entry, own = to, 0
+			h.cell.lockReturn(entry)
 			continue
 		}
-		announced, done := h.settle(e, terms, word, returned, back)
+		announced, done := h.settle(entry, terms, word, returned, back)
 		if done {
 			return
 		}
@@ -308,8 +308,8 @@ func (h *Held[K]) replayWith(terms *table.Terms, n int64) (next uint64, ok bool)
 		return h.before, true
 	}
 	state, _ := terms.State(h.before)
-	next, d := h.policyUnder(terms).Take(state, h.takenAt, n, forever)
-	return next | terms.EpochBit, d.Allowed && d.Wait == h.wait && next <= policy.MaxWord
+	next, decision := h.policyUnder(terms).Take(state, h.takenAt, n, forever)
+	return next | terms.EpochBit, decision.Allowed && decision.Wait == h.wait && next <= policy.MaxWord
 }
 
 // cancelLater returns the word after back units come back, although other calls changed it since.
@@ -393,8 +393,8 @@ func (c *Cell[K]) reset(entry *table.Entry[K]) (used, alive bool) {
 }
 
 // lockReturn acquires the entry's return lock. Its holders never block.
-func (c *Cell[K]) lockReturn(e *table.Entry[K]) {
-	for !e.LockReturn() {
-		c.yieldToReturn(e)
+func (c *Cell[K]) lockReturn(entry *table.Entry[K]) {
+	for !entry.LockReturn() {
+		c.yieldToReturn(entry)
 	}
 }

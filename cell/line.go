@@ -112,9 +112,9 @@ func (w *waiter[K]) Refusal(verdict waitline.Verdict) error {
 	terms, state := w.cell.current(w.key)
 	if verdict == waitline.Never {
 		q := request{n: w.n, patience: forever, choice: w.choice}
-		var d policy.Decision
-		q.decide(terms, state, w.cell.now(), &d)
-		return never(w.n, d, w.cell.basis(w.limit, &d))
+		var decision policy.Decision
+		q.decide(terms, state, w.cell.now(), &decision)
+		return never(w.n, decision, w.cell.basis(w.limit, &decision))
 	}
 	limit := w.limit
 	if limit == nil {

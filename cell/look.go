@@ -19,8 +19,8 @@ func (c *Cell[K]) Probe(limit policy.Policy, key K, n int64, d *policy.Decision)
 	return q.limit, basis
 }
 
-func (c *Cell[K]) probe(key K, q *request, d *policy.Decision) Basis {
-	return c.probeAt(c.now(), key, q, d)
+func (c *Cell[K]) probe(key K, request *request, decision *policy.Decision) Basis {
+	return c.probeAt(c.now(), key, request, decision)
 }
 
 func (c *Cell[K]) probeAt(now policy.Instant, key K, request *request, decision *policy.Decision) Basis {
@@ -60,9 +60,9 @@ func (c *Cell[K]) probeState(
 	}
 	request.decide(terms, state, now, decision)
 	if request.n != 0 && decision.Allowed && state == 0 && c.unrecordable(key) {
-		o := c.unavailableAnswer(request, *decision, true)
-		*decision = o.Decision
-		return o.Basis
+		outcome := c.unavailableAnswer(request, *decision, true)
+		*decision = outcome.Decision
+		return outcome.Basis
 	}
 	return c.basis(request.limit, decision)
 }
@@ -85,8 +85,8 @@ func (c *Cell[K]) currentOf(key K) (terms *table.Terms, state uint64, known bool
 		if entry == nil {
 			return c.view.Terms(), 0, false
 		}
-		if r, alive := c.view.State(entry); alive {
-			return r.Terms, r.State, true
+		if reading, alive := c.view.State(entry); alive {
+			return reading.Terms, reading.State, true
 		}
 		// The key was evicted meanwhile, and may be back.
 	}
@@ -150,8 +150,8 @@ func (c *Cell[K]) Limit() policy.Policy { return c.view.Terms().Policy }
 
 // LimitFor returns the key's present limit. It takes nothing and never waits.
 func (c *Cell[K]) LimitFor(key K) policy.Policy {
-	if p := c.Chosen(key); p != nil {
-		return p
+	if limit := c.Chosen(key); limit != nil {
+		return limit
 	}
 	return c.Limit()
 }

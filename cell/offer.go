@@ -74,9 +74,9 @@ func (o *Offer) Look(d *policy.Decision) { o.Terms.Take(o.Before^o.Terms.EpochBi
 func (o *Offer) TakeOne() (allowed, sure bool) {
 	choker := o.Terms.Choker
 	if choker == nil || o.Terms.Delays {
-		var d policy.Decision
-		sure = o.Take(1, &d)
-		return d.Allowed, sure
+		var decision policy.Decision
+		sure = o.Take(1, &decision)
+		return decision.Allowed, sure
 	}
 	next, allowed := choker.Choke(o.Before^o.Terms.EpochBit, o.At)
 	o.After = next | o.Terms.EpochBit
@@ -107,8 +107,8 @@ func (c *Cell[K]) Accept(
 	}
 	if ok = level.Advance(before, after); log != nil {
 		if ok {
-			m := underway.Mark{Word: after &^ terms.EpochBit, Epoch: terms.Epoch, Returned: returned}
-			receipt = Remembered{Log: log, ID: log.Add(terms.Policy, before&^terms.EpochBit, m, now, n)}
+			mark := underway.Mark{Word: after &^ terms.EpochBit, Epoch: terms.Epoch, Returned: returned}
+			receipt = Remembered{Log: log, ID: log.Add(terms.Policy, before&^terms.EpochBit, mark, now, n)}
 		}
 		level.UnlockReturn()
 	}

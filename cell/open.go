@@ -75,8 +75,8 @@ func (op *opening[K]) next(request *request) (*table.Entry[K], outcome) {
 		// Most calls can record something: they look and open at once.
 		if !records || closed || !op.recordable || !cell.writing() {
 			if op.recordable && !closed {
-				if e := cell.view.Look(op.hash, op.key); e != nil {
-					return e, outcome{}
+				if entry := cell.view.Look(op.hash, op.key); entry != nil {
+					return entry, outcome{}
 				}
 			}
 			if !records {
@@ -86,12 +86,12 @@ func (op *opening[K]) next(request *request) (*table.Entry[K], outcome) {
 			}
 			return nil, cell.unavailableAnswer(request, decision, true)
 		}
-		e, status := op.open()
-		if e != nil {
-			return e, outcome{}
+		entry, status := op.open()
+		if entry != nil {
+			return entry, outcome{}
 		}
-		if o, answered := op.noRoom(request, decision, status); answered {
-			return nil, o
+		if outcome, answered := op.noRoom(request, decision, status); answered {
+			return nil, outcome
 		}
 	}
 }
@@ -153,10 +153,10 @@ func (op *opening[K]) noRoom(request *request, decision policy.Decision, status 
 }
 
 // unavailableAnswer is the answer without a writer. lost means that the key can never be recorded.
-func (c *Cell[K]) unavailableAnswer(q *request, d policy.Decision, lost bool) outcome {
-	o := c.withoutWord(q, d, !c.refuseUnfiled && !c.endedMeanwhile(), c.openTimeout, unavailable)
-	o.lost = lost
-	return o
+func (c *Cell[K]) unavailableAnswer(request *request, decision policy.Decision, lost bool) outcome {
+	outcome := c.withoutWord(request, decision, !c.refuseUnfiled && !c.endedMeanwhile(), c.openTimeout, unavailable)
+	outcome.lost = lost
+	return outcome
 }
 
 // endedMeanwhile reports whether the cell was closed and admits no calls. Check it after a word's
@@ -166,9 +166,9 @@ func (c *Cell[K]) endedMeanwhile() bool { return c.refuseClosed && c.closed.Load
 // withoutWord answers for a key without an entry, with decision for an unused key. retry is a guess. It
 // refuses a charge: an allowed charge would be taken for recorded.
 func (c *Cell[K]) withoutWord(
-	q *request, decision policy.Decision, admit bool, retry time.Duration, why missing,
+	request *request, decision policy.Decision, admit bool, retry time.Duration, why missing,
 ) outcome {
-	if !admit || q.charge {
+	if !admit || request.charge {
 		decision = policy.Decision{Limit: decision.Limit, RetryAfter: min(retry, policy.Never-1)}
 	}
 	return outcome{Decision: decision, Basis: Basis{missing: why}}

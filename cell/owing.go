@@ -69,22 +69,22 @@ func (c *Cell[K]) Owing(n int, instant policy.Instant, after *Rank) (most []Owin
 		if n <= 0 {
 			continue
 		}
-		o := Owing[K]{Rank: Rank{Fresh: fresh}, Limit: limit, State: reading.State}
-		_, o.Decision = limit.Take(reading.State, instant, 0, 0)
-		o.Share = float64(most-o.Decision.Remaining) / float64(max(most, 1))
+		owing := Owing[K]{Rank: Rank{Fresh: fresh}, Limit: limit, State: reading.State}
+		_, owing.Decision = limit.Take(reading.State, instant, 0, 0)
+		owing.Share = float64(most-owing.Decision.Remaining) / float64(max(most, 1))
 		// Only equals need the hash.
-		if full := len(h) == n; full && o.beyond(h[0].Rank) || after != nil && after.beyond(o.Rank) {
+		if full := len(h) == n; full && owing.beyond(h[0].Rank) || after != nil && after.beyond(owing.Rank) {
 			continue
 		}
-		o.Key = entry.Key()
+		owing.Key = entry.Key()
 		// A key in the table has a hash.
-		o.Tie = maphash.Comparable(c.tieSeed, o.Key)
+		owing.Tie = maphash.Comparable(c.tieSeed, owing.Key)
 		switch {
-		case after != nil && o.Compare(*after) <= 0:
+		case after != nil && owing.Compare(*after) <= 0:
 		case len(h) < n:
-			heap.Push(&h, o)
-		case o.Compare(h[0].Rank) < 0:
-			h[0] = o
+			heap.Push(&h, owing)
+		case owing.Compare(h[0].Rank) < 0:
+			h[0] = owing
 			heap.Fix(&h, 0)
 		}
 	}

@@ -51,9 +51,9 @@ func (c *Cell[K]) startRefused(on bool) {
 		c.refused.sample.Start(refusedCounters, int64(refusedWindow), int64(c.first))
 	}
 	for i := range c.tally.stripes {
-		s := &c.tally.stripes[i]
-		if s.next.Store(math.MaxUint64); on {
-			s.draw(1)
+		stripe := &c.tally.stripes[i]
+		if stripe.next.Store(math.MaxUint64); on {
+			stripe.draw(1)
 		}
 	}
 }
@@ -72,8 +72,8 @@ func (s *stripe) draw(weight uint64) {
 // sampleRefusal counts a refusal that may be in the sample.
 //
 //go:noinline
-func (c *Cell[K]) sampleRefusal(key K, s *stripe, number uint64) {
-	if weight := c.drawRefusal(s, number); weight != 0 {
+func (c *Cell[K]) sampleRefusal(key K, stripe *stripe, number uint64) {
+	if weight := c.drawRefusal(stripe, number); weight != 0 {
 		c.addRefusal(key, weight)
 	}
 }
@@ -168,14 +168,14 @@ func (c *Cell[K]) RefusedMost(n int) (list RefusedList[K]) {
 	})
 	n = min(max(n, 0), len(counted))
 	list.Keys = make([]Refused[K], n)
-	for i, k := range counted[:n] {
-		least := lowerBound(k.Count-k.Over, weight)
-		most := max(min(upperBound(k.Count, weight), list.Total), least)
-		count := min(max(k.Count-k.Over, least), most)
-		list.Keys[i] = Refused[K]{k.Key, count, least, most, policy.Instant(k.Last)}
+	for i, counter := range counted[:n] {
+		least := lowerBound(counter.Count-counter.Over, weight)
+		most := max(min(upperBound(counter.Count, weight), list.Total), least)
+		count := min(max(counter.Count-counter.Over, least), most)
+		list.Keys[i] = Refused[K]{counter.Key, count, least, most, policy.Instant(counter.Last)}
 	}
-	for _, k := range counted[n:] {
-		most = max(most, k.Count)
+	for _, counter := range counted[n:] {
+		most = max(most, counter.Count)
 	}
 	list.Others = min(upperBound(most, weight), list.Total)
 	return list
@@ -197,8 +197,8 @@ func upperBound(count, weight uint64) uint64 {
 	if weight == 1 {
 		return count
 	}
-	x, far := float64(count)/float64(weight), -math.Log(errorChance)
-	return uint64(chernoff(x, x+2*far+2*math.Sqrt(2*x*far), x) * float64(weight))
+	value, far := float64(count)/float64(weight), -math.Log(errorChance)
+	return uint64(chernoff(value, value+2*far+2*math.Sqrt(2*value*far), value) * float64(weight))
 }
 
 // chernoff returns the mean between out and in at which a count of x has about the chance

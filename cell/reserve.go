@@ -20,7 +20,7 @@ type Held[K comparable] struct {
 // Reserve takes n units for the key if they can be used within patience, answers in decision, and holds
 // the units in held. The decision's Wait is the time until the units may be used.
 func (c *Cell[K]) Reserve(key K, n int64, patience time.Duration, decision *policy.Decision, held *Held[K]) {
-	if e, hash, now := c.locate(key); e != nil && c.takeKnown(e, hash, now, n, max(patience, 0), decision, held) {
+	if entry, hash, now := c.locate(key); entry != nil && c.takeKnown(entry, hash, now, n, max(patience, 0), decision, held) {
 		return
 	}
 	basis := c.reserve(key, &request{n: n, patience: max(patience, 0), choice: c.orChosen(nil, key)}, decision, held)
@@ -31,7 +31,7 @@ func (c *Cell[K]) Reserve(key K, n int64, patience time.Duration, decision *poli
 
 // locate begins a call on a key: it returns the key's filed entry and the present instant, and the
 // key's hash. The entry is nil if there is none, or if more than its word and the cell's own limit decide.
-func (c *Cell[K]) locate(key K) (e *table.Entry[K], hash uint64, now policy.Instant) {
+func (c *Cell[K]) locate(key K) (entry *table.Entry[K], hash uint64, now policy.Instant) {
 	if c.guarded || c.policyFor != nil || c.warns != nil || c.blocks.Load() != nil || !c.lines.Empty() {
 		return nil, 0, 0
 	}
@@ -85,14 +85,14 @@ func (c *Cell[K]) takeKnown(
 
 // reserve takes the units of q, and counts nothing. h must be zero before. Its level stays nil if
 // nothing was taken.
-func (c *Cell[K]) reserve(key K, q *request, d *policy.Decision, h *Held[K]) Basis {
-	basis := c.take(key, q, d, &h.Receipt)
-	h.cell, h.limit, h.n, h.wait = c, q.limit, q.n, d.Wait
+func (c *Cell[K]) reserve(key K, q *request, decision *policy.Decision, h *Held[K]) Basis {
+	basis := c.take(key, q, decision, &h.Receipt)
+	h.cell, h.limit, h.n, h.wait = c, q.limit, q.n, decision.Wait
 	return basis
 }
 
 // Held returns a Held for a receipt of this cell, so that its units can be given back.
-func (c *Cell[K]) Held(r Receipt) Held[K] { return Held[K]{c, r} }
+func (c *Cell[K]) Held(receipt Receipt) Held[K] { return Held[K]{c, receipt} }
 
 func (h *Held[K]) starts() policy.Instant { return h.takenAt + policy.Instant(h.wait) }
 
@@ -100,9 +100,9 @@ func (h *Held[K]) starts() policy.Instant { return h.takenAt + policy.Instant(h.
 
 // TryTake takes n units at once, or refuses, even if the key's limit would delay the call. brief
 // units are given back at once or never. limit is the limit that decided.
-func (c *Cell[K]) TryTake(key K, n int64, brief bool, d *policy.Decision, h *Held[K]) (limit policy.Policy, basis Basis) {
+func (c *Cell[K]) TryTake(key K, n int64, brief bool, decision *policy.Decision, held *Held[K]) (limit policy.Policy, basis Basis) {
 	q := request{n: n, patience: noDelay, brief: brief, choice: c.orChosen(nil, key)}
-	basis = c.reserve(key, &q, d, h)
+	basis = c.reserve(key, &q, decision, held)
 	return q.limit, basis
 }
 

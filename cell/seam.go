@@ -6,15 +6,15 @@ import (
 )
 
 func init() {
-	seam.Accept(func(c interface{ under(seam.Seam) }, s seam.Seam) { c.under(s) })
+	seam.Accept(func(c interface{ under(seam.Seam) }, points seam.Seam) { c.under(points) })
 }
 
-func (c *Cell[K]) under(s seam.Seam) {
-	c.seam, c.underway.Seam = s, s
-	seam.Give(c.lines, s.Scheduler)
+func (c *Cell[K]) under(points seam.Seam) {
+	c.seam, c.underway.Seam = points, points
+	seam.Give(c.lines, points.Scheduler)
 }
 
 // yieldToReturn yields to the goroutine that gives back to the entry.
-func (c *Cell[K]) yieldToReturn(e *table.Entry[K]) {
-	c.seam.Yield("undo: begin", seam.Free(e.LockReturn, e.UnlockReturn))
+func (c *Cell[K]) yieldToReturn(entry *table.Entry[K]) {
+	c.seam.Yield("undo: begin", seam.Free(entry.LockReturn, entry.UnlockReturn))
 }

@@ -155,8 +155,8 @@ func (c *Cell[K]) take(key K, request *request, decision *policy.Decision, recei
 		if c.occupied && !request.inLine && request.n != 0 && c.lines.Has(key) {
 			return c.refuseBehind(key, request, decision)
 		}
-		if e := c.view.Load(hash, key); e != nil {
-			if basis, alive := c.takeEntry(e, hash, now, request, decision, receipt); alive {
+		if entry := c.view.Load(hash, key); entry != nil {
+			if basis, alive := c.takeEntry(entry, hash, now, request, decision, receipt); alive {
 				return basis
 			}
 		}
@@ -176,8 +176,8 @@ func restorerOf(limit policy.Policy, terms *table.Terms) policy.Restorer {
 	if limit == nil {
 		return terms.Restorer
 	}
-	r, _ := limit.(policy.Restorer)
-	return r
+	restorer, _ := limit.(policy.Restorer)
+	return restorer
 }
 
 // plain returns the state of a word that was used under these terms. ok is false if the word is unused, of
@@ -268,8 +268,8 @@ func (c *Cell[K]) takeEntry(
 		}
 		if log != nil {
 			if taken {
-				m := underway.Mark{Word: next, Epoch: terms.Epoch, Returned: returned}
-				id := log.Add(orOwn(request.limit, terms), state, m, now, request.n)
+				mark := underway.Mark{Word: next, Epoch: terms.Epoch, Returned: returned}
+				id := log.Add(orOwn(request.limit, terms), state, mark, now, request.n)
 				if receipt != nil {
 					receipt.remembered = Remembered{Log: log, ID: id}
 				}
@@ -288,9 +288,9 @@ func (c *Cell[K]) takeEntry(
 
 // basis returns the basis of an answer under limit, by the key's word or for an unused key. It
 // reports the first limit of another family to Options.OnMisfit.
-func (c *Cell[K]) basis(limit policy.Policy, d *policy.Decision) Basis {
+func (c *Cell[K]) basis(limit policy.Policy, decision *policy.Decision) Basis {
 	// Only a misfit is refused with a Limit of 0, except by policies outside package policy.
-	if limit == nil || d.Allowed || d.Limit != 0 || c.view.Terms().ReadsWordsOf(limit) {
+	if limit == nil || decision.Allowed || decision.Limit != 0 || c.view.Terms().ReadsWordsOf(limit) {
 		return Basis{}
 	}
 	if c.onMisfit != nil && c.misfitSeen.CompareAndSwap(false, true) {
@@ -301,8 +301,8 @@ func (c *Cell[K]) basis(limit policy.Policy, d *policy.Decision) Basis {
 
 // Count counts a call's final answer. A refusal by the key's word may block the key, and d then
 // includes the time of the block. A refusal for ever does not count toward a block.
-func (c *Cell[K]) Count(key K, d *policy.Decision, b Basis) {
-	if due := c.CountOnly(d.Allowed, b); due != (Due{}) {
+func (c *Cell[K]) Count(key K, d *policy.Decision, basis Basis) {
+	if due := c.CountOnly(d.Allowed, basis); due != (Due{}) {
 		c.Finish(key, d, due)
 	}
 }

@@ -16,8 +16,8 @@ func (c *Cell[K]) Wait(ctx context.Context, key K, n int64) error {
 	if c.takeAtOnce(ctx, key, n, &decision, nil) {
 		return nil
 	}
-	var h Held[K]
-	_, basis, err := c.acquire(ctx, key, &request{n: n, patience: noDelay, choice: c.orChosen(nil, key)}, forever, &decision, &h)
+	var held Held[K]
+	_, basis, err := c.acquire(ctx, key, &request{n: n, patience: noDelay, choice: c.orChosen(nil, key)}, forever, &decision, &held)
 	if n != 0 {
 		due := c.CountOnly(err == nil, basis)
 		due.punish = due.punish && !errors.Is(err, ErrNever)
@@ -44,8 +44,8 @@ func (c *Cell[K]) takeAtOnce(ctx context.Context, key K, n int64, decision *poli
 	if ctx.Err() != nil || c.closed.Load() {
 		return false
 	}
-	e, hash, now := c.locate(key)
-	return e != nil && c.takeKnown(e, hash, now, n, noDelay, decision, held)
+	entry, hash, now := c.locate(key)
+	return entry != nil && c.takeKnown(entry, hash, now, n, noDelay, decision, held)
 }
 
 func (c *Cell[K]) refusal(limit policy.Policy, key K, n int64, err error) policy.Decision {
@@ -139,8 +139,8 @@ func (c *Cell[K]) waitInLine(
 	return waited, w.basis, err
 }
 
-func never(n int64, decision policy.Decision, b Basis) error {
-	if b.missing == misfit {
+func never(n int64, decision policy.Decision, basis Basis) error {
+	if basis.missing == misfit {
 		return fmt.Errorf("%w: engine.PolicyFor chose a policy of another family for this key", ErrNever)
 	}
 	return fmt.Errorf("%w: %d of at most %d", ErrNever, n, decision.Limit)

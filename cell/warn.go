@@ -28,17 +28,17 @@ type ownLevels struct {
 }
 
 func (w *warner[K]) levels(terms *table.Terms) *ownLevels {
-	if l := w.own.Load(); l != nil && l.terms == terms {
-		return l
+	if levels := w.own.Load(); levels != nil && levels.terms == terms {
+		return levels
 	}
 	return w.renew(terms)
 }
 
 func (w *warner[K]) renew(terms *table.Terms) *ownLevels {
 	most := shape.AtOnce(terms.Policy)
-	l := &ownLevels{terms: terms, most: most, Levels: warn.NewLevels(w.shares, terms.Policy, most)}
-	w.own.Store(l)
-	return l
+	levels := &ownLevels{terms: terms, most: most, Levels: warn.NewLevels(w.shares, terms.Policy, most)}
+	w.own.Store(levels)
+	return levels
 }
 
 // passed returns the shares that a take of n units from state at now passed, by its decision. limit is the
@@ -72,9 +72,9 @@ func (w *warner[K]) passedByOffer(offer *Offer) (passed warn.Set, decision polic
 
 // warnByWord warns of the shares that a take of one unit passed which led from state to next.
 func (c *Cell[K]) warnByWord(key K, terms *table.Terms, state, next uint64, now policy.Instant) {
-	var d policy.Decision
-	terms.Take(next, now, 0, 0, &d)
-	c.warn(key, c.warns.passed(terms, nil, state, now, 1, &d), &d)
+	var decision policy.Decision
+	terms.Take(next, now, 0, 0, &decision)
+	c.warn(key, c.warns.passed(terms, nil, state, now, 1, &decision), &decision)
 }
 
 // warn calls the hook for each share that a call passed, unless it was called for that share since
@@ -97,16 +97,16 @@ func (c *Cell[K]) warn(key K, passed warn.Set, decision *policy.Decision) {
 func (c *Cell[K]) Warns() bool { return c.warns != nil }
 
 // OfferBasis returns the basis of the answer of an accepted Offer.
-func (c *Cell[K]) OfferBasis(o *Offer) (basis Basis) {
+func (c *Cell[K]) OfferBasis(offer *Offer) (basis Basis) {
 	if c.warns != nil {
-		basis.passed, _ = c.warns.passedByOffer(o)
+		basis.passed, _ = c.warns.passedByOffer(offer)
 	}
 	return basis
 }
 
 // WarnOfOffer warns of the shares that an accepted Offer passed. Callers ask Warns first, so that a call costs
 // nothing without Options.WarnAt.
-func (c *Cell[K]) WarnOfOffer(key K, o *Offer) {
-	passed, d := c.warns.passedByOffer(o)
-	c.warn(key, passed, &d)
+func (c *Cell[K]) WarnOfOffer(key K, offer *Offer) {
+	passed, decision := c.warns.passedByOffer(offer)
+	c.warn(key, passed, &decision)
 }

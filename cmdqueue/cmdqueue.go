@@ -48,10 +48,10 @@ func New[C any](capacity int) *Queue[C] {
 }
 
 func init() {
-	seam.Accept(func(q interface{ under(seam.Seam) }, s seam.Seam) { q.under(s) })
+	seam.Accept(func(q interface{ under(seam.Seam) }, points seam.Seam) { q.under(points) })
 }
 
-func (q *Queue[C]) under(s seam.Seam) { q.seam = s }
+func (q *Queue[C]) under(points seam.Seam) { q.seam = points }
 
 // TrySend queues the command without waiting. TrySend returns false if the queue is full or closed.
 func (q *Queue[C]) TrySend(command C) bool {

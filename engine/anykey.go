@@ -57,8 +57,8 @@ func pointersIn(t reflect.Type, from uintptr) (offset uintptr, pointers int) {
 		return from, 2
 	case reflect.Struct:
 		for i := range t.NumField() {
-			f := t.Field(i)
-			add(f.Type, from+f.Offset)
+			field := t.Field(i)
+			add(field.Type, from+field.Offset)
 		}
 	case reflect.Array:
 		for i := range min(t.Len(), 2) {

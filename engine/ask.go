@@ -22,8 +22,8 @@ var (
 	unrecorded = limits.NewProvenance(limits.SourceUnrecorded, false, nil)
 )
 
-func provenanceOf(b cell.Basis) *limits.Provenance {
-	if b.Recorded() {
+func provenanceOf(basis cell.Basis) *limits.Provenance {
+	if basis.Recorded() {
 		return inProcess
 	}
 	return unrecorded
@@ -48,8 +48,8 @@ func (e *Engine[K]) admitOther(
 	switch {
 	// The error is cell.ErrDelays.
 	case err != nil:
-		g, err := e.Hold(ctx, limits.Call[K]{Key: key, N: n})
-		return g.Answer, err
+		grant, err := e.Hold(ctx, limits.Call[K]{Key: key, N: n})
+		return grant.Answer, err
 	case !recorded:
 		return limits.Answer{Decision: decision, Provenance: unrecorded}, nil
 	}
@@ -150,9 +150,9 @@ func (e *Engine[K]) describe(call *limits.Call[K], answer *limits.Answer, held *
 type engineSettler[K comparable] struct{ *Engine[K] }
 
 // pack stores held units in a limits.GrantState. If nothing was recorded Ref is the key, for charges.
-func (e *Engine[K]) pack(to *limits.GrantState, key K, h *cell.Held[K]) {
+func (e *Engine[K]) pack(to *limits.GrantState, key K, held *cell.Held[K]) {
 	to.Settler = engineSettler[K]{e}
-	if to.Ref, to.Limit = h.Pack(&to.Words); to.Ref == nil {
+	if to.Ref, to.Limit = held.Pack(&to.Words); to.Ref == nil {
 		to.Ref = key
 	}
 }
@@ -312,8 +312,8 @@ func (t *Tiered[K]) Look(call limits.Call[K]) (a limits.Answer, ok bool) {
 		return a, false
 	}
 	allowed := true
-	for i, e := range t.engines {
-		answer, ok := e.Look(call)
+	for i, limiter := range t.engines {
+		answer, ok := limiter.Look(call)
 		if !ok || answer.Wait > 0 {
 			// Hold refuses if a limit would delay the call.
 			return a, false
@@ -329,8 +329,8 @@ func (t *Tiered[K]) Look(call limits.Call[K]) (a limits.Answer, ok bool) {
 
 // LimitFor returns the limit with the smallest Limit, nil for the zero Tiered.
 func (t *Tiered[K]) LimitFor(key K) (smallest policy.Policy) {
-	for _, e := range t.engines {
-		if limit := e.LimitFor(key); smallest == nil || limit.Limit() < smallest.Limit() {
+	for _, limiter := range t.engines {
+		if limit := limiter.LimitFor(key); smallest == nil || limit.Limit() < smallest.Limit() {
 			smallest = limit
 		}
 	}
@@ -355,21 +355,21 @@ func (e *Engine[K]) charge(limit policy.Policy, key K, n int64) {
 }
 
 func (t tieredSettler[K]) Settle(_ context.Context, state limits.GrantState, used int64) error {
-	h := state.Ref.(*tieredHeld[K])
+	held := state.Ref.(*tieredHeld[K])
 	if used == limits.AllUsed {
-		used = h.n
+		used = held.n
 	}
-	if used > h.n {
-		for _, e := range t.engines {
-			e.charge(nil, h.key, used-h.n)
+	if used > held.n {
+		for _, limiter := range t.engines {
+			limiter.charge(nil, held.key, used-held.n)
 		}
 		// This number releases units in use.
-		used = h.n
+		used = held.n
 	}
 	var all [maxTiers]int64
 	for i := range all {
 		all[i] = used
 	}
-	h.out.Keep(all[:len(t.engines)]...)
+	held.out.Keep(all[:len(t.engines)]...)
 	return nil
 }

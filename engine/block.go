@@ -153,16 +153,16 @@ func (e *Engine[K]) startBlocks(loaded *loaded[K]) error {
 
 // blocksTable returns the engine for the blocks of e, and starts it if needed.
 func (e *Engine[K]) blocksTable() (*blocksEngine[K], error) {
-	if b := e.blocks.Load(); b != nil {
-		return b, nil
+	if engine := e.blocks.Load(); engine != nil {
+		return engine, nil
 	}
 	e.blocking.Lock()
 	defer e.blocking.Unlock()
 	if e.closed.Load() {
 		return nil, ErrClosed
 	}
-	if b := e.blocks.Load(); b != nil {
-		return b, nil
+	if engine := e.blocks.Load(); engine != nil {
+		return engine, nil
 	}
 	if err := e.startBlocks(nil); err != nil {
 		return nil, err
@@ -174,8 +174,8 @@ func (e *Engine[K]) blocksTable() (*blocksEngine[K], error) {
 func (e *Engine[K]) stopBlocks() {
 	e.blocking.Lock()
 	defer e.blocking.Unlock()
-	if b := e.blocks.Load(); b != nil {
-		b.stopRunning()
+	if engine := e.blocks.Load(); engine != nil {
+		engine.stopRunning()
 	}
 }
 
@@ -218,9 +218,9 @@ func (p Penalty) rule() *penalty.Rule {
 
 func (p Penalty) withDefaults() Penalty {
 	if p != (Penalty{}) {
-		r := p.rule()
-		r.FillIn()
-		p.Max, p.Forget = r.Max, r.Forget
+		rule := p.rule()
+		rule.FillIn()
+		p.Max, p.Forget = rule.Max, rule.Forget
 	}
 	return p
 }

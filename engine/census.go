@@ -95,8 +95,8 @@ func (c *census[K]) ended() bool { return c.shard == c.view.Shards() }
 func (c *census[K]) part() (n int) {
 	now := c.clock()
 	for ; n < censusPart && !c.ended(); c.shard++ {
-		for e, r := range c.view.Filed(c.shard) {
-			c.classify(e, r, now)
+		for entry, reading := range c.view.Filed(c.shard) {
+			c.classify(entry, reading, now)
 			n++
 		}
 	}
@@ -137,7 +137,7 @@ func (c *census[K]) classify(entry *table.Entry[K], reading table.Reading, now p
 	}
 }
 
-func allowsOne(p policy.Policy, state uint64, now policy.Instant) bool {
-	_, d := p.Take(state, now, 1, 0)
-	return d.Allowed
+func allowsOne(limit policy.Policy, state uint64, now policy.Instant) bool {
+	_, decision := limit.Take(state, now, 1, 0)
+	return decision.Allowed
 }

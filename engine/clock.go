@@ -55,28 +55,28 @@ func newTimeSource(config Config, first, least policy.Instant) timeSource {
 	return timeSource
 }
 
-func (s timeSource) anchored(p policy.Policy) policy.Policy { return decide.Anchor(p, s.zero) }
+func (s timeSource) anchored(limit policy.Policy) policy.Policy { return decide.Anchor(limit, s.zero) }
 
 func chooseClock(config Config, first, least policy.Instant) timeSource {
-	s := timeSource{first: first}
+	source := timeSource{first: first}
 	if config.Clock != nil {
-		s.now, s.raw = beginAt(first, config.Clock)
-		return s
+		source.now, source.raw = beginAt(first, config.Clock)
+		return source
 	}
-	s.counter = config.counter
-	if s.counter == nil && !config.PackageTime && config.seam.Scheduler == nil {
-		s.counter = clock.Shared()
+	source.counter = config.counter
+	if source.counter == nil && !config.PackageTime && config.seam.Scheduler == nil {
+		source.counter = clock.Shared()
 	}
-	if counter := s.counter; counter != nil {
+	if counter := source.counter; counter != nil {
 		// No later instant is below first: it is no further behind than this one is ahead. The lead
 		// is taken off first, so that restarts do not accumulate it.
 		const lead = policy.Instant(clock.Late + clock.Early)
 		first = max(first-lead, least)
 		base := counter.Now() - int64(lead) - int64(first)
-		s.first, s.base = first, base
-		s.now = func() policy.Instant { return max(policy.Instant(counter.Now()-base), first) }
+		source.first, source.base = first, base
+		source.now = func() policy.Instant { return max(policy.Instant(counter.Now()-base), first) }
 	}
-	return s
+	return source
 }
 
 // moment is a reading of a clock that engines share in a call. The zero moment has not been read.

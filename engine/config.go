@@ -194,8 +194,8 @@ type Config struct {
 }
 
 func init() {
-	seam.Accept(func(c *Config, s seam.Seam) {
-		c.seam, c.fault, c.last = s, s.Scheduler.Fault, s.Scheduler.Last()
+	seam.Accept(func(config *Config, points seam.Seam) {
+		config.seam, config.fault, config.last = points, points.Scheduler.Fault, points.Scheduler.Last()
 	})
 }
 

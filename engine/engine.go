@@ -91,13 +91,13 @@ func New[K comparable](config Config, more ...Option[K]) (*Engine[K], error) {
 	if config.State.Path == "" {
 		return start(config, options, nil, nil)
 	}
-	k, loaded, err := openState(config, options.codec)
+	keeper, loaded, err := openState(config, options.codec)
 	if err != nil {
 		return nil, namedBy(config.Name, err)
 	}
-	engine, err := start(config, options, loaded, k)
+	engine, err := start(config, options, loaded, keeper)
 	if err != nil {
-		return nil, errors.Join(err, k.unlock())
+		return nil, errors.Join(err, keeper.unlock())
 	}
 	return engine, nil
 }
@@ -140,7 +140,7 @@ func newTable[K comparable](config Config) *table.Table[K] {
 
 // start starts an engine with the loaded state, if any. The engine owns the keeper, if any, from
 // then on.
-func start[K comparable](config Config, options options[K], l *loaded[K], k *keeper) (*Engine[K], error) {
+func start[K comparable](config Config, options options[K], l *loaded[K], keeper *keeper) (*Engine[K], error) {
 	if l == nil {
 		l = &loaded[K]{first: 1, last: 1}
 	}
@@ -170,7 +170,7 @@ func start[K comparable](config Config, options options[K], l *loaded[K], k *kee
 		table:  l.table,
 		name:   config.Name,
 		codec:  options.codec,
-		keeper: k,
+		keeper: keeper,
 		time:   source,
 		queue:  cmdqueue.New[table.Command[K]](config.QueueDepth),
 		seam:   config.seam,
@@ -179,8 +179,8 @@ func start[K comparable](config Config, options options[K], l *loaded[K], k *kee
 		config: config,
 	}
 	simulate(config.seam, engine.queue)
-	if s := config.seam.Scheduler; s != nil && config.source == nil {
-		s.Built(engine.table, engine.queue)
+	if scheduler := config.seam.Scheduler; scheduler != nil && config.source == nil {
+		scheduler.Built(engine.table, engine.queue)
 	}
 	engine.events = &keyEvents[K]{config.Name, maphash.MakeSeed(), supervisor.NewEventMailbox(config.OnEvent)}
 	if len(config.WarnAt) > 0 {
@@ -201,7 +201,7 @@ func start[K comparable](config Config, options options[K], l *loaded[K], k *kee
 		RefuseUnavailable: config.WhenUnavailable == Refuse,
 		OpenTimeout:       config.OpenTimeout,
 		MaxKeys:           config.MaxKeys,
-		RefuseClosed:      k != nil || engine.last != nil || config.source != nil,
+		RefuseClosed:      keeper != nil || engine.last != nil || config.source != nil,
 		Refusals:          config.refusals,
 		RefusedKeys:       !config.NoRefusedKeys,
 		Idle:              config.Idle,
@@ -246,10 +246,10 @@ func start[K comparable](config Config, options options[K], l *loaded[K], k *kee
 		engine.census.chosen = engine.cell.Chosen
 		children = append(children, supervisor.Child{Name: "census", Run: engine.census.run, Shutdown: shutdown})
 	}
-	if k != nil {
+	if keeper != nil {
 		children = append(children, supervisor.Child{
 			Name:     "saver",
-			Run:      (&saver{k, engine.save, config.seam}).run,
+			Run:      (&saver{keeper, engine.save, config.seam}).run,
 			Shutdown: shutdown,
 		})
 	}
@@ -268,12 +268,12 @@ func start[K comparable](config Config, options options[K], l *loaded[K], k *kee
 	return engine, nil
 }
 
-func simulate(s seam.Seam, parts ...any) {
-	if s.Scheduler == nil {
+func simulate(points seam.Seam, parts ...any) {
+	if points.Scheduler == nil {
 		return
 	}
 	for _, part := range parts {
-		seam.Give(part, s.Scheduler)
+		seam.Give(part, points.Scheduler)
 	}
 }
 
@@ -338,8 +338,8 @@ func (e *Engine[K]) Close() error {
 		e.table.Clear()
 		// This comes last, as a call under way on a key of the table asks for the blocks.
 		e.endBlocks()
-		if b := e.blocks.Load(); b != nil {
-			b.table.Clear()
+		if engine := e.blocks.Load(); engine != nil {
+			engine.table.Clear()
 		}
 	})
 	err := e.closeErr
@@ -357,8 +357,8 @@ func (e *Engine[K]) stopRunning() {
 
 func (e *Engine[K]) abandoned() int {
 	n := e.supervisor.Abandoned()
-	if b := e.blocks.Load(); b != nil {
-		n += b.abandoned()
+	if engine := e.blocks.Load(); engine != nil {
+		n += engine.abandoned()
 	}
 	return n
 }

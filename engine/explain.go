@@ -19,8 +19,8 @@ func (e *Engine[K]) Explain(key K) limits.Explanation { return e.ExplainWith(nil
 // ExplainWith is Explain for a call under a limit that comes with it: see TakeWith. A limit of another
 // family refuses every call. nil is the limit that holds for the key anyway.
 func (e *Engine[K]) ExplainWith(limit policy.Policy, key K) limits.Explanation {
-	x, _ := e.explain(limit, key, 1)
-	return x
+	explanation, _ := e.explain(limit, key, 1)
+	return explanation
 }
 
 var (
@@ -43,8 +43,8 @@ func (e *Engine[K]) explain(limit policy.Policy, key K, n int64) (explanation li
 	return explanation, standing
 }
 
-func explainUnrecorded(explanation *limits.Explanation, s cell.Standing, n int64) {
-	unrecorded := s.Unrecorded
+func explainUnrecorded(explanation *limits.Explanation, standing cell.Standing, n int64) {
+	unrecorded := standing.Unrecorded
 	if unrecorded == nil || !explanation.Allowed || n == 0 {
 		return
 	}
@@ -63,9 +63,9 @@ func (e *Engine[K]) explainBeside(key K, n int64) limits.Explanation {
 	if standing.Misfit || !standing.Limit.Delays() {
 		return explanation
 	}
-	var d policy.Decision
-	decide.Take(standing.Limit, standing.Word, standing.Now, n, decide.NoDelay, 0, &d)
-	explanation.Allowed, explanation.Wait, explanation.RetryAfter, explanation.Provenance = d.Allowed, 0, d.RetryAfter, inProcess
+	var decision policy.Decision
+	decide.Take(standing.Limit, standing.Word, standing.Now, n, decide.NoDelay, 0, &decision)
+	explanation.Allowed, explanation.Wait, explanation.RetryAfter, explanation.Provenance = decision.Allowed, 0, decision.RetryAfter, inProcess
 	explanation.Block(standing.Blocked)
 	explanation.Line(standing.Waiting, standing.Turn)
 	explainUnrecorded(&explanation, standing, n)
@@ -86,9 +86,9 @@ func sharedProvenance(each []limits.Explanation) *limits.Provenance {
 // Config.Name for the first, then with ".2", ".3" and so on.
 func (t *Tiered[K]) Explain(key K) limits.Explanation {
 	each := make([]limits.Explanation, len(t.engines))
-	for i, e := range t.engines {
-		each[i] = e.explainBeside(key, 1)
-		each[i].Name = tierName(e.name, i)
+	for i, limiter := range t.engines {
+		each[i] = limiter.explainBeside(key, 1)
+		each[i].Name = tierName(limiter.name, i)
 	}
 	explanation := limits.Together(each...)
 	if len(each) == 0 {
@@ -102,12 +102,12 @@ func (t *Tiered[K]) Explain(key K) limits.Explanation {
 // decides: see Engine.Explain. The zero Claim is refused.
 func ExplainClaims(claims ...Claim) limits.Explanation {
 	each := make([]limits.Explanation, len(claims))
-	for i, c := range claims {
-		each[i] = c.claimer().explainKey(c.key, c.n)
+	for i, claim := range claims {
+		each[i] = claim.claimer().explainKey(claim.key, claim.n)
 	}
-	x := limits.Together(each...)
-	x.Provenance = sharedProvenance(each)
-	return x
+	explanation := limits.Together(each...)
+	explanation.Provenance = sharedProvenance(each)
+	return explanation
 }
 
 func (e *Engine[K]) explainKey(key anyKey, n int64) limits.Explanation {

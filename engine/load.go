@@ -88,12 +88,12 @@ const (
 // errOther causes an ErrState if the file is whole, but of another limit or other keys.
 var errOther = errors.New("is not of this engine")
 
-func readState[K comparable](r io.Reader, config Config, own keycodec.Codec[K]) (*loaded[K], error) {
+func readState[K comparable](reader io.Reader, config Config, own keycodec.Codec[K]) (*loaded[K], error) {
 	codec, err := keyCodec(own)
 	if err != nil {
 		return nil, err
 	}
-	from, err := statefile.NewReader(r)
+	from, err := statefile.NewReader(reader)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrState, err)
 	}
@@ -150,11 +150,11 @@ func readState[K comparable](r io.Reader, config Config, own keycodec.Codec[K]) 
 	// The limit changes now, and not before the last instant: if the wall clock went back, use that
 	// still counted then would count from an earlier instant, and less long.
 	now = max(now, from.Last())
-	for _, c := range carried {
-		state, _ := config.Policy.(policy.Relative).Carry(c.from, c.word, now)
+	for _, carry := range carried {
+		state, _ := config.Policy.(policy.Relative).Carry(carry.from, carry.word, now)
 		state = min(state, policy.MaxWord)
 		if state != 0 && config.Policy.FreshAt(state) > now {
-			l.keys.Add(c.key, state, c.foreign)
+			l.keys.Add(carry.key, state, carry.foreign)
 		}
 	}
 	// The wall clock may have gone back since. Keys left out as fresh must not be fresh too early.

@@ -34,7 +34,7 @@ type options[K comparable] struct {
 // refuses every call, also a look, with policy.Never and a Decision.Limit of 0. Stats.Misfits
 // counts those calls; Config.OnMisfit receives the first.
 func PolicyFor[K comparable](choose func(key K) policy.Policy) Option[K] {
-	return func(o *options[K]) { o.policyFor, o.policyForSet = choose, true }
+	return func(options *options[K]) { options.policyFor, options.policyForSet = choose, true }
 }
 
 // OnWarn calls hook when a key passes a share of its limit: see Config.WarnAt, which must be set.
@@ -65,7 +65,7 @@ func PolicyFor[K comparable](choose func(key K) policy.Policy) Option[K] {
 // the event supervisor.HookFault. Close waits up to a second for the hook, so the hook must not call
 // Close itself.
 func OnWarn[K comparable](hook func(Warning[K])) Option[K] {
-	return func(o *options[K]) { o.onWarn, o.onWarnSet = hook, true }
+	return func(options *options[K]) { options.onWarn, options.onWarnSet = hook, true }
 }
 
 func (o options[K]) warnFault(config Config) error {

@@ -70,8 +70,8 @@ func (e *Engine[K]) MostUsed(n int, after OwingCursor) (page OwingPage[K]) {
 	most, total := e.cell.Owing(n, after.instant, place)
 	page.Total = total
 	page.Keys = make([]OwingKey[K], len(most))
-	for i, o := range most {
-		page.Keys[i] = OwingKey[K]{o.Key, o.Limit, o.Share, o.Decision, nextUnit(&o, after.instant), e.Blocked(o.Key), OwingCursor{after.instant, o.Rank}}
+	for i, owing := range most {
+		page.Keys[i] = OwingKey[K]{owing.Key, owing.Limit, owing.Share, owing.Decision, nextUnit(&owing, after.instant), e.Blocked(owing.Key), OwingCursor{after.instant, owing.Rank}}
 	}
 	if n > 0 && len(most) == n {
 		page.Next = page.Keys[n-1].After
@@ -82,8 +82,8 @@ func (e *Engine[K]) MostUsed(n int, after OwingCursor) (page OwingPage[K]) {
 
 func nextUnit[K comparable](owing *cell.Owing[K], instant policy.Instant) time.Duration {
 	remaining := func(after int64) int64 {
-		_, d := owing.Limit.Take(owing.State, instant+policy.Instant(after), 0, 0)
-		return d.Remaining
+		_, decision := owing.Limit.Take(owing.State, instant+policy.Instant(after), 0, 0)
+		return decision.Remaining
 	}
 	after, ok := shape.Earliest(remaining, owing.Decision.Remaining+1, 0, min(int64(owing.Decision.ResetAfter), math.MaxInt64-int64(instant)))
 	if !ok {

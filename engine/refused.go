@@ -44,8 +44,8 @@ func (e *Engine[K]) MostRefused(n int) RefusedList[K] {
 		Keys: make([]RefusedKey[K], len(most.Keys)),
 		For:  time.Duration(most.To - most.From), Total: most.Total, OthersMost: most.Others,
 	}
-	for i, k := range most.Keys {
-		list.Keys[i] = RefusedKey[K]{k.Key, k.Count, k.Least, k.Most, time.Duration(max(most.To-k.Last, 0))}
+	for i, refused := range most.Keys {
+		list.Keys[i] = RefusedKey[K]{refused.Key, refused.Count, refused.Least, refused.Most, time.Duration(max(most.To-refused.Last, 0))}
 	}
 	return list
 }

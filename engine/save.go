@@ -57,9 +57,9 @@ func (e *Engine[K]) save(w io.Writer) (saved saved, err error) {
 		return saved, err
 	}
 	e.saveKeys(saving)
-	if b := e.blocks.Load(); b != nil {
-		saving.begin(b.table.View().Terms())
-		b.saveKeys(saving)
+	if engine := e.blocks.Load(); engine != nil {
+		saving.begin(engine.table.View().Terms())
+		engine.saveKeys(saving)
 	}
 	// Close ends the keys after it has set closed. While closed is not set, none was missed.
 	if e.closed.Load() {
@@ -77,8 +77,8 @@ func (e *Engine[K]) saveKeys(saving *saving[K]) {
 		return saving.err == nil && !e.closed.Load()
 	}
 	view := e.table.View()
-	for entry, r := range view.All() {
-		if saving.add(entry.Key(), r, func() (table.Reading, bool) { return view.State(entry) }); !goOn() {
+	for entry, reading := range view.All() {
+		if saving.add(entry.Key(), reading, func() (table.Reading, bool) { return view.State(entry) }); !goOn() {
 			break
 		}
 	}
@@ -89,7 +89,7 @@ func (e *Engine[K]) saveLast(w io.Writer) (saved, error) {
 	if err != nil {
 		return saved{}, err
 	}
-	add := func(entry *table.Entry[K], r table.Reading) { saving.add(entry.Key(), r, nil) }
+	add := func(entry *table.Entry[K], reading table.Reading) { saving.add(entry.Key(), reading, nil) }
 	e.table.Drain(add)
 	if blocksEngine := e.blocks.Load(); blocksEngine != nil {
 		// Until here calls took from keys, and asked for the blocks.
@@ -141,8 +141,8 @@ func (e *Engine[K]) newSaving(w io.Writer) (*saving[K], error) {
 }
 
 // owes reports whether a key has a state to keep: it is not as good as new, and no units in use.
-func (s *saving[K]) owes(r table.Reading) bool {
-	return r.State != 0 && r.Terms.Occupier == nil && r.Terms.Policy.FreshAt(r.State) > s.now
+func (s *saving[K]) owes(reading table.Reading) bool {
+	return reading.State != 0 && reading.Terms.Occupier == nil && reading.Terms.Policy.FreshAt(reading.State) > s.now
 }
 
 // add writes a key that owes. A key that cannot be written is counted. read reads the state again; it

@@ -105,8 +105,8 @@ func (o *Outcome) Provenance(claim int) *limits.Provenance {
 	return inProcess
 }
 
-func (o *Outcome) see(claim int, b cell.Basis) {
-	if b.Recorded() {
+func (o *Outcome) see(claim int, basis cell.Basis) {
+	if basis.Recorded() {
 		return
 	}
 	if o.held == nil {
@@ -150,9 +150,9 @@ func (o *Outcome) keep(used []int64, rest int64) {
 	}
 	for i := range slices.Backward(o.held) {
 		kept := int64(0)
-		for j, c := range o.held {
-			if c.first == i && c.n > 0 {
-				kept = binding.Sum(kept, min(max(unitsUsed(used, j, rest), 0), c.n))
+		for j, claim := range o.held {
+			if claim.first == i && claim.n > 0 {
+				kept = binding.Sum(kept, min(max(unitsUsed(used, j, rest), 0), claim.n))
 			}
 		}
 		o.keepOne(i, kept)
@@ -167,9 +167,9 @@ func (o *Outcome) keepOne(claim int, used int64) {
 		k.engine.keep(k.offer.Receipt(k.taken, k.n), used)
 	}
 	if claim < len(o.held) && o.held[claim].engine != nil {
-		h := o.held[claim]
+		heldClaim := o.held[claim]
 		o.held[claim].engine = nil
-		h.engine.keep(h.receipt, used)
+		heldClaim.engine.keep(heldClaim.receipt, used)
 	}
 }
 
@@ -212,8 +212,8 @@ func (o *Outcome) take(claims []Claim) {
 
 func takeAny(claims []Claim) Outcome {
 	var room claimRoom
-	c := join(claims, &room)
-	return c.outcome(c.take(0))
+	call := join(claims, &room)
+	return call.outcome(call.take(0))
 }
 
 // AcquireAll is TakeAll that waits up to patience for all claims to be met. Zero patience does not
@@ -259,13 +259,13 @@ func AcquireAll(ctx context.Context, patience time.Duration, claims ...Claim) (O
 		next = 0
 	}
 	for futile := 0; ; futile++ {
-		k := &claimsCall.keys[next]
+		request := &claimsCall.keys[next]
 		left := max(patience, 0)
 		if left < policy.Never {
 			left = max(left-time.Since(began), 0)
 		}
-		waited, basis, err := k.engine.await(ctx, k.key, k.n, left, escape.Hide(&k.decision), escape.Hide(&k.receipt))
-		k.basis = basis
+		waited, basis, err := request.engine.await(ctx, request.key, request.n, left, escape.Hide(&request.decision), escape.Hide(&request.receipt))
+		request.basis = basis
 		claimsCall.waited += waited
 		if err != nil {
 			claimsCall.probeExcept(next)
@@ -341,9 +341,9 @@ func tierName(first string, index int) string {
 
 // abandon closes unused engines without saving under limits that may be mistaken.
 func (t *Tiered[K]) abandon() {
-	for _, e := range t.engines {
-		if e.keeper != nil {
-			_ = e.keeper.abandon()
+	for _, limiter := range t.engines {
+		if limiter.keeper != nil {
+			_ = limiter.keeper.abandon()
 		}
 	}
 	_ = t.Close()
@@ -351,12 +351,12 @@ func (t *Tiered[K]) abandon() {
 
 // Choke reports whether the key may act now under every limit, and takes a unit if so.
 func (t *Tiered[K]) Choke(key K) bool {
-	c := tieredCall[K]{tiers: t, key: key, n: 1}
-	if allowed, decided := c.take(nil); decided {
+	call := tieredCall[K]{tiers: t, key: key, n: 1}
+	if allowed, decided := call.take(nil); decided {
 		return allowed
 	}
-	d, _ := c.takeRest(nil)
-	return d.Allowed
+	decision, _ := call.takeRest(nil)
+	return decision.Allowed
 }
 
 // Take asks every limit for n units, and records them if all allow it. Limit and Remaining are the
@@ -384,19 +384,19 @@ func (t *Tiered[K]) Acquire(ctx context.Context, key K, n int64, patience time.D
 // Allowed if all recorded it.
 func (t *Tiered[K]) Refund(key K, n int64) policy.Decision {
 	all := true
-	for _, e := range t.engines {
-		all = e.Refund(key, n).Allowed && all
+	for _, limiter := range t.engines {
+		all = limiter.Refund(key, n).Allowed && all
 	}
-	d := t.Take(key, 0)
-	d.Allowed = all
-	return d
+	decision := t.Take(key, 0)
+	decision.Allowed = all
+	return decision
 }
 
 // Reset is Engine.Reset under every limit. Reset reports whether there was anything to forget.
 func (t *Tiered[K]) Reset(key K) bool {
 	used := false
-	for _, e := range t.engines {
-		used = e.Reset(key) || used
+	for _, limiter := range t.engines {
+		used = limiter.Reset(key) || used
 	}
 	return used
 }
@@ -417,8 +417,8 @@ func (t *Tiered[K]) Block(key K, d time.Duration) error {
 // Claims names n units of the key under every limit, for TakeAll.
 func (t *Tiered[K]) Claims(key K, n int64) []Claim {
 	claims := make([]Claim, len(t.engines))
-	for i, e := range t.engines {
-		claims[i] = e.Claim(key, n)
+	for i, limiter := range t.engines {
+		claims[i] = limiter.Claim(key, n)
 	}
 	return claims
 }
@@ -426,8 +426,8 @@ func (t *Tiered[K]) Claims(key K, n int64) []Claim {
 // Epoch returns the epoch of the engines, which share a clock: see Engine.Epoch. The epoch is zero
 // without engines.
 func (t *Tiered[K]) Epoch() (epoch time.Time) {
-	for _, e := range t.engines {
-		return e.Epoch()
+	for _, limiter := range t.engines {
+		return limiter.Epoch()
 	}
 	return epoch
 }
@@ -439,8 +439,8 @@ func (t *Tiered[K]) Engines() []*Engine[K] { return append([]*Engine[K](nil), t.
 // Health returns nil if all engines work, and otherwise their errors: see Engine.Health.
 func (t *Tiered[K]) Health() error {
 	var all []error
-	for _, e := range t.engines {
-		all = append(all, e.Health())
+	for _, limiter := range t.engines {
+		all = append(all, limiter.Health())
 	}
 	return errors.Join(all...)
 }
@@ -448,8 +448,8 @@ func (t *Tiered[K]) Health() error {
 // Close closes all engines: see Engine.Close.
 func (t *Tiered[K]) Close() error {
 	var all []error
-	for _, e := range t.engines {
-		all = append(all, e.Close())
+	for _, limiter := range t.engines {
+		all = append(all, limiter.Close())
 	}
 	return errors.Join(all...)
 }

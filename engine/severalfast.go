@@ -39,29 +39,29 @@ func (o *Outcome) takeKnown(claims []Claim) (sure bool) {
 			return false
 		}
 	}
-	var c knownCall
-	allowed, sure := c.look(claims, o)
-	if !sure || !c.sort(claims) {
+	var call knownCall
+	allowed, sure := call.look(claims, o)
+	if !sure || !call.sort(claims) {
 		return false
 	}
 	if allowed {
-		for done, i := range c.order[:len(claims)] {
-			k, claim, accepted := &o.known[i], &claims[i], false
-			if offer := &k.offer; claim.brief {
+		for done, i := range call.order[:len(claims)] {
+			knownClaim, claim, accepted := &o.known[i], &claims[i], false
+			if offer := &knownClaim.offer; claim.brief {
 				accepted = offer.Accept()
 			} else {
-				k.taken, accepted = claim.engine.accept(escape.Hide(offer.Level), escape.Hide(offer.Terms), offer.Before, offer.After, offer.Returned, offer.At, claim.n, claim.hash)
+				knownClaim.taken, accepted = claim.engine.accept(escape.Hide(offer.Level), escape.Hide(offer.Terms), offer.Before, offer.After, offer.Returned, offer.At, claim.n, claim.hash)
 			}
 			if !accepted {
 				// The outcome keeps what offers point to, which is on the heap.
-				*o = c.takeRest(done, claims, escape.Hide(o))
+				*o = call.takeRest(done, claims, escape.Hide(o))
 				return true
 			}
-			k.engine, k.n = claim.engine, claim.n
+			knownClaim.engine, knownClaim.n = claim.engine, claim.n
 		}
 	}
 	o.Allowed, o.Decisions = allowed, o.Decisions[:len(claims)]
-	c.countAnswers(claims, o)
+	call.countAnswers(claims, o)
 	return true
 }
 
@@ -109,9 +109,9 @@ func (c *knownCall) takeRest(done int, claims []Claim, outcome *Outcome) Outcome
 	var room claimRoom
 	rest := join(claims, &room)
 	for _, i := range c.order[:done] {
-		k, h := &rest.keys[i], &outcome.known[i]
-		k.decision, k.atOnce, k.receipt, k.taken = outcome.Decisions[i], c.atOnce[i], h.offer.Receipt(h.taken, h.n), true
-		k.basis = k.engine.offerBasis(h.offer)
+		request, claim := &rest.keys[i], &outcome.known[i]
+		request.decision, request.atOnce, request.receipt, request.taken = outcome.Decisions[i], c.atOnce[i], claim.offer.Receipt(claim.taken, claim.n), true
+		request.basis = request.engine.offerBasis(claim.offer)
 	}
 	return rest.outcome(rest.take(done))
 }
@@ -141,17 +141,17 @@ func (c *knownCall) countAnswers(claims []Claim, outcome *Outcome) {
 
 func (t *Tiered[K]) take(key K, n int64) (all policy.Decision, recorded bool) {
 	var decisions [maxKnown]policy.Decision
-	c := tieredCall[K]{tiers: t, key: key, n: n}
-	allowed, decided := c.take(&decisions)
+	call := tieredCall[K]{tiers: t, key: key, n: n}
+	allowed, decided := call.take(&decisions)
 	if !decided {
-		return c.takeRest(&decisions)
+		return call.takeRest(&decisions)
 	}
 	all.Allowed = allowed
 	for i := range t.engines {
 		decision := &decisions[i]
 		// Nothing was taken.
 		if !allowed && decision.Allowed {
-			c.offers[i].Look(decision)
+			call.offers[i].Look(decision)
 		}
 		combine(&all, decision, i == 0)
 	}
@@ -236,24 +236,24 @@ func (c *tieredCall[K]) take(decisions *[maxKnown]policy.Decision) (allowed, dec
 func (c *tieredCall[K]) takeRest(decisions *[maxKnown]policy.Decision) (all policy.Decision, recorded bool) {
 	engines := c.tiers.engines
 	var room [maxTiers]keyRequest
-	s := severalKeys{room[:len(engines)], asMade[:len(engines)]}
+	keys := severalKeys{room[:len(engines)], asMade[:len(engines)]}
 	for i, engine := range engines {
-		k := &s.keys[i]
-		k.engine, k.key, k.n, k.brief = &engine.claimer, packHere(engine.form, &c.key), c.n, true
+		request := &keys.keys[i]
+		request.engine, request.key, request.n, request.brief = &engine.claimer, packHere(engine.form, &c.key), c.n, true
 		if i >= c.taken {
 			continue
 		}
-		if k.decision.Allowed = true; decisions != nil {
-			k.decision = decisions[i]
+		if request.decision.Allowed = true; decisions != nil {
+			request.decision = decisions[i]
 		}
-		k.receipt, k.taken = c.offers[i].Receipt(cell.Remembered{}, c.n), true
-		k.basis = engine.cell.OfferBasis(&c.offers[i])
+		request.receipt, request.taken = c.offers[i].Receipt(cell.Remembered{}, c.n), true
+		request.basis = engine.cell.OfferBasis(&c.offers[i])
 	}
-	all.Allowed, recorded = s.take(c.taken), true
-	s.countAnswers(all.Allowed)
-	for i := range s.keys {
-		combine(&all, &s.keys[i].decision, i == 0)
-		recorded = recorded && s.keys[i].basis.Recorded()
+	all.Allowed, recorded = keys.take(c.taken), true
+	keys.countAnswers(all.Allowed)
+	for i := range keys.keys {
+		combine(&all, &keys.keys[i].decision, i == 0)
+		recorded = recorded && keys.keys[i].basis.Recorded()
 	}
 	return all, recorded
 }

@@ -54,9 +54,9 @@ func (s *severalKeys) take(done int) bool {
 func (s *severalKeys) probe() bool {
 	all := true
 	for _, index := range s.order {
-		k := &s.keys[index]
-		k.probe()
-		all = all && k.decision.Allowed
+		request := &s.keys[index]
+		request.probe()
+		all = all && request.decision.Allowed
 	}
 	return all
 }
@@ -71,9 +71,9 @@ func (s *severalKeys) takeExcept(has int) (all bool) {
 			return
 		}
 		for _, index := range slices.Backward(s.order) {
-			if k := &s.keys[index]; k.taken || index == has {
-				k.taken = false
-				k.engine.keep(k.receipt, 0)
+			if request := &s.keys[index]; request.taken || index == has {
+				request.taken = false
+				request.engine.keep(request.receipt, 0)
 			}
 		}
 		if refused != none {
@@ -81,20 +81,20 @@ func (s *severalKeys) takeExcept(has int) (all bool) {
 		}
 	}()
 	for _, index := range s.order {
-		k := &s.keys[index]
+		request := &s.keys[index]
 		if index == has {
 			// The held call may have taken ahead of its turn. A limit that became one of another
 			// family describes no key.
-			var d policy.Decision
-			if _, atOnce := k.engine.probeKey(k.key, 0, escape.Hide(&d)); d.Allowed {
-				k.decision, k.atOnce = d, atOnce
+			var decision policy.Decision
+			if _, atOnce := request.engine.probeKey(request.key, 0, escape.Hide(&decision)); decision.Allowed {
+				request.decision, request.atOnce = decision, atOnce
 			}
 		}
-		if index == has || k.taken || k.n == 0 {
+		if index == has || request.taken || request.n == 0 {
 			continue
 		}
-		k.basis, k.atOnce = k.engine.tryTakeKey(k.key, k.n, k.brief, escape.Hide(&k.decision), escape.Hide(&k.receipt))
-		if k.taken = k.decision.Allowed; !k.taken {
+		request.basis, request.atOnce = request.engine.tryTakeKey(request.key, request.n, request.brief, escape.Hide(&request.decision), escape.Hide(&request.receipt))
+		if request.taken = request.decision.Allowed; !request.taken {
 			refused = index
 			return false
 		}
@@ -104,8 +104,8 @@ func (s *severalKeys) takeExcept(has int) (all bool) {
 
 func (s *severalKeys) probeExcept(refused int) {
 	for _, index := range s.order {
-		if k := &s.keys[index]; index != refused {
-			k.probe()
+		if request := &s.keys[index]; index != refused {
+			request.probe()
 		}
 	}
 }
@@ -114,18 +114,18 @@ func (s *severalKeys) probeExcept(refused int) {
 // it are described as not taken from.
 func (s *severalKeys) countAnswers(allowed bool) {
 	for _, index := range s.order {
-		k := &s.keys[index]
+		request := &s.keys[index]
 		switch {
-		case allowed == k.decision.Allowed && k.n != 0:
-			k.decision = k.engine.record(k.key, k.decision, k.basis)
-		case !allowed && k.decision.Allowed:
-			k.engine.probeKey(k.key, 0, escape.Hide(&k.decision))
+		case allowed == request.decision.Allowed && request.n != 0:
+			request.decision = request.engine.record(request.key, request.decision, request.basis)
+		case !allowed && request.decision.Allowed:
+			request.engine.probeKey(request.key, 0, escape.Hide(&request.decision))
 		}
 	}
 }
 
 // first returns the index of the first key in order for which is returns true, or none.
-func (s *severalKeys) first(is func(k *keyRequest) bool) int {
+func (s *severalKeys) first(is func(request *keyRequest) bool) int {
 	for _, index := range s.order {
 		if is(&s.keys[index]) {
 			return index
@@ -146,8 +146,8 @@ func (k *keyRequest) isLined() bool  { return k.n != 0 && k.engine.hasWaiters(k.
 func (s *severalKeys) last() int {
 	last := none
 	for _, index := range s.order {
-		d := s.keys[index].decision
-		if !d.Allowed && (last == none || d.RetryAfter > s.keys[last].decision.RetryAfter) {
+		decision := s.keys[index].decision
+		if !decision.Allowed && (last == none || decision.RetryAfter > s.keys[last].decision.RetryAfter) {
 			last = index
 		}
 	}
@@ -180,17 +180,17 @@ func join(claims []Claim, room *claimRoom) claimsCall {
 		for first < i && !(keys[first].engine.id == key.engine.id && key.engine.sameKey(keys[first].key, key.key)) {
 			first++
 		}
-		if p, ok := key.engine.anyEngine.(perCall); ok {
-			key.engine = &claimer{anyEngine: p.forCall(), id: key.engine.id}
+		if call, ok := key.engine.anyEngine.(perCall); ok {
+			key.engine = &claimer{anyEngine: call.forCall(), id: key.engine.id}
 		}
 		keys, firsts = append(keys, key), append(firsts, first)
 		if first == i {
 			order = append(order, i)
 			continue
 		}
-		k := &keys[first]
-		k.brief = k.brief && claim.brief
-		k.n = binding.Sum(k.n, claim.n)
+		request := &keys[first]
+		request.brief = request.brief && claim.brief
+		request.n = binding.Sum(request.n, claim.n)
 	}
 	slices.SortStableFunc(order, func(a, b int) int { return claims[a].compare(&claims[b]) })
 	return claimsCall{severalKeys: severalKeys{keys, order}, claims: claims, firsts: firsts}
@@ -213,11 +213,11 @@ func (c *claimsCall) outcome(allowed bool) Outcome {
 		out.held = make([]heldClaim, len(c.keys))
 	}
 	for i, first := range c.firsts {
-		k := &c.keys[first]
-		if out.Decisions[i] = k.decision; out.held != nil {
+		request := &c.keys[first]
+		if out.Decisions[i] = request.decision; out.held != nil {
 			out.held[i] = heldClaim{n: c.claims[i].n, first: first}
 			if first == i {
-				out.held[i].engine, out.held[i].receipt = k.engine, k.receipt
+				out.held[i].engine, out.held[i].receipt = request.engine, request.receipt
 			}
 		}
 	}
@@ -299,28 +299,28 @@ func (e *Engine[K]) known(key anyKey, hash uint64, now policy.Instant) (
 
 func (e *Engine[K]) accept(
 	level *table.Level, terms *table.Terms, before, after, returned uint64, now policy.Instant, n int64, hash uint64,
-) (r cell.Remembered, ok bool) {
+) (remembered cell.Remembered, ok bool) {
 	return e.cell.Accept(level, terms, before, after, returned, now, n, hash)
 }
 
-func (e *Engine[K]) keep(r cell.Receipt, used int64) {
-	h := e.cell.Held(r)
-	h.Keep(used)
+func (e *Engine[K]) keep(receipt cell.Receipt, used int64) {
+	held := e.cell.Held(receipt)
+	held.Keep(used)
 }
 
-func (e *Engine[K]) offerBasis(o cell.Offer) cell.Basis { return e.cell.OfferBasis(&o) }
+func (e *Engine[K]) offerBasis(offer cell.Offer) cell.Basis { return e.cell.OfferBasis(&offer) }
 
-func (e *Engine[K]) probeKey(packed anyKey, n int64, d *policy.Decision) (basis cell.Basis, atOnce int64) {
-	limit, basis := e.cell.Probe(nil, unpack[K](e.form, packed), n, d)
+func (e *Engine[K]) probeKey(packed anyKey, n int64, decision *policy.Decision) (basis cell.Basis, atOnce int64) {
+	limit, basis := e.cell.Probe(nil, unpack[K](e.form, packed), n, decision)
 	return basis, e.atOnce(limit)
 }
 
 func (e *Engine[K]) tryTakeKey(packed anyKey, n int64, brief bool, decision *policy.Decision, receipt *cell.Receipt) (
 	basis cell.Basis, atOnce int64,
 ) {
-	var h cell.Held[K]
-	limit, basis := e.cell.TryTake(unpack[K](e.form, packed), n, brief, decision, &h)
-	*receipt = h.Receipt
+	var held cell.Held[K]
+	limit, basis := e.cell.TryTake(unpack[K](e.form, packed), n, brief, decision, &held)
+	*receipt = held.Receipt
 	return basis, e.atOnce(limit)
 }
 
@@ -335,9 +335,9 @@ func (e *Engine[K]) atOnce(limit policy.Policy) int64 {
 func (e *Engine[K]) await(
 	ctx context.Context, key anyKey, n int64, patience time.Duration, decision *policy.Decision, receipt *cell.Receipt,
 ) (waited time.Duration, basis cell.Basis, err error) {
-	var h cell.Held[K]
-	waited, basis, err = e.cell.Await(ctx, nil, unpack[K](e.form, key), n, patience, decision, &h)
-	*receipt = h.Receipt
+	var held cell.Held[K]
+	waited, basis, err = e.cell.Await(ctx, nil, unpack[K](e.form, key), n, patience, decision, &held)
+	*receipt = held.Receipt
 	return waited, basis, e.named(err)
 }
 
@@ -347,9 +347,9 @@ func (e *Engine[K]) countOne(allowed bool, basis cell.Basis) (due cell.Due) {
 	return e.cell.CountOnly(allowed, basis)
 }
 
-func (e *Engine[K]) finishOne(key anyKey, d policy.Decision, due cell.Due) policy.Decision {
-	e.cell.Finish(unpack[K](e.form, key), &d, due)
-	return d
+func (e *Engine[K]) finishOne(key anyKey, decision policy.Decision, due cell.Due) policy.Decision {
+	e.cell.Finish(unpack[K](e.form, key), &decision, due)
+	return decision
 }
 
 func (e *Engine[K]) sameKey(a, b anyKey) bool {
@@ -373,8 +373,8 @@ var noClaimer = &claimer{anyEngine: noEngine{}}
 
 var errNoKey = fmt.Errorf("%w: the zero Claim names no key", ErrNever)
 
-func (noEngine) probeKey(_ anyKey, _ int64, d *policy.Decision) (basis cell.Basis, atOnce int64) {
-	*d = policy.Decision{RetryAfter: policy.Never}
+func (noEngine) probeKey(_ anyKey, _ int64, decision *policy.Decision) (basis cell.Basis, atOnce int64) {
+	*decision = policy.Decision{RetryAfter: policy.Never}
 	return basis, 0
 }
 func (noEngine) countOne(bool, cell.Basis) (due cell.Due) { return due }

@@ -257,10 +257,10 @@ func NewShares[K comparable](config SharesConfig[K], more ...Option[K]) (*Shares
 // unshared returns the first field that is set and has no meaning for Shares.
 func unshared(config Config) string {
 	shared := []string{"Name", "Idle", "MaxKeys", "MaxWaiting", "MaxWaitingTotal", "Clock", "PackageTime", "OnEvent"}
-	v := reflect.ValueOf(config)
-	for i := range v.NumField() {
-		if f := v.Type().Field(i); f.IsExported() && !v.Field(i).IsZero() && !slices.Contains(shared, f.Name) {
-			return f.Name
+	value := reflect.ValueOf(config)
+	for i := range value.NumField() {
+		if field := value.Type().Field(i); field.IsExported() && !value.Field(i).IsZero() && !slices.Contains(shared, field.Name) {
+			return field.Name
 		}
 	}
 	return ""

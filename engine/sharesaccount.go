@@ -242,15 +242,15 @@ type accountWord struct {
 	now   policy.Instant
 }
 
-func (w accountWord) look(n int64) (d policy.Decision) {
-	_, d = w.limit.Take(w.word, w.now, n, 0)
-	return d
+func (w accountWord) look(n int64) (decision policy.Decision) {
+	_, decision = w.limit.Take(w.word, w.now, n, 0)
+	return decision
 }
 
 // peek returns the word that open would find, without making an account.
 func (s *accounts[K]) peek(key K, now policy.Instant) (w accountWord, limited bool) {
-	if a := s.load(key); a != nil {
-		return accountWord{a.limit, min(a.word.Load(), policy.MaxWord), s.from(a, now)}, true
+	if account := s.load(key); account != nil {
+		return accountWord{account.limit, min(account.word.Load(), policy.MaxWord), s.from(account, now)}, true
 	}
 	if w.limit, limited = s.limitOf(key); w.limit == nil {
 		return w, limited
@@ -268,8 +268,8 @@ func (s *accounts[K]) peek(key K, now policy.Instant) (w accountWord, limited bo
 }
 
 // from returns the instant at which a call that began at now takes from an account.
-func (s *accounts[K]) from(a *account, now policy.Instant) policy.Instant {
-	if a.word.Load() == 0 {
+func (s *accounts[K]) from(account *account, now policy.Instant) policy.Instant {
+	if account.word.Load() == 0 {
 		return max(now, policy.Instant(s.horizon.Load()))
 	}
 	return now
@@ -336,21 +336,21 @@ func (s *accounts[K]) leave(now policy.Instant) {
 		return
 	}
 	next := policy.Instant(math.MaxInt64)
-	s.all.Range(func(key K, a *account) bool {
-		word := a.word.Load()
-		fresh := a.limit.FreshAt(word)
-		switch _, pinned := s.pinned[a]; {
+	s.all.Range(func(key K, account *account) bool {
+		word := account.word.Load()
+		fresh := account.limit.FreshAt(word)
+		switch _, pinned := s.pinned[account]; {
 		case pinned:
-		case fresh > now-s.idle || !a.word.CompareAndSwap(word, gone):
+		case fresh > now-s.idle || !account.word.CompareAndSwap(word, gone):
 			// A give-back may let an account owe nothing from now on.
 			next = min(next, min(fresh, now)+s.idle)
 		default:
 			s.horizon.Store(max(s.horizon.Load(), int64(now)))
 			s.all.Delete(key)
 			if s.reserve != nil {
-				s.reserve.release(s.granted(a))
+				s.reserve.release(s.granted(account))
 			}
-			delete(s.owed, a)
+			delete(s.owed, account)
 		}
 		return true
 	})

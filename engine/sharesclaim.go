@@ -16,8 +16,8 @@ import (
 // has room for them together.
 func (s *Shares[K]) Claim(tenant K, n int64) Claim {
 	hash, _ := s.own.hash(tenant)
-	c := &shareClaim[K]{shares: s, form: formOf[K]()}
-	return Claim{engine: &claimer{anyEngine: c, id: s.id, time: &s.time}, hashedKey: hashedKey{pack(c.form, tenant), hash}, n: n}
+	claim := &shareClaim[K]{shares: s, form: formOf[K]()}
+	return Claim{engine: &claimer{anyEngine: claim, id: s.id, time: &s.time}, hashedKey: hashedKey{pack(claim.form, tenant), hash}, n: n}
 }
 
 // shareClaim is the anyEngine of shares. In a call each tenant has a shareClaim of its own, which holds the units. The methods
@@ -69,9 +69,9 @@ func (c *shareClaim[K]) await(
 func (c *shareClaim[K]) keep(_ cell.Receipt, used int64) { c.held.Keep(used) }
 
 func (c *shareClaim[K]) countOne(allowed bool, _ cell.Basis) (due cell.Due) {
-	d := c.held.ShareDecision
-	d.Allowed = allowed
-	c.call.count(&d)
+	decision := c.held.ShareDecision
+	decision.Allowed = allowed
+	c.call.count(&decision)
 	return due
 }
 

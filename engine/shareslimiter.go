@@ -53,9 +53,9 @@ var sharesHaveLimits = limits.NewProvenance(limits.SourceProcess, true, errors.N
 
 // Look returns the answer that Hold would give now without waiting, for limits.AskAll. ok is false if calls of the tenant
 // wait: only Hold can tell.
-func (s *Shares[K]) Look(call limits.Call[K]) (a limits.Answer, ok bool) {
+func (s *Shares[K]) Look(call limits.Call[K]) (answer limits.Answer, ok bool) {
 	if call.Limit != nil || s.closed.Load() || !call.NoWait && s.turns.lines.Has(call.Key) {
-		return a, false
+		return answer, false
 	}
 	return limits.Answer{Decision: s.Peek(call.Key, call.N).Decision, Provenance: inProcess}, true
 }
@@ -79,8 +79,8 @@ type shareGrant[K comparable] struct {
 func (s shareSettler[K]) Settle(_ context.Context, state limits.GrantState, used int64) error {
 	grant := state.Ref.(*shareGrant[K])
 	if more := used - grant.n; more > 0 && s.longest == 0 {
-		c := shareCall[K]{shares: s.Shares, tenant: grant.tenant, n: min(more, decide.MostCharge(s.total)), now: s.now()}
-		c.charge(grant.Borrowed)
+		call := shareCall[K]{shares: s.Shares, tenant: grant.tenant, n: min(more, decide.MostCharge(s.total)), now: s.now()}
+		call.charge(grant.Borrowed)
 	}
 	if used != limits.AllUsed || s.longest > 0 {
 		grant.Keep(used)

@@ -54,12 +54,12 @@ var (
 func (s *Shares[K]) explain(tenant K, n int64) limits.Explanation {
 	now := s.now()
 	explain := func(name string, w accountWord) limits.Explanation {
-		x := limits.ExplainWord(w.limit, w.word, w.now, n, 0)
-		x.Name, x.Provenance, x.Known = s.config.Config.Name+name, inProcess, true
+		explanation := limits.ExplainWord(w.limit, w.word, w.now, n, 0)
+		explanation.Name, explanation.Provenance, explanation.Known = s.config.Config.Name+name, inProcess, true
 		if s.closed.Load() {
-			x.Provenance, x.Allowed, x.Remaining, x.RetryAfter = sharesClosed, false, 0, s.config.Config.OpenTimeout
+			explanation.Provenance, explanation.Allowed, explanation.Remaining, explanation.RetryAfter = sharesClosed, false, 0, s.config.Config.OpenTimeout
 		}
-		return x
+		return explanation
 	}
 	var each []limits.Explanation
 	own, _ := s.own.peek(tenant, now)

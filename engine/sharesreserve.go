@@ -20,19 +20,19 @@ type bucket interface {
 }
 
 // bucketOf returns a limit for units of the kind of longest, which is 0 for a funnel, and the longest time of units in use.
-func bucketOf(p policy.Policy, longest time.Duration) (b bucket, ok bool) {
-	if b, ok = p.(bucket); !ok || shape.IsNil(p) || policy.MaxTimeInUse(p) != longest {
+func bucketOf(limit policy.Policy, longest time.Duration) (b bucket, ok bool) {
+	if b, ok = limit.(bucket); !ok || shape.IsNil(limit) || policy.MaxTimeInUse(limit) != longest {
 		return nil, false
 	}
 	return b, longest > 0 || shapeOf(b).Kind == shape.Funnel
 }
 
 // shapeOf returns the shape of a funnel, and the zero Shape of a policy.InFlight.
-func shapeOf(b bucket) (s shape.Shape) {
-	if shaped, ok := b.(shape.Shaped); ok {
-		s = shaped.Shape()
+func shapeOf(bucket bucket) (form shape.Shape) {
+	if shaped, ok := bucket.(shape.Shaped); ok {
+		form = shaped.Shape()
 	}
-	return s
+	return form
 }
 
 // wanted says which limits a group of that kind can have.
@@ -48,8 +48,8 @@ const ticksPerNano = 16
 
 // withCapacity returns a limit that reads the words of another, with another capacity.
 func withCapacity(b bucket, capacity int64) (other bucket, err error) {
-	s := shapeOf(b)
-	limit, err := policy.Funnel(capacity, s.Count, s.Per)
+	form := shapeOf(b)
+	limit, err := policy.Funnel(capacity, form.Count, form.Per)
 	if longest := policy.MaxTimeInUse(b); longest > 0 {
 		limit, err = policy.InFlight(capacity, longest)
 	}
@@ -66,8 +66,8 @@ type grant struct {
 	interval uint64
 }
 
-func grantOf(b bucket) grant {
-	g := grant{b.Limit(), shapeOf(b).Interval}
+func grantOf(bucket bucket) grant {
+	g := grant{bucket.Limit(), shapeOf(bucket).Interval}
 	if g.interval == 0 {
 		g.interval = math.MaxUint64
 	}
@@ -138,8 +138,8 @@ func (r *reserve) take(grant grant) bool {
 	return true
 }
 
-func (r *reserve) release(g grant) {
-	r.add(g, -1)
+func (r *reserve) release(grant grant) {
+	r.add(grant, -1)
 	r.publish()
 }
 
@@ -182,8 +182,8 @@ func (r *reserve) publish() {
 }
 
 // mayFit reports whether a grant may fit, without Shares.mu.
-func (r *reserve) mayFit(g grant) bool {
-	return g.units <= r.maxUnits.Load() && g.interval >= r.minInterval.Load()
+func (r *reserve) mayFit(grant grant) bool {
+	return grant.units <= r.maxUnits.Load() && grant.interval >= r.minInterval.Load()
 }
 
 // rest says what a grant may have, for an error.

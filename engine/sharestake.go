@@ -29,8 +29,8 @@ func (s *Shares[K]) Choke(tenant K) bool { return s.Take(tenant, 1).Allowed }
 // not counted. It never waits, except for a moment if the tenant has no entry. For a tenant with a guarantee it
 // allocates nothing.
 func (s *Shares[K]) Take(tenant K, n int64) (shareDecision ShareDecision) {
-	c := shareCall[K]{shares: s, tenant: tenant, n: n, now: s.now()}
-	c.take(&shareDecision)
+	call := shareCall[K]{shares: s, tenant: tenant, n: n, now: s.now()}
+	call.take(&shareDecision)
 	return shareDecision
 }
 
@@ -39,8 +39,8 @@ func (s *Shares[K]) Take(tenant K, n int64) (shareDecision ShareDecision) {
 // Decision.Wait. Nothing is borrowed ahead.
 func (s *Shares[K]) Reserve(tenant K, n int64, patience time.Duration) (shareReservation ShareReservation[K]) {
 	patience = min(max(patience, 0), time.Duration(maxDrain))
-	c := shareCall[K]{shares: s, tenant: tenant, n: n, now: s.now(), patience: patience, held: escape.Hide(&shareReservation.held)}
-	c.take(&shareReservation.ShareDecision)
+	call := shareCall[K]{shares: s, tenant: tenant, n: n, now: s.now(), patience: patience, held: escape.Hide(&shareReservation.held)}
+	call.take(&shareReservation.ShareDecision)
 	return shareReservation
 }
 
@@ -65,9 +65,9 @@ func (r *ShareReservation[K]) Cancel() { r.Keep(0) }
 // Keep ends the reservation with n of its units used, and gives the others back on the terms of
 // Cancel. n below 0 is 0. All units, or more, give nothing back.
 func (r *ShareReservation[K]) Keep(n int64) {
-	s, tenant := r.held.shares, r.held.tenant
-	if r.held.keep(n); s != nil {
-		s.turns.wake(tenant)
+	shares, tenant := r.held.shares, r.held.tenant
+	if r.held.keep(n); shares != nil {
+		shares.turns.wake(tenant)
 	}
 }
 
@@ -146,9 +146,9 @@ func (c *shareCall[K]) decide(shareDecision *ShareDecision) {
 	}
 }
 
-func (s *Shares[K]) closedDecision() (d ShareDecision) {
-	d.Limit, d.RetryAfter = s.lend.Limit(), s.config.Config.OpenTimeout
-	return d
+func (s *Shares[K]) closedDecision() (decision ShareDecision) {
+	decision.Limit, decision.RetryAfter = s.lend.Limit(), s.config.Config.OpenTimeout
+	return decision
 }
 
 // takeOnce decides the call. alive is false if an account has left meanwhile: nothing was
@@ -376,8 +376,8 @@ func (h *shareHeld[K]) changeWords(change occupierChange) (ok bool) {
 		// The account may have been replaced. Then the units are in the new account.
 		shares.mu.Lock()
 		defer shares.mu.Unlock()
-		if a := accounts.load(h.tenant); a != nil {
-			first, _ = a.change(change, &h.first, shares.now)
+		if account := accounts.load(h.tenant); account != nil {
+			first, _ = account.change(change, &h.first, shares.now)
 		}
 	}
 	return ok && first

@@ -29,10 +29,10 @@ func (s *Shares[K]) Tenants(n int) []TenantUse[K] {
 	count := func(sample *frequent.Sample[K], add func(use *TenantUse[K], calls uint64)) {
 		sample.Turn(int64(now))
 		all, _, _ := sample.All()
-		for _, k := range all {
-			use := found[k.Key]
-			add(&use, k.Count-k.Over)
-			found[k.Key] = use
+		for _, counter := range all {
+			use := found[counter.Key]
+			add(&use, counter.Count-counter.Over)
+			found[counter.Key] = use
 		}
 	}
 	count(&s.lentBy, func(use *TenantUse[K], calls uint64) { use.Borrowed = calls })
@@ -47,8 +47,8 @@ func (s *Shares[K]) Tenants(n int) []TenantUse[K] {
 	for tenant, use := range found {
 		use.Tenant = tenant
 		if own := s.own.load(tenant); own != nil {
-			d := accountWord{own.limit, min(own.word.Load(), policy.MaxWord), now}.look(0)
-			use.Used, use.Guarantee = d.Limit-d.Remaining, d.Limit
+			decision := accountWord{own.limit, min(own.word.Load(), policy.MaxWord), now}.look(0)
+			use.Used, use.Guarantee = decision.Limit-decision.Remaining, decision.Limit
 		}
 		all = append(all, use)
 	}

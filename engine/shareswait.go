@@ -37,9 +37,9 @@ func (s *Shares[K]) Wait(ctx context.Context, tenant K, n int64) error {
 // Waits are timed by package time even with a Config.Clock, so that clock should run at the same speed. Calls of a
 // tenant whose key cannot be kept have no line, and borrow in no order among themselves.
 func (s *Shares[K]) Acquire(ctx context.Context, tenant K, n int64, patience time.Duration) (shareReservation ShareReservation[K], err error) {
-	c := shareCall[K]{shares: s, tenant: tenant, n: n, now: s.now(), held: escape.Hide(&shareReservation.held)}
-	err = c.acquire(ctx, patience, escape.Hide(&shareReservation))
-	c.count(&shareReservation.ShareDecision)
+	call := shareCall[K]{shares: s, tenant: tenant, n: n, now: s.now(), held: escape.Hide(&shareReservation.held)}
+	err = call.acquire(ctx, patience, escape.Hide(&shareReservation))
+	call.count(&shareReservation.ShareDecision)
 	return shareReservation, err
 }
 

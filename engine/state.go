@@ -81,7 +81,7 @@ const (
 func KeyCodec[K comparable](
 	name string, encode func(dst []byte, key K) ([]byte, error), decode func(src []byte) (K, error),
 ) Option[K] {
-	return func(o *options[K]) { o.codec = &codec[K]{name, encode, decode} }
+	return func(options *options[K]) { options.codec = &codec[K]{name, encode, decode} }
 }
 
 type codec[K comparable] struct {
@@ -165,8 +165,8 @@ func loadFile[K comparable](config Config, codec keycodec.Codec[K]) (*loaded[K],
 	if err != nil {
 		return nil, err
 	}
-	l, err := readState(file, config, codec)
-	return l, errors.Join(err, file.Close())
+	loaded, err := readState(file, config, codec)
+	return loaded, errors.Join(err, file.Close())
 }
 
 const maxSetAside = 1000

@@ -115,9 +115,9 @@ type Stats struct {
 // String returns such as "api: 120 admitted, 30 refused, 12 of 1000000 keys, 4 blocked", for logs:
 // after the keys come the counts of trouble that are not 0. Its form may change.
 func (s Stats) String() string {
-	b := fmt.Appendf(nil, "%d admitted, %d refused, %d of %d keys", s.Admitted, s.Refused, s.Keys, s.MaxKeys)
+	buffer := fmt.Appendf(nil, "%d admitted, %d refused, %d of %d keys", s.Admitted, s.Refused, s.Keys, s.MaxKeys)
 	if s.Name != "" {
-		b = fmt.Appendf(nil, "%s: %s", s.Name, b)
+		buffer = fmt.Appendf(nil, "%s: %s", s.Name, buffer)
 	}
 	for _, count := range []struct {
 		n    uint64
@@ -128,10 +128,10 @@ func (s Stats) String() string {
 		{uint64(s.Abandoned), "abandoned"}, {s.Unsaved, "unsaved"},
 	} {
 		if count.n > 0 {
-			b = fmt.Appendf(b, ", %d %s", count.n, count.what)
+			buffer = fmt.Appendf(buffer, ", %d %s", count.n, count.what)
 		}
 	}
-	return string(b)
+	return string(buffer)
 }
 
 // KeysByUse counts the keys of a table by the share of their limit that they have used and that

@@ -25,9 +25,9 @@ func (e *Engine[K]) Allow(key K) bool { return e.cell.Choke(key) }
 // waits and allocates no more than Choke does. RetryAfter of a refusal is exact if the key is in
 // the table. If the key cannot be recorded RetryAfter is a guess: Config.Idle under RefuseNew,
 // Config.OpenTimeout under Refuse.
-func (e *Engine[K]) Take(key K, n int64) (d policy.Decision) {
-	e.cell.Take(key, n, &d)
-	return d
+func (e *Engine[K]) Take(key K, n int64) (decision policy.Decision) {
+	e.cell.Take(key, n, &decision)
+	return decision
 }
 
 // TakeWith is Take under a limit that comes with the call, as in redis-cell's CL.THROTTLE. Make
@@ -37,26 +37,26 @@ func (e *Engine[K]) Take(key K, n int64) (d policy.Decision) {
 //
 // Limits that alternate on a key share time, not units: 10 of 10 an hour take the whole hour under
 // 1,000 an hour as well. If a key's own limit changes for good, call ChangeLimit.
-func (e *Engine[K]) TakeWith(limit policy.Policy, key K, n int64) (d policy.Decision) {
-	e.cell.TakeWith(limit, key, n, &d)
-	return d
+func (e *Engine[K]) TakeWith(limit policy.Policy, key K, n int64) (decision policy.Decision) {
+	e.cell.TakeWith(limit, key, n, &decision)
+	return decision
 }
 
 // TakeUpTo takes n units if Take would, as a Bursty does on credit, and otherwise as many as remain
 // for the key. TakeUpTo returns how many, and the decision on these: a Take of one unit, refused,
 // if none remain. The call is counted once. n == 0 looks.
-func (e *Engine[K]) TakeUpTo(key K, n int64) (taken int64, d policy.Decision) {
-	taken = e.cell.TakeUpTo(key, n, &d)
-	return taken, d
+func (e *Engine[K]) TakeUpTo(key K, n int64) (taken int64, decision policy.Decision) {
+	taken = e.cell.TakeUpTo(key, n, &decision)
+	return taken, decision
 }
 
 // Peek returns the decision of Take(key, n) now: whether n units would pass, or how long until they
 // do. Peek takes nothing, opens no key, never waits and is not counted. The decision leaves out
 // that a new key may find the table full. With n == 0 the decision is the key's state: Allowed
 // unless the key is blocked or PolicyFor chose a limit of another family.
-func (e *Engine[K]) Peek(key K, n int64) (d policy.Decision) {
-	e.cell.Peek(key, n, &d)
-	return d
+func (e *Engine[K]) Peek(key K, n int64) (decision policy.Decision) {
+	e.cell.Peek(key, n, &decision)
+	return decision
 }
 
 // Wait blocks until n units can be used, takes them and returns nil. Calls on a key are served in
@@ -93,18 +93,18 @@ func (e *Engine[K]) Wait(ctx context.Context, key K, n int64) error {
 //
 // On an error, the reservation is a refusal: it has the key's state, and RetryAfter as if no call
 // were before this one. A turn that comes too late for patience is ErrDeadline.
-func (e *Engine[K]) Acquire(ctx context.Context, key K, n int64, patience time.Duration) (r Reservation[K], err error) {
-	r.Waited, err = e.cell.Acquire(ctx, key, n, patience, &r.Decision, &r.held)
-	return r, e.named(err)
+func (e *Engine[K]) Acquire(ctx context.Context, key K, n int64, patience time.Duration) (reservation Reservation[K], err error) {
+	reservation.Waited, err = e.cell.Acquire(ctx, key, n, patience, &reservation.Decision, &reservation.held)
+	return reservation, e.named(err)
 }
 
 // Reserve takes n units now if they can be used within patience. The caller may use them after
 // Decision.Wait. With zero patience that is at once, except under a policy.Queue, which delays
 // calls by up to its own length. No other call is promised the same turn. Reserve allocates nothing
 // for a known key.
-func (e *Engine[K]) Reserve(key K, n int64, patience time.Duration) (r Reservation[K]) {
-	e.cell.Reserve(key, n, patience, &r.Decision, &r.held)
-	return r
+func (e *Engine[K]) Reserve(key K, n int64, patience time.Duration) (reservation Reservation[K]) {
+	e.cell.Reserve(key, n, patience, &reservation.Decision, &reservation.held)
+	return reservation
 }
 
 // Reservation holds the units that Reserve or Acquire took. If it is Allowed, act after Wait, and
@@ -173,16 +173,16 @@ func (r *Reservation[K]) Extend() bool { return r.held.Extend() }
 // move, so the next call may start too early by the refunded amount. If the last promised turn lies
 // in a window that has not opened, that window gets the room. Use Reservation.Cancel if this
 // matters.
-func (e *Engine[K]) Refund(key K, n int64) (d policy.Decision) {
-	e.cell.Refund(key, n, &d)
-	return d
+func (e *Engine[K]) Refund(key K, n int64) (decision policy.Decision) {
+	e.cell.Refund(key, n, &decision)
+	return decision
 }
 
 // RefundWith is Refund for units that were taken by TakeWith under limit. nil is the limit that
 // holds for the key anyway. A limit of another family gives nothing back.
-func (e *Engine[K]) RefundWith(limit policy.Policy, key K, n int64) (d policy.Decision) {
-	e.cell.RefundWith(limit, key, n, &d)
-	return d
+func (e *Engine[K]) RefundWith(limit policy.Policy, key K, n int64) (decision policy.Decision) {
+	e.cell.RefundWith(limit, key, n, &decision)
+	return decision
 }
 
 // Reset forgets the key's use, debts and promised turns included, and reports whether any still

@@ -117,24 +117,24 @@ func about[T any](ctx context.Context, access *access, terms *terms, key string,
 	return askWithin(ctx, access, access.guardOf(terms, key), access.budget, do)
 }
 
-func askWithin[T any](ctx context.Context, access *access, g *guard.Guard, budget time.Duration, do func(context.Context, decider) (T, error)) (value T, err error) {
+func askWithin[T any](ctx context.Context, access *access, breaker *guard.Guard, budget time.Duration, do func(context.Context, decider) (T, error)) (value T, err error) {
 	remote, err := access.mayAsk(ctx)
 	if err != nil {
 		return value, err
 	}
-	value, err = guard.DoWithin(ctx, g, budget, func(ctx context.Context) (T, error) { return do(ctx, remote.store) })
+	value, err = guard.DoWithin(ctx, breaker, budget, func(ctx context.Context) (T, error) { return do(ctx, remote.store) })
 	return value, access.classify(ctx, err)
 }
 
 // askOnce is askWithin for a change that the fallback makes otherwise. An unsent request is never
 // sent later. If the request was sent and may be done, the error says so: see noAnswer.
-func askOnce[T any](ctx context.Context, access *access, g *guard.Guard, budget time.Duration, do func(context.Context, decider) (T, error)) (T, error) {
+func askOnce[T any](ctx context.Context, access *access, breaker *guard.Guard, budget time.Duration, do func(context.Context, decider) (T, error)) (T, error) {
 	// The first swap decides: by the goroutine that sends, or by the call that gives up.
 	const sent, dropped = 1, 2
 	var fate atomic.Int32
-	value, err := askWithin(ctx, access, g, budget, func(ctx context.Context, s decider) (value T, err error) {
+	value, err := askWithin(ctx, access, breaker, budget, func(ctx context.Context, decider decider) (value T, err error) {
 		if fate.CompareAndSwap(0, sent) {
-			value, err = do(ctx, s)
+			value, err = do(ctx, decider)
 		}
 		return value, err
 	})

@@ -20,8 +20,8 @@ func (l *Limiter) Remote() bool { return true }
 // an outage FallbackClosed refuses at once, and so does an unknown share: see ErrUncounted.
 func (l *Limiter) Admit(ctx context.Context, key string, n int64) (limits.Answer, error) {
 	if l.LimitFor(key).Delays() {
-		g, err := l.Hold(ctx, limits.Call[string]{Key: key, N: n})
-		return g.Answer, err
+		grant, err := l.Hold(ctx, limits.Call[string]{Key: key, N: n})
+		return grant.Answer, err
 	}
 	return answerFor(l.Take(ctx, key, n))
 }

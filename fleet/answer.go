@@ -71,24 +71,24 @@ func refuseBlocked(answer *limits.Answer, left time.Duration) {
 	answer.Provenance = blocked(answer.Provenance)
 }
 
-func isBlocked(a *limits.Answer) bool {
-	return !a.Allowed && a.Err() != nil && errors.Is(a.Err(), limits.ErrBlocked)
+func isBlocked(answer *limits.Answer) bool {
+	return !answer.Allowed && answer.Err() != nil && errors.Is(answer.Err(), limits.ErrBlocked)
 }
 
 // isUnavailable reports whether an answer is a refusal because Redis was away. The limit refuses a
 // call for more than it ever has.
-func isUnavailable(a *limits.Answer) bool {
-	return a.RetryAfter != policy.Never && (a.Source() == limits.SourceClosed || lacksShare(a))
+func isUnavailable(answer *limits.Answer) bool {
+	return answer.RetryAfter != policy.Never && (answer.Source() == limits.SourceClosed || lacksShare(answer))
 }
 
 // lacksShare reports whether this server lacked a share to decide by.
-func lacksShare(a *limits.Answer) bool {
-	return a.Source() == limits.SourceShare && errors.Is(a.Err(), ErrUncounted)
+func lacksShare(answer *limits.Answer) bool {
+	return answer.Source() == limits.SourceShare && errors.Is(answer.Err(), ErrUncounted)
 }
 
 // late is the error of a call that cannot wait for the end of a block.
-func late(a *limits.Answer) error {
-	return fmt.Errorf("%w: %w for %v", engine.ErrDeadline, limits.ErrBlocked, a.RetryAfter)
+func late(answer *limits.Answer) error {
+	return fmt.Errorf("%w: %w for %v", engine.ErrDeadline, limits.ErrBlocked, answer.RetryAfter)
 }
 
 // tally counts answers, except leased answers, which the leases count.

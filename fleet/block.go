@@ -78,8 +78,8 @@ func (l *Limiter) Blocked(ctx context.Context, key string) (time.Duration, error
 // askBlock has Redis block the key for d, or only tell of its block if d is 0. The list learns the
 // answer.
 func (l *Limiter) askBlock(ctx context.Context, key string, d time.Duration) (store.Standing, error) {
-	standing, err := about(ctx, &l.access, l.own.Load(), key, func(ctx context.Context, s decider) (store.Standing, error) {
-		return s.Block(ctx, key, d)
+	standing, err := about(ctx, &l.access, l.own.Load(), key, func(ctx context.Context, decider decider) (store.Standing, error) {
+		return decider.Block(ctx, key, d)
 	})
 	if err == nil {
 		l.known.Heard(key, standing.Left, standing.At)
@@ -88,7 +88,7 @@ func (l *Limiter) askBlock(ctx context.Context, key string, d time.Duration) (st
 }
 
 func (l *Limiter) unblock(ctx context.Context, key string) error {
-	_, err := about(ctx, &l.access, l.own.Load(), key, func(ctx context.Context, s decider) (bool, error) { return s.Delete(ctx, nil, key) })
+	_, err := about(ctx, &l.access, l.own.Load(), key, func(ctx context.Context, decider decider) (bool, error) { return decider.Delete(ctx, nil, key) })
 	err, passed := forCaller(err)
 	if err == nil || passed {
 		l.known.Forget(key)
@@ -110,12 +110,12 @@ const blockPoll = 500 * time.Millisecond
 // sleepBlocked is sleep for a call that waits for the end of a block. sleepBlocked also returns nil
 // once the block is lifted, at most 1.5 times blockPoll and the time to ask later. Redis is not
 // asked again within half of blockPoll, so many calls waiting for a key cost about four a second.
-func (l *Limiter) sleepBlocked(ctx context.Context, key string, d time.Duration) error {
+func (l *Limiter) sleepBlocked(ctx context.Context, key string, duration time.Duration) error {
 	for begun := time.Now(); ; {
-		if err := l.sleep(ctx, min(d-time.Since(begun), blockPoll)); err != nil {
+		if err := l.sleep(ctx, min(duration-time.Since(begun), blockPoll)); err != nil {
 			return err
 		}
-		if time.Since(begun) >= d {
+		if time.Since(begun) >= duration {
 			return nil
 		}
 		if l.known.Left(key, blockPoll/2) > 0 {

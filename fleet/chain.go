@@ -28,8 +28,8 @@ func (l *Limiter) take(ctx context.Context, ask ask) (taken, error) {
 }
 
 // look has the links tell what take would answer.
-func (l *Limiter) look(ctx context.Context, a ask) (taken, error) {
-	return l.decide(ctx, a, link.look)
+func (l *Limiter) look(ctx context.Context, ask ask) (taken, error) {
+	return l.decide(ctx, ask, link.look)
 }
 
 // decide asks the links in order. decide looks up the key's block before it asks a link, and applies the

@@ -51,8 +51,8 @@ func (l *Limiter) ChangeLimit(ctx context.Context, key string, from, to policy.P
 		}
 		return word
 	}}
-	_, err = askOnce(ctx, &l.access, l.guardOf(next, key), l.config.Budget, func(ctx context.Context, s decider) (struct{}, error) {
-		return struct{}{}, s.RewriteAll(ctx, next.limit, []store.Rewrite{change}, l.config.Budget)
+	_, err = askOnce(ctx, &l.access, l.guardOf(next, key), l.config.Budget, func(ctx context.Context, decider decider) (struct{}, error) {
+		return struct{}{}, decider.RewriteAll(ctx, next.limit, []store.Rewrite{change}, l.config.Budget)
 	})
 	err, _ = forCaller(err)
 	return err

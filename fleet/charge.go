@@ -67,8 +67,8 @@ func (l *Limiter) credit() {
 }
 
 func (k *keeper) answered() uint64 {
-	s := k.Stats()
-	return s.Admitted + s.Refused
+	stats := k.Stats()
+	return stats.Admitted + stats.Refused
 }
 
 // charger charges a share's debts, a script at a time. Only the keeper uses a charger. While no
@@ -111,18 +111,18 @@ func (c *charger) chargeAll(local *share.Local) (charged int64, more bool) {
 	done := make(chan batch, chargesInFlight)
 	inFlight, goOn := 0, true
 	receive := func() {
-		b := <-done
+		batch := <-done
 		inFlight--
-		c.rested = time.Now().Add(min(time.Duration(chargePart*c.servers()-1)*b.took, chargeSlice))
-		for i, f := range b.fates {
-			if f.charged {
-				local.Paid(b.debts[i])
-				charged += b.debts[i].Units
+		c.rested = time.Now().Add(min(time.Duration(chargePart*c.servers()-1)*batch.took, chargeSlice))
+		for i, fate := range batch.fates {
+			if fate.charged {
+				local.Paid(batch.debts[i])
+				charged += batch.debts[i].Units
 			} else {
 				local.Unpaid()
 			}
 			// Otherwise something is wrong with this key only.
-			goOn = goOn && !f.stop
+			goOn = goOn && !fate.stop
 		}
 	}
 	send := func(debts []share.Debt) {
@@ -185,19 +185,19 @@ type fate struct {
 func (k *keeper) charge(terms *terms, debts []share.Debt) []fate {
 	// Otherwise debts may be on another node.
 	alone := k.nodes.Load() == nil
-	return byGuard(&k.access, terms, debts, func(d share.Debt) string { return store.TailOf(d.Name) }, func(g *guard.Guard, debts []share.Debt) []fate {
-		return k.chargeNode(terms, g, debts, alone)
+	return byGuard(&k.access, terms, debts, func(debt share.Debt) string { return store.TailOf(debt.Name) }, func(breaker *guard.Guard, debts []share.Debt) []fate {
+		return k.chargeNode(terms, breaker, debts, alone)
 	})
 }
 
 // chargeNode is charge for the keys of a node. alone reports whether there are no others.
-func (k *keeper) chargeNode(terms *terms, g *guard.Guard, debts []share.Debt, alone bool) []fate {
+func (k *keeper) chargeNode(terms *terms, breaker *guard.Guard, debts []share.Debt, alone bool) []fate {
 	fates, asks := make([]fate, len(debts)), make([]store.Debt, len(debts))
-	for i, d := range debts {
-		asks[i] = store.Debt{Tail: store.TailOf(d.Name), Units: d.Units}
+	for i, debt := range debts {
+		asks[i] = store.Debt{Tail: store.TailOf(debt.Name), Units: debt.Units}
 	}
-	errs, err := askOnce(k.ctx, &k.access, g, max(k.config.Budget, chargeBudget), func(ctx context.Context, s decider) ([]error, error) {
-		errs := s.ChargeEach(ctx, terms.limit, asks)
+	errs, err := askOnce(k.ctx, &k.access, breaker, max(k.config.Budget, chargeBudget), func(ctx context.Context, decider decider) ([]error, error) {
+		errs := decider.ChargeEach(ctx, terms.limit, asks)
 		return errs, allFailed(errs)
 	})
 	for i := range fates {

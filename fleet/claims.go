@@ -88,8 +88,8 @@ func TakeAll(ctx context.Context, claims ...Claim) (limits.Outcome, error) {
 // any part is refused.
 func grantsOf(parts []part, all []taken, began time.Time) []limits.Grant {
 	grants, allowed := make([]limits.Grant, len(parts)), true
-	for i, p := range parts {
-		grants[i] = grantOf(p.limiter.reserved(p.ask, all[i]), began)
+	for i, part := range parts {
+		grants[i] = grantOf(part.limiter.reserved(part.ask, all[i]), began)
 		allowed = allowed && grants[i].Allowed
 	}
 	for i := range grants {
@@ -103,9 +103,9 @@ func grantsOf(parts []part, all []taken, began time.Time) []limits.Grant {
 // SharesClient reports whether other is a limiter with the same client of Redis and Config.Epoch, as
 // TakeAll needs.
 func (l *Limiter) SharesClient(other any) bool {
-	o, ok := other.(*Limiter)
+	limiter, ok := other.(*Limiter)
 	// One script reads one clock.
-	return ok && o.conn == l.conn && o.config.Epoch.Equal(l.config.Epoch)
+	return ok && limiter.conn == l.conn && limiter.config.Epoch.Equal(l.config.Epoch)
 }
 
 // part is claims on a key of a limiter, under one limit.
@@ -133,7 +133,9 @@ func join(claims []Claim) (parts []part, indices []int, err error) {
 			return nil, nil, err
 		}
 		inFlight = inFlight || claim.limiter.slots != nil
-		indices[i] = slices.IndexFunc(parts, func(p part) bool { return p.limiter == claim.limiter && p.key == claim.key && p.terms == terms })
+		indices[i] = slices.IndexFunc(parts, func(part part) bool {
+			return part.limiter == claim.limiter && part.key == claim.key && part.terms == terms
+		})
 		if indices[i] < 0 {
 			indices[i] = len(parts)
 			parts = append(parts, part{claim.limiter, ask{terms: terms, key: claim.key, n: claim.n, returns: claim.returns}})
@@ -148,9 +150,9 @@ func join(claims []Claim) (parts []part, indices []int, err error) {
 		}
 	}
 	for i := range parts {
-		p := &parts[i]
-		if p.returns = p.returns || inFlight; p.limiter.slots != nil {
-			p.id = p.limiter.slots.newID(p.n)
+		part := &parts[i]
+		if part.returns = part.returns || inFlight; part.limiter.slots != nil {
+			part.id = part.limiter.slots.newID(part.n)
 		}
 	}
 	return parts, indices, nil
@@ -177,9 +179,9 @@ func takeAll(ctx context.Context, parts []part) ([]taken, error) {
 	counted := make(map[key]bool, len(parts))
 	for i, part := range parts {
 		k := key{part.limiter, part.key}
-		if a := &all[i].answer; part.n != 0 && a.Allowed == allowed && !counted[k] {
+		if answer := &all[i].answer; part.n != 0 && answer.Allowed == allowed && !counted[k] {
 			counted[k] = true
-			part.limiter.tally.count(part.n, a)
+			part.limiter.tally.count(part.n, answer)
 		}
 		if allowed {
 			part.limiter.warned.add(part.terms, part.key, all[i].passed, &all[i].answer.Decision)
@@ -201,13 +203,13 @@ func exactTogether(ctx context.Context, parts []part) ([]taken, error) {
 		}
 	}
 	first := parts[0]
-	all, err := about(ctx, &first.limiter.access, first.terms, first.key, func(ctx context.Context, s decider) ([]store.Taken, error) {
-		for _, p := range parts {
-			if p.limiter.remote.Load() == nil {
+	all, err := about(ctx, &first.limiter.access, first.terms, first.key, func(ctx context.Context, decider decider) ([]store.Taken, error) {
+		for _, part := range parts {
+			if part.limiter.remote.Load() == nil {
 				return nil, errConnecting
 			}
 		}
-		return s.TakeAll(ctx, asks)
+		return decider.TakeAll(ctx, asks)
 	})
 	if err != nil {
 		return nil, err
@@ -224,16 +226,16 @@ func exactTogether(ctx context.Context, parts []part) ([]taken, error) {
 			out[i].by, out[i].receipt = e, &all[i]
 			continue
 		}
-		f, ask := inFlight{e}, part.ask
+		flight, ask := inFlight{e}, part.ask
 		if !allowed {
 			// No units entered.
 			ask.n = 0
 		}
-		if out[i], err = f.entered(&ask, got, requests[i]); err != nil {
+		if out[i], err = flight.entered(&ask, got, requests[i]); err != nil {
 			leaveSlots(parts, out)
 			return nil, err
 		}
-		out[i].by = f
+		out[i].by = flight
 	}
 	return out, nil
 }
@@ -284,8 +286,8 @@ func withoutTogether(parts []part, why noAnswer) ([]taken, error) {
 		f := fallback{part.limiter}
 		t.answer, t.receipt, t.passed = f.shared(&part.ask, all[i].Decision, claims[i].N).answer, &all[i], f.passed(&all[i], claims[i].N)
 	}
-	for _, p := range parts {
-		if p.limiter.closed.Load() {
+	for _, part := range parts {
+		if part.limiter.closed.Load() {
 			for i := range all {
 				if allowed {
 					all[i].Cancel()

@@ -262,8 +262,8 @@ const (
 )
 
 // isInFlight reports whether units of the policy are in use until a release.
-func isInFlight(p policy.Policy) bool {
-	_, ok := store.InFlightFor(p)
+func isInFlight(limit policy.Policy) bool {
+	_, ok := store.InFlightFor(limit)
 	return ok
 }
 
@@ -273,8 +273,8 @@ func (c Config) withDefaults() Config {
 	c.MaxWaiting = cmp.Or(c.MaxWaiting, defaultMaxWaiting)
 	c.MaxWaitingTotal = cmp.Or(c.MaxWaitingTotal, defaultMaxWaitingTotal)
 	c.WarnAt = slices.Clone(c.WarnAt)
-	if r := penaltyRule(c.Penalty); r.Counts() {
-		c.Penalty.Max, c.Penalty.Forget = r.Max, r.Forget
+	if rule := penaltyRule(c.Penalty); rule.Counts() {
+		c.Penalty.Max, c.Penalty.Forget = rule.Max, rule.Forget
 	}
 	if c.Epoch.IsZero() {
 		c.Epoch = store.DefaultEpoch
@@ -293,8 +293,8 @@ func (c Config) withDefaults() Config {
 
 // anchored returns a policy bound to the wall clock with its windows counted from the epoch.
 func (c Config) anchored(limit policy.Policy) policy.Policy {
-	if a, ok := limit.(policy.Anchored); ok && !shape.IsNil(limit) {
-		return a.Anchor(c.Epoch)
+	if anchored, ok := limit.(policy.Anchored); ok && !shape.IsNil(limit) {
+		return anchored.Anchor(c.Epoch)
 	}
 	return limit
 }
@@ -362,8 +362,8 @@ func (c Config) validate() error {
 		return err
 	}
 	if c.Penalty != (engine.Penalty{}) {
-		r := penaltyRule(c.Penalty)
-		if err := r.Check("fleet.Config"); err != nil {
+		rule := penaltyRule(c.Penalty)
+		if err := rule.Check("fleet.Config"); err != nil {
 			return err
 		}
 	}
@@ -407,8 +407,8 @@ func lasting(config Config, lasts time.Duration) error {
 // named reports whether s can be part of a key's name.
 func named(s string) bool {
 	const maxLength = 64
-	return s != "" && len(s) <= maxLength && !strings.ContainsFunc(s, func(r rune) bool {
-		return r <= ' ' || r == '{' || r == '}' || r == 0x7f
+	return s != "" && len(s) <= maxLength && !strings.ContainsFunc(s, func(char rune) bool {
+		return char <= ' ' || char == '{' || char == '}' || char == 0x7f
 	})
 }
 

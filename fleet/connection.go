@@ -104,9 +104,9 @@ func equalValues(a, b reflect.Value) bool {
 
 // leave takes the limiter off the connection. The last limiter waits for an attempt under way, at
 // most Dialer.Timeout for each address, and closes the client.
-func (c *connection) leave(a *access) {
+func (c *connection) leave(access *access) {
 	connections.Lock()
-	delete(c.users, a)
+	delete(c.users, access)
 	if len(c.users) > 0 {
 		connections.Unlock()
 		return
@@ -203,10 +203,10 @@ func newClient(ctx context.Context, clientOption rueidis.ClientOption) (rueidis.
 // counted returns options that count connections, and wake the keepers at each: Redis may be another
 // then, or set up otherwise.
 func (c *connection) counted() rueidis.ClientOption {
-	o := c.redis
+	option := c.redis
 	// ShuffleInit changes the addresses.
-	o.InitAddress = slices.Clone(o.InitAddress)
-	o.DialCtxFn = func(ctx context.Context, addr string, dialer *net.Dialer, config *tls.Config) (net.Conn, error) {
+	option.InitAddress = slices.Clone(option.InitAddress)
+	option.DialCtxFn = func(ctx context.Context, addr string, dialer *net.Dialer, config *tls.Config) (net.Conn, error) {
 		to := c.redis
 		to.InitAddress, to.Dialer, to.TLSConfig = []string{addr}, *dialer, config
 		conn, err := store.Dial(ctx, to)
@@ -214,11 +214,11 @@ func (c *connection) counted() rueidis.ClientOption {
 			c.dials.Add(1)
 			connections.Lock()
 			defer connections.Unlock()
-			for a := range c.users {
-				a.nudge()
+			for access := range c.users {
+				access.nudge()
 			}
 		}
 		return conn, err
 	}
-	return o
+	return option
 }

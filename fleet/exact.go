@@ -89,14 +89,14 @@ func (e exact) giveBack(ctx context.Context, ask ask) (taken taken, err error) {
 	case ask.why.cause != nil:
 		return taken, ask.why
 	case ask.receipt != nil:
-		_, err = about(ctx, &e.access, ask.terms, ask.key, func(ctx context.Context, s decider) (store.Taken, error) {
-			return s.Keep(ctx, ask.terms.limit, ask.key, *ask.receipt.(*store.Taken), ask.n, ask.kept)
+		_, err = about(ctx, &e.access, ask.terms, ask.key, func(ctx context.Context, decider decider) (store.Taken, error) {
+			return decider.Keep(ctx, ask.terms.limit, ask.key, *ask.receipt.(*store.Taken), ask.n, ask.kept)
 		})
 		return taken, err
 	}
 	unspent := e.unspent(ask.key)
-	got, err := askOnce(ctx, &e.access, e.guardOf(ask.terms, ask.key), e.config.Budget, func(ctx context.Context, s decider) (store.Taken, error) {
-		return s.Refund(ctx, ask.terms.limit, ask.key, ask.n)
+	got, err := askOnce(ctx, &e.access, e.guardOf(ask.terms, ask.key), e.config.Budget, func(ctx context.Context, decider decider) (store.Taken, error) {
+		return decider.Refund(ctx, ask.terms.limit, ask.key, ask.n)
 	})
 	if err != nil {
 		return taken, err

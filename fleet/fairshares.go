@@ -159,7 +159,7 @@ func NewShares(config SharesConfig) (*Shares, error) {
 	if err := shares.prepare(total); err != nil {
 		return nil, errors.Join(err, shares.Close())
 	}
-	if r := shares.limiter.remote.Load(); config.Config.Tag == "" && r != nil && r.clustered() {
+	if remote := shares.limiter.remote.Load(); config.Config.Tag == "" && remote != nil && remote.clustered() {
 		return nil, errors.Join(bad("Config.Tag", `""`, "a tag, as Redis is a cluster: one node has the whole group"), shares.Close())
 	}
 	return shares, nil
@@ -177,8 +177,8 @@ func (s *Shares) prepare(total shape.Shape) error {
 	}
 	s.changing.Lock()
 	defer s.changing.Unlock()
-	for tenant, g := range s.book.Load().tenants {
-		if err := s.put(tenant, g); err != nil {
+	for tenant, guarantee := range s.book.Load().tenants {
+		if err := s.put(tenant, guarantee); err != nil {
 			return err
 		}
 	}
@@ -188,38 +188,38 @@ func (s *Shares) prepare(total shape.Shape) error {
 // unshared returns the first field that is set and has no meaning for Shares.
 func unshared(config Config) string {
 	shared := []string{"Client", "Redis", "RequireRedis", "Via", "Name", "Tag", "Budget", "Outage", "Servers", "FullShares", "MaxKeys", "MaxWaiting", "MaxWaitingTotal", "Epoch", "OnEvent"}
-	v := reflect.ValueOf(config)
-	for i := range v.NumField() {
-		if f := v.Type().Field(i); f.IsExported() && !v.Field(i).IsZero() && !slices.Contains(shared, f.Name) {
-			return f.Name
+	value := reflect.ValueOf(config)
+	for i := range value.NumField() {
+		if field := value.Type().Field(i); field.IsExported() && !value.Field(i).IsZero() && !slices.Contains(shared, field.Name) {
+			return field.Name
 		}
 	}
 	return ""
 }
 
 // reservedGrant returns all of a reserve, whose rate is as it was given.
-func reservedGrant(reserved policy.Policy) (g store.Grant) {
+func reservedGrant(reserved policy.Policy) (grant store.Grant) {
 	if !shape.IsNil(reserved) {
-		s := reserved.(shape.Shaped).Shape()
-		g = store.NewGrant(s.Capacity, big.NewInt(s.Count), new(big.Int).Mul(big.NewInt(int64(s.Per)), big.NewInt(ticks)))
+		form := reserved.(shape.Shaped).Shape()
+		grant = store.NewGrant(form.Capacity, big.NewInt(form.Count), new(big.Int).Mul(big.NewInt(int64(form.Per)), big.NewInt(ticks)))
 	}
-	return g
+	return grant
 }
 
 // needOf returns the part of a reserve that a guarantee needs.
 func needOf(guarantee policy.Policy) store.Grant {
-	s := guarantee.(shape.Shaped).Shape()
-	return store.NewGrant(s.Capacity, big.NewInt(1), new(big.Int).SetUint64(s.Interval))
+	form := guarantee.(shape.Shaped).Shape()
+	return store.NewGrant(form.Capacity, big.NewInt(1), new(big.Int).SetUint64(form.Interval))
 }
 
-func isFunnel(p policy.Policy) bool {
-	shaped, ok := p.(shape.Shaped)
-	return ok && !shape.IsNil(p) && shaped.Shape().Kind == shape.Funnel
+func isFunnel(limit policy.Policy) bool {
+	shaped, ok := limit.(shape.Shaped)
+	return ok && !shape.IsNil(limit) && shaped.Shape().Kind == shape.Funnel
 }
 
 // put puts a tenant's guarantee in force. The caller locks changing.
 func (s *Shares) put(tenant string, guarantee guarantee) error {
-	if guarantee.terms = nil; !slices.ContainsFunc(guarantee.before, func(p policy.Policy) bool { return shape.IsNil(p) }) {
+	if guarantee.terms = nil; !slices.ContainsFunc(guarantee.before, func(limit policy.Policy) bool { return shape.IsNil(limit) }) {
 		kept, err := strictest(guarantee.limit, guarantee.before)
 		if err != nil {
 			return err
@@ -298,7 +298,7 @@ func (s *Shares) agreed(text string) {
 		return // a guarantee has changed meanwhile
 	}
 	book := *s.book.Load()
-	pending := slices.ContainsFunc(slices.Collect(maps.Values(book.tenants)), func(g guarantee) bool { return len(g.before) > 0 })
+	pending := slices.ContainsFunc(slices.Collect(maps.Values(book.tenants)), func(guarantee guarantee) bool { return len(guarantee.before) > 0 })
 	switch {
 	case !pending || book.agreed:
 	case !s.grants():
@@ -351,23 +351,23 @@ type ShareAnswer struct {
 
 // Choke reports whether the tenant may act now, and takes a unit if so. It is false on an error.
 func (s *Shares) Choke(ctx context.Context, tenant string) bool {
-	a, err := s.Take(ctx, tenant, 1)
-	return err == nil && a.Allowed
+	answer, err := s.Take(ctx, tenant, 1)
+	return err == nil && answer.Allowed
 }
 
 // Take takes n units of the tenant's guarantee, or else borrows n units. Units below 0, and units above both the
 // guarantee's capacity and what the group lends, are refused with policy.Never. n == 0 looks. It waits
 // as Limiter.Take does, and has the same errors; ErrCrossSlot means that Config.Tag is empty in a cluster.
 func (s *Shares) Take(ctx context.Context, tenant string, n int64) (ShareAnswer, error) {
-	_, a, err := s.ask(ctx, tenant, store.TenantAsk{N: n}, false)
-	s.count(n, &a, err)
-	return a, err
+	_, answer, err := s.ask(ctx, tenant, store.TenantAsk{N: n}, false)
+	s.count(n, &answer, err)
+	return answer, err
 }
 
 // Peek returns the answer of Take(tenant, n) now. It takes nothing and is not counted.
 func (s *Shares) Peek(ctx context.Context, tenant string, n int64) (ShareAnswer, error) {
-	_, a, err := s.ask(ctx, tenant, store.TenantAsk{N: n, Looks: true}, false)
-	return a, err
+	_, answer, err := s.ask(ctx, tenant, store.TenantAsk{N: n, Looks: true}, false)
+	return answer, err
 }
 
 // Reserve is Take for units that may be given back. With patience, and if it cannot borrow now, it takes
@@ -375,16 +375,16 @@ func (s *Shares) Peek(ctx context.Context, tenant string, n int64) (ShareAnswer,
 // ahead, and without Redis nothing is taken ahead.
 func (s *Shares) Reserve(ctx context.Context, tenant string, n int64, patience time.Duration) (ShareReservation, error) {
 	const maxPatience = time.Duration(1) << 57
-	q := store.TenantAsk{N: n, Patience: min(max(patience, 0), maxPatience), Returns: true}
-	r, err := s.reserve(ctx, tenant, q, false)
-	s.count(n, &r.ShareAnswer, err)
-	return r, err
+	tenantAsk := store.TenantAsk{N: n, Patience: min(max(patience, 0), maxPatience), Returns: true}
+	reservation, err := s.reserve(ctx, tenant, tenantAsk, false)
+	s.count(n, &reservation.ShareAnswer, err)
+	return reservation, err
 }
 
 // reserve is Reserve without a count.
-func (s *Shares) reserve(ctx context.Context, tenant string, q store.TenantAsk, waits bool) (ShareReservation, error) {
-	t, a, err := s.ask(ctx, tenant, q, waits)
-	return ShareReservation{ShareAnswer: a, shares: s, taken: t, n: q.N}, err
+func (s *Shares) reserve(ctx context.Context, tenant string, tenantAsk store.TenantAsk, waits bool) (ShareReservation, error) {
+	t, answer, err := s.ask(ctx, tenant, tenantAsk, waits)
+	return ShareReservation{ShareAnswer: answer, shares: s, taken: t, n: tenantAsk.N}, err
 }
 
 // ShareReservation has the units that Reserve took. If it is Allowed, act after Wait, and call Keep if
@@ -421,7 +421,7 @@ func (r *ShareReservation) Keep(ctx context.Context, n int64) error {
 		}
 		return err
 	}
-	if _, d := shares.whole.Policy().Take(group.After, group.At, 0, 0); !group.Exact && d.ResetAfter > 0 {
+	if _, decision := shares.whole.Policy().Take(group.After, group.At, 0, 0); !group.Exact && decision.ResetAfter > 0 {
 		// The guarantee could give out at once what the group still has.
 		interval := shares.whole.Policy().(shape.Shaped).Shape().Interval
 		n = max(n, r.n-int64((group.Before-group.After)/interval))
@@ -432,16 +432,16 @@ func (r *ShareReservation) Keep(ctx context.Context, n int64) error {
 	return err
 }
 
-func (s *Shares) giveBack(ctx context.Context, k store.TenantKey, taken store.Taken, n, kept int64) (store.Taken, error) {
-	return changeWord(ctx, s, func(ctx context.Context, d decider) (store.Taken, error) {
-		return d.Keep(ctx, k.Limit, k.Key, taken, n, kept)
+func (s *Shares) giveBack(ctx context.Context, tenantKey store.TenantKey, taken store.Taken, n, kept int64) (store.Taken, error) {
+	return changeWord(ctx, s, func(ctx context.Context, decider decider) (store.Taken, error) {
+		return decider.Keep(ctx, tenantKey.Limit, tenantKey.Key, taken, n, kept)
 	})
 }
 
 // changeWord has Redis change the group's words within the budget.
 func changeWord[T any](ctx context.Context, shares *Shares, do func(context.Context, decider) (T, error)) (value T, err error) {
-	l := shares.limiter
-	value, err = askWithin(ctx, &l.access, l.guardOf(l.own.Load(), groupKey), l.budget, do)
+	limiter := shares.limiter
+	value, err = askWithin(ctx, &limiter.access, limiter.guardOf(limiter.own.Load(), groupKey), limiter.budget, do)
 	err, _ = forCaller(err)
 	return value, err
 }
@@ -490,8 +490,8 @@ func (s *Shares) ask(ctx context.Context, tenant string, tenantAsk store.TenantA
 		tenantAsk.Ceiling = store.TenantKey{Limit: ceiling.limit, Key: ceilingKey(tenant)}
 	}
 	var passed atomic.Bool // the fallback answers
-	t, err := askWithin(ctx, &limiter.access, limiter.guardOf(group, groupKey), limiter.budget, func(ctx context.Context, d decider) (store.TenantTaken, error) {
-		t, err := d.TakeTenant(ctx, tenantAsk)
+	t, err := askWithin(ctx, &limiter.access, limiter.guardOf(group, groupKey), limiter.budget, func(ctx context.Context, decider decider) (store.TenantTaken, error) {
+		t, err := decider.TakeTenant(ctx, tenantAsk)
 		if err == nil {
 			all := []*terms{group, own, ceiling}
 			if !t.Granted {
@@ -580,8 +580,8 @@ func (s *Shares) learn(tenantAsk *store.TenantAsk, tenantTaken *store.TenantTake
 			s.limiter.tally.charged.Add(uint64(one.local.Credit(keys[i], tenantAsk.N)))
 		}
 	}
-	_, d := s.whole.Policy().Take(tenantTaken.Group.After, tenantTaken.Group.At, 0, 0)
-	s.used.Store(uint64(d.Limit - d.Remaining))
+	_, decision := s.whole.Policy().Take(tenantTaken.Group.After, tenantTaken.Group.At, 0, 0)
+	s.used.Store(uint64(decision.Limit - decision.Remaining))
 }
 
 // compose sets the decision from those of the tenant's guarantee, of the loan and of the ceiling, of which
@@ -615,8 +615,8 @@ func (s *Shares) without(tenantAsk *store.TenantAsk, why noAnswer, barred bool, 
 		return shareAnswer
 	}
 	if own != nil && tenantAsk.N != 0 && !tenantAsk.Looks {
-		r := own.local.Take(tenantAsk.Own.Key, tenantAsk.N, 0)
-		if shareAnswer.Answer = f.shared(&ask{terms: own, why: why}, r.Decision, tenantAsk.N).answer; r.Allowed {
+		reservation := own.local.Take(tenantAsk.Own.Key, tenantAsk.N, 0)
+		if shareAnswer.Answer = f.shared(&ask{terms: own, why: why}, reservation.Decision, tenantAsk.N).answer; reservation.Allowed {
 			group.local.Refund(groupKey, -tenantAsk.N) // it is charged in any case
 			return shareAnswer
 		}
@@ -678,9 +678,9 @@ func (s *Shares) Explain(ctx context.Context, tenant string) (limits.Explanation
 	var each []limits.Explanation
 	explain := func(part string, limit *store.Limit, taken store.Taken) {
 		if limit != nil {
-			x := limits.ExplainWord(limit.Policy(), taken.Before, taken.At, 1, 0)
-			x.Name, x.Provenance, x.Known = name+part, byRedis, true
-			each = append(each, x)
+			explanation := limits.ExplainWord(limit.Policy(), taken.Before, taken.At, 1, 0)
+			explanation.Name, explanation.Provenance, explanation.Known = name+part, byRedis, true
+			each = append(each, explanation)
 		}
 	}
 	explain("/guarantee", tenantTaken.ask.Own.Limit, tenantTaken.Own)

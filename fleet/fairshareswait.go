@@ -46,13 +46,13 @@ func (s *Shares) acquire(ctx context.Context, tenant string, n int64, patience t
 			shareReservation.Allowed, shareReservation.Borrowed, err = false, false, cell.Cancelled(ctx)
 		}
 		most := limiter.own.Load().maxTake
-		return trial{Answer: &shareReservation.Answer, most: max(shareReservation.Limit, most), sleep: func(ctx context.Context, d time.Duration) error {
+		return trial{Answer: &shareReservation.Answer, most: max(shareReservation.Limit, most), sleep: func(ctx context.Context, duration time.Duration) error {
 			if _, barred := s.ceilingOf(tenant); !barred && n <= most && (shareReservation.taken == nil || !shareReservation.taken.Group.Allowed) {
 				waitForGroup(1)
 			} else {
 				waitForGroup(0)
 			}
-			return limiter.sleep(ctx, min(d+rand.N(min(d, askAgain)+1), left, blockPoll))
+			return limiter.sleep(ctx, min(duration+rand.N(min(duration, askAgain)+1), left, blockPoll))
 		}}, err
 	})
 	return shareReservation, err
@@ -96,8 +96,8 @@ var sharesHaveLimits = limits.NewProvenance(limits.SourceRedis, true, errors.New
 // LimitFor returns the tenant's guarantee or, if it has none, the part of the group that is lent.
 func (s *Shares) LimitFor(tenant string) policy.Policy {
 	book := s.book.Load()
-	if g, ok := book.tenants[tenant]; ok {
-		return g.limit
+	if guarantee, ok := book.tenants[tenant]; ok {
+		return guarantee.limit
 	}
 	if terms, _ := s.guaranteeOf(book, tenant); terms != nil {
 		return terms.policy
@@ -128,12 +128,12 @@ func (shareSettler) Settle(ctx context.Context, state limits.GrantState, used in
 }
 
 // charge charges n units to a key, if it has a limit.
-func (s *Shares) charge(ctx context.Context, k store.TenantKey, n int64) error {
-	if k.Limit == nil {
+func (s *Shares) charge(ctx context.Context, tenantKey store.TenantKey, n int64) error {
+	if tenantKey.Limit == nil {
 		return nil
 	}
-	_, err := changeWord(ctx, s, func(ctx context.Context, d decider) (store.Taken, error) {
-		return d.Refund(ctx, k.Limit, k.Key, -n)
+	_, err := changeWord(ctx, s, func(ctx context.Context, decider decider) (store.Taken, error) {
+		return decider.Refund(ctx, tenantKey.Limit, tenantKey.Key, -n)
 	})
 	return err
 }
@@ -143,6 +143,8 @@ func (s *Shares) extend(ctx context.Context, ask store.TenantAsk, n int64) error
 	own, reserve := ask.Own.Limit.Policy(), *ask.Reserve
 	reserve.More = time.Duration(own.FreshAt(own.(policy.Refunder).Refund(0, 0, -n)))
 	ask.N, ask.Patience, ask.Reserve = 0, 0, &reserve
-	_, err := changeWord(ctx, s, func(ctx context.Context, d decider) (store.TenantTaken, error) { return d.TakeTenant(ctx, ask) })
+	_, err := changeWord(ctx, s, func(ctx context.Context, decider decider) (store.TenantTaken, error) {
+		return decider.TakeTenant(ctx, ask)
+	})
 	return err
 }

@@ -20,8 +20,8 @@ type granted struct {
 }
 
 // grantOf returns a grant of the reservation's units, which were asked for at that time.
-func grantOf(r Reservation, began time.Time) limits.Grant {
-	return limits.Grant{Answer: forAdapters(r.Answer), State: limits.GrantState{Settler: settler{}, Ref: &granted{Reservation: r, began: began}}}
+func grantOf(reservation Reservation, began time.Time) limits.Grant {
+	return limits.Grant{Answer: forAdapters(reservation.Answer), State: limits.GrantState{Settler: settler{}, Ref: &granted{Reservation: reservation, began: began}}}
 }
 
 type settler struct{}
@@ -64,8 +64,8 @@ func (r *granted) under() policy.Policy { return r.ask.terms.limit.Policy() }
 
 // drains reports whether the units drain from a bucket, without a promised turn.
 func (r *granted) drains() bool {
-	s, ok := r.under().(shape.Shaped)
-	return ok && r.Answer.Wait == 0 && (s.Shape().Kind == shape.Funnel || s.Shape().Kind == shape.Bursty)
+	shaped, ok := r.under().(shape.Shaped)
+	return ok && r.Answer.Wait == 0 && (shaped.Shape().Kind == shape.Funnel || shaped.Shape().Kind == shape.Bursty)
 }
 
 // change refunds n units, or charges -n.
@@ -74,9 +74,9 @@ func (r *granted) change(ctx context.Context, n int64) error {
 	if r.limiter.leased == nil {
 		limit = r.ask.terms.policy
 	}
-	a, err := r.limiter.RefundWith(ctx, limit, r.ask.key, max(n, -decide.MostCharge(r.under())))
-	if err == nil && !a.Allowed {
-		err = a.Err()
+	answer, err := r.limiter.RefundWith(ctx, limit, r.ask.key, max(n, -decide.MostCharge(r.under())))
+	if err == nil && !answer.Allowed {
+		err = answer.Err()
 	}
 	return err
 }
@@ -85,9 +85,9 @@ func (r *granted) change(ctx context.Context, n int64) error {
 func (r *granted) counting(back int64) int64 {
 	since := time.Since(r.began)
 	limit := r.under()
-	if s, ok := limit.(shape.Shaped); ok {
-		if s := s.Shape(); s.Interval > 0 {
-			drained := math.Ceil(float64(since.Nanoseconds()) * ticks / float64(s.Interval))
+	if shaped, ok := limit.(shape.Shaped); ok {
+		if form := shaped.Shape(); form.Interval > 0 {
+			drained := math.Ceil(float64(since.Nanoseconds()) * ticks / float64(form.Interval))
 			return max(back-int64(min(drained, math.MaxInt64/2)), 0)
 		}
 	}

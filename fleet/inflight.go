@@ -33,9 +33,9 @@ func (f inFlight) take(ctx context.Context, ask ask) (taken, error) {
 }
 
 // behindLine refuses a call that does not wait while others wait here for the key.
-func (f inFlight) behindLine(ctx context.Context, a ask) (taken, error) {
-	a.n = 0
-	taken, err := f.look(ctx, a)
+func (f inFlight) behindLine(ctx context.Context, ask ask) (taken, error) {
+	ask.n = 0
+	taken, err := f.look(ctx, ask)
 	taken.receipt, taken.guess = nil, true
 	if err == nil && taken.blocked == 0 {
 		taken.answer.Allowed, taken.answer.RetryAfter, taken.answer.Provenance = false, askAgain, besideLeases
@@ -63,8 +63,8 @@ func (f inFlight) entered(ask *ask, got store.Taken, request slots.Request) (tak
 	return t, nil
 }
 
-func (f inFlight) giveBack(ctx context.Context, a ask) (taken, error) {
-	return f.slots.giveBack(ctx, a, f)
+func (f inFlight) giveBack(ctx context.Context, ask ask) (taken, error) {
+	return f.slots.giveBack(ctx, ask, f)
 }
 
 // slotShare is the last link under a limit in flight, in place of fallback. Under FallbackShare a server has
@@ -100,8 +100,8 @@ func (f slotShare) look(ctx context.Context, ask ask) (taken, error) {
 	n := ask.n
 	ask.n = 0
 	taken, err := f.take(ctx, ask)
-	if d := &taken.answer.Decision; n < 0 || n > d.Remaining {
-		d.Allowed, d.RetryAfter = false, retryFor(ask.terms, n)
+	if decision := &taken.answer.Decision; n < 0 || n > decision.Remaining {
+		decision.Allowed, decision.RetryAfter = false, retryFor(ask.terms, n)
 	}
 	return taken, err
 }
@@ -114,8 +114,8 @@ func retryFor(t *terms, n int64) time.Duration {
 	return retry
 }
 
-func (f slotShare) giveBack(ctx context.Context, a ask) (t taken, err error) {
-	return f.slots.giveBack(ctx, a, f)
+func (f slotShare) giveBack(ctx context.Context, ask ask) (t taken, err error) {
+	return f.slots.giveBack(ctx, ask, f)
 }
 
 // Release ends the call: its units in flight come back, and units of other limits stay used. If Redis cannot
@@ -144,8 +144,8 @@ func (r *Reservation) Extend(ctx context.Context) (bool, error) {
 // call within a twentieth of Config.Term. The call should end. The channel is nil for units of other limits,
 // and of a refused call.
 func (r *Reservation) Lost() <-chan struct{} {
-	if s := r.slot(); s != nil {
-		return s.Lost
+	if slot := r.slot(); slot != nil {
+		return slot.Lost
 	}
 	return nil
 }
@@ -153,8 +153,8 @@ func (r *Reservation) Lost() <-chan struct{} {
 // ID names the reservation's units in flight, for Limiter.Release on any server. ID is empty if
 // there are none.
 func (r *Reservation) ID() string {
-	if s := r.slot(); s != nil {
-		return s.ID
+	if slot := r.slot(); slot != nil {
+		return slot.ID
 	}
 	return ""
 }

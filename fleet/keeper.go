@@ -147,7 +147,7 @@ func (k *keeper) explain() {
 	}
 }
 
-func (k *keeper) sleepFor(d time.Duration) bool { return k.sleep(k.ctx, d) == nil }
+func (k *keeper) sleepFor(duration time.Duration) bool { return k.sleep(k.ctx, duration) == nil }
 
 // refuse has calls answered without Redis.
 func (k *keeper) refuse(why error) {
@@ -206,9 +206,9 @@ func (k *keeper) pulse() {
 }
 
 func (k *keeper) check(budget time.Duration) error {
-	r := k.remote.Load()
+	remote := k.remote.Load()
 	_, err := guard.DoPatiently(k.ctx, k.guard, budget, func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, r.store.Check(ctx, budget/2)
+		return struct{}{}, remote.store.Check(ctx, budget/2)
 	})
 	return err
 }
@@ -217,8 +217,8 @@ func (k *keeper) clustered() bool { return k.remote.Load().clustered() }
 
 // tellPosted tells of warnings.
 func (k *keeper) tellPosted() {
-	for _, e := range k.warned.takeEvents() {
-		k.config.OnEvent(e)
+	for _, event := range k.warned.takeEvents() {
+		k.config.OnEvent(event)
 	}
 }
 

@@ -111,18 +111,18 @@ func (b bank) on(redis *remote) *lease.OnStore {
 
 // Lease implements lease.Bank.
 func (b bank) Lease(ctx context.Context, asks []lease.Ask) []lease.Grant {
-	return byGuard(b.access, b.own.Load(), asks, func(a lease.Ask) string { return store.Tail(a.Key) }, func(g *guard.Guard, asks []lease.Ask) []lease.Grant {
-		return b.leaseNode(ctx, g, asks)
+	return byGuard(b.access, b.own.Load(), asks, func(ask lease.Ask) string { return store.Tail(ask.Key) }, func(breaker *guard.Guard, asks []lease.Ask) []lease.Grant {
+		return b.leaseNode(ctx, breaker, asks)
 	})
 }
 
-func (b bank) leaseNode(ctx context.Context, g *guard.Guard, asks []lease.Ask) []lease.Grant {
+func (b bank) leaseNode(ctx context.Context, breaker *guard.Guard, asks []lease.Ask) []lease.Grant {
 	remote, err := b.reach()
 	if err != nil {
 		return failedGrants(len(asks), err)
 	}
 	budget := exchangeBudgets*b.budget + time.Duration(len(asks)-1)*perKeyBudget
-	grants, err := guard.DoWithin(ctx, g, budget, func(ctx context.Context) ([]lease.Grant, error) {
+	grants, err := guard.DoWithin(ctx, breaker, budget, func(ctx context.Context) ([]lease.Grant, error) {
 		grants := b.on(remote).Lease(ctx, asks)
 		return grants, unanswered(grants)
 	})
@@ -156,8 +156,8 @@ func (b bank) learnGrants(asks []lease.Ask, grants []lease.Grant) {
 // unanswered returns why no ask was answered, or nil: a part of a cluster may be away, and a key
 // may be held by something else.
 func unanswered(grants []lease.Grant) error {
-	for _, g := range grants {
-		if g.Err == nil || isKeyOrCallError(g.Err) {
+	for _, grant := range grants {
+		if grant.Err == nil || isKeyOrCallError(grant.Err) {
 			return nil
 		}
 	}
@@ -170,8 +170,8 @@ func (b bank) Return(ctx context.Context, backs []lease.Back) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(byGuard(b.access, b.own.Load(), backs, func(b lease.Back) string { return store.TailOf(b.Name) }, func(g *guard.Guard, backs []lease.Back) []error {
-		_, err := guard.DoWithin(ctx, g, max(b.budget, returnBudget), func(ctx context.Context) (struct{}, error) {
+	return errors.Join(byGuard(b.access, b.own.Load(), backs, func(back lease.Back) string { return store.TailOf(back.Name) }, func(breaker *guard.Guard, backs []lease.Back) []error {
+		_, err := guard.DoWithin(ctx, breaker, max(b.budget, returnBudget), func(ctx context.Context) (struct{}, error) {
 			return struct{}{}, b.on(remote).Return(ctx, backs)
 		})
 		return []error{err}

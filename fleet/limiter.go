@@ -62,8 +62,8 @@ func (l *Limiter) Limit() policy.Policy { return l.own.Load().policy }
 // mode a Funnel has a smaller burst. LimitFor does not ask Redis.
 func (l *Limiter) LimitFor(key string) policy.Policy {
 	if l.config.PolicyFor != nil {
-		if p := l.config.PolicyFor(key); p != nil && !shape.IsNil(p) {
-			return p
+		if limit := l.config.PolicyFor(key); limit != nil && !shape.IsNil(limit) {
+			return limit
 		}
 	}
 	if l.leased != nil {
@@ -120,16 +120,16 @@ func (l *Limiter) away() error {
 	return nil
 }
 
-func (l *Limiter) sleep(ctx context.Context, d time.Duration) error {
-	if d <= 0 {
+func (l *Limiter) sleep(ctx context.Context, duration time.Duration) error {
+	if duration <= 0 {
 		return nil
 	}
-	return l.sleepUntil(ctx, nil, d, nil)
+	return l.sleepUntil(ctx, nil, duration, nil)
 }
 
 // sleepUntil waits until the channel is ready, or returns late after that time.
-func (l *Limiter) sleepUntil(ctx context.Context, ready <-chan struct{}, d time.Duration, late error) error {
-	timer := time.NewTimer(d)
+func (l *Limiter) sleepUntil(ctx context.Context, ready <-chan struct{}, duration time.Duration, late error) error {
+	timer := time.NewTimer(duration)
 	defer timer.Stop()
 	select {
 	case <-ready:

@@ -48,25 +48,25 @@ func (a *access) guardAt(all *nodes, terms *terms, tail string) *guard.Guard {
 
 // byGuard has do answer the asks for each guard at once, and returns the answers in the order of the
 // asks. tail is of an ask's key.
-func byGuard[Q, A any](access *access, terms *terms, asks []Q, tail func(Q) string, do func(g *guard.Guard, asks []Q) []A) []A {
+func byGuard[Q, A any](access *access, terms *terms, asks []Q, tail func(Q) string, do func(breaker *guard.Guard, asks []Q) []A) []A {
 	nodes := access.nodes.Load()
 	if nodes == nil {
 		return do(access.guard, asks)
 	}
 	sorted := map[*guard.Guard][]int{}
 	for i, ask := range asks {
-		g := access.guardAt(nodes, terms, tail(ask))
-		sorted[g] = append(sorted[g], i)
+		breaker := access.guardAt(nodes, terms, tail(ask))
+		sorted[breaker] = append(sorted[breaker], i)
 	}
 	answers := make([]A, len(asks))
 	var all sync.WaitGroup
-	for g, indices := range sorted {
+	for breaker, indices := range sorted {
 		all.Go(func() {
 			some := make([]Q, len(indices))
 			for i, index := range indices {
 				some[i] = asks[index]
 			}
-			for i, answer := range do(g, some) {
+			for i, answer := range do(breaker, some) {
 				answers[indices[i]] = answer
 			}
 		})
@@ -148,22 +148,22 @@ func (a *access) guards() []*guard.Guard {
 // breakers returns how many breakers there are, are open, and probe, and how often they opened.
 func (a *access) breakers() (all, open, probing int, openings uint64) {
 	guards, openings := a.guards(), a.openingsBefore.Load()
-	for _, g := range guards {
-		if is, _ := g.Open(); is {
+	for _, breaker := range guards {
+		if is, _ := breaker.Open(); is {
 			open++
 		}
-		if g.Probing() {
+		if breaker.Probing() {
 			probing++
 		}
-		openings += g.Openings()
+		openings += breaker.Openings()
 	}
 	return len(guards), open, min(probing, open), openings
 }
 
 // closeGuards ends all guards, after the keeper.
 func (a *access) closeGuards() {
-	for _, g := range a.guards() {
-		g.Close()
+	for _, breaker := range a.guards() {
+		breaker.Close()
 	}
 	a.forgotten.Wait()
 }

@@ -45,15 +45,15 @@ func (l *Limiter) Reserve(ctx context.Context, key string, n int64, patience tim
 	return l.reserved(a, t), err
 }
 
-func (l *Limiter) reserved(a ask, t taken) Reservation {
-	a.receipt = t.receipt
-	return Reservation{Answer: t.answer, limiter: l, by: t.by, ask: a}
+func (l *Limiter) reserved(ask ask, t taken) Reservation {
+	ask.receipt = t.receipt
+	return Reservation{Answer: t.answer, limiter: l, by: t.by, ask: ask}
 }
 
 // slot returns the reservation's units in flight, or nil.
 func (r *Reservation) slot() *slots.Slot {
-	s, _ := r.ask.receipt.(*slots.Slot)
-	return s
+	slot, _ := r.ask.receipt.(*slots.Slot)
+	return slot
 }
 
 // Cancel gives all units back, on the terms of Keep.
@@ -159,12 +159,16 @@ func (l *Limiter) acquire(ctx context.Context, call *limits.Call[string]) (reser
 		try := trial{Answer: &reservation.Answer, most: terms.maxTake, sleep: l.sleep, final: !taken.guess && l.leased == nil && !isBlocked(&reservation.Answer)}
 		switch {
 		case isBlocked(&reservation.Answer):
-			try.sleep = func(ctx context.Context, d time.Duration) error { return l.sleepBlocked(ctx, call.Key, d) }
+			try.sleep = func(ctx context.Context, duration time.Duration) error {
+				return l.sleepBlocked(ctx, call.Key, duration)
+			}
 		case try.final && terms.crowds(left):
 			try.full = fmt.Errorf("%w: %v has no room for more", engine.ErrCrowded, terms.policy)
 		case a.isHead && !reservation.Allowed && reservation.RetryAfter != policy.Never:
 			reservation.RetryAfter = pollAfter(reservation.RetryAfter, left)
-			try.sleep = func(ctx context.Context, d time.Duration) error { return l.sleepUntil(ctx, w.place.woken, d, nil) }
+			try.sleep = func(ctx context.Context, duration time.Duration) error {
+				return l.sleepUntil(ctx, w.place.woken, duration, nil)
+			}
 		}
 		return try, err
 	})
@@ -172,12 +176,12 @@ func (l *Limiter) acquire(ctx context.Context, call *limits.Call[string]) (reser
 }
 
 // takeFor takes units that may come back. A call that ends meanwhile still learns its units, to give them back.
-func (l *Limiter) takeFor(ctx context.Context, a ask) (Reservation, taken, error) {
-	taken, err := l.take(context.WithoutCancel(ctx), a)
+func (l *Limiter) takeFor(ctx context.Context, ask ask) (Reservation, taken, error) {
+	taken, err := l.take(context.WithoutCancel(ctx), ask)
 	if err != nil {
 		return Reservation{}, taken, err
 	}
-	return l.reserved(a, taken), taken, nil
+	return l.reserved(ask, taken), taken, nil
 }
 
 // waiting is a call that waits on this server until it is admitted.

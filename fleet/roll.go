@@ -147,7 +147,7 @@ func (k *keeper) compare(config Config, roll store.Roll) {
 // than a deploy. agreed is the time at which they last agreed, or 0: alternating limits may each be
 // old.
 func differing(config Config, roll store.Roll, agreed policy.Instant) (err error, wrong bool) {
-	own := slices.IndexFunc(roll.Limits, func(l store.KeptLimit) bool { return l.Text == config.text() })
+	own := slices.IndexFunc(roll.Limits, func(limit store.KeptLimit) bool { return limit.Text == config.text() })
 	if own < 0 || len(roll.Limits) == 1 {
 		return nil, false
 	}
@@ -155,9 +155,9 @@ func differing(config Config, roll store.Roll, agreed policy.Instant) (err error
 	others := slices.Delete(slices.Clone(roll.Limits), own, own+1)
 	slices.SortFunc(others, func(a, b store.KeptLimit) int { return cmp.Compare(b.Since, a.Since) })
 	texts := make([]string, len(others))
-	for i, o := range others {
-		texts[i] = shownLimit(o, config.Epoch)
-		if epoch, _, _ := strings.Cut(o.Text, " "); epoch != strconv.FormatInt(config.Epoch.Unix(), 10) {
+	for i, limit := range others {
+		texts[i] = shownLimit(limit, config.Epoch)
+		if epoch, _, _ := strings.Cut(limit.Text, " "); epoch != strconv.FormatInt(config.Epoch.Unix(), 10) {
 			wrong = true
 		}
 	}

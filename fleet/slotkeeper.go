@@ -48,12 +48,12 @@ type slotKeeper struct {
 	}
 }
 
-func newSlotKeeper(a *access, c *catalog, w *waiters) *slotKeeper {
-	s := &slotKeeper{
-		access: a, catalog: c, waiters: w, term: c.config.Term, name: rand.Text(), begun: time.Now(), hurry: make(chan struct{}, 1),
+func newSlotKeeper(access *access, catalog *catalog, w *waiters) *slotKeeper {
+	keeper := &slotKeeper{
+		access: access, catalog: catalog, waiters: w, term: catalog.config.Term, name: rand.Text(), begun: time.Now(), hurry: make(chan struct{}, 1),
 	}
-	s.mu.book = slots.New(s.term)
-	return s
+	keeper.mu.book = slots.New(keeper.term)
+	return keeper
 }
 
 // newID names n units of a call.
@@ -99,9 +99,9 @@ func (s *slotKeeper) ready() (may bool) {
 }
 
 // enter records units that Redis has counted, or returns nil if the answer is too late.
-func (s *slotKeeper) enter(a *ask, request slots.Request) (slot *slots.Slot) {
+func (s *slotKeeper) enter(ask *ask, request slots.Request) (slot *slots.Slot) {
 	s.do(func(book *slots.Book, now slots.Time) {
-		slot = book.Enter(a.key, a.id, a.n, request, now, a.terms.maxUse)
+		slot = book.Enter(ask.key, ask.id, ask.n, request, now, ask.terms.maxUse)
 	})
 	return slot
 }

@@ -39,26 +39,26 @@ type stateFile struct {
 
 // openState locks the file at Config.StateFile, and has the share read it if present.
 func openState(config Config, local *share.Local) (*stateFile, error) {
-	s := &stateFile{
+	file := &stateFile{
 		local: local, kept: make(chan struct{}),
 		// Units are charged to the limit of this name.
 		limit: "limit " + strconv.Quote(config.Name) + " tag " + strconv.Quote(config.Tag),
 	}
 	// Resolve the path once: the lock is of this file, wherever the path leads later.
 	var err error
-	if s.path, err = statefile.Resolve(config.StateFile); err != nil {
+	if file.path, err = statefile.Resolve(config.StateFile); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrStateFile, err)
 	}
-	if s.unlock, err = statefile.Lock(s.path); err != nil {
+	if file.unlock, err = statefile.Lock(file.path); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrStateFile, err)
 	}
-	if err := s.load(); err != nil {
-		return nil, errors.Join(fmt.Errorf("%w: %s was left as it is: %w", ErrStateFile, s.path, err), s.unlock())
+	if err := file.load(); err != nil {
+		return nil, errors.Join(fmt.Errorf("%w: %s was left as it is: %w", ErrStateFile, file.path, err), file.unlock())
 	}
-	if s.server, err = identity(s.path + ".id"); err != nil {
-		return nil, errors.Join(fmt.Errorf("%w: %w", ErrStateFile, err), s.unlock())
+	if file.server, err = identity(file.path + ".id"); err != nil {
+		return nil, errors.Join(fmt.Errorf("%w: %w", ErrStateFile, err), file.unlock())
 	}
-	return s, nil
+	return file, nil
 }
 
 // identity returns the ID in the file of that name, which it makes if there is none. The successor

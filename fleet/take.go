@@ -19,8 +19,8 @@ func (l *Limiter) Choke(ctx context.Context, key string) bool {
 			return allowed
 		}
 	}
-	a, err := l.TakeWith(ctx, nil, key, 1)
-	return err == nil && a.Allowed
+	answer, err := l.TakeWith(ctx, nil, key, 1)
+	return err == nil && answer.Allowed
 }
 
 // Take asks for n units for the key now, and records them if they are allowed. n above the limit or
@@ -41,8 +41,8 @@ func (l *Limiter) Choke(ctx context.Context, key string) bool {
 // the key. It is limits.ErrBlocked if the key was blocked before the call.
 func (l *Limiter) Take(ctx context.Context, key string, n int64) (limits.Answer, error) {
 	if l.leased != nil && n != 0 && l.leased.mayTry(ctx, key) {
-		if d, ok := l.leased.leases.Try(key, n); ok {
-			return limits.Answer{Decision: d, Provenance: byLease}, nil
+		if decision, ok := l.leased.leases.Try(key, n); ok {
+			return limits.Answer{Decision: decision, Provenance: byLease}, nil
 		}
 	}
 	return l.TakeWith(ctx, nil, key, n)
@@ -140,9 +140,9 @@ func (l *Limiter) Charge(ctx context.Context, key string, n int64) error {
 	if n == 0 {
 		return nil
 	}
-	a, err := l.Refund(ctx, key, -max(n, -math.MaxInt64))
-	if err == nil && !a.Allowed {
-		err = a.Err()
+	answer, err := l.Refund(ctx, key, -max(n, -math.MaxInt64))
+	if err == nil && !answer.Allowed {
+		err = answer.Err()
 	}
 	return err
 }
@@ -153,8 +153,8 @@ func (l *Limiter) Charge(ctx context.Context, key string, n int64) error {
 // the key's use of this server's shares and its block here, and the error is ErrOutage.
 func (l *Limiter) Reset(ctx context.Context, key string) (bool, error) {
 	own := l.own.Load()
-	used, err := about(ctx, &l.access, own, key, func(ctx context.Context, s decider) (bool, error) {
-		return s.Delete(ctx, own.limit, key)
+	used, err := about(ctx, &l.access, own, key, func(ctx context.Context, decider decider) (bool, error) {
+		return decider.Delete(ctx, own.limit, key)
 	})
 	err, passed := forCaller(err)
 	switch {

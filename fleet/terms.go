@@ -255,8 +255,8 @@ func strictest(p policy.Policy, others []policy.Policy) (policy.Policy, error) {
 	own := shaped.Shape()
 	slow, differs := own, false
 	all := []shape.Shape{own}
-	for _, o := range others {
-		s := o.(shape.Shaped).Shape()
+	for _, limit := range others {
+		s := limit.(shape.Shaped).Shape()
 		all = append(all, s)
 		differs = differs || s.Interval != own.Interval
 		if s.Interval > slow.Interval {

@@ -72,7 +72,7 @@ func NewClientAddr(config AddrConfig) (*ClientAddr, error) {
 // [ClientAddr.Key]. Use it for servers that clients connect to directly; behind a proxy use the Key
 // of a [ClientAddr]. A connection without an address, such as a Unix socket, has no key. Nor has a
 // request of http.NewRequest: in tests use httptest.NewRequest, or set Request.RemoteAddr.
-func ByAddr(r *http.Request) netip.Addr { return connection.Key(r) }
+func ByAddr(request *http.Request) netip.Addr { return connection.Key(request) }
 
 // Key is the key function for the client's address, cut to the prefix. It returns the zero Addr if
 // there is none.
@@ -81,17 +81,17 @@ func ByAddr(r *http.Request) netip.Addr { return connection.Key(r) }
 // translator share their leading bits. This holds for 64:ff9b::/96 with a public IPv4 address, and
 // for AddrConfig.NAT64 with any. Other addresses of 64:ff9b::/96 share a key. Teredo addresses
 // are not read, as the client chooses the bits. For clients of 6to4 set IPv6Prefix to 48.
-func (c *ClientAddr) Key(r *http.Request) netip.Addr { return c.finder.Cut(c.Addr(r)) }
+func (c *ClientAddr) Key(request *http.Request) netip.Addr { return c.finder.Cut(c.Addr(request)) }
 
 // Addr returns the client's address, uncut and not translated, or the zero Addr if unknown.
 // Trusted, Options.Allow and Options.Deny are compared with it.
-func (c *ClientAddr) Addr(r *http.Request) netip.Addr {
+func (c *ClientAddr) Addr(request *http.Request) netip.Addr {
 	var peer netip.Addr
 	if c.finder.ReadsPeer() {
-		peer = clientaddr.Parse(r.RemoteAddr)
+		peer = clientaddr.Parse(request.RemoteAddr)
 	}
 	if !c.finder.Trusts(peer) {
 		return peer
 	}
-	return c.finder.Behind(peer, r.Header[c.finder.Header()])
+	return c.finder.Behind(peer, request.Header[c.finder.Header()])
 }

@@ -22,17 +22,17 @@ const (
 )
 
 // answer writes the answer to a refused request. retry is the value of Retry-After, or "".
-func (m *Middleware) answer(w http.ResponseWriter, r *http.Request, result *result, retry string) {
+func (m *Middleware) answer(w http.ResponseWriter, request *http.Request, result *result, retry string) {
 	var b body
 	switch {
 	// Refuse writes the body.
 	case m.options.Refuse != nil:
-	case !wantsProblem(r.Header["Accept"]):
-		b = bodyOf(plainText, m.sentence(r, result))
+	case !wantsProblem(request.Header["Accept"]):
+		b = bodyOf(plainText, m.sentence(request, result))
 	case result.Reason == limits.OverLimit && bits.OnesCount8(result.Violated) == 1 && !result.Provenance.Guess():
 		b = m.exceeded[bits.TrailingZeros8(result.Violated)]
 	default:
-		b = bodyOf(problemDetails, m.problem(r, result))
+		b = bodyOf(problemDetails, m.problem(request, result))
 	}
 	header := w.Header()
 	// A cache must not store a 429 (RFC 6585, section 4).
@@ -51,7 +51,7 @@ func (m *Middleware) answer(w http.ResponseWriter, r *http.Request, result *resu
 		m.options.Header(header, result.Verdict)
 	}
 	if m.options.Refuse != nil {
-		m.options.Refuse(w, r, result.Verdict)
+		m.options.Refuse(w, request, result.Verdict)
 		return
 	}
 	w.WriteHeader(Status(result.Reason))
@@ -76,7 +76,7 @@ var ofAnotherBody = [...]string{"Content-Encoding", "Content-Range", "Etag", "La
 
 // problem returns a refusal's problem details. For OverLimit they depend only on result.Violated, and on
 // whether a share of the limit refused.
-func (m *Middleware) problem(r *http.Request, result *result) []byte {
+func (m *Middleware) problem(request *http.Request, result *result) []byte {
 	status := Status(result.Reason)
 	kind, title := "about:blank", http.StatusText(status)
 	switch {
@@ -85,42 +85,42 @@ func (m *Middleware) problem(r *http.Request, result *result) []byte {
 	case result.Reason == limits.OverLimit:
 		kind, title = quotaExceeded, quotaExceededTitle
 	}
-	b := make([]byte, 0, 256)
-	b = admission.AppendString(append(b, `{"type":`...), kind)
-	b = admission.AppendString(append(b, `,"title":`...), title)
-	b = strconv.AppendInt(append(b, `,"status":`...), int64(status), 10)
+	buffer := make([]byte, 0, 256)
+	buffer = admission.AppendString(append(buffer, `{"type":`...), kind)
+	buffer = admission.AppendString(append(buffer, `,"title":`...), title)
+	buffer = strconv.AppendInt(append(buffer, `,"status":`...), int64(status), 10)
 	if result.Reason == limits.OverLimit {
 		begin := `,"violated-policies":[`
 		for i, quoted := range m.fields.Quoted() {
 			if result.Violated&(1<<i) != 0 && !m.limiters[i].Of().Hidden {
-				b = append(append(b, begin...), quoted...)
+				buffer = append(append(buffer, begin...), quoted...)
 				begin = ","
 			}
 		}
 		if begin == "," {
-			b = append(b, ']')
+			buffer = append(buffer, ']')
 		}
 	}
-	if detail := m.detail(r, result); detail != "" {
-		b = admission.AppendString(append(b, `,"detail":`...), detail)
+	if detail := m.detail(request, result); detail != "" {
+		buffer = admission.AppendString(append(buffer, `,"detail":`...), detail)
 	}
-	return append(b, "}\n"...)
+	return append(buffer, "}\n"...)
 }
 
-func (m *Middleware) sentence(r *http.Request, result *result) []byte {
-	b := append(make([]byte, 0, 128), http.StatusText(Status(result.Reason))...)
+func (m *Middleware) sentence(request *http.Request, result *result) []byte {
+	buffer := append(make([]byte, 0, 128), http.StatusText(Status(result.Reason))...)
 	if result.Reason == limits.OverLimit && result.Provenance.TellsRetry() {
-		b = append(b, ": try again in "...)
-		b = strconv.AppendInt(b, retrySeconds(result.RetryAfter), 10)
-		b = append(b, " s"...)
+		buffer = append(buffer, ": try again in "...)
+		buffer = strconv.AppendInt(buffer, retrySeconds(result.RetryAfter), 10)
+		buffer = append(buffer, " s"...)
 	}
-	if detail := m.detail(r, result); detail != "" {
-		b = append(append(b, ": "...), detail...)
+	if detail := m.detail(request, result); detail != "" {
+		buffer = append(append(buffer, ": "...), detail...)
 	}
-	return append(b, '\n')
+	return append(buffer, '\n')
 }
 
-func (m *Middleware) detail(r *http.Request, result *result) string {
+func (m *Middleware) detail(request *http.Request, result *result) string {
 	if m.fields.Hides(result.Limit) {
 		return ""
 	}
@@ -134,7 +134,7 @@ func (m *Middleware) detail(r *http.Request, result *result) string {
 		if result.Limit != "" {
 			missing = "the request lacks the key of the limit " + strconv.Quote(result.Limit)
 		}
-		if r.RemoteAddr == "" {
+		if request.RemoteAddr == "" {
 			missing += "; its RemoteAddr is empty, as http.NewRequest leaves it: for a key by address use httptest.NewRequest in tests, or set it"
 		}
 		return missing
@@ -208,8 +208,8 @@ func (p *preference) add(specific, q int) {
 }
 
 // mediaRange returns a media range and its weight in thousandths, or -1 if malformed.
-func mediaRange(s string) (kind string, q int) {
-	kind, parameters, more := strings.Cut(s, ";")
+func mediaRange(text string) (kind string, q int) {
+	kind, parameters, more := strings.Cut(text, ";")
 	q = 1000
 	for more {
 		var one string
@@ -222,8 +222,8 @@ func mediaRange(s string) (kind string, q int) {
 }
 
 // weight returns a qvalue (RFC 9110, section 12.4.2) in thousandths, or -1 if malformed.
-func weight(s string) int {
-	whole, fraction, _ := strings.Cut(s, ".")
+func weight(text string) int {
+	whole, fraction, _ := strings.Cut(text, ".")
 	q, err := strconv.ParseUint(whole+(fraction + "000")[:3], 10, 64)
 	if err != nil || len(whole) != 1 || len(fraction) > 3 || q > 1000 {
 		return -1

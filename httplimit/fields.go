@@ -25,7 +25,7 @@ const (
 )
 
 // retrySeconds returns the value of Retry-After: at least 1, as 0 invites the client at once.
-func retrySeconds(d time.Duration) int64 { return max(1, whole.Up(d, time.Second)) }
+func retrySeconds(duration time.Duration) int64 { return max(1, whole.Up(duration, time.Second)) }
 
 type fieldWriter struct {
 	admission.Fields
@@ -138,12 +138,12 @@ func tighter(limits, remainings []string, limit, remaining int64) bool {
 
 func three(header http.Header, limitName string, limit int64, remainingName string, remaining int64, resetName string, reset int64) {
 	var buffer [64]byte
-	b := strconv.AppendInt(buffer[:0], limit, 10)
-	first := len(b)
-	b = strconv.AppendInt(b, remaining, 10)
-	second := len(b)
-	b = strconv.AppendInt(b, reset, 10)
-	all := string(b)
+	encoded := strconv.AppendInt(buffer[:0], limit, 10)
+	first := len(encoded)
+	encoded = strconv.AppendInt(encoded, remaining, 10)
+	second := len(encoded)
+	encoded = strconv.AppendInt(encoded, reset, 10)
+	all := string(encoded)
 	values := [...]string{all[:first], all[first:second], all[second:]}
 	list := values[:]
 	header[limitName] = list[0:1:1]

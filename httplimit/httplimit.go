@@ -47,7 +47,7 @@ type Middleware struct {
 // New returns a middleware that holds each key to the limiter's limit. The limiter is an
 // *engine.Engine, an *engine.Tiered, a *fleet.Limiter or any other limits.Limiter. An error is a
 // *policy.FieldError. With keys of type netip.Addr, a client is looked up without allocation.
-func New[K comparable](limiter limits.Limiter[K], key func(r *http.Request) K, options Options) (*Middleware, error) {
+func New[K comparable](limiter limits.Limiter[K], key func(request *http.Request) K, options Options) (*Middleware, error) {
 	parameter := func(_ int, field string) string { return strings.ToLower(field) }
 	return assemble("httplimit.New", parameter, options, Limit[K]{Limiter: limiter, Key: key})
 }
@@ -103,14 +103,14 @@ func assemble(of string, name func(i int, field string) string, options Options,
 		bad := func(field string, value any, want string) error {
 			return bad(name(from[i], field), value, want)
 		}
-		l, alone, err := limit.prepare(i, common, bad)
+		checked, alone, err := limit.prepare(i, common, bad)
 		if err != nil {
 			return nil, err
 		}
-		if err := middleware.fields.Add(l.Of().Name, l.Of().Hidden, bad); err != nil {
+		if err := middleware.fields.Add(checked.Of().Name, checked.Of().Hidden, bad); err != nil {
 			return nil, err
 		}
-		middleware.limiters = append(middleware.limiters, l)
+		middleware.limiters = append(middleware.limiters, checked)
 		if len(each) == 1 {
 			middleware.single = alone
 		}
@@ -159,30 +159,30 @@ type handler struct {
 	next http.Handler
 }
 
-func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (h *handler) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	if h.m.single != nil {
-		h.m.single(h.m, w, r, h.next)
+		h.m.single(h.m, w, request, h.next)
 		return
 	}
-	h.m.serveAll(w, r, h.next)
+	h.m.serveAll(w, request, h.next)
 }
 
-func (m *Middleware) serveAll(w http.ResponseWriter, r *http.Request, next http.Handler) {
+func (m *Middleware) serveAll(w http.ResponseWriter, request *http.Request, next http.Handler) {
 	var v result
 	var settlement admission.Settlement
 	var room [admission.MaxLimits]quota
 	quotas := room[:len(m.limiters)]
-	if m.begin(r, &v) {
-		settlement = m.control.Decide(r.Context(), r, &v, quotas)
+	if m.begin(request, &v) {
+		settlement = m.control.Decide(request.Context(), request, &v, quotas)
 	}
-	m.carryOut(w, r, next, &v, quotas, settlement)
+	m.carryOut(w, request, next, &v, quotas, settlement)
 }
 
 // begin compares the request's address with Options.Deny and Options.Allow, and finds the request's
 // cost. If it returns false, the limits do not decide, and result has the reason.
-func (m *Middleware) begin(r *http.Request, result *result) bool {
+func (m *Middleware) begin(request *http.Request, result *result) bool {
 	if m.deny != nil || m.allow != nil {
-		addr := m.addr.Addr(r)
+		addr := m.addr.Addr(request)
 		switch {
 		case m.deny != nil && !addr.IsValid():
 			result.Reason = limits.NoKey
@@ -195,21 +195,21 @@ func (m *Middleware) begin(r *http.Request, result *result) bool {
 			return false
 		}
 	}
-	return m.control.Begin(r.Context(), r, result)
+	return m.control.Begin(request.Context(), request, result)
 }
 
 // carryOut passes a request on to next, or refuses it. The settlement, if any, is due when next is
 // done. quotas belong to several limits, or are nil. They are apart from the result, which
 // OnVerdict may keep, so that they stay on the stack.
 func (m *Middleware) carryOut(
-	w http.ResponseWriter, r *http.Request, next http.Handler, result *result, quotas []quota, settlement admission.Settlement,
+	w http.ResponseWriter, request *http.Request, next http.Handler, result *result, quotas []quota, settlement admission.Settlement,
 ) {
 	if settlement != nil {
-		m.serveHeld(w, r, next, result, quotas, settlement)
+		m.serveHeld(w, request, next, result, quotas, settlement)
 		return
 	}
-	if r = m.tellVerdict(w, r, result, quotas); r != nil {
-		next.ServeHTTP(w, r)
+	if request = m.tellVerdict(w, request, result, quotas); request != nil {
+		next.ServeHTTP(w, request)
 	}
 }
 
@@ -218,7 +218,7 @@ func (m *Middleware) carryOut(
 // only units in use come back. If a fleet loses them meanwhile, the context of the request ends
 // with limits.ErrLost.
 func (m *Middleware) serveHeld(
-	w http.ResponseWriter, r *http.Request, next http.Handler, result *result, quotas []quota, settlement admission.Settlement,
+	w http.ResponseWriter, request *http.Request, next http.Handler, result *result, quotas []quota, settlement admission.Settlement,
 ) {
 	// c is nil unless next is called and charged.
 	var c *recorder
@@ -230,42 +230,42 @@ func (m *Middleware) serveHeld(
 		if ctx := context.Background(); c == nil {
 			m.control.Release(ctx, settlement)
 		} else {
-			m.control.Settle(ctx, settlement, r, m.servedBy(c, r))
+			m.control.Settle(ctx, settlement, request, m.servedBy(c, request))
 		}
 	}()
-	r = m.tellVerdict(w, r, result, quotas)
+	request = m.tellVerdict(w, request, result, quotas)
 	if all := m.control.Lost(settlement); len(all) != 0 {
-		ctx, end := context.WithCancelCause(r.Context())
+		ctx, end := context.WithCancelCause(request.Context())
 		defer end(nil)
 		admission.EndWhenLost(ctx, end, all)
-		r = r.WithContext(ctx)
+		request = request.WithContext(ctx)
 	}
 	if !m.control.Charges() {
-		next.ServeHTTP(w, r)
+		next.ServeHTTP(w, request)
 		return
 	}
 	record := &recorder{ResponseWriter: w}
-	if m.control.Streams() && r.Method != http.MethodHead {
-		record.stream, r = newStream(r)
-		record.stream.pays = m.control.Stream(r.Context(), r, settlement)
+	if m.control.Streams() && request.Method != http.MethodHead {
+		record.stream, request = newStream(request)
+		record.stream.pays = m.control.Stream(request.Context(), request, settlement)
 		settlement = record.stream.pays
 	}
 	c = record
 	// The handler counts as panicked until it has returned.
 	c.served.Panicked = true
-	next.ServeHTTP(c.writer(), r)
+	next.ServeHTTP(c.writer(), request)
 	c.served.Panicked = false
 }
 
 // servedBy returns how a request was answered.
-func (m *Middleware) servedBy(c *recorder, r *http.Request) Served {
-	served := c.served
+func (m *Middleware) servedBy(recorder *recorder, request *http.Request) Served {
+	served := recorder.served
 	if served.Status == 0 && !served.Panicked && !served.Hijacked {
 		// The server writes the status if the handler wrote nothing.
 		served.Status = http.StatusOK
-		m.logUnseen(r)
+		m.logUnseen(request)
 	}
-	if r.Method == http.MethodHead {
+	if request.Method == http.MethodHead {
 		// The server drops the body.
 		served.Bytes = 0
 	}
@@ -274,43 +274,43 @@ func (m *Middleware) servedBy(c *recorder, r *http.Request) Served {
 
 // tellVerdict reports a verdict, and tells it to the client. tellVerdict returns the request to
 // pass on, or nil for a refused request.
-func (m *Middleware) tellVerdict(w http.ResponseWriter, r *http.Request, result *result, quotas []quota) *http.Request {
+func (m *Middleware) tellVerdict(w http.ResponseWriter, request *http.Request, result *result, quotas []quota) *http.Request {
 	shadow := m.control.Shadow()
 	informs := m.inform != "" && result.Reason == limits.OverLimit
 	result.Shadow = shadow || informs
 	m.counters.Count(&result.Verdict)
 	if m.options.OnVerdict != nil {
-		m.options.OnVerdict(r, result.Verdict)
+		m.options.OnVerdict(request, result.Verdict)
 	}
 	if m.options.Logger != nil && !result.Reason.Passes() {
-		m.logRefused(r, result)
+		m.logRefused(request, result)
 	}
 	if result.Refused() {
-		m.refuse(w, r, result, quotas)
+		m.refuse(w, request, result, quotas)
 		return nil
 	}
 	if (result.Reason == limits.Admitted || informs) && !shadow {
 		m.tell(w, result, quotas)
 	}
-	if informs || m.inform != "" && r.Header[m.inform] != nil {
-		r = m.informed(r, result, informs)
+	if informs || m.inform != "" && request.Header[m.inform] != nil {
+		request = m.informed(request, result, informs)
 	}
-	return r
+	return request
 }
 
 // informed returns a copy of a request with the field Options.Inform, or without it.
-func (m *Middleware) informed(r *http.Request, result *result, over bool) *http.Request {
-	r = r.WithContext(r.Context())
-	r.Header = maps.Clone(r.Header)
+func (m *Middleware) informed(request *http.Request, result *result, over bool) *http.Request {
+	request = request.WithContext(request.Context())
+	request.Header = maps.Clone(request.Header)
 	switch {
 	case !over:
-		delete(r.Header, m.inform)
+		delete(request.Header, m.inform)
 	case result.Provenance.Exact():
-		r.Header[m.inform] = []string{m.fields.Standing(result.Binding, result.Decision.Remaining, result.RetryAfter)}
+		request.Header[m.inform] = []string{m.fields.Standing(result.Binding, result.Decision.Remaining, result.RetryAfter)}
 	default:
-		r.Header[m.inform] = []string{m.fields.Quoted()[result.Binding]}
+		request.Header[m.inform] = []string{m.fields.Quoted()[result.Binding]}
 	}
-	return r
+	return request
 }
 
 // tell sets the header fields of a request that passes.
@@ -323,7 +323,7 @@ func (m *Middleware) tell(w http.ResponseWriter, result *result, quotas []quota)
 	}
 }
 
-func (m *Middleware) refuse(w http.ResponseWriter, r *http.Request, result *result, quotas []quota) {
+func (m *Middleware) refuse(w http.ResponseWriter, request *http.Request, result *result, quotas []quota) {
 	header := w.Header()
 	if len(header) > 0 {
 		// Fields that an outer handler set for another body.
@@ -341,5 +341,5 @@ func (m *Middleware) refuse(w http.ResponseWriter, r *http.Request, result *resu
 	if m.fields.headers&RetryHeaders != 0 {
 		writeRetry(header, result, m.options.Spread > 0)
 	}
-	m.answer(w, r, result, retry)
+	m.answer(w, request, result, retry)
 }

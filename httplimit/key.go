@@ -34,10 +34,10 @@ func ByHeader(name string) func(*http.Request) string {
 	}
 	name = http.CanonicalHeaderKey(name)
 	if name == "Host" {
-		return func(r *http.Request) string { return clientaddr.Bounded(hostOf(r.Host)) }
+		return func(request *http.Request) string { return clientaddr.Bounded(hostOf(request.Host)) }
 	}
-	return func(r *http.Request) string {
-		values := r.Header[name]
+	return func(request *http.Request) string {
+		values := request.Header[name]
 		if len(values) == 0 {
 			return ""
 		}
@@ -67,14 +67,14 @@ func hostOf(authority string) string {
 }
 
 // lower lowers ASCII letters only, as some other letters have an ASCII letter as lower case.
-func lower(s string) string {
-	b := []byte(s)
-	for i, c := range b {
-		if 'A' <= c && c <= 'Z' {
-			b[i] = c + 'a' - 'A'
+func lower(text string) string {
+	buffer := []byte(text)
+	for i, char := range buffer {
+		if 'A' <= char && char <= 'Z' {
+			buffer[i] = char + 'a' - 'A'
 		}
 	}
-	return string(b)
+	return string(buffer)
 }
 
 // ByPattern returns a key function for the route: the pattern of http.ServeMux that the request
@@ -92,13 +92,13 @@ func lower(s string) string {
 // ByPattern(mux)) tells apart the places where an inner mux is registered.
 func ByPattern(mux *http.ServeMux) func(*http.Request) string {
 	if mux == nil {
-		return func(r *http.Request) string { return r.Pattern }
+		return func(request *http.Request) string { return request.Pattern }
 	}
-	return func(r *http.Request) string {
-		if r.Method == http.MethodConnect {
+	return func(request *http.Request) string {
+		if request.Method == http.MethodConnect {
 			return ""
 		}
-		_, pattern := mux.Handler(r)
+		_, pattern := mux.Handler(request)
 		return pattern
 	}
 }
@@ -106,7 +106,7 @@ func ByPattern(mux *http.ServeMux) func(*http.Request) string {
 // ByContext returns a key function for a value in the request's context under name, such as a user
 // that an earlier middleware stored. Without a value of type K there is no key.
 func ByContext[K comparable](name any) func(*http.Request) K {
-	return func(r *http.Request) K { return fromContext[K](r.Context(), name) }
+	return func(request *http.Request) K { return fromContext[K](request.Context(), name) }
 }
 
 func fromContext[K comparable](ctx context.Context, name any) K {
@@ -130,10 +130,10 @@ func Join(keys ...func(*http.Request) string) func(*http.Request) string {
 			return nil
 		}
 	}
-	return func(r *http.Request) string {
+	return func(request *http.Request) string {
 		var joined strings.Builder
 		for _, key := range keys {
-			part := key(r)
+			part := key(request)
 			if part == "" {
 				return ""
 			}
@@ -154,9 +154,9 @@ func ByString[K interface {
 	if key == nil {
 		return nil
 	}
-	return func(r *http.Request) string {
+	return func(request *http.Request) string {
 		var zero K
-		if k := key(r); k != zero {
+		if k := key(request); k != zero {
 			return k.String()
 		}
 		return ""

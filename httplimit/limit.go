@@ -100,9 +100,9 @@ func (l Limit[K]) tiers(common string) (all []AnyLimit) {
 		return []AnyLimit{l}
 	}
 	l.Name = cmp.Or(l.Name, common)
-	for i, e := range tiered.Engines() {
+	for i, limiter := range tiered.Engines() {
 		tier := l
-		if tier.Limiter = e; i > 0 {
+		if tier.Limiter = limiter; i > 0 {
 			tier.Name += fmt.Sprintf("-%d", i+1)
 		}
 		all = append(all, tier)
@@ -120,12 +120,12 @@ func (l Limit[K]) prepare(index int, name string, bad admission.FieldFault) (che
 		Limiter: l.Limiter, Key: l.Key, PolicyFor: l.PolicyFor,
 	}
 	err := limit.Check(index, name, "a key function, such as httplimit.ByAddr; ByHeader returns nil for an invalid field name", bad)
-	return limit, func(middleware *Middleware, w http.ResponseWriter, r *http.Request, next http.Handler) {
+	return limit, func(middleware *Middleware, w http.ResponseWriter, request *http.Request, next http.Handler) {
 		var v result
 		var settlement admission.Settlement
-		if middleware.begin(r, &v) {
-			settlement = limit.TakeOne(r.Context(), r, &v, middleware.control)
+		if middleware.begin(request, &v) {
+			settlement = limit.TakeOne(request.Context(), request, &v, middleware.control)
 		}
-		middleware.carryOut(w, r, next, &v, nil, settlement)
+		middleware.carryOut(w, request, next, &v, nil, settlement)
 	}, err
 }

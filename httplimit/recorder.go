@@ -36,22 +36,22 @@ func (c *recorder) begin() {
 	}
 }
 
-func (c *recorder) Write(b []byte) (int, error) {
-	if !c.pays(b) {
+func (c *recorder) Write(buffer []byte) (int, error) {
+	if !c.pays(buffer) {
 		return 0, ErrUsedUp
 	}
 	c.begin()
-	n, err := c.ResponseWriter.Write(b)
+	n, err := c.ResponseWriter.Write(buffer)
 	c.served.Bytes += int64(n)
 	return n, err
 }
 
-func (c *recorder) WriteString(s string) (int, error) {
+func (c *recorder) WriteString(text string) (int, error) {
 	if c.stream != nil {
-		return c.Write([]byte(s))
+		return c.Write([]byte(text))
 	}
 	c.begin()
-	n, err := io.WriteString(c.ResponseWriter, s)
+	n, err := io.WriteString(c.ResponseWriter, text)
 	c.served.Bytes += int64(n)
 	return n, err
 }
@@ -69,20 +69,20 @@ func (c *recorder) ReadFrom(from io.Reader) (int64, error) {
 
 // pays charges for bytes of a Limit.Stream before they are written. If a limit refuses these bytes,
 // pays ends the response and returns false.
-func (c *recorder) pays(b []byte) bool {
-	s := c.stream
+func (c *recorder) pays(buffer []byte) bool {
+	stream := c.stream
 	switch {
-	case s == nil:
+	case stream == nil:
 		return true
-	case s.ended:
+	case stream.ended:
 		return false
 	}
-	events, soFar := s.events, c.served
-	events.count(b)
-	soFar.Status, soFar.Bytes, soFar.Events = cmp.Or(soFar.Status, http.StatusOK), soFar.Bytes+int64(len(b)), events.n
-	after, ok := s.pays.Pay(s.ctx, soFar)
+	events, soFar := stream.events, c.served
+	events.count(buffer)
+	soFar.Status, soFar.Bytes, soFar.Events = cmp.Or(soFar.Status, http.StatusOK), soFar.Bytes+int64(len(buffer)), events.n
+	after, ok := stream.pays.Pay(stream.ctx, soFar)
 	if ok {
-		s.events, c.served.Events = events, events.n
+		stream.events, c.served.Events = events, events.n
 		return true
 	}
 	c.endStream(after)
@@ -97,10 +97,10 @@ func (c *recorder) endStream(after time.Duration) {
 		// An error means that the client has left.
 		_, _ = c.ResponseWriter.Write(*last)
 	} else if c.served.Status == 0 {
-		h := c.Header()
-		h.Del("Content-Length")
+		header := c.Header()
+		header.Del("Content-Length")
 		if after != 0 && after != policy.Never {
-			h[retryAfterField] = []string{strconv.FormatInt(retrySeconds(after), 10)}
+			header[retryAfterField] = []string{strconv.FormatInt(retrySeconds(after), 10)}
 		}
 		c.WriteHeader(http.StatusTooManyRequests)
 	}
@@ -136,8 +136,8 @@ func (h hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 
 type pusher struct{ *recorder }
 
-func (p pusher) Push(target string, o *http.PushOptions) error {
-	return p.ResponseWriter.(http.Pusher).Push(target, o)
+func (p pusher) Push(target string, options *http.PushOptions) error {
+	return p.ResponseWriter.(http.Pusher).Push(target, options)
 }
 
 // writer returns a ResponseWriter that implements Flusher, Hijacker and Pusher if the wrapped

@@ -54,7 +54,7 @@ type Stats struct {
 // Stats returns the counters of the middleware and of its engines.
 func (m *Middleware) Stats() Stats {
 	counters := &m.counters
-	s := Stats{
+	stats := Stats{
 		Admitted:      counters.By(limits.Admitted),
 		Exempt:        counters.By(limits.Exempt),
 		OverLimit:     counters.By(limits.OverLimit),
@@ -68,14 +68,14 @@ func (m *Middleware) Stats() Stats {
 		Shadow:        m.control.Shadow(),
 		Limits:        make(map[string]engine.Stats, len(m.limiters)),
 	}
-	s.Delayed, s.DelayTime = counters.Delayed()
-	s.Shadowed, s.ShadowFailed = m.control.Shadowed(counters)
-	for _, l := range m.limiters {
-		if of, ok := l.Stats(); ok {
-			s.Limits[l.Of().Name] = of
+	stats.Delayed, stats.DelayTime = counters.Delayed()
+	stats.Shadowed, stats.ShadowFailed = m.control.Shadowed(counters)
+	for _, checked := range m.limiters {
+		if of, ok := checked.Stats(); ok {
+			stats.Limits[checked.Of().Name] = of
 		}
 	}
-	return s
+	return stats
 }
 
 // Var returns the Stats as a variable for expvar.Publish: its String method returns the current

@@ -39,11 +39,11 @@ type stream struct {
 
 // newStream returns the stream of a request, and the request to pass on. The caller must set its
 // pays.
-func newStream(r *http.Request) (*stream, *http.Request) {
-	outer, _ := r.Context().Value(streamKey{}).(*stream)
+func newStream(request *http.Request) (*stream, *http.Request) {
+	outer, _ := request.Context().Value(streamKey{}).(*stream)
 	s := &stream{outer: outer}
-	s.ctx, s.cancel = context.WithCancelCause(context.WithValue(r.Context(), streamKey{}, s))
-	return s, r.WithContext(s.ctx)
+	s.ctx, s.cancel = context.WithCancelCause(context.WithValue(request.Context(), streamKey{}, s))
+	return s, request.WithContext(s.ctx)
 }
 
 // eventCounter counts server-sent events, which end with an empty line. Lines end with \n or \r\n. Comments alone
@@ -53,18 +53,18 @@ type eventCounter struct {
 	inLine, hasField bool
 }
 
-func (e *eventCounter) count(b []byte) {
-	for _, c := range b {
+func (e *eventCounter) count(buffer []byte) {
+	for _, char := range buffer {
 		switch {
-		case c == '\r':
-		case c == '\n' && e.inLine:
+		case char == '\r':
+		case char == '\n' && e.inLine:
 			e.inLine = false
-		case c == '\n' && e.hasField:
+		case char == '\n' && e.hasField:
 			e.n++
 			e.hasField = false
-		case c == '\n':
+		case char == '\n':
 		case !e.inLine:
-			e.inLine, e.hasField = true, e.hasField || c != ':'
+			e.inLine, e.hasField = true, e.hasField || char != ':'
 		}
 	}
 }

@@ -10,8 +10,8 @@ import (
 // passes. The status is 429 for OverLimit, 403 for Denied and NeverAdmitted, 400 for NoKey, 500 for
 // Misconfigured, and 503 for Cancelled and Unavailable. A 403 asks clients not to repeat the
 // request.
-func Status(r limits.Reason) int {
-	switch r {
+func Status(reason limits.Reason) int {
+	switch reason {
 	case limits.OverLimit:
 		return http.StatusTooManyRequests
 	case limits.Denied, limits.NeverAdmitted:

@@ -71,10 +71,10 @@ func New[K comparable](
 func (j *Janitor[K]) Also(do func()) { j.also = do }
 
 func init() {
-	seam.Accept(func(j interface{ under(seam.Seam) }, s seam.Seam) { j.under(s) })
+	seam.Accept(func(j interface{ under(seam.Seam) }, points seam.Seam) { j.under(points) })
 }
 
-func (j *Janitor[K]) under(s seam.Seam) { j.seam = s }
+func (j *Janitor[K]) under(points seam.Seam) { j.seam = points }
 
 // Every returns the interval between looks, for an idle time. A key leaves at most this long after
 // it may, plus the duration of the sweep.

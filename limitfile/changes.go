@@ -82,9 +82,9 @@ type entry struct {
 func (l *Limit) entries() []entry {
 	all := l.policies()
 	for _, key := range []string{"shadow", "warn-at", "penalty"} {
-		s, ok := l.settings[key]
+		setting, ok := l.settings[key]
 		if ok && (key != "shadow" || l.Shadow) {
-			all = append(all, entry{setting: key, text: strings.Join(strings.Fields(s.value), " ")})
+			all = append(all, entry{setting: key, text: strings.Join(strings.Fields(setting.value), " ")})
 		}
 	}
 	if l.Reserved != nil {
@@ -110,7 +110,7 @@ func (l *Limit) entries() []entry {
 	for _, setting := range slices.Sorted(maps.Keys(held)) {
 		all = append(all, entry{setting: setting, text: held[setting]})
 	}
-	return slices.DeleteFunc(all, func(e entry) bool { return e.text == "" })
+	return slices.DeleteFunc(all, func(entry entry) bool { return entry.text == "" })
 }
 
 // policies returns the entries that are limits: the limit itself, its plans and its candidate.
@@ -138,25 +138,25 @@ func Compare(before, after []Limit) (changes []Change, err error) {
 		earlier := gone[limit.Name]
 		delete(gone, limit.Name)
 		if earlier != nil {
-			for _, e := range earlier.entries() {
-				old[e.setting] = e
+			for _, entry := range earlier.entries() {
+				old[entry.setting] = entry
 			}
 		}
-		for _, e := range limit.entries() {
-			replaced := old[e.setting]
-			delete(old, e.setting)
-			if replaced.text == e.text {
+		for _, entry := range limit.entries() {
+			replaced := old[entry.setting]
+			delete(old, entry.setting)
+			if replaced.text == entry.text {
 				continue
 			}
-			change := Change{Name: limit.Name, Setting: e.setting, From: replaced.text, To: e.text, KeysAtLimit: -1}
+			change := Change{Name: limit.Name, Setting: entry.setting, From: replaced.text, To: entry.text, KeysAtLimit: -1}
 			if replaced.policy != nil {
-				change.maxBefore, change.maxAfter = replaced.policy.Limit(), e.policy.Limit()
-				if e.setting != candidate && !follows(e.policy, replaced.policy) {
-					faults = append(faults, limit.otherFamily(e, replaced.policy))
+				change.maxBefore, change.maxAfter = replaced.policy.Limit(), entry.policy.Limit()
+				if entry.setting != candidate && !follows(entry.policy, replaced.policy) {
+					faults = append(faults, limit.otherFamily(entry, replaced.policy))
 				}
 			}
-			change.needsRoom = earlier != nil && strings.HasPrefix(e.setting, sharePrefix) && grows(e.share, replaced.share) && !earlier.fits(limit)
-			change.AtStart = earlier != nil && (e.isFixed() || e.setting == "" && limit.isShared())
+			change.needsRoom = earlier != nil && strings.HasPrefix(entry.setting, sharePrefix) && grows(entry.share, replaced.share) && !earlier.fits(limit)
+			change.AtStart = earlier != nil && (entry.isFixed() || entry.setting == "" && limit.isShared())
 			changes = append(changes, change)
 		}
 		if earlier != nil && earlier.isShared() != limit.isShared() {
@@ -167,8 +167,8 @@ func Compare(before, after []Limit) (changes []Change, err error) {
 		}
 	}
 	for i := range before {
-		if l := &before[i]; gone[l.Name] != nil {
-			changes = append(changes, l.without(map[string]entry{"": {}})...)
+		if limit := &before[i]; gone[limit.Name] != nil {
+			changes = append(changes, limit.without(map[string]entry{"": {}})...)
 		}
 	}
 	return changes, errors.Join(faults...)
@@ -215,9 +215,9 @@ func (l *Limit) fits(later *Limit) bool {
 
 // without returns a change for each entry of the limit with one of the settings, which the later file lacks.
 func (l *Limit) without(settings map[string]entry) (changes []Change) {
-	for _, e := range l.entries() {
-		if _, ok := settings[e.setting]; ok {
-			changes = append(changes, Change{Name: l.Name, Setting: e.setting, From: e.text, KeysAtLimit: -1, AtStart: e.isFixed()})
+	for _, entry := range l.entries() {
+		if _, ok := settings[entry.setting]; ok {
+			changes = append(changes, Change{Name: l.Name, Setting: entry.setting, From: entry.text, KeysAtLimit: -1, AtStart: entry.isFixed()})
 		}
 	}
 	return changes
@@ -231,12 +231,12 @@ func follows(p, before policy.Policy) bool {
 }
 
 // reads reports whether calls under either limit can come in any order.
-func reads(p, before policy.Policy) bool {
-	related, ok := p.(policy.Relative)
+func reads(limit, before policy.Policy) bool {
+	related, ok := limit.(policy.Relative)
 	return ok && related.Reads(before)
 }
 
 // otherFamily returns the fault of an entry whose limit cannot take the place of the earlier limit.
-func (l *Limit) otherFamily(e entry, before policy.Policy) *Fault {
-	return l.fault(e.setting, "keys count under %q, of another family than %q: a limit of the same kind and period is accepted, or another name", before, e.text)
+func (l *Limit) otherFamily(entry entry, before policy.Policy) *Fault {
+	return l.fault(entry.setting, "keys count under %q, of another family than %q: a limit of the same kind and period is accepted, or another name", before, entry.text)
 }

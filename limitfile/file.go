@@ -297,9 +297,9 @@ func (f *File) change(limits []Limit) ([]Change, error) {
 	}
 	// The limits of both files now know what their limiters hold.
 	changes, _ := Compare(before, limits)
-	for i, c := range changes {
+	for i, change := range changes {
 		changes[i].needsRoom = false
-		if n, ok := atLimit[c.Name][c.Setting]; ok {
+		if n, ok := atLimit[change.Name][change.Setting]; ok {
 			changes[i].KeysAtLimit = n
 		}
 	}

@@ -147,20 +147,20 @@ func parse(file string, text []byte) ([]Limit, error) {
 }
 
 // readers read the value of a setting, by the setting's key.
-var readers = map[string]func(l *Limit, value string) error{
-	"per":     func(l *Limit, value string) error { l.Per = value; return nil },
-	candidate: func(l *Limit, value string) (err error) { l.Candidate, err = policy.Parse(value); return err },
+var readers = map[string]func(limit *Limit, value string) error{
+	"per":     func(limit *Limit, value string) error { limit.Per = value; return nil },
+	candidate: func(limit *Limit, value string) (err error) { limit.Candidate, err = policy.Parse(value); return err },
 	"shadow":  readShadow,
 	"penalty": readPenalty,
 	"warn-at": readWarnAt,
-	reserved:  func(l *Limit, value string) (err error) { l.Reserved, err = policy.Parse(value); return err },
+	reserved:  func(limit *Limit, value string) (err error) { limit.Reserved, err = policy.Parse(value); return err },
 }
 
 // lists have the limits with names of a limit, by the beginning of their settings.
-var lists = map[string]func(l *Limit) *[]NamedLimit{
-	planPrefix:    func(l *Limit) *[]NamedLimit { return &l.Plans },
-	sharePrefix:   func(l *Limit) *[]NamedLimit { return &l.Shares },
-	ceilingPrefix: func(l *Limit) *[]NamedLimit { return &l.Ceilings },
+var lists = map[string]func(limit *Limit) *[]NamedLimit{
+	planPrefix:    func(limit *Limit) *[]NamedLimit { return &limit.Plans },
+	sharePrefix:   func(limit *Limit) *[]NamedLimit { return &limit.Shares },
+	ceilingPrefix: func(limit *Limit) *[]NamedLimit { return &limit.Ceilings },
 }
 
 const (
@@ -219,7 +219,7 @@ func (p *parser) add(fault error) {
 }
 
 func (p *parser) read(line string) {
-	if !utf8.ValidString(line) || strings.ContainsFunc(line, func(r rune) bool { return unicode.IsControl(r) && r != '\t' }) {
+	if !utf8.ValidString(line) || strings.ContainsFunc(line, func(char rune) bool { return unicode.IsControl(char) && char != '\t' }) {
 		p.fault("", "a line of UTF-8 without control characters is accepted")
 		return
 	}
@@ -318,9 +318,9 @@ func nameIn(key string) string {
 }
 
 func isName(name string) bool {
-	for _, c := range []byte(name) {
+	for _, char := range []byte(name) {
 		switch {
-		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', c == '.', c == '_', c == '-':
+		case 'a' <= char && char <= 'z', 'A' <= char && char <= 'Z', '0' <= char && char <= '9', char == '.', char == '_', char == '-':
 		default:
 			return false
 		}
@@ -328,8 +328,8 @@ func isName(name string) bool {
 	return name != "" && len(name) <= maxName
 }
 
-func readShadow(l *Limit, value string) error {
-	if l.Shadow = value == "yes"; !l.Shadow && value != "no" {
+func readShadow(limit *Limit, value string) error {
+	if limit.Shadow = value == "yes"; !limit.Shadow && value != "no" {
 		return fmt.Errorf("%.80q is given: yes or no is accepted", value)
 	}
 	return nil

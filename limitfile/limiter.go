@@ -129,8 +129,8 @@ func (l *Limiter[K]) Admit(ctx context.Context, key K, n int64) (limits.Answer, 
 	if !shadow {
 		return limiter.Admit(ctx, key, n)
 	}
-	g, err := l.Hold(ctx, limits.Call[K]{Key: key, N: n, Brief: true})
-	return g.Answer, err
+	grant, err := l.Hold(ctx, limits.Call[K]{Key: key, N: n, Brief: true})
+	return grant.Answer, err
 }
 
 // Hold implements limits.Limiter. In shadow mode every call for 0 or more units is admitted at once.
@@ -242,9 +242,9 @@ func (l *Limiter[K]) Passed() uint64 { return l.passed.Load() }
 // other limit are forgotten. Units in flight stay with the first plan until they are released, and
 // so does a block.
 func (l *Limiter[K]) ChangePlan(key K, from, to string) {
-	r := l.rules.Load()
-	if from != to && (r.plans[from] != nil || r.plans[to] != nil) {
-		carry(live(r.ofPlan(from)), live(r.ofPlan(to)), key)
+	rules := l.rules.Load()
+	if from != to && (rules.plans[from] != nil || rules.plans[to] != nil) {
+		carry(live(rules.ofPlan(from)), live(rules.ofPlan(to)), key)
 	}
 }
 

@@ -21,14 +21,14 @@ import (
 // error if the file has no such limit, if the limit has no shares or has a limiter already, or from
 // engine.NewShares.
 func Shares(file *File, name string, config ...engine.Config) (*engine.Shares[string], error) {
-	m := &sharesMember{file: file}
+	member := &sharesMember{file: file}
 	if len(config) > 0 {
-		m.config = config[len(config)-1]
+		member.config = config[len(config)-1]
 	}
-	if err := file.add(name, m); err != nil {
+	if err := file.add(name, member); err != nil {
 		return nil, err
 	}
-	return m.shares, nil
+	return member.shares, nil
 }
 
 // sharesMember is the member of a File for shares. File.changing guards all fields except next.

@@ -110,8 +110,8 @@ func (c *Claim) sameKey(other *Claim) (key, limit bool) {
 func join(claims []Claim) (joined []Claim, parts []int) {
 	joined = claims
 	for i := range claims {
-		first := slices.IndexFunc(claims[:i], func(c Claim) bool {
-			key, limit := c.sameKey(&claims[i])
+		first := slices.IndexFunc(claims[:i], func(claim Claim) bool {
+			key, limit := claim.sameKey(&claims[i])
 			return key && limit
 		})
 		switch {
@@ -284,9 +284,9 @@ func (m *mixed) holdAll(ctx context.Context, indices []int, patience time.Durati
 	grants, waited, err := all.HoldAll(ctx, patience)
 	m.waited += waited
 	allowed = err == nil
-	for i, g := range grants {
-		m.grants[indices[i]] = g
-		allowed = allowed && g.Allowed
+	for i, grant := range grants {
+		m.grants[indices[i]] = grant
+		allowed = allowed && grant.Allowed
 	}
 	return allowed, grants != nil || err != nil, err
 }
@@ -362,7 +362,7 @@ func (m *mixed) takeFar(ctx context.Context, has int) (met bool, err error) {
 		}
 	}
 	for i := range m.claims {
-		if c := &m.claims[i]; !c.remote || i == has || together && c.n > 0 {
+		if claim := &m.claims[i]; !claim.remote || i == has || together && claim.n > 0 {
 			continue
 		}
 		if met, err = m.hold(ctx, i); !met || err != nil {
@@ -379,8 +379,8 @@ const atOnce = 1
 
 // hold takes from a claim at once. Without patience hold ignores the line, as Take does.
 func (m *mixed) hold(ctx context.Context, i int) (allowed bool, err error) {
-	c := &m.claims[i]
-	m.grants[i], err = c.call.hold(ctx, c.n, atOnce, !m.patient)
+	claim := &m.claims[i]
+	m.grants[i], err = claim.call.hold(ctx, claim.n, atOnce, !m.patient)
 	return m.grants[i].Allowed, err
 }
 
@@ -396,9 +396,9 @@ func (m *mixed) giveBack(ctx context.Context) {
 func (m *mixed) last() (index int, retry time.Duration) {
 	index = none
 	for i := range m.grants {
-		g := &m.grants[i]
-		if g.Source() != SourceNone && !g.Allowed && (index == none || g.RetryAfter > retry) {
-			index, retry = i, g.RetryAfter
+		grant := &m.grants[i]
+		if grant.Source() != SourceNone && !grant.Allowed && (index == none || grant.RetryAfter > retry) {
+			index, retry = i, grant.RetryAfter
 		}
 	}
 	return index, retry
@@ -415,9 +415,9 @@ func (m *mixed) outcome(allowed bool, claims []Claim, parts []int) Outcome {
 		if parts != nil {
 			part = parts[i]
 		}
-		a := m.grants[part].Answer
-		if out.Answers[i] = a; a.Source() != SourceNone {
-			claim.See(i, &a.Decision, claims[i].atOnce)
+		answer := m.grants[part].Answer
+		if out.Answers[i] = answer; answer.Source() != SourceNone {
+			claim.See(i, &answer.Decision, claims[i].atOnce)
 		}
 	}
 	out.Binding, out.RetryAfter = claim.Index, claim.RetryAfter
@@ -435,8 +435,8 @@ func (m *mixed) markInexact() {
 		for j := range i {
 			if key, _ := m.claims[i].sameKey(&m.claims[j]); key {
 				for _, at := range [...]int{i, j} {
-					if g := &m.grants[at]; g.Source() != SourceNone {
-						g.Provenance = NewProvenance(g.Source(), false, errTwoLimits)
+					if grant := &m.grants[at]; grant.Source() != SourceNone {
+						grant.Provenance = NewProvenance(grant.Source(), false, errTwoLimits)
 					}
 				}
 			}

@@ -40,6 +40,6 @@ func (l keyless[K]) Remote() bool { return isRemote(l.only) }
 
 // isRemote reports whether calls of a limiter may leave the process.
 func isRemote(l any) bool {
-	r, ok := l.(Remote)
-	return ok && r.Remote()
+	remote, ok := l.(Remote)
+	return ok && remote.Remote()
 }

@@ -162,8 +162,8 @@ func returns(limit policy.Policy, word uint64, now policy.Instant, capacity int6
 		if after < int64(blocked) {
 			return 0
 		}
-		_, d := limit.Take(word, now+policy.Instant(after), 0, 0)
-		return d.Remaining
+		_, decision := limit.Take(word, now+policy.Instant(after), 0, 0)
+		return decision.Remaining
 	}
 	remaining := look(0)
 	missing, from := capacity-remaining, int64(0)
@@ -227,16 +227,16 @@ func (t *Trial[K]) Explain(ctx context.Context, key K) (Explanation, error) {
 	return explanation, nil
 }
 
-func (t *Trial[K]) explainCandidate(ctx context.Context, key K) (x *Explanation) {
+func (t *Trial[K]) explainCandidate(ctx context.Context, key K) (explanation *Explanation) {
 	var failed bool
 	defer t.recovers(&failed)
 	if !t.tries(key) {
 		return nil
 	}
 	if c, err := Explain(ctx, t.config.Candidate, key); err == nil {
-		x = &c
+		explanation = &c
 	}
-	return x
+	return explanation
 }
 
 // addCandidate puts a candidate, and the candidates in its own list, before those of the explanation. A nil
@@ -254,9 +254,9 @@ func (x *Explanation) addCandidate(candidate *Explanation) {
 
 // String explains the key in plain sentences. Each of several limits has a line of its own.
 func (x Explanation) String() string {
-	var b strings.Builder
-	x.write(&b, "")
-	return b.String()
+	var builder strings.Builder
+	x.write(&builder, "")
+	return builder.String()
 }
 
 func (x *Explanation) write(builder *strings.Builder, indent string) {
@@ -383,15 +383,15 @@ func capital(text string) string {
 
 // brief formats a time, rounded up to four digits, or to whole seconds if that is finer. It omits zero seconds and
 // minutes at the end: "1h30m" and not "1h30m0s".
-func brief(d time.Duration) string {
+func brief(duration time.Duration) string {
 	unit := time.Duration(1)
-	for unit < time.Second && d/unit >= 10000 {
+	for unit < time.Second && duration/unit >= 10000 {
 		unit *= 10
 	}
-	if d <= policy.Never-unit {
-		d = (d + unit - 1) / unit * unit
+	if duration <= policy.Never-unit {
+		duration = (duration + unit - 1) / unit * unit
 	}
-	text := d.String()
+	text := duration.String()
 	if strings.HasSuffix(text, "m0s") {
 		text = strings.TrimSuffix(text, "0s")
 	}

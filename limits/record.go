@@ -158,18 +158,18 @@ func (r *record) add(line recordLine) {
 
 // appendTo appends the text of a line: the instant in Unix nanoseconds, the verb, the status, the units, the grant's
 // number, and the key.
-func (l *recordLine) appendTo(b []byte, epoch time.Time) []byte {
-	b = append(b, "ral "...)
-	b = strconv.AppendInt(b, epoch.UnixNano()+int64(l.since), 10)
-	b = append(append(append(b, ' '), l.verb...), ' ')
-	b = append(strconv.AppendInt(b, int64(l.status), 10), ' ')
-	b = append(strconv.AppendInt(b, l.units, 10), ' ')
-	b = append(strconv.AppendUint(b, l.number, 10), ' ')
-	b = append(b, l.key...)
+func (l *recordLine) appendTo(buffer []byte, epoch time.Time) []byte {
+	buffer = append(buffer, "ral "...)
+	buffer = strconv.AppendInt(buffer, epoch.UnixNano()+int64(l.since), 10)
+	buffer = append(append(append(buffer, ' '), l.verb...), ' ')
+	buffer = append(strconv.AppendInt(buffer, int64(l.status), 10), ' ')
+	buffer = append(strconv.AppendInt(buffer, l.units, 10), ' ')
+	buffer = append(strconv.AppendUint(buffer, l.number, 10), ' ')
+	buffer = append(buffer, l.key...)
 	if l.hash != 0 {
-		b = strconv.AppendUint(b, l.hash, 36)
+		buffer = strconv.AppendUint(buffer, l.hash, 36)
 	}
-	return append(b, '\n')
+	return append(buffer, '\n')
 }
 
 // ended writes the line of the end of a grant. used is the number of units used, or AllUsed, of which the line says
@@ -303,10 +303,10 @@ func (r *record) close() error {
 	return r.stats().Err
 }
 
-func (r *record) stats() (s RecordStats) {
-	s.Lost = r.lost.Load()
+func (r *record) stats() (stats RecordStats) {
+	stats.Lost = r.lost.Load()
 	if err := r.err.Load(); err != nil {
-		s.Err = fmt.Errorf("ral: record: %w", *err)
+		stats.Err = fmt.Errorf("ral: record: %w", *err)
 	}
-	return s
+	return stats
 }

@@ -65,26 +65,26 @@ type manual[K comparable] interface {
 }
 
 // Record returns a Recorder of a limiter. The error is a *policy.FieldError, or an error of the file.
-func Record[K comparable](l Limiter[K], config RecordConfig) (*Recorder[K], error) {
-	if shape.IsNil(l) {
+func Record[K comparable](limiter Limiter[K], config RecordConfig) (*Recorder[K], error) {
+	if shape.IsNil(limiter) {
 		return nil, &policy.FieldError{Of: "limits.Record", Field: "l", Value: "nil", Want: "a limiter, such as engine.New returns"}
 	}
 	epoch := time.Now()
-	if e, ok := l.(interface{ Epoch() time.Time }); ok {
+	if e, ok := limiter.(interface{ Epoch() time.Time }); ok {
 		epoch = e.Epoch()
 	}
-	r := &Recorder[K]{limiter: l, seed: maphash.MakeSeed()}
-	r.manual, _ = l.(manual[K])
+	recorder := &Recorder[K]{limiter: limiter, seed: maphash.MakeSeed()}
+	recorder.manual, _ = limiter.(manual[K])
 	limit := "start"
-	if r.settable, _ = l.(settable); r.settable != nil {
-		r.known.limit = r.settable.Limit()
-		limit = strconv.Quote(r.known.limit.String())
+	if recorder.settable, _ = limiter.(settable); recorder.settable != nil {
+		recorder.known.limit = recorder.settable.Limit()
+		limit = strconv.Quote(recorder.known.limit.String())
 	}
 	var err error
-	if r.record, err = openRecord(config, epoch, limit); err != nil {
+	if recorder.record, err = openRecord(config, epoch, limit); err != nil {
 		return nil, err
 	}
-	return r, nil
+	return recorder, nil
 }
 
 // add writes a line with the key, as its text or its hash.
@@ -123,12 +123,12 @@ func (r *Recorder[K]) noteLimit() time.Duration {
 // took writes the line of a call, unless the call was a look. since and version were read when the call began. If
 // SetPolicy ran during the call, took assumes that the limit in force now decided, since a call on a new key is decided
 // at its end. The line then stands behind that limit's line.
-func (r *Recorder[K]) took(since time.Duration, version uint64, key K, n int64, a *Answer, number uint64) {
+func (r *Recorder[K]) took(since time.Duration, version uint64, key K, n int64, answer *Answer, number uint64) {
 	if version%2 > 0 || version != r.version.Load() {
 		since = max(since, r.noteLimit())
 	}
 	status := statusRefused
-	if a.Allowed {
+	if answer.Allowed {
 		status = statusAdmitted
 	}
 	if n > 0 {
@@ -139,45 +139,45 @@ func (r *Recorder[K]) took(since time.Duration, version uint64, key K, n int64, 
 // Admit implements Limiter. It allocates no more than the Admit of the recorded limiter.
 func (r *Recorder[K]) Admit(ctx context.Context, key K, n int64) (Answer, error) {
 	version, since := r.version.Load(), r.record.now()
-	a, err := r.limiter.Admit(ctx, key, n)
+	answer, err := r.limiter.Admit(ctx, key, n)
 	if err == nil {
-		r.took(since, version, key, n, &a, 0)
+		r.took(since, version, key, n, &answer, 0)
 	}
-	return a, err
+	return answer, err
 }
 
 // Hold implements Limiter. It allocates no more than the Hold of the recorded limiter.
 func (r *Recorder[K]) Hold(ctx context.Context, call Call[K]) (Grant, error) {
 	version, since := r.version.Load(), r.record.now()
-	g, err := r.limiter.Hold(ctx, call)
+	grant, err := r.limiter.Hold(ctx, call)
 	if err != nil {
-		return g, err
+		return grant, err
 	}
 	number := uint64(0)
-	if g.State.Settler != nil {
+	if grant.State.Settler != nil {
 		number = r.record.numbers.Add(1)
-		g.State.record, g.State.number = r.record, number
+		grant.State.record, grant.State.number = r.record, number
 	}
-	if g.Wait > 0 && call.Patience > 0 && !call.NoWait {
+	if grant.Wait > 0 && call.Patience > 0 && !call.NoWait {
 		// The units were taken at the call's turn, unless a limit such as a policy.Queue promised the turn
 		// at the call's begin.
 		if limit := r.limiter.LimitFor(call.Key); limit == nil || !limit.Delays() {
-			since += g.Wait
+			since += grant.Wait
 		}
 	}
-	r.took(since, version, call.Key, call.N, &g.Answer, number)
-	return g, nil
+	r.took(since, version, call.Key, call.N, &grant.Answer, number)
+	return grant, nil
 }
 
 // LimitFor implements Limiter.
 func (r *Recorder[K]) LimitFor(key K) policy.Policy { return r.limiter.LimitFor(key) }
 
 // Look returns the limiter's look, for AskAll. The look is not written.
-func (r *Recorder[K]) Look(call Call[K]) (a Answer, ok bool) {
+func (r *Recorder[K]) Look(call Call[K]) (answer Answer, ok bool) {
 	if l, ok := r.limiter.(looker[K]); ok {
 		return l.Look(call)
 	}
-	return a, false
+	return answer, false
 }
 
 // Remote reports whether the limiter is Remote.
@@ -186,9 +186,9 @@ func (r *Recorder[K]) Remote() bool { return isRemote(r.limiter) }
 var errNotRecorded = errors.New("ral: the recorded limiter has no such method")
 
 // Refund is engine.Engine.Refund.
-func (r *Recorder[K]) Refund(key K, n int64) (d policy.Decision) {
+func (r *Recorder[K]) Refund(key K, n int64) (decision policy.Decision) {
 	if r.manual == nil {
-		return d
+		return decision
 	}
 	verb, units := "refund", n
 	if n < 0 {
@@ -208,14 +208,14 @@ func (r *Recorder[K]) Reset(key K) bool {
 }
 
 // Block is engine.Engine.Block. A block that fails is not written.
-func (r *Recorder[K]) Block(key K, d time.Duration) error {
+func (r *Recorder[K]) Block(key K, duration time.Duration) error {
 	if r.manual == nil {
 		return errNotRecorded
 	}
 	since := r.record.now()
-	err := r.manual.Block(key, d)
+	err := r.manual.Block(key, duration)
 	if err == nil {
-		r.add("block", since, statusAdmitted, int64(d), 0, key)
+		r.add("block", since, statusAdmitted, int64(duration), 0, key)
 	}
 	return err
 }
@@ -223,7 +223,7 @@ func (r *Recorder[K]) Block(key K, d time.Duration) error {
 // SetPolicy is engine.Engine.SetPolicy. Each file begins with a line that has the limit. The line of a change has
 // the limits before and after the change, and stands where the change took effect. There is no line if the limit
 // is the same as before. SetPolicy waits for other calls of SetPolicy.
-func (r *Recorder[K]) SetPolicy(p policy.Policy) error {
+func (r *Recorder[K]) SetPolicy(limit policy.Policy) error {
 	if r.settable == nil {
 		return errNotRecorded
 	}
@@ -231,7 +231,7 @@ func (r *Recorder[K]) SetPolicy(p policy.Policy) error {
 	defer r.setting.Unlock()
 	r.version.Add(1)
 	defer r.version.Add(1)
-	err := r.settable.SetPolicy(p)
+	err := r.settable.SetPolicy(limit)
 	r.noteLimit()
 	return err
 }

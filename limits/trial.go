@@ -102,9 +102,9 @@ func (t *Trial[K]) Admit(ctx context.Context, key K, n int64) (Answer, error) {
 	if n != 0 {
 		tried = t.ask(ctx, Call[K]{Key: key, N: n})
 	}
-	a, err := t.config.Live.Admit(ctx, key, n)
-	t.compare(ctx, key, n, &tried, &a, err)
-	return a, err
+	answer, err := t.config.Live.Admit(ctx, key, n)
+	t.compare(ctx, key, n, &tried, &answer, err)
+	return answer, err
 }
 
 // Hold implements Limiter. A grant settles both limiters' units. The candidate ignores Call.Limit.
@@ -142,8 +142,8 @@ func (t *Trial[K]) ask(ctx context.Context, call Call[K]) (verdict verdict) {
 		return verdict
 	}
 	verdict.asked, verdict.failed, call.NoWait = true, true, true
-	g, err := t.config.Candidate.Hold(ctx, call)
-	verdict.grant, verdict.failed = g, err != nil
+	grant, err := t.config.Candidate.Hold(ctx, call)
+	verdict.grant, verdict.failed = grant, err != nil
 	return verdict
 }
 

@@ -51,8 +51,8 @@ func AnswerOf(resp *http.Response) Answer { return answer.Of(resp, nil, nil) }
 // With the names of Config.Units, Answer.Units has the limits in these units: "tokens",
 // "input-tokens", "output-tokens", or the unit that RateLimit-Policy states. Limits in other units
 // count as limits of calls, unless RateLimit-Policy states their unit.
-func FieldsOf(h http.Header, now time.Time, units ...string) Answer {
-	return answer.FieldsOf(h, now, units...)
+func FieldsOf(header http.Header, now time.Time, units ...string) Answer {
+	return answer.FieldsOf(header, now, units...)
 }
 
 // GitHub is an [Options.Answer] for GitHub. It knows as refusals: status 403 with X-RateLimit-Remaining 0,

@@ -103,7 +103,7 @@ func (ks *keys[K]) find(key K) *state[K] {
 }
 
 // has reports whether the state is still the key's. It is false for a key that did not fit into the map.
-func (ks *keys[K]) has(s *state[K]) bool { return !s.unrecorded && ks.find(s.key) == s }
+func (ks *keys[K]) has(state *state[K]) bool { return !state.unrecorded && ks.find(state.key) == state }
 
 func (ks *keys[K]) len() int {
 	ks.mu.RLock()
@@ -225,6 +225,6 @@ func (s *state[K]) failsFor(now time.Duration) time.Duration {
 }
 
 // sooner reports whether a state is due before another.
-func sooner[K comparable](s, other *state[K]) bool {
-	return s.due < other.due || s.due == other.due && s.serial < other.serial
+func sooner[K comparable](state, other *state[K]) bool {
+	return state.due < other.due || state.due == other.due && state.serial < other.serial
 }

@@ -46,7 +46,7 @@ type Option[K comparable] func(*Line[K])
 // for the first call of a key, and for each call of a key beyond Config.MaxKeys, from any goroutine.
 // Config.Policy must be nil.
 func DelayFor[K comparable](delay func(key K) time.Duration) Option[K] {
-	return func(l *Line[K]) { l.keys.delay = delay }
+	return func(line *Line[K]) { line.keys.delay = delay }
 }
 
 // New makes a Line with keys compared by ==. An error is a *policy.FieldError that names the field.
@@ -54,25 +54,25 @@ func New[K comparable](config Config, options ...Option[K]) (*Line[K], error) {
 	if err := config.validate(); err != nil {
 		return nil, err
 	}
-	l, err := build(config.withDefaults(), &counters{}, options)
+	line, err := build(config.withDefaults(), &counters{}, options)
 	if err != nil {
 		return nil, err
 	}
-	if err := l.countInFlight(); err != nil {
-		_ = l.Close()
+	if err := line.countInFlight(); err != nil {
+		_ = line.Close()
 		return nil, err
 	}
 	for _, unit := range config.Units {
-		c := l.config
-		c.Name, c.Policy = l.config.Name+" "+unit, nil
-		u, err := build[K](c, l.counters, nil)
+		config := line.config
+		config.Name, config.Policy = line.config.Name+" "+unit, nil
+		u, err := build[K](config, line.counters, nil)
 		if err != nil {
-			_ = l.Close()
+			_ = line.Close()
 			return nil, err
 		}
-		l.units = append(l.units, u)
+		line.units = append(line.units, u)
 	}
-	return l, nil
+	return line, nil
 }
 
 func build[K comparable](config Config, counters *counters, with []Option[K]) (*Line[K], error) {
@@ -118,8 +118,8 @@ func build[K comparable](config Config, counters *counters, with []Option[K]) (*
 func (l *Line[K]) BackoffLeft(key K) (left time.Duration) {
 	for line := range l.each() {
 		left = max(left, line.engine.Blocked(key))
-		if s := line.keys.find(key); s != nil {
-			left = max(left, s.failsFor(line.keys.now()))
+		if state := line.keys.find(key); state != nil {
+			left = max(left, state.failsFor(line.keys.now()))
 		}
 	}
 	return left
@@ -204,7 +204,7 @@ type Stats struct {
 
 // Stats returns the line's counters. They are not read at one instant.
 func (l *Line[K]) Stats() Stats {
-	s := Stats{
+	stats := Stats{
 		Waiting:   int(l.counters.gated.Load()),
 		WaitTime:  time.Duration(l.counters.gateTime.Load()),
 		Turns:     l.counters.turns.Load(),
@@ -215,8 +215,8 @@ func (l *Line[K]) Stats() Stats {
 		Held:      int(l.counters.failing.Load()),
 	}
 	add := func(e engine.Stats) {
-		s.Waiting, s.Waits, s.WaitTime = s.Waiting+e.Waiting, s.Waits+e.Waits, s.WaitTime+e.WaitTime
-		s.Held += e.BlockedKeys
+		stats.Waiting, stats.Waits, stats.WaitTime = stats.Waiting+e.Waiting, stats.Waits+e.Waits, stats.WaitTime+e.WaitTime
+		stats.Held += e.BlockedKeys
 	}
 	for line := range l.each() {
 		add(line.engine.Stats())
@@ -224,10 +224,10 @@ func (l *Line[K]) Stats() Stats {
 	if l.inFlight != nil {
 		e := l.inFlight.Stats()
 		add(e)
-		s.Overstayed = e.Overstayed
+		stats.Overstayed = e.Overstayed
 	}
-	s.Keys = l.keys.len()
-	return s
+	stats.Keys = l.keys.len()
+	return stats
 }
 
 // countInFlight opens the engine that counts calls in flight.

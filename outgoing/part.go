@@ -107,9 +107,9 @@ func (p *part[K]) admit(claims bool) error {
 		return nil
 	}
 	now := line.keys.now()
-	c, fails, probes := state.mu.learned.Enter(now, claims)
+	change, fails, probes := state.mu.learned.Enter(now, claims)
 	p.probes = probes
-	line.apply(state, c, state.mu.heldBy)
+	line.apply(state, change, state.mu.heldBy)
 	if fails {
 		return fmt.Errorf("%w: %v to wait, %v at the most", engine.ErrDeadline, state.failsFor(now), line.config.MaxBackoff)
 	}
@@ -117,17 +117,17 @@ func (p *part[K]) admit(claims bool) error {
 }
 
 // tell calls Config.OnTurn, if there is one.
-func (p *part[K]) tell(ctx context.Context, d policy.Decision) {
-	if c := &p.line.config; c.OnTurn != nil {
-		c.OnTurn(ctx, c.Name, d)
+func (p *part[K]) tell(ctx context.Context, decision policy.Decision) {
+	if config := &p.line.config; config.OnTurn != nil {
+		config.OnTurn(ctx, config.Name, decision)
 	}
 }
 
 // begin counts the call as sent, charges the units beyond the burst, and reports the turn to Config.OnTurn.
 func (p *part[K]) begin(ctx context.Context, waited time.Duration) {
-	d := p.grant.Decision
-	d.Wait = waited
-	p.tell(ctx, d)
+	decision := p.grant.Decision
+	decision.Wait = waited
+	p.tell(ctx, decision)
 	state, now := p.state, p.line.keys.now()
 	state.used.Store(int64(now))
 	p.number, p.sent, p.ended = state.turns.Add(1), now, state.ended.Load()
@@ -162,8 +162,8 @@ func (p *part[K]) charge(n int64) {
 // settle corrects the units that the call took. An excess is always charged. Unused units do not come back if the
 // calls of the key spend the units that the server says are left.
 func (p *part[K]) settle(used int64) {
-	s := p.state
-	if more := used - p.cost; more > 0 || !p.line.pacing.Learns || s.delay == 0 && !s.pace.Load().Spends() {
+	state := p.state
+	if more := used - p.cost; more > 0 || !p.line.pacing.Learns || state.delay == 0 && !state.pace.Load().Spends() {
 		p.charge(more)
 		p.cost = used
 	}

@@ -39,8 +39,8 @@ func RefusalOf(resp *http.Response) error {
 	if resp == nil || resp.Request == nil {
 		return nil
 	}
-	if e, ok := resp.Request.Context().Value(refusalKey{}).(*RefusalError); ok && e.resp == resp {
-		return e
+	if refusalError, ok := resp.Request.Context().Value(refusalKey{}).(*RefusalError); ok && refusalError.resp == resp {
+		return refusalError
 	}
 	return nil
 }
@@ -48,7 +48,7 @@ func RefusalOf(resp *http.Response) error {
 type refusalKey struct{}
 
 // markRefusal lets RefusalOf find the answer of a response. r is the request that was sent.
-func markRefusal(resp *http.Response, r *http.Request, a Answer) {
+func markRefusal(resp *http.Response, r *http.Request, answer Answer) {
 	r = cmp.Or(resp.Request, r)
-	resp.Request = r.WithContext(context.WithValue(r.Context(), refusalKey{}, &RefusalError{resp.StatusCode, a, resp}))
+	resp.Request = r.WithContext(context.WithValue(r.Context(), refusalKey{}, &RefusalError{resp.StatusCode, answer, resp}))
 }

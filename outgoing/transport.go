@@ -68,7 +68,7 @@ type Transport[K comparable] struct {
 
 // NewTransport returns a Transport over a line. key returns the key of a request, such as [ByHost],
 // and must not change the request. An error is a *policy.FieldError that names the field.
-func NewTransport[K comparable](line *Line[K], key func(r *http.Request) K, options Options) (*Transport[K], error) {
+func NewTransport[K comparable](line *Line[K], key func(request *http.Request) K, options Options) (*Transport[K], error) {
 	bad := func(field string, value any, want string) error {
 		return &policy.FieldError{Of: "outgoing.NewTransport", Field: field, Value: value, Want: want}
 	}
@@ -98,10 +98,10 @@ func NewTransport[K comparable](line *Line[K], key func(r *http.Request) K, opti
 
 // ByHost returns the request's host in lower case, with its port unless that is the scheme's
 // default.
-func ByHost(r *http.Request) string {
-	host := strings.ToLower(r.URL.Host)
+func ByHost(request *http.Request) string {
+	host := strings.ToLower(request.URL.Host)
 	usual := ":80"
-	if r.URL.Scheme == "https" {
+	if request.URL.Scheme == "https" {
 		usual = ":443"
 	}
 	return strings.TrimSuffix(host, usual)
@@ -109,23 +109,23 @@ func ByHost(r *http.Request) string {
 
 // RoundTrip implements http.RoundTripper. A request without a turn is not sent and gets the error
 // of [Line.Wait]. Its body is closed in any case. A refusal is a response; [RefusalOf] makes an error of it.
-func (t *Transport[K]) RoundTrip(r *http.Request) (*http.Response, error) {
-	key := t.key(r)
+func (t *Transport[K]) RoundTrip(request *http.Request) (*http.Response, error) {
+	key := t.key(request)
 	var cost []int64
 	if t.options.Cost != nil {
-		cost = t.options.Cost(r)
+		cost = t.options.Cost(request)
 	}
-	turn, err := t.wait(r.Context(), key, cost)
+	turn, err := t.wait(request.Context(), key, cost)
 	if err != nil {
-		if r.Body != nil {
-			_ = r.Body.Close()
+		if request.Body != nil {
+			_ = request.Body.Close()
 		}
 		return nil, err
 	}
 	// Base or a callback may panic.
 	defer func() { turn.Abandon() }()
 	for left := t.options.Retries; ; left-- {
-		resp, err := t.options.Base.RoundTrip(r)
+		resp, err := t.options.Base.RoundTrip(request)
 		if err != nil {
 			if unsent(err) {
 				turn.Cancel()
@@ -136,13 +136,13 @@ func (t *Transport[K]) RoundTrip(r *http.Request) (*http.Response, error) {
 		a := answer.Of(resp, t.options.Answer, t.line.config.Units)
 		turn.Obey(a)
 		if a.Refused {
-			markRefusal(resp, r, a)
+			markRefusal(resp, request, a)
 		}
 		// A refusal teaches no bucket: the key whose calls wait after it must stay the key of the retry.
 		if t.options.Bucket != nil && !a.Refused {
 			t.buckets.learn(key, t.options.Bucket(resp))
 		}
-		if !a.MayRetry() || left <= 0 || !hasBodyAgain(r) || !t.options.Repeatable(r) || !answer.SetAside(r.Context(), resp) {
+		if !a.MayRetry() || left <= 0 || !hasBodyAgain(request) || !t.options.Repeatable(request) || !answer.SetAside(request.Context(), resp) {
 			used := t.options.Used
 			if a.Refused || resp.StatusCode == http.StatusSwitchingProtocols {
 				used = nil
@@ -153,10 +153,10 @@ func (t *Transport[K]) RoundTrip(r *http.Request) (*http.Response, error) {
 			return resp, nil
 		}
 		turn.Abandon() // so that the request is not in flight twice
-		if turn, err = t.wait(r.Context(), key, cost); err != nil {
+		if turn, err = t.wait(request.Context(), key, cost); err != nil {
 			return resp, nil //nolint:nilerr // the caller gets the refusal
 		}
-		if r, err = again(r); err != nil {
+		if request, err = again(request); err != nil {
 			turn.Cancel()
 			return resp, nil //nolint:nilerr // as above
 		}
@@ -192,30 +192,30 @@ func unsent(err error) bool {
 	return errors.Is(err, engine.ErrDeadline) || errors.Is(err, engine.ErrCancelled) || errors.Is(err, engine.ErrCrowded) || errors.Is(err, engine.ErrClosed)
 }
 
-func repeatable(r *http.Request) bool {
-	switch r.Method {
+func repeatable(request *http.Request) bool {
+	switch request.Method {
 	case "", http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace, http.MethodPut, http.MethodDelete:
 		return true
 	}
-	_, named := r.Header["Idempotency-Key"]
-	_, prefixed := r.Header["X-Idempotency-Key"]
+	_, named := request.Header["Idempotency-Key"]
+	_, prefixed := request.Header["X-Idempotency-Key"]
 	return named || prefixed
 }
 
-func hasBodyAgain(r *http.Request) bool {
-	return r.Body == nil || r.Body == http.NoBody || r.GetBody != nil
+func hasBodyAgain(request *http.Request) bool {
+	return request.Body == nil || request.Body == http.NoBody || request.GetBody != nil
 }
 
-func again(r *http.Request) (*http.Request, error) {
-	if r.Body == nil || r.Body == http.NoBody {
-		return r, nil
+func again(request *http.Request) (*http.Request, error) {
+	if request.Body == nil || request.Body == http.NoBody {
+		return request, nil
 	}
-	body, err := r.GetBody()
+	body, err := request.GetBody()
 	if err != nil {
 		return nil, err
 	}
 	// As in net/http, shared parts are not changed.
-	next := *r
+	next := *request
 	next.Body = body
 	return &next, nil
 }

@@ -37,9 +37,9 @@ func (l *Line[K]) Wait(ctx context.Context, key K, cost ...int64) (Turn[K], erro
 	turn := Turn[K]{part: l.part(key, calls)}
 	for i, unit := range l.units {
 		if i+1 < len(cost) && cost[i+1] > 0 {
-			p := unit.part(key, cost[i+1])
-			p.index = i + 1
-			turn.units = append(turn.units, p)
+			part := unit.part(key, cost[i+1])
+			part.index = i + 1
+			turn.units = append(turn.units, part)
 		}
 	}
 	defer turn.leave()
@@ -75,8 +75,8 @@ func (l *Line[K]) Send(ctx context.Context, key K, retries int, send func(turn *
 // leave stops counting the call's units as waiting.
 func (t *Turn[K]) leave() {
 	for i := range 1 + len(t.units) {
-		p := t.nth(i)
-		p.state.waiting.Add(-p.n)
+		part := t.nth(i)
+		part.state.waiting.Add(-part.n)
 	}
 }
 
@@ -103,9 +103,9 @@ func (t *Turn[K]) acquire(ctx context.Context) error {
 		return err
 	}
 	for i := range 1 + len(t.units) {
-		p := t.nth(i)
-		if err := p.acquire(ctx, patience-time.Since(began)); err != nil {
-			return t.undo(i, p.late(ctx, err))
+		part := t.nth(i)
+		if err := part.acquire(ctx, patience-time.Since(began)); err != nil {
+			return t.undo(i, part.late(ctx, err))
 		}
 	}
 	for i := range 1 + len(t.units) {
@@ -128,8 +128,8 @@ func (t *Turn[K]) acquire(ctx context.Context) error {
 // undo gives back the units of the first parts, releases the call in flight, and returns err.
 func (t *Turn[K]) undo(parts int, err error) error {
 	for i := range parts {
-		p := t.nth(i)
-		p.giveBack(p.fits)
+		part := t.nth(i)
+		part.giveBack(part.fits)
 	}
 	t.Release()
 	return err
@@ -142,13 +142,13 @@ func (t *Turn[K]) enter(ctx context.Context, patience time.Duration) error {
 		patience, late = time.Until(deadline), fmt.Errorf("%w: %w", late, context.DeadlineExceeded)
 	}
 	for i := range 1 + len(t.units) {
-		p := t.nth(i)
-		if err := p.admit(false); err != nil {
-			return p.late(ctx, err)
+		part := t.nth(i)
+		if err := part.admit(false); err != nil {
+			return part.late(ctx, err)
 		}
 	}
-	if p, in := t.last(); in > patience {
-		return p.late(ctx, late)
+	if part, in := t.last(); in > patience {
+		return part.late(ctx, late)
 	}
 	select {
 	case state.gate <- struct{}{}:
@@ -171,8 +171,8 @@ func (t *Turn[K]) enter(ctx context.Context, patience time.Duration) error {
 	case state.gate <- struct{}{}:
 		return nil
 	case <-timer.C:
-		p, _ := t.last()
-		return p.late(ctx, late)
+		part, _ := t.last()
+		return part.late(ctx, late)
 	case <-ctx.Done():
 		return fmt.Errorf("outgoing: %w", cell.Cancelled(ctx))
 	}
@@ -182,9 +182,9 @@ func (t *Turn[K]) enter(ctx context.Context, patience time.Duration) error {
 func (t *Turn[K]) last() (last *part[K], in time.Duration) {
 	last = &t.part
 	for i := range 1 + len(t.units) {
-		p := t.nth(i)
-		if d := p.line.engine.Peek(p.state.key, p.fits); d.RetryAfter > in && d.RetryAfter != policy.Never {
-			last, in = p, d.RetryAfter
+		part := t.nth(i)
+		if decision := part.line.engine.Peek(part.state.key, part.fits); decision.RetryAfter > in && decision.RetryAfter != policy.Never {
+			last, in = part, decision.RetryAfter
 		}
 	}
 	return last, in
@@ -272,8 +272,8 @@ func (t *Turn[K]) Obey(a Answer) {
 func (t *Turn[K]) refusedBy(a *Answer) int {
 	if a.Refused && !(a.HasRemaining && a.Remaining <= 0) {
 		for i := range t.units {
-			p := &t.units[i]
-			if told := answer.Part(a, p.index); told.HasRemaining && told.Remaining < p.n {
+			part := &t.units[i]
+			if told := answer.Part(a, part.index); told.HasRemaining && told.Remaining < part.n {
 				return i + 1
 			}
 		}
@@ -291,8 +291,8 @@ func (t *Turn[K]) Settle(used ...int64) {
 		return
 	}
 	for i := range 1 + len(t.units) {
-		if p := t.nth(i); p.index < len(used) && used[p.index] >= 0 {
-			p.settle(used[p.index])
+		if part := t.nth(i); part.index < len(used) && used[part.index] >= 0 {
+			part.settle(used[part.index])
 		}
 	}
 }
@@ -306,9 +306,9 @@ func (t *Turn[K]) enterFlight(ctx context.Context, patience time.Duration) (err 
 	if t.inFlight, err = line.inFlight.Acquire(ctx, t.state.key, 1, max(patience, 0)); err == nil {
 		return nil
 	}
-	if d := t.inFlight.Decision; line.config.OnTurn != nil && errors.Is(err, engine.ErrDeadline) {
-		d.Wait = t.inFlight.Waited
-		line.config.OnTurn(ctx, line.config.Name+" in flight", d)
+	if decision := t.inFlight.Decision; line.config.OnTurn != nil && errors.Is(err, engine.ErrDeadline) {
+		decision.Wait = t.inFlight.Waited
+		line.config.OnTurn(ctx, line.config.Name+" in flight", decision)
 	}
 	t.inFlight = engine.Reservation[K]{}
 	return fmt.Errorf("outgoing: %w", err)

@@ -30,12 +30,12 @@ func newUsage[K comparable](body io.ReadCloser, names [][]string, turn Turn[K]) 
 	return u
 }
 
-func (u *usage[K]) Read(p []byte) (n int, err error) {
-	n, err = u.ReadCloser.Read(p)
+func (u *usage[K]) Read(buffer []byte) (n int, err error) {
+	n, err = u.ReadCloser.Read(buffer)
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if len(u.scan.numbers) > 0 {
-		u.scan.read(p[:n])
+		u.scan.read(buffer[:n])
 	}
 	if err != nil {
 		u.settle()
@@ -105,33 +105,33 @@ const (
 // maxName is the longest name in Options.Used, in bytes.
 const maxName = 64
 
-func (s *scanner) read(p []byte) {
-	for _, c := range p {
-		switch space := c == ' ' || c == '\t' || c == '\r'; {
+func (s *scanner) read(buffer []byte) {
+	for _, char := range buffer {
+		switch space := char == ' ' || char == '\t' || char == '\r'; {
 		// No JSON string has a line break, so a string that began in this line was none.
-		case c == '\n' && s.in <= escaped:
+		case char == '\n' && s.in <= escaped:
 			s.in = betweenTexts
 		case s.in == escaped:
 			s.in = inText
-		case s.in == inText && c == '"':
+		case s.in == inText && char == '"':
 			s.in = afterText
 		case s.in == inText:
 			if len(s.text) <= maxName {
-				s.text = append(s.text, c)
+				s.text = append(s.text, char)
 			}
-			if c == '\\' {
+			if char == '\\' {
 				s.in = escaped
 			}
-		case (s.in == afterText || s.in == inValue && s.value < 0) && (space || c == '\n'):
-		case s.in == afterText && c == ':':
+		case (s.in == afterText || s.in == inValue && s.value < 0) && (space || char == '\n'):
+		case s.in == afterText && char == ':':
 			s.in, s.value = inValue, -1
-		case s.in == inValue && '0' <= c && c <= '9':
-			s.value = min(max(s.value, 0)*10+int64(c-'0'), answer.MaxCount)
+		case s.in == inValue && '0' <= char && char <= '9':
+			s.value = min(max(s.value, 0)*10+int64(char-'0'), answer.MaxCount)
 		default:
 			if s.in == inValue && s.value >= 0 {
 				s.found()
 			}
-			if s.in = betweenTexts; c == '"' {
+			if s.in = betweenTexts; char == '"' {
 				s.in, s.text = inText, s.text[:0]
 			}
 		}

@@ -70,13 +70,13 @@ func AtMost(limit int64, per time.Duration) (Policy, error) {
 	if err := windowFault("AtMost", limit, per, minPeriod); err != nil {
 		return nil, err
 	}
-	a := &atMost{}
-	a.divide(limit, per, uint64(limit), layoutBits)
-	if a.own == nil {
+	most := &atMost{}
+	most.divide(limit, per, uint64(limit), layoutBits)
+	if most.own == nil {
 		return nil, &FieldError{Of: "AtMost", Field: "limit", Value: limit, Want: fmt.Sprintf(
-			"at most %d: a word that lasts 9 years holds no higher counts of two parts of %v%s", a.layouts[0].full(), per, holders(limit, per))}
+			"at most %d: a word that lasts 9 years holds no higher counts of two parts of %v%s", most.layouts[0].full(), per, holders(limit, per))}
 	}
-	return a, nil
+	return most, nil
 }
 
 // Choke refuses a call if its turn would begin a later part.
@@ -184,8 +184,8 @@ func (a *atMost) Cancel(word, taken uint64, _, now Instant, n, _ int64) uint64 {
 }
 
 func (a *atMost) Reads(other Policy) bool {
-	o, ok := other.(*atMost)
-	return ok && o.per == a.per
+	most, ok := other.(*atMost)
+	return ok && most.per == a.per
 }
 
 func (a *atMost) Carry(from Policy, word uint64, now Instant) (uint64, bool) {

@@ -7,8 +7,8 @@ import (
 
 // Describe returns a limit in plain English: "at most 10 at once, and 1 a second after that". A
 // foreign policy is described by its String, and nil as "no limit".
-func Describe(p Policy) string {
-	switch p := p.(type) {
+func Describe(limit Policy) string {
+	switch p := limit.(type) {
 	case nil:
 		return "no limit"
 	case *funnel:
@@ -42,7 +42,7 @@ func Describe(p Policy) string {
 		}
 		return fmt.Sprintf("at most %d in each window of %s, aligned to the clock", p.limit, timeText(p.per))
 	}
-	return p.String()
+	return limit.String()
 }
 
 // paceText writes a pace, such as "10 a second" or "1 every 2s".
@@ -61,8 +61,8 @@ var aUnit = map[string]string{
 // Parts returns the number of parts, k, that divide the period of an [AtMost] or the longest time of
 // an [InFlight], or 0 for another policy. In the long run limit*k/(k+1) units of an AtMost pass per
 // period.
-func Parts(p Policy) int {
-	switch p := p.(type) {
+func Parts(limit Policy) int {
+	switch p := limit.(type) {
 	case *atMost:
 		if p != nil {
 			return p.own.counts - 1
@@ -77,9 +77,9 @@ func Parts(p Policy) int {
 
 // MaxTimeInUse returns the longest time that a unit of an [InFlight] is in use, as its constructor
 // was told, or 0 for another policy. So it also reports whether a policy is an InFlight.
-func MaxTimeInUse(p Policy) time.Duration {
-	if f, ok := p.(*inFlight); ok && f != nil {
-		return f.maxTime
+func MaxTimeInUse(limit Policy) time.Duration {
+	if flight, ok := limit.(*inFlight); ok && flight != nil {
+		return flight.maxTime
 	}
 	return 0
 }

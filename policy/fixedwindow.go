@@ -332,8 +332,8 @@ func (f *fixedWindow) Restore(word, before uint64, now Instant) uint64 {
 }
 
 func (f *fixedWindow) Reads(other Policy) bool {
-	o, ok := other.(*fixedWindow)
-	return ok && o.per == f.per && o.bits == f.bits
+	window, ok := other.(*fixedWindow)
+	return ok && window.per == f.per && window.bits == f.bits
 }
 
 func (f *fixedWindow) Carry(from Policy, word uint64, now Instant) (uint64, bool) {

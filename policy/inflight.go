@@ -70,19 +70,19 @@ func InFlight(n int64, longest time.Duration) (Policy, error) {
 	case longest < minPeriod || longest > maxWindow:
 		return nil, &FieldError{Of: "InFlight", Field: "longest", Value: longest, Want: "between " + minPeriod.String() + " and 366 days"}
 	}
-	f := &inFlight{maxTime: longest}
+	flight := &inFlight{maxTime: longest}
 	// A part is a whole number of the parts of each finer layout.
 	const finest = time.Duration(1) << (len(partLayouts) - 1)
-	f.divide(n, (longest+finest-1)/finest*finest, uint64(n)+1, layoutBits+1)
+	flight.divide(n, (longest+finest-1)/finest*finest, uint64(n)+1, layoutBits+1)
 	// The bound lets coarsen find a part of the same time.
-	for i := 1; i < len(f.layouts); i++ {
-		f.layouts[i].last = min(f.layouts[i].last, 2*f.layouts[i-1].last+1)
+	for i := 1; i < len(flight.layouts); i++ {
+		flight.layouts[i].last = min(flight.layouts[i].last, 2*flight.layouts[i-1].last+1)
 	}
-	if f.own == nil {
+	if flight.own == nil {
 		return nil, &FieldError{Of: "InFlight", Field: "n", Value: n, Want: fmt.Sprintf(
-			"at most %d: a word that lasts 9 years holds no higher counts of two parts of %v", f.layouts[0].full()-1, longest)}
+			"at most %d: a word that lasts 9 years holds no higher counts of two parts of %v", flight.layouts[0].full()-1, longest)}
 	}
-	return f, nil
+	return flight, nil
 }
 
 // Occupier is an optional interface of a Policy whose units are in use until they are released.
@@ -185,9 +185,9 @@ func (f *inFlight) enterFull(parts slots, n uint64) slots {
 
 // coarsen returns the same counts by parts that are longer. No unit ends earlier by that. The counts
 // of two parts of a finer layout fit a part of the next.
-func (s slots) coarsen(l *layout) slots {
-	shift := s.finerThan(l)
-	next := slots{layout: l, number: min(s.number>>shift, l.last), marks: s.marks}
+func (s slots) coarsen(layout *layout) slots {
+	shift := s.finerThan(layout)
+	next := slots{layout: layout, number: min(s.number>>shift, layout.last), marks: s.marks}
 	for before := range s.counts {
 		if n := s.count(before); n > 0 {
 			ago := int(next.number - (s.number-min(uint64(before), s.number))>>shift)
@@ -293,8 +293,8 @@ func (f *inFlight) Alone(word uint64) uint64 {
 func (f *inFlight) LayoutMask() uint64 { return codeMask }
 
 func (f *inFlight) Reads(other Policy) bool {
-	o, ok := other.(*inFlight)
-	return ok && o.per == f.per
+	flight, ok := other.(*inFlight)
+	return ok && flight.per == f.per
 }
 
 func (f *inFlight) Carry(from Policy, word uint64, now Instant) (uint64, bool) {

@@ -55,9 +55,9 @@ type layout struct {
 func (p *partition) divide(limit int64, per time.Duration, maxCount uint64, low uint) {
 	p.limit, p.per = limit, per
 	for code, parts := range partLayouts {
-		l := newLayout(uint64(code), uint64(parts), uint64(per), low)
+		layout := newLayout(uint64(code), uint64(parts), uint64(per), low)
 		// The counts shrink from one layout to the next.
-		if p.layouts[code] = l; maxCount <= l.full() {
+		if p.layouts[code] = layout; maxCount <= layout.full() {
 			p.own = &p.layouts[code]
 		}
 	}

@@ -90,9 +90,9 @@ func (s *slidingWindow) Spacing(n int64, unit time.Duration) shape.Spacing {
 	return shape.NewSpacing(max(even, phased/time.Duration(calls)), 2*s.per, unit, calls)
 }
 
-func (p pace) shape(s shape.Shape) shape.Shape {
-	s.Count, s.Per, s.Interval = p.count, p.per, p.interval
-	return s
+func (p pace) shape(form shape.Shape) shape.Shape {
+	form.Count, form.Per, form.Interval = p.count, p.per, p.interval
+	return form
 }
 
 func (f *fixedWindow) Shape() shape.Shape {

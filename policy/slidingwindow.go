@@ -291,8 +291,8 @@ func (s *slidingWindow) Cancel(word, taken uint64, _, now Instant, n, _ int64) u
 }
 
 func (s *slidingWindow) Reads(other Policy) bool {
-	o, ok := other.(*slidingWindow)
-	return ok && o.per == s.per
+	window, ok := other.(*slidingWindow)
+	return ok && window.per == s.per
 }
 
 // Carry translates a word of another period. A word of the same period stays, unless a higher

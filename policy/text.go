@@ -36,8 +36,8 @@ var timeUnits = []multiple{
 // maxZone is the most bytes of a time zone's name, four times the longest.
 const maxZone = 128
 
-func isZone(b byte) bool {
-	return b|0x20 >= 'a' && b|0x20 <= 'z' || b >= '0' && b <= '9' || strings.IndexByte("/_-+", b) >= 0
+func isZone(char byte) bool {
+	return char|0x20 >= 'a' && char|0x20 <= 'z' || char >= '0' && char <= '9' || strings.IndexByte("/_-+", char) >= 0
 }
 
 // isZoneName reports whether a text may be the name of a time zone.
@@ -58,8 +58,8 @@ func rateText(count int64, per time.Duration) string {
 	return fmt.Sprintf("%d/%d%s", count, value, unit)
 }
 
-func timeText(d time.Duration) string {
-	value, unit := largestUnit(d)
+func timeText(duration time.Duration) string {
+	value, unit := largestUnit(duration)
 	return fmt.Sprintf("%d%s", value, unit)
 }
 
@@ -69,10 +69,10 @@ func factorText(factor float64) string {
 }
 
 // largestUnit returns the longest unit that divides a time, and the quotient.
-func largestUnit(d time.Duration) (value int64, unit string) {
-	for _, u := range timeUnits {
-		if factor := int64(u.factor); int64(d)%factor == 0 {
-			return int64(d) / factor, u.name
+func largestUnit(duration time.Duration) (value int64, unit string) {
+	for _, multiple := range timeUnits {
+		if factor := int64(multiple.factor); int64(duration)%factor == 0 {
+			return int64(duration) / factor, multiple.name
 		}
 	}
 	panic("a nanosecond divides every time")

@@ -562,10 +562,10 @@ func ratio(a, b uint64) *big.Rat {
 	return new(big.Rat).SetFrac(new(big.Int).SetUint64(a), new(big.Int).SetUint64(b))
 }
 
-func down(r *big.Rat) *big.Int { return new(big.Int).Div(r.Num(), r.Denom()) }
+func down(rat *big.Rat) *big.Int { return new(big.Int).Div(rat.Num(), rat.Denom()) }
 
-func up(r *big.Rat) *big.Int {
-	quotient, rest := new(big.Int).DivMod(r.Num(), r.Denom(), new(big.Int))
+func up(rat *big.Rat) *big.Int {
+	quotient, rest := new(big.Int).DivMod(rat.Num(), rat.Denom(), new(big.Int))
 	if rest.Sign() != 0 {
 		quotient.Add(quotient, big.NewInt(1))
 	}
@@ -581,9 +581,9 @@ func floatDown(r *big.Rat) float64 {
 	return nearest
 }
 
-func scale(r *big.Rat, shift int) *big.Rat {
+func scale(rat *big.Rat, shift int) *big.Rat {
 	if shift < 0 {
-		return new(big.Rat).SetFrac(r.Num(), new(big.Int).Lsh(r.Denom(), uint(-shift)))
+		return new(big.Rat).SetFrac(rat.Num(), new(big.Int).Lsh(rat.Denom(), uint(-shift)))
 	}
-	return new(big.Rat).SetFrac(new(big.Int).Lsh(r.Num(), uint(shift)), r.Denom())
+	return new(big.Rat).SetFrac(new(big.Int).Lsh(rat.Num(), uint(shift)), rat.Denom())
 }

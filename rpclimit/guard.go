@@ -100,23 +100,23 @@ func (g *Guard) open() {
 		Cost: options.Cost, Charge: options.Charge, WaitUpTo: options.WaitUpTo, ByDeadline: true, Shadow: options.Shadow,
 		Turns: turns, RetryGuess: options.RetryGuess, Log: g.log, Counters: &g.calls,
 	}
-	ofCall := func(c *checked) limiter { return c.limiter }
+	ofCall := func(checked *checked) limiter { return checked.limiter }
 	g.whole = g.entry(config, ofCall, func(*checked) bool { return true })
-	g.opening = g.entry(config, ofCall, func(c *checked) bool { return !c.ofMessage })
-	g.wholeRest = g.entry(config, ofCall, func(c *checked) bool { return !c.atTap })
-	g.openingRest = g.entry(config, ofCall, func(c *checked) bool { return !c.ofMessage && !c.atTap })
-	g.first = g.entry(config, ofCall, func(c *checked) bool { return c.ofMessage })
+	g.opening = g.entry(config, ofCall, func(checked *checked) bool { return !checked.ofMessage })
+	g.wholeRest = g.entry(config, ofCall, func(checked *checked) bool { return !checked.atTap })
+	g.openingRest = g.entry(config, ofCall, func(checked *checked) bool { return !checked.ofMessage && !checked.atTap })
+	g.first = g.entry(config, ofCall, func(checked *checked) bool { return checked.ofMessage })
 	config.WaitUpTo, config.AtOnce, config.Keep = 0, true, true
-	g.tap = g.entry(config, ofCall, func(c *checked) bool { return c.atTap })
+	g.tap = g.entry(config, ofCall, func(checked *checked) bool { return checked.atTap })
 	config = admission.Config[*Call, Served]{
 		WaitUpTo: options.WaitUpTo, ByDeadline: true, Shadow: options.Shadow, Turns: turns, Log: g.log, Counters: &g.messages,
 	}
-	g.received = g.entry(config, func(c *checked) limiter { return c.received }, func(c *checked) bool { return c.received != nil })
-	g.sent = g.entry(config, func(c *checked) limiter { return c.sent }, func(c *checked) bool { return c.sent != nil })
+	g.received = g.entry(config, func(checked *checked) limiter { return checked.received }, func(checked *checked) bool { return checked.received != nil })
+	g.sent = g.entry(config, func(checked *checked) limiter { return checked.sent }, func(checked *checked) bool { return checked.sent != nil })
 }
 
 // entry returns a controller of the limits that has selects, or nil.
-func (g *Guard) entry(config admission.Config[*Call, Served], part func(c *checked) limiter, has func(c *checked) bool) *entry {
+func (g *Guard) entry(config admission.Config[*Call, Served], part func(checked *checked) limiter, has func(checked *checked) bool) *entry {
 	var all []limiter
 	some := false
 	for i := range g.limits {
@@ -206,9 +206,9 @@ func (g *Guard) Tap(call *Call) (Verdict, *Session) {
 		g.tell(g.tap, call, &verdict)
 		return verdict, nil
 	}
-	s := &Session{guard: g, verdict: verdict}
-	s.begin(call, g.tap, taken)
-	return verdict, s
+	session := &Session{guard: g, verdict: verdict}
+	session.begin(call, g.tap, taken)
+	return verdict, session
 }
 
 // TapPanicked refuses a call for which Tap panicked as Misconfigured, also under Shadow. Adapters
@@ -225,8 +225,8 @@ func (g *Guard) TapPanicked(call *Call, cause any) Verdict {
 	return verdict
 }
 
-func (g *Guard) exempted(c *Call) Verdict {
-	return g.verdict(c, admission.Result{Verdict: limits.Verdict{Reason: limits.Exempt}}, nil)
+func (g *Guard) exempted(call *Call) Verdict {
+	return g.verdict(call, admission.Result{Verdict: limits.Verdict{Reason: limits.Exempt}}, nil)
 }
 
 func (g *Guard) pass(call *Call) Verdict {
@@ -242,13 +242,13 @@ func (g *Guard) decide(controller *entry, call *Call) (Verdict, admission.Settle
 	switch {
 	case !controller.Begin(call.Context, call, &result):
 	case controller.Single() != nil:
-		var s admission.Settlement
-		result, s = controller.Single().Take(call.Context, call, controller, result)
-		return g.verdict(call, result, nil), s
+		var settlement admission.Settlement
+		result, settlement = controller.Single().Take(call.Context, call, controller, result)
+		return g.verdict(call, result, nil), settlement
 	default:
 		quotas := make([]admission.Quota, len(g.limits))
-		s := controller.Decide(call.Context, call, &result, quotas)
-		return g.verdict(call, result, quotas), s
+		settlement := controller.Decide(call.Context, call, &result, quotas)
+		return g.verdict(call, result, quotas), settlement
 	}
 	return g.verdict(call, result, nil), nil
 }

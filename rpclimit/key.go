@@ -31,10 +31,10 @@ var ByAddr = connection.Key()
 
 // ByProcedure finds the called method, such as "/package.Service/Method". All clients share its
 // key: combine that key with another by [Both]. With a tap handle, clients can invent methods.
-var ByProcedure = Key[string]{By: "method", Of: func(c *Call) string { return c.Procedure }}
+var ByProcedure = Key[string]{By: "method", Of: func(call *Call) string { return call.Procedure }}
 
 // ByService finds the called service, such as "package.Service".
-var ByService = Key[string]{By: "service", Of: func(c *Call) string { return service(c.Procedure) }}
+var ByService = Key[string]{By: "service", Of: func(call *Call) string { return service(call.Procedure) }}
 
 // ByMetadata finds the value of a metadata key, such as an API key. A missing or empty value is no
 // key. The first of repeated values counts. Values longer than 64 bytes are replaced by their
@@ -77,7 +77,7 @@ func ByContext[K comparable](find func(ctx context.Context) K) Key[K] {
 	if find == nil {
 		return Key[K]{}
 	}
-	return Key[K]{By: "identity", Of: func(c *Call) K { return find(c.Context) }}
+	return Key[K]{By: "identity", Of: func(call *Call) K { return find(call.Context) }}
 }
 
 // ByMessage finds a key in the request. A call with a message that is no M has no key. A stream's
@@ -88,8 +88,8 @@ func ByMessage[M any, K comparable](find func(message M) K) Key[K] {
 	if find == nil {
 		return Key[K]{}
 	}
-	return Key[K]{By: "message", OfMessage: true, Of: func(c *Call) (none K) {
-		m, ok := c.Message.(M)
+	return Key[K]{By: "message", OfMessage: true, Of: func(call *Call) (none K) {
+		m, ok := call.Message.(M)
 		if !ok {
 			return none
 		}

@@ -75,7 +75,7 @@ type checked struct {
 }
 
 func (l Limit[K]) check(index int, options *Options, bad admission.FieldFault) (c checked, err error) {
-	hidden := func(cost func(c *Call) int64, charge func(c *Call, served Served) int64) limiter {
+	hidden := func(cost func(call *Call) int64, charge func(call *Call, served Served) int64) limiter {
 		part := &admission.Limit[*Call, K, Served]{
 			Parts:   admission.Parts[*Call, Served]{Name: l.Name, WhenNoKey: l.WhenNoKey, Cost: cost, Charge: charge, Shadow: l.Shadow, Hidden: l.Hidden},
 			Limiter: l.Limiter, Key: l.Key.Of, PolicyFor: l.PolicyFor,

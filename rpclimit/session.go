@@ -85,8 +85,8 @@ func (s *Session) Context(ctx context.Context) context.Context {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var all []<-chan struct{}
-	for _, h := range s.mu.held[:s.mu.n] {
-		all = append(all, h.by.Lost(h.settlement)...)
+	for _, held := range s.mu.held[:s.mu.n] {
+		all = append(all, held.by.Lost(held.settlement)...)
 	}
 	if later := s.stream && s.guard.first != nil; len(all) == 0 && !later {
 		return ctx
@@ -115,8 +115,8 @@ func (s *Session) Received(message any) Verdict {
 		return Verdict{}
 	}
 	call := &s.receiving
-	if v, lost := s.lost(call); lost {
-		return v
+	if verdict, lost := s.lost(call); lost {
+		return verdict
 	}
 	call.Message = message
 	if s.opened || s.guard.first == nil {
@@ -151,8 +151,8 @@ func (s *Session) Sent(message any) Verdict {
 	if s == nil {
 		return Verdict{}
 	}
-	if v, lost := s.lost(&s.sending); lost {
-		return v
+	if verdict, lost := s.lost(&s.sending); lost {
+		return verdict
 	}
 	s.sending.Message = message
 	return s.message(s.guard.sent, &s.sending, &s.mu.sent, nil)
@@ -229,8 +229,8 @@ func settle(all []held, served Served) {
 		return
 	}
 	defer settle(all[1:], served)
-	h := &all[0]
-	h.by.Settle(background, h.settlement, h.call, served)
+	held := &all[0]
+	held.by.Settle(background, held.settlement, held.call, served)
 }
 
 func (s *Session) cancel() {
@@ -241,7 +241,7 @@ func (s *Session) cancel() {
 	all := s.mu.held[:s.mu.n]
 	s.mu.ended = true
 	s.mu.Unlock()
-	for _, h := range all {
-		h.by.Cancel(background, h.settlement)
+	for _, held := range all {
+		held.by.Cancel(background, held.settlement)
 	}
 }

@@ -72,15 +72,15 @@ func (g *Guard) Stats() Stats {
 		Shadow:        g.shadow(),
 		Limits:        make(map[string]engine.Stats, len(g.limits)),
 	}
-	for r := limits.Admitted; r <= limits.Unavailable; r++ {
-		if n := g.messages.By(r); r.Passes() {
+	for reason := limits.Admitted; reason <= limits.Unavailable; reason++ {
+		if n := g.messages.By(reason); reason.Passes() {
 			s.Messages.Admitted += n
 		} else {
 			s.Messages.Refused += n
 		}
 	}
-	for _, c := range []*admission.Counters{&g.calls, &g.messages} {
-		n, all := c.Delayed()
+	for _, counters := range []*admission.Counters{&g.calls, &g.messages} {
+		n, all := counters.Delayed()
 		s.Delayed, s.DelayTime = s.Delayed+n, s.DelayTime+all
 	}
 	s.Shadowed, s.ShadowFailed = g.whole.Shadowed(&g.calls, &g.messages)

@@ -42,8 +42,8 @@ func (g *Guard) verdict(call *Call, result admission.Result, quotas []admission.
 }
 
 // tapped adds the tap's decision, made before v.
-func (v *Verdict) tapped(s *Session) {
-	first := &s.verdict
+func (v *Verdict) tapped(session *Session) {
+	first := &session.verdict
 	if v.Limit == "" && v.Reason.Passes() {
 		shadowed := v.Shadowed
 		*v = *first
@@ -51,9 +51,9 @@ func (v *Verdict) tapped(s *Session) {
 		return
 	}
 	v.quotas = v.quotaList()
-	for i, q := range first.quotaList() {
-		if q.Applies {
-			v.quotas[i] = q
+	for i, quota := range first.quotaList() {
+		if quota.Applies {
+			v.quotas[i] = quota
 		}
 	}
 	if v.Reason != limits.Admitted || first.Limit == "" {
@@ -110,23 +110,23 @@ func (v *Verdict) Message() string {
 	// The limit is the frequent reason.
 	if v.Reason == limits.OverLimit {
 		var buffer [128]byte
-		b := append(buffer[:0], "the limit"...)
+		encoded := append(buffer[:0], "the limit"...)
 		if !v.hidden() {
-			b = strconv.AppendQuote(append(b, ' '), v.Limit)
+			encoded = strconv.AppendQuote(append(encoded, ' '), v.Limit)
 		}
 		if v.Provenance.Guess() {
-			b = append(b, " is reduced during an outage"...)
+			encoded = append(encoded, " is reduced during an outage"...)
 		} else {
-			b = append(b, " is exceeded"...)
+			encoded = append(encoded, " is exceeded"...)
 		}
 		if after, ok := v.Retry(); ok {
-			b = append(b, ": try again in "...)
+			encoded = append(encoded, ": try again in "...)
 			if v.Provenance.Guess() {
-				b = append(b, "about "...)
+				encoded = append(encoded, "about "...)
 			}
-			b = append(b, (time.Duration(milliseconds(after)) * time.Millisecond).String()...)
+			encoded = append(encoded, (time.Duration(milliseconds(after)) * time.Millisecond).String()...)
 		}
-		return string(b)
+		return string(encoded)
 	}
 	limit := "the limit"
 	if !v.hidden() {
@@ -189,7 +189,7 @@ func (v *Verdict) Pushback() (ms int64, ok bool) {
 }
 
 // milliseconds returns whole milliseconds, rounded up, at least 1.
-func milliseconds(d time.Duration) int64 { return max(1, whole.Up(d, time.Millisecond)) }
+func milliseconds(duration time.Duration) int64 { return max(1, whole.Up(duration, time.Millisecond)) }
 
 // Violation is a limit that refused a call.
 type Violation struct {

@@ -26,8 +26,8 @@ var ownLimit = limits.NewProvenance(limits.SourceProcess, true, errors.New(
 // that wait.
 func (l *Limiter) Admit(ctx context.Context, _ struct{}, n int64) (limits.Answer, error) {
 	if limit := l.Limit(); limit == nil || limit.Delays() {
-		g, err := l.Hold(ctx, limits.Call[struct{}]{N: n})
-		return g.Answer, err
+		grant, err := l.Hold(ctx, limits.Call[struct{}]{N: n})
+		return grant.Answer, err
 	}
 	var decision policy.Decision
 	var err error
@@ -66,9 +66,9 @@ func (l *Limiter) Hold(ctx context.Context, call limits.Call[struct{}]) (grant l
 }
 
 // Look returns the answer that Hold would give now without waiting, for limits.AskAll. Only Hold can answer a call that would join the line.
-func (l *Limiter) Look(call limits.Call[struct{}]) (a limits.Answer, ok bool) {
+func (l *Limiter) Look(call limits.Call[struct{}]) (answer limits.Answer, ok bool) {
 	if call.Limit != nil || !call.NoWait && l.hasWaiters() {
-		return a, false
+		return answer, false
 	}
 	return limits.Answer{Decision: l.probe(call.N, max(call.Patience, 0)), Provenance: inProcess}, true
 }

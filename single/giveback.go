@@ -17,14 +17,14 @@ import (
 // calls by up to its own length. Unlike Take, Reserve serves calls that can come later or may be
 // given up: the units are taken now, so no other call is promised the turn. Reserve allocates
 // nothing.
-func (l *Limiter) Reserve(n int64, patience time.Duration) (r Reservation) {
-	l.reserve(&request{n: n, patience: max(patience, 0)}, &r.Decision, &r.held)
-	return r
+func (l *Limiter) Reserve(n int64, patience time.Duration) (reservation Reservation) {
+	l.reserve(&request{n: n, patience: max(patience, 0)}, &reservation.Decision, &reservation.held)
+	return reservation
 }
 
-func (l *Limiter) reserve(q *request, d *policy.Decision, h *held) {
-	l.takeLogged(q, d, &h.receipt)
-	h.limiter = l
+func (l *Limiter) reserve(request *request, decision *policy.Decision, held *held) {
+	l.takeLogged(request, decision, &held.receipt)
+	held.limiter = l
 }
 
 // takeLogged is take, and remembers a take that may be given back, or a charge beside it.
@@ -37,8 +37,8 @@ func (l *Limiter) takeLogged(request *request, decision *policy.Decision, receip
 	defer l.mu.Unlock()
 	l.take(request, decision, receipt)
 	if receipt.terms != nil && decision.Wait == 0 {
-		m := underway.Mark{Word: receipt.After, Returned: receipt.Returned}
-		receipt.ID = receipt.terms.log.Add(receipt.terms.policy, receipt.Before, m, receipt.At, request.n)
+		mark := underway.Mark{Word: receipt.After, Returned: receipt.Returned}
+		receipt.ID = receipt.terms.log.Add(receipt.terms.policy, receipt.Before, mark, receipt.At, request.n)
 	}
 }
 

@@ -70,8 +70,8 @@ func newTerms(limit policy.Policy) *terms {
 	t.choker, _ = limit.(policy.Choker)
 	t.refunder, _ = limit.(policy.Refunder)
 	_, restores := limit.(policy.Restorer)
-	if o, ok := limit.(policy.Occupier); ok {
-		t.inUse = &inUse{occupier: o}
+	if occupier, ok := limit.(policy.Occupier); ok {
+		t.inUse = &inUse{occupier: occupier}
 		// take looks whether a call is in line.
 		t.choker = nil
 	}
@@ -102,16 +102,16 @@ func New(limit policy.Policy, more ...Option) (*Limiter, error) {
 			return nil, err
 		}
 	}
-	l := &Limiter{time: newTimeSource(o), maxWaiting: o.maxWaiting}
-	l.terms.Store(newTerms(l.time.anchored(limit)))
-	return l, nil
+	limiter := &Limiter{time: newTimeSource(o), maxWaiting: o.maxWaiting}
+	limiter.terms.Store(newTerms(limiter.time.anchored(limit)))
+	return limiter, nil
 }
 
 // MustNew is New for a policy constructor's results, and panics on an error:
 //
 //	var limiter = single.MustNew(policy.Funnel(20, 10, time.Second))
-func MustNew(p policy.Policy, err error) *Limiter {
-	limiter, err := New(policy.Must(p, err))
+func MustNew(limit policy.Policy, err error) *Limiter {
+	limiter, err := New(policy.Must(limit, err))
 	if err != nil {
 		panic(err)
 	}
@@ -148,9 +148,9 @@ func (l *Limiter) Choke() bool {
 			}
 		}
 	}
-	var d policy.Decision
-	l.take(&request{n: 1}, &d, nil)
-	return d.Allowed
+	var decision policy.Decision
+	l.take(&request{n: 1}, &decision, nil)
+	return decision.Allowed
 }
 
 // Allow is Choke under its name in golang.org/x/time/rate.
@@ -159,9 +159,9 @@ func (l *Limiter) Allow() bool { return l.Choke() }
 // Take asks for n units now, and records them if allowed. n above the limit or below 0 is refused
 // with policy.Never; n == 0 only looks. RetryAfter of a refusal is exact. Take never waits and
 // never allocates.
-func (l *Limiter) Take(n int64) (d policy.Decision) {
-	l.take(&request{n: n}, &d, nil)
-	return d
+func (l *Limiter) Take(n int64) (decision policy.Decision) {
+	l.take(&request{n: n}, &decision, nil)
+	return decision
 }
 
 // TakeUpTo takes n units if Take would, as a Bursty does on credit, and otherwise as many as remain.

@@ -22,11 +22,11 @@ const defaultMaxWaiting = 1024
 // MaxWaiting bounds how many calls may wait in line. More get ErrCrowded. The default is 1024, the
 // least 1. Joining the line takes time for each call in it; being refused mostly does not.
 func MaxWaiting(n int) Option {
-	return func(o *options) error {
+	return func(options *options) error {
 		if n < 1 {
 			return &policy.FieldError{Of: "single.MaxWaiting", Field: "n", Value: n, Want: "1 or more"}
 		}
-		o.maxWaiting = n
+		options.maxWaiting = n
 		return nil
 	}
 }
@@ -38,11 +38,11 @@ func MaxWaiting(n int) Option {
 // The default is package time's monotonic clock, read from the processor's counter where that can
 // be trusted: see PackageTime.
 func Clock(now func() policy.Instant) Option {
-	return func(o *options) error {
+	return func(options *options) error {
 		if now == nil {
 			return &policy.FieldError{Of: "single.Clock", Field: "now", Value: "nil", Want: "a function"}
 		}
-		o.clock = now
+		options.clock = now
 		return nil
 	}
 }
@@ -51,8 +51,8 @@ func Clock(now func() policy.Instant) Option {
 // may be off by up to a microsecond: see engine.Config.PackageTime. PackageTime is the default in a
 // bubble of testing/synctest. Clock takes precedence.
 func PackageTime() Option {
-	return func(o *options) error {
-		o.packageTime = true
+	return func(options *options) error {
+		options.packageTime = true
 		return nil
 	}
 }
@@ -96,4 +96,4 @@ func (s *timeSource) now() policy.Instant {
 	return policy.Instant(time.Since(s.epoch)) + 1
 }
 
-func (s *timeSource) anchored(p policy.Policy) policy.Policy { return decide.Anchor(p, s.zero) }
+func (s *timeSource) anchored(limit policy.Policy) policy.Policy { return decide.Anchor(limit, s.zero) }

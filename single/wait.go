@@ -41,9 +41,9 @@ var (
 // Units given back later do not advance a promised turn. Turns are timed by package time even with
 // Clock, so that clock should run at the same speed.
 func (l *Limiter) Wait(ctx context.Context, n int64) error {
-	var d policy.Decision
+	var decision policy.Decision
 	var h held
-	_, err := l.acquire(ctx, n, forever, &d, &h)
+	_, err := l.acquire(ctx, n, forever, &decision, &h)
 	return err
 }
 
@@ -123,8 +123,8 @@ type waiter struct {
 }
 
 func (w *waiter) State() (standing, int64) {
-	s, now := w.limiter.standing()
-	return s, int64(now)
+	standing, now := w.limiter.standing()
+	return standing, int64(now)
 }
 
 func (w *waiter) Forecast(s standing, at int64) (standing, time.Duration, waitline.Verdict) {
@@ -166,8 +166,8 @@ func (w *waiter) AwaitsRelease() bool {
 func (w *waiter) Refusal(verdict waitline.Verdict) error {
 	standing, now := w.limiter.standing()
 	if verdict == waitline.Never {
-		_, d := standing.terms.policy.Take(standing.word, now, w.n, forever)
-		return w.limiter.never(w.n, &d)
+		_, decision := standing.terms.policy.Take(standing.word, now, w.n, forever)
+		return w.limiter.never(w.n, &decision)
 	}
 	return fmt.Errorf("%w: %v has no room for more", ErrCrowded, standing.terms.policy)
 }

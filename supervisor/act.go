@@ -76,9 +76,9 @@ func (r *run) register(slot *slot) {
 	slot.life.ctx = context.WithValue(ctx, lifeKey{}, slot.life)
 }
 
-func (r *run) begin(c *slot) {
-	r.s.post(ChildStarted, c.Name, nil)
-	c.life.launch()
+func (r *run) begin(slot *slot) {
+	r.s.post(ChildStarted, slot.Name, nil)
+	slot.life.launch()
 }
 
 // cancel asks the child to stop and sets its deadline. asked comes last: until it is set, all this

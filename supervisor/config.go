@@ -56,7 +56,7 @@ type Config struct {
 	seam seam.Seam
 }
 
-func init() { seam.Accept(func(cfg *Config, s seam.Seam) { cfg.seam = s }) }
+func init() { seam.Accept(func(cfg *Config, points seam.Seam) { cfg.seam = points }) }
 
 func (cfg Config) withDefaults() Config {
 	if cfg.Name == "" {
@@ -89,7 +89,7 @@ func validate(cfg Config, children []Child) error {
 	}
 	seen := make(map[string]int, len(children))
 	for i, child := range children {
-		field := func(f string) string { return fmt.Sprintf("child %d (%q): %s", i, child.Name, f) }
+		field := func(text string) string { return fmt.Sprintf("child %d (%q): %s", i, child.Name, text) }
 		if first, dup := seen[child.Name]; child.Name == "" {
 			reject(field("Name"), `""`, "a non-empty name")
 		} else if dup {

@@ -76,18 +76,18 @@ type Event struct {
 
 // String formats the event as a line for a log.
 func (e Event) String() string {
-	s := e.Supervisor
+	text := e.Supervisor
 	if e.Child != "" {
-		s += "/" + e.Child
+		text += "/" + e.Child
 	}
-	s += ": " + e.Kind.String()
+	text += ": " + e.Kind.String()
 	if e.Err != nil {
-		s += ": " + e.Err.Error()
+		text += ": " + e.Err.Error()
 	}
 	if e.Missed > 0 {
-		s += fmt.Sprintf(" (%d events lost before)", e.Missed)
+		text += fmt.Sprintf(" (%d events lost before)", e.Missed)
 	}
-	return s
+	return text
 }
 
 const (
@@ -134,9 +134,9 @@ func NewEventMailbox(hook func(Event)) (mailbox *Mailbox[Event]) {
 	if hook == nil {
 		return nil
 	}
-	mailbox = NewMailbox(func(e Event, missed int) {
-		e.Missed = missed
-		hook(e)
+	mailbox = NewMailbox(func(event Event, missed int) {
+		event.Missed = missed
+		hook(event)
 	}, func(event Event, reason error) {
 		// Otherwise a hook that always dies would never be done.
 		if event.Kind != HookFault {

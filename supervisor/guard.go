@@ -11,7 +11,7 @@ import (
 // package starts here. Under a scheduler, the scheduler starts the goroutine.
 //
 // returned tells a Goexit from a normal return: recover returns nil for both.
-func spawn(s seam.Seam, f func() error, done func(reason error)) {
+func spawn(points seam.Seam, f func() error, done func(reason error)) {
 	body := func() {
 		var reason error
 		returned := false
@@ -30,8 +30,8 @@ func spawn(s seam.Seam, f func() error, done func(reason error)) {
 		reason = f()
 		returned = true
 	}
-	if s.Scheduler != nil {
-		s.Scheduler.Go(body)
+	if points.Scheduler != nil {
+		points.Scheduler.Go(body)
 		return
 	}
 	go body()
@@ -39,9 +39,9 @@ func spawn(s seam.Seam, f func() error, done func(reason error)) {
 
 // guard runs f on its own goroutine, waits for it, and returns nil if f returned, else how it died.
 // Writes of f happen before guard returns.
-func guard(s seam.Seam, f func()) error {
+func guard(points seam.Seam, f func()) error {
 	ended := make(chan error, 1)
-	spawn(s, func() error { f(); return nil }, func(reason error) { ended <- reason })
-	err, _ := seam.Receive(s, "supervisor: guard", seam.Forever, ended, nil, nil)
+	spawn(points, func() error { f(); return nil }, func(reason error) { ended <- reason })
+	err, _ := seam.Receive(points, "supervisor: guard", seam.Forever, ended, nil, nil)
 	return err
 }

@@ -29,8 +29,8 @@ type exit struct {
 
 func newSlots(children []Child) []*slot {
 	slots := make([]*slot, len(children))
-	for i, c := range children {
-		slots[i] = &slot{Child: c, index: i}
+	for i, child := range children {
+		slots[i] = &slot{Child: child, index: i}
 	}
 	return slots
 }
@@ -112,7 +112,7 @@ func (r *run) stop(verdict error) {
 	}
 	r.verdict = verdict
 	r.stopping = true
-	for _, c := range r.slots {
-		c.exit = nil
+	for _, slot := range r.slots {
+		slot.exit = nil
 	}
 }

@@ -36,8 +36,8 @@ func New(cfg Config, children ...Child) (*Supervisor, error) {
 		return nil, err
 	}
 	supervisor := &Supervisor{cfg: cfg.withDefaults(), children: slices.Clone(children)}
-	for i, c := range supervisor.children {
-		supervisor.children[i] = c.withDefaults()
+	for i, child := range supervisor.children {
+		supervisor.children[i] = child.withDefaults()
 	}
 	supervisor.events = NewEventMailbox(cfg.OnEvent)
 	supervisor.mu.failing = make([]bool, len(children))

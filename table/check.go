@@ -9,18 +9,18 @@ import "fmt"
 // entries. Unless a change of policy is under way, all words must be the present policy's.
 func (t *Table[K]) Check() error {
 	terms := t.terms.Load()
-	stale := func(e *Entry[K]) bool {
-		word := e.word.Load()
+	stale := func(entry *Entry[K]) bool {
+		word := entry.word.Load()
 		return !t.changing && word < tentative && !terms.Current(word)
 	}
 	filings := make(map[*Entry[K]]int, t.index.Len())
-	for f := range t.index.All() {
-		filings[f.entry]++
+	for filing := range t.index.All() {
+		filings[filing.entry]++
 	}
 
 	pending := make(map[*Entry[K]]bool, len(t.pending))
-	for _, e := range t.pending {
-		pending[e] = true
+	for _, entry := range t.pending {
+		pending[entry] = true
 	}
 
 	filed, indexed := 0, 0

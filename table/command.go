@@ -40,7 +40,9 @@ func SweepCommand[K comparable](now policy.Instant, budget int, reply chan<- Swe
 }
 
 // ChangeCommand asks for another policy. Change.Answer returns the result.
-func ChangeCommand[K comparable](c *Change) Command[K] { return Command[K]{op: opChange, change: c} }
+func ChangeCommand[K comparable](change *Change) Command[K] {
+	return Command[K]{op: opChange, change: change}
+}
 
 // Begin is called by the writer just before it carries the command out. A change of policy takes
 // effect then, not when it was requested: units taken while the command was on its way count under

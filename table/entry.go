@@ -34,7 +34,7 @@ type Level struct {
 }
 
 // EntryOf returns the entry of a level, which must be of an Entry[K].
-func EntryOf[K comparable](l *Level) *Entry[K] { return (*Entry[K])(unsafe.Pointer(l)) }
+func EntryOf[K comparable](level *Level) *Entry[K] { return (*Entry[K])(unsafe.Pointer(level)) }
 
 // Word returns the current word. View.Read returns it with the terms to advance it.
 func (l *Level) Word() uint64 { return l.word.Load() }

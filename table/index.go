@@ -145,11 +145,11 @@ func (x *index[K]) split(l *leaf[K], fresh policy.Instant) (right *leaf[K]) {
 		if low, ok := boundary(l.filings, fresh); ok {
 			right.low = low
 			stay := l.filings[:0]
-			for _, f := range l.filings {
-				if f.fresh < low {
-					stay = append(stay, f)
+			for _, filing := range l.filings {
+				if filing.fresh < low {
+					stay = append(stay, filing)
 				} else {
-					right.filings = append(right.filings, f)
+					right.filings = append(right.filings, filing)
 				}
 			}
 			clear(l.filings[len(stay):])
@@ -195,9 +195,9 @@ func latestFirst[K comparable](a, b filing[K]) int { return cmp.Compare(b.fresh,
 
 func (x *index[K]) All() iter.Seq[filing[K]] {
 	return func(yield func(filing[K]) bool) {
-		x.leaves.Ascend(func(l *leaf[K]) bool {
-			for _, f := range l.filings {
-				if !yield(f) {
+		x.leaves.Ascend(func(leaf *leaf[K]) bool {
+			for _, filing := range leaf.filings {
+				if !yield(filing) {
 					return false
 				}
 			}

@@ -74,14 +74,14 @@ func waiting[K comparable](node *node[K], hash uint64, key K) *Entry[K] {
 }
 
 // unlink takes a node out of its slot. Only the writer calls it.
-func (t *Table[K]) unlink(s *slot[K], node *node[K]) {
+func (t *Table[K]) unlink(slot *slot[K], node *node[K]) {
 	next := node.next.Load()
-	if s.CompareAndSwap(node, next) {
+	if slot.CompareAndSwap(node, next) {
 		return
 	}
 	t.stepPoint("unlink: not the first")
 	// Callers can only have pushed in front of it.
-	before := s.Load()
+	before := slot.Load()
 	for before.next.Load() != node {
 		before = before.next.Load()
 	}

@@ -60,9 +60,9 @@ func (s *shard[K]) find(place place, key K) *Entry[K] {
 		bucket := &s.buckets[place.bucket]
 		tags := bucket.tags.Load()
 		for same := same(tags, place.tag); same != 0; same &= same - 1 {
-			e := bucket.slots[bits.TrailingZeros64(same)/8].Load()
-			if e != nil && e.is(key) && e.word.Load() != tombstone {
-				return e
+			entry := bucket.slots[bits.TrailingZeros64(same)/8].Load()
+			if entry != nil && entry.is(key) && entry.word.Load() != tombstone {
+				return entry
 			}
 		}
 		if tags < passedOne {
@@ -90,7 +90,7 @@ func (s *shard[K]) all() iter.Seq[*Entry[K]] {
 	return func(yield func(*Entry[K]) bool) {
 		for i := range s.buckets {
 			for j := range s.buckets[i].slots {
-				if e := s.buckets[i].slots[j].Load(); e != nil && !yield(e) {
+				if entry := s.buckets[i].slots[j].Load(); entry != nil && !yield(entry) {
 					return
 				}
 			}
@@ -229,16 +229,16 @@ type unseenBucket[K comparable] struct {
 
 func (s *shard[K]) addUnseen(place place, entry *Entry[K]) {
 	for {
-		b := (*unseenBucket[K])(unsafe.Pointer(&s.buckets[place.bucket]))
-		for i := range b.slots {
-			if b.tags>>(8*i)&0xff == 0 {
-				b.slots[i] = entry
-				b.tags |= place.tag << (8 * i)
+		bucket := (*unseenBucket[K])(unsafe.Pointer(&s.buckets[place.bucket]))
+		for i := range bucket.slots {
+			if bucket.tags>>(8*i)&0xff == 0 {
+				bucket.slots[i] = entry
+				bucket.tags |= place.tag << (8 * i)
 				return
 			}
 		}
-		if b.tags>>56 != manyPassed {
-			b.tags += passedOne
+		if bucket.tags>>56 != manyPassed {
+			bucket.tags += passedOne
 		}
 		place.bucket = s.next(place.bucket)
 	}
@@ -260,9 +260,9 @@ func (t *Table[K]) resize(i, buckets int) *shard[K] {
 				entries[k], places[k] = entry, resized.place(hash, rest)
 			}
 		}
-		for k, e := range entries {
-			if e != nil {
-				resized.addUnseen(places[k], e)
+		for k, entry := range entries {
+			if entry != nil {
+				resized.addUnseen(places[k], entry)
 			}
 		}
 	}

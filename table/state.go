@@ -16,7 +16,7 @@ type Reading struct {
 
 // State reads the state of an entry's key, in the entry or its successor. ok is false if the key
 // has no live entry.
-func (v View[K]) State(entry *Entry[K]) (r Reading, ok bool) {
+func (v View[K]) State(entry *Entry[K]) (reading Reading, ok bool) {
 	for {
 		if entry = v.t.follow(entry); entry == nil {
 			return Reading{}, false
@@ -45,8 +45,8 @@ func (t *Table[K]) Drain(each func(*Entry[K], Reading)) {
 		if shard == nil {
 			continue
 		}
-		for e := range shard.all() {
-			t.drain(e, each)
+		for entry := range shard.all() {
+			t.drain(entry, each)
 		}
 		t.stepPoint("drain: next shard")
 	}
@@ -121,8 +121,8 @@ func (l *Loader[K]) makeRoom(fresh policy.Instant) bool {
 			if shard == nil {
 				continue
 			}
-			for e := range shard.all() {
-				l.least = append(l.least, filing[K]{l.t.freshAt(e.word.Load()), e})
+			for entry := range shard.all() {
+				l.least = append(l.least, filing[K]{l.t.freshAt(entry.word.Load()), entry})
 			}
 		}
 		heap.Init(&l.least)
@@ -142,16 +142,16 @@ func (l *Loader[K]) makeRoom(fresh policy.Instant) bool {
 	}
 }
 
-func (l *Loader[K]) drop(e *Entry[K]) {
-	e.word.Store(tombstone)
-	l.t.remove(l.t.hash(e.Key()), e)
+func (l *Loader[K]) drop(entry *Entry[K]) {
+	entry.word.Store(tombstone)
+	l.t.remove(l.t.hash(entry.Key()), entry)
 }
 
 // Done ends the loading and sets the table's policy, which reads the same words as before. No key
 // that is opened takes before the instant now: a key that was not loaded was as good as new by
 // then.
-func (l *Loader[K]) Done(p policy.Policy, now policy.Instant) {
-	l.t.terms.Store(newTerms(p, 0, nil, nil))
+func (l *Loader[K]) Done(limit policy.Policy, now policy.Instant) {
+	l.t.terms.Store(newTerms(limit, 0, nil, nil))
 	l.t.horizon.Store(int64(now))
 }
 

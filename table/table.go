@@ -167,8 +167,8 @@ func init() {
 	seam.Accept(func(t interface{ under(seam.Seam) }, s seam.Seam) { t.under(s) })
 }
 
-func (t *Table[K]) under(s seam.Seam) {
-	t.step, t.seed = s.Scheduler.Step, s.Scheduler.Seed()
+func (t *Table[K]) under(points seam.Seam) {
+	t.step, t.seed = points.Scheduler.Step, points.Scheduler.Seed()
 }
 
 // View returns the table's view. Any goroutine may call it.
@@ -203,8 +203,8 @@ func (t *Table[K]) find(hash uint64, key K) *Entry[K] {
 			return entry
 		}
 		t.stepPoint("find: moved")
-		if m := t.moving.Load(); m != nil && m.from == entry {
-			return m.to
+		if move := t.moving.Load(); move != nil && move.from == entry {
+			return move.to
 		}
 		// The successor was in the map before moving changed.
 	}

@@ -149,9 +149,9 @@ func NewChange(p policy.Policy, now policy.Instant) *Change {
 // Answer returns the channel on which the result is sent once.
 func (c *Change) Answer() <-chan ChangeResult { return c.answer }
 
-func (c *Change) give(r ChangeResult) {
+func (c *Change) give(result ChangeResult) {
 	if c.given.CompareAndSwap(false, true) {
-		c.answer <- r
+		c.answer <- result
 	}
 }
 
@@ -205,8 +205,8 @@ func (t *Table[K]) finishChange() {
 }
 
 // land ends the tentative stage of an entry after its second look.
-func (t *Table[K]) land(e *Entry[K]) {
-	e.word.CompareAndSwap(tentative, t.terms.Load().EpochBit)
+func (t *Table[K]) land(entry *Entry[K]) {
+	entry.word.CompareAndSwap(tentative, t.terms.Load().EpochBit)
 }
 
 // freshAt returns the instant from which an entry with that word owes nothing.

@@ -55,13 +55,13 @@ func (v View[K]) Load(hash uint64, key K) *Entry[K] { return v.t.filedEntry(hash
 
 // Look returns the key's filed or landed entry, or nil. Look never waits.
 func (v View[K]) Look(hash uint64, key K) *Entry[K] {
-	if e := v.t.find(hash, key); e != nil {
-		return e
+	if entry := v.t.find(hash, key); entry != nil {
+		return entry
 	}
 	v.t.stepPoint("look: not in the map")
 	// A tentative entry is of an unused key, whether or not it will live: there is nothing to see.
-	if p := waiting(v.t.slotOf(hash).Load(), hash, key); p != nil && p.word.Load() < tentative {
-		return p
+	if entry := waiting(v.t.slotOf(hash).Load(), hash, key); entry != nil && entry.word.Load() < tentative {
+		return entry
 	}
 	v.t.stepPoint("look: not in the slot")
 	// The entry may have moved from the nursery to the map.
@@ -71,8 +71,8 @@ func (v View[K]) Look(hash uint64, key K) *Entry[K] {
 // Seek is Look for keys that mostly have no entry: Seek searches the map once. Once is enough after
 // the slot, because an entry is put into the map before it leaves its slot.
 func (v View[K]) Seek(hash uint64, key K) *Entry[K] {
-	if p := waiting(v.t.slotOf(hash).Load(), hash, key); p != nil && p.word.Load() < tentative {
-		return p
+	if entry := waiting(v.t.slotOf(hash).Load(), hash, key); entry != nil && entry.word.Load() < tentative {
+		return entry
 	}
 	v.t.stepPoint("seek: not in the slot")
 	return v.t.find(hash, key)
@@ -86,8 +86,8 @@ func (v View[K]) Open(hash uint64, key K) (e *Entry[K], status Status) {
 	slot := table.slotOf(hash)
 	var n *node[K]
 	for {
-		if e := table.find(hash, key); e != nil {
-			return e, status
+		if entry := table.find(hash, key); entry != nil {
+			return entry, status
 		}
 		table.stepPoint("open: not in the map")
 		head := slot.Load()
@@ -143,7 +143,7 @@ func (v View[K]) Open(hash uint64, key K) (e *Entry[K], status Status) {
 }
 
 func (t *Table[K]) has(hash uint64, key K) bool {
-	if e := waiting(t.slotOf(hash).Load(), hash, key); e != nil {
+	if entry := waiting(t.slotOf(hash).Load(), hash, key); entry != nil {
 		return true
 	}
 	t.stepPoint("has: not in the slot")
@@ -191,9 +191,9 @@ func (v View[K]) All() iter.Seq2[*Entry[K], Reading] {
 				if node.entry.word.Load() >= tentative {
 					continue
 				}
-				if r, alive := v.State(node.entry); alive {
+				if reading, alive := v.State(node.entry); alive {
 					landed[node.entry.Key()] = true
-					if !yield(node.entry, r) {
+					if !yield(node.entry, reading) {
 						return
 					}
 				}
@@ -202,8 +202,8 @@ func (v View[K]) All() iter.Seq2[*Entry[K], Reading] {
 			v.t.stepPoint("all: next slot")
 		}
 		for i := range v.t.shards {
-			for e, r := range v.Filed(i) {
-				if !landed[e.Key()] && !yield(e, r) {
+			for entry, reading := range v.Filed(i) {
+				if !landed[entry.Key()] && !yield(entry, reading) {
 					return
 				}
 			}
@@ -224,7 +224,7 @@ func (v View[K]) Filed(shard int) iter.Seq2[*Entry[K], Reading] {
 		for entry := range s.all() {
 			v.t.stepPoint("all: in a shard")
 			// The entry may have been replaced, and then is not alive.
-			if r, alive := v.State(entry); alive && !yield(entry, r) {
+			if reading, alive := v.State(entry); alive && !yield(entry, reading) {
 				return
 			}
 		}

@@ -50,8 +50,8 @@ func (t *Table[K]) touch(node *node[K]) {
 	for left := touchStep; left > 0 && node != nil; left-- {
 		node.entry.word.Load()
 		i, rest := t.shardOf(node.hash)
-		if s := t.shards[i].Load(); s != nil {
-			s.buckets[s.place(node.hash, rest).bucket].tags.Load()
+		if shard := t.shards[i].Load(); shard != nil {
+			shard.buckets[shard.place(node.hash, rest).bucket].tags.Load()
 		}
 		node = node.next.Load()
 	}

@@ -44,11 +44,11 @@ func newClient(address string) (*client, error) {
 func (c *client) get(ctx context.Context, path string, query url.Values, to any) (err error) {
 	target := c.base.JoinPath(path)
 	target.RawQuery = query.Encode()
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, target.String(), http.NoBody)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, target.String(), http.NoBody)
 	if err != nil {
 		return err
 	}
-	resp, err := c.http.Do(r)
+	resp, err := c.http.Do(request)
 	if err != nil {
 		return err
 	}
@@ -58,11 +58,11 @@ func (c *client) get(ctx context.Context, path string, query url.Values, to any)
 	case err != nil:
 		return err
 	case resp.StatusCode != http.StatusOK:
-		var f pagejson.Fault
-		if json.Unmarshal(body, &f) != nil || f.Error == "" {
-			f.Error = "is package inspect mounted there?"
+		var fault pagejson.Fault
+		if json.Unmarshal(body, &fault) != nil || fault.Error == "" {
+			fault.Error = "is package inspect mounted there?"
 		}
-		return fmt.Errorf("%s: %s: %s", target.Redacted(), resp.Status, report.Printable(f.Error))
+		return fmt.Errorf("%s: %s: %s", target.Redacted(), resp.Status, report.Printable(fault.Error))
 	}
 	if err := json.Unmarshal(body, to); err != nil {
 		return fmt.Errorf("%s: is package inspect mounted there? %w", target.Redacted(), err)
@@ -78,43 +78,43 @@ type view struct {
 
 // look asks for all limits, puts those that are wrong first, and asks for the keys of a limit: by default the first
 // with lists.
-func (c *client) look(ctx context.Context, limit string, rows int) (v view, err error) {
-	if err := c.get(ctx, "limits", nil, &v.overview); err != nil {
-		return v, err
+func (c *client) look(ctx context.Context, limit string, rows int) (view view, err error) {
+	if err := c.get(ctx, "limits", nil, &view.overview); err != nil {
+		return view, err
 	}
-	all := v.overview.Limits
+	all := view.overview.Limits
 	slices.SortStableFunc(all, func(a, b pagejson.LimitSummary) int {
 		return cmp.Compare(min(len(health(&b)), 1), min(len(health(&a)), 1))
 	})
-	i := slices.IndexFunc(all, func(l pagejson.LimitSummary) bool { return limit == l.Name || limit == "" && l.Lists })
+	i := slices.IndexFunc(all, func(summary pagejson.LimitSummary) bool { return limit == summary.Name || limit == "" && summary.Lists })
 	switch {
 	case i < 0 && limit != "":
-		return v, fmt.Errorf("there is no limit %q", limit)
+		return view, fmt.Errorf("there is no limit %q", limit)
 	case i < 0:
-		return v, nil
+		return view, nil
 	}
-	if v.chosen = all[i].Name; !all[i].Lists {
-		return v, nil
+	if view.chosen = all[i].Name; !all[i].Lists {
+		return view, nil
 	}
-	query := url.Values{"limit": {v.chosen}, "by": {"owed"}, "n": {strconv.Itoa(rows)}}
-	if err := c.get(ctx, "keys", query, &v.owed); err != nil {
-		return v, err
+	query := url.Values{"limit": {view.chosen}, "by": {"owed"}, "n": {strconv.Itoa(rows)}}
+	if err := c.get(ctx, "keys", query, &view.owed); err != nil {
+		return view, err
 	}
 	query.Set("by", "refused")
-	return v, c.get(ctx, "keys", query, &v.refused)
+	return view, c.get(ctx, "keys", query, &view.refused)
 }
 
 // health returns what is wrong with a limit, or "". Programs of earlier versions tell no alarms.
-func health(l *pagejson.LimitSummary) string {
-	if len(l.Alarms) == 0 {
-		return strings.Trim(l.Health+"; "+l.Trouble, "; ")
+func health(summary *pagejson.LimitSummary) string {
+	if len(summary.Alarms) == 0 {
+		return strings.Trim(summary.Health+"; "+summary.Trouble, "; ")
 	}
 	var all []string
-	for _, a := range l.Alarms {
-		if a.ID != "" {
-			a.Words += ", most often " + named(&pagejson.Row{ID: a.ID, Key: a.Key})
+	for _, alarm := range summary.Alarms {
+		if alarm.ID != "" {
+			alarm.Words += ", most often " + named(&pagejson.Row{ID: alarm.ID, Key: alarm.Key})
 		}
-		all = append(all, a.Words)
+		all = append(all, alarm.Words)
 	}
 	return strings.Join(all, "; ")
 }

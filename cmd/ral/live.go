@@ -13,8 +13,8 @@ import (
 )
 
 // watch shows the view in a terminal until the context ends or q is pressed.
-func watch(ctx context.Context, c *client, s settings, out io.Writer, more ...tea.ProgramOption) error {
-	_, err := tea.NewProgram(&screen{ctx: ctx, client: c, settings: s}, append(more, tea.WithContext(ctx), tea.WithOutput(out))...).Run()
+func watch(ctx context.Context, client *client, settings settings, out io.Writer, more ...tea.ProgramOption) error {
+	_, err := tea.NewProgram(&screen{ctx: ctx, client: client, settings: settings}, append(more, tea.WithContext(ctx), tea.WithOutput(out))...).Run()
 	if errors.Is(err, tea.ErrProgramKilled) && ctx.Err() != nil {
 		return nil // Ctrl-C
 	}
@@ -55,13 +55,13 @@ func (s *screen) look() tea.Cmd {
 		rows = min(max(s.height, minRows), maxRows)
 	}
 	return func() tea.Msg {
-		v, err := s.client.look(s.ctx, limit, rows)
-		return looked{v, err}
+		view, err := s.client.look(s.ctx, limit, rows)
+		return looked{view, err}
 	}
 }
 
-func (s *screen) Update(m tea.Msg) (tea.Model, tea.Cmd) {
-	switch m := m.(type) {
+func (s *screen) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
+	switch m := msg.(type) {
 	case tea.WindowSizeMsg:
 		s.width, s.height = m.Width, m.Height
 		return s, s.look() // for more rows
@@ -107,10 +107,10 @@ func (s *screen) choose(step int) tea.Cmd {
 }
 
 func (s *screen) View() tea.View {
-	v := tea.NewView(s.text())
-	v.AltScreen = true
-	v.WindowTitle = "ral top"
-	return v
+	view := tea.NewView(s.text())
+	view.AltScreen = true
+	view.WindowTitle = "ral top"
+	return view
 }
 
 func (s *screen) text() string {

@@ -161,16 +161,16 @@ func (l *logs) checkPage() error {
 const linesBetweenLooks = 1 << 14 // at the clock and the context
 
 // replay replays the log, with the limits and gauges of the configuration.
-func (l *logs) replay(ctx context.Context, c replay.Config, stdin io.Reader, problems io.Writer) (*replay.Result, error) {
+func (l *logs) replay(ctx context.Context, config replay.Config, stdin io.Reader, problems io.Writer) (*replay.Result, error) {
 	for _, text := range strings.Split(l.statuses, ",") {
 		status, err := strconv.Atoi(text)
 		if err != nil || status < 100 || status > 999 {
 			return nil, fmt.Errorf("--refused-status is %.40q, want statuses such as 429,503", l.statuses)
 		}
-		c.Statuses = append(c.Statuses, status)
+		config.Statuses = append(config.Statuses, status)
 	}
-	c.HasCost, c.MaxKeys, c.Window = l.log.Cost != "", l.maxKeys, l.window
-	run, err := replay.New(c)
+	config.HasCost, config.MaxKeys, config.Window = l.log.Cost != "", l.maxKeys, l.window
+	run, err := replay.New(config)
 	if err != nil {
 		return nil, err
 	}
@@ -231,37 +231,37 @@ func (l *logs) name(key string) string {
 }
 
 // write writes a result as JSON or as text, and then the page.
-func (l *logs) write(out io.Writer, result any, r *report.Report) error {
-	if err := l.show(out, result, r); err != nil || l.page == "" {
+func (l *logs) write(out io.Writer, result any, report *report.Report) error {
+	if err := l.show(out, result, report); err != nil || l.page == "" {
 		return err
 	}
 	file, err := os.OpenFile(l.page, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err
 	}
-	return errors.Join(r.Page(file), file.Close())
+	return errors.Join(report.Page(file), file.Close())
 }
 
 // show writes JSON with escapes for characters that a terminal might take for a command, which are all inside of strings.
-func (l *logs) show(out io.Writer, result any, r *report.Report) error {
+func (l *logs) show(out io.Writer, result any, report *report.Report) error {
 	if !l.json {
-		return r.Text(out)
+		return report.Text(out)
 	}
 	text, err := json.MarshalIndent(result, "", "  ")
 	if err != nil {
 		return err
 	}
-	var b strings.Builder
-	for _, c := range string(text) {
-		if unicode.IsPrint(c) || c == '\n' {
-			b.WriteRune(c)
+	var builder strings.Builder
+	for _, char := range string(text) {
+		if unicode.IsPrint(char) || char == '\n' {
+			builder.WriteRune(char)
 			continue
 		}
-		for _, unit := range utf16.AppendRune(nil, c) {
-			fmt.Fprintf(&b, `\u%04x`, unit)
+		for _, unit := range utf16.AppendRune(nil, char) {
+			fmt.Fprintf(&builder, `\u%04x`, unit)
 		}
 	}
-	_, err = io.WriteString(out, b.String()+"\n")
+	_, err = io.WriteString(out, builder.String()+"\n")
 	return err
 }
 

@@ -79,21 +79,21 @@ func run(ctx context.Context, args []string, stdin io.Reader, out, problems io.W
 }
 
 func runTop(ctx context.Context, args []string, _ io.Reader, out, problems io.Writer) error {
-	s, err := parse(args, problems)
+	settings, err := parse(args, problems)
 	if err != nil {
 		return err
 	}
-	c, err := newClient(s.url)
+	client, err := newClient(settings.url)
 	if err != nil {
 		return err
 	}
-	if s.once {
-		if err := once(ctx, c, s, out); ctx.Err() == nil {
+	if settings.once {
+		if err := once(ctx, client, settings, out); ctx.Err() == nil {
 			return err
 		}
 		return nil // Ctrl-C
 	}
-	return watch(ctx, c, s, out)
+	return watch(ctx, client, settings, out)
 }
 
 const (
@@ -105,18 +105,18 @@ const (
 const maxLooks = 240
 
 // once writes a view as text. It asks again for a pending list.
-func once(ctx context.Context, c *client, s settings, out io.Writer) error {
+func once(ctx context.Context, client *client, settings settings, out io.Writer) error {
 	for range maxLooks {
-		v, err := c.look(ctx, s.limit, s.rows)
+		view, err := client.look(ctx, settings.limit, settings.rows)
 		if err != nil {
 			return err
 		}
-		if !v.owed.Pending {
-			_, err = io.WriteString(out, v.text(0, 0))
+		if !view.owed.Pending {
+			_, err = io.WriteString(out, view.text(0, 0))
 			return err
 		}
 		select {
-		case <-time.After(s.pause):
+		case <-time.After(settings.pause):
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -124,33 +124,33 @@ func once(ctx context.Context, c *client, s settings, out io.Writer) error {
 	return fmt.Errorf("the keys are still being gone through after %d looks: try again later", maxLooks)
 }
 
-func topFlags(s *settings, problems io.Writer) *flag.FlagSet {
+func topFlags(settings *settings, problems io.Writer) *flag.FlagSet {
 	flags := newFlags("top", problems)
-	flags.StringVar(&s.limit, "limit", "", "the `name` of the limit whose keys are shown; default the first that lists keys")
-	flags.IntVar(&s.rows, "n", 0, "the number of keys of each list, at most 200; 0 is as many as fit, or 10 with -once")
-	flags.DurationVar(&s.every, "every", 2*time.Second, "the time between two looks, 100ms or more")
-	flags.BoolVar(&s.once, "once", false, "look once, and write plain text")
+	flags.StringVar(&settings.limit, "limit", "", "the `name` of the limit whose keys are shown; default the first that lists keys")
+	flags.IntVar(&settings.rows, "n", 0, "the number of keys of each list, at most 200; 0 is as many as fit, or 10 with -once")
+	flags.DurationVar(&settings.every, "every", 2*time.Second, "the time between two looks, 100ms or more")
+	flags.BoolVar(&settings.once, "once", false, "look once, and write plain text")
 	return flags
 }
 
-func parse(args []string, problems io.Writer) (s settings, err error) {
-	urls, err := parseArgs(topFlags(&s, problems), args)
-	s.url, s.pause = defaultURL, time.Second/4
+func parse(args []string, problems io.Writer) (settings settings, err error) {
+	urls, err := parseArgs(topFlags(&settings, problems), args)
+	settings.url, settings.pause = defaultURL, time.Second/4
 	if len(urls) > 0 {
-		s.url = urls[0]
+		settings.url = urls[0]
 	}
 	switch {
 	case err != nil:
-		return s, err
+		return settings, err
 	case len(urls) > 1:
-		return s, fmt.Errorf("%.200q follows the URL, want one URL", urls[1])
-	case s.rows < 0 || s.rows > maxRows:
-		return s, fmt.Errorf("-n is %d, want 0 to %d", s.rows, maxRows)
-	case s.every < 100*time.Millisecond:
-		return s, fmt.Errorf("-every is %v, want 100ms or more", s.every)
+		return settings, fmt.Errorf("%.200q follows the URL, want one URL", urls[1])
+	case settings.rows < 0 || settings.rows > maxRows:
+		return settings, fmt.Errorf("-n is %d, want 0 to %d", settings.rows, maxRows)
+	case settings.every < 100*time.Millisecond:
+		return settings, fmt.Errorf("-every is %v, want 100ms or more", settings.every)
 	}
-	if s.once && s.rows == 0 {
-		s.rows = minRows
+	if settings.once && settings.rows == 0 {
+		settings.rows = minRows
 	}
-	return s, nil
+	return settings, nil
 }

@@ -20,13 +20,13 @@ var noteTemplate = template.Must(template.New("").Funcs(template.FuncMap{"many":
 func notesOf(name string, data any) []string {
 	var text strings.Builder
 	_ = noteTemplate.ExecuteTemplate(&text, name, data)
-	return strings.FieldsFunc(text.String(), func(c rune) bool { return c == '\n' })
+	return strings.FieldsFunc(text.String(), func(char rune) bool { return char == '\n' })
 }
 
 // lost returns how many events the scenarios lost.
-func lost(r *replay.Result) (n int64) {
-	for _, s := range r.Scenarios {
-		n += s.Lost
+func lost(result *replay.Result) (n int64) {
+	for _, scenario := range result.Scenarios {
+		n += scenario.Lost
 	}
 	return n
 }

@@ -181,22 +181,22 @@ func (c *condition) UnmarshalText(text []byte) error {
 
 // holds reports whether the condition holds, and its figure. The scenario with the most refusals counts, except for
 // AllComeAgain, where a request counts each time that it comes.
-func (c *condition) holds(d *replayed) (holds bool, figure string) {
-	r := d.Result
-	unreadable, refused := int64(len(d.Source.Broken)), replay.Change{}
-	for _, u := range d.Source.Unreadable {
+func (c *condition) holds(replayed *replayed) (holds bool, figure string) {
+	result := replayed.Result
+	unreadable, refused := int64(len(replayed.Source.Broken)), replay.Change{}
+	for _, u := range replayed.Source.Unreadable {
 		unreadable += u.Lines
 	}
-	for _, s := range r.Scenarios {
-		if s.Name != replay.ComparedWith && s.Name != replay.AllComeAgain {
-			refused = replay.Change{Requests: max(refused.Requests, s.Refused), Keys: max(refused.Keys, s.RefusedKeys)}
+	for _, scenario := range result.Scenarios {
+		if scenario.Name != replay.ComparedWith && scenario.Name != replay.AllComeAgain {
+			refused = replay.Change{Requests: max(refused.Requests, scenario.Refused), Keys: max(refused.Keys, scenario.RefusedKeys)}
 		}
 	}
 	figures := map[string]struct{ n, all int64 }{
-		"unreadable lines": {unreadable, d.Source.Lines},
-		"refused requests": {refused.Requests, r.Requests}, "refused keys": {refused.Keys, r.Keys},
-		"newly refused requests": {r.Newly.Requests, r.Requests}, "newly refused keys": {r.Newly.Keys, r.Keys},
-		"newly admitted requests": {r.Lifted.Requests, r.Requests}, "newly admitted keys": {r.Lifted.Keys, r.Keys},
+		"unreadable lines": {unreadable, replayed.Source.Lines},
+		"refused requests": {refused.Requests, result.Requests}, "refused keys": {refused.Keys, result.Keys},
+		"newly refused requests": {result.Newly.Requests, result.Requests}, "newly refused keys": {result.Newly.Keys, result.Keys},
+		"newly admitted requests": {result.Lifted.Requests, result.Requests}, "newly admitted keys": {result.Lifted.Keys, result.Keys},
 	}
 	n, all := figures[c.figure].n, figures[c.figure].all
 	have := float64(n)
@@ -210,31 +210,31 @@ const chartRows = 32
 
 // report returns the replay's tables and chart.
 func (d *replayed) report() *report.Report {
-	r := d.Result
+	result := d.Result
 	out := &report.Report{
 		Title: "Replay of " + strings.Join(d.Limits, " and "),
-		Lead:  []string{d.Source.lead(), requestsLead(r)},
+		Lead:  []string{d.Source.lead(), requestsLead(result)},
 		Notes: d.Notes,
 	}
 	if d.Failed != "" {
 		out.Lead = append(out.Lead, "FAILED: "+d.Failed)
 	}
 	answers := report.Table{{"", ">REQUESTS", ">REFUSED", ">", ">KEYS REFUSED", ">", "BY LIMIT"}}
-	for _, s := range r.Scenarios {
+	for _, scenario := range result.Scenarios {
 		var by []string
-		for _, b := range s.Bound {
-			by = append(by, fmt.Sprintf("%s: %d", b.Limit, b.Refused))
+		for _, bound := range scenario.Bound {
+			by = append(by, fmt.Sprintf("%s: %d", bound.Limit, bound.Refused))
 		}
-		answers.Add(s.Name, s.Requests, s.Refused, part(s.Refused, s.Requests), s.RefusedKeys, part(s.RefusedKeys, r.Keys), strings.Join(by, "; "))
+		answers.Add(scenario.Name, scenario.Requests, scenario.Refused, part(scenario.Refused, scenario.Requests), scenario.RefusedKeys, part(scenario.RefusedKeys, result.Keys), strings.Join(by, "; "))
 	}
-	answers.Add("the log itself", r.Requests, r.WasRefused, part(r.WasRefused, r.Requests), r.WasRefusedKeys, part(r.WasRefusedKeys, r.Keys), fmt.Sprintf("%d by both", r.Both))
+	answers.Add("the log itself", result.Requests, result.WasRefused, part(result.WasRefused, result.Requests), result.WasRefusedKeys, part(result.WasRefusedKeys, result.Keys), fmt.Sprintf("%d by both", result.Both))
 	out.Parts = append(out.Parts, report.Part{Title: "Refused", About: "requests and keys", Table: answers})
-	for _, s := range r.Scenarios {
+	for _, scenario := range result.Scenarios {
 		switch {
-		case s.Name == replay.AllComeAgain:
-			out.Parts[0].About += fmt.Sprintf("; of those that come again %d pass later, and %d give up", s.Late, s.GaveUp)
-		case s.Name == replay.AsLogged && s.Delayed > 0:
-			out.Parts[0].About += fmt.Sprintf("; %d more wait in the queue", s.Delayed)
+		case scenario.Name == replay.AllComeAgain:
+			out.Parts[0].About += fmt.Sprintf("; of those that come again %d pass later, and %d give up", scenario.Late, scenario.GaveUp)
+		case scenario.Name == replay.AsLogged && scenario.Delayed > 0:
+			out.Parts[0].About += fmt.Sprintf("; %d more wait in the queue", scenario.Delayed)
 		}
 	}
 	before := "the log"
@@ -242,37 +242,37 @@ func (d *replayed) report() *report.Report {
 		before = strings.Join(d.Against, " and ")
 	}
 	changes := report.Table{{"", ">REQUESTS", ">KEYS"}}
-	changes.Add("newly refused", r.Newly.Requests, r.Newly.Keys)
-	changes.Add("newly admitted", r.Lifted.Requests, r.Lifted.Keys)
+	changes.Add("newly refused", result.Newly.Requests, result.Newly.Keys)
+	changes.Add("newly admitted", result.Lifted.Requests, result.Lifted.Keys)
 	out.Parts = append(out.Parts, report.Part{Title: "Changes", About: "against " + before, Table: changes})
-	if len(r.Chart.Slots) > 0 {
+	if len(result.Chart.Slots) > 0 {
 		out.Parts = append(out.Parts, report.Part{Title: "When", About: "requests, and those that are refused", Chart: d.chart()})
 	}
-	if len(r.Top) > 0 {
+	if len(result.Top) > 0 {
 		keys := report.Table{{"KEY", ">REQUESTS", ">REFUSED", ">", ">BY THE LOG"}}
-		for _, k := range r.Top {
-			keys.Add(k.Key, k.Requests, k.Refused, part(int64(k.Refused), int64(k.Requests)), k.WasRefused)
+		for _, key := range result.Top {
+			keys.Add(key.Key, key.Requests, key.Refused, part(int64(key.Refused), int64(key.Requests)), key.WasRefused)
 		}
 		out.Parts = append(out.Parts, report.Part{Title: "Keys", About: "refused most", Table: keys})
 	}
 	return out
 }
 
-func requestsLead(r *replay.Result) string {
-	return fmt.Sprintf("%s of %s, from %s to %s UTC", many(r.Requests, "request"), many(r.Keys, "key"), r.From.Format(time.DateTime), r.To.Format(time.DateTime))
+func requestsLead(result *replay.Result) string {
+	return fmt.Sprintf("%s of %s, from %s to %s UTC", many(result.Requests, "request"), many(result.Keys, "key"), result.From.Format(time.DateTime), result.To.Format(time.DateTime))
 }
 
 // chart has a row for each slot.
 func (d *replayed) chart() (out report.Chart) {
-	c := d.Result.Chart.Within(chartRows)
+	chart := d.Result.Chart.Within(chartRows)
 	out.Whole, out.Marked = "REQUESTS", "REFUSED"
 	form := time.DateTime
 	if d.Result.From.Format(time.DateOnly) == d.Result.To.Format(time.DateOnly) {
 		form = time.TimeOnly
 	}
-	for i, s := range c.Slots {
-		begin := time.Unix(0, (c.First+int64(i))*int64(c.Width)).UTC()
-		out.Bars = append(out.Bars, report.Bar{Label: begin.Format(form), Whole: s.Requests, Marked: s.Refused})
+	for i, slot := range chart.Slots {
+		begin := time.Unix(0, (chart.First+int64(i))*int64(chart.Width)).UTC()
+		out.Bars = append(out.Bars, report.Bar{Label: begin.Format(form), Whole: slot.Requests, Marked: slot.Refused})
 	}
 	return out
 }

@@ -23,9 +23,9 @@ type suggested struct {
 
 func runSuggest(ctx context.Context, args []string, stdin io.Reader, out, problems io.Writer) error {
 	var (
-		l     logs
-		c     = suggest.Config{MaxTime: "1m", Zone: "UTC"}
-		bound = condition{bound: 0.1, isPercent: true}
+		l      logs
+		config = suggest.Config{MaxTime: "1m", Zone: "UTC"}
+		bound  = condition{bound: 0.1, isPercent: true}
 	)
 	setBound := func(text string) error {
 		number := strings.TrimSuffix(strings.TrimSuffix(strings.TrimSpace(text), "s"), " key")
@@ -47,31 +47,31 @@ func runSuggest(ctx context.Context, args []string, stdin io.Reader, out, proble
 		})
 	}
 	setting("rate", "a `rate` of funnels and the like, such as 10/s; may be given again; default 1/s to 100/s",
-		"funnel 1, %s", "a rate such as 10/s or 90/m", func(text string) { c.Rates = append(c.Rates, text) })
+		"funnel 1, %s", "a rate such as 10/s or 90/m", func(text string) { config.Rates = append(config.Rates, text) })
 	setting("period", "the `period` of windows, such as 1h; may be given again; default a minute and an hour",
-		"sliding 1/%s", "a period such as m, 1h or 30m", func(text string) { c.Periods = append(c.Periods, text) })
+		"sliding 1/%s", "a period such as m, 1h or 30m", func(text string) { config.Periods = append(config.Periods, text) })
 	setting("max-time", "the longest `time` of a request in flight; default 1m",
-		"in flight 1, %s at most", "a time such as 30s or 1m", func(text string) { c.MaxTime = text })
+		"in flight 1, %s at most", "a time such as 30s or 1m", func(text string) { config.MaxTime = text })
 	setting("zone", "the time `zone` of the windows of a day or month; default UTC",
-		"window 1/day in %s", "a time zone such as UTC or Europe/Berlin", func(text string) { c.Zone = text })
+		"window 1/day in %s", "a time zone such as UTC or Europe/Berlin", func(text string) { config.Zone = text })
 	flags.StringVar(&l.log.Plan, "plan", "", "the `field` with a key's plan: each plan gets limits of its own")
 	if err := l.parse(flags, args); err != nil {
 		return err
 	}
-	if c.Rates == nil {
-		c.Rates = []string{"1/s", "2/s", "5/s", "10/s", "20/s", "50/s", "100/s"}
+	if config.Rates == nil {
+		config.Rates = []string{"1/s", "2/s", "5/s", "10/s", "20/s", "50/s", "100/s"}
 	}
-	if c.Periods == nil {
-		c.Periods = []string{"m", "h"}
+	if config.Periods == nil {
+		config.Periods = []string{"m", "h"}
 	}
-	c.MaxRefused = func(keys int64) int64 {
+	config.MaxRefused = func(keys int64) int64 {
 		if bound.isPercent {
 			// The multiplication of a percentage loses less than is added.
 			return int64(bound.bound*float64(keys)/100 + 1e-6)
 		}
 		return int64(bound.bound)
 	}
-	suggester, err := suggest.New(c)
+	suggester, err := suggest.New(config)
 	if err != nil {
 		return err
 	}
@@ -93,32 +93,32 @@ func runSuggest(ctx context.Context, args []string, stdin io.Reader, out, proble
 func (d *suggested) report() *report.Report {
 	out := &report.Report{Title: "Suggested limits", Lead: []string{d.Source.lead(), requestsLead(d.Result)}, Notes: d.Notes}
 	for i := range d.Plans {
-		p := &d.Plans[i]
+		plan := &d.Plans[i]
 		title := "Limits"
-		if p.Plan != "" {
-			title = "Plan " + p.Plan
+		if plan.Plan != "" {
+			title = "Plan " + plan.Plan
 		}
 		limits := report.Table{{"LIMIT", ">KEYS REFUSED", ">", ">BY THE NEXT LOWER"}}
-		for _, s := range p.Limits {
-			lower := fmt.Sprint(s.Lower)
-			if s.Lower < 0 {
+		for _, suggestion := range plan.Limits {
+			lower := fmt.Sprint(suggestion.Lower)
+			if suggestion.Lower < 0 {
 				lower = "none"
 			}
-			limits.Add(s.Limit, s.Refused, part(s.Refused, p.Keys), lower)
+			limits.Add(suggestion.Limit, suggestion.Refused, part(suggestion.Refused, plan.Keys), lower)
 		}
-		about := fmt.Sprintf("for %s, of which at most %d may be refused", many(p.Keys, "key"), p.MaxRefused)
-		out.Parts = append(append(out.Parts, report.Part{Title: title, About: about, Table: limits}), curves(p)...)
+		about := fmt.Sprintf("for %s, of which at most %d may be refused", many(plan.Keys, "key"), plan.MaxRefused)
+		out.Parts = append(append(out.Parts, report.Part{Title: title, About: about, Table: limits}), curves(plan)...)
 	}
 	return out
 }
 
 // curves returns tables of the capacities of funnels by their rate, and a chart of the middle rate.
-func curves(p *suggest.Plan) []report.Part {
+func curves(plan *suggest.Plan) []report.Part {
 	quantiles, refused := report.Table{{">RATE"}}, report.Table{{">CAPACITY"}}
 	for _, share := range suggest.Shares {
 		quantiles[0] = append(quantiles[0], fmt.Sprintf(">%g%%", float64(share)/10))
 	}
-	for _, rate := range p.Rates {
+	for _, rate := range plan.Rates {
 		row := []any{rate.Rate}
 		for _, capacity := range rate.Quantiles {
 			row = append(row, capacity)
@@ -126,15 +126,15 @@ func curves(p *suggest.Plan) []report.Part {
 		quantiles.Add(row...)
 		refused[0] = append(refused[0], ">"+rate.Rate)
 	}
-	middle := p.Rates[len(p.Rates)/2]
+	middle := plan.Rates[len(plan.Rates)/2]
 	chart := report.Chart{Whole: "KEYS", Marked: "REFUSED"}
-	for i, capacity := range p.Capacities {
+	for i, capacity := range plan.Capacities {
 		row := []any{capacity}
-		for _, rate := range p.Rates {
+		for _, rate := range plan.Rates {
 			row = append(row, rate.Refused[i])
 		}
 		refused.Add(row...)
-		chart.Bars = append(chart.Bars, report.Bar{Label: fmt.Sprint(capacity), Whole: p.Keys, Marked: middle.Refused[i]})
+		chart.Bars = append(chart.Bars, report.Bar{Label: fmt.Sprint(capacity), Whole: plan.Keys, Marked: middle.Refused[i]})
 	}
 	return []report.Part{
 		{Title: "Capacity", About: "of a funnel, which suffices for so many of the keys, by its rate", Table: quantiles},

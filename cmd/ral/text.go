@@ -15,7 +15,7 @@ import (
 
 // text writes a view as tables, in at most so many columns and lines. 0 is any number.
 func (v view) text(width, height int) string {
-	var b strings.Builder
+	var builder strings.Builder
 	notes := ""
 	if v.overview.Hashed {
 		notes = ", keys shown as hashes"
@@ -31,40 +31,40 @@ func (v view) text(width, height int) string {
 	if shown := len(v.overview.Limits); shown < all {
 		notes += fmt.Sprintf(", %d shown", shown)
 	}
-	fmt.Fprintf(&b, "%s %s, %s%s\n", verdict, v.overview.Now.Format(time.TimeOnly), many(all, "limit"), notes)
+	fmt.Fprintf(&builder, "%s %s, %s%s\n", verdict, v.overview.Now.Format(time.TimeOnly), many(all, "limit"), notes)
 	for _, line := range causes {
-		b.WriteString(line + "\n")
+		builder.WriteString(line + "\n")
 	}
-	b.WriteString("\n")
+	builder.WriteString("\n")
 	limits := report.Table{{"", "LIMIT", "POLICY", ">ADMITTED/S", ">REFUSED/S", ">KEYS", "HEALTH"}}
 	for i := range v.overview.Limits {
 		limits = append(limits, v.limit(&v.overview.Limits[i]))
 	}
-	limits.Without(width, "POLICY", ">KEYS", ">ADMITTED/S", ">REFUSED/S").Write(&b, width)
+	limits.Without(width, "POLICY", ">KEYS", ">ADMITTED/S", ">REFUSED/S").Write(&builder, width)
 	if v.owed.Limit != "" {
 		title, owed := "owes most", report.Table{{"KEY", ">USED", ">REMAINING", ">NEXT UNIT IN", ">OWES NOTHING IN", "BLOCKED"}}
 		if v.inFlight() {
 			title, owed = "has most in use", report.Table{{"KEY", ">IN USE", ">REMAINING", ">NEXT UNIT WITHIN", ">ALL FREE WITHIN", "BLOCKED"}}
 		}
-		fmt.Fprintf(&b, "\n%s: %s, of %s%s\n", report.Printable(v.chosen), title, many(v.owed.Total, "key"), age(&v.owed))
+		fmt.Fprintf(&builder, "\n%s: %s, of %s%s\n", report.Printable(v.chosen), title, many(v.owed.Total, "key"), age(&v.owed))
 		for i := range v.owed.Rows {
-			r := &v.owed.Rows[i]
-			owed.Add(named(r), fmt.Sprintf("%.0f%%", 100*r.Share), r.Remaining, returns(r), seconds(r.Full), blocked(r))
+			row := &v.owed.Rows[i]
+			owed.Add(named(row), fmt.Sprintf("%.0f%%", 100*row.Share), row.Remaining, returns(row), seconds(row.Full), blocked(row))
 		}
-		owed.Write(&b, width)
-		fmt.Fprintf(&b, "\n%s: is refused most, of %s in %s; any other key %d times at most\n",
+		owed.Write(&builder, width)
+		fmt.Fprintf(&builder, "\n%s: is refused most, of %s in %s; any other key %d times at most\n",
 			report.Printable(v.chosen), many(v.refused.Total, "refusal"), seconds(v.refused.For), v.refused.OthersMost)
 		refused := report.Table{{"KEY", ">REFUSED", ">AT LEAST", ">AT MOST", "BLOCKED"}}
 		for i := range v.refused.Rows {
-			r := &v.refused.Rows[i]
-			refused.Add(named(r), r.Refused, r.Least, r.Most, blocked(r))
+			row := &v.refused.Rows[i]
+			refused.Add(named(row), row.Refused, row.Least, row.Most, blocked(row))
 		}
-		refused.Write(&b, width)
+		refused.Write(&builder, width)
 	}
 	if width <= 0 {
-		return b.String()
+		return builder.String()
 	}
-	lines := strings.Split(b.String(), "\n")
+	lines := strings.Split(builder.String(), "\n")
 	for i := range lines {
 		lines[i] = runewidth.Truncate(lines[i], width, "…")
 	}
@@ -85,7 +85,7 @@ func (v view) fit(height int) view {
 		room -= listHeads
 	}
 	n := max(min(len(limits), room-min(len(owed), fewest)-min(len(refused), fewest)), min(len(limits), 1))
-	at := slices.IndexFunc(limits, func(l pagejson.LimitSummary) bool { return l.Name == v.chosen })
+	at := slices.IndexFunc(limits, func(summary pagejson.LimitSummary) bool { return summary.Name == v.chosen })
 	first := min(max(at-n/2, 0), len(limits)-n)
 	v.overview.Limits = limits[first : first+n]
 	room = max(room-n, 0)
@@ -97,8 +97,8 @@ func (v view) fit(height int) view {
 // inFlight reports whether the chosen limit is of calls at once. Its units are free at a time at the latest,
 // and sooner by a release.
 func (v view) inFlight() bool {
-	return slices.ContainsFunc(v.overview.Limits, func(l pagejson.LimitSummary) bool {
-		return l.Name == v.chosen && strings.HasPrefix(l.Policy, "in flight ")
+	return slices.ContainsFunc(v.overview.Limits, func(summary pagejson.LimitSummary) bool {
+		return summary.Name == v.chosen && strings.HasPrefix(summary.Policy, "in flight ")
 	})
 }
 
@@ -114,9 +114,9 @@ func (v view) verdict(width int) (verdict string, causes []string) {
 		add("configuration", v.overview.Health)
 	}
 	for i := range v.overview.Limits {
-		l := &v.overview.Limits[i]
-		if why := health(l); why != "" {
-			add(l.Name, why)
+		summary := &v.overview.Limits[i]
+		if why := health(summary); why != "" {
+			add(summary.Name, why)
 		}
 	}
 	switch len(wrong) {
@@ -128,19 +128,19 @@ func (v view) verdict(width int) (verdict string, causes []string) {
 	return fmt.Sprintf("%d things are wrong.", len(wrong)), causes
 }
 
-func (v view) limit(l *pagejson.LimitSummary) []string {
-	row := []string{" ", report.Printable(l.Name), report.Printable(l.Policy), "-", "-", "-", "ok"}
-	if l.Name == v.chosen {
+func (v view) limit(summary *pagejson.LimitSummary) []string {
+	row := []string{" ", report.Printable(summary.Name), report.Printable(summary.Policy), "-", "-", "-", "ok"}
+	if summary.Name == v.chosen {
 		row[0] = ">"
 	}
-	if n := len(l.Points); n > 0 && l.Figures["Admitted"] != nil {
-		p := l.Points[n-1]
-		row[3], row[4] = rate(p.Admitted), rate(p.Refused)
+	if n := len(summary.Points); n > 0 && summary.Figures["Admitted"] != nil {
+		point := summary.Points[n-1]
+		row[3], row[4] = rate(point.Admitted), rate(point.Refused)
 	}
-	if keys, ok := l.Figures["Keys"].(float64); ok {
+	if keys, ok := summary.Figures["Keys"].(float64); ok {
 		row[5] = fmt.Sprint(uint64(keys))
 	}
-	if health(l) != "" {
+	if health(summary) != "" {
 		row[6] = "wrong"
 	}
 	return row
@@ -149,11 +149,11 @@ func (v view) limit(l *pagejson.LimitSummary) []string {
 const maxName = 48
 
 // named returns a row's key, or the beginning of its ID.
-func named(r *pagejson.Row) string {
-	if r.Key == "" {
-		return "#" + report.Printable(r.ID[:min(len(r.ID), 12)])
+func named(row *pagejson.Row) string {
+	if row.Key == "" {
+		return "#" + report.Printable(row.ID[:min(len(row.ID), 12)])
 	}
-	return runewidth.Truncate(report.Printable(r.Key), maxName, "…")
+	return runewidth.Truncate(report.Printable(row.Key), maxName, "…")
 }
 
 func many[N int | int64 | uint64](n N, what string) string {
@@ -170,44 +170,44 @@ func rate(perSecond float64) string {
 	return fmt.Sprintf("%.0f", perSecond)
 }
 
-func seconds(s float64) string {
+func seconds(value float64) string {
 	switch {
-	case s <= 0:
+	case value <= 0:
 		return "0s"
-	case s < 1:
-		return fmt.Sprintf("%.0fms", max(1, 1000*s))
-	case s < 120:
-		return fmt.Sprintf("%.0fs", s)
-	case s < 2*3600:
-		return fmt.Sprintf("%.0fm", s/60)
-	case s < 2*86400:
-		return fmt.Sprintf("%.0fh", s/3600)
+	case value < 1:
+		return fmt.Sprintf("%.0fms", max(1, 1000*value))
+	case value < 120:
+		return fmt.Sprintf("%.0fs", value)
+	case value < 2*3600:
+		return fmt.Sprintf("%.0fm", value/60)
+	case value < 2*86400:
+		return fmt.Sprintf("%.0fh", value/3600)
 	}
-	return fmt.Sprintf("%.0fd", s/86400)
+	return fmt.Sprintf("%.0fd", value/86400)
 }
 
-func blocked(r *pagejson.Row) string {
-	if r.Blocked <= 0 {
+func blocked(row *pagejson.Row) string {
+	if row.Blocked <= 0 {
 		return ""
 	}
-	return "for " + seconds(r.Blocked)
+	return "for " + seconds(row.Blocked)
 }
 
 // age tells the age of a list of a second or more, or that it is pending.
-func age(l *pagejson.List) string {
+func age(list *pagejson.List) string {
 	switch {
-	case l.Pending:
+	case list.Pending:
 		return ": the keys are being gone through"
-	case l.Age >= 1:
-		return ", " + seconds(l.Age) + " ago"
+	case list.Age >= 1:
+		return ", " + seconds(list.Age) + " ago"
 	}
 	return ""
 }
 
 // returns tells after which time the next unit of a key returns.
-func returns(r *pagejson.Row) string {
-	if r.Returns < 0 {
+func returns(row *pagejson.Row) string {
+	if row.Returns < 0 {
 		return "never"
 	}
-	return seconds(r.Returns)
+	return seconds(row.Returns)
 }

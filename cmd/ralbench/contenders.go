@@ -17,8 +17,8 @@ func always() []bench.Contender {
 
 // peerNames returns the names of all peers, other limits and verbs last.
 func peerNames() (names []string) {
-	for _, c := range append(candidates(), peers.Calls()...) {
-		if name := flagName(c.Name); !slices.Contains(names, name) {
+	for _, contender := range append(candidates(), peers.Calls()...) {
+		if name := flagName(contender.Name); !slices.Contains(names, name) {
 			names = append(names, name)
 		}
 	}
@@ -47,8 +47,8 @@ const (
 // and the known ones, or a peer not installed. missing are peers not installed and left out.
 func choose(names []string, full bool, workloads []bench.Workload) (chosen []bench.Contender, missing []string, err error) {
 	known := append([]string{allPeers, noPeers}, peerNames()...)
-	for _, c := range always() {
-		known = append(known, flagName(c.Name))
+	for _, contender := range always() {
+		known = append(known, flagName(contender.Name))
 	}
 	var given []string
 	for _, name := range names {
@@ -56,7 +56,7 @@ func choose(names []string, full bool, workloads []bench.Workload) (chosen []ben
 			return nil, nil, fmt.Errorf("unknown peer %q; known are %s, and %s and %s", name, strings.Join(peerNames(), ", "), allPeers, noPeers)
 		}
 	}
-	isNamed := func(c bench.Contender) bool { return slices.Contains(given, flagName(c.Name)) }
+	isNamed := func(contender bench.Contender) bool { return slices.Contains(given, flagName(contender.Name)) }
 	full = full && names == nil || slices.Contains(given, allPeers)
 
 	_, noRedis := child.FindRedis("")
@@ -72,10 +72,10 @@ func choose(names []string, full bool, workloads []bench.Workload) (chosen []ben
 			missing = append(missing, contender.Name)
 		}
 	}
-	for _, c := range append(bench.RalCalls(), peers.Calls()...) {
-		isWanted := c.Like == "" || full || names == nil || isNamed(c)
-		if isWanted && slices.ContainsFunc(workloads, func(w bench.Workload) bool { return slices.Contains(c.For, w.Name) }) {
-			chosen = append(chosen, c)
+	for _, contender := range append(bench.RalCalls(), peers.Calls()...) {
+		isWanted := contender.Like == "" || full || names == nil || isNamed(contender)
+		if isWanted && slices.ContainsFunc(workloads, func(w bench.Workload) bool { return slices.Contains(contender.For, w.Name) }) {
+			chosen = append(chosen, contender)
 		}
 	}
 	return chosen, missing, nil

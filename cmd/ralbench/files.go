@@ -23,7 +23,7 @@ func (s settings) create() (files []output, err error) {
 		write      func(report.Document, io.Writer) error
 	}{
 		{"json", s.json, report.Document.WriteJSON},
-		{"html", s.html, func(d report.Document, w io.Writer) error { return page.Write(w, d) }},
+		{"html", s.html, func(document report.Document, w io.Writer) error { return page.Write(w, document) }},
 		{"o", s.benchmarks, report.Document.WriteBenchmarks},
 	} {
 		if f.name == "" || f.name == "-" && f.flag == "json" {
@@ -51,8 +51,8 @@ func (s settings) write(files []output, document report.Document, stdout, stderr
 		show = terminal.WriteGoals
 	}
 	failures = append(failures, show(people, document, terminal.Width(people)))
-	for _, f := range files {
-		failures = append(failures, f.write(document, f), f.Close())
+	for _, output := range files {
+		failures = append(failures, output.write(document, output), output.Close())
 	}
 	return errors.Join(failures...)
 }

@@ -17,8 +17,8 @@ func newHistogram() bench.Recorder {
 	return &histogram{hdrhistogram.New(1, int64(maxLatency), 3)}
 }
 
-func (h *histogram) Record(d time.Duration) {
-	_ = h.h.RecordValue(int64(min(max(d, 0), maxLatency))) // the range is kept: no error
+func (h *histogram) Record(duration time.Duration) {
+	_ = h.h.RecordValue(int64(min(max(duration, 0), maxLatency))) // the range is kept: no error
 }
 
 func (h *histogram) Add(other bench.Recorder) { h.h.Merge(other.(*histogram).h) }

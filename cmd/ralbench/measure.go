@@ -15,7 +15,7 @@ import (
 
 // measure measures, and tells its progress.
 func (s settings) measure(ctx context.Context, out io.Writer) (document report.Document, err error) {
-	isCFloor := func(c bench.Contender) bool { return c.Name == bench.CFloorName }
+	isCFloor := func(contender bench.Contender) bool { return contender.Name == bench.CFloorName }
 	if slices.ContainsFunc(s.contenders, isCFloor) {
 		if err := peers.BuildCFloor(); err != nil {
 			fmt.Fprintf(out, "ralbench: %s is left out: %v\n", bench.CFloorName, err)
@@ -46,9 +46,9 @@ func (s settings) measure(ctx context.Context, out io.Writer) (document report.D
 func (s settings) record() report.Settings {
 	settings := s.Settings
 	settings.Workloads = bench.Names(s.workloads)
-	for _, c := range s.contenders {
-		if !slices.Contains(settings.Contenders, c.Name) {
-			settings.Contenders = append(settings.Contenders, c.Name)
+	for _, contender := range s.contenders {
+		if !slices.Contains(settings.Contenders, contender.Name) {
+			settings.Contenders = append(settings.Contenders, contender.Name)
 		}
 	}
 	return settings

@@ -90,16 +90,16 @@ func listed[T comparable](read func(text string) (T, bool)) func(text string) ([
 func given(text string) (string, bool) { return strings.TrimSpace(text), text != "" }
 
 // parse reads the flags. The error is flag.ErrHelp, or names flag, value and accepted values.
-func parse(args []string) (s settings, err error) {
-	s.Settings = report.Settings{Args: args, CPUs: []int{runtime.GOMAXPROCS(0)}, Scale: 1}
+func parse(args []string) (settings settings, err error) {
+	settings.Settings = report.Settings{Args: args, CPUs: []int{runtime.GOMAXPROCS(0)}, Scale: 1}
 	var names, chosen []string
 	flags := flag.NewFlagSet("ralbench", flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
-	add(flags, "duration", fmt.Sprintf("a duration from %v to %v, such as 200ms", minDuration, maxDuration), &s.Duration, within(minDuration, maxDuration, time.ParseDuration))
-	add(flags, "budget", fmt.Sprintf("a duration up to %v, such as 30s, or 0 for no bound", maxBudget), &s.Budget, within(0, maxBudget, time.ParseDuration))
-	add(flags, "rounds", fmt.Sprintf("a whole number from 1 to %d", maxRounds), &s.Rounds, within(1, maxRounds, strconv.Atoi))
-	add(flags, "cpu", fmt.Sprintf("whole numbers from 1 to %d with commas between them, such as 1,2,4", maxCPU), &s.CPUs, listed(within(1, maxCPU, strconv.Atoi)))
-	add(flags, "scale", fmt.Sprintf("a number from %v to %v", minScale, maxScale), &s.Scale,
+	add(flags, "duration", fmt.Sprintf("a duration from %v to %v, such as 200ms", minDuration, maxDuration), &settings.Duration, within(minDuration, maxDuration, time.ParseDuration))
+	add(flags, "budget", fmt.Sprintf("a duration up to %v, such as 30s, or 0 for no bound", maxBudget), &settings.Budget, within(0, maxBudget, time.ParseDuration))
+	add(flags, "rounds", fmt.Sprintf("a whole number from 1 to %d", maxRounds), &settings.Rounds, within(1, maxRounds, strconv.Atoi))
+	add(flags, "cpu", fmt.Sprintf("whole numbers from 1 to %d with commas between them, such as 1,2,4", maxCPU), &settings.CPUs, listed(within(1, maxCPU, strconv.Atoi)))
+	add(flags, "scale", fmt.Sprintf("a number from %v to %v", minScale, maxScale), &settings.Scale,
 		within(minScale, maxScale, func(text string) (float64, error) { return strconv.ParseFloat(text, 64) }))
 	const list = "names with commas between them, of "
 	var known []string
@@ -108,26 +108,26 @@ func parse(args []string) (s settings, err error) {
 	}
 	add(flags, "workloads", list+strings.Join(known, ", or in other modes of "), &names, listed(given))
 	add(flags, "peers", list+strings.Join(peerNames(), ", ")+", or all, or none", &chosen, listed(given))
-	add(flags, "o", "a file to write", &s.benchmarks, given)
-	add(flags, "json", "a file to write, or - for standard output", &s.json, given)
-	add(flags, "html", "a file to write", &s.html, given)
-	flags.BoolVar(&s.Full, "full", false, "")
-	flags.BoolVar(&s.Fleet, "fleet", false, "")
-	flags.BoolVar(&s.Serve, "serve", false, "")
-	flags.BoolVar(&s.goals, "goals", false, "")
-	flags.BoolVar(&s.Cores, "cores", false, "")
+	add(flags, "o", "a file to write", &settings.benchmarks, given)
+	add(flags, "json", "a file to write, or - for standard output", &settings.json, given)
+	add(flags, "html", "a file to write", &settings.html, given)
+	flags.BoolVar(&settings.Full, "full", false, "")
+	flags.BoolVar(&settings.Fleet, "fleet", false, "")
+	flags.BoolVar(&settings.Serve, "serve", false, "")
+	flags.BoolVar(&settings.goals, "goals", false, "")
+	flags.BoolVar(&settings.Cores, "cores", false, "")
 	if len(args) > 0 && args[0] == "help" {
 		args = slices.Concat([]string{"-h"}, args[1:])
 	}
 	if err := flags.Parse(args); err != nil {
-		return s, err
+		return settings, err
 	}
-	if s.shown, err = shown(flags); err != nil {
-		return s, err
+	if settings.shown, err = shown(flags); err != nil {
+		return settings, err
 	}
 	set := map[string]bool{}
-	flags.Visit(func(f *flag.Flag) { set[f.Name] = true })
-	return s, s.complete(set, names, chosen)
+	flags.Visit(func(option *flag.Flag) { set[option.Name] = true })
+	return settings, settings.complete(set, names, chosen)
 }
 
 // mode is a kind of run: what it has in place of flags that were not given, and which flags it has

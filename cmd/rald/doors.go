@@ -55,9 +55,9 @@ func (d *doors) open(ctx context.Context, drain time.Duration, serve func() erro
 	})
 }
 
-func (d *doors) openHTTP(ctx context.Context, drain time.Duration, listener net.Listener, h http.Handler) {
+func (d *doors) openHTTP(ctx context.Context, drain time.Duration, listener net.Listener, handler http.Handler) {
 	server := &http.Server{
-		Handler: h, MaxHeaderBytes: maxHeaderBytes, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: slowest,
+		Handler: handler, MaxHeaderBytes: maxHeaderBytes, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: slowest,
 		WriteTimeout: slowest, IdleTimeout: d.redis.Idle, ErrorLog: slog.NewLogLogger(d.log.Handler(), slog.LevelWarn),
 	}
 	d.open(ctx, drain, func() error { return server.Serve(listener) }, func(ctx context.Context) {

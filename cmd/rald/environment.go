@@ -39,17 +39,17 @@ var serviceLink = regexp.MustCompile(`^RALD_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\
 // set sets flags from their variables. A variable RALD_... without a flag is an error.
 func (e environment) set(flags *flag.FlagSet) (err error) {
 	known := map[string]*flag.Flag{}
-	flags.VisitAll(func(f *flag.Flag) { known[variable(f.Name)] = f })
+	flags.VisitAll(func(option *flag.Flag) { known[variable(option.Name)] = option })
 	for _, text := range e {
 		name, value, _ := strings.Cut(text, "=")
-		f := known[name]
+		option := known[name]
 		switch {
-		case f == nil && strings.HasPrefix(name, "RALD_") && !slices.Contains(otherVariables, name) && !serviceLink.MatchString(name):
+		case option == nil && strings.HasPrefix(name, "RALD_") && !slices.Contains(otherVariables, name) && !serviceLink.MatchString(name):
 			return fmt.Errorf("the environment has %s, which is no setting: rald -h names all", name)
-		case f == nil || value == "":
+		case option == nil || value == "":
 		default:
-			if err := flags.Set(f.Name, value); err != nil {
-				return fmt.Errorf("%s is %q, the environment's -%s: %w", name, value, f.Name, accepted(f.Value, err))
+			if err := flags.Set(option.Name, value); err != nil {
+				return fmt.Errorf("%s is %q, the environment's -%s: %w", name, value, option.Name, accepted(option.Value, err))
 			}
 		}
 	}

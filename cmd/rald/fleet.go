@@ -100,16 +100,16 @@ func parseRedis(text string) (clientOption rueidis.ClientOption, err error) {
 		}
 		clientOption.InitAddress = append(clientOption.InitAddress, address)
 	}
-	u, err := url.Parse(scheme + "://" + user + "host/" + path)
+	address, err := url.Parse(scheme + "://" + user + "host/" + path)
 	if err != nil {
 		return clientOption, errors.New("the user, the password or the part after the address cannot be read: in these, characters other than letters and digits are written as %XX; " + want)
 	}
-	clientOption.Username = u.User.Username()
-	clientOption.Password, _ = u.User.Password()
+	clientOption.Username = address.User.Username()
+	clientOption.Password, _ = address.User.Password()
 	if clientOption.Password == "" && user != "" && !strings.Contains(user, ":") {
 		return clientOption, errors.New("there is a user and no password: :password@ is a password without a user")
 	}
-	if u.RawQuery != "" || u.Fragment != "" {
+	if address.RawQuery != "" || address.Fragment != "" {
 		return clientOption, errors.New("nothing may follow the number of the database: " + want)
 	}
 	if number := strings.Trim(path, "/"); number != "" {

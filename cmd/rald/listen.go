@@ -35,9 +35,9 @@ func listen(flag, address string, certificate *tls.Config, clients networks, log
 
 // listenOnSocket listens on a Unix socket. It replaces a killed server's socket.
 func listenOnSocket(path string) (net.Listener, error) {
-	l, err := net.Listen("unix", path)
+	listener, err := net.Listen("unix", path)
 	if !errors.Is(err, syscall.EADDRINUSE) || !isAbandoned(path) {
-		return l, err
+		return listener, err
 	}
 	if err := os.Remove(path); err != nil {
 		return nil, err
@@ -50,9 +50,9 @@ func isAbandoned(path string) bool {
 	if info, err := os.Lstat(path); err != nil || info.Mode().Type() != os.ModeSocket {
 		return false
 	}
-	c, err := net.Dial("unix", path)
+	conn, err := net.Dial("unix", path)
 	if err == nil {
-		_ = c.Close()
+		_ = conn.Close()
 	}
 	return errors.Is(err, syscall.ECONNREFUSED)
 }

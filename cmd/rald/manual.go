@@ -14,13 +14,13 @@ func manual(w io.Writer, env environment) error {
 	synopsis, description, _ := strings.Cut(usage, "\n\n")
 	builder.WriteString(roff(strings.ReplaceAll(strings.TrimPrefix(synopsis, "Usage: "), "\n       ", "\n")))
 	builder.WriteString("\n.fi\n.SH DESCRIPTION\n" + roff(strings.TrimSpace(description)) + "\n.SH OPTIONS\n")
-	new(settings).flags(env).VisitAll(func(f *flag.Flag) {
-		value, text := flag.UnquoteUsage(f)
-		fmt.Fprintf(&builder, ".TP\n.B \\-%s\n", roff(strings.TrimSpace(f.Name+" "+value)))
-		if f.DefValue != "" && f.DefValue != "false" && f.Name != "state" {
-			text += " (default " + f.DefValue + ")"
+	new(settings).flags(env).VisitAll(func(option *flag.Flag) {
+		value, text := flag.UnquoteUsage(option)
+		fmt.Fprintf(&builder, ".TP\n.B \\-%s\n", roff(strings.TrimSpace(option.Name+" "+value)))
+		if option.DefValue != "" && option.DefValue != "false" && option.Name != "state" {
+			text += " (default " + option.DefValue + ")"
 		}
-		builder.WriteString(roff(text) + ". In the environment: " + variable(f.Name) + ".\n")
+		builder.WriteString(roff(text) + ". In the environment: " + variable(option.Name) + ".\n")
 	})
 	builder.WriteString(".SH ENVIRONMENT\nA flag wins over its variable, and an empty variable sets nothing.\n.TP\n.B RALD_PASSWORD\nThe password for AUTH.\n" +
 		".TP\n.B RALD_ADMIN_TOKENS\nLines of the name and the token of an operator.\n" +
@@ -31,16 +31,16 @@ func manual(w io.Writer, env environment) error {
 
 func completion(w io.Writer, shell string, env environment) error {
 	var words, zsh, fish []string
-	new(settings).flags(env).VisitAll(func(f *flag.Flag) {
-		value, text := flag.UnquoteUsage(f)
+	new(settings).flags(env).VisitAll(func(option *flag.Flag) {
+		value, text := flag.UnquoteUsage(option)
 		text = strings.NewReplacer("'", "’", "[", "(", "]", ")", ":", " -").Replace(text)
-		words = append(words, "-"+f.Name)
+		words = append(words, "-"+option.Name)
 		argument, required := "", ""
 		if value != "" {
 			argument, required = ":"+value+":_files", " -r"
 		}
-		zsh = append(zsh, fmt.Sprintf("  '-%s[%s]%s'", f.Name, text, argument))
-		fish = append(fish, fmt.Sprintf("complete -c rald -o %s%s -d '%s'", f.Name, required, text))
+		zsh = append(zsh, fmt.Sprintf("  '-%s[%s]%s'", option.Name, text, argument))
+		fish = append(fish, fmt.Sprintf("complete -c rald -o %s%s -d '%s'", option.Name, required, text))
 	})
 	commands := "check completion health help man version"
 	var err error

@@ -45,7 +45,7 @@ type reloader struct {
 // follow reloads when files change and at each SIGHUP, until the context ends.
 func (r *reloader) follow(ctx context.Context, since *configdir.Config, asked <-chan os.Signal) {
 	if r.dirs != (configdir.Dirs{}) {
-		r.dirs.Watch(ctx, since, reloadEvery, asked, func(c *configdir.Config, err error) bool { return r.put(ctx, c, err) })
+		r.dirs.Watch(ctx, since, reloadEvery, asked, func(config *configdir.Config, err error) bool { return r.put(ctx, config, err) })
 	}
 }
 

@@ -141,7 +141,7 @@ func parse(args []string, env environment, problems io.Writer) (settings setting
 	flags.SetOutput(problems)
 	flags.Usage = func() {
 		_, _ = fmt.Fprint(problems, usage)
-		flags.VisitAll(func(f *flag.Flag) { f.Usage += "; " + variable(f.Name) })
+		flags.VisitAll(func(option *flag.Flag) { option.Usage += "; " + variable(option.Name) })
 		flags.PrintDefaults()
 	}
 	if len(args) > 0 && args[0] == "help" {
@@ -163,7 +163,7 @@ func parse(args []string, env environment, problems io.Writer) (settings setting
 	}
 	settings.envoy.dir = configdir.Under(settings.dir, settings.envoy.dir).Envoy
 	given := map[string]bool{}
-	flags.Visit(func(f *flag.Flag) { given[f.Name] = true })
+	flags.Visit(func(option *flag.Flag) { given[option.Name] = true })
 	settings.check.wanted = given["check-listen"]
 	for _, need := range []struct {
 		met   bool

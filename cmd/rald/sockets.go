@@ -59,9 +59,9 @@ func (s *sockets) address(flag string) (net.Addr, bool) {
 func (s *sockets) take(flag string) net.Listener {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	l := s.all[socketNames[flag]]
+	listener := s.all[socketNames[flag]]
 	delete(s.all, socketNames[flag])
-	return l
+	return listener
 }
 
 // check returns the faults of the sockets. Clients of an unused socket would never be answered.

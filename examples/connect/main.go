@@ -55,8 +55,8 @@ func newServer() (*server, error) {
 		rpclimit.Limit[string]{
 			Name: "item", Limiter: byItem, WhenNoKey: limits.Skip,
 			Key: rpclimit.ByMessage(func(r *structpb.Struct) string { return r.GetFields()["item"].GetStringValue() }),
-			Cost: func(c *rpclimit.Call) int64 {
-				if r, ok := c.Message.(*structpb.Struct); ok {
+			Cost: func(call *rpclimit.Call) int64 {
+				if r, ok := call.Message.(*structpb.Struct); ok {
 					return max(1, pieces(r))
 				}
 				return 1
@@ -92,8 +92,8 @@ func priced(cents int64) *structpb.Struct {
 	return &structpb.Struct{Fields: map[string]*structpb.Value{"cents": structpb.NewNumberValue(float64(cents))}}
 }
 
-func sell(_ context.Context, r *connect.Request[structpb.Struct]) (*connect.Response[structpb.Struct], error) {
-	return connect.NewResponse(priced(cents * max(1, pieces(r.Msg)))), nil
+func sell(_ context.Context, request *connect.Request[structpb.Struct]) (*connect.Response[structpb.Struct], error) {
+	return connect.NewResponse(priced(cents * max(1, pieces(request.Msg)))), nil
 }
 
 func tell(_ context.Context, bidiStream *connect.BidiStream[wrapperspb.StringValue, structpb.Struct]) error {
@@ -113,12 +113,12 @@ func tell(_ context.Context, bidiStream *connect.BidiStream[wrapperspb.StringVal
 
 // serve serves HTTP/1.1 and HTTP/2 without TLS until the context ends.
 func serve(ctx context.Context, listener net.Listener) (err error) {
-	s, err := newServer()
+	server, err := newServer()
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, s.Close()) }()
-	h := &http.Server{Handler: s, Protocols: new(http.Protocols), ReadHeaderTimeout: 10 * time.Second}
+	defer func() { err = errors.Join(err, server.Close()) }()
+	h := &http.Server{Handler: server, Protocols: new(http.Protocols), ReadHeaderTimeout: 10 * time.Second}
 	h.Protocols.SetHTTP1(true)
 	h.Protocols.SetUnencryptedHTTP2(true)
 	stop := context.AfterFunc(ctx, func() { _ = h.Close() })

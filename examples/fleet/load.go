@@ -155,8 +155,8 @@ func (l *load) call(to int) {
 	limiter, sent := l.servers[to].limiter.Load(), time.Now()
 	lost, way, allowed := true, 0, false
 	if limiter != nil {
-		if a, err := limiter.Take(context.Background(), "everybody", 1); err == nil {
-			lost, way, allowed = false, slices.Index(ways[:], a.Source().String()), a.Allowed
+		if answer, err := limiter.Take(context.Background(), "everybody", 1); err == nil {
+			lost, way, allowed = false, slices.Index(ways[:], answer.Source().String()), answer.Allowed
 		}
 	}
 	got := time.Now()

@@ -20,13 +20,13 @@ var page []byte
 func (g *stage) page() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
-		h := w.Header()
-		h.Set("Content-Type", "text/html; charset=utf-8")
-		h.Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; img-src data:; frame-ancestors 'none'")
+		header := w.Header()
+		header.Set("Content-Type", "text/html; charset=utf-8")
+		header.Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; img-src data:; frame-ancestors 'none'")
 		_, _ = w.Write(page) // the client may have left
 	})
-	mux.HandleFunc("GET /state", func(w http.ResponseWriter, r *http.Request) {
-		after, err := strconv.Atoi(r.FormValue("after"))
+	mux.HandleFunc("GET /state", func(w http.ResponseWriter, request *http.Request) {
+		after, err := strconv.Atoi(request.FormValue("after"))
 		if err != nil {
 			after = -1
 		}
@@ -34,25 +34,25 @@ func (g *stage) page() http.Handler {
 		w.Header().Set("Cache-Control", "no-store")
 		_ = json.NewEncoder(w).Encode(g.state(after)) // likewise
 	})
-	mux.HandleFunc("POST /redis", func(w http.ResponseWriter, r *http.Request) {
-		done(w, g.redisDo(r.FormValue("do")))
+	mux.HandleFunc("POST /redis", func(w http.ResponseWriter, request *http.Request) {
+		done(w, g.redisDo(request.FormValue("do")))
 	})
-	mux.HandleFunc("POST /server", func(w http.ResponseWriter, r *http.Request) {
-		number, err := strconv.Atoi(r.FormValue("number"))
+	mux.HandleFunc("POST /server", func(w http.ResponseWriter, request *http.Request) {
+		number, err := strconv.Atoi(request.FormValue("number"))
 		if err == nil {
-			err = g.serverDo(number, r.FormValue("do"))
+			err = g.serverDo(number, request.FormValue("do"))
 		}
 		done(w, err)
 	})
-	mux.HandleFunc("POST /load", func(w http.ResponseWriter, r *http.Request) {
-		demand, err := strconv.ParseFloat(r.FormValue("demand"), 64)
+	mux.HandleFunc("POST /load", func(w http.ResponseWriter, request *http.Request) {
+		demand, err := strconv.ParseFloat(request.FormValue("demand"), 64)
 		if err == nil {
-			err = g.load.set(plan{r.FormValue("pattern"), demand})
+			err = g.load.set(plan{request.FormValue("pattern"), demand})
 		}
 		done(w, err)
 	})
-	for i, s := range g.servers { // for Prometheus
-		mux.HandleFunc("GET /metrics/"+strconv.Itoa(i+1), s.metrics)
+	for i, server := range g.servers { // for Prometheus
+		mux.HandleFunc("GET /metrics/"+strconv.Itoa(i+1), server.metrics)
 	}
 	return http.NewCrossOriginProtection().Handler(mux) // against posts of other sites' pages
 }
@@ -65,7 +65,7 @@ func done(w http.ResponseWriter, err error) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-func (s *server) metrics(w http.ResponseWriter, r *http.Request) {
+func (s *server) metrics(w http.ResponseWriter, request *http.Request) {
 	registry := prometheus.NewRegistry()
 	if limiter := s.limiter.Load(); limiter != nil {
 		if err := ralprom.Register(registry, limiter.Metrics()); err != nil {
@@ -73,7 +73,7 @@ func (s *server) metrics(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(w, r)
+	promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(w, request)
 }
 
 type state struct {

@@ -49,8 +49,8 @@ type note struct {
 	Text string `json:"text"`
 }
 
-func open(ctx context.Context, s settings, config fleet.Config, program string) (_ *stage, err error) {
-	g := &stage{settings: s, began: time.Now(), stop: func() {}}
+func open(ctx context.Context, settings settings, config fleet.Config, program string) (_ *stage, err error) {
+	g := &stage{settings: settings, began: time.Now(), stop: func() {}}
 	// Each command reaches the kernel before its answer, so a kill of the process loses nothing.
 	g.redis, err = child.OpenRedis(child.RedisConfig{Program: program, Args: []string{"--appendonly", "yes", "--appendfsync", "no"}})
 	if err != nil {
@@ -64,7 +64,7 @@ func open(ctx context.Context, s settings, config fleet.Config, program string) 
 	config.Redis = rueidis.ClientOption{InitAddress: []string{g.redis.Addr()}}
 	for i := range g.servers {
 		name := fmt.Sprintf("server %d", i+1)
-		config.OnEvent = func(e fleet.Event) { g.note(name, tell(e)) }
+		config.OnEvent = func(event fleet.Event) { g.note(name, tell(event)) }
 		g.servers[i] = &server{config: config}
 		if err := g.servers[i].start(); err != nil {
 			return nil, err
@@ -111,9 +111,9 @@ func (g *stage) close() (err error) {
 	g.running.Wait()
 	g.acting.Lock()
 	defer g.acting.Unlock()
-	for _, s := range g.servers {
-		if s != nil {
-			err = errors.Join(err, s.end())
+	for _, server := range g.servers {
+		if server != nil {
+			err = errors.Join(err, server.end())
 		}
 	}
 	return errors.Join(err, g.redis.Close())

@@ -60,9 +60,9 @@ func serve(listener net.Listener, addresses *engine.Engine[netip.Addr]) (*grpc.S
 }
 
 // size is the cost of a call: the bytes that it asks for. The start of a stream costs nothing.
-func size(c *rpclimit.Call) int64 {
-	if r, ok := c.Message.(*testgrpc.SimpleRequest); ok {
-		return max(1, int64(r.GetResponseSize()))
+func size(call *rpclimit.Call) int64 {
+	if request, ok := call.Message.(*testgrpc.SimpleRequest); ok {
+		return max(1, int64(request.GetResponseSize()))
 	}
 	return 0
 }
@@ -166,8 +166,8 @@ type service struct {
 	testgrpc.UnimplementedTestServiceServer
 }
 
-func (service) UnaryCall(_ context.Context, r *testgrpc.SimpleRequest) (*testgrpc.SimpleResponse, error) {
-	return &testgrpc.SimpleResponse{Payload: &testgrpc.Payload{Body: make([]byte, r.GetResponseSize())}}, nil
+func (service) UnaryCall(_ context.Context, request *testgrpc.SimpleRequest) (*testgrpc.SimpleResponse, error) {
+	return &testgrpc.SimpleResponse{Payload: &testgrpc.Payload{Body: make([]byte, request.GetResponseSize())}}, nil
 }
 
 func (service) FullDuplexCall(stream testgrpc.TestService_FullDuplexCallServer) error {

@@ -85,8 +85,8 @@ func (l *Log) level(at slog.Level) *level {
 func (l *Log) write(record record, omitted uint64) (after time.Duration) {
 	l.begun.Do(l.begin)
 	level := l.level(record.level)
-	if d := level.rate.Take(1); !d.Allowed {
-		return d.RetryAfter
+	if decision := level.rate.Take(1); !decision.Allowed {
+		return decision.RetryAfter
 	}
 	left := level.left.Swap(0)
 	attributes := slices.Clip(record.attributes)

@@ -38,7 +38,7 @@ func (l *Log) state(topic any, record record) {
 	news := &l.news
 	news.mu.Lock()
 	defer news.mu.Unlock()
-	i := slices.IndexFunc(news.pending, func(p *pending) bool { return p.topic == topic })
+	i := slices.IndexFunc(news.pending, func(pending *pending) bool { return pending.topic == topic })
 	p := &pending{topic: topic, record: record}
 	// A pending record is out of date.
 	if i >= 0 {
@@ -71,13 +71,13 @@ func (l *Log) catchUp() {
 	defer news.mu.Unlock()
 	news.armed = false
 	var next time.Duration
-	news.pending = slices.DeleteFunc(news.pending, func(p *pending) bool {
-		after := l.write(p.record, p.omitted)
+	news.pending = slices.DeleteFunc(news.pending, func(pending *pending) bool {
+		after := l.write(pending.record, pending.omitted)
 		if after > 0 && (next == 0 || after < next) {
 			next = after
 		}
 		if after == 0 {
-			l.level(p.record.level).owed.Add(-1)
+			l.level(pending.record.level).owed.Add(-1)
 		}
 		return after == 0
 	})

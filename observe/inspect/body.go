@@ -68,15 +68,15 @@ func pairsSurrogates(body []byte) bool {
 			return true
 		}
 		text = text[backslash:]
-		r, ok := escaped(text)
+		char, ok := escaped(text)
 		switch {
 		case !ok:
 			text = text[2:]
-		case !utf16.IsSurrogate(r):
+		case !utf16.IsSurrogate(char):
 			text = text[6:]
 		default:
 			low, _ := escaped(text[6:])
-			if utf16.DecodeRune(r, low) == utf8.RuneError {
+			if utf16.DecodeRune(char, low) == utf8.RuneError {
 				return false
 			}
 			text = text[12:]
@@ -84,7 +84,7 @@ func pairsSurrogates(body []byte) bool {
 	}
 }
 
-func escaped(text string) (r rune, ok bool) {
+func escaped(text string) (char rune, ok bool) {
 	if len(text) < 6 || text[:2] != `\u` {
 		return 0, false
 	}

@@ -32,16 +32,16 @@ func setHeaders(header http.Header) {
 }
 
 // refusal returns why a request of any kind is refused, or a status of 0.
-func (h *Handler) refusal(r *http.Request, route route) (status int, why string) {
-	kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+func (h *Handler) refusal(request *http.Request, route route) (status int, why string) {
+	kind, _, err := mime.ParseMediaType(request.Header.Get("Content-Type"))
 	switch {
-	case !h.knownHost(r):
+	case !h.knownHost(request):
 		return http.StatusForbidden, "this host name is not one of this server's: the program lists them as Hosts"
-	case !route.allows(r.Method):
+	case !route.allows(request.Method):
 		return http.StatusMethodNotAllowed, "want " + route.method
-	case !sameSite(r, route):
+	case !sameSite(request, route):
 		return http.StatusForbidden, "the request comes from another site"
-	case len(r.URL.RawQuery) > maxQuery:
+	case len(request.URL.RawQuery) > maxQuery:
 		return http.StatusRequestURITooLong, "the query is too long"
 	case route.method == http.MethodPost && (err != nil || kind != "application/json"):
 		return http.StatusUnsupportedMediaType, "want a body of application/json"
@@ -51,8 +51,8 @@ func (h *Handler) refusal(r *http.Request, route route) (status int, why string)
 
 // knownHost reports whether a request names this server. A foreign host name that resolves to this
 // server (DNS rebinding) is not known.
-func (h *Handler) knownHost(r *http.Request) bool {
-	host := hostOf(r.Host)
+func (h *Handler) knownHost(request *http.Request) bool {
+	host := hostOf(request.Host)
 	if _, err := netip.ParseAddr(host); err == nil {
 		// A page of another site has a host name, not an address.
 		return true
@@ -60,14 +60,14 @@ func (h *Handler) knownHost(r *http.Request) bool {
 	if len(h.hosts) > 0 {
 		return h.hosts[host]
 	}
-	listened, own := r.Context().Value(ownServer{}).(string)
+	listened, own := request.Context().Value(ownServer{}).(string)
 	switch {
 	case host == "localhost", strings.HasSuffix(host, ".localhost"):
 		return true
 	case own:
 		return listened != "" && host == listened
 	}
-	return !onLoopback(r)
+	return !onLoopback(request)
 }
 
 // ownServer is the context key for the host that the handler's own server listens on, or "".
@@ -92,30 +92,30 @@ func hostOf(authority string) string {
 	return strings.ToLower(strings.TrimSuffix(authority, "."))
 }
 
-func onLoopback(r *http.Request) bool {
-	addr, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
+func onLoopback(request *http.Request) bool {
+	addr, ok := request.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
 	return ok && addr.IP.IsLoopback()
 }
 
 // sameSite reports whether a request comes from the page itself, a program, or an operator's visit.
-func sameSite(r *http.Request, route route) bool {
+func sameSite(request *http.Request, route route) bool {
 	if route.method == http.MethodPost {
-		return crossOrigin.Check(r) == nil
+		return crossOrigin.Check(request) == nil
 	}
-	switch r.Header.Get("Sec-Fetch-Site") {
+	switch request.Header.Get("Sec-Fetch-Site") {
 	case "", "none", "same-origin":
 		return true
 	}
 	// A link to the page shows it to the operator, and tells the other site nothing.
-	return route.page && r.Header.Get("Sec-Fetch-Mode") == "navigate" && r.Header.Get("Sec-Fetch-Dest") == "document"
+	return route.page && request.Header.Get("Sec-Fetch-Mode") == "navigate" && request.Header.Get("Sec-Fetch-Dest") == "document"
 }
 
 // crossOrigin checks that requests other than GET come from their own origin.
 var crossOrigin = http.NewCrossOriginProtection()
 
 // operator returns the operator of a request's token, or "". Comparison takes constant time.
-func (h *Handler) operator(r *http.Request) (name string) {
-	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+func (h *Handler) operator(request *http.Request) (name string) {
+	scheme, token, _ := strings.Cut(request.Header.Get("Authorization"), " ")
 	sum := sha256.Sum256([]byte(token))
 	found := 0
 	for i := range h.tokens {

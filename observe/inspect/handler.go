@@ -132,9 +132,9 @@ func New(config Config, limits ...AnyLimit) (*Handler, error) {
 	}
 	handler.history = newHistory(handler.limits, handler.trouble, before)
 	children := []supervisor.Child{{Name: "history", Run: handler.history.run}}
-	for _, l := range handler.limits {
-		if run := l.background(); run != nil {
-			children = append(children, supervisor.Child{Name: "walks of " + l.name(), Run: run})
+	for _, limit := range handler.limits {
+		if run := limit.background(); run != nil {
+			children = append(children, supervisor.Child{Name: "walks of " + limit.name(), Run: run})
 		}
 	}
 	// A walk that ends its goroutine is followed by a rest of minRest.
@@ -174,7 +174,7 @@ func (h *Handler) configure() error {
 		if len(secret) < minToken || len(secret) > maxToken {
 			return bad(fmt.Sprintf("%d bytes long", len(secret)), fmt.Sprintf("%d to %d", minToken, maxToken))
 		}
-		if strings.ContainsFunc(secret, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		if strings.ContainsFunc(secret, func(char rune) bool { return char <= ' ' || char > '~' }) {
 			return bad("not printable", "ASCII characters without spaces")
 		}
 		sum := sha256.Sum256([]byte(secret))
@@ -201,7 +201,7 @@ func (h *Handler) add(i int, some AnyLimit) error {
 	}
 	for _, limit := range all {
 		switch name := limit.name(); {
-		case name == "" || len(name) > maxName || strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) }):
+		case name == "" || len(name) > maxName || strings.ContainsFunc(name, func(char rune) bool { return !unicode.IsPrint(char) }):
 			return bad("Name", fmt.Sprintf("%.80q", name), fmt.Sprintf("printable text of 1 to %d bytes, here or in engine.Config.Name", maxName))
 		case h.byName[name] != nil:
 			return bad("Name", fmt.Sprintf("%q", name), "a name that no other limit of the handler has")
@@ -213,9 +213,9 @@ func (h *Handler) add(i int, some AnyLimit) error {
 	return nil
 }
 
-func (h *Handler) event(e supervisor.Event) {
-	if e.Err != nil {
-		h.log.Error("ral: inspect: a goroutine ended", "goroutine", e.Child, "error", e.Err)
+func (h *Handler) event(event supervisor.Event) {
+	if event.Err != nil {
+		h.log.Error("ral: inspect: a goroutine ended", "goroutine", event.Child, "error", event.Err)
 	}
 }
 
@@ -235,8 +235,8 @@ func (h *Handler) trouble(limit string, err error) {
 // delay it.
 func (h *Handler) Close() error {
 	h.stop()
-	for _, l := range h.limits {
-		l.close()
+	for _, limit := range h.limits {
+		limit.close()
 	}
 	<-h.running.Done()
 	return h.server.Close()
@@ -255,7 +255,7 @@ func (h *Handler) ListenAndServe(addr string) error {
 }
 
 // Serve is ListenAndServe on a given listener, which it closes.
-func (h *Handler) Serve(l net.Listener) error { return h.server.Serve(l) }
+func (h *Handler) Serve(listener net.Listener) error { return h.server.Serve(listener) }
 
 // Listen returns the listener of ListenAndServe, for programs that need the port before they Serve.
 // A bad address is a *policy.FieldError.
@@ -318,28 +318,28 @@ var routes = map[string]route{
 //
 // The last two need the field "Authorization: Bearer TOKEN". Bodies and answers are application/json.
 // Package internal/adapter/pagejson documents their fields.
-func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (h *Handler) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	setHeaders(w.Header())
-	route, ok := routes[r.URL.Path[strings.LastIndexByte(r.URL.Path, '/')+1:]]
+	route, ok := routes[request.URL.Path[strings.LastIndexByte(request.URL.Path, '/')+1:]]
 	if !ok {
 		fail(w, http.StatusNotFound, "there is no such page")
 		return
 	}
-	if status, why := h.refusal(r, route); status != 0 {
+	if status, why := h.refusal(request, route); status != 0 {
 		if status == http.StatusMethodNotAllowed {
 			w.Header().Set("Allow", route.method)
 		}
 		fail(w, status, why)
 		return
 	}
-	if err := h.serve(route, w, r); err != nil {
+	if err := h.serve(route, w, request); err != nil {
 		fail(w, statusOf(err), err.Error())
 	}
 }
 
 // serve serves a route. A panic of the program, such as in Limit.Format or a policy, becomes this
 // request's error, before any part of the answer is written.
-func (h *Handler) serve(route route, w http.ResponseWriter, r *http.Request) (err error) {
+func (h *Handler) serve(route route, w http.ResponseWriter, request *http.Request) (err error) {
 	defer func() {
 		switch p := recover(); p {
 		case nil:
@@ -352,7 +352,7 @@ func (h *Handler) serve(route route, w http.ResponseWriter, r *http.Request) (er
 			}
 		}
 	}()
-	return route.serve(h, w, r)
+	return route.serve(h, w, request)
 }
 
 var errPanic = errors.New("a function of the program panicked")
@@ -417,8 +417,8 @@ var (
 	errReadOnly   = errors.New("keys cannot be changed here: the program has set no tokens")
 )
 
-func (h *Handler) overview(w http.ResponseWriter, r *http.Request) error {
-	values, err := query(r, "since")
+func (h *Handler) overview(w http.ResponseWriter, request *http.Request) error {
+	values, err := query(request, "since")
 	if err != nil {
 		return err
 	}
@@ -435,7 +435,7 @@ func (h *Handler) overview(w http.ResponseWriter, r *http.Request) error {
 	for i, limit := range h.limits {
 		limitSummary := limit.summary()
 		limitSummary.Points = points[i]
-		limitSummary.Alarms, limitSummary.Usual = alarms(r.Context(), limit, &limitSummary, &refused[i]), refused[i].usual
+		limitSummary.Alarms, limitSummary.Usual = alarms(request.Context(), limit, &limitSummary, &refused[i]), refused[i].usual
 		overview.Limits = append(overview.Limits, limitSummary)
 	}
 	return answer(w, overview)
@@ -450,8 +450,8 @@ func firstFault(text string) string {
 	return first
 }
 
-func (h *Handler) list(w http.ResponseWriter, r *http.Request) error {
-	values, err := query(r, "limit", "by", "n", "after")
+func (h *Handler) list(w http.ResponseWriter, request *http.Request) error {
+	values, err := query(request, "limit", "by", "n", "after")
 	if err != nil {
 		return err
 	}
@@ -463,15 +463,15 @@ func (h *Handler) list(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	page, err := limit.list(r.Context(), values.Get("by"), n, values.Get("after"))
+	page, err := limit.list(request.Context(), values.Get("by"), n, values.Get("after"))
 	if err != nil {
 		return err
 	}
 	return answer(w, page)
 }
 
-func (h *Handler) day(w http.ResponseWriter, r *http.Request) error {
-	values, err := query(r, "limit")
+func (h *Handler) day(w http.ResponseWriter, request *http.Request) error {
+	values, err := query(request, "limit")
 	if err != nil {
 		return err
 	}
@@ -501,25 +501,25 @@ func (h *Handler) explain(w http.ResponseWriter, r *http.Request) error {
 const remoteTimeout = 5 * time.Second
 
 // permit returns the operator whose token the request has, or why it may change nothing.
-func (h *Handler) permit(w http.ResponseWriter, r *http.Request) (operator string, err error) {
+func (h *Handler) permit(w http.ResponseWriter, request *http.Request) (operator string, err error) {
 	if len(h.tokens) == 0 {
 		return "", errReadOnly
 	}
-	if operator = h.operator(r); operator != "" {
+	if operator = h.operator(request); operator != "" {
 		return operator, nil
 	}
 	if h.quiet.Allow() {
-		h.log.Warn("ral: inspect: a change was refused: no token, or a wrong one", "remote", r.RemoteAddr)
+		h.log.Warn("ral: inspect: a change was refused: no token, or a wrong one", "remote", request.RemoteAddr)
 	}
 	w.Header().Set("WWW-Authenticate", `Bearer realm="ral"`)
-	if r.Header.Get("Authorization") != "" {
+	if request.Header.Get("Authorization") != "" {
 		return "", errWrongToken
 	}
 	return "", errToken
 }
 
-func (h *Handler) token(w http.ResponseWriter, r *http.Request) error {
-	operator, err := h.permit(w, r)
+func (h *Handler) token(w http.ResponseWriter, request *http.Request) error {
+	operator, err := h.permit(w, request)
 	if err != nil {
 		return err
 	}
@@ -573,8 +573,8 @@ func (h *Handler) change(w http.ResponseWriter, r *http.Request) error {
 	return answer(w, explanation)
 }
 
-func (h *Handler) read(w http.ResponseWriter, r *http.Request, to any, name *string) (limit, error) {
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+func (h *Handler) read(w http.ResponseWriter, request *http.Request, to any, name *string) (limit, error) {
+	body, err := io.ReadAll(http.MaxBytesReader(w, request.Body, maxBody))
 	if err == nil {
 		err = readStrictly(body, to)
 	} else if errors.As(err, new(*http.MaxBytesError)) {
@@ -587,15 +587,15 @@ func (h *Handler) read(w http.ResponseWriter, r *http.Request, to any, name *str
 }
 
 func (h *Handler) limit(name string) (limit, error) {
-	if l := h.byName[name]; l != nil {
-		return l, nil
+	if limit := h.byName[name]; limit != nil {
+		return limit, nil
 	}
 	return nil, fmt.Errorf("%w: there is no limit %.80q", errUnknown, name)
 }
 
 // query returns the parameters of a request, each at most once and no others.
-func query(r *http.Request, names ...string) (url.Values, error) {
-	q, err := url.ParseQuery(r.URL.RawQuery)
+func query(request *http.Request, names ...string) (url.Values, error) {
+	q, err := url.ParseQuery(request.URL.RawQuery)
 	if err != nil {
 		return nil, fmt.Errorf("%w: the query: %w", errRequest, err)
 	}

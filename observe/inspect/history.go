@@ -82,7 +82,7 @@ func newHistory(limits []limit, trouble func(limit string, err error), before *h
 		h.points = append(h.points, make([]pagejson.Point, 0, maxPoints))
 		h.coarse = append(h.coarse, make([]pagejson.Point, 0, maxCoarse))
 		h.refused = append(h.refused, refusals{usual: -1})
-		if j := slices.IndexFunc(before.limits, func(b limit) bool { return b.name() == l.name() }); j >= 0 {
+		if j := slices.IndexFunc(before.limits, func(limit limit) bool { return limit.name() == l.name() }); j >= 0 {
 			h.points[i], h.coarse[i] = append(h.points[i], before.points[j]...), append(h.coarse[i], before.coarse[j]...)
 			h.refused[i] = before.refused[j]
 			h.refused[i].calm = slices.Clone(h.refused[i].calm)
@@ -155,13 +155,13 @@ func grown(from, to float64) float64 {
 }
 
 // mean returns the mean load over points at their end, with the highest use.
-func mean(points []pagejson.Point) (m pagejson.Point) {
+func mean(points []pagejson.Point) (point pagejson.Point) {
 	for _, p := range points {
-		m.At, m.Keys, m.Used = p.At, p.Keys, max(m.Used, p.Used)
-		m.Admitted += p.Admitted / float64(len(points))
-		m.Refused += p.Refused / float64(len(points))
+		point.At, point.Keys, point.Used = p.At, p.Keys, max(point.Used, p.Used)
+		point.Admitted += p.Admitted / float64(len(points))
+		point.Refused += p.Refused / float64(len(points))
 	}
-	return m
+	return point
 }
 
 // since returns the points of each limit after a tick, oldest first, its refusals, and the last tick. A
@@ -183,7 +183,7 @@ func (h *history) since(tick uint64) (points [][]pagejson.Point, refused []refus
 func (h *history) day(name string) []pagejson.Point {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	i := slices.IndexFunc(h.limits, func(l limit) bool { return l.name() == name })
+	i := slices.IndexFunc(h.limits, func(limit limit) bool { return limit.name() == name })
 	return newest(h.coarse[i], maxCoarse)
 }
 

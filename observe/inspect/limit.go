@@ -150,10 +150,10 @@ func (l Limit[K]) limits(handler *Handler, bad fieldFault) ([]limit, error) {
 		return nil, bad("Format, Parse", "nil", fmt.Sprintf("both, for keys of type %v", reflect.TypeFor[K]()))
 	}
 	live, trials := trialsOf(l.Limiter)
-	show := func(name string, e *engine.Engine[K]) *keyed[K] {
+	show := func(name string, limiter *engine.Engine[K]) *keyed[K] {
 		counts := l.Stats
-		if e != nil && counts == nil {
-			counts = func() any { return e.Stats() }
+		if limiter != nil && counts == nil {
+			counts = func() any { return limiter.Stats() }
 		}
 		if shares, ok := any(live).(tenantTeller[K]); ok && counts == nil {
 			counts = func() any {
@@ -165,11 +165,11 @@ func (l Limit[K]) limits(handler *Handler, bad fieldFault) ([]limit, error) {
 			}
 		}
 		shown := &keyed[K]{
-			called: name, limiter: l.Limiter, trials: trials, live: live, methods: methodsOf(live), engine: e,
+			called: name, limiter: l.Limiter, trials: trials, live: live, methods: methodsOf(live), engine: limiter,
 			text: form, counts: counts, secret: handler.secret, open: handler.config.ShowKeys, unwritable: handler.unwritable,
 		}
-		if e != nil {
-			shown.walks = newWalks(e)
+		if limiter != nil {
+			shown.walks = newWalks(limiter)
 		}
 		return shown
 	}
@@ -214,13 +214,13 @@ func (l *keyed[K]) background() func(context.Context) error {
 func (l *keyed[K]) name() string { return l.called }
 
 // guarded calls a function of the program, such as Limit.Stats, and returns its panic.
-func guarded(what string, f func()) (err error) {
+func guarded(what string, function func()) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("%s: panic: %.200s", what, fmt.Sprint(p))
 		}
 	}()
-	f()
+	function()
 	return nil
 }
 
@@ -243,9 +243,9 @@ func (l *keyed[K]) summary() pagejson.LimitSummary {
 	if l.engine != nil {
 		limiter = l.engine
 	}
-	p, limitErr := l.askLimit.ask("the limit", func() policy.Policy { return limitOf(limiter) })
-	if p != nil {
-		limitSummary.Policy, limitSummary.Words, limitSummary.Units = p.String(), policy.Describe(p), p.Limit()
+	limit, limitErr := l.askLimit.ask("the limit", func() policy.Policy { return limitOf(limiter) })
+	if limit != nil {
+		limitSummary.Policy, limitSummary.Words, limitSummary.Units = limit.String(), policy.Describe(limit), limit.Limit()
 	}
 	var healthErr, statsErr, trialsErr error
 	if healthy, ok := limiter.(interface{ Health() error }); ok {
@@ -287,8 +287,8 @@ type tenantTeller[K comparable] interface {
 func trialSummary[K comparable](trial *limits.Trial[K]) (trialSummary pagejson.TrialSummary) {
 	n := trial.Stats()
 	trialSummary = pagejson.TrialSummary{Admitted: n.Admitted, Refused: n.Refused, WouldRefuse: n.WouldRefuse, WouldAdmit: n.WouldAdmit, Failed: n.Failed}
-	if p := limitOf(trial.Candidate()); p != nil {
-		trialSummary.Policy = p.String()
+	if limit := limitOf(trial.Candidate()); limit != nil {
+		trialSummary.Policy = limit.String()
 	}
 	return trialSummary
 }
@@ -341,21 +341,21 @@ func figures(of any) map[string]any {
 }
 
 // plainOf returns a number, text or bool without its type's own JSON, nil for anything else.
-func plainOf(v reflect.Value) any {
+func plainOf(value reflect.Value) any {
 	switch {
-	case v.CanInt():
-		return v.Int()
-	case v.CanUint():
-		return v.Uint()
-	case v.CanFloat() && (math.IsNaN(v.Float()) || math.IsInf(v.Float(), 0)):
+	case value.CanInt():
+		return value.Int()
+	case value.CanUint():
+		return value.Uint()
+	case value.CanFloat() && (math.IsNaN(value.Float()) || math.IsInf(value.Float(), 0)):
 		// JSON has no such number.
-		return fmt.Sprint(v.Float())
-	case v.CanFloat():
-		return v.Float()
-	case v.Kind() == reflect.String:
-		return v.String()
-	case v.Kind() == reflect.Bool:
-		return v.Bool()
+		return fmt.Sprint(value.Float())
+	case value.CanFloat():
+		return value.Float()
+	case value.Kind() == reflect.String:
+		return value.String()
+	case value.Kind() == reflect.Bool:
+		return value.Bool()
 	}
 	return nil
 }
@@ -382,8 +382,8 @@ func (l *keyed[K]) used() float64 {
 	ctx, cancel := context.WithTimeout(context.Background(), answerTimeout)
 	defer cancel()
 	var none K
-	if a, err := l.live.Admit(ctx, none, 0); err == nil && a.Limit > 0 {
-		return min(1, 1-float64(a.Remaining)/float64(a.Limit))
+	if answer, err := l.live.Admit(ctx, none, 0); err == nil && answer.Limit > 0 {
+		return min(1, 1-float64(answer.Remaining)/float64(answer.Limit))
 	}
 	return 0
 }
@@ -440,8 +440,8 @@ func (l *keyed[K]) find(keyRequest pagejson.KeyRequest) (key K, err error) {
 	return key, nil
 }
 
-func (l *keyed[K]) id(r pagejson.KeyRequest) (id, text string, err error) {
-	key, err := l.find(r)
+func (l *keyed[K]) id(request pagejson.KeyRequest) (id, text string, err error) {
+	key, err := l.find(request)
 	if err == nil {
 		id, text = l.show(key)
 	}
@@ -504,28 +504,28 @@ type methods[K comparable] struct {
 	block func(ctx context.Context, key K, d time.Duration) error
 }
 
-func methodsOf[K comparable](limiter limits.Limiter[K]) (m methods[K]) {
+func methodsOf[K comparable](limiter limits.Limiter[K]) (methods methods[K]) {
 	switch of := any(limiter).(type) {
 	case interface{ Reset(key K) bool }:
-		m.reset = func(_ context.Context, key K) (bool, error) { return of.Reset(key), nil }
+		methods.reset = func(_ context.Context, key K) (bool, error) { return of.Reset(key), nil }
 	case *single.Limiter:
-		m.reset = func(context.Context, K) (bool, error) { return of.Reset(), nil }
+		methods.reset = func(context.Context, K) (bool, error) { return of.Reset(), nil }
 	case interface {
 		Reset(ctx context.Context, key K) (bool, error)
 	}:
-		m.reset = of.Reset
+		methods.reset = of.Reset
 	}
 	switch of := any(limiter).(type) {
 	case interface {
-		Block(key K, d time.Duration) error
+		Block(key K, duration time.Duration) error
 	}:
-		m.block = func(_ context.Context, key K, d time.Duration) error { return of.Block(key, d) }
+		methods.block = func(_ context.Context, key K, duration time.Duration) error { return of.Block(key, duration) }
 	case interface {
-		Block(ctx context.Context, key K, d time.Duration) error
+		Block(ctx context.Context, key K, duration time.Duration) error
 	}:
-		m.block = of.Block
+		methods.block = of.Block
 	}
-	return m
+	return methods
 }
 
 func (l *keyed[K]) verbs() (all []string) {
@@ -557,14 +557,14 @@ func (l *keyed[K]) change(ctx context.Context, changeRequest pagejson.ChangeRequ
 	case (do == verbBlock || do == verbLift) && l.block == nil:
 		err = fmt.Errorf("%w: this limiter blocks no keys", errVerb)
 	case do == verbBlock:
-		var d time.Duration
-		if d, err = time.ParseDuration(changeRequest.For); err != nil || d <= 0 {
+		var duration time.Duration
+		if duration, err = time.ParseDuration(changeRequest.For); err != nil || duration <= 0 {
 			return fmt.Errorf("%w: for is %.40q, want how long the block lasts, such as \"10m\"", errRequest, changeRequest.For)
 		}
-		if d > penalty.Longest {
+		if duration > penalty.Longest {
 			return fmt.Errorf("%w: for is %.40q, want at most 4 years, which are \"35040h\"", errRequest, changeRequest.For)
 		}
-		err = l.block(ctx, key, d)
+		err = l.block(ctx, key, duration)
 	case do == verbLift:
 		err = l.block(ctx, key, 0)
 	default:

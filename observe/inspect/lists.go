@@ -65,8 +65,8 @@ func (l *keyed[K]) owed(ctx context.Context, n int, after string) (list pagejson
 	most := l.engine.MostRefused(maxRefused)
 	list.For = most.For.Seconds()
 	refusals := make(map[K]engine.RefusedKey[K], len(most.Keys))
-	for _, k := range most.Keys {
-		refusals[k.Key] = k
+	for _, refusedKey := range most.Keys {
+		refusals[refusedKey.Key] = refusedKey
 	}
 	for i := range keys {
 		owingKey := &keys[i]
@@ -84,18 +84,18 @@ func (l *keyed[K]) owed(ctx context.Context, n int, after string) (list pagejson
 	return list, nil
 }
 
-func refusedRow[K comparable](row *pagejson.Row, k engine.RefusedKey[K]) {
-	row.Refused, row.Least, row.Most, row.Last = k.Refusals, k.Least, k.Most, k.Last.Seconds()
+func refusedRow[K comparable](row *pagejson.Row, refusedKey engine.RefusedKey[K]) {
+	row.Refused, row.Least, row.Most, row.Last = refusedKey.Refusals, refusedKey.Least, refusedKey.Most, refusedKey.Last.Seconds()
 }
 
 func (l *keyed[K]) refused(n int) (list pagejson.List) {
 	most := l.engine.MostRefused(n)
 	list = pagejson.List{Limit: l.called, By: byRefused, Rows: make([]pagejson.Row, len(most.Keys)), Total: most.Total, For: most.For.Seconds(), OthersMost: most.OthersMost}
-	for i, k := range most.Keys {
+	for i, refusedKey := range most.Keys {
 		row := &list.Rows[i]
-		row.Blocked = l.engine.Blocked(k.Key).Seconds()
-		refusedRow(row, k)
-		row.ID, row.Key = l.show(k.Key)
+		row.Blocked = l.engine.Blocked(refusedKey.Key).Seconds()
+		refusedRow(row, refusedKey)
+		row.ID, row.Key = l.show(refusedKey.Key)
 	}
 	return list
 }
@@ -110,28 +110,28 @@ func (l *keyed[K]) warned(n int) pagejson.List {
 	return list
 }
 
-func (l *keyed[K]) explain(ctx context.Context, r pagejson.KeyRequest) (e pagejson.Explanation, err error) {
-	key, err := l.find(r)
+func (l *keyed[K]) explain(ctx context.Context, request pagejson.KeyRequest) (explanation pagejson.Explanation, err error) {
+	key, err := l.find(request)
 	if err != nil {
-		return e, err
+		return explanation, err
 	}
 	x, err := limits.Explain(ctx, l.limiter, key)
 	if err != nil {
-		return e, err
+		return explanation, err
 	}
-	e = pagejson.Explanation{
+	explanation = pagejson.Explanation{
 		Limit: l.called, Known: x.Known, Allowed: x.Allowed, Retry: retry(&x), Wait: x.Wait.Seconds(), Blocked: x.Blocked.Seconds(),
 		Waiting: x.Waiting, Parts: parts(&x), Binding: max(x.Binding, -1), Words: timeless(x).String(),
 	}
 	// The block may belong to a limiter that Explain only looks at.
-	if blocked := l.blocked(ctx, key).Seconds(); blocked > e.Blocked {
-		e.Blocked = blocked
+	if blocked := l.blocked(ctx, key).Seconds(); blocked > explanation.Blocked {
+		explanation.Blocked = blocked
 	}
 	for c := x.Candidate; c != nil; c = c.Candidate {
-		e.Candidates = append(e.Candidates, pagejson.Candidate{Allowed: c.Allowed, Retry: retry(c), Parts: parts(c)})
+		explanation.Candidates = append(explanation.Candidates, pagejson.Candidate{Allowed: c.Allowed, Retry: retry(c), Parts: parts(c)})
 	}
-	e.ID, e.Key = l.show(key)
-	return e, nil
+	explanation.ID, explanation.Key = l.show(key)
+	return explanation, nil
 }
 
 // timeless returns an explanation without the times that the page shows beside its words. The age of

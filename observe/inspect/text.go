@@ -84,19 +84,19 @@ func formatNumber[K comparable](key K) string {
 }
 
 func parseNumber[K comparable](text string) (key K, err error) {
-	v := reflect.ValueOf(&key).Elem()
+	value := reflect.ValueOf(&key).Elem()
 	switch {
-	case v.CanInt():
-		n, err := strconv.ParseInt(text, 10, v.Type().Bits())
-		v.SetInt(n)
+	case value.CanInt():
+		n, err := strconv.ParseInt(text, 10, value.Type().Bits())
+		value.SetInt(n)
 		return key, notNumber(err)
-	case v.CanUint():
-		n, err := strconv.ParseUint(text, 10, v.Type().Bits())
-		v.SetUint(n)
+	case value.CanUint():
+		n, err := strconv.ParseUint(text, 10, value.Type().Bits())
+		value.SetUint(n)
 		return key, notNumber(err)
 	}
 	b, err := strconv.ParseBool(text)
-	v.SetBool(b)
+	value.SetBool(b)
 	if err != nil {
 		err = fmt.Errorf("%w: want true or false", errText)
 	}
@@ -115,15 +115,15 @@ func notNumber(err error) error {
 
 // quote returns a string as a line of printable text. It quotes as in Go characters that do not
 // print, invalid UTF-8, a leading quote or outer spaces. Different strings have different texts.
-func quote(s string) string {
-	plain := utf8.ValidString(s) && !strings.HasPrefix(s, `"`) && strings.TrimSpace(s) == s
-	for _, r := range s {
-		plain = plain && strconv.IsPrint(r)
+func quote(text string) string {
+	plain := utf8.ValidString(text) && !strings.HasPrefix(text, `"`) && strings.TrimSpace(text) == text
+	for _, char := range text {
+		plain = plain && strconv.IsPrint(char)
 	}
 	if plain {
-		return s
+		return text
 	}
-	return strconv.Quote(s)
+	return strconv.Quote(text)
 }
 
 func unquote(text string) (string, error) {

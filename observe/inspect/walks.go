@@ -75,8 +75,8 @@ type walk[K comparable] struct {
 	until time.Time
 }
 
-func newWalks[K comparable](e *engine.Engine[K]) *walks[K] {
-	return &walks[K]{owing: e.MostUsed, wake: make(chan struct{}, 1), ended: make(chan struct{}), closed: make(chan struct{})}
+func newWalks[K comparable](limiter *engine.Engine[K]) *walks[K] {
+	return &walks[K]{owing: limiter.MostUsed, wake: make(chan struct{}, 1), ended: make(chan struct{}), closed: make(chan struct{})}
 }
 
 func (w *walks[K]) close() { w.closing.Do(func() { close(w.closed) }) }

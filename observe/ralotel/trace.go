@@ -25,12 +25,12 @@ import (
 // A request admitted at once leaves no trace, and Trace never starts a span. A request with an
 // unrecorded span costs a look at its context. Call Trace from a function of your own to see
 // verdicts too.
-func Trace(r *http.Request, verdict limits.Verdict) {
+func Trace(request *http.Request, verdict limits.Verdict) {
 	passes := verdict.Reason == limits.Admitted || verdict.Reason == limits.Exempt
 	if passes && verdict.Waited == 0 {
 		return
 	}
-	span := trace.SpanFromContext(r.Context())
+	span := trace.SpanFromContext(request.Context())
 	if !span.IsRecording() {
 		return
 	}
@@ -62,14 +62,14 @@ func TraceAnswer(ctx context.Context, limit string, answer limits.Answer) {
 
 // TraceDecision is [TraceAnswer] for a policy.Decision, as returned by Engine.Take. ral.wait is the
 // time after which the units may be used.
-func TraceDecision(ctx context.Context, limit string, d policy.Decision) {
-	if span, tells := toTell(ctx, &d); tells {
-		tell(span, d.Allowed, result(d.Allowed), limit, times(d.RetryAfter, d.Wait))
+func TraceDecision(ctx context.Context, limit string, decision policy.Decision) {
+	if span, tells := toTell(ctx, &decision); tells {
+		tell(span, decision.Allowed, result(decision.Allowed), limit, times(decision.RetryAfter, decision.Wait))
 	}
 }
 
-func toTell(ctx context.Context, d *policy.Decision) (span trace.Span, tells bool) {
-	if d.Allowed && d.Wait == 0 {
+func toTell(ctx context.Context, decision *policy.Decision) (span trace.Span, tells bool) {
+	if decision.Allowed && decision.Wait == 0 {
 		return nil, false
 	}
 	span = trace.SpanFromContext(ctx)

@@ -108,21 +108,21 @@ func notSent(err error) error { return connect.NewError(connect.Code(calls.Unsen
 
 // answerOf returns a server's answer to a call. told is false if the error is the client's own. The
 // header belongs to a call without an error. hook may be nil.
-func answerOf(hook func(error) (outgoing.Answer, bool), header http.Header, err error) (a outgoing.Answer, told bool) {
+func answerOf(hook func(error) (outgoing.Answer, bool), header http.Header, err error) (answer outgoing.Answer, told bool) {
 	if err == nil {
-		a = outgoing.FieldsOf(header, time.Now())
-		a.RetryAfter = 0
-		return a, true
+		answer = outgoing.FieldsOf(header, time.Now())
+		answer.RetryAfter = 0
+		return answer, true
 	}
 	refusal := new(connect.Error)
 	if !errors.As(err, &refusal) || !connect.IsWireError(err) {
-		return a, false
+		return answer, false
 	}
-	a = outgoing.FieldsOf(refusal.Meta(), time.Now())
-	if d := delayOf(refusal); d != 0 {
-		a.RetryAfter = d
+	answer = outgoing.FieldsOf(refusal.Meta(), time.Now())
+	if duration := delayOf(refusal); duration != 0 {
+		answer.RetryAfter = duration
 	}
-	return calls.Judge(a, rpclimit.Code(refusal.Code()), refusal.Message(), a.RetryAfter > 0, hook, err), true
+	return calls.Judge(answer, rpclimit.Code(refusal.Code()), refusal.Message(), answer.RetryAfter > 0, hook, err), true
 }
 
 // delayOf returns a refusal's pushback or RetryInfo. 0 is none, and policy.Never forbids a retry.

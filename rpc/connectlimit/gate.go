@@ -40,25 +40,25 @@ func NewGate(guard *rpclimit.Guard, options ...connect.HandlerOption) (*Gate, er
 // unary call of Connect. So put the gate around the services' mux alone, inside middleware that
 // answers CORS preflight requests. Call.Procedure is the path, and Call.Message is nil.
 func (g *Gate) Handler(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
 		verdict, session := g.guard.Tap(&rpclimit.Call{
-			Context:   r.Context(),
-			Procedure: r.URL.Path,
-			Peer:      rpclimit.ParsePeer(r.RemoteAddr),
-			Header:    (*requestHeader)(r),
+			Context:   request.Context(),
+			Procedure: request.URL.Path,
+			Peer:      rpclimit.ParsePeer(request.RemoteAddr),
+			Header:    (*requestHeader)(request),
 		})
 		if verdict.Refused() {
-			g.refuse(w, r, &verdict)
+			g.refuse(w, request, &verdict)
 			return
 		}
 		if session == nil {
-			next.ServeHTTP(w, r)
+			next.ServeHTTP(w, request)
 			return
 		}
-		ctx, pass := calls.Carry(r.Context(), g.guard, session)
+		ctx, pass := calls.Carry(request.Context(), g.guard, session)
 		// End does nothing with a session that an interceptor has taken over.
 		defer func() { pass.Take().End(rpclimit.Served{Code: rpclimit.Code(connect.CodeUnimplemented)}) }()
-		next.ServeHTTP(w, r.WithContext(ctx))
+		next.ServeHTTP(w, request.WithContext(ctx))
 	})
 }
 
@@ -73,15 +73,15 @@ func (r *requestHeader) Values(_, canonical string) []string {
 }
 
 // refuse ignores write errors, which mean that the client has left.
-func (g *Gate) refuse(w http.ResponseWriter, r *http.Request, verdict *rpclimit.Verdict) {
-	if r.ProtoMajor < 2 {
-		_ = g.errors.Write(w, r, refusal(verdict))
+func (g *Gate) refuse(w http.ResponseWriter, request *http.Request, verdict *rpclimit.Verdict) {
+	if request.ProtoMajor < 2 {
+		_ = g.errors.Write(w, request, refusal(verdict))
 		return
 	}
 	united := &headerWriter{ResponseWriter: w}
-	_ = g.errors.Write(united, r, refusal(verdict))
+	_ = g.errors.Write(united, request, refusal(verdict))
 	if !united.trailers {
-		discard(w, r)
+		discard(w, request)
 	}
 }
 
@@ -92,13 +92,13 @@ const (
 
 // discard reads a short body of HTTP/2 after the answer. Otherwise the server resets the stream,
 // which some clients, such as curl, take for an error while they send.
-func discard(w http.ResponseWriter, r *http.Request) {
-	if r.ContentLength <= 0 || r.ContentLength > maxDiscarded {
+func discard(w http.ResponseWriter, request *http.Request) {
+	if request.ContentLength <= 0 || request.ContentLength > maxDiscarded {
 		return
 	}
-	c := http.NewResponseController(w)
-	if c.SetReadDeadline(time.Now().Add(discardWithin)) == nil && c.Flush() == nil {
-		_, _ = io.Copy(io.Discard, r.Body)
+	controller := http.NewResponseController(w)
+	if controller.SetReadDeadline(time.Now().Add(discardWithin)) == nil && controller.Flush() == nil {
+		_, _ = io.Copy(io.Discard, request.Body)
 	}
 }
 

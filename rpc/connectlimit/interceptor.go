@@ -80,15 +80,15 @@ type header http.Header
 func (h header) Values(_, canonical string) []string { return h[canonical] }
 
 // tell sets the fields of an admitted call. values are to hold them.
-func tell(v *rpclimit.Verdict, values *[2]string, header func() http.Header) {
+func tell(verdict *rpclimit.Verdict, values *[2]string, header func() http.Header) {
 	var buffer [128]byte
-	policies, standing := v.AppendRateLimit(buffer[:0])
+	policies, standing := verdict.AppendRateLimit(buffer[:0])
 	if values[0], values[1] = policies, string(standing); policies == "" && len(standing) == 0 {
 		return
 	}
-	h := header()
-	add(h, policyField, values[0:1:1])
-	add(h, limitField, values[1:2:2])
+	headers := header()
+	add(headers, policyField, values[0:1:1])
+	add(headers, limitField, values[1:2:2])
 }
 
 // add adds a line, unless empty, to a field, after the lines of other limits.

@@ -25,8 +25,8 @@ const (
 func refusal(verdict *rpclimit.Verdict) *connect.Error {
 	err := connect.NewError(connect.Code(verdict.Code()), errors.New(verdict.Message()))
 	for _, detail := range rpcstatus.Details(verdict) {
-		if d, bad := connect.NewErrorDetail(detail); bad == nil {
-			err.AddDetail(d)
+		if errorDetail, bad := connect.NewErrorDetail(detail); bad == nil {
+			err.AddDetail(errorDetail)
 		}
 	}
 	meta := err.Meta()
@@ -41,6 +41,6 @@ func refusal(verdict *rpclimit.Verdict) *connect.Error {
 }
 
 // retrySeconds rounds up to whole seconds, at least 1: 0 invites the client at once.
-func retrySeconds(d time.Duration) int64 {
-	return max(1, whole.Up(d, time.Second))
+func retrySeconds(duration time.Duration) int64 {
+	return max(1, whole.Up(duration, time.Second))
 }

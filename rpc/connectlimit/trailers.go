@@ -13,14 +13,14 @@ import (
 // must have grpc-retry-pushback-ms, or the header no fields except RateLimit. Other protocols, and
 // HTTP/1, pass through unchanged.
 func TrailersOnly(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
 		flusher, ok := w.(http.Flusher)
-		if !ok || r.ProtoMajor < 2 || !isGRPC(r.Header.Get("Content-Type")) {
-			next.ServeHTTP(w, r)
+		if !ok || request.ProtoMajor < 2 || !isGRPC(request.Header.Get("Content-Type")) {
+			next.ServeHTTP(w, request)
 			return
 		}
 		t := &trailersWriter{ResponseWriter: w, flusher: flusher, before: len(w.Header())}
-		next.ServeHTTP(t, r)
+		next.ServeHTTP(t, request)
 		t.unite()
 	})
 }
@@ -46,9 +46,9 @@ func (t *trailersWriter) WriteHeader(status int) {
 	t.ResponseWriter.WriteHeader(status)
 }
 
-func (t *trailersWriter) Write(b []byte) (int, error) {
+func (t *trailersWriter) Write(buffer []byte) (int, error) {
 	t.begun = true
-	return t.ResponseWriter.Write(b)
+	return t.ResponseWriter.Write(buffer)
 }
 
 // Flush does nothing after unite: it would send a frame that does not end the stream.

@@ -61,7 +61,7 @@ func refusal(verdict *rpclimit.Verdict) (metadata.MD, error) {
 }
 
 // text returns bytes that are not written again as a string.
-func text(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
+func text(buffer []byte) string { return unsafe.String(unsafe.SliceData(buffer), len(buffer)) }
 
 // withFields adds the RateLimit fields to metadata. It returns nil if there is nothing to send.
 func withFields(md metadata.MD, fields *[2]string) metadata.MD {

@@ -84,9 +84,9 @@ func (c *Client[K]) Unary(
 	unsent := c.line.Send(ctx, c.key(ctx, method, conn), c.options.Retries, func(turn *outgoing.Turn[K]) (again bool) {
 		var header, trailer metadata.MD
 		err = invoker(ctx, method, request, reply, conn, append(slices.Clip(options), grpc.Header(&header), grpc.Trailer(&trailer))...)
-		a := answerOf(c.options.Answer, err, header, trailer)
-		settle(turn, a, err, header, trailer)
-		return a.MayRetry() && c.options.Retries > 0 && c.options.Repeatable(method)
+		answer := answerOf(c.options.Answer, err, header, trailer)
+		settle(turn, answer, err, header, trailer)
+		return answer.MayRetry() && c.options.Retries > 0 && c.options.Repeatable(method)
 	})
 	if unsent != nil {
 		return noTurn(unsent)
@@ -104,20 +104,20 @@ func (c *Client[K]) Stream(
 	if err != nil {
 		return nil, noTurn(err)
 	}
-	s := &clientStream[K]{turn: turn, hook: c.options.Answer}
+	stream := &clientStream[K]{turn: turn, hook: c.options.Answer}
 	begun := false
 	defer func() {
 		if !begun {
 			// The streamer panicked.
-			s.turn.Abandon()
+			stream.turn.Abandon()
 		}
 	}()
-	if s.ClientStream, err = streamer(ctx, desc, conn, method, options...); err != nil {
-		settle(&s.turn, answerOf(s.hook, err, nil, nil), err, nil, nil)
+	if stream.ClientStream, err = streamer(ctx, desc, conn, method, options...); err != nil {
+		settle(&stream.turn, answerOf(stream.hook, err, nil, nil), err, nil, nil)
 		return nil, err
 	}
-	begun, s.single, s.stop = true, !desc.ServerStreams, context.AfterFunc(ctx, s.lost)
-	return s, nil
+	begun, stream.single, stream.stop = true, !desc.ServerStreams, context.AfterFunc(ctx, stream.lost)
+	return stream, nil
 }
 
 // clientStream obeys a stream's header, at its first message, and its end.
@@ -174,22 +174,22 @@ func settle[K comparable](turn *outgoing.Turn[K], answer outgoing.Answer, err er
 
 // answerOf reads the answer to a call that ended with err, io.EOF or nil. hook may be nil.
 func answerOf(hook func(error) (outgoing.Answer, bool), err error, header, trailer metadata.MD) outgoing.Answer {
-	a := outgoing.FieldsOf(fieldsOf(header, trailer), time.Now())
-	a.RetryAfter = 0
+	answer := outgoing.FieldsOf(fieldsOf(header, trailer), time.Now())
+	answer.RetryAfter = 0
 	s := status.Convert(err)
 	told := false
 	for _, detail := range s.Details() {
 		if delay, ok := calls.RetryInfo(detail); ok {
-			told, a.RetryAfter = true, max(a.RetryAfter, delay)
+			told, answer.RetryAfter = true, max(answer.RetryAfter, delay)
 		}
 	}
 	if pushback, ok := calls.Pushback(trailer[pushbackKey]); ok {
-		told, a.RetryAfter = true, max(a.RetryAfter, pushback)
+		told, answer.RetryAfter = true, max(answer.RetryAfter, pushback)
 	}
 	if err == nil || errors.Is(err, io.EOF) {
 		hook = nil
 	}
-	return calls.Judge(a, rpclimit.Code(s.Code()), s.Message(), told, hook, err)
+	return calls.Judge(answer, rpclimit.Code(s.Code()), s.Message(), told, hook, err)
 }
 
 // limitKeys are the metadata that outgoing.FieldsOf reads, except retry-after.
@@ -200,7 +200,7 @@ var limitKeys = [...]string{
 	"x-rate-limit-limit", "x-rate-limit-remaining", "x-rate-limit-reset",
 }
 
-func fieldsOf(header, trailer metadata.MD) (h http.Header) {
+func fieldsOf(header, trailer metadata.MD) (headers http.Header) {
 	for _, key := range limitKeys {
 		values := header[key]
 		if len(values) == 0 {
@@ -209,12 +209,12 @@ func fieldsOf(header, trailer metadata.MD) (h http.Header) {
 		if len(values) == 0 {
 			continue
 		}
-		if h == nil {
-			h = make(http.Header, 2)
+		if headers == nil {
+			headers = make(http.Header, 2)
 		}
-		h[http.CanonicalHeaderKey(key)] = values
+		headers[http.CanonicalHeaderKey(key)] = values
 	}
-	return h
+	return headers
 }
 
 // turnError is the engine's error of a call without a turn, with a status.

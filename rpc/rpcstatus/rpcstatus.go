@@ -31,15 +31,15 @@ func Of(verdict *rpclimit.Verdict) *status.Status {
 //     never.
 //   - google.rpc.QuotaFailure has a violation for each limit that refused: quota ID (its name),
 //     subject and dimension "by" (the kind of key, such as "address"), quota value (most at once).
-func Details(v *rpclimit.Verdict) []*anypb.Any { return new(parts).details(v) }
+func Details(verdict *rpclimit.Verdict) []*anypb.Any { return new(parts).details(verdict) }
 
 var (
 	retryURL = urlOf(&errdetails.RetryInfo{})
 	quotaURL = urlOf(&errdetails.QuotaFailure{})
 )
 
-func urlOf(m proto.Message) string {
-	return "type.googleapis.com/" + string(m.ProtoReflect().Descriptor().FullName())
+func urlOf(message proto.Message) string {
+	return "type.googleapis.com/" + string(message.ProtoReflect().Descriptor().FullName())
 }
 
 // parts is a single heap allocation for a call's details.

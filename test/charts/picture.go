@@ -66,22 +66,22 @@ func picture(w io.Writer, title string, played played) error {
 
 func marks(at ...float64) plot.ConstantTicks {
 	ticks := make(plot.ConstantTicks, len(at))
-	for i, v := range at {
-		ticks[i] = plot.Tick{Value: v, Label: strconv.Itoa(int(v))}
+	for i, value := range at {
+		ticks[i] = plot.Tick{Value: value, Label: strconv.Itoa(int(value))}
 	}
 	return ticks
 }
 
 func bars(starts []time.Duration, fill color.Color) *plotter.Histogram {
 	histogram := &plotter.Histogram{FillColor: fill, LineStyle: vgdraw.LineStyle{Color: fill, Width: 0}}
-	for b := time.Duration(0); b < length; b += bin {
+	for duration := time.Duration(0); duration < length; duration += bin {
 		var n float64
 		for _, t := range starts {
-			if b <= t && t < b+bin {
+			if duration <= t && t < duration+bin {
 				n++
 			}
 		}
-		histogram.Bins = append(histogram.Bins, plotter.HistogramBin{Min: b.Seconds(), Max: (b + bin).Seconds(), Weight: n})
+		histogram.Bins = append(histogram.Bins, plotter.HistogramBin{Min: duration.Seconds(), Max: (duration + bin).Seconds(), Weight: n})
 	}
 	histogram.Width = bin.Seconds()
 	return histogram

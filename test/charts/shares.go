@@ -61,14 +61,14 @@ func sharings() ([]sharing, error) {
 		}},
 		{"The rules of HTB", newHTB().take},
 		{"A static split, a half each", func(tenant int, now policy.Instant) bool {
-			next, d := half.Take(halves[tenant], now, 1, 0)
+			next, decision := half.Take(halves[tenant], now, 1, 0)
 			halves[tenant] = next
-			return d.Allowed
+			return decision.Allowed
 		}},
 		{"One limit for both", func(_ int, now policy.Instant) bool {
-			next, d := group().Take(one, now, 1, 0)
+			next, decision := group().Take(one, now, 1, 0)
 			one = next
-			return d.Allowed
+			return decision.Allowed
 		}},
 	}, nil
 }
@@ -131,8 +131,8 @@ func scenes() []scene {
 		{"a greedy tenant beside one below its guarantee", append(calls(0, 0, length, 200), calls(1, 0, length, 25)...)},
 		{"a tenant that comes back, with its burst at once", append(append(calls(0, 0, length, 200), burst...), calls(1, 4*second+second/10, length, 25)...)},
 	}
-	for _, s := range all {
-		slices.SortStableFunc(s.requests, func(a, b request) int { return cmp.Compare(a.instant, b.instant) })
+	for _, scene := range all {
+		slices.SortStableFunc(scene.requests, func(a, b request) int { return cmp.Compare(a.instant, b.instant) })
 	}
 	return all
 }

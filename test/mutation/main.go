@@ -82,8 +82,8 @@ func run(root, only, out string, jobs int, length, limit time.Duration) error {
 	results := r.tryAll(ctx, chosen, jobs, end)
 	left := chosen[len(results):]
 	survivors := 0
-	for _, r := range results {
-		if r.killer == "" {
+	for _, result := range results {
+		if result.killer == "" {
 			survivors++
 		}
 	}
@@ -95,8 +95,8 @@ func run(root, only, out string, jobs int, length, limit time.Duration) error {
 	if survivors > 0 {
 		return fmt.Errorf("%d of %d mutants were not noticed by their tests", survivors, len(results))
 	}
-	for _, m := range left {
-		fmt.Println("left out ", m.name)
+	for _, mutant := range left {
+		fmt.Println("left out ", mutant.name)
 	}
 	fmt.Printf("all %d mutants tried were noticed; %d left out\n", len(results), len(left))
 	return nil
@@ -108,9 +108,9 @@ func choose(all []mutant, only string) (chosen []mutant, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("flag -only: %w", err)
 	}
-	for _, m := range all {
-		if match.MatchString(m.name) || match.MatchString(m.path) {
-			chosen = append(chosen, m)
+	for _, mutant := range all {
+		if match.MatchString(mutant.name) || match.MatchString(mutant.path) {
+			chosen = append(chosen, mutant)
 		}
 	}
 	if len(chosen) == 0 {

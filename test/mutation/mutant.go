@@ -31,8 +31,8 @@ type mutant struct {
 func readMutants(root string) (all []mutant, err error) {
 	names := map[string]string{}
 	folder := filepath.Join(root, mutantsFolder)
-	err = filepath.WalkDir(folder, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
+	err = filepath.WalkDir(folder, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
 			return err
 		}
 		text, err := os.ReadFile(path)
@@ -119,7 +119,7 @@ func (m mutant) apply(root, folder string) error {
 	cmd := exec.Command("git", "apply", m.patch)
 	cmd.Dir = folder
 	// The folder is no part of any repository, wherever it lies.
-	cmd.Env = append(slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "GIT_") }),
+	cmd.Env = append(slices.DeleteFunc(os.Environ(), func(text string) bool { return strings.HasPrefix(text, "GIT_") }),
 		"GIT_CEILING_DIRECTORIES="+filepath.Dir(folder))
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("%s does not apply: %w\n%s", m.patch, err, out)

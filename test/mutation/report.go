@@ -19,8 +19,8 @@ func table(results []result, left []mutant) string {
 	}
 	if len(left) > 0 {
 		fmt.Fprintf(&builder, "\n%d left out:\n\n", len(left))
-		for _, m := range left {
-			fmt.Fprintf(&builder, "- %s (%s)\n", m.name, strings.Join(m.changes, ", "))
+		for _, mutant := range left {
+			fmt.Fprintf(&builder, "- %s (%s)\n", mutant.name, strings.Join(mutant.changes, ", "))
 		}
 	}
 	return builder.String()

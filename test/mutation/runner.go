@@ -38,9 +38,9 @@ func (r result) String() string {
 // sound runs all named tests without a mutant.
 func (r runner) sound(ctx context.Context, chosen []mutant) error {
 	patterns := map[string][]string{}
-	for _, m := range chosen {
-		if !slices.Contains(patterns[m.pkg], m.tests) {
-			patterns[m.pkg] = append(patterns[m.pkg], m.tests)
+	for _, mutant := range chosen {
+		if !slices.Contains(patterns[mutant.pkg], mutant.tests) {
+			patterns[mutant.pkg] = append(patterns[mutant.pkg], mutant.tests)
 		}
 	}
 	for pkg, tests := range patterns {

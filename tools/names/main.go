@@ -67,24 +67,24 @@ func run(w io.Writer, root, bounds string, list bool) error {
 	}
 	var sum figures
 	sums := map[string]int{}
-	row := func(name string, f *figures) {
-		fmt.Fprintf(w, "%-36s%8d%10d%8d%5d%8d%14d%9.1f\n", name, f[users], f[commands], f[arrows], f[up], f[longOfAt], f[superlatives],
-			float64(f[letters])/float64(max(f[declared], 1)))
+	row := func(name string, figures *figures) {
+		fmt.Fprintf(w, "%-36s%8d%10d%8d%5d%8d%14d%9.1f\n", name, figures[users], figures[commands], figures[arrows], figures[up], figures[longOfAt], figures[superlatives],
+			float64(figures[letters])/float64(max(figures[declared], 1)))
 	}
 	fmt.Fprintf(w, "%-36s%8s%10s%8s%5s%8s%14s%9s\n", "package", "users'", "commands'", "arrows", "up", "of, at", "superlatives", "letters")
 	for _, pkg := range packages {
-		f := measure(pkg, func(position token.Position, name string) {
+		figures := measure(pkg, func(position token.Position, name string) {
 			if list {
 				fmt.Fprintf(w, "%s: %s\n", position, name)
 			}
 		})
-		row(pkg.folder, &f)
-		for i := range f {
-			sum[i] += f[i]
+		row(pkg.folder, &figures)
+		for i := range figures {
+			sum[i] += figures[i]
 		}
-		sums["up "+pkg.folder] += f[up]
+		sums["up "+pkg.folder] += figures[up]
 		if strings.HasPrefix(pkg.folder, "fleet/") { // also bounded together
-			sums["up fleet"] += f[up]
+			sums["up fleet"] += figures[up]
 		}
 	}
 	row("sum", &sum)

@@ -49,17 +49,17 @@ func packagesIn(root string) ([]*pkg, error) {
 		return nil
 	})
 	sorted := slices.SortedFunc(maps.Values(all), func(a, b *pkg) int { return strings.Compare(a.folder, b.folder) })
-	for _, p := range sorted {
-		p.info = types.Info{Defs: map[*ast.Ident]types.Object{}, Uses: map[*ast.Ident]types.Object{}}
+	for _, pkg := range sorted {
+		pkg.info = types.Info{Defs: map[*ast.Ident]types.Object{}, Uses: map[*ast.Ident]types.Object{}}
 		// A package is checked without those that it imports: their names are errors, which do not
 		// matter here.
 		config := types.Config{Error: func(error) {}}
-		p.types, _ = config.Check(p.folder, p.set, p.files, &p.info)
+		pkg.types, _ = config.Check(pkg.folder, pkg.set, pkg.files, &pkg.info)
 	}
 	return sorted, err
 }
 
 // file returns the number of the file at a position, or -1.
 func (p *pkg) file(position token.Pos) int {
-	return slices.IndexFunc(p.files, func(f *ast.File) bool { return f.FileStart <= position && position < f.FileEnd })
+	return slices.IndexFunc(p.files, func(file *ast.File) bool { return file.FileStart <= position && position < file.FileEnd })
 }

@@ -91,9 +91,9 @@ func promises(name, inner string) (rows []string, err error) {
 		return nil, err
 	}
 	tests := map[*ast.CommentGroup]string{}
-	for _, d := range file.Decls {
-		if f, ok := d.(*ast.FuncDecl); ok && f.Recv == nil && test.MatchString(f.Name.Name) {
-			tests[f.Doc] = f.Name.Name
+	for _, decl := range file.Decls {
+		if funcDecl, ok := decl.(*ast.FuncDecl); ok && funcDecl.Recv == nil && test.MatchString(funcDecl.Name.Name) {
+			tests[funcDecl.Doc] = funcDecl.Name.Name
 		}
 	}
 	for _, group := range file.Comments {

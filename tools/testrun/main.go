@@ -73,7 +73,7 @@ func parseSteps(args []string) ([]step, error) {
 		if name == "" || len(steps[i].args) == 0 {
 			return nil, fmt.Errorf("step %q, want 'name: command'", arg)
 		}
-		if slices.ContainsFunc(steps[:i], func(s step) bool { return s.name == name }) {
+		if slices.ContainsFunc(steps[:i], func(step step) bool { return step.name == name }) {
 			return nil, fmt.Errorf("two steps are named %q", name)
 		}
 	}

@@ -296,8 +296,8 @@ func (r *report) longest(title string, entries []took, count int) {
 	if len(entries) > 0 {
 		_, _ = fmt.Fprintf(r.to, "\n%s:\n", title)
 	}
-	for _, e := range entries[:min(count, len(entries))] {
-		_, _ = fmt.Fprintf(r.to, "%7.1fs  %s\n", e.seconds, e.name)
+	for _, took := range entries[:min(count, len(entries))] {
+		_, _ = fmt.Fprintf(r.to, "%7.1fs  %s\n", took.seconds, took.name)
 	}
 }
 

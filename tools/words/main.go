@@ -104,13 +104,13 @@ func sentences(text string) []sentence {
 		paragraphs[len(paragraphs)-1] += " " + strings.TrimSpace(line)
 	}
 	var all []sentence
-	for _, p := range paragraphs {
-		for p != "" {
-			s := p
-			if at := end.FindStringIndex(p); at != nil {
-				s = p[:at[1]]
+	for _, text := range paragraphs {
+		for text != "" {
+			s := text
+			if at := end.FindStringIndex(text); at != nil {
+				s = text[:at[1]]
 			}
-			p = p[len(s):]
+			text = text[len(s):]
 			n := 0
 			for _, w := range strings.Fields(s) {
 				if word.MatchString(w) {
@@ -168,8 +168,8 @@ func countOf(text string, longs func(sentence)) count {
 			c.long++
 			longs(sentence)
 		}
-		for i, k := range kinds {
-			c.kinds[i] += len(k.FindAllString(sentence.text, -1))
+		for i, regexp := range kinds {
+			c.kinds[i] += len(regexp.FindAllString(sentence.text, -1))
 		}
 	}
 	return c
@@ -185,12 +185,12 @@ func table(w io.Writer, root string) error {
 		if folders[name] == nil {
 			folders[name] = &count{}
 		}
-		c := countOf(text, func(sentence) {})
+		count := countOf(text, func(sentence) {})
 		if atLineEnd {
-			c.lineEnds++
+			count.lineEnds++
 		}
-		folders[name].add(c)
-		sum.add(c)
+		folders[name].add(count)
+		sum.add(count)
 	})
 	if err != nil {
 		return err
@@ -208,10 +208,10 @@ func table(w io.Writer, root string) error {
 		fmt.Fprintf(table, "%s\t", b.name)
 	}
 	fmt.Fprint(table, " \n")
-	row := func(c *count, name string) {
-		fmt.Fprintf(table, "%d\t", c.words)
-		for _, x := range c.figures() {
-			fmt.Fprintf(table, "%s\t", figure(x))
+	row := func(count *count, name string) {
+		fmt.Fprintf(table, "%d\t", count.words)
+		for _, value := range count.figures() {
+			fmt.Fprintf(table, "%s\t", figure(value))
 		}
 		fmt.Fprintf(table, " %s\n", name)
 	}
@@ -235,13 +235,15 @@ func table(w io.Writer, root string) error {
 }
 
 // figure writes a count as a whole number, and another figure with one decimal.
-func figure(x float64) string { return strings.TrimSuffix(strconv.FormatFloat(x, 'f', 1, 64), ".0") }
+func figure(value float64) string {
+	return strings.TrimSuffix(strconv.FormatFloat(value, 'f', 1, 64), ".0")
+}
 
 // fault returns an error if a figure is above its bound.
 func (c *count) fault() (err error) {
-	for i, x := range c.figures() {
-		if b := bounds[i]; x > b.max {
-			err = errors.Join(err, fmt.Errorf("%s is %s, at most %s is accepted", b.name, figure(x), figure(b.max)))
+	for i, value := range c.figures() {
+		if b := bounds[i]; value > b.max {
+			err = errors.Join(err, fmt.Errorf("%s is %s, at most %s is accepted", b.name, figure(value), figure(b.max)))
 		}
 	}
 	return err
@@ -254,7 +256,7 @@ func main() {
 	}
 	for _, root := range os.Args[1:] {
 		err = errors.Join(err, comments(root, func(position token.Position, text string, _ bool) {
-			countOf(text, func(s sentence) { fmt.Printf("%s: %d words: %s\n", position, s.words, s.text) })
+			countOf(text, func(sentence sentence) { fmt.Printf("%s: %d words: %s\n", position, sentence.words, sentence.text) })
 		}))
 	}
 	if err != nil {

@@ -94,44 +94,44 @@ func (l *List) Block(key string, d time.Duration) {
 	name, shard := l.lock(key)
 	defer shard.mu.Unlock()
 	now := time.Since(l.begun)
-	e := shard.entries[name]
-	e.until, e.heard = max(e.until, now+d), now
-	l.put(shard, name, e, now)
+	entry := shard.entries[name]
+	entry.until, entry.heard = max(entry.until, now+d), now
+	l.put(shard, name, entry, now)
 }
 
 // put stores an entry, if there is room or the entry ends later than another. The caller locks the
 // shard.
-func (l *List) put(shard *shard, name string, e entry, now time.Duration) {
+func (l *List) put(shard *shard, name string, entry entry, now time.Duration) {
 	if _, there := shard.entries[name]; there {
-		shard.entries[name] = e
+		shard.entries[name] = entry
 		return
 	}
 	var first string
-	earliest := e.until
+	earliest := entry.until
 	seen := 0
-	for other, o := range shard.entries {
-		if o.until <= now {
+	for other, entry := range shard.entries {
+		if entry.until <= now {
 			l.remove(shard, other)
-		} else if o.until < earliest {
-			first, earliest = other, o.until
+		} else if entry.until < earliest {
+			first, earliest = other, entry.until
 		}
 		if seen++; seen == looked {
 			break
 		}
 	}
 	if len(shard.entries) >= l.maxPerShard {
-		if earliest == e.until {
+		if earliest == entry.until {
 			return
 		}
 		l.remove(shard, first)
 	}
-	shard.entries[name] = e
+	shard.entries[name] = entry
 	l.count.Add(1)
 }
 
 // remove removes a key. The caller locks the shard.
-func (l *List) remove(s *shard, name string) {
-	delete(s.entries, name)
+func (l *List) remove(shard *shard, name string) {
+	delete(shard.entries, name)
 	l.count.Add(-1)
 }
 

@@ -42,8 +42,8 @@ const maxBatch = 64
 
 // NewBatch returns a batch of the guard's. call gets the asks of some calls, and replies to each
 // once before it returns. call must keep neither argument.
-func NewBatch[Q comparable, A any](g *Guard, call func(ctx context.Context, asks []Q, reply func(i int, value A, err error))) *Batch[Q, A] {
-	b := &Batch[Q, A]{guard: g, call: call}
+func NewBatch[Q comparable, A any](breaker *Guard, call func(ctx context.Context, asks []Q, reply func(i int, value A, err error))) *Batch[Q, A] {
+	b := &Batch[Q, A]{guard: breaker, call: call}
 	b.batches.New = func() any { return &batch[Q, A]{parent: b} }
 	b.tickets.New = func() any { return &ticket[Q, A]{done: make(chan struct{}, 1)} }
 	return b
@@ -246,8 +246,8 @@ func (b *Batch[Q, A]) Unused(use func(ask Q, value A)) {
 	all := b.unused
 	b.unused = nil
 	b.mu.Unlock()
-	for _, a := range all {
-		use(a.ask, a.value)
+	for _, unused := range all {
+		use(unused.ask, unused.value)
 	}
 }
 

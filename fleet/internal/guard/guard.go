@@ -211,18 +211,18 @@ func (f *flight[T]) run(base context.Context) {
 // ErrBudget, ErrBusy, ErrClosed, or the cause of ctx if that ended first. Do returns when the
 // budget is spent. call does not end with ctx and may go on for CallTimeout. Its results are then
 // dropped, but tell how the server is.
-func Do[T any](ctx context.Context, g *Guard, call func(context.Context) (T, error)) (T, error) {
-	return do(ctx, g, g.config.Budget, g.config.Budget, call)
+func Do[T any](ctx context.Context, breaker *Guard, call func(context.Context) (T, error)) (T, error) {
+	return do(ctx, breaker, breaker.config.Budget, breaker.config.Budget, call)
 }
 
 // DoWithin is Do with another budget, of at most CallTimeout.
-func DoWithin[T any](ctx context.Context, g *Guard, budget time.Duration, call func(context.Context) (T, error)) (T, error) {
-	return do(ctx, g, budget, budget, call)
+func DoWithin[T any](ctx context.Context, breaker *Guard, budget time.Duration, call func(context.Context) (T, error)) (T, error) {
+	return do(ctx, breaker, budget, budget, call)
 }
 
 // DoPatiently is Do with another wait. The server is still judged by the guard's budget.
-func DoPatiently[T any](ctx context.Context, g *Guard, wait time.Duration, call func(context.Context) (T, error)) (T, error) {
-	return do(ctx, g, wait, g.config.Budget, call)
+func DoPatiently[T any](ctx context.Context, breaker *Guard, wait time.Duration, call func(context.Context) (T, error)) (T, error) {
+	return do(ctx, breaker, wait, breaker.config.Budget, call)
 }
 
 func do[T any](ctx context.Context, guard *Guard, budget, judged time.Duration, call func(context.Context) (T, error)) (T, error) {
@@ -269,14 +269,14 @@ func (g *Guard) enter(ctx context.Context) (pass, error) {
 	case g.base.Err() != nil:
 		return pass{}, ErrClosed
 	}
-	p, err := g.breaker.enter()
+	pass, err := g.breaker.enter()
 	if err != nil {
 		now, last := g.breaker.now(), g.yielded.Load()
 		if now-last > int64(yieldEvery) && g.yielded.CompareAndSwap(last, now) {
 			runtime.Gosched()
 		}
 	}
-	return p, err
+	return pass, err
 }
 
 // arrived reports whether an answer is there for a caller whose budget is spent. On a busy machine

@@ -81,8 +81,8 @@ func (w *watch) send(budget time.Duration) sending {
 	return s
 }
 
-func (w *watch) receive(s sending) {
-	w.sent[s.tick%int64(len(w.sent))].Add(-1)
+func (w *watch) receive(sending sending) {
+	w.sent[sending.tick%int64(len(w.sent))].Add(-1)
 	w.under.Add(-1)
 }
 
@@ -106,7 +106,7 @@ func (s sending) within() bool { return time.Since(s.sentAt) <= s.budget }
 func (w *watch) heardLately() bool { return w.now.Load()-w.newest.Load() <= 2 }
 
 // stale reports whether a call has taken as long as a server that is silent.
-func (w *watch) stale(s sending) bool { return w.now.Load()-s.tick >= silentTicks }
+func (w *watch) stale(sending sending) bool { return w.now.Load()-sending.tick >= silentTicks }
 
 // step begins the next tick and returns an error if the server should not be asked. punctual reports
 // whether the previous tick was on time.

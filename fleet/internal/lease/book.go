@@ -95,12 +95,12 @@ func (b *book) first() *account {
 	return nil
 }
 
-func (b *book) touch(a *account, now time.Time) {
-	a.touched = now
-	b.order.MoveToBack(a.place)
+func (b *book) touch(account *account, now time.Time) {
+	account.touched = now
+	b.order.MoveToBack(account.place)
 }
 
-func (b *book) remove(a *account) {
-	b.order.Remove(a.place)
-	delete(b.accounts, a.name)
+func (b *book) remove(account *account) {
+	b.order.Remove(account.place)
+	delete(b.accounts, account.name)
 }

@@ -171,16 +171,16 @@ func New(config Config) (*Leases, error) {
 //
 // Remaining is the rest of this server's own lease, and ResetAfter its end. RetryAfter of a refused
 // call is when this server asks the bank again. It is no promise: others may be faster.
-func (l *Leases) Try(key string, n int64) (d policy.Decision, ok bool) {
+func (l *Leases) Try(key string, n int64) (decision policy.Decision, ok bool) {
 	name := l.config.Name(key)
 	return l.answered(key, name, n, l.words.Take(name, n))
 }
 
 // answered converts the engine's decision. ok is false if the bank must be asked.
-func (l *Leases) answered(key, name string, n int64, said policy.Decision) (d policy.Decision, ok bool) {
+func (l *Leases) answered(key, name string, n int64, said policy.Decision) (decision policy.Decision, ok bool) {
 	x := word.Unwrap(said)
 	if !x.Answers() || x.Verdict == word.Refused && (n < 1 || n > l.plan.Limit()) {
-		return d, false
+		return decision, false
 	}
 	switch x.Verdict {
 	case word.TakenLow:
@@ -209,8 +209,8 @@ func (l *Leases) Choke(key string) (allowed, ok bool) {
 		l.refusals.CountRefused()
 		return false, true
 	}
-	d, ok := l.answered(key, name, 1, l.words.Take(name, 1))
-	return d.Allowed, ok
+	decision, ok := l.answered(key, name, 1, l.words.Take(name, 1))
+	return decision.Allowed, ok
 }
 
 // renew asks for more before the lease has run out. It never waits.
@@ -251,9 +251,9 @@ func (l *Leases) Ask(key string, n int64, budget time.Duration, done <-chan stru
 	case n < 0 || n > l.plan.Limit():
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		d := policy.Decision{Limit: l.plan.Limit(), RetryAfter: policy.Never}
-		l.count(key, d)
-		return d, nil
+		decision := policy.Decision{Limit: l.plan.Limit(), RetryAfter: policy.Never}
+		l.count(key, decision)
+		return decision, nil
 	}
 	call, decision, err := l.begin(key, n)
 	if call == nil {
@@ -272,8 +272,8 @@ func (l *Leases) await(call *call, budget time.Duration, done <-chan struct{}) (
 	timer := time.NewTimer(budget)
 	defer timer.Stop()
 	select {
-	case x := <-call.answer:
-		return x.Decision, x.err
+	case answer := <-call.answer:
+		return answer.Decision, answer.err
 	case <-timer.C:
 	case <-done:
 	case <-l.running.Done():
@@ -282,8 +282,8 @@ func (l *Leases) await(call *call, budget time.Duration, done <-chan struct{}) (
 	defer l.mu.Unlock()
 	if call.gone {
 		// The answer came meanwhile.
-		x := <-call.answer
-		return x.Decision, x.err
+		answer := <-call.answer
+		return answer.Decision, answer.err
 	}
 	call.gone = true
 	switch {
@@ -316,14 +316,14 @@ func (l *Leases) begin(key string, n int64) (*call, policy.Decision, error) {
 		l.stats.Lapsed += uint64(old.Next.Units)
 	}
 	// The word may have changed since Try.
-	if x := word.Unwrap(l.words.Take(name, n)); x.Answers() {
-		if x.Verdict == word.TakenLow && !account.Next.Live(now) {
+	if decision := word.Unwrap(l.words.Take(name, n)); decision.Answers() {
+		if decision.Verdict == word.TakenLow && !account.Next.Live(now) {
 			l.send(account, key)
 		}
-		if x.Verdict == word.Refused {
+		if decision.Verdict == word.Refused {
 			l.refusals.CountRefused()
 		}
-		return nil, x.Answer(l.plan.Limit()), nil
+		return nil, decision.Answer(l.plan.Limit()), nil
 	}
 	if account.Next.Live(now) && account.Next.Units >= n {
 		hold := account.Next
@@ -333,17 +333,17 @@ func (l *Leases) begin(key string, n int64) (*call, policy.Decision, error) {
 		if hold.Units > 0 {
 			l.install(account, hold)
 		}
-		d := policy.Decision{Allowed: true, Limit: l.plan.Limit(), Remaining: hold.Units, ResetAfter: hold.End.Sub(now)}
-		l.count(key, d)
-		return nil, d, nil
+		decision := policy.Decision{Allowed: true, Limit: l.plan.Limit(), Remaining: hold.Units, ResetAfter: hold.End.Sub(now)}
+		l.count(key, decision)
+		return nil, decision, nil
 	}
 	if until, refused := account.Refused(n, now); refused {
 		if _, all := account.Refused(1, now); all {
 			l.write(name, word.Refusal{Until: l.instant(until)})
 		}
-		d := l.refusedFor(until.Sub(now))
-		l.count(key, d)
-		return nil, d, nil
+		decision := l.refusedFor(until.Sub(now))
+		l.count(key, decision)
+		return nil, decision, nil
 	}
 	if !l.config.always && !account.Worthwhile(n, l.inventory(account), now, l.term()) && !account.busy() {
 		l.book.touch(account, now)
@@ -359,20 +359,20 @@ func (l *Leases) begin(key string, n int64) (*call, policy.Decision, error) {
 }
 
 // inventory returns the units in the key's word, ended or not. l.mu is held.
-func (l *Leases) inventory(a *account) (units int64) {
-	if a.Current.Units > 0 {
-		units, _ = l.write(a.name, word.Inventory{})
+func (l *Leases) inventory(account *account) (units int64) {
+	if account.Current.Units > 0 {
+		units, _ = l.write(account.name, word.Inventory{})
 	}
 	return units
 }
 
 // earned reports whether leases saved the commands of a return, and spends them. l.mu is held.
-func (l *Leases) earned(a *account) bool { return l.config.always || a.Earned() }
+func (l *Leases) earned(account *account) bool { return l.config.always || account.Earned() }
 
 // write changes a key's word by a policy of this package, and returns the units that it reports. ok
 // is false if the engine has no room for the key. l.mu is held.
-func (l *Leases) write(name string, p policy.Policy) (units int64, ok bool) {
-	decision := l.words.TakeWith(p, name, 1)
+func (l *Leases) write(name string, limit policy.Policy) (units int64, ok bool) {
+	decision := l.words.TakeWith(limit, name, 1)
 	if !decision.Allowed {
 		return 0, false
 	}
@@ -383,8 +383,8 @@ func (l *Leases) write(name string, p policy.Policy) (units int64, ok bool) {
 func (l *Leases) left(name string) int64 { return word.Unwrap(l.words.Peek(name, 0)).Units }
 
 // count counts an answer. l.mu is held.
-func (l *Leases) count(key string, d policy.Decision) {
-	if d.Allowed {
+func (l *Leases) count(key string, decision policy.Decision) {
+	if decision.Allowed {
 		l.stats.Admitted++
 		return
 	}
@@ -400,8 +400,8 @@ func (l *Leases) Held(key string) int64 {
 	defer l.mu.Unlock()
 	name := l.config.Name(key)
 	units := l.left(name)
-	if a := l.book.accounts[name]; a != nil && a.Next.Live(time.Now()) {
-		units += a.Next.Units
+	if account := l.book.accounts[name]; account != nil && account.Next.Live(time.Now()) {
+		units += account.Next.Units
 	}
 	return units
 }
@@ -409,13 +409,13 @@ func (l *Leases) Held(key string) int64 {
 // Refused returns how much longer one unit of the key is refused without asking the bank, or 0.
 func (l *Leases) Refused(key string) time.Duration {
 	name := l.config.Name(key)
-	if x := word.Unwrap(l.words.Peek(name, 0)); x.Verdict == word.Refused {
-		return x.Holds
+	if decision := word.Unwrap(l.words.Peek(name, 0)); decision.Verdict == word.Refused {
+		return decision.Holds
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if a := l.book.accounts[name]; a != nil {
-		if until, refused := a.Refused(1, time.Now()); refused {
+	if account := l.book.accounts[name]; account != nil {
+		if until, refused := account.Refused(1, time.Now()); refused {
 			return time.Until(until)
 		}
 	}
@@ -428,8 +428,8 @@ func (l *Leases) Forget(key string) {
 	defer l.mu.Unlock()
 	name := l.config.Name(key)
 	l.words.Reset(name)
-	if a := l.book.accounts[name]; a != nil {
-		a.Forget()
+	if account := l.book.accounts[name]; account != nil {
+		account.Forget()
 	}
 }
 

@@ -33,13 +33,13 @@ func (l *Leases) runOwner(ctx context.Context) error {
 			l.reclaim()
 			sweep.Reset(l.term() / plan.PartsOfTerm)
 			continue
-		case q := <-l.work:
-			questions = append(questions[:0], q)
+		case question := <-l.work:
+			questions = append(questions[:0], question)
 		}
 		for more := true; more && len(questions) < batch; {
 			select {
-			case q := <-l.work:
-				questions = append(questions, q)
+			case question := <-l.work:
+				questions = append(questions, question)
 			default:
 				more = false
 			}
@@ -56,9 +56,9 @@ func (l *Leases) runOwner(ctx context.Context) error {
 func (l *Leases) recover() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, a := range l.book.accounts {
-		if a.pending {
-			l.fail(a, errDied)
+	for _, account := range l.book.accounts {
+		if account.pending {
+			l.fail(account, errDied)
 		}
 	}
 }
@@ -89,17 +89,17 @@ func (l *Leases) exchange(questions []question) {
 // measure updates roundTrip. Longer exchanges weigh more, so that leases seldom come too late. l.mu is
 // held.
 func (l *Leases) measure(took time.Duration, grants []Grant) {
-	if !slices.ContainsFunc(grants, func(g Grant) bool { return g.Err == nil }) {
+	if !slices.ContainsFunc(grants, func(grant Grant) bool { return grant.Err == nil }) {
 		return
 	}
 	roundTrip := time.Duration(l.roundTrip.Load())
-	switch d := took - roundTrip; {
+	switch duration := took - roundTrip; {
 	case roundTrip == 0:
 		roundTrip = took
-	case d > 0:
-		roundTrip += d / 2
+	case duration > 0:
+		roundTrip += duration / 2
 	default:
-		roundTrip += d / 8
+		roundTrip += duration / 8
 	}
 	l.roundTrip.Store(int64(roundTrip))
 }
@@ -191,9 +191,9 @@ func (l *Leases) serve(account *account, key string, hold plan.Hold, now time.Ti
 }
 
 // again asks once more for the waiting calls of an account, or fails them. l.mu is held.
-func (l *Leases) again(a *account, key string) {
-	if len(a.calls) > 0 && !l.send(a, key) {
-		l.fail(a, ErrBusy)
+func (l *Leases) again(account *account, key string) {
+	if len(account.calls) > 0 && !l.send(account, key) {
+		l.fail(account, ErrBusy)
 	}
 }
 

@@ -24,8 +24,8 @@ type OnStore struct {
 }
 
 // NewOnStore returns the bank of a plan. The limit must be made from its policy.
-func NewOnStore(s Store, plan *plan.Plan, limit *store.Limit) *OnStore {
-	return &OnStore{plan, s, limit}
+func NewOnStore(store Store, plan *plan.Plan, limit *store.Limit) *OnStore {
+	return &OnStore{plan, store, limit}
 }
 
 // Lease implements [Bank].

@@ -47,19 +47,19 @@ type Weather struct {
 }
 
 // NewLine returns a line to the server. It must be called in the bubble of its clients.
-func NewLine(s *Server) *Line {
-	l := &Line{addr: s.Addr()}
-	l.mu.changed, l.mu.conns = make(chan struct{}), map[*carrier]struct{}{}
-	return l
+func NewLine(server *Server) *Line {
+	line := &Line{addr: server.Addr()}
+	line.mu.changed, line.mu.conns = make(chan struct{}), map[*carrier]struct{}{}
+	return line
 }
 
 // Option connects by the line, or by those to the nodes of a cluster.
 func Option(lines ...*Line) rueidis.ClientOption {
 	return rueidis.ClientOption{
 		InitAddress: []string{lines[0].addr}, DisableCache: true, ForceSingleClient: len(lines) == 1,
-		DialCtxFn: func(ctx context.Context, addr string, d *net.Dialer, _ *tls.Config) (net.Conn, error) {
-			at := slices.IndexFunc(lines, func(l *Line) bool { return l.addr == addr })
-			return lines[at].dial(ctx, d.Timeout)
+		DialCtxFn: func(ctx context.Context, addr string, dialer *net.Dialer, _ *tls.Config) (net.Conn, error) {
+			at := slices.IndexFunc(lines, func(line *Line) bool { return line.addr == addr })
+			return lines[at].dial(ctx, dialer.Timeout)
 		},
 	}
 }
@@ -72,8 +72,8 @@ func (l *Line) Set(weather Weather) {
 	close(l.mu.changed)
 	l.mu.changed = make(chan struct{})
 	if weather.Gone {
-		for c := range l.mu.conns {
-			c.end()
+		for carrier := range l.mu.conns {
+			carrier.end()
 		}
 		clear(l.mu.conns)
 	}
@@ -145,8 +145,8 @@ type carrier struct {
 
 func (c *carrier) receive(asks chan<- parcel) {
 	defer c.end()
-	for r := bufio.NewReader(c.far); ; {
-		text, err := value(r, nil)
+	for reader := bufio.NewReader(c.far); ; {
+		text, err := value(reader, nil)
 		if err != nil {
 			return
 		}

@@ -38,14 +38,14 @@ func (o Options) args() (args []string) {
 type Server struct{ *child.Redis }
 
 // Start starts a server that ends with the test, and waits until it answers, or fails the test.
-func Start(t testing.TB, o Options) *Server {
+func Start(t testing.TB, options Options) *Server {
 	t.Helper()
-	return start(t, child.RedisConfig{Args: o.args()})
+	return start(t, child.RedisConfig{Args: options.args()})
 }
 
-func start(t testing.TB, c child.RedisConfig) *Server {
+func start(t testing.TB, config child.RedisConfig) *Server {
 	t.Helper()
-	server, err := open(c)
+	server, err := open(config)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,10 +61,10 @@ func start(t testing.TB, c child.RedisConfig) *Server {
 }
 
 // Open starts a server and waits until it answers. Call Close to end it.
-func Open(o Options) (*Server, error) { return open(child.RedisConfig{Args: o.args()}) }
+func Open(options Options) (*Server, error) { return open(child.RedisConfig{Args: options.args()}) }
 
-func open(c child.RedisConfig) (*Server, error) {
-	redis, err := child.OpenRedis(c)
+func open(config child.RedisConfig) (*Server, error) {
+	redis, err := child.OpenRedis(config)
 	if err != nil {
 		return nil, err
 	}

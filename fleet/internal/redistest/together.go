@@ -59,9 +59,9 @@ func StartCluster(t testing.TB, options Options) []*Server {
 		cluster[i].Do(t, "CLUSTER", "ADDSLOTSRANGE", strconv.Itoa(slots*i/nodes), strconv.Itoa(slots*(i+1)/nodes-1))
 		cluster[0].Do(t, "CLUSTER", "MEET", "127.0.0.1", cluster[i].port(), strconv.Itoa(cluster[i].BusPort()))
 	}
-	for _, s := range cluster {
+	for _, server := range cluster {
 		await(t, "the cluster", func() bool {
-			said, err := s.ask("CLUSTER", "INFO")
+			said, err := server.ask("CLUSTER", "INFO")
 			if err != nil {
 				return false
 			}

@@ -32,18 +32,18 @@ type undo struct {
 // keys' state.
 func TakeAll(claims ...Claim) (all []Reservation, allowed bool) {
 	hashes, places := make([]hash, len(claims)), make([]place, len(claims))
-	for i, c := range claims {
-		hashes[i] = c.Local.hashOf(c.Key)
-		places[i] = place{c.Local, c.Local.index(hashes[i])}
+	for i, claim := range claims {
+		hashes[i] = claim.Local.hashOf(claim.Key)
+		places[i] = place{claim.Local, claim.Local.index(hashes[i])}
 	}
 	locks := slices.Clone(places)
 	slices.SortFunc(locks, func(a, b place) int {
 		return cmp.Or(cmp.Compare(a.local.id, b.local.id), cmp.Compare(a.shard, b.shard))
 	})
 	locks = slices.Compact(locks)
-	for _, p := range locks {
-		p.local.shards[p.shard].mu.Lock()
-		defer p.local.shards[p.shard].mu.Unlock()
+	for _, place := range locks {
+		place.local.shards[place.shard].mu.Lock()
+		defer place.local.shards[place.shard].mu.Unlock()
 	}
 	all, allowed = make([]Reservation, len(claims)), true
 	var undos []undo
@@ -63,16 +63,16 @@ func TakeAll(claims ...Claim) (all []Reservation, allowed bool) {
 	if allowed {
 		return all, allowed
 	}
-	for _, u := range slices.Backward(undos) {
-		if u.there {
-			u.shard.entries[u.hash] = u.entry
+	for _, undo := range slices.Backward(undos) {
+		if undo.there {
+			undo.shard.entries[undo.hash] = undo.entry
 		} else {
-			delete(u.shard.entries, u.hash)
+			delete(undo.shard.entries, undo.hash)
 		}
 	}
-	for i, c := range claims {
+	for i, claim := range claims {
 		if all[i].Allowed {
-			all[i] = c.Local.take(&c.Local.shards[places[i].shard], hashes[i], c.Key, 0, 0)
+			all[i] = claim.Local.take(&claim.Local.shards[places[i].shard], hashes[i], claim.Key, 0, 0)
 		}
 	}
 	return all, false

@@ -51,9 +51,9 @@ func (l *Local) Save(w io.Writer, limit string) (err error) {
 	var key []byte
 	for i := range l.shards {
 		some = l.shards[i].unpaid(l.now(), some[:0])
-		for _, e := range some {
-			key = appendKey(key[:0], e)
-			if err := to.Add(key, e.entry.Word, 0); err != nil {
+		for _, loaded := range some {
+			key = appendKey(key[:0], loaded)
+			if err := to.Add(key, loaded.entry.Word, 0); err != nil {
 				return err
 			}
 		}
@@ -68,9 +68,9 @@ func (s *shard) unpaid(now policy.Instant, some []loaded) []loaded {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	some = append(some, s.loaded...)
-	for h, e := range s.entries {
-		if e.Unpaid = s.part.Owed(e.State, now); e.Unpaid > 0 {
-			some = append(some, loaded{h, e, s.part})
+	for hash, entry := range s.entries {
+		if entry.Unpaid = s.part.Owed(entry.State, now); entry.Unpaid > 0 {
+			some = append(some, loaded{hash, entry, s.part})
 		}
 	}
 	return some
@@ -112,8 +112,8 @@ var errKey = fmt.Errorf("share: %w: a key does not name its uncharged units", st
 // differs. The share continues: its clock advances by the wall time since. If Config has another
 // limit, or the file counts from more than a year ago, the units to charge count from now on,
 // unless they must have drained. Keys without room are Lapsed. A failed Load reads nothing.
-func (l *Local) Load(r io.Reader, limit string) error {
-	from, err := statefile.NewReader(r)
+func (l *Local) Load(reader io.Reader, limit string) error {
+	from, err := statefile.NewReader(reader)
 	if err != nil {
 		return err
 	}
@@ -140,15 +140,15 @@ func (l *Local) Load(r io.Reader, limit string) error {
 			lapsed += entry.Unpaid
 			continue
 		}
-		p, known := parts[servers]
+		own, known := parts[servers]
 		if !known {
-			if p, err = part.New(l.whole.Load(), servers, header.Epoch); err != nil {
+			if own, err = part.New(l.whole.Load(), servers, header.Epoch); err != nil {
 				return err
 			}
-			parts[servers] = p
+			parts[servers] = own
 		}
 		entry.Word = record.Word
-		all = append(all, loaded{l.hash.sum(entry.name), entry, p})
+		all = append(all, loaded{l.hash.sum(entry.name), entry, own})
 	}
 	last, now := from.Last(), policy.Instant(time.Since(header.Epoch))
 	// A wall clock that went back drains nothing.
@@ -161,9 +161,9 @@ func (l *Local) Load(r io.Reader, limit string) error {
 	} else {
 		all = l.begin(all, same, now, last)
 	}
-	for _, e := range all {
-		s := &l.shards[l.index(e.hash)]
-		s.loaded = append(s.loaded, e)
+	for _, loaded := range all {
+		shard := &l.shards[l.index(loaded.hash)]
+		shard.loaded = append(shard.loaded, loaded)
 	}
 	for i := range l.shards {
 		shard := &l.shards[i]

@@ -127,13 +127,13 @@ func (l *Local) SetPolicy(limit policy.Policy) error {
 
 // divide sets the part of all shards. The caller holds dividing.
 func (l *Local) divide(w *part.Whole, servers int) error {
-	p, err := part.New(w, servers, l.begun.Add(-time.Duration(l.base)))
+	own, err := part.New(w, servers, l.begun.Add(-time.Duration(l.base)))
 	if err != nil {
 		return err
 	}
 	now := l.now()
 	for i := range l.shards {
-		l.lapsed.Add(uint64(l.shards[i].divide(p, now)))
+		l.lapsed.Add(uint64(l.shards[i].divide(own, now)))
 	}
 	return nil
 }
@@ -161,9 +161,9 @@ func (l *Local) Heard(at policy.Instant) {
 // Learn records Redis's word of a key at the instant at, by Redis's clock.
 func (l *Local) Learn(key string, word uint64, instant policy.Instant) {
 	l.Heard(instant)
-	h, s := l.lock(key)
-	defer s.mu.Unlock()
-	s.learn(h, known{word, instant})
+	hash, shard := l.lock(key)
+	defer shard.mu.Unlock()
+	shard.learn(hash, known{word, instant})
 }
 
 // LearnLate is Learn for an old answer: it says nothing of Redis's clock, and newer words stay.
@@ -182,39 +182,39 @@ func (l *Local) Word(used int64, at policy.Instant) uint64 {
 
 // Take takes n units of the share, which can be given back.
 func (l *Local) Take(key string, n int64, patience time.Duration) Reservation {
-	h, s := l.lock(key)
-	defer s.mu.Unlock()
-	return l.take(s, h, key, n, patience)
+	hash, shard := l.lock(key)
+	defer shard.mu.Unlock()
+	return l.take(shard, hash, key, n, patience)
 }
 
 // Peek returns the decision of a Take of n units without patience. It takes nothing.
 func (l *Local) Peek(key string, n int64) policy.Decision {
-	h, s := l.lock(key)
-	defer s.mu.Unlock()
-	r, _, _ := l.decide(s, h, n, 0)
-	return r.Decision
+	hash, shard := l.lock(key)
+	defer shard.mu.Unlock()
+	reservation, _, _ := l.decide(shard, hash, n, 0)
+	return reservation.Decision
 }
 
 // lock returns a key's hash, and its shard locked.
 func (l *Local) lock(key string) (hash, *shard) {
-	h := l.hashOf(key)
-	return h, l.lockOf(h)
+	hash := l.hashOf(key)
+	return hash, l.lockOf(hash)
 }
 
-func (l *Local) lockOf(h hash) *shard {
-	s := &l.shards[l.index(h)]
-	s.mu.Lock()
-	return s
+func (l *Local) lockOf(hash hash) *shard {
+	shard := &l.shards[l.index(hash)]
+	shard.mu.Lock()
+	return shard
 }
 
 func (l *Local) hashOf(key string) hash { return l.hash.sum(l.name(key)) }
 
-func (l *Local) index(h hash) int { return int(h.low % uint64(len(l.shards))) }
+func (l *Local) index(hash hash) int { return int(hash.low % uint64(len(l.shards))) }
 
 func (l *Local) take(shard *shard, hash hash, key string, n int64, patience time.Duration) Reservation {
-	reservation, e, there := l.decide(shard, hash, n, patience)
+	reservation, entry, there := l.decide(shard, hash, n, patience)
 	if reservation.Allowed && n != 0 {
-		l.put(shard, hash, e, there, key)
+		l.put(shard, hash, entry, there, key)
 	}
 	return reservation
 }
@@ -263,9 +263,9 @@ func (l *Local) change() {
 }
 
 // entry returns a key's entry for a call of n units, and whether the table has it.
-func (l *Local) entry(shard *shard, h hash, n int64, now policy.Instant) (entry entry, there bool) {
-	entry, there = shard.entries[h]
-	word, hasWord := shard.known[h]
+func (l *Local) entry(shard *shard, hash hash, n int64, now policy.Instant) (entry entry, there bool) {
+	entry, there = shard.entries[hash]
+	word, hasWord := shard.known[hash]
 	entry.State = shard.part.Begin(entry.State, there, n, part.Known{
 		HasWord: hasWord, Word: word.word, Said: word.instant, RedisNow: l.redisTime(now),
 		Heard: policy.Instant(l.heard.Load()), Lost: shard.lost, Start: l.base, Full: l.full,
@@ -289,13 +289,13 @@ func (l *Local) Refund(key string, n int64) policy.Decision {
 	now := l.now()
 	entry, there := l.entry(shard, hash, 0, now)
 	entry.State = shard.part.Refund(entry.State, n, now)
-	if k, told := shard.known[hash]; told && n > 0 {
-		k.word = l.whole.Load().Refund(k.word, l.redisTime(now), n, l.Servers())
-		shard.known[hash] = k
+	if known, told := shard.known[hash]; told && n > 0 {
+		known.word = l.whole.Load().Refund(known.word, l.redisTime(now), n, l.Servers())
+		shard.known[hash] = known
 	}
 	l.put(shard, hash, entry, there, key)
-	_, d := shard.part.Policy.Take(entry.Word, now, 0, 0)
-	return d
+	_, decision := shard.part.Policy.Take(entry.Word, now, 0, 0)
+	return decision
 }
 
 // Reset forgets the key's use, here and from Redis, and reports whether there was any here.
@@ -328,8 +328,8 @@ func (l *Local) Owed() iter.Seq[Debt] {
 		var debts []Debt
 		for i := range l.shards {
 			debts = l.shards[i].owed(l.now(), noted, debts[:0])
-			for _, d := range debts {
-				if !yield(d) {
+			for _, debt := range debts {
+				if !yield(debt) {
 					l.Unpaid()
 					return
 				}
@@ -342,9 +342,9 @@ func (l *Local) Owed() iter.Seq[Debt] {
 func (l *Local) Paid(debt Debt) {
 	shard := l.lockOf(debt.hash)
 	defer shard.mu.Unlock()
-	if e, there := shard.entries[debt.hash]; there {
-		e.Unpaid = max(e.Unpaid-debt.Units, 0)
-		l.owe(shard, debt.hash, e)
+	if entry, there := shard.entries[debt.hash]; there {
+		entry.Unpaid = max(entry.Unpaid-debt.Units, 0)
+		l.owe(shard, debt.hash, entry)
 	}
 }
 
@@ -399,12 +399,12 @@ func (r *Reservation) Cancel() { r.Keep(0) }
 // Keep leaves n of the units used and gives the others back, as far as later calls keep what they
 // were promised. n below 0 is 0; n at or above the units gives nothing back. Call it at most once.
 func (r *Reservation) Keep(n int64) {
-	r.change(r.N-max(n, 0), func(p *part.Part, state part.State, now policy.Instant) part.State {
-		if p != r.part {
+	r.change(r.N-max(n, 0), func(own *part.Part, state part.State, now policy.Instant) part.State {
+		if own != r.part {
 			// The state was carried to another share.
 			return state
 		}
-		return p.Keep(state, r.Taken, n, now)
+		return own.Keep(state, r.Taken, n, now)
 	})
 }
 
@@ -412,23 +412,23 @@ func (r *Reservation) Keep(n int64) {
 // Owed. It returns how many were charged already. Units of an evicted key do not come back. Call it
 // at most once, and not after Keep.
 func (r *Reservation) Refund(n int64) (charged int64) {
-	r.change(n, func(p *part.Part, state part.State, now policy.Instant) part.State {
-		owed := min(n, p.Owed(state, now))
+	r.change(n, func(own *part.Part, state part.State, now policy.Instant) part.State {
+		owed := min(n, own.Owed(state, now))
 		charged = n - owed
-		return p.Refund(state, owed, now)
+		return own.Refund(state, owed, now)
 	})
 	return charged
 }
 
 // change changes the key's state to give units back, unless the key has drained or was evicted.
-func (r *Reservation) change(give int64, change func(p *part.Part, s part.State, now policy.Instant) part.State) {
+func (r *Reservation) change(give int64, change func(own *part.Part, state part.State, now policy.Instant) part.State) {
 	if r.local == nil || !r.Allowed || give <= 0 {
 		return
 	}
 	shard := r.local.lockOf(r.hash)
 	defer shard.mu.Unlock()
-	if e, there := shard.entries[r.hash]; there {
-		e.State = change(shard.part, e.State, r.local.now())
-		r.local.owe(shard, r.hash, e)
+	if entry, there := shard.entries[r.hash]; there {
+		entry.State = change(shard.part, entry.State, r.local.now())
+		r.local.owe(shard, r.hash, entry)
 	}
 }

@@ -67,19 +67,19 @@ func newShards(maxKeys int) []shard {
 
 // learn records Redis's word, unless it has a later word. A clock back by a second or more is
 // later.
-func (s *shard) learn(hash hash, k known) {
+func (s *shard) learn(hash hash, known known) {
 	const second = 1e9
 	old, there := s.known[hash]
 	switch {
 	case !there && len(s.known) >= s.maxEntries:
 		s.forget()
-	case there && k.instant == old.instant:
+	case there && known.instant == old.instant:
 		// Calls of one script have the same instant.
-		k.word = max(k.word, old.word)
-	case there && k.instant < old.instant && old.instant-k.instant < second:
+		known.word = max(known.word, old.word)
+	case there && known.instant < old.instant && old.instant-known.instant < second:
 		return
 	}
-	s.known[hash] = k
+	s.known[hash] = known
 }
 
 // forget drops one of the oldest words.
@@ -92,9 +92,9 @@ func (s *shard) forget() {
 func firstOf[V any](all map[hash]V, less func(a, b V) bool) (first hash, value V) {
 	left := sampled
 	// The order is random.
-	for h, v := range all {
+	for hash, v := range all {
 		if left == sampled || less(v, value) {
-			first, value = h, v
+			first, value = hash, v
 		}
 		if left--; left == 0 {
 			break
@@ -129,9 +129,9 @@ func (s *shard) less(a, b entry) bool {
 func (s *shard) divide(next *part.Part, now policy.Instant) (lapsed int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for h, e := range s.entries {
-		e.State = next.Carry(s.part, e.State, now)
-		s.entries[h] = e
+	for hash, entry := range s.entries {
+		entry.State = next.Carry(s.part, entry.State, now)
+		s.entries[hash] = entry
 	}
 	s.part = next
 	return s.enter(now)

@@ -54,8 +54,8 @@ func (l *Log) Carry(from policy.Policy, word uint64, now policy.Instant) (uint64
 }
 
 func words(limit policy.Policy) policy.Policy {
-	if l, ok := limit.(*Log); ok {
-		return l.atMost
+	if log, ok := limit.(*Log); ok {
+		return log.atMost
 	}
 	return limit
 }

@@ -135,7 +135,7 @@ func (b *Book) Find(id string) *Slot { return b.slots[id] }
 
 // Until returns the time until which the units of a slot certainly count in Redis, as far as Redis
 // has confirmed them. Units of a share that Redis has not counted yet last until their end.
-func (b *Book) Until(s *Slot) Time { return s.until }
+func (b *Book) Until(slot *Slot) Time { return slot.until }
 
 // Leave forgets a slot. held reports whether the server still had it, lost or not, and counted whether
 // Redis has ever counted its units.
@@ -155,9 +155,9 @@ func (b *Book) Leave(slot *Slot) (held, counted bool) {
 
 // LeaveKey forgets the slots of a key.
 func (b *Book) LeaveKey(key string) {
-	for _, s := range b.slots {
-		if s.Key == key {
-			b.Leave(s)
+	for _, slot := range b.slots {
+		if slot.Key == key {
+			b.Leave(slot)
 		}
 	}
 }
@@ -216,16 +216,16 @@ type Beat struct {
 	Confirms []Confirm
 }
 
-func (t *Beat) add(s *Slot) {
-	t.Confirms = append(t.Confirms, Confirm{s, time.Duration(s.ends - t.Sent), s.run})
+func (t *Beat) add(slot *Slot) {
+	t.Confirms = append(t.Confirms, Confirm{slot, time.Duration(slot.ends - t.Sent), slot.run})
 }
 
 // Beat returns what to confirm in Redis now: all that is held and not lost.
 func (b *Book) Beat(now Time) Beat {
 	beat := Beat{Sent: now}
-	for _, s := range b.slots {
-		if !s.lost && now < s.ends {
-			beat.add(s)
+	for _, slot := range b.slots {
+		if !slot.lost && now < slot.ends {
+			beat.add(slot)
 		}
 	}
 	return beat
@@ -259,9 +259,9 @@ func (b *Book) Beaten(beat Beat, now Time, link uint64, run string, there []bool
 // Redis counts the units. Other units were given back by another server. The answer to a beat that was
 // under way for too long is void.
 func (b *Book) Confirmed(beat Beat, now Time, run string, there []bool) {
-	for i, c := range beat.Confirms {
-		until := b.lasts(beat.Sent, beat.Sent+Time(c.Left))
-		switch slot := c.Slot; {
+	for i, confirm := range beat.Confirms {
+		until := b.lasts(beat.Sent, beat.Sent+Time(confirm.Left))
+		switch slot := confirm.Slot; {
 		case b.slots[slot.ID] != slot || slot.lost || now >= b.lasts(beat.Sent, Never):
 		case !there[i]:
 			b.Leave(slot)

@@ -154,13 +154,13 @@ func decideAll(asks []Ask, keys []string, reply []rueidis.RedisMessage) ([]Taken
 	// obey applies a key's block, as it was read, to the decision of a limit without words.
 	obey := func(i int, read uint64) {
 		takeAsk, blockName := asks[i], keys[len(asks)+i]
-		b, twice := blocks[blockName]
+		block, twice := blocks[blockName]
 		if !twice {
-			b.word = read
+			block.word = read
 		}
-		b.word = takeAsk.Limit.rule.obey(&taken[i], b.word, takeAsk.N, !b.counted, func() policy.Decision { return standing[i].Decision })
-		b.counted = b.counted || counts(&taken[i])
-		blocks[blockName] = b
+		block.word = takeAsk.Limit.rule.obey(&taken[i], block.word, takeAsk.N, !block.counted, func() policy.Decision { return standing[i].Decision })
+		block.counted = block.counted || counts(&taken[i])
+		blocks[blockName] = block
 		if taken[i].Allowed {
 			fits[keys[i]] += takeAsk.N
 		}
@@ -242,9 +242,9 @@ func (l *Limit) atOnce(n int64) []float64 {
 // decideAtOnce is decide for a take that must start at once: a call that would wait is refused.
 func (l *Limit) decideAtOnce(name string, found *found, n int64) (Taken, error) {
 	found.taken = found.taken && l.canTake(n)
-	if _, d := l.policy.Take(found.word, found.now, n, 0); d.Wait > 0 && !found.taken {
+	if _, decision := l.policy.Take(found.word, found.now, n, 0); decision.Wait > 0 && !found.taken {
 		taken := l.standing(found.word, found.now)
-		taken.Allowed, taken.RetryAfter = false, d.Wait
+		taken.Allowed, taken.RetryAfter = false, decision.Wait
 		l.obey(&taken, found, n)
 		return taken, nil
 	}

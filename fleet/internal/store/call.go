@@ -80,23 +80,23 @@ func (s *Store) run(ctx context.Context, calls []call) []rueidis.RedisResult {
 	if len(calls) == 0 {
 		return nil
 	}
-	args := func(c call) []string {
+	args := func(call call) []string {
 		if s.options.Clock != nil {
-			return append(c.args[:len(c.args):len(c.args)], strconv.FormatInt(s.options.Clock(), 10))
+			return append(call.args[:len(call.args):len(call.args)], strconv.FormatInt(s.options.Clock(), 10))
 		}
-		return c.args
+		return call.args
 	}
 	commands := make(rueidis.Commands, len(calls))
-	for i, c := range calls {
-		commands[i] = s.client.B().Evalsha().Sha1(c.script.sha).Numkeys(int64(len(c.keys))).Key(c.keys...).Arg(args(c)...).Build()
+	for i, call := range calls {
+		commands[i] = s.client.B().Evalsha().Sha1(call.script.sha).Numkeys(int64(len(call.keys))).Key(call.keys...).Arg(args(call)...).Build()
 	}
 	results := s.client.DoMulti(ctx, commands...)
 	var again []int
 	commands = commands[:0]
-	for i, c := range calls {
+	for i, call := range calls {
 		if err, ok := rueidis.IsRedisErr(results[i].Error()); ok && err.IsNoScript() {
 			again = append(again, i)
-			commands = append(commands, s.client.B().Eval().Script(c.script.source).Numkeys(int64(len(c.keys))).Key(c.keys...).Arg(args(c)...).Build())
+			commands = append(commands, s.client.B().Eval().Script(call.script.source).Numkeys(int64(len(call.keys))).Key(call.keys...).Arg(args(call)...).Build())
 		}
 	}
 	if len(again) > 0 {

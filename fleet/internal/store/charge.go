@@ -62,14 +62,14 @@ func (s *Store) ChargeEach(ctx context.Context, limit *Limit, debts []Debt) []er
 // chargeApart charges each debt by a script of its own.
 func (s *Store) chargeApart(ctx context.Context, limit *Limit, debts []Debt) []error {
 	errs, calls := make([]error, len(debts)), make([]call, len(debts))
-	for i, d := range debts {
-		calls[i] = call{script: limit.back, keys: limit.backNames(limit.prefix + d.Tail), args: []string{packed(limit.backFigures(-d.Units, take{}))}}
+	for i, debt := range debts {
+		calls[i] = call{script: limit.back, keys: limit.backNames(limit.prefix + debt.Tail), args: []string{packed(limit.backFigures(-debt.Units, take{}))}}
 	}
 	for i, res := range s.run(ctx, calls) {
 		debt := &debts[i]
 		if limit.log != nil {
-			r := read(res, calls[i].keys[0], 3, 6, 7)
-			debt.Excess, errs[i] = min(max(limit.readSet(r).used-limit.limit, 0), debt.Units), r.err
+			answer := read(res, calls[i].keys[0], 3, 6, 7)
+			debt.Excess, errs[i] = min(max(limit.readSet(answer).used-limit.limit, 0), debt.Units), answer.err
 			continue
 		}
 		var t Taken
@@ -84,13 +84,13 @@ func (s *Store) chargeApart(ctx context.Context, limit *Limit, debts []Debt) []e
 // rounded up. Under a limit that grants units on credit it returns 0.
 func Excess(limit policy.Policy, word uint64, now policy.Instant, units int64) int64 {
 	_, credit := limit.(shape.OnCredit)
-	if _, d := limit.Take(word, now, 0, 0); credit || d.Remaining > 0 {
+	if _, decision := limit.Take(word, now, 0, 0); credit || decision.Remaining > 0 {
 		return 0
 	}
 	// A key has a unit left once the units above its limit, and one more, are given back.
 	return int64(sort.Search(int(min(units, maxBack)), func(n int) bool {
-		_, d := limit.Take(limit.(policy.Refunder).Refund(word, now, int64(n)+1), now, 0, 0)
-		return d.Remaining > 0
+		_, decision := limit.Take(limit.(policy.Refunder).Refund(word, now, int64(n)+1), now, 0, 0)
+		return decision.Remaining > 0
 	}))
 }
 

@@ -109,11 +109,11 @@ func check(ctx context.Context, client rueidis.Client, primary bool) error {
 		return fmt.Errorf("%w: INFO does not tell redis_version, maxmemory and maxmemory_policy", ErrUnchecked)
 	}
 	var faults []error
-	if v := info["redis_version"]; older(v, 6, 2) {
-		faults = append(faults, fmt.Errorf("%w (it is %s)", ErrTooOld, v))
+	if text := info["redis_version"]; older(text, 6, 2) {
+		faults = append(faults, fmt.Errorf("%w (it is %s)", ErrTooOld, text))
 	}
-	if p := info["maxmemory_policy"]; info["maxmemory"] != "0" && p != "noeviction" {
-		faults = append(faults, fmt.Errorf("%w (its maxmemory-policy is %s, its maxmemory %s)", ErrEvictionPolicy, p, info["maxmemory"]))
+	if text := info["maxmemory_policy"]; info["maxmemory"] != "0" && text != "noeviction" {
+		faults = append(faults, fmt.Errorf("%w (its maxmemory-policy is %s, its maxmemory %s)", ErrEvictionPolicy, text, info["maxmemory"]))
 	}
 	switch replica := info["role"] == "slave"; {
 	case replica && primary:

@@ -78,14 +78,14 @@ func (l *Limit) decide(name string, found *found, n int64, patience time.Duratio
 }
 
 // obey applies the key's block to a decision: see rule.obey.
-func (l *Limit) obey(t *Taken, f *found, n int64) {
-	f.block = l.rule.obey(t, f.block, n, !f.counted, func() policy.Decision { return l.standing(f.word, f.now).Decision })
+func (l *Limit) obey(t *Taken, found *found, n int64) {
+	found.block = l.rule.obey(t, found.block, n, !found.counted, func() policy.Decision { return l.standing(found.word, found.now).Decision })
 }
 
 // standing returns the decision of a look at a word.
 func (l *Limit) standing(word uint64, now policy.Instant) Taken {
-	_, d := l.policy.Take(word, now, 0, 0)
-	return Taken{Decision: d, Before: word, After: word, At: now}
+	_, decision := l.policy.Take(word, now, 0, 0)
+	return Taken{Decision: decision, Before: word, After: word, At: now}
 }
 
 // found reads {word, time, taken}, and the word of the key's block if that follows.

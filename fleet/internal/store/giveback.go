@@ -20,13 +20,13 @@ type take struct {
 func (l *Limit) replay(undo take, back int64) (word uint64, ok bool) {
 	word, ok = undo.Before, true
 	if back < undo.n {
-		var d policy.Decision
-		word, d = l.policy.Take(undo.Before, undo.At, undo.n-back, math.MaxInt64)
-		ok = d.Allowed && d.Wait == undo.Wait
+		var decision policy.Decision
+		word, decision = l.policy.Take(undo.Before, undo.At, undo.n-back, math.MaxInt64)
+		ok = decision.Allowed && decision.Wait == undo.Wait
 	}
 	// The window of the take has opened.
-	if r, can := l.policy.(policy.Restorer); can && undo.Wait == 0 {
-		word = r.Restore(undo.After, word, undo.At)
+	if restorer, can := l.policy.(policy.Restorer); can && undo.Wait == 0 {
+		word = restorer.Restore(undo.After, word, undo.At)
 	}
 	return word, ok
 }

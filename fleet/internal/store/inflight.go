@@ -34,9 +34,9 @@ func (l *Limit) InFlight() (mark string, term, longest time.Duration, ok bool) {
 
 // InFlightFor returns how long a unit of the policy may be in flight. ok is false unless its units are in use
 // until they are released.
-func InFlightFor(p policy.Policy) (longest time.Duration, ok bool) {
-	_, occupies := p.(policy.Occupier)
-	window, ok := p.(policy.Windowed)
+func InFlightFor(limit policy.Policy) (longest time.Duration, ok bool) {
+	_, occupies := limit.(policy.Occupier)
+	window, ok := limit.(policy.Windowed)
 	if !occupies || !ok {
 		return 0, false
 	}
@@ -44,9 +44,9 @@ func InFlightFor(p policy.Policy) (longest time.Duration, ok bool) {
 }
 
 // Wordless reports whether Redis keeps a set for a key of the policy in place of a word.
-func Wordless(p policy.Policy) bool {
-	_, logged := p.(*slidinglog.Log)
-	_, inFlight := InFlightFor(p)
+func Wordless(limit policy.Policy) bool {
+	_, logged := limit.(*slidinglog.Log)
+	_, inFlight := InFlightFor(limit)
 	return logged || inFlight
 }
 
@@ -82,7 +82,7 @@ func (s *Store) enterScript() *script {
 }
 
 func (l *Limit) inFlightFigures(n int64) string {
-	us := func(d time.Duration) float64 { return float64(d / time.Microsecond) }
+	us := func(duration time.Duration) float64 { return float64(duration / time.Microsecond) }
 	return packed([]float64{float64(n), float64(l.limit), us(l.inFlight.term), us(l.inFlight.longest)})
 }
 
@@ -126,7 +126,7 @@ const maxConfirms = 64
 // Confirm keeps the units of slots in use for another term, in a round trip. The caller should put slots with the same
 // key and Run next to each other, since one script confirms them together.
 func (s *Store) Confirm(ctx context.Context, limit *Limit, slots []Confirm) (confirmed Confirmed, err error) {
-	us := func(d time.Duration) string { return strconv.FormatInt(max(d.Microseconds(), 1), 10) }
+	us := func(duration time.Duration) string { return strconv.FormatInt(max(duration.Microseconds(), 1), 10) }
 	mark := limit.inFlight.mark
 	calls := []call{{script: s.scripts.beat, keys: []string{mark}, args: []string{us(limit.inFlight.term)}}}
 	for i, slot := range slots {
@@ -161,8 +161,8 @@ func (s *Store) Confirm(ctx context.Context, limit *Limit, slots []Confirm) (con
 }
 
 // Release gives the n units of a slot back, and returns how many still counted.
-func (s *Store) Release(ctx context.Context, l *Limit, key, id string, n int64) (int64, error) {
-	name, err := nameIn(l.prefix, key)
+func (s *Store) Release(ctx context.Context, limit *Limit, key, id string, n int64) (int64, error) {
+	name, err := nameIn(limit.prefix, key)
 	if err != nil {
 		return 0, err
 	}

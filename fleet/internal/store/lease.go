@@ -99,7 +99,7 @@ func (a *LeaseAsk) parse(res rueidis.RedisResult, name string) (leaseReply Lease
 	// One unit more must not fit.
 	if leaseReply.Granted < a.Most && a.Limit.rule.blockedFor(found.block, found.now) == 0 {
 		more := max(leaseReply.Granted+1, a.Need)
-		if _, d := a.Limit.policy.Take(found.word, found.now, more, 0); d.Allowed {
+		if _, decision := a.Limit.policy.Take(found.word, found.now, more, 0); decision.Allowed {
 			return LeaseReply{Err: fmt.Errorf("%w (%v, %s: %d units are left to lease, the script takes %d)", ErrDisagrees, a.Limit.policy, shown(name), more, leaseReply.Granted)}
 		}
 	}

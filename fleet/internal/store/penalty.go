@@ -25,14 +25,14 @@ type rule struct{ *penalty.Rule }
 
 // newRule rounds the rule's times up to the microseconds of Redis's clock.
 func newRule(r penalty.Rule) rule {
-	for _, d := range []*time.Duration{&r.Within, &r.For, &r.Max, &r.Forget} {
-		*d = wholeMicros(*d)
+	for _, duration := range []*time.Duration{&r.Within, &r.For, &r.Max, &r.Forget} {
+		*duration = wholeMicros(*duration)
 	}
 	return rule{&r}
 }
 
-func wholeMicros(d time.Duration) time.Duration {
-	return (d + time.Microsecond - 1) / time.Microsecond * time.Microsecond
+func wholeMicros(duration time.Duration) time.Duration {
+	return (duration + time.Microsecond - 1) / time.Microsecond * time.Microsecond
 }
 
 // figures returns the parameters of the rule in scripts.
@@ -46,8 +46,8 @@ func (r rule) figures() []float64 {
 // local returns the line of a script that defines the figures as local variables.
 func (r rule) local() string {
 	var text []string
-	for _, f := range r.figures() {
-		text = append(text, strconv.FormatFloat(f, 'f', 0, 64))
+	for _, value := range r.figures() {
+		text = append(text, strconv.FormatFloat(value, 'f', 0, 64))
 	}
 	return "local mostRefused, windowUs, firstUs, longestUs, forgetUs = " + strings.Join(text, ", ") + "\n"
 }
@@ -57,8 +57,8 @@ func (r rule) blockedFor(word uint64, now policy.Instant) time.Duration {
 	if word == 0 {
 		return 0
 	}
-	_, d := r.Take(word, now, 0, 0)
-	return d.ResetAfter
+	_, decision := r.Take(word, now, 0, 0)
+	return decision.ResetAfter
 }
 
 // parseBlock converts Redis's value of a key's block (see lua/block.lua) to a word of package

@@ -10,8 +10,8 @@ import (
 // Refund gives n units back, or charges -n for n < 0, like policy.Refunder, and returns the key's
 // state, in an atomic call of Redis. A SlidingLog gives its newest units back, and is charged at most
 // twice the limit.
-func (s *Store) Refund(ctx context.Context, l *Limit, key string, n int64) (Taken, error) {
-	return s.change(ctx, l, key, n, take{})
+func (s *Store) Refund(ctx context.Context, limit *Limit, key string, n int64) (Taken, error) {
+	return s.change(ctx, limit, key, n, take{})
 }
 
 // Keep leaves kept of the n units of a take used, and gives the other units back, in an atomic call of

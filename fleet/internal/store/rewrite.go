@@ -31,8 +31,8 @@ func (s *Store) RewriteAll(ctx context.Context, limit *Limit, all []Rewrite, wit
 	}
 	names := make([]string, len(all))
 	left := make([]int, 0, len(all))
-	for i, r := range all {
-		names[i] = limit.prefix + r.Tail
+	for i, rewrite := range all {
+		names[i] = limit.prefix + rewrite.Tail
 		left = append(left, i)
 	}
 	if limit.wordless() {

@@ -93,11 +93,11 @@ func pairs(numbers ...uint64) (all []float64) {
 
 // packed encodes doubles for struct.unpack.
 func packed(figures []float64) string {
-	b := make([]byte, 0, 8*len(figures))
-	for _, f := range figures {
-		b = binary.LittleEndian.AppendUint64(b, math.Float64bits(f))
+	buffer := make([]byte, 0, 8*len(figures))
+	for _, value := range figures {
+		buffer = binary.LittleEndian.AppendUint64(buffer, math.Float64bits(value))
 	}
-	return string(b)
+	return string(buffer)
 }
 
 type script struct{ source, sha string }

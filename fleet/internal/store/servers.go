@@ -61,7 +61,7 @@ type KeptLimit struct {
 // ErrNoRoll if the names have values of something else.
 func (s *Store) Heartbeat(ctx context.Context, beat Beat) (Roll, error) {
 	names := []string{s.serversName(), s.limitsName()}
-	us := func(d time.Duration) string { return strconv.FormatInt(d.Microseconds(), 10) }
+	us := func(duration time.Duration) string { return strconv.FormatInt(duration.Microseconds(), 10) }
 	res := s.runOne(ctx, s.scripts.heartbeat, names, beat.ID, us(beat.TTL), us(beat.Keep), beat.Limit, us(rollLife))
 	if err := res.Error(); errors.Is(named(err), ErrForeignValue) {
 		return Roll{}, fmt.Errorf("%w (%s or %s: %w)", ErrNoRoll, shown(names[0]), shown(names[1]), err)

@@ -40,30 +40,30 @@ func New(client rueidis.Client, options Options) *Store {
 // Limit prepares a policy, or returns a *policy.FieldError. Redis can decide Funnel, Queue, Bursty,
 // FixedWindow, InFlight, fleet.SlidingLog, and SlidingWindow and AlignedWindow of whole microseconds
 // (SlidingWindow from a millisecond on).
-func (s *Store) Limit(p policy.Policy) (*Limit, error) {
+func (s *Store) Limit(limit policy.Policy) (*Limit, error) {
 	refuse := func(want string) (*Limit, error) {
-		return nil, &policy.FieldError{Of: "fleet.Config", Field: "Policy", Value: p, Want: want}
+		return nil, &policy.FieldError{Of: "fleet.Config", Field: "Policy", Value: limit, Want: want}
 	}
-	if shape.IsNil(p) {
+	if shape.IsNil(limit) {
 		return refuse("a policy")
 	}
-	if log, ok := p.(*slidinglog.Log); ok {
+	if log, ok := limit.(*slidinglog.Log); ok {
 		return &Limit{
-			policy: p, blocks: s.blocks, rule: s.rule, log: log, limit: log.Limit(), take: s.logTakeScript(), back: s.scripts.relog,
+			policy: limit, blocks: s.blocks, rule: s.rule, log: log, limit: log.Limit(), take: s.logTakeScript(), back: s.scripts.relog,
 			prefix: s.options.name(fmt.Sprintf("l%d:", log.Per)),
 		}, nil
 	}
-	if longest, ok := InFlightFor(p); ok {
-		return s.inFlightLimit(p, longest)
+	if longest, ok := InFlightFor(limit); ok {
+		return s.inFlightLimit(limit, longest)
 	}
-	if a, ok := p.(policy.Anchored); ok {
-		p = a.Anchor(s.options.Epoch)
+	if anchored, ok := limit.(policy.Anchored); ok {
+		limit = anchored.Anchor(s.options.Epoch)
 	}
-	shaped, ok := p.(shape.Shaped)
+	shaped, ok := limit.(shape.Shaped)
 	if !ok || shaped.Shape().Kind == 0 {
 		return refuse("a funnel, queue, bursty, sliding, in flight, or a window without weeks, months and years; a fleet.SlidingLog keeps the promise of at most")
 	}
-	l := &Limit{policy: p, blocks: s.blocks, rule: s.rule, shape: shaped.Shape()}
+	l := &Limit{policy: limit, blocks: s.blocks, rule: s.rule, shape: shaped.Shape()}
 	family := map[shape.Kind]string{shape.Funnel: "f", shape.Queue: "q", shape.Bursty: "b"}[l.shape.Kind]
 	switch l.shape.Kind {
 	case shape.FixedWindow:

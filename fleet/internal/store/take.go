@@ -34,7 +34,7 @@ func (s *Store) TakeEach(ctx context.Context, asks []TakeAsk, reply func(i int, 
 		}
 		index := -1
 		if !apart {
-			index = slices.IndexFunc(groups, func(g *takes) bool { return g.like(&asks[i], name) })
+			index = slices.IndexFunc(groups, func(takes *takes) bool { return takes.like(&asks[i], name) })
 		}
 		if index < 0 {
 			index = len(groups)
@@ -43,29 +43,29 @@ func (s *Store) TakeEach(ctx context.Context, asks []TakeAsk, reply func(i int, 
 		groups[index].add(i, name)
 	}
 	calls := make([]call, len(groups))
-	for i, g := range groups {
-		calls[i].keys = slices.Concat(g.names, g.blocks)
+	for i, takes := range groups {
+		calls[i].keys = slices.Concat(takes.names, takes.blocks)
 		switch {
-		case g.noted():
-			calls[i].keys = logNames(calls[i].keys, g.names)
-		case g.Limit.inFlight != nil:
-			calls[i].keys = append(calls[i].keys, g.Limit.inFlight.mark)
+		case takes.noted():
+			calls[i].keys = logNames(calls[i].keys, takes.names)
+		case takes.Limit.inFlight != nil:
+			calls[i].keys = append(calls[i].keys, takes.Limit.inFlight.mark)
 		}
-		calls[i].script, calls[i].args = s.asking(g)
+		calls[i].script, calls[i].args = s.asking(takes)
 	}
 	for i, res := range s.run(ctx, calls) {
-		g := groups[i]
-		if err := res.Error(); err != nil && len(g.names) > 1 && errors.Is(explain(err, ""), ErrCrossSlot) {
+		takes := groups[i]
+		if err := res.Error(); err != nil && len(takes.names) > 1 && errors.Is(explain(err, ""), ErrCrossSlot) {
 			// A proxy hides a cluster. Nothing was done.
 			s.apart.Store(true)
-			again := make([]TakeAsk, len(g.calls))
-			for j, c := range g.calls {
+			again := make([]TakeAsk, len(takes.calls))
+			for j, c := range takes.calls {
 				again[j] = asks[c.ask]
 			}
-			s.TakeEach(ctx, again, func(j int, t Taken, err error) { reply(g.calls[j].ask, t, err) })
+			s.TakeEach(ctx, again, func(j int, t Taken, err error) { reply(takes.calls[j].ask, t, err) })
 			continue
 		}
-		g.understand(res, reply)
+		takes.understand(res, reply)
 	}
 }
 
@@ -159,31 +159,31 @@ func (g *takes) understand(res rueidis.RedisResult, reply func(i int, t Taken, e
 	}
 	keys := make([]key, len(g.names))
 	for i, name := range g.names {
-		k := &keys[i]
+		key := &keys[i]
 		r := answer{parts: []rueidis.RedisMessage{parts[1+2*i], parts[0], parts[2+2*i]}, name: name}
 		var us int64
-		k.word, us, k.taken = r.word()
-		k.now, k.err = instant(us), r.err
+		key.word, us, key.taken = r.word()
+		key.now, key.err = instant(us), r.err
 	}
 	for rest := parts[1+2*len(g.names):]; len(rest) > 1; rest = rest[2:] {
 		i, err := rest[0].AsInt64()
 		if err != nil || i < 1 || i > int64(len(keys)) {
 			continue
 		}
-		if k := &keys[i-1]; k.err == nil {
-			k.block, k.err = parseBlock(rest[1], g.blocks[i-1])
+		if key := &keys[i-1]; key.err == nil {
+			key.block, key.err = parseBlock(rest[1], g.blocks[i-1])
 		}
 	}
 	for _, c := range g.calls {
-		k := &keys[c.name]
+		key := &keys[c.name]
 		var taken Taken
-		if k.err == nil {
-			k.found.taken = k.taken > 0
-			taken, k.err = limit.decide(g.names[c.name], &k.found, g.N, g.Patience)
-			k.word = taken.After
-			k.taken--
+		if key.err == nil {
+			key.found.taken = key.taken > 0
+			taken, key.err = limit.decide(g.names[c.name], &key.found, g.N, g.Patience)
+			key.word = taken.After
+			key.taken--
 		}
-		reply(c.ask, taken, k.err)
+		reply(c.ask, taken, key.err)
 	}
 }
 

@@ -99,14 +99,14 @@ func (g Grant) text() string {
 }
 
 // parseGrant reads the text of a grant.
-func parseGrant(text string) (g Grant, err error) {
+func parseGrant(text string) (grant Grant, err error) {
 	rate, ok := new(big.Int).SetString(text[min(unitDigits, len(text)):], 16)
 	if !ok || len(text) != unitDigits+rateDigits {
-		return g, fmt.Errorf("%w (a reserve of %d bytes)", ErrDisagrees, len(text))
+		return grant, fmt.Errorf("%w (a reserve of %d bytes)", ErrDisagrees, len(text))
 	}
-	g.Rate = rate
-	g.Units, err = strconv.ParseInt(text[:unitDigits], 16, 64)
-	return g, err
+	grant.Rate = rate
+	grant.Units, err = strconv.ParseInt(text[:unitDigits], 16, 64)
+	return grant, err
 }
 
 // TenantKey is a key and its limit, a policy.Funnel.
@@ -153,8 +153,8 @@ func (a TenantAsk) Decide(words [3]uint64, now policy.Instant, isGranted bool) (
 		if limit == nil {
 			return Taken{At: now}
 		}
-		next, d := limit.policy.Take(word, now, a.N, patience)
-		return Taken{Decision: d, Before: word, After: next, At: now}
+		next, decision := limit.policy.Take(word, now, a.N, patience)
+		return Taken{Decision: decision, Before: word, After: next, At: now}
 	}
 	tenantTaken.Own = decide(a.Own.Limit, words[1], 0)
 	tenantTaken.Group, tenantTaken.Ceiling = decide(a.Group.Limit, words[0], 0), decide(a.Ceiling.Limit, words[2], 0)
@@ -188,10 +188,10 @@ func (a TenantAsk) Decide(words [3]uint64, now policy.Instant, isGranted bool) (
 // is charged. In a cluster the names must share a hash tag.
 func (s *Store) TakeTenant(ctx context.Context, tenantAsk TenantAsk) (tenantTaken TenantTaken, err error) {
 	names := make([]string, 3)
-	for i, k := range []TenantKey{tenantAsk.Group, tenantAsk.Own, tenantAsk.Ceiling} {
-		if k.Limit == nil {
+	for i, tenantKey := range []TenantKey{tenantAsk.Group, tenantAsk.Own, tenantAsk.Ceiling} {
+		if tenantKey.Limit == nil {
 			names[i] = names[0] // the script does not use this name
-		} else if names[i], err = nameIn(k.Limit.prefix, k.Key); err != nil {
+		} else if names[i], err = nameIn(tenantKey.Limit.prefix, tenantKey.Key); err != nil {
 			return tenantTaken, err
 		}
 	}
@@ -253,8 +253,8 @@ func (s *Store) TakeTenant(ctx context.Context, tenantAsk TenantAsk) (tenantTake
 	if answer.err != nil {
 		return tenantTaken, answer.err
 	}
-	for i, k := range []TenantKey{tenantAsk.Group, tenantAsk.Own, tenantAsk.Ceiling} {
-		if k.Limit == nil {
+	for i, tenantKey := range []TenantKey{tenantAsk.Group, tenantAsk.Own, tenantAsk.Ceiling} {
+		if tenantKey.Limit == nil {
 			words[i] = 0
 		}
 	}

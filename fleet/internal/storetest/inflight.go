@@ -49,9 +49,9 @@ func (s *Store) Confirm(ctx context.Context, limit *store.Limit, slots []store.C
 	failed := s.redis.call(ctx, func() {
 		now := int64(s.now())
 		name, term, _, _ := limit.InFlight()
-		m := s.redis.markFor(limit, true, now)
-		m.till = now + 2*int64(term)
-		s.redis.marks[name] = m
+		mark := s.redis.markFor(limit, true, now)
+		mark.till = now + 2*int64(term)
+		s.redis.marks[name] = mark
 		confirmed.Run = fmt.Sprint("run ", s.redis.run)
 		for _, slot := range slots {
 			value := s.redis.value(limit, store.Tail(slot.Key))
@@ -78,9 +78,9 @@ func (s *Store) Confirm(ctx context.Context, limit *store.Limit, slots []store.C
 }
 
 // Release implements store.Store.
-func (s *Store) Release(ctx context.Context, l *store.Limit, key, id string, n int64) (left int64, err error) {
+func (s *Store) Release(ctx context.Context, limit *store.Limit, key, id string, n int64) (left int64, err error) {
 	failed := s.redis.call(ctx, func() {
-		value := s.redis.value(l, store.Tail(key))
+		value := s.redis.value(limit, store.Tail(key))
 		if err = value.fault(key); err != nil {
 			return
 		}

@@ -35,7 +35,7 @@ func (m *log) newest() int64 {
 // counting counts the units in the period that ends at the instant.
 func (m *log) counting(instant int64) int64 {
 	until := func(t int64) int64 {
-		n, _ := slices.BinarySearchFunc(m.units, t+1, func(u unit, t int64) int { return int(min(max(u.instant-t, -1), 1)) })
+		n, _ := slices.BinarySearchFunc(m.units, t+1, func(unit unit, t int64) int { return int(min(max(unit.instant-t, -1), 1)) })
 		return int64(n)
 	}
 	return until(instant) - until(instant-m.per)
@@ -74,7 +74,7 @@ func (m *log) take(instant policy.Instant, n int64, patience time.Duration) (dec
 
 // add forgets what has left by now, and adds n units.
 func (m *log) add(now, start, n int64) {
-	m.units = slices.DeleteFunc(m.units, func(u unit) bool { return u.instant <= now-m.per })
+	m.units = slices.DeleteFunc(m.units, func(unit unit) bool { return unit.instant <= now-m.per })
 	for range n {
 		m.made++
 		m.units = append(m.units, unit{start, m.made})
@@ -107,7 +107,7 @@ func (m *log) refund(instant policy.Instant, n int64) {
 
 // remove removes the units from first to last, if they are there.
 func (m *log) remove(first, last uint64) {
-	m.units = slices.DeleteFunc(m.units, func(u unit) bool { return first <= u.id && u.id <= last })
+	m.units = slices.DeleteFunc(m.units, func(unit unit) bool { return first <= unit.id && unit.id <= last })
 }
 
 func (m *log) clone() *log {

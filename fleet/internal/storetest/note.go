@@ -35,25 +35,25 @@ func (n *note) after(word uint64) uint64 {
 }
 
 // emptyAt is the word of a limit's empty bucket.
-func emptyAt(s shape.Shape, now policy.Instant) uint64 {
-	empty := uint64(min(max(now, 0), policy.Instant(s.End))) * 16
-	if s.Kind == shape.Bursty {
+func emptyAt(form shape.Shape, now policy.Instant) uint64 {
+	empty := uint64(min(max(now, 0), policy.Instant(form.End))) * 16
+	if form.Kind == shape.Bursty {
 		// No store is full before.
-		empty = max(empty, 16+s.Depth)
+		empty = max(empty, 16+form.Depth)
 	}
 	return empty
 }
 
 // shapeOf returns the shape of a limit that notes takes.
-func shapeOf(l *store.Limit) (s shape.Shape, ok bool) {
-	if shaped, is := l.Policy().(shape.Shaped); is {
-		s = shaped.Shape()
+func shapeOf(limit *store.Limit) (form shape.Shape, ok bool) {
+	if shaped, is := limit.Policy().(shape.Shaped); is {
+		form = shaped.Shape()
 	}
-	return s, s.Kind == shape.Funnel || s.Kind == shape.Bursty
+	return form, form.Kind == shape.Funnel || form.Kind == shape.Bursty
 }
 
-func ticksOf(s shape.Shape, n int64) uint64 {
-	high, low := bits.Mul64(uint64(n), s.Interval)
+func ticksOf(form shape.Shape, n int64) uint64 {
+	high, low := bits.Mul64(uint64(n), form.Interval)
 	if high > 0 {
 		return policy.MaxWord
 	}
@@ -61,9 +61,9 @@ func ticksOf(s shape.Shape, n int64) uint64 {
 }
 
 // noteTake notes a take of n units that starts at once.
-func (v *value) noteTake(l *store.Limit, t store.Taken, n int64) {
-	if s, ok := shapeOf(l); ok && t.Allowed && t.Wait == 0 && n > 0 {
-		v.note(note{before: t.Before, empty: emptyAt(s, t.At), ticks: ticksOf(s, n), open: true}, t.After)
+func (v *value) noteTake(limit *store.Limit, t store.Taken, n int64) {
+	if form, ok := shapeOf(limit); ok && t.Allowed && t.Wait == 0 && n > 0 {
+		v.note(note{before: t.Before, empty: emptyAt(form, t.At), ticks: ticksOf(form, n), open: true}, t.After)
 	}
 }
 
@@ -78,36 +78,36 @@ func (v *value) note(note note, after uint64) {
 }
 
 // noteReturn notes a return of n units, or a charge of -n, that has changed the word.
-func (v *value) noteReturn(l *store.Limit, before uint64, now policy.Instant, n int64) {
-	s, ok := shapeOf(l)
+func (v *value) noteReturn(limit *store.Limit, before uint64, now policy.Instant, n int64) {
+	form, ok := shapeOf(limit)
 	if !ok || v.notes.word != before || len(v.notes.all) == 0 {
 		return
 	}
-	one := note{before: before, empty: emptyAt(s, now)}
+	one := note{before: before, empty: emptyAt(form, now)}
 	if one.back = n > 0; one.back {
 		one.ticks = before - v.word
 	} else {
-		one.ticks = ticksOf(s, -max(n, -1<<62))
+		one.ticks = ticksOf(form, -max(n, -1<<62))
 	}
 	v.note(one, v.word)
 }
 
 // again makes the later changes again, with so many units kept of a noted take. ok is false if it is
 // not there.
-func (v *value) again(l *store.Limit, undo store.Taken, n, kept int64) (ok bool) {
-	s, notes := shapeOf(l)
+func (v *value) again(limit *store.Limit, undo store.Taken, n, kept int64) (ok bool) {
+	form, notes := shapeOf(limit)
 	if !notes || v.notes.word != v.word {
 		return false
 	}
 	index := len(v.notes.all) - 1
-	for index >= 0 && (v.notes.all[index].empty != emptyAt(s, undo.At) || v.notes.all[index].ticks != ticksOf(s, n) || !v.notes.all[index].open) {
+	for index >= 0 && (v.notes.all[index].empty != emptyAt(form, undo.At) || v.notes.all[index].ticks != ticksOf(form, n) || !v.notes.all[index].open) {
 		index--
 	}
 	if index < 0 { // perhaps the bucket had drained before the first change
-		return len(v.notes.all) > 0 && v.notes.all[0].before <= v.notes.all[0].empty && v.notes.all[0].empty > emptyAt(s, undo.At)
+		return len(v.notes.all) > 0 && v.notes.all[0].before <= v.notes.all[0].empty && v.notes.all[0].empty > emptyAt(form, undo.At)
 	}
 	word := v.notes.all[index].before
-	v.notes.all[index].open, v.notes.all[index].ticks = false, ticksOf(s, kept)
+	v.notes.all[index].open, v.notes.all[index].ticks = false, ticksOf(form, kept)
 	if kept == 0 {
 		v.notes.all = slices.Delete(v.notes.all, index, index+1)
 	}

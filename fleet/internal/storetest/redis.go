@@ -59,9 +59,9 @@ type grant struct {
 
 // New returns a Redis without keys. It must be called in the bubble of its callers.
 func New() *Redis {
-	r := &Redis{keys: map[string]*value{}, blocks: map[string]uint64{}, rolls: map[string]*roll{}, marks: map[string]mark{}, reserves: map[string]map[string]*grant{}}
-	r.weather.changed = make(chan struct{})
-	return r
+	redis := &Redis{keys: map[string]*value{}, blocks: map[string]uint64{}, rolls: map[string]*roll{}, marks: map[string]mark{}, reserves: map[string]map[string]*grant{}}
+	redis.weather.changed = make(chan struct{})
+	return redis
 }
 
 // Store returns a store with the Redis.
@@ -69,11 +69,11 @@ func (r *Redis) Store(options store.Options) *Store {
 	if options.Epoch.IsZero() {
 		options.Epoch = store.DefaultEpoch
 	}
-	s := &Store{redis: r, options: options, rule: options.Penalty, blocks: "ral:" + options.Name + ":block:"}
+	store := &Store{redis: r, options: options, rule: options.Penalty, blocks: "ral:" + options.Name + ":block:"}
 	if options.Tag != "" {
-		s.blocks += "{" + options.Tag + "}"
+		store.blocks += "{" + options.Tag + "}"
 	}
-	return s
+	return store
 }
 
 // Set changes the way to the Redis. Connections do not count: Gone fails calls, and Short loses
@@ -155,8 +155,8 @@ func (r *Redis) value(limit *store.Limit, tail string) *value {
 }
 
 // markFor returns the mark of a limit at that time, a new one if there is none, and keeps that if told to.
-func (r *Redis) markFor(l *store.Limit, keep bool, now int64) mark {
-	name, term, _, _ := l.InFlight()
+func (r *Redis) markFor(limit *store.Limit, keep bool, now int64) mark {
+	name, term, _, _ := limit.InFlight()
 	m, there := r.marks[name]
 	if there && now <= m.till {
 		return m

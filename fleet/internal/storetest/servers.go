@@ -19,8 +19,8 @@ type roll struct {
 type keptUntil struct{ since, until int64 }
 
 // Heartbeat implements store.Store.
-func (s *Store) Heartbeat(ctx context.Context, b store.Beat) (roll store.Roll, err error) {
-	failed := s.redis.call(ctx, func() { roll = s.beat(b) })
+func (s *Store) Heartbeat(ctx context.Context, beat store.Beat) (roll store.Roll, err error) {
+	failed := s.redis.call(ctx, func() { roll = s.beat(beat) })
 	if failed != nil {
 		return store.Roll{}, failed
 	}
@@ -62,19 +62,19 @@ func (s *Store) beat(beat store.Beat) store.Roll {
 	}
 	all.limits[beat.Limit] = own
 
-	r := store.Roll{Remembered: len(all.servers), Now: s.now()}
+	roll := store.Roll{Remembered: len(all.servers), Now: s.now()}
 	for _, until := range all.servers {
 		if until > now {
-			r.Present++
+			roll.Present++
 		}
 	}
 	for text, kept := range all.limits {
 		if kept.until > now {
-			r.Limits = append(r.Limits, store.KeptLimit{Text: text, Since: policy.Instant(kept.since-epoch) * 1000})
+			roll.Limits = append(roll.Limits, store.KeptLimit{Text: text, Since: policy.Instant(kept.since-epoch) * 1000})
 		}
 	}
-	slices.SortFunc(r.Limits, func(a, b store.KeptLimit) int { return strings.Compare(a.Text, b.Text) })
-	return r
+	slices.SortFunc(roll.Limits, func(a, b store.KeptLimit) int { return strings.Compare(a.Text, b.Text) })
+	return roll
 }
 
 // Leave implements store.Store.

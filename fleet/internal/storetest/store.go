@@ -26,13 +26,13 @@ type Store struct {
 	blocks string
 }
 
-func wholeMicros(d time.Duration) time.Duration {
-	return (d + time.Microsecond - 1).Truncate(time.Microsecond)
+func wholeMicros(duration time.Duration) time.Duration {
+	return (duration + time.Microsecond - 1).Truncate(time.Microsecond)
 }
 
 // Take implements store.Store.
-func (s *Store) Take(ctx context.Context, l *store.Limit, key string, n int64, patience time.Duration) (store.Taken, error) {
-	return s.TakeOne(ctx, store.TakeAsk{Limit: l, Key: key, N: n, Patience: patience})
+func (s *Store) Take(ctx context.Context, limit *store.Limit, key string, n int64, patience time.Duration) (store.Taken, error) {
+	return s.TakeOne(ctx, store.TakeAsk{Limit: limit, Key: key, N: n, Patience: patience})
 }
 
 // TakeOne implements store.Store.
@@ -42,8 +42,8 @@ func (s *Store) TakeOne(ctx context.Context, ask store.TakeAsk) (taken store.Tak
 }
 
 // Peek implements store.Store.
-func (s *Store) Peek(ctx context.Context, l *store.Limit, key string) (store.Taken, error) {
-	return s.Take(ctx, l, key, 0, 0)
+func (s *Store) Peek(ctx context.Context, limit *store.Limit, key string) (store.Taken, error) {
+	return s.Take(ctx, limit, key, 0, 0)
 }
 
 // TakeEach implements store.Store.
@@ -52,12 +52,12 @@ func (s *Store) TakeEach(ctx context.Context, asks []store.TakeAsk, reply func(i
 	asks = slices.Clone(asks)
 	taken, errs := make([]store.Taken, len(asks)), make([]error, len(asks))
 	err := s.redis.call(ctx, func() {
-		for i, a := range asks {
-			taken[i], errs[i] = s.take(a)
+		for i, takeAsk := range asks {
+			taken[i], errs[i] = s.take(takeAsk)
 		}
 	})
-	for i, a := range asks {
-		switch tooLong := store.CheckKey(a.Key); {
+	for i, takeAsk := range asks {
+		switch tooLong := store.CheckKey(takeAsk.Key); {
 		case tooLong != nil:
 			reply(i, store.Taken{}, tooLong)
 		case err != nil:
@@ -75,7 +75,7 @@ func (s *Store) take(takeAsk store.TakeAsk) (store.Taken, error) {
 		return store.Taken{}, err
 	}
 	decision := s.begin()
-	taken := decision.decide(takeAsk.Limit, takeAsk.Key, takeAsk.N, func(v *value, now policy.Instant) store.Taken { return v.take(takeAsk, now) })
+	taken := decision.decide(takeAsk.Limit, takeAsk.Key, takeAsk.N, func(value *value, now policy.Instant) store.Taken { return value.take(takeAsk, now) })
 	if taken.Allowed {
 		decision.write()
 	}
@@ -88,11 +88,11 @@ func (v *value) take(takeAsk store.TakeAsk, now policy.Instant) store.Taken {
 		return v.units.enter(takeAsk, now)
 	}
 	if v.log != nil {
-		d, first := v.log.take(now, takeAsk.N, takeAsk.Patience)
-		return store.Taken{Decision: d, After: first, At: now}
+		decision, first := v.log.take(now, takeAsk.N, takeAsk.Patience)
+		return store.Taken{Decision: decision, After: first, At: now}
 	}
-	next, d := takeAsk.Limit.Policy().Take(v.word, now, takeAsk.N, takeAsk.Patience)
-	taken := store.Taken{Decision: d, Before: v.word, After: next, At: now}
+	next, decision := takeAsk.Limit.Policy().Take(v.word, now, takeAsk.N, takeAsk.Patience)
+	taken := store.Taken{Decision: decision, Before: v.word, After: next, At: now}
 	v.word = next
 	if takeAsk.Returns {
 		v.noteTake(takeAsk.Limit, taken, takeAsk.N)
@@ -107,8 +107,8 @@ func (v *value) standing(limit *store.Limit, now policy.Instant) store.Taken {
 	if v.log != nil {
 		return store.Taken{Decision: v.log.standing(now), At: now}
 	}
-	_, d := limit.Policy().Take(v.word, now, 0, 0)
-	return store.Taken{Decision: d, Before: v.word, After: v.word, At: now}
+	_, decision := limit.Policy().Take(v.word, now, 0, 0)
+	return store.Taken{Decision: decision, Before: v.word, After: v.word, At: now}
 }
 
 func (v *value) clone() *value {
@@ -138,13 +138,13 @@ func (s *Store) begin() *decision {
 
 // write has the copies hold. Blocks hold already: refusals count in any case.
 func (d *decision) write() {
-	for _, v := range d.values {
-		*v = *d.copies[v]
+	for _, value := range d.values {
+		*value = *d.copies[value]
 	}
 }
 
 // decide has take decide on a copy of the key's value, and the key's block.
-func (d *decision) decide(limit *store.Limit, key string, n int64, take func(v *value, now policy.Instant) store.Taken) store.Taken {
+func (d *decision) decide(limit *store.Limit, key string, n int64, take func(value *value, now policy.Instant) store.Taken) store.Taken {
 	value := d.redis.value(limit, store.Tail(key))
 	if d.copies[value] == nil {
 		d.copies[value] = value.clone()
@@ -191,8 +191,8 @@ func (d *decision) decide(limit *store.Limit, key string, n int64, take func(v *
 
 // TakeAll implements store.Store.
 func (s *Store) TakeAll(ctx context.Context, asks []store.Ask) (taken []store.Taken, err error) {
-	for _, a := range asks {
-		if err := store.CheckKey(a.Key); err != nil {
+	for _, ask := range asks {
+		if err := store.CheckKey(ask.Key); err != nil {
 			return nil, err
 		}
 	}
@@ -207,8 +207,8 @@ func (s *Store) TakeAll(ctx context.Context, asks []store.Ask) (taken []store.Ta
 }
 
 func (s *Store) takeAll(asks []store.Ask) ([]store.Taken, error) {
-	for _, a := range asks {
-		if err := s.redis.value(a.Limit, store.Tail(a.Key)).fault(a.Key); err != nil {
+	for _, ask := range asks {
+		if err := s.redis.value(ask.Limit, store.Tail(ask.Key)).fault(ask.Key); err != nil {
 			return nil, err
 		}
 	}
@@ -218,27 +218,27 @@ func (s *Store) takeAll(asks []store.Ask) ([]store.Taken, error) {
 	sums := map[*value]int64{}
 	for i, takeAsk := range asks {
 		takeAsk.Patience = 0
-		taken[i] = decision.decide(takeAsk.Limit, takeAsk.Key, takeAsk.N, func(v *value, now policy.Instant) store.Taken {
-			if v.log != nil && takeAsk.N != 0 {
+		taken[i] = decision.decide(takeAsk.Limit, takeAsk.Key, takeAsk.N, func(value *value, now policy.Instant) store.Taken {
+			if value.log != nil && takeAsk.N != 0 {
 				n := takeAsk.N
 				// All units must fit together.
-				if n > 0 && n <= v.log.limit {
-					sums[v] += n
-					n = sums[v]
+				if n > 0 && n <= value.log.limit {
+					sums[value] += n
+					n = sums[value]
 				}
 				before := s.redis.value(takeAsk.Limit, store.Tail(takeAsk.Key)).clone()
 				if t := before.take(store.TakeAsk{Limit: takeAsk.Limit, N: n}, now); !t.Allowed {
 					return t
 				}
-				return v.take(takeAsk, now)
+				return value.take(takeAsk, now)
 			}
 			// The call would have to wait.
-			if _, refused := takeAsk.Limit.Policy().Take(v.word, now, takeAsk.N, 0); refused.Wait > 0 {
-				t := v.standing(takeAsk.Limit, now)
+			if _, refused := takeAsk.Limit.Policy().Take(value.word, now, takeAsk.N, 0); refused.Wait > 0 {
+				t := value.standing(takeAsk.Limit, now)
 				t.Allowed, t.RetryAfter = false, refused.Wait
 				return t
 			}
-			return v.take(takeAsk, now)
+			return value.take(takeAsk, now)
 		})
 		allowed = allowed && taken[i].Allowed
 	}
@@ -246,9 +246,9 @@ func (s *Store) takeAll(asks []store.Ask) ([]store.Taken, error) {
 		decision.write()
 		return taken, nil
 	}
-	for i, a := range asks {
+	for i, ask := range asks {
 		if taken[i].Allowed {
-			taken[i] = s.redis.value(a.Limit, store.Tail(a.Key)).standing(a.Limit, decision.now)
+			taken[i] = s.redis.value(ask.Limit, store.Tail(ask.Key)).standing(ask.Limit, decision.now)
 		}
 	}
 	return taken, nil
@@ -256,10 +256,10 @@ func (s *Store) takeAll(asks []store.Ask) ([]store.Taken, error) {
 
 // Refund implements store.Store.
 func (s *Store) Refund(ctx context.Context, limit *store.Limit, key string, n int64) (store.Taken, error) {
-	return s.change(ctx, limit, key, func(v *value, now policy.Instant) {
-		before := v.word
-		if v.refund(limit, now, n); v.word != before {
-			v.noteReturn(limit, before, now, n)
+	return s.change(ctx, limit, key, func(value *value, now policy.Instant) {
+		before := value.word
+		if value.refund(limit, now, n); value.word != before {
+			value.noteReturn(limit, before, now, n)
 		}
 	})
 }
@@ -280,8 +280,8 @@ func (v *value) excess(limit *store.Limit, now policy.Instant, units int64) int6
 }
 
 // forgetVoid forgets a word that means nothing.
-func (v *value) forgetVoid(l *store.Limit, now policy.Instant) {
-	if v.log == nil && v.units.ends == nil && l.Policy().FreshAt(v.word) <= max(now, 0) {
+func (v *value) forgetVoid(limit *store.Limit, now policy.Instant) {
+	if v.log == nil && v.units.ends == nil && limit.Policy().FreshAt(v.word) <= max(now, 0) {
 		v.word = 0
 	}
 }
@@ -293,18 +293,18 @@ func (s *Store) Keep(ctx context.Context, limit *store.Limit, key string, undo s
 		return s.Peek(ctx, limit, key)
 	}
 	exact := false
-	taken, err := s.change(ctx, limit, key, func(v *value, now policy.Instant) {
-		if v.log != nil {
-			v.log.remove(undo.After+uint64(kept), undo.After+uint64(n)-1)
+	taken, err := s.change(ctx, limit, key, func(value *value, now policy.Instant) {
+		if value.log != nil {
+			value.log.remove(undo.After+uint64(kept), undo.After+uint64(n)-1)
 			return
 		}
-		before := v.word
-		exact = v.again(limit, undo, n, kept)
+		before := value.word
+		exact = value.again(limit, undo, n, kept)
 		if !exact {
-			v.word = wordKept(limit.Policy(), v.word, now, undo, n, kept)
+			value.word = wordKept(limit.Policy(), value.word, now, undo, n, kept)
 			exact = before == undo.After
-			if !exact && v.word != before {
-				v.noteReturn(limit, before, now, 1)
+			if !exact && value.word != before {
+				value.noteReturn(limit, before, now, 1)
 			}
 		}
 	})
@@ -313,11 +313,11 @@ func (s *Store) Keep(ctx context.Context, limit *store.Limit, key string, undo s
 }
 
 // Cancel implements store.Store.
-func (s *Store) Cancel(ctx context.Context, l *store.Limit, key string, undo store.Taken, n int64) (store.Taken, error) {
-	return s.Keep(ctx, l, key, undo, n, 0)
+func (s *Store) Cancel(ctx context.Context, limit *store.Limit, key string, undo store.Taken, n int64) (store.Taken, error) {
+	return s.Keep(ctx, limit, key, undo, n, 0)
 }
 
-func (s *Store) change(ctx context.Context, limit *store.Limit, key string, change func(v *value, now policy.Instant)) (taken store.Taken, err error) {
+func (s *Store) change(ctx context.Context, limit *store.Limit, key string, change func(value *value, now policy.Instant)) (taken store.Taken, err error) {
 	if err := store.CheckKey(key); err != nil {
 		return taken, err
 	}
@@ -359,19 +359,19 @@ func wordKept(limit policy.Policy, word uint64, now policy.Instant, undo store.T
 
 // without is the word after a return of units behind later calls: units x interval - age come back,
 // if no call can still be waiting.
-func without(p policy.Policy, word uint64, undo store.Taken, now policy.Instant, units int64) uint64 {
-	s := p.(shape.Shaped).Shape()
+func without(limit policy.Policy, word uint64, undo store.Taken, now policy.Instant, units int64) uint64 {
+	form := limit.(shape.Shaped).Shape()
 	tick := func(at policy.Instant) *big.Int {
-		return new(big.Int).SetUint64(uint64(min(max(at, 0), policy.Instant(s.End))) * 16)
+		return new(big.Int).SetUint64(uint64(min(max(at, 0), policy.Instant(form.End))) * 16)
 	}
 	level := new(big.Int).Sub(new(big.Int).SetUint64(word), tick(now))
-	switch depth := new(big.Int).SetUint64(s.Depth); {
-	case s.Kind == shape.Funnel && level.Cmp(depth) <= 0:
-	case s.Kind == shape.Bursty && level.Cmp(depth.Add(depth, new(big.Int).SetUint64(s.Interval))) <= 0:
+	switch depth := new(big.Int).SetUint64(form.Depth); {
+	case form.Kind == shape.Funnel && level.Cmp(depth) <= 0:
+	case form.Kind == shape.Bursty && level.Cmp(depth.Add(depth, new(big.Int).SetUint64(form.Interval))) <= 0:
 	default:
 		return word
 	}
-	filled := new(big.Int).Mul(big.NewInt(units), new(big.Int).SetUint64(s.Interval))
+	filled := new(big.Int).Mul(big.NewInt(units), new(big.Int).SetUint64(form.Interval))
 	if units <= 0 {
 		return word
 	}
@@ -385,7 +385,7 @@ func without(p policy.Policy, word uint64, undo store.Taken, now policy.Instant,
 		left = filled
 	}
 	empty := tick(now)
-	if first := new(big.Int).SetUint64(16 + s.Depth); s.Kind == shape.Bursty && first.Cmp(empty) > 0 {
+	if first := new(big.Int).SetUint64(16 + form.Depth); form.Kind == shape.Bursty && first.Cmp(empty) > 0 {
 		// No store is full before.
 		empty = first
 	}
@@ -443,15 +443,15 @@ func (s *Store) Delete(ctx context.Context, limit *store.Limit, key string) (the
 }
 
 // Block implements store.Store.
-func (s *Store) Block(ctx context.Context, key string, d time.Duration) (standing store.Standing, err error) {
+func (s *Store) Block(ctx context.Context, key string, duration time.Duration) (standing store.Standing, err error) {
 	if err := store.CheckKey(key); err != nil {
 		return standing, err
 	}
 	err = s.redis.call(ctx, func() {
 		block := s.blocks + store.Tail(key)
 		standing.At = s.now()
-		if d > 0 {
-			next, did := penalty.Lock{Rule: &s.rule, For: wholeMicros(d)}.Take(s.redis.blocks[block], standing.At, 1, 0)
+		if duration > 0 {
+			next, did := penalty.Lock{Rule: &s.rule, For: wholeMicros(duration)}.Take(s.redis.blocks[block], standing.At, 1, 0)
 			if standing.TooLate = !did.Allowed; did.Allowed {
 				s.redis.blocks[block] = next
 			}
@@ -469,14 +469,14 @@ func (s *Store) Block(ctx context.Context, key string, d time.Duration) (standin
 func (s *Store) Lease(ctx context.Context, asks []store.LeaseAsk) []store.LeaseReply {
 	replies := make([]store.LeaseReply, len(asks))
 	failed := s.redis.call(ctx, func() {
-		for i, a := range asks {
-			if store.CheckKey(a.Key) == nil {
-				replies[i] = s.lease(a)
+		for i, leaseAsk := range asks {
+			if store.CheckKey(leaseAsk.Key) == nil {
+				replies[i] = s.lease(leaseAsk)
 			}
 		}
 	})
-	for i, a := range asks {
-		if err := store.CheckKey(a.Key); err != nil {
+	for i, leaseAsk := range asks {
+		if err := store.CheckKey(leaseAsk.Key); err != nil {
 			replies[i] = store.LeaseReply{Err: err}
 		} else if failed != nil {
 			replies[i] = store.LeaseReply{Err: failed}
@@ -490,8 +490,8 @@ func (s *Store) lease(leaseAsk store.LeaseAsk) (leaseReply store.LeaseReply) {
 	if err := value.fault(leaseAsk.Key); err != nil {
 		return store.LeaseReply{Err: err}
 	}
-	_, d := leaseAsk.Limit.Policy().Take(value.word, s.now(), 0, 0)
-	leaseReply.Granted = min(d.Remaining, leaseAsk.Most, leaseAsk.Limit.Policy().Limit())
+	_, decision := leaseAsk.Limit.Policy().Take(value.word, s.now(), 0, 0)
+	leaseReply.Granted = min(decision.Remaining, leaseAsk.Most, leaseAsk.Limit.Policy().Limit())
 	n := leaseReply.Granted
 	_, block := leaseAsk.Limit.Names(store.Tail(leaseAsk.Key))
 	_, look := s.rule.Take(s.redis.blocks[block], s.now(), 0, 0)
@@ -510,8 +510,8 @@ func (s *Store) RewriteAll(ctx context.Context, limit *store.Limit, all []store.
 	if _, isLog := limit.Policy().(*slidinglog.Log); isLog {
 		return &policy.FieldError{Of: "store.RewriteAll", Field: "Limit", Value: limit.Policy(), Want: "a limit that has words"}
 	}
-	for _, r := range all {
-		if err := s.rewrite(ctx, limit, r, within); err != nil && first == nil {
+	for _, rewrite := range all {
+		if err := s.rewrite(ctx, limit, rewrite, within); err != nil && first == nil {
 			first = err
 		}
 	}
@@ -523,8 +523,8 @@ func (s *Store) rewrite(ctx context.Context, limit *store.Limit, rewrite store.R
 		var word, next uint64
 		var now policy.Instant
 		if failed := s.redis.call(ctx, func() {
-			v := s.redis.value(limit, rewrite.Tail)
-			err, word, now = v.fault(rewrite.Tail), v.word, s.now()
+			value := s.redis.value(limit, rewrite.Tail)
+			err, word, now = value.fault(rewrite.Tail), value.word, s.now()
 		}); failed != nil || err != nil {
 			return errors.Join(failed, err)
 		}

@@ -20,8 +20,8 @@ func (s *Store) grant(tenantAsk *store.TenantAsk) (granted *grant, given store.G
 		all = map[string]*grant{}
 		s.redis.reserves[name] = all
 	}
-	for _, g := range all {
-		given = given.Plus(g.Grant, 1)
+	for _, grant := range all {
+		given = given.Plus(grant.Grant, 1)
 	}
 	tenant := fmt.Sprint(tenantAsk.Own.Key, reserve.Grant)
 	if granted = all[tenant]; granted != nil {
@@ -30,8 +30,8 @@ func (s *Store) grant(tenantAsk *store.TenantAsk) (granted *grant, given store.G
 	given = given.Plus(reserve.Grant, 1)
 	for !given.Within(reserve.Rest) {
 		first := ""
-		for tenant, g := range all {
-			if first == "" || g.until < all[first].until {
+		for tenant, grant := range all {
+			if first == "" || grant.until < all[first].until {
 				first = tenant
 			}
 		}
@@ -66,20 +66,20 @@ func (s *Store) owesUntil(tenantAsk *store.TenantAsk, word uint64) (until policy
 // TakeTenant implements store.Store.
 func (s *Store) TakeTenant(ctx context.Context, tenantAsk store.TenantAsk) (tenantTaken store.TenantTaken, err error) {
 	asks := []store.TenantKey{tenantAsk.Group, tenantAsk.Own, tenantAsk.Ceiling}
-	for _, k := range asks {
-		if err := store.CheckKey(k.Key); err != nil {
+	for _, tenantKey := range asks {
+		if err := store.CheckKey(tenantKey.Key); err != nil {
 			return tenantTaken, err
 		}
 	}
 	failed := s.redis.call(ctx, func() {
 		var values [3]*value
 		var words [3]uint64
-		for i, k := range asks {
-			if k.Limit == nil {
+		for i, tenantKey := range asks {
+			if tenantKey.Limit == nil {
 				continue
 			}
-			values[i] = s.redis.value(k.Limit, store.Tail(k.Key))
-			if err = values[i].fault(k.Key); err != nil {
+			values[i] = s.redis.value(tenantKey.Limit, store.Tail(tenantKey.Key))
+			if err = values[i].fault(tenantKey.Key); err != nil {
 				return
 			}
 			words[i] = values[i].word

@@ -143,7 +143,7 @@ func (d *Controller[R, S]) Shadowed(counters ...*Counters) (refused, failed map[
 
 // Begin computes the cost of a request. If Begin returns false, the limits do not decide, and result has the
 // reason: the context has ended, the cost is below 0, or d is nil, which admits the request.
-func (d *Controller[R, S]) Begin(ctx context.Context, r R, result *Result) bool {
+func (d *Controller[R, S]) Begin(ctx context.Context, request R, result *Result) bool {
 	if ctx.Err() != nil {
 		result.Reason = limits.Cancelled
 		return false
@@ -153,7 +153,7 @@ func (d *Controller[R, S]) Begin(ctx context.Context, r R, result *Result) bool 
 	}
 	result.Cost = 1
 	if d.config.Cost != nil {
-		result.Cost = d.config.Cost(r)
+		result.Cost = d.config.Cost(request)
 	}
 	if result.common = result.Cost; result.Cost < 0 {
 		result.Reason = limits.Misconfigured
@@ -166,16 +166,16 @@ func (d *Controller[R, S]) Begin(ctx context.Context, r R, result *Result) bool 
 // for the request's turn. Decide sets the quota of each limit. quotas is not part of the result so that it
 // stays on the stack. The Settlement is nil unless the request is admitted, and is charged when it ends or
 // has units in use.
-func (d *Controller[R, S]) Decide(ctx context.Context, r R, result *Result, quotas []Quota) (settlement Settlement) {
-	settlement = d.takeAll(ctx, r, result, quotas)
+func (d *Controller[R, S]) Decide(ctx context.Context, request R, result *Result, quotas []Quota) (settlement Settlement) {
+	settlement = d.takeAll(ctx, request, result, quotas)
 	switch {
 	case result.Reason == limits.OverLimit && d.config.Turns != nil:
-		d.tellTurn(r, result, quotas)
+		d.tellTurn(request, result, quotas)
 	case result.Reason == limits.OverLimit && quotas[result.Binding].lasts && result.RetryAfter-result.Decision.RetryAfter <= whole.Own:
 		// A hidden limit may refuse for longer.
 		result.RetryAfter = result.Decision.RetryAfter
 	case d.shadows && result.Reason == limits.Admitted:
-		settlement = d.askShadows(ctx, r, result, settlement)
+		settlement = d.askShadows(ctx, request, result, settlement)
 	}
 	if quotas[result.Binding].InUse {
 		result.boundReset(d.config.RetryGuess)
@@ -185,18 +185,18 @@ func (d *Controller[R, S]) Decide(ctx context.Context, r R, result *Result, quot
 
 // tellTurn sets the time at which a refused request is told to come back: the latest of its turns under the limits that
 // refused it.
-func (d *Controller[R, S]) tellTurn(r R, result *Result, quotas []Quota) {
+func (d *Controller[R, S]) tellTurn(request R, result *Result, quotas []Quota) {
 	turn := result.RetryAfter
 	for i, l := range d.limiters {
 		quota := quotas[i]
 		if result.Violated&(1<<i) == 0 || quota.InUse {
 			continue
 		}
-		n, ok := d.parts[i].costs(r, &Result{common: result.common})
+		n, ok := d.parts[i].costs(request, &Result{common: result.common})
 		if !ok || !result.keepsTurn(&quota) {
 			return
 		}
-		turn = max(turn, l.turn(r, turn, n, quota, d.config.Turns, result.Provenance.Guess()))
+		turn = max(turn, l.turn(request, turn, n, quota, d.config.Turns, result.Provenance.Guess()))
 	}
 	result.told(turn)
 }
@@ -221,39 +221,41 @@ func (d *Controller[R, S]) Single() Any[R, S] {
 // Settle ends a request's take. Each Charge returns the units that the request used, and served is its argument. Settle
 // counts the request as unsettled if it is not certain that a charge counts. If a Charge panics, Settle does what
 // Release does.
-func (d *Controller[R, S]) Settle(ctx context.Context, settlement Settlement, r R, served S) {
+func (d *Controller[R, S]) Settle(ctx context.Context, settlement Settlement, request R, served S) {
 	used := allAsTaken
 	defer func() { d.end(ctx, settlement, used) }()
-	used = d.used(ctx, settlement.holds(), r, served)
+	used = d.used(ctx, settlement.holds(), request, served)
 }
 
 // Release ends a request's take without a Charge. Units in use come back, and others stay taken.
-func (d *Controller[R, S]) Release(ctx context.Context, s Settlement) { d.end(ctx, s, allAsTaken) }
-
-// Cancel gives back all units of a request.
-func (d *Controller[R, S]) Cancel(ctx context.Context, s Settlement) {
-	d.end(ctx, s, [MaxLimits]int64{})
+func (d *Controller[R, S]) Release(ctx context.Context, settlement Settlement) {
+	d.end(ctx, settlement, allAsTaken)
 }
 
-func (d *Controller[R, S]) end(ctx context.Context, s Settlement, used [MaxLimits]int64) {
-	if !s.settle(ctx, used) {
+// Cancel gives back all units of a request.
+func (d *Controller[R, S]) Cancel(ctx context.Context, settlement Settlement) {
+	d.end(ctx, settlement, [MaxLimits]int64{})
+}
+
+func (d *Controller[R, S]) end(ctx context.Context, settlement Settlement, used [MaxLimits]int64) {
+	if !settlement.settle(ctx, used) {
 		d.counters.unsettled.Add(1)
 	}
 }
 
 // used returns the units that a request used of the limits with a bit in held.
-func (d *Controller[R, S]) used(ctx context.Context, held uint8, r R, served S) (used [MaxLimits]int64) {
+func (d *Controller[R, S]) used(ctx context.Context, held uint8, request R, served S) (used [MaxLimits]int64) {
 	common := int64(asTaken)
 	if d.config.Charge != nil {
-		common = max(0, d.config.Charge(r, served))
+		common = max(0, d.config.Charge(request, served))
 	}
 	for i, parts := range d.parts {
 		switch used[i] = common; {
 		case parts == nil || parts.Charge == nil || held&(1<<i) == 0:
 		case parts.Shadow && d.shadows:
-			used[i] = d.shadowCharge(ctx, r, i, served)
+			used[i] = d.shadowCharge(ctx, request, i, served)
 		default:
-			used[i] = max(0, parts.Charge(r, served))
+			used[i] = max(0, parts.Charge(request, served))
 		}
 	}
 	return used

@@ -27,7 +27,7 @@ func (c *Counters) Count(verdict *limits.Verdict) {
 }
 
 // By returns the number of requests with that reason.
-func (c *Counters) By(r limits.Reason) uint64 { return c.by[r].Load() }
+func (c *Counters) By(reason limits.Reason) uint64 { return c.by[reason].Load() }
 
 // Delayed returns the number of requests that waited, and the sum of their waits.
 func (c *Counters) Delayed() (n uint64, all time.Duration) {

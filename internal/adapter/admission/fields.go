@@ -57,15 +57,15 @@ func quotaOf(limit policy.Policy) Quota {
 
 // claimed is quotaOf, and also sets lasts.
 func claimed(limit policy.Policy) Quota {
-	q := quotaOf(limit)
-	q.lasts = lasts(limit)
-	return q
+	quota := quotaOf(limit)
+	quota.lasts = lasts(limit)
+	return quota
 }
 
 // lasts reports whether a window of the limit begins with its first unit.
 func lasts(limit policy.Policy) bool {
-	p, ok := limit.(shape.Shaped)
-	return ok && p.Shape().Kind == shape.FixedWindow
+	shaped, ok := limit.(shape.Shaped)
+	return ok && shaped.Shape().Kind == shape.FixedWindow
 }
 
 // bound bounds the times of a window that begins with its first unit by the window's length. Two effects
@@ -86,15 +86,15 @@ func (v *Result) bound(quota *Quota) {
 
 // follow makes q the quota of the limit that decided, if the limit was replaced meanwhile. An answer that
 // is not exact changes nothing, since it may tell of a server's share of the limit.
-func (q *Quota) follow(a *limits.Answer) {
-	if a.Exact() {
-		q.followDecision(&a.Decision)
+func (q *Quota) follow(answer *limits.Answer) {
+	if answer.Exact() {
+		q.followDecision(&answer.Decision)
 	}
 }
 
-func (q *Quota) followDecision(d *policy.Decision) {
-	if d.Limit != q.limit {
-		q.limit, q.Most, q.lasts, q.replaced = d.Limit, d.Limit, false, true
+func (q *Quota) followDecision(decision *policy.Decision) {
+	if decision.Limit != q.limit {
+		q.limit, q.Most, q.lasts, q.replaced = decision.Limit, decision.Limit, false, true
 	}
 }
 
@@ -188,9 +188,9 @@ func (f *Fields) Standing(at int, remaining int64, reset time.Duration) string {
 }
 
 // AppendStanding appends the value of Standing.
-func (f *Fields) AppendStanding(b []byte, at int, remaining int64, reset time.Duration) []byte {
-	b = appendInteger(append(b, f.left[at]...), remaining)
-	return appendInteger(append(b, ";t="...), whole.UntilReset(reset, time.Second))
+func (f *Fields) AppendStanding(buffer []byte, at int, remaining int64, reset time.Duration) []byte {
+	buffer = appendInteger(append(buffer, f.left[at]...), remaining)
+	return appendInteger(append(buffer, ";t="...), whole.UntilReset(reset, time.Second))
 }
 
 // Policy returns the value of RateLimit-Policy.
@@ -198,8 +198,8 @@ func (f *Fields) Policy(quotas []Quota) string {
 	known := f.policies.Load()
 	if known != nil {
 		for i := range *known {
-			if p := &(*known)[i]; slices.Equal(p.quotas, quotas) {
-				return p.value
+			if value := &(*known)[i]; slices.Equal(value.quotas, quotas) {
+				return value.value
 			}
 		}
 	}
@@ -216,48 +216,48 @@ func (f *Fields) Policy(quotas []Quota) string {
 
 func (f *Fields) format(quotas []Quota) string {
 	var buffer [256]byte
-	b := buffer[:0]
+	encoded := buffer[:0]
 	for i, quota := range quotas {
 		if !quota.Applies {
 			continue
 		}
-		if len(b) > 0 {
-			b = append(b, ", "...)
+		if len(encoded) > 0 {
+			encoded = append(encoded, ", "...)
 		}
-		b = append(b, f.quoted[i]...)
-		b = appendInteger(append(b, ";q="...), quota.Most)
+		encoded = append(encoded, f.quoted[i]...)
+		encoded = appendInteger(append(encoded, ";q="...), quota.Most)
 		if quota.InUse {
-			b = append(b, `;qu="concurrent-requests"`...)
+			encoded = append(encoded, `;qu="concurrent-requests"`...)
 		}
 		if quota.Window >= time.Second {
-			b = appendInteger(append(b, ";w="...), whole.Up(quota.Window, time.Second))
+			encoded = appendInteger(append(encoded, ";w="...), whole.Up(quota.Window, time.Second))
 		}
 	}
-	return string(b)
+	return string(encoded)
 }
 
-func appendInteger(b []byte, n int64) []byte {
-	return strconv.AppendInt(b, min(n, maxInteger), 10)
+func appendInteger(buffer []byte, n int64) []byte {
+	return strconv.AppendInt(buffer, min(n, maxInteger), 10)
 }
 
 // AppendString appends printable ASCII as a string of structured fields (RFC 9651, section 4.1.6)
 // or JSON.
-func AppendString(b []byte, s string) []byte {
-	b = append(b, '"')
-	for _, c := range []byte(s) {
-		if c == '"' || c == '\\' {
-			b = append(b, '\\')
+func AppendString(buffer []byte, text string) []byte {
+	buffer = append(buffer, '"')
+	for _, char := range []byte(text) {
+		if char == '"' || char == '\\' {
+			buffer = append(buffer, '\\')
 		}
-		b = append(b, c)
+		buffer = append(buffer, char)
 	}
-	return append(b, '"')
+	return append(buffer, '"')
 }
 
 // Both returns a key function for pairs of two keys. If a part is missing, so is the key.
 func Both[R any, A, B comparable](a func(R) A, b func(R) B) func(R) limits.Pair[A, B] {
-	return func(r R) limits.Pair[A, B] {
+	return func(request R) limits.Pair[A, B] {
 		var none limits.Pair[A, B]
-		pair := limits.Pair[A, B]{A: a(r), B: b(r)}
+		pair := limits.Pair[A, B]{A: a(request), B: b(request)}
 		if pair.A == none.A || pair.B == none.B {
 			return none
 		}

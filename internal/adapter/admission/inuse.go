@@ -14,11 +14,11 @@ import (
 // occupies reports whether a limiter is known to have units in use. For a limiter of another type, only
 // LimitFor can tell. LimitFor does not suffice for an engine.Tiered, of which it returns only the smallest limit,
 // and for a Trial, whose candidate it ignores.
-func occupies[K comparable](l limits.Limiter[K]) bool {
-	switch l := l.(type) {
+func occupies[K comparable](limiter limits.Limiter[K]) bool {
+	switch l := limiter.(type) {
 	case *engine.Tiered[K]:
-		for _, e := range l.Engines() {
-			if isOccupier(e.Limit()) {
+		for _, limiter := range l.Engines() {
+			if isOccupier(limiter.Limit()) {
 				return true
 			}
 		}
@@ -37,9 +37,9 @@ func isOccupier(limit policy.Policy) bool {
 
 // guessIn returns the time after which a request that an engine refused is told to come back. That is after, or
 // at most guess if the engine's limit is of units in use. It is never before the end of a block of the key.
-func guessIn[K comparable](e *engine.Engine[K], key K, after, guess time.Duration) time.Duration {
-	if !isOccupier(e.LimitFor(key)) {
+func guessIn[K comparable](limiter *engine.Engine[K], key K, after, guess time.Duration) time.Duration {
+	if !isOccupier(limiter.LimitFor(key)) {
 		return after
 	}
-	return max(min(after, guess), e.Blocked(key))
+	return max(min(after, guess), limiter.Blocked(key))
 }

@@ -144,16 +144,16 @@ func (p *Parts[R, S]) Of() *Parts[R, S] { return p }
 func (p *Parts[R, S]) HasUnitsInUse() bool { return p.occupies }
 
 // costs returns the units that a request takes of the limit. ok is false if they are below 0.
-func (p *Parts[R, S]) costs(r R, result *Result) (n int64, ok bool) {
+func (p *Parts[R, S]) costs(request R, result *Result) (n int64, ok bool) {
 	if p.Cost == nil {
 		return result.common, true
 	}
-	return p.ownCosts(r, result)
+	return p.ownCosts(request, result)
 }
 
-func (p *Parts[R, S]) ownCosts(r R, v *Result) (n int64, ok bool) {
-	if n = p.Cost(r); n < 0 {
-		v.Reason, v.Cost = limits.Misconfigured, n
+func (p *Parts[R, S]) ownCosts(request R, result *Result) (n int64, ok bool) {
+	if n = p.Cost(request); n < 0 {
+		result.Reason, result.Cost = limits.Misconfigured, n
 		return n, false
 	}
 	return n, true
@@ -199,30 +199,30 @@ func (l *Limit[R, K, S]) Check(index int, name, wantKey string, bad FieldFault) 
 }
 
 // Stats implements Any.
-func (l *Limit[R, K, S]) Stats() (s engine.Stats, ok bool) {
+func (l *Limit[R, K, S]) Stats() (stats engine.Stats, ok bool) {
 	if l.engine == nil {
-		return s, false
+		return stats, false
 	}
 	return l.engine.Stats(), true
 }
 
 // Remote implements Any.
 func (l *Limit[R, K, S]) Remote() bool {
-	r, ok := l.Limiter.(limits.Remote)
-	return ok && r.Remote()
+	remote, ok := l.Limiter.(limits.Remote)
+	return ok && remote.Remote()
 }
 
 func (l *Limit[R, K, S]) limiter() any { return l.Limiter }
 
 // find returns the request's key, and reports whether the limit applies.
-func (l *Limit[R, K, S]) find(r R) (key K, ok bool) {
+func (l *Limit[R, K, S]) find(request R) (key K, ok bool) {
 	var none K
-	key = l.Key(r)
+	key = l.Key(request)
 	return key, key != none || l.WhenNoKey == limits.Share
 }
 
-func (l *Limit[R, K, S]) claim(r R, n int64, to *engine.Claim, charge *func(used int64)) (limit policy.Policy) {
-	key, ok := l.find(r)
+func (l *Limit[R, K, S]) claim(request R, n int64, to *engine.Claim, charge *func(used int64)) (limit policy.Policy) {
+	key, ok := l.find(request)
 	if !ok {
 		return nil
 	}
@@ -245,45 +245,45 @@ func (l *Limit[R, K, S]) charge(key K, n int64) func(used int64) {
 	}
 }
 
-func (l *Limit[R, K, S]) claimOfAny(r R, n int64, brief bool) (claim limits.Claim, limit policy.Policy, ok bool) {
-	key, ok := l.find(r)
+func (l *Limit[R, K, S]) claimOfAny(request R, n int64, brief bool) (claim limits.Claim, limit policy.Policy, ok bool) {
+	key, ok := l.find(request)
 	if !ok {
 		return claim, nil, false
 	}
-	plan := l.plan(r)
+	plan := l.plan(request)
 	limit = l.limit(key, plan)
 	brief = brief && !l.occupies && !isOccupier(limit)
 	return limits.NewClaim(l.Limiter, limits.Call[K]{Key: key, N: n, Limit: plan, Brief: brief}), limit, true
 }
 
-func (l *Limit[R, K, S]) hold(ctx context.Context, r R, n int64) (grant limits.Grant, inUse, ok bool, err error) {
-	key, ok := l.find(r)
+func (l *Limit[R, K, S]) hold(ctx context.Context, request R, n int64) (grant limits.Grant, inUse, ok bool, err error) {
+	key, ok := l.find(request)
 	if !ok {
 		return grant, false, false, nil
 	}
-	plan := l.plan(r)
+	plan := l.plan(request)
 	inUse = l.occupies || isOccupier(l.limit(key, plan))
 	grant, err = l.Limiter.Hold(ctx, limits.Call[K]{Key: key, N: n, NoWait: true, Limit: plan})
 	return grant, inUse, true, err
 }
 
-func (l *Limit[R, K, S]) stepper(r R, noWait bool) func(ctx context.Context, n int64) (limits.Grant, error) {
-	key, ok := l.find(r)
+func (l *Limit[R, K, S]) stepper(request R, noWait bool) func(ctx context.Context, n int64) (limits.Grant, error) {
+	key, ok := l.find(request)
 	if !ok {
 		return nil
 	}
-	plan := l.plan(r)
+	plan := l.plan(request)
 	return func(ctx context.Context, n int64) (limits.Grant, error) {
 		return l.Limiter.Hold(ctx, limits.Call[K]{Key: key, N: n, NoWait: noWait, Limit: plan})
 	}
 }
 
 // plan returns the limit that comes with the request, or nil.
-func (l *Limit[R, K, S]) plan(r R) policy.Policy {
+func (l *Limit[R, K, S]) plan(request R) policy.Policy {
 	if l.PolicyFor == nil {
 		return nil
 	}
-	return l.PolicyFor(r)
+	return l.PolicyFor(request)
 }
 
 func (l *Limit[R, K, S]) limit(key K, plan policy.Policy) policy.Policy {
@@ -297,21 +297,21 @@ func (p *Parts[R, S]) quotaOf(limit policy.Policy) Quota {
 	if limit == p.own {
 		return p.quota
 	}
-	q := claimed(limit)
-	q.Applies = q.Applies && !p.Hidden
-	return q
+	quota := claimed(limit)
+	quota.Applies = quota.Applies && !p.Hidden
+	return quota
 }
 
 // tellTurn sets the time until the turn of a request that a single limit refused.
-func (l *Limit[R, K, S]) tellTurn(t *Turns, key K, limit policy.Policy, after time.Duration, v *Result) {
-	if v.keepsTurn(&v.Quota) {
-		v.told(l.turnOf(key, limit, after, v.Cost, v.Quota, t, v.Provenance.Guess()))
+func (l *Limit[R, K, S]) tellTurn(t *Turns, key K, limit policy.Policy, after time.Duration, result *Result) {
+	if result.keepsTurn(&result.Quota) {
+		result.told(l.turnOf(key, limit, after, result.Cost, result.Quota, t, result.Provenance.Guess()))
 	}
 }
 
-func (l *Limit[R, K, S]) turn(r R, after time.Duration, n int64, of Quota, t *Turns, guess bool) time.Duration {
-	if key, ok := l.find(r); ok {
-		return l.turnOf(key, l.limit(key, l.plan(r)), after, n, of, t, guess)
+func (l *Limit[R, K, S]) turn(request R, after time.Duration, n int64, of Quota, t *Turns, guess bool) time.Duration {
+	if key, ok := l.find(request); ok {
+		return l.turnOf(key, l.limit(key, l.plan(request)), after, n, of, t, guess)
 	}
 	return after
 }
@@ -340,8 +340,8 @@ func (l *Limit[R, K, S]) tellInUse(key K, result *Result, guess time.Duration) {
 	}
 }
 
-func (l *Limit[R, K, S]) comesBackAfter(r R, n int64, after, guess time.Duration) time.Duration {
-	if key, ok := l.find(r); ok && after > 0 {
+func (l *Limit[R, K, S]) comesBackAfter(request R, n int64, after, guess time.Duration) time.Duration {
+	if key, ok := l.find(request); ok && after > 0 {
 		return l.comesBack(key, n, after, guess)
 	}
 	return after
@@ -357,9 +357,9 @@ func (l *Limit[R, K, S]) comesBack(key K, n int64, after, guess time.Duration) t
 	case tiered != nil:
 		// A request may have ended since the refusal, so the tiers are asked again.
 		after = 1
-		for _, e := range tiered.Engines() {
-			if d := e.Peek(key, n); !d.Allowed {
-				after = max(after, guessIn(e, key, d.RetryAfter, guess))
+		for _, limiter := range tiered.Engines() {
+			if decision := limiter.Peek(key, n); !decision.Allowed {
+				after = max(after, guessIn(limiter, key, decision.RetryAfter, guess))
 			}
 		}
 	case l.engine != nil:
@@ -371,48 +371,48 @@ func (l *Limit[R, K, S]) comesBack(key K, n int64, after, guess time.Duration) t
 }
 
 // KeyOf implements Any.
-func (l *Limit[R, K, S]) KeyOf(r R, described bool) (fingerprint, limit string) {
-	key, ok := l.find(r)
+func (l *Limit[R, K, S]) KeyOf(request R, described bool) (fingerprint, limit string) {
+	key, ok := l.find(request)
 	if !ok {
 		return "", ""
 	}
 	if described {
-		limit = l.words.text(l.limit(key, l.plan(r)))
+		limit = l.words.text(l.limit(key, l.plan(request)))
 	}
 	sum := sha256.Sum256(fmt.Appendf(nil, "%v", key))
 	return hex.EncodeToString(sum[:6]), limit
 }
 
 // Describe implements Any.
-func (l *Limit[R, K, S]) Describe(r R) string {
-	key, ok := l.find(r)
+func (l *Limit[R, K, S]) Describe(request R) string {
+	key, ok := l.find(request)
 	if !ok {
 		return ""
 	}
-	return l.words.text(l.limit(key, l.plan(r)))
+	return l.words.text(l.limit(key, l.plan(request)))
 }
 
 // Take implements Any.
-func (l *Limit[R, K, S]) Take(ctx context.Context, r R, d *Controller[R, S], v Result) (Result, Settlement) {
-	s := l.TakeOne(ctx, r, &v, d)
-	return v, s
+func (l *Limit[R, K, S]) Take(ctx context.Context, request R, controller *Controller[R, S], result Result) (Result, Settlement) {
+	settlement := l.TakeOne(ctx, request, &result, controller)
+	return result, settlement
 }
 
 // TakeOne takes under this limit alone, and may wait for the request's turn. The settlement is as for
 // Controller.Decide.
-func (l *Limit[R, K, S]) TakeOne(ctx context.Context, r R, result *Result, controller *Controller[R, S]) Settlement {
+func (l *Limit[R, K, S]) TakeOne(ctx context.Context, request R, result *Result, controller *Controller[R, S]) Settlement {
 	var ok bool
 	result.Binding = l.index
-	if result.Cost, ok = l.costs(r, result); !ok {
+	if result.Cost, ok = l.costs(request, result); !ok {
 		return nil
 	}
-	key, ok := l.find(r)
+	key, ok := l.find(request)
 	if !ok {
 		result.keyless(l.WhenNoKey, l.Name)
 		return nil
 	}
 	// The limit is looked up before the take, since engine.PolicyFor may panic. It may change until the take.
-	plan := l.plan(r)
+	plan := l.plan(request)
 	limit := l.limit(key, plan)
 	upTo := controller.patience(ctx, limit)
 	result.Limit, result.Quota = l.Name, l.quotaOf(limit)
@@ -454,8 +454,8 @@ func (l *Limit[R, K, S]) describeAgain(ctx context.Context, result *Result, key 
 		}
 	}()
 	// If the limit is not the one that decided, such as a limit of another family, the quota stays.
-	if q := l.quotaOf(l.Limiter.LimitFor(key)); q.limit == grant.Limit {
-		result.Quota = q
+	if quota := l.quotaOf(l.Limiter.LimitFor(key)); quota.limit == grant.Limit {
+		result.Quota = quota
 	}
 	described = true
 }

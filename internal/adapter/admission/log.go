@@ -47,14 +47,14 @@ func NewLog(to *slog.Logger) *Log {
 
 // LogRefused logs a request that verdict refuses, unless the level or the rate of lines forbid it.
 // binding is the index of verdict.Limit. asked returns attributes to write before the key and after it.
-func (d *Controller[R, S]) LogRefused(ctx context.Context, r R, verdict *limits.Verdict, binding int, asked func(r R) (before, after []slog.Attr)) {
+func (d *Controller[R, S]) LogRefused(ctx context.Context, request R, verdict *limits.Verdict, binding int, asked func(request R) (before, after []slog.Attr)) {
 	to := d.log.to
 	if to == nil || verdict.Reason.Passes() {
 		return
 	}
 	key := ""
 	if verdict.Reason == limits.Misconfigured {
-		key = d.logMisconfigured(ctx, r, verdict, binding)
+		key = d.logMisconfigured(ctx, request, verdict, binding)
 	}
 	if !to.Enabled(ctx, slog.LevelInfo) {
 		return
@@ -64,9 +64,9 @@ func (d *Controller[R, S]) LogRefused(ctx context.Context, r R, verdict *limits.
 		return
 	}
 	if key == "" && verdict.Limit != "" && verdict.Reason != limits.NoKey {
-		key, _ = d.limiters[binding].KeyOf(r, false)
+		key, _ = d.limiters[binding].KeyOf(request, false)
 	}
-	before, after := asked(r)
+	before, after := asked(request)
 	attrs := append([]slog.Attr{slog.String("limit", verdict.Limit), causeOf(verdict)}, before...)
 	attrs = append(append(attrs, slog.String("key", key)), after...)
 	to.LogAttrs(ctx, slog.LevelInfo, "rate limit: "+verdict.Reason.String(), append(attrs,
@@ -79,7 +79,7 @@ func (d *Controller[R, S]) LogRefused(ctx context.Context, r R, verdict *limits.
 
 // logMisconfigured writes a line about a misconfigured limit, or about Options.Cost, once for each. It returns
 // the fingerprint of the key if it wrote the key.
-func (d *Controller[R, S]) logMisconfigured(ctx context.Context, r R, verdict *limits.Verdict, binding int) (key string) {
+func (d *Controller[R, S]) logMisconfigured(ctx context.Context, request R, verdict *limits.Verdict, binding int) (key string) {
 	place := MaxLimits
 	if verdict.Limit != "" {
 		place = binding
@@ -92,7 +92,7 @@ func (d *Controller[R, S]) logMisconfigured(ctx context.Context, r R, verdict *l
 			slog.Int64("cost", verdict.Cost))
 		return ""
 	}
-	key, limit := d.limiters[binding].KeyOf(r, true)
+	key, limit := d.limiters[binding].KeyOf(request, true)
 	message := "rate limit: Limit.PolicyFor or engine.PolicyFor chose a policy of another family than Config.Policy; its keys are refused"
 	if verdict.Provenance.Err() != nil {
 		message = "rate limit: the limiter takes no policy that Limit.PolicyFor chooses, or not this one; its keys are refused"
@@ -146,12 +146,12 @@ func (l *Log) LogPanic(ctx context.Context, cause any, attrs ...slog.Attr) {
 
 // causeOf returns an attribute with the reason that the limiter did not decide by its limit, such as a block
 // or an outage. It returns an empty attribute if there is none.
-func causeOf(v *limits.Verdict) slog.Attr {
-	if cause := v.Provenance.Err(); cause != nil {
+func causeOf(verdict *limits.Verdict) slog.Attr {
+	if cause := verdict.Provenance.Err(); cause != nil {
 		return slog.String("cause", Cut(cause.Error()))
 	}
 	return slog.Attr{}
 }
 
 // Cut bounds the length of clients' text in the log.
-func Cut(s string) string { return s[:min(len(s), 256)] }
+func Cut(text string) string { return text[:min(len(text), 256)] }

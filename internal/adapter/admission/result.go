@@ -52,6 +52,6 @@ func (q *Quota) reasonOf(answer *limits.Answer) limits.Reason {
 
 // ofAnotherFamily reports whether engine.PolicyFor chose a policy of another family, which the
 // engine answers with a limit of 0.
-func (q *Quota) ofAnotherFamily(d *policy.Decision) bool {
-	return !d.Allowed && d.Limit == 0 && d.RetryAfter == policy.Never && q.Most != 0
+func (q *Quota) ofAnotherFamily(decision *policy.Decision) bool {
+	return !decision.Allowed && decision.Limit == 0 && decision.RetryAfter == policy.Never && q.Most != 0
 }

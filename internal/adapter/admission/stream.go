@@ -29,8 +29,8 @@ type streamed[R, S any] struct {
 
 // Streams reports whether any limit has a Stream.
 func (d *Controller[R, S]) Streams() bool {
-	for _, p := range d.parts {
-		if p != nil && p.Stream != nil {
+	for _, parts := range d.parts {
+		if parts != nil && parts.Stream != nil {
 			return true
 		}
 	}
@@ -38,8 +38,8 @@ func (d *Controller[R, S]) Streams() bool {
 }
 
 // Stream returns the Stream of an admitted request whose units settlement holds.
-func (d *Controller[R, S]) Stream(ctx context.Context, r R, settlement Settlement) *Stream[R, S] {
-	all := &Stream[R, S]{Settlement: settlement, by: d, r: r}
+func (d *Controller[R, S]) Stream(ctx context.Context, request R, settlement Settlement) *Stream[R, S] {
+	all := &Stream[R, S]{Settlement: settlement, by: d, r: request}
 	for i, parts := range d.parts {
 		if parts == nil || parts.Stream == nil || settlement.holds()&(1<<i) == 0 {
 			continue
@@ -48,7 +48,7 @@ func (d *Controller[R, S]) Stream(ctx context.Context, r R, settlement Settlemen
 			if d.Tried(i) {
 				defer d.endShadow(ctx, i)
 			}
-			if take := d.limiters[i].stepper(r, d.shadow || d.Tried(i)); take != nil {
+			if take := d.limiters[i].stepper(request, d.shadow || d.Tried(i)); take != nil {
 				all.limits = append(all.limits, streamed[R, S]{parts: parts, take: take, taken: settlement.cost(i), cost: settlement.cost(i)})
 			}
 		}()
@@ -99,9 +99,9 @@ func (s *Stream[R, S]) payOne(ctx context.Context, streamed *streamed[R, S], soF
 // settle settles the units taken before the answer. The units that Pay took stay taken.
 func (s *Stream[R, S]) settle(ctx context.Context, used [MaxLimits]int64) bool {
 	for i := range s.limits {
-		l := &s.limits[i]
-		if u := &used[l.parts.index]; *u != asTaken {
-			*u = max(0, *u-(l.taken-l.cost))
+		streamed := &s.limits[i]
+		if u := &used[streamed.parts.index]; *u != asTaken {
+			*u = max(0, *u-(streamed.taken-streamed.cost))
 		}
 	}
 	return s.Settlement.settle(ctx, used)

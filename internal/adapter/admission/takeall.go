@@ -29,14 +29,14 @@ type claims struct {
 // addClaims calls add for each limit with its cost. add adds a claim, and returns false if the request has no key for the
 // limit. If no limit is to be asked, claims.n is 0, and result has the reason.
 func (d *Controller[R, S]) addClaims(
-	r R, result *Result, quotas []Quota, claims *claims, add func(l Any[R, S], n int64) (limit policy.Policy, ok bool),
+	request R, result *Result, quotas []Quota, claims *claims, add func(l Any[R, S], n int64) (limit policy.Policy, ok bool),
 ) {
 	for i, l := range d.limiters {
 		parts := d.parts[i]
 		if parts == nil || parts.Shadow && d.shadows {
 			continue
 		}
-		cost, ok := parts.costs(r, result)
+		cost, ok := parts.costs(request, result)
 		if !ok {
 			claims.n = 0
 			return
@@ -59,18 +59,18 @@ func (d *Controller[R, S]) addClaims(
 }
 
 // takeAll takes a request's units of several limits, and sets the quota of each.
-func (d *Controller[R, S]) takeAll(ctx context.Context, r R, result *Result, quotas []Quota) (settlement Settlement) {
+func (d *Controller[R, S]) takeAll(ctx context.Context, request R, result *Result, quotas []Quota) (settlement Settlement) {
 	patience := d.patience(ctx, nil)
 	if d.shadow {
 		patience = 0
 	}
 	if d.engines {
-		return d.takeEngines(ctx, patience, r, result, quotas)
+		return d.takeEngines(ctx, patience, request, result, quotas)
 	}
 	all := make([]limits.Claim, 0, len(d.limiters))
 	var c claims
-	d.addClaims(r, result, quotas, &c, func(l Any[R, S], n int64) (limit policy.Policy, ok bool) {
-		claim, limit, ok := l.claimOfAny(r, n, !d.charges)
+	d.addClaims(request, result, quotas, &c, func(l Any[R, S], n int64) (limit policy.Policy, ok bool) {
+		claim, limit, ok := l.claimOfAny(request, n, !d.charges)
 		if ok {
 			all = append(all, claim)
 		}
@@ -84,7 +84,7 @@ func (d *Controller[R, S]) takeAll(ctx context.Context, r R, result *Result, quo
 	if c.inUse && !out.Allowed && err == nil {
 		last := deciding.New(false)
 		for i := range out.Answers {
-			d.tellInUse(r, &c, quotas, i, &out.Answers[i].Decision, out.Answers[i].Provenance, &last)
+			d.tellInUse(request, &c, quotas, i, &out.Answers[i].Decision, out.Answers[i].Provenance, &last)
 		}
 		out.Binding, out.RetryAfter = last.Index, last.RetryAfter
 	}
@@ -136,17 +136,17 @@ func (d *Controller[R, S]) takeAll(ctx context.Context, r R, result *Result, quo
 
 // tellInUse replaces the RetryAfter of a claim that a limit of units in use refuses: see Limit.comesBack. It adds the
 // claim to last, which finds the claim with the longest wait.
-func (d *Controller[R, S]) tellInUse(r R, claims *claims, quotas []Quota, claim int, decision *policy.Decision, basis *limits.Provenance, last *deciding.Claim) {
+func (d *Controller[R, S]) tellInUse(request R, claims *claims, quotas []Quota, claim int, decision *policy.Decision, basis *limits.Provenance, last *deciding.Claim) {
 	index := claims.limits[claim]
 	if !decision.Allowed && basis.Err() == nil && (quotas[index].InUse || d.parts[index].occupies) {
-		decision.RetryAfter = d.limiters[index].comesBackAfter(r, claims.costs[index], decision.RetryAfter, d.config.RetryGuess)
+		decision.RetryAfter = d.limiters[index].comesBackAfter(request, claims.costs[index], decision.RetryAfter, d.config.RetryGuess)
 	}
 	last.See(claim, decision, 0)
 }
 
 // takeEngines is takeAll for engines only. It and conclude repeat the steps of takeAll for speed. With the steps of
 // conclude shared, a request under two limits took 440 ns instead of 409 ns. limits.AskAll would also allocate.
-func (d *Controller[R, S]) takeEngines(ctx context.Context, patience time.Duration, r R, result *Result, quotas []Quota) (settlement Settlement) {
+func (d *Controller[R, S]) takeEngines(ctx context.Context, patience time.Duration, request R, result *Result, quotas []Quota) (settlement Settlement) {
 	// There is no room for more, since each request has to clear it.
 	var room [3]engine.Claim
 	all := room[:]
@@ -158,12 +158,12 @@ func (d *Controller[R, S]) takeEngines(ctx context.Context, patience time.Durati
 		charges = make([]func(used int64), len(d.limiters))
 	}
 	var c claims
-	d.addClaims(r, result, quotas, &c, func(l Any[R, S], n int64) (limit policy.Policy, ok bool) {
+	d.addClaims(request, result, quotas, &c, func(l Any[R, S], n int64) (limit policy.Policy, ok bool) {
 		var charge *func(used int64)
 		if charges != nil {
 			charge = &charges[c.n]
 		}
-		limit = l.claim(r, n, escape.Hide(&all[c.n]), charge)
+		limit = l.claim(request, n, escape.Hide(&all[c.n]), charge)
 		return limit, limit != nil
 	})
 	if c.n == 0 {
@@ -173,7 +173,7 @@ func (d *Controller[R, S]) takeEngines(ctx context.Context, patience time.Durati
 	if patience <= 0 && charges == nil && !c.inUse {
 		// This out stays on the stack, since no settlement has it.
 		out := engine.TakeAll(all...)
-		d.conclude(r, result, quotas, &c, &out, false)
+		d.conclude(request, result, quotas, &c, &out, false)
 		return nil
 	}
 	var out engine.Outcome
@@ -187,7 +187,7 @@ func (d *Controller[R, S]) takeEngines(ctx context.Context, patience time.Durati
 		out = engine.TakeAll(all...)
 		out.Waited = waited
 	}
-	d.conclude(r, result, quotas, &c, &out, errors.Is(err, engine.ErrCancelled))
+	d.conclude(request, result, quotas, &c, &out, errors.Is(err, engine.ErrCancelled))
 	switch {
 	case !out.Allowed:
 	case charges != nil:
@@ -233,12 +233,12 @@ func (t *enginesTaken) settle(_ context.Context, used [MaxLimits]int64) bool {
 }
 
 // conclude completes the result of a request that engines have decided together.
-func (d *Controller[R, S]) conclude(r R, result *Result, quotas []Quota, claims *claims, out *engine.Outcome, cancelled bool) {
+func (d *Controller[R, S]) conclude(request R, result *Result, quotas []Quota, claims *claims, out *engine.Outcome, cancelled bool) {
 	result.Waited = out.Waited
 	if claims.inUse && !out.Allowed && !cancelled {
 		last := deciding.New(false)
 		for i := range out.Decisions {
-			d.tellInUse(r, claims, quotas, i, &out.Decisions[i], out.Provenance(i), &last)
+			d.tellInUse(request, claims, quotas, i, &out.Decisions[i], out.Provenance(i), &last)
 		}
 		out.Binding, out.RetryAfter = last.Index, last.RetryAfter
 	}
@@ -327,13 +327,13 @@ func (t *taken) settle(ctx context.Context, used [MaxLimits]int64) bool {
 
 // askShadows asks the limits with Shadow about a request that the enforced limits admit. The returned Settlement
 // also settles the units of these limits, if the request is charged when it ends or the units are in use.
-func (d *Controller[R, S]) askShadows(ctx context.Context, r R, result *Result, settlement Settlement) Settlement {
+func (d *Controller[R, S]) askShadows(ctx context.Context, request R, result *Result, settlement Settlement) Settlement {
 	for i, l := range d.limiters {
 		parts := d.parts[i]
 		if parts == nil || !parts.Shadow {
 			continue
 		}
-		grant, n, inUse, refused := d.askShadow(ctx, r, l, i, result.common)
+		grant, n, inUse, refused := d.askShadow(ctx, request, l, i, result.common)
 		if refused {
 			result.Shadowed = append(result.Shadowed, parts.Name)
 			d.counters.shadowed[i].Add(1)
@@ -367,11 +367,11 @@ func (d *Controller[R, S]) askShadow(ctx context.Context, r R, l Any[R, S], inde
 }
 
 // shadowCharge returns the units that a request used of a limit with Shadow, or asTaken if Charge panics.
-func (d *Controller[R, S]) shadowCharge(ctx context.Context, r R, index int, served S) int64 {
+func (d *Controller[R, S]) shadowCharge(ctx context.Context, request R, index int, served S) int64 {
 	used := int64(asTaken)
 	func() {
 		defer d.endShadow(ctx, index)
-		used = max(0, d.parts[index].Charge(r, served))
+		used = max(0, d.parts[index].Charge(request, served))
 	}()
 	return used
 }

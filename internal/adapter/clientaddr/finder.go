@@ -55,7 +55,7 @@ func New(pkg string, config Config) (*Finder, error) {
 	}
 	trusted, err := NewPrefixes(owner, "Trusted", config.Trusted)
 	tooWide := slices.IndexFunc(config.Trusted, IsTooWide)
-	wrongNAT64 := slices.IndexFunc(config.NAT64, func(p netip.Prefix) bool { return !isTranslation(p) })
+	wrongNAT64 := slices.IndexFunc(config.NAT64, func(prefix netip.Prefix) bool { return !isTranslation(prefix) })
 	switch {
 	case err != nil:
 		return nil, err

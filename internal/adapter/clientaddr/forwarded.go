@@ -36,7 +36,7 @@ func lastForwarded(list string) (rest, last string, more bool) {
 }
 
 // Trim removes optional white space (RFC 9110, section 5.6.3) from both ends.
-func Trim(s string) string { return strings.Trim(s, " \t") }
+func Trim(text string) string { return strings.Trim(text, " \t") }
 
 // maxElement is longer than any element of a Forwarded field that a proxy writes.
 const maxElement = 4096
@@ -89,19 +89,19 @@ func valueOf(s string) (value, rest string, ok bool) {
 	}
 	pairs := false
 	for i := 1; i < len(s); i++ {
-		switch c := s[i]; {
-		case c == '"':
+		switch char := s[i]; {
+		case char == '"':
 			if value = s[1:i]; pairs {
 				value = unescape(value)
 			}
 			return value, s[i+1:], true
-		case c == '\\':
+		case char == '\\':
 			i++
 			pairs = true
 			if i == len(s) || !isQuotable(s[i]) {
 				return "", "", false
 			}
-		case !isQuotable(c):
+		case !isQuotable(char):
 			return "", "", false
 		}
 	}
@@ -109,18 +109,18 @@ func valueOf(s string) (value, rest string, ok bool) {
 }
 
 // unescape removes the backslashes of quoted-pairs, up to maxNode bytes of the result.
-func unescape(s string) string {
-	plain := make([]byte, 0, min(len(s), maxNode+1))
-	for i := 0; i < len(s) && len(plain) < cap(plain); i++ {
-		if s[i] == '\\' {
+func unescape(text string) string {
+	plain := make([]byte, 0, min(len(text), maxNode+1))
+	for i := 0; i < len(text) && len(plain) < cap(plain); i++ {
+		if text[i] == '\\' {
 			i++
 		}
-		plain = append(plain, s[i])
+		plain = append(plain, text[i])
 	}
 	return string(plain)
 }
 
-func isQuotable(c byte) bool { return c == '\t' || c >= ' ' && c != 0x7f }
+func isQuotable(char byte) bool { return char == '\t' || char >= ' ' && char != 0x7f }
 
 // IsToken reports whether s is a token (RFC 9110, section 5.6.2), as a field name is.
 func IsToken(s string) bool {
@@ -148,16 +148,16 @@ var tokenBytes = func() (table [256]bool) {
 	return table
 }()
 
-func isAlphanumeric(c byte) bool {
-	return '0' <= c && c <= '9' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z'
+func isAlphanumeric(char byte) bool {
+	return '0' <= char && char <= '9' || 'a' <= char && char <= 'z' || 'A' <= char && char <= 'Z'
 }
 
 // Parse parses a proxy's address, with or without a port. IPv6 may be in brackets, and must with a
 // port. The result is unmapped and without a zone, or the zero Addr. 0.0.0.0 and :: are no address.
-func Parse(s string) netip.Addr {
-	addr, ok := plainIPv4(s)
+func Parse(text string) netip.Addr {
+	addr, ok := plainIPv4(text)
 	if !ok {
-		addr = anyAddr(s)
+		addr = anyAddr(text)
 	}
 	if addr.IsUnspecified() {
 		return netip.Addr{}
@@ -166,29 +166,29 @@ func Parse(s string) netip.Addr {
 }
 
 // plainIPv4 is Parse for IPv4 with or without a numeric port, in half the time of anyAddr.
-func plainIPv4(s string) (addr netip.Addr, ok bool) {
+func plainIPv4(text string) (addr netip.Addr, ok bool) {
 	var bytes [4]byte
 	index, octet, digits := 0, uint(0), 0
-	for i := range len(s) {
-		c := s[i]
+	for i := range len(text) {
+		char := text[i]
 		switch {
-		case '0' <= c && c <= '9':
+		case '0' <= char && char <= '9':
 			// Some programs read a leading zero as octal.
 			if digits > 0 && octet == 0 {
 				return netip.Addr{}, false
 			}
-			octet = octet*10 + uint(c-'0')
+			octet = octet*10 + uint(char-'0')
 			if digits++; octet > 255 {
 				return netip.Addr{}, false
 			}
 		case digits == 0:
 			return netip.Addr{}, false
-		case c == '.' && index < 3:
+		case char == '.' && index < 3:
 			bytes[index] = byte(octet)
 			index, octet, digits = index+1, 0, 0
-		case c == ':' && index == 3:
+		case char == ':' && index == 3:
 			bytes[3] = byte(octet)
-			return netip.AddrFrom4(bytes), isNumber(s[i+1:])
+			return netip.AddrFrom4(bytes), isNumber(text[i+1:])
 		default:
 			return netip.Addr{}, false
 		}
@@ -212,25 +212,25 @@ func isNumber(s string) bool {
 	return n <= math.MaxUint16
 }
 
-func anyAddr(s string) netip.Addr {
-	if s == "" || len(s) > maxNode {
+func anyAddr(text string) netip.Addr {
+	if text == "" || len(text) > maxNode {
 		return netip.Addr{}
 	}
-	bracketed := s[0] == '['
+	bracketed := text[0] == '['
 	if bracketed {
-		host, port, ok := strings.Cut(s[1:], "]")
+		host, port, ok := strings.Cut(text[1:], "]")
 		if !ok || port != "" && !isPort(port) {
 			return netip.Addr{}
 		}
-		s = host
-	} else if i := strings.IndexByte(s, ':'); i >= 0 && strings.IndexByte(s[i+1:], ':') < 0 {
-		if !isPort(s[i:]) {
+		text = host
+	} else if i := strings.IndexByte(text, ':'); i >= 0 && strings.IndexByte(text[i+1:], ':') < 0 {
+		if !isPort(text[i:]) {
 			return netip.Addr{}
 		}
-		s = s[:i]
+		text = text[:i]
 	}
 	// A zone names an interface of the proxy. Parsing would intern it.
-	host, zone, zoned := strings.Cut(s, "%")
+	host, zone, zoned := strings.Cut(text, "%")
 	addr, err := netip.ParseAddr(host)
 	if err != nil || addr.Is4() && (bracketed || zoned) || zoned && zone == "" {
 		return netip.Addr{}
@@ -244,8 +244,8 @@ func isPort(s string) bool {
 		return false
 	}
 	if s[1] == '_' {
-		for _, c := range []byte(s[2:]) {
-			if !isAlphanumeric(c) && c != '.' && c != '_' && c != '-' {
+		for _, char := range []byte(s[2:]) {
+			if !isAlphanumeric(char) && char != '.' && char != '_' && char != '-' {
 				return false
 			}
 		}

@@ -47,9 +47,9 @@ func longestFirst(list []netip.Prefix) []netip.Prefix {
 // translated returns the IPv4 address that a translator embedded in addr, or the zero Addr.
 func (f *Finder) translated(addr netip.Addr) netip.Addr {
 	// The longest prefix comes first.
-	for _, p := range f.nat64 {
-		if p.Contains(addr) {
-			return embedded(addr, p.Bits())
+	for _, prefix := range f.nat64 {
+		if prefix.Contains(addr) {
+			return embedded(addr, prefix.Bits())
 		}
 	}
 	if wellKnown.Contains(addr) {

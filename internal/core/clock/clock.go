@@ -59,8 +59,8 @@ func Shared() *Clock {
 	if inBubble() {
 		return nil
 	}
-	if c := shared(); c != nil && c.Counts() {
-		return c
+	if clock := shared(); clock != nil && clock.Counts() {
+		return clock
 	}
 	return nil
 }

@@ -68,8 +68,8 @@ func KeepsShare[K ~int](keep []K) (share bool, err error) {
 
 // Anchor returns a limit of the wall clock by the wall time of instant 0, and any other as it is.
 func Anchor(limit policy.Policy, zero time.Time) policy.Policy {
-	if a, ok := limit.(policy.Anchored); ok {
-		return a.Anchor(zero)
+	if anchored, ok := limit.(policy.Anchored); ok {
+		return anchored.Anchor(zero)
 	}
 	return limit
 }
@@ -106,13 +106,13 @@ func inProportion(from policy.Policy, word uint64, to policy.Policy, now policy.
 	if rest > 0 {
 		share++
 	}
-	if r, can := from.(policy.Refunder); can && share < used && used < decision.Limit {
-		word = r.Refund(word, now, used-share)
+	if refunder, can := from.(policy.Refunder); can && share < used && used < decision.Limit {
+		word = refunder.Refund(word, now, used-share)
 	}
 	next, ok = relative.Carry(from, word, now)
-	if r, can := to.(policy.Refunder); ok && can && share > used {
+	if refunder, can := to.(policy.Refunder); ok && can && share > used {
 		_, decision = to.Take(next, now, 0, 0)
-		next = r.Refund(next, now, min(decision.Limit-decision.Remaining-share, 0))
+		next = refunder.Refund(next, now, min(decision.Limit-decision.Remaining-share, 0))
 	}
 	return next, ok
 }
@@ -123,7 +123,7 @@ const maxDebt = 31 * 24 * time.Hour
 // limit admits at once if that is more. For a limit that is no policy.Windowed the bound is 1,000
 // times the latter. A charge of an aligned window has no bound, as it ends with the window.
 func MostCharge(limit policy.Policy) int64 {
-	if s, ok := limit.(shape.Shaped); ok && s.Shape().Kind == shape.AlignedWindow {
+	if shaped, ok := limit.(shape.Shaped); ok && shaped.Shape().Kind == shape.AlignedWindow {
 		return math.MaxInt64
 	}
 	atOnce := max(shape.AtOnce(limit), 0)

@@ -58,9 +58,9 @@ func (k *Keys[K]) Add(hash uint64, key K, weight uint64, now int64) {
 		k.counters[0] = Counter[K]{Key: key, Count: lowest, Over: lowest, Last: now, hash: hash}
 		k.put(0, slot)
 	}
-	c := &k.counters[i]
-	c.Count += weight
-	c.Last = max(c.Last, now)
+	counter := &k.counters[i]
+	counter.Count += weight
+	counter.Last = max(counter.Last, now)
 	k.down(i)
 }
 
@@ -70,7 +70,7 @@ func (k *Keys[K]) All() []Counter[K] { return k.counters }
 
 // Find returns the counter of another counter's key. If there is none, ok is false, and the counter
 // bounds the count by Floor.
-func (k *Keys[K]) Find(other *Counter[K]) (c Counter[K], ok bool) {
+func (k *Keys[K]) Find(other *Counter[K]) (counter Counter[K], ok bool) {
 	if slot, found := k.find(other.hash, other.Key); found {
 		return k.counters[k.slots[slot]-1], true
 	}
@@ -99,7 +99,7 @@ func (k *Keys[K]) find(hash uint64, key K) (slot uint32, found bool) {
 		if place == 0 {
 			return slot, false
 		}
-		if c := &k.counters[place-1]; c.hash == hash && c.Key == key {
+		if counter := &k.counters[place-1]; counter.hash == hash && counter.Key == key {
 			return slot, true
 		}
 	}
@@ -159,7 +159,7 @@ func (k *Keys[K]) down(i int) {
 }
 
 func (k *Keys[K]) swap(i, j int) {
-	c := k.counters
-	c[i], c[j] = c[j], c[i]
-	k.slots[c[i].slot], k.slots[c[j].slot] = uint32(i)+1, uint32(j)+1
+	counters := k.counters
+	counters[i], counters[j] = counters[j], counters[i]
+	k.slots[counters[i].slot], k.slots[counters[j].slot] = uint32(i)+1, uint32(j)+1
 }

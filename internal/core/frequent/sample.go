@@ -114,17 +114,17 @@ func (s *Sample[K]) All() (all []Counter[K], floor, weight uint64) {
 			continue
 		}
 		floor += w.Floor()
-		for _, k := range w.All() {
+		for _, counter := range w.All() {
 			other := Counter[K]{}
-			if o := windows[1-i]; o != nil {
+			if keys := windows[1-i]; keys != nil {
 				var ok bool
-				if other, ok = o.Find(&k); ok && i == 1 {
+				if other, ok = keys.Find(&counter); ok && i == 1 {
 					// The key is in the list already.
 					continue
 				}
 			}
-			k.Count, k.Over, k.Last = k.Count+other.Count, k.Over+other.Over, max(k.Last, other.Last)
-			all = append(all, k)
+			counter.Count, counter.Over, counter.Last = counter.Count+other.Count, counter.Over+other.Over, max(counter.Last, other.Last)
+			all = append(all, counter)
 		}
 	}
 	return all, floor, max(s.now.weight, s.earlier.weight)

@@ -137,11 +137,11 @@ type boolWire struct{}
 func (boolWire) name() string { return "bool" }
 
 func (boolWire) append(dst []byte, value unsafe.Pointer, _ bool) ([]byte, error) {
-	b := byte(0)
+	char := byte(0)
 	if *(*bool)(value) {
-		b = 1
+		char = 1
 	}
-	return append(dst, b), nil
+	return append(dst, char), nil
 }
 
 func (boolWire) decode(src []byte, value unsafe.Pointer, _ bool) ([]byte, error) {
@@ -218,8 +218,8 @@ func cutBits(src []byte, bits int) (v uint64, rest []byte, err error) {
 	if len(src) < bits/8 {
 		return 0, nil, tooShort(len(src), uint64(bits/8))
 	}
-	for _, b := range src[:bits/8] {
-		v = v<<8 | uint64(b)
+	for _, char := range src[:bits/8] {
+		v = v<<8 | uint64(char)
 	}
 	return v, src[bits/8:], nil
 }
@@ -299,8 +299,8 @@ type prefixWire struct{}
 func (prefixWire) name() string { return "netip.Prefix" }
 
 func (prefixWire) append(dst []byte, value unsafe.Pointer, _ bool) ([]byte, error) {
-	p := *(*netip.Prefix)(value)
-	return append(appendAddr(dst, p.Addr(), false), byte(p.Bits())), nil
+	prefix := *(*netip.Prefix)(value)
+	return append(appendAddr(dst, prefix.Addr(), false), byte(prefix.Bits())), nil
 }
 
 func (prefixWire) decode(src []byte, value unsafe.Pointer, _ bool) ([]byte, error) {
@@ -329,8 +329,8 @@ type addrPortWire struct{}
 func (addrPortWire) name() string { return "netip.AddrPort" }
 
 func (addrPortWire) append(dst []byte, value unsafe.Pointer, _ bool) ([]byte, error) {
-	p := *(*netip.AddrPort)(value)
-	return binary.BigEndian.AppendUint16(appendAddr(dst, p.Addr(), false), p.Port()), nil
+	port := *(*netip.AddrPort)(value)
+	return binary.BigEndian.AppendUint16(appendAddr(dst, port.Addr(), false), port.Port()), nil
 }
 
 func (addrPortWire) decode(src []byte, value unsafe.Pointer, _ bool) ([]byte, error) {
@@ -396,8 +396,8 @@ type field struct {
 func (w *structWire) name() string { return w.text }
 
 func (w *structWire) append(dst []byte, value unsafe.Pointer, _ bool) (_ []byte, err error) {
-	for _, f := range w.fields {
-		if dst, err = f.wire.append(dst, unsafe.Add(value, f.offset), false); err != nil {
+	for _, field := range w.fields {
+		if dst, err = field.wire.append(dst, unsafe.Add(value, field.offset), false); err != nil {
 			return nil, err
 		}
 	}
@@ -405,8 +405,8 @@ func (w *structWire) append(dst []byte, value unsafe.Pointer, _ bool) (_ []byte,
 }
 
 func (w *structWire) decode(src []byte, value unsafe.Pointer, _ bool) (_ []byte, err error) {
-	for _, f := range w.fields {
-		if src, err = f.wire.decode(src, unsafe.Add(value, f.offset), false); err != nil {
+	for _, field := range w.fields {
+		if src, err = field.wire.decode(src, unsafe.Add(value, field.offset), false); err != nil {
 			return nil, err
 		}
 	}

@@ -172,9 +172,9 @@ func receiveUnder[T any](
 }
 
 // Send waits until c takes the value, or until done is closed, for at most patience. c is buffered.
-func Send[T any](s Seam, point string, patience time.Duration, c chan<- T, value T, done <-chan struct{}) Event {
-	if s.Scheduler != nil {
-		s.Scheduler.Await(point, patience, func() bool { return len(c) < cap(c) || IsClosed(done) })
+func Send[T any](points Seam, point string, patience time.Duration, c chan<- T, value T, done <-chan struct{}) Event {
+	if points.Scheduler != nil {
+		points.Scheduler.Await(point, patience, func() bool { return len(c) < cap(c) || IsClosed(done) })
 		switch {
 		case IsClosed(done):
 			return Closed
@@ -215,11 +215,11 @@ func IsClosed(done <-chan struct{}) bool {
 }
 
 // setters give a Seam to parts with an unexported Seam.
-var setters []func(part any, s Seam) bool
+var setters []func(part any, points Seam) bool
 
 // Accept registers set to give a Seam to parts of type P, or that implement it, from init
 // functions. An interface with an unexported method stands for all instances of a generic type.
-func Accept[P any](set func(part P, s Seam)) {
+func Accept[P any](set func(part P, points Seam)) {
 	setters = append(setters, func(part any, seam Seam) bool {
 		p, ok := part.(P)
 		if ok {

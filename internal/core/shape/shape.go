@@ -93,16 +93,16 @@ func SpacingInWindows(window time.Duration, limit, n int64, unit time.Duration) 
 
 // AtOnce returns the highest Decision.Remaining of a policy: its Limit, unless it is OnCredit.
 func AtOnce(policy interface{ Limit() int64 }) int64 {
-	if p, ok := policy.(OnCredit); ok {
-		return p.AtOnce()
+	if credit, ok := policy.(OnCredit); ok {
+		return credit.AtOnce()
 	}
 	return policy.Limit()
 }
 
 // IsNil reports whether a policy is nil, or a nil pointer.
 func IsNil(policy any) bool {
-	v := reflect.ValueOf(policy)
-	return !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil()
+	value := reflect.ValueOf(policy)
+	return !value.IsValid() || value.Kind() == reflect.Pointer && value.IsNil()
 }
 
 // MaxName is the length of the longest name of a limit, in bytes.
@@ -110,8 +110,8 @@ const MaxName = 64
 
 // IsName reports whether a text can name a limit: printable ASCII of at most 64 bytes.
 func IsName(name string) bool {
-	for _, c := range []byte(name) {
-		if c < ' ' || c > '~' {
+	for _, char := range []byte(name) {
+		if char < ' ' || char > '~' {
 			return false
 		}
 	}
@@ -120,8 +120,8 @@ func IsName(name string) bool {
 
 // Same reports whether two policies have the same type and equal parameters.
 func Same(a, b any) bool {
-	if a, ok := a.(Alike); ok {
-		return a.Alike(b)
+	if alike, ok := a.(Alike); ok {
+		return alike.Alike(b)
 	}
 	return reflect.DeepEqual(a, b)
 }
@@ -132,9 +132,9 @@ type Alike interface{ Alike(other any) bool }
 // SameWindow reports whether two policies count in fixed windows of one period. Large counts take more of a word, so
 // that neither may read the other's words, but engine.SetPolicy carries them.
 func SameWindow(a, b any) bool {
-	x, ok := a.(Shaped)
+	shaped, ok := a.(Shaped)
 	y, both := b.(Shaped)
-	return ok && both && x.Shape().Kind == FixedWindow && y.Shape().Kind == FixedWindow && x.Shape().Per == y.Shape().Per
+	return ok && both && shaped.Shape().Kind == FixedWindow && y.Shape().Kind == FixedWindow && shaped.Shape().Per == y.Shape().Per
 }
 
 // Followers says which limits are accepted in place of a policy, when other does not read its words.

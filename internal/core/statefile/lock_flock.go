@@ -31,4 +31,4 @@ func tryLock(name string) (*os.File, error) {
 }
 
 // release unlocks a file by closing its only file descriptor.
-func release(f *os.File) error { return f.Close() }
+func release(file *os.File) error { return file.Close() }

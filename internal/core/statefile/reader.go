@@ -177,9 +177,9 @@ func (r *Reader) bytes(n int, what string) ([]byte, error) {
 	if n > len(r.rest) {
 		return nil, corrupt(r.position(), "%s of %d bytes, but its block ends after %d", what, n, len(r.rest))
 	}
-	b := r.rest[:n:n]
+	buffer := r.rest[:n:n]
 	r.rest = r.rest[n:]
-	return b, nil
+	return buffer, nil
 }
 
 // readPayload reads the next block and checks its sum.

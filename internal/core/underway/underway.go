@@ -160,12 +160,12 @@ func (t *take) again(word uint64) (next uint64, ok bool) {
 		next = t.limit.(policy.Refunder).Refund(word, t.takenAt, t.n)
 		return next, next <= policy.MaxWord
 	}
-	next, d := t.limit.Take(word, t.takenAt, t.n, 0)
-	return next, d.Allowed && d.Wait == 0 && next <= policy.MaxWord
+	next, decision := t.limit.Take(word, t.takenAt, t.n, 0)
+	return next, decision.Allowed && decision.Wait == 0 && next <= policy.MaxWord
 }
 
 // Settled tells the Log that the word is as Settle returned it.
-func (l *Log) Settled(m Mark) { l.mark = m }
+func (l *Log) Settled(mark Mark) { l.mark = mark }
 
 // Drop forgets all takes. IDs go on.
 func (l *Log) Drop() {
@@ -251,13 +251,13 @@ func (t *Taken) again(limit policy.Policy, n int64) (next uint64, ok bool) {
 	if n == 0 {
 		return t.Before, true
 	}
-	next, d := limit.Take(t.Before, t.At, n, policy.Never)
-	return next, d.Allowed && d.Wait == t.Wait && next <= policy.MaxWord
+	next, decision := limit.Take(t.Before, t.At, n, policy.Never)
+	return next, decision.Allowed && decision.Wait == t.Wait && next <= policy.MaxWord
 }
 
 // cancelLater returns the word after giving back units of a take that others followed.
-func (t *Taken) cancelLater(p policy.Policy, word uint64, now policy.Instant, back int64, others uint64) (next uint64) {
-	refunder, ok := p.(policy.Refunder)
+func (t *Taken) cancelLater(limit policy.Policy, word uint64, now policy.Instant, back int64, others uint64) (next uint64) {
+	refunder, ok := limit.(policy.Refunder)
 	if !ok {
 		return word
 	}
@@ -377,8 +377,8 @@ func (l *Logs[E]) open(hash uint64, entry *E) *EntryLog[E] {
 // take.
 func (l *Logs[E]) Find(hash uint64, entry *E) *EntryLog[E] {
 	if sets := l.sets.Load(); sets != nil {
-		if s := &(*sets)[setOf(hash, len(*sets))]; s.marks.Load()&markOf(hash) != 0 {
-			return s.search(hash, entry)
+		if set := &(*sets)[setOf(hash, len(*sets))]; set.marks.Load()&markOf(hash) != 0 {
+			return set.search(hash, entry)
 		}
 	}
 	return nil
@@ -402,8 +402,8 @@ func (s *set[E]) miss() {
 	}
 	marks := uint64(0)
 	for i := range s.places {
-		if p := &s.places[i]; p.log.Value() != nil {
-			marks |= markOf(p.hash)
+		if place := &s.places[i]; place.log.Value() != nil {
+			marks |= markOf(place.hash)
 		}
 	}
 	s.marks.Store(marks)
@@ -431,8 +431,8 @@ func (l *Logs[E]) newSets() *[]set[E] {
 // find returns the Log of an entry in its place, or nil. The caller holds mu.
 func (s *set[E]) find(hash uint64, entry *E) *EntryLog[E] {
 	for i := range s.places {
-		if p := &s.places[i]; p.hash == hash {
-			if log := p.log.Value(); log != nil && log.Entry == entry {
+		if place := &s.places[i]; place.hash == hash {
+			if log := place.log.Value(); log != nil && log.Entry == entry {
 				return log
 			}
 		}
@@ -442,7 +442,7 @@ func (s *set[E]) find(hash uint64, entry *E) *EntryLog[E] {
 
 // put gives a Log a place. The caller holds mu.
 func (s *set[E]) put(hash uint64, log *EntryLog[E]) {
-	i := slices.IndexFunc(s.places[:], func(p place[E]) bool { return p.log.Value() == nil })
+	i := slices.IndexFunc(s.places[:], func(place place[E]) bool { return place.log.Value() == nil })
 	if i < 0 {
 		i, s.next = s.next, (s.next+1)%setPlaces
 	}

@@ -183,8 +183,8 @@ func (l *line[K, S]) poll(w *waiter[S]) (pause time.Duration, done bool) {
 		if pause = time.Until(w.turn); pause > 0 {
 			return pause, false
 		}
-		if b, ok := w.call.(Blocker); ok {
-			if pause = b.BlockedFor(); pause > 0 {
+		if blocker, ok := w.call.(Blocker); ok {
+			if pause = blocker.BlockedFor(); pause > 0 {
 				// When the block ends, the units of this turn will have drained. A turn that was kept would
 				// let other calls take as much again.
 				l.revoke(func(*waiter[S]) bool { return true })

@@ -64,8 +64,8 @@ type Renewer interface{ Renew() }
 type Releaser interface{ AwaitsRelease() bool }
 
 func awaitsRelease[S comparable](call Call[S]) bool {
-	r, ok := call.(Releaser)
-	return ok && r.AwaitsRelease()
+	releaser, ok := call.(Releaser)
+	return ok && releaser.AwaitsRelease()
 }
 
 // Unlocker is an optional interface of a Call. The goroutine of the call runs Unlocked each time that it has unlocked the
@@ -140,10 +140,10 @@ func New[K, S comparable](options Options[K]) *Lines[K, S] {
 }
 
 func init() {
-	seam.Accept(func(ls interface{ under(seam.Seam) }, s seam.Seam) { ls.under(s) })
+	seam.Accept(func(ls interface{ under(seam.Seam) }, points seam.Seam) { ls.under(points) })
 }
 
-func (ls *Lines[K, S]) under(s seam.Seam) { ls.seam = s }
+func (ls *Lines[K, S]) under(points seam.Seam) { ls.seam = points }
 
 // Has reports whether calls wait for the key. Has is one atomic load while no calls wait at all.
 func (ls *Lines[K, S]) Has(key K) bool {
@@ -191,9 +191,9 @@ func (ls *Lines[K, S]) Wait(
 	// line to others.
 	line := ls.join(key)
 	defer line.release()
-	if r, ok := call.(Renewer); ok {
+	if renewer, ok := call.(Renewer); ok {
 		// The line is locked, so that a later Change finds the call in line.
-		r.Renew()
+		renewer.Renew()
 	}
 	if err := line.canJoin(ctx, w, patience); err != nil {
 		return 0, err
@@ -218,8 +218,8 @@ func (ls *Lines[K, S]) Wait(
 			return 0, fmt.Errorf("%w: it did not come within %v", ErrDeadline, patience)
 		}
 		line.unlock()
-		if u, ok := call.(Unlocker); ok {
-			u.Unlocked()
+		if unlocker, ok := call.(Unlocker); ok {
+			unlocker.Unlocked()
 		}
 		_, event := seam.Receive(ls.seam, "wait: sleeps", min(pause, left), w.signal, ctx, ls.Done)
 		line.lock()
@@ -256,12 +256,12 @@ func (ls *Lines[K, S]) Pause() (resume func()) {
 		// A line stored meanwhile finds the pause. Calls run later: code inside Range must not
 		// panic.
 		var all []*line[K, S]
-		ls.lines.Range(func(_ K, l *line[K, S]) bool {
-			all = append(all, l)
+		ls.lines.Range(func(_ K, line *line[K, S]) bool {
+			all = append(all, line)
 			return true
 		})
-		for _, l := range all {
-			l.pause()
+		for _, line := range all {
+			line.pause()
 		}
 	}
 	done = true
@@ -399,8 +399,8 @@ func (ls *Lines[K, S]) LongestWait() (longest time.Duration) {
 		return 0
 	}
 	now := time.Since(ls.epoch) + 1
-	ls.lines.Range(func(_ K, l *line[K, S]) bool {
-		if joined := l.oldest.Load(); joined > 0 {
+	ls.lines.Range(func(_ K, line *line[K, S]) bool {
+		if joined := line.oldest.Load(); joined > 0 {
 			longest = max(longest, now-time.Duration(joined))
 		}
 		return true

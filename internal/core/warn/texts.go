@@ -39,6 +39,6 @@ func (t *Texts) Fresh(shares Shares, passed Set, limit any, key string, decision
 }
 
 // Notice says for a log that a key, shown by its hash, has passed a share of its limit.
-func Notice(hash uint64, share float64, d policy.Decision) error {
-	return fmt.Errorf("key %016x has passed %.4g%% of its limit, %d of %d left", hash, 100*share, d.Remaining, d.Limit)
+func Notice(hash uint64, share float64, decision policy.Decision) error {
+	return fmt.Errorf("key %016x has passed %.4g%% of its limit, %d of %d left", hash, 100*share, decision.Remaining, decision.Limit)
 }

@@ -82,8 +82,8 @@ type Levels struct {
 }
 
 // NewLevels returns the levels of a limit, of most units that can remain.
-func NewLevels(s Shares, limit policy.Policy, most int64) (levels Levels) {
-	for _, share := range s {
+func NewLevels(shares Shares, limit policy.Policy, most int64) (levels Levels) {
+	for _, share := range shares {
 		levels.Bounds = append(levels.Bounds, left(share, most))
 	}
 	levels.mask = math.MaxUint64
@@ -91,14 +91,14 @@ func NewLevels(s Shares, limit policy.Policy, most int64) (levels Levels) {
 	if shaped == nil {
 		return levels
 	}
-	f := shaped.Shape()
-	switch f.Kind {
+	form := shaped.Shape()
+	switch form.Kind {
 	case shape.Funnel, shape.Queue, shape.Bursty:
-		levels.scale, levels.mask, levels.step = 16, math.MaxUint64, f.Interval
+		levels.scale, levels.mask, levels.step = 16, math.MaxUint64, form.Interval
 	case shape.FixedWindow, shape.AlignedWindow:
-		levels.mask, levels.step = 1<<f.Bits-1, 1
+		levels.mask, levels.step = 1<<form.Bits-1, 1
 	case shape.SlidingWindow:
-		levels.shift = f.Bits
+		levels.shift = form.Bits
 	default:
 		return levels
 	}
@@ -106,13 +106,13 @@ func NewLevels(s Shares, limit policy.Policy, most int64) (levels Levels) {
 	for _, bound := range levels.Bounds {
 		// low is a count.
 		low := uint64(most-bound) - 1
-		switch f.Kind {
+		switch form.Kind {
 		// floor((Depth - used) / Interval) units remain.
 		case shape.Funnel:
-			low = f.Depth - uint64(bound+1)*f.Interval
+			low = form.Depth - uint64(bound+1)*form.Interval
 		// One unit more remains.
 		case shape.Queue, shape.Bursty:
-			low = f.Depth - uint64(bound)*f.Interval
+			low = form.Depth - uint64(bound)*form.Interval
 		}
 		levels.lows = append(levels.lows, low)
 	}

@@ -8,9 +8,9 @@ import "time"
 const Own = 100 * time.Microsecond
 
 // Up returns a time in whole units, rounded up: a caller that waits for that time is not too early.
-func Up(d, unit time.Duration) int64 {
-	whole := int64(d / unit)
-	if d%unit > 0 {
+func Up(duration, unit time.Duration) int64 {
+	whole := int64(duration / unit)
+	if duration%unit > 0 {
 		whole++
 	}
 	return whole
@@ -18,9 +18,9 @@ func Up(d, unit time.Duration) int64 {
 
 // UntilReset rounds up too, but drops up to 100 µs above a whole unit. A fresh window of 60 s is
 // 60. The result is 0 only for times up to 0.
-func UntilReset(d, unit time.Duration) int64 {
-	if d <= Own {
-		return Up(min(d, 1), unit)
+func UntilReset(duration, unit time.Duration) int64 {
+	if duration <= Own {
+		return Up(min(duration, 1), unit)
 	}
-	return Up(d-Own, unit)
+	return Up(duration-Own, unit)
 }

@@ -39,7 +39,7 @@ type inContext struct{}
 func Of(ctx context.Context) *Request { return ctx.Value(inContext{}).(*Request) }
 
 // Decided tells a request its verdict. An adapter calls it from Options.OnVerdict.
-func (r *Request) Decided(v limits.Verdict) { r.verdict, r.decided = v, true }
+func (r *Request) Decided(verdict limits.Verdict) { r.verdict, r.decided = verdict, true }
 
 // Served is what an adapter's handler does with a request that passes.
 func (r *Request) Served() {
@@ -91,27 +91,27 @@ type Door struct {
 type Open func(t testing.TB, o Options, all []Limit) Door
 
 // Number returns f as a function of an adapter's requests, or nil if f is nil.
-func Number[R any](f func(r *Request) int64, ctx func(r R) context.Context) func(r R) int64 {
+func Number[R any](f func(request *Request) int64, ctx func(request R) context.Context) func(request R) int64 {
 	if f == nil {
 		return nil
 	}
-	return func(r R) int64 { return f(Of(ctx(r))) }
+	return func(request R) int64 { return f(Of(ctx(request))) }
 }
 
 // Charge returns f as a Charge of an adapter, or nil if f is nil.
-func Charge[R, S any](f func(r *Request) int64, ctx func(r R) context.Context) func(r R, served S) int64 {
+func Charge[R, S any](f func(request *Request) int64, ctx func(request R) context.Context) func(request R, served S) int64 {
 	if f == nil {
 		return nil
 	}
-	return func(r R, _ S) int64 { return f(Of(ctx(r))) }
+	return func(request R, _ S) int64 { return f(Of(ctx(request))) }
 }
 
 // Plan returns f as a PolicyFor of an adapter, or nil if f is nil.
-func Plan[R any](f func(r *Request) policy.Policy, ctx func(r R) context.Context) func(r R) policy.Policy {
+func Plan[R any](f func(request *Request) policy.Policy, ctx func(request R) context.Context) func(request R) policy.Policy {
 	if f == nil {
 		return nil
 	}
-	return func(r R) policy.Policy { return f(Of(ctx(r))) }
+	return func(request R) policy.Policy { return f(Of(ctx(request))) }
 }
 
 // Run runs the tests, each in a bubble of testing/synctest.
@@ -137,7 +137,7 @@ func newDoor(t testing.TB, open Open, options Options, all ...Limit) *door {
 			all[i].Name = "limit"
 		}
 		if all[i].Key == nil {
-			all[i].Key = func(r *Request) string { return r.Key }
+			all[i].Key = func(request *Request) string { return request.Key }
 		}
 	}
 	return &door{t: t, Door: open(t, options, all), by: map[limits.Reason]uint64{}}

@@ -59,8 +59,8 @@ var cases = []struct {
 	{"units in use tell a guess", unitsInUseTellGuess},
 }
 
-func cost(r *Request) int64   { return r.Cost }
-func charge(r *Request) int64 { return r.Charge }
+func cost(request *Request) int64   { return request.Cost }
+func charge(request *Request) int64 { return request.Charge }
 
 func eachKeyHasItsLimit(t *testing.T, open Open) {
 	for _, way := range ways {
@@ -90,20 +90,20 @@ func withoutKey(t *testing.T, open Open) {
 	} {
 		for _, way := range ways {
 			synctest.Test(t, func(t *testing.T) {
-				e := NewEngine(t, plan, engine.PolicyFor(func(key string) policy.Policy {
+				limiter := NewEngine(t, plan, engine.PolicyFor(func(key string) policy.Policy {
 					assert.False(t, key == "" && when != limits.Share, "a plan was chosen for no key")
 					return plan
 				}))
-				all := inWay(t, way, Limit{Limiter: e, WhenNoKey: when})
+				all := inWay(t, way, Limit{Limiter: limiter, WhenNoKey: when})
 				door := newDoor(t, open, Options{}, all...)
 				for i, reason := range want {
 					if reason == limits.Exempt && way != "alone" {
 						// The other limit admits the request.
 						reason = limits.Admitted
 					}
-					v := door.ask("", 1)
-					assert.Equal(t, reason, v.Reason, "%v, %s, request %d", when, way, i)
-					assert.Equal(t, reason == limits.NoKey, when == limits.Refuse && v.Limit == "limit")
+					verdict := door.ask("", 1)
+					assert.Equal(t, reason, verdict.Reason, "%v, %s, request %d", when, way, i)
+					assert.Equal(t, reason == limits.NoKey, when == limits.Refuse && verdict.Limit == "limit")
 				}
 				if way != "alone" && when == limits.Refuse {
 					other := all[0].Limiter.(*engine.Engine[string])
@@ -119,8 +119,8 @@ func withoutKey(t *testing.T, open Open) {
 func takesItsCost(t *testing.T, open Open) {
 	for _, way := range ways {
 		synctest.Test(t, func(t *testing.T) {
-			e := Hourly[string](t, 10)
-			door := newDoor(t, open, Options{Cost: cost}, inWay(t, way, Limit{Limiter: e})...)
+			limiter := Hourly[string](t, 10)
+			door := newDoor(t, open, Options{Cost: cost}, inWay(t, way, Limit{Limiter: limiter})...)
 			for _, c := range []struct {
 				cost   int64
 				reason limits.Reason
@@ -138,7 +138,7 @@ func takesItsCost(t *testing.T, open Open) {
 				verdict := door.ask("key", c.cost)
 				assert.Equal(t, c.reason, verdict.Reason, "%s: %d units", way, c.cost)
 				assert.Equal(t, c.cost, verdict.Cost, "%s: %d units", way, c.cost)
-				assert.Equal(t, c.left, left(e, "key"), "%s: after %d units", way, c.cost)
+				assert.Equal(t, c.left, left(limiter, "key"), "%s: after %d units", way, c.cost)
 				assert.Equal(t, c.reason == limits.NeverAdmitted, verdict.RetryAfter == policy.Never, "%s: %d units", way, c.cost)
 			}
 			door.stats()
@@ -155,14 +155,14 @@ func chargedByUse(t *testing.T, open Open) {
 					continue
 				}
 				synctest.Test(t, func(t *testing.T) {
-					e := NewEngine[string](t, policy.Must(policy.Funnel(15, 1, time.Hour)))
-					e.Take("key", 5)
-					door := newDoor(t, open, Options{Cost: cost, Charge: charge}, inWay(t, way, Limit{Limiter: e})...)
+					limiter := NewEngine[string](t, policy.Must(policy.Funnel(15, 1, time.Hour)))
+					limiter.Take("key", 5)
+					door := newDoor(t, open, Options{Cost: cost, Charge: charge}, inWay(t, way, Limit{Limiter: limiter})...)
 					verdict := door.serve(t.Context(), Request{Key: "key", Cost: n, Charge: used, Serve: func() {
-						assert.Equal(t, 10-n, left(e, "key"), "the cost counts while the request is under way")
+						assert.Equal(t, 10-n, left(limiter, "key"), "the cost counts while the request is under way")
 					}})
 					assert.Equal(t, limits.Admitted, verdict.Reason)
-					assert.Equal(t, want, left(e, "key"), "%s: cost %d, charge %d", way, n, used)
+					assert.Equal(t, want, left(limiter, "key"), "%s: cost %d, charge %d", way, n, used)
 					assert.Zero(t, door.stats().Unsettled)
 				})
 			}
@@ -178,11 +178,11 @@ func chargedIfHeld(t *testing.T, open Open) {
 			synctest.Test(t, func(t *testing.T) {
 				var common, own int
 				count := func(n *int) func(*Request) int64 {
-					return func(r *Request) int64 { *n++; return r.Cost }
+					return func(request *Request) int64 { *n++; return request.Cost }
 				}
-				e := Hourly[string](t, 10)
+				limiter := Hourly[string](t, 10)
 				door := newDoor(t, open, Options{Cost: cost, Charge: count(&common), Shadow: shadow == "all"},
-					inWay(t, way, Limit{Limiter: e, WhenNoKey: limits.Skip, Charge: count(&own), Shadow: shadow == "one"})...)
+					inWay(t, way, Limit{Limiter: limiter, WhenNoKey: limits.Skip, Charge: count(&own), Shadow: shadow == "one"})...)
 				both, above := 0, 0
 				if way != "alone" {
 					both = 1
@@ -202,7 +202,7 @@ func chargedIfHeld(t *testing.T, open Open) {
 					door.ask(c.key, c.cost)
 					assert.Equal(t, [2]int{c.common, c.own}, [2]int{common, own}, "%s, shadow %s, request %d", way, shadow, i)
 				}
-				assert.Zero(t, left(e, "key"))
+				assert.Zero(t, left(limiter, "key"))
 				door.stats()
 			})
 		}
@@ -222,28 +222,28 @@ func chargedWhereTaken(t *testing.T, open Open) {
 			for _, way := range append([]string{"chosen"}, ways...) {
 				for _, waits := range []bool{false, true} {
 					synctest.Test(t, func(t *testing.T) {
-						e := NewEngine[string](t, limit)
+						limiter := NewEngine[string](t, limit)
 						if way == "chosen" {
-							e = NewEngine(t, limit, engine.PolicyFor(func(string) policy.Policy { return limit }))
+							limiter = NewEngine(t, limit, engine.PolicyFor(func(string) policy.Policy { return limit }))
 						}
-						all := []Limit{{Limiter: e}}
+						all := []Limit{{Limiter: limiter}}
 						if way != "chosen" {
 							all = inWay(t, way, all[0])
 						}
 						options := Options{Cost: cost, Charge: charge}
 						if waits {
 							options.WaitUpTo = time.Hour
-							require.True(t, e.Take("key", 10).Allowed)
+							require.True(t, limiter.Take("key", 10).Allowed)
 						}
-						d := newDoor(t, open, options, all...)
-						verdict := d.serve(t.Context(), Request{Key: "key", Cost: 8, Charge: kept, Serve: func() {
-							assert.Less(t, left(e, "key"), int64(3), "the cost counts while the request is under way")
+						door := newDoor(t, open, options, all...)
+						verdict := door.serve(t.Context(), Request{Key: "key", Cost: 8, Charge: kept, Serve: func() {
+							assert.Less(t, left(limiter, "key"), int64(3), "the cost counts while the request is under way")
 							time.Sleep(10 * 6 * time.Second)
-							require.True(t, e.Take("key", 9).Allowed, "by others, in another window")
+							require.True(t, limiter.Take("key", 9).Allowed, "by others, in another window")
 						}})
 						assert.Equal(t, limits.Admitted, verdict.Reason)
 						assert.Equal(t, waits, verdict.Waited > 0)
-						assert.Equal(t, int64(1), left(e, "key"), "%s, %d kept, %s, waits: %v", name, kept, way, waits)
+						assert.Equal(t, int64(1), left(limiter, "key"), "%s, %d kept, %s, waits: %v", name, kept, way, waits)
 					})
 				}
 			}
@@ -391,15 +391,15 @@ func nearBeforeFar(t *testing.T, open Open) {
 func exactWhenRacing(t *testing.T, open Open) {
 	const most = 2000
 	for _, way := range ways {
-		e := Hourly[string](t, most)
-		door := newDoor(t, open, Options{Charge: charge}, inWay(t, way, Limit{Limiter: e})...)
+		limiter := Hourly[string](t, most)
+		door := newDoor(t, open, Options{Charge: charge}, inWay(t, way, Limit{Limiter: limiter})...)
 		var kept atomic.Int64
 		var all sync.WaitGroup
 		for range 16 {
 			all.Go(func() {
 				for n := int64(0); ; n++ {
-					v := door.serve(context.Background(), Request{Key: "key", Charge: n % 2})
-					if v.Refused() {
+					verdict := door.serve(context.Background(), Request{Key: "key", Charge: n % 2})
+					if verdict.Refused() {
 						return
 					}
 					kept.Add(n % 2)
@@ -408,7 +408,7 @@ func exactWhenRacing(t *testing.T, open Open) {
 		}
 		all.Wait()
 		assert.LessOrEqual(t, kept.Load(), int64(most), way)
-		assert.Equal(t, most-kept.Load(), left(e, "key"), "%s: all returned units are there", way)
+		assert.Equal(t, most-kept.Load(), left(limiter, "key"), "%s: all returned units are there", way)
 		door.stats()
 	}
 }
@@ -419,11 +419,11 @@ func endedContext(t *testing.T, open Open) {
 	for _, way := range ways {
 		for _, shadow := range []bool{false, true} {
 			synctest.Test(t, func(t *testing.T) {
-				e := Hourly[string](t, 5)
-				door := newDoor(t, open, Options{Shadow: shadow, WaitUpTo: time.Second, Charge: charge}, inWay(t, way, Limit{Limiter: e})...)
-				v := door.serve(ctx, Request{Key: "key", Charge: 3})
-				assert.Equal(t, limits.Cancelled, v.Reason, way)
-				assert.Equal(t, int64(5), left(e, "key"), way)
+				limiter := Hourly[string](t, 5)
+				door := newDoor(t, open, Options{Shadow: shadow, WaitUpTo: time.Second, Charge: charge}, inWay(t, way, Limit{Limiter: limiter})...)
+				verdict := door.serve(ctx, Request{Key: "key", Charge: 3})
+				assert.Equal(t, limits.Cancelled, verdict.Reason, way)
+				assert.Equal(t, int64(5), left(limiter, "key"), way)
 				door.stats()
 			})
 		}
@@ -433,9 +433,9 @@ func endedContext(t *testing.T, open Open) {
 func cannotDecide(t *testing.T, open Open) {
 	down := errors.New("connection refused")
 	closed := func(retry time.Duration) *Fake[string] {
-		f := NewFake[string](t, 10, policy.Decision{Limit: 10, RetryAfter: retry}, limits.SourceClosed, false)
-		f.Answer.Provenance = limits.NewProvenance(limits.SourceClosed, false, down)
-		return f
+		fake := NewFake[string](t, 10, policy.Decision{Limit: 10, RetryAfter: retry}, limits.SourceClosed, false)
+		fake.Answer.Provenance = limits.NewProvenance(limits.SourceClosed, false, down)
+		return fake
 	}
 	fails := closed(0)
 	fails.Answer, fails.Err = limits.Answer{}, down
@@ -471,17 +471,17 @@ func cannotDecide(t *testing.T, open Open) {
 	// The limiter notices first that the context has ended.
 	ctx, cancel := context.WithCancel(context.Background())
 	ends := &Fake[string]{Limiter: fails.Limiter, Err: context.Canceled}
-	d := newDoor(t, open, Options{}, Limit{Limiter: ends, Key: func(*Request) string { cancel(); return "key" }})
-	assert.Equal(t, limits.Cancelled, d.serve(ctx, Request{}).Reason)
+	door := newDoor(t, open, Options{}, Limit{Limiter: ends, Key: func(*Request) string { cancel(); return "key" }})
+	assert.Equal(t, limits.Cancelled, door.serve(ctx, Request{}).Reason)
 }
 
 func uncertainCharge(t *testing.T, open Open) {
 	far := NewFake[string](t, 10, policy.Decision{Allowed: true, Limit: 10}, limits.SourceRedis, true)
 	far.Settled = errors.New("lost")
 	for _, all := range [][]Limit{{{Limiter: far}}, {{Limiter: far}, {Name: "near", Limiter: Hourly[string](t, 10)}}} {
-		d := newDoor(t, open, Options{Charge: charge}, all...)
-		assert.Equal(t, limits.Admitted, d.ask("key", 0).Reason)
-		assert.Equal(t, uint64(1), d.stats().Unsettled)
+		door := newDoor(t, open, Options{Charge: charge}, all...)
+		assert.Equal(t, limits.Admitted, door.ask("key", 0).Reason)
+		assert.Equal(t, uint64(1), door.stats().Unsettled)
 	}
 }
 
@@ -520,10 +520,10 @@ func unrecorded(t *testing.T, open Open) {
 						if hidden {
 							other = struct{ limits.Limiter[string] }{narrow}
 						}
-						d := newDoor(t, open, Options{WaitUpTo: upTo}, Limit{Name: "full", Limiter: full}, Limit{Name: "narrow", Limiter: other})
-						v := d.ask("new", 0)
-						assert.Equal(t, limits.OverLimit, v.Reason)
-						assert.Equal(t, !hidden, v.Provenance.Exact(), "hidden: %v", hidden)
+						door := newDoor(t, open, Options{WaitUpTo: upTo}, Limit{Name: "full", Limiter: full}, Limit{Name: "narrow", Limiter: other})
+						verdict := door.ask("new", 0)
+						assert.Equal(t, limits.OverLimit, verdict.Reason)
+						assert.Equal(t, !hidden, verdict.Provenance.Exact(), "hidden: %v", hidden)
 					}
 				})
 			}
@@ -534,12 +534,12 @@ func unrecorded(t *testing.T, open Open) {
 func blocked(t *testing.T, open Open) {
 	for _, way := range ways {
 		synctest.Test(t, func(t *testing.T) {
-			e := Hourly[string](t, 10)
-			door := newDoor(t, open, Options{}, inWay(t, way, Limit{Limiter: e})...)
-			e.Block("key", 5*time.Second)
+			limiter := Hourly[string](t, 10)
+			door := newDoor(t, open, Options{}, inWay(t, way, Limit{Limiter: limiter})...)
+			limiter.Block("key", 5*time.Second)
 			for range 2 {
-				v := door.ask("key", 0)
-				assert.Equal(t, []any{limits.OverLimit, "limit", 5 * time.Second}, []any{v.Reason, v.Limit, v.RetryAfter.Round(time.Second)}, way)
+				verdict := door.ask("key", 0)
+				assert.Equal(t, []any{limits.OverLimit, "limit", 5 * time.Second}, []any{verdict.Reason, verdict.Limit, verdict.RetryAfter.Round(time.Second)}, way)
 			}
 			assert.Equal(t, limits.Admitted, door.ask("other", 0).Reason, way)
 			time.Sleep(5 * time.Second)

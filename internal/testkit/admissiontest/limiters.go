@@ -15,12 +15,12 @@ import (
 )
 
 // NewEngine returns an engine that is closed with the test.
-func NewEngine[K comparable](t testing.TB, p policy.Policy, options ...engine.Option[K]) *engine.Engine[K] {
+func NewEngine[K comparable](t testing.TB, limit policy.Policy, options ...engine.Option[K]) *engine.Engine[K] {
 	t.Helper()
-	e, err := engine.New(engine.Config{Policy: p}, options...)
+	limiter, err := engine.New(engine.Config{Policy: limit}, options...)
 	require.NoError(t, err)
-	t.Cleanup(func() { assert.NoError(t, e.Close()) })
-	return e
+	t.Cleanup(func() { assert.NoError(t, limiter.Close()) })
+	return limiter
 }
 
 // Hourly returns an engine of n units an hour. No unit comes back before the hour is over.
@@ -48,10 +48,10 @@ type Fake[K comparable] struct {
 
 // NewFake returns a limiter whose limit is n units an hour. Its answer has that decision, source and
 // exactness.
-func NewFake[K comparable](t testing.TB, n int64, d policy.Decision, source limits.Source, exact bool) *Fake[K] {
-	f := &Fake[K]{Limiter: Hourly[K](t, n)}
-	f.Answer = limits.Answer{Decision: d, Provenance: limits.NewProvenance(source, exact, nil)}
-	return f
+func NewFake[K comparable](t testing.TB, n int64, decision policy.Decision, source limits.Source, exact bool) *Fake[K] {
+	fake := &Fake[K]{Limiter: Hourly[K](t, n)}
+	fake.Answer = limits.Answer{Decision: decision, Provenance: limits.NewProvenance(source, exact, nil)}
+	return fake
 }
 
 // Remote implements limits.Remote.
@@ -78,9 +78,9 @@ type Losing struct {
 
 // NewLosing returns a limiter that loses no unit.
 func NewLosing(t testing.TB) *Losing {
-	l := &Losing{Engine: NewEngine[string](t, policy.Must(policy.InFlight(1, time.Hour)))}
-	l.Lose(make(chan struct{}))
-	return l
+	losing := &Losing{Engine: NewEngine[string](t, policy.Must(policy.InFlight(1, time.Hour)))}
+	losing.Lose(make(chan struct{}))
+	return losing
 }
 
 // Lose sets the channel whose end says that units taken from now on are lost.
@@ -126,4 +126,4 @@ func inWay(t testing.TB, way string, limit Limit) []Limit {
 	return []Limit{other, limit}
 }
 
-func left(e *engine.Engine[string], key string) int64 { return e.Peek(key, 0).Remaining }
+func left(limiter *engine.Engine[string], key string) int64 { return limiter.Peek(key, 0).Remaining }

@@ -36,8 +36,8 @@ func misconfigured(t *testing.T, open Open) {
 		}))}
 	}
 	byRequest := func(t *testing.T) Limit {
-		return Limit{Limiter: NewEngine[string](t, funnel), PolicyFor: func(r *Request) policy.Policy {
-			if strings.HasPrefix(r.Key, "wrong") {
+		return Limit{Limiter: NewEngine[string](t, funnel), PolicyFor: func(request *Request) policy.Policy {
+			if strings.HasPrefix(request.Key, "wrong") {
 				return window
 			}
 			return nil
@@ -59,8 +59,8 @@ func misconfigured(t *testing.T, open Open) {
 						}
 						door := newDoor(t, open, Options{Cost: cost, WaitUpTo: upTo, Logger: slog.New(slog.NewTextHandler(&log, nil))}, all...)
 						for _, key := range []string{"wrong", "wrong", "wrong too"} {
-							v := door.ask(key, n)
-							assert.Equal(t, []any{limits.Misconfigured, "limit"}, []any{v.Reason, v.Limit}, "%s, several: %v, cost %d", name, several, n)
+							verdict := door.ask(key, n)
+							assert.Equal(t, []any{limits.Misconfigured, "limit"}, []any{verdict.Reason, verdict.Limit}, "%s, several: %v, cost %d", name, several, n)
 						}
 						assert.Equal(t, limits.Admitted, door.ask("right", 1).Reason, name)
 						door.stats()
@@ -76,8 +76,8 @@ func misconfigured(t *testing.T, open Open) {
 	for _, several := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			var log bytes.Buffer
-			e := NewEngine[string](t, funnel)
-			all := []Limit{{Limiter: e}}
+			limiter := NewEngine[string](t, funnel)
+			all := []Limit{{Limiter: limiter}}
 			if several {
 				all = append(all, narrow(t))
 			}
@@ -86,17 +86,17 @@ func misconfigured(t *testing.T, open Open) {
 				assert.Equal(t, limits.Misconfigured, door.ask("key", -1).Reason)
 			}
 			assert.Equal(t, 1, strings.Count(log.String(), "\n"), log.String())
-			assert.Zero(t, e.Len())
+			assert.Zero(t, limiter.Len())
 			door.stats()
 		})
 	}
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
 		none := limits.ForAnyKey[string](single.MustNew(policy.Funnel(10, 1, time.Hour)))
-		d := newDoor(t, open, Options{Logger: slog.New(slog.NewTextHandler(&log, nil))},
+		door := newDoor(t, open, Options{Logger: slog.New(slog.NewTextHandler(&log, nil))},
 			Limit{Limiter: none, PolicyFor: func(*Request) policy.Policy { return funnel }})
-		v := d.ask("key", 0)
-		assert.Equal(t, limits.Misconfigured, v.Reason)
+		verdict := door.ask("key", 0)
+		assert.Equal(t, limits.Misconfigured, verdict.Reason)
 		assert.Contains(t, log.String(), "the limiter takes no policy")
 		assert.NotContains(t, log.String(), "another family")
 	})
@@ -120,22 +120,22 @@ func limitOfZero(t *testing.T, open Open) {
 		for _, upTo := range []time.Duration{0, time.Minute} {
 			synctest.Test(t, func(t *testing.T) {
 				none := NewEngine[string](t, barred{policy.Must(policy.Funnel(10, 10, time.Hour))})
-				d := newDoor(t, open, Options{WaitUpTo: upTo}, inWay(t, way, Limit{Limiter: none})...)
-				assert.Equal(t, limits.NeverAdmitted, d.ask("key", 0).Reason, way)
+				door := newDoor(t, open, Options{WaitUpTo: upTo}, inWay(t, way, Limit{Limiter: none})...)
+				assert.Equal(t, limits.NeverAdmitted, door.ask("key", 0).Reason, way)
 			})
 		}
 	}
 }
 
-func planOf(r *Request) policy.Policy { return r.Plan }
+func planOf(request *Request) policy.Policy { return request.Plan }
 
 // All plans count the key's use.
 func planOfRequest(t *testing.T, open Open) {
 	small, large := policy.Must(policy.FixedWindow(5, time.Hour)), policy.Must(policy.FixedWindow(50, time.Hour))
 	for _, way := range ways {
-		for _, o := range []Options{{}, {WaitUpTo: time.Millisecond}, {Charge: func(*Request) int64 { return 1 }}} {
+		for _, options := range []Options{{}, {WaitUpTo: time.Millisecond}, {Charge: func(*Request) int64 { return 1 }}} {
 			synctest.Test(t, func(t *testing.T) {
-				door := newDoor(t, open, o, inWay(t, way, Limit{Limiter: Hourly[string](t, 10), PolicyFor: planOf})...)
+				door := newDoor(t, open, options, inWay(t, way, Limit{Limiter: Hourly[string](t, 10), PolicyFor: planOf})...)
 				for i, c := range []struct {
 					plan  policy.Policy
 					pass  int
@@ -144,9 +144,9 @@ func planOfRequest(t *testing.T, open Open) {
 					for range c.pass {
 						assert.Equal(t, limits.Admitted, door.serve(t.Context(), Request{Key: "key", Plan: c.plan}).Reason, "%s, step %d", way, i)
 					}
-					v := door.serve(t.Context(), Request{Key: "key", Plan: c.plan})
-					assert.Equal(t, limits.OverLimit, v.Reason, "%s, step %d", way, i)
-					assert.Equal(t, c.limit, v.Decision.Limit, "%s, step %d", way, i)
+					verdict := door.serve(t.Context(), Request{Key: "key", Plan: c.plan})
+					assert.Equal(t, limits.OverLimit, verdict.Reason, "%s, step %d", way, i)
+					assert.Equal(t, c.limit, verdict.Decision.Limit, "%s, step %d", way, i)
 				}
 				door.stats()
 			})
@@ -204,19 +204,19 @@ func panicOfPlan(t *testing.T, open Open) {
 				synctest.Test(t, func(t *testing.T) {
 					// left is the number of calls until a panic.
 					left := math.MaxInt
-					e := NewEngine(t, funnel, engine.PolicyFor(func(string) policy.Policy {
+					limiter := NewEngine(t, funnel, engine.PolicyFor(func(string) policy.Policy {
 						if left--; left < 0 {
 							panic("plans are not loaded yet")
 						}
 						return funnel
 					}))
-					all := []Limit{{Limiter: e}}
+					all := []Limit{{Limiter: limiter}}
 					if several {
 						all = append(all, Limit{Name: "roomy", Limiter: NewEngine[string](t, policy.Must(policy.Funnel(100, 100, time.Second)))})
 					}
 					door := newDoor(t, open, c.o, all...)
 					if c.waits {
-						require.True(t, e.Choke("key"))
+						require.True(t, limiter.Choke("key"))
 					}
 					left = panics
 					began := time.Now()
@@ -226,23 +226,23 @@ func panicOfPlan(t *testing.T, open Open) {
 					}()
 					left = math.MaxInt
 					if passed {
-						assert.Zero(t, e.Peek("key", 0).Remaining)
+						assert.Zero(t, limiter.Peek("key", 0).Remaining)
 						return
 					}
 					panics++
 					if c.waits {
 						time.Sleep(time.Second/2 - time.Since(began))
 					}
-					assert.EqualValues(t, 1, e.Peek("key", 0).Remaining, "%s, several: %v, call %d", name, several, panics)
+					assert.EqualValues(t, 1, limiter.Peek("key", 0).Remaining, "%s, several: %v, call %d", name, several, panics)
 				})
 			}
 			assert.Greater(t, panics, 1, "%s, several: %v", name, several)
 		}
 	}
 	first, second := Hourly[string](t, 5), Hourly[string](t, 5)
-	d := newDoor(t, open, Options{}, Limit{Name: "first", Limiter: first},
+	door := newDoor(t, open, Options{}, Limit{Name: "first", Limiter: first},
 		Limit{Name: "second", Limiter: second, PolicyFor: func(*Request) policy.Policy { panic("plans are not loaded") }})
-	assert.Panics(t, func() { d.ask("key", 0) })
+	assert.Panics(t, func() { door.ask("key", 0) })
 	assert.Equal(t, [2]int64{5, 5}, [2]int64{left(first, "key"), left(second, "key")})
 }
 
@@ -259,9 +259,9 @@ func shadowReports(t *testing.T, open Open) {
 				assert.True(t, verdict.Shadow)
 				assert.False(t, verdict.Refused())
 			}
-			s := door.stats()
-			assert.True(t, s.Shadow)
-			assert.Nil(t, s.Shadowed, "none is tried beside others")
+			stats := door.stats()
+			assert.True(t, stats.Shadow)
+			assert.Nil(t, stats.Shadowed, "none is tried beside others")
 		})
 	}
 	// If all limits have Shadow, so have the options.
@@ -277,32 +277,32 @@ func shadowReports(t *testing.T, open Open) {
 	for _, limit := range []policy.Policy{funnel, queue} {
 		for _, becomes := range []bool{false, true} {
 			synctest.Test(t, func(t *testing.T) {
-				e := NewEngine[string](t, limit)
-				door := newDoor(t, open, Options{Shadow: true, WaitUpTo: 2500 * time.Millisecond}, Limit{Limiter: e})
+				limiter := NewEngine[string](t, limit)
+				door := newDoor(t, open, Options{Shadow: true, WaitUpTo: 2500 * time.Millisecond}, Limit{Limiter: limiter})
 				// The limit becomes a queue after the first request.
 				if becomes {
-					e = NewEngine[string](t, policy.Must(policy.Queue(0, 1, time.Second)))
-					door = newDoor(t, open, Options{Shadow: true, WaitUpTo: 2500 * time.Millisecond}, Limit{Limiter: e})
+					limiter = NewEngine[string](t, policy.Must(policy.Queue(0, 1, time.Second)))
+					door = newDoor(t, open, Options{Shadow: true, WaitUpTo: 2500 * time.Millisecond}, Limit{Limiter: limiter})
 					door.ask("key", 0)
-					require.NoError(t, e.SetPolicy(queue))
+					require.NoError(t, limiter.SetPolicy(queue))
 					time.Sleep(time.Second)
 				}
 				began := time.Now()
 				for i, waited := range []time.Duration{0, time.Second, 2 * time.Second, 0, 0} {
-					v := door.ask("key", 0)
-					assert.Equal(t, waited, v.Waited, "%v, request %d", limit, i)
-					assert.Equal(t, i > 2, v.Reason == limits.OverLimit, "%v, request %d", limit, i)
+					verdict := door.ask("key", 0)
+					assert.Equal(t, waited, verdict.Waited, "%v, request %d", limit, i)
+					assert.Equal(t, i > 2, verdict.Reason == limits.OverLimit, "%v, request %d", limit, i)
 				}
 				assert.Zero(t, time.Since(began), "a request was delayed")
-				s := door.stats()
-				assert.Equal(t, uint64(2), s.Delayed)
-				assert.Equal(t, 3*time.Second, s.DelayTime)
+				stats := door.stats()
+				assert.Equal(t, uint64(2), stats.Delayed)
+				assert.Equal(t, 3*time.Second, stats.DelayTime)
 			})
 		}
 	}
 	synctest.Test(t, func(t *testing.T) {
-		d := newDoor(t, open, Options{Shadow: true, WaitUpTo: time.Hour}, inWay(t, "two engines", Limit{Limiter: NewEngine[string](t, funnel)})...)
-		assert.Equal(t, []timed{{limits.Admitted, 0}, {limits.OverLimit, 0}}, d.atOnce(2, Request{Key: "key"}))
+		door := newDoor(t, open, Options{Shadow: true, WaitUpTo: time.Hour}, inWay(t, "two engines", Limit{Limiter: NewEngine[string](t, funnel)})...)
+		assert.Equal(t, []timed{{limits.Admitted, 0}, {limits.OverLimit, 0}}, door.atOnce(2, Request{Key: "key"}))
 	})
 }
 
@@ -341,16 +341,16 @@ func limitOnTrial(t *testing.T, open Open) {
 				assert.False(t, verdict.Shadow)
 				assert.Equal(t, "live", verdict.Limit)
 			}
-			s := door.stats()
-			assert.Equal(t, map[string]uint64{"tried": 2, "keyless": 1}, s.Shadowed)
-			assert.False(t, s.Shadow)
+			stats := door.stats()
+			assert.Equal(t, map[string]uint64{"tried": 2, "keyless": 1}, stats.Shadowed)
+			assert.False(t, stats.Shadow)
 		})
 	}
 	synctest.Test(t, func(t *testing.T) {
 		live, tried := Hourly[string](t, 100), Hourly[string](t, 100)
-		d := newDoor(t, open, Options{Cost: func(*Request) int64 { return 3 }},
+		door := newDoor(t, open, Options{Cost: func(*Request) int64 { return 3 }},
 			Limit{Name: "live", Limiter: live}, Limit{Name: "tried", Limiter: tried, Shadow: true, Charge: func(*Request) int64 { return 7 }})
-		assert.Equal(t, limits.Admitted, d.ask("key", 0).Reason)
+		assert.Equal(t, limits.Admitted, door.ask("key", 0).Reason)
 		assert.Equal(t, [2]int64{97, 93}, [2]int64{left(live, "key"), left(tried, "key")}, "a limit with Shadow is charged")
 	})
 }
@@ -365,9 +365,9 @@ func (b breaks) Hold(ctx context.Context, call limits.Call[string]) (limits.Gran
 	if b.hold != nil {
 		return limits.Grant{}, b.hold()
 	}
-	g, err := b.Limiter.Hold(ctx, call)
-	g.State.Settler = b
-	return g, err
+	grant, err := b.Limiter.Hold(ctx, call)
+	grant.State.Settler = b
+	return grant, err
 }
 
 func (b breaks) Settle(context.Context, limits.GrantState, int64) error { return b.settle() }
@@ -376,16 +376,16 @@ func (b breaks) Settle(context.Context, limits.GrantState, int64) error { return
 func failingTrial(t *testing.T, open Open) {
 	boom := func() error { panic("boom") }
 	fails := func() error { return errors.New("boom") }
-	for name, breakIt := range map[string]func(l *Limit){
-		"Key":               func(l *Limit) { l.Key = func(*Request) string { panic("boom") } },
-		"Cost":              func(l *Limit) { l.Cost = func(*Request) int64 { panic("boom") } },
-		"Cost below 0":      func(l *Limit) { l.Cost = func(*Request) int64 { return -1 } },
-		"Charge":            func(l *Limit) { l.Charge = func(*Request) int64 { panic("boom") } },
-		"PolicyFor":         func(l *Limit) { l.PolicyFor = func(*Request) policy.Policy { panic("boom") } },
-		"the limiter":       func(l *Limit) { l.Limiter = breaks{l.Limiter, boom, nil} },
-		"an error":          func(l *Limit) { l.Limiter = breaks{l.Limiter, fails, nil} },
-		"settling":          func(l *Limit) { l.Limiter = breaks{l.Limiter, nil, boom} },
-		"an error settling": func(l *Limit) { l.Limiter = breaks{l.Limiter, nil, fails} },
+	for name, breakIt := range map[string]func(limit *Limit){
+		"Key":               func(limit *Limit) { limit.Key = func(*Request) string { panic("boom") } },
+		"Cost":              func(limit *Limit) { limit.Cost = func(*Request) int64 { panic("boom") } },
+		"Cost below 0":      func(limit *Limit) { limit.Cost = func(*Request) int64 { return -1 } },
+		"Charge":            func(limit *Limit) { limit.Charge = func(*Request) int64 { panic("boom") } },
+		"PolicyFor":         func(limit *Limit) { limit.PolicyFor = func(*Request) policy.Policy { panic("boom") } },
+		"the limiter":       func(limit *Limit) { limit.Limiter = breaks{limit.Limiter, boom, nil} },
+		"an error":          func(limit *Limit) { limit.Limiter = breaks{limit.Limiter, fails, nil} },
+		"settling":          func(limit *Limit) { limit.Limiter = breaks{limit.Limiter, nil, boom} },
+		"an error settling": func(limit *Limit) { limit.Limiter = breaks{limit.Limiter, nil, fails} },
 	} {
 		for _, mixed := range []bool{false, true} {
 			synctest.Test(t, func(t *testing.T) {
@@ -402,9 +402,9 @@ func failingTrial(t *testing.T, open Open) {
 					Logger: slog.New(slog.NewTextHandler(&log, nil)),
 				}, tried, Limit{Name: "live", Limiter: enforced})
 				for i := range 5 {
-					v := door.ask("key", 0)
-					assert.Equal(t, i > 2, v.Reason == limits.OverLimit, "%s, request %d", name, i)
-					assert.Equal(t, "live", v.Limit, name)
+					verdict := door.ask("key", 0)
+					assert.Equal(t, i > 2, verdict.Reason == limits.OverLimit, "%s, request %d", name, i)
+					assert.Equal(t, "live", verdict.Limit, name)
 				}
 				assert.Equal(t, int64(10), left(live, "key"), "%s: 3 requests are charged 10 each", name)
 				stats := door.stats()

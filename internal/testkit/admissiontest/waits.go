@@ -77,9 +77,9 @@ func retryIsExact(t *testing.T, open Open) {
 // Turns are a 25th further apart than units, up to Spread after the first. Adapters round them.
 func spreadTellsTurns(t *testing.T, open Open) {
 	synctest.Test(t, func(t *testing.T) {
-		e := NewEngine[string](t, policy.Must(policy.Funnel(4, 2, time.Second)))
-		e.Take("key", 4)
-		limit, planned := Limit{Limiter: e}, Limit{Limiter: e, PolicyFor: func(*Request) policy.Policy { return e.Limit() }}
+		limiter := NewEngine[string](t, policy.Must(policy.Funnel(4, 2, time.Second)))
+		limiter.Take("key", 4)
+		limit, planned := Limit{Limiter: limiter}, Limit{Limiter: limiter, PolicyFor: func(*Request) policy.Policy { return limiter.Limit() }}
 		at := func(ms ...float64) []float64 { return ms }
 		same := at(500, 500, 500, 500, 500, 500)
 		turns := at(500, 1020, 1540, 2060, 2500, 2500)
@@ -98,9 +98,9 @@ func spreadTellsTurns(t *testing.T, open Open) {
 			{"a plan, mixed", Options{Spread: 2 * time.Second}, inWay(t, "mixed", planned), turns},
 			{"Shadow", Options{Spread: 2 * time.Second, Shadow: true}, []Limit{limit}, same},
 		} {
-			d := newDoor(t, open, c.o, c.all...)
+			door := newDoor(t, open, c.o, c.all...)
 			for i, want := range c.want {
-				verdict := d.ask("key", 0)
+				verdict := door.ask("key", 0)
 				assert.Equal(t, limits.OverLimit, verdict.Reason, c.name)
 				assert.InDelta(t, want, verdict.RetryAfter.Seconds()*1000, 1, "%s, request %d", c.name, i)
 				assert.Equal(t, verdict.RetryAfter, verdict.Decision.RetryAfter, "%s, request %d", c.name, i)
@@ -112,8 +112,8 @@ func spreadTellsTurns(t *testing.T, open Open) {
 func waitsForItsTurn(t *testing.T, open Open) {
 	for _, way := range ways {
 		synctest.Test(t, func(t *testing.T) {
-			e := NewEngine[string](t, policy.Must(policy.Funnel(2, 1, time.Second)))
-			door := newDoor(t, open, Options{WaitUpTo: 2500 * time.Millisecond}, inWay(t, way, Limit{Limiter: e})...)
+			limiter := NewEngine[string](t, policy.Must(policy.Funnel(2, 1, time.Second)))
+			door := newDoor(t, open, Options{WaitUpTo: 2500 * time.Millisecond}, inWay(t, way, Limit{Limiter: limiter})...)
 			got := door.atOnce(6, Request{Key: "key"})
 			want := []timed{
 				{limits.Admitted, 0}, {limits.Admitted, 0}, {limits.Admitted, time.Second}, {limits.Admitted, 2 * time.Second},
@@ -125,19 +125,19 @@ func waitsForItsTurn(t *testing.T, open Open) {
 				return
 			}
 			assert.Equal(t, want, got, way)
-			s := door.stats()
-			assert.Equal(t, uint64(2), s.Delayed)
-			assert.Equal(t, 3*time.Second, s.DelayTime)
+			stats := door.stats()
+			assert.Equal(t, uint64(2), stats.Delayed)
+			assert.Equal(t, 3*time.Second, stats.DelayTime)
 		})
 	}
 	// MaxWaiting bounds the line of a key, alone and beside another limit.
 	for _, way := range []string{"alone", "two engines"} {
 		synctest.Test(t, func(t *testing.T) {
-			e, err := engine.New[string](engine.Config{Policy: policy.Must(policy.Funnel(1, 1, time.Second)), MaxWaiting: 3})
+			limiter, err := engine.New[string](engine.Config{Policy: policy.Must(policy.Funnel(1, 1, time.Second)), MaxWaiting: 3})
 			require.NoError(t, err)
-			defer func() { assert.NoError(t, e.Close()) }()
-			d := newDoor(t, open, Options{WaitUpTo: time.Hour}, inWay(t, way, Limit{Limiter: e})...)
-			for i, got := range d.atOnce(50, Request{Key: "key"}) {
+			defer func() { assert.NoError(t, limiter.Close()) }()
+			door := newDoor(t, open, Options{WaitUpTo: time.Hour}, inWay(t, way, Limit{Limiter: limiter})...)
+			for i, got := range door.atOnce(50, Request{Key: "key"}) {
 				want := timed{limits.OverLimit, 0}
 				if i < 4 {
 					want = timed{limits.Admitted, time.Duration(i) * time.Second}
@@ -199,17 +199,17 @@ func waitEndsWithContext(t *testing.T, open Open) {
 func arrivalOrder(t *testing.T, open Open) {
 	for _, way := range []string{"alone", "two engines"} {
 		synctest.Test(t, func(t *testing.T) {
-			e := NewEngine[string](t, policy.Must(policy.Funnel(10, 1, time.Second)))
-			door := newDoor(t, open, Options{WaitUpTo: time.Hour, Cost: cost}, inWay(t, way, Limit{Limiter: e})...)
-			require.True(t, e.Take("key", 10).Allowed)
-			time.AfterFunc(time.Second, func() { e.Refund("key", 9) })
+			limiter := NewEngine[string](t, policy.Must(policy.Funnel(10, 1, time.Second)))
+			door := newDoor(t, open, Options{WaitUpTo: time.Hour, Cost: cost}, inWay(t, way, Limit{Limiter: limiter})...)
+			require.True(t, limiter.Take("key", 10).Allowed)
+			time.AfterFunc(time.Second, func() { limiter.Refund("key", 9) })
 			var ends [3]time.Duration
 			began := time.Now()
 			var wg sync.WaitGroup
 			for i, n := range []int64{5, 10, 1} {
 				if i == 2 {
 					time.Sleep(2 * time.Second)
-					require.Positive(t, left(e, "key"), "there is room for the last request")
+					require.Positive(t, left(limiter, "key"), "there is room for the last request")
 				}
 				wg.Go(func() {
 					assert.Equal(t, limits.Admitted, door.ask("key", n).Reason)
@@ -228,14 +228,14 @@ func closedEngine(t *testing.T, open Open) {
 	for when, want := range map[engine.WhenUnavailable]limits.Reason{engine.Admit: limits.Admitted, engine.Refuse: limits.OverLimit} {
 		for _, way := range []string{"alone", "two engines"} {
 			synctest.Test(t, func(t *testing.T) {
-				e, err := engine.New[string](engine.Config{Policy: policy.Must(policy.Funnel(1, 1, time.Second)), WhenUnavailable: when})
+				limiter, err := engine.New[string](engine.Config{Policy: policy.Must(policy.Funnel(1, 1, time.Second)), WhenUnavailable: when})
 				require.NoError(t, err)
-				door := newDoor(t, open, Options{WaitUpTo: time.Hour}, inWay(t, way, Limit{Limiter: e})...)
-				require.True(t, e.Choke("key"))
-				time.AfterFunc(100*time.Millisecond, func() { assert.NoError(t, e.Close()) })
-				v := door.ask("key", 0)
-				assert.Contains(t, []limits.Reason{want, limits.OverLimit}, v.Reason, "the engine may still know the key")
-				assert.Equal(t, 100*time.Millisecond, v.Waited, way)
+				door := newDoor(t, open, Options{WaitUpTo: time.Hour}, inWay(t, way, Limit{Limiter: limiter})...)
+				require.True(t, limiter.Choke("key"))
+				time.AfterFunc(100*time.Millisecond, func() { assert.NoError(t, limiter.Close()) })
+				verdict := door.ask("key", 0)
+				assert.Contains(t, []limits.Reason{want, limits.OverLimit}, verdict.Reason, "the engine may still know the key")
+				assert.Equal(t, 100*time.Millisecond, verdict.Waited, way)
 				// Close has returned now.
 				synctest.Wait()
 				assert.Equal(t, []timed{{want, 0}, {want, 0}}, door.atOnce(2, Request{Key: "key"}), "%v, %s", when, way)
@@ -260,8 +260,8 @@ func queueDelays(t *testing.T, open Open) {
 		1500 * time.Millisecond: append(admittedAt(0, time.Second), refused, refused),
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			d := newDoor(t, open, Options{WaitUpTo: upTo}, Limit{Limiter: NewEngine[string](t, queue)})
-			assert.Equal(t, want, d.atOnce(4, Request{Key: "key"}), "up to %v", upTo)
+			door := newDoor(t, open, Options{WaitUpTo: upTo}, Limit{Limiter: NewEngine[string](t, queue)})
+			assert.Equal(t, want, door.atOnce(4, Request{Key: "key"}), "up to %v", upTo)
 		})
 	}
 	synctest.Test(t, func(t *testing.T) {
@@ -292,13 +292,13 @@ func becomesQueue(t *testing.T, open Open) {
 				continue
 			}
 			synctest.Test(t, func(t *testing.T) {
-				e := NewEngine[string](t, spaced(0))
-				door := newDoor(t, open, Options{WaitUpTo: upTo}, inWay(t, way, Limit{Limiter: e})...)
+				limiter := NewEngine[string](t, spaced(0))
+				door := newDoor(t, open, Options{WaitUpTo: upTo}, inWay(t, way, Limit{Limiter: limiter})...)
 				require.Equal(t, limits.Admitted, door.ask("key", 0).Reason)
-				require.NoError(t, e.SetPolicy(spaced(20)))
+				require.NoError(t, limiter.SetPolicy(spaced(20)))
 				time.Sleep(time.Second)
 				assert.Equal(t, each, door.atOnce(4, Request{Key: "key"}), "%s, up to %v", way, upTo)
-				require.NoError(t, e.SetPolicy(spaced(0)))
+				require.NoError(t, limiter.SetPolicy(spaced(0)))
 				time.Sleep(time.Second)
 				assert.Equal(t, []timed{{limits.Admitted, 0}, {limits.OverLimit, 0}}, door.atOnce(2, Request{Key: "key"}), "%s, up to %v", way, upTo)
 			})
@@ -308,12 +308,12 @@ func becomesQueue(t *testing.T, open Open) {
 			var plans sync.Map
 			plans.Store("plain", spaced(0))
 			plans.Store("queue", spaced(20))
-			e := NewEngine(t, spaced(5), engine.PolicyFor(func(key string) policy.Policy {
+			limiter := NewEngine(t, spaced(5), engine.PolicyFor(func(key string) policy.Policy {
 				plan, _ := plans.Load(key)
-				p, _ := plan.(policy.Policy)
-				return p
+				limit, _ := plan.(policy.Policy)
+				return limit
 			}))
-			door := newDoor(t, open, Options{WaitUpTo: upTo}, Limit{Limiter: e})
+			door := newDoor(t, open, Options{WaitUpTo: upTo}, Limit{Limiter: limiter})
 			require.Equal(t, limits.Admitted, door.ask("plain", 0).Reason)
 			assert.Equal(t, each, door.atOnce(4, Request{Key: "queue"}), "up to %v", upTo)
 			assert.Equal(t, each, door.atOnce(4, Request{Key: "of no plan"}), "up to %v", upTo)
@@ -327,17 +327,17 @@ func becomesQueue(t *testing.T, open Open) {
 		synctest.Test(t, func(t *testing.T) {
 			fits := policy.Must(policy.Funnel(1, 1, time.Second))
 			began := time.Now()
-			e := NewEngine(t, fits, engine.PolicyFor(func(string) policy.Policy {
+			limiter := NewEngine(t, fits, engine.PolicyFor(func(string) policy.Policy {
 				if time.Since(began) >= time.Second {
 					return policy.Must(policy.AtMost(5, time.Second))
 				}
 				return fits
 			}))
-			d := newDoor(t, open, Options{WaitUpTo: time.Minute}, inWay(t, way, Limit{Limiter: e})...)
-			assert.Equal(t, limits.Admitted, d.ask("key", 0).Reason)
-			v := d.ask("key", 0)
-			assert.Equal(t, []any{limits.Admitted, time.Second}, []any{v.Reason, v.Waited}, way)
-			assert.Equal(t, int64(1), v.Decision.Limit, way)
+			door := newDoor(t, open, Options{WaitUpTo: time.Minute}, inWay(t, way, Limit{Limiter: limiter})...)
+			assert.Equal(t, limits.Admitted, door.ask("key", 0).Reason)
+			verdict := door.ask("key", 0)
+			assert.Equal(t, []any{limits.Admitted, time.Second}, []any{verdict.Reason, verdict.Waited}, way)
+			assert.Equal(t, int64(1), verdict.Decision.Limit, way)
 		})
 	}
 }

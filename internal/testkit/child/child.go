@@ -68,9 +68,9 @@ func (p *Process) PID() int {
 // ended, or has not listened within a time.
 func (p *Process) AwaitListener(network, addr string, within time.Duration) error {
 	for begun := time.Now(); ; time.Sleep(5 * time.Millisecond) {
-		c, err := net.Dial(network, addr)
+		conn, err := net.Dial(network, addr)
 		if err == nil {
-			return c.Close()
+			return conn.Close()
 		}
 		if runs := p.Runs(); !runs || time.Since(begun) > within {
 			return fmt.Errorf("no process listens at %s after %v, running: %v: %w", addr, time.Since(begun), runs, err)
@@ -79,7 +79,7 @@ func (p *Process) AwaitListener(network, addr string, within time.Duration) erro
 }
 
 // Signal sends the process a signal. It fails with os.ErrProcessDone if it has ended.
-func (p *Process) Signal(s os.Signal) error { return p.process.Signal(s) }
+func (p *Process) Signal(signal os.Signal) error { return p.process.Signal(signal) }
 
 // Kill ends the process, if it runs, by SIGKILL, whatever it is doing, and waits for its end.
 func (p *Process) Kill() {

@@ -125,9 +125,9 @@ func (s *Redis) configure(redisConfig RedisConfig) error {
 // sockets by themselves. Another process may take it before the caller does.
 func FreePort() (port int, err error) {
 	for range 100 {
-		var l net.Listener
-		if l, err = net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 15000+rand.IntN(17000))); err == nil {
-			return l.Addr().(*net.TCPAddr).Port, l.Close()
+		var listener net.Listener
+		if listener, err = net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 15000+rand.IntN(17000))); err == nil {
+			return listener.Addr().(*net.TCPAddr).Port, listener.Close()
 		}
 	}
 	return 0, fmt.Errorf("no port from 15000 on is free: %w", err)
@@ -197,9 +197,9 @@ func (s *Redis) await(process *Process) (err error) {
 }
 
 // identify checks that the process that answers is the one that was started.
-func (s *Redis) identify(p *Process) error {
+func (s *Redis) identify(process *Process) error {
 	pid, err := s.ask("INFO server", "process_id:", redisStartingTime)
-	if err == nil && pid != strconv.Itoa(p.PID()) {
+	if err == nil && pid != strconv.Itoa(process.PID()) {
 		err = errTaken
 	}
 	return err

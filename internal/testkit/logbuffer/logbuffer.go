@@ -15,10 +15,10 @@ type Buffer struct {
 	text bytes.Buffer
 }
 
-func (b *Buffer) Write(p []byte) (int, error) {
+func (b *Buffer) Write(buffer []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.text.Write(p)
+	return b.text.Write(buffer)
 }
 
 func (b *Buffer) String() string {

@@ -81,7 +81,7 @@ func PageHolds(t *testing.T, whole string, sources ...*metrics.Source) {
 	for _, source := range sources {
 		require.NoError(t, source.Err())
 		for _, series := range source.Series() {
-			i := slices.IndexFunc(own, func(r MetricRow) bool { return r.Name == series.Metric.Name })
+			i := slices.IndexFunc(own, func(metricRow MetricRow) bool { return metricRow.Name == series.Metric.Name })
 			if i < 0 {
 				i = len(own)
 				own = append(own, MetricRow{Metric: *series.Metric})
@@ -127,9 +127,9 @@ func EveryMetric(t *testing.T, name string) *metrics.Source {
 		case "shadow":
 			values = []string{`a "quoted" name`}
 		}
-		for _, v := range values {
+		for _, text := range values {
 			n := len(table) + 1
-			table = append(table, metrics.Reading[int]{Metric: metricRow.Metric, Value: v, Of: func(*int) any { return n }})
+			table = append(table, metrics.Reading[int]{Metric: metricRow.Metric, Value: text, Of: func(*int) any { return n }})
 		}
 	}
 	return metrics.New(name, func() int { return 0 }, table)

@@ -33,10 +33,10 @@ type Program struct {
 func Start(t *testing.T, config inspect.Config) Program {
 	t.Helper()
 	open := func(name string, capacity int64) *engine.Engine[string] {
-		e, err := engine.New[string](engine.Config{Name: name, Policy: policy.Must(policy.Funnel(capacity, 1, time.Hour))})
+		limiter, err := engine.New[string](engine.Config{Name: name, Policy: policy.Must(policy.Funnel(capacity, 1, time.Hour))})
 		require.NoError(t, err)
-		t.Cleanup(func() { require.NoError(t, e.Close()) })
-		return e
+		t.Cleanup(func() { require.NoError(t, limiter.Close()) })
+		return limiter
 	}
 	program := Program{API: open("api", 10), Logins: open("logins", 10)}
 	var err error

@@ -18,9 +18,9 @@ import (
 )
 
 // Line returns a line that is closed with the test.
-func Line(t testing.TB, c outgoing.Config) *outgoing.Line[string] {
+func Line(t testing.TB, config outgoing.Config) *outgoing.Line[string] {
 	t.Helper()
-	line, err := outgoing.New[string](c)
+	line, err := outgoing.New[string](config)
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, line.Close()) })
 	return line
@@ -66,16 +66,16 @@ func RunClient(t *testing.T, open OpenClient) {
 // fast is a policy that delays no call of a test.
 func fast() policy.Policy { return policy.Must(policy.Funnel(100, 100, time.Second)) }
 
-func newEngine(t testing.TB, c engine.Config) *engine.Engine[netip.Addr] {
+func newEngine(t testing.TB, config engine.Config) *engine.Engine[netip.Addr] {
 	t.Helper()
-	e, err := engine.New[netip.Addr](c)
+	e, err := engine.New[netip.Addr](config)
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, e.Close()) })
 	return e
 }
 
 // hourly returns limits of n calls an hour, and the number of calls that arrived at the server.
-func hourly(t testing.TB, n int64) (l *rpclimit.Guard, arrived *atomic.Int64) {
+func hourly(t testing.TB, n int64) (guard *rpclimit.Guard, arrived *atomic.Int64) {
 	t.Helper()
 	arrived = &atomic.Int64{}
 	return ByAddr(newEngine(t, engine.Config{Policy: policy.Must(policy.Funnel(n, n, time.Hour))}), rpclimit.Options{
@@ -85,9 +85,9 @@ func hourly(t testing.TB, n int64) (l *rpclimit.Guard, arrived *atomic.Int64) {
 
 func refusalHoldsAllCalls(t *testing.T, open OpenClient) {
 	for _, streamed := range []bool{false, true} {
-		l, arrived := hourly(t, 2)
+		guard, arrived := hourly(t, 2)
 		line := Line(t, outgoing.Config{Policy: fast()})
-		client := open(t, Calls{Guard: l, Line: line})
+		client := open(t, Calls{Guard: guard, Line: line})
 		require.NoError(t, client.Unary(t.Context()))
 		require.NoError(t, client.Stream(t.Context()))
 		assert.Zero(t, line.BackoffLeft(client.Key))
@@ -138,9 +138,9 @@ func repeatsAsAllowed(t *testing.T, open OpenClient) {
 				Clock:  func() policy.Instant { return policy.Instant(now.Load()) },
 			})
 			arrived := int64(0)
-			guard := ByAddr(e, rpclimit.Options{Cost: func(*rpclimit.Call) int64 { return c.cost }, OnVerdict: func(_ *rpclimit.Call, v rpclimit.Verdict) {
+			guard := ByAddr(e, rpclimit.Options{Cost: func(*rpclimit.Call) int64 { return c.cost }, OnVerdict: func(_ *rpclimit.Call, verdict rpclimit.Verdict) {
 				arrived++
-				if c.recovers && v.Refused() {
+				if c.recovers && verdict.Refused() {
 					now.Add(int64(c.period))
 				}
 			}})
@@ -158,9 +158,9 @@ func repeatsAsAllowed(t *testing.T, open OpenClient) {
 }
 
 func withoutTurn(t *testing.T, open OpenClient) {
-	l, arrived := hourly(t, 100)
+	guard, arrived := hourly(t, 100)
 	line := Line(t, outgoing.Config{MaxWaiting: 1, Policy: policy.Must(policy.Funnel(1, 1, time.Hour))})
-	client := open(t, Calls{Guard: l, Line: line})
+	client := open(t, Calls{Guard: guard, Line: line})
 	require.NoError(t, client.Unary(t.Context()))
 	for _, call := range []func(context.Context) error{client.Unary, client.Stream} {
 		failsWith := func(err error, code rpclimit.Code, cause error) {
@@ -189,8 +189,8 @@ func withoutTurn(t *testing.T, open OpenClient) {
 }
 
 func abandonedStream(t *testing.T, open OpenClient) {
-	l, _ := hourly(t, 100)
-	client := open(t, Calls{Guard: l, Line: Line(t, outgoing.Config{Probe: time.Hour})})
+	guard, _ := hourly(t, 100)
+	client := open(t, Calls{Guard: guard, Line: Line(t, outgoing.Config{Probe: time.Hour})})
 	ctx, cancel := context.WithCancel(t.Context())
 	client.Open(ctx)
 	late, stop := context.WithTimeout(t.Context(), time.Minute)
@@ -201,9 +201,9 @@ func abandonedStream(t *testing.T, open OpenClient) {
 }
 
 func tooLargeMessages(t *testing.T, open OpenClient) {
-	l, _ := hourly(t, 100)
+	guard, _ := hourly(t, 100)
 	line := Line(t, outgoing.Config{})
-	client := open(t, Calls{Guard: l, Line: line})
+	client := open(t, Calls{Guard: guard, Line: line})
 	for range 2 {
 		for i, call := range client.TooLarge {
 			require.Equal(t, rpclimit.CodeResourceExhausted, client.Code(call(t.Context())), i)
@@ -215,9 +215,9 @@ func tooLargeMessages(t *testing.T, open OpenClient) {
 }
 
 func callsInFlight(t *testing.T, open OpenClient) {
-	l, arrived := hourly(t, 100)
+	guard, arrived := hourly(t, 100)
 	line := Line(t, outgoing.Config{Policy: fast(), Patience: time.Minute, InFlight: policy.Must(policy.InFlight(1, time.Hour))})
-	client := open(t, Calls{Guard: l, Line: line})
+	client := open(t, Calls{Guard: guard, Line: line})
 	for range 2 {
 		require.NoError(t, client.Unary(t.Context()))
 		require.NoError(t, client.Stream(t.Context()))

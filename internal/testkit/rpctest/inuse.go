@@ -24,11 +24,11 @@ type Open func(t *testing.T, l *rpclimit.Guard, during During) map[string]func(c
 
 // RunInUse checks until when calls have units in use, over connections.
 func RunInUse(t *testing.T, code func(error) rpclimit.Code, open Open) {
-	e := admissiontest.NewEngine[string](t, policy.Must(policy.InFlight(1, time.Hour)))
-	left := func() int64 { return e.Peek("key", 0).Remaining }
+	limiter := admissiontest.NewEngine[string](t, policy.Must(policy.InFlight(1, time.Hour)))
+	left := func() int64 { return limiter.Peek("key", 0).Remaining }
 	var during During
 	guard := rpclimit.Must(rpclimit.New(rpclimit.Options{}, rpclimit.Limit[string]{
-		Limiter: e, Key: rpclimit.Key[string]{Of: func(*rpclimit.Call) string { return "key" }},
+		Limiter: limiter, Key: rpclimit.Key[string]{Of: func(*rpclimit.Call) string { return "key" }},
 	}))
 	calls := open(t, guard, func(ctx context.Context, send func() error) error { return during(ctx, send) })
 	for kind, call := range calls {

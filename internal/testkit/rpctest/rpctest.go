@@ -12,7 +12,7 @@ import (
 	"github.com/ral-limiter/ral/rpclimit"
 )
 
-func contextOf(c *rpclimit.Call) context.Context { return c.Context }
+func contextOf(call *rpclimit.Call) context.Context { return call.Context }
 
 // New returns limits whose calls have the context of an admissiontest.Request.
 func New(t testing.TB, options admissiontest.Options, all []admissiontest.Limit) *rpclimit.Guard {
@@ -31,16 +31,18 @@ func New(t testing.TB, options admissiontest.Options, all []admissiontest.Limit)
 		Cost:     admissiontest.Number(options.Cost, contextOf),
 		Charge:   admissiontest.Charge[*rpclimit.Call, rpclimit.Served](options.Charge, contextOf),
 		WaitUpTo: options.WaitUpTo, Spread: options.Spread, Shadow: options.Shadow, Logger: options.Logger,
-		OnVerdict: func(c *rpclimit.Call, v rpclimit.Verdict) { admissiontest.Of(c.Context).Decided(v.Verdict) },
+		OnVerdict: func(call *rpclimit.Call, verdict rpclimit.Verdict) {
+			admissiontest.Of(call.Context).Decided(verdict.Verdict)
+		},
 	}, given...)
 	require.NoError(t, err)
 	return made
 }
 
 // StatsOf returns a function that returns the counters of limits.
-func StatsOf(l *rpclimit.Guard) func() admissiontest.Stats {
+func StatsOf(guard *rpclimit.Guard) func() admissiontest.Stats {
 	return func() admissiontest.Stats {
-		stats := l.Stats()
+		stats := guard.Stats()
 		return admissiontest.Stats{
 			By: map[limits.Reason]uint64{
 				limits.Admitted: stats.Admitted, limits.Exempt: stats.Exempt, limits.OverLimit: stats.OverLimit, limits.NoKey: stats.NoKey,

@@ -21,18 +21,18 @@ import (
 var Local = netip.MustParseAddr("127.0.0.1")
 
 // ByAddr returns a limit named "address" for each client address.
-func ByAddr(e *engine.Engine[netip.Addr], o rpclimit.Options) *rpclimit.Guard {
-	return rpclimit.Must(rpclimit.New(o, rpclimit.Limit[netip.Addr]{Name: "address", Limiter: e, Key: rpclimit.ByAddr}))
+func ByAddr(engine *engine.Engine[netip.Addr], options rpclimit.Options) *rpclimit.Guard {
+	return rpclimit.Must(rpclimit.New(options, rpclimit.Limit[netip.Addr]{Name: "address", Limiter: engine, Key: rpclimit.ByAddr}))
 }
 
 // AtTap is ByAddr for a limit that is decided before a message is read.
-func AtTap(e *engine.Engine[netip.Addr], o rpclimit.Options) *rpclimit.Guard {
-	return rpclimit.Must(rpclimit.New(o, rpclimit.Limit[netip.Addr]{Name: "address", Limiter: e, Key: rpclimit.ByAddr, AtTap: true}))
+func AtTap(engine *engine.Engine[netip.Addr], options rpclimit.Options) *rpclimit.Guard {
+	return rpclimit.Must(rpclimit.New(options, rpclimit.Limit[netip.Addr]{Name: "address", Limiter: engine, Key: rpclimit.ByAddr, AtTap: true}))
 }
 
 // Taken returns how many of n units of a key are taken.
-func Taken[K comparable](e *engine.Engine[K], key K, n int64) int64 {
-	return n - e.Peek(key, 0).Remaining
+func Taken[K comparable](limiter *engine.Engine[K], key K, n int64) int64 {
+	return n - limiter.Peek(key, 0).Remaining
 }
 
 // Server serves calls of one client in this process, without a network.
@@ -56,8 +56,8 @@ func RunServer(t *testing.T, server Server) {
 }
 
 func (s Server) unitsInUse(t *testing.T) {
-	e := admissiontest.NewEngine[string](t, policy.Must(policy.InFlight(1, time.Hour)))
-	guard := forAnyCall(e, rpclimit.Options{})
+	limiter := admissiontest.NewEngine[string](t, policy.Must(policy.InFlight(1, time.Hour)))
+	guard := forAnyCall(limiter, rpclimit.Options{})
 	ways := map[string]func(handler func() error) error{
 		"unary": func(handler func() error) error { return s.Unary(guard, handler) },
 		"stream": func(handler func() error) error {
@@ -78,26 +78,26 @@ func (s Server) unitsInUse(t *testing.T) {
 					return want
 				})
 				assert.ErrorIs(t, got, want, way)
-				assert.Zero(t, Taken(e, "key", 1), way)
+				assert.Zero(t, Taken(limiter, "key", 1), way)
 			}
 		}
 		assert.Panics(t, func() { _ = serve(func() error { panic("as asked") }) })
-		assert.Zero(t, Taken(e, "key", 1), "%s: a panic", way)
+		assert.Zero(t, Taken(limiter, "key", 1), "%s: a panic", way)
 	}
 }
 
 // forAnyCall returns limits under which all calls have the key "key".
-func forAnyCall(e *engine.Engine[string], o rpclimit.Options) *rpclimit.Guard {
-	return rpclimit.Must(rpclimit.New(o, rpclimit.Limit[string]{
-		Limiter: e, Key: rpclimit.ByContext(func(context.Context) string { return "key" }),
+func forAnyCall(limiter *engine.Engine[string], options rpclimit.Options) *rpclimit.Guard {
+	return rpclimit.Must(rpclimit.New(options, rpclimit.Limit[string]{
+		Limiter: limiter, Key: rpclimit.ByContext(func(context.Context) string { return "key" }),
 	}))
 }
 
 func (s Server) settles(t *testing.T) {
 	const notFound, unknown rpclimit.Code = 5, 2
-	e := admissiontest.Hourly[string](t, 100)
+	limiter := admissiontest.Hourly[string](t, 100)
 	var served rpclimit.Served
-	guard := forAnyCall(e, rpclimit.Options{
+	guard := forAnyCall(limiter, rpclimit.Options{
 		Cost: func(*rpclimit.Call) int64 { return 50 },
 		Charge: func(_ *rpclimit.Call, s rpclimit.Served) int64 {
 			served = s
@@ -121,15 +121,15 @@ func (s Server) settles(t *testing.T) {
 			rpclimit.CodeDeadlineExceeded: fmt.Errorf("wrapped: %w", context.DeadlineExceeded),
 			unknown:                       errors.New("another error"),
 		} {
-			e.Reset("key")
+			limiter.Reset("key")
 			got := serve(func() error {
-				assert.EqualValues(t, 50, Taken(e, "key", 100), "its cost, while it is served")
+				assert.EqualValues(t, 50, Taken(limiter, "key", 100), "its cost, while it is served")
 				return err
 			})
 			assert.ErrorIs(t, got, err, way)
 			assert.Equal(t, want, served.Code, "%s, %v", way, err)
 			assert.False(t, served.Panicked)
-			assert.Equal(t, int64(want)+served.Received+served.Sent, Taken(e, "key", 100), "%s, %v", way, err)
+			assert.Equal(t, int64(want)+served.Received+served.Sent, Taken(limiter, "key", 100), "%s, %v", way, err)
 		}
 		assert.Equal(t, way == "stream", served.Received == 1 && served.Sent == 2, "%s: %+v", way, served)
 		assert.Panics(t, func() { _ = serve(func() error { panic("as asked") }) })
@@ -141,8 +141,8 @@ func (s Server) settles(t *testing.T) {
 func (s Server) endsAtRefusal(t *testing.T) {
 	one := func(*rpclimit.Call) int64 { return 1 }
 	for first, others := range map[string]int{"a received message": 0, "a sent message": 1} {
-		l := forAnyCall(admissiontest.Hourly[string](t, 3), rpclimit.Options{CostReceived: one, CostSent: one})
-		messages, err := s.Stream(l, func(receive, send func() error) error {
+		guard := forAnyCall(admissiontest.Hourly[string](t, 3), rpclimit.Options{CostReceived: one, CostSent: one})
+		messages, err := s.Stream(guard, func(receive, send func() error) error {
 			last := receive
 			if others == 1 {
 				last = send
@@ -162,17 +162,17 @@ func (s Server) endsAtRefusal(t *testing.T) {
 
 // StreamEnds checks that a stream whose client leaves returns unused units. open opens a stream and
 // exchanges n messages each way. What it returns is called when the context has ended.
-func StreamEnds(t *testing.T, open func(t *testing.T, ctx context.Context, l *rpclimit.Guard, n int) (leave func())) {
-	e := admissiontest.Hourly[netip.Addr](t, 100)
-	guard := ByAddr(e, rpclimit.Options{
+func StreamEnds(t *testing.T, open func(t *testing.T, ctx context.Context, guard *rpclimit.Guard, n int) (leave func())) {
+	engine := admissiontest.Hourly[netip.Addr](t, 100)
+	guard := ByAddr(engine, rpclimit.Options{
 		Cost:   func(*rpclimit.Call) int64 { return 50 },
 		Charge: func(_ *rpclimit.Call, served rpclimit.Served) int64 { return served.Received + served.Sent },
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	leave := open(t, ctx, guard, 3)
-	assert.EqualValues(t, 50, Taken(e, Local, 100), "while the stream is open")
+	assert.EqualValues(t, 50, Taken(engine, Local, 100), "while the stream is open")
 	cancel()
 	leave()
-	assert.Eventually(t, func() bool { return Taken(e, Local, 100) == 6 }, time.Minute, time.Millisecond)
+	assert.Eventually(t, func() bool { return Taken(engine, Local, 100) == 6 }, time.Minute, time.Millisecond)
 }

@@ -112,10 +112,10 @@ func (a Answer) With(hook Answer) Answer {
 func (a *Answer) MayRetry() bool { return a.Refused && !a.NoRetry && !IsFinal(a) }
 
 // IsFinal reports whether the call can never be served.
-func IsFinal(a *Answer) bool { return a.Refused && a.RetryAfter == policy.Never }
+func IsFinal(answered *Answer) bool { return answered.Refused && answered.RetryAfter == policy.Never }
 
 // Describes reports whether the answer tells a limit with its window.
-func Describes(a *Answer) bool { return a.Limit > 0 && a.Window > 0 }
+func Describes(answered *Answer) bool { return answered.Limit > 0 && answered.Window > 0 }
 
 // Part returns what the answer tells of a limit: of calls at index 0, and then of the units.
 func Part(answer *Answer, index int) (part Answer) {
@@ -129,10 +129,10 @@ func Part(answer *Answer, index int) (part Answer) {
 }
 
 // LimitField returns the name of the field behind Limit and Window.
-func LimitField(a *Answer) string { return a.limitField }
+func LimitField(answered *Answer) string { return answered.limitField }
 
 // IsPast reports whether the reset has passed.
-func IsPast(a *Answer) bool { return a.past }
+func IsPast(answered *Answer) bool { return answered.past }
 
 // CapacityOf returns the cost above which the server admits no call, 0 if the answer tells none.
 func CapacityOf(answer *Answer) int64 {
@@ -162,8 +162,8 @@ func LeaveReserve(answer *Answer, fraction float64) {
 
 // TermsOf returns what the limits of the answer demand.
 func TermsOf(answer *Answer) Terms {
-	if b := answer.binds; b.Limit > 0 {
-		return Terms{b.Limit, b.Window, b.Limit, spacing(b.Limit, b.Window)}
+	if quota := answer.binds; quota.Limit > 0 {
+		return Terms{quota.Limit, quota.Window, quota.Limit, spacing(quota.Limit, quota.Window)}
 	}
 	terms := Terms{answer.Limit, answer.Window, answer.Limit, answer.spacing}
 	if answer.Burst > 0 {

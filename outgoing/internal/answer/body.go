@@ -83,15 +83,15 @@ func (b *aside) stop() (whole bool) {
 	}
 }
 
-func (b *aside) Read(p []byte) (int, error) {
+func (b *aside) Read(buffer []byte) (int, error) {
 	<-b.done
 	switch {
 	case b.read.Len() > 0:
-		return b.read.Read(p)
+		return b.read.Read(buffer)
 	case b.err != nil:
 		return 0, b.err
 	}
-	return b.from.Read(p)
+	return b.from.Read(buffer)
 }
 
 // Close implements io.Closer. It does not wait for a blocked Read, and ends it if the body can.

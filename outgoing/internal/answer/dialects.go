@@ -13,7 +13,7 @@ const (
 )
 
 // GitHub is outgoing.GitHub.
-func GitHub(resp *http.Response) (a Answer, known bool) {
+func GitHub(resp *http.Response) (answer Answer, known bool) {
 	spent := first(resp.Header, "X-Ratelimit-Remaining") == "0"
 	switch {
 	case resp.StatusCode == http.StatusForbidden:
@@ -28,17 +28,17 @@ func GitHub(resp *http.Response) (a Answer, known bool) {
 }
 
 // Anthropic is outgoing.Anthropic.
-func Anthropic(resp *http.Response) (a Answer, known bool) {
+func Anthropic(resp *http.Response) (answer Answer, known bool) {
 	return Answer{Refused: true}, resp.StatusCode == statusOverloaded
 }
 
 // Shopify is outgoing.Shopify.
-func Shopify(resp *http.Response) (a Answer, known bool) {
+func Shopify(resp *http.Response) (answer Answer, known bool) {
 	return Answer{Refused: true}, resp.StatusCode == statusShopify
 }
 
 // Slack is outgoing.Slack.
-func Slack(resp *http.Response) (a Answer, known bool) {
+func Slack(resp *http.Response) (answer Answer, known bool) {
 	var body struct {
 		OK    *bool
 		Error string

@@ -39,10 +39,10 @@ var older = [...][]set{
 }
 
 // FieldsOf reads the answer from header fields: see outgoing.FieldsOf.
-func FieldsOf(h http.Header, now time.Time, units ...string) Answer {
-	a, _ := read(h, now, units)
-	a.Field, a.limitField = "", ""
-	return a
+func FieldsOf(header http.Header, now time.Time, units ...string) Answer {
+	answer, _ := read(header, now, units)
+	answer.Field, answer.limitField = "", ""
+	return answer
 }
 
 // read also returns the name of the field of RetryAfter.
@@ -63,8 +63,8 @@ func read(header http.Header, now time.Time, units []string) (answer Answer, ret
 		}
 	}
 	for _, name := range [...]string{"Retry-After-Ms", "X-Ms-Retry-After-Ms"} {
-		if _, d, ok := decimal(first(header, name)); ok && d > 0 {
-			answer.RetryAfter, retryField = min(d/1000, MaxTime), name
+		if _, duration, ok := decimal(first(header, name)); ok && duration > 0 {
+			answer.RetryAfter, retryField = min(duration/1000, MaxTime), name
 			break
 		}
 	}
@@ -84,8 +84,8 @@ func read(header http.Header, now time.Time, units []string) (answer Answer, ret
 	return answer, retryField
 }
 
-func first(h http.Header, name string) string {
-	if values := h[name]; len(values) > 0 && len(values[0]) <= maxLength {
+func first(header http.Header, name string) string {
+	if values := header[name]; len(values) > 0 && len(values[0]) <= maxLength {
 		return strings.TrimSpace(values[0])
 	}
 	return ""
@@ -93,8 +93,8 @@ func first(h http.Header, name string) string {
 
 // retryAfter parses a Retry-After, 0 if malformed.
 func retryAfter(value string, now time.Time) time.Duration {
-	if _, d, ok := decimal(value); ok {
-		return min(d, MaxTime)
+	if _, duration, ok := decimal(value); ok {
+		return min(duration, MaxTime)
 	}
 	if date, err := http.ParseTime(value); err == nil {
 		return min(max(date.Sub(now), 0), MaxTime)
@@ -104,8 +104,8 @@ func retryAfter(value string, now time.Time) time.Duration {
 
 // decimal parses digits that may have a fraction. n is the integer, d the whole in seconds, rounded
 // up to a nanosecond.
-func decimal(s string) (n int64, d time.Duration, ok bool) {
-	whole, fraction, has := strings.Cut(s, ".")
+func decimal(text string) (n int64, d time.Duration, ok bool) {
+	whole, fraction, has := strings.Cut(text, ".")
 	if n, ok = natural(whole); !ok || has && (fraction == "" || strings.Trim(fraction, "0123456789") != "") {
 		return 0, 0, false
 	}
@@ -121,16 +121,16 @@ func decimal(s string) (n int64, d time.Duration, ok bool) {
 }
 
 // natural reads a natural number. A larger number than n can hold is the largest.
-func natural(s string) (n int64, ok bool) {
-	if s == "" || len(s) > 64 {
+func natural(text string) (n int64, ok bool) {
+	if text == "" || len(text) > 64 {
 		return 0, false
 	}
-	for _, c := range []byte(s) {
-		if c < '0' || c > '9' {
+	for _, char := range []byte(text) {
+		if char < '0' || char > '9' {
 			return 0, false
 		}
 	}
-	n, err := strconv.ParseInt(s, 10, 64)
+	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil {
 		return 1<<63 - 1, true
 	}
@@ -152,16 +152,16 @@ const (
 )
 
 // until returns the time from now to a reset, negative if it has passed.
-func until(value string, now time.Time) (d time.Duration, ok bool) {
+func until(value string, now time.Time) (duration time.Duration, ok bool) {
 	value, _, _ = strings.Cut(value, ";")
 	value, _, _ = strings.Cut(value, ",")
 	value = strings.TrimSpace(value)
-	n, d, ok := decimal(value)
+	n, duration, ok := decimal(value)
 	switch {
 	case ok && n < minUnix:
-		return d, true
+		return duration, true
 	case ok && n < minMilli:
-		return time.Unix(0, 0).Add(d).Sub(now), true
+		return time.Unix(0, 0).Add(duration).Sub(now), true
 	case ok && n < minMicro:
 		return time.UnixMilli(n).Sub(now), true
 	case ok && n < minNano:
@@ -169,8 +169,8 @@ func until(value string, now time.Time) (d time.Duration, ok bool) {
 	case ok:
 		return time.Unix(0, n).Sub(now), true
 	}
-	if d, err := time.ParseDuration(value); err == nil {
-		return d, true
+	if duration, err := time.ParseDuration(value); err == nil {
+		return duration, true
 	}
 	date, err := time.Parse(time.RFC3339, value)
 	return date.Sub(now), err == nil
@@ -274,21 +274,21 @@ func (a *Answer) readQuotas(policies, limits, units []string) (holds bool) {
 	// told reports for each quota whether limits has it.
 	var told [maxItems]bool
 	for i := range quotas[:n] {
-		q := &quotas[i]
-		if parts[i] = a.unit(q.unit, units); parts[i] != nil {
-			parts[i].describe(q.q, duration(max(q.w, 0)))
+		item := &quotas[i]
+		if parts[i] = a.unit(item.unit, units); parts[i] != nil {
+			parts[i].describe(item.q, duration(max(item.w, 0)))
 			holds = holds || Describes(parts[i])
 		}
 	}
 	for i := range left[:m] {
-		r := &left[i]
-		if r.r < 0 {
-			r.r = r.a
+		item := &left[i]
+		if item.r < 0 {
+			item.r = item.a
 		}
-		if r.t < 0 {
-			r.t = r.w
+		if item.t < 0 {
+			item.t = item.w
 		}
-		if r.r < 0 || r.name == "" {
+		if item.r < 0 || item.name == "" {
 			continue
 		}
 		var part *Answer
@@ -297,23 +297,23 @@ func (a *Answer) readQuotas(policies, limits, units []string) (holds bool) {
 		}
 		var quota Quota
 		for j := range quotas[:n] {
-			if q := &quotas[j]; q.name == r.name && parts[j] != nil {
+			if q := &quotas[j]; q.name == item.name && parts[j] != nil {
 				part, told[j] = parts[j], true
 				if part.Burst > 0 {
 					quota = Quota{q.q, duration(max(q.w, 0))}
 				}
-				part.ResetsLate = part.ResetsLate || q.w > 0 && r.t > q.w
+				part.ResetsLate = part.ResetsLate || q.w > 0 && item.t > q.w
 			}
 		}
 		if part == nil {
 			continue
 		}
 		if part.Burst > 0 && part.HasRemaining {
-			if second := max(r.r, part.Remaining) + 1; part.others == 0 || second < part.others {
+			if second := max(item.r, part.Remaining) + 1; part.others == 0 || second < part.others {
 				part.others = second
 			}
 		}
-		if part.recordRest(r.r, duration(max(r.t, 0))) {
+		if part.recordRest(item.r, duration(max(item.t, 0))) {
 			part.tightest, holds = quota, true
 		}
 	}

@@ -57,8 +57,8 @@ func (a *Answer) readError(name string, value any) {
 	case string:
 		if v == "insufficient_quota" {
 			a.RetryAfter = policy.Never
-		} else if d, err := time.ParseDuration(v); err == nil && name == "retryDelay" && d > a.RetryAfter {
-			a.RetryAfter, a.Field = min(d, MaxTime), name
+		} else if duration, err := time.ParseDuration(v); err == nil && name == "retryDelay" && duration > a.RetryAfter {
+			a.RetryAfter, a.Field = min(duration, MaxTime), name
 		}
 	case []any:
 		for _, element := range v {

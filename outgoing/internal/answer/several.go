@@ -35,7 +35,7 @@ func (a *Answer) recordRest(remaining int64, reset time.Duration) bool {
 func (a *Answer) slowest() Quota { return Quota{a.Limit, a.Window} }
 
 // SmallestOf returns the limit of Burst.
-func SmallestOf(a *Answer) Quota { return a.smallest }
+func SmallestOf(answered *Answer) Quota { return answered.smallest }
 
 // TightestOf returns the limit with the least left, and without several limits the only one.
 func TightestOf(answer *Answer) Quota {
@@ -46,8 +46,8 @@ func TightestOf(answer *Answer) Quota {
 }
 
 // TellsSeveral reports whether the answer tells several limits, and what one of them has left.
-func TellsSeveral(a *Answer) bool {
-	return Describes(a) && a.HasRemaining && a.Burst > 0 && a.tightest.Limit > 0 && a.tightest.Window > 0
+func TellsSeveral(answered *Answer) bool {
+	return Describes(answered) && answered.HasRemaining && answered.Burst > 0 && answered.tightest.Limit > 0 && answered.tightest.Window > 0
 }
 
 // RestOf returns the units that the slowest of several limits has left, from those before the answer
@@ -86,6 +86,6 @@ func BindSlowest(answer *Answer, ours, rest int64) (bound int64) {
 }
 
 // BindHidden puts a limit that the answer does not tell in the place of the limit that it tells.
-func BindHidden(a *Answer, q Quota) {
-	a.Limit, a.Window, a.binds, a.HasRemaining = q.Limit, q.Window, q, false
+func BindHidden(answered *Answer, quota Quota) {
+	answered.Limit, answered.Window, answered.binds, answered.HasRemaining = quota.Limit, quota.Window, quota, false
 }

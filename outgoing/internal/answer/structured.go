@@ -62,21 +62,21 @@ type parser struct{ rest string }
 
 func (p *parser) skip(any string) { p.rest = strings.TrimLeft(p.rest, any) }
 
-func (p *parser) take(c byte) bool {
-	if p.rest == "" || p.rest[0] != c {
+func (p *parser) take(char byte) bool {
+	if p.rest == "" || p.rest[0] != char {
 		return false
 	}
 	p.rest = p.rest[1:]
 	return true
 }
 
-func (p *parser) while(ok func(c byte) bool) (s string) {
+func (p *parser) while(ok func(char byte) bool) (text string) {
 	i := 0
 	for i < len(p.rest) && ok(p.rest[i]) {
 		i++
 	}
-	s, p.rest = p.rest[:i], p.rest[i:]
-	return s
+	text, p.rest = p.rest[:i], p.rest[i:]
+	return text
 }
 
 // item parses a string or token and its parameters.
@@ -131,10 +131,10 @@ func (p *parser) value() (v value, ok bool) {
 	if p.rest == "" {
 		return v, false
 	}
-	switch c := p.rest[0]; {
-	case c == '"':
+	switch char := p.rest[0]; {
+	case char == '"':
 		return p.quoted()
-	case isLower(c) || 'A' <= c && c <= 'Z' || c == '*':
+	case isLower(char) || 'A' <= char && char <= 'Z' || char == '*':
 		return value{isText: true, text: p.while(isToken), n: -1}, true
 	}
 	before := p.rest
@@ -156,36 +156,36 @@ func (p *parser) value() (v value, ok bool) {
 var others = regexp.MustCompile(`^(-?\d{1,12}\.\d{1,3}|\?[01]|:[A-Za-z0-9+/]*=*:|@-?\d{1,15}|%"([ !#$&-~]|%[0-9a-f]{2})*")`)
 
 // quoted parses a string of printable ASCII.
-func (p *parser) quoted() (v value, ok bool) {
-	v.n = -1
+func (p *parser) quoted() (value value, ok bool) {
+	value.n = -1
 	for i, escaped := 1, false; i < len(p.rest); i++ {
-		switch c := p.rest[i]; {
-		case c < ' ' || c > '~':
-			return v, false
-		case c == '\\':
+		switch char := p.rest[i]; {
+		case char < ' ' || char > '~':
+			return value, false
+		case char == '\\':
 			if i++; i == len(p.rest) || p.rest[i] != '"' && p.rest[i] != '\\' {
-				return v, false
+				return value, false
 			}
 			escaped = true
-		case c == '"':
-			v.isText, v.text = true, p.rest[1:i]
+		case char == '"':
+			value.isText, value.text = true, p.rest[1:i]
 			if escaped {
-				v.text = strings.NewReplacer(`\"`, `"`, `\\`, `\`).Replace(v.text)
+				value.text = strings.NewReplacer(`\"`, `"`, `\\`, `\`).Replace(value.text)
 			}
 			p.rest = p.rest[i+1:]
-			return v, true
+			return value, true
 		}
 	}
-	return v, false
+	return value, false
 }
 
-func isDigit(c byte) bool { return '0' <= c && c <= '9' }
-func isLower(c byte) bool { return 'a' <= c && c <= 'z' }
+func isDigit(char byte) bool { return '0' <= char && char <= '9' }
+func isLower(char byte) bool { return 'a' <= char && char <= 'z' }
 
-func isKey(c byte) bool {
-	return isLower(c) || isDigit(c) || strings.IndexByte("_-.*", c) >= 0
+func isKey(char byte) bool {
+	return isLower(char) || isDigit(char) || strings.IndexByte("_-.*", char) >= 0
 }
 
-func isToken(c byte) bool {
-	return isKey(c) || 'A' <= c && c <= 'Z' || strings.IndexByte("!#$%&'+^`|~:/", c) >= 0
+func isToken(char byte) bool {
+	return isKey(char) || 'A' <= char && char <= 'Z' || strings.IndexByte("!#$%&'+^`|~:/", char) >= 0
 }

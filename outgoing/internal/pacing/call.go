@@ -22,8 +22,8 @@ type Config struct {
 
 // MaxReset returns the longest time until a reset that is believed: servers round a reset up to seconds, and a
 // sliding window resets within two.
-func (c *Config) MaxReset(a *answer.Answer) time.Duration {
-	return max(c.MaxBackoff, 2*min(a.Window, answer.MaxTime)) + time.Second
+func (c *Config) MaxReset(answered *answer.Answer) time.Duration {
+	return max(c.MaxBackoff, 2*min(answered.Window, answer.MaxTime)) + time.Second
 }
 
 // Call is an answered call, with its key's figures at the time of the answer.

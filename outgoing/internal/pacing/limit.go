@@ -89,9 +89,9 @@ const ProbePause = 10 * time.Millisecond
 // Probe returns the limit of an unknown key. Its first call holds the others for a time, or until the limit
 // is changed. After that they go ProbePause apart.
 func Probe(first time.Duration) *Limit {
-	p := Evenly(1, 1, ProbePause)
-	p.first = first
-	return p
+	limit := Evenly(1, 1, ProbePause)
+	limit.first = first
+	return limit
 }
 
 // began returns the beginning of the period that an instant is in. Every instant before until is in
@@ -171,8 +171,8 @@ func (p *Limit) Carry(from policy.Policy, word uint64, now policy.Instant) (next
 	case !ok || word == 0:
 		return 0, ok
 	case p.period > 0:
-		_, d := old.Take(word, now, 0, 0)
-		return p.Refund(0, now, p.known.certain(old, d.Remaining)-p.Limit()), true
+		_, decision := old.Take(word, now, 0, 0)
+		return p.Refund(0, now, p.known.certain(old, decision.Remaining)-p.Limit()), true
 	case old.period > 0 && p.returnsEarly:
 		return old.Refund(word, now, old.Limit()-2), true
 	case old.period > 0:

@@ -138,18 +138,18 @@ func (p *Pace) Charge(n int64, sent time.Duration, early bool) int64 {
 func (p *Pace) IsOver(sent time.Duration) bool { return p.Spends() && sent >= p.Limit.ends() }
 
 // IsShared reports whether the answer to a call shows that others have used up more than a tenth of the limit.
-func (p *Pace) IsShared(a *answer.Answer, call *Call) bool {
+func (p *Pace) IsShared(answered *answer.Answer, call *Call) bool {
 	ours := call.Ours
 	// Estimated costs under way may differ from those charged.
 	if call.Units != 1 {
 		ours -= call.Later + call.Units
 	}
-	same := p.Expires > 0 || answer.Describes(a) && answer.TermsOf(a) == p.Terms
-	return a.HasRemaining && same && a.Remaining < ours-max(p.Count/10, 1)
+	same := p.Expires > 0 || answer.Describes(answered) && answer.TermsOf(answered) == p.Terms
+	return answered.HasRemaining && same && answered.Remaining < ours-max(p.Count/10, 1)
 }
 
 // Lasts reports whether the answer shows that a window with an unknown length has not ended yet. A
 // bucket tells a later reset with each call.
-func (p *Pace) Lasts(now time.Duration, a *answer.Answer) bool {
-	return p.Expires > 0 && a.HasRemaining && now+a.Reset > p.Limit.ends()
+func (p *Pace) Lasts(now time.Duration, answered *answer.Answer) bool {
+	return p.Expires > 0 && answered.HasRemaining && now+answered.Reset > p.Limit.ends()
 }

@@ -32,9 +32,9 @@ type trial struct {
 
 // Try begins to count for a secondary limit under a pace, after a refusal of a call that holds the key for a
 // time. It reports false if the told limit may have refused the call.
-func (b *secondary) Try(pace *Pace, guess *guess, a *answer.Answer, n int64, sent, now, hold time.Duration) bool {
+func (b *secondary) Try(pace *Pace, guess *guess, answered *answer.Answer, n int64, sent, now, hold time.Duration) bool {
 	switch {
-	case a.RetryAfter <= 0 || !a.HasRemaining || a.Remaining < n:
+	case answered.RetryAfter <= 0 || !answered.HasRemaining || answered.Remaining < n:
 		return false
 	case b.Counts(sent):
 		// The answer is of the same refusal.
@@ -52,7 +52,7 @@ func (b *secondary) Try(pace *Pace, guess *guess, a *answer.Answer, n int64, sen
 		window += used
 	}
 	b.Quota, b.until, b.refused = answer.Quota{Limit: units, Window: window}, now+hold, b.refused+n
-	b.trial = &trial{pace, a.Remaining, a.Reset}
+	b.trial = &trial{pace, answered.Remaining, answered.Reset}
 	guess.Begin(now + hold)
 	return true
 }
@@ -88,15 +88,15 @@ func (b *secondary) End() (spaced *Pace) {
 
 // Bind puts the secondary limit in the place of the told one if the told one has more left. ours are the
 // units that the key has left under its pace. The result bounds the calls of a further period.
-func (b *secondary) Bind(p *Pace, a *answer.Answer, ours int64) (bound int64) {
-	if !p.Spends() || p.Quota() != b.Quota {
+func (b *secondary) Bind(pace *Pace, answered *answer.Answer, ours int64) (bound int64) {
+	if !pace.Spends() || pace.Quota() != b.Quota {
 		ours = b.Limit
 	}
-	if b.Limit == 0 || !a.HasRemaining || a.Remaining <= ours {
+	if b.Limit == 0 || !answered.HasRemaining || answered.Remaining <= ours {
 		return 0
 	}
-	answer.BindHidden(a, b.Quota)
-	return a.Remaining - ours
+	answer.BindHidden(answered, b.Quota)
+	return answered.Remaining - ours
 }
 
 // Expires reports whether the limit, which may have grown, is to be forgotten. By then it has

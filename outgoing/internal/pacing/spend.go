@@ -9,32 +9,32 @@ import (
 // Spend returns the pace that follows p by an answer: calls have at once the units that the server has left,
 // until its reset. next has the new limit. Spend returns p if it stays, and nil if such a limit cannot be
 // enforced.
-func (p *Pace) Spend(a *answer.Answer, next Pace, call *Call, now time.Duration, config *Config) *Pace {
+func (p *Pace) Spend(answered *answer.Answer, next Pace, call *Call, now time.Duration, config *Config) *Pace {
 	count, period := min(next.Count, answer.MaxCount), min(next.Window, answer.MaxWindow)
 	known := Known{max(count-call.Units, 0), call.Later, call.Later + call.Waiting}
 	next.Opened = call.Sent
 	until := call.Sent + period
 	var old *Limit
-	if p.Spends() && (a.HasRemaining || p.Terms == next.Terms) {
+	if p.Spends() && (answered.HasRemaining || p.Terms == next.Terms) {
 		if next.Opened = p.Opened; p.Terms == next.Terms || next.Expires > 0 {
 			next.answered, next.whole = p.answered, p.whole
 		}
 		old, until = p.Limit, p.Limit.ends()
-		if !a.HasRemaining && p.Terms == next.Terms {
+		if !answered.HasRemaining && p.Terms == next.Terms {
 			if next.Max == 0 || next.Max >= old.Limit() {
 				return p
 			}
 			known.Left = call.Ours
 		}
 	}
-	if a.HasRemaining {
-		known.Left = min(max(a.Remaining, 0), count)
+	if answered.HasRemaining {
+		known.Left = min(max(answered.Remaining, 0), count)
 	}
 	switch each := period / time.Duration(count); {
-	case !a.HasRemaining || a.Reset == 0:
-	case !answer.Describes(a):
+	case !answered.HasRemaining || answered.Reset == 0:
+	case !answer.Describes(answered):
 		// A bucket tells a later reset with each call: those under way, and those that go now.
-		next.whole = max(next.whole, now+a.Reset)
+		next.whole = max(next.whole, now+answered.Reset)
 		until = next.whole
 		if call.UnderWay > 0 || call.Waiting > 0 && known.Left > call.Later {
 			until = max(until, now+config.Probe)
@@ -47,7 +47,7 @@ func (p *Pace) Spend(a *answer.Answer, next Pace, call *Call, now time.Duration,
 		if used < call.Units {
 			used = 0
 		}
-		whole := now + a.Reset + time.Duration(used)*each
+		whole := now + answered.Reset + time.Duration(used)*each
 		if call.Sent < next.answered {
 			whole = min(whole, next.whole)
 		} else {
@@ -55,7 +55,7 @@ func (p *Pace) Spend(a *answer.Answer, next Pace, call *Call, now time.Duration,
 		}
 		next.whole = whole
 		// If the answer states a late reset, the units come back before the limit is whole.
-		if until = min(whole, now+2*period); a.ResetsLate {
+		if until = min(whole, now+2*period); answered.ResetsLate {
 			until = whole - time.Duration(known.certain(old, call.Ours))*each
 		}
 	}

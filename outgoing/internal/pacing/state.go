@@ -157,9 +157,9 @@ func (s *State) Enter(now time.Duration, claims bool) (change Change, fails, pro
 // Unsent makes the next call the probe, as the last probe was not sent.
 func (s *State) Unsent() { s.overlong.probe = 0 }
 
-func (s *State) changed(c Change) Change {
-	c.Pace, c.FailsUntil = s.Pace, s.overlong.until
-	return c
+func (s *State) changed(change Change) Change {
+	change.Pace, change.FailsUntil = s.Pace, s.overlong.until
+	return change
 }
 
 // set sets the pace, nil for the probe.
@@ -185,8 +185,8 @@ func (s *State) endTrial(call *Call) {
 }
 
 // endOverlong ends the overlong time, after which the key is as new.
-func (s *State) endOverlong(c *Change) {
-	s.overlong, c.Restart = overlong{}, true
+func (s *State) endOverlong(change *Change) {
+	s.overlong, change.Restart = overlong{}, true
 	if s.Learns {
 		s.Pace = s.unlearned()
 	}
@@ -202,63 +202,63 @@ func (s *State) serve(call *Call, now time.Duration) {
 }
 
 // learn sets the pace by what an answer tells of the limit.
-func (s *State) learn(call *Call, now time.Duration, a *answer.Answer, newest bool) {
+func (s *State) learn(call *Call, now time.Duration, answered *answer.Answer, newest bool) {
 	pace := s.Pace
 	// bound bounds the calls of each further period: see Pace.Max.
 	var bound int64
-	if s.Spends && s.Reserve == 0 && answer.TellsSeveral(a) {
-		left := a.Burst
-		if pace.Spends() && pace.Quota() == answer.SmallestOf(a) {
+	if s.Spends && s.Reserve == 0 && answer.TellsSeveral(answered) {
+		left := answered.Burst
+		if pace.Spends() && pace.Quota() == answer.SmallestOf(answered) {
 			left = call.Ours
 		}
-		s.rest = answer.RestOf(a, s.rest, call.Units, call.UnderWay)
-		bound = answer.BindSlowest(a, left, s.rest)
+		s.rest = answer.RestOf(answered, s.rest, call.Units, call.UnderWay)
+		bound = answer.BindSlowest(answered, left, s.rest)
 	}
 	if pace.Spends() {
-		if a.Refused || call.Sent < pace.Opened && !pace.Lasts(now, a) {
+		if answered.Refused || call.Sent < pace.Opened && !pace.Lasts(now, answered) {
 			// A refusal is left to refuse. Any other answer here is of a window that is over.
 			return
 		}
-		if pace.IsShared(a, call) {
+		if pace.IsShared(answered, call) {
 			s.spacedUntil = now + Forgiving*min(pace.Window, answer.MaxTime/Forgiving)
 		}
 	} else if !newest {
 		return
 	}
-	spends := s.Spends && !a.Refused && now >= s.spacedUntil && s.Delay == 0
+	spends := s.Spends && !answered.Refused && now >= s.spacedUntil && s.Delay == 0
 	if spends {
-		bound = max(bound, s.secondary.Bind(pace, a, call.Ours))
+		bound = max(bound, s.secondary.Bind(pace, answered, call.Ours))
 	}
 	switch {
-	case answer.Describes(a):
-		s.follow(call, now, a, bound, spends)
-	case a.HasRemaining && a.Reset > 0:
-		s.followRest(call, now, a, spends)
+	case answer.Describes(answered):
+		s.follow(call, now, answered, bound, spends)
+	case answered.HasRemaining && answered.Reset > 0:
+		s.followRest(call, now, answered, spends)
 	// If the key is held, the call was sent before the refusal, so its answer does not show that there
 	// is no limit.
-	case !a.Refused && pace.IsUnknown() && !call.Blocked:
+	case !answered.Refused && pace.IsUnknown() && !call.Blocked:
 		s.set(Unlimited, call)
 	}
 }
 
 // follow sets the pace by an answer that tells the limit with its window.
-func (s *State) follow(call *Call, now time.Duration, a *answer.Answer, bound int64, spends bool) {
-	pace, next := s.Pace, Pace{Terms: answer.TermsOf(a), Max: bound}
+func (s *State) follow(call *Call, now time.Duration, answered *answer.Answer, bound int64, spends bool) {
+	pace, next := s.Pace, Pace{Terms: answer.TermsOf(answered), Max: bound}
 	if pace != nil && pace.Terms == next.Terms {
 		next.Sliding, next.Slowed = pace.Sliding, pace.Slowed
 	} else {
 		pace, s.late = nil, 0
 	}
-	next.Sliding = next.Sliding || s.slides(now, a)
+	next.Sliding = next.Sliding || s.slides(now, answered)
 	switch quiet := now - s.refused; {
-	case a.Refused && pace != nil && call.Number > s.pacedTurn:
+	case answered.Refused && pace != nil && call.Number > s.pacedTurn:
 		next.Slowed = min(next.Slowed+1, MaxSlowed)
-	case !a.Refused && next.Slowed > 0 && quiet/Forgiving > a.Window:
+	case !answered.Refused && next.Slowed > 0 && quiet/Forgiving > answered.Window:
 		next.Slowed--
 		s.refused = now
 	}
 	several := next.Burst < next.Count
-	if spends && !next.Sliding && next.Slowed == 0 && !several && s.spend(call, now, a, next) {
+	if spends && !next.Sliding && next.Slowed == 0 && !several && s.spend(call, now, answered, next) {
 		return
 	}
 	if pace == nil || pace.Spends() || pace.Sliding != next.Sliding || pace.Slowed != next.Slowed {
@@ -267,18 +267,18 @@ func (s *State) follow(call *Call, now time.Duration, a *answer.Answer, bound in
 }
 
 // followRest sets the pace by an answer that tells only the units left until a reset.
-func (s *State) followRest(call *Call, now time.Duration, a *answer.Answer, spends bool) {
-	pace, reset := s.Pace, min(a.Reset, s.MaxBackoff)
+func (s *State) followRest(call *Call, now time.Duration, answered *answer.Answer, spends bool) {
+	pace, reset := s.Pace, min(answered.Reset, s.MaxBackoff)
 	over := pace.IsUnknown() || pace.Guesses() || pace.Expires > 0 && (now >= pace.Expires || !pace.Spends() && now+reset > pace.Expires+reset/16)
 	if !over && !pace.Spends() {
 		return
 	}
-	left := min(max(a.Remaining, 0), answer.MaxCount)
+	left := min(max(answered.Remaining, 0), answer.MaxCount)
 	next := Pace{Terms: answer.Terms{Count: left + 1, Window: reset}, Expires: now + reset}
 	if !over {
 		next.Count, next.Window = max(pace.Count, next.Count), max(pace.Window, reset)
 	}
-	if spends && s.spend(call, now, a, next) {
+	if spends && s.spend(call, now, answered, next) {
 		return
 	}
 	// Without a window, spread the rest over the time until the reset.
@@ -295,8 +295,8 @@ func (s *State) followRest(call *Call, now time.Duration, a *answer.Answer, spen
 }
 
 // spend has calls spend the units left under the limit of next, and reports false if it cannot be enforced.
-func (s *State) spend(call *Call, now time.Duration, a *answer.Answer, next Pace) bool {
-	pace := s.Pace.Spend(a, next, call, now, s.Config)
+func (s *State) spend(call *Call, now time.Duration, answered *answer.Answer, next Pace) bool {
+	pace := s.Pace.Spend(answered, next, call, now, s.Config)
 	if pace != nil && pace != s.Pace {
 		s.set(pace, call)
 	}
@@ -306,75 +306,75 @@ func (s *State) spend(call *Call, now time.Duration, a *answer.Answer, next Pace
 // slides reports whether an answer shows a limit counted in two windows. Rounding may show a fixed
 // window a second late in its first answer only; two late answers within a window show a limit
 // counted in two windows.
-func (s *State) slides(now time.Duration, a *answer.Answer) bool {
-	if !a.ResetsLate || a.Refused {
+func (s *State) slides(now time.Duration, answered *answer.Answer) bool {
+	if !answered.ResetsLate || answered.Refused {
 		return false
 	}
 	last := s.late
 	s.late = now
-	return a.Limit == 1 || last > 0 && now-last < a.Window
+	return answered.Limit == 1 || last > 0 && now-last < answered.Window
 }
 
 // lower lowers the key's units to those that the server reports.
-func (s *State) lower(call *Call, now time.Duration, a *answer.Answer, change *Change) {
-	if !a.HasRemaining || s.Pace.Spends() {
+func (s *State) lower(call *Call, now time.Duration, answered *answer.Answer, change *Change) {
+	if !answered.HasRemaining || s.Pace.Spends() {
 		return
 	}
-	change.Lowers, change.Left = true, max(a.Remaining, 0)
-	tightest := answer.TightestOf(a)
+	change.Lowers, change.Left = true, max(answered.Remaining, 0)
+	tightest := answer.TightestOf(answered)
 	var own int64
-	if answer.Describes(a) {
+	if answer.Describes(answered) {
 		own = s.own.Add(now, tightest.Window, call.Units)
 	}
-	if a.Remaining > 0 || a.Reset <= 0 {
+	if answered.Remaining > 0 || answered.Reset <= 0 {
 		return
 	}
 	// Nothing is left. If these calls took half of the limit, the pace accounts for it. Otherwise
 	// others use it too, or calls cost several units: only the reset is certain.
 	switch {
-	case !answer.Describes(a):
-		s.hold(call, now, a.Reset, change)
+	case !answer.Describes(answered):
+		s.hold(call, now, answered.Reset, change)
 	case own < tightest.Limit/2:
-		s.hold(call, now, min(a.Reset, tightest.Window), change)
+		s.hold(call, now, min(answered.Reset, tightest.Window), change)
 	}
 }
 
 // refuse holds a key for the stated time, or for the back-off due, and slows its pace.
-func (s *State) refuse(call *Call, now time.Duration, a *answer.Answer, learns bool, change *Change) {
+func (s *State) refuse(call *Call, now time.Duration, answered *answer.Answer, learns bool, change *Change) {
 	if learns {
 		s.endProbe(call)
 	}
 	// A refusal of a call that was sent before the end of a hold belongs to that hold. The call may
 	// have been sent after the hold began, if it had its turn already.
-	d, isNew := a.RetryAfter, call.Sent >= s.heldUntil
+	duration, isNew := answered.RetryAfter, call.Sent >= s.heldUntil
 	s.refused = now
 	switch {
-	case d > 0:
+	case duration > 0:
 		s.strikes = 0
 	case isNew || s.strikes == 0:
 		s.strikes++
 		isNew = true
 	}
-	if d <= 0 {
+	if duration <= 0 {
 		if s.overlong.until != 0 {
 			// The answer states no other time.
 			return
 		}
-		d = s.MaxBackoff
-		if doubled := math.Ldexp(float64(s.Backoff), s.strikes-1); doubled < float64(d) {
-			d = time.Duration(doubled)
+		duration = s.MaxBackoff
+		if doubled := math.Ldexp(float64(s.Backoff), s.strikes-1); doubled < float64(duration) {
+			duration = time.Duration(doubled)
 		}
 	}
-	s.hold(call, now, d, change)
+	s.hold(call, now, duration, change)
 	if !learns || s.overlong.until != 0 {
 		return
 	}
 	switch pace := s.Pace; {
 	case pace.Guesses() && isNew:
-		s.guess.SlowDown(now, d)
+		s.guess.SlowDown(now, duration)
 		s.set(s.guess.Pace(s.MaxBackoff), call)
 	case pace.Guesses():
-	case pace.Spends() && s.Spends && s.secondary.Try(pace, &s.guess, a, call.Units, call.Sent, now, d):
+	case pace.Spends() && s.Spends && s.secondary.Try(pace, &s.guess, answered, call.Units, call.Sent, now, duration):
 		// The used units belong to the told limit, so they are forgotten.
 		s.Pace, change.Restart = Probed, true
 	case pace.Spends():

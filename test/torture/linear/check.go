@@ -50,41 +50,41 @@ func Check(scenario *Scenario, history []Op, taken uint64, limit time.Duration) 
 	var failed atomic.Bool
 	for range runtime.GOMAXPROCS(0) {
 		checkers.Go(func() {
-			for k := range next {
+			for search := range next {
 				if failed.Load() {
 					continue // a failure is enough
 				}
-				k.run(int(min(taken, most)), limit)
-				if k.result != porcupine.Ok {
+				search.run(int(min(taken, most)), limit)
+				if search.result != porcupine.Ok {
 					failed.Store(true)
 				}
 			}
 		})
 	}
-	for _, k := range all {
-		next <- k
+	for _, search := range all {
+		next <- search
 	}
 	close(next)
 	checkers.Wait()
 
 	var verdict Verdict
-	for _, k := range all {
-		if k.result == porcupine.Ok {
-			verdict.Liberties += uint64(k.enough)
+	for _, search := range all {
+		if search.result == porcupine.Ok {
+			verdict.Liberties += uint64(search.enough)
 		}
 	}
-	for _, k := range all {
+	for _, search := range all {
 		// If these are more than were taken, fewer may be enough.
-		for k.result == porcupine.Ok && k.fewest < k.enough && verdict.Liberties > taken {
-			verdict.Liberties -= uint64(k.enough)
-			k.narrow(limit)
-			verdict.Liberties += uint64(k.enough)
+		for search.result == porcupine.Ok && search.fewest < search.enough && verdict.Liberties > taken {
+			verdict.Liberties -= uint64(search.enough)
+			search.narrow(limit)
+			verdict.Liberties += uint64(search.enough)
 		}
-		switch k.result {
+		switch search.result {
 		case porcupine.Illegal:
-			verdict.Illegal = append(verdict.Illegal, k.key)
+			verdict.Illegal = append(verdict.Illegal, search.key)
 		case porcupine.Unknown:
-			verdict.Undecided = append(verdict.Undecided, k.key)
+			verdict.Undecided = append(verdict.Undecided, search.key)
 		}
 	}
 	slices.Sort(verdict.Illegal)
@@ -131,8 +131,8 @@ func (k *search) narrow(limit time.Duration) {
 // events, which is fast and nearly always enough.
 func (k *search) try(liberties int, limit time.Duration) porcupine.CheckResult {
 	simple := &model{s: k.m.s}
-	usual := slices.DeleteFunc(slices.Clone(k.history), func(o porcupine.Operation) bool {
-		verb := o.Input.(*Op).Verb
+	usual := slices.DeleteFunc(slices.Clone(k.history), func(operation porcupine.Operation) bool {
+		verb := operation.Input.(*Op).Verb
 		return verb == Grab || verb == Release
 	})
 	if porcupine.CheckOperationsTimeout(simple.spec(liberties), usual, max(limit/4, 1)) == porcupine.Ok {
@@ -144,9 +144,9 @@ func (k *search) try(liberties int, limit time.Duration) porcupine.CheckResult {
 // plain counts refusals that no word gives: within the limit, of a key that owes nothing.
 func plain(scenario *Scenario, ops []*Op) (n int) {
 	for _, op := range ops {
-		d := op.Decision
-		if scenario.Liberty() == Refuses && op.Verb != Choke && op.Verb != Reset && !d.Allowed && d.Limit > 0 &&
-			d.ResetAfter == 0 && d.RetryAfter == scenario.Idle {
+		decision := op.Decision
+		if scenario.Liberty() == Refuses && op.Verb != Choke && op.Verb != Reset && !decision.Allowed && decision.Limit > 0 &&
+			decision.ResetAfter == 0 && decision.RetryAfter == scenario.Idle {
 			n++
 		}
 	}

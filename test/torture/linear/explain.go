@@ -30,8 +30,8 @@ func explain(scenario *Scenario, history []Op, taken uint64, key int, limit time
 	var builder strings.Builder
 	explained := map[*Op]bool{}
 	state := spec.Init()
-	for _, o := range longest {
-		op := o.Input.(*Op)
+	for _, operation := range longest {
+		op := operation.Input.(*Op)
 		explained[op] = true
 		_, state = spec.Step(state, op, nil)
 		fmt.Fprintf(&builder, "  %v\n", op)

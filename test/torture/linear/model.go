@@ -101,11 +101,11 @@ func specOf[S possible[S]](first S, step func(S, *Op) []S) porcupine.Model {
 			}
 			return h
 		},
-		DescribeState: func(a any) (d string) {
+		DescribeState: func(a any) (text string) {
 			for _, s := range a.([]S) {
-				d += fmt.Sprintf("%+v ", s)
+				text += fmt.Sprintf("%+v ", s)
 			}
-			return d
+			return text
 		},
 		DescribeOperation: func(in, _ any) string { return in.(*Op).String() },
 	}
@@ -129,9 +129,9 @@ func include[S possible[S]](all []S, n S) []S {
 	return append(all, n)
 }
 
-func (s *state) alike(o *state) bool {
-	return s == o || s.word == o.word && s.undone == o.undone && s.mark == o.mark &&
-		slices.Equal(s.held, o.held) && slices.Equal(s.log, o.log)
+func (s *state) alike(state *state) bool {
+	return s == state || s.word == state.word && s.undone == state.undone && s.mark == state.mark &&
+		slices.Equal(s.held, state.held) && slices.Equal(s.log, state.log)
 }
 
 // step returns the states that a call may leave behind, given its answer.
@@ -157,13 +157,13 @@ func (m *model) step(state *state, op *Op) []*state {
 }
 
 // forgettable reports whether a key that owed nothing may have left before the call was over.
-func (m *model) forgettable(s *state, op *Op) bool {
-	return s.word == 0 || m.s.Policy.FreshAt(s.word)+policy.Instant(m.s.Idle) <= op.To
+func (m *model) forgettable(state *state, op *Op) bool {
+	return state.word == 0 || m.s.Policy.FreshAt(state.word)+policy.Instant(m.s.Idle) <= op.To
 }
 
 // aged returns the state with its reservations stale: their entry may have left.
 func (s *state) aged() *state {
-	if !slices.ContainsFunc(s.held, func(h held) bool { return h.n > 0 && !h.stale }) {
+	if !slices.ContainsFunc(s.held, func(held held) bool { return held.n > 0 && !held.stale }) {
 		return s
 	}
 	state := *s
@@ -208,9 +208,9 @@ func (s *state) without(i int) *state {
 	state := *s
 	state.held = slices.Delete(slices.Clone(s.held), i, i+1)
 	least := state.undone
-	for _, h := range state.held {
-		if h.n > 0 {
-			least = min(least, h.undone)
+	for _, held := range state.held {
+		if held.n > 0 {
+			least = min(least, held.undone)
 		}
 	}
 	state.undone -= least
@@ -226,8 +226,8 @@ func (s *state) without(i int) *state {
 // forgetting drops reservations before the first that a later call gives back, except the last of
 // them: its instant may count.
 func (s *state) forgetting() *state {
-	returns := func(l logged) bool {
-		return slices.ContainsFunc(s.held, func(h held) bool { return h.id == l.id })
+	returns := func(logged logged) bool {
+		return slices.ContainsFunc(s.held, func(held held) bool { return held.id == logged.id })
 	}
 	for len(s.log) > 1 && !returns(s.log[0]) && !returns(s.log[1]) {
 		s.log = s.log[1:]
@@ -236,9 +236,9 @@ func (s *state) forgetting() *state {
 }
 
 // logging logs a reservation that changed the word of s, in state, if takes under p are logged.
-func (s *state) logging(state *state, p policy.Policy, op *Op, now policy.Instant, d policy.Decision) *state {
+func (s *state) logging(state *state, p policy.Policy, op *Op, now policy.Instant, decision policy.Decision) *state {
 	logging := *state
-	if _, exact := p.(policy.Restorer); exact || d.Wait > 0 || op.N == 0 {
+	if _, exact := p.(policy.Restorer); exact || decision.Wait > 0 || op.N == 0 {
 		return logging.forgetting()
 	}
 	if s.mark != (mark{s.word, s.undone}) {
@@ -254,7 +254,7 @@ func (s *state) logging(state *state, p policy.Policy, op *Op, now policy.Instan
 
 // unlogged undoes a reservation of the log as if never made. ok is false if it is not in the log.
 func (s *state) unlogged(limit policy.Policy, held held) (n *state, ok bool) {
-	i := slices.IndexFunc(s.log, func(l logged) bool { return l.id == held.id })
+	i := slices.IndexFunc(s.log, func(logged logged) bool { return logged.id == held.id })
 	if i < 0 || s.mark != (mark{s.word, s.undone}) {
 		return nil, false
 	}
@@ -280,8 +280,8 @@ func (l logged) again(limit policy.Policy, word uint64) (next uint64, ok bool) {
 	if l.n < 0 {
 		return limit.(policy.Refunder).Refund(word, l.takenAt, l.n), true
 	}
-	next, d := limit.Take(word, l.takenAt, l.n, 0)
-	return next, d.Allowed && d.Wait == 0
+	next, decision := limit.Take(word, l.takenAt, l.n, 0)
+	return next, decision.Allowed && decision.Wait == 0
 }
 
 // corrected returns s with a lower word, which its log leaves if the units that came back were in
@@ -317,20 +317,20 @@ func (m *model) recorded(s *state, op *Op) (next []*state) {
 	for now := op.From; now <= op.To; now += policy.Instant(m.s.Step) {
 		switch op.Verb {
 		case Choke:
-			if word, d := limit.Take(s.word, now, 1, 0); d.Allowed == op.Allowed {
+			if word, decision := limit.Take(s.word, now, 1, 0); decision.Allowed == op.Allowed {
 				add(s.with(word))
 			}
 		case Take:
-			if word, d := limit.Take(s.word, now, op.N, 0); d == op.Decision {
+			if word, decision := limit.Take(s.word, now, op.N, 0); decision == op.Decision {
 				add(s.with(word))
 			}
 		case Peek:
-			if _, d := limit.Take(s.word, now, 0, 0); d == op.Decision {
+			if _, decision := limit.Take(s.word, now, 0, 0); decision == op.Decision {
 				add(s)
 			}
 		case Refund:
 			word := limit.(policy.Refunder).Refund(s.word, now, op.N)
-			if _, d := limit.Take(word, now, 0, 0); d == op.Decision {
+			if _, decision := limit.Take(word, now, 0, 0); decision == op.Decision {
 				n := s.with(word)
 				if op.N > 0 && word != s.word {
 					n.undone += uint64(op.N)
@@ -361,9 +361,9 @@ func (m *model) recorded(s *state, op *Op) (next []*state) {
 			}
 			add(n)
 		case All:
-			if word, d := limit.Take(s.word, now, op.N, 0); d == op.Decision && d.Wait == 0 {
-				if n := s.with(word); d.Allowed {
-					add(s.logging(n, limit, op, now, d))
+			if word, decision := limit.Take(s.word, now, op.N, 0); decision == op.Decision && decision.Wait == 0 {
+				if n := s.with(word); decision.Allowed {
+					add(s.logging(n, limit, op, now, decision))
 				} else {
 					add(n)
 				}
@@ -373,9 +373,9 @@ func (m *model) recorded(s *state, op *Op) (next []*state) {
 				add(s)
 			}
 		case Grab:
-			if word, d := limit.Take(s.word, now, op.N, 0); d.Allowed && d.Wait == 0 {
+			if word, decision := limit.Take(s.word, now, op.N, 0); decision.Allowed && decision.Wait == 0 {
 				n := s.with(word).holding(held{id: op.ID, before: s.word, after: word, takenAt: now, n: op.N, undone: s.undone})
-				add(s.logging(n, limit, op, now, d))
+				add(s.logging(n, limit, op, now, decision))
 			}
 		}
 	}
@@ -383,47 +383,47 @@ func (m *model) recorded(s *state, op *Op) (next []*state) {
 }
 
 // cancelled adds the states after a reservation is given back at now.
-func (m *model) cancelled(s *state, op *Op, now policy.Instant, add func(*state)) {
-	i := slices.IndexFunc(s.held, func(h held) bool { return h.id == op.ID })
+func (m *model) cancelled(state *state, op *Op, now policy.Instant, add func(*state)) {
+	i := slices.IndexFunc(state.held, func(held held) bool { return held.id == op.ID })
 	if i < 0 {
 		return // not made yet
 	}
-	h := s.held[i]
-	since := s.undone - h.undone
-	if n, ok := s.unlogged(m.s.Policy, h); ok && h.n > 0 {
+	held := state.held[i]
+	since := state.undone - held.undone
+	if n, ok := state.unlogged(m.s.Policy, held); ok && held.n > 0 {
 		add(n.without(i))
 	}
-	s = s.without(i)
+	state = state.without(i)
 	spread := m.spread[op.ID]
-	if h.n == 0 || h.stale || spread.reset {
-		if add(s); h.n == 0 {
+	if held.n == 0 || held.stale || spread.reset {
+		if add(state); held.n == 0 {
 			return
 		}
 	}
 	if since >= wiped {
-		add(s)
+		add(state)
 		if !spread.raced {
 			return
 		}
 		since = 0
 	}
 	for undone := max(int64(since)-spread.less, 0); undone <= int64(since)+spread.more; undone++ {
-		if s.word == h.after && undone == 0 {
-			before := h.before
-			if r, ok := m.s.Policy.(policy.Restorer); ok {
-				before = r.Restore(s.word, before, now)
+		if state.word == held.after && undone == 0 {
+			before := held.before
+			if restorer, ok := m.s.Policy.(policy.Restorer); ok {
+				before = restorer.Restore(state.word, before, now)
 			}
-			add(s.with(before))
+			add(state.with(before))
 			continue
 		}
-		word := m.s.Policy.(policy.Refunder).Cancel(s.word, h.after, h.takenAt, now, h.n, undone)
-		n, ok := s.corrected(m.s.Policy, word)
+		word := m.s.Policy.(policy.Refunder).Cancel(state.word, held.after, held.takenAt, now, held.n, undone)
+		n, ok := state.corrected(m.s.Policy, word)
 		if !ok {
-			n = s
+			n = state
 		}
-		if n != s && n.word != s.word {
-			live := s.mark == mark{s.word, s.undone}
-			if n.undone += uint64(h.n); live {
+		if n != state && n.word != state.word {
+			live := state.mark == mark{state.word, state.undone}
+			if n.undone += uint64(held.n); live {
 				n.mark = mark{n.word, n.undone}
 			}
 		}
@@ -482,11 +482,11 @@ func (m *model) stepSlots(s *slots, op *Op) (next []*slots) {
 		i, n := s.asOf(m.s, now), op.N
 		switch op.Verb {
 		case Choke:
-			if after, d := i.take(1, 0); d.Allowed == op.Allowed {
+			if after, decision := i.take(1, 0); decision.Allowed == op.Allowed {
 				next = append(next, after)
 			}
 		case Take, Peek, Reserve:
-			if after, d := i.take(n, op.ID); d == op.Decision {
+			if after, decision := i.take(n, op.ID); decision == op.Decision {
 				next = append(next, after)
 			}
 		case Cancel:
@@ -502,7 +502,7 @@ func (m *model) stepSlots(s *slots, op *Op) (next []*slots) {
 				next = append(next, s)
 			}
 		case Reset:
-			if _, d := i.take(0, 0); (d.ResetAfter > 0) == op.Allowed {
+			if _, decision := i.take(0, 0); (decision.ResetAfter > 0) == op.Allowed {
 				next = append(next, &slots{number: i.part, grace: s.grace})
 				if !op.Allowed {
 					next = append(next, s) // the key may be unknown

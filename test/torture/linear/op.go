@@ -52,21 +52,21 @@ type Op struct {
 }
 
 func (o *Op) String() string {
-	s := fmt.Sprintf("[%d..%d] at %d..%d client %d: %v(key %d", o.Call, o.Return, o.From, o.To, o.Client, o.Verb, o.Key)
+	text := fmt.Sprintf("[%d..%d] at %d..%d client %d: %v(key %d", o.Call, o.Return, o.From, o.To, o.Client, o.Verb, o.Key)
 	switch o.Verb {
 	case Take, Refund, All, Glance, Grab, Release:
-		s += fmt.Sprintf(", %d", o.N)
+		text += fmt.Sprintf(", %d", o.N)
 	case Reserve:
-		s += fmt.Sprintf(", %d, %v", o.N, o.Patience)
+		text += fmt.Sprintf(", %d, %v", o.N, o.Patience)
 	}
 	if o.ID != 0 {
-		s += fmt.Sprintf(", reservation %d", o.ID)
+		text += fmt.Sprintf(", reservation %d", o.ID)
 	}
 	switch o.Verb {
 	case Choke, Reset, Extend:
-		return s + fmt.Sprintf(") = %v", o.Allowed)
+		return text + fmt.Sprintf(") = %v", o.Allowed)
 	case Cancel, Grab, Release:
-		return s + ")"
+		return text + ")"
 	}
-	return s + fmt.Sprintf(") = %+v", o.Decision)
+	return text + fmt.Sprintf(") = %+v", o.Decision)
 }

@@ -98,9 +98,9 @@ func Scenarios() []Scenario {
 }
 
 func scenarioNamed(name string) (Scenario, error) {
-	for _, s := range append(Scenarios(), Broken()) {
-		if s.Name == name {
-			return s, nil
+	for _, scenario := range append(Scenarios(), Broken()) {
+		if scenario.Name == name {
+			return scenario, nil
 		}
 	}
 	return Scenario{}, fmt.Errorf("there is no scenario %q", name)
@@ -108,7 +108,7 @@ func scenarioNamed(name string) (Scenario, error) {
 
 // Broken is a scenario that is known not to be linearizable: it over-admits.
 func Broken() Scenario {
-	s := Scenarios()[0]
-	s.Name, s.Queued = "Funnel Queued", true
-	return s
+	scenario := Scenarios()[0]
+	scenario.Name, scenario.Queued = "Funnel Queued", true
+	return scenario
 }

@@ -23,14 +23,16 @@ type unit struct {
 	n    int64
 }
 
-func (s *slots) alike(o *slots) bool { return s.number == o.number && slices.Equal(s.units, o.units) }
+func (s *slots) alike(slots *slots) bool {
+	return s.number == slots.number && slices.Equal(s.units, slots.units)
+}
 
 func (s *slots) liberties() int { return s.grace }
 
 func (s *slots) hash(seed maphash.Seed) uint64 {
 	h := uint64(s.number)
-	for _, u := range s.units {
-		h ^= maphash.Comparable(seed, u)
+	for _, unit := range s.units {
+		h ^= maphash.Comparable(seed, unit)
 	}
 	return h
 }
@@ -55,9 +57,9 @@ type instant struct {
 func (s *slots) asOf(scenario *Scenario, now policy.Instant) instant {
 	length, parts := scenario.partitionOf()
 	i := instant{slots: s, s: scenario, now: now, part: max(s.number, int64(now)/int64(length))}
-	for _, u := range s.units {
-		if u.part+parts >= i.part {
-			i.units = append(i.units, u)
+	for _, unit := range s.units {
+		if unit.part+parts >= i.part {
+			i.units = append(i.units, unit)
 		}
 	}
 	return i
@@ -72,8 +74,8 @@ func (i instant) ends(part int64) time.Duration {
 // take returns the answer to a call for n units, and the state that it leaves.
 func (i instant) take(n, id int64) (*slots, policy.Decision) {
 	used := int64(0)
-	for _, u := range i.units {
-		used += u.n
+	for _, unit := range i.units {
+		used += unit.n
 	}
 	decision := policy.Decision{Limit: i.s.Policy.Limit(), Allowed: n == 0 || used+n <= i.s.Policy.Limit()}
 	next := i.slots
@@ -82,11 +84,11 @@ func (i instant) take(n, id int64) (*slots, policy.Decision) {
 		decision.RetryAfter = policy.Never
 	case !decision.Allowed:
 		short := used + n - decision.Limit
-		for _, u := range i.units {
+		for _, unit := range i.units {
 			if short > 0 {
-				decision.RetryAfter = i.ends(u.part)
+				decision.RetryAfter = i.ends(unit.part)
 			}
-			short -= u.n
+			short -= unit.n
 		}
 	case n > 0:
 		used += n
@@ -124,7 +126,7 @@ func (i instant) with(u unit) *slots {
 
 // without returns the state without the units of a reservation.
 func (s *slots) without(id int64) (next *slots, n int64) {
-	i := slices.IndexFunc(s.units, func(u unit) bool { return u.id == id && id != 0 })
+	i := slices.IndexFunc(s.units, func(unit unit) bool { return unit.id == id && id != 0 })
 	if i < 0 {
 		return s, 0
 	}

@@ -98,8 +98,8 @@ func (w Workload) Run(scenario *Scenario) ([]Op, engine.Stats, error) {
 		return nil, stats, fmt.Errorf("%d calls were answered as if there were no writer", stats.Unavailable)
 	}
 	var history []Op
-	for _, c := range clients {
-		history = append(history, c.ops...)
+	for _, client := range clients {
+		history = append(history, client.ops...)
 	}
 	return history, stats, nil
 }
@@ -120,12 +120,12 @@ type queued struct {
 	charged chan struct{} // closed when all are
 }
 
-func newQueued(e *engine.Engine[int]) *queued {
-	q := &queued{e, make(chan int, 64), make(chan struct{})}
+func newQueued(engine *engine.Engine[int]) *queued {
+	q := &queued{engine, make(chan int, 64), make(chan struct{})}
 	go func() {
 		defer close(q.charged)
 		for key := range q.takes {
-			e.Refund(key, -1)
+			engine.Refund(key, -1)
 		}
 	}()
 	return q
@@ -248,15 +248,15 @@ func (c *client) call(n int) {
 	}
 	switch what := c.dice.IntN(all); {
 	case what < 30:
-		c.note(Op{Key: key, Verb: Choke, N: 1}, func(o *Op) { o.Allowed = c.l.Choke(key) })
+		c.note(Op{Key: key, Verb: Choke, N: 1}, func(operation *Op) { operation.Allowed = c.l.Choke(key) })
 	case what < 60:
-		c.note(Op{Key: key, Verb: Take, N: units}, func(o *Op) { o.Decision = c.l.Take(key, units) })
+		c.note(Op{Key: key, Verb: Take, N: units}, func(operation *Op) { operation.Decision = c.l.Take(key, units) })
 	case what < 66:
-		c.note(Op{Key: key, Verb: Peek}, func(o *Op) { o.Decision = c.l.Take(key, 0) })
+		c.note(Op{Key: key, Verb: Peek}, func(operation *Op) { operation.Decision = c.l.Take(key, 0) })
 	case what < 72:
 		c.refund(key, units)
 	case what < 74:
-		c.note(Op{Key: key, Verb: Reset}, func(o *Op) { o.Allowed = c.e.Reset(key) })
+		c.note(Op{Key: key, Verb: Reset}, func(operation *Op) { operation.Allowed = c.e.Reset(key) })
 	case what < 82:
 		c.takeAll(key, units)
 	case what < 92 && len(c.held) < maxHeld:
@@ -264,7 +264,7 @@ func (c *client) call(n int) {
 	case len(c.held) > 0:
 		c.cancel()
 	default:
-		c.note(Op{Key: key, Verb: Choke, N: 1}, func(o *Op) { o.Allowed = c.l.Choke(key) })
+		c.note(Op{Key: key, Verb: Choke, N: 1}, func(operation *Op) { operation.Allowed = c.l.Choke(key) })
 	}
 }
 
@@ -272,16 +272,16 @@ func (c *client) call(n int) {
 func (c *client) use(key int, units int64) {
 	switch what := c.dice.IntN(100); {
 	case what < 12:
-		c.note(Op{Key: key, Verb: Choke, N: 1}, func(o *Op) { o.Allowed = c.l.Choke(key) })
+		c.note(Op{Key: key, Verb: Choke, N: 1}, func(operation *Op) { operation.Allowed = c.l.Choke(key) })
 	case what < 20:
-		c.note(Op{Key: key, Verb: Take, N: units}, func(o *Op) { o.Decision = c.l.Take(key, units) })
+		c.note(Op{Key: key, Verb: Take, N: units}, func(operation *Op) { operation.Decision = c.l.Take(key, units) })
 	case what < 26:
-		c.note(Op{Key: key, Verb: Peek}, func(o *Op) { o.Decision = c.l.Take(key, 0) })
+		c.note(Op{Key: key, Verb: Peek}, func(operation *Op) { operation.Decision = c.l.Take(key, 0) })
 	case what < 29:
-		c.note(Op{Key: key, Verb: Reset}, func(o *Op) { o.Allowed = c.e.Reset(key) })
+		c.note(Op{Key: key, Verb: Reset}, func(operation *Op) { operation.Allowed = c.e.Reset(key) })
 	case what < 40 && len(c.held) > 0:
-		h := &c.held[c.dice.IntN(len(c.held))]
-		c.note(Op{Key: h.key, Verb: Extend, ID: h.id}, func(o *Op) { o.Allowed = h.r.Extend() })
+		reserved := &c.held[c.dice.IntN(len(c.held))]
+		c.note(Op{Key: reserved.key, Verb: Extend, ID: reserved.id}, func(operation *Op) { operation.Allowed = reserved.r.Extend() })
 	case what < 70 && len(c.held) > 0 || len(c.held) == maxHeld:
 		c.cancel()
 	default:
@@ -305,7 +305,7 @@ func (c *client) refund(key int, units int64) {
 	if c.s.Liberty() == Forgives && c.dice.IntN(4) == 0 {
 		units = -units
 	}
-	c.note(Op{Key: key, Verb: Refund, N: units}, func(o *Op) { o.Decision = c.e.Refund(key, units) })
+	c.note(Op{Key: key, Verb: Refund, N: units}, func(operation *Op) { operation.Decision = c.e.Refund(key, units) })
 }
 
 func (c *client) newID() int64 {
@@ -316,9 +316,9 @@ func (c *client) newID() int64 {
 func (c *client) reserve(key int, units int64) {
 	patience := time.Duration(c.dice.IntN(3)) * 200 * time.Millisecond
 	var reservation engine.Reservation[int]
-	op := c.note(Op{Key: key, Verb: Reserve, N: units, Patience: patience}, func(o *Op) {
+	op := c.note(Op{Key: key, Verb: Reserve, N: units, Patience: patience}, func(operation *Op) {
 		reservation = c.e.Reserve(key, units, patience)
-		o.Decision = reservation.Decision
+		operation.Decision = reservation.Decision
 	})
 	if reservation.Allowed && c.dice.IntN(8) > 0 {
 		op.ID = c.newID()

@@ -13,16 +13,16 @@ type word struct {
 }
 
 // take answers as Take must, and records it.
-func (w *word) take(now policy.Instant, n int64, patience time.Duration) (d policy.Decision) {
-	w.word, d = w.p.Take(w.word, now, n, patience)
-	return d
+func (w *word) take(now policy.Instant, n int64, patience time.Duration) (decision policy.Decision) {
+	w.word, decision = w.p.Take(w.word, now, n, patience)
+	return decision
 }
 
 // refund answers as Refund must, and records it.
 func (w *word) refund(now policy.Instant, n int64) policy.Decision {
 	w.word = w.p.(policy.Refunder).Refund(w.word, now, n)
-	_, d := w.p.Take(w.word, now, 0, 0)
-	return d
+	_, decision := w.p.Take(w.word, now, 0, 0)
+	return decision
 }
 
 // mark returns a function that restores the present state, if no other call changes it.
@@ -35,8 +35,8 @@ func (w *word) mark() func() {
 func (w *word) undo(now policy.Instant, back func()) {
 	taken := w.word
 	if back(); taken != w.word {
-		if r, ok := w.p.(policy.Restorer); ok {
-			w.word = r.Restore(taken, w.word, now)
+		if restorer, ok := w.p.(policy.Restorer); ok {
+			w.word = restorer.Restore(taken, w.word, now)
 		}
 	}
 }

@@ -10,9 +10,9 @@ func (c *caller) begin(verb, number int, most time.Duration) {
 	c.busy, c.verb, c.number, c.since, c.excuse, c.most = true, verb, number, world.elapsed, 0, int64(most)
 	c.lo, c.hi = world.rawClock(), world.rawClock()
 	c.regime = world.regime
-	a := world.accounts[number]
-	c.epoch, c.known = a.epoch, a.known
-	c.step, c.open, c.waits = world.steps, a.open, a.waits
+	account := world.accounts[number]
+	c.epoch, c.known = account.epoch, account.known
+	c.step, c.open, c.waits = world.steps, account.open, account.waits
 	world.note(c.actor, names[verb])
 }
 

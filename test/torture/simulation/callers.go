@@ -117,15 +117,15 @@ func (c *caller) once() {
 		c.answered(account, n, 0, decision.Allowed, nil)
 	case peek:
 		c.begin(verb, number, 0)
-		if d := world.engine.Take(k, 0); !d.Allowed || d.Remaining < 0 || d.Remaining > d.Limit {
-			world.fail("Peek answers %+v", d)
+		if decision := world.engine.Take(k, 0); !decision.Allowed || decision.Remaining < 0 || decision.Remaining > decision.Limit {
+			world.fail("Peek answers %+v", decision)
 		}
 	case reserve:
 		n := int64(1 + world.random.n(2))
 		patience := time.Duration(world.random.n(3)) * perUnit
 		c.begin(verb, number, timeout)
-		r := world.engine.Reserve(k, n, patience)
-		c.answered(account, n, patience, r.Allowed, &r)
+		reservation := world.engine.Reserve(k, n, patience)
+		c.answered(account, n, patience, reservation.Allowed, &reservation)
 	case cancel:
 		if len(c.held) == 0 {
 			return
@@ -170,9 +170,9 @@ func (c *caller) once() {
 	case all:
 		c.begin(verb, number, 0)
 		seen := map[key]int{}
-		for k, d := range world.engine.All() {
-			if seen[k]++; d.Remaining > d.Limit {
-				world.fail("All answers %+v", d)
+		for key, decision := range world.engine.All() {
+			if seen[key]++; decision.Remaining > decision.Limit {
+				world.fail("All answers %+v", decision)
 			}
 		}
 	case save:
@@ -235,9 +235,9 @@ func (c *caller) answered(account *account, n int64, patience time.Duration, all
 	case world.over():
 		return
 	case world.limit.longest > 0:
-		u := world.enters(account, n)
-		c.uses(account, u, int64(j.now))
-		in = append(in, u)
+		units := world.enters(account, n)
+		c.uses(account, units, int64(j.now))
+		in = append(in, units)
 	case c.regime != world.regime:
 		account.known = false // it may have been judged under the limit before
 	default:
@@ -329,15 +329,15 @@ func (c *caller) takeAll(number int) {
 		if !out.Allowed {
 			account.lowered++ // nor need a state that was saved meanwhile be without it
 		}
-		switch u := in[i]; {
+		switch units := in[i]; {
 		case world.limit.longest == 0:
 		case !out.Allowed:
-			u.end(world.steps)
+			units.end(world.steps)
 			world.overstays++
 		case without > 0:
-			u.certain, u.possible, u.taken, u.changed = 0, world.latestNow()+2*int64(maxLongest), world.steps, true
+			units.certain, units.possible, units.taken, units.changed = 0, world.latestNow()+2*int64(maxLongest), world.steps, true
 		default:
-			c.uses(account, u, int64(world.instant(c.lo)))
+			c.uses(account, units, int64(world.instant(c.lo)))
 		}
 		if world.over() {
 			continue
@@ -405,8 +405,8 @@ func (c *caller) changed(err error) {
 // settled notes that all calls from now on are judged by w.limit.
 func (w *world) settled() {
 	w.regime++
-	for _, a := range w.accounts {
-		a.anew(false)
+	for _, account := range w.accounts {
+		account.anew(false)
 	}
 }
 

@@ -33,8 +33,8 @@ func (w *world) readClock() policy.Instant {
 	if w.unread {
 		w.unread, w.begun = false, int64(now)
 	}
-	if a := w.current; a != nil && a.caller != nil {
-		a.caller.read = int64(now)
+	if actor := w.current; actor != nil && actor.caller != nil {
+		actor.caller.read = int64(now)
 	}
 	w.latest = max(w.latest, int64(w.instant(int64(now))))
 	w.Step("clock")
@@ -55,8 +55,8 @@ func (w *world) disturbClock() {
 	}
 	now := w.rawClock()
 	w.wentBack = w.wentBack || now < before
-	for _, c := range w.callers {
-		c.clock(now)
+	for _, caller := range w.callers {
+		caller.clock(now)
 	}
 }
 

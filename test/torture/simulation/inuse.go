@@ -15,9 +15,9 @@ func (w *world) latestNow() int64 {
 }
 
 // enters notes units that a call may take from now on.
-func (w *world) enters(a *account, n int64) *units {
+func (w *world) enters(account *account, n int64) *units {
 	u := &units{n: n, possible: never}
-	a.units = append(a.units, u)
+	account.units = append(account.units, u)
 	return u
 }
 
@@ -53,14 +53,14 @@ func (c *caller) uses(account *account, units *units, lo int64) {
 func (w *world) unsure() bool { return w.closing || w.vague }
 
 // stableSince reports whether one limit held since the call began.
-func (w *world) stableSince(c *caller) bool { return c.regime == w.regime && w.regime&1 == 0 }
+func (w *world) stableSince(caller *caller) bool { return caller.regime == w.regime && w.regime&1 == 0 }
 
 // certain returns how many units are in use for certain.
 func (a *account) certain(w *world) (n int64) {
 	now := w.latestNow()
-	for _, u := range a.units {
-		if now < u.certain {
-			n += u.n
+	for _, units := range a.units {
+		if now < units.certain {
+			n += units.n
 		}
 	}
 	return n
@@ -68,9 +68,9 @@ func (a *account) certain(w *world) (n int64) {
 
 // perhaps returns how many units may have been in use at any time since a step and an instant.
 func (a *account) perhaps(step int, instant int64) (n int64) {
-	for _, u := range a.units {
-		if u.gone >= step || u.gone == 0 && instant < u.possible {
-			n += u.n
+	for _, units := range a.units {
+		if units.gone >= step || units.gone == 0 && instant < units.possible {
+			n += units.n
 		}
 	}
 	return n
@@ -94,8 +94,8 @@ func (c *caller) unknownUse(account *account) {
 		return
 	}
 	now := world.latestNow()
-	for _, u := range account.units {
-		if u.taken > 0 && u.taken < c.step && now < u.certain {
+	for _, units := range account.units {
+		if units.taken > 0 && units.taken < c.step && now < units.certain {
 			world.fail("key %s is answered without its word, and has %d units in use", account.name, account.certain(world))
 		}
 	}
@@ -106,9 +106,9 @@ func (c *caller) release(held held) {
 	world := c.w
 	c.begin(release, held.key, 0)
 	var certain []int64
-	for _, u := range held.units {
-		certain = append(certain, u.certain)
-		u.certain = 0
+	for _, units := range held.units {
+		certain = append(certain, units.certain)
+		units.certain = 0
 	}
 	switch verb := world.random.n(4); {
 	case held.out != nil && verb == 0:
@@ -137,9 +137,9 @@ func (c *caller) release(held held) {
 }
 
 // overstays notes what a release, or an extension in vain, may add to Stats.Overstayed.
-func (c *caller) overstays(u *units, inTime bool) {
+func (c *caller) overstays(units *units, inTime bool) {
 	world := c.w
-	if inTime || u.taken == 0 {
+	if inTime || units.taken == 0 {
 		return
 	}
 	world.overstays++
@@ -176,19 +176,19 @@ func (c *caller) resetUse(number int) {
 	world, account := c.w, c.w.accounts[number]
 	c.begin(reset, number, 0)
 	before := slices.Clone(account.units)
-	for _, u := range before {
-		u.reset, u.certain = true, 0
+	for _, units := range before {
+		units.reset, units.certain = true, 0
 	}
 	account.resets++
 	world.engine.Reset(world.keys[number])
 	account.resets--
-	for _, u := range before {
-		if u.taken > 0 && u.taken < c.step && !world.unsure() {
-			u.end(world.steps)
+	for _, units := range before {
+		if units.taken > 0 && units.taken < c.step && !world.unsure() {
+			units.end(world.steps)
 		}
 	}
-	for _, u := range account.units[len(before):] {
-		u.reset, u.certain = true, 0 // the reset may have come before the take, or after
+	for _, units := range account.units[len(before):] {
+		units.reset, units.certain = true, 0 // the reset may have come before the take, or after
 	}
 	c.end()
 }
@@ -221,8 +221,8 @@ func (c *caller) carried(from *limit) {
 		return
 	}
 	lo, hi := int64(world.instant(c.lo)), world.latestNow()
-	for _, a := range world.accounts {
-		for _, units := range a.units {
+	for _, account := range world.accounts {
+		for _, units := range account.units {
 			if units.changed = true; hi < units.certain {
 				units.certain = lo + int64(to.longest)
 			} else {
@@ -241,9 +241,9 @@ func (w *world) checkUse(i int) {
 	if w.unsure() || w.regime&1 != 0 {
 		return
 	}
-	d := w.engine.Take(w.keys[i], 0)
-	used, most := d.Limit-d.Remaining, account.perhaps(w.steps+1, int64(w.now()))
-	if least := min(account.certain(w), d.Limit); used < least || used > most {
+	decision := w.engine.Take(w.keys[i], 0)
+	used, most := decision.Limit-decision.Remaining, account.perhaps(w.steps+1, int64(w.now()))
+	if least := min(account.certain(w), decision.Limit); used < least || used > most {
 		w.fail("at rest, at %v, key %s counts %d units in use, where callers have from %d to %d",
 			time.Duration(w.now()), account.name, used, least, most)
 	}
@@ -256,11 +256,11 @@ func (w *world) checkUse(i int) {
 func (w *world) releaseAll() {
 	last := &caller{w: w, name: "last", until: never, cancel: never}
 	last.actor = w.start(last.name, func() {
-		for _, c := range w.callers {
-			for _, h := range c.held {
-				last.release(h)
+		for _, caller := range w.callers {
+			for _, held := range caller.held {
+				last.release(held)
 			}
-			c.held = nil
+			caller.held = nil
 		}
 	})
 	last.actor.caller = last

@@ -28,64 +28,64 @@ type limit struct {
 
 const perUnit = 4 * time.Millisecond
 
-func funnel(s *scheduler, capacity int64, interval time.Duration) *limit {
+func funnel(scheduler *scheduler, capacity int64, interval time.Duration) *limit {
 	return &limit{
-		Policy: policy.Must(policy.Funnel(capacity, 1, interval)), s: s,
+		Policy: policy.Must(policy.Funnel(capacity, 1, interval)), s: scheduler,
 		most:     func(t int64) int64 { return capacity + t/int64(interval) },
 		capacity: capacity, interval: int64(interval),
 	}
 }
 
 // queue admits as a funnel that holds one unit more: the unit that is leaving.
-func queue(s *scheduler, capacity int64, interval time.Duration) *limit {
+func queue(scheduler *scheduler, capacity int64, interval time.Duration) *limit {
 	return &limit{
-		Policy: policy.Must(policy.Queue(capacity, 1, interval)), s: s,
+		Policy: policy.Must(policy.Queue(capacity, 1, interval)), s: scheduler,
 		most: func(t int64) int64 { return capacity + 1 + t/int64(interval) },
 	}
 }
 
-func fixedWindow(s *scheduler, most int64, per time.Duration) *limit {
+func fixedWindow(scheduler *scheduler, most int64, per time.Duration) *limit {
 	return &limit{
-		Policy: policy.Must(policy.FixedWindow(most, per)), s: s, monotone: true,
+		Policy: policy.Must(policy.FixedWindow(most, per)), s: scheduler, monotone: true,
 		most: func(t int64) int64 { return most * (1 + (t+int64(per)-1)/int64(per)) },
 	}
 }
 
-func slidingWindow(s *scheduler, most int64, per time.Duration) *limit {
+func slidingWindow(scheduler *scheduler, most int64, per time.Duration) *limit {
 	return &limit{
-		Policy: policy.Must(policy.SlidingWindow(most, per)), s: s, monotone: true,
+		Policy: policy.Must(policy.SlidingWindow(most, per)), s: scheduler, monotone: true,
 		// One end of its windows is not included.
 		most: func(t int64) int64 { return most + most*(t+1)/int64(per) },
 	}
 }
 
 // atMost admits so many in each window of length per, ends included; several cover a longer window.
-func atMost(s *scheduler, most int64, per time.Duration) *limit {
+func atMost(scheduler *scheduler, most int64, per time.Duration) *limit {
 	return &limit{
-		Policy: policy.Must(policy.AtMost(most, per)), s: s, monotone: true,
+		Policy: policy.Must(policy.AtMost(most, per)), s: scheduler, monotone: true,
 		most: func(t int64) int64 { return most * (1 + t/(int64(per)+1)) },
 	}
 }
 
 // alignedWindow counts in windows of Unix time. A stretch of time meets at most one window more
 // than its length, rounded up.
-func alignedWindow(s *scheduler, most int64, per time.Duration) *limit {
-	l := fixedWindow(s, most, per)
-	l.Policy, l.aligned = policy.Must(policy.AlignedWindow(most, per)), true
-	return l
+func alignedWindow(scheduler *scheduler, most int64, per time.Duration) *limit {
+	limit := fixedWindow(scheduler, most, per)
+	limit.Policy, limit.aligned = policy.Must(policy.AlignedWindow(most, per)), true
+	return limit
 }
 
-func bursty(s *scheduler, stored int64, interval time.Duration) *limit {
+func bursty(scheduler *scheduler, stored int64, interval time.Duration) *limit {
 	return &limit{
-		Policy: policy.Must(policy.Bursty(1, interval, stored)), s: s,
+		Policy: policy.Must(policy.Bursty(1, interval, stored)), s: scheduler,
 		most:  func(t int64) int64 { return stored + t/int64(interval) },
 		after: true, monotone: true,
 	}
 }
 
-func warmingUp(s *scheduler, warmup, interval time.Duration) *limit {
+func warmingUp(scheduler *scheduler, warmup, interval time.Duration) *limit {
 	return &limit{
-		Policy: policy.Must(policy.WarmingUp(1, interval, warmup, 2)), s: s,
+		Policy: policy.Must(policy.WarmingUp(1, interval, warmup, 2)), s: scheduler,
 		most:  func(t int64) int64 { return t / int64(interval) },
 		after: true, monotone: true,
 	}
@@ -96,8 +96,8 @@ func (l *limit) Take(word uint64, now policy.Instant, n int64, patience time.Dur
 	l.s.Step("policy: take")
 	next, decision := l.Policy.Take(word, now, n, patience)
 	l.s.tell("take %d of %x at %d with patience %v: %x, %+v", n, word, now, patience, next, decision)
-	if a := l.s.current; a != nil && decision.Allowed && n > 0 {
-		a.judged = judged{n, now + policy.Instant(decision.Wait), now, read}
+	if actor := l.s.current; actor != nil && decision.Allowed && n > 0 {
+		actor.judged = judged{n, now + policy.Instant(decision.Wait), now, read}
 	}
 	return next, decision
 }
@@ -105,17 +105,17 @@ func (l *limit) Take(word uint64, now policy.Instant, n int64, patience time.Dur
 func (l *limit) Choke(word uint64, now policy.Instant) (uint64, bool) {
 	read := l.s.steps
 	l.s.Step("policy: choke")
-	if c, ok := l.Policy.(policy.Choker); ok {
-		next, allowed := c.Choke(word, now)
+	if choker, ok := l.Policy.(policy.Choker); ok {
+		next, allowed := choker.Choke(word, now)
 		l.s.tell("choke %x at %d: %x, %v", word, now, next, allowed)
-		if a := l.s.current; a != nil && allowed {
-			a.judged = judged{1, now, now, read}
+		if actor := l.s.current; actor != nil && allowed {
+			actor.judged = judged{1, now, now, read}
 		}
 		return next, allowed
 	}
 	next, decision := l.Policy.Take(word, now, 1, 0)
-	if a := l.s.current; a != nil && decision.Allowed {
-		a.judged = judged{1, now + policy.Instant(decision.Wait), now, read}
+	if actor := l.s.current; actor != nil && decision.Allowed {
+		actor.judged = judged{1, now + policy.Instant(decision.Wait), now, read}
 	}
 	return next, decision.Allowed
 }
@@ -187,9 +187,9 @@ func (l *limit) Carry(from policy.Policy, word uint64, now policy.Instant) (uint
 }
 
 // inFlight admits so many units at once, each for longest at most.
-func inFlight(s *scheduler, most int64, longest time.Duration) *limit {
+func inFlight(scheduler *scheduler, most int64, longest time.Duration) *limit {
 	p := policy.Must(policy.InFlight(most, longest))
-	return &limit{Policy: p, s: s, capacity: most, longest: longest, part: longest/time.Duration(policy.Parts(p)) + 8}
+	return &limit{Policy: p, s: scheduler, capacity: most, longest: longest, part: longest/time.Duration(policy.Parts(p)) + 8}
 }
 
 // occupied is a limit of units in use.

@@ -140,8 +140,8 @@ func (w *world) observe(point string) {
 	case "sweep: begin", "room: begin":
 		w.doing = point
 		// Until it is over no entry comes into the map, where a dead entry is not found.
-		for i, k := range w.keys {
-			w.filed[i] = w.table.View().Load(w.hashOf(k), k)
+		for i, key := range w.keys {
+			w.filed[i] = w.table.View().Load(w.hashOf(key), key)
 		}
 	case "evict: dead":
 		view := w.table.View()
@@ -167,7 +167,7 @@ func (w *world) observe(point string) {
 // given checks that a command on which two writers died is not given to a third.
 func (w *world) given() {
 	hand := &w.hand
-	if hand.done && !slices.ContainsFunc(w.deaths[hand.deaths:], func(d Death) bool { return d.Point == "writer: done" }) {
+	if hand.done && !slices.ContainsFunc(w.deaths[hand.deaths:], func(death Death) bool { return death.Point == "writer: done" }) {
 		hand.attempts = 0
 	}
 	if hand.done = false; hand.attempts > 0 {
@@ -249,7 +249,7 @@ func (w *world) counted(admitted, refused uint64) (without uint64) {
 	}
 	// In 100µs a call waiting for room looks four times, and others may come first each time.
 	contended := !w.roomy && w.config.OpenTimeout < time.Millisecond
-	if c := w.chaos; got.unavailable > 0 && c.sleep+c.jump+c.refuse == 0 && len(w.deaths) == 0 && !w.closing && !contended {
+	if chaos := w.chaos; got.unavailable > 0 && chaos.sleep+chaos.jump+chaos.refuse == 0 && len(w.deaths) == 0 && !w.closing && !contended {
 		w.fail("a call is answered as for an unavailable table, although nothing is wrong")
 	}
 	if without = got.unavailable + got.full; without > admitted+refused {
@@ -260,8 +260,8 @@ func (w *world) counted(admitted, refused uint64) (without uint64) {
 
 // counts returns the change since its last call.
 func (w *world) counts() counts {
-	s := w.engine.Stats()
-	now := counts{s.Admitted, s.Refused, s.Unavailable, s.Full}
+	stats := w.engine.Stats()
+	now := counts{stats.Admitted, stats.Refused, stats.Unavailable, stats.Full}
 	since := counts{
 		now.admitted - w.total.admitted, now.refused - w.total.refused,
 		now.unavailable - w.total.unavailable, now.full - w.total.full,

@@ -12,8 +12,8 @@ import (
 
 func (w *world) marks() []mark {
 	marks := make([]mark, len(w.accounts))
-	for i, a := range w.accounts {
-		marks[i] = mark{a.epoch, len(a.takes), a.lowered, a.word, a.known && w.regime&1 == 0}
+	for i, account := range w.accounts {
+		marks[i] = mark{account.epoch, len(account.takes), account.lowered, account.word, account.known && w.regime&1 == 0}
 	}
 	return marks
 }
@@ -60,12 +60,12 @@ func (c *caller) restart() {
 
 	world.gate = true
 	world.Await("restart: calls end", seamForever, func() bool {
-		return !slices.ContainsFunc(world.actors, func(a *actor) bool { return a.own || a.caller != nil && a.caller.busy })
+		return !slices.ContainsFunc(world.actors, func(actor *actor) bool { return actor.own || actor.caller != nil && actor.caller.busy })
 	})
 	if abandoned {
 		// The writer may have made keys leave while their last states were read.
-		for _, a := range world.accounts {
-			a.known, a.loose = false, true
+		for _, account := range world.accounts {
+			account.known, account.loose = false, true
 		}
 	}
 	if world.regime&1 != 0 {
@@ -102,11 +102,11 @@ func (w *world) load(from *saved, kill bool) {
 	clear(w.filed)
 	w.counts()
 	w.latest, w.overstays = 0, 0
-	for _, a := range w.accounts {
-		a.units = nil // a state has no units in use
+	for _, account := range w.accounts {
+		account.units = nil // a state has no units in use
 	}
-	for _, c := range w.callers {
-		c.held = nil // reservations end with their engine
+	for _, caller := range w.callers {
+		caller.held = nil // reservations end with their engine
 	}
 
 	// No key has been forgotten since, so the horizon is the engine's first instant.
@@ -133,8 +133,8 @@ func (w *world) load(from *saved, kill bool) {
 	if w.wentBack || w.limit.aligned && tie != w.tie {
 		// A clock that went back may show a key that left as owing: the file has no horizon. If it
 		// lost time, windows begin at other instants now.
-		for _, a := range w.accounts {
-			a.anew(false)
+		for _, account := range w.accounts {
+			account.anew(false)
 		}
 	}
 	w.tie = tie
@@ -142,9 +142,9 @@ func (w *world) load(from *saved, kill bool) {
 	// Between two steps.
 	actor := w.current
 	w.current = nil
-	for i, a := range w.accounts {
+	for i, account := range w.accounts {
 		if w.forgiven > 0 && view.Load(w.hashOf(w.keys[i]), w.keys[i]) == nil {
-			a.anew(false)
+			account.anew(false)
 		}
 		w.compare(i, from.marks[i], kill, kill && from.regime != w.regime)
 	}

@@ -95,19 +95,19 @@ type chaos struct {
 // maxSteps bounds the steps of a run. A longer run means that an actor runs in circles.
 const maxSteps = 60_000
 
-func (s *scheduler) start(name string, f func()) *actor {
+func (s *scheduler) start(name string, function func()) *actor {
 	s.made++
 	a := &actor{id: s.made, name: name, wake: make(chan struct{}), deadline: never}
 	s.actors = append(s.actors, a)
 	go func() {
 		<-a.wake
 		defer s.exit(a)
-		f()
+		function()
 	}()
 	return a
 }
 
-func (s *scheduler) Go(f func()) { s.start("engine", f).own = true }
+func (s *scheduler) Go(function func()) { s.start("engine", function).own = true }
 
 // exit removes an actor that has ended and hands the baton on.
 func (s *scheduler) exit(actor *actor) {
@@ -154,8 +154,8 @@ func (s *scheduler) pick() *actor {
 	if s.jump > 0 || s.steps > maxSteps {
 		return nil
 	}
-	if a := s.current; a != nil && a.stalled == 0 && int(s.random.next()&15) < s.chaos.stay && s.enabled(a) {
-		return a
+	if actor := s.current; actor != nil && actor.stalled == 0 && int(s.random.next()&15) < s.chaos.stay && s.enabled(actor) {
+		return actor
 	}
 	n := len(s.actors)
 	if n == 0 {
@@ -167,16 +167,16 @@ func (s *scheduler) pick() *actor {
 		if next++; next >= n {
 			next -= n
 		}
-		a := s.actors[next]
-		if !s.enabled(a) {
+		actor := s.actors[next]
+		if !s.enabled(actor) {
 			continue
 		}
-		if a.stalled > 0 {
-			a.stalled--
-			stalled = a
+		if actor.stalled > 0 {
+			actor.stalled--
+			stalled = actor
 			continue
 		}
-		return a
+		return actor
 	}
 	if stalled != nil {
 		stalled.stalled = 0

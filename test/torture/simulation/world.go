@@ -51,7 +51,7 @@ func newWorld(seed uint64) *world {
 	w.back = make(chan struct{})
 	w.first, w.base, w.tie = 1, 1, -1
 	w.death, w.each = w.observe, w.eachStep
-	w.joined = func(c *caller) { w.lines[c.number] = append(w.lines[c.number], c) }
+	w.joined = func(caller *caller) { w.lines[caller.number] = append(w.lines[caller.number], caller) }
 
 	w.chaos = newChaos(r)
 	n := 1 + r.n(5)
@@ -134,8 +134,8 @@ func newWorld(seed uint64) *world {
 
 func (w *world) options() (options []engine.Option[key]) {
 	if w.plan.chosen {
-		options = append(options, engine.PolicyFor(func(k key) policy.Policy {
-			return w.like(w.accounts[slices.Index(w.keys, k)])
+		options = append(options, engine.PolicyFor(func(key key) policy.Policy {
+			return w.like(w.accounts[slices.Index(w.keys, key)])
 		}))
 	}
 	return options
@@ -179,23 +179,23 @@ func newChaos(random *random) chaos {
 	}
 }
 
-func (w *world) hashOf(k key) uint64 { return maphash.Comparable(hashSeed, k) }
+func (w *world) hashOf(key key) uint64 { return maphash.Comparable(hashSeed, key) }
 
 func (w *world) eachStep() {
 	if n := w.table.View().Len(); n > w.config.MaxKeys && !w.closing {
 		w.fail("%d keys of at most %d", n, w.config.MaxKeys)
 	}
-	if c := w.current.caller; c != nil && c.busy && c.verb == takeAll {
-		c.counts.add(w.counts()) // it counts key by key, and other calls come between
+	if caller := w.current.caller; caller != nil && caller.busy && caller.verb == takeAll {
+		caller.counts.add(w.counts()) // it counts key by key, and other calls come between
 	}
 }
 
 func (w *world) play() {
 	for w.goOn() {
-		if !slices.ContainsFunc(w.callers, func(c *caller) bool { return !c.ended }) {
+		if !slices.ContainsFunc(w.callers, func(caller *caller) bool { return !caller.ended }) {
 			break
 		}
-		if !slices.ContainsFunc(w.callers, func(c *caller) bool { return c.busy }) && w.writerSleeps() {
+		if !slices.ContainsFunc(w.callers, func(caller *caller) bool { return caller.busy }) && w.writerSleeps() {
 			w.atRest()
 		}
 		w.passTo(w.next())
@@ -214,8 +214,8 @@ func (w *world) goOn() bool {
 		case w.jump == 0:
 			return true
 		}
-		for _, c := range w.callers {
-			c.excuse += w.jump
+		for _, caller := range w.callers {
+			caller.excuse += w.jump
 		}
 		w.passTo(w.elapsed + w.jump)
 		w.jump = 0
@@ -229,15 +229,15 @@ func (w *world) passTo(instant int64) {
 		return
 	}
 	w.passes(instant - w.elapsed)
-	for _, c := range w.callers {
-		c.clock(w.rawClock())
-		c.late()
+	for _, caller := range w.callers {
+		caller.clock(w.rawClock())
+		caller.late()
 	}
 }
 
 func (w *world) writerSleeps() bool {
-	for _, a := range w.actors {
-		if a.waits && a.point == "queue: receive" {
+	for _, actor := range w.actors {
+		if actor.waits && actor.point == "queue: receive" {
 			return true
 		}
 	}
@@ -281,8 +281,8 @@ func (w *world) end() {
 		return
 	}
 	deaths := len(w.deaths)
-	if s := w.engine.Stats(); s.Restarts > uint64(deaths) || s.Dropped > uint64(deaths/2) {
-		w.fail("%d restarts and %d commands dropped for %d deaths", s.Restarts, s.Dropped, deaths)
+	if stats := w.engine.Stats(); stats.Restarts > uint64(deaths) || stats.Dropped > uint64(deaths/2) {
+		w.fail("%d restarts and %d commands dropped for %d deaths", stats.Restarts, stats.Dropped, deaths)
 	}
 }
 
@@ -308,22 +308,22 @@ func (w *world) leave() {
 	}
 	w.atRest()
 	w.start("last", func() {
-		for i, k := range w.keys[:min(len(w.keys), w.config.MaxKeys)] {
-			most := w.engine.Take(k, 0).Limit
+		for i, key := range w.keys[:min(len(w.keys), w.config.MaxKeys)] {
+			most := w.engine.Take(key, 0).Limit
 			w.enters(w.accounts[i], most)
-			if d := w.engine.Take(k, most); !d.Allowed {
-				w.fail("key %s may take %d, and is refused for %v", w.accounts[i].name, most, d.RetryAfter)
+			if decision := w.engine.Take(key, most); !decision.Allowed {
+				w.fail("key %s may take %d, and is refused for %v", w.accounts[i].name, most, decision.RetryAfter)
 			}
 			w.counted(1, 0)
-			if w.engine.Choke(k) {
+			if w.engine.Choke(key) {
 				w.fail("key %s may take %d, and one more", w.accounts[i].name, most)
 			}
 			w.counted(0, 1)
 		}
 	})
 	if w.goOn() {
-		for _, a := range w.accounts {
-			a.known, a.loose = false, true
+		for _, account := range w.accounts {
+			account.known, account.loose = false, true
 		}
 		w.atRest()
 	}

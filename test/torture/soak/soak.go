@@ -124,8 +124,8 @@ func (s *Soak) Run(faulty bool) Period {
 	return period
 }
 
-func (p *Period) memory(s *Soak) {
-	p.Keys = s.engine.Len()
+func (p *Period) memory(soak *Soak) {
+	p.Keys = soak.engine.Len()
 	runtime.GC()
 	var memory runtime.MemStats
 	runtime.ReadMemStats(&memory)
@@ -175,9 +175,9 @@ func (s *Soak) breaking(faulty bool, begin time.Time) (faults int) {
 }
 
 // strike waits until the writer has failed.
-func (s *Soak) strike(k fault.Kind) {
+func (s *Soak) strike(kind fault.Kind) {
 	fired := s.sabotage.Fired()
-	s.sabotage.Arm(k)
+	s.sabotage.Arm(kind)
 	for s.sabotage.Fired() == fired {
 		time.Sleep(time.Millisecond)
 	}

@@ -160,12 +160,12 @@ func NewReader(config Config, stdin io.Reader, names ...string) (*Reader, error)
 	if err != nil {
 		return nil, err
 	}
-	r := &Reader{Summary: Summary{Files: names}, config: config, values: make([][]byte, roles+len(config.Key))}
-	r.files = &files{names: names, stdin: stdin, broken: &r.Broken}
+	reader := &Reader{Summary: Summary{Files: names}, config: config, values: make([][]byte, roles+len(config.Key))}
+	reader.files = &files{names: names, stdin: stdin, broken: &reader.Broken}
 	if config.Form == "" && config.Format == "" || config.Form == "csv" {
-		return r, nil // the first line decides
+		return reader, nil // the first line decides
 	}
-	return r, r.choose(nil)
+	return reader, reader.choose(nil)
 }
 
 // oldestFirst sorts files by the times of their first entries, since rotated logs are listed in any order. Files that
@@ -206,10 +206,10 @@ func digest(name string) []byte {
 func begin(config Config, name string) int64 {
 	if file, err := os.Open(name); err == nil {
 		defer file.Close()
-		r, err := NewReader(config, io.LimitReader(file, maxSearched), "-")
-		for e := (Entry{}); err == nil; {
-			if err = r.Next(&e); err == nil && e.Verb != Start {
-				return e.end()
+		reader, err := NewReader(config, io.LimitReader(file, maxSearched), "-")
+		for entry := (Entry{}); err == nil; {
+			if err = reader.Next(&entry); err == nil && entry.Verb != Start {
+				return entry.end()
 			}
 		}
 	}
@@ -218,41 +218,41 @@ func begin(config Config, name string) int64 {
 
 // choose finds the form, from the first line unless the configuration says it.
 func (r *Reader) choose(line []byte) error {
-	p, err := presetFor(r.config.Form, r.config.Format, line)
+	preset, err := presetFor(r.config.Form, r.config.Format, line)
 	if err != nil {
 		return err
 	}
-	c := r.config
-	wanted := append([]string{c.Time, c.Duration, c.Status, c.Cost, c.Plan, "", ""}, c.Key...)
+	config := r.config
+	wanted := append([]string{config.Time, config.Duration, config.Status, config.Cost, config.Plan, "", ""}, config.Key...)
 	for i, name := range wanted {
-		if i < len(p.fields) && name == "" {
-			name = p.fields[i]
+		if i < len(preset.fields) && name == "" {
+			name = preset.fields[i]
 		}
-		if alias, ok := p.aliases[name]; ok {
+		if alias, ok := preset.aliases[name]; ok {
 			name = alias
 		}
 		wanted[i] = name
 	}
-	r.Form = p.name
+	r.Form = preset.name
 	r.hasCost = wanted[atCost] != ""
-	r.form, err = p.open(wanted, line)
+	r.form, err = preset.open(wanted, line)
 	if err != nil {
-		return fmt.Errorf("form %s: %w", p.name, err)
+		return fmt.Errorf("form %s: %w", preset.name, err)
 	}
 	if wanted[atTime] == "" {
-		return fmt.Errorf("form %s: --time is empty, want the name of the field with the time", p.name)
+		return fmt.Errorf("form %s: --time is empty, want the name of the field with the time", preset.name)
 	}
-	r.isStart = c.AtStart || p.isStart && c.Time == ""
-	r.unit = c.Unit
+	r.isStart = config.AtStart || preset.isStart && config.Time == ""
+	r.unit = config.Unit
 	if r.unit == 0 {
-		r.unit = p.unit
+		r.unit = preset.unit
 	}
 	return nil
 }
 
 // Next reads the next entry. At the end the error is io.EOF. Other errors are of files that cannot be
 // read and of settings that do not suit the log. Unreadable lines are counted and passed over.
-func (r *Reader) Next(e *Entry) error {
+func (r *Reader) Next(entry *Entry) error {
 	for {
 		line, err := r.files.next()
 		switch {
@@ -292,10 +292,10 @@ func (r *Reader) Next(e *Entry) error {
 		clear(r.values)
 		fault := otherForm
 		if r.form.read(line, r.values) {
-			fault = r.entry(e)
+			fault = r.entry(entry)
 		}
 		if fault == "" {
-			return r.inOrder(e)
+			return r.inOrder(entry)
 		}
 		r.count(fault)
 	}
@@ -303,19 +303,19 @@ func (r *Reader) Next(e *Entry) error {
 
 // inOrder returns an error if an entry is the first of its file, and much older than the last of the file before or no later
 // than the first, as in a copy of that file.
-func (r *Reader) inOrder(e *Entry) error {
-	if e.Verb == Start {
+func (r *Reader) inOrder(entry *Entry) error {
+	if entry.Verb == Start {
 		return nil
 	}
 	if r.begun != r.files.opened {
-		if e.end() < r.last-int64(maxOverlap) || e.end() <= r.first && r.first < r.last {
+		if entry.end() < r.last-int64(maxOverlap) || entry.end() <= r.first && r.first < r.last {
 			stamp := func(nanos int64) string { return time.Unix(0, nanos).UTC().Format(time.RFC3339Nano) }
 			return fmt.Errorf("%s begins at %s, and the file in front of it has %s to %s: want files that follow each other, and the logs of several servers merged by time",
-				r.files.name, stamp(e.end()), stamp(r.first), stamp(r.last))
+				r.files.name, stamp(entry.end()), stamp(r.first), stamp(r.last))
 		}
-		r.begun, r.first = r.files.opened, e.end()
+		r.begun, r.first = r.files.opened, entry.end()
 	}
-	r.last = e.end()
+	r.last = entry.end()
 	return nil
 }
 
@@ -324,33 +324,33 @@ func (r *Reader) unknown() error {
 }
 
 // entry makes an entry of the values of a line.
-func (r *Reader) entry(e *Entry) Fault {
+func (r *Reader) entry(entry *Entry) Fault {
 	v := r.values
-	*e = Entry{Cost: 1, Plan: v[atPlan]}
+	*entry = Entry{Cost: 1, Plan: v[atPlan]}
 	var ok bool
-	if e.Arrival, e.IsWhole, ok = r.stamps.read(v[atTime]); !ok {
+	if entry.Arrival, entry.IsWhole, ok = r.stamps.read(v[atTime]); !ok {
 		return noTime
 	}
-	if e.Duration, ok = duration(v[atDuration], r.unit); !ok {
+	if entry.Duration, ok = duration(v[atDuration], r.unit); !ok {
 		return noDuration
 	}
 	if !r.isStart {
-		e.Arrival -= int64(e.Duration)
+		entry.Arrival -= int64(entry.Duration)
 	}
-	if e.Arrival < oldest || e.Arrival > latest {
+	if entry.Arrival < oldest || entry.Arrival > latest {
 		return outOfRange
 	}
 	status, _ := whole(v[atStatus])
-	e.Status = int(status)
+	entry.Status = int(status)
 	if v[atVerb] != nil {
 		var hasGrant bool
-		e.Verb, ok = verbs[string(v[atVerb])]
-		if e.Grant, hasGrant = whole(v[atGrant]); !ok || !hasGrant {
+		entry.Verb, ok = verbs[string(v[atVerb])]
+		if entry.Grant, hasGrant = whole(v[atGrant]); !ok || !hasGrant {
 			return otherForm
 		}
 	}
 	if r.hasCost {
-		if e.Cost, ok = whole(v[atCost]); !ok || e.Cost > maxCost && e.Verb != Block && e.Verb != Lost {
+		if entry.Cost, ok = whole(v[atCost]); !ok || entry.Cost > maxCost && entry.Verb != Block && entry.Verb != Lost {
 			return noCost
 		}
 	}
@@ -358,18 +358,18 @@ func (r *Reader) entry(e *Entry) Fault {
 	for _, part := range v[roles+1:] {
 		r.key = append(append(r.key, ' '), part...)
 	}
-	e.Key = r.key
+	entry.Key = r.key
 	switch {
 	case slices.ContainsFunc(v[roles:], func(part []byte) bool { return len(part) == 0 }):
 		return noKey
-	case len(e.Key) > maxKey:
+	case len(entry.Key) > maxKey:
 		return keyTooLong
 	}
 	return ""
 }
 
 func (r *Reader) count(kind Fault) {
-	i := slices.IndexFunc(r.Unreadable, func(u Unreadable) bool { return u.Kind == kind })
+	i := slices.IndexFunc(r.Unreadable, func(unreadable Unreadable) bool { return unreadable.Kind == kind })
 	if i < 0 {
 		i = len(r.Unreadable)
 		r.Unreadable = append(r.Unreadable, Unreadable{Kind: kind, First: fmt.Sprintf("%s:%d", r.files.name, r.files.line)})

@@ -73,11 +73,11 @@ func presetFor(form, format string, line []byte) (preset, error) {
 		return textPreset("log_format", format), nil
 	}
 	var names []string
-	for _, p := range presets {
-		if p.name == form {
-			return p, nil
+	for _, preset := range presets {
+		if preset.name == form {
+			return preset, nil
 		}
-		names = append(names, p.name)
+		names = append(names, preset.name)
 	}
 	if form != "" {
 		return preset{}, fmt.Errorf("--form is %.40q, want %s", form, strings.Join(names, ", "))
@@ -87,17 +87,17 @@ func presetFor(form, format string, line []byte) (preset, error) {
 		if json.Unmarshal(line, &fields) != nil {
 			return preset{}, errUnknownForm
 		}
-		for _, p := range presets {
-			if _, ok := fields[p.fields[atTime]]; ok && p.format == "" {
-				return p, nil
+		for _, preset := range presets {
+			if _, ok := fields[preset.fields[atTime]]; ok && preset.format == "" {
+				return preset, nil
 			}
 		}
 		return presetFor("json", "", nil)
 	}
-	for _, p := range presets {
-		if p.format != "" {
-			if t, err := newTemplate(p.format, nil); err == nil && t.read(line, nil) {
-				return p, nil
+	for _, preset := range presets {
+		if preset.format != "" {
+			if t, err := newTemplate(preset.format, nil); err == nil && t.read(line, nil) {
+				return preset, nil
 			}
 		}
 	}
@@ -111,8 +111,8 @@ func (p *preset) open(wanted []string, header []byte) (form, error) {
 		t, err := newTemplate(p.format, wanted)
 		return t, err
 	case p.name == "csv":
-		c, err := newCSV(header, wanted)
-		return c, err
+		columns, err := newCSV(header, wanted)
+		return columns, err
 	}
 	o := &objects{p: p}
 	for _, name := range wanted {
@@ -182,11 +182,11 @@ func lookup(fields map[string]json.RawMessage, path []string) (json.RawMessage, 
 }
 
 // withoutPort cuts the port from an address such as 192.0.2.1:4711 or [2001:db8::1]:4711.
-func withoutPort(b []byte) []byte {
-	if host, _, err := net.SplitHostPort(string(b)); err == nil {
+func withoutPort(buffer []byte) []byte {
+	if host, _, err := net.SplitHostPort(string(buffer)); err == nil {
 		return []byte(host)
 	}
-	return b
+	return buffer
 }
 
 // columns reads the fields of CSV by the names in its first line. A quoted field has no end of line.

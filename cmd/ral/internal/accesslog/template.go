@@ -24,8 +24,8 @@ var variable = regexp.MustCompile(`\$(\w+|\{\w+\})`)
 
 // variables returns the names of a log_format's variables in their order.
 func variables(format string) (names []string) {
-	for _, v := range variable.FindAllString(format, -1) {
-		names = append(names, strings.Trim(v, "${}"))
+	for _, text := range variable.FindAllString(format, -1) {
+		names = append(names, strings.Trim(text, "${}"))
 	}
 	return names
 }
@@ -62,21 +62,21 @@ func (t *template) read(line []byte, values [][]byte) bool {
 		return false
 	}
 	for i := range t.steps {
-		s := &t.steps[i]
+		step := &t.steps[i]
 		end := len(line)
-		if len(s.until) > 0 {
-			if end = s.end(line); end < 0 {
+		if len(step.until) > 0 {
+			if end = step.end(line); end < 0 {
 				return false
 			}
 		}
 		// Servers write an absent field as a dash.
 		if value := line[:end]; string(value) != "-" {
-			for _, place := range s.places {
+			for _, place := range step.places {
 				values[place] = value
 			}
 		}
 		line = line[end:]
-		line = line[len(s.until):]
+		line = line[len(step.until):]
 		if i == len(t.steps)-1 && len(line) > 0 {
 			return false
 		}

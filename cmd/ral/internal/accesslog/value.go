@@ -41,25 +41,25 @@ type stamps struct {
 
 // read reads a time: Unix time in seconds, milliseconds, microseconds or nanoseconds, the common log
 // format's 10/Oct/2000:13:55:36 -0700, or RFC 3339. isWhole reports whether it has no fraction of a second.
-func (s *stamps) read(b []byte) (nanos int64, isWhole, ok bool) {
+func (s *stamps) read(buffer []byte) (nanos int64, isWhole, ok bool) {
 	layout := ""
 	switch {
-	case len(b) == 26 && b[2] == '/':
+	case len(buffer) == 26 && buffer[2] == '/':
 		layout = "02/Jan/2006:15:04:05 -0700"
-	case len(b) >= 20 && b[4] == '-':
+	case len(buffer) >= 20 && buffer[4] == '-':
 		layout = time.RFC3339Nano
 	}
 	if layout != "" {
-		if !bytes.Equal(b, s.text) {
-			t, err := time.Parse(layout, string(b))
+		if !bytes.Equal(buffer, s.text) {
+			t, err := time.Parse(layout, string(buffer))
 			if err != nil || t.Year() < 1970 || t.Year() > 2199 {
 				return 0, false, false
 			}
-			s.text, s.time = append(s.text[:0], b...), t
+			s.text, s.time = append(s.text[:0], buffer...), t
 		}
 		return s.time.UnixNano(), s.time.Nanosecond() == 0, true
 	}
-	n, places, ok := decimal(b)
+	n, places, ok := decimal(buffer)
 	if !ok || n < 0 {
 		return 0, false, false
 	}
@@ -77,11 +77,11 @@ func (s *stamps) read(b []byte) (nanos int64, isWhole, ok bool) {
 }
 
 // duration reads a decimal number of units. Nothing and "-" are 0.
-func duration(b []byte, unit time.Duration) (time.Duration, bool) {
-	if len(b) == 0 || len(b) == 1 && b[0] == '-' {
+func duration(buffer []byte, unit time.Duration) (time.Duration, bool) {
+	if len(buffer) == 0 || len(buffer) == 1 && buffer[0] == '-' {
 		return 0, true
 	}
-	n, places, ok := decimal(b)
+	n, places, ok := decimal(buffer)
 	if !ok || n < 0 || n > int64(maxDuration/unit) {
 		return 0, false
 	}
@@ -89,37 +89,37 @@ func duration(b []byte, unit time.Duration) (time.Duration, bool) {
 }
 
 // decimal reads a number and its fraction, in thousand millionths. It cuts further places.
-func decimal(b []byte) (n, fraction int64, ok bool) {
-	before, after, _ := bytes.Cut(b, []byte{'.'})
-	if bytes.ContainsAny(b, "eE") {
-		f, err := strconv.ParseFloat(string(b), 64)
-		if err != nil || !(f >= 0 && f < 1e18) {
+func decimal(buffer []byte) (n, fraction int64, ok bool) {
+	before, after, _ := bytes.Cut(buffer, []byte{'.'})
+	if bytes.ContainsAny(buffer, "eE") {
+		value, err := strconv.ParseFloat(string(buffer), 64)
+		if err != nil || !(value >= 0 && value < 1e18) {
 			return 0, 0, false
 		}
-		whole, rest := math.Modf(f)
+		whole, rest := math.Modf(value)
 		return int64(whole), int64(rest * 1e9), true
 	}
 	if n, ok = whole(before); !ok {
 		return 0, 0, false
 	}
 	scale := int64(1e8)
-	for _, c := range after {
-		if c < '0' || c > '9' {
+	for _, char := range after {
+		if char < '0' || char > '9' {
 			return 0, 0, false
 		}
-		fraction += int64(c-'0') * scale
+		fraction += int64(char-'0') * scale
 		scale /= 10
 	}
 	return n, fraction, true
 }
 
 // whole reads a number of digits alone, up to 9223372036854775807 less its last digit.
-func whole(b []byte) (n int64, ok bool) {
-	for _, c := range b {
-		if c < '0' || c > '9' || n > (math.MaxInt64-9)/10 {
+func whole(buffer []byte) (n int64, ok bool) {
+	for _, char := range buffer {
+		if char < '0' || char > '9' || n > (math.MaxInt64-9)/10 {
 			return 0, false
 		}
-		n = 10*n + int64(c-'0')
+		n = 10*n + int64(char-'0')
 	}
-	return n, len(b) > 0
+	return n, len(buffer) > 0
 }

@@ -22,22 +22,22 @@ type grant struct {
 // that units in use outlast a change.
 func (g *grant) end(limits []policy.Policy, words []uint64, now policy.Instant, used, others int64, wasReset, hasChanged bool) {
 	for i, limit := range limits {
-		if p, ok := limit.(policy.Occupier); ok && !wasReset {
-			words[i], _ = p.Release(words[i], g.after[i], now, g.units)
+		if occupier, ok := limit.(policy.Occupier); ok && !wasReset {
+			words[i], _ = occupier.Release(words[i], g.after[i], now, g.units)
 		}
-		p, ok := limit.(policy.Refunder)
+		refunder, ok := limit.(policy.Refunder)
 		switch {
 		case !ok:
 		case used > g.units:
-			words[i] = p.Refund(words[i], now, -min(used-g.units, decide.MostCharge(limit)))
+			words[i] = refunder.Refund(words[i], now, -min(used-g.units, decide.MostCharge(limit)))
 		case used == g.units || wasReset || hasChanged:
 		case words[i] == g.after[i] && others == 0:
 			words[i], _ = limit.Take(g.before[i], g.taken, used, 0)
-			if p, ok := limit.(policy.Restorer); ok {
-				words[i] = p.Restore(g.after[i], words[i], now)
+			if restorer, ok := limit.(policy.Restorer); ok {
+				words[i] = restorer.Restore(g.after[i], words[i], now)
 			}
 		default:
-			words[i] = p.Cancel(words[i], g.after[i], g.taken, now, g.units-used, others)
+			words[i] = refunder.Cancel(words[i], g.after[i], g.taken, now, g.units-used, others)
 		}
 	}
 }

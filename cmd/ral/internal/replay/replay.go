@@ -55,64 +55,64 @@ type Replay struct {
 }
 
 // New returns a Replay. An error names the setting at fault.
-func New(c Config) (*Replay, error) {
+func New(config Config) (*Replay, error) {
 	switch {
-	case len(c.Limits)+len(c.Gauges) == 0:
+	case len(config.Limits)+len(config.Gauges) == 0:
 		return nil, errors.New("there is no limit: want --limit 'funnel 100, 10/s' or the like")
-	case len(c.Limits) > maxLimits || len(c.Against) > maxLimits:
-		return nil, fmt.Errorf("there are %d limits, and %d to compare with: want at most %d", len(c.Limits), len(c.Against), maxLimits)
-	case c.MaxKeys < 1:
-		return nil, fmt.Errorf("--max-keys is %d, want 1 or more", c.MaxKeys)
-	case c.Window < time.Second || c.Window > 24*time.Hour:
-		return nil, fmt.Errorf("--window is %v, want 1s to 24h", c.Window)
+	case len(config.Limits) > maxLimits || len(config.Against) > maxLimits:
+		return nil, fmt.Errorf("there are %d limits, and %d to compare with: want at most %d", len(config.Limits), len(config.Against), maxLimits)
+	case config.MaxKeys < 1:
+		return nil, fmt.Errorf("--max-keys is %d, want 1 or more", config.MaxKeys)
+	case config.Window < time.Second || config.Window > 24*time.Hour:
+		return nil, fmt.Errorf("--window is %v, want 1s to 24h", config.Window)
 	}
-	r := &Replay{config: c, window: traffic.Window{Span: c.Window, Max: maxHeld}}
-	r.keys = traffic.Keys{Max: c.MaxKeys + 1, CanGo: r.canGo}
-	r.plans, r.changes = traffic.Keys{Max: maxPlans}, traffic.Keys{Max: maxChanges}
+	replay := &Replay{config: config, window: traffic.Window{Span: config.Window, Max: maxHeld}}
+	replay.keys = traffic.Keys{Max: config.MaxKeys + 1, CanGo: replay.canGo}
+	replay.plans, replay.changes = traffic.Keys{Max: maxPlans}, traffic.Keys{Max: maxChanges}
 	// The first number is none.
-	r.keys.Number(nil)
-	r.keys.Pin(none)
-	return r, nil
+	replay.keys.Number(nil)
+	replay.keys.Pin(none)
+	return replay, nil
 }
 
 // Add adds the entry of the next line.
-func (r *Replay) Add(e *accesslog.Entry) {
+func (r *Replay) Add(entry *accesslog.Entry) {
 	switch {
-	case e.Verb == accesslog.Lost:
-		r.totals.LostByRecorder += min(e.Cost, math.MaxInt64-r.totals.LostByRecorder)
+	case entry.Verb == accesslog.Lost:
+		r.totals.LostByRecorder += min(entry.Cost, math.MaxInt64-r.totals.LostByRecorder)
 		return
-	case e.Verb == accesslog.Start:
-		isFirst, isRestart := r.lines == 0, r.lines > 0 && e.Arrival != r.lastEpoch
-		r.lastEpoch = e.Arrival
+	case entry.Verb == accesslog.Start:
+		isFirst, isRestart := r.lines == 0, r.lines > 0 && entry.Arrival != r.lastEpoch
+		r.lastEpoch = entry.Arrival
 		if isFirst {
-			r.epoch = e.Arrival
-			r.recorded, _ = strconv.Unquote(string(e.Key))
+			r.epoch = entry.Arrival
+			r.recorded, _ = strconv.Unquote(string(entry.Key))
 		}
 		if !isRestart {
 			return
 		}
 		r.totals.Restarts++
 	case r.lines == 0:
-		r.now = e.Arrival
+		r.now = entry.Arrival
 	}
-	if e.Arrival-r.now > maxAge {
+	if entry.Arrival-r.now > maxAge {
 		r.totals.TooFar++
 		return
 	}
 	r.lines++
-	r.window.Advance(e.Arrival + int64(e.Duration))
+	r.window.Advance(entry.Arrival + int64(entry.Duration))
 	if r.keys.Len() >= r.keys.Max {
 		// Keys can leave once their requests have run, also before the sample is complete.
 		r.drain(false)
 	}
-	q := traffic.Request{
-		Arrival: e.Arrival, Duration: e.Duration, Cost: e.Cost, Verb: e.Verb, Grant: e.Grant, WasRefused: slices.Contains(r.config.Statuses, e.Status),
+	request := traffic.Request{
+		Arrival: entry.Arrival, Duration: entry.Duration, Cost: entry.Cost, Verb: entry.Verb, Grant: entry.Grant, WasRefused: slices.Contains(r.config.Statuses, entry.Status),
 	}
-	hasRoom := r.number(e, &q)
+	hasRoom := r.number(entry, &request)
 	if hasRoom {
-		r.keys.Pin(q.Key)
-		r.hasBroken = r.hasBroken || !e.IsWhole
-		r.window.Push(q)
+		r.keys.Pin(request.Key)
+		r.hasBroken = r.hasBroken || !entry.IsWhole
+		r.window.Push(request)
 	}
 	if r.lines >= sample {
 		r.drain(false)
@@ -120,8 +120,8 @@ func (r *Replay) Add(e *accesslog.Entry) {
 	if !hasRoom && r.scenarios != nil {
 		// Keys can leave as time goes on, although no request runs.
 		r.now = max(r.now, r.window.Pass())
-		for _, s := range r.scenarios {
-			s.settle(&r.ledger, r.now)
+		for _, scenario := range r.scenarios {
+			scenario.settle(&r.ledger, r.now)
 		}
 	}
 }
@@ -130,29 +130,29 @@ func (r *Replay) Add(e *accesslog.Entry) {
 const none = 0
 
 // number sets the numbers of the key and the plan, or of the change. ok is false if there is no room.
-func (r *Replay) number(e *accesslog.Entry, q *traffic.Request) (ok bool) {
-	switch e.Verb {
+func (r *Replay) number(entry *accesslog.Entry, request *traffic.Request) (ok bool) {
+	switch entry.Verb {
 	case accesslog.End, accesslog.Release:
-		q.Key = none
+		request.Key = none
 		return true
 	case accesslog.ChangeLimit, accesslog.Start:
-		q.Key = none
-		if q.Change, ok = r.changes.Number(e.Key); !ok {
+		request.Key = none
+		if request.Change, ok = r.changes.Number(entry.Key); !ok {
 			r.totals.LimitChanges++
 		}
 		return ok
 	}
-	plan, ok := r.plans.Number(e.Plan)
+	plan, ok := r.plans.Number(entry.Plan)
 	if !ok {
 		r.totals.OtherPlans++
 		return false
 	}
-	name := e.Key
+	name := entry.Key
 	if plan > 0 { // a key is another in each plan
-		name = append(slices.Clip(e.Key), 0, byte(plan))
+		name = append(slices.Clip(entry.Key), 0, byte(plan))
 	}
-	q.Plan = uint8(plan)
-	q.Key, ok = r.keys.Number(name)
+	request.Plan = uint8(plan)
+	request.Key, ok = r.keys.Number(name)
 	return ok
 }
 
@@ -178,97 +178,97 @@ func (r *Replay) begin(first int64) {
 		r.zero = r.epoch
 	}
 	r.scenarios = scenariosFor(r.config, !r.hasBroken, time.Unix(0, r.zero))
-	for _, s := range r.scenarios {
-		s.first = r.stride
-		r.stride += len(s.limits)
+	for _, scenario := range r.scenarios {
+		scenario.first = r.stride
+		r.stride += len(scenario.limits)
 	}
 	r.columns = len(r.scenarios)
 	r.load(first)
 }
 
 // run asks all scenarios about a request, and compares the answers.
-func (r *Replay) run(q *traffic.Request) {
+func (r *Replay) run(request *traffic.Request) {
 	r.grow()
-	a := &r.accounts[q.Key]
-	if q.Verb > accesslog.Take {
-		r.change(q)
+	account := &r.accounts[request.Key]
+	if request.Verb > accesslog.Take {
+		r.change(request)
 		return
 	}
-	a.requests++
-	a.plan = q.Plan
-	before := q.WasRefused
-	if q.WasRefused {
-		a.wasRefused++
+	account.requests++
+	account.plan = request.Plan
+	before := request.WasRefused
+	if request.WasRefused {
+		account.wasRefused++
 		r.totals.WasRefused++
 	}
-	if q.Arrival < a.blockedUntil {
+	if request.Arrival < account.blockedUntil {
 		r.totals.Blocked++
 	}
 	allowed := true
-	for i, s := range r.scenarios {
-		if s.isSpread {
-			s.settle(&r.ledger, q.Arrival)
-			s.keep(&r.ledger, q)
+	for i, scenario := range r.scenarios {
+		if scenario.isSpread {
+			scenario.settle(&r.ledger, request.Arrival)
+			scenario.keep(&r.ledger, request)
 			continue
 		}
-		ok := s.ask(&r.ledger, event{Request: *q}, q.Arrival)
+		ok := scenario.ask(&r.ledger, event{Request: *request}, request.Arrival)
 		switch {
 		case i == 0:
 			allowed = ok
-		case s.totals.Name == ComparedWith:
+		case scenario.totals.Name == ComparedWith:
 			before = !ok
 		}
 	}
-	if !allowed && q.WasRefused {
+	if !allowed && request.WasRefused {
 		r.totals.Both++
 	}
 	switch {
 	case !allowed && !before:
-		a.newly++
+		account.newly++
 		r.totals.Newly.Requests++
 	case allowed && before:
-		a.lifted++
+		account.lifted++
 		r.totals.Lifted.Requests++
 	}
 	r.totals.Requests++
-	r.totals.Units += q.Cost
-	r.totals.Chart.add(q.Arrival, !allowed, q.WasRefused)
+	r.totals.Units += request.Cost
+	r.totals.Chart.add(request.Arrival, !allowed, request.WasRefused)
 }
 
 // change applies a line of a record that takes nothing.
-func (r *Replay) change(q *traffic.Request) {
-	key, returned, a := q.Key, int64(0), &r.accounts[q.Key]
-	for _, s := range r.scenarios {
-		s.settle(&r.ledger, q.Arrival)
+func (r *Replay) change(request *traffic.Request) {
+	key, returned, account := request.Key, int64(0), &r.accounts[request.Key]
+	for _, scenario := range r.scenarios {
+		scenario.settle(&r.ledger, request.Arrival)
 	}
-	switch q.Verb {
+	switch request.Verb {
 	case accesslog.ChangeLimit, accesslog.Start:
-		r.changeLimit(q)
+		r.changeLimit(request)
 	case accesslog.Reset:
-		a.blockedUntil = 0
-		a.resets++
+		account.blockedUntil = 0
+		account.resets++
 	case accesslog.Block:
-		if a.blockedUntil = max(a.blockedUntil, q.Arrival+min(q.Cost, math.MaxInt64-q.Arrival)); q.Cost == 0 {
-			a.blockedUntil = 0
+		if account.blockedUntil = max(account.blockedUntil, request.Arrival+min(request.Cost, math.MaxInt64-request.Arrival)); request.Cost == 0 {
+			account.blockedUntil = 0
 		}
 	}
-	for _, s := range r.scenarios {
-		words := s.words(&r.ledger, q.Key)
-		switch q.Verb {
+	for _, scenario := range r.scenarios {
+		words := scenario.words(&r.ledger, request.Key)
+		switch request.Verb {
 		case accesslog.End, accesslog.Release:
-			if owner, units := s.end(&r.ledger, q); units > 0 {
+			if owner, units := scenario.end(&r.ledger, request); units > 0 {
 				key, returned = owner, units
 			}
 		case accesslog.Reset:
 			clear(words) // account.resets keeps the grants of before from giving back
 		case accesslog.Refund, accesslog.Charge:
-			units := q.Cost
-			if returned = units; q.Verb == accesslog.Charge {
+			units := request.Cost
+			if returned = units; request.Verb == accesslog.Charge {
 				units, returned = -units, 0
 			}
-			for i, limit := range s.limits {
-				p, _ := limit.(policy.Refunder)
-				words[i] = decide.Refund(limit, p, words[i], r.instant(q.Arrival), units, &policy.Decision{})
+			for i, limit := range scenario.limits {
+				refunder, _ := limit.(policy.Refunder)
+				words[i] = decide.Refund(limit, refunder, words[i], r.instant(request.Arrival), units, &policy.Decision{})
 			}
 		}
 	}
@@ -277,10 +277,10 @@ func (r *Replay) change(q *traffic.Request) {
 
 // changeLimit changes the limits that the recorded limit was before. The line's key has the texts before and after or, of a
 // start, the text after.
-func (r *Replay) changeLimit(q *traffic.Request) {
-	text, _ := strconv.Unquote(r.changes.Name(q.Change))
+func (r *Replay) changeLimit(request *traffic.Request) {
+	text, _ := strconv.Unquote(r.changes.Name(request.Change))
 	before, after, _ := strings.Cut(text, " -> ")
-	if q.Verb == accesslog.Start {
+	if request.Verb == accesslog.Start {
 		before, after = r.recorded, text
 		if before == "" || after == "" || before == after {
 			return
@@ -293,8 +293,8 @@ func (r *Replay) changeLimit(q *traffic.Request) {
 		return
 	}
 	limit = decide.Anchor(limit, time.Unix(0, r.zero))
-	for i, s := range r.scenarios {
-		if s.follow(&r.ledger, before, limit, r.instant(q.Arrival)) && i == 0 {
+	for i, scenario := range r.scenarios {
+		if scenario.follow(&r.ledger, before, limit, r.instant(request.Arrival)) && i == 0 {
 			r.totals.Followed++
 		}
 	}
@@ -305,17 +305,17 @@ func (r *Replay) canGo(key uint32) bool {
 	if int(key) >= len(r.accounts) || r.accounts[key].blockedUntil > r.now {
 		return false
 	}
-	for _, s := range r.scenarios {
-		words := s.words(&r.ledger, key)
-		for i, limit := range s.limits {
+	for _, scenario := range r.scenarios {
+		words := scenario.words(&r.ledger, key)
+		for i, limit := range scenario.limits {
 			if limit.FreshAt(words[i]) > r.instant(r.now) {
 				return false
 			}
 		}
 	}
 	r.close(key)
-	for _, s := range r.scenarios {
-		clear(s.words(&r.ledger, key))
+	for _, scenario := range r.scenarios {
+		clear(scenario.words(&r.ledger, key))
 	}
 	return true
 }
@@ -339,11 +339,11 @@ func (r *Replay) close(key uint32) {
 			t.Top = topKeys(t.Top)
 		}
 	}
-	for i, s := range r.scenarios {
-		if s.isGauge && a.requests > 0 {
-			s.needs.add(Need{a.plan, counts[i]})
+	for i, scenario := range r.scenarios {
+		if scenario.isGauge && a.requests > 0 {
+			scenario.needs.add(Need{a.plan, counts[i]})
 		}
-		count(&s.totals.RefusedKeys, counts[i] > 0)
+		count(&scenario.totals.RefusedKeys, counts[i] > 0)
 	}
 	*a = account{}
 	clear(counts)
@@ -353,8 +353,8 @@ func (r *Replay) close(key uint32) {
 func (r *Replay) Result() *Result {
 	r.drain(true)
 	t := &r.totals
-	for _, s := range r.scenarios {
-		s.settle(&r.ledger, math.MaxInt64)
+	for _, scenario := range r.scenarios {
+		scenario.settle(&r.ledger, math.MaxInt64)
 	}
 	for key := range r.keys.All {
 		if int(key) < len(r.accounts) {
@@ -362,11 +362,11 @@ func (r *Replay) Result() *Result {
 		}
 	}
 	t.Top = topKeys(t.Top)
-	for _, s := range r.scenarios {
-		if s.isGauge {
-			t.Needs = append(t.Needs, s.needs)
+	for _, scenario := range r.scenarios {
+		if scenario.isGauge {
+			t.Needs = append(t.Needs, scenario.needs)
 		} else {
-			t.Scenarios = append(t.Scenarios, s.totals)
+			t.Scenarios = append(t.Scenarios, scenario.totals)
 		}
 	}
 	for plan := range r.plans.Size() {
@@ -387,21 +387,21 @@ func (r *Replay) load(first int64) {
 			continue
 		}
 		r.grow()
-		a, begins := &r.accounts[key], false
+		account, begins := &r.accounts[key], false
 		if state.limit == penalty.Text {
-			if _, d := (&penalty.Rule{}).Take(state.word, r.instant(first), 1, 0); d.RetryAfter > 0 {
-				a.blockedUntil, begins = first+int64(d.RetryAfter), true
+			if _, decision := (&penalty.Rule{}).Take(state.word, r.instant(first), 1, 0); decision.RetryAfter > 0 {
+				account.blockedUntil, begins = first+int64(decision.RetryAfter), true
 			}
 		}
-		for _, s := range r.scenarios {
-			for i, limit := range s.limits {
-				if !s.isGauge && limit.String() == state.limit {
-					s.words(&r.ledger, key)[i], begins = min(state.word, policy.MaxWord), true
+		for _, scenario := range r.scenarios {
+			for i, limit := range scenario.limits {
+				if !scenario.isGauge && limit.String() == state.limit {
+					scenario.words(&r.ledger, key)[i], begins = min(state.word, policy.MaxWord), true
 				}
 			}
 		}
-		if begins && !a.isLoaded {
-			a.isLoaded = true
+		if begins && !account.isLoaded {
+			account.isLoaded = true
 			r.totals.Loaded++
 		}
 	}

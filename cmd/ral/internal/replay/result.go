@@ -142,11 +142,11 @@ func (c Chart) Within(slots int) Chart {
 
 func (c Chart) merged() Chart {
 	n := max(wider[c.Width], 2)
-	m := Chart{First: c.First / n, Width: c.Width * time.Duration(n)}
+	chart := Chart{First: c.First / n, Width: c.Width * time.Duration(n)}
 	for i, slot := range c.Slots {
-		m.slot((c.First + int64(i)) / n).add(slot)
+		chart.slot((c.First + int64(i)) / n).add(slot)
 	}
-	return m
+	return chart
 }
 
 // slot returns the slot of that number. A number before the first counts as the first.
@@ -165,18 +165,18 @@ func (c *Chart) add(arrival int64, isRefused, wasRefused bool) {
 	for arrival/int64(c.Width)-c.First >= maxSlots {
 		*c = c.merged()
 	}
-	s := c.slot(arrival / int64(c.Width))
-	s.Requests++
+	slot := c.slot(arrival / int64(c.Width))
+	slot.Requests++
 	if isRefused {
-		s.Refused++
+		slot.Refused++
 	}
 	if wasRefused {
-		s.WasRefused++
+		slot.WasRefused++
 	}
 }
 
-func (s *Slot) add(o Slot) {
-	s.Requests += o.Requests
-	s.Refused += o.Refused
-	s.WasRefused += o.WasRefused
+func (s *Slot) add(slot Slot) {
+	s.Requests += slot.Requests
+	s.Refused += slot.Refused
+	s.WasRefused += slot.WasRefused
 }

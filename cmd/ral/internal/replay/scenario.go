@@ -56,37 +56,37 @@ type event struct {
 }
 
 // ask asks the limits about a request at an arrival, after the events until then.
-func (s *scenario) ask(l *ledger, e event, arrival int64) (allowed bool) {
-	s.settle(l, arrival)
-	blocked := time.Duration(l.accounts[e.Key].blockedUntil - arrival)
+func (s *scenario) ask(ledger *ledger, e event, arrival int64) (allowed bool) {
+	s.settle(ledger, arrival)
+	blocked := time.Duration(ledger.accounts[e.Key].blockedUntil - arrival)
 	if blocked > 0 && s.isGauge {
 		return false // it says nothing of the key's need
 	}
-	now, words := l.instant(arrival), s.words(l, e.Key)
+	now, words := ledger.instant(arrival), s.words(ledger, e.Key)
 	var next [maxLimits]uint64
 	var wait, retry time.Duration
 	var need int64
 	binding := -1
 	for i, limit := range s.limits {
-		var d policy.Decision
-		next[i], d = limit.Take(words[i], now, e.Cost, 0)
-		if len(s.limits) > 1 && d.Wait > 0 {
-			d.Allowed, d.RetryAfter = false, d.Wait // as engines decide on several limits: none may delay
+		var decision policy.Decision
+		next[i], decision = limit.Take(words[i], now, e.Cost, 0)
+		if len(s.limits) > 1 && decision.Wait > 0 {
+			decision.Allowed, decision.RetryAfter = false, decision.Wait // as engines decide on several limits: none may delay
 		}
-		wait, need = max(wait, d.Wait), d.Limit-d.Remaining
-		if !d.Allowed && (binding < 0 || d.RetryAfter > retry) {
-			binding, retry = i, d.RetryAfter
+		wait, need = max(wait, decision.Wait), decision.Limit-decision.Remaining
+		if !decision.Allowed && (binding < 0 || decision.RetryAfter > retry) {
+			binding, retry = i, decision.RetryAfter
 		}
 	}
 	t := &s.totals
 	t.Requests++
-	count := &l.countsOf(e.Key)[s.index]
+	count := &ledger.countsOf(e.Key)[s.index]
 	if s.isGauge {
 		*count = max(*count, uint32(min(need, Beyond)))
 	}
 	if binding < 0 && blocked <= 0 {
 		if e.Grant > 0 {
-			s.hold(l, e, arrival, words, next)
+			s.hold(ledger, e, arrival, words, next)
 		}
 		copy(words, next[:])
 		if wait > 0 {
@@ -97,7 +97,7 @@ func (s *scenario) ask(l *ledger, e event, arrival int64) (allowed bool) {
 		}
 		for i, limit := range s.limits {
 			if _, ok := limit.(policy.Occupier); ok && e.Cost > 0 && e.Verb == accesslog.Request {
-				s.await(l, arrival+int64(e.Duration), event{Request: e.Request, isEnd: true, limit: i, taken: next[i]})
+				s.await(ledger, arrival+int64(e.Duration), event{Request: e.Request, isEnd: true, limit: i, taken: next[i]})
 			}
 		}
 		return true
@@ -117,50 +117,50 @@ func (s *scenario) ask(l *ledger, e event, arrival int64) (allowed bool) {
 		if e.tries++; retry == policy.Never || e.tries > MaxTries {
 			t.GaveUp++
 		} else {
-			s.await(l, arrival+int64(retry), e)
+			s.await(ledger, arrival+int64(retry), e)
 		}
 	}
 	return false
 }
 
 // hold remembers the words of a take. Beyond a bound, its units do not come back.
-func (s *scenario) hold(l *ledger, e event, arrival int64, words []uint64, next [maxLimits]uint64) {
+func (s *scenario) hold(ledger *ledger, event event, arrival int64, words []uint64, next [maxLimits]uint64) {
 	if len(s.grants) >= maxHeld {
 		s.totals.Lost++
 		return
 	}
 	// An engine that began anew uses the numbers of grants again.
-	if before, ok := s.grants[e.Grant]; ok {
-		l.keys.Unpin(before.key)
+	if before, ok := s.grants[event.Grant]; ok {
+		ledger.keys.Unpin(before.key)
 	}
-	l.keys.Pin(e.Key)
+	ledger.keys.Pin(event.Key)
 	both := append(append(make([]uint64, 0, 2*len(words)), words...), next[:len(words)]...)
-	a := &l.accounts[e.Key]
-	s.grants[e.Grant] = grant{e.Key, e.Cost, l.instant(arrival), a.returned, a.resets, s.changes, both[:len(words)], both[len(words):]}
+	account := &ledger.accounts[event.Key]
+	s.grants[event.Grant] = grant{event.Key, event.Cost, ledger.instant(arrival), account.returned, account.resets, s.changes, both[:len(words)], both[len(words):]}
 }
 
 // end ends a grant, and returns its key and how many units come back: those that were not used.
-func (s *scenario) end(l *ledger, q *traffic.Request) (key uint32, returned int64) {
-	g, ok := s.grants[q.Grant]
+func (s *scenario) end(ledger *ledger, request *traffic.Request) (key uint32, returned int64) {
+	grant, ok := s.grants[request.Grant]
 	if !ok {
-		return q.Key, 0
+		return request.Key, 0
 	}
-	delete(s.grants, q.Grant)
-	l.keys.Unpin(g.key)
-	used, a := q.Cost, &l.accounts[g.key]
-	if q.Verb == accesslog.Release {
-		used = g.units
+	delete(s.grants, request.Grant)
+	ledger.keys.Unpin(grant.key)
+	used, account := request.Cost, &ledger.accounts[grant.key]
+	if request.Verb == accesslog.Release {
+		used = grant.units
 	}
-	wasReset, hasChanged := g.resets != a.resets, g.changes != s.changes
-	g.end(s.limits, s.words(l, g.key), l.instant(q.Arrival), used, a.returned-g.returned, wasReset, hasChanged)
+	wasReset, hasChanged := grant.resets != account.resets, grant.changes != s.changes
+	grant.end(s.limits, s.words(ledger, grant.key), ledger.instant(request.Arrival), used, account.returned-grant.returned, wasReset, hasChanged)
 	if wasReset || hasChanged {
-		return g.key, 0
+		return grant.key, 0
 	}
-	return g.key, max(g.units-used, 0)
+	return grant.key, max(grant.units-used, 0)
 }
 
 // follow replaces the limits of that text for good, and reports whether there is one and the two are of a family.
-func (s *scenario) follow(l *ledger, before string, limit policy.Policy, now policy.Instant) (followed bool) {
+func (s *scenario) follow(ledger *ledger, before string, limit policy.Policy, now policy.Instant) (followed bool) {
 	for i, old := range s.limits {
 		to, ok := decide.Related(old, limit)
 		if !ok || s.isGauge || old.String() != before || limit.String() == before {
@@ -172,12 +172,12 @@ func (s *scenario) follow(l *ledger, before string, limit policy.Policy, now pol
 				*word = min(next, policy.MaxWord)
 			}
 		}
-		for j := s.first + i; j < len(l.words); j += l.stride {
-			carry(&l.words[j])
+		for j := s.first + i; j < len(ledger.words); j += ledger.stride {
+			carry(&ledger.words[j])
 		}
-		for _, g := range s.grants {
+		for _, grant := range s.grants {
 			if !to.Reads(old) {
-				carry(&g.after[i])
+				carry(&grant.after[i])
 			}
 		}
 		s.limits[i], followed = limit, true
@@ -189,24 +189,24 @@ func (s *scenario) follow(l *ledger, before string, limit policy.Policy, now pol
 }
 
 // await keeps an event until it is due. Memory is bounded: an event beyond the bound is lost and counted.
-func (s *scenario) await(l *ledger, due int64, e event) {
+func (s *scenario) await(ledger *ledger, due int64, event event) {
 	if s.events.Len() >= maxHeld {
 		s.totals.Lost++
 		return
 	}
-	l.keys.Pin(e.Key)
-	s.events.Push(due, e)
+	ledger.keys.Pin(event.Key)
+	s.events.Push(due, event)
 }
 
 // settle asks about the requests of a second that is over, and runs the events that are due.
-func (s *scenario) settle(l *ledger, until int64) {
+func (s *scenario) settle(ledger *ledger, until int64) {
 	const second = int64(time.Second)
 	if held := s.second; len(held) > 0 && held[0].Arrival/second < until/second {
 		s.second = nil
 		begin := held[0].Arrival / second * second
 		for i := range held {
-			s.ask(l, event{Request: held[i]}, begin+second*int64(i)/int64(len(held)))
-			l.keys.Unpin(held[i].Key)
+			s.ask(ledger, event{Request: held[i]}, begin+second*int64(i)/int64(len(held)))
+			ledger.keys.Unpin(held[i].Key)
 		}
 		s.second = held[:0]
 	}
@@ -215,29 +215,29 @@ func (s *scenario) settle(l *ledger, until int64) {
 		if !ok || due > until {
 			return
 		}
-		e := s.events.Pop()
-		l.keys.Unpin(e.Key)
-		if !e.isEnd {
-			s.ask(l, e, due)
+		event := s.events.Pop()
+		ledger.keys.Unpin(event.Key)
+		if !event.isEnd {
+			s.ask(ledger, event, due)
 			continue
 		}
-		words := s.words(l, e.Key)
-		words[e.limit], _ = s.limits[e.limit].(policy.Occupier).Release(words[e.limit], e.taken, l.instant(due), e.Cost)
+		words := s.words(ledger, event.Key)
+		words[event.limit], _ = s.limits[event.limit].(policy.Occupier).Release(words[event.limit], event.taken, ledger.instant(due), event.Cost)
 	}
 }
 
 // keep keeps a request until all requests of its second are known, to be spread over it.
-func (s *scenario) keep(l *ledger, q *traffic.Request) {
+func (s *scenario) keep(ledger *ledger, request *traffic.Request) {
 	if len(s.second) >= maxHeld {
 		s.totals.Lost++
 		return
 	}
-	l.keys.Pin(q.Key)
-	s.second = append(s.second, *q)
+	ledger.keys.Pin(request.Key)
+	s.second = append(s.second, *request)
 }
 
 // words returns the words of a key under the scenario's limits.
-func (s *scenario) words(l *ledger, key uint32) []uint64 {
-	i := int(key)*l.stride + s.first
-	return l.words[i : i+len(s.limits)]
+func (s *scenario) words(ledger *ledger, key uint32) []uint64 {
+	i := int(key)*ledger.stride + s.first
+	return ledger.words[i : i+len(s.limits)]
 }

@@ -32,7 +32,7 @@ type Config struct {
 
 // scenariosFor returns the scenarios of a log that begins at zero. areWhole reports whether its stamps are whole
 // seconds.
-func scenariosFor(c Config, areWhole bool, zero time.Time) (all []*scenario) {
+func scenariosFor(config Config, areWhole bool, zero time.Time) (all []*scenario) {
 	add := func(name string, limits ...policy.Policy) *scenario {
 		s := &scenario{index: len(all), needs: Needs{}, grants: map[int64]grant{}, totals: Scenario{Name: name}}
 		for _, limit := range limits {
@@ -42,23 +42,23 @@ func scenariosFor(c Config, areWhole bool, zero time.Time) (all []*scenario) {
 		all = append(all, s)
 		return s
 	}
-	add(AsLogged, c.Limits...)
-	if len(c.Against) > 0 {
-		add(ComparedWith, c.Against...)
+	add(AsLogged, config.Limits...)
+	if len(config.Against) > 0 {
+		add(ComparedWith, config.Against...)
 	}
-	if areWhole && len(c.Limits) > 0 {
-		strict, lenient := bounds(c)
+	if areWhole && len(config.Limits) > 0 {
+		strict, lenient := bounds(config)
 		if strict != nil {
 			add(AtLeast, lenient)
 			add(AtMost, strict)
 		} else {
-			add(SpreadEvenly, c.Limits...).isSpread = true
+			add(SpreadEvenly, config.Limits...).isSpread = true
 		}
 	}
-	if c.Retries {
-		add(AllComeAgain, c.Limits...).retries = true
+	if config.Retries {
+		add(AllComeAgain, config.Limits...).retries = true
 	}
-	for _, limit := range c.Gauges {
+	for _, limit := range config.Gauges {
 		add(limit.String(), limit).isGauge = true
 	}
 	return all
@@ -79,20 +79,20 @@ func bounds(c Config) (strict, lenient policy.Policy) {
 	if !ok || shaped.Shape().Kind != shape.Funnel {
 		return nil, nil
 	}
-	f := shaped.Shape()
+	form := shaped.Shape()
 	// A tick is a sixteenth of a nanosecond, as in Interval. drain is the ticks that drain in a second, rounded up.
 	const ticks = 16
-	drain := int64((ticks*uint64(time.Second) + f.Interval - 1) / f.Interval)
-	lenient, err := policy.Funnel(f.Capacity+drain, f.Count, f.Per)
+	drain := int64((ticks*uint64(time.Second) + form.Interval - 1) / form.Interval)
+	lenient, err := policy.Funnel(form.Capacity+drain, form.Count, form.Per)
 	if err != nil {
 		return nil, nil
 	}
-	if f.Capacity > drain {
-		strict, err = policy.Funnel(f.Capacity-drain, f.Count, f.Per)
+	if form.Capacity > drain {
+		strict, err = policy.Funnel(form.Capacity-drain, form.Count, form.Per)
 	} else {
 		// With less than a unit of capacity, requests are admissible at a distance d if k of them are at most c - r + r*(k-1)*d,
 		// for each k of 2 or more. For 2 that is d = 1 s + (2 - c)/r, which suffices for more.
-		more := time.Duration(f.Capacity-2) * time.Duration(f.Interval) / ticks
+		more := time.Duration(form.Capacity-2) * time.Duration(form.Interval) / ticks
 		strict, err = policy.Funnel(1, 1, time.Second-more+1)
 	}
 	if err != nil {

@@ -17,8 +17,8 @@ type KeyState struct {
 
 // ReadState reads a state that engine.Engine.Save wrote. Its keys must be strings, since a record has others in
 // another form.
-func ReadState(r io.Reader) (all []KeyState, err error) {
-	from, err := statefile.NewReader(r)
+func ReadState(reader io.Reader) (all []KeyState, err error) {
+	from, err := statefile.NewReader(reader)
 	if err != nil {
 		return nil, err
 	}

@@ -43,8 +43,8 @@ type Bar struct {
 }
 
 func (c *Chart) highest() (n int64) {
-	for _, b := range c.Bars {
-		n = max(n, b.Whole)
+	for _, bar := range c.Bars {
+		n = max(n, bar.Whole)
 	}
 	return max(n, 1)
 }
@@ -53,30 +53,30 @@ const barWidth = 50 // columns of a bar in a terminal
 
 // Text writes the report for a terminal.
 func (r *Report) Text(w io.Writer) error {
-	var b strings.Builder
-	line := func(text string) { b.WriteString(Printable(text) + "\n") }
+	var builder strings.Builder
+	line := func(text string) { builder.WriteString(Printable(text) + "\n") }
 	line(r.Title)
 	for _, lead := range r.Lead {
 		line(lead)
 	}
-	for _, p := range r.Parts {
-		b.WriteByte('\n')
-		line(strings.TrimSpace(p.Title + ": " + p.About))
-		if len(p.Table) > 0 {
-			p.Table.Write(&b, 0)
+	for _, part := range r.Parts {
+		builder.WriteByte('\n')
+		line(strings.TrimSpace(part.Title + ": " + part.About))
+		if len(part.Table) > 0 {
+			part.Table.Write(&builder, 0)
 		}
-		p.Chart.text(&b)
+		part.Chart.text(&builder)
 	}
-	b.WriteByte('\n')
+	builder.WriteByte('\n')
 	for _, note := range r.Notes {
 		line("* " + note)
 	}
-	_, err := io.WriteString(w, b.String())
+	_, err := io.WriteString(w, builder.String())
 	return err
 }
 
 // text writes a row for each bar. A marked part that is too short for a column still has one.
-func (c *Chart) text(b *strings.Builder) {
+func (c *Chart) text(builder *strings.Builder) {
 	if len(c.Bars) == 0 {
 		return
 	}
@@ -92,7 +92,7 @@ func (c *Chart) text(b *strings.Builder) {
 			bar.Label, strings.Repeat("█", marked) + strings.Repeat("░", max(whole-marked, 0)), fmt.Sprint(bar.Whole), fmt.Sprint(bar.Marked),
 		})
 	}
-	rows.Write(b, 0)
+	rows.Write(builder, 0)
 }
 
 //go:embed page.html
@@ -105,9 +105,9 @@ const (
 
 var page = template.Must(template.New("page").Funcs(template.FuncMap{
 	"clean":  Printable,
-	"height": func(c Chart) int { return barHeight * len(c.Bars) },
+	"height": func(chart Chart) int { return barHeight * len(chart.Bars) },
 	"top":    func(i int) int { return barHeight * i },
-	"length": func(c Chart, n int64) int64 { return int64(float64(n) / float64(c.highest()) * chartWidth) },
+	"length": func(chart Chart, n int64) int64 { return int64(float64(n) / float64(chart.highest()) * chartWidth) },
 	"right":  func(head string) bool { return strings.HasPrefix(head, ">") },
 	"name":   func(head string) string { return Printable(strings.TrimPrefix(head, ">")) },
 }).Parse(pageText))

@@ -25,7 +25,7 @@ func (t *Table) Add(cells ...any) {
 const narrowest = 8
 
 // Write writes the table without control characters. Its widest columns of text are cut to the width, unless 0.
-func (t Table) Write(b *strings.Builder, width int) {
+func (t Table) Write(builder *strings.Builder, width int) {
 	shown, right := make([][]string, len(t)), make([]bool, len(t[0]))
 	for i, head := range t[0] {
 		right[i] = strings.HasPrefix(head, ">")
@@ -63,7 +63,7 @@ func (t Table) Write(b *strings.Builder, width int) {
 				line.WriteString(runewidth.FillRight(runewidth.Truncate(cell, widths[i], "…"), widths[i]))
 			}
 		}
-		b.WriteString(strings.TrimRight(line.String(), " ") + "\n")
+		builder.WriteString(strings.TrimRight(line.String(), " ") + "\n")
 	}
 }
 
@@ -107,11 +107,11 @@ func sum(all []int) (n int) {
 }
 
 // Printable replaces characters that a terminal might take for a command.
-func Printable(s string) string {
-	return strings.Map(func(r rune) rune {
-		if unicode.IsPrint(r) {
-			return r
+func Printable(text string) string {
+	return strings.Map(func(char rune) rune {
+		if unicode.IsPrint(char) {
+			return char
 		}
 		return '?'
-	}, s)
+	}, text)
 }

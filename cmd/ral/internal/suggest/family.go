@@ -63,13 +63,13 @@ func (f *family) add(low, high int64, gauge policy.Policy, gauges *[]policy.Poli
 
 // refusedBy returns how many keys the limit n refuses, or -1 if there is no such limit.
 func (f *family) refusedBy(n int64, needs []replay.Needs, plan int) int64 {
-	for _, r := range f.ranges {
+	for _, span := range f.ranges {
 		switch {
-		case n < r.low || n > r.high:
+		case n < span.low || n > span.high:
 		case f.isByRate:
-			return needs[r.gauge].RefusedBy(plan, replay.Beyond-1)
+			return needs[span.gauge].RefusedBy(plan, replay.Beyond-1)
 		default:
-			return needs[r.gauge].RefusedBy(plan, n)
+			return needs[span.gauge].RefusedBy(plan, n)
 		}
 	}
 	return -1
@@ -77,12 +77,12 @@ func (f *family) refusedBy(n int64, needs []replay.Needs, plan int) int64 {
 
 // lowest returns the lowest limit that refuses at most so many keys. ok is false if there is none.
 func (f *family) lowest(maxRefused int64, needs []replay.Needs, plan int) (n int64, ok bool) {
-	for _, r := range f.ranges {
-		n := r.low
+	for _, span := range f.ranges {
+		n := span.low
 		if !f.isByRate {
-			n = max(n, needs[r.gauge].Capacity(plan, maxRefused))
+			n = max(n, needs[span.gauge].Capacity(plan, maxRefused))
 		}
-		if n <= r.high && f.refusedBy(n, needs, plan) <= maxRefused {
+		if n <= span.high && f.refusedBy(n, needs, plan) <= maxRefused {
 			return n, true
 		}
 	}

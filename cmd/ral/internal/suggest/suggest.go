@@ -44,18 +44,18 @@ type rate struct {
 }
 
 // New returns a Suggester. The error is as of policy.Parse.
-func New(c Config) (*Suggester, error) {
-	s := &Suggester{config: c}
-	for _, text := range c.Rates {
+func New(config Config) (*Suggester, error) {
+	suggester := &Suggester{config: config}
+	for _, text := range config.Rates {
 		limit, err := policy.Parse("funnel 1, " + text)
 		if err != nil {
 			return nil, err
 		}
-		f := limit.(shape.Shaped).Shape()
-		s.rates = append(s.rates, rate{text, f.Interval, max(f.Count*int64(time.Second)/int64(f.Per), 1)})
+		form := limit.(shape.Shaped).Shape()
+		suggester.rates = append(suggester.rates, rate{text, form.Interval, max(form.Count*int64(time.Second)/int64(form.Per), 1)})
 	}
-	slices.SortFunc(s.rates, func(a, b rate) int { return cmp.Compare(b.interval, a.interval) })
-	return s, s.measure()
+	slices.SortFunc(suggester.rates, func(a, b rate) int { return cmp.Compare(b.interval, a.interval) })
+	return suggester, suggester.measure()
 }
 
 // measure sets the families of the settings, first the funnels, and the gauges.
@@ -65,12 +65,12 @@ func (s *Suggester) measure() (err error) {
 		err = errors.Join(err, f.divide(&s.Gauges))
 		s.families = append(s.families, f)
 	}
-	for _, r := range s.rates {
-		add("funnel %d, %s", r.text)
+	for _, rate := range s.rates {
+		add("funnel %d, %s", rate.text)
 	}
-	for i, r := range s.rates {
+	for i, rate := range s.rates {
 		// A queue admits as a funnel of one unit more does, whose words are the same.
-		s.families = append(s.families, &family{text: func(n int64) string { return fmt.Sprintf("queue %d, %s", n-1, r.text) }, ranges: s.families[i].ranges})
+		s.families = append(s.families, &family{text: func(n int64) string { return fmt.Sprintf("queue %d, %s", n-1, rate.text) }, ranges: s.families[i].ranges})
 	}
 	// A log tells neither how long a key takes to be warm nor how much more it costs when it is cold.
 	for _, text := range []func(i int64) string{
@@ -131,21 +131,21 @@ type Curve struct {
 var Shares = [...]int64{500, 900, 990, 999, 1000}
 
 // Result returns the suggestions for each plan. hasDurations reports whether the log tells requests in flight.
-func (s *Suggester) Result(r *replay.Result, hasDurations bool) (plans []Plan) {
-	for i, name := range r.Plans {
-		p := Plan{Plan: name, Keys: r.Needs[0].RefusedBy(i, -1)}
-		p.MaxRefused = s.config.MaxRefused(p.Keys)
-		for _, f := range s.families {
-			n, ok := f.lowest(p.MaxRefused, r.Needs, i)
+func (s *Suggester) Result(result *replay.Result, hasDurations bool) (plans []Plan) {
+	for i, name := range result.Plans {
+		plan := Plan{Plan: name, Keys: result.Needs[0].RefusedBy(i, -1)}
+		plan.MaxRefused = s.config.MaxRefused(plan.Keys)
+		for _, family := range s.families {
+			n, ok := family.lowest(plan.MaxRefused, result.Needs, i)
 			if !ok {
 				continue
 			}
-			if limit := f.text(n); hasDurations || !strings.HasPrefix(limit, "in flight") {
-				p.Limits = append(p.Limits, Suggestion{limit, f.refusedBy(n, r.Needs, i), f.refusedBy(n-1, r.Needs, i)})
+			if limit := family.text(n); hasDurations || !strings.HasPrefix(limit, "in flight") {
+				plan.Limits = append(plan.Limits, Suggestion{limit, family.refusedBy(n, result.Needs, i), family.refusedBy(n-1, result.Needs, i)})
 			}
 		}
-		s.curve(&p, r.Needs, i)
-		plans = append(plans, p)
+		s.curve(&plan, result.Needs, i)
+		plans = append(plans, plan)
 	}
 	return plans
 }

@@ -45,9 +45,9 @@ type Window struct {
 }
 
 // Push adds the request of the next line.
-func (w *Window) Push(r Request) {
-	w.held.Push(r.Arrival, r)
-	w.Advance(r.Arrival + int64(r.Duration))
+func (w *Window) Push(request Request) {
+	w.held.Push(request.Arrival, request)
+	w.Advance(request.Arrival + int64(request.Duration))
 }
 
 // Advance says that a line ends a request at an instant. Push does so, too.
@@ -61,24 +61,24 @@ func (w *Window) Pass() (now int64) {
 
 // Pop returns the next request that is in order. ok is false if more lines must be read first. If isEnd, no line
 // is left.
-func (w *Window) Pop(isEnd bool) (r Request, ok bool) {
+func (w *Window) Pop(isEnd bool) (request Request, ok bool) {
 	first, any := w.held.First()
 	switch {
 	case !any:
-		return r, false
+		return request, false
 	case isEnd || first <= w.newest-int64(w.Span):
 	case w.held.Len() > w.Max:
 		w.Crowded++
 	default:
-		return r, false
+		return request, false
 	}
-	r = w.held.Pop()
-	if r.Arrival < w.left {
+	request = w.held.Pop()
+	if request.Arrival < w.left {
 		w.Late++
-		r.Arrival = w.left
+		request.Arrival = w.left
 	}
-	w.left = r.Arrival
-	return r, true
+	w.left = request.Arrival
+	return request, true
 }
 
 // Heap holds values in the order of instants. Values of an instant leave in the order of their coming. The

@@ -39,8 +39,8 @@ func contenders(server *server, workloads []bench.Workload) []bench.Contender {
 		inProcess(EngineChoke, "the engine in this process, asked by Choke: yes or no", bench.Ral()),
 	}
 	shares := &shares{addr: server.addr, workloads: workloads}
-	for _, c := range []bench.Contender{rate, exact, leased} {
-		all = append(all, server.memoryOf(c))
+	for _, contender := range []bench.Contender{rate, exact, leased} {
+		all = append(all, server.memoryOf(contender))
 	}
 	return append(all, shares.contender(exact, fleet.Exact), shares.contender(leased, fleet.Leased))
 }
@@ -48,9 +48,9 @@ func contenders(server *server, workloads []bench.Workload) []bench.Contender {
 func inProcess(name, about string, contender bench.Contender) bench.Contender {
 	return bench.Contender{
 		Name: name, About: about, Promise: contender.Promise, Exact: true, Idles: true,
-		New: func(s bench.Setup) (bench.Limiter, error) {
-			l, err := contender.New(s)
-			return yielding(l), err
+		New: func(setup bench.Setup) (bench.Limiter, error) {
+			limiter, err := contender.New(setup)
+			return yielding(limiter), err
 		},
 	}
 }
@@ -65,8 +65,8 @@ func remote(name, about string, mode fleet.Mode, budget time.Duration, server *s
 		Name: name, About: about,
 		Note:    "Redis's part of a call is in Redis ns/op, not in ns/op",
 		Promise: bench.LeakyBucket, Exact: true, Slow: mode == fleet.Exact, Elsewhere: true,
-		New: server.watched(func(s bench.Setup) (bench.Limiter, error) {
-			limiter, err := newFleet(server.addr, s.Limit, fleet.Config{Name: limit, Mode: mode, MaxKeys: s.MaxKeys, Budget: budget})
+		New: server.watched(func(setup bench.Setup) (bench.Limiter, error) {
+			limiter, err := newFleet(server.addr, setup.Limit, fleet.Config{Name: limit, Mode: mode, MaxKeys: setup.MaxKeys, Budget: budget})
 			if err != nil {
 				return bench.Limiter{}, err
 			}
@@ -83,9 +83,9 @@ func remote(name, about string, mode fleet.Mode, budget time.Duration, server *s
 				},
 				// Calls answered neither by Redis nor on a lease count as unavailable.
 				Counts: func() bench.Counts {
-					s := limiter.Stats()
+					stats := limiter.Stats()
 					return bench.Counts{
-						Unavailable: int64(s.Local+s.Open+s.Closed) + failed.Load(), ByRedis: int64(s.Exact), ByLease: int64(s.Leased),
+						Unavailable: int64(stats.Local+stats.Open+stats.Closed) + failed.Load(), ByRedis: int64(stats.Exact), ByLease: int64(stats.Leased),
 					}
 				},
 				Free: limiter.Close,

@@ -105,9 +105,9 @@ func (s *server) usage(ctx context.Context, mark string) (sum int64, keys int, e
 	// SCAN may return a key twice while its table grows.
 	slices.Sort(names)
 	names = slices.Compact(names)
-	replies, err := s.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+	replies, err := s.client.Pipelined(ctx, func(pipeliner redis.Pipeliner) error {
 		for _, name := range names {
-			p.MemoryUsage(ctx, name, 0)
+			pipeliner.MemoryUsage(ctx, name, 0)
 		}
 		return nil
 	})

@@ -10,8 +10,8 @@ import (
 
 // Run measures on a Redis of its own: see [lab.Run].
 func Run(ctx context.Context, workloads []bench.Workload, options bench.Options) (bench.Report, string, error) {
-	return lab.Run(ctx, withShare(workloads, options), options, func(l *lab.Lab) ([]bench.Contender, error) {
-		server, err := startServer(l)
+	return lab.Run(ctx, withShare(workloads, options), options, func(lab *lab.Lab) ([]bench.Contender, error) {
+		server, err := startServer(lab)
 		if err != nil {
 			return nil, err
 		}

@@ -27,13 +27,13 @@ type server struct {
 	failed error
 }
 
-func startServer(l *lab.Lab) (*server, error) {
-	running, client, err := l.Redis(false)
+func startServer(lab *lab.Lab) (*server, error) {
+	running, client, err := lab.Redis(false)
 	if err != nil {
 		return nil, err
 	}
 	s := &server{addr: running.Addr(), client: client}
-	l.AtEnd(s.failure)
+	lab.AtEnd(s.failure)
 	return s, nil
 }
 
@@ -43,9 +43,9 @@ func (s *server) forget() error { return s.client.FlushAll(context.Background())
 // watched has a contender's limiters know the processor time of Redis.
 func (s *server) watched(make func(bench.Setup) (bench.Limiter, error)) func(bench.Setup) (bench.Limiter, error) {
 	return func(setup bench.Setup) (bench.Limiter, error) {
-		l, err := make(setup)
-		l.Spent = s.processorTime
-		return l, err
+		limiter, err := make(setup)
+		limiter.Spent = s.processorTime
+		return limiter, err
 	}
 }
 
@@ -78,9 +78,9 @@ func (s *server) failure() error {
 const patience = 3 * time.Second
 
 // newFleet returns a limiter that refuses calls in an outage. The configuration says the rest.
-func newFleet(addr string, l bench.Limit, config fleet.Config) (_ *fleet.Limiter, err error) {
+func newFleet(addr string, limit bench.Limit, config fleet.Config) (_ *fleet.Limiter, err error) {
 	config.Redis, config.Outage = rueidis.ClientOption{InitAddress: []string{addr}}, fleet.FallbackClosed
-	if config.Policy, err = policy.Funnel(l.Capacity, l.Count, l.Per); err != nil {
+	if config.Policy, err = policy.Funnel(limit.Capacity, limit.Count, limit.Per); err != nil {
 		return nil, err
 	}
 	return fleet.New(config)

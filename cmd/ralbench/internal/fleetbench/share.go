@@ -34,8 +34,8 @@ type shares struct {
 // contender returns the servers of a mode as a contender.
 func (s *shares) contender(contender bench.Contender, mode fleet.Mode) bench.Contender {
 	contender.For = Shares("")
-	contender.Measure = func(ctx context.Context, workload bench.Workload, d time.Duration) (bench.Measured, error) {
-		s.once.Do(func() { s.err = s.measure(ctx, d) })
+	contender.Measure = func(ctx context.Context, workload bench.Workload, duration time.Duration) (bench.Measured, error) {
+		s.once.Do(func() { s.err = s.measure(ctx, duration) })
 		if s.err != nil {
 			return bench.Measured{}, fmt.Errorf("usable share: %w", s.err)
 		}
@@ -52,7 +52,7 @@ func (s *shares) measure(ctx context.Context, length time.Duration) error {
 		for _, mode := range []fleet.Mode{fleet.Exact, fleet.Leased} {
 			name := caseName(workload, mode)
 			c := &shareCase{limit: workload.Limit}
-			c.load = loads[slices.IndexFunc(loads, func(l load) bool { return shareName(l, workload.Limit) == workload.Name })]
+			c.load = loads[slices.IndexFunc(loads, func(load load) bool { return shareName(load, workload.Limit) == workload.Name })]
 			for range Servers {
 				limiter, err := newFleet(s.addr, workload.Limit, fleet.Config{Name: name, Mode: mode, Budget: patience})
 				if err != nil {
@@ -66,8 +66,8 @@ func (s *shares) measure(ctx context.Context, length time.Duration) error {
 		}
 	}
 	var done sync.WaitGroup
-	for _, c := range s.cases {
-		done.Go(func() { c.drive(ctx, length) })
+	for _, shareCase := range s.cases {
+		done.Go(func() { shareCase.drive(ctx, length) })
 	}
 	done.Wait()
 	return nil
@@ -115,9 +115,9 @@ func (c *shareCase) sum(all []shareCaller, callers int, elapsed, gained time.Dur
 		audit.Calls += caller.calls
 		audit.Own.Unavailable += caller.neither
 		audit.Each[i/callers] += int64(len(caller.passed))
-		for _, p := range caller.passed {
-			p.end += gained
-			passed = append(passed, p)
+		for _, span := range caller.passed {
+			span.end += gained
+			passed = append(passed, span)
 		}
 	}
 	audit.Admitted, audit.Allowed = int64(len(passed)), c.limit.Most(audit.Asked)

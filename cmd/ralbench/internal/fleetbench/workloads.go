@@ -67,8 +67,8 @@ func Workloads(scale float64) []bench.Workload {
 	return all
 }
 
-func shareName(l load, limit bench.Limit) string {
-	return fmt.Sprintf("%s%s-%d", sharePrefix, l.name, limit.Count)
+func shareName(load load, limit bench.Limit) string {
+	return fmt.Sprintf("%s%s-%d", sharePrefix, load.name, limit.Count)
 }
 
 const sharePrefix = "fleet-share-"

@@ -16,57 +16,57 @@ import (
 )
 
 // Count writes a rate with three digits: 12.3M.
-func Count(x float64) string {
+func Count(value float64) string {
 	unit, steps := 0, []string{"", "k", "M", "G"}
-	for ; x >= 999.5 && unit < len(steps)-1; unit++ {
-		x /= 1e3
+	for ; value >= 999.5 && unit < len(steps)-1; unit++ {
+		value /= 1e3
 	}
-	return Digits(x) + steps[unit]
+	return Digits(value) + steps[unit]
 }
 
 // Digits writes a number with three digits, or all before the point.
-func Digits(x float64) string {
+func Digits(value float64) string {
 	switch {
-	case math.Abs(x) >= 99.95:
-		return fmt.Sprintf("%.0f", x)
-	case math.Abs(x) >= 9.995:
-		return fmt.Sprintf("%.1f", x)
+	case math.Abs(value) >= 99.95:
+		return fmt.Sprintf("%.0f", value)
+	case math.Abs(value) >= 9.995:
+		return fmt.Sprintf("%.1f", value)
 	}
-	return fmt.Sprintf("%.2f", x)
+	return fmt.Sprintf("%.2f", value)
 }
 
 // Duration writes a latency with its unit: 1.50µs.
-func Duration(d time.Duration) string {
+func Duration(duration time.Duration) string {
 	unit := time.Nanosecond
-	for unit < time.Second && d >= 1000*unit {
+	for unit < time.Second && duration >= 1000*unit {
 		unit *= 1000
 	}
 	if unit == time.Nanosecond {
-		return d.String()
+		return duration.String()
 	}
-	return Digits(float64(d)/float64(unit)) + unit.String()[1:]
+	return Digits(float64(duration)/float64(unit)) + unit.String()[1:]
 }
 
 // Nanoseconds is Duration of a number of nanoseconds. Small fractions have three digits.
-func Nanoseconds(x float64) string {
-	if x < 99.95 && x != math.Trunc(x) {
-		return Digits(x) + "ns"
+func Nanoseconds(value float64) string {
+	if value < 99.95 && value != math.Trunc(value) {
+		return Digits(value) + "ns"
 	}
-	return Duration(time.Duration(math.Round(x)))
+	return Duration(time.Duration(math.Round(value)))
 }
 
 // Bytes writes a size in powers of ten: 12.3MB.
-func Bytes(x float64) string { return Count(x) + "B" }
+func Bytes(value float64) string { return Count(value) + "B" }
 
 // Percent writes a share: 98.6%.
-func Percent(x float64) string { return fmt.Sprintf("%.1f%%", 100*x) }
+func Percent(value float64) string { return fmt.Sprintf("%.1f%%", 100*value) }
 
 // Ratio writes a ratio, and "-" for none.
-func Ratio(x float64) string {
-	if math.IsNaN(x) {
+func Ratio(value float64) string {
+	if math.IsNaN(value) {
 		return "-"
 	}
-	return fmt.Sprintf("%.2f", x)
+	return fmt.Sprintf("%.2f", value)
 }
 
 // Spread writes a median, with the distance of the farthest value from it: 0.46 ±3%.
@@ -102,18 +102,18 @@ func Limit(l bench.Limit) string {
 }
 
 // Short writes a duration without the zeros at its end: 1h, not 1h0m0s.
-func Short(d time.Duration) string {
-	return zeros.ReplaceAllString(d.String(), "$1")
+func Short(duration time.Duration) string {
+	return zeros.ReplaceAllString(duration.String(), "$1")
 }
 
 var zeros = regexp.MustCompile(`([hm])(0m)?0s$`)
 
 // Minutes writes a long duration roughly.
-func Minutes(d time.Duration) string {
-	if d < 2*time.Minute {
-		return Plural(int(max(math.Round(d.Seconds()), 1)), "second")
+func Minutes(duration time.Duration) string {
+	if duration < 2*time.Minute {
+		return Plural(int(max(math.Round(duration.Seconds()), 1)), "second")
 	}
-	return fmt.Sprintf("%.0f minutes", d.Minutes())
+	return fmt.Sprintf("%.0f minutes", duration.Minutes())
 }
 
 func Plural(n int, noun string) string {
@@ -126,15 +126,15 @@ func Task(workload string, cpu int) string {
 }
 
 // Sentence begins a line with a capital letter and ends it with a full stop.
-func Sentence(s string) string {
-	if s == "" {
-		return s
+func Sentence(text string) string {
+	if text == "" {
+		return text
 	}
-	s = strings.ToUpper(s[:1]) + s[1:]
-	if strings.ContainsAny(s[len(s)-1:], ".?!") {
-		return s
+	text = strings.ToUpper(text[:1]) + text[1:]
+	if strings.ContainsAny(text[len(text)-1:], ".?!") {
+		return text
 	}
-	return s + "."
+	return text + "."
 }
 
 // And joins words: a, b and c.

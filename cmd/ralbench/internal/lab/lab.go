@@ -52,19 +52,19 @@ func (l *Lab) AtEnd(end func() error) { l.ends = append(l.ends, end) }
 // error. With an error, the report holds the measurements before it. redis is the version of the
 // Redis, if the run had one.
 func Run(ctx context.Context, workloads []bench.Workload, options bench.Options, begin func(*Lab) ([]bench.Contender, error)) (report bench.Report, redis string, err error) {
-	l, err := Open()
+	lab, err := Open()
 	if err != nil {
 		return report, "", err
 	}
-	defer func() { err = errors.Join(err, l.Close()) }()
-	contenders, err := begin(l)
+	defer func() { err = errors.Join(err, lab.Close()) }()
+	contenders, err := begin(lab)
 	switch {
 	case err == nil:
 		report, err = bench.Run(ctx, workloads, contenders, options)
 	case ctx.Err() != nil:
 		return bench.Report{Interrupted: true}, "", nil
 	}
-	return report, l.version, err
+	return report, lab.version, err
 }
 
 // Redis starts a Redis on a socket, or else over TCP, with a client that looks into it.

@@ -40,8 +40,8 @@ const (
 )
 
 // better says which figures of a column are better.
-func better(c report.Column) string {
-	if c.Better > 0 {
+func better(column report.Column) string {
+	if column.Better > 0 {
 		return "higher is better"
 	}
 	return "lower is better"
@@ -58,9 +58,9 @@ type point struct {
 	Text      string   `json:"text"` // the figure in words
 }
 
-func spreadPoint(r bench.Result, spread bench.Spread, format func(float64) string) point {
-	p := point{Contender: r.Name, Value: spread.Median, Text: format(spread.Median)}
-	if len(r.Rounds) > 1 {
+func spreadPoint(result bench.Result, spread bench.Spread, format func(float64) string) point {
+	p := point{Contender: result.Name, Value: spread.Median, Text: format(spread.Median)}
+	if len(result.Rounds) > 1 {
 		p.Min, p.Max = &spread.Min, &spread.Max
 		p.Text += fmt.Sprintf(" (%s to %s)", format(spread.Min), format(spread.Max))
 	}
@@ -76,7 +76,7 @@ type byName struct {
 // grouped groups the reports by workload, in the order of their first appearance.
 func grouped(workloads []bench.WorkloadReport) (groups []byName) {
 	for _, workloadReport := range workloads {
-		i := slices.IndexFunc(groups, func(g byName) bool { return g.name == workloadReport.Name })
+		i := slices.IndexFunc(groups, func(name byName) bool { return name.name == workloadReport.Name })
 		if i < 0 {
 			i = len(groups)
 			groups = append(groups, byName{name: workloadReport.Name})
@@ -116,10 +116,10 @@ func overview(document report.Document, groups []byName) chart {
 			if base == nil || result.Name == base.Name {
 				continue
 			}
-			if s, ok := bench.Ratios(result.Rounds, base.Rounds, figure); ok && s.Min > 0 {
-				p := spreadPoint(result, s, func(x float64) string { return format.Digits(x) + " x" })
-				p.Group = byName.name
-				c.Points = append(c.Points, p)
+			if spread, ok := bench.Ratios(result.Rounds, base.Rounds, figure); ok && spread.Min > 0 {
+				point := spreadPoint(result, spread, func(value float64) string { return format.Digits(value) + " x" })
+				point.Group = byName.name
+				c.Points = append(c.Points, point)
 			}
 		}
 	}
@@ -130,18 +130,18 @@ func overview(document report.Document, groups []byName) chart {
 func (g byName) charts(document report.Document) (charts []chart) {
 	workloadReport := g.main(document.Machine.Cores)
 	with := " with " + format.Plural(workloadReport.CPU, "CPU")
-	add := func(c chart) {
-		if len(c.Points) > 0 {
-			c.ID = g.name + "-" + c.ID
-			c.Title += with
-			charts = append(charts, c)
+	add := func(chart chart) {
+		if len(chart.Points) > 0 {
+			chart.ID = g.name + "-" + chart.ID
+			chart.Title += with
+			charts = append(charts, chart)
 		}
 	}
 	for _, column := range report.Columns {
 		add(bars(document, workloadReport, column))
 	}
-	add(curves(workloadReport, "latency", "Latency of single calls", func(r bench.Result) *bench.Latency { return r.Latency }))
-	add(curves(workloadReport, "known", "Latency on known keys meanwhile", func(r bench.Result) *bench.Latency { return r.Known }))
+	add(curves(workloadReport, "latency", "Latency of single calls", func(result bench.Result) *bench.Latency { return result.Latency }))
+	add(curves(workloadReport, "known", "Latency on known keys meanwhile", func(result bench.Result) *bench.Latency { return result.Known }))
 	if len(g.cpus) > 1 {
 		with = ""
 		add(g.scaling(document))
@@ -169,9 +169,9 @@ func bars(document report.Document, workloadReport bench.WorkloadReport, column 
 			c.Points = append(c.Points, spreadPoint(result, spread, formats[c.Unit]))
 		}
 	}
-	for _, g := range report.Goals(document) {
-		if g.Workload == workloadReport.Name && g.Figure.Name == column.Name && g.Of == "" {
-			c.Lines = append(c.Lines, line{"goal of " + g.Contender, g.Goal, formats[c.Unit](g.Goal)})
+	for _, goal := range report.Goals(document) {
+		if goal.Workload == workloadReport.Name && goal.Figure.Name == column.Name && goal.Of == "" {
+			c.Lines = append(c.Lines, line{"goal of " + goal.Contender, goal.Goal, formats[c.Unit](goal.Goal)})
 		}
 	}
 	return c
@@ -182,8 +182,8 @@ func curves(w bench.WorkloadReport, id, title string, source func(bench.Result) 
 	for _, result := range w.Results {
 		for _, column := range report.Percentiles {
 			// A logarithm has no zero, and older reports have no p90.
-			if x, ok := column.Value(bench.Result{Latency: source(result)}); ok {
-				c.Points = append(c.Points, point{Contender: result.Name, Group: column.Name, Value: x.Median, Text: column.Format(x.Median)})
+			if spread, ok := column.Value(bench.Result{Latency: source(result)}); ok {
+				c.Points = append(c.Points, point{Contender: result.Name, Group: column.Name, Value: spread.Median, Text: column.Format(spread.Median)})
 			}
 		}
 	}
@@ -197,11 +197,11 @@ func (g byName) scaling(document report.Document) chart {
 		Better: "higher is better", Unit: report.UnitRate,
 	}
 	for _, workloadReport := range g.cpus {
-		for _, r := range workloadReport.Results {
-			if len(r.Rounds) > 0 {
-				p := spreadPoint(r, r.OpsPerSecond, format.Count)
-				p.X = workloadReport.CPU
-				c.Points = append(c.Points, p)
+		for _, result := range workloadReport.Results {
+			if len(result.Rounds) > 0 {
+				point := spreadPoint(result, result.OpsPerSecond, format.Count)
+				point.X = workloadReport.CPU
+				c.Points = append(c.Points, point)
 			}
 		}
 		if ns, ok := document.Model(g.name, report.Transfer{Cores: workloadReport.CPU, Time: document.Transfer}); ok {

@@ -79,7 +79,9 @@ type section struct {
 }
 
 // Write writes the document as a page.
-func Write(w io.Writer, d report.Document) error { return pageTemplate.Execute(w, newView(d)) }
+func Write(w io.Writer, document report.Document) error {
+	return pageTemplate.Execute(w, newView(document))
+}
 
 func newView(document report.Document) view {
 	v := view{
@@ -89,9 +91,9 @@ func newView(document report.Document) view {
 	}
 	v.Data.Contenders = styles(document.Workloads)
 	groups := grouped(document.Workloads)
-	if c := overview(document, groups); len(c.Points) > 0 {
-		v.Overview = &c
-		v.Data.Charts = append(v.Data.Charts, c)
+	if chart := overview(document, groups); len(chart.Points) > 0 {
+		v.Overview = &chart
+		v.Data.Charts = append(v.Data.Charts, chart)
 	}
 	for _, byName := range groups {
 		s := section{byName.cpus[0].Workload, byName.cpus, byName.charts(document)}
@@ -106,7 +108,7 @@ func styles(workloads []bench.WorkloadReport) (all []style) {
 	n := make(map[string]int)
 	for _, w := range workloads {
 		for _, result := range w.Results {
-			if slices.ContainsFunc(all, func(s style) bool { return s.Name == result.Name }) {
+			if slices.ContainsFunc(all, func(style style) bool { return style.Name == result.Name }) {
 				continue
 			}
 			kind := report.KindOf(result)

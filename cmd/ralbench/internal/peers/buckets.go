@@ -29,8 +29,8 @@ import (
 // in a run on a busy machine.
 const xtimeNote = "gives again units that drained while a caller was held up, if many ask for one key"
 
-func newXTime(l bench.Limit) *rate.Limiter {
-	return rate.NewLimiter(rate.Limit(float64(l.Count)/l.Per.Seconds()), whole(l.Capacity))
+func newXTime(limit bench.Limit) *rate.Limiter {
+	return rate.NewLimiter(rate.Limit(float64(limit.Count)/limit.Per.Seconds()), whole(limit.Capacity))
 }
 
 // xtime returns a contender that keeps limiters of x/time/rate in a map.
@@ -47,11 +47,11 @@ var xtimeXsync = xtime("x/time+xsync", xtimeNote, "an xsync MapOf", inMemory(fun
 	keys := xsync.NewMapOf[string, *rate.Limiter]()
 	return func(names []string) int {
 		return bench.AskEach(names, func(key string) bool {
-			l, known := keys.Load(key)
+			limiter, known := keys.Load(key)
 			if !known {
-				l, _ = keys.LoadOrStore(key, newXTime(limit))
+				limiter, _ = keys.LoadOrStore(key, newXTime(limit))
 			}
-			return l.Allow()
+			return limiter.Allow()
 		})
 	}
 }))
@@ -78,13 +78,13 @@ var xtimeMutex = xtime("x/time+mutex", xtimeNote, "a map under a mutex", inMemor
 	return func(names []string) int {
 		return bench.AskEach(names, func(key string) bool {
 			mu.Lock()
-			l, known := keys[key]
+			limiter, known := keys[key]
 			if !known {
-				l = newXTime(limit)
-				keys[key] = l
+				limiter = newXTime(limit)
+				keys[key] = limiter
 			}
 			mu.Unlock()
-			return l.Allow()
+			return limiter.Allow()
 		})
 	}
 }))
@@ -93,9 +93,9 @@ var xtimeMutex = xtime("x/time+mutex", xtimeNote, "a map under a mutex", inMemor
 var xtimeReserve = xtime("x/time Reserve", "gives nothing back once the time of a reservation has come",
 	"an xsync MapOf, by Reserve and Cancel", perKey(newXTime, func(keys byKey[*rate.Limiter], names []string) int {
 		return bench.AskEach(names, func(key string) bool {
-			r := keys.get(key).Reserve()
-			ok := r.OK()
-			r.Cancel()
+			reservation := keys.get(key).Reserve()
+			ok := reservation.OK()
+			reservation.Cancel()
 			return ok
 		})
 	}))
@@ -158,9 +158,9 @@ var throttledGCRA = bench.Contender{
 	Name: "throttled", About: "github.com/throttled/throttled/v2, GCRA on its memstore",
 	Note:    "answers with an error, taken for a no, when callers meet too often",
 	Promise: bench.GCRA, Exact: true,
-	New: func(s bench.Setup) (bench.Limiter, error) {
-		maxKeys := s.MaxKeys
-		if maxKeys >= s.Keys {
+	New: func(setup bench.Setup) (bench.Limiter, error) {
+		maxKeys := setup.MaxKeys
+		if maxKeys >= setup.Keys {
 			maxKeys = 0 // no bound
 		}
 		store, err := memstore.NewCtx(maxKeys)
@@ -168,8 +168,8 @@ var throttledGCRA = bench.Contender{
 			return bench.Limiter{}, err
 		}
 		gcra, err := throttled.NewGCRARateLimiterCtx(store, throttled.RateQuota{
-			MaxRate:  throttled.PerDuration(1, interval(s.Limit)),
-			MaxBurst: whole(s.Limit.Capacity - 1), // beside the first
+			MaxRate:  throttled.PerDuration(1, interval(setup.Limit)),
+			MaxBurst: whole(setup.Limit.Capacity - 1), // beside the first
 		})
 		if err != nil {
 			return bench.Limiter{}, err
@@ -201,9 +201,9 @@ var uberPacing = bench.Contender{
 	Promise: bench.Pacing,
 	Needs:   func(w bench.Workload) bool { return keepsAll(w) && w.Keys == 1 && w.Known == 0 && w.AllPass() },
 	New: inMemory(func(bench.Limit) func([]string) int {
-		l := uber.New(fastest, uber.WithSlack(fastest))
+		limiter := uber.New(fastest, uber.WithSlack(fastest))
 		return func(names []string) int {
-			return bench.AskEach(names, func(string) bool { l.Take(); return true })
+			return bench.AskEach(names, func(string) bool { limiter.Take(); return true })
 		}
 	}),
 }
@@ -226,11 +226,11 @@ func ofSlots(name, about string, open opener) bench.Contender {
 var semaphoreXsync = ofSlots("semaphore+xsync", "golang.org/x/sync/semaphore, one a key in an xsync MapOf, by TryAcquire and Release",
 	perKey(func(limit bench.Limit) *semaphore.Weighted { return semaphore.NewWeighted(limit.Capacity) }, func(keys byKey[*semaphore.Weighted], names []string) int {
 		return bench.AskEach(names, func(key string) bool {
-			s := keys.get(key)
-			if !s.TryAcquire(1) {
+			weighted := keys.get(key)
+			if !weighted.TryAcquire(1) {
 				return false
 			}
-			s.Release(1)
+			weighted.Release(1)
 			return true
 		})
 	}))

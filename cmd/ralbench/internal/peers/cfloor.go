@@ -26,13 +26,13 @@ func CFloor() bench.Contender {
 		Name: bench.CFloorName, Yardstick: bench.YardstickC,
 		About: "hash + open table + processor's counter + compare-and-swap on a hot key, in C; no limiter",
 		Needs: func(w bench.Workload) bool { return w.Keys == 1 && !w.AuditOnly && w.Draw.KeepsLimiter() },
-		Measure: func(_ context.Context, workload bench.Workload, d time.Duration) (measured bench.Measured, err error) {
+		Measure: func(_ context.Context, workload bench.Workload, duration time.Duration) (measured bench.Measured, err error) {
 			floor, err := startCFloor()
 			if err != nil {
 				return measured, err
 			}
 			pass := &measured.Pass
-			_, err = fmt.Fprintln(floor, workload.Callers, d.Nanoseconds(), int(workload.Refused))
+			_, err = fmt.Fprintln(floor, workload.Callers, duration.Nanoseconds(), int(workload.Refused))
 			if err == nil {
 				_, err = fmt.Fscanln(floor, &pass.Calls, &pass.Passed, &pass.Elapsed, &pass.CPU)
 			}

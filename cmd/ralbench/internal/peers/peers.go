@@ -60,8 +60,8 @@ func keepsAll(w bench.Workload) bool { return w.MaxKeys == 0 }
 func whole(n int64) int { return int(min(n, math.MaxInt)) }
 
 // interval returns the time in which a call drains, rounded up, to stay within the limit.
-func interval(l bench.Limit) time.Duration {
-	return time.Duration((int64(l.Per)-1)/l.Count + 1)
+func interval(limit bench.Limit) time.Duration {
+	return time.Duration((int64(limit.Per)-1)/limit.Count + 1)
 }
 
 // opener makes a limiter.
@@ -69,7 +69,7 @@ type opener = func(bench.Setup) (bench.Limiter, error)
 
 // inMemory makes limiters in memory, with nothing to free. open returns a limiter's Ask.
 func inMemory(open func(bench.Limit) func(names []string) (passed int)) opener {
-	return func(s bench.Setup) (bench.Limiter, error) { return bench.Limiter{Ask: open(s.Limit)}, nil }
+	return func(setup bench.Setup) (bench.Limiter, error) { return bench.Limiter{Ask: open(setup.Limit)}, nil }
 }
 
 // byKey keeps an L for each key in an xsync MapOf, as xtimeXsync does.

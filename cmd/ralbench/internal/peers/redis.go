@@ -45,7 +45,7 @@ func RedisAt(network, addr string) bench.Contender {
 		Name: "redis_rate", About: "github.com/go-redis/redis_rate/v10",
 		Note:    "asks another process, whose processor time and memory are not in its figures",
 		Promise: bench.GCRA, Exact: true, Slow: true, Elsewhere: true, Needs: keepsAll,
-		New: func(s bench.Setup) (bench.Limiter, error) { return redisRate(network, addr, s.Limit), nil },
+		New: func(setup bench.Setup) (bench.Limiter, error) { return redisRate(network, addr, setup.Limit), nil },
 	}
 }
 

@@ -29,9 +29,9 @@ const edge = "admits up to two bursts around the end of a window, by design"
 var goLimiter = bench.Contender{
 	Name: "go-limiter", About: "github.com/sethvargo/go-limiter, memorystore", Note: edge,
 	Promise: bench.FixedWindow, Exact: true, Idles: true, Needs: keepsAll,
-	New: func(s bench.Setup) (bench.Limiter, error) {
+	New: func(setup bench.Setup) (bench.Limiter, error) {
 		store, err := memorystore.New(&memorystore.Config{
-			Tokens: uint64(s.Limit.Capacity), Interval: s.Limit.Refill(), SweepInterval: halfIdle(s), SweepMinTTL: s.Idle,
+			Tokens: uint64(setup.Limit.Capacity), Interval: setup.Limit.Refill(), SweepInterval: halfIdle(setup), SweepMinTTL: setup.Idle,
 		})
 		if err != nil {
 			return bench.Limiter{}, err
@@ -81,12 +81,12 @@ func longWindows(contender bench.Contender) bench.Contender {
 var ululeWindow = bench.Contender{
 	Name: "ulule", About: "github.com/ulule/limiter/v3, memory store", Note: edge,
 	Promise: bench.FixedWindow, Exact: true, Idles: true, Needs: keepsAll,
-	New: func(s bench.Setup) (bench.Limiter, error) {
+	New: func(setup bench.Setup) (bench.Limiter, error) {
 		options := limiter.StoreOptions{Prefix: limiter.DefaultPrefix, CleanUpInterval: limiter.DefaultCleanUpInterval}
-		if s.Idle > 0 {
-			options.CleanUpInterval = halfIdle(s)
+		if setup.Idle > 0 {
+			options.CleanUpInterval = halfIdle(setup)
 		}
-		l := limiter.New(memory.NewStoreWithOptions(options), limiter.Rate{Period: s.Limit.Refill(), Limit: s.Limit.Capacity})
+		l := limiter.New(memory.NewStoreWithOptions(options), limiter.Rate{Period: setup.Limit.Refill(), Limit: setup.Limit.Capacity})
 		return bench.Limiter{Ask: func(names []string) int {
 			return bench.AskEach(names, func(key string) bool {
 				// A store in memory has no errors.
@@ -127,9 +127,9 @@ var httprateWindow = bench.Contender{
 	Promise: bench.SlidingWindow, Needs: keepsAll,
 	New: inMemory(func(limit bench.Limit) func([]string) int {
 		request := &http.Request{Method: http.MethodGet, Header: http.Header{}, Body: http.NoBody}
-		l := httprate.NewRateLimiter(whole(limit.Capacity), limit.Refill(), httprate.WithResponseHeaders(httprate.ResponseHeaders{}))
+		limiter := httprate.NewRateLimiter(whole(limit.Capacity), limit.Refill(), httprate.WithResponseHeaders(httprate.ResponseHeaders{}))
 		return func(names []string) int {
-			return bench.AskEach(names, func(key string) bool { return !l.OnLimit(nowhere{}, request, key) })
+			return bench.AskEach(names, func(key string) bool { return !limiter.OnLimit(nowhere{}, request, key) })
 		}
 	}),
 }
@@ -137,9 +137,9 @@ var httprateWindow = bench.Contender{
 // nowhere discards a response. Without headers, nothing is written.
 type nowhere struct{}
 
-func (nowhere) Header() http.Header         { return http.Header{} }
-func (nowhere) Write(b []byte) (int, error) { return len(b), nil }
-func (nowhere) WriteHeader(int)             {}
+func (nowhere) Header() http.Header              { return http.Header{} }
+func (nowhere) Write(buffer []byte) (int, error) { return len(buffer), nil }
+func (nowhere) WriteHeader(int)                  {}
 
 // httprateCount is the counter in memory of github.com/go-chi/httprate as a fixed window: Get, then
 // Increment if there is room. Two steps are not exact. Windows lie at multiples of their length, as
@@ -171,10 +171,10 @@ var slidingWindow = bench.Contender{
 	Promise: bench.SlidingWindow,
 	New: perKey(func(limit bench.Limit) *slidingwindow.Limiter {
 		// Windows in memory have nothing to stop.
-		l, _ := slidingwindow.NewLimiter(limit.Refill(), limit.Capacity, func() (slidingwindow.Window, slidingwindow.StopFunc) {
+		limiter, _ := slidingwindow.NewLimiter(limit.Refill(), limit.Capacity, func() (slidingwindow.Window, slidingwindow.StopFunc) {
 			return slidingwindow.NewLocalWindow()
 		})
-		return l
+		return limiter
 	}, func(keys byKey[*slidingwindow.Limiter], names []string) int {
 		return bench.AskEach(names, func(key string) bool { return keys.get(key).Allow() })
 	}),

@@ -31,30 +31,30 @@ func (s AuditSummary) Any() bool {
 	return s.Clean+s.CannotBind+len(s.Broken)+len(s.Peers)+len(s.Inexact) > 0
 }
 
-func Audits(d Document) (s AuditSummary) {
-	for _, w := range d.Workloads {
+func Audits(document Document) (summary AuditSummary) {
+	for _, w := range document.Workloads {
 		for _, row := range AuditRows(w) {
 			switch {
 			case row.Broken() && KindNamed(row.Contender) == KindRal:
-				s.Broken = append(s.Broken, row)
+				summary.Broken = append(summary.Broken, row)
 			case row.Broken():
-				s.Peers = append(s.Peers, row)
+				summary.Peers = append(summary.Peers, row)
 			case !row.Clean:
-				s.Inexact = append(s.Inexact, row)
+				summary.Inexact = append(summary.Inexact, row)
 			case row.Binds:
-				s.Clean++
+				summary.Clean++
 			default:
-				s.CannotBind++
+				summary.CannotBind++
 			}
 		}
 	}
-	return s
+	return summary
 }
 
 func AuditRows(workloadReport bench.WorkloadReport) (rows []AuditRow) {
-	for _, r := range workloadReport.Results {
-		if r.Audit != nil {
-			rows = append(rows, AuditRow{r.Name, format.Task(workloadReport.Name, workloadReport.CPU), AuditLine(*r.Audit), r.Audit.Clean(), r.Audit.Binds, r.Exact, overPasses(*r.Audit)})
+	for _, result := range workloadReport.Results {
+		if result.Audit != nil {
+			rows = append(rows, AuditRow{result.Name, format.Task(workloadReport.Name, workloadReport.CPU), AuditLine(*result.Audit), result.Audit.Clean(), result.Audit.Binds, result.Exact, overPasses(*result.Audit)})
 		}
 	}
 	return rows
@@ -96,6 +96,6 @@ func contendersOf(rows []AuditRow) string {
 }
 
 // IsTelling reports whether an audit has found anything, or could have.
-func IsTelling(a bench.Audit) bool {
-	return a.Binds || a.Over > 0 || a.Admitted != a.Calls || a.Own != nil && *a.Own != (bench.Counts{})
+func IsTelling(audit bench.Audit) bool {
+	return audit.Binds || audit.Over > 0 || audit.Admitted != audit.Calls || audit.Own != nil && *audit.Own != (bench.Counts{})
 }

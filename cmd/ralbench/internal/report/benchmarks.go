@@ -40,11 +40,11 @@ func part(text string) string {
 }
 
 // roundFigures returns the figures of a round with their units.
-func roundFigures(r bench.Result, round int) (list []string) {
+func roundFigures(result bench.Result, round int) (list []string) {
 	for _, column := range append(Columns[:len(Columns):len(Columns)], MemoryColumns...) {
-		if x, ok := column.round(r, round); ok && column.Unit != "" {
+		if value, ok := column.round(result, round); ok && column.Unit != "" {
 			const digits = 1e4
-			list = append(list, strconv.FormatFloat(math.Round(x*digits)/digits, 'f', -1, 64)+" "+column.Unit)
+			list = append(list, strconv.FormatFloat(math.Round(value*digits)/digits, 'f', -1, 64)+" "+column.Unit)
 		}
 	}
 	return list

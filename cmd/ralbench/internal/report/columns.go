@@ -61,27 +61,27 @@ const (
 
 var (
 	speed = Column{Name: "ops/s", Unit: "ops/s", Better: +1, Format: format.Count, Width: 7,
-		Of: func(r bench.Result) bench.Spread { return r.OpsPerSecond }, Pass: bench.Pass.OpsPerSecond,
+		Of: func(result bench.Result) bench.Spread { return result.OpsPerSecond }, Pass: bench.Pass.OpsPerSecond,
 		Chart: &Chart{"throughput", "Throughput", "calls a second, all callers together", UnitRate}}
 	costs = Column{Name: "ns/op", Unit: "ns/op", Better: -1, Format: format.Digits, Width: 6,
-		Of: func(r bench.Result) bench.Spread { return r.NsPerOp }, Pass: bench.Pass.NsPerOp,
+		Of: func(result bench.Result) bench.Spread { return result.NsPerOp }, Pass: bench.Pass.NsPerOp,
 		Chart: &Chart{"cost", "Processor time of a call", "processor time of a call", UnitTime}}
 	share = Column{Name: "share", Better: +1, Format: format.Percent, Width: 7,
-		Of:    func(r bench.Result) bench.Spread { return single(r.Share) },
+		Of:    func(result bench.Result) bench.Spread { return single(result.Share) },
 		Chart: &Chart{"share", "Usable share", "admitted part of capacity + rate × time", UnitShare}}
-	half   = latency("p50", "p50-ns", func(l bench.Latency) time.Duration { return l.P50 })
-	middle = latency("p99", "p99-ns", func(l bench.Latency) time.Duration { return l.P99 })
-	tails  = latency("p99.9", "p99.9-ns", func(l bench.Latency) time.Duration { return l.P999 })
-	worst  = latency("worst", "", func(l bench.Latency) time.Duration { return l.Worst })
+	half   = latency("p50", "p50-ns", func(latency bench.Latency) time.Duration { return latency.P50 })
+	middle = latency("p99", "p99-ns", func(latency bench.Latency) time.Duration { return latency.P99 })
+	tails  = latency("p99.9", "p99.9-ns", func(latency bench.Latency) time.Duration { return latency.P999 })
+	worst  = latency("worst", "", func(latency bench.Latency) time.Duration { return latency.Worst })
 
 	bytesPerKey = Column{Name: "B/key", Unit: "B/key", Better: -1, Format: format.Digits, Width: 7, Group: groupMemory,
-		Memory: func(m bench.Memory) float64 { return m.BytesPerKey }, Chart: &Chart{"key", "Memory a key", "bytes a key", UnitBytes}}
+		Memory: func(memory bench.Memory) float64 { return memory.BytesPerKey }, Chart: &Chart{"key", "Memory a key", "bytes a key", UnitBytes}}
 	usage = Column{Name: "USAGE", Better: -1, Format: format.Digits, Width: 7, Group: groupMemory,
-		Memory: func(m bench.Memory) float64 { return known(m.Usage) }}
+		Memory: func(memory bench.Memory) float64 { return known(memory.Usage) }}
 
 	// roundAllocations is for goals: on busy machines the background allocates in a few % of calls.
-	roundAllocations = Column{Name: "allocs", Better: -1, Format: format.Ratio, Zero: true, Of: func(r bench.Result) bench.Spread {
-		return single(math.Round(10*r.Over(allocations).Median) / 10)
+	roundAllocations = Column{Name: "allocs", Better: -1, Format: format.Ratio, Zero: true, Of: func(result bench.Result) bench.Spread {
+		return single(math.Round(10*result.Over(allocations).Median) / 10)
 	}}
 )
 
@@ -91,21 +91,21 @@ var goalFigures = []Column{speed, costs, share, middle, tails, worst, bytesPerKe
 // Columns are the columns of each workload's table, after the contender's.
 var Columns = []Column{
 	speed,
-	{Name: "cpus", Format: func(x float64) string { return fmt.Sprintf("%.1f", x) }, Width: 5,
-		Pass: func(p bench.Pass) float64 { return float64(p.CPU) / float64(max(p.Elapsed, 1)) }},
+	{Name: "cpus", Format: func(value float64) string { return fmt.Sprintf("%.1f", value) }, Width: 5,
+		Pass: func(pass bench.Pass) float64 { return float64(pass.CPU) / float64(max(pass.Elapsed, 1)) }},
 	costs,
-	{Name: "spread", Format: func(x float64) string { return fmt.Sprintf("±%.0f%%", 100*x) }, Width: 7, Zero: true, Of: spread},
-	{Name: "x floor", Better: -1, Format: format.Ratio, Width: 8, Of: func(r bench.Result) bench.Spread { return orNone(r.OfFloor) }},
-	{Name: "x map", Better: -1, Format: format.Ratio, Width: 7, Of: func(r bench.Result) bench.Spread { return orNone(r.OfMap) }},
-	{Name: xBase, Better: -1, Format: format.Ratio, Width: 8, Of: func(r bench.Result) bench.Spread { return orNone(r.OfBase) }},
+	{Name: "spread", Format: func(value float64) string { return fmt.Sprintf("±%.0f%%", 100*value) }, Width: 7, Zero: true, Of: spread},
+	{Name: "x floor", Better: -1, Format: format.Ratio, Width: 8, Of: func(result bench.Result) bench.Spread { return orNone(result.OfFloor) }},
+	{Name: "x map", Better: -1, Format: format.Ratio, Width: 7, Of: func(result bench.Result) bench.Spread { return orNone(result.OfMap) }},
+	{Name: xBase, Better: -1, Format: format.Ratio, Width: 8, Of: func(result bench.Result) bench.Spread { return orNone(result.OfBase) }},
 	{Name: "Redis ns/op", Better: -1, Format: format.Digits, Width: 12, Pass: bench.Pass.BehindNsPerOp,
 		Chart: &Chart{"redis", "Redis's processor time of a call", "processor time of redis-server by call", UnitTime}},
 	{Name: "with ns/op", Better: -1, Format: format.Digits, Width: 11, Pass: together},
 	share,
 	{Name: "allocs", Unit: "allocs/op", Better: -1, Format: format.Ratio, Width: 7, Group: groupCalls, Zero: true, Pass: allocations},
 	{Name: "B/op", Unit: "B/op", Better: -1, Format: format.Digits, Width: 5, Group: groupCalls, Zero: true,
-		Pass: func(p bench.Pass) float64 { return float64(p.Bytes) / float64(max(p.Calls, 1)) }},
-	{Name: "refused", Format: format.Percent, Width: 8, Group: groupCalls, Zero: true, Of: func(r bench.Result) bench.Spread { return single(r.RefusedShare) }},
+		Pass: func(pass bench.Pass) float64 { return float64(pass.Bytes) / float64(max(pass.Calls, 1)) }},
+	{Name: "refused", Format: format.Percent, Width: 8, Group: groupCalls, Zero: true, Of: func(result bench.Result) bench.Spread { return single(result.RefusedShare) }},
 	half,
 	middle,
 	tails,
@@ -116,18 +116,18 @@ var Columns = []Column{
 var MemoryColumns = []Column{
 	bytesPerKey,
 	usage,
-	{Name: "heap", Format: format.Bytes, Width: 8, Group: groupMemory, Memory: func(m bench.Memory) float64 { return known(float64(m.FullHeap)) },
+	{Name: "heap", Format: format.Bytes, Width: 8, Group: groupMemory, Memory: func(memory bench.Memory) float64 { return known(float64(memory.FullHeap)) },
 		Chart: &Chart{"full", "Heap with all keys", "bytes in the heap", UnitBytes}},
-	{Name: "full GC", Unit: "GC-ns", Better: -1, Format: format.Nanoseconds, Width: 8, Group: groupMemory, Memory: func(m bench.Memory) float64 { return known(float64(m.GC)) },
+	{Name: "full GC", Unit: "GC-ns", Better: -1, Format: format.Nanoseconds, Width: 8, Group: groupMemory, Memory: func(memory bench.Memory) float64 { return known(float64(memory.GC)) },
 		Chart: &Chart{"gc", "One garbage collection with all keys", "time of a collection", UnitTime}},
-	{Name: "before", Format: format.Nanoseconds, Width: 8, Group: groupMemory, Memory: func(m bench.Memory) float64 { return known(float64(m.GCBefore)) }},
+	{Name: "before", Format: format.Nanoseconds, Width: 8, Group: groupMemory, Memory: func(memory bench.Memory) float64 { return known(float64(memory.GCBefore)) }},
 	{Name: "idle heap", Better: -1, Format: keptShare, Width: 10, Group: groupMemory, Memory: ifIdle(bench.Memory.IdleShare)},
-	{Name: "idle", Unit: "idle-B", Format: format.Bytes, Memory: ifIdle(func(m bench.Memory) float64 { return float64(m.IdleHeap) }),
+	{Name: "idle", Unit: "idle-B", Format: format.Bytes, Memory: ifIdle(func(memory bench.Memory) float64 { return float64(memory.IdleHeap) }),
 		Chart: &Chart{"idle", "Heap after an idle time", "bytes in the heap", UnitBytes}},
 }
 
 // Percentiles are the columns of latencies, with another for charts.
-var Percentiles = []Column{half, latency("p90", "", func(l bench.Latency) time.Duration { return l.P90 }), middle, tails, worst}
+var Percentiles = []Column{half, latency("p90", "", func(latency bench.Latency) time.Duration { return latency.P90 }), middle, tails, worst}
 
 // xBase is the name of the ratio to the base of most workloads.
 const xBase = "x Choke"
@@ -144,7 +144,7 @@ func latency(name, unit string, figure func(bench.Latency) time.Duration) Column
 	return Column{Name: name, Unit: unit, Better: -1, Format: format.Nanoseconds, Width: 7, Group: groupLatency, Latency: figure}
 }
 
-func single(x float64) bench.Spread { return bench.SpreadOf([]float64{x}) }
+func single(value float64) bench.Spread { return bench.SpreadOf([]float64{value}) }
 
 func orNone(spread *bench.Spread) bench.Spread {
 	if spread == nil {
@@ -168,16 +168,16 @@ func together(pass bench.Pass) float64 {
 	return pass.BehindNsPerOp() + pass.NsPerOp()
 }
 
-func allocations(p bench.Pass) float64 { return float64(p.Allocs) / float64(max(p.Calls, 1)) }
+func allocations(pass bench.Pass) float64 { return float64(pass.Allocs) / float64(max(pass.Calls, 1)) }
 
 const unknown = -1
 
 // known returns a figure of memory that is never 0 if it was measured.
-func known(x float64) float64 {
-	if x == 0 {
+func known(value float64) float64 {
+	if value == 0 {
 		return unknown
 	}
-	return x
+	return value
 }
 
 func ifIdle(figure func(bench.Memory) float64) func(bench.Memory) float64 {
@@ -189,29 +189,29 @@ func ifIdle(figure func(bench.Memory) float64) func(bench.Memory) float64 {
 	}
 }
 
-func keptShare(x float64) string {
-	if x == 1 {
+func keptShare(value float64) string {
+	if value == 1 {
 		return "keeps all"
 	}
-	return format.Percent(x)
+	return format.Percent(value)
 }
 
 // Value returns the figure, and false if the result has none.
 func (c Column) Value(result bench.Result) (bench.Spread, bool) {
 	switch {
 	case c.Latency != nil && result.Latency != nil:
-		x := float64(c.Latency(*result.Latency))
-		return single(x), x > 0
+		value := float64(c.Latency(*result.Latency))
+		return single(value), value > 0
 	case c.Memory != nil && result.Memory != nil:
-		x := c.Memory(*result.Memory)
-		return single(x), x >= 0
+		value := c.Memory(*result.Memory)
+		return single(value), value >= 0
 	case c.Of != nil || c.Pass != nil:
 		figure := c.Of
 		if figure == nil {
-			figure = func(r bench.Result) bench.Spread { return r.Over(c.Pass) }
+			figure = func(result bench.Result) bench.Spread { return result.Over(c.Pass) }
 		}
-		s := figure(result)
-		return s, s.Median > 0 || c.Zero && s.Median == 0 && !result.Outside
+		spread := figure(result)
+		return spread, spread.Median > 0 || c.Zero && spread.Median == 0 && !result.Outside
 	}
 	return bench.Spread{}, false
 }
@@ -224,8 +224,8 @@ func (c Column) round(result bench.Result, i int) (float64, bool) {
 	case c.Latency != nil && i < len(result.LatencyRounds):
 		return float64(c.Latency(result.LatencyRounds[i])), true
 	case c.Memory != nil && i == 0:
-		s, ok := c.Value(result)
-		return s.Median, ok
+		spread, ok := c.Value(result)
+		return spread.Median, ok
 	}
 	return 0, false
 }
@@ -233,37 +233,39 @@ func (c Column) round(result bench.Result, i int) (float64, bool) {
 // nothing stands in a cell without a figure.
 const nothing = "-"
 
-func (c Column) Show(r bench.Result) string {
-	if s, ok := c.Value(r); ok {
-		return c.Format(s.Median)
+func (c Column) Show(result bench.Result) string {
+	if spread, ok := c.Value(result); ok {
+		return c.Format(spread.Median)
 	}
 	return nothing
 }
 
 // best returns the best of the results, nil if none has the figure.
 func (c Column) best(results []bench.Result) *bench.Result {
-	have := slices.DeleteFunc(slices.Clone(results), func(r bench.Result) bool { _, ok := c.Value(r); return !ok })
+	have := slices.DeleteFunc(slices.Clone(results), func(result bench.Result) bool { _, ok := c.Value(result); return !ok })
 	if len(have) == 0 {
 		return nil
 	}
 	best := slices.MinFunc(have, func(a, b bench.Result) int {
-		x, _ := c.Value(a)
+		spread, _ := c.Value(a)
 		y, _ := c.Value(b)
-		return -c.Better * cmp.Compare(x.Median, y.Median)
+		return -c.Better * cmp.Compare(spread.Median, y.Median)
 	})
 	return &best
 }
 
 // marked returns the texts of the results in the column, the best comparable ones with a mark.
 func (c Column) marked(results []bench.Result, texts []string) []string {
-	competes := func(r bench.Result) bool { return c.Better != 0 && r.Comparable() && c.Show(r) != nothing }
-	peers := slices.DeleteFunc(slices.Clone(results), func(r bench.Result) bool { return !competes(r) })
+	competes := func(result bench.Result) bool {
+		return c.Better != 0 && result.Comparable() && c.Show(result) != nothing
+	}
+	peers := slices.DeleteFunc(slices.Clone(results), func(result bench.Result) bool { return !competes(result) })
 	best := c.best(peers)
-	if best == nil || !slices.ContainsFunc(peers, func(r bench.Result) bool { return c.Show(r) != c.Show(*best) }) {
+	if best == nil || !slices.ContainsFunc(peers, func(result bench.Result) bool { return c.Show(result) != c.Show(*best) }) {
 		return texts
 	}
-	for i, r := range results {
-		if competes(r) && texts[i] == c.Show(*best) {
+	for i, result := range results {
+		if competes(result) && texts[i] == c.Show(*best) {
 			texts[i] += Mark
 		}
 	}

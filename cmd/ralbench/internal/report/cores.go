@@ -104,18 +104,18 @@ func CoresTable(document Document) Table {
 		columns = append(columns, Transfer{cpu, document.Transfer})
 	}
 	columns = append(columns, slices.DeleteFunc(slices.Clone(Transfers), func(t Transfer) bool { return t.Cores <= slices.Max(document.Settings.CPUs) })...)
-	for _, c := range columns {
-		table.Columns = append(table.Columns, Head{Name: strconv.Itoa(c.Cores)})
+	for _, transfer := range columns {
+		table.Columns = append(table.Columns, Head{Name: strconv.Itoa(transfer.Cores)})
 	}
 	for _, w := range coreWorkloads {
 		measured, model := []string{w.name, "measured"}, []string{w.name, "by the model"}
 		for _, transfer := range columns {
 			figure, cost := nothing, nothing
-			if r := document.on(w.name, transfer.Cores); r != nil {
-				figure = costs.Show(*r)
+			if result := document.on(w.name, transfer.Cores); result != nil {
+				figure = costs.Show(*result)
 			}
-			if x, ok := document.Model(w.name, transfer); ok {
-				cost = format.Digits(x)
+			if value, ok := document.Model(w.name, transfer); ok {
+				cost = format.Digits(value)
 			}
 			measured, model = append(measured, figure), append(model, cost)
 		}

@@ -75,8 +75,8 @@ func KindOf(result bench.Result) string {
 // Rounds returns the number of rounds that all contenders have.
 func Rounds(w bench.WorkloadReport) int {
 	n := w.Rounds
-	for _, r := range w.Results {
-		n = min(n, len(r.Rounds))
+	for _, result := range w.Results {
+		n = min(n, len(result.Rounds))
 	}
 	return n
 }
@@ -92,8 +92,8 @@ func cutShort(document Document) (short []string) {
 }
 
 // taskName returns a workload's name, with GOMAXPROCS if there are several values.
-func taskName(d Document, workload string, cpu int) string {
-	if len(d.Settings.CPUs) > 1 {
+func taskName(document Document, workload string, cpu int) string {
+	if len(document.Settings.CPUs) > 1 {
 		return format.Task(workload, cpu)
 	}
 	return workload

@@ -12,7 +12,7 @@ var Funcs = map[string]any{
 	"cores": CoresTable, "auditRows": AuditRows, "auditLine": AuditLine, "telling": IsTelling,
 	"medians":  func(w bench.WorkloadReport) string { return say("medians", Rounds(w)) },
 	"glossary": func() string { return Glossary },
-	"beside":   func(d Document) Table { t, _ := Beside(d); return t },
+	"beside":   func(document Document) Table { t, _ := Beside(document); return t },
 	"signs":    func() []string { return []string{Mark, InexactSign, BrokenSign} },
 	"numbers":  format.Numbers, "plural": format.Plural, "sentence": format.Sentence, "short": format.Short,
 }

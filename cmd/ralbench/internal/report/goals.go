@@ -73,8 +73,8 @@ type GoalRow struct {
 func (g GoalRow) isLeast() bool { return g.Figure.Better > 0 }
 
 // isOf reports whether the goal is about runs of the document's mode.
-func (g GoalRow) isOf(d Document) bool {
-	return strings.HasPrefix(g.Workload, "fleet-") == d.Settings.Fleet && strings.HasPrefix(g.Workload, "serve-") == d.Settings.Serve
+func (g GoalRow) isOf(document Document) bool {
+	return strings.HasPrefix(g.Workload, "fleet-") == document.Settings.Fleet && strings.HasPrefix(g.Workload, "serve-") == document.Settings.Serve
 }
 
 // goalText has the goals of Ral; docs/performance.md explains the missed goals. For other limits and
@@ -94,7 +94,7 @@ func readGoals(text string) (all []GoalRow) {
 	}
 	for _, row := range rows[1:] {
 		goal, err := strconv.ParseFloat(row[4], 64)
-		i := slices.IndexFunc(goalFigures, func(c Column) bool { return c.Name == row[3] })
+		i := slices.IndexFunc(goalFigures, func(column Column) bool { return column.Name == row[3] })
 		if err != nil || i < 0 {
 			panic(fmt.Sprintf("goals.csv: %q: %v", row, err))
 		}
@@ -105,7 +105,7 @@ func readGoals(text string) (all []GoalRow) {
 
 // HasGoal reports whether a workload is needed for a goal.
 func HasGoal(workload string) bool {
-	return slices.ContainsFunc(goals, func(g GoalRow) bool { return g.Workload == workload || g.otherIn == workload })
+	return slices.ContainsFunc(goals, func(goalRow GoalRow) bool { return goalRow.Workload == workload || goalRow.otherIn == workload })
 }
 
 // Goals returns the goals that the run measured. The last value of GOMAXPROCS counts.
@@ -115,9 +115,9 @@ func Goals(document Document) (all []Goal) {
 		if workloadReport == nil || workloadReport.Result(row.Contender) == nil {
 			continue
 		}
-		g := Goal{GoalRow: row, Show: row.Figure.Format}
-		if g.measure(document, *workloadReport.Result(row.Contender)) {
-			all = append(all, g)
+		goal := Goal{GoalRow: row, Show: row.Figure.Format}
+		if goal.measure(document, *workloadReport.Result(row.Contender)) {
+			all = append(all, goal)
 		}
 	}
 	return all
@@ -143,8 +143,8 @@ func (g *Goal) measure(document Document, mine bench.Result) (ok bool) {
 	g.Of, g.Show = other.Name, format.Ratio
 	g.Value, g.Unjudged, ok = g.Figure.judged(mine, other)
 	if floor := in.Yardstick(bench.YardstickFloor); floor != nil {
-		if x, why, known := g.Figure.judged(*floor, other); known && why == "" {
-			g.Floor = format.Ratio(x.Median)
+		if spread, why, known := g.Figure.judged(*floor, other); known && why == "" {
+			g.Floor = format.Ratio(spread.Median)
 		}
 	}
 	return ok
@@ -162,8 +162,8 @@ func lastOf(document Document, workload string) *bench.WorkloadReport {
 
 // peersIn returns the comparable limiters other than Ral by any clock.
 func peersIn(w bench.WorkloadReport) []bench.Result {
-	return slices.DeleteFunc(slices.Clone(w.Results), func(r bench.Result) bool {
-		return !r.Comparable() || KindNamed(r.Name) == KindRal
+	return slices.DeleteFunc(slices.Clone(w.Results), func(result bench.Result) bool {
+		return !result.Comparable() || KindNamed(result.Name) == KindRal
 	})
 }
 
@@ -198,8 +198,8 @@ func GoalSummary(document Document) string {
 	left := 0
 	if document.Interrupted || len(document.LeftOut) > 0 {
 		left = -n - unjudged
-		for _, g := range goals {
-			if g.isOf(document) {
+		for _, goalRow := range goals {
+			if goalRow.isOf(document) {
 				left++
 			}
 		}
@@ -210,8 +210,8 @@ func GoalSummary(document Document) string {
 }
 
 // measuredGoals counts the judged goals and the goals that cannot be judged, and tells the missed.
-func measuredGoals(d Document) (n int, missed []string, unjudged int) {
-	for _, goal := range Goals(d) {
+func measuredGoals(document Document) (n int, missed []string, unjudged int) {
+	for _, goal := range Goals(document) {
 		switch {
 		case goal.Unjudged != "":
 			unjudged++

@@ -29,16 +29,16 @@ func (c Column) judged(mine bench.Result, result *bench.Result) (spread bench.Sp
 	var values []float64
 	rounds := 0
 	for i := range mine.Rounds {
-		x, disturbed, known := c.pass(mine, i)
+		value, disturbed, known := c.pass(mine, i)
 		if result != nil && known {
 			divisor, alsoDisturbed, also := c.pass(*result, i)
-			x, disturbed, known = x/divisor, disturbed || alsoDisturbed, also && divisor > 0
+			value, disturbed, known = value/divisor, disturbed || alsoDisturbed, also && divisor > 0
 		}
 		if !known {
 			continue
 		}
 		if rounds++; !disturbed {
-			values = append(values, x)
+			values = append(values, value)
 		}
 	}
 	switch {
@@ -52,14 +52,14 @@ func (c Column) judged(mine bench.Result, result *bench.Result) (spread bench.Sp
 }
 
 // pass is round, false also if there is no such round, and whether other load disturbed it.
-func (c Column) pass(result bench.Result, round int) (x float64, disturbed, known bool) {
+func (c Column) pass(result bench.Result, round int) (value float64, disturbed, known bool) {
 	if round >= len(result.Rounds) {
 		return 0, false, false
 	}
-	x, known = c.round(result, round)
+	value, known = c.round(result, round)
 	disturbed = result.Rounds[round].Disturbed
 	if c.Latency != nil && known {
 		disturbed = result.LatencyRounds[round].Disturbed
 	}
-	return x, disturbed, known
+	return value, disturbed, known
 }

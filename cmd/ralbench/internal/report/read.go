@@ -28,8 +28,8 @@ func Read(name string) (Document, error) {
 }
 
 // Decode reads a document. It skips unknown fields: newer versions may add some within the schema.
-func Decode(r io.Reader) (document Document, err error) {
-	decoder := json.NewDecoder(r)
+func Decode(reader io.Reader) (document Document, err error) {
+	decoder := json.NewDecoder(reader)
 	err = decoder.Decode(&document)
 	isNameless := func(w bench.WorkloadReport) bool { return w.Name == "" }
 	problem := ""

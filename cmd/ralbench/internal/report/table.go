@@ -73,20 +73,20 @@ func Tables(workloadReport bench.WorkloadReport) []Table {
 func tableOf(title, about string, columns []Column, workloadReport bench.WorkloadReport, measured []bench.Result) Table {
 	table := Table{Title: title, About: about, Columns: heads(true, "contender")}
 	var results []bench.Result
-	for _, r := range measured {
-		results = append(results, r)
-		table.Rows = append(table.Rows, Row{KindOf(r), []string{Label(r)}})
-		if r.Known != nil {
-			results = append(results, bench.Result{Latency: r.Known, Outside: true})
+	for _, result := range measured {
+		results = append(results, result)
+		table.Rows = append(table.Rows, Row{KindOf(result), []string{Label(result)}})
+		if result.Known != nil {
+			results = append(results, bench.Result{Latency: result.Known, Outside: true})
 			table.Rows = append(table.Rows, Row{KindKnown, []string{"  known keys"}})
 		}
 	}
 	for _, column := range columns {
 		texts := make([]string, 0, len(results))
-		for _, r := range results {
-			texts = append(texts, column.Show(r))
+		for _, result := range results {
+			texts = append(texts, column.Show(result))
 		}
-		if column.Width == 0 || !slices.ContainsFunc(texts, func(s string) bool { return s != nothing }) {
+		if column.Width == 0 || !slices.ContainsFunc(texts, func(text string) bool { return text != nothing }) {
 			continue
 		}
 		table.Columns = append(table.Columns, Head{column.nameIn(workloadReport), false, column.Width, column.Group})

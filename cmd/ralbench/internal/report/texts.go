@@ -18,7 +18,7 @@ var textTemplate = template.Must(template.New("").Funcs(template.FuncMap{
 	"n": format.Thousands, "percent": format.Percent, "plural": format.Plural, "limit": format.Limit, "words": format.And,
 	"overPasses": overPasses, "breaches": Breaches, "names": contendersOf,
 	"rounds": Rounds, "cutShort": cutShort, "task": taskName,
-	"passes": func(w bench.WorkloadReport) passes { return passesOf(w) }, "allPasses": func(d Document) passes { return passesOf(d.Workloads...) },
+	"passes": func(w bench.WorkloadReport) passes { return passesOf(w) }, "allPasses": func(document Document) passes { return passesOf(document.Workloads...) },
 }).Parse(strings.ReplaceAll(texts, "\n", "")))
 
 // say returns the text of that name. Executing fails only if the template is wrong, which tests would show.
@@ -31,17 +31,17 @@ func say(name string, data any) string {
 // passes counts the passes of workloads. Those that contenders measured themselves do not count.
 type passes struct{ All, Disturbed, Rounds int }
 
-func passesOf(workloads ...bench.WorkloadReport) (p passes) {
+func passesOf(workloads ...bench.WorkloadReport) (passes passes) {
 	for _, w := range workloads {
 		for _, result := range w.Results {
-			p.Rounds = max(p.Rounds, len(result.Rounds))
+			passes.Rounds = max(passes.Rounds, len(result.Rounds))
 			if !result.Outside {
-				p.All += len(result.Rounds)
-				p.Disturbed += result.Disturbed
+				passes.All += len(result.Rounds)
+				passes.Disturbed += result.Disturbed
 			}
 		}
 	}
-	return p
+	return passes
 }
 
 // Busy reports whether other load disturbed more than a tenth of the passes.

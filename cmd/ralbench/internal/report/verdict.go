@@ -58,8 +58,8 @@ func Shortfalls(document Document) (lines []Verdict) {
 const maxMissed = 8
 
 // promises says which limiters exact by design kept their promises, if any was audited.
-func promises(d Document) []Verdict {
-	audits := Audits(d)
+func promises(document Document) []Verdict {
+	audits := Audits(document)
 	if !audits.Any() {
 		return nil
 	}
@@ -85,14 +85,14 @@ func losses(document Document) (parts []string) {
 			}
 			if ok && why == "" && times.Median > clearly {
 				name := strings.TrimPrefix(mine.Name+" ", ral+" ")
-				x, _, _ := column.judged(*mine, nil)
+				spread, _, _ := column.judged(*mine, nil)
 				y, _, _ := column.judged(*other, nil)
-				lost = append(lost, fmt.Sprintf("%s%s %s, %s %s, %s times", name, column.Name, column.Format(x.Median), other.Name, column.Format(y.Median), format.Range(times)))
+				lost = append(lost, fmt.Sprintf("%s%s %s, %s %s, %s times", name, column.Name, column.Format(spread.Median), other.Name, column.Format(y.Median), format.Range(times)))
 			}
 		}
-		for i, r := range workloadReport.Results {
-			if r.Like != "" && r.KeptPromise() {
-				compare(costs, workloadReport.Result(r.Like), &workloadReport.Results[i])
+		for i, result := range workloadReport.Results {
+			if result.Like != "" && result.KeptPromise() {
+				compare(costs, workloadReport.Result(result.Like), &workloadReport.Results[i])
 			}
 		}
 		if mine := workloadReport.Result(ral); mine != nil && !mine.Apart {

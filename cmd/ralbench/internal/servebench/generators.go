@@ -150,8 +150,8 @@ func (l *servers) atRate(ctx context.Context, addr string, requests int) (Round,
 	for i := range senders {
 		go func() {
 			time.Sleep(tick * time.Duration(i) / senders)
-			r, err := l.h2load(ctx, addr, max((requests-timed)/senders, 1), (Rate-sampled)/senders)
-			others <- result{r, err}
+			round, err := l.h2load(ctx, addr, max((requests-timed)/senders, 1), (Rate-sampled)/senders)
+			others <- result{round, err}
 		}()
 	}
 	round, err := l.ghz(ctx, addr, timed, sampled)

@@ -10,12 +10,12 @@ import (
 
 // Run builds the servers and measures them: see [lab.Run].
 func Run(ctx context.Context, workloads []bench.Workload, options bench.Options) (bench.Report, string, error) {
-	return lab.Run(ctx, workloads, options, func(l *lab.Lab) ([]bench.Contender, error) {
-		err := build(ctx, l.Dir, workloads)
+	return lab.Run(ctx, workloads, options, func(lab *lab.Lab) ([]bench.Contender, error) {
+		err := build(ctx, lab.Dir, workloads)
 		if err == nil {
-			err = writeInputs(l.Dir)
+			err = writeInputs(lab.Dir)
 		}
-		return (&servers{l, map[string]*server{}}).contenders(), err
+		return (&servers{lab, map[string]*server{}}).contenders(), err
 	})
 }
 
@@ -33,10 +33,10 @@ func (l *servers) contenders() (all []bench.Contender) {
 		requests := map[string]int{} // by workload, for all of a round's time
 		all = append(all, bench.Contender{
 			Name: source.name, About: source.about, Yardstick: source.yardstick, Exact: true, Elsewhere: true, For: source.workloads,
-			Measure: func(ctx context.Context, workload bench.Workload, d time.Duration) (measured bench.Measured, err error) {
+			Measure: func(ctx context.Context, workload bench.Workload, duration time.Duration) (measured bench.Measured, err error) {
 				server, err := l.get(source, kindOf(workload.Name).network)
 				if err == nil && requests[workload.Name] == 0 {
-					requests[workload.Name], err = l.warmUp(ctx, workload, server, d)
+					requests[workload.Name], err = l.warmUp(ctx, workload, server, duration)
 				}
 				if err != nil {
 					return measured, err
@@ -56,8 +56,8 @@ func (l *servers) load(ctx context.Context, workload bench.Workload, server *ser
 	case isEnvoy(workload.Name):
 		return l.h2load(ctx, server.addr, requests, 0)
 	}
-	k := kindOf(workload.Name)
-	return redisBenchmark(ctx, k.network, server.addr, k.pipeline, workload.Keys, requests, server.command)
+	kind := kindOf(workload.Name)
+	return redisBenchmark(ctx, kind.network, server.addr, kind.pipeline, workload.Keys, requests, server.command)
 }
 
 func (l *servers) measure(ctx context.Context, w bench.Workload, server *server, requests int) (measured bench.Measured, err error) {
@@ -75,16 +75,16 @@ func (l *servers) measure(ctx context.Context, w bench.Workload, server *server,
 }
 
 // warmUp asks a server for a part of the time, and returns the requests for all of it.
-func (l *servers) warmUp(ctx context.Context, workload bench.Workload, server *server, d time.Duration) (requests int, err error) {
+func (l *servers) warmUp(ctx context.Context, workload bench.Workload, server *server, duration time.Duration) (requests int, err error) {
 	if workload.Name == EnvoyRate {
-		return max(int(Rate*d.Seconds()), 1), nil
+		return max(int(Rate*duration.Seconds()), 1), nil
 	}
 	const part = 4
 	for requests = connections * kindOf(workload.Name).pipeline; ; requests *= 4 {
 		begun := time.Now()
-		r, err := l.load(ctx, workload, server, requests)
-		if err != nil || time.Since(begun) > d/part {
-			return max(int(r.PerSecond*d.Seconds()), requests), err
+		round, err := l.load(ctx, workload, server, requests)
+		if err != nil || time.Since(begun) > duration/part {
+			return max(int(round.PerSecond*duration.Seconds()), requests), err
 		}
 	}
 }

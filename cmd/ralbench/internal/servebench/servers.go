@@ -51,47 +51,47 @@ type source struct {
 }
 
 var (
-	ralds = source{Rald, "rald, asked by CL.THROTTLE", "", redisWorkloads, func(l *servers, network, addr string) (*server, error) {
+	ralds = source{Rald, "rald, asked by CL.THROTTLE", "", redisWorkloads, func(servers *servers, network, addr string) (*server, error) {
 		listen := addr
 		if network == "unix" {
 			listen = "unix:" + addr
 		}
-		return l.start(network, addr, nil, "rald", "-state", "none", "-listen", listen)
+		return servers.start(network, addr, nil, "rald", "-state", "none", "-listen", listen)
 	}}
-	envoyRalds = source{Rald, "rald, asked by ShouldRateLimit", "", envoyWorkloads, func(l *servers, _, addr string) (*server, error) {
+	envoyRalds = source{Rald, "rald, asked by ShouldRateLimit", "", envoyWorkloads, func(servers *servers, _, addr string) (*server, error) {
 		other, err := child.FreeAddr()
 		if err != nil {
 			return nil, err
 		}
-		return l.start("tcp", addr, nil, "rald", "-state", "none", "-listen", other, "-envoy", l.file("rules/config"), "-envoy-listen", addr)
+		return servers.start("tcp", addr, nil, "rald", "-state", "none", "-listen", other, "-envoy", servers.file("rules/config"), "-envoy-listen", addr)
 	}}
 
 	// sources are all servers. A server stands beside the others that have its workloads.
 	sources = []source{
-		{GoFloor, "a Go server that answers the same bytes and decides nothing", bench.YardstickFloor, redisWorkloads, func(l *servers, network, addr string) (*server, error) {
-			return l.startFloor(ralds, network, network, addr, redisAnswer)
+		{GoFloor, "a Go server that answers the same bytes and decides nothing", bench.YardstickFloor, redisWorkloads, func(servers *servers, network, addr string) (*server, error) {
+			return servers.startFloor(ralds, network, network, addr, redisAnswer)
 		}},
-		{Ping, "Redis, asked by PING", yardstickPing, redisWorkloads, func(l *servers, network, _ string) (*server, error) {
-			_, s, err := l.startRedis(network)
-			s.command = []string{"PING"}
-			return s, err
+		{Ping, "Redis, asked by PING", yardstickPing, redisWorkloads, func(servers *servers, network, _ string) (*server, error) {
+			_, server, err := servers.startRedis(network)
+			server.command = []string{"PING"}
+			return server, err
 		}},
 		ralds,
-		{Script, "a Redis with a short script of the same limit", "", redisWorkloads, func(l *servers, network, _ string) (*server, error) {
-			c, s, err := l.startRedis(network)
+		{Script, "a Redis with a short script of the same limit", "", redisWorkloads, func(servers *servers, network, _ string) (*server, error) {
+			client, server, err := servers.startRedis(network)
 			if err != nil {
 				return nil, err
 			}
-			hash, err := c.ScriptLoad(context.Background(), gcra).Result()
-			s.command = []string{"EVALSHA", hash, "1", "key:__rand_int__", "15", "30", "60", "1"}
-			return s, err
+			hash, err := client.ScriptLoad(context.Background(), gcra).Result()
+			server.command = []string{"EVALSHA", hash, "1", "key:__rand_int__", "15", "30", "60", "1"}
+			return server, err
 		}},
-		{GRPCFloor, "a grpc-go server that answers the same bytes and decides nothing", bench.YardstickFloor, envoyWorkloads, func(l *servers, network, addr string) (*server, error) {
-			return l.startFloor(envoyRalds, network, "grpc", addr, grpcAnswer)
+		{GRPCFloor, "a grpc-go server that answers the same bytes and decides nothing", bench.YardstickFloor, envoyWorkloads, func(servers *servers, network, addr string) (*server, error) {
+			return servers.startFloor(envoyRalds, network, "grpc", addr, grpcAnswer)
 		}},
 		envoyRalds,
-		{Reference, "Envoy's rate limit service with its Redis", "", envoyWorkloads, func(l *servers, _, addr string) (*server, error) {
-			_, redis, err := l.startRedis("tcp")
+		{Reference, "Envoy's rate limit service with its Redis", "", envoyWorkloads, func(servers *servers, _, addr string) (*server, error) {
+			_, redis, err := servers.startRedis("tcp")
 			if err != nil {
 				return nil, err
 			}
@@ -100,15 +100,15 @@ var (
 			if err := errors.Join(err1, err2); err != nil {
 				return nil, err
 			}
-			s, err := l.start("tcp", addr, []string{
-				"RUNTIME_ROOT=" + l.Dir, "RUNTIME_SUBDIRECTORY=rules", "RUNTIME_WATCH_ROOT=false", "LOG_LEVEL=error", "DISABLE_STATS=true", "USE_STATSD=false",
+			server, err := servers.start("tcp", addr, []string{
+				"RUNTIME_ROOT=" + servers.Dir, "RUNTIME_SUBDIRECTORY=rules", "RUNTIME_WATCH_ROOT=false", "LOG_LEVEL=error", "DISABLE_STATS=true", "USE_STATSD=false",
 				"LIMIT_RESPONSE_HEADERS_ENABLED=true", "REDIS_SOCKET_TYPE=tcp", "REDIS_URL=" + redis.addr,
 				"HOST=127.0.0.1", "GRPC_HOST=127.0.0.1", "DEBUG_HOST=127.0.0.1", "GRPC_PORT=" + port(addr), fmt.Sprint("PORT=", http), fmt.Sprint("DEBUG_PORT=", debug),
 			}, "service_cmd")
 			if err == nil {
-				s.pids = append(s.pids, redis.pids...)
+				server.pids = append(server.pids, redis.pids...)
 			}
-			return s, err
+			return server, err
 		}},
 	}
 )

@@ -57,13 +57,13 @@ const Rate, sampled = 20_000, 1000
 
 // Workloads returns all workloads. scale multiplies the numbers of keys.
 func Workloads(scale float64) (all []bench.Workload) {
-	for _, k := range kinds {
+	for _, kind := range kinds {
 		workload := bench.Workload{
-			Name: k.workload, About: k.about, Why: "rald beside servers that keep limits for programs in any language, on the cores that the generator uses too.",
+			Name: kind.workload, About: kind.about, Why: "rald beside servers that keep limits for programs in any language, on the cores that the generator uses too.",
 			Draw: bench.DrawElsewhere, Apart: true, Base: Rald, Keys: max(int(keys*scale), 1), Callers: connections,
 			Limit: bench.Limit{Capacity: 16, Count: 30, Per: time.Minute},
 		}
-		if isEnvoy(k.workload) {
+		if isEnvoy(kind.workload) {
 			workload.Keys, workload.Callers, workload.Limit = 1, envoyConnections*eachAtATime, bench.Limit{Capacity: perHour, Count: perHour, Per: time.Hour}
 		}
 		all = append(all, workload)
@@ -73,7 +73,7 @@ func Workloads(scale float64) (all []bench.Workload) {
 
 // kindOf returns the kind of a workload.
 func kindOf(workload string) kind {
-	return kinds[slices.IndexFunc(kinds, func(k kind) bool { return k.workload == workload })]
+	return kinds[slices.IndexFunc(kinds, func(kind kind) bool { return kind.workload == workload })]
 }
 
 func isEnvoy(workload string) bool { return slices.Contains(envoyWorkloads, workload) }

@@ -14,8 +14,8 @@ import (
 
 // Width returns the width of the terminal w, or DefaultWidth.
 func Width(w io.Writer) int {
-	if f, ok := w.(*os.File); ok {
-		if width, _, err := term.GetSize(int(f.Fd())); err == nil && width > 0 {
+	if file, ok := w.(*os.File); ok {
+		if width, _, err := term.GetSize(int(file.Fd())); err == nil && width > 0 {
 			return width
 		}
 	}

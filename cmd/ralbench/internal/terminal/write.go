@@ -20,13 +20,13 @@ var runText string
 var runTemplate = template.Must(template.New("").Funcs(report.Funcs).Parse(runText))
 
 // Write writes the document as text of this width.
-func Write(w io.Writer, d report.Document, width int) error {
-	return runTemplate.ExecuteTemplate(w, "run", printer{d, width})
+func Write(w io.Writer, document report.Document, width int) error {
+	return runTemplate.ExecuteTemplate(w, "run", printer{document, width})
 }
 
 // WriteGoals writes the goals of Ral alone, as text of this width. Missed goals are no failure.
-func WriteGoals(w io.Writer, d report.Document, width int) error {
-	return runTemplate.ExecuteTemplate(w, "goals", printer{d, width})
+func WriteGoals(w io.Writer, document report.Document, width int) error {
+	return runTemplate.ExecuteTemplate(w, "goals", printer{document, width})
 }
 
 // printer is the data of run.txt. Its methods return whole lines.
@@ -48,8 +48,8 @@ func (p printer) Lines(title, lead string, lines []report.Verdict) string {
 	if len(lines) == 0 {
 		return ""
 	}
-	for _, v := range lines {
-		title += p.Line(lead, v.Title+": "+v.Text)
+	for _, verdict := range lines {
+		title += p.Line(lead, verdict.Title+": "+verdict.Text)
 	}
 	return title
 }

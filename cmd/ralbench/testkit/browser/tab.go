@@ -72,8 +72,8 @@ func (o *Tab) listen(url string, event any) {
 		o.problems = append(o.problems, fmt.Sprintf("console.%s: %s", e.Type, strings.Join(words, " ")))
 	case *runtime.EventExceptionThrown:
 		text := e.ExceptionDetails.Text
-		if x := e.ExceptionDetails.Exception; x != nil {
-			text += " " + x.Description
+		if object := e.ExceptionDetails.Exception; object != nil {
+			text += " " + object.Description
 		}
 		o.problems = append(o.problems, text)
 	case *devlog.EventEntryAdded:

@@ -123,17 +123,17 @@ func (h *Handler) Metrics() http.Handler {
 }
 
 // ServeHTTP serves the pages to permitted requests.
-func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if r.URL.Path == "/healthz" {
+func (h *Handler) ServeHTTP(w http.ResponseWriter, request *http.Request) {
+	if request.URL.Path == "/healthz" {
 		h.health(w)
 		return
 	}
 	switch {
-	case h.config.Guarded && !h.tokens.has(r):
+	case h.config.Guarded && !h.tokens.has(request):
 		w.Header().Set("WWW-Authenticate", `Basic realm="rald"`)
 		http.Error(w, "a token is needed: as the password of an operator, or as Authorization: Bearer TOKEN", http.StatusUnauthorized)
-	case browser.KnownHost(w, r):
-		h.mux.ServeHTTP(w, r)
+	case browser.KnownHost(w, request):
+		h.mux.ServeHTTP(w, request)
 	}
 }
 

@@ -19,9 +19,9 @@ var _ limits.Limiter[string] = (*configuredLimit)(nil)
 
 // useOf returns the use of a key.
 func (n *configuredLimit) useOf(key string) *configured.Use {
-	u := n.Use
-	u.Key += key
-	return &u
+	use := n.Use
+	use.Key += key
+	return &use
 }
 
 func (n *configuredLimit) Admit(ctx context.Context, key string, units int64) (limits.Answer, error) {
@@ -36,9 +36,9 @@ func (n *configuredLimit) Hold(ctx context.Context, call limits.Call[string]) (l
 
 // Explain explains a call for one unit of the key: see limits.Explain.
 func (n *configuredLimit) Explain(ctx context.Context, key string) (limits.Explanation, error) {
-	x, err := n.useOf(key).Explain(ctx)
-	x.Name = "" // the family's
-	return x, err
+	explanation, err := n.useOf(key).Explain(ctx)
+	explanation.Name = "" // the family's
+	return explanation, err
 }
 
 func (n *configuredLimit) LimitFor(string) policy.Policy { return n.Limit }
@@ -49,8 +49,8 @@ func (n *configuredLimit) Reset(ctx context.Context, key string) (bool, error) {
 
 // Charge charges units, or gives them back below 0.
 func (n *configuredLimit) Charge(ctx context.Context, key string, units int64) error {
-	d, err := n.useOf(key).Refund(ctx, -units)
-	if err == nil && !d.Allowed && families.EngineOf(n.Family) != nil && families.EngineOf(n.Family).Blocked(n.Key+key) == 0 {
+	decision, err := n.useOf(key).Refund(ctx, -units)
+	if err == nil && !decision.Allowed && families.EngineOf(n.Family) != nil && families.EngineOf(n.Family).Blocked(n.Key+key) == 0 {
 		err = fmt.Errorf("%d units could not be recorded", units)
 	}
 	return err

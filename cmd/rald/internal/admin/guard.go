@@ -18,10 +18,10 @@ func newTokens(of map[string]string) (all tokens) {
 }
 
 // has reports whether a request has a token, as a bearer or password. It takes constant time.
-func (t tokens) has(r *http.Request) bool {
-	_, given, ok := r.BasicAuth()
+func (t tokens) has(request *http.Request) bool {
+	_, given, ok := request.BasicAuth()
 	if !ok {
-		scheme, bearer, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+		scheme, bearer, _ := strings.Cut(request.Header.Get("Authorization"), " ")
 		if !strings.EqualFold(scheme, "Bearer") {
 			return false
 		}

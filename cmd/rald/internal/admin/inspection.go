@@ -114,13 +114,13 @@ func (i *inspection) list() (list []inspect.AnyLimit, id string) {
 	return list, text.String()
 }
 
-func (i *inspection) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (i *inspection) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	now, err := i.follow()
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
-	now.ServeHTTP(w, r)
+	now.ServeHTTP(w, request)
 }
 
 func (i *inspection) close() error {

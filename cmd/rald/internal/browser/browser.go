@@ -9,23 +9,23 @@ import (
 )
 
 // Guard refuses requests unless they pass KnownHost and OwnSite.
-func Guard(h http.Handler) http.Handler {
-	h = OwnSite(h)
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if KnownHost(w, r) {
-			h.ServeHTTP(w, r)
+func Guard(handler http.Handler) http.Handler {
+	handler = OwnSite(handler)
+	return http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
+		if KnownHost(w, request) {
+			handler.ServeHTTP(w, request)
 		}
 	})
 }
 
 // KnownHost reports whether a request over loopback names this machine, and answers it if not.
 // Another site's name may resolve to loopback (DNS rebinding), and its pages would get the answers.
-func KnownHost(w http.ResponseWriter, r *http.Request) bool {
-	local, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
+func KnownHost(w http.ResponseWriter, request *http.Request) bool {
+	local, ok := request.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
 	if !ok || !local.IP.IsLoopback() {
 		return true
 	}
-	host := r.Host
+	host := request.Host
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name
 	}
@@ -40,12 +40,12 @@ func KnownHost(w http.ResponseWriter, r *http.Request) bool {
 
 // OwnSite refuses requests by other sites' pages. Browsers without Sec-Fetch-Site have the page's
 // site in Origin, unless they only get a page.
-func OwnSite(h http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		site, origin := r.Header.Get("Sec-Fetch-Site"), r.Header.Get("Origin")
+func OwnSite(handler http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
+		site, origin := request.Header.Get("Sec-Fetch-Site"), request.Header.Get("Origin")
 		_, host, _ := strings.Cut(origin, "://")
-		if site == "none" || site == "same-origin" || site == "" && (origin == "" || host == r.Host) {
-			h.ServeHTTP(w, r)
+		if site == "none" || site == "same-origin" || site == "" && (origin == "" || host == request.Host) {
+			handler.ServeHTTP(w, request)
 			return
 		}
 		http.Error(w, "the request comes from another site", http.StatusForbidden)

@@ -17,8 +17,8 @@ func prefixed(prefix string, find keyFunc) keyFunc {
 	if find == nil {
 		return nil
 	}
-	return func(r *http.Request) string {
-		if key := find(r); key != "" {
+	return func(request *http.Request) string {
+		if key := find(request); key != "" {
 			return prefix + key
 		}
 		return ""
@@ -69,20 +69,22 @@ func (p *parser) part(place configfile.Place, part, match string) (find keyFunc,
 	case kind == "header" && clientaddr.IsToken(name):
 		return header(name), kind + " " + http.CanonicalHeaderKey(name)
 	case kind == "cookie" && clientaddr.IsToken(name):
-		return only(func(r *http.Request) (values []string) {
-			for _, c := range r.CookiesNamed(name) {
-				values = append(values, c.Value)
+		return only(func(request *http.Request) (values []string) {
+			for _, cookie := range request.CookiesNamed(name) {
+				values = append(values, cookie.Value)
 			}
 			return values
 		}), kind + " " + name
 	case kind == "query" && name != "":
-		return only(func(r *http.Request) []string { return r.URL.Query()[name] }), kind + " " + name
+		return only(func(request *http.Request) []string { return request.URL.Query()[name] }), kind + " " + name
 	case kind == "path" && name != "":
 		if !strings.Contains(match, "{"+name+"}") && !strings.Contains(match, "{"+name+"...}") {
 			p.Fault(place, "%.80q has no wildcard {%s}", match, name)
 			return nil, ""
 		}
-		return only(func(r *http.Request) []string { return []string{strings.TrimSuffix(r.PathValue(name), "/")} }), kind + " " + name
+		return only(func(request *http.Request) []string {
+			return []string{strings.TrimSuffix(request.PathValue(name), "/")}
+		}), kind + " " + name
 	}
 	p.Fault(place, "%.80q: "+partsOfKeys+" is accepted", part)
 	return nil, ""
@@ -90,18 +92,18 @@ func (p *parser) part(place configfile.Place, part, match string) (find keyFunc,
 
 func header(name string) keyFunc {
 	value, name := httplimit.ByHeader(name), http.CanonicalHeaderKey(name)
-	return func(r *http.Request) string {
-		if len(r.Header[name]) > 1 {
+	return func(request *http.Request) string {
+		if len(request.Header[name]) > 1 {
 			return ""
 		}
-		return value(r)
+		return value(request)
 	}
 }
 
 // only returns a function for a single value. Long values are hashed.
 func only(values func(*http.Request) []string) keyFunc {
-	return func(r *http.Request) string {
-		if all := values(r); len(all) == 1 {
+	return func(request *http.Request) string {
+		if all := values(request); len(all) == 1 {
 			return clientaddr.Bounded(all[0])
 		}
 		return ""
@@ -122,7 +124,7 @@ func (p *parser) address(place configfile.Place, bits string) keyFunc {
 	if finder == nil {
 		return nil
 	}
-	return httplimit.ByString(func(r *http.Request) netip.Addr { return finder.Key(r) })
+	return httplimit.ByString(func(request *http.Request) netip.Addr { return finder.Key(request) })
 }
 
 // clientAddr finds clients' addresses, with that many bits in IPv6. It is nil after a fault.

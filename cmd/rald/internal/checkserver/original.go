@@ -36,31 +36,31 @@ var (
 
 // original returns the proxy's original request, with the path in the backend's reading, and the
 // paths in other possible readings. The error is errPeer, errProxy or errURI.
-func (rules *Rules) original(r *http.Request) (o *http.Request, others []*url.URL, err error) {
-	peer := r.RemoteAddr
-	if _, ok := r.Context().Value(http.LocalAddrContextKey).(*net.UnixAddr); ok {
+func (rules *Rules) original(request *http.Request) (o *http.Request, others []*url.URL, err error) {
+	peer := request.RemoteAddr
+	if _, ok := request.Context().Value(http.LocalAddrContextKey).(*net.UnixAddr); ok {
 		peer = rules.onSocket
 	}
 	if !rules.trusted.Contains(clientaddr.Parse(peer)) {
 		return nil, nil, errPeer
 	}
 	proxy := &rules.proxy
-	uri, err := single(r, proxy.uri)
+	uri, err := single(request, proxy.uri)
 	if err != nil {
 		return nil, nil, err
 	}
 	// o is a copy.
-	o = r.WithContext(r.Context())
+	o = request.WithContext(request.Context())
 	o.Body, o.ContentLength, o.RemoteAddr = http.NoBody, 0, peer
-	if o.Method, err = single(r, proxy.method); err != nil {
+	if o.Method, err = single(request, proxy.method); err != nil {
 		return nil, nil, err
 	}
 	// Some backends take "post" for POST.
 	o.Method = strings.ToUpper(o.Method)
-	if o.Host, err = hostOf(r, proxy.host); err != nil {
+	if o.Host, err = hostOf(request, proxy.host); err != nil {
 		return nil, nil, err
 	}
-	if proxy.address != "" && len(r.Header[proxy.address]) == 0 {
+	if proxy.address != "" && len(request.Header[proxy.address]) == 0 {
 		return nil, nil, fmt.Errorf("%w: there is no field %s", errProxy, proxy.address)
 	}
 	path, query, err := splitURI(uri)
@@ -84,11 +84,11 @@ func (rules *Rules) original(r *http.Request) (o *http.Request, others []*url.UR
 }
 
 // single returns a field's only value. A second may be the client's.
-func single(r *http.Request, field string) (string, error) {
+func single(request *http.Request, field string) (string, error) {
 	if field == "" {
 		return "", nil
 	}
-	switch values := r.Header[field]; {
+	switch values := request.Header[field]; {
 	case len(values) > 1:
 		return "", twice(field)
 	case len(values) == 0 || values[0] == "":
@@ -103,11 +103,11 @@ func twice(field string) error {
 }
 
 // hostOf returns the host in lower case without port and final dot. HTTP/1.0 may omit it.
-func hostOf(r *http.Request, field string) (string, error) {
-	values := r.Header[field]
+func hostOf(request *http.Request, field string) (string, error) {
+	values := request.Header[field]
 	switch {
 	case field == "Host":
-		values = []string{r.Host}
+		values = []string{request.Host}
 	case len(values) > 1:
 		return "", twice(field)
 	case len(values) == 0:

@@ -28,24 +28,24 @@ type override struct {
 }
 
 // overrideFor returns the override for a request, or nil.
-func (l *limit) overrideFor(r *http.Request) *override {
+func (l *limit) overrideFor(request *http.Request) *override {
 	if l.value == nil {
 		return nil
 	}
-	return l.overrides[l.value(r)]
+	return l.overrides[l.value(request)]
 }
 
-func (l *limit) policyFor(r *http.Request) policy.Policy {
-	if o := l.overrideFor(r); o != nil {
-		return o.limit
+func (l *limit) policyFor(request *http.Request) policy.Policy {
+	if override := l.overrideFor(request); override != nil {
+		return override.limit
 	}
 	return l.limit
 }
 
 // override reads the overrides of a limit. find finds its keys, and text tells their kind.
-func (p *parser) override(m map[string]configfile.Place, limit *limit, match string, find keyFunc, text string) {
-	place, ok := m["overrides"]
-	by, chosen := m["override_by"]
+func (p *parser) override(places map[string]configfile.Place, limit *limit, match string, find keyFunc, text string) {
+	place, ok := places["overrides"]
+	by, chosen := places["override_by"]
 	switch {
 	case !ok && chosen:
 		p.Fault(by, "without overrides it has no effect")
@@ -54,7 +54,7 @@ func (p *parser) override(m map[string]configfile.Place, limit *limit, match str
 		return
 	case chosen:
 		limit.value, text = p.part(by, by.Text(), match)
-	case !m["key"].IsScalar() || text == "everybody":
+	case !places["key"].IsScalar() || text == "everybody":
 		p.Fault(place, "override_by is required, as the key is no single value: a part of a key is accepted, such as header X-Plan")
 		return
 	default:
@@ -64,7 +64,7 @@ func (p *parser) override(m map[string]configfile.Place, limit *limit, match str
 		name := place.Text()
 		p.used[name] = true
 		if place, ok = p.sets()[name]; !ok {
-			p.Fault(m["overrides"], "%.80q: a map from values to limits is accepted, or the name of such a map in %s", name, OverridesName)
+			p.Fault(places["overrides"], "%.80q: a map from values to limits is accepted, or the name of such a map in %s", name, OverridesName)
 			return
 		}
 	}
@@ -90,13 +90,13 @@ func (p *parser) override(m map[string]configfile.Place, limit *limit, match str
 		limit.overrides[clientaddr.Bounded(place.Name)] = o
 	}
 	key := limit.Key
-	limit.Key = func(r *http.Request) string {
-		o := limit.overrideFor(r)
-		if o == nil {
-			return key(r)
+	limit.Key = func(request *http.Request) string {
+		override := limit.overrideFor(request)
+		if override == nil {
+			return key(request)
 		}
-		if key := find(r); key != "" {
-			return o.prefix + key
+		if key := find(request); key != "" {
+			return override.prefix + key
 		}
 		return ""
 	}
@@ -171,7 +171,7 @@ func (p *parser) allow(at configfile.Place) (all []func(*http.Request) bool) {
 				p.Fault(place, "%w", err)
 			}
 			if of := p.clientAddr(place, 128); of != nil {
-				all = append(all, func(r *http.Request) bool { return set.Contains(of.Key(r)) })
+				all = append(all, func(request *http.Request) bool { return set.Contains(of.Key(request)) })
 			}
 			continue
 		}
@@ -188,7 +188,7 @@ func (p *parser) allow(at configfile.Place) (all []func(*http.Request) bool) {
 			values[clientaddr.Bounded(place.Text())] = true
 		}
 		if find != nil {
-			all = append(all, func(r *http.Request) bool { return values[find(r)] })
+			all = append(all, func(request *http.Request) bool { return values[find(request)] })
 		}
 	}
 	return all

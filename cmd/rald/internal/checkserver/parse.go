@@ -51,8 +51,8 @@ type Rules struct {
 }
 
 // allows reports whether no rule limits a request.
-func (of *Rules) allows(r *http.Request) bool {
-	return slices.ContainsFunc(of.allow, func(allows func(*http.Request) bool) bool { return allows(r) })
+func (of *Rules) allows(request *http.Request) bool {
+	return slices.ContainsFunc(of.allow, func(allows func(*http.Request) bool) bool { return allows(request) })
 }
 
 // Len returns the number of rules.
@@ -64,13 +64,13 @@ func (of *Rules) AddTo(file *limitfile.File) {
 		add := func(id string, limit policy.Policy) {
 			file.Add(limitfile.Named{Name: id, Policy: limit, Place: rule.place})
 		}
-		for _, l := range rule.limits {
-			add(l.id, l.limit)
-			if l.without != "" {
-				add(l.without, l.limit)
+		for _, limit := range rule.limits {
+			add(limit.id, limit.limit)
+			if limit.without != "" {
+				add(limit.without, limit.limit)
 			}
-			for _, o := range l.overrides {
-				add(o.id, o.limit)
+			for _, override := range limit.overrides {
+				add(override.id, override.limit)
 			}
 		}
 	}
@@ -116,8 +116,8 @@ func Read(dir string, named Limits) (*Rules, error) {
 
 // Parse returns the rules of a text. The error joins a *configfile.Error for each fault.
 func Parse(file string, text []byte, named Limits) (*Rules, error) {
-	r, top := configfile.NewReader(file, text)
-	p := parser{Reader: r, named: named, kinds: map[string]kind{}, used: map[string]bool{}}
+	reader, top := configfile.NewReader(file, text)
+	p := parser{Reader: reader, named: named, kinds: map[string]kind{}, used: map[string]bool{}}
 	rules := p.rules(top)
 	if err := p.Err(); err != nil {
 		return nil, err
@@ -150,16 +150,16 @@ func (p *parser) rules(top configfile.Place) *Rules {
 	for _, s := range settings {
 		accepted = append(accepted, s.key)
 	}
-	m := p.Fields(top, accepted...)
-	if m == nil {
+	places := p.Fields(top, accepted...)
+	if places == nil {
 		return nil
 	}
-	p.readProxy(top, m)
+	p.readProxy(top, places)
 	rules := &Rules{file: top.File, proxy: p.proxy, status: p.proxy.status}
-	p.readTrusted(m)
+	p.readTrusted(places)
 	var err error
 	if rules.trusted, err = clientaddr.NewPrefixes(Name, "trusted", p.trusted); err != nil {
-		p.Fault(m["trusted"], "%w", err)
+		p.Fault(places["trusted"], "%w", err)
 	}
 	if len(p.trusted) > 0 {
 		addr := p.trusted[0].Addr()
@@ -169,39 +169,39 @@ func (p *parser) rules(top configfile.Place) *Rules {
 		}
 		rules.onSocket = addr.String()
 	}
-	if at, ok := m["allow"]; ok {
+	if at, ok := places["allow"]; ok {
 		rules.allow = p.allow(at)
 	}
-	if at, ok := m["status"]; ok {
+	if at, ok := places["status"]; ok {
 		rules.status = p.status(at)
 	}
-	if at, ok := m["once"]; ok {
+	if at, ok := places["once"]; ok {
 		if rules.once = http.CanonicalHeaderKey(at.Text()); !clientaddr.IsToken(rules.once) {
 			p.Fault(at, "%.80q: the name of a header field is accepted, such as X-Original-Id", at.Text())
 		}
 	}
-	if at, ok := m["spread"]; ok {
+	if at, ok := places["spread"]; ok {
 		if rules.spread, err = time.ParseDuration(at.Text()); err != nil || rules.spread <= 0 {
 			p.Fault(at, "%.80q: a time such as 30s is accepted", at.Text())
 		}
 	}
-	p.readReading(m, rules)
-	list, ok := m["rules"]
+	p.readReading(places, rules)
+	list, ok := places["rules"]
 	if !ok {
 		p.Fault(top, "rules is required: a list of maps with the key match")
 		return rules
 	}
 	for _, at := range p.List(list) {
-		if r, ok := p.rule(at); ok {
-			rules.rules = append(rules.rules, r)
+		if rule, ok := p.rule(at); ok {
+			rules.rules = append(rules.rules, rule)
 		}
 	}
 	p.checkSets()
 	return rules
 }
 
-func (p *parser) readProxy(top configfile.Place, m map[string]configfile.Place) {
-	place, ok := m["proxy"]
+func (p *parser) readProxy(top configfile.Place, places map[string]configfile.Place) {
+	place, ok := places["proxy"]
 	if !ok {
 		p.Fault(top, "proxy is required, as it names the header fields to believe: nginx, caddy, traefik, or a map with the key uri")
 		return
@@ -232,8 +232,8 @@ func (p *parser) readProxy(top configfile.Place, m map[string]configfile.Place) 
 	}
 }
 
-func (p *parser) readTrusted(m map[string]configfile.Place) {
-	place, ok := m["trusted"]
+func (p *parser) readTrusted(places map[string]configfile.Place) {
+	place, ok := places["trusted"]
 	if !ok {
 		p.trusted = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}
 		return
@@ -262,9 +262,9 @@ func (p *parser) prefix(place configfile.Place, address string) (prefix netip.Pr
 	return prefix, err == nil
 }
 
-func (p *parser) readReading(m map[string]configfile.Place, rules *Rules) {
+func (p *parser) readReading(places map[string]configfile.Place, rules *Rules) {
 	for _, s := range settings {
-		place, ok := m[s.key]
+		place, ok := places[s.key]
 		switch {
 		case !ok:
 		case place.Text() == s.with:
@@ -294,41 +294,41 @@ var locations = regexp.MustCompile(` \(registered at [^)]*\)`)
 
 func (p *parser) rule(place configfile.Place) (rule rule, ok bool) {
 	before := len(p.Faults())
-	m := p.Fields(place, append([]string{"match", "unlimited", "inform", "limits"}, keysOfLimits...)...)
-	if m == nil {
+	places := p.Fields(place, append([]string{"match", "unlimited", "inform", "limits"}, keysOfLimits...)...)
+	if places == nil {
 		return rule, false
 	}
 	rule.place = place
-	match, ok := m["match"]
+	match, ok := places["match"]
 	if !ok {
 		p.Fault(place, "match is required: a pattern such as POST /login")
 		return rule, false
 	}
 	rule.match = match.Text()
 	p.checkMatch(match, rule.match)
-	if inform, ok := m["inform"]; ok {
+	if inform, ok := places["inform"]; ok {
 		if rule.inform = http.CanonicalHeaderKey(inform.Text()); !clientaddr.IsFree(rule.inform) {
 			p.Fault(inform, "%.80q: the name of a header field that HTTP itself does not need is accepted, such as X-Over-Limit", inform.Text())
 		}
 	}
-	_, several := m["limits"]
+	_, several := places["limits"]
 	told := len(p.Faults())
-	rule.unlimited = p.Bool(m, "unlimited")
+	rule.unlimited = p.Bool(places, "unlimited")
 	switch {
 	// It is unknown whether the rule has limits.
 	case len(p.Faults()) > told:
-	case rule.unlimited && len(m) > 2:
-		p.Fault(m["unlimited"], "a rule without limits has no other keys than match")
+	case rule.unlimited && len(places) > 2:
+		p.Fault(places["unlimited"], "a rule without limits has no other keys than match")
 	case rule.unlimited:
 	case several:
 		for _, key := range keysOfLimits {
-			if at, ok := m[key]; ok {
+			if at, ok := places[key]; ok {
 				p.Fault(at, "it stands in each limit of the list limits")
 			}
 		}
-		rule.limits = p.limits(m["limits"], rule.match)
+		rule.limits = p.limits(places["limits"], rule.match)
 	default:
-		rule.limits = []limit{p.limit(place, m, rule.match)}
+		rule.limits = []limit{p.limit(place, places, rule.match)}
 	}
 	if len(p.Faults()) == before {
 		if err := p.seen.add(withSlash(rule.match), pass); err != nil {
@@ -363,7 +363,7 @@ func (p *parser) checkMatch(place configfile.Place, match string) {
 	}
 	want := strings.TrimSuffix(strings.TrimSuffix(path, "{$}"), "/")
 	raw, _, wrong := splitURI(path)
-	if u, err := pathReading(0).clean(raw); wrong != nil || err != nil || strings.TrimSuffix(strings.TrimSuffix(u.Path, "{$}"), "/") != want {
+	if address, err := pathReading(0).clean(raw); wrong != nil || err != nil || strings.TrimSuffix(strings.TrimSuffix(address.Path, "{$}"), "/") != want {
 		p.Fault(place, "%.80q is the path of no request: it is accepted without escapes, backslashes, empty segments, dots, parameters and a query", path)
 	}
 	if err := register(new(http.ServeMux), match, pass); err != nil {
@@ -384,11 +384,11 @@ func (p *parser) limits(place configfile.Place, match string) (all []limit) {
 	}
 	names := map[string]bool{}
 	for _, place := range list {
-		m := p.Fields(place, keysOfLimits...)
-		if m == nil {
+		places := p.Fields(place, keysOfLimits...)
+		if places == nil {
 			continue
 		}
-		limit := p.limit(place, m, match)
+		limit := p.limit(place, places, match)
 		if limit.limit != nil && names[limit.Name] {
 			p.Fault(place, "there are two limits named %q in this rule: a name of its own is accepted as name", limit.Name)
 		}
@@ -398,9 +398,9 @@ func (p *parser) limits(place configfile.Place, match string) (all []limit) {
 	return all
 }
 
-func (p *parser) limit(place configfile.Place, m map[string]configfile.Place, match string) (limit limit) {
-	limit.cost, limit.Shadow, limit.Hidden = 1, p.Bool(m, "shadow"), p.Bool(m, "hidden")
-	named, ok := m["limit"]
+func (p *parser) limit(place configfile.Place, places map[string]configfile.Place, match string) (limit limit) {
+	limit.cost, limit.Shadow, limit.Hidden = 1, p.Bool(places, "shadow"), p.Bool(places, "hidden")
+	named, ok := places["limit"]
 	if !ok {
 		p.Fault(place, "limit is required: the name of a limit of limits.yaml, or the text of one")
 		return limit
@@ -413,13 +413,13 @@ func (p *parser) limit(place configfile.Place, m map[string]configfile.Place, ma
 	if isConfigured {
 		limit.Name, limit.limit, limit.id = text, known, text
 		without = fmt.Sprintf("%q", []string{text, "address"})
-		if name, has := m["name"]; has {
+		if name, has := places["name"]; has {
 			p.Fault(name, "a limit of limits.yaml has its name already")
 		}
 	} else {
 		limit.limit, _ = p.parsed(named)
 		limit.Name = "default"
-		if name, has := m["name"]; has {
+		if name, has := places["name"]; has {
 			limit.Name = name.Text()
 			if want := admission.WrongName(limit.Name); limit.Name == "" || want != "" {
 				p.Fault(name, "%.80q: 1 to 64 characters of ASCII are accepted", limit.Name)
@@ -429,10 +429,10 @@ func (p *parser) limit(place configfile.Place, m map[string]configfile.Place, ma
 		without = fmt.Sprintf("%q", []string{match, limit.Name, "address"})
 	}
 	p.overTime(named, limit.limit)
-	if cost, ok := m["cost"]; ok {
+	if cost, ok := places["cost"]; ok {
 		p.cost(cost, &limit)
 	}
-	key, ok := m["key"]
+	key, ok := places["key"]
 	if !ok {
 		p.Fault(place, "key is required: requests are counted by it, such as address, header X-Api-Key or everybody")
 		return limit
@@ -443,9 +443,9 @@ func (p *parser) limit(place configfile.Place, m map[string]configfile.Place, ma
 	}
 	limit.Key, limit.kind = prefixed(configured.Prefix(limit.id), find), text
 	if find != nil && limit.limit != nil {
-		p.override(m, &limit, match, find, text)
+		p.override(places, &limit, match, find, text)
 	}
-	if at, ok := m["without_key"]; ok {
+	if at, ok := places["without_key"]; ok {
 		p.withoutKey(at, &limit, without)
 	}
 	return limit
@@ -498,11 +498,11 @@ func (p *parser) withoutKey(place configfile.Place, limit *limit, id string) {
 		}
 		limit.without = id
 		instead := prefixed(configured.Prefix(id), find)
-		limit.Key = func(r *http.Request) string {
-			if key := key(r); key != "" {
+		limit.Key = func(request *http.Request) string {
+			if key := key(request); key != "" {
 				return key
 			}
-			return instead(r)
+			return instead(request)
 		}
 	default:
 		p.Fault(place, "%.80q: refuse, address or pass is accepted", choice)

@@ -132,18 +132,18 @@ func (as pathReading) clean(path string) (*url.URL, error) {
 	return &url.URL{Path: plain.String(), RawPath: escaped.String()}, nil
 }
 
-func isSlash(c rune) bool { return c == '/' || c == '\\' }
+func isSlash(char rune) bool { return char == '/' || char == '\\' }
 
 // hasControl reports whether a text has a control character, U+2028 or U+2029, or a no-break space
 // U+00A0. A byte that is no part of UTF-8 is the character of Latin-1: some servers end a path at byte
 // 0x85 or 0xa0, and in some languages a pattern that ends in $ matches before U+0085, U+2028 and U+2029.
 func hasControl(text string) bool {
-	for i, c := range text {
-		if c == utf8.RuneError {
+	for i, char := range text {
+		if char == utf8.RuneError {
 			// U+FFFD itself begins with a byte that is no control character.
-			c = rune(text[i])
+			char = rune(text[i])
 		}
-		if c < ' ' || 0x7f <= c && c <= 0xa0 || c == 0x2028 || c == 0x2029 {
+		if char < ' ' || 0x7f <= char && char <= 0xa0 || char == 0x2028 || char == 0x2029 {
 			return true
 		}
 	}

@@ -71,7 +71,7 @@ func (d *Door) Prepare(to *Rules) (commit func(), err error) {
 }
 
 // ServeHTTP implements http.Handler.
-func (d *Door) ServeHTTP(w http.ResponseWriter, r *http.Request) { d.paths.ServeHTTP(w, r) }
+func (d *Door) ServeHTTP(w http.ResponseWriter, request *http.Request) { d.paths.ServeHTTP(w, request) }
 
 func (d *Door) health(w http.ResponseWriter, _ *http.Request) {
 	// Without Redis every server answers checks as configured.
@@ -82,23 +82,23 @@ func (d *Door) health(w http.ResponseWriter, _ *http.Request) {
 	_, _ = fmt.Fprintln(w, "ok")
 }
 
-func (d *Door) check(w http.ResponseWriter, r *http.Request) {
-	if r.ContentLength != 0 {
+func (d *Door) check(w http.ResponseWriter, request *http.Request) {
+	if request.ContentLength != 0 {
 		// The server would wait for a body that a proxy need not send.
 		w.Header().Set("Connection", "close")
 	}
 	table := d.table.Load()
-	original, others, err := table.rules.original(r)
+	original, others, err := table.rules.original(request)
 	if err == nil {
 		err = table.haveOneRule(original, others)
 	}
 	id := ""
 	if err == nil {
-		id, err = table.rules.id(r, original)
+		id, err = table.rules.id(request, original)
 	}
 	if err != nil {
 		d.stats.Undecided.Add(1)
-		table.refuse(w, r, err, d.config.Log)
+		table.refuse(w, request, err, d.config.Log)
 		return
 	}
 	if id != "" {
@@ -138,9 +138,9 @@ func newTable(rules *Rules, limits *configured.Limits, stats *Stats) (*table, er
 	var faults []error
 	for i := range rules.rules {
 		rule := &rules.rules[i]
-		h, err := rule.handler(limits, rules.spread, stats)
+		held, err := rule.handler(limits, rules.spread, stats)
 		if err == nil {
-			err = t.routes.add(withSlash(rule.match), h)
+			err = t.routes.add(withSlash(rule.match), held)
 		}
 		if err != nil {
 			faults = append(faults, rule.place.Error(err))
@@ -187,14 +187,14 @@ func withSlash(pattern string) string {
 }
 
 // haveOneRule returns errRule if another reading of the path has another rule.
-func (t *table) haveOneRule(r *http.Request, others []*url.URL) error {
+func (t *table) haveOneRule(request *http.Request, others []*url.URL) error {
 	if len(others) == 0 {
 		return nil
 	}
-	_, pattern := t.routes.find(r)
-	for _, u := range others {
-		other := *r
-		other.URL = u
+	_, pattern := t.routes.find(request)
+	for _, address := range others {
+		other := *request
+		other.URL = address
 		if _, is := t.routes.find(&other); is != pattern {
 			return errRule
 		}
@@ -203,25 +203,25 @@ func (t *table) haveOneRule(r *http.Request, others []*url.URL) error {
 }
 
 // serve applies a request's rule, and reports whether it has limits. Without a rule it passes.
-func (t *table) serve(w http.ResponseWriter, r *http.Request) (limited bool) {
-	if t.rules.allows(r) {
-		pass.ServeHTTP(w, r)
+func (t *table) serve(w http.ResponseWriter, request *http.Request) (limited bool) {
+	if t.rules.allows(request) {
+		pass.ServeHTTP(w, request)
 		return false
 	}
-	mux, _ := t.routes.find(r)
-	h, _ := mux.Handler(r)
-	if h, ok := h.(held); ok {
+	mux, _ := t.routes.find(request)
+	handler, _ := mux.Handler(request)
+	if h, ok := handler.(held); ok {
 		// ServeHTTP also finds the wildcards.
-		mux.ServeHTTP(w, r)
+		mux.ServeHTTP(w, request)
 		return h.limited
 	}
-	pass.ServeHTTP(w, r)
+	pass.ServeHTTP(w, request)
 	return false
 }
 
 // refuse answers a request that cannot be restored. It logs once for the rules in force unless a
 // client caused it, or if the configuration can mend it.
-func (t *table) refuse(w http.ResponseWriter, r *http.Request, err error, log *slog.Logger) {
+func (t *table) refuse(w http.ResponseWriter, request *http.Request, err error, log *slog.Logger) {
 	status := http.StatusBadRequest
 	switch {
 	case errors.Is(err, errPeer):
@@ -231,7 +231,7 @@ func (t *table) refuse(w http.ResponseWriter, r *http.Request, err error, log *s
 	}
 	if status != http.StatusBadRequest || errors.Is(err, errRule) {
 		if _, said := t.said.LoadOrStore(err.Error(), true); !said {
-			log.Error("a request of the HTTP check cannot be decided", "error", err, "file", t.rules.file, "remote", r.RemoteAddr)
+			log.Error("a request of the HTTP check cannot be decided", "error", err, "file", t.rules.file, "remote", request.RemoteAddr)
 		}
 	}
 	http.Error(&refusal{ResponseWriter: w, instead: t.rules.status}, err.Error(), status)

@@ -31,7 +31,7 @@ func (d *Door) Rules() *Rules { return d.table.Load().rules }
 type answerKey struct{}
 
 // count counts a decision, and tells it in a field for access logs, like nginx's $limit_req_status.
-func (c *Stats) count(r *http.Request, verdict limits.Verdict) {
+func (c *Stats) count(request *http.Request, verdict limits.Verdict) {
 	status := "passed"
 	switch {
 	case verdict.Refused():
@@ -44,5 +44,5 @@ func (c *Stats) count(r *http.Request, verdict limits.Verdict) {
 	default:
 		c.Passed.Add(1)
 	}
-	r.Context().Value(answerKey{}).(http.Header).Set("X-RateLimit-Status", status)
+	request.Context().Value(answerKey{}).(http.Header).Set("X-RateLimit-Status", status)
 }

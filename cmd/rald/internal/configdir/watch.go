@@ -20,8 +20,8 @@ import (
 // another look, Watch calls it again at a later one.
 func (d Dirs) Watch(ctx context.Context, since *Config, every time.Duration, now <-chan os.Signal, put func(*Config, error) (again bool)) {
 	watch := filewatch.Watch[*Config]{Read: d.Read, Stamp: d.stamp, Known: since.stamp, Last: since.stamp}
-	watch.Put = func(c *Config, err error) {
-		if put(c, err) {
+	watch.Put = func(config *Config, err error) {
+		if put(config, err) {
 			watch.Force()
 		}
 	}

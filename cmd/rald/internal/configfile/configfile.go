@@ -138,8 +138,8 @@ func unreadable(file string, text []byte, wrong string) *Error {
 
 func notUTF8(text []byte) int {
 	for i := 0; i < len(text); {
-		c, n := utf8.DecodeRune(text[i:])
-		if c == utf8.RuneError && n == 1 {
+		char, n := utf8.DecodeRune(text[i:])
+		if char == utf8.RuneError && n == 1 {
 			return lineAt(text, i)
 		}
 		i += n
@@ -147,7 +147,9 @@ func notUTF8(text []byte) int {
 	return 0
 }
 
-func isControl(c rune) bool { return unicode.IsControl(c) && !strings.ContainsRune("\t\n\r\u0085", c) }
+func isControl(char rune) bool {
+	return unicode.IsControl(char) && !strings.ContainsRune("\t\n\r\u0085", char)
+}
 
 func lineAt(text []byte, i int) int {
 	if i < 0 {

@@ -229,14 +229,14 @@ func (r *Reader) Fields(at Place, accepted ...string) map[string]Place {
 		return nil
 	}
 	all := map[string]Place{}
-	for _, p := range pairs {
+	for _, place := range pairs {
 		switch {
-		case slices.Contains(accepted, p.Name):
-			all[p.Name] = p
-		case p.isCovered || slices.Contains(r.unused, p.Name):
-			r.Fault(p, "%w: this key is unknown here, known: %s", ErrUnused, keys)
+		case slices.Contains(accepted, place.Name):
+			all[place.Name] = place
+		case place.isCovered || slices.Contains(r.unused, place.Name):
+			r.Fault(place, "%w: this key is unknown here, known: %s", ErrUnused, keys)
 		default:
-			r.Fault(p, "this key is unknown here, known: %s", keys)
+			r.Fault(place, "this key is unknown here, known: %s", keys)
 		}
 	}
 	return all
@@ -259,8 +259,8 @@ func (r *Reader) List(place Place) (all []Place) {
 }
 
 // Bool returns the value of a key, false if missing.
-func (r *Reader) Bool(m map[string]Place, key string) bool {
-	switch place, ok := m[key]; {
+func (r *Reader) Bool(places map[string]Place, key string) bool {
+	switch place, ok := places[key]; {
 	case !ok || place.Text() == "false":
 	case place.Text() == "true":
 		return true

@@ -28,8 +28,8 @@ type group struct {
 }
 
 func closeAll(groups []*group) (err error) {
-	for _, g := range groups {
-		err = errors.Join(err, g.shares.Close())
+	for _, group := range groups {
+		err = errors.Join(err, group.shares.Close())
 	}
 	return err
 }
@@ -100,8 +100,8 @@ func (g *group) LimitFor(key string) policy.Policy { return g.shares.LimitFor(g.
 func (g *group) Remote() bool { return g.shares.Remote() }
 
 func (g *group) TakeWith(ctx context.Context, _ policy.Policy, key string, n int64) (policy.Decision, error) {
-	a, err := g.Admit(ctx, key, n)
-	return a.Decision, err
+	answer, err := g.Admit(ctx, key, n)
+	return answer.Decision, err
 }
 
 // RefundWith charges -n units, as a reservation does that needs more. Nothing is given back.

@@ -95,18 +95,18 @@ func New(config Config) (*Limits, error) {
 	if config.Log == nil {
 		config.Log = slog.Default()
 	}
-	l := &Limits{config: config, watcher: newWatcher(config.Log), calls: xsync.NewRBMutex(), mixed: map[string]bool{}}
-	table, err := l.remembered()
+	limits := &Limits{config: config, watcher: newWatcher(config.Log), calls: xsync.NewRBMutex(), mixed: map[string]bool{}}
+	table, err := limits.remembered()
 	if err != nil {
 		return nil, err
 	}
-	l.table.Store(&table)
+	limits.table.Store(&table)
 	for family := range config.Families.All() {
 		if here, ok := family.(families.InProcess); ok {
-			here.Ledger().Each(l.note)
+			here.Ledger().Each(limits.note)
 		}
 	}
-	return l, nil
+	return limits, nil
 }
 
 // Close ends the counting of refusals, and the shares. No call may be under way. The Families stay.
@@ -199,8 +199,8 @@ func (u *Use) Take(ctx context.Context, n int64) (policy.Decision, error) {
 	if u.by == nil || n == 0 {
 		return u.Family.TakeWith(ctx, u.Limit, u.Key, n)
 	}
-	g, err := u.by.Hold(ctx, limits.Call[string]{Key: u.Key, N: n, Limit: u.Limit, NoWait: true, Brief: true})
-	return g.Decision, err
+	grant, err := u.by.Hold(ctx, limits.Call[string]{Key: u.Key, N: n, Limit: u.Limit, NoWait: true, Brief: true})
+	return grant.Decision, err
 }
 
 // Refund gives n units back, or below 0 charges -n.
@@ -293,18 +293,18 @@ func (l *Limits) Set(ctx context.Context, to *limitfile.File, also func()) error
 	for _, named := range all {
 		name, was, family := named.Name, old[named.Name], families.Family(nil)
 		if named.IsShared() {
-			g, failed := l.groupFor(named, was)
+			group, failed := l.groupFor(named, was)
 			if failed != nil {
 				err = errors.Join(err, named.Of.Fault("", failed))
 				continue
 			}
 			if was == nil {
-				fresh = append(fresh, g)
+				fresh = append(fresh, group)
 			} else {
 				// The earlier limit holds until the next start.
 				named.Policy = was.Policy
 			}
-			family = g
+			family = group
 		} else {
 			family, kept = kept[0], kept[1:]
 		}

@@ -38,9 +38,9 @@ func (l *Limits) remember(table map[string]*limit, translated bool) error {
 		all[name] = kept{one.Policy.String()}
 	}
 	err := statefile.Replace(l.config.File, func(w io.Writer) error {
-		e := json.NewEncoder(w)
-		e.SetIndent("", "\t")
-		return e.Encode(all)
+		encoder := json.NewEncoder(w)
+		encoder.SetIndent("", "\t")
+		return encoder.Encode(all)
 	})
 	if err != nil {
 		return fmt.Errorf("the limits that keys are kept under cannot be written down: %w", err)
@@ -63,11 +63,11 @@ func (l *Limits) remembered() (map[string]*limit, error) {
 		err = json.Unmarshal(text, &all)
 	}
 	for name, of := range all {
-		p, wrong := policy.Parse(of.Limit)
+		limit, wrong := policy.Parse(of.Limit)
 		if wrong != nil {
 			err = errors.Join(err, fmt.Errorf("%s: %w", name, wrong))
-		} else if family, ok := l.config.Families.Find(p); ok {
-			table[name] = newLimit(limitfile.Named{Name: name, Policy: p}, family)
+		} else if family, ok := l.config.Families.Find(limit); ok {
+			table[name] = newLimit(limitfile.Named{Name: name, Policy: limit}, family)
 			table[name].gone = true
 		}
 	}

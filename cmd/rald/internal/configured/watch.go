@@ -118,8 +118,8 @@ var _ limits.Remote = (*limit)(nil)
 
 // Admit implements limits.Limiter, like Hold.
 func (l *limit) Admit(ctx context.Context, key string, n int64) (limits.Answer, error) {
-	g, err := l.Hold(ctx, limits.Call[string]{Key: key, N: n, Limit: l.Policy, Brief: true})
-	return g.Answer, err
+	grant, err := l.Hold(ctx, limits.Call[string]{Key: key, N: n, Limit: l.Policy, Brief: true})
+	return grant.Answer, err
 }
 
 // Hold implements limits.Limiter, for a call with its key and limit as the family has them.
@@ -145,8 +145,8 @@ func (l *limit) Hold(ctx context.Context, call limits.Call[string]) (grant limit
 
 // Look returns the answer that Hold would give now without waiting, for limits.AskAll.
 func (l *limit) Look(call limits.Call[string]) (answer limits.Answer, ok bool) {
-	if e := families.EngineOf(l.family); e != nil && !l.shadow {
-		return e.Look(call)
+	if limiter := families.EngineOf(l.family); limiter != nil && !l.shadow {
+		return limiter.Look(call)
 	}
 	return answer, false
 }
@@ -180,11 +180,11 @@ func (l *limit) warn(key string, n int64, decision *policy.Decision) {
 }
 
 // punish counts a refusal by the limit, as engine.Penalty does, and blocks the key if that is one too many.
-func (l *limit) punish(ctx context.Context, call *limits.Call[string], a *limits.Answer) {
-	if l.rule == nil || a.Allowed || a.RetryAfter == policy.Never || errors.Is(a.Err(), limits.ErrBlocked) {
+func (l *limit) punish(ctx context.Context, call *limits.Call[string], answer *limits.Answer) {
+	if l.rule == nil || answer.Allowed || answer.RetryAfter == policy.Never || errors.Is(answer.Err(), limits.ErrBlocked) {
 		return
 	}
-	if e := families.EngineOf(l.family); e != nil && e.Blocked(call.Key) > 0 {
+	if limiter := families.EngineOf(l.family); limiter != nil && limiter.Blocked(call.Key) > 0 {
 		return
 	}
 	decision := l.refusals.TakeWith(l.rule, call.Key, 1)
@@ -197,8 +197,8 @@ func (l *limit) punish(ctx context.Context, call *limits.Call[string], a *limits
 }
 
 // refunded heeds that n units came back, or that -n were charged.
-func (l *limit) refunded(ctx context.Context, key string, n int64, d *policy.Decision) {
-	l.warn(key, -n, d)
+func (l *limit) refunded(ctx context.Context, key string, n int64, decision *policy.Decision) {
+	l.warn(key, -n, decision)
 	if trial := l.trial(); trial != nil {
 		trial.Candidate().(*tried).refund(ctx, key, n)
 	}
@@ -218,8 +218,8 @@ func (t *tried) find(key string) (*limit, string) {
 }
 
 func (t *tried) Admit(ctx context.Context, key string, n int64) (limits.Answer, error) {
-	g, err := t.Hold(ctx, limits.Call[string]{Key: key, N: n})
-	return g.Answer, err
+	grant, err := t.Hold(ctx, limits.Call[string]{Key: key, N: n})
+	return grant.Answer, err
 }
 
 func (t *tried) Hold(ctx context.Context, call limits.Call[string]) (limits.Grant, error) {

@@ -94,8 +94,8 @@ func (a *ask) try(ctx context.Context, passed bool) {
 	would := passed
 	if a.candidate != nil {
 		// A candidate that cannot decide does not matter.
-		if d, err := a.candidate.TakeWith(ctx, a.Candidate, candidateKey(a.key), a.n); err == nil {
-			would = d.Allowed
+		if decision, err := a.candidate.TakeWith(ctx, a.Candidate, candidateKey(a.key), a.n); err == nil {
+			would = decision.Allowed
 		}
 	}
 	a.counts.count(passed, would)

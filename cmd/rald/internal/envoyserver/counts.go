@@ -49,8 +49,8 @@ func (c *Counts) Add(other *Counts) {
 func (s *Service) Counts() iter.Seq2[*rules.Rule, *Counts] {
 	return func(yield func(*rules.Rule, *Counts) bool) {
 		t := s.table.Load()
-		for _, r := range t.set.Rules() {
-			if c := t.held[r].counts; c != nil && !yield(r, c) {
+		for _, rule := range t.set.Rules() {
+			if counts := t.held[rule].counts; counts != nil && !yield(rule, counts) {
 				return
 			}
 		}

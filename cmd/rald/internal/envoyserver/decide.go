@@ -149,8 +149,8 @@ func decideTogether(ctx context.Context, asks []ask, allQuota bool) (err error) 
 func take(ctx context.Context, asks []ask, these []int) (admitted bool, err error) {
 	claims := make([]families.Claim, len(these))
 	for i, at := range these {
-		a := &asks[at]
-		claims[i] = families.Claim{Family: a.family, Limit: a.exact, Key: a.key, N: a.n}
+		ask := &asks[at]
+		claims[i] = families.Claim{Family: ask.family, Limit: ask.exact, Key: ask.key, N: ask.n}
 	}
 	outcome, err := families.TakeAll(ctx, claims...)
 	if err != nil {

@@ -35,11 +35,11 @@ func appendEscaped(to []byte, text string) []byte {
 		to, text = append(to, `\#`...), clientaddr.Hashed(text)
 	}
 	for i := range len(text) {
-		switch c := text[i]; c {
+		switch char := text[i]; char {
 		case '|', '=', '\\':
-			to = append(to, '\\', c)
+			to = append(to, '\\', char)
 		default:
-			to = append(to, c)
+			to = append(to, char)
 		}
 	}
 	return to

@@ -13,12 +13,12 @@ import (
 func metadata(request *pb.RateLimitRequest, asks []ask) *structpb.Struct {
 	var descriptors []any
 	passed := map[string]any{}
-	for i, d := range request.Descriptors {
-		if d != nil {
-			descriptors = append(descriptors, describeRequest(d))
+	for i, descriptor := range request.Descriptors {
+		if descriptor != nil {
+			descriptors = append(descriptors, describeRequest(descriptor))
 		}
-		if a := &asks[i]; a.isHeld() && a.passed() {
-			merge(passed, a.Metadata)
+		if ask := &asks[i]; ask.isHeld() && ask.passed() {
+			merge(passed, ask.Metadata)
 		}
 	}
 	fields := map[string]any{"domain": request.Domain, "descriptors": descriptors}
@@ -52,8 +52,8 @@ func merge(to, from map[string]any) {
 
 func describeRequest(rateLimitDescriptor *common.RateLimitDescriptor) map[string]any {
 	var entries []any
-	for _, e := range rateLimitDescriptor.Entries {
-		entries = append(entries, e.GetKey()+"="+e.GetValue())
+	for _, entry := range rateLimitDescriptor.Entries {
+		entries = append(entries, entry.GetKey()+"="+entry.GetValue())
 	}
 	fields := map[string]any{"entries": entries}
 	if rateLimitDescriptor.Limit != nil {

@@ -73,11 +73,11 @@ func (s *Service) HTTP() http.Handler {
 }
 
 // bodyBound returns the most bytes that a body has, if it has a length.
-func bodyBound(r *http.Request) int64 {
-	if r.ContentLength < 0 || r.ContentLength > maxMessage {
+func bodyBound(request *http.Request) int64 {
+	if request.ContentLength < 0 || request.ContentLength > maxMessage {
 		return maxMessage
 	}
-	return r.ContentLength
+	return request.ContentLength
 }
 
 func (s *Service) serveJSON(w http.ResponseWriter, r *http.Request) {

@@ -121,9 +121,9 @@ func (t *table) find(asks []ask, domain *rules.Domain, request *pb.RateLimitRequ
 }
 
 // hits returns a descriptor's hits: its own, which may be 0 to look, or the request's, at least 1.
-func hits(request *pb.RateLimitRequest, d *common.RateLimitDescriptor) int64 {
-	if d.GetHitsAddend() != nil {
-		return int64(min(d.HitsAddend.Value, math.MaxInt64))
+func hits(request *pb.RateLimitRequest, descriptor *common.RateLimitDescriptor) int64 {
+	if descriptor.GetHitsAddend() != nil {
+		return int64(min(descriptor.HitsAddend.Value, math.MaxInt64))
 	}
 	return max(int64(request.HitsAddend), 1)
 }
@@ -132,8 +132,8 @@ func hits(request *pb.RateLimitRequest, d *common.RateLimitDescriptor) int64 {
 func replace(asks []ask) {
 	var names []string
 	for i := range asks {
-		if h := asks[i].held; h != nil {
-			names = append(names, h.Replaces...)
+		if held := asks[i].held; held != nil {
+			names = append(names, held.Replaces...)
 		}
 	}
 	if names == nil {

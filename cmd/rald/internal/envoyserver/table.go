@@ -63,27 +63,27 @@ func build(set *rules.Set, quota bool) (t *table, needs []families.Need, engines
 		t.windows[unit] = w
 		need(w.limit, configfile.Place{}, &w.family)
 	}
-	for _, r := range set.Rules() {
-		h := &held{Rule: r}
-		t.held[r] = h
-		if r.Unlimited {
+	for _, rule := range set.Rules() {
+		h := &held{Rule: rule}
+		t.held[rule] = h
+		if rule.Unlimited {
 			continue
 		}
-		place := configfile.Place{File: r.File, Line: r.Line, Key: r.Path}
-		h.quota, h.exact = r.Quota || quota, r.Limit
-		if r.Limit != nil {
-			h.shown = describe(r)
-			need(r.Limit, place, &h.family)
+		place := configfile.Place{File: rule.File, Line: rule.Line, Key: rule.Path}
+		h.quota, h.exact = rule.Quota || quota, rule.Limit
+		if rule.Limit != nil {
+			h.shown = describe(rule)
+			need(rule.Limit, place, &h.family)
 		}
-		for _, limit := range r.More {
-			of := *r
+		for _, limit := range rule.More {
+			of := *rule
 			of.Limit = limit
 			more := &held{Rule: &of, quota: h.quota, exact: limit, shown: describe(&of)}
 			h.more = append(h.more, more)
 			need(limit, place, &more.family)
 		}
-		if r.Candidate != nil {
-			need(r.Candidate, place, &h.candidate)
+		if rule.Candidate != nil {
+			need(rule.Candidate, place, &h.candidate)
 		}
 	}
 	return t, needs, engines
@@ -143,9 +143,9 @@ func (t *table) override(requests uint32, unit rules.Unit) *held {
 }
 
 // describe returns a limit of package policy for clients, with the unit of its window or UNKNOWN.
-func describe(r *rules.Rule) *pb.RateLimitResponse_RateLimit {
-	shown := &pb.RateLimitResponse_RateLimit{Name: r.Name, RequestsPerUnit: clip(r.Limit.Limit())}
-	if w, ok := r.Limit.(policy.Windowed); ok {
+func describe(rule *rules.Rule) *pb.RateLimitResponse_RateLimit {
+	shown := &pb.RateLimitResponse_RateLimit{Name: rule.Name, RequestsPerUnit: clip(rule.Limit.Limit())}
+	if w, ok := rule.Limit.(policy.Windowed); ok {
 		for _, unit := range rules.Units {
 			if unit.Length() == w.Window() {
 				shown.Unit = pb.RateLimitResponse_RateLimit_Unit(pb.RateLimitResponse_RateLimit_Unit_value[unit.String()])

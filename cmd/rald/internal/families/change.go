@@ -39,8 +39,8 @@ func Change(ctx context.Context, from, to Claim) error {
 func charge(ctx context.Context, claim Claim, used int64) (charged int64, err error) {
 	for part := max(claim.Limit.Limit(), used/maxMoved+1); charged < used; {
 		n := min(part, used-charged)
-		d, err := claim.Family.RefundWith(ctx, claim.Limit, claim.Key, -n)
-		if err == nil && !d.Allowed {
+		decision, err := claim.Family.RefundWith(ctx, claim.Limit, claim.Key, -n)
+		if err == nil && !decision.Allowed {
 			if blocked, _ := claim.Family.Blocked(ctx, claim.Key); blocked == 0 {
 				err = fmt.Errorf("%d used units could not be recorded under %v", n, claim.Limit)
 			}

@@ -192,12 +192,12 @@ func (s *Families) add(limit policy.Policy) (Family, error) {
 		config.State = engine.State{Path: s.path(member), Every: s.config.Every}
 	}
 	ledger := newLedger()
-	e, err := engine.New(config, engine.KeyCodec("string", ledger.encode, ledger.decode))
+	limiter, err := engine.New(config, engine.KeyCodec("string", ledger.encode, ledger.decode))
 	if err != nil {
 		return nil, err
 	}
-	ledger.engine = e
-	family := &local{limit: member, engine: e, ledger: ledger, life: lifetime{close: e.Close}}
+	ledger.engine = limiter
+	family := &local{limit: member, engine: limiter, ledger: ledger, life: lifetime{close: limiter.Close}}
 	s.append(family)
 	return family, nil
 }

@@ -102,8 +102,8 @@ func (f *local) ExplainWith(_ context.Context, limit policy.Policy, key string) 
 
 func (f *local) Reset(_ context.Context, key string) (bool, error) { return f.engine.Reset(key), nil }
 
-func (f *local) Block(_ context.Context, key string, d time.Duration) error {
-	return f.engine.Block(key, d)
+func (f *local) Block(_ context.Context, key string, duration time.Duration) error {
+	return f.engine.Block(key, duration)
 }
 
 func (f *local) Blocked(_ context.Context, key string) (time.Duration, error) {
@@ -117,8 +117,8 @@ func (f *local) ChangeLimit(_ context.Context, key string, from, to policy.Polic
 func (f *local) Owing() iter.Seq[string] {
 	return func(yield func(string) bool) {
 		// A word is as good as new at the same time under all limits of the family.
-		for key, d := range f.engine.All() {
-			if d.ResetAfter > 0 && !yield(key) {
+		for key, decision := range f.engine.All() {
+			if decision.ResetAfter > 0 && !yield(key) {
 				return
 			}
 		}
@@ -153,8 +153,8 @@ type Claim struct {
 // must be settled at once or not at all.
 func TakeAll(ctx context.Context, claims ...Claim) (limits.Outcome, error) {
 	all := make([]limits.Claim, len(claims))
-	for i, c := range claims {
-		all[i] = limits.NewClaim(c.Family.ByCall(), limits.Call[string]{Key: c.Key, N: c.N, Limit: c.Limit, Brief: true})
+	for i, claim := range claims {
+		all[i] = limits.NewClaim(claim.Family.ByCall(), limits.Call[string]{Key: claim.Key, N: claim.N, Limit: claim.Limit, Brief: true})
 	}
 	return limits.AskAll(ctx, 0, all...)
 }

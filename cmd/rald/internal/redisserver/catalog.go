@@ -22,8 +22,8 @@ func (c *catalog) bucket(args [3]int64) (policy.Policy, error) {
 
 func (c *catalog) find(call *configured.Call, limit, key []byte) (use configured.Use, err error) {
 	key = bounded(key)
-	if u, ok := call.Find(limit, key); ok {
-		return u, nil
+	if use, ok := call.Find(limit, key); ok {
+		return use, nil
 	}
 	if use.Limit, err = c.parse(limit); err != nil {
 		return use, err

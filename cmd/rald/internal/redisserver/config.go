@@ -141,8 +141,8 @@ func (s *Server) Stats() Stats {
 }
 
 func (s Stats) total() (n uint64) {
-	for _, c := range s.Commands {
-		n += c.OK + c.Errors
+	for _, stats := range s.Commands {
+		n += stats.OK + stats.Errors
 	}
 	return n
 }

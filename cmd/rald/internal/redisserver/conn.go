@@ -177,11 +177,11 @@ func lookUp(name []byte) *command {
 		return nil
 	}
 	var lower [maxCommandName]byte
-	for i, b := range name {
-		if 'A' <= b && b <= 'Z' {
-			b += 'a' - 'A'
+	for i, char := range name {
+		if 'A' <= char && char <= 'Z' {
+			char += 'a' - 'A'
 		}
-		lower[i] = b
+		lower[i] = char
 	}
 	return commands[string(lower[:len(name)])]
 }

@@ -211,8 +211,8 @@ func isClientName(name []byte) bool {
 	if len(name) > maxName {
 		return false
 	}
-	for _, b := range name {
-		if b < '!' || b > '~' {
+	for _, char := range name {
+		if char < '!' || char > '~' {
 			return false
 		}
 	}
@@ -370,8 +370,8 @@ func infoShared(keep *families.Families, line func(format string, args ...any)) 
 	line("")
 	line("# Limits")
 	for family := range keep.All() {
-		s := family.(families.InRedis).Fleet().Stats()
+		stats := family.(families.InRedis).Fleet().Stats()
 		line("%s:admitted=%d,refused=%d,redis=%d,leased=%d,share=%d,open=%d,closed=%d", strings.ReplaceAll(family.Limit().String(), " ", "_"),
-			s.Admitted, s.Refused, s.Exact, s.Leased, s.Local, s.Open, s.Closed)
+			stats.Admitted, stats.Refused, stats.Exact, stats.Leased, stats.Local, stats.Open, stats.Closed)
 	}
 }

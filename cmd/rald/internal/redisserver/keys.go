@@ -65,20 +65,20 @@ func (c *conn) ttl(args [][]byte) { c.timeToLive(args[1], time.Second) }
 func (c *conn) pttl(args [][]byte) { c.timeToLive(args[1], time.Millisecond) }
 
 func (c *conn) timeToLive(key []byte, unit time.Duration) {
-	switch d := c.drains(key); {
+	switch duration := c.drains(key); {
 	case c.failed():
-	case d == 0:
+	case duration == 0:
 		c.out.Int(-2)
 	default:
-		c.out.Int(whole.UntilReset(d, unit))
+		c.out.Int(whole.UntilReset(duration, unit))
 	}
 }
 
 // kind is TYPE key.
 func (c *conn) kind(args [][]byte) {
-	switch d := c.drains(args[1]); {
+	switch duration := c.drains(args[1]); {
 	case c.failed():
-	case d == 0:
+	case duration == 0:
 		c.out.Status("none")
 	default:
 		c.out.Status("string")
@@ -93,8 +93,8 @@ func (c *conn) dbsize([][]byte) {
 	}
 	n := int64(0)
 	for family := range c.server.config.Families.All() {
-		for _, d := range families.EngineOf(family).All() {
-			if d.ResetAfter > 0 {
+		for _, decision := range families.EngineOf(family).All() {
+			if decision.ResetAfter > 0 {
 				n++
 			}
 		}

@@ -12,9 +12,9 @@ import (
 	"github.com/ral-limiter/ral/cmd/rald/internal/resp"
 )
 
-func newConn(s *Server, nc net.Conn) *conn {
-	c := &conn{server: s, net: nc, id: s.ids.Add(1), known: s.config.Password == "", call: s.config.Limits.Begin()}
-	limits := s.config.Command
+func newConn(server *Server, nc net.Conn) *conn {
+	c := &conn{server: server, net: nc, id: server.ids.Add(1), known: server.config.Password == "", call: server.config.Limits.Begin()}
+	limits := server.config.Command
 	if !c.known {
 		limits = greeting
 	}

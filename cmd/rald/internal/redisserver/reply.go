@@ -89,9 +89,9 @@ func (c *conn) decided(decision policy.Decision, err error) {
 }
 
 // decision writes a decision. Times are milliseconds, rounded up, and -1 is never.
-func (c *conn) decision(d policy.Decision) {
+func (c *conn) decision(decision policy.Decision) {
 	c.out.Map(6)
-	c.decisionPairs(&d)
+	c.decisionPairs(&decision)
 }
 
 // decisionPairs writes the pairs of a decision's map.
@@ -105,11 +105,11 @@ func (c *conn) decisionPairs(decision *policy.Decision) {
 	c.out.Pair("reset_after", whole.UntilReset(decision.ResetAfter, time.Millisecond))
 }
 
-func ms(d time.Duration) int64 {
-	if d == policy.Never {
+func ms(duration time.Duration) int64 {
+	if duration == policy.Never {
 		return -1
 	}
-	return whole.Up(d, time.Millisecond)
+	return whole.Up(duration, time.Millisecond)
 }
 
 func quoted(arg []byte) string { return fmt.Sprintf("%.64q", arg) }

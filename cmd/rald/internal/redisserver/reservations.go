@@ -174,8 +174,8 @@ func (v *holding) occupy() (free func()) {
 }
 
 // unlocked calls f without the lock, while other commands on the reservation wait.
-func (p *part) unlocked(v *holding, f func()) {
-	free := v.occupy()
+func (p *part) unlocked(holding *holding, f func()) {
+	free := holding.occupy()
 	p.mu.Unlock()
 	defer func() {
 		p.mu.Lock()
@@ -338,9 +338,9 @@ func (r *reservations) expirePart(home *part) (more bool) {
 			continue
 		}
 		// The goroutine cannot lock the part before all of them are busy.
-		v, counted, free := entry.Value, entry.Counted, entry.Value.occupy()
+		holding, counted, free := entry.Value, entry.Counted, entry.Value.occupy()
 		settling.Go(func() {
-			v.settle(context.Background(), nil, before, counted)
+			holding.settle(context.Background(), nil, before, counted)
 			home.mu.Lock()
 			defer home.mu.Unlock()
 			free()

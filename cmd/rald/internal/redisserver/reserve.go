@@ -28,9 +28,9 @@ func (c *conn) reserve(args [][]byte) {
 		return
 	}
 	if n > c.server.config.Reserve.maxUnits(use.Limit) {
-		d, err := use.Family.TakeWith(c.background(), use.Limit, use.Key, 0)
-		d.Allowed, d.RetryAfter = false, policy.Never
-		c.reserved("", 0, d, err)
+		decision, err := use.Family.TakeWith(c.background(), use.Limit, use.Key, 0)
+		decision.Allowed, decision.RetryAfter = false, policy.Never
+		c.reserved("", 0, decision, err)
 		return
 	}
 	name := []byte(rand.Text())

@@ -124,8 +124,8 @@ func newCursor() int64 {
 func keysOf(in *families.Families) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for family := range in.All() {
-			for key, d := range families.EngineOf(family).All() {
-				if key, ok := shown(key); ok && d.ResetAfter > 0 && !yield(key) {
+			for key, decision := range families.EngineOf(family).All() {
+				if key, ok := shown(key); ok && decision.ResetAfter > 0 && !yield(key) {
 					return
 				}
 			}

@@ -109,12 +109,12 @@ func (s *Server) serve(nc net.Conn) {
 		return
 	}
 	s.total.Add(1)
-	c := newConn(s, nc)
-	s.conns[c] = true
+	conn := newConn(s, nc)
+	s.conns[conn] = true
 	s.clients.Add(1)
 	s.running.Go(func() {
-		defer s.forget(c)
-		c.serve()
+		defer s.forget(conn)
+		conn.serve()
 	})
 }
 
@@ -131,11 +131,11 @@ func (s *Server) forget(conn *conn) {
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.mu.Lock()
 	s.close()
-	for l := range s.listeners {
-		_ = l.Close()
+	for listener := range s.listeners {
+		_ = listener.Close()
 	}
-	for c := range s.conns {
-		c.interrupt()
+	for conn := range s.conns {
+		conn.interrupt()
 	}
 	s.mu.Unlock()
 	s.scans.end()
@@ -153,8 +153,8 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	case <-ctx.Done():
 	}
 	s.mu.Lock()
-	for c := range s.conns {
-		_ = c.net.Close()
+	for conn := range s.conns {
+		_ = conn.net.Close()
 	}
 	s.mu.Unlock()
 	<-done

@@ -155,6 +155,6 @@ func (c *conn) change(args [][]byte) {
 	}
 }
 
-func claim(u configured.Use) families.Claim {
-	return families.Claim{Family: u.Family, Limit: u.Limit, Key: u.Key}
+func claim(use configured.Use) families.Claim {
+	return families.Claim{Family: use.Family, Limit: use.Limit, Key: use.Key}
 }

@@ -156,9 +156,9 @@ func (b *Book[V]) add(record *Record[V]) *Record[V] {
 }
 
 // Begin starts the time of a reservation.
-func (b *Book[V]) Begin(r *Record[V], now time.Duration) {
-	r.begun, r.until = now, now+r.TimeToLive
-	b.held.ReplaceOrInsert(r)
+func (b *Book[V]) Begin(record *Record[V], now time.Duration) {
+	record.begun, record.until = now, now+record.TimeToLive
+	b.held.ReplaceOrInsert(record)
 }
 
 // Drop forgets a record, whatever its state.
@@ -180,8 +180,8 @@ func (b *Book[V]) leave(record *Record[V]) {
 
 // IsDue reports whether the deadline of a reservation that is Held has passed. Then Expire must come before
 // any other change at this instant.
-func (b *Book[V]) IsDue(r *Record[V], now time.Duration) bool {
-	return r.State == Held && r.until <= now
+func (b *Book[V]) IsDue(record *Record[V], now time.Duration) bool {
+	return record.State == Held && record.until <= now
 }
 
 // Expire ends a reservation that is due. before is Counted before the call.

@@ -127,8 +127,8 @@ func (r *Reader) Next() (args [][]byte, err error) {
 			return nil, r.tooLong()
 		}
 		r.args = r.args[:0]
-		for _, s := range r.spans {
-			r.args = append(r.args, r.buffer[r.start+s.from:r.start+s.to:r.start+s.to])
+		for _, span := range r.spans {
+			r.args = append(r.args, r.buffer[r.start+span.from:r.start+span.to:r.start+span.to])
 		}
 		r.start += r.examined
 		r.examined, r.missing, r.array, r.length, r.spans = 0, 0, false, -1, r.spans[:0]
@@ -257,16 +257,16 @@ func (r *Reader) words(line []byte) error {
 		}
 		from, to := next, next
 		for next < len(line) && !isSpace(line[next]) {
-			q := line[next]
+			char := line[next]
 			next++
-			if q != '"' && q != '\'' {
-				line[to] = q
+			if char != '"' && char != '\'' {
+				line[to] = char
 				to++
 				continue
 			}
-			for next < len(line) && line[next] != q {
+			for next < len(line) && line[next] != char {
 				var n int
-				line[to], n = unescaped(line[next:], q)
+				line[to], n = unescaped(line[next:], char)
 				next += n
 				to++
 			}
@@ -278,7 +278,7 @@ func (r *Reader) words(line []byte) error {
 	}
 }
 
-func isSpace(b byte) bool { return b == ' ' || '\t' <= b && b <= '\r' }
+func isSpace(char byte) bool { return char == ' ' || '\t' <= char && char <= '\r' }
 
 // unescaped returns the first byte of a text in quotes q, and the length of its source. Single
 // quotes have the escape \' only. Double quotes have \n, \r, \t, \b, \a and \xHH, and \ before any

@@ -59,8 +59,8 @@ func (w *Writer) line(kind byte, text string) {
 	w.buffer = append(w.buffer, kind)
 	from := len(w.buffer)
 	w.buffer = append(w.buffer, text...)
-	for i, c := range w.buffer[from:] {
-		if c == '\r' || c == '\n' {
+	for i, char := range w.buffer[from:] {
+		if char == '\r' || char == '\n' {
 			w.buffer[from+i] = ' '
 		}
 	}

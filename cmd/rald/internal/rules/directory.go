@@ -90,9 +90,9 @@ func Parse(files []Source, options Options) (*Set, error) {
 	set := &Set{domains: map[string]*Domain{}}
 	var faults []error
 	known := links{named: map[nameIn]bool{}}
-	for _, f := range files {
-		r := reading{name: f.Name, set: set, merge: options.Merge, links: &known}
-		r.read(f.Text)
+	for _, source := range files {
+		r := reading{name: source.Name, set: set, merge: options.Merge, links: &known}
+		r.read(source.Text)
 		faults = append(faults, r.Faults()...)
 	}
 	if faults = append(faults, known.faults()...); len(faults) > 0 {

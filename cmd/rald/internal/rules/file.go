@@ -38,13 +38,13 @@ type reading struct {
 func (r *reading) read(text []byte) {
 	var top configfile.Place
 	r.Reader, top = configfile.NewReader(r.name, text, anywhere...)
-	m := r.Fields(top, fileKeys...)
-	if m == nil {
+	places := r.Fields(top, fileKeys...)
+	if places == nil {
 		return
 	}
-	domain, allOrNothing := r.text(m["domain"]), r.isTrue(m["all_or_nothing"])
+	domain, allOrNothing := r.text(places["domain"]), r.isTrue(places["all_or_nothing"])
 	if domain == "" {
-		r.Fault(place(top, m, "domain"), "a name that is not empty is accepted")
+		r.Fault(place(top, places, "domain"), "a name that is not empty is accepted")
 		return
 	}
 	d := r.set.domains[domain]
@@ -53,19 +53,19 @@ func (r *reading) read(text []byte) {
 		d = &Domain{AllOrNothing: allOrNothing, file: r.name}
 		r.set.domains[domain] = d
 	case !r.merge:
-		r.Fault(m["domain"], "%q is the domain of %s too: the rules of a domain are in one file unless domains are merged", domain, d.file)
+		r.Fault(places["domain"], "%q is the domain of %s too: the rules of a domain are in one file unless domains are merged", domain, d.file)
 		return
 	case d.AllOrNothing != allOrNothing:
-		r.Fault(place(top, m, "all_or_nothing"), "it is %t here and %t in %s, which has the same domain: the files of a domain agree on it",
+		r.Fault(place(top, places, "all_or_nothing"), "it is %t here and %t in %s, which has the same domain: the files of a domain agree on it",
 			allOrNothing, d.AllOrNothing, d.file)
 		return
 	}
-	r.descriptors(&d.root, domain, domain, m["descriptors"])
+	r.descriptors(&d.root, domain, domain, places["descriptors"])
 }
 
-func place(in configfile.Place, m map[string]configfile.Place, key string) configfile.Place {
-	if p, ok := m[key]; ok {
-		return p
+func place(in configfile.Place, places map[string]configfile.Place, key string) configfile.Place {
+	if place, ok := places[key]; ok {
+		return place
 	}
 	return in.Missing(key)
 }
@@ -116,16 +116,16 @@ func boolOf(place configfile.Place) (is, ok bool) {
 }
 
 // unused faults a key that is set without a limit.
-func (r *reading) unused(isSet bool, p configfile.Place) {
+func (r *reading) unused(isSet bool, place configfile.Place) {
 	if isSet {
-		r.Fault(p, "%w: it is accepted with a rate_limit that is not unlimited", configfile.ErrUnused)
+		r.Fault(place, "%w: it is accepted with a rate_limit that is not unlimited", configfile.ErrUnused)
 	}
 }
 
 // metric notes a key of the reference's metrics, without effect here.
-func (r *reading) metric(p configfile.Place) {
-	if r.isTrue(p) {
-		r.set.unused = append(r.set.unused, p.Error(fmt.Errorf("%w: metrics are by rule", configfile.ErrUnused)))
+func (r *reading) metric(place configfile.Place) {
+	if r.isTrue(place) {
+		r.set.unused = append(r.set.unused, place.Error(fmt.Errorf("%w: metrics are by rule", configfile.ErrUnused)))
 	}
 }
 
@@ -171,9 +171,9 @@ func (r *reading) value(place configfile.Place, isMap bool) any {
 	return number
 }
 
-func (r *reading) requests(p configfile.Place) (n uint32) {
-	if !p.IsNull() && (r.text(p) == "" || p.Decode(&n) != nil) {
-		r.Fault(p, "%.80q: a whole number from 0 to 4294967295 is accepted, without quotes", p.Text())
+func (r *reading) requests(place configfile.Place) (n uint32) {
+	if !place.IsNull() && (r.text(place) == "" || place.Decode(&n) != nil) {
+		r.Fault(place, "%.80q: a whole number from 0 to 4294967295 is accepted, without quotes", place.Text())
 	}
 	return n
 }
@@ -187,40 +187,40 @@ func (r *reading) list(place configfile.Place) []configfile.Place {
 
 func (r *reading) descriptors(to *node, domain, path string, list configfile.Place) {
 	for _, here := range r.list(list) {
-		m := r.Fields(here, descriptorKeys...)
-		key, value, shares := r.text(m["key"]), r.text(m["value"]), r.isTrue(m["share_threshold"])
-		shadow, quota := r.isTrue(m["shadow_mode"]), r.isTrue(m["quota_mode"])
-		r.metric(m["detailed_metric"])
-		r.metric(m["value_to_metric"])
-		metadata := r.metadata(m["metadata"])
+		places := r.Fields(here, descriptorKeys...)
+		key, value, shares := r.text(places["key"]), r.text(places["value"]), r.isTrue(places["share_threshold"])
+		shadow, quota := r.isTrue(places["shadow_mode"]), r.isTrue(places["quota_mode"])
+		r.metric(places["detailed_metric"])
+		r.metric(places["value_to_metric"])
+		metadata := r.metadata(places["metadata"])
 		text := key
 		if value != "" {
 			text += "_" + value
 		}
 		isPattern := strings.Contains(text, "*")
 		switch {
-		case m == nil:
+		case places == nil:
 			continue
 		case key == "":
-			r.Fault(place(here, m, "key"), "a name that is not empty is accepted")
+			r.Fault(place(here, places, "key"), "a name that is not empty is accepted")
 			continue
 		case to.children[text] != nil:
 			r.Fault(here, "there are two descriptors %q of %s: each pair of key and value may stand once at a level", text, path)
 			continue
 		case shares && !isPattern:
-			r.Fault(m["share_threshold"], "it is accepted beside a value with *, which %q has not", text)
+			r.Fault(places["share_threshold"], "it is accepted beside a value with *, which %q has not", text)
 			continue
 		}
 		child := &node{shared: shares}
-		limit := m["rate_limit"]
+		limit := places["rate_limit"]
 		if !limit.IsNull() {
 			child.rule = &Rule{Path: path + "." + text, File: r.name, Line: limit.Line, Shadow: shadow, Quota: quota, Metadata: metadata}
 			r.rule(child.rule, domain, limit)
 		}
 		if child.rule == nil || child.rule.Unlimited {
-			r.unused(shadow, m["shadow_mode"])
-			r.unused(quota, m["quota_mode"])
-			r.unused(metadata != nil, m["metadata"])
+			r.unused(shadow, places["shadow_mode"])
+			r.unused(quota, places["quota_mode"])
+			r.unused(metadata != nil, places["metadata"])
 		}
 		if to.children == nil {
 			to.children = map[string]*node{}
@@ -233,33 +233,33 @@ func (r *reading) descriptors(to *node, domain, path string, list configfile.Pla
 		case value == "":
 			r.links.patterns = append(r.links.patterns, pattern{to, child, text + "_*", here})
 		}
-		r.descriptors(child, domain, path+"."+text, m["descriptors"])
+		r.descriptors(child, domain, path+"."+text, places["descriptors"])
 	}
 }
 
 func (r *reading) rule(rule *Rule, domain string, here configfile.Place) {
-	m := r.Fields(here, limitKeys...)
-	if m == nil {
+	places := r.Fields(here, limitKeys...)
+	if places == nil {
 		return
 	}
-	rule.Name, rule.Unlimited = r.text(m["name"]), r.isTrue(m["unlimited"])
+	rule.Name, rule.Unlimited = r.text(places["name"]), r.isTrue(places["unlimited"])
 	r.set.rules = append(r.set.rules, rule)
-	for _, entry := range r.list(m["replaces"]) {
-		m := r.Fields(entry, replacedKeys...)
-		name := r.text(m["name"])
+	for _, entry := range r.list(places["replaces"]) {
+		places := r.Fields(entry, replacedKeys...)
+		name := r.text(places["name"])
 		switch {
-		case m != nil && name == "":
-			r.Fault(place(entry, m, "name"), "the name of another rate_limit is accepted")
+		case places != nil && name == "":
+			r.Fault(place(entry, places, "name"), "the name of another rate_limit is accepted")
 		case name == rule.Name:
-			r.Fault(m["name"], "%q is the name of this rate_limit: another's name is accepted", name)
+			r.Fault(places["name"], "%q is the name of this rate_limit: another's name is accepted", name)
 		}
 		rule.Replaces = append(rule.Replaces, name)
-		r.links.replaced = append(r.links.replaced, replaced{name: nameIn{domain, name}, place: m["name"]})
+		r.links.replaced = append(r.links.replaced, replaced{name: nameIn{domain, name}, place: places["name"]})
 	}
 	r.links.named[nameIn{domain, rule.Name}] = true
-	name, requests := r.text(m["unit"]), r.requests(m["requests_per_unit"])
+	name, requests := r.text(places["unit"]), r.requests(places["requests_per_unit"])
 	unit := ParseUnit(strings.ToUpper(name))
-	switch limit := m["limit"]; {
+	switch limit := places["limit"]; {
 	case !limit.IsNull():
 		if name != "" || requests != 0 || rule.Unlimited {
 			r.Fault(limit, "it is accepted in place of unit, requests_per_unit and unlimited, not beside them")
@@ -278,21 +278,21 @@ func (r *reading) rule(rule *Rule, domain string, here configfile.Place) {
 			rule.More = append(rule.More, r.policy(more, r.text(more)))
 		}
 	case rule.Unlimited && unit != 0:
-		r.Fault(m["unit"], "%q is accepted in a rate_limit that is not unlimited", name)
+		r.Fault(places["unit"], "%q is accepted in a rate_limit that is not unlimited", name)
 	case rule.Unlimited:
-		r.unused(requests != 0, m["requests_per_unit"])
-		r.unused(rule.Name != "", m["name"])
+		r.unused(requests != 0, places["requests_per_unit"])
+		r.unused(rule.Name != "", places["name"])
 	case unit == 0:
-		r.Fault(place(here, m, "unit"), "%q is no unit: second, minute, hour, day, week, month and year are accepted", name)
+		r.Fault(place(here, places, "unit"), "%q is no unit: second, minute, hour, day, week, month and year are accepted", name)
 	default:
 		rule.Requests, rule.Unit = requests, unit
 	}
-	if candidate := r.text(m["candidate"]); candidate != "" {
+	if candidate := r.text(places["candidate"]); candidate != "" {
 		if rule.Unlimited {
-			r.Fault(m["candidate"], "it is accepted in a rate_limit that is not unlimited")
+			r.Fault(places["candidate"], "it is accepted in a rate_limit that is not unlimited")
 			return
 		}
-		rule.Candidate = r.policy(m["candidate"], candidate)
+		rule.Candidate = r.policy(places["candidate"], candidate)
 	}
 }
 

@@ -41,9 +41,9 @@ func (l *links) faults() (all []error) {
 			}
 		}
 	}
-	for _, r := range l.replaced {
-		if !l.named[r.name] {
-			all = append(all, r.place.Error(fmt.Errorf("no rate_limit of %s has the name %q: %w", r.name.domain, r.name.name, configfile.ErrUnused)))
+	for _, replaced := range l.replaced {
+		if !l.named[replaced.name] {
+			all = append(all, replaced.place.Error(fmt.Errorf("no rate_limit of %s has the name %q: %w", replaced.name.domain, replaced.name.name, configfile.ErrUnused)))
 		}
 	}
 	return all

@@ -26,8 +26,8 @@ func (s *Set) Domain(name string) *Domain { return s.domains[name] }
 // Dump describes each rule in a line.
 func (s *Set) Dump() string {
 	var text strings.Builder
-	for _, r := range s.rules {
-		text.WriteString(r.dump())
+	for _, rule := range s.rules {
+		text.WriteString(rule.dump())
 		text.WriteByte('\n')
 	}
 	return text.String()
@@ -100,8 +100,8 @@ type Match struct {
 // Find follows the entries through the domain's tree and returns the last rule. Each level looks up
 // key and value together, then the wildcards in order, then the key alone. There is no match if the
 // tree ends before the entries, or has no rule for the last.
-func Find[E Entry](d *Domain, entries []E) (match Match) {
-	level := &d.root
+func Find[E Entry](domain *Domain, entries []E) (match Match) {
+	level := &domain.root
 	var room [128]byte
 	text := room[:0]
 	for i, e := range entries {

@@ -55,9 +55,9 @@ func (u Unit) Length() time.Duration { return units[u].length }
 
 // ParseUnit returns the unit of a name in capitals, 0 for any other name.
 func ParseUnit(name string) Unit {
-	for _, u := range Units {
-		if units[u].name == name {
-			return u
+	for _, unit := range Units {
+		if units[unit].name == name {
+			return unit
 		}
 	}
 	return 0

@@ -92,9 +92,9 @@ func (c *Client) Run(ctx context.Context) {
 	}
 }
 
-func sleep(ctx context.Context, d time.Duration) {
+func sleep(ctx context.Context, duration time.Duration) {
 	select {
-	case <-time.After(d):
+	case <-time.After(duration):
 	case <-ctx.Done():
 	}
 }
@@ -193,24 +193,24 @@ func parse(resources []*anypb.Any, options rules.Options) (*rules.Set, error) {
 	var faults []error
 	var all []*config.RateLimitConfig
 	for i, resource := range resources {
-		c := new(config.RateLimitConfig)
-		if err := resource.UnmarshalTo(c); err != nil {
+		rateLimitConfig := new(config.RateLimitConfig)
+		if err := resource.UnmarshalTo(rateLimitConfig); err != nil {
 			faults = append(faults, fmt.Errorf("resource %d: %w", i, err))
 			continue
 		}
-		all = append(all, c)
+		all = append(all, rateLimitConfig)
 	}
 	slices.SortStableFunc(all, func(a, b *config.RateLimitConfig) int {
 		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Domain, b.Domain))
 	})
-	for _, c := range all {
-		name := fmt.Sprintf("domain %q of resource %q", c.Domain, c.Name)
-		if key := unknown(c); key != "" {
+	for _, config := range all {
+		name := fmt.Sprintf("domain %q of resource %q", config.Domain, config.Name)
+		if key := unknown(config); key != "" {
 			faults = append(faults, &configfile.Error{File: name, Key: key, Err: errors.New("a field here is of a later version of the protocol, which is not accepted")})
 			continue
 		}
-		c.Name = ""
-		text, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(c)
+		config.Name = ""
+		text, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(config)
 		if err != nil {
 			faults = append(faults, fmt.Errorf("%s: %w", name, err))
 		}
@@ -224,9 +224,9 @@ func parse(resources []*anypb.Any, options rules.Options) (*rules.Set, error) {
 
 // unknown returns the path of a message with a field that is not known, or "".
 func unknown(of *config.RateLimitConfig) (path string) {
-	_ = protorange.Range(of.ProtoReflect(), func(p protopath.Values) error {
-		if m, ok := p.Index(-1).Value.Interface().(protoreflect.Message); ok && len(m.GetUnknown()) > 0 {
-			path = cmp.Or(strings.TrimPrefix(p.Path[1:].String(), "."), "the whole")
+	_ = protorange.Range(of.ProtoReflect(), func(values protopath.Values) error {
+		if message, ok := values.Index(-1).Value.Interface().(protoreflect.Message); ok && len(message.GetUnknown()) > 0 {
+			path = cmp.Or(strings.TrimPrefix(values.Path[1:].String(), "."), "the whole")
 			return protorange.Terminate
 		}
 		return nil

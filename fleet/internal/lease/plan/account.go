@@ -81,9 +81,9 @@ type Account struct {
 }
 
 // NewAccount returns the account of a key that is first called now.
-func NewAccount(now time.Time) (a Account) {
-	a.demand.since = now
-	return a
+func NewAccount(now time.Time) (account Account) {
+	account.demand.since = now
+	return account
 }
 
 // The figures that size leases.
@@ -185,9 +185,9 @@ func (a *Account) remains(plan *Plan, now time.Time) int64 {
 }
 
 // Learn records the bank's answer: how many units it has left.
-func (a *Account) Learn(p *Plan, leaseReply store.LeaseReply, now time.Time) {
+func (a *Account) Learn(plan *Plan, leaseReply store.LeaseReply, now time.Time) {
 	a.left.units, a.left.since = leaseReply.Decision.Remaining, now
-	if end := p.window(leaseReply); end != 0 {
+	if end := plan.window(leaseReply); end != 0 {
 		a.left.window = now.Add(time.Duration(end - leaseReply.At))
 	}
 }
@@ -244,7 +244,7 @@ func (a *Account) Queue(hold Hold, left int64, now time.Time) bool {
 }
 
 // Adds reports whether units are added to those in the key's word: they are of one window.
-func (a *Account) Adds(h Hold) bool { return h.Window != 0 && h.Window == a.Current.Window }
+func (a *Account) Adds(hold Hold) bool { return hold.Window != 0 && hold.Window == a.Current.Window }
 
 // Low returns the number of units left at which to ask for more, for a word of the given units.
 func (a *Account) Low(units int64) int64 {

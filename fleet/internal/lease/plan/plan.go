@@ -81,10 +81,10 @@ func New(limit policy.Policy, term time.Duration) (*Plan, error) {
 		return bad("Policy", limit, unleased)
 	}
 	plan := &Plan{Policy: limit, Term: term, shape: shaped.Shape()}
-	switch s := plan.shape; s.Kind {
+	switch form := plan.shape; form.Kind {
 	case shape.Funnel:
 		// At most half of the capacity may be out in leases.
-		half := time.Duration(s.Depth / tick / 2)
+		half := time.Duration(form.Depth / tick / 2)
 		if plan.Term = min(term, half); plan.Term < ShortestTerm {
 			return bad("Policy", limit, fmt.Sprintf(
 				"a Funnel that drains in 20ms or more (this one does in %v), or Mode Exact", 2*half))
@@ -95,24 +95,24 @@ func New(limit policy.Policy, term time.Duration) (*Plan, error) {
 			plan.Term = min(plan.Term, max(half/4, shortDefault))
 		}
 		ticks := uint64(plan.Term) * tick
-		less := int64((ticks + s.Interval - 1) / s.Interval)
-		if less >= s.Capacity {
+		less := int64((ticks + form.Interval - 1) / form.Interval)
+		if less >= form.Capacity {
 			return bad("Policy", limit, "a Funnel of capacity 2 or more, or Mode Exact: of less nothing can be leased ahead")
 		}
-		smaller, err := policy.Funnel(s.Capacity-less, s.Count, s.Per)
+		smaller, err := policy.Funnel(form.Capacity-less, form.Count, form.Per)
 		if err != nil {
 			return nil, err
 		}
 		plan.Policy, plan.shape = smaller, smaller.(shape.Shaped).Shape()
-		plan.Most = max(1, int64(ticks/s.Interval))
-		plan.rate = float64(time.Second) * tick / float64(s.Interval)
+		plan.Most = max(1, int64(ticks/form.Interval))
+		plan.rate = float64(time.Second) * tick / float64(form.Interval)
 	case shape.FixedWindow, shape.SlidingWindow:
-		if plan.Term = min(term, s.Per); plan.Term < ShortestTerm {
+		if plan.Term = min(term, form.Per); plan.Term < ShortestTerm {
 			return bad("Policy", limit, "a window of 10ms or more, or Mode Exact")
 		}
-		plan.Pause = min(near, s.Per) / pauses
-		plan.Most = s.Limit
-		plan.rate = float64(s.Limit) * float64(time.Second) / float64(s.Per)
+		plan.Pause = min(near, form.Per) / pauses
+		plan.Most = form.Limit
+		plan.rate = float64(form.Limit) * float64(time.Second) / float64(form.Per)
 	default:
 		return bad("Policy", limit, unleased)
 	}

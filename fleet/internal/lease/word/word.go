@@ -67,16 +67,16 @@ func (d Decision) wrap() policy.Decision {
 // Unwrap decodes the engine's decision. The refusal of an engine without room has no ResetAfter, as
 // such a refusal is short.
 func Unwrap(w policy.Decision) Decision {
-	d := Decision{Units: w.Remaining, Holds: w.ResetAfter}
+	decision := Decision{Units: w.Remaining, Holds: w.ResetAfter}
 	switch {
 	case w.Allowed && w.Wait > 0:
-		d.Verdict = TakenLow
+		decision.Verdict = TakenLow
 	case w.Allowed:
-		d.Verdict = Taken
+		decision.Verdict = Taken
 	case w.RetryAfter > 0 && w.ResetAfter > 0:
-		d.Verdict = Refused
+		decision.Verdict = Refused
 	}
-	return d
+	return decision
 }
 
 // Answers reports whether the word answers the call. Otherwise the bank must be asked.

@@ -42,25 +42,25 @@ func divider(limit policy.Policy) (func(n int64) (policy.Policy, error), error) 
 	if !ok {
 		return nil, fmt.Errorf("ral: a %T has no shares", limit)
 	}
-	switch s := shaped.Shape(); s.Kind {
+	switch form := shaped.Shape(); form.Kind {
 	case shape.Funnel:
 		return func(n int64) (policy.Policy, error) {
-			return policy.Funnel(max(s.Capacity/n, 1), s.Count, times(s.Per, n))
+			return policy.Funnel(max(form.Capacity/n, 1), form.Count, times(form.Per, n))
 		}, nil
 	case shape.Queue:
 		return func(n int64) (policy.Policy, error) {
-			return policy.Queue(max(s.Limit/n-1, 0), s.Count, times(s.Per, n))
+			return policy.Queue(max(form.Limit/n-1, 0), form.Count, times(form.Per, n))
 		}, nil
 	case shape.Bursty:
 		return func(n int64) (policy.Policy, error) {
-			return policy.Bursty(s.Count, times(s.Per, n), s.Capacity/n)
+			return policy.Bursty(form.Count, times(form.Per, n), form.Capacity/n)
 		}, nil
 	case shape.FixedWindow:
-		return windows(s.Limit, s.Per, policy.FixedWindow), nil
+		return windows(form.Limit, form.Per, policy.FixedWindow), nil
 	case shape.SlidingWindow:
-		return windows(s.Limit, s.Per, policy.SlidingWindow), nil
+		return windows(form.Limit, form.Per, policy.SlidingWindow), nil
 	case shape.AlignedWindow:
-		return windows(s.Limit, s.Per, policy.AlignedWindow), nil
+		return windows(form.Limit, form.Per, policy.AlignedWindow), nil
 	}
 	return nil, fmt.Errorf("ral: a %T has no shares", limit)
 }

@@ -36,11 +36,11 @@ func NewWhole(limit policy.Policy) *Whole {
 	return whole
 }
 
-func shapeOf(p policy.Policy) (s shape.Shape) {
-	if shaped, ok := p.(shape.Shaped); ok {
-		s = shaped.Shape()
+func shapeOf(limit policy.Policy) (form shape.Shape) {
+	if shaped, ok := limit.(shape.Shaped); ok {
+		form = shaped.Shape()
 	}
-	return s
+	return form
 }
 
 // Start is an instant late enough for a window to have opened, or a store to be full.
@@ -83,8 +83,8 @@ func New(whole *Whole, servers int, zero time.Time) (*Part, error) {
 	if err != nil {
 		return nil, err
 	}
-	if a, ok := divided.(policy.Anchored); ok {
-		divided = a.Anchor(zero)
+	if anchored, ok := divided.(policy.Anchored); ok {
+		divided = anchored.Anchor(zero)
 	}
 	part := &Part{Policy: divided, Servers: servers, whole: whole, shape: shapeOf(divided)}
 	if part.shape.Kind == shape.FixedWindow {
@@ -128,17 +128,17 @@ type Known struct {
 
 // Begin returns the state by which a call of n units is decided, which is no less used than Redis
 // said. kept reports whether the key has a state.
-func (p *Part) Begin(state State, kept bool, n int64, k Known, now policy.Instant) State {
+func (p *Part) Begin(state State, kept bool, n int64, known Known, now policy.Instant) State {
 	// Drained units are not owed, whatever is added below.
 	state.Unpaid = p.Owed(state, now)
 	memory := policy.Instant(p.whole.Memory)
 	switch {
-	case k.HasWord && k.RedisNow < k.Said+memory:
-		state.Word, state.Unknown = p.raise(state.Word, k.Word, k.RedisNow, now), 0
+	case known.HasWord && known.RedisNow < known.Said+memory:
+		state.Word, state.Unknown = p.raise(state.Word, known.Word, known.RedisNow, now), 0
 	case kept:
-	case k.Full && k.Heard != 0 && (k.Lost == 0 || now >= k.Lost+memory):
+	case known.Full && known.Heard != 0 && (known.Lost == 0 || now >= known.Lost+memory):
 	default:
-		state.Word, state.Unknown = p.usedUp(n, k.Heard, k.Lost, k.Start)
+		state.Word, state.Unknown = p.usedUp(n, known.Heard, known.Lost, known.Start)
 	}
 	return state
 }
@@ -192,8 +192,8 @@ func (p *Part) without(word uint64, taken Taken, give int64, now policy.Instant)
 		if give == taken.N {
 			return taken.before
 		}
-		next, d := p.Policy.Take(taken.before, taken.Instant, taken.N-give, math.MaxInt64)
-		if d.Allowed && d.Wait == taken.Wait && !taken.charged {
+		next, decision := p.Policy.Take(taken.before, taken.Instant, taken.N-give, math.MaxInt64)
+		if decision.Allowed && decision.Wait == taken.Wait && !taken.charged {
 			// The word is as after a take of fewer units.
 			return next
 		}
@@ -249,7 +249,9 @@ func (p *Part) Owed(state State, now policy.Instant) int64 {
 }
 
 // Fresh reports whether the state means nothing any more.
-func (p *Part) Fresh(s State, now policy.Instant) bool { return p.Policy.FreshAt(s.Word) <= now }
+func (p *Part) Fresh(state State, now policy.Instant) bool {
+	return p.Policy.FreshAt(state.Word) <= now
+}
 
 // usedUp returns the initial word of an unknown key whose call asks for n units: all units except
 // a first call's are used at Redis's last answer. If the table evicted a key with debts later,
@@ -318,8 +320,8 @@ func (p *Part) raise(word, redisWord uint64, redisNow, now policy.Instant) uint6
 }
 
 // paced reports whether words are the tick at which all will have drained.
-func paced(s shape.Shape) bool {
-	return s.Kind == shape.Funnel || s.Kind == shape.Queue || s.Kind == shape.Bursty
+func paced(form shape.Shape) bool {
+	return form.Kind == shape.Funnel || form.Kind == shape.Queue || form.Kind == shape.Bursty
 }
 
 // portion returns whole*some/all, rounded up.
@@ -334,9 +336,9 @@ func portion(whole, some, all int64) int64 {
 
 // full is the least number of units after which no call is admitted.
 func full(limit policy.Policy) int64 {
-	if s := shapeOf(limit); s.Kind == shape.Bursty {
+	if form := shapeOf(limit); form.Kind == shape.Bursty {
 		// A call passes while nothing is owed.
-		return s.Capacity + 1
+		return form.Capacity + 1
 	}
 	return limit.Limit()
 }

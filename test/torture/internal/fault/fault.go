@@ -35,18 +35,18 @@ type Switch struct {
 }
 
 // Arm has the writer fail the next time that it looks at a key's word.
-func (s *Switch) Arm(k Kind) { s.armed.Store(int32(k)) }
+func (s *Switch) Arm(kind Kind) { s.armed.Store(int32(kind)) }
 
 // Fired returns the number of failures.
 func (s *Switch) Fired() int64 { return s.fired.Load() }
 
 func (s *Switch) strike() {
-	k := Kind(s.armed.Load())
-	if k == None || !onWriter() || !s.armed.CompareAndSwap(int32(k), int32(None)) {
+	kind := Kind(s.armed.Load())
+	if kind == None || !onWriter() || !s.armed.CompareAndSwap(int32(kind), int32(None)) {
 		return
 	}
 	s.fired.Add(1)
-	switch k {
+	switch kind {
 	case Panic:
 		panic("torture: the writer is killed")
 	case Goexit:

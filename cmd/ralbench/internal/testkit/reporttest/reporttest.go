@@ -29,23 +29,23 @@ func Fleet(t *testing.T) report.Document {
 
 func read(t *testing.T, name string) report.Document {
 	t.Helper()
-	d, err := report.Read("../../testdata/" + name)
+	document, err := report.Read("../../testdata/" + name)
 	require.NoError(t, err)
-	return d
+	return document
 }
 
 // Made returns a run of a workload with the nanoseconds of a call by round. base, of the xsync map,
 // may be nil.
 func Made(base, ral []float64) report.Document {
 	result := func(name string, yardstick bench.Yardstick, costs []float64) bench.Result {
-		r := bench.Result{Contender: bench.Contender{Name: name, Yardstick: yardstick}}
+		result := bench.Result{Contender: bench.Contender{Name: name, Yardstick: yardstick}}
 		for _, ns := range costs {
 			took := time.Duration(1000 * ns)
-			r.Rounds = append(r.Rounds, bench.Pass{Calls: 1000, CPU: took, Elapsed: took})
-			p := time.Duration(ns)
-			r.LatencyRounds = append(r.LatencyRounds, bench.Latency{Calls: 1, P50: p, P99: 2 * p, P999: 3 * p})
+			result.Rounds = append(result.Rounds, bench.Pass{Calls: 1000, CPU: took, Elapsed: took})
+			duration := time.Duration(ns)
+			result.LatencyRounds = append(result.LatencyRounds, bench.Latency{Calls: 1, P50: duration, P99: 2 * duration, P999: 3 * duration})
 		}
-		return r
+		return result
 	}
 	workloadReport := bench.WorkloadReport{Workload: bench.Workload{Name: "hot-pass", Keys: 1}, CPU: 2, Results: []bench.Result{result("Ral", "", ral)}}
 	if base != nil {
@@ -89,8 +89,8 @@ func Tables() report.Document {
 
 // Servers returns a run of servers, with a missed goal.
 func Servers() report.Document {
-	server := func(name string, y bench.Yardstick, rounds []bench.Pass, latencies ...bench.Latency) bench.Result {
-		return bench.Result{Contender: bench.Contender{Name: name, Yardstick: y, Exact: true, Elsewhere: true}, Outside: true, Apart: true, Rounds: rounds, LatencyRounds: latencies}
+	server := func(name string, yardstick bench.Yardstick, rounds []bench.Pass, latencies ...bench.Latency) bench.Result {
+		return bench.Result{Contender: bench.Contender{Name: name, Yardstick: yardstick, Exact: true, Elsewhere: true}, Outside: true, Apart: true, Rounds: rounds, LatencyRounds: latencies}
 	}
 	return made(report.Settings{Scale: 1, CPUs: []int{2}, Serve: true}, bench.WorkloadReport{
 		Workload: bench.Workload{
@@ -127,17 +127,17 @@ func made(settings report.Settings, workloads ...bench.WorkloadReport) report.Do
 // Calls returns different calls: Choke for 50 ns, Peek for 75, Wait for 100, and a peer's for 80.
 func Calls() bench.WorkloadReport {
 	result := func(name, like string, ns float64) bench.Result {
-		r := bench.Result{Contender: bench.Contender{Name: name, Like: like, About: "call", Exact: true, Promise: bench.TokenBucket}, Apart: true, Audit: &bench.Audit{Calls: 3, Admitted: 3, Allowed: 3, Possible: 3}}
+		result := bench.Result{Contender: bench.Contender{Name: name, Like: like, About: "call", Exact: true, Promise: bench.TokenBucket}, Apart: true, Audit: &bench.Audit{Calls: 3, Admitted: 3, Allowed: 3, Possible: 3}}
 		for range 3 {
 			took := time.Duration(1000 * ns)
-			r.Rounds = append(r.Rounds, bench.Pass{Calls: 1000, Passed: 1000, CPU: took, Elapsed: took})
+			result.Rounds = append(result.Rounds, bench.Pass{Calls: 1000, Passed: 1000, CPU: took, Elapsed: took})
 		}
-		r.NsPerOp, r.OpsPerSecond = bench.SpreadOf([]float64{ns}), bench.SpreadOf([]float64{1e9 / ns})
+		result.NsPerOp, result.OpsPerSecond = bench.SpreadOf([]float64{ns}), bench.SpreadOf([]float64{1e9 / ns})
 		if name != "Ral" {
 			ratio := bench.SpreadOf([]float64{ns / 50})
-			r.OfBase = &ratio
+			result.OfBase = &ratio
 		}
-		return r
+		return result
 	}
 	return bench.WorkloadReport{
 		Workload: bench.Workload{
