@@ -23,7 +23,7 @@ func (c *Cell[K]) Block(limit policy.Policy, key K) error {
 	switch {
 	case decision.Allowed:
 		return nil
-	case basis.missing == 0:
+	case basis.reason == 0:
 		return ErrNever
 	case c.closed.Load():
 		return ErrClosed
@@ -103,7 +103,7 @@ func (c *Cell[K]) refuseBlocked(hash uint64, key K, now policy.Instant, q *reque
 		now = max(now, c.view.Horizon())
 	}
 	q.decide(terms, state, now, decision)
-	if basis := c.basis(q.limit, decision); basis.missing != 0 {
+	if basis := c.basis(q.limit, decision); basis.reason != 0 {
 		// A limit of another family refuses for ever.
 		return basis, true
 	}
@@ -114,7 +114,7 @@ func (c *Cell[K]) refuseBlocked(hash uint64, key K, now policy.Instant, q *reque
 	}
 	decision.Allowed, decision.Remaining, decision.Wait = false, 0, 0
 	decision.RetryAfter, decision.ResetAfter = max(retry, left), max(decision.ResetAfter, left)
-	return Basis{missing: blocked}, true
+	return Basis{reason: blocked}, true
 }
 
 // Punish counts a refusal of the key, unless it is for ever, and adds the resulting block, if any,
@@ -129,7 +129,7 @@ func (c *Cell[K]) Punish(key K, decision *policy.Decision) {
 	// If the key is blocked already, by another call's refusal or by Block, that block holds.
 	left := counted.RetryAfter
 	switch {
-	case basis.missing != 0:
+	case basis.reason != 0:
 		blocks.refusals.Uncounted.Add(1)
 		return
 	case counted.Allowed && counted.Remaining == 0:

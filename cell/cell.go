@@ -128,7 +128,7 @@ func (c *Cell[K]) Choke(key K) bool {
 		choker = c.chokerOf(q.limit)
 	}
 	limit := q.limit
-	if c.general() || limit != nil && choker == nil {
+	if c.needsTake() || limit != nil && choker == nil {
 		var decision policy.Decision
 		c.takeCounted(key, &request{n: 1, choice: q}, &decision)
 		return decision.Allowed
@@ -197,9 +197,9 @@ func (c *Cell[K]) Choke(key K) bool {
 	return decision.Allowed
 }
 
-// general reports whether every call of the cell needs the steps of take, because keys may be
+// needsTake reports whether every call of the cell needs the steps of take, because keys may be
 // impossible to hash or the policy is a policy.Occupier.
-func (c *Cell[K]) general() bool { return c.guarded || c.occupied }
+func (c *Cell[K]) needsTake() bool { return c.guarded || c.occupied }
 
 // chokerOf returns the fast path of a limit other than the cell's own. It is nil if the limit is of
 // another family, or delays calls, since turns under another limit leave a mark. It is also nil if
@@ -219,7 +219,7 @@ func (c *Cell[K]) Take(key K, n int64, d *policy.Decision) Basis { return c.ask(
 // ask is Take or, if look is set, Peek.
 func (c *Cell[K]) ask(key K, n int64, look bool, decision *policy.Decision) Basis {
 	q := request{n: n}
-	if c.general() || c.policyFor != nil || c.blocks.Load() != nil {
+	if c.needsTake() || c.policyFor != nil || c.blocks.Load() != nil {
 		if q.choice = c.orChosen(nil, key); look {
 			return c.probe(key, &q, decision)
 		}

@@ -142,7 +142,7 @@ func (op *opening[K]) noRoom(request *request, decision policy.Decision, status 
 	}
 	if request.noRoomWait {
 		decision = policy.Decision{Limit: decision.Limit, RetryAfter: min(cell.openTimeout, roomPause)}
-		return outcome{Decision: decision, Basis: Basis{missing: full}}, true
+		return outcome{Decision: decision, Basis: Basis{reason: full}}, true
 	}
 	if !op.room.next(cell.openTimeout) {
 		return cell.unavailableAnswer(request, decision, false), true
@@ -171,7 +171,7 @@ func (c *Cell[K]) withoutWord(
 	if !admit || request.charge {
 		decision = policy.Decision{Limit: decision.Limit, RetryAfter: min(retry, policy.Never-1)}
 	}
-	return outcome{Decision: decision, Basis: Basis{missing: why}}
+	return outcome{Decision: decision, Basis: Basis{reason: why}}
 }
 
 // roomWait waits for room in a full table. The first waits yield, as the writer may be behind. Later

@@ -76,7 +76,7 @@ func counting[K comparable](on bool) (*Cell[K], *atomic.Int64) {
 // reason.
 var ways = map[string]func(c *Cell[string], key string){
 	"limit": func(c *Cell[string], key string) { c.Count(key, &policy.Decision{}, Basis{}) },
-	"full":  func(c *Cell[string], key string) { c.Count(key, &policy.Decision{}, Basis{missing: full}) },
+	"full":  func(c *Cell[string], key string) { c.Count(key, &policy.Decision{}, Basis{reason: full}) },
 }
 
 // within checks a list against the exact number of refusals of each key:
@@ -287,7 +287,7 @@ func TestRefusedListMayBeLeftOut(t *testing.T) {
 
 func TestRefusedListLeavesOutKeysWithoutAHash(t *testing.T) {
 	c, _ := counting[any](true)
-	c.Count([]int{1}, &policy.Decision{}, Basis{missing: unavailable})
+	c.Count([]int{1}, &policy.Decision{}, Basis{reason: unavailable})
 	list := c.RefusedMost(10)
 	assert.Empty(t, list.Keys)
 	assert.EqualValues(t, 1, list.Total)

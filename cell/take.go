@@ -45,7 +45,7 @@ type outcome struct {
 // Basis is the reason that an answer rests on more than the key's word. The zero Basis means that
 // the word alone decided.
 type Basis struct {
-	missing missing
+	reason missing
 	// lost means that nothing can be recorded for the key, now or later.
 	lost bool
 	// passed has the shares of the limit that the call passed, to be warned of if it is allowed.
@@ -81,12 +81,12 @@ const (
 
 // byWord reports whether the limit itself gave the answer, from the key's word or as for an unused
 // key. Only such a refusal may block the key.
-func (b Basis) byWord() bool { return (b.missing == 0 || b.missing >= crowded) && !b.lost }
+func (b Basis) byWord() bool { return (b.reason == 0 || b.reason >= crowded) && !b.lost }
 
 // Recorded reports whether an answer rests on the key's word, or needs none. Unlike byWord it
 // includes misfit, blocked, ended and lost.
 func (b Basis) Recorded() bool {
-	return b.missing != full && b.missing != unavailable && b.missing != shut
+	return b.reason != full && b.reason != unavailable && b.reason != shut
 }
 
 // Receipt records a take of a key of any type, and its effect on the key's word. The zero Receipt has no
@@ -296,7 +296,7 @@ func (c *Cell[K]) basis(limit policy.Policy, decision *policy.Decision) Basis {
 	if c.onMisfit != nil && c.misfitSeen.CompareAndSwap(false, true) {
 		c.onMisfit(limit)
 	}
-	return Basis{missing: misfit}
+	return Basis{reason: misfit}
 }
 
 // Count counts a call's final answer. A refusal by the key's word may block the key, and d then
@@ -324,20 +324,20 @@ func (c *Cell[K]) CountOnly(allowed bool, basis Basis) (due Due) {
 	switch {
 	case allowed:
 		c.tally.CountAdmitted()
-		if basis.missing != 0 {
-			c.admittedBy[basis.missing].Add(1)
+		if basis.reason != 0 {
+			c.admittedBy[basis.reason].Add(1)
 		}
 		return Due{passed: basis.passed}
-	case basis.missing == 0:
+	case basis.reason == 0:
 		mine := c.tally.mine()
 		if number, mayBe := mine.refuse(); mayBe {
 			due.weight = c.drawRefusal(mine, number)
 		}
-	case basis.missing == blocked:
+	case basis.reason == blocked:
 		c.tally.mine().blocked.Add(1)
 		due.weight = c.refused.sample.Draw()
 	default:
-		c.refusedBy[basis.missing].Add(1)
+		c.refusedBy[basis.reason].Add(1)
 		due.weight = c.refused.sample.Draw()
 	}
 	due.punish = basis.byWord() && c.blocks.Load() != nil

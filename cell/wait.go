@@ -65,10 +65,10 @@ func (c *Cell[K]) acquire(
 	ctx context.Context, key K, q *request, patience time.Duration, decision *policy.Decision, held *Held[K],
 ) (waited time.Duration, basis Basis, err error) {
 	if ctx.Err() != nil {
-		return 0, Basis{missing: ended}, Cancelled(ctx)
+		return 0, Basis{reason: ended}, Cancelled(ctx)
 	}
 	if c.closed.Load() {
-		return 0, Basis{missing: shut}, ErrClosed
+		return 0, Basis{reason: shut}, ErrClosed
 	}
 	if !c.lines.Has(key) {
 		// No call waits.
@@ -100,12 +100,12 @@ func (b Basis) endedBy(err error) Basis {
 	case errors.Is(err, ErrUnavailable):
 		why = unavailable
 	case errors.Is(err, ErrCancelled):
-		return Basis{missing: ended}
+		return Basis{reason: ended}
 	case errors.Is(err, ErrClosed):
-		return Basis{missing: shut}
+		return Basis{reason: shut}
 	}
-	if b.missing == 0 {
-		b.missing = why
+	if b.reason == 0 {
+		b.reason = why
 	}
 	return b
 }
@@ -120,12 +120,12 @@ func (c *Cell[K]) waitInLine(
 		return 0, refused, ErrUnavailable
 	case decision.RetryAfter == policy.Never:
 		return 0, refused, never(n, *decision, refused)
-	case refused.missing == blocked && n == 0:
+	case refused.reason == blocked && n == 0:
 		return 0, refused, fmt.Errorf("%w: the key is blocked, %v to wait", ErrDeadline, decision.RetryAfter)
-	case decision.RetryAfter > patience && !(c.occupied && patience > 0 && refused.missing != blocked):
+	case decision.RetryAfter > patience && !(c.occupied && patience > 0 && refused.reason != blocked):
 		return 0, refused, fmt.Errorf("%w: %v to wait, %v at the most", ErrDeadline, decision.RetryAfter, patience)
 	}
-	if deadline, ok := ctx.Deadline(); ok && refused.missing == blocked {
+	if deadline, ok := ctx.Deadline(); ok && refused.reason == blocked {
 		// The line's forecasts go by the limit alone.
 		if left := time.Until(deadline); decision.RetryAfter > left {
 			return 0, refused, fmt.Errorf("%w (%w): the key is blocked, %v to wait, %v left", ErrDeadline, context.DeadlineExceeded, decision.RetryAfter, left)
@@ -140,7 +140,7 @@ func (c *Cell[K]) waitInLine(
 }
 
 func never(n int64, decision policy.Decision, basis Basis) error {
-	if basis.missing == misfit {
+	if basis.reason == misfit {
 		return fmt.Errorf("%w: engine.PolicyFor chose a policy of another family for this key", ErrNever)
 	}
 	return fmt.Errorf("%w: %d of at most %d", ErrNever, n, decision.Limit)

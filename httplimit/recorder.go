@@ -37,7 +37,7 @@ func (c *recorder) begin() {
 }
 
 func (c *recorder) Write(buffer []byte) (int, error) {
-	if !c.pays(buffer) {
+	if !c.charge(buffer) {
 		return 0, ErrUsedUp
 	}
 	c.begin()
@@ -67,9 +67,9 @@ func (c *recorder) ReadFrom(from io.Reader) (int64, error) {
 	return n, err
 }
 
-// pays charges for bytes of a Limit.Stream before they are written. If a limit refuses these bytes,
-// pays ends the response and returns false.
-func (c *recorder) pays(buffer []byte) bool {
+// charge charges for bytes of a Limit.Stream before they are written. If a limit refuses these bytes,
+// charge ends the response and returns false.
+func (c *recorder) charge(buffer []byte) bool {
 	stream := c.stream
 	switch {
 	case stream == nil:

@@ -62,8 +62,8 @@ type state[K comparable] struct {
 	ended atomic.Int64
 	// waiting is the sum of the units of the calls that wait for their turn.
 	waiting atomic.Int64
-	// used is the time of the last turn.
-	used atomic.Int64
+	// lastTurn is the time of the last turn.
+	lastTurn atomic.Int64
 
 	// pace and failsUntil are set by the latest Change, and read without the lock. An overlong time is a time
 	// stated by an answer of which more than Config.MaxBackoff is left: calls fail until failsUntil, its end, 0
@@ -141,7 +141,7 @@ func (ks *keys[K]) add(key K, delay time.Duration, gates bool) *state[K] {
 	if gates {
 		s.gate = make(chan struct{}, 1)
 	}
-	s.used.Store(int64(now))
+	s.lastTurn.Store(int64(now))
 	ks.forgetIdle(now)
 	s.unrecorded = len(ks.states) >= ks.max
 	s.mu.learned = pacing.Start(ks.pacing, now, delay)
@@ -190,7 +190,7 @@ func (ks *keys[K]) forgetIdle(now time.Duration) {
 			return
 		}
 		ks.steps++
-		last := time.Duration(max(state.used.Load(), state.heldUntil.Load()))
+		last := time.Duration(max(state.lastTurn.Load(), state.heldUntil.Load()))
 		if state.waiting.Load() != 0 {
 			last = now
 		}

@@ -61,7 +61,7 @@ func (p *part[K]) late(ctx context.Context, err error) error {
 		origin = state.mu.heldBy
 	}
 	state.mu.Unlock()
-	decision := line.engine.Peek(state.key, p.fits)
+	decision := line.engine.Peek(state.key, p.burstUnits)
 	decision.Allowed, decision.RetryAfter = false, max(decision.RetryAfter, fails)
 	p.tell(ctx, decision)
 	return &TurnError{state.key, time.Now().Add(decision.RetryAfter), decision.RetryAfter, origin.call, origin.came, origin.field, err}

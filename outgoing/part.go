@@ -26,8 +26,8 @@ type part[K comparable] struct {
 	index int
 	// n is the cost of the call, in units, which are taken or owed.
 	n int64
-	// fits is n, or the burst of the limit if that is less. These units are waited for.
-	fits int64
+	// burstUnits is n, or the burst of the limit if that is less. These units are waited for.
+	burstUnits int64
 	// cost is n as corrected by Settle.
 	cost  int64
 	grant engine.Reservation[K]
@@ -48,7 +48,7 @@ type part[K comparable] struct {
 // part returns the part of a call of n units. The units count as waiting until Turn.leave.
 func (l *Line[K]) part(key K, n int64) part[K] {
 	n = min(n, answer.MaxCount)
-	p := part[K]{line: l, state: l.keys.join(key, n, l.hasGates()), n: n, fits: n, cost: n}
+	p := part[K]{line: l, state: l.keys.join(key, n, l.hasGates()), n: n, burstUnits: n, cost: n}
 	if n > 1 {
 		p.fitAgain()
 	}
@@ -57,9 +57,9 @@ func (l *Line[K]) part(key K, n int64) part[K] {
 
 // fitAgain computes fits by the present limit, and reports whether it changed.
 func (p *part[K]) fitAgain() bool {
-	before := p.fits
-	p.fits = min(p.n, max(p.line.Limit(p.state.key).Limit(), 1))
-	return p.fits != before
+	before := p.burstUnits
+	p.burstUnits = min(p.n, max(p.line.Limit(p.state.key).Limit(), 1))
+	return p.burstUnits != before
 }
 
 // acquire waits for the units that fit. If the limit changes meanwhile, so that more or fewer fit, acquire
@@ -70,9 +70,9 @@ func (p *part[K]) acquire(ctx context.Context, patience time.Duration) (err erro
 		if err := p.admit(true); err != nil || p.probes {
 			return err
 		}
-		p.grant, err = p.line.engine.Acquire(ctx, p.state.key, p.fits, max(patience, 0))
+		p.grant, err = p.line.engine.Acquire(ctx, p.state.key, p.burstUnits, max(patience, 0))
 		p.early = !p.state.pace.Load().HasLimit()
-		fits := p.fits
+		fits := p.burstUnits
 		again := p.n > 1 && p.fitAgain()
 		if err != nil && !(again && errors.Is(err, engine.ErrNever)) {
 			return err
@@ -129,14 +129,14 @@ func (p *part[K]) begin(ctx context.Context, waited time.Duration) {
 	decision.Wait = waited
 	p.tell(ctx, decision)
 	state, now := p.state, p.line.keys.now()
-	state.used.Store(int64(now))
+	state.lastTurn.Store(int64(now))
 	p.number, p.sent, p.ended = state.turns.Add(1), now, state.ended.Load()
 	state.taken.Add(p.n)
 	if state.pace.Load().IsOver(now) {
 		p.open()
 	}
-	if p.n > p.fits && (!p.line.pacing.Learns || !state.pace.Load().IsUnknown()) {
-		p.charge(p.n - p.fits)
+	if p.n > p.burstUnits && (!p.line.pacing.Learns || !state.pace.Load().IsUnknown()) {
+		p.charge(p.n - p.burstUnits)
 	}
 }
 
@@ -176,7 +176,7 @@ func (p *part[K]) giveBack(n int64) {
 		p.state.mu.Lock()
 		defer p.state.mu.Unlock()
 		p.state.mu.learned.Unsent()
-	case n == p.fits && p.state.pace.Load().IsUnknown():
+	case n == p.burstUnits && p.state.pace.Load().IsUnknown():
 		p.grant.Cancel()
 	default:
 		p.charge(-n)
@@ -199,7 +199,7 @@ func (p *part[K]) end() pacing.Call {
 	case pace.Spends():
 		call.Ours = line.engine.Peek(state.key, 0).Remaining
 	case pace.IsUnknown():
-		call.Blocked = line.engine.Blocked(state.key) > 0
+		call.Holding = line.engine.Blocked(state.key) > 0
 	}
 	// Waiting is read before taken, so that a call that gets its turn in between is counted once or twice, and never missed.
 	call.Waiting = state.waiting.Load()

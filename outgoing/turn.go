@@ -129,7 +129,7 @@ func (t *Turn[K]) acquire(ctx context.Context) error {
 func (t *Turn[K]) undo(parts int, err error) error {
 	for i := range parts {
 		part := t.nth(i)
-		part.giveBack(part.fits)
+		part.giveBack(part.burstUnits)
 	}
 	t.Release()
 	return err
@@ -183,7 +183,7 @@ func (t *Turn[K]) last() (last *part[K], in time.Duration) {
 	last = &t.part
 	for i := range 1 + len(t.units) {
 		part := t.nth(i)
-		if decision := part.line.engine.Peek(part.state.key, part.fits); decision.RetryAfter > in && decision.RetryAfter != policy.Never {
+		if decision := part.line.engine.Peek(part.state.key, part.burstUnits); decision.RetryAfter > in && decision.RetryAfter != policy.Never {
 			last, in = part, decision.RetryAfter
 		}
 	}

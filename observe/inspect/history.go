@@ -17,16 +17,16 @@ const (
 	// coarse is the number of points that make one coarse point, of three minutes.
 	coarse    = 90
 	maxCoarse = 480
-	// recent is the number of the last points, whose mean is compared with the usual. minute is the
+	// recent is the number of the last points, whose mean is compared with the usual. pointsPerMinute is the
 	// number of points in a minute.
-	recent = 15
-	minute = 30
+	recent          = 15
+	pointsPerMinute = 30
 	// The usual is known after minCalm calm minutes, and comes from the last maxCalm calm minutes.
 	minCalm = 10
 	maxCalm = 60
-	// yesterday is the number of coarse points in an hour: a day ago, that hour is compared with the
+	// pointsPerHour is the number of coarse points in an hour: a day ago, that hour is compared with the
 	// present.
-	yesterday = 20
+	pointsPerHour = 20
 )
 
 // history has the points of all limits. Its methods except note are safe for concurrent use.
@@ -141,8 +141,8 @@ func (h *history) note(now time.Time) {
 			h.coarse[i] = push(h.coarse[i], mean(newest(h.points[i], coarse)))
 		}
 		h.refused[i].compare(newest(h.points[i], recent))
-		if h.tick%minute == 0 {
-			h.refused[i].learn(mean(newest(h.points[i], minute)).Refused, newest(h.coarse[i], maxCoarse))
+		if h.tick%pointsPerMinute == 0 {
+			h.refused[i].learn(mean(newest(h.points[i], pointsPerMinute)).Refused, newest(h.coarse[i], maxCoarse))
 		}
 	}
 }
@@ -230,6 +230,6 @@ func (r *refusals) learn(last float64, day []pagejson.Point) {
 		r.usual = slices.Sorted(slices.Values(r.calm))[n/2]
 	}
 	if len(day) == maxCoarse {
-		r.usual = max(r.usual, mean(day[:yesterday]).Refused)
+		r.usual = max(r.usual, mean(day[:pointsPerHour]).Refused)
 	}
 }

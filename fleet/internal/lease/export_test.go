@@ -21,7 +21,7 @@ func newLeases(config Config) (*Leases, error) {
 // Kill ends the leases like the death of the server: nothing is given back.
 func (l *Leases) Kill() {
 	l.abort()
-	l.once.Do(func() { l.end(context.Background(), false) })
+	l.once.Do(func() { l.shutDown(context.Background(), false) })
 	_ = l.words.Close()
 }
 

@@ -466,13 +466,13 @@ func (l *Leases) Health() error {
 // Close waits for the answer under way, gives back unused units, both until ctx ends, and ends the
 // goroutines. Later and waiting calls get ErrClosed. It may be called more than once.
 func (l *Leases) Close(ctx context.Context) error {
-	l.once.Do(func() { l.end(ctx, true) })
+	l.once.Do(func() { l.shutDown(ctx, true) })
 	return l.words.Close()
 }
 
-// end ends the owner, and gives the unused units back if give is true. If give is false, it is like
+// shutDown ends the owner, and gives the unused units back if give is true. If give is false, it is like
 // the death of the server.
-func (l *Leases) end(ctx context.Context, give bool) {
+func (l *Leases) shutDown(ctx context.Context, give bool) {
 	l.mu.Lock()
 	l.closed = true
 	l.mu.Unlock()

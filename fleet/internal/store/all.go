@@ -107,7 +107,7 @@ func (s *Store) TakeAll(ctx context.Context, asks []Ask) ([]Taken, error) {
 	}
 	reply, err := s.runOne(ctx, s.scripts.all, withMore(keys, more), args...).ToArray()
 	if err != nil {
-		return nil, explain(err, keys[:len(asks)]...)
+		return nil, classify(err, keys[:len(asks)]...)
 	}
 	return decideAll(asks, keys, reply)
 }
@@ -169,7 +169,7 @@ func decideAll(asks []Ask, keys []string, reply []rueidis.RedisMessage) ([]Taken
 		blockName := keys[len(asks)+i]
 		parts, err := reply[i].ToArray()
 		if err != nil {
-			return nil, explain(err, keys[i])
+			return nil, classify(err, keys[i])
 		}
 		r := &answer{parts: parts, name: keys[i]}
 		if takeAsk.Limit.wordless() {

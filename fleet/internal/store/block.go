@@ -48,7 +48,7 @@ func (s *Store) Delete(ctx context.Context, limit *Limit, key string) (bool, err
 	}
 	n, err := s.client.Do(ctx, s.client.B().Del().Key(names...).Build()).AsInt64()
 	if err != nil {
-		return false, explain(err, names[len(names)-1])
+		return false, classify(err, names[len(names)-1])
 	}
 	return n > 0, nil
 }

@@ -125,7 +125,7 @@ func read(res rueidis.RedisResult, name string, parts ...int) *answer {
 	all, err := res.ToArray()
 	r := &answer{parts: all, name: name}
 	if err != nil {
-		r.err = explain(err, name)
+		r.err = classify(err, name)
 		return r
 	}
 	return r.expect(parts...)
@@ -153,7 +153,7 @@ func (r *answer) number() (n int64) {
 	part := r.next()
 	if r.err == nil {
 		if n, r.err = part.AsInt64(); r.err != nil {
-			r.err = explain(r.err, r.name)
+			r.err = classify(r.err, r.name)
 		}
 	}
 	return n
@@ -211,7 +211,7 @@ func parseWord(reply rueidis.RedisMessage, foreign bool, name string) (word uint
 	}
 	value, err := reply.ToString()
 	if err != nil {
-		return 0, explain(err, name)
+		return 0, classify(err, name)
 	}
 	if !foreign {
 		word, err = strconv.ParseUint(value, 10, 64)

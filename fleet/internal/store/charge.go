@@ -43,7 +43,7 @@ func (s *Store) ChargeEach(ctx context.Context, limit *Limit, debts []Debt) []er
 		all.keys, all.args = append(all.keys, limit.prefix+debt.Tail), append(all.args, figures)
 	}
 	res := s.run(ctx, []call{all})[0]
-	if err := res.Error(); err != nil && len(debts) > 1 && errors.Is(explain(err, ""), ErrCrossSlot) {
+	if err := res.Error(); err != nil && len(debts) > 1 && errors.Is(classify(err, ""), ErrCrossSlot) {
 		// A proxy hides a cluster. Nothing was done.
 		s.apart.Store(true)
 		return s.chargeApart(ctx, limit, debts)

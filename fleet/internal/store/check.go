@@ -97,7 +97,7 @@ func check(ctx context.Context, client rueidis.Client, primary bool) error {
 		return fmt.Errorf("%w: %w", ErrUnchecked, err)
 	}
 	if err != nil {
-		return explain(err, "INFO")
+		return classify(err, "INFO")
 	}
 	info := map[string]string{}
 	for line := range strings.Lines(text) {

@@ -73,8 +73,8 @@ var explained = []struct {
 	{"DENIED", ErrProtected},
 }
 
-// explain returns the error of this package for err, or else ErrAsking. It wraps err.
-func explain(err error, names ...string) error {
+// classify returns the error of this package for err, or else ErrAsking. It wraps err.
+func classify(err error, names ...string) error {
 	if why := named(err); why != nil {
 		return fmt.Errorf("%w (%s: %w)", why, shown(names...), err)
 	}

@@ -105,7 +105,7 @@ func (l *Limit) undrained(back int64, undo take) (drains, reach uint64) {
 // maxBack is above any count of a window, except that of an AlignedWindow with the highest limits: see maxCounted.
 const maxBack = 1 << 53
 
-// backFigures returns the parameters of the script back, which has the limit's giver: see givers. back is the number of
+// backFigures returns the parameters of the script back, which has the limit's part: see refunders. back is the number of
 // units to give back, or below 0 to charge.
 func (l *Limit) backFigures(back int64, undo take) []float64 {
 	if l.log != nil {
@@ -153,7 +153,7 @@ func (l *Limit) noted(back int64, undo take) []float64 {
 	return pairs(tick, l.ticks(undo.n), l.ticks(undo.n-min(back, undo.n)))
 }
 
-// turn returns the number of a word's window, as the givers of windows compute it.
+// turn returns the number of a word's window, as the refunders of windows compute it.
 func (l *Limit) turn(word uint64) float64 {
 	switch l.shape.Kind {
 	case shape.SlidingWindow:

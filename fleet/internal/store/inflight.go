@@ -143,12 +143,12 @@ func (s *Store) Confirm(ctx context.Context, limit *Limit, slots []Confirm) (con
 	}
 	results := s.run(ctx, calls)
 	if confirmed.Run, err = results[0].ToString(); err != nil {
-		return confirmed, explain(err, mark)
+		return confirmed, classify(err, mark)
 	}
 	for i, res := range results[1:] {
 		there, err := res.AsIntSlice()
 		if err != nil {
-			return confirmed, explain(err, calls[i+1].keys[0])
+			return confirmed, classify(err, calls[i+1].keys[0])
 		}
 		for _, one := range there {
 			confirmed.There = append(confirmed.There, one == 1)
@@ -168,7 +168,7 @@ func (s *Store) Release(ctx context.Context, limit *Limit, key, id string, n int
 	}
 	left, err := s.runOne(ctx, s.scripts.leave, []string{name}, id, strconv.FormatInt(n, 10)).AsInt64()
 	if err != nil {
-		return 0, explain(err, name)
+		return 0, classify(err, name)
 	}
 	return left, nil
 }

@@ -69,7 +69,7 @@ func parseBlock(reply rueidis.RedisMessage, name string) (uint64, error) {
 	}
 	text, err := reply.ToString()
 	if err != nil {
-		return 0, explain(err, name)
+		return 0, classify(err, name)
 	}
 	var figures [3]uint64
 	parts := strings.Split(text, ":")

@@ -60,7 +60,7 @@ func (s *Store) RewriteAll(ctx context.Context, limit *Limit, all []Rewrite, wit
 		for i, res := range s.run(ctx, swaps) {
 			switch did, err := res.AsInt64(); {
 			case err != nil:
-				failed(explain(err, swaps[i].keys[0]))
+				failed(classify(err, swaps[i].keys[0]))
 			case did != 1:
 				left = append(left, swaps[i].index)
 			}

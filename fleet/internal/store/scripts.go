@@ -48,17 +48,17 @@ var algorithms = kindsOf(
 	newAlgorithm(calling(lua("aligned"), lua("alignedtake")), "n, limit, full, d, over, per, last, e, patience, zero"),
 )
 
-// givers are the parts that give units back or charge units. Unlike algorithms they leave ms nil to keep the word, and
+// refunders are the parts that give units back or charge units. Unlike algorithms they leave ms nil to keep the word, and
 // set gone if the next word is void already. Their first parameters are the word that a take left which is to be undone,
 // and the word that replaces it.
-var givers = kindsOf(
+var refunders = kindsOf(
 	newAlgorithm(calling(lua("pace"), lua("paceback")), undone+"n, ah, al, dh, dl, rh, rl, fh, fl, e, x, gh, gl, nh, nl, kh, kl"),
 	newAlgorithm(calling(lua("fixed"), lua("fixedback")), undone+algorithms[shape.FixedWindow].params+", turn"),
 	newAlgorithm(calling(lua("sliding"), lua("slidingback")), undone+algorithms[shape.SlidingWindow].params+", turn"),
 	newAlgorithm(calling(lua("aligned"), lua("alignedback")), undone+algorithms[shape.AlignedWindow].params+", turn"),
 )
 
-// undone has the first parameters of the givers: the word of a take and its replacement, as pairs, and the end of the
+// undone has the first parameters of the refunders: the word of a take and its replacement, as pairs, and the end of the
 // replacement.
 const undone = "wh, wl, bh, bl, ends, "
 

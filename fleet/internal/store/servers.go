@@ -96,7 +96,7 @@ func (s *Store) parseRoll(answer *answer) (roll Roll, err error) {
 func (s *Store) Leave(ctx context.Context, id string) error {
 	name := s.serversName()
 	if err := s.client.Do(ctx, s.client.B().Zrem().Key(name).Member(id).Build()).Error(); err != nil {
-		return explain(err, name)
+		return classify(err, name)
 	}
 	return nil
 }

@@ -30,7 +30,7 @@ func (s *Store) Slots(ctx context.Context) ([]SlotRange, error) {
 			ranges, err = parseSlots(reply)
 		}
 		if err != nil {
-			err = explain(err, "CLUSTER SLOTS")
+			err = classify(err, "CLUSTER SLOTS")
 		}
 		return ranges, err
 	}) {
@@ -91,7 +91,7 @@ func (s *Store) Probe(ctx context.Context, name string) error {
 	if err == nil || rueidis.IsRedisNil(err) {
 		return nil
 	}
-	return explain(err, name)
+	return classify(err, name)
 }
 
 // slot returns CRC16 (polynomial 0x1021) of a hash tag, modulo SlotCount.

@@ -88,11 +88,11 @@ func (s *Store) Limit(limit policy.Policy) (*Limit, error) {
 	l.limit = l.shape.Limit
 	l.prefix = s.options.name(family + ":")
 	l.take = s.takeScript(algorithms[l.shape.Kind])
-	l.back = s.backScript(givers[l.shape.Kind], l.notes())
+	l.back = s.backScript(refunders[l.shape.Kind], l.notes())
 	if l.notes() {
 		l.noting = s.takeScript(paceNoting, noteLua)
 	}
-	l.charge = s.chargeScript(givers[l.shape.Kind])
+	l.charge = s.chargeScript(refunders[l.shape.Kind])
 	l.one = packed(l.figures(1, 0))
 	switch l.shape.Kind {
 	case shape.Funnel, shape.FixedWindow, shape.SlidingWindow:

@@ -55,7 +55,7 @@ func (s *Store) TakeEach(ctx context.Context, asks []TakeAsk, reply func(i int, 
 	}
 	for i, res := range s.run(ctx, calls) {
 		takes := groups[i]
-		if err := res.Error(); err != nil && len(takes.names) > 1 && errors.Is(explain(err, ""), ErrCrossSlot) {
+		if err := res.Error(); err != nil && len(takes.names) > 1 && errors.Is(classify(err, ""), ErrCrossSlot) {
 			// A proxy hides a cluster. Nothing was done.
 			s.apart.Store(true)
 			again := make([]TakeAsk, len(takes.calls))
@@ -135,7 +135,7 @@ func (g *takes) understand(res rueidis.RedisResult, reply func(i int, t Taken, e
 	switch {
 	case err != nil:
 		for _, c := range g.calls {
-			reply(c.ask, Taken{}, explain(err, g.names[c.name]))
+			reply(c.ask, Taken{}, classify(err, g.names[c.name]))
 		}
 		return
 	case limit.wordless():

@@ -50,8 +50,8 @@ type Controller[R, S any] struct {
 	parts []*Parts[R, S]
 	// single is the index of the only limit, or -1.
 	single int
-	// engines reports whether all limits are Parts.plain, except those that are tried: see shadows.
-	engines bool
+	// onlyEngines reports whether all limits are Parts.plain, except those that are tried: see shadows.
+	onlyEngines bool
 	// charges reports whether admitted requests are charged when they end.
 	charges bool
 	// live reports whether the controller has a limit without Shadow, or none is enforced.
@@ -70,9 +70,9 @@ type Controller[R, S any] struct {
 // There must be at most MaxLimits limiters. If every limit has Shadow, config.Shadow is implied.
 func New[R, S any](config Config[R, S], limiters []Any[R, S], has func(at int) bool) *Controller[R, S] {
 	controller := &Controller[R, S]{
-		config:  config,
-		single:  -1,
-		engines: true, charges: config.Charge != nil || config.Keep,
+		config:      config,
+		single:      -1,
+		onlyEngines: true, charges: config.Charge != nil || config.Keep,
 		log: config.Log, counters: config.Counters,
 	}
 	controller.config.RetryGuess = cmp.Or(config.RetryGuess, time.Second)
@@ -90,7 +90,7 @@ func New[R, S any](config Config[R, S], limiters []Any[R, S], has func(at int) b
 		own++
 		controller.single = i
 		controller.hides = controller.hides || parts.Hidden
-		controller.engines, controller.charges, controller.shadows = controller.engines && parts.plain, controller.charges || parts.Charge != nil, controller.shadows || parts.Shadow
+		controller.onlyEngines, controller.charges, controller.shadows = controller.onlyEngines && parts.plain, controller.charges || parts.Charge != nil, controller.shadows || parts.Shadow
 		if !parts.Shadow {
 			controller.live = true
 			liveEngines = liveEngines && parts.plain
@@ -104,7 +104,7 @@ func New[R, S any](config Config[R, S], limiters []Any[R, S], has func(at int) b
 	}
 	if controller.shadows = controller.shadows && !controller.shadow; controller.shadows {
 		// Limits with Shadow are asked one by one after the others: see askShadows.
-		controller.engines = liveEngines
+		controller.onlyEngines = liveEngines
 	}
 	if own != 1 || controller.shadows {
 		controller.single = -1
@@ -198,7 +198,7 @@ func (d *Controller[R, S]) tellTurn(request R, result *Result, quotas []Quota) {
 		}
 		turn = max(turn, l.turn(request, turn, n, quota, d.config.Turns, result.Provenance.Guess()))
 	}
-	result.told(turn)
+	result.setRetryAfter(turn)
 }
 
 // Lost returns the channels that are closed if units in use of a request are lost, for EndWhenLost. There are no

@@ -305,7 +305,7 @@ func (p *Parts[R, S]) quotaOf(limit policy.Policy) Quota {
 // tellTurn sets the time until the turn of a request that a single limit refused.
 func (l *Limit[R, K, S]) tellTurn(t *Turns, key K, limit policy.Policy, after time.Duration, result *Result) {
 	if result.keepsTurn(&result.Quota) {
-		result.told(l.turnOf(key, limit, after, result.Cost, result.Quota, t, result.Provenance.Guess()))
+		result.setRetryAfter(l.turnOf(key, limit, after, result.Cost, result.Quota, t, result.Provenance.Guess()))
 	}
 }
 
@@ -333,7 +333,7 @@ func (l *Limit[R, K, S]) turnOf(key K, limit policy.Policy, after time.Duration,
 // makes room.
 func (l *Limit[R, K, S]) tellInUse(key K, result *Result, guess time.Duration) {
 	if result.Reason == limits.OverLimit && result.keepsTurn(&result.Quota) {
-		result.told(l.comesBack(key, result.Cost, result.RetryAfter, guess))
+		result.setRetryAfter(l.comesBack(key, result.Cost, result.RetryAfter, guess))
 	}
 	if result.Quota.InUse {
 		result.boundReset(guess)

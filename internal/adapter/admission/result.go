@@ -29,8 +29,10 @@ func (v *Result) keepsTurn(of *Quota) bool {
 	return (v.Provenance.Exact() && v.Provenance.Err() == nil || v.Provenance.Guess()) && !of.replaced
 }
 
-// told sets the time after which a refused request is told to come back.
-func (v *Result) told(after time.Duration) { v.RetryAfter, v.Decision.RetryAfter = after, after }
+// setRetryAfter sets the time after which a refused request is told to come back.
+func (v *Result) setRetryAfter(after time.Duration) {
+	v.RetryAfter, v.Decision.RetryAfter = after, after
+}
 
 // boundReset bounds ResetAfter by guess, under a limit of units in use. Such a limit knows only an upper bound.
 func (v *Result) boundReset(guess time.Duration) {

@@ -64,7 +64,7 @@ func (d *Controller[R, S]) takeAll(ctx context.Context, request R, result *Resul
 	if d.shadow {
 		patience = 0
 	}
-	if d.engines {
+	if d.onlyEngines {
 		return d.takeEngines(ctx, patience, request, result, quotas)
 	}
 	all := make([]limits.Claim, 0, len(d.limiters))

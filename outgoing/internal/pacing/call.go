@@ -44,6 +44,6 @@ type Call struct {
 	Later, UnderWay, Waiting int64
 	// Ours is the number of units that the key has left, if its calls spend already.
 	Ours int64
-	// Blocked reports whether the key is held, if its limit is unknown.
-	Blocked bool
+	// Holding reports whether the key is held, if its limit is unknown.
+	Holding bool
 }

@@ -172,7 +172,7 @@ func (s *State) set(pace *Pace, call *Call) {
 
 // endProbe lets the calls behind the first go if no pace was learned, as after Config.Probe.
 func (s *State) endProbe(call *Call) {
-	if s.Pace == nil && !call.Blocked {
+	if s.Pace == nil && !call.Holding {
 		s.set(Probed, call)
 	}
 }
@@ -236,7 +236,7 @@ func (s *State) learn(call *Call, now time.Duration, answered *answer.Answer, ne
 		s.followRest(call, now, answered, spends)
 	// If the key is held, the call was sent before the refusal, so its answer does not show that there
 	// is no limit.
-	case !answered.Refused && pace.IsUnknown() && !call.Blocked:
+	case !answered.Refused && pace.IsUnknown() && !call.Holding:
 		s.set(Unlimited, call)
 	}
 }

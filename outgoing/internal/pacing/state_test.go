@@ -80,7 +80,7 @@ func TestAnsweredByStateAndAnswer(t *testing.T) {
 		want   turn
 	}{
 		{"the probe, without a limit", State{}, nil, nil, answer.Answer{}, turn{unlimited, false, 0, -1, false, 0}},
-		{"the probe, in a back-off", State{}, func(c *Call) { c.Blocked = true }, nil, answer.Answer{}, turn{"", false, 0, -1, false, 0}},
+		{"the probe, in a back-off", State{}, func(c *Call) { c.Holding = true }, nil, answer.Answer{}, turn{"", false, 0, -1, false, 0}},
 		{"after Config.Probe", State{Pace: Probed}, nil, nil, answer.Answer{}, turn{unlimited, false, 0, -1, false, 0}},
 		{"a limit is told", State{}, nil, nil, window, turn{in10s, true, 0, -1, false, 0}},
 		{"a limit is told, without spending", State{}, nil, func(c *Config) { c.Spends = false }, window, turn{evenly, false, 0, 40, false, 0}},
@@ -191,7 +191,7 @@ func TestAbandonedCallEndsProbeOrTrial(t *testing.T) {
 		want  string
 	}{
 		{"the first", State{}, Call{Turns: 1}, probed},
-		{"the first, in a back-off", State{}, Call{Turns: 1, Blocked: true}, ""},
+		{"the first, in a back-off", State{}, Call{Turns: 1, Holding: true}, ""},
 		{"the first of a forgotten key", State{}, Call{Turns: 1, Forgotten: true}, ""},
 		{"the first, with others behind", State{}, Call{Turns: 2}, ""},
 		{"after an answer", State{newest: 1}, Call{Turns: 1}, ""},

@@ -162,7 +162,7 @@ func (s *Families) openIn(limit policy.Policy, leased, kept bool) (Family, error
 	if family := s.find(limit, leased); family != nil {
 		return family, nil
 	}
-	if err := s.isFull(kept); err != nil {
+	if err := s.checkRoom(kept); err != nil {
 		return nil, err
 	}
 	if s.config.Fleet != nil {
@@ -202,9 +202,9 @@ func (s *Families) add(limit policy.Policy) (Family, error) {
 	return family, nil
 }
 
-// isFull returns the reason that no engine can be added, or nil. Kept engines need no check, since
+// checkRoom returns the reason that no engine can be added, or nil. Kept engines need no check, since
 // Room has checked them. The caller holds mu.
-func (s *Families) isFull(kept bool) error {
+func (s *Families) checkRoom(kept bool) error {
 	if s.closed {
 		return engine.ErrClosed
 	}
