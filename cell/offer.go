@@ -19,8 +19,7 @@ type Offer struct {
 }
 
 // Known finds the word of a known key, for an Offer at now. hash is the key's. It allocates nothing
-// and sends no message. The level is nil if more than a known key's word and the cell's own limit
-// decides.
+// and sends no message. The level is nil if anything else decides: a block, a line, or PolicyFor.
 func (c *Cell[K]) Known(key K, hash uint64, now policy.Instant) (
 	level *table.Level, terms *table.Terms, word, returned uint64,
 ) {

@@ -42,7 +42,7 @@ type keyRequest struct {
 
 const none = -1
 
-// take takes from all keys, or from none. Offers took from the first done keys, until another call
+// take takes from all keys, or from none. If done is not 0, offers have taken from that many keys, until another call
 // was faster. If the next key has no room the call is refused, as it must not take again units that
 // other calls have seen it take.
 func (s *severalKeys) take(done int) bool {

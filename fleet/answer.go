@@ -61,7 +61,7 @@ func forAdapters(answer limits.Answer) limits.Answer {
 	return answer
 }
 
-// refuseBlocked turns a, which took nothing, into a refusal until the block ends, if time is left.
+// refuseBlocked turns the answer of a call that took nothing into a refusal until the block ends, if time is left.
 func refuseBlocked(answer *limits.Answer, left time.Duration) {
 	if left <= 0 {
 		return

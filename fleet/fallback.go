@@ -12,7 +12,7 @@ import (
 
 // fallback is the last link. fallback answers every call without Redis, by the share of the call's
 // limit or, if the limit has no share, by FallbackOpen or FallbackClosed. The answer's Err is
-// a.why.
+// the cause of ask.why, with ErrUncounted if a share lacks a server count.
 type fallback struct{ *Limiter }
 
 // trusts is for ever: a key stays blocked until the end that Redis said.

@@ -18,7 +18,7 @@ import (
 
 // leased is the first link in Leased mode. leased decides calls by this server's leases, and asks
 // Redis for more. leased passes on looks and give-backs, and takes of a key that is not worth a
-// lease: Redis decides these by the same policy, and they are paid before they pass, like a lease's
+// lease. Redis decides those takes by the same policy, and charges them before they pass, like a lease's
 // units.
 type leased struct {
 	leases *lease.Leases

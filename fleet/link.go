@@ -11,7 +11,7 @@ import (
 // link is a way to decide calls. A limiter asks its links in their order (leased, exact, fallback)
 // until one answers. The error noAnswer passes the call on to the next link; any other error ends it.
 type link interface {
-	// trusts returns how old Redis's last word about the key's block may be for this link to go by.
+	// trusts returns the greatest age of Redis's last word about a block that this link believes.
 	trusts() time.Duration
 	// take takes a.n units, which are not 0.
 	take(ctx context.Context, a ask) (taken, error)

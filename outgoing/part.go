@@ -55,7 +55,7 @@ func (l *Line[K]) part(key K, n int64) part[K] {
 	return p
 }
 
-// fitAgain computes fits by the present limit, and reports whether it changed.
+// fitAgain computes burstUnits by the present limit, and reports whether the units changed.
 func (p *part[K]) fitAgain() bool {
 	before := p.burstUnits
 	p.burstUnits = min(p.n, max(p.line.Limit(p.state.key).Limit(), 1))

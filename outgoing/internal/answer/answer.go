@@ -72,7 +72,7 @@ type Answer struct {
 	tightest Quota
 	// smallest is the limit of Burst.
 	smallest Quota
-	// binds is the limit that Bind has chosen.
+	// binds is the limit that BindSlowest or BindHidden has chosen.
 	binds Quota
 	// others is one more than the least that the others of several limits have left, 0 if the answer does
 	// not tell it of each.

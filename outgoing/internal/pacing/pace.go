@@ -41,9 +41,8 @@ type Pace struct {
 	// Expires is when the limit is to be learned anew, 0 if never.
 	Expires time.Duration
 
-	// answered is when the first answer came to the latest calls that were sent at once. By the
-	// answers to these calls the limit is whole again at the time whole if all remaining units are
-	// used now.
+	// answered is when the first answer came to the latest calls that were sent at once. whole is when the limit is
+	// whole again, by the answers to these calls, if all remaining units are used now.
 	answered, whole time.Duration
 }
 

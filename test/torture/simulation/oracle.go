@@ -111,7 +111,7 @@ func last(takes []admission, from, to, begun int64) (n int64) {
 	return n
 }
 
-// cancelled takes back the admission of a reservation, by its index in a.takes.
+// cancelled takes back the admission of a reservation, by its index in account.takes.
 func (w *world) cancelled(account *account, epoch, index int) {
 	account.known = false
 	account.lowered++

@@ -7,8 +7,8 @@ import (
 )
 
 // A rule of requests per unit takes hits under its own limit, and then charges refused hits, since
-// they count too. So over a fleet each server has a share of the rule's limit in an outage. Calls
-// between the two find less counted than in the reference, and no more is admitted than the limit.
+// they count too. So over a fleet each server has a share of the rule's limit in an outage. A call
+// between the take and the charge sees fewer hits than in the reference. No more is admitted than the limit.
 
 func (a *ask) countHits(ctx context.Context) error {
 	over, decision, err := a.takeHits(ctx)

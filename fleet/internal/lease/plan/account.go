@@ -105,7 +105,7 @@ const (
 )
 
 // Worthwhile counts a call of n units that needs the bank, and the calls that the key's word has
-// answered since: it has left units. It reports whether to lease the key. It returns true also from
+// answered since. left is the number of the word's remaining units. It reports whether to lease the key. It returns true also from
 // a refusal to the next grant, since remembered refusals answer calls.
 func (a *Account) Worthwhile(n, left int64, now time.Time, term time.Duration) bool {
 	a.widest = max(a.widest, n)

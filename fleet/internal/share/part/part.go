@@ -279,8 +279,8 @@ func (p *Part) firstCall(n int64) int64 {
 }
 
 // withheld returns the units of a window that an unknown key must not use yet: share x (memory - time
-// since the key was unknown) / memory, rounded up. They leave room for a first call of n units: a
-// second finds that call's units used as well.
+// since the key was unknown) / memory, rounded up. The first call of n units finds room, and a
+// second does not.
 func (p *Part) withheld(n int64, unknown UnknownSince, now policy.Instant) int64 {
 	if unknown == 0 {
 		return 0
