@@ -217,7 +217,7 @@ func TestGuaranteesInRedisAreGrantedAsInProcess(t *testing.T) {
 				want := o.near.Peek(tenant, n)
 				got, err := o.far.Peek(o.Context(), tenant, n)
 				o.same(want, got, err)
-				wait := time.Duration(o.random.IntN(2) * o.random.IntN(int(5*time.Second)))
+				wait := time.Duration(o.random.Int64N(2) * o.random.Int64N(int64(5*time.Second)))
 				if n < 1 || n > 10 {
 					// An engine keeps an entry from which nothing was taken for no certain time.
 					n = 1 + o.random.Int64N(10)
