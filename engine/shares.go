@@ -3,8 +3,6 @@ package engine
 import (
 	"fmt"
 	"math/big"
-	"reflect"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -256,14 +254,7 @@ func NewShares[K comparable](config SharesConfig[K], more ...Option[K]) (*Shares
 
 // unshared returns the first field that is set and has no meaning for Shares.
 func unshared(config Config) string {
-	shared := []string{"Name", "Idle", "MaxKeys", "MaxWaiting", "MaxWaitingTotal", "Clock", "PackageTime", "OnEvent"}
-	value := reflect.ValueOf(config)
-	for i := range value.NumField() {
-		if field := value.Type().Field(i); field.IsExported() && !value.Field(i).IsZero() && !slices.Contains(shared, field.Name) {
-			return field.Name
-		}
-	}
-	return ""
+	return shape.SetBesides(config, "Name", "Idle", "MaxKeys", "MaxWaiting", "MaxWaitingTotal", "Clock", "PackageTime", "OnEvent")
 }
 
 // admitTenants gives the tenants that are known in advance their guarantees.

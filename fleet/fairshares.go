@@ -7,7 +7,6 @@ import (
 	"hash/fnv"
 	"maps"
 	"math/big"
-	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -187,14 +186,7 @@ func (s *Shares) prepare(total shape.Shape) error {
 
 // unshared returns the first field that is set and has no meaning for Shares.
 func unshared(config Config) string {
-	shared := []string{"Client", "Redis", "RequireRedis", "Via", "Name", "Tag", "Budget", "Outage", "Servers", "FullShares", "MaxKeys", "MaxWaiting", "MaxWaitingTotal", "Epoch", "OnEvent"}
-	value := reflect.ValueOf(config)
-	for i := range value.NumField() {
-		if field := value.Type().Field(i); field.IsExported() && !value.Field(i).IsZero() && !slices.Contains(shared, field.Name) {
-			return field.Name
-		}
-	}
-	return ""
+	return shape.SetBesides(config, "Client", "Redis", "RequireRedis", "Via", "Name", "Tag", "Budget", "Outage", "Servers", "FullShares", "MaxKeys", "MaxWaiting", "MaxWaitingTotal", "Epoch", "OnEvent")
 }
 
 // reservedGrant returns all of a reserve, whose rate is as it was given.

@@ -50,13 +50,11 @@ func (c Change) String() string {
 	case c.KeysAtLimit >= 0:
 		text += fmt.Sprintf(", %d keys at their limit", c.KeysAtLimit)
 	}
-	switch c.maxBefore - c.maxAfter {
-	case 1:
+	switch lost := c.maxBefore - c.maxAfter; {
+	case lost == 1:
 		text += fmt.Sprintf("; calls for %d units are refused now", c.maxBefore)
-	default:
-		if c.maxAfter < c.maxBefore {
-			text += fmt.Sprintf("; calls for %d to %d units are refused now", c.maxAfter+1, c.maxBefore)
-		}
+	case lost > 1:
+		text += fmt.Sprintf("; calls for %d to %d units are refused now", c.maxAfter+1, c.maxBefore)
 	}
 	if c.needsRoom {
 		text += "; it waits until other tenants leave as much, or for the next start, as the limit before has no larger \"reserved\""

@@ -1,9 +1,10 @@
 // Package shape describes a limit of package policy by its parameters, for module fleet. It also
-// tells the scale of Remaining.
+// tells the scale of Remaining, and has checks of settings that engine and fleet share.
 package shape
 
 import (
 	"reflect"
+	"slices"
 	"time"
 )
 
@@ -103,6 +104,17 @@ func AtOnce(policy interface{ Limit() int64 }) int64 {
 func IsNil(policy any) bool {
 	value := reflect.ValueOf(policy)
 	return !value.IsValid() || value.Kind() == reflect.Pointer && value.IsNil()
+}
+
+// SetBesides returns the first exported field of a struct that is not zero and is none of the accepted fields, or "".
+func SetBesides(config any, accepted ...string) string {
+	value := reflect.ValueOf(config)
+	for i := range value.NumField() {
+		if field := value.Type().Field(i); field.IsExported() && !value.Field(i).IsZero() && !slices.Contains(accepted, field.Name) {
+			return field.Name
+		}
+	}
+	return ""
 }
 
 // MaxName is the length of the longest name of a limit, in bytes.
